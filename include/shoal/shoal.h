@@ -1,0 +1,12 @@
+/* All of Shoal's public API. */
+#ifndef SHOAL_SHOAL_H
+#define SHOAL_SHOAL_H
+
+#include <shoal/graph.h>
+#include <shoal/session.h>
+#include <shoal/status.h>
+#include <shoal/tensor.h>
+
+#define SHOAL_VERSION "0.1.0"
+
+#endif

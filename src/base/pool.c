@@ -1,0 +1,204 @@
+/* Thread pool: a ring of tasks behind one lock, and loops whose pieces are handed out by an atomic counter.
+ *
+ * A loop is offered to at most (pieces - 1) helpers by submitting the same stack-allocated object several
+ * times; the caller works too and then waits only for helpers that have begun. A helper that comes too late
+ * must not touch the object, so the offers not yet taken are withdrawn from the ring before the caller leaves. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+struct task {
+  void (*fn)(void *);
+  void *arg;
+};
+
+struct pool {
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  struct task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
+  size_t head, tail, cap;
+  int idle;          /* lock */
+  bool stop;         /* lock */
+  int n_threads;
+  pthread_t *threads;
+};
+
+static _Thread_local const struct pool *mine;
+
+int cpu_count(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  return 1;
+}
+
+static void *work(void *arg) {
+  struct pool *p = arg;
+  mine = p;
+  pthread_mutex_lock(&p->lock);
+  for (;;) {
+    while (p->head == p->tail && !p->stop) {
+      p->idle++;
+      pthread_cond_wait(&p->wake, &p->lock);
+      p->idle--;
+    }
+    if (p->head == p->tail) break;
+    struct task t = p->ring[p->head++ & (p->cap - 1)];
+    if (!t.fn) continue; /* withdrawn */
+    pthread_mutex_unlock(&p->lock);
+    t.fn(t.arg);
+    pthread_mutex_lock(&p->lock);
+  }
+  pthread_mutex_unlock(&p->lock);
+  return NULL;
+}
+
+struct pool *pool_new(int threads, const char *name) {
+  struct pool *p = mem_zalloc(1, sizeof *p);
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_cond_init(&p->wake, NULL);
+  p->cap = 256;
+  p->ring = mem_zalloc(p->cap, sizeof *p->ring);
+  int want = threads > 0 ? threads : cpu_count();
+  p->threads = mem_zalloc((size_t)want, sizeof *p->threads);
+  for (int i = 0; i < want; i++) {
+    if (pthread_create(&p->threads[i], NULL, work, p) != 0) break;
+    char label[32]; /* the system takes 15 characters */
+    snprintf(label, sizeof label, "%.8s/%d", name, i);
+    label[15] = 0;
+    pthread_setname_np(p->threads[i], label);
+    p->n_threads++;
+  }
+  return p;
+}
+
+void pool_free(struct pool *p) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  p->stop = true;
+  pthread_cond_broadcast(&p->wake);
+  pthread_mutex_unlock(&p->lock);
+  for (int i = 0; i < p->n_threads; i++) pthread_join(p->threads[i], NULL);
+  pthread_mutex_destroy(&p->lock);
+  pthread_cond_destroy(&p->wake);
+  free(p->threads);
+  free(p->ring);
+  free(p);
+}
+
+int pool_threads(const struct pool *p) { return p ? p->n_threads : 0; }
+
+bool pool_is_mine(const struct pool *p) { return mine == p; }
+
+static void push(struct pool *p, struct task t) {
+  if (p->tail - p->head == p->cap) {
+    struct task *ring = mem_zalloc(p->cap * 2, sizeof *ring);
+    for (size_t i = p->head; i < p->tail; i++) ring[i & (p->cap * 2 - 1)] = p->ring[i & (p->cap - 1)];
+    free(p->ring);
+    p->ring = ring;
+    p->cap *= 2;
+  }
+  p->ring[p->tail++ & (p->cap - 1)] = t;
+}
+
+void pool_submit(struct pool *p, void (*fn)(void *), void *arg) {
+  if (!p->n_threads) { /* no thread could be made */
+    fn(arg);
+    return;
+  }
+  pthread_mutex_lock(&p->lock);
+  push(p, (struct task){fn, arg});
+  bool sleeping = p->idle > 0;
+  pthread_mutex_unlock(&p->lock);
+  if (sleeping) pthread_cond_signal(&p->wake);
+}
+
+struct loop {
+  void (*fn)(void *, int64_t, int64_t);
+  void *arg;
+  int64_t n, grain;
+  _Atomic int64_t next; /* the first element not yet handed out */
+  pthread_mutex_t lock;
+  pthread_cond_t done;
+  int helpers; /* lock: offers taken and not finished, plus offers still in the ring */
+};
+
+static void loop_run(struct loop *l) {
+  for (;;) {
+    int64_t begin = atomic_fetch_add(&l->next, l->grain);
+    if (begin >= l->n) return;
+    l->fn(l->arg, begin, MIN(begin + l->grain, l->n));
+  }
+}
+
+static void loop_help(void *arg) {
+  struct loop *l = arg;
+  loop_run(l);
+  pthread_mutex_lock(&l->lock);
+  if (--l->helpers == 0) pthread_cond_signal(&l->done);
+  pthread_mutex_unlock(&l->lock);
+}
+
+/* Takes back the offers nobody has begun; returns how many. */
+static int withdraw(struct pool *p, struct loop *l) {
+  int n = 0;
+  pthread_mutex_lock(&p->lock);
+  for (size_t i = p->head; i < p->tail; i++) {
+    struct task *t = &p->ring[i & (p->cap - 1)];
+    if (t->fn != loop_help || t->arg != l) continue;
+    t->fn = NULL;
+    n++;
+  }
+  pthread_mutex_unlock(&p->lock);
+  return n;
+}
+
+static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*fn)(void *, int64_t, int64_t),
+                  void *arg) {
+  struct loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .helpers = helpers};
+  pthread_mutex_init(&l.lock, NULL);
+  pthread_cond_init(&l.done, NULL);
+  pthread_mutex_lock(&p->lock);
+  for (int i = 0; i < helpers; i++) push(p, (struct task){loop_help, &l});
+  if (p->idle) pthread_cond_broadcast(&p->wake);
+  pthread_mutex_unlock(&p->lock);
+  loop_run(&l);
+  int back = withdraw(p, &l);
+  pthread_mutex_lock(&l.lock);
+  l.helpers -= back;
+  while (l.helpers) pthread_cond_wait(&l.done, &l.lock);
+  pthread_mutex_unlock(&l.lock);
+  pthread_mutex_destroy(&l.lock);
+  pthread_cond_destroy(&l.done);
+}
+
+static int helpers_for(const struct pool *p, int64_t n, int64_t grain) {
+  if (!p || n <= grain) return 0;
+  int64_t pieces = (n + grain - 1) / grain;
+  int others = p->n_threads - (pool_is_mine(p) ? 1 : 0);
+  return (int)MIN(pieces - 1, MIN(others, p->n_threads - 1));
+}
+
+void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  int helpers = helpers_for(p, n, grain);
+  if (helpers <= 0) fn(arg, 0, n);
+  else share(p, n, grain, helpers, fn, arg);
+}
+
+void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  int helpers = helpers_for(p, n, grain);
+  if (helpers > 0) {
+    share(p, n, grain, helpers, fn, arg);
+    return;
+  }
+  for (int64_t i = 0; i < n; i += grain) fn(arg, i, MIN(i + grain, n));
+}

@@ -1,0 +1,197 @@
+/* Errors: a code, a message and the places passed through.
+ *
+ * An error object is made on the slow path only; OK is NULL and costs nothing. Running out of memory while
+ * making one falls back to a static object, so that an error is never lost for lack of memory. */
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PLACES = 16, PLACE_LEN = 96 };
+
+struct shoal_status_rep {
+  shoal_code code;
+  bool derived;
+  bool restarted;
+  bool is_static;
+  int n_places;
+  char *message;
+  char places[MAX_PLACES * PLACE_LEN];
+};
+
+static struct shoal_status_rep out_of_memory = {
+    .code = SHOAL_RESOURCE_EXHAUSTED, .is_static = true, .message = (char *)"out of memory"};
+
+static char *format(const char *fmt, va_list ap) {
+  va_list again;
+  va_copy(again, ap);
+  int n = vsnprintf(NULL, 0, fmt, again);
+  va_end(again);
+  char *text = n < 0 ? NULL : malloc((size_t)n + 1);
+  if (text) vsnprintf(text, (size_t)n + 1, fmt, ap);
+  return text;
+}
+
+static shoal_status make(shoal_code code, char *message, const char *file, int line, const char *func) {
+  shoal_status s = message ? calloc(1, sizeof *s) : NULL;
+  if (!s) {
+    free(message);
+    return &out_of_memory;
+  }
+  s->code = code;
+  s->message = message;
+  return status_passed(s, file, line, func);
+}
+
+shoal_status status_new_at(shoal_code code, const char *file, int line, const char *func, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  char *text = format(fmt, ap);
+  va_end(ap);
+  return make(code, text, file, line, func);
+}
+
+shoal_status status_passed(shoal_status s, const char *file, int line, const char *func) {
+  if (!s || s->is_static || s->n_places == MAX_PLACES) return s;
+  const char *src = strstr(file, "src/");
+  size_t used = strlen(s->places);
+  snprintf(s->places + used, PLACE_LEN, "%s%s:%d %s", used ? "\n" : "", src ? src : file, line, func);
+  s->n_places++;
+  return s;
+}
+
+static shoal_status replace_message(shoal_status s, char *text) {
+  if (!text) return s;
+  free(s->message);
+  s->message = text;
+  return s;
+}
+
+shoal_status status_prefix(shoal_status s, const char *fmt, ...) {
+  if (!s || s->is_static) return s;
+  va_list ap;
+  va_start(ap, fmt);
+  char *head = format(fmt, ap);
+  va_end(ap);
+  if (!head) return s;
+  size_t n = strlen(head) + strlen(s->message) + 1;
+  char *text = malloc(n);
+  if (text) snprintf(text, n, "%s%s", head, s->message);
+  free(head);
+  return replace_message(s, text);
+}
+
+shoal_status status_suffix(shoal_status s, const char *fmt, ...) {
+  if (!s || s->is_static) return s;
+  va_list ap;
+  va_start(ap, fmt);
+  char *tail = format(fmt, ap);
+  va_end(ap);
+  if (!tail) return s;
+  size_t n = strlen(tail) + strlen(s->message) + 1;
+  char *text = malloc(n);
+  if (text) snprintf(text, n, "%s%s", s->message, tail);
+  free(tail);
+  return replace_message(s, text);
+}
+
+shoal_status status_copy(shoal_status s) {
+  if (!s || s->is_static) return s;
+  shoal_status c = malloc(sizeof *c);
+  char *message = strdup(s->message);
+  if (!c || !message) {
+    free(c);
+    free(message);
+    return &out_of_memory;
+  }
+  *c = *s;
+  c->message = message;
+  return c;
+}
+
+shoal_status status_mark_derived(shoal_status s) {
+  if (s && !s->is_static) s->derived = true;
+  return s;
+}
+
+bool status_is_derived(shoal_status s) { return s && s->derived; }
+
+shoal_status status_mark_restarted(shoal_status s) {
+  if (s && !s->is_static) s->restarted = true;
+  return s;
+}
+
+bool status_is_restarted(shoal_status s) { return s && s->restarted; }
+
+void status_merge(shoal_status *into, shoal_status s) {
+  if (!s) return;
+  bool weaker = s->derived || s->code == SHOAL_CANCELLED;
+  if (*into && (weaker || !((*into)->derived || (*into)->code == SHOAL_CANCELLED))) {
+    shoal_status_free(s);
+    return;
+  }
+  shoal_status_free(*into);
+  *into = s;
+}
+
+static shoal_code errno_code(int err) {
+  switch (err) {
+    case ENOENT: return SHOAL_NOT_FOUND;
+    case EEXIST: return SHOAL_ALREADY_EXISTS;
+    case EACCES:
+    case EPERM:
+    case EROFS: return SHOAL_PERMISSION_DENIED;
+    case ENOMEM:
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE: return SHOAL_RESOURCE_EXHAUSTED;
+    case ENOTDIR:
+    case EISDIR:
+    case ENOTEMPTY:
+    case EBUSY: return SHOAL_FAILED_PRECONDITION;
+    case EINVAL:
+    case ENAMETOOLONG: return SHOAL_INVALID_ARGUMENT;
+    case ETIMEDOUT: return SHOAL_DEADLINE_EXCEEDED;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE: return SHOAL_UNAVAILABLE;
+    default: return SHOAL_UNKNOWN;
+  }
+}
+
+shoal_status status_errno_at(int err, const char *file, int line, const char *func, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  char *text = format(fmt, ap);
+  va_end(ap);
+  return status_suffix(make(errno_code(err), text, file, line, func), "; %s", strerror(err));
+}
+
+void must_failed(const char *cond, const char *file, int line, const char *func) {
+  fprintf(stderr, "shoal: broken invariant: %s (%s:%d %s)\n", cond, file, line, func);
+  abort();
+}
+
+shoal_code shoal_status_code(shoal_status s) { return s ? s->code : SHOAL_OK; }
+
+const char *shoal_status_message(shoal_status s) { return s ? s->message : ""; }
+
+const char *shoal_status_places(shoal_status s) { return s ? s->places : ""; }
+
+void shoal_status_free(shoal_status s) {
+  if (!s || s->is_static) return;
+  free(s->message);
+  free(s);
+}
+
+const char *shoal_code_name(shoal_code code) {
+  static const char *const names[] = {
+      "OK",          "CANCELLED",          "UNKNOWN",      "INVALID_ARGUMENT",  "DEADLINE_EXCEEDED",
+      "NOT_FOUND",   "ALREADY_EXISTS",     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+      "ABORTED",     "OUT_OF_RANGE",       "UNIMPLEMENTED", "INTERNAL",         "UNAVAILABLE",
+      "DATA_LOSS",   "UNAUTHENTICATED"};
+  return (unsigned)code < sizeof names / sizeof *names ? names[code] : "UNKNOWN";
+}

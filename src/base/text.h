@@ -1,0 +1,34 @@
+/* A growing, NUL-terminated text, and small helpers on strings. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct text {
+  char *at; /* NULL while empty */
+  size_t n, cap;
+};
+
+void text_add(struct text *t, const char *data, size_t n);
+void text_adds(struct text *t, const char *s);
+void text_addc(struct text *t, char c);
+void text_addf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The text as a C string ("" when empty); owned by t. */
+const char *text_cstr(const struct text *t);
+/* Takes the string out of t: the caller frees it. */
+char *text_take(struct text *t);
+void text_release(struct text *t);
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+static inline bool str_equal(const char *a, const char *b) {
+  return a == b || (a && b && __builtin_strcmp(a, b) == 0);
+}
+/* Decimal text as a whole to an integer; false when it is none or does not fit. */
+bool str_to_int64(const char *s, int64_t *out);
+/* A 64-bit hash for tables in memory (not stable across versions). */
+uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
+
+#endif

@@ -1,0 +1,82 @@
+/* Building graphs from C: names and scopes, devices, control dependencies, and the sticky first error.
+ *
+ * The wrappers of the public API, gradients, optimizers and rewrites all add nodes through this. After the first
+ * mistake nothing is added any more: calls return {NULL, 0} and accept it as input, so code reads straight and
+ * checks once, with graph_error(). */
+#ifndef GRAPH_BUILDER_H
+#define GRAPH_BUILDER_H
+
+#include "graph/graph.h"
+
+enum { BUILD_MAX_ATTRS = 24 };
+
+struct build {
+  struct graph *g;
+  const struct op *op;
+  const char *op_name;
+  char *name;
+  VEC(struct out) in;
+  VEC(struct node *) control;
+  struct named_attr attrs[BUILD_MAX_ATTRS];
+  int n_attrs;
+  const char *device;
+};
+
+/* name: NULL takes the op's name; made unique inside the current scope. */
+struct build build_begin(struct graph *g, const char *op, const char *name);
+void build_in(struct build *b, struct out in);
+void build_in_list(struct build *b, const struct out *in, int n);
+void build_control(struct build *b, struct node *from);
+void build_attr(struct build *b, const char *name, struct attr value); /* takes over value */
+void build_attr_int(struct build *b, const char *name, int64_t v);
+void build_attr_float(struct build *b, const char *name, float v);
+void build_attr_bool(struct build *b, const char *name, bool v);
+void build_attr_type(struct build *b, const char *name, shoal_dtype v);
+void build_attr_string(struct build *b, const char *name, const char *v);
+void build_attr_shape(struct build *b, const char *name, const struct shape *v);
+void build_attr_ints(struct build *b, const char *name, const int64_t *v, int n);
+void build_attr_types(struct build *b, const char *name, const shoal_dtype *v, int n);
+/* A full device name, or what a device function gives; overrides the device stack. */
+void build_device(struct build *b, const char *device);
+/* Adds the node; NULL when the graph has an error (this one or an earlier). */
+struct node *build_end(struct build *b);
+/* The same, and its output 0. */
+struct out build_end_out(struct build *b);
+
+/* Short forms for code that builds many nodes. n_in inputs follow. */
+struct out build_op1(struct graph *g, const char *op, struct out a);
+struct out build_op2(struct graph *g, const char *op, struct out a, struct out b);
+struct out build_op3(struct graph *g, const char *op, struct out a, struct out b, struct out c);
+struct out build_const(struct graph *g, const struct tensor *t, const char *name); /* shares t's buffer */
+struct out build_const_int(struct graph *g, shoal_dtype dtype, int64_t v);
+struct out build_const_ints(struct graph *g, shoal_dtype dtype, const int64_t *v, int n);
+struct out build_const_float(struct graph *g, shoal_dtype dtype, double v); /* any numeric dtype */
+struct out build_cast(struct graph *g, struct out x, shoal_dtype to); /* x itself when it has that type */
+
+static inline shoal_dtype out_type(struct out o) {
+  return o.node ? dtype_base(o.node->out_types[o.index]) : SHOAL_DT_INVALID;
+}
+static inline struct out node_out(struct node *n, int i) { return (struct out){n, i}; }
+/* What is known of an output's shape. */
+struct shape out_shape(struct out o);
+
+/* The sticky error: kept in the graph, NULL while all is well. Consumes s; only the first is kept. */
+void graph_fail(struct graph *g, shoal_status s);
+shoal_status graph_error(const struct graph *g);
+
+/* Scopes nest; every node made inside gets "scope/" before its name. */
+void graph_push_scope(struct graph *g, const char *name);
+void graph_pop_scope(struct graph *g);
+/* Devices nest and are merged, inner parts win. A function may choose per node (device setters). */
+void graph_push_device(struct graph *g, const char *device);
+void graph_push_device_fn(struct graph *g, const char *(*fn)(void *arg, const struct op *op), void *arg,
+                          void (*release)(void *arg));
+void graph_pop_device(struct graph *g);
+/* Every node made inside runs after these. */
+void graph_push_control(struct graph *g, struct node *const *nodes, int n);
+void graph_pop_control(struct graph *g);
+/* Every node made inside gets _class ["loc:@NAME"]. */
+void graph_push_colocation(struct graph *g, const struct node *with);
+void graph_pop_colocation(struct graph *g);
+
+#endif

@@ -1,0 +1,117 @@
+/* Graphs: nodes, edges, attributes and a library of functions.
+ *
+ * A node's inputs are its data edges; control inputs stand apart. Nodes are owned by the graph and live as long
+ * as it does; a removed node leaves a NULL in nodes. A graph is not locked: it is built by one thread, and read
+ * by many once built. */
+#ifndef GRAPH_GRAPH_H
+#define GRAPH_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/strmap.h"
+#include "base/vec.h"
+#include "graph/attr.h"
+#include "graph/op.h"
+#include "shoal/graph.h"
+
+/* struct out (shoal/graph.h): output `index` of `node`, what an edge comes from. */
+
+struct node {
+  int id; /* its place in graph->nodes */
+  char *name;
+  const struct op *op;
+  char *device;            /* as asked for; "" for anywhere */
+  char *assigned;          /* full device name given by placement; NULL before */
+  struct named_attr *attrs; /* all of the op's, defaults filled in, then any others */
+  int n_attrs;
+  int n_in, n_out;
+  struct out *in;
+  uint8_t *in_types, *out_types; /* base dtype, + 100 for references */
+  VEC(struct node *) control;
+  struct shape *out_shapes; /* [n_out] as inferred; NULL before shape inference */
+  VEC(char *) original_names; /* experimental_debug_info.original_node_names */
+  VEC(char *) original_funcs;
+  void *full_type; /* bytes of experimental_type, length-prefixed (size_t); NULL: none */
+};
+
+/* One function of the library: a signature and a body of NodeDefs over named arguments. */
+struct function_def;
+
+struct graph {
+  VEC(struct node *) nodes; /* by id; NULL where removed */
+  struct strmap by_name;    /* name -> struct node * */
+  int n_nodes;              /* without the removed ones */
+  struct strmap functions;  /* name -> struct function_def * (graph/function.h) */
+  struct strmap gradient_functions; /* function name -> char * (GradientDef) */
+  int producer, min_consumer;
+  VEC(int) bad_consumers;
+  struct graph_builder *builder; /* name scopes, devices, sticky error: graph/builder.h; NULL until used */
+};
+
+struct graph *graph_new(void);
+void graph_free(struct graph *g);
+
+/* Adds a node whose inputs are all given. attrs (n of them; taken over, array included) are checked against the op
+ * and completed: defaults filled in, type and number attributes inferred from the inputs where absent. The
+ * error names node, op and attribute. name must be new and well-formed. inputs with node NULL are edges to be
+ * filled in later with graph_set_input (loops); their types come from attributes. */
+shoal_status graph_add(struct graph *g, const char *name, const struct op *op, const struct out *in, int n_in,
+                       struct named_attr *attrs, int n_attrs, struct node **out);
+/* Fills in an input left open; checks the type. */
+shoal_status graph_set_input(struct graph *g, struct node *n, int i, struct out from);
+void graph_add_control(struct node *n, struct node *from); /* once only, never to itself */
+void graph_set_device(struct node *n, const char *device);
+/* Removes a node; nothing may refer to it any more. */
+void graph_remove(struct graph *g, struct node *n);
+struct node *graph_find(const struct graph *g, const char *name);
+/* A name that no node has yet: base, base_1, ... The caller frees it. */
+char *graph_unique_name(struct graph *g, const char *base);
+/* A deep copy; the functions too. map (optional, [g->nodes.n]) gets each node's copy by id. */
+struct graph *graph_copy(const struct graph *g, struct node **map);
+/* Is [A-Za-z0-9.][A-Za-z0-9_>./\\-]* (leading _ only when internal). */
+bool node_name_valid(const char *name, bool internal);
+
+/* Nodes in an order in which inputs come first (NextIteration's edge to Merge does not count). An error names a
+ * node on a cycle. order has room for g->n_nodes. */
+shoal_status graph_topological_order(const struct graph *g, struct node **order);
+
+/* Who consumes what: built once for a pass over an unchanging graph. */
+struct consumer {
+  struct node *node;
+  int input; /* -1: control edge */
+  int index; /* which output is consumed; -1: control edge */
+};
+struct consumers {
+  int *first;           /* [nodes.n + 1] into at */
+  struct consumer *at;
+};
+void consumers_init(struct consumers *c, const struct graph *g);
+void consumers_release(struct consumers *c);
+#define FOR_CONSUMERS(c, list, node_) \
+  for (const struct consumer *c = &(list)->at[(list)->first[(node_)->id]], \
+                             *c##_end = &(list)->at[(list)->first[(node_)->id + 1]]; c < c##_end; c++)
+
+/* Attributes; the errors name node and attribute. */
+struct attr *node_attr(const struct node *n, const char *name); /* NULL: absent */
+void node_set_attr(struct node *n, const char *name, struct attr value); /* takes over value */
+shoal_status node_get_int(const struct node *n, const char *name, int64_t *out);
+shoal_status node_get_float(const struct node *n, const char *name, float *out);
+shoal_status node_get_bool(const struct node *n, const char *name, bool *out);
+shoal_status node_get_type(const struct node *n, const char *name, shoal_dtype *out);
+shoal_status node_get_string(const struct node *n, const char *name, const char **out); /* up to the first NUL */
+shoal_status node_get_shape(const struct node *n, const char *name, struct shape *out);
+shoal_status node_get_tensor(const struct node *n, const char *name, const struct tensor **out);
+shoal_status node_get_func(const struct node *n, const char *name, const struct func_attr **out);
+/* A list attribute of the kind asked for (an empty untyped list fits any). */
+shoal_status node_get_list(const struct node *n, const char *name, enum attr_kind of, const struct attr **out);
+/* The ints of a list(int), at most max. */
+shoal_status node_get_ints(const struct node *n, const char *name, int64_t *out, int max, int *count);
+
+/* Where op's input (or output) argument arg begins among the node's inputs, and how many it has. */
+void node_in_range(const struct node *n, const char *arg, int *first, int *count);
+
+/* " [[{{node NAME}}]]" at the end, as TensorFlow marks errors of a node. */
+shoal_status node_error(const struct node *n, shoal_status s);
+
+#endif

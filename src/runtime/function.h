@@ -1,0 +1,31 @@
+/* Calling functions of the graph's library from kernels: PartitionedCall, While, If, dataset functions.
+ *
+ * A function is compiled once per (name, attributes) and device, on first use, and kept with the session's
+ * runtime. A call is a step of its own with the caller's cancellation, resources and rendezvous. */
+#ifndef RUNTIME_FUNCTION_H
+#define RUNTIME_FUNCTION_H
+
+#include "runtime/kernel.h"
+
+struct function_runtime;
+struct function; /* compiled; owned by the runtime */
+
+/* Finds and compiles. Recursion deeper than a fixed bound, and functions that are not there, are errors. The
+ * kernel_init's device and resources are used. */
+shoal_status function_get(struct kernel_init *ki, const struct func_attr *f, struct function **out);
+int function_args(const struct function *f);
+int function_rets(const struct function *f);
+shoal_dtype function_arg_type(const struct function *f, int i);
+shoal_dtype function_ret_type(const struct function *f, int i);
+
+/* Called once, from any thread. rets ([function_rets]) are owned by the callee when s is NULL. */
+typedef void (*function_done)(void *arg, shoal_status s, struct tensor *rets);
+/* args are copied by reference: the caller keeps its own. */
+void function_call(struct function *f, struct step *caller, const struct tensor *args, int n_args, function_done done,
+                   void *arg);
+/* The same, and waits: for kernels that run on threads of their own (dataset iterators), never on inter threads
+ * of a step that the call itself needs. Without a step (NULL) the call has its own cancellation. */
+shoal_status function_call_sync(struct function *f, struct step *caller, const struct tensor *args, int n_args,
+                                struct tensor *rets);
+
+#endif

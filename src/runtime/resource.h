@@ -1,0 +1,76 @@
+/* Resources: what outlives a step. Variables, queues, tables, accumulators, iterators live in containers, under
+ * (container, name) for each kind, and are shared by whoever uses the same name.
+ *
+ * An entry is the named place; it stays when the resource in it is destroyed and made anew. A handle tensor keeps
+ * the entry, so a kernel that has seen a handle once reaches its resource without hashing a name again. */
+#ifndef RUNTIME_RESOURCE_H
+#define RUNTIME_RESOURCE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/status.h"
+#include "base/strmap.h"
+#include "tensor/tensor.h"
+
+struct resource;
+
+struct resource_type {
+  const char *name;      /* as handles carry it: "N10tensorflow3VarE", or our own */
+  const char *label;     /* for people: "variable", "queue" */
+  void (*free)(struct resource *r);
+};
+
+/* The head of every resource. */
+struct resource {
+  const struct resource_type *type;
+  atomic_int refs;
+};
+static inline void resource_init(struct resource *r, const struct resource_type *type) {
+  r->type = type;
+  atomic_init(&r->refs, 1);
+}
+static inline void resource_ref(struct resource *r) { atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed); }
+static inline void resource_unref(struct resource *r) {
+  if (r && atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) r->type->free(r);
+}
+
+/* The resources of one device (or of one session, when sessions are isolated, or of one step). */
+struct resource_mgr;
+struct resource_mgr *resource_mgr_new(const char *default_container);
+void resource_mgr_unref(struct resource_mgr *m);
+struct resource_mgr *resource_mgr_ref(struct resource_mgr *m);
+
+/* container "" is the default one. Each returns a new reference in *out. */
+shoal_status resource_find(struct resource_mgr *m, const char *container, const struct resource_type *type,
+                           const char *name, struct resource **out); /* NOT_FOUND in TensorFlow's words */
+/* make() is called, under the lock of that entry only, when there is none. */
+shoal_status resource_find_or_make(struct resource_mgr *m, const char *container, const struct resource_type *type,
+                                   const char *name, shoal_status (*make)(void *arg, struct resource **out), void *arg,
+                                   struct resource **out);
+/* ALREADY_EXISTS when taken. Takes over r's reference on success. */
+shoal_status resource_add(struct resource_mgr *m, const char *container, const char *name, struct resource *r);
+shoal_status resource_remove(struct resource_mgr *m, const char *container, const struct resource_type *type,
+                             const char *name);
+/* Empties a container. */
+void resource_clear(struct resource_mgr *m, const char *container);
+/* Visits everything, for status pages and listing (holds the lock). */
+void resource_each(struct resource_mgr *m, void (*fn)(void *arg, const char *container, const char *name,
+                   struct resource *r), void *arg);
+
+/* ---- through handles ---- */
+
+/* A scalar DT_RESOURCE tensor for (container, name); type_name as TensorFlow has it. */
+shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container,
+                                    const char *name, const struct resource_type *type, struct tensor *out);
+/* The resource a handle tensor names, of the type asked for. NOT_FOUND when it does not exist (yet). */
+shoal_status resource_from_handle(struct resource_mgr *m, const struct tensor *handle, const struct resource_type *type,
+                                  struct resource **out);
+shoal_status resource_from_handle_or_make(struct resource_mgr *m, const struct tensor *handle,
+                                          const struct resource_type *type,
+                                          shoal_status (*make)(void *arg, struct resource **out), void *arg,
+                                          struct resource **out);
+/* Destroys what the handle names; ignore_missing makes NOT_FOUND fine. */
+shoal_status resource_destroy(struct resource_mgr *m, const struct tensor *handle, bool ignore_missing);
+
+#endif

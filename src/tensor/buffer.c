@@ -1,0 +1,201 @@
+/* The host buffer cache.
+ *
+ * Classes: sizes are rounded up to 64·2^k·{4,5,6,7}/4, so at most a quarter is wasted. Blocks up to
+ * SMALL_LIMIT are kept in a list per thread (KEEP_PER_THREAD of each class; the surplus goes to the shared
+ * list); larger ones go straight to the shared list of their class. The shared cache is bounded: past
+ * CACHE_LIMIT bytes, and for blocks too large to be worth keeping, memory goes back to the system. */
+#include "tensor/buffer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "tensor/tensor.h"
+
+enum {
+  ALIGN = 64,
+  CLASSES = 4 * 42,
+  SMALL_CLASSES = 4 * 10, /* up to 64 KiB */
+  KEEP_PER_THREAD = 64,
+  BUFFER_FOREIGN = 0xffff,
+};
+#define CACHE_LIMIT ((size_t)1 << 30)
+
+struct list {
+  struct buffer *head; /* linked through owner */
+  int n;
+};
+
+struct thread_cache {
+  struct list lists[SMALL_CLASSES];
+};
+
+static struct {
+  pthread_mutex_t lock;
+  struct list lists[CLASSES]; /* lock */
+  size_t cached;              /* lock: bytes in lists */
+} shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic uint64_t system_allocs;
+static _Atomic size_t system_bytes;
+static pthread_key_t cache_key;
+static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
+static _Thread_local struct thread_cache *tls;
+
+/* Class c holds blocks of class_bytes(c). */
+static size_t class_bytes(unsigned c) { return ((size_t)ALIGN << (c / 4)) / 4 * (4 + c % 4); }
+
+static unsigned class_of(size_t size) {
+  if (size <= ALIGN) return 0;
+  unsigned log = 63u - (unsigned)__builtin_clzll((size - 1) / ALIGN | 1);
+  unsigned c = log * 4;
+  while (class_bytes(c) < size) c++;
+  return c;
+}
+
+static void system_free(struct buffer *b) {
+  atomic_fetch_sub_explicit(&system_bytes, class_bytes(b->size_class), memory_order_relaxed);
+  free(b);
+}
+
+static void push(struct list *l, struct buffer *b) {
+  b->owner = l->head;
+  l->head = b;
+  l->n++;
+}
+
+static struct buffer *pop(struct list *l) {
+  struct buffer *b = l->head;
+  if (!b) return NULL;
+  l->head = b->owner;
+  l->n--;
+  return b;
+}
+
+static void share(struct buffer *b) {
+  size_t bytes = class_bytes(b->size_class);
+  pthread_mutex_lock(&shared.lock);
+  bool keep = shared.cached + bytes <= CACHE_LIMIT;
+  if (keep) {
+    push(&shared.lists[b->size_class], b);
+    shared.cached += bytes;
+  }
+  pthread_mutex_unlock(&shared.lock);
+  if (!keep) system_free(b);
+}
+
+static void cache_end(void *arg) {
+  struct thread_cache *c = arg;
+  for (int i = 0; i < SMALL_CLASSES; i++)
+    for (struct buffer *b; (b = pop(&c->lists[i]));) share(b);
+  free(c);
+  tls = NULL;
+}
+
+static void make_key(void) { pthread_key_create(&cache_key, cache_end); }
+
+static struct thread_cache *thread_cache(void) {
+  if (LIKELY(tls != NULL)) return tls;
+  pthread_once(&cache_once, make_key);
+  tls = mem_zalloc(1, sizeof *tls);
+  pthread_setspecific(cache_key, tls);
+  return tls;
+}
+
+static struct buffer *take_cached(unsigned c) {
+  if (c < SMALL_CLASSES) {
+    struct buffer *b = pop(&thread_cache()->lists[c]);
+    if (b) return b;
+  }
+  pthread_mutex_lock(&shared.lock);
+  struct buffer *b = pop(&shared.lists[c]);
+  if (b) shared.cached -= class_bytes(c);
+  pthread_mutex_unlock(&shared.lock);
+  return b;
+}
+
+shoal_status buffer_new(size_t size, struct buffer **out) {
+  unsigned c = size > ((size_t)1 << 46) ? CLASSES : class_of(size);
+  struct buffer *b = NULL;
+  if (c < CLASSES) {
+    b = take_cached(c);
+    if (!b) {
+      void *p = NULL;
+      if (posix_memalign(&p, ALIGN, ALIGN + class_bytes(c)) == 0) b = p;
+      if (!b) { /* what is cached in other classes may be what is missing */
+        buffer_trim();
+        if (posix_memalign(&p, ALIGN, ALIGN + class_bytes(c)) == 0) b = p;
+      }
+      if (b) {
+        atomic_fetch_add_explicit(&system_allocs, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&system_bytes, class_bytes(c), memory_order_relaxed);
+      }
+    }
+  }
+  if (!b) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM when allocating a tensor of %zu bytes", size);
+  _Static_assert(sizeof(struct buffer) <= ALIGN, "the header stands before the data");
+  atomic_init(&b->refs, 1);
+  b->size_class = (uint16_t)c;
+  b->elements_of = 0;
+  b->data = (char *)b + ALIGN;
+  b->size = size;
+  b->device = NULL;
+  b->release = NULL;
+  b->owner = NULL;
+  *out = b;
+  return NULL;
+}
+
+struct buffer *buffer_wrap(void *data, size_t size, struct device *device, void (*release)(struct buffer *),
+                           void *owner) {
+  struct buffer *b = mem_zalloc(1, sizeof *b);
+  atomic_init(&b->refs, 1);
+  b->size_class = BUFFER_FOREIGN;
+  b->data = data;
+  b->size = size;
+  b->device = device;
+  b->release = release;
+  b->owner = owner;
+  return b;
+}
+
+void buffer_free_(struct buffer *b) {
+  if (UNLIKELY(b->elements_of)) elements_destroy((shoal_dtype)b->elements_of, b->data, b->size);
+  if (UNLIKELY(b->size_class == BUFFER_FOREIGN)) {
+    if (b->release) b->release(b);
+    free(b);
+    return;
+  }
+  if (b->size_class < SMALL_CLASSES) {
+    struct list *l = &thread_cache()->lists[b->size_class];
+    if (l->n < KEEP_PER_THREAD) {
+      push(l, b);
+      return;
+    }
+  }
+  share(b);
+}
+
+uint64_t buffer_system_allocs(void) { return atomic_load(&system_allocs); }
+
+size_t buffer_bytes_cached(void) {
+  pthread_mutex_lock(&shared.lock);
+  size_t n = shared.cached;
+  pthread_mutex_unlock(&shared.lock);
+  return n;
+}
+
+size_t buffer_bytes_in_use(void) { return atomic_load(&system_bytes) - buffer_bytes_cached(); }
+
+void buffer_trim(void) {
+  for (unsigned c = 0; c < CLASSES; c++) {
+    for (;;) {
+      pthread_mutex_lock(&shared.lock);
+      struct buffer *b = pop(&shared.lists[c]);
+      if (b) shared.cached -= class_bytes(c);
+      pthread_mutex_unlock(&shared.lock);
+      if (!b) break;
+      system_free(b);
+    }
+  }
+}

@@ -40,6 +40,7 @@ struct resource_mgr;
 struct resource_mgr *resource_mgr_new(const char *default_container);
 void resource_mgr_unref(struct resource_mgr *m);
 struct resource_mgr *resource_mgr_ref(struct resource_mgr *m);
+const char *resource_mgr_default_container(const struct resource_mgr *m);
 
 /* container "" is the default one. Each returns a new reference in *out. */
 shoal_status resource_find(struct resource_mgr *m, const char *container, const struct resource_type *type,
@@ -58,11 +59,29 @@ void resource_clear(struct resource_mgr *m, const char *container);
 void resource_each(struct resource_mgr *m, void (*fn)(void *arg, const char *container, const char *name,
                    struct resource *r), void *arg);
 
+/* ---- through entries: for kernels that use one name in every step ---- */
+
+struct resource_entry;
+/* The place for (container, type, name), made when absent; a new reference. */
+struct resource_entry *resource_entry_get(struct resource_mgr *m, const char *container,
+                                          const struct resource_type *type, const char *name);
+struct resource_entry *resource_entry_ref(struct resource_entry *e);
+void resource_entry_unref(struct resource_entry *e);
+/* As resource_find and resource_find_or_make. m is the manager the entry came from. */
+shoal_status resource_entry_find(struct resource_mgr *m, struct resource_entry *e, struct resource **out);
+shoal_status resource_entry_find_or_make(struct resource_entry *e, shoal_status (*make)(void *arg, struct resource **out),
+                                         void *arg, struct resource **out);
+
 /* ---- through handles ---- */
 
 /* A scalar DT_RESOURCE tensor for (container, name); type_name as TensorFlow has it. */
 shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container,
                                     const char *name, const struct resource_type *type, struct tensor *out);
+/* A handle to r (whose reference is taken over) that no name leads to: the resource lives as long as its handles. */
+shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,
+                                       struct resource *r, struct tensor *out);
+/* The first handle in a tensor; NULL when it is empty or of another type. */
+const struct resource_handle *resource_handle_of(const struct tensor *handle);
 /* The resource a handle tensor names, of the type asked for. NOT_FOUND when it does not exist (yet). */
 shoal_status resource_from_handle(struct resource_mgr *m, const struct tensor *handle, const struct resource_type *type,
                                   struct resource **out);

@@ -12,11 +12,12 @@
 
 struct variable {
   struct resource head;
-  pthread_mutex_t lock;
+  pthread_rwlock_t lock; /* held for reading while rows are gathered, for writing while the value changes */
   struct tensor value; /* lock; invalid (buffer NULL) until initialised */
   shoal_dtype dtype;
   struct shape shape;  /* as declared; may be partly known */
-  bool copy_on_read;   /* lock: sparse updates happen: writers change rows in place under the lock, readers copy */
+  atomic_bool copy_on_read; /* sparse updates happen: writers change rows in place under the lock, readers copy, lest
+                               every update of a few rows copy the whole table */
   char *name;          /* for errors */
 };
 
@@ -24,9 +25,9 @@ extern const struct resource_type variable_type;
 
 struct variable *variable_new(const char *name, shoal_dtype dtype, const struct shape *shape);
 static inline void variable_unref(struct variable *v) { resource_unref(&v->head); }
-/* A second reference to the value; invalid when uninitialised. */
+/* A second reference to the value (a copy in copy-on-read mode); invalid when uninitialised. */
 void variable_read(struct variable *v, struct tensor *out);
-/* Call with the lock held: makes value's buffer exclusively ours, copying when it is shared. */
+/* Call with the lock held for writing: makes value's buffer exclusively ours, copying when it is shared. */
 shoal_status variable_make_writable(struct variable *v);
 
 #endif

@@ -1,0 +1,53 @@
+/* Variables: a value under a lock. */
+#include "runtime/variable.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static void variable_free(struct resource *r) {
+  struct variable *v = (struct variable *)r;
+  tensor_release(&v->value);
+  pthread_rwlock_destroy(&v->lock);
+  free(v->name);
+  free(v);
+}
+
+const struct resource_type variable_type = {"N10tensorflow3VarE", "variable", variable_free};
+
+struct variable *variable_new(const char *name, shoal_dtype dtype, const struct shape *shape) {
+  struct variable *v = mem_zalloc(1, sizeof *v);
+  resource_init(&v->head, &variable_type);
+  pthread_rwlock_init(&v->lock, NULL);
+  v->dtype = dtype;
+  v->shape = *shape;
+  v->name = mem_strdup(name);
+  return v;
+}
+
+void variable_read(struct variable *v, struct tensor *out) {
+  pthread_rwlock_rdlock(&v->lock);
+  if (UNLIKELY(!tensor_valid(&v->value))) {
+    *out = tensor_none();
+  } else if (UNLIKELY(atomic_load_explicit(&v->copy_on_read, memory_order_relaxed))) {
+    shoal_status s = tensor_copy(out, &v->value);
+    if (s) { /* no memory for a copy: share, the next writer will need it then */
+      shoal_status_free(s);
+      tensor_ref(out, &v->value);
+    }
+  } else {
+    tensor_ref(out, &v->value);
+  }
+  pthread_rwlock_unlock(&v->lock);
+}
+
+shoal_status variable_make_writable(struct variable *v) {
+  if (LIKELY(tensor_valid(&v->value) && tensor_writable(&v->value))) return NULL;
+  if (!tensor_valid(&v->value))
+    return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
+  struct tensor own;
+  TRY(tensor_copy(&own, &v->value));
+  tensor_release(&v->value);
+  tensor_move(&v->value, &own);
+  return NULL;
+}

@@ -13,9 +13,10 @@
 #include <shoal/status.h>
 
 shoal_status status_new_at(shoal_code code, const char *file, int line, const char *func, const char *fmt, ...)
-    SHOAL_PRINTF(5, 6);
+    SHOAL_PRINTF(5, 6) __attribute__((returns_nonnull));
 /* Adds a place to the chain (bounded; the innermost 16 are kept) and returns s. */
-shoal_status status_passed(shoal_status s, const char *file, int line, const char *func);
+shoal_status status_passed(shoal_status s, const char *file, int line, const char *func)
+    __attribute__((returns_nonnull));
 /* Puts text before, or after, the message; returns s. NULL stays NULL. */
 shoal_status status_prefix(shoal_status s, const char *fmt, ...) SHOAL_PRINTF(2, 3);
 shoal_status status_suffix(shoal_status s, const char *fmt, ...) SHOAL_PRINTF(2, 3);
@@ -32,7 +33,7 @@ void status_merge(shoal_status *into, shoal_status s);
 
 /* errno's value as a status: "WHAT: No such file or directory" with the code that fits. */
 shoal_status status_errno_at(int err, const char *file, int line, const char *func, const char *fmt, ...)
-    SHOAL_PRINTF(5, 6);
+    SHOAL_PRINTF(5, 6) __attribute__((returns_nonnull));
 
 #define STATUS(code, ...) status_new_at(code, __FILE__, __LINE__, __func__, __VA_ARGS__)
 #define INVALID(...) STATUS(SHOAL_INVALID_ARGUMENT, __VA_ARGS__)

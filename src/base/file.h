@@ -1,0 +1,78 @@
+/* Files: whole reads with a limit, buffered writes that appear under their name only when complete, directories
+ * and patterns.
+ *
+ * Paths are the local file system's; "file://" before one is understood, any other scheme is UNIMPLEMENTED by
+ * name. Errors read as TensorFlow's do: "PATH; No such file or directory". */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/vec.h"
+
+/* The path without "file://"; an error for other schemes. Points into path. */
+shoal_status file_local_path(const char *path, const char **out);
+
+/* The whole file in memory from malloc, with a NUL after its bytes. More than limit bytes (0: no limit but memory)
+ * is RESOURCE_EXHAUSTED. */
+shoal_status file_read(const char *path, size_t limit, char **data, size_t *size);
+/* Replaces the file at once: readers see the old or the new one, also after a crash. */
+shoal_status file_write(const char *path, const void *data, size_t size);
+
+bool file_exists(const char *path);
+bool file_is_directory(const char *path);
+shoal_status file_size(const char *path, int64_t *size);
+shoal_status file_rename(const char *from, const char *to);
+shoal_status file_remove(const char *path);
+/* An empty directory only. */
+shoal_status directory_remove(const char *path);
+/* The directory and those above it. */
+shoal_status directory_make(const char *path);
+/* Everything before the last '/', "" when there is none; the caller frees it. */
+char *path_directory(const char *path);
+
+/* A list of strings that owns them. */
+struct path_list {
+  VEC(char *) paths;
+};
+void path_list_release(struct path_list *l);
+/* Paths that match a pattern of *, ?, [..] and \, in order; none is not an error. */
+shoal_status file_glob(const char *pattern, struct path_list *out);
+/* Names in a directory, without "." and "..", in order. */
+shoal_status directory_list(const char *path, struct path_list *out);
+
+/* ---- reading at offsets ---- */
+struct file_reader {
+  int fd;
+  int64_t size;
+  char *path; /* for errors */
+};
+shoal_status file_reader_open(struct file_reader *r, const char *path);
+/* Exactly n bytes; fewer is OUT_OF_RANGE. */
+shoal_status file_reader_get(const struct file_reader *r, int64_t offset, void *to, size_t n);
+void file_reader_close(struct file_reader *r);
+
+/* ---- writing ---- */
+struct file_writer {
+  int fd;
+  char *path, *temporary; /* temporary: NULL when written in place */
+  char *buffer;
+  size_t used;
+  int64_t offset; /* bytes given so far */
+};
+/* Writes to PATH.tempstate<random>, which file_writer_commit syncs and renames. */
+shoal_status file_writer_open(struct file_writer *w, const char *path);
+/* Writes in place (append: after what is there), for logs that are read while they grow. */
+shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bool append);
+shoal_status file_writer_add(struct file_writer *w, const void *data, size_t n);
+/* Hands what is buffered to the system. */
+shoal_status file_writer_flush(struct file_writer *w);
+/* Flushes, syncs, closes, and gives the file its name. On an error nothing is left behind. */
+shoal_status file_writer_commit(struct file_writer *w);
+/* Closes and removes the temporary file. Harmless after commit. */
+void file_writer_abort(struct file_writer *w);
+
+#endif

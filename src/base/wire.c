@@ -1,0 +1,155 @@
+/* Protocol buffers by hand; see wire.h. Fixed-width numbers are little-endian on the wire, whatever the machine. */
+#include "base/wire.h"
+
+enum { GROUP_BEGIN = 3, GROUP_END = 4, GROUP_DEPTH = 32 };
+
+void wire_put_varint(struct text *t, uint64_t v) {
+  char b[10];
+  size_t n = 0;
+  while (v >= 0x80) {
+    b[n++] = (char)(v | 0x80);
+    v >>= 7;
+  }
+  b[n++] = (char)v;
+  text_add(t, b, n);
+}
+
+size_t wire_varint_size(uint64_t v) {
+  size_t n = 1;
+  while (v >= 0x80) v >>= 7, n++;
+  return n;
+}
+
+static void put_tag(struct text *t, uint32_t field, enum wire_type type) {
+  wire_put_varint(t, (uint64_t)field << 3 | type);
+}
+
+static void put_little(struct text *t, uint64_t v, int bytes) {
+  char b[8];
+  for (int i = 0; i < bytes; i++) b[i] = (char)(v >> (8 * i));
+  text_add(t, b, (size_t)bytes);
+}
+
+void wire_put_uint(struct text *t, uint32_t field, uint64_t v) {
+  put_tag(t, field, WIRE_VARINT);
+  wire_put_varint(t, v);
+}
+
+void wire_put_fixed32(struct text *t, uint32_t field, uint32_t v) {
+  put_tag(t, field, WIRE_FIXED32);
+  put_little(t, v, 4);
+}
+
+void wire_put_float(struct text *t, uint32_t field, float v) {
+  uint32_t bits;
+  memcpy(&bits, &v, 4);
+  wire_put_fixed32(t, field, bits);
+}
+
+static void put_double_value(struct text *t, double v) {
+  uint64_t bits;
+  memcpy(&bits, &v, 8);
+  put_little(t, bits, 8);
+}
+
+void wire_put_double(struct text *t, uint32_t field, double v) {
+  put_tag(t, field, WIRE_FIXED64);
+  put_double_value(t, v);
+}
+
+void wire_put_bytes(struct text *t, uint32_t field, const void *data, size_t n) {
+  put_tag(t, field, WIRE_BYTES);
+  wire_put_varint(t, n);
+  text_add(t, data, n);
+}
+
+void wire_put_str(struct text *t, uint32_t field, const char *s) { wire_put_bytes(t, field, s, strlen(s)); }
+
+void wire_put_text(struct text *t, uint32_t field, const struct text *inner) {
+  wire_put_bytes(t, field, inner->at, inner->n);
+}
+
+void wire_put_doubles(struct text *t, uint32_t field, const double *v, size_t n) {
+  if (!n) return;
+  put_tag(t, field, WIRE_BYTES);
+  wire_put_varint(t, n * 8);
+  for (size_t i = 0; i < n; i++) put_double_value(t, v[i]);
+}
+
+bool wire_get_varint_slow(struct wire *w, uint64_t *out) {
+  uint64_t v = 0;
+  const uint8_t *p = w->at;
+  for (unsigned shift = 0; shift < 70; shift += 7) {
+    if (p == w->end) return false;
+    uint8_t b = *p++;
+    v |= (uint64_t)(b & 0x7f) << shift;
+    if (b < 0x80) {
+      w->at = p;
+      *out = v;
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool get_little(struct wire *w, int bytes, uint64_t *out) {
+  if (w->end - w->at < bytes) return false;
+  uint64_t v = 0;
+  for (int i = 0; i < bytes; i++) v |= (uint64_t)w->at[i] << (8 * i);
+  w->at += bytes;
+  *out = v;
+  return true;
+}
+
+static enum wire_step next(struct wire *w, struct wire_field *f, int depth);
+
+/* Steps over a group that has just begun. */
+static bool skip_group(struct wire *w, uint32_t number, int depth) {
+  if (depth > GROUP_DEPTH) return false;
+  for (;;) {
+    struct wire peek = *w;
+    uint64_t tag;
+    if (!wire_get_varint(&peek, &tag)) return false;
+    if ((tag & 7) == GROUP_END) {
+      *w = peek;
+      return tag >> 3 == number;
+    }
+    struct wire_field inner;
+    struct wire before = *w;
+    if (next(w, &inner, depth + 1) != WIRE_FIELD || w->at == before.at) return false;
+  }
+}
+
+static enum wire_step next(struct wire *w, struct wire_field *f, int depth) {
+  for (;;) {
+    if (w->at == w->end) return WIRE_END;
+    uint64_t tag;
+    if (!wire_get_varint(w, &tag) || tag >> 3 == 0 || tag >> 32) return WIRE_BROKEN;
+    f->number = (uint32_t)(tag >> 3);
+    f->data = NULL;
+    f->size = 0;
+    unsigned type = tag & 7;
+    f->type = (enum wire_type)type;
+    bool ok = false;
+    if (type == WIRE_VARINT) ok = wire_get_varint(w, &f->value);
+    else if (type == WIRE_FIXED64) ok = get_little(w, 8, &f->value);
+    else if (type == WIRE_FIXED32) ok = get_little(w, 4, &f->value);
+    else if (type == WIRE_BYTES) {
+      uint64_t n;
+      ok = wire_get_varint(w, &n) && n <= (uint64_t)(w->end - w->at);
+      if (ok) {
+        f->value = n;
+        f->data = w->at;
+        f->size = (size_t)n;
+        w->at += n;
+      }
+    } else if (type == GROUP_BEGIN) {
+      if (!skip_group(w, f->number, depth)) return WIRE_BROKEN;
+      if (depth == 0) continue;
+      ok = true;
+    }
+    return ok ? WIRE_FIELD : WIRE_BROKEN;
+  }
+}
+
+enum wire_step wire_next(struct wire *w, struct wire_field *f) { return next(w, f, 0); }

@@ -76,6 +76,27 @@ void wire_put_doubles(struct text *t, uint32_t field, const double *v, size_t n)
   for (size_t i = 0; i < n; i++) put_double_value(t, v[i]);
 }
 
+/* One byte is kept for the length, and the body moved up when it turns out to need more: most messages are short,
+ * and a pass that only measures would visit everything twice. */
+size_t wire_begin(struct text *t, uint32_t field) {
+  put_tag(t, field, WIRE_BYTES);
+  text_addc(t, 0);
+  return t->n;
+}
+
+void wire_end(struct text *t, size_t begun) {
+  size_t n = t->n - begun, more = wire_varint_size(n) - 1;
+  if (more) {
+    char pad[10] = {0};
+    text_add(t, pad, more);
+    memmove(t->at + begun + more, t->at + begun, n);
+  }
+  char *p = t->at + begun - 1;
+  size_t v = n;
+  for (; v >= 0x80; v >>= 7) *p++ = (char)(v | 0x80);
+  *p = (char)v;
+}
+
 bool wire_get_varint_slow(struct wire *w, uint64_t *out) {
   uint64_t v = 0;
   const uint8_t *p = w->at;
@@ -153,3 +174,15 @@ static enum wire_step next(struct wire *w, struct wire_field *f, int depth) {
 }
 
 enum wire_step wire_next(struct wire *w, struct wire_field *f) { return next(w, f, 0); }
+
+bool wire_find(struct wire w, uint32_t number, struct wire *out) {
+  struct wire_field f;
+  enum wire_step r;
+  bool found = false;
+  while ((r = wire_next(&w, &f)) == WIRE_FIELD)
+    if (f.number == number && f.type == WIRE_BYTES) {
+      *out = wire_inside(&f);
+      found = true;
+    }
+  return found && r == WIRE_END;
+}

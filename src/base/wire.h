@@ -29,6 +29,9 @@ void wire_put_str(struct text *t, uint32_t field, const char *s);
 void wire_put_text(struct text *t, uint32_t field, const struct text *inner);
 /* A packed repeated double. Nothing when n is 0. */
 void wire_put_doubles(struct text *t, uint32_t field, const double *v, size_t n);
+/* An embedded message (or packed list) written in place: what is added between begin and end is its body. */
+size_t wire_begin(struct text *t, uint32_t field);
+void wire_end(struct text *t, size_t begun);
 /* Bytes that v takes as a varint; at most 10. */
 size_t wire_varint_size(uint64_t v);
 
@@ -64,6 +67,10 @@ static inline bool wire_get_varint(struct wire *w, uint64_t *out) {
 enum wire_step { WIRE_END, WIRE_FIELD, WIRE_BROKEN };
 /* The next field; unknown groups are stepped over. */
 enum wire_step wire_next(struct wire *w, struct wire_field *f);
+
+static inline size_t wire_left(const struct wire *w) { return (size_t)(w->end - w->at); }
+/* The last length-delimited field of that number, all fields before and after it being sound. */
+bool wire_find(struct wire w, uint32_t number, struct wire *out);
 
 static inline float wire_float(const struct wire_field *f) {
   uint32_t bits = (uint32_t)f->value;

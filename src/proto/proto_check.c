@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "proto/wire.h"
+#include "base/wire.h"
 
 struct level {
   const ProtobufCMessageDescriptor *d;
@@ -34,7 +34,7 @@ static int64_t packed_count(ProtobufCType type, struct wire w) {
     case PROTOBUF_C_TYPE_MESSAGE: return -1;
     default:
       for (; w.at < w.end; n++)
-        if (!wire_varint(&w, &v)) return -1;
+        if (!wire_get_varint(&w, &v)) return -1;
       return n;
   }
 }
@@ -79,14 +79,13 @@ shoal_status proto_check(const ProtobufCMessageDescriptor *d, const void *data, 
     struct wire_field f;
     struct wire before = w;
     uint64_t tag;
-    if (wire_varint(&before, &tag) && (tag & 7) >= WIRE_GROUP && (tag & 7) != WIRE_FIXED32)
-      return bad(top->d, offset, "a group");
-    if (wire_next(&w, &f) <= 0) return bad(top->d, offset, "malformed bytes");
+    if (wire_get_varint(&before, &tag) && (tag & 7) == 3) return bad(top->d, offset, "a group");
+    if (wire_next(&w, &f) != WIRE_FIELD) return bad(top->d, offset, "malformed bytes");
     const ProtobufCFieldDescriptor *fd = protobuf_c_message_descriptor_get_field(top->d, f.number);
     if (!fd) {
       overhead += sizeof(ProtobufCMessageUnknownField) + 16;
     } else if (f.type != type_on_wire(fd->type)) {
-      int64_t n = fd->label == PROTOBUF_C_LABEL_REPEATED && f.type == WIRE_BYTES ? packed_count(fd->type, f.bytes) : -1;
+      int64_t n = fd->label == PROTOBUF_C_LABEL_REPEATED && f.type == WIRE_BYTES ? packed_count(fd->type, wire_inside(&f)) : -1;
       if (n < 0) return bad(top->d, offset, "a field of another type than declared");
       overhead += (size_t)n * 8;
     } else {
@@ -95,9 +94,9 @@ shoal_status proto_check(const ProtobufCMessageDescriptor *d, const void *data, 
         const ProtobufCMessageDescriptor *sub = fd->descriptor;
         if (depth + 1 >= l.max_depth) return bad(top->d, offset, "messages nested too deeply");
         overhead += sub->sizeof_message;
-        stack[++depth] = (struct level){sub, f.bytes.end};
-        w.at = f.bytes.at;
-        w.end = f.bytes.end;
+        stack[++depth] = (struct level){sub, f.data + f.size};
+        w.at = f.data;
+        w.end = f.data + f.size;
       }
     }
     if (overhead > l.max_overhead) return bad(top->d, offset, "more elements than the limit allows");

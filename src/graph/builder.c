@@ -1,0 +1,365 @@
+/* Building graphs from C: the builder's stacks, and the sticky first error.
+ *
+ * A struct build gathers one node; build_end() completes it from the stacks (scope, device, control dependencies,
+ * colocation), adds it and infers its shapes at once, so that a mistake is reported where it was made. */
+#include "graph/builder.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/device_name.h"
+#include "graph/shape_fn.h"
+
+struct device_level {
+  char *device; /* NULL: a function */
+  const char *(*fn)(void *arg, const struct op *op);
+  void *arg;
+  void (*release)(void *arg);
+};
+
+struct control_level {
+  struct node **nodes;
+  int n;
+};
+
+struct graph_builder {
+  shoal_status error;
+  VEC(char *) scopes; /* each whole: "a/b" */
+  VEC(struct device_level) devices;
+  VEC(struct control_level) controls;
+  VEC(char *) colocations; /* "loc:@NAME" */
+  struct strmap scope_names; /* scopes opened so far, for unique names */
+  bool has_seed;
+  int64_t seed, ops_seeded;
+};
+
+static struct graph_builder *builder(struct graph *g) {
+  if (!g->builder) g->builder = mem_zalloc(1, sizeof *g->builder);
+  return g->builder;
+}
+
+void graph_builder_free(struct graph_builder *b) {
+  if (!b) return;
+  shoal_status_free(b->error);
+  for (size_t i = 0; i < b->scopes.n; i++) free(b->scopes.at[i]);
+  for (size_t i = 0; i < b->devices.n; i++) {
+    free(b->devices.at[i].device);
+    if (b->devices.at[i].release) b->devices.at[i].release(b->devices.at[i].arg);
+  }
+  for (size_t i = 0; i < b->controls.n; i++) free(b->controls.at[i].nodes);
+  for (size_t i = 0; i < b->colocations.n; i++) free(b->colocations.at[i]);
+  vec_release(&b->scopes);
+  vec_release(&b->devices);
+  vec_release(&b->controls);
+  vec_release(&b->colocations);
+  strmap_release(&b->scope_names);
+  free(b);
+}
+
+void graph_fail(struct graph *g, shoal_status s) {
+  struct graph_builder *b = builder(g);
+  if (b->error) shoal_status_free(s);
+  else b->error = s;
+}
+
+shoal_status graph_error(const struct graph *g) { return g->builder ? g->builder->error : NULL; }
+
+/* ---- stacks ---- */
+
+void graph_push_scope(struct graph *g, const char *name) {
+  struct graph_builder *b = builder(g);
+  char *base = b->scopes.n && *vec_last(&b->scopes) ? mem_printf("%s/%s", vec_last(&b->scopes), name) : mem_strdup(name);
+  char *unique = mem_strdup(base);
+  for (int k = 1; strmap_has(&b->scope_names, unique) || strmap_has(&g->by_name, unique); k++) {
+    free(unique);
+    unique = mem_printf("%s_%d", base, k);
+  }
+  strmap_put(&b->scope_names, unique, b);
+  vec_push(&b->scopes, unique);
+  free(base);
+}
+
+void graph_pop_scope(struct graph *g) {
+  struct graph_builder *b = builder(g);
+  if (!b->scopes.n) graph_fail(g, INVALID("a scope is closed that was not opened"));
+  else free(vec_pop(&b->scopes));
+}
+
+void graph_push_device(struct graph *g, const char *device) {
+  struct device_spec spec;
+  shoal_status s = device_spec_parse(device, &spec);
+  if (s) graph_fail(g, s);
+  vec_push(&builder(g)->devices, (struct device_level){.device = mem_strdup(device)});
+}
+
+void graph_push_device_fn(struct graph *g, const char *(*fn)(void *, const struct op *), void *arg,
+                          void (*release)(void *)) {
+  vec_push(&builder(g)->devices, (struct device_level){.fn = fn, .arg = arg, .release = release});
+}
+
+void graph_pop_device(struct graph *g) {
+  struct graph_builder *b = builder(g);
+  if (!b->devices.n) {
+    graph_fail(g, INVALID("a device scope is closed that was not opened"));
+    return;
+  }
+  struct device_level l = vec_pop(&b->devices);
+  free(l.device);
+  if (l.release) l.release(l.arg);
+}
+
+void graph_push_control(struct graph *g, struct node *const *nodes, int n) {
+  struct control_level l = {mem_zalloc((size_t)n, sizeof *l.nodes), 0};
+  for (int i = 0; i < n; i++)
+    if (nodes[i]) l.nodes[l.n++] = nodes[i];
+  vec_push(&builder(g)->controls, l);
+}
+
+void graph_pop_control(struct graph *g) {
+  struct graph_builder *b = builder(g);
+  if (!b->controls.n) graph_fail(g, INVALID("a control scope is closed that was not opened"));
+  else free(vec_pop(&b->controls).nodes);
+}
+
+void graph_push_colocation(struct graph *g, const struct node *with) {
+  vec_push(&builder(g)->colocations, mem_printf("loc:@%s", with ? with->name : ""));
+}
+
+void graph_pop_colocation(struct graph *g) {
+  struct graph_builder *b = builder(g);
+  if (!b->colocations.n) graph_fail(g, INVALID("a colocation scope is closed that was not opened"));
+  else free(vec_pop(&b->colocations));
+}
+
+void graph_set_seed(struct graph *g, int64_t seed) {
+  builder(g)->has_seed = true;
+  builder(g)->seed = seed;
+}
+
+void graph_next_seeds(struct graph *g, int64_t *seed, int64_t *seed2) {
+  struct graph_builder *b = builder(g);
+  *seed = b->has_seed ? b->seed : 0;
+  *seed2 = b->has_seed ? b->ops_seeded++ : 0;
+}
+
+/* ---- one node ---- */
+
+struct build build_begin(struct graph *g, const char *op, const char *name) {
+  struct build b = {.g = g, .op_name = op, .name = mem_strdup(name ? name : op)};
+  b.op = op_find(op);
+  if (!b.op && !graph_error(g)) graph_fail(g, NOT_FOUND("Op type not registered '%s'", op));
+  return b;
+}
+
+void build_in(struct build *b, struct out in) {
+  if (!in.node && !graph_error(b->g))
+    graph_fail(b->g, INVALID("input %zu of %s '%s' is not a tensor of any op", b->in.n, b->op_name, b->name));
+  vec_push(&b->in, in);
+}
+
+void build_in_list(struct build *b, const struct out *in, int n) {
+  for (int i = 0; i < n; i++) build_in(b, in[i]);
+}
+
+void build_control(struct build *b, struct node *from) {
+  if (from) vec_push(&b->control, from);
+}
+
+void build_attr(struct build *b, const char *name, struct attr value) {
+  MUST(b->n_attrs < BUILD_MAX_ATTRS);
+  b->attrs[b->n_attrs++] = (struct named_attr){mem_strdup(name), value};
+}
+
+void build_attr_int(struct build *b, const char *name, int64_t v) { build_attr(b, name, attr_int(v)); }
+void build_attr_float(struct build *b, const char *name, float v) { build_attr(b, name, attr_float(v)); }
+void build_attr_bool(struct build *b, const char *name, bool v) { build_attr(b, name, attr_bool(v)); }
+void build_attr_type(struct build *b, const char *name, shoal_dtype v) { build_attr(b, name, attr_type(v)); }
+void build_attr_shape(struct build *b, const char *name, const struct shape *v) { build_attr(b, name, attr_shape(v)); }
+
+void build_attr_string(struct build *b, const char *name, const char *v) {
+  build_attr(b, name, attr_string(v, strlen(v)));
+}
+
+void build_attr_ints(struct build *b, const char *name, const int64_t *v, int n) {
+  struct attr list = attr_list(ATTR_INT);
+  for (int i = 0; i < n; i++) attr_list_add(&list, attr_int(v[i]));
+  build_attr(b, name, list);
+}
+
+void build_attr_types(struct build *b, const char *name, const shoal_dtype *v, int n) {
+  struct attr list = attr_list(ATTR_TYPE);
+  for (int i = 0; i < n; i++) attr_list_add(&list, attr_type(v[i]));
+  build_attr(b, name, list);
+}
+
+void build_device(struct build *b, const char *device) { b->device = device; }
+
+static void build_release(struct build *b) {
+  for (int i = 0; i < b->n_attrs; i++) {
+    free(b->attrs[i].name);
+    attr_release(&b->attrs[i].value);
+  }
+  vec_release(&b->in);
+  vec_release(&b->control);
+  free(b->name);
+}
+
+/* The device for a node: the stack merged from the outside in. */
+static void choose_device(struct graph_builder *gb, const struct op *op, char *out, size_t size) {
+  struct device_spec spec = {0};
+  for (size_t i = 0; i < gb->devices.n; i++) {
+    struct device_level *l = &gb->devices.at[i];
+    const char *text = l->fn ? l->fn(l->arg, op) : l->device;
+    struct device_spec over;
+    if (!text || !*text) {
+      if (text && !l->fn) spec = (struct device_spec){0};
+      continue;
+    }
+    shoal_status s = device_spec_parse(text, &over);
+    if (s) shoal_status_free(s);
+    else device_spec_merge(&spec, &over);
+  }
+  device_spec_print(&spec, out, size);
+}
+
+static void add_colocation(struct graph_builder *gb, struct build *b) {
+  if (!gb->colocations.n || named_attr_find(b->attrs, b->n_attrs, "_class")) return;
+  const char *loc = vec_last(&gb->colocations);
+  if (strlen(loc) <= strlen("loc:@")) return;
+  struct attr list = attr_list(ATTR_STRING);
+  attr_list_add(&list, attr_string(loc, strlen(loc)));
+  build_attr(b, "_class", list);
+}
+
+struct node *build_end(struct build *b) {
+  struct graph *g = b->g;
+  struct graph_builder *gb = builder(g);
+  if (gb->error || !b->op) {
+    build_release(b);
+    return NULL;
+  }
+  char *scoped = gb->scopes.n && *vec_last(&gb->scopes) ? mem_printf("%s/%s", vec_last(&gb->scopes), b->name)
+                                                         : mem_strdup(b->name);
+  char *name = graph_unique_name(g, scoped);
+  free(scoped);
+  struct node *n = NULL;
+  shoal_status s = NULL;
+  if (!node_name_valid(name, true)) s = INVALID("'%s' is not a valid node name", name);
+  if (!s) {
+    add_colocation(gb, b);
+    struct named_attr *attrs = mem_zalloc((size_t)b->n_attrs, sizeof *attrs);
+    if (b->n_attrs) memcpy(attrs, b->attrs, (size_t)b->n_attrs * sizeof *attrs);
+    int n_attrs = b->n_attrs;
+    b->n_attrs = 0;
+    s = graph_add(g, name, b->op, b->in.at, (int)b->in.n, attrs, n_attrs, &n);
+  }
+  if (!s) {
+    char device[192];
+    choose_device(gb, b->op, device, sizeof device);
+    graph_set_device(n, b->device ? b->device : device);
+    for (size_t i = 0; i < b->control.n; i++) graph_add_control(n, b->control.at[i]);
+    for (size_t i = 0; i < gb->controls.n; i++)
+      for (int k = 0; k < gb->controls.at[i].n; k++) graph_add_control(n, gb->controls.at[i].nodes[k]);
+    s = node_infer_shapes(n);
+  }
+  if (s) graph_fail(g, status_prefix(s, "%s '%s': ", b->op_name, name));
+  free(name);
+  build_release(b);
+  return s ? NULL : n;
+}
+
+struct out build_end_out(struct build *b) { return node_out(build_end(b), 0); }
+
+/* ---- short forms ---- */
+
+struct out build_op1(struct graph *g, const char *op, struct out a) {
+  struct build b = build_begin(g, op, NULL);
+  build_in(&b, a);
+  return build_end_out(&b);
+}
+
+struct out build_op2(struct graph *g, const char *op, struct out a, struct out c) {
+  struct build b = build_begin(g, op, NULL);
+  build_in(&b, a);
+  build_in(&b, c);
+  return build_end_out(&b);
+}
+
+struct out build_op3(struct graph *g, const char *op, struct out a, struct out c, struct out d) {
+  struct build b = build_begin(g, op, NULL);
+  build_in(&b, a);
+  build_in(&b, c);
+  build_in(&b, d);
+  return build_end_out(&b);
+}
+
+struct out build_const(struct graph *g, const struct tensor *t, const char *name) {
+  struct build b = build_begin(g, "Const", name);
+  build_attr(&b, "value", attr_tensor(t));
+  build_attr_type(&b, "dtype", (shoal_dtype)t->dtype);
+  return build_end_out(&b);
+}
+
+/* Writes v as element i of a numeric tensor. */
+static shoal_status set_number(struct tensor *t, int64_t i, double v, int64_t exact) {
+  switch ((shoal_dtype)t->dtype) {
+    case SHOAL_FLOAT32: T_DATA(t, float)[i] = (float)v; break;
+    case SHOAL_FLOAT64: T_DATA(t, double)[i] = v; break;
+    case SHOAL_FLOAT16: T_DATA(t, f16)[i] = f16_from_float((float)v); break;
+    case SHOAL_BFLOAT16: T_DATA(t, bf16)[i] = bf16_from_float((float)v); break;
+    case SHOAL_INT8:
+    case SHOAL_UINT8: T_DATA(t, uint8_t)[i] = (uint8_t)exact; break;
+    case SHOAL_INT16:
+    case SHOAL_UINT16: T_DATA(t, uint16_t)[i] = (uint16_t)exact; break;
+    case SHOAL_INT32:
+    case SHOAL_UINT32: T_DATA(t, uint32_t)[i] = (uint32_t)exact; break;
+    case SHOAL_INT64:
+    case SHOAL_UINT64: T_DATA(t, uint64_t)[i] = (uint64_t)exact; break;
+    case SHOAL_BOOL: T_DATA(t, bool)[i] = exact != 0; break;
+    case SHOAL_COMPLEX64: T_DATA(t, c64)[i] = (float)v; break;
+    case SHOAL_COMPLEX128: T_DATA(t, c128)[i] = v; break;
+    default: return INVALID("a constant of type %s cannot be made from a number", dtype_tf_name(t->dtype));
+  }
+  return NULL;
+}
+
+static struct out const_numbers(struct graph *g, shoal_dtype dtype, const int64_t *ints, const double *reals, int rank,
+                                int n) {
+  if (graph_error(g)) return (struct out){0};
+  struct tensor t;
+  shoal_status s = tensor_new_dims(&t, dtype, rank, (int64_t[]){n});
+  if (!s) {
+    for (int i = 0; i < n && !s; i++) s = set_number(&t, i, reals ? reals[i] : (double)ints[i], ints ? ints[i] : (int64_t)reals[i]);
+    struct out o = s ? (struct out){0} : build_const(g, &t, NULL);
+    tensor_release(&t);
+    if (!s) return o;
+  }
+  graph_fail(g, s);
+  return (struct out){0};
+}
+
+struct out build_const_int(struct graph *g, shoal_dtype dtype, int64_t v) {
+  return const_numbers(g, dtype, &v, NULL, 0, 1);
+}
+
+struct out build_const_ints(struct graph *g, shoal_dtype dtype, const int64_t *v, int n) {
+  return const_numbers(g, dtype, v, NULL, 1, n);
+}
+
+struct out build_const_float(struct graph *g, shoal_dtype dtype, double v) {
+  return const_numbers(g, dtype, NULL, &v, 0, 1);
+}
+
+struct out build_cast(struct graph *g, struct out x, shoal_dtype to) {
+  if (!x.node || out_type(x) == to) return x;
+  struct build b = build_begin(g, "Cast", NULL);
+  build_in(&b, x);
+  build_attr_type(&b, "DstT", to);
+  return build_end_out(&b);
+}
+
+struct shape out_shape(struct out o) {
+  return o.node && o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown();
+}

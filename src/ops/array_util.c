@@ -1,0 +1,158 @@
+/* Helpers of the array families: see the header. */
+#include "ops/array_util.h"
+
+#include <limits.h>
+#include <string.h>
+
+shoal_status shape_pass(struct shape_ctx *c) {
+  for (int i = 0; i < c->node->n_out; i++) {
+    int j = i < c->node->n_in ? i : 0;
+    c->out[i] = c->in[j];
+    shape_pass_handle(c, i, j);
+  }
+  return NULL;
+}
+
+/* ---- copying and filling ---- */
+
+struct copy {
+  shoal_dtype dtype;
+  size_t size;
+  char *to;
+  const char *from;
+};
+
+static void copy_piece(void *arg, int64_t begin, int64_t end) {
+  struct copy *c = arg;
+  elements_copy(c->dtype, c->to + (size_t)begin * c->size, c->from + (size_t)begin * c->size, end - begin);
+}
+
+void elements_copy_parallel(struct pool *p, shoal_dtype dtype, void *to, const void *from, int64_t n) {
+  struct copy c = {dtype, dtype_size(dtype), to, from};
+  pool_for(p, n, copy_grain((int64_t)c.size), copy_piece, &c);
+}
+
+static void fill_piece(void *arg, int64_t begin, int64_t end) {
+  struct copy *c = arg;
+  char *to = c->to + (size_t)begin * c->size;
+  size_t n = (size_t)(end - begin);
+  if (!n) return;
+  if (!dtype_plain(c->dtype)) {
+    for (size_t i = 0; i < n; i++) elements_copy(c->dtype, to + i * c->size, c->from, 1);
+    return;
+  }
+  if (c->size == 1) {
+    memset(to, *(const unsigned char *)c->from, n);
+    return;
+  }
+  /* Doubling copies, up to a block that stays in the cache. */
+  size_t have = 1, block = MIN(n, (size_t)8192 / c->size);
+  memcpy(to, c->from, c->size);
+  while (have < block) {
+    size_t more = MIN(have, block - have);
+    memcpy(to + have * c->size, to, more * c->size);
+    have += more;
+  }
+  for (; have < n; have += MIN(block, n - have)) memcpy(to + have * c->size, to, MIN(block, n - have) * c->size);
+}
+
+void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *value, int64_t n) {
+  struct copy c = {dtype, dtype_size(dtype), to, value};
+  pool_for(p, n, copy_grain((int64_t)c.size), fill_piece, &c);
+}
+
+/* ---- graph pieces ---- */
+
+struct out array_shape(struct graph *g, struct out x, shoal_dtype type) {
+  if (!x.node) return x;
+  struct shape s = out_shape(x);
+  if (shape_known(&s)) return build_const_ints(g, type, s.dims, s.rank);
+  struct build b = build_begin(g, "Shape", NULL);
+  build_in(&b, x);
+  build_attr_type(&b, "out_type", type);
+  return build_end_out(&b);
+}
+
+struct out array_rank(struct graph *g, struct out x) {
+  if (!x.node) return x;
+  struct shape s = out_shape(x);
+  return s.rank >= 0 ? build_const_int(g, SHOAL_INT32, s.rank) : build_op1(g, "Rank", x);
+}
+
+struct out array_axes(struct graph *g, struct out x) {
+  if (!x.node) return x;
+  struct shape s = out_shape(x);
+  if (s.rank < 0)
+    return build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), build_op1(g, "Rank", x),
+                     build_const_int(g, SHOAL_INT32, 1));
+  int64_t axes[SHOAL_MAX_RANK];
+  for (int i = 0; i < s.rank; i++) axes[i] = i;
+  return build_const_ints(g, SHOAL_INT32, axes, s.rank);
+}
+
+struct out array_sum(struct graph *g, struct out x, struct out axes, bool keep) {
+  struct build b = build_begin(g, "Sum", NULL);
+  build_in(&b, x);
+  build_in(&b, axes);
+  build_attr_bool(&b, "keep_dims", keep);
+  return build_end_out(&b);
+}
+
+struct out array_sum_all(struct graph *g, struct out x) { return array_sum(g, x, array_axes(g, x), false); }
+
+struct out array_reshape(struct graph *g, struct out x, struct out shape) {
+  return build_op2(g, "Reshape", x, shape);
+}
+
+struct out array_reshape_like(struct graph *g, struct out x, struct out like) {
+  return array_reshape(g, x, array_shape(g, like, SHOAL_INT32));
+}
+
+struct out array_zeros_like(struct graph *g, struct out x) { return build_op1(g, "ZerosLike", x); }
+
+struct out array_transpose(struct graph *g, struct out x, struct out perm) {
+  return build_op2(g, "Transpose", x, perm);
+}
+
+struct out array_slice(struct graph *g, struct out x, struct out begin, struct out size) {
+  return build_op3(g, "Slice", x, begin, size);
+}
+
+struct out array_concat(struct graph *g, const struct out *values, int n, int axis) {
+  if (n == 1) return values[0];
+  struct build b = build_begin(g, "ConcatV2", NULL);
+  build_in_list(&b, values, n);
+  build_in(&b, build_const_int(g, SHOAL_INT32, axis));
+  return build_end_out(&b);
+}
+
+struct out array_part(struct graph *g, struct out x, int begin, int end) {
+  int64_t b = begin, e = end, one = 1;
+  struct build n = build_begin(g, "StridedSlice", NULL);
+  build_in(&n, x);
+  build_in(&n, build_const_ints(g, SHOAL_INT32, &b, 1));
+  build_in(&n, build_const_ints(g, SHOAL_INT32, &e, 1));
+  build_in(&n, build_const_ints(g, SHOAL_INT32, &one, 1));
+  if (end == INT_MAX) build_attr_int(&n, "end_mask", 1);
+  return build_end_out(&n);
+}
+
+struct out array_at(struct graph *g, struct out x, int i) {
+  int64_t b = i, e = i + 1, one = 1;
+  struct build n = build_begin(g, "StridedSlice", NULL);
+  build_in(&n, x);
+  build_in(&n, build_const_ints(g, SHOAL_INT32, &b, 1));
+  build_in(&n, build_const_ints(g, SHOAL_INT32, &e, 1));
+  build_in(&n, build_const_ints(g, SHOAL_INT32, &one, 1));
+  build_attr_int(&n, "shrink_axis_mask", 1);
+  if (i == -1) build_attr_int(&n, "end_mask", 1);
+  return build_end_out(&n);
+}
+
+struct out array_expand(struct graph *g, struct out x, int axis) {
+  return build_op2(g, "ExpandDims", x, build_const_int(g, SHOAL_INT32, axis));
+}
+
+struct out array_gather(struct graph *g, struct out x, struct out indices, int axis) {
+  return build_op3(g, "GatherV2", x, indices, build_const_int(g, SHOAL_INT32, axis));
+}

@@ -1,0 +1,78 @@
+/* What the array families share: small readers of tensor values, and the graph pieces their gradients are
+ * made of. */
+#ifndef OPS_ARRAY_UTIL_H
+#define OPS_ARRAY_UTIL_H
+
+#include <inttypes.h>
+
+#include "base/mem.h"
+#include "graph/gradient.h"
+#include "graph/shape_fn.h"
+#include "runtime/kernel.h"
+
+/* Bytes a piece of a parallel copy should have: large enough to pay for a thread, small enough to share. */
+enum { COPY_GRAIN = 1 << 17 };
+
+/* How many units of `bytes` each make a piece; at least one. */
+static inline int64_t copy_grain(int64_t bytes) { return bytes >= COPY_GRAIN ? 1 : COPY_GRAIN / MAX(bytes, 1); }
+
+static inline int64_t int_at(const struct tensor *t, int64_t i) {
+  return t->dtype == SHOAL_INT32 ? T_DATA(t, const int32_t)[i] : T_DATA(t, const int64_t)[i];
+}
+/* v fits the integer type of t, or the caller has checked. */
+static inline void int_put(struct tensor *t, int64_t i, int64_t v) {
+  if (t->dtype == SHOAL_INT32) T_DATA(t, int32_t)[i] = (int32_t)v;
+  else T_DATA(t, int64_t)[i] = v;
+}
+
+static inline const char *tensor_shape_str(const struct tensor *t) {
+  struct shape s = tensor_shape(t);
+  return shape_str(&s);
+}
+
+/* The product of dims [from, to). */
+static inline int64_t dims_product(const int64_t *dims, int from, int to) {
+  int64_t n = 1;
+  for (int i = from; i < to; i++) n *= dims[i];
+  return n;
+}
+
+/* Shapes behind handles pass from input j to output i. */
+static inline void shape_pass_handle(struct shape_ctx *c, int i, int j) {
+  if (c->handle_in && c->handle_out) c->handle_out[i] = c->handle_in[j];
+}
+/* Every output i has input i's shape (or input 0's, when there are more outputs), handles too. */
+shoal_status shape_pass(struct shape_ctx *c);
+
+/* Copies n elements from `from` to `to`, in parallel when there are many; for any type. */
+void elements_copy_parallel(struct pool *p, shoal_dtype dtype, void *to, const void *from, int64_t n);
+/* Sets n elements to the one at `value`. */
+void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *value, int64_t n);
+
+/* ---- graph pieces ---- */
+/* The shape of x as a vector of type: a constant where it is known. */
+struct out array_shape(struct graph *g, struct out x, shoal_dtype type);
+/* The rank of x as an int32 scalar: a constant where it is known. */
+struct out array_rank(struct graph *g, struct out x);
+/* 0, 1, ... rank - 1. */
+struct out array_axes(struct graph *g, struct out x);
+/* The sum of all elements. */
+struct out array_sum_all(struct graph *g, struct out x);
+struct out array_sum(struct graph *g, struct out x, struct out axes, bool keep);
+struct out array_reshape(struct graph *g, struct out x, struct out shape);
+/* x reshaped as like is. */
+struct out array_reshape_like(struct graph *g, struct out x, struct out like);
+struct out array_zeros_like(struct graph *g, struct out x);
+struct out array_transpose(struct graph *g, struct out x, struct out perm);
+struct out array_slice(struct graph *g, struct out x, struct out begin, struct out size);
+/* values joined along a constant axis. */
+struct out array_concat(struct graph *g, const struct out *values, int n, int axis);
+/* x[begin:end] of a vector; INT_MAX as end means all that is left. */
+struct out array_part(struct graph *g, struct out x, int begin, int end);
+/* x[i] of a vector. */
+struct out array_at(struct graph *g, struct out x, int i);
+/* x[..., with a dimension of 1 put in at axis */
+struct out array_expand(struct graph *g, struct out x, int axis);
+struct out array_gather(struct graph *g, struct out x, struct out indices, int axis);
+
+#endif

@@ -1,0 +1,19 @@
+/* Tensor values as text, the way TensorFlow's errors, Print and tf.print have them. */
+#ifndef TENSOR_SUMMARIZE_H
+#define TENSOR_SUMMARIZE_H
+
+#include "tensor/tensor.h"
+
+/* Appends t's elements. Without edges: the first max elements, "..." when there are more, brackets around inner
+ * dimensions only ("[1 2][3 4]"). With edges (tf.print): max elements from both ends of each dimension, strings
+ * quoted, brackets and line breaks as NumPy has them. max < 0: all of them. */
+void tensor_summarize(const struct tensor *t, int64_t max, bool edges, struct text *out);
+/* One element, as above without quotes. */
+void element_print(shoal_dtype dtype, const void *at, struct text *out);
+/* The shortest of 6 or 9 (15 or 17) digits that reads back as the same number. */
+void float_print(float v, struct text *out);
+void double_print(double v, struct text *out);
+/* The bytes with C escapes: \n, \", \ooo for what is not printable ASCII (UTF-8 bytes are kept when utf8). */
+void text_add_escaped(struct text *out, const char *data, size_t n, bool utf8);
+
+#endif

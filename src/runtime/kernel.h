@@ -79,6 +79,8 @@ struct kernel_init {
   struct resource_mgr *resources;
   struct function_runtime *functions; /* runtime/function.h: to find and compile functions; NULL if there are none */
   uint64_t random_seed;               /* drawn for this kernel instance: for ops whose seeds are 0, 0 */
+  uint64_t session;                   /* unique in the process, never 0 in a session: a stateful node without a shared
+                                         name has one state for all plans of its session */
 };
 
 struct kernel_ctx {

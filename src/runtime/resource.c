@@ -25,7 +25,7 @@ struct resource_entry {
   uint64_t mgr; /* the manager's number */
   pthread_mutex_t lock;
   struct resource *r; /* lock; NULL: nothing there */
-  struct container *container; /* valid while the manager lives */
+  struct container *container; /* valid while the manager lives; NULL: an anonymous place */
   char *container_name, *name;
   const struct resource_type *type;
 };
@@ -179,7 +179,7 @@ shoal_status resource_entry_find_or_make(struct resource_entry *e, shoal_status 
   if (!e->r) {
     s = make(arg, &e->r);
     if (s) e->r = NULL;
-    else atomic_store(&e->container->exists, true);
+    else if (e->container) atomic_store(&e->container->exists, true);
   }
   if (!s) {
     resource_ref(e->r);
@@ -320,17 +320,17 @@ shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, 
 }
 
 shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,
-                                       struct resource *r, struct tensor *out) {
+                                       const struct resource_type *type, struct resource *r, struct tensor *out) {
   static _Atomic uint64_t numbers;
   char *name = mem_printf("%s%llu", prefix, (unsigned long long)atomic_fetch_add(&numbers, 1));
-  struct resource_handle *h = resource_handle_new(device, m->default_container, name, r->type->name);
+  struct resource_handle *h = resource_handle_new(device, m->default_container, name, type->name);
   struct resource_entry *e = mem_zalloc(1, sizeof *e);
   atomic_init(&e->refs, 1);
   e->mgr = m->number;
   pthread_mutex_init(&e->lock, NULL);
   e->container_name = mem_strdup(m->default_container);
   e->name = name;
-  e->type = r->type;
+  e->type = type;
   e->r = r;
   fill(h, e);
   return handle_scalar(h, out);
@@ -422,5 +422,5 @@ shoal_status resource_destroy(struct resource_mgr *m, const struct tensor *handl
   if (found || ignore_missing) return NULL;
   const char *container = *h->container ? h->container : m->default_container;
   if (!container_exists(m, container)) return NOT_FOUND("Container %s does not exist.", container);
-  return NOT_FOUND("Resource %s/%s/%s does not exist.", container, h->name, h->type_name);
+  return NOT_FOUND("Resource %s/%s/<unknown> does not exist.", container, h->name);
 }

@@ -77,9 +77,10 @@ shoal_status resource_entry_find_or_make(struct resource_entry *e, shoal_status 
 /* A scalar DT_RESOURCE tensor for (container, name); type_name as TensorFlow has it. */
 shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container,
                                     const char *name, const struct resource_type *type, struct tensor *out);
-/* A handle to r (whose reference is taken over) that no name leads to: the resource lives as long as its handles. */
+/* A handle that no name leads to: the resource lives as long as its handles. r (its reference is taken over) may be
+ * NULL: made at first use. */
 shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,
-                                       struct resource *r, struct tensor *out);
+                                       const struct resource_type *type, struct resource *r, struct tensor *out);
 /* The first handle in a tensor; NULL when it is empty or of another type. */
 const struct resource_handle *resource_handle_of(const struct tensor *handle);
 /* The resource a handle tensor names, of the type asked for. NOT_FOUND when it does not exist (yet). */

@@ -1,0 +1,142 @@
+/* Writing TensorProto; the reading half, and the table of fields, is tensor_proto.c. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "tensor/tensor_proto.h"
+
+void shape_proto_encode(const struct shape *s, struct text *out) {
+  if (s->rank < 0) {
+    wire_put_uint(out, 3, 1);
+    return;
+  }
+  for (int i = 0; i < s->rank; i++) {
+    size_t at = wire_begin(out, 2);
+    wire_put_uint(out, 1, (uint64_t)s->dims[i]);
+    wire_end(out, at);
+  }
+}
+
+static void put_shape(const struct tensor *t, struct text *out) {
+  struct shape s = tensor_shape(t);
+  size_t at = wire_begin(out, 2);
+  shape_proto_encode(&s, out);
+  wire_end(out, at);
+}
+
+void tensor_proto_header(const struct tensor *t, struct text *out) {
+  wire_put_uint(out, 1, t->dtype);
+  if (t->rank) put_shape(t, out);
+  size_t n = tensor_bytes(t);
+  wire_put_varint(out, 4 << 3 | WIRE_BYTES);
+  wire_put_varint(out, n);
+}
+
+/* One element of a type that is not plain bytes. */
+static shoal_status put_element(shoal_dtype t, const void *at, int depth, struct text *out) {
+  if (t == SHOAL_STRING) {
+    const struct str *s = at;
+    text_add(out, str_data(s), s->size);
+    return NULL;
+  }
+  if (t == SHOAL_RESOURCE) {
+    const struct resource_handle *h = *(struct resource_handle *const *)at;
+    if (h) handle_proto_encode(h, out);
+    return NULL;
+  }
+  return variant_proto_encode(*(struct variant *const *)at, depth + 1, out);
+}
+
+static shoal_status put_list(const struct tensor *t, uint32_t field, int depth, struct text *out) {
+  size_t width = dtype_size((shoal_dtype)t->dtype);
+  for (int64_t i = 0; i < t->n; i++) {
+    size_t at = wire_begin(out, field);
+    TRY(put_element((shoal_dtype)t->dtype, (const char *)t->data + (size_t)i * width, depth, out));
+    wire_end(out, at);
+  }
+  return NULL;
+}
+
+/* Strings travel as content: all lengths, then all bytes. */
+static void put_strings(const struct tensor *t, struct text *out) {
+  const struct str *s = t->data;
+  size_t total = 0;
+  for (int64_t i = 0; i < t->n; i++) total += wire_varint_size(s[i].size) + s[i].size;
+  wire_put_varint(out, 4 << 3 | WIRE_BYTES);
+  wire_put_varint(out, total);
+  for (int64_t i = 0; i < t->n; i++) wire_put_varint(out, s[i].size);
+  for (int64_t i = 0; i < t->n; i++) text_add(out, str_data(&s[i]), s[i].size);
+}
+
+shoal_status tensor_proto_encode_nested(const struct tensor *t, int depth, struct text *out) {
+  if (!tensor_valid(t)) return NULL;
+  wire_put_uint(out, 1, t->dtype);
+  put_shape(t, out);
+  if (dtype_plain((shoal_dtype)t->dtype)) {
+    wire_put_bytes(out, 4, t->data, tensor_bytes(t));
+    return NULL;
+  }
+  if (t->dtype == SHOAL_STRING) {
+    if (t->n) put_strings(t, out);
+    return NULL;
+  }
+  return put_list(t, t->dtype == SHOAL_RESOURCE ? 14 : 15, depth, out);
+}
+
+shoal_status tensor_proto_encode(const struct tensor *t, struct text *out) {
+  return tensor_proto_encode_nested(t, 0, out);
+}
+
+/* ---- the compact form ---- */
+
+static void put_typed(const struct tensor *t, struct text *out) {
+  const void *d = t->data;
+  size_t at;
+  switch ((shoal_dtype)t->dtype) {
+    case SHOAL_FLOAT32: wire_put_bytes(out, 5, d, 4); return;
+    case SHOAL_FLOAT64: wire_put_bytes(out, 6, d, 8); return;
+    case SHOAL_COMPLEX64: wire_put_bytes(out, 9, d, 8); return;
+    case SHOAL_COMPLEX128: wire_put_bytes(out, 12, d, 16); return;
+    default: break;
+  }
+  uint32_t field = 7;
+  uint64_t v = 0;
+  switch ((shoal_dtype)t->dtype) {
+    case SHOAL_INT64: field = 10; v = (uint64_t) * (const int64_t *)d; break;
+    case SHOAL_UINT64: field = 17; v = *(const uint64_t *)d; break;
+    case SHOAL_UINT32: field = 16; v = *(const uint32_t *)d; break;
+    case SHOAL_BOOL: field = 11; v = *(const uint8_t *)d; break;
+    case SHOAL_FLOAT16:
+    case SHOAL_BFLOAT16: field = 13; v = *(const uint16_t *)d; break;
+    case SHOAL_UINT16:
+    case SHOAL_QUINT16: v = *(const uint16_t *)d; break;
+    case SHOAL_UINT8:
+    case SHOAL_QUINT8: v = *(const uint8_t *)d; break;
+    case SHOAL_INT16:
+    case SHOAL_QINT16: v = (uint64_t)(int64_t) * (const int16_t *)d; break;
+    case SHOAL_INT8:
+    case SHOAL_QINT8: v = (uint64_t)(int64_t) * (const int8_t *)d; break;
+    default: v = (uint64_t)(int64_t) * (const int32_t *)d; break;
+  }
+  at = wire_begin(out, field);
+  wire_put_varint(out, v);
+  wire_end(out, at);
+}
+
+/* Bit for bit, so that -0 and NaN stay what they are. */
+static bool all_equal(const struct tensor *t) {
+  size_t width = dtype_size((shoal_dtype)t->dtype), bytes = tensor_bytes(t);
+  return t->n > 0 && memcmp(t->data, (const char *)t->data + width, bytes - width) == 0;
+}
+
+shoal_status tensor_proto_compact(const struct tensor *t, struct text *out) {
+  if (!tensor_valid(t)) return NULL;
+  shoal_dtype dtype = (shoal_dtype)t->dtype;
+  if (dtype_plain(dtype) && !all_equal(t)) return tensor_proto_encode(t, out);
+  wire_put_uint(out, 1, t->dtype);
+  put_shape(t, out);
+  if (dtype_plain(dtype)) {
+    put_typed(t, out);
+    return NULL;
+  }
+  return put_list(t, dtype == SHOAL_STRING ? 8 : dtype == SHOAL_RESOURCE ? 14 : 15, 0, out);
+}

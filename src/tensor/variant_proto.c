@@ -1,0 +1,177 @@
+/* Resource handles and variants as messages.
+ *
+ *   ResourceHandleProto      1 device  2 container  3 name  4 hash_code  5 maybe_type_name
+ *   VariantTensorDataProto   1 type_name  2 metadata  3 tensors
+ *
+ * A variant's type is looked up by its name. One that is not registered here (a dataset on its way through this
+ * task, say) is kept as its parts, as TensorFlow keeps it, and written out again unchanged. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/vec.h"
+#include "tensor/tensor_proto.h"
+
+/* ---- handles ---- */
+
+static char *take_string(char *old, const struct wire_field *f) {
+  free(old);
+  return mem_strndup((const char *)f->data, f->size);
+}
+
+shoal_status handle_proto_decode(const void *data, size_t size, struct resource_handle **out) {
+  struct resource_handle *h = resource_handle_new("", "", "", "");
+  h->hash_code = 0;
+  struct wire w = wire_from(data, size);
+  struct wire_field f;
+  enum wire_step r;
+  while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.number == 4 && f.type == WIRE_VARINT) h->hash_code = f.value;
+    if (f.type != WIRE_BYTES) continue;
+    if (f.number == 1) h->device = take_string(h->device, &f);
+    else if (f.number == 2) h->container = take_string(h->container, &f);
+    else if (f.number == 3) h->name = take_string(h->name, &f);
+    else if (f.number == 5) h->type_name = take_string(h->type_name, &f);
+  }
+  if (r == WIRE_BROKEN) {
+    resource_handle_unref(h);
+    return INVALID("Malformed ResourceHandleProto");
+  }
+  resource_handle_unref(*out);
+  *out = h;
+  return NULL;
+}
+
+static void put_nonempty(struct text *out, uint32_t field, const char *s) {
+  if (*s) wire_put_str(out, field, s);
+}
+
+void handle_proto_encode(const struct resource_handle *h, struct text *out) {
+  put_nonempty(out, 1, h->device);
+  put_nonempty(out, 2, h->container);
+  put_nonempty(out, 3, h->name);
+  if (h->hash_code) wire_put_uint(out, 4, h->hash_code);
+  put_nonempty(out, 5, h->type_name);
+}
+
+/* ---- types of variants ---- */
+
+static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
+static VEC(const struct variant_type *) types; /* types_lock */
+
+void variant_type_register(const struct variant_type *type) {
+  pthread_mutex_lock(&types_lock);
+  bool known = false;
+  for (size_t i = 0; i < types.n; i++) known |= types.at[i] == type;
+  if (!known) vec_push(&types, type);
+  pthread_mutex_unlock(&types_lock);
+}
+
+const struct variant_type *variant_type_find(const char *name, size_t n) {
+  const struct variant_type *found = NULL;
+  pthread_mutex_lock(&types_lock);
+  for (size_t i = 0; i < types.n && !found; i++)
+    if (strlen(types.at[i]->name) == n && !memcmp(types.at[i]->name, name, n)) found = types.at[i];
+  pthread_mutex_unlock(&types_lock);
+  return found;
+}
+
+/* A value of a type not known here. */
+struct opaque {
+  struct variant head;
+  struct text type_name, metadata;
+  struct tensor *tensors;
+  int n_tensors;
+};
+
+static void free_tensors(struct tensor *t, int n) {
+  for (int i = 0; i < n; i++) tensor_release(&t[i]);
+  free(t);
+}
+
+static void opaque_free(struct variant *v) {
+  struct opaque *o = (struct opaque *)v;
+  text_release(&o->type_name);
+  text_release(&o->metadata);
+  free_tensors(o->tensors, o->n_tensors);
+  free(o);
+}
+
+static const struct variant_type opaque_type = {.name = "", .free = opaque_free};
+
+static shoal_status make_variant(struct wire name, struct wire metadata, struct tensor *tensors, int n,
+                                 struct variant **out) {
+  const struct variant_type *type = variant_type_find((const char *)name.at, wire_left(&name));
+  if (type && type->decode) {
+    shoal_status s = type->decode(metadata.at, wire_left(&metadata), tensors, n, out);
+    free_tensors(tensors, n);
+    return s;
+  }
+  struct opaque *o = mem_zalloc(1, sizeof *o);
+  variant_init(&o->head, &opaque_type);
+  text_add(&o->type_name, (const char *)name.at, wire_left(&name));
+  text_add(&o->metadata, (const char *)metadata.at, wire_left(&metadata));
+  o->tensors = tensors;
+  o->n_tensors = n;
+  *out = &o->head;
+  return NULL;
+}
+
+shoal_status variant_proto_decode(struct wire w, size_t *budget, int depth, struct variant **out) {
+  if (depth > VARIANT_MAX_DEPTH) return INVALID("Variants are nested more than %d deep", VARIANT_MAX_DEPTH);
+  struct wire name = {0}, metadata = {0};
+  VEC(struct tensor) tensors = {0};
+  struct wire_field f;
+  enum wire_step r;
+  shoal_status s = NULL;
+  while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.type != WIRE_BYTES) continue;
+    if (f.number == 1) name = wire_inside(&f);
+    else if (f.number == 2) metadata = wire_inside(&f);
+    else if (f.number == 3) {
+      struct tensor t;
+      s = tensor_proto_decode_nested(wire_inside(&f), budget, depth, &t);
+      if (!s) vec_push(&tensors, t);
+    }
+  }
+  if (!s && r == WIRE_BROKEN) s = INVALID("Malformed VariantTensorDataProto");
+  if (s || (!wire_left(&name) && !tensors.n && !wire_left(&metadata))) {
+    free_tensors(tensors.at, (int)tensors.n);
+    return s;
+  }
+  struct variant *v = NULL;
+  TRY(make_variant(name, metadata, tensors.at, (int)tensors.n, &v));
+  variant_unref(*out);
+  *out = v;
+  return NULL;
+}
+
+static shoal_status put_parts(const char *name, size_t name_n, const struct text *metadata,
+                              const struct tensor *tensors, int n, int depth, struct text *out) {
+  if (name_n) wire_put_bytes(out, 1, name, name_n);
+  if (metadata->n) wire_put_text(out, 2, metadata);
+  for (int i = 0; i < n; i++) {
+    size_t at = wire_begin(out, 3);
+    TRY(tensor_proto_encode_nested(&tensors[i], depth, out));
+    wire_end(out, at);
+  }
+  return NULL;
+}
+
+shoal_status variant_proto_encode(const struct variant *v, int depth, struct text *out) {
+  if (!v) return NULL;
+  if (depth > VARIANT_MAX_DEPTH) return INVALID("Variants are nested more than %d deep", VARIANT_MAX_DEPTH);
+  if (v->type == &opaque_type) {
+    const struct opaque *o = (const struct opaque *)v;
+    return put_parts(o->type_name.at, o->type_name.n, &o->metadata, o->tensors, o->n_tensors, depth, out);
+  }
+  if (!v->type->encode) return UNIMPLEMENTED("A variant of type %s cannot leave its task", v->type->name);
+  struct text metadata = {0};
+  struct tensor *tensors = NULL;
+  int n = 0;
+  TRY(v->type->encode(v, &metadata, &tensors, &n));
+  shoal_status s = put_parts(v->type->name, strlen(v->type->name), &metadata, tensors, n, depth, out);
+  text_release(&metadata);
+  free_tensors(tensors, n);
+  return s;
+}

@@ -1,10 +1,74 @@
 # The developer's front door; CMake and Ninja do the work. `make help` lists the targets.
 BUILD ?= build
+PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
+# Two bounds on time: fuzzing inside `make test`, and by `make fuzz`, both for each target.
+FUZZ_SECONDS ?= 10
+FUZZ_MINUTES ?= 5
+
+TOOLS := $(shell . tools/env.sh && echo $$SHOAL_LAUNCHER)
+CONFIGURE = cmake -S . -G Ninja $(if $(TOOLS),-DCMAKE_C_COMPILER_LAUNCHER=$(TOOLS)) $(CMAKE_FLAGS)
 
 .PHONY: all
 all: $(BUILD)/build.ninja ## build the library, the command and the examples
 	@ninja -C $(BUILD)
 
-$(BUILD)/build.ninja:
-	@cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
+%/build.ninja: | need-packages
+	@$(CONFIGURE) -B $* $(FLAGS_$*)
+
+FLAGS_build-asan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=address,undefined
+FLAGS_build-tsan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=thread
+FLAGS_build-fuzz = -DCMAKE_C_COMPILER=clang -DSHOAL_FUZZ=ON
+FLAGS_build-clang = -DCMAKE_C_COMPILER=clang
+
+.PHONY: deps need-packages need-tensorflow
+deps: ## install what building and testing need: Debian packages, and TensorFlow in a virtual environment
+	@tools/deps.sh packages tensorflow
+need-packages:
+	@tools/deps.sh --if-missing packages
+need-tensorflow: need-packages
+	@tools/deps.sh --if-missing tensorflow
+
+.PHONY: demo
+demo: all ## train a classifier on Fashion-MNIST
+	@$(BUILD)/examples/mnist_local
+
+.PHONY: test check
+test: need-tensorflow all build-fuzz/build.ninja ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
+	@ninja -C build-fuzz fuzzers
+	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS)
+check: all ## the unit tests alone: a minute
+	@tools/python.sh tests/run.py --build $(BUILD) unit
+
+.PHONY: bench
+bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in one run
+	@tools/deps.sh --if-missing torch
+	@tools/python.sh bench/run.py --build $(BUILD)
+
+.PHONY: asan tsan fuzz clang
+asan: build-asan/build.ninja ## the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@ninja -C build-asan && tools/python.sh tests/run.py --build build-asan unit
+tsan: build-tsan/build.ninja ## the unit tests under ThreadSanitizer
+	@ninja -C build-tsan && tools/python.sh tests/run.py --build build-tsan unit
+fuzz: build-fuzz/build.ninja ## fuzz each target for FUZZ_MINUTES
+	@ninja -C build-fuzz fuzzers
+	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $$(($(FUZZ_MINUTES) * 60)) fuzz
+clang: build-clang/build.ninja ## build with clang, warnings as errors
+	@ninja -C build-clang
+
+SOURCES = $(shell git ls-files '*.c' '*.h')
+.PHONY: format lint docs
+format: ## lay out the sources as .clang-format says
+	@clang-format -i $(SOURCES)
+lint: $(BUILD)/build.ninja ## clang-tidy, cppcheck, layers, lengths
+	@tools/lint.sh $(BUILD)
+docs: all ## write docs/ops.md from the op rows
+	@$(BUILD)/gen_ops --docs > docs/ops.md
+
+.PHONY: install clean help
+install: all ## install under PREFIX (and DESTDIR)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+clean: ## remove all build folders
+	@rm -rf build build-asan build-tsan build-fuzz build-clang
+help: ## this list
+	@sed -n 's/^\([a-z][a-z -]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18

@@ -1,0 +1,141 @@
+"""Runs the tests of this tree side by side and ends with one line: N passed, N failed, N skipped.
+
+Every test program speaks TAP ("ok - name", "not ok - name", "# SKIP why") or ends with a line "# total: N passed, N
+failed, N skipped"; what it prints is shown only when something failed. Kinds, all of them by default:
+
+  unit     build/tests/*_test, one cmocka program a file of tests/unit
+  interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
+  cluster  tests/cluster/*_test.py: real server processes
+  chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
+  fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME
+
+A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped.
+"""
+import argparse
+import concurrent.futures
+import glob
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KINDS = ["unit", "interop", "cluster", "chaos", "fuzz"]
+TIMEOUT = {"unit": 300, "interop": 1500, "cluster": 900, "chaos": 900, "fuzz": 120}
+
+
+class Job:
+    def __init__(self, kind, name, command, env=None, seconds=0, exclusive=False):
+        self.kind, self.name, self.command, self.env = kind, name, command, env or {}
+        self.timeout = TIMEOUT[kind] + seconds
+        self.exclusive = exclusive  # uses all cores by itself
+
+
+def tap(text):
+    """(passed, failed, skipped) of a program's output."""
+    totals = re.findall(r"^# total: (\d+) passed, (\d+) failed, (\d+) skipped", text, re.M)
+    if totals:
+        return [sum(int(t[i]) for t in totals) for i in range(3)]
+    failed = len(re.findall(r"^not ok\b", text, re.M))
+    skipped = len(re.findall(r"^ok\b.*# SKIP", text, re.M | re.I))
+    return [len(re.findall(r"^ok\b", text, re.M)) - skipped, failed, skipped]
+
+
+def run(job):
+    start = time.time()
+    with subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, text=True,
+                          errors="replace", env={**os.environ, **job.env}, start_new_session=True) as p:
+        timer = threading.Timer(job.timeout, lambda: os.killpg(p.pid, 9))
+        timer.start()
+        text, _ = p.communicate()
+        timer.cancel()
+    counts = [1, 0, 0] if job.kind == "fuzz" and p.returncode == 0 else tap(text)
+    if p.returncode and not counts[1]:
+        counts[1] = 1
+        text += f"\n{job.name}: exit code {p.returncode}" + (f" (after {job.timeout} s)" if p.returncode == -9 else "")
+    if sum(counts) == 0:
+        counts[1] = 1
+        text += f"\n{job.name}: no test ran"
+    return counts, text, time.time() - start
+
+
+def python_job(kind, path, have_tensorflow):
+    with open(path) as f:
+        needs = re.search(r"^# needs: tensorflow", f.read(), re.M)
+    name = os.path.relpath(path, ROOT)
+    return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path])
+
+
+def collect(kinds, build, fuzz_seconds):
+    have_tensorflow = importlib.util.find_spec("tensorflow") is not None
+    jobs, env = [], {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
+    if "interop" in kinds:
+        harness = os.path.join(ROOT, "tests/interop/harness.py")
+        # Alone, since it forks one process for each core from one TensorFlow.
+        jobs.append(Job("interop", "tests/interop/harness.py", [sys.executable, harness] if have_tensorflow else None,
+                        exclusive=True))
+    for kind in ("interop", "cluster", "chaos"):
+        if kind in kinds:
+            jobs += [python_job(kind, p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/{kind}/*_test.py"))]
+    if "unit" in kinds:
+        for p in sorted(glob.glob(os.path.join(build, "tests", "*_test"))):
+            jobs.append(Job("unit", os.path.basename(p), [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"}))
+    if "fuzz" in kinds:
+        for p in sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz")):
+            name = os.path.basename(p)
+            fresh = os.path.join(ROOT, "build-fuzz", "corpus", name)
+            os.makedirs(fresh, exist_ok=True)
+            kept = [d for d in [f"{ROOT}/tests/fuzz/corpus/{name}"] if os.path.isdir(d)]
+            jobs.append(Job("fuzz", name, [p, f"-max_total_time={fuzz_seconds}", "-timeout=10", "-rss_limit_mb=2048",
+                                           f"-artifact_prefix={fresh}-", "-print_final_stats=0", fresh, *kept],
+                            seconds=fuzz_seconds))
+    for j in jobs:
+        j.env = {**env, **j.env}
+    return jobs
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="default: all")
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--fuzz-seconds", type=int, default=10)
+    parser.add_argument("--only", help="a regular expression on the programs' names")
+    parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
+    args = parser.parse_args()
+    jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds)
+    jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
+    total, failed_names = [0, 0, 0], []
+
+    def done(job, result):
+        counts, text, seconds = result
+        for i in range(3):
+            total[i] += counts[i]
+        mark = "FAIL" if counts[1] else "ok  "
+        skipped = f", {counts[2]} skipped" if counts[2] else ""
+        print(f"{mark} {job.name}: {counts[0]} passed, {counts[1]} failed{skipped} ({seconds:.1f} s)", flush=True)
+        if counts[1]:
+            failed_names.append(job.name)
+            lines = text.splitlines()
+            print("\n".join("     " + line for line in lines[-200:]), flush=True)
+
+    for job in [j for j in jobs if not j.command]:
+        total[2] += 1
+        print(f"skip {job.name}: there is no TensorFlow (make deps)", flush=True)
+    jobs = [j for j in jobs if j.command]
+    for job in [j for j in jobs if j.exclusive]:
+        done(job, run(job))
+    with concurrent.futures.ThreadPoolExecutor(args.j) as pool:
+        running = {pool.submit(run, j): j for j in jobs if not j.exclusive}
+        for f in concurrent.futures.as_completed(running):
+            done(running[f], f.result())
+    if failed_names:
+        print("failed: " + ", ".join(failed_names))
+    print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
+    sys.exit(1 if total[1] else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+#!/bin/sh
+# Installs what Shoal needs, on Debian 12 and Ubuntu 22.04 and 24.04:
+#   packages    the compiler, the libraries and the tools, by apt-get (through sudo when not root)
+#   tensorflow  the judge of the interop tests, in a virtual environment outside the clone
+#   torch       PyTorch for `make bench`, in another
+# --if-missing does nothing, quietly, where all is there already.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tools/env.sh
+
+# Needed to build and test. docs/dependencies.md says what each is for.
+PACKAGES="build-essential cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libgrpc-dev libopenblas-dev
+  libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libmicrohttpd-dev libsnappy-dev libcmocka-dev python3
+  dataset-fashion-mnist"
+# Wanted: without one of these something is skipped (fuzzing, linting, the interop tests).
+WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv openssl"
+
+say() { echo "deps: $*" >&2; }
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q ' installed'; }
+
+missing_of() {
+  for p in $1; do installed "$p" || printf '%s ' "$p"; done
+}
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    say "this is not a Debian system; install the counterparts of: $PACKAGES"
+    return 0
+  fi
+  missing=$(missing_of "$PACKAGES")
+  [ -n "$if_missing" ] && [ -z "$missing" ] && return 0
+  sudo=
+  if [ "$(id -u)" != 0 ]; then
+    sudo=sudo
+    command -v sudo >/dev/null || { say "not root and no sudo: run as root: apt-get install $missing"; return 1; }
+  fi
+  $sudo apt-get update -qq || say "apt-get update failed; going on with the lists there are"
+  # A wanted package that this release does not have must not stop the others.
+  for p in $(missing_of "$WANTED"); do
+    [ -n "$(apt-cache madison "$p" 2>/dev/null)" ] && missing="$missing $p"
+  done
+  [ -z "$missing" ] && return 0
+  # shellcheck disable=SC2086
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+}
+
+# A Python for which TensorFlow 2.15 is published.
+find_python() {
+  for p in ${PYTHON:-} python3.11 python3.10 python3.9 python3; do
+    path=$(command -v "$p") || continue
+    "$path" -c 'import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' 2>/dev/null &&
+      { echo "$path"; return 0; }
+  done
+  return 1
+}
+
+# make_env FOLDER REQUIREMENT...
+make_env() {
+  env=$1
+  shift
+  [ -e "$env/.ready" ] && return 0
+  python=$(find_python) || {
+    say "no Python from 3.9 to 3.11 with the venv module, which TensorFlow $SHOAL_TF_VERSION needs;"
+    say "install one and say \`make deps PYTHON=/path/to/python3.11\`. Tests that need it are skipped until then."
+    return 0
+  }
+  say "installing $* in $env"
+  mkdir -p "$(dirname "$env")" && rm -rf "$env" && "$python" -m venv "$env" &&
+    "$env/bin/pip" install -q --disable-pip-version-check "$@" && touch "$env/.ready" && return 0
+  say "could not install $*; tests that need it are skipped"
+}
+
+if_missing=
+for what in "$@"; do
+  case $what in
+    --if-missing) if_missing=1 ;;
+    packages) install_packages || exit 1 ;;
+    tensorflow)
+      case $(uname -m) in
+        x86_64) make_env "$SHOAL_TF_ENV" "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
+        *) make_env "$SHOAL_TF_ENV" "tensorflow==$SHOAL_TF_VERSION" ;;
+      esac ;;
+    torch) make_env "$SHOAL_TORCH_ENV" torch "numpy<2" ;;
+    *) say "what is '$what'? packages, tensorflow or torch"; exit 2 ;;
+  esac
+done

@@ -14,6 +14,7 @@ static void variable_free(struct resource *r) {
 }
 
 const struct resource_type variable_type = {"N10tensorflow3VarE", "variable", variable_free};
+const struct resource_type variable_ref_type = {"N10tensorflow9LegacyVarE", "variable", variable_free};
 
 struct variable *variable_new(const char *name, shoal_dtype dtype, const struct shape *shape) {
   struct variable *v = mem_zalloc(1, sizeof *v);

@@ -21,7 +21,8 @@ struct variable {
   char *name;          /* for errors */
 };
 
-extern const struct resource_type variable_type;
+extern const struct resource_type variable_type;     /* resource variables */
+extern const struct resource_type variable_ref_type; /* ref variables: the same struct, but names of their own */
 
 struct variable *variable_new(const char *name, shoal_dtype dtype, const struct shape *shape);
 static inline void variable_unref(struct variable *v) { resource_unref(&v->head); }

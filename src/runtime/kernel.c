@@ -1,0 +1,200 @@
+/* Kernels: choosing one for a node, and what a running kernel asks of its context. */
+#include "runtime/kernel.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- choosing ---- */
+
+static bool type_fits(const struct node *n, const char *attr, uint32_t types) {
+  if (!attr) return true;
+  const struct attr *a = node_attr(n, attr);
+  if (!a) return false;
+  if (a->kind == ATTR_TYPE) return types >> dtype_base(a->type) & 1;
+  if (a->kind != ATTR_LIST) return false;
+  for (size_t i = 0; i < a->list.n; i++)
+    if (!(types >> dtype_base(a->list.at[i].type) & 1)) return false;
+  return true;
+}
+
+static void print_types(const char *attr, uint32_t types, struct text *out) {
+  const char *comma = "";
+  text_addf(out, "; %s in [", attr);
+  for (int t = 1; t < DTYPE_COUNT; t++) {
+    if (!(types >> t & 1)) continue;
+    struct attr a = attr_type(t);
+    text_adds(out, comma);
+    attr_print(&a, out);
+    comma = ", ";
+  }
+  text_addc(out, ']');
+}
+
+static shoal_status no_kernel(const struct node *n, const char *device_type) {
+  struct text attrs = {0}, have = {0};
+  for (int i = 0; i < n->op->n_attrs; i++) {
+    text_addf(&attrs, "%s%s=", i ? ", " : "", n->attrs[i].name);
+    attr_print(&n->attrs[i].value, &attrs);
+  }
+  for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++) {
+    text_addf(&have, "  device='%s'", k->device);
+    if (k->type_attr) print_types(k->type_attr, k->types, &have);
+    if (k->type_attr2) print_types(k->type_attr2, k->types2, &have);
+    text_addc(&have, '\n');
+  }
+  shoal_status s = INVALID("No OpKernel was registered to support Op '%s' used by {{node %s}} with these attrs: [%s]\n"
+                           "Registered devices: [%s]\nRegistered kernels:\n%s",
+                           n->op->name, n->name, text_cstr(&attrs), device_type,
+                           have.n ? text_cstr(&have) : "  <no registered kernels>\n");
+  text_release(&attrs);
+  text_release(&have);
+  return s;
+}
+
+shoal_status kernel_find(const struct node *n, const char *device_type, const struct kernel_def **out) {
+  for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++) {
+    if (strcmp(k->device, device_type)) continue;
+    if (!type_fits(n, k->type_attr, k->types) || !type_fits(n, k->type_attr2, k->types2)) continue;
+    *out = k;
+    return NULL;
+  }
+  return no_kernel(n, device_type);
+}
+
+bool kernel_exists(const struct op *op, const char *device_type) {
+  for (const struct kernel_def *k = op->row->kernels; k && k->device; k++)
+    if (!strcmp(k->device, device_type)) return true;
+  return false;
+}
+
+/* ---- outputs ---- */
+
+static bool on_host(const struct kernel *k, int output) {
+  return k->device->host || (k->def->host_out >> MIN(output, 31) & 1);
+}
+
+/* Gives a tensor of the kernel's device (or of the host) its memory. */
+static shoal_status allocate(struct kernel_ctx *ctx, bool host, shoal_dtype dtype, const struct shape *shape,
+                             struct tensor *t) {
+  if (LIKELY(host)) return tensor_new(t, dtype, shape);
+  size_t bytes;
+  int64_t n;
+  TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
+  struct device *d = ctx->kernel->device;
+  struct buffer *b;
+  TRY(d->ops->alloc(d, bytes, &b));
+  *t = (struct tensor){.buffer = b, .data = b->data, .dtype = (uint8_t)dtype, .rank = (uint8_t)shape->rank, .n = n};
+  memcpy(t->dims, shape->dims, (size_t)shape->rank * sizeof *t->dims);
+  return NULL;
+}
+
+shoal_status ctx_out(struct kernel_ctx *ctx, int i, const struct shape *shape, struct tensor **out) {
+  TRY(allocate(ctx, on_host(ctx->kernel, i), ctx_out_type(ctx, i), shape, &ctx->out[i]));
+  *out = &ctx->out[i];
+  return NULL;
+}
+
+shoal_status ctx_out_dims(struct kernel_ctx *ctx, int i, int rank, const int64_t *dims, struct tensor **out) {
+  if (rank > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions, not %d", SHOAL_MAX_RANK, rank);
+  struct shape s = {.rank = rank};
+  for (int k = 0; k < rank; k++) s.dims[k] = dims[k];
+  return ctx_out(ctx, i, &s, out);
+}
+
+/* Moves input j's buffer to output i when no one else needs it and the bytes fit. */
+static bool reuse(struct kernel_ctx *ctx, int i, int j, int64_t elements) {
+  if (j > 63 || !(ctx->steal >> j & 1)) return false;
+  struct tensor *in = (struct tensor *)(uintptr_t)ctx->in[j];
+  struct buffer *b = in->buffer;
+  shoal_dtype type = ctx_out_type(ctx, i);
+  if (!b || b->release || buffer_shared(b) || b->elements_of || !dtype_plain(type)) return false;
+  if ((size_t)elements * dtype_size(type) != tensor_bytes(in)) return false;
+  struct tensor *out = &ctx->out[i];
+  out->buffer = buffer_ref(b); /* the executor drops the input's own reference as for any other */
+  out->data = in->data;
+  out->dtype = (uint8_t)type;
+  out->n = elements;
+  ctx->steal &= ~(1ull << j);
+  return true;
+}
+
+shoal_status ctx_out_like(struct kernel_ctx *ctx, int i, int j, struct tensor **out) {
+  const struct tensor *in = ctx->in[j];
+  if (reuse(ctx, i, j, in->n)) {
+    struct tensor *o = *out = &ctx->out[i];
+    o->rank = in->rank;
+    for (int k = 0; k < in->rank; k++) o->dims[k] = in->dims[k];
+    return NULL;
+  }
+  struct shape s = tensor_shape(in);
+  return ctx_out(ctx, i, &s, out);
+}
+
+shoal_status ctx_out_reuse(struct kernel_ctx *ctx, int i, int j, const struct shape *shape, struct tensor **out) {
+  int64_t n;
+  TRY(shape_elements(shape, &n));
+  if (!reuse(ctx, i, j, n)) return ctx_out(ctx, i, shape, out);
+  struct tensor *o = *out = &ctx->out[i];
+  o->rank = (uint8_t)shape->rank;
+  for (int k = 0; k < shape->rank; k++) o->dims[k] = shape->dims[k];
+  return NULL;
+}
+
+shoal_status ctx_forward(struct kernel_ctx *ctx, int i, int j, const struct shape *shape) {
+  if (shape) return tensor_reshape(&ctx->out[i], ctx->in[j], shape);
+  tensor_ref(&ctx->out[i], ctx->in[j]);
+  return NULL;
+}
+
+void ctx_set(struct kernel_ctx *ctx, int i, struct tensor *t) {
+  tensor_move(&ctx->out[i], t);
+  t->buffer = NULL;
+  t->dtype = 0;
+}
+
+shoal_status ctx_temp(struct kernel_ctx *ctx, shoal_dtype dtype, const struct shape *shape, struct tensor *out) {
+  return allocate(ctx, ctx->kernel->device->host, dtype, shape, out);
+}
+
+void ctx_set_ref(struct kernel_ctx *ctx, int i, struct variable *v) {
+  resource_ref(&v->head);
+  ctx->refs_out[i] = v;
+}
+
+/* ---- checks ---- */
+
+shoal_status ctx_check_scalar(const struct kernel_ctx *ctx, int i, const char *name) {
+  const struct tensor *t = ctx->in[i];
+  if (t->rank == 0) return NULL;
+  struct shape s = tensor_shape(t);
+  return INVALID("%s must be a scalar, got shape %s", name, shape_str(&s));
+}
+
+shoal_status ctx_check_vector(const struct kernel_ctx *ctx, int i, const char *name) {
+  const struct tensor *t = ctx->in[i];
+  if (t->rank == 1) return NULL;
+  struct shape s = tensor_shape(t);
+  return INVALID("%s must be a vector, got shape %s", name, shape_str(&s));
+}
+
+/* ---- names of resources ---- */
+
+shoal_status resource_name_init(struct resource_name *n, const struct kernel_init *ki) {
+  const char *container = "", *shared = "";
+  if (node_attr(ki->node, "container")) TRY(node_get_string(ki->node, "container", &container));
+  if (node_attr(ki->node, "shared_name")) TRY(node_get_string(ki->node, "shared_name", &shared));
+  if (*container && !node_name_valid(container, false))
+    return INVALID("container contains invalid characters: %s", container);
+  n->container = mem_strdup(container);
+  n->name = mem_strdup(*shared ? shared : ki->node->name);
+  return NULL;
+}
+
+void resource_name_release(struct resource_name *n) {
+  free(n->container);
+  free(n->name);
+  n->container = n->name = NULL;
+}

@@ -1,0 +1,419 @@
+/* Compiling a partition into a plan: frames, kernels, slots, last uses. */
+#include "runtime/plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "base/strmap.h"
+#include "base/vec.h"
+#include "runtime/plan_internal.h"
+
+/* ---- stateful kernels ---- */
+
+struct kernel_cache {
+  pthread_mutex_t lock;
+  struct strmap kernels; /* lock: node name -> struct kernel * */
+};
+
+struct kernel_cache *kernel_cache_new(void) {
+  struct kernel_cache *c = mem_zalloc(1, sizeof *c);
+  pthread_mutex_init(&c->lock, NULL);
+  return c;
+}
+
+/* What a kernel refers to is copied, so that it outlives the graph it was made for. */
+struct owned_kernel {
+  struct kernel k;
+  bool cached;
+  char *name;
+  uint8_t *types;
+};
+
+static void kernel_free(struct kernel *k) {
+  struct owned_kernel *o = (struct owned_kernel *)k;
+  if (k->def->release && k->state) k->def->release(k->state);
+  free(k->state);
+  free(o->name);
+  free(o->types);
+  free(o);
+}
+
+void kernel_cache_free(struct kernel_cache *c) {
+  if (!c) return;
+  void *k;
+  for (size_t i = 0; strmap_next(&c->kernels, &i, NULL, &k);) kernel_free(k);
+  strmap_release(&c->kernels);
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+}
+
+static shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out) {
+  const struct kernel_def *def;
+  TRY(kernel_find(n, o->device->ops->type, &def));
+  struct owned_kernel *own = mem_zalloc(1, sizeof *own);
+  own->name = mem_strdup(n->name);
+  own->types = mem_alloc((size_t)(n->n_in + n->n_out));
+  if (n->n_in) memcpy(own->types, n->in_types, (size_t)n->n_in);
+  if (n->n_out) memcpy(own->types + n->n_in, n->out_types, (size_t)n->n_out);
+  struct kernel *k = &own->k;
+  *k = (struct kernel){.def = def, .op = n->op, .name = own->name, .n_in = n->n_in, .n_out = n->n_out,
+                       .in_types = own->types, .out_types = own->types + n->n_in, .device = o->device,
+                       .resources = o->resources};
+  if (def->state_size) k->state = mem_zalloc(1, def->state_size);
+  struct kernel_init ki = {.node = n, .kernel = k, .device = o->device, .resources = o->resources,
+                           .functions = o->functions};
+  if (getrandom(&ki.random_seed, sizeof ki.random_seed, 0) < 0) ki.random_seed = (uint64_t)(uintptr_t)k;
+  shoal_status s = def->init ? def->init(&ki, k->state) : NULL;
+  if (s) {
+    kernel_free(k);
+    return node_error(n, s);
+  }
+  *out = k;
+  return NULL;
+}
+
+static shoal_status kernel_get(const struct node *n, const struct plan_options *o, struct kernel **out) {
+  if (!o->kernels || !(n->op->flags & OP_STATEFUL)) return kernel_make(n, o, out);
+  char *key = mem_printf("%s@%s", n->name, o->device->name);
+  pthread_mutex_lock(&o->kernels->lock);
+  *out = strmap_get(&o->kernels->kernels, key);
+  shoal_status s = NULL;
+  if (!*out) {
+    s = kernel_make(n, o, out);
+    if (!s) {
+      ((struct owned_kernel *)*out)->cached = true;
+      strmap_put(&o->kernels->kernels, key, *out);
+    }
+  }
+  pthread_mutex_unlock(&o->kernels->lock);
+  free(key);
+  return s;
+}
+
+/* ---- compiling ---- */
+
+struct compiler {
+  const struct graph *g;
+  const struct plan_options *o;
+  struct plan *p;
+  struct node **order; /* [n_nodes] */
+  int *at;             /* node id -> plan index */
+  struct strmap frame_ids;
+  VEC(struct frame_info) frames;
+};
+
+static unsigned control_flags(const struct op *op) {
+  const char *name = op->name;
+  if (str_starts(name, "Ref")) name += 3;
+  if (!strcmp(name, "Switch")) return NODE_SWITCH | NODE_MAY_SKIP;
+  if (!strcmp(op->name, "_SwitchN")) return NODE_SWITCH | NODE_MAY_SKIP;
+  if (!strcmp(name, "Merge")) return NODE_MERGE;
+  if (!strcmp(name, "Enter")) return NODE_ENTER;
+  if (!strcmp(name, "Exit")) return NODE_EXIT;
+  if (!strcmp(name, "NextIteration")) return NODE_NEXT;
+  if (!strcmp(op->name, "_Recv") || !strcmp(op->name, "_HostRecv")) return NODE_MAY_SKIP;
+  return 0;
+}
+
+static int frame_enter(struct compiler *c, int parent, const struct node *n) {
+  const char *name = node_attr(n, "frame_name") ? node_attr(n, "frame_name")->s.data : "";
+  const struct attr *parallel = node_attr(n, "parallel_iterations");
+  const struct attr *constant = node_attr(n, "is_constant");
+  char *key = mem_printf("%d;%s", parent, name);
+  int id = (int)(intptr_t)strmap_get(&c->frame_ids, key);
+  if (!id) {
+    id = (int)c->frames.n;
+    strmap_put(&c->frame_ids, key, (void *)(intptr_t)id);
+    vec_push(&c->frames, (struct frame_info){.name = mem_strdup(name), .parent = parent, .parallel = 10});
+    if (parallel && parallel->kind == ATTR_INT)
+      c->frames.at[id].parallel = (int)MAX(1, MIN(parallel->i, 1 << 20));
+  }
+  free(key);
+  c->frames.at[id].n_enters++;
+  if (constant && constant->kind == ATTR_BOOL && constant->b) c->p->nodes[c->at[n->id]].flags |= NODE_ENTER_CONST;
+  return id;
+}
+
+/* Which frame each node runs in, and where its outputs go. */
+static shoal_status assign_frames(struct compiler *c) {
+  vec_push(&c->frames, (struct frame_info){.name = mem_strdup(""), .parent = -1, .parallel = 1});
+  for (int i = 0; i < c->p->n_nodes; i++) {
+    struct node *n = c->order[i];
+    struct plan_node *pn = &c->p->nodes[i];
+    int frame = -1;
+    for (int k = 0; k < n->n_in + (int)n->control.n; k++) {
+      struct node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
+      int src = c->at[from->id];
+      if (src >= i) continue; /* the way round the loop */
+      int theirs = c->p->nodes[src].out_frame;
+      if (frame >= 0 && theirs != frame)
+        return INVALID("Invalid graph: {{node %s}} has inputs from different frames. The input {{node %s}} is in "
+                       "frame '%s', another in frame '%s'.",
+                       n->name, from->name, c->frames.at[theirs].name, c->frames.at[frame].name);
+      frame = theirs;
+    }
+    pn->frame = frame < 0 ? 0 : frame;
+    pn->out_frame = pn->frame;
+    if (pn->flags & NODE_ENTER) {
+      pn->out_frame = frame_enter(c, pn->frame, n);
+    } else if (pn->flags & NODE_EXIT) {
+      pn->out_frame = c->frames.at[pn->frame].parent;
+      if (pn->out_frame < 0) return INVALID("Invalid graph: {{node %s}} leaves a loop that it is not in", n->name);
+    }
+    pn->local = c->frames.at[pn->frame].n_nodes++;
+  }
+  return NULL;
+}
+
+static void assign_slots(struct compiler *c) {
+  struct plan *p = c->p;
+  int total_in = 0, total_edges = 0;
+  for (int i = 0; i < p->n_nodes; i++) {
+    struct plan_node *pn = &p->nodes[i];
+    pn->out_slot = c->frames.at[pn->out_frame].n_slots;
+    c->frames.at[pn->out_frame].n_slots += pn->n_out;
+    pn->first_in = total_in;
+    total_in += pn->n_in;
+  }
+  p->total_in = total_in;
+  p->in_slots = mem_zalloc((size_t)total_in, sizeof *p->in_slots);
+  p->n_frames = (int)c->frames.n;
+  p->frames = c->frames.at;
+  c->frames.at = NULL;
+  for (int f = 0; f < p->n_frames; f++) {
+    p->frames[f].slot_uses = mem_zalloc((size_t)p->frames[f].n_slots, sizeof(int));
+    p->frames[f].nodes = mem_zalloc((size_t)p->frames[f].n_nodes, sizeof(int));
+  }
+  for (int i = 0; i < p->n_nodes; i++) {
+    struct plan_node *pn = &p->nodes[i];
+    struct node *n = c->order[i];
+    p->frames[pn->frame].nodes[pn->local] = i;
+    for (int k = 0; k < n->n_in; k++) {
+      struct plan_node *from = &p->nodes[c->at[n->in[k].node->id]];
+      int slot = from->out_slot + n->in[k].index;
+      p->in_slots[pn->first_in + k] = slot;
+      p->frames[pn->frame].slot_uses[slot]++;
+      from->n_edges++;
+      total_edges++;
+    }
+    for (size_t k = 0; k < n->control.n; k++) {
+      p->nodes[c->at[n->control.at[k]->id]].n_edges++;
+      total_edges++;
+    }
+    pn->n_data = n->n_in;
+    pn->n_control = (int)n->control.n;
+    pn->pending = n->n_in + (int)n->control.n;
+  }
+  p->edges = mem_zalloc((size_t)total_edges, sizeof *p->edges);
+  int at = 0;
+  for (int i = 0; i < p->n_nodes; i++) {
+    p->nodes[i].first_edge = at;
+    at += p->nodes[i].n_edges;
+    p->nodes[i].n_edges = 0;
+  }
+  for (int i = 0; i < p->n_nodes; i++) {
+    struct node *n = c->order[i];
+    for (int k = 0; k < n->n_in; k++) {
+      struct plan_node *from = &p->nodes[c->at[n->in[k].node->id]];
+      p->edges[from->first_edge + from->n_edges++] = (struct plan_edge){i, n->in[k].index};
+    }
+    for (size_t k = 0; k < n->control.n; k++) {
+      struct plan_node *from = &p->nodes[c->at[n->control.at[k]->id]];
+      p->edges[from->first_edge + from->n_edges++] = (struct plan_edge){i, -1};
+    }
+  }
+}
+
+static void node_flags(struct compiler *c, int i) {
+  struct node *n = c->order[i];
+  struct plan_node *pn = &c->p->nodes[i];
+  const struct kernel_def *def = pn->kernel->def;
+  if (def->start) pn->flags |= NODE_ASYNC;
+  if (def->flags & KERNEL_EXPENSIVE) pn->flags |= NODE_EXPENSIVE;
+  if (def->flags & KERNEL_DEAD_OK) pn->flags |= NODE_DEAD_OK;
+  if (n->op->flags & OP_UNINITIALIZED_OK) pn->flags |= NODE_UNINITIALIZED_OK;
+  for (int k = 0; k < n->n_in; k++)
+    if (n->in[k].node && dtype_is_ref(n->in[k].node->out_types[n->in[k].index])) pn->flags |= NODE_REFS;
+  for (int k = 0; k < n->n_out; k++)
+    if (dtype_is_ref(n->out_types[k])) pn->flags |= NODE_REFS;
+  if (pn->flags & NODE_REFS) c->p->has_refs = true;
+}
+
+/* Who reads a slot last, and which outputs nobody reads (straight plans only have frame 0). */
+static void find_last_uses(struct plan *p) {
+  int n_slots = p->frames[0].n_slots;
+  int *last = mem_alloc((size_t)n_slots * sizeof *last);
+  for (int s = 0; s < n_slots; s++) last[s] = -1;
+  for (int i = 0; i < p->total_in; i++) last[p->in_slots[i]] = i;
+  p->last_use = mem_zalloc((size_t)p->total_in, 1);
+  VEC(int) unused = {0};
+  p->first_unused = mem_zalloc((size_t)p->n_nodes + 1, sizeof *p->first_unused);
+  for (int i = 0; i < p->n_nodes; i++) {
+    for (int k = 0; k < p->nodes[i].n_out; k++)
+      if (last[p->nodes[i].out_slot + k] < 0) vec_push(&unused, p->nodes[i].out_slot + k);
+    p->first_unused[i + 1] = (int)unused.n;
+  }
+  for (int s = p->n_once_slots; s < n_slots; s++)
+    if (last[s] >= 0) p->last_use[last[s]] = 1;
+  p->unused = unused.at;
+  free(last);
+}
+
+/* Constants are run once, here. They come first in the order, having no inputs. */
+static bool runs_once(const struct node *n) { return op_is(n->op, "Const") && n->n_in == 0; }
+
+static shoal_status run_once(struct plan *p) {
+  for (int i = 0; i < p->n_once; i++) p->n_once_slots += p->nodes[i].n_out;
+  p->once = mem_zalloc((size_t)p->n_once_slots, sizeof *p->once);
+  struct step step = {.deadline = DEADLINE_NEVER, .session = ""};
+  for (int i = 0; i < p->n_once; i++) {
+    struct plan_node *n = &p->nodes[i];
+    struct kernel_ctx ctx = {.kernel = n->kernel, .state = n->kernel->state, .step = &step,
+                             .out = &p->once[n->out_slot]};
+    TRY(n->kernel->def->run(&ctx));
+  }
+  return NULL;
+}
+
+static void order_nodes(struct compiler *c, struct node **topological, bool straight) {
+  int n = 0;
+  if (straight) {
+    for (int i = 0; i < c->p->n_nodes; i++)
+      if (runs_once(topological[i])) c->order[n++] = topological[i];
+    c->p->n_once = n;
+  }
+  for (int i = 0; i < c->p->n_nodes; i++)
+    if (!straight || !runs_once(topological[i])) c->order[n++] = topological[i];
+  for (int i = 0; i < c->p->n_nodes; i++) c->at[c->order[i]->id] = i;
+}
+
+static shoal_status check_whole(const struct graph *g) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    struct node *n = g->nodes.at[i];
+    for (int k = 0; n && k < n->n_in; k++)
+      if (!n->in[k].node) return INVALID("input %d of {{node %s}} is not connected", k, n->name);
+  }
+  return NULL;
+}
+
+static shoal_status compile(struct compiler *c, struct node **topological) {
+  struct plan *p = c->p;
+  TRY(check_whole(c->g));
+  TRY(graph_topological_order(c->g, topological));
+  bool straight = true;
+  for (int i = 0; i < p->n_nodes && straight; i++) {
+    const struct kernel_def *def;
+    TRY(kernel_find(topological[i], c->o->device->ops->type, &def));
+    if (def->start || control_flags(topological[i]->op)) straight = false;
+  }
+  p->straight = straight;
+  order_nodes(c, topological, straight);
+  for (int i = 0; i < p->n_nodes; i++) {
+    struct node *n = c->order[i];
+    p->nodes[i] = (struct plan_node){.flags = control_flags(n->op), .n_in = n->n_in, .n_out = n->n_out};
+    TRY(kernel_get(n, c->o, &p->nodes[i].kernel));
+    node_flags(c, i);
+  }
+  TRY(assign_frames(c));
+  assign_slots(c);
+  if (!straight) return NULL;
+  TRY(run_once(p));
+  find_last_uses(p);
+  return NULL;
+}
+
+shoal_status plan_compile(const struct graph *g, const struct plan_options *options, struct plan **out) {
+  struct plan *p = mem_zalloc(1, sizeof *p);
+  atomic_init(&p->refs, 1);
+  pthread_mutex_init(&p->lock, NULL);
+  p->device = options->device;
+  p->resources = resource_mgr_ref(options->resources);
+  p->n_nodes = g->n_nodes;
+  p->nodes = mem_zalloc((size_t)g->n_nodes, sizeof *p->nodes);
+  struct compiler c = {.g = g, .o = options, .p = p};
+  c.order = mem_zalloc((size_t)g->n_nodes, sizeof *c.order);
+  c.at = mem_zalloc(g->nodes.n, sizeof *c.at);
+  struct node **topological = mem_zalloc((size_t)g->n_nodes, sizeof *topological);
+  shoal_status s = compile(&c, topological);
+  free(topological);
+  free(c.order);
+  free(c.at);
+  strmap_release(&c.frame_ids);
+  for (size_t i = 0; c.frames.at && i < c.frames.n; i++) free(c.frames.at[i].name);
+  free(c.frames.at);
+  if (s) {
+    plan_unref(p);
+    return s;
+  }
+  *out = p;
+  return NULL;
+}
+
+struct plan *plan_ref(struct plan *p) {
+  atomic_fetch_add(&p->refs, 1);
+  return p;
+}
+
+void plan_unref(struct plan *p) {
+  if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  straight_free(p->execs, p);
+  dataflow_free(p->flows, p);
+  for (int i = 0; i < p->n_once_slots; i++) tensor_release(&p->once[i]);
+  for (int i = 0; i < p->n_nodes; i++) {
+    struct kernel *k = p->nodes[i].kernel;
+    if (k && !((struct owned_kernel *)k)->cached) kernel_free(k);
+  }
+  for (int f = 0; f < p->n_frames; f++) {
+    free(p->frames[f].name);
+    free(p->frames[f].slot_uses);
+    free(p->frames[f].nodes);
+  }
+  resource_mgr_unref(p->resources);
+  pthread_mutex_destroy(&p->lock);
+  free(p->frames);
+  free(p->nodes);
+  free(p->in_slots);
+  free(p->edges);
+  free(p->last_use);
+  free(p->unused);
+  free(p->first_unused);
+  free(p->once);
+  free(p);
+}
+
+bool plan_is_straight(const struct plan *p) { return p->straight; }
+
+void plan_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
+  if (p->straight) straight_run(p, step, done, arg);
+  else dataflow_run(p, step, done, arg);
+}
+
+shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slot_refs, const int *in_slots,
+                          const struct tensor **in, struct variable **refs_in, struct tensor *temps) {
+  static const struct tensor nothing;
+  for (int i = 0; i < n->n_in; i++) {
+    struct variable *v = slot_refs[in_slots[i]];
+    refs_in[i] = NULL;
+    temps[i].buffer = NULL;
+    if (!v) continue;
+    bool as_ref = dtype_is_ref(n->kernel->in_types[i]);
+    bool initialized;
+    if (as_ref) {
+      pthread_mutex_lock(&v->lock);
+      initialized = tensor_valid(&v->value);
+      pthread_mutex_unlock(&v->lock);
+      refs_in[i] = v;
+      in[i] = &nothing;
+    } else {
+      variable_read(v, &temps[i]);
+      initialized = tensor_valid(&temps[i]);
+      in[i] = &temps[i];
+    }
+    if (!initialized && !(n->flags & NODE_UNINITIALIZED_OK))
+      return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
+  }
+  return NULL;
+}

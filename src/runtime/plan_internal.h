@@ -1,0 +1,94 @@
+/* The compiled form, shared by plan.c (which makes it) and the two executors. */
+#ifndef RUNTIME_PLAN_INTERNAL_H
+#define RUNTIME_PLAN_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/plan.h"
+
+enum node_flags {
+  NODE_SWITCH = 1 << 0,
+  NODE_MERGE = 1 << 1,
+  NODE_ENTER = 1 << 2,
+  NODE_ENTER_CONST = 1 << 3, /* the value is there in every iteration */
+  NODE_EXIT = 1 << 4,
+  NODE_NEXT = 1 << 5,
+  NODE_ASYNC = 1 << 6,
+  NODE_EXPENSIVE = 1 << 7,
+  NODE_DEAD_OK = 1 << 8,   /* runs although an input is dead */
+  NODE_MAY_SKIP = 1 << 9,  /* may leave an output without a value: that output is dead */
+  NODE_REFS = 1 << 10,     /* has reference inputs or outputs */
+  NODE_UNINITIALIZED_OK = 1 << 11,
+};
+
+/* From output `out` of a node (-1: control) to a consumer. */
+struct plan_edge {
+  int dst;
+  int out;
+};
+
+struct plan_node {
+  struct kernel *kernel;
+  unsigned flags;
+  int frame;         /* frame_info the node runs in */
+  int local;         /* its place among that frame's nodes */
+  int out_frame;     /* where its outputs go: the same, the child (Enter) or the parent (Exit) */
+  int n_in, n_out;
+  int first_in;      /* its inputs in plan->in_slots */
+  int out_slot;      /* first output, in out_frame's slots */
+  int first_edge, n_edges;
+  int pending;       /* inputs and control inputs to wait for (Merge: see dataflow.c) */
+  int n_data, n_control;
+};
+
+/* A loop's body, or the whole graph (frame 0). */
+struct frame_info {
+  char *name;
+  int parent;
+  int n_nodes, n_slots;
+  int n_enters;      /* Enter nodes leading in */
+  int parallel;      /* iterations in flight at most */
+  int *slot_uses;    /* [n_slots] how many inputs read each slot */
+  int *nodes;        /* [n_nodes] plan node by local index */
+};
+
+struct exec; /* a running step's memory: straight.c */
+struct flow; /* the same: dataflow.c */
+
+struct plan {
+  atomic_int refs;
+  struct device *device;
+  struct resource_mgr *resources;
+  int n_nodes;
+  struct plan_node *nodes; /* in topological order */
+  int *in_slots;           /* inputs of all nodes: slot in the node's own frame */
+  struct plan_edge *edges;
+  int n_frames;
+  struct frame_info *frames;
+  int total_in;
+  bool straight, has_refs;
+  /* straight: */
+  int n_once;              /* the first nodes, whose values are the same in every step: run when compiled */
+  uint8_t *last_use;       /* [total_in] this input is the last to read its slot */
+  int *unused;             /* outputs nobody reads, released at once: slots */
+  int *first_unused;       /* [n_nodes + 1] into unused */
+  struct tensor *once;     /* [slots of the first n_once nodes] their values */
+  int n_once_slots;
+  /* reusable memory of finished steps */
+  pthread_mutex_t lock;
+  struct exec *execs;      /* lock */
+  struct flow *flows;      /* lock */
+};
+
+void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
+void straight_free(struct exec *e, const struct plan *p);
+void dataflow_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
+void dataflow_free(struct flow *f, const struct plan *p);
+
+/* The inputs of a node with references: fills in refs_in, and reads through where a value is wanted (into temps, to
+ * be released). UNINITIALIZED in TensorFlow's words. */
+shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slot_refs, const int *in_slots,
+                          const struct tensor **in, struct variable **refs_in, struct tensor *temps);
+
+#endif

@@ -256,8 +256,16 @@ static void find_last_uses(struct plan *p) {
       if (last[p->nodes[i].out_slot + k] < 0) vec_push(&unused, p->nodes[i].out_slot + k);
     p->first_unused[i + 1] = (int)unused.n;
   }
-  for (int s = p->n_once_slots; s < n_slots; s++)
-    if (last[s] >= 0) p->last_use[last[s]] = 1;
+  for (int i = 0; i < p->n_nodes; i++) {
+    const struct plan_node *n = &p->nodes[i];
+    for (int k = 0; k < n->n_in; k++) {
+      int at = n->first_in + k, slot = p->in_slots[at];
+      if (slot < p->n_once_slots || last[slot] != at) continue;
+      p->last_use[at] = USE_LAST;
+      for (int j = 0; j < k; j++) /* Add(x, x): the other input would be overwritten with this one */
+        if (p->in_slots[n->first_in + j] == slot) p->last_use[at] = USE_LAST_SHARED;
+    }
+  }
   p->unused = unused.at;
   free(last);
 }
@@ -402,9 +410,9 @@ shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slo
     bool as_ref = dtype_is_ref(n->kernel->in_types[i]);
     bool initialized;
     if (as_ref) {
-      pthread_mutex_lock(&v->lock);
+      pthread_rwlock_rdlock(&v->lock);
       initialized = tensor_valid(&v->value);
-      pthread_mutex_unlock(&v->lock);
+      pthread_rwlock_unlock(&v->lock);
       refs_in[i] = v;
       in[i] = &nothing;
     } else {

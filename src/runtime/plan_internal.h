@@ -53,6 +53,12 @@ struct frame_info {
   int *nodes;        /* [n_nodes] plan node by local index */
 };
 
+enum last_use {
+  USE_NOT_LAST = 0,
+  USE_LAST = 1,        /* the kernel may take the buffer */
+  USE_LAST_SHARED = 2, /* the last, but the same node reads the slot through another input too */
+};
+
 struct exec; /* a running step's memory: straight.c */
 struct flow; /* the same: dataflow.c */
 
@@ -70,7 +76,7 @@ struct plan {
   bool straight, has_refs;
   /* straight: */
   int n_once;              /* the first nodes, whose values are the same in every step: run when compiled */
-  uint8_t *last_use;       /* [total_in] this input is the last to read its slot */
+  uint8_t *last_use;       /* [total_in] enum last_use: is this input the last to read its slot? */
   int *unused;             /* outputs nobody reads, released at once: slots */
   int *first_unused;       /* [n_nodes + 1] into unused */
   struct tensor *once;     /* [slots of the first n_once nodes] their values */

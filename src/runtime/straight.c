@@ -95,7 +95,7 @@ static shoal_status run_with_refs(const struct plan *p, struct exec *e, const st
 static uint64_t may_steal(const struct plan *p, const struct plan_node *n) {
   uint64_t bits = 0;
   const uint8_t *last = p->last_use + n->first_in;
-  for (int i = 0; i < n->n_in && i < 64; i++) bits |= (uint64_t)last[i] << i;
+  for (int i = 0; i < n->n_in && i < 64; i++) bits |= (uint64_t)(last[i] == USE_LAST) << i;
   return bits;
 }
 

@@ -1,0 +1,33 @@
+/* GraphDef bytes into a graph, and a graph into GraphDef bytes. */
+#ifndef GRAPH_IMPORT_H
+#define GRAPH_IMPORT_H
+
+#include "graph/graph.h"
+
+enum { GRAPH_VERSION = 1645 }; /* the GraphDef version of TensorFlow 2.15, which we read and write */
+
+struct import_options {
+  const char *prefix;  /* put before every name with a '/'; NULL or "": none */
+  bool internal;       /* names may begin with '_': graphs between master and workers */
+  int max_nodes;       /* 0: no limit */
+};
+
+/* Adds all nodes and functions. Nodes may come in any order and may refer to nodes that the graph already has; cycles
+ * pass through NextIteration only. Attributes with defaults may be absent, others not. On error the graph is as
+ * before. added (optional) gets the id of the first new node: the new ones are those from there on. */
+shoal_status graph_import(struct graph *g, const void *data, size_t size, const struct import_options *options,
+                          int *added);
+
+struct export_options {
+  bool strip_defaults; /* leave out attributes that equal their default */
+  bool assigned;       /* write the assigned device where there is one */
+  bool no_library;
+};
+/* Appends a GraphDef to out. */
+shoal_status graph_export(const struct graph *g, const struct export_options *options, struct text *out);
+/* Appends one NodeDef. */
+shoal_status node_export(const struct node *n, const struct export_options *options, struct text *out);
+/* Appends an OpDef. */
+shoal_status op_export(const struct op *op, struct text *out);
+
+#endif

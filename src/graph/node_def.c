@@ -1,0 +1,309 @@
+/* Reading and writing NodeDef and AttrValue.
+ *
+ *   NodeDef    1 name  2 op  3 input*  4 device  5 attr{ 1 key  2 AttrValue }*  6 debug info{ 1 names* 2 funcs* }
+ *              7 experimental_type
+ *   AttrValue  1 list  2 s  3 i  4 f  5 b  6 type  7 shape  8 tensor  9 placeholder  10 func{ 1 name  2 attr* }
+ *   its list   2 s*  3 i*  4 f*  5 b*  6 type*  7 shape*  8 tensor*  9 func*  (numbers packed or not)
+ *
+ * The numbers of kinds are the same in both but for placeholder and func, which one small table hides. */
+#include "graph/node_def.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/tensor_proto.h"
+
+static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
+
+static const enum attr_kind kind_of[] = {[1] = ATTR_LIST,  [2] = ATTR_STRING, [3] = ATTR_INT,          [4] = ATTR_FLOAT,
+                                         [5] = ATTR_BOOL,  [6] = ATTR_TYPE,   [7] = ATTR_SHAPE,        [8] = ATTR_TENSOR,
+                                         [9] = ATTR_PLACEHOLDER, [10] = ATTR_FUNC};
+
+static enum wire_type wire_of_kind(enum attr_kind k) {
+  return k == ATTR_INT || k == ATTR_BOOL || k == ATTR_TYPE ? WIRE_VARINT : k == ATTR_FLOAT ? WIRE_FIXED32 : WIRE_BYTES;
+}
+
+static shoal_status decode_func(struct wire w, size_t *budget, int depth, struct attr *out) {
+  if (depth > ATTR_MAX_DEPTH) return INVALID("Function attributes are nested more than %d deep", ATTR_MAX_DEPTH);
+  struct slice name = {0};
+  VEC(struct named_attr) attrs = {0};
+  struct wire_field f;
+  enum wire_step r = WIRE_END;
+  shoal_status s = NULL;
+  while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.number == 1 && f.type == WIRE_BYTES) name = slice_of(&f);
+    if (f.number != 2 || f.type != WIRE_BYTES) continue;
+    struct named_attr a;
+    s = named_attr_decode(wire_inside(&f), budget, depth + 1, &a);
+    if (!s) vec_push(&attrs, a);
+  }
+  if (!s && r == WIRE_BROKEN) s = INVALID("Malformed NameAttrList");
+  char *text = mem_strndup(name.n ? name.at : "", name.n);
+  *out = attr_func(text);
+  free(text);
+  out->func->attrs = attrs.at;
+  out->func->n_attrs = (int)attrs.n;
+  if (s) attr_release(out);
+  return s;
+}
+
+/* One value of a kind; numbers are in f->value, the rest in f's bytes. */
+static shoal_status decode_one(enum attr_kind kind, const struct wire_field *f, size_t *budget, int depth,
+                               struct attr *out) {
+  switch (kind) {
+    case ATTR_STRING: *out = attr_string((const char *)f->data, f->size); return NULL;
+    case ATTR_PLACEHOLDER:
+      *out = attr_string((const char *)f->data, f->size);
+      out->kind = ATTR_PLACEHOLDER;
+      return NULL;
+    case ATTR_INT: *out = attr_int((int64_t)f->value); return NULL;
+    case ATTR_FLOAT: *out = attr_float(wire_float(f)); return NULL;
+    case ATTR_BOOL: *out = attr_bool(f->value != 0); return NULL;
+    case ATTR_TYPE: *out = attr_type((int)f->value); return NULL;
+    case ATTR_SHAPE: {
+      struct shape shape;
+      TRY(shape_proto_decode(f->data, f->size, &shape));
+      *out = attr_shape(&shape);
+      return NULL;
+    }
+    case ATTR_TENSOR: {
+      struct tensor t;
+      TRY(tensor_proto_decode_within(f->data, f->size, budget, &t));
+      *out = attr_tensor(&t);
+      tensor_release(&t);
+      return NULL;
+    }
+    case ATTR_FUNC: return decode_func(wire_inside(f), budget, depth, out);
+    default: return INVALID("Malformed AttrValue");
+  }
+}
+
+static shoal_status add_packed(struct attr *list, enum attr_kind kind, struct wire w) {
+  struct wire_field f = {0};
+  struct attr a;
+  while (w.at < w.end) {
+    if (kind == ATTR_FLOAT) {
+      if (wire_left(&w) < 4) return INVALID("Malformed list of floats in an AttrValue");
+      uint32_t bits;
+      memcpy(&bits, w.at, 4);
+      f.value = bits;
+      w.at += 4;
+    } else if (!wire_get_varint(&w, &f.value)) {
+      return INVALID("Malformed list of numbers in an AttrValue");
+    }
+    TRY(decode_one(kind, &f, NULL, 0, &a));
+    attr_list_add(list, a);
+  }
+  return NULL;
+}
+
+static shoal_status decode_list(struct wire w, size_t *budget, int depth, struct attr *out) {
+  *out = attr_list(ATTR_NONE);
+  struct wire_field f;
+  enum wire_step r = WIRE_END;
+  shoal_status s = NULL;
+  while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.number < 2 || f.number > 9) continue;
+    enum attr_kind kind = f.number == 9 ? ATTR_FUNC : kind_of[f.number];
+    if (out->list.n && out->of != kind) {
+      s = INVALID("A list in an AttrValue holds values of two kinds");
+    } else if (f.type == wire_of_kind(kind)) {
+      struct attr a;
+      s = decode_one(kind, &f, budget, depth, &a);
+      if (!s) attr_list_add(out, a);
+    } else if (f.type == WIRE_BYTES) {
+      s = add_packed(out, kind, wire_inside(&f));
+    } else {
+      s = INVALID("Malformed list in an AttrValue");
+    }
+  }
+  if (!s && r == WIRE_BROKEN) s = INVALID("Malformed list in an AttrValue");
+  if (s) attr_release(out);
+  return s;
+}
+
+shoal_status attr_proto_decode(struct wire w, size_t *budget, int depth, struct attr *out) {
+  *out = (struct attr){0};
+  struct wire_field f;
+  enum wire_step r;
+  while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.number < 1 || f.number > 10) continue;
+    enum attr_kind kind = kind_of[f.number];
+    struct attr a;
+    shoal_status s;
+    if (f.type != wire_of_kind(kind)) s = INVALID("Malformed AttrValue");
+    else if (kind == ATTR_LIST) s = decode_list(wire_inside(&f), budget, depth, &a);
+    else s = decode_one(kind, &f, budget, depth, &a);
+    attr_release(out);
+    if (s) return s;
+    *out = a;
+  }
+  if (r == WIRE_BROKEN) {
+    attr_release(out);
+    return INVALID("Malformed AttrValue");
+  }
+  return NULL;
+}
+
+shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct named_attr *out) {
+  struct slice key = {0};
+  struct wire value = {0};
+  struct wire_field f;
+  enum wire_step r;
+  while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.type != WIRE_BYTES) continue;
+    if (f.number == 1) key = slice_of(&f);
+    else if (f.number == 2) value = wire_inside(&f);
+  }
+  if (r == WIRE_BROKEN) return INVALID("Malformed attribute");
+  shoal_status s = attr_proto_decode(value, budget, depth, &out->value);
+  if (s) return status_suffix(s, ", in attr '%.*s'", SLICE_ARGS(key));
+  out->name = mem_strndup(key.n ? key.at : "", key.n);
+  return NULL;
+}
+
+/* ---- nodes ---- */
+
+static void parse_debug(struct wire w, struct node_def *d) {
+  struct wire_field f;
+  while (wire_next(&w, &f) == WIRE_FIELD) {
+    if (f.type != WIRE_BYTES) continue;
+    if (f.number == 1) vec_push(&d->original_names, slice_of(&f));
+    else if (f.number == 2) vec_push(&d->original_funcs, slice_of(&f));
+  }
+}
+
+/* A map's later entry of the same key replaces the earlier. */
+static void put_attr(struct node_def *d, struct named_attr a) {
+  struct attr *old = named_attr_find(d->attrs.at, (int)d->attrs.n, a.name);
+  if (!old) {
+    vec_push(&d->attrs, a);
+    return;
+  }
+  attr_release(old);
+  *old = a.value;
+  free(a.name);
+}
+
+shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
+  d->name = d->op = d->device = d->full_type = (struct slice){0};
+  vec_clear(&d->in);
+  vec_clear(&d->original_names);
+  vec_clear(&d->original_funcs);
+  struct wire_field f;
+  enum wire_step r;
+  while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
+    if (f.type != WIRE_BYTES) continue;
+    switch (f.number) {
+      case 1: d->name = slice_of(&f); break;
+      case 2: d->op = slice_of(&f); break;
+      case 3: vec_push(&d->in, slice_of(&f)); break;
+      case 4: d->device = slice_of(&f); break;
+      case 5: {
+        struct named_attr a;
+        shoal_status s = named_attr_decode(wire_inside(&f), budget, 0, &a);
+        if (s) return status_suffix(s, " of NodeDef: {{node %.*s}}", SLICE_ARGS(d->name));
+        put_attr(d, a);
+        break;
+      }
+      case 6: parse_debug(wire_inside(&f), d); break;
+      case 7: d->full_type = slice_of(&f); break;
+    }
+  }
+  if (r == WIRE_BROKEN) return INVALID("Malformed NodeDef: {{node %.*s}}", SLICE_ARGS(d->name));
+  return NULL;
+}
+
+struct named_attr *node_def_take_attrs(struct node_def *d, int *n) {
+  struct named_attr *at = d->attrs.at;
+  *n = (int)d->attrs.n;
+  d->attrs.at = NULL;
+  d->attrs.n = d->attrs.cap = 0;
+  return at;
+}
+
+void node_def_release(struct node_def *d) {
+  for (size_t i = 0; i < d->attrs.n; i++) {
+    free(d->attrs.at[i].name);
+    attr_release(&d->attrs.at[i].value);
+  }
+  vec_release(&d->attrs);
+  vec_release(&d->in);
+  vec_release(&d->original_names);
+  vec_release(&d->original_funcs);
+}
+
+/* ---- writing ---- */
+
+static shoal_status encode_one(const struct attr *a, uint32_t number, struct text *out) {
+  size_t at;
+  switch (a->kind) {
+    case ATTR_STRING:
+    case ATTR_PLACEHOLDER: wire_put_bytes(out, number, a->s.data, a->s.n); return NULL;
+    case ATTR_INT: wire_put_uint(out, number, (uint64_t)a->i); return NULL;
+    case ATTR_FLOAT: wire_put_float(out, number, a->f); return NULL;
+    case ATTR_BOOL: wire_put_uint(out, number, a->b); return NULL;
+    case ATTR_TYPE: wire_put_uint(out, number, (uint64_t)(int64_t)a->type); return NULL;
+    case ATTR_SHAPE:
+      at = wire_begin(out, number);
+      shape_proto_encode(a->shape, out);
+      wire_end(out, at);
+      return NULL;
+    case ATTR_TENSOR:
+      at = wire_begin(out, number);
+      TRY(tensor_proto_compact(a->tensor, out));
+      wire_end(out, at);
+      return NULL;
+    case ATTR_FUNC:
+      at = wire_begin(out, number);
+      wire_put_str(out, 1, a->func->name);
+      TRY(attr_proto_encode_map(a->func->attrs, a->func->n_attrs, 2, out));
+      wire_end(out, at);
+      return NULL;
+    default: return NULL;
+  }
+}
+
+static uint32_t number_in_list(enum attr_kind kind) {
+  for (uint32_t i = 2; i <= 8; i++)
+    if (kind_of[i] == kind) return i;
+  return 9;
+}
+
+static void encode_packed(const struct attr *list, uint32_t number, struct text *out) {
+  size_t at = wire_begin(out, number);
+  for (size_t i = 0; i < list->list.n; i++) {
+    const struct attr *a = &list->list.at[i];
+    if (a->kind == ATTR_FLOAT) text_add(out, (const char *)&a->f, 4);
+    else wire_put_varint(out, a->kind == ATTR_INT ? (uint64_t)a->i : a->kind == ATTR_BOOL ? a->b : (uint64_t)a->type);
+  }
+  wire_end(out, at);
+}
+
+shoal_status attr_proto_encode(const struct attr *a, struct text *out) {
+  if (a->kind == ATTR_LIST) {
+    size_t at = wire_begin(out, 1);
+    if (a->list.n && wire_of_kind(a->of) != WIRE_BYTES) {
+      encode_packed(a, number_in_list(a->of), out);
+    } else {
+      for (size_t i = 0; i < a->list.n; i++) TRY(encode_one(&a->list.at[i], number_in_list(a->of), out));
+    }
+    wire_end(out, at);
+    return NULL;
+  }
+  for (uint32_t i = 2; i < COUNT_OF(kind_of); i++)
+    if (kind_of[i] == a->kind) return encode_one(a, i, out);
+  return NULL;
+}
+
+shoal_status attr_proto_encode_map(const struct named_attr *attrs, int n, uint32_t number, struct text *out) {
+  for (int i = 0; i < n; i++) {
+    size_t entry = wire_begin(out, number);
+    wire_put_str(out, 1, attrs[i].name);
+    size_t value = wire_begin(out, 2);
+    TRY(attr_proto_encode(&attrs[i].value, out));
+    wire_end(out, value);
+    wire_end(out, entry);
+  }
+  return NULL;
+}

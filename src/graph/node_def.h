@@ -1,0 +1,46 @@
+/* NodeDefs and AttrValues on the wire: what GraphDef and FunctionDef are made of.
+ *
+ * A parsed node_def points into the bytes it came from; only its attributes are memory of its own. */
+#ifndef GRAPH_NODE_DEF_H
+#define GRAPH_NODE_DEF_H
+
+#include "base/vec.h"
+#include "base/wire.h"
+#include "graph/attr.h"
+
+struct slice {
+  const char *at;
+  size_t n;
+};
+static inline bool slice_is(struct slice s, const char *text) {
+  return strlen(text) == s.n && memcmp(s.at, text, s.n) == 0;
+}
+/* For "%.*s". */
+#define SLICE_ARGS(s) (int)((s).n > 200 ? 200 : (s).n), (s).n ? (s).at : ""
+
+struct node_def {
+  struct slice name, op, device;
+  VEC(struct slice) in; /* "x", "x:1", "x:out:0" (in functions), and then "^x" */
+  VEC(struct named_attr) attrs;
+  VEC(struct slice) original_names, original_funcs;
+  struct slice full_type; /* experimental_type's bytes */
+};
+
+enum { ATTR_MAX_DEPTH = 32 }; /* of functions in attributes of functions in ... */
+
+/* *d may be a zeroed one or one used before: its lists keep their memory, its attributes must have been taken.
+ * budget: for tensors, see tensor_proto.h. */
+shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d);
+/* Takes the attributes out, as graph_add wants them. */
+struct named_attr *node_def_take_attrs(struct node_def *d, int *n);
+void node_def_release(struct node_def *d);
+
+shoal_status attr_proto_decode(struct wire w, size_t *budget, int depth, struct attr *out);
+/* Cannot fail but for variants in tensors that have no encoding. */
+shoal_status attr_proto_encode(const struct attr *a, struct text *out);
+/* A map<string, AttrValue> as field `number`. */
+shoal_status attr_proto_encode_map(const struct named_attr *attrs, int n, uint32_t number, struct text *out);
+/* One entry of such a map. */
+shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct named_attr *out);
+
+#endif

@@ -263,9 +263,7 @@ static void write_header(struct text *t, const struct op *const *ops, int n) {
             " *\n"
             " * Mistakes are kept in the graph (shoal_graph_error). An op with a list of outputs gives the op itself. */\n"
             "#ifndef SHOAL_OPS_H\n#define SHOAL_OPS_H\n\n#include <shoal/graph.h>\n\n"
-            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
-            "/* A shape as an attribute; rank -1: unknown; a dimension of -1: unknown. */\n"
-            "typedef struct shoal_dims {\n  int rank;\n  const int64_t *at;\n} shoal_dims;\n");
+            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
   for (int i = 0; i < n; i++)
     if (has_wrapper(ops[i])) add_header_op(t, ops[i]);
   text_adds(t, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");

@@ -21,6 +21,15 @@ typedef struct out {
   int index;
 } shoal_out;
 
+/* A shape that is asked for; rank -1: unknown; a dimension of -1: unknown. SHOAL_SHAPE(-1, 784), SHOAL_SCALAR. */
+typedef struct shoal_dims {
+  int rank;
+  const int64_t *at;
+} shoal_dims;
+#define SHOAL_SHAPE(...) \
+  ((shoal_dims){(int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}})
+#define SHOAL_SCALAR ((shoal_dims){0, NULL})
+
 /* Bytes with an owner: freed with shoal_bytes_free. */
 typedef struct shoal_bytes {
   void *data;

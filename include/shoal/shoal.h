@@ -2,10 +2,13 @@
 #ifndef SHOAL_SHOAL_H
 #define SHOAL_SHOAL_H
 
+#include <shoal/data.h>
 #include <shoal/graph.h>
+#include <shoal/layers.h>
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/tensor.h>
+#include <shoal/train.h>
 
 #define SHOAL_VERSION "0.1.0"
 

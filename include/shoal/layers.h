@@ -1,0 +1,77 @@
+/* What models are made of, above single ops (shoal/ops.h): placeholders, constants, variables and their
+ * initialisation, layers, losses. Each adds nodes to the graph and keeps the first mistake there. */
+#ifndef SHOAL_LAYERS_H
+#define SHOAL_LAYERS_H
+
+#include <shoal/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+SHOAL_API shoal_out shoal_placeholder(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, const char *name);
+
+/* Constants. The value is copied, but for shoal_constant, which shares the tensor's buffer. */
+SHOAL_API shoal_out shoal_constant(shoal_graph *g, const shoal_tensor *value);
+SHOAL_API shoal_out shoal_constant_float(shoal_graph *g, float v);
+SHOAL_API shoal_out shoal_constant_double(shoal_graph *g, double v);
+SHOAL_API shoal_out shoal_constant_int(shoal_graph *g, int32_t v);
+SHOAL_API shoal_out shoal_constant_int64(shoal_graph *g, int64_t v);
+SHOAL_API shoal_out shoal_constant_bool(shoal_graph *g, bool v);
+SHOAL_API shoal_out shoal_constant_string(shoal_graph *g, const char *v);
+SHOAL_API shoal_out shoal_constant_floats(shoal_graph *g, shoal_dims shape, const float *v);
+SHOAL_API shoal_out shoal_constant_ints(shoal_graph *g, shoal_dims shape, const int32_t *v);
+SHOAL_API shoal_out shoal_constant_strings(shoal_graph *g, const char *const *v, int n);
+/* v in any numeric dtype. */
+SHOAL_API shoal_out shoal_constant_of(shoal_graph *g, shoal_dtype dtype, double v);
+
+/* Initial values. Random ones draw their seeds from shoal_set_random_seed. */
+SHOAL_API shoal_out shoal_init_zeros(shoal_graph *g, shoal_dtype dtype, shoal_dims shape);
+SHOAL_API shoal_out shoal_init_ones(shoal_graph *g, shoal_dtype dtype, shoal_dims shape);
+SHOAL_API shoal_out shoal_init_constant(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, double v);
+SHOAL_API shoal_out shoal_init_uniform(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, double low, double high);
+SHOAL_API shoal_out shoal_init_normal(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, double mean, double stddev);
+SHOAL_API shoal_out shoal_init_truncated_normal(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, double mean,
+                                                double stddev);
+/* Uniform in +-sqrt(6 / (fan_in + fan_out)): what layers take. The last two dimensions are in and out. */
+SHOAL_API shoal_out shoal_init_glorot_uniform(shoal_graph *g, shoal_dtype dtype, shoal_dims shape);
+/* Truncated normal of variance 2 / fan_in, for layers before a relu. */
+SHOAL_API shoal_out shoal_init_he_normal(shoal_graph *g, shoal_dtype dtype, shoal_dims shape);
+
+/* A variable: where it is (for ops that change it), and its value (for all others). */
+typedef struct shoal_var {
+  shoal_out handle, value;
+} shoal_var;
+
+/* dtype and shape are the initial value's, whose shape must be known. Trainable: shoal_minimize changes it. */
+SHOAL_API shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial);
+SHOAL_API shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial);
+SHOAL_API shoal_op *shoal_assign(shoal_graph *g, shoal_var v, shoal_out value);
+/* All variables of the graph (trainable ones), at most max; returns how many there are. */
+SHOAL_API int shoal_variables(const shoal_graph *g, bool trainable, shoal_var *out, int max);
+/* One op that gives every variable made so far its initial value. */
+SHOAL_API shoal_op *shoal_initialize(shoal_graph *g);
+/* One op that runs after all of these. */
+SHOAL_API shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *name);
+
+/* Layers make their variables under the scope `name`. */
+SHOAL_API shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name);
+/* Convolution of NHWC images with size x size filters, stride 1, "SAME" padding, and a bias. */
+SHOAL_API shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name);
+/* 2x2 max pooling of stride 2. */
+SHOAL_API shoal_out shoal_pool_layer(shoal_graph *g, shoal_out images);
+/* [batch, ...] to [batch, n]. */
+SHOAL_API shoal_out shoal_flatten(shoal_graph *g, shoal_out x);
+
+/* Over all elements, to a scalar. */
+SHOAL_API shoal_out shoal_reduce_mean(shoal_graph *g, shoal_out x);
+SHOAL_API shoal_out shoal_reduce_sum(shoal_graph *g, shoal_out x);
+/* The loss of each row: logits [batch, classes], labels [batch] of int32 or int64. */
+SHOAL_API shoal_out shoal_sparse_softmax_xent(shoal_graph *g, shoal_out logits, shoal_out labels);
+/* The share of rows whose largest logit is the label's. */
+SHOAL_API shoal_out shoal_accuracy(shoal_graph *g, shoal_out logits, shoal_out labels);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

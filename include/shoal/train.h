@@ -1,0 +1,49 @@
+/* Training: optimizers as graph builders, the step counter, checkpoints, event files. */
+#ifndef SHOAL_TRAIN_H
+#define SHOAL_TRAIN_H
+
+#include <shoal/layers.h>
+#include <shoal/session.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How variables follow their gradients. Made by the functions below; fields may be changed before use. */
+typedef struct shoal_optimizer {
+  const struct optimizer_row *row; /* which one */
+  double learning_rate;
+  shoal_out learning_rate_out; /* a tensor instead of the number, for schedules; node NULL: none */
+  double a, b, c;              /* its other numbers, in the order of the function's parameters */
+  bool nesterov;
+} shoal_optimizer;
+
+SHOAL_API shoal_optimizer shoal_sgd(double learning_rate);
+SHOAL_API shoal_optimizer shoal_momentum(double learning_rate, double momentum);
+SHOAL_API shoal_optimizer shoal_nesterov(double learning_rate, double momentum);
+SHOAL_API shoal_optimizer shoal_adam(double learning_rate); /* beta1 0.9, beta2 0.999, epsilon 1e-8: a, b, c */
+SHOAL_API shoal_optimizer shoal_adagrad(double learning_rate);  /* initial accumulator 0.1 */
+SHOAL_API shoal_optimizer shoal_adadelta(double learning_rate); /* rho 0.95, epsilon 1e-8: a, b */
+SHOAL_API shoal_optimizer shoal_rmsprop(double learning_rate);  /* rho 0.9, momentum 0, epsilon 1e-10: a, b, c */
+SHOAL_API shoal_optimizer shoal_ftrl(double learning_rate);     /* l1 0, l2 0, power -0.5: a, b, c */
+
+/* The step counter: an int64 variable "global_step", made at the first call. */
+SHOAL_API shoal_var shoal_global_step(shoal_graph *g);
+
+/* One op that changes every trainable variable that loss depends on, then adds one to step (step.handle.node NULL: to
+ * nothing). Slots are named and placed as TensorFlow names and places them ("hidden/kernel/Adam_1"). */
+SHOAL_API shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step);
+/* The second half of it, for gradients that were changed in between. grads[i] belongs to vars[i]. */
+SHOAL_API shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
+                                          const shoal_gradient *grads, int n, shoal_var step);
+/* Scales gradients so that their common norm is at most clip; the norm before is returned. */
+SHOAL_API shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip);
+
+/* Ops that write all variables to a checkpoint (TensorFlow's V2 format), and read them back. prefix: a string scalar. */
+SHOAL_API shoal_op *shoal_save(shoal_graph *g, shoal_out prefix);
+SHOAL_API shoal_op *shoal_restore(shoal_graph *g, shoal_out prefix);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -61,6 +61,17 @@ void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *valu
   pool_for(p, n, copy_grain((int64_t)c.size), fill_piece, &c);
 }
 
+void ctx_forward_part(struct kernel_ctx *ctx, int i, int j, int64_t offset, const struct shape *shape) {
+  const struct tensor *x = ctx_in(ctx, j);
+  struct tensor t;
+  tensor_ref(&t, x);
+  t.rank = (uint8_t)shape->rank;
+  t.n = 1;
+  for (int k = 0; k < shape->rank; k++) t.n *= t.dims[k] = shape->dims[k];
+  if (t.n) t.data = (char *)x->data + (size_t)offset * dtype_size((shoal_dtype)x->dtype);
+  ctx_set(ctx, i, &t);
+}
+
 /* ---- graph pieces ---- */
 
 struct out array_shape(struct graph *g, struct out x, shoal_dtype type) {

@@ -16,8 +16,14 @@ enum { COPY_GRAIN = 1 << 17 };
 /* How many units of `bytes` each make a piece; at least one. */
 static inline int64_t copy_grain(int64_t bytes) { return bytes >= COPY_GRAIN ? 1 : COPY_GRAIN / MAX(bytes, 1); }
 
+/* Element i of a tensor of signed integers. */
 static inline int64_t int_at(const struct tensor *t, int64_t i) {
-  return t->dtype == SHOAL_INT32 ? T_DATA(t, const int32_t)[i] : T_DATA(t, const int64_t)[i];
+  switch (t->dtype) {
+    case SHOAL_INT32: return T_DATA(t, const int32_t)[i];
+    case SHOAL_INT64: return T_DATA(t, const int64_t)[i];
+    case SHOAL_INT16: return T_DATA(t, const int16_t)[i];
+    default: return T_DATA(t, const int8_t)[i];
+  }
 }
 /* v fits the integer type of t, or the caller has checked. */
 static inline void int_put(struct tensor *t, int64_t i, int64_t v) {
@@ -48,6 +54,9 @@ shoal_status shape_pass(struct shape_ctx *c);
 void elements_copy_parallel(struct pool *p, shoal_dtype dtype, void *to, const void *from, int64_t n);
 /* Sets n elements to the one at `value`. */
 void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *value, int64_t n);
+
+/* Output i is a part of input j's buffer that begins at element `offset`: no copy. */
+void ctx_forward_part(struct kernel_ctx *ctx, int i, int j, int64_t offset, const struct shape *shape);
 
 /* ---- graph pieces ---- */
 /* The shape of x as a vector of type: a constant where it is known. */

@@ -1,0 +1,382 @@
+/* The driver of matrix products: blocks for the caches, packs, and calls micro-kernels.
+ *
+ * B is packed whole (in chunks of columns when it is large), then blocks of C are shared out; each block walks
+ * over all of K with its own packed piece of A. No thread waits for another inside a product, and an element's
+ * sum runs over K in blocks of the kernel's kc whatever the blocks of rows and columns are. Where C is small and
+ * K is long, K is cut into pieces by a rule that knows only the sizes, and the pieces are added in order.
+ *
+ * OpenBLAS was measured against these kernels (docs/notes/gemm.md): on large float products the two are within
+ * a few per cent, on the sizes of small models packing straight from a convolution's input and finishing rows in
+ * cache wins; so there is one path for all types and none that depends on a library's threads. */
+#include "device/cpu/gemm.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/cpu/gemm_epilogue.h"
+#include "device/cpu/gemm_kernel.h"
+#include "device/cpu/gemv.h"
+#include "device/cpu/scratch.h"
+#include "tensor/buffer.h"
+
+enum {
+  MAX_PACKED_B = 32 << 20, /* bytes of B packed at a time */
+  SMALL_PACKED_B = 256 << 10,
+  BLOCK_COLUMNS = 384,     /* of C, where rows alone do not give every thread work */
+  SUMS_COLUMNS = 768,      /* at most, where sums are kept apart from C */
+  PARALLEL_FLOPS = 2000000,
+  SPLIT_AREA = 128 * 384,  /* elements of C below which a long K is cut */
+  SPLIT_K = 4096,
+  MAX_SPLITS = 16,
+};
+
+static const struct gemm_kernel *const *tables(void) {
+  static const struct gemm_kernel *const list[] = {
+#if defined(__aarch64__)
+      gemm_kernels_neon,
+#endif
+#if defined(__x86_64__)
+      gemm_kernels_x86,
+#endif
+      gemm_kernels_generic, NULL};
+  return list;
+}
+
+shoal_dtype gemm_acc_type(shoal_dtype t) {
+  switch (t) {
+    case SHOAL_FLOAT16:
+    case SHOAL_BFLOAT16: return SHOAL_FLOAT32;
+    case SHOAL_INT8:
+    case SHOAL_UINT8:
+    case SHOAL_INT16:
+    case SHOAL_UINT16:
+    case SHOAL_INT32: return SHOAL_UINT32;
+    case SHOAL_INT64: return SHOAL_UINT64;
+    default: return t;
+  }
+}
+
+/* The kernels of one table that take packed elements of this type; the first table that has any wins, and
+ * within it the kernel that wastes least on this shape. */
+static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n) {
+  for (const struct gemm_kernel *const *t = tables(); *t; t++) {
+    const struct gemm_kernel *best = NULL;
+    float best_cost = 0, rank = 0;
+    for (const struct gemm_kernel *k = *t; k->name; k++) {
+      if (k->in != in || (k->usable && !k->usable())) continue;
+      /* Kernels of another kind (cost above 2: slower instructions) only when the better kind is absent. */
+      if (best && k->cost > 2 * rank) break;
+      if (!best) rank = k->cost;
+      float tiles = (float)((m + k->mr - 1) / k->mr * k->mr) * (float)((n + k->nr - 1) / k->nr * k->nr);
+      if (!best || tiles * k->cost < best_cost) {
+        best = k;
+        best_cost = tiles * k->cost;
+      }
+    }
+    if (best) return best;
+  }
+  return NULL;
+}
+
+static const struct gemm_kernel *find(shoal_dtype type, int64_t m, int64_t n) {
+  if (type == SHOAL_BFLOAT16) {
+    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n);
+    if (k) return k;
+  }
+  return find_packed(gemm_acc_type(type), m, n);
+}
+
+const char *gemm_kernel_name(shoal_dtype type, int64_t m, int64_t n) {
+  const struct gemm_kernel *k = find(type, m, n);
+  return k ? k->name : "none";
+}
+
+struct job {
+  const struct gemm *g;
+  const struct gemm_kernel *kn;
+  struct gemm_panel pa, pb;
+  size_t in_size, acc_size;
+  char *b;             /* packed columns [j0, j0 + n), panel after panel */
+  size_t panel_bytes;  /* of one panel over all of K */
+  int64_t j0, n;
+  int64_t mb, nb;      /* rows and columns of a block; nb a multiple of nr */
+  int64_t m_blocks, n_blocks;
+  int64_t splits, k_piece; /* K in `splits` pieces of k_piece */
+  char *partial;       /* [splits][m][n] sums when splits > 1 */
+  bool apart;          /* sums are kept in scratch and stored by gemm_finish_row */
+};
+
+static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane, int lanes, int64_t k,
+                 int64_t n, void *dst) {
+  if (o->pack) {
+    o->pack(o, p, lane, lanes, k, n, dst);
+    return;
+  }
+  bool k_runs = is_a != o->trans; /* k is the dimension that lies contiguous */
+  int64_t ls = k_runs ? o->ld : 1, ks = k_runs ? 1 : o->ld;
+  const char *at = (const char *)o->data + (size_t)(lane * ls + k * ks) * dtype_size(o->type);
+  gemm_pack_block(p, at, o->type, ls, ks, o->conj, lanes, n, dst);
+}
+
+static void pack_b(void *arg, int64_t begin, int64_t end) {
+  struct job *j = arg;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t col = i * j->kn->nr;
+    pack(&j->g->b, &j->pb, false, j->j0 + col, (int)MIN(j->kn->nr, j->n - col), 0, j->g->k,
+         j->b + (size_t)i * j->panel_bytes);
+  }
+}
+
+/* Stores a tile that sticks out of C. */
+static void store_edge(const struct job *j, const void *tile, void *c, int64_t ldc, int rows, int cols, bool add) {
+  for (int r = 0; r < rows; r++) {
+    const char *from = (const char *)tile + (size_t)r * (size_t)j->kn->nr * j->acc_size;
+    char *to = (char *)c + (size_t)(r * ldc) * j->acc_size;
+    if (!add) {
+      memcpy(to, from, (size_t)cols * j->acc_size);
+      continue;
+    }
+    switch (j->kn->acc) {
+      case SHOAL_FLOAT32:
+        for (int i = 0; i < cols; i++) ((float *)to)[i] += ((const float *)from)[i];
+        break;
+      case SHOAL_FLOAT64:
+        for (int i = 0; i < cols; i++) ((double *)to)[i] += ((const double *)from)[i];
+        break;
+      case SHOAL_UINT32:
+        for (int i = 0; i < cols; i++) ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
+        break;
+      case SHOAL_UINT64:
+        for (int i = 0; i < cols; i++) ((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+        break;
+      case SHOAL_COMPLEX64:
+        for (int i = 0; i < 2 * cols; i++) ((float *)to)[i] += ((const float *)from)[i];
+        break;
+      default:
+        for (int i = 0; i < 2 * cols; i++) ((double *)to)[i] += ((const double *)from)[i];
+    }
+  }
+}
+
+/* Rows [i0, i0 + rows), columns [col, col + cols) of the chunk, over one piece of K. */
+static void run_block(const struct job *j, int64_t i0, int64_t rows, int64_t col, int64_t cols, int64_t k0, int64_t k1,
+                      char *partial) {
+  const struct gemm *g = j->g;
+  const struct gemm_kernel *kn = j->kn;
+  int mr = kn->mr, nr = kn->nr, group = kn->group;
+  int64_t padded = (cols + nr - 1) / nr * nr;
+  char *sums; /* where element (i0, col) goes */
+  int64_t ld;
+  bool edges = true; /* tiles may stick out and must be cut */
+  if (partial) {
+    sums = partial + (size_t)(i0 * j->n + col) * j->acc_size;
+    ld = j->n;
+  } else if (j->apart) {
+    sums = scratch_get(SCRATCH_SUMS, (size_t)((rows + mr - 1) / mr * mr * padded) * j->acc_size);
+    ld = padded;
+    edges = false;
+  } else {
+    sums = (char *)g->c + (size_t)(i0 * g->ldc + j->j0 + col) * j->acc_size;
+    ld = g->ldc;
+  }
+  bool add = !partial && g->accumulate;
+  size_t a_step = (size_t)kn->kc * (size_t)mr * j->in_size;
+  char *a = scratch_get(SCRATCH_PACK, (size_t)((rows + mr - 1) / mr) * a_step);
+  _Alignas(64) char tile[GEMM_MAX_TILE * 8];
+  for (int64_t k = k0; k < k1; k += kn->kc, add = true) {
+    int64_t kc = MIN(kn->kc, k1 - k), groups = (kc + group - 1) / group;
+    for (int64_t i = 0; i < rows; i += mr)
+      pack(&g->a, &j->pa, true, i0 + i, (int)MIN(mr, rows - i), k, kc, a + (size_t)(i / mr) * a_step);
+    for (int64_t c = 0; c < cols; c += nr) {
+      const char *b = j->b + (size_t)((col + c) / nr) * j->panel_bytes + (size_t)(k * nr) * j->in_size;
+      int w = (int)MIN(nr, cols - c);
+      for (int64_t i = 0; i < rows; i += mr) {
+        char *to = sums + (size_t)(i * ld + c) * j->acc_size;
+        int h = (int)MIN(mr, rows - i);
+        if (edges && (h < mr || w < nr)) {
+          kn->micro(groups, a + (size_t)(i / mr) * a_step, b, tile, nr, false);
+          store_edge(j, tile, to, ld, h, w, add);
+        } else {
+          kn->micro(groups, a + (size_t)(i / mr) * a_step, b, to, ld, add);
+        }
+      }
+    }
+  }
+  if (!partial && (j->apart || g->epilogue))
+    for (int64_t i = 0; i < rows; i++)
+      gemm_finish_row(g, sums + (size_t)(i * ld) * j->acc_size, i0 + i, j->j0 + col, cols);
+}
+
+static void run_blocks(void *arg, int64_t begin, int64_t end) {
+  const struct job *j = arg;
+  for (int64_t u = begin; u < end; u++) {
+    int64_t s = u % j->splits, t = u / j->splits, mi = t % j->m_blocks, ni = t / j->m_blocks;
+    int64_t i0 = mi * j->mb, col = ni * j->nb, k0 = s * j->k_piece;
+    char *partial =
+        j->splits > 1 ? j->partial + (size_t)(s * j->g->m * j->n) * j->acc_size : NULL;
+    run_block(j, i0, MIN(j->mb, j->g->m - i0), col, MIN(j->nb, j->n - col), k0, MIN(k0 + j->k_piece, j->g->k), partial);
+  }
+}
+
+/* Adds the pieces of K in order, then finishes the rows. */
+static void join_splits(void *arg, int64_t begin, int64_t end) {
+  const struct job *j = arg;
+  const struct gemm *g = j->g;
+  size_t slice = (size_t)(g->m * j->n) * j->acc_size;
+  for (int64_t i = begin; i < end; i++) {
+    char *sum = j->partial + (size_t)(i * j->n) * j->acc_size;
+    for (int64_t s = 1; s < j->splits; s++) {
+      const char *more = sum + (size_t)s * slice;
+      if (j->kn->acc == SHOAL_FLOAT32)
+        for (int64_t c = 0; c < j->n; c++) ((float *)sum)[c] += ((const float *)more)[c];
+      else
+        for (int64_t c = 0; c < j->n; c++) ((double *)sum)[c] += ((const double *)more)[c];
+    }
+    if (g->accumulate) {
+      char *c = (char *)g->c + (size_t)(i * g->ldc + j->j0) * j->acc_size;
+      if (j->kn->acc == SHOAL_FLOAT32)
+        for (int64_t x = 0; x < j->n; x++) ((float *)sum)[x] += ((const float *)c)[x];
+      else
+        for (int64_t x = 0; x < j->n; x++) ((double *)sum)[x] += ((const double *)c)[x];
+    }
+    gemm_finish_row(g, sum, i, j->j0, j->n);
+  }
+}
+
+static void choose_blocks(struct job *j, int threads) {
+  const struct gemm_kernel *kn = j->kn;
+  int64_t m = j->g->m, rows = (m + kn->mr - 1) / kn->mr, cols = (j->n + kn->nr - 1) / kn->nr;
+  j->mb = kn->mc;
+  int64_t widest = j->apart ? SUMS_COLUMNS / kn->nr : cols;
+  int64_t nb = MIN(cols, widest), want = threads > 1 ? 4 * threads : 1;
+  if ((m + j->mb - 1) / j->mb * ((cols + nb - 1) / nb) * j->splits < want) nb = MIN(nb, MAX(BLOCK_COLUMNS / kn->nr, 1));
+  int64_t units = (cols + nb - 1) / nb * j->splits;
+  while (j->mb > 4 * kn->mr && (m + j->mb - 1) / j->mb * units < want) j->mb = (j->mb / kn->mr + 1) / 2 * kn->mr;
+  /* Even blocks: no thread is left with a sliver at the end. */
+  int64_t blocks = (m + j->mb - 1) / j->mb;
+  j->mb = (rows + blocks - 1) / blocks * kn->mr;
+  j->m_blocks = (m + j->mb - 1) / j->mb;
+  int64_t n_blocks = (cols + nb - 1) / nb;
+  j->nb = (cols + n_blocks - 1) / n_blocks * kn->nr;
+  j->n_blocks = (j->n + j->nb - 1) / j->nb;
+}
+
+static void choose_splits(struct job *j) {
+  j->splits = 1;
+  j->k_piece = j->g->k;
+  bool summable = j->kn->acc == SHOAL_FLOAT32 || j->kn->acc == SHOAL_FLOAT64;
+  if (!summable || j->g->m * j->n > SPLIT_AREA || j->g->k < 2 * SPLIT_K) return;
+  int64_t splits = MIN(MAX_SPLITS, j->g->k / SPLIT_K);
+  int64_t piece = (j->g->k + splits - 1) / splits;
+  j->k_piece = (piece + j->kn->kc - 1) / j->kn->kc * j->kn->kc;
+  j->splits = (j->g->k + j->k_piece - 1) / j->k_piece;
+}
+
+static shoal_status run_chunk(struct pool *pool, struct job *j) {
+  const struct gemm *g = j->g;
+  int64_t panels = (j->n + j->kn->nr - 1) / j->kn->nr;
+  choose_splits(j);
+  choose_blocks(j, pool ? pool_threads(pool) : 1);
+  size_t bytes = (size_t)panels * j->panel_bytes;
+  struct buffer *b = NULL, *partial = NULL;
+  if (bytes <= SMALL_PACKED_B) {
+    j->b = scratch_get(SCRATCH_PANELS, bytes);
+  } else {
+    TRY(buffer_new(bytes, &b));
+    j->b = b->data;
+  }
+  if (j->splits > 1) {
+    shoal_status s = buffer_new((size_t)(j->splits * g->m * j->n) * j->acc_size, &partial);
+    if (s) {
+      buffer_unref(b);
+      return s;
+    }
+    j->partial = partial->data;
+  }
+  pool_for(bytes > SMALL_PACKED_B ? pool : NULL, panels, MAX(1, (int64_t)(SMALL_PACKED_B / j->panel_bytes)), pack_b, j);
+  pool_for(pool, j->m_blocks * j->n_blocks * j->splits, 1, run_blocks, j);
+  if (j->splits > 1) pool_for(NULL, g->m, 1, join_splits, j);
+  buffer_unref(b);
+  buffer_unref(partial);
+  return NULL;
+}
+
+/* K is empty: sums are zero. */
+static void run_empty(const struct gemm *g) {
+  if (g->accumulate) return;
+  _Alignas(16) char zeros[256 * 16];
+  for (int64_t i = 0; i < g->m; i++)
+    for (int64_t c = 0; c < g->n; c += 256) {
+      memset(zeros, 0, sizeof zeros);
+      gemm_finish_row(g, zeros, i, c, MIN(256, g->n - c));
+    }
+}
+
+shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
+  if (g->m <= 0 || g->n <= 0) return NULL;
+  if (g->k <= 0) {
+    run_empty(g);
+    return NULL;
+  }
+  double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+  if (flops < PARALLEL_FLOPS) pool = NULL;
+  if (gemv_suits(g)) return gemv_run(pool, g);
+  struct job j = {.g = g, .kn = find(g->a.type, g->m, g->n)};
+  MUST(j.kn);
+  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group, j.kn->in};
+  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group, j.kn->in};
+  j.in_size = dtype_size(j.kn->in);
+  j.acc_size = dtype_size(j.kn->acc);
+  j.apart = gemm_acc_type(g->type) != g->type && dtype_size(g->type) != j.acc_size;
+  j.panel_bytes = (size_t)((g->k + j.kn->group - 1) / j.kn->group * j.kn->group) * (size_t)j.kn->nr * j.in_size;
+  int64_t chunk = MAX(1, (int64_t)(MAX_PACKED_B / j.panel_bytes)) * j.kn->nr;
+  for (j.j0 = 0; j.j0 < g->n; j.j0 += chunk) {
+    j.n = MIN(chunk, g->n - j.j0);
+    TRY(run_chunk(pool, &j));
+  }
+  return NULL;
+}
+
+struct batch {
+  const struct gemm *g;
+  const void *const *a, *const *b;
+  void *const *c;
+  shoal_status error;
+  pthread_mutex_t lock; /* of error */
+};
+
+static void run_some(void *arg, int64_t begin, int64_t end) {
+  struct batch *t = arg;
+  struct gemm g = *t->g;
+  for (int64_t i = begin; i < end; i++) {
+    g.a.data = t->a[i];
+    g.b.data = t->b[i];
+    g.c = t->c[i];
+    shoal_status s = gemm_run(NULL, &g);
+    if (!s) continue;
+    pthread_mutex_lock(&t->lock);
+    status_merge(&t->error, s);
+    pthread_mutex_unlock(&t->lock);
+  }
+}
+
+shoal_status gemm_batch(struct pool *pool, const struct gemm *g, int64_t count, const void *const *a,
+                        const void *const *b, void *const *c) {
+  double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+  if (count == 1 || flops > 16.0 * PARALLEL_FLOPS) {
+    struct gemm one = *g;
+    for (int64_t i = 0; i < count; i++) {
+      one.a.data = a[i];
+      one.b.data = b[i];
+      one.c = c[i];
+      TRY(gemm_run(pool, &one));
+    }
+    return NULL;
+  }
+  struct batch t = {.g = g, .a = a, .b = b, .c = c};
+  pthread_mutex_init(&t.lock, NULL);
+  pool_for(pool, count, MAX(1, (int64_t)(PARALLEL_FLOPS / 4 / (flops + 1))), run_some, &t);
+  pthread_mutex_destroy(&t.lock);
+  return t.error;
+}

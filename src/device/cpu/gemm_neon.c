@@ -1,0 +1,143 @@
+/* Micro-kernels for aarch64. float: 8x12 fills 24 of 32 registers with sums, enough to hide the latency of four
+ * multiply-add pipes; 8x8 wastes less where N is a small multiple of 8. bfloat16: BFMMLA multiplies a 2x4 with
+ * a 4x2 matrix at once, so panels are grouped by four steps of k, and sums stand in 2x2 squares until stored. */
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#include <sys/auxv.h>
+
+#include "device/cpu/gemm_kernel.h"
+
+#ifndef HWCAP2_BF16
+#define HWCAP2_BF16 (1 << 14)
+#endif
+
+static bool has_bf16(void) { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
+
+#define ROW12(i, av, l)                              \
+  c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l);     \
+  c##i##1 = vfmaq_laneq_f32(c##i##1, b1, av, l);     \
+  c##i##2 = vfmaq_laneq_f32(c##i##2, b2, av, l);
+#define ZERO12(i) float32x4_t c##i##0 = vdupq_n_f32(0), c##i##1 = c##i##0, c##i##2 = c##i##0;
+#define STORE12(i)                                                         \
+  {                                                                        \
+    float *r = c + i * ldc;                                                \
+    if (add) {                                                             \
+      c##i##0 = vaddq_f32(vld1q_f32(r), c##i##0);                          \
+      c##i##1 = vaddq_f32(vld1q_f32(r + 4), c##i##1);                      \
+      c##i##2 = vaddq_f32(vld1q_f32(r + 8), c##i##2);                      \
+    }                                                                      \
+    vst1q_f32(r, c##i##0);                                                 \
+    vst1q_f32(r + 4, c##i##1);                                             \
+    vst1q_f32(r + 8, c##i##2);                                             \
+  }
+
+static void micro_8x12(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) {
+  const float *a = pa, *b = pb;
+  float *c = pc;
+  ZERO12(0) ZERO12(1) ZERO12(2) ZERO12(3) ZERO12(4) ZERO12(5) ZERO12(6) ZERO12(7)
+  for (int64_t p = 0; p < n; p++, a += 8, b += 12) {
+    float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + 4);
+    float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4), b2 = vld1q_f32(b + 8);
+    ROW12(0, a0, 0) ROW12(1, a0, 1) ROW12(2, a0, 2) ROW12(3, a0, 3)
+    ROW12(4, a1, 0) ROW12(5, a1, 1) ROW12(6, a1, 2) ROW12(7, a1, 3)
+  }
+  STORE12(0) STORE12(1) STORE12(2) STORE12(3) STORE12(4) STORE12(5) STORE12(6) STORE12(7)
+}
+
+#define ROW8(i, av, l)                               \
+  c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l);     \
+  c##i##1 = vfmaq_laneq_f32(c##i##1, b1, av, l);
+#define ZERO8(i) float32x4_t c##i##0 = vdupq_n_f32(0), c##i##1 = c##i##0;
+#define STORE8(i)                                                          \
+  {                                                                        \
+    float *r = c + i * ldc;                                                \
+    if (add) {                                                             \
+      c##i##0 = vaddq_f32(vld1q_f32(r), c##i##0);                          \
+      c##i##1 = vaddq_f32(vld1q_f32(r + 4), c##i##1);                      \
+    }                                                                      \
+    vst1q_f32(r, c##i##0);                                                 \
+    vst1q_f32(r + 4, c##i##1);                                             \
+  }
+
+static void micro_8x8(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) {
+  const float *a = pa, *b = pb;
+  float *c = pc;
+  ZERO8(0) ZERO8(1) ZERO8(2) ZERO8(3) ZERO8(4) ZERO8(5) ZERO8(6) ZERO8(7)
+  for (int64_t p = 0; p < n; p++, a += 8, b += 8) {
+    float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + 4), b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4);
+    ROW8(0, a0, 0) ROW8(1, a0, 1) ROW8(2, a0, 2) ROW8(3, a0, 3)
+    ROW8(4, a1, 0) ROW8(5, a1, 1) ROW8(6, a1, 2) ROW8(7, a1, 3)
+  }
+  STORE8(0) STORE8(1) STORE8(2) STORE8(3) STORE8(4) STORE8(5) STORE8(6) STORE8(7)
+}
+
+static void micro_double(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) {
+  const double *a = pa, *b = pb;
+  double *c = pc;
+  float64x2_t s[8][3];
+  for (int i = 0; i < 8; i++)
+    for (int j = 0; j < 3; j++) s[i][j] = vdupq_n_f64(0);
+  for (int64_t p = 0; p < n; p++, a += 8, b += 6) {
+    float64x2_t b0 = vld1q_f64(b), b1 = vld1q_f64(b + 2), b2 = vld1q_f64(b + 4);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      float64x2_t av = vld1q_f64(a + 2 * i);
+      s[2 * i][0] = vfmaq_laneq_f64(s[2 * i][0], b0, av, 0);
+      s[2 * i][1] = vfmaq_laneq_f64(s[2 * i][1], b1, av, 0);
+      s[2 * i][2] = vfmaq_laneq_f64(s[2 * i][2], b2, av, 0);
+      s[2 * i + 1][0] = vfmaq_laneq_f64(s[2 * i + 1][0], b0, av, 1);
+      s[2 * i + 1][1] = vfmaq_laneq_f64(s[2 * i + 1][1], b1, av, 1);
+      s[2 * i + 1][2] = vfmaq_laneq_f64(s[2 * i + 1][2], b2, av, 1);
+    }
+  }
+  for (int i = 0; i < 8; i++)
+    for (int j = 0; j < 3; j++) {
+      double *r = c + i * ldc + 2 * j;
+      vst1q_f64(r, add ? vaddq_f64(vld1q_f64(r), s[i][j]) : s[i][j]);
+    }
+}
+
+/* Rows 2i, 2i+1 and columns 2j, 2j+1 are in s[i][j]. */
+__attribute__((target("arch=armv8.2-a+bf16"))) static void micro_bf16(int64_t n, const void *pa, const void *pb,
+                                                                      void *pc, int64_t ldc, bool add) {
+  const bfloat16_t *a = pa, *b = pb;
+  float *c = pc;
+  float32x4_t s[4][6];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; j++) s[i][j] = vdupq_n_f32(0);
+  for (int64_t p = 0; p < n; p++, a += 32, b += 48) {
+    bfloat16x8_t a0 = vld1q_bf16(a), a1 = vld1q_bf16(a + 8), a2 = vld1q_bf16(a + 16), a3 = vld1q_bf16(a + 24);
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; j++) {
+      bfloat16x8_t bv = vld1q_bf16(b + 8 * j);
+      s[0][j] = vbfmmlaq_f32(s[0][j], a0, bv);
+      s[1][j] = vbfmmlaq_f32(s[1][j], a1, bv);
+      s[2][j] = vbfmmlaq_f32(s[2][j], a2, bv);
+      s[3][j] = vbfmmlaq_f32(s[3][j], a3, bv);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++) {
+      float32x4_t x = s[i][2 * j], y = s[i][2 * j + 1];
+      float32x4_t top = vcombine_f32(vget_low_f32(x), vget_low_f32(y));
+      float32x4_t low = vcombine_f32(vget_high_f32(x), vget_high_f32(y));
+      float *r = c + 2 * i * ldc + 4 * j;
+      vst1q_f32(r, add ? vaddq_f32(vld1q_f32(r), top) : top);
+      vst1q_f32(r + ldc, add ? vaddq_f32(vld1q_f32(r + ldc), low) : low);
+    }
+}
+
+const struct gemm_kernel gemm_kernels_neon[] = {
+    {"neon float 8x12", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 12, 1, 384, 128, 1, NULL, micro_8x12},
+    {"neon float 8x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 8, 1, 384, 128, 1.06f, NULL, micro_8x8},
+    {"neon double 8x6", SHOAL_FLOAT64, SHOAL_FLOAT64, 8, 6, 1, 256, 96, 1, NULL, micro_double},
+    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 768, 128, 1, has_bf16, micro_bf16},
+    {0},
+};
+#else
+typedef int gemm_neon_unused; /* a translation unit may not be empty */
+#endif

@@ -1,0 +1,191 @@
+/* Packing: a block of a matrix rearranged so that a micro-kernel reads it front to back. Converts on the way
+ * (half to float, narrow integers to words), so that one kernel serves several element types. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/cpu/gemm_kernel.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define AS_IS(v) (v)
+#define AS_U32(v) ((uint32_t)(v))
+#define AS_U64(v) ((uint64_t)(v))
+
+/* One lane beside the other: two loops, so that whichever stride is 1 runs innermost where that pays. */
+#define PACK(name, from, to, convert)                                                               \
+  static void name(int width, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n, void *out) { \
+    const from *x = data;                                                                           \
+    to *y = out;                                                                                    \
+    if (ls == 1) {                                                                                  \
+      for (int64_t p = 0; p < n; p++, x += ks, y += width) {                                        \
+        for (int i = 0; i < lanes; i++) y[i] = convert(x[i]);                                       \
+        for (int i = lanes; i < width; i++) y[i] = 0;                                               \
+      }                                                                                             \
+      return;                                                                                       \
+    }                                                                                               \
+    for (int i = 0; i < width; i++) {                                                               \
+      const from *xi = x + i * ls;                                                                  \
+      if (i < lanes)                                                                                \
+        for (int64_t p = 0; p < n; p++) y[p * width + i] = convert(xi[p * ks]);                     \
+      else                                                                                          \
+        for (int64_t p = 0; p < n; p++) y[p * width + i] = 0;                                       \
+    }                                                                                               \
+  }
+
+PACK(pack_float_any, float, float, AS_IS)
+PACK(pack_half, f16, float, f16_to_float)
+PACK(pack_bf16, bf16, float, bf16_to_float)
+PACK(pack_double, double, double, AS_IS)
+PACK(pack_i8, int8_t, uint32_t, AS_U32)
+PACK(pack_u8, uint8_t, uint32_t, AS_U32)
+PACK(pack_i16, int16_t, uint32_t, AS_U32)
+PACK(pack_u16, uint16_t, uint32_t, AS_U32)
+PACK(pack_i32, uint32_t, uint32_t, AS_U32)
+PACK(pack_i64, uint64_t, uint64_t, AS_U64)
+PACK(pack_c64, c64, c64, AS_IS)
+PACK(pack_c128, c128, c128, AS_IS)
+
+#if defined(__aarch64__)
+/* Four lanes at a time, four steps at a time: a 4x4 transposition in registers. */
+static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, int64_t n, float *y) {
+  for (int i = 0; i < lanes; i += 4) {
+    const float *r0 = x + i * ls, *r1 = r0 + ls, *r2 = r1 + ls, *r3 = r2 + ls;
+    float *o = y + i;
+    int64_t p = 0;
+    for (; p + 4 <= n; p += 4, o += 4 * width) {
+      float32x4_t a = vld1q_f32(r0 + p), b = vld1q_f32(r1 + p), c = vld1q_f32(r2 + p), d = vld1q_f32(r3 + p);
+      float32x4_t ab0 = vzip1q_f32(a, c), ab1 = vzip2q_f32(a, c), cd0 = vzip1q_f32(b, d), cd1 = vzip2q_f32(b, d);
+      vst1q_f32(o, vzip1q_f32(ab0, cd0));
+      vst1q_f32(o + width, vzip2q_f32(ab0, cd0));
+      vst1q_f32(o + 2 * width, vzip1q_f32(ab1, cd1));
+      vst1q_f32(o + 3 * width, vzip2q_f32(ab1, cd1));
+    }
+    for (; p < n; p++, o += width) {
+      o[0] = r0[p];
+      o[1] = r1[p];
+      o[2] = r2[p];
+      o[3] = r3[p];
+    }
+  }
+}
+#endif
+
+/* Rows copied by a constant length: the compiler makes a few vector moves of each. */
+#define COPY_ROWS(W)                                               \
+  case W:                                                          \
+    for (int64_t p = 0; p < n; p++, x += ks, y += W) memcpy(y, x, W * sizeof *y); \
+    return;
+
+static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n, void *out) {
+  const float *x = data;
+  float *y = out;
+  if (ls == 1 && lanes == width) {
+    switch (width) {
+      COPY_ROWS(4)
+      COPY_ROWS(6)
+      COPY_ROWS(8)
+      COPY_ROWS(12)
+      COPY_ROWS(14)
+      COPY_ROWS(16)
+      COPY_ROWS(24)
+      COPY_ROWS(32)
+      COPY_ROWS(48)
+    }
+  }
+#if defined(__aarch64__)
+  if (ks == 1 && ls != 1 && lanes == width && width % 4 == 0) {
+    transpose_lanes(width, x, ls, lanes, n, y);
+    return;
+  }
+#endif
+  pack_float_any(width, data, ls, ks, lanes, n, out);
+}
+
+/* bfloat16 in groups of k. */
+static void pack_groups(int width, int group, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n,
+                        void *out) {
+  const uint16_t *x = data;
+  uint16_t *y = out;
+  int64_t whole = n / group;
+  for (int64_t q = 0; q < whole; q++, y += width * group, x += group * ks) {
+    if (ks == 1) {
+      if (group == 4)
+        for (int i = 0; i < lanes; i++) memcpy(y + i * 4, x + i * ls, 8);
+      else if (group == 2)
+        for (int i = 0; i < lanes; i++) memcpy(y + i * 2, x + i * ls, 4);
+      else
+        for (int i = 0; i < lanes; i++) memcpy(y + i * group, x + i * ls, (size_t)group * 2);
+    } else if (group == 4) {
+#if defined(__aarch64__)
+      int i = 0;
+      if (ls == 1) {
+        for (; i + 8 <= lanes; i += 8) {
+          uint16x8x4_t v = {{vld1q_u16(x + i), vld1q_u16(x + ks + i), vld1q_u16(x + 2 * ks + i),
+                             vld1q_u16(x + 3 * ks + i)}};
+          vst4q_u16(y + i * 4, v);
+        }
+        for (; i + 4 <= lanes; i += 4) {
+          uint16x4x4_t v = {{vld1_u16(x + i), vld1_u16(x + ks + i), vld1_u16(x + 2 * ks + i),
+                             vld1_u16(x + 3 * ks + i)}};
+          vst4_u16(y + i * 4, v);
+        }
+      }
+#else
+      int i = 0;
+#endif
+      for (; i < lanes; i++)
+        for (int t = 0; t < 4; t++) y[i * 4 + t] = x[i * ls + t * ks];
+    } else if (group == 2 && ls == 1) {
+      const uint16_t *x1 = x + ks;
+      for (int i = 0; i < lanes; i++) {
+        y[2 * i] = x[i];
+        y[2 * i + 1] = x1[i];
+      }
+    } else {
+      for (int i = 0; i < lanes; i++)
+        for (int t = 0; t < group; t++) y[i * group + t] = x[i * ls + t * ks];
+    }
+    if (lanes < width) memset(y + lanes * group, 0, (size_t)(width - lanes) * (size_t)group * 2);
+  }
+  int rest = (int)(n - whole * group);
+  if (!rest) return;
+  memset(y, 0, (size_t)width * (size_t)group * 2);
+  for (int i = 0; i < lanes; i++)
+    for (int t = 0; t < rest; t++) y[i * group + t] = x[i * ls + t * ks];
+}
+
+void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dtype type, int64_t ls, int64_t ks,
+                     bool conj, int lanes, int64_t n, void *dst) {
+  int w = panel->width;
+  if (panel->type == SHOAL_BFLOAT16) {
+    pack_groups(w, panel->group, data, ls, ks, lanes, n, dst);
+    return;
+  }
+  switch (type) {
+    case SHOAL_FLOAT32: pack_float(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_FLOAT16: pack_half(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_BFLOAT16: pack_bf16(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_FLOAT64: pack_double(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT8: pack_i8(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_UINT8: pack_u8(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT16: pack_i16(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_UINT16: pack_u16(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT32:
+    case SHOAL_UINT32: pack_i32(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT64:
+    case SHOAL_UINT64: pack_i64(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_COMPLEX64:
+      pack_c64(w, data, ls, ks, lanes, n, dst);
+      if (conj)
+        for (int64_t i = 0; i < n * w; i++) ((float *)dst)[2 * i + 1] = -((float *)dst)[2 * i + 1];
+      break;
+    case SHOAL_COMPLEX128:
+      pack_c128(w, data, ls, ks, lanes, n, dst);
+      if (conj)
+        for (int64_t i = 0; i < n * w; i++) ((double *)dst)[2 * i + 1] = -((double *)dst)[2 * i + 1];
+      break;
+    default: MUST(!"a type that gemm_run accepts");
+  }
+}

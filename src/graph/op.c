@@ -85,7 +85,7 @@ static bool kind_from_word(const char *w, enum attr_kind *out) {
 
 static uint64_t set_bits(const char *w) {
   if (!strcmp(w, "numbertype"))
-    return REAL_BITS | BIT(COMPLEX64) | BIT(COMPLEX128) | BIT(QINT8) | BIT(QUINT8) | BIT(QINT32);
+    return REAL_BITS | BIT(COMPLEX64) | BIT(COMPLEX128) | QUANTIZED_BITS;
   if (!strcmp(w, "realnumbertype")) return REAL_BITS;
   if (!strcmp(w, "quantizedtype")) return QUANTIZED_BITS;
   shoal_dtype t = dtype_from_name(w, strlen(w));

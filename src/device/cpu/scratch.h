@@ -7,7 +7,8 @@
 
 enum scratch_slot { SCRATCH_PACK, SCRATCH_SUMS, SCRATCH_PANELS, SCRATCH_PATCH, SCRATCH_SLOTS };
 
-/* At least size bytes, 64-byte aligned, undefined contents; never NULL. For sizes bounded by the code, not by input. */
+/* At least size bytes, 64-byte aligned, undefined contents; never NULL. For sizes bounded by
+ * the code, or by a tensor that is in memory already. */
 void *scratch_get(enum scratch_slot slot, size_t size);
 
 #endif

@@ -140,8 +140,10 @@ struct sum {
   }
 
 static void put_float(const float *from, void *to, shoal_dtype type, int64_t n) { nn_from_float(type, from, to, n); }
-#define PUT(T) \
-  static void put_##T(const T *from, void *to, shoal_dtype type, int64_t n) { memcpy(to, from, (size_t)n * sizeof *from); }
+#define PUT(T)                                                                  \
+  static void put_##T(const T *from, void *to, shoal_dtype type, int64_t n) {   \
+    memcpy(to, from, (size_t)n * sizeof *from);                                 \
+  }
 PUT(double)
 PUT(c64)
 PUT(c128)
@@ -220,10 +222,7 @@ static shoal_status bias_shape(struct shape_ctx *c) {
   if (x.rank >= 0) {
     const struct attr *format = node_attr(c->node, "data_format");
     int at = format && format->kind == ATTR_STRING && !strcmp(format->s.data, "NCHW") ? 1 : x.rank - 1;
-    if (x.dims[at] >= 0 && bias.dims[0] >= 0 && x.dims[at] != bias.dims[0])
-      return INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64 " for '%s' (op: '%s') with input "
-                     "shapes: %s, %s.", x.dims[at], bias.dims[0], c->node->name, c->node->op->name, shape_str(&x),
-                     shape_str(&bias));
+    TRY(nn_same_dim(c, x.dims[at], bias.dims[0]));
     if (x.dims[at] < 0) x.dims[at] = bias.dims[0];
   }
   c->out[0] = x;

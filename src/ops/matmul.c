@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "device/cpu/gemm.h"
-#include "ops/array_util.h"
+#include "ops/nn_util.h"
 
 /* ---- shapes ---- */
 
@@ -18,9 +18,7 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
   TRY(node_get_bool(c->node, "transpose_a", &ta));
   TRY(node_get_bool(c->node, "transpose_b", &tb));
   int64_t inner_a = a.dims[ta ? 0 : 1], inner_b = b.dims[tb ? 1 : 0];
-  if (inner_a >= 0 && inner_b >= 0 && inner_a != inner_b)
-    return INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64 " for '%s' (op: '%s') with input shapes: "
-                   "%s, %s.", inner_a, inner_b, c->node->name, c->node->op->name, shape_str(&c->in[0]), shape_str(&c->in[1]));
+  TRY(nn_same_dim(c, inner_a, inner_b));
   c->out[0] = shape_matrix(a.dims[ta ? 1 : 0], b.dims[tb ? 0 : 1]);
   return NULL;
 }
@@ -35,9 +33,7 @@ static shoal_status batch_shape(struct shape_ctx *c) {
   if (x.rank < 0 || y.rank < 0) return NULL;
   int64_t rows = x.dims[x.rank - (ax ? 1 : 2)], inner_x = x.dims[x.rank - (ax ? 2 : 1)];
   int64_t inner_y = y.dims[y.rank - (ay ? 1 : 2)], cols = y.dims[y.rank - (ay ? 2 : 1)];
-  if (inner_x >= 0 && inner_y >= 0 && inner_x != inner_y)
-    return INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64 " for '%s' (op: '%s') with input shapes: "
-                   "%s, %s.", inner_x, inner_y, c->node->name, c->node->op->name, shape_str(&x), shape_str(&y));
+  TRY(nn_same_dim(c, inner_x, inner_y));
   x.rank -= 2;
   y.rank -= 2;
   TRY(shape_broadcast(&x, &y, &batch));
@@ -133,7 +129,8 @@ static shoal_status check_types(const struct kernel_ctx *ctx) {
   shoal_dtype a = ctx_in_type(ctx, 0), b = ctx_in_type(ctx, 1), out = ctx_out_type(ctx, 0);
   if (a == b && a == out) return NULL;
   bool floats = dtype_floating(a) || dtype_floating(b);
-  if (gemm_acc_type(a) == gemm_acc_type(b) && gemm_acc_type(out) == gemm_acc_type(a) && (!floats || a == b)) return NULL;
+  shoal_dtype acc = gemm_acc_type(out);
+  if (gemm_acc_type(a) == acc && gemm_acc_type(b) == acc && (!floats || a == b)) return NULL;
   return UNIMPLEMENTED("%s of %s and %s to %s is not implemented", ctx->kernel->op->name, shoal_dtype_name(a),
                        shoal_dtype_name(b), shoal_dtype_name(out));
 }
@@ -219,7 +216,8 @@ static shoal_status fused_run(struct kernel_ctx *ctx) {
     const struct tensor *more = ctx_in(ctx, 3), *a = ctx_in(ctx, 0);
     int64_t m = a->dims[st->trans_a ? 1 : 0];
     if (more->rank != 2 || more->dims[0] != m || more->dims[1] != n)
-      return INVALID("the matrix to add has shape %s instead of [%" PRId64 ",%" PRId64 "]", tensor_shape_str(more), m, n);
+      return INVALID("the matrix to add has shape %s instead of [%" PRId64 ",%" PRId64 "]", tensor_shape_str(more), m,
+                     n);
     e.add = more->data;
     e.ld_add = n;
   }

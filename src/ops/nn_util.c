@@ -74,3 +74,16 @@ shoal_status nn_check_same(const struct kernel_ctx *ctx, int i, int j) {
   return INVALID("Inputs to operation %s of type %s must have the same size and shape.  Input %d: %s != input %d: %s",
                  ctx->kernel->name, ctx->kernel->op->name, i, shape_str(&a), j, shape_str(&b));
 }
+
+shoal_status nn_same_dim(struct shape_ctx *c, int64_t a, int64_t b) {
+  if (a < 0 || b < 0 || a == b) return NULL;
+  struct text t = {0};
+  for (int i = 0; i < c->node->n_in; i++) {
+    if (i) text_adds(&t, ", ");
+    shape_print(&c->in[i], &t);
+  }
+  shoal_status s = INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64 " for '%s' (op: '%s') with input "
+                           "shapes: %s.", a, b, c->node->name, c->node->op->name, text_cstr(&t));
+  text_release(&t);
+  return s;
+}

@@ -47,6 +47,9 @@ typedef void (*nn_map_double)(const double *a, const double *b, double *out, int
 void nn_map(struct pool *pool, shoal_dtype type, const void *a, const void *b, void *out, int64_t n, int64_t grain,
             nn_map_float fn_f, nn_map_double fn_d, const void *arg);
 
+/* For shape functions: two dimensions, where known, must be the same; the error is TensorFlow's. */
+shoal_status nn_same_dim(struct shape_ctx *c, int64_t a, int64_t b);
+
 /* ReluGrad and its kin: "Inputs to operation NAME of type OP must have the same size and shape." */
 shoal_status nn_check_same(const struct kernel_ctx *ctx, int i, int j);
 

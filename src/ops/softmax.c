@@ -178,7 +178,8 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
   shoal_status bad = shape_broadcast(&a, &b, &both);
   if (bad) {
     shoal_status_free(bad);
-    return INVALID("logits and labels must be broadcastable: logits_size=%s labels_size=%s", shape_str(&a), shape_str(&b));
+    return INVALID("logits and labels must be broadcastable: logits_size=%s labels_size=%s", shape_str(&a),
+                   shape_str(&b));
   }
   if (both.rank != 2)
     return INVALID("logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional");
@@ -300,10 +301,7 @@ static shoal_status sparse_shape(struct shape_ctx *c) {
   struct shape x, labels;
   TRY(shape_in_rank(c, 0, 2, &x));
   TRY(shape_in_rank(c, 1, 1, &labels));
-  if (x.dims[0] >= 0 && labels.dims[0] >= 0 && x.dims[0] != labels.dims[0])
-    return INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64 " for '%s' (op: '%s') with input shapes: "
-                   "%s, %s.", x.dims[0], labels.dims[0], c->node->name, c->node->op->name, shape_str(&x),
-                   shape_str(&labels));
+  TRY(nn_same_dim(c, x.dims[0], labels.dims[0]));
   if (x.dims[0] < 0) x.dims[0] = labels.dims[0];
   c->out[0] = shape_vector(x.dims[0]);
   c->out[1] = x;

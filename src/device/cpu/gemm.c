@@ -107,8 +107,8 @@ struct job {
   bool apart;          /* sums are kept in scratch and stored by gemm_finish_row */
 };
 
-static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane, int lanes, int64_t k,
-                 int64_t n, void *dst) {
+static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane, int lanes,
+                 int64_t k, int64_t n, void *dst) {
   if (o->pack) {
     o->pack(o, p, lane, lanes, k, n, dst);
     return;

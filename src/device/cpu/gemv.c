@@ -87,7 +87,8 @@ shoal_status gemv_run(struct pool *pool, const struct gemm *g) {
       j.x = (const char *)vectors->data + (size_t)(v * vectors->ld) * es;
     } else {
       for (int64_t p = 0; p < g->k; p++)
-        memcpy((char *)copy->data + (size_t)p * es, (const char *)vectors->data + (size_t)(p * vectors->ld + v) * es, es);
+        memcpy((char *)copy->data + (size_t)p * es,
+               (const char *)vectors->data + (size_t)(p * vectors->ld + v) * es, es);
       j.x = copy->data;
     }
     pool_for(pool, j.n, grain, g->type == SHOAL_FLOAT32 ? run_float : run_double, &j);

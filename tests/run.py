@@ -3,7 +3,7 @@
 Every test program speaks TAP ("ok - name", "not ok - name", "# SKIP why") or ends with a line "# total: N passed, N
 failed, N skipped"; what it prints is shown only when something failed. Kinds, all of them by default:
 
-  unit     build/tests/*_test, one cmocka program a file of tests/unit
+  unit     build/tests/*_test, one cmocka program a file of tests/unit, and tests/unit/*_test.py
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
   cluster  tests/cluster/*_test.py: real server processes
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
@@ -83,6 +83,7 @@ def collect(kinds, build, fuzz_seconds):
     if "unit" in kinds:
         for p in sorted(glob.glob(os.path.join(build, "tests", "*_test"))):
             jobs.append(Job("unit", os.path.basename(p), [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"}))
+        jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "fuzz" in kinds:
         for p in sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz")):
             name = os.path.basename(p)

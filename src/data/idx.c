@@ -89,7 +89,7 @@ static shoal_status read_body(gzFile f, const char *path, int64_t file_bytes, st
   if (!s && gzread(f, &more, 1) == 1)
     s = STATUS(SHOAL_DATA_LOSS, "%s: there is more than the %zu bytes of elements that the header announces", path, bytes);
   int code;
-  if (!s && (gzerror(f, &code), code < 0 && code != Z_BUF_ERROR))
+  if (!s && (gzerror(f, &code), code < 0))
     s = STATUS(SHOAL_DATA_LOSS, "%s: %s", path, gzerror(f, &code));
   if (s) {
     tensor_release(out);

@@ -1,0 +1,131 @@
+/* Statuses, texts, maps, vectors. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/strmap.h"
+#include "base/text.h"
+#include "base/vec.h"
+
+static shoal_status inner(void) { return INVALID("axis %d is out of range", 7); }
+static shoal_status outer(void) {
+  TRY(inner());
+  return NULL;
+}
+
+static void status_keeps_code_message_and_places(void **state) {
+  shoal_status s = outer();
+  assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+  assert_string_equal(shoal_status_message(s), "axis 7 is out of range");
+  const char *places = shoal_status_places(s);
+  assert_non_null(strstr(places, "inner"));
+  assert_non_null(strstr(places, "outer"));
+  assert_true(strstr(places, "inner") < strstr(places, "outer"));
+  shoal_status_free(s);
+  assert_int_equal(shoal_status_code(NULL), SHOAL_OK);
+  assert_string_equal(shoal_status_message(NULL), "");
+  shoal_status_free(NULL);
+}
+
+static void status_prefix_and_suffix(void **state) {
+  shoal_status s = status_suffix(status_prefix(INVALID("bad"), "node %s: ", "a"), " [%d]", 3);
+  assert_string_equal(shoal_status_message(s), "node a: bad [3]");
+  shoal_status c = status_copy(s);
+  shoal_status_free(s);
+  assert_string_equal(shoal_status_message(c), "node a: bad [3]");
+  shoal_status_free(c);
+  assert_null(status_prefix(NULL, "x"));
+}
+
+static void status_merge_prefers_the_cause(void **state) {
+  shoal_status kept = NULL;
+  status_merge(&kept, NULL);
+  assert_null(kept);
+  status_merge(&kept, status_mark_derived(STATUS(SHOAL_CANCELLED, "a neighbour failed")));
+  status_merge(&kept, INVALID("the cause"));
+  status_merge(&kept, status_mark_derived(STATUS(SHOAL_ABORTED, "too")));
+  assert_int_equal(shoal_status_code(kept), SHOAL_INVALID_ARGUMENT);
+  assert_false(status_is_derived(kept));
+  shoal_status_free(kept);
+}
+
+static void status_from_errno(void **state) {
+  ASSERT_FAILS(ERRNO_STATUS(ENOENT, "%s", "/no/such"), SHOAL_NOT_FOUND, "/no/such");
+  ASSERT_FAILS(ERRNO_STATUS(EACCES, "x"), SHOAL_PERMISSION_DENIED, "ermission");
+}
+
+static void text_grows(void **state) {
+  struct text t = {0};
+  assert_string_equal(text_cstr(&t), "");
+  for (int i = 0; i < 1000; i++) text_addf(&t, "%d,", i);
+  assert_int_equal(t.n, strlen(text_cstr(&t)));
+  assert_true(str_starts(text_cstr(&t), "0,1,2,"));
+  assert_true(str_ends(text_cstr(&t), "998,999,"));
+  char *taken = text_take(&t);
+  assert_null(t.at);
+  free(taken);
+  text_release(&t);
+}
+
+static void integers_from_text(void **state) {
+  int64_t v;
+  assert_true(str_to_int64("-9223372036854775808", &v) && v == INT64_MIN);
+  assert_true(str_to_int64("42", &v) && v == 42);
+  assert_false(str_to_int64("9223372036854775808", &v));
+  assert_false(str_to_int64("", &v));
+  assert_false(str_to_int64("12x", &v));
+  assert_false(str_to_int64("x", &v));
+}
+
+static void strmap_against_a_plain_model(void **state) {
+  /* 4,000 random puts and removes over 500 keys, mirrored in an array. */
+  struct strmap m = {0};
+  void *model[500] = {0};
+  unsigned seed = 1;
+  for (int step = 0; step < 4000; step++) {
+    seed = seed * 1103515245 + 12345;
+    int k = (int)(seed >> 16) % 500;
+    char key[16];
+    snprintf(key, sizeof key, "key%d", k);
+    void *before;
+    if (seed >> 8 & 1) {
+      before = strmap_put(&m, key, &model[step % 500]);
+      assert_ptr_equal(before, model[k]);
+      model[k] = &model[step % 500];
+    } else {
+      before = strmap_remove(&m, key);
+      assert_ptr_equal(before, model[k]);
+      model[k] = NULL;
+    }
+  }
+  size_t n = 0;
+  for (int k = 0; k < 500; k++) {
+    char key[16];
+    snprintf(key, sizeof key, "key%d", k);
+    assert_ptr_equal(strmap_get(&m, key), model[k]);
+    assert_ptr_equal(strmap_getn(&m, key, strlen(key)), model[k]);
+    n += model[k] != NULL;
+  }
+  assert_int_equal(m.n, n);
+  const char *key;
+  void *value;
+  size_t seen = 0;
+  for (size_t i = 0; strmap_next(&m, &i, &key, &value);) seen++;
+  assert_int_equal(seen, n);
+  strmap_release(&m);
+}
+
+static void vectors_grow(void **state) {
+  VEC(int) v = {0};
+  for (int i = 0; i < 1000; i++) vec_push(&v, i);
+  assert_int_equal(v.n, 1000);
+  assert_int_equal(vec_pop(&v), 999);
+  assert_int_equal(vec_last(&v), 998);
+  vec_release(&v);
+  assert_null(v.at);
+}
+
+RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_test(status_prefix_and_suffix),
+          cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
+          cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
+          cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(vectors_grow))

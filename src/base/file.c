@@ -163,6 +163,13 @@ shoal_status directory_make(const char *path) {
   return s;
 }
 
+shoal_status directory_make_one(const char *path) {
+  const char *p;
+  TRY(file_local_path(path, &p));
+  if (!*p || mkdir(p, 0777) == 0 || errno == EEXIST) return NULL;
+  return ERRNO_STATUS(errno, "%s", path);
+}
+
 char *path_directory(const char *path) {
   const char *slash = strrchr(path, '/');
   if (!slash) return mem_strdup("");

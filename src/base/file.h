@@ -31,6 +31,8 @@ shoal_status file_remove(const char *path);
 shoal_status directory_remove(const char *path);
 /* The directory and those above it. */
 shoal_status directory_make(const char *path);
+/* The directory alone; that it exists, or that the path is empty, is fine. */
+shoal_status directory_make_one(const char *path);
 /* Everything before the last '/', "" when there is none; the caller frees it. */
 char *path_directory(const char *path);
 

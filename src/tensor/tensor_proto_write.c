@@ -11,7 +11,7 @@ void shape_proto_encode(const struct shape *s, struct text *out) {
   }
   for (int i = 0; i < s->rank; i++) {
     size_t at = wire_begin(out, 2);
-    wire_put_uint(out, 1, (uint64_t)s->dims[i]);
+    if (s->dims[i]) wire_put_uint(out, 1, (uint64_t)s->dims[i]); /* proto3 leaves out zeros */
     wire_end(out, at);
   }
 }

@@ -1,0 +1,143 @@
+/* Joining the bundles that the tasks of a cluster wrote: data files are renamed, not copied, and one index takes the
+ * place of many. Shards are numbered in the order in which entries first name them. */
+#include <string.h>
+
+#include "base/wire.h"
+#include "checkpoint/bundle.h"
+#include "checkpoint/table.h"
+
+struct merge {
+  VEC(struct bundle_item *) items;
+  struct strmap by_key;
+  VEC(char *) files; /* data files in order of their new shard numbers */
+  int producer;
+  int bundles;
+};
+
+static void release(struct merge *m) {
+  for (size_t i = 0; i < m->items.n; i++) {
+    bundle_entry_release(&m->items.at[i]->entry);
+    free(m->items.at[i]->key);
+    free(m->items.at[i]);
+  }
+  vec_release(&m->items);
+  strmap_release(&m->by_key);
+  for (size_t i = 0; i < m->files.n; i++) free(m->files.at[i]);
+  vec_release(&m->files);
+}
+
+static int shard_of(struct merge *m, const char *prefix, int shard, int shards) {
+  char *path = bundle_data_path(prefix, shard, shards);
+  for (size_t i = m->files.n; i-- > 0;) /* the last ones are the likely ones */
+    if (strcmp(m->files.at[i], path) == 0) {
+      free(path);
+      return (int)i;
+    }
+  vec_push(&m->files, path);
+  return (int)m->files.n - 1;
+}
+
+static shoal_status add(struct merge *m, const char *prefix, struct bundle_item *it, struct bundle_entry *e) {
+  bool plain = it->key_n && !memchr(it->key, 0, it->key_n);
+  struct bundle_item *had = plain ? strmap_get(&m->by_key, it->key) : NULL;
+  if (had) {
+    if (!e->slices.n || !had->entry.slices.n)
+      return INVALID("Duplicate tensor keyed by %s encountered, when merging prefix: %s", it->key, prefix);
+    if (e->dtype != had->entry.dtype || !shape_equal(&e->shape, &had->entry.shape))
+      return INVALID("Slices of %s disagree on its type or shape, when merging prefix: %s", it->key, prefix);
+    for (size_t i = 0; i < e->slices.n; i++) vec_push(&had->entry.slices, e->slices.at[i]);
+    bundle_entry_release(e);
+    return NULL;
+  }
+  struct bundle_item *kept = mem_zalloc(1, sizeof *kept);
+  kept->key = it->key;
+  kept->key_n = it->key_n;
+  it->key = NULL;
+  kept->entry = *e;
+  *e = (struct bundle_entry){0};
+  vec_push(&m->items, kept);
+  if (plain) strmap_put(&m->by_key, kept->key, kept);
+  return NULL;
+}
+
+static shoal_status merge_one(struct merge *m, const char *prefix, bool allow_missing) {
+  struct bundle b;
+  shoal_status s = bundle_open(&b, prefix);
+  if (s && allow_missing && shoal_status_code(s) == SHOAL_NOT_FOUND) {
+    shoal_status_free(s);
+    return NULL;
+  }
+  TRY(s);
+  if (m->bundles && m->producer != b.producer)
+    s = INVALID("Merging bundles with different format versions: merged %d vs. curr %d", m->producer, b.producer);
+  m->producer = b.producer;
+  m->bundles++;
+  for (size_t i = 0; !s && i < b.items.n; i++) {
+    struct bundle_item *it = &b.items.at[i];
+    struct bundle_entry e;
+    s = bundle_entry_decode(it->key, it->value.at, it->value.n, &e);
+    if (s) break;
+    if (e.shard < 0 || e.shard >= b.shards)
+      s = STATUS(SHOAL_DATA_LOSS, "Checkpoint %s has %d shards, not one number %d", prefix, b.shards, e.shard);
+    else e.shard = shard_of(m, prefix, e.shard, b.shards);
+    if (!s) s = add(m, prefix, it, &e);
+    if (s) bundle_entry_release(&e);
+  }
+  bundle_close(&b);
+  return s;
+}
+
+static int by_key(const void *a, const void *b) {
+  const struct bundle_item *x = *(struct bundle_item *const *)a, *y = *(struct bundle_item *const *)b;
+  int c = memcmp(x->key, y->key, MIN(x->key_n, y->key_n));
+  return c ? c : (x->key_n > y->key_n) - (x->key_n < y->key_n);
+}
+
+static shoal_status write_index(struct merge *m, const char *merged) {
+  if (m->items.n) qsort(m->items.at, m->items.n, sizeof *m->items.at, by_key);
+  char *path = bundle_index_path(merged);
+  struct table_writer table;
+  shoal_status s = table_writer_open(&table, path);
+  free(path);
+  TRY(s);
+  struct text value = {0};
+  if (m->files.n) wire_put_uint(&value, 1, m->files.n);
+  size_t version = wire_begin(&value, 3);
+  if (m->producer) wire_put_uint(&value, 1, (uint64_t)m->producer);
+  wire_end(&value, version);
+  s = table_writer_add(&table, "", 0, value.at, value.n);
+  for (size_t i = 0; !s && i < m->items.n; i++) {
+    struct bundle_item *it = m->items.at[i];
+    if (i && by_key(&m->items.at[i - 1], &m->items.at[i]) == 0)
+      s = INVALID("Duplicate tensor slice encountered, when merging into prefix: %s", merged);
+    value.n = 0;
+    bundle_entry_encode(&it->entry, &value);
+    if (!s) s = table_writer_add(&table, it->key, it->key_n, value.at, value.n);
+  }
+  text_release(&value);
+  if (!s) return table_writer_finish(&table);
+  table_writer_abort(&table);
+  return s;
+}
+
+shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing) {
+  struct merge m = {0};
+  char *dir = path_directory(merged);
+  shoal_status s = directory_make_one(dir);
+  free(dir);
+  for (int i = 0; !s && i < n; i++) s = merge_one(&m, prefixes[i], allow_missing);
+  for (size_t i = 0; !s && i < m.files.n; i++) {
+    char *to = bundle_data_path(merged, (int)i, (int)m.files.n);
+    s = file_rename(m.files.at[i], to);
+    free(to);
+  }
+  if (!s) s = write_index(&m, merged);
+  for (int i = 0; !s && i < n; i++) { /* their indices name files that are no longer there */
+    if (strcmp(prefixes[i], merged) == 0) continue;
+    char *index = bundle_index_path(prefixes[i]);
+    shoal_status_free(file_remove(index));
+    free(index);
+  }
+  release(&m);
+  return s;
+}

@@ -1,0 +1,16 @@
+/* Strings that come in as tensors. */
+#ifndef OPS_STRING_IN_H
+#define OPS_STRING_IN_H
+
+#include "base/mem.h"
+#include "runtime/kernel.h"
+
+/* Element i of a string tensor. */
+static inline const struct str *string_at(const struct tensor *t, int64_t i) { return &T_DATA(t, const struct str)[i]; }
+/* The same as a C string of the caller's. */
+static inline char *string_dup(const struct tensor *t, int64_t i) {
+  const struct str *s = string_at(t, i);
+  return mem_strndup(str_data(s), s->size);
+}
+
+#endif

@@ -54,11 +54,11 @@ static char *snake(const char *name) {
 
 /* An argument's or attribute's name as a C identifier. */
 static const char *c_name(const char *name, char *room, size_t size) {
-  static const char *const taken[] = {"auto",   "break",  "case",   "char",     "const",   "default", "do",     "double",
-                                      "else",   "enum",   "extern", "float",    "for",     "goto",    "if",     "int",
-                                      "long",   "return", "short",  "signed",   "sizeof",  "static",  "struct", "switch",
-                                      "union",  "void",   "while",  "unsigned", "options", "name",    "g",      "delete",
-                                      "new",    "class",  "this",   "operator", "template"};
+  static const char *const taken[] = {"auto",  "break",  "case",   "char",     "const",   "default", "do",     "double",
+                                      "else",  "enum",   "extern", "float",    "for",     "goto",    "if",     "int",
+                                      "long",  "return", "short",  "signed",   "sizeof",  "static",  "struct", "switch",
+                                      "union", "void",   "while",  "unsigned", "options", "name",    "g",      "delete",
+                                      "new",   "class",  "this",   "operator", "template"};
   for (size_t i = 0; i < COUNT_OF(taken); i++) {
     if (strcmp(name, taken[i])) continue;
     snprintf(room, size, "%s_", name);
@@ -122,7 +122,8 @@ static const char *kind_type(enum attr_kind kind) {
   }
 }
 
-/* One attribute as parameters or fields, with `end` after each. In options a shape is a pointer, so that it has a NULL. */
+/* One attribute as parameters or fields, with `end` after each. In options a shape is a pointer, so that it has a NULL.
+ */
 static void add_declaration(struct text *t, const struct op_attr *a, bool option, const char *end) {
   if (a->kind != ATTR_LIST) {
     if (option && a->kind == ATTR_SHAPE) text_addf(t, "const shoal_dims *%s%s", C_NAME(a->name), end);
@@ -250,20 +251,21 @@ static void add_header_op(struct text *t, const struct op *op) {
 }
 
 static void write_header(struct text *t, const struct op *const *ops, int n) {
-  text_adds(t,
-            "/* Op wrappers, written by tools/gen_ops.c from the op rows: do not edit.\n"
-            " *\n"
-            " * One function for each op, named after it: MatMul is shoal_mat_mul. Inputs come first, then attributes that\n"
-            " * have no default. Where some have one, shoal_OP() takes the defaults and shoal_OP_with() takes options,\n"
-            " * which start from SHOAL_OP_DEFAULTS:\n"
-            " *\n"
-            " *   shoal_mat_mul_options o = SHOAL_MAT_MUL_DEFAULTS;\n"
-            " *   o.transpose_a = true;\n"
-            " *   shoal_out y = shoal_mat_mul_with(g, a, b, &o);\n"
-            " *\n"
-            " * Mistakes are kept in the graph (shoal_graph_error). An op with a list of outputs gives the op itself. */\n"
-            "#ifndef SHOAL_OPS_H\n#define SHOAL_OPS_H\n\n#include <shoal/graph.h>\n\n"
-            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
+  text_adds(
+      t,
+      "/* Op wrappers, written by tools/gen_ops.c from the op rows: do not edit.\n"
+      " *\n"
+      " * One function for each op, named after it: MatMul is shoal_mat_mul. Inputs come first, then attributes that\n"
+      " * have no default. Where some have one, shoal_OP() takes the defaults and shoal_OP_with() takes options,\n"
+      " * which start from SHOAL_OP_DEFAULTS:\n"
+      " *\n"
+      " *   shoal_mat_mul_options o = SHOAL_MAT_MUL_DEFAULTS;\n"
+      " *   o.transpose_a = true;\n"
+      " *   shoal_out y = shoal_mat_mul_with(g, a, b, &o);\n"
+      " *\n"
+      " * Mistakes are kept in the graph (shoal_graph_error). An op with a list of outputs gives the op itself. */\n"
+      "#ifndef SHOAL_OPS_H\n#define SHOAL_OPS_H\n\n#include <shoal/graph.h>\n\n"
+      "#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
   for (int i = 0; i < n; i++)
     if (has_wrapper(ops[i])) add_header_op(t, ops[i]);
   text_adds(t, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
@@ -293,8 +295,9 @@ static void add_value(struct text *t, enum attr_kind kind, const char *expressio
 }
 
 static const char *const kind_words[] = {
-    [ATTR_STRING] = "ATTR_STRING", [ATTR_INT] = "ATTR_INT",     [ATTR_FLOAT] = "ATTR_FLOAT",   [ATTR_BOOL] = "ATTR_BOOL",
-    [ATTR_TYPE] = "ATTR_TYPE",     [ATTR_SHAPE] = "ATTR_SHAPE", [ATTR_TENSOR] = "ATTR_TENSOR", [ATTR_FUNC] = "ATTR_FUNC",
+    [ATTR_STRING] = "ATTR_STRING", [ATTR_INT] = "ATTR_INT",   [ATTR_FLOAT] = "ATTR_FLOAT",
+    [ATTR_BOOL] = "ATTR_BOOL",     [ATTR_TYPE] = "ATTR_TYPE", [ATTR_SHAPE] = "ATTR_SHAPE",
+    [ATTR_TENSOR] = "ATTR_TENSOR", [ATTR_FUNC] = "ATTR_FUNC",
 };
 
 static void add_attribute(struct text *t, const struct op_attr *a, bool option) {
@@ -367,7 +370,8 @@ static void write_source(struct text *t, const struct op *const *ops, int n) {
             "static __attribute__((unused)) struct attr to_shape(struct graph *g, shoal_dims d) {\n"
             "  struct shape s = shape_unknown();\n"
             "  if (d.rank > SHOAL_MAX_RANK) graph_fail(g, INVALID(\"a shape of rank %d\", d.rank));\n"
-            "  else if (d.rank >= 0) {\n    s.rank = d.rank;\n    for (int i = 0; i < d.rank; i++) s.dims[i] = d.at[i];\n  }\n"
+            "  else if (d.rank >= 0) {\n    s.rank = d.rank;\n    for (int i = 0; i < d.rank; i++) s.dims[i] = "
+            "d.at[i];\n  }\n"
             "  return attr_shape(&s);\n}\n\n"
             "/* Seeds that are both 0 come from the graph's (shoal_set_random_seed). */\n"
             "static __attribute__((unused)) void add_seeds(struct build *b, int64_t seed, int64_t seed2) {\n"
@@ -383,9 +387,9 @@ static void write_source(struct text *t, const struct op *const *ops, int n) {
 static const struct {
   const char *word;
   uint32_t types;
-} groups[] = {{"all", DT_ALL},         {"plain", DT_PLAIN},       {"number", DT_NUMBER},     {"real", DT_REAL},
-              {"integer", DT_INTEGER}, {"floating", DT_FLOATING}, {"complex", DT_COMPLEX},   {"signed", DT_SIGNED},
-              {"quantized", DT_QUANTIZED}};
+} groups[] = {{"all", DT_ALL},         {"plain", DT_PLAIN},     {"number", DT_NUMBER},
+              {"real", DT_REAL},       {"integer", DT_INTEGER}, {"floating", DT_FLOATING},
+              {"complex", DT_COMPLEX}, {"signed", DT_SIGNED},   {"quantized", DT_QUANTIZED}};
 
 static void add_types(struct text *t, uint32_t types) {
   bool first = true;
@@ -427,11 +431,12 @@ static void write_docs(struct text *t, const struct op *const *ops, int n) {
     with_kernel += ops[i]->row->kernels != NULL;
     with_gradient += ops[i]->row->grad && ops[i]->row->grad != grad_stop;
   }
-  text_addf(t,
-            "# Ops\n\nWritten by `make docs` from the op rows; do not edit.\n\n"
-            "%d ops, %d with a CPU kernel, %d with a gradient. Signatures (arguments, attributes, defaults, allowed types)\n"
-            "are TensorFlow 2.15's. Dtypes are those of the kernels:\n\n",
-            n, with_kernel, with_gradient);
+  text_addf(
+      t,
+      "# Ops\n\nWritten by `make docs` from the op rows; do not edit.\n\n"
+      "%d ops, %d with a CPU kernel, %d with a gradient. Signatures (arguments, attributes, defaults, allowed types)\n"
+      "are TensorFlow 2.15's. Dtypes are those of the kernels:\n\n",
+      n, with_kernel, with_gradient);
   for (size_t i = 0; i < COUNT_OF(groups); i++) {
     text_addf(t, "- *%s*: ", groups[i].word);
     bool first = true;
@@ -442,7 +447,8 @@ static void write_docs(struct text *t, const struct op *const *ops, int n) {
     text_addc(t, '\n');
   }
   text_adds(t,
-            "\nAn empty cell: the op has one signature of types. Gradient: *yes*; *stops* where TensorFlow defines that none\n"
+            "\nAn empty cell: the op has one signature of types. Gradient: *yes*; *stops* where TensorFlow defines "
+            "that none\n"
             "flows back; empty where asking for one is an error.\n\n"
             "| op | file in src/ops | dtypes | gradient |\n|---|---|---|---|\n");
   for (int i = 0; i < n; i++) {

@@ -21,7 +21,7 @@ typedef struct shoal_optimizer {
 SHOAL_API shoal_optimizer shoal_sgd(double learning_rate);
 SHOAL_API shoal_optimizer shoal_momentum(double learning_rate, double momentum);
 SHOAL_API shoal_optimizer shoal_nesterov(double learning_rate, double momentum);
-SHOAL_API shoal_optimizer shoal_adam(double learning_rate); /* beta1 0.9, beta2 0.999, epsilon 1e-8: a, b, c */
+SHOAL_API shoal_optimizer shoal_adam(double learning_rate);     /* beta1 0.9, beta2 0.999, epsilon 1e-8: a, b, c */
 SHOAL_API shoal_optimizer shoal_adagrad(double learning_rate);  /* initial accumulator 0.1 */
 SHOAL_API shoal_optimizer shoal_adadelta(double learning_rate); /* rho 0.95, epsilon 1e-8: a, b */
 SHOAL_API shoal_optimizer shoal_rmsprop(double learning_rate);  /* rho 0.9, momentum 0, epsilon 1e-10: a, b, c */
@@ -39,7 +39,8 @@ SHOAL_API shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimi
 /* Scales gradients so that their common norm is at most clip; the norm before is returned. */
 SHOAL_API shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip);
 
-/* Ops that write all variables to a checkpoint (TensorFlow's V2 format), and read them back. prefix: a string scalar. */
+/* Ops that write all variables to a checkpoint (TensorFlow's V2 format), and read them back. prefix: a string scalar.
+ */
 SHOAL_API shoal_op *shoal_save(shoal_graph *g, shoal_out prefix);
 SHOAL_API shoal_op *shoal_restore(shoal_graph *g, shoal_out prefix);
 

@@ -81,16 +81,17 @@ static shoal_status read_body(gzFile f, const char *path, int64_t file_bytes, st
   size_t bytes;
   TRY(tensor_bytes_for(dtype, &shape, &n, &bytes));
   if (bytes > (size_t)file_bytes * DEFLATE_MAX_RATIO)
-    return STATUS(SHOAL_DATA_LOSS, "%s: the header announces %zu bytes of elements, more than a file of %lld bytes holds",
-                  path, bytes, (long long)file_bytes);
+    return STATUS(SHOAL_DATA_LOSS,
+                  "%s: the header announces %zu bytes of elements, more than a file of %lld bytes holds", path, bytes,
+                  (long long)file_bytes);
   TRY(tensor_new(out, dtype, &shape));
   shoal_status s = read_exactly(f, path, out->data, bytes, "elements");
   char more;
   if (!s && gzread(f, &more, 1) == 1)
-    s = STATUS(SHOAL_DATA_LOSS, "%s: there is more than the %zu bytes of elements that the header announces", path, bytes);
+    s = STATUS(SHOAL_DATA_LOSS, "%s: there is more than the %zu bytes of elements that the header announces", path,
+               bytes);
   int code;
-  if (!s && (gzerror(f, &code), code < 0))
-    s = STATUS(SHOAL_DATA_LOSS, "%s: %s", path, gzerror(f, &code));
+  if (!s && (gzerror(f, &code), code < 0)) s = STATUS(SHOAL_DATA_LOSS, "%s: %s", path, gzerror(f, &code));
   if (s) {
     tensor_release(out);
     return s;

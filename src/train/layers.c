@@ -98,7 +98,8 @@ shoal_out shoal_init_ones(shoal_graph *g, shoal_dtype dtype, shoal_dims shape) {
 }
 
 /* scale * op(shape) + shift. */
-static shoal_out drawn(shoal_graph *g, const char *op, shoal_dtype dtype, shoal_dims shape, double scale, double shift) {
+static shoal_out drawn(shoal_graph *g, const char *op, shoal_dtype dtype, shoal_dims shape, double scale,
+                       double shift) {
   struct build b = build_begin(g, op, NULL);
   build_in(&b, shape_constant(g, shape));
   int64_t seed, seed2;
@@ -264,7 +265,8 @@ shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, in
   int64_t in = last_dim(g, images, 4, "shoal_conv_layer");
   shoal_dtype dtype = out_type(images);
   shoal_push_scope(g, name);
-  shoal_var kernel = shoal_variable(g, "kernel", shoal_init_glorot_uniform(g, dtype, SHOAL_SHAPE(size, size, in, filters)));
+  shoal_var kernel =
+      shoal_variable(g, "kernel", shoal_init_glorot_uniform(g, dtype, SHOAL_SHAPE(size, size, in, filters)));
   shoal_var bias = shoal_variable(g, "bias", shoal_init_zeros(g, dtype, SHOAL_SHAPE(filters)));
   struct build b = build_begin(g, "Conv2D", NULL);
   build_in(&b, images);
@@ -291,7 +293,8 @@ shoal_out shoal_flatten(shoal_graph *g, shoal_out x) {
   for (int i = 1; i < s.rank; i++) n = s.dims[i] < 0 || n < 0 ? -1 : n * s.dims[i];
   /* The batch is what a step brings; all else must be known for the layers that follow. */
   if (s.rank < 1 || n < 0) {
-    graph_fail(g, INVALID("shoal_flatten: only the first dimension may be unknown, but the shape is %s", shape_str(&s)));
+    graph_fail(g,
+               INVALID("shoal_flatten: only the first dimension may be unknown, but the shape is %s", shape_str(&s)));
     return (shoal_out){0};
   }
   return build_op2(g, "Reshape", x, build_const_ints(g, SHOAL_INT32, (const int64_t[]){-1, n}, 2));

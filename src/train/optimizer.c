@@ -18,23 +18,24 @@ struct optimizer_row {
   const char *dense, *dense_args;
   const char *sparse, *sparse_args; /* NULL: made of single ops, by hand */
   int slots;
-  double initial;   /* of the first slot */
+  double initial; /* of the first slot */
   bool powers, has_nesterov;
 };
 
 static const struct optimizer_row sgd = {"GradientDescent", "ResourceApplyGradientDescent", "vLG"};
-static const struct optimizer_row momentum = {"Momentum", "ResourceApplyMomentum", "v0LGa",
-                                              "ResourceSparseApplyMomentum", "v0LGIa", .slots = 1, .has_nesterov = true};
-static const struct optimizer_row adam = {"Adam", "ResourceApplyAdam", "v01pqLabcG", .slots = 2, .powers = true,
-                                          .has_nesterov = true};
-static const struct optimizer_row adagrad = {"Adagrad", "ResourceApplyAdagrad", "v0LG", "ResourceSparseApplyAdagrad",
-                                             "v0LGI", .slots = 1, .initial = 0.1};
-static const struct optimizer_row adadelta = {"Adadelta", "ResourceApplyAdadelta", "v01LabG",
-                                              "ResourceSparseApplyAdadelta", "v01LabGI", .slots = 2};
-static const struct optimizer_row rmsprop = {"RMSProp", "ResourceApplyRMSProp", "v01LabcG",
-                                             "ResourceSparseApplyRMSProp", "v01LabcGI", .slots = 2, .initial = 1};
-static const struct optimizer_row ftrl = {"Ftrl", "ResourceApplyFtrl", "v01GLabc", "ResourceSparseApplyFtrl",
-                                          "v01GILabc", .slots = 2, .initial = 0.1};
+static const struct optimizer_row momentum = {
+    "Momentum", "ResourceApplyMomentum", "v0LGa", "ResourceSparseApplyMomentum", "v0LGIa",
+    .slots = 1, .has_nesterov = true};
+static const struct optimizer_row adam = {"Adam",     "ResourceApplyAdam", "v01pqLabcG",
+                                          .slots = 2, .powers = true,      .has_nesterov = true};
+static const struct optimizer_row adagrad = {
+    "Adagrad", "ResourceApplyAdagrad", "v0LG", "ResourceSparseApplyAdagrad", "v0LGI", .slots = 1, .initial = 0.1};
+static const struct optimizer_row adadelta = {
+    "Adadelta", "ResourceApplyAdadelta", "v01LabG", "ResourceSparseApplyAdadelta", "v01LabGI", .slots = 2};
+static const struct optimizer_row rmsprop = {
+    "RMSProp", "ResourceApplyRMSProp", "v01LabcG", "ResourceSparseApplyRMSProp", "v01LabcGI", .slots = 2, .initial = 1};
+static const struct optimizer_row ftrl = {"Ftrl",      "ResourceApplyFtrl", "v01GLabc",    "ResourceSparseApplyFtrl",
+                                          "v01GILabc", .slots = 2,          .initial = 0.1};
 
 shoal_optimizer shoal_sgd(double rate) { return (shoal_optimizer){.row = &sgd, .learning_rate = rate}; }
 shoal_optimizer shoal_momentum(double rate, double m) {
@@ -53,9 +54,7 @@ shoal_optimizer shoal_adadelta(double rate) {
 shoal_optimizer shoal_rmsprop(double rate) {
   return (shoal_optimizer){.row = &rmsprop, .learning_rate = rate, .a = 0.9, .c = 1e-10};
 }
-shoal_optimizer shoal_ftrl(double rate) {
-  return (shoal_optimizer){.row = &ftrl, .learning_rate = rate, .c = -0.5};
-}
+shoal_optimizer shoal_ftrl(double rate) { return (shoal_optimizer){.row = &ftrl, .learning_rate = rate, .c = -0.5}; }
 
 shoal_var shoal_global_step(shoal_graph *g) {
   struct node *n = graph_find(g, "global_step"), *read = graph_find(g, "global_step/Read/ReadVariableOp");
@@ -134,8 +133,9 @@ static struct out adam_slot(struct applying *w, shoal_var slot, double keep, str
   struct node *decayed, *added;
   assign_op(g, "AssignVariableOp", slot.handle, build_op2(g, "Mul", slot.value, number(w, dtype, keep)), &decayed);
   graph_push_control(g, &decayed, decayed ? 1 : 0);
-  added = build_op3(g, "ResourceScatterAdd", slot.handle, indices,
-                    build_op2(g, "Mul", values, number(w, dtype, 1 - keep))).node;
+  added =
+      build_op3(g, "ResourceScatterAdd", slot.handle, indices, build_op2(g, "Mul", values, number(w, dtype, 1 - keep)))
+          .node;
   graph_pop_control(g);
   graph_push_control(g, &added, added ? 1 : 0);
   struct out now = variable_read_op(g, slot.handle, dtype, NULL);
@@ -151,8 +151,9 @@ static struct node *adam_sparse(struct applying *w, shoal_var v, const shoal_var
   struct out m = adam_slot(w, slots[0], w->o->a, gr.values, gr.indices);
   struct out s = adam_slot(w, slots[1], w->o->b, build_op1(g, "Square", gr.values), gr.indices);
   struct out pa = build_cast(g, w->power_a.value, dtype), pb = build_cast(g, w->power_b.value, dtype);
-  struct out corrected = build_op2(g, "RealDiv", build_op2(g, "Mul", rate(w, dtype), build_op1(g, "Sqrt", build_op2(g, "Sub", one, pb))),
-                                   build_op2(g, "Sub", one, pa));
+  struct out corrected =
+      build_op2(g, "RealDiv", build_op2(g, "Mul", rate(w, dtype), build_op1(g, "Sqrt", build_op2(g, "Sub", one, pb))),
+                build_op2(g, "Sub", one, pa));
   struct out step = build_op2(g, "RealDiv", build_op2(g, "Mul", corrected, m),
                               build_op2(g, "AddV2", build_op1(g, "Sqrt", s), number(w, dtype, w->o->c)));
   struct node *moved;
@@ -169,8 +170,9 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
   struct shape shape = out_shape(v.value);
   char *name = mem_printf("%s/%s", v.handle.node->name, row->name);
   for (int i = 0; i < row->slots; i++)
-    slots[i] = shoal_variable_untrained(g, name, shoal_init_constant(g, out_type(v.value), (shoal_dims){shape.rank, shape.dims},
-                                                                     i == 0 ? row->initial : 0));
+    slots[i] = shoal_variable_untrained(
+        g, name,
+        shoal_init_constant(g, out_type(v.value), (shoal_dims){shape.rank, shape.dims}, i == 0 ? row->initial : 0));
   free(name);
   struct node *done;
   if (!grad_sparse(gr)) done = apply_row(w, row->dense, row->dense_args, v, slots, gr);
@@ -184,7 +186,8 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
 /* After all updates: the powers move on. */
 static struct node *advance_power(struct applying *w, shoal_var power, double by) {
   struct node *n;
-  assign_op(w->g, "AssignVariableOp", power.handle, build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by)), &n);
+  assign_op(w->g, "AssignVariableOp", power.handle,
+            build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by)), &n);
   return n;
 }
 
@@ -204,7 +207,8 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
     struct node *one = apply_one(&w, vars[i], gr);
     if (one) vec_push(&done, one);
   }
-  if (!done.n && !graph_error(g)) graph_fail(g, INVALID("no gradients: the loss depends on none of the %d variables", n));
+  if (!done.n && !graph_error(g))
+    graph_fail(g, INVALID("no gradients: the loss depends on none of the %d variables", n));
   if (graph_error(g)) {
     vec_release(&done);
     return NULL;

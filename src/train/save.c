@@ -32,8 +32,7 @@ shoal_op *shoal_save(shoal_graph *g, shoal_out prefix) {
   build_in(&b, prefix);
   build_in(&b, names);
   build_in(&b, slices);
-  for (int i = 0; i < n; i++)
-    build_in(&b, variable_read_op(g, vars[i].handle, out_type(vars[i].value), NULL));
+  for (int i = 0; i < n; i++) build_in(&b, variable_read_op(g, vars[i].handle, out_type(vars[i].value), NULL));
   shoal_op *save = build_end(&b);
   graph_pop_scope(g);
   free(vars);

@@ -95,6 +95,7 @@ static int remove_file(void **state) { return unlink(path); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_turned_round), cmocka_unit_test(every_cut_is_seen),
-                                     cmocka_unit_test(wrong_headers_are_named), cmocka_unit_test(sizes_are_not_believed)};
+                                     cmocka_unit_test(wrong_headers_are_named),
+                                     cmocka_unit_test(sizes_are_not_believed)};
   return cmocka_run_group_tests(tests, make_file, remove_file);
 }

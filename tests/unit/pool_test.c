@@ -60,7 +60,9 @@ struct nested {
   struct pool *p;
   atomic_int sum;
 };
-static void inside(void *arg, int64_t begin, int64_t end) { atomic_fetch_add(&((struct nested *)arg)->sum, (int)(end - begin)); }
+static void inside(void *arg, int64_t begin, int64_t end) {
+  atomic_fetch_add(&((struct nested *)arg)->sum, (int)(end - begin));
+}
 static void outside(void *arg, int64_t begin, int64_t end) {
   struct nested *n = arg;
   for (int64_t i = begin; i < end; i++) pool_for(n->p, 100, 10, inside, n);

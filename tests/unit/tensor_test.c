@@ -161,8 +161,9 @@ static void dtype_names(void **state) {
   assert_int_equal(shoal_dtype_size(SHOAL_STRING), 0);
 }
 
-RUN_TESTS(cmocka_unit_test(sizes_are_checked_before_memory_is_taken), cmocka_unit_test(a_zero_dimension_hides_no_overflow),
-          cmocka_unit_test(handles_hold_values), cmocka_unit_test(strings_of_every_length),
-          cmocka_unit_test(views_share_and_copies_do_not), cmocka_unit_test(broadcasting),
-          cmocka_unit_test(buffers_from_many_threads), cmocka_unit_test(freed_buffers_are_used_again),
-          cmocka_unit_test(foreign_memory_goes_back_to_its_owner), cmocka_unit_test(dtype_names))
+RUN_TESTS(cmocka_unit_test(sizes_are_checked_before_memory_is_taken),
+          cmocka_unit_test(a_zero_dimension_hides_no_overflow), cmocka_unit_test(handles_hold_values),
+          cmocka_unit_test(strings_of_every_length), cmocka_unit_test(views_share_and_copies_do_not),
+          cmocka_unit_test(broadcasting), cmocka_unit_test(buffers_from_many_threads),
+          cmocka_unit_test(freed_buffers_are_used_again), cmocka_unit_test(foreign_memory_goes_back_to_its_owner),
+          cmocka_unit_test(dtype_names))

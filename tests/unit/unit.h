@@ -14,32 +14,32 @@
 
 #include "base/status.h"
 
-#define ASSERT_OK(expr)                                                                  \
-  do {                                                                                   \
-    shoal_status s_ = (expr);                                                            \
-    if (s_) {                                                                            \
+#define ASSERT_OK(expr)                                                                    \
+  do {                                                                                     \
+    shoal_status s_ = (expr);                                                              \
+    if (s_) {                                                                              \
       print_error("%s: %s\n%s", #expr, shoal_status_message(s_), shoal_status_places(s_)); \
-      shoal_status_free(s_);                                                             \
-      fail();                                                                            \
-    }                                                                                    \
+      shoal_status_free(s_);                                                               \
+      fail();                                                                              \
+    }                                                                                      \
   } while (0)
 
 /* Fails with that code, and text somewhere in the message. */
-#define ASSERT_FAILS(expr, code_, text)                                                              \
-  do {                                                                                               \
-    shoal_status s_ = (expr);                                                                        \
-    if (shoal_status_code(s_) != (code_) || !strstr(shoal_status_message(s_), text)) {               \
+#define ASSERT_FAILS(expr, code_, text)                                                                     \
+  do {                                                                                                      \
+    shoal_status s_ = (expr);                                                                               \
+    if (shoal_status_code(s_) != (code_) || !strstr(shoal_status_message(s_), text)) {                      \
       print_error("%s: %s: %s\n", #expr, shoal_code_name(shoal_status_code(s_)), shoal_status_message(s_)); \
-      shoal_status_free(s_);                                                                         \
-      fail();                                                                                        \
-    }                                                                                                \
-    shoal_status_free(s_);                                                                           \
+      shoal_status_free(s_);                                                                                \
+      fail();                                                                                               \
+    }                                                                                                       \
+    shoal_status_free(s_);                                                                                  \
   } while (0)
 
-#define RUN_TESTS(...)                                                         \
-  int main(void) {                                                             \
-    const struct CMUnitTest tests[] = {__VA_ARGS__};                           \
-    return cmocka_run_group_tests(tests, NULL, NULL);                          \
+#define RUN_TESTS(...)                                \
+  int main(void) {                                    \
+    const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+    return cmocka_run_group_tests(tests, NULL, NULL); \
   }
 
 #endif

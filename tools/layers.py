@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Checks the order of the layers and the length of files.
+
+A folder of src/ may include from itself and from the folders before it in ORDER; include/shoal is for all. The runtime
+stands before the ops: kernels are written against it, and it reaches them only through the table in the op rows. File
+formats (checkpoint, data) stand before the ops too, since the ops that save, restore and read are made of them.
+"""
+import os
+import re
+import sys
+
+ORDER = ["base", "proto", "tensor", "graph", "device", "runtime", "checkpoint", "data", "ops", "rpc", "cluster",
+         "collective", "train", "strategy", "estimator", "cli"]
+MAX_LINES = 1000
+
+root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+errors = []
+for folder, _, files in os.walk(root):
+    parts = os.path.relpath(folder, root).split(os.sep)
+    if parts[0].startswith(("build", ".")) and parts[0] != ".":
+        continue
+    for name in files:
+        if not name.endswith((".c", ".h", ".py", ".sh", ".cu", ".inc")):
+            continue
+        path = os.path.join(folder, name)
+        shown = os.path.relpath(path, root)
+        with open(path, encoding="utf-8") as f:
+            lines = f.read().split("\n")
+        if len(lines) > MAX_LINES:
+            errors.append(f"{shown}: {len(lines)} lines; look for the seam before {MAX_LINES}")
+        for i, line in enumerate(lines, 1):
+            if len(line) > 120:
+                errors.append(f"{shown}:{i}: {len(line)} columns")
+            m = re.match(r'\s*#\s*include\s+"([a-z_]+)/', line)
+            if not m or parts[0] != "src":
+                continue
+            here, there = parts[1], m.group(1)
+            if here not in ORDER:
+                errors.append(f"{shown}: src/{here} has no place in the order of tools/layers.py")
+            elif there in ORDER and ORDER.index(there) > ORDER.index(here):
+                errors.append(f"{shown}:{i}: src/{here} may not include from src/{there}, which stands after it")
+print("\n".join(sorted(set(errors))) or "layers: in order")
+sys.exit(bool(errors))

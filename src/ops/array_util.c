@@ -2,6 +2,7 @@
 #include "ops/array_util.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 shoal_status shape_pass(struct shape_ctx *c) {
@@ -59,6 +60,53 @@ static void fill_piece(void *arg, int64_t begin, int64_t end) {
 void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *value, int64_t n) {
   struct copy c = {dtype, dtype_size(dtype), to, value};
   pool_for(p, n, copy_grain((int64_t)c.size), fill_piece, &c);
+}
+
+/* ---- words for errors ---- */
+
+static char *text_ring(void) {
+  static _Thread_local char buffers[4][512];
+  static _Thread_local unsigned next;
+  return buffers[next++ % 4];
+}
+
+const char *place_str(int rank, const int64_t *dims, int64_t i) {
+  int64_t at[SHOAL_MAX_RANK];
+  for (int d = rank; d-- > 0; i = dims[d] ? i / dims[d] : 0) at[d] = dims[d] ? i % dims[d] : 0;
+  char *out = text_ring();
+  int n = snprintf(out, 512, "[");
+  for (int d = 0; d < rank; d++) n += snprintf(out + n, (size_t)(512 - n), "%s%" PRId64, d ? "," : "", at[d]);
+  snprintf(out + n, (size_t)(512 - n), "]");
+  return out;
+}
+
+const char *ints_str(const struct tensor *t, int64_t first, int64_t n, const char *between) {
+  char *out = text_ring();
+  int at = snprintf(out, 512, "[");
+  for (int64_t i = 0; i < n && at < 480; i++)
+    at += snprintf(out + at, (size_t)(512 - at), "%s%" PRId64, i ? between : "", int_at(t, first + i));
+  snprintf(out + at, (size_t)(512 - at), "]");
+  return out;
+}
+
+/* ---- rows of a table ---- */
+
+static void rows_piece(void *arg, int64_t begin, int64_t end) {
+  const struct row_update *u = arg;
+  size_t bytes = (size_t)u->width * dtype_size(u->dtype);
+  for (int64_t i = 0; i < u->n; i++) {
+    int64_t r = int_at(u->ids, i);
+    if (r >= begin && r < end) u->fn(u->dtype, u->to + (size_t)r * bytes, u->by + (size_t)i * bytes, u->width);
+  }
+}
+
+/* A thread owns a range of rows and looks at all the ids: each row sees its updates in order. */
+void rows_update(struct pool *p, const struct row_update *u) {
+  int64_t bytes = u->n * u->width * (int64_t)dtype_size(u->dtype);
+  int64_t parts = MIN(p ? pool_threads(p) : 1, bytes / COPY_GRAIN);
+  if (u->width < 4) parts = 1; /* looking at the ids would cost more than the work */
+  if (parts <= 1 || u->rows < parts) rows_piece((void *)(uintptr_t)u, 0, u->rows);
+  else pool_for(p, u->rows, (u->rows + parts - 1) / parts, rows_piece, (void *)(uintptr_t)u);
 }
 
 void ctx_forward_part(struct kernel_ctx *ctx, int i, int j, int64_t offset, const struct shape *shape) {
@@ -162,6 +210,15 @@ struct out array_at(struct graph *g, struct out x, int i) {
 
 struct out array_expand(struct graph *g, struct out x, int axis) {
   return build_op2(g, "ExpandDims", x, build_const_int(g, SHOAL_INT32, axis));
+}
+
+bool array_const_int(struct out o, int64_t *value) {
+  if (!o.node || !op_is(o.node->op, "Const")) return false;
+  const struct attr *a = node_attr(o.node, "value");
+  if (!a || a->kind != ATTR_TENSOR || a->tensor->n != 1) return false;
+  if (a->tensor->dtype != SHOAL_INT32 && a->tensor->dtype != SHOAL_INT64) return false;
+  *value = int_at(a->tensor, 0);
+  return true;
 }
 
 struct out array_gather(struct graph *g, struct out x, struct out indices, int axis) {

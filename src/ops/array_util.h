@@ -16,12 +16,14 @@ enum { COPY_GRAIN = 1 << 17 };
 /* How many units of `bytes` each make a piece; at least one. */
 static inline int64_t copy_grain(int64_t bytes) { return bytes >= COPY_GRAIN ? 1 : COPY_GRAIN / MAX(bytes, 1); }
 
-/* Element i of a tensor of signed integers. */
+/* Element i of a tensor of any integer type that indices come in. */
 static inline int64_t int_at(const struct tensor *t, int64_t i) {
   switch (t->dtype) {
     case SHOAL_INT32: return T_DATA(t, const int32_t)[i];
     case SHOAL_INT64: return T_DATA(t, const int64_t)[i];
     case SHOAL_INT16: return T_DATA(t, const int16_t)[i];
+    case SHOAL_UINT16: return T_DATA(t, const uint16_t)[i];
+    case SHOAL_UINT8: return T_DATA(t, const uint8_t)[i];
     default: return T_DATA(t, const int8_t)[i];
   }
 }
@@ -55,6 +57,23 @@ void elements_copy_parallel(struct pool *p, shoal_dtype dtype, void *to, const v
 /* Sets n elements to the one at `value`. */
 void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *value, int64_t n);
 
+/* "[1,0]" (where flat element i is in dims), for errors; one of a few thread-local buffers. */
+const char *place_str(int rank, const int64_t *dims, int64_t i);
+/* "[3, 1]" or, with between ",", "[3,1]": n integers of t from element `first` on. */
+const char *ints_str(const struct tensor *t, int64_t first, int64_t n, const char *between);
+
+/* Rows of a table added, multiplied... by other rows: out[ids[i]] op= by[i], in the order of i for each row whatever
+ * the number of threads. Negative ids are skipped; ids below `rows` must have been checked. */
+struct row_update {
+  shoal_dtype dtype;
+  void (*fn)(shoal_dtype dtype, void *to, const void *by, int64_t n);
+  char *to;
+  const char *by;
+  const struct tensor *ids;
+  int64_t n, rows, width; /* how many updates, rows of out, elements of a row */
+};
+void rows_update(struct pool *p, const struct row_update *u);
+
 /* Output i is a part of input j's buffer that begins at element `offset`: no copy. */
 void ctx_forward_part(struct kernel_ctx *ctx, int i, int j, int64_t offset, const struct shape *shape);
 
@@ -82,6 +101,8 @@ struct out array_part(struct graph *g, struct out x, int begin, int end);
 struct out array_at(struct graph *g, struct out x, int i);
 /* x[..., with a dimension of 1 put in at axis */
 struct out array_expand(struct graph *g, struct out x, int axis);
+/* A constant's value; false when o is none. */
+bool array_const_int(struct out o, int64_t *value);
 struct out array_gather(struct graph *g, struct out x, struct out indices, int axis);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "graph/builder.h"
 #include "graph/function.h"
+#include "graph/prune.h"
 
 enum { MAX_OUTPUTS = 1 << 20 }; /* of one node: a bound on what a hostile attribute can make us allocate */
 
@@ -402,12 +403,14 @@ static struct node *copy_node(const struct node *n) {
   return c;
 }
 
-struct graph *graph_copy(const struct graph *g, struct node **map) {
+struct graph *graph_copy(const struct graph *g, struct node **map) { return graph_subset(g, NULL, map); }
+
+struct graph *graph_subset(const struct graph *g, const bool *keep, struct node **map) {
   struct graph *c = graph_new();
   struct node **to = mem_zalloc(g->nodes.n, sizeof *to);
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *n = g->nodes.at[i];
-    if (!n) continue;
+    if (!n || (keep && !keep[i])) continue;
     to[i] = copy_node(n);
     to[i]->id = (int)c->nodes.n;
     vec_push(&c->nodes, to[i]);
@@ -416,10 +419,13 @@ struct graph *graph_copy(const struct graph *g, struct node **map) {
   }
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *n = g->nodes.at[i];
-    if (!n) continue;
+    if (!to[i]) continue;
     for (int k = 0; k < n->n_in; k++)
       to[i]->in[k] = (struct out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
-    for (size_t k = 0; k < n->control.n; k++) vec_push(&to[i]->control, to[n->control.at[k]->id]);
+    for (size_t k = 0; k < n->control.n; k++) {
+      struct node *from = to[n->control.at[k]->id];
+      if (from) vec_push(&to[i]->control, from);
+    }
     if (map) map[i] = to[i];
   }
   const char *key;

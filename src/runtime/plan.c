@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "base/vec.h"
+#include "graph/frames.h"
 #include "runtime/plan_internal.h"
 
 /* ---- stateful kernels ---- */
@@ -76,7 +77,8 @@ static shoal_status kernel_make(const struct node *n, const struct plan_options 
 }
 
 static shoal_status kernel_get(const struct node *n, const struct plan_options *o, struct kernel **out) {
-  if (!o->kernels || !(n->op->flags & OP_STATEFUL)) return kernel_make(n, o, out);
+  /* Ops that start with _ are made anew for each step signature, under names that mean nothing beyond it. */
+  if (!o->kernels || !(n->op->flags & OP_STATEFUL) || n->op->name[0] == '_') return kernel_make(n, o, out);
   char *key = mem_printf("%s@%s", n->name, o->device->name);
   pthread_mutex_lock(&o->kernels->lock);
   *out = strmap_get(&o->kernels->kernels, key);
@@ -101,70 +103,37 @@ struct compiler {
   struct plan *p;
   struct node **order; /* [n_nodes] */
   int *at;             /* node id -> plan index */
-  struct strmap frame_ids;
-  VEC(struct frame_info) frames;
 };
 
-static unsigned control_flags(const struct op *op) {
-  const char *name = op->name;
-  if (str_starts(name, "Ref")) name += 3;
-  if (!strcmp(name, "Switch")) return NODE_SWITCH | NODE_MAY_SKIP;
-  if (!strcmp(op->name, "_SwitchN")) return NODE_SWITCH | NODE_MAY_SKIP;
-  if (!strcmp(name, "Merge")) return NODE_MERGE;
-  if (!strcmp(name, "Enter")) return NODE_ENTER;
-  if (!strcmp(name, "Exit")) return NODE_EXIT;
-  if (!strcmp(name, "NextIteration")) return NODE_NEXT;
-  if (!strcmp(op->name, "_Recv") || !strcmp(op->name, "_HostRecv")) return NODE_MAY_SKIP;
-  return 0;
-}
-
-static int frame_enter(struct compiler *c, int parent, const struct node *n) {
-  const char *name = node_attr(n, "frame_name") ? node_attr(n, "frame_name")->s.data : "";
-  const struct attr *parallel = node_attr(n, "parallel_iterations");
+static unsigned control_flags(const struct node *n) {
+  if (node_is_switch(n)) return NODE_SWITCH | NODE_MAY_SKIP;
+  if (node_is_merge(n)) return NODE_MERGE;
+  if (node_is_exit(n)) return NODE_EXIT;
+  if (node_is_next_iteration(n)) return NODE_NEXT;
+  if (op_is(n->op, "_Recv") || op_is(n->op, "_HostRecv")) return NODE_MAY_SKIP;
+  if (!node_is_enter(n)) return 0;
   const struct attr *constant = node_attr(n, "is_constant");
-  char *key = mem_printf("%d;%s", parent, name);
-  int id = (int)(intptr_t)strmap_get(&c->frame_ids, key);
-  if (!id) {
-    id = (int)c->frames.n;
-    strmap_put(&c->frame_ids, key, (void *)(intptr_t)id);
-    vec_push(&c->frames, (struct frame_info){.name = mem_strdup(name), .parent = parent, .parallel = 10});
-    if (parallel && parallel->kind == ATTR_INT)
-      c->frames.at[id].parallel = (int)MAX(1, MIN(parallel->i, 1 << 20));
-  }
-  free(key);
-  c->frames.at[id].n_enters++;
-  if (constant && constant->kind == ATTR_BOOL && constant->b) c->p->nodes[c->at[n->id]].flags |= NODE_ENTER_CONST;
-  return id;
+  return NODE_ENTER | (constant && constant->kind == ATTR_BOOL && constant->b ? NODE_ENTER_CONST : 0);
 }
 
-/* Which frame each node runs in, and where its outputs go. */
 static shoal_status assign_frames(struct compiler *c) {
-  vec_push(&c->frames, (struct frame_info){.name = mem_strdup(""), .parent = -1, .parallel = 1});
-  for (int i = 0; i < c->p->n_nodes; i++) {
-    struct node *n = c->order[i];
-    struct plan_node *pn = &c->p->nodes[i];
-    int frame = -1;
-    for (int k = 0; k < n->n_in + (int)n->control.n; k++) {
-      struct node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
-      int src = c->at[from->id];
-      if (src >= i) continue; /* the way round the loop */
-      int theirs = c->p->nodes[src].out_frame;
-      if (frame >= 0 && theirs != frame)
-        return INVALID("Invalid graph: {{node %s}} has inputs from different frames. The input {{node %s}} is in "
-                       "frame '%s', another in frame '%s'.",
-                       n->name, from->name, c->frames.at[theirs].name, c->frames.at[frame].name);
-      frame = theirs;
-    }
-    pn->frame = frame < 0 ? 0 : frame;
-    pn->out_frame = pn->frame;
-    if (pn->flags & NODE_ENTER) {
-      pn->out_frame = frame_enter(c, pn->frame, n);
-    } else if (pn->flags & NODE_EXIT) {
-      pn->out_frame = c->frames.at[pn->frame].parent;
-      if (pn->out_frame < 0) return INVALID("Invalid graph: {{node %s}} leaves a loop that it is not in", n->name);
-    }
-    pn->local = c->frames.at[pn->frame].n_nodes++;
+  struct plan *p = c->p;
+  struct frames frames;
+  TRY(frames_init(&frames, c->g, c->order));
+  p->n_frames = (int)frames.at.n;
+  p->frames = mem_zalloc(frames.at.n, sizeof *p->frames);
+  for (int i = 0; i < p->n_frames; i++) {
+    struct frame_def *def = &frames.at.at[i];
+    p->frames[i] = (struct frame_info){.name = mem_strdup(def->name), .parent = def->parent,
+                                       .n_enters = def->n_enters, .parallel = def->parallel_iterations};
   }
+  for (int i = 0; i < p->n_nodes; i++) {
+    struct plan_node *pn = &p->nodes[i];
+    pn->frame = frames.runs_in[c->order[i]->id];
+    pn->out_frame = frames.output_in[c->order[i]->id];
+    pn->local = p->frames[pn->frame].n_nodes++;
+  }
+  frames_release(&frames);
   return NULL;
 }
 
@@ -173,16 +142,13 @@ static void assign_slots(struct compiler *c) {
   int total_in = 0, total_edges = 0;
   for (int i = 0; i < p->n_nodes; i++) {
     struct plan_node *pn = &p->nodes[i];
-    pn->out_slot = c->frames.at[pn->out_frame].n_slots;
-    c->frames.at[pn->out_frame].n_slots += pn->n_out;
+    pn->out_slot = p->frames[pn->out_frame].n_slots;
+    p->frames[pn->out_frame].n_slots += pn->n_out;
     pn->first_in = total_in;
     total_in += pn->n_in;
   }
   p->total_in = total_in;
   p->in_slots = mem_zalloc((size_t)total_in, sizeof *p->in_slots);
-  p->n_frames = (int)c->frames.n;
-  p->frames = c->frames.at;
-  c->frames.at = NULL;
   for (int f = 0; f < p->n_frames; f++) {
     p->frames[f].slot_uses = mem_zalloc((size_t)p->frames[f].n_slots, sizeof(int));
     p->frames[f].nodes = mem_zalloc((size_t)p->frames[f].n_nodes, sizeof(int));
@@ -315,13 +281,13 @@ static shoal_status compile(struct compiler *c, struct node **topological) {
   for (int i = 0; i < p->n_nodes && straight; i++) {
     const struct kernel_def *def;
     TRY(kernel_find(topological[i], c->o->device->ops->type, &def));
-    if (def->start || control_flags(topological[i]->op)) straight = false;
+    if (def->start || control_flags(topological[i])) straight = false;
   }
   p->straight = straight;
   order_nodes(c, topological, straight);
   for (int i = 0; i < p->n_nodes; i++) {
     struct node *n = c->order[i];
-    p->nodes[i] = (struct plan_node){.flags = control_flags(n->op), .n_in = n->n_in, .n_out = n->n_out};
+    p->nodes[i] = (struct plan_node){.flags = control_flags(n), .n_in = n->n_in, .n_out = n->n_out};
     TRY(kernel_get(n, c->o, &p->nodes[i].kernel));
     node_flags(c, i);
   }
@@ -349,9 +315,6 @@ shoal_status plan_compile(const struct graph *g, const struct plan_options *opti
   free(topological);
   free(c.order);
   free(c.at);
-  strmap_release(&c.frame_ids);
-  for (size_t i = 0; c.frames.at && i < c.frames.n; i++) free(c.frames.at[i].name);
-  free(c.frames.at);
   if (s) {
     plan_unref(p);
     return s;

@@ -1,0 +1,20 @@
+/* Partitioning: cuts a placed graph where edges cross from one place to another, and puts a send and a receive at each
+ * cut, as TensorFlow's master does (protocol: names, keys, control edges, loops that span places). */
+#ifndef GRAPH_PARTITION_H
+#define GRAPH_PARTITION_H
+
+#include "graph/graph.h"
+
+struct partition_options {
+  /* The place a device belongs to (a device: NULL means the device itself; or its task). Returns an index. */
+  int (*place_of)(void *arg, const char *device);
+  int n_places;
+  uint64_t (*incarnation)(void *arg, const char *device);
+  void *arg;
+  int64_t *next_name; /* counter for new node names, kept by the session */
+};
+
+/* parts[n_places] receives a graph for each place that has nodes, else NULL. g is left as it was. */
+shoal_status graph_partition(const struct graph *g, const struct partition_options *o, struct graph **parts);
+
+#endif

@@ -1,0 +1,32 @@
+/* Placement: gives every node of a graph a device, by TensorFlow's rules.
+ *
+ *   - what must be together forms a group: _class "loc:@NAME", inputs by reference, inputs by resource handle
+ *   - a group's devices are those that match all its members' requests and have kernels for all its ops
+ *   - of these the best type wins (GPU before CPU), then the master's own task, then the first by name
+ *   - a node that nothing holds may follow its neighbours: sources go to their one consumer's device, Shape, Size and
+ *     Rank to their input's */
+#ifndef GRAPH_PLACE_H
+#define GRAPH_PLACE_H
+
+#include "graph/device_name.h"
+#include "graph/graph.h"
+
+struct place_device {
+  const char *name; /* full; stays the caller's */
+  struct device_spec spec;
+};
+
+struct place_options {
+  const struct place_device *devices;
+  int n_devices;
+  const char *own_task; /* "/job:worker/replica:0/task:0": preferred */
+  bool allow_soft_placement;
+  bool log; /* tell each node's device */
+  /* Is there a kernel of op for a device type? */
+  bool (*has_kernel)(const struct op *op, const char *device_type);
+};
+
+/* Sets node->assigned where it is not set yet. The error names the node, what it asked for and what there is. */
+shoal_status graph_place(struct graph *g, const struct place_options *o);
+
+#endif

@@ -441,6 +441,38 @@ struct graph *graph_subset(const struct graph *g, const bool *keep, struct node 
   return c;
 }
 
+shoal_status graph_add_new(struct graph *g, const struct graph *from) {
+  struct node **to = mem_zalloc(from->nodes.n, sizeof *to);
+  bool *is_new = mem_zalloc(from->nodes.n, sizeof *is_new);
+  for (size_t i = 0; i < from->nodes.n; i++) {
+    struct node *n = from->nodes.at[i];
+    if (!n) continue;
+    to[i] = graph_find(g, n->name);
+    if (to[i]) continue;
+    is_new[i] = true;
+    to[i] = copy_node(n);
+    to[i]->id = (int)g->nodes.n;
+    vec_push(&g->nodes, to[i]);
+    strmap_put(&g->by_name, to[i]->name, to[i]);
+    g->n_nodes++;
+  }
+  for (size_t i = 0; i < from->nodes.n; i++) {
+    struct node *n = from->nodes.at[i];
+    if (!is_new[i]) continue;
+    for (int k = 0; k < n->n_in; k++)
+      to[i]->in[k] = (struct out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
+    for (size_t k = 0; k < n->control.n; k++) vec_push(&to[i]->control, to[n->control.at[k]->id]);
+  }
+  free(to);
+  free(is_new);
+  const char *key;
+  void *value;
+  shoal_status s = NULL;
+  for (size_t i = 0; !s && strmap_next(&from->functions, &i, &key, &value);)
+    s = graph_add_function(g, function_def_ref(value));
+  return s;
+}
+
 /* ---- order and consumers ---- */
 
 static bool back_edge(const struct node *from, const struct node *to) {

@@ -69,6 +69,8 @@ struct node *graph_find(const struct graph *g, const char *name);
 char *graph_unique_name(struct graph *g, const char *base);
 /* A deep copy; the functions too. map (optional, [g->nodes.n]) gets each node's copy by id. */
 struct graph *graph_copy(const struct graph *g, struct node **map);
+/* Copies the nodes and functions of `from` that g does not have, by name. */
+shoal_status graph_add_new(struct graph *g, const struct graph *from);
 /* Is [A-Za-z0-9.][A-Za-z0-9_>./\\-]* (leading _ only when internal). */
 bool node_name_valid(const char *name, bool internal);
 

@@ -8,10 +8,15 @@
 #include "runtime/kernel.h"
 
 struct function_runtime;
-struct function; /* compiled; owned by the runtime */
+struct function; /* owned by the runtime; compiled when first called */
 
-/* Finds and compiles. Recursion deeper than a fixed bound, and functions that are not there, are errors. The
- * kernel_init's device and resources are used. */
+/* Functions of library (kept by reference: it must not change or go while the runtime lives; more may be added to it
+ * between steps). */
+struct function_runtime *function_runtime_new(const struct graph *library);
+void function_runtime_free(struct function_runtime *r);
+
+/* Finds a function and makes its body. Functions that are not there are errors. The kernel_init's device and resources
+ * are used. Calls nested deeper than a fixed bound fail when they are made. */
 shoal_status function_get(struct kernel_init *ki, const struct func_attr *f, struct function **out);
 int function_args(const struct function *f);
 int function_rets(const struct function *f);

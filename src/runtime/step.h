@@ -26,6 +26,7 @@ struct step {
   int n_args;
   struct tensor *rets;                  /* _Retval's values go here ([n_rets]) */
   int n_rets;
+  int depth;                            /* function calls that led here */
 };
 
 #endif

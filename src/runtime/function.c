@@ -1,0 +1,275 @@
+/* Functions at run time: bodies instantiated at look-up, compiled at the first call, kept per (name, attributes,
+ * device, resources). Compiling late lets functions call themselves inside conditionals; a bound on the depth of calls
+ * keeps them from doing so for ever. */
+#include "runtime/function.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/strmap.h"
+#include "graph/function.h"
+#include "graph/prune.h"
+#include "runtime/plan.h"
+
+enum { MAX_DEPTH = 100 };
+
+struct function_runtime {
+  pthread_mutex_t lock;
+  const struct graph *library;
+  struct strmap functions; /* lock: key -> struct function * */
+};
+
+struct function {
+  struct function_runtime *runtime;
+  char *name;
+  struct device *device;
+  struct resource_mgr *resources;
+  pthread_mutex_t lock;
+  struct function_body body; /* lock: until compiled */
+  struct plan *plan;         /* lock: NULL until compiled */
+  int n_args, n_rets;
+  shoal_dtype *types;        /* [n_args + n_rets] */
+};
+
+struct function_runtime *function_runtime_new(const struct graph *library) {
+  struct function_runtime *r = mem_zalloc(1, sizeof *r);
+  pthread_mutex_init(&r->lock, NULL);
+  r->library = library;
+  return r;
+}
+
+static void function_free(struct function *f) {
+  plan_unref(f->plan);
+  if (f->body.graph) function_body_release(&f->body);
+  resource_mgr_unref(f->resources);
+  pthread_mutex_destroy(&f->lock);
+  free(f->types);
+  free(f->name);
+  free(f);
+}
+
+void function_runtime_free(struct function_runtime *r) {
+  if (!r) return;
+  void *f;
+  for (size_t i = 0; strmap_next(&r->functions, &i, NULL, &f);) function_free(f);
+  strmap_release(&r->functions);
+  pthread_mutex_destroy(&r->lock);
+  free(r);
+}
+
+static char *key_of(const struct func_attr *f, const struct kernel_init *ki) {
+  struct text t = {0};
+  text_addf(&t, "%s|%s|%p", f->name, ki->device->name, (void *)ki->resources);
+  uint64_t h = 0;
+  for (int i = 0; i < f->n_attrs; i++) {
+    text_addf(&t, "|%s=", f->attrs[i].name);
+    attr_print(&f->attrs[i].value, &t);
+    h ^= attr_hash(&f->attrs[i].value, hash_bytes(f->attrs[i].name, strlen(f->attrs[i].name), 0));
+  }
+  text_addf(&t, "|%llx", (unsigned long long)h);
+  return text_take(&t);
+}
+
+static shoal_status make(struct function_runtime *r, struct kernel_init *ki, const struct func_attr *attr,
+                         struct function **out) {
+  const struct function_def *def = graph_function(r->library, attr->name);
+  if (!def) return NOT_FOUND("Function %s is not defined.", attr->name);
+  struct function_body body;
+  TRY(function_instantiate(r->library, def, attr->attrs, attr->n_attrs, &body));
+  struct function *f = mem_zalloc(1, sizeof *f);
+  pthread_mutex_init(&f->lock, NULL);
+  f->runtime = r;
+  f->name = mem_strdup(attr->name);
+  f->device = ki->device;
+  f->resources = resource_mgr_ref(ki->resources);
+  f->body = body;
+  f->n_args = body.n_args;
+  f->n_rets = body.n_rets;
+  f->types = mem_zalloc((size_t)(f->n_args + f->n_rets), sizeof *f->types);
+  for (int i = 0; i < f->n_args; i++) f->types[i] = dtype_base(body.args[i]->out_types[0]);
+  for (int i = 0; i < f->n_rets; i++) f->types[f->n_args + i] = dtype_base(body.rets[i]->in_types[0]);
+  *out = f;
+  return NULL;
+}
+
+shoal_status function_get(struct kernel_init *ki, const struct func_attr *attr, struct function **out) {
+  struct function_runtime *r = ki->functions;
+  if (!r) return NOT_FOUND("Function %s is not defined: the graph has no library.", attr->name);
+  char *key = key_of(attr, ki);
+  pthread_mutex_lock(&r->lock);
+  *out = strmap_get(&r->functions, key);
+  shoal_status s = NULL;
+  if (!*out) {
+    s = make(r, ki, attr, out);
+    if (!s) strmap_put(&r->functions, key, *out);
+  }
+  pthread_mutex_unlock(&r->lock);
+  free(key);
+  return s;
+}
+
+int function_args(const struct function *f) { return f->n_args; }
+int function_rets(const struct function *f) { return f->n_rets; }
+shoal_dtype function_arg_type(const struct function *f, int i) { return f->types[i]; }
+shoal_dtype function_ret_type(const struct function *f, int i) { return f->types[f->n_args + i]; }
+
+/* ---- compiling ---- */
+
+static void mark(const struct node *n, bool *keep, struct node **todo, int *n_todo) {
+  if (keep[n->id]) return;
+  keep[n->id] = true;
+  todo[(*n_todo)++] = (struct node *)(uintptr_t)n;
+}
+
+/* What the results need, what must run for its effect, and the arguments. */
+static struct graph *needed(const struct function_body *b) {
+  const struct graph *g = b->graph;
+  bool *keep = mem_zalloc(g->nodes.n, sizeof *keep);
+  struct node **todo = mem_zalloc(g->nodes.n, sizeof *todo);
+  int n = 0;
+  for (int i = 0; i < b->n_rets; i++) mark(b->rets[i], keep, todo, &n);
+  for (int i = 0; i < b->n_controls; i++) mark(b->controls[i], keep, todo, &n);
+  for (size_t i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i] && (g->nodes.at[i]->op->flags & OP_STATEFUL)) mark(g->nodes.at[i], keep, todo, &n);
+  while (n) {
+    struct node *node = todo[--n];
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i].node) mark(node->in[i].node, keep, todo, &n);
+    for (size_t i = 0; i < node->control.n; i++) mark(node->control.at[i], keep, todo, &n);
+  }
+  struct graph *out = graph_subset(g, keep, NULL);
+  free(keep);
+  free(todo);
+  return out;
+}
+
+static shoal_status compiled(struct function *f, struct plan **out) {
+  pthread_mutex_lock(&f->lock);
+  shoal_status s = NULL;
+  if (!f->plan) {
+    struct graph *g = needed(&f->body);
+    struct plan_options o = {.device = f->device, .resources = f->resources, .functions = f->runtime};
+    s = plan_compile(g, &o, &f->plan);
+    graph_free(g);
+    if (!s) {
+      function_body_release(&f->body);
+      f->body = (struct function_body){0};
+    }
+  }
+  *out = f->plan;
+  pthread_mutex_unlock(&f->lock);
+  if (s) status_suffix(s, "\n\t [[in function %s]]", f->name);
+  return s;
+}
+
+/* ---- calling ---- */
+
+struct call {
+  struct step step;
+  function_done done;
+  void *arg;
+  struct tensor *args, *rets;
+  struct cancel own_cancel; /* without a caller */
+  bool has_own_cancel;
+  int n_args, n_rets;
+};
+
+static void call_free(struct call *c) {
+  for (int i = 0; i < c->n_args; i++) tensor_release(&c->args[i]);
+  if (c->has_own_cancel) {
+    resource_mgr_unref(c->step.step_resources);
+    cancel_release(&c->own_cancel);
+  }
+  free(c->args);
+  free(c->rets);
+  free(c);
+}
+
+static void call_done(void *arg, shoal_status s) {
+  struct call *c = arg;
+  if (s)
+    for (int i = 0; i < c->n_rets; i++) tensor_release(&c->rets[i]);
+  c->done(c->arg, s, c->rets);
+  call_free(c);
+}
+
+static shoal_status check_args(const struct function *f, const struct tensor *args, int n_args) {
+  if (n_args != f->n_args)
+    return INVALID("Expected %d arguments for function %s, but got %d", f->n_args, f->name, n_args);
+  for (int i = 0; i < n_args; i++)
+    if (args[i].dtype != f->types[i])
+      return INVALID("Expects arg[%d] of %s to be %s but %s is provided", i, f->name, dtype_tf_name(f->types[i]),
+                     dtype_tf_name(args[i].dtype));
+  return NULL;
+}
+
+void function_call(struct function *f, struct step *caller, const struct tensor *args, int n_args, function_done done,
+                   void *arg) {
+  struct plan *plan = NULL;
+  shoal_status s = check_args(f, args, n_args);
+  if (!s && caller && caller->depth >= MAX_DEPTH)
+    s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "Function %s is called %d levels deep; it seems to call itself for ever",
+               f->name, caller->depth);
+  if (!s) s = compiled(f, &plan);
+  if (s) {
+    done(arg, s, NULL);
+    return;
+  }
+  struct call *c = mem_zalloc(1, sizeof *c);
+  if (caller) {
+    c->step = *caller;
+  } else {
+    cancel_init(&c->own_cancel);
+    c->has_own_cancel = true;
+    c->step = (struct step){.cancel = &c->own_cancel, .step_resources = resource_mgr_new("function"),
+                            .deadline = DEADLINE_NEVER, .session = ""};
+  }
+  c->args = mem_zalloc((size_t)n_args, sizeof *c->args);
+  c->n_args = n_args;
+  for (int i = 0; i < n_args; i++) tensor_ref(&c->args[i], &args[i]);
+  c->rets = mem_zalloc((size_t)f->n_rets, sizeof *c->rets);
+  c->n_rets = f->n_rets;
+  c->step.args = c->args;
+  c->step.n_args = n_args;
+  c->step.rets = c->rets;
+  c->step.n_rets = f->n_rets;
+  c->step.depth = caller ? caller->depth + 1 : 1;
+  c->done = done;
+  c->arg = arg;
+  plan_run(plan, &c->step, call_done, c);
+}
+
+struct waiting {
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  bool ended;
+  shoal_status status;
+  struct tensor *rets;
+  int n_rets;
+};
+
+static void wake(void *arg, shoal_status s, struct tensor *rets) {
+  struct waiting *w = arg;
+  pthread_mutex_lock(&w->lock);
+  w->status = s;
+  for (int i = 0; !s && i < w->n_rets; i++) tensor_move(&w->rets[i], &rets[i]);
+  w->ended = true;
+  pthread_cond_signal(&w->cond);
+  pthread_mutex_unlock(&w->lock);
+}
+
+shoal_status function_call_sync(struct function *f, struct step *caller, const struct tensor *args, int n_args,
+                                struct tensor *rets) {
+  struct waiting w = {.rets = rets, .n_rets = f->n_rets};
+  pthread_mutex_init(&w.lock, NULL);
+  pthread_cond_init(&w.cond, NULL);
+  function_call(f, caller, args, n_args, wake, &w);
+  pthread_mutex_lock(&w.lock);
+  while (!w.ended) pthread_cond_wait(&w.cond, &w.lock);
+  pthread_mutex_unlock(&w.lock);
+  pthread_mutex_destroy(&w.lock);
+  pthread_cond_destroy(&w.cond);
+  return w.status;
+}

@@ -1,0 +1,561 @@
+/* The session in this process: a graph of its own, devices of its own, steps compiled once per signature.
+ *
+ * Many threads may run steps at once. A run by names finds its compiled step by a key made of the names; a callable
+ * holds it directly. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/strmap.h"
+#include "base/vec.h"
+#include "graph/place.h"
+#include "proto/config.pb-c.h"
+#include "proto/proto_check.h"
+#include "runtime/local_step.h"
+#include "runtime/run_metadata.h"
+#include "runtime/session_ops.h"
+#include "runtime/step_stats.h"
+
+#define TASK "/job:localhost/replica:0/task:0"
+enum { MAX_DEVICES = 256, MAX_THREADS = 4096 };
+
+struct partial { /* a partial run under way */
+  struct local_run run;
+  bool *fed, *fetched;
+  bool broken;
+};
+
+struct local_session {
+  shoal_session head;
+  pthread_rwlock_t lock;
+  struct graph *graph;     /* lock: as given and extended; nodes are placed */
+  bool placed;             /* lock */
+  struct strmap steps;     /* lock: signature -> struct local_step * */
+  VEC(struct local_step *) callables; /* lock: by handle; NULL where released */
+  struct strmap partials;  /* lock: handle -> struct partial * */
+  int64_t next_partial;    /* lock */
+  struct local_env env;
+  struct pool *own_inter, *own_intra;
+  bool soft, log;
+  int64_t timeout_ms;
+  atomic_int_fast64_t next_step;
+  pthread_mutex_t runs_lock;
+  pthread_cond_t runs_idle;
+  struct local_run *runs;  /* runs_lock */
+  bool closed;             /* runs_lock */
+};
+
+static struct local_session *self(shoal_session *s) { return (struct local_session *)s; }
+
+/* Threads that all sessions share unless they ask for their own number. */
+static struct {
+  pthread_once_t once;
+  struct pool *inter, *intra;
+} shared = {.once = PTHREAD_ONCE_INIT};
+
+static void make_shared(void) {
+  shared.inter = pool_new(0, "inter");
+  shared.intra = pool_new(0, "intra");
+}
+
+/* ---- opening ---- */
+
+struct settings {
+  int devices, inter, intra;
+  bool soft, log;
+  int64_t timeout_ms;
+};
+
+static shoal_status read_config(const shoal_session_options *o, struct settings *s) {
+  *s = (struct settings){.devices = 1};
+  if (o->config_size) {
+    Tensorflow__ConfigProto *c;
+    TRY(proto_unpack(&tensorflow__config_proto__descriptor, o->config, o->config_size, &c));
+    s->inter = c->inter_op_parallelism_threads;
+    s->intra = c->intra_op_parallelism_threads;
+    s->soft = c->allow_soft_placement;
+    s->log = c->log_device_placement;
+    s->timeout_ms = c->operation_timeout_in_ms;
+    for (size_t i = 0; i < c->n_device_count; i++)
+      if (!strcmp(c->device_count[i]->key, "CPU")) s->devices = c->device_count[i]->value;
+    proto_free(c);
+  }
+  if (o->cpu_devices) s->devices = o->cpu_devices;
+  if (o->inter_op_threads) s->inter = o->inter_op_threads;
+  if (o->intra_op_threads) s->intra = o->intra_op_threads;
+  if (o->operation_timeout_ms) s->timeout_ms = o->operation_timeout_ms;
+  s->soft |= o->allow_soft_placement;
+  s->log |= o->log_device_placement;
+  if (s->devices < 1 || s->devices > MAX_DEVICES)
+    return INVALID("a session has 1 to %d CPU devices, not %d", MAX_DEVICES, s->devices);
+  if (s->inter > MAX_THREADS || s->intra > MAX_THREADS)
+    return INVALID("%d and %d threads were asked for; the most is %d", s->inter, s->intra, MAX_THREADS);
+  return NULL;
+}
+
+static const struct session_ops local_ops;
+
+shoal_status local_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out) {
+  struct settings set;
+  TRY(read_config(o, &set));
+  pthread_once(&shared.once, make_shared);
+  struct local_session *s = mem_zalloc(1, sizeof *s);
+  s->head.ops = &local_ops;
+  pthread_rwlock_init(&s->lock, NULL);
+  pthread_mutex_init(&s->runs_lock, NULL);
+  pthread_cond_init(&s->runs_idle, NULL);
+  s->graph = graph_copy(g, NULL);
+  s->own_inter = set.inter > 0 ? pool_new(set.inter, "inter") : NULL;
+  s->own_intra = set.intra > 0 ? pool_new(set.intra, "intra") : NULL;
+  s->soft = set.soft;
+  s->log = set.log;
+  s->timeout_ms = set.timeout_ms;
+  atomic_init(&s->next_step, 1);
+  struct local_env *env = &s->env;
+  env->n_devices = set.devices;
+  env->inter = s->own_inter ? s->own_inter : shared.inter;
+  env->devices = mem_zalloc((size_t)set.devices, sizeof *env->devices);
+  env->resources = mem_zalloc((size_t)set.devices, sizeof *env->resources);
+  for (int i = 0; i < set.devices; i++) {
+    env->devices[i] = device_cpu_new(TASK, i, s->own_intra ? s->own_intra : shared.intra);
+    env->resources[i] = resource_mgr_new("localhost");
+  }
+  env->functions = function_runtime_new(s->graph);
+  env->kernels = kernel_cache_new();
+  env->rewrites_off = o->rewrites_off ? mem_strdup(o->rewrites_off) : NULL;
+  *out = &s->head;
+  return NULL;
+}
+
+/* New nodes are added to the session's own graph; those it has stay as they are. */
+static shoal_status local_extend(shoal_session *base, struct graph *g) {
+  struct local_session *s = self(base);
+  pthread_rwlock_wrlock(&s->lock);
+  shoal_status status = graph_add_new(s->graph, g);
+  s->placed = false;
+  pthread_rwlock_unlock(&s->lock);
+  return status;
+}
+
+/* ---- running steps ---- */
+
+static shoal_status run_begin(struct local_session *s, struct local_run *r) {
+  pthread_mutex_lock(&s->runs_lock);
+  shoal_status status = s->closed ? STATUS(SHOAL_CANCELLED, "Session has been closed.") : NULL;
+  if (!status) {
+    r->next = s->runs;
+    if (s->runs) s->runs->prev = r;
+    s->runs = r;
+  }
+  pthread_mutex_unlock(&s->runs_lock);
+  return status;
+}
+
+static void run_end(struct local_session *s, struct local_run *r) {
+  pthread_mutex_lock(&s->runs_lock);
+  if (r->prev) r->prev->next = r->next;
+  else s->runs = r->next;
+  if (r->next) r->next->prev = r->prev;
+  if (!s->runs) pthread_cond_broadcast(&s->runs_idle);
+  pthread_mutex_unlock(&s->runs_lock);
+}
+
+static void add_key(struct text *t, const char *const *names, int n) {
+  for (int i = 0; i < n; i++) {
+    text_adds(t, names[i]);
+    text_addc(t, ',');
+  }
+  text_addc(t, ';');
+}
+
+static shoal_status place_graph(struct local_session *s) {
+  if (s->placed) return NULL;
+  struct place_device *devices = mem_zalloc((size_t)s->env.n_devices, sizeof *devices);
+  for (int i = 0; i < s->env.n_devices; i++) {
+    devices[i].name = s->env.devices[i]->name;
+    shoal_status_free(device_spec_parse(devices[i].name, &devices[i].spec));
+  }
+  struct place_options o = {.devices = devices, .n_devices = s->env.n_devices, .own_task = TASK,
+                            .allow_soft_placement = s->soft, .log = s->log, .has_kernel = kernel_exists};
+  shoal_status status = graph_place(s->graph, &o);
+  free(devices);
+  s->placed = !status;
+  return status;
+}
+
+/* A new reference to the step for a signature, compiled now if this is the first time. */
+static shoal_status find_step(struct local_session *s, const struct step_signature *sig, enum feed_style style,
+                              struct local_step **out) {
+  struct text key = {0};
+  text_addc(&key, style == FEED_WIRES ? 'w' : 'a');
+  add_key(&key, sig->feeds, sig->n_feeds);
+  add_key(&key, sig->fetches, sig->n_fetches);
+  add_key(&key, sig->targets, sig->n_targets);
+  pthread_rwlock_rdlock(&s->lock);
+  struct local_step *step = strmap_get(&s->steps, text_cstr(&key));
+  if (step) atomic_fetch_add(&step->refs, 1);
+  pthread_rwlock_unlock(&s->lock);
+  shoal_status status = NULL;
+  if (!step) {
+    pthread_rwlock_wrlock(&s->lock);
+    step = strmap_get(&s->steps, text_cstr(&key));
+    if (!step) {
+      status = place_graph(s);
+      if (!status) status = local_step_compile(&s->env, s->graph, sig, style, &step);
+      if (!status) strmap_put(&s->steps, text_cstr(&key), step);
+    }
+    if (!status) atomic_fetch_add(&step->refs, 1);
+    pthread_rwlock_unlock(&s->lock);
+  }
+  text_release(&key);
+  *out = step;
+  return status;
+}
+
+static shoal_status check_feeds(const struct local_step *step, shoal_tensor *const *feeds) {
+  for (int i = 0; i < step->n_feeds; i++) {
+    if (!feeds[i]) return INVALID("The tensor returned for feed %s was NULL", step->feeds[i]);
+    if (feeds[i]->t.dtype != step->feed_types[i])
+      return INTERNAL("Output 0 of type %s does not match declared output type %s for node {{node %s}}",
+                      dtype_tf_name(feeds[i]->t.dtype), dtype_tf_name(step->feed_types[i]), step->feeds[i]);
+  }
+  return NULL;
+}
+
+static shoal_status run_step(struct local_session *s, struct local_step *step, const shoal_run_options *o,
+                             shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata) {
+  TRY(check_feeds(step, feeds));
+  int64_t timeout = o && o->timeout_ms > 0 ? o->timeout_ms : s->timeout_ms;
+  struct local_run r;
+  local_run_init(&r, &s->env, step, atomic_fetch_add(&s->next_step, 1), deadline_after_ms(timeout));
+  enum { INLINE = 16 };
+  struct tensor space[INLINE];
+  int n = step->n_feeds + step->n_fetches;
+  struct tensor *values = n > INLINE ? mem_alloc((size_t)n * sizeof *values) : space;
+  for (int i = 0; i < step->n_feeds; i++) tensor_move(&values[i], &feeds[i]->t);
+  for (int i = 0; i < step->n_fetches; i++) values[step->n_feeds + i] = tensor_none();
+  r.step.args = values;
+  r.step.n_args = step->n_feeds;
+  r.step.rets = values + step->n_feeds;
+  r.step.n_rets = step->n_fetches;
+  if (metadata && o && o->trace_level > 0) r.step.stats = step_stats_new();
+  shoal_status status = run_begin(s, &r);
+  if (!status) {
+    local_run_start(&r);
+    status = local_run_wait(&r);
+    run_end(s, &r);
+  }
+  for (int i = 0; i < step->n_fetches; i++) {
+    struct tensor *t = &r.step.rets[i];
+    if (!status && !tensor_valid(t))
+      status = INVALID("Retval[%d] does not have value", i);
+    if (status) tensor_release(t);
+    else fetches[i] = tensor_handle_take(t);
+  }
+  if (status)
+    for (int i = 0; i < step->n_fetches; i++) fetches[i] = NULL;
+  if (!status && metadata) {
+    bool parts = o && o->output_partition_graphs;
+    status = run_metadata_encode(r.step.stats, parts ? step->parts : NULL, parts ? step->n_plans : 0, metadata);
+  }
+  step_stats_free(r.step.stats);
+  if (values != space) free(values);
+  local_run_release(&r);
+  return status;
+}
+
+static shoal_status local_run_by_names(shoal_session *base, const shoal_run_options *o,
+                                       const struct step_signature *sig, shoal_tensor *const *feeds,
+                                       shoal_tensor **fetches, shoal_bytes *metadata) {
+  struct local_session *s = self(base);
+  struct local_step *step;
+  TRY(find_step(s, sig, FEED_ARGS, &step));
+  shoal_status status = run_step(s, step, o, feeds, fetches, metadata);
+  local_step_unref(step);
+  return status;
+}
+
+/* ---- callables ---- */
+
+static shoal_status local_make_callable(shoal_session *base, const struct step_signature *sig, int64_t *callable) {
+  struct local_session *s = self(base);
+  struct local_step *step;
+  TRY(find_step(s, sig, FEED_ARGS, &step));
+  pthread_rwlock_wrlock(&s->lock);
+  *callable = (int64_t)s->callables.n;
+  vec_push(&s->callables, step);
+  pthread_rwlock_unlock(&s->lock);
+  return NULL;
+}
+
+static struct local_step *callable_at(struct local_session *s, int64_t callable, bool take) {
+  struct local_step *step = NULL;
+  if (take) pthread_rwlock_wrlock(&s->lock);
+  else pthread_rwlock_rdlock(&s->lock);
+  if (callable >= 0 && (size_t)callable < s->callables.n) {
+    step = s->callables.at[callable];
+    if (take) s->callables.at[callable] = NULL;
+    else if (step) atomic_fetch_add(&step->refs, 1);
+  }
+  pthread_rwlock_unlock(&s->lock);
+  return step;
+}
+
+static shoal_status local_run_callable(shoal_session *base, int64_t callable, const shoal_run_options *o,
+                                       shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
+                                       shoal_bytes *metadata) {
+  struct local_session *s = self(base);
+  struct local_step *step = callable_at(s, callable, false);
+  if (!step) return INVALID("No such callable handle: %lld", (long long)callable);
+  shoal_status status = NULL;
+  if (n_feeds != step->n_feeds || n_fetches != step->n_fetches)
+    status = INVALID("Expected %d feed tensors and %d fetches, but got %d and %d", step->n_feeds, step->n_fetches,
+                     n_feeds, n_fetches);
+  if (!status) status = run_step(s, step, o, feeds, fetches, metadata);
+  local_step_unref(step);
+  return status;
+}
+
+static shoal_status local_release_callable(shoal_session *base, int64_t callable) {
+  struct local_step *step = callable_at(self(base), callable, true);
+  if (!step) return INVALID("No such callable handle: %lld", (long long)callable);
+  local_step_unref(step);
+  return NULL;
+}
+
+/* ---- partial runs ---- */
+
+static int name_index(char *const *names, int n, const char *name) {
+  for (int i = 0; i < n; i++)
+    if (!strcmp(names[i], name)) return i;
+  return -1;
+}
+
+static shoal_status local_partial_setup(shoal_session *base, const struct step_signature *sig, char **handle) {
+  struct local_session *s = self(base);
+  struct local_step *step;
+  TRY(find_step(s, sig, FEED_WIRES, &step));
+  struct partial *p = mem_zalloc(1, sizeof *p);
+  local_run_init(&p->run, &s->env, step, atomic_fetch_add(&s->next_step, 1), DEADLINE_NEVER);
+  if (!p->run.step.rendezvous) p->run.step.rendezvous = rendezvous_local_new();
+  p->fed = mem_zalloc((size_t)step->n_feeds, sizeof *p->fed);
+  p->fetched = mem_zalloc((size_t)step->n_fetches, sizeof *p->fetched);
+  local_step_unref(step);
+  shoal_status status = run_begin(s, &p->run);
+  if (status) {
+    local_run_release(&p->run);
+    free(p->fed);
+    free(p->fetched);
+    free(p);
+    return status;
+  }
+  local_run_start(&p->run);
+  pthread_rwlock_wrlock(&s->lock);
+  *handle = mem_printf("%lld", (long long)s->next_partial++);
+  strmap_put(&s->partials, *handle, p);
+  pthread_rwlock_unlock(&s->lock);
+  return NULL;
+}
+
+/* Does the tensor that `fetch` names depend on a feed that has not been fed? */
+static bool waits_for_feed(const struct partial *p, const struct local_step *step, int fetch) {
+  const struct graph *g = step->graph;
+  bool *seen = mem_zalloc(g->nodes.n, sizeof *seen);
+  VEC(struct node *) todo = {0};
+  bool waits = false;
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    struct node *n = g->nodes.at[i];
+    const struct attr *name = n && op_is(n->op, "_Send") ? node_attr(n, "tensor_name") : NULL;
+    if (name && !strcmp(name->s.data, step->fetches[fetch])) vec_push(&todo, n);
+  }
+  while (todo.n && !waits) {
+    struct node *n = vec_pop(&todo);
+    if (seen[n->id]) continue;
+    seen[n->id] = true;
+    if (op_is(n->op, "_Recv")) {
+      int feed = name_index(step->feeds, step->n_feeds, node_attr(n, "tensor_name")->s.data);
+      waits = feed >= 0 && !p->fed[feed];
+    }
+    for (int i = 0; i < n->n_in; i++) vec_push(&todo, n->in[i].node);
+    for (size_t i = 0; i < n->control.n; i++) vec_push(&todo, n->control.at[i]);
+  }
+  vec_release(&todo);
+  free(seen);
+  return waits;
+}
+
+static char *client_key(const struct local_session *s, const char *tensor) {
+  const struct device *d = s->env.devices[0];
+  return rendezvous_key_make(d->name, d->incarnation, d->name, tensor, 0, 0);
+}
+
+struct fetching {
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  bool ended;
+  shoal_status status;
+  struct tensor value;
+};
+
+static void fetched(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct fetching *f = arg;
+  pthread_mutex_lock(&f->lock);
+  f->status = s;
+  if (!s) tensor_move(&f->value, value);
+  if (!s && is_dead) f->status = INVALID("The tensor returned was not valid.");
+  f->ended = true;
+  pthread_cond_signal(&f->cond);
+  pthread_mutex_unlock(&f->lock);
+}
+
+static shoal_status fetch_one(struct local_session *s, struct partial *p, const char *name, shoal_tensor **out) {
+  struct fetching f = {.value = tensor_none()};
+  pthread_mutex_init(&f.lock, NULL);
+  pthread_cond_init(&f.cond, NULL);
+  char *key = client_key(s, name);
+  rendezvous_recv(p->run.step.rendezvous, key, hash_bytes(key, strlen(key), 0), &p->run.cancel, fetched, &f);
+  free(key);
+  pthread_mutex_lock(&f.lock);
+  while (!f.ended) pthread_cond_wait(&f.cond, &f.lock);
+  pthread_mutex_unlock(&f.lock);
+  pthread_mutex_destroy(&f.lock);
+  pthread_cond_destroy(&f.cond);
+  if (!f.status) *out = tensor_handle_take(&f.value);
+  return f.status;
+}
+
+static shoal_status partial_check(struct partial *p, const struct local_step *step, const struct step_signature *sig) {
+  for (int i = 0; i < sig->n_feeds; i++) {
+    int k = name_index(step->feeds, step->n_feeds, sig->feeds[i]);
+    if (k < 0) return INVALID("The feed %s was not specified in partial_run_setup.", sig->feeds[i]);
+    if (p->fed[k]) return INVALID("The feed %s has already been fed.", sig->feeds[i]);
+    p->fed[k] = true;
+  }
+  for (int i = 0; i < sig->n_fetches; i++) {
+    int k = name_index(step->fetches, step->n_fetches, sig->fetches[i]);
+    if (k < 0) return INVALID("The fetch %s was not specified in partial_run_setup.", sig->fetches[i]);
+    if (p->fetched[k]) return INVALID("The fetch %s has already been fetched.", sig->fetches[i]);
+    if (waits_for_feed(p, step, k))
+      return INVALID("Fetch %s can't be computed from the feeds that have been fed so far.", sig->fetches[i]);
+    p->fetched[k] = true;
+  }
+  return NULL;
+}
+
+static shoal_status partial_finish(struct local_session *s, const char *handle, struct partial *p, bool cancel) {
+  pthread_rwlock_wrlock(&s->lock);
+  strmap_remove(&s->partials, handle);
+  pthread_rwlock_unlock(&s->lock);
+  if (cancel) cancel_start(&p->run.cancel, NULL);
+  shoal_status status = local_run_wait(&p->run);
+  run_end(s, &p->run);
+  local_run_release(&p->run);
+  free(p->fed);
+  free(p->fetched);
+  free(p);
+  return status;
+}
+
+static shoal_status local_partial_run(shoal_session *base, const char *handle, const struct step_signature *sig,
+                                      shoal_tensor *const *feeds, shoal_tensor **fetches) {
+  struct local_session *s = self(base);
+  pthread_rwlock_rdlock(&s->lock);
+  struct partial *p = strmap_get(&s->partials, handle);
+  pthread_rwlock_unlock(&s->lock);
+  if (!p) return INVALID("Must run 'setup' before performing partial runs!");
+  const struct local_step *step = p->run.of;
+  shoal_status status = partial_check(p, step, sig);
+  if (status) return status;
+  for (int i = 0; i < sig->n_feeds && !status; i++) {
+    struct tensor t;
+    tensor_ref(&t, &feeds[i]->t);
+    char *key = client_key(s, sig->feeds[i]);
+    status = rendezvous_send(p->run.step.rendezvous, key, hash_bytes(key, strlen(key), 0), &t, false);
+    free(key);
+  }
+  for (int i = 0; i < sig->n_fetches; i++) {
+    fetches[i] = NULL;
+    if (!status) status = fetch_one(s, p, sig->fetches[i], &fetches[i]);
+  }
+  bool over = status != NULL;
+  if (!over) {
+    over = true;
+    for (int i = 0; i < step->n_feeds; i++) over &= p->fed[i];
+    for (int i = 0; i < step->n_fetches; i++) over &= p->fetched[i];
+  }
+  if (over) {
+    shoal_status end = partial_finish(s, handle, p, status != NULL);
+    if (!status) status = end;
+    else shoal_status_free(end);
+  }
+  for (int i = 0; status && i < sig->n_fetches; i++) {
+    shoal_tensor_unref(fetches[i]);
+    fetches[i] = NULL;
+  }
+  return status;
+}
+
+/* ---- the rest ---- */
+
+static shoal_status local_list_devices(shoal_session *base, char **names) {
+  struct local_session *s = self(base);
+  struct text t = {0};
+  for (int i = 0; i < s->env.n_devices; i++) text_addf(&t, "%s\n", s->env.devices[i]->name);
+  *names = text_take(&t);
+  return NULL;
+}
+
+static shoal_status local_close(shoal_session *base) {
+  struct local_session *s = self(base);
+  pthread_mutex_lock(&s->runs_lock);
+  s->closed = true;
+  for (struct local_run *r = s->runs; r; r = r->next)
+    cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "Session was closed while the step was running"));
+  pthread_mutex_unlock(&s->runs_lock);
+  const char *handle;
+  void *value;
+  for (size_t i = 0; s->partials.n && strmap_next(&s->partials, &i, &handle, &value); i = 0) {
+    char *copy = mem_strdup(handle);
+    shoal_status_free(partial_finish(s, copy, value, true));
+    free(copy);
+  }
+  pthread_mutex_lock(&s->runs_lock);
+  while (s->runs) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
+  pthread_mutex_unlock(&s->runs_lock);
+  for (size_t i = 0; strmap_next(&s->steps, &i, NULL, &value);) local_step_unref(value);
+  strmap_release(&s->steps);
+  strmap_release(&s->partials);
+  for (size_t i = 0; i < s->callables.n; i++) local_step_unref(s->callables.at[i]);
+  vec_release(&s->callables);
+  function_runtime_free(s->env.functions);
+  kernel_cache_free(s->env.kernels);
+  for (int i = 0; i < s->env.n_devices; i++) {
+    resource_mgr_unref(s->env.resources[i]);
+    device_free(s->env.devices[i]);
+  }
+  free(s->env.resources);
+  free(s->env.devices);
+  free((char *)(uintptr_t)s->env.rewrites_off);
+  pool_free(s->own_inter);
+  pool_free(s->own_intra);
+  graph_free(s->graph);
+  pthread_rwlock_destroy(&s->lock);
+  pthread_mutex_destroy(&s->runs_lock);
+  pthread_cond_destroy(&s->runs_idle);
+  free(s);
+  return NULL;
+}
+
+static const struct session_ops local_ops = {
+    .extend = local_extend,
+    .close = local_close,
+    .run = local_run_by_names,
+    .partial_setup = local_partial_setup,
+    .partial_run = local_partial_run,
+    .make_callable = local_make_callable,
+    .run_callable = local_run_callable,
+    .release_callable = local_release_callable,
+    .list_devices = local_list_devices,
+};

@@ -1,0 +1,60 @@
+/* Steps in one process: a signature compiled into plans for the local devices, and one run of it. Used by the local
+ * session. */
+#ifndef RUNTIME_LOCAL_STEP_H
+#define RUNTIME_LOCAL_STEP_H
+
+#include <pthread.h>
+
+#include "graph/prune.h"
+#include "runtime/function.h"
+#include "runtime/plan.h"
+#include "shoal/session.h"
+
+/* What steps need of the process: devices with their resources, threads, functions, kernels with state. */
+struct local_env {
+  struct device **devices;
+  struct resource_mgr **resources; /* [n_devices] */
+  int n_devices;
+  struct pool *inter;
+  struct function_runtime *functions;
+  struct kernel_cache *kernels;
+  const char *rewrites_off;
+  int64_t next_name;
+};
+
+struct local_step {
+  atomic_int refs;
+  struct plan **plans; /* one for each device that has nodes */
+  int n_plans;
+  struct graph *graph; /* pruned, before it was cut: for partial runs and for showing */
+  struct graph **parts;
+  int n_feeds, n_fetches;
+  char **feeds, **fetches;
+  uint8_t *feed_types; /* [n_feeds] */
+};
+
+/* placed: the session's graph with every node assigned. */
+shoal_status local_step_compile(struct local_env *env, const struct graph *placed, const struct step_signature *sig,
+                                enum feed_style style, struct local_step **out);
+void local_step_unref(struct local_step *s);
+
+/* One run of a step. Lives until both the plans have ended and its starter is done with it. */
+struct local_run {
+  struct step step;
+  struct cancel cancel;
+  struct local_step *of;
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  int running;         /* lock: plans not ended */
+  shoal_status status; /* lock */
+  struct local_run *prev, *next; /* the session's list of running steps */
+};
+
+void local_run_init(struct local_run *r, struct local_env *env, struct local_step *s, int64_t id, int64_t deadline);
+/* Starts all plans; straight ones may end before this returns. */
+void local_run_start(struct local_run *r);
+/* Waits for the end (or the deadline, which cancels); gives the error, if any. */
+shoal_status local_run_wait(struct local_run *r);
+void local_run_release(struct local_run *r);
+
+#endif

@@ -1,0 +1,68 @@
+/* The public session calls: check what was given, then go through the session's table. */
+#include "shoal/session.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "runtime/session_ops.h"
+
+shoal_status shoal_session_open(shoal_graph *g, const shoal_session_options *options, shoal_session **out) {
+  static const shoal_session_options defaults;
+  const shoal_session_options *o = options ? options : &defaults;
+  if (!g) return INVALID("a session needs a graph");
+  if (shoal_graph_error(g)) return status_copy(shoal_graph_error(g));
+  if (!o->target || !*o->target || !strcmp(o->target, "local")) return local_session_open(g, o, out);
+  for (const struct session_scheme *s = session_schemes; s->prefix; s++)
+    if (str_starts(o->target, s->prefix)) return s->open(g, o, out);
+  return INVALID("'%s' is no target of a session: it must be \"\" (this process) or grpc://host:port", o->target);
+}
+
+shoal_status shoal_session_extend(shoal_session *s, shoal_graph *g) {
+  if (shoal_graph_error(g)) return status_copy(shoal_graph_error(g));
+  return s->ops->extend(s, g);
+}
+
+shoal_status shoal_session_close(shoal_session *s) { return s ? s->ops->close(s) : NULL; }
+
+shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *options, const char *const *feed_names,
+                               shoal_tensor *const *feeds, int n_feeds, const char *const *fetch_names,
+                               shoal_tensor **fetches, int n_fetches, const char *const *targets, int n_targets,
+                               shoal_bytes *metadata) {
+  struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
+  if (metadata) *metadata = (shoal_bytes){0};
+  return s->ops->run(s, options, &sig, feeds, fetches, metadata);
+}
+
+shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *feed_names, int n_feeds,
+                                         const char *const *fetch_names, int n_fetches, const char *const *targets,
+                                         int n_targets, char **handle) {
+  struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
+  return s->ops->partial_setup(s, &sig, handle);
+}
+
+shoal_status shoal_session_partial_run(shoal_session *s, const char *handle, const char *const *feed_names,
+                                       shoal_tensor *const *feeds, int n_feeds, const char *const *fetch_names,
+                                       shoal_tensor **fetches, int n_fetches) {
+  struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, NULL, 0};
+  return s->ops->partial_run(s, handle, &sig, feeds, fetches);
+}
+
+shoal_status shoal_session_make_callable(shoal_session *s, const char *const *feed_names, int n_feeds,
+                                         const char *const *fetch_names, int n_fetches, const char *const *targets,
+                                         int n_targets, int64_t *callable) {
+  struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
+  return s->ops->make_callable(s, &sig, callable);
+}
+
+shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable, const shoal_run_options *options,
+                                        shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
+                                        shoal_bytes *metadata) {
+  if (metadata) *metadata = (shoal_bytes){0};
+  return s->ops->run_callable(s, callable, options, feeds, n_feeds, fetches, n_fetches, metadata);
+}
+
+shoal_status shoal_session_release_callable(shoal_session *s, int64_t callable) {
+  return s->ops->release_callable(s, callable);
+}
+
+shoal_status shoal_session_list_devices(shoal_session *s, char **names) { return s->ops->list_devices(s, names); }

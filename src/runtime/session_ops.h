@@ -1,0 +1,37 @@
+/* What every kind of session can do: the table behind shoal/session.h. The local session is here, the remote one in
+ * src/cluster; which kinds a build has is listed by the build (session_schemes). */
+#ifndef RUNTIME_SESSION_OPS_H
+#define RUNTIME_SESSION_OPS_H
+
+#include "graph/prune.h"
+#include "shoal/session.h"
+
+struct session_ops {
+  shoal_status (*extend)(shoal_session *s, struct graph *g);
+  shoal_status (*close)(shoal_session *s); /* frees s */
+  shoal_status (*run)(shoal_session *s, const shoal_run_options *o, const struct step_signature *sig,
+                      shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata);
+  shoal_status (*partial_setup)(shoal_session *s, const struct step_signature *sig, char **handle);
+  shoal_status (*partial_run)(shoal_session *s, const char *handle, const struct step_signature *sig,
+                              shoal_tensor *const *feeds, shoal_tensor **fetches);
+  shoal_status (*make_callable)(shoal_session *s, const struct step_signature *sig, int64_t *callable);
+  shoal_status (*run_callable)(shoal_session *s, int64_t callable, const shoal_run_options *o,
+                               shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
+                               shoal_bytes *metadata);
+  shoal_status (*release_callable)(shoal_session *s, int64_t callable);
+  shoal_status (*list_devices)(shoal_session *s, char **names);
+};
+
+struct shoal_session {
+  const struct session_ops *ops;
+};
+
+struct session_scheme {
+  const char *prefix; /* "grpc://"; NULL ends the list */
+  shoal_status (*open)(struct graph *g, const shoal_session_options *o, shoal_session **out);
+};
+extern const struct session_scheme session_schemes[];
+
+shoal_status local_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out);
+
+#endif

@@ -1,0 +1,226 @@
+/* TFRecord files; see record.h. Packed streams go through zlib with a window of 15 bits; several gzip members after
+ * one another are read as one. */
+#include "data/record.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/crc32c.h"
+
+enum { BUFFER = 1 << 18, HEADER = 12, FOOTER = 4, GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15, GROW = 1 << 20 };
+
+shoal_status record_compression_parse(const char *name, enum record_compression *out) {
+  if (!*name) *out = RECORD_PLAIN;
+  else if (strcmp(name, "GZIP") == 0) *out = RECORD_GZIP;
+  else if (strcmp(name, "ZLIB") == 0) *out = RECORD_ZLIB;
+  else return INVALID("Unsupported compression_type: %s", name);
+  return NULL;
+}
+
+/* ---- streams ---- */
+
+shoal_status byte_stream_open(struct byte_stream *s, const char *path, enum record_compression c) {
+  *s = (struct byte_stream){0};
+  TRY(file_reader_open(&s->file, path));
+  s->raw = mem_alloc(BUFFER);
+  s->out = s->raw;
+  if (c == RECORD_PLAIN) return NULL;
+  s->out = mem_alloc(BUFFER);
+  s->z = mem_zalloc(1, sizeof *s->z);
+  if (inflateInit2(s->z, c == RECORD_GZIP ? GZIP_WINDOW : ZLIB_WINDOW) == Z_OK) return NULL;
+  byte_stream_close(s);
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to unpack %s", path);
+}
+
+static shoal_status read_raw(struct byte_stream *s, size_t *n) {
+  int64_t left = s->file.size - s->file_at;
+  *n = (size_t)MIN(MAX(left, 0), (int64_t)BUFFER);
+  TRY(file_reader_get(&s->file, s->file_at, s->raw, *n));
+  s->file_at += (int64_t)*n;
+  return NULL;
+}
+
+static shoal_status unpack(struct byte_stream *s) {
+  z_stream *z = s->z;
+  z->next_out = (unsigned char *)s->out;
+  z->avail_out = BUFFER;
+  while (z->avail_out == BUFFER) {
+    if (z->avail_in == 0) {
+      size_t n;
+      TRY(read_raw(s, &n));
+      z->next_in = (unsigned char *)s->raw;
+      z->avail_in = (unsigned)n;
+      if (n == 0) {
+        s->ended = true;
+        break;
+      }
+    }
+    int rc = inflate(z, Z_NO_FLUSH);
+    if (rc == Z_STREAM_END) {
+      if (inflateReset(z) != Z_OK) return STATUS(SHOAL_DATA_LOSS, "%s: cannot be unpacked", s->file.path);
+    } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
+      return STATUS(SHOAL_DATA_LOSS, "%s: inflate() failed with error %d: %s", s->file.path, rc, z->msg ? z->msg : "");
+    }
+  }
+  s->at = 0;
+  s->have = BUFFER - z->avail_out;
+  return NULL;
+}
+
+shoal_status byte_stream_fill(struct byte_stream *s) {
+  if (s->at < s->have || s->ended) return NULL;
+  if (s->z) return unpack(s);
+  s->at = 0;
+  TRY(read_raw(s, &s->have));
+  if (s->have == 0) s->ended = true;
+  return NULL;
+}
+
+shoal_status byte_stream_read(struct byte_stream *s, void *to, size_t n, size_t *got) {
+  size_t done = 0;
+  while (done < n) {
+    if (s->at == s->have) {
+      TRY(byte_stream_fill(s));
+      if (s->at == s->have) break;
+    }
+    size_t k = MIN(n - done, s->have - s->at);
+    memcpy((char *)to + done, s->out + s->at, k);
+    s->at += k;
+    done += k;
+  }
+  *got = done;
+  return NULL;
+}
+
+void byte_stream_close(struct byte_stream *s) {
+  if (s->z) {
+    inflateEnd(s->z);
+    free(s->z);
+    free(s->out);
+  }
+  free(s->raw);
+  file_reader_close(&s->file);
+  *s = (struct byte_stream){0};
+}
+
+/* ---- reading ---- */
+
+static uint32_t get32(const unsigned char *b) {
+  return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+shoal_status record_reader_open(struct record_reader *r, const char *path, enum record_compression c) {
+  *r = (struct record_reader){0};
+  return byte_stream_open(&r->in, path, c);
+}
+
+static shoal_status truncated(const struct record_reader *r) {
+  return STATUS(SHOAL_DATA_LOSS, "truncated record at %" PRIu64, r->offset);
+}
+
+shoal_status record_read(struct record_reader *r, struct text *record) {
+  unsigned char head[HEADER], foot[FOOTER];
+  size_t got;
+  record->n = 0;
+  TRY(byte_stream_read(&r->in, head, HEADER, &got));
+  if (got == 0) return STATUS(SHOAL_OUT_OF_RANGE, "eof");
+  if (got < HEADER) return truncated(r);
+  uint64_t length = (uint64_t)get32(head) | (uint64_t)get32(head + 4) << 32;
+  if (crc32c_mask(crc32c(head, 8)) != get32(head + 8))
+    return STATUS(SHOAL_DATA_LOSS, "corrupted record at %" PRIu64, r->offset);
+  /* Memory grows with what the stream delivers, not with what the header claims. */
+  if (!r->in.z && length > (uint64_t)r->in.file.size) return truncated(r);
+  while (record->n < length) {
+    size_t want = (size_t)MIN(length - record->n, (uint64_t)GROW);
+    if (record->cap < record->n + want + 1) {
+      record->cap = MAX(record->n + want + 1, record->cap * 2);
+      record->at = mem_realloc(record->at, record->cap, 1);
+    }
+    TRY(byte_stream_read(&r->in, record->at + record->n, want, &got));
+    record->n += got;
+    if (got < want) return truncated(r);
+  }
+  TRY(byte_stream_read(&r->in, foot, FOOTER, &got));
+  if (got < FOOTER) return truncated(r);
+  if (crc32c_mask(crc32c(record->at, record->n)) != get32(foot))
+    return STATUS(SHOAL_DATA_LOSS, "corrupted record at %" PRIu64, r->offset);
+  r->offset += HEADER + length + FOOTER;
+  return NULL;
+}
+
+void record_reader_close(struct record_reader *r) { byte_stream_close(&r->in); }
+
+/* ---- writing ---- */
+
+shoal_status record_writer_open(struct record_writer *w, const char *path, enum record_compression c) {
+  *w = (struct record_writer){0};
+  TRY(file_writer_open_direct(&w->file, path, false));
+  if (c == RECORD_PLAIN) return NULL;
+  w->packed = mem_alloc(BUFFER);
+  w->z = mem_zalloc(1, sizeof *w->z);
+  int window = c == RECORD_GZIP ? GZIP_WINDOW : ZLIB_WINDOW;
+  if (deflateInit2(w->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) == Z_OK) return NULL;
+  shoal_status s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to pack %s", path);
+  file_writer_abort(&w->file);
+  free(w->packed);
+  free(w->z);
+  *w = (struct record_writer){0};
+  return s;
+}
+
+static shoal_status pack(struct record_writer *w, const void *data, size_t n, int flush) {
+  z_stream *z = w->z;
+  z->next_in = (unsigned char *)(uintptr_t)data;
+  do {
+    z->avail_in = (unsigned)MIN(n, (size_t)1 << 30);
+    n -= z->avail_in;
+    int last = n ? Z_NO_FLUSH : flush;
+    do {
+      z->next_out = (unsigned char *)w->packed;
+      z->avail_out = BUFFER;
+      if (deflate(z, last) == Z_STREAM_ERROR) return INTERNAL("%s: deflate failed", w->file.path);
+      TRY(file_writer_add(&w->file, w->packed, BUFFER - z->avail_out));
+    } while (z->avail_out == 0);
+  } while (n);
+  return NULL;
+}
+
+static shoal_status put(struct record_writer *w, const void *data, size_t n) {
+  return w->z ? pack(w, data, n, Z_NO_FLUSH) : file_writer_add(&w->file, data, n);
+}
+
+static void set32(unsigned char *b, uint32_t v) {
+  for (int i = 0; i < 4; i++) b[i] = (unsigned char)(v >> (8 * i));
+}
+
+shoal_status record_write(struct record_writer *w, const void *data, size_t n) {
+  unsigned char head[HEADER], foot[FOOTER];
+  set32(head, (uint32_t)n);
+  set32(head + 4, (uint32_t)((uint64_t)n >> 32));
+  set32(head + 8, crc32c_mask(crc32c(head, 8)));
+  set32(foot, crc32c_mask(crc32c(data, n)));
+  TRY(put(w, head, HEADER));
+  TRY(put(w, data, n));
+  return put(w, foot, FOOTER);
+}
+
+shoal_status record_flush(struct record_writer *w) {
+  if (w->z) TRY(pack(w, NULL, 0, Z_SYNC_FLUSH));
+  return file_writer_flush(&w->file);
+}
+
+shoal_status record_writer_close(struct record_writer *w) {
+  if (!w->file.path) return NULL;
+  shoal_status s = w->z ? pack(w, NULL, 0, Z_FINISH) : NULL;
+  if (w->z) {
+    deflateEnd(w->z);
+    free(w->z);
+    free(w->packed);
+  }
+  shoal_status c = NULL;
+  if (!s) c = file_writer_commit(&w->file);
+  else file_writer_abort(&w->file);
+  *w = (struct record_writer){0};
+  return s ? s : c;
+}

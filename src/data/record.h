@@ -1,0 +1,53 @@
+/* TFRecord files: a sequence of byte strings with checksums, plain or inside a gzip or zlib stream.
+ *
+ *   record   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 masked CRC-32C of the data
+ *
+ * There is no header and no end: an empty file is a file of no records. */
+#ifndef DATA_RECORD_H
+#define DATA_RECORD_H
+
+#include "base/file.h"
+#include "base/text.h"
+
+enum record_compression { RECORD_PLAIN, RECORD_GZIP, RECORD_ZLIB };
+/* "", "GZIP" or "ZLIB", as TensorFlow names them. */
+shoal_status record_compression_parse(const char *name, enum record_compression *out);
+
+/* A file read from front to back, unpacked on the way: records are one use, lines of text another. */
+struct byte_stream {
+  struct file_reader file;
+  struct z_stream_s *z; /* NULL when plain */
+  char *raw, *out;      /* what was read, what it unpacked to (the same when plain) */
+  size_t at, have;      /* out[at..have) is not yet taken */
+  int64_t file_at;      /* the next byte to read from the file */
+  bool ended;
+};
+shoal_status byte_stream_open(struct byte_stream *s, const char *path, enum record_compression c);
+/* Takes up to n bytes; *got is less only at the end of the stream. */
+shoal_status byte_stream_read(struct byte_stream *s, void *to, size_t n, size_t *got);
+/* More bytes into out[at..have), when it is empty; leaves it empty at the end. */
+shoal_status byte_stream_fill(struct byte_stream *s);
+void byte_stream_close(struct byte_stream *s);
+
+struct record_reader {
+  struct byte_stream in;
+  uint64_t offset; /* of the next record in the unpacked stream */
+};
+shoal_status record_reader_open(struct record_reader *r, const char *path, enum record_compression c);
+/* The next record in *record (its contents are replaced). OUT_OF_RANGE at the end; DATA_LOSS for a record that is
+ * truncated or damaged. */
+shoal_status record_read(struct record_reader *r, struct text *record);
+void record_reader_close(struct record_reader *r);
+
+struct record_writer {
+  struct file_writer file;
+  struct z_stream_s *z;
+  char *packed;
+};
+shoal_status record_writer_open(struct record_writer *w, const char *path, enum record_compression c);
+shoal_status record_write(struct record_writer *w, const void *data, size_t n);
+/* What was written so far reaches the system (a packed stream up to a point where it can be read). */
+shoal_status record_flush(struct record_writer *w);
+shoal_status record_writer_close(struct record_writer *w);
+
+#endif

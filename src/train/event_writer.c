@@ -1,0 +1,176 @@
+/* Event files; see event_writer.h. An event waits in the record writer's buffer; what counts against max_queue and
+ * flush_ms is the time since the buffer last reached the system. There is no thread: an event that comes late
+ * flushes those before it, and closing flushes the rest. */
+#include "train/event_writer.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/wire.h"
+#include "data/record.h"
+
+/* Fields of Event. */
+enum { WALL_TIME = 1, STEP = 2, FILE_VERSION = 3, GRAPH_DEF = 4, SUMMARY = 5, SESSION_LOG = 7, RUN_METADATA = 8,
+       META_GRAPH = 9, SOURCE = 10 };
+
+struct event_writer {
+  pthread_mutex_t lock;
+  char *dir, *suffix, *path; /* path: NULL until the file is there */
+  struct record_writer file; /* lock */
+  bool closed;               /* lock */
+  int max_queue, waiting;    /* lock */
+  int64_t flush_ns, flushed; /* lock: when the file was last flushed */
+};
+
+shoal_status event_writer_new(const char *dir, const char *suffix, int max_queue, int flush_ms,
+                              struct event_writer **out) {
+  if (!file_is_directory(dir)) TRY(directory_make(dir));
+  struct event_writer *w = mem_zalloc(1, sizeof *w);
+  pthread_mutex_init(&w->lock, NULL);
+  w->dir = mem_strdup(dir);
+  w->suffix = mem_strdup(suffix);
+  w->max_queue = max_queue;
+  w->flush_ns = (int64_t)flush_ms * 1000000;
+  *out = w;
+  return NULL;
+}
+
+/* Call with the lock held. */
+static shoal_status open_file(struct event_writer *w) {
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  int64_t seconds = wall_micros() / 1000000;
+  char *path = mem_printf("%s/events.out.tfevents.%010" PRId64 ".%s%s", w->dir, seconds, host, w->suffix);
+  shoal_status s = record_writer_open(&w->file, path, RECORD_PLAIN);
+  if (s) {
+    free(path);
+    return s;
+  }
+  w->path = path;
+  w->flushed = clock_ns();
+  struct text t = {0};
+  wire_put_double(&t, WALL_TIME, (double)seconds);
+  wire_put_str(&t, FILE_VERSION, "brain.Event:2");
+  size_t source = wire_begin(&t, SOURCE);
+  wire_put_str(&t, 1, "tensorflow.core.util.events_writer"); /* what readers of the format know */
+  wire_end(&t, source);
+  s = record_write(&w->file, t.at, t.n);
+  text_release(&t);
+  if (!s) s = record_flush(&w->file);
+  return s;
+}
+
+static shoal_status write_locked(struct event_writer *w, const void *event, size_t n) {
+  if (w->closed) return STATUS(SHOAL_FAILED_PRECONDITION, "The event file is closed");
+  if (!w->path) TRY(open_file(w));
+  if (n) TRY(record_write(&w->file, event, n));
+  w->waiting++;
+  int64_t now = clock_ns();
+  if (w->waiting <= w->max_queue && now - w->flushed < w->flush_ns) return NULL;
+  w->waiting = 0;
+  w->flushed = now;
+  return record_flush(&w->file);
+}
+
+shoal_status event_write(struct event_writer *w, const void *event, size_t n) {
+  pthread_mutex_lock(&w->lock);
+  shoal_status s = write_locked(w, event, n);
+  pthread_mutex_unlock(&w->lock);
+  return s;
+}
+
+shoal_status event_writer_flush(struct event_writer *w) {
+  pthread_mutex_lock(&w->lock);
+  shoal_status s = w->closed ? NULL : w->path ? record_flush(&w->file) : open_file(w);
+  w->waiting = 0;
+  w->flushed = clock_ns();
+  pthread_mutex_unlock(&w->lock);
+  return s;
+}
+
+shoal_status event_writer_close(struct event_writer *w) {
+  pthread_mutex_lock(&w->lock);
+  shoal_status s = w->closed ? NULL : record_writer_close(&w->file);
+  w->closed = true;
+  pthread_mutex_unlock(&w->lock);
+  return s;
+}
+
+void event_writer_free(struct event_writer *w) {
+  if (!w) return;
+  shoal_status_free(event_writer_close(w));
+  pthread_mutex_destroy(&w->lock);
+  free(w->dir);
+  free(w->suffix);
+  free(w->path);
+  free(w);
+}
+
+const char *event_writer_path(const struct event_writer *w) { return w->path; }
+
+/* ---- events by kind ---- */
+
+static void begin(struct text *t, int64_t step) {
+  wire_put_double(t, WALL_TIME, (double)wall_micros() / 1e6);
+  if (step) wire_put_uint(t, STEP, (uint64_t)step);
+}
+
+static shoal_status end(struct event_writer *w, struct text *t) {
+  shoal_status s = event_write(w, t->at, t->n);
+  text_release(t);
+  return s;
+}
+
+static shoal_status write_bytes(struct event_writer *w, int64_t step, uint32_t field, const void *data, size_t n) {
+  struct text t = {0};
+  begin(&t, step);
+  wire_put_bytes(&t, field, data, n);
+  return end(w, &t);
+}
+
+shoal_status event_write_summary(struct event_writer *w, int64_t step, const void *summary, size_t n) {
+  return write_bytes(w, step, SUMMARY, summary, n);
+}
+
+shoal_status event_write_graph(struct event_writer *w, int64_t step, const void *graph_def, size_t n) {
+  return write_bytes(w, step, GRAPH_DEF, graph_def, n);
+}
+
+shoal_status event_write_meta_graph(struct event_writer *w, int64_t step, const void *meta_graph_def, size_t n) {
+  return write_bytes(w, step, META_GRAPH, meta_graph_def, n);
+}
+
+shoal_status event_write_scalar(struct event_writer *w, int64_t step, const char *tag, float value) {
+  struct text t = {0};
+  begin(&t, step);
+  size_t summary = wire_begin(&t, SUMMARY), v = wire_begin(&t, 1);
+  wire_put_str(&t, 1, tag);
+  wire_put_float(&t, 2, value);
+  wire_end(&t, v);
+  wire_end(&t, summary);
+  return end(w, &t);
+}
+
+shoal_status event_write_session_log(struct event_writer *w, int64_t step, int status, const char *checkpoint_path) {
+  struct text t = {0};
+  begin(&t, step);
+  size_t log = wire_begin(&t, SESSION_LOG);
+  wire_put_uint(&t, 1, (uint64_t)status);
+  if (checkpoint_path) wire_put_str(&t, 2, checkpoint_path);
+  wire_end(&t, log);
+  return end(w, &t);
+}
+
+shoal_status event_write_run_metadata(struct event_writer *w, int64_t step, const char *tag, const void *data,
+                                      size_t n) {
+  struct text t = {0};
+  begin(&t, step);
+  size_t m = wire_begin(&t, RUN_METADATA);
+  wire_put_str(&t, 1, tag);
+  wire_put_bytes(&t, 2, data, n);
+  wire_end(&t, m);
+  return end(w, &t);
+}

@@ -1,0 +1,73 @@
+"""Writes seeds for the fuzz targets into tests/fuzz/corpus, from real TensorFlow: small graphs, tensors and checkpoints.
+
+The seeds are kept in the tree; this says where they came from, and makes new ones when the targets change.
+"""
+import os
+import struct
+import sys
+import tempfile
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.disable_eager_execution()
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+
+
+def put(target, name, data):
+    folder = os.path.join(ROOT, target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data)
+
+
+def graphs():
+    def plain():
+        x = tf.placeholder(tf.float32, [None, 3], "x")
+        w = tf.get_variable("w", [3, 2], initializer=tf.zeros_initializer())
+        return tf.reduce_sum(tf.nn.relu(tf.matmul(x, w)))
+
+    def loop():
+        return tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2.0), [0, 1.0])
+
+    def function():
+        tf.enable_control_flow_v2()
+        out = tf.cond(tf.placeholder(tf.bool, []), lambda: tf.constant(1.0), lambda: tf.constant(2.0))
+        tf.disable_control_flow_v2()
+        return out
+
+    def queue():
+        q = tf.FIFOQueue(2, [tf.float32, tf.string], [[2], []])
+        return q.enqueue([[1.0, 2.0], "a"])
+
+    for build in (plain, loop, function, queue):
+        with tf.Graph().as_default() as g:
+            build()
+            put("graph_fuzz", build.__name__, b"\0" + g.as_graph_def().SerializeToString())
+            put("graph_fuzz", build.__name__ + "_text", b"\1" + str(g.as_graph_def()).encode())
+
+
+def tensors():
+    values = {"float": np.arange(6, dtype=np.float32).reshape(2, 3), "int64": np.int64(7), "bool": np.array([True, False]),
+              "string": np.array([b"a", b"", b"long enough to leave the inline part"], object),
+              "complex": np.array([1 + 2j], np.complex64), "half": np.array([1, 2], np.float16), "empty": np.zeros((0, 4))}
+    for name, v in values.items():
+        put("tensor_fuzz", name, tf.make_tensor_proto(v).SerializeToString())
+    repeated = tf.make_tensor_proto(1.0, shape=[100])
+    put("tensor_fuzz", "repeated", repeated.SerializeToString())
+
+
+def bundles():
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default(), tf.Session() as s:
+        prefix = os.path.join(folder, "m")
+        s.run(tf.raw_ops.SaveV2(prefix=prefix, tensor_names=["a", "b", "s"], shape_and_slices=["", "4 2 0,2:-", ""],
+                                tensors=[np.arange(4, dtype=np.float32), np.ones((2, 2), np.int64), np.array(["x", "yz"])]))
+        with open(prefix + ".index", "rb") as i, open(prefix + ".data-00000-of-00001", "rb") as d:
+            index = i.read()
+            put("bundle_fuzz", "three", struct.pack("<H", len(index)) + index + d.read())
+
+
+for make in (graphs, tensors, bundles):
+    if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
+        make()

@@ -1,6 +1,6 @@
 /* Random numbers into memory. The output is cut in groups of four numbers (two for 8-byte types); group g is made
  * from block g of the generator, or for the truncated normal, which rejects, from the 256 blocks that begin at
- * 256 g. Any thread can therefore make any group. */
+ * 256 g (128 for 8-byte types). Any thread can therefore make any group. */
 #include "ops/random_fill.h"
 
 #include <inttypes.h>
@@ -128,7 +128,7 @@ static void fill_truncated(void *arg, int64_t begin, int64_t end) {
   int64_t group = size == 8 ? 2 : 4;
   for (int64_t g = begin; g < end; g++) {
     struct philox_stream s = philox_stream(f->p);
-    philox_skip(&s.p, (uint64_t)g * RANDOM_BLOCKS_PER_OUTPUT);
+    philox_skip(&s.p, (uint64_t)g * RANDOM_BLOCKS_PER_OUTPUT * (uint64_t)group / 4);
     truncated_group(f, &s, f->out + (size_t)(g * group) * size, MIN(group, f->n - g * group));
   }
 }

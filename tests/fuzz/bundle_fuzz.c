@@ -14,6 +14,8 @@ static void put(const char *path, const uint8_t *data, size_t n) {
   close(fd);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static char prefix[64];
   if (!prefix[0]) snprintf(prefix, sizeof prefix, "/dev/shm/bundle_fuzz.%d", (int)getpid());

@@ -5,6 +5,8 @@
 
 #include <shoal/graph.h>
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!size) return 0;
   shoal_graph *g = shoal_graph_new();

@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "tensor/tensor_proto.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct tensor t, again;
   /* Repetition may make megabytes of a few bytes; that is allowed, but no use here. */

@@ -1,6 +1,5 @@
 /* Micro-kernels for aarch64. float: 8x12 fills 24 of 32 registers with sums, enough to hide the latency of four
- * multiply-add pipes; 8x8 wastes less where N is a small multiple of 8. bfloat16: BFMMLA multiplies a 2x4 with
- * a 4x2 matrix at once, so panels are grouped by four steps of k, and sums stand in 2x2 squares until stored. */
+ * multiply-add pipes; 8x8 wastes less where N is a small multiple of 8. That of bfloat16 is in gemm_bf16.c. */
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #include <sys/auxv.h>
@@ -97,45 +96,11 @@ static void micro_double(int64_t n, const void *pa, const void *pb, void *pc, in
     }
 }
 
-/* Rows 2i, 2i+1 and columns 2j, 2j+1 are in s[i][j]. */
-__attribute__((target("arch=armv8.2-a+bf16"))) static void micro_bf16(int64_t n, const void *pa, const void *pb,
-                                                                      void *pc, int64_t ldc, bool add) {
-  const bfloat16_t *a = pa, *b = pb;
-  float *c = pc;
-  float32x4_t s[4][6];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++)
-#pragma GCC unroll 6
-    for (int j = 0; j < 6; j++) s[i][j] = vdupq_n_f32(0);
-  for (int64_t p = 0; p < n; p++, a += 32, b += 48) {
-    bfloat16x8_t a0 = vld1q_bf16(a), a1 = vld1q_bf16(a + 8), a2 = vld1q_bf16(a + 16), a3 = vld1q_bf16(a + 24);
-#pragma GCC unroll 6
-    for (int j = 0; j < 6; j++) {
-      bfloat16x8_t bv = vld1q_bf16(b + 8 * j);
-      s[0][j] = vbfmmlaq_f32(s[0][j], a0, bv);
-      s[1][j] = vbfmmlaq_f32(s[1][j], a1, bv);
-      s[2][j] = vbfmmlaq_f32(s[2][j], a2, bv);
-      s[3][j] = vbfmmlaq_f32(s[3][j], a3, bv);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++)
-#pragma GCC unroll 3
-    for (int j = 0; j < 3; j++) {
-      float32x4_t x = s[i][2 * j], y = s[i][2 * j + 1];
-      float32x4_t top = vcombine_f32(vget_low_f32(x), vget_low_f32(y));
-      float32x4_t low = vcombine_f32(vget_high_f32(x), vget_high_f32(y));
-      float *r = c + 2 * i * ldc + 4 * j;
-      vst1q_f32(r, add ? vaddq_f32(vld1q_f32(r), top) : top);
-      vst1q_f32(r + ldc, add ? vaddq_f32(vld1q_f32(r + ldc), low) : low);
-    }
-}
-
 const struct gemm_kernel gemm_kernels_neon[] = {
     {"neon float 8x12", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 12, 1, 384, 128, 1, NULL, micro_8x12},
     {"neon float 8x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 8, 1, 384, 128, 1.06f, NULL, micro_8x8},
     {"neon double 8x6", SHOAL_FLOAT64, SHOAL_FLOAT64, 8, 6, 1, 256, 96, 1, NULL, micro_double},
-    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 768, 128, 1, has_bf16, micro_bf16},
+    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 768, 128, 1, has_bf16, gemm_micro_bf16},
     {0},
 };
 #else

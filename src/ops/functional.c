@@ -314,6 +314,5 @@ static const struct op_row rows[] = {
     {.name = "ToBool", .in = "input: T", .out = "output: bool", .attrs = "T: type", .flags = OP_NO_GRADIENT,
      .shape = shape_scalar_out,
      .kernels = (const struct kernel_def[]){{.device = "CPU", .flags = KERNEL_CHEAP, .run = to_bool_run}, {0}}},
-    {.name = "FakeParam", .out = "output: dtype", .attrs = "dtype: type; shape: shape", .flags = OP_NO_GRADIENT},
 };
 OP_FAMILY(functional, rows);

@@ -11,46 +11,51 @@
 #define SELU_SCALE_ALPHA 1.7580993408473768599402175208123
 
 /* A function of one input for float and double; EXP and so on are those of the type. */
-#define UNARY(name, expr_f, expr_d)                                                                        \
-  VECTOR_CLONES static void name##_float(const float *a, const float *b, float *out, int64_t n, const void *arg) {   \
-    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                                            \
-      float x = a[i];                                                                                      \
-      out[i] = expr_f;                                                                                     \
-    }                                                                                                      \
-  }                                                                                                        \
-  static void name##_double(const double *a, const double *b, double *out, int64_t n, const void *arg) {   \
-    for (int64_t i = 0; i < n; i++) {                                                                      \
-      double x = a[i];                                                                                     \
-      out[i] = expr_d;                                                                                     \
-    }                                                                                                      \
+#define UNARY(name, expr_f, expr_d)                                                                                \
+  VECTOR_CLONES static void name##_float(const float *a, const float *b, float *out, int64_t n, const void *arg) { \
+    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                                                    \
+      float x = a[i];                                                                                              \
+      out[i] = expr_f;                                                                                             \
+    }                                                                                                              \
+  }                                                                                                                \
+  static void name##_double(const double *a, const double *b, double *out, int64_t n, const void *arg) {           \
+    for (int64_t i = 0; i < n; i++) {                                                                              \
+      double x = a[i];                                                                                             \
+      out[i] = expr_d;                                                                                             \
+    }                                                                                                              \
   }
 /* Of two: g the gradient that comes in, x the features or outputs. */
-#define BINARY(name, expr_f, expr_d)                                                                       \
-  VECTOR_CLONES static void name##_float(const float *a, const float *b, float *out, int64_t n, const void *arg) {   \
-    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                                            \
-      float g = a[i], x = b[i];                                                                            \
-      out[i] = expr_f;                                                                                     \
-    }                                                                                                      \
-  }                                                                                                        \
-  static void name##_double(const double *a, const double *b, double *out, int64_t n, const void *arg) {   \
-    for (int64_t i = 0; i < n; i++) {                                                                      \
-      double g = a[i], x = b[i];                                                                           \
-      out[i] = expr_d;                                                                                     \
-    }                                                                                                      \
+#define BINARY(name, expr_f, expr_d)                                                                               \
+  VECTOR_CLONES static void name##_float(const float *a, const float *b, float *out, int64_t n, const void *arg) { \
+    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                                                    \
+      float g = a[i], x = b[i];                                                                                    \
+      out[i] = expr_f;                                                                                             \
+    }                                                                                                              \
+  }                                                                                                                \
+  static void name##_double(const double *a, const double *b, double *out, int64_t n, const void *arg) {           \
+    for (int64_t i = 0; i < n; i++) {                                                                              \
+      double g = a[i], x = b[i];                                                                                   \
+      out[i] = expr_d;                                                                                             \
+    }                                                                                                              \
   }
 #define UNARY1(name, expr) UNARY(name, expr, expr)
 #define BINARY1(name, expr) BINARY(name, expr, expr)
 
 UNARY1(relu, x < 0 ? 0 : x)
-UNARY1(relu6, x < 0 ? 0 : x > 6 ? 6 : x)
+UNARY1(relu6, x<0 ? 0 : x> 6 ? 6 : x)
 UNARY(elu, x < 0 ? vm_expm1(x) : x, x < 0 ? expm1(x) : x)
 UNARY(selu, x < 0 ? (float)SELU_SCALE_ALPHA * vm_expm1(x) : (float)SELU_SCALE * x,
       x < 0 ? SELU_SCALE_ALPHA * expm1(x) : SELU_SCALE * x)
 /* Beyond these thresholds log(1 + e^x) is x, or e^x, to the last bit. */
-UNARY(softplus, x > 13.942385f ? x : x < -13.942385f ? vm_exp(x) : vm_log1p(vm_exp(x)),
-      x > 34.04365338911715 ? x : x < -34.04365338911715 ? exp(x) : log1p(exp(x)))
+UNARY(softplus,
+      x > 13.942385f    ? x
+      : x < -13.942385f ? vm_exp(x)
+                        : vm_log1p(vm_exp(x)),
+      x > 34.04365338911715    ? x
+      : x < -34.04365338911715 ? exp(x)
+                               : log1p(exp(x)))
 UNARY(softsign, x / (1 + fabsf(x)), x / (1 + fabs(x)))
-UNARY(swish, x * vm_sigmoid(x), x / (1 + exp(-x)))
+UNARY(swish, x *vm_sigmoid(x), x / (1 + exp(-x)))
 
 BINARY1(relu_grad, x > 0 ? g : 0)
 BINARY1(relu6_grad, x > 0 && x < 6 ? g : 0)
@@ -92,11 +97,11 @@ static shoal_status run(struct kernel_ctx *ctx, int n_in, int64_t grain, nn_map_
   return NULL;
 }
 
-#define KERNELS(name, n_in, grain)                                                                    \
-  static shoal_status name##_run(struct kernel_ctx *ctx) {                                            \
-    return run(ctx, n_in, grain, name##_float, name##_double, NULL);                                  \
-  }                                                                                                   \
-  static const struct kernel_def name##_kernels[] = {                                                 \
+#define KERNELS(name, n_in, grain)                                   \
+  static shoal_status name##_run(struct kernel_ctx *ctx) {           \
+    return run(ctx, n_in, grain, name##_float, name##_double, NULL); \
+  }                                                                  \
+  static const struct kernel_def name##_kernels[] = {                \
       {.device = "CPU", .type_attr = "T", .types = DT_FLOATING, .run = name##_run}, {0}};
 
 KERNELS(elu, 1, COSTLY_GRAIN)
@@ -114,77 +119,95 @@ struct ints {
   const void *g, *x;
   void *out;
 };
-#define INT_LOOPS(E, T, U)                                                                                 \
-  static void relu_##T(void *arg, int64_t begin, int64_t end) {                                            \
-    const struct ints *s = arg;                                                                            \
-    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = MAX(((const T *)s->x)[i], 0);                 \
-  }                                                                                                        \
-  static void relu6_##T(void *arg, int64_t begin, int64_t end) {                                           \
-    const struct ints *s = arg;                                                                            \
-    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = MIN(MAX(((const T *)s->x)[i], 0), 6);         \
-  }                                                                                                        \
-  static void relu_grad_##T(void *arg, int64_t begin, int64_t end) {                                       \
-    const struct ints *s = arg;                                                                            \
+#define INT_LOOPS(E, T, U)                                                                                        \
+  static void relu_##T(void *arg, int64_t begin, int64_t end) {                                                   \
+    const struct ints *s = arg;                                                                                   \
+    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = MAX(((const T *)s->x)[i], 0);                        \
+  }                                                                                                               \
+  static void relu6_##T(void *arg, int64_t begin, int64_t end) {                                                  \
+    const struct ints *s = arg;                                                                                   \
+    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = MIN(MAX(((const T *)s->x)[i], 0), 6);                \
+  }                                                                                                               \
+  static void relu_grad_##T(void *arg, int64_t begin, int64_t end) {                                              \
+    const struct ints *s = arg;                                                                                   \
     for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = ((const T *)s->x)[i] > 0 ? ((const T *)s->g)[i] : 0; \
-  }                                                                                                        \
-  static void relu6_grad_##T(void *arg, int64_t begin, int64_t end) {                                      \
-    const struct ints *s = arg;                                                                            \
-    for (int64_t i = begin; i < end; i++) {                                                                \
-      T x = ((const T *)s->x)[i];                                                                          \
-      ((T *)s->out)[i] = x > 0 && x < 6 ? ((const T *)s->g)[i] : 0;                                        \
-    }                                                                                                      \
+  }                                                                                                               \
+  static void relu6_grad_##T(void *arg, int64_t begin, int64_t end) {                                             \
+    const struct ints *s = arg;                                                                                   \
+    for (int64_t i = begin; i < end; i++) {                                                                       \
+      T x = ((const T *)s->x)[i];                                                                                 \
+      ((T *)s->out)[i] = x > 0 && x < 6 ? ((const T *)s->g)[i] : 0;                                               \
+    }                                                                                                             \
   }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtype-limits" /* an unsigned value is never below 0, and need not be */
 NN_INTEGERS(INT_LOOPS)
 #pragma GCC diagnostic pop
 
-#define RELU_KERNELS(name, n_in)                                                                      \
-  static shoal_status name##_run(struct kernel_ctx *ctx) {                                            \
-    void (*fn)(void *, int64_t, int64_t) = NULL;                                                      \
-    switch (ctx_in_type(ctx, 0)) {                                                                    \
-      NN_INTEGERS(RELU_CASE_##name)                                                                   \
-      default: return run(ctx, n_in, CHEAP_GRAIN, name##_float, name##_double, NULL);                 \
-    }                                                                                                 \
-    if (n_in == 2) TRY(nn_check_same(ctx, 0, 1));                                                     \
-    struct tensor *out;                                                                               \
-    TRY(ctx_out_like(ctx, 0, 0, &out));                                                               \
-    struct ints s = {ctx_in(ctx, 0)->data, ctx_in(ctx, n_in - 1)->data, out->data};                   \
-    pool_for(ctx_pool(ctx), out->n, CHEAP_GRAIN, fn, &s);                                             \
-    return NULL;                                                                                      \
-  }                                                                                                   \
-  static const struct kernel_def name##_kernels[] = {                                                 \
+#define RELU_KERNELS(name, n_in)                                                      \
+  static shoal_status name##_run(struct kernel_ctx *ctx) {                            \
+    void (*fn)(void *, int64_t, int64_t) = NULL;                                      \
+    switch (ctx_in_type(ctx, 0)) {                                                    \
+      NN_INTEGERS(RELU_CASE_##name)                                                   \
+      default: return run(ctx, n_in, CHEAP_GRAIN, name##_float, name##_double, NULL); \
+    }                                                                                 \
+    if (n_in == 2) TRY(nn_check_same(ctx, 0, 1));                                     \
+    struct tensor *out;                                                               \
+    TRY(ctx_out_like(ctx, 0, 0, &out));                                               \
+    struct ints s = {ctx_in(ctx, 0)->data, ctx_in(ctx, n_in - 1)->data, out->data};   \
+    pool_for(ctx_pool(ctx), out->n, CHEAP_GRAIN, fn, &s);                             \
+    return NULL;                                                                      \
+  }                                                                                   \
+  static const struct kernel_def name##_kernels[] = {                                 \
       {.device = "CPU", .type_attr = "T", .types = DT_REAL, .run = name##_run}, {0}};
-#define RELU_CASE_relu(E, T, U) case E: fn = relu_##T; break;
-#define RELU_CASE_relu6(E, T, U) case E: fn = relu6_##T; break;
-#define RELU_CASE_relu_grad(E, T, U) case E: fn = relu_grad_##T; break;
-#define RELU_CASE_relu6_grad(E, T, U) case E: fn = relu6_grad_##T; break;
+#define RELU_CASE_relu(E, T, U) \
+  case E:                       \
+    fn = relu_##T;              \
+    break;
+#define RELU_CASE_relu6(E, T, U) \
+  case E:                        \
+    fn = relu6_##T;              \
+    break;
+#define RELU_CASE_relu_grad(E, T, U) \
+  case E:                            \
+    fn = relu_grad_##T;              \
+    break;
+#define RELU_CASE_relu6_grad(E, T, U) \
+  case E: fn = relu6_grad_##T; break;
 RELU_KERNELS(relu, 1)
 RELU_KERNELS(relu6, 1)
 RELU_KERNELS(relu_grad, 2)
 RELU_KERNELS(relu6_grad, 2)
 
-static shoal_status leaky_init(struct kernel_init *ki, void *state) {
-  return node_get_float(ki->node, "alpha", state);
-}
+static shoal_status leaky_init(struct kernel_init *ki, void *state) { return node_get_float(ki->node, "alpha", state); }
 static shoal_status leaky_run(struct kernel_ctx *ctx) {
   return run(ctx, 1, CHEAP_GRAIN, leaky_float, leaky_double, ctx->state);
 }
 static shoal_status leaky_grad_run(struct kernel_ctx *ctx) {
   return run(ctx, 2, CHEAP_GRAIN, leaky_grad_float, leaky_grad_double, ctx->state);
 }
-static const struct kernel_def leaky_kernels[] = {{.device = "CPU", .type_attr = "T", .types = DT_FLOATING,
-    .state_size = sizeof(float), .init = leaky_init, .run = leaky_run}, {0}};
-static const struct kernel_def leaky_grad_kernels[] = {{.device = "CPU", .type_attr = "T", .types = DT_FLOATING,
-    .state_size = sizeof(float), .init = leaky_init, .run = leaky_grad_run}, {0}};
+static const struct kernel_def leaky_kernels[] = {{.device = "CPU",
+                                                   .type_attr = "T",
+                                                   .types = DT_FLOATING,
+                                                   .state_size = sizeof(float),
+                                                   .init = leaky_init,
+                                                   .run = leaky_run},
+                                                  {0}};
+static const struct kernel_def leaky_grad_kernels[] = {{.device = "CPU",
+                                                        .type_attr = "T",
+                                                        .types = DT_FLOATING,
+                                                        .state_size = sizeof(float),
+                                                        .init = leaky_init,
+                                                        .run = leaky_grad_run},
+                                                       {0}};
 
 /* ---- gradients ---- */
 
 /* dx = OP(dy, output) or OP(dy, input). */
-#define GRAD_OF_OUTPUT(name, op) \
-  static shoal_status name(struct grad_ctx *c) {                                   \
-    grad_set(c, 0, build_op2(c->g, op, grad_dy(c, 0), gout(c, 0)));                \
-    return NULL;                                                                   \
+#define GRAD_OF_OUTPUT(name, op)                                    \
+  static shoal_status name(struct grad_ctx *c) {                    \
+    grad_set(c, 0, build_op2(c->g, op, grad_dy(c, 0), gout(c, 0))); \
+    return NULL;                                                    \
   }
 GRAD_OF_OUTPUT(relu_g, "ReluGrad")
 GRAD_OF_OUTPUT(relu6_g, "Relu6Grad")
@@ -273,14 +296,12 @@ static const struct op_row rows[] = {
      .grad = leaky_grad_g, .kernels = leaky_grad_kernels},
     {"Elu", .in = "features: T", .out = "activations: T", .attrs = "T: {half, bfloat16, float, double}",
      .shape = shape_unchanged, .grad = elu_g, .kernels = elu_kernels},
-    {"EluGrad", .in = "gradients: T, outputs: T", .out = "backprops: T",
-     .attrs = "T: {half, bfloat16, float, double}", .shape = shape_merge_all, .grad = elu_grad_g,
-     .kernels = elu_grad_kernels},
+    {"EluGrad", .in = "gradients: T, outputs: T", .out = "backprops: T", .attrs = "T: {half, bfloat16, float, double}",
+     .shape = shape_merge_all, .grad = elu_grad_g, .kernels = elu_grad_kernels},
     {"Selu", .in = "features: T", .out = "activations: T", .attrs = "T: {half, bfloat16, float, double}",
      .shape = shape_unchanged, .grad = selu_g, .kernels = selu_kernels},
-    {"SeluGrad", .in = "gradients: T, outputs: T", .out = "backprops: T",
-     .attrs = "T: {half, bfloat16, float, double}", .shape = shape_merge_all, .grad = elu_grad_g,
-     .kernels = selu_grad_kernels},
+    {"SeluGrad", .in = "gradients: T, outputs: T", .out = "backprops: T", .attrs = "T: {half, bfloat16, float, double}",
+     .shape = shape_merge_all, .grad = elu_grad_g, .kernels = selu_grad_kernels},
     {"Softplus", .in = "features: T", .out = "activations: T", .attrs = "T: {half, bfloat16, float, double}",
      .shape = shape_unchanged, .grad = softplus_g, .kernels = softplus_kernels},
     {"SoftplusGrad", .in = "gradients: T, features: T", .out = "backprops: T",

@@ -33,32 +33,38 @@ struct add {
 };
 
 #define PLUS_F(T, a, b) STORE_##T(LOAD_##T(a) + LOAD_##T(b))
-#define ADD_BODY(T, PLUS)                                                                             \
-  {                                                                                                   \
-    const T *x = a->x, *bias = a->bias;                                                               \
-    T *y = a->y;                                                                                      \
-    if (a->inner == 1) {                                                                              \
-      for (int64_t r = begin; r < end; r++) {                                                         \
-        const T *xr = x + r * a->channels;                                                            \
-        T *yr = y + r * a->channels;                                                                  \
-        for (int64_t i = 0; i < a->channels; i++) yr[i] = PLUS(T, xr[i], bias[i]);                    \
-      }                                                                                               \
-    } else {                                                                                          \
-      for (int64_t r = begin; r < end; r++)                                                           \
-        for (int64_t c = 0; c < a->channels; c++) {                                                   \
-          const T *xr = x + (r * a->channels + c) * a->inner, b = bias[c];                            \
-          T *yr = y + (r * a->channels + c) * a->inner;                                               \
-          for (int64_t i = 0; i < a->inner; i++) yr[i] = PLUS(T, xr[i], b);                           \
-        }                                                                                             \
-    }                                                                                                 \
+#define ADD_BODY(T, PLUS)                                                          \
+  {                                                                                \
+    const T *x = a->x, *bias = a->bias;                                            \
+    T *y = a->y;                                                                   \
+    if (a->inner == 1) {                                                           \
+      for (int64_t r = begin; r < end; r++) {                                      \
+        const T *xr = x + r * a->channels;                                         \
+        T *yr = y + r * a->channels;                                               \
+        for (int64_t i = 0; i < a->channels; i++) yr[i] = PLUS(T, xr[i], bias[i]); \
+      }                                                                            \
+    } else {                                                                       \
+      for (int64_t r = begin; r < end; r++)                                        \
+        for (int64_t c = 0; c < a->channels; c++) {                                \
+          const T *xr = x + (r * a->channels + c) * a->inner, b = bias[c];         \
+          T *yr = y + (r * a->channels + c) * a->inner;                            \
+          for (int64_t i = 0; i < a->inner; i++) yr[i] = PLUS(T, xr[i], b);        \
+        }                                                                          \
+    }                                                                              \
   }
-#define ADD_FLOAT(E, T, C) \
-  static void add_##E(void *arg, int64_t begin, int64_t end) { const struct add *a = arg; ADD_BODY(T, PLUS_F) }
+#define ADD_FLOAT(E, T, C)                                     \
+  static void add_##E(void *arg, int64_t begin, int64_t end) { \
+    const struct add *a = arg;                                 \
+    ADD_BODY(T, PLUS_F)                                        \
+  }
 NN_FLOATING(ADD_FLOAT)
 /* Whole numbers wrap: two's complement addition is the same for signed and unsigned. */
 #define PLUS_PLAIN(T, a, b) ((T)((a) + (b)))
-#define ADD_PLAIN(E, T) \
-  static void add_##E(void *arg, int64_t begin, int64_t end) { const struct add *a = arg; ADD_BODY(T, PLUS_PLAIN) }
+#define ADD_PLAIN(E, T)                                        \
+  static void add_##E(void *arg, int64_t begin, int64_t end) { \
+    const struct add *a = arg;                                 \
+    ADD_BODY(T, PLUS_PLAIN)                                    \
+  }
 ADD_PLAIN(8, uint8_t)
 ADD_PLAIN(16, uint16_t)
 ADD_PLAIN(32, uint32_t)
@@ -104,45 +110,45 @@ static shoal_status bias_run(struct kernel_ctx *ctx) {
 
 struct sum {
   const void *dy;
-  char *partial;      /* [pieces][channels] sums */
+  char *partial;                 /* [pieces][channels] sums */
   int64_t channels, inner, rows; /* rows of a piece */
 };
 
-#define SUM(E, T, ACC, LOAD)                                                                  \
-  static void sum_##E(void *arg, int64_t begin, int64_t end) {                                \
-    const struct sum *s = arg;                                                                \
-    const T *dy = s->dy;                                                                      \
-    ACC *to = (ACC *)s->partial + begin / s->rows * s->channels;                              \
-    for (int64_t c = 0; c < s->channels; c++) to[c] = 0;                                      \
-    if (s->inner == 1) {                                                                      \
-      for (int64_t r = begin; r < end; r++) {                                                 \
-        const T *row = dy + r * s->channels;                                                  \
-        for (int64_t c = 0; c < s->channels; c++) to[c] += LOAD(row[c]);                      \
-      }                                                                                       \
-      return;                                                                                 \
-    }                                                                                         \
-    for (int64_t r = begin; r < end; r++)                                                     \
-      for (int64_t c = 0; c < s->channels; c++) {                                             \
-        const T *row = dy + (r * s->channels + c) * s->inner;                                 \
-        ACC lane[8] = {0};                                                                    \
-        int64_t i = 0;                                                                        \
-        for (; i + 8 <= s->inner; i += 8)                                                     \
-          for (int l = 0; l < 8; l++) lane[l] += LOAD(row[i + l]);                            \
-        for (; i < s->inner; i++) lane[0] += LOAD(row[i]);                                    \
-        for (int l = 0; l < 8; l++) to[c] += lane[l];                                         \
-      }                                                                                       \
-  }                                                                                           \
-  static void join_##E(const struct sum *s, int64_t pieces, void *out, shoal_dtype type) {    \
-    ACC *to = (ACC *)s->partial;                                                              \
-    for (int64_t p = 1; p < pieces; p++)                                                      \
-      for (int64_t c = 0; c < s->channels; c++) to[c] += to[p * s->channels + c];             \
-    put_##ACC(to, out, type, s->channels);                                                    \
+#define SUM(E, T, ACC, LOAD)                                                               \
+  static void sum_##E(void *arg, int64_t begin, int64_t end) {                             \
+    const struct sum *s = arg;                                                             \
+    const T *dy = s->dy;                                                                   \
+    ACC *to = (ACC *)s->partial + begin / s->rows * s->channels;                           \
+    for (int64_t c = 0; c < s->channels; c++) to[c] = 0;                                   \
+    if (s->inner == 1) {                                                                   \
+      for (int64_t r = begin; r < end; r++) {                                              \
+        const T *row = dy + r * s->channels;                                               \
+        for (int64_t c = 0; c < s->channels; c++) to[c] += LOAD(row[c]);                   \
+      }                                                                                    \
+      return;                                                                              \
+    }                                                                                      \
+    for (int64_t r = begin; r < end; r++)                                                  \
+      for (int64_t c = 0; c < s->channels; c++) {                                          \
+        const T *row = dy + (r * s->channels + c) * s->inner;                              \
+        ACC lane[8] = {0};                                                                 \
+        int64_t i = 0;                                                                     \
+        for (; i + 8 <= s->inner; i += 8)                                                  \
+          for (int l = 0; l < 8; l++) lane[l] += LOAD(row[i + l]);                         \
+        for (; i < s->inner; i++) lane[0] += LOAD(row[i]);                                 \
+        for (int l = 0; l < 8; l++) to[c] += lane[l];                                      \
+      }                                                                                    \
+  }                                                                                        \
+  static void join_##E(const struct sum *s, int64_t pieces, void *out, shoal_dtype type) { \
+    ACC *to = (ACC *)s->partial;                                                           \
+    for (int64_t p = 1; p < pieces; p++)                                                   \
+      for (int64_t c = 0; c < s->channels; c++) to[c] += to[p * s->channels + c];          \
+    put_##ACC(to, out, type, s->channels);                                                 \
   }
 
 static void put_float(const float *from, void *to, shoal_dtype type, int64_t n) { nn_from_float(type, from, to, n); }
-#define PUT(T)                                                                  \
-  static void put_##T(const T *from, void *to, shoal_dtype type, int64_t n) {   \
-    memcpy(to, from, (size_t)n * sizeof *from);                                 \
+#define PUT(T)                                                                \
+  static void put_##T(const T *from, void *to, shoal_dtype type, int64_t n) { \
+    memcpy(to, from, (size_t)n * sizeof *from);                               \
   }
 PUT(double)
 PUT(c64)
@@ -204,14 +210,20 @@ static shoal_status bias_grad_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static const struct kernel_def bias_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .state_size = sizeof(struct bias_state), .init = bias_init,
-     .run = bias_run},
-    {0}};
-static const struct kernel_def bias_grad_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .state_size = sizeof(struct bias_state), .init = bias_init,
-     .run = bias_grad_run},
-    {0}};
+static const struct kernel_def bias_kernels[] = {{.device = "CPU",
+                                                  .type_attr = "T",
+                                                  .types = DT_NUMBER,
+                                                  .state_size = sizeof(struct bias_state),
+                                                  .init = bias_init,
+                                                  .run = bias_run},
+                                                 {0}};
+static const struct kernel_def bias_grad_kernels[] = {{.device = "CPU",
+                                                       .type_attr = "T",
+                                                       .types = DT_NUMBER,
+                                                       .state_size = sizeof(struct bias_state),
+                                                       .init = bias_init,
+                                                       .run = bias_grad_run},
+                                                      {0}};
 
 /* ---- shapes ---- */
 
@@ -280,7 +292,7 @@ static const struct op_row rows[] = {
     {"BiasAddV1", .in = "value: T, bias: T", .out = "output: T", .attrs = "T: numbertype", .shape = bias_shape,
      .grad = bias_v1_grad, .kernels = bias_kernels},
     {"BiasAddGrad", .in = "out_backprop: T", .out = "output: T",
-     .attrs = "T: numbertype; data_format: {'NHWC', 'NCHW'} = 'NHWC'", .shape = bias_grad_shape,
-     .grad = bias_grad_grad, .kernels = bias_grad_kernels},
+     .attrs = "T: numbertype; data_format: {'NHWC', 'NCHW'} = 'NHWC'", .shape = bias_grad_shape, .grad = bias_grad_grad,
+     .kernels = bias_grad_kernels},
 };
 OP_FAMILY(bias, rows);

@@ -49,7 +49,7 @@ static shoal_status batch_shape(struct shape_ctx *c) {
 
 struct matmul_state {
   bool trans_a, trans_b;
-  bool conj; /* adj_x, adj_y: conjugate as well */
+  bool conj;   /* adj_x, adj_y: conjugate as well */
   bool legacy; /* BatchMatMul: no broadcasting; MatMul: ranks must agree */
   bool sparse; /* SparseMatMul's errors */
   struct gemm_epilogue epilogue;
@@ -91,8 +91,7 @@ static shoal_status fused_init(struct kernel_init *ki, void *state) {
   }
   used = st->bias + st->add;
   if (!st->bias) return UNIMPLEMENTED("Fusion is not implemented: %s needs a BiasAdd in fused_ops", ki->node->name);
-  if (args != used)
-    return INVALID("Fused MatMul must have %" PRId64 " extra argument(s): got %" PRId64, used, args);
+  if (args != used) return INVALID("Fused MatMul must have %" PRId64 " extra argument(s): got %" PRId64, used, args);
   return NULL;
 }
 
@@ -190,8 +189,8 @@ static shoal_status run_product(struct kernel_ctx *ctx, const struct gemm_epilog
   shape.dims[rank] = st->trans_a ? a1 : a0;
   shape.dims[rank + 1] = st->trans_b ? b0 : b1;
   shape.rank = rank + 2;
-  struct gemm g = {.m = shape.dims[rank], .n = shape.dims[rank + 1], .k = k, .type = ctx_out_type(ctx, 0),
-                   .epilogue = epilogue};
+  struct gemm g = {
+      .m = shape.dims[rank], .n = shape.dims[rank + 1], .k = k, .type = ctx_out_type(ctx, 0), .epilogue = epilogue};
   g.a = (struct gemm_operand){a->data, ctx_in_type(ctx, 0), a1, st->trans_a, st->conj && st->trans_a, NULL, NULL};
   g.b = (struct gemm_operand){b->data, ctx_in_type(ctx, 1), b1, st->trans_b, st->conj && st->trans_b, NULL, NULL};
   g.ldc = g.n;
@@ -237,20 +236,29 @@ static shoal_status fused_run(struct kernel_ctx *ctx) {
 }
 
 #define MATMUL_TYPES (DT_FLOATING | DT(INT32) | DT(INT64) | DT_UNSIGNED | DT_COMPLEX)
-static const struct kernel_def matmul_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = MATMUL_TYPES, .state_size = sizeof(struct matmul_state),
-     .init = matmul_init, .run = matmul_run},
-    {0}};
-static const struct kernel_def batch_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = MATMUL_TYPES | DT(INT16), .state_size = sizeof(struct matmul_state),
-     .init = batch_init, .run = matmul_run},
-    {0}};
+static const struct kernel_def matmul_kernels[] = {{.device = "CPU",
+                                                    .type_attr = "T",
+                                                    .types = MATMUL_TYPES,
+                                                    .state_size = sizeof(struct matmul_state),
+                                                    .init = matmul_init,
+                                                    .run = matmul_run},
+                                                   {0}};
+static const struct kernel_def batch_kernels[] = {{.device = "CPU",
+                                                   .type_attr = "T",
+                                                   .types = MATMUL_TYPES | DT(INT16),
+                                                   .state_size = sizeof(struct matmul_state),
+                                                   .init = batch_init,
+                                                   .run = matmul_run},
+                                                  {0}};
 static const struct kernel_def batch_v3_kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct matmul_state), .init = batch_init, .run = matmul_run}, {0}};
-static const struct kernel_def fused_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT(FLOAT32) | DT(BFLOAT16) | DT(FLOAT16),
-     .state_size = sizeof(struct matmul_state), .init = fused_init, .run = fused_run},
-    {0}};
+static const struct kernel_def fused_kernels[] = {{.device = "CPU",
+                                                   .type_attr = "T",
+                                                   .types = DT(FLOAT32) | DT(BFLOAT16) | DT(FLOAT16),
+                                                   .state_size = sizeof(struct matmul_state),
+                                                   .init = fused_init,
+                                                   .run = fused_run},
+                                                  {0}};
 
 /* Of two types: both as float. */
 static shoal_status widen(const struct tensor *t, struct tensor *out) {
@@ -325,10 +333,12 @@ static shoal_status sparse_matmul_grad(struct grad_ctx *c) {
   TRY(node_get_bool(c->node, "b_is_sparse", &sb));
   bool sdy = dy.node && (op_is(dy.node->op, "ReluGrad") || op_is(dy.node->op, "Relu"));
   shoal_dtype type_a = out_type(a), type_b = out_type(b);
-  grad_set(c, 0, ta ? sparse_product(g, b, sb, tb, dy, sdy, true, type_a)
-                    : sparse_product(g, dy, sdy, false, b, sb, !tb, type_a));
-  grad_set(c, 1, tb ? sparse_product(g, dy, sdy, true, a, sa, ta, type_b)
-                    : sparse_product(g, a, sa, !ta, dy, sdy, false, type_b));
+  grad_set(
+      c, 0,
+      ta ? sparse_product(g, b, sb, tb, dy, sdy, true, type_a) : sparse_product(g, dy, sdy, false, b, sb, !tb, type_a));
+  grad_set(
+      c, 1,
+      tb ? sparse_product(g, dy, sdy, true, a, sa, ta, type_b) : sparse_product(g, a, sa, !ta, dy, sdy, false, type_b));
   return NULL;
 }
 
@@ -381,27 +391,29 @@ static shoal_status batch_grad(struct grad_ctx *c) {
 static const struct op_row rows[] = {
     {"MatMul", .in = "a: T, b: T", .out = "product: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float, double, int32, int64, "
-     "uint8, uint16, uint32, uint64, complex64, complex128}", .shape = matmul_shape, .grad = matmul_grad,
-     .kernels = matmul_kernels},
+              "uint8, uint16, uint32, uint64, complex64, complex128}",
+     .shape = matmul_shape, .grad = matmul_grad, .kernels = matmul_kernels},
     {"SparseMatMul", .in = "a: Ta, b: Tb", .out = "product: float",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; a_is_sparse: bool = false; b_is_sparse: bool = "
-     "false; Ta: {float, bfloat16} = float; Tb: {float, bfloat16} = float", .shape = matmul_shape,
-     .grad = sparse_matmul_grad, .kernels = sparse_matmul_kernels},
+              "false; Ta: {float, bfloat16} = float; Tb: {float, bfloat16} = float",
+     .shape = matmul_shape, .grad = sparse_matmul_grad, .kernels = sparse_matmul_kernels},
     {"BatchMatMul", .in = "x: T, y: T", .out = "output: T",
      .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}; adj_x: bool = false; adj_y: "
-     "bool = false", .shape = batch_shape, .grad = batch_grad, .kernels = batch_kernels},
+              "bool = false",
+     .shape = batch_shape, .grad = batch_grad, .kernels = batch_kernels},
     {"BatchMatMulV2", .in = "x: T, y: T", .out = "output: T",
      .attrs = "T: {bfloat16, half, float, double, int16, int32, int64, uint8, uint16, uint32, uint64, complex64, "
-     "complex128}; adj_x: bool = false; adj_y: bool = false", .shape = batch_shape, .grad = batch_grad,
-     .kernels = batch_kernels},
+              "complex128}; adj_x: bool = false; adj_y: bool = false",
+     .shape = batch_shape, .grad = batch_grad, .kernels = batch_kernels},
     {"BatchMatMulV3", .in = "x: Ta, y: Tb", .out = "output: Tout",
      .attrs = "Ta: {bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128}; Tb: "
-     "{bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128}; Tout: "
-     "{bfloat16, half, float, double, int16, int32, int64, complex64, complex128}; adj_x: bool = false; "
-     "adj_y: bool = false", .shape = batch_shape, .grad = batch_grad, .kernels = batch_v3_kernels},
+              "{bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128}; Tout: "
+              "{bfloat16, half, float, double, int16, int32, int64, complex64, complex128}; adj_x: bool = false; "
+              "adj_y: bool = false",
+     .shape = batch_shape, .grad = batch_grad, .kernels = batch_v3_kernels},
     {"_FusedMatMul", .in = "a: T, b: T, args: num_args * T", .out = "product: T",
      .attrs = "transpose_a: bool = false; transpose_b: bool = false; T: {bfloat16, half, float}; num_args: int >= 0; "
-     "fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2", .shape = matmul_shape,
-     .kernels = fused_kernels},
+              "fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2",
+     .shape = matmul_shape, .kernels = fused_kernels},
 };
 OP_FAMILY(matmul, rows);

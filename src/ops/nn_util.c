@@ -82,8 +82,10 @@ shoal_status nn_same_dim(struct shape_ctx *c, int64_t a, int64_t b) {
     if (i) text_adds(&t, ", ");
     shape_print(&c->in[i], &t);
   }
-  shoal_status s = INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64 " for '%s' (op: '%s') with input "
-                           "shapes: %s.", a, b, c->node->name, c->node->op->name, text_cstr(&t));
+  shoal_status s = INVALID("Dimensions must be equal, but are %" PRId64 " and %" PRId64
+                           " for '%s' (op: '%s') with "
+                           "input shapes: %s.",
+                           a, b, c->node->name, c->node->op->name, text_cstr(&t));
   text_release(&t);
   return s;
 }

@@ -19,21 +19,21 @@ static inline int64_t nn_grain(int64_t row) { return MAX(1, NN_GRAIN / MAX(row, 
 #define STORE_bf16(v) bf16_from_float(v)
 
 /* X(enumerator, C type, type computed in) for the four floating types. */
-#define NN_FLOATING(X)               \
-  X(SHOAL_FLOAT32, float, float)     \
-  X(SHOAL_FLOAT64, double, double)   \
-  X(SHOAL_FLOAT16, f16, float)       \
+#define NN_FLOATING(X)             \
+  X(SHOAL_FLOAT32, float, float)   \
+  X(SHOAL_FLOAT64, double, double) \
+  X(SHOAL_FLOAT16, f16, float)     \
   X(SHOAL_BFLOAT16, bf16, float)
 
 /* X(enumerator, C type, the unsigned type that wraps as it does). */
-#define NN_INTEGERS(X)                   \
-  X(SHOAL_INT8, int8_t, uint8_t)         \
-  X(SHOAL_UINT8, uint8_t, uint8_t)       \
-  X(SHOAL_INT16, int16_t, uint16_t)      \
-  X(SHOAL_UINT16, uint16_t, uint16_t)    \
-  X(SHOAL_INT32, int32_t, uint32_t)      \
-  X(SHOAL_UINT32, uint32_t, uint32_t)    \
-  X(SHOAL_INT64, int64_t, uint64_t)      \
+#define NN_INTEGERS(X)                \
+  X(SHOAL_INT8, int8_t, uint8_t)      \
+  X(SHOAL_UINT8, uint8_t, uint8_t)    \
+  X(SHOAL_INT16, int16_t, uint16_t)   \
+  X(SHOAL_UINT16, uint16_t, uint16_t) \
+  X(SHOAL_INT32, int32_t, uint32_t)   \
+  X(SHOAL_UINT32, uint32_t, uint32_t) \
+  X(SHOAL_INT64, int64_t, uint64_t)   \
   X(SHOAL_UINT64, uint64_t, uint64_t)
 
 /* n elements of a floating type as float, and back. */

@@ -73,9 +73,9 @@ struct soft {
   char *y, *loss;
   int64_t classes;
   bool logarithm;
-  int64_t label_step, logit_step;   /* elements between rows: 0 when one row serves all */
-  int64_t label_each, logit_each;   /* between classes: 0 when one value serves all */
-  bool wide_labels;                 /* int64 */
+  int64_t label_step, logit_step; /* elements between rows: 0 when one row serves all */
+  int64_t label_each, logit_each; /* between classes: 0 when one value serves all */
+  bool wide_labels;               /* int64 */
 };
 
 static void softmax_rows(void *arg, int64_t begin, int64_t end) {
@@ -110,8 +110,11 @@ static shoal_status softmax_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
   if (!y->n) return NULL;
-  struct soft s = {.type = ctx_in_type(ctx, 0), .x = ctx_in(ctx, 0)->data, .y = y->data,
-                   .classes = y->dims[y->rank - 1], .logarithm = *(const bool *)ctx->state};
+  struct soft s = {.type = ctx_in_type(ctx, 0),
+                   .x = ctx_in(ctx, 0)->data,
+                   .y = y->data,
+                   .classes = y->dims[y->rank - 1],
+                   .logarithm = *(const bool *)ctx->state};
   pool_for(ctx_pool(ctx), y->n / s.classes, nn_grain(s.classes * 4), softmax_rows, &s);
   return NULL;
 }
@@ -191,8 +194,12 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
     tensor_zero(loss);
     return NULL;
   }
-  struct soft s = {.type = ctx_in_type(ctx, 0), .x = x->data, .labels = labels->data, .y = back->data,
-                   .loss = loss->data, .classes = both.dims[1]};
+  struct soft s = {.type = ctx_in_type(ctx, 0),
+                   .x = x->data,
+                   .labels = labels->data,
+                   .y = back->data,
+                   .loss = loss->data,
+                   .classes = both.dims[1]};
   int64_t xc = a.rank ? a.dims[a.rank - 1] : 1, lc = b.rank ? b.dims[b.rank - 1] : 1;
   s.logit_each = xc == 1 && s.classes != 1 ? 0 : 1;
   s.label_each = lc == 1 && s.classes != 1 ? 0 : 1;
@@ -244,7 +251,9 @@ static shoal_status sparse_run(struct kernel_ctx *ctx) {
     return INVALID("logits and labels must have the same first dimension, got logits shape %s and labels shape %s",
                    tensor_shape_str(x), tensor_shape_str(labels));
   if (x->dims[1] <= 0) return INVALID("Must have at least one class, but got logits shape %s", tensor_shape_str(x));
-  struct soft s = {.type = ctx_in_type(ctx, 0), .classes = x->dims[1], .labels = labels->data,
+  struct soft s = {.type = ctx_in_type(ctx, 0),
+                   .classes = x->dims[1],
+                   .labels = labels->data,
                    .wide_labels = labels->dtype == SHOAL_INT64};
   int64_t low = 0, high = 0;
   for (int64_t i = 0; i < labels->n; i++) {
@@ -256,7 +265,8 @@ static shoal_status sparse_run(struct kernel_ctx *ctx) {
     struct text t = {0};
     tensor_summarize(labels, -1, false, &t);
     shoal_status bad = INVALID("Received a label value of %" PRId64 " which is outside the valid range of [0, %" PRId64
-                               ").  Label values: %s", low < 0 ? low : high, s.classes, text_cstr(&t));
+                               ").  Label values: %s",
+                               low < 0 ? low : high, s.classes, text_cstr(&t));
     text_release(&t);
     return bad;
   }
@@ -270,16 +280,22 @@ static shoal_status sparse_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static const struct kernel_def softmax_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT_FLOATING, .state_size = sizeof(bool), .init = softmax_init,
-     .run = softmax_run},
-    {0}};
+static const struct kernel_def softmax_kernels[] = {{.device = "CPU",
+                                                     .type_attr = "T",
+                                                     .types = DT_FLOATING,
+                                                     .state_size = sizeof(bool),
+                                                     .init = softmax_init,
+                                                     .run = softmax_run},
+                                                    {0}};
 static const struct kernel_def dense_kernels[] = {
     {.device = "CPU", .type_attr = "T", .types = DT_FLOATING, .run = dense_run}, {0}};
-static const struct kernel_def sparse_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT_FLOATING, .type_attr2 = "Tlabels",
-     .types2 = DT(INT32) | DT(INT64), .run = sparse_run},
-    {0}};
+static const struct kernel_def sparse_kernels[] = {{.device = "CPU",
+                                                    .type_attr = "T",
+                                                    .types = DT_FLOATING,
+                                                    .type_attr2 = "Tlabels",
+                                                    .types2 = DT(INT32) | DT(INT64),
+                                                    .run = sparse_run},
+                                                   {0}};
 
 /* ---- shapes ---- */
 
@@ -361,8 +377,7 @@ static const struct op_row rows[] = {
     {"LogSoftmax", .in = "logits: T", .out = "logsoftmax: T", .attrs = "T: {half, bfloat16, float, double}",
      .shape = softmax_shape, .grad = log_softmax_grad, .kernels = softmax_kernels},
     {"SoftmaxCrossEntropyWithLogits", .in = "features: T, labels: T", .out = "loss: T, backprop: T",
-     .attrs = "T: {half, bfloat16, float, double}", .shape = dense_shape, .grad = dense_grad,
-     .kernels = dense_kernels},
+     .attrs = "T: {half, bfloat16, float, double}", .shape = dense_shape, .grad = dense_grad, .kernels = dense_kernels},
     {"SparseSoftmaxCrossEntropyWithLogits", .in = "features: T, labels: Tlabels", .out = "loss: T, backprop: T",
      .attrs = "T: {half, bfloat16, float, double}; Tlabels: {int32, int64} = int64", .shape = sparse_shape,
      .grad = sparse_grad, .kernels = sparse_kernels},

@@ -1,7 +1,8 @@
 /* The driver of matrix products: blocks for the caches, packs, and calls micro-kernels.
  *
  * B is packed whole (in chunks of columns when it is large), then blocks of C are shared out; each block walks
- * over all of K with its own packed piece of A. No thread waits for another inside a product, and an element's
+ * over all of K with its own packed piece of A. Where one block of rows covers C, nobody would share B, and
+ * each block packs its piece of it as it goes. No thread waits for another inside a product, and an element's
  * sum runs over K in blocks of the kernel's kc whatever the blocks of rows and columns are. Where C is small and
  * K is long, K is cut into pieces by a rule that knows only the sizes, and the pieces are added in order.
  *
@@ -23,10 +24,10 @@
 enum {
   MAX_PACKED_B = 32 << 20, /* bytes of B packed at a time */
   SMALL_PACKED_B = 256 << 10,
-  BLOCK_COLUMNS = 384,     /* of C, where rows alone do not give every thread work */
-  SUMS_COLUMNS = 768,      /* at most, where sums are kept apart from C */
+  BLOCK_COLUMNS = 384, /* of C, where rows alone do not give every thread work */
+  SUMS_COLUMNS = 768,  /* at most, where sums are kept apart from C */
   PARALLEL_FLOPS = 2000000,
-  SPLIT_AREA = 128 * 384,  /* elements of C below which a long K is cut */
+  SPLIT_AREA = 128 * 384, /* elements of C below which a long K is cut */
   SPLIT_K = 4096,
   MAX_SPLITS = 16,
 };
@@ -34,12 +35,14 @@ enum {
 static const struct gemm_kernel *const *tables(void) {
   static const struct gemm_kernel *const list[] = {
 #if defined(__aarch64__)
-      gemm_kernels_neon,
+    gemm_kernels_neon,
 #endif
 #if defined(__x86_64__)
-      gemm_kernels_x86,
+    gemm_kernels_x86,
 #endif
-      gemm_kernels_generic, NULL};
+    gemm_kernels_generic,
+    NULL
+  };
   return list;
 }
 
@@ -97,14 +100,14 @@ struct job {
   const struct gemm_kernel *kn;
   struct gemm_panel pa, pb;
   size_t in_size, acc_size;
-  char *b;             /* packed columns [j0, j0 + n), panel after panel */
-  size_t panel_bytes;  /* of one panel over all of K */
+  char *b;            /* packed columns [j0, j0 + n), panel after panel; NULL: each block packs its own */
+  size_t panel_bytes; /* of one panel over all of K */
   int64_t j0, n;
-  int64_t mb, nb;      /* rows and columns of a block; nb a multiple of nr */
+  int64_t mb, nb; /* rows and columns of a block; nb a multiple of nr */
   int64_t m_blocks, n_blocks;
   int64_t splits, k_piece; /* K in `splits` pieces of k_piece */
-  char *partial;       /* [splits][m][n] sums when splits > 1 */
-  bool apart;          /* sums are kept in scratch and stored by gemm_finish_row */
+  char *partial;           /* [splits][m][n] sums when splits > 1 */
+  bool apart;              /* sums are kept in scratch and stored by gemm_finish_row */
 };
 
 static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane, int lanes,
@@ -164,7 +167,7 @@ static void run_block(const struct job *j, int64_t i0, int64_t rows, int64_t col
                       char *partial) {
   const struct gemm *g = j->g;
   const struct gemm_kernel *kn = j->kn;
-  int mr = kn->mr, nr = kn->nr, group = kn->group;
+  int mr = kn->mr, nr = kn->nr;
   int64_t padded = (cols + nr - 1) / nr * nr;
   char *sums; /* where element (i0, col) goes */
   int64_t ld;
@@ -183,22 +186,27 @@ static void run_block(const struct job *j, int64_t i0, int64_t rows, int64_t col
   bool add = !partial && g->accumulate;
   size_t a_step = (size_t)kn->kc * (size_t)mr * j->in_size;
   char *a = scratch_get(SCRATCH_PACK, (size_t)((rows + mr - 1) / mr) * a_step);
+  size_t b_step = j->b ? j->panel_bytes : (size_t)kn->kc * (size_t)nr * j->in_size;
+  char *own_b = j->b ? NULL : scratch_get(SCRATCH_PANELS, (size_t)(padded / nr) * b_step);
   _Alignas(64) char tile[GEMM_MAX_TILE * 8];
   for (int64_t k = k0; k < k1; k += kn->kc, add = true) {
-    int64_t kc = MIN(kn->kc, k1 - k), groups = (kc + group - 1) / group;
+    int64_t kc = MIN(kn->kc, k1 - k), steps = (kc + kn->round - 1) / kn->round;
+    for (int64_t c = 0; own_b && c < cols; c += nr)
+      pack(&g->b, &j->pb, false, j->j0 + col + c, (int)MIN(nr, cols - c), k, kc, own_b + (size_t)(c / nr) * b_step);
     for (int64_t i = 0; i < rows; i += mr)
       pack(&g->a, &j->pa, true, i0 + i, (int)MIN(mr, rows - i), k, kc, a + (size_t)(i / mr) * a_step);
     for (int64_t c = 0; c < cols; c += nr) {
-      const char *b = j->b + (size_t)((col + c) / nr) * j->panel_bytes + (size_t)(k * nr) * j->in_size;
+      const char *b = own_b ? own_b + (size_t)(c / nr) * b_step
+                            : j->b + (size_t)((col + c) / nr) * b_step + (size_t)(k * nr) * j->in_size;
       int w = (int)MIN(nr, cols - c);
       for (int64_t i = 0; i < rows; i += mr) {
         char *to = sums + (size_t)(i * ld + c) * j->acc_size;
         int h = (int)MIN(mr, rows - i);
         if (edges && (h < mr || w < nr)) {
-          kn->micro(groups, a + (size_t)(i / mr) * a_step, b, tile, nr, false);
+          kn->micro(steps, a + (size_t)(i / mr) * a_step, b, tile, nr, false);
           store_edge(j, tile, to, ld, h, w, add);
         } else {
-          kn->micro(groups, a + (size_t)(i / mr) * a_step, b, to, ld, add);
+          kn->micro(steps, a + (size_t)(i / mr) * a_step, b, to, ld, add);
         }
       }
     }
@@ -213,8 +221,7 @@ static void run_blocks(void *arg, int64_t begin, int64_t end) {
   for (int64_t u = begin; u < end; u++) {
     int64_t s = u % j->splits, t = u / j->splits, mi = t % j->m_blocks, ni = t / j->m_blocks;
     int64_t i0 = mi * j->mb, col = ni * j->nb, k0 = s * j->k_piece;
-    char *partial =
-        j->splits > 1 ? j->partial + (size_t)(s * j->g->m * j->n) * j->acc_size : NULL;
+    char *partial = j->splits > 1 ? j->partial + (size_t)(s * j->g->m * j->n) * j->acc_size : NULL;
     run_block(j, i0, MIN(j->mb, j->g->m - i0), col, MIN(j->nb, j->n - col), k0, MIN(k0 + j->k_piece, j->g->k), partial);
   }
 }
@@ -253,6 +260,7 @@ static void choose_blocks(struct job *j, int threads) {
   if ((m + j->mb - 1) / j->mb * ((cols + nb - 1) / nb) * j->splits < want) nb = MIN(nb, MAX(BLOCK_COLUMNS / kn->nr, 1));
   int64_t units = (cols + nb - 1) / nb * j->splits;
   while (j->mb > 4 * kn->mr && (m + j->mb - 1) / j->mb * units < want) j->mb = (j->mb / kn->mr + 1) / 2 * kn->mr;
+  if ((m + j->mb - 1) / j->mb == 1) nb = MIN(nb, MAX(BLOCK_COLUMNS / kn->nr, 1)); /* B is packed block by block */
   /* Even blocks: no thread is left with a sliver at the end. */
   int64_t blocks = (m + j->mb - 1) / j->mb;
   j->mb = (rows + blocks - 1) / blocks * kn->mr;
@@ -280,7 +288,9 @@ static shoal_status run_chunk(struct pool *pool, struct job *j) {
   choose_blocks(j, pool ? pool_threads(pool) : 1);
   size_t bytes = (size_t)panels * j->panel_bytes;
   struct buffer *b = NULL, *partial = NULL;
-  if (bytes <= SMALL_PACKED_B) {
+  if (j->m_blocks == 1) {
+    j->b = NULL;
+  } else if (bytes <= SMALL_PACKED_B) {
     j->b = scratch_get(SCRATCH_PANELS, bytes);
   } else {
     TRY(buffer_new(bytes, &b));
@@ -294,7 +304,9 @@ static shoal_status run_chunk(struct pool *pool, struct job *j) {
     }
     j->partial = partial->data;
   }
-  pool_for(bytes > SMALL_PACKED_B ? pool : NULL, panels, MAX(1, (int64_t)(SMALL_PACKED_B / j->panel_bytes)), pack_b, j);
+  if (j->b)
+    pool_for(bytes > SMALL_PACKED_B ? pool : NULL, panels, MAX(1, (int64_t)(SMALL_PACKED_B / j->panel_bytes)), pack_b,
+             j);
   pool_for(pool, j->m_blocks * j->n_blocks * j->splits, 1, run_blocks, j);
   if (j->splits > 1) pool_for(NULL, g->m, 1, join_splits, j);
   buffer_unref(b);
@@ -324,12 +336,12 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   if (gemv_suits(g)) return gemv_run(pool, g);
   struct job j = {.g = g, .kn = find(g->a.type, g->m, g->n)};
   MUST(j.kn);
-  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group, j.kn->in};
-  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group, j.kn->in};
+  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in};
+  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in};
   j.in_size = dtype_size(j.kn->in);
   j.acc_size = dtype_size(j.kn->acc);
   j.apart = gemm_acc_type(g->type) != g->type && dtype_size(g->type) != j.acc_size;
-  j.panel_bytes = (size_t)((g->k + j.kn->group - 1) / j.kn->group * j.kn->group) * (size_t)j.kn->nr * j.in_size;
+  j.panel_bytes = (size_t)((g->k + j.kn->round - 1) / j.kn->round * j.kn->round) * (size_t)j.kn->nr * j.in_size;
   int64_t chunk = MAX(1, (int64_t)(MAX_PACKED_B / j.panel_bytes)) * j.kn->nr;
   for (j.j0 = 0; j.j0 < g->n; j.j0 += chunk) {
     j.n = MIN(chunk, g->n - j.j0);

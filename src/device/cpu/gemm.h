@@ -28,20 +28,22 @@ enum gemm_act {
 };
 
 /* How a panel is laid out: `width` lanes (rows of A, columns of B) side by side for each group of `group` steps
- * of k: element (lane, k) stands at (k / group) * width * group + lane * group + k % group. */
+ * of k: element (lane, k) stands at (k / group) * width * group + lane * group + k % group. The number of steps
+ * is a multiple of `round` (itself one of group). */
 struct gemm_panel {
-  int width, group;
+  int width, group, round;
   shoal_dtype type; /* of packed elements */
 };
 
 struct gemm_operand {
   const void *data;
   shoal_dtype type;
-  int64_t ld;    /* elements between rows as they stand in memory */
-  bool trans;    /* the matrix is stored transposed */
-  bool conj;     /* complex: take the conjugate */
+  int64_t ld; /* elements between rows as they stand in memory */
+  bool trans; /* the matrix is stored transposed */
+  bool conj;  /* complex: take the conjugate */
   /* (optional) Packs lanes [lane, lane + lanes), lanes <= panel->width, and k in [k, k + n) into dst; what is
-   * missing of the panel's width, and of the last group, is set to zero. `data` and the rest are then its own. */
+   * missing of the panel's width, and of n up to a multiple of round, is set to zero. `data` and the rest are then its
+   * own. */
   void (*pack)(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes, int64_t k,
                int64_t n, void *dst);
   const void *arg; /* for pack */

@@ -11,9 +11,15 @@ static const struct {
   const char *name;
   enum gemm_act act;
 } names[] = {
-    {"Relu", GEMM_RELU},         {"Relu6", GEMM_RELU6},      {"Elu", GEMM_ELU},
-    {"LeakyRelu", GEMM_LEAKY_RELU}, {"Tanh", GEMM_TANH},     {"Sigmoid", GEMM_SIGMOID},
-    {"GeluExact", GEMM_GELU_EXACT}, {"GeluApproximate", GEMM_GELU_APPROXIMATE}, {"_MklSwish", GEMM_SWISH},
+    {"Relu", GEMM_RELU},
+    {"Relu6", GEMM_RELU6},
+    {"Elu", GEMM_ELU},
+    {"LeakyRelu", GEMM_LEAKY_RELU},
+    {"Tanh", GEMM_TANH},
+    {"Sigmoid", GEMM_SIGMOID},
+    {"GeluExact", GEMM_GELU_EXACT},
+    {"GeluApproximate", GEMM_GELU_APPROXIMATE},
+    {"_MklSwish", GEMM_SWISH},
     {"Swish", GEMM_SWISH},
 };
 
@@ -27,41 +33,41 @@ bool gemm_act_from_name(const char *name, enum gemm_act *out) {
 }
 
 /* NaN passes through Relu as TensorFlow's max(x, 0) lets it: comparisons are written so that it does. */
-#define ACTIVATE(name, type, EXP, EXPM1, TANH, ERF)                                                   \
-  void name(type *x, int64_t n, enum gemm_act act, type alpha) {                                      \
-    switch (act) {                                                                                    \
-      case GEMM_NONE: break;                                                                          \
-      case GEMM_RELU:                                                                                 \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i];                                   \
-        break;                                                                                        \
-      case GEMM_RELU6:                                                                                \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i] > 6 ? 6 : x[i];                    \
-        break;                                                                                        \
-      case GEMM_ELU:                                                                                  \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? EXPM1(x[i]) : x[i];                         \
-        break;                                                                                        \
-      case GEMM_LEAKY_RELU:                                                                           \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] > 0 ? x[i] : alpha * x[i];                        \
-        break;                                                                                        \
-      case GEMM_TANH:                                                                                 \
-        for (int64_t i = 0; i < n; i++) x[i] = TANH(x[i]);                                            \
-        break;                                                                                        \
-      case GEMM_SIGMOID:                                                                              \
-        for (int64_t i = 0; i < n; i++) x[i] = 1 / (1 + EXP(-x[i]));                                  \
-        break;                                                                                        \
-      case GEMM_SWISH:                                                                                \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] / (1 + EXP(-x[i]));                               \
-        break;                                                                                        \
-      case GEMM_GELU_EXACT:                                                                           \
+#define ACTIVATE(name, type, EXP, EXPM1, TANH, ERF)                                                            \
+  void name(type *x, int64_t n, enum gemm_act act, type alpha) {                                               \
+    switch (act) {                                                                                             \
+      case GEMM_NONE: break;                                                                                   \
+      case GEMM_RELU:                                                                                          \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i];                                            \
+        break;                                                                                                 \
+      case GEMM_RELU6:                                                                                         \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i] > 6 ? 6 : x[i];                             \
+        break;                                                                                                 \
+      case GEMM_ELU:                                                                                           \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? EXPM1(x[i]) : x[i];                                  \
+        break;                                                                                                 \
+      case GEMM_LEAKY_RELU:                                                                                    \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] > 0 ? x[i] : alpha * x[i];                                 \
+        break;                                                                                                 \
+      case GEMM_TANH:                                                                                          \
+        for (int64_t i = 0; i < n; i++) x[i] = TANH(x[i]);                                                     \
+        break;                                                                                                 \
+      case GEMM_SIGMOID:                                                                                       \
+        for (int64_t i = 0; i < n; i++) x[i] = 1 / (1 + EXP(-x[i]));                                           \
+        break;                                                                                                 \
+      case GEMM_SWISH:                                                                                         \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] / (1 + EXP(-x[i]));                                        \
+        break;                                                                                                 \
+      case GEMM_GELU_EXACT:                                                                                    \
         for (int64_t i = 0; i < n; i++) x[i] = (type)0.5 * x[i] * (1 + ERF(x[i] * (type)0.70710678118654752)); \
-        break;                                                                                        \
-      case GEMM_GELU_APPROXIMATE:                                                                     \
-        for (int64_t i = 0; i < n; i++) {                                                             \
-          type v = x[i];                                                                              \
-          x[i] = (type)0.5 * v * (1 + TANH((type)0.7978845608028654 * (v + (type)0.044715 * v * v * v))); \
-        }                                                                                             \
-        break;                                                                                        \
-    }                                                                                                 \
+        break;                                                                                                 \
+      case GEMM_GELU_APPROXIMATE:                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                                      \
+          type v = x[i];                                                                                       \
+          x[i] = (type)0.5 * v * (1 + TANH((type)0.7978845608028654 * (v + (type)0.044715 * v * v * v)));      \
+        }                                                                                                      \
+        break;                                                                                                 \
+    }                                                                                                          \
   }
 
 ACTIVATE(gemm_activate, float, expf, expm1f, tanhf, erff)
@@ -98,11 +104,11 @@ static void finish_double(const struct gemm_epilogue *e, double *x, int64_t row,
   gemm_activate_double(x, n, e->act, (double)e->alpha);
 }
 
-#define NARROW(type, wide)                                                             \
-  {                                                                                    \
-    type *to = (type *)g->c + row * g->ldc + j0;                                       \
-    for (int64_t j = 0; j < n; j++) to[j] = (type)((const wide *)x)[j];                \
-    break;                                                                             \
+#define NARROW(type, wide)                                              \
+  {                                                                     \
+    type *to = (type *)g->c + row * g->ldc + j0;                        \
+    for (int64_t j = 0; j < n; j++) to[j] = (type)((const wide *)x)[j]; \
+    break;                                                              \
   }
 
 void gemm_finish_row(const struct gemm *g, void *x, int64_t row, int64_t j0, int64_t n) {

@@ -1,6 +1,6 @@
 /* Micro-kernels: the innermost loops of gemm.c, one table for each instruction set.
  *
- * A micro-kernel multiplies a packed panel of A (mr lanes) with one of B (nr lanes) over n groups of k, and
+ * A micro-kernel multiplies a packed panel of A (mr lanes) with one of B (nr lanes) over n steps of `round` each, and
  * stores or adds the mr x nr sums into c, whose rows are ldc elements apart. Sums over k go in order, one
  * fused or unfused multiply-add a step. */
 #ifndef DEVICE_CPU_GEMM_KERNEL_H
@@ -13,10 +13,11 @@ enum { GEMM_MAX_TILE = 32 * 64 }; /* accumulators of the largest tile */
 struct gemm_kernel {
   const char *name;
   shoal_dtype in, acc; /* packed elements; sums */
-  int mr, nr, group;
-  int kc, mc;          /* block sizes that suit its caches: kc a multiple of group, mc of mr */
-  float cost;          /* time of a full tile against the best kernel of this kind, per element */
-  bool (*usable)(void); /* NULL: always */
+  int mr, nr;
+  int group_a, group_b, round; /* of the panels; k comes in multiples of round */
+  int kc, mc;                  /* block sizes that suit its caches: kc a multiple of round, mc of mr */
+  float cost;                  /* time of a full tile against the best kernel of this kind, per element */
+  bool (*usable)(void);        /* NULL: always */
   void (*micro)(int64_t n, const void *a, const void *b, void *c, int64_t ldc, bool add);
 };
 

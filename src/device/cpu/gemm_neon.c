@@ -12,60 +12,61 @@
 
 static bool has_bf16(void) { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
 
-#define ROW12(i, av, l)                              \
-  c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l);     \
-  c##i##1 = vfmaq_laneq_f32(c##i##1, b1, av, l);     \
+#define ROW12(i, av, l)                          \
+  c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l); \
+  c##i##1 = vfmaq_laneq_f32(c##i##1, b1, av, l); \
   c##i##2 = vfmaq_laneq_f32(c##i##2, b2, av, l);
 #define ZERO12(i) float32x4_t c##i##0 = vdupq_n_f32(0), c##i##1 = c##i##0, c##i##2 = c##i##0;
-#define STORE12(i)                                                         \
-  {                                                                        \
-    float *r = c + i * ldc;                                                \
-    if (add) {                                                             \
-      c##i##0 = vaddq_f32(vld1q_f32(r), c##i##0);                          \
-      c##i##1 = vaddq_f32(vld1q_f32(r + 4), c##i##1);                      \
-      c##i##2 = vaddq_f32(vld1q_f32(r + 8), c##i##2);                      \
-    }                                                                      \
-    vst1q_f32(r, c##i##0);                                                 \
-    vst1q_f32(r + 4, c##i##1);                                             \
-    vst1q_f32(r + 8, c##i##2);                                             \
+#define STORE12(i)                                    \
+  {                                                   \
+    float *r = c + i * ldc;                           \
+    if (add) {                                        \
+      c##i##0 = vaddq_f32(vld1q_f32(r), c##i##0);     \
+      c##i##1 = vaddq_f32(vld1q_f32(r + 4), c##i##1); \
+      c##i##2 = vaddq_f32(vld1q_f32(r + 8), c##i##2); \
+    }                                                 \
+    vst1q_f32(r, c##i##0);                            \
+    vst1q_f32(r + 4, c##i##1);                        \
+    vst1q_f32(r + 8, c##i##2);                        \
   }
 
 static void micro_8x12(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) {
   const float *a = pa, *b = pb;
   float *c = pc;
-  ZERO12(0) ZERO12(1) ZERO12(2) ZERO12(3) ZERO12(4) ZERO12(5) ZERO12(6) ZERO12(7)
-  for (int64_t p = 0; p < n; p++, a += 8, b += 12) {
+  ZERO12(0)
+  ZERO12(1) ZERO12(2) ZERO12(3) ZERO12(4) ZERO12(5) ZERO12(6)
+      ZERO12(7) for (int64_t p = 0; p < n; p++, a += 8, b += 12) {
     float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + 4);
     float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4), b2 = vld1q_f32(b + 8);
-    ROW12(0, a0, 0) ROW12(1, a0, 1) ROW12(2, a0, 2) ROW12(3, a0, 3)
-    ROW12(4, a1, 0) ROW12(5, a1, 1) ROW12(6, a1, 2) ROW12(7, a1, 3)
+    ROW12(0, a0, 0)
+    ROW12(1, a0, 1) ROW12(2, a0, 2) ROW12(3, a0, 3) ROW12(4, a1, 0) ROW12(5, a1, 1) ROW12(6, a1, 2) ROW12(7, a1, 3)
   }
   STORE12(0) STORE12(1) STORE12(2) STORE12(3) STORE12(4) STORE12(5) STORE12(6) STORE12(7)
 }
 
-#define ROW8(i, av, l)                               \
-  c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l);     \
+#define ROW8(i, av, l)                           \
+  c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l); \
   c##i##1 = vfmaq_laneq_f32(c##i##1, b1, av, l);
 #define ZERO8(i) float32x4_t c##i##0 = vdupq_n_f32(0), c##i##1 = c##i##0;
-#define STORE8(i)                                                          \
-  {                                                                        \
-    float *r = c + i * ldc;                                                \
-    if (add) {                                                             \
-      c##i##0 = vaddq_f32(vld1q_f32(r), c##i##0);                          \
-      c##i##1 = vaddq_f32(vld1q_f32(r + 4), c##i##1);                      \
-    }                                                                      \
-    vst1q_f32(r, c##i##0);                                                 \
-    vst1q_f32(r + 4, c##i##1);                                             \
+#define STORE8(i)                                     \
+  {                                                   \
+    float *r = c + i * ldc;                           \
+    if (add) {                                        \
+      c##i##0 = vaddq_f32(vld1q_f32(r), c##i##0);     \
+      c##i##1 = vaddq_f32(vld1q_f32(r + 4), c##i##1); \
+    }                                                 \
+    vst1q_f32(r, c##i##0);                            \
+    vst1q_f32(r + 4, c##i##1);                        \
   }
 
 static void micro_8x8(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) {
   const float *a = pa, *b = pb;
   float *c = pc;
-  ZERO8(0) ZERO8(1) ZERO8(2) ZERO8(3) ZERO8(4) ZERO8(5) ZERO8(6) ZERO8(7)
-  for (int64_t p = 0; p < n; p++, a += 8, b += 8) {
+  ZERO8(0)
+  ZERO8(1) ZERO8(2) ZERO8(3) ZERO8(4) ZERO8(5) ZERO8(6) ZERO8(7) for (int64_t p = 0; p < n; p++, a += 8, b += 8) {
     float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + 4), b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4);
-    ROW8(0, a0, 0) ROW8(1, a0, 1) ROW8(2, a0, 2) ROW8(3, a0, 3)
-    ROW8(4, a1, 0) ROW8(5, a1, 1) ROW8(6, a1, 2) ROW8(7, a1, 3)
+    ROW8(0, a0, 0)
+    ROW8(1, a0, 1) ROW8(2, a0, 2) ROW8(3, a0, 3) ROW8(4, a1, 0) ROW8(5, a1, 1) ROW8(6, a1, 2) ROW8(7, a1, 3)
   }
   STORE8(0) STORE8(1) STORE8(2) STORE8(3) STORE8(4) STORE8(5) STORE8(6) STORE8(7)
 }
@@ -97,10 +98,10 @@ static void micro_double(int64_t n, const void *pa, const void *pb, void *pc, in
 }
 
 const struct gemm_kernel gemm_kernels_neon[] = {
-    {"neon float 8x12", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 12, 1, 384, 128, 1, NULL, micro_8x12},
-    {"neon float 8x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 8, 1, 384, 128, 1.06f, NULL, micro_8x8},
-    {"neon double 8x6", SHOAL_FLOAT64, SHOAL_FLOAT64, 8, 6, 1, 256, 96, 1, NULL, micro_double},
-    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 768, 128, 1, has_bf16, gemm_micro_bf16},
+    {"neon float 8x12", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 12, 1, 1, 1, 384, 128, 1, NULL, micro_8x12},
+    {"neon float 8x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 8, 1, 1, 1, 384, 128, 1.06f, NULL, micro_8x8},
+    {"neon double 8x6", SHOAL_FLOAT64, SHOAL_FLOAT64, 8, 6, 1, 1, 1, 256, 96, 1, NULL, micro_double},
+    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 4, 4, 768, 128, 1, has_bf16, gemm_micro_bf16},
     {0},
 };
 #else

@@ -14,24 +14,24 @@
 #define AS_U64(v) ((uint64_t)(v))
 
 /* One lane beside the other: two loops, so that whichever stride is 1 runs innermost where that pays. */
-#define PACK(name, from, to, convert)                                                               \
+#define PACK(name, from, to, convert)                                                                      \
   static void name(int width, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n, void *out) { \
-    const from *x = data;                                                                           \
-    to *y = out;                                                                                    \
-    if (ls == 1) {                                                                                  \
-      for (int64_t p = 0; p < n; p++, x += ks, y += width) {                                        \
-        for (int i = 0; i < lanes; i++) y[i] = convert(x[i]);                                       \
-        for (int i = lanes; i < width; i++) y[i] = 0;                                               \
-      }                                                                                             \
-      return;                                                                                       \
-    }                                                                                               \
-    for (int i = 0; i < width; i++) {                                                               \
-      const from *xi = x + i * ls;                                                                  \
-      if (i < lanes)                                                                                \
-        for (int64_t p = 0; p < n; p++) y[p * width + i] = convert(xi[p * ks]);                     \
-      else                                                                                          \
-        for (int64_t p = 0; p < n; p++) y[p * width + i] = 0;                                       \
-    }                                                                                               \
+    const from *x = data;                                                                                  \
+    to *y = out;                                                                                           \
+    if (ls == 1) {                                                                                         \
+      for (int64_t p = 0; p < n; p++, x += ks, y += width) {                                               \
+        for (int i = 0; i < lanes; i++) y[i] = convert(x[i]);                                              \
+        for (int i = lanes; i < width; i++) y[i] = 0;                                                      \
+      }                                                                                                    \
+      return;                                                                                              \
+    }                                                                                                      \
+    for (int i = 0; i < width; i++) {                                                                      \
+      const from *xi = x + i * ls;                                                                         \
+      if (i < lanes)                                                                                       \
+        for (int64_t p = 0; p < n; p++) y[p * width + i] = convert(xi[p * ks]);                            \
+      else                                                                                                 \
+        for (int64_t p = 0; p < n; p++) y[p * width + i] = 0;                                              \
+    }                                                                                                      \
   }
 
 PACK(pack_float_any, float, float, AS_IS)
@@ -73,8 +73,8 @@ static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, in
 #endif
 
 /* Rows copied by a constant length: the compiler makes a few vector moves of each. */
-#define COPY_ROWS(W)                                               \
-  case W:                                                          \
+#define COPY_ROWS(W)                                                              \
+  case W:                                                                         \
     for (int64_t p = 0; p < n; p++, x += ks, y += W) memcpy(y, x, W * sizeof *y); \
     return;
 
@@ -104,7 +104,7 @@ static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int 
 }
 
 /* bfloat16 in groups of k. */
-static void pack_groups(int width, int group, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n,
+static void pack_groups(int width, int group, int round, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n,
                         void *out) {
   const uint16_t *x = data;
   uint16_t *y = out;
@@ -122,13 +122,13 @@ static void pack_groups(int width, int group, const void *data, int64_t ls, int6
       int i = 0;
       if (ls == 1) {
         for (; i + 8 <= lanes; i += 8) {
-          uint16x8x4_t v = {{vld1q_u16(x + i), vld1q_u16(x + ks + i), vld1q_u16(x + 2 * ks + i),
-                             vld1q_u16(x + 3 * ks + i)}};
+          uint16x8x4_t v = {
+              {vld1q_u16(x + i), vld1q_u16(x + ks + i), vld1q_u16(x + 2 * ks + i), vld1q_u16(x + 3 * ks + i)}};
           vst4q_u16(y + i * 4, v);
         }
         for (; i + 4 <= lanes; i += 4) {
-          uint16x4x4_t v = {{vld1_u16(x + i), vld1_u16(x + ks + i), vld1_u16(x + 2 * ks + i),
-                             vld1_u16(x + 3 * ks + i)}};
+          uint16x4x4_t v = {
+              {vld1_u16(x + i), vld1_u16(x + ks + i), vld1_u16(x + 2 * ks + i), vld1_u16(x + 3 * ks + i)}};
           vst4_u16(y + i * 4, v);
         }
       }
@@ -150,8 +150,9 @@ static void pack_groups(int width, int group, const void *data, int64_t ls, int6
     if (lanes < width) memset(y + lanes * group, 0, (size_t)(width - lanes) * (size_t)group * 2);
   }
   int rest = (int)(n - whole * group);
-  if (!rest) return;
-  memset(y, 0, (size_t)width * (size_t)group * 2);
+  int64_t padded = (n + round - 1) / round * round - whole * group;
+  if (!padded) return;
+  memset(y, 0, (size_t)padded * (size_t)width * 2);
   for (int i = 0; i < lanes; i++)
     for (int t = 0; t < rest; t++) y[i * group + t] = x[i * ls + t * ks];
 }
@@ -160,7 +161,7 @@ void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dty
                      bool conj, int lanes, int64_t n, void *dst) {
   int w = panel->width;
   if (panel->type == SHOAL_BFLOAT16) {
-    pack_groups(w, panel->group, data, ls, ks, lanes, n, dst);
+    pack_groups(w, panel->group, panel->round, data, ls, ks, lanes, n, dst);
     return;
   }
   switch (type) {

@@ -18,7 +18,7 @@ all: $(BUILD)/build.ninja ## build the library, the command and the examples
 
 FLAGS_build-asan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=address,undefined
 FLAGS_build-tsan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=thread
-FLAGS_build-fuzz = -DCMAKE_C_COMPILER=clang -DSHOAL_FUZZ=ON
+FLAGS_build-fuzz = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DSHOAL_FUZZ=ON
 FLAGS_build-clang = -DCMAKE_C_COMPILER=clang
 
 .PHONY: deps need-packages need-tensorflow

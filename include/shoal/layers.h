@@ -46,7 +46,7 @@ typedef struct shoal_var {
 /* dtype and shape are the initial value's, whose shape must be known. Trainable: shoal_minimize changes it. */
 SHOAL_API shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial);
 SHOAL_API shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial);
-SHOAL_API shoal_op *shoal_assign(shoal_graph *g, shoal_var v, shoal_out value);
+SHOAL_API shoal_op *shoal_variable_assign(shoal_graph *g, shoal_var v, shoal_out value);
 /* All variables of the graph (trainable ones), at most max; returns how many there are. */
 SHOAL_API int shoal_variables(const shoal_graph *g, bool trainable, shoal_var *out, int max);
 /* One op that gives every variable made so far its initial value. */

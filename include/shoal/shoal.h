@@ -5,6 +5,7 @@
 #include <shoal/data.h>
 #include <shoal/graph.h>
 #include <shoal/layers.h>
+#include <shoal/ops.h>
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/tensor.h>

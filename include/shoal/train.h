@@ -41,8 +41,8 @@ SHOAL_API shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *gr
 
 /* Ops that write all variables to a checkpoint (TensorFlow's V2 format), and read them back. prefix: a string scalar.
  */
-SHOAL_API shoal_op *shoal_save(shoal_graph *g, shoal_out prefix);
-SHOAL_API shoal_op *shoal_restore(shoal_graph *g, shoal_out prefix);
+SHOAL_API shoal_op *shoal_save_variables(shoal_graph *g, shoal_out prefix);
+SHOAL_API shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix);
 
 #ifdef __cplusplus
 }

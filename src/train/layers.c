@@ -193,7 +193,7 @@ shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out i
   return make_variable(g, name, initial, false);
 }
 
-shoal_op *shoal_assign(shoal_graph *g, shoal_var v, shoal_out value) {
+shoal_op *shoal_variable_assign(shoal_graph *g, shoal_var v, shoal_out value) {
   struct build b = build_begin(g, "AssignVariableOp", NULL);
   build_in(&b, v.handle);
   build_in(&b, value);

@@ -22,7 +22,7 @@ static shoal_var *all_variables(shoal_graph *g, int *n) {
   return vars;
 }
 
-shoal_op *shoal_save(shoal_graph *g, shoal_out prefix) {
+shoal_op *shoal_save_variables(shoal_graph *g, shoal_out prefix) {
   int n;
   shoal_var *vars = all_variables(g, &n);
   graph_push_scope(g, "save");
@@ -39,7 +39,7 @@ shoal_op *shoal_save(shoal_graph *g, shoal_out prefix) {
   return save;
 }
 
-shoal_op *shoal_restore(shoal_graph *g, shoal_out prefix) {
+shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix) {
   int n;
   shoal_var *vars = all_variables(g, &n);
   graph_push_scope(g, "save");
@@ -54,7 +54,7 @@ shoal_op *shoal_restore(shoal_graph *g, shoal_out prefix) {
   build_attr_types(&b, "dtypes", types, n);
   struct node *restored = build_end(&b);
   shoal_op **assigns = mem_zalloc((size_t)n + 1, sizeof *assigns);
-  for (int i = 0; i < n && restored; i++) assigns[i] = shoal_assign(g, vars[i], node_out(restored, i));
+  for (int i = 0; i < n && restored; i++) assigns[i] = shoal_variable_assign(g, vars[i], node_out(restored, i));
   shoal_op *all = restored ? shoal_group(g, assigns, n, "restore_all") : NULL;
   graph_pop_scope(g);
   free(assigns);

@@ -1,0 +1,28 @@
+/* The network's threads: one completion queue for all servers and channels of a process.
+ *
+ * Every batch given to gRPC carries a struct rpc_event as its tag; when it completes, a thread of the loop calls the
+ * event's function. A handler may take its time: whenever the last waiting thread takes an event, another thread is
+ * started first, so that the network never stands still (answers, cancellations and pings go on). */
+#ifndef RPC_LOOP_H
+#define RPC_LOOP_H
+
+#include <grpc/grpc.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rpc_event {
+  void (*fn)(struct rpc_event *e, bool ok);
+};
+
+/* Starts gRPC and the loop at the first call; each call is paired with a release, the last of which ends both. */
+void rpc_loop_acquire(void);
+/* Not from a thread of the loop. */
+void rpc_loop_release(void);
+/* Valid between acquire and release. */
+grpc_completion_queue *rpc_loop_queue(void);
+
+/* A value of clock_ns() as gRPC wants it, and back. */
+gpr_timespec rpc_deadline(int64_t deadline_ns);
+int64_t rpc_deadline_from(gpr_timespec t);
+
+#endif

@@ -1,0 +1,56 @@
+/* A gRPC server with unary methods on raw bytes.
+ *
+ * A handler runs on a thread of the loop as soon as the request has arrived. It answers with rpc_call_reply() or
+ * rpc_call_fail(), at once or later from any thread: a call that waits costs no thread. A call that is not answered
+ * when its handler returns is watched: when its client goes away, or its deadline passes, the call's cancel function is called. */
+#ifndef RPC_SERVER_H
+#define RPC_SERVER_H
+
+#include <grpc/grpc.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "rpc/body.h"
+#include "rpc/tls.h"
+
+struct rpc_call;
+struct rpc_server;
+
+struct rpc_method {
+  const char *name; /* "/tensorflow.MasterService/RunStep" */
+  void (*fn)(struct rpc_call *call, void *arg);
+  int waiting; /* calls asked of gRPC ahead of need: more for methods that arrive in bursts */
+};
+
+struct rpc_server_options {
+  const char *host;  /* to bind: "127.0.0.1", "[::]", ...; NULL: loopback */
+  int port;          /* 0: any */
+  const struct rpc_tls *tls; /* NULL: plain text */
+  const struct rpc_method *methods; /* stay the caller's */
+  int n_methods;
+  void *arg;         /* for the handlers */
+  int64_t max_request_bytes; /* 0: 2 GiB */
+};
+
+/* Listens. UNKNOWN "Could not start gRPC server" with the cause when the port is taken. */
+shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_server **out);
+int rpc_server_port(const struct rpc_server *s);
+/* Takes no more calls, gives those running grace_ms to end, then cancels them and waits; frees s. Not from a
+ * handler. */
+void rpc_server_stop(struct rpc_server *s, int64_t grace_ms);
+
+/* The request in one piece; valid until the answer. */
+shoal_status rpc_call_request(struct rpc_call *c, const void **data, size_t *size);
+/* As clock_ns() has it; DEADLINE_NEVER when the client gave none. */
+int64_t rpc_call_deadline(const struct rpc_call *c);
+/* "ipv4:10.0.0.1:4711"; the caller frees it. */
+char *rpc_call_peer(struct rpc_call *c);
+/* fn(arg) is called at most once, from a thread of the loop, if the client goes away before the answer. Call it in the
+ * handler. rpc_call_reply and _fail wait until a call of fn that is under way has ended. */
+void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg);
+/* Answers, once; c is not to be used afterwards. Takes over bytes (NULL: an empty message). */
+void rpc_call_reply(struct rpc_call *c, grpc_byte_buffer *bytes);
+/* Consumes s; NULL answers an empty message. */
+void rpc_call_fail(struct rpc_call *c, shoal_status s);
+
+#endif

@@ -1,0 +1,25 @@
+/* Who may talk to whom: certificates of a task, and the authority that signs those of the others.
+ *
+ * With all three files given, both ends of every connection show a certificate signed by the authority (mutual TLS),
+ * and a task that connects to /job:ps/task:N accepts only a certificate made out to "ps" (or "ps.shoal", as a DNS name),
+ * unless the certificate names the host of the address in the cluster spec. */
+#ifndef RPC_TLS_H
+#define RPC_TLS_H
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+
+#include "base/status.h"
+
+struct rpc_tls {
+  char *cert, *key, *ca; /* PEM texts; ca NULL: the peer need not show a certificate */
+};
+
+/* Reads the files; cert and key go together. All NULL gives *out NULL: plain text. */
+shoal_status rpc_tls_load(const char *cert_file, const char *key_file, const char *ca_file, struct rpc_tls **out);
+void rpc_tls_free(struct rpc_tls *t);
+/* t NULL: plain text. */
+grpc_server_credentials *rpc_tls_server(const struct rpc_tls *t);
+grpc_channel_credentials *rpc_tls_channel(const struct rpc_tls *t);
+
+#endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rpc/wire.h"
+#include "base/wire.h"
 
 #define DERIVED "type.googleapis.com/tensorflow.DerivedStatus"
 #define RESTARTED "type.googleapis.com/tensorflow.distributed_runtime.WorkerPossiblyRestarted"
@@ -22,11 +22,10 @@ void rpc_status_text(shoal_status s, struct text *out) {
 }
 
 static void put_mark(struct text *out, const char *key) {
-  struct text entry = {0};
-  wire_text_string(&entry, 1, key);
-  wire_text_bytes(&entry, 2, "", 0);
-  wire_text_bytes(out, 1, entry.at, entry.n);
-  text_release(&entry);
+  size_t entry = wire_begin(out, 1);
+  wire_put_str(out, 1, key);
+  wire_put_bytes(out, 2, "", 0);
+  wire_end(out, entry);
 }
 
 void rpc_status_payload(shoal_status s, struct text *out) {
@@ -35,12 +34,12 @@ void rpc_status_payload(shoal_status s, struct text *out) {
 }
 
 static void read_marks(shoal_status s, grpc_slice value) {
-  struct wire w = wire_of(GRPC_SLICE_START_PTR(value), GRPC_SLICE_LENGTH(value));
-  for (struct wire_field f; wire_next(&w, &f);) {
-    if (!wire_is(&f, 1, WIRE_BYTES)) continue;
-    struct wire entry = wire_in(&f);
-    for (struct wire_field k; wire_next(&entry, &k);) {
-      if (!wire_is(&k, 1, WIRE_BYTES)) continue;
+  struct wire w = wire_from(GRPC_SLICE_START_PTR(value), GRPC_SLICE_LENGTH(value));
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    struct wire entry = wire_inside(&f);
+    for (struct wire_field k; wire_next(&entry, &k) == WIRE_FIELD;) {
+      if (k.number != 1 || k.type != WIRE_BYTES) continue;
       if (k.size == strlen(DERIVED) && !memcmp(k.data, DERIVED, k.size)) status_mark_derived(s);
       if (k.size == strlen(RESTARTED) && !memcmp(k.data, RESTARTED, k.size)) status_mark_restarted(s);
     }

@@ -1,0 +1,47 @@
+/* Messages on their way out: protocol buffers written into gRPC slices, tensors' buffers by reference.
+ *
+ * The messages of a step (RunStep, RunGraph, RecvTensor) are written thousands of times a second, some with hundreds of
+ * megabytes of tensor; generated messages would copy every field. base/wire.h has the reader, and the writer for
+ * small messages that are nested in these. */
+#ifndef RPC_MESSAGE_H
+#define RPC_MESSAGE_H
+
+#include <grpc/byte_buffer.h>
+#include <grpc/slice.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/wire.h"
+
+struct message {
+  grpc_slice_buffer slices; /* finished */
+  grpc_slice chunk;         /* being filled */
+  size_t used, room;        /* of chunk; room 0: there is none */
+};
+
+void message_init(struct message *m);
+/* The message as gRPC sends it; m is released. */
+grpc_byte_buffer *message_finish(struct message *m);
+void message_release(struct message *m);
+
+/* Bytes of a length-delimited field: tag, length, contents. */
+static inline size_t message_field_size(uint32_t field, size_t n) {
+  return wire_varint_size((uint64_t)field << 3) + wire_varint_size(n) + n;
+}
+void message_varint(struct message *m, uint64_t v);
+void message_raw(struct message *m, const void *data, size_t n);
+/* A varint field, left out when 0 as proto3 does. */
+void message_int(struct message *m, uint32_t field, uint64_t v);
+/* A length-delimited field; written even when empty. */
+void message_bytes(struct message *m, uint32_t field, const void *data, size_t n);
+/* The same for strings, left out when empty. */
+void message_string(struct message *m, uint32_t field, const char *s);
+/* Tag and length of a field of n bytes, which the caller writes next. */
+void message_header(struct message *m, uint32_t field, size_t n);
+/* n bytes by reference: release(owner) is called when they have been sent. */
+void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner);
+
+/* The bytes of a text as a message; the text is released. */
+grpc_byte_buffer *message_from_text(struct text *t);
+
+#endif

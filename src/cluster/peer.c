@@ -1,0 +1,321 @@
+/* Peers and their watch; see peer.h.
+ *
+ * Times, for a time-out T (10 s unless told otherwise): a peer not heard of for T/5 while something waits is asked for
+ * its status; the question has 3T/5 to be answered. The watch looks every T/20. A dead peer is thus found within 17T/20. */
+#include "cluster/peer.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "base/wire.h"
+
+struct peer_call {
+  struct peer_call *prev, *next; /* peers->lock */
+  atomic_int refs;               /* the call's own, and the handle's */
+  struct peer *peer;
+  const char *method;
+  int64_t step, started;
+  char *what;
+  bool unwatched, linked;
+  struct rpc_pending *pending;
+  rpc_done done;
+  void *arg;
+};
+
+struct peer {
+  struct peers *set;
+  char *task, *address;
+  struct rpc_channel *channel;
+  struct peer_call *calls; /* set->lock */
+  int64_t heard;           /* set->lock: when it last answered anything */
+  bool asked;              /* set->lock: a status question is under way */
+  uint64_t incarnation;    /* set->lock: of its first device, once known */
+};
+
+struct peers {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  const struct rpc_tls *tls;
+  int64_t timeout_ns;
+  VEC(struct peer *) all; /* lock */
+  pthread_t watcher;
+  bool watching, stopping; /* lock */
+  int questions;           /* lock: status questions under way */
+};
+
+static void *watch(void *arg);
+
+struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms) {
+  struct peers *p = mem_zalloc(1, sizeof *p);
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&p->changed, &attr);
+  pthread_condattr_destroy(&attr);
+  p->tls = tls;
+  p->timeout_ns = (timeout_ms > 0 ? timeout_ms : 10000) * 1000000;
+  return p;
+}
+
+void peers_free(struct peers *p) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  p->stopping = true;
+  pthread_cond_broadcast(&p->changed);
+  while (p->questions) pthread_cond_wait(&p->changed, &p->lock);
+  bool watching = p->watching;
+  pthread_mutex_unlock(&p->lock);
+  if (watching) pthread_join(p->watcher, NULL);
+  for (size_t i = 0; i < p->all.n; i++) {
+    struct peer *e = p->all.at[i];
+    MUST(!e->calls);
+    rpc_channel_unref(e->channel);
+    free(e->task);
+    free(e->address);
+    free(e);
+  }
+  vec_release(&p->all);
+  pthread_cond_destroy(&p->changed);
+  pthread_mutex_destroy(&p->lock);
+  free(p);
+}
+
+/* The job in "/job:ps/replica:0/task:0": what the peer's certificate is made out to. */
+static char *certificate_name(const char *task) {
+  if (!str_starts(task, "/job:")) return NULL;
+  return mem_printf("%.*s.shoal", (int)strcspn(task + 5, "/"), task + 5);
+}
+
+struct peer *peers_get(struct peers *p, const char *task, const char *address) {
+  pthread_mutex_lock(&p->lock);
+  struct peer *e = NULL;
+  for (size_t i = 0; i < p->all.n && !e; i++)
+    if (!strcmp(p->all.at[i]->task, task) && !strcmp(p->all.at[i]->address, address)) e = p->all.at[i];
+  if (!e) {
+    e = mem_zalloc(1, sizeof *e);
+    e->set = p;
+    e->task = mem_strdup(task);
+    e->address = mem_strdup(address);
+    char *name = certificate_name(task);
+    e->channel = rpc_channel_new(address, p->tls, name);
+    free(name);
+    vec_push(&p->all, e);
+  }
+  pthread_mutex_unlock(&p->lock);
+  return e;
+}
+
+const char *peer_task(const struct peer *p) { return p->task; }
+const char *peer_address(const struct peer *p) { return p->address; }
+
+void peer_call_unref(struct peer_call *c) {
+  if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
+  rpc_pending_unref(c->pending);
+  free(c->what);
+  free(c);
+}
+
+static shoal_status decorate(const struct peer_call *c, shoal_status s) {
+  if (!s || shoal_status_code(s) == SHOAL_CANCELLED) return s;
+  status_suffix(s, "\nAdditional GRPC error information from remote target %s (%s) while calling %s",
+                c->peer->task, c->peer->address, c->method);
+  if (c->step) status_suffix(s, " in step %" PRId64, c->step);
+  if (c->what) status_suffix(s, ", waiting for %s", c->what);
+  return s;
+}
+
+static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct peer_call *c = arg;
+  struct peers *set = c->peer->set;
+  shoal_code code = shoal_status_code(s);
+  pthread_mutex_lock(&set->lock);
+  if (c->prev) c->prev->next = c->next;
+  else c->peer->calls = c->next;
+  if (c->next) c->next->prev = c->prev;
+  if (code != SHOAL_UNAVAILABLE && code != SHOAL_CANCELLED && code != SHOAL_DEADLINE_EXCEEDED)
+    c->peer->heard = clock_ns();
+  pthread_mutex_unlock(&set->lock);
+  c->done(c->arg, decorate(c, s), body);
+  peer_call_unref(c);
+}
+
+void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+                int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle) {
+  struct peers *set = p->set;
+  struct peer_call *c = mem_zalloc(1, sizeof *c);
+  atomic_init(&c->refs, handle ? 2 : 1);
+  c->peer = p;
+  c->method = method;
+  c->step = step;
+  c->started = clock_ns();
+  c->what = what ? mem_strdup(what) : NULL;
+  c->unwatched = flags & PEER_UNWATCHED;
+  c->done = done;
+  c->arg = arg;
+  if (handle) *handle = c;
+  /* Under the lock: the watch must not meet a call whose handle is not there yet. The completion runs on another
+   * thread and waits for the lock. */
+  pthread_mutex_lock(&set->lock);
+  if (!set->watching && !c->unwatched)
+    set->watching = pthread_create(&set->watcher, NULL, watch, set) == 0;
+  c->next = p->calls;
+  if (c->next) c->next->prev = c;
+  p->calls = c;
+  rpc_start(p->channel, method, request, deadline, flags, on_done, c, &c->pending);
+  pthread_mutex_unlock(&set->lock);
+}
+
+void peer_cancel(struct peer_call *c, shoal_status why) { rpc_cancel(c->pending, why); }
+
+/* ---- the watch ---- */
+
+struct question {
+  struct peer *peer;
+  int64_t asked;
+};
+
+/* Fails what waited when the question was asked. Calls are cancelled outside the lock, each with a reference. */
+static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
+  VEC(struct peer_call *) victims = {0};
+  pthread_mutex_lock(&p->set->lock);
+  for (struct peer_call *c = p->calls; c; c = c->next)
+    if (!c->unwatched && c->started <= before) {
+      atomic_fetch_add(&c->refs, 1);
+      vec_push(&victims, c);
+    }
+  pthread_mutex_unlock(&p->set->lock);
+  if (victims.n)
+    LOGW("%s: %zu call%s that wait%s for it end%s", shoal_status_message(why), victims.n, victims.n == 1 ? "" : "s",
+         victims.n == 1 ? "s" : "", victims.n == 1 ? "s" : "");
+  for (size_t i = 0; i < victims.n; i++) {
+    rpc_cancel(victims.at[i]->pending, status_copy(why));
+    peer_call_unref(victims.at[i]);
+  }
+  vec_release(&victims);
+  shoal_status_free(why);
+}
+
+static uint64_t first_incarnation(struct rpc_body *body) {
+  const void *data;
+  size_t size;
+  shoal_status s = rpc_body_flat(body, &data, &size);
+  shoal_status_free(s);
+  if (s) return 0;
+  struct wire w = wire_from(data, size);
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    struct wire device = wire_inside(&f);
+    for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;)
+      if (k.number == 6 && k.type == WIRE_FIXED64) return k.value;
+    return 0;
+  }
+  return 0;
+}
+
+static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
+  struct question *q = arg;
+  struct peer *p = q->peer;
+  struct peers *set = p->set;
+  shoal_code code = shoal_status_code(s);
+  if (code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED) {
+    fail_calls(p, q->asked,
+               STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%s)", p->task, p->address,
+                      code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s)));
+  } else if (!s) {
+    uint64_t now = first_incarnation(body), before;
+    pthread_mutex_lock(&set->lock);
+    before = p->incarnation;
+    p->heard = clock_ns();
+    if (now) p->incarnation = now;
+    pthread_mutex_unlock(&set->lock);
+    if (before && now && before != now)
+      fail_calls(p, q->asked,
+                 status_mark_restarted(STATUS(SHOAL_ABORTED, "Task %s at %s was restarted", p->task, p->address)));
+  }
+  shoal_status_free(s);
+  pthread_mutex_lock(&set->lock);
+  p->asked = false;
+  if (--set->questions == 0) pthread_cond_broadcast(&set->changed);
+  pthread_mutex_unlock(&set->lock);
+  free(q);
+}
+
+/* Does anything wait for p that should be watched, and has p been silent since? */
+static bool silent(const struct peer *p, int64_t now) {
+  int64_t oldest = INT64_MAX;
+  for (const struct peer_call *c = p->calls; c; c = c->next)
+    if (!c->unwatched) oldest = MIN(oldest, c->started);
+  return oldest != INT64_MAX && now - MAX(oldest, p->heard) > p->set->timeout_ns / 5;
+}
+
+static void *watch(void *arg) {
+  struct peers *set = arg;
+  pthread_setname_np(pthread_self(), "shoal-watch");
+  pthread_mutex_lock(&set->lock);
+  while (!set->stopping) {
+    int64_t now = clock_ns(), wake = now + set->timeout_ns / 20;
+    for (size_t i = 0; i < set->all.n; i++) {
+      struct peer *p = set->all.at[i];
+      if (p->asked || !silent(p, now)) continue;
+      struct question *q = mem_zalloc(1, sizeof *q);
+      *q = (struct question){p, now};
+      p->asked = true;
+      set->questions++;
+      rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + set->timeout_ns * 3 / 5, 0, on_status, q,
+                NULL);
+    }
+    struct timespec until = {.tv_sec = wake / 1000000000, .tv_nsec = wake % 1000000000};
+    pthread_cond_timedwait(&set->changed, &set->lock, &until);
+  }
+  pthread_mutex_unlock(&set->lock);
+  return NULL;
+}
+
+void peers_describe(struct peers *p, struct text *out) {
+  pthread_mutex_lock(&p->lock);
+  int64_t now = clock_ns();
+  for (size_t i = 0; i < p->all.n; i++)
+    for (struct peer_call *c = p->all.at[i]->calls; c; c = c->next) {
+      text_addf(out, "  step %" PRId64 ": %s to %s (%s) since %.1f s", c->step, strrchr(c->method, '/') + 1,
+                p->all.at[i]->task, p->all.at[i]->address, (double)(now - c->started) * 1e-9);
+      if (c->what) text_addf(out, ", for %s", c->what);
+      text_addc(out, '\n');
+    }
+  pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- blocking form ---- */
+
+struct waiter {
+  sem_t done;
+  shoal_status s;
+  struct rpc_body body;
+};
+
+static void wake_up(void *arg, shoal_status s, struct rpc_body *body) {
+  struct waiter *w = arg;
+  w->s = s;
+  w->body = *body;
+  *body = (struct rpc_body){0};
+  sem_post(&w->done);
+}
+
+shoal_status peer_wait(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+                       struct rpc_body *body) {
+  struct waiter w = {0};
+  sem_init(&w.done, 0, 0);
+  peer_start(p, method, request, deadline, flags, 0, NULL, wake_up, &w, NULL);
+  while (sem_wait(&w.done) != 0) continue;
+  sem_destroy(&w.done);
+  if (body && !w.s) *body = w.body;
+  else rpc_body_release(&w.body);
+  return w.s;
+}

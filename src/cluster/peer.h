@@ -1,0 +1,43 @@
+/* The other tasks as this process sees them: one channel each, the calls that wait for an answer, and the watch over
+ * both.
+ *
+ * No silent hang: while any call waits for a peer, the peer is asked for its status every few seconds. One that does not
+ * answer (killed, stopped, unreachable) or answers as another incarnation (restarted) fails every call that waits for
+ * it, with its name, address, step and what was being waited for. Nothing is sent to peers nobody waits for. HTTP/2's own
+ * keepalive was rejected for this: TensorFlow's servers close connections that ping more often than every five minutes. */
+#ifndef CLUSTER_PEER_H
+#define CLUSTER_PEER_H
+
+#include "base/status.h"
+#include "base/text.h"
+#include "rpc/channel.h"
+
+struct peers; /* of one server or client */
+struct peer;
+struct peer_call; /* a call that waits for an answer */
+
+struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms);
+/* No calls may be waiting. */
+void peers_free(struct peers *p);
+/* The peer under that name and address, made at first use; lives as long as p. */
+struct peer *peers_get(struct peers *p, const char *task, const char *address);
+/* One line for each call that waits. */
+void peers_describe(struct peers *p, struct text *out);
+
+const char *peer_task(const struct peer *p);
+const char *peer_address(const struct peer *p);
+
+enum peer_flags {
+  PEER_UNWATCHED = 0x100, /* not failed by the watch: for calls that wait for a peer to come up */
+};
+
+/* Like rpc_start. step (0: none) and what (may be NULL; copied) are for errors and status pages. done gets errors that
+ * name the peer. */
+void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+                int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle);
+void peer_cancel(struct peer_call *c, shoal_status why);
+void peer_call_unref(struct peer_call *c);
+shoal_status peer_wait(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+                       struct rpc_body *body);
+
+#endif

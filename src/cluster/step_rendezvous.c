@@ -1,0 +1,273 @@
+/* Steps and their rendezvous; see step_rendezvous.h.
+ *
+ * The local half is runtime's own rendezvous; this adds the table of steps and the fetching. */
+#include "cluster/step_rendezvous.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/request_ids.h"
+#include "cluster/transfer.h"
+#include "rpc/message.h"
+
+enum { BUCKETS = 256, REMEMBERED = 1024 };
+
+struct entry {
+  struct rendezvous head;
+  struct entry *next; /* steps->lock */
+  int64_t id;
+  struct rendezvous *local;
+  const struct step_names *names; /* set while the step runs here */
+  struct step_stats *stats;
+};
+
+struct steps {
+  pthread_mutex_t lock;
+  struct entry *buckets[BUCKETS]; /* lock */
+  int64_t gone[REMEMBERED];       /* lock: steps cleaned up, a ring */
+  size_t next_gone;
+};
+
+/* ---- fetching a value from another task ---- */
+
+struct fetch {
+  pthread_mutex_t lock;
+  struct entry *step;
+  struct cancel *cancel;
+  struct cancel_hook hook;
+  struct peer_call *call; /* lock */
+  bool cancelled;         /* lock */
+  rendezvous_done done;
+  void *arg;
+  int64_t started_wall;
+  char *key;
+};
+
+static void fetch_free(struct fetch *f) {
+  peer_call_unref(f->call);
+  pthread_mutex_destroy(&f->lock);
+  free(f->key);
+  rendezvous_unref(&f->step->head);
+  free(f);
+}
+
+static void fetch_cancelled(void *arg) {
+  struct fetch *f = arg;
+  pthread_mutex_lock(&f->lock);
+  f->cancelled = true;
+  if (f->call) peer_cancel(f->call, STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended"));
+  pthread_mutex_unlock(&f->lock);
+}
+
+static void record(struct fetch *f, const struct tensor *value) {
+  struct rendezvous_key k;
+  shoal_status s = rendezvous_key_parse(f->key, &k);
+  shoal_status_free(s);
+  if (s || !f->step->stats) return;
+  size_t bytes = tensor_valid(value) ? tensor_bytes(value) : 0;
+  char *device = mem_strndup(k.dst, k.dst_n);
+  char *label = mem_printf("[%.1fKB] %.*s from %.*s to %.*s", (double)bytes / 1024, (int)k.edge_n, k.edge,
+                           (int)k.src_n, k.src, (int)k.dst_n, k.dst);
+  step_stats_span(f->step->stats, device, "RecvTensor", label, f->started_wall, wall_nanos(), (int64_t)bytes);
+  free(label);
+  free(device);
+}
+
+static void fetch_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct fetch *f = arg;
+  pthread_mutex_lock(&f->lock); /* whoever started the call has let go of it */
+  pthread_mutex_unlock(&f->lock);
+  if (f->cancel) cancel_deregister(f->cancel, &f->hook);
+  struct tensor value = tensor_none();
+  bool is_dead = false;
+  if (!s) s = transfer_parse(body, &value, &is_dead);
+  if (!s) record(f, &value);
+  if (shoal_status_code(s) == SHOAL_CANCELLED) status_mark_derived(s);
+  f->done(f->arg, s, &value, is_dead);
+  fetch_free(f);
+}
+
+static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct cancel *cancel,
+                        rendezvous_done done, void *arg) {
+  struct fetch *f = mem_zalloc(1, sizeof *f);
+  pthread_mutex_init(&f->lock, NULL);
+  f->step = e;
+  rendezvous_ref(&e->head);
+  f->cancel = cancel;
+  f->done = done;
+  f->arg = arg;
+  f->key = mem_strdup(key);
+  if (e->stats) f->started_wall = wall_nanos();
+  bool fresh = !cancel || cancel_register(cancel, &f->hook, fetch_cancelled, f);
+  pthread_mutex_lock(&f->lock);
+  if (!fresh || f->cancelled) {
+    pthread_mutex_unlock(&f->lock);
+    if (fresh) cancel_deregister(cancel, &f->hook);
+    struct tensor none = tensor_none();
+    done(arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "RecvAsync is cancelled.")), &none, false);
+    fetch_free(f);
+    return;
+  }
+  struct message m;
+  message_init(&m);
+  message_int(&m, 1, (uint64_t)e->id);
+  message_string(&m, 2, key);
+  message_int(&m, 7, (uint64_t)request_id_new());
+  peer_start(peer, "/tensorflow.WorkerService/RecvTensor", message_finish(&m), DEADLINE_NEVER, 0, e->id, key,
+             fetch_done, f, &f->call);
+  pthread_mutex_unlock(&f->lock);
+}
+
+/* ---- the interface ---- */
+
+static void step_send(struct rendezvous *r, const char *key, uint64_t hash, struct tensor *value, bool is_dead,
+                      shoal_status *s) {
+  *s = rendezvous_send(((struct entry *)r)->local, key, hash, value, is_dead);
+}
+
+/* "/job:a/replica:0/task:1/device:CPU:0;..." begins with the name of a task. */
+static size_t task_length(const char *key) {
+  const char *end = strchr(key, ';'), *device = strstr(key, "/device:");
+  return device && end && device < end ? (size_t)(device - key) : 0;
+}
+
+static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done,
+                      void *arg) {
+  struct entry *e = (struct entry *)r;
+  const struct step_names *names = e->names;
+  size_t n = task_length(key);
+  if (!names || (n == strlen(names->task) && !memcmp(key, names->task, n))) {
+    rendezvous_recv(e->local, key, hash, cancel, done, arg);
+    return;
+  }
+  struct peer *peer = n ? names->find(names->arg, key, n) : NULL;
+  if (peer) {
+    fetch_start(e, peer, key, cancel, done, arg);
+    return;
+  }
+  struct tensor none = tensor_none();
+  done(arg, INVALID("%.*s, which should send %s, is not in the cluster", (int)n, key, key), &none, false);
+}
+
+static void step_abort(struct rendezvous *r, shoal_status why) { rendezvous_abort(((struct entry *)r)->local, why); }
+
+static void step_free(struct rendezvous *r) {
+  struct entry *e = (struct entry *)r;
+  rendezvous_unref(e->local);
+  free(e);
+}
+
+static const struct rendezvous_ops step_ops = {
+    .send = step_send, .recv = step_recv, .abort = step_abort, .free = step_free};
+
+void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
+                                void *arg) {
+  rendezvous_recv(((struct entry *)r)->local, key, hash_bytes(key, strlen(key), 0), cancel, done, arg);
+}
+
+void step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats) {
+  struct entry *e = (struct entry *)r;
+  e->stats = stats;
+  e->names = names;
+}
+
+void step_rendezvous_unbind(struct rendezvous *r) { step_rendezvous_bind(r, NULL, NULL); }
+
+/* ---- the table ---- */
+
+struct steps *steps_new(void) {
+  struct steps *s = mem_zalloc(1, sizeof *s);
+  pthread_mutex_init(&s->lock, NULL);
+  return s;
+}
+
+static struct entry **bucket(struct steps *s, int64_t id) {
+  return &s->buckets[((uint64_t)id * 0x9e3779b97f4a7c15u) >> 56];
+}
+
+void steps_free(struct steps *s) {
+  if (!s) return;
+  for (int i = 0; i < BUCKETS; i++)
+    for (struct entry *e = s->buckets[i], *next; e; e = next) {
+      next = e->next;
+      rendezvous_abort(e->local, STATUS(SHOAL_UNAVAILABLE, "the server is stopping"));
+      rendezvous_unref(&e->head);
+    }
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+static struct entry *find(struct steps *s, int64_t id) {
+  struct entry *e = *bucket(s, id);
+  while (e && e->id != id) e = e->next;
+  return e;
+}
+
+static struct entry *find_or_make(struct steps *s, int64_t id) {
+  struct entry *e = find(s, id);
+  if (!e) {
+    e = mem_zalloc(1, sizeof *e);
+    e->head.ops = &step_ops;
+    atomic_init(&e->head.refs, 1);
+    e->id = id;
+    e->local = rendezvous_local_new();
+    e->next = *bucket(s, id);
+    *bucket(s, id) = e;
+  }
+  rendezvous_ref(&e->head);
+  return e;
+}
+
+struct rendezvous *steps_get(struct steps *s, int64_t id) {
+  pthread_mutex_lock(&s->lock);
+  struct entry *e = find_or_make(s, id);
+  pthread_mutex_unlock(&s->lock);
+  return &e->head;
+}
+
+shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out) {
+  pthread_mutex_lock(&s->lock);
+  bool gone = false;
+  if (!find(s, id))
+    for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
+  *out = gone ? NULL : &find_or_make(s, id)->head;
+  pthread_mutex_unlock(&s->lock);
+  if (!gone) return NULL;
+  return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
+}
+
+void steps_cleanup(struct steps *s, int64_t id) {
+  pthread_mutex_lock(&s->lock);
+  struct entry **at = bucket(s, id);
+  while (*at && (*at)->id != id) at = &(*at)->next;
+  struct entry *e = *at;
+  if (e) {
+    *at = e->next;
+    s->gone[s->next_gone++ % REMEMBERED] = id;
+  }
+  pthread_mutex_unlock(&s->lock);
+  if (!e) return;
+  rendezvous_abort(e->local, status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64, id)));
+  rendezvous_unref(&e->head);
+}
+
+struct description {
+  struct text *out;
+  int64_t id;
+};
+
+static void describe_key(void *arg, const char *key) {
+  struct description *d = arg;
+  text_addf(d->out, "  step %" PRId64 ": waiting here for %s\n", d->id, key);
+}
+
+void steps_describe(struct steps *s, struct text *out) {
+  pthread_mutex_lock(&s->lock);
+  for (int i = 0; i < BUCKETS; i++)
+    for (struct entry *e = s->buckets[i]; e; e = e->next)
+      rendezvous_local_waiting(e->local, describe_key, &(struct description){out, e->id});
+  pthread_mutex_unlock(&s->lock);
+}

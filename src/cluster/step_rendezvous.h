@@ -1,0 +1,42 @@
+/* The rendezvous of a step on one task: values made here wait for whoever asks, values made elsewhere are fetched.
+ *
+ * A request for a value may arrive before the step has started here, and waits: so a step is made by whichever comes first.
+ * It goes with CleanupGraph; its number is remembered for a while, so that a request that comes too late fails instead of
+ * waiting for ever. */
+#ifndef CLUSTER_STEP_RENDEZVOUS_H
+#define CLUSTER_STEP_RENDEZVOUS_H
+
+#include "cluster/peer.h"
+#include "runtime/rendezvous.h"
+#include "runtime/step_stats.h"
+
+struct steps; /* of one worker */
+
+/* What a step must know to fetch from others; stays the caller's while the step runs. */
+struct step_names {
+  const char *task; /* this task: "/job:worker/replica:0/task:1", as the session names it */
+  /* The peer of that name, or NULL. */
+  struct peer *(*find)(void *arg, const char *task, size_t n);
+  void *arg;
+};
+
+struct steps *steps_new(void);
+void steps_free(struct steps *s);
+
+/* The step's rendezvous, made when there is none; a reference. */
+struct rendezvous *steps_get(struct steps *s, int64_t id);
+/* The same for a request from outside: ABORTED when the step was cleaned up before. */
+shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out);
+/* Before running; stats (optional) receives a span for each value fetched. */
+void step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats);
+/* After running: fetches and names are no more. */
+void step_rendezvous_unbind(struct rendezvous *r);
+/* A value made on this task, whoever makes it (client feeds, RecvTensor). */
+void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
+                                void *arg);
+/* Ends waiting receives with ABORTED and forgets the step. */
+void steps_cleanup(struct steps *s, int64_t id);
+/* What is waited for, one line each. */
+void steps_describe(struct steps *s, struct text *out);
+
+#endif

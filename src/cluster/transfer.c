@@ -1,0 +1,176 @@
+/* Tensors in messages; see transfer.h. */
+#include "cluster/transfer.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tensor/tensor_proto.h"
+
+/* Below INLINE a copy is cheaper than a slice of its own; above FLAT a message is read slice by slice. */
+enum { INLINE = 1024, FLAT = 64 << 10 };
+
+static void drop_buffer(void *buffer) { buffer_unref(buffer); }
+
+/* What stands before the raw bytes of a plain tensor, or the whole of any other. */
+static shoal_status encode_head(const struct tensor *t, struct text *head, size_t *total) {
+  if (dtype_plain((shoal_dtype)t->dtype)) {
+    tensor_proto_header(t, head);
+    *total = head->n + tensor_bytes(t);
+  } else {
+    TRY(tensor_proto_encode(t, head));
+    *total = head->n;
+  }
+  if (*total > INT_MAX - 4096)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "a tensor of %s%s takes %zu bytes, but a gRPC message holds at most 2 GiB: split it (for instance with "
+                  "a partitioned variable)",
+                  dtype_tf_name(t->dtype), shape_str((struct shape[]){tensor_shape(t)}), *total);
+  return NULL;
+}
+
+static void put_body(struct message *m, const struct tensor *t, const struct text *head) {
+  message_raw(m, head->at, head->n);
+  size_t n = dtype_plain((shoal_dtype)t->dtype) ? tensor_bytes(t) : 0;
+  if (n <= INLINE) message_raw(m, t->data, n);
+  else message_reference(m, t->data, n, drop_buffer, buffer_ref(t->buffer));
+}
+
+shoal_status transfer_put(struct message *m, uint32_t field, const struct tensor *t) {
+  struct text head = {0};
+  size_t total;
+  shoal_status s = encode_head(t, &head, &total);
+  if (!s) {
+    message_header(m, field, total);
+    put_body(m, t, &head);
+  }
+  text_release(&head);
+  return s;
+}
+
+shoal_status transfer_put_named(struct message *m, uint32_t field, const char *name, const struct tensor *t) {
+  struct text head = {0};
+  size_t total, name_n = strlen(name);
+  shoal_status s = encode_head(t, &head, &total);
+  if (!s) {
+    message_header(m, field, message_field_size(1, name_n) + message_field_size(2, total));
+    message_bytes(m, 1, name, name_n);
+    message_header(m, 2, total);
+    put_body(m, t, &head);
+  }
+  text_release(&head);
+  return s;
+}
+
+shoal_status transfer_response(const struct tensor *value, bool is_dead, grpc_byte_buffer **out) {
+  struct message m;
+  message_init(&m);
+  if (is_dead) message_int(&m, 2, 1);
+  message_int(&m, 3, (uint64_t)wall_micros());
+  shoal_status s = NULL;
+  if (tensor_valid(value)) {
+    s = transfer_put(&m, 1, value);
+  } else {
+    static const uint8_t empty[] = {8, 1, 18, 4, 18, 2, 8, 0, 34, 0}; /* float [0] */
+    message_bytes(&m, 1, empty, sizeof empty);
+  }
+  if (s) message_release(&m);
+  else *out = message_finish(&m);
+  return s;
+}
+
+static bool read_varint(struct rpc_cursor *c, uint64_t *v) {
+  *v = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    uint8_t b;
+    if (!rpc_cursor_read(c, &b, 1)) return false;
+    *v |= (uint64_t)(b & 0x7f) << shift;
+    if (!(b & 0x80)) return true;
+  }
+  return false;
+}
+
+enum found { FOUND, UNUSUAL };
+
+/* A plain tensor of n bytes in the usual order of fields, its contents read into a new buffer. Anything else is left
+ * to the general reader. */
+static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *out, shoal_status *s) {
+  if (n > c->remain) return UNUSUAL;
+  size_t after = c->remain - n;
+  uint64_t tag, v, dtype = 0;
+  struct shape shape = shape_scalar();
+  while (c->remain > after) {
+    if (!read_varint(c, &tag)) return UNUSUAL;
+    if (tag == (1 << 3 | WIRE_VARINT)) {
+      if (!read_varint(c, &dtype)) return UNUSUAL;
+    } else if (tag == (3 << 3 | WIRE_VARINT)) {
+      if (!read_varint(c, &v)) return UNUSUAL;
+    } else if (tag == (2 << 3 | WIRE_BYTES)) {
+      uint8_t bytes[512];
+      if (!read_varint(c, &v) || v > sizeof bytes || !rpc_cursor_read(c, bytes, v)) return UNUSUAL;
+      if ((*s = shape_proto_decode(bytes, v, &shape))) return FOUND;
+    } else if (tag == (4 << 3 | WIRE_BYTES)) {
+      int64_t elements;
+      size_t size;
+      if (!read_varint(c, &v) || c->remain < after || v != c->remain - after || dtype > DTYPE_COUNT ||
+          !dtype_valid((int)dtype) || !dtype_plain((shoal_dtype)dtype))
+        return UNUSUAL;
+      if ((*s = tensor_bytes_for((shoal_dtype)dtype, &shape, &elements, &size))) return FOUND;
+      if (size != v) return UNUSUAL;
+      if ((*s = tensor_new(out, (shoal_dtype)dtype, &shape))) return FOUND;
+      rpc_cursor_read(c, out->data, size);
+      return FOUND;
+    } else {
+      return UNUSUAL;
+    }
+  }
+  return UNUSUAL;
+}
+
+/* Large messages, straight from gRPC's slices. */
+static enum found parse_slices(struct rpc_body *body, struct tensor *value, bool *is_dead, shoal_status *s) {
+  struct rpc_cursor c;
+  uint64_t tag, v;
+  bool have = false;
+  if (!rpc_cursor_start(&c, body)) return UNUSUAL;
+  while (c.remain && !*s) {
+    if (!read_varint(&c, &tag) || !read_varint(&c, &v)) break;
+    if (tag == (1 << 3 | WIRE_BYTES) && !have) {
+      if (read_tensor(&c, v, value, s) == UNUSUAL) break;
+      have = true;
+    } else if (tag == (2 << 3 | WIRE_VARINT)) {
+      *is_dead = v != 0;
+    } else if ((tag & 7) == WIRE_BYTES) {
+      if (!rpc_cursor_read(&c, NULL, v)) break;
+    } else if ((tag & 7) != WIRE_VARINT) {
+      break;
+    }
+  }
+  if (*s || (have && !c.remain)) return FOUND;
+  if (have) tensor_release(value);
+  *is_dead = false;
+  return UNUSUAL;
+}
+
+shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead) {
+  *is_dead = false;
+  *value = tensor_none();
+  shoal_status s = NULL;
+  if (rpc_body_size(body) > FLAT && parse_slices(body, value, is_dead, &s) == FOUND) {
+    if (s && tensor_valid(value)) tensor_release(value);
+    return s;
+  }
+  const void *data;
+  size_t size;
+  TRY(rpc_body_flat(body, &data, &size));
+  struct wire w = wire_from(data, size), tensor = {0};
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) tensor = wire_inside(&f);
+    if (f.number == 2 && f.type == WIRE_VARINT) *is_dead = f.value != 0;
+  }
+  if (step == WIRE_BROKEN) return INTERNAL("could not parse rpc response");
+  if (!tensor.at) return tensor_new_dims(value, SHOAL_FLOAT32, 1, (const int64_t[]){0});
+  s = tensor_proto_decode(tensor.at, wire_left(&tensor), value);
+  return s ? status_prefix(s, "could not parse rpc response: ") : NULL;
+}

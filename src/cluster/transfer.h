@@ -1,0 +1,27 @@
+/* Tensors in the services' messages: out of a tensor's own buffer, into the buffer the consumer will read.
+ *
+ * RecvTensorResponse as TensorFlow frames it (all but strings, resources and variants):
+ *   [10 01]                 is_dead, only if dead
+ *   18 <varint>             send_start_micros
+ *   0a <len>                tensor:
+ *     08 <dtype>
+ *     12 <len> { 12 <len> 08 <dim> }*     left out for a scalar
+ *     22 <len> <raw bytes>  the tensor's buffer, by reference when larger than 1 KB */
+#ifndef CLUSTER_TRANSFER_H
+#define CLUSTER_TRANSFER_H
+
+#include "rpc/body.h"
+#include "rpc/message.h"
+#include "tensor/tensor.h"
+
+/* A TensorProto as field `field`. RESOURCE_EXHAUSTED when the message would pass gRPC's 2 GiB. */
+shoal_status transfer_put(struct message *m, uint32_t field, const struct tensor *t);
+/* A NamedTensorProto {name, tensor}. */
+shoal_status transfer_put_named(struct message *m, uint32_t field, const char *name, const struct tensor *t);
+
+/* value is not consumed; a dead one may be empty. */
+shoal_status transfer_response(const struct tensor *value, bool is_dead, grpc_byte_buffer **out);
+/* The value of a RecvTensorResponse. INTERNAL "could not parse rpc response" when it is none. */
+shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead);
+
+#endif

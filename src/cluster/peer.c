@@ -23,7 +23,7 @@ struct peer_call {
   const char *method;
   int64_t step, started;
   char *what;
-  bool unwatched, linked;
+  bool unwatched;
   struct rpc_pending *pending;
   rpc_done done;
   void *arg;
@@ -34,6 +34,7 @@ struct peer {
   char *task, *address;
   struct rpc_channel *channel;
   struct peer_call *calls; /* set->lock */
+  int active;              /* set->lock: calls whose done has not returned yet */
   int64_t heard;           /* set->lock: when it last answered anything */
   bool asked;              /* set->lock: a status question is under way */
   uint64_t incarnation;    /* set->lock: of its first device, once known */
@@ -65,18 +66,28 @@ struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms) {
   return p;
 }
 
+static bool waiting(const struct peers *p) {
+  for (size_t i = 0; i < p->all.n; i++)
+    if (p->all.at[i]->active) return true;
+  return false;
+}
+
+static void cancel_calls(struct peer *p);
+
 void peers_free(struct peers *p) {
   if (!p) return;
   pthread_mutex_lock(&p->lock);
   p->stopping = true;
   pthread_cond_broadcast(&p->changed);
-  while (p->questions) pthread_cond_wait(&p->changed, &p->lock);
+  pthread_mutex_unlock(&p->lock);
+  for (size_t i = 0; i < p->all.n; i++) cancel_calls(p->all.at[i]);
+  pthread_mutex_lock(&p->lock);
+  while (p->questions || waiting(p)) pthread_cond_wait(&p->changed, &p->lock);
   bool watching = p->watching;
   pthread_mutex_unlock(&p->lock);
   if (watching) pthread_join(p->watcher, NULL);
   for (size_t i = 0; i < p->all.n; i++) {
     struct peer *e = p->all.at[i];
-    MUST(!e->calls);
     rpc_channel_unref(e->channel);
     free(e->task);
     free(e->address);
@@ -134,7 +145,8 @@ static shoal_status decorate(const struct peer_call *c, shoal_status s) {
 
 static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct peer_call *c = arg;
-  struct peers *set = c->peer->set;
+  struct peer *peer = c->peer;
+  struct peers *set = peer->set;
   shoal_code code = shoal_status_code(s);
   pthread_mutex_lock(&set->lock);
   if (c->prev) c->prev->next = c->next;
@@ -145,6 +157,11 @@ static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
   pthread_mutex_unlock(&set->lock);
   c->done(c->arg, decorate(c, s), body);
   peer_call_unref(c);
+  /* Only now is the call over for whoever waits to free the set. */
+  pthread_mutex_lock(&set->lock);
+  peer->active--;
+  if (set->stopping) pthread_cond_broadcast(&set->changed);
+  pthread_mutex_unlock(&set->lock);
 }
 
 void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
@@ -169,6 +186,7 @@ void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, i
   c->next = p->calls;
   if (c->next) c->next->prev = c;
   p->calls = c;
+  p->active++;
   rpc_start(p->channel, method, request, deadline, flags, on_done, c, &c->pending);
   pthread_mutex_unlock(&set->lock);
 }
@@ -201,6 +219,21 @@ static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
   }
   vec_release(&victims);
   shoal_status_free(why);
+}
+
+static void cancel_calls(struct peer *p) {
+  VEC(struct peer_call *) victims = {0};
+  pthread_mutex_lock(&p->set->lock);
+  for (struct peer_call *c = p->calls; c; c = c->next) {
+    atomic_fetch_add(&c->refs, 1);
+    vec_push(&victims, c);
+  }
+  pthread_mutex_unlock(&p->set->lock);
+  for (size_t i = 0; i < victims.n; i++) {
+    rpc_cancel(victims.at[i]->pending, STATUS(SHOAL_CANCELLED, "this task is stopping"));
+    peer_call_unref(victims.at[i]);
+  }
+  vec_release(&victims);
 }
 
 static uint64_t first_incarnation(struct rpc_body *body) {

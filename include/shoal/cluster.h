@@ -1,0 +1,55 @@
+/* Clusters: tasks that run graphs together. Each task runs one server, which takes sessions from clients (master) and
+ * partitions of graphs from other tasks (worker); TensorFlow's own servers and clients may be on the other end of every
+ * connection. A process may run several servers. */
+#ifndef SHOAL_CLUSTER_H
+#define SHOAL_CLUSTER_H
+
+#include <shoal/session.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shoal_server shoal_server;
+
+/* Zero-filled is the default. */
+typedef struct shoal_server_options {
+  const char *cluster;      /* {"ps": ["host:port"], "worker": [...]} as JSON, or the name of a file that holds it */
+  const char *tf_config;    /* instead: TensorFlow's TF_CONFIG, as JSON or a file; NULL, and cluster NULL: the environment's */
+  const char *job;          /* this task; NULL: from TF_CONFIG */
+  int task;
+  int cpu_devices;          /* logical CPUs, /cpu:0 ...; 0: one */
+  int inter_op_threads;     /* 0: one for each core */
+  int intra_op_threads;
+  bool insecure_bind_all;   /* listen on all interfaces although nothing protects the connection */
+  const char *tls_cert, *tls_key, *tls_ca; /* PEM files; all three: both ends of a connection are checked */
+  const char *file_root;    /* directories that ops may read and write, separated by ':'; NULL: all */
+  int64_t peer_timeout_ms;  /* a task that does not answer for so long fails what waits for it; 0: 10 s */
+  int64_t startup_timeout_ms; /* how long sessions wait for tasks that are not up yet; 0: as long as the client does */
+  int64_t max_request_bytes;  /* 0: 2 GiB */
+} shoal_server_options;
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);
+/* "grpc://host:port", for sessions; lives as long as the server. */
+SHOAL_API const char *shoal_server_target(const shoal_server *s);
+/* "/job:worker/replica:0/task:0". */
+SHOAL_API const char *shoal_server_task(const shoal_server *s);
+/* Returns when the server is told to stop: by shoal_server_quit, or by `shoal stop` from outside. */
+SHOAL_API void shoal_server_join(shoal_server *s);
+/* Lets shoal_server_join return. Safe in any thread. */
+SHOAL_API void shoal_server_quit(shoal_server *s);
+/* Ends running steps, closes the port, frees s. */
+SHOAL_API void shoal_server_stop(shoal_server *s);
+/* What the server is doing, for people: sessions, steps, and what each waits for. The caller frees it with free(). */
+SHOAL_API char *shoal_server_status(shoal_server *s);
+
+/* Asks another server, by its target, for the same; or to stop. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms);
+/* Stops every task of a cluster (JSON or file, as above); the first error, after trying all. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_stop(const char *cluster, int64_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,36 @@
+/* The command `shoal`: one file a subcommand, one row here. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <shoal/shoal.h>
+
+struct subcommand {
+  const char *name, *summary;
+  int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name; the result is the exit code */
+};
+
+int server_main(int argc, char **argv);
+int status_main(int argc, char **argv);
+int stop_main(int argc, char **argv);
+
+enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* One flag of a subcommand: "--name=value", "--name value", or "--name" for switches. */
+struct flag {
+  const char *name;  /* without the dashes */
+  const char *value; /* what stands for the value in the help; NULL: a switch */
+  const char *help;
+  const char **text; /* where the value goes: one of these */
+  int64_t *number;
+  bool *on;
+};
+/* Reads the flags; what is no flag stays in argv, from 1 on, *argc counting it. False after printing the help (code
+ * EXIT_OK) or an error (EXIT_USAGE). */
+bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *argc, char **argv, int *code);
+/* Prints an error to standard error and frees it; returns EXIT_FAILED. */
+int report(shoal_status s);
+
+#endif

@@ -1,0 +1,80 @@
+/* Flags of subcommands, from a table that is also their help. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+
+static void help(const char *usage, const struct flag *flags, int n) {
+  printf("usage: %s\n\n", usage);
+  for (int i = 0; i < n; i++) {
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", flags[i].name, flags[i].value ? "=" : "",
+             flags[i].value ? flags[i].value : "");
+    printf("  %-34s %s\n", left, flags[i].help);
+  }
+  printf("  %-34s %s\n", "--help", "this text");
+}
+
+static const struct flag *find(const struct flag *flags, int n, const char *name, size_t len) {
+  for (int i = 0; i < n; i++)
+    if (strlen(flags[i].name) == len && !strncmp(flags[i].name, name, len)) return &flags[i];
+  return NULL;
+}
+
+static bool truth(const char *value, bool *out) {
+  *out = !strcmp(value, "true") || !strcmp(value, "1");
+  return *out || !strcmp(value, "false") || !strcmp(value, "0");
+}
+
+static bool set(const struct flag *f, const char *value) {
+  if (f->text) *f->text = value;
+  if (f->number && !str_to_int64(value, f->number)) {
+    fprintf(stderr, "shoal: --%s=%s: expected a number\n", f->name, value);
+    return false;
+  }
+  if (f->on && !truth(value, f->on)) {
+    fprintf(stderr, "shoal: --%s=%s: expected true or false\n", f->name, value);
+    return false;
+  }
+  return true;
+}
+
+bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *argc, char **argv, int *code) {
+  int kept = 1;
+  *code = EXIT_USAGE;
+  for (int i = 1; i < *argc; i++) {
+    const char *arg = argv[i];
+    if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+      help(usage, flags, n_flags);
+      *code = EXIT_OK;
+      return false;
+    }
+    if (arg[0] != '-' || !arg[1]) {
+      argv[kept++] = argv[i];
+      continue;
+    }
+    const char *name = arg + (arg[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
+    const struct flag *f = find(flags, n_flags, name, equals ? (size_t)(equals - name) : strlen(name));
+    if (!f) {
+      fprintf(stderr, "shoal: unknown flag %s; `--help` lists those there are\n", arg);
+      return false;
+    }
+    const char *value = equals ? equals + 1 : f->value ? argv[++i] : "true";
+    if (!value) {
+      fprintf(stderr, "shoal: --%s needs a value: --%s=%s\n", f->name, f->name, f->value);
+      return false;
+    }
+    if (!set(f, value)) return false;
+  }
+  *argc = kept;
+  argv[kept] = NULL;
+  return true;
+}
+
+int report(shoal_status s) {
+  fprintf(stderr, "shoal: %s: %s\n", shoal_code_name(shoal_status_code(s)), shoal_status_message(s));
+  shoal_status_free(s);
+  return EXIT_FAILED;
+}

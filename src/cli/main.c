@@ -1,0 +1,38 @@
+/* `shoal`: finds the subcommand and runs it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct subcommand subcommands[] = {
+    {"server", "run one task of a cluster, in place of tf.train.Server", server_main},
+    {"status", "show what a server is doing and what its steps wait for", status_main},
+    {"stop", "end a server, or all servers of a cluster", stop_main},
+};
+
+static void help(FILE *out) {
+  fprintf(out, "usage: shoal SUBCOMMAND [--flag=value ...]\n\n");
+  for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+    fprintf(out, "  %-10s %s\n", subcommands[i].name, subcommands[i].summary);
+  fprintf(out, "\n`shoal SUBCOMMAND --help` lists a subcommand's flags; `shoal --version` tells the version.\n");
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    help(stderr);
+    return EXIT_USAGE;
+  }
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    help(stdout);
+    return EXIT_OK;
+  }
+  if (!strcmp(argv[1], "--version")) {
+    printf("shoal %s\n", SHOAL_VERSION);
+    return EXIT_OK;
+  }
+  for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+    if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
+  fprintf(stderr, "shoal: there is no subcommand \"%s\"; `shoal --help` lists them\n", argv[1]);
+  return EXIT_USAGE;
+}

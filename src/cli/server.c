@@ -1,0 +1,144 @@
+/* `shoal server`: one task of a cluster, until it is told to stop.
+ *
+ * Signals are taken by a thread of their own: SIGTERM and SIGINT end the server, SIGUSR1 prints what every pending step
+ * waits for. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cluster/cluster_spec.h"
+
+#include <shoal/cluster.h>
+
+struct hosts {
+  const char *job, *text;
+};
+
+/* The host lists as the JSON that --cluster_spec would have. */
+static shoal_status hosts_to_json(const struct hosts *hosts, int n, struct text *out) {
+  struct cluster_spec c = {0};
+  shoal_status s = NULL;
+  for (int i = 0; i < n && !s; i++) {
+    if (!hosts[i].text) continue;
+    char field[64];
+    snprintf(field, sizeof field, "--%s_hosts", hosts[i].job);
+    s = cluster_spec_add_hosts(&c, field, hosts[i].job, hosts[i].text);
+  }
+  if (!s) s = cluster_spec_check(&c);
+  text_adds(out, "{");
+  for (size_t i = 0; i < c.jobs.n && !s; i++) {
+    text_addf(out, "%s\"%s\": [", i ? ", " : "", c.jobs.at[i].name);
+    for (size_t k = 0; k < c.jobs.at[i].tasks.n; k++)
+      text_addf(out, "%s\"%s\"", k ? ", " : "", c.jobs.at[i].tasks.at[k].address);
+    text_adds(out, "]");
+  }
+  text_adds(out, "}");
+  cluster_spec_release(&c);
+  return s;
+}
+
+struct signals {
+  sigset_t set;
+  shoal_server *server;
+};
+
+static void *take_signals(void *arg) {
+  struct signals *s = arg;
+  for (int sig; sigwait(&s->set, &sig) == 0;) {
+    if (sig != SIGUSR1) {
+      LOGI("signal %d: stopping", sig);
+      shoal_server_quit(s->server);
+      return NULL;
+    }
+    char *text = shoal_server_status(s->server);
+    fputs(text, stderr);
+    fflush(stderr);
+    free(text);
+  }
+  return NULL;
+}
+
+int server_main(int argc, char **argv) {
+  struct hosts hosts[] = {{"ps", NULL}, {"worker", NULL}, {"chief", NULL}, {"evaluator", NULL}, {"master", NULL}};
+  shoal_server_options o = {0};
+  const char *level = NULL;
+  int64_t task = 0, cpus = 0, inter = 0, intra = 0;
+  const struct flag flags[] = {
+      {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
+      {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text},
+      {"chief_hosts", "HOST:PORT,...", "addresses of the job \"chief\"", .text = &hosts[2].text},
+      {"evaluator_hosts", "HOST:PORT,...", "addresses of the job \"evaluator\"", .text = &hosts[3].text},
+      {"master_hosts", "HOST:PORT,...", "addresses of the job \"master\"", .text = &hosts[4].text},
+      {"cluster_spec", "JSON|FILE", "instead: {\"job\": [\"host:port\", ...], ...}", .text = &o.cluster},
+      {"tf_config", "JSON|FILE", "instead: TF_CONFIG's contents (default: the environment's)", .text = &o.tf_config},
+      {"job_name", "NAME", "the job of this task", .text = &o.job},
+      {"task_index", "N", "the number of this task in its job (default 0)", .number = &task},
+      {"cpu_devices", "N", "logical CPU devices (default 1)", .number = &cpus},
+      {"inter_op_threads", "N", "threads for nodes that run side by side (default: one a core)", .number = &inter},
+      {"intra_op_threads", "N", "threads inside one op (default: one a core)", .number = &intra},
+      {"insecure_bind_all", NULL, "listen beyond loopback without TLS", .on = &o.insecure_bind_all},
+      {"tls_cert", "FILE", "this task's certificate (PEM)", .text = &o.tls_cert},
+      {"tls_key", "FILE", "its private key (PEM)", .text = &o.tls_key},
+      {"tls_ca", "FILE", "the authority that signs all tasks' certificates (PEM)", .text = &o.tls_ca},
+      {"file_root", "DIR[:DIR...]", "confine file ops to these directories", .text = &o.file_root},
+      {"peer_timeout_ms", "N", "a silent task fails what waits for it after this (default 10000)",
+       .number = &o.peer_timeout_ms},
+      {"startup_timeout_ms", "N", "how long sessions wait for missing tasks (default: as the client)",
+       .number = &o.startup_timeout_ms},
+      {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes},
+      {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
+  };
+  int code;
+  if (!flags_parse("shoal server --job_name=NAME --task_index=N --worker_hosts=... [--ps_hosts=...] [flags]", flags,
+                   (int)(sizeof flags / sizeof *flags), &argc, argv, &code))
+    return code;
+  if (argc > 1) {
+    fprintf(stderr, "shoal: server: \"%s\" is no flag; `shoal server --help` lists them\n", argv[1]);
+    return EXIT_USAGE;
+  }
+  enum log_level parsed;
+  if (level && !log_level_from_name(level, &parsed)) {
+    fprintf(stderr, "shoal: --log_level=%s: expected debug, info, warning, error or none\n", level);
+    return EXIT_USAGE;
+  }
+  if (level) log_set_level(parsed);
+  o.task = (int)(task < -1 || task > INT32_MAX ? -1 : task);
+  o.cpu_devices = (int)(cpus < 0 || cpus > 1024 ? 0 : cpus);
+  o.inter_op_threads = (int)(inter < 0 || inter > 4096 ? 0 : inter);
+  o.intra_op_threads = (int)(intra < 0 || intra > 4096 ? 0 : intra);
+
+  struct text json = {0};
+  bool listed = false;
+  for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) listed = listed || (hosts[i].text && *hosts[i].text);
+  if (listed && !o.cluster) {
+    shoal_status s = hosts_to_json(hosts, (int)(sizeof hosts / sizeof *hosts), &json);
+    if (s) {
+      text_release(&json);
+      return report(s);
+    }
+    o.cluster = text_cstr(&json);
+  }
+
+  struct signals signals;
+  sigemptyset(&signals.set);
+  sigaddset(&signals.set, SIGTERM);
+  sigaddset(&signals.set, SIGINT);
+  sigaddset(&signals.set, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals.set, NULL); /* before any thread is made */
+  signal(SIGPIPE, SIG_IGN);
+  shoal_status s = shoal_server_start(&o, &signals.server);
+  text_release(&json);
+  if (s) return report(s);
+  pthread_t t;
+  if (pthread_create(&t, NULL, take_signals, &signals) == 0) pthread_detach(t);
+  printf("listening on %s\n", shoal_server_target(signals.server));
+  fflush(stdout);
+  shoal_server_join(signals.server);
+  shoal_server_stop(signals.server);
+  return EXIT_OK;
+}

@@ -1,0 +1,59 @@
+/* Waiting for several calls at once. */
+#ifndef CLUSTER_LATCH_H
+#define CLUSTER_LATCH_H
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+struct latch {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int left;            /* lock */
+  shoal_status status; /* lock: the most telling error */
+};
+
+static inline void latch_init(struct latch *l, int n) {
+  pthread_mutex_init(&l->lock, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&l->changed, &attr);
+  pthread_condattr_destroy(&attr);
+  l->left = n;
+  l->status = NULL;
+}
+
+/* A worker_done. */
+static inline void latch_done(void *arg, shoal_status s) {
+  struct latch *l = arg;
+  pthread_mutex_lock(&l->lock);
+  status_merge(&l->status, s);
+  if (--l->left == 0) pthread_cond_broadcast(&l->changed);
+  pthread_mutex_unlock(&l->lock);
+}
+
+/* False when the time passed first. */
+static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
+  int err = 0;
+  pthread_mutex_lock(&l->lock);
+  struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
+  while (l->left && err != ETIMEDOUT)
+    err = deadline == DEADLINE_NEVER ? pthread_cond_wait(&l->changed, &l->lock)
+                                     : pthread_cond_timedwait(&l->changed, &l->lock, &until);
+  bool done = l->left == 0;
+  pthread_mutex_unlock(&l->lock);
+  return done;
+}
+
+/* Waits for all, and releases; the error is the caller's. */
+static inline shoal_status latch_finish(struct latch *l) {
+  latch_wait_until(l, DEADLINE_NEVER);
+  pthread_mutex_destroy(&l->lock);
+  pthread_cond_destroy(&l->changed);
+  return l->status;
+}
+
+#endif

@@ -1,0 +1,317 @@
+/* The worker's sessions and graphs; running them is worker_run.c. */
+#include "cluster/worker.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/wire.h"
+#include "graph/device_name.h"
+#include "graph/partition.h"
+
+struct worker *worker_new(const struct worker_options *o) {
+  struct worker *w = mem_zalloc(1, sizeof *w);
+  w->task = mem_strdup(o->task);
+  w->spec = o->spec;
+  w->peers = o->peers;
+  w->inter = pool_new(o->inter_threads, "shoal-inter");
+  w->intra = pool_new(o->intra_threads, "shoal-intra");
+  w->n_devices = MAX(o->cpu_devices, 1);
+  w->devices = mem_zalloc((size_t)w->n_devices, sizeof *w->devices);
+  w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
+  for (int i = 0; i < w->n_devices; i++) {
+    w->devices[i] = device_cpu_new(w->task, i, w->intra);
+    w->resources[i] = resource_mgr_new(NULL);
+  }
+  w->steps = steps_new();
+  w->ids = request_ids_new();
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->idle, NULL);
+  return w;
+}
+
+void worker_stop(struct worker *w) {
+  pthread_mutex_lock(&w->lock);
+  for (struct worker_run *r = w->runs; r; r = r->next) {
+    struct cancel *c = r->cancel;
+    pthread_mutex_unlock(&w->lock);
+    cancel_start(c, STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", w->task));
+    pthread_mutex_lock(&w->lock);
+    break;
+  }
+  pthread_mutex_unlock(&w->lock);
+}
+
+void worker_free(struct worker *w) {
+  if (!w) return;
+  const char *handle;
+  void *session;
+  for (size_t i = 0; strmap_next(&w->sessions, &i, &handle, &session);) worker_session_unref(session);
+  strmap_release(&w->sessions);
+  worker_session_unref(w->legacy);
+  steps_free(w->steps);
+  request_ids_free(w->ids);
+  for (int i = 0; i < w->n_devices; i++) {
+    resource_mgr_unref(w->resources[i]);
+    device_free(w->devices[i]);
+  }
+  free(w->devices);
+  free(w->resources);
+  pool_free(w->inter);
+  pool_free(w->intra);
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->idle);
+  free(w->task);
+  free(w);
+}
+
+struct device *worker_device(const struct worker *w, const char *name, size_t n) {
+  char text[256];
+  struct device_spec spec;
+  if (n >= sizeof text) return NULL;
+  memcpy(text, name, n);
+  text[n] = 0;
+  shoal_status s = device_spec_parse(text, &spec);
+  shoal_status_free(s);
+  if (s || !spec.has_id || !spec.has_type) return NULL;
+  for (int i = 0; i < w->n_devices; i++)
+    if (!strcmp(w->devices[i]->ops->type, spec.type) && w->devices[i]->ordinal == spec.id) return w->devices[i];
+  return NULL;
+}
+
+void worker_device_attributes(const struct worker *w, int i, const char *name, struct text *out) {
+  const struct device *d = w->devices[i];
+  wire_put_str(out, 1, name);
+  wire_put_str(out, 2, d->ops->type);
+  wire_put_uint(out, 4, d->memory_limit > 0 ? (uint64_t)d->memory_limit : 268435456);
+  wire_put_bytes(out, 5, "", 0);
+  wire_put_varint(out, 6 << 3 | WIRE_FIXED64);
+  for (int k = 0; k < 8; k++) text_addc(out, (char)(d->incarnation >> (8 * k)));
+  wire_put_uint(out, 8, UINT64_MAX);
+}
+
+void worker_cleanup_all(struct worker *w, char *const *containers, int n) {
+  for (int i = 0; i < w->n_devices; i++) {
+    if (n == 0) resource_clear(w->resources[i], "");
+    for (int k = 0; k < n; k++) resource_clear(w->resources[i], containers[k]);
+  }
+}
+
+/* ---- sessions ---- */
+
+/* The peer behind a task's name, in the session's cluster. */
+static struct peer *find_peer(void *arg, const char *task, size_t n) {
+  struct worker_session *s = arg;
+  char text[256];
+  struct device_spec spec;
+  if (n >= sizeof text) return NULL;
+  memcpy(text, task, n);
+  text[n] = 0;
+  shoal_status st = device_spec_parse(text, &spec);
+  shoal_status_free(st);
+  if (st || !spec.has_job || !spec.has_task) return NULL;
+  const char *address = cluster_spec_find(s->spec.jobs.n ? &s->spec : s->worker->spec, spec.job, spec.task);
+  return address ? peers_get(s->worker->peers, text, address) : NULL;
+}
+
+static struct worker_session *session_new(struct worker *w, const struct worker_session_options *o) {
+  struct worker_session *s = mem_zalloc(1, sizeof *s);
+  atomic_init(&s->refs, 1);
+  s->worker = w;
+  s->handle = mem_strdup(o->handle);
+  s->task = o->job ? mem_printf("/job:%s/replica:0/task:%d", o->job, o->task) : mem_strdup(w->task);
+  if (o->spec) cluster_spec_copy(&s->spec, o->spec);
+  s->isolated = o->isolated;
+  s->master = mem_strdup(o->master ? o->master : "");
+  s->master_incarnation = o->master_incarnation;
+  s->resources = mem_zalloc((size_t)w->n_devices, sizeof *s->resources);
+  s->kernels = mem_zalloc((size_t)w->n_devices, sizeof *s->kernels);
+  s->device_names = mem_zalloc((size_t)w->n_devices, sizeof *s->device_names);
+  for (int i = 0; i < w->n_devices; i++) {
+    s->resources[i] = o->isolated ? resource_mgr_new(NULL) : resource_mgr_ref(w->resources[i]);
+    s->kernels[i] = kernel_cache_new();
+    s->device_names[i] = mem_printf("%s/device:%s:%d", s->task, w->devices[i]->ops->type, w->devices[i]->ordinal);
+  }
+  s->names = (struct step_names){s->task, find_peer, s};
+  pthread_mutex_init(&s->lock, NULL);
+  return s;
+}
+
+void worker_session_unref(struct worker_session *s) {
+  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  void *graph;
+  for (size_t i = 0; strmap_next(&s->graphs, &i, NULL, &graph);) worker_graph_unref(graph);
+  strmap_release(&s->graphs);
+  for (int i = 0; i < s->worker->n_devices; i++) {
+    kernel_cache_free(s->kernels[i]);
+    resource_mgr_unref(s->resources[i]);
+    free(s->device_names[i]);
+  }
+  free(s->kernels);
+  free(s->resources);
+  free(s->device_names);
+  cluster_spec_release(&s->spec);
+  pthread_mutex_destroy(&s->lock);
+  free(s->handle);
+  free(s->task);
+  free(s->master);
+  free(s);
+}
+
+shoal_status worker_create_session(struct worker *w, const struct worker_session_options *o) {
+  if (!*o->handle) return INVALID("CreateWorkerSession needs a session handle");
+  VEC(struct worker_session *) old = {0};
+  pthread_mutex_lock(&w->lock);
+  const char *handle;
+  void *value;
+  for (size_t i = 0; o->master && *o->master && strmap_next(&w->sessions, &i, &handle, &value);) {
+    struct worker_session *s = value;
+    if (!strcmp(s->master, o->master) && s->master_incarnation != o->master_incarnation) vec_push(&old, s);
+  }
+  for (size_t i = 0; i < old.n; i++) strmap_remove(&w->sessions, old.at[i]->handle);
+  if (!strmap_has(&w->sessions, o->handle)) strmap_put(&w->sessions, o->handle, session_new(w, o));
+  pthread_mutex_unlock(&w->lock);
+  if (old.n)
+    LOGW("%s was restarted: %zu of its sessions are dropped", o->master, old.n);
+  for (size_t i = 0; i < old.n; i++) worker_session_unref(old.at[i]);
+  vec_release(&old);
+  return NULL;
+}
+
+void worker_delete_session(struct worker *w, const char *handle) {
+  pthread_mutex_lock(&w->lock);
+  struct worker_session *s = strmap_remove(&w->sessions, handle);
+  pthread_mutex_unlock(&w->lock);
+  worker_session_unref(s);
+}
+
+shoal_status worker_find_session(struct worker *w, const char *handle, bool called, struct worker_session **out) {
+  pthread_mutex_lock(&w->lock);
+  struct worker_session *s = NULL;
+  if (!called) {
+    if (!w->legacy) w->legacy = session_new(w, &(struct worker_session_options){.handle = ""});
+    s = w->legacy;
+  } else {
+    s = strmap_get(&w->sessions, handle);
+  }
+  if (s) atomic_fetch_add(&s->refs, 1);
+  pthread_mutex_unlock(&w->lock);
+  *out = s;
+  if (s) return NULL;
+  return status_mark_restarted(STATUS(
+      SHOAL_ABORTED, "Session handle is not found: %s. Possibly this worker (\"%s\") just restarted.", handle, w->task));
+}
+
+/* ---- graphs ---- */
+
+void worker_graph_unref(struct worker_graph *g) {
+  if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
+  for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
+  free(g->plans);
+  free(g->handle);
+  free(g);
+}
+
+static int device_index(const struct worker_session *s, const char *name) {
+  for (int i = 0; i < s->worker->n_devices; i++)
+    if (!strcmp(s->device_names[i], name)) return i;
+  const struct device *d = worker_device(s->worker, name, strlen(name));
+  size_t n = strlen(s->task);
+  bool ours = !strncmp(name, s->task, n) || str_starts(name, "/device:");
+  for (int i = 0; d && ours && i < s->worker->n_devices; i++)
+    if (s->worker->devices[i] == d) return i;
+  return -1;
+}
+
+static int place_of(void *arg, const char *device) { return device_index(arg, device); }
+
+static uint64_t incarnation_of(void *arg, const char *device) {
+  struct worker_session *s = arg;
+  int i = device_index(s, device);
+  return i < 0 ? 0 : s->worker->devices[i]->incarnation;
+}
+
+static const char *node_device(const struct node *n) { return n->assigned ? n->assigned : n->device; }
+
+/* Every node on a device of this task? Which devices are used, and does anything meet in the rendezvous? */
+static shoal_status survey(struct worker_session *s, const struct graph *g, bool *used, bool *meets) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct node *n = g->nodes.at[i];
+    if (!n) continue;
+    int d = device_index(s, node_device(n));
+    if (d < 0)
+      return INVALID("{{node %s}} is on the device \"%s\", which %s does not have: unknown device.", n->name,
+                     node_device(n), s->task);
+    used[d] = true;
+    *meets = *meets || op_is(n->op, "_Send") || op_is(n->op, "_Recv") || op_is(n->op, "_HostSend") ||
+             op_is(n->op, "_HostRecv");
+  }
+  return NULL;
+}
+
+static shoal_status compile(struct worker_session *s, const struct graph *g, int device, struct worker_graph *out) {
+  struct plan_options o = {.device = s->worker->devices[device],
+                           .resources = s->resources[device],
+                           .kernels = s->kernels[device]};
+  TRY(plan_compile(g, &o, &out->plans[out->n_plans]));
+  out->n_plans++;
+  return NULL;
+}
+
+shoal_status worker_register_graph(struct worker_session *s, const struct graph *g, struct worker_graph **out) {
+  int n = s->worker->n_devices, n_used = 0, last = 0;
+  bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
+  struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
+  struct graph **parts = mem_zalloc((size_t)n, sizeof *parts);
+  atomic_init(&wg->refs, 1);
+  wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
+  shoal_status err = survey(s, g, used, &meets);
+  for (int i = 0; i < n; i++)
+    if (used[i]) n_used++, last = i;
+  wg->meets = meets || n_used > 1;
+  if (!err && n_used <= 1) {
+    err = compile(s, g, last, wg);
+  } else if (!err) {
+    int64_t counter = 0;
+    struct partition_options po = {.place_of = place_of, .n_places = n, .incarnation = incarnation_of, .arg = s,
+                                   .next_name = &counter};
+    err = graph_partition(g, &po, parts);
+    for (int i = 0; i < n && !err; i++)
+      if (parts[i]) err = compile(s, parts[i], i, wg);
+    for (int i = 0; i < n; i++)
+      if (parts[i]) graph_free(parts[i]);
+  }
+  free(parts);
+  free(used);
+  if (err) {
+    worker_graph_unref(wg);
+    return err;
+  }
+  pthread_mutex_lock(&s->lock);
+  wg->handle = mem_printf("%016" PRIx64, (uint64_t)++s->next_graph);
+  atomic_fetch_add(&wg->refs, 1);
+  strmap_put(&s->graphs, wg->handle, wg);
+  pthread_mutex_unlock(&s->lock);
+  *out = wg;
+  return NULL;
+}
+
+shoal_status worker_deregister_graph(struct worker_session *s, const char *handle) {
+  pthread_mutex_lock(&s->lock);
+  struct worker_graph *g = strmap_remove(&s->graphs, handle);
+  pthread_mutex_unlock(&s->lock);
+  if (!g)
+    return STATUS(SHOAL_ABORTED, "Graph handle is not found: %s. Possibly, this worker just restarted.", handle);
+  worker_graph_unref(g);
+  return NULL;
+}
+
+shoal_status worker_find_graph(struct worker_session *s, const char *handle, struct worker_graph **out) {
+  pthread_mutex_lock(&s->lock);
+  struct worker_graph *g = strmap_get(&s->graphs, handle);
+  if (g) atomic_fetch_add(&g->refs, 1);
+  pthread_mutex_unlock(&s->lock);
+  *out = g;
+  return g ? NULL : STATUS(SHOAL_ABORTED, "Graph handle is not found: %s", handle);
+}

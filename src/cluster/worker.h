@@ -1,0 +1,138 @@
+/* A worker: runs registered partitions of graphs on this task's devices.
+ *
+ * The worker service (worker_service.c) and this task's own master reach it through the same calls; worker_ops.h is
+ * the table that makes it and a remote worker look alike. */
+#ifndef CLUSTER_WORKER_H
+#define CLUSTER_WORKER_H
+
+#include <pthread.h>
+
+#include "base/cancel.h"
+#include "base/strmap.h"
+#include "cluster/cluster_spec.h"
+#include "cluster/peer.h"
+#include "cluster/request_ids.h"
+#include "cluster/step_rendezvous.h"
+#include "device/device.h"
+#include "graph/graph.h"
+#include "runtime/plan.h"
+#include "runtime/step_stats.h"
+
+struct worker_run;
+
+struct worker {
+  char *task;                      /* "/job:worker/replica:0/task:1" */
+  const struct cluster_spec *spec; /* the server's */
+  struct peers *peers;             /* the server's */
+  struct pool *inter, *intra;
+  struct device **devices;
+  struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
+  int n_devices;
+  struct steps *steps;
+  struct request_ids *ids;
+  pthread_mutex_t lock;
+  pthread_cond_t idle;
+  struct strmap sessions;          /* lock: handle -> struct worker_session * */
+  struct worker_session *legacy;   /* lock: for masters that create none */
+  struct worker_run *runs;         /* lock: running now */
+};
+
+struct worker_options {
+  const char *task;
+  const struct cluster_spec *spec;
+  struct peers *peers;
+  int cpu_devices, inter_threads, intra_threads;
+};
+struct worker *worker_new(const struct worker_options *o);
+/* Cancels running steps and waits for them. */
+void worker_stop(struct worker *w);
+void worker_free(struct worker *w);
+
+/* ---- sessions ---- */
+
+struct worker_session {
+  atomic_int refs;
+  struct worker *worker;
+  char *handle;
+  char *task;                      /* this task's name in the session: the worker's, unless a cluster was propagated */
+  struct cluster_spec spec;        /* propagated; empty: the worker's */
+  char **device_names;             /* [n_devices], in the session's terms */
+  bool isolated;
+  struct resource_mgr **resources; /* [n_devices] */
+  struct kernel_cache **kernels;   /* [n_devices] */
+  char *master;                    /* the task of the master that made it, "" unknown */
+  int64_t master_incarnation;
+  struct step_names names;
+  pthread_mutex_t lock;
+  struct strmap graphs;            /* lock: handle -> struct worker_graph * */
+  int64_t next_graph;              /* lock */
+};
+
+struct worker_session_options {
+  const char *handle;
+  bool isolated;
+  const char *master;
+  int64_t master_incarnation;
+  const char *job;                 /* with a propagated cluster: what this task is called in it; NULL: none */
+  int task;
+  const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
+};
+/* Making a handle twice is fine. Sessions that an earlier incarnation of the same master made are dropped. */
+shoal_status worker_create_session(struct worker *w, const struct worker_session_options *o);
+/* An unknown handle is fine. */
+void worker_delete_session(struct worker *w, const char *handle);
+/* A reference. called: the master has created sessions; otherwise the legacy session is meant. */
+shoal_status worker_find_session(struct worker *w, const char *handle, bool called, struct worker_session **out);
+void worker_session_unref(struct worker_session *s);
+
+/* ---- graphs ---- */
+
+struct worker_graph {
+  atomic_int refs;
+  char *handle;
+  struct plan **plans; /* one for each device that has nodes */
+  int n_plans;
+  bool meets;          /* has _Send or _Recv: needs the step's rendezvous */
+};
+/* Compiles g (which stays the caller's), all of whose nodes are on this task; a new reference in *out. */
+shoal_status worker_register_graph(struct worker_session *s, const struct graph *g, struct worker_graph **out);
+shoal_status worker_deregister_graph(struct worker_session *s, const char *handle);
+shoal_status worker_find_graph(struct worker_session *s, const char *handle, struct worker_graph **out);
+void worker_graph_unref(struct worker_graph *g);
+
+/* ---- running ---- */
+
+/* One run of a graph: filled in by the caller, who keeps it until done. */
+struct worker_run {
+  struct worker_session *session; /* references are the caller's */
+  struct worker_graph *graph;
+  int64_t step_id;
+  struct cancel *cancel;          /* the step's */
+  int64_t deadline;
+  const struct tensor *args;      /* _Arg's values */
+  int n_args;
+  struct tensor *rets;            /* _Retval's values */
+  int n_rets;
+  struct step_stats *stats;       /* NULL: not traced */
+  struct rendezvous *rendezvous;  /* the step's (a reference is taken); NULL: found by step_id when needed */
+  void (*done)(void *arg, shoal_status s);
+  void *arg;
+  /* the worker's: */
+  struct worker_run *prev, *next;
+  struct step step;
+  atomic_int left;
+  pthread_mutex_t lock;
+  shoal_status status;            /* lock */
+  int64_t started;
+};
+void worker_run_start(struct worker_run *r);
+
+/* Empties containers of all devices ("" is the default one). */
+void worker_cleanup_all(struct worker *w, char *const *containers, int n);
+/* The device that a rendezvous key's source names, when it is this task's; NULL otherwise. */
+struct device *worker_device(const struct worker *w, const char *name, size_t n);
+/* A DeviceAttributes message for device i, under the name given. */
+void worker_device_attributes(const struct worker *w, int i, const char *name, struct text *out);
+void worker_describe(struct worker *w, struct text *out);
+
+#endif

@@ -1,0 +1,296 @@
+/* A worker behind a connection, ours or TensorFlow's: every call is one of WorkerService's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/wire.h"
+#include "cluster/worker_ops.h"
+#include "graph/import.h"
+#include "rpc/message.h"
+
+#define SERVICE "/tensorflow.WorkerService/"
+
+/* Calls that only need to know how they ended. */
+struct simple {
+  struct worker_link *w;
+  worker_done done;
+  void *arg;
+  struct cancel *cancel;
+  struct cancel_hook hook;
+  pthread_mutex_t lock;
+  struct peer_call *call; /* lock */
+  bool cancelled;         /* lock */
+  char *handle;
+};
+
+static struct simple *simple_new(struct worker_link *w, worker_done done, void *arg) {
+  struct simple *s = mem_zalloc(1, sizeof *s);
+  s->w = w;
+  s->done = done;
+  s->arg = arg;
+  pthread_mutex_init(&s->lock, NULL);
+  return s;
+}
+
+static void simple_end(struct simple *s, shoal_status st) {
+  worker_done done = s->done;
+  void *arg = s->arg;
+  peer_call_unref(s->call);
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+  done(arg, st);
+}
+
+static void simple_done(void *arg, shoal_status st, struct rpc_body *body) { simple_end(arg, st); }
+
+/* ---- GetStatus ---- */
+
+/* The propagated name of a device that the worker knows by the name it was started with. */
+static shoal_status take_device(struct worker_link *w, struct wire message) {
+  struct remote_device d = {0};
+  struct text rest = {0};
+  const uint8_t *before = message.at;
+  for (struct wire_field f; wire_next(&message, &f) == WIRE_FIELD; before = message.at) {
+    if (f.number == 1 && f.type == WIRE_BYTES) {
+      const char *at = memmem(f.data, f.size, "/device:", 8);
+      free(d.name);
+      d.name = at ? mem_printf("%s%.*s", w->task, (int)(f.size - (size_t)((const uint8_t *)at - f.data)), at)
+                  : mem_strndup((const char *)f.data, f.size);
+      continue;
+    }
+    if (f.number == 2 && f.type == WIRE_BYTES) {
+      free(d.type);
+      d.type = mem_strndup((const char *)f.data, f.size);
+    }
+    if (f.number == 6 && f.type == WIRE_FIXED64) d.incarnation = f.value;
+    text_add(&rest, (const char *)before, (size_t)(message.at - before));
+  }
+  if (!d.name || !d.type) {
+    free(d.name);
+    free(d.type);
+    text_release(&rest);
+    return INTERNAL("%s at %s tells of a device without name or type", w->task, peer_address(w->peer));
+  }
+  wire_put_str(&d.attributes, 1, d.name);
+  text_add(&d.attributes, text_cstr(&rest), rest.n);
+  text_release(&rest);
+  vec_push(&w->devices, d);
+  return NULL;
+}
+
+static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct simple *c = arg;
+  const void *data;
+  size_t size;
+  pthread_mutex_lock(&c->lock); /* whoever started the call has let go of it */
+  pthread_mutex_unlock(&c->lock);
+  if (c->cancel) cancel_deregister(c->cancel, &c->hook);
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (!s) {
+    struct wire w = wire_from(data, size);
+    for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
+      if (f.number == 1 && f.type == WIRE_BYTES) s = take_device(c->w, wire_inside(&f));
+  }
+  simple_end(c, s);
+}
+
+static void status_cancelled(void *arg) {
+  struct simple *c = arg;
+  pthread_mutex_lock(&c->lock);
+  c->cancelled = true;
+  if (c->call) peer_cancel(c->call, STATUS(SHOAL_CANCELLED, "the client has gone"));
+  pthread_mutex_unlock(&c->lock);
+}
+
+static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
+  struct simple *c = simple_new(w, done, arg);
+  c->cancel = cancel;
+  bool fresh = !cancel || cancel_register(cancel, &c->hook, status_cancelled, c);
+  pthread_mutex_lock(&c->lock);
+  bool cancelled = c->cancelled || !fresh;
+  if (!cancelled)
+    peer_start(w->peer, SERVICE "GetStatus", NULL, deadline, RPC_WAIT_FOR_READY | PEER_UNWATCHED, 0, NULL, status_done,
+               c, &c->call);
+  pthread_mutex_unlock(&c->lock);
+  if (cancelled) {
+    if (fresh) cancel_deregister(cancel, &c->hook);
+    simple_end(c, STATUS(SHOAL_CANCELLED, "the client has gone"));
+  }
+}
+
+/* ---- sessions ---- */
+
+static void create_session(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
+                           worker_done done, void *arg) {
+  struct text m = {0};
+  wire_put_str(&m, 1, o->handle);
+  size_t def = wire_begin(&m, 2);
+  if (o->spec) {
+    size_t cluster = wire_begin(&m, 1);
+    cluster_spec_to_proto(o->spec, &m);
+    wire_end(&m, cluster);
+  }
+  if (o->job) wire_put_str(&m, 2, o->job);
+  if (o->job) wire_put_uint(&m, 3, (uint64_t)o->task);
+  wire_put_str(&m, 5, "grpc");
+  wire_end(&m, def);
+  if (o->isolated) wire_put_uint(&m, 3, 1);
+  wire_put_str(&m, 5, o->master);
+  wire_put_uint(&m, 6, (uint64_t)o->master_incarnation);
+  peer_start(w->peer, SERVICE "CreateWorkerSession", message_from_text(&m), deadline, 0, 0, NULL, simple_done,
+             simple_new(w, done, arg), NULL);
+}
+
+static void delete_session(struct worker_link *w, const char *session, worker_done done, void *arg) {
+  struct text m = {0};
+  wire_put_str(&m, 1, session);
+  peer_start(w->peer, SERVICE "DeleteWorkerSession", message_from_text(&m), deadline_after_ms(10000), 0, 0, NULL,
+             simple_done, simple_new(w, done, arg), NULL);
+}
+
+/* ---- graphs ---- */
+
+static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct simple *c = arg;
+  const void *data;
+  size_t size;
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (!s) {
+    struct wire w = wire_from(data, size);
+    bool found = false;
+    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+      if (f.number == 1 && f.type == WIRE_BYTES && f.size <= 16) {
+        snprintf(c->handle, 17, "%.*s", (int)f.size, (const char *)f.data);
+        found = true;
+      }
+    if (!found) s = INTERNAL("%s answered RegisterGraph without a graph handle", c->w->task);
+  }
+  simple_end(c, s);
+}
+
+static void register_graph(struct worker_link *w, const char *session, const struct graph *g,
+                           const struct text *config, char *handle, worker_done done, void *arg) {
+  struct text m = {0};
+  wire_put_str(&m, 1, session);
+  size_t def = wire_begin(&m, 2);
+  shoal_status s = graph_export(g, &(struct export_options){.strip_defaults = true, .assigned = true}, &m);
+  if (s) {
+    text_release(&m);
+    done(arg, s);
+    return;
+  }
+  wire_end(&m, def);
+  wire_put_uint(&m, 6, 1);
+  if (config->n) wire_put_text(&m, 8, config);
+  struct simple *c = simple_new(w, done, arg);
+  c->handle = handle;
+  peer_start(w->peer, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, NULL, register_done, c, NULL);
+}
+
+static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
+
+static void deregister_graph(struct worker_link *w, const char *session, const char *handle) {
+  struct text m = {0};
+  wire_put_str(&m, 1, handle);
+  wire_put_str(&m, 2, session);
+  wire_put_uint(&m, 3, 1);
+  peer_start(w->peer, SERVICE "DeregisterGraph", message_from_text(&m), deadline_after_ms(10000), 0, 0, NULL,
+             simple_done, simple_new(w, ignore, NULL), NULL);
+}
+
+/* ---- running ---- */
+
+static shoal_status read_response(struct part_run *r, struct rpc_body *body) {
+  const void *data;
+  size_t size;
+  TRY(rpc_body_flat(body, &data, &size));
+  struct wire w = wire_from(data, size);
+  int64_t code = 0;
+  struct wire message = wire_from("", 0);
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
+    if (f.number == 2 && f.type == WIRE_BYTES) text_add(&r->step_stats, (const char *)f.data, f.size);
+    if (f.number == 5 && f.type == WIRE_VARINT) code = (int64_t)f.value;
+    if (f.number == 6 && f.type == WIRE_BYTES) message = wire_inside(&f);
+  }
+  if (step == WIRE_BROKEN) return INTERNAL("a RunGraph response does not parse");
+  if (!code) return NULL;
+  return STATUS((shoal_code)(code > 0 && code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN), "%.*s",
+                (int)wire_left(&message), (const char *)message.at);
+}
+
+static void run_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct part_run *r = arg;
+  pthread_mutex_lock(&r->lock);
+  pthread_mutex_unlock(&r->lock);
+  if (r->hooked) cancel_deregister(r->cancel, &r->hook);
+  if (!s) s = read_response(r, body);
+  peer_call_unref(r->call);
+  pthread_mutex_destroy(&r->lock);
+  r->done(r->arg, s);
+}
+
+static void run_cancelled(void *arg) {
+  struct part_run *r = arg;
+  pthread_mutex_lock(&r->lock);
+  r->cancelled = true;
+  if (r->call) peer_cancel(r->call, STATUS(SHOAL_CANCELLED, "the step was cancelled"));
+  pthread_mutex_unlock(&r->lock);
+}
+
+static void run_graph(struct worker_link *w, struct part_run *r) {
+  struct message m;
+  message_init(&m);
+  message_string(&m, 1, r->graph);
+  message_int(&m, 2, (uint64_t)r->step_id);
+  if (r->trace) message_bytes(&m, 5, (const uint8_t[]){3 << 3, 1}, 2);
+  else message_bytes(&m, 5, "", 0);
+  message_string(&m, 8, r->session);
+  message_int(&m, 9, 1);
+  message_int(&m, 10, 1);
+  message_int(&m, 11, (uint64_t)request_id_new());
+  pthread_mutex_init(&r->lock, NULL);
+  r->call = NULL;
+  r->cancelled = false;
+  r->hooked = r->cancel && cancel_register(r->cancel, &r->hook, run_cancelled, r);
+  pthread_mutex_lock(&r->lock);
+  bool cancelled = r->cancelled || (r->cancel && !r->hooked);
+  grpc_byte_buffer *bytes = message_finish(&m);
+  if (!cancelled)
+    peer_start(w->peer, SERVICE "RunGraph", bytes, r->deadline, 0, r->step_id, w->task, run_done, r, &r->call);
+  pthread_mutex_unlock(&r->lock);
+  if (cancelled) {
+    grpc_byte_buffer_destroy(bytes);
+    if (r->hooked) cancel_deregister(r->cancel, &r->hook);
+    pthread_mutex_destroy(&r->lock);
+    r->done(r->arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "the step was cancelled")));
+  }
+}
+
+static void cleanup_graph(struct worker_link *w, int64_t step_id) {
+  struct text m = {0};
+  wire_put_uint(&m, 1, (uint64_t)step_id);
+  peer_start(w->peer, SERVICE "CleanupGraph", message_from_text(&m), deadline_after_ms(10000), 0, step_id, NULL,
+             simple_done, simple_new(w, ignore, NULL), NULL);
+}
+
+static void cleanup_all(struct worker_link *w, char *const *containers, int n, worker_done done, void *arg) {
+  struct text m = {0};
+  for (int i = 0; i < n; i++) wire_put_str(&m, 1, containers[i]);
+  peer_start(w->peer, SERVICE "CleanupAll", message_from_text(&m), deadline_after_ms(10000), 0, 0, NULL, simple_done,
+             simple_new(w, done, arg), NULL);
+}
+
+static const struct worker_ops remote_ops = {.get_status = get_status,
+                                             .create_session = create_session,
+                                             .delete_session = delete_session,
+                                             .register_graph = register_graph,
+                                             .deregister_graph = deregister_graph,
+                                             .run_graph = run_graph,
+                                             .cleanup_graph = cleanup_graph,
+                                             .cleanup_all = cleanup_all};
+
+void worker_link_remote(struct worker_link *w, struct peer *peer, const char *task) {
+  *w = (struct worker_link){.ops = &remote_ops, .peer = peer, .task = mem_strdup(task)};
+}

@@ -1,0 +1,83 @@
+/* One run of a registered graph: its plans side by side, with one rendezvous, one cancellation, one status. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/worker.h"
+
+static void finish(struct worker_run *r) {
+  struct worker *w = r->session->worker;
+  pthread_mutex_lock(&w->lock);
+  if (r->prev) r->prev->next = r->next;
+  else w->runs = r->next;
+  if (r->next) r->next->prev = r->prev;
+  pthread_cond_broadcast(&w->idle);
+  pthread_mutex_unlock(&w->lock);
+  if (r->step.rendezvous) {
+    /* Whoever still waits for a value of this step learns why there will be none. */
+    if (r->status) rendezvous_abort(r->step.rendezvous, status_copy(r->status));
+    step_rendezvous_unbind(r->step.rendezvous);
+    rendezvous_unref(r->step.rendezvous);
+  }
+  resource_mgr_unref(r->step.step_resources);
+  pthread_mutex_destroy(&r->lock);
+  r->done(r->arg, r->status);
+}
+
+static void plan_done(void *arg, shoal_status s) {
+  struct worker_run *r = arg;
+  if (s) {
+    if (atomic_load(&r->left) > 1) {
+      /* Other devices wait for values that will not come. */
+      if (r->step.rendezvous) rendezvous_abort(r->step.rendezvous, status_mark_derived(status_copy(s)));
+      cancel_start(r->cancel, status_mark_derived(status_copy(s)));
+    }
+    pthread_mutex_lock(&r->lock);
+    status_merge(&r->status, s);
+    pthread_mutex_unlock(&r->lock);
+  }
+  if (atomic_fetch_sub(&r->left, 1) == 1) finish(r);
+}
+
+void worker_run_start(struct worker_run *r) {
+  struct worker *w = r->session->worker;
+  struct worker_graph *g = r->graph;
+  r->started = clock_ns();
+  r->step = (struct step){.id = r->step_id,
+                          .cancel = r->cancel,
+                          .step_resources = resource_mgr_new(NULL),
+                          .inter = w->inter,
+                          .deadline = r->deadline,
+                          .stats = r->stats,
+                          .session = r->session->handle,
+                          .args = r->args,
+                          .n_args = r->n_args,
+                          .rets = r->rets,
+                          .n_rets = r->n_rets};
+  if (r->rendezvous) r->step.rendezvous = rendezvous_ref(r->rendezvous);
+  else if (g->meets) r->step.rendezvous = steps_get(w->steps, r->step_id);
+  if (r->step.rendezvous) step_rendezvous_bind(r->step.rendezvous, &r->session->names, r->stats);
+  pthread_mutex_init(&r->lock, NULL);
+  r->status = NULL;
+  atomic_init(&r->left, g->n_plans + 1);
+  pthread_mutex_lock(&w->lock);
+  r->prev = NULL;
+  r->next = w->runs;
+  if (r->next) r->next->prev = r;
+  w->runs = r;
+  pthread_mutex_unlock(&w->lock);
+  for (int i = 0; i < g->n_plans; i++) plan_run(g->plans[i], &r->step, plan_done, r);
+  plan_done(r, NULL);
+}
+
+void worker_describe(struct worker *w, struct text *out) {
+  pthread_mutex_lock(&w->lock);
+  text_addf(out, "%zu worker sessions\n", w->sessions.n);
+  int64_t now = clock_ns();
+  for (struct worker_run *r = w->runs; r; r = r->next)
+    text_addf(out, "  step %" PRId64 ": running graph %s of session %s since %.1f s\n", r->step_id, r->graph->handle,
+              r->session->handle, (double)(now - r->started) * 1e-9);
+  pthread_mutex_unlock(&w->lock);
+  steps_describe(w->steps, out);
+}

@@ -1,0 +1,184 @@
+/* WorkerService: requests taken apart, answers put together; the work is worker.c's. RunGraph and RecvTensor, which
+ * wait, are in worker_service_run.c. */
+#include "cluster/worker_service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/wire.h"
+#include "graph/import.h"
+#include "rpc/message.h"
+
+static void set_string(char **to, const struct wire_field *f) {
+  free(*to);
+  *to = mem_strndup((const char *)f->data, f->size);
+}
+
+static shoal_status request(struct rpc_call *c, struct wire *w) {
+  const void *data;
+  size_t size;
+  TRY(rpc_call_request(c, &data, &size));
+  *w = wire_from(data, size);
+  return NULL;
+}
+
+static shoal_status check_end(enum wire_step step, const char *message) {
+  return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
+}
+
+static void answer(struct rpc_call *c, shoal_status s, struct text *t) {
+  if (s) {
+    text_release(t);
+    rpc_call_fail(c, s);
+  } else {
+    rpc_call_reply(c, message_from_text(t));
+  }
+}
+
+void worker_service_get_status(struct worker *w, struct rpc_call *c) {
+  struct text t = {0};
+  for (int i = 0; i < w->n_devices; i++) {
+    size_t at = wire_begin(&t, 1);
+    worker_device_attributes(w, i, w->devices[i]->name, &t);
+    wire_end(&t, at);
+  }
+  answer(c, NULL, &t);
+}
+
+/* ServerDef: a propagated cluster, and what this task is called in it. */
+static shoal_status read_server_def(struct wire w, struct cluster_spec *spec, char **job, int *task) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) TRY(cluster_spec_from_proto(spec, f.data, f.size));
+    if (f.number == 2 && f.type == WIRE_BYTES) set_string(job, &f);
+    if (f.number == 3 && f.type == WIRE_VARINT) *task = (int)f.value;
+  }
+  return NULL;
+}
+
+void worker_service_create_session(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  char *handle = mem_strdup(""), *master = mem_strdup(""), *job = NULL;
+  struct cluster_spec spec = {0};
+  struct worker_session_options o = {0};
+  enum wire_step step = WIRE_END;
+  shoal_status s = request(c, &m);
+  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
+    if (f.number == 2 && f.type == WIRE_BYTES) s = read_server_def(wire_inside(&f), &spec, &job, &o.task);
+    if (f.number == 3 && f.type == WIRE_VARINT) o.isolated = f.value != 0;
+    if (f.number == 5 && f.type == WIRE_BYTES) set_string(&master, &f);
+    if (f.number == 6 && f.type == WIRE_VARINT) o.master_incarnation = (int64_t)f.value;
+  }
+  if (!s) s = check_end(step, "CreateWorkerSessionRequest");
+  if (!s) {
+    o.handle = handle;
+    o.master = master;
+    if (spec.jobs.n) {
+      o.spec = &spec;
+      o.job = job;
+    }
+    s = worker_create_session(w, &o);
+  }
+  cluster_spec_release(&spec);
+  free(handle);
+  free(master);
+  free(job);
+  rpc_call_fail(c, s);
+}
+
+/* Requests that hold a graph handle, a session handle and whether the master made the session. */
+struct names {
+  char *session, *graph;
+  bool called;
+};
+
+static void names_release(struct names *n) {
+  free(n->session);
+  free(n->graph);
+}
+
+void worker_service_delete_session(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  char *handle = mem_strdup("");
+  shoal_status s = request(c, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
+    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
+  if (!s) worker_delete_session(w, handle);
+  free(handle);
+  rpc_call_fail(c, s);
+}
+
+static shoal_status register_graph(struct worker *w, const struct names *n, struct wire def, struct text *out) {
+  struct worker_session *session = NULL;
+  struct worker_graph *wg = NULL;
+  struct graph *g = graph_new();
+  shoal_status s = worker_find_session(w, n->session, n->called, &session);
+  if (!s) s = graph_import(g, def.at, wire_left(&def), &(struct import_options){.internal = true}, NULL);
+  if (!s) s = worker_register_graph(session, g, &wg);
+  if (!s) wire_put_str(out, 1, wg->handle);
+  worker_graph_unref(wg);
+  graph_free(g);
+  worker_session_unref(session);
+  return s;
+}
+
+void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
+  struct wire m, def = wire_from("", 0);
+  struct names n = {mem_strdup(""), NULL, false};
+  struct text out = {0};
+  enum wire_step step = WIRE_END;
+  shoal_status s = request(c, &m);
+  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.session, &f);
+    if (f.number == 2 && f.type == WIRE_BYTES) def = wire_inside(&f);
+    if (f.number == 6 && f.type == WIRE_VARINT) n.called = f.value != 0;
+  }
+  if (!s) s = check_end(step, "RegisterGraphRequest");
+  if (!s) s = register_graph(w, &n, def, &out);
+  names_release(&n);
+  answer(c, s, &out);
+}
+
+void worker_service_deregister_graph(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  struct names n = {mem_strdup(""), mem_strdup(""), false};
+  shoal_status s = request(c, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.graph, &f);
+    if (f.number == 2 && f.type == WIRE_BYTES) set_string(&n.session, &f);
+    if (f.number == 3 && f.type == WIRE_VARINT) n.called = f.value != 0;
+  }
+  struct worker_session *session = NULL;
+  if (!s) s = worker_find_session(w, n.session, n.called, &session);
+  if (!s) s = worker_deregister_graph(session, n.graph);
+  worker_session_unref(session);
+  names_release(&n);
+  rpc_call_fail(c, s);
+}
+
+void worker_service_cleanup_graph(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  int64_t id = 0;
+  shoal_status s = request(c, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
+    if (f.number == 1 && f.type == WIRE_VARINT) id = (int64_t)f.value;
+  if (!s) steps_cleanup(w->steps, id);
+  rpc_call_fail(c, s);
+}
+
+void worker_service_cleanup_all(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  VEC(char *) containers = {0};
+  shoal_status s = request(c, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
+    if (f.number == 1 && f.type == WIRE_BYTES) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
+  if (!s) worker_cleanup_all(w, containers.at, (int)containers.n);
+  for (size_t i = 0; i < containers.n; i++) free(containers.at[i]);
+  vec_release(&containers);
+  rpc_call_fail(c, s);
+}
+
+void worker_service_mark_recv_finished(struct worker *w, struct rpc_call *c) { rpc_call_reply(c, NULL); }
+
+/* Spans of received tensors are part of each traced RunGraph's own answer: there is nothing to keep between calls. */
+void worker_service_logging(struct worker *w, struct rpc_call *c) { rpc_call_reply(c, NULL); }

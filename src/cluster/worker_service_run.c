@@ -1,0 +1,276 @@
+/* WorkerService's calls that wait: RunGraph and RecvTensor. Both are objects that live until their answer; neither
+ * holds a thread while it waits. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/wire.h"
+#include "cluster/transfer.h"
+#include "cluster/worker_service.h"
+#include "rpc/message.h"
+#include "runtime/step_stats_proto.h"
+#include "tensor/tensor_proto.h"
+
+/* ---- RecvTensor ---- */
+
+struct recv {
+  struct rpc_call *call;
+  struct cancel cancel;
+  struct rendezvous *rendezvous;
+  atomic_int refs; /* the answer's, and the starter's */
+};
+
+static void recv_unref(struct recv *r) {
+  if (atomic_fetch_sub(&r->refs, 1) != 1) return;
+  cancel_release(&r->cancel);
+  free(r);
+}
+
+static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct recv *r = arg;
+  grpc_byte_buffer *bytes = NULL;
+  if (!s) s = transfer_response(value, is_dead, &bytes);
+  tensor_release(value);
+  if (s) rpc_call_fail(r->call, s);
+  else rpc_call_reply(r->call, bytes);
+  recv_unref(r);
+}
+
+static void recv_cancelled(void *arg) {
+  struct recv *r = arg;
+  cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "the receiver has gone"));
+}
+
+static shoal_status check_key(struct worker *w, const char *key) {
+  struct rendezvous_key k;
+  TRY(rendezvous_key_parse(key, &k));
+  const struct device *d = worker_device(w, k.src, k.src_n);
+  if (!d) return INVALID("RecvTensor asks %s for a value of %.*s, a device it does not have", w->task, (int)k.src_n, k.src);
+  if (k.incarnation != d->incarnation)
+    return status_mark_restarted(
+        STATUS(SHOAL_ABORTED,
+               "RecvTensor expects a different device incarnation: %" PRIu64 " vs. %" PRIu64
+               ". Your worker job (\"%s\") was probably restarted. Check your worker job for the reason why it was "
+               "restarted.",
+               k.incarnation, d->incarnation, w->task));
+  return NULL;
+}
+
+void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
+  const void *data;
+  size_t size;
+  int64_t step_id = 0, id = 0;
+  char *key = NULL;
+  shoal_status s = rpc_call_request(c, &data, &size);
+  struct wire m = wire_from(s ? "" : data, s ? 0 : size);
+  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_VARINT) step_id = (int64_t)f.value;
+    if (f.number == 2 && f.type == WIRE_BYTES) {
+      free(key);
+      key = mem_strndup((const char *)f.data, f.size);
+    }
+    if (f.number == 7 && f.type == WIRE_VARINT) id = (int64_t)f.value;
+  }
+  struct rendezvous *rendezvous = NULL;
+  if (!s) s = request_ids_track(w->ids, "RecvTensor (GrpcWorker)", id);
+  if (!s) s = check_key(w, key ? key : "");
+  if (!s) s = steps_get_for_request(w->steps, step_id, &rendezvous);
+  if (s) {
+    free(key);
+    rpc_call_fail(c, s);
+    return;
+  }
+  struct recv *r = mem_zalloc(1, sizeof *r);
+  r->call = c;
+  r->rendezvous = rendezvous;
+  atomic_init(&r->refs, 2);
+  cancel_init(&r->cancel);
+  rpc_call_on_cancel(c, recv_cancelled, r);
+  step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
+  rendezvous_unref(rendezvous);
+  free(key);
+  recv_unref(r);
+}
+
+/* ---- RunGraph ---- */
+
+struct run {
+  struct rpc_call *call;
+  struct worker *worker;
+  struct cancel cancel;
+  struct worker_run run;
+  bool in_body; /* errors go into the answer */
+  bool trace;
+  struct rendezvous *rendezvous; /* when the client's values pass through us */
+  VEC(char *) recv_keys;
+  struct tensor *received;       /* [recv_keys.n] */
+  atomic_int left;               /* the run, each key, and the starter */
+  pthread_mutex_t lock;
+  shoal_status status;           /* lock */
+};
+
+static void run_cancelled(void *arg) {
+  struct run *r = arg;
+  cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "RunGraph was cancelled by the master"));
+}
+
+static void run_answer(struct run *r) {
+  struct message m;
+  message_init(&m);
+  shoal_status s = r->status;
+  for (size_t i = 0; i < r->recv_keys.n && !s; i++) s = transfer_put_named(&m, 1, r->recv_keys.at[i], &r->received[i]);
+  if (r->trace) {
+    struct text stats = {0};
+    step_stats_encode(r->run.stats, &stats);
+    message_bytes(&m, 2, stats.at, stats.n);
+    text_release(&stats);
+    step_stats_free(r->run.stats);
+  }
+  if (s && r->in_body) {
+    message_int(&m, 5, (uint64_t)shoal_status_code(s));
+    message_string(&m, 6, shoal_status_message(s));
+    shoal_status_free(s);
+    s = NULL;
+  }
+  struct rpc_call *call = r->call;
+  for (size_t i = 0; i < r->recv_keys.n; i++) {
+    tensor_release(&r->received[i]);
+    free(r->recv_keys.at[i]);
+  }
+  vec_release(&r->recv_keys);
+  free(r->received);
+  rendezvous_unref(r->rendezvous);
+  worker_graph_unref(r->run.graph);
+  worker_session_unref(r->run.session);
+  if (s) {
+    message_release(&m);
+    rpc_call_fail(call, s);
+  } else {
+    rpc_call_reply(call, message_finish(&m));
+  }
+  /* After the answer: the call's cancel function is called no more. */
+  cancel_release(&r->cancel);
+  pthread_mutex_destroy(&r->lock);
+  free(r);
+}
+
+static void run_part(struct run *r, shoal_status s) {
+  if (s) {
+    pthread_mutex_lock(&r->lock);
+    status_merge(&r->status, s);
+    pthread_mutex_unlock(&r->lock);
+  }
+  if (atomic_fetch_sub(&r->left, 1) == 1) run_answer(r);
+}
+
+static void run_done(void *arg, shoal_status s) { run_part(arg, s); }
+
+struct key_wait {
+  struct run *run;
+  size_t index;
+};
+
+static void key_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct key_wait *k = arg;
+  struct run *r = k->run;
+  if (!s && is_dead) s = INVALID("The tensor returned for %s was not valid.", r->recv_keys.at[k->index]);
+  if (s) tensor_release(value);
+  else tensor_move(&r->received[k->index], value);
+  free(k);
+  run_part(r, s);
+}
+
+/* A NamedTensorProto of the client's, into the step's rendezvous. */
+static shoal_status send_value(struct run *r, struct wire m) {
+  char *key = NULL;
+  struct wire proto = wire_from("", 0);
+  struct tensor t;
+  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) {
+      free(key);
+      key = mem_strndup((const char *)f.data, f.size);
+    }
+    if (f.number == 2 && f.type == WIRE_BYTES) proto = wire_inside(&f);
+  }
+  shoal_status s = key ? tensor_proto_decode(proto.at, wire_left(&proto), &t) : INVALID("RunGraph.send without a name");
+  if (!s) s = rendezvous_send(r->rendezvous, key, hash_bytes(key, strlen(key), 0), &t, false);
+  free(key);
+  return s;
+}
+
+static shoal_status read_request(struct run *r) {
+  struct worker *w = r->worker;
+  const void *data;
+  size_t size;
+  char *graph = mem_strdup(""), *session = mem_strdup("");
+  bool called = false;
+  int64_t id = 0;
+  TRY(rpc_call_request(r->call, &data, &size));
+  struct wire m = wire_from(data, size), sends = m;
+  enum wire_step step;
+  shoal_status s = NULL;
+  bool has_send = false;
+  for (struct wire_field f; (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.type == WIRE_BYTES) {
+      if (f.number == 1) free(graph), graph = mem_strndup((const char *)f.data, f.size);
+      if (f.number == 3) has_send = true;
+      if (f.number == 4) vec_push(&r->recv_keys, mem_strndup((const char *)f.data, f.size));
+      if (f.number == 8) free(session), session = mem_strndup((const char *)f.data, f.size);
+      if (f.number == 5) {
+        struct wire opts = wire_inside(&f);
+        for (struct wire_field k; wire_next(&opts, &k) == WIRE_FIELD;)
+          if (k.number == 3 && k.type == WIRE_VARINT) r->trace = k.value != 0;
+      }
+    } else if (f.type == WIRE_VARINT) {
+      if (f.number == 2) r->run.step_id = (int64_t)f.value;
+      if (f.number == 6 && f.value) s = UNIMPLEMENTED("partial runs of a foreign master");
+      if (f.number == 9) r->in_body = f.value != 0;
+      if (f.number == 10) called = f.value != 0;
+      if (f.number == 11) id = (int64_t)f.value;
+    }
+  }
+  if (!s && step == WIRE_BROKEN) s = INVALID("RunGraphRequest does not parse as a protocol buffer");
+  if (!s) s = request_ids_track(w->ids, "RunGraph (GrpcWorker)", id);
+  if (!s) s = worker_find_session(w, session, called, &r->run.session);
+  if (!s) s = worker_find_graph(r->run.session, graph, &r->run.graph);
+  free(graph);
+  free(session);
+  TRY(s);
+  if (has_send || r->recv_keys.n) r->rendezvous = steps_get(w->steps, r->run.step_id);
+  for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
+    if (f.number == 3 && f.type == WIRE_BYTES) TRY(send_value(r, wire_inside(&f)));
+  r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
+  if (r->trace) r->run.stats = step_stats_new();
+  return NULL;
+}
+
+void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
+  struct run *r = mem_zalloc(1, sizeof *r);
+  r->call = c;
+  r->worker = w;
+  cancel_init(&r->cancel);
+  pthread_mutex_init(&r->lock, NULL);
+  r->status = read_request(r);
+  if (r->status) {
+    r->trace = false;
+    for (size_t i = 0; i < r->recv_keys.n; i++) free(r->recv_keys.at[i]);
+    vec_clear(&r->recv_keys);
+    run_answer(r);
+    return;
+  }
+  rpc_call_on_cancel(c, run_cancelled, r);
+  r->run.cancel = &r->cancel;
+  r->run.deadline = rpc_call_deadline(c);
+  r->run.rendezvous = r->rendezvous;
+  r->run.done = run_done;
+  r->run.arg = r;
+  atomic_init(&r->left, (int)r->recv_keys.n + 2);
+  for (size_t i = 0; i < r->recv_keys.n; i++) {
+    struct key_wait *k = mem_zalloc(1, sizeof *k);
+    *k = (struct key_wait){r, i};
+    step_rendezvous_recv_local(r->rendezvous, r->recv_keys.at[i], &r->cancel, key_value, k);
+  }
+  worker_run_start(&r->run);
+  run_part(r, NULL);
+}

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/device_name.h"
+#include "graph/function.h"
 #include "graph/partition.h"
 
 struct worker *worker_new(const struct worker_options *o) {
@@ -126,11 +127,10 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
   s->master = mem_strdup(o->master ? o->master : "");
   s->master_incarnation = o->master_incarnation;
   s->resources = mem_zalloc((size_t)w->n_devices, sizeof *s->resources);
-  s->kernels = mem_zalloc((size_t)w->n_devices, sizeof *s->kernels);
+  s->kernels = kernel_cache_new();
   s->device_names = mem_zalloc((size_t)w->n_devices, sizeof *s->device_names);
   for (int i = 0; i < w->n_devices; i++) {
     s->resources[i] = o->isolated ? resource_mgr_new(NULL) : resource_mgr_ref(w->resources[i]);
-    s->kernels[i] = kernel_cache_new();
     s->device_names[i] = mem_printf("%s/device:%s:%d", s->task, w->devices[i]->ops->type, w->devices[i]->ordinal);
   }
   s->names = (struct step_names){s->task, find_peer, s};
@@ -144,11 +144,10 @@ void worker_session_unref(struct worker_session *s) {
   for (size_t i = 0; strmap_next(&s->graphs, &i, NULL, &graph);) worker_graph_unref(graph);
   strmap_release(&s->graphs);
   for (int i = 0; i < s->worker->n_devices; i++) {
-    kernel_cache_free(s->kernels[i]);
     resource_mgr_unref(s->resources[i]);
     free(s->device_names[i]);
   }
-  free(s->kernels);
+  kernel_cache_free(s->kernels);
   free(s->resources);
   free(s->device_names);
   cluster_spec_release(&s->spec);
@@ -208,6 +207,8 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
 void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
+  function_runtime_free(g->functions);
+  graph_free(g->library);
   free(g->plans);
   free(g->handle);
   free(g);
@@ -250,10 +251,22 @@ static shoal_status survey(struct worker_session *s, const struct graph *g, bool
   return NULL;
 }
 
+/* A graph that holds g's functions alone, for as long as its plans live. */
+static shoal_status take_functions(const struct graph *g, struct worker_graph *out) {
+  if (!g->functions.n) return NULL;
+  out->library = graph_new();
+  void *f;
+  for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &f);)
+    TRY(graph_add_function(out->library, function_def_ref(f)));
+  out->functions = function_runtime_new(out->library);
+  return NULL;
+}
+
 static shoal_status compile(struct worker_session *s, const struct graph *g, int device, struct worker_graph *out) {
   struct plan_options o = {.device = s->worker->devices[device],
                            .resources = s->resources[device],
-                           .kernels = s->kernels[device]};
+                           .functions = out->functions,
+                           .kernels = s->kernels};
   TRY(plan_compile(g, &o, &out->plans[out->n_plans]));
   out->n_plans++;
   return NULL;
@@ -267,6 +280,7 @@ shoal_status worker_register_graph(struct worker_session *s, const struct graph 
   atomic_init(&wg->refs, 1);
   wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
   shoal_status err = survey(s, g, used, &meets);
+  if (!err) err = take_functions(g, wg);
   for (int i = 0; i < n; i++)
     if (used[i]) n_used++, last = i;
   wg->meets = meets || n_used > 1;

@@ -15,6 +15,7 @@
 #include "cluster/step_rendezvous.h"
 #include "device/device.h"
 #include "graph/graph.h"
+#include "runtime/function.h"
 #include "runtime/plan.h"
 #include "runtime/step_stats.h"
 
@@ -59,7 +60,7 @@ struct worker_session {
   char **device_names;             /* [n_devices], in the session's terms */
   bool isolated;
   struct resource_mgr **resources; /* [n_devices] */
-  struct kernel_cache **kernels;   /* [n_devices] */
+  struct kernel_cache *kernels;
   char *master;                    /* the task of the master that made it, "" unknown */
   int64_t master_incarnation;
   struct step_names names;
@@ -92,6 +93,8 @@ struct worker_graph {
   char *handle;
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
+  struct graph *library; /* its functions */
+  struct function_runtime *functions;
   bool meets;          /* has _Send or _Recv: needs the step's rendezvous */
 };
 /* Compiles g (which stays the caller's), all of whose nodes are on this task; a new reference in *out. */

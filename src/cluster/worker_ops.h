@@ -27,6 +27,7 @@ struct part_run {
   struct rendezvous *rendezvous; /* local: partial runs hold it already */
   worker_done done;
   void *arg;
+  void *owner;                 /* the caller's */
   /* results */
   struct text step_stats;      /* remote: a StepStats message */
   /* the implementation's */

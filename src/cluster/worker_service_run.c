@@ -9,7 +9,7 @@
 #include "cluster/transfer.h"
 #include "cluster/worker_service.h"
 #include "rpc/message.h"
-#include "runtime/step_stats_proto.h"
+#include "runtime/run_metadata.h"
 #include "tensor/tensor_proto.h"
 
 /* ---- RecvTensor ---- */

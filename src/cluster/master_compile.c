@@ -1,0 +1,183 @@
+/* From a signature to registered partitions: lower and place the whole graph (once for each extension), prune it to the
+ * signature, cut it by task, register each part with its worker. The result is kept for the session's life. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/latch.h"
+#include "cluster/master.h"
+#include "graph/import.h"
+#if __has_include("graph/lower.h")
+#include "graph/lower.h"
+#else
+static bool graph_needs_lowering(const struct graph *g) { return false; }
+static shoal_status graph_lower(struct graph *g) { return NULL; }
+#endif
+#include "graph/partition.h"
+
+void compiled_unref(struct compiled *c) {
+  if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
+  for (size_t i = 0; i < c->feeds.n; i++) free(c->feeds.at[i]);
+  for (size_t i = 0; i < c->fetches.n; i++) free(c->fetches.at[i]);
+  vec_release(&c->feeds);
+  vec_release(&c->fetches);
+  vec_release(&c->parts);
+  text_release(&c->partition_graphs);
+  if (c->pruned) graph_free(c->pruned);
+  free(c);
+}
+
+static int find_device(const struct master_session *s, const char *name) {
+  for (size_t i = 0; i < s->devices.n; i++)
+    if (!strcmp(s->devices.at[i].name, name)) return (int)i;
+  return -1;
+}
+
+static int place_of(void *arg, const char *device) {
+  struct master_session *s = arg;
+  int i = find_device(s, device);
+  return i < 0 ? -1 : s->devices.at[i].worker;
+}
+
+static uint64_t incarnation_of(void *arg, const char *device) {
+  struct master_session *s = arg;
+  int i = find_device(s, device);
+  return i < 0 ? 0 : s->devices.at[i].incarnation;
+}
+
+/* Call with graph_lock held. */
+static shoal_status prepare(struct master_session *s) {
+  if (!s->unprepared) return NULL;
+  if (graph_needs_lowering(s->graph)) {
+    struct graph *copy = graph_copy(s->graph, NULL); /* lowering that fails leaves a ruin */
+    shoal_status err = graph_lower(copy);
+    if (err) {
+      graph_free(copy);
+      return err;
+    }
+    graph_free(s->graph);
+    s->graph = copy;
+  }
+  struct place_options o = {.devices = s->places.at,
+                            .n_devices = (int)s->places.n,
+                            .own_task = s->task,
+                            .allow_soft_placement = s->config.soft_placement,
+                            .log = s->config.log_placement};
+  TRY(graph_place(s->graph, &o));
+  s->unprepared = false;
+  return NULL;
+}
+
+/* Which workers have nodes? */
+static int survey(struct master_session *s, const struct graph *g, bool *used) {
+  int n = 0;
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct node *node = g->nodes.at[i];
+    int w = node && node->assigned ? place_of(s, node->assigned) : -1;
+    if (w >= 0 && !used[w]) {
+      used[w] = true;
+      n++;
+    }
+  }
+  return n;
+}
+
+static shoal_status register_parts(struct master_session *s, struct graph **parts, unsigned flags, struct compiled *c) {
+  for (size_t i = 0; i < s->workers.n; i++)
+    if (parts[i]) vec_push(&c->parts, (struct compiled_part){.worker = (int)i});
+  struct latch l;
+  latch_init(&l, (int)c->parts.n);
+  for (size_t i = 0; i < c->parts.n; i++) {
+    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
+    w->ops->register_graph(w, s->handle, parts[c->parts.at[i].worker], &s->config.bytes, c->parts.at[i].graph,
+                           latch_done, &l);
+  }
+  shoal_status err = latch_finish(&l);
+  for (size_t i = 0; i < c->parts.n && !err && flags & COMPILE_GRAPHS; i++) {
+    size_t at = wire_begin(&c->partition_graphs, 3);
+    err = graph_export(parts[c->parts.at[i].worker], &(struct export_options){.assigned = true}, &c->partition_graphs);
+    wire_end(&c->partition_graphs, at);
+  }
+  return err;
+}
+
+static shoal_status compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
+                            struct compiled *c) {
+  TRY(prepare(s));
+  struct prune_options po = {.style = flags & COMPILE_PARTIAL ? FEED_WIRES : FEED_ARGS,
+                             .device = s->devices.at[0].name,
+                             .incarnation = s->devices.at[0].incarnation};
+  struct graph *pruned = NULL;
+  TRY(graph_prune(s->graph, sig, &po, &pruned));
+  bool *used = mem_zalloc(s->workers.n, sizeof *used);
+  struct graph **parts = mem_zalloc(s->workers.n, sizeof *parts);
+  shoal_status err = NULL;
+  bool whole = survey(s, pruned, used) <= 1; /* all on one task: nothing to cut */
+  if (whole) {
+    for (size_t i = 0; i < s->workers.n; i++)
+      if (used[i]) parts[i] = pruned;
+  } else {
+    struct partition_options o = {.place_of = place_of,
+                                  .n_places = (int)s->workers.n,
+                                  .incarnation = incarnation_of,
+                                  .arg = s,
+                                  .next_name = &s->next_name};
+    err = graph_partition(pruned, &o, parts);
+  }
+  if (!err) err = register_parts(s, parts, flags, c);
+  for (size_t i = 0; !whole && i < s->workers.n; i++)
+    if (parts[i]) graph_free(parts[i]);
+  if (flags & COMPILE_PARTIAL) c->pruned = pruned;
+  else graph_free(pruned);
+  free(parts);
+  free(used);
+  return err;
+}
+
+static void add_names(struct text *key, const char *const *names, int n) {
+  text_addf(key, "%d;", n);
+  for (int i = 0; i < n; i++) {
+    text_adds(key, names[i]);
+    text_addc(key, ';');
+  }
+}
+
+shoal_status master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
+                            struct compiled **out) {
+  struct text key = {0};
+  text_addc(&key, (char)('0' + flags));
+  add_names(&key, sig->feeds, sig->n_feeds);
+  add_names(&key, sig->fetches, sig->n_fetches);
+  add_names(&key, sig->targets, sig->n_targets);
+  pthread_mutex_lock(&s->lock);
+  struct compiled *c = strmap_get(&s->compiled, text_cstr(&key));
+  if (c) atomic_fetch_add(&c->refs, 1);
+  pthread_mutex_unlock(&s->lock);
+  shoal_status err = NULL;
+  if (!c) {
+    pthread_mutex_lock(&s->graph_lock);
+    pthread_mutex_lock(&s->lock);
+    c = strmap_get(&s->compiled, text_cstr(&key)); /* perhaps made while we waited */
+    if (c) atomic_fetch_add(&c->refs, 1);
+    pthread_mutex_unlock(&s->lock);
+    if (!c) {
+      c = mem_zalloc(1, sizeof *c);
+      atomic_init(&c->refs, 1);
+      for (int i = 0; i < sig->n_feeds; i++) vec_push(&c->feeds, mem_strdup(sig->feeds[i]));
+      for (int i = 0; i < sig->n_fetches; i++) vec_push(&c->fetches, mem_strdup(sig->fetches[i]));
+      err = compile(s, sig, flags, c);
+      if (err) {
+        compiled_unref(c);
+        c = NULL;
+      } else {
+        atomic_fetch_add(&c->refs, 1);
+        pthread_mutex_lock(&s->lock);
+        strmap_put(&s->compiled, text_cstr(&key), c);
+        pthread_mutex_unlock(&s->lock);
+      }
+    }
+    pthread_mutex_unlock(&s->graph_lock);
+  }
+  text_release(&key);
+  *out = c;
+  return err;
+}

@@ -1,0 +1,242 @@
+/* Partial runs: a step whose feeds come, and whose fetches are asked for, in several calls. The step runs from the set-up
+ * on; its feeds and fetches meet in the rendezvous. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/master.h"
+
+struct partial {
+  struct master_session *session;
+  struct compiled *compiled;
+  char *handle;
+  struct step_run *run;
+  bool *fed, *fetched;     /* session->lock */
+  pthread_mutex_t lock;
+  bool ended;              /* lock: all partitions have */
+  shoal_status status;     /* lock: how */
+  struct partial_call *last; /* lock: the call that waits for the end */
+};
+
+/* One RunStep of a partial run. */
+struct partial_call {
+  struct partial *partial;
+  step_done done;
+  void *arg;
+  int n_fetches;
+  struct tensor *values;
+  bool is_last;
+  atomic_int left; /* fetches, and the starter */
+  pthread_mutex_t lock;
+  shoal_status status; /* lock */
+};
+
+void partial_free(struct partial *p) {
+  compiled_unref(p->compiled);
+  step_run_unref(p->run);
+  shoal_status_free(p->status);
+  pthread_mutex_destroy(&p->lock);
+  free(p->fed);
+  free(p->fetched);
+  free(p->handle);
+  free(p);
+}
+
+static void call_answer(struct partial_call *c) {
+  struct text none = {0};
+  c->done(c->arg, c->status, c->values, &none);
+  for (int i = 0; i < c->n_fetches; i++) tensor_release(&c->values[i]);
+  free(c->values);
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+}
+
+static void last_call(struct partial_call *c, shoal_status err) {
+  status_merge(&c->status, err);
+  struct partial *p = c->partial;
+  struct master_session *s = p->session;
+  pthread_mutex_lock(&s->lock);
+  strmap_remove(&s->partials, p->handle);
+  pthread_mutex_unlock(&s->lock);
+  call_answer(c);
+  partial_free(p);
+}
+
+/* All partitions have ended. */
+static void run_ended(void *arg, shoal_status err, const struct tensor *values, const struct text *metadata) {
+  struct partial *p = arg;
+  pthread_mutex_lock(&p->lock);
+  p->ended = true;
+  p->status = err;
+  struct partial_call *c = p->last;
+  if (c) p->status = NULL;
+  pthread_mutex_unlock(&p->lock);
+  if (c) last_call(c, err);
+}
+
+shoal_status master_partial_setup(struct master_session *s, const struct step_signature *sig, char **handle) {
+  struct compiled *c;
+  TRY(master_compile(s, sig, COMPILE_PARTIAL, &c));
+  struct partial *p = mem_zalloc(1, sizeof *p);
+  p->session = s;
+  p->compiled = c;
+  p->fed = mem_zalloc(c->feeds.n, sizeof *p->fed);
+  p->fetched = mem_zalloc(c->fetches.n, sizeof *p->fetched);
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_mutex_lock(&s->lock);
+  p->handle = mem_printf("%lld", (long long)s->next_partial++);
+  strmap_put(&s->partials, p->handle, p);
+  *handle = mem_strdup(p->handle);
+  pthread_mutex_unlock(&s->lock);
+  step_run_start(s, c, &(struct run_options){0}, DEADLINE_NEVER, NULL, run_ended, p, &p->run);
+  return NULL;
+}
+
+static int name_index(char *const *names, size_t n, const char *name) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(names[i], name)) return (int)i;
+  return -1;
+}
+
+static struct node *find_end(const struct graph *g, const char *op, const char *tensor) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    struct node *n = g->nodes.at[i];
+    const char *name;
+    if (!n || !op_is(n->op, op) || !node_attr(n, "client_terminated") || !node_attr(n, "client_terminated")->b) continue;
+    shoal_status bad = node_get_string(n, "tensor_name", &name);
+    if (!bad && !strcmp(name, tensor)) return n;
+    shoal_status_free(bad);
+  }
+  return NULL;
+}
+
+/* Does a fetch depend on a feed that has not come? */
+static bool needs_more(const struct partial *p, const char *fetch) {
+  const struct graph *g = p->compiled->pruned;
+  bool *seen = mem_zalloc(g->nodes.n, sizeof *seen), missing = false;
+  VEC(struct node *) todo = {0};
+  struct node *end = find_end(g, "_Send", fetch);
+  if (end) vec_push(&todo, end);
+  while (todo.n && !missing) {
+    struct node *n = vec_pop(&todo);
+    if (seen[n->id]) continue;
+    seen[n->id] = true;
+    for (size_t i = 0; i < p->compiled->feeds.n && !missing; i++)
+      missing = !p->fed[i] && op_is(n->op, "_Recv") && find_end(g, "_Recv", p->compiled->feeds.at[i]) == n;
+    for (int i = 0; i < n->n_in; i++)
+      if (n->in[i].node) vec_push(&todo, n->in[i].node);
+    for (size_t i = 0; i < n->control.n; i++) vec_push(&todo, n->control.at[i]);
+  }
+  vec_release(&todo);
+  free(seen);
+  return missing;
+}
+
+/* Marks the feeds and fetches of one call; call with the session's lock held. */
+static shoal_status mark(struct partial *p, const struct step_signature *sig, bool *all) {
+  for (int i = 0; i < sig->n_feeds; i++) {
+    int k = name_index(p->compiled->feeds.at, p->compiled->feeds.n, sig->feeds[i]);
+    if (k < 0) return INVALID("The feed %s was not specified in partial_run_setup.", sig->feeds[i]);
+    if (p->fed[k]) return INVALID("The feed %s has already been fed.", sig->feeds[i]);
+    p->fed[k] = true;
+  }
+  for (int i = 0; i < sig->n_fetches; i++) {
+    int k = name_index(p->compiled->fetches.at, p->compiled->fetches.n, sig->fetches[i]);
+    if (k < 0) return INVALID("The fetch %s was not specified in partial_run_setup.", sig->fetches[i]);
+    if (p->fetched[k]) return INVALID("The fetch %s has already been fetched.", sig->fetches[i]);
+    if (needs_more(p, sig->fetches[i]))
+      return INVALID("Fetch %s can't be computed from the feeds that have been fed so far.", sig->fetches[i]);
+    p->fetched[k] = true;
+  }
+  *all = true;
+  for (size_t i = 0; i < p->compiled->feeds.n; i++) *all = *all && p->fed[i];
+  for (size_t i = 0; i < p->compiled->fetches.n; i++) *all = *all && p->fetched[i];
+  return NULL;
+}
+
+static void call_end(struct partial_call *c) {
+  if (atomic_fetch_sub(&c->left, 1) != 1) return;
+  struct partial *p = c->partial;
+  if (!c->is_last && !c->status) {
+    call_answer(c);
+    return;
+  }
+  /* Everything was asked for, or something failed: the step ends here. */
+  if (c->status) step_run_cancel(p->run, status_copy(c->status));
+  pthread_mutex_lock(&p->lock);
+  bool ended = p->ended;
+  shoal_status err = p->status;
+  p->status = NULL;
+  if (!ended) p->last = c;
+  pthread_mutex_unlock(&p->lock);
+  if (ended) last_call(c, err);
+}
+
+struct value_wait {
+  struct partial_call *call;
+  int index;
+};
+
+static void got_value(void *arg, shoal_status err, struct tensor *value, bool is_dead) {
+  struct value_wait *w = arg;
+  struct partial_call *c = w->call;
+  if (!err && is_dead) err = INVALID("The tensor returned was not valid.");
+  if (err) {
+    tensor_release(value);
+    pthread_mutex_lock(&c->lock);
+    status_merge(&c->status, err);
+    pthread_mutex_unlock(&c->lock);
+  } else {
+    tensor_move(&c->values[w->index], value);
+  }
+  free(w);
+  call_end(c);
+}
+
+static char *client_key(const struct master_session *s, const char *tensor) {
+  const struct master_device *d = &s->devices.at[0];
+  return rendezvous_key_make(d->name, d->incarnation, d->name, tensor, 0, 0);
+}
+
+void master_partial_run(struct master_session *s, const char *handle, const struct step_signature *sig,
+                        struct tensor *feeds, step_done done, void *arg) {
+  bool all = false;
+  pthread_mutex_lock(&s->lock);
+  struct partial *p = strmap_get(&s->partials, handle);
+  shoal_status err = p ? mark(p, sig, &all) : INVALID("Must run PartialRunSetup before performing partial runs");
+  pthread_mutex_unlock(&s->lock);
+  if (err) {
+    for (int i = 0; i < sig->n_feeds; i++) tensor_release(&feeds[i]);
+    struct text none = {0};
+    done(arg, err, NULL, &none);
+    return;
+  }
+  struct partial_call *c = mem_zalloc(1, sizeof *c);
+  c->partial = p;
+  c->done = done;
+  c->arg = arg;
+  c->is_last = all;
+  c->n_fetches = sig->n_fetches;
+  c->values = mem_zalloc((size_t)sig->n_fetches, sizeof *c->values);
+  atomic_init(&c->left, sig->n_fetches + 1);
+  pthread_mutex_init(&c->lock, NULL);
+  struct rendezvous *r = step_run_rendezvous(p->run);
+  for (int i = 0; i < sig->n_feeds; i++) {
+    char *key = client_key(s, sig->feeds[i]);
+    err = rendezvous_send(r, key, hash_bytes(key, strlen(key), 0), &feeds[i], false);
+    free(key);
+    if (err) {
+      pthread_mutex_lock(&c->lock);
+      status_merge(&c->status, err);
+      pthread_mutex_unlock(&c->lock);
+    }
+  }
+  for (int i = 0; i < sig->n_fetches; i++) {
+    struct value_wait *w = mem_zalloc(1, sizeof *w);
+    *w = (struct value_wait){c, i};
+    char *key = client_key(s, sig->fetches[i]);
+    step_rendezvous_recv_local(r, key, step_run_cancellation(p->run), got_value, w);
+    free(key);
+  }
+  call_end(c);
+}

@@ -1,0 +1,222 @@
+/* One step: every partition is started, the last to end gives the answer.
+ *
+ * A partition that fails cancels the others; of several errors the one that is no consequence of another is told. The
+ * step's remains are cleaned up on all workers, whatever the outcome; nobody waits for that. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/master.h"
+#include "runtime/run_metadata.h"
+
+struct step_run {
+  atomic_int refs; /* the run's own, the handle's, and a closer's */
+  struct step_run *prev, *next; /* session->lock */
+  struct master_session *session;
+  struct compiled *compiled;
+  int64_t id, started;
+  struct cancel cancel;
+  struct tensor *args, *rets;
+  struct part_run *parts;
+  struct rendezvous *rendezvous; /* partial runs */
+  atomic_int left;
+  pthread_mutex_t lock;
+  shoal_status status;     /* lock */
+  struct step_stats *stats;
+  bool partition_graphs;
+  step_done done;
+  void *arg;
+};
+
+
+void step_run_unref(struct step_run *r) {
+  if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
+  rendezvous_unref(r->rendezvous);
+  pthread_mutex_destroy(&r->lock);
+  cancel_release(&r->cancel);
+  free(r->parts);
+  free(r);
+}
+
+void step_run_cancel(struct step_run *r, shoal_status why) { cancel_start(&r->cancel, why); }
+
+struct cancel *step_run_cancellation(struct step_run *r) { return &r->cancel; }
+
+struct rendezvous *step_run_rendezvous(struct step_run *r) { return r->rendezvous; }
+
+static void unlink_run(struct step_run *r) {
+  struct master_session *s = r->session;
+  pthread_mutex_lock(&s->lock);
+  if (r->prev) r->prev->next = r->next;
+  else s->running = r->next;
+  if (r->next) r->next->prev = r->prev;
+  pthread_cond_broadcast(&s->idle);
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void put_metadata(struct step_run *r, struct text *out) {
+  if (r->stats) {
+    size_t at = wire_begin(out, 1);
+    step_stats_encode(r->stats, out);
+    for (size_t i = 0; i < r->compiled->parts.n; i++)
+      text_add(out, text_cstr(&r->parts[i].step_stats), r->parts[i].step_stats.n);
+    wire_end(out, at);
+  }
+  if (r->partition_graphs) text_add(out, text_cstr(&r->compiled->partition_graphs), r->compiled->partition_graphs.n);
+}
+
+static void finish(struct step_run *r) {
+  struct master_session *s = r->session;
+  struct compiled *c = r->compiled;
+  for (size_t i = 0; i < c->parts.n; i++) {
+    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
+    w->ops->cleanup_graph(w, r->id);
+  }
+  shoal_status err = r->status;
+  if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {
+    shoal_status why = cancel_reason(&r->cancel);
+    if (why && !status_is_derived(why)) {
+      shoal_status_free(err);
+      err = why;
+    } else {
+      shoal_status_free(why);
+    }
+  }
+  for (size_t i = 0; i < c->fetches.n && !err && r->rets; i++)
+    if (!tensor_valid(&r->rets[i])) err = INVALID("The tensor returned for %s was not valid.", c->fetches.at[i]);
+  struct text metadata = {0};
+  if (!err) put_metadata(r, &metadata);
+  unlink_run(r);
+  r->done(r->arg, err, r->rets, &metadata);
+  text_release(&metadata);
+  for (size_t i = 0; r->args && i < c->feeds.n; i++) tensor_release(&r->args[i]);
+  for (size_t i = 0; r->rets && i < c->fetches.n; i++) tensor_release(&r->rets[i]);
+  for (size_t i = 0; i < c->parts.n; i++) text_release(&r->parts[i].step_stats);
+  free(r->args);
+  free(r->rets);
+  step_stats_free(r->stats);
+  compiled_unref(c);
+  step_run_unref(r);
+  master_session_unref(s);
+}
+
+static void part_end(struct step_run *r) {
+  if (atomic_fetch_sub(&r->left, 1) == 1) finish(r);
+}
+
+static void part_failed(struct step_run *r, const char *task, shoal_status err) {
+  /* "From": once, by the master nearest to the failure. */
+  if (!str_starts(shoal_status_message(err), "From /job:")) status_prefix(err, "From %s:\n", task);
+  bool last = atomic_load(&r->left) == 1;
+  if (!last) cancel_start(&r->cancel, status_mark_derived(status_copy(err)));
+  pthread_mutex_lock(&r->lock);
+  status_merge(&r->status, err);
+  pthread_mutex_unlock(&r->lock);
+}
+
+static void part_done(void *arg, shoal_status err) {
+  struct part_run *p = arg;
+  struct step_run *r = p->owner;
+  if (err) part_failed(r, r->session->workers.at[r->compiled->parts.at[p - r->parts].worker].task, err);
+  part_end(r);
+}
+
+void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t deadline,
+                    struct tensor *args, step_done done, void *arg, struct step_run **handle) {
+  struct step_run *r = mem_zalloc(1, sizeof *r);
+  atomic_init(&r->refs, handle ? 2 : 1);
+  if (handle) *handle = r;
+  r->session = s;
+  atomic_fetch_add(&s->refs, 1);
+  r->compiled = c;
+  atomic_fetch_add(&c->refs, 1);
+  r->id = (int64_t)(random_bits() >> 7);
+  r->started = clock_ns();
+  cancel_init(&r->cancel);
+  pthread_mutex_init(&r->lock, NULL);
+  r->args = args;
+  r->done = done;
+  r->arg = arg;
+  r->partition_graphs = o->partition_graphs;
+  if (o->trace) r->stats = step_stats_new();
+  bool partial = c->pruned != NULL;
+  if (partial) r->rendezvous = steps_get(s->master->worker->steps, r->id);
+  else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);
+  r->parts = mem_zalloc(c->parts.n, sizeof *r->parts);
+  atomic_init(&r->left, (int)c->parts.n + 1);
+  pthread_mutex_lock(&s->lock);
+  bool closed = s->closed;
+  r->next = s->running;
+  if (r->next) r->next->prev = r;
+  s->running = r;
+  pthread_mutex_unlock(&s->lock);
+  if (closed) {
+    r->status = STATUS(SHOAL_CANCELLED, "Session %s is closed.", s->handle);
+    atomic_store(&r->left, 1);
+    part_end(r);
+    return;
+  }
+  /* Remote parts first: they run while this thread works on the local one. */
+  for (int local = 0; local < 2; local++)
+    for (size_t i = 0; i < c->parts.n; i++) {
+      struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
+      if ((w->local != NULL) != (local == 1)) continue;
+      struct part_run *p = &r->parts[i];
+      *p = (struct part_run){.session = s->handle,
+                             .graph = c->parts.at[i].graph,
+                             .step_id = r->id,
+                             .deadline = deadline,
+                             .cancel = &r->cancel,
+                             .args = r->args,
+                             .n_args = partial ? 0 : (int)c->feeds.n,
+                             .rets = r->rets,
+                             .n_rets = partial ? 0 : (int)c->fetches.n,
+                             .stats = r->stats,
+                             .trace = r->stats != NULL,
+                             .rendezvous = local ? r->rendezvous : NULL,
+                             .owner = r,
+                             .done = part_done,
+                             .arg = p};
+      w->ops->run_graph(w, p);
+    }
+  part_end(r);
+}
+
+void step_runs_stop(struct master_session *s) {
+  VEC(struct step_run *) runs = {0};
+  pthread_mutex_lock(&s->lock);
+  s->closed = true;
+  for (struct step_run *r = s->running; r; r = r->next) {
+    atomic_fetch_add(&r->refs, 1);
+    vec_push(&runs, r);
+  }
+  pthread_mutex_unlock(&s->lock);
+  for (size_t i = 0; i < runs.n; i++) {
+    cancel_start(&runs.at[i]->cancel,
+                 STATUS(SHOAL_CANCELLED, "Step was cancelled by an explicit call to `Session::Close()`."));
+    step_run_unref(runs.at[i]);
+  }
+  vec_release(&runs);
+  pthread_mutex_lock(&s->lock);
+  while (s->running) pthread_cond_wait(&s->idle, &s->lock);
+  pthread_mutex_unlock(&s->lock);
+}
+
+void master_describe(struct master *m, struct text *out) {
+  pthread_mutex_lock(&m->lock);
+  text_addf(out, "%zu master sessions\n", m->sessions.n);
+  int64_t now = clock_ns();
+  const char *handle;
+  void *value;
+  for (size_t i = 0; strmap_next(&m->sessions, &i, &handle, &value);) {
+    struct master_session *s = value;
+    pthread_mutex_lock(&s->lock);
+    text_addf(out, " session %s: %zu tasks, %zu compiled steps\n", handle, s->workers.n, s->compiled.n);
+    for (struct step_run *r = s->running; r; r = r->next)
+      text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", r->id,
+                (double)(now - r->started) * 1e-9, atomic_load(&r->left), r->compiled->parts.n);
+    pthread_mutex_unlock(&s->lock);
+  }
+  pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,339 @@
+/* MasterService's calls that run steps: RunStep, callables, partial runs.
+ *
+ * A request's names are made into C strings in one block (the message has no terminators); its tensors are decoded into
+ * tensors of their own; the answer refers to the fetched tensors' buffers. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/master_service.h"
+#include "cluster/transfer.h"
+#include "rpc/message.h"
+#include "tensor/tensor_proto.h"
+
+struct call {
+  struct rpc_call *rpc;
+  struct master *master;
+  struct master_session *session;
+  struct compiled *compiled;
+  struct step_run *run;
+  struct text names; /* all strings, each with its NUL; offsets below are into it */
+  VEC(size_t) feeds;
+  VEC(size_t) fetches;
+  VEC(size_t) targets;
+  VEC(struct wire) values; /* the feeds' TensorProtos */
+  size_t handle, partial; /* offsets; SIZE_MAX: none */
+  struct step_signature sig;
+  struct run_options options;
+  bool in_body;
+  bool is_callable; /* the answer is a RunCallableResponse */
+  int64_t request_id, callable;
+  atomic_int refs; /* the answer's, and the handler's */
+};
+
+static void call_unref(struct call *c) {
+  if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  step_run_unref(c->run);
+  compiled_unref(c->compiled);
+  master_session_unref(c->session);
+  text_release(&c->names);
+  vec_release(&c->feeds);
+  vec_release(&c->fetches);
+  vec_release(&c->targets);
+  vec_release(&c->values);
+  free((void *)(uintptr_t)c->sig.feeds);
+  free(c);
+}
+
+static struct call *call_new(struct master *m, struct rpc_call *rpc) {
+  struct call *c = mem_zalloc(1, sizeof *c);
+  c->rpc = rpc;
+  c->master = m;
+  c->handle = c->partial = SIZE_MAX;
+  atomic_init(&c->refs, 2);
+  return c;
+}
+
+static size_t keep_name(struct call *c, const struct wire_field *f) {
+  size_t at = c->names.n;
+  text_add(&c->names, (const char *)f->data, f->size);
+  text_add(&c->names, "", 1);
+  return at;
+}
+
+static const char *name_at(const struct call *c, size_t offset) { return offset == SIZE_MAX ? "" : c->names.at + offset; }
+
+/* The signature's three lists in one array. */
+static void make_signature(struct call *c) {
+  size_t n = c->feeds.n + c->fetches.n + c->targets.n;
+  const char **all = mem_zalloc(n + 1, sizeof *all), **at = all;
+  c->sig.feeds = at;
+  for (size_t i = 0; i < c->feeds.n; i++) *at++ = name_at(c, c->feeds.at[i]);
+  c->sig.fetches = at;
+  for (size_t i = 0; i < c->fetches.n; i++) *at++ = name_at(c, c->fetches.at[i]);
+  c->sig.targets = at;
+  for (size_t i = 0; i < c->targets.n; i++) *at++ = name_at(c, c->targets.at[i]);
+  c->sig.n_feeds = (int)c->feeds.n;
+  c->sig.n_fetches = (int)c->fetches.n;
+  c->sig.n_targets = (int)c->targets.n;
+}
+
+static void read_run_options(struct run_options *o, struct wire w) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.type != WIRE_VARINT) continue;
+    if (f.number == 1) o->trace = f.value != 0;
+    if (f.number == 2) o->timeout_ms = (int64_t)f.value;
+    if (f.number == 5) o->partition_graphs = f.value != 0;
+  }
+}
+
+static void read_feed(struct call *c, struct wire w) {
+  size_t name = SIZE_MAX;
+  struct wire value = wire_from("", 0);
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) name = keep_name(c, &f);
+    if (f.number == 2 && f.type == WIRE_BYTES) value = wire_inside(&f);
+  }
+  vec_push(&c->feeds, name);
+  vec_push(&c->values, value);
+}
+
+static shoal_status read_step(struct call *c) {
+  const void *data;
+  size_t size;
+  TRY(rpc_call_request(c->rpc, &data, &size));
+  struct wire w = wire_from(data, size);
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
+    if (f.type == WIRE_BYTES) {
+      if (f.number == 1) c->handle = keep_name(c, &f);
+      if (f.number == 2) read_feed(c, wire_inside(&f));
+      if (f.number == 3) vec_push(&c->fetches, keep_name(c, &f));
+      if (f.number == 4) vec_push(&c->targets, keep_name(c, &f));
+      if (f.number == 5) read_run_options(&c->options, wire_inside(&f));
+      if (f.number == 6) c->partial = keep_name(c, &f);
+    } else if (f.type == WIRE_VARINT) {
+      if (f.number == 7) c->in_body = f.value != 0;
+      if (f.number == 8) c->request_id = (int64_t)f.value;
+    }
+  }
+  make_signature(c);
+  return step == WIRE_BROKEN ? INVALID("RunStepRequest does not parse as a protocol buffer") : NULL;
+}
+
+static shoal_status read_callable_run(struct call *c) {
+  const void *data;
+  size_t size;
+  TRY(rpc_call_request(c->rpc, &data, &size));
+  struct wire w = wire_from(data, size);
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
+    if (f.number == 2 && f.type == WIRE_VARINT) c->callable = (int64_t)f.value;
+    if (f.number == 3 && f.type == WIRE_BYTES) vec_push(&c->values, wire_inside(&f));
+    if (f.number == 4 && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
+  }
+  return step == WIRE_BROKEN ? INVALID("RunCallableRequest does not parse as a protocol buffer") : NULL;
+}
+
+/* MakeCallable's CallableOptions, or PartialRunSetup's own lists, which differ in their field numbers by one. */
+static void read_names(struct call *c, struct wire w, uint32_t first) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.type != WIRE_BYTES) continue;
+    if (f.number == first) vec_push(&c->feeds, keep_name(c, &f));
+    if (f.number == first + 1) vec_push(&c->fetches, keep_name(c, &f));
+    if (f.number == first + 2) vec_push(&c->targets, keep_name(c, &f));
+    if (f.number == first + 3 && first == 1) read_run_options(&c->options, wire_inside(&f));
+  }
+}
+
+static shoal_status read_setup(struct call *c, bool callable) {
+  const void *data;
+  size_t size;
+  TRY(rpc_call_request(c->rpc, &data, &size));
+  struct wire w = wire_from(data, size);
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
+    if (callable && f.number == 2 && f.type == WIRE_BYTES) read_names(c, wire_inside(&f), 1);
+    if (f.number == (callable ? 3 : 5) && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
+  }
+  if (!callable) read_names(c, wire_from(data, size), 2);
+  make_signature(c);
+  return step == WIRE_BROKEN ? INVALID("the request does not parse as a protocol buffer") : NULL;
+}
+
+/* ---- answers ---- */
+
+static void fail(struct call *c, shoal_status s) {
+  if (!c->in_body) {
+    rpc_call_fail(c->rpc, s);
+  } else {
+    struct message m;
+    message_init(&m);
+    message_int(&m, 3, (uint64_t)shoal_status_code(s));
+    message_string(&m, 4, shoal_status_message(s));
+    shoal_status_free(s);
+    rpc_call_reply(c->rpc, message_finish(&m));
+  }
+  call_unref(c);
+}
+
+static void reply(void *arg, shoal_status s, const struct tensor *values, const struct text *metadata) {
+  struct call *c = arg;
+  struct message m;
+  message_init(&m);
+  size_t n = c->partial != SIZE_MAX ? c->fetches.n : s ? 0 : c->compiled->fetches.n;
+  for (size_t i = 0; i < n && !s; i++) {
+    if (c->is_callable) s = transfer_put(&m, 1, &values[i]);
+    else s = transfer_put_named(&m, 1, c->partial != SIZE_MAX ? c->sig.fetches[i] : c->compiled->fetches.at[i], &values[i]);
+  }
+  if (s) {
+    message_release(&m);
+    fail(c, s);
+    return;
+  }
+  message_bytes(&m, 2, metadata->at, metadata->n);
+  rpc_call_reply(c->rpc, message_finish(&m));
+  call_unref(c);
+}
+
+/* ---- running ---- */
+
+static void cancelled(void *arg) {
+  struct call *c = arg;
+  step_run_cancel(c->run, STATUS(SHOAL_CANCELLED, "the client has gone"));
+}
+
+static shoal_status decode_feeds(struct call *c, struct tensor **out) {
+  struct tensor *args = mem_zalloc(c->values.n + 1, sizeof *args);
+  shoal_status s = NULL;
+  for (size_t i = 0; i < c->values.n && !s; i++)
+    s = tensor_proto_decode(c->values.at[i].at, wire_left(&c->values.at[i]), &args[i]);
+  if (s) {
+    for (size_t i = 0; i < c->values.n; i++)
+      if (tensor_valid(&args[i])) tensor_release(&args[i]);
+    free(args);
+    return s;
+  }
+  *out = args;
+  return NULL;
+}
+
+static shoal_status run(struct call *c) {
+  struct tensor *args = NULL;
+  TRY(decode_feeds(c, &args));
+  int64_t deadline = rpc_call_deadline(c->rpc);
+  if (c->options.timeout_ms > 0) deadline = MIN(deadline, deadline_after_ms(c->options.timeout_ms));
+  rpc_call_on_cancel(c->rpc, cancelled, c); /* never before this handler returns: run is set by then */
+  step_run_start(c->session, c->compiled, &c->options, deadline, args, reply, c, &c->run);
+  return NULL;
+}
+
+static shoal_status find(struct call *c, const char *method) {
+  TRY(request_ids_track(c->master->ids, method, c->request_id));
+  return master_find_session(c->master, name_at(c, c->handle), &c->session);
+}
+
+static shoal_status start_partial(struct call *c) {
+  struct tensor *feeds = NULL;
+  TRY(decode_feeds(c, &feeds));
+  master_partial_run(c->session, name_at(c, c->partial), &c->sig, feeds, reply, c);
+  free(feeds);
+  return NULL;
+}
+
+void master_service_run_step(struct master *m, struct rpc_call *rpc) {
+  struct call *c = call_new(m, rpc);
+  shoal_status s = read_step(c);
+  if (!s) s = find(c, "RunStep (Master)");
+  if (!s && c->partial != SIZE_MAX) {
+    s = start_partial(c);
+  } else {
+    if (!s)
+      s = master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->compiled);
+    if (!s) s = run(c);
+  }
+  if (s) fail(c, s);
+  call_unref(c);
+}
+
+void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
+  struct call *c = call_new(m, rpc);
+  c->is_callable = true;
+  shoal_status s = read_callable_run(c);
+  if (!s) s = find(c, "RunCallable (Master)");
+  if (!s) {
+    pthread_mutex_lock(&c->session->lock);
+    if (c->callable >= 0 && (size_t)c->callable < c->session->callables.n)
+      c->compiled = c->session->callables.at[c->callable];
+    if (c->compiled) atomic_fetch_add(&c->compiled->refs, 1);
+    pthread_mutex_unlock(&c->session->lock);
+    if (!c->compiled)
+      s = INVALID("No such callable handle: %" PRId64, c->callable);
+    else if (c->compiled->feeds.n != c->values.n)
+      s = INVALID("Expected %zu feed tensors, but got %zu", c->compiled->feeds.n, c->values.n);
+  }
+  if (!s) s = run(c);
+  if (s) fail(c, s);
+  call_unref(c);
+}
+
+void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
+  struct call *c = call_new(m, rpc);
+  char *handle = NULL;
+  shoal_status s = read_setup(c, false);
+  if (!s) s = find(c, "PartialRunSetup (Master)");
+  if (!s) s = master_partial_setup(c->session, &c->sig, &handle);
+  if (s) {
+    fail(c, s);
+  } else {
+    struct text t = {0};
+    wire_put_str(&t, 1, handle);
+    rpc_call_reply(rpc, message_from_text(&t));
+    call_unref(c);
+  }
+  free(handle);
+  call_unref(c);
+}
+
+void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
+  struct call *c = call_new(m, rpc);
+  struct compiled *compiled = NULL;
+  shoal_status s = read_setup(c, true);
+  if (!s) s = find(c, "MakeCallable (Master)");
+  if (!s) s = master_compile(c->session, &c->sig, 0, &compiled);
+  if (s) {
+    fail(c, s);
+  } else {
+    pthread_mutex_lock(&c->session->lock);
+    size_t handle = c->session->callables.n;
+    vec_push(&c->session->callables, compiled);
+    pthread_mutex_unlock(&c->session->lock);
+    struct text t = {0};
+    if (handle) wire_put_uint(&t, 1, handle);
+    rpc_call_reply(rpc, message_from_text(&t));
+    call_unref(c);
+  }
+  call_unref(c);
+}
+
+void master_service_release_callable(struct master *m, struct rpc_call *rpc) {
+  struct call *c = call_new(m, rpc);
+  shoal_status s = read_callable_run(c);
+  if (!s) s = find(c, "ReleaseCallable (Master)");
+  struct compiled *old = NULL;
+  if (!s) {
+    pthread_mutex_lock(&c->session->lock);
+    if (c->callable >= 0 && (size_t)c->callable < c->session->callables.n) {
+      old = c->session->callables.at[c->callable];
+      c->session->callables.at[c->callable] = NULL;
+    }
+    pthread_mutex_unlock(&c->session->lock);
+  }
+  compiled_unref(old);
+  rpc_call_fail(rpc, s);
+  call_unref(c);
+  call_unref(c);
+}

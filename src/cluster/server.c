@@ -1,0 +1,283 @@
+/* Servers: putting worker, master and port together; see shoal/cluster.h. */
+#include "cluster/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cluster/master_service.h"
+#include "cluster/worker_service.h"
+#include "rpc/channel.h"
+#include "rpc/message.h"
+#include "tensor/buffer.h"
+
+/* ---- methods ---- */
+
+#define MASTER(name, fn) \
+  static void name(struct rpc_call *c, void *arg) { fn(&((struct shoal_server *)arg)->master, c); }
+#define WORKER(name, fn) \
+  static void name(struct rpc_call *c, void *arg) { fn(((struct shoal_server *)arg)->worker, c); }
+
+MASTER(create_session, master_service_create_session)
+MASTER(extend_session, master_service_extend_session)
+MASTER(partial_run_setup, master_service_partial_run_setup)
+MASTER(run_step, master_service_run_step)
+MASTER(close_session, master_service_close_session)
+MASTER(list_devices, master_service_list_devices)
+MASTER(reset, master_service_reset)
+MASTER(make_callable, master_service_make_callable)
+MASTER(run_callable, master_service_run_callable)
+MASTER(release_callable, master_service_release_callable)
+WORKER(get_status, worker_service_get_status)
+WORKER(create_worker_session, worker_service_create_session)
+WORKER(delete_worker_session, worker_service_delete_session)
+WORKER(register_graph, worker_service_register_graph)
+WORKER(deregister_graph, worker_service_deregister_graph)
+WORKER(run_graph, worker_service_run_graph)
+WORKER(cleanup_graph, worker_service_cleanup_graph)
+WORKER(cleanup_all, worker_service_cleanup_all)
+WORKER(recv_tensor, worker_service_recv_tensor)
+WORKER(mark_recv_finished, worker_service_mark_recv_finished)
+WORKER(logging, worker_service_logging)
+
+static void tracing(struct rpc_call *c, void *arg) { rpc_call_fail(c, UNIMPLEMENTED("Tracing")); }
+
+static void collectives(struct rpc_call *c, void *arg) {
+  rpc_call_fail(c, UNIMPLEMENTED("this server has no collective operations over gRPC (RecvBuf, CompleteGroup, "
+                                 "CompleteInstance, GetStepSequence)"));
+}
+
+static void describe(struct rpc_call *c, void *arg) {
+  struct text t = {0};
+  char *status = shoal_server_status(arg);
+  wire_put_str(&t, 1, status);
+  free(status);
+  rpc_call_reply(c, message_from_text(&t));
+}
+
+static void stop(struct rpc_call *c, void *arg) {
+  char *peer = rpc_call_peer(c);
+  LOGI("asked to stop by %s", peer);
+  free(peer);
+  rpc_call_reply(c, NULL);
+  shoal_server_quit(arg);
+}
+
+#define M "/tensorflow.MasterService/"
+#define W "/tensorflow.WorkerService/"
+static const struct rpc_method methods[] = {
+    {M "CreateSession", create_session, 2},
+    {M "ExtendSession", extend_session, 2},
+    {M "PartialRunSetup", partial_run_setup, 1},
+    {M "RunStep", run_step, 16},
+    {M "CloseSession", close_session, 2},
+    {M "ListDevices", list_devices, 1},
+    {M "Reset", reset, 1},
+    {M "MakeCallable", make_callable, 1},
+    {M "RunCallable", run_callable, 8},
+    {M "ReleaseCallable", release_callable, 1},
+    {W "GetStatus", get_status, 4},
+    {W "CreateWorkerSession", create_worker_session, 2},
+    {W "DeleteWorkerSession", delete_worker_session, 2},
+    {W "RegisterGraph", register_graph, 4},
+    {W "DeregisterGraph", deregister_graph, 1},
+    {W "RunGraph", run_graph, 16},
+    {W "CleanupGraph", cleanup_graph, 8},
+    {W "CleanupAll", cleanup_all, 1},
+    {W "RecvTensor", recv_tensor, 64},
+    {W "MarkRecvFinished", mark_recv_finished, 1},
+    {W "Logging", logging, 1},
+    {W "Tracing", tracing, 1},
+    {W "RecvBuf", collectives, 1},
+    {W "CompleteGroup", collectives, 1},
+    {W "CompleteInstance", collectives, 1},
+    {W "GetStepSequence", collectives, 1},
+    {"/shoal.Server/Status", describe, 1},
+    {"/shoal.Server/Stop", stop, 1},
+};
+
+/* ---- starting ---- */
+
+/* Which cluster, and which of its tasks are we? */
+static shoal_status resolve(const shoal_server_options *o, struct cluster_spec *spec, char **job, int *task) {
+  const char *env = getenv("TF_CONFIG");
+  *task = o->task;
+  if (o->cluster && o->tf_config)
+    return INVALID("--cluster_spec (or host lists) and --tf_config both describe the cluster: give one of them");
+  if (o->cluster) TRY(cluster_spec_from_json(spec, "--cluster_spec", o->cluster));
+  else if (o->tf_config) TRY(cluster_spec_from_tf_config(spec, "--tf_config", o->tf_config, job, task));
+  else if (env && *env) TRY(cluster_spec_from_tf_config(spec, "TF_CONFIG", env, job, task));
+  if (o->job) {
+    free(*job);
+    *job = mem_strdup(o->job);
+    *task = o->task;
+  }
+  TRY(cluster_spec_check(spec));
+  if (!*job && spec->jobs.n == 1 && spec->jobs.at[0].tasks.n == 1) *job = mem_strdup(spec->jobs.at[0].name);
+  if (!*job) return INVALID("job_name: not given: say which task this is with --job_name and --task_index");
+  return NULL;
+}
+
+/* Where to listen: loopback, unless something protects the connection or the user insists. */
+static shoal_status choose_host(const shoal_server_options *o, const char *host, const char **out) {
+  bool loopback = address_is_loopback(host);
+  if (loopback && !o->insecure_bind_all) {
+    *out = strcmp(host, "localhost") ? host : "127.0.0.1";
+    return NULL;
+  }
+  if (!loopback && !o->insecure_bind_all && !o->tls_cert)
+    return INVALID("this task's address %s is not on loopback, and nothing protects the connection: give --tls_cert, "
+                   "--tls_key and --tls_ca, or --insecure_bind_all if the network is trusted", host);
+  *out = "[::]";
+  return NULL;
+}
+
+static shoal_status start(const shoal_server_options *o, struct shoal_server *s) {
+  char *job = NULL, host[256];
+  int task = 0, port = 0;
+  const char *address = NULL, *bind_host = NULL;
+  shoal_status err = resolve(o, &s->spec, &job, &task);
+  if (!err) err = cluster_spec_task(&s->spec, job, task, &address);
+  if (!err) s->task = mem_printf("/job:%s/replica:0/task:%d", job, task);
+  free(job);
+  TRY(err);
+  TRY(address_parse("cluster", address, host, &port));
+  TRY(rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls));
+  TRY(choose_host(o, host, &bind_host));
+  s->peers = peers_new(s->tls, o->peer_timeout_ms);
+  s->worker = worker_new(&(struct worker_options){.task = s->task,
+                                                  .spec = &s->spec,
+                                                  .peers = s->peers,
+                                                  .cpu_devices = o->cpu_devices,
+                                                  .inter_threads = o->inter_op_threads,
+                                                  .intra_threads = o->intra_op_threads});
+  master_init(&s->master, s->worker, &s->spec, s->peers);
+  s->master.startup_timeout_ms = o->startup_timeout_ms;
+  struct rpc_server_options ro = {.host = bind_host,
+                                  .port = port,
+                                  .tls = s->tls,
+                                  .methods = methods,
+                                  .n_methods = (int)COUNT_OF(methods),
+                                  .arg = s,
+                                  .max_request_bytes = o->max_request_bytes};
+  TRY(rpc_server_start(&ro, &s->rpc));
+  s->master.port = rpc_server_port(s->rpc);
+  s->target = mem_printf("grpc://%s:%d", host, s->master.port);
+  return NULL;
+}
+
+static void free_server(struct shoal_server *s) {
+  if (s->rpc) rpc_server_stop(s->rpc, 500);
+  if (s->worker) {
+    master_release(&s->master);
+    peers_free(s->peers);
+    worker_free(s->worker);
+  }
+  rpc_tls_free(s->tls);
+  cluster_spec_release(&s->spec);
+  pthread_mutex_destroy(&s->lock);
+  pthread_cond_destroy(&s->quitting);
+  free(s->task);
+  free(s->target);
+  free(s);
+}
+
+shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out) {
+  struct shoal_server *s = mem_zalloc(1, sizeof *s);
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_cond_init(&s->quitting, NULL);
+  s->started = clock_ns();
+  shoal_status err = start(options, s);
+  if (err) free_server(s);
+  else *out = s;
+  return err;
+}
+
+const char *shoal_server_target(const shoal_server *s) { return s->target; }
+
+const char *shoal_server_task(const shoal_server *s) { return s->task; }
+
+void shoal_server_join(shoal_server *s) {
+  pthread_mutex_lock(&s->lock);
+  while (!s->quit) pthread_cond_wait(&s->quitting, &s->lock);
+  pthread_mutex_unlock(&s->lock);
+}
+
+void shoal_server_quit(shoal_server *s) {
+  pthread_mutex_lock(&s->lock);
+  s->quit = true;
+  pthread_cond_broadcast(&s->quitting);
+  pthread_mutex_unlock(&s->lock);
+}
+
+void shoal_server_stop(shoal_server *s) {
+  if (!s) return;
+  shoal_server_quit(s);
+  worker_stop(s->worker);
+  free_server(s);
+}
+
+char *shoal_server_status(shoal_server *s) {
+  struct text t = {0};
+  text_addf(&t, "%s at %s, process %d, up %.0f s, %.1f MB in tensors (%.1f MB kept for reuse)\n", s->task, s->target,
+            (int)getpid(), (double)(clock_ns() - s->started) * 1e-9, (double)buffer_bytes_in_use() / 1e6,
+            (double)buffer_bytes_cached() / 1e6);
+  master_describe(&s->master, &t);
+  worker_describe(s->worker, &t);
+  peers_describe(s->peers, &t);
+  return text_take(&t);
+}
+
+/* ---- other servers ---- */
+
+static shoal_status ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body) {
+  char host[256];
+  int port;
+  const char *address = str_starts(target, "grpc://") ? target + 7 : target;
+  TRY(address_parse("target", address, host, &port));
+  struct rpc_channel *channel = rpc_channel_new(address, NULL, NULL);
+  shoal_status s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms > 0 ? timeout_ms : 5000), 0, body);
+  rpc_channel_unref(channel);
+  return status_prefix(s, "%s: ", target);
+}
+
+shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out) {
+  struct rpc_body body = {0};
+  const void *data;
+  size_t size;
+  TRY(ask(target, "/shoal.Server/Status", timeout_ms, &body));
+  shoal_status s = rpc_body_flat(&body, &data, &size);
+  *out = NULL;
+  if (!s) {
+    struct wire w = wire_from(data, size);
+    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+      if (f.number == 1 && f.type == WIRE_BYTES) {
+        free(*out);
+        *out = mem_strndup((const char *)f.data, f.size);
+      }
+    if (!*out) *out = mem_strdup("");
+  }
+  rpc_body_release(&body);
+  return s;
+}
+
+shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms) {
+  return ask(target, "/shoal.Server/Stop", timeout_ms, NULL);
+}
+
+shoal_status shoal_cluster_stop(const char *cluster, int64_t timeout_ms) {
+  struct cluster_spec spec = {0};
+  shoal_status err = cluster_spec_from_json(&spec, "cluster_spec", cluster);
+  if (!err) err = cluster_spec_check(&spec);
+  for (size_t i = 0; i < spec.jobs.n; i++)
+    for (size_t k = 0; k < spec.jobs.at[i].tasks.n; k++) {
+      if (shoal_status_code(err) == SHOAL_INVALID_ARGUMENT) break;
+      status_merge(&err, shoal_server_remote_stop(spec.jobs.at[i].tasks.at[k].address, timeout_ms));
+    }
+  cluster_spec_release(&spec);
+  return err;
+}

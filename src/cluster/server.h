@@ -1,0 +1,25 @@
+/* A server inside Shoal: the task's worker, its master, and the port both listen on. The public half is
+ * shoal/cluster.h. */
+#ifndef CLUSTER_SERVER_H
+#define CLUSTER_SERVER_H
+
+#include "cluster/master.h"
+#include "rpc/server.h"
+#include "shoal/cluster.h"
+
+struct shoal_server {
+  struct cluster_spec spec;
+  char *task;   /* "/job:worker/replica:0/task:0" */
+  char *target; /* "grpc://host:port" */
+  struct rpc_tls *tls;
+  struct peers *peers;
+  struct worker *worker;
+  struct master master;
+  struct rpc_server *rpc;
+  int64_t started;
+  pthread_mutex_t lock;
+  pthread_cond_t quitting;
+  bool quit; /* lock */
+};
+
+#endif

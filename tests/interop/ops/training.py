@@ -28,6 +28,8 @@ DENSE = {
     "ApplyPowerSign": (["m"], dict(lr=.1, logbase=1., sign_decay=.8, beta=.9, grad=GRAD)),
 }
 NO_SPARSE = {"ApplyGradientDescent", "ApplyAdam", "ApplyAdamWithAmsgrad", "ApplyAdaMax", "ApplyAddSign", "ApplyPowerSign"}
+FEW_TYPES = {"ApplyProximalGradientDescent": REAL[:2], "ApplyProximalAdagrad": REAL[:2], "ApplyAdagradDA": REAL[:2],
+             "ApplyAdaMax": REAL[:3]}
 RESOURCE_ONLY = {"ApplyKerasMomentum", "ApplyAdamWithAmsgrad"}
 
 
@@ -64,7 +66,7 @@ def case(op, slots, args, resource, sparse, flags, shape, indices, dtypes):
 
 
 for op_name, (op_slots, op_args) in DENSE.items():
-    options = [{}]
+    options, types = [{}], FEW_TYPES.get(op_name, REAL)
     if "Momentum" in op_name or op_name == "ApplyAdam":
         options.append({"use_nesterov": True})
     if op_name in ("ApplyAdagrad", "ApplyAdagradV2"):
@@ -75,11 +77,12 @@ for op_name, (op_slots, op_args) in DENSE.items():
         for is_resource in (False, True):
             if op_name in RESOURCE_ONLY and not is_resource:
                 continue
-            case(op_name, op_slots, op_args, is_resource, False, opts, (5, 7), None, REAL)
+            case(op_name, op_slots, op_args, is_resource, False, opts, (5, 7), None, types)
             case(op_name, op_slots, op_args, is_resource, False, opts, (), None, [tf.float32])
             case(op_name, op_slots, op_args, is_resource, False, opts, (0,), None, [tf.float32])
             if op_name not in NO_SPARSE:
-                case(op_name, op_slots, op_args, is_resource, True, opts, (3, 4), [4, 0, 2], REAL)
+                case(op_name, op_slots, op_args, is_resource, True, opts, (3, 4), [4, 0, 2],
+                     types[:3] if "RMSProp" in op_name else types)
                 case(op_name, op_slots, op_args, is_resource, True, opts, (3,), [4, 0, 2], [tf.float32])
                 case(op_name, op_slots, op_args, is_resource, True, opts, (3, 2, 2), [1, 1, 2], [tf.float32])
     if "l1" in op_args:

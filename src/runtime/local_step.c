@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "graph/partition.h"
+#include "graph/rewrite.h"
 
 /* ---- compiling ---- */
 
@@ -64,6 +65,12 @@ static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
   return NULL;
 }
 
+static shoal_status evaluate(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out) {
+  struct local_env *env = arg;
+  struct plan_options o = {.device = env->devices[0], .resources = env->resources[0]};
+  return plan_evaluate(&o, n, in, out);
+}
+
 shoal_status local_step_compile(struct local_env *env, const struct graph *placed, const struct step_signature *sig,
                                 enum feed_style style, struct local_step **out) {
   struct local_step *s = mem_zalloc(1, sizeof *s);
@@ -77,7 +84,9 @@ shoal_status local_step_compile(struct local_env *env, const struct graph *place
     s->feeds = copy_names(sig->feeds, sig->n_feeds);
     s->fetches = copy_names(sig->fetches, sig->n_fetches);
     find_feed_types(s, placed);
-    status = compile_plans(env, s);
+    struct rewrite_options ro = {.off = env->rewrites_off, .evaluate = evaluate, .arg = env};
+    status = graph_rewrite(s->graph, &ro);
+    if (!status) status = compile_plans(env, s);
   }
   if (status) {
     local_step_unref(s);

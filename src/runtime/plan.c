@@ -33,7 +33,7 @@ struct owned_kernel {
   uint8_t *types;
 };
 
-static void kernel_free(struct kernel *k) {
+void kernel_free(struct kernel *k) {
   struct owned_kernel *o = (struct owned_kernel *)k;
   if (k->def->release && k->state) k->def->release(k->state);
   free(k->state);
@@ -51,7 +51,7 @@ void kernel_cache_free(struct kernel_cache *c) {
   free(c);
 }
 
-static shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out) {
+shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->ops->type, &def));
   struct owned_kernel *own = mem_zalloc(1, sizeof *own);
@@ -353,6 +353,21 @@ void plan_unref(struct plan *p) {
   free(p->first_unused);
   free(p->once);
   free(p);
+}
+
+shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, const struct tensor *const *in,
+                           struct tensor *out) {
+  struct kernel *k;
+  TRY(kernel_make(n, o, &k));
+  struct cancel cancel;
+  cancel_init(&cancel);
+  struct step step = {.deadline = DEADLINE_NEVER, .session = "", .cancel = &cancel};
+  struct kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
+  shoal_status s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
+  for (int i = 0; s && i < n->n_out; i++) tensor_release(&out[i]);
+  cancel_release(&cancel);
+  kernel_free(k);
+  return s;
 }
 
 bool plan_is_straight(const struct plan *p) { return p->straight; }

@@ -87,6 +87,9 @@ struct plan {
   struct flow *flows;      /* lock */
 };
 
+shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out);
+void kernel_free(struct kernel *k);
+
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void straight_free(struct exec *e, const struct plan *p);
 void dataflow_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);

@@ -1,0 +1,131 @@
+/* The table of rewrites, and what they share. */
+#include "graph/rewrite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/frames.h"
+#include "graph/shape_fn.h"
+
+static const struct {
+  const char *name, *about;
+  void (*fn)(struct rewriting *r);
+} rewrites[] = {
+    {"fold", "computes what depends on constants alone, once", rewrite_fold},
+    {"merge", "merges nodes that compute the same", rewrite_merge},
+    {"fuse_bias", "matrix product or convolution, bias and activation become one node", rewrite_fuse_bias},
+};
+
+const char *rewrite_name(int i) { return i >= 0 && i < (int)COUNT_OF(rewrites) ? rewrites[i].name : NULL; }
+const char *rewrite_about(int i) { return i >= 0 && i < (int)COUNT_OF(rewrites) ? rewrites[i].about : NULL; }
+
+static bool is_off(const char *off, const char *name) {
+  if (!off) return false;
+  size_t n = strlen(name);
+  for (const char *at = off; *at;) {
+    size_t k = strcspn(at, ",");
+    if ((k == n && !memcmp(at, name, n)) || (k == 3 && !memcmp(at, "all", 3))) return true;
+    at += k + (at[k] == ',');
+  }
+  return false;
+}
+
+bool node_is_pure(const struct node *n) {
+  if ((n->op->flags & OP_STATEFUL) || n->op->name[0] == '_') return false;
+  if (node_is_switch(n) || node_is_merge(n) || node_is_enter(n) || node_is_exit(n) || node_is_next_iteration(n) ||
+      op_is(n->op, "LoopCond") || op_is(n->op, "ControlTrigger"))
+    return false;
+  for (int i = 0; i < n->n_in; i++)
+    if (dtype_is_ref(n->in_types[i])) return false;
+  for (int i = 0; i < n->n_out; i++)
+    if (dtype_is_ref(n->out_types[i])) return false;
+  return true;
+}
+
+struct node *rewrite_only_consumer(const struct rewriting *r, const struct node *n) {
+  struct node *one = NULL;
+  FOR_CONSUMERS(c, &r->users, n) {
+    if (one || c->index != 0) return NULL;
+    one = c->node;
+  }
+  return one;
+}
+
+void rewrite_redirect(struct rewriting *r, struct out from, struct out to) {
+  FOR_CONSUMERS(c, &r->users, from.node)
+    if (c->input >= 0 && c->index == from.index) c->node->in[c->input] = to;
+}
+
+void rewrite_redirect_control(struct rewriting *r, struct node *from, struct node *to) {
+  FOR_CONSUMERS(c, &r->users, from) {
+    if (c->input >= 0) continue;
+    for (size_t i = 0; i < c->node->control.n; i++) {
+      if (c->node->control.at[i] != from) continue;
+      c->node->control.at[i] = c->node->control.at[--c->node->control.n];
+      break;
+    }
+    graph_add_control(c->node, to);
+  }
+}
+
+struct node *rewrite_add(struct rewriting *r, const struct node *like, const char *base, const char *op,
+                         const struct out *in, int n_in, struct named_attr *attrs, int n_attrs) {
+  struct node *n = NULL;
+  char *name = graph_unique_name(r->g, base);
+  shoal_status s = graph_add(r->g, name, op_find(op), in, n_in, attrs, n_attrs, &n);
+  free(name);
+  if (s) {
+    shoal_status_free(s);
+    return NULL;
+  }
+  graph_set_device(n, like->device);
+  n->assigned = like->assigned ? mem_strdup(like->assigned) : NULL;
+  s = node_infer_shapes(n);
+  shoal_status_free(s);
+  return n;
+}
+
+/* Pure nodes that had consumers and have none any more go, and what only they needed. */
+static void sweep(struct graph *g, const bool *had_users, size_t n_before) {
+  int *uses = mem_zalloc(g->nodes.n, sizeof *uses);
+  VEC(struct node *) idle = {0};
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    struct node *n = g->nodes.at[i];
+    if (!n) continue;
+    for (int k = 0; k < n->n_in; k++)
+      if (n->in[k].node) uses[n->in[k].node->id]++;
+    for (size_t k = 0; k < n->control.n; k++) uses[n->control.at[k]->id]++;
+  }
+  for (size_t i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i] && !uses[i]) vec_push(&idle, g->nodes.at[i]);
+  while (idle.n) {
+    struct node *n = vec_pop(&idle);
+    if (!node_is_pure(n) || ((size_t)n->id < n_before && !had_users[n->id])) continue;
+    for (int k = 0; k < n->n_in; k++)
+      if (n->in[k].node && --uses[n->in[k].node->id] == 0) vec_push(&idle, n->in[k].node);
+    for (size_t k = 0; k < n->control.n; k++)
+      if (--uses[n->control.at[k]->id] == 0) vec_push(&idle, n->control.at[k]);
+    graph_remove(g, n);
+  }
+  vec_release(&idle);
+  free(uses);
+}
+
+shoal_status graph_rewrite(struct graph *g, const struct rewrite_options *o) {
+  shoal_status s = graph_infer_shapes(g);
+  shoal_status_free(s); /* what does not fit will say so when it runs */
+  for (size_t i = 0; i < COUNT_OF(rewrites); i++) {
+    if (is_off(o->off, rewrites[i].name)) continue;
+    struct rewriting r = {.g = g, .o = o};
+    consumers_init(&r.users, g);
+    size_t before = g->nodes.n;
+    bool *had_users = mem_zalloc(before, sizeof *had_users);
+    for (size_t k = 0; k < before; k++) had_users[k] = r.users.first[k + 1] > r.users.first[k];
+    rewrites[i].fn(&r);
+    consumers_release(&r.users);
+    sweep(g, had_users, before);
+    free(had_users);
+  }
+  return NULL;
+}

@@ -1,0 +1,48 @@
+/* Rewrites: a pruned, placed graph made cheaper before it is compiled. None changes a result beyond rounding; each can
+ * be switched off by name.
+ *
+ * Adding one: a file with its function, and a row in rewrite.c's table. */
+#ifndef GRAPH_REWRITE_H
+#define GRAPH_REWRITE_H
+
+#include "graph/graph.h"
+
+struct rewrite_options {
+  const char *off; /* names of rewrites not to do, comma-separated; "all"; NULL: do all */
+  /* Runs a stateless node whose inputs are all known, on the host. Fails where it cannot (that is no error). NULL: no
+   * constant folding. */
+  shoal_status (*evaluate)(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out);
+  void *arg;
+};
+
+shoal_status graph_rewrite(struct graph *g, const struct rewrite_options *o);
+/* The rewrites there are, in the order they are done, and what each does. NULL ends the list. */
+const char *rewrite_name(int i);
+const char *rewrite_about(int i);
+
+/* ---- for rewrites ---- */
+
+struct rewriting {
+  struct graph *g;
+  const struct rewrite_options *o;
+  struct consumers users; /* of the graph as it was when the rewrite began */
+};
+
+void rewrite_fold(struct rewriting *r);
+void rewrite_merge(struct rewriting *r);
+void rewrite_fuse_bias(struct rewriting *r);
+
+/* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
+bool node_is_pure(const struct node *n);
+/* Output 0's one data consumer, when there is exactly one and no control consumer; else NULL. */
+struct node *rewrite_only_consumer(const struct rewriting *r, const struct node *n);
+/* All that read `from` read `to` instead. */
+void rewrite_redirect(struct rewriting *r, struct out from, struct out to);
+/* Control edges from `from` come from `to` instead. */
+void rewrite_redirect_control(struct rewriting *r, struct node *from, struct node *to);
+/* A node like `like`: its device, its colocation; name from base. attrs: on the heap, taken over. NULL: it could not be
+ * made (never mind). */
+struct node *rewrite_add(struct rewriting *r, const struct node *like, const char *base, const char *op,
+                         const struct out *in, int n_in, struct named_attr *attrs, int n_attrs);
+
+#endif

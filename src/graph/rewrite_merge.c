@@ -1,0 +1,60 @@
+/* Common subexpressions: of pure nodes with the same op, attributes, inputs, control inputs and device, one stays. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/rewrite.h"
+
+static uint64_t hash_node(const struct node *n) {
+  uint64_t h = hash_bytes(n->op->name, strlen(n->op->name), 7);
+  for (int i = 0; i < n->n_in; i++) {
+    h = hash_bytes(&n->in[i].node->id, sizeof n->in[i].node->id, h);
+    h = hash_bytes(&n->in[i].index, sizeof n->in[i].index, h);
+  }
+  for (int i = 0; i < n->n_attrs; i++)
+    if (n->attrs[i].name[0] != '_') h = attr_hash(&n->attrs[i].value, h);
+  return h;
+}
+
+static bool same_attrs(const struct node *a, const struct node *b) {
+  for (int i = 0; i < a->op->n_attrs; i++)
+    if (!attr_equal(&a->attrs[i].value, &b->attrs[i].value)) return false;
+  return true;
+}
+
+static bool same(const struct node *a, const struct node *b) {
+  if (a->op != b->op || a->n_in != b->n_in || a->control.n != b->control.n) return false;
+  if (!str_equal(a->assigned, b->assigned) || (!a->assigned && strcmp(a->device, b->device))) return false;
+  for (int i = 0; i < a->n_in; i++)
+    if (a->in[i].node != b->in[i].node || a->in[i].index != b->in[i].index) return false;
+  for (size_t i = 0; i < a->control.n; i++) {
+    bool found = false;
+    for (size_t k = 0; k < b->control.n; k++) found |= a->control.at[i] == b->control.at[k];
+    if (!found) return false;
+  }
+  return same_attrs(a, b);
+}
+
+void rewrite_merge(struct rewriting *r) {
+  struct graph *g = r->g;
+  struct node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
+  shoal_status s = graph_topological_order(g, order);
+  size_t cap = 16;
+  while (cap < (size_t)g->n_nodes * 2) cap *= 2;
+  struct node **table = mem_zalloc(cap, sizeof *table);
+  for (int i = 0; !s && i < g->n_nodes; i++) {
+    struct node *n = order[i];
+    if (!node_is_pure(n) || n->n_out == 0) continue;
+    size_t at = hash_node(n) & (cap - 1);
+    while (table[at] && !same(table[at], n)) at = (at + 1) & (cap - 1);
+    if (!table[at]) {
+      table[at] = n;
+      continue;
+    }
+    for (int k = 0; k < n->n_out; k++) rewrite_redirect(r, (struct out){n, k}, (struct out){table[at], k});
+    rewrite_redirect_control(r, n, table[at]);
+  }
+  shoal_status_free(s);
+  free(table);
+  free(order);
+}

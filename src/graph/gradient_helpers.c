@@ -1,39 +1,17 @@
-/* What gradient functions of ops use: reading dy, setting dx, undoing broadcasts, making slices dense. */
+/* What gradient functions of ops use: gradients as tensors, sums over broadcast dimensions, slices. */
 #include "graph/gradient.h"
-
-struct out grad_densify(struct graph *g, struct grad gr) {
-  if (grad_none(gr) || !grad_sparse(gr)) return gr.values;
-  if (!gr.dense_shape.node) {
-    graph_fail(g, INVALID("a sparse gradient of unknown shape cannot be made dense"));
-    return (struct out){0};
-  }
-  struct out zero = build_const_int(g, SHOAL_INT32, 0);
-  struct out shape = build_cast(g, gr.dense_shape, SHOAL_INT32);
-  struct out rows = build_op3(g, "GatherV2", shape, zero, zero);
-  return build_op3(g, "UnsortedSegmentSum", gr.values, gr.indices, rows);
-}
 
 struct out grad_dy(struct grad_ctx *c, int i) {
   if (grad_none(c->dy[i])) return build_op1(c->g, "ZerosLike", gout(c, i));
   return grad_densify(c->g, c->dy[i]);
 }
 
-void grad_set(struct grad_ctx *c, int i, struct out dx) { c->dx[i] = grad_dense(dx); }
-
-void grad_set_slices(struct grad_ctx *c, int i, struct out values, struct out indices, struct out dense_shape) {
-  c->dx[i] = (struct grad){values, indices, dense_shape};
+void grad_set(struct grad_ctx *c, int i, struct out dx) {
+  if (dx.node) c->dx[i] = grad_dense(dx);
 }
 
-struct out grad_unbroadcast(struct graph *g, struct out dx, struct out like, struct out other, int which) {
-  struct shape a = out_shape(like), b = out_shape(other);
-  if (shape_known(&a) && shape_known(&b) && shape_equal(&a, &b)) return dx;
-  struct out sa = build_op1(g, "Shape", like), sb = build_op1(g, "Shape", other);
-  struct build args = build_begin(g, "BroadcastGradientArgs", NULL);
-  build_in(&args, which ? sb : sa);
-  build_in(&args, which ? sa : sb);
-  struct node *n = build_end(&args);
-  struct out axes = node_out(n, which);
-  return build_op2(g, "Reshape", build_op2(g, "Sum", dx, axes), sa);
+void grad_set_slices(struct grad_ctx *c, int i, struct out values, struct out indices, struct out dense_shape) {
+  if (values.node && indices.node) c->dx[i] = (struct grad){values, indices, dense_shape};
 }
 
 shoal_status grad_stop(struct grad_ctx *c) { return NULL; }
@@ -41,4 +19,57 @@ shoal_status grad_stop(struct grad_ctx *c) { return NULL; }
 shoal_status grad_pass(struct grad_ctx *c) {
   c->dx[0] = c->dy[0];
   return NULL;
+}
+
+struct out grad_densify(struct graph *g, struct grad gr) {
+  if (!grad_sparse(gr)) return gr.values;
+  if (!gr.dense_shape.node) {
+    graph_fail(g, INVALID("a sparse gradient without dense_shape cannot become a dense tensor"));
+    return (struct out){0};
+  }
+  int64_t zero = 0, one = 1;
+  struct build b = build_begin(g, "StridedSlice", "rows");
+  build_in(&b, gr.dense_shape);
+  build_in(&b, build_const_ints(g, SHOAL_INT32, &zero, 1));
+  build_in(&b, build_const_ints(g, SHOAL_INT32, &one, 1));
+  build_in(&b, build_const_ints(g, SHOAL_INT32, &one, 1));
+  build_attr_int(&b, "shrink_axis_mask", 1);
+  return build_op3(g, "UnsortedSegmentSum", gr.values, gr.indices, build_end_out(&b));
+}
+
+/* dx is `want` broadcast to `have`: the dimensions to sum over, of have's. False when that is not known yet. */
+static bool broadcast_axes(const struct shape *want, const struct shape *have, int64_t *axes, int *n) {
+  if (!shape_known(want) || !shape_known(have) || want->rank > have->rank) return false;
+  *n = 0;
+  int lead = have->rank - want->rank;
+  for (int i = 0; i < have->rank; i++)
+    if (i < lead || (want->dims[i - lead] == 1 && have->dims[i] != 1)) axes[(*n)++] = i;
+  return true;
+}
+
+static struct out sum_over(struct graph *g, struct out x, struct out axes) { return build_op2(g, "Sum", x, axes); }
+
+struct out grad_unbroadcast(struct graph *g, struct out dx, struct out like, struct out other, int which) {
+  struct shape want = out_shape(like), have = out_shape(dx), beside = out_shape(other);
+  if (shape_known(&want) && shape_known(&beside) && !shape_known(&have)) {
+    shoal_status s = shape_broadcast(&want, &beside, &have);
+    if (s) {
+      shoal_status_free(s);
+      have = shape_unknown();
+    }
+  }
+  int64_t axes[SHOAL_MAX_RANK];
+  int n;
+  if (broadcast_axes(&want, &have, axes, &n)) {
+    if (!n) return dx;
+    struct out summed = sum_over(g, dx, build_const_ints(g, SHOAL_INT32, axes, n));
+    if (n == have.rank - want.rank && (n == 0 || axes[n - 1] == n - 1)) return summed;
+    return build_op2(g, "Reshape", summed, build_const_ints(g, SHOAL_INT64, want.dims, want.rank));
+  }
+  struct out shape = build_op1(g, "Shape", like), beside_shape = build_op1(g, "Shape", other);
+  struct build b = build_begin(g, "BroadcastGradientArgs", NULL);
+  build_in(&b, which == 0 ? shape : beside_shape);
+  build_in(&b, which == 0 ? beside_shape : shape);
+  struct node *args = build_end(&b);
+  return build_op2(g, "Reshape", sum_over(g, dx, node_out(args, which == 0 ? 0 : 1)), shape);
 }

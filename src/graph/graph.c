@@ -170,7 +170,6 @@ static shoal_status check_one(const struct making *m, const struct op_attr *def,
 
 static shoal_status check_attr(const struct making *m, const struct op_attr *def, struct attr *v) {
   bool empty_list = v->kind == ATTR_LIST && v->list.n == 0;
-  if (v->kind == ATTR_PLACEHOLDER) return NULL; /* inside a function body */
   if (v->kind != def->kind || (def->kind == ATTR_LIST && !empty_list && v->of != def->of)) {
     struct attr want = {.kind = def->kind, .of = def->of};
     return INVALID("AttrValue had value with type '%s' when '%s' expected, for attr '%s'", attr_kind_name(v),

@@ -1,0 +1,474 @@
+/* Inlining of function calls, and the pass that drives all lowering; conditionals and loops are in lower_control.c.
+ *
+ * Nodes are visited in the order of their ids; what a lowered node turns into is appended and visited in turn, so
+ * nested functions need no recursion here. Each new node remembers the chain of functions it came out of: a function
+ * that turns up in its own chain would never end, and is an error.
+ *
+ * Consumers are not rewired one by one: each lowered node leaves a note of what its outputs and its completion have
+ * become, and one sweep at the end follows these notes. */
+#include "graph/lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/device_name.h"
+#include "graph/function.h"
+#include "graph/gradient.h"
+#include "graph/lower_internal.h"
+
+enum { MAX_NODES = 4000000, MAX_CHAIN = 100 };
+
+/* ---- making nodes ---- */
+
+shoal_status lower_add(struct lowering *lo, const struct node *near, const char *suffix, const char *op,
+                       const struct out *in, int n_in, struct named_attr *attrs, int n_attrs, struct node **out) {
+  const struct op *found = op_find(op);
+  char *base = mem_printf("%s/%s", near->name, suffix);
+  char *name = graph_unique_name(lo->g, base);
+  shoal_status s = found ? graph_add(lo->g, name, found, in, n_in, attrs, n_attrs, out)
+                         : UNIMPLEMENTED("Lowering {{node %s}} needs the op %s, which is not there", near->name, op);
+  free(base);
+  free(name);
+  if (s) return s;
+  graph_set_device(*out, near->device);
+  lower_chain(lo, *out, lo->chain);
+  return NULL;
+}
+
+void lower_chain(struct lowering *lo, const struct node *n, int chain) {
+  while (lo->chains.n <= (size_t)n->id) vec_push(&lo->chains, -1);
+  lo->chains.at[n->id] = chain;
+}
+
+struct named_attr *lower_attr(const char *name, struct attr value) {
+  struct named_attr *a = mem_zalloc(1, sizeof *a);
+  *a = (struct named_attr){mem_strdup(name), value};
+  return a;
+}
+
+/* The node's outputs and completion become these; outs is taken over. */
+static void note(struct lowering *lo, const struct node *n, struct out *outs, struct node *done) {
+  while (lo->notes.n <= (size_t)n->id) vec_push(&lo->notes, (struct lowered){0});
+  lo->notes.at[n->id] = (struct lowered){true, outs, done};
+}
+
+/* n itself turns into an IdentityN of outs, or a NoOp, that runs after done. */
+shoal_status lower_replace(struct lowering *lo, struct node *n, struct out *outs, struct node *done) {
+  const struct op *op = op_find(n->n_out ? "IdentityN" : "NoOp");
+  if (!op) {
+    free(outs);
+    return INTERNAL("the op IdentityN is not there");
+  }
+  for (int i = 0; i < n->n_attrs; i++) {
+    free(n->attrs[i].name);
+    attr_release(&n->attrs[i].value);
+  }
+  n->n_attrs = 0;
+  n->op = op;
+  free(n->in);
+  free(n->in_types);
+  n->n_in = n->n_out;
+  n->in = mem_zalloc((size_t)n->n_out, sizeof *n->in);
+  n->in_types = mem_alloc((size_t)n->n_out + 1);
+  if (n->n_out) {
+    struct attr types = attr_list(ATTR_TYPE);
+    for (int i = 0; i < n->n_out; i++) {
+      n->in[i] = outs[i];
+      n->in_types[i] = n->out_types[i] = (uint8_t)dtype_base(n->out_types[i]);
+      attr_list_add(&types, attr_type(n->out_types[i]));
+    }
+    node_set_attr(n, "T", types);
+  }
+  vec_clear(&n->control);
+  if (done) graph_add_control(n, done);
+  note(lo, n, outs, done);
+  return NULL;
+}
+
+/* ---- calls ---- */
+
+static bool chain_has(const struct lowering *lo, int chain, const char *function) {
+  for (int c = chain; c >= 0; c = lo->links.at[c].up)
+    if (!strcmp(lo->links.at[c].function, function)) return true;
+  return false;
+}
+
+static int chain_length(const struct lowering *lo, int chain) {
+  int n = 0;
+  for (int c = chain; c >= 0; c = lo->links.at[c].up) n++;
+  return n;
+}
+
+static bool is_call(const struct lowering *lo, const struct node *n) {
+  return op_is(n->op, "PartitionedCall") || op_is(n->op, "StatefulPartitionedCall") ||
+         op_is(n->op, "SymbolicGradient") || op_is(n->op, "RemoteCall") || graph_function(lo->g, n->op->name);
+}
+
+/* A body node's device: its own parts, completed by the caller's. */
+static void place_inlined(struct node *n, const char *caller) {
+  if (!*caller) return;
+  struct device_spec own = {0}, from;
+  shoal_status s = *n->device ? device_spec_parse(n->device, &own) : NULL;
+  if (!s) s = device_spec_parse(caller, &from);
+  if (s) { /* placement will complain of it, by name */
+    shoal_status_free(s);
+    return;
+  }
+  struct device_spec merged = from;
+  device_spec_merge(&merged, &own);
+  char text[192];
+  device_spec_print(&merged, text, sizeof text);
+  graph_set_device(n, text);
+}
+
+/* Names inside attributes: frames, and colocation with another node of the body. */
+static void prefix_attrs(struct node *n, const struct function_body *body, const char *prefix) {
+  struct attr *frame = op_is(n->op, "Enter") || op_is(n->op, "RefEnter") ? node_attr(n, "frame_name") : NULL;
+  if (frame && frame->kind == ATTR_STRING) {
+    char *name = mem_printf("%s/%s", prefix, frame->s.data);
+    node_set_attr(n, "frame_name", attr_string(name, strlen(name)));
+    free(name);
+  }
+  const struct attr *class = node_attr(n, "_class");
+  if (!class || class->kind != ATTR_LIST || class->of != ATTR_STRING) return;
+  struct attr renamed = attr_list(ATTR_STRING);
+  for (size_t i = 0; i < class->list.n; i++) {
+    const char *text = class->list.at[i].s.data;
+    const struct node *with = str_starts(text, "loc:@") ? graph_find(body->graph, text + 5) : NULL;
+    if (!with || op_is(with->op, "_Arg")) continue;
+    char *name = mem_printf("loc:@%s/%s", prefix, text + 5);
+    attr_list_add(&renamed, attr_string(name, strlen(name)));
+    free(name);
+  }
+  node_set_attr(n, "_class", renamed);
+}
+
+static shoal_status clone(struct lowering *lo, const struct node *caller, const char *prefix,
+                          const struct function_body *body, const struct node *n, struct node **out) {
+  struct named_attr *attrs = mem_zalloc((size_t)n->n_attrs, sizeof *attrs);
+  for (int i = 0; i < n->n_attrs; i++)
+    attrs[i] = (struct named_attr){mem_strdup(n->attrs[i].name), attr_copy(&n->attrs[i].value)};
+  char *base = mem_printf("%s/%s", prefix, n->name);
+  char *name = graph_unique_name(lo->g, base);
+  struct out *open = mem_zalloc((size_t)n->n_in, sizeof *open);
+  /* A direct call's op belongs to its definition, which the body's graph may outlive only by our own reference. */
+  const struct op *op = graph_op(lo->g, n->op->name);
+  shoal_status s = op ? graph_add(lo->g, name, op, open, n->n_in, attrs, n->n_attrs, out)
+                      : NOT_FOUND("Op type not registered '%s'", n->op->name);
+  free(open);
+  free(base);
+  free(name);
+  TRY(s);
+  graph_set_device(*out, n->device);
+  place_inlined(*out, caller->device);
+  prefix_attrs(*out, body, prefix);
+  lower_chain(lo, *out, lo->chain);
+  return NULL;
+}
+
+static bool has_effect(const struct node *n) {
+  return (n->op->flags & OP_STATEFUL) && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval") &&
+         !op_is(n->op, "Placeholder");
+}
+
+/* Does nothing in the body precede n, other than constants of the frame? */
+static bool is_source(const struct function_body *body, const struct node *n, const bool *constant) {
+  if (n->control.n) return false;
+  for (int i = 0; i < n->n_in; i++) {
+    const struct node *from = n->in[i].node;
+    if (!constant || !op_is(from->op, "_Arg")) return false;
+    for (int k = 0; k < body->n_args; k++)
+      if (body->args[k] == from && !constant[k]) return false;
+  }
+  return true;
+}
+
+/* Copies the body into the graph. inputs feed its arguments; nodes of the body that nothing precedes run after
+ * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out. */
+static shoal_status splice(struct lowering *lo, const struct node *caller, const char *prefix,
+                           const struct function_body *body, const struct out *inputs, struct node *start,
+                           const bool *constant, struct out *outs, struct node **done) {
+  struct graph *from = body->graph;
+  if (lo->g->nodes.n + from->nodes.n > MAX_NODES)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Inlining functions makes more than %d nodes", MAX_NODES);
+  struct node **map = mem_zalloc(from->nodes.n, sizeof *map);
+  shoal_status s = NULL;
+  for (size_t i = 0; i < from->nodes.n && !s; i++) {
+    const struct node *n = from->nodes.at[i];
+    if (n && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval")) s = clone(lo, caller, prefix, body, n, &map[i]);
+  }
+  struct out *arg = mem_zalloc(from->nodes.n, sizeof *arg);
+  for (int i = 0; i < body->n_args; i++) arg[body->args[i]->id] = inputs[i];
+#define COPY_OF(o) (map[(o).node->id] ? (struct out){map[(o).node->id], (o).index} : arg[(o).node->id])
+  for (size_t i = 0; i < from->nodes.n && !s; i++) {
+    struct node *n = from->nodes.at[i], *c = map[i];
+    if (!c) continue;
+    for (int k = 0; k < n->n_in && !s; k++) s = graph_set_input(lo->g, c, k, COPY_OF(n->in[k]));
+    for (size_t k = 0; k < n->control.n && !s; k++) graph_add_control(c, COPY_OF(((struct out){n->control.at[k], 0})).node);
+    if (start && (is_source(body, n, constant) || is_call(lo, c))) graph_add_control(c, start);
+  }
+  bool effects = false;
+  VEC(struct node *) ends = {0};
+  for (int i = 0; i < body->n_controls && !s; i++) vec_push(&ends, COPY_OF(((struct out){body->controls[i], 0})).node);
+  effects = ends.n > 0;
+  for (size_t i = 0; i < from->nodes.n && !s && !body->n_controls; i++)
+    if (map[i] && has_effect(map[i])) {
+      vec_push(&ends, map[i]);
+      effects = true;
+    }
+  for (int i = 0; i < body->n_rets && !s; i++) {
+    outs[i] = COPY_OF(body->rets[i]->in[0]);
+    if (!effects) vec_push(&ends, outs[i].node);
+  }
+#undef COPY_OF
+  if (!s && !ends.n && start) vec_push(&ends, start);
+  if (!s) s = lower_add(lo, caller, "output_control_node", "NoOp", NULL, 0, NULL, 0, done);
+  for (size_t i = 0; i < ends.n && !s; i++) graph_add_control(*done, ends.at[i]);
+  /* Whoever reads a result may count on the call's effects. */
+  for (int i = 0; i < body->n_rets && !s && effects; i++) {
+    struct node *id;
+    s = lower_add(lo, caller, "output", "Identity", &outs[i], 1, NULL, 0, &id);
+    if (s) break;
+    graph_add_control(id, *done);
+    outs[i] = node_out(id, 0);
+  }
+  vec_release(&ends);
+  free(arg);
+  free(map);
+  return s;
+}
+
+static shoal_status check_call(const struct node *caller, const struct function_body *body, const struct out *inputs,
+                               int n_in, int n_out) {
+  if (body->n_args != n_in || (n_out >= 0 && body->n_rets != n_out))
+    return INVALID("A function of %d arguments and %d results is called with %d and %d by {{node %s}}", body->n_args,
+                   body->n_rets, n_in, n_out, caller->name);
+  for (int i = 0; i < n_in; i++) {
+    int want = body->args[i]->out_types[0], have = inputs[i].node->out_types[inputs[i].index];
+    if (dtype_base(want) != dtype_base(have))
+      return INVALID("Argument %d of a function called by {{node %s}} is %s but should be %s", i, caller->name,
+                     dtype_tf_name(have), dtype_tf_name(want));
+  }
+  return NULL;
+}
+
+shoal_status lower_inline(struct lowering *lo, const struct node *caller, const char *suffix, const struct func_attr *f,
+                          const struct out *inputs, int n_in, int n_out, struct node *start, const bool *constant,
+                          struct out **outs, struct node **done) {
+  struct function_def *def = graph_function(lo->g, f->name);
+  if (!def) return NOT_FOUND("Function '%s' is not found in the library; called by {{node %s}}", f->name, caller->name);
+  int chain = (size_t)caller->id < lo->chains.n ? lo->chains.at[caller->id] : -1;
+  if (chain_has(lo, chain, f->name) || chain_length(lo, chain) >= MAX_CHAIN)
+    return INVALID("Function '%s' calls itself, directly or through others; {{node %s}}", f->name, caller->name);
+  vec_push(&lo->links, (struct link){def->name, chain});
+  lo->chain = (int)lo->links.n - 1;
+  struct function_body body;
+  shoal_status s = function_instantiate(lo->g, def, f->attrs, f->n_attrs, &body);
+  if (!s) {
+    s = check_call(caller, &body, inputs, n_in, n_out);
+    if (!s) {
+      *outs = mem_zalloc((size_t)body.n_rets, sizeof **outs);
+      char *prefix = suffix ? mem_printf("%s/%s", caller->name, suffix) : mem_strdup(caller->name);
+      s = splice(lo, caller, prefix, &body, inputs, start, constant, *outs, done);
+      free(prefix);
+      if (s) free(*outs);
+    }
+    function_body_release(&body);
+  }
+  lo->chain = chain;
+  return s;
+}
+
+/* The gate through which a call's control inputs reach its body; NULL when there are none. */
+static shoal_status call_start(struct lowering *lo, const struct node *n, struct node **start) {
+  *start = NULL;
+  bool in_loop = lo->has_frames && !n->control.n && n->n_in;
+  if (!n->control.n && !in_loop) return NULL;
+  TRY(lower_add(lo, n, "input_control_node", "NoOp", NULL, 0, NULL, 0, start));
+  for (size_t i = 0; i < n->control.n; i++) graph_add_control(*start, n->control.at[i]);
+  /* Constants of the body must live in the caller's frame, which only its inputs know. */
+  if (in_loop) graph_add_control(*start, n->in[0].node);
+  return NULL;
+}
+
+/* ---- SymbolicGradient ---- */
+
+/* f's body with the gradient added: (x..., dy...) -> dx... */
+static shoal_status make_gradient_body(struct function_body *b, const struct node *n) {
+  struct graph *g = b->graph;
+  const struct op *arg_op = op_find("_Arg"), *ret_op = op_find("_Retval");
+  int nx = b->n_args, ny = b->n_rets;
+  if (n->n_in != nx + ny || n->n_out != nx)
+    return INVALID("SymbolicGradient {{node %s}} of a function of %d arguments and %d results has %d inputs and %d "
+                   "outputs", n->name, nx, ny, n->n_in, n->n_out);
+  struct out *ys = mem_zalloc((size_t)ny, sizeof *ys), *xs = mem_zalloc((size_t)nx, sizeof *xs);
+  struct grad *dys = mem_zalloc((size_t)ny, sizeof *dys), *dxs = mem_zalloc((size_t)nx, sizeof *dxs);
+  b->args = mem_realloc(b->args, (size_t)(nx + ny), sizeof *b->args);
+  shoal_status s = NULL;
+  for (int i = 0; i < ny && !s; i++) {
+    struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
+    attrs[0] = (struct named_attr){mem_strdup("T"), attr_type(b->rets[i]->in_types[0])};
+    attrs[1] = (struct named_attr){mem_strdup("index"), attr_int(nx + i)};
+    char *name = graph_unique_name(g, "dy");
+    s = graph_add(g, name, arg_op, NULL, 0, attrs, 2, &b->args[nx + i]);
+    free(name);
+    if (s) break;
+    ys[i] = b->rets[i]->in[0];
+    dys[i] = grad_dense(node_out(b->args[nx + i], 0));
+    graph_remove(g, b->rets[i]);
+  }
+  b->n_rets = 0;
+  for (int i = 0; i < nx; i++) xs[i] = node_out(b->args[i], 0);
+  if (!s) {
+    b->n_args = nx + ny;
+    s = graph_gradients(g, ys, ny, dys, xs, nx, NULL, 0, false, dxs);
+  }
+  b->rets = mem_realloc(b->rets, (size_t)nx + 1, sizeof *b->rets);
+  for (int i = 0; i < nx && !s; i++) {
+    struct out dx = grad_none(dxs[i]) ? build_op1(g, "ZerosLike", xs[i]) : grad_densify(g, dxs[i]);
+    if (graph_error(g)) s = status_copy(graph_error(g));
+    if (s) break;
+    struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
+    attrs[0] = (struct named_attr){mem_strdup("T"), attr_type(out_type(dx))};
+    attrs[1] = (struct named_attr){mem_strdup("index"), attr_int(i)};
+    char *name = graph_unique_name(g, "dx_RetVal");
+    s = graph_add(g, name, ret_op, &dx, 1, attrs, 2, &b->rets[i]);
+    free(name);
+    if (!s) b->n_rets++;
+  }
+  free(ys);
+  free(xs);
+  free(dys);
+  free(dxs);
+  return s;
+}
+
+static shoal_status lower_gradient(struct lowering *lo, struct node *n, struct node *start, struct out **outs,
+                                   struct node **done) {
+  const struct func_attr *f;
+  TRY(node_get_func(n, "f", &f));
+  const char *own = strmap_get(&lo->g->gradient_functions, f->name);
+  if (own) {
+    struct func_attr named = {.name = (char *)own, .attrs = f->attrs, .n_attrs = f->n_attrs};
+    return lower_inline(lo, n, NULL, &named, n->in, n->n_in, n->n_out, start, NULL, outs, done);
+  }
+  struct function_def *def = graph_function(lo->g, f->name);
+  if (!def) return NOT_FOUND("Function '%s' is not found in the library; called by {{node %s}}", f->name, n->name);
+  int chain = (size_t)n->id < lo->chains.n ? lo->chains.at[n->id] : -1;
+  if (chain_length(lo, chain) >= MAX_CHAIN)
+    return INVALID("The gradient of function '%s' never ends; {{node %s}}", f->name, n->name);
+  vec_push(&lo->links, (struct link){def->name, chain});
+  lo->chain = (int)lo->links.n - 1;
+  struct function_body body;
+  shoal_status s = function_instantiate(lo->g, def, f->attrs, f->n_attrs, &body);
+  if (!s) {
+    s = make_gradient_body(&body, n);
+    if (!s) s = check_call(n, &body, n->in, n->n_in, n->n_out);
+    if (!s) {
+      *outs = mem_zalloc((size_t)body.n_rets, sizeof **outs);
+      s = splice(lo, n, n->name, &body, n->in, start, NULL, *outs, done);
+      if (s) free(*outs);
+    }
+    function_body_release(&body);
+  }
+  lo->chain = chain;
+  return s;
+}
+
+static shoal_status lower_call(struct lowering *lo, struct node *n) {
+  struct node *start, *done;
+  struct out *outs;
+  TRY(call_start(lo, n, &start));
+  /* With something to wait for, arguments pass through identities that wait: nothing in the body starts early. */
+  struct out *inputs = mem_zalloc((size_t)n->n_in, sizeof *inputs);
+  shoal_status s = NULL;
+  int skip = op_is(n->op, "RemoteCall") ? 1 : 0; /* its first input is a device name */
+  for (int i = skip; i < n->n_in && !s; i++) {
+    inputs[i] = n->in[i];
+    if (!n->control.n) continue;
+    struct node *id;
+    s = lower_add(lo, n, "input", "Identity", &n->in[i], 1, NULL, 0, &id);
+    if (s) break;
+    graph_add_control(id, start);
+    inputs[i] = node_out(id, 0);
+  }
+  if (!s && op_is(n->op, "SymbolicGradient")) {
+    memcpy(n->in, inputs, (size_t)n->n_in * sizeof *inputs);
+    s = lower_gradient(lo, n, start, &outs, &done);
+  } else if (!s && graph_function(lo->g, n->op->name)) {
+    struct func_attr f = {.name = (char *)n->op->name, .attrs = n->attrs, .n_attrs = n->n_attrs};
+    s = lower_inline(lo, n, NULL, &f, inputs, n->n_in, n->n_out, start, NULL, &outs, &done);
+  } else if (!s) {
+    const struct func_attr *f;
+    s = node_get_func(n, "f", &f);
+    if (!s) s = lower_inline(lo, n, NULL, f, inputs + skip, n->n_in - skip, n->n_out, start, NULL, &outs, &done);
+  }
+  free(inputs);
+  return s ? s : lower_replace(lo, n, outs, done);
+}
+
+/* ---- the pass ---- */
+
+static const struct {
+  const char *op;
+  shoal_status (*lower)(struct lowering *lo, struct node *n);
+} control_ops[] = {{"If", lower_if},       {"StatelessIf", lower_if},       {"Case", lower_case},
+                   {"StatelessCase", lower_case}, {"While", lower_while}, {"StatelessWhile", lower_while}};
+
+static shoal_status lower_node(struct lowering *lo, struct node *n) {
+  if (is_call(lo, n)) return lower_call(lo, n);
+  for (size_t i = 0; i < COUNT_OF(control_ops); i++)
+    if (op_is(n->op, control_ops[i].op)) return control_ops[i].lower(lo, n);
+  return NULL;
+}
+
+static bool wants_lowering(const struct graph *g, const struct node *n) {
+  struct lowering lo = {.g = (struct graph *)g};
+  if (is_call(&lo, n)) return true;
+  for (size_t i = 0; i < COUNT_OF(control_ops); i++)
+    if (op_is(n->op, control_ops[i].op)) return true;
+  return false;
+}
+
+bool graph_needs_lowering(const struct graph *g) {
+  for (size_t i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i] && wants_lowering(g, g->nodes.at[i])) return true;
+  return false;
+}
+
+static const struct lowered *note_of(const struct lowering *lo, const struct node *n) {
+  return (size_t)n->id < lo->notes.n && lo->notes.at[n->id].is ? &lo->notes.at[n->id] : NULL;
+}
+
+/* Follows the notes from every input and control input. */
+static void rewire(struct lowering *lo) {
+  for (size_t i = 0; i < lo->g->nodes.n; i++) {
+    struct node *n = lo->g->nodes.at[i];
+    if (!n) continue;
+    const struct lowered *l;
+    for (int k = 0; k < n->n_in; k++)
+      while ((l = note_of(lo, n->in[k].node))) n->in[k] = l->outs[n->in[k].index];
+    for (size_t k = 0; k < n->control.n; k++)
+      while ((l = note_of(lo, n->control.at[k])) && l->done) n->control.at[k] = l->done;
+  }
+}
+
+shoal_status graph_lower(struct graph *g) {
+  if (!graph_needs_lowering(g)) return NULL;
+  struct lowering lo = {.g = g, .chain = -1};
+  for (size_t i = 0; i < g->nodes.n && !lo.has_frames; i++)
+    lo.has_frames = g->nodes.at[i] && (op_is(g->nodes.at[i]->op, "Enter") || op_is(g->nodes.at[i]->op, "RefEnter"));
+  shoal_status s = NULL;
+  for (size_t i = 0; i < g->nodes.n && !s; i++) {
+    struct node *n = g->nodes.at[i];
+    if (!n) continue;
+    lo.chain = i < lo.chains.n ? lo.chains.at[i] : -1;
+    s = lower_node(&lo, n);
+  }
+  if (!s) rewire(&lo);
+  for (size_t i = 0; i < lo.notes.n; i++) free(lo.notes.at[i].outs);
+  vec_release(&lo.notes);
+  vec_release(&lo.links);
+  vec_release(&lo.chains);
+  return s;
+}

@@ -1,0 +1,46 @@
+/* Between lower.c and lower_control.c. */
+#ifndef GRAPH_LOWER_INTERNAL_H
+#define GRAPH_LOWER_INTERNAL_H
+
+#include "graph/graph.h"
+
+/* What a node has become. */
+struct lowered {
+  bool is;
+  struct out *outs;
+  struct node *done; /* runs when all of it has run; NULL: nothing to wait for */
+};
+
+/* One call on the way from the top to a node. */
+struct link {
+  const char *function;
+  int up; /* the link outside; -1: none */
+};
+
+struct lowering {
+  struct graph *g;
+  bool has_frames;            /* there were loops before, whose frames inlined constants must join */
+  int chain;                  /* the link that nodes added now belong to */
+  VEC(struct link) links;
+  VEC(int) chains;            /* by node id; -1: none */
+  VEC(struct lowered) notes;  /* by node id */
+};
+
+/* Adds a node named "NEAR/SUFFIX" on near's device. attrs are taken over. */
+shoal_status lower_add(struct lowering *lo, const struct node *near, const char *suffix, const char *op,
+                       const struct out *in, int n_in, struct named_attr *attrs, int n_attrs, struct node **out);
+struct named_attr *lower_attr(const char *name, struct attr value);
+void lower_chain(struct lowering *lo, const struct node *n, int chain);
+/* Inlines f's body. start: what source nodes of the body wait for. *outs is allocated ([n_out], or as many as the
+ * function has when n_out is -1). constant ([n_in], or NULL): arguments that are constants of a loop's frame. */
+shoal_status lower_inline(struct lowering *lo, const struct node *caller, const char *suffix, const struct func_attr *f,
+                          const struct out *inputs, int n_in, int n_out, struct node *start, const bool *constant,
+                          struct out **outs, struct node **done);
+/* n turns into its results. outs is taken over. */
+shoal_status lower_replace(struct lowering *lo, struct node *n, struct out *outs, struct node *done);
+
+shoal_status lower_if(struct lowering *lo, struct node *n);
+shoal_status lower_case(struct lowering *lo, struct node *n);
+shoal_status lower_while(struct lowering *lo, struct node *n);
+
+#endif

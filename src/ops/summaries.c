@@ -17,8 +17,7 @@ static shoal_status finish(struct kernel_ctx *ctx, shoal_status s, struct text *
   return s;
 }
 
-/* Old graphs give one-element vectors where scalars are meant. */
-static bool is_scalar(const struct tensor *t) { return t->rank == 0 || (t->rank == 1 && t->dims[0] == 1); }
+static bool is_scalar(const struct tensor *t) { return t->rank == 0; }
 
 static shoal_status run_scalar(struct kernel_ctx *ctx) {
   const struct tensor *tags = ctx_in(ctx, 0), *values = ctx_in(ctx, 1);

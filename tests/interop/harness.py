@@ -122,7 +122,7 @@ def check_shape(inferred, value, name):
 # ---- comparing ----
 
 def plain(a):
-    a = np.asarray(a)
+    a = np.asarray(a, object if isinstance(a, bytes) else None)  # NumPy's own strings lose zeros at the end
     if a.dtype.names:
         a = a.view(a.dtype[0])
     if a.dtype.kind in "SU":

@@ -3,7 +3,7 @@ from cases import *
 
 for shape in ((), (1,), (3,), (2, 2)):
     op("ScalarSummary", {"tags": R(*shape, dtype=tf.string), "values": R(*shape)}, dtypes=REALS)
-op("ScalarSummary", {"tags": np.array([b"a"], object), "values": np.float32(2)}, name="one-element vector")
+op("ScalarSummary", {"tags": np.array([b"a"], object), "values": np.float32(2)}, error="INVALID_ARGUMENT")
 op("ScalarSummary", {"tags": np.array([b"a", b"b"], object), "values": R(3)}, error="INVALID_ARGUMENT",
    message="same shape")
 for shape in ((), (0,), (7,), (50, 40)):
@@ -20,7 +20,8 @@ op("HistogramSummary", {"tag": np.array([b"h", b"i"], object), "values": R(2)}, 
 
 for shape in ((2, 5), (4, 6, 2), (1, 1, 1)):
     op("AudioSummaryV2", {"tag": np.array(b"a", object), "tensor": R(*shape), "sample_rate": np.float32(44.1)})
-    op("AudioSummary", {"tag": np.array(b"a", object), "tensor": R(*shape)}, {"sample_rate": 8000.0, "max_outputs": 1})
+    op("AudioSummaryV2", {"tag": np.array(b"a", object), "tensor": R(*shape), "sample_rate": np.float32(8000)},
+       {"max_outputs": 1})
 op("AudioSummaryV2", {"tag": np.array(b"a", object), "tensor": R(2, 3), "sample_rate": np.float32(0)},
    error="INVALID_ARGUMENT", message="sample_rate must be > 0")
 op("EncodeWav", {"audio": R(9, 2), "sample_rate": np.int32(16000)})

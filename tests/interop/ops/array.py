@@ -273,3 +273,35 @@ for version, attrs in (("V2", [{}]), ("V3", [{"align": a} for a in ("LEFT_RIGHT"
                grad=["input"] if version == "V3" else False)
             op("MatrixSetDiag" + version, {"input": R(2, 3, 4), "diagonal": R(2, *n, length), "k": ints(*np.ravel(k))}, a,
                dtypes=[tf.float32, tf.float64, tf.int64], grad=version == "V3")
+
+# ---- space to batch and depth ----
+for t in INDEX:
+    for shape, block, pads in (((1, 4, 4, 1), [2, 2], [[0, 0], [0, 0]]), ((2, 3, 5, 2), [2, 3], [[1, 0], [2, 2]]),
+                               ((1, 6), [3], [[1, 2]]), ((2, 4, 3), [1, 3], [[0, 1], [3, 0]]), ((0, 4), [2], [[0, 0]])):
+        op("SpaceToBatchND", {"input": R(*shape), "block_shape": const(np.array(block, t)), "paddings": const(np.array(pads, t))},
+           dtypes=[tf.float32, tf.float64, tf.int32, tf.uint8], grad=True)
+    for shape, block, crops in (((4, 2, 2, 1), [2, 2], [[0, 0], [0, 0]]), ((12, 3, 2, 2), [2, 3], [[1, 0], [2, 2]]),
+                                ((6, 3), [3], [[1, 2]]), ((6, 4, 3), [1, 3], [[0, 1], [3, 0]])):
+        op("BatchToSpaceND", {"input": R(*shape), "block_shape": const(np.array(block, t)), "crops": const(np.array(crops, t))},
+           dtypes=[tf.float32, tf.float64, tf.int32, tf.uint8], grad=True)
+op("SpaceToBatch", {"input": R(1, 3, 4, 2), "paddings": const(np.array([[1, 0], [0, 2]], np.int32))}, {"block_size": 2}, grad=True)
+op("BatchToSpace", {"input": R(4, 2, 3, 2), "crops": const(np.array([[1, 0], [0, 2]], np.int32))}, {"block_size": 2}, grad=True)
+op("SpaceToBatchND", {"input": R(1, 3, 4, 1), "block_shape": np.array([2, 2], np.int32), "paddings": np.zeros((2, 2), np.int32)},
+   error="INVALID_ARGUMENT", message="is not divisible by block_shape")
+op("BatchToSpaceND", {"input": R(3, 3, 4, 1), "block_shape": np.array([2, 2], np.int32), "crops": np.zeros((2, 2), np.int32)},
+   error="INVALID_ARGUMENT", message="is not divisible by product of block sizes")
+op("SpaceToDepth", {"input": R(2, 4, 6, 3)}, {"block_size": 2}, dtypes=SMALL, grad=True)
+op("DepthToSpace", {"input": R(2, 2, 3, 12)}, {"block_size": 2}, dtypes=SMALL, grad=True)
+op("DepthToSpace", {"input": R(2, 2, 3, 3)}, {"block_size": 2}, error="INVALID_ARGUMENT", message="should be divisible by")
+
+# ---- search ----
+for name in ("LowerBound", "UpperBound"):
+    for t in (tf.int32, tf.int64):
+        op(name, {"sorted_inputs": V([[1, 2, 2, 5], [0, 0, 3, 9]]), "values": V([[2, 0, 6], [0, 9, 4]])}, {"out_type": t},
+           dtypes=REALS)
+for normalize in (False, True):
+    op("EditDistance", {"hypothesis_indices": np.array([[0, 0], [0, 1], [1, 0], [3, 0]], np.int64), "hypothesis_values": V([1, 2, 3, 4]),
+                        "hypothesis_shape": np.array([4, 2], np.int64),
+                        "truth_indices": np.array([[0, 0], [0, 1], [0, 2], [1, 0], [2, 0]], np.int64),
+                        "truth_values": V([2, 1, 2, 3, 5]), "truth_shape": np.array([3, 3], np.int64)},
+       {"normalize": normalize}, dtypes=[tf.int32, tf.int64, tf.float32, tf.string])

@@ -9,10 +9,7 @@
 
 #include "base/mem.h"
 #include "device/cpu/scratch.h"
-
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
+#include "device/cpu/transpose.h"
 
 enum { MAX_WIDTH = 64, ZEROS = 256 };
 static const float zeros[ZEROS];
@@ -70,19 +67,11 @@ static inline int64_t pixel_at(const struct patches *p, const struct place *s, c
 /* n steps of k from `lanes` rows, rows[i] contiguous: o[step * width + i]. */
 static void interleave(int width, int lanes, const float *const *rows, int64_t n, float *o) {
   int i = 0;
-#if defined(__aarch64__)
   for (; i + 4 <= lanes; i += 4) {
     const float *r0 = rows[i], *r1 = rows[i + 1], *r2 = rows[i + 2], *r3 = rows[i + 3];
     float *to = o + i;
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4, to += 4 * width) {
-      float32x4_t a = vld1q_f32(r0 + k), b = vld1q_f32(r1 + k), c = vld1q_f32(r2 + k), d = vld1q_f32(r3 + k);
-      float32x4_t ac0 = vzip1q_f32(a, c), ac1 = vzip2q_f32(a, c), bd0 = vzip1q_f32(b, d), bd1 = vzip2q_f32(b, d);
-      vst1q_f32(to, vzip1q_f32(ac0, bd0));
-      vst1q_f32(to + width, vzip2q_f32(ac0, bd0));
-      vst1q_f32(to + 2 * width, vzip1q_f32(ac1, bd1));
-      vst1q_f32(to + 3 * width, vzip2q_f32(ac1, bd1));
-    }
+    for (; k + 4 <= n; k += 4, to += 4 * width) transpose_4x4(r0 + k, r1 + k, r2 + k, r3 + k, to, width);
     for (; k < n; k++, to += width) {
       to[0] = r0[k];
       to[1] = r1[k];
@@ -90,7 +79,6 @@ static void interleave(int width, int lanes, const float *const *rows, int64_t n
       to[3] = r3[k];
     }
   }
-#endif
   for (; i < lanes; i++)
     for (int64_t k = 0; k < n; k++) o[k * width + i] = rows[i][k];
 }

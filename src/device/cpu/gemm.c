@@ -32,69 +32,6 @@ enum {
   MAX_SPLITS = 16,
 };
 
-static const struct gemm_kernel *const *tables(void) {
-  static const struct gemm_kernel *const list[] = {
-#if defined(__aarch64__)
-    gemm_kernels_neon,
-#endif
-#if defined(__x86_64__)
-    gemm_kernels_x86,
-#endif
-    gemm_kernels_generic,
-    NULL
-  };
-  return list;
-}
-
-shoal_dtype gemm_acc_type(shoal_dtype t) {
-  switch (t) {
-    case SHOAL_FLOAT16:
-    case SHOAL_BFLOAT16: return SHOAL_FLOAT32;
-    case SHOAL_INT8:
-    case SHOAL_UINT8:
-    case SHOAL_INT16:
-    case SHOAL_UINT16:
-    case SHOAL_INT32: return SHOAL_UINT32;
-    case SHOAL_INT64: return SHOAL_UINT64;
-    default: return t;
-  }
-}
-
-/* The kernels of one table that take packed elements of this type; the first table that has any wins, and
- * within it the kernel that wastes least on this shape. */
-static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n) {
-  for (const struct gemm_kernel *const *t = tables(); *t; t++) {
-    const struct gemm_kernel *best = NULL;
-    float best_cost = 0, rank = 0;
-    for (const struct gemm_kernel *k = *t; k->name; k++) {
-      if (k->in != in || (k->usable && !k->usable())) continue;
-      /* Kernels of another kind (cost above 2: slower instructions) only when the better kind is absent. */
-      if (best && k->cost > 2 * rank) break;
-      if (!best) rank = k->cost;
-      float tiles = (float)((m + k->mr - 1) / k->mr * k->mr) * (float)((n + k->nr - 1) / k->nr * k->nr);
-      if (!best || tiles * k->cost < best_cost) {
-        best = k;
-        best_cost = tiles * k->cost;
-      }
-    }
-    if (best) return best;
-  }
-  return NULL;
-}
-
-static const struct gemm_kernel *find(shoal_dtype type, int64_t m, int64_t n) {
-  if (type == SHOAL_BFLOAT16) {
-    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n);
-    if (k) return k;
-  }
-  return find_packed(gemm_acc_type(type), m, n);
-}
-
-const char *gemm_kernel_name(shoal_dtype type, int64_t m, int64_t n) {
-  const struct gemm_kernel *k = find(type, m, n);
-  return k ? k->name : "none";
-}
-
 struct job {
   const struct gemm *g;
   const struct gemm_kernel *kn;
@@ -334,7 +271,7 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
   if (flops < PARALLEL_FLOPS) pool = NULL;
   if (gemv_suits(g)) return gemv_run(pool, g);
-  struct job j = {.g = g, .kn = find(g->a.type, g->m, g->n)};
+  struct job j = {.g = g, .kn = gemm_kernel_find(g->a.type, g->m, g->n)};
   MUST(j.kn);
   j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in};
   j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in};

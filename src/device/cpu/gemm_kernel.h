@@ -21,6 +21,9 @@ struct gemm_kernel {
   void (*micro)(int64_t n, const void *a, const void *b, void *c, int64_t ldc, bool add);
 };
 
+/* The best kernel for operands of this type and a C of this size; NULL when gemm does not take the type. */
+const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n);
+
 /* Ended by a row without a name. */
 extern const struct gemm_kernel gemm_kernels_generic[];
 #if defined(__aarch64__)
@@ -31,6 +34,7 @@ extern const struct gemm_kernel gemm_kernels_x86[];
 #endif
 
 /* Of gemm_bf16.c, for the table in gemm_neon.c. */
-void gemm_micro_bf16(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add);
+void gemm_micro_bf16_8x12(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add);
+void gemm_micro_bf16_8x8(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add);
 
 #endif

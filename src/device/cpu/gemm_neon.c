@@ -34,8 +34,8 @@ static void micro_8x12(int64_t n, const void *pa, const void *pb, void *pc, int6
   const float *a = pa, *b = pb;
   float *c = pc;
   ZERO12(0)
-  ZERO12(1) ZERO12(2) ZERO12(3) ZERO12(4) ZERO12(5) ZERO12(6)
-      ZERO12(7) for (int64_t p = 0; p < n; p++, a += 8, b += 12) {
+  ZERO12(1)
+  ZERO12(2) ZERO12(3) ZERO12(4) ZERO12(5) ZERO12(6) ZERO12(7) for (int64_t p = 0; p < n; p++, a += 8, b += 12) {
     float32x4_t a0 = vld1q_f32(a), a1 = vld1q_f32(a + 4);
     float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4), b2 = vld1q_f32(b + 8);
     ROW12(0, a0, 0)
@@ -101,7 +101,8 @@ const struct gemm_kernel gemm_kernels_neon[] = {
     {"neon float 8x12", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 12, 1, 1, 1, 384, 128, 1, NULL, micro_8x12},
     {"neon float 8x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 8, 8, 1, 1, 1, 384, 128, 1.06f, NULL, micro_8x8},
     {"neon double 8x6", SHOAL_FLOAT64, SHOAL_FLOAT64, 8, 6, 1, 1, 1, 256, 96, 1, NULL, micro_double},
-    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 4, 4, 768, 128, 1, has_bf16, gemm_micro_bf16},
+    {"bfmmla 8x12", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 12, 4, 4, 4, 768, 128, 1, has_bf16, gemm_micro_bf16_8x12},
+    {"bfmmla 8x8", SHOAL_BFLOAT16, SHOAL_FLOAT32, 8, 8, 4, 4, 4, 768, 128, 1.06f, has_bf16, gemm_micro_bf16_8x8},
     {0},
 };
 #else

@@ -4,10 +4,7 @@
 
 #include "base/mem.h"
 #include "device/cpu/gemm_kernel.h"
-
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
+#include "device/cpu/transpose.h"
 
 #define AS_IS(v) (v)
 #define AS_U32(v) ((uint32_t)(v))
@@ -47,21 +44,14 @@ PACK(pack_i64, uint64_t, uint64_t, AS_U64)
 PACK(pack_c64, c64, c64, AS_IS)
 PACK(pack_c128, c128, c128, AS_IS)
 
-#if defined(__aarch64__)
-/* Four lanes at a time, four steps at a time: a 4x4 transposition in registers. */
+/* Four lanes at a time, four steps at a time. */
 static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, int64_t n, float *y) {
-  for (int i = 0; i < lanes; i += 4) {
+  int i = 0;
+  for (; i + 4 <= lanes; i += 4) {
     const float *r0 = x + i * ls, *r1 = r0 + ls, *r2 = r1 + ls, *r3 = r2 + ls;
     float *o = y + i;
     int64_t p = 0;
-    for (; p + 4 <= n; p += 4, o += 4 * width) {
-      float32x4_t a = vld1q_f32(r0 + p), b = vld1q_f32(r1 + p), c = vld1q_f32(r2 + p), d = vld1q_f32(r3 + p);
-      float32x4_t ab0 = vzip1q_f32(a, c), ab1 = vzip2q_f32(a, c), cd0 = vzip1q_f32(b, d), cd1 = vzip2q_f32(b, d);
-      vst1q_f32(o, vzip1q_f32(ab0, cd0));
-      vst1q_f32(o + width, vzip2q_f32(ab0, cd0));
-      vst1q_f32(o + 2 * width, vzip1q_f32(ab1, cd1));
-      vst1q_f32(o + 3 * width, vzip2q_f32(ab1, cd1));
-    }
+    for (; p + 4 <= n; p += 4, o += 4 * width) transpose_4x4(r0 + p, r1 + p, r2 + p, r3 + p, o, width);
     for (; p < n; p++, o += width) {
       o[0] = r0[p];
       o[1] = r1[p];
@@ -69,8 +59,9 @@ static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, in
       o[3] = r3[p];
     }
   }
+  for (; i < width; i++)
+    for (int64_t p = 0; p < n; p++) y[p * width + i] = i < lanes ? x[i * ls + p] : 0;
 }
-#endif
 
 /* Rows copied by a constant length: the compiler makes a few vector moves of each. */
 #define COPY_ROWS(W)                                                              \
@@ -94,74 +85,98 @@ static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int 
       COPY_ROWS(48)
     }
   }
-#if defined(__aarch64__)
-  if (ks == 1 && ls != 1 && lanes == width && width % 4 == 0) {
+  if (ks == 1 && ls != 1) {
     transpose_lanes(width, x, ls, lanes, n, y);
     return;
   }
-#endif
   pack_float_any(width, data, ls, ks, lanes, n, out);
 }
 
-/* bfloat16 in groups of k. */
-static void pack_groups(int width, int group, int round, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n,
+/* ---- bfloat16 in groups of k ---- */
+
+/* k lies contiguous: a lane's group is one piece of memory. */
+static void group_runs(int width, int group, const uint16_t *x, int64_t ls, int lanes, int64_t groups, uint16_t *y) {
+  int64_t q = 0;
+  if (group == 2) /* pairs are 32-bit elements: four lanes and four pairs are turned round in registers */
+    for (; q + 4 <= groups; q += 4) {
+      int i = 0;
+      for (; i + 4 <= lanes; i += 4) {
+        const uint16_t *r = x + i * ls + 2 * q;
+        transpose_4x4(r, r + ls, r + 2 * ls, r + 3 * ls, y + (q * width + i) * 2, width);
+      }
+      for (; i < lanes; i++)
+        for (int t = 0; t < 4; t++) memcpy(y + ((q + t) * width + i) * 2, x + i * ls + 2 * (q + t), 4);
+    }
+  for (; q < groups; q++) {
+    uint16_t *to = y + q * width * group;
+    const uint16_t *from = x + q * group;
+    if (group == 4)
+      for (int i = 0; i < lanes; i++) memcpy(to + i * 4, from + i * ls, 8);
+    else if (group == 32)
+      for (int i = 0; i < lanes; i++) memcpy(to + i * 32, from + i * ls, 64);
+    else
+      for (int i = 0; i < lanes; i++) memcpy(to + i * group, from + i * ls, (size_t)group * 2);
+  }
+}
+
+/* Lanes lie contiguous: a group is `group` rows, interleaved. Returns how many lanes were done. */
+static int group_rows(int group, const uint16_t *x, int64_t ks, int lanes, uint16_t *y) {
+  int i = 0;
+  if (group == 2) {
+    const uint16_t *x1 = x + ks;
+    for (; i < lanes; i++) {
+      y[2 * i] = x[i];
+      y[2 * i + 1] = x1[i];
+    }
+  } else if (group == 32) {
+    for (; i + 8 <= lanes; i += 8)
+      for (int t = 0; t < 32; t += 8) transpose_8x8(x + i + t * ks, ks, y + i * 32 + t, 32);
+  } else if (group == 4) {
+#if defined(__aarch64__)
+    for (; i + 8 <= lanes; i += 8) {
+      uint16x8x4_t v = {
+          {vld1q_u16(x + i), vld1q_u16(x + ks + i), vld1q_u16(x + 2 * ks + i), vld1q_u16(x + 3 * ks + i)}};
+      vst4q_u16(y + i * 4, v);
+    }
+    for (; i + 4 <= lanes; i += 4) {
+      uint16x4x4_t v = {{vld1_u16(x + i), vld1_u16(x + ks + i), vld1_u16(x + 2 * ks + i), vld1_u16(x + 3 * ks + i)}};
+      vst4_u16(y + i * 4, v);
+    }
+#endif
+  }
+  return i;
+}
+
+static void pack_groups(const struct gemm_panel *p, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n,
                         void *out) {
   const uint16_t *x = data;
   uint16_t *y = out;
-  int64_t whole = n / group;
-  for (int64_t q = 0; q < whole; q++, y += width * group, x += group * ks) {
-    if (ks == 1) {
-      if (group == 4)
-        for (int i = 0; i < lanes; i++) memcpy(y + i * 4, x + i * ls, 8);
-      else if (group == 2)
-        for (int i = 0; i < lanes; i++) memcpy(y + i * 2, x + i * ls, 4);
-      else
-        for (int i = 0; i < lanes; i++) memcpy(y + i * group, x + i * ls, (size_t)group * 2);
-    } else if (group == 4) {
-#if defined(__aarch64__)
-      int i = 0;
-      if (ls == 1) {
-        for (; i + 8 <= lanes; i += 8) {
-          uint16x8x4_t v = {
-              {vld1q_u16(x + i), vld1q_u16(x + ks + i), vld1q_u16(x + 2 * ks + i), vld1q_u16(x + 3 * ks + i)}};
-          vst4q_u16(y + i * 4, v);
-        }
-        for (; i + 4 <= lanes; i += 4) {
-          uint16x4x4_t v = {
-              {vld1_u16(x + i), vld1_u16(x + ks + i), vld1_u16(x + 2 * ks + i), vld1_u16(x + 3 * ks + i)}};
-          vst4_u16(y + i * 4, v);
-        }
-      }
-#else
-      int i = 0;
-#endif
-      for (; i < lanes; i++)
-        for (int t = 0; t < 4; t++) y[i * 4 + t] = x[i * ls + t * ks];
-    } else if (group == 2 && ls == 1) {
-      const uint16_t *x1 = x + ks;
-      for (int i = 0; i < lanes; i++) {
-        y[2 * i] = x[i];
-        y[2 * i + 1] = x1[i];
-      }
-    } else {
-      for (int i = 0; i < lanes; i++)
-        for (int t = 0; t < group; t++) y[i * group + t] = x[i * ls + t * ks];
+  int width = p->width, group = p->group;
+  int64_t whole = n / group, padded = (n + p->round - 1) / p->round * p->round;
+  if (lanes < width) memset(y, 0, (size_t)padded * (size_t)width * 2);
+  if (ks == 1) {
+    group_runs(width, group, x, ls, lanes, whole, y);
+  } else {
+    for (int64_t q = 0; q < whole; q++) {
+      const uint16_t *from = x + q * group * ks;
+      uint16_t *to = y + q * width * group;
+      for (int i = ls == 1 ? group_rows(group, from, ks, lanes, to) : 0; i < lanes; i++)
+        for (int t = 0; t < group; t++) to[i * group + t] = from[i * ls + t * ks];
     }
-    if (lanes < width) memset(y + lanes * group, 0, (size_t)(width - lanes) * (size_t)group * 2);
   }
-  int rest = (int)(n - whole * group);
-  int64_t padded = (n + round - 1) / round * round - whole * group;
-  if (!padded) return;
-  memset(y, 0, (size_t)padded * (size_t)width * 2);
+  /* What is left of k, and zeros up to a multiple of round. */
+  x += whole * group * ks;
+  y += whole * group * width;
+  memset(y, 0, (size_t)(padded - whole * group) * (size_t)width * 2);
   for (int i = 0; i < lanes; i++)
-    for (int t = 0; t < rest; t++) y[i * group + t] = x[i * ls + t * ks];
+    for (int64_t t = 0; t < n - whole * group; t++) y[i * group + t] = x[i * ls + t * ks];
 }
 
 void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dtype type, int64_t ls, int64_t ks,
                      bool conj, int lanes, int64_t n, void *dst) {
   int w = panel->width;
   if (panel->type == SHOAL_BFLOAT16) {
-    pack_groups(w, panel->group, panel->round, data, ls, ks, lanes, n, dst);
+    pack_groups(panel, data, ls, ks, lanes, n, dst);
     return;
   }
   switch (type) {

@@ -222,7 +222,7 @@ static void arrive(struct flow *f, struct iter *it, int dst, bool control, bool 
   const struct plan_node *n = &f->plan->nodes[dst];
   int *pending = &it->pending[n->local], *dead = &it->dead[n->local];
   if (!(n->flags & NODE_MERGE)) {
-    if (!live) ++*dead;
+    if (!live && !(n->flags & NODE_TRIGGER)) ++*dead;
     if (--*pending == 0) make_ready(f, it, dst, out);
     return;
   }

@@ -20,6 +20,7 @@ enum node_flags {
   NODE_MAY_SKIP = 1 << 9,  /* may leave an output without a value: that output is dead */
   NODE_REFS = 1 << 10,     /* has reference inputs or outputs */
   NODE_UNINITIALIZED_OK = 1 << 11,
+  NODE_TRIGGER = 1 << 12,  /* ControlTrigger: is never dead, whatever it waits for */
 };
 
 /* From output `out` of a node (-1: control) to a consumer. */

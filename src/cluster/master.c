@@ -50,6 +50,7 @@ static void config_release(struct master_config *c) {
 static shoal_status config_read(struct master_config *c, struct wire w) {
   text_add(&c->bytes, (const char *)w.at, wire_left(&w));
   enum wire_step step;
+  bool shared = false; /* experimental.share_session_state_in_clusterspec_propagation */
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     bool varint = f.type == WIRE_VARINT, bytes = f.type == WIRE_BYTES;
     if (f.number == 4 && bytes) vec_push(&c->filters, mem_strndup((const char *)f.data, f.size));
@@ -64,9 +65,14 @@ static shoal_status config_read(struct master_config *c, struct wire w) {
       TRY(cluster_spec_from_proto(&c->spec, f.data, f.size));
     }
     if (f.number == 15 && varint) c->isolated = f.value != 0;
+    if (f.number == 16 && bytes) {
+      struct wire experimental = wire_inside(&f);
+      for (struct wire_field k; wire_next(&experimental, &k) == WIRE_FIELD;)
+        if (k.number == 8 && k.type == WIRE_VARINT) shared = k.value != 0;
+    }
   }
   if (step == WIRE_BROKEN) return INVALID("ConfigProto does not parse as a protocol buffer");
-  if (c->propagated) c->isolated = true;
+  if (c->propagated && !shared) c->isolated = true;
   for (size_t i = 0; i < c->filters.n; i++) {
     struct device_spec spec;
     shoal_status s = device_spec_parse(c->filters.at[i], &spec);

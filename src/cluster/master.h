@@ -130,6 +130,8 @@ void step_runs_stop(struct master_session *s);
 /* For partial runs: the step's rendezvous (kept by the run), and a client's ends of it. */
 struct rendezvous *step_run_rendezvous(struct step_run *r);
 struct cancel *step_run_cancellation(struct step_run *r);
+/* When no more values will be asked for. */
+void step_run_cleanup(struct step_run *r, struct master_session *s);
 
 /* ---- partial runs ---- */
 

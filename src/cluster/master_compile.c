@@ -6,7 +6,6 @@
 #include "cluster/latch.h"
 #include "cluster/master.h"
 #include "graph/import.h"
-#if __has_include("graph/lower.h")
 #include "graph/lower.h"
 #else
 static bool graph_needs_lowering(const struct graph *g) { return false; }

@@ -32,6 +32,7 @@ struct partial_call {
 };
 
 void partial_free(struct partial *p) {
+  step_run_cleanup(p->run, p->session);
   compiled_unref(p->compiled);
   step_run_unref(p->run);
   shoal_status_free(p->status);
@@ -58,8 +59,8 @@ static void last_call(struct partial_call *c, shoal_status err) {
   pthread_mutex_lock(&s->lock);
   strmap_remove(&s->partials, p->handle);
   pthread_mutex_unlock(&s->lock);
+  partial_free(p); /* before the answer, which lets go of the session */
   call_answer(c);
-  partial_free(p);
 }
 
 /* All partitions have ended. */

@@ -43,6 +43,8 @@ void step_run_cancel(struct step_run *r, shoal_status why) { cancel_start(&r->ca
 
 struct cancel *step_run_cancellation(struct step_run *r) { return &r->cancel; }
 
+void step_run_cleanup(struct step_run *r, struct master_session *s) { steps_cleanup(s->master->worker->steps, r->id); }
+
 struct rendezvous *step_run_rendezvous(struct step_run *r) { return r->rendezvous; }
 
 static void unlink_run(struct step_run *r) {
@@ -71,7 +73,8 @@ static void finish(struct step_run *r) {
   struct compiled *c = r->compiled;
   for (size_t i = 0; i < c->parts.n; i++) {
     struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-    w->ops->cleanup_graph(w, r->id);
+    /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
+    if (!w->local || !r->rendezvous) w->ops->cleanup_graph(w, r->id);
   }
   shoal_status err = r->status;
   if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {

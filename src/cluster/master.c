@@ -47,6 +47,16 @@ static void config_release(struct master_config *c) {
   text_release(&c->bytes);
 }
 
+static void read_graph_options(struct master_config *c, struct wire w) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number == 4 && f.type == WIRE_VARINT) c->cost_every = (int64_t)f.value;
+    if (f.number != 10 || f.type != WIRE_BYTES) continue;
+    struct wire rewriter = wire_inside(&f);
+    for (struct wire_field k; wire_next(&rewriter, &k) == WIRE_FIELD;)
+      if (k.number == 19 && k.type == WIRE_VARINT && k.value) c->rewrites_off = "all"; /* disable_meta_optimizer */
+  }
+}
+
 static shoal_status config_read(struct master_config *c, struct wire w) {
   text_add(&c->bytes, (const char *)w.at, wire_left(&w));
   enum wire_step step;
@@ -58,6 +68,7 @@ static shoal_status config_read(struct master_config *c, struct wire w) {
     if (f.number == 8 && varint) c->log_placement = f.value != 0;
     if (f.number == 9 && varint && f.value)
       return INVALID("Distributed session does not support session thread pool options.");
+    if (f.number == 10 && bytes) read_graph_options(c, wire_inside(&f));
     if (f.number == 12)
       return INVALID("Distributed session does not support session thread pool options.");
     if (f.number == 14 && bytes && f.size) {

@@ -32,6 +32,8 @@ void master_release(struct master *m);
 struct master_config {
   VEC(char *) filters;
   bool soft_placement, log_placement, isolated, propagated;
+  const char *rewrites_off; /* "all" or NULL */
+  int64_t cost_every;       /* graph_options.build_cost_model: metadata of every so many steps has a cost graph */
   struct cluster_spec spec; /* with propagated */
   struct text bytes;        /* the whole message */
 };
@@ -96,6 +98,7 @@ struct compiled {
   VEC(char *) feeds;   /* in the order of _Arg */
   VEC(char *) fetches; /* in the order of _Retval */
   VEC(struct compiled_part) parts;
+  atomic_llong runs;
   struct text partition_graphs; /* RunMetadata.partition_graphs, when asked for */
   struct graph *pruned;         /* partial runs: for asking what a fetch needs */
 };

@@ -7,11 +7,8 @@
 #include "cluster/master.h"
 #include "graph/import.h"
 #include "graph/lower.h"
-#else
-static bool graph_needs_lowering(const struct graph *g) { return false; }
-static shoal_status graph_lower(struct graph *g) { return NULL; }
-#endif
 #include "graph/partition.h"
+#include "graph/rewrite.h"
 
 void compiled_unref(struct compiled *c) {
   if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
@@ -99,6 +96,12 @@ static shoal_status register_parts(struct master_session *s, struct graph **part
   return err;
 }
 
+/* Folds on this process's own CPU, wherever the node was placed: host values are the same everywhere. */
+static shoal_status evaluate(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out) {
+  struct worker *w = ((struct master_session *)arg)->master->worker;
+  return plan_evaluate(&(struct plan_options){.device = w->devices[0], .resources = w->resources[0]}, n, in, out);
+}
+
 static shoal_status compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
                             struct compiled *c) {
   TRY(prepare(s));
@@ -107,14 +110,15 @@ static shoal_status compile(struct master_session *s, const struct step_signatur
                              .incarnation = s->devices.at[0].incarnation};
   struct graph *pruned = NULL;
   TRY(graph_prune(s->graph, sig, &po, &pruned));
+  shoal_status err = graph_rewrite(
+      pruned, &(struct rewrite_options){.off = s->config.rewrites_off, .evaluate = evaluate, .arg = s});
   bool *used = mem_zalloc(s->workers.n, sizeof *used);
   struct graph **parts = mem_zalloc(s->workers.n, sizeof *parts);
-  shoal_status err = NULL;
   bool whole = survey(s, pruned, used) <= 1; /* all on one task: nothing to cut */
   if (whole) {
     for (size_t i = 0; i < s->workers.n; i++)
       if (used[i]) parts[i] = pruned;
-  } else {
+  } else if (!err) {
     struct partition_options o = {.place_of = place_of,
                                   .n_places = (int)s->workers.n,
                                   .incarnation = incarnation_of,

@@ -65,6 +65,8 @@ static void put_metadata(struct step_run *r, struct text *out) {
       text_add(out, text_cstr(&r->parts[i].step_stats), r->parts[i].step_stats.n);
     wire_end(out, at);
   }
+  int64_t every = r->session->config.cost_every;
+  if (every > 0 && (atomic_fetch_add(&r->compiled->runs, 1) + 1) % every == 0) wire_put_bytes(out, 2, "", 0);
   if (r->partition_graphs) text_add(out, text_cstr(&r->compiled->partition_graphs), r->compiled->partition_graphs.n);
 }
 

@@ -21,6 +21,7 @@ static void finish(struct worker_run *r) {
     rendezvous_unref(r->step.rendezvous);
   }
   resource_mgr_unref(r->step.step_resources);
+  if (r->stats && strcmp(w->task, r->session->task)) step_stats_rename(r->stats, w->task, r->session->task);
   pthread_mutex_destroy(&r->lock);
   r->done(r->arg, r->status);
 }
@@ -38,6 +39,17 @@ static void plan_done(void *arg, shoal_status s) {
     pthread_mutex_unlock(&r->lock);
   }
   if (atomic_fetch_sub(&r->left, 1) == 1) finish(r);
+}
+
+struct launch {
+  struct worker_run *run;
+  struct plan *plan;
+};
+
+static void launch(void *arg) {
+  struct launch l = *(struct launch *)arg;
+  free(arg);
+  plan_run(l.plan, &l.run->step, plan_done, l.run);
 }
 
 void worker_run_start(struct worker_run *r) {
@@ -67,7 +79,12 @@ void worker_run_start(struct worker_run *r) {
   if (r->next) r->next->prev = r;
   w->runs = r;
   pthread_mutex_unlock(&w->lock);
-  for (int i = 0; i < g->n_plans; i++) plan_run(g->plans[i], &r->step, plan_done, r);
+  for (int i = 0; i + 1 < g->n_plans; i++) {
+    struct launch *l = mem_alloc(sizeof *l); /* other devices' plans on threads of their own, the last here */
+    *l = (struct launch){r, g->plans[i]};
+    pool_submit(w->inter, launch, l);
+  }
+  if (g->n_plans) plan_run(g->plans[g->n_plans - 1], &r->step, plan_done, r);
   plan_done(r, NULL);
 }
 

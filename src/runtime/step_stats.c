@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/vec.h"
@@ -60,4 +61,16 @@ void step_stats_span(struct step_stats *s, const char *device, const char *name,
 const struct step_stats_row *step_stats_rows(const struct step_stats *s, size_t *n) {
   *n = s->rows.n;
   return s->rows.at;
+}
+
+void step_stats_rename(struct step_stats *s, const char *from, const char *to) {
+  size_t n = strlen(from);
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; i < s->rows.n; i++) {
+    char *device = s->rows.at[i].device;
+    if (strncmp(device, from, n) || device[n] != '/') continue;
+    s->rows.at[i].device = mem_printf("%s%s", to, device + n);
+    free(device);
+  }
+  pthread_mutex_unlock(&s->lock);
 }

@@ -25,6 +25,8 @@ void step_stats_node(struct step_stats *s, const char *device, const struct kern
 /* Any other span: a transfer, for instance. */
 void step_stats_span(struct step_stats *s, const char *device, const char *name, const char *label, int64_t start_ns,
                      int64_t end_ns, int64_t bytes);
+/* Devices under task `from` ("/job:a/replica:0/task:0") are called by task `to`. */
+void step_stats_rename(struct step_stats *s, const char *from, const char *to);
 /* The rows so far, in order of recording; valid while nothing is added. */
 const struct step_stats_row *step_stats_rows(const struct step_stats *s, size_t *n);
 

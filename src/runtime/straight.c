@@ -121,6 +121,10 @@ void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
   struct kernel_ctx ctx = {.step = step};
   shoal_status s = NULL;
   int i = p->n_once;
+  for (int k = 0; UNLIKELY(step->stats != NULL) && k < p->n_once; k++) {
+    int64_t now = wall_nanos();
+    step_stats_node(step->stats, p->device->name, p->nodes[k].kernel, now, now, p->once + p->nodes[k].out_slot);
+  }
   for (; i < p->n_nodes; i++) {
     const struct plan_node *n = &p->nodes[i];
     s = UNLIKELY(step->stats != NULL) ? run_traced(p, e, n, &ctx) : run_node(p, e, n, &ctx);

@@ -11,14 +11,17 @@
 
 /* ---- gradients; x and y are the inputs, z the output; what broadcasting repeated is added up ---- */
 
-#define GRADIENT(name, gx, gy)                                                    \
+#define GRADIENT_OF(name, left, right, gx, gy)                                    \
   static shoal_status name(struct grad_ctx *c) {                                  \
     struct out dz = grad_dy(c, 0);                                                \
-    struct out x = g_conj(c, gin(c, 0)), y = g_conj(c, gin(c, 1));                \
+    struct out x = left, y = right;                                               \
     (void)x;                                                                      \
     (void)y;                                                                      \
     return g_set_broadcast(c, gx, gy);                                            \
   }
+#define GRADIENT(name, gx, gy) GRADIENT_OF(name, g_conj(c, gin(c, 0)), g_conj(c, gin(c, 1)), gx, gy)
+/* Those for which TensorFlow takes complex inputs as they are. */
+#define PLAIN_GRADIENT(name, gx, gy) GRADIENT_OF(name, gin(c, 0), gin(c, 1), gx, gy)
 #define MUL(a, b) g_mul(c, a, b)
 #define DIV(a, b) g_div(c, a, b)
 #define NOTHING ((struct out){0})
@@ -26,7 +29,7 @@
 GRADIENT(add_grad, dz, dz)
 GRADIENT(sub_grad, dz, g_neg(c, dz))
 GRADIENT(mul_grad, MUL(dz, y), MUL(x, dz))
-GRADIENT(mul_no_nan_grad, g_op2(c, "MulNoNan", dz, y), g_op2(c, "MulNoNan", x, dz))
+PLAIN_GRADIENT(mul_no_nan_grad, g_op2(c, "MulNoNan", dz, y), g_op2(c, "MulNoNan", x, dz))
 GRADIENT(div_grad, g_op2(c, "Div", dz, y), MUL(dz, g_op2(c, "Div", g_op2(c, "Div", g_neg(c, x), y), y)))
 GRADIENT(real_div_grad, DIV(dz, y), MUL(dz, DIV(DIV(g_neg(c, x), y), y)))
 GRADIENT(div_no_nan_grad, g_op2(c, "DivNoNan", dz, y),
@@ -37,10 +40,10 @@ GRADIENT(floor_mod_grad, dz, MUL(dz, g_neg(c, g_op2(c, "FloorDiv", x, y))))
 static struct out not_zero(struct grad_ctx *c, struct out x) {
   return build_cast(c->g, g_op2(c, "NotEqual", x, g_num(c, x, 0)), out_type(x));
 }
-GRADIENT(xlogy_grad, MUL(g_op2(c, "Xlogy", not_zero(c, x), y), dz), MUL(g_op2(c, "Xdivy", x, y), dz))
-GRADIENT(xlog1py_grad, MUL(g_op2(c, "Xlog1py", not_zero(c, x), y), dz),
+PLAIN_GRADIENT(xlogy_grad, MUL(g_op2(c, "Xlogy", not_zero(c, x), y), dz), MUL(g_op2(c, "Xdivy", x, y), dz))
+PLAIN_GRADIENT(xlog1py_grad, MUL(g_op2(c, "Xlog1py", not_zero(c, x), y), dz),
          MUL(g_op2(c, "Xdivy", x, g_add(c, y, g_num(c, y, 1))), dz))
-GRADIENT(xdivy_grad, MUL(g_op2(c, "Xdivy", not_zero(c, x), y), dz),
+PLAIN_GRADIENT(xdivy_grad, MUL(g_op2(c, "Xdivy", not_zero(c, x), y), dz),
          MUL(g_op2(c, "Xdivy", g_neg(c, x), g_square(c, y)), dz))
 
 /* The larger (or smaller) side gets it all; on a tie that is x. */

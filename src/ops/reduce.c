@@ -194,8 +194,9 @@ void reduce_finish(shoal_dtype t, enum reduce_finish finish, int64_t count, void
     case SHOAL_FLOAT64: FINISH_FLOATS(double, double, AS_IS, (double)count, sqrt) break;
     case SHOAL_FLOAT16: FINISH_FLOATS(f16, float, f16_from_float, (float)count, sqrtf) break;
     case SHOAL_BFLOAT16: FINISH_FLOATS(bf16, float, bf16_from_float, (float)count, sqrtf) break;
-    case SHOAL_COMPLEX64: FINISH_FLOATS(c64, c64, AS_IS, (float)count, csqrtf) break;
-    case SHOAL_COMPLEX128: FINISH_FLOATS(c128, c128, AS_IS, (double)count, csqrt) break;
+    /* The mean of no complex numbers is 0, as TensorFlow has it; that of no real ones is NaN. */
+    case SHOAL_COMPLEX64: FINISH_FLOATS(c64, c64, AS_IS, (float)MAX(count, 1), csqrtf) break;
+    case SHOAL_COMPLEX128: FINISH_FLOATS(c128, c128, AS_IS, (double)MAX(count, 1), csqrt) break;
     case SHOAL_INT8:
     case SHOAL_QINT8: FINISH_INTS(int8_t, int64_t) break;
     case SHOAL_INT16:

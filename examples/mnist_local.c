@@ -95,6 +95,10 @@ int main(int argc, char **argv) {
   check(shoal_session_open(g, NULL, &session));
   run(session, NULL, (shoal_out){0}, init);
 
+  shoal_events *events;
+  check(shoal_events_open(out_dir, &events));
+  check(shoal_events_graph(events, g));
+
   int *order = malloc((size_t)training.n * sizeof *order);
   for (int i = 0; i < training.n; i++) order[i] = i;
   struct feed whole[] = {{x, test.images}, {y, test.labels}, {{0}}};
@@ -113,13 +117,16 @@ int main(int argc, char **argv) {
       shoal_tensor_unref(feeds[1].value);
       mean = steps ? 0.98 * mean + 0.02 * (double)l : (double)l;
       if (steps % 100 == 99) {
+        check(shoal_events_scalar(events, steps + 1, "loss", l));
         printf("\repoch %d of %d  step %5ld  loss %.4f  %7.0f examples/s ", e + 1, epochs, steps + 1, mean,
                (double)(steps + 1) * BATCH / (seconds() - start));
         fflush(stdout);
       }
     }
-    printf("\repoch %d of %d  step %5ld  loss %.4f  test accuracy %.4f%20s\n", e + 1, epochs, steps, mean,
-           (double)run(session, whole, accuracy, NULL), "");
+    float tested = run(session, whole, accuracy, NULL);
+    check(shoal_events_scalar(events, steps, "test_accuracy", tested));
+    printf("\repoch %d of %d  step %5ld  loss %.4f  test accuracy %.4f%20s\n", e + 1, epochs, steps, mean, (double)tested,
+           "");
   }
 
   char text[512];
@@ -129,8 +136,10 @@ int main(int argc, char **argv) {
   run(session, where, (shoal_out){0}, save);
   shoal_tensor_unref(where[0].value);
   float reached = run(session, whole, accuracy, NULL);
-  printf("test accuracy %.4f after %ld steps in %.1f s\ncheckpoint: %s\n", (double)reached, steps, seconds() - start,
-         text);
+  printf("test accuracy %.4f after %ld steps in %.1f s\n", (double)reached, steps, seconds() - start);
+  printf("checkpoint:  %s\nevent file:  %s\n", text, shoal_events_path(events));
+  printf("look at it:  tensorboard --logdir %s\n", out_dir);
+  check(shoal_events_close(events));
 
   check(shoal_session_close(session));
   shoal_tensor *all[] = {training.images, training.labels, test.images, test.labels};

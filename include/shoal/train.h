@@ -44,6 +44,19 @@ SHOAL_API shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *gr
 SHOAL_API shoal_op *shoal_save_variables(shoal_graph *g, shoal_out prefix);
 SHOAL_API shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix);
 
+/* Event files, which TensorBoard shows: DIR/events.out.tfevents.TIME.HOST. Several threads may share one. */
+typedef struct event_writer shoal_events;
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_open(const char *dir, shoal_events **out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_scalar(shoal_events *w, int64_t step, const char *tag, float value);
+/* The value of a summary op (MergeSummary): a serialized Summary. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_summary(shoal_events *w, int64_t step, const void *summary,
+                                                             size_t size);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_graph(shoal_events *w, const shoal_graph *g);
+/* NULL before the first event. */
+SHOAL_API const char *shoal_events_path(const shoal_events *w);
+/* Writes what is left and frees w. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_close(shoal_events *w);
+
 #ifdef __cplusplus
 }
 #endif

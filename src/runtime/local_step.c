@@ -99,6 +99,7 @@ shoal_status local_step_compile(struct local_env *env, const struct graph *place
 void local_step_unref(struct local_step *s) {
   if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
   for (int i = 0; i < s->n_plans; i++) plan_unref(s->plans[i]);
+  resource_mgr_unref(s->spare);
   for (int i = 0; i < s->n_feeds; i++) free(s->feeds[i]);
   for (int i = 0; i < s->n_fetches; i++) free(s->fetches[i]);
   for (int i = 0; s->parts && i < s->n_plans; i++) graph_free(s->parts[i]);
@@ -113,6 +114,18 @@ void local_step_unref(struct local_step *s) {
 
 /* ---- running ---- */
 
+/* Most steps make nothing that lives as long as they do, so their manager serves again: the steady state of a step
+ * takes no memory. */
+static struct resource_mgr *take_resources(struct local_step *s) {
+  struct resource_mgr *m = atomic_exchange(&s->spare, NULL);
+  return m ? m : resource_mgr_new("step");
+}
+
+static void put_resources(struct local_step *s, struct resource_mgr *m) {
+  if (resource_mgr_unused(m)) m = atomic_exchange(&s->spare, m);
+  resource_mgr_unref(m);
+}
+
 void local_run_init(struct local_run *r, struct local_env *env, struct local_step *s, int64_t id, int64_t deadline) {
   *r = (struct local_run){.of = s};
   atomic_fetch_add(&s->refs, 1);
@@ -126,7 +139,7 @@ void local_run_init(struct local_run *r, struct local_env *env, struct local_ste
   bool alone = s->n_plans == 1 && plan_is_straight(s->plans[0]);
   r->step = (struct step){.id = id, .cancel = &r->cancel, .inter = env->inter, .deadline = deadline, .session = "",
                           .rendezvous = alone ? NULL : rendezvous_local_new(),
-                          .step_resources = resource_mgr_new("step")};
+                          .step_resources = take_resources(s)};
 }
 
 static void plan_ended(void *arg, shoal_status s) {
@@ -191,7 +204,7 @@ shoal_status local_run_wait(struct local_run *r) {
 
 void local_run_release(struct local_run *r) {
   rendezvous_unref(r->step.rendezvous);
-  resource_mgr_unref(r->step.step_resources);
+  put_resources(r->of, r->step.step_resources);
   shoal_status_free(r->status);
   pthread_mutex_destroy(&r->lock);
   pthread_cond_destroy(&r->cond);

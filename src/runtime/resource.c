@@ -59,6 +59,8 @@ struct resource_mgr *resource_mgr_ref(struct resource_mgr *m) {
   return m;
 }
 
+bool resource_mgr_unused(struct resource_mgr *m) { return atomic_load(&m->refs) == 1 && m->containers.n == 0; }
+
 const char *resource_mgr_default_container(const struct resource_mgr *m) { return m->default_container; }
 
 struct resource_entry *resource_entry_ref(struct resource_entry *e) {

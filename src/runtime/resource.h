@@ -40,6 +40,8 @@ struct resource_mgr;
 struct resource_mgr *resource_mgr_new(const char *default_container);
 void resource_mgr_unref(struct resource_mgr *m);
 struct resource_mgr *resource_mgr_ref(struct resource_mgr *m);
+/* The caller holds the only reference, and nothing was ever made in it. */
+bool resource_mgr_unused(struct resource_mgr *m);
 const char *resource_mgr_default_container(const struct resource_mgr *m);
 
 /* container "" is the default one. Each returns a new reference in *out. */

@@ -35,7 +35,7 @@ MODELS = {
     "mlp adagrad": lambda: models.mlp(optimizer=tf.train.AdagradOptimizer(0.05)),
     "mlp rmsprop": lambda: models.mlp(optimizer=tf.train.RMSPropOptimizer(0.001)),
     # Ftrl starts from zero weights whatever the initialiser says, where hidden layers learn nothing.
-    "linear ftrl": lambda: models.mlp((), optimizer=tf.train.FtrlOptimizer(0.5)),
+    "linear ftrl": lambda: models.mlp((), optimizer=tf.train.FtrlOptimizer(0.05)),
     "mlp adadelta": lambda: models.mlp(optimizer=tf.train.AdadeltaOptimizer(1.0)),
     "cnn": lambda: models.cnn(batch=16, filters=(8, 16), units=64),
     "lstm while_loop": models.lstm,

@@ -1,0 +1,33 @@
+/* Event files for C programs: the public face of the event writer. */
+#include "shoal/train.h"
+#include "train/event_writer.h"
+
+enum { MAX_QUEUE = 100, FLUSH_MS = 10000 };
+
+shoal_status shoal_events_open(const char *dir, shoal_events **out) {
+  return event_writer_new(dir, "", MAX_QUEUE, FLUSH_MS, out);
+}
+
+shoal_status shoal_events_scalar(shoal_events *w, int64_t step, const char *tag, float value) {
+  return event_write_scalar(w, step, tag, value);
+}
+
+shoal_status shoal_events_summary(shoal_events *w, int64_t step, const void *summary, size_t size) {
+  return event_write_summary(w, step, summary, size);
+}
+
+shoal_status shoal_events_graph(shoal_events *w, const shoal_graph *g) {
+  shoal_bytes b;
+  TRY(shoal_graph_export(g, &b));
+  shoal_status s = event_write_graph(w, 0, b.data, b.size);
+  shoal_bytes_free(&b);
+  return s;
+}
+
+const char *shoal_events_path(const shoal_events *w) { return event_writer_path(w); }
+
+shoal_status shoal_events_close(shoal_events *w) {
+  shoal_status s = event_writer_close(w);
+  event_writer_free(w);
+  return s;
+}

@@ -15,6 +15,7 @@ static const struct {
     {"fold", "computes what depends on constants alone, once", rewrite_fold},
     {"merge", "merges nodes that compute the same", rewrite_merge},
     {"fuse_bias", "matrix product or convolution, bias and activation become one node", rewrite_fuse_bias},
+    {"fuse_elementwise", "chains of elementwise ops become one pass over memory", rewrite_fuse_elementwise},
 };
 
 const char *rewrite_name(int i) { return i >= 0 && i < (int)COUNT_OF(rewrites) ? rewrites[i].name : NULL; }

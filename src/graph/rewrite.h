@@ -13,6 +13,8 @@ struct rewrite_options {
    * constant folding. */
   shoal_status (*evaluate)(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out);
   void *arg;
+  /* Is output i of the node made of elements i of its inputs (equal in shape, or scalars)? NULL: no such fusion. */
+  bool (*elementwise)(const struct node *n);
 };
 
 shoal_status graph_rewrite(struct graph *g, const struct rewrite_options *o);
@@ -31,6 +33,7 @@ struct rewriting {
 void rewrite_fold(struct rewriting *r);
 void rewrite_merge(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
+void rewrite_fuse_elementwise(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
 bool node_is_pure(const struct node *n);

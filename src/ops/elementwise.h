@@ -39,7 +39,8 @@ void unary_loop_run(const struct unary_loop *l, void *out, const void *in, int64
 shoal_status unary_init(struct kernel_init *ki, void *state);
 shoal_status unary_run(struct kernel_ctx *ctx);
 #define UNARY_KERNEL(types_) \
-  {"CPU", "T", types_, .state_size = sizeof(struct unary_loop), .init = unary_init, .run = unary_run}
+  {"CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct unary_loop), .init = unary_init, \
+   .run = unary_run}
 
 /* ---- two inputs ---- */
 
@@ -72,7 +73,8 @@ unsigned binary_loop_run(const struct binary_loop *l, void *out, const void *a, 
 shoal_status binary_init(struct kernel_init *ki, void *state);
 shoal_status binary_run(struct kernel_ctx *ctx);
 #define BINARY_KERNEL(types_) \
-  {"CPU", "T", types_, .state_size = sizeof(struct binary_loop), .init = binary_init, .run = binary_run}
+  {"CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct binary_loop), .init = binary_init, \
+   .run = binary_run}
 
 /* ---- the tables, by the file that has them ---- */
 extern const struct unary_loops unary_basic[], unary_transcendental[], unary_special[], unary_predicates[];

@@ -64,6 +64,13 @@ shoal_status kernel_find(const struct node *n, const char *device_type, const st
   return no_kernel(n, device_type);
 }
 
+bool kernel_is_elementwise(const struct node *n) {
+  for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++)
+    if (!strcmp(k->device, "CPU") && type_fits(n, k->type_attr, k->types) && type_fits(n, k->type_attr2, k->types2))
+      return k->flags & KERNEL_ELEMENTWISE;
+  return false;
+}
+
 bool kernel_exists(const struct op *op, const char *device_type) {
   for (const struct kernel_def *k = op->row->kernels; k && k->device; k++)
     if (!strcmp(k->device, device_type)) return true;

@@ -28,6 +28,7 @@ struct function; /* runtime/function.h */
 enum kernel_flags {
   KERNEL_CHEAP = 1,     /* always worth running on the thread that made it ready */
   KERNEL_EXPENSIVE = 2, /* worth a thread of its own even for small inputs; also for kernels that block */
+  KERNEL_ELEMENTWISE = 8, /* output i depends on elements i of the inputs alone: can be fused (ops/elementwise.h) */
   KERNEL_DEAD_OK = 4,   /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
 };
 
@@ -133,6 +134,8 @@ shoal_status ctx_check_vector(const struct kernel_ctx *ctx, int i, const char *n
 /* The kernel for a node on a device, by type constraints. NOT_FOUND / INVALID_ARGUMENT name the op, the types it was
  * asked for and those there are. */
 shoal_status kernel_find(const struct node *n, const char *device_type, const struct kernel_def **out);
+/* True when the kernel for this node is KERNEL_ELEMENTWISE. */
+bool kernel_is_elementwise(const struct node *n);
 /* True when there is any kernel of op for device_type. */
 bool kernel_exists(const struct op *op, const char *device_type);
 

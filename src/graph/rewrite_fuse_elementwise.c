@@ -1,0 +1,145 @@
+/* Trees of elementwise ops, each read by the next alone, become one _Elementwise node: a small program that runs over
+ * blocks that stay in the cache, so that only the tree's inputs and its result go through memory.
+ *
+ * Fused are only ops whose operands have the same shape or are scalars, as far as can be told: by full static shapes, or
+ * because both come from the same tensor through elementwise ops. Broadcasting stays with the single ops. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/rewrite.h"
+
+enum { MAX_STEPS = 16, MAX_INPUTS = 16 };
+
+struct fusing {
+  struct rewriting *r;
+  struct out *shape_of; /* by node id: a tensor that has the shape of output 0 (itself, when nothing better) */
+  bool *fusable;        /* by node id */
+  bool *taken;          /* by node id: part of a program already */
+};
+
+struct program {
+  struct out in[MAX_INPUTS];
+  int n_in;
+  const struct node *steps[MAX_STEPS];
+  int a[MAX_STEPS], b[MAX_STEPS]; /* operands: an input's number; 1000 + a step's; -1: none */
+  int n;
+};
+
+static struct shape known(struct out o) {
+  return o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown();
+}
+
+static bool is_scalar(struct out o) { return known(o).rank == 0; }
+
+static struct out shape_source(const struct fusing *f, struct out o) {
+  return o.index == 0 ? f->shape_of[o.node->id] : o;
+}
+
+static bool same_shape(const struct fusing *f, struct out a, struct out b) {
+  struct out x = shape_source(f, a), y = shape_source(f, b);
+  if (x.node == y.node && x.index == y.index) return true;
+  struct shape s = known(a), t = known(b);
+  return shape_known(&s) && shape_equal(&s, &t);
+}
+
+static bool can_fuse(const struct fusing *f, const struct node *n) {
+  if (!node_is_pure(n) || n->n_out != 1 || n->n_in < 1 || n->n_in > 2) return false;
+  if (!dtype_floating(n->out_types[0])) return false;
+  for (int i = 0; i < n->n_in; i++)
+    if (n->in_types[i] != n->out_types[0]) return false;
+  if (!f->r->o->elementwise(n)) return false;
+  if (n->n_in == 1) return true;
+  return is_scalar(n->in[0]) || is_scalar(n->in[1]) || same_shape(f, n->in[0], n->in[1]);
+}
+
+static void find_shape(struct fusing *f, const struct node *n) {
+  struct out *mine = &f->shape_of[n->id];
+  if (!f->fusable[n->id]) return;
+  int from = n->n_in == 2 && is_scalar(n->in[0]) ? 1 : 0;
+  *mine = shape_source(f, n->in[from]);
+}
+
+static int add_input(struct program *p, struct out o) {
+  for (int i = 0; i < p->n_in; i++)
+    if (p->in[i].node == o.node && p->in[i].index == o.index) return i;
+  if (p->n_in == MAX_INPUTS) return -1;
+  p->in[p->n_in] = o;
+  return p->n_in++;
+}
+
+/* Adds n and, before it, those of its producers that can come along. Its step's number, or -1 for no room. */
+static int gather(struct fusing *f, struct program *p, struct node *n) {
+  int operand[2] = {-1, -1};
+  for (int i = 0; i < n->n_in; i++) {
+    struct node *from = n->in[i].node;
+    bool along = f->fusable[from->id] && !f->taken[from->id] && !is_scalar(n->in[i]) && from->control.n == 0 &&
+                 rewrite_only_consumer(f->r, from) == n && str_equal(from->assigned, n->assigned) &&
+                 from->out_types[0] == n->out_types[0] && p->n + 2 < MAX_STEPS;
+    if (along) {
+      int step = gather(f, p, from);
+      if (step < 0) return -1;
+      operand[i] = 1000 + step;
+    } else {
+      operand[i] = add_input(p, n->in[i]);
+      if (operand[i] < 0) return -1;
+    }
+  }
+  if (p->n == MAX_STEPS) return -1;
+  p->steps[p->n] = n;
+  p->a[p->n] = operand[0];
+  p->b[p->n] = operand[1];
+  return p->n++;
+}
+
+static void replace(struct fusing *f, const struct program *p) {
+  struct node *root = (struct node *)(uintptr_t)p->steps[p->n - 1];
+  struct attr ops = attr_list(ATTR_STRING), a = attr_list(ATTR_INT), b = attr_list(ATTR_INT);
+  for (int i = 0; i < p->n; i++) {
+    attr_list_add(&ops, attr_string(p->steps[i]->op->name, strlen(p->steps[i]->op->name)));
+    attr_list_add(&a, attr_int(p->a[i] >= 1000 ? p->n_in + p->a[i] - 1000 : p->a[i]));
+    attr_list_add(&b, attr_int(p->b[i] >= 1000 ? p->n_in + p->b[i] - 1000 : p->b[i]));
+  }
+  struct named_attr *attrs = mem_zalloc(5, sizeof *attrs);
+  attrs[0] = (struct named_attr){mem_strdup("N"), attr_int(p->n_in)};
+  attrs[1] = (struct named_attr){mem_strdup("T"), attr_type(root->out_types[0])};
+  attrs[2] = (struct named_attr){mem_strdup("ops"), ops};
+  attrs[3] = (struct named_attr){mem_strdup("a"), a};
+  attrs[4] = (struct named_attr){mem_strdup("b"), b};
+  char *base = mem_printf("%s/fused", root->name);
+  struct node *one = rewrite_add(f->r, root, base, "_Elementwise", p->in, p->n_in, attrs, 5);
+  free(base);
+  if (!one) return;
+  for (size_t k = 0; k < root->control.n; k++) graph_add_control(one, root->control.at[k]);
+  for (int i = 0; i < p->n; i++) f->taken[p->steps[i]->id] = true;
+  rewrite_redirect(f->r, (struct out){root, 0}, (struct out){one, 0});
+  rewrite_redirect_control(f->r, root, one);
+}
+
+void rewrite_fuse_elementwise(struct rewriting *r) {
+  struct graph *g = r->g;
+  if (!r->o->elementwise || !op_find("_Elementwise")) return;
+  int n = g->n_nodes;
+  struct node **order = mem_zalloc((size_t)n, sizeof *order);
+  struct fusing f = {.r = r};
+  size_t n_ids = g->nodes.n;
+  f.shape_of = mem_zalloc(n_ids, sizeof *f.shape_of);
+  f.fusable = mem_zalloc(n_ids, sizeof *f.fusable);
+  f.taken = mem_zalloc(n_ids, sizeof *f.taken);
+  shoal_status s = graph_topological_order(g, order);
+  for (int i = 0; !s && i < n; i++) f.shape_of[order[i]->id] = (struct out){order[i], 0};
+  for (int i = 0; !s && i < n; i++) {
+    f.fusable[order[i]->id] = can_fuse(&f, order[i]);
+    find_shape(&f, order[i]);
+  }
+  for (int i = n - 1; !s && i >= 0; i--) {
+    if (!f.fusable[order[i]->id] || f.taken[order[i]->id]) continue;
+    struct program p = {0};
+    if (gather(&f, &p, order[i]) >= 0 && p.n >= 2) replace(&f, &p);
+  }
+  shoal_status_free(s);
+  free(order);
+  free(f.shape_of);
+  free(f.fusable);
+  free(f.taken);
+}

@@ -25,5 +25,7 @@ shoal_status proto_unpack(const ProtobufCMessageDescriptor *d, const void *data,
 shoal_status proto_unpack_within(const ProtobufCMessageDescriptor *d, const void *data, size_t size,
                                  const struct proto_limits *limits, void *out);
 void proto_free(void *msg); /* NULL is fine */
+/* Bytes that one value of a field takes in a message's structure. */
+size_t proto_element_size(ProtobufCType type);
 
 #endif

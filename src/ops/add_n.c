@@ -71,13 +71,40 @@ static shoal_status add_n_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
+/* Lists of tensors and the like add up as their type says; an empty element is zero. */
+static shoal_status add_variants_run(struct kernel_ctx *ctx) {
+  struct tensor sum;
+  TRY(tensor_copy(&sum, ctx_in(ctx, 0)));
+  shoal_status s = NULL;
+  for (int k = 1; k < ctx->kernel->n_in && !s; k++) {
+    const struct tensor *x = ctx_in(ctx, k);
+    if (!tensor_same_shape(&sum, x)) s = INVALID("Inputs to operation %s must have the same shape", ctx->kernel->name);
+    for (int64_t i = 0; i < x->n && !s; i++) {
+      struct variant **to = &T_DATA(&sum, struct variant *)[i], *by = T_DATA(x, struct variant *)[i], *now = NULL;
+      if (!by) continue;
+      if (!*to) now = variant_ref(by);
+      else if (!by->type->add || (*to)->type != by->type)
+        s = UNIMPLEMENTED("%s: variants of type %s cannot be added", ctx->kernel->name, by->type->name);
+      else s = by->type->add(*to, by, &now);
+      if (s) break;
+      variant_unref(*to);
+      *to = now;
+    }
+  }
+  if (s) tensor_release(&sum);
+  else ctx_set(ctx, 0, &sum);
+  return s;
+}
+
 static shoal_status add_n_grad(struct grad_ctx *c) {
   for (int i = 0; i < c->node->n_in; i++) c->dx[i] = c->dy[0]; /* slices stay slices */
   return NULL;
 }
 
 static const struct kernel_def add_n_kernels[] = {
-    {"CPU", "T", DT_NUMBER, .state_size = sizeof(struct binary_loop), .init = add_n_init, .run = add_n_run}, {0}};
+    {"CPU", "T", DT_NUMBER, .state_size = sizeof(struct binary_loop), .init = add_n_init, .run = add_n_run},
+    {"CPU", "T", DT(VARIANT), .run = add_variants_run},
+    {0}};
 
 static const struct op_row rows[] = {
     {.name = "AddN", .in = "inputs: N * T", .out = "sum: T",

@@ -175,6 +175,29 @@ void update_run(struct pool *p, update_fn fn, shoal_dtype dtype, void *to, const
   pool_for(p, n, GRAIN, update_piece, &l);
 }
 
+struct join_loop {
+  const struct tensor *from;
+  char *to;
+  const int64_t *offset;
+  int64_t each;
+  size_t size;
+};
+
+static void join_piece(void *arg, int64_t begin, int64_t end) {
+  const struct join_loop *l = arg;
+  for (int64_t i = begin; i < end; i++) {
+    if (!tensor_valid(&l->from[i])) continue;
+    int64_t at = l->offset ? l->offset[i] : i * l->each;
+    elements_copy((shoal_dtype)l->from[i].dtype, l->to + (size_t)at * l->size, l->from[i].data, l->from[i].n);
+  }
+}
+
+void tensors_join(struct pool *p, const struct tensor *from, int64_t n, const int64_t *offset, struct tensor *out) {
+  if (!out->n) return;
+  struct join_loop l = {from, out->data, offset, out->n / n, dtype_size((shoal_dtype)out->dtype)};
+  pool_for(p, n, MAX(1, 32768 / MAX(l.each, 1)), join_piece, &l);
+}
+
 /* ---- places and values in errors ---- */
 
 static char *ring_buffer(void) {

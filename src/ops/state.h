@@ -54,6 +54,10 @@ const char *index_place(const struct tensor *t, int64_t i);
 /* "[3,1]": the n integers from element `first` on. */
 const char *index_values(const struct tensor *t, int64_t first, int64_t n);
 
+/* Copies n tensors of one type into out, one after the other: tensor i to element offset[i], or, when they are all of one
+ * size, offset NULL. An invalid tensor leaves its place alone. */
+void tensors_join(struct pool *p, const struct tensor *from, int64_t n, const int64_t *offset, struct tensor *out);
+
 /* ---- names ---- */
 
 /* The container and name that a node's attributes give; without a shared name the node's own name, or a name that

@@ -288,27 +288,6 @@ static shoal_status read_many(struct tensor_array *a, const int32_t *indices, in
   return s;
 }
 
-struct join_loop {
-  const struct tensor *from;
-  char *to;
-  const int64_t *offset; /* [n] in elements; NULL: all have as many */
-  size_t size;
-};
-
-static void join_piece(void *arg, int64_t begin, int64_t end) {
-  const struct join_loop *l = arg;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t at = l->offset ? l->offset[i] : i * l->from[0].n;
-    elements_copy((shoal_dtype)l->from[i].dtype, l->to + (size_t)at * l->size, l->from[i].data, l->from[i].n);
-  }
-}
-
-static void join(struct pool *p, const struct tensor *from, int64_t n, const int64_t *offset, struct tensor *out) {
-  struct join_loop l = {from, out->data, offset, dtype_size((shoal_dtype)out->dtype)};
-  int64_t each = n ? out->n / n : 0;
-  if (out->n) pool_for(p, n, MAX(1, 32768 / MAX(each, 1)), join_piece, &l);
-}
-
 static shoal_status empty_out(struct kernel_ctx *ctx, const struct shape *element, const char *what, const char *doing) {
   if (!shape_known(element))
     return UNIMPLEMENTED("TensorArray has size zero, but %s %s is not fully defined. Currently only static shapes are "
@@ -336,7 +315,7 @@ static shoal_status gather_values(struct kernel_ctx *ctx, const struct tensor *a
   }
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &s, &out));
-  join(ctx_pool(ctx), at, n, NULL, out);
+  tensors_join(ctx_pool(ctx), at, n, NULL, out);
   return NULL;
 }
 
@@ -411,7 +390,7 @@ static shoal_status concat_values(struct kernel_ctx *ctx, const struct tensor *a
     for (int64_t i = 0; i < n; i++) s.dims[0] += at[i].dims[0];
     st = ctx_out(ctx, 0, &s, &out);
   }
-  if (!st) join(ctx_pool(ctx), at, n, offset, out);
+  if (!st) tensors_join(ctx_pool(ctx), at, n, offset, out);
   free(offset);
   return st;
 }

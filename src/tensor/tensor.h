@@ -63,6 +63,8 @@ struct variant_type {
                          struct variant **out);
   /* (optional) A value of the same kind that is zero (gradients): NULL when there is none. */
   struct variant *(*zeros_like)(const struct variant *v);
+  /* (optional) The sum of two values of this kind (gradients). */
+  shoal_status (*add)(const struct variant *a, const struct variant *b, struct variant **out);
 };
 struct variant {
   const struct variant_type *type;

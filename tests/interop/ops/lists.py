@@ -1,0 +1,221 @@
+"""Tensor arrays, stacks and tensor lists, with gradients."""
+from cases import *
+
+RAW = tf.raw_ops
+FEW = [tf.float32, tf.int64, tf.string, tf.bool, tf.complex64, tf.float16]
+GRADS = [tf.float32, tf.float64]
+
+
+def hidden(x):
+    return tf.placeholder_with_default(x, None)
+
+
+# ---- tensor arrays ----
+
+def array_write_read(dtype):
+    a = tf.TensorArray(dtype, 3, clear_after_read=False)
+    a = a.write(0, feed(R(2, 3))).write(2, feed(R(2, 3))).write(1, feed(R(2, 3)))
+    return [a.read(0), a.read(2), a.stack(), a.gather([2, 0, 2]), a.size(), a.concat()]
+
+
+def array_unstack(dtype):
+    a = tf.TensorArray(dtype, 4).unstack(feed(R(4, 2)))
+    b = tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False).split(feed(R(5, 2)), [1, 0, 4])
+    c = tf.TensorArray(dtype, 0, dynamic_size=True).scatter([3, 1], feed(R(2, 2)))
+    return [a.read(1), b.read(2), c.read(3), c.size(), b.concat() if False else b.size()]
+
+
+graph("array write and read", array_write_read, dtypes=FEW, tol=0)
+graph("array unstack, split, scatter", array_unstack, dtypes=FEW, tol=0)
+
+
+def array_grad(dtype):
+    x = feed(R(3, 2))
+    a = tf.TensorArray(dtype, 3, clear_after_read=False).unstack(x)
+    b = tf.TensorArray(dtype, 3).write(0, a.read(0) * a.read(1)).write(1, a.read(2) * 2).write(2, a.read(0) * 3)
+    c = tf.TensorArray(dtype, 2, infer_shape=False).split(x, [2, 1])
+    return [b.stack(), c.read(0) * c.read(1), a.gather([1, 1, 0]), tf.TensorArray(dtype, 2, infer_shape=False).split(
+        x * x, [1, 2]).concat()]
+
+
+graph("array gradients", array_grad, dtypes=GRADS, grad=True)
+
+
+def array_loop(dtype):
+    x = feed(R(5, 3))
+    xs = tf.TensorArray(dtype, 5).unstack(x)
+    out = tf.TensorArray(dtype, 5)
+    loop = tf.while_loop(lambda i, h, out: i < 5,
+                         lambda i, h, out: (i + 1, tf.tanh(h + xs.read(i)), out.write(i, h)),
+                         [0, feed(R(3)), out])
+    return [loop[1], loop[2].stack()]
+
+
+graph("array in a loop", array_loop, dtypes=GRADS, grad=True)
+
+
+def array_strings():
+    size = tf.constant(2)
+    h = RAW.TensorArrayV2(size=size, dtype=tf.int32, tensor_array_name="a")
+    f = RAW.TensorArrayScatterV2(handle=h, indices=[1, 0], value=[[1, 2], [3, 4]], flow_in=0.)
+    return [RAW.TensorArrayReadV2(handle=h, index=0, flow_in=f, dtype=tf.int32),
+            RAW.TensorArraySizeV2(handle=h, flow_in=f)]
+
+
+graph("array by a string handle", array_strings)
+
+
+def array_fails(name, message, build, code="INVALID_ARGUMENT"):
+    def made():
+        h, f = RAW.TensorArrayV3(size=2, dtype=tf.float32, tensor_array_name="a")
+        return [build(h, f)]
+    graph(name, made, error=code, message=message)
+
+
+def write(h, i, v, f):
+    return RAW.TensorArrayWriteV3(handle=h, index=i, value=v, flow_in=f)
+
+
+def read(h, i, f, t=tf.float32):
+    return RAW.TensorArrayReadV3(handle=h, index=i, flow_in=f, dtype=t)
+
+
+array_fails("write outside", r"TensorArray a_\d+: Tried to write to index 2 but array is not resizeable and size is: 2",
+            lambda h, f: write(h, 2, 1., f))
+array_fails("write twice", "Could not write to TensorArray index 0 because it has already been written to.",
+            lambda h, f: write(h, 0, 2., write(h, 0, 1., f)))
+array_fails("read unwritten", "Could not read from TensorArray index 1.  Furthermore, the element shape is not fully",
+            lambda h, f: read(h, 1, f))
+array_fails("read outside", "Tried to read from index 7 but array size is: 2", lambda h, f: read(h, 7, f))
+array_fails("read as another type", "TensorArray dtype is float but Op requested dtype int32.",
+            lambda h, f: read(h, 0, f, tf.int32))
+array_fails("write another type", "TensorArray dtype is float but Op is trying to write dtype int32.",
+            lambda h, f: write(h, 0, 1, f))
+array_fails("read twice", "Could not read index 0 twice because it was cleared after a previous read",
+            lambda h, f: read(h, 0, write(h, 1, read(h, 0, write(h, 0, 1., f)), f)))
+array_fails("stack of different shapes", "TensorArray has inconsistent shapes.  Index 0 has shape: ",
+            lambda h, f: RAW.TensorArrayGatherV3(handle=h, indices=[0, 1], dtype=tf.float32,
+                                                 flow_in=write(h, 1, [1., 2.], write(h, 0, 1., f))))
+array_fails("index is no scalar", r"TensorArray index must be scalar, but had shape: \[1\]",
+            lambda h, f: write(h, hidden([0]), 1., f))
+
+
+def closed():
+    h, f = RAW.TensorArrayV3(size=2, dtype=tf.float32, tensor_array_name="a")
+    with tf.control_dependencies([RAW.TensorArrayCloseV3(handle=h)]):
+        return [RAW.TensorArraySizeV3(handle=h, flow_in=tf.identity(f))]
+
+
+graph("use after close", closed, error="INVALID_ARGUMENT", message="has already been closed")
+
+
+# ---- stacks ----
+
+def stack(dtype):
+    h = RAW.StackV2(max_size=2, elem_type=dtype)
+    a = RAW.StackPushV2(handle=h, elem=feed(R(2)))
+    with tf.control_dependencies([a]):
+        b = RAW.StackPushV2(handle=h, elem=feed(R(3)))
+    with tf.control_dependencies([b]):
+        c = RAW.StackPopV2(handle=h, elem_type=dtype)
+    with tf.control_dependencies([c]):
+        d = RAW.StackPopV2(handle=h, elem_type=dtype)
+    return [a, b, c, d]
+
+
+graph("stack", stack, dtypes=FEW, tol=0)
+
+
+def stack_fails(full):
+    h = RAW.StackV2(max_size=1, elem_type=tf.float32, stack_name="s")
+    if not full:
+        return [RAW.StackPopV2(handle=h, elem_type=tf.float32)]
+    with tf.control_dependencies([RAW.StackPushV2(handle=h, elem=1.)]):
+        return [RAW.StackPushV2(handle=h, elem=2.)]
+
+
+graph("stack full", lambda: stack_fails(True), error="INVALID_ARGUMENT", message=r"Stack\[s_\d+\] overflowed its max_size \(1\)")
+graph("stack empty", lambda: stack_fails(False), error="INVALID_ARGUMENT", message=r"Stack\[s_\d+\] is empty when calling Pop")
+
+
+# ---- lists ----
+
+def list_ops(dtype):
+    x = feed(R(4, 3))
+    empty = RAW.EmptyTensorList(element_shape=[3], max_num_elements=-1, element_dtype=dtype)
+    one = RAW.TensorListPushBack(input_handle=empty, tensor=feed(R(3)))
+    two = RAW.TensorListPushBack(input_handle=one, tensor=feed(R(3)))
+    popped, last = RAW.TensorListPopBack(input_handle=two, element_shape=-1, element_dtype=dtype)
+    rows = RAW.TensorListFromTensor(tensor=x, element_shape=[3])
+    set_ = RAW.TensorListSetItem(input_handle=rows, index=2, item=feed(R(3)))
+    scattered = RAW.TensorListScatterV2(tensor=x, indices=[5, 0, 2, 1], element_shape=[3], num_elements=-1)
+    both = RAW.TensorListConcatLists(input_a=rows, input_b=two, element_dtype=dtype)
+    parts = RAW.TensorListSplit(tensor=x, element_shape=[-1, 3], lengths=tf.constant([1, 0, 3], tf.int64))
+
+    def whole(l):
+        return RAW.TensorListStack(input_handle=l, element_shape=-1, element_dtype=dtype)
+    return [whole(two), whole(popped), last, whole(set_), whole(rows), whole(both),
+            RAW.TensorListLength(input_handle=both), RAW.TensorListElementShape(input_handle=rows, shape_type=tf.int64),
+            RAW.TensorListGetItem(input_handle=rows, index=1, element_shape=[3], element_dtype=dtype),
+            RAW.TensorListGather(input_handle=rows, indices=[3, 3, 0], element_shape=-1, element_dtype=dtype),
+            RAW.TensorListGather(input_handle=scattered, indices=[5, 0], element_shape=-1, element_dtype=dtype),
+            RAW.TensorListConcatV2(input_handle=parts, element_shape=[-1, 3], leading_dims=tf.constant([], tf.int64),
+                                   element_dtype=dtype)[0],
+            RAW.TensorListConcat(input_handle=parts, element_dtype=dtype)[1],
+            RAW.TensorListLength(input_handle=RAW.TensorListResize(input_handle=rows, size=7)),
+            whole(RAW.TensorListScatterIntoExistingList(input_handle=rows, tensor=feed(R(2, 3)), indices=[1, 3]))]
+
+
+graph("list ops", list_ops, dtypes=FEW, tol=0)
+
+
+def list_zeros(dtype):
+    r = RAW.TensorListReserve(element_shape=[2], num_elements=3, element_dtype=dtype)
+    s = RAW.TensorListSetItem(input_handle=r, index=1, item=feed(R(2)))
+    return [RAW.TensorListStack(input_handle=s, element_shape=-1, element_dtype=dtype),
+            RAW.TensorListGetItem(input_handle=s, index=0, element_shape=-1, element_dtype=dtype),
+            RAW.TensorListStack(input_handle=tf.zeros_like(s), element_shape=[2], element_dtype=dtype),
+            RAW.TensorListStack(input_handle=tf.add_n([s, s]), element_shape=[2], element_dtype=dtype),
+            RAW.TensorListLength(input_handle=RAW.TensorListSetItem(input_handle=s, index=5, item=feed(R(2)),
+                                                                    resize_if_index_out_of_bounds=True))]
+
+
+graph("unset elements", list_zeros, dtypes=[tf.float32, tf.int32], tol=0)
+
+
+def list_grad(dtype):
+    x = feed(R(4, 3))
+    rows = RAW.TensorListFromTensor(tensor=x * x, element_shape=[3])
+    item = RAW.TensorListGetItem(input_handle=rows, index=1, element_shape=[3], element_dtype=dtype)
+    set_ = RAW.TensorListSetItem(input_handle=rows, index=2, item=item * 3)
+    pushed = RAW.TensorListPushBack(input_handle=set_, tensor=item * item)
+    popped, last = RAW.TensorListPopBack(input_handle=pushed, element_shape=[3], element_dtype=dtype)
+    return [RAW.TensorListStack(input_handle=pushed, element_shape=[3], element_dtype=dtype), last,
+            RAW.TensorListStack(input_handle=popped, element_shape=[3], element_dtype=dtype),
+            RAW.TensorListGather(input_handle=rows, indices=[0, 2], element_shape=[3], element_dtype=dtype),
+            RAW.TensorListConcatV2(input_handle=RAW.TensorListSplit(
+                tensor=x * x, element_shape=[-1, 3], lengths=tf.constant([1, 3], tf.int64)), element_shape=[-1, 3],
+                leading_dims=tf.constant([], tf.int64), element_dtype=dtype)[0]]
+
+
+graph("list gradients", list_grad, dtypes=GRADS, grad=True)
+
+
+def list_fails(name, message, build):
+    def made():
+        l = RAW.TensorListFromTensor(tensor=[[1., 2.], [3., 4.]], element_shape=[2])
+        made = build(l)
+        return [RAW.TensorListLength(input_handle=made) if made.dtype == tf.variant else made]
+    graph(name, made, error="INVALID_ARGUMENT", message=message)
+
+
+list_fails("get outside", "Trying to access element 2 in a list with 2 elements.",
+           lambda l: RAW.TensorListGetItem(input_handle=l, index=2, element_shape=-1, element_dtype=tf.float32))
+list_fails("set outside", "Trying to modify element 2 in a list with 2 elements.",
+           lambda l: RAW.TensorListSetItem(input_handle=l, index=2, item=[1., 2.]))
+list_fails("push another shape", r"Tried to append a tensor with incompatible shape to a list. Op element shape: \[3\]",
+           lambda l: RAW.TensorListPushBack(input_handle=l, tensor=hidden([1., 2., 3.])))
+list_fails("another type", "Invalid data types; op elements int32 but list elements float",
+           lambda l: RAW.TensorListStack(input_handle=l, element_shape=-1, element_dtype=tf.int32))
+list_fails("a wrong number", "Operation expected a list with 3 elements but got a list with 2 elements.",
+           lambda l: RAW.TensorListStack(input_handle=l, element_shape=-1, element_dtype=tf.float32, num_elements=3))

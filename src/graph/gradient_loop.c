@@ -534,6 +534,13 @@ static struct out carry(struct grad_run *r, struct grad_loop *l, struct out from
 }
 
 static struct out plus(struct grad_run *r, struct grad_loop *l, struct out acc, void *arg) {
+  if (out_type(acc) == SHOAL_VARIANT) { /* lists of tensors */
+    struct build b = build_begin(r->g, "AddN", NULL);
+    build_in_list(&b, (struct out[]){acc, *(struct out *)arg}, 2);
+    struct node *n = build_end(&b);
+    put(r, n, in_loop(l));
+    return node_out(n, 0);
+  }
   return node_out(make(r, in_loop(l), "AddV2", NULL, acc, *(struct out *)arg), 0);
 }
 

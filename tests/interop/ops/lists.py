@@ -1,4 +1,4 @@
-"""Tensor arrays, stacks and tensor lists, with gradients."""
+"""Stacks, tensor lists, and tensor arrays made of lists, with gradients."""
 from cases import *
 
 RAW = tf.raw_ops
@@ -10,7 +10,7 @@ def hidden(x):
     return tf.placeholder_with_default(x, None)
 
 
-# ---- tensor arrays ----
+# ---- tensor arrays made of lists ----
 
 def array_write_read(dtype):
     a = tf.TensorArray(dtype, 3, clear_after_read=False)
@@ -22,7 +22,7 @@ def array_unstack(dtype):
     a = tf.TensorArray(dtype, 4).unstack(feed(R(4, 2)))
     b = tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False).split(feed(R(5, 2)), [1, 0, 4])
     c = tf.TensorArray(dtype, 0, dynamic_size=True).scatter([3, 1], feed(R(2, 2)))
-    return [a.read(1), b.read(2), c.read(3), c.size(), b.concat() if False else b.size()]
+    return [a.read(1), b.read(2), c.read(3), c.size(), b.size()]
 
 
 graph("array write and read", array_write_read, dtypes=FEW, tol=0)
@@ -34,7 +34,7 @@ def array_grad(dtype):
     a = tf.TensorArray(dtype, 3, clear_after_read=False).unstack(x)
     b = tf.TensorArray(dtype, 3).write(0, a.read(0) * a.read(1)).write(1, a.read(2) * 2).write(2, a.read(0) * 3)
     c = tf.TensorArray(dtype, 2, infer_shape=False).split(x, [2, 1])
-    return [b.stack(), c.read(0) * c.read(1), a.gather([1, 1, 0]), tf.TensorArray(dtype, 2, infer_shape=False).split(
+    return [b.stack(), c.read(0) * c.read(1), a.gather([1, 2]), tf.TensorArray(dtype, 2, infer_shape=False).split(
         x * x, [1, 2]).concat()]
 
 
@@ -52,61 +52,6 @@ def array_loop(dtype):
 
 
 graph("array in a loop", array_loop, dtypes=GRADS, grad=True)
-
-
-def array_strings():
-    size = tf.constant(2)
-    h = RAW.TensorArrayV2(size=size, dtype=tf.int32, tensor_array_name="a")
-    f = RAW.TensorArrayScatterV2(handle=h, indices=[1, 0], value=[[1, 2], [3, 4]], flow_in=0.)
-    return [RAW.TensorArrayReadV2(handle=h, index=0, flow_in=f, dtype=tf.int32),
-            RAW.TensorArraySizeV2(handle=h, flow_in=f)]
-
-
-graph("array by a string handle", array_strings)
-
-
-def array_fails(name, message, build, code="INVALID_ARGUMENT"):
-    def made():
-        h, f = RAW.TensorArrayV3(size=2, dtype=tf.float32, tensor_array_name="a")
-        return [build(h, f)]
-    graph(name, made, error=code, message=message)
-
-
-def write(h, i, v, f):
-    return RAW.TensorArrayWriteV3(handle=h, index=i, value=v, flow_in=f)
-
-
-def read(h, i, f, t=tf.float32):
-    return RAW.TensorArrayReadV3(handle=h, index=i, flow_in=f, dtype=t)
-
-
-array_fails("write outside", r"TensorArray a_\d+: Tried to write to index 2 but array is not resizeable and size is: 2",
-            lambda h, f: write(h, 2, 1., f))
-array_fails("write twice", "Could not write to TensorArray index 0 because it has already been written to.",
-            lambda h, f: write(h, 0, 2., write(h, 0, 1., f)))
-array_fails("read unwritten", "Could not read from TensorArray index 1.  Furthermore, the element shape is not fully",
-            lambda h, f: read(h, 1, f))
-array_fails("read outside", "Tried to read from index 7 but array size is: 2", lambda h, f: read(h, 7, f))
-array_fails("read as another type", "TensorArray dtype is float but Op requested dtype int32.",
-            lambda h, f: read(h, 0, f, tf.int32))
-array_fails("write another type", "TensorArray dtype is float but Op is trying to write dtype int32.",
-            lambda h, f: write(h, 0, 1, f))
-array_fails("read twice", "Could not read index 0 twice because it was cleared after a previous read",
-            lambda h, f: read(h, 0, write(h, 1, read(h, 0, write(h, 0, 1., f)), f)))
-array_fails("stack of different shapes", "TensorArray has inconsistent shapes.  Index 0 has shape: ",
-            lambda h, f: RAW.TensorArrayGatherV3(handle=h, indices=[0, 1], dtype=tf.float32,
-                                                 flow_in=write(h, 1, [1., 2.], write(h, 0, 1., f))))
-array_fails("index is no scalar", r"TensorArray index must be scalar, but had shape: \[1\]",
-            lambda h, f: write(h, hidden([0]), 1., f))
-
-
-def closed():
-    h, f = RAW.TensorArrayV3(size=2, dtype=tf.float32, tensor_array_name="a")
-    with tf.control_dependencies([RAW.TensorArrayCloseV3(handle=h)]):
-        return [RAW.TensorArraySizeV3(handle=h, flow_in=tf.identity(f))]
-
-
-graph("use after close", closed, error="INVALID_ARGUMENT", message="has already been closed")
 
 
 # ---- stacks ----
@@ -215,7 +160,5 @@ list_fails("set outside", "Trying to modify element 2 in a list with 2 elements.
            lambda l: RAW.TensorListSetItem(input_handle=l, index=2, item=[1., 2.]))
 list_fails("push another shape", r"Tried to append a tensor with incompatible shape to a list. Op element shape: \[3\]",
            lambda l: RAW.TensorListPushBack(input_handle=l, tensor=hidden([1., 2., 3.])))
-list_fails("another type", "Invalid data types; op elements int32 but list elements float",
-           lambda l: RAW.TensorListStack(input_handle=l, element_shape=-1, element_dtype=tf.int32))
 list_fails("a wrong number", "Operation expected a list with 3 elements but got a list with 2 elements.",
            lambda l: RAW.TensorListStack(input_handle=l, element_shape=-1, element_dtype=tf.float32, num_elements=3))

@@ -1,0 +1,381 @@
+"""GraphDefs from someone who means harm: each gets a named error (or runs), and nothing crashes, hangs or takes memory on
+the word of a length.
+
+# needs: tensorflow
+TensorFlow is here only for its messages, by which the bytes are made.
+"""
+import os
+import resource
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from tensorflow.core.framework import graph_pb2, tensor_pb2, types_pb2
+
+import shoal
+import tap
+
+INVALID, NOT_FOUND, UNIMPLEMENTED, EXHAUSTED = 3, 5, 12, 8
+FLOAT = types_pb2.DT_FLOAT
+
+
+def graph(*nodes):
+    """From tuples (name, op, inputs, attrs): attrs are AttrValue fields by name."""
+    g = graph_pb2.GraphDef()
+    g.versions.producer = 1645
+    for name, op, inputs, attrs in nodes:
+        n = g.node.add(name=name, op=op, input=inputs)
+        for key, (field, value) in attrs.items():
+            a = n.attr[key]
+            if hasattr(value, "SerializeToString"):
+                getattr(a, field).CopyFrom(value)
+            else:
+                setattr(a, field, value)
+    return g
+
+
+def const(value=1.0, dtype=FLOAT, dims=()):
+    t = tensor_pb2.TensorProto(dtype=dtype, float_val=[value])
+    for d in dims:
+        t.tensor_shape.dim.add(size=d)
+    return {"dtype": ("type", dtype), "value": ("tensor", t)}
+
+
+T = {"T": ("type", FLOAT)}
+
+
+def refused(data, *codes, run=None):
+    """Importing (and running, when asked) fails with one of the codes and says something."""
+    try:
+        g = shoal.Graph(data if isinstance(data, bytes) else data.SerializeToString())
+        if run:
+            with shoal.Session(g) as s:
+                s.run([run], timeout_ms=20000)
+    except shoal.Error as e:
+        assert e.code in codes, f"code {e.code}: {e.message}"
+        assert e.message
+        return e.message
+    raise AssertionError("no error")
+
+
+def limited(megabytes=2000):
+    """From here on this process may take so much memory and no more."""
+    shoal.library()
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), -1))
+
+
+def test_unknown_op():
+    assert "Nonsense" in refused(graph(("a", "Nonsense", [], {})), NOT_FOUND)
+
+
+def test_cycle():
+    g = graph(("a", "Add", ["b", "c"], T), ("b", "Add", ["a", "c"], T), ("c", "Const", [], const()))
+    refused(g, INVALID, run="a:0")
+
+
+def test_node_that_feeds_itself():
+    refused(graph(("a", "Identity", ["a"], T)), INVALID, run="a:0")
+
+
+def test_control_cycle():
+    refused(graph(("a", "NoOp", ["^b"], {}), ("b", "NoOp", ["^a"], {}), ("c", "Const", ["^a"], const())), INVALID, run="c:0")
+
+
+def test_loop_without_exit_condition_types():
+    g = graph(("c", "Const", [], const()), ("e", "Enter", ["c"], {**T, "frame_name": ("s", b"f")}),
+              ("m", "Merge", ["e", "n"], {**T, "N": ("i", 2)}), ("n", "NextIteration", ["m"], T),
+              ("x", "Exit", ["m"], T))
+    try:
+        with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+            s.run(["x:0"], timeout_ms=2000)
+    except shoal.Error as e:
+        assert e.code in (INVALID, 4, 13), e
+    # A graph that loops for ever must end at its deadline, with an error or, as here, perhaps with a first value.
+
+
+def test_missing_input():
+    assert "nowhere" in refused(graph(("a", "Identity", ["nowhere"], T)), INVALID)
+
+
+def test_output_that_does_not_exist():
+    refused(graph(("c", "Const", [], const()), ("a", "Identity", ["c:7"], T)), INVALID)
+    refused(graph(("c", "Const", [], const()), ("a", "Identity", ["c:99999999999999999999"], T)), INVALID)
+    refused(graph(("c", "Const", [], const()), ("a", "Identity", ["c:-1"], T)), INVALID)
+
+
+def test_wrong_arity():
+    c = ("c", "Const", [], const())
+    refused(graph(c, ("a", "Add", ["c"], T)), INVALID)
+    refused(graph(c, ("a", "Add", ["c", "c", "c"], T)), INVALID)
+    refused(graph(c, ("a", "AddN", ["c", "c"], {**T, "N": ("i", 3)})), INVALID)
+    refused(graph(c, ("a", "AddN", [], {**T, "N": ("i", 0)})), INVALID)
+    refused(graph(c, ("a", "AddN", ["c"], {**T, "N": ("i", -1)})), INVALID)
+    refused(graph(c, ("a", "AddN", ["c"], {**T, "N": ("i", 1 << 62)})), INVALID, EXHAUSTED)
+
+
+def test_wrong_types():
+    c = ("c", "Const", [], const())
+    refused(graph(c, ("a", "Identity", ["c"], {"T": ("type", types_pb2.DT_STRING)})), INVALID)
+    refused(graph(c, ("a", "Identity", ["c"], {"T": ("type", 9999)})), INVALID)
+    refused(graph(c, ("a", "Identity", ["c"], {"T": ("i", 1)})), INVALID)
+    refused(graph(c, ("a", "Identity", ["c"], {})), INVALID)
+
+
+def test_duplicate_names():
+    refused(graph(("a", "NoOp", [], {}), ("a", "NoOp", [], {})), INVALID)
+
+
+def test_names_that_are_none():
+    for name in ("", " ", "a b", "^a", "a:0", "-a", "/a", "\x01", "a" * 3 + "\n"):
+        refused(graph((name, "NoOp", [], {})), INVALID)
+
+
+def test_bad_input_syntax():
+    for text in ("", "^", ":", "a:", "^a:0", "a:b", "a:0:0"):
+        refused(graph(("a", "Const", [], const()), ("b", "Identity", [text], T)), INVALID)
+
+
+def test_constants_with_huge_shapes():
+    limited()
+    for dims in ([1 << 40], [1 << 32, 1 << 32], [1 << 62, 8], [1 << 31] * 5, [3, 1 << 62, 0]):
+        refused(graph(("a", "Const", [], const(dims=dims))), INVALID, EXHAUSTED, run="a:0")
+
+
+def test_constants_with_negative_dimensions():
+    for dims in ([-1], [-5], [2, -2], [-1 << 63]):
+        refused(graph(("a", "Const", [], const(dims=dims))), INVALID)
+
+
+def test_constants_with_too_many_dimensions():
+    refused(graph(("a", "Const", [], const(dims=[1] * 300))), INVALID, UNIMPLEMENTED)
+
+
+def test_constant_whose_content_does_not_fit():
+    attrs = const(dims=[4])
+    attrs["value"][1].float_val[:] = []
+    attrs["value"][1].tensor_content = b"\0" * 15
+    refused(graph(("a", "Const", [], attrs)), INVALID)
+    attrs["value"][1].tensor_content = b"\0" * 17
+    refused(graph(("a", "Const", [], attrs)), INVALID)
+
+
+def test_constant_of_another_type():
+    attrs = const()
+    attrs["dtype"] = ("type", types_pb2.DT_INT32)
+    refused(graph(("a", "Const", [], attrs)), INVALID, run="a:0")
+
+
+def test_values_that_ask_for_the_world():
+    """Shapes that a graph computes are checked where memory would be taken."""
+    limited()
+    ints = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT64, int64_val=[1 << 40, 1 << 40])
+    ints.tensor_shape.dim.add(size=2)
+    dims = ("d", "Const", [], {"dtype": ("type", types_pb2.DT_INT64), "value": ("tensor", ints)})
+    index = {"index_type": ("type", types_pb2.DT_INT64)}
+    refused(graph(dims, ("c", "Const", [], const()), ("a", "Fill", ["d", "c"], {**T, **index})), INVALID, EXHAUSTED, run="a:0")
+    refused(graph(dims, ("a", "RandomUniform", ["d"], {"T": ("type", types_pb2.DT_INT64), "dtype": ("type", FLOAT)})),
+            INVALID, EXHAUSTED, run="a:0")
+    ints.int64_val[:] = [-3, 2]
+    dims = ("d", "Const", [], {"dtype": ("type", types_pb2.DT_INT64), "value": ("tensor", ints)})
+    refused(graph(dims, ("c", "Const", [], const()), ("a", "Fill", ["d", "c"], {**T, **index})), INVALID, run="a:0")
+
+
+def test_every_truncation_of_a_graph():
+    g = graph(("c", "Const", [], const(dims=[2])), ("a", "Add", ["c", "c"], T), ("b", "Identity", ["a"], T))
+    data = g.SerializeToString()
+    for n in range(1, len(data)):
+        try:
+            shoal.Graph(data[:n])
+        except shoal.Error as e:
+            assert e.code in (INVALID, NOT_FOUND, 15), e
+
+
+def test_every_byte_changed():
+    g = graph(("c", "Const", [], const(dims=[2])), ("a", "Add", ["c", "c"], T))
+    data = g.SerializeToString()
+    for n in range(len(data)):
+        for x in (0x00, 0x7F, 0x80, 0xFF, data[n] ^ 1):
+            try:
+                shoal.Graph(data[:n] + bytes([x]) + data[n + 1:])
+            except shoal.Error:
+                pass
+
+
+def test_lengths_that_lie():
+    limited(500)
+    # Field 1 (node), length-delimited, with a length of 2^31, 2^40 and 2^63.
+    for length in (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10, b"\xff" * 11):
+        refused(b"\x0a" + length + b"abc", INVALID, 15)
+
+
+def test_deep_nesting_of_attributes():
+    """list(func) inside func inside func: 100,000 levels."""
+    data = b""
+    for _ in range(100000):
+        # NameAttrList{name:"f", attr{key:"a", value{func: data}}}
+        value = b"\x52" + varint(len(data)) + data
+        entry = b"\x0a\x01a" + b"\x12" + varint(len(value)) + value
+        data = b"\x0a\x01f" + b"\x12" + varint(len(entry)) + entry
+        if len(data) > 1 << 20:
+            break
+    value = b"\x52" + varint(len(data)) + data
+    entry = b"\x0a\x01f" + b"\x12" + varint(len(value)) + value
+    node = b"\x0a\x01a" + b"\x12\x04NoOp" + b"\x2a" + varint(len(entry)) + entry
+    refused(b"\x0a" + varint(len(node)) + node, INVALID, EXHAUSTED)
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def test_deep_groups():
+    refused(b"\x0b" * 100000, INVALID, 15)
+
+
+def test_a_chain_of_a_hundred_thousand_nodes():
+    nodes = [("n0", "Const", [], const())]
+    nodes += [(f"n{i}", "Identity", [f"n{i - 1}"], T) for i in range(1, 100001)]
+    g = shoal.Graph(graph(*nodes).SerializeToString())
+    with shoal.Session(g) as s:
+        assert s.run(["n100000:0"])[0] == 1
+    # The same from its far end.
+    shoal.Graph(graph(*reversed(nodes)).SerializeToString())
+
+
+def test_a_node_with_many_inputs():
+    nodes = [("c", "Const", [], const()), ("a", "AddN", ["c"] * 50000, {**T, "N": ("i", 50000)})]
+    g = shoal.Graph(graph(*nodes).SerializeToString())
+    with shoal.Session(g) as s:
+        assert s.run(["a:0"])[0] == 50000
+
+
+def function(g, name, body_op, body_attrs, inputs=("x:float",)):
+    f = g.library.function.add()
+    f.signature.name = name
+    f.signature.input_arg.add(name="x", type=FLOAT)
+    f.signature.output_arg.add(name="y", type=FLOAT)
+    n = f.node_def.add(name="n", op=body_op, input=["x"])
+    for key, (field, value) in body_attrs.items():
+        if field == "func":
+            n.attr[key].func.name = value
+        elif field == "types":
+            n.attr[key].list.type.extend(value)
+        else:
+            setattr(n.attr[key], field, value)
+    f.ret["y"] = "n:output:0"
+    return f
+
+
+CALL = {"Tin": ("types", [FLOAT]), "Tout": ("types", [FLOAT])}
+
+
+def call(g, name):
+    n = g.node.add(name="call", op="PartitionedCall", input=["c"])
+    n.attr["Tin"].list.type.append(FLOAT)
+    n.attr["Tout"].list.type.append(FLOAT)
+    n.attr["f"].func.name = name
+
+
+def test_function_that_calls_itself():
+    g = graph(("c", "Const", [], const()))
+    function(g, "f", "PartitionedCall", {**CALL, "f": ("func", "f")})
+    call(g, "f")
+    refused(g, INVALID, EXHAUSTED, UNIMPLEMENTED, 9, 13, run="call:0")
+
+
+def test_functions_that_call_each_other():
+    g = graph(("c", "Const", [], const()))
+    function(g, "f", "PartitionedCall", {**CALL, "f": ("func", "h")})
+    function(g, "h", "PartitionedCall", {**CALL, "f": ("func", "f")})
+    call(g, "f")
+    refused(g, INVALID, EXHAUSTED, UNIMPLEMENTED, 9, 13, run="call:0")
+
+
+def test_functions_that_double():
+    """f0 calls f1 twice calls f2 twice...: 2^40 nodes if they were all put in place."""
+    g = graph(("c", "Const", [], const()))
+    for i in range(40):
+        f = function(g, f"f{i}", "PartitionedCall", {**CALL, "f": ("func", f"f{i + 1}")})
+        m = f.node_def.add(name="m", op="PartitionedCall", input=["n:output:0"])
+        m.CopyFrom(f.node_def[0])
+        m.name = "m"
+        m.input[:] = ["n:output:0"]
+        f.ret["y"] = "m:output:0"
+    function(g, "f40", "Identity", T)
+    call(g, "f0")
+    limited()
+    try:
+        with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+            s.run(["call:0"], timeout_ms=3000)
+    except shoal.Error as e:
+        assert e.code in (INVALID, EXHAUSTED, UNIMPLEMENTED, 4), e
+
+
+def test_missing_function():
+    g = graph(("c", "Const", [], const()))
+    call(g, "nowhere")
+    assert "nowhere" in refused(g, INVALID, NOT_FOUND, run="call:0")
+
+
+def test_function_whose_signature_lies():
+    g = graph(("c", "Const", [], const()))
+    f = function(g, "f", "Identity", T)
+    f.signature.output_arg[0].type = types_pb2.DT_INT32
+    call(g, "f")
+    refused(g, INVALID, run="call:0")
+    g = graph(("c", "Const", [], const()))
+    f = function(g, "f", "Identity", T)
+    f.ret["y"] = "n:output:5"
+    call(g, "f")
+    refused(g, INVALID, NOT_FOUND, run="call:0")
+
+
+def test_non_finite_attributes():
+    for v in (float("nan"), float("inf"), -float("inf")):
+        g = graph(("c", "Const", [], const()), ("a", "LeakyRelu", ["c"], {**T, "alpha": ("f", v)}))
+        with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+            s.run(["a:0"])
+
+
+def test_devices_that_are_none():
+    g = graph(("c", "Const", [], const()))
+    for device in ("/job:", "nonsense", "/cpu:99999999999999999999", "/job:a/task:-1", "/" * 1000):
+        g.node[0].device = device
+        refused(g, INVALID, run="c:0")
+
+
+def test_colocation_with_nothing():
+    g = graph(("c", "Const", [], const()))
+    g.node[0].attr["_class"].list.s.append(b"loc:@nowhere")
+    refused(g, INVALID, run="c:0")
+
+
+def test_text_form():
+    for text in ("node {", "node { name: 'a' op: 'NoOp' } }", "nodes {}", "node { name: 1 }", "\0", "node {" * 100000,
+                 "node { name: 'a' op: 'Const' attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim "
+                 "{ size: 99999999999999999999 } } } } } }"):
+        try:
+            shoal.Graph().load_text(text)
+        except shoal.Error as e:
+            assert e.code in (INVALID, EXHAUSTED), e
+        else:
+            raise AssertionError(f"taken: {text[:60]!r}")
+
+
+def test_versions():
+    g = graph(("c", "Const", [], const()))
+    g.versions.min_consumer = 1 << 30
+    refused(g, INVALID)
+    g = graph(("c", "Const", [], const()))
+    g.versions.bad_consumers.append(1645)
+    refused(g, INVALID)
+
+
+if __name__ == "__main__":
+    tap.main(globals())

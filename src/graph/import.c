@@ -35,7 +35,7 @@ struct importing {
 
 /* The name with the prefix, as a C string that lives until the next call; NULL when it holds a NUL. */
 static const char *full_name(struct importing *im, struct slice s) {
-  if (s.n && memchr(s.at, 0, s.n)) return NULL;
+  if (slice_has_nul(s)) return NULL;
   im->name.n = im->prefix_n;
   text_add(&im->name, s.at, s.n);
   return im->name.at;
@@ -109,7 +109,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   if (old && (size_t)old->id >= im->first) return INVALID("Node '%s' is not unique", name);
   if (old) return INVALID("Node name '%s' already exists in the Graph", name);
   if (!d->op.n) return INVALID("Node '%s' does not specify an operation", name);
-  if (memchr(d->op.at, 0, d->op.n)) return unknown_op(d->op);
+  if (slice_has_nul(d->op)) return unknown_op(d->op);
   char *op_name = mem_strndup(d->op.at, d->op.n);
   const struct op *op = graph_op(im->g, op_name);
   free(op_name);

@@ -159,7 +159,7 @@ static shoal_status count_inputs(const struct op *op, const struct named_attr *a
 }
 
 static shoal_status add_body_node(struct instance *in, const struct node_def *d, struct node **out) {
-  if (!d->name.n || memchr(d->name.at, 0, d->name.n) || memchr(d->op.at, 0, d->op.n))
+  if (!d->name.n || !d->op.n || slice_has_nul(d->name) || slice_has_nul(d->op))
     return INVALID("Illegal op name '%.*s'", SLICE_ARGS(d->name));
   char *op_name = mem_strndup(d->op.at, d->op.n), *name = mem_strndup(d->name.at, d->name.n);
   const struct op *op = graph_op(in->library, op_name);

@@ -13,8 +13,9 @@ struct slice {
   size_t n;
 };
 static inline bool slice_is(struct slice s, const char *text) {
-  return strlen(text) == s.n && memcmp(s.at, text, s.n) == 0;
+  return strlen(text) == s.n && (!s.n || memcmp(s.at, text, s.n) == 0);
 }
+static inline bool slice_has_nul(struct slice s) { return s.n && memchr(s.at, 0, s.n); }
 /* For "%.*s". */
 #define SLICE_ARGS(s) (int)((s).n > 200 ? 200 : (s).n), (s).n ? (s).at : ""
 

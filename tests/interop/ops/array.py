@@ -286,9 +286,9 @@ for t in INDEX:
            dtypes=[tf.float32, tf.float64, tf.int32, tf.uint8], grad=True)
 op("SpaceToBatch", {"input": R(1, 3, 4, 2), "paddings": const(np.array([[1, 0], [0, 2]], np.int32))}, {"block_size": 2}, grad=True)
 op("BatchToSpace", {"input": R(4, 2, 3, 2), "crops": const(np.array([[1, 0], [0, 2]], np.int32))}, {"block_size": 2}, grad=True)
-op("SpaceToBatchND", {"input": R(1, 3, 4, 1), "block_shape": np.array([2, 2], np.int32), "paddings": np.zeros((2, 2), np.int32)},
+op("SpaceToBatchND", {"input": R(1, 3, 4, 1), "block_shape": const([2, 2]), "paddings": np.zeros((2, 2), np.int32)},
    error="INVALID_ARGUMENT", message="is not divisible by block_shape")
-op("BatchToSpaceND", {"input": R(3, 3, 4, 1), "block_shape": np.array([2, 2], np.int32), "crops": np.zeros((2, 2), np.int32)},
+op("BatchToSpaceND", {"input": R(3, 3, 4, 1), "block_shape": const([2, 2]), "crops": np.zeros((2, 2), np.int32)},
    error="INVALID_ARGUMENT", message="is not divisible by product of block sizes")
 op("SpaceToDepth", {"input": R(2, 4, 6, 3)}, {"block_size": 2}, dtypes=SMALL, grad=True)
 op("DepthToSpace", {"input": R(2, 2, 3, 12)}, {"block_size": 2}, dtypes=SMALL, grad=True)

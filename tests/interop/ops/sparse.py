@@ -1,0 +1,86 @@
+"""Sparse tensors: conversions, arithmetic, rearrangement, serialisation, sets."""
+from cases import *
+
+
+def L(x, *shape):
+    a = np.array(x, np.int64)
+    return a.reshape(shape) if shape else a
+
+
+A = L([[0, 0], [0, 2], [1, 1], [3, 0]])
+B = L([[0, 2], [1, 0], [1, 1], [2, 1], [3, 2]])
+SHAPE = L([4, 3])
+NONE = np.zeros((0, 2), np.int64)
+
+# ---- dense ----
+for t in (np.int32, np.int64):
+    op("SparseToDense", {"sparse_indices": A.astype(t), "output_shape": SHAPE.astype(t), "sparse_values": R(4), "default_value": R()},
+       dtypes=ALL, grad=["sparse_values", "default_value"])
+    op("SparseToDense", {"sparse_indices": np.array([0, 2], t), "output_shape": np.array([4], t), "sparse_values": R(),
+                         "default_value": R()})
+    op("SparseToDense", {"sparse_indices": np.array(2, t), "output_shape": np.array([4], t), "sparse_values": R(),
+                         "default_value": R()})
+op("SparseToDense", {"sparse_indices": A[::-1].copy(), "output_shape": SHAPE, "sparse_values": R(4), "default_value": R()},
+   {"validate_indices": False})
+for ix in ([[0, 0], [0, 0]], [[1, 1], [0, 0]], [[0, 3]], [[0]], [[0, -1]]):
+    op("SparseToDense", {"sparse_indices": L(ix), "output_shape": L([2, 2]), "sparse_values": R(len(ix)), "default_value": R()},
+       error="INVALID_ARGUMENT")
+for aa, ab in ((False, False), (True, False), (False, True), (True, True)):
+    b = (4 if aa else 3, 5)
+    op("SparseTensorDenseMatMul", {"a_indices": A, "a_values": R(4), "a_shape": SHAPE, "b": R(*(b[::-1] if ab else b))},
+       {"adjoint_a": aa, "adjoint_b": ab}, dtypes=[tf.float32, tf.float64, tf.int32, tf.complex64, tf.complex128, tf.bfloat16],
+       grad=["a_values", "b"])
+op("SparseTensorDenseMatMul", {"a_indices": NONE, "a_values": R(0), "a_shape": SHAPE, "b": R(3, 2)})
+for ix, b in (([[5, 0]], (3, 4)), ([[0, 5]], (3, 4)), ([[0, 0]], (2, 4)), ([[0, 0]], (4,))):
+    op("SparseTensorDenseMatMul", {"a_indices": L(ix), "a_values": R(1), "a_shape": SHAPE, "b": R(*b)}, error="INVALID_ARGUMENT")
+op("SparseTensorDenseAdd", {"a_indices": A, "a_values": R(4), "a_shape": SHAPE, "b": R(4, 3)},
+   dtypes=[tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64], grad=["a_values", "b"])
+for name in ("SparseDenseCwiseAdd", "SparseDenseCwiseMul", "SparseDenseCwiseDiv"):
+    for d in ((4, 3), (3,), (1, 3), (4, 1)):
+        op(name, {"sp_indices": A, "sp_values": R(4), "sp_shape": SHAPE, "dense": R(*d, lo=1, hi=3)},
+           dtypes=[tf.float32, tf.float64, tf.int32, tf.int64],
+           grad=["sp_values", "dense"] if name != "SparseDenseCwiseAdd" and len(d) == 2 else False)
+op("SparseDenseCwiseMul", {"sp_indices": A, "sp_values": R(4), "sp_shape": SHAPE, "dense": R(4)}, error="INVALID_ARGUMENT")
+
+# ---- arithmetic ----
+PAIR = {"a_indices": A, "a_values": R(4), "a_shape": SHAPE, "b_indices": B, "b_values": R(5), "b_shape": SHAPE}
+for th in (0.0, 1.0):
+    op("SparseAdd", {**PAIR, "thresh": np.float32(th)}, dtypes=[tf.float32, tf.complex64], grad=["a_values", "b_values"], fd=False)
+op("SparseAdd", {**PAIR, "thresh": np.int32(0)}, dtypes=[tf.int32])
+op("SparseAdd", {**PAIR, "thresh": np.float64(0)}, dtypes=[tf.float64], grad=["a_values", "b_values"])
+op("SparseAdd", {**PAIR, "b_shape": L([4, 4]), "thresh": np.float32(0)}, error="INVALID_ARGUMENT", message="shapes do not match")
+for name in ("SparseSparseMaximum", "SparseSparseMinimum"):
+    op(name, PAIR, dtypes=[tf.float32, tf.float64, tf.int32, tf.int64])
+for axes in ([], [0], [1], [-1], [0, 1]):
+    for keep in (False, True):
+        x = {"input_indices": B, "input_values": R(5), "input_shape": SHAPE, "reduction_axes": np.array(axes, np.int32)}
+        op("SparseReduceSum", x, {"keep_dims": keep}, dtypes=[tf.float32, tf.float64, tf.int32, tf.complex64],
+           grad=["input_values"] if axes else False)
+        op("SparseReduceMax", x, {"keep_dims": keep}, dtypes=[tf.float32, tf.float64, tf.int32])
+        op("SparseReduceSumSparse", x, {"keep_dims": keep}, dtypes=[tf.float32, tf.int64])
+        op("SparseReduceMaxSparse", x, {"keep_dims": keep}, dtypes=[tf.float32, tf.int64])
+op("SparseSoftmax", {"sp_indices": B, "sp_values": R(5), "sp_shape": SHAPE}, dtypes=[tf.float32, tf.float64, tf.float16],
+   grad=["sp_values"])
+
+# ---- rearrangement ----
+for new in ([3, 4], [12], [2, -1], [-1, 1, 3], [4, 3]):
+    op("SparseReshape", {"input_indices": A, "input_shape": SHAPE, "new_shape": L(new)})
+for new in ([5, 3], [-1, -1], [5, -1], [-2, 3]):
+    op("SparseReshape", {"input_indices": A, "input_shape": SHAPE, "new_shape": L(new)}, error="INVALID_ARGUMENT")
+op("SparseReorder", {"input_indices": L([[1, 0], [0, 1], [3, 2], [0, 0]]), "input_values": R(4), "input_shape": SHAPE},
+   dtypes=[tf.float32, tf.float64, tf.string, tf.int8], grad=["input_values"])
+for axis in (0, 1, -1):
+    shapes = [SHAPE, L([4, 5])] if axis else [SHAPE, L([2, 3])]
+    op("SparseConcat", {"indices": [A, L([[0, 1], [1, 0]])], "values": [R(4), R(2)], "shapes": shapes}, {"concat_dim": axis},
+       dtypes=[tf.float32, tf.string, tf.int64])
+for axis, n in ((0, 2), (0, 3), (1, 3), (-1, 2)):
+    op("SparseSplit", {"split_dim": np.int64(axis), "indices": A, "values": R(4), "shape": SHAPE}, {"num_split": n},
+       dtypes=[tf.float32, tf.string])
+for start, size in (([0, 0], [4, 3]), ([1, 1], [2, 2]), ([0, 1], [9, 9]), ([3, 0], [1, 1]), ([5, 5], [1, 1])):
+    op("SparseSlice", {"indices": A, "values": R(4), "shape": SHAPE, "start": L(start), "size": L(size)},
+       dtypes=[tf.float32, tf.float64, tf.string], grad=["values"])
+for ix, n in ((A, 4), (NONE, 0), (L([[3, 0], [0, 1], [3, 1]]), 3)):
+    op("SparseFillEmptyRows", {"indices": ix, "values": R(n), "dense_shape": L([6, 3]), "default_value": R()},
+       dtypes=[tf.float32, tf.float64, tf.string, tf.int64], grad=["values", "default_value"])
+op("SparseFillEmptyRows", {"indices": A, "values": R(4), "dense_shape": L([3, 3]), "default_value": R()}, error="INVALID_ARGUMENT",
+   message="indices\\(3, 0\\) is invalid: 3 >= 3")

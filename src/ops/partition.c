@@ -77,6 +77,7 @@ static shoal_status partition_grad(struct grad_ctx *c) {
   b = build_begin(g, "DynamicStitch", NULL);
   for (int i = 0; i < n; i++) build_in(&b, node_out(places, i));
   for (int i = 0; i < n; i++) build_in(&b, grad_dy(c, i));
+  build_attr_int(&b, "N", n);
   grad_set(c, 0, array_reshape_like(g, build_end_out(&b), data));
   return NULL;
 }

@@ -101,7 +101,7 @@ static shoal_status join(const struct sparse *a, const struct sparse *b, update_
     memcpy(v, from & 1 ? sparse_value(a, i) : sparse_value(b, j), size);
     if (from == 3) fn(t, v, sparse_value(b, j), 1);
     else if (with_zero) fn(t, v, zero, 1);
-    if (!thresh || large_enough(t, v, thresh))
+    if (from != 3 || !thresh || large_enough(t, v, thresh)) /* what stands alone is kept, however small */
       memcpy(T_DATA(&out->indices, int64_t) + out->n++ * a->rank, from & 1 ? row_of(a->indices, i) : row_of(b->indices, j),
              (size_t)a->rank * sizeof(int64_t));
     if (from & 1) i++;
@@ -372,6 +372,7 @@ static shoal_status reduce_sum_grad(struct grad_ctx *c) {
   build_in(&b, ax);
   build_in(&b, build_cast(g, shape, SHOAL_INT64));
   build_in(&b, build_op2(g, "Fill", array_shape(g, ax, SHOAL_INT32), build_const_int(g, SHOAL_INT64, 1)));
+  build_attr_int(&b, "N", 2);
   struct out kept = build_end_out(&b);
   struct out scale = build_op2(g, "FloorDiv", build_cast(g, shape, SHOAL_INT64), build_op2(g, "Maximum", kept, build_const_int(g, SHOAL_INT64, 1)));
   scale = build_op2(g, "Maximum", scale, build_const_int(g, SHOAL_INT64, 1));
@@ -380,6 +381,14 @@ static shoal_status reduce_sum_grad(struct grad_ctx *c) {
 }
 
 /* ---- SparseSoftmax: over the last dimension, of the entries that are there ---- */
+
+static double read_at(const struct tensor *v, int64_t k) {
+  switch (v->dtype) {
+    case SHOAL_FLOAT32: return T_DATA(v, const float)[k];
+    case SHOAL_FLOAT64: return T_DATA(v, const double)[k];
+    default: return f16_to_float(T_DATA(v, const f16)[k]);
+  }
+}
 
 static shoal_status softmax_run(struct kernel_ctx *ctx) {
   const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *shape = ctx_in(ctx, 2);
@@ -398,14 +407,10 @@ static shoal_status softmax_run(struct kernel_ctx *ctx) {
     end = i + 1;
     while (end < s.n && sparse_compare(row_of(ix, i), row_of(ix, end), s.rank - 1) == 0) end++;
     double top = -INFINITY, sum = 0;
-#define READ(k)                                                                                 \
-  (v->dtype == SHOAL_FLOAT32   ? (double)T_DATA(v, const float)[k]                              \
-   : v->dtype == SHOAL_FLOAT64 ? T_DATA(v, const double)[k]                                     \
-                               : (double)f16_to_float(T_DATA(v, const f16)[k]))
-    for (int64_t k = i; k < end; k++) top = fmax(top, READ(k));
-    for (int64_t k = i; k < end; k++) sum += exp(READ(k) - top);
+    for (int64_t k = i; k < end; k++) top = fmax(top, read_at(v, k));
+    for (int64_t k = i; k < end; k++) sum += exp(read_at(v, k) - top);
     for (int64_t k = i; k < end; k++) {
-      double p = exp(READ(k) - top) / sum;
+      double p = exp(read_at(v, k) - top) / sum;
       if (v->dtype == SHOAL_FLOAT32) T_DATA(y, float)[k] = (float)p;
       else if (v->dtype == SHOAL_FLOAT64) T_DATA(y, double)[k] = p;
       else T_DATA(y, f16)[k] = f16_from_float((float)p);

@@ -13,4 +13,8 @@ static inline char *string_dup(const struct tensor *t, int64_t i) {
   return mem_strndup(str_data(s), s->size);
 }
 
+/* Text as a number of type int32, int64, float32 or float64 into element i of out: the whole of it, but for spaces
+ * around. False when it is none, or does not fit. */
+bool string_to_number(const char *data, size_t n, shoal_dtype type, void *out, int64_t i);
+
 #endif

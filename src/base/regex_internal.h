@@ -1,0 +1,45 @@
+/* What regex_parse.c makes and regex_match.c runs: a program for a machine of many threads (Pike's). */
+#ifndef BASE_REGEX_INTERNAL_H
+#define BASE_REGEX_INTERNAL_H
+
+#include <stdint.h>
+
+#include "base/regex.h"
+
+enum regex_op {
+  RX_CHAR,   /* the code point x, then the next instruction */
+  RX_CLASS,  /* one of class x */
+  RX_ANY,    /* any code point */
+  RX_SPLIT,  /* go on at x, or failing that at y */
+  RX_JUMP,   /* go on at x */
+  RX_SAVE,   /* remember the place in slot x */
+  RX_ASSERT, /* enum regex_assert x */
+  RX_MATCH,
+};
+
+enum regex_assert { RX_TEXT_BEGIN, RX_TEXT_END, RX_LINE_BEGIN, RX_LINE_END, RX_WORD, RX_NOT_WORD };
+
+struct regex_inst {
+  enum regex_op op;
+  uint32_t x, y;
+};
+
+struct regex_class {
+  uint32_t *ranges; /* pairs lo, hi in order */
+  int n;            /* pairs */
+};
+
+struct regex {
+  struct regex_inst *prog;
+  int n_prog;
+  struct regex_class *classes;
+  int n_classes;
+  int groups;
+};
+
+enum { RX_MAX_RUNE = 0x10ffff, RX_BAD_RUNE = 0x110000 };
+
+/* The code point at p (RX_BAD_RUNE for a byte that begins none) and its length; 0 at the end. */
+int regex_decode(const char *p, const char *end, uint32_t *rune);
+
+#endif

@@ -99,16 +99,11 @@ static int name_index(char *const *names, size_t n, const char *name) {
   return -1;
 }
 
-static struct node *find_end(const struct graph *g, const char *op, const char *tensor) {
-  for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
-    const char *name;
-    if (!n || !op_is(n->op, op) || !node_attr(n, "client_terminated") || !node_attr(n, "client_terminated")->b) continue;
-    shoal_status bad = node_get_string(n, "tensor_name", &name);
-    if (!bad && !strcmp(name, tensor)) return n;
-    shoal_status_free(bad);
-  }
-  return NULL;
+/* The tensor that a client's end of a transfer stands for; NULL for other nodes. */
+static const char *client_tensor(const struct node *n, const char *op) {
+  if (!n || !op_is(n->op, op)) return NULL;
+  const struct attr *mine = node_attr(n, "client_terminated"), *name = node_attr(n, "tensor_name");
+  return mine && mine->b && name && name->kind == ATTR_STRING ? name->s.data : NULL;
 }
 
 /* Does a fetch depend on a feed that has not come? */
@@ -116,14 +111,17 @@ static bool needs_more(const struct partial *p, const char *fetch) {
   const struct graph *g = p->compiled->pruned;
   bool *seen = mem_zalloc(g->nodes.n, sizeof *seen), missing = false;
   VEC(struct node *) todo = {0};
-  struct node *end = find_end(g, "_Send", fetch);
-  if (end) vec_push(&todo, end);
+  for (size_t i = 0; i < g->nodes.n && !todo.n; i++) {
+    const char *name = client_tensor(g->nodes.at[i], "_Send");
+    if (name && !strcmp(name, fetch)) vec_push(&todo, g->nodes.at[i]);
+  }
   while (todo.n && !missing) {
     struct node *n = vec_pop(&todo);
     if (seen[n->id]) continue;
     seen[n->id] = true;
-    for (size_t i = 0; i < p->compiled->feeds.n && !missing; i++)
-      missing = !p->fed[i] && op_is(n->op, "_Recv") && find_end(g, "_Recv", p->compiled->feeds.at[i]) == n;
+    const char *name = client_tensor(n, "_Recv");
+    int feed = name ? name_index(p->compiled->feeds.at, p->compiled->feeds.n, name) : -1;
+    missing = feed >= 0 && !p->fed[feed];
     for (int i = 0; i < n->n_in; i++)
       if (n->in[i].node) vec_push(&todo, n->in[i].node);
     for (size_t i = 0; i < n->control.n; i++) vec_push(&todo, n->control.at[i]);

@@ -1,0 +1,125 @@
+"""Clusters of real processes for the tests: each task Shoal's server or TensorFlow's own.
+
+  with Cluster(ps=["shoal"], worker=["tf", "shoal"]) as c:
+      tf.Session(c.target("worker", 0))
+"""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SHOAL = os.path.join(os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build")), "shoal")
+TF_SERVER = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+import tensorflow.compat.v1 as tf
+spec = {job: {int(i): a for i, a in tasks.items()} for job, tasks in json.loads(sys.argv[1]).items()}
+server = tf.train.Server(tf.train.ClusterSpec(spec), job_name=sys.argv[2], task_index=int(sys.argv[3]))
+print("listening on", server.target, flush=True)
+server.join()
+"""
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Task:
+    def __init__(self, kind, spec, job, index, flags=()):
+        self.kind, self.job, self.index, self.spec, self.flags = kind, job, index, spec, list(flags)
+        self.address = spec[job][str(index)]
+        self.process = None
+        self.log = tempfile.NamedTemporaryFile("w+", prefix=f"{job}{index}-", suffix=".log", delete=False)
+
+    def start(self):
+        spec = json.dumps(self.spec)
+        command = ([SHOAL, "server", f"--cluster_spec={spec}", f"--job_name={self.job}", f"--task_index={self.index}",
+                    *self.flags] if self.kind == "shoal" else
+                   [sys.executable, "-c", TF_SERVER, spec, self.job, str(self.index)])
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+        return self
+
+    def text(self):
+        with open(self.log.name, errors="replace") as f:
+            return f.read()
+
+    def wait(self, seconds=60):
+        end = time.time() + seconds
+        while "listening on" not in self.text():
+            if self.process.poll() is not None or time.time() > end:
+                raise RuntimeError(f"{self.kind} {self.job}:{self.index} did not start: {self.text()}")
+            time.sleep(0.01)
+        return self
+
+    def kill(self, sig=signal.SIGKILL):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(sig)
+
+    def end(self):
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGTERM if self.kind == "shoal" else signal.SIGKILL)
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+class Cluster:
+    def __init__(self, flags=(), **jobs):
+        """jobs: a list of kinds ("shoal", "tf") for each job."""
+        ports = iter(free_ports(sum(len(kinds) for kinds in jobs.values())))
+        self.spec = {job: {str(i): f"127.0.0.1:{next(ports)}" for i in range(len(kinds))} for job, kinds in jobs.items()}
+        self.tasks = {(job, i): Task(kind, self.spec, job, i, flags)
+                      for job, kinds in jobs.items() for i, kind in enumerate(kinds)}
+
+    def __enter__(self):
+        for t in self.tasks.values():
+            t.start()
+        for t in self.tasks.values():
+            t.wait()
+        return self
+
+    def __exit__(self, *_):
+        for t in self.tasks.values():
+            t.end()
+
+    def target(self, job, index=0):
+        return "grpc://" + self.spec[job][str(index)]
+
+    def lists(self):
+        return {job: [tasks[str(i)] for i in range(len(tasks))] for job, tasks in self.spec.items()}
+
+
+def report(tests):
+    """Runs functions as TAP; the exit code."""
+    import traceback
+    failed = 0
+    only = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name, fn in tests:
+        if only not in name:
+            continue
+        start = time.time()
+        try:
+            fn()
+            print(f"ok - {name} ({time.time() - start:.1f} s)", flush=True)
+        except Exception:  # pylint: disable=broad-except
+            failed += 1
+            print(f"not ok - {name}", flush=True)
+            print(re.sub("^", "# ", traceback.format_exc(), flags=re.M), flush=True)
+    return 1 if failed else 0

@@ -157,6 +157,11 @@ shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct 
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed attribute");
   shoal_status s = attr_proto_decode(value, budget, depth, &out->value);
+  if (s && key.n && key.at[0] == '_') { /* notes between passes of a foreign master (shapes with dimensions of -2) */
+    shoal_status_free(s);
+    s = NULL;
+    out->value = (struct attr){.kind = ATTR_NONE};
+  }
   if (s) return status_suffix(s, ", in attr '%.*s'", SLICE_ARGS(key));
   out->name = mem_strndup(key.n ? key.at : "", key.n);
   return NULL;

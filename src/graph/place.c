@@ -32,8 +32,9 @@ static shoal_status cannot(const struct placing *p, const struct node *n, const 
   return s;
 }
 
-/* Two groups become one; conflicting requests are an error unless placement is soft. */
-static shoal_status join(struct placing *p, const struct node *a, const struct node *b) {
+/* Two groups become one; conflicting requests are an error unless placement is soft, or b follows a (it takes a's
+ * variable: then what b asked for gives way). */
+static shoal_status join(struct placing *p, const struct node *a, const struct node *b, bool follows) {
   int x = root_of(p, a->id), y = root_of(p, b->id);
   if (x == y) return NULL;
   struct device_spec merged = p->wanted[x];
@@ -42,7 +43,7 @@ static shoal_status join(struct placing *p, const struct node *a, const struct n
     struct device_spec task = p->wanted[y];
     task.has_type = task.has_id = false;
     merged = p->wanted[x];
-    if (!p->o->allow_soft_placement || !device_spec_fill(&merged, &task)) {
+    if (!follows && (!p->o->allow_soft_placement || !device_spec_fill(&merged, &task))) {
       char one[192], two[192];
       device_spec_print(&p->wanted[x], one, sizeof one);
       device_spec_print(&p->wanted[y], two, sizeof two);
@@ -73,11 +74,11 @@ static shoal_status group(struct placing *p, struct node *n) {
     if (s->kind != ATTR_STRING || !str_starts(s->s.data, "loc:@")) continue;
     struct node *with = graph_find(p->g, s->s.data + 5);
     /* The other node may have been pruned; then its name alone ties nothing. */
-    if (with) TRY(join(p, with, n));
+    if (with) TRY(join(p, with, n, false));
   }
   for (int i = 0; i < n->n_in; i++) {
     struct out from = n->in[i];
-    if (from.node && (dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE)) TRY(join(p, from.node, n));
+    if (from.node && (dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE)) TRY(join(p, from.node, n, true));
   }
   return NULL;
 }

@@ -113,7 +113,7 @@ static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *out
       int64_t elements;
       size_t size;
       if (!read_varint(c, &v) || c->remain < after || v != c->remain - after || dtype > DTYPE_COUNT ||
-          !dtype_valid((int)dtype) || !dtype_plain((shoal_dtype)dtype))
+          !dtype_valid((int)dtype) || !dtype_plain((shoal_dtype)dtype) || dtype == SHOAL_BOOL)
         return UNUSUAL;
       if ((*s = tensor_bytes_for((shoal_dtype)dtype, &shape, &elements, &size))) return FOUND;
       if (size != v) return UNUSUAL;

@@ -12,7 +12,7 @@
 static shoal_status switch_choose(struct kernel_ctx *ctx, int *out) {
   const struct tensor *pred = ctx_in(ctx, 1);
   if (pred->rank != 0) return INVALID("The second input must be a scalar, but it has shape %s", tensor_shape_str(pred));
-  *out = *T_DATA(pred, const bool) ? 1 : 0;
+  *out = *T_DATA(pred, const uint8_t) != 0; /* whatever byte a peer sent */
   return NULL;
 }
 

@@ -84,6 +84,7 @@ static int64_t half_of(int64_t n, int64_t block) { return (n / 2 + block - 1) / 
   X(op, i32, int32_t, int64_t, SAME, element, combine, which(INT32_MIN, INT32_MAX))                   \
   X(op, i64, int64_t, int64_t, SAME, element, combine, which(INT64_MIN, INT64_MAX))                   \
   X(op, u8, uint8_t, int64_t, SAME, element, combine, which(0, UINT8_MAX))                            \
+  X(op, flag, uint8_t, int64_t, SAME, element, combine, which(0, 1))                                  \
   X(op, u16, uint16_t, int64_t, SAME, element, combine, which(0, UINT16_MAX))                         \
   X(op, u32, uint32_t, int64_t, SAME, element, combine, which(0, UINT32_MAX))                         \
   X(op, u64, uint64_t, uint64_t, SAME, element, combine, which(0, UINT64_MAX))
@@ -124,7 +125,7 @@ COMPLEX_TYPES(squares, SQUARE_C64, SQUARE_C128, ADD, 0)
   [SHOAL_BFLOAT16] = ENTRY(op, bf16), [SHOAL_INT8] = ENTRY(op, i8), [SHOAL_INT16] = ENTRY(op, i16),                  \
   [SHOAL_INT32] = ENTRY(op, i32), [SHOAL_INT64] = ENTRY(op, i64), [SHOAL_UINT8] = ENTRY(op, u8),                     \
   [SHOAL_UINT16] = ENTRY(op, u16), [SHOAL_UINT32] = ENTRY(op, u32), [SHOAL_UINT64] = ENTRY(op, u64),                 \
-  [SHOAL_BOOL] = ENTRY(op, u8), [SHOAL_QINT8] = ENTRY(op, i8), [SHOAL_QINT16] = ENTRY(op, i16),                      \
+  [SHOAL_BOOL] = ENTRY(op, flag), [SHOAL_QINT8] = ENTRY(op, i8), [SHOAL_QINT16] = ENTRY(op, i16),                      \
   [SHOAL_QINT32] = ENTRY(op, i32), [SHOAL_QUINT8] = ENTRY(op, u8), [SHOAL_QUINT16] = ENTRY(op, u16)
 #define NUMBERS(op) REALS(op), [SHOAL_COMPLEX64] = ENTRY(op, c64), [SHOAL_COMPLEX128] = ENTRY(op, c128)
 

@@ -36,7 +36,11 @@ SHOAL_API shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, sh
 /* The second half of it, for gradients that were changed in between. grads[i] belongs to vars[i]. */
 SHOAL_API shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                           const shoal_gradient *grads, int n, shoal_var step);
-/* Scales gradients so that their common norm is at most clip; the norm before is returned. */
+/* Gradient clipping. Each element between low and high; each gradient scaled to a norm of at most clip; all of them
+ * scaled together so that their common norm is at most clip (the norm before is returned; if it is not finite, the
+ * results are NaN). Of sparse gradients the values are clipped as they are, duplicate rows apart. */
+SHOAL_API void shoal_clip_gradients_by_value(shoal_graph *g, shoal_gradient *grads, int n, double low, double high);
+SHOAL_API void shoal_clip_gradients_by_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip);
 SHOAL_API shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip);
 
 /* Ops that write all variables to a checkpoint (TensorFlow's V2 format), and read them back. prefix: a string scalar.

@@ -16,7 +16,7 @@
 #include "graph/gradient.h"
 #include "graph/lower_internal.h"
 
-enum { MAX_NODES = 4000000, MAX_CHAIN = 100 };
+enum { MAX_NODES = 500000, MAX_CHAIN = 100 };
 
 /* ---- making nodes ---- */
 

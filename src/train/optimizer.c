@@ -243,23 +243,3 @@ shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, shoal_out lo
   free(values);
   return train;
 }
-
-shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip) {
-  VEC(struct out) parts = {0};
-  shoal_dtype dtype = SHOAL_FLOAT32;
-  for (int i = 0; i < n; i++) {
-    if (!grads[i].values.node) continue;
-    dtype = out_type(grads[i].values);
-    vec_push(&parts, build_op1(g, "L2Loss", grads[i].values));
-  }
-  if (!parts.n) return (shoal_out){0};
-  struct build b = build_begin(g, "AddN", NULL);
-  build_in_list(&b, parts.at, (int)parts.n);
-  vec_release(&parts);
-  struct out norm = build_op1(g, "Sqrt", build_op2(g, "Mul", build_end_out(&b), build_const_float(g, dtype, 2)));
-  struct out limit = build_const_float(g, dtype, clip);
-  struct out scale = build_op2(g, "RealDiv", limit, build_op2(g, "Maximum", norm, limit));
-  for (int i = 0; i < n; i++)
-    if (grads[i].values.node) grads[i].values = build_op2(g, "Mul", grads[i].values, scale);
-  return norm;
-}

@@ -1,0 +1,144 @@
+/* Functions: the library, instantiation, lowering, and what must not be believed. */
+#include "unit.h"
+
+#include "graph/builder.h"
+#include "graph/function.h"
+#include "graph/lower.h"
+#include "shoal/session.h"
+
+#define ARG(name) "input_arg { name: '" name "' type: DT_FLOAT } "
+#define RET(name) "output_arg { name: '" name "' type: DT_FLOAT } "
+#define T "attr { key: 'T' value { type: DT_FLOAT } } "
+#define CALL(name, f, in)                                                                                   \
+  "node { name: '" name "' op: 'StatefulPartitionedCall' input: '" in "' "                                  \
+  "attr { key: 'f' value { func { name: '" f "' } } } attr { key: 'Tin' value { list { type: DT_FLOAT } } } " \
+  "attr { key: 'Tout' value { list { type: DT_FLOAT } } } } "
+#define X "node { name: 'x' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } } "
+/* twice(a) = a + a */
+#define TWICE                                                                                                     \
+  "library { function { signature { name: 'twice' " ARG("a") RET("r") " } ret { key: 'r' value: 'sum:z:0' } "     \
+  "node_def { name: 'sum' op: 'AddV2' input: 'a' input: 'a' " T "} } } "
+
+static shoal_status take(struct graph *g, const char *text) { return shoal_graph_import_text(g, text, strlen(text), NULL); }
+
+static float run(struct graph *g, const char *fetch, float x) {
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){0}, &s));
+  shoal_tensor *feed, *out;
+  ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 0, NULL, &x, sizeof x, &feed));
+  ASSERT_OK(shoal_session_run(s, NULL, (const char *const[]){"x:0"}, &feed, 1, &fetch, &out, 1, NULL, 0, NULL));
+  float v = *(const float *)shoal_tensor_const_data(out);
+  shoal_tensor_unref(feed);
+  shoal_tensor_unref(out);
+  ASSERT_OK(shoal_session_close(s));
+  return v;
+}
+
+static void calls_are_inlined_under_their_name(void **state) {
+  struct graph *g = graph_new();
+  ASSERT_OK(take(g, TWICE X CALL("y", "twice", "x") "node { name: 'z' op: 'twice' input: 'y' }"));
+  struct node *y = graph_find(g, "y");
+  assert_true(graph_needs_lowering(g));
+  ASSERT_OK(graph_lower(g));
+  assert_false(graph_needs_lowering(g));
+  assert_ptr_equal(graph_find(g, "y"), y);
+  assert_string_equal(y->op->name, "IdentityN");
+  assert_non_null(graph_find(g, "y/sum"));
+  assert_ptr_equal(graph_find(g, "z/sum")->in[0].node, graph_find(g, "y/sum"));
+  assert_float_equal(run(g, "z:0", 1.5f), 6, 0);
+  graph_free(g);
+}
+
+static void a_body_is_typed_by_the_call(void **state) {
+  struct graph *g = graph_new();
+  ASSERT_OK(take(g, "library { function { signature { name: 'f' attr { name: 'T' type: 'type' } "
+                    "input_arg { name: 'a' type_attr: 'T' } output_arg { name: 'r' type_attr: 'T' } } "
+                    "ret { key: 'r' value: 'i:output:0' } "
+                    "node_def { name: 'i' op: 'Identity' input: 'a' attr { key: 'T' value { placeholder: 'T' } } } } }"));
+  struct named_attr type = {"T", attr_type(SHOAL_INT64)};
+  struct function_body b;
+  ASSERT_OK(function_instantiate(g, graph_function(g, "f"), &type, 1, &b));
+  assert_int_equal(b.n_args, 1);
+  assert_int_equal(b.args[0]->out_types[0], SHOAL_INT64);
+  assert_string_equal(b.rets[0]->in[0].node->name, "i");
+  function_body_release(&b);
+  ASSERT_FAILS(function_instantiate(g, graph_function(g, "f"), NULL, 0, &b), SHOAL_INVALID_ARGUMENT, "Attr T is not found");
+  graph_free(g);
+}
+
+static void endless_functions_are_errors(void **state) {
+  struct graph *g = graph_new();
+#define SELF(name, callee)                                                                                         \
+  "function { signature { name: '" name "' " ARG("a") RET("r") " } ret { key: 'r' value: 'c:output:0' } "          \
+  "node_def { name: 'c' op: 'PartitionedCall' input: 'a' attr { key: 'f' value { func { name: '" callee "' } } } "  \
+  "attr { key: 'Tin' value { list { type: DT_FLOAT } } } attr { key: 'Tout' value { list { type: DT_FLOAT } } } } } "
+  ASSERT_OK(take(g, "library { " SELF("f", "f") "} " X CALL("y", "f", "x")));
+  ASSERT_FAILS(graph_lower(g), SHOAL_INVALID_ARGUMENT, "Function 'f' calls itself");
+  graph_free(g);
+  g = graph_new();
+  ASSERT_OK(take(g, "library { " SELF("p", "q") SELF("q", "p") "} " X CALL("y", "p", "x")));
+  ASSERT_FAILS(graph_lower(g), SHOAL_INVALID_ARGUMENT, "calls itself, directly or through others");
+  graph_free(g);
+}
+
+static void functions_that_multiply_are_bounded(void **state) {
+  struct text t = {0};
+  text_adds(&t, "library { ");
+  for (int i = 0; i < 40; i++)
+    text_addf(&t,
+              "function { signature { name: 'f%d' " ARG("a") RET("r") " } ret { key: 'r' value: 's:z:0' } "
+              "node_def { name: 'p' op: 'f%d' input: 'a' } node_def { name: 'q' op: 'f%d' input: 'a' } "
+              "node_def { name: 's' op: 'AddV2' input: 'p:r:0' input: 'q:r:0' " T "} } ", i, i + 1, i + 1);
+  text_adds(&t, "function { signature { name: 'f40' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } } } "
+                X "node { name: 'y' op: 'f0' input: 'x' }");
+  struct graph *g = graph_new();
+  ASSERT_OK(take(g, text_cstr(&t)));
+  ASSERT_FAILS(graph_lower(g), SHOAL_RESOURCE_EXHAUSTED, "more than");
+  graph_free(g);
+  text_release(&t);
+}
+
+static void broken_bodies_are_named(void **state) {
+  static const struct {
+    const char *body, *why;
+  } cases[] = {
+      {"ret { key: 'r' value: 'gone:z:0' }", "input gone:z:0 is not found"},
+      {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'AddV2' input: 'a' " T "}", "1 of its 2 inputs"},
+      {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'AddV2' input: 'a' input: 'a' input: 'a' " T "}", "fewer"},
+      {"ret { key: 'r' value: 's:z:1' } node_def { name: 's' op: 'AddV2' input: 'a' input: 'a' " T "}", "s:z:1 is not found"},
+      {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'Nonesuch' }", "Op type not registered 'Nonesuch'"},
+      {"ret { key: 'r' value: 'a' } control_ret { key: 'c' value: 'gone' }", "Control output 'gone'"},
+      {"ret { key: 'r' value: 's:output:0' } node_def { name: 's' op: 'Identity' input: 't:output:0' " T "} "
+       "node_def { name: 't' op: 'Identity' input: 's:output:0' " T "}", "cycle"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct text t = {0};
+    text_addf(&t, "library { function { signature { name: 'f' " ARG("a") RET("r") " } %s } } " X CALL("y", "f", "x"),
+              cases[i].body);
+    struct graph *g = graph_new();
+    ASSERT_OK(take(g, text_cstr(&t)));
+    shoal_status s = graph_lower(g);
+    if (!s || !strstr(shoal_status_message(s), cases[i].why)) fail_msg("%s: %s", cases[i].why, shoal_status_message(s));
+    shoal_status_free(s);
+    graph_free(g);
+    text_release(&t);
+  }
+}
+
+static void a_call_must_fit(void **state) {
+  struct graph *g = graph_new();
+  ASSERT_OK(take(g, TWICE "node { name: 'i' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } } "
+                          "node { name: 'y' op: 'PartitionedCall' input: 'i' attr { key: 'f' value { func { name: 'twice' } } } "
+                          "attr { key: 'Tin' value { list { type: DT_INT32 } } } "
+                          "attr { key: 'Tout' value { list { type: DT_FLOAT } } } }"));
+  ASSERT_FAILS(graph_lower(g), SHOAL_INVALID_ARGUMENT, "is int32 but should be float");
+  graph_free(g);
+  g = graph_new();
+  ASSERT_OK(take(g, X CALL("y", "nobody", "x")));
+  ASSERT_FAILS(graph_lower(g), SHOAL_NOT_FOUND, "Function 'nobody' is not found");
+  graph_free(g);
+}
+
+RUN_TESTS(cmocka_unit_test(calls_are_inlined_under_their_name), cmocka_unit_test(a_body_is_typed_by_the_call),
+          cmocka_unit_test(endless_functions_are_errors), cmocka_unit_test(functions_that_multiply_are_bounded),
+          cmocka_unit_test(broken_bodies_are_named), cmocka_unit_test(a_call_must_fit))

@@ -84,3 +84,18 @@ for ix, n in ((A, 4), (NONE, 0), (L([[3, 0], [0, 1], [3, 1]]), 3)):
        dtypes=[tf.float32, tf.float64, tf.string, tf.int64], grad=["values", "default_value"])
 op("SparseFillEmptyRows", {"indices": A, "values": R(4), "dense_shape": L([3, 3]), "default_value": R()}, error="INVALID_ARGUMENT",
    message="indices\\(3, 0\\) is invalid: 3 >= 3")
+
+# ---- sets ----
+SETS = [tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.string]
+for o in ("a-b", "b-a", "intersection", "union"):
+    op("DenseToDenseSetOperation", {"set1": V([[1, 9, 2], [3, 3, 1]]), "set2": V([[2, 9], [1, 5]])}, {"set_operation": o}, dtypes=SETS)
+    op("DenseToSparseSetOperation", {"set1": V([[1, 9, 2], [3, 3, 1]]), "set2_indices": L([[1, 0], [1, 1]]), "set2_values": V([2, 3]),
+                                     "set2_shape": L([2, 2])}, {"set_operation": o}, dtypes=SETS)
+    op("SparseToSparseSetOperation", {"set1_indices": L([[0, 0], [2, 0], [2, 1]]), "set1_values": V([3, 4, 1]), "set1_shape": L([3, 2]),
+                                      "set2_indices": L([[0, 0], [1, 0], [2, 1]]), "set2_values": V([2, 5, 4]), "set2_shape": L([3, 2])},
+       {"set_operation": o}, dtypes=SETS)
+op("DenseToDenseSetOperation", {"set1": V([[1], [2]]), "set2": V([[2]])}, {"set_operation": "union"}, dtypes=[tf.int32],
+   error="INVALID_ARGUMENT", message="Mismatched shapes \\[2\\] vs \\[1\\]")
+op("SetSize", {"set_indices": L([[0, 0], [0, 1], [2, 0]]), "set_values": V([3, 3, 4]), "set_shape": L([3, 2])}, dtypes=SETS)
+op("SetSize", {"set_indices": L([[2, 0], [0, 1]]), "set_values": V([3, 3]), "set_shape": L([3, 2])}, dtypes=[tf.int32],
+   error="INVALID_ARGUMENT", message="out of order")

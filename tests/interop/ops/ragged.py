@@ -1,0 +1,61 @@
+"""Ragged tensors."""
+from cases import *
+
+
+def L(x, t=np.int64):
+    return np.array(x, t)
+
+
+for t in (tf.int32, tf.int64):
+    op("RaggedRange", {"starts": V([0, 5, 3]), "limits": V([3, 1, 3]), "deltas": V([1, -2, 1])}, {"Tsplits": t},
+       dtypes=[tf.int32, tf.int64, tf.float32, tf.float64])
+    op("RaggedRange", {"starts": V(0), "limits": V([3, 1]), "deltas": V(1)}, {"Tsplits": t}, dtypes=[tf.int32])
+op("RaggedRange", {"starts": V([0]), "limits": V([3]), "deltas": V([0])}, dtypes=[tf.int32], error="INVALID_ARGUMENT",
+   message="Requires delta != 0")
+for t in (np.int32, np.int64):
+    one, two = [L([0, 2, 2, 5], t)], [L([0, 2, 3], t), L([0, 2, 2, 5], t)]
+    for index, r in (([2, 0, 0], 1), ([[2, 0], [1, 1]], 2), (2, 0), ([], 1), ([[[1], [2]]], 3)):
+        op("RaggedGather", {"params_nested_splits": one, "params_dense_values": R(5, 2), "indices": np.array(index, np.int32)},
+           {"OUTPUT_RAGGED_RANK": r}, dtypes=[tf.float32, tf.string], grad=["params_dense_values"] if r else False)
+    for index, r in (([1, 0, 1], 2), (1, 1), ([[1], [0]], 3)):
+        op("RaggedGather", {"params_nested_splits": two, "params_dense_values": R(5), "indices": np.array(index, np.int64)},
+           {"OUTPUT_RAGGED_RANK": r}, dtypes=[tf.float32, tf.string])
+    op("RaggedTensorToSparse", {"rt_nested_splits": one, "rt_dense_values": R(5)}, dtypes=[tf.float32, tf.string],
+       grad=["rt_dense_values"])
+    op("RaggedTensorToSparse", {"rt_nested_splits": two, "rt_dense_values": R(5, 2)}, dtypes=[tf.float32, tf.string],
+       grad=["rt_dense_values"])
+    for shape in ([-1, -1], [2, 4], [4, 2], -1, [-1, 2]):
+        op("RaggedTensorToTensor", {"shape": const(L(shape, t)), "values": R(5), "default_value": R(), "row_partition_tensors": one},
+           {"row_partition_types": ["ROW_SPLITS"]}, dtypes=[tf.float32, tf.float64, tf.string], grad=["values", "default_value"])
+        op("RaggedTensorToTensor", {"shape": const(L(shape, t)), "values": R(5), "default_value": R(),
+                                    "row_partition_tensors": [L(3, t), L([0, 0, 2, 2, 2], t)]},
+           {"row_partition_types": ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]}, grad=["values", "default_value"])
+    for shape in ([-1, -1, -1], [3, 1, 2]):
+        op("RaggedTensorToTensor", {"shape": L(shape, t), "values": R(5), "default_value": R(), "row_partition_tensors": two},
+           {"row_partition_types": ["ROW_SPLITS", "ROW_SPLITS"]}, grad=["values", "default_value"])
+    for default in ((), (2,), (1,)):
+        op("RaggedTensorToTensor", {"shape": L([-1, -1, 2], t), "values": R(5, 2), "default_value": R(*default),
+                                    "row_partition_tensors": one}, {"row_partition_types": ["ROW_SPLITS"]},
+           grad=["values", "default_value"])
+for splits, n in (([1, 2], 2), ([0, 2, 6], 2), ([0, 2, 1], 1)):
+    op("RaggedTensorToSparse", {"rt_nested_splits": [L(splits)], "rt_dense_values": R(n)}, error="INVALID_ARGUMENT")
+for index, splits in (([3], [0, 2, 2, 5]), ([2], [0, 2, 2, 6]), ([2], [0, 2, 1, 5])):
+    op("RaggedGather", {"params_nested_splits": [L(splits)], "params_dense_values": R(5), "indices": np.array(index, np.int32)},
+       {"OUTPUT_RAGGED_RANK": 1}, error="INVALID_ARGUMENT")
+
+
+def variants(batched, ragged_in, ragged_out, splits):
+    def build(dtype):
+        v = tf.raw_ops.RaggedTensorToVariant(rt_nested_splits=[feed(s) for s in splits], rt_dense_values=feed(R(5, 2)),
+                                             batched_input=batched)
+        out = tf.raw_ops.RaggedTensorFromVariant(encoded_ragged=v, input_ragged_rank=ragged_in, output_ragged_rank=ragged_out,
+                                                 Tvalues=dtype, Tsplits=tf.int64)
+        return list(out.output_nested_splits) + [out.output_dense_values]
+
+    graph(f"ragged variants {batched} {ragged_in} {ragged_out} {len(splits)}", build, dtypes=[tf.float32, tf.string])
+
+
+variants(True, 0, 1, [L([0, 2, 2, 5])])
+variants(True, -1, 1, [L([0, 2, 2, 5])])
+variants(False, 1, 1, [L([0, 2, 2, 5])])
+variants(True, 1, 2, [L([0, 2, 3]), L([0, 2, 2, 5])])

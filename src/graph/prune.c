@@ -46,6 +46,12 @@ static int fed_index(const struct pruning *p, struct out o) {
   return (int)(intptr_t)strmap_get(&p->fed, key) - 1;
 }
 
+/* What waits for a placeholder that is fed waits for the feed: the feed's index, else -1. */
+static int fed_placeholder(const struct pruning *p, const struct node *n) {
+  if (!op_is(n->op, "Placeholder") && !op_is(n->op, "PlaceholderV2")) return -1;
+  return fed_index(p, (struct out){(struct node *)(uintptr_t)n, 0});
+}
+
 static void mark(struct pruning *p, struct node *n) {
   if (p->keep[n->id]) return;
   p->keep[n->id] = true;
@@ -89,7 +95,8 @@ static void mark_back(struct pruning *p) {
     struct node *n = vec_pop(&p->todo);
     for (int i = 0; i < n->n_in; i++)
       if (n->in[i].node && fed_index(p, n->in[i]) < 0) mark(p, n->in[i].node);
-    for (size_t i = 0; i < n->control.n; i++) mark(p, n->control.at[i]);
+    for (size_t i = 0; i < n->control.n; i++)
+      if (fed_placeholder(p, n->control.at[i]) < 0) mark(p, n->control.at[i]);
   }
 }
 
@@ -146,6 +153,10 @@ static shoal_status cut(struct pruning *p, const struct prune_options *o, struct
       if (dtype_is_ref(n->in_types[k]))
         s = INVALID("Tensor %s is fed, but {{node %s}} needs the variable itself", p->sig->feeds[feed], n->name);
       map[i]->in[k] = (struct out){args[feed], 0};
+    }
+    for (size_t k = 0; map[i] && k < n->control.n; k++) {
+      int feed = fed_placeholder(p, n->control.at[k]);
+      if (feed >= 0) graph_add_control(map[i], args[feed]);
     }
   }
   for (int i = 0; i < p->sig->n_fetches && !s; i++) {

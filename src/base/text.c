@@ -88,3 +88,23 @@ uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {
   h = (h ^ w) * 0xc4ceb9fe1a85ec53ull;
   return h ^ (h >> 29);
 }
+
+uint64_t hash64_stable(const void *data, size_t n) {
+  const uint64_t m = 0xc6a4a7935bd1e995ull;
+  const unsigned char *p = data;
+  uint64_t h = 0xDECAFCAFFEull ^ (n * m);
+  for (; n >= 8; p += 8, n -= 8) {
+    uint64_t k;
+    memcpy(&k, p, 8);
+    k *= m;
+    k ^= k >> 47;
+    h = (h ^ (k * m)) * m;
+  }
+  if (n) {
+    uint64_t k = 0;
+    memcpy(&k, p, n);
+    h = (h ^ k) * m;
+  }
+  h = (h ^ (h >> 47)) * m;
+  return h ^ (h >> 47);
+}

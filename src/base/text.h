@@ -30,5 +30,10 @@ static inline bool str_equal(const char *a, const char *b) {
 bool str_to_int64(const char *s, int64_t *out);
 /* A 64-bit hash for tables in memory (not stable across versions). */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
+/* TensorFlow's Hash64 (MurmurHash64A) and how it combines two: on the wire, in files and in op results. */
+uint64_t hash64_stable(const void *data, size_t n);
+static inline uint64_t hash64_combine(uint64_t a, uint64_t b) {
+  return a ^ (b + 0x9e3779b97f4a7800ull + (a << 10) + (a >> 4));
+}
 
 #endif

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
@@ -147,28 +148,6 @@ static void iter_end(struct flow *f, struct iter *it) {
   f->free_iters[it->frame->info_index] = it;
 }
 
-/* H(name) and C(a, b) of TensorFlow's frame ids: both ends of a transfer inside a loop compute them. */
-static uint64_t murmur64(const char *key, size_t n, uint64_t seed) {
-  const uint64_t m = 0xc6a4a7935bd1e995ull;
-  uint64_t h = seed ^ (n * m);
-  for (; n >= 8; key += 8, n -= 8) {
-    uint64_t k;
-    memcpy(&k, key, 8);
-    k *= m;
-    k ^= k >> 47;
-    h = (h ^ (k * m)) * m;
-  }
-  if (n) {
-    uint64_t k = 0;
-    memcpy(&k, key, n);
-    h = (h ^ k) * m;
-  }
-  h = (h ^ (h >> 47)) * m;
-  return h ^ (h >> 47);
-}
-
-static uint64_t combine(uint64_t a, uint64_t b) { return a ^ (b + 0x9e3779b97f4a7800ull + (a << 10) + (a >> 4)); }
-
 static struct frame *frame_new(struct flow *f, int info_index, struct iter *parent) {
   struct frame *fr = mem_zalloc(1, sizeof *fr);
   fr->info_index = info_index;
@@ -176,8 +155,9 @@ static struct frame *frame_new(struct flow *f, int info_index, struct iter *pare
   fr->parent = parent;
   fr->pending_enters = fr->info->n_enters;
   if (parent) {
-    uint64_t name = murmur64(fr->info->name, strlen(fr->info->name), 0xDECAFCAFFEull);
-    fr->id = combine(parent->frame->id, combine(parent->n, name));
+    /* TensorFlow's frame id: both ends of a transfer inside a loop compute it. */
+    uint64_t name = hash64_stable(fr->info->name, strlen(fr->info->name));
+    fr->id = hash64_combine(parent->frame->id, hash64_combine(parent->n, name));
     fr->sibling = parent->first_child;
     parent->first_child = fr;
     parent->children++;

@@ -10,7 +10,7 @@ import tempfile
 import time
 import traceback
 
-TEST_SECONDS = 120
+TEST_SECONDS = 300
 
 
 class Skip(Exception):

@@ -46,13 +46,12 @@ shoal_status address_parse(const char *field, const char *address, char *host, i
     return INVALID("%s: \"%s\" has no valid port (\"%s\"): use a number from 1 to 65535", field, address, colon + 1);
   size_t n = (size_t)(colon - address);
   if (n > 255) return INVALID("%s: the host of an address has %zu characters: at most 255 are allowed", field, n);
+  if (strchr(address, '/'))
+    return INVALID("%s: \"%s\" contains a '/': leave out what stands before the host (such as grpc://)", field, address);
   bool bracketed = address[0] == '[' && address[n - 1] == ']';
   for (size_t i = 0; i < n; i++) {
     unsigned char ch = (unsigned char)address[i];
     bool ok = isalnum(ch) || strchr("-._", ch) || (bracketed && strchr("[]:%", ch));
-    if (!ok && ch == '/')
-      return INVALID("%s: \"%s\" contains a '/': leave out what stands before the host (such as grpc://)", field,
-                     address);
     if (!ok && ch == ':')
       return INVALID("%s: \"%s\" has more than one ':': put an IPv6 host in brackets, [::1]:2222", field, address);
     if (!ok) return INVALID("%s: \"%s\" contains '%c', which no host name has: write host:port", field, address, ch);

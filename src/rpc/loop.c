@@ -5,8 +5,10 @@
  * and each then pays for waking another thread. */
 #include "rpc/loop.h"
 
+#include <grpc/support/log.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -64,10 +66,16 @@ static void *work(void *arg) {
   return NULL;
 }
 
+/* gRPC's own notes are for those who look for trouble in it; what matters comes back as a status. */
+static void take_note(gpr_log_func_args *note) {
+  if (note->severity == GPR_LOG_SEVERITY_ERROR) LOGD("gRPC: %s (%s:%d)", note->message, note->file, note->line);
+}
+
 void rpc_loop_acquire(void) {
   pthread_mutex_lock(&loop.lock);
   bool first = loop.users++ == 0;
   if (first) {
+    if (!getenv("GRPC_VERBOSITY")) gpr_set_log_function(take_note);
     grpc_init();
     loop.queue = grpc_completion_queue_create_for_next(NULL);
     atomic_store(&loop.waiting, 0);

@@ -1,0 +1,466 @@
+/* The client in C: a session on a server, ours or TensorFlow's, behind the same calls as the session in this process.
+ *
+ * Every call is one of MasterService's. The server is watched while a call waits (peer.h): one that is killed, stopped or
+ * cut off ends the call with UNAVAILABLE; none waits for ever. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/vec.h"
+#include "base/wire.h"
+#include "cluster/cluster_spec.h"
+#include "cluster/peer.h"
+#include "cluster/request_ids.h"
+#include "cluster/transfer.h"
+#include "graph/function.h"
+#include "graph/import.h"
+#include "rpc/message.h"
+#include "runtime/session_ops.h"
+#include "tensor/tensor_proto.h"
+
+#define SERVICE "/tensorflow.MasterService/"
+enum { CONNECT_MS = 60000 }; /* how long a server may take to come up when the session has no time-out */
+
+shoal_status remote_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out);
+
+struct remote_session {
+  shoal_session head;
+  struct rpc_tls *tls;
+  struct peers *peers;
+  struct peer *master;
+  char *handle;
+  int64_t timeout_ms;
+  pthread_mutex_t lock;
+  int64_t version; /* lock */
+  size_t known;    /* lock: nodes of the graph that the server has */
+  VEC(int) fetch_counts; /* lock: of callables, by handle */
+};
+
+static struct remote_session *self(shoal_session *s) { return (struct remote_session *)s; }
+
+static void session_free(struct remote_session *s) {
+  peers_free(s->peers);
+  rpc_tls_free(s->tls);
+  pthread_mutex_destroy(&s->lock);
+  vec_release(&s->fetch_counts);
+  free(s->handle);
+  free(s);
+}
+
+static int64_t deadline_of(const struct remote_session *s, const shoal_run_options *o) {
+  return deadline_after_ms(o && o->timeout_ms > 0 ? o->timeout_ms : s->timeout_ms);
+}
+
+/* One call; its answer in one piece, to be released. */
+static shoal_status ask(struct remote_session *s, const char *method, grpc_byte_buffer *request, int64_t deadline,
+                        struct rpc_body *body, struct wire *answer) {
+  const void *data;
+  size_t size;
+  *body = (struct rpc_body){0};
+  TRY(peer_wait(s->master, method, request, deadline, 0, body));
+  shoal_status err = rpc_body_flat(body, &data, &size);
+  if (err) rpc_body_release(body);
+  else *answer = wire_from(data, size);
+  return err;
+}
+
+static shoal_status ask_nothing(struct remote_session *s, const char *method, struct text *request) {
+  struct rpc_body body;
+  struct wire answer;
+  TRY(ask(s, method, message_from_text(request), deadline_of(s, NULL), &body, &answer));
+  rpc_body_release(&body);
+  return NULL;
+}
+
+/* ---- graphs ---- */
+
+/* A GraphDef of the nodes from `from` on, with all functions. */
+static shoal_status export_since(const struct graph *g, size_t from, struct text *out) {
+  for (size_t i = from; i < g->nodes.n; i++) {
+    if (!g->nodes.at[i]) continue;
+    size_t at = wire_begin(out, 1);
+    TRY(node_export(g->nodes.at[i], &(struct export_options){0}, out));
+    wire_end(out, at);
+  }
+  if (g->functions.n) {
+    size_t library = wire_begin(out, 2);
+    void *f;
+    for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &f);)
+      wire_put_bytes(out, 1, ((struct function_def *)f)->bytes, ((struct function_def *)f)->size);
+    wire_end(out, library);
+  }
+  size_t versions = wire_begin(out, 4);
+  wire_put_uint(out, 1, GRAPH_VERSION);
+  wire_end(out, versions);
+  return NULL;
+}
+
+static void put_config(const shoal_session_options *o, struct text *out) {
+  if (o->config_size) text_add(out, o->config, o->config_size);
+  if (o->allow_soft_placement) wire_put_uint(out, 7, 1);
+  if (o->log_device_placement) wire_put_uint(out, 8, 1);
+  if (o->operation_timeout_ms > 0) wire_put_uint(out, 11, (uint64_t)o->operation_timeout_ms);
+}
+
+static shoal_status create(struct remote_session *s, const struct graph *g, const shoal_session_options *o) {
+  struct text request = {0};
+  size_t at = wire_begin(&request, 1);
+  shoal_status err = export_since(g, 0, &request);
+  if (err) {
+    text_release(&request);
+    return err;
+  }
+  wire_end(&request, at);
+  at = wire_begin(&request, 2);
+  put_config(o, &request);
+  wire_end(&request, at);
+  wire_put_str(&request, 3, o->target);
+  s->known = g->nodes.n;
+  struct rpc_body body;
+  struct wire answer;
+  TRY(ask(s, SERVICE "CreateSession", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
+  for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) {
+      free(s->handle);
+      s->handle = mem_strndup((const char *)f.data, f.size);
+    }
+    if (f.number == 2 && f.type == WIRE_VARINT) s->version = (int64_t)f.value;
+  }
+  rpc_body_release(&body);
+  return s->handle && *s->handle ? NULL : INTERNAL("%s answered CreateSession without a session handle", o->target);
+}
+
+static shoal_status remote_extend(shoal_session *base, struct graph *g) {
+  struct remote_session *s = self(base);
+  pthread_mutex_lock(&s->lock);
+  shoal_status err = NULL;
+  struct text request = {0};
+  if (g->nodes.n > s->known) {
+    wire_put_str(&request, 1, s->handle);
+    size_t at = wire_begin(&request, 2);
+    err = export_since(g, s->known, &request);
+    if (!err) {
+      wire_end(&request, at);
+      wire_put_uint(&request, 3, (uint64_t)s->version);
+      struct rpc_body body;
+      struct wire answer;
+      err = ask(s, SERVICE "ExtendSession", message_from_text(&request), deadline_of(s, NULL), &body, &answer);
+      if (!err) {
+        for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
+          if (f.number == 4 && f.type == WIRE_VARINT) s->version = (int64_t)f.value;
+        s->known = g->nodes.n;
+        rpc_body_release(&body);
+      }
+    }
+    text_release(&request);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return err;
+}
+
+/* ---- steps ---- */
+
+static void put_options(struct message *m, uint32_t field, const shoal_run_options *o) {
+  struct text t = {0};
+  if (o && o->trace_level) wire_put_uint(&t, 1, (uint64_t)o->trace_level);
+  if (o && o->timeout_ms > 0) wire_put_uint(&t, 2, (uint64_t)o->timeout_ms);
+  if (o && o->inter_op_thread_pool) wire_put_uint(&t, 3, (uint64_t)(int64_t)o->inter_op_thread_pool);
+  if (o && o->output_partition_graphs) wire_put_uint(&t, 5, 1);
+  message_bytes(m, field, t.at, t.n);
+  text_release(&t);
+}
+
+/* "x" is "x:0": a TensorFlow server would wait for ever for the former. */
+static char *tensor_name(const char *name) { return strchr(name, ':') ? mem_strdup(name) : mem_printf("%s:0", name); }
+
+static shoal_status step_request(struct remote_session *s, const shoal_run_options *o, const char *partial,
+                                 const struct step_signature *sig, shoal_tensor *const *feeds, grpc_byte_buffer **out) {
+  struct message m;
+  message_init(&m);
+  message_string(&m, 1, s->handle);
+  for (int i = 0; i < sig->n_feeds; i++) {
+    shoal_status err = NULL;
+    char *name = tensor_name(sig->feeds[i]);
+    if (feeds[i]) err = transfer_put_named(&m, 2, name, &feeds[i]->t);
+    else err = INVALID("the value fed to %s is NULL", name);
+    free(name);
+    if (err) {
+      message_release(&m);
+      return err;
+    }
+  }
+  for (int i = 0; i < sig->n_fetches; i++) {
+    char *name = tensor_name(sig->fetches[i]);
+    message_string(&m, 3, name);
+    free(name);
+  }
+  for (int i = 0; i < sig->n_targets; i++) message_string(&m, 4, sig->targets[i]);
+  put_options(&m, 5, o);
+  if (partial) message_string(&m, 6, partial);
+  message_int(&m, 7, 1);
+  message_int(&m, 8, (uint64_t)request_id_new());
+  *out = message_finish(&m);
+  return NULL;
+}
+
+/* A NamedTensorProto, to every place in the fetches that asked for it. */
+static shoal_status take_fetch(const struct step_signature *sig, struct wire w, shoal_tensor **fetches) {
+  char *name = NULL;
+  struct wire proto = wire_from("", 0);
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) {
+      free(name);
+      name = mem_strndup((const char *)f.data, f.size);
+    }
+    if (f.number == 2 && f.type == WIRE_BYTES) proto = wire_inside(&f);
+  }
+  struct tensor t = tensor_none();
+  shoal_status err = name ? tensor_proto_decode(proto.at, wire_left(&proto), &t) : INTERNAL("a fetched value has no name");
+  shoal_tensor *handle = err ? NULL : tensor_handle_take(&t);
+  for (int i = 0; i < sig->n_fetches && handle; i++) {
+    char *want = tensor_name(sig->fetches[i]);
+    if (!strcmp(want, name) && !fetches[i]) fetches[i] = shoal_tensor_ref(handle);
+    free(want);
+  }
+  shoal_tensor_unref(handle);
+  free(name);
+  return err;
+}
+
+static shoal_status read_step(const struct step_signature *sig, struct wire answer, shoal_tensor **fetches,
+                              shoal_bytes *metadata) {
+  int64_t code = 0;
+  struct wire message = wire_from("", 0);
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&answer, &f)) == WIRE_FIELD;) {
+    if (f.number == 1 && f.type == WIRE_BYTES) TRY(take_fetch(sig, wire_inside(&f), fetches));
+    if (f.number == 2 && f.type == WIRE_BYTES && metadata && f.size) {
+      free(metadata->data);
+      *metadata = (shoal_bytes){mem_alloc(f.size), f.size};
+      memcpy(metadata->data, f.data, f.size);
+    }
+    if (f.number == 3 && f.type == WIRE_VARINT) code = (int64_t)f.value;
+    if (f.number == 4 && f.type == WIRE_BYTES) message = wire_inside(&f);
+  }
+  if (step == WIRE_BROKEN) return INTERNAL("the server's answer does not parse");
+  if (code)
+    return STATUS((shoal_code)(code > 0 && code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN), "%.*s",
+                  (int)wire_left(&message), (const char *)message.at);
+  for (int i = 0; i < sig->n_fetches; i++)
+    if (!fetches[i]) return INTERNAL("the server's answer lacks the fetched value %s", sig->fetches[i]);
+  return NULL;
+}
+
+static void drop_fetches(shoal_tensor **fetches, int n) {
+  for (int i = 0; i < n; i++) {
+    shoal_tensor_unref(fetches[i]);
+    fetches[i] = NULL;
+  }
+}
+
+static shoal_status run_named(struct remote_session *s, const shoal_run_options *o, const char *partial,
+                              const struct step_signature *sig, shoal_tensor *const *feeds, shoal_tensor **fetches,
+                              shoal_bytes *metadata) {
+  grpc_byte_buffer *request;
+  struct rpc_body body;
+  struct wire answer;
+  for (int i = 0; i < sig->n_fetches; i++) fetches[i] = NULL;
+  TRY(step_request(s, o, partial, sig, feeds, &request));
+  TRY(ask(s, SERVICE "RunStep", request, deadline_of(s, o), &body, &answer));
+  shoal_status err = read_step(sig, answer, fetches, metadata);
+  rpc_body_release(&body);
+  if (err) drop_fetches(fetches, sig->n_fetches);
+  return err;
+}
+
+static shoal_status remote_run(shoal_session *base, const shoal_run_options *o, const struct step_signature *sig,
+                               shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata) {
+  return run_named(self(base), o, NULL, sig, feeds, fetches, metadata);
+}
+
+static void put_names(struct text *t, uint32_t first, const struct step_signature *sig) {
+  for (int i = 0; i < sig->n_feeds + sig->n_fetches; i++) {
+    bool feed = i < sig->n_feeds;
+    char *name = tensor_name(feed ? sig->feeds[i] : sig->fetches[i - sig->n_feeds]);
+    wire_put_str(t, feed ? first : first + 1, name);
+    free(name);
+  }
+  for (int i = 0; i < sig->n_targets; i++) wire_put_str(t, first + 2, sig->targets[i]);
+}
+
+static shoal_status remote_partial_setup(shoal_session *base, const struct step_signature *sig, char **handle) {
+  struct remote_session *s = self(base);
+  struct text request = {0};
+  wire_put_str(&request, 1, s->handle);
+  put_names(&request, 2, sig);
+  wire_put_uint(&request, 5, (uint64_t)request_id_new());
+  struct rpc_body body;
+  struct wire answer;
+  TRY(ask(s, SERVICE "PartialRunSetup", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
+  *handle = NULL;
+  for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
+    if (f.number == 1 && f.type == WIRE_BYTES) {
+      free(*handle);
+      *handle = mem_strndup((const char *)f.data, f.size);
+    }
+  rpc_body_release(&body);
+  return *handle ? NULL : INTERNAL("the server answered PartialRunSetup without a handle");
+}
+
+static shoal_status remote_partial_run(shoal_session *base, const char *handle, const struct step_signature *sig,
+                                       shoal_tensor *const *feeds, shoal_tensor **fetches) {
+  return run_named(self(base), NULL, handle, sig, feeds, fetches, NULL);
+}
+
+/* ---- callables ---- */
+
+static shoal_status remote_make_callable(shoal_session *base, const struct step_signature *sig, int64_t *callable) {
+  struct remote_session *s = self(base);
+  struct text request = {0};
+  wire_put_str(&request, 1, s->handle);
+  size_t at = wire_begin(&request, 2);
+  put_names(&request, 1, sig);
+  wire_end(&request, at);
+  wire_put_uint(&request, 3, (uint64_t)request_id_new());
+  struct rpc_body body;
+  struct wire answer;
+  TRY(ask(s, SERVICE "MakeCallable", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
+  *callable = 0;
+  for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
+    if (f.number == 1 && f.type == WIRE_VARINT) *callable = (int64_t)f.value;
+  rpc_body_release(&body);
+  if (*callable < 0 || *callable > INT32_MAX) return INTERNAL("the server gave the callable handle %" PRId64, *callable);
+  pthread_mutex_lock(&s->lock);
+  while (s->fetch_counts.n <= (size_t)*callable) vec_push(&s->fetch_counts, -1);
+  s->fetch_counts.at[*callable] = sig->n_feeds << 16 | sig->n_fetches;
+  pthread_mutex_unlock(&s->lock);
+  return NULL;
+}
+
+/* A TensorFlow server that gets too few feeds ends: so they are counted here. */
+static shoal_status check_counts(struct remote_session *s, int64_t callable, int n_feeds, int n_fetches) {
+  int want = -1;
+  pthread_mutex_lock(&s->lock);
+  if (callable >= 0 && (size_t)callable < s->fetch_counts.n) want = s->fetch_counts.at[callable];
+  pthread_mutex_unlock(&s->lock);
+  if (want < 0) return INVALID("No such callable handle: %" PRId64, callable);
+  if (n_feeds != want >> 16 || n_fetches != (want & 0xffff))
+    return INVALID("Expected %d feed tensors and %d fetches, but got %d and %d", want >> 16, want & 0xffff, n_feeds,
+                   n_fetches);
+  return NULL;
+}
+
+static shoal_status remote_run_callable(shoal_session *base, int64_t callable, const shoal_run_options *o,
+                                        shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
+                                        shoal_bytes *metadata) {
+  struct remote_session *s = self(base);
+  TRY(check_counts(s, callable, n_feeds, n_fetches));
+  struct message m;
+  message_init(&m);
+  message_string(&m, 1, s->handle);
+  message_int(&m, 2, (uint64_t)callable);
+  shoal_status err = NULL;
+  for (int i = 0; i < n_feeds && !err; i++)
+    err = feeds[i] ? transfer_put(&m, 3, &feeds[i]->t) : INVALID("feed %d of the callable is NULL", i);
+  if (err) {
+    message_release(&m);
+    return err;
+  }
+  message_int(&m, 4, (uint64_t)request_id_new());
+  struct rpc_body body;
+  struct wire answer;
+  for (int i = 0; i < n_fetches; i++) fetches[i] = NULL;
+  TRY(ask(s, SERVICE "RunCallable", message_finish(&m), deadline_of(s, o), &body, &answer));
+  int got = 0;
+  for (struct wire_field f; !err && wire_next(&answer, &f) == WIRE_FIELD;) {
+    struct tensor t;
+    if (f.number == 1 && f.type == WIRE_BYTES && got < n_fetches) {
+      err = tensor_proto_decode(f.data, f.size, &t);
+      if (!err) fetches[got++] = tensor_handle_take(&t);
+    }
+    if (f.number == 2 && f.type == WIRE_BYTES && metadata && f.size && !metadata->data) {
+      *metadata = (shoal_bytes){mem_alloc(f.size), f.size};
+      memcpy(metadata->data, f.data, f.size);
+    }
+  }
+  if (!err && got < n_fetches) err = INTERNAL("the server answered %d of %d fetches", got, n_fetches);
+  rpc_body_release(&body);
+  if (err) drop_fetches(fetches, n_fetches);
+  return err;
+}
+
+static shoal_status remote_release_callable(shoal_session *base, int64_t callable) {
+  struct remote_session *s = self(base);
+  struct text request = {0};
+  wire_put_str(&request, 1, s->handle);
+  wire_put_uint(&request, 2, (uint64_t)callable);
+  return ask_nothing(s, SERVICE "ReleaseCallable", &request);
+}
+
+/* ---- the rest ---- */
+
+static shoal_status remote_list_devices(shoal_session *base, char **names) {
+  struct remote_session *s = self(base);
+  struct text request = {0}, lines = {0};
+  wire_put_str(&request, 1, s->handle);
+  struct rpc_body body;
+  struct wire answer;
+  TRY(ask(s, SERVICE "ListDevices", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
+  for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
+    if (f.type != WIRE_BYTES || (f.number != 1 && f.number != 2)) continue;
+    struct wire device = wire_inside(&f);
+    for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;)
+      if (k.number == 1 && k.type == WIRE_BYTES) text_addf(&lines, "%.*s\n", (int)k.size, (const char *)k.data);
+  }
+  rpc_body_release(&body);
+  *names = text_take(&lines);
+  return NULL;
+}
+
+static shoal_status remote_close(shoal_session *base) {
+  struct remote_session *s = self(base);
+  struct text request = {0};
+  wire_put_str(&request, 1, s->handle);
+  shoal_status err = ask_nothing(s, SERVICE "CloseSession", &request);
+  session_free(s);
+  return err;
+}
+
+static const struct session_ops remote_ops = {.extend = remote_extend,
+                                              .close = remote_close,
+                                              .run = remote_run,
+                                              .partial_setup = remote_partial_setup,
+                                              .partial_run = remote_partial_run,
+                                              .make_callable = remote_make_callable,
+                                              .run_callable = remote_run_callable,
+                                              .release_callable = remote_release_callable,
+                                              .list_devices = remote_list_devices};
+
+shoal_status remote_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out) {
+  char host[256];
+  int port;
+  const char *address = o->target + strlen("grpc://");
+  TRY(address_parse("target", address, host, &port));
+  struct remote_session *s = mem_zalloc(1, sizeof *s);
+  s->head.ops = &remote_ops;
+  s->timeout_ms = o->operation_timeout_ms;
+  pthread_mutex_init(&s->lock, NULL);
+  /* A client's certificates come from the environment: they belong to the machine, not to the program. */
+  shoal_status err = rpc_tls_load(getenv("SHOAL_TLS_CERT"), getenv("SHOAL_TLS_KEY"), getenv("SHOAL_TLS_CA"), &s->tls);
+  if (!err) {
+    s->peers = peers_new(s->tls, 0);
+    s->master = peers_get(s->peers, o->target, address);
+    int64_t limit = deadline_after_ms(s->timeout_ms > 0 ? s->timeout_ms : CONNECT_MS);
+    err = peer_wait(s->master, "/tensorflow.WorkerService/GetStatus", NULL, limit, RPC_WAIT_FOR_READY | PEER_UNWATCHED,
+                    NULL);
+  }
+  if (!err) err = create(s, g, o);
+  if (err) {
+    session_free(s);
+    return err;
+  }
+  *out = &s->head;
+  return NULL;
+}

@@ -1,0 +1,291 @@
+/* Servers, and the client in C, in one process: three tasks that talk to each other over loopback. */
+#include "unit.h"
+
+#include <shoal/cluster.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "cluster/cluster_spec.h"
+
+static int free_port(void) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t n = sizeof a;
+  assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+  assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+  close(fd);
+  return ntohs(a.sin_port);
+}
+
+struct trio {
+  char spec[256];
+  shoal_server *server[3]; /* ps 0, worker 0, worker 1 */
+};
+
+static void ok(shoal_status s) {
+  if (s) fail_msg("%s: %s", shoal_code_name(shoal_status_code(s)), shoal_status_message(s));
+}
+
+static void expect_error(shoal_status s, shoal_code code, const char *text) {
+  if (shoal_status_code(s) != code || !strstr(shoal_status_message(s), text))
+    fail_msg("expected %s \"%s\", got %s \"%s\"", shoal_code_name(code), text,
+             shoal_code_name(shoal_status_code(s)), shoal_status_message(s));
+  shoal_status_free(s);
+}
+
+static int start_trio(void **state) {
+  struct trio *t = calloc(1, sizeof *t);
+  snprintf(t->spec, sizeof t->spec, "{\"ps\": [\"127.0.0.1:%d\"], \"worker\": [\"127.0.0.1:%d\", \"127.0.0.1:%d\"]}",
+           free_port(), free_port(), free_port());
+  for (int i = 0; i < 3; i++)
+    ok(shoal_server_start(&(shoal_server_options){.cluster = t->spec, .job = i ? "worker" : "ps", .task = i ? i - 1 : 0},
+                          &t->server[i]));
+  *state = t;
+  return 0;
+}
+
+static int stop_trio(void **state) {
+  struct trio *t = *state;
+  for (int i = 0; i < 3; i++) shoal_server_stop(t->server[i]);
+  free(t);
+  return 0;
+}
+
+static shoal_out scalar(shoal_graph *g, const char *name, float v) {
+  shoal_tensor *t;
+  ok(shoal_tensor_from(SHOAL_FLOAT32, 0, NULL, &v, sizeof v, &t));
+  shoal_builder *b = shoal_build(g, "Const", name);
+  shoal_build_type(b, "dtype", SHOAL_FLOAT32);
+  shoal_build_tensor(b, "value", t);
+  shoal_tensor_unref(t);
+  return shoal_build_end_out(b);
+}
+
+static shoal_out binary(shoal_graph *g, const char *op, const char *name, shoal_out x, shoal_out y) {
+  shoal_builder *b = shoal_build(g, op, name);
+  shoal_build_input(b, x);
+  shoal_build_input(b, y);
+  return shoal_build_end_out(b);
+}
+
+static shoal_out placeholder(shoal_graph *g, const char *name) {
+  shoal_builder *b = shoal_build(g, "Placeholder", name);
+  shoal_build_type(b, "dtype", SHOAL_FLOAT32);
+  return shoal_build_end_out(b);
+}
+
+/* x on the master, doubled by worker 1, plus three on ps. */
+static shoal_graph *across(void) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = placeholder(g, "x");
+  shoal_push_device(g, "/job:worker/task:1");
+  shoal_out y = binary(g, "Mul", "y", x, scalar(g, "two", 2));
+  shoal_pop_device(g);
+  shoal_push_device(g, "/job:ps/task:0");
+  binary(g, "Add", "z", y, scalar(g, "three", 3));
+  shoal_pop_device(g);
+  if (shoal_graph_error(g)) fail_msg("%s", shoal_status_message(shoal_graph_error(g)));
+  return g;
+}
+
+static shoal_session *open_session(struct trio *t, shoal_graph *g, int server) {
+  shoal_session *s;
+  ok(shoal_session_open(g, &(shoal_session_options){.target = shoal_server_target(t->server[server]),
+                                                    .operation_timeout_ms = 20000},
+                        &s));
+  return s;
+}
+
+static float run1(shoal_session *s, float x, const char *fetch) {
+  shoal_tensor *feed, *out = NULL;
+  ok(shoal_tensor_from(SHOAL_FLOAT32, 0, NULL, &x, sizeof x, &feed));
+  const char *names[] = {"x:0"}, *fetches[] = {fetch};
+  ok(shoal_session_run(s, NULL, names, &feed, 1, fetches, &out, 1, NULL, 0, NULL));
+  float v = *(const float *)shoal_tensor_const_data(out);
+  shoal_tensor_unref(feed);
+  shoal_tensor_unref(out);
+  return v;
+}
+
+static void runs_across_tasks(void **state) {
+  struct trio *t = *state;
+  for (int master = 0; master < 3; master++) {
+    shoal_graph *g = across();
+    shoal_session *s = open_session(t, g, master);
+    for (int i = 0; i < 50; i++) assert_true(run1(s, (float)i, "z:0") == (float)i * 2 + 3);
+    char *names;
+    ok(shoal_session_list_devices(s, &names));
+    assert_non_null(strstr(names, "/job:worker/replica:0/task:1/device:CPU:0"));
+    free(names);
+    ok(shoal_session_close(s));
+    shoal_graph_free(g);
+  }
+}
+
+static void extends(void **state) {
+  struct trio *t = *state;
+  shoal_graph *g = across();
+  shoal_session *s = open_session(t, g, 1);
+  assert_true(run1(s, 1, "z:0") == 5);
+  binary(g, "Mul", "w", shoal_graph_out(g, "z:0"), shoal_graph_out(g, "y:0"));
+  ok(shoal_session_extend(s, g));
+  assert_true(run1(s, 1, "w:0") == 10);
+  ok(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void calls(void **state) {
+  struct trio *t = *state;
+  shoal_graph *g = across();
+  shoal_session *s = open_session(t, g, 1);
+  const char *feeds[] = {"x:0"}, *fetches[] = {"z:0", "y:0"};
+  int64_t callable;
+  ok(shoal_session_make_callable(s, feeds, 1, fetches, 2, NULL, 0, &callable));
+  float v = 4;
+  shoal_tensor *x, *out[2];
+  ok(shoal_tensor_from(SHOAL_FLOAT32, 0, NULL, &v, sizeof v, &x));
+  ok(shoal_session_run_callable(s, callable, NULL, &x, 1, out, 2, NULL));
+  assert_true(*(const float *)shoal_tensor_const_data(out[0]) == 11);
+  assert_true(*(const float *)shoal_tensor_const_data(out[1]) == 8);
+  shoal_tensor_unref(out[0]);
+  shoal_tensor_unref(out[1]);
+  expect_error(shoal_session_run_callable(s, callable, NULL, NULL, 0, out, 2, NULL), SHOAL_INVALID_ARGUMENT, "Expected 1");
+  ok(shoal_session_release_callable(s, callable));
+  shoal_tensor_unref(x);
+  ok(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void partial(void **state) {
+  struct trio *t = *state;
+  shoal_graph *g = across();
+  shoal_session *s = open_session(t, g, 1);
+  const char *feeds[] = {"x:0"}, *fetches[] = {"y:0", "z:0"};
+  char *handle;
+  ok(shoal_session_partial_setup(s, feeds, 1, fetches, 2, NULL, 0, &handle));
+  float v = 4;
+  shoal_tensor *x, *out;
+  ok(shoal_tensor_from(SHOAL_FLOAT32, 0, NULL, &v, sizeof v, &x));
+  expect_error(shoal_session_partial_run(s, handle, NULL, NULL, 0, fetches, &out, 1), SHOAL_INVALID_ARGUMENT,
+               "can't be computed from the feeds that have been fed so far");
+  ok(shoal_session_partial_run(s, handle, feeds, &x, 1, fetches, &out, 1));
+  assert_true(*(const float *)shoal_tensor_const_data(out) == 8);
+  shoal_tensor_unref(out);
+  ok(shoal_session_partial_run(s, handle, NULL, NULL, 0, fetches + 1, &out, 1));
+  assert_true(*(const float *)shoal_tensor_const_data(out) == 11);
+  shoal_tensor_unref(out);
+  expect_error(shoal_session_partial_run(s, handle, NULL, NULL, 0, fetches, &out, 1), SHOAL_INVALID_ARGUMENT,
+               "Must run PartialRunSetup");
+  free(handle);
+  shoal_tensor_unref(x);
+  ok(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void errors(void **state) {
+  struct trio *t = *state;
+  shoal_graph *g = across();
+  shoal_session *s = open_session(t, g, 1);
+  shoal_tensor *out;
+  const char *fetch[] = {"z:0"}, *unknown[] = {"nothing:0"};
+  expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, fetch, &out, 1, NULL, 0, NULL), SHOAL_INVALID_ARGUMENT,
+               "You must feed a value for placeholder tensor 'x'");
+  expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, unknown, &out, 1, NULL, 0, NULL), SHOAL_NOT_FOUND, "nothing:0");
+  expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, 0, NULL), SHOAL_INVALID_ARGUMENT,
+               "at least one target");
+  ok(shoal_session_close(s));
+  shoal_graph_free(g);
+  shoal_session *none;
+  shoal_graph *h = across();
+  expect_error(shoal_session_open(h, &(shoal_session_options){.target = "grpc://127.0.0.1:1", .operation_timeout_ms = 300},
+                                  &none),
+               SHOAL_DEADLINE_EXCEEDED, "127.0.0.1:1");
+  shoal_graph_free(h);
+}
+
+static void tells_and_stops(void **state) {
+  struct trio *t = *state;
+  char *text;
+  ok(shoal_server_remote_status(shoal_server_target(t->server[2]), 5000, &text));
+  assert_non_null(strstr(text, "/job:worker/replica:0/task:1"));
+  free(text);
+  ok(shoal_cluster_stop(t->spec, 5000));
+  for (int i = 0; i < 3; i++) shoal_server_join(t->server[i]); /* returns */
+}
+
+static void port_in_use(void **state) {
+  struct trio *t = *state;
+  shoal_server *again;
+  expect_error(shoal_server_start(&(shoal_server_options){.cluster = t->spec, .job = "ps"}, &again), SHOAL_UNKNOWN,
+               "Could not start gRPC server");
+}
+
+static void bad_specs(void **state) {
+  static const struct {
+    const char *json, *job;
+    int task;
+    const char *text;
+  } cases[] = {
+      {"{\"a\": [\"localhost\"]}", "a", 0, "is no address"},
+      {"{\"a\": [\"localhost:99999\"]}", "a", 0, "no valid port"},
+      {"{\"a\": [\"grpc://localhost:1\"]}", "a", 0, "contains a '/'"},
+      {"{\"a\": [\"h:1\", \"h:1\"]}", "a", 0, "given to two tasks"},
+      {"{\"a b\": [\"h:1\"]}", "a", 0, "is no job name"},
+      {"{\"a\": [\"127.0.0.1:1\"]}", "b", 0, "which has \"a\""},
+      {"{\"a\": [\"127.0.0.1:1\"]}", "a", 1, "task_index: 1 is out of range"},
+      {"{\"a\": {\"x\": \"h:1\"}}", "a", 0, "is no task index"},
+      {"{\"a\": 3}", "a", 0, "expected a list of addresses"},
+      {"{\"a\": [", "a", 0, "not valid JSON"},
+      {"{}", "a", 0, "the cluster has no tasks"},
+      {"{\"a\": [\"203.0.113.1:4000\"]}", "a", 0, "is not on loopback"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    shoal_server *s;
+    expect_error(shoal_server_start(&(shoal_server_options){.cluster = cases[i].json, .job = cases[i].job,
+                                                            .task = cases[i].task}, &s),
+                 SHOAL_INVALID_ARGUMENT, cases[i].text);
+  }
+}
+
+static void reads_tf_config(void **state) {
+  struct cluster_spec c = {0};
+  char *job = NULL;
+  int task = 0;
+  ok(cluster_spec_from_tf_config(&c, "TF_CONFIG",
+                                 "{\"cluster\": {\"worker\": {\"3\": \"h:1\"}, \"ps\": [\"p:2\", \"q:3\"]},"
+                                 " \"task\": {\"type\": \"worker\", \"index\": \"3\"}, \"environment\": \"cloud\"}",
+                                 &job, &task));
+  assert_string_equal(job, "worker");
+  assert_int_equal(task, 3);
+  assert_string_equal(cluster_spec_find(&c, "worker", 3), "h:1");
+  assert_string_equal(cluster_spec_find(&c, "ps", 1), "q:3");
+  assert_null(cluster_spec_find(&c, "worker", 0));
+  struct text bytes = {0};
+  struct cluster_spec copy = {0};
+  cluster_spec_to_proto(&c, &bytes);
+  ok(cluster_spec_from_proto(&copy, bytes.at, bytes.n));
+  assert_string_equal(cluster_spec_find(&copy, "ps", 0), "p:2");
+  cluster_spec_release(&copy);
+  cluster_spec_release(&c);
+  text_release(&bytes);
+  free(job);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(runs_across_tasks, start_trio, stop_trio),
+      cmocka_unit_test_setup_teardown(extends, start_trio, stop_trio),
+      cmocka_unit_test_setup_teardown(calls, start_trio, stop_trio),
+      cmocka_unit_test_setup_teardown(partial, start_trio, stop_trio),
+      cmocka_unit_test_setup_teardown(errors, start_trio, stop_trio),
+      cmocka_unit_test_setup_teardown(tells_and_stops, start_trio, stop_trio),
+      cmocka_unit_test_setup_teardown(port_in_use, start_trio, stop_trio),
+      cmocka_unit_test(bad_specs),
+      cmocka_unit_test(reads_tf_config),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

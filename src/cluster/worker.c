@@ -54,7 +54,7 @@ void worker_free(struct worker *w) {
   steps_free(w->steps);
   request_ids_free(w->ids);
   for (int i = 0; i < w->n_devices; i++) {
-    resource_mgr_unref(w->resources[i]);
+    resource_mgr_close(w->resources[i]);
     device_free(w->devices[i]);
   }
   free(w->devices);
@@ -144,7 +144,8 @@ void worker_session_unref(struct worker_session *s) {
   for (size_t i = 0; strmap_next(&s->graphs, &i, NULL, &graph);) worker_graph_unref(graph);
   strmap_release(&s->graphs);
   for (int i = 0; i < s->worker->n_devices; i++) {
-    resource_mgr_unref(s->resources[i]);
+    if (s->isolated) resource_mgr_close(s->resources[i]);
+    else resource_mgr_unref(s->resources[i]);
     free(s->device_names[i]);
   }
   kernel_cache_free(s->kernels);
@@ -207,7 +208,7 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
 void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
-  function_runtime_free(g->functions);
+  function_runtime_unref(g->functions);
   graph_free(g->library);
   free(g->plans);
   free(g->handle);

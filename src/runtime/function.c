@@ -16,8 +16,9 @@
 enum { MAX_DEPTH = 100 };
 
 struct function_runtime {
+  atomic_int refs;
   pthread_mutex_t lock;
-  const struct graph *library;
+  struct graph *library;   /* lock: functions only */
   struct strmap functions; /* lock: key -> struct function * */
 };
 
@@ -35,8 +36,25 @@ struct function {
 
 struct function_runtime *function_runtime_new(const struct graph *library) {
   struct function_runtime *r = mem_zalloc(1, sizeof *r);
+  atomic_init(&r->refs, 1);
   pthread_mutex_init(&r->lock, NULL);
-  r->library = library;
+  r->library = graph_new();
+  shoal_status_free(function_runtime_add(r, library)); /* nothing is there yet that could be in the way */
+  return r;
+}
+
+shoal_status function_runtime_add(struct function_runtime *r, const struct graph *library) {
+  shoal_status s = NULL;
+  void *def;
+  pthread_mutex_lock(&r->lock);
+  for (size_t i = 0; !s && strmap_next(&library->functions, &i, NULL, &def);)
+    s = graph_add_function(r->library, function_def_ref(def));
+  pthread_mutex_unlock(&r->lock);
+  return s;
+}
+
+struct function_runtime *function_runtime_ref(struct function_runtime *r) {
+  atomic_fetch_add(&r->refs, 1);
   return r;
 }
 
@@ -50,11 +68,12 @@ static void function_free(struct function *f) {
   free(f);
 }
 
-void function_runtime_free(struct function_runtime *r) {
-  if (!r) return;
+void function_runtime_unref(struct function_runtime *r) {
+  if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
   void *f;
   for (size_t i = 0; strmap_next(&r->functions, &i, NULL, &f);) function_free(f);
   strmap_release(&r->functions);
+  graph_free(r->library);
   pthread_mutex_destroy(&r->lock);
   free(r);
 }

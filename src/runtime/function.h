@@ -10,10 +10,12 @@
 struct function_runtime;
 struct function; /* owned by the runtime; compiled when first called */
 
-/* Functions of library (kept by reference: it must not change or go while the runtime lives; more may be added to it
- * between steps). */
+/* Starts with the functions that library has now; more are added with function_runtime_add. Shared by reference count:
+ * a dataset may outlive the session that made it. */
 struct function_runtime *function_runtime_new(const struct graph *library);
-void function_runtime_free(struct function_runtime *r);
+shoal_status function_runtime_add(struct function_runtime *r, const struct graph *library);
+struct function_runtime *function_runtime_ref(struct function_runtime *r);
+void function_runtime_unref(struct function_runtime *r);
 
 /* Finds a function and makes its body. Functions that are not there are errors. The kernel_init's device and resources
  * are used. Calls nested deeper than a fixed bound fail when they are made. */

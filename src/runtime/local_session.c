@@ -135,6 +135,7 @@ static shoal_status local_extend(shoal_session *base, struct graph *g) {
   struct local_session *s = self(base);
   pthread_rwlock_wrlock(&s->lock);
   shoal_status status = graph_add_new(s->graph, g);
+  if (!status) status = function_runtime_add(s->env.functions, g);
   s->placed = false;
   pthread_rwlock_unlock(&s->lock);
   return status;
@@ -543,10 +544,10 @@ static shoal_status local_close(shoal_session *base) {
   strmap_release(&s->partials);
   for (size_t i = 0; i < s->callables.n; i++) local_step_unref(s->callables.at[i]);
   vec_release(&s->callables);
-  function_runtime_free(s->env.functions);
+  function_runtime_unref(s->env.functions);
   kernel_cache_free(s->env.kernels);
   for (int i = 0; i < s->env.n_devices; i++) {
-    resource_mgr_unref(s->env.resources[i]);
+    resource_mgr_close(s->env.resources[i]);
     device_free(s->env.devices[i]);
   }
   free(s->env.resources);

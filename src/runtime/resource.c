@@ -279,6 +279,20 @@ void resource_clear(struct resource_mgr *m, const char *container) {
   vec_release(&entries);
 }
 
+void resource_mgr_close(struct resource_mgr *m) {
+  VEC(char *) names = {0};
+  const char *name;
+  pthread_mutex_lock(&m->lock);
+  for (size_t i = 0; strmap_next(&m->containers, &i, &name, NULL);) vec_push(&names, mem_strdup(name));
+  pthread_mutex_unlock(&m->lock);
+  for (size_t i = 0; i < names.n; i++) {
+    resource_clear(m, names.at[i]);
+    free(names.at[i]);
+  }
+  vec_release(&names);
+  resource_mgr_unref(m);
+}
+
 void resource_each(struct resource_mgr *m, void (*fn)(void *arg, const char *container, const char *name,
                    struct resource *r), void *arg) {
   void *value;

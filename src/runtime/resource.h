@@ -44,6 +44,10 @@ struct resource_mgr *resource_mgr_ref(struct resource_mgr *m);
 bool resource_mgr_unused(struct resource_mgr *m);
 const char *resource_mgr_default_container(const struct resource_mgr *m);
 
+/* Empties every container and drops the reference: for owners. What is inside may refer to functions whose plans refer
+ * back to m, so that the last reference alone would never go. */
+void resource_mgr_close(struct resource_mgr *m);
+
 /* container "" is the default one. Each returns a new reference in *out. */
 shoal_status resource_find(struct resource_mgr *m, const char *container, const struct resource_type *type,
                            const char *name, struct resource **out); /* NOT_FOUND in TensorFlow's words */

@@ -1,0 +1,123 @@
+/* What all datasets and iterators share. */
+#include "data/dataset.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static void dataset_free(struct variant *v) {
+  struct dataset *d = (struct dataset *)v;
+  if (d->type->release) d->type->release(d);
+  for (int i = 0; i < d->n_inputs; i++) dataset_unref(d->inputs[i]);
+  free(d->inputs);
+  free(d->types);
+  free(d->shapes);
+  free(d);
+}
+
+const struct variant_type dataset_variant = {.name = "tensorflow::DatasetVariantWrapper", .free = dataset_free};
+
+struct dataset *dataset_ref(struct dataset *d) { return (struct dataset *)variant_ref(&d->head); }
+
+void dataset_unref(struct dataset *d) { variant_unref(d ? &d->head : NULL); }
+
+shoal_status dataset_from_tensor(const struct tensor *t, struct dataset **out) {
+  if (t->dtype != SHOAL_VARIANT || t->rank != 0)
+    return INVALID("Dataset tensor must be a scalar of dtype DT_VARIANT.");
+  struct variant *v = *T_DATA(t, struct variant *const);
+  if (!v || v->type != &dataset_variant) return INVALID("Tensor must be a Dataset object.");
+  *out = (struct dataset *)v;
+  return NULL;
+}
+
+shoal_status dataset_to_tensor(struct dataset *d, struct tensor *out) {
+  shoal_status s = tensor_new_scalar(out, SHOAL_VARIANT);
+  if (s) dataset_unref(d);
+  else *T_DATA(out, struct variant *) = &d->head;
+  return s;
+}
+
+int64_t dataset_size(const struct dataset *d) {
+  if (d->type->size) return d->type->size(d);
+  return d->n_inputs ? dataset_size(d->inputs[0]) : SIZE_UNKNOWN;
+}
+
+shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) { return d->type->iterate(d, out); }
+
+shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
+  *end = false;
+  if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+  return it->type->next(it, ctx, out, end);
+}
+
+void iterator_free(struct data_iterator *it) {
+  if (!it) return;
+  if (it->type->release) it->type->release(it);
+  iterator_free(it->in);
+  dataset_unref(it->of);
+  free(it);
+}
+
+shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in) {
+  if (!it->in) TRY(dataset_iterate(it->of->inputs[0], &it->in));
+  *in = it->in;
+  return NULL;
+}
+
+void tensors_release(struct tensor *t, int n) {
+  for (int i = 0; i < n; i++) tensor_release(&t[i]);
+}
+
+struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n, const shoal_dtype *types,
+                            const struct shape *shapes, struct dataset *const *inputs, int n_inputs) {
+  struct dataset *d = mem_zalloc(1, size);
+  variant_init(&d->head, &dataset_variant);
+  d->type = type;
+  d->n = n;
+  d->types = mem_zalloc((size_t)n, sizeof *d->types);
+  d->shapes = mem_zalloc((size_t)n, sizeof *d->shapes);
+  if (n) memcpy(d->types, types, (size_t)n * sizeof *types);
+  if (n) memcpy(d->shapes, shapes, (size_t)n * sizeof *shapes);
+  d->inputs = mem_zalloc((size_t)n_inputs, sizeof *d->inputs);
+  d->n_inputs = n_inputs;
+  for (int i = 0; i < n_inputs; i++) d->inputs[i] = dataset_ref(inputs[i]);
+  return d;
+}
+
+struct data_iterator *iterator_new(const struct data_iterator_type *type, struct dataset *of) {
+  struct data_iterator *it = mem_zalloc(1, type->size);
+  it->type = type;
+  it->of = dataset_ref(of);
+  return it;
+}
+
+void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime, const struct tensor *const *args,
+                   int n) {
+  *c = (struct captured){.f = f, .runtime = function_runtime_ref(runtime), .n = n};
+  c->args = mem_zalloc((size_t)n, sizeof *c->args);
+  for (int i = 0; i < n; i++) tensor_ref(&c->args[i], args[i]);
+}
+
+void captured_release(struct captured *c) {
+  tensors_release(c->args, c->n);
+  free(c->args);
+  function_runtime_unref(c->runtime);
+  *c = (struct captured){0};
+}
+
+shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const struct tensor *in, int n_in,
+                           struct tensor *rets) {
+  enum { INLINE = 8 };
+  struct tensor space[INLINE];
+  int n = n_in + c->n;
+  struct tensor *args = n > INLINE ? mem_alloc((size_t)n * sizeof *args) : space;
+  for (int i = 0; i < n_in; i++) tensor_move(&args[i], &in[i]);
+  for (int i = 0; i < c->n; i++) tensor_move(&args[n_in + i], &c->args[i]);
+  struct step step = {.cancel = ctx->cancel, .step_resources = resource_mgr_new("function"),
+                      .deadline = DEADLINE_NEVER, .session = "", .depth = 1};
+  shoal_status s = function_call_sync(c->f, &step, args, n, rets);
+  resource_mgr_unref(step.step_resources);
+  if (args != space) free(args);
+  return s;
+}

@@ -1,0 +1,140 @@
+/* Datasets: descriptions of sequences of elements, each a tuple of tensors, and the iterators that walk them.
+ *
+ * A dataset is a variant: immutable, shared by reference count, made by an op. An iterator is used by one thread at a
+ * time; datasets with threads of their own (parallel map, prefetch) hide them behind it. Adding a dataset: a struct that
+ * begins with struct dataset, its iterator, a constructor here, and its op's row. */
+#ifndef DATA_DATASET_H
+#define DATA_DATASET_H
+
+#include "base/cancel.h"
+#include "runtime/function.h"
+#include "tensor/tensor.h"
+
+struct dataset;
+struct data_iterator;
+
+enum { SIZE_INFINITE = -1, SIZE_UNKNOWN = -2 };
+
+struct dataset_type {
+  const char *name;
+  shoal_status (*iterate)(struct dataset *d, struct data_iterator **out);
+  int64_t (*size)(const struct dataset *d); /* elements, or SIZE_...; NULL: the first input's */
+  void (*release)(struct dataset *d);       /* (optional) what the type added */
+};
+
+struct dataset {
+  struct variant head;
+  const struct dataset_type *type;
+  int n;               /* components of an element */
+  shoal_dtype *types;  /* [n] */
+  struct shape *shapes; /* [n] as far as known */
+  struct dataset **inputs;
+  int n_inputs;
+};
+
+/* What a call of next() may want of whoever makes it. */
+struct data_ctx {
+  struct cancel *cancel; /* never NULL */
+};
+
+struct data_iterator_type {
+  size_t size;
+  /* Fills out[n], or sets *end. After the end, or an error, it may be called again. */
+  shoal_status (*next)(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end);
+  void (*release)(struct data_iterator *it); /* (optional) */
+};
+
+struct data_iterator {
+  const struct data_iterator_type *type;
+  struct dataset *of;        /* a reference */
+  struct data_iterator *in;  /* over the first input, where there is one; released with the iterator */
+};
+
+/* ---- for those who use datasets ---- */
+extern const struct variant_type dataset_variant;
+struct dataset *dataset_ref(struct dataset *d);
+void dataset_unref(struct dataset *d);
+/* The dataset in a scalar variant tensor (no new reference). */
+shoal_status dataset_from_tensor(const struct tensor *t, struct dataset **out);
+/* A scalar variant tensor that takes over d's reference. */
+shoal_status dataset_to_tensor(struct dataset *d, struct tensor *out);
+int64_t dataset_size(const struct dataset *d);
+shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out);
+shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end);
+void iterator_free(struct data_iterator *it);
+/* The iterator over the first input, made when first asked for. */
+shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in);
+void tensors_release(struct tensor *t, int n);
+
+/* ---- for those who make them ---- */
+/* size: of the whole struct. Types and shapes are copied; inputs get a reference each. */
+struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n, const shoal_dtype *types,
+                            const struct shape *shapes, struct dataset *const *inputs, int n_inputs);
+struct data_iterator *iterator_new(const struct data_iterator_type *type, struct dataset *of);
+
+/* A function with the values it captured. */
+struct captured {
+  struct function *f;
+  struct function_runtime *runtime; /* a reference */
+  struct tensor *args;              /* [n] after the element's own */
+  int n;
+};
+void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime, const struct tensor *const *args,
+                   int n);
+void captured_release(struct captured *c);
+shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const struct tensor *in, int n_in,
+                           struct tensor *rets);
+
+/* ---- the kinds there are ---- */
+/* Each takes references of its own. types/shapes [n]: of the elements made. */
+struct dataset *dataset_of_tensors(const struct tensor *t, int n);
+shoal_status dataset_of_slices(const struct tensor *t, int n, struct dataset **out);
+struct dataset *dataset_range(int64_t start, int64_t stop, int64_t step, shoal_dtype type);
+struct dataset *dataset_take(struct dataset *in, int64_t count);
+struct dataset *dataset_skip(struct dataset *in, int64_t count);
+struct dataset *dataset_repeat(struct dataset *in, int64_t count);
+struct dataset *dataset_shard(struct dataset *in, int64_t shards, int64_t index, bool require_non_empty);
+shoal_status dataset_concatenate(struct dataset *a, struct dataset *b, struct dataset **out);
+struct dataset *dataset_zip(struct dataset *const *in, int n);
+struct dataset *dataset_batch(struct dataset *in, int64_t size, bool drop_remainder);
+/* pad_shapes, pad_values: [components]. */
+shoal_status dataset_padded_batch(struct dataset *in, int64_t size, bool drop_remainder, const struct shape *pad_shapes,
+                                  const struct tensor *pad_values, struct dataset **out);
+shoal_status dataset_unbatch(struct dataset *in, struct dataset **out);
+struct dataset *dataset_window(struct dataset *in, int64_t size, int64_t shift, int64_t stride, bool drop_remainder);
+
+/* Where shuffles of one dataset op draw their seeds: shared by its iterators, so that each epoch differs. */
+struct seed_generator;
+struct seed_generator *seed_generator_new(int64_t seed, int64_t seed2, bool reshuffle);
+struct seed_generator *seed_generator_ref(struct seed_generator *g);
+void seed_generator_unref(struct seed_generator *g);
+struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat);
+struct dataset *dataset_random(struct seed_generator *seeds);
+struct dataset *dataset_cache(struct dataset *in); /* in memory */
+struct dataset *dataset_prefetch(struct dataset *in, int64_t buffer);
+/* An iterator that runs `in` (taken over) ahead on a thread of its own. */
+struct data_iterator *iterator_prefetch(struct dataset *of, struct data_iterator *in, int64_t buffer);
+
+struct element_spec {
+  int n;
+  const shoal_dtype *types;
+  const struct shape *shapes;
+};
+/* f is taken over (its captured values). parallel: calls in flight; 1: one after another. */
+struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel);
+struct dataset *dataset_filter(struct dataset *in, struct captured *f, bool stop_at_false);
+struct dataset *dataset_flat_map(struct dataset *in, struct captured *f, const struct element_spec *spec);
+struct dataset *dataset_interleave(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t cycle,
+                                   int64_t block, bool ahead);
+struct dataset *dataset_scan(struct dataset *in, struct captured *f, const struct tensor *state, int n_state,
+                             const struct element_spec *spec);
+
+enum record_kind { RECORDS_LINES, RECORDS_TFRECORD, RECORDS_FIXED };
+struct record_options {
+  enum record_kind kind;
+  const char *compression; /* "", "GZIP", "ZLIB" */
+  int64_t header, record, footer; /* RECORDS_FIXED */
+};
+shoal_status dataset_records(const struct tensor *filenames, const struct record_options *o, struct dataset **out);
+
+#endif

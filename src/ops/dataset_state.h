@@ -1,0 +1,28 @@
+/* What kernels that make datasets share: attributes read once, inputs by place. */
+#ifndef OPS_DATASET_STATE_H
+#define OPS_DATASET_STATE_H
+
+#include "data/dataset.h"
+#include "runtime/kernel.h"
+
+struct dataset_state {
+  struct element_spec spec;    /* output_types and output_shapes */
+  struct function *f;          /* attribute "f" or "predicate" */
+  struct function_runtime *functions; /* a reference, with f */
+  int n_captured;              /* other_arguments: how many, */
+  int first_captured;          /* and where among the inputs */
+  int n_state, first_state;    /* scan, reduce: initial_state */
+  bool flag;                   /* reshuffle_each_iteration, require_non_empty, sloppy: the op's own */
+};
+
+shoal_status dataset_state_init(struct kernel_init *ki, void *state);
+void dataset_state_release(void *state);
+/* Output 0 becomes a dataset, whose reference is taken over. */
+shoal_status dataset_give(struct kernel_ctx *ctx, struct dataset *d);
+shoal_status dataset_in(const struct kernel_ctx *ctx, int i, struct dataset **out);
+shoal_status dataset_in_int(const struct kernel_ctx *ctx, int i, const char *name, int64_t *out);
+shoal_status dataset_in_bool(const struct kernel_ctx *ctx, int i, const char *name, bool *out);
+shoal_status dataset_in_string(const struct kernel_ctx *ctx, int i, const char *name, char **out); /* free it */
+struct captured dataset_captured(const struct kernel_ctx *ctx);
+
+#endif

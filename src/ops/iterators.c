@@ -1,0 +1,501 @@
+/* Iterators over datasets as resources: made, initialised, asked for the next element, passed by string.
+ *
+ * An iterator may wait (for files, for functions, for a prefetching thread), so asking it never happens on a thread that
+ * runs nodes: each iterator has one thread of its own, made when it is first used. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/shape_fn.h"
+#include "ops/dataset_state.h"
+#include "tensor/tensor_proto.h"
+
+struct iterator {
+  struct resource head;
+  pthread_mutex_t lock;
+  struct pool *thread;       /* lock: made when first used */
+  struct data_iterator *at;  /* used on the thread alone; NULL until initialised */
+  struct element_spec spec;  /* what its elements must be; n 0: anything */
+};
+
+static void *end_pool(void *pool) {
+  pool_free(pool);
+  return NULL;
+}
+
+static void iterator_resource_free(struct resource *r) {
+  struct iterator *it = (struct iterator *)r;
+  pthread_t t;
+  if (!it->thread || !pool_is_mine(it->thread)) pool_free(it->thread);
+  else if (!pthread_create(&t, NULL, end_pool, it->thread)) pthread_detach(t); /* it cannot wait for itself */
+  iterator_free(it->at);
+  free((void *)(uintptr_t)it->spec.types);
+  free((void *)(uintptr_t)it->spec.shapes);
+  pthread_mutex_destroy(&it->lock);
+  free(it);
+}
+
+static const struct resource_type iterator_type = {"N10tensorflow4data16IteratorResourceE", "iterator",
+                                                   iterator_resource_free};
+
+static struct element_spec copy_spec(const struct element_spec *s) {
+  shoal_dtype *types = mem_zalloc((size_t)s->n, sizeof *types);
+  struct shape *shapes = mem_zalloc((size_t)s->n, sizeof *shapes);
+  for (int i = 0; i < s->n; i++) {
+    types[i] = s->types[i];
+    shapes[i] = s->shapes[i];
+  }
+  return (struct element_spec){s->n, types, shapes};
+}
+
+static shoal_status make_iterator(void *arg, struct resource **out) {
+  const struct element_spec *spec = arg;
+  struct iterator *it = mem_zalloc(1, sizeof *it);
+  resource_init(&it->head, &iterator_type);
+  pthread_mutex_init(&it->lock, NULL);
+  it->spec = copy_spec(spec);
+  *out = &it->head;
+  return NULL;
+}
+
+/* Runs fn on the iterator's thread. */
+static void on_thread(struct iterator *it, void (*fn)(void *), void *arg) {
+  pthread_mutex_lock(&it->lock);
+  if (!it->thread) it->thread = pool_new(1, "iterator");
+  pthread_mutex_unlock(&it->lock);
+  pool_submit(it->thread, fn, arg);
+}
+
+static shoal_status check_spec(const struct element_spec *want, int n, const shoal_dtype *types,
+                               const struct shape *shapes) {
+  if (!want->n) return NULL;
+  if (want->n != n) return INVALID("Number of components does not match: expected %d types but got %d.", want->n, n);
+  for (int i = 0; i < n; i++) {
+    if (want->types[i] != types[i])
+      return INVALID("Data type mismatch at component %d: expected %s but got %s.", i, dtype_tf_name(want->types[i]),
+                     dtype_tf_name(types[i]));
+    if (!shape_compatible(&want->shapes[i], &shapes[i]))
+      return INVALID("Incompatible shapes at component %d: expected %s but got %s.", i, shape_str(&want->shapes[i]),
+                     shape_str(&shapes[i]));
+  }
+  return NULL;
+}
+
+/* ---- handles ---- */
+
+struct handle_state {
+  struct dataset_state data; /* first: dataset_state_init fills it */
+  struct resource_name name;
+  struct function *factory;  /* OneShotIterator */
+};
+
+static shoal_status handle_init(struct kernel_init *ki, void *state) {
+  struct handle_state *s = state;
+  TRY(dataset_state_init(ki, state));
+  TRY(resource_name_init(&s->name, ki));
+  if (!node_attr(ki->node, "dataset_factory")) return NULL;
+  const struct func_attr *f;
+  TRY(node_get_func(ki->node, "dataset_factory", &f));
+  TRY(function_get(ki, f, &s->factory));
+  s->data.functions = function_runtime_ref(ki->functions);
+  return NULL;
+}
+
+static void handle_release(void *state) {
+  struct handle_state *s = state;
+  resource_name_release(&s->name);
+  dataset_state_release(state);
+}
+
+static shoal_status give_handle(struct kernel_ctx *ctx) {
+  const struct handle_state *s = ctx->state;
+  struct tensor t;
+  TRY(resource_handle_tensor(ctx->kernel->resources, ctx->kernel->device->name, s->name.container, s->name.name,
+                             &iterator_type, &t));
+  ctx_set(ctx, 0, &t);
+  return NULL;
+}
+
+static shoal_status iterator_run(struct kernel_ctx *ctx) {
+  struct handle_state *s = ctx->state;
+  struct resource *r;
+  TRY(resource_find_or_make(ctx->kernel->resources, s->name.container, &iterator_type, s->name.name, make_iterator,
+                            &s->data.spec, &r));
+  shoal_status bad = check_spec(&((struct iterator *)r)->spec, s->data.spec.n, s->data.spec.types, s->data.spec.shapes);
+  resource_unref(r);
+  TRY(bad);
+  return give_handle(ctx);
+}
+
+static shoal_status anonymous_run(struct kernel_ctx *ctx) {
+  struct handle_state *s = ctx->state;
+  static atomic_int_fast64_t next;
+  char name[64];
+  snprintf(name, sizeof name, "_iterator_%lld", (long long)atomic_fetch_add(&next, 1));
+  struct resource *r;
+  TRY(make_iterator(&s->data.spec, &r));
+  shoal_status bad = resource_add(ctx->kernel->resources, "", name, r);
+  if (bad) resource_unref(r);
+  TRY(bad);
+  struct tensor t, *mark;
+  TRY(resource_handle_tensor(ctx->kernel->resources, ctx->kernel->device->name, "", name, &iterator_type, &t));
+  ctx_set(ctx, 0, &t);
+  return ctx->kernel->n_out < 2 ? NULL : ctx_out_dims(ctx, 1, 0, NULL, &mark);
+}
+
+static shoal_status delete_run(struct kernel_ctx *ctx) {
+  return resource_destroy(ctx->kernel->resources, ctx_in(ctx, 0), true);
+}
+
+/* ---- what runs on the iterator's thread ---- */
+
+struct request {
+  struct kernel_ctx *ctx;
+  struct iterator *it; /* a reference */
+  struct dataset *data; /* to walk from the beginning; a reference */
+};
+
+static struct request *request_new(struct kernel_ctx *ctx, struct resource *r) {
+  struct request *q = mem_zalloc(1, sizeof *q);
+  q->ctx = ctx;
+  q->it = (struct iterator *)r;
+  return q;
+}
+
+static void request_end(struct request *q, shoal_status s) {
+  struct resource *r = &q->it->head;
+  struct kernel_ctx *ctx = q->ctx;
+  dataset_unref(q->data);
+  free(q);
+  ctx_done(ctx, s);
+  resource_unref(r);
+}
+
+static void initialise(void *arg) {
+  struct request *q = arg;
+  struct data_iterator *fresh = NULL;
+  shoal_status s = check_spec(&q->it->spec, q->data->n, q->data->types, q->data->shapes);
+  if (!s) s = dataset_iterate(q->data, &fresh);
+  if (!s) {
+    iterator_free(q->it->at);
+    q->it->at = fresh;
+  }
+  request_end(q, s);
+}
+
+/* The next element as n tensors of their own; *end when there is none. */
+static shoal_status fetch(struct request *q, struct tensor *out, bool *end) {
+  struct iterator *it = q->it;
+  if (!it->at)
+    return STATUS(SHOAL_FAILED_PRECONDITION,
+                  "GetNext() failed because the iterator has not been initialized. Ensure that you have run the "
+                  "initializer operation for this iterator before getting the next element.");
+  struct data_ctx ctx = {.cancel = q->ctx->step->cancel};
+  TRY(iterator_next(it->at, &ctx, out, end));
+  return NULL;
+}
+
+static void get_next(void *arg) {
+  struct request *q = arg;
+  const struct kernel *k = q->ctx->kernel;
+  int n = q->it->at ? q->it->at->of->n : 0;
+  struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out);
+  bool end = false;
+  shoal_status s = fetch(q, out, &end);
+  if (!s && end) s = STATUS(SHOAL_OUT_OF_RANGE, "End of sequence");
+  if (!s && n != k->n_out) s = INVALID("The iterator's elements have %d components, not %d", n, k->n_out);
+  for (int i = 0; !s && i < n; i++)
+    if (out[i].dtype != dtype_base(k->out_types[i]))
+      s = INVALID("Data type mismatch at component %d: expected %s but got %s.", i,
+                  dtype_tf_name(dtype_base(k->out_types[i])), dtype_tf_name(out[i].dtype));
+  for (int i = 0; !s && !end && i < n; i++) ctx_set(q->ctx, i, &out[i]);
+  tensors_release(out, n);
+  free(out);
+  request_end(q, s);
+}
+
+static void start_on(struct kernel_ctx *ctx, int input, void (*fn)(void *), struct dataset *data) {
+  struct resource *r;
+  shoal_status s = resource_from_handle(ctx->kernel->resources, ctx_in(ctx, input), &iterator_type, &r);
+  if (s) {
+    ctx_done(ctx, s);
+    return;
+  }
+  struct request *q = request_new(ctx, r);
+  q->data = data ? dataset_ref(data) : NULL;
+  on_thread(q->it, fn, q);
+}
+
+static void get_next_start(struct kernel_ctx *ctx) { start_on(ctx, 0, get_next, NULL); }
+
+static void make_start(struct kernel_ctx *ctx) {
+  struct dataset *d;
+  shoal_status s = dataset_from_tensor(ctx_in(ctx, 0), &d);
+  if (s) ctx_done(ctx, s);
+  else start_on(ctx, 1, initialise, d);
+}
+
+/* ---- one-shot iterators: a function makes the dataset when the iterator is first asked for ---- */
+
+static void factory_done(void *arg, shoal_status s, struct tensor *rets) {
+  struct request *q = arg;
+  struct dataset *d = NULL;
+  if (!s) {
+    s = dataset_from_tensor(&rets[0], &d);
+    if (!s) q->data = dataset_ref(d);
+    tensor_release(&rets[0]);
+  }
+  if (!s) s = give_handle(q->ctx);
+  if (s) request_end(q, s);
+  else on_thread(q->it, initialise, q);
+}
+
+static void one_shot_start(struct kernel_ctx *ctx) {
+  struct handle_state *s = ctx->state;
+  struct resource *r = NULL;
+  bool fresh = false;
+  shoal_status bad = resource_find(ctx->kernel->resources, s->name.container, &iterator_type, s->name.name, &r);
+  if (bad) {
+    shoal_status_free(bad);
+    fresh = true;
+    bad = make_iterator(&s->data.spec, &r);
+    if (!bad) {
+      resource_ref(r);
+      bad = resource_add(ctx->kernel->resources, s->name.container, s->name.name, r);
+      if (bad) { /* another step was first */
+        resource_unref(r);
+        resource_unref(r);
+        fresh = false;
+        shoal_status_free(bad);
+        bad = resource_find(ctx->kernel->resources, s->name.container, &iterator_type, s->name.name, &r);
+      }
+    }
+  }
+  if (bad) {
+    ctx_done(ctx, bad);
+  } else if (!fresh) {
+    resource_unref(r);
+    ctx_done(ctx, give_handle(ctx));
+  } else if (function_args(s->factory) != 0 || function_rets(s->factory) != 1) {
+    resource_unref(r);
+    ctx_done(ctx, INVALID("The `dataset_factory` function must return a single scalar of dtype DT_VARIANT."));
+  } else {
+    function_call(s->factory, ctx->step, NULL, 0, factory_done, request_new(ctx, r));
+  }
+}
+
+/* ---- handles as strings ---- */
+
+static shoal_status to_string_run(struct kernel_ctx *ctx) {
+  const struct tensor *h = ctx_in(ctx, 0);
+  if (h->rank != 0) return INVALID("resource_handle must be a scalar");
+  struct resource *r;
+  TRY(resource_from_handle(ctx->kernel->resources, h, &iterator_type, &r));
+  resource_unref(r);
+  struct text t = {0};
+  handle_proto_encode(*T_DATA(h, struct resource_handle *const), &t);
+  struct tensor *out;
+  shoal_status s = ctx_out_dims(ctx, 0, 0, NULL, &out);
+  if (!s) str_set(out->data, text_cstr(&t), t.n);
+  text_release(&t);
+  return s;
+}
+
+static shoal_status from_string_run(struct kernel_ctx *ctx) {
+  const struct handle_state *st = ctx->state;
+  const struct tensor *in = ctx_in(ctx, 0);
+  if (in->rank != 0) return INVALID("string_handle must be a scalar");
+  const struct str *text = in->data;
+  struct resource_handle *h;
+  shoal_status bad = handle_proto_decode(str_data(text), text->size, &h);
+  if (bad) {
+    shoal_status_free(bad);
+    return INVALID("Could not parse string_handle as a valid ResourceHandle");
+  }
+  struct tensor t;
+  shoal_status s = tensor_new_scalar(&t, SHOAL_RESOURCE);
+  if (s) {
+    resource_handle_unref(h);
+    return s;
+  }
+  *T_DATA(&t, struct resource_handle *) = h;
+  if (strcmp(h->device, ctx->kernel->device->name))
+    s = INVALID("Attempted create an iterator on device \"%s\" from handle defined on device \"%s\"",
+                ctx->kernel->device->name, h->device);
+  struct resource *r = NULL;
+  if (!s) s = resource_from_handle(ctx->kernel->resources, &t, &iterator_type, &r);
+  if (!s && st->data.spec.n) {
+    const struct element_spec *have = &((struct iterator *)r)->spec;
+    s = check_spec(&st->data.spec, have->n, have->types, have->shapes);
+  }
+  resource_unref(r);
+  if (s) tensor_release(&t);
+  else ctx_set(ctx, 0, &t);
+  return s;
+}
+
+static shoal_status device_run(struct kernel_ctx *ctx) {
+  const struct tensor *h = ctx_in(ctx, 0);
+  struct tensor *out;
+  if (h->rank != 0 || !*T_DATA(h, struct resource_handle *const)) return INVALID("resource must be a scalar handle");
+  TRY(ctx_out_dims(ctx, 0, 0, NULL, &out));
+  const char *device = (*T_DATA(h, struct resource_handle *const))->device;
+  str_set(out->data, device, strlen(device));
+  return NULL;
+}
+
+/* ---- one pass over a dataset: a single element, a reduction ---- */
+
+struct pass {
+  struct kernel_ctx *ctx;
+  struct dataset *d; /* a reference */
+};
+
+static shoal_status single(struct pass *p, struct tensor *out) {
+  struct data_iterator *it;
+  struct data_ctx dc = {.cancel = p->ctx->step->cancel};
+  bool end = false, more = false;
+  if (p->d->n != p->ctx->kernel->n_out) return INVALID("The dataset's elements have %d components", p->d->n);
+  TRY(dataset_iterate(p->d, &it));
+  struct tensor *extra = mem_zalloc((size_t)MAX(p->d->n, 1), sizeof *extra);
+  shoal_status s = iterator_next(it, &dc, out, &end);
+  if (!s && end) s = INVALID("Dataset was empty.");
+  if (!s) s = iterator_next(it, &dc, extra, &more);
+  if (!s && !more) s = INVALID("Dataset had more than one element.");
+  tensors_release(extra, p->d->n);
+  free(extra);
+  iterator_free(it);
+  return s;
+}
+
+static shoal_status reduce(struct pass *p, struct tensor *out) {
+  const struct dataset_state *st = p->ctx->state;
+  int n_state = st->n_state, n = p->d->n;
+  if (function_rets(st->f) != n_state || p->ctx->kernel->n_out != n_state)
+    return INVALID("The function returns %d values, the state has %d", function_rets(st->f), n_state);
+  struct data_iterator *it;
+  TRY(dataset_iterate(p->d, &it));
+  struct data_ctx dc = {.cancel = p->ctx->step->cancel};
+  struct captured f = dataset_captured(p->ctx);
+  struct tensor *args = mem_zalloc((size_t)(n_state + n), sizeof *args);
+  shoal_status s = NULL;
+  for (int i = 0; i < n_state; i++) tensor_ref(&out[i], ctx_in(p->ctx, st->first_state + i));
+  for (bool end = false; !s;) {
+    s = iterator_next(it, &dc, args + n_state, &end);
+    if (s || end) break;
+    for (int i = 0; i < n_state; i++) {
+      tensor_move(&args[i], &out[i]);
+      out[i] = tensor_none();
+    }
+    s = captured_call(&f, &dc, args, n_state + n, out);
+    tensors_release(args, n_state + n);
+  }
+  free(args);
+  captured_release(&f);
+  iterator_free(it);
+  return s;
+}
+
+static void run_pass(void *arg) {
+  struct pass *p = arg;
+  struct kernel_ctx *ctx = p->ctx;
+  int n = ctx->kernel->n_out;
+  struct tensor *out = mem_zalloc((size_t)MAX(n, p->d->n) + 1, sizeof *out);
+  bool reducing = ((const struct dataset_state *)ctx->state)->f != NULL;
+  shoal_status s = reducing ? reduce(p, out) : single(p, out);
+  for (int i = 0; !s && i < n; i++) ctx_set(ctx, i, &out[i]);
+  tensors_release(out, n);
+  free(out);
+  dataset_unref(p->d);
+  free(p);
+  ctx_done(ctx, s);
+}
+
+static void *pass_thread(void *arg) {
+  run_pass(arg);
+  return NULL;
+}
+
+static void pass_start(struct kernel_ctx *ctx) {
+  struct dataset *d;
+  shoal_status s = dataset_from_tensor(ctx_in(ctx, 0), &d);
+  if (s) {
+    ctx_done(ctx, s);
+    return;
+  }
+  struct pass *p = mem_zalloc(1, sizeof *p);
+  p->ctx = ctx;
+  p->d = dataset_ref(d);
+  pthread_t t;
+  int err = pthread_create(&t, NULL, pass_thread, p);
+  if (!err) {
+    pthread_detach(t);
+    return;
+  }
+  dataset_unref(d);
+  free(p);
+  ctx_done(ctx, ERRNO_STATUS(err, "a thread for a dataset"));
+}
+
+#define HANDLE(run_, start_)                                                                            \
+  (const struct kernel_def[]) {                                                                         \
+    {.device = "CPU", .state_size = sizeof(struct handle_state), .init = handle_init,                   \
+     .release = handle_release, .run = run_, .start = start_}, {0}                                      \
+  }
+#define DATA(run_, start_)                                                                              \
+  (const struct kernel_def[]) {                                                                         \
+    {.device = "CPU", .state_size = sizeof(struct dataset_state), .init = dataset_state_init,           \
+     .release = dataset_state_release, .run = run_, .start = start_}, {0}                               \
+  }
+#define FLAGS (OP_STATEFUL | OP_NO_GRADIENT)
+#define SPEC "output_types: list(type) >= 1; output_shapes: list(shape) >= 1"
+#define OPEN_SPEC "output_types: list(type) >= 0 = []; output_shapes: list(shape) >= 0 = []"
+
+static shoal_status next_shape(struct shape_ctx *c) {
+  const struct attr *shapes;
+  TRY(node_get_list(c->node, "output_shapes", ATTR_SHAPE, &shapes));
+  for (size_t i = 0; i < shapes->list.n && (int)i < c->node->n_out; i++) c->out[i] = *shapes->list.at[i].shape;
+  return NULL;
+}
+
+static const struct op_row rows[] = {
+    {.name = "Iterator", .out = "handle: resource", .attrs = "shared_name: string; container: string; " SPEC,
+     .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(iterator_run, NULL)},
+    {.name = "IteratorV2", .out = "handle: resource", .attrs = "shared_name: string; container: string; " SPEC,
+     .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(iterator_run, NULL)},
+    {.name = "AnonymousIterator", .out = "handle: resource", .attrs = SPEC, .flags = FLAGS, .shape = shape_scalar_out,
+     .kernels = HANDLE(anonymous_run, NULL)},
+    {.name = "AnonymousIteratorV2", .out = "handle: resource, deleter: variant", .attrs = SPEC, .flags = FLAGS,
+     .shape = shape_scalar_out, .kernels = HANDLE(anonymous_run, NULL)},
+    {.name = "AnonymousIteratorV3", .out = "handle: resource", .attrs = SPEC, .flags = FLAGS,
+     .shape = shape_scalar_out, .kernels = HANDLE(anonymous_run, NULL)},
+    {.name = "DeleteIterator", .in = "handle: resource, deleter: variant", .flags = FLAGS,
+     .kernels = DATA(delete_run, NULL)},
+    {.name = "OneShotIterator", .out = "handle: resource",
+     .attrs = "dataset_factory: func; " SPEC "; container: string = ''; shared_name: string = ''", .flags = FLAGS,
+     .shape = shape_scalar_out, .kernels = HANDLE(NULL, one_shot_start)},
+    {.name = "MakeIterator", .in = "dataset: variant, iterator: resource", .flags = FLAGS,
+     .kernels = DATA(NULL, make_start)},
+    {.name = "IteratorGetNext", .in = "iterator: resource", .out = "components: output_types", .attrs = SPEC,
+     .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, get_next_start)},
+    {.name = "IteratorGetNextSync", .in = "iterator: resource", .out = "components: output_types", .attrs = SPEC,
+     .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, get_next_start)},
+    {.name = "IteratorToStringHandle", .in = "resource_handle: resource", .out = "string_handle: string",
+     .flags = FLAGS, .shape = shape_scalar_out, .kernels = DATA(to_string_run, NULL)},
+    {.name = "IteratorFromStringHandle", .in = "string_handle: string", .out = "resource_handle: resource",
+     .attrs = OPEN_SPEC, .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(from_string_run, NULL)},
+    {.name = "IteratorFromStringHandleV2", .in = "string_handle: string", .out = "resource_handle: resource",
+     .attrs = OPEN_SPEC, .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(from_string_run, NULL)},
+    {.name = "IteratorGetDevice", .in = "resource: resource", .out = "device: string", .flags = FLAGS,
+     .shape = shape_scalar_out, .kernels = DATA(device_run, NULL)},
+    {.name = "DatasetToSingleElement", .in = "dataset: variant", .out = "components: output_types",
+     .attrs = SPEC "; metadata: string = ''", .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, pass_start)},
+    {.name = "ReduceDataset", .in = "input_dataset: variant, initial_state: Tstate, other_arguments: Targuments",
+     .out = "components: output_types",
+     .attrs = "f: func; Tstate: list(type) >= 1; Targuments: list(type) >= 0; " SPEC
+              "; use_inter_op_parallelism: bool = true; metadata: string = ''",
+     .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, pass_start)},
+};
+OP_FAMILY(iterators, rows);

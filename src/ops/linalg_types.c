@@ -1,0 +1,121 @@
+/* The routines of linalg_one.inc for the four types that LAPACK has, and LAPACK's own declarations.
+ *
+ * OpenBLAS exports LAPACK by its Fortran names. Character arguments have hidden lengths at the end of the argument list;
+ * leaving them out mostly works, and breaks the callee's stack where it makes a tail call: they are passed. */
+#include <complex.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ops/linalg.h"
+
+#define STR size_t /* a hidden length */
+#define DECLARE_COMMON(p, T)                                                                                              \
+  void p##potrf_(const char *, const int *, T *, const int *, int *, STR);                                                \
+  void p##getrf_(const int *, const int *, T *, const int *, int *, int *);                                               \
+  void p##getri_(const int *, T *, const int *, const int *, T *, const int *, int *);                                    \
+  void p##getrs_(const char *, const int *, const int *, const T *, const int *, const int *, T *, const int *, int *, STR); \
+  void p##geqrf_(const int *, const int *, T *, const int *, T *, T *, const int *, int *);                               \
+  void p##trsm_(const char *, const char *, const char *, const char *, const int *, const int *, const T *, const T *,   \
+                const int *, T *, const int *, STR, STR, STR, STR);                                                       \
+  void p##gemm_(const char *, const char *, const int *, const int *, const int *, const T *, const T *, const int *,     \
+                const T *, const int *, const T *, T *, const int *, STR, STR);
+#define DECLARE_REAL(p, T)                                                                                                \
+  DECLARE_COMMON(p, T)                                                                                                    \
+  void p##orgqr_(const int *, const int *, const int *, T *, const int *, const T *, T *, const int *, int *);            \
+  void p##gesdd_(const char *, const int *, const int *, T *, const int *, T *, T *, const int *, T *, const int *, T *,  \
+                 const int *, int *, int *, STR);                                                                         \
+  void p##syevd_(const char *, const char *, const int *, T *, const int *, T *, T *, const int *, int *, const int *,    \
+                 int *, STR, STR);                                                                                        \
+  void p##geev_(const char *, const char *, const int *, T *, const int *, T *, T *, T *, const int *, T *, const int *,  \
+                T *, const int *, int *, STR, STR);                                                                       \
+  void p##gelsy_(const int *, const int *, const int *, T *, const int *, T *, const int *, int *, const T *, int *, T *, \
+                 const int *, int *);
+#define DECLARE_COMPLEX(p, T, R)                                                                                          \
+  DECLARE_COMMON(p, T)                                                                                                    \
+  void p##ungqr_(const int *, const int *, const int *, T *, const int *, const T *, T *, const int *, int *);            \
+  void p##gesdd_(const char *, const int *, const int *, T *, const int *, R *, T *, const int *, T *, const int *, T *,  \
+                 const int *, R *, int *, int *, STR);                                                                    \
+  void p##heevd_(const char *, const char *, const int *, T *, const int *, R *, T *, const int *, R *, const int *,      \
+                 int *, const int *, int *, STR, STR);                                                                    \
+  void p##geev_(const char *, const char *, const int *, T *, const int *, T *, T *, const int *, T *, const int *, T *,  \
+                const int *, R *, int *, STR, STR);                                                                       \
+  void p##gelsy_(const int *, const int *, const int *, T *, const int *, T *, const int *, int *, const R *, int *, T *, \
+                 const int *, R *, int *);                                                                                \
+  void p##gees_(const char *, const char *, void *, const int *, T *, const int *, int *, T *, T *, const int *, T *,     \
+                const int *, R *, int *, int *, STR, STR);
+DECLARE_REAL(s, float)
+DECLARE_REAL(d, double)
+DECLARE_COMPLEX(c, c64, float)
+DECLARE_COMPLEX(z, c128, double)
+
+/* A square complex matrix by columns as U T U^H, T triangular: replaces a by T. Shared by square roots and logarithms of
+ * all types, which are taken in double. */
+static bool schur(int n, c128 *a, c128 *u) {
+  int sdim, info, lwork = MAX(64 * n, 1);
+  c128 *w = mem_zalloc((size_t)n, sizeof *w), *work = mem_zalloc((size_t)lwork, sizeof *work);
+  double *rwork = mem_zalloc((size_t)n, sizeof *rwork);
+  zgees_("V", "N", NULL, &n, a, &n, &sdim, w, u, &n, work, &lwork, rwork, NULL, &info, 1, 1);
+  free(w);
+  free(work);
+  free(rwork);
+  return info == 0;
+}
+
+/* c = op(a) op(b), square. */
+static void multiply(int n, const char *ta, const char *tb, const c128 *a, const c128 *b, c128 *c) {
+  const c128 one = 1, zero = 0;
+  zgemm_(ta, tb, &n, &n, &n, &one, a, &n, b, &n, &zero, c, &n, 1, 1);
+}
+
+/* The principal square root of a triangular matrix, column by column. */
+static void triangular_root(int n, const c128 *t, c128 *r) {
+  memset(r, 0, (size_t)n * (size_t)n * sizeof *r);
+  for (int j = 0; j < n; j++) {
+    r[j * n + j] = csqrt(t[j * n + j]);
+    for (int i = j - 1; i >= 0; i--) {
+      c128 s = t[j * n + i];
+      for (int k = i + 1; k < j; k++) s -= r[k * n + i] * r[j * n + k];
+      c128 d = r[i * n + i] + r[j * n + j];
+      r[j * n + i] = s == 0 ? 0 : s / d;
+    }
+  }
+}
+
+/* u t u^H into a, through scratch. */
+static void rotate_back(int n, const c128 *u, const c128 *t, c128 *scratch, c128 *a) {
+  multiply(n, "N", "N", u, t, scratch);
+  multiply(n, "N", "C", scratch, u, a);
+}
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+
+#define TAG f32
+#define SCALAR float
+#define REAL float
+#define IS_COMPLEX 0
+#define LAPACK(f) s##f##_
+#include "ops/linalg_one.inc"
+
+#define TAG f64
+#define SCALAR double
+#define REAL double
+#define IS_COMPLEX 0
+#define LAPACK(f) d##f##_
+#include "ops/linalg_one.inc"
+
+#define TAG c64
+#define SCALAR c64
+#define REAL float
+#define IS_COMPLEX 1
+#define LAPACK(f) c##f##_
+#include "ops/linalg_one.inc"
+
+#define TAG c128
+#define SCALAR c128
+#define REAL double
+#define IS_COMPLEX 1
+#define LAPACK(f) z##f##_
+#include "ops/linalg_one.inc"

@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "graph/function.h"
+#include "graph/shape_fn.h"
 #include "shoal/graph.h"
 #include "tensor/tensor_proto.h"
 
@@ -328,5 +329,9 @@ shoal_status graph_import(struct graph *g, const void *data, size_t size, const 
 
 shoal_status shoal_graph_import(shoal_graph *g, const void *data, size_t size, const char *prefix) {
   struct import_options o = {.prefix = prefix};
-  return graph_import(g, data, size, &o, NULL);
+  TRY(graph_import(g, data, size, &o, NULL));
+  /* For shoal_out_shape and for gradients, which are simpler where shapes are known. What does not fit says so when it
+   * runs. */
+  shoal_status_free(graph_infer_shapes(g));
+  return NULL;
 }

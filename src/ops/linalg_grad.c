@@ -111,7 +111,11 @@ shoal_status linalg_triangular_solve_grad(struct grad_ctx *c) {
   TRY(flag(c, "lower", &lower));
   struct out x = gout(c, 0), gb = triangular_solve(c, gin(c, 0), grad_dy(c, 0), lower, !adj);
   struct out ga = g_neg(c, adj ? matmul(c, x, false, gb, true) : matmul(c, gb, false, x, true));
-  return g_set_broadcast(c, triangle(c, ga, lower), gb);
+  ga = triangle(c, ga, lower);
+  /* Only the batches were broadcast: each gradient against its own shape. */
+  grad_set(c, 0, grad_unbroadcast(c->g, ga, gin(c, 0), ga, 0));
+  grad_set(c, 1, grad_unbroadcast(c->g, gb, gin(c, 1), gb, 0));
+  return NULL;
 }
 
 /* (A^H A + l I)^-1 b by its Cholesky factor, or with A A^H. */

@@ -106,10 +106,16 @@ def run_shoal(graph_def, runs):
                 ops = [(t if isinstance(t, tf.Operation) else t.op).name for t in fetches if not fetchable(t)]
                 results.append(s.run(tensors, feed_names(feeds), ops))
                 for name, value in zip(tensors, results[-1]):
-                    check_shape(g.shape(name), value, name)
+                    # Where TensorFlow is wrong too (a ref variable that changed its shape), nothing can be asked.
+                    if shape_fits(fetches, name, value):
+                        check_shape(g.shape(name), value, name)
     except shoal.Error as e:
         results.append((e.code, e.message))
     return results
+
+
+def shape_fits(fetches, name, value):
+    return all(t.shape.is_compatible_with(value.shape) for t in fetches if fetchable(t) and t.name == name)
 
 
 def check_shape(inferred, value, name):
@@ -258,7 +264,9 @@ def mode_grad(case):
     with shoal.Session(sg, inter_op_threads=1, intra_op_threads=2) as s:
         try:
             flat = [n for a in names if a for n in (a if isinstance(a, tuple) else (a,)) if n]
-            got = iter(s.run(flat, feed_names(feeds)))
+            fed = {t.name: np.asarray(v) for t, v in feeds.items()}  # what is fed cannot be fetched: indices of slices
+            ran = iter(s.run([n for n in flat if n not in fed], feed_names(feeds)))
+            got = iter([fed[n] if n in fed else next(ran) for n in flat])
         except shoal.Error as e:
             raise Failure(f"gradient: {code_name(e.code)}: {e.message}")
         ours = []

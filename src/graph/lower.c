@@ -375,9 +375,25 @@ static shoal_status lower_gradient(struct lowering *lo, struct node *n, struct n
   return s;
 }
 
+/* RemoteCall names the device of its body by its first input, which must be a constant. */
+static shoal_status place_remote(struct node *n) {
+  const struct tensor *t = NULL;
+  struct node *from = n->in[0].node;
+  while (op_is(from->op, "Identity")) from = from->in[0].node;
+  if (op_is(from->op, "Const")) TRY(node_get_tensor(from, "value", &t));
+  if (!t || t->dtype != SHOAL_STRING || t->n != 1)
+    return UNIMPLEMENTED("RemoteCall {{node %s}} whose target is not a constant", n->name);
+  const struct str *device = t->data;
+  char *text = mem_strndup(str_data(device), device->size);
+  graph_set_device(n, text);
+  free(text);
+  return NULL;
+}
+
 static shoal_status lower_call(struct lowering *lo, struct node *n) {
   struct node *start, *done;
   struct out *outs;
+  if (op_is(n->op, "RemoteCall")) TRY(place_remote(n));
   TRY(call_start(lo, n, &start));
   /* With something to wait for, arguments pass through identities that wait: nothing in the body starts early. */
   struct out *inputs = mem_zalloc((size_t)n->n_in, sizeof *inputs);
@@ -471,4 +487,13 @@ shoal_status graph_lower(struct graph *g) {
   vec_release(&lo.links);
   vec_release(&lo.chains);
   return s;
+}
+
+void graph_try_lower(struct graph *g) {
+  if (!graph_needs_lowering(g)) return;
+  struct graph *copy = graph_copy(g, NULL);
+  shoal_status failed = graph_lower(copy);
+  graph_free(copy);
+  if (!failed) failed = graph_lower(g);
+  shoal_status_free(failed);
 }

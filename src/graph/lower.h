@@ -11,6 +11,9 @@
 
 /* Lowers every such node there is. On error the graph is half-way and must not be used. */
 shoal_status graph_lower(struct graph *g);
+/* The same, but a graph that cannot be lowered (a function that calls itself) is left as it was: its calls then run as
+ * calls. */
+void graph_try_lower(struct graph *g);
 /* Is there anything to lower? */
 bool graph_needs_lowering(const struct graph *g);
 

@@ -309,6 +309,8 @@ static const struct op_row rows[] = {
      .kernels = FUNCTIONAL(while_init, while_start)},
     {.name = "For", .in = "start: int32, limit: int32, delta: int32, input: T", .out = "output: T",
      .attrs = "T: list(type) >= 0; body: func", .kernels = FUNCTIONAL(for_init, for_start)},
+    {.name = "RemoteCall", .in = "target: string, args: Tin", .out = "output: Tout",
+     .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func", .flags = OP_STATEFUL},
     {.name = "SymbolicGradient", .in = "input: Tin", .out = "output: Tout",
      .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func"},
     {.name = "ToBool", .in = "input: T", .out = "output: bool", .attrs = "T: type", .flags = OP_NO_GRADIENT,

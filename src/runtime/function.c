@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "graph/function.h"
+#include "graph/lower.h"
 #include "graph/prune.h"
 #include "runtime/plan.h"
 
@@ -97,6 +98,7 @@ static shoal_status make(struct function_runtime *r, struct kernel_init *ki, con
   if (!def) return NOT_FOUND("Function %s is not defined.", attr->name);
   struct function_body body;
   TRY(function_instantiate(r->library, def, attr->attrs, attr->n_attrs, &body));
+  graph_try_lower(body.graph);
   struct function *f = mem_zalloc(1, sizeof *f);
   pthread_mutex_init(&f->lock, NULL);
   f->runtime = r;

@@ -172,21 +172,9 @@ static void add_key(struct text *t, const char *const *names, int n) {
   text_addc(t, ';');
 }
 
-/* Functions become plain nodes, which can be placed, rewritten and traced one by one. What cannot be lowered (a
- * function that calls itself) stays as it is and runs as a call: lowering that fails leaves a ruin, so it is tried on
- * a copy. */
-static void lower_graph(struct graph *g) {
-  if (!graph_needs_lowering(g)) return;
-  struct graph *copy = graph_copy(g, NULL);
-  shoal_status failed = graph_lower(copy);
-  graph_free(copy);
-  if (!failed) failed = graph_lower(g);
-  shoal_status_free(failed);
-}
-
 static shoal_status place_graph(struct local_session *s) {
   if (s->placed) return NULL;
-  lower_graph(s->graph);
+  graph_try_lower(s->graph); /* plain nodes can be placed, rewritten and traced one by one */
   struct place_device *devices = mem_zalloc((size_t)s->env.n_devices, sizeof *devices);
   for (int i = 0; i < s->env.n_devices; i++) {
     devices[i].name = s->env.devices[i]->name;

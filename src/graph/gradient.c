@@ -270,10 +270,12 @@ shoal_status graph_gradients(struct graph *g, const struct out *ys, int ny, cons
   TRY(check(g, ys, ny, "y"));
   TRY(check(g, xs, nx, "x"));
   TRY(check(g, stop, n_stop, "stop"));
-  if (graph_needs_lowering(g)) {
-    TRY(graph_lower(g));
-    TRY(graph_infer_shapes(g));
-  }
+  bool infer = graph_needs_lowering(g);
+  if (infer) TRY(graph_lower(g));
+  /* Gradients ask for ranks; nodes of an imported graph have no shapes yet. */
+  for (size_t i = 0; !infer && i < g->nodes.n; i++)
+    infer = g->nodes.at[i] && g->nodes.at[i]->n_out && !g->nodes.at[i]->out_shapes;
+  if (infer) TRY(graph_infer_shapes(g));
   struct grad_run r = {.g = g, .first = g->nodes.n};
   r.between = mem_zalloc(r.first, sizeof *r.between);
   r.pending = mem_zalloc(r.first, sizeof *r.pending);

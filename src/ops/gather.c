@@ -167,15 +167,13 @@ static shoal_status gather_shape(struct shape_ctx *c) {
 static void gather_grad_rows(struct grad_ctx *c) {
   struct out params = gin(c, 0), indices = gin(c, 1), dy = grad_dy(c, 0);
   struct out shape = array_shape(c->g, params, SHOAL_INT32);
-  struct shape is = out_shape(indices);
   int64_t flat = -1;
-  struct out minus = build_const_ints(c->g, SHOAL_INT32, &flat, 1);
-  if (is.rank != 1) {
+  if (out_shape(indices).rank != 1) {
     struct out count = array_expand(c->g, build_op1(c->g, "Size", indices), 0);
     struct out parts[2] = {count, array_part(c->g, shape, 1, INT32_MAX)};
     dy = array_reshape(c->g, dy, array_concat(c->g, parts, 2, 0));
-    indices = array_reshape(c->g, indices, minus);
   }
+  indices = array_reshape(c->g, indices, build_const_ints(c->g, SHOAL_INT32, &flat, 1));
   grad_set_slices(c, 0, dy, indices, shape);
 }
 

@@ -99,3 +99,45 @@ op("DenseToDenseSetOperation", {"set1": V([[1], [2]]), "set2": V([[2]])}, {"set_
 op("SetSize", {"set_indices": L([[0, 0], [0, 1], [2, 0]]), "set_values": V([3, 3, 4]), "set_shape": L([3, 2])}, dtypes=SETS)
 op("SetSize", {"set_indices": L([[2, 0], [0, 1]]), "set_values": V([3, 3]), "set_shape": L([3, 2])}, dtypes=[tf.int32],
    error="INVALID_ARGUMENT", message="out of order")
+
+# ---- crosses ----
+WORDS = {"indices": [L([[0, 0], [1, 0], [1, 1]]), L([[0, 0], [1, 0]])], "values": [np.array(["a", "bb", "c"], object), np.array(["d", "e"], object)],
+         "shapes": [L([2, 2]), L([2, 1])], "dense_inputs": []}
+MIXED = {"indices": [L([[0, 0], [1, 0]])], "values": [L([7, -8])], "shapes": [L([2, 2])],
+         "dense_inputs": [L([[1, 2], [3, 4]]), np.array([["x"], ["a longer word"]], object)]}
+for kw in (WORDS, MIXED):
+    kind = "words" if kw is WORDS else "mixed"
+    for buckets in (0, 100):
+        op("SparseCross", kw, {"hashed_output": True, "num_buckets": buckets, "hash_key": 956888297470, "out_type": tf.int64,
+                               "internal_type": tf.int64}, name=kind)
+        op("SparseCrossHashed", {**kw, "num_buckets": np.int64(buckets), "strong_hash": np.array(False), "salt": L([1, 2])}, name=kind)
+    op("SparseCrossV2", {**kw, "sep": "-"}, name=kind)
+op("SparseCrossHashed", {**WORDS, "num_buckets": np.int64(0), "strong_hash": np.array(True), "salt": L([1, 2])})
+op("SparseCross", WORDS, {"hashed_output": False, "num_buckets": 0, "hash_key": 1, "out_type": tf.string, "internal_type": tf.string})
+
+# ---- serialisation ----
+for t in (tf.string, tf.variant):
+    def round_trip(dtype, t=t):
+        one = tf.raw_ops.SerializeSparse(sparse_indices=feed(A), sparse_values=feed(R(4)), sparse_shape=feed(SHAPE), out_type=t)
+        many = tf.raw_ops.SerializeManySparse(sparse_indices=feed(A), sparse_values=feed(R(4)), sparse_shape=feed(SHAPE), out_type=t)
+        outs = list(tf.raw_ops.DeserializeSparse(serialized_sparse=one, dtype=dtype))
+        outs += list(tf.raw_ops.DeserializeSparse(serialized_sparse=many, dtype=dtype))
+        outs += list(tf.raw_ops.DeserializeSparse(serialized_sparse=tf.stack([many, many]), dtype=dtype))
+        if t == tf.string:
+            outs += list(tf.raw_ops.DeserializeManySparse(serialized_sparse=many, dtype=dtype)) + [one, many]
+        return outs
+
+    graph(f"serialized sparse {t.name}", round_trip, dtypes=[tf.float32, tf.string, tf.int64])
+
+
+def tensors_map():
+    one = tf.raw_ops.AddSparseToTensorsMap(sparse_indices=feed(L([[0]])), sparse_values=feed(R(1)), sparse_shape=feed(L([2])),
+                                           shared_name="m")
+    many = tf.raw_ops.AddManySparseToTensorsMap(sparse_indices=feed(A), sparse_values=feed(R(4)), sparse_shape=feed(SHAPE),
+                                                shared_name="m")
+    handles = tf.placeholder(tf.int64, [None])
+    take = tf.raw_ops.TakeManySparseFromTensorsMap(sparse_handles=handles, dtype=tf.float32, shared_name="m")
+    return [[one], [many], ([take[0], take[1], take[2]], {handles: L([3, 0, 1])})]
+
+
+graph("tensors map", tensors_map)

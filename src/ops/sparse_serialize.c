@@ -61,6 +61,8 @@ static shoal_status put_tensor(struct tensor *to, int64_t i, const struct tensor
   }
   struct text bytes = {0};
   shoal_status s = tensor_proto_encode(t, &bytes);
+  /* No content at all for an empty tensor: the bytes are TensorFlow's. */
+  if (!s && t->n == 0 && bytes.n >= 2 && !memcmp(bytes.at + bytes.n - 2, "\x22\x00", 2)) bytes.n -= 2;
   if (!s) str_set(&T_DATA(to, struct str)[i], text_cstr(&bytes), bytes.n);
   text_release(&bytes);
   return s;
@@ -372,10 +374,16 @@ static shoal_status add_many_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_dims(ctx, 0, 1, &n, &y));
   TRY(map_get(ctx, true, &m));
   shoal_status bad = NULL;
-  for (int64_t r = 0; r < n && !bad; r++) {
-    struct owned o;
-    bad = take_row(&s, r, &at, &o);
-    if (!bad) T_DATA(y, int64_t)[r] = map_add(m, &o);
+  /* Rows with entries get their handles first. */
+  for (int empty = 0; empty < 2; empty++) {
+    at = 0;
+    for (int64_t r = 0; r < n && !bad; r++) {
+      struct owned o;
+      bad = take_row(&s, r, &at, &o);
+      if (bad) break;
+      if ((o.values.n == 0) == empty) T_DATA(y, int64_t)[r] = map_add(m, &o);
+      else owned_release(&o);
+    }
   }
   resource_unref(&m->head);
   return bad;

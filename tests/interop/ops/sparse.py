@@ -105,15 +105,24 @@ WORDS = {"indices": [L([[0, 0], [1, 0], [1, 1]]), L([[0, 0], [1, 0]])], "values"
          "shapes": [L([2, 2]), L([2, 1])], "dense_inputs": []}
 MIXED = {"indices": [L([[0, 0], [1, 0]])], "values": [L([7, -8])], "shapes": [L([2, 2])],
          "dense_inputs": [L([[1, 2], [3, 4]]), np.array([["x"], ["a longer word"]], object)]}
+
+
+def cross(name, kw, **attrs):
+    def build():
+        args = {k: [feed(x) for x in v] if isinstance(v, list) else feed(v) for k, v in kw.items()}
+        return list(getattr(tf.raw_ops, name)(**args, **attrs))
+
+    graph(f"{name} {'words' if 'bb' in kw['values'][0] else 'mixed'} {attrs or list(kw.values())[4:]}", build)
+
+
 for kw in (WORDS, MIXED):
-    kind = "words" if kw is WORDS else "mixed"
     for buckets in (0, 100):
-        op("SparseCross", kw, {"hashed_output": True, "num_buckets": buckets, "hash_key": 956888297470, "out_type": tf.int64,
-                               "internal_type": tf.int64}, name=kind)
-        op("SparseCrossHashed", {**kw, "num_buckets": np.int64(buckets), "strong_hash": np.array(False), "salt": L([1, 2])}, name=kind)
-    op("SparseCrossV2", {**kw, "sep": "-"}, name=kind)
-op("SparseCrossHashed", {**WORDS, "num_buckets": np.int64(0), "strong_hash": np.array(True), "salt": L([1, 2])})
-op("SparseCross", WORDS, {"hashed_output": False, "num_buckets": 0, "hash_key": 1, "out_type": tf.string, "internal_type": tf.string})
+        cross("SparseCross", kw, hashed_output=True, num_buckets=buckets, hash_key=956888297470, out_type=tf.int64,
+              internal_type=tf.int64)
+        cross("SparseCrossHashed", {**kw, "num_buckets": np.int64(buckets), "strong_hash": np.array(False), "salt": L([1, 2])})
+    cross("SparseCrossV2", {**kw, "sep": "-"})
+cross("SparseCrossHashed", {**WORDS, "num_buckets": np.int64(0), "strong_hash": np.array(True), "salt": L([1, 2])})
+cross("SparseCross", WORDS, hashed_output=False, num_buckets=0, hash_key=1, out_type=tf.string, internal_type=tf.string)
 
 # ---- serialisation ----
 for t in (tf.string, tf.variant):

@@ -373,20 +373,41 @@ static struct out fit(struct graph *g, struct out dx, struct out x, const struct
   return any ? build_op2(g, "BroadcastTo", dx, shape) : dx;
 }
 
+/* "from->to" of one tensor. */
+static struct out rearrange(struct graph *g, struct out x, const struct subscripts *from, const struct subscripts *to) {
+  struct text t = {0};
+  subscripts_print(from, false, &t);
+  text_adds(&t, "->");
+  subscripts_print(to, false, &t);
+  struct out y = einsum_node(g, text_cstr(&t), &x, 1);
+  text_release(&t);
+  return y;
+}
+
+/* Each label once. */
+static struct subscripts without_repeats(const struct subscripts *s) {
+  struct subscripts u = {.ellipsis = -1};
+  for (int i = 0; i <= s->n; i++) {
+    if (i == s->ellipsis) u.ellipsis = u.n;
+    if (i < s->n && !memchr(u.label, s->label[i], (size_t)u.n)) u.label[u.n++] = s->label[i];
+  }
+  return u;
+}
+
 static struct out grad_of(struct grad_ctx *c, const struct equation *e, int which) {
   struct graph *g = c->g;
-  const struct subscripts *sx = &e->in[which], *other = e->n_in == 2 ? &e->in[1 - which] : NULL;
-  struct subscripts left = {.ellipsis = -1};
-  bool summed[SHOAL_MAX_RANK], wide = e->out.ellipsis >= 0;
-  for (int i = 0; i < sx->n; i++) {
-    if (i == sx->ellipsis) left.ellipsis = left.n;
-    summed[i] = !memchr(e->out.label, sx->label[i], (size_t)e->out.n) &&
-                !(other && memchr(other->label, sx->label[i], (size_t)other->n));
-    if (!summed[i]) left.label[left.n++] = sx->label[i];
+  const struct subscripts *given = &e->in[which], *other = e->n_in == 2 ? &e->in[1 - which] : NULL;
+  struct subscripts sx = without_repeats(given), left = {.ellipsis = -1};
+  bool repeats = sx.n != given->n, summed[SHOAL_MAX_RANK], wide = e->out.ellipsis >= 0;
+  for (int i = 0; i <= sx.n; i++) {
+    if (i == sx.ellipsis) left.ellipsis = left.n;
+    if (i == sx.n) break;
+    summed[i] = !memchr(e->out.label, sx.label[i], (size_t)e->out.n) &&
+                !(other && memchr(other->label, sx.label[i], (size_t)other->n));
+    if (!summed[i]) left.label[left.n++] = sx.label[i];
   }
-  if (sx->ellipsis == sx->n) left.ellipsis = left.n;
   struct text t = {0};
-  struct out in[2] = {grad_dy(c, 0)};
+  struct out in[2] = {grad_dy(c, 0)}, x = gin(c, which);
   subscripts_print(&e->out, false, &t);
   if (other) {
     struct out y = gin(c, 1 - which);
@@ -398,7 +419,10 @@ static struct out grad_of(struct grad_ctx *c, const struct equation *e, int whic
   subscripts_print(&left, wide, &t);
   struct out dx = einsum_node(g, text_cstr(&t), in, e->n_in);
   text_release(&t);
-  return fit(g, dx, gin(c, which), sx, summed, wide);
+  if (!repeats) return fit(g, dx, x, &sx, summed, wide);
+  /* On the diagonal the gradient is what it is for the diagonal alone; elsewhere zero. */
+  dx = fit(g, dx, rearrange(g, x, given, &sx), &sx, summed, wide);
+  return rearrange(g, dx, &sx, given);
 }
 
 static shoal_status einsum_grad(struct grad_ctx *c) {

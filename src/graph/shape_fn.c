@@ -7,11 +7,17 @@
 
 #include "base/mem.h"
 
+/* How far values are followed back through ops that pass them on: a long chain must not cost its square. */
+enum { MAX_HOPS = 64 };
+
 /* The value of an output where it can be told without running: constants, and Shape/Size/Rank of what is known
  * are common enough to matter; anything else is left to constant folding. */
 static const struct tensor *constant_value(struct out o) {
   struct node *n = o.node;
-  while (n && (op_is(n->op, "Identity") || op_is(n->op, "Snapshot")) && n->n_in == 1) n = n->in[0].node;
+  for (int hops = 0; n && hops < MAX_HOPS && n->n_in == 1; hops++) {
+    if (!op_is(n->op, "Identity") && !op_is(n->op, "Snapshot")) break;
+    n = n->in[0].node;
+  }
   if (!n || !op_is(n->op, "Const")) return NULL;
   const struct attr *v = node_attr(n, "value");
   return v && v->kind == ATTR_TENSOR ? v->tensor : NULL;
@@ -20,7 +26,10 @@ static const struct tensor *constant_value(struct out o) {
 /* For variables: the shape behind a resource handle is kept in the handle's own output shape attribute. */
 static struct shape handle_shape(struct out o) {
   struct node *n = o.node;
-  while (n && n->n_in == 1 && (op_is(n->op, "Identity") || op_is(n->op, "Enter"))) n = n->in[0].node;
+  for (int hops = 0; n && hops < MAX_HOPS && n->n_in == 1; hops++) {
+    if (!op_is(n->op, "Identity") && !op_is(n->op, "Enter")) break;
+    n = n->in[0].node;
+  }
   if (n && op_is(n->op, "VarHandleOp")) {
     const struct attr *s = node_attr(n, "shape");
     if (s && s->kind == ATTR_SHAPE) return *s->shape;

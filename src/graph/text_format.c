@@ -279,6 +279,8 @@ static shoal_status read_value(struct scan *s, const ProtobufCFieldDescriptor *f
     case PROTOBUF_C_TYPE_BYTES: {
       struct text t = {0};
       shoal_status bad = read_string(s, &t);
+      if (!bad && f->type == PROTOBUF_C_TYPE_STRING && t.n && memchr(t.at, 0, t.n))
+        bad = WRONG(s, "String field \"%s\" contains a NUL.", f->name);
       if (bad) {
         text_release(&t);
         return bad;

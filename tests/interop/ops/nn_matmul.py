@@ -1,7 +1,7 @@
 """Matrix products, bias, activations, softmax and cross entropies."""
 from cases import *
 
-MATMUL = FLOATS + COMPLEX + [tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64]
+MATMUL = FLOATS + COMPLEX + [tf.int32, tf.int64]
 for m, k, n in ((3, 5, 4), (1, 7, 1), (1, 30, 40), (40, 30, 1), (2, 9, 33), (37, 29, 61), (130, 17, 100), (0, 3, 2), (2, 0, 3),
                 (2, 3, 0)):
     for ta in (False, True):
@@ -9,7 +9,7 @@ for m, k, n in ((3, 5, 4), (1, 7, 1), (1, 30, 40), (40, 30, 1), (2, 9, 33), (37,
             op("MatMul", {"a": R(*((k, m) if ta else (m, k))), "b": R(*((n, k) if tb else (k, n)))},
                {"transpose_a": ta, "transpose_b": tb}, dtypes=MATMUL if m == 3 else [tf.float32, tf.bfloat16, tf.complex64],
                grad=m == 3)
-op("MatMul", {"a": R(130, 900), "b": R(900, 400)}, dtypes=FLOATS + COMPLEX)
+op("MatMul", {"a": R(130, 900), "b": R(900, 400)}, dtypes=[tf.float32, tf.float64, tf.bfloat16] + COMPLEX)
 op("MatMul", {"a": R(20, 9000), "b": R(9000, 30)}, dtypes=FLOATS, tol=1e-2)
 op("MatMul", {"a": R(2, 3), "b": R(4, 5)}, error="INVALID_ARGUMENT", message=r"Matrix size-incompatible: In\[0\]: \[2,3\]")
 op("MatMul", {"a": R(3), "b": R(3, 5)}, error="INVALID_ARGUMENT", message="has different ndims")
@@ -46,7 +46,7 @@ for act in ([], ["Relu"], ["Relu6"], ["Elu"], ["LeakyRelu"], ["Tanh"], ["Sigmoid
     graph("dense_" + "_".join(act), fused, dtypes=[tf.float32, tf.bfloat16])
 
 for shape in ((4, 3), (2, 5, 3), (2, 3, 4, 3), (0, 3), (500, 33), (2, 0, 3)):
-    op("BiasAdd", {"value": R(*shape), "bias": R(shape[-1])}, dtypes=NUMBERS, grad=True)
+    op("BiasAdd", {"value": R(*shape), "bias": R(shape[-1])}, dtypes=NUMBERS if shape[0] < 9 else FLOATS[:2], grad=True)
     op("BiasAddV1", {"value": R(*shape), "bias": R(shape[-1])}, dtypes=[tf.float32, tf.int32], grad=True)
     op("BiasAddGrad", {"out_backprop": R(*shape)}, dtypes=NUMBERS if shape[0] < 9 else FLOATS[:2], grad=True)
 for shape in ((4, 3, 5), (2, 3, 4, 3), (2, 3, 4, 3, 2)):
@@ -62,7 +62,7 @@ for shape in ((2, 3), (), (0, 4), (70001,)):
         op(name + "Grad", {"gradients": R(*shape), "features": R(*shape, lo=-9, hi=9)},
            dtypes=REALS if shape != (70001,) else FLOATS, grad=True, fd=False)
     for name in ("Elu", "Selu", "Softplus", "Softsign", "LeakyRelu"):
-        op(name, {"features": R(*shape, lo=-30, hi=30)}, dtypes=FLOATS, grad=True, fd=False)
+        op(name, {"features": R(*shape, lo=-30, hi=30)}, dtypes=FLOATS if shape != (70001,) else FLOATS[:2], grad=True, fd=False)
     for name in ("Softplus", "Softsign", "LeakyRelu"):
         op(name + "Grad", {"gradients": R(*shape), "features": R(*shape, lo=-9, hi=9)}, dtypes=FLOATS, grad=name != "Softsign", fd=False)
     for name in ("Elu", "Selu"):
@@ -79,7 +79,7 @@ op("Softmax", {"logits": V([[1000., 1000, -1000]])}, dtypes=[tf.float32, tf.floa
 op("Softmax", {"logits": R()}, error="INVALID_ARGUMENT", message="logits must have >= 1 dimension")
 for shape, labels in (((3, 4), (3, 4)), ((3, 4), (1, 4)), ((3, 4), (4,)), ((1, 4), (3, 4)), ((3, 4), (3, 1)), ((0, 3), (0, 3)), ((200, 10), (200, 10))):
     op("SoftmaxCrossEntropyWithLogits", {"features": R(*shape), "labels": R(*labels, lo=0, hi=1)}, dtypes=FLOATS,
-       grad=shape == labels)
+       grad=shape == labels, fd=False)  # the gradient supposes that labels add up to 1
 op("SoftmaxCrossEntropyWithLogits", {"features": R(2, 3), "labels": R(2, 4)}, error="INVALID_ARGUMENT", message="must be broadcastable")
 for t in (np.int32, np.int64):
     op("SparseSoftmaxCrossEntropyWithLogits", {"features": R(4, 3), "labels": np.array([0, 2, 1, 0], t)}, dtypes=FLOATS, grad=["features"])

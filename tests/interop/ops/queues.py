@@ -4,6 +4,11 @@ from cases import *
 RAW = tf.raw_ops
 
 
+def bound(f, *args):
+    """f(*args) as a function without parameters."""
+    return lambda: f(*args)
+
+
 def steps(name, build, **options):
     graph(name, build, **options)
 
@@ -19,7 +24,7 @@ def op_(name, v2):
 
 
 for v2 in (True, False):
-    def fifo(v2=v2):
+    def fifo(v2):
         q = queue(v2=v2, types=[tf.int32, tf.string], shapes=[(2,), ()], name="q")
         enq = op_("QueueEnqueue", v2)(handle=q, components=[[1, 2], "a"])
         many = op_("QueueEnqueueMany", v2)(handle=q, components=[[[3, 4], [5, 6], [7, 8]], ["b", "c", "d"]])
@@ -32,18 +37,18 @@ for v2 in (True, False):
         close = op_("QueueClose", v2)(handle=q)
         return [[enq], [many], [size, closed], list(deq), list(two), [size], [enq], [close], [size, closed],
                 list(none), list(up_to), [size]]
-    steps(f"fifo V{2 if v2 else 1}", fifo)
+    steps(f"fifo V{2 if v2 else 1}", bound(fifo, v2))
 
-    def closed_empty(v2=v2):
+    def closed_empty(v2):
         q = queue(v2=v2, name="q")
         return [[op_("QueueClose", v2)(handle=q)], [op_("QueueDequeue", v2)(handle=q, component_types=[tf.int32])[0]]]
-    steps(f"dequeue when closed V{2 if v2 else 1}", closed_empty, error="OUT_OF_RANGE",
+    steps(f"dequeue when closed V{2 if v2 else 1}", bound(closed_empty, v2), error="OUT_OF_RANGE",
           message=r"FIFOQueue '_\d+_q' is closed and has insufficient elements \(requested 1, current size 0\)")
 
-    def enqueue_closed(v2=v2):
+    def enqueue_closed(v2):
         q = queue(v2=v2, name="q")
         return [[op_("QueueClose", v2)(handle=q)], [op_("QueueEnqueue", v2)(handle=q, components=[1])]]
-    steps(f"enqueue when closed V{2 if v2 else 1}", enqueue_closed, error="CANCELLED",
+    steps(f"enqueue when closed V{2 if v2 else 1}", bound(enqueue_closed, v2), error="CANCELLED",
           message=r"FIFOQueue '_\d+_q' is closed.")
 
 

@@ -1,12 +1,16 @@
 """Lookup tables: fixed, mutable, dense; by handles of both kinds; from tensors and text files."""
 import os
 import tempfile
-from functools import partial
 
 from cases import *
 
 RAW = tf.raw_ops
 PAIRS = [(tf.string, tf.int64), (tf.int64, tf.string), (tf.string, tf.float32), (tf.int64, tf.int64), (tf.int32, tf.float64)]
+
+
+def bound(f, *args):
+    """f(*args) as a function without parameters."""
+    return lambda: f(*args)
 
 
 def hidden(x):
@@ -34,7 +38,7 @@ for key, value in PAIRS:
             keys = tf.reshape(some(key, 6), [2, 3])
             return [[o("LookupTableSize")(table_handle=h)], [init], [init], [o("LookupTableSize")(table_handle=h)],
                     [find(h, keys, unlike(value), v2), find(h, keys[0, 0], unlike(value), v2), find(h, keys[:0], unlike(value), v2)]]
-        graph(f"fixed {key.name} {value.name} V{2 if v2 else 1}", partial(fixed, key, value, v2))
+        graph(f"fixed {key.name} {value.name} V{2 if v2 else 1}", bound(fixed, key, value, v2))
 
     def changing(key, value):
         h = RAW.MutableHashTableV2(key_dtype=key, value_dtype=value)
@@ -44,7 +48,7 @@ for key, value in PAIRS:
         look = [find(h, some(key, 110), unlike(value)), RAW.LookupTableSizeV2(table_handle=h)]
         load = RAW.LookupTableImportV2(table_handle=h, keys=some(key, 3), values=some(value, 3))
         return [look, [insert], look, [remove], look, [again], look, [load], look]
-    graph(f"mutable {key.name} {value.name}", partial(changing, key, value))
+    graph(f"mutable {key.name} {value.name}", bound(changing, key, value))
 
 
 def vectors():

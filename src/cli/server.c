@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cluster/cluster_spec.h"
@@ -67,7 +68,7 @@ int server_main(int argc, char **argv) {
   struct hosts hosts[] = {{"ps", NULL}, {"worker", NULL}, {"chief", NULL}, {"evaluator", NULL}, {"master", NULL}};
   shoal_server_options o = {0};
   const char *level = NULL;
-  int64_t task = 0, cpus = 0, inter = 0, intra = 0;
+  int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 0, startup = 0;
   const struct flag flags[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
       {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text},
@@ -86,10 +87,9 @@ int server_main(int argc, char **argv) {
       {"tls_key", "FILE", "its private key (PEM)", .text = &o.tls_key},
       {"tls_ca", "FILE", "the authority that signs all tasks' certificates (PEM)", .text = &o.tls_ca},
       {"file_root", "DIR[:DIR...]", "confine file ops to these directories", .text = &o.file_root},
-      {"peer_timeout_ms", "N", "a silent task fails what waits for it after this (default 10000)",
-       .number = &o.peer_timeout_ms},
-      {"startup_timeout_ms", "N", "how long sessions wait for missing tasks (default: as the client)",
-       .number = &o.startup_timeout_ms},
+      {"peer_timeout", "SECONDS", "a silent task fails what waits for it after this (default 10)", .number = &silence},
+      {"startup_timeout", "SECONDS", "how long sessions wait for missing tasks (default: as the client)",
+       .number = &startup},
       {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
@@ -107,6 +107,8 @@ int server_main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (level) log_set_level(parsed);
+  o.peer_timeout_ms = MAX(MIN(silence, 1000000), 0) * 1000;
+  o.startup_timeout_ms = MAX(MIN(startup, 1000000), 0) * 1000;
   o.task = (int)(task < -1 || task > INT32_MAX ? -1 : task);
   o.cpu_devices = (int)(cpus < 0 || cpus > 1024 ? 0 : cpus);
   o.inter_op_threads = (int)(inter < 0 || inter > 4096 ? 0 : inter);

@@ -18,18 +18,23 @@ void master_init(struct master *m, struct worker *w, const struct cluster_spec *
   pthread_mutex_init(&m->lock, NULL);
 }
 
-void master_release(struct master *m) {
+void master_close(struct master *m) {
   for (;;) {
     const char *handle = NULL;
     void *s;
     size_t i = 0;
     pthread_mutex_lock(&m->lock);
+    m->closing = true;
     char *copy = strmap_next(&m->sessions, &i, &handle, &s) ? mem_strdup(handle) : NULL;
     pthread_mutex_unlock(&m->lock);
     if (!copy) break;
     shoal_status_free(master_close_session(m, copy));
     free(copy);
   }
+}
+
+void master_release(struct master *m) {
+  master_close(m);
   strmap_release(&m->sessions);
   pthread_mutex_destroy(&m->lock);
 }
@@ -280,9 +285,12 @@ shoal_status master_create_session(struct master *m, struct wire config, struct 
   }
   memcpy(handle, s->handle, 17);
   pthread_mutex_lock(&m->lock);
-  strmap_put(&m->sessions, s->handle, s);
+  bool closing = m->closing;
+  if (!closing) strmap_put(&m->sessions, s->handle, s);
   pthread_mutex_unlock(&m->lock);
-  return NULL;
+  if (!closing) return NULL;
+  master_session_unref(s);
+  return STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task);
 }
 
 shoal_status master_find_session(struct master *m, const char *handle, struct master_session **out) {

@@ -22,10 +22,12 @@ struct master {
   int64_t startup_timeout_ms;
   pthread_mutex_t lock;
   struct strmap sessions;          /* lock: handle -> struct master_session * */
+  bool closing;                    /* lock */
 };
 
 void master_init(struct master *m, struct worker *w, const struct cluster_spec *spec, struct peers *peers);
-/* Closes all sessions. */
+/* Takes no more sessions, and closes those there are. */
+void master_close(struct master *m);
 void master_release(struct master *m);
 
 /* What of a ConfigProto a master heeds. */

@@ -37,6 +37,7 @@ struct peer {
   int active;              /* set->lock: calls whose done has not returned yet */
   int64_t heard;           /* set->lock: when it last answered anything */
   bool asked;              /* set->lock: a status question is under way */
+  bool silent;             /* set->lock: the last one was not answered */
   uint64_t incarnation;    /* set->lock: of its first device, once known */
 };
 
@@ -127,6 +128,13 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address) {
 const char *peer_task(const struct peer *p) { return p->task; }
 const char *peer_address(const struct peer *p) { return p->address; }
 
+bool peer_is_silent(struct peer *p) {
+  pthread_mutex_lock(&p->set->lock);
+  bool silent = p->silent;
+  pthread_mutex_unlock(&p->set->lock);
+  return silent;
+}
+
 void peer_call_unref(struct peer_call *c) {
   if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
   rpc_pending_unref(c->pending);
@@ -153,7 +161,7 @@ static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
   else c->peer->calls = c->next;
   if (c->next) c->next->prev = c->prev;
   if (code != SHOAL_UNAVAILABLE && code != SHOAL_CANCELLED && code != SHOAL_DEADLINE_EXCEEDED)
-    c->peer->heard = clock_ns();
+    c->peer->heard = clock_ns(), c->peer->silent = false;
   pthread_mutex_unlock(&set->lock);
   c->done(c->arg, decorate(c, s), body);
   peer_call_unref(c);
@@ -275,6 +283,7 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   }
   shoal_status_free(s);
   pthread_mutex_lock(&set->lock);
+  p->silent = code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED;
   p->asked = false;
   if (--set->questions == 0) pthread_cond_broadcast(&set->changed);
   pthread_mutex_unlock(&set->lock);
@@ -282,7 +291,7 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
 }
 
 /* Does anything wait for p that should be watched, and has p been silent since? */
-static bool silent(const struct peer *p, int64_t now) {
+static bool overdue(const struct peer *p, int64_t now) {
   int64_t oldest = INT64_MAX;
   for (const struct peer_call *c = p->calls; c; c = c->next)
     if (!c->unwatched) oldest = MIN(oldest, c->started);
@@ -297,7 +306,7 @@ static void *watch(void *arg) {
     int64_t now = clock_ns(), wake = now + set->timeout_ns / 20;
     for (size_t i = 0; i < set->all.n; i++) {
       struct peer *p = set->all.at[i];
-      if (p->asked || !silent(p, now)) continue;
+      if (p->asked || !overdue(p, now)) continue;
       struct question *q = mem_zalloc(1, sizeof *q);
       *q = (struct question){p, now};
       p->asked = true;

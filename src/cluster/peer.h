@@ -26,6 +26,8 @@ void peers_describe(struct peers *p, struct text *out);
 
 const char *peer_task(const struct peer *p);
 const char *peer_address(const struct peer *p);
+/* Did it fail to answer when last asked? Then nobody should wait long for it to tidy up. */
+bool peer_is_silent(struct peer *p);
 
 enum peer_flags {
   PEER_UNWATCHED = 0x100, /* not failed by the watch: for calls that wait for a peer to come up */

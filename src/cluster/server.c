@@ -171,7 +171,9 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
 }
 
 static void free_server(struct shoal_server *s) {
-  if (s->rpc) rpc_server_stop(s->rpc, 500);
+  /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
+  if (s->worker) master_close(&s->master);
+  if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {
     master_release(&s->master);
     peers_free(s->peers);
@@ -217,7 +219,6 @@ void shoal_server_quit(shoal_server *s) {
 void shoal_server_stop(shoal_server *s) {
   if (!s) return;
   shoal_server_quit(s);
-  worker_stop(s->worker);
   free_server(s);
 }
 

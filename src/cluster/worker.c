@@ -32,18 +32,6 @@ struct worker *worker_new(const struct worker_options *o) {
   return w;
 }
 
-void worker_stop(struct worker *w) {
-  pthread_mutex_lock(&w->lock);
-  for (struct worker_run *r = w->runs; r; r = r->next) {
-    struct cancel *c = r->cancel;
-    pthread_mutex_unlock(&w->lock);
-    cancel_start(c, STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", w->task));
-    pthread_mutex_lock(&w->lock);
-    break;
-  }
-  pthread_mutex_unlock(&w->lock);
-}
-
 void worker_free(struct worker *w) {
   if (!w) return;
   const char *handle;

@@ -45,8 +45,7 @@ struct worker_options {
   int cpu_devices, inter_threads, intra_threads;
 };
 struct worker *worker_new(const struct worker_options *o);
-/* Cancels running steps and waits for them. */
-void worker_stop(struct worker *w);
+/* Nothing may be running. */
 void worker_free(struct worker *w);
 
 /* ---- sessions ---- */

@@ -43,16 +43,7 @@ static uint64_t incarnation_of(void *arg, const char *device) {
 /* Call with graph_lock held. */
 static shoal_status prepare(struct master_session *s) {
   if (!s->unprepared) return NULL;
-  if (graph_needs_lowering(s->graph)) {
-    struct graph *copy = graph_copy(s->graph, NULL); /* lowering that fails leaves a ruin */
-    shoal_status err = graph_lower(copy);
-    if (err) {
-      graph_free(copy);
-      return err;
-    }
-    graph_free(s->graph);
-    s->graph = copy;
-  }
+  graph_try_lower(s->graph);
   struct place_options o = {.devices = s->places.at,
                             .n_devices = (int)s->places.n,
                             .own_task = s->task,

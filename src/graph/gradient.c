@@ -149,6 +149,8 @@ static void consumed(struct grad_run *r, struct node *n) {
 }
 
 static shoal_status no_gradient(const struct node *n) {
+  const struct attr *why = node_attr(n, LOWER_ERROR);
+  if (why && why->kind == ATTR_STRING) return INVALID("%s", why->s.data);
   return STATUS(SHOAL_NOT_FOUND, "No gradient defined for operation '%s' (op type: %s)", n->name, n->op->name);
 }
 
@@ -271,7 +273,7 @@ shoal_status graph_gradients(struct graph *g, const struct out *ys, int ny, cons
   TRY(check(g, xs, nx, "x"));
   TRY(check(g, stop, n_stop, "stop"));
   bool infer = graph_needs_lowering(g);
-  if (infer) TRY(graph_lower(g));
+  graph_try_lower(g);
   /* Gradients ask for ranks; nodes of an imported graph have no shapes yet. */
   for (size_t i = 0; !infer && i < g->nodes.n; i++)
     infer = g->nodes.at[i] && g->nodes.at[i]->n_out && !g->nodes.at[i]->out_shapes;

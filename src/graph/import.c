@@ -46,7 +46,9 @@ static shoal_status unknown_op(struct slice op) {
   char host[256] = "localhost";
   if (gethostname(host, sizeof host - 1)) host[0] = 0;
   return NOT_FOUND("Op type not registered '%.*s' in binary running on %s. Make sure the Op and Kernel are registered "
-                   "in the binary running in this process.", SLICE_ARGS(op), host);
+                   "in the binary running in this process. Note that if you are loading a saved graph which used ops "
+                   "from tf.contrib (e.g. `tf.contrib.resampler`), accessing should be done before importing the graph, "
+                   "as contrib ops are lazily registered when the module is first accessed.", SLICE_ARGS(op), host);
 }
 
 static shoal_status check_given(const struct op *op, const struct node_def *d) {
@@ -174,8 +176,8 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
       continue;
     }
     if (index >= from->n_out)
-      return INVALID("Node '%s': Connecting to invalid output %d of source node %s which has %d outputs.", n->name,
-                     index, from->name, from->n_out);
+      return INVALID("Node '%s': Connecting to invalid output %d of source node %s which has %d outputs. Try using "
+                     "tf.compat.v1.experimental.output_all_intermediates(True).", n->name, index, from->name, from->n_out);
     TRY(graph_set_input(im->g, n, at++, (struct out){from, index}));
   }
   return NULL;

@@ -184,10 +184,11 @@ static bool is_source(const struct function_body *body, const struct node *n, co
 }
 
 /* Copies the body into the graph. inputs feed its arguments; nodes of the body that nothing precedes run after
- * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out. */
+ * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out; strict: results are there only when
+ * the body's effects are done. */
 static shoal_status splice(struct lowering *lo, const struct node *caller, const char *prefix,
                            const struct function_body *body, const struct out *inputs, struct node *start,
-                           const bool *constant, struct out *outs, struct node **done) {
+                           const bool *constant, bool strict, struct out *outs, struct node **done) {
   struct graph *from = body->graph;
   if (lo->g->nodes.n + from->nodes.n > MAX_NODES)
     return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Inlining functions makes more than %d nodes", MAX_NODES);
@@ -207,7 +208,7 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
     for (size_t k = 0; k < n->control.n && !s; k++) graph_add_control(c, COPY_OF(((struct out){n->control.at[k], 0})).node);
     if (start && (is_source(body, n, constant) || is_call(lo, c))) graph_add_control(c, start);
   }
-  bool effects = false;
+  bool effects = false, branches = false;
   VEC(struct node *) ends = {0};
   for (int i = 0; i < body->n_controls && !s; i++) vec_push(&ends, COPY_OF(((struct out){body->controls[i], 0})).node);
   effects = ends.n > 0;
@@ -216,16 +217,18 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
       vec_push(&ends, map[i]);
       effects = true;
     }
+  for (size_t i = 0; i < from->nodes.n && !branches; i++) branches = map[i] && op_is(map[i]->op, "Switch");
   for (int i = 0; i < body->n_rets && !s; i++) {
     outs[i] = COPY_OF(body->rets[i]->in[0]);
     if (!effects) vec_push(&ends, outs[i].node);
   }
 #undef COPY_OF
   if (!s && !ends.n && start) vec_push(&ends, start);
-  if (!s) s = lower_add(lo, caller, "output_control_node", "NoOp", NULL, 0, NULL, 0, done);
+  /* An effect inside a conditional of the old kind may be dead while the call is not. */
+  const char *end = effects && branches ? "ControlTrigger" : "NoOp";
+  if (!s) s = lower_add(lo, caller, "output_control_node", end, NULL, 0, NULL, 0, done);
   for (size_t i = 0; i < ends.n && !s; i++) graph_add_control(*done, ends.at[i]);
-  /* Whoever reads a result may count on the call's effects. */
-  for (int i = 0; i < body->n_rets && !s && effects; i++) {
+  for (int i = 0; i < body->n_rets && !s && effects && strict; i++) {
     struct node *id;
     s = lower_add(lo, caller, "output", "Identity", &outs[i], 1, NULL, 0, &id);
     if (s) break;
@@ -238,11 +241,21 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
   return s;
 }
 
-static shoal_status check_call(const struct node *caller, const struct function_body *body, const struct out *inputs,
-                               int n_in, int n_out) {
-  if (body->n_args != n_in || (n_out >= 0 && body->n_rets != n_out))
-    return INVALID("A function of %d arguments and %d results is called with %d and %d by {{node %s}}", body->n_args,
-                   body->n_rets, n_in, n_out, caller->name);
+/* In the words of the op that calls. */
+static shoal_status wrong_results(const struct node *caller, const char *role, int have, int want) {
+  if (role && !strcmp(role, "cond"))
+    return INVALID("Expected a single scalar return value from WhileOp cond, got %d tensors.", have);
+  if (role && !strcmp(role, "body")) return INVALID("While loop body returned %d arguments. Expected: %d", have, want);
+  if (op_is(caller->op, "SymbolicGradient"))
+    return INVALID("SymGrad expects to return %d tensor(s), but get %d tensor(s) instead.", want, have);
+  return INVALID("A function of %d results is called by {{node %s}}, which has %d outputs", have, caller->name, want);
+}
+
+static shoal_status check_call(const struct node *caller, const char *role, const struct function_body *body,
+                               const struct out *inputs, int n_in, int n_out) {
+  if (body->n_rets != n_out) return node_error(caller, wrong_results(caller, role, body->n_rets, n_out));
+  if (body->n_args != n_in)
+    return INVALID("A function of %d arguments is called with %d by {{node %s}}", body->n_args, n_in, caller->name);
   for (int i = 0; i < n_in; i++) {
     int want = body->args[i]->out_types[0], have = inputs[i].node->out_types[inputs[i].index];
     if (dtype_base(want) != dtype_base(have))
@@ -265,11 +278,11 @@ shoal_status lower_inline(struct lowering *lo, const struct node *caller, const 
   struct function_body body;
   shoal_status s = function_instantiate(lo->g, def, f->attrs, f->n_attrs, &body);
   if (!s) {
-    s = check_call(caller, &body, inputs, n_in, n_out);
+    s = check_call(caller, suffix, &body, inputs, n_in, n_out);
     if (!s) {
       *outs = mem_zalloc((size_t)body.n_rets, sizeof **outs);
       char *prefix = suffix ? mem_printf("%s/%s", caller->name, suffix) : mem_strdup(caller->name);
-      s = splice(lo, caller, prefix, &body, inputs, start, constant, *outs, done);
+      s = splice(lo, caller, prefix, &body, inputs, start, constant, !suffix, *outs, done);
       free(prefix);
       if (s) free(*outs);
     }
@@ -343,14 +356,14 @@ static shoal_status make_gradient_body(struct function_body *b, const struct nod
   return s;
 }
 
-static shoal_status lower_gradient(struct lowering *lo, struct node *n, struct node *start, struct out **outs,
-                                   struct node **done) {
+static shoal_status lower_gradient(struct lowering *lo, struct node *n, const struct out *inputs, struct node *start,
+                                   struct out **outs, struct node **done) {
   const struct func_attr *f;
   TRY(node_get_func(n, "f", &f));
   const char *own = strmap_get(&lo->g->gradient_functions, f->name);
   if (own) {
     struct func_attr named = {.name = (char *)own, .attrs = f->attrs, .n_attrs = f->n_attrs};
-    return lower_inline(lo, n, NULL, &named, n->in, n->n_in, n->n_out, start, NULL, outs, done);
+    return lower_inline(lo, n, NULL, &named, inputs, n->n_in, n->n_out, start, NULL, outs, done);
   }
   struct function_def *def = graph_function(lo->g, f->name);
   if (!def) return NOT_FOUND("Function '%s' is not found in the library; called by {{node %s}}", f->name, n->name);
@@ -363,10 +376,10 @@ static shoal_status lower_gradient(struct lowering *lo, struct node *n, struct n
   shoal_status s = function_instantiate(lo->g, def, f->attrs, f->n_attrs, &body);
   if (!s) {
     s = make_gradient_body(&body, n);
-    if (!s) s = check_call(n, &body, n->in, n->n_in, n->n_out);
+    if (!s) s = check_call(n, NULL, &body, inputs, n->n_in, n->n_out);
     if (!s) {
       *outs = mem_zalloc((size_t)body.n_rets, sizeof **outs);
-      s = splice(lo, n, n->name, &body, n->in, start, NULL, *outs, done);
+      s = splice(lo, n, n->name, &body, inputs, start, NULL, true, *outs, done);
       if (s) free(*outs);
     }
     function_body_release(&body);
@@ -409,8 +422,7 @@ static shoal_status lower_call(struct lowering *lo, struct node *n) {
     inputs[i] = node_out(id, 0);
   }
   if (!s && op_is(n->op, "SymbolicGradient")) {
-    memcpy(n->in, inputs, (size_t)n->n_in * sizeof *inputs);
-    s = lower_gradient(lo, n, start, &outs, &done);
+    s = lower_gradient(lo, n, inputs, start, &outs, &done);
   } else if (!s && graph_function(lo->g, n->op->name)) {
     struct func_attr f = {.name = (char *)n->op->name, .attrs = n->attrs, .n_attrs = n->n_attrs};
     s = lower_inline(lo, n, NULL, &f, inputs, n->n_in, n->n_out, start, NULL, &outs, &done);
@@ -469,31 +481,41 @@ static void rewire(struct lowering *lo) {
   }
 }
 
+/* Takes out what a node that could not be lowered had already been turned into, and notes why. */
+static void give_up(struct lowering *lo, struct node *n, size_t mark, shoal_status why) {
+  struct graph *g = lo->g;
+  while (g->nodes.n > mark) {
+    graph_remove(g, vec_last(&g->nodes));
+    g->nodes.n--;
+  }
+  lo->chains.n = MIN(lo->chains.n, mark);
+  const char *text = shoal_status_message(why);
+  node_set_attr(n, LOWER_ERROR, attr_string(text, strlen(text)));
+}
+
 shoal_status graph_lower(struct graph *g) {
   if (!graph_needs_lowering(g)) return NULL;
   struct lowering lo = {.g = g, .chain = -1};
   for (size_t i = 0; i < g->nodes.n && !lo.has_frames; i++)
     lo.has_frames = g->nodes.at[i] && (op_is(g->nodes.at[i]->op, "Enter") || op_is(g->nodes.at[i]->op, "RefEnter"));
-  shoal_status s = NULL;
-  for (size_t i = 0; i < g->nodes.n && !s; i++) {
+  shoal_status first = NULL;
+  for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *n = g->nodes.at[i];
     if (!n) continue;
     lo.chain = i < lo.chains.n ? lo.chains.at[i] : -1;
-    s = lower_node(&lo, n);
+    size_t mark = g->nodes.n;
+    shoal_status s = lower_node(&lo, n);
+    if (!s) continue;
+    give_up(&lo, n, mark, s);
+    if (first) shoal_status_free(s);
+    else first = s;
   }
-  if (!s) rewire(&lo);
+  rewire(&lo);
   for (size_t i = 0; i < lo.notes.n; i++) free(lo.notes.at[i].outs);
   vec_release(&lo.notes);
   vec_release(&lo.links);
   vec_release(&lo.chains);
-  return s;
+  return first;
 }
 
-void graph_try_lower(struct graph *g) {
-  if (!graph_needs_lowering(g)) return;
-  struct graph *copy = graph_copy(g, NULL);
-  shoal_status failed = graph_lower(copy);
-  graph_free(copy);
-  if (!failed) failed = graph_lower(g);
-  shoal_status_free(failed);
-}
+void graph_try_lower(struct graph *g) { shoal_status_free(graph_lower(g)); }

@@ -9,10 +9,14 @@
 
 #include "graph/graph.h"
 
-/* Lowers every such node there is. On error the graph is half-way and must not be used. */
+/* On a node that could not be lowered: why. */
+#define LOWER_ERROR "_lower_error"
+
+/* Lowers every such node there is. One that cannot be (its function is missing, or calls itself) stays as it was, with
+ * the reason in its attribute LOWER_ERROR, and runs as a call if its op has a kernel; the first such reason is
+ * returned, the graph is good all the same. */
 shoal_status graph_lower(struct graph *g);
-/* The same, but a graph that cannot be lowered (a function that calls itself) is left as it was: its calls then run as
- * calls. */
+/* The same, for those who leave it to the run to complain. */
 void graph_try_lower(struct graph *g);
 /* Is there anything to lower? */
 bool graph_needs_lowering(const struct graph *g);

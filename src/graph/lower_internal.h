@@ -31,8 +31,10 @@ shoal_status lower_add(struct lowering *lo, const struct node *near, const char 
                        const struct out *in, int n_in, struct named_attr *attrs, int n_attrs, struct node **out);
 struct named_attr *lower_attr(const char *name, struct attr value);
 void lower_chain(struct lowering *lo, const struct node *n, int chain);
-/* Inlines f's body. start: what source nodes of the body wait for. *outs is allocated ([n_out], or as many as the
- * function has when n_out is -1). constant ([n_in], or NULL): arguments that are constants of a loop's frame. */
+/* Inlines f's body. suffix: the branch or part of a loop it is, or NULL for a call, whose results are there only when
+ * its effects are done (a branch whose results are read in part is computed in part). start: what source nodes of the
+ * body wait for. constant ([n_in], or NULL): arguments that are constants of a loop's frame. *outs is allocated
+ * ([n_out]). */
 shoal_status lower_inline(struct lowering *lo, const struct node *caller, const char *suffix, const struct func_attr *f,
                           const struct out *inputs, int n_in, int n_out, struct node *start, const bool *constant,
                           struct out **outs, struct node **done);

@@ -3,6 +3,7 @@
  * In a session's graph these are lowered to plain nodes before placement (graph/lower.h). These kernels serve where
  * that does not happen: inside functions called by other kernels (datasets), and where a client asks that they be
  * left alone. Each is asynchronous: a call is a step of its own, and ends when that does. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,9 +237,10 @@ static shoal_status while_init(struct kernel_init *ki, void *state) {
   TRY(get_function(ki, "body", state));
   struct functional *s = state;
   int n = ki->kernel->n_in;
-  if (function_rets(s->f[0]) != 1) return INVALID("the condition of a While must return one value");
+  if (function_rets(s->f[0]) != 1)
+    return INVALID("Expected a single scalar return value from WhileOp cond, got %d tensors.", function_rets(s->f[0]));
   if (function_rets(s->f[1]) != n)
-    return INVALID("the body of a While must return its %d variables, but returns %d", n, function_rets(s->f[1]));
+    return INVALID("While loop body returned %d arguments. Expected: %d", function_rets(s->f[1]), n);
   return NULL;
 }
 
@@ -249,18 +251,20 @@ static shoal_status for_init(struct kernel_init *ki, void *state) {
   struct functional *s = state;
   int n = ki->kernel->n_in - 3;
   if (function_rets(s->f[0]) != n)
-    return INVALID("the body of a For must return its %d variables, but returns %d", n, function_rets(s->f[0]));
+    return INVALID("For loop body returned %d arguments. Expected: %d", function_rets(s->f[0]), n);
   return NULL;
 }
 
 static void for_start(struct kernel_ctx *ctx) {
   int64_t bounds[3];
   for (int i = 0; i < 3; i++) {
-    shoal_status bad = tensor_get_int(ctx_in(ctx, i), "a bound of For", &bounds[i]);
+    static const char *const names[] = {"start", "limit", "delta"};
+    shoal_status bad = ctx_check_scalar(ctx, i, names[i]);
+    if (!bad) bad = tensor_get_int(ctx_in(ctx, i), names[i], &bounds[i]);
     if (!bad && i == 2) {
-      if (bounds[2] == 0) bad = INVALID("delta must not be 0");
-      else if ((bounds[2] > 0) != (bounds[0] <= bounds[1]) && bounds[0] != bounds[1])
-        bad = INVALID("start and limit do not fit the sign of delta");
+      int64_t start = bounds[0], limit = bounds[1], delta = bounds[2];
+      if (!(delta > 0 ? start <= limit : delta < 0 ? start >= limit : start == limit))
+        bad = INVALID("Invalid start/limit/delta: %" PRId64 " %" PRId64 " %" PRId64, start, limit, delta);
     }
     if (bad) {
       ctx_done(ctx, bad);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/lower.h"
 
 /* ---- choosing ---- */
 
@@ -61,6 +62,8 @@ shoal_status kernel_find(const struct node *n, const char *device_type, const st
     *out = k;
     return NULL;
   }
+  const struct attr *why = node_attr(n, LOWER_ERROR);
+  if (why && why->kind == ATTR_STRING) return INVALID("%s", why->s.data);
   return no_kernel(n, device_type);
 }
 

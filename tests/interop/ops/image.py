@@ -1,0 +1,62 @@
+"""Images: resizing, cropping, colours, boxes."""
+from cases import *
+
+PIXELS = [tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.int64, tf.float32, tf.float64]
+for align, half in ((False, False), (True, False), (False, True)):
+    o = {"align_corners": align, "half_pixel_centers": half}
+    for size in ((3, 4), (7, 5), (2, 2), (1, 1), (4, 6), (8, 12)):
+        for name in ("ResizeBilinear", "ResizeBicubic", "ResizeNearestNeighbor"):
+            x = {"images": R(2, 4, 6, 3), "size": const(np.array(size, np.int32))}
+            op(name, x, o, grad=["images"])
+            op(name, x, o, dtypes=[tf.float64, tf.uint8])
+        if not half:
+            op("ResizeArea", {"images": R(2, 4, 6, 3), "size": np.array(size, np.int32)}, {"align_corners": align})
+for name in ("ResizeBilinear", "ResizeBicubic", "ResizeNearestNeighbor", "ResizeArea"):
+    op(name, {"images": R(1, 3, 2, 1), "size": np.array([5, 3], np.int32)}, dtypes=PIXELS)
+    op(name, {"images": R(0, 3, 2, 1), "size": np.array([5, 3], np.int32)})
+    op(name, {"images": R(3, 2, 1), "size": np.array([5, 3], np.int32)}, error="INVALID_ARGUMENT", message="must be 4-dimensional")
+    op(name, {"images": R(1, 3, 2, 1), "size": np.array([0, 3], np.int32)}, error="INVALID_ARGUMENT", message="must be positive")
+for t in ("ResizeBilinearGrad", "ResizeBicubicGrad"):
+    op(t, {"grads": R(1, 5, 3, 2, dtype=tf.float32), "original_image": R(1, 2, 4, 2)},
+       dtypes=[tf.float32] + ([tf.float16] if "lin" in t else []))
+
+# ---- crops and boxes ----
+BOXES = np.array([[0, 0, 1, 1], [0.1, 0.2, 0.7, 0.9], [-0.3, 0.5, 1.4, 0.4]], np.float32)
+for method in ("bilinear", "nearest"):
+    for size in ((3, 4), (1, 1), (6, 5)):
+        op("CropAndResize", {"image": R(2, 5, 4, 3), "boxes": BOXES, "box_ind": np.array([0, 1, 1], np.int32),
+                             "crop_size": const(np.array(size, np.int32))}, {"method": method, "extrapolation_value": 7.0},
+           dtypes=[tf.float32, tf.float64, tf.uint8])
+        op("CropAndResizeGradImage", {"grads": R(3, *size, 3, dtype=tf.float32), "boxes": BOXES, "box_ind": np.array([0, 1, 1], np.int32),
+                                      "image_size": np.array([2, 5, 4, 3], np.int32)}, {"T": DT, "method": method},
+           dtypes=[tf.float32, tf.float16])
+    op("CropAndResizeGradBoxes", {"grads": R(3, *size, 3, dtype=tf.float32), "image": R(2, 5, 4, 3), "boxes": BOXES,
+                                  "box_ind": np.array([0, 1, 1], np.int32)}, dtypes=[tf.float32, tf.uint8])
+op("CropAndResize", {"image": R(2, 5, 4, 3), "boxes": BOXES, "box_ind": np.array([0, 1, 1], np.int32), "crop_size": const([3, 4])},
+   grad=["image", "boxes"], name="grad", fd=False)
+op("CropAndResize", {"image": R(1, 5, 4, 3), "boxes": BOXES, "box_ind": np.array([0, 1, 1], np.int32), "crop_size": const([3, 4])},
+   error="OUT_OF_RANGE", message="box_index has values outside")
+MANY = np.array([[0, 0, 1, 1], [0, .1, 1, 1.1], [0, -.1, 1, .9], [0, 10, 1, 11], [0, 10.1, 1, 11.1], [0, 100, 1, 101], [1, 1, 0, 0]], np.float32)
+SCORES = np.array([.9, .75, .6, .95, .5, .3, .9], np.float32)
+for most in (3, 30, 0):
+    op("NonMaxSuppression", {"boxes": MANY, "scores": SCORES, "max_output_size": most}, {"iou_threshold": 0.4})
+    op("NonMaxSuppressionV2", {"boxes": MANY, "scores": SCORES, "max_output_size": most, "iou_threshold": np.float32(.5)})
+    for low in (0.0, 0.55):
+        x = {"boxes": MANY, "scores": SCORES, "max_output_size": most, "iou_threshold": np.float32(.5), "score_threshold": np.float32(low)}
+        op("NonMaxSuppressionV3", x)
+        for pad in (False, True):
+            op("NonMaxSuppressionV4", x, {"pad_to_max_output_size": pad})
+            for sigma in (0.0, 0.5):
+                op("NonMaxSuppressionV5", {**x, "soft_nms_sigma": np.float32(sigma)}, {"pad_to_max_output_size": pad})
+op("NonMaxSuppressionWithOverlaps", {"overlaps": R(5, 5, lo=0, hi=1), "scores": R(5, lo=0, hi=1), "max_output_size": 3,
+                                     "overlap_threshold": np.float32(.5), "score_threshold": np.float32(.1)})
+
+# ---- colours ----
+for shape in ((3,), (2, 3), (2, 3, 4, 3), (0, 3)):
+    op("RGBToHSV", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS)
+    op("HSVToRGB", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS)
+op("RGBToHSV", {"images": V([[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1, 1], [0.5, 0.5, 0.2], [0.2, 0.5, 0.5]])}, dtypes=FLOATS)
+for by in (-0.7, 0.0, 0.3, 1.0):
+    op("AdjustHue", {"images": R(2, 3, 4, 3, lo=0, hi=1), "delta": np.float32(by)})
+    op("AdjustSaturation", {"images": R(2, 3, 4, 3, lo=0, hi=1), "scale": np.float32(by * 2)})
+    op("AdjustContrastv2", {"images": R(2, 3, 4, 2, lo=0, hi=1), "contrast_factor": np.float32(by * 2)})

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "graph/gradient.h"
 #include "graph/shape_fn.h"
+#include "ops/tensor_list.h"
 #include "runtime/kernel.h"
 #include "tensor/tensor_proto.h"
 
@@ -66,13 +67,37 @@ static struct variant *optional_zeros_like(const struct variant *v) {
       return NULL;
     }
     tensor_zero(&o->parts[i]);
+    if (o->parts[i].dtype != SHOAL_VARIANT) continue;
+    struct variant **zero = o->parts[i].data, *const *value = from->parts[i].data;
+    for (int64_t k = 0; k < o->parts[i].n; k++)
+      if (value[k] && value[k]->type->zeros_like) zero[k] = value[k]->type->zeros_like(value[k]);
   }
   return &o->head;
 }
 
+static shoal_status optional_add(const struct variant *va, const struct variant *vb, struct variant **out) {
+  const struct optional *a = (const struct optional *)va, *b = (const struct optional *)vb;
+  if (a->has_value != b->has_value)
+    return INVALID("Cannot add optionals because one has a value and the other doesn't.");
+  if (a->n != b->n)
+    return INVALID("Cannot add optionals because they have different numbers of components (%d vs. %d).", a->n, b->n);
+  struct optional *o = make(a->n, a->has_value);
+  for (int i = 0; i < o->n; i++) {
+    shoal_status s = a->parts[i].dtype == b->parts[i].dtype
+                         ? tensors_add(&a->parts[i], &b->parts[i], &o->parts[i])
+                         : INVALID("Cannot add optionals because component %d has different types.", i);
+    if (!s) continue;
+    o->parts[i] = tensor_none();
+    variant_unref(&o->head);
+    return s;
+  }
+  *out = &o->head;
+  return NULL;
+}
+
 static const struct variant_type optional_type = {.name = "tensorflow::data::Optional", .free = optional_free,
                                                   .encode = optional_encode, .decode = optional_decode,
-                                                  .zeros_like = optional_zeros_like};
+                                                  .zeros_like = optional_zeros_like, .add = optional_add};
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&optional_type); }
 
 /* ---- kernels ---- */

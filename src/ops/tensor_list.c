@@ -112,7 +112,8 @@ static struct variant *list_zeros_like(const struct variant *v) {
   return &z->head;
 }
 
-static shoal_status add_tensors(shoal_dtype dtype, const struct tensor *a, const struct tensor *b, struct tensor *out) {
+shoal_status tensors_add(const struct tensor *a, const struct tensor *b, struct tensor *out) {
+  shoal_dtype dtype = (shoal_dtype)a->dtype;
   if (!tensor_same_shape(a, b)) {
     struct shape x = tensor_shape(a), y = tensor_shape(b);
     return INVALID("Trying to add two tensors with incompatible element shapes. One is %s and the other is %s",
@@ -160,7 +161,7 @@ static shoal_status list_add(const struct variant *va, const struct variant *vb,
     const struct tensor *x = &a->items.at[i], *y = &b->items.at[i];
     if (!tensor_valid(x) && !tensor_valid(y)) continue;
     if (!tensor_valid(x) || !tensor_valid(y)) tensor_ref(&sum->items.at[i], tensor_valid(x) ? x : y);
-    else s = add_tensors(a->dtype, x, y, &sum->items.at[i]);
+    else s = tensors_add(x, y, &sum->items.at[i]);
     if (s) sum->items.at[i] = tensor_none();
   }
   if (s) variant_unref(&sum->head);

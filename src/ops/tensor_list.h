@@ -17,5 +17,7 @@ extern const struct variant_type tensor_list_type;
 struct tensor_list *tensor_list_new(shoal_dtype dtype, const struct shape *element_shape, int64_t n);
 struct tensor_list *tensor_list_copy(const struct tensor_list *l);
 void tensor_list_resize(struct tensor_list *l, int64_t n);
+/* a + b of one type and shape, variants as their type says: what adding up lists and optionals comes down to. */
+shoal_status tensors_add(const struct tensor *a, const struct tensor *b, struct tensor *out);
 
 #endif

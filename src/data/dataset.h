@@ -78,6 +78,7 @@ struct captured {
   struct function_runtime *runtime; /* a reference */
   struct tensor *args;              /* [n] after the element's own */
   int n;
+  bool must_not_end;                /* preserve_cardinality: OUT_OF_RANGE from the function is an error */
 };
 void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime, const struct tensor *const *args,
                    int n);

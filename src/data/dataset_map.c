@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/vec.h"
@@ -45,9 +46,9 @@ static void element_free(struct tensor *t, const struct dataset *d) {
   free(t);
 }
 
-/* An end of sequence inside a function would look like the dataset's own. */
-static shoal_status not_the_end(shoal_status s) {
-  if (shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return s;
+/* A function that raises OUT_OF_RANGE ends the sequence, unless it was promised that there is one element for each. */
+static shoal_status not_the_end(const struct captured *f, shoal_status s) {
+  if (!f->must_not_end || shoal_status_code(s) != SHOAL_OUT_OF_RANGE) return s;
   shoal_status t = INVALID("Function invocation produced OutOfRangeError: %s", shoal_status_message(s));
   shoal_status_free(s);
   return t;
@@ -60,7 +61,7 @@ static shoal_status map_next(struct data_iterator *it, struct data_ctx *ctx, str
   TRY(iterator_input(it, &in));
   struct tensor *element = element_new(in->of);
   shoal_status s = iterator_next(in, ctx, element, end);
-  if (!s && !*end) s = not_the_end(captured_call(&mapped(it)->f, ctx, element, in->of->n, out));
+  if (!s && !*end) s = not_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, out));
   element_free(element, in->of);
   return s;
 }
@@ -90,7 +91,7 @@ static void run_job(void *arg) {
   struct job *j = arg;
   struct parallel_iter *p = j->of;
   struct data_ctx ctx = {.cancel = &p->cancel};
-  shoal_status s = not_the_end(captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out));
+  shoal_status s = not_the_end(&mapped(&p->head)->f, captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out));
   pthread_mutex_lock(&p->lock);
   j->status = s;
   j->done = true;
@@ -104,10 +105,20 @@ static void job_free(struct job *j) {
   free(j);
 }
 
-static void wait_for(struct parallel_iter *p, const struct job *j) {
+/* Until the job is done; with a ctx, only as long as it is not cancelled. */
+static bool wait_for(struct parallel_iter *p, const struct job *j, struct data_ctx *ctx) {
+  enum { POLL_MS = 50 };
   pthread_mutex_lock(&p->lock);
-  while (!j->done) pthread_cond_wait(&p->change, &p->lock);
+  while (!j->done && !(ctx && cancel_started(ctx->cancel))) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += POLL_MS * 1000000;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_cond_timedwait(&p->change, &p->lock, &until);
+  }
+  bool done = j->done;
   pthread_mutex_unlock(&p->lock);
+  return done;
 }
 
 static shoal_status start_jobs(struct parallel_iter *p, struct data_ctx *ctx) {
@@ -138,7 +149,7 @@ static shoal_status parallel_next(struct data_iterator *it, struct data_ctx *ctx
   *end = p->jobs.n == 0;
   if (*end) return NULL;
   struct job *j = p->jobs.at[0];
-  wait_for(p, j);
+  if (!wait_for(p, j, ctx)) return cancel_reason(ctx->cancel);
   for (size_t i = 1; i < p->jobs.n; i++) p->jobs.at[i - 1] = p->jobs.at[i];
   p->jobs.n--;
   shoal_status s = j->status;
@@ -152,7 +163,7 @@ static void parallel_free(struct data_iterator *it) {
   cancel_start(&p->cancel, NULL);
   for (size_t i = 0; i < p->jobs.n; i++) {
     struct job *j = p->jobs.at[i];
-    wait_for(p, j);
+    wait_for(p, j, NULL);
     if (!j->status) tensors_release(j->out, it->of->n);
     shoal_status_free(j->status);
     job_free(j);
@@ -196,7 +207,7 @@ struct filter_iter {
 
 static shoal_status keep(const struct captured *f, struct data_ctx *ctx, const struct tensor *t, int n, bool *out) {
   struct tensor answer = tensor_none();
-  TRY(not_the_end(captured_call(f, ctx, t, n, &answer)));
+  TRY(not_the_end(f, captured_call(f, ctx, t, n, &answer)));
   shoal_status s = NULL;
   if (answer.dtype != SHOAL_BOOL || answer.n != 1)
     s = INVALID("Filter predicate `f` must return a scalar bool.");
@@ -257,7 +268,7 @@ static shoal_status open_next(struct data_iterator *it, struct data_ctx *ctx, st
   TRY(iterator_input(it, &in));
   struct tensor *element = element_new(in->of), made = tensor_none();
   shoal_status s = iterator_next(in, ctx, element, end);
-  if (!s && !*end) s = not_the_end(captured_call(&mapped(it)->f, ctx, element, in->of->n, &made));
+  if (!s && !*end) s = not_the_end(&mapped(it)->f, captured_call(&mapped(it)->f, ctx, element, in->of->n, &made));
   element_free(element, in->of);
   if (s || *end) return s;
   struct dataset *d;
@@ -348,7 +359,7 @@ static shoal_status scan_next(struct data_iterator *it, struct data_ctx *ctx, st
   shoal_status status = iterator_next(in, ctx, args + m->n_state, end);
   if (!status && !*end) {
     for (int i = 0; i < m->n_state; i++) tensor_move(&args[i], &s->state[i]);
-    status = not_the_end(captured_call(&m->f, ctx, args, m->n_state + n_in, rets));
+    status = not_the_end(&m->f, captured_call(&m->f, ctx, args, m->n_state + n_in, rets));
     tensors_release(args + m->n_state, n_in);
     for (int i = 0; !status && i < m->n_state; i++) {
       tensor_release(&s->state[i]);

@@ -38,6 +38,8 @@ shoal_status dataset_state_init(struct kernel_init *ki, void *state) {
   static const char *const flags[] = {"reshuffle_each_iteration", "require_non_empty", "sloppy"};
   for (size_t i = 0; i < COUNT_OF(flags); i++)
     if (node_attr(ki->node, flags[i])) TRY(node_get_bool(ki->node, flags[i], &s->flag));
+  if (node_attr(ki->node, "preserve_cardinality"))
+    TRY(node_get_bool(ki->node, "preserve_cardinality", &s->preserve_cardinality));
   return NULL;
 }
 
@@ -81,5 +83,6 @@ struct captured dataset_captured(const struct kernel_ctx *ctx) {
   const struct dataset_state *s = ctx->state;
   struct captured c;
   captured_init(&c, s->f, s->functions, ctx->in + s->first_captured, s->n_captured);
+  c.must_not_end = s->preserve_cardinality;
   return c;
 }

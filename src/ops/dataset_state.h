@@ -13,6 +13,7 @@ struct dataset_state {
   int first_captured;          /* and where among the inputs */
   int n_state, first_state;    /* scan, reduce: initial_state */
   bool flag;                   /* reshuffle_each_iteration, require_non_empty, sloppy: the op's own */
+  bool preserve_cardinality;
 };
 
 shoal_status dataset_state_init(struct kernel_init *ki, void *state);

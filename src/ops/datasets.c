@@ -517,6 +517,7 @@ static const struct op_row rows[] = {
             "input_dataset: variant, optimizations_enabled: string, optimizations_disabled: string, "
             "optimizations_default: string", SPEC "; optimization_configs: list(string) = []", 0, pass_run),
     DATASET("FinalizeDataset", "input_dataset: variant", "has_captured_ref: bool = false; " SPEC, 0, pass_run),
+    DATASET("RewriteDataset", "input_dataset: variant, rewrite_name: string", SPEC, 0, pass_run),
     DATASET("PrivateThreadPoolDataset", "input_dataset: variant, num_threads: int64", SPEC, 0, pass_run),
     DATASET("MaxIntraOpParallelismDataset", "input_dataset: variant, max_intra_op_parallelism: int64", SPEC, 0,
             pass_run),
@@ -546,6 +547,11 @@ static const struct op_row rows[] = {
     DATASET("ParallelInterleaveDataset",
             OTHER ", cycle_length: int64, block_length: int64, sloppy: bool, buffer_output_elements: int64, "
             "prefetch_input_elements: int64", FUNCTION SPEC META, 0, legacy_interleave_run),
+    DATASET("LegacyParallelInterleaveDatasetV2",
+            OTHER ", cycle_length: int64, block_length: int64, buffer_output_elements: int64, "
+            "prefetch_input_elements: int64",
+            "f: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " SPEC META, 0,
+            legacy_interleave_run),
     DATASET("ExperimentalParallelInterleaveDataset",
             OTHER ", cycle_length: int64, block_length: int64, sloppy: bool, buffer_output_elements: int64, "
             "prefetch_input_elements: int64", FUNCTION SPEC, 0, legacy_interleave_run),

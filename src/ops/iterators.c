@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "graph/shape_fn.h"
 #include "ops/dataset_state.h"
+#include "ops/optional.h"
 #include "tensor/tensor_proto.h"
 
 struct iterator {
@@ -155,6 +156,7 @@ struct request {
   struct kernel_ctx *ctx;
   struct iterator *it; /* a reference */
   struct dataset *data; /* to walk from the beginning; a reference */
+  bool one_shot;        /* forget the iterator when this fails, so that the next step tries again */
 };
 
 static struct request *request_new(struct kernel_ctx *ctx, struct resource *r) {
@@ -167,6 +169,10 @@ static struct request *request_new(struct kernel_ctx *ctx, struct resource *r) {
 static void request_end(struct request *q, shoal_status s) {
   struct resource *r = &q->it->head;
   struct kernel_ctx *ctx = q->ctx;
+  if (s && q->one_shot) {
+    const struct handle_state *h = ctx->state;
+    shoal_status_free(resource_remove(ctx->kernel->resources, h->name.container, &iterator_type, h->name.name));
+  }
   dataset_unref(q->data);
   free(q);
   ctx_done(ctx, s);
@@ -195,6 +201,19 @@ static shoal_status fetch(struct request *q, struct tensor *out, bool *end) {
   struct data_ctx ctx = {.cancel = q->ctx->step->cancel};
   TRY(iterator_next(it->at, &ctx, out, end));
   return NULL;
+}
+
+static void get_optional(void *arg) {
+  struct request *q = arg;
+  int n = q->it->at ? q->it->at->of->n : 0;
+  struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out), t;
+  bool end = false;
+  shoal_status s = fetch(q, out, &end);
+  if (!s) s = optional_to_tensor(end ? NULL : out, n, &t);
+  if (!s) ctx_set(q->ctx, 0, &t);
+  tensors_release(out, n);
+  free(out);
+  request_end(q, s);
 }
 
 static void get_next(void *arg) {
@@ -229,6 +248,7 @@ static void start_on(struct kernel_ctx *ctx, int input, void (*fn)(void *), stru
 }
 
 static void get_next_start(struct kernel_ctx *ctx) { start_on(ctx, 0, get_next, NULL); }
+static void get_optional_start(struct kernel_ctx *ctx) { start_on(ctx, 0, get_optional, NULL); }
 
 static void make_start(struct kernel_ctx *ctx) {
   struct dataset *d;
@@ -282,7 +302,9 @@ static void one_shot_start(struct kernel_ctx *ctx) {
     resource_unref(r);
     ctx_done(ctx, INVALID("The `dataset_factory` function must return a single scalar of dtype DT_VARIANT."));
   } else {
-    function_call(s->factory, ctx->step, NULL, 0, factory_done, request_new(ctx, r));
+    struct request *q = request_new(ctx, r);
+    q->one_shot = true;
+    function_call(s->factory, ctx->step, NULL, 0, factory_done, q);
   }
 }
 
@@ -482,6 +504,8 @@ static const struct op_row rows[] = {
      .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, get_next_start)},
     {.name = "IteratorGetNextSync", .in = "iterator: resource", .out = "components: output_types", .attrs = SPEC,
      .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, get_next_start)},
+    {.name = "IteratorGetNextAsOptional", .in = "iterator: resource", .out = "optional: variant", .attrs = SPEC,
+     .flags = FLAGS, .shape = shape_scalar_out, .kernels = DATA(NULL, get_optional_start)},
     {.name = "IteratorToStringHandle", .in = "resource_handle: resource", .out = "string_handle: string",
      .flags = FLAGS, .shape = shape_scalar_out, .kernels = DATA(to_string_run, NULL)},
     {.name = "IteratorFromStringHandle", .in = "string_handle: string", .out = "resource_handle: resource",

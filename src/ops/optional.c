@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "graph/gradient.h"
 #include "graph/shape_fn.h"
+#include "ops/optional.h"
 #include "ops/tensor_list.h"
 #include "runtime/kernel.h"
 #include "tensor/tensor_proto.h"
@@ -99,6 +100,18 @@ static const struct variant_type optional_type = {.name = "tensorflow::data::Opt
                                                   .encode = optional_encode, .decode = optional_decode,
                                                   .zeros_like = optional_zeros_like, .add = optional_add};
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&optional_type); }
+
+shoal_status optional_to_tensor(struct tensor *values, int n, struct tensor *out) {
+  struct optional *o = make(values ? n : 0, values != NULL);
+  for (int i = 0; i < o->n; i++) {
+    tensor_move(&o->parts[i], &values[i]);
+    values[i] = tensor_none();
+  }
+  shoal_status s = tensor_new_scalar(out, SHOAL_VARIANT);
+  if (s) variant_unref(&o->head);
+  else *T_DATA(out, struct variant *) = &o->head;
+  return s;
+}
 
 /* ---- kernels ---- */
 

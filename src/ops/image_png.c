@@ -39,8 +39,7 @@ shoal_status png_encode(const void *pixels, int64_t width, int64_t height, int c
   }
   png_set_user_limits(png, 0x7fffffff, 0x7fffffff);
   png_set_write_fn(png, out, append, flush);
-  if (compression < 0) compression = -1;
-  png_set_compression_level(png, compression);
+  png_set_compression_level(png, compression < 0 ? -1 : compression);
   png_set_compression_mem_level(png, 9);
   png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, bits, colors[channels], PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);

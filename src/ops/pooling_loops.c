@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/vector_math.h"
+
 enum { STRIP = 64 }; /* channels at a time */
 
 #define PLAIN(v) (v)

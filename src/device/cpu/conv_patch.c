@@ -83,25 +83,30 @@ static void interleave(int width, int lanes, const float *const *rows, int64_t n
     for (int64_t k = 0; k < n; k++) o[k * width + i] = rows[i][k];
 }
 
-/* One channel and neighbouring positions in a row: a step of k is a contiguous run of the image. */
+/* One channel and neighbouring positions in a row: a step of k is a contiguous run of the image. What the panel's
+ * type or grouping does not take as it is goes through scratch. */
 static void pack_row_of_pixels(const struct patches *p, const struct gemm_panel *panel, const struct place *s,
-                               int lanes, int64_t k, int64_t n, float *o) {
+                               int lanes, int64_t k, int64_t n, void *dst) {
   struct place t = tap_of(p, k);
-  const float *image = p->image;
-  int w = panel->width;
-  for (int64_t i = 0; i < n; i++, o += w, tap_next(p, &t)) {
+  size_t es = dtype_size(p->type), step = (size_t)panel->width * es;
+  bool direct = p->type == panel->type && panel->group == 1;
+  char *o = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step), *block = o;
+  for (int64_t i = 0; i < n; i++, o += step, tap_next(p, &t)) {
     int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t.at[0]], x1 = s->at[1] * p->step[1] + p->offset[1][t.at[1]];
     int64_t x2 = s->at[2] + p->offset[2][t.at[2]];
     bool inside = x0 >= 0 && x0 < p->size[0] && x1 >= 0 && x1 < p->size[1];
-    const float *row = image + ((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2];
-    if (inside && x2 >= 0 && x2 + lanes <= p->size[2]) {
-      if (lanes == 8 && w == 8) memcpy(o, row + x2, 32);
-      else
-        for (int l = 0; l < w; l++) o[l] = l < lanes ? row[x2 + l] : 0;
+    const char *row = (const char *)p->image + (size_t)(((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2]) * es;
+    int64_t low = inside ? MAX(0, -x2) : lanes, high = inside ? MIN(lanes, p->size[2] - x2) : 0;
+    if (low == 0 && high == lanes && lanes == panel->width) {
+      if (step == 32) memcpy(o, row + (size_t)x2 * es, 32);
+      else if (step == 16) memcpy(o, row + (size_t)x2 * es, 16);
+      else memcpy(o, row + (size_t)x2 * es, step);
       continue;
     }
-    for (int l = 0; l < w; l++) o[l] = inside && l < lanes && x2 + l >= 0 && x2 + l < p->size[2] ? row[x2 + l] : 0;
+    memset(o, 0, step);
+    if (low < high) memcpy(o + (size_t)low * es, row + (size_t)(x2 + low) * es, (size_t)(high - low) * es);
   }
+  if (!direct) gemm_pack_block(panel, block, p->type, 1, panel->width, false, panel->width, n, dst);
 }
 
 /* Rows of pixels' channels, interleaved tap by tap. */
@@ -193,7 +198,7 @@ void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel 
     place_next(p, &places[i]);
   }
   bool one_row = places[0].at[2] + lanes <= p->grid[2] && p->step[2] == 1 && p->pixel == 1;
-  if (p->type == SHOAL_FLOAT32 && one_row) pack_row_of_pixels(p, panel, places, lanes, k, n, dst);
+  if (one_row) pack_row_of_pixels(p, panel, places, lanes, k, n, dst);
   else if (p->type == SHOAL_FLOAT32) pack_channels(p, panel, places, lanes, k, n, dst);
   else if (panel->type == SHOAL_BFLOAT16 && p->channels % panel->group == 0 && k % panel->group == 0 &&
            n % panel->group == 0)

@@ -3,7 +3,8 @@
 
 A folder of src/ may include from itself and from the folders before it in ORDER; include/shoal is for all. The runtime
 stands before the ops: kernels are written against it, and it reaches them only through the table in the op rows. File
-formats (checkpoint, data) stand before the ops too, since the ops that save, restore and read are made of them.
+formats (checkpoint, data) stand before the ops too, since the ops that save, restore, read and write are made of them.
+Lines are of at most 120 columns; tables of test cases may be wider.
 """
 import os
 import re
@@ -29,7 +30,7 @@ for folder, _, files in os.walk(root):
         if len(lines) > MAX_LINES:
             errors.append(f"{shown}: {len(lines)} lines; look for the seam before {MAX_LINES}")
         for i, line in enumerate(lines, 1):
-            if len(line) > 120:
+            if len(line) > 120 and parts[0] != "tests":
                 errors.append(f"{shown}:{i}: {len(line)} columns")
             m = re.match(r'\s*#\s*include\s+"([a-z_]+)/', line)
             if not m or parts[0] != "src":

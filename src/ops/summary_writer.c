@@ -9,7 +9,7 @@
 #include "ops/state.h"
 #include "ops/string_in.h"
 #include "ops/summary_build.h"
-#include "train/event_writer.h"
+#include "data/event_writer.h"
 
 struct writer {
   struct resource head;

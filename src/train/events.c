@@ -1,6 +1,6 @@
 /* Event files for C programs: the public face of the event writer. */
 #include "shoal/train.h"
-#include "train/event_writer.h"
+#include "data/event_writer.h"
 
 enum { MAX_QUEUE = 100, FLUSH_MS = 10000 };
 

@@ -1,7 +1,7 @@
 /* Event files; see event_writer.h. An event waits in the record writer's buffer; what counts against max_queue and
  * flush_ms is the time since the buffer last reached the system. There is no thread: an event that comes late
  * flushes those before it, and closing flushes the rest. */
-#include "train/event_writer.h"
+#include "data/event_writer.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Event files, which TensorBoard reads: a TFRecord file of Event messages, the first of which says the version.
  * Writers are locked: several threads may share one. */
-#ifndef TRAIN_EVENT_WRITER_H
-#define TRAIN_EVENT_WRITER_H
+#ifndef DATA_EVENT_WRITER_H
+#define DATA_EVENT_WRITER_H
 
 #include "base/status.h"
 #include "base/text.h"

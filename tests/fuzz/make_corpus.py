@@ -68,6 +68,33 @@ def bundles():
             put("bundle_fuzz", "three", struct.pack("<H", len(index)) + index + d.read())
 
 
-for make in (graphs, tensors, bundles):
+def examples():
+    feature = lambda **k: tf.train.Feature(**k)
+    values = {"a": feature(int64_list=tf.train.Int64List(value=[1, -2, 3])), "b": feature(float_list=tf.train.FloatList(value=[1.5])),
+              "c": feature(bytes_list=tf.train.BytesList(value=[b"x", b"yz"]))}
+    features = tf.train.Features(feature=values)
+    put("example_fuzz", "example", tf.train.Example(features=features).SerializeToString())
+    lists = tf.train.FeatureLists(feature_list={k: tf.train.FeatureList(feature=[v, v]) for k, v in values.items()})
+    put("example_fuzz", "sequence", tf.train.SequenceExample(context=features, feature_lists=lists).SerializeToString())
+
+
+def images():
+    image = tf.constant(np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3))
+    with tf.Session() as s:
+        png, jpeg = s.run([tf.raw_ops.EncodePng(image=image), tf.raw_ops.EncodeJpeg(image=image)])
+    put("image_fuzz", "png", b"\0" + png)
+    put("image_fuzz", "jpeg", b"\1" + jpeg)
+    put("image_fuzz", "gif", b"\2GIF89a" + struct.pack("<HHBBB", 2, 2, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff" +
+        b"," + struct.pack("<HHHHB", 0, 0, 2, 2, 0) + b"\x02\x03\x44\x02\x05\0;")
+    put("image_fuzz", "bmp", b"\3BM" + struct.pack("<IHHI", 70, 0, 0, 54) +
+        struct.pack("<IiiHHIIiiII", 40, 2, 2, 1, 24, 0, 16, 0, 0, 0, 0) + bytes(range(16)))
+
+
+def patterns():
+    for i, (p, t) in enumerate((("(a|b)*c", "ababc"), ("^[^x-z]+\\d{2,3}?$", "abc12"), ("(?i)\\bfoo\\b|[[:alpha:]]", "a Foo b"))):
+        put("regex_fuzz", str(i), p.encode() + b"\0" + t.encode())
+
+
+for make in (graphs, tensors, bundles, examples, images, patterns):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

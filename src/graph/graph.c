@@ -50,6 +50,7 @@ void graph_free(struct graph *g) {
   for (size_t i = 0; i < g->nodes.n; i++) node_free(g->nodes.at[i]);
   vec_release(&g->nodes);
   strmap_release(&g->by_name);
+  strmap_release(&g->name_counts);
   void *value;
   for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &value);) function_def_unref(value);
   strmap_release(&g->functions);
@@ -361,9 +362,12 @@ struct node *graph_find(const struct graph *g, const char *name) { return strmap
 
 char *graph_unique_name(struct graph *g, const char *base) {
   if (!strmap_has(&g->by_name, base)) return mem_strdup(base);
-  for (int k = 1;; k++) {
-    char *name = mem_printf("%s_%d", base, k);
-    if (!strmap_has(&g->by_name, name)) return name;
+  for (intptr_t k = (intptr_t)strmap_get(&g->name_counts, base) + 1;; k++) {
+    char *name = mem_printf("%s_%" PRIdPTR, base, k);
+    if (!strmap_has(&g->by_name, name)) {
+      strmap_put(&g->name_counts, base, (void *)k);
+      return name;
+    }
     free(name);
   }
 }

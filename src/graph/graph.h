@@ -42,6 +42,7 @@ struct graph {
   VEC(struct node *) nodes; /* by id; NULL where removed */
   struct strmap by_name;    /* name -> struct node * */
   int n_nodes;              /* without the removed ones */
+  struct strmap name_counts; /* base -> the last number graph_unique_name put behind it: where to go on looking */
   struct strmap functions;  /* name -> struct function_def * (graph/function.h) */
   struct strmap gradient_functions; /* function name -> char * (GradientDef) */
   int producer, min_consumer;

@@ -3,6 +3,7 @@
  *   gen_ops --header FILE   shoal/ops.h: a function for each op
  *   gen_ops --source FILE   their definitions
  *   gen_ops --docs          docs/ops.md, on standard output
+ *   gen_ops --defs          a serialized OpList, on standard output: for comparing signatures with TensorFlow's
  *
  * The build runs this program, which is linked with the rows themselves; so there is no second list of ops. The
  * signature of a wrapper follows from the row:
@@ -20,7 +21,9 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/wire.h"
 #include "graph/gradient.h"
+#include "graph/import.h"
 #include "graph/op.h"
 #include "runtime/kernel.h"
 
@@ -460,6 +463,18 @@ static void write_docs(struct text *t, const struct op *const *ops, int n) {
   }
 }
 
+/* ---- the signatures as messages ---- */
+
+static void write_defs(struct text *t, const struct op *const *ops, int n) {
+  for (int i = 0; i < n; i++) {
+    struct text def = {0};
+    shoal_status s = op_export(ops[i], &def);
+    if (s) must_failed(shoal_status_message(s), __FILE__, __LINE__, __func__);
+    wire_put_text(t, 1, &def);
+    text_release(&def);
+  }
+}
+
 /* ---- files ---- */
 
 static bool same_as_file(const char *path, const struct text *t) {
@@ -490,8 +505,9 @@ int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "--header")) write_header(&t, ops, n);
   else if (argc == 3 && !strcmp(argv[1], "--source")) write_source(&t, ops, n);
   else if (argc == 2 && !strcmp(argv[1], "--docs")) write_docs(&t, ops, n);
+  else if (argc == 2 && !strcmp(argv[1], "--defs")) write_defs(&t, ops, n);
   else {
-    fprintf(stderr, "usage: gen_ops --header FILE | --source FILE | --docs\n");
+    fprintf(stderr, "usage: gen_ops --header FILE | --source FILE | --docs | --defs\n");
     return 2;
   }
   int rc = put(argc == 3 ? argv[2] : NULL, &t);

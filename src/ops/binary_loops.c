@@ -15,7 +15,7 @@ BINARY_UNSIGNED(BINARY, Sub, U(x) - U(y))
 BINARY_COMPLEXES(Sub, x - y, x - y)
 BINARY_REALS(Mul, x *y, x *y)
 BINARY_UNSIGNED(BINARY, Mul, U(x) * U(y))
-BINARY_COMPLEXES(Mul, CMUL(crealf, cimagf, CMPLXF), CMUL(creal, cimag, CMPLX))
+BINARY_COMPLEXES(Mul, CMUL(crealf, cimagf, c64_of), CMUL(creal, cimag, c128_of))
 BINARY_REALS(SquaredDifference, (x - y) * (x - y), (x - y) * (x - y))
 BINARY(SquaredDifference, u32, uint32_t, uint32_t, (x - y) * (x - y))
 BINARY(SquaredDifference, u64, uint64_t, uint64_t, (x - y) * (x - y))
@@ -28,7 +28,7 @@ BINARY_REALS(Minimum, x < y || x != x ? x : y, x < y || x != x ? x : y)
 BINARY_SIGNED(BINARY, Minimum, x < y ? x : y)
 BINARY_UNSIGNED(BINARY, Minimum, x < y ? x : y)
 BINARY_REALS(MulNoNan, y == 0 ? 0 : x * y, y == 0 ? 0 : x * y)
-BINARY_COMPLEXES(MulNoNan, y == 0 ? 0 : CMUL(crealf, cimagf, CMPLXF), y == 0 ? 0 : CMUL(creal, cimag, CMPLX))
+BINARY_COMPLEXES(MulNoNan, y == 0 ? 0 : CMUL(crealf, cimagf, c64_of), y == 0 ? 0 : CMUL(creal, cimag, c128_of))
 
 #define ALL_NUMBERS(op) {IN_REALS(op), IN_INTS_UNSIGNED(op), IN_COMPLEXES(op)}
 #define ALL_REAL(op) {IN_REALS(op), IN_SIGNED(op), IN_UNSIGNED(op)}

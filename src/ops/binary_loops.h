@@ -3,9 +3,9 @@
 #ifndef OPS_BINARY_LOOPS_H
 #define OPS_BINARY_LOOPS_H
 
-#include <complex.h>
 #include <math.h>
 
+#include "ops/complex_math.h"
 #include "ops/elementwise.h"
 #include "ops/vector_math.h"
 

@@ -4,12 +4,12 @@
  * rules of the target. What C leaves undefined has an answer here: a floating number outside an integer type's range goes
  * to its nearest bound (through 32 bits for the narrower types, whose bits are then cut), NaN to 0. Of a complex number the
  * real part is taken. Narrowing floats round to nearest even; with Truncate the bits that do not fit are cleared before. */
-#include <complex.h>
 #include <math.h>
 
 #include "base/mem.h"
 #include "graph/shape_fn.h"
 #include "ops/array_util.h"
+#include "ops/complex_math.h"
 #include "ops/grad_help.h"
 #include "ops/vector_math.h"
 
@@ -85,13 +85,13 @@ SATURATE(double_to_u64, double, uint64_t, 0.0, 0x1p64, UINT64_MAX)
   LOOP(from, from_t, value, f16, f16, f16_from_float((float)v))   \
   LOOP(from, from_t, value, bf16, bf16, bf16_from_float((float)v)) \
   LOOP(from, from_t, value, b, bool, v != 0)                      \
-  LOOP(from, from_t, value, c64, c64, CMPLXF((float)v, 0))        \
-  LOOP(from, from_t, value, c128, c128, CMPLX((double)v, 0))
+  LOOP(from, from_t, value, c64, c64, c64_of((float)v, 0))        \
+  LOOP(from, from_t, value, c128, c128, c128_of((double)v, 0))
 SOURCES(STORES)
 
 /* Both parts. */
-LOOP(c64, c64, x, both_c128, c128, CMPLX(crealf(v), cimagf(v)))
-LOOP(c128, c128, x, both_c64, c64, CMPLXF((float)creal(v), (float)cimag(v)))
+LOOP(c64, c64, x, both_c128, c128, c128_of(crealf(v), cimagf(v)))
+LOOP(c128, c128, x, both_c64, c64, c64_of((float)creal(v), (float)cimag(v)))
 
 #define INT_TABLE_F(from)                                                                                              \
   [SHOAL_INT8] = from##_to_i8, [SHOAL_INT16] = from##_to_i16, [SHOAL_INT32] = from##_to_i32,                           \

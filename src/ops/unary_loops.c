@@ -2,9 +2,9 @@
  *
  * float goes through vector_math.h where a function is hot, through the C library where it is not; double and complex
  * through the library. Lists of loops are made by macros over an expression in x, so that an op reads as one line. */
-#include <complex.h>
 #include <math.h>
 
+#include "ops/complex_math.h"
 #include "ops/elementwise.h"
 #include "ops/vector_math.h"
 
@@ -68,8 +68,8 @@ DEFINE(Same, i8, int8_t, int8_t, x)
 DEFINE(Same, i16, int16_t, int16_t, x)
 DEFINE(Same, i32, int32_t, int32_t, x)
 DEFINE(Same, i64, int64_t, int64_t, x)
-DEFINE(Round, c64, c64, c64, CMPLXF(rintf(crealf(x)), rintf(cimagf(x))))
-DEFINE(Round, c128, c128, c128, CMPLX(rint(creal(x)), rint(cimag(x))))
+DEFINE(Round, c64, c64, c64, c64_of(rintf(crealf(x)), rintf(cimagf(x))))
+DEFINE(Round, c128, c128, c128, c128_of(rint(creal(x)), rint(cimag(x))))
 COMPLEXES(Conj, conjf(x), conj(x))
 SIGNED_INTS(Invert, ~x)
 UNSIGNED_INTS(Invert, ~x)
@@ -119,12 +119,12 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 /* Complex expm1 and log1p without the loss near 0 that 1 + x has. */
 static c128 cexpm1_(c128 x) {
   double a = creal(x), b = cimag(x), e = expm1(a), s = sin(b / 2);
-  return CMPLX(e * cos(b) - 2 * s * s, (e + 1) * sin(b));
+  return c128_of(e * cos(b) - 2 * s * s, (e + 1) * sin(b));
 }
 static c128 clog1p_(c128 x) {
   double a = creal(x), b = cimag(x);
   double re = fabs(a) < 0.5 && fabs(b) < 0.5 ? 0.5 * log1p(a * (2 + a) + b * b) : log(hypot(1 + a, b));
-  return CMPLX(re, atan2(b, 1 + a));
+  return c128_of(re, atan2(b, 1 + a));
 }
 
 REALS(Exp, vm_exp(x), exp(x))

@@ -63,61 +63,66 @@ VM float vm_reduce_ln2(float x, float *t) {
 }
 VM int32_t vm_reduced_k(float t) { return (int32_t)vm_bits(t) - 0x4b400000; }
 
-/* e^r - 1 for |r| <= ln 2 / 2. */
-VM float vm_expm1_poly(float r) {
-  float p = 1.9921489e-4f;
-  p = vm_fma(p, r, 1.39483728e-3f);
-  p = vm_fma(p, r, 8.3332583e-3f);
-  p = vm_fma(p, r, 4.16662358e-2f);
-  p = vm_fma(p, r, 0.166666672f);
-  p = vm_fma(p, r, 0.5f);
-  return vm_fma(p, r * r, r);
+/* x held between low and high in two instructions. NaN becomes a bound: callers put it back with vm_keep_nan, which is
+ * cheaper than selects that let it through. */
+VM float vm_clamp(float x, float low, float high) {
+#if defined(__aarch64__)
+  return __builtin_fmaxf(__builtin_fminf(x, high), low);
+#else
+  float c = x < high ? x : high;
+  return c > low ? c : low;
+#endif
 }
+VM float vm_keep_nan(float x, float y) { return x != x ? x : y; }
+
+/* e^r - 1 for |r| <= ln 2 / 2; in pairs, so that the chain of dependent steps is short. */
+VM float vm_expm1_poly(float r) {
+  float r2 = r * r;
+  float p01 = vm_fma(0.166666672f, r, 0.5f), p23 = vm_fma(8.3332583e-3f, r, 4.16662358e-2f);
+  float p45 = vm_fma(1.9921489e-4f, r, 1.39483728e-3f);
+  return vm_fma(vm_fma(vm_fma(p45, r2, p23), r2, p01), r2, r);
+}
+/* 2^k for -127 (which gives 0) <= k <= 128 (infinity). */
+VM float vm_power_of_2(int32_t k) { return vm_float((uint32_t)(k + 127) << 23); }
 
 VM float vm_exp(float x) {
-  float c = x > 89.0f ? 89.0f : x;
-  c = c < -105.0f ? -105.0f : c;
-  float t, r = vm_reduce_ln2(c, &t);
+  float t, r = vm_reduce_ln2(vm_clamp(x, -105.0f, 89.0f), &t);
   int32_t k = vm_reduced_k(t), half = k >> 1; /* two factors: 2^k itself may be subnormal or too large */
   float y = vm_expm1_poly(r) + 1.0f;
-  return y * vm_float((uint32_t)(half + 127) << 23) * vm_float((uint32_t)(k - half + 127) << 23);
+  return vm_keep_nan(x, y * vm_power_of_2(half) * vm_power_of_2(k - half));
+}
+/* The same where neither x nor the result leaves the ordinary: -87 < x < 88. */
+VM float vm_exp_moderate(float x) {
+  float t, r = vm_reduce_ln2(x, &t);
+  return (vm_expm1_poly(r) + 1.0f) * vm_power_of_2(vm_reduced_k(t));
 }
 
 VM float vm_expm1(float x) {
-  float c = x > 89.0f ? 89.0f : x;
-  c = c < -40.0f ? -40.0f : c;
-  float t, r = vm_reduce_ln2(c, &t);
-  float q = vm_expm1_poly(r);
-  float s = vm_float((uint32_t)(vm_reduced_k(t) + 126) << 23); /* 2^(k-1) */
-  float y = 2.0f * vm_fma(s, q, s - 0.5f);
-  return vm_reduced_k(t) == 0 ? q : y;
+  float t, r = vm_reduce_ln2(vm_clamp(x, -40.0f, 89.0f), &t);
+  float s = vm_power_of_2(vm_reduced_k(t) - 1);
+  return vm_keep_nan(x, 2.0f * vm_fma(s, vm_expm1_poly(r), s - 0.5f));
 }
 
 VM float vm_log(float x) {
-  float tiny = x < 1.17549435e-38f ? 8388608.0f : 1.0f;
-  float bias = x < 1.17549435e-38f ? 23.0f : 0.0f;
-  uint32_t u = vm_bits(x * tiny);
+  uint32_t bits = vm_bits(x);
+  float scaled = x * 8388608.0f;
+  uint32_t u = bits < 0x00800000u ? vm_bits(scaled) : bits; /* subnormal */
+  int32_t bias = bits < 0x00800000u ? 23 : 0;
   /* Move the cut between exponents to sqrt(1/2), so that m is near 1. */
   u -= 0x3f3504f3u;
-  float e = (float)((int32_t)u >> 23) - bias;
+  float e = (float)(((int32_t)u >> 23) - bias);
   float f = vm_float((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
   float z = f * f;
-  float p = 6.7466408e-2f;
-  p = vm_fma(p, f, -0.116756521f);
-  p = vm_fma(p, f, 0.11888162f);
-  p = vm_fma(p, f, -0.124055892f);
-  p = vm_fma(p, f, 0.142195523f);
-  p = vm_fma(p, f, -0.166679963f);
-  p = vm_fma(p, f, 0.200021192f);
-  p = vm_fma(p, f, -0.250000089f);
-  p = vm_fma(p, f, 0.333333135f);
+  float p01 = vm_fma(-0.250000089f, f, 0.333333135f), p23 = vm_fma(-0.166679963f, f, 0.200021192f);
+  float p45 = vm_fma(-0.124055892f, f, 0.142195523f), p67 = vm_fma(-0.116756521f, f, 0.11888162f);
+  float p = vm_fma(vm_fma(vm_fma(vm_fma(6.7466408e-2f, z, p67), z, p45), z, p23), z, p01);
   p = p * f * z;
   p = vm_fma(e, -2.12194440e-4f, p);
   p = vm_fma(z, -0.5f, p);
   float y = vm_fma(e, 0.693359375f, f + p);
-  y = x == 0.0f ? -INFINITY : y;
-  y = x < 0.0f ? NAN : y;
-  return x >= INFINITY || x != x ? x : y;
+  float special = x > 0.0f ? x : NAN; /* infinity, or what has no logarithm */
+  special = x == 0.0f ? -INFINITY : special;
+  return bits - 1u < 0x7f7fffffu ? y : special;
 }
 
 VM float vm_log1p(float x) {
@@ -128,13 +133,16 @@ VM float vm_log1p(float x) {
   return x >= INFINITY || x == 0.0f ? x : y;
 }
 
-VM float vm_sigmoid(float x) { return 1.0f / (1.0f + vm_exp(-x)); }
+VM float vm_sigmoid(float x) {
+  return vm_keep_nan(x, 1.0f / (1.0f + vm_exp_moderate(vm_clamp(-x, -88.0f, 89.0f)))); /* e^89 comes out infinite */
+}
 
+/* From e^2x - 1, which keeps its digits near 0. */
 VM float vm_tanh(float x) {
-  float a = vm_float(vm_bits(x) & 0x7fffffffu);
-  a = a > 10.0f ? 10.0f : a;
-  float t = vm_expm1(2.0f * a);
-  return vm_copysign(t / (t + 2.0f), x);
+  float a = vm_clamp(vm_float(vm_bits(x) & 0x7fffffffu), 0.0f, 10.0f);
+  float t, r = vm_reduce_ln2(2.0f * a, &t);
+  float s = vm_power_of_2(vm_reduced_k(t)), e = vm_fma(s, vm_expm1_poly(r), s - 1.0f);
+  return vm_keep_nan(x, vm_copysign(e / (e + 2.0f), x));
 }
 
 VM float vm_erf(float x) {
@@ -147,7 +155,7 @@ VM float vm_erf(float x) {
   p = vm_fma(p, s, -0.37612626f);
   p = vm_fma(p, s, 0.128379166f);
   float near = vm_fma(p, x, x);
-  float t = a > 4.0f ? 4.0f : a; /* erf is 1 from there on */
+  float t = vm_clamp(a, 0.0f, 4.0f); /* erf is 1 from there on */
   float q = 1.98219655e-4f;
   q = vm_fma(q, t, -3.06549016e-3f);
   q = vm_fma(q, t, 2.23152135e-2f);
@@ -155,9 +163,8 @@ VM float vm_erf(float x) {
   q = vm_fma(q, t, -0.636976063f);
   q = vm_fma(q, t, -0.127797246f);
   q = vm_fma(q, t, -1.66447775e-4f);
-  float far = vm_copysign(1.0f - vm_exp(q - t), x);
-  float y = a < 1.0f ? near : far;
-  return x != x ? x : y;
+  float far = vm_copysign(1.0f - vm_exp_moderate(q - t), x);
+  return vm_keep_nan(x, a < 1.0f ? near : far);
 }
 
 /* Sine and cosine where |x| <= VM_TRIG_MAX: beyond it the reduction by three parts of pi/2 loses bits, and callers

@@ -34,7 +34,6 @@ extern const struct gemm_kernel gemm_kernels_x86[];
 #endif
 
 /* Of gemm_bf16.c, for the table in gemm_neon.c. */
-void gemm_micro_bf16_8x12(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add);
-void gemm_micro_bf16_8x8(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add);
+void gemm_micro_bf16(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add);
 
 #endif

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "graph/gradient.h"
 #include "graph/shape_fn.h"
 #include "ops/random_fill.h"
 #include "ops/random_variable.h"
@@ -403,6 +404,32 @@ static shoal_status run_seed_multinomial(struct kernel_ctx *ctx) {
   return multinomial(ctx, p, NULL);
 }
 
+/* ---- the gradient of RandomGamma: alpha gets unit dimensions in front, the samples' dimensions are summed ---- */
+
+static struct out pack_first(struct graph *g, struct out scalar) {
+  struct out dims[] = {scalar};
+  struct build b = build_begin(g, "Pack", NULL);
+  build_in_list(&b, dims, 1);
+  build_attr_int(&b, "axis", 0);
+  return build_end_out(&b);
+}
+
+static shoal_status grad_gamma(struct grad_ctx *c) {
+  struct graph *g = c->g;
+  struct out alpha = gin(c, 1), sample = gout(c, 0), zero = build_const_int(g, SHOAL_INT32, 0);
+  struct out sample_dims = build_op1(g, "Size", gin(c, 0));
+  struct out ones = build_op2(g, "Fill", pack_first(g, sample_dims), build_const_int(g, SHOAL_INT32, 1));
+  struct out parts[] = {ones, build_op1(g, "Shape", alpha)};
+  struct build b = build_begin(g, "ConcatV2", NULL);
+  build_in_list(&b, parts, 2);
+  build_in(&b, zero);
+  struct out wide = build_op2(g, "Reshape", alpha, build_end_out(&b));
+  struct out moved = build_op2(g, "Mul", grad_dy(c, 0), build_op2(g, "RandomGammaGrad", wide, sample));
+  struct out axes = build_op3(g, "Range", zero, sample_dims, build_const_int(g, SHOAL_INT32, 1));
+  grad_set(c, 1, build_op2(g, "Sum", moved, axes));
+  return NULL;
+}
+
 /* ---- shape functions ---- */
 
 static shoal_status shape_appended(struct shape_ctx *c) {
@@ -442,36 +469,76 @@ static shoal_status shape_multinomial(struct shape_ctx *c) {
 #define FIVE "{half, float, double, int32, int64}"
 
 static const struct op_row rows[] = {
-    {.name = "RandomGamma", .in = "shape: S, alpha: T", .out = "output: T",
-     .attrs = SEEDS "S: {int32, int64}; T: {half, float, double}", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_appended, .kernels = SEEDED("T", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_gamma)},
-    {.name = "RandomPoisson", .in = "shape: S, rate: dtype", .out = "output: dtype",
-     .attrs = SEEDS "S: {int32, int64}; dtype: {half, float, double}", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_appended, .kernels = SEEDED("dtype", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_poisson)},
-    {.name = "RandomPoissonV2", .in = "shape: S, rate: R", .out = "output: dtype",
+    {.name = "RandomGamma",
+     .in = "shape: S, alpha: T",
+     .out = "output: T",
+     .attrs = SEEDS "S: {int32, int64}; T: {half, float, double}",
+     .flags = OP_STATEFUL,
+     .shape = shape_appended,
+     .grad = grad_gamma,
+     .kernels = SEEDED("T", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_gamma)},
+    {.name = "RandomPoisson",
+     .in = "shape: S, rate: dtype",
+     .out = "output: dtype",
+     .attrs = SEEDS "S: {int32, int64}; dtype: {half, float, double}",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_appended,
+     .kernels = SEEDED("dtype", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_poisson)},
+    {.name = "RandomPoissonV2",
+     .in = "shape: S, rate: R",
+     .out = "output: dtype",
      .attrs = SEEDS "S: {int32, int64}; R: " FIVE " = double; dtype: " FIVE " = int64",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_appended, .kernels = SEEDED(NULL, 0, run_poisson)},
-    {.name = "Multinomial", .in = "logits: T, num_samples: int32", .out = "output: output_dtype",
-     .attrs = SEEDS "T: " REALS "; output_dtype: {int32, int64} = int64", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_multinomial, .kernels = SEEDED(NULL, 0, run_multinomial)},
-    {.name = "StatelessMultinomial", .in = "logits: T, num_samples: int32, seed: Tseed",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_appended,
+     .kernels = SEEDED(NULL, 0, run_poisson)},
+    {.name = "Multinomial",
+     .in = "logits: T, num_samples: int32",
+     .out = "output: output_dtype",
+     .attrs = SEEDS "T: " REALS "; output_dtype: {int32, int64} = int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_multinomial,
+     .kernels = SEEDED(NULL, 0, run_multinomial)},
+    {.name = "StatelessMultinomial",
+     .in = "logits: T, num_samples: int32, seed: Tseed",
      .out = "output: output_dtype",
      .attrs = "T: " REALS "; Tseed: {int32, int64} = int64; output_dtype: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_multinomial, .kernels = PLAIN(run_seed_multinomial)},
-    {.name = "StatelessRandomBinomial", .in = "shape: S, seed: Tseed, counts: T, probs: T", .out = "output: dtype",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_multinomial,
+     .kernels = PLAIN(run_seed_multinomial)},
+    {.name = "StatelessRandomBinomial",
+     .in = "shape: S, seed: Tseed, counts: T, probs: T",
+     .out = "output: dtype",
      .attrs = "S: {int32, int64}; Tseed: {int32, int64} = int64; T: " FIVE " = double; dtype: " FIVE " = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = PLAIN(run_seed_binomial)},
-    {.name = "StatefulRandomBinomial", .in = "resource: resource, algorithm: int64, shape: S, counts: T, probs: T",
-     .out = "output: dtype", .attrs = "S: {int32, int64}; T: " FIVE " = double; dtype: " FIVE " = int64",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_third, .kernels = PLAIN(run_state_binomial)},
-    {.name = "StatelessRandomGammaV2", .in = "shape: T, seed: Tseed, alpha: dtype", .out = "output: dtype",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = PLAIN(run_seed_binomial)},
+    {.name = "StatefulRandomBinomial",
+     .in = "resource: resource, algorithm: int64, shape: S, counts: T, probs: T",
+     .out = "output: dtype",
+     .attrs = "S: {int32, int64}; T: " FIVE " = double; dtype: " FIVE " = int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_third,
+     .kernels = PLAIN(run_state_binomial)},
+    {.name = "StatelessRandomGammaV2",
+     .in = "shape: T, seed: Tseed, alpha: dtype",
+     .out = "output: dtype",
      .attrs = "dtype: {half, float, double}; T: {int32, int64}; Tseed: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = PLAIN(run_seed_gamma)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = PLAIN(run_seed_gamma)},
     {.name = "StatelessRandomGammaV3",
-     .in = "shape: shape_dtype, key: uint64, counter: uint64, alg: int32, alpha: dtype", .out = "output: dtype", .attrs = "dtype: {half, float, double}; shape_dtype: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = PLAIN(run_key_gamma)},
-    {.name = "StatelessRandomPoisson", .in = "shape: T, seed: Tseed, lam: Rtype", .out = "output: dtype",
+     .in = "shape: shape_dtype, key: uint64, counter: uint64, alg: int32, alpha: dtype",
+     .out = "output: dtype",
+     .attrs = "dtype: {half, float, double}; shape_dtype: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = PLAIN(run_key_gamma)},
+    {.name = "StatelessRandomPoisson",
+     .in = "shape: T, seed: Tseed, lam: Rtype",
+     .out = "output: dtype",
      .attrs = "Rtype: " FIVE "; dtype: " FIVE "; T: {int32, int64}; Tseed: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = PLAIN(run_seed_poisson)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = PLAIN(run_seed_poisson)},
 };
 OP_FAMILY(random_dist, rows);

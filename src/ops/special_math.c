@@ -233,6 +233,7 @@ double special_random_gamma_grad(double alpha, double sample) {
   if (isnan(alpha) || isnan(sample) || sample < 0 || alpha <= 0) return NAN;
   if (sample == 0) return 0;
   double density = exp((alpha - 1) * log(sample) - sample - special_lgamma(alpha));
+  if (density == 0) return 0; /* so far out that nothing moves there; TensorFlow says the same */
   return -special_igamma_grad_a(alpha, sample) / density;
 }
 

@@ -126,3 +126,26 @@ for top in (0, 1, 9, 255, 256, 1000, 65535, 65536, 10**6):
                                   "max_index": V(top)}, dtypes=[dtype], name=f"up to {top}")
 op("RandomIndexShuffle", {"index": np.int64(5), "seed": np.array([1, 2, 3], np.uint32), "max_index": np.int64(2**40)},
    {"rounds": 8}, name="scalar")
+
+for mean, dev, lo, hi in ((0., 1., -2., 2.), (0., 1., 3., 4.), (0., 1., 2., 100.), (5., 2., -np.inf, 4.), (1., .5, .9, 1.1), (0., 1., -8., -5.)):
+    for shape in ((7,), (1000,), (3, 70)):
+        graph(f"ParameterizedTruncatedNormal {mean} {dev} {lo} {hi} {shape}", lambda dtype, a=(mean, dev, lo, hi), s=shape: twice(
+            lambda: tf.raw_ops.ParameterizedTruncatedNormal(shape=tf.constant(s), means=tf.constant(a[0], dtype), stdevs=tf.constant(
+                a[1], dtype), minvals=tf.constant(a[2], dtype), maxvals=tf.constant(a[3], dtype), seed=3, seed2=4)),
+              dtypes=[tf.float32, tf.float64])
+graph("ParameterizedTruncatedNormal of each row", lambda dtype: twice(lambda: tf.raw_ops.ParameterizedTruncatedNormal(
+    shape=tf.constant([3, 11]), means=tf.constant([0., 1, 2], dtype), stdevs=tf.constant([1., 2, 3], dtype),
+    minvals=tf.constant([-1., 4, 0], dtype), maxvals=tf.constant([1., 9, 2.5], dtype), seed=3, seed2=4)),
+    dtypes=[tf.float32, tf.float64])
+op("ParameterizedTruncatedNormal", {"shape": np.array([3], np.int32), "means": V(0), "stdevs": V(-1), "minvals": V(0), "maxvals": V(1)},
+   {"seed": 1}, error="INVALID_ARGUMENT", message="Invalid parameters")
+
+
+def gamma_gradient(dtype):
+    alphas = [feed(np.array(a, dtype.as_numpy_dtype)) for a in ([.5, 2.], [[1.], [30.]])]
+    return [tf.gradients(tf.raw_ops.RandomGamma(shape=tf.constant([5, 2]), alpha=a, seed=3), a)[0] for a in alphas]
+
+
+graph("RandomGamma's gradient", gamma_gradient, dtypes=[tf.float32, tf.float64], tol=1e-5)
+op("RandomGamma", {"shape": const(np.array([5, 2], np.int32)), "alpha": V([.5, 2., 30.])}, {"seed": 3}, grad=["alpha"], fd=False,
+   dtypes=[tf.float32, tf.float64], tol=1e-5)

@@ -1,0 +1,198 @@
+/* Normal numbers between bounds of one's own: ParameterizedTruncatedNormal.
+ *
+ * Three methods, by where the bounds are: reject normal numbers when most of the curve is inside;
+ * reject uniform ones when the bounds are close together; reject exponential ones in a tail. Batches go one after
+ * another through the random stream, which is how TensorFlow does it on one thread. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "graph/shape_fn.h"
+#include "ops/random_fill.h"
+
+enum { MAX_TRIES = 1000, COMMON_BATCH = 100 };
+
+/* ---- arithmetic of the element type, held in doubles ---- */
+
+static double in_type(shoal_dtype t, double v) {
+  if (t == SHOAL_FLOAT32) return (double)(float)v;
+  if (t == SHOAL_FLOAT16) return (double)f16_to_float(f16_from_float((float)v));
+  return v;
+}
+static double exp_in(shoal_dtype t, double v) {
+  return t == SHOAL_FLOAT64 ? exp(v) : in_type(t, (double)expf((float)v));
+}
+static double log_in(shoal_dtype t, double v) {
+  return t == SHOAL_FLOAT64 ? log(v) : in_type(t, (double)logf((float)v));
+}
+
+static double get(const struct tensor *t, int64_t i) {
+  if (t->n == 1) i = 0;
+  if (t->dtype == SHOAL_FLOAT32) return (double)T_DATA(t, float)[i];
+  if (t->dtype == SHOAL_FLOAT16) return (double)f16_to_float(T_DATA(t, f16)[i]);
+  return T_DATA(t, double)[i];
+}
+
+static void put(struct tensor *t, int64_t i, double v) {
+  if (t->dtype == SHOAL_FLOAT32) T_DATA(t, float)[i] = (float)v;
+  else if (t->dtype == SHOAL_FLOAT16) T_DATA(t, f16)[i] = f16_from_float((float)v);
+  else T_DATA(t, double)[i] = v;
+}
+
+/* A group of numbers from one block: four, or two doubles. */
+static int group(struct philox *p, shoal_dtype t, bool normal, double out[4]) {
+  uint32_t x[4];
+  philox_next(p, x);
+  if (t == SHOAL_FLOAT64) {
+    if (normal) philox_normal_double(x, out);
+    else
+      for (int i = 0; i < 2; i++) out[i] = philox_double(x[2 * i], x[2 * i + 1]);
+    return 2;
+  }
+  float v[4];
+  for (int i = 0; normal && i < 4; i += 2) philox_normal_float(x[i], x[i + 1], v + i);
+  for (int i = 0; i < 4; i++) {
+    f16 half = {(uint16_t)(15u << 10 | (x[i] & 0x3ffu))};
+    out[i] = normal ? in_type(t, (double)v[i])
+             : t == SHOAL_FLOAT16 ? (double)(f16_to_float(half) - 1.0f)
+                                  : (double)philox_float(x[i]);
+  }
+  return 4;
+}
+
+struct bounds {
+  shoal_dtype t;
+  double mean, dev, lo, hi; /* lo and hi in deviations from the mean */
+};
+
+static double back(const struct bounds *b, double v) { return in_type(b->t, in_type(b->t, v * b->dev) + b->mean); }
+
+static shoal_status gave_up(const char *method) {
+  return INTERNAL("TruncatedNormal %s rejection sampler failed to accept a sample.", method);
+}
+
+static shoal_status by_normal(const struct bounds *b, struct philox *p, struct tensor *out, int64_t at, int64_t end) {
+  for (int tries = 0; at < end;) {
+    double v[4];
+    int n = group(p, b->t, true, v);
+    for (int i = 0; i < n && at < end; i++) {
+      if (v[i] >= b->lo && v[i] <= b->hi) {
+        put(out, at++, back(b, v[i]));
+        tries = 0;
+      } else if (++tries > MAX_TRIES) {
+        return gave_up("randn");
+      }
+    }
+  }
+  return NULL;
+}
+
+static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct tensor *out, int64_t at, int64_t end) {
+  shoal_dtype t = b->t;
+  double width = in_type(t, b->hi - b->lo), plus = b->lo < 0 ? 0 : in_type(t, b->lo * b->lo);
+  for (int tries = 0; at < end;) {
+    double r[4], u[4];
+    int n = group(p, t, false, r);
+    group(p, t, false, u);
+    for (int i = 0; i < n && at < end; i++) {
+      double z = in_type(t, in_type(t, r[i] * width) + b->lo);
+      double g = in_type(t, in_type(t, plus - in_type(t, z * z)) / 2);
+      if (u[i] <= exp_in(t, g)) {
+        put(out, at++, back(b, z));
+        tries = 0;
+      } else if (++tries >= MAX_TRIES) {
+        return gave_up("uniform");
+      }
+    }
+  }
+  return NULL;
+}
+
+static shoal_status by_exponential(const struct bounds *b, struct philox *p, struct tensor *out, int64_t at,
+                                   int64_t end) {
+  shoal_dtype t = b->t;
+  double alpha = in_type(t, in_type(t, b->lo + in_type(t, sqrt(in_type(t, in_type(t, b->lo * b->lo) + 4)))) / 2);
+  for (int tries = 0; at < end;) {
+    double r[4];
+    int n = group(p, t, false, r);
+    for (int i = 0; i < n && at < end; i += 2) {
+      double z = in_type(t, in_type(t, -log_in(t, r[i]) / alpha) + b->lo);
+      double x = in_type(t, b->lo < alpha ? alpha - z : b->lo - alpha),
+             g = exp_in(t, in_type(t, in_type(t, -x * x) / 2));
+      if (r[i + 1] <= g && z < b->hi) {
+        put(out, at++, back(b, z));
+        tries = 0;
+      } else if (++tries >= MAX_TRIES) {
+        return gave_up("exponential distribution");
+      }
+    }
+  }
+  return NULL;
+}
+
+static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct tensor *out, int64_t i, int64_t at,
+                               int64_t end) {
+  shoal_dtype t = (shoal_dtype)out->dtype;
+  struct bounds b = {.t = t, .mean = get(ctx_in(ctx, 1), i), .dev = get(ctx_in(ctx, 2), i)};
+  double lo = get(ctx_in(ctx, 3), i), hi = get(ctx_in(ctx, 4), i);
+  if (!(b.dev > 0 && lo < hi && (isfinite(lo) || isfinite(hi)))) return INVALID("Invalid parameters");
+  if ((isinf(lo) && lo < 0) || hi < b.mean) { /* a bound on one side becomes the lower one */
+    double swap = lo;
+    lo = hi;
+    hi = swap;
+    b.dev = -b.dev;
+  }
+  b.lo = in_type(t, in_type(t, lo - b.mean) / b.dev);
+  b.hi = in_type(t, in_type(t, hi - b.mean) / b.dev);
+  const double inside = in_type(t, 1.3);
+  if ((b.lo < -inside && b.hi >= 0) || (b.hi > inside && b.lo <= 0)) return by_normal(&b, p, out, at, end);
+  double root = in_type(t, sqrt(in_type(t, in_type(t, b.lo * b.lo) + 4)));
+  double exponent = in_type(t, 0.5 + in_type(t, in_type(t, b.lo * in_type(t, b.lo - root)) / 4));
+  double cutoff = in_type(t, in_type(t, 2 * exp_in(t, exponent)) / in_type(t, b.lo + root));
+  if (in_type(t, b.hi - b.lo) < cutoff) return by_uniform(&b, p, out, at, end);
+  return by_exponential(&b, p, out, at, end);
+}
+
+static shoal_status run_truncated(struct kernel_ctx *ctx) {
+  static const char *const names[] = {"", "means", "stddevs", "minvals", "maxvals"};
+  struct shape shape;
+  TRY(random_shape(ctx_in(ctx, 0), &shape));
+  struct tensor *out;
+  TRY(ctx_out(ctx, 0, &shape, &out));
+  if (shape.rank < 1) return INVALID("Shape tensor must not be empty, got [0]");
+  int64_t batches = shape.dims[0], per_batch = batches ? out->n / batches : 0;
+  bool common = true;
+  for (int i = 1; i < 5; i++) {
+    const struct tensor *t = ctx_in(ctx, i);
+    struct shape s = tensor_shape(t);
+    if (t->rank > 1) return INVALID("Input %s should be a scalar or vector, got shape: %s", names[i], shape_str(&s));
+    if (t->rank == 1 && t->n != 1 && t->n != batches)
+      return INVALID("Input %s should have length 1 or shape[0], got shape: %s", names[i], shape_str(&s));
+    if (i < 3 ? t->n != 1 : t->rank != 0) common = false;
+  }
+  if (out->n == 0) return NULL;
+  if (common) {
+    per_batch = COMMON_BATCH;
+    batches = (out->n + per_batch - 1) / per_batch;
+  }
+  struct philox p = random_reserve(ctx->state, (uint64_t)batches * 2 * MAX_TRIES * (uint64_t)(per_batch + 3) / 4);
+  for (int64_t b = 0; b < batches; b++)
+    TRY(fill_batch(ctx, &p, out, b, b * per_batch, MIN((b + 1) * per_batch, out->n)));
+  return NULL;
+}
+
+static shoal_status shape_first(struct shape_ctx *c) { return shape_in_value(c, 0, &c->out[0]); }
+
+static const struct op_row rows[] = {
+    {.name = "ParameterizedTruncatedNormal",
+     .in = "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype", .out = "output: dtype",
+     .attrs = "seed: int = 0; seed2: int = 0; dtype: {half, bfloat16, float, double}; T: {int32, int64}",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_first,
+     .kernels = (const struct kernel_def[]){{.device = "CPU", .type_attr = "dtype",
+                                             .types = DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64),
+                                             .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct random_state),
+                                             .init = random_state_init, .release = random_state_release,
+                                             .run = run_truncated},
+                                            {0}}},
+};
+OP_FAMILY(random_truncated, rows);

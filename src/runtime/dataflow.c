@@ -549,7 +549,7 @@ static void check_deadline(struct step *step) {
  * gone when the list is empty. */
 static void run_all(struct flow *f, ready_list *list) {
   enum { NODES_BETWEEN_LOOKS = 1024 };
-  struct pool *inter = f->step->inter;
+  struct pool *inter = list->n ? f->step->inter : NULL; /* without a node of ours, f may be gone already */
   int nodes = 0;
   while (list->n) {
     if (++nodes % NODES_BETWEEN_LOOKS == 0) check_deadline(f->step);

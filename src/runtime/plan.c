@@ -28,13 +28,14 @@ struct kernel_cache *kernel_cache_new(void) {
 /* What a kernel refers to is copied, so that it outlives the graph it was made for. */
 struct owned_kernel {
   struct kernel k;
-  bool cached;
+  atomic_int refs; /* of the plans that have it, and of the cache */
   char *name;
   uint8_t *types;
 };
 
 void kernel_free(struct kernel *k) {
   struct owned_kernel *o = (struct owned_kernel *)k;
+  if (atomic_fetch_sub(&o->refs, 1) != 1) return;
   if (k->def->release && k->state) k->def->release(k->state);
   free(k->state);
   free(o->name);
@@ -55,6 +56,7 @@ shoal_status kernel_make(const struct node *n, const struct plan_options *o, str
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->ops->type, &def));
   struct owned_kernel *own = mem_zalloc(1, sizeof *own);
+  atomic_init(&own->refs, 1);
   own->name = mem_strdup(n->name);
   own->types = mem_alloc((size_t)(n->n_in + n->n_out));
   if (n->n_in) memcpy(own->types, n->in_types, (size_t)n->n_in);
@@ -85,11 +87,9 @@ static shoal_status kernel_get(const struct node *n, const struct plan_options *
   shoal_status s = NULL;
   if (!*out) {
     s = kernel_make(n, o, out);
-    if (!s) {
-      ((struct owned_kernel *)*out)->cached = true;
-      strmap_put(&o->kernels->kernels, key, *out);
-    }
+    if (!s) strmap_put(&o->kernels->kernels, key, *out);
   }
+  if (!s) atomic_fetch_add(&((struct owned_kernel *)*out)->refs, 1);
   pthread_mutex_unlock(&o->kernels->lock);
   free(key);
   return s;
@@ -335,8 +335,7 @@ void plan_unref(struct plan *p) {
   dataflow_free(p->flows, p);
   for (int i = 0; i < p->n_once_slots; i++) tensor_release(&p->once[i]);
   for (int i = 0; i < p->n_nodes; i++) {
-    struct kernel *k = p->nodes[i].kernel;
-    if (k && !((struct owned_kernel *)k)->cached) kernel_free(k);
+    if (p->nodes[i].kernel) kernel_free(p->nodes[i].kernel);
   }
   for (int f = 0; f < p->n_frames; f++) {
     free(p->frames[f].name);

@@ -89,7 +89,7 @@ struct plan {
 };
 
 shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out);
-void kernel_free(struct kernel *k);
+void kernel_free(struct kernel *k); /* drops one reference */
 
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void straight_free(struct exec *e, const struct plan *p);

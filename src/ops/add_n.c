@@ -59,9 +59,9 @@ static shoal_status add_n_run(struct kernel_ctx *ctx) {
   int n_in = ctx->kernel->n_in;
   for (int k = 1; k < n_in; k++)
     if (!tensor_same_shape(first, ctx_in(ctx, k)))
-      return INVALID("Inputs to operation %s of type %s must have the same size and shape.  Input 0: %s != input %d: %s",
-                     ctx->kernel->name, ctx->kernel->op->name, tensor_shape_str(first), k,
-                     tensor_shape_str(ctx_in(ctx, k)));
+      return INVALID("Inputs to operation %s of type %s must have the same size and shape.  "
+                     "Input 0: %s != input %d: %s", ctx->kernel->name, ctx->kernel->op->name,
+                     tensor_shape_str(first), k, tensor_shape_str(ctx_in(ctx, k)));
   if (n_in == 1) return ctx_forward(ctx, 0, 0, NULL);
   struct tensor *z;
   /* Only the first two inputs are read before the output is first written. */

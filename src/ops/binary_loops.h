@@ -1,5 +1,5 @@
-/* How loops of two inputs are written: an expression in x and y becomes a function with three loops, for vectors on both
- * sides and for a scalar on either. Private to the files that hold such loops. */
+/* How loops of two inputs are written: an expression in x and y becomes a function with three loops, for vectors on
+ * both sides and for a scalar on either. Private to the files that hold such loops. */
 #ifndef OPS_BINARY_LOOPS_H
 #define OPS_BINARY_LOOPS_H
 

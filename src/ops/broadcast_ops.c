@@ -89,8 +89,8 @@ static shoal_status broadcast_args_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-/* Which axes of the output each operand was repeated along: where it has size 1, or no such axis. When the shapes are the
- * same there are none, not even those of size 1. */
+/* Which axes of the output each operand was repeated along: where it has size 1, or no such axis. When the shapes are
+ * the same there are none, not even those of size 1. */
 static shoal_status broadcast_gradient_args_run(struct kernel_ctx *ctx) {
   struct shape s[2], both;
   TRY(two_shapes(ctx, s));

@@ -1,9 +1,10 @@
 /* Cast, _HostCast, Bitcast and Bucketize.
  *
- * Cast has a loop for each pair of types, made by macros: a value is read as float, double or integer, and stored by the
- * rules of the target. What C leaves undefined has an answer here: a floating number outside an integer type's range goes
- * to its nearest bound (through 32 bits for the narrower types, whose bits are then cut), NaN to 0. Of a complex number the
- * real part is taken. Narrowing floats round to nearest even; with Truncate the bits that do not fit are cleared before. */
+ * Cast has a loop for each pair of types, made by macros: a value is read as float, double or integer, and stored by
+ * the rules of the target. What C leaves undefined has an answer here: a floating number outside an integer type's
+ * range goes to its nearest bound (through 32 bits for the narrower types, whose bits are then cut), NaN to 0. Of a
+ * complex number the real part is taken. Narrowing floats round to nearest even; with Truncate the bits that do not
+ * fit are cleared before. */
 #include <math.h>
 
 #include "base/mem.h"

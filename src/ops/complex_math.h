@@ -1,5 +1,5 @@
-/* Complex numbers from their parts: CMPLX, which not every compiler's library has, and which keeps NaN and signed zeros in
- * the imaginary part (re + im * I does not). */
+/* Complex numbers from their parts: CMPLX, which not every compiler's library has, and which keeps NaN and signed
+ * zeros in the imaginary part (re + im * I does not). */
 #ifndef OPS_COMPLEX_MATH_H
 #define OPS_COMPLEX_MATH_H
 

@@ -8,7 +8,8 @@
 
 /* ---- Bincount, DenseBincount ---- */
 
-/* Adds the weights (or 1) of n values to `size` bins; binary only notes that a value was there. False: a negative one. */
+/* Adds the weights (or 1) of n values to `size` bins; binary only notes that a value was there. False: a negative
+ * one. */
 #define COUNT(type)                                                                                      \
   static bool count_##type(type *bins, int64_t size, const struct tensor *arr, int64_t first, int64_t n, \
                            const type *weights, bool binary) {                                           \

@@ -192,13 +192,14 @@ static shoal_status check_inputs(const struct state *st, const struct shape *s) 
       return NULL;
     case LINALG_TRIDIAGONAL_SOLVE:
       if (rows != 3) return INVALID("Expected diagonals to have 3 rows, got %" PRId64, rows);
-      if (cols != rows_of(&s[1])) return INVALID("The length of diagonals does not fit the rows of the right-hand side.");
+      if (cols != rows_of(&s[1]))
+        return INVALID("The length of diagonals does not fit the rows of the right-hand side.");
       return NULL;
     case LINALG_TRIDIAGONAL_MULTIPLY:
       for (int i = 0; i < 3; i++)
         if (rows_of(&s[i]) != 1 || cols_of(&s[i]) != rows_of(&s[3]))
-          return INVALID("Input %d should have a single row and as many columns as there are rows on the right, got %s", i,
-                         shape_str(&s[i]));
+          return INVALID("Input %d should have one row and as many columns as the right-hand side has rows, got %s",
+                         i, shape_str(&s[i]));
       return NULL;
     default: return NULL;
   }
@@ -239,7 +240,8 @@ static void work_one(struct task *t, int64_t i, const int64_t *at) {
 static void work_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n) {
   struct task *t = arg;
   for (int64_t i = 0; i < n; i++) {
-    int64_t from[2] = {in_at[0] + (broadcast_inner(t->plan, 0) ? i : 0), in_at[1] + (broadcast_inner(t->plan, 1) ? i : 0)};
+    int64_t from[2];
+    for (int k = 0; k < 2; k++) from[k] = in_at[k] + (broadcast_inner(t->plan, k) ? i : 0);
     work_one(t, at + i, from);
   }
 }

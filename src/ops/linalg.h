@@ -1,5 +1,5 @@
-/* Linear algebra on batches of matrices: what the driver (linalg.c) and the routines for one matrix (linalg_one.inc, made
- * for each type by linalg_types.c) share. */
+/* Linear algebra on batches of matrices: what the driver (linalg.c) and the routines for one matrix (linalg_one.inc,
+ * made for each type by linalg_types.c) share. */
 #ifndef OPS_LINALG_H
 #define OPS_LINALG_H
 

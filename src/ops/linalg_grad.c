@@ -60,7 +60,9 @@ static struct out halve_diagonal(struct grad_ctx *c, struct out a) {
 }
 
 /* x with two dimensions of size 1 at its end. */
-static struct out as_matrices(struct grad_ctx *c, struct out x) { return array_expand(c->g, array_expand(c->g, x, -1), -1); }
+static struct out as_matrices(struct grad_ctx *c, struct out x) {
+  return array_expand(c->g, array_expand(c->g, x, -1), -1);
+}
 
 static shoal_status flag(struct grad_ctx *c, const char *name, bool *out) { return node_get_bool(c->node, name, out); }
 
@@ -162,7 +164,8 @@ static struct out solve_right(struct grad_ctx *c, struct out x, struct out r) {
 shoal_status linalg_qr_grad(struct grad_ctx *c) {
   struct out q = gout(c, 0), r = gout(c, 1);
   struct shape s = out_shape(r);
-  if (dtype_complex(out_type(q))) return UNIMPLEMENTED("QrGrad not implemented for dtype: %s", dtype_tf_name(out_type(q)));
+  if (dtype_complex(out_type(q)))
+    return UNIMPLEMENTED("QrGrad not implemented for dtype: %s", dtype_tf_name(out_type(q)));
   if (s.rank < 2 || s.dims[s.rank - 2] < 0 || s.dims[s.rank - 1] < 0)
     return UNIMPLEMENTED("QrGrad not implemented with dynamic shapes.");
   if (s.dims[s.rank - 2] != s.dims[s.rank - 1])

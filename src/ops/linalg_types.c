@@ -1,7 +1,7 @@
 /* The routines of linalg_one.inc for the four types that LAPACK has, and LAPACK's own declarations.
  *
- * OpenBLAS exports LAPACK by its Fortran names. Character arguments have hidden lengths at the end of the argument list;
- * leaving them out mostly works, and breaks the callee's stack where it makes a tail call: they are passed. */
+ * OpenBLAS exports LAPACK by its Fortran names. Character arguments have hidden lengths at the end of the argument
+ * list; leaving them out mostly works, and breaks the callee's stack where it makes a tail call: they are passed. */
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,47 +11,49 @@
 #include "ops/linalg.h"
 
 #define STR size_t /* a hidden length */
-#define DECLARE_COMMON(p, T)                                                                                              \
-  void p##potrf_(const char *, const int *, T *, const int *, int *, STR);                                                \
-  void p##getrf_(const int *, const int *, T *, const int *, int *, int *);                                               \
-  void p##getri_(const int *, T *, const int *, const int *, T *, const int *, int *);                                    \
-  void p##getrs_(const char *, const int *, const int *, const T *, const int *, const int *, T *, const int *, int *, STR); \
-  void p##geqrf_(const int *, const int *, T *, const int *, T *, T *, const int *, int *);                               \
-  void p##trsm_(const char *, const char *, const char *, const char *, const int *, const int *, const T *, const T *,   \
-                const int *, T *, const int *, STR, STR, STR, STR);                                                       \
-  void p##gemm_(const char *, const char *, const int *, const int *, const int *, const T *, const T *, const int *,     \
-                const T *, const int *, const T *, T *, const int *, STR, STR);
-#define DECLARE_REAL(p, T)                                                                                                \
-  DECLARE_COMMON(p, T)                                                                                                    \
-  void p##orgqr_(const int *, const int *, const int *, T *, const int *, const T *, T *, const int *, int *);            \
-  void p##gesdd_(const char *, const int *, const int *, T *, const int *, T *, T *, const int *, T *, const int *, T *,  \
-                 const int *, int *, int *, STR);                                                                         \
-  void p##syevd_(const char *, const char *, const int *, T *, const int *, T *, T *, const int *, int *, const int *,    \
-                 int *, STR, STR);                                                                                        \
-  void p##geev_(const char *, const char *, const int *, T *, const int *, T *, T *, T *, const int *, T *, const int *,  \
-                T *, const int *, int *, STR, STR);                                                                       \
-  void p##gelsy_(const int *, const int *, const int *, T *, const int *, T *, const int *, int *, const T *, int *, T *, \
-                 const int *, int *);
-#define DECLARE_COMPLEX(p, T, R)                                                                                          \
-  DECLARE_COMMON(p, T)                                                                                                    \
-  void p##ungqr_(const int *, const int *, const int *, T *, const int *, const T *, T *, const int *, int *);            \
-  void p##gesdd_(const char *, const int *, const int *, T *, const int *, R *, T *, const int *, T *, const int *, T *,  \
-                 const int *, R *, int *, int *, STR);                                                                    \
-  void p##heevd_(const char *, const char *, const int *, T *, const int *, R *, T *, const int *, R *, const int *,      \
-                 int *, const int *, int *, STR, STR);                                                                    \
-  void p##geev_(const char *, const char *, const int *, T *, const int *, T *, T *, const int *, T *, const int *, T *,  \
-                const int *, R *, int *, STR, STR);                                                                       \
-  void p##gelsy_(const int *, const int *, const int *, T *, const int *, T *, const int *, int *, const R *, int *, T *, \
-                 const int *, R *, int *);                                                                                \
-  void p##gees_(const char *, const char *, void *, const int *, T *, const int *, int *, T *, T *, const int *, T *,     \
-                const int *, R *, int *, int *, STR, STR);
+typedef const char *CS;
+typedef const int *CI;
+#define DECLARE_COMMON(p, T)                                                                                   \
+  void p##potrf_(CS, CI, T *, CI, int *, STR);                                                                 \
+  void p##getrf_(CI, CI, T *, CI, int *, int *);                                                               \
+  void p##getri_(CI, T *, CI, CI, T *, CI, int *);                                                             \
+  void p##getrs_(CS, CI, CI, const T *, CI, CI, T *, CI, int *, STR);                                          \
+  void p##geqrf_(CI, CI, T *, CI, T *, T *, CI, int *);                                                        \
+  void p##trsm_(CS, CS, CS, CS, CI, CI, const T *, const T *,                                                  \
+                CI, T *, CI, STR, STR, STR, STR);                                                              \
+  void p##gemm_(CS, CS, CI, CI, CI, const T *, const T *, CI,                                                  \
+                const T *, CI, const T *, T *, CI, STR, STR);
+#define DECLARE_REAL(p, T)                                                                                     \
+  DECLARE_COMMON(p, T)                                                                                         \
+  void p##orgqr_(CI, CI, CI, T *, CI, const T *, T *, CI, int *);                                              \
+  void p##gesdd_(CS, CI, CI, T *, CI, T *, T *, CI, T *, CI, T *,                                              \
+                 CI, int *, int *, STR);                                                                       \
+  void p##syevd_(CS, CS, CI, T *, CI, T *, T *, CI, int *, CI,                                                 \
+                 int *, STR, STR);                                                                             \
+  void p##geev_(CS, CS, CI, T *, CI, T *, T *, T *, CI, T *, CI,                                               \
+                T *, CI, int *, STR, STR);                                                                     \
+  void p##gelsy_(CI, CI, CI, T *, CI, T *, CI, int *, const T *, int *, T *,                                   \
+                 CI, int *);
+#define DECLARE_COMPLEX(p, T, R)                                                                               \
+  DECLARE_COMMON(p, T)                                                                                         \
+  void p##ungqr_(CI, CI, CI, T *, CI, const T *, T *, CI, int *);                                              \
+  void p##gesdd_(CS, CI, CI, T *, CI, R *, T *, CI, T *, CI, T *,                                              \
+                 CI, R *, int *, int *, STR);                                                                  \
+  void p##heevd_(CS, CS, CI, T *, CI, R *, T *, CI, R *, CI,                                                   \
+                 int *, CI, int *, STR, STR);                                                                  \
+  void p##geev_(CS, CS, CI, T *, CI, T *, T *, CI, T *, CI, T *,                                               \
+                CI, R *, int *, STR, STR);                                                                     \
+  void p##gelsy_(CI, CI, CI, T *, CI, T *, CI, int *, const R *, int *, T *,                                   \
+                 CI, R *, int *);                                                                              \
+  void p##gees_(CS, CS, void *, CI, T *, CI, int *, T *, T *, CI, T *,                                         \
+                CI, R *, int *, int *, STR, STR);
 DECLARE_REAL(s, float)
 DECLARE_REAL(d, double)
 DECLARE_COMPLEX(c, c64, float)
 DECLARE_COMPLEX(z, c128, double)
 
-/* A square complex matrix by columns as U T U^H, T triangular: replaces a by T. Shared by square roots and logarithms of
- * all types, which are taken in double. */
+/* A square complex matrix by columns as U T U^H, T triangular: replaces a by T. Shared by square roots and logarithms
+ * of all types, which are taken in double. */
 static bool schur(int n, c128 *a, c128 *u) {
   int sdim, info, lwork = MAX(64 * n, 1);
   c128 *w = mem_zalloc((size_t)n, sizeof *w), *work = mem_zalloc((size_t)lwork, sizeof *work);

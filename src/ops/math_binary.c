@@ -220,7 +220,8 @@ static const struct op_row rows[] = {
     {.name = "AddV2", .in = "x: T, y: T", .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, uint16, uint32, uint64, int8, int16, int32, int64, "
                "complex64, complex128}",
-     .flags = OP_COMMUTATIVE | OP_AGGREGATE, .shape = shape_broadcast_binary, .grad = add_grad, .kernels = number_kernels},
+     .flags = OP_COMMUTATIVE | OP_AGGREGATE, .shape = shape_broadcast_binary, .grad = add_grad,
+     .kernels = number_kernels},
     {.name = "Sub", .in = "x: T, y: T", .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64, "
                "complex128, uint32, uint64}",
@@ -271,7 +272,8 @@ static const struct op_row rows[] = {
      .shape = shape_broadcast_binary, .grad = minimum_grad, .kernels = real_kernels},
     {.name = "SquaredDifference", .in = "x: T, y: T", .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}",
-     .flags = OP_COMMUTATIVE, .shape = shape_broadcast_binary, .grad = squared_difference_grad, .kernels = squared_kernels},
+     .flags = OP_COMMUTATIVE, .shape = shape_broadcast_binary, .grad = squared_difference_grad,
+     .kernels = squared_kernels},
     {.name = "Atan2", .in = "y: T, x: T", .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double}",
      .shape = shape_broadcast_binary, .grad = atan2_grad, .kernels = floating_kernels},

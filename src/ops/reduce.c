@@ -1,9 +1,9 @@
 /* Reductions over axes: Sum, Mean, Prod, Max, Min, All, Any, EuclideanNorm, and L2Loss.
  *
- * Axes that lie together are taken as one, and dimensions of size 1 vanish. What is left is reduced one group at a time,
- * the innermost first; each of these passes sees a block [outer, length, inner] and leaves [outer, inner]. A long pass is cut
- * into pieces of a size that depends on the shape alone, whose results are reduced in turn: the result is the same to the
- * last bit for any number of threads. */
+ * Axes that lie together are taken as one, and dimensions of size 1 vanish. What is left is reduced one group at a
+ * time, the innermost first; each of these passes sees a block [outer, length, inner] and leaves [outer, inner]. A
+ * long pass is cut into pieces of a size that depends on the shape alone, whose results are reduced in turn: the
+ * result is the same to the last bit for any number of threads. */
 #include "ops/reduce.h"
 
 #include <complex.h>

@@ -1,8 +1,9 @@
 /* Reducing runs of elements: what reduce.c builds its plans from.
  *
- * Values are kept in an accumulator type: float for the halves, 64 bits for integers (whose sums and products wrap, so that
- * cutting the result to the element's size gives what arithmetic in that size would), else the element's own. Sums are taken
- * pairwise over blocks: the error grows with the logarithm of the length, and the order depends on the length alone. */
+ * Values are kept in an accumulator type: float for the halves, 64 bits for integers (whose sums and products wrap,
+ * so that cutting the result to the element's size gives what arithmetic in that size would), else the element's own.
+ * Sums are taken pairwise over blocks: the error grows with the logarithm of the length, and the order depends on the
+ * length alone. */
 #ifndef OPS_REDUCE_LOOPS_H
 #define OPS_REDUCE_LOOPS_H
 

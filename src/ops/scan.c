@@ -88,7 +88,8 @@ static shoal_status scan_init(struct kernel_init *ki, void *state) {
   const struct op *op = ki->kernel->op;
   TRY(node_get_bool(ki->node, "exclusive", &s->exclusive));
   TRY(node_get_bool(ki->node, "reverse", &s->reverse));
-  s->fn = (op_is(op, "Cumsum") ? sum_fns : op_is(op, "Cumprod") ? prod_fns : lse_fns)[dtype_base(ki->kernel->in_types[0])];
+  const scan_fn *fns = op_is(op, "Cumsum") ? sum_fns : op_is(op, "Cumprod") ? prod_fns : lse_fns;
+  s->fn = fns[dtype_base(ki->kernel->in_types[0])];
   return NULL;
 }
 

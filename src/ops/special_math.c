@@ -393,9 +393,8 @@ double special_expint(double x) {
   return exp(x) / x * sum;
 }
 
-/* Power series near 0; far out 1/2 plus or minus the auxiliary functions f and g, which are Laplace integrals:
- * f + ig = 1/(pi z) * integral of e^-s / (1 - 2is/(pi z^2))^(1/2)..., evaluated by their asymptotic series. Between, a
- * continued fraction of the complementary error function at a complex argument. */
+/* The power series near 0; further out the complementary error function at (1 - i) x sqrt(pi) / 2 by its continued
+ * fraction, of which both integrals are parts. */
 double special_fresnel(double x, bool cosine) {
   double a = fabs(x), r;
   if (isnan(x)) return x;

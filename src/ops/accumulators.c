@@ -115,18 +115,30 @@ static shoal_status check_kind(const struct kernel_ctx *ctx, const struct accumu
 
 /* ---- arithmetic ---- */
 
-/* x[i] /= count, in pieces of a row of equal divisors. */
-static void divide(struct pool *pool, shoal_dtype dtype, void *x, int64_t n, int32_t count) {
-  enum { PIECE = 256 };
-  if (count == 1) return;
-  update_fn fn = update_find(UPDATE_DIV, dtype);
-  size_t size = dtype_size(dtype);
+enum { DIVISORS = 256 };
+struct division {
+  update_fn fn;
+  shoal_dtype dtype;
+  size_t size;
+  char *x;
   union {
     c128 align;
-    char bytes[PIECE * sizeof(c128)];
-  } by;
-  for (int i = 0; i < PIECE; i++) {
-    void *at = by.bytes + (size_t)i * size;
+    char bytes[DIVISORS * sizeof(c128)];
+  } by; /* the divisor, DIVISORS times */
+};
+
+static void divide_piece(void *arg, int64_t begin, int64_t end) {
+  struct division *d = arg;
+  for (int64_t i = begin; i < end; i += DIVISORS)
+    d->fn(d->dtype, d->x + (size_t)i * d->size, d->by.bytes, MIN(DIVISORS, end - i));
+}
+
+/* x[i] /= count. */
+static void divide(struct pool *pool, shoal_dtype dtype, void *x, int64_t n, int32_t count) {
+  if (count == 1) return;
+  struct division d = {.fn = update_find(UPDATE_DIV, dtype), .dtype = dtype, .size = dtype_size(dtype), .x = x};
+  for (int i = 0; i < DIVISORS; i++) {
+    void *at = d.by.bytes + (size_t)i * d.size;
     switch (dtype) {
       case SHOAL_FLOAT16: *(f16 *)at = f16_from_float((float)count); break;
       case SHOAL_BFLOAT16: *(bf16 *)at = bf16_from_float((float)count); break;
@@ -134,10 +146,10 @@ static void divide(struct pool *pool, shoal_dtype dtype, void *x, int64_t n, int
       case SHOAL_FLOAT64: *(double *)at = count; break;
       case SHOAL_COMPLEX64: *(c64 *)at = (float)count; break;
       case SHOAL_COMPLEX128: *(c128 *)at = count; break;
-      default: memcpy(at, &(int64_t){count}, size); break; /* little-endian integers */
+      default: memcpy(at, &(int64_t){count}, d.size); break; /* little-endian integers */
     }
   }
-  for (int64_t i = 0; i < n; i += PIECE) fn(dtype, (char *)x + (size_t)i * size, by.bytes, MIN(PIECE, n - i));
+  pool_for(pool, n, 128 * DIVISORS, divide_piece, &d);
 }
 
 static shoal_status add_dense(struct kernel_ctx *ctx, struct accumulator *a, const struct tensor *g) {

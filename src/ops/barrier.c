@@ -55,8 +55,13 @@ struct maker {
 static shoal_status maker_init(struct kernel_init *ki, void *state) {
   struct maker *st = state;
   const struct attr *types, *shapes;
+  int64_t capacity;
   TRY(node_get_list(ki->node, "component_types", ATTR_TYPE, &types));
   TRY(node_get_list(ki->node, "shapes", ATTR_SHAPE, &shapes));
+  TRY(node_get_int(ki->node, "capacity", &capacity));
+  if (capacity != -1)
+    return INVALID("Barrier only accepts capacity=-1.  Feed the inputs to your Barrier through a queue to enforce a limited "
+                   "capacity.");
   if (shapes->list.n != types->list.n)
     return INVALID("All of the component shapes must be specified: there are %zu types and %zu shapes", types->list.n,
                    shapes->list.n);
@@ -69,6 +74,7 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
   for (size_t i = 0; i < types->list.n; i++) {
     s->types[i + 2] = (shoal_dtype)types->list.at[i].type;
     s->shapes[i + 2] = *shapes->list.at[i].shape;
+    if (s->shapes[i + 2].rank < 0) s->shapes[i + 2] = shape_scalar(); /* as TensorFlow reads "unknown" here */
     int64_t n;
     TRY(shape_elements(&s->shapes[i + 2], &n));
     if (n < 1)
@@ -103,7 +109,11 @@ static shoal_status make(void *arg, struct resource **out) {
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
   struct maker *st = ctx->state;
-  return state_maker_run(&st->m, ctx, make, st, NULL);
+  struct resource *r;
+  TRY(state_maker_run(&st->m, ctx, make, st, &r));
+  shoal_status s = queue_matches(((struct barrier *)r)->ready, &st->spec, ctx->kernel->name, "Barrier");
+  resource_unref(r);
+  return s;
 }
 
 /* ---- putting in ---- */

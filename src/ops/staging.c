@@ -193,17 +193,22 @@ static bool try_peek(struct kernel_ctx *ctx, struct resource *r, shoal_status *s
 
 /* ---- by key ---- */
 
+/* The key is a scalar, the indices rise; how far they may is up to the tuple. */
 static shoal_status check_key(const struct kernel_ctx *ctx, int key, int indices) {
-  if (key >= 0) TRY(ctx_check_scalar(ctx, key, "key"));
+  if (key >= 0 && ctx_in(ctx, key)->rank != 0) return INVALID("key must be an int64 scalar");
   TRY(ctx_check_vector(ctx, indices, "indices"));
-  const struct state *st = ctx->state;
   const struct tensor *t = ctx_in(ctx, indices);
   for (int64_t i = 0; i < t->n; i++) {
     int64_t at = index_at(t, i);
-    if (at < 0 || at >= st->n) return INVALID("Index '%" PRId64 "' is out of bounds '%d'.", at, st->n);
+    if (at < 0) return INVALID("Index '%" PRId64 "' is out of bounds.", at);
     if (i && at <= index_at(t, i - 1)) return INVALID("Indices are not strictly ordered");
   }
   return NULL;
+}
+
+static shoal_status check_bound(const struct tensor *indices, int n) {
+  if (!indices->n || index_at(indices, indices->n - 1) < n) return NULL;
+  return INVALID("Index '%" PRId64 "' is out of bounds '%d'.", index_at(indices, indices->n - 1), n);
 }
 
 #define FIND(v, k, out)                                            \
@@ -230,6 +235,7 @@ static bool try_map_stage(struct kernel_ctx *ctx, struct resource *r, shoal_stat
   *s = check_key(ctx, 0, 1);
   if (!*s && ctx_in(ctx, 1)->n != ctx->kernel->n_in - 2)
     *s = INVALID("There are %" PRId64 " indices for %d values", ctx_in(ctx, 1)->n, ctx->kernel->n_in - 2);
+  if (!*s) *s = check_bound(ctx_in(ctx, 1), st->n);
   if (*s) return true;
   int64_t key = *T_DATA(ctx_in(ctx, 0), const int64_t), bytes = bytes_of(ctx, 2);
   const struct tensor *indices = ctx_in(ctx, 1);
@@ -263,6 +269,7 @@ static bool try_map_stage(struct kernel_ctx *ctx, struct resource *r, shoal_stat
 static shoal_status give_parts(struct kernel_ctx *ctx, struct area *a, size_t at, const struct tensor *indices, int first,
                                bool take) {
   struct tuple *t = a->ready.at[at];
+  TRY(check_bound(indices, t->n));
   if (indices->n != ctx->kernel->n_out - first)
     return INVALID("There are %" PRId64 " indices for %d outputs", indices->n, ctx->kernel->n_out - first);
   for (int64_t i = 0; i < indices->n; i++) {

@@ -368,6 +368,14 @@ shoal_status state_from_handle(struct kernel_ctx *ctx, int i, const struct resou
   return st;
 }
 
+shoal_status state_merge_shapes(const struct shape *a, const struct shape *b, struct shape *out) {
+  if (a->rank >= 0 && b->rank >= 0 && a->rank != b->rank)
+    return INVALID("Incompatible ranks during merge: %d vs. %d", a->rank, b->rank);
+  if (!shape_compatible(a, b))
+    return INVALID("Incompatible shapes during merge: %s vs. %s", shape_str(a), shape_str(b));
+  return shape_merge(a, b, out);
+}
+
 shoal_status shape_handle_v1(struct shape_ctx *c) {
   c->out[0] = shape_vector(2);
   return NULL;

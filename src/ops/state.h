@@ -90,6 +90,9 @@ shoal_status state_maker_run(struct state_maker *m, struct kernel_ctx *ctx,
 /* The resource behind a handle input of either kind. */
 shoal_status state_from_handle(struct kernel_ctx *ctx, int i, const struct resource_type *type, struct resource **out);
 
+/* What two partly known shapes say together, with the words TensorFlow's kernels have when they cannot be one. */
+shoal_status state_merge_shapes(const struct shape *a, const struct shape *b, struct shape *out);
+
 /* ---- shape functions ---- */
 
 shoal_status shape_handle_v1(struct shape_ctx *c); /* [2] */

@@ -337,7 +337,7 @@ static shoal_status gather_run(struct kernel_ctx *ctx) {
   if (!s) s = tensor_array_check_open(a);
   if (!s) {
     struct shape merged;
-    s = shape_merge(&a->element_shape, &st->element_shape, &merged);
+    s = state_merge_shapes(&a->element_shape, &st->element_shape, &merged);
     if (!s) a->element_shape = merged;
   }
   if (!s) {

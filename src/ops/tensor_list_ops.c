@@ -60,7 +60,7 @@ static shoal_status shape_of(const struct tensor *t, struct shape *out) {
 static shoal_status merged_shape(const struct kernel_ctx *ctx, int i, const struct tensor_list *l, struct shape *out) {
   struct shape asked;
   TRY(shape_of(ctx_in(ctx, i), &asked));
-  return shape_merge(&asked, &l->element_shape, out);
+  return state_merge_shapes(&asked, &l->element_shape, out);
 }
 
 static shoal_status int_in(const struct kernel_ctx *ctx, int i, const char *what, int64_t *out) {
@@ -199,7 +199,7 @@ static shoal_status zeros_for(const struct kernel_ctx *ctx, const struct tensor_
   for (size_t i = 0; !shape_known(&shape) && i < l->items.n; i++) {
     if (!tensor_valid(&l->items.at[i])) continue;
     struct shape other = tensor_shape(&l->items.at[i]), both;
-    TRY(shape_merge(&shape, &other, &both));
+    TRY(state_merge_shapes(&shape, &other, &both));
     shape = both;
   }
   if (!shape_known(&shape))
@@ -275,7 +275,7 @@ static shoal_status stack_items(struct kernel_ctx *ctx, const struct tensor *ite
       continue;
     }
     struct shape one = tensor_shape(&items[i]);
-    TRY(shape_merge(&known, &one, &s));
+    TRY(state_merge_shapes(&known, &one, &s));
     known = s;
   }
   if (!shape_known(&known)) return INVALID("%s: %s", what, shape_str(&known));
@@ -335,7 +335,7 @@ static shoal_status concat_length(const struct kernel_ctx *ctx, const struct ten
     *out = t->dims[0];
     return NULL;
   }
-  if (first >= 0) {
+  if (first >= 0 && (ctx->kernel->n_in < 3 || (int64_t)i >= ctx_in(ctx, 2)->n)) {
     *out = first;
     return NULL;
   }
@@ -350,8 +350,12 @@ static shoal_status concat_length(const struct kernel_ctx *ctx, const struct ten
   return *out < 0 ? INVALID("leading_dims must not be negative") : NULL;
 }
 
-static shoal_status concat_shape(const struct tensor_list *l, const struct shape *element, struct shape *rest) {
+/* *rest is the elements' shape but for the first dimension; *common that one, when all that are set agree on it. */
+static shoal_status concat_shape(const struct tensor_list *l, const struct shape *element, struct shape *rest,
+                                 int64_t *common) {
   int64_t first = element->rank > 0 ? element->dims[0] : -1;
+  bool agree = true;
+  *common = first;
   if (element->rank == 0) return INVALID("Concat requires elements to be at least vectors, found scalars instead.");
   *rest = shape_unknown();
   if (element->rank > 0) {
@@ -370,9 +374,11 @@ static shoal_status concat_shape(const struct tensor_list *l, const struct shape
       return INVALID("First entry of element_shape input does not match the first dim of list element at index: %zu "
                      "Expected: %" PRId64 " Actual: %" PRId64,
                      i, first, t->dims[0]);
+    agree = agree && (*common < 0 || *common == t->dims[0]);
+    *common = agree ? t->dims[0] : -1;
     struct shape own = {.rank = t->rank - 1}, both;
     for (int d = 0; d < own.rank; d++) own.dims[d] = t->dims[d + 1];
-    TRY(shape_merge(rest, &own, &both));
+    TRY(state_merge_shapes(rest, &own, &both));
     *rest = both;
   }
   if (!shape_known(rest))
@@ -389,9 +395,9 @@ static shoal_status concat_run(struct kernel_ctx *ctx) {
   TRY(list_in(ctx, 0, &l));
   TRY(check_type(ctx, st->dtype, l));
   if (ctx->kernel->n_in > 1) TRY(merged_shape(ctx, 1, l, &element));
-  else TRY(shape_merge(&st->element_shape, &l->element_shape, &element));
-  TRY(concat_shape(l, &element, &rest));
-  int64_t n = (int64_t)l->items.n, run, total = 0;
+  else TRY(state_merge_shapes(&st->element_shape, &l->element_shape, &element));
+  int64_t n = (int64_t)l->items.n, run, total = 0, first;
+  TRY(concat_shape(l, &element, &rest, &first));
   struct tensor *lengths, *out;
   TRY(shape_elements(&rest, &run));
   TRY(ctx_out_dims(ctx, 1, 1, &n, &lengths));
@@ -400,7 +406,7 @@ static shoal_status concat_run(struct kernel_ctx *ctx) {
   bool some_unset = false;
   for (int64_t i = 0; i < n && !s; i++) {
     int64_t len = 0;
-    s = concat_length(ctx, l, (size_t)i, element.rank > 0 ? element.dims[0] : -1, &len);
+    s = concat_length(ctx, l, (size_t)i, first, &len);
     T_DATA(lengths, int64_t)[i] = len;
     offset[i] = total * run;
     if (!s && __builtin_add_overflow(total, len, &total)) s = INVALID("The concatenated list is too large");

@@ -28,10 +28,11 @@ def chain():
 
 
 def wide():
-    x = tf.placeholder(tf.float32, [], "x")
-    one = tf.placeholder(tf.float32, [], "one")
-    ops = [tf.add(x, one).op for _ in range(OPS)]
-    return models.Model(x, tf.group(*ops), lambda _: {x: np.float32(1), one: np.float32(1)})
+    """Every sum of one of 100 numbers and one of 100 others: no two ops are the same, or they would be merged."""
+    n = int(OPS ** 0.5)
+    a, b = ([tf.placeholder(tf.float32, [], f"{side}{i}") for i in range(n)] for side in "ab")
+    ops = [tf.add(x, y).op for x in a for y in b]
+    return models.Model(a[0], tf.group(*ops), lambda _: {x: np.float32(1) for x in a + b})
 
 
 CASES = {

@@ -27,6 +27,7 @@ typedef struct shoal_server_options {
   int64_t peer_timeout_ms;  /* a task that does not answer for so long fails what waits for it; 0: 10 s */
   int64_t startup_timeout_ms; /* how long sessions wait for tasks that are not up yet; 0: as long as the client does */
   int64_t max_request_bytes;  /* 0: 2 GiB */
+  bool no_fast_path;        /* tensors between Shoal's own tasks on one host go by gRPC too */
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

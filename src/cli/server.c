@@ -68,6 +68,7 @@ int server_main(int argc, char **argv) {
   struct hosts hosts[] = {{"ps", NULL}, {"worker", NULL}, {"chief", NULL}, {"evaluator", NULL}, {"master", NULL}};
   shoal_server_options o = {0};
   const char *level = NULL;
+  bool fast = true;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 0, startup = 0;
   const struct flag flags[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
@@ -91,6 +92,7 @@ int server_main(int argc, char **argv) {
       {"startup_timeout", "SECONDS", "how long sessions wait for missing tasks (default: as the client)",
        .number = &startup},
       {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes},
+      {"fast_path", NULL, "between tasks on one host, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
   int code;
@@ -107,6 +109,7 @@ int server_main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (level) log_set_level(parsed);
+  o.no_fast_path = !fast;
   o.peer_timeout_ms = MAX(MIN(silence, 1000000), 0) * 1000;
   o.startup_timeout_ms = MAX(MIN(startup, 1000000), 0) * 1000;
   o.task = (int)(task < -1 || task > INT32_MAX ? -1 : task);

@@ -15,17 +15,24 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "base/wire.h"
+#include "cluster/request_ids.h"
+#include "cluster/transfer.h"
+#include "rpc/fast.h"
+
+enum { MAX_TICKETS = 8 }; /* a peer whose tickets lead nowhere (another host) is not asked for more */
 
 struct peer_call {
+  atomic_int refs;               /* the call's own, and the handle's; first (peer_call_ref) */
   struct peer_call *prev, *next; /* peers->lock */
-  atomic_int refs;               /* the call's own, and the handle's */
   struct peer *peer;
   const char *method;
   int64_t step, started;
   char *what;
   bool unwatched;
-  struct rpc_pending *pending;
+  struct rpc_pending *pending; /* one of these two */
+  struct fast_call *fast;
   rpc_done done;
+  fast_done fetched; /* of peer_fetch */
   void *arg;
 };
 
@@ -39,6 +46,8 @@ struct peer {
   bool asked;              /* set->lock: a status question is under way */
   bool silent;             /* set->lock: the last one was not answered */
   uint64_t incarnation;    /* set->lock: of its first device, once known */
+  struct fast_client *fast; /* set->lock: NULL until offered */
+  int fast_tries;           /* set->lock: tickets that led nowhere */
 };
 
 struct peers {
@@ -46,6 +55,7 @@ struct peers {
   pthread_cond_t changed;
   const struct rpc_tls *tls;
   int64_t timeout_ns;
+  bool fast_path;
   VEC(struct peer *) all; /* lock */
   pthread_t watcher;
   bool watching, stopping; /* lock */
@@ -54,7 +64,7 @@ struct peers {
 
 static void *watch(void *arg);
 
-struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms) {
+struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path) {
   struct peers *p = mem_zalloc(1, sizeof *p);
   pthread_mutex_init(&p->lock, NULL);
   pthread_condattr_t attr;
@@ -63,6 +73,7 @@ struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms) {
   pthread_cond_init(&p->changed, &attr);
   pthread_condattr_destroy(&attr);
   p->tls = tls;
+  p->fast_path = fast_path;
   p->timeout_ns = (timeout_ms > 0 ? timeout_ms : 10000) * 1000000;
   return p;
 }
@@ -89,6 +100,7 @@ void peers_free(struct peers *p) {
   if (watching) pthread_join(p->watcher, NULL);
   for (size_t i = 0; i < p->all.n; i++) {
     struct peer *e = p->all.at[i];
+    fast_client_free(e->fast);
     rpc_channel_unref(e->channel);
     free(e->task);
     free(e->address);
@@ -138,6 +150,7 @@ bool peer_is_silent(struct peer *p) {
 void peer_call_unref(struct peer_call *c) {
   if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
   rpc_pending_unref(c->pending);
+  fast_call_unref(c->fast);
   free(c->what);
   free(c);
 }
@@ -151,30 +164,40 @@ static shoal_status decorate(const struct peer_call *c, shoal_status s) {
   return s;
 }
 
-static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
-  struct peer_call *c = arg;
-  struct peer *peer = c->peer;
-  struct peers *set = peer->set;
-  shoal_code code = shoal_status_code(s);
+/* The answer has come: the call is in nobody's list any more. */
+static void call_answered(struct peer_call *c, shoal_code code) {
+  struct peers *set = c->peer->set;
   pthread_mutex_lock(&set->lock);
   if (c->prev) c->prev->next = c->next;
   else c->peer->calls = c->next;
   if (c->next) c->next->prev = c->prev;
-  if (code != SHOAL_UNAVAILABLE && code != SHOAL_CANCELLED && code != SHOAL_DEADLINE_EXCEEDED)
-    c->peer->heard = clock_ns(), c->peer->silent = false;
-  pthread_mutex_unlock(&set->lock);
-  c->done(c->arg, decorate(c, s), body);
-  peer_call_unref(c);
-  /* Only now is the call over for whoever waits to free the set. */
-  pthread_mutex_lock(&set->lock);
-  peer->active--;
-  if (set->stopping) pthread_cond_broadcast(&set->changed);
+  if (code != SHOAL_UNAVAILABLE && code != SHOAL_CANCELLED && code != SHOAL_DEADLINE_EXCEEDED) {
+    c->peer->heard = clock_ns();
+    c->peer->silent = false;
+  }
   pthread_mutex_unlock(&set->lock);
 }
 
-void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
-                int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle) {
-  struct peers *set = p->set;
+/* Only now is the call over for whoever waits to free the set. */
+static void call_over(struct peer_call *c) {
+  struct peer *p = c->peer;
+  peer_call_unref(c);
+  pthread_mutex_lock(&p->set->lock);
+  p->active--;
+  if (p->set->stopping) pthread_cond_broadcast(&p->set->changed);
+  pthread_mutex_unlock(&p->set->lock);
+}
+
+static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct peer_call *c = arg;
+  call_answered(c, shoal_status_code(s));
+  c->done(c->arg, decorate(c, s), body);
+  call_over(c);
+}
+
+/* Makes a call and puts it in the peer's list; call with the set's lock held. */
+static struct peer_call *call_new(struct peer *p, const char *method, int64_t step, const char *what, void *arg,
+                                  struct peer_call **handle) {
   struct peer_call *c = mem_zalloc(1, sizeof *c);
   atomic_init(&c->refs, handle ? 2 : 1);
   c->peer = p;
@@ -182,24 +205,102 @@ void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, i
   c->step = step;
   c->started = clock_ns();
   c->what = what ? mem_strdup(what) : NULL;
-  c->unwatched = flags & PEER_UNWATCHED;
-  c->done = done;
   c->arg = arg;
   if (handle) *handle = c;
-  /* Under the lock: the watch must not meet a call whose handle is not there yet. The completion runs on another
-   * thread and waits for the lock. */
-  pthread_mutex_lock(&set->lock);
-  if (!set->watching && !c->unwatched)
-    set->watching = pthread_create(&set->watcher, NULL, watch, set) == 0;
   c->next = p->calls;
   if (c->next) c->next->prev = c;
   p->calls = c;
   p->active++;
+  return c;
+}
+
+static void keep_watch(struct peers *set) {
+  if (!set->watching) set->watching = pthread_create(&set->watcher, NULL, watch, set) == 0;
+}
+
+void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+                int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle) {
+  struct peers *set = p->set;
+  /* Under the lock: the watch must not meet a call whose handle is not there yet. The completion runs on another
+   * thread and waits for the lock. */
+  pthread_mutex_lock(&set->lock);
+  struct peer_call *c = call_new(p, method, step, what, arg, handle);
+  c->unwatched = flags & PEER_UNWATCHED;
+  c->done = done;
+  if (!c->unwatched) keep_watch(set);
   rpc_start(p->channel, method, request, deadline, flags, on_done, c, &c->pending);
   pthread_mutex_unlock(&set->lock);
 }
 
-void peer_cancel(struct peer_call *c, shoal_status why) { rpc_cancel(c->pending, why); }
+/* ---- fetching tensors ---- */
+
+static void on_fast(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct peer_call *c = arg;
+  /* Whoever started the call holds the lock until its handle is set. */
+  call_answered(c, shoal_status_code(s));
+  c->fetched(c->arg, decorate(c, s), value, is_dead);
+  call_over(c);
+}
+
+static void take_ticket(struct peer *p, const struct text *ticket) {
+  struct peers *set = p->set;
+  pthread_mutex_lock(&set->lock);
+  bool wanted = !p->fast && p->fast_tries++ < MAX_TICKETS;
+  pthread_mutex_unlock(&set->lock);
+  struct fast_client *fast = wanted ? fast_client_new(ticket->at, ticket->n) : NULL;
+  if (!fast) return;
+  pthread_mutex_lock(&set->lock);
+  bool late = p->fast != NULL;
+  if (!late) {
+    p->fast = fast;
+    p->fast_tries = 0;
+  }
+  pthread_mutex_unlock(&set->lock);
+  if (late) fast_client_free(fast);
+}
+
+static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
+  struct peer_call *c = arg;
+  call_answered(c, shoal_status_code(s));
+  struct tensor value = tensor_none();
+  struct text ticket = {0};
+  bool is_dead = false;
+  if (!s) s = transfer_parse(body, &value, &is_dead, &ticket);
+  if (ticket.n) take_ticket(c->peer, &ticket);
+  text_release(&ticket);
+  c->fetched(c->arg, decorate(c, s), &value, is_dead);
+  call_over(c);
+}
+
+void peer_fetch(struct peer *p, int64_t step, const char *key,
+                void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
+                struct peer_call **handle) {
+  struct peers *set = p->set;
+  pthread_mutex_lock(&set->lock);
+  struct peer_call *c = call_new(p, "/tensorflow.WorkerService/RecvTensor", step, key, arg, handle);
+  c->fetched = done;
+  keep_watch(set);
+  struct fast_client *gone = NULL;
+  bool asked = p->fast && fast_ask(p->fast, step, key, on_fast, c, &c->fast);
+  if (!asked) {
+    gone = p->fast; /* broken: perhaps the peer was restarted, and offers another */
+    p->fast = NULL;
+    struct message m;
+    message_init(&m);
+    message_int(&m, 1, (uint64_t)step);
+    message_string(&m, 2, key);
+    if (set->fast_path && p->fast_tries < MAX_TICKETS) transfer_put_fast(&m, 6, "", 0);
+    message_int(&m, 7, (uint64_t)request_id_new());
+    rpc_start(p->channel, c->method, message_finish(&m), DEADLINE_NEVER, 0, on_recv, c, &c->pending);
+  }
+  pthread_mutex_unlock(&set->lock);
+  fast_client_free(gone);
+}
+
+void peer_cancel(struct peer_call *c, shoal_status why) {
+  if (c->fast) fast_cancel(c->fast, why);
+  else rpc_cancel(c->pending, why);
+}
 
 /* ---- the watch ---- */
 
@@ -222,7 +323,7 @@ static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
     LOGW("%s: %zu call%s that wait%s for it end%s", shoal_status_message(why), victims.n, victims.n == 1 ? "" : "s",
          victims.n == 1 ? "s" : "", victims.n == 1 ? "s" : "");
   for (size_t i = 0; i < victims.n; i++) {
-    rpc_cancel(victims.at[i]->pending, status_copy(why));
+    peer_cancel(victims.at[i], status_copy(why));
     peer_call_unref(victims.at[i]);
   }
   vec_release(&victims);
@@ -238,7 +339,7 @@ static void cancel_calls(struct peer *p) {
   }
   pthread_mutex_unlock(&p->set->lock);
   for (size_t i = 0; i < victims.n; i++) {
-    rpc_cancel(victims.at[i]->pending, STATUS(SHOAL_CANCELLED, "this task is stopping"));
+    peer_cancel(victims.at[i], STATUS(SHOAL_CANCELLED, "this task is stopping"));
     peer_call_unref(victims.at[i]);
   }
   vec_release(&victims);

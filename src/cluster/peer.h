@@ -11,12 +11,14 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "rpc/channel.h"
+#include "tensor/tensor.h"
 
 struct peers; /* of one server or client */
 struct peer;
 struct peer_call; /* a call that waits for an answer */
 
-struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms);
+/* fast_path: take it towards peers that offer it. */
+struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path);
 /* No calls may be waiting. */
 void peers_free(struct peers *p);
 /* The peer under that name and address, made at first use; lives as long as p. */
@@ -37,7 +39,16 @@ enum peer_flags {
  * name the peer. */
 void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle);
+/* Fetches a tensor of a step: by the fast path when there is one, else by RecvTensor. done gets the value (owned by the
+ * callee) or an error that names the peer; it may be called by peer_cancel, on the canceller's thread. */
+void peer_fetch(struct peer *p, int64_t step, const char *key,
+                void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
+                struct peer_call **handle);
 void peer_cancel(struct peer_call *c, shoal_status why);
+static inline struct peer_call *peer_call_ref(struct peer_call *c) {
+  atomic_fetch_add((atomic_int *)(void *)c, 1); /* the count comes first */
+  return c;
+}
 void peer_call_unref(struct peer_call *c);
 shoal_status peer_wait(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
                        struct rpc_body *body);

@@ -450,7 +450,7 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   /* A client's certificates come from the environment: they belong to the machine, not to the program. */
   shoal_status err = rpc_tls_load(getenv("SHOAL_TLS_CERT"), getenv("SHOAL_TLS_KEY"), getenv("SHOAL_TLS_CA"), &s->tls);
   if (!err) {
-    s->peers = peers_new(s->tls, 0);
+    s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address);
     int64_t limit = deadline_after_ms(s->timeout_ms > 0 ? s->timeout_ms : CONNECT_MS);
     err = peer_wait(s->master, "/tensorflow.WorkerService/GetStatus", NULL, limit, RPC_WAIT_FOR_READY | PEER_UNWATCHED,

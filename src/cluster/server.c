@@ -148,13 +148,14 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(address_parse("cluster", address, host, &port));
   TRY(rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls));
   TRY(choose_host(o, host, &bind_host));
-  s->peers = peers_new(s->tls, o->peer_timeout_ms);
+  s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
                                                   .peers = s->peers,
                                                   .cpu_devices = o->cpu_devices,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
+  if (!o->no_fast_path) s->worker->fast = fast_server_new(worker_service_fast_recv, s->worker);
   master_init(&s->master, s->worker, &s->spec, s->peers);
   s->master.startup_timeout_ms = o->startup_timeout_ms;
   struct rpc_server_options ro = {.host = bind_host,
@@ -175,8 +176,10 @@ static void free_server(struct shoal_server *s) {
   if (s->worker) master_close(&s->master);
   if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {
+    fast_server_stop(s->worker->fast);
     master_release(&s->master);
     peers_free(s->peers);
+    fast_server_unref(s->worker->fast);
     worker_free(s->worker);
   }
   rpc_tls_free(s->tls);

@@ -9,9 +9,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cluster/request_ids.h"
-#include "cluster/transfer.h"
-#include "rpc/message.h"
 
 enum { BUCKETS = 256, REMEMBERED = 1024 };
 
@@ -58,8 +55,11 @@ static void fetch_cancelled(void *arg) {
   struct fetch *f = arg;
   pthread_mutex_lock(&f->lock);
   f->cancelled = true;
-  if (f->call) peer_cancel(f->call, STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended"));
+  struct peer_call *call = f->call ? peer_call_ref(f->call) : NULL;
   pthread_mutex_unlock(&f->lock);
+  if (!call) return;
+  peer_cancel(call, STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended")); /* may free f */
+  peer_call_unref(call);
 }
 
 static void record(struct fetch *f, const struct tensor *value) {
@@ -76,17 +76,14 @@ static void record(struct fetch *f, const struct tensor *value) {
   free(device);
 }
 
-static void fetch_done(void *arg, shoal_status s, struct rpc_body *body) {
+static void fetch_done(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct fetch *f = arg;
   pthread_mutex_lock(&f->lock); /* whoever started the call has let go of it */
   pthread_mutex_unlock(&f->lock);
   if (f->cancel) cancel_deregister(f->cancel, &f->hook);
-  struct tensor value = tensor_none();
-  bool is_dead = false;
-  if (!s) s = transfer_parse(body, &value, &is_dead);
-  if (!s) record(f, &value);
+  if (!s) record(f, value);
   if (shoal_status_code(s) == SHOAL_CANCELLED) status_mark_derived(s);
-  f->done(f->arg, s, &value, is_dead);
+  f->done(f->arg, s, value, is_dead);
   fetch_free(f);
 }
 
@@ -111,13 +108,7 @@ static void fetch_start(struct entry *e, struct peer *peer, const char *key, str
     fetch_free(f);
     return;
   }
-  struct message m;
-  message_init(&m);
-  message_int(&m, 1, (uint64_t)e->id);
-  message_string(&m, 2, key);
-  message_int(&m, 7, (uint64_t)request_id_new());
-  peer_start(peer, "/tensorflow.WorkerService/RecvTensor", message_finish(&m), DEADLINE_NEVER, 0, e->id, key,
-             fetch_done, f, &f->call);
+  peer_fetch(peer, e->id, key, fetch_done, f, &f->call);
   pthread_mutex_unlock(&f->lock);
 }
 

@@ -15,6 +15,7 @@
 #include "cluster/step_rendezvous.h"
 #include "device/device.h"
 #include "graph/graph.h"
+#include "rpc/fast.h"
 #include "runtime/function.h"
 #include "runtime/plan.h"
 #include "runtime/step_stats.h"
@@ -30,6 +31,7 @@ struct worker {
   struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
   int n_devices;
   struct steps *steps;
+  struct fast_server *fast;        /* NULL: no fast path is offered */
   struct request_ids *ids;
   pthread_mutex_t lock;
   pthread_cond_t idle;

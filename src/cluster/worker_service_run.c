@@ -15,9 +15,11 @@
 /* ---- RecvTensor ---- */
 
 struct recv {
-  struct rpc_call *call;
+  struct rpc_call *call;     /* one of these two */
+  struct fast_request *fast;
+  const struct worker *worker;
+  bool wants_ticket;
   struct cancel cancel;
-  struct rendezvous *rendezvous;
   atomic_int refs; /* the answer's, and the starter's */
 };
 
@@ -29,11 +31,18 @@ static void recv_unref(struct recv *r) {
 
 static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct recv *r = arg;
-  grpc_byte_buffer *bytes = NULL;
-  if (!s) s = transfer_response(value, is_dead, &bytes);
-  tensor_release(value);
-  if (s) rpc_call_fail(r->call, s);
-  else rpc_call_reply(r->call, bytes);
+  if (r->fast) {
+    fast_answer(r->fast, s, value, is_dead);
+  } else {
+    grpc_byte_buffer *bytes = NULL;
+    struct text ticket = {0};
+    if (r->wants_ticket && r->worker->fast) fast_server_ticket(r->worker->fast, &ticket);
+    if (!s) s = transfer_response(value, is_dead, &ticket, &bytes);
+    text_release(&ticket);
+    tensor_release(value);
+    if (s) rpc_call_fail(r->call, s);
+    else rpc_call_reply(r->call, bytes);
+  }
   recv_unref(r);
 }
 
@@ -57,10 +66,37 @@ static shoal_status check_key(struct worker *w, const char *key) {
   return NULL;
 }
 
+/* Waits for the value, for either kind of request; key is the caller's. */
+static void recv_start(struct recv *r, struct rendezvous *rendezvous, const char *key) {
+  atomic_init(&r->refs, 2);
+  cancel_init(&r->cancel);
+  if (r->fast) fast_on_cancel(r->fast, recv_cancelled, r);
+  else rpc_call_on_cancel(r->call, recv_cancelled, r);
+  step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
+  rendezvous_unref(rendezvous);
+  recv_unref(r);
+}
+
+void worker_service_fast_recv(void *arg, struct fast_request *request, int64_t step, const char *key) {
+  struct worker *w = arg;
+  struct rendezvous *rendezvous = NULL;
+  shoal_status s = check_key(w, key);
+  if (!s) s = steps_get_for_request(w->steps, step, &rendezvous);
+  if (s) {
+    fast_answer(request, s, NULL, false);
+    return;
+  }
+  struct recv *r = mem_zalloc(1, sizeof *r);
+  r->fast = request;
+  r->worker = w;
+  recv_start(r, rendezvous, key);
+}
+
 void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   const void *data;
   size_t size;
   int64_t step_id = 0, id = 0;
+  bool wants_ticket = false;
   char *key = NULL;
   shoal_status s = rpc_call_request(c, &data, &size);
   struct wire m = wire_from(s ? "" : data, s ? 0 : size);
@@ -70,6 +106,7 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
       free(key);
       key = mem_strndup((const char *)f.data, f.size);
     }
+    if (f.number == 6 && f.type == WIRE_BYTES) wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
     if (f.number == 7 && f.type == WIRE_VARINT) id = (int64_t)f.value;
   }
   struct rendezvous *rendezvous = NULL;
@@ -83,14 +120,10 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   }
   struct recv *r = mem_zalloc(1, sizeof *r);
   r->call = c;
-  r->rendezvous = rendezvous;
-  atomic_init(&r->refs, 2);
-  cancel_init(&r->cancel);
-  rpc_call_on_cancel(c, recv_cancelled, r);
-  step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
-  rendezvous_unref(rendezvous);
+  r->worker = w;
+  r->wants_ticket = wants_ticket;
+  recv_start(r, rendezvous, key);
   free(key);
-  recv_unref(r);
 }
 
 /* ---- RunGraph ---- */

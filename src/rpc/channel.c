@@ -53,7 +53,7 @@ struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *t
       int_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20),
       int_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),
       int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-      int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100),
+      int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000), /* in fact: how long one attempt may take */
       int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
       int_arg(GRPC_ARG_ENABLE_RETRIES, 0),
       int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),

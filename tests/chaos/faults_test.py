@@ -145,7 +145,7 @@ def starts_in_any_order():
                     out = tf.constant(1.0) + 1.0
                 with tf.Session(c.target("worker", 0)) as s:
                     result.append(s.run(out))
-        t = threading.Thread(target=client)
+        t = threading.Thread(daemon=True, target=client)
         t.start()
         time.sleep(7)
         assert not result and "/job:ps/replica:0/task:0" in c.tasks["worker", 0].text(), c.tasks["worker", 0].text()
@@ -192,15 +192,17 @@ def status_tells():
         with tf.device("/job:worker/task:1"):
             out = value * 2.0
         s = tf.Session(c.target("worker", 0))
-        t = threading.Thread(target=lambda: fails(lambda: s.run(out), tf.errors.OpError, None, 60))
+        t = threading.Thread(daemon=True, target=lambda: fails(lambda: s.run(out), tf.errors.OpError, None, 60))
         t.start()
         time.sleep(1.5)
         told = subprocess.run([SHOAL, "status", c.target("worker", 0), c.target("worker", 1)], capture_output=True,
                               text=True, check=True).stdout
         assert "RecvTensor to /job:ps/replica:0/task:0" in told and "RunGraph to /job:worker/replica:0/task:1" in told, told
         c.tasks["worker", 1].kill(signal.SIGUSR1)
-        time.sleep(0.3)
-        assert "RecvTensor to /job:ps" in c.tasks["worker", 1].text()
+        end = time.time() + 10
+        while "RecvTensor to /job:ps" not in c.tasks["worker", 1].text():
+            assert time.time() < end, c.tasks["worker", 1].text()
+            time.sleep(0.05)
         s.close()
         t.join(20)
         assert not t.is_alive()
@@ -211,7 +213,7 @@ def close_ends_steps():
         waits, _ = blocking_graph("/job:ps/task:0")
         s = tf.Session(c.target("worker", 0))
         errors = []
-        t = threading.Thread(target=lambda: errors.append(fails(lambda: s.run(waits), tf.errors.CancelledError, None, 8)))
+        t = threading.Thread(daemon=True, target=lambda: errors.append(fails(lambda: s.run(waits), tf.errors.CancelledError, None, 8)))
         t.start()
         time.sleep(1)
         s.close()
@@ -225,7 +227,7 @@ def clean_exit():
     with c, tf.Graph().as_default():
         waits, _ = blocking_graph("/job:ps/task:0")
         s = tf.Session(c.target("worker", 0), config=tf.ConfigProto(operation_timeout_in_ms=8000))
-        t = threading.Thread(target=lambda: fails(lambda: s.run(waits), tf.errors.OpError, None, 30))
+        t = threading.Thread(daemon=True, target=lambda: fails(lambda: s.run(waits), tf.errors.OpError, None, 30))
         t.start()
         time.sleep(1)
         start = time.time()

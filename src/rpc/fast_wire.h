@@ -1,0 +1,70 @@
+/* Connections of the fast path, shared by its two sides: sockets, threads, frames in and out. */
+#ifndef RPC_FAST_WIRE_H
+#define RPC_FAST_WIRE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tensor/tensor.h"
+
+enum fast_kind { FAST_ASK = 1, FAST_VALUE, FAST_REMOTE, FAST_ERROR, FAST_CANCEL, FAST_DONE, FAST_RESEND };
+enum fast_flags { FAST_DEAD = 1, FAST_ENCODED = 2, FAST_DERIVED = 4, FAST_RESTARTED = 8 };
+enum { FAST_SECRET = 16, FAST_MAX_HEAD = 1 << 20 };
+
+struct fast_frame {
+  uint8_t kind, flags, dtype, rank;
+  uint32_t head;
+  uint64_t id, size;
+};
+
+struct fast_conn;
+struct fast_conn_ops {
+  /* One frame has arrived; head is its bytes, body (VALUE) its contents: a buffer the callee takes over. Returns what is
+   * to be done once the connection listens again (for run), or NULL. */
+  void *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
+  void (*run)(struct fast_conn *c, void *work);
+  /* Called once: nothing will arrive any more. */
+  void (*closed)(struct fast_conn *c);
+  void (*free)(struct fast_conn *c);
+};
+
+struct fast_out;
+
+/* The head of each side's own connection. */
+struct fast_conn {
+  const struct fast_conn_ops *ops;
+  atomic_int refs;
+  int fd, out_fd;      /* two numbers for one socket: reading and writing are waited for apart */
+  atomic_bool is_open;
+  bool needs_secret;
+  uint8_t secret[FAST_SECRET];
+  /* reading: one thread at a time */
+  uint8_t *in;
+  size_t have, room;
+  struct fast_frame frame; /* whose body is being read */
+  uint8_t *frame_head;
+  struct buffer *body;
+  size_t body_have;
+  /* writing */
+  pthread_mutex_t lock;
+  struct fast_out *first, *last; /* lock: what the socket would not take yet */
+  bool armed;                    /* lock: out_fd waits for room */
+  struct fast_out_event { struct fast_conn *conn; } out_event;
+};
+
+/* Takes over fd; needs_secret: the peer must send it first. One reference is the caller's, one the threads'. */
+void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
+                     bool needs_secret);
+void fast_conn_unref(struct fast_conn *c);
+static inline void fast_conn_ref(struct fast_conn *c) { atomic_fetch_add(&c->refs, 1); }
+/* No more: closed() follows soon, on another thread. */
+void fast_conn_shut(struct fast_conn *c);
+/* Sends a frame; body (optional, f->size bytes at data) is kept by reference until it is sent. */
+void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
+                    const void *data);
+/* Calls fn for each connection that comes to a listening socket; fd < 0: the socket is gone. */
+void fast_listen(int fd, void (*fn)(void *arg, int fd), void *arg);
+
+#endif

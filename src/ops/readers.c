@@ -198,7 +198,9 @@ static shoal_status read_record(struct reader *r, struct text *key, struct text 
 
 static void reset(struct reader *r) {
   close_file(r);
-  r->started = r->finished = r->produced = 0;
+  r->started = 0;
+  r->finished = 0;
+  r->produced = 0;
   r->work.n = 0;
   r->ahead.n = 0;
 }

@@ -40,7 +40,8 @@ CASES = {
     "wide": ("10,000 scalar adds side by side", "op", OPS, wide),
     "mlp": ("MLP 784-100-10, batch 100, Adam", "examples/s", 100, lambda: models.mlp()),
     "mlp_large": ("MLP 784-2048-2048-10, batch 128", "examples/s", 128, lambda: models.mlp((2048, 2048), 128)),
-    "mlp_large_bf16": ("the same, products in bfloat16", "examples/s", 128, lambda: models.mlp((2048, 2048), 128, bf16=True)),
+    "mlp_large_bf16": ("the same, products in bfloat16", "examples/s", 128,
+                       lambda: models.mlp((2048, 2048), 128, bf16=True)),
     "cnn": ("CNN 5x5x32, 5x5x64, 1024, batch 128", "examples/s", 128, lambda: models.cnn(128)),
     "cnn_bf16": ("the same, products in bfloat16", "examples/s", 128, lambda: models.cnn(128, bf16=True)),
 }

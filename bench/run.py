@@ -2,10 +2,10 @@
 
   python bench/run.py [--build build] [--only REGEX] [--rounds 7] [--threads 1 2] [--markdown]
 
-Every case runs on all sides in one go: a process for each side, which take turns round by round, so that a busy moment of
-the machine falls on all of them. Printed: the median of the rounds, their spread (half the distance between the
-quartiles, in percent), and how many times faster Shoal is. TensorFlow and Shoal run the same GraphDef, made by export.py
-from tests/interop/models.py; PyTorch runs the same model in eager mode, as its users do.
+Every case runs on all sides in one go: a process for each side, which take turns round by round, so that a busy moment
+of the machine falls on all of them. Printed: the median of the rounds, their spread (half the distance between the
+quartiles, in percent), and how many times faster Shoal is. TensorFlow and Shoal run the same GraphDef, made by
+export.py from tests/interop/models.py; PyTorch runs the same model in eager mode, as its users do.
 """
 import argparse
 import json
@@ -28,8 +28,9 @@ class Worker:
         python = sys.executable
         if side == "pytorch":
             python = os.path.join(os.environ.get("SHOAL_TORCH_ENV", ""), "bin", "python")
-        self.p = subprocess.Popen([python, os.path.join(HERE, "worker.py"), side, folder, case, str(threads)],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        command = [python, os.path.join(HERE, "worker.py"), side, folder, case, str(threads)]
+        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, env=env)
         self.ready = self.answer()
 
     def answer(self):
@@ -126,6 +127,13 @@ def sizes(build):
         print(f"shoal --version: {statistics.median(took):.1f} ms (spread {spread(took):.0f} %)")
 
 
+def allocations(build):
+    """By the test that asserts it."""
+    p = subprocess.run([os.path.join(build, "tests", "steady_test")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       text=True, check=False)
+    print("allocations in 100 steady training steps: " + ("0" if p.returncode == 0 else p.stdout))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
@@ -149,6 +157,7 @@ def main():
                 env_here = {**env, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
                 print_row(show(case, threads, bench(case, threads, folder, args.rounds, env_here)))
     sizes(build)
+    allocations(build)
 
 
 if __name__ == "__main__":

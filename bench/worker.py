@@ -66,9 +66,9 @@ def pytorch_side(folder, case, threads):
             layers += [nn.Linear(sizes[i], sizes[i + 1])] + ([nn.ReLU()] if i < len(sizes) - 2 else [])
         model = nn.Sequential(*layers)
     else:
-        model = nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5, padding=2),
-                              nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(7 * 7 * 64, 1024), nn.ReLU(),
-                              nn.Linear(1024, 10))
+        model = nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+                              nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                              nn.Linear(7 * 7 * 64, 1024), nn.ReLU(), nn.Linear(1024, 10))
     data = np.load(os.path.join(folder, name + ".npz"))
     x, y = (torch.from_numpy(data[n]) for n in case["feeds"])
     if x.ndim == 4:
@@ -89,7 +89,8 @@ def main(side, folder, name, threads):
         case = next(c for c in json.load(f) if c["name"] == name)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    step = {"shoal": shoal_side, "tensorflow": tensorflow_side, "pytorch": pytorch_side}[side](folder, case, int(threads))
+    sides = {"shoal": shoal_side, "tensorflow": tensorflow_side, "pytorch": pytorch_side}
+    step = sides[side](folder, case, int(threads))
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         n = json.loads(line)["steps"]

@@ -125,8 +125,8 @@ int main(int argc, char **argv) {
     }
     float tested = run(session, whole, accuracy, NULL);
     check(shoal_events_scalar(events, steps, "test_accuracy", tested));
-    printf("\repoch %d of %d  step %5ld  loss %.4f  test accuracy %.4f%20s\n", e + 1, epochs, steps, mean, (double)tested,
-           "");
+    printf("\repoch %d of %d  step %5ld  loss %.4f  test accuracy %.4f%20s\n", e + 1, epochs, steps, mean,
+           (double)tested, "");
   }
 
   char text[512];

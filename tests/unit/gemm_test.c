@@ -1,0 +1,96 @@
+/* Matrix products of every type against a plain triple loop: odd sizes, transposes, strides, epilogues; and the same
+ * bits whatever the number of threads. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/cpu/gemm.h"
+
+static uint32_t state = 1;
+static double draw(void) {
+  state = state * 1664525u + 1013904223u;
+  return (double)(state >> 8) / (1 << 23) - 1;
+}
+
+static void put(shoal_dtype t, void *at, int64_t i, double v) {
+  if (t == SHOAL_FLOAT32) ((float *)at)[i] = (float)v;
+  else if (t == SHOAL_FLOAT64) ((double *)at)[i] = v;
+  else if (t == SHOAL_BFLOAT16) ((bf16 *)at)[i] = bf16_from_float((float)v);
+  else if (t == SHOAL_FLOAT16) ((f16 *)at)[i] = f16_from_float((float)v);
+  else ((int32_t *)at)[i] = (int32_t)(v * 100);
+}
+static double get(shoal_dtype t, const void *at, int64_t i) {
+  if (t == SHOAL_FLOAT32) return (double)((const float *)at)[i];
+  if (t == SHOAL_FLOAT64) return ((const double *)at)[i];
+  if (t == SHOAL_BFLOAT16) return (double)bf16_to_float(((const bf16 *)at)[i]);
+  if (t == SHOAL_FLOAT16) return (double)f16_to_float(((const f16 *)at)[i]);
+  return ((const int32_t *)at)[i];
+}
+
+static void check(struct pool *pool, shoal_dtype type, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool bias) {
+  size_t na = (size_t)(m * k), nb = (size_t)(k * n), nc = (size_t)(m * n);
+  void *a = malloc(na * 8 + 8), *b = malloc(nb * 8 + 8), *c = malloc(nc * 8 + 8), *again = malloc(nc * 8 + 8);
+  double *add = malloc((size_t)n * 8 + 8);
+  for (size_t i = 0; i < na; i++) put(type, a, (int64_t)i, draw());
+  for (size_t i = 0; i < nb; i++) put(type, b, (int64_t)i, draw());
+  float *add_f = malloc((size_t)n * 4 + 4);
+  for (int64_t j = 0; j < n; j++) add_f[j] = (float)(add[j] = (double)(float)draw());
+  struct gemm_epilogue e = {.bias = type == SHOAL_FLOAT64 ? (void *)add : add_f, .act = GEMM_RELU};
+  struct gemm g = {.m = m, .n = n, .k = k, .c = c, .type = type, .ldc = n, .epilogue = bias ? &e : NULL};
+  g.a = (struct gemm_operand){.data = a, .type = type, .ld = ta ? m : k, .trans = ta};
+  g.b = (struct gemm_operand){.data = b, .type = type, .ld = tb ? k : n, .trans = tb};
+  assert_null(gemm_run(NULL, &g));
+  g.c = again;
+  assert_null(gemm_run(pool, &g));
+  size_t es = dtype_size(type);
+  assert_memory_equal(c, again, nc * es);
+  double tol = type == SHOAL_FLOAT64 ? 1e-12 : type == SHOAL_FLOAT32 ? 1e-5 : type == SHOAL_FLOAT16 ? 1e-3 : 8e-3;
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double want = 0, size = 1;
+      for (int64_t p = 0; p < k; p++) {
+        double v = get(type, a, ta ? p * m + i : i * k + p) * get(type, b, tb ? j * k + p : p * n + j);
+        want += v;
+        size += fabs(v);
+      }
+      if (bias) want = fmax(want + add[j], 0);
+      if (fabs(get(type, c, i * n + j) - want) > tol * size)
+        fail_msg("%s %ldx%ldx%ld: (%ld,%ld) is %g instead of %g", gemm_kernel_name(type, m, n), (long)m, (long)n,
+                 (long)k, (long)i, (long)j, get(type, c, i * n + j), want);
+    }
+  free(a);
+  free(b);
+  free(c);
+  free(again);
+  free(add);
+  free(add_f);
+}
+
+static void products(void **unused) {
+  struct pool *pool = pool_new(3, "gemm");
+  const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_BFLOAT16, SHOAL_FLOAT16, SHOAL_INT32};
+  const int64_t sizes[][3] = {{1, 1, 1},     {1, 40, 30},    {40, 1, 30},    {3, 5, 7},    {8, 8, 8},     {33, 65, 17},
+                              {37, 12, 129}, {100, 10, 784}, {130, 100, 33}, {5, 9, 9000}, {64, 400, 70}, {2, 3, 0}};
+  for (size_t t = 0; t < 5; t++)
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+      for (int f = 0; f < 4; f++)
+        check(pool, types[t], sizes[s][0], sizes[s][1], sizes[s][2], f & 1, f & 2,
+              types[t] != SHOAL_INT32 && f % 3 == 0);
+  pool_free(pool);
+}
+
+static void nothing_to_do(void **unused) {
+  struct gemm g = {.m = 0, .n = 5, .k = 3, .type = SHOAL_FLOAT32, .ldc = 5};
+  g.a.type = g.b.type = SHOAL_FLOAT32;
+  assert_null(gemm_run(NULL, &g));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(nothing_to_do)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -243,16 +243,112 @@ def tensor_array():
     return [x], tf.reduce_sum(out.stack() * x[0])
 
 
+def variable(value):
+    """As an x: the handle, whose gradient is the variable's."""
+    v = tf.get_variable("v", initializer=tf.constant(np.asarray(value, np.float32)), use_resource=True)
+    return v, (v.handle, None)
+
+
+@case
+def unknown_shapes():
+    x = tf.placeholder(tf.float32, None, "x"), np.array([[1., 2.], [3., 4.]], np.float32)
+    _, y = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * x[0] + tf.reduce_sum(a)), (0, x[0][:1]),
+                         shape_invariants=(tf.TensorShape([]), tf.TensorShape(None)))
+    return [x], tf.reduce_sum(y)
+
+
+@case
+def variable_plain():
+    v, handle = variable([1., 2.])
+    return [handle], tf.reduce_sum(v * v)
+
+
+@case
+def variable_in_while():
+    v, handle = variable([0.5, 1.5])
+    _, y = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * v + tf.sin(v)), (0, tf.constant([1., 2.])))
+    return [handle], tf.reduce_sum(y)
+
+
+@case
+def variable_in_cond():
+    v, handle = variable([0.5, 1.5])
+    x = feed(1.)
+    return [handle, x], tf.reduce_sum(tf.cond(x[0] > 0, lambda: v * v * x[0], lambda: v * 3.))
+
+
+@case
+def variable_in_other_branch():
+    v, handle = variable([0.5, 1.5])
+    x = feed(-1.)
+    return [handle, x], tf.reduce_sum(tf.cond(x[0] > 0, lambda: v * v * x[0], lambda: tf.ones([2]) * x[0]))
+
+
+@case
+def rows_of_variable_in_while():
+    v, handle = variable(np.random.RandomState(0).randn(6, 3))
+    row = lambda i: tf.nn.embedding_lookup(v, [i, i * 2])
+    _, y = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a + tf.reduce_sum(row(i) ** 2)), (0, tf.constant(0.)))
+    return [handle], y
+
+
+@case
+def variable_in_nested_while():
+    v, handle = variable([0.5, 1.5])
+    inner = lambda a: tf.while_loop(lambda j, b: j < 2, lambda j, b: (j + 1, b * v), (0, a))[1]
+    _, y = tf.while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, tf.sin(inner(a)) + v), (0, tf.constant([1., 2.])))
+    return [handle], tf.reduce_sum(y)
+
+
+@case
+def stopped_in_while():
+    x = feed([0.5, 1.1])
+    body = lambda i, a: (i + 1, a * tf.stop_gradient(a) + x[0])
+    _, y = tf.while_loop(lambda i, a: i < 3, body, (0, x[0]))
+    return [x], tf.reduce_sum(y)
+
+
+@case
+def two_results_of_while():
+    x = feed([0.5, 1.1])
+    body = lambda i, a, b: (i + 1, a * x[0], b + a)
+    _, a, b = tf.while_loop(lambda i, a, b: i < 3, body, (0, x[0], tf.zeros([2])))
+    return [x], tf.reduce_sum(a * b)
+
+
+@case
+def swapped_in_while():
+    x, z = feed([0.5, 1.1]), feed([2., 3.], "z")
+    _, a, b = tf.while_loop(lambda i, a, b: i < 3, lambda i, a, b: (i + 1, b, a * 2.), (0, x[0], z[0]))
+    return [x, z], tf.reduce_sum(a * 3. + b)
+
+
+@case
+def case_in_while():
+    x = feed([0.5, 1.1])
+    pick = lambda i, a: tf.switch_case(i, [lambda: a * x[0], lambda: tf.sin(a), lambda: a + x[0] * x[0]])
+    _, y = tf.while_loop(lambda i, a: i < 4, lambda i, a: (i + 1, pick(i, a)), (0, x[0]))
+    return [x], tf.reduce_sum(y)
+
+
+@case
+def scan():
+    x = feed([[0.5, 1.1], [1., 2.], [3., 4.]])
+    return [x], tf.reduce_sum(tf.scan(lambda a, b: a * b + tf.sin(a), x[0]) ** 2)
+
+
 def values(build, v2):
     (tf.enable_control_flow_v2 if v2 else tf.disable_control_flow_v2)()
     g = tf.Graph()
     with g.as_default():
         xs, y = build()
-        forward = g.as_graph_def().SerializeToString()
         names = [t.name for t, _ in xs]
-        feeds = {t.name: v for t, v in xs}
+        feeds = {t.name: v for t, v in xs if v is not None}
+        init = tf.global_variables_initializer()
+        forward = g.as_graph_def().SerializeToString()
         grads = [tf.convert_to_tensor(d) for d in tf.gradients(y, [t for t, _ in xs])]
         with tf.Session(graph=g) as s:
+            s.run(init)
             theirs = s.run([y] + grads, feeds)
     ours_graph = shoal.Graph(forward)
     found = ours_graph.gradients([y.name], names)
@@ -261,6 +357,7 @@ def values(build, v2):
         dense.append(isinstance(f, tuple))
         fetches += list(f) if isinstance(f, tuple) else [f]
     with shoal.Session(ours_graph) as s:
+        s.run(targets=[init.name])
         raw = s.run(fetches, feeds, timeout_ms=10000)
     ours, at = [raw[0]], 1
     for sparse in dense:

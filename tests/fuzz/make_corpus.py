@@ -48,6 +48,37 @@ def graphs():
             put("graph_fuzz", build.__name__ + "_text", b"\1" + str(g.as_graph_def()).encode())
 
 
+def functions():
+    """Graphs for lowering: only ops that carry no attributes worth mutating, so that the structure is what varies."""
+    x = lambda dtype=tf.float32: tf.placeholder(dtype, [])
+
+    def branch():
+        a = x()
+        y = tf.cond(x(tf.bool), lambda: tf.identity(a), lambda: tf.zeros_like(a))
+        return tf.while_loop(lambda i: x(tf.bool), lambda i: [tf.identity(i)], [y])
+
+    def nested():
+        a, p = x(), x(tf.bool)
+        inner = lambda b: tf.while_loop(lambda i: p, lambda i: [tf.identity(i)], [b])
+        return tf.while_loop(lambda i: p, lambda i: [tf.cond(p, lambda: inner(i), lambda: tf.identity(a))], [a])
+
+    def choice():
+        a = x()
+        return tf.switch_case(x(tf.int32), [lambda: tf.identity(a), lambda: tf.zeros_like(a), lambda: tf.ones_like(a)])
+
+    def call():
+        f = tf.function(lambda a: tf.identity(a), autograph=False)
+        return tf.function(lambda a: (f(a), f(tf.identity(a))), autograph=False)(x())
+
+    for build in (branch, nested, choice, call):
+        for functional in (False, True):
+            (tf.enable_control_flow_v2 if functional else tf.disable_control_flow_v2)()
+            with tf.Graph().as_default() as g:
+                build()
+                put("lower_fuzz", build.__name__ + ("_functional" if functional else ""), g.as_graph_def().SerializeToString())
+    tf.disable_control_flow_v2()
+
+
 def tensors():
     values = {"float": np.arange(6, dtype=np.float32).reshape(2, 3), "int64": np.int64(7), "bool": np.array([True, False]),
               "string": np.array([b"a", b"", b"long enough to leave the inline part"], object),
@@ -95,6 +126,6 @@ def patterns():
         put("regex_fuzz", str(i), p.encode() + b"\0" + t.encode())
 
 
-for make in (graphs, tensors, bundles, examples, images, patterns):
+for make in (graphs, functions, tensors, bundles, examples, images, patterns):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -34,6 +34,8 @@ static bool small_outputs(const struct node *n) {
 static shoal_status known_shape(const struct node *n, struct tensor *out) {
   bool shape = op_is(n->op, "Shape"), size = op_is(n->op, "Size"), rank = op_is(n->op, "Rank");
   if (!(shape || size || rank) || !n->in[0].node || !n->in[0].node->out_shapes) return NOT_FOUND("no shape");
+  /* A reference must have a value to have a shape, and an assignment may change it. */
+  if (dtype_is_ref(n->in[0].node->out_types[n->in[0].index])) return NOT_FOUND("a reference");
   const struct shape *s = &n->in[0].node->out_shapes[n->in[0].index];
   if (s->rank < 0 || (!rank && !shape_known(s))) return NOT_FOUND("unknown");
   int64_t values[SHOAL_MAX_RANK] = {s->rank};

@@ -19,7 +19,13 @@ const struct resource_type variable_ref_type = {"N10tensorflow9LegacyVarE", "var
 struct variable *variable_new(const char *name, shoal_dtype dtype, const struct shape *shape) {
   struct variable *v = mem_zalloc(1, sizeof *v);
   resource_init(&v->head, &variable_type);
-  pthread_rwlock_init(&v->lock, NULL);
+  pthread_rwlockattr_t attr;
+  pthread_rwlockattr_init(&attr);
+#ifdef __GLIBC__ /* many readers must not keep an update waiting for ever */
+  pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+#endif
+  pthread_rwlock_init(&v->lock, &attr);
+  pthread_rwlockattr_destroy(&attr);
   v->dtype = dtype;
   v->shape = *shape;
   v->name = mem_strdup(name);

@@ -273,11 +273,13 @@ static shoal_status check_edge(const char *name, int i, int want, struct out fro
 
 static shoal_status check_inputs(const struct making *m, const uint8_t *types, int n) {
   if (n != m->n_in) {
-    struct text sig = {0};
+    struct text sig = {0}, want = {0};
     op_print(m->op, &sig);
-    shoal_status s = INVALID("NodeDef expected inputs '%d' do not match %d inputs specified; %s", n, m->n_in,
-                             text_cstr(&sig));
+    for (int i = 0; i < n && i < 20; i++) text_addf(&want, "%s%s", i ? ", " : "", dtype_tf_name(types[i]));
+    shoal_status s = INVALID("NodeDef expected inputs '%s%s' do not match %d inputs specified; %s", text_cstr(&want),
+                             n > 20 ? ", ..." : "", m->n_in, text_cstr(&sig));
     text_release(&sig);
+    text_release(&want);
     return s;
   }
   for (int i = 0; i < n; i++) TRY(check_edge(m->name, i, types[i], m->in[i]));

@@ -28,13 +28,13 @@ struct accumulator {
   shoal_dtype dtype;
   struct shape shape;
   bool sparse, mean;
-  int64_t global_step;   /* lock */
-  int32_t count;         /* lock: gradients in the sum */
-  struct tensor sum;     /* lock: dense value, or the rows [n, ...] */
-  int64_t *indices;      /* lock: sparse, of each row */
-  int32_t *touched;      /* lock: sparse, gradients in each row */
-  int64_t n_rows;        /* lock */
-  struct take *takes;    /* lock: in order of arrival */
+  int64_t global_step; /* lock */
+  int32_t count;       /* lock: gradients in the sum */
+  struct tensor sum;   /* lock: dense value, or the rows [n, ...] */
+  int64_t *indices;    /* lock: sparse, of each row */
+  int32_t *touched;    /* lock: sparse, gradients in each row */
+  int64_t n_rows;      /* lock */
+  struct take *takes;  /* lock: in order of arrival */
 };
 
 static void clear(struct accumulator *a) {
@@ -220,7 +220,8 @@ static shoal_status add_sparse(struct kernel_ctx *ctx, struct accumulator *a, co
   int64_t n = indices->n, old = a->count ? a->n_rows : 0, total = 0, i = 0, j = 0;
   int64_t *merged = mem_zalloc((size_t)(n + old + 1), sizeof *merged);
   int32_t *touched = mem_zalloc((size_t)(n + old + 1), sizeof *touched);
-  int64_t(*from)[2] = mem_zalloc((size_t)(n + old + 1), sizeof *from); /* row of the sum, row of the gradient; -1: none */
+  int64_t(*from)[2] =
+      mem_zalloc((size_t)(n + old + 1), sizeof *from); /* row of the sum, row of the gradient; -1: none */
   while (i < old || j < n) {
     int64_t x = i < old ? a->indices[i] : 0, y = j < n ? index_at(indices, j) : 0;
     bool take_old = i < old && (j == n || x <= y), take_new = j < n && (i == old || y <= x);
@@ -448,8 +449,7 @@ static shoal_status set_step_run(struct kernel_ctx *ctx) {
   TRY(find(ctx, &a));
   pthread_mutex_lock(&a->lock);
   int64_t now = *T_DATA(step, const int64_t);
-  if (now < a->global_step)
-    LOGW("An accumulator's step goes back from %" PRId64 " to %" PRId64, a->global_step, now);
+  if (now < a->global_step) LOGW("An accumulator's step goes back from %" PRId64 " to %" PRId64, a->global_step, now);
   a->global_step = now;
   pthread_mutex_unlock(&a->lock);
   resource_unref(&a->head);
@@ -467,20 +467,33 @@ KERNEL(take_kernels, .type_attr = "dtype", .types = DT_NUMBER, .start = take_sta
 KERNEL(count_kernels, .run = count_run);
 KERNEL(set_step_kernels, .run = set_step_run);
 
-#define MAKE_ATTRS                                                                                            \
-  "dtype: {numbertype}; shape: shape; container: string = ''; shared_name: string = ''; "                     \
+#define MAKE_ATTRS                                                                        \
+  "dtype: {numbertype}; shape: shape; container: string = ''; shared_name: string = ''; " \
   "reduction_type: {'MEAN', 'SUM'} = 'MEAN'"
 #define MAKE(op, out_, shape_) \
-  {.name = op, .out = out_, .attrs = MAKE_ATTRS, .flags = OP_STATEFUL, .shape = shape_, .kernels = maker_kernels}
-#define USE(prefix, handle, flags_)                                                                            \
-  {.name = prefix "AccumulatorApplyGradient", .in = handle ", local_step: int64, gradient: dtype",              \
-   .attrs = "dtype: {numbertype}", .flags = flags_, .kernels = apply_kernels},                                 \
-  {.name = prefix "AccumulatorTakeGradient", .in = handle ", num_required: int32", .out = "average: dtype",     \
-   .attrs = "dtype: {numbertype}", .flags = flags_, .kernels = take_kernels},                                  \
-  {.name = prefix "AccumulatorNumAccumulated", .in = handle, .out = "num_accumulated: int32", .flags = flags_,  \
-   .shape = shape_scalar_out, .kernels = count_kernels},                                                       \
-  {.name = prefix "AccumulatorSetGlobalStep", .in = handle ", new_global_step: int64", .flags = flags_,        \
-   .kernels = set_step_kernels}
+  { .name = op, .out = out_, .attrs = MAKE_ATTRS, .flags = OP_STATEFUL, .shape = shape_, .kernels = maker_kernels }
+#define USE(prefix, handle, flags_)                                                                      \
+  {.name = prefix "AccumulatorApplyGradient",                                                            \
+   .in = handle ", local_step: int64, gradient: dtype",                                                  \
+   .attrs = "dtype: {numbertype}",                                                                       \
+   .flags = flags_,                                                                                      \
+   .kernels = apply_kernels},                                                                            \
+      {.name = prefix "AccumulatorTakeGradient",                                                         \
+       .in = handle ", num_required: int32",                                                             \
+       .out = "average: dtype",                                                                          \
+       .attrs = "dtype: {numbertype}",                                                                   \
+       .flags = flags_,                                                                                  \
+       .kernels = take_kernels},                                                                         \
+      {.name = prefix "AccumulatorNumAccumulated",                                                       \
+       .in = handle,                                                                                     \
+       .out = "num_accumulated: int32",                                                                  \
+       .flags = flags_,                                                                                  \
+       .shape = shape_scalar_out,                                                                        \
+       .kernels = count_kernels},                                                                        \
+  {                                                                                                      \
+    .name = prefix "AccumulatorSetGlobalStep", .in = handle ", new_global_step: int64", .flags = flags_, \
+    .kernels = set_step_kernels                                                                          \
+  }
 static const struct op_row rows[] = {
     MAKE("ConditionalAccumulator", "handle: Ref(string)", shape_handle_v1),
     MAKE("SparseConditionalAccumulator", "handle: Ref(string)", shape_handle_v1),
@@ -490,8 +503,12 @@ static const struct op_row rows[] = {
     {.name = "SparseAccumulatorApplyGradient",
      .in = "handle: Ref(string), local_step: int64, gradient_indices: int64, gradient_values: dtype, "
            "gradient_shape: int64",
-     .attrs = "dtype: {numbertype}; has_known_shape: bool", .kernels = apply_kernels},
-    {.name = "SparseAccumulatorTakeGradient", .in = "handle: Ref(string), num_required: int32",
-     .out = "indices: int64, values: dtype, shape: int64", .attrs = "dtype: {numbertype}", .kernels = take_kernels},
+     .attrs = "dtype: {numbertype}; has_known_shape: bool",
+     .kernels = apply_kernels},
+    {.name = "SparseAccumulatorTakeGradient",
+     .in = "handle: Ref(string), num_required: int32",
+     .out = "indices: int64, values: dtype, shape: int64",
+     .attrs = "dtype: {numbertype}",
+     .kernels = take_kernels},
 };
 OP_FAMILY(accumulators, rows);

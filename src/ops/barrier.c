@@ -14,11 +14,11 @@ struct incomplete {
 struct barrier {
   struct resource head;
   char *name;
-  int n; /* components */
+  int n;               /* components */
   struct queue *ready; /* of (index, key, components...) */
   pthread_mutex_t lock;
-  struct strmap keys;  /* lock: key (see key_text) -> struct incomplete * */
-  int64_t next_index;  /* lock */
+  struct strmap keys;     /* lock: key (see key_text) -> struct incomplete * */
+  int64_t next_index;     /* lock */
   bool closed, cancelled; /* lock */
 };
 
@@ -60,8 +60,9 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
   TRY(node_get_list(ki->node, "shapes", ATTR_SHAPE, &shapes));
   TRY(node_get_int(ki->node, "capacity", &capacity));
   if (capacity != -1)
-    return INVALID("Barrier only accepts capacity=-1.  Feed the inputs to your Barrier through a queue to enforce a limited "
-                   "capacity.");
+    return INVALID(
+        "Barrier only accepts capacity=-1.  Feed the inputs to your Barrier through a queue to enforce a limited "
+        "capacity.");
   if (shapes->list.n != types->list.n)
     return INVALID("All of the component shapes must be specified: there are %zu types and %zu shapes", types->list.n,
                    shapes->list.n);
@@ -139,7 +140,8 @@ static shoal_status insert_one(struct barrier *b, const struct str *key, const s
   shoal_status s = NULL;
   if (!e && b->closed) {
     s = STATUS(SHOAL_CANCELLED,
-               "Barrier %s is closed, but attempted to insert a brand new key: %s.  Pending enqueues cancelled: %d.  Insertion "
+               "Barrier %s is closed, but attempted to insert a brand new key: %s.  Pending enqueues cancelled: %d.  "
+               "Insertion "
                "index: %" PRId64 ".  Number of incomplete keys: %zu.",
                b->name, text, b->cancelled, i, b->keys.n);
   } else if (e && tensor_valid(&e->at[component])) {
@@ -218,15 +220,16 @@ static shoal_status check_insert(const struct barrier *b, int64_t component, con
   if ((shoal_dtype)values->dtype != want)
     return INVALID("Signature mismatch, have: %s expected: %s", dtype_tf_name(values->dtype), dtype_tf_name(want));
   if (values->rank < 1 || values->dims[0] != keys->n)
-    return INVALID("The values of %" PRId64 " keys must have as many rows, but their shape is %s", keys->n, shape_str(&vs));
+    return INVALID("The values of %" PRId64 " keys must have as many rows, but their shape is %s", keys->n,
+                   shape_str(&vs));
   if (keys->n && !values->n)
     return INVALID("Tensors with no elements are not supported %s: received shape %s", b->name, shape_str(&vs));
   const struct shape *shape = &queue_spec_of(b->ready)->shapes[component + 2];
   struct shape row = {.rank = vs.rank - 1};
   for (int d = 0; d < row.rank; d++) row.dims[d] = vs.dims[d + 1];
   if (!shape_compatible(shape, &row))
-    return INVALID("Shape mismatch in tuple component %" PRId64 ". Expected %s, got %s", component + 2, shape_str(shape),
-                   shape_str(&row));
+    return INVALID("Shape mismatch in tuple component %" PRId64 ". Expected %s, got %s", component + 2,
+                   shape_str(shape), shape_str(&row));
   return NULL;
 }
 
@@ -293,7 +296,8 @@ static shoal_status check_take(struct kernel_ctx *ctx, struct barrier *b, int64_
   else available += pending;
   if (available < MAX(*n, 1))
     return STATUS(SHOAL_OUT_OF_RANGE,
-                  "Barrier '%s' is closed and has insufficient elements (requested %" PRId64 ", total size %" PRId64 ")",
+                  "Barrier '%s' is closed and has insufficient elements (requested %" PRId64 ", total size %" PRId64
+                  ")",
                   b->name, *n, available);
   return NULL;
 }
@@ -361,29 +365,45 @@ static shoal_status size_run(struct kernel_ctx *ctx) {
 /* ---- rows ---- */
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release, .run = maker_run);
+KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release,
+       .run = maker_run);
 KERNEL(insert_kernels, .state_size = sizeof(struct insert), .init = insert_init, .run = insert_run);
 KERNEL(take_kernels, .state_size = sizeof(struct take), .init = take_init, .start = take_start);
 KERNEL(close_kernels, .state_size = sizeof(struct close), .init = close_init, .run = close_run);
 KERNEL(size_kernels, .run = size_run);
 
 static const struct op_row rows[] = {
-    {.name = "Barrier", .out = "handle: Ref(string)",
-     .attrs = "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; capacity: int = -1; container: string = ''; "
-              "shared_name: string = ''",
-     .flags = OP_STATEFUL, .shape = shape_handle_v1, .kernels = maker_kernels},
-    {.name = "BarrierInsertMany", .in = "handle: Ref(string), keys: string, values: T",
-     .attrs = "T: type; component_index: int", .kernels = insert_kernels},
-    {.name = "BarrierTakeMany", .in = "handle: Ref(string), num_elements: int32",
+    {.name = "Barrier",
+     .out = "handle: Ref(string)",
+     .attrs =
+         "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; capacity: int = -1; container: string = ''; "
+         "shared_name: string = ''",
+     .flags = OP_STATEFUL,
+     .shape = shape_handle_v1,
+     .kernels = maker_kernels},
+    {.name = "BarrierInsertMany",
+     .in = "handle: Ref(string), keys: string, values: T",
+     .attrs = "T: type; component_index: int",
+     .kernels = insert_kernels},
+    {.name = "BarrierTakeMany",
+     .in = "handle: Ref(string), num_elements: int32",
      .out = "indices: int64, keys: string, values: component_types",
      .attrs = "component_types: list(type) >= 1; allow_small_batch: bool = false; wait_for_incomplete: bool = false; "
               "timeout_ms: int = -1",
      .kernels = take_kernels},
-    {.name = "BarrierClose", .in = "handle: Ref(string)", .attrs = "cancel_pending_enqueues: bool = false",
+    {.name = "BarrierClose",
+     .in = "handle: Ref(string)",
+     .attrs = "cancel_pending_enqueues: bool = false",
      .kernels = close_kernels},
-    {.name = "BarrierReadySize", .in = "handle: Ref(string)", .out = "size: int32", .shape = shape_scalar_out,
+    {.name = "BarrierReadySize",
+     .in = "handle: Ref(string)",
+     .out = "size: int32",
+     .shape = shape_scalar_out,
      .kernels = size_kernels},
-    {.name = "BarrierIncompleteSize", .in = "handle: Ref(string)", .out = "size: int32", .shape = shape_scalar_out,
+    {.name = "BarrierIncompleteSize",
+     .in = "handle: Ref(string)",
+     .out = "size: int32",
+     .shape = shape_scalar_out,
      .kernels = size_kernels},
 };
 OP_FAMILY(barrier, rows);

@@ -32,8 +32,8 @@ static void free_table(struct resource *r) {
 
 const struct resource_type lookup_type = {"N10tensorflow6lookup15LookupInterfaceE", "lookup table", free_table};
 
-struct lookup_table *lookup_new(enum lookup_kind kind, shoal_dtype key_dtype, shoal_dtype value_dtype, const struct shape *key_shape,
-                        const struct shape *value_shape) {
+struct lookup_table *lookup_new(enum lookup_kind kind, shoal_dtype key_dtype, shoal_dtype value_dtype,
+                                const struct shape *key_shape, const struct shape *value_shape) {
   struct lookup_table *t = mem_zalloc(1, sizeof *t);
   resource_init(&t->head, &lookup_type);
   pthread_rwlock_init(&t->lock, NULL);
@@ -180,8 +180,9 @@ shoal_status lookup_put_once(struct lookup_table *t, const void *key, const void
   element_print(t->value_dtype, value, &b);
   shoal_status s = NULL;
   if (strcmp(text_cstr(&a), text_cstr(&b)) != 0)
-    s = STATUS(SHOAL_FAILED_PRECONDITION, "HashTable has different value for same key. Key %s has %s and trying to add value %s",
-               text_cstr(&k), text_cstr(&a), text_cstr(&b));
+    s = STATUS(SHOAL_FAILED_PRECONDITION,
+               "HashTable has different value for same key. Key %s has %s and trying to add value %s", text_cstr(&k),
+               text_cstr(&a), text_cstr(&b));
   text_release(&k);
   text_release(&a);
   text_release(&b);
@@ -219,7 +220,8 @@ static uint64_t dense_hash(const struct lookup_table *t, const void *key) {
   size_t size = dtype_size(t->key_dtype);
   if (t->key_n == 1) return hash_element(t->key_dtype, key);
   uint64_t h = 0;
-  for (int64_t i = 0; i < t->key_n; i++) h = hash64_combine(h, hash_element(t->key_dtype, (const char *)key + (size_t)i * size));
+  for (int64_t i = 0; i < t->key_n; i++)
+    h = hash64_combine(h, hash_element(t->key_dtype, (const char *)key + (size_t)i * size));
   return h;
 }
 
@@ -247,13 +249,14 @@ static shoal_status new_buckets(struct lookup_table *t, int64_t buckets, struct 
 }
 
 shoal_status lookup_dense_init(struct lookup_table *t, const struct tensor *empty_key, const struct tensor *deleted_key,
-                              int64_t buckets, float max_load) {
+                               int64_t buckets, float max_load) {
   tensor_ref(&t->empty_key, empty_key);
   tensor_ref(&t->deleted_key, deleted_key);
   t->empty_hash = dense_hash(t, empty_key->data);
   t->deleted_hash = dense_hash(t, deleted_key->data);
   t->max_load = max_load;
-  if (!(max_load > 0 && max_load < 1)) return INVALID("max_load_factor must be between 0 and 1, got: %g", (double)max_load);
+  if (!(max_load > 0 && max_load < 1))
+    return INVALID("max_load_factor must be between 0 and 1, got: %g", (double)max_load);
   if (same_key(t, empty_key->data, deleted_key->data)) return INVALID("Empty and deleted keys cannot be equal");
   return new_buckets(t, buckets, &t->key_buckets, &t->value_buckets);
 }
@@ -267,7 +270,8 @@ static shoal_status check_dense_key(const struct lookup_table *t, const void *ke
 }
 
 /* The key's bucket, or -1; *place is where it would go. */
-static shoal_status dense_probe(const struct lookup_table *t, const void *key, uint64_t hash, int64_t *found, int64_t *place) {
+static shoal_status dense_probe(const struct lookup_table *t, const void *key, uint64_t hash, int64_t *found,
+                                int64_t *place) {
   int64_t buckets = t->key_buckets.dims[0], mask = buckets - 1, i = (int64_t)(hash & (uint64_t)mask);
   *found = *place = -1;
   for (int64_t probes = 0; probes < buckets;) {
@@ -341,8 +345,10 @@ shoal_status lookup_dense_import(struct lookup_table *t, const struct tensor *ke
   struct shape ks = tensor_shape(keys), vs = tensor_shape(values);
   if (buckets < 4 || (buckets & (buckets - 1)) != 0)
     return INVALID("Number of buckets must be at least 4 and a power of 2, got: %" PRId64, buckets);
-  if (keys->n != buckets * t->key_n || values->rank < 1 || values->dims[0] != buckets || values->n != buckets * t->value_n)
-    return INVALID("Keys of shape %s and values of shape %s are no buckets of this table", shape_str(&ks), shape_str(&vs));
+  if (keys->n != buckets * t->key_n || values->rank < 1 || values->dims[0] != buckets ||
+      values->n != buckets * t->value_n)
+    return INVALID("Keys of shape %s and values of shape %s are no buckets of this table", shape_str(&ks),
+                   shape_str(&vs));
   tensor_release(&t->key_buckets);
   tensor_release(&t->value_buckets);
   tensor_ref(&t->key_buckets, keys);

@@ -34,11 +34,11 @@ struct lookup_table {
 };
 extern const struct resource_type lookup_type;
 
-struct lookup_table *lookup_new(enum lookup_kind kind, shoal_dtype key_dtype, shoal_dtype value_dtype, const struct shape *key_shape,
-                        const struct shape *value_shape);
+struct lookup_table *lookup_new(enum lookup_kind kind, shoal_dtype key_dtype, shoal_dtype value_dtype,
+                                const struct shape *key_shape, const struct shape *value_shape);
 /* Gives a dense table its buckets. */
 shoal_status lookup_dense_init(struct lookup_table *t, const struct tensor *empty_key, const struct tensor *deleted_key,
-                              int64_t buckets, float max_load);
+                               int64_t buckets, float max_load);
 
 /* All with the lock held, for writing where they change something; key and value point to rows of elements. */
 /* The value's row; NULL when there is none. */

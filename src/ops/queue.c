@@ -18,7 +18,7 @@
 
 struct element {
   int64_t priority;
-  uint64_t number; /* of arrival: equal priorities leave in order */
+  uint64_t number;    /* of arrival: equal priorities leave in order */
   struct tensor at[]; /* [n] */
 };
 
@@ -29,9 +29,9 @@ struct attempt {
   struct queue *q; /* a reference */
   enum attempt_kind kind;
   bool up_to, finished;
-  int64_t wanted; /* elements still to come or go */
-  int64_t done_n; /* enqueue: rows already in */
-  struct tensor *tuple; /* [n] what to enqueue */
+  int64_t wanted;            /* elements still to come or go */
+  int64_t done_n;            /* enqueue: rows already in */
+  struct tensor *tuple;      /* [n] what to enqueue */
   VEC(struct element *) got; /* what was dequeued so far */
   shoal_status status;
   struct cancel *cancel;
@@ -49,11 +49,11 @@ struct queue {
   char *name;
   struct queue_spec spec;
   pthread_mutex_t lock;
-  struct element **ring; /* lock: a deque in a ring; a heap in [0, n) for priorities */
-  size_t begin, n, cap;  /* lock */
-  uint64_t arrivals;     /* lock */
-  bool closed;           /* lock */
-  struct philox_stream random; /* lock */
+  struct element **ring;              /* lock: a deque in a ring; a heap in [0, n) for priorities */
+  size_t begin, n, cap;               /* lock */
+  uint64_t arrivals;                  /* lock */
+  bool closed;                        /* lock */
+  struct philox_stream random;        /* lock */
   struct attempts enqueues, dequeues; /* lock */
 };
 
@@ -114,8 +114,7 @@ shoal_status queue_spec_init(struct queue_spec *s, const struct node *n, enum qu
     TRY(node_get_int(n, "min_after_dequeue", &s->min_after_dequeue));
     TRY(node_get_int(n, "seed", &s->seed));
     TRY(node_get_int(n, "seed2", &s->seed2));
-    if (s->min_after_dequeue < 0)
-      return INVALID("min_after_dequeue %" PRId64 " must be >= 0", s->min_after_dequeue);
+    if (s->min_after_dequeue < 0) return INVALID("min_after_dequeue %" PRId64 " must be >= 0", s->min_after_dequeue);
     if (s->min_after_dequeue >= s->capacity)
       return INVALID("min_after_dequeue %" PRId64 " must be < capacity %" PRId64, s->min_after_dequeue, s->capacity);
   }
@@ -153,7 +152,8 @@ shoal_status queue_matches(const struct queue *q, const struct queue_spec *want,
     return INVALID("Shared queue '%s' has capacity %" PRId64 " but requested capacity was %" PRId64, q->name,
                    have->capacity, want->capacity);
   if (have->kind == QUEUE_SHUFFLE && have->min_after_dequeue != want->min_after_dequeue)
-    return INVALID("Shared queue '%s' has min_after_dequeue %" PRId64 " but requested min_after_dequeue was %" PRId64 ".",
+    return INVALID("Shared queue '%s' has min_after_dequeue %" PRId64 " but requested min_after_dequeue was %" PRId64
+                   ".",
                    q->name, have->min_after_dequeue, want->min_after_dequeue);
   if (have->kind == QUEUE_SHUFFLE && (have->seed != want->seed || have->seed2 != want->seed2) &&
       (want->seed || want->seed2))
@@ -320,9 +320,7 @@ static void unlink_attempt(struct attempts *l, struct attempt *a) {
   else l->last = a->prev;
 }
 
-static struct attempts *list_of(struct attempt *a) {
-  return a->kind <= TRY_CLOSE ? &a->q->enqueues : &a->q->dequeues;
-}
+static struct attempts *list_of(struct attempt *a) { return a->kind <= TRY_CLOSE ? &a->q->enqueues : &a->q->dequeues; }
 
 /* What an attempt holds goes back where it came from. */
 static void give_back(struct attempt *a) {
@@ -578,7 +576,8 @@ static shoal_status check_tuple(const struct queue *q, const struct tensor *cons
       want.rank++;
     }
     if (!shape_compatible(&want, &have))
-      return INVALID("Shape mismatch in tuple component %d. Expected %s, got %s", i, shape_str(&want), shape_str(&have));
+      return INVALID("Shape mismatch in tuple component %d. Expected %s, got %s", i, shape_str(&want),
+                     shape_str(&have));
   }
   return NULL;
 }
@@ -590,7 +589,8 @@ void queue_enqueue(struct queue *q, const struct tensor *const *tuple, int n_tup
     done(arg, s, NULL);
     return;
   }
-  struct attempt *a = attempt_new(q, many ? TRY_ENQUEUE_MANY : TRY_ENQUEUE, many ? tuple[0]->dims[0] : 1, cancel, done, arg);
+  struct attempt *a =
+      attempt_new(q, many ? TRY_ENQUEUE_MANY : TRY_ENQUEUE, many ? tuple[0]->dims[0] : 1, cancel, done, arg);
   a->tuple = mem_zalloc((size_t)n_tuple, sizeof *a->tuple);
   for (int i = 0; i < n_tuple; i++) tensor_ref(&a->tuple[i], tuple[i]);
   start(q, a);
@@ -602,8 +602,10 @@ void queue_dequeue(struct queue *q, struct cancel *cancel, queue_done done, void
 
 void queue_dequeue_many(struct queue *q, int64_t n, bool up_to, struct cancel *cancel, queue_done done, void *arg) {
   if (!q->spec.shapes) {
-    done(arg, INVALID("%s's DequeueMany and DequeueUpTo require the components to have specified shapes.",
-                      kind_names[q->spec.kind]), NULL);
+    done(arg,
+         INVALID("%s's DequeueMany and DequeueUpTo require the components to have specified shapes.",
+                 kind_names[q->spec.kind]),
+         NULL);
     return;
   }
   struct attempt *a = attempt_new(q, TRY_DEQUEUE_MANY, n, cancel, done, arg);

@@ -1,5 +1,5 @@
-/* Queues of tuples of tensors: first in first out, padding, shuffling, by priority. Nobody waits on a thread: an attempt
- * that cannot be met yet is kept, and its callback runs on the thread that makes it possible, or cancels it. */
+/* Queues of tuples of tensors: first in first out, padding, shuffling, by priority. Nobody waits on a thread: an
+ * attempt that cannot be met yet is kept, and its callback runs on the thread that makes it possible, or cancels it. */
 #ifndef OPS_QUEUE_H
 #define OPS_QUEUE_H
 
@@ -10,10 +10,10 @@ enum queue_kind { QUEUE_FIFO, QUEUE_PADDING, QUEUE_SHUFFLE, QUEUE_PRIORITY };
 
 struct queue_spec {
   enum queue_kind kind;
-  int n;               /* components; for QUEUE_PRIORITY the int64 priority is the first */
-  shoal_dtype *types;  /* [n] */
-  struct shape *shapes; /* [n], or NULL: not specified. Partly known for QUEUE_PADDING */
-  int64_t capacity;    /* INT32_MAX: unbounded */
+  int n;                                  /* components; for QUEUE_PRIORITY the int64 priority is the first */
+  shoal_dtype *types;                     /* [n] */
+  struct shape *shapes;                   /* [n], or NULL: not specified. Partly known for QUEUE_PADDING */
+  int64_t capacity;                       /* INT32_MAX: unbounded */
   int64_t min_after_dequeue, seed, seed2; /* QUEUE_SHUFFLE */
 };
 /* From the attributes of one of the queue ops. */
@@ -30,7 +30,8 @@ struct queue *queue_new(const char *name, struct queue_spec *spec, uint64_t rand
 shoal_status queue_matches(const struct queue *q, const struct queue_spec *want, const char *node, const char *op);
 const struct queue_spec *queue_spec_of(const struct queue *q);
 
-/* Called once, from any thread. tuple ([spec.n]): its tensors become the callee's; NULL with an error and for enqueues. */
+/* Called once, from any thread. tuple ([spec.n]): its tensors become the callee's; NULL with an error and for enqueues.
+ */
 typedef void (*queue_done)(void *arg, shoal_status s, struct tensor *tuple);
 
 /* tuple ([n_tuple]) is referred to, not taken over. many: each component's rows are elements. cancel may be NULL. */

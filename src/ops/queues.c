@@ -91,8 +91,7 @@ static shoal_status check_signature(const struct kernel_ctx *ctx, const struct q
   print_types(&a, k->n_out, k->out_types);
   print_types(&b, outputs ? k->n_in : first_in, k->in_types);
   if (outputs) text_adds(&b, "->");
-  for (int i = 0; i < spec->n; i++)
-    text_addf(&b, "%s%s", i || !outputs ? ", " : "", dtype_tf_name(spec->types[i]));
+  for (int i = 0; i < spec->n; i++) text_addf(&b, "%s%s", i || !outputs ? ", " : "", dtype_tf_name(spec->types[i]));
   if (!outputs) text_adds(&b, "->");
   shoal_status s = INVALID("Signature mismatch, have: %s expected: %s", text_cstr(&a), text_cstr(&b));
   text_release(&a);
@@ -218,25 +217,43 @@ KERNEL(is_closed_kernels, .run = is_closed_run);
 
 #define PLACE "; capacity: int = -1; container: string = ''; shared_name: string = ''"
 #define FIFO_ATTRS "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []" PLACE
-#define SHUFFLE_ATTRS                                                                                                \
+#define SHUFFLE_ATTRS                                                                                                 \
   "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; capacity: int = -1; min_after_dequeue: int = 0; " \
   "seed: int = 0; seed2: int = 0; container: string = ''; shared_name: string = ''"
 #define PRIORITY_ATTRS "component_types: list(type) >= 0 = []; shapes: list(shape) >= 0" PLACE
-#define MAKE(op, attrs_, kernels_)                                                                           \
-  {.name = op, .out = "handle: Ref(string)", .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_handle_v1, \
-   .kernels = kernels_},                                                                                     \
-      {.name = op "V2", .out = "handle: resource", .attrs = attrs_, .flags = OP_STATEFUL,                     \
-       .shape = shape_scalar_out, .kernels = kernels_}
-#define USE(op, more, out_, attrs_, kernels_)                                                                  \
-  {.name = op, .in = "handle: Ref(string)" more, .out = out_, .attrs = attrs_, .flags = OP_NO_GRADIENT,        \
-   .kernels = kernels_},                                                                                       \
-      {.name = op "V2", .in = "handle: resource" more, .out = out_, .attrs = attrs_,                           \
-       .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = kernels_}
-#define ASK(op, out_, kernels_)                                                                                 \
-  {.name = op, .in = "handle: Ref(string)", .out = out_, .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,     \
-   .kernels = kernels_},                                                                                        \
-      {.name = op "V2", .in = "handle: resource", .out = out_, .flags = OP_STATEFUL | OP_NO_GRADIENT,            \
-       .shape = shape_scalar_out, .kernels = kernels_}
+#define MAKE(op, attrs_, kernels_)                                                                                \
+  {.name = op,                                                                                                    \
+   .out = "handle: Ref(string)",                                                                                  \
+   .attrs = attrs_,                                                                                               \
+   .flags = OP_STATEFUL,                                                                                          \
+   .shape = shape_handle_v1,                                                                                      \
+   .kernels = kernels_},                                                                                          \
+  {                                                                                                               \
+    .name = op "V2", .out = "handle: resource", .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_scalar_out, \
+    .kernels = kernels_                                                                                           \
+  }
+#define USE(op, more, out_, attrs_, kernels_)                                     \
+  {.name = op,                                                                    \
+   .in = "handle: Ref(string)" more,                                              \
+   .out = out_,                                                                   \
+   .attrs = attrs_,                                                               \
+   .flags = OP_NO_GRADIENT,                                                       \
+   .kernels = kernels_},                                                          \
+  {                                                                               \
+    .name = op "V2", .in = "handle: resource" more, .out = out_, .attrs = attrs_, \
+    .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = kernels_                    \
+  }
+#define ASK(op, out_, kernels_)                                                                    \
+  {.name = op,                                                                                     \
+   .in = "handle: Ref(string)",                                                                    \
+   .out = out_,                                                                                    \
+   .flags = OP_NO_GRADIENT,                                                                        \
+   .shape = shape_scalar_out,                                                                      \
+   .kernels = kernels_},                                                                           \
+  {                                                                                                \
+    .name = op "V2", .in = "handle: resource", .out = out_, .flags = OP_STATEFUL | OP_NO_GRADIENT, \
+    .shape = shape_scalar_out, .kernels = kernels_                                                 \
+  }
 #define IN_ATTRS "Tcomponents: list(type) >= 1; timeout_ms: int = -1"
 #define OUT_ATTRS "component_types: list(type) >= 1; timeout_ms: int = -1"
 #define OUT "components: component_types"
@@ -245,8 +262,12 @@ static const struct op_row rows[] = {
     MAKE("PaddingFIFOQueue", FIFO_ATTRS, padding_kernels),
     MAKE("RandomShuffleQueue", SHUFFLE_ATTRS, shuffle_kernels),
     MAKE("PriorityQueue", PRIORITY_ATTRS, priority_kernels),
-    {.name = "FakeQueue", .in = "resource: resource", .out = "handle: Ref(string)", .flags = OP_STATEFUL,
-     .shape = shape_handle_v1, .kernels = fake_queue_kernels},
+    {.name = "FakeQueue",
+     .in = "resource: resource",
+     .out = "handle: Ref(string)",
+     .flags = OP_STATEFUL,
+     .shape = shape_handle_v1,
+     .kernels = fake_queue_kernels},
     USE("QueueEnqueue", ", components: Tcomponents", NULL, IN_ATTRS, enqueue_kernels),
     USE("QueueEnqueueMany", ", components: Tcomponents", NULL, IN_ATTRS, enqueue_many_kernels),
     USE("QueueDequeue", "", OUT, OUT_ATTRS, dequeue_kernels),

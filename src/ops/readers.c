@@ -435,7 +435,8 @@ static shoal_status maker_init(struct kernel_init *ki, struct maker *st, enum re
     TRY(not_negative(n, "record_bytes", &c->record));
     TRY(not_negative(n, "footer_bytes", &c->footer));
     TRY(not_negative(n, "hop_bytes", &c->hop));
-    if (c->record > INT64_MAX / 4 || c->footer > INT64_MAX / 4) return INVALID("Records of that size do not fit in memory");
+    if (c->record > INT64_MAX / 4 || c->footer > INT64_MAX / 4)
+      return INVALID("Records of that size do not fit in memory");
     if (c->record == 0 && c->hop == 0) return INVALID("record_bytes must be > 0 when hop_bytes is 0");
     if (node_attr(n, "encoding")) TRY(node_get_string(n, "encoding", &compression));
   }
@@ -615,15 +616,22 @@ static shoal_status shape_reader(struct shape_ctx *c) {
 }
 
 #define PLACE "container: string = ''; shared_name: string = ''"
-#define MAKE(op, attrs_, more, kernels_)                                                                          \
-  {.name = op, .out = "reader_handle: Ref(string)", .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_reader, \
-   .kernels = kernels_},                                                                                          \
-  {.name = op "V2", .out = "reader_handle: resource", .attrs = attrs_ more, .flags = OP_STATEFUL,                 \
-   .shape = shape_reader, .kernels = kernels_}
-#define USE(op, v1, v2, out_, shape_, kernels_)                                                        \
-  {.name = op, .in = "reader_handle: Ref(string)" v1, .out = out_, .shape = shape_, .kernels = kernels_}, \
-  {.name = op "V2", .in = "reader_handle: resource" v2, .out = out_, .flags = OP_STATEFUL, .shape = shape_, \
-   .kernels = kernels_}
+#define MAKE(op, attrs_, more, kernels_)                                                           \
+  {.name = op,                                                                                     \
+   .out = "reader_handle: Ref(string)",                                                            \
+   .attrs = attrs_,                                                                                \
+   .flags = OP_STATEFUL,                                                                           \
+   .shape = shape_reader,                                                                          \
+   .kernels = kernels_},                                                                           \
+  {                                                                                                \
+    .name = op "V2", .out = "reader_handle: resource", .attrs = attrs_ more, .flags = OP_STATEFUL, \
+    .shape = shape_reader, .kernels = kernels_                                                     \
+  }
+#define USE(op, v1, v2, out_, shape_, kernels_)                                                              \
+  {.name = op, .in = "reader_handle: Ref(string)" v1, .out = out_, .shape = shape_, .kernels = kernels_}, {  \
+    .name = op "V2", .in = "reader_handle: resource" v2, .out = out_, .flags = OP_STATEFUL, .shape = shape_, \
+    .kernels = kernels_                                                                                      \
+  }
 static const struct op_row rows[] = {
     MAKE("WholeFileReader", PLACE, "", whole_file_kernels),
     MAKE("TextLineReader", "skip_header_lines: int = 0; " PLACE, "", lines_kernels),
@@ -634,8 +642,8 @@ static const struct op_row rows[] = {
     MAKE("IdentityReader", PLACE, "", identity_kernels),
     USE("ReaderRead", ", queue_handle: Ref(string)", ", queue_handle: resource", "key: string, value: string",
         shape_scalar_out, read_kernels),
-    USE("ReaderReadUpTo", ", queue_handle: Ref(string), num_records: int64", ", queue_handle: resource, num_records: int64",
-        "keys: string, values: string", NULL, read_up_to_kernels),
+    USE("ReaderReadUpTo", ", queue_handle: Ref(string), num_records: int64",
+        ", queue_handle: resource, num_records: int64", "keys: string, values: string", NULL, read_up_to_kernels),
     USE("ReaderNumRecordsProduced", "", "", "records_produced: int64", shape_scalar_out, count_kernels),
     USE("ReaderNumWorkUnitsCompleted", "", "", "units_completed: int64", shape_scalar_out, count_kernels),
     USE("ReaderSerializeState", "", "", "state: string", shape_scalar_out, serialize_kernels),

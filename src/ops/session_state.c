@@ -63,7 +63,8 @@ static shoal_status get_run(struct kernel_ctx *ctx) {
   tensor_ref(&t, &((struct kept *)r)->value);
   resource_unref(r);
   if ((shoal_dtype)t.dtype != ctx_out_type(ctx, 0)) {
-    shoal_status s = INVALID("The tensor is of type %s, not %s", dtype_tf_name(t.dtype), dtype_tf_name(ctx_out_type(ctx, 0)));
+    shoal_status s =
+        INVALID("The tensor is of type %s, not %s", dtype_tf_name(t.dtype), dtype_tf_name(ctx_out_type(ctx, 0)));
     tensor_release(&t);
     return s;
   }
@@ -79,12 +80,26 @@ KERNEL(get_kernels, get_run);
 KERNEL(delete_kernels, delete_run);
 
 static const struct op_row rows[] = {
-    {.name = "GetSessionHandle", .in = "value: T", .out = "handle: string", .attrs = "T: type",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = keep_kernels},
-    {.name = "GetSessionHandleV2", .in = "value: T", .out = "handle: resource", .attrs = "T: type",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = keep_kernels},
-    {.name = "GetSessionTensor", .in = "handle: string", .out = "value: dtype", .attrs = "dtype: type",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = get_kernels},
+    {.name = "GetSessionHandle",
+     .in = "value: T",
+     .out = "handle: string",
+     .attrs = "T: type",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = keep_kernels},
+    {.name = "GetSessionHandleV2",
+     .in = "value: T",
+     .out = "handle: resource",
+     .attrs = "T: type",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = keep_kernels},
+    {.name = "GetSessionTensor",
+     .in = "handle: string",
+     .out = "value: dtype",
+     .attrs = "dtype: type",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = get_kernels},
     {.name = "DeleteSessionTensor", .in = "handle: string", .flags = OP_STATEFUL, .kernels = delete_kernels},
 };
 OP_FAMILY(session_state, rows);

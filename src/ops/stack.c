@@ -11,8 +11,8 @@ struct stack {
   pthread_mutex_t lock;
   char *name;
   shoal_dtype dtype;
-  int64_t max; /* -1: unbounded */
-  bool closed; /* lock */
+  int64_t max;              /* -1: unbounded */
+  bool closed;              /* lock */
   VEC(struct tensor) items; /* lock */
 };
 
@@ -170,23 +170,43 @@ static shoal_status shape_push(struct shape_ctx *c) {
 }
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release, .run = maker_run);
+KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release,
+       .run = maker_run);
 KERNEL(push_kernels, .run = push_run);
 KERNEL(pop_kernels, .run = pop_run);
 KERNEL(close_kernels, .run = close_run);
 
-#define USE(v, H, flags_)                                                                                             \
-  {.name = "StackPush" v, .in = "handle: " H ", elem: T", .out = "output: T", .attrs = "T: type; swap_memory: bool = false", \
-   .flags = (flags_) | OP_NO_GRADIENT, .shape = shape_push, .kernels = push_kernels},                                 \
-  {.name = "StackPop" v, .in = "handle: " H, .out = "elem: elem_type", .attrs = "elem_type: type",                    \
-   .flags = (flags_) | OP_NO_GRADIENT, .kernels = pop_kernels},                                                       \
-  {.name = "StackClose" v, .in = "handle: " H, .flags = flags_, .kernels = close_kernels}
+#define USE(v, H, flags_)                                                                 \
+  {.name = "StackPush" v,                                                                 \
+   .in = "handle: " H ", elem: T",                                                        \
+   .out = "output: T",                                                                    \
+   .attrs = "T: type; swap_memory: bool = false",                                         \
+   .flags = (flags_) | OP_NO_GRADIENT,                                                    \
+   .shape = shape_push,                                                                   \
+   .kernels = push_kernels},                                                              \
+      {.name = "StackPop" v,                                                              \
+       .in = "handle: " H,                                                                \
+       .out = "elem: elem_type",                                                          \
+       .attrs = "elem_type: type",                                                        \
+       .flags = (flags_) | OP_NO_GRADIENT,                                                \
+       .kernels = pop_kernels},                                                           \
+  {                                                                                       \
+    .name = "StackClose" v, .in = "handle: " H, .flags = flags_, .kernels = close_kernels \
+  }
 static const struct op_row rows[] = {
-    {.name = "Stack", .out = "handle: Ref(string)", .attrs = "elem_type: type; stack_name: string = ''",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_handle_v1, .kernels = maker_kernels},
-    {.name = "StackV2", .in = "max_size: int32", .out = "handle: resource",
-     .attrs = "elem_type: type; stack_name: string = ''", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_scalar_out, .kernels = maker_kernels},
+    {.name = "Stack",
+     .out = "handle: Ref(string)",
+     .attrs = "elem_type: type; stack_name: string = ''",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_handle_v1,
+     .kernels = maker_kernels},
+    {.name = "StackV2",
+     .in = "max_size: int32",
+     .out = "handle: resource",
+     .attrs = "elem_type: type; stack_name: string = ''",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = maker_kernels},
     USE("", "Ref(string)", 0),
     USE("V2", "resource", OP_STATEFUL),
 };

@@ -117,7 +117,8 @@ static int64_t bytes_of(const struct kernel_ctx *ctx, int first) {
 static bool full(const struct area *a, int64_t bytes, bool new_tuple, shoal_status *s) {
   if (a->memory_limit && bytes > a->memory_limit) {
     *s = STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                "Attempted to insert tensors with combined size of '%" PRId64 "' bytes into Staging Area with a memory limit "
+                "Attempted to insert tensors with combined size of '%" PRId64
+                "' bytes into Staging Area with a memory limit "
                 "of '%" PRId64 "'.",
                 bytes, a->memory_limit);
     return false;
@@ -133,10 +134,10 @@ static struct tuple *tuple_new(int64_t key, int n) {
   return t;
 }
 
-#define REMOVE(v, i)                                                                             \
-  do {                                                                                           \
-    memmove(&(v)->at[i], &(v)->at[(i) + 1], ((v)->n - (size_t)(i) - 1) * sizeof *(v)->at);       \
-    (v)->n--;                                                                                    \
+#define REMOVE(v, i)                                                                     \
+  do {                                                                                   \
+    memmove(&(v)->at[i], &(v)->at[(i) + 1], ((v)->n - (size_t)(i)-1) * sizeof *(v)->at); \
+    (v)->n--;                                                                            \
   } while (0)
 
 /* ---- first in, first out ---- */
@@ -211,14 +212,14 @@ static shoal_status check_bound(const struct tensor *indices, int n) {
   return INVALID("Index '%" PRId64 "' is out of bounds '%d'.", index_at(indices, indices->n - 1), n);
 }
 
-#define FIND(v, k, out)                                            \
-  do {                                                             \
-    (out) = (v)->n;                                                \
-    for (size_t i_ = 0; i_ < (v)->n; i_++)                         \
-      if ((v)->at[i_]->key == (k)) {                               \
-        (out) = i_;                                                \
-        break;                                                     \
-      }                                                            \
+#define FIND(v, k, out)                    \
+  do {                                     \
+    (out) = (v)->n;                        \
+    for (size_t i_ = 0; i_ < (v)->n; i_++) \
+      if ((v)->at[i_]->key == (k)) {       \
+        (out) = i_;                        \
+        break;                             \
+      }                                    \
   } while (0)
 
 static void add_ready(struct area *a, struct tuple *t, bool ordered) {
@@ -266,8 +267,8 @@ static bool try_map_stage(struct kernel_ctx *ctx, struct resource *r, shoal_stat
 }
 
 /* Outputs from `first` on are the parts that the indices name; take removes them. */
-static shoal_status give_parts(struct kernel_ctx *ctx, struct area *a, size_t at, const struct tensor *indices, int first,
-                               bool take) {
+static shoal_status give_parts(struct kernel_ctx *ctx, struct area *a, size_t at, const struct tensor *indices,
+                               int first, bool take) {
   struct tuple *t = a->ready.at[at];
   TRY(check_bound(indices, t->n));
   if (indices->n != ctx->kernel->n_out - first)
@@ -275,8 +276,8 @@ static shoal_status give_parts(struct kernel_ctx *ctx, struct area *a, size_t at
   for (int64_t i = 0; i < indices->n; i++) {
     struct tensor *part = &t->at[index_at(indices, i)], out;
     if (!tensor_valid(part))
-      return INVALID("Tensor at index '%" PRId64 "' for key '%" PRId64 "' has already been removed.", index_at(indices, i),
-                     t->key);
+      return INVALID("Tensor at index '%" PRId64 "' for key '%" PRId64 "' has already been removed.",
+                     index_at(indices, i), t->key);
     if ((shoal_dtype)part->dtype != ctx_out_type(ctx, first + (int)i))
       return INVALID("Part %" PRId64 " is of type %s, not %s", index_at(indices, i), dtype_tf_name(part->dtype),
                      dtype_tf_name(ctx_out_type(ctx, first + (int)i)));
@@ -369,8 +370,8 @@ static void map_any_start(struct kernel_ctx *ctx) { start(ctx, true, try_map_any
 
 /* ---- rows ---- */
 
-#define KERNEL(id, init_, ...)                                                                                     \
-  static const struct kernel_def id[] = {                                                                          \
+#define KERNEL(id, init_, ...)            \
+  static const struct kernel_def id[] = { \
       {.device = "CPU", .state_size = sizeof(struct state), .init = init_, .release = release, __VA_ARGS__}, {0}}
 KERNEL(stage_kernels, stage_init, .start = stage_start);
 KERNEL(unstage_kernels, stage_init, .start = unstage_start);
@@ -389,15 +390,15 @@ KERNEL(map_clear_kernels, map_init, .run = clear_run);
 #define SOME BOUNDS "dtypes: list(type) >= 1" PLACE
 #define ANY BOUNDS "dtypes: list(type)" PLACE
 #define ROW(op, in_, out_, attrs_, kernels_) \
-  {.name = op, .in = in_, .out = out_, .attrs = attrs_, .flags = OP_STATEFUL, .kernels = kernels_}
-#define MAP(prefix)                                                                                                   \
-  ROW(prefix "Stage", "key: int64, indices: int32, values: fake_dtypes", NULL,                                        \
-      BOUNDS "dtypes: list(type); fake_dtypes: list(type) >= 1" PLACE, map_stage_kernels),                            \
-      ROW(prefix "Unstage", "key: int64, indices: int32", "values: dtypes", SOME, map_unstage_kernels),               \
-      ROW(prefix "UnstageNoKey", "indices: int32", "key: int64, values: dtypes", SOME, map_any_kernels),              \
-      ROW(prefix "Peek", "key: int64, indices: int32", "values: dtypes", SOME, map_peek_kernels),                     \
-      ROW(prefix "Size", NULL, "size: int32", ANY, map_size_kernels),                                                 \
-      ROW(prefix "IncompleteSize", NULL, "size: int32", ANY, map_size_kernels),                                       \
+  { .name = op, .in = in_, .out = out_, .attrs = attrs_, .flags = OP_STATEFUL, .kernels = kernels_ }
+#define MAP(prefix)                                                                                      \
+  ROW(prefix "Stage", "key: int64, indices: int32, values: fake_dtypes", NULL,                           \
+      BOUNDS "dtypes: list(type); fake_dtypes: list(type) >= 1" PLACE, map_stage_kernels),               \
+      ROW(prefix "Unstage", "key: int64, indices: int32", "values: dtypes", SOME, map_unstage_kernels),  \
+      ROW(prefix "UnstageNoKey", "indices: int32", "key: int64, values: dtypes", SOME, map_any_kernels), \
+      ROW(prefix "Peek", "key: int64, indices: int32", "values: dtypes", SOME, map_peek_kernels),        \
+      ROW(prefix "Size", NULL, "size: int32", ANY, map_size_kernels),                                    \
+      ROW(prefix "IncompleteSize", NULL, "size: int32", ANY, map_size_kernels),                          \
       ROW(prefix "Clear", NULL, NULL, ANY, map_clear_kernels)
 static const struct op_row rows[] = {
     ROW("Stage", "values: dtypes", NULL, SOME, stage_kernels),

@@ -92,51 +92,52 @@ shoal_status state_set_value(struct variable *v, const struct tensor *value) {
 /* ---- arithmetic in place ---- */
 
 /* One loop for each (operation, type). Integers are computed in unsigned 64 bits, so that overflow wraps. */
-#define DEFINE(op, e, T, expr)                                                              \
-  static void op##_##e(shoal_dtype dtype, void *to, const void *by, int64_t n) {           \
-    T *restrict a = to;                                                                     \
-    const T *restrict b = by;                                                               \
-    for (int64_t i = 0; i < n; i++) a[i] = (T)(expr);                                       \
+#define DEFINE(op, e, T, expr)                                                   \
+  static void op##_##e(shoal_dtype dtype, void *to, const void *by, int64_t n) { \
+    T *restrict a = to;                                                          \
+    const T *restrict b = by;                                                    \
+    for (int64_t i = 0; i < n; i++) a[i] = (T)(expr);                            \
   }
-#define DEFINE_VIA(op, e, T, get, put, expr)                                                \
-  static void op##_##e(shoal_dtype dtype, void *to, const void *by, int64_t n) {           \
-    T *restrict ta = to;                                                                    \
-    const T *restrict tb = by;                                                              \
-    for (int64_t i = 0; i < n; i++) {                                                       \
-      float x = get(ta[i]), y = get(tb[i]);                                                 \
-      ta[i] = put(expr);                                                                    \
-    }                                                                                       \
+#define DEFINE_VIA(op, e, T, get, put, expr)                                     \
+  static void op##_##e(shoal_dtype dtype, void *to, const void *by, int64_t n) { \
+    T *restrict ta = to;                                                         \
+    const T *restrict tb = by;                                                   \
+    for (int64_t i = 0; i < n; i++) {                                            \
+      float x = get(ta[i]), y = get(tb[i]);                                      \
+      ta[i] = put(expr);                                                         \
+    }                                                                            \
   }
 #define FLOATS(X) X(SHOAL_FLOAT32, float) X(SHOAL_FLOAT64, double)
-#define INTS(X)                                                                             \
-  X(SHOAL_INT8, int8_t) X(SHOAL_INT16, int16_t) X(SHOAL_INT32, int32_t) X(SHOAL_INT64, int64_t) \
-  X(SHOAL_UINT8, uint8_t) X(SHOAL_UINT16, uint16_t) X(SHOAL_UINT32, uint32_t) X(SHOAL_UINT64, uint64_t)
+#define INTS(X)                                                                                   \
+  X(SHOAL_INT8, int8_t)                                                                           \
+  X(SHOAL_INT16, int16_t) X(SHOAL_INT32, int32_t) X(SHOAL_INT64, int64_t) X(SHOAL_UINT8, uint8_t) \
+      X(SHOAL_UINT16, uint16_t) X(SHOAL_UINT32, uint32_t) X(SHOAL_UINT64, uint64_t)
 #define COMPLEXES(X) X(SHOAL_COMPLEX64, c64) X(SHOAL_COMPLEX128, c128)
 
-#define PLAIN_OPS(e, T)                \
-  DEFINE(add, e, T, a[i] + b[i])       \
-  DEFINE(sub, e, T, a[i] - b[i])       \
-  DEFINE(mul, e, T, a[i] * b[i])       \
+#define PLAIN_OPS(e, T)          \
+  DEFINE(add, e, T, a[i] + b[i]) \
+  DEFINE(sub, e, T, a[i] - b[i]) \
+  DEFINE(mul, e, T, a[i] * b[i]) \
   DEFINE(div, e, T, a[i] / b[i])
-#define WRAP_OPS(e, T)                                      \
-  DEFINE(add, e, T, (uint64_t)a[i] + (uint64_t)b[i])        \
-  DEFINE(sub, e, T, (uint64_t)a[i] - (uint64_t)b[i])        \
-  DEFINE(mul, e, T, (uint64_t)a[i] * (uint64_t)b[i])        \
+#define WRAP_OPS(e, T)                               \
+  DEFINE(add, e, T, (uint64_t)a[i] + (uint64_t)b[i]) \
+  DEFINE(sub, e, T, (uint64_t)a[i] - (uint64_t)b[i]) \
+  DEFINE(mul, e, T, (uint64_t)a[i] * (uint64_t)b[i]) \
   DEFINE(div, e, T, (T)-1 <= 1 && b[i] == (T)-1 ? (T)(0 - (uint64_t)a[i]) : b[i] ? (T)(a[i] / b[i]) : (T)0)
-#define ORDER_OPS(e, T)                         \
-  DEFINE(min, e, T, b[i] < a[i] ? b[i] : a[i])  \
+#define ORDER_OPS(e, T)                        \
+  DEFINE(min, e, T, b[i] < a[i] ? b[i] : a[i]) \
   DEFINE(max, e, T, a[i] < b[i] ? b[i] : a[i])
 FLOATS(PLAIN_OPS)
 FLOATS(ORDER_OPS)
 INTS(WRAP_OPS)
 INTS(ORDER_OPS)
 COMPLEXES(PLAIN_OPS)
-#define HALF_OPS(e, T, get, put)                   \
-  DEFINE_VIA(add, e, T, get, put, x + y)           \
-  DEFINE_VIA(sub, e, T, get, put, x - y)           \
-  DEFINE_VIA(mul, e, T, get, put, x * y)           \
-  DEFINE_VIA(div, e, T, get, put, x / y)           \
-  DEFINE_VIA(min, e, T, get, put, y < x ? y : x)   \
+#define HALF_OPS(e, T, get, put)                 \
+  DEFINE_VIA(add, e, T, get, put, x + y)         \
+  DEFINE_VIA(sub, e, T, get, put, x - y)         \
+  DEFINE_VIA(mul, e, T, get, put, x *y)          \
+  DEFINE_VIA(div, e, T, get, put, x / y)         \
+  DEFINE_VIA(min, e, T, get, put, y < x ? y : x) \
   DEFINE_VIA(max, e, T, get, put, x < y ? y : x)
 HALF_OPS(SHOAL_FLOAT16, f16, f16_to_float, f16_from_float)
 HALF_OPS(SHOAL_BFLOAT16, bf16, bf16_to_float, bf16_from_float)
@@ -146,8 +147,8 @@ static void set_any(shoal_dtype dtype, void *to, const void *by, int64_t n) { el
 update_fn update_find(enum update op, shoal_dtype dtype) {
 #define AT(e, T) [e] = {set_any, add_##e, sub_##e, mul_##e, div_##e, min_##e, max_##e},
 #define AT_COMPLEX(e, T) [e] = {set_any, add_##e, sub_##e, mul_##e, div_##e, NULL, NULL},
-  static const update_fn table[DTYPE_COUNT][UPDATE_COUNT] = {
-      FLOATS(AT) INTS(AT) COMPLEXES(AT_COMPLEX) AT(SHOAL_FLOAT16, f16) AT(SHOAL_BFLOAT16, bf16)};
+  static const update_fn table[DTYPE_COUNT][UPDATE_COUNT] = {FLOATS(AT) INTS(AT) COMPLEXES(AT_COMPLEX)
+                                                                 AT(SHOAL_FLOAT16, f16) AT(SHOAL_BFLOAT16, bf16)};
   if (op == UPDATE_SET) return dtype_valid(dtype) ? set_any : NULL;
   return dtype_valid(dtype) ? table[dtype][op] : NULL;
 }

@@ -54,8 +54,8 @@ const char *index_place(const struct tensor *t, int64_t i);
 /* "[3,1]": the n integers from element `first` on. */
 const char *index_values(const struct tensor *t, int64_t first, int64_t n);
 
-/* Copies n tensors of one type into out, one after the other: tensor i to element offset[i], or, when they are all of one
- * size, offset NULL. An invalid tensor leaves its place alone. */
+/* Copies n tensors of one type into out, one after the other: tensor i to element offset[i], or, when they are all of
+ * one size, offset NULL. An invalid tensor leaves its place alone. */
 void tensors_join(struct pool *p, const struct tensor *from, int64_t n, const int64_t *offset, struct tensor *out);
 
 /* ---- names ---- */
@@ -77,9 +77,9 @@ struct state_maker {
   struct resource_entry *entry;
   struct resource_mgr *mgr;
   char *container, *name;
-  bool is_private;         /* removed with the last kernel of that node */
-  struct variable *ref;    /* V1: the string tensor */
-  struct tensor handle;    /* V2 */
+  bool is_private;      /* removed with the last kernel of that node */
+  struct variable *ref; /* V1: the string tensor */
+  struct tensor handle; /* V2 */
 };
 shoal_status state_maker_init(struct state_maker *m, struct kernel_init *ki, const struct resource_type *type,
                               bool private_name);

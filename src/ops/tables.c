@@ -70,7 +70,8 @@ static shoal_status make_table(void *arg, struct resource **out) {
     empty = ctx_in(m->ctx, 0);
     deleted = m->ctx->kernel->n_in > 1 ? ctx_in(m->ctx, 1) : NULL;
     key_shape = tensor_shape(empty);
-    if (key_shape.rank > 1) return INVALID("Empty key must be a scalar or a vector, got shape %s", shape_str(&key_shape));
+    if (key_shape.rank > 1)
+      return INVALID("Empty key must be a scalar or a vector, got shape %s", shape_str(&key_shape));
     if (deleted && !tensor_same_shape(empty, deleted)) {
       struct shape other = tensor_shape(deleted);
       return INVALID("Empty and deleted keys must have same shape, got shapes: %s and %s", shape_str(&key_shape),
@@ -105,7 +106,8 @@ static shoal_status maker_run(struct kernel_ctx *ctx) {
   if (st->anonymous) {
     struct tensor handle;
     TRY(make_table(&m, &r));
-    TRY(resource_handle_anonymous(ctx->kernel->resources, ctx->kernel->device->name, "table", &lookup_type, r, &handle));
+    TRY(resource_handle_anonymous(ctx->kernel->resources, ctx->kernel->device->name, "table", &lookup_type, r,
+                                  &handle));
     ctx_set(ctx, 0, &handle);
     return NULL;
   }
@@ -158,13 +160,15 @@ static shoal_status check_types(const struct kernel_ctx *ctx, const struct looku
 }
 
 /* keys' shape without the table's key shape at its end, and then the value shape. */
-static shoal_status values_shape(const struct lookup_table *t, const struct tensor *keys, struct shape *out, int64_t *n) {
+static shoal_status values_shape(const struct lookup_table *t, const struct tensor *keys, struct shape *out,
+                                 int64_t *n) {
   struct shape ks = tensor_shape(keys);
   int tail = t->key_shape.rank;
   bool fits = ks.rank >= tail;
   for (int d = 0; fits && d < tail; d++) fits = ks.dims[ks.rank - tail + d] == t->key_shape.dims[d];
   if (!fits)
-    return INVALID("Input key shape %s must end with the table's key shape %s", shape_str(&ks), shape_str(&t->key_shape));
+    return INVALID("Input key shape %s must end with the table's key shape %s", shape_str(&ks),
+                   shape_str(&t->key_shape));
   if (t->kind == TABLE_DENSE && ks.rank - tail > 1) {
     struct shape want = shape_vector(ks.dims[0]);
     for (int d = 0; d < tail; d++) want.dims[want.rank++] = t->key_shape.dims[d];
@@ -274,7 +278,8 @@ static shoal_status remove_run(struct kernel_ctx *ctx) {
   struct shape shape;
   int64_t n = 0;
   shoal_status s = check_types(ctx, t, false);
-  if (!s && t->kind == TABLE_FIXED) s = UNIMPLEMENTED("Remove not supported by InitializableLookupTable implementations");
+  if (!s && t->kind == TABLE_FIXED)
+    s = UNIMPLEMENTED("Remove not supported by InitializableLookupTable implementations");
   if (!s) s = values_shape(t, keys, &shape, &n);
   pthread_rwlock_wrlock(&t->lock);
   for (int64_t i = 0; i < n && !s; i++) s = lookup_remove(t, row(keys->data, t->key_dtype, t->key_n, i));
@@ -374,7 +379,8 @@ static shoal_status check_columns(const struct from_file *st, const struct looku
   if (st->key_index == LINE_NUMBER && t->key_dtype != SHOAL_INT64)
     return INVALID("Key index for line number requires table key dtype of int64, got %s", dtype_tf_name(t->key_dtype));
   if (st->key_index == WHOLE_LINE && t->key_dtype != SHOAL_STRING && !dtype_integer(t->key_dtype))
-    return INVALID("Key index for whole line requires string or integer table key, got %s", dtype_tf_name(t->key_dtype));
+    return INVALID("Key index for whole line requires string or integer table key, got %s",
+                   dtype_tf_name(t->key_dtype));
   if (st->value_index == LINE_NUMBER && t->value_dtype != SHOAL_INT64)
     return INVALID("Value index for line number requires table value dtype of int64, got %s",
                    dtype_tf_name(t->value_dtype));
@@ -388,7 +394,8 @@ struct line {
 };
 
 /* Field `index` of a line as one element. */
-static shoal_status read_field(const struct from_file *st, const struct line *l, int64_t index, shoal_dtype dtype, void *to) {
+static shoal_status read_field(const struct from_file *st, const struct line *l, int64_t index, shoal_dtype dtype,
+                               void *to) {
   if (index == LINE_NUMBER) {
     *(int64_t *)to = l->number + st->offset;
     return NULL;
@@ -408,7 +415,10 @@ static shoal_status read_field(const struct from_file *st, const struct line *l,
     return NULL;
   }
   char *word = mem_strndup(at, n), *stop;
-  const char *kind = dtype == SHOAL_INT32 ? "int32" : dtype == SHOAL_INT64 ? "int64" : dtype == SHOAL_FLOAT32 ? "float" : "double";
+  const char *kind = dtype == SHOAL_INT32     ? "int32"
+                     : dtype == SHOAL_INT64   ? "int64"
+                     : dtype == SHOAL_FLOAT32 ? "float"
+                                              : "double";
   shoal_status s = NULL;
   bool good = n > 0;
   errno = 0;
@@ -430,12 +440,14 @@ static shoal_status read_field(const struct from_file *st, const struct line *l,
   return s;
 }
 
-static shoal_status read_line(const struct from_file *st, struct lookup_table *t, const char *file, const struct line *l) {
+static shoal_status read_line(const struct from_file *st, struct lookup_table *t, const char *file,
+                              const struct line *l) {
   int64_t need = MAX(st->key_index, st->value_index), columns = 1;
   for (size_t i = 0; i < l->n; i++) columns += l->at[i] == st->delimiter;
   if (need >= columns)
-    return INVALID("Invalid number of columns in %s line %" PRId64 " (%.*s) : expected at least %" PRId64 " got %" PRId64, file,
-                   l->number, (int)MIN(l->n, 200), l->at, need + 1, columns);
+    return INVALID("Invalid number of columns in %s line %" PRId64 " (%.*s) : expected at least %" PRId64
+                   " got %" PRId64,
+                   file, l->number, (int)MIN(l->n, 200), l->at, need + 1, columns);
   struct tensor key, value;
   TRY(tensor_new_scalar(&key, t->key_dtype));
   shoal_status s = tensor_new_scalar(&value, t->value_dtype);
@@ -449,7 +461,8 @@ static shoal_status read_line(const struct from_file *st, struct lookup_table *t
   return s;
 }
 
-static shoal_status read_lines(const struct from_file *st, struct lookup_table *t, const char *file, char *data, size_t size) {
+static shoal_status read_lines(const struct from_file *st, struct lookup_table *t, const char *file, char *data,
+                               size_t size) {
   struct line l = {.number = 0};
   for (size_t at = 0; at < size; l.number++) {
     char *end = memchr(data + at, '\n', size - at);
@@ -525,14 +538,18 @@ KERNEL(from_file_kernels, .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct
 #define NAMED "container: string = ''; shared_name: string = ''; use_node_name_sharing: bool = false; " TYPES
 #define VALUE_SHAPE "; value_shape: shape = []"
 #define BUCKETS VALUE_SHAPE "; initial_num_buckets: int = 131072; max_load_factor: float = 0.800000011920929"
-#define MAKE(op, in_, out_, attrs_, kernels_) \
-  {.name = op, .in = in_, .out = out_, .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_table, .kernels = kernels_}
+#define MAKE(op, in_, out_, attrs_, kernels_)                                                        \
+  {                                                                                                  \
+    .name = op, .in = in_, .out = out_, .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_table, \
+    .kernels = kernels_                                                                              \
+  }
 #define REF "table_handle: Ref(string)"
 #define RESOURCE "table_handle: resource"
-#define USE(op, more, out_, attrs_, kernels_)                                                                       \
-  {.name = op, .in = REF more, .out = out_, .attrs = attrs_, .flags = OP_NO_GRADIENT, .kernels = kernels_},         \
-  {.name = op "V2", .in = RESOURCE more, .out = out_, .attrs = attrs_, .flags = OP_STATEFUL | OP_NO_GRADIENT,       \
-   .kernels = kernels_}
+#define USE(op, more, out_, attrs_, kernels_)                                                                  \
+  {.name = op, .in = REF more, .out = out_, .attrs = attrs_, .flags = OP_NO_GRADIENT, .kernels = kernels_}, {  \
+    .name = op "V2", .in = RESOURCE more, .out = out_, .attrs = attrs_, .flags = OP_STATEFUL | OP_NO_GRADIENT, \
+    .kernels = kernels_                                                                                        \
+  }
 #define FILE_ATTRS                                                                                       \
   "key_index: int >= -2; value_index: int >= -2; vocab_size: int >= -1 = -1; delimiter: string = '\t'; " \
   "offset: int = 0"
@@ -547,7 +564,8 @@ static const struct op_row rows[] = {
     MAKE("MutableHashTableOfTensorsV2", NULL, RESOURCE, NAMED VALUE_SHAPE, of_tensors_kernels),
     MAKE("AnonymousMutableHashTableOfTensors", NULL, RESOURCE, TYPES VALUE_SHAPE, of_tensors_kernels),
     MAKE("MutableDenseHashTable", "empty_key: key_dtype", REF, NAMED BUCKETS, dense_kernels),
-    MAKE("MutableDenseHashTableV2", "empty_key: key_dtype, deleted_key: key_dtype", RESOURCE, NAMED BUCKETS, dense_kernels),
+    MAKE("MutableDenseHashTableV2", "empty_key: key_dtype, deleted_key: key_dtype", RESOURCE, NAMED BUCKETS,
+         dense_kernels),
     MAKE("AnonymousMutableDenseHashTable", "empty_key: key_dtype, deleted_key: key_dtype", RESOURCE, TYPES BUCKETS,
          dense_kernels),
     USE("LookupTableFind", ", keys: Tin, default_value: Tout", "values: Tout", "Tin: type; Tout: type", find_kernels),
@@ -555,7 +573,10 @@ static const struct op_row rows[] = {
     USE("LookupTableImport", ", keys: Tin, values: Tout", NULL, "Tin: type; Tout: type", import_kernels),
     USE("LookupTableSize", "", "size: int64", NULL, size_kernels),
     USE("LookupTableExport", "", "keys: Tkeys, values: Tvalues", "Tkeys: type; Tvalues: type", export_kernels),
-    {.name = "LookupTableRemoveV2", .in = RESOURCE ", keys: Tin", .attrs = "Tin: type", .flags = OP_STATEFUL,
+    {.name = "LookupTableRemoveV2",
+     .in = RESOURCE ", keys: Tin",
+     .attrs = "Tin: type",
+     .flags = OP_STATEFUL,
      .kernels = remove_kernels},
     USE("InitializeTable", ", keys: Tkey, values: Tval", NULL, "Tkey: type; Tval: type", initialize_kernels),
     USE("InitializeTableFromTextFile", ", filename: string", NULL, FILE_ATTRS, from_file_kernels),

@@ -21,7 +21,8 @@ static void resize(struct tensor_array *a, size_t n) {
   while (a->items.n < n) a->items.at[a->items.n++] = (struct array_item){0};
 }
 
-struct tensor_array *tensor_array_new(const char *name, shoal_dtype dtype, const struct shape *element_shape, int32_t n) {
+struct tensor_array *tensor_array_new(const char *name, shoal_dtype dtype, const struct shape *element_shape,
+                                      int32_t n) {
   struct tensor_array *a = mem_zalloc(1, sizeof *a);
   resource_init(&a->head, &tensor_array_type);
   pthread_mutex_init(&a->lock, NULL);
@@ -41,7 +42,8 @@ static shoal_status aggregate(struct tensor_array *a, struct pool *pool, int64_t
                               const struct tensor *value) {
   struct shape now = tensor_shape(value);
   if (!shape_equal(&it->shape, &now))
-    return INVALID("TensorArray %s: Could not aggregate to TensorArray index %" PRId64 " because the existing shape is %s "
+    return INVALID("TensorArray %s: Could not aggregate to TensorArray index %" PRId64
+                   " because the existing shape is %s "
                    "but the new input shape is %s.",
                    a->name, index, shape_str(&it->shape), shape_str(&now));
   if (!tensor_valid(&it->t)) { /* zeros so far */
@@ -49,8 +51,7 @@ static shoal_status aggregate(struct tensor_array *a, struct pool *pool, int64_t
     return NULL;
   }
   update_fn add = update_find(UPDATE_ADD, a->dtype);
-  if (!add)
-    return INVALID("TensorArray %s: elements of type %s cannot be added up", a->name, dtype_tf_name(a->dtype));
+  if (!add) return INVALID("TensorArray %s: elements of type %s cannot be added up", a->name, dtype_tf_name(a->dtype));
   if (!it->own || !tensor_writable(&it->t)) {
     struct tensor sum;
     TRY(tensor_copy(&sum, &it->t));
@@ -74,11 +75,13 @@ shoal_status tensor_array_write(struct tensor_array *a, struct pool *pool, int64
   struct array_item *it = &a->items.at[index];
   struct shape now = tensor_shape(value);
   if ((shoal_dtype)value->dtype != a->dtype)
-    return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64 " because the value dtype is %s but "
+    return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64
+                   " because the value dtype is %s but "
                    "TensorArray dtype is %s.",
                    a->name, index, dtype_tf_name(value->dtype), dtype_tf_name(a->dtype));
   if (!shape_compatible(&a->element_shape, &now))
-    return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64 " because the value shape is %s which "
+    return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64
+                   " because the value shape is %s which "
                    "is incompatible with the TensorArray's inferred element shape: %s (consider setting "
                    "infer_shape=False).",
                    a->name, index, shape_str(&now), shape_str(&a->element_shape));
@@ -87,7 +90,8 @@ shoal_status tensor_array_write(struct tensor_array *a, struct pool *pool, int64
     return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64 " because it has already been read.",
                    a->name, index);
   if (it->written && !a->aggregate)
-    return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64 " because it has already been written "
+    return INVALID("TensorArray %s: Could not write to TensorArray index %" PRId64
+                   " because it has already been written "
                    "to.",
                    a->name, index);
   if (it->written) return aggregate(a, pool, index, it, value);
@@ -104,7 +108,8 @@ shoal_status tensor_array_read(struct tensor_array *a, int64_t index, struct ten
   struct array_item *it = &a->items.at[index];
   if (!it->written) {
     if (!shape_known(&a->element_shape))
-      return INVALID("TensorArray %s: Could not read from TensorArray index %" PRId64 ".  Furthermore, the element shape "
+      return INVALID("TensorArray %s: Could not read from TensorArray index %" PRId64
+                     ".  Furthermore, the element shape "
                      "is not fully defined: %s.  It is possible you are working with a resizeable TensorArray and "
                      "stop_gradients is not allowing the gradients to be written.  If you set the full element_shape "
                      "property on the forward TensorArray, the proper all-zeros tensor will be returned instead of "
@@ -114,7 +119,8 @@ shoal_status tensor_array_read(struct tensor_array *a, int64_t index, struct ten
     it->written = true;
   }
   if (it->cleared)
-    return INVALID("TensorArray %s: Could not read index %" PRId64 " twice because it was cleared after a previous read "
+    return INVALID("TensorArray %s: Could not read index %" PRId64
+                   " twice because it was cleared after a previous read "
                    "(perhaps try setting clear_after_read = false?).",
                    a->name, index);
   if (!tensor_valid(&it->t)) {

@@ -6,8 +6,8 @@
 #include "ops/state.h"
 
 struct array_item {
-  struct tensor t;    /* invalid: not written, cleared, or all zero */
-  struct shape shape; /* once written */
+  struct tensor t;                  /* invalid: not written, cleared, or all zero */
+  struct shape shape;               /* once written */
   bool written, read, cleared, own; /* own: t is a sum that only we hold */
 };
 
@@ -25,7 +25,8 @@ struct tensor_array {
 };
 extern const struct resource_type tensor_array_type;
 
-struct tensor_array *tensor_array_new(const char *name, shoal_dtype dtype, const struct shape *element_shape, int32_t n);
+struct tensor_array *tensor_array_new(const char *name, shoal_dtype dtype, const struct shape *element_shape,
+                                      int32_t n);
 /* All of these are called with the lock held. */
 shoal_status tensor_array_check_open(const struct tensor_array *a);
 /* Refers to value; adds when the array aggregates and the place is taken. */

@@ -55,8 +55,8 @@ static shoal_status set_handle(struct kernel_ctx *ctx, const char *container, co
   bool is_ref = dtype_is_ref(ctx->kernel->out_types[0]);
   if (ctx_out_type(ctx, 0) == SHOAL_RESOURCE) {
     char *full = mem_printf("%s%s", container, name);
-    shoal_status s = resource_handle_tensor(ctx->step->step_resources, ctx->kernel->device->name, "", full,
-                                            &tensor_array_type, &t);
+    shoal_status s =
+        resource_handle_tensor(ctx->step->step_resources, ctx->kernel->device->name, "", full, &tensor_array_type, &t);
     free(full);
     if (s) return s;
   } else {
@@ -157,7 +157,8 @@ static shoal_status make_grad(void *arg, struct resource **out) {
   struct shape element = of->element_shape;
   if (m->prefix.rank) {
     element = m->prefix;
-    if (of->element_shape.rank < 0 || m->prefix.rank + of->element_shape.rank > SHOAL_MAX_RANK) element = shape_unknown();
+    if (of->element_shape.rank < 0 || m->prefix.rank + of->element_shape.rank > SHOAL_MAX_RANK)
+      element = shape_unknown();
     for (int d = 0; element.rank >= 0 && d < of->element_shape.rank; d++)
       element.dims[element.rank++] = of->element_shape.dims[d];
   }
@@ -190,12 +191,12 @@ static shoal_status grad_maker_run(struct kernel_ctx *ctx) {
     m.of->dynamic = false;
     s = tensor_array_check_open(m.of);
     if (!s && m.of->no_gradients)
-      s = INVALID("Unable to create a gradients TensorArray for %s.  Perhaps you used the multiple_writes_aggregate flag on "
-                  "a previous write?  Gradient calculation is impossible when multiple writes are performed to the same "
-                  "index.",
-                  m.of->name);
-    if (!s)
-      s = resource_find_or_make(ctx->step->step_resources, "", &tensor_array_type, full, make_grad, &m, &r);
+      s = INVALID(
+          "Unable to create a gradients TensorArray for %s.  Perhaps you used the multiple_writes_aggregate flag on "
+          "a previous write?  Gradient calculation is impossible when multiple writes are performed to the same "
+          "index.",
+          m.of->name);
+    if (!s) s = resource_find_or_make(ctx->step->step_resources, "", &tensor_array_type, full, make_grad, &m, &r);
     pthread_mutex_unlock(&m.of->lock);
     resource_unref(&m.of->head);
     if (!s) resource_unref(r);
@@ -288,11 +289,13 @@ static shoal_status read_many(struct tensor_array *a, const int32_t *indices, in
   return s;
 }
 
-static shoal_status empty_out(struct kernel_ctx *ctx, const struct shape *element, const char *what, const char *doing) {
+static shoal_status empty_out(struct kernel_ctx *ctx, const struct shape *element, const char *what,
+                              const char *doing) {
   if (!shape_known(element))
-    return UNIMPLEMENTED("TensorArray has size zero, but %s %s is not fully defined. Currently only static shapes are "
-                         "supported when %s zero-size TensorArrays.",
-                         what, shape_str(element), doing);
+    return UNIMPLEMENTED(
+        "TensorArray has size zero, but %s %s is not fully defined. Currently only static shapes are "
+        "supported when %s zero-size TensorArrays.",
+        what, shape_str(element), doing);
   struct shape s = {.rank = element->rank + 1};
   if (s.rank > SHOAL_MAX_RANK) return INVALID("The result would have too many dimensions");
   for (int d = 0; d < element->rank; d++) s.dims[d + 1] = element->dims[d];
@@ -300,7 +303,8 @@ static shoal_status empty_out(struct kernel_ctx *ctx, const struct shape *elemen
   return ctx_out(ctx, 0, &s, &out);
 }
 
-static shoal_status gather_values(struct kernel_ctx *ctx, const struct tensor *at, int64_t n, const struct shape *want) {
+static shoal_status gather_values(struct kernel_ctx *ctx, const struct tensor *at, int64_t n,
+                                  const struct shape *want) {
   struct shape first = tensor_shape(&at[0]), s = {.rank = first.rank + 1, .dims = {n}};
   if (!shape_compatible(want, &first))
     return INVALID("TensorArray was passed element_shape %s which does not match the Tensor at index 0: %s",
@@ -353,7 +357,8 @@ static shoal_status gather_run(struct kernel_ctx *ctx) {
   return s;
 }
 
-static shoal_status concat_values(struct kernel_ctx *ctx, const struct tensor *at, int64_t n, const struct shape *want) {
+static shoal_status concat_values(struct kernel_ctx *ctx, const struct tensor *at, int64_t n,
+                                  const struct shape *want) {
   struct shape s = shape_scalar();
   struct tensor *out, *lengths;
   TRY(ctx_out_dims(ctx, 1, 1, &n, &lengths));
@@ -361,7 +366,8 @@ static shoal_status concat_values(struct kernel_ctx *ctx, const struct tensor *a
   shoal_status st = NULL;
   for (int64_t i = 0; i < n && !st; i++) {
     if (at[i].rank == 0) {
-      st = INVALID("Concat saw a scalar shape at index %" PRId64 " but requires at least vectors.  Did you mean to call "
+      st = INVALID("Concat saw a scalar shape at index %" PRId64
+                   " but requires at least vectors.  Did you mean to call "
                    "pack?",
                    i);
       break;
@@ -374,13 +380,15 @@ static shoal_status concat_values(struct kernel_ctx *ctx, const struct tensor *a
     if (i == 0) {
       s = rest;
       if (!shape_compatible(want, &rest))
-        st = INVALID("TensorArray was passed element_shape_except0 %s but index 0 has (excepting dimension 0) shape: %s "
-                     "which does not match.",
-                     shape_str(want), shape_str(&rest));
+        st = INVALID(
+            "TensorArray was passed element_shape_except0 %s but index 0 has (excepting dimension 0) shape: %s "
+            "which does not match.",
+            shape_str(want), shape_str(&rest));
     } else if (!shape_equal(&s, &rest)) {
-      st = INVALID("TensorArray has inconsistent shapes.  Index 0 has (excepting dimension 0) shape: %s but index %" PRId64
-                   " has (excepting dimension 0) shape: %s",
-                   shape_str(&s), i, shape_str(&rest));
+      st = INVALID(
+          "TensorArray has inconsistent shapes.  Index 0 has (excepting dimension 0) shape: %s but index %" PRId64
+          " has (excepting dimension 0) shape: %s",
+          shape_str(&s), i, shape_str(&rest));
     }
   }
   if (!st) {
@@ -452,8 +460,7 @@ static shoal_status scatter_run(struct kernel_ctx *ctx) {
   int64_t size = a->dynamic ? MAX((int64_t)a->items.n, top + 1) : (int64_t)a->items.n;
   if (!s && unpack && n != size)
     s = INVALID("Input value must have first dimension equal to the array size (%" PRId64 " vs. %" PRId64 ")", n, size);
-  if (!s && top >= size)
-    s = INVALID("Max scatter index must be < array size (%" PRId64 " vs. %" PRId64 ")", top, size);
+  if (!s && top >= size) s = INVALID("Max scatter index must be < array size (%" PRId64 " vs. %" PRId64 ")", top, size);
   if (!s && unpack && !a->is_grad) a->marked_size = (int32_t)size;
   for (int64_t i = 0; i < n && !s; i++) {
     struct tensor row;
@@ -488,7 +495,8 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
   if (!s) s = tensor_array_check_open(a);
   int64_t size = a->dynamic ? MAX((int64_t)a->items.n, n) : (int64_t)a->items.n;
   if (!s && size != n)
-    s = INVALID("TensorArray's size is not equal to the size of lengths (%" PRId64 " vs. %" PRId64 "), and the TensorArray "
+    s = INVALID("TensorArray's size is not equal to the size of lengths (%" PRId64 " vs. %" PRId64
+                "), and the TensorArray "
                 "is not marked as dynamically resizeable",
                 size, n);
   if (!s && !a->is_grad) a->marked_size = (int32_t)size;
@@ -580,7 +588,8 @@ static shoal_status grad_read(struct grad_ctx *c) {
 static shoal_status grad_write(struct grad_ctx *c) {
   struct out flow = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), flow, flow);
-  grad_set(c, 2, grad_use(c->g, "TensorArrayReadV3", (struct out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
+  grad_set(c, 2,
+           grad_use(c->g, "TensorArrayReadV3", (struct out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
   grad_set(c, 3, flow);
   return NULL;
 }
@@ -595,7 +604,8 @@ static shoal_status grad_gather(struct grad_ctx *c) {
 static shoal_status grad_scatter(struct grad_ctx *c) {
   struct out flow = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), flow, flow);
-  grad_set(c, 2, grad_use(c->g, "TensorArrayGatherV3", (struct out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
+  grad_set(c, 2,
+           grad_use(c->g, "TensorArrayGatherV3", (struct out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
   grad_set(c, 3, flow);
   return NULL;
 }
@@ -624,7 +634,8 @@ static shoal_status shape_made(struct shape_ctx *c) {
 }
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release, .run = maker_run);
+KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release,
+       .run = maker_run);
 KERNEL(grad_kernels, .state_size = sizeof(struct grad_maker), .init = grad_maker_init, .release = grad_maker_release,
        .run = grad_maker_run);
 KERNEL(write_kernels, .run = write_run);
@@ -636,57 +647,132 @@ KERNEL(split_kernels, .run = split_run);
 KERNEL(size_kernels, .run = size_run);
 KERNEL(close_kernels, .run = close_run);
 
-/* The ops that use an array, for one kind of handle; G marks those with a gradient (V3, which the gradients are made of). */
-#define USE(v, H, flags_, G)                                                                                            \
-  {.name = "TensorArrayWrite" v, .in = "handle: " H ", index: int32, value: T, flow_in: float", .out = "flow_out: float", \
-   .attrs = "T: type", .flags = flags_, .shape = shape_scalar_out, .grad = G(grad_write), .kernels = write_kernels},     \
-  {.name = "TensorArrayRead" v, .in = "handle: " H ", index: int32, flow_in: float", .out = "value: dtype",               \
-   .attrs = "dtype: type", .flags = flags_, .grad = G(grad_read), .kernels = read_kernels},                              \
-  {.name = "TensorArrayGather" v, .in = "handle: " H ", indices: int32, flow_in: float", .out = "value: dtype",           \
-   .attrs = "dtype: type; element_shape: shape = {}", .flags = flags_, .grad = G(grad_gather),                           \
-   .kernels = gather_kernels},                                                                                           \
-  {.name = "TensorArrayScatter" v, .in = "handle: " H ", indices: int32, value: T, flow_in: float",                       \
-   .out = "flow_out: float", .attrs = "T: type", .flags = flags_, .shape = shape_scalar_out, .grad = G(grad_scatter),    \
-   .kernels = scatter_kernels},                                                                                          \
-  {.name = "TensorArrayConcat" v, .in = "handle: " H ", flow_in: float", .out = "value: dtype, lengths: int64",           \
-   .attrs = "dtype: type; element_shape_except0: shape = {}", .flags = flags_, .grad = G(grad_concat),                   \
-   .kernels = concat_kernels},                                                                                           \
-  {.name = "TensorArraySplit" v, .in = "handle: " H ", value: T, lengths: int64, flow_in: float",                         \
-   .out = "flow_out: float", .attrs = "T: type", .flags = flags_, .shape = shape_scalar_out, .grad = G(grad_split),      \
-   .kernels = split_kernels},                                                                                            \
-  {.name = "TensorArraySize" v, .in = "handle: " H ", flow_in: float", .out = "size: int32",                              \
-   .flags = (flags_) | OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = size_kernels},                              \
-  {.name = "TensorArrayClose" v, .in = "handle: " H, .flags = flags_, .kernels = close_kernels}
+/* The ops that use an array, for one kind of handle; G marks those with a gradient (V3, which the gradients are made
+ * of). */
+#define USE(v, H, flags_, G)                                                                    \
+  {.name = "TensorArrayWrite" v,                                                                \
+   .in = "handle: " H ", index: int32, value: T, flow_in: float",                               \
+   .out = "flow_out: float",                                                                    \
+   .attrs = "T: type",                                                                          \
+   .flags = flags_,                                                                             \
+   .shape = shape_scalar_out,                                                                   \
+   .grad = G(grad_write),                                                                       \
+   .kernels = write_kernels},                                                                   \
+      {.name = "TensorArrayRead" v,                                                             \
+       .in = "handle: " H ", index: int32, flow_in: float",                                     \
+       .out = "value: dtype",                                                                   \
+       .attrs = "dtype: type",                                                                  \
+       .flags = flags_,                                                                         \
+       .grad = G(grad_read),                                                                    \
+       .kernels = read_kernels},                                                                \
+      {.name = "TensorArrayGather" v,                                                           \
+       .in = "handle: " H ", indices: int32, flow_in: float",                                   \
+       .out = "value: dtype",                                                                   \
+       .attrs = "dtype: type; element_shape: shape = {}",                                       \
+       .flags = flags_,                                                                         \
+       .grad = G(grad_gather),                                                                  \
+       .kernels = gather_kernels},                                                              \
+      {.name = "TensorArrayScatter" v,                                                          \
+       .in = "handle: " H ", indices: int32, value: T, flow_in: float",                         \
+       .out = "flow_out: float",                                                                \
+       .attrs = "T: type",                                                                      \
+       .flags = flags_,                                                                         \
+       .shape = shape_scalar_out,                                                               \
+       .grad = G(grad_scatter),                                                                 \
+       .kernels = scatter_kernels},                                                             \
+      {.name = "TensorArrayConcat" v,                                                           \
+       .in = "handle: " H ", flow_in: float",                                                   \
+       .out = "value: dtype, lengths: int64",                                                   \
+       .attrs = "dtype: type; element_shape_except0: shape = {}",                               \
+       .flags = flags_,                                                                         \
+       .grad = G(grad_concat),                                                                  \
+       .kernels = concat_kernels},                                                              \
+      {.name = "TensorArraySplit" v,                                                            \
+       .in = "handle: " H ", value: T, lengths: int64, flow_in: float",                         \
+       .out = "flow_out: float",                                                                \
+       .attrs = "T: type",                                                                      \
+       .flags = flags_,                                                                         \
+       .shape = shape_scalar_out,                                                               \
+       .grad = G(grad_split),                                                                   \
+       .kernels = split_kernels},                                                               \
+      {.name = "TensorArraySize" v,                                                             \
+       .in = "handle: " H ", flow_in: float",                                                   \
+       .out = "size: int32",                                                                    \
+       .flags = (flags_) | OP_NO_GRADIENT,                                                      \
+       .shape = shape_scalar_out,                                                               \
+       .kernels = size_kernels},                                                                \
+  {                                                                                             \
+    .name = "TensorArrayClose" v, .in = "handle: " H, .flags = flags_, .kernels = close_kernels \
+  }
 #define YES(f) f
 #define NO(f) NULL
-#define MAKE_ATTRS(identical)                                                                                        \
-  "dtype: type; element_shape: shape = {}; dynamic_size: bool = false; clear_after_read: bool = true" identical      \
+#define MAKE_ATTRS(identical)                                                                                   \
+  "dtype: type; element_shape: shape = {}; dynamic_size: bool = false; clear_after_read: bool = true" identical \
   "; tensor_array_name: string = ''"
 static const struct op_row rows[] = {
-    {.name = "TensorArrayV3", .in = "size: int32", .out = "handle: resource, flow: float",
-     .attrs = MAKE_ATTRS("; identical_element_shapes: bool = false"), .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_made, .kernels = maker_kernels},
-    {.name = "TensorArrayV2", .in = "size: int32", .out = "handle: string", .attrs = MAKE_ATTRS(""),
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_made, .kernels = maker_kernels},
-    {.name = "TensorArray", .in = "size: int32", .out = "handle: Ref(string)",
+    {.name = "TensorArrayV3",
+     .in = "size: int32",
+     .out = "handle: resource, flow: float",
+     .attrs = MAKE_ATTRS("; identical_element_shapes: bool = false"),
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = maker_kernels},
+    {.name = "TensorArrayV2",
+     .in = "size: int32",
+     .out = "handle: string",
+     .attrs = MAKE_ATTRS(""),
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = maker_kernels},
+    {.name = "TensorArray",
+     .in = "size: int32",
+     .out = "handle: Ref(string)",
      .attrs = "dtype: type; dynamic_size: bool = false; clear_after_read: bool = true; tensor_array_name: string = ''; "
               "element_shape: shape = {}",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_made, .kernels = maker_kernels},
-    {.name = "TensorArrayGradV3", .in = "handle: resource, flow_in: float", .out = "grad_handle: resource, flow_out: float",
-     .attrs = "source: string", .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_made, .kernels = grad_kernels},
-    {.name = "TensorArrayGradV2", .in = "handle: string, flow_in: float", .out = "grad_handle: string",
-     .attrs = "source: string", .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_made, .kernels = grad_kernels},
-    {.name = "TensorArrayGrad", .in = "handle: string, flow_in: float", .out = "grad_handle: Ref(string)",
-     .attrs = "source: string", .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_made, .kernels = grad_kernels},
-    {.name = "TensorArrayGradWithShape", .in = "handle: resource, flow_in: float, shape_to_prepend: int32",
-     .out = "grad_handle: resource, flow_out: float", .attrs = "source: string", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_made, .kernels = grad_kernels},
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = maker_kernels},
+    {.name = "TensorArrayGradV3",
+     .in = "handle: resource, flow_in: float",
+     .out = "grad_handle: resource, flow_out: float",
+     .attrs = "source: string",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = grad_kernels},
+    {.name = "TensorArrayGradV2",
+     .in = "handle: string, flow_in: float",
+     .out = "grad_handle: string",
+     .attrs = "source: string",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = grad_kernels},
+    {.name = "TensorArrayGrad",
+     .in = "handle: string, flow_in: float",
+     .out = "grad_handle: Ref(string)",
+     .attrs = "source: string",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = grad_kernels},
+    {.name = "TensorArrayGradWithShape",
+     .in = "handle: resource, flow_in: float, shape_to_prepend: int32",
+     .out = "grad_handle: resource, flow_out: float",
+     .attrs = "source: string",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_made,
+     .kernels = grad_kernels},
     USE("V3", "resource", OP_STATEFUL, YES),
     USE("V2", "string", 0, NO),
     USE("", "Ref(string)", 0, NO),
-    {.name = "TensorArrayPack", .in = "handle: Ref(string), flow_in: float", .out = "value: dtype",
-     .attrs = "dtype: type; element_shape: shape = {}", .kernels = gather_kernels},
-    {.name = "TensorArrayUnpack", .in = "handle: Ref(string), value: T, flow_in: float", .out = "flow_out: float",
-     .attrs = "T: type", .shape = shape_scalar_out, .kernels = scatter_kernels},
+    {.name = "TensorArrayPack",
+     .in = "handle: Ref(string), flow_in: float",
+     .out = "value: dtype",
+     .attrs = "dtype: type; element_shape: shape = {}",
+     .kernels = gather_kernels},
+    {.name = "TensorArrayUnpack",
+     .in = "handle: Ref(string), value: T, flow_in: float",
+     .out = "flow_out: float",
+     .attrs = "T: type",
+     .shape = shape_scalar_out,
+     .kernels = scatter_kernels},
 };
 OP_FAMILY(tensor_array_ops, rows);

@@ -106,7 +106,8 @@ static struct variant *list_zeros_like(const struct variant *v) {
     tensor_zero(&z->items.at[i]);
     for (int64_t k = 0; l->dtype == SHOAL_VARIANT && k < t->n; k++) {
       struct variant *inner = T_DATA(t, struct variant *)[k];
-      if (inner && inner->type->zeros_like) T_DATA(&z->items.at[i], struct variant *)[k] = inner->type->zeros_like(inner);
+      if (inner && inner->type->zeros_like)
+        T_DATA(&z->items.at[i], struct variant *)[k] = inner->type->zeros_like(inner);
     }
   }
   return &z->head;
@@ -169,7 +170,11 @@ static shoal_status list_add(const struct variant *va, const struct variant *vb,
   return s;
 }
 
-const struct variant_type tensor_list_type = {.name = "tensorflow::TensorList", .free = list_free, .encode = list_encode,
-                                              .decode = list_decode, .zeros_like = list_zeros_like, .add = list_add};
+const struct variant_type tensor_list_type = {.name = "tensorflow::TensorList",
+                                              .free = list_free,
+                                              .encode = list_encode,
+                                              .decode = list_decode,
+                                              .zeros_like = list_zeros_like,
+                                              .add = list_add};
 
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&tensor_list_type); }

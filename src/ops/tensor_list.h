@@ -1,5 +1,5 @@
-/* Lists of tensors as values: variants that loops and functions pass around. A list in a tensor is never changed, unless
- * nobody else can see it. */
+/* Lists of tensors as values: variants that loops and functions pass around. A list in a tensor is never changed,
+ * unless nobody else can see it. */
 #ifndef OPS_TENSOR_LIST_H
 #define OPS_TENSOR_LIST_H
 

@@ -1,6 +1,6 @@
-/* The TensorList ops. Each makes a new list from the old one, sharing the elements; where the old list is needed by nobody
- * else, it is changed in place, so that a loop that pushes n times takes n steps and not n squared. Elements cut from
- * a tensor share its buffer. */
+/* The TensorList ops. Each makes a new list from the old one, sharing the elements; where the old list is needed by
+ * nobody else, it is changed in place, so that a loop that pushes n times takes n steps and not n squared. Elements cut
+ * from a tensor share its buffer. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,8 @@ static shoal_status list_change(struct kernel_ctx *ctx, int i, int o, struct ten
 
 static shoal_status check_type(const struct kernel_ctx *ctx, shoal_dtype dtype, const struct tensor_list *l) {
   if (dtype == l->dtype) return NULL;
-  return INVALID("Invalid data types; op elements %s but list elements %s", dtype_tf_name(dtype), dtype_tf_name(l->dtype));
+  return INVALID("Invalid data types; op elements %s but list elements %s", dtype_tf_name(dtype),
+                 dtype_tf_name(l->dtype));
 }
 
 static shoal_status shape_of(const struct tensor *t, struct shape *out) {
@@ -203,9 +204,10 @@ static shoal_status zeros_for(const struct kernel_ctx *ctx, const struct tensor_
     shape = both;
   }
   if (!shape_known(&shape))
-    return INVALID("Trying to read an uninitialized tensor but element_shape is not fully defined: %s and no list element "
-                   "is set.",
-                   shape_str(&shape));
+    return INVALID(
+        "Trying to read an uninitialized tensor but element_shape is not fully defined: %s and no list element "
+        "is set.",
+        shape_str(&shape));
   TRY(tensor_new(out, l->dtype, &shape));
   tensor_zero(out);
   return NULL;
@@ -253,8 +255,9 @@ static shoal_status set_run(struct kernel_ctx *ctx) {
   if (i < 0 || (!st->resize && i >= (int64_t)l->items.n))
     return INVALID("Trying to modify element %" PRId64 " in a list with %zu elements.", i, l->items.n);
   if (!shape_compatible(&l->element_shape, &shape))
-    return INVALID("Tried to set a tensor with incompatible shape at a list index. Item element shape: %s list shape: %s",
-                   shape_str(&shape), shape_str(&l->element_shape));
+    return INVALID(
+        "Tried to set a tensor with incompatible shape at a list index. Item element shape: %s list shape: %s",
+        shape_str(&shape), shape_str(&l->element_shape));
   TRY(check_size(i));
   TRY(list_change(ctx, 0, 0, l, &out));
   if (i >= (int64_t)out->items.n) tensor_list_resize(out, i + 1);
@@ -265,8 +268,8 @@ static shoal_status set_run(struct kernel_ctx *ctx) {
 /* ---- to tensors ---- */
 
 /* [n] + shape, filled from n elements, zeros for those not set. */
-static shoal_status stack_items(struct kernel_ctx *ctx, const struct tensor *items, int64_t n, const struct shape *shape,
-                                const char *what) {
+static shoal_status stack_items(struct kernel_ctx *ctx, const struct tensor *items, int64_t n,
+                                const struct shape *shape, const char *what) {
   struct shape known = *shape, s;
   bool some_unset = false;
   for (int64_t i = 0; i < n; i++) {
@@ -316,13 +319,15 @@ static shoal_status gather_run(struct kernel_ctx *ctx) {
   shoal_status s = NULL;
   for (int64_t i = 0; i < indices->n && !s; i++) {
     int64_t k = index_at(indices, i);
-    if (k < 0 || k >= (int64_t)l->items.n) s = INVALID("Index %" PRId64 " out o range; list only has %zu elements.", k, l->items.n);
+    if (k < 0 || k >= (int64_t)l->items.n)
+      s = INVALID("Index %" PRId64 " out o range; list only has %zu elements.", k, l->items.n);
     else items[i] = l->items.at[k]; /* borrowed */
   }
   if (!s)
     s = stack_items(ctx, items, indices->n, &shape,
-                    indices->n ? "Tried to gather uninitialized tensors from a list with non-fully-defined element_shape"
-                               : "Tried to gather 0-elements from a list with non-fully-defined shape");
+                    indices->n
+                        ? "Tried to gather uninitialized tensors from a list with non-fully-defined element_shape"
+                        : "Tried to gather 0-elements from a list with non-fully-defined shape");
   free(items);
   return s;
 }
@@ -340,8 +345,9 @@ static shoal_status concat_length(const struct kernel_ctx *ctx, const struct ten
     return NULL;
   }
   if (ctx->kernel->n_in < 3)
-    return INVALID("Concating lists with uninitialized tensors is not supported in this version of TensorListConcat. "
-                   "Consider updating your GraphDef to run the newer version.");
+    return INVALID(
+        "Concating lists with uninitialized tensors is not supported in this version of TensorListConcat. "
+        "Consider updating your GraphDef to run the newer version.");
   const struct tensor *dims = ctx_in(ctx, 2);
   if ((int64_t)i >= dims->n)
     return INVALID("List contains uninitialized tensor at index %zu but leading_dims has only %" PRId64 " elements.", i,
@@ -363,17 +369,19 @@ static shoal_status concat_shape(const struct tensor_list *l, const struct shape
     for (int d = 0; d < rest->rank; d++) rest->dims[d] = element->dims[d + 1];
   }
   if (!l->items.n && !shape_known(rest))
-    return INVALID("All except the first dimension must be fully defined when concating an empty tensor list. "
-                   "element_shape: %s",
-                   shape_str(element));
+    return INVALID(
+        "All except the first dimension must be fully defined when concating an empty tensor list. "
+        "element_shape: %s",
+        shape_str(element));
   for (size_t i = 0; i < l->items.n; i++) {
     const struct tensor *t = &l->items.at[i];
     if (!tensor_valid(t)) continue;
     if (t->rank < 1) return INVALID("Concat saw a scalar shape at index %zu but requires at least vectors.", i);
     if (first >= 0 && first != t->dims[0])
-      return INVALID("First entry of element_shape input does not match the first dim of list element at index: %zu "
-                     "Expected: %" PRId64 " Actual: %" PRId64,
-                     i, first, t->dims[0]);
+      return INVALID(
+          "First entry of element_shape input does not match the first dim of list element at index: %zu "
+          "Expected: %" PRId64 " Actual: %" PRId64,
+          i, first, t->dims[0]);
     agree = agree && (*common < 0 || *common == t->dims[0]);
     *common = agree ? t->dims[0] : -1;
     struct shape own = {.rank = t->rank - 1}, both;
@@ -382,9 +390,10 @@ static shoal_status concat_shape(const struct tensor_list *l, const struct shape
     *rest = both;
   }
   if (!shape_known(rest))
-    return INVALID("Trying to concat list with only uninitialized tensors but element_shape_except_first_dim_ is not fully "
-                   "defined: %s",
-                   shape_str(rest));
+    return INVALID(
+        "Trying to concat list with only uninitialized tensors but element_shape_except_first_dim_ is not fully "
+        "defined: %s",
+        shape_str(rest));
   return NULL;
 }
 
@@ -464,7 +473,8 @@ static shoal_status scatter_run(struct kernel_ctx *ctx) {
   if (n < -1) return INVALID("TensorListScatter expects num_elements >= -1, found: %" PRId64, n);
   TRY(check_rows(t, &element));
   if (indices->n != t->dims[0])
-    return INVALID("Invalid number of rows in input tensor. Expected: %" PRId64 " Actual: %" PRId64, indices->n, t->dims[0]);
+    return INVALID("Invalid number of rows in input tensor. Expected: %" PRId64 " Actual: %" PRId64, indices->n,
+                   t->dims[0]);
   for (int64_t i = 0; i < indices->n; i++) {
     int64_t k = index_at(indices, i);
     if (k < 0) return INVALID("Indices in TensorListScatter must all be non-negative.");
@@ -489,7 +499,8 @@ static shoal_status scatter_into_run(struct kernel_ctx *ctx) {
   TRY(check_rows(t, &l->element_shape));
   if (indices->rank != 1) return INVALID("Expected indices to be a vector, but received shape: %s", shape_str(&is));
   if (indices->n != t->dims[0])
-    return INVALID("Expected len(indices) == tensor.shape[0], but saw: %" PRId64 " vs. %" PRId64, indices->n, t->dims[0]);
+    return INVALID("Expected len(indices) == tensor.shape[0], but saw: %" PRId64 " vs. %" PRId64, indices->n,
+                   t->dims[0]);
   int64_t top = -1;
   for (int64_t i = 0; i < indices->n; i++) {
     if (index_at(indices, i) < 0) return INVALID("Indices in TensorListScatter must all be non-negative.");
@@ -554,8 +565,9 @@ static shoal_status concat_lists_run(struct kernel_ctx *ctx) {
     if (!la) return INVALID("input_a is not a TensorList at index %" PRId64, i);
     if (!lb) return INVALID("input_b is not a TensorList at index %" PRId64, i);
     if (la->dtype != dtype_of(ctx) || lb->dtype != dtype_of(ctx))
-      return INVALID("input_%c[%" PRId64 "].dtype != element_dtype.  Saw: %s vs. %s", la->dtype != dtype_of(ctx) ? 'a' : 'b',
-                     i, dtype_tf_name(la->dtype != dtype_of(ctx) ? la->dtype : lb->dtype), dtype_tf_name(dtype_of(ctx)));
+      return INVALID("input_%c[%" PRId64 "].dtype != element_dtype.  Saw: %s vs. %s",
+                     la->dtype != dtype_of(ctx) ? 'a' : 'b', i,
+                     dtype_tf_name(la->dtype != dtype_of(ctx) ? la->dtype : lb->dtype), dtype_tf_name(dtype_of(ctx)));
     if (!shape_equal(&la->element_shape, &lb->element_shape))
       return INVALID("input_a and input_b TensorList element shapes are not identical at index %" PRId64
                      ".  Saw %s vs. %s",
@@ -576,7 +588,8 @@ static shoal_status push_batch_run(struct kernel_ctx *ctx) {
   if (t->rank < 1) return INVALID("Expected tensor to be at least a vector, but saw shape: %s", shape_str(&ts));
   if (lists->rank != 1) return INVALID("Expected input_handles to be a vector, but saw shape: %s", shape_str(&ls));
   if (t->dims[0] != lists->n)
-    return INVALID("Expected tensor.shape[0] == input_handles.size, but saw %" PRId64 " vs. %" PRId64, t->dims[0], lists->n);
+    return INVALID("Expected tensor.shape[0] == input_handles.size, but saw %" PRId64 " vs. %" PRId64, t->dims[0],
+                   lists->n);
   for (int d = 0; d < row.rank; d++) row.dims[d] = t->dims[d + 1];
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &ls, &out));
@@ -625,7 +638,8 @@ static struct out row_shape(struct graph *g, struct out t) {
 /* The gradient list that came back, or an empty one. */
 static struct out list_dy(struct grad_ctx *c, int i, shoal_dtype dtype) {
   if (!grad_none(c->dy[i])) return grad_dy(c, i);
-  return USE(c->g, "EmptyTensorList", dtype, element_shape_of(c->g, gout(c, i)), build_const_int(c->g, SHOAL_INT32, -1));
+  return USE(c->g, "EmptyTensorList", dtype, element_shape_of(c->g, gout(c, i)),
+             build_const_int(c->g, SHOAL_INT32, -1));
 }
 
 static shoal_status grad_push(struct grad_ctx *c) {
@@ -661,7 +675,8 @@ static shoal_status grad_concat(struct grad_ctx *c) {
 static shoal_status grad_split(struct grad_ctx *c) {
   struct graph *g = c->g;
   struct out parts[2] = {build_const_ints(g, SHOAL_INT32, (int64_t[]){-1}, 1), row_shape(g, gin(c, 0))};
-  grad_set(c, 0, USE(g, "TensorListConcatV2", out_type(gin(c, 0)), grad_dy(c, 0), array_concat(g, parts, 2, 0), gin(c, 2)));
+  grad_set(c, 0,
+           USE(g, "TensorListConcatV2", out_type(gin(c, 0)), grad_dy(c, 0), array_concat(g, parts, 2, 0), gin(c, 2)));
   return NULL;
 }
 
@@ -688,7 +703,8 @@ static shoal_status grad_get(struct grad_ctx *c) {
 static shoal_status grad_set_item(struct grad_ctx *c) {
   struct out dlist = grad_dy(c, 0), item = gin(c, 2);
   grad_set(c, 0, USE(c->g, "TensorListSetItem", out_type(item), dlist, gin(c, 1), array_zeros_like(c->g, item)));
-  grad_set(c, 2, USE(c->g, "TensorListGetItem", out_type(item), dlist, gin(c, 1), array_shape(c->g, item, SHOAL_INT32)));
+  grad_set(c, 2,
+           USE(c->g, "TensorListGetItem", out_type(item), dlist, gin(c, 1), array_shape(c->g, item, SHOAL_INT32)));
   return NULL;
 }
 
@@ -713,7 +729,8 @@ static shoal_status grad_scatter(struct grad_ctx *c) {
 
 static shoal_status grad_scatter_into(struct grad_ctx *c) {
   struct out t = gin(c, 1), dlist = grad_dy(c, 0);
-  grad_set(c, 0, USE(c->g, "TensorListScatterIntoExistingList", out_type(t), dlist, array_zeros_like(c->g, t), gin(c, 2)));
+  grad_set(c, 0,
+           USE(c->g, "TensorListScatterIntoExistingList", out_type(t), dlist, array_zeros_like(c->g, t), gin(c, 2)));
   grad_set(c, 1, USE(c->g, "TensorListGather", out_type(t), dlist, gin(c, 2), row_shape(c->g, t)));
   return NULL;
 }
@@ -725,8 +742,8 @@ static shoal_status shape_list_first(struct shape_ctx *c) {
   return NULL;
 }
 
-#define KERNEL(id, run_)                                                                                           \
-  static const struct kernel_def id##_kernels[] = {                                                                \
+#define KERNEL(id, run_)                            \
+  static const struct kernel_def id##_kernels[] = { \
       {.device = "CPU", .state_size = sizeof(struct op_state), .init = init, .run = run_}, {0}}
 KERNEL(empty, empty_run);
 KERNEL(reserve, reserve_run);
@@ -750,54 +767,137 @@ KERNEL(push_batch, push_batch_run);
 #define DTYPE "element_dtype: type"
 #define DTYPE_SHAPE "element_dtype: type; shape_type: {int32, int64}"
 static const struct op_row rows[] = {
-    {.name = "EmptyTensorList", .in = "element_shape: shape_type, max_num_elements: int32", .out = "handle: variant",
-     .attrs = DTYPE_SHAPE, .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = empty_kernels},
-    {.name = "TensorListReserve", .in = "element_shape: shape_type, num_elements: int32", .out = "handle: variant",
-     .attrs = DTYPE_SHAPE, .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = reserve_kernels},
-    {.name = "TensorListPushBack", .in = "input_handle: variant, tensor: element_dtype", .out = "output_handle: variant",
-     .attrs = DTYPE, .shape = shape_scalar_out, .grad = grad_push, .kernels = push_kernels},
-    {.name = "TensorListPopBack", .in = "input_handle: variant, element_shape: int32",
-     .out = "output_handle: variant, tensor: element_dtype", .attrs = DTYPE, .shape = shape_list_first, .grad = grad_pop,
+    {.name = "EmptyTensorList",
+     .in = "element_shape: shape_type, max_num_elements: int32",
+     .out = "handle: variant",
+     .attrs = DTYPE_SHAPE,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = empty_kernels},
+    {.name = "TensorListReserve",
+     .in = "element_shape: shape_type, num_elements: int32",
+     .out = "handle: variant",
+     .attrs = DTYPE_SHAPE,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = reserve_kernels},
+    {.name = "TensorListPushBack",
+     .in = "input_handle: variant, tensor: element_dtype",
+     .out = "output_handle: variant",
+     .attrs = DTYPE,
+     .shape = shape_scalar_out,
+     .grad = grad_push,
+     .kernels = push_kernels},
+    {.name = "TensorListPopBack",
+     .in = "input_handle: variant, element_shape: int32",
+     .out = "output_handle: variant, tensor: element_dtype",
+     .attrs = DTYPE,
+     .shape = shape_list_first,
+     .grad = grad_pop,
      .kernels = pop_kernels},
-    {.name = "TensorListGetItem", .in = "input_handle: variant, index: int32, element_shape: int32",
-     .out = "item: element_dtype", .attrs = DTYPE, .grad = grad_get, .kernels = get_kernels},
-    {.name = "TensorListSetItem", .in = "input_handle: variant, index: int32, item: element_dtype",
-     .out = "output_handle: variant", .attrs = DTYPE "; resize_if_index_out_of_bounds: bool = false",
-     .shape = shape_scalar_out, .grad = grad_set_item, .kernels = set_kernels},
-    {.name = "TensorListStack", .in = "input_handle: variant, element_shape: int32", .out = "tensor: element_dtype",
-     .attrs = DTYPE "; num_elements: int = -1", .grad = grad_stack, .kernels = stack_kernels},
-    {.name = "TensorListGather", .in = "input_handle: variant, indices: int32, element_shape: int32",
-     .out = "values: element_dtype", .attrs = DTYPE, .grad = grad_gather, .kernels = gather_kernels},
-    {.name = "TensorListScatter", .in = "tensor: element_dtype, indices: int32, element_shape: shape_type",
-     .out = "output_handle: variant", .attrs = DTYPE_SHAPE, .shape = shape_scalar_out, .grad = grad_scatter,
+    {.name = "TensorListGetItem",
+     .in = "input_handle: variant, index: int32, element_shape: int32",
+     .out = "item: element_dtype",
+     .attrs = DTYPE,
+     .grad = grad_get,
+     .kernels = get_kernels},
+    {.name = "TensorListSetItem",
+     .in = "input_handle: variant, index: int32, item: element_dtype",
+     .out = "output_handle: variant",
+     .attrs = DTYPE "; resize_if_index_out_of_bounds: bool = false",
+     .shape = shape_scalar_out,
+     .grad = grad_set_item,
+     .kernels = set_kernels},
+    {.name = "TensorListStack",
+     .in = "input_handle: variant, element_shape: int32",
+     .out = "tensor: element_dtype",
+     .attrs = DTYPE "; num_elements: int = -1",
+     .grad = grad_stack,
+     .kernels = stack_kernels},
+    {.name = "TensorListGather",
+     .in = "input_handle: variant, indices: int32, element_shape: int32",
+     .out = "values: element_dtype",
+     .attrs = DTYPE,
+     .grad = grad_gather,
+     .kernels = gather_kernels},
+    {.name = "TensorListScatter",
+     .in = "tensor: element_dtype, indices: int32, element_shape: shape_type",
+     .out = "output_handle: variant",
+     .attrs = DTYPE_SHAPE,
+     .shape = shape_scalar_out,
+     .grad = grad_scatter,
      .kernels = scatter_kernels},
     {.name = "TensorListScatterV2",
      .in = "tensor: element_dtype, indices: int32, element_shape: shape_type, num_elements: int32",
-     .out = "output_handle: variant", .attrs = DTYPE_SHAPE, .shape = shape_scalar_out, .grad = grad_scatter,
+     .out = "output_handle: variant",
+     .attrs = DTYPE_SHAPE,
+     .shape = shape_scalar_out,
+     .grad = grad_scatter,
      .kernels = scatter_kernels},
-    {.name = "TensorListScatterIntoExistingList", .in = "input_handle: variant, tensor: element_dtype, indices: int32",
-     .out = "output_handle: variant", .attrs = DTYPE, .shape = shape_scalar_out, .grad = grad_scatter_into,
+    {.name = "TensorListScatterIntoExistingList",
+     .in = "input_handle: variant, tensor: element_dtype, indices: int32",
+     .out = "output_handle: variant",
+     .attrs = DTYPE,
+     .shape = shape_scalar_out,
+     .grad = grad_scatter_into,
      .kernels = scatter_into_kernels},
-    {.name = "TensorListFromTensor", .in = "tensor: element_dtype, element_shape: shape_type",
-     .out = "output_handle: variant", .attrs = DTYPE_SHAPE, .shape = shape_scalar_out, .grad = grad_from_tensor,
+    {.name = "TensorListFromTensor",
+     .in = "tensor: element_dtype, element_shape: shape_type",
+     .out = "output_handle: variant",
+     .attrs = DTYPE_SHAPE,
+     .shape = shape_scalar_out,
+     .grad = grad_from_tensor,
      .kernels = from_tensor_kernels},
-    {.name = "TensorListConcat", .in = "input_handle: variant", .out = "tensor: element_dtype, lengths: int64",
-     .attrs = DTYPE "; element_shape: shape = {}", .grad = grad_concat, .kernels = concat_kernels},
-    {.name = "TensorListConcatV2", .in = "input_handle: variant, element_shape: shape_type, leading_dims: int64",
-     .out = "tensor: element_dtype, lengths: int64", .attrs = DTYPE_SHAPE, .grad = grad_concat, .kernels = concat_kernels},
-    {.name = "TensorListConcatLists", .in = "input_a: variant, input_b: variant", .out = "output: variant", .attrs = DTYPE,
-     .flags = OP_NO_GRADIENT, .shape = shape_merge_all, .kernels = concat_lists_kernels},
-    {.name = "TensorListSplit", .in = "tensor: element_dtype, element_shape: shape_type, lengths: int64",
-     .out = "output_handle: variant", .attrs = DTYPE_SHAPE, .shape = shape_scalar_out, .grad = grad_split,
+    {.name = "TensorListConcat",
+     .in = "input_handle: variant",
+     .out = "tensor: element_dtype, lengths: int64",
+     .attrs = DTYPE "; element_shape: shape = {}",
+     .grad = grad_concat,
+     .kernels = concat_kernels},
+    {.name = "TensorListConcatV2",
+     .in = "input_handle: variant, element_shape: shape_type, leading_dims: int64",
+     .out = "tensor: element_dtype, lengths: int64",
+     .attrs = DTYPE_SHAPE,
+     .grad = grad_concat,
+     .kernels = concat_kernels},
+    {.name = "TensorListConcatLists",
+     .in = "input_a: variant, input_b: variant",
+     .out = "output: variant",
+     .attrs = DTYPE,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_merge_all,
+     .kernels = concat_lists_kernels},
+    {.name = "TensorListSplit",
+     .in = "tensor: element_dtype, element_shape: shape_type, lengths: int64",
+     .out = "output_handle: variant",
+     .attrs = DTYPE_SHAPE,
+     .shape = shape_scalar_out,
+     .grad = grad_split,
      .kernels = split_kernels},
-    {.name = "TensorListLength", .in = "input_handle: variant", .out = "length: int32", .flags = OP_NO_GRADIENT,
-     .shape = shape_scalar_out, .kernels = length_kernels},
-    {.name = "TensorListResize", .in = "input_handle: variant, size: int32", .out = "output_handle: variant",
-     .shape = shape_scalar_out, .grad = grad_resize, .kernels = resize_kernels},
-    {.name = "TensorListElementShape", .in = "input_handle: variant", .out = "element_shape: shape_type",
-     .attrs = "shape_type: {int32, int64}", .flags = OP_NO_GRADIENT, .kernels = element_shape_kernels},
-    {.name = "TensorListPushBackBatch", .in = "input_handles: variant, tensor: element_dtype",
-     .out = "output_handles: variant", .attrs = DTYPE, .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "TensorListLength",
+     .in = "input_handle: variant",
+     .out = "length: int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = length_kernels},
+    {.name = "TensorListResize",
+     .in = "input_handle: variant, size: int32",
+     .out = "output_handle: variant",
+     .shape = shape_scalar_out,
+     .grad = grad_resize,
+     .kernels = resize_kernels},
+    {.name = "TensorListElementShape",
+     .in = "input_handle: variant",
+     .out = "element_shape: shape_type",
+     .attrs = "shape_type: {int32, int64}",
+     .flags = OP_NO_GRADIENT,
+     .kernels = element_shape_kernels},
+    {.name = "TensorListPushBackBatch",
+     .in = "input_handles: variant, tensor: element_dtype",
+     .out = "output_handles: variant",
+     .attrs = DTYPE,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = push_batch_kernels},
 };
 OP_FAMILY(tensor_list_ops, rows);

@@ -114,7 +114,7 @@ static int kind_of(shoal_dtype t) {
 /* ---- the kernel ---- */
 
 struct training {
-  const rule_fn *rule; /* [KINDS] */
+  const rule_fn *rule;                    /* [KINDS] */
   int n_vars, grad, indices, global_step; /* inputs; -1: none */
   int n_scalars, scalar[MAX_SCALARS];
   struct hyper flags; /* the attributes */
@@ -233,8 +233,8 @@ static shoal_status dense_update(struct kernel_ctx *ctx, const struct training *
     struct shape a = tensor_shape(var), b = tensor_shape(grad);
     return INVALID("var and %s do not have the same shape%s %s", arg_name(ctx, t->grad), shape_str(&a), shape_str(&b));
   }
-  struct dense_loop l = {.rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data,
-                         .size = dtype_size((shoal_dtype)grad->dtype)};
+  struct dense_loop l = {
+      .rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data, .size = dtype_size((shoal_dtype)grad->dtype)};
   for (int i = 0; i < vars->n; i++) {
     TRY(variable_make_writable(vars->v[i]));
     l.x[i] = vars->v[i]->value.data;
@@ -283,9 +283,10 @@ static shoal_status sparse_update(struct kernel_ctx *ctx, const struct training 
     if (row < 0 || row >= var->dims[0])
       return INVALID("Index %" PRId64 " at offset %" PRId64 " in indices is out of range", row, i);
   }
-  struct sparse_loop l = {.d = {.rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data,
-                                .size = dtype_size((shoal_dtype)grad->dtype)},
-                          .indices = indices, .run = run};
+  struct sparse_loop l = {
+      .d = {.rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data, .size = dtype_size((shoal_dtype)grad->dtype)},
+      .indices = indices,
+      .run = run};
   for (int k = 0; k < vars->n; k++) {
     TRY(state_sparse_access(ctx, k, vars->v[k]));
     l.d.x[k] = vars->v[k]->value.data;
@@ -304,7 +305,8 @@ static shoal_status training_run(struct kernel_ctx *ctx) {
   int kind = kind_of(ctx_in_type(ctx, t->grad));
   rule_fn rule = kind < 0 ? NULL : t->rule[kind];
   if (!rule)
-    return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name, dtype_tf_name(ctx_in_type(ctx, t->grad)));
+    return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name,
+                         dtype_tf_name(ctx_in_type(ctx, t->grad)));
   struct state_vars vars;
   TRY(state_vars_get(ctx, t->n_vars, "Invalid variable reference.", &vars));
   state_vars_lock(&vars);
@@ -325,15 +327,18 @@ static shoal_status shape_training(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define KERNELS(rule_, types_, ...)                                                                            \
+#define KERNELS(rule_, types_, ...)                                                                               \
   static const rule_fn rule_##_rules[KINDS] = {rule_##_f32, rule_##_f64, rule_##_f16, rule_##_bf16, __VA_ARGS__}; \
-  static shoal_status rule_##_init(struct kernel_init *ki, void *state) {                                      \
-    return training_init(ki, state, rule_##_rules);                                                            \
-  }                                                                                                            \
-  static const struct kernel_def rule_##_kernels[] = {                                                         \
-      {.device = "CPU", .type_attr = "T", .types = types_, .state_size = sizeof(struct training),              \
-       .init = rule_##_init, .run = training_run},                                                             \
-      {0}};
+  static shoal_status rule_##_init(struct kernel_init *ki, void *state) {                                         \
+    return training_init(ki, state, rule_##_rules);                                                               \
+  }                                                                                                               \
+  static const struct kernel_def rule_##_kernels[] = {{.device = "CPU",                                           \
+                                                       .type_attr = "T",                                          \
+                                                       .types = types_,                                           \
+                                                       .state_size = sizeof(struct training),                     \
+                                                       .init = rule_##_init,                                      \
+                                                       .run = training_run},                                      \
+                                                      {0}};
 #define KERNELS_REAL(rule_) KERNELS(rule_, DT_FLOATING, NULL, NULL)
 #define KERNELS_ALL(rule_) KERNELS(rule_, DT_FLOATING | DT_COMPLEX, rule_##_c64, rule_##_c128)
 KERNELS_ALL(gradient_descent)
@@ -357,12 +362,16 @@ KERNELS_REAL(power_sign)
 
 #define LOCK "T: {numbertype}; use_locking: bool = false"
 #define SPARSE_LOCK "T: {numbertype}; Tindices: {int32, int64}; use_locking: bool = false"
-#define ROW_REF(op, args, attrs_, rule_)                                                                         \
-  {.name = op, .in = args("Ref(T)"), .out = "out: Ref(T)", .attrs = attrs_, .flags = OP_NO_GRADIENT,             \
-   .shape = shape_training, .kernels = rule_##_kernels}
-#define ROW_RESOURCE(op, args, attrs_, rule_)                                                                    \
-  {.name = "Resource" op, .in = args("resource"), .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_training, \
-   .kernels = rule_##_kernels}
+#define ROW_REF(op, args, attrs_, rule_)                                                              \
+  {                                                                                                   \
+    .name = op, .in = args("Ref(T)"), .out = "out: Ref(T)", .attrs = attrs_, .flags = OP_NO_GRADIENT, \
+    .shape = shape_training, .kernels = rule_##_kernels                                               \
+  }
+#define ROW_RESOURCE(op, args, attrs_, rule_)                                                                      \
+  {                                                                                                                \
+    .name = "Resource" op, .in = args("resource"), .attrs = attrs_, .flags = OP_STATEFUL, .shape = shape_training, \
+    .kernels = rule_##_kernels                                                                                     \
+  }
 #define ROWS(op, args, attrs_, rule_) ROW_REF(op, args, attrs_, rule_), ROW_RESOURCE(op, args, attrs_, rule_)
 
 #define VARS1(V) "var: " V
@@ -395,8 +404,7 @@ KERNELS_REAL(power_sign)
 #define FTRL_V2(V) VARS3(V, "accum", "linear") ", grad: T, lr: T, l1: T, l2: T, l2_shrinkage: T, lr_power: T"
 #define SPARSE_FTRL_V2(V) \
   VARS3(V, "accum", "linear") ", grad: T, indices: Tindices, lr: T, l1: T, l2: T, l2_shrinkage: T, lr_power: T"
-#define ADAM(V) \
-  VARS3(V, "m", "v") ", beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T"
+#define ADAM(V) VARS3(V, "m", "v") ", beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T"
 #define AMSGRAD(V) \
   VARS4(V, "m", "v", "vhat") ", beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T"
 #define ADAMAX(V) VARS3(V, "m", "v") ", beta1_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T"

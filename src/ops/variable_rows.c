@@ -27,7 +27,8 @@ struct rows_loop {
 
 static void rows_all(const struct rows_loop *l) {
   for (int64_t i = 0; i < l->n; i++)
-    l->fn(l->dtype, l->to + (size_t)(l->place[i] * l->run) * l->size, l->by + (size_t)(i * l->by_stride) * l->size, l->run);
+    l->fn(l->dtype, l->to + (size_t)(l->place[i] * l->run) * l->size, l->by + (size_t)(i * l->by_stride) * l->size,
+          l->run);
 }
 
 static void rows_shards(void *arg, int64_t begin, int64_t end) {
@@ -35,7 +36,8 @@ static void rows_shards(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = 0; i < l->n; i++) {
     int64_t shard = l->place[i] % SHARDS;
     if (shard < begin || shard >= end) continue;
-    l->fn(l->dtype, l->to + (size_t)(l->place[i] * l->run) * l->size, l->by + (size_t)(i * l->by_stride) * l->size, l->run);
+    l->fn(l->dtype, l->to + (size_t)(l->place[i] * l->run) * l->size, l->by + (size_t)(i * l->by_stride) * l->size,
+          l->run);
   }
 }
 
@@ -63,7 +65,6 @@ static bool has_zero(const struct tensor *t) {
   return false;
 }
 
-
 static shoal_status no_kernel(const struct kernel_ctx *ctx, shoal_dtype dtype) {
   return UNIMPLEMENTED("%s has no CPU kernel for type %s", ctx->kernel->op->name, dtype_tf_name(dtype));
 }
@@ -73,8 +74,14 @@ static shoal_status apply(struct kernel_ctx *ctx, enum update op, struct variabl
                           int64_t run) {
   const struct tensor *by = ctx_in(ctx, 2);
   shoal_dtype dtype = (shoal_dtype)v->value.dtype;
-  struct rows_loop l = {.fn = update_find(op, dtype), .dtype = dtype, .size = dtype_size(dtype), .by = by->data,
-                        .place = place, .n = n, .run = run, .by_stride = run};
+  struct rows_loop l = {.fn = update_find(op, dtype),
+                        .dtype = dtype,
+                        .size = dtype_size(dtype),
+                        .by = by->data,
+                        .place = place,
+                        .n = n,
+                        .run = run,
+                        .by_stride = run};
   if (!l.fn) return no_kernel(ctx, dtype);
   if (op == UPDATE_DIV && dtype_integer(dtype) && has_zero(by)) return INVALID("updates must not contain 0");
   TRY(state_sparse_access(ctx, 0, v));
@@ -108,7 +115,8 @@ static shoal_status places_new(int64_t n, int64_t **out) {
 
 /* ---- by index ---- */
 
-static bool scatter_shapes_fit(const struct tensor *params, const struct tensor *indices, const struct tensor *updates) {
+static bool scatter_shapes_fit(const struct tensor *params, const struct tensor *indices,
+                               const struct tensor *updates) {
   if (updates->rank == 0) return true;
   if (updates->rank != indices->rank + params->rank - 1) return false;
   for (int i = 0; i < indices->rank; i++)
@@ -124,9 +132,10 @@ static shoal_status scatter_locked(struct kernel_ctx *ctx, enum update op, struc
   struct shape ps = tensor_shape(params), is = tensor_shape(indices), us = tensor_shape(updates);
   if (params->rank < 1) return INVALID("params must be at least 1-D, got shape %s", shape_str(&ps));
   if (!scatter_shapes_fit(params, indices, updates))
-    return INVALID("Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape "
-                   "%s, indices.shape %s, params.shape %s",
-                   shape_str(&us), shape_str(&is), shape_str(&ps));
+    return INVALID(
+        "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape "
+        "%s, indices.shape %s, params.shape %s",
+        shape_str(&us), shape_str(&is), shape_str(&ps));
   int64_t run = params->dims[0] ? params->n / params->dims[0] : 0, *place;
   TRY(places_new(indices->n, &place));
   shoal_status s = NULL;
@@ -160,21 +169,23 @@ static shoal_status nd_check(const struct tensor *params, const struct tensor *i
                    shape_str(&is));
   for (int i = 0; i < outer; i++)
     if (updates->dims[i] != indices->dims[i])
-      return INVALID("Dimensions [0,%d) of indices[shape=%s] = %" PRId64 " must match dimensions [0,%d) of "
+      return INVALID("Dimensions [0,%d) of indices[shape=%s] = %" PRId64
+                     " must match dimensions [0,%d) of "
                      "updates[shape=%s] = %" PRId64,
                      outer, shape_str(&is), indices->dims[i], outer, shape_str(&us), updates->dims[i]);
   bool fits = *depth <= params->rank && updates->rank == outer + params->rank - *depth;
   for (int64_t i = *depth; fits && i < params->rank; i++) fits = params->dims[i] == updates->dims[outer + i - *depth];
   if (!fits)
-    return INVALID("Dimensions [%" PRId64 ",%d) of input[shape=%s] must match dimensions [%" PRId64 ",%d) of "
+    return INVALID("Dimensions [%" PRId64 ",%d) of input[shape=%s] must match dimensions [%" PRId64
+                   ",%d) of "
                    "updates[shape=%s]",
                    *depth, params->rank, shape_str(&ps), *depth, updates->rank, shape_str(&us));
   return NULL;
 }
 
 /* The place of each of n indices, in runs; -1 in *bad, or the first that is out of range. */
-static void nd_places(const struct tensor *params, const struct tensor *indices, int64_t depth, int64_t n, int64_t *place,
-                      int64_t *bad) {
+static void nd_places(const struct tensor *params, const struct tensor *indices, int64_t depth, int64_t n,
+                      int64_t *place, int64_t *bad) {
   *bad = -1;
   for (int64_t i = 0; i < n; i++) {
     int64_t at = 0;
@@ -256,7 +267,8 @@ static void copy_runs(void *arg, int64_t begin, int64_t end) {
   const struct copy_loop *l = arg;
   size_t bytes = (size_t)l->run * l->size;
   if (dtype_plain(l->dtype)) {
-    for (int64_t i = begin; i < end; i++) memcpy(l->to + (size_t)i * bytes, l->from + (size_t)l->place[i] * bytes, bytes);
+    for (int64_t i = begin; i < end; i++)
+      memcpy(l->to + (size_t)i * bytes, l->from + (size_t)l->place[i] * bytes, bytes);
   } else {
     for (int64_t i = begin; i < end; i++)
       elements_copy(l->dtype, l->to + (size_t)i * bytes, l->from + (size_t)l->place[i] * bytes, l->run);
@@ -266,8 +278,8 @@ static void copy_runs(void *arg, int64_t begin, int64_t end) {
 static void copy_all(struct kernel_ctx *ctx, const struct tensor *params, struct tensor *out, const int64_t *place,
                      int64_t n, int64_t run) {
   if (n == 0 || run == 0) return;
-  struct copy_loop l = {(shoal_dtype)params->dtype, dtype_size((shoal_dtype)params->dtype), params->data, out->data, place,
-                        run};
+  struct copy_loop l = {
+      (shoal_dtype)params->dtype, dtype_size((shoal_dtype)params->dtype), params->data, out->data, place, run};
   pool_for(ctx_pool(ctx), n, MAX(1, 32768 / run), copy_runs, &l);
 }
 
@@ -277,20 +289,21 @@ static shoal_status gather_locked(struct kernel_ctx *ctx, const struct tensor *p
   struct shape ps = tensor_shape(params);
   if (params->rank < 1) return INVALID("params must be at least 1 dimensional");
   if (b < 0) b += indices->rank;
-  if (b < 0 || b > indices->rank)
-    return INVALID("batch_dims must be in [0, %d], but is %" PRId64, indices->rank, b);
+  if (b < 0 || b > indices->rank) return INVALID("batch_dims must be in [0, %d], but is %" PRId64, indices->rank, b);
   if (params->rank <= b)
-    return INVALID("params must have at least %" PRId64 " (batch_dims) dimensions but it has shape %s", b, shape_str(&ps));
+    return INVALID("params must have at least %" PRId64 " (batch_dims) dimensions but it has shape %s", b,
+                   shape_str(&ps));
   struct shape os = {.rank = 0};
   int64_t batches = 1;
   for (int i = 0; i < b; i++) {
     if (params->dims[i] != indices->dims[i])
-      return INVALID("params.shape[%d]: %" PRId64 " should be equal to indices.shape[%d]: %" PRId64, i, params->dims[i], i,
-                     indices->dims[i]);
+      return INVALID("params.shape[%d]: %" PRId64 " should be equal to indices.shape[%d]: %" PRId64, i, params->dims[i],
+                     i, indices->dims[i]);
     os.dims[os.rank++] = params->dims[i];
     batches *= params->dims[i];
   }
-  if (indices->rank + params->rank - 1 - b > SHOAL_MAX_RANK) return INVALID("The result would have too many dimensions");
+  if (indices->rank + params->rank - 1 - b > SHOAL_MAX_RANK)
+    return INVALID("The result would have too many dimensions");
   for (int i = (int)b; i < indices->rank; i++) os.dims[os.rank++] = indices->dims[i];
   for (int i = (int)b + 1; i < params->rank; i++) os.dims[os.rank++] = params->dims[i];
   struct tensor *out;
@@ -316,7 +329,8 @@ static shoal_status gather_nd_locked(struct kernel_ctx *ctx, const struct tensor
   if (indices->rank < 1) return INVALID("indices must be at least a vector");
   int64_t depth = indices->dims[indices->rank - 1], n = 1, *place, bad;
   if (depth > params->rank)
-    return INVALID("index innermost dimension length must be <= params rank; saw: %" PRId64 " vs. %d", depth, params->rank);
+    return INVALID("index innermost dimension length must be <= params rank; saw: %" PRId64 " vs. %d", depth,
+                   params->rank);
   if (indices->rank - 1 + params->rank - depth > SHOAL_MAX_RANK)
     return INVALID("The result would have too many dimensions");
   for (int i = 0; i + 1 < indices->rank; i++) n *= os.dims[os.rank++] = indices->dims[i];
@@ -338,7 +352,8 @@ static shoal_status gather_nd_locked(struct kernel_ctx *ctx, const struct tensor
 
 /* The variable stays locked for reading while its rows are copied: an update of other rows waits, but never has to
  * copy the table because of us. */
-static shoal_status gather_any(struct kernel_ctx *ctx, shoal_status (*locked)(struct kernel_ctx *, const struct tensor *)) {
+static shoal_status gather_any(struct kernel_ctx *ctx,
+                               shoal_status (*locked)(struct kernel_ctx *, const struct tensor *)) {
   struct resource *r;
   TRY(resource_from_handle(ctx->kernel->resources, ctx_in(ctx, 0), &variable_type, &r));
   struct variable *v = (struct variable *)r;
@@ -429,10 +444,12 @@ static shoal_status shape_gather_nd(struct shape_ctx *c) {
 /* ---- rows ---- */
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-#define SCATTER_RUN(op, OP)                                                                                              \
-  static shoal_status scatter_##op##_run(struct kernel_ctx *ctx) { return scatter_any(ctx, OP, scatter_locked); }       \
-  static shoal_status scatter_nd_##op##_run(struct kernel_ctx *ctx) { return scatter_any(ctx, OP, scatter_nd_locked); } \
-  KERNEL(scatter_##op, .run = scatter_##op##_run);                                                                       \
+#define SCATTER_RUN(op, OP)                                                                                       \
+  static shoal_status scatter_##op##_run(struct kernel_ctx *ctx) { return scatter_any(ctx, OP, scatter_locked); } \
+  static shoal_status scatter_nd_##op##_run(struct kernel_ctx *ctx) {                                             \
+    return scatter_any(ctx, OP, scatter_nd_locked);                                                               \
+  }                                                                                                               \
+  KERNEL(scatter_##op, .run = scatter_##op##_run);                                                                \
   KERNEL(scatter_nd_##op, .run = scatter_nd_##op##_run);
 SCATTER_RUN(update, UPDATE_SET)
 SCATTER_RUN(add, UPDATE_ADD)
@@ -446,16 +463,22 @@ KERNEL(scatter_div, .run = scatter_div_run);
 KERNEL(gather_kernels, .state_size = sizeof(struct gather), .init = gather_init, .run = gather_run);
 KERNEL(gather_nd_kernels, .run = gather_nd_run);
 
-#define REF(op_, types_, lock, kernels_)                                                                              \
-  {.name = op_, .in = "ref: Ref(T), indices: Tindices, updates: T", .out = "output_ref: Ref(T)",                      \
-   .attrs = "T: " types_ "; Tindices: {int32, int64}; use_locking: bool = " lock, .flags = OP_NO_GRADIENT,            \
-   .shape = shape_unchanged, .kernels = kernels_}
-#define RESOURCE(op_, types_, kernels_)                                                                               \
-  {.name = op_, .in = "resource: resource, indices: Tindices, updates: dtype",                                        \
-   .attrs = "dtype: " types_ "; Tindices: {int32, int64}", .flags = OP_STATEFUL, .kernels = kernels_}
+#define REF(op_, types_, lock, kernels_)                                                                    \
+  {                                                                                                         \
+    .name = op_, .in = "ref: Ref(T), indices: Tindices, updates: T", .out = "output_ref: Ref(T)",           \
+    .attrs = "T: " types_ "; Tindices: {int32, int64}; use_locking: bool = " lock, .flags = OP_NO_GRADIENT, \
+    .shape = shape_unchanged, .kernels = kernels_                                                           \
+  }
+#define RESOURCE(op_, types_, kernels_)                                                               \
+  {                                                                                                   \
+    .name = op_, .in = "resource: resource, indices: Tindices, updates: dtype",                       \
+    .attrs = "dtype: " types_ "; Tindices: {int32, int64}", .flags = OP_STATEFUL, .kernels = kernels_ \
+  }
 #define RESOURCE_ND(op_, kernels_)                                                                                    \
-  {.name = op_, .in = "ref: resource, indices: Tindices, updates: T",                                                 \
-   .attrs = "T: type; Tindices: {int32, int64}; use_locking: bool = true", .flags = OP_STATEFUL, .kernels = kernels_}
+  {                                                                                                                   \
+    .name = op_, .in = "ref: resource, indices: Tindices, updates: T",                                                \
+    .attrs = "T: type; Tindices: {int32, int64}; use_locking: bool = true", .flags = OP_STATEFUL, .kernels = kernels_ \
+  }
 #define MINMAX "{half, bfloat16, float, double, int32, int64}"
 static const struct op_row rows[] = {
     REF("ScatterUpdate", "type", "true", scatter_update),
@@ -482,11 +505,21 @@ static const struct op_row rows[] = {
     RESOURCE_ND("ResourceScatterNdSub", scatter_nd_sub),
     RESOURCE_ND("ResourceScatterNdMin", scatter_nd_min),
     RESOURCE_ND("ResourceScatterNdMax", scatter_nd_max),
-    {.name = "ResourceGather", .in = "resource: resource, indices: Tindices", .out = "output: dtype",
+    {.name = "ResourceGather",
+     .in = "resource: resource, indices: Tindices",
+     .out = "output: dtype",
      .attrs = "batch_dims: int = 0; validate_indices: bool = true; dtype: type; Tindices: {int32, int64}",
-     .flags = OP_STATEFUL, .shape = shape_gather, .grad = grad_resource_gather, .kernels = gather_kernels},
-    {.name = "ResourceGatherNd", .in = "resource: resource, indices: Tindices", .out = "output: dtype",
-     .attrs = "dtype: type; Tindices: {int32, int64}", .flags = OP_STATEFUL, .shape = shape_gather_nd,
-     .grad = grad_resource_gather_nd, .kernels = gather_nd_kernels},
+     .flags = OP_STATEFUL,
+     .shape = shape_gather,
+     .grad = grad_resource_gather,
+     .kernels = gather_kernels},
+    {.name = "ResourceGatherNd",
+     .in = "resource: resource, indices: Tindices",
+     .out = "output: dtype",
+     .attrs = "dtype: type; Tindices: {int32, int64}",
+     .flags = OP_STATEFUL,
+     .shape = shape_gather_nd,
+     .grad = grad_resource_gather_nd,
+     .kernels = gather_nd_kernels},
 };
 OP_FAMILY(variable_rows, rows);

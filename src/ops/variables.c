@@ -126,7 +126,8 @@ static shoal_status destroy_temporary_run(struct kernel_ctx *ctx) {
   if (!v) return INVALID("lhs input needs to be a ref type");
   struct tensor value;
   variable_read(v, &value);
-  if (!tensor_valid(&value)) return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
+  if (!tensor_valid(&value))
+    return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
   char *name = temporary_name(ctx, st);
   shoal_status s = resource_remove(ctx->step->step_resources, "", &temporary_type, name);
   free(name);
@@ -201,10 +202,11 @@ static shoal_status var_handle_run(struct kernel_ctx *ctx) {
 static shoal_status not_found(const struct tensor *handle, shoal_status why) {
   const struct resource_handle *h = resource_handle_of(handle);
   if (shoal_status_code(why) != SHOAL_NOT_FOUND || !h) return why;
-  shoal_status s = STATUS(SHOAL_FAILED_PRECONDITION,
-                          "Could not find variable %s. This could mean that the variable has been deleted. In TF1, it can "
-                          "also mean the variable is uninitialized. Debug info: container=%s, status error message=%s",
-                          h->name, h->container, shoal_status_message(why));
+  shoal_status s =
+      STATUS(SHOAL_FAILED_PRECONDITION,
+             "Could not find variable %s. This could mean that the variable has been deleted. In TF1, it can "
+             "also mean the variable is uninitialized. Debug info: container=%s, status error message=%s",
+             h->name, h->container, shoal_status_message(why));
   shoal_status_free(why);
   return s;
 }
@@ -218,10 +220,11 @@ static shoal_status read_variable(struct kernel_ctx *ctx, int i) {
   struct tensor t;
   variable_read(v, &t);
   if (UNLIKELY(!tensor_valid(&t))) {
-    s = STATUS(SHOAL_FAILED_PRECONDITION,
-               "Could not find variable %s. This could mean that the variable has been deleted. In TF1, it can also mean "
-               "the variable is uninitialized. Debug info: container=%s, status error message=Resource has no value",
-               v->name, resource_handle_of(handle)->container);
+    s = STATUS(
+        SHOAL_FAILED_PRECONDITION,
+        "Could not find variable %s. This could mean that the variable has been deleted. In TF1, it can also mean "
+        "the variable is uninitialized. Debug info: container=%s, status error message=Resource has no value",
+        v->name, resource_handle_of(handle)->container);
   } else if (UNLIKELY((shoal_dtype)t.dtype != ctx_out_type(ctx, i))) {
     s = INVALID("Trying to read variable with wrong dtype. Expected %s got %s", dtype_tf_name(ctx_out_type(ctx, i)),
                 dtype_tf_name(t.dtype));
@@ -375,9 +378,10 @@ static shoal_status assign_update(struct kernel_ctx *ctx, enum update op) {
   } else if (!tensor_same_shape(&v->value, by)) {
     struct shape have = tensor_shape(&v->value), now = tensor_shape(by);
     s = state_is_ref(ctx, 0) ? INVALID("Parameters and update must be the same size")
-                             : INVALID("Cannot update variable with shape %s using a Tensor with shape %s, shapes must be "
-                                       "equal.",
-                                       shape_str(&have), shape_str(&now));
+                             : INVALID(
+                                   "Cannot update variable with shape %s using a Tensor with shape %s, shapes must be "
+                                   "equal.",
+                                   shape_str(&have), shape_str(&now));
   } else {
     s = variable_make_writable(v);
     if (!s) update_run(ctx_pool(ctx), fn, (shoal_dtype)by->dtype, v->value.data, by->data, by->n);
@@ -499,61 +503,137 @@ KERNEL(assign_sub_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBER
 KERNEL(variable_shape_kernels, .flags = KERNEL_CHEAP, .run = variable_shape_run);
 KERNEL(disable_copy_on_read_kernels, .flags = KERNEL_CHEAP, .run = disable_copy_on_read_run);
 
-#define ROW_VARIABLE(op) \
-  {.name = op, .out = "ref: Ref(dtype)", \
-   .attrs = "shape: shape; dtype: type; container: string = ''; shared_name: string = ''", .flags = OP_STATEFUL, \
-   .shape = shape_variable, .kernels = variable_kernels}
+#define ROW_VARIABLE(op)                                                                                          \
+  {                                                                                                               \
+    .name = op, .out = "ref: Ref(dtype)",                                                                         \
+    .attrs = "shape: shape; dtype: type; container: string = ''; shared_name: string = ''", .flags = OP_STATEFUL, \
+    .shape = shape_variable, .kernels = variable_kernels                                                          \
+  }
 static const struct op_row rows[] = {
     ROW_VARIABLE("VariableV2"),
     ROW_VARIABLE("Variable"),
-    {.name = "TemporaryVariable", .out = "ref: Ref(dtype)", .attrs = "shape: shape; dtype: type; var_name: string = ''",
-     .flags = OP_STATEFUL, .shape = shape_variable, .kernels = temporary_kernels},
-    {.name = "DestroyTemporaryVariable", .in = "ref: Ref(T)", .out = "value: T", .attrs = "T: type; var_name: string",
-     .shape = shape_unchanged, .kernels = destroy_temporary_kernels},
-    {.name = "Assign", .in = "ref: Ref(T), value: T", .out = "output_ref: Ref(T)",
+    {.name = "TemporaryVariable",
+     .out = "ref: Ref(dtype)",
+     .attrs = "shape: shape; dtype: type; var_name: string = ''",
+     .flags = OP_STATEFUL,
+     .shape = shape_variable,
+     .kernels = temporary_kernels},
+    {.name = "DestroyTemporaryVariable",
+     .in = "ref: Ref(T)",
+     .out = "value: T",
+     .attrs = "T: type; var_name: string",
+     .shape = shape_unchanged,
+     .kernels = destroy_temporary_kernels},
+    {.name = "Assign",
+     .in = "ref: Ref(T), value: T",
+     .out = "output_ref: Ref(T)",
      .attrs = "T: type; validate_shape: bool = true; use_locking: bool = true",
-     .flags = OP_UNINITIALIZED_OK | OP_NO_GRADIENT, .shape = shape_assign, .kernels = assign_kernels},
-    {.name = "AssignAdd", .in = "ref: Ref(T), value: T", .out = "output_ref: Ref(T)",
-     .attrs = "T: {numbertype}; use_locking: bool = false", .flags = OP_NO_GRADIENT, .shape = shape_update,
+     .flags = OP_UNINITIALIZED_OK | OP_NO_GRADIENT,
+     .shape = shape_assign,
+     .kernels = assign_kernels},
+    {.name = "AssignAdd",
+     .in = "ref: Ref(T), value: T",
+     .out = "output_ref: Ref(T)",
+     .attrs = "T: {numbertype}; use_locking: bool = false",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_update,
      .kernels = assign_add_kernels},
-    {.name = "AssignSub", .in = "ref: Ref(T), value: T", .out = "output_ref: Ref(T)",
-     .attrs = "T: {numbertype}; use_locking: bool = false", .flags = OP_NO_GRADIENT, .shape = shape_update,
+    {.name = "AssignSub",
+     .in = "ref: Ref(T), value: T",
+     .out = "output_ref: Ref(T)",
+     .attrs = "T: {numbertype}; use_locking: bool = false",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_update,
      .kernels = assign_sub_kernels},
-    {.name = "IsVariableInitialized", .in = "ref: Ref(dtype)", .out = "is_initialized: bool", .attrs = "dtype: type",
-     .flags = OP_UNINITIALIZED_OK | OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = is_initialized_kernels},
-    {.name = "CountUpTo", .in = "ref: Ref(T)", .out = "output: T", .attrs = "limit: int; T: {int32, int64}",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = count_kernels},
-    {.name = "VarHandleOp", .out = "resource: resource",
+    {.name = "IsVariableInitialized",
+     .in = "ref: Ref(dtype)",
+     .out = "is_initialized: bool",
+     .attrs = "dtype: type",
+     .flags = OP_UNINITIALIZED_OK | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = is_initialized_kernels},
+    {.name = "CountUpTo",
+     .in = "ref: Ref(T)",
+     .out = "output: T",
+     .attrs = "limit: int; T: {int32, int64}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = count_kernels},
+    {.name = "VarHandleOp",
+     .out = "resource: resource",
      .attrs = "container: string = ''; shared_name: string = ''; debug_name: string = ''; dtype: type; shape: shape; "
               "allowed_devices: list(string) = []",
-     .flags = OP_STATEFUL, .shape = shape_var_handle, .kernels = var_handle_kernels},
-    {.name = "_VarHandlesOp", .out = "resources: N * resource",
+     .flags = OP_STATEFUL,
+     .shape = shape_var_handle,
+     .kernels = var_handle_kernels},
+    {.name = "_VarHandlesOp",
+     .out = "resources: N * resource",
      .attrs = "containers: list(string); shared_names: list(string); N: int >= 0; dtypes: list(type); "
               "shapes: list(shape)",
-     .flags = OP_STATEFUL, .shape = shape_var_handles, .kernels = var_handles_kernels},
-    {.name = "ReadVariableOp", .in = "resource: resource", .out = "value: dtype", .attrs = "dtype: type",
-     .flags = OP_STATEFUL, .shape = shape_read, .grad = grad_pass, .kernels = read_kernels},
-    {.name = "_ReadVariablesOp", .in = "resources: N * resource", .out = "values: dtypes",
-     .attrs = "N: int >= 0; dtypes: list(type) >= 1", .flags = OP_STATEFUL, .shape = shape_read,
+     .flags = OP_STATEFUL,
+     .shape = shape_var_handles,
+     .kernels = var_handles_kernels},
+    {.name = "ReadVariableOp",
+     .in = "resource: resource",
+     .out = "value: dtype",
+     .attrs = "dtype: type",
+     .flags = OP_STATEFUL,
+     .shape = shape_read,
+     .grad = grad_pass,
      .kernels = read_kernels},
-    {.name = "DestroyResourceOp", .in = "resource: resource", .attrs = "ignore_lookup_error: bool = true",
-     .flags = OP_STATEFUL, .kernels = destroy_kernels},
-    {.name = "AssignVariableOp", .in = "resource: resource, value: dtype",
-     .attrs = "dtype: type; validate_shape: bool = false", .flags = OP_STATEFUL, .shape = shape_assign_variable,
+    {.name = "_ReadVariablesOp",
+     .in = "resources: N * resource",
+     .out = "values: dtypes",
+     .attrs = "N: int >= 0; dtypes: list(type) >= 1",
+     .flags = OP_STATEFUL,
+     .shape = shape_read,
+     .kernels = read_kernels},
+    {.name = "DestroyResourceOp",
+     .in = "resource: resource",
+     .attrs = "ignore_lookup_error: bool = true",
+     .flags = OP_STATEFUL,
+     .kernels = destroy_kernels},
+    {.name = "AssignVariableOp",
+     .in = "resource: resource, value: dtype",
+     .attrs = "dtype: type; validate_shape: bool = false",
+     .flags = OP_STATEFUL,
+     .shape = shape_assign_variable,
      .kernels = assign_resource_kernels},
-    {.name = "AssignAddVariableOp", .in = "resource: resource, value: dtype", .attrs = "dtype: type",
-     .flags = OP_STATEFUL, .shape = shape_assign_variable, .kernels = assign_add_resource_kernels},
-    {.name = "AssignSubVariableOp", .in = "resource: resource, value: dtype", .attrs = "dtype: type",
-     .flags = OP_STATEFUL, .shape = shape_assign_variable, .kernels = assign_sub_resource_kernels},
-    {.name = "VarIsInitializedOp", .in = "resource: resource", .out = "is_initialized: bool",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = is_initialized_kernels},
-    {.name = "VariableShape", .in = "input: resource", .out = "output: out_type",
-     .attrs = "out_type: {int32, int64} = int32", .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_variable_shape,
+    {.name = "AssignAddVariableOp",
+     .in = "resource: resource, value: dtype",
+     .attrs = "dtype: type",
+     .flags = OP_STATEFUL,
+     .shape = shape_assign_variable,
+     .kernels = assign_add_resource_kernels},
+    {.name = "AssignSubVariableOp",
+     .in = "resource: resource, value: dtype",
+     .attrs = "dtype: type",
+     .flags = OP_STATEFUL,
+     .shape = shape_assign_variable,
+     .kernels = assign_sub_resource_kernels},
+    {.name = "VarIsInitializedOp",
+     .in = "resource: resource",
+     .out = "is_initialized: bool",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = is_initialized_kernels},
+    {.name = "VariableShape",
+     .in = "input: resource",
+     .out = "output: out_type",
+     .attrs = "out_type: {int32, int64} = int32",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_variable_shape,
      .kernels = variable_shape_kernels},
-    {.name = "DisableCopyOnRead", .in = "resource: resource", .flags = OP_STATEFUL,
+    {.name = "DisableCopyOnRead",
+     .in = "resource: resource",
+     .flags = OP_STATEFUL,
      .kernels = disable_copy_on_read_kernels},
-    {.name = "ResourceCountUpTo", .in = "resource: resource", .out = "output: T",
-     .attrs = "limit: int; T: {int32, int64}", .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_scalar_out,
+    {.name = "ResourceCountUpTo",
+     .in = "resource: resource",
+     .out = "output: T",
+     .attrs = "limit: int; T: {int32, int64}",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = count_kernels},
 };
 OP_FAMILY(variables, rows);

@@ -24,7 +24,7 @@ struct resource_entry {
   atomic_int refs;
   uint64_t mgr; /* the manager's number */
   pthread_mutex_t lock;
-  struct resource *r; /* lock; NULL: nothing there */
+  struct resource *r;          /* lock; NULL: nothing there */
   struct container *container; /* valid while the manager lives; NULL: an anonymous place */
   char *container_name, *name;
   const struct resource_type *type;
@@ -174,8 +174,9 @@ shoal_status resource_entry_find(struct resource_mgr *m, struct resource_entry *
   return NULL;
 }
 
-shoal_status resource_entry_find_or_make(struct resource_entry *e, shoal_status (*make)(void *arg, struct resource **out),
-                                         void *arg, struct resource **out) {
+shoal_status resource_entry_find_or_make(struct resource_entry *e,
+                                         shoal_status (*make)(void *arg, struct resource **out), void *arg,
+                                         struct resource **out) {
   shoal_status s = NULL;
   pthread_mutex_lock(&e->lock);
   if (!e->r) {
@@ -219,8 +220,7 @@ shoal_status resource_add(struct resource_mgr *m, const char *container, const c
   }
   pthread_mutex_unlock(&e->lock);
   shoal_status s = NULL;
-  if (taken)
-    s = STATUS(SHOAL_ALREADY_EXISTS, "Resource %s/%s/%s", e->container_name, e->name, e->type->name);
+  if (taken) s = STATUS(SHOAL_ALREADY_EXISTS, "Resource %s/%s/%s", e->container_name, e->name, e->type->name);
   resource_entry_unref(e);
   return s;
 }
@@ -293,8 +293,8 @@ void resource_mgr_close(struct resource_mgr *m) {
   resource_mgr_unref(m);
 }
 
-void resource_each(struct resource_mgr *m, void (*fn)(void *arg, const char *container, const char *name,
-                   struct resource *r), void *arg) {
+void resource_each(struct resource_mgr *m,
+                   void (*fn)(void *arg, const char *container, const char *name, struct resource *r), void *arg) {
   void *value;
   pthread_mutex_lock(&m->lock);
   for (size_t i = 0; strmap_next(&m->containers, &i, NULL, &value);) {
@@ -327,8 +327,8 @@ static shoal_status handle_scalar(struct resource_handle *h, struct tensor *out)
   return s;
 }
 
-shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container,
-                                    const char *name, const struct resource_type *type, struct tensor *out) {
+shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container, const char *name,
+                                    const struct resource_type *type, struct tensor *out) {
   if (!*container) container = m->default_container;
   struct resource_handle *h = resource_handle_new(device, container, name, type->name);
   fill(h, entry_get(m, container, type, name, true));

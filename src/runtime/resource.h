@@ -16,8 +16,8 @@
 struct resource;
 
 struct resource_type {
-  const char *name;      /* as handles carry it: "N10tensorflow3VarE", or our own */
-  const char *label;     /* for people: "variable", "queue" */
+  const char *name;  /* as handles carry it: "N10tensorflow3VarE", or our own */
+  const char *label; /* for people: "variable", "queue" */
   void (*free)(struct resource *r);
 };
 
@@ -62,8 +62,8 @@ shoal_status resource_remove(struct resource_mgr *m, const char *container, cons
 /* Empties a container. */
 void resource_clear(struct resource_mgr *m, const char *container);
 /* Visits everything, for status pages and listing (holds the lock). */
-void resource_each(struct resource_mgr *m, void (*fn)(void *arg, const char *container, const char *name,
-                   struct resource *r), void *arg);
+void resource_each(struct resource_mgr *m,
+                   void (*fn)(void *arg, const char *container, const char *name, struct resource *r), void *arg);
 
 /* ---- through entries: for kernels that use one name in every step ---- */
 
@@ -75,14 +75,15 @@ struct resource_entry *resource_entry_ref(struct resource_entry *e);
 void resource_entry_unref(struct resource_entry *e);
 /* As resource_find and resource_find_or_make. m is the manager the entry came from. */
 shoal_status resource_entry_find(struct resource_mgr *m, struct resource_entry *e, struct resource **out);
-shoal_status resource_entry_find_or_make(struct resource_entry *e, shoal_status (*make)(void *arg, struct resource **out),
-                                         void *arg, struct resource **out);
+shoal_status resource_entry_find_or_make(struct resource_entry *e,
+                                         shoal_status (*make)(void *arg, struct resource **out), void *arg,
+                                         struct resource **out);
 
 /* ---- through handles ---- */
 
 /* A scalar DT_RESOURCE tensor for (container, name); type_name as TensorFlow has it. */
-shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container,
-                                    const char *name, const struct resource_type *type, struct tensor *out);
+shoal_status resource_handle_tensor(struct resource_mgr *m, const char *device, const char *container, const char *name,
+                                    const struct resource_type *type, struct tensor *out);
 /* A handle that no name leads to: the resource lives as long as its handles. r (its reference is taken over) may be
  * NULL: made at first use. */
 shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *device, const char *prefix,

@@ -13,12 +13,12 @@
 struct variable {
   struct resource head;
   pthread_rwlock_t lock; /* held for reading while rows are gathered, for writing while the value changes */
-  struct tensor value; /* lock; invalid (buffer NULL) until initialised */
+  struct tensor value;   /* lock; invalid (buffer NULL) until initialised */
   shoal_dtype dtype;
-  struct shape shape;  /* as declared; may be partly known */
+  struct shape shape;       /* as declared; may be partly known */
   atomic_bool copy_on_read; /* sparse updates happen: writers change rows in place under the lock, readers copy, lest
                                every update of a few rows copy the whole table */
-  char *name;          /* for errors */
+  char *name;               /* for errors */
 };
 
 extern const struct resource_type variable_type;     /* resource variables */

@@ -230,8 +230,11 @@ static void test_variable_reads_stay(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_threads),       cmocka_unit_test(test_order_and_batches), cmocka_unit_test(test_close_cancels),
-      cmocka_unit_test(test_cancel_race),   cmocka_unit_test(test_variable_reads_stay),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_order_and_batches),
+      cmocka_unit_test(test_close_cancels),
+      cmocka_unit_test(test_cancel_race),
+      cmocka_unit_test(test_variable_reads_stay),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

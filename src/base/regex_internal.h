@@ -2,6 +2,7 @@
 #ifndef BASE_REGEX_INTERNAL_H
 #define BASE_REGEX_INTERNAL_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/regex.h"
@@ -29,13 +30,20 @@ struct regex_class {
   int n;            /* pairs */
 };
 
+struct regex_machine; /* regex_match.c: the memory of one match */
+
 struct regex {
   struct regex_inst *prog;
   int n_prog;
   struct regex_class *classes;
   int n_classes;
   int groups;
+  bool starts_known;  /* a match takes at least one character, whose first byte is in starts */
+  bool starts[256];
+  _Atomic(struct regex_machine *) spare; /* of the last match, for the next one */
 };
+
+void regex_machine_free(struct regex_machine *m);
 
 enum { RX_MAX_RUNE = 0x10ffff, RX_BAD_RUNE = 0x110000 };
 

@@ -14,13 +14,13 @@ struct threads {
   ptrdiff_t *slots; /* [n][SLOTS] */
 };
 
-struct machine {
+struct regex_machine {
   const struct regex *r;
   const char *text, *end;
   bool full;          /* a match counts only at the end of the text */
   bool want_slots;
-  int *seen;          /* [n_prog]: the step in which the instruction was last added */
-  int step;
+  int64_t *seen;      /* [n_prog]: the step in which the instruction was last added */
+  int64_t step;       /* goes on from match to match, so that seen need not be cleared */
   int *stack;         /* instructions still to follow; -1 - slot restores a slot */
   ptrdiff_t *saved;   /* the slot's old value, beside the stack */
   struct threads now, next;
@@ -31,7 +31,7 @@ static bool is_word(const char *p) {
   return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_';
 }
 
-static bool holds(const struct machine *m, uint32_t assertion, const char *p) {
+static bool holds(const struct regex_machine *m, uint32_t assertion, const char *p) {
   bool before = p > m->text && is_word(p - 1), after = p < m->end && is_word(p);
   switch (assertion) {
     case RX_TEXT_BEGIN: return p == m->text;
@@ -44,7 +44,7 @@ static bool holds(const struct machine *m, uint32_t assertion, const char *p) {
 }
 
 /* Adds the thread at pc and all it reaches without reading, best first. */
-static void follow(struct machine *m, struct threads *to, int pc, const char *p, ptrdiff_t *slots) {
+static void follow(struct regex_machine *m, struct threads *to, int pc, const char *p, ptrdiff_t *slots) {
   int n = 0;
   m->stack[n++] = pc;
   while (n) {
@@ -94,14 +94,18 @@ static bool accepts(const struct regex *r, const struct regex_inst *i, uint32_t 
 }
 
 /* Runs from `from`; anchored: the match must begin there. */
-static bool run(struct machine *m, const char *from, bool anchored, ptrdiff_t *best) {
+static bool run(struct regex_machine *m, const char *from, bool anchored, ptrdiff_t *best) {
   bool matched = false;
   m->now.n = 0;
   for (const char *p = from;;) {
+    if (!m->now.n && !matched && !anchored && m->r->starts_known) { /* nothing has begun: on to where it can */
+      while (p < m->end && !m->r->starts[(unsigned char)*p]) p++;
+      if (p == m->end) break;
+    }
     if (!matched && (p == from || !anchored)) { /* a new thread behind those that began earlier */
       ptrdiff_t slots[SLOTS];
       for (int k = 0; k < SLOTS; k++) slots[k] = -1;
-      if (p == from) m->step++;
+      if (!m->now.n) m->step++;
       follow(m, &m->now, 0, p, slots);
     }
     if (!m->now.n && (matched || anchored)) break;
@@ -129,24 +133,42 @@ static bool run(struct machine *m, const char *from, bool anchored, ptrdiff_t *b
   return matched;
 }
 
+void regex_machine_free(struct regex_machine *m) {
+  if (!m) return;
+  free(m->seen);
+  free(m->stack);
+  free(m->saved);
+  free(m->now.at);
+  free(m->next.at);
+  free(m->now.slots);
+  free(m->next.slots);
+  free(m);
+}
+
+static struct regex_machine *machine_new(const struct regex *r) {
+  size_t n = (size_t)r->n_prog;
+  struct regex_machine *m = mem_zalloc(1, sizeof *m);
+  m->r = r;
+  m->seen = mem_zalloc(n, sizeof *m->seen);
+  m->stack = mem_alloc((2 * n + 4) * sizeof *m->stack);
+  m->saved = mem_alloc((2 * n + 4) * sizeof *m->saved);
+  m->now.at = mem_alloc(n * sizeof(int));
+  m->next.at = mem_alloc(n * sizeof(int));
+  m->now.slots = mem_zalloc(n * SLOTS, sizeof(ptrdiff_t));
+  m->next.slots = mem_zalloc(n * SLOTS, sizeof(ptrdiff_t));
+  return m;
+}
+
 static bool match(const struct regex *r, const char *text, size_t n, size_t from, bool full, ptrdiff_t *best) {
-  size_t insts = (size_t)r->n_prog;
-  struct machine m = {.r = r, .text = text, .end = text + n, .full = full, .want_slots = best != NULL};
-  m.seen = mem_zalloc(insts, sizeof *m.seen);
-  m.stack = mem_zalloc(2 * insts + 4, sizeof *m.stack);
-  m.saved = mem_zalloc(2 * insts + 4, sizeof *m.saved);
-  m.now.at = mem_zalloc(insts, sizeof(int));
-  m.next.at = mem_zalloc(insts, sizeof(int));
-  m.now.slots = mem_zalloc(best ? insts * SLOTS : SLOTS, sizeof(ptrdiff_t));
-  m.next.slots = mem_zalloc(best ? insts * SLOTS : SLOTS, sizeof(ptrdiff_t));
-  bool ok = run(&m, text + from, full, best);
-  free(m.seen);
-  free(m.stack);
-  free(m.saved);
-  free(m.now.at);
-  free(m.next.at);
-  free(m.now.slots);
-  free(m.next.slots);
+  _Atomic(struct regex_machine *) *spare = &((struct regex *)(uintptr_t)r)->spare;
+  struct regex_machine *m = atomic_exchange(spare, NULL);
+  if (!m) m = machine_new(r);
+  m->text = text;
+  m->end = text + n;
+  m->full = full;
+  m->want_slots = best != NULL;
+  bool ok = run(m, text + from, full, best);
+  regex_machine_free(atomic_exchange(spare, m));
   return ok;
 }
 

@@ -555,6 +555,42 @@ static void compile(struct parser *p, const struct node *n) {
   }
 }
 
+/* ---- the bytes a match can begin with ---- */
+
+static void add_starts(struct regex *r, uint32_t lo, uint32_t hi) {
+  for (uint32_t c = lo; c <= MIN(hi, 127u); c++) r->starts[c] = true;
+  if (hi >= 128)
+    for (int c = 128; c < 256; c++) r->starts[c] = true;
+}
+
+/* Follows the program from its start without reading, assertions taken as holding. */
+static void find_starts(struct regex *r) {
+  bool *seen = mem_zalloc((size_t)r->n_prog, sizeof *seen);
+  VEC(uint32_t) todo = {0};
+  vec_push(&todo, 0);
+  r->starts_known = true;
+  while (todo.n) {
+    uint32_t pc = vec_pop(&todo);
+    if (seen[pc]) continue;
+    seen[pc] = true;
+    const struct regex_inst *i = &r->prog[pc];
+    switch (i->op) {
+      case RX_MATCH: r->starts_known = false; break;
+      case RX_ANY: add_starts(r, 0, RX_MAX_RUNE); break;
+      case RX_CHAR: add_starts(r, i->x, i->x); break;
+      case RX_CLASS:
+        for (int k = 0; k < r->classes[i->x].n; k++)
+          add_starts(r, r->classes[i->x].ranges[2 * k], r->classes[i->x].ranges[2 * k + 1]);
+        break;
+      case RX_SPLIT: vec_push(&todo, i->y); /* fall through */
+      case RX_JUMP: vec_push(&todo, i->x); break;
+      default: vec_push(&todo, pc + 1);
+    }
+  }
+  vec_release(&todo);
+  free(seen);
+}
+
 struct regex *regex_new(const char *pattern, size_t n, char **error) {
   struct parser p = {.at = pattern, .begin = pattern, .end = pattern + n};
   struct node *root = parse_alternatives(&p);
@@ -569,8 +605,15 @@ struct regex *regex_new(const char *pattern, size_t n, char **error) {
   }
   vec_release(&p.nodes);
   struct regex *r = mem_zalloc(1, sizeof *r);
-  *r = (struct regex){p.prog.at, (int)p.prog.n, p.classes.at, (int)p.classes.n, p.groups};
-  if (!p.error) return r;
+  r->prog = p.prog.at;
+  r->n_prog = (int)p.prog.n;
+  r->classes = p.classes.at;
+  r->n_classes = (int)p.classes.n;
+  r->groups = p.groups;
+  if (!p.error) {
+    find_starts(r);
+    return r;
+  }
   regex_free(r);
   *error = p.error;
   return NULL;
@@ -578,6 +621,7 @@ struct regex *regex_new(const char *pattern, size_t n, char **error) {
 
 void regex_free(struct regex *r) {
   if (!r) return;
+  regex_machine_free(atomic_load(&r->spare));
   for (int i = 0; i < r->n_classes; i++) free(r->classes[i].ranges);
   free(r->classes);
   free(r->prog);

@@ -6,6 +6,7 @@
 
 #include "ops/sparse.h"
 #include "ops/state.h"
+#include "tensor/summarize.h"
 
 static const int64_t *row_of(const struct tensor *ix, int64_t i) { return T_DATA(ix, const int64_t) + i * ix->dims[1]; }
 
@@ -45,7 +46,8 @@ static shoal_status pair_check(struct kernel_ctx *ctx, struct sparse *a, struct 
   if (a->indices->rank != 2 || b->indices->rank != 2)
     return INVALID("Input indices should be matrices but received shapes: %s and %s", tensor_shape_str(a->indices),
                    tensor_shape_str(b->indices));
-  if (a->indices->dims[1] != b->indices->dims[1])
+  bool ranks = a->shape->rank == 1 && b->shape->rank == 1 && a->shape->n != b->shape->n;
+  if (a->indices->dims[1] != b->indices->dims[1] && !ranks)
     return INVALID("Input indices must have the same dimension, got %" PRId64 " and %" PRId64, a->indices->dims[1],
                    b->indices->dims[1]);
   if (a->values->rank != 1 || b->values->rank != 1)
@@ -57,9 +59,15 @@ static shoal_status pair_check(struct kernel_ctx *ctx, struct sparse *a, struct 
   if (a->shape->rank != 1 || b->shape->rank != 1)
     return INVALID("Input shapes should be a vector but received shapes %s and %s", tensor_shape_str(a->shape),
                    tensor_shape_str(b->shape));
-  if (a->shape->n != b->shape->n)
-    return INVALID("Operands do not have the same ranks; got shapes: %s and %s", ints_str(a->shape, 0, a->shape->n, " "),
-                   ints_str(b->shape, 0, b->shape->n, " "));
+  if (ranks) {
+    struct text ta = {0}, tb = {0};
+    tensor_summarize(a->shape, 10, false, &ta);
+    tensor_summarize(b->shape, 10, false, &tb);
+    shoal_status bad = INVALID("Operands do not have the same ranks; got shapes: %s and %s", text_cstr(&ta), text_cstr(&tb));
+    text_release(&ta);
+    text_release(&tb);
+    return bad;
+  }
   for (int64_t k = 0; k < a->shape->n; k++)
     if (int_at(a->shape, k) != int_at(b->shape, k))
       return INVALID("Operands' shapes do not match: got %" PRId64 " and %" PRId64 " for dimension %" PRId64,
@@ -400,6 +408,8 @@ static shoal_status softmax_run(struct kernel_ctx *ctx) {
                    ix->dims[0], v->n);
   struct sparse s;
   TRY(sparse_get(ctx, 0, &s));
+  int64_t dims[SHOAL_MAX_RANK], dense;
+  TRY(sparse_dims(s.shape, dims, &dense));
   struct shape vector = shape_vector(s.n);
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &vector, &y));

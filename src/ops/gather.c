@@ -213,7 +213,8 @@ static shoal_status gather_grad_axis(struct grad_ctx *c, int64_t axis, int64_t b
   shoal_dtype it = out_type(indices);
   struct out ids = array_reshape(g, indices, minus);
   if (b) {
-    struct out steps = build_op2(g, "Mul", build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), entries, one), dim);
+    struct out steps =
+        build_op2(g, "Mul", build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), entries, one), dim);
     struct out grid[2] = {entries1, minus};
     ids = build_op2(g, "AddV2", array_reshape(g, indices, array_concat(g, grid, 2, 0)),
                     array_expand(g, build_cast(g, steps, it), 1));
@@ -318,8 +319,9 @@ static shoal_status gather_nd_shape(struct shape_ctx *c) {
   if (ix->rank < 1) return INVALID("Shape must be at least rank 1 but is rank 0");
   int64_t depth = ix->dims[ix->rank - 1];
   if (depth < 0) return NULL;
-  if (depth > p->rank) return INVALID("indices.shape[-1] must be <= params.rank, but saw indices shape: %s and params shape: %s",
-                                      shape_str(ix), shape_str(p));
+  if (depth > p->rank)
+    return INVALID("indices.shape[-1] must be <= params.rank, but saw indices shape: %s and params shape: %s",
+                   shape_str(ix), shape_str(p));
   if (ix->rank - 1 + p->rank - depth > SHOAL_MAX_RANK) return NULL;
   struct shape *s = &c->out[0];
   s->rank = 0;

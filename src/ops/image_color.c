@@ -30,7 +30,8 @@
 COLORS(float, f, fminf, fmaxf, floorf)
 COLORS(double, d, fmin, fmax, floor)
 
-static shoal_status convert(struct kernel_ctx *ctx, void (*f)(const float *, float *), void (*d)(const double *, double *)) {
+static shoal_status convert(struct kernel_ctx *ctx, void (*f)(const float *, float *),
+                            void (*d)(const double *, double *)) {
   const struct tensor *x = ctx_in(ctx, 0);
   if (x->rank < 1) return INVALID("input must be at least 1D%s", tensor_shape_str(x));
   if (x->dims[x->rank - 1] != 3)

@@ -18,7 +18,8 @@ static shoal_status crop_init(struct kernel_init *ki, void *state) {
   const char *method;
   TRY(node_get_string(ki->node, "method", &method));
   st->nearest = str_equal(method, "nearest");
-  return node_attr(ki->node, "extrapolation_value") ? node_get_float(ki->node, "extrapolation_value", &st->outside) : NULL;
+  return node_attr(ki->node, "extrapolation_value") ? node_get_float(ki->node, "extrapolation_value", &st->outside)
+                                                    : NULL;
 }
 
 static shoal_status check_boxes(const struct tensor *boxes, const struct tensor *index, int64_t batch) {
@@ -70,7 +71,8 @@ static shoal_status crop_run(struct kernel_ctx *ctx) {
           memcpy(to, image + ((int64_t)roundf(py) * w + (int64_t)roundf(px)) * depth, (size_t)depth * sizeof *to);
           continue;
         }
-        int64_t top = (int64_t)floorf(py), bottom = (int64_t)ceilf(py), left = (int64_t)floorf(px), right = (int64_t)ceilf(px);
+        int64_t top = (int64_t)floorf(py), bottom = (int64_t)ceilf(py), left = (int64_t)floorf(px),
+                right = (int64_t)ceilf(px);
         float ly = py - (float)top, lx = px - (float)left;
         for (int64_t k = 0; k < depth; k++) {
           float tl = image[(top * w + left) * depth + k], tr = image[(top * w + right) * depth + k];
@@ -97,8 +99,9 @@ static shoal_status crop_shape(struct shape_ctx *c) {
 }
 
 /* One walk for both gradients: of the image (dx) or of the boxes (db). */
-static void crop_back(const struct crop_state *st, const struct tensor *dy, const float *image, const struct tensor *boxes,
-                      const struct tensor *index, int64_t h, int64_t w, float *dx, float *db) {
+static void crop_back(const struct crop_state *st, const struct tensor *dy, const float *image,
+                      const struct tensor *boxes, const struct tensor *index, int64_t h, int64_t w, float *dx,
+                      float *db) {
   int64_t ch = dy->dims[1], cw = dy->dims[2], depth = dy->dims[3];
   const float *g = dy->data;
   for (int64_t b = 0; b < dy->dims[0]; b++) {
@@ -110,7 +113,8 @@ static void crop_back(const struct crop_state *st, const struct tensor *dy, cons
       for (int64_t c = 0; c < cw; c++, g += depth) {
         float px = crop_place(box[1], box[3], w, cw, c);
         if (!(py >= 0 && py <= (float)(h - 1) && px >= 0 && px <= (float)(w - 1))) continue;
-        int64_t top = (int64_t)floorf(py), bottom = (int64_t)ceilf(py), left = (int64_t)floorf(px), right = (int64_t)ceilf(px);
+        int64_t top = (int64_t)floorf(py), bottom = (int64_t)ceilf(py), left = (int64_t)floorf(px),
+                right = (int64_t)ceilf(px);
         float ly = py - (float)top, lx = px - (float)left;
         if (dx && st->nearest) {
           int64_t at = base + ((int64_t)roundf(py) * w + (int64_t)roundf(px)) * depth;

@@ -299,7 +299,8 @@ static shoal_status nearest_grad_run(struct kernel_ctx *ctx) {
   for (int64_t b = 0; b < s.dims[0]; b++)
     for (int64_t r = 0; r < dy->dims[1]; r++)
       for (int64_t c = 0; c < dy->dims[2]; c++, from += channels) {
-        int64_t to = ((b * s.dims[1] + nearest(st, r, hs, s.dims[1])) * s.dims[2] + nearest(st, c, ws, s.dims[2])) * channels;
+        int64_t to =
+            ((b * s.dims[1] + nearest(st, r, hs, s.dims[1])) * s.dims[2] + nearest(st, c, ws, s.dims[2])) * channels;
         for (int64_t k = 0; k < channels; k++) switch (dy->dtype) {
             case SHOAL_FLOAT32: T_DATA(dx, float)[to + k] += T_DATA(dy, const float)[from + k]; break;
             case SHOAL_FLOAT64: T_DATA(dx, double)[to + k] += T_DATA(dy, const double)[from + k]; break;
@@ -315,7 +316,8 @@ static shoal_status nearest_grad_run(struct kernel_ctx *ctx) {
               T_DATA(dx, uint32_t)[to + k] += T_DATA(dy, const uint32_t)[from + k];
               break;
             default:
-              T_DATA(dx, uint8_t)[to + k] = (uint8_t)(T_DATA(dx, uint8_t)[to + k] + T_DATA(dy, const uint8_t)[from + k]);
+              T_DATA(dx, uint8_t)[to + k] =
+                  (uint8_t)(T_DATA(dx, uint8_t)[to + k] + T_DATA(dy, const uint8_t)[from + k]);
           }
       }
   return NULL;

@@ -310,10 +310,11 @@ static shoal_status set_diag_run(struct kernel_ctx *ctx) {
   }
   want.dims[want.rank++] = b.longest;
   if (!shape_equal(&want, &have))
-    return INVALID("Either first dimensions of diagonal don't match input.shape[:-2], or diagonal.shape[:-1] is not equal "
-                   "to the longests diagonal in range [lower_diag_index:upper_diag_index].\nInput shape: %s\nDiagonal "
-                   "shape: %s\nExpected diagonal shape: %s",
-                   tensor_shape_str(x), shape_str(&have), shape_str(&want));
+    return INVALID(
+        "Either first dimensions of diagonal don't match input.shape[:-2], or diagonal.shape[:-1] is not equal "
+        "to the longests diagonal in range [lower_diag_index:upper_diag_index].\nInput shape: %s\nDiagonal "
+        "shape: %s\nExpected diagonal shape: %s",
+        tensor_shape_str(x), shape_str(&have), shape_str(&want));
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
   if (y->data != x->data) elements_copy_parallel(ctx_pool(ctx), (shoal_dtype)x->dtype, y->data, x->data, x->n);

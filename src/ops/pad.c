@@ -209,7 +209,8 @@ static shoal_status mirror_grad_run(struct kernel_ctx *ctx) {
     if (before < 0 || after < 0)
       return INVALID("Paddings must be non-negative: %" PRId64 ", %" PRId64, before, after);
     if (__builtin_add_overflow(before, after, &total) || total >= dy->dims[i])
-      return INVALID("Total paddings must be less than the input dimension size: %" PRId64 " was not less than %" PRId64,
+      return INVALID("Total paddings must be less than the input dimension size: %" PRId64
+                     " was not less than %" PRId64,
                      total, dy->dims[i]);
     int64_t n = s.dims[i] = dy->dims[i] - total;
     if (before > n - offset || after > n - offset)

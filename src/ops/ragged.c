@@ -225,7 +225,8 @@ static shoal_status gather_grad(struct grad_ctx *c) {
   int n_out = c->node->n_out - 1, ragged = c->node->n_in - 2;
   struct out values = gin(c, ragged);
   struct out rows = array_at(g, array_shape(g, values, SHOAL_INT64), 0);
-  struct out numbers = build_op3(g, "Range", build_const_int(g, SHOAL_INT64, 0), rows, build_const_int(g, SHOAL_INT64, 1));
+  struct out numbers =
+      build_op3(g, "Range", build_const_int(g, SHOAL_INT64, 0), rows, build_const_int(g, SHOAL_INT64, 1));
   struct build b = build_begin(g, "RaggedGather", NULL);
   for (int i = 0; i < ragged; i++) build_in(&b, gin(c, i));
   build_in(&b, numbers);

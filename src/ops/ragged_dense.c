@@ -124,16 +124,18 @@ static shoal_status dense_dims(const struct shape *want, const struct level *lev
 static shoal_status spread_default(const struct tensor *d, const struct tensor *values, struct tensor *out) {
   bool fits = d->rank < values->rank;
   if (!fits)
-    return INVALID("default_value.shape=%s and rt_input.flat_values.shape=%s are incompatible: default_value.rank = %d  "
-                   "must be less than rt_input.flat_values.rank = %d",
-                   tensor_shape_str(d), tensor_shape_str(values), d->rank, values->rank);
+    return INVALID(
+        "default_value.shape=%s and rt_input.flat_values.shape=%s are incompatible: default_value.rank = %d  "
+        "must be less than rt_input.flat_values.rank = %d",
+        tensor_shape_str(d), tensor_shape_str(values), d->rank, values->rank);
   int inner = values->rank - 1;
   for (int i = 0; i < d->rank; i++) {
     int64_t have = d->dims[i], need = values->dims[1 + inner - d->rank + i];
     if (have != 1 && have != need)
-      return INVALID("default_value.shape=%s and rt_input.flat_values.shape=%s are incompatible: default_value.shape[%d] "
-                     "= %" PRId64 " but rt_input.flat_values.shape[%d] = %" PRId64,
-                     tensor_shape_str(d), tensor_shape_str(values), i - d->rank, have, i - d->rank, need);
+      return INVALID(
+          "default_value.shape=%s and rt_input.flat_values.shape=%s are incompatible: default_value.shape[%d] "
+          "= %" PRId64 " but rt_input.flat_values.shape[%d] = %" PRId64,
+          tensor_shape_str(d), tensor_shape_str(values), i - d->rank, have, i - d->rank, need);
   }
   TRY(tensor_new_dims(out, (shoal_dtype)values->dtype, inner, values->dims + 1));
   size_t size = dtype_size((shoal_dtype)values->dtype);
@@ -151,7 +153,8 @@ static shoal_status spread_default(const struct tensor *d, const struct tensor *
   return NULL;
 }
 
-static shoal_status fill(struct kernel_ctx *ctx, const struct level *levels, int n, int64_t first, const struct tensor *dflt) {
+static shoal_status fill(struct kernel_ctx *ctx, const struct level *levels, int n, int64_t first,
+                         const struct tensor *dflt) {
   const struct tensor *values = ctx_in(ctx, 1);
   struct tensor *y = &ctx->out[0];
   shoal_dtype t = (shoal_dtype)values->dtype;
@@ -176,7 +179,8 @@ static shoal_status fill(struct kernel_ctx *ctx, const struct level *levels, int
   }
   for (int64_t i = 0; !s && i < n_rows; i++)
     if (rows[i] >= 0)
-      elements_copy(t, (char *)y->data + (size_t)rows[i] * bytes, (const char *)values->data + (size_t)i * bytes, width);
+      elements_copy(t, (char *)y->data + (size_t)rows[i] * bytes, (const char *)values->data + (size_t)i * bytes,
+                    width);
   free(rows);
   return s;
 }

@@ -277,9 +277,10 @@ static shoal_status from_run(struct kernel_ctx *ctx) {
   if (ragged == -1) {
     ragged = st->out_rank - x->rank;
     if (ragged < 0)
-      return INVALID("Inferred input_ragged_rank (output_ragged_rank - encoded_variant.dims()) must be >= 0, found "
-                     "output_ragged_rank: %" PRId64 ", encoded_variant.dims(): %d, inferred input_ragged_rank: %" PRId64,
-                     st->out_rank, x->rank, ragged);
+      return INVALID(
+          "Inferred input_ragged_rank (output_ragged_rank - encoded_variant.dims()) must be >= 0, found "
+          "output_ragged_rank: %" PRId64 ", encoded_variant.dims(): %d, inferred input_ragged_rank: %" PRId64,
+          st->out_rank, x->rank, ragged);
   }
   if (st->out_rank != x->rank + ragged)
     return INVALID("output_ragged_rank must be equal to input_ragged_rank + encoded_ragged.dims(): output_ragged_rank: "

@@ -156,7 +156,8 @@ static shoal_status sequence_shape(struct shape_ctx *c) {
   if (c->in[0].rank < 0) return NULL;
   if (st.batch >= c->in[0].rank)
     return INVALID("batch_dim must be < input rank: %" PRId64 " vs. %d", st.batch, c->in[0].rank);
-  if (st.seq >= c->in[0].rank) return INVALID("seq_dim must be < input rank: %" PRId64 " vs. %d", st.seq, c->in[0].rank);
+  if (st.seq >= c->in[0].rank)
+    return INVALID("seq_dim must be < input rank: %" PRId64 " vs. %d", st.seq, c->in[0].rank);
   return NULL;
 }
 

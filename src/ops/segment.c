@@ -87,14 +87,17 @@ static void divide_row(shoal_dtype t, void *row, int64_t n, int64_t count) {
 
 /* ---- sorted ---- */
 
+/* Segment by segment, so that of several mistakes the one TensorFlow finds first is named. */
 static shoal_status check_sorted(const struct tensor *ids, int64_t rows) {
-  for (int64_t i = 1; i < ids->n; i++)
-    if (int_at(ids, i) < int_at(ids, i - 1)) return INVALID("segment ids are not increasing");
-  for (int64_t i = 0; i < ids->n; i++)
-    if (int_at(ids, i) < 0 || int_at(ids, i) >= rows)
+  for (int64_t i = 1; i <= ids->n; i++) {
+    int64_t id = int_at(ids, i - 1);
+    if (i < ids->n && int_at(ids, i) == id) continue;
+    if (i < ids->n && int_at(ids, i) < id) return INVALID("segment ids are not increasing");
+    if (id < 0 || id >= rows)
       return INVALID("Segment id %" PRId64 " out of range [0, %" PRId64
                      "), possibly because 'segment_ids' input is not sorted.",
-                     int_at(ids, i), rows);
+                     id, rows);
+  }
   return NULL;
 }
 
@@ -106,7 +109,7 @@ static shoal_status segment(struct kernel_ctx *ctx, enum kind kind) {
   struct shape s = tensor_shape(x);
   if (ids->n && int_at(ids, ids->n - 1) == INT64_MAX) return INVALID("segment ids are too large");
   s.dims[0] = ids->n ? int_at(ids, ids->n - 1) + 1 : 0;
-  if (s.dims[0] < 0) return INVALID("segment ids must be >= 0");
+  if (ids->n && s.dims[0] <= 0) return INVALID("segment ids must be >= 0");
   TRY(check_sorted(ids, s.dims[0]));
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
@@ -150,10 +153,11 @@ static shoal_status sum_grad(struct grad_ctx *c) {
 static shoal_status mean_grad(struct grad_ctx *c) {
   struct graph *g = c->g;
   struct out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
-  struct out ones_shape[2] = {array_shape(g, ids, SHOAL_INT32),
-                              build_op2(g, "Fill",
-                                        array_expand(g, build_op2(g, "Sub", array_rank(g, x), build_const_int(g, SHOAL_INT32, 1)), 0),
-                                        build_const_int(g, SHOAL_INT32, 1))};
+  struct out ones_shape[2] = {
+      array_shape(g, ids, SHOAL_INT32),
+      build_op2(g, "Fill",
+                array_expand(g, build_op2(g, "Sub", array_rank(g, x), build_const_int(g, SHOAL_INT32, 1)), 0),
+                build_const_int(g, SHOAL_INT32, 1))};
   struct out ones = build_op2(g, "Fill", array_concat(g, ones_shape, 2, 0), build_const_float(g, out_type(dy), 1));
   struct out scaled = build_op2(g, "RealDiv", dy, build_op2(g, "SegmentSum", ones, ids));
   grad_set(c, 0, array_gather(g, scaled, ids, 0));

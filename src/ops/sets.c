@@ -106,11 +106,12 @@ static shoal_status side_sparse(struct side *s, const struct sparse *x, bool val
     }
     int order = i ? sparse_compare(ix + (i - 1) * x->rank, ix + i * x->rank, x->rank) : -1;
     if (validate && order >= 0)
-      return order ? INVALID("indices[%" PRId64 "] = %s is out of order. Many sparse ops require sorted indices.\n    Use "
-                             "`tf.sparse.reorder` to create a correctly ordered copy.\n\n",
-                             i, ints_str(x->indices, i * x->rank, x->rank, ","))
-                   : INVALID("indices[%" PRId64 "] = %s is repeated", i,
-                             ints_str(x->indices, i * x->rank, x->rank, ","));
+      return order
+                 ? INVALID("indices[%" PRId64
+                           "] = %s is out of order. Many sparse ops require sorted indices.\n    Use "
+                           "`tf.sparse.reorder` to create a correctly ordered copy.\n\n",
+                           i, ints_str(x->indices, i * x->rank, x->rank, ","))
+                 : INVALID("indices[%" PRId64 "] = %s is repeated", i, ints_str(x->indices, i * x->rank, x->rank, ","));
     if (s->runs.n && vec_last(&s->runs).group == group) vec_last(&s->runs).end++;
     else vec_push(&s->runs, (struct run){group, i, i + 1});
   }

@@ -391,9 +391,8 @@ static shoal_status slice_shape(struct shape_ctx *c) {
 static shoal_status slice_op_grad(struct grad_ctx *c) {
   struct out x = gin(c, 0), dy = grad_dy(c, 0), begin = gin(c, 1);
   shoal_dtype index = out_type(begin);
-  struct out after = build_op2(c->g, "Sub",
-                               build_op2(c->g, "Sub", array_shape(c->g, x, index), array_shape(c->g, gout(c, 0), index)),
-                               begin);
+  struct out after = build_op2(
+      c->g, "Sub", build_op2(c->g, "Sub", array_shape(c->g, x, index), array_shape(c->g, gout(c, 0), index)), begin);
   struct out columns[2] = {array_expand(c->g, begin, 1), array_expand(c->g, after, 1)};
   grad_set(c, 0, build_op2(c->g, "Pad", dy, array_concat(c->g, columns, 2, 1)));
   return NULL;

@@ -25,7 +25,8 @@ static shoal_status blocks_get(struct blocks *b, const struct shape *x, int64_t 
   const char *what = b->to_batch ? "paddings" : "crops";
   b->n = fixed ? 2 : (int)sizes->n;
   if (!fixed && sizes->rank != 1) return INVALID("block_shape rank should be 1 instead of %d", sizes->rank);
-  if (!fixed && sizes->n > SHOAL_MAX_RANK - 1) return INVALID("block_shape has too many dimensions: %" PRId64, sizes->n);
+  if (!fixed && sizes->n > SHOAL_MAX_RANK - 1)
+    return INVALID("block_shape has too many dimensions: %" PRId64, sizes->n);
   if (x->rank < 1 + b->n) return INVALID("input rank should be >= %d instead of %d", 1 + b->n, x->rank);
   if (margins->rank != 2 || margins->dims[0] != b->n || margins->dims[1] != 2)
     return INVALID("%s should have shape [%d, 2] instead of %s", what, b->n, tensor_shape_str(margins));

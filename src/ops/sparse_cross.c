@@ -24,7 +24,9 @@ static shoal_status cross_init(struct kernel_init *ki, void *state) {
   int64_t n, key;
   TRY(node_get_int(ki->node, "N", &n));
   st->n = (int)n;
-  st->form = op_is(ki->node->op, "SparseCross") ? CROSS : op_is(ki->node->op, "SparseCrossV2") ? CROSS_V2 : CROSS_HASHED;
+  st->form = op_is(ki->node->op, "SparseCross")     ? CROSS
+             : op_is(ki->node->op, "SparseCrossV2") ? CROSS_V2
+                                                    : CROSS_HASHED;
   st->hashed = st->form == CROSS_HASHED;
   if (st->form != CROSS) return NULL;
   TRY(node_get_bool(ki->node, "hashed_output", &st->hashed));

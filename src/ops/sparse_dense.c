@@ -137,7 +137,8 @@ static void matmul_bf16(void *arg, int64_t begin, int64_t end) {
   bf16 *y = m->y->data;
   int64_t bc = m->b->dims[1];
   for (int64_t i = 0; i < m->v->n; i++) {
-    int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0)), k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));
+    int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0)),
+            k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));
     if (r < begin || r >= end) continue;
     float a = bf16_to_float(v[i]);
     for (int64_t j = 0; j < m->cols; j++) {

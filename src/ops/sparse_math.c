@@ -63,7 +63,8 @@ static shoal_status pair_check(struct kernel_ctx *ctx, struct sparse *a, struct 
     struct text ta = {0}, tb = {0};
     tensor_summarize(a->shape, 10, false, &ta);
     tensor_summarize(b->shape, 10, false, &tb);
-    shoal_status bad = INVALID("Operands do not have the same ranks; got shapes: %s and %s", text_cstr(&ta), text_cstr(&tb));
+    shoal_status bad =
+        INVALID("Operands do not have the same ranks; got shapes: %s and %s", text_cstr(&ta), text_cstr(&tb));
     text_release(&ta);
     text_release(&tb);
     return bad;
@@ -110,8 +111,8 @@ static shoal_status join(const struct sparse *a, const struct sparse *b, update_
     if (from == 3) fn(t, v, sparse_value(b, j), 1);
     else if (with_zero) fn(t, v, zero, 1);
     if (from != 3 || !thresh || large_enough(t, v, thresh)) /* what stands alone is kept, however small */
-      memcpy(T_DATA(&out->indices, int64_t) + out->n++ * a->rank, from & 1 ? row_of(a->indices, i) : row_of(b->indices, j),
-             (size_t)a->rank * sizeof(int64_t));
+      memcpy(T_DATA(&out->indices, int64_t) + out->n++ * a->rank,
+             from & 1 ? row_of(a->indices, i) : row_of(b->indices, j), (size_t)a->rank * sizeof(int64_t));
     if (from & 1) i++;
     if (from & 2) j++;
   }
@@ -162,7 +163,8 @@ static shoal_status add_grad(struct grad_ctx *c) {
 }
 
 /* Both sides walk along the sum's entries; those that fell under the threshold get nothing. */
-static void add_grad_side(const struct tensor *dy, const struct tensor *in, const struct tensor *sum, struct tensor *dx) {
+static void add_grad_side(const struct tensor *dy, const struct tensor *in, const struct tensor *sum,
+                          struct tensor *dx) {
   int rank = (int)in->dims[1];
   size_t size = dtype_size((shoal_dtype)dy->dtype);
   int64_t i = 0, k = 0;
@@ -248,7 +250,8 @@ static shoal_status reduce_get(struct kernel_ctx *ctx, struct reduce *r) {
   TRY(sparse_get(ctx, 0, &r->s));
   int64_t dims[SHOAL_MAX_RANK], dense;
   TRY(sparse_dims(r->s.shape, dims, &dense));
-  if (axes->rank > 1) return INVALID("reduction_axes must be a scalar or a vector, got shape %s", tensor_shape_str(axes));
+  if (axes->rank > 1)
+    return INVALID("reduction_axes must be a scalar or a vector, got shape %s", tensor_shape_str(axes));
   memset(r->gone, 0, sizeof r->gone);
   for (int64_t i = 0; i < axes->n; i++) {
     int64_t a = int_at(axes, i);
@@ -382,7 +385,8 @@ static shoal_status reduce_sum_grad(struct grad_ctx *c) {
   build_in(&b, build_op2(g, "Fill", array_shape(g, ax, SHOAL_INT32), build_const_int(g, SHOAL_INT64, 1)));
   build_attr_int(&b, "N", 2);
   struct out kept = build_end_out(&b);
-  struct out scale = build_op2(g, "FloorDiv", build_cast(g, shape, SHOAL_INT64), build_op2(g, "Maximum", kept, build_const_int(g, SHOAL_INT64, 1)));
+  struct out scale = build_op2(g, "FloorDiv", build_cast(g, shape, SHOAL_INT64),
+                               build_op2(g, "Maximum", kept, build_const_int(g, SHOAL_INT64, 1)));
   scale = build_op2(g, "Maximum", scale, build_const_int(g, SHOAL_INT64, 1));
   grad_set(c, 1, build_op2(g, "GatherNd", array_reshape(g, dy, kept), build_op2(g, "FloorDiv", ix, scale)));
   return NULL;

@@ -86,20 +86,21 @@ static void reduce_piece(void *arg, int64_t begin, int64_t end) {
   free(acc);
 }
 
-static shoal_status check_ids(const struct tensor *indices, const struct tensor *ids, int64_t dim, int64_t rows,
-                              bool fixed) {
-  for (int64_t i = 1; i < ids->n; i++)
-    if (int_at(ids, i) < int_at(ids, i - 1)) return INVALID("segment ids are not increasing");
-  for (int64_t i = 0; i < ids->n; i++) {
-    int64_t id = int_at(ids, i), ix = int_at(indices, i);
-    if (id < 0 || id >= rows) {
-      if (fixed && id >= rows) return INVALID("segment ids must be < num_segments");
+/* Segment by segment, so that of several mistakes the one TensorFlow finds first is named. */
+static shoal_status check_ids(const struct tensor *indices, const struct tensor *ids, int64_t dim, int64_t rows) {
+  for (int64_t i = 1, first = 0; i <= ids->n; i++) {
+    int64_t id = int_at(ids, i - 1);
+    if (i < ids->n && int_at(ids, i) == id) continue;
+    if (i < ids->n && int_at(ids, i) < id) return INVALID("segment ids are not increasing");
+    if (id < 0 || id >= rows)
       return INVALID("Segment id %" PRId64 " out of range [0, %" PRId64
                      "), possibly because 'segment_ids' input is not sorted.",
                      id, rows);
+    for (; first < i; first++) {
+      int64_t ix = int_at(indices, first);
+      if (ix < 0 || ix >= dim)
+        return INVALID("Bad: indices[%" PRId64 "] == %" PRId64 " out of range [0, %" PRId64 ")", first, ix, dim);
     }
-    if (ix < 0 || ix >= dim)
-      return INVALID("Bad: indices[%" PRId64 "] == %" PRId64 " out of range [0, %" PRId64 ")", i, ix, dim);
   }
   return NULL;
 }
@@ -114,7 +115,7 @@ static shoal_status reduce_run(struct kernel_ctx *ctx) {
   int64_t rows = ids->n ? int_at(ids, ids->n - 1) : -1;
   if (rows == INT64_MAX) return INVALID("segment ids are too large");
   rows++;
-  if (rows < 0) return INVALID("segment ids must be >= 0");
+  if (ids->n && rows <= 0) return INVALID("segment ids must be >= 0");
   if (fixed) {
     const struct tensor *num = ctx_in(ctx, 3);
     if (num->rank != 0) return INVALID("num_segments should be a scalar, not shape %s", tensor_shape_str(num));
@@ -122,7 +123,7 @@ static shoal_status reduce_run(struct kernel_ctx *ctx) {
     if (rows > int_at(num, 0)) return INVALID("segment ids must be < num_segments");
     rows = int_at(num, 0);
   }
-  TRY(check_ids(indices, ids, x->dims[0], rows, fixed));
+  TRY(check_ids(indices, ids, x->dims[0], rows));
   struct shape s = tensor_shape(x);
   s.dims[0] = rows;
   struct tensor *y;
@@ -189,9 +190,10 @@ static const struct kernel_def reduce_kernels[] = {{.device = "CPU",
 static void add_scaled(shoal_dtype t, void *to, const void *from, int64_t n, double by) {
 #define ADD_SCALED(type) \
   for (int64_t i = 0; i < n; i++) ((type *)to)[i] += ((const type *)from)[i] * (type)by
-#define ADD_SCALED_HALF(type) \
+#define ADD_SCALED_HALF(type)     \
   for (int64_t i = 0; i < n; i++) \
-    ((type *)to)[i] = type##_from_float(type##_to_float(((type *)to)[i]) + type##_to_float(((const type *)from)[i]) * (float)by)
+  ((type *)to)[i] =               \
+      type##_from_float(type##_to_float(((type *)to)[i]) + type##_to_float(((const type *)from)[i]) * (float)by)
   if (t == SHOAL_FLOAT32) ADD_SCALED(float);
   else if (t == SHOAL_FLOAT64) ADD_SCALED(double);
   else if (t == SHOAL_FLOAT16) ADD_SCALED_HALF(f16);

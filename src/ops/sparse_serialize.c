@@ -160,9 +160,9 @@ static shoal_status stack(struct kernel_ctx *ctx, struct owned *parts, int64_t n
       return INVALID("Indices and shape of SparseTensor[%" PRId64 "] must be int64", i);
     TRY(sparse_check(&s));
     if (rank >= 0 && s.rank != rank)
-      return INVALID("Inconsistent rank across SparseTensors: rank prior to SparseTensor[%" PRId64
+      return INVALID("Inconsistent shape across SparseTensors: rank prior to SparseTensor[%" PRId64
                      "] was: %d but rank of SparseTensor[%" PRId64 "] is: %d",
-                     i, rank + lead, i, s.rank + lead);
+                     i, rank, i, s.rank);
     rank = s.rank;
     if (rank + lead > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions", SHOAL_MAX_RANK);
     for (int k = 0; k < rank; k++) dims[k] = MAX(dims[k], int_at(s.shape, k));
@@ -236,10 +236,11 @@ static shoal_status deserialize(struct kernel_ctx *ctx, bool many) {
   const struct tensor *x = ctx_in(ctx, 0);
   if (many && x->rank != 2)
     return INVALID("Serialized sparse should be a matrix but received shape %s", tensor_shape_str(x));
-  if (x->rank < 1) return INVALID("Serialized sparse should have non-zero rank but received shape %s", tensor_shape_str(x));
+  if (x->rank < 1)
+    return INVALID("Serialized sparse should have non-zero rank but received shape %s", tensor_shape_str(x));
   if (x->dims[x->rank - 1] != 3)
-    return INVALID("Serialized sparse should have 3 %s %s", many ? "columns but received shape" : "as the last dimension",
-                   tensor_shape_str(x));
+    return INVALID("Serialized sparse should have 3 %s %s",
+                   many ? "columns but received shape" : "as the last dimension", tensor_shape_str(x));
   int64_t n = x->n / 3;
   if (n == 0)
     return INVALID("Serialized sparse should have at least 1 serialized tensor, but has a zero dimension %s",
@@ -342,7 +343,8 @@ static shoal_status map_get(struct kernel_ctx *ctx, bool make, struct sparse_map
   const struct map_state *st = ctx->state;
   struct resource *r;
   if (make)
-    TRY(resource_find_or_make(ctx->kernel->resources, st->name.container, &map_type, st->name.name, map_make, NULL, &r));
+    TRY(resource_find_or_make(ctx->kernel->resources, st->name.container, &map_type, st->name.name, map_make, NULL,
+                              &r));
   else TRY(resource_find(ctx->kernel->resources, st->name.container, &map_type, st->name.name, &r));
   *out = (struct sparse_map *)r;
   return NULL;
@@ -391,7 +393,8 @@ static shoal_status add_many_run(struct kernel_ctx *ctx) {
 
 static shoal_status take_run(struct kernel_ctx *ctx) {
   const struct tensor *handles = ctx_in(ctx, 0);
-  if (handles->rank != 1) return INVALID("sparse_handles should be a vector but received shape %s", tensor_shape_str(handles));
+  if (handles->rank != 1)
+    return INVALID("sparse_handles should be a vector but received shape %s", tensor_shape_str(handles));
   if (handles->n < 1) return INVALID("Must have at least 1 sparse handle");
   struct sparse_map *m;
   TRY(map_get(ctx, true, &m));

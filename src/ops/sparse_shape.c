@@ -121,7 +121,8 @@ static shoal_status reorder_shape(struct shape_ctx *c) {
 static shoal_status reorder_grad(struct grad_ctx *c) {
   struct graph *g = c->g;
   struct out count = build_op1(g, "Size", gin(c, 1));
-  struct out places = build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), count, build_const_int(g, SHOAL_INT32, 1));
+  struct out places =
+      build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), count, build_const_int(g, SHOAL_INT32, 1));
   struct node *n;
   struct build b = build_begin(g, "SparseReorder", NULL);
   build_in(&b, gin(c, 0));
@@ -216,8 +217,8 @@ static shoal_status concat_run(struct kernel_ctx *ctx) {
   shoal_dtype t = (shoal_dtype)v->dtype;
   for (int64_t i = 0; !bad && i < total; i++) {
     memcpy(T_DATA(ix, int64_t) + i * first.rank, to + order[i] * first.rank, (size_t)first.rank * sizeof *to);
-    elements_copy(t, (char *)v->data + (size_t)i * dtype_size(t), (char *)values.data + (size_t)order[i] * dtype_size(t),
-                  1);
+    elements_copy(t, (char *)v->data + (size_t)i * dtype_size(t),
+                  (char *)values.data + (size_t)order[i] * dtype_size(t), 1);
   }
   free(order);
   tensor_release(&joined);
@@ -264,7 +265,8 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
   for (int64_t i = 0; i < s.n; i++) counts[PART_OF(sparse_index(&s, i, (int)axis))]++;
   shoal_status bad = NULL;
   for (int p = 0; p < n && !bad; p++) {
-    struct shape matrix = shape_matrix(counts[p], s.rank), vector = shape_vector(counts[p]), rank = shape_vector(s.rank);
+    struct shape matrix = shape_matrix(counts[p], s.rank), vector = shape_vector(counts[p]),
+                 rank = shape_vector(s.rank);
     struct tensor *t;
     bad = ctx_out(ctx, p, &matrix, &t);
     if (!bad) bad = ctx_out(ctx, n + p, &vector, &t);

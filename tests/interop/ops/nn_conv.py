@@ -67,3 +67,10 @@ for padding in ("SAME", "VALID"):
     for name, arg in (("MaxPool3D", "input"), ("AvgPool3D", "input")):
         op(name, {arg: R(2, 4, 5, 3, 2, lo=-50, hi=50)}, {"ksize": [1, 2, 3, 2, 1], "strides": [1, 2, 1, 2, 1], "padding": padding},
            grad=True, fd=False)
+
+for name in ("FractionalMaxPool", "FractionalAvgPool"):
+    for pseudo in (False, True):
+        for overlapping in (False, True):
+            op(name, {"value": R(2, 11, 13, 3, lo=-50, hi=50)},
+               {"pooling_ratio": [1.0, 1.6, 2.3, 1.0], "pseudo_random": pseudo, "overlapping": overlapping, "deterministic": True, "seed": 5, "seed2": 7},
+               dtypes=[tf.float32, tf.float64, tf.int32, tf.int64] if overlapping else [tf.float32], grad=True, fd=False)

@@ -159,7 +159,7 @@ static void attributes_do_not_nest_for_ever(void **state) {
   struct text node = {0}, graph = {0}, attr = {0};
   wire_put_str(&node, 1, "a");
   wire_put_str(&node, 2, "NoOp");
-  wire_put_str(&attr, 1, "_deep");
+  wire_put_str(&attr, 1, "deep");
   wire_put_text(&attr, 2, &inner);
   wire_put_text(&node, 5, &attr);
   wire_put_text(&graph, 1, &node);

@@ -29,7 +29,6 @@ struct step_run {
   void *arg;
 };
 
-
 void step_run_unref(struct step_run *r) {
   if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
   rendezvous_unref(r->rendezvous);
@@ -39,7 +38,12 @@ void step_run_unref(struct step_run *r) {
   free(r);
 }
 
-void step_run_cancel(struct step_run *r, shoal_status why) { cancel_start(&r->cancel, why); }
+/* What is cancelled may end the run on this very thread: it stays until the cancellation is through. */
+void step_run_cancel(struct step_run *r, shoal_status why) {
+  atomic_fetch_add(&r->refs, 1);
+  cancel_start(&r->cancel, why);
+  step_run_unref(r);
+}
 
 struct cancel *step_run_cancellation(struct step_run *r) { return &r->cancel; }
 

@@ -48,7 +48,9 @@ static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_
 
 static void recv_cancelled(void *arg) {
   struct recv *r = arg;
+  atomic_fetch_add(&r->refs, 1); /* cancelling may answer on this very thread */
   cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "the receiver has gone"));
+  recv_unref(r);
 }
 
 static shoal_status check_key(struct worker *w, const char *key) {
@@ -143,9 +145,16 @@ struct run {
   shoal_status status;           /* lock */
 };
 
+static void run_part(struct run *r, shoal_status s);
+
+/* Cancelling may end the run on this very thread, so it counts as a part of it; a run that is over is left alone. */
 static void run_cancelled(void *arg) {
   struct run *r = arg;
+  int left = atomic_load(&r->left);
+  while (left > 0 && !atomic_compare_exchange_weak(&r->left, &left, left + 1)) continue;
+  if (!left) return;
   cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "RunGraph was cancelled by the master"));
+  run_part(r, NULL);
 }
 
 static void run_answer(struct run *r) {

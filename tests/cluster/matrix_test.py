@@ -174,6 +174,7 @@ def sync_replicas(cluster, master):
     """SyncReplicasOptimizer's accumulators and token queue, two replicas."""
     lists = cluster.lists()
     finals, errors = {}, []
+    ready = threading.Event()  # else the other replica finds nothing initialized, and sleeps for half a minute
 
     def replica(index):
         try:
@@ -187,10 +188,13 @@ def sync_replicas(cluster, master):
                     opt = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 2, 2)
                     op = opt.minimize(loss, global_step=step)
                 hook = opt.make_session_run_hook(index == 0)
+                if index:
+                    ready.wait(60)
                 # The master must be the replica's own server or any other; both are used.
                 with tf.train.MonitoredTrainingSession(cluster.target("worker", index), is_chief=index == 0,
                                                        hooks=[hook, tf.train.StopAtStepHook(last_step=5)],
                                                        stop_grace_period_secs=5) as s:
+                    ready.set()
                     while not s.should_stop():
                         s.run(op)
                         if not s.should_stop():

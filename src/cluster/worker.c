@@ -9,6 +9,7 @@
 #include "base/wire.h"
 #include "graph/device_name.h"
 #include "graph/function.h"
+#include "graph/late_reads.h"
 #include "graph/partition.h"
 
 struct worker *worker_new(const struct worker_options *o) {
@@ -261,7 +262,7 @@ static shoal_status compile(struct worker_session *s, const struct graph *g, int
   return NULL;
 }
 
-shoal_status worker_register_graph(struct worker_session *s, const struct graph *g, struct worker_graph **out) {
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out) {
   int n = s->worker->n_devices, n_used = 0, last = 0;
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
@@ -270,6 +271,7 @@ shoal_status worker_register_graph(struct worker_session *s, const struct graph 
   wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
   shoal_status err = survey(s, g, used, &meets);
   if (!err) err = take_functions(g, wg);
+  if (!err) graph_late_reads(g);
   for (int i = 0; i < n; i++)
     if (used[i]) n_used++, last = i;
   wg->meets = meets || n_used > 1;

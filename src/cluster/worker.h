@@ -98,8 +98,8 @@ struct worker_graph {
   struct function_runtime *functions;
   bool meets;          /* has _Send or _Recv: needs the step's rendezvous */
 };
-/* Compiles g (which stays the caller's), all of whose nodes are on this task; a new reference in *out. */
-shoal_status worker_register_graph(struct worker_session *s, const struct graph *g, struct worker_graph **out);
+/* Compiles g (which stays the caller's, changed), all of whose nodes are on this task; a new reference in *out. */
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out);
 shoal_status worker_deregister_graph(struct worker_session *s, const char *handle);
 shoal_status worker_find_graph(struct worker_session *s, const char *handle, struct worker_graph **out);
 void worker_graph_unref(struct worker_graph *g);

@@ -27,7 +27,7 @@ static void delete_session(struct worker_link *w, const char *session, worker_do
   done(arg, NULL);
 }
 
-static void register_graph(struct worker_link *w, const char *session, const struct graph *g,
+static void register_graph(struct worker_link *w, const char *session, struct graph *g,
                            const struct text *config, char *handle, worker_done done, void *arg) {
   struct worker_session *s = NULL;
   struct worker_graph *wg = NULL;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/late_reads.h"
 #include "graph/partition.h"
 #include "graph/rewrite.h"
 
@@ -87,6 +88,7 @@ shoal_status local_step_compile(struct local_env *env, const struct graph *place
     struct rewrite_options ro = {.off = env->rewrites_off, .evaluate = evaluate, .arg = env,
                                  .elementwise = kernel_is_elementwise};
     status = graph_rewrite(s->graph, &ro);
+    if (!status) graph_late_reads(s->graph);
     if (!status) status = compile_plans(env, s);
   }
   if (status) {

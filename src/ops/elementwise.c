@@ -188,6 +188,45 @@ static void binary_planned_piece(void *arg, int64_t begin, int64_t end) {
   broadcast_each(t->plan, begin, end, binary_stretch, t);
 }
 
+/* Rows of few columns against one such row (biases of small layers): the row is repeated in a tile, so that the loop
+ * runs over many rows at once. */
+enum { TILE = 256 };
+
+struct tile_task {
+  struct binary_task t;
+  int64_t rows, columns, group; /* rows of a tile */
+  bool left;                    /* the tile stands for a, else for b */
+};
+
+static void tile_piece(void *arg, int64_t begin, int64_t end) {
+  struct tile_task *k = arg;
+  const struct binary_loop *l = k->t.l;
+  unsigned bad = 0;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t at = i * k->group * k->columns, n = MIN(k->group, k->rows - i * k->group) * k->columns;
+    bad |= binary_loop_run(l, k->t.out + at * l->out_size, k->left ? k->t.a : k->t.a + at * l->in_size,
+                           k->left ? k->t.b + at * l->in_size : k->t.b, n, VECTOR_VECTOR);
+  }
+  if (UNLIKELY(bad)) atomic_store_explicit(&k->t.bad, 1, memory_order_relaxed);
+}
+
+static bool tiles(const struct broadcast *p) {
+  return p->rank == 2 && p->dims[1] <= TILE / 8 && p->dims[0] >= 4 && broadcast_inner(p, 0) && broadcast_inner(p, 1) &&
+         (p->step[0][0] == 0) != (p->step[1][0] == 0);
+}
+
+static unsigned run_tiled(struct kernel_ctx *ctx, const struct broadcast *p, const struct binary_task *t) {
+  _Alignas(16) char tile[TILE * sizeof(c128)];
+  struct tile_task k = {.t = {.l = t->l, .out = t->out, .a = t->a, .b = t->b}, .rows = p->dims[0], .columns = p->dims[1],
+                        .group = TILE / p->dims[1], .left = p->step[0][0] == 0};
+  size_t row = (size_t)(k.columns * t->l->in_size);
+  for (int64_t i = 0; i < k.group; i++) memcpy(tile + (size_t)i * row, k.left ? t->a : t->b, row);
+  if (k.left) k.t.a = tile;
+  else k.t.b = tile;
+  pool_for(ctx_pool(ctx), (k.rows + k.group - 1) / k.group, MAX(t->l->grain / TILE, 1), tile_piece, &k);
+  return k.t.bad;
+}
+
 static bool dims_are(const struct tensor *t, const struct shape *s) {
   return t->rank == s->rank && memcmp(t->dims, s->dims, (size_t)s->rank * sizeof *s->dims) == 0;
 }
@@ -204,7 +243,8 @@ static shoal_status run_broadcast(struct kernel_ctx *ctx, const struct binary_lo
   bool va = broadcast_inner(&plan, 0), vb = broadcast_inner(&plan, 1);
   struct binary_task t = {.l = l, .plan = &plan, .out = z->data, .a = a->data, .b = b->data,
                           .mode = va && vb ? VECTOR_VECTOR : va ? VECTOR_SCALAR : SCALAR_VECTOR};
-  pool_for(ctx_pool(ctx), plan.n, l->grain, plan.rank == 1 ? binary_piece : binary_planned_piece, &t);
+  if (tiles(&plan)) t.bad = run_tiled(ctx, &plan, &t);
+  else pool_for(ctx_pool(ctx), plan.n, l->grain, plan.rank == 1 ? binary_piece : binary_planned_piece, &t);
   return UNLIKELY(t.bad) ? INVALID("%s", l->bad) : NULL;
 }
 

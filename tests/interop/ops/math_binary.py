@@ -126,3 +126,7 @@ def big(name):
 
 for name in ("AddV2", "Mul", "Maximum", "Less"):
     graph("big_" + name, big(name))
+
+for shape, other in (((100, 10), (10,)), ((10,), (100, 10)), ((4, 3), (3,)), ((33, 7, 3), (3,)), ((300, 32), (32,)), ((50, 33), (33,))):
+    op("Sub", {"x": R(*shape), "y": R(*other)}, dtypes=NUMBERS, name="small rows")
+    op("Less", {"x": R(*shape), "y": R(*other)}, dtypes=[tf.float32, tf.float16], name="small rows")

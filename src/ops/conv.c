@@ -59,10 +59,10 @@ static shoal_status fused_init(struct kernel_init *ki, void *state) {
 
 /* ---- geometry ---- */
 
-static shoal_status check_rank(const struct kernel_ctx *ctx, const char *what, int rank, int want, const char *shape) {
-  if (rank == want) return NULL;
+static shoal_status check_rank(const struct kernel_ctx *ctx, const char *what, const struct shape *shape, int want) {
+  if (shape->rank == want) return NULL;
   const struct conv_state *st = ctx->state;
-  if (st->kind == FORWARD) return INVALID("%s must be %d-dimensional: %s", what, want, shape);
+  if (st->kind == FORWARD) return INVALID("%s must be %d-dimensional: %s", what, want, shape_str(shape));
   return INVALID("%s: %s must be %d-dimensional", ctx->kernel->op->name, what, want);
 }
 
@@ -72,8 +72,8 @@ static shoal_status geometry(const struct kernel_ctx *ctx, const struct shape *x
   const struct conv_state *st = ctx->state;
   const struct window *w = &st->w;
   int rank = w->spatial + 2;
-  TRY(check_rank(ctx, "input", x->rank, rank, shape_str(x)));
-  TRY(check_rank(ctx, "filter", f->rank, rank, shape_str(f)));
+  TRY(check_rank(ctx, "input", x, rank));
+  TRY(check_rank(ctx, "filter", f, rank));
   for (int i = 0; i < rank; i++)
     if (x->dims[i] > INT_MAX || f->dims[i] > INT_MAX || x->dims[i] < 0 || f->dims[i] < 0)
       return INVALID("%s: dimension %d of input %s or filter %s is out of range", ctx->kernel->op->name, i,
@@ -108,7 +108,8 @@ static shoal_status check_gradient(const struct kernel_ctx *ctx, const struct co
   const struct conv_state *st = ctx->state;
   const struct window *w = &st->w;
   const char *op = ctx->kernel->op->name;
-  TRY(check_rank(ctx, "out_backprop", dy->rank, w->spatial + 2, ""));
+  struct shape shape = tensor_shape(dy);
+  TRY(check_rank(ctx, "out_backprop", &shape, w->spatial + 2));
   if (dy->dims[0] != c->batch)
     return INVALID("%s: input and out_backprop must have the same batch size. Input batch: %" PRId64
                    ", outbackprop batch: %" PRId64,

@@ -217,8 +217,8 @@ static bool tiles(const struct broadcast *p) {
 
 static unsigned run_tiled(struct kernel_ctx *ctx, const struct broadcast *p, const struct binary_task *t) {
   _Alignas(16) char tile[TILE * sizeof(c128)];
-  struct tile_task k = {.t = {.l = t->l, .out = t->out, .a = t->a, .b = t->b}, .rows = p->dims[0], .columns = p->dims[1],
-                        .group = TILE / p->dims[1], .left = p->step[0][0] == 0};
+  struct tile_task k = {.t = {.l = t->l, .out = t->out, .a = t->a, .b = t->b}, .rows = p->dims[0],
+                        .columns = p->dims[1], .group = TILE / p->dims[1], .left = p->step[0][0] == 0};
   size_t row = (size_t)(k.columns * t->l->in_size);
   for (int64_t i = 0; i < k.group; i++) memcpy(tile + (size_t)i * row, k.left ? t->a : t->b, row);
   if (k.left) k.t.a = tile;

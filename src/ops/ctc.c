@@ -123,7 +123,8 @@ static shoal_status check_loss(const struct kernel_ctx *ctx) {
   return NULL;
 }
 
-/* l' of sequence b, into out (room for 2n + 1); gives its length and the least time it needs. */
+/* l' of sequence b, into out (room for 2n + 1); gives its length and the least time it needs, repetitions
+ * not counted: where they do not fit, no path is possible and the loss is infinite. */
 static int64_t with_blanks(const struct ctc_state *st, const int32_t *label, int64_t n, int blank, int *out,
                            int64_t *need) {
   int64_t k = 0;
@@ -131,7 +132,7 @@ static int64_t with_blanks(const struct ctc_state *st, const int32_t *label, int
   out[k++] = blank;
   for (int64_t i = 0; i < n; i++) {
     if (st->collapse && i && label[i] == label[i - 1]) continue;
-    *need += 1 + (st->merge && k > 1 && out[k - 2] == label[i]);
+    ++*need;
     out[k++] = label[i];
     out[k++] = blank;
   }

@@ -1,15 +1,19 @@
 /* `shoal server`: one task of a cluster, until it is told to stop.
  *
- * Signals are taken by a thread of their own: SIGTERM and SIGINT end the server, SIGUSR1 prints what every pending step
- * waits for. */
+ * SIGTERM and SIGINT end the server, SIGUSR1 prints what every pending step waits for. A handler hands the signal through a
+ * pipe to a thread; blocking signals and waiting for them was rejected, since libraries start threads before main. */
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/status.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cluster/cluster_spec.h"
@@ -43,25 +47,39 @@ static shoal_status hosts_to_json(const struct hosts *hosts, int n, struct text 
   return s;
 }
 
-struct signals {
-  sigset_t set;
-  shoal_server *server;
-};
+static int signal_pipe[2];
+
+static void on_signal(int sig) {
+  int saved = errno;
+  unsigned char byte = (unsigned char)sig;
+  if (write(signal_pipe[1], &byte, 1) < 0) errno = saved; /* full: enough signals are waiting */
+  errno = saved;
+}
 
 static void *take_signals(void *arg) {
-  struct signals *s = arg;
-  for (int sig; sigwait(&s->set, &sig) == 0;) {
+  shoal_server *server = arg;
+  for (unsigned char sig;;) {
+    ssize_t n = read(signal_pipe[0], &sig, 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n != 1) return NULL;
     if (sig != SIGUSR1) {
       LOGI("signal %d: stopping", sig);
-      shoal_server_quit(s->server);
+      shoal_server_quit(server);
       return NULL;
     }
-    char *text = shoal_server_status(s->server);
+    char *text = shoal_server_status(server);
     fputs(text, stderr);
     fflush(stderr);
     free(text);
   }
-  return NULL;
+}
+
+static void catch_signals(void) {
+  static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+  struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigemptyset(&a.sa_mask);
+  for (size_t i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &a, NULL);
+  signal(SIGPIPE, SIG_IGN);
 }
 
 int server_main(int argc, char **argv) {
@@ -129,21 +147,18 @@ int server_main(int argc, char **argv) {
     o.cluster = text_cstr(&json);
   }
 
-  struct signals signals;
-  sigemptyset(&signals.set);
-  sigaddset(&signals.set, SIGTERM);
-  sigaddset(&signals.set, SIGINT);
-  sigaddset(&signals.set, SIGUSR1);
-  pthread_sigmask(SIG_BLOCK, &signals.set, NULL); /* before any thread is made */
-  signal(SIGPIPE, SIG_IGN);
-  shoal_status s = shoal_server_start(&o, &signals.server);
+  if (pipe2(signal_pipe, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe for signals"));
+  fcntl(signal_pipe[1], F_SETFL, O_NONBLOCK); /* a handler must not wait */
+  catch_signals();
+  shoal_server *server;
+  shoal_status s = shoal_server_start(&o, &server);
   text_release(&json);
   if (s) return report(s);
   pthread_t t;
-  if (pthread_create(&t, NULL, take_signals, &signals) == 0) pthread_detach(t);
-  printf("listening on %s\n", shoal_server_target(signals.server));
+  if (pthread_create(&t, NULL, take_signals, server) == 0) pthread_detach(t);
+  printf("listening on %s\n", shoal_server_target(server));
   fflush(stdout);
-  shoal_server_join(signals.server);
-  shoal_server_stop(signals.server);
+  shoal_server_join(server);
+  shoal_server_stop(server);
   return EXIT_OK;
 }

@@ -134,11 +134,11 @@ enum { CODES = 4096 };
 static bool unpack(const struct gif_frame *f, uint8_t *out, size_t n) {
   uint16_t *before = mem_zalloc(CODES, sizeof *before);
   uint8_t *last = mem_zalloc(CODES, 1), *stack = mem_zalloc(CODES, 1);
-  int size = f->data[0], clear = 1 << size, stop = clear + 1, next = clear + 2, width = size + 1, old = -1;
+  bool ok = f->data[0] >= 1 && f->data[0] <= 11;
+  int size = ok ? f->data[0] : 1, clear = 1 << size, stop = clear + 1, next = clear + 2, width = size + 1, old = -1;
   struct bits b = {.at = f->data + 1};
   uint8_t first = 0;
   size_t made = 0;
-  bool ok = size >= 1 && size <= 11;
   for (int i = 0; ok && i < clear && i < CODES; i++) last[i] = (uint8_t)i;
   while (ok && made < n) {
     int code = next_code(&b, width), depth = 0;

@@ -72,12 +72,18 @@ struct ready {
 };
 typedef VEC(struct ready) ready_list;
 
+/* The two sides of an asynchronous call, whoever started the kernel and its end, each leave a mark; the second to come
+ * goes on. So a kernel that ends before it returns is followed by its starter's loop, not by deeper recursion. */
+enum { CALL_OPEN, CALL_LEFT, CALL_ENDED };
+
 struct call { /* one run of one node */
   struct kernel_ctx ctx;
   struct flow *flow;
   struct ready at;
   uint64_t steal; /* inputs that only this node still reads */
   bool dead;
+  atomic_int meet; /* asynchronous: CALL_... */
+  bool ok;         /* how it ended */
   struct tensor through[1]; /* output of Enter, Exit, NextIteration */
   struct variable *through_ref[1];
   const struct tensor **in;
@@ -474,9 +480,10 @@ static bool wrap_up(struct call *c, shoal_status s) {
 static void async_done(struct kernel_ctx *ctx, shoal_status s) {
   struct call *c = (struct call *)ctx;
   struct flow *f = c->flow;
-  bool ok = wrap_up(c, s);
+  c->ok = wrap_up(c, s);
+  if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
   ready_list list = {0};
-  complete(c, !ok, &list);
+  complete(c, !c->ok, &list);
   run_all(f, &list);
 }
 
@@ -516,7 +523,9 @@ static void run_one(struct flow *f, struct ready r, ready_list *out) {
     bool ok = wrap_up(c, s);
     complete(c, !ok, out);
   } else if (n->flags & NODE_ASYNC) {
+    atomic_store(&c->meet, CALL_OPEN);
     n->kernel->def->start(&c->ctx);
+    if (atomic_exchange(&c->meet, CALL_LEFT) == CALL_ENDED) complete(c, !c->ok, out);
   } else {
     s = n->kernel->def->run(&c->ctx);
     if (!s && f->step->cancel && UNLIKELY(cancel_started(f->step->cancel))) s = cancel_reason(f->step->cancel);

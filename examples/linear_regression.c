@@ -22,7 +22,7 @@ int main(void) {
     xs[i] = (float)i / POINTS;
     ys[i] = 3 * xs[i] + 2 + 0.1f * sinf(37.0f * (float)i); /* noise, the same at every run */
   }
-  struct feed feeds[] = {{x}, {y}, {{0}}};
+  struct feed feeds[] = {{x, NULL}, {y, NULL}, {{0}, NULL}};
   check(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){POINTS}, xs, sizeof xs, &feeds[0].value));
   check(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){POINTS}, ys, sizeof ys, &feeds[1].value));
 

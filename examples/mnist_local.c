@@ -101,14 +101,14 @@ int main(int argc, char **argv) {
 
   int *order = malloc((size_t)training.n * sizeof *order);
   for (int i = 0; i < training.n; i++) order[i] = i;
-  struct feed whole[] = {{x, test.images}, {y, test.labels}, {{0}}};
+  struct feed whole[] = {{x, test.images}, {y, test.labels}, {{0}, NULL}};
   long steps = 0;
   double start = seconds(), mean = 0;
   for (int e = 0; e < epochs; e++) {
     shuffle(order, (int)training.n);
     for (int64_t at = 0; at + BATCH <= training.n; at += BATCH, steps++) {
       /* New tensors each time: a step may still share those of the last one. Their memory comes from a cache. */
-      struct feed feeds[] = {{x}, {y}, {{0}}};
+      struct feed feeds[] = {{x, NULL}, {y, NULL}, {{0}, NULL}};
       check(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){BATCH, PIXELS}, &feeds[0].value));
       check(shoal_tensor_new(SHOAL_INT64, 1, (const int64_t[]){BATCH}, &feeds[1].value));
       fill(&training, order, at, feeds[0].value, feeds[1].value);
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
 
   char text[512];
   snprintf(text, sizeof text, "%s/model.ckpt-%ld", out_dir, steps);
-  struct feed where[] = {{prefix}, {{0}}};
+  struct feed where[] = {{prefix, NULL}, {{0}, NULL}};
   check(shoal_tensor_from_string(text, strlen(text), &where[0].value));
   run(session, where, (shoal_out){0}, save);
   shoal_tensor_unref(where[0].value);

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/device_name.h"
-#include "graph/function.h"
 #include "graph/late_reads.h"
 #include "graph/partition.h"
 
@@ -198,7 +197,6 @@ void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
   function_runtime_unref(g->functions);
-  graph_free(g->library);
   free(g->plans);
   free(g->handle);
   free(g);
@@ -241,17 +239,6 @@ static shoal_status survey(struct worker_session *s, const struct graph *g, bool
   return NULL;
 }
 
-/* A graph that holds g's functions alone, for as long as its plans live. */
-static shoal_status take_functions(const struct graph *g, struct worker_graph *out) {
-  if (!g->functions.n) return NULL;
-  out->library = graph_new();
-  void *f;
-  for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &f);)
-    TRY(graph_add_function(out->library, function_def_ref(f)));
-  out->functions = function_runtime_new(out->library);
-  return NULL;
-}
-
 static shoal_status compile(struct worker_session *s, const struct graph *g, int device, struct worker_graph *out) {
   struct plan_options o = {.device = s->worker->devices[device],
                            .resources = s->resources[device],
@@ -270,7 +257,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct graph *g, st
   atomic_init(&wg->refs, 1);
   wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
   shoal_status err = survey(s, g, used, &meets);
-  if (!err) err = take_functions(g, wg);
+  if (!err && g->functions.n) wg->functions = function_runtime_new(g);
   if (!err) graph_late_reads(g);
   for (int i = 0; i < n; i++)
     if (used[i]) n_used++, last = i;

@@ -94,7 +94,6 @@ struct worker_graph {
   char *handle;
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
-  struct graph *library; /* its functions */
   struct function_runtime *functions;
   bool meets;          /* has _Send or _Recv: needs the step's rendezvous */
 };

@@ -69,6 +69,15 @@ void tensors_release(struct tensor *t, int n) {
   for (int i = 0; i < n; i++) tensor_release(&t[i]);
 }
 
+void data_wait(pthread_cond_t *change, pthread_mutex_t *lock) {
+  enum { POLL_MS = 50 };
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += POLL_MS * 1000000;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  pthread_cond_timedwait(change, lock, &until);
+}
+
 struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n, const shoal_dtype *types,
                             const struct shape *shapes, struct dataset *const *inputs, int n_inputs) {
   struct dataset *d = mem_zalloc(1, size);

@@ -65,6 +65,8 @@ void iterator_free(struct data_iterator *it);
 /* The iterator over the first input, made when first asked for. */
 shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in);
 void tensors_release(struct tensor *t, int n);
+/* Waits for a change, but not for long: whoever waits looks at its cancellation again. */
+void data_wait(pthread_cond_t *change, pthread_mutex_t *lock);
 
 /* ---- for those who make them ---- */
 /* size: of the whole struct. Types and shapes are copied; inputs get a reference each. */

@@ -3,14 +3,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "data/dataset.h"
 
 /* ---- prefetch ---- */
 
-enum { DEFAULT_BUFFER = 2, MAX_BUFFER = 1 << 20, POLL_MS = 50 };
+enum { DEFAULT_BUFFER = 2, MAX_BUFFER = 1 << 20 };
 
 struct slot {
   struct tensor *t; /* [n] */
@@ -88,11 +87,7 @@ static shoal_status prefetch_next(struct data_iterator *it, struct data_ctx *ctx
   TRY(start_thread(p));
   pthread_mutex_lock(&p->lock);
   while (!p->slots.n && !p->ended && !cancel_started(ctx->cancel)) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += POLL_MS * 1000000;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-    pthread_cond_timedwait(&p->change, &p->lock, &until);
+    data_wait(&p->change, &p->lock);
   }
   struct slot s = {.end = true};
   bool got = p->slots.n > 0;

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/vec.h"
@@ -107,14 +106,9 @@ static void job_free(struct job *j) {
 
 /* Until the job is done; with a ctx, only as long as it is not cancelled. */
 static bool wait_for(struct parallel_iter *p, const struct job *j, struct data_ctx *ctx) {
-  enum { POLL_MS = 50 };
   pthread_mutex_lock(&p->lock);
   while (!j->done && !(ctx && cancel_started(ctx->cancel))) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += POLL_MS * 1000000;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-    pthread_cond_timedwait(&p->change, &p->lock, &until);
+    data_wait(&p->change, &p->lock);
   }
   bool done = j->done;
   pthread_mutex_unlock(&p->lock);

@@ -449,11 +449,12 @@ static void write_docs(struct text *t, const struct op *const *ops, int n) {
     }
     text_addc(t, '\n');
   }
-  text_adds(t,
-            "\nAn empty cell: the op has one signature of types. Gradient: *yes*; *stops* where TensorFlow defines that\n"
-            "none flows back; empty where asking for one is an error. Control flow of both generations and calls of\n"
-            "functions have no gradient of their own: `shoal_gradients` takes them as a whole.\n\n"
-            "| op | file in src/ops | dtypes | gradient |\n|---|---|---|---|\n");
+  text_adds(
+      t,
+      "\nAn empty cell: the op has one signature of types. Gradient: *yes*; *stops* where TensorFlow defines that\n"
+      "none flows back; empty where asking for one is an error. Control flow of both generations and calls of\n"
+      "functions have no gradient of their own: `shoal_gradients` takes them as a whole.\n\n"
+      "| op | file in src/ops | dtypes | gradient |\n|---|---|---|---|\n");
   for (int i = 0; i < n; i++) {
     const struct op *op = ops[i];
     text_addf(t, "| %s | %s | ", op->name, op->family);

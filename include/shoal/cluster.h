@@ -14,20 +14,21 @@ typedef struct shoal_server shoal_server;
 
 /* Zero-filled is the default. */
 typedef struct shoal_server_options {
-  const char *cluster;      /* {"ps": ["host:port"], "worker": [...]} as JSON, or the name of a file that holds it */
-  const char *tf_config;    /* instead: TensorFlow's TF_CONFIG, as JSON or a file; NULL, and cluster NULL: the environment's */
-  const char *job;          /* this task; NULL: from TF_CONFIG */
+  const char *cluster; /* {"ps": ["host:port"], "worker": [...]} as JSON, or the name of a file that holds it */
+  const char
+      *tf_config;  /* instead: TensorFlow's TF_CONFIG, as JSON or a file; NULL, and cluster NULL: the environment's */
+  const char *job; /* this task; NULL: from TF_CONFIG */
   int task;
-  int cpu_devices;          /* logical CPUs, /cpu:0 ...; 0: one */
-  int inter_op_threads;     /* 0: one for each core */
+  int cpu_devices;      /* logical CPUs, /cpu:0 ...; 0: one */
+  int inter_op_threads; /* 0: one for each core */
   int intra_op_threads;
-  bool insecure_bind_all;   /* listen on all interfaces although nothing protects the connection */
+  bool insecure_bind_all;                  /* listen on all interfaces although nothing protects the connection */
   const char *tls_cert, *tls_key, *tls_ca; /* PEM files; all three: both ends of a connection are checked */
-  const char *file_root;    /* directories that ops may read and write, separated by ':'; NULL: all */
-  int64_t peer_timeout_ms;  /* a task that does not answer for so long fails what waits for it; 0: 10 s */
+  const char *file_root;                   /* directories that ops may read and write, separated by ':'; NULL: all */
+  int64_t peer_timeout_ms;    /* a task that does not answer for so long fails what waits for it; 0: 10 s */
   int64_t startup_timeout_ms; /* how long sessions wait for tasks that are not up yet; 0: as long as the client does */
   int64_t max_request_bytes;  /* 0: 2 GiB */
-  bool no_fast_path;        /* tensors between Shoal's own tasks on one host go by gRPC too */
+  bool no_fast_path;          /* tensors between Shoal's own tasks on one host go by gRPC too */
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

@@ -14,23 +14,23 @@ typedef struct shoal_session shoal_session;
 
 /* Zero-filled is the default. */
 typedef struct shoal_session_options {
-  const char *target;          /* NULL or "": this process */
-  const void *config;          /* a serialized tensorflow.ConfigProto; the fields below are laid over it */
+  const char *target; /* NULL or "": this process */
+  const void *config; /* a serialized tensorflow.ConfigProto; the fields below are laid over it */
   size_t config_size;
-  int cpu_devices;             /* logical CPUs, /cpu:0 ...; 0: one */
-  int inter_op_threads;        /* 0: one for each core */
+  int cpu_devices;      /* logical CPUs, /cpu:0 ...; 0: one */
+  int inter_op_threads; /* 0: one for each core */
   int intra_op_threads;
   bool allow_soft_placement;
   bool log_device_placement;
   int64_t operation_timeout_ms; /* for every run without a time-out of its own; 0: none */
-  const char *rewrites_off;    /* names of graph rewrites not to do, comma-separated; "all" */
+  const char *rewrites_off;     /* names of graph rewrites not to do, comma-separated; "all" */
 } shoal_session_options;
 
 typedef struct shoal_run_options {
-  int64_t timeout_ms;          /* 0: none */
-  int trace_level;             /* 0 none, 3 full: step stats in the metadata */
+  int64_t timeout_ms; /* 0: none */
+  int trace_level;    /* 0 none, 3 full: step stats in the metadata */
   bool output_partition_graphs;
-  int inter_op_thread_pool;    /* -1: run on the caller's thread */
+  int inter_op_thread_pool; /* -1: run on the caller's thread */
 } shoal_run_options;
 
 /* The session takes what the graph has now; shoal_session_extend() takes what was added since. */
@@ -42,23 +42,29 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_close(shoal_session *s);
 
 /* Runs one step. fetches receives a new reference for each name. metadata (optional): a serialized
  * tensorflow.RunMetadata. options may be NULL. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_run(
-    shoal_session *s, const shoal_run_options *options, const char *const *feed_names, shoal_tensor *const *feeds,
-    int n_feeds, const char *const *fetch_names, shoal_tensor **fetches, int n_fetches, const char *const *targets,
-    int n_targets, shoal_bytes *metadata);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *options,
+                                                          const char *const *feed_names, shoal_tensor *const *feeds,
+                                                          int n_feeds, const char *const *fetch_names,
+                                                          shoal_tensor **fetches, int n_fetches,
+                                                          const char *const *targets, int n_targets,
+                                                          shoal_bytes *metadata);
 
 /* Partial runs: declare all feeds, fetches and targets, then run parts of the step one after another. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_partial_setup(
-    shoal_session *s, const char *const *feed_names, int n_feeds, const char *const *fetch_names, int n_fetches,
-    const char *const *targets, int n_targets, char **handle);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_partial_run(
-    shoal_session *s, const char *handle, const char *const *feed_names, shoal_tensor *const *feeds, int n_feeds,
-    const char *const *fetch_names, shoal_tensor **fetches, int n_fetches);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *feed_names,
+                                                                    int n_feeds, const char *const *fetch_names,
+                                                                    int n_fetches, const char *const *targets,
+                                                                    int n_targets, char **handle);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_partial_run(shoal_session *s, const char *handle,
+                                                                  const char *const *feed_names,
+                                                                  shoal_tensor *const *feeds, int n_feeds,
+                                                                  const char *const *fetch_names,
+                                                                  shoal_tensor **fetches, int n_fetches);
 
 /* Callables: a step compiled once, run with feeds and fetches in a fixed order. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_make_callable(
-    shoal_session *s, const char *const *feed_names, int n_feeds, const char *const *fetch_names, int n_fetches,
-    const char *const *targets, int n_targets, int64_t *callable);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_make_callable(shoal_session *s, const char *const *feed_names,
+                                                                    int n_feeds, const char *const *fetch_names,
+                                                                    int n_fetches, const char *const *targets,
+                                                                    int n_targets, int64_t *callable);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable,
                                                                    const shoal_run_options *options,
                                                                    shoal_tensor *const *feeds, int n_feeds,

@@ -51,7 +51,8 @@ SHOAL_API shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix);
 /* Event files, which TensorBoard shows: DIR/events.out.tfevents.TIME.HOST. Several threads may share one. */
 typedef struct event_writer shoal_events;
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_open(const char *dir, shoal_events **out);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_scalar(shoal_events *w, int64_t step, const char *tag, float value);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_scalar(shoal_events *w, int64_t step, const char *tag,
+                                                            float value);
 /* The value of a summary op (MergeSummary): a serialized Summary. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_summary(shoal_events *w, int64_t step, const void *summary,
                                                              size_t size);

@@ -21,10 +21,10 @@ struct cancel {
   atomic_bool started;
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  struct cancel_hook *hooks;  /* lock */
+  struct cancel_hook *hooks;   /* lock */
   struct cancel_hook *calling; /* lock: the hook being called right now */
   pthread_t caller;
-  shoal_status why;           /* lock: the first reason; NULL until started */
+  shoal_status why; /* lock: the first reason; NULL until started */
 };
 
 void cancel_init(struct cancel *c);

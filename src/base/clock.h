@@ -27,8 +27,6 @@ static inline int64_t wall_nanos(void) {
 }
 
 /* ms from now; 0 or less is never. */
-static inline int64_t deadline_after_ms(int64_t ms) {
-  return ms <= 0 ? DEADLINE_NEVER : clock_ns() + ms * 1000000;
-}
+static inline int64_t deadline_after_ms(int64_t ms) { return ms <= 0 ? DEADLINE_NEVER : clock_ns() + ms * 1000000; }
 
 #endif

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *mem_alloc(size_t size);              /* aborts with a message when the machine has no more */
+void *mem_alloc(size_t size);                /* aborts with a message when the machine has no more */
 void *mem_zalloc(size_t count, size_t size); /* zeroed; the product is checked */
 void *mem_realloc(void *p, size_t count, size_t size);
 char *mem_strdup(const char *s);

@@ -23,8 +23,8 @@ struct pool {
   pthread_cond_t wake;
   struct task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
   size_t head, tail, cap;
-  int idle;          /* lock */
-  bool stop;         /* lock */
+  int idle;  /* lock */
+  bool stop; /* lock */
   int n_threads;
   pthread_t *threads;
 };

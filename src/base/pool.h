@@ -27,8 +27,8 @@ bool pool_is_mine(const struct pool *p);
  * independent. */
 void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 /* The same, but fn always gets exactly the pieces [i*grain, (i+1)*grain): for reductions with fixed order. */
-void pool_for_pieces(struct pool *p, int64_t n, int64_t grain,
-                     void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
+void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *arg, int64_t begin, int64_t end),
+                     void *arg);
 
 int cpu_count(void);
 

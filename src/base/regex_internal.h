@@ -38,7 +38,7 @@ struct regex {
   struct regex_class *classes;
   int n_classes;
   int groups;
-  bool starts_known;  /* a match takes at least one character, whose first byte is in starts */
+  bool starts_known; /* a match takes at least one character, whose first byte is in starts */
   bool starts[256];
   _Atomic(struct regex_machine *) spare; /* of the last match, for the next one */
 };

@@ -9,7 +9,7 @@
 enum { SLOTS = 2 * REGEX_MAX_GROUPS };
 
 struct threads {
-  int *at;          /* instructions, in order of preference */
+  int *at; /* instructions, in order of preference */
   int n;
   ptrdiff_t *slots; /* [n][SLOTS] */
 };
@@ -17,12 +17,12 @@ struct threads {
 struct regex_machine {
   const struct regex *r;
   const char *text, *end;
-  bool full;          /* a match counts only at the end of the text */
+  bool full; /* a match counts only at the end of the text */
   bool want_slots;
-  int64_t *seen;      /* [n_prog]: the step in which the instruction was last added */
-  int64_t step;       /* goes on from match to match, so that seen need not be cleared */
-  int *stack;         /* instructions still to follow; -1 - slot restores a slot */
-  ptrdiff_t *saved;   /* the slot's old value, beside the stack */
+  int64_t *seen;    /* [n_prog]: the step in which the instruction was last added */
+  int64_t step;     /* goes on from match to match, so that seen need not be cleared */
+  int *stack;       /* instructions still to follow; -1 - slot restores a slot */
+  ptrdiff_t *saved; /* the slot's old value, beside the stack */
   struct threads now, next;
 };
 

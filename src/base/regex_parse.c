@@ -153,9 +153,10 @@ static bool add_perl(ranges *r, char c) {
 static bool add_posix(struct parser *p, ranges *r) {
   static const struct {
     const char *name, *pairs;
-  } table[] = {{"alnum", "09AZaz"}, {"alpha", "AZaz"}, {"ascii", "\x01\x7f"}, {"blank", "\t\t  "},
-               {"cntrl", "\x01\x1f\x7f\x7f"}, {"digit", "09"}, {"graph", "!~"}, {"lower", "az"}, {"print", " ~"},
-               {"punct", "!/:@[`{~"}, {"space", "\t\r  "}, {"upper", "AZ"}, {"word", "09AZ__az"}, {"xdigit", "09AFaf"}};
+  } table[] = {
+      {"alnum", "09AZaz"}, {"alpha", "AZaz"}, {"ascii", "\x01\x7f"}, {"blank", "\t\t  "}, {"cntrl", "\x01\x1f\x7f\x7f"},
+      {"digit", "09"},     {"graph", "!~"},   {"lower", "az"},       {"print", " ~"},     {"punct", "!/:@[`{~"},
+      {"space", "\t\r  "}, {"upper", "AZ"},   {"word", "09AZ__az"},  {"xdigit", "09AFaf"}};
   const char *start = p->at - 2, *stop = p->at;
   while (stop + 1 < p->end && !(stop[0] == ':' && stop[1] == ']')) stop++;
   if (stop + 1 >= p->end) return false;
@@ -291,9 +292,7 @@ static struct node *literal(struct parser *p, uint32_t rune) {
   return class_node(p, &r, false);
 }
 
-static bool name_char(char c) {
-  return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_';
-}
+static bool name_char(char c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_'; }
 
 /* (?flags) opens nothing; (?flags: and (?P<name> begin a group. False on an error. */
 static bool parse_flags(struct parser *p, bool *opens, bool *captures) {

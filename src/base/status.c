@@ -189,9 +189,9 @@ void shoal_status_free(shoal_status s) {
 
 const char *shoal_code_name(shoal_code code) {
   static const char *const names[] = {
-      "OK",          "CANCELLED",          "UNKNOWN",      "INVALID_ARGUMENT",  "DEADLINE_EXCEEDED",
-      "NOT_FOUND",   "ALREADY_EXISTS",     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
-      "ABORTED",     "OUT_OF_RANGE",       "UNIMPLEMENTED", "INTERNAL",         "UNAVAILABLE",
-      "DATA_LOSS",   "UNAUTHENTICATED"};
+      "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+      "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+      "DATA_LOSS", "UNAUTHENTICATED"};
   return (unsigned)code < sizeof names / sizeof *names ? names[code] : "UNKNOWN";
 }

@@ -42,25 +42,24 @@ shoal_status status_errno_at(int err, const char *file, int line, const char *fu
 #define NOT_FOUND(...) STATUS(SHOAL_NOT_FOUND, __VA_ARGS__)
 #define ERRNO_STATUS(err, ...) status_errno_at(err, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
-#define TRY(expr)                                                                    \
-  do {                                                                               \
-    shoal_status try_s_ = (expr);                                                    \
-    if (__builtin_expect(try_s_ != NULL, 0))                                         \
-      return status_passed(try_s_, __FILE__, __LINE__, __func__);                    \
+#define TRY(expr)                                                                                        \
+  do {                                                                                                   \
+    shoal_status try_s_ = (expr);                                                                        \
+    if (__builtin_expect(try_s_ != NULL, 0)) return status_passed(try_s_, __FILE__, __LINE__, __func__); \
   } while (0)
 
-#define TRY_GOTO(s, expr, label)                                                     \
-  do {                                                                               \
-    (s) = (expr);                                                                    \
-    if (__builtin_expect((s) != NULL, 0)) {                                          \
-      status_passed((s), __FILE__, __LINE__, __func__);                              \
-      goto label;                                                                    \
-    }                                                                                \
+#define TRY_GOTO(s, expr, label)                        \
+  do {                                                  \
+    (s) = (expr);                                       \
+    if (__builtin_expect((s) != NULL, 0)) {             \
+      status_passed((s), __FILE__, __LINE__, __func__); \
+      goto label;                                       \
+    }                                                   \
   } while (0)
 
 /* A broken invariant of our own: never the answer to bad input. */
-#define MUST(cond)                                                                   \
-  do {                                                                               \
+#define MUST(cond)                                                                      \
+  do {                                                                                  \
     if (__builtin_expect(!(cond), 0)) must_failed(#cond, __FILE__, __LINE__, __func__); \
   } while (0)
 _Noreturn void must_failed(const char *cond, const char *file, int line, const char *func);

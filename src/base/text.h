@@ -23,9 +23,7 @@ void text_release(struct text *t);
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
-static inline bool str_equal(const char *a, const char *b) {
-  return a == b || (a && b && __builtin_strcmp(a, b) == 0);
-}
+static inline bool str_equal(const char *a, const char *b) { return a == b || (a && b && __builtin_strcmp(a, b) == 0); }
 /* Decimal text as a whole to an integer; false when it is none or does not fit. */
 bool str_to_int64(const char *s, int64_t *out);
 /* A 64-bit hash for tables in memory (not stable across versions). */

@@ -18,31 +18,31 @@
     size_t n, cap; \
   }
 
-#define vec_reserve(v, want)                                          \
-  do {                                                                \
-    size_t want_ = (want);                                            \
-    if ((v)->cap < want_) {                                           \
-      size_t cap_ = (v)->cap ? (v)->cap * 2 : 8;                      \
-      if (cap_ < want_) cap_ = want_;                                 \
-      (v)->at = mem_realloc((v)->at, cap_, sizeof *(v)->at);          \
-      (v)->cap = cap_;                                                \
-    }                                                                 \
+#define vec_reserve(v, want)                                 \
+  do {                                                       \
+    size_t want_ = (want);                                   \
+    if ((v)->cap < want_) {                                  \
+      size_t cap_ = (v)->cap ? (v)->cap * 2 : 8;             \
+      if (cap_ < want_) cap_ = want_;                        \
+      (v)->at = mem_realloc((v)->at, cap_, sizeof *(v)->at); \
+      (v)->cap = cap_;                                       \
+    }                                                        \
   } while (0)
 
-#define vec_push(v, ...)              \
-  do {                                \
-    vec_reserve((v), (v)->n + 1);     \
+#define vec_push(v, ...)               \
+  do {                                 \
+    vec_reserve((v), (v)->n + 1);      \
     (v)->at[(v)->n++] = (__VA_ARGS__); \
   } while (0)
 
 #define vec_pop(v) ((v)->at[--(v)->n])
 #define vec_last(v) ((v)->at[(v)->n - 1])
 #define vec_clear(v) ((v)->n = 0)
-#define vec_release(v)          \
-  do {                          \
-    free((v)->at);              \
-    (v)->at = NULL;             \
-    (v)->n = (v)->cap = 0;      \
+#define vec_release(v)     \
+  do {                     \
+    free((v)->at);         \
+    (v)->at = NULL;        \
+    (v)->n = (v)->cap = 0; \
   } while (0)
 
 #endif

@@ -20,7 +20,7 @@ struct bundle_entry {
   struct shape shape;
   int shard;
   int64_t offset, size;
-  uint32_t crc; /* masked */
+  uint32_t crc;             /* masked */
   VEC(struct slice) slices; /* of a partitioned tensor; its data are in entries of their own */
 };
 void bundle_entry_release(struct bundle_entry *e);
@@ -47,8 +47,8 @@ void bundle_writer_abort(struct bundle_writer *w);
 struct bundle_item {
   char *key;
   size_t key_n;
-  struct text value;          /* reading: the entry's bytes */
-  struct bundle_entry entry;  /* writing */
+  struct text value;         /* reading: the entry's bytes */
+  struct bundle_entry entry; /* writing */
 };
 struct bundle {
   char *prefix;

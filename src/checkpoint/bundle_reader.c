@@ -45,8 +45,7 @@ static int compare(const char *a, size_t an, const char *b, size_t bn) {
 static shoal_status add_item(void *arg, const char *key, size_t key_n, const char *value, size_t n) {
   struct bundle *b = arg;
   if (!b->files) {
-    if (key_n != 0)
-      return STATUS(SHOAL_DATA_LOSS, "Checkpoint %s does not begin with a header entry", b->prefix);
+    if (key_n != 0) return STATUS(SHOAL_DATA_LOSS, "Checkpoint %s does not begin with a header entry", b->prefix);
     return read_header(b, value, n);
   }
   if (b->items.n && compare(vec_last(&b->items).key, vec_last(&b->items).key_n, key, key_n) >= 0)
@@ -122,15 +121,15 @@ static shoal_status read_values(struct bundle *b, const char *key, const struct 
     TRY(bundle_get_variants(f, e->offset, e->size, t, &crc));
   } else {
     if ((uint64_t)e->size != tensor_bytes(t))
-      return STATUS(SHOAL_DATA_LOSS,
-                    "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %zu", key, e->size,
-                    tensor_bytes(t));
+      return STATUS(SHOAL_DATA_LOSS, "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %zu",
+                    key, e->size, tensor_bytes(t));
     TRY(file_reader_get(f, e->offset, t->data, (size_t)e->size));
     crc = crc32c(t->data, (size_t)e->size);
   }
   if (crc32c_unmask(e->crc) != crc)
     return STATUS(SHOAL_DATA_LOSS,
-                  "TensorBundle at %s shard %d (%" PRId64 " bytes): Checksum does not match: stored %08u vs. "
+                  "TensorBundle at %s shard %d (%" PRId64
+                  " bytes): Checksum does not match: stored %08u vs. "
                   "calculated on the restored bytes %u",
                   b->prefix, e->shard, f->size, crc32c_unmask(e->crc), crc);
   return NULL;
@@ -145,9 +144,8 @@ static shoal_status read_entry(struct bundle *b, const char *key, const struct b
   bool plain = dtype_plain(e->dtype);
   /* A string takes a byte of length at least, a variant five. */
   if (e->size < 0 || (plain ? bytes != (uint64_t)e->size : elements > e->size))
-    return STATUS(SHOAL_DATA_LOSS,
-                  "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %s%zu", key, e->size,
-                  plain ? "" : "is at least ", plain ? bytes : (size_t)elements);
+    return STATUS(SHOAL_DATA_LOSS, "Invalid size in bundle entry: key %s; stored size %" PRId64 "; expected size %s%zu",
+                  key, e->size, plain ? "" : "is at least ", plain ? bytes : (size_t)elements);
   struct file_reader *f;
   TRY(open_shard(b, e->shard, &f));
   if (e->offset < 0 || e->offset > f->size || e->size > f->size - e->offset)

@@ -44,9 +44,7 @@ static struct bundle_item *item_new(struct bundle_writer *w, const char *key, si
   return it;
 }
 
-static shoal_status duplicate(const char *key, size_t n) {
-  return INVALID("Adding duplicate key: %.*s", (int)n, key);
-}
+static shoal_status duplicate(const char *key, size_t n) { return INVALID("Adding duplicate key: %.*s", (int)n, key); }
 
 static shoal_status add(struct bundle_writer *w, const char *key, size_t n, const struct tensor *t) {
   if (n == 0) return INVALID("A tensor in a checkpoint needs a name");

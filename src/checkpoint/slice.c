@@ -48,8 +48,8 @@ static shoal_status parse_slice(const char *text, size_t n, struct slice *out) {
         return INVALID("Expected a pair of numbers or '-' but got '%.*s': string = %.*s", (int)(stop - at), at, (int)n,
                        text);
       if (out->length[i] <= 0 || out->start[i] > INT64_MAX - out->length[i])
-        return INVALID("Expected non-negative start and positive length but got start = %" PRId64
-                       ", length = %" PRId64 ": string = %.*s",
+        return INVALID("Expected non-negative start and positive length but got start = %" PRId64 ", length = %" PRId64
+                       ": string = %.*s",
                        out->start[i], out->length[i], (int)n, text);
     }
     at = stop + 1;

@@ -9,11 +9,11 @@ struct v1_item {
 };
 
 /* TensorProto's packed integers: one varint an element, sign-extended. */
-#define PUT_INTS(type, field)                                                                         \
-  do {                                                                                                \
-    size_t at_ = wire_begin(out, field);                                                              \
-    for (int64_t i = 0; i < t->n; i++) wire_put_varint(out, (uint64_t)(int64_t)T_DATA(t, type)[i]);   \
-    wire_end(out, at_);                                                                               \
+#define PUT_INTS(type, field)                                                                       \
+  do {                                                                                              \
+    size_t at_ = wire_begin(out, field);                                                            \
+    for (int64_t i = 0; i < t->n; i++) wire_put_varint(out, (uint64_t)(int64_t)T_DATA(t, type)[i]); \
+    wire_end(out, at_);                                                                             \
   } while (0)
 
 static shoal_status put_values(const struct tensor *t, struct text *out) {
@@ -51,11 +51,11 @@ static struct v1_tensor *info_of(struct v1_writer *w, const char *name, size_t n
   struct v1_tensor *t = strmap_getn(&w->by_name, name, n);
   if (t) {
     if (!shape_equal(&t->shape, full))
-      *s = INTERNAL("Mismatching shapes: existing tensor = %s, trying to add name %s, shape = %s",
-                    shape_str(&t->shape), t->name, shape_str(full));
+      *s = INTERNAL("Mismatching shapes: existing tensor = %s, trying to add name %s, shape = %s", shape_str(&t->shape),
+                    t->name, shape_str(full));
     else if (t->dtype != dtype)
-      *s = INTERNAL("Mismatching types: existing type = %s, trying to add name %s, type = %s",
-                    dtype_tf_name(t->dtype), t->name, dtype_tf_name(dtype));
+      *s = INTERNAL("Mismatching types: existing type = %s, trying to add name %s, type = %s", dtype_tf_name(t->dtype),
+                    t->name, dtype_tf_name(dtype));
     return t;
   }
   t = mem_zalloc(1, sizeof *t);

@@ -66,8 +66,9 @@ static shoal_status read_block(const struct table *t, uint64_t offset, uint64_t 
     return LOST(t, "truncated block read: a block of %llu bytes at %llu in a file of %llu", (unsigned long long)size,
                 (unsigned long long)offset, (unsigned long long)file);
   char *at = malloc(size + TRAILER);
-  if (!at) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s: no memory for a block of %llu bytes", t->file.path,
-                         (unsigned long long)size);
+  if (!at)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s: no memory for a block of %llu bytes", t->file.path,
+                  (unsigned long long)size);
   shoal_status s = file_reader_get(&t->file, (int64_t)offset, at, size + TRAILER);
   if (!s && crc32c_mask(crc32c(at, size + 1)) != get32(at + size + 1)) s = LOST(t, "block checksum mismatch");
   if (!s && at[size] == SNAPPY) {

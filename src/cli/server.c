@@ -1,7 +1,8 @@
 /* `shoal server`: one task of a cluster, until it is told to stop.
  *
- * SIGTERM and SIGINT end the server, SIGUSR1 prints what every pending step waits for. A handler hands the signal through a
- * pipe to a thread; blocking signals and waiting for them was rejected, since libraries start threads before main. */
+ * SIGTERM and SIGINT end the server, SIGUSR1 prints what every pending step waits for. A handler hands the signal
+ * through a pipe to a thread; blocking signals and waiting for them was rejected, since libraries start threads before
+ * main. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

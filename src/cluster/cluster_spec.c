@@ -47,7 +47,8 @@ shoal_status address_parse(const char *field, const char *address, char *host, i
   size_t n = (size_t)(colon - address);
   if (n > 255) return INVALID("%s: the host of an address has %zu characters: at most 255 are allowed", field, n);
   if (strchr(address, '/'))
-    return INVALID("%s: \"%s\" contains a '/': leave out what stands before the host (such as grpc://)", field, address);
+    return INVALID("%s: \"%s\" contains a '/': leave out what stands before the host (such as grpc://)", field,
+                   address);
   bool bracketed = address[0] == '[' && address[n - 1] == ']';
   for (size_t i = 0; i < n; i++) {
     unsigned char ch = (unsigned char)address[i];
@@ -113,8 +114,7 @@ shoal_status cluster_spec_check(const struct cluster_spec *c) {
   shoal_status s = NULL;
   if (!all.n)
     s = INVALID("the cluster has no tasks: give --ps_hosts, --worker_hosts, ..., or --cluster_spec, or set TF_CONFIG");
-  else
-    qsort(all.at, all.n, sizeof *all.at, compare_strings);
+  else qsort(all.at, all.n, sizeof *all.at, compare_strings);
   for (size_t i = 1; i < all.n && !s; i++)
     if (!strcmp(all.at[i - 1], all.at[i]) && !str_ends(all.at[i], ":0"))
       s = INVALID("cluster: the address %s is given to two tasks: each task needs a port of its own", all.at[i]);
@@ -155,8 +155,7 @@ shoal_status cluster_spec_add_hosts(struct cluster_spec *c, const char *field, c
     while (n && isspace((unsigned char)*p)) p++, n--;
     size_t kept = n;
     while (kept && isspace((unsigned char)p[kept - 1])) kept--;
-    if (!kept)
-      return INVALID("%s: entry %d of \"%s\" is empty: remove the extra comma", field, index, hosts);
+    if (!kept) return INVALID("%s: entry %d of \"%s\" is empty: remove the extra comma", field, index, hosts);
     char *address = mem_strndup(p, kept);
     shoal_status s = cluster_spec_add(c, field, job, index++, address);
     free(address);
@@ -174,9 +173,12 @@ static shoal_status read_text(const char *field, const char *text, char **out) {
     *out = mem_strdup(p);
     return NULL;
   }
-  if (!*p) return INVALID("%s is empty: give JSON ({\"worker\": [\"host:port\"]}) or the name of a file with it", field);
+  if (!*p)
+    return INVALID("%s is empty: give JSON ({\"worker\": [\"host:port\"]}) or the name of a file with it", field);
   FILE *f = fopen(text, "re");
-  if (!f) return INVALID("%s: \"%s\" is neither JSON (it does not start with '{') nor a file that can be read: %m", field, text);
+  if (!f)
+    return INVALID("%s: \"%s\" is neither JSON (it does not start with '{') nor a file that can be read: %m", field,
+                   text);
   struct text t = {0};
   char piece[4096];
   for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0 && t.n < MAX_DESCRIPTION;) text_add(&t, piece, n);
@@ -213,12 +215,10 @@ static shoal_status add_jobs(struct cluster_spec *c, const char *field, const cJ
     cJSON_ArrayForEach(task, job) {
       int64_t index = i++;
       if (s) break;
-      if (!cJSON_IsString(task))
-        s = INVALID("%s: entry %d is no string: write \"host:port\"", where, (int)index);
+      if (!cJSON_IsString(task)) s = INVALID("%s: entry %d is no string: write \"host:port\"", where, (int)index);
       else if (cJSON_IsObject(job) && (!str_to_int64(task->string, &index) || index < 0 || index >= MAX_TASKS))
         s = INVALID("%s: \"%s\" is no task index: use a number from 0", where, task->string);
-      else
-        s = cluster_spec_add(c, where, job->string, (int)index, task->valuestring);
+      else s = cluster_spec_add(c, where, job->string, (int)index, task->valuestring);
     }
     free(where);
     TRY(s);
@@ -242,15 +242,15 @@ shoal_status cluster_spec_from_tf_config(struct cluster_spec *c, const char *fie
   const cJSON *cluster = cJSON_GetObjectItemCaseSensitive(json, "cluster");
   const cJSON *me = cJSON_GetObjectItemCaseSensitive(json, "task");
   shoal_status s = NULL;
-  if (!cluster) s = INVALID("%s has no \"cluster\": write {\"cluster\": {\"worker\": [\"host:port\"]}, \"task\": {...}}", field);
+  if (!cluster)
+    s = INVALID("%s has no \"cluster\": write {\"cluster\": {\"worker\": [\"host:port\"]}, \"task\": {...}}", field);
   else if (!cJSON_IsObject(cluster)) s = INVALID("%s: expected an object of jobs", where);
   else s = add_jobs(c, where, cluster);
   if (!s && me) {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(me, "type");
     const cJSON *index = cJSON_GetObjectItemCaseSensitive(me, "index");
     int64_t i = 0;
-    if (!cJSON_IsString(type))
-      s = INVALID("%s.task.type: expected the name of this task's job as a string", field);
+    if (!cJSON_IsString(type)) s = INVALID("%s.task.type: expected the name of this task's job as a string", field);
     else if (cJSON_IsString(index) ? !str_to_int64(index->valuestring, &i) : index && !cJSON_IsNumber(index))
       s = INVALID("%s.task.index: expected this task's number", field);
     else {
@@ -275,8 +275,8 @@ static shoal_status add_proto_task(struct cluster_spec *c, const char *job, stru
       address = mem_strndup((const char *)f.data, f.size);
     }
   }
-  shoal_status s = cluster_spec_add(c, "cluster_def", job, index < 0 || index > MAX_TASKS ? -1 : (int)index,
-                                    address ? address : "");
+  shoal_status s =
+      cluster_spec_add(c, "cluster_def", job, index < 0 || index > MAX_TASKS ? -1 : (int)index, address ? address : "");
   free(address);
   return s;
 }

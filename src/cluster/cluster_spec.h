@@ -1,7 +1,8 @@
 /* Who belongs to the cluster: jobs, their tasks and addresses.
  *
- * However it is described (host lists in flags, JSON in a flag or file, TF_CONFIG, a ClusterDef on the wire), a description
- * becomes one of these and passes one validator, whose errors name the field, what was found there, and the fix. */
+ * However it is described (host lists in flags, JSON in a flag or file, TF_CONFIG, a ClusterDef on the wire), a
+ * description becomes one of these and passes one validator, whose errors name the field, what was found there, and the
+ * fix. */
 #ifndef CLUSTER_CLUSTER_SPEC_H
 #define CLUSTER_CLUSTER_SPEC_H
 

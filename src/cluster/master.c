@@ -74,8 +74,7 @@ static shoal_status config_read(struct master_config *c, struct wire w) {
     if (f.number == 9 && varint && f.value)
       return INVALID("Distributed session does not support session thread pool options.");
     if (f.number == 10 && bytes) read_graph_options(c, wire_inside(&f));
-    if (f.number == 12)
-      return INVALID("Distributed session does not support session thread pool options.");
+    if (f.number == 12) return INVALID("Distributed session does not support session thread pool options.");
     if (f.number == 14 && bytes && f.size) {
       c->propagated = true;
       TRY(cluster_spec_from_proto(&c->spec, f.data, f.size));
@@ -329,9 +328,9 @@ shoal_status master_extend(struct master_session *s, struct wire graph_def, int6
   pthread_mutex_lock(&s->graph_lock);
   shoal_status err = NULL;
   if (s->version != expected)
-    err = STATUS(SHOAL_ABORTED, "Current version is %" PRId64 " but caller expected %" PRId64 ".", s->version, expected);
-  else
-    err = graph_import(s->graph, graph_def.at, wire_left(&graph_def), &(struct import_options){0}, NULL);
+    err =
+        STATUS(SHOAL_ABORTED, "Current version is %" PRId64 " but caller expected %" PRId64 ".", s->version, expected);
+  else err = graph_import(s->graph, graph_def.at, wire_left(&graph_def), &(struct import_options){0}, NULL);
   if (!err) {
     s->unprepared = true;
     *version = ++s->version;
@@ -350,8 +349,7 @@ shoal_status master_close_session(struct master *m, const char *handle) {
   pthread_mutex_lock(&m->lock);
   struct master_session *s = strmap_remove(&m->sessions, handle);
   pthread_mutex_unlock(&m->lock);
-  if (!s)
-    return STATUS(SHOAL_ABORTED, "Session %s is not found. Possibly, this master has restarted.", handle);
+  if (!s) return STATUS(SHOAL_ABORTED, "Session %s is not found. Possibly, this master has restarted.", handle);
   step_runs_stop(s);
   struct latch l;
   latch_init(&l, (int)s->workers.n);
@@ -381,8 +379,7 @@ shoal_status master_reset(struct master *m, char *const *containers, int n, char
     }
   struct latch l;
   latch_init(&l, (int)workers.n);
-  for (size_t i = 0; i < workers.n; i++)
-    workers.at[i].ops->cleanup_all(&workers.at[i], containers, n, latch_done, &l);
+  for (size_t i = 0; i < workers.n; i++) workers.at[i].ops->cleanup_all(&workers.at[i], containers, n, latch_done, &l);
   shoal_status err = latch_finish(&l);
   for (size_t i = 0; i < workers.n; i++) worker_link_release(&workers.at[i]);
   vec_release(&workers);

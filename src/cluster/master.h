@@ -14,15 +14,15 @@
 #include "graph/prune.h"
 
 struct master {
-  struct worker *worker;           /* of this process */
+  struct worker *worker; /* of this process */
   const struct cluster_spec *spec;
   struct peers *peers;
   struct request_ids *ids;
-  int port;                        /* that the server listens on */
+  int port; /* that the server listens on */
   int64_t startup_timeout_ms;
   pthread_mutex_t lock;
-  struct strmap sessions;          /* lock: handle -> struct master_session * */
-  bool closing;                    /* lock */
+  struct strmap sessions; /* lock: handle -> struct master_session * */
+  bool closing;           /* lock */
 };
 
 void master_init(struct master *m, struct worker *w, const struct cluster_spec *spec, struct peers *peers);
@@ -54,25 +54,25 @@ struct master_session {
   struct master *master;
   char *handle;
   struct master_config config;
-  char *task; /* this task's name in the session */
+  char *task;                      /* this task's name in the session */
   VEC(struct worker_link) workers; /* [0]: this process; unchanging once made */
   VEC(struct master_device) devices;
   VEC(struct place_device) places;
 
   pthread_mutex_t graph_lock;
-  struct graph *graph;     /* graph_lock */
-  int64_t version;         /* graph_lock */
-  bool unprepared;         /* graph_lock: has nodes not yet lowered and placed */
-  int64_t next_name;       /* graph_lock */
+  struct graph *graph; /* graph_lock */
+  int64_t version;     /* graph_lock */
+  bool unprepared;     /* graph_lock: has nodes not yet lowered and placed */
+  int64_t next_name;   /* graph_lock */
 
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  struct strmap compiled;  /* lock: signature -> struct compiled * */
+  struct strmap compiled;           /* lock: signature -> struct compiled * */
   VEC(struct compiled *) callables; /* lock: by handle; NULL: released */
-  struct strmap partials;  /* lock: handle -> struct partial * */
-  int64_t next_partial;    /* lock */
-  struct step_run *running; /* lock */
-  bool closed;             /* lock */
+  struct strmap partials;           /* lock: handle -> struct partial * */
+  int64_t next_partial;             /* lock */
+  struct step_run *running;         /* lock */
+  bool closed;                      /* lock */
 };
 
 /* Blocks until every task that the session may use has answered; deadline and cancel end it. */

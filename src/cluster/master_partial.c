@@ -1,5 +1,5 @@
-/* Partial runs: a step whose feeds come, and whose fetches are asked for, in several calls. The step runs from the set-up
- * on; its feeds and fetches meet in the rendezvous. */
+/* Partial runs: a step whose feeds come, and whose fetches are asked for, in several calls. The step runs from the
+ * set-up on; its feeds and fetches meet in the rendezvous. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +11,10 @@ struct partial {
   struct compiled *compiled;
   char *handle;
   struct step_run *run;
-  bool *fed, *fetched;     /* session->lock */
+  bool *fed, *fetched; /* session->lock */
   pthread_mutex_t lock;
-  bool ended;              /* lock: all partitions have */
-  shoal_status status;     /* lock: how */
+  bool ended;                /* lock: all partitions have */
+  shoal_status status;       /* lock: how */
   struct partial_call *last; /* lock: the call that waits for the end */
 };
 

@@ -11,7 +11,7 @@
 #include "runtime/run_metadata.h"
 
 struct step_run {
-  atomic_int refs; /* the run's own, the handle's, and a closer's */
+  atomic_int refs;              /* the run's own, the handle's, and a closer's */
   struct step_run *prev, *next; /* session->lock */
   struct master_session *session;
   struct compiled *compiled;
@@ -22,7 +22,7 @@ struct step_run {
   struct rendezvous *rendezvous; /* partial runs */
   atomic_int left;
   pthread_mutex_t lock;
-  shoal_status status;     /* lock */
+  shoal_status status; /* lock */
   struct step_stats *stats;
   bool partition_graphs;
   step_done done;
@@ -45,11 +45,15 @@ void step_run_cancel(struct step_run *r, shoal_status why) {
   step_run_unref(r);
 }
 
-struct cancel *step_run_cancellation(struct step_run *r) { return &r->cancel; }
+struct cancel *step_run_cancellation(struct step_run *r) {
+  return &r->cancel;
+}
 
 void step_run_cleanup(struct step_run *r, struct master_session *s) { steps_cleanup(s->master->worker->steps, r->id); }
 
-struct rendezvous *step_run_rendezvous(struct step_run *r) { return r->rendezvous; }
+struct rendezvous *step_run_rendezvous(struct step_run *r) {
+  return r->rendezvous;
+}
 
 static void unlink_run(struct step_run *r) {
   struct master_session *s = r->session;

@@ -54,8 +54,7 @@ static void *create(void *arg) {
     if (f.number == 3) set_string(&target, &f);
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("CreateSessionRequest does not parse as a protocol buffer");
-  if (!s)
-    s = master_create_session(k->master, config, graph, target, rpc_call_deadline(k->call), &k->cancel, handle);
+  if (!s) s = master_create_session(k->master, config, graph, target, rpc_call_deadline(k->call), &k->cancel, handle);
   struct text t = {0};
   if (!s) wire_put_str(&t, 1, handle);
   free(target);

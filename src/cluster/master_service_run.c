@@ -23,7 +23,7 @@ struct call {
   VEC(size_t) fetches;
   VEC(size_t) targets;
   VEC(struct wire) values; /* the feeds' TensorProtos */
-  size_t handle, partial; /* offsets; SIZE_MAX: none */
+  size_t handle, partial;  /* offsets; SIZE_MAX: none */
   struct step_signature sig;
   struct run_options options;
   bool in_body;
@@ -62,7 +62,9 @@ static size_t keep_name(struct call *c, const struct wire_field *f) {
   return at;
 }
 
-static const char *name_at(const struct call *c, size_t offset) { return offset == SIZE_MAX ? "" : c->names.at + offset; }
+static const char *name_at(const struct call *c, size_t offset) {
+  return offset == SIZE_MAX ? "" : c->names.at + offset;
+}
 
 /* The signature's three lists in one array. */
 static void make_signature(struct call *c) {
@@ -187,7 +189,9 @@ static void reply(void *arg, shoal_status s, const struct tensor *values, const 
   size_t n = c->partial != SIZE_MAX ? c->fetches.n : s ? 0 : c->compiled->fetches.n;
   for (size_t i = 0; i < n && !s; i++) {
     if (c->is_callable) s = transfer_put(&m, 1, &values[i]);
-    else s = transfer_put_named(&m, 1, c->partial != SIZE_MAX ? c->sig.fetches[i] : c->compiled->fetches.at[i], &values[i]);
+    else
+      s = transfer_put_named(&m, 1, c->partial != SIZE_MAX ? c->sig.fetches[i] : c->compiled->fetches.at[i],
+                             &values[i]);
   }
   if (s) {
     message_release(&m);
@@ -251,8 +255,7 @@ void master_service_run_step(struct master *m, struct rpc_call *rpc) {
   if (!s && c->partial != SIZE_MAX) {
     s = start_partial(c);
   } else {
-    if (!s)
-      s = master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->compiled);
+    if (!s) s = master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->compiled);
     if (!s) s = run(c);
   }
   if (s) fail(c, s);
@@ -270,8 +273,7 @@ void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
       c->compiled = c->session->callables.at[c->callable];
     if (c->compiled) atomic_fetch_add(&c->compiled->refs, 1);
     pthread_mutex_unlock(&c->session->lock);
-    if (!c->compiled)
-      s = INVALID("No such callable handle: %" PRId64, c->callable);
+    if (!c->compiled) s = INVALID("No such callable handle: %" PRId64, c->callable);
     else if (c->compiled->feeds.n != c->values.n)
       s = INVALID("Expected %zu feed tensors, but got %zu", c->compiled->feeds.n, c->values.n);
   }

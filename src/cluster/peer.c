@@ -1,7 +1,8 @@
 /* Peers and their watch; see peer.h.
  *
  * Times, for a time-out T (10 s unless told otherwise): a peer not heard of for T/5 while something waits is asked for
- * its status; the question has 3T/5 to be answered. The watch looks every T/20. A dead peer is thus found within 17T/20. */
+ * its status; the question has 3T/5 to be answered. The watch looks every T/20. A dead peer is thus found within
+ * 17T/20. */
 #include "cluster/peer.h"
 
 #include <inttypes.h>
@@ -40,12 +41,12 @@ struct peer {
   struct peers *set;
   char *task, *address;
   struct rpc_channel *channel;
-  struct peer_call *calls; /* set->lock */
-  int active;              /* set->lock: calls whose done has not returned yet */
-  int64_t heard;           /* set->lock: when it last answered anything */
-  bool asked;              /* set->lock: a status question is under way */
-  bool silent;             /* set->lock: the last one was not answered */
-  uint64_t incarnation;    /* set->lock: of its first device, once known */
+  struct peer_call *calls;  /* set->lock */
+  int active;               /* set->lock: calls whose done has not returned yet */
+  int64_t heard;            /* set->lock: when it last answered anything */
+  bool asked;               /* set->lock: a status question is under way */
+  bool silent;              /* set->lock: the last one was not answered */
+  uint64_t incarnation;     /* set->lock: of its first device, once known */
   struct fast_client *fast; /* set->lock: NULL until offered */
   int fast_tries;           /* set->lock: tickets that led nowhere */
 };
@@ -157,8 +158,8 @@ void peer_call_unref(struct peer_call *c) {
 
 static shoal_status decorate(const struct peer_call *c, shoal_status s) {
   if (!s || shoal_status_code(s) == SHOAL_CANCELLED) return s;
-  status_suffix(s, "\nAdditional GRPC error information from remote target %s (%s) while calling %s",
-                c->peer->task, c->peer->address, c->method);
+  status_suffix(s, "\nAdditional GRPC error information from remote target %s (%s) while calling %s", c->peer->task,
+                c->peer->address, c->method);
   if (c->step) status_suffix(s, " in step %" PRId64, c->step);
   if (c->what) status_suffix(s, ", waiting for %s", c->what);
   return s;
@@ -368,9 +369,10 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   struct peers *set = p->set;
   shoal_code code = shoal_status_code(s);
   if (code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED) {
-    fail_calls(p, q->asked,
-               STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%s)", p->task, p->address,
-                      code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s)));
+    fail_calls(
+        p, q->asked,
+        STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%s)", p->task, p->address,
+               code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s)));
   } else if (!s) {
     uint64_t now = first_incarnation(body), before;
     pthread_mutex_lock(&set->lock);

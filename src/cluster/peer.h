@@ -1,10 +1,11 @@
 /* The other tasks as this process sees them: one channel each, the calls that wait for an answer, and the watch over
  * both.
  *
- * No silent hang: while any call waits for a peer, the peer is asked for its status every few seconds. One that does not
- * answer (killed, stopped, unreachable) or answers as another incarnation (restarted) fails every call that waits for
- * it, with its name, address, step and what was being waited for. Nothing is sent to peers nobody waits for. HTTP/2's own
- * keepalive was rejected for this: TensorFlow's servers close connections that ping more often than every five minutes. */
+ * No silent hang: while any call waits for a peer, the peer is asked for its status every few seconds. One that does
+ * not answer (killed, stopped, unreachable) or answers as another incarnation (restarted) fails every call that waits
+ * for it, with its name, address, step and what was being waited for. Nothing is sent to peers nobody waits for.
+ * HTTP/2's own keepalive was rejected for this: TensorFlow's servers close connections that ping more often than every
+ * five minutes. */
 #ifndef CLUSTER_PEER_H
 #define CLUSTER_PEER_H
 

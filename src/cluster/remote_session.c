@@ -1,7 +1,7 @@
 /* The client in C: a session on a server, ours or TensorFlow's, behind the same calls as the session in this process.
  *
- * Every call is one of MasterService's. The server is watched while a call waits (peer.h): one that is killed, stopped or
- * cut off ends the call with UNAVAILABLE; none waits for ever. */
+ * Every call is one of MasterService's. The server is watched while a call waits (peer.h): one that is killed, stopped
+ * or cut off ends the call with UNAVAILABLE; none waits for ever. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -33,8 +33,8 @@ struct remote_session {
   char *handle;
   int64_t timeout_ms;
   pthread_mutex_t lock;
-  int64_t version; /* lock */
-  size_t known;    /* lock: nodes of the graph that the server has */
+  int64_t version;       /* lock */
+  size_t known;          /* lock: nodes of the graph that the server has */
   VEC(int) fetch_counts; /* lock: of callables, by handle */
 };
 
@@ -217,7 +217,8 @@ static shoal_status take_fetch(const struct step_signature *sig, struct wire w, 
     if (f.number == 2 && f.type == WIRE_BYTES) proto = wire_inside(&f);
   }
   struct tensor t = tensor_none();
-  shoal_status err = name ? tensor_proto_decode(proto.at, wire_left(&proto), &t) : INTERNAL("a fetched value has no name");
+  shoal_status err =
+      name ? tensor_proto_decode(proto.at, wire_left(&proto), &t) : INTERNAL("a fetched value has no name");
   shoal_tensor *handle = err ? NULL : tensor_handle_take(&t);
   for (int i = 0; i < sig->n_fetches && handle; i++) {
     char *want = tensor_name(sig->fetches[i]);
@@ -331,7 +332,8 @@ static shoal_status remote_make_callable(shoal_session *base, const struct step_
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
     if (f.number == 1 && f.type == WIRE_VARINT) *callable = (int64_t)f.value;
   rpc_body_release(&body);
-  if (*callable < 0 || *callable > INT32_MAX) return INTERNAL("the server gave the callable handle %" PRId64, *callable);
+  if (*callable < 0 || *callable > INT32_MAX)
+    return INTERNAL("the server gave the callable handle %" PRId64, *callable);
   pthread_mutex_lock(&s->lock);
   while (s->fetch_counts.n <= (size_t)*callable) vec_push(&s->fetch_counts, -1);
   s->fetch_counts.at[*callable] = sig->n_feeds << 16 | sig->n_fetches;

@@ -130,8 +130,10 @@ static shoal_status choose_host(const shoal_server_options *o, const char *host,
     return NULL;
   }
   if (!loopback && !o->insecure_bind_all && !o->tls_cert)
-    return INVALID("this task's address %s is not on loopback, and nothing protects the connection: give --tls_cert, "
-                   "--tls_key and --tls_ca, or --insecure_bind_all if the network is trusted", host);
+    return INVALID(
+        "this task's address %s is not on loopback, and nothing protects the connection: give --tls_cert, "
+        "--tls_key and --tls_ca, or --insecure_bind_all if the network is trusted",
+        host);
   *out = "[::]";
   return NULL;
 }
@@ -139,8 +141,9 @@ static shoal_status choose_host(const shoal_server_options *o, const char *host,
 static shoal_status start(const shoal_server_options *o, struct shoal_server *s) {
   /* A promise of confinement that is not kept would be worse than none. */
   if (o->file_root)
-    return UNIMPLEMENTED("--file_root: file ops cannot be confined to directories yet; leave it out, and run the server "
-                         "as a user that may reach only what it should");
+    return UNIMPLEMENTED(
+        "--file_root: file ops cannot be confined to directories yet; leave it out, and run the server "
+        "as a user that may reach only what it should");
   char *job = NULL, host[256];
   int task = 0, port = 0;
   const char *address = NULL, *bind_host = NULL;

@@ -69,8 +69,8 @@ static void record(struct fetch *f, const struct tensor *value) {
   if (s || !f->step->stats) return;
   size_t bytes = tensor_valid(value) ? tensor_bytes(value) : 0;
   char *device = mem_strndup(k.dst, k.dst_n);
-  char *label = mem_printf("[%.1fKB] %.*s from %.*s to %.*s", (double)bytes / 1024, (int)k.edge_n, k.edge,
-                           (int)k.src_n, k.src, (int)k.dst_n, k.dst);
+  char *label = mem_printf("[%.1fKB] %.*s from %.*s to %.*s", (double)bytes / 1024, (int)k.edge_n, k.edge, (int)k.src_n,
+                           k.src, (int)k.dst_n, k.dst);
   step_stats_span(f->step->stats, device, "RecvTensor", label, f->started_wall, wall_nanos(), (int64_t)bytes);
   free(label);
   free(device);

@@ -22,10 +22,11 @@ static shoal_status encode_head(const struct tensor *t, struct text *head, size_
     *total = head->n;
   }
   if (*total > INT_MAX - 4096)
-    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                  "a tensor of %s%s takes %zu bytes, but a gRPC message holds at most 2 GiB: split it (for instance with "
-                  "a partitioned variable)",
-                  dtype_tf_name(t->dtype), shape_str((struct shape[]){tensor_shape(t)}), *total);
+    return STATUS(
+        SHOAL_RESOURCE_EXHAUSTED,
+        "a tensor of %s%s takes %zu bytes, but a gRPC message holds at most 2 GiB: split it (for instance with "
+        "a partitioned variable)",
+        dtype_tf_name(t->dtype), shape_str((struct shape[]){tensor_shape(t)}), *total);
   return NULL;
 }
 

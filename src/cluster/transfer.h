@@ -25,8 +25,8 @@ shoal_status transfer_put_named(struct message *m, uint32_t field, const char *n
 /* value is not consumed; a dead one may be empty. ticket (optional): where the fast path begins. */
 shoal_status transfer_response(const struct tensor *value, bool is_dead, const struct text *ticket,
                                grpc_byte_buffer **out);
-/* The value of a RecvTensorResponse. INTERNAL "could not parse rpc response" when it is none. ticket (optional) gets the
- * sender's, if it gave one. */
+/* The value of a RecvTensorResponse. INTERNAL "could not parse rpc response" when it is none. ticket (optional) gets
+ * the sender's, if it gave one. */
 shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket);
 /* An Any of TRANSFER_FAST_PATH as field `field`; and its value, read. False: it is another. */
 void transfer_put_fast(struct message *m, uint32_t field, const void *value, size_t n);

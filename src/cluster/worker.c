@@ -160,8 +160,7 @@ shoal_status worker_create_session(struct worker *w, const struct worker_session
   for (size_t i = 0; i < old.n; i++) strmap_remove(&w->sessions, old.at[i]->handle);
   if (!strmap_has(&w->sessions, o->handle)) strmap_put(&w->sessions, o->handle, session_new(w, o));
   pthread_mutex_unlock(&w->lock);
-  if (old.n)
-    LOGW("%s was restarted: %zu of its sessions are dropped", o->master, old.n);
+  if (old.n) LOGW("%s was restarted: %zu of its sessions are dropped", o->master, old.n);
   for (size_t i = 0; i < old.n; i++) worker_session_unref(old.at[i]);
   vec_release(&old);
   return NULL;
@@ -187,8 +186,9 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
   pthread_mutex_unlock(&w->lock);
   *out = s;
   if (s) return NULL;
-  return status_mark_restarted(STATUS(
-      SHOAL_ABORTED, "Session handle is not found: %s. Possibly this worker (\"%s\") just restarted.", handle, w->task));
+  return status_mark_restarted(STATUS(SHOAL_ABORTED,
+                                      "Session handle is not found: %s. Possibly this worker (\"%s\") just restarted.",
+                                      handle, w->task));
 }
 
 /* ---- graphs ---- */
@@ -266,8 +266,8 @@ shoal_status worker_register_graph(struct worker_session *s, struct graph *g, st
     err = compile(s, g, last, wg);
   } else if (!err) {
     int64_t counter = 0;
-    struct partition_options po = {.place_of = place_of, .n_places = n, .incarnation = incarnation_of, .arg = s,
-                                   .next_name = &counter};
+    struct partition_options po = {
+        .place_of = place_of, .n_places = n, .incarnation = incarnation_of, .arg = s, .next_name = &counter};
     err = graph_partition(g, &po, parts);
     for (int i = 0; i < n && !err; i++)
       if (parts[i]) err = compile(s, parts[i], i, wg);
@@ -293,8 +293,7 @@ shoal_status worker_deregister_graph(struct worker_session *s, const char *handl
   pthread_mutex_lock(&s->lock);
   struct worker_graph *g = strmap_remove(&s->graphs, handle);
   pthread_mutex_unlock(&s->lock);
-  if (!g)
-    return STATUS(SHOAL_ABORTED, "Graph handle is not found: %s. Possibly, this worker just restarted.", handle);
+  if (!g) return STATUS(SHOAL_ABORTED, "Graph handle is not found: %s. Possibly, this worker just restarted.", handle);
   worker_graph_unref(g);
   return NULL;
 }

@@ -31,13 +31,13 @@ struct worker {
   struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
   int n_devices;
   struct steps *steps;
-  struct fast_server *fast;        /* NULL: no fast path is offered */
+  struct fast_server *fast; /* NULL: no fast path is offered */
   struct request_ids *ids;
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  struct strmap sessions;          /* lock: handle -> struct worker_session * */
-  struct worker_session *legacy;   /* lock: for masters that create none */
-  struct worker_run *runs;         /* lock: running now */
+  struct strmap sessions;        /* lock: handle -> struct worker_session * */
+  struct worker_session *legacy; /* lock: for masters that create none */
+  struct worker_run *runs;       /* lock: running now */
 };
 
 struct worker_options {
@@ -56,18 +56,18 @@ struct worker_session {
   atomic_int refs;
   struct worker *worker;
   char *handle;
-  char *task;                      /* this task's name in the session: the worker's, unless a cluster was propagated */
-  struct cluster_spec spec;        /* propagated; empty: the worker's */
-  char **device_names;             /* [n_devices], in the session's terms */
+  char *task;               /* this task's name in the session: the worker's, unless a cluster was propagated */
+  struct cluster_spec spec; /* propagated; empty: the worker's */
+  char **device_names;      /* [n_devices], in the session's terms */
   bool isolated;
   struct resource_mgr **resources; /* [n_devices] */
   struct kernel_cache *kernels;
-  char *master;                    /* the task of the master that made it, "" unknown */
+  char *master; /* the task of the master that made it, "" unknown */
   int64_t master_incarnation;
   struct step_names names;
   pthread_mutex_t lock;
-  struct strmap graphs;            /* lock: handle -> struct worker_graph * */
-  int64_t next_graph;              /* lock */
+  struct strmap graphs; /* lock: handle -> struct worker_graph * */
+  int64_t next_graph;   /* lock */
 };
 
 struct worker_session_options {
@@ -75,7 +75,7 @@ struct worker_session_options {
   bool isolated;
   const char *master;
   int64_t master_incarnation;
-  const char *job;                 /* with a propagated cluster: what this task is called in it; NULL: none */
+  const char *job; /* with a propagated cluster: what this task is called in it; NULL: none */
   int task;
   const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
 };
@@ -95,7 +95,7 @@ struct worker_graph {
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
   struct function_runtime *functions;
-  bool meets;          /* has _Send or _Recv: needs the step's rendezvous */
+  bool meets; /* has _Send or _Recv: needs the step's rendezvous */
 };
 /* Compiles g (which stays the caller's, changed), all of whose nodes are on this task; a new reference in *out. */
 shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out);
@@ -110,14 +110,14 @@ struct worker_run {
   struct worker_session *session; /* references are the caller's */
   struct worker_graph *graph;
   int64_t step_id;
-  struct cancel *cancel;          /* the step's */
+  struct cancel *cancel; /* the step's */
   int64_t deadline;
-  const struct tensor *args;      /* _Arg's values */
+  const struct tensor *args; /* _Arg's values */
   int n_args;
-  struct tensor *rets;            /* _Retval's values */
+  struct tensor *rets; /* _Retval's values */
   int n_rets;
-  struct step_stats *stats;       /* NULL: not traced */
-  struct rendezvous *rendezvous;  /* the step's (a reference is taken); NULL: found by step_id when needed */
+  struct step_stats *stats;      /* NULL: not traced */
+  struct rendezvous *rendezvous; /* the step's (a reference is taken); NULL: found by step_id when needed */
   void (*done)(void *arg, shoal_status s);
   void *arg;
   /* the worker's: */
@@ -125,7 +125,7 @@ struct worker_run {
   struct step step;
   atomic_int left;
   pthread_mutex_t lock;
-  shoal_status status;            /* lock */
+  shoal_status status; /* lock */
   int64_t started;
 };
 void worker_run_start(struct worker_run *r);

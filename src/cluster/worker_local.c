@@ -27,8 +27,8 @@ static void delete_session(struct worker_link *w, const char *session, worker_do
   done(arg, NULL);
 }
 
-static void register_graph(struct worker_link *w, const char *session, struct graph *g,
-                           const struct text *config, char *handle, worker_done done, void *arg) {
+static void register_graph(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
+                           char *handle, worker_done done, void *arg) {
   struct worker_session *s = NULL;
   struct worker_graph *wg = NULL;
   shoal_status err = worker_find_session(w->local, session, true, &s);

@@ -18,18 +18,18 @@ struct part_run {
   const char *session, *graph; /* handles */
   int64_t step_id, deadline;
   struct cancel *cancel;
-  const struct tensor *args;   /* local workers only */
+  const struct tensor *args; /* local workers only */
   int n_args;
   struct tensor *rets;
   int n_rets;
-  struct step_stats *stats;    /* local: where spans go; remote: non-NULL asks for them */
+  struct step_stats *stats; /* local: where spans go; remote: non-NULL asks for them */
   bool trace;
   struct rendezvous *rendezvous; /* local: partial runs hold it already */
   worker_done done;
   void *arg;
-  void *owner;                 /* the caller's */
+  void *owner; /* the caller's */
   /* results */
-  struct text step_stats;      /* remote: a StepStats message */
+  struct text step_stats; /* remote: a StepStats message */
   /* the implementation's */
   struct worker_run local;
   struct peer_call *call;
@@ -57,7 +57,7 @@ struct worker_ops {
 
 struct worker_link {
   const struct worker_ops *ops;
-  char *task;         /* its name in the session */
+  char *task; /* its name in the session */
   struct worker *local;
   struct peer *peer;
   VEC(struct remote_device) devices; /* after get_status */

@@ -146,7 +146,8 @@ static void delete_session(struct worker_link *w, const char *session, worker_do
   struct text m = {0};
   wire_put_str(&m, 1, session);
   peer_start(w->peer, SERVICE "DeleteWorkerSession", message_from_text(&m),
-             deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, NULL, simple_done, simple_new(w, done, arg), NULL);
+             deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, NULL, simple_done,
+             simple_new(w, done, arg), NULL);
 }
 
 /* ---- graphs ---- */
@@ -169,8 +170,8 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
   simple_end(c, s);
 }
 
-static void register_graph(struct worker_link *w, const char *session, struct graph *g,
-                           const struct text *config, char *handle, worker_done done, void *arg) {
+static void register_graph(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
+                           char *handle, worker_done done, void *arg) {
   struct text m = {0};
   wire_put_str(&m, 1, session);
   size_t def = wire_begin(&m, 2);
@@ -185,7 +186,8 @@ static void register_graph(struct worker_link *w, const char *session, struct gr
   if (config->n) wire_put_text(&m, 8, config);
   struct simple *c = simple_new(w, done, arg);
   c->handle = handle;
-  peer_start(w->peer, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, NULL, register_done, c, NULL);
+  peer_start(w->peer, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, NULL, register_done, c,
+             NULL);
 }
 
 static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }

@@ -5,7 +5,6 @@
 #include "cluster/worker.h"
 #include "rpc/server.h"
 
-
 /* One for each method of the service; the handlers' argument is the server (server.h). */
 void worker_service_get_status(struct worker *w, struct rpc_call *c);
 void worker_service_create_session(struct worker *w, struct rpc_call *c);

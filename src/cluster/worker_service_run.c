@@ -15,7 +15,7 @@
 /* ---- RecvTensor ---- */
 
 struct recv {
-  struct rpc_call *call;     /* one of these two */
+  struct rpc_call *call; /* one of these two */
   struct fast_request *fast;
   const struct worker *worker;
   bool wants_ticket;
@@ -57,7 +57,8 @@ static shoal_status check_key(struct worker *w, const char *key) {
   struct rendezvous_key k;
   TRY(rendezvous_key_parse(key, &k));
   const struct device *d = worker_device(w, k.src, k.src_n);
-  if (!d) return INVALID("RecvTensor asks %s for a value of %.*s, a device it does not have", w->task, (int)k.src_n, k.src);
+  if (!d)
+    return INVALID("RecvTensor asks %s for a value of %.*s, a device it does not have", w->task, (int)k.src_n, k.src);
   if (k.incarnation != d->incarnation)
     return status_mark_restarted(
         STATUS(SHOAL_ABORTED,
@@ -139,10 +140,10 @@ struct run {
   bool trace;
   struct rendezvous *rendezvous; /* when the client's values pass through us */
   VEC(char *) recv_keys;
-  struct tensor *received;       /* [recv_keys.n] */
-  atomic_int left;               /* the run, each key, and the starter */
+  struct tensor *received; /* [recv_keys.n] */
+  atomic_int left;         /* the run, each key, and the starter */
   pthread_mutex_t lock;
-  shoal_status status;           /* lock */
+  shoal_status status; /* lock */
 };
 
 static void run_part(struct run *r, shoal_status s);

@@ -18,13 +18,14 @@ static void dataset_free(struct variant *v) {
 
 const struct variant_type dataset_variant = {.name = "tensorflow::DatasetVariantWrapper", .free = dataset_free};
 
-struct dataset *dataset_ref(struct dataset *d) { return (struct dataset *)variant_ref(&d->head); }
+struct dataset *dataset_ref(struct dataset *d) {
+  return (struct dataset *)variant_ref(&d->head);
+}
 
 void dataset_unref(struct dataset *d) { variant_unref(d ? &d->head : NULL); }
 
 shoal_status dataset_from_tensor(const struct tensor *t, struct dataset **out) {
-  if (t->dtype != SHOAL_VARIANT || t->rank != 0)
-    return INVALID("Dataset tensor must be a scalar of dtype DT_VARIANT.");
+  if (t->dtype != SHOAL_VARIANT || t->rank != 0) return INVALID("Dataset tensor must be a scalar of dtype DT_VARIANT.");
   struct variant *v = *T_DATA(t, struct variant *const);
   if (!v || v->type != &dataset_variant) return INVALID("Tensor must be a Dataset object.");
   *out = (struct dataset *)v;
@@ -101,8 +102,8 @@ struct data_iterator *iterator_new(const struct data_iterator_type *type, struct
   return it;
 }
 
-void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime, const struct tensor *const *args,
-                   int n) {
+void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime,
+                   const struct tensor *const *args, int n) {
   *c = (struct captured){.f = f, .runtime = function_runtime_ref(runtime), .n = n};
   c->args = mem_zalloc((size_t)n, sizeof *c->args);
   for (int i = 0; i < n; i++) tensor_ref(&c->args[i], args[i]);
@@ -123,8 +124,11 @@ shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const
   struct tensor *args = n > INLINE ? mem_alloc((size_t)n * sizeof *args) : space;
   for (int i = 0; i < n_in; i++) tensor_move(&args[i], &in[i]);
   for (int i = 0; i < c->n; i++) tensor_move(&args[n_in + i], &c->args[i]);
-  struct step step = {.cancel = ctx->cancel, .step_resources = resource_mgr_new("function"),
-                      .deadline = DEADLINE_NEVER, .session = "", .depth = 1};
+  struct step step = {.cancel = ctx->cancel,
+                      .step_resources = resource_mgr_new("function"),
+                      .deadline = DEADLINE_NEVER,
+                      .session = "",
+                      .depth = 1};
   shoal_status s = function_call_sync(c->f, &step, args, n, rets);
   resource_mgr_unref(step.step_resources);
   if (args != space) free(args);

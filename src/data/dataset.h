@@ -1,8 +1,8 @@
 /* Datasets: descriptions of sequences of elements, each a tuple of tensors, and the iterators that walk them.
  *
  * A dataset is a variant: immutable, shared by reference count, made by an op. An iterator is used by one thread at a
- * time; datasets with threads of their own (parallel map, prefetch) hide them behind it. Adding a dataset: a struct that
- * begins with struct dataset, its iterator, a constructor here, and its op's row. */
+ * time; datasets with threads of their own (parallel map, prefetch) hide them behind it. Adding a dataset: a struct
+ * that begins with struct dataset, its iterator, a constructor here, and its op's row. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
@@ -25,8 +25,8 @@ struct dataset_type {
 struct dataset {
   struct variant head;
   const struct dataset_type *type;
-  int n;               /* components of an element */
-  shoal_dtype *types;  /* [n] */
+  int n;                /* components of an element */
+  shoal_dtype *types;   /* [n] */
   struct shape *shapes; /* [n] as far as known */
   struct dataset **inputs;
   int n_inputs;
@@ -46,8 +46,8 @@ struct data_iterator_type {
 
 struct data_iterator {
   const struct data_iterator_type *type;
-  struct dataset *of;        /* a reference */
-  struct data_iterator *in;  /* over the first input, where there is one; released with the iterator */
+  struct dataset *of;       /* a reference */
+  struct data_iterator *in; /* over the first input, where there is one; released with the iterator */
 };
 
 /* ---- for those who use datasets ---- */
@@ -80,10 +80,10 @@ struct captured {
   struct function_runtime *runtime; /* a reference */
   struct tensor *args;              /* [n] after the element's own */
   int n;
-  bool must_not_end;                /* preserve_cardinality: OUT_OF_RANGE from the function is an error */
+  bool must_not_end; /* preserve_cardinality: OUT_OF_RANGE from the function is an error */
 };
-void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime, const struct tensor *const *args,
-                   int n);
+void captured_init(struct captured *c, struct function *f, struct function_runtime *runtime,
+                   const struct tensor *const *args, int n);
 void captured_release(struct captured *c);
 shoal_status captured_call(const struct captured *c, struct data_ctx *ctx, const struct tensor *in, int n_in,
                            struct tensor *rets);
@@ -127,15 +127,15 @@ struct element_spec {
 struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel);
 struct dataset *dataset_filter(struct dataset *in, struct captured *f, bool stop_at_false);
 struct dataset *dataset_flat_map(struct dataset *in, struct captured *f, const struct element_spec *spec);
-struct dataset *dataset_interleave(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t cycle,
-                                   int64_t block, bool ahead);
+struct dataset *dataset_interleave(struct dataset *in, struct captured *f, const struct element_spec *spec,
+                                   int64_t cycle, int64_t block, bool ahead);
 struct dataset *dataset_scan(struct dataset *in, struct captured *f, const struct tensor *state, int n_state,
                              const struct element_spec *spec);
 
 enum record_kind { RECORDS_LINES, RECORDS_TFRECORD, RECORDS_FIXED };
 struct record_options {
   enum record_kind kind;
-  const char *compression; /* "", "GZIP", "ZLIB" */
+  const char *compression;        /* "", "GZIP", "ZLIB" */
   int64_t header, record, footer; /* RECORDS_FIXED */
 };
 shoal_status dataset_records(const struct tensor *filenames, const struct record_options *o, struct dataset **out);

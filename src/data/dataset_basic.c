@@ -5,15 +5,14 @@
 #include "base/mem.h"
 #include "data/dataset.h"
 
-static shoal_status iterate_simply(const struct data_iterator_type *type, struct dataset *d, struct data_iterator **out) {
+static shoal_status iterate_simply(const struct data_iterator_type *type, struct dataset *d,
+                                   struct data_iterator **out) {
   *out = iterator_new(type, d);
   return NULL;
 }
 
-#define ITERATE(name, type)                                                           \
-  static shoal_status name(struct dataset *d, struct data_iterator **out) {           \
-    return iterate_simply(&(type), d, out);                                           \
-  }
+#define ITERATE(name, type) \
+  static shoal_status name(struct dataset *d, struct data_iterator **out) { return iterate_simply(&(type), d, out); }
 
 /* ---- one element; or slices of the first dimension ---- */
 
@@ -101,8 +100,7 @@ static const struct dataset_type slice_type = {"TensorSlice", slice_iterate, sli
 shoal_status dataset_of_slices(const struct tensor *t, int n, struct dataset **out) {
   for (int i = 0; i < n; i++) {
     if (t[i].rank < 1) return INVALID("All components must be at least 1-dimensional");
-    if (t[i].dims[0] != t[0].dims[0])
-      return INVALID("All components must have the same size in the 0th dimension");
+    if (t[i].dims[0] != t[0].dims[0]) return INVALID("All components must have the same size in the 0th dimension");
   }
   struct tensors *d = keep_tensors(&slice_type, t, n, true);
   d->rows = n ? t[0].dims[0] : 0;
@@ -205,7 +203,9 @@ static const struct data_iterator_type take_iter = {sizeof(struct at_iter), take
 ITERATE(take_iterate, take_iter)
 static const struct dataset_type take_type = {"Take", take_iterate, take_size, NULL};
 
-struct dataset *dataset_take(struct dataset *in, int64_t count) { return counted_new(&take_type, in, count, 0, false); }
+struct dataset *dataset_take(struct dataset *in, int64_t count) {
+  return counted_new(&take_type, in, count, 0, false);
+}
 
 static shoal_status skip_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   int64_t *at = &((struct at_iter *)it)->at, count = counted(it)->count;
@@ -231,7 +231,9 @@ static const struct data_iterator_type skip_iter = {sizeof(struct at_iter), skip
 ITERATE(skip_iterate, skip_iter)
 static const struct dataset_type skip_type = {"Skip", skip_iterate, skip_size, NULL};
 
-struct dataset *dataset_skip(struct dataset *in, int64_t count) { return counted_new(&skip_type, in, count, 0, false); }
+struct dataset *dataset_skip(struct dataset *in, int64_t count) {
+  return counted_new(&skip_type, in, count, 0, false);
+}
 
 struct repeat_iter {
   struct data_iterator head;
@@ -284,8 +286,10 @@ static shoal_status shard_next(struct data_iterator *it, struct data_ctx *ctx, s
   for (;; ++*at) {
     TRY(iterator_next(in, ctx, out, end));
     if (*end && s->flag && *at < s->count)
-      return INVALID("There aren't enough elements in this dataset for each shard to have at least one element (# "
-                     "elems = %" PRId64 ", # shards = %" PRId64 ").", *at, s->count);
+      return INVALID(
+          "There aren't enough elements in this dataset for each shard to have at least one element (# "
+          "elems = %" PRId64 ", # shards = %" PRId64 ").",
+          *at, s->count);
     if (*end) return NULL;
     if (*at % s->count == s->index) break;
     tensors_release(out, it->of->n);

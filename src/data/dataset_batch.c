@@ -62,8 +62,10 @@ static shoal_status stack(const struct tensor *rows, int64_t n_rows, int n, int 
   for (int64_t r = 1; r < n_rows; r++)
     if (!tensor_same_shape(first, &rows[r * n + c])) {
       struct shape a = tensor_shape(first), b = tensor_shape(&rows[r * n + c]);
-      return INVALID("Cannot batch tensors with different shapes in component %d. First element had shape %s and element "
-                     "%" PRId64 " had shape %s.", c, shape_str(&a), r, shape_str(&b));
+      return INVALID(
+          "Cannot batch tensors with different shapes in component %d. First element had shape %s and element "
+          "%" PRId64 " had shape %s.",
+          c, shape_str(&a), r, shape_str(&b));
     }
   TRY(tensor_new(out, (shoal_dtype)first->dtype, &s));
   size_t bytes = (size_t)first->n * dtype_size((shoal_dtype)first->dtype);
@@ -97,8 +99,10 @@ static shoal_status stack_padded(const struct batch *b, const struct tensor *row
   for (int64_t r = 0; r < n_rows; r++) {
     const struct tensor *t = &rows[r * n + c];
     if (t->rank != want->rank)
-      return INVALID("All elements in a batch must have the same rank as the padded shape for component%d: expected rank "
-                     "%d but got element with rank %d", c, want->rank, t->rank);
+      return INVALID(
+          "All elements in a batch must have the same rank as the padded shape for component%d: expected rank "
+          "%d but got element with rank %d",
+          c, want->rank, t->rank);
     for (int k = 0; k < t->rank; k++) {
       if (want->dims[k] < 0) s.dims[k + 1] = MAX(s.dims[k + 1], t->dims[k]);
       else if (t->dims[k] > want->dims[k])
@@ -109,7 +113,8 @@ static shoal_status stack_padded(const struct batch *b, const struct tensor *row
   shoal_dtype type = (shoal_dtype)rows[c].dtype;
   TRY(tensor_new(out, type, &s));
   size_t size = dtype_size(type);
-  for (int64_t i = 0; i < out->n; i++) elements_copy(type, (char *)out->data + (size_t)i * size, b->pad_values[c].data, 1);
+  for (int64_t i = 0; i < out->n; i++)
+    elements_copy(type, (char *)out->data + (size_t)i * size, b->pad_values[c].data, 1);
   size_t row = n_rows ? (size_t)(out->n / n_rows) * size : 0;
   for (int64_t r = 0; r < n_rows; r++) {
     const struct tensor *t = &rows[r * n + c];
@@ -218,7 +223,8 @@ static shoal_status next_batch(struct unbatch_iter *u, struct data_ctx *ctx, boo
     if (u->rows[i].rank < 1) return INVALID("Input element must have a non-zero rank to be unbatched.");
     if (u->rows[i].dims[0] != u->rows[0].dims[0])
       return INVALID("Input element must have the same batch size in each component. Component 0 had size %" PRId64
-                     " but component %d had size %" PRId64 ".", u->rows[0].dims[0], i, u->rows[i].dims[0]);
+                     " but component %d had size %" PRId64 ".",
+                     u->rows[0].dims[0], i, u->rows[i].dims[0]);
   }
   u->n_rows = n ? u->rows[0].dims[0] : 0;
   return NULL;
@@ -356,8 +362,7 @@ static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, 
   if (*end) return NULL;
   int64_t rows = MIN(b->size, (have - 1) / b->stride + 1);
   for (int c = 0; c < in->n; c++) {
-    struct listed *l =
-        (struct listed *)dataset_new(sizeof *l, &listed_type, 1, &in->types[c], &in->shapes[c], NULL, 0);
+    struct listed *l = (struct listed *)dataset_new(sizeof *l, &listed_type, 1, &in->types[c], &in->shapes[c], NULL, 0);
     l->at = mem_zalloc((size_t)rows, sizeof *l->at);
     l->count = rows;
     for (int64_t r = 0; r < rows; r++) tensor_ref(&l->at[r], &w->buffer.at[r * b->stride * in->n + c]);
@@ -369,7 +374,8 @@ static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, 
   }
   int64_t gone = MIN(b->shift, have);
   tensors_release(w->buffer.at, (int)(gone * in->n));
-  for (size_t i = (size_t)(gone * in->n); i < w->buffer.n; i++) w->buffer.at[i - (size_t)(gone * in->n)] = w->buffer.at[i];
+  for (size_t i = (size_t)(gone * in->n); i < w->buffer.n; i++)
+    w->buffer.at[i - (size_t)(gone * in->n)] = w->buffer.at[i];
   w->buffer.n -= (size_t)(gone * in->n);
   w->skip = b->shift - gone;
   return NULL;

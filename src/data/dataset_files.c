@@ -18,12 +18,12 @@ struct records {
 
 struct records_iter {
   struct data_iterator head;
-  int64_t file;   /* the next to open */
+  int64_t file; /* the next to open */
   bool open;
-  struct byte_stream stream;     /* lines, fixed */
-  struct record_reader reader;   /* TFRecord */
-  struct text line;              /* reused */
-  struct text tail;              /* fixed: bytes that may be the footer */
+  struct byte_stream stream;   /* lines, fixed */
+  struct record_reader reader; /* TFRecord */
+  struct text line;            /* reused */
+  struct text tail;            /* fixed: bytes that may be the footer */
 };
 
 static void close_file(struct records_iter *r) {
@@ -67,8 +67,10 @@ static shoal_status open_file(struct records_iter *r, const struct records *d) {
     TRY(file_size(path, &size));
     body = size - d->header - d->footer;
     if (body < 0 || body % d->record)
-      return INVALID("Excluding the header (%" PRId64 " bytes) and footer (%" PRId64 " bytes), input file \"%s\" has body "
-                     "length %" PRId64 " bytes, which is not an exact multiple of the record length (%" PRId64 " bytes).",
+      return INVALID("Excluding the header (%" PRId64 " bytes) and footer (%" PRId64
+                     " bytes), input file \"%s\" has body "
+                     "length %" PRId64 " bytes, which is not an exact multiple of the record length (%" PRId64
+                     " bytes).",
                      d->header, d->footer, path, body, d->record);
   }
   return skip_header(r, d, path);

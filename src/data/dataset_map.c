@@ -11,11 +11,11 @@
 struct mapped {
   struct dataset head;
   struct captured f;
-  int64_t parallel;       /* map: calls in flight */
-  bool stop_at_false;     /* filter: take_while */
-  int64_t cycle, block;   /* interleave */
-  bool ahead;             /* interleave: inputs run on threads of their own */
-  struct tensor *state;   /* scan: [n_state] */
+  int64_t parallel;     /* map: calls in flight */
+  bool stop_at_false;   /* filter: take_while */
+  int64_t cycle, block; /* interleave */
+  bool ahead;           /* interleave: inputs run on threads of their own */
+  struct tensor *state; /* scan: [n_state] */
   int n_state;
 };
 
@@ -90,7 +90,8 @@ static void run_job(void *arg) {
   struct job *j = arg;
   struct parallel_iter *p = j->of;
   struct data_ctx ctx = {.cancel = &p->cancel};
-  shoal_status s = not_the_end(&mapped(&p->head)->f, captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out));
+  shoal_status s = not_the_end(&mapped(&p->head)->f,
+                               captured_call(&mapped(&p->head)->f, &ctx, j->in, p->head.of->inputs[0]->n, j->out));
   pthread_mutex_lock(&p->lock);
   j->status = s;
   j->done = true;
@@ -203,8 +204,7 @@ static shoal_status keep(const struct captured *f, struct data_ctx *ctx, const s
   struct tensor answer = tensor_none();
   TRY(not_the_end(f, captured_call(f, ctx, t, n, &answer)));
   shoal_status s = NULL;
-  if (answer.dtype != SHOAL_BOOL || answer.n != 1)
-    s = INVALID("Filter predicate `f` must return a scalar bool.");
+  if (answer.dtype != SHOAL_BOOL || answer.n != 1) s = INVALID("Filter predicate `f` must return a scalar bool.");
   else *out = *T_DATA(&answer, bool);
   tensor_release(&answer);
   return s;

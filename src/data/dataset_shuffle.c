@@ -1,7 +1,7 @@
 /* Shuffling with a buffer, and random numbers: TensorFlow's generators, so that the same seeds give the same order.
  *
- * The buffer holds elements of up to MAX_EPOCHS rounds of the input (when it repeats); an element is drawn from those of
- * the oldest round only, so that rounds never mix. */
+ * The buffer holds elements of up to MAX_EPOCHS rounds of the input (when it repeats); an element is drawn from those
+ * of the oldest round only, so that rounds never mix. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>

@@ -13,8 +13,17 @@
 #include "data/record.h"
 
 /* Fields of Event. */
-enum { WALL_TIME = 1, STEP = 2, FILE_VERSION = 3, GRAPH_DEF = 4, SUMMARY = 5, SESSION_LOG = 7, RUN_METADATA = 8,
-       META_GRAPH = 9, SOURCE = 10 };
+enum {
+  WALL_TIME = 1,
+  STEP = 2,
+  FILE_VERSION = 3,
+  GRAPH_DEF = 4,
+  SUMMARY = 5,
+  SESSION_LOG = 7,
+  RUN_METADATA = 8,
+  META_GRAPH = 9,
+  SOURCE = 10
+};
 
 struct event_writer {
   pthread_mutex_t lock;

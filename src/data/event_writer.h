@@ -31,6 +31,7 @@ shoal_status event_write_scalar(struct event_writer *w, int64_t step, const char
 /* SessionLog: 1 start, 2 stop, 3 checkpoint (with its path, or NULL). */
 shoal_status event_write_session_log(struct event_writer *w, int64_t step, int status, const char *checkpoint_path);
 /* TaggedRunMetadata. */
-shoal_status event_write_run_metadata(struct event_writer *w, int64_t step, const char *tag, const void *data, size_t n);
+shoal_status event_write_run_metadata(struct event_writer *w, int64_t step, const char *tag, const void *data,
+                                      size_t n);
 
 #endif

@@ -24,8 +24,8 @@ struct device_ops {
   /* Tensors between host and device, and within one; done may be called later, from any thread. */
   void (*to_host)(struct device *d, const struct tensor *from, struct tensor *to, void (*done)(void *, shoal_status),
                   void *arg);
-  void (*from_host)(struct device *d, const struct tensor *from, struct tensor *to,
-                    void (*done)(void *, shoal_status), void *arg);
+  void (*from_host)(struct device *d, const struct tensor *from, struct tensor *to, void (*done)(void *, shoal_status),
+                    void *arg);
   /* (optional) Waits for all queued work. */
   shoal_status (*sync)(struct device *d);
   /* (optional) Calls fn when the work queued so far is done. */
@@ -39,9 +39,9 @@ struct device {
   int ordinal;          /* the 0 at its end */
   uint64_t incarnation; /* drawn at start, never 0 */
   int64_t memory_limit;
-  struct pool *intra;   /* for loops inside kernels; shared between devices of a process */
-  bool host;            /* its memory is host memory and kernels finish before run() returns */
-  void *stream;         /* the implementation's */
+  struct pool *intra; /* for loops inside kernels; shared between devices of a process */
+  bool host;          /* its memory is host memory and kernels finish before run() returns */
+  void *stream;       /* the implementation's */
 };
 
 /* A logical CPU. The pool stays the caller's. */

@@ -53,8 +53,8 @@ void shoal_push_colocation(shoal_graph *g, const shoal_op *with) { graph_push_co
 void shoal_pop_colocation(shoal_graph *g) { graph_pop_colocation(g); }
 void shoal_set_random_seed(shoal_graph *g, int64_t seed) { graph_set_seed(g, seed); }
 
-void shoal_gradients(shoal_graph *g, const shoal_out *ys, int n_ys, const shoal_out *xs, int n_xs,
-                     const shoal_out *dys, shoal_gradient *dxs) {
+void shoal_gradients(shoal_graph *g, const shoal_out *ys, int n_ys, const shoal_out *xs, int n_xs, const shoal_out *dys,
+                     shoal_gradient *dxs) {
   memset(dxs, 0, (size_t)n_xs * sizeof *dxs);
   if (graph_error(g)) return;
   struct grad *weights = mem_zalloc((size_t)n_ys, sizeof *weights), *out = mem_zalloc((size_t)n_xs, sizeof *out);

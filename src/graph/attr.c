@@ -11,10 +11,18 @@ struct attr attr_string(const char *data, size_t n) {
   return (struct attr){.kind = ATTR_STRING, .s = {mem_strndup(data, n), n}};
 }
 
-struct attr attr_int(int64_t v) { return (struct attr){.kind = ATTR_INT, .i = v}; }
-struct attr attr_float(float v) { return (struct attr){.kind = ATTR_FLOAT, .f = v}; }
-struct attr attr_bool(bool v) { return (struct attr){.kind = ATTR_BOOL, .b = v}; }
-struct attr attr_type(int type) { return (struct attr){.kind = ATTR_TYPE, .type = type}; }
+struct attr attr_int(int64_t v) {
+  return (struct attr){.kind = ATTR_INT, .i = v};
+}
+struct attr attr_float(float v) {
+  return (struct attr){.kind = ATTR_FLOAT, .f = v};
+}
+struct attr attr_bool(bool v) {
+  return (struct attr){.kind = ATTR_BOOL, .b = v};
+}
+struct attr attr_type(int type) {
+  return (struct attr){.kind = ATTR_TYPE, .type = type};
+}
 
 struct attr attr_shape(const struct shape *s) {
   struct attr a = {.kind = ATTR_SHAPE, .shape = mem_alloc(sizeof *s)};
@@ -34,7 +42,9 @@ struct attr attr_func(const char *name) {
   return a;
 }
 
-struct attr attr_list(enum attr_kind of) { return (struct attr){.kind = ATTR_LIST, .of = of}; }
+struct attr attr_list(enum attr_kind of) {
+  return (struct attr){.kind = ATTR_LIST, .of = of};
+}
 
 void attr_list_add(struct attr *list, struct attr element) {
   size_t n = list->list.n;
@@ -168,21 +178,21 @@ uint64_t attr_hash(const struct attr *a, uint64_t seed) {
   }
 }
 
-static const char *const kind_names[] = {"nothing", "string", "int",    "float", "bool",       "type",
+static const char *const kind_names[] = {"nothing", "string", "int",  "float",       "bool",   "type",
                                          "shape",   "tensor", "func", "placeholder", "list(?)"};
-static const char *const list_names[] = {"list(any)",   "list(string)", "list(int)",  "list(float)",
-                                         "list(bool)",  "list(type)",   "list(shape)", "list(tensor)",
+static const char *const list_names[] = {"list(any)",  "list(string)", "list(int)",   "list(float)",
+                                         "list(bool)", "list(type)",   "list(shape)", "list(tensor)",
                                          "list(func)", "list(?)",      "list(?)"};
 
-const char *attr_kind_name(const struct attr *a) { return a->kind == ATTR_LIST ? list_names[a->of] : kind_names[a->kind]; }
+const char *attr_kind_name(const struct attr *a) {
+  return a->kind == ATTR_LIST ? list_names[a->of] : kind_names[a->kind];
+}
 
 void attr_print(const struct attr *a, struct text *out) {
   enum { MOST = 12 };
   switch (a->kind) {
     case ATTR_NONE: text_adds(out, "<unset>"); break;
-    case ATTR_STRING:
-      text_addf(out, "\"%.*s\"%s", (int)MIN(a->s.n, 80), a->s.data, a->s.n > 80 ? "..." : "");
-      break;
+    case ATTR_STRING: text_addf(out, "\"%.*s\"%s", (int)MIN(a->s.n, 80), a->s.data, a->s.n > 80 ? "..." : ""); break;
     case ATTR_INT: text_addf(out, "%" PRId64, a->i); break;
     case ATTR_FLOAT: text_addf(out, "%g", (double)a->f); break;
     case ATTR_BOOL: text_adds(out, a->b ? "true" : "false"); break;

@@ -29,7 +29,7 @@ struct graph_builder {
   VEC(char *) scopes; /* each whole: "a/b" */
   VEC(struct device_level) devices;
   VEC(struct control_level) controls;
-  VEC(char *) colocations; /* "loc:@NAME" */
+  VEC(char *) colocations;   /* "loc:@NAME" */
   struct strmap scope_names; /* scopes opened so far, for unique names */
   bool has_seed;
   int64_t seed, ops_seeded;
@@ -70,7 +70,8 @@ shoal_status graph_error(const struct graph *g) { return g->builder ? g->builder
 
 void graph_push_scope(struct graph *g, const char *name) {
   struct graph_builder *b = builder(g);
-  char *base = b->scopes.n && *vec_last(&b->scopes) ? mem_printf("%s/%s", vec_last(&b->scopes), name) : mem_strdup(name);
+  char *base =
+      b->scopes.n && *vec_last(&b->scopes) ? mem_printf("%s/%s", vec_last(&b->scopes), name) : mem_strdup(name);
   char *unique = mem_strdup(base);
   for (int k = 1; strmap_has(&b->scope_names, unique) || strmap_has(&g->by_name, unique); k++) {
     free(unique);
@@ -241,7 +242,7 @@ struct node *build_end(struct build *b) {
     return NULL;
   }
   char *scoped = gb->scopes.n && *vec_last(&gb->scopes) ? mem_printf("%s/%s", vec_last(&gb->scopes), b->name)
-                                                         : mem_strdup(b->name);
+                                                        : mem_strdup(b->name);
   char *name = graph_unique_name(g, scoped);
   free(scoped);
   struct node *n = NULL;
@@ -270,7 +271,9 @@ struct node *build_end(struct build *b) {
   return s ? NULL : n;
 }
 
-struct out build_end_out(struct build *b) { return node_out(build_end(b), 0); }
+struct out build_end_out(struct build *b) {
+  return node_out(build_end(b), 0);
+}
 
 /* ---- short forms ---- */
 
@@ -331,7 +334,8 @@ static struct out const_numbers(struct graph *g, shoal_dtype dtype, const int64_
   struct tensor t;
   shoal_status s = tensor_new_dims(&t, dtype, rank, (int64_t[]){n});
   if (!s) {
-    for (int i = 0; i < n && !s; i++) s = set_number(&t, i, reals ? reals[i] : (double)ints[i], ints ? ints[i] : (int64_t)reals[i]);
+    for (int i = 0; i < n && !s; i++)
+      s = set_number(&t, i, reals ? reals[i] : (double)ints[i], ints ? ints[i] : (int64_t)reals[i]);
     struct out o = s ? (struct out){0} : build_const(g, &t, NULL);
     tensor_release(&t);
     if (!s) return o;

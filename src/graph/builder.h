@@ -51,7 +51,7 @@ struct out build_const(struct graph *g, const struct tensor *t, const char *name
 struct out build_const_int(struct graph *g, shoal_dtype dtype, int64_t v);
 struct out build_const_ints(struct graph *g, shoal_dtype dtype, const int64_t *v, int n);
 struct out build_const_float(struct graph *g, shoal_dtype dtype, double v); /* any numeric dtype */
-struct out build_cast(struct graph *g, struct out x, shoal_dtype to); /* x itself when it has that type */
+struct out build_cast(struct graph *g, struct out x, shoal_dtype to);       /* x itself when it has that type */
 
 static inline shoal_dtype out_type(struct out o) {
   return o.node ? dtype_base(o.node->out_types[o.index]) : SHOAL_DT_INVALID;

@@ -19,8 +19,7 @@ static bool is_default(const struct op *op, const struct named_attr *a) {
 
 static shoal_status put_attrs(const struct node *n, const struct export_options *o, struct text *out) {
   for (int i = 0; i < n->n_attrs; i++)
-    if (!o->strip_defaults || !is_default(n->op, &n->attrs[i]))
-      TRY(attr_proto_encode_map(&n->attrs[i], 1, 5, out));
+    if (!o->strip_defaults || !is_default(n->op, &n->attrs[i])) TRY(attr_proto_encode_map(&n->attrs[i], 1, 5, out));
   return NULL;
 }
 

@@ -25,7 +25,8 @@ static int enter(struct frames *f, struct strmap *ids, int parent, const struct 
     id = (int)f->at.n;
     strmap_put(ids, key, (void *)(intptr_t)id);
     int64_t most = parallel && parallel->kind == ATTR_INT ? parallel->i : 10;
-    vec_push(&f->at, (struct frame_def){.name = mem_strdup(strchr(key, ';') + 1), .parent = parent,
+    vec_push(&f->at, (struct frame_def){.name = mem_strdup(strchr(key, ';') + 1),
+                                        .parent = parent,
                                         .parallel_iterations = (int)MAX(1, MIN(most, 1 << 20))});
   }
   free(key);
@@ -40,9 +41,10 @@ static shoal_status assign(struct frames *f, struct strmap *ids, const struct no
     if (!from || !seen[from->id]) continue; /* the way round a loop */
     int theirs = f->output_in[from->id];
     if (frame >= 0 && theirs != frame)
-      return INVALID("Invalid graph: {{node %s}} has inputs from different frames. The input {{node %s}} is in frame "
-                     "'%s', another in frame '%s'.",
-                     n->name, from->name, f->at.at[theirs].name, f->at.at[frame].name);
+      return INVALID(
+          "Invalid graph: {{node %s}} has inputs from different frames. The input {{node %s}} is in frame "
+          "'%s', another in frame '%s'.",
+          n->name, from->name, f->at.at[theirs].name, f->at.at[frame].name);
     frame = theirs;
   }
   if (frame < 0) frame = 0;

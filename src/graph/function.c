@@ -331,11 +331,14 @@ shoal_status graph_add_function(struct graph *g, struct function_def *f) {
   }
   bool same = old->size == f->size && !memcmp(old->bytes, f->bytes, f->size);
   /* Maps may be serialized in any order: the same parts in another order are the same function. */
-  if (!same) same = old->size == f->size && old->n_nodes == f->n_nodes && old->sig->n_in == f->sig->n_in &&
-                    old->sig->n_out == f->sig->n_out;
+  if (!same)
+    same = old->size == f->size && old->n_nodes == f->n_nodes && old->sig->n_in == f->sig->n_in &&
+           old->sig->n_out == f->sig->n_out;
   shoal_status s = same ? NULL
-                        : INVALID("Cannot add function '%s' because a different function with the same name already "
-                                  "exists.", f->name);
+                        : INVALID(
+                              "Cannot add function '%s' because a different function with the same name already "
+                              "exists.",
+                              f->name);
   function_def_unref(f);
   return s;
 }

@@ -24,18 +24,18 @@ struct arg_attrs {
 struct function_def {
   atomic_int refs;
   char *name;
-  struct op_row row;             /* what sig points to */
-  struct op *sig;                /* the signature as an op */
-  struct node_def *nodes;        /* the body; slices point into bytes */
+  struct op_row row;      /* what sig points to */
+  struct op *sig;         /* the signature as an op */
+  struct node_def *nodes; /* the body; slices point into bytes */
   int n_nodes;
-  struct slice *rets;            /* [sig->n_out] "node:out:0", or an argument's name */
+  struct slice *rets; /* [sig->n_out] "node:out:0", or an argument's name */
   struct control_ret *control_rets;
   int n_control_rets;
   struct arg_attrs *arg_attrs;
   int n_arg_attrs;
-  struct named_attr *attrs;      /* of the function itself */
+  struct named_attr *attrs; /* of the function itself */
   int n_attrs;
-  char *bytes;                   /* the serialized FunctionDef */
+  char *bytes; /* the serialized FunctionDef */
   size_t size;
 };
 

@@ -94,7 +94,7 @@ static void mark_between(struct grad_run *r, const struct out *ys, int ny, const
     }
   while (todo.n) {
     struct node *n = vec_pop(&todo);
-    FOR_CONSUMERS(c, &users, n) {
+    FOR_CONSUMERS (c, &users, n) {
       if (c->input < 0 || reached[c->node->id] || !grad_trainable(n->out_types[c->index])) continue;
       reached[c->node->id] = true;
       vec_push(&todo, c->node);
@@ -204,8 +204,8 @@ static shoal_status seed(struct grad_run *r, const struct out *ys, int ny, const
       if (!dtype_floating((shoal_dtype)type)) continue;
       gr = grad_dense(build_op1(r->g, "OnesLike", ys[i]));
     } else if (out_type(gr.values) != (shoal_dtype)type && type != SHOAL_VARIANT && type != SHOAL_RESOURCE) {
-      return INVALID("Gradient type %s generated for tensor '%s' with type %s must match", dtype_tf_name(out_type(gr.values)),
-                     ys[i].node->name, dtype_tf_name(type));
+      return INVALID("Gradient type %s generated for tensor '%s' with type %s must match",
+                     dtype_tf_name(out_type(gr.values)), ys[i].node->name, dtype_tf_name(type));
     }
     grad_add(r, ys[i], gr);
   }
@@ -245,11 +245,9 @@ static shoal_status run(struct grad_run *r, const struct out *ys, int ny, const 
   mark_between(r, ys, ny, xs, nx);
   TRY(flow_analyse(r));
   for (int i = 0; i < nx && r->has_flow; i++)
-    if (flow_frame(r, xs[i].node))
-      return UNIMPLEMENTED("gradients: x '%s' is inside a while loop", xs[i].node->name);
+    if (flow_frame(r, xs[i].node)) return UNIMPLEMENTED("gradients: x '%s' is inside a while loop", xs[i].node->name);
   for (int i = 0; i < ny && r->has_flow; i++)
-    if (flow_frame(r, ys[i].node))
-      return UNIMPLEMENTED("gradients: y '%s' is inside a while loop", ys[i].node->name);
+    if (flow_frame(r, ys[i].node)) return UNIMPLEMENTED("gradients: y '%s' is inside a while loop", ys[i].node->name);
   size_t mark = r->g->nodes.n;
   TRY(seed(r, ys, ny, dys));
   if (r->has_flow) loop_settle(r, mark, NULL);

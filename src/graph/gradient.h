@@ -20,9 +20,9 @@ static inline struct grad grad_dense(struct out o) { return (struct grad){.value
 /* What an op's gradient function sees and sets. */
 struct grad_ctx {
   struct graph *g;
-  struct node *node;   /* the forward op */
-  struct grad *dy;     /* [n_out] gradients of the outputs; none where nothing flows back */
-  struct grad *dx;     /* [n_in] to be set; what is left alone is "no gradient" */
+  struct node *node; /* the forward op */
+  struct grad *dy;   /* [n_out] gradients of the outputs; none where nothing flows back */
+  struct grad *dx;   /* [n_in] to be set; what is left alone is "no gradient" */
 };
 
 /* The forward node's input and output, by index. */

@@ -61,9 +61,7 @@ static struct guard *common(struct guard *a, struct guard *b) {
   return a;
 }
 
-static struct guard *deeper(struct guard *a, struct guard *b) {
-  return !a || (b && b->depth > a->depth) ? b : a;
-}
+static struct guard *deeper(struct guard *a, struct guard *b) { return !a || (b && b->depth > a->depth) ? b : a; }
 
 static struct frame *enter_frame(struct grad_run *r, struct frame *parent, struct node *n) {
   const char *name = NULL;

@@ -19,13 +19,13 @@ struct guard {
 struct frame {
   struct frame *parent;
   const char *name;
-  struct node *enter;      /* one of its Enters */
+  struct node *enter; /* one of its Enters */
   struct node *loop_cond;
   VEC(struct node *) exits;
   int64_t parallel;
-  struct guard *guard;     /* of what enters: the conditional, in the parent frame, that the loop is in */
-  bool has_stacks;         /* already part of somebody's gradient */
-  struct grad_loop *back;  /* its gradient loop, once there is one */
+  struct guard *guard;    /* of what enters: the conditional, in the parent frame, that the loop is in */
+  bool has_stacks;        /* already part of somebody's gradient */
+  struct grad_loop *back; /* its gradient loop, once there is one */
 };
 
 /* Where a node that gradients added belongs. */
@@ -45,16 +45,16 @@ struct grad_list {
 
 struct grad_run {
   struct graph *g;
-  size_t first;              /* nodes from this id on are ours */
-  bool *between;             /* [first] on a path from some x to some y */
-  int *pending;              /* [first] consumers on such paths not yet done */
-  struct grad_list **grads;  /* [first] by node, then output */
-  bool has_flow;             /* there are loops or conditionals; without, nothing of what follows is used */
-  struct frame **frames;     /* [first] the loop a node runs in (Enter, Exit: the inner one) */
-  struct guard **guards;     /* [first] the conditional a node runs in */
+  size_t first;             /* nodes from this id on are ours */
+  bool *between;            /* [first] on a path from some x to some y */
+  int *pending;             /* [first] consumers on such paths not yet done */
+  struct grad_list **grads; /* [first] by node, then output */
+  bool has_flow;            /* there are loops or conditionals; without, nothing of what follows is used */
+  struct frame **frames;    /* [first] the loop a node runs in (Enter, Exit: the inner one) */
+  struct guard **guards;    /* [first] the conditional a node runs in */
   VEC(struct frame *) all_frames;
   VEC(struct guard *) all_guards;
-  VEC(struct place) places;  /* by id - first */
+  VEC(struct place) places; /* by id - first */
   VEC(struct node *) queue;
 };
 

@@ -439,8 +439,8 @@ shoal_status loops_begin(struct grad_run *r, const struct out *ys, int ny) {
 /* ---- gradients of control flow ---- */
 
 /* fn over the parts of a gradient: values, and for slices the rest. */
-static struct grad each_part(struct grad_run *r, struct grad gr, struct out (*fn)(struct grad_run *, void *, struct out),
-                             void *arg) {
+static struct grad each_part(struct grad_run *r, struct grad gr,
+                             struct out (*fn)(struct grad_run *, void *, struct out), void *arg) {
   struct grad out = {.values = fn(r, arg, gr.values)};
   if (gr.indices.node) out.indices = fn(r, arg, gr.indices);
   if (gr.dense_shape.node) out.dense_shape = fn(r, arg, gr.dense_shape);
@@ -517,8 +517,7 @@ static void grad_cond_merge(struct grad_run *r, struct grad_ctx *c, struct grad_
 static void grad_loop_merge(struct grad_run *r, struct grad_ctx *c, struct grad_loop *l) {
   if (grad_none(c->dy[0])) return;
   struct node *turn = make(r, in_loop(l), "Switch", NULL, dense_in(r, l, c->dy[0]), l->pivot);
-  for (int i = 0; i < c->node->n_in; i++)
-    grad_set(c, i, node_out(turn, is_next(c->node->in[i].node) ? 1 : 0));
+  for (int i = 0; i < c->node->n_in; i++) grad_set(c, i, node_out(turn, is_next(c->node->in[i].node) ? 1 : 0));
 }
 
 /* A value that a loop carries round: starts as `from` (in the outer loop), is `fn` of itself every round. */

@@ -248,8 +248,7 @@ static shoal_status expand(const struct making *m, const struct op_arg *args, in
       return INVALID("Value for number_attr: \"%s\" %" PRId64 " < 0", arg->number_attr, count);
     }
     if (count > MAX_OUTPUTS - (int64_t)v.n) goto too_many;
-    for (int64_t i = 0; i < count; i++)
-      vec_push(&v, (uint8_t)(dtype_is_ref(type) ? type : type + ref));
+    for (int64_t i = 0; i < count; i++) vec_push(&v, (uint8_t)(dtype_is_ref(type) ? type : type + ref));
   }
   *types = v.at;
   *n = (int)v.n;
@@ -296,8 +295,8 @@ static void release_attrs(struct making *m) {
 
 shoal_status graph_add(struct graph *g, const char *name, const struct op *op, const struct out *in, int n_in,
                        struct named_attr *attrs, int n_attrs, struct node **out) {
-  struct making m = {.name = name, .op = op, .in = in, .n_in = n_in, .attrs = attrs, .n_attrs = n_attrs,
-                     .cap_attrs = n_attrs};
+  struct making m = {
+      .name = name, .op = op, .in = in, .n_in = n_in, .attrs = attrs, .n_attrs = n_attrs, .cap_attrs = n_attrs};
   uint8_t *in_types = NULL, *out_types = NULL;
   int want_in = 0, n_out = 0;
   shoal_status s = NULL;
@@ -360,7 +359,9 @@ void graph_remove(struct graph *g, struct node *n) {
   node_free(n);
 }
 
-struct node *graph_find(const struct graph *g, const char *name) { return strmap_get(&g->by_name, name); }
+struct node *graph_find(const struct graph *g, const char *name) {
+  return strmap_get(&g->by_name, name);
+}
 
 char *graph_unique_name(struct graph *g, const char *base) {
   if (!strmap_has(&g->by_name, base)) return mem_strdup(base);
@@ -408,7 +409,9 @@ static struct node *copy_node(const struct node *n) {
   return c;
 }
 
-struct graph *graph_copy(const struct graph *g, struct node **map) { return graph_subset(g, NULL, map); }
+struct graph *graph_copy(const struct graph *g, struct node **map) {
+  return graph_subset(g, NULL, map);
+}
 
 struct graph *graph_subset(const struct graph *g, const bool *keep, struct node **map) {
   struct graph *c = graph_new();
@@ -504,8 +507,7 @@ void consumers_init(struct consumers *c, const struct graph *g) {
     if (!n) continue;
     for (int k = 0; k < n->n_in; k++)
       if (n->in[k].node) c->at[next[n->in[k].node->id]++] = (struct consumer){n, k, n->in[k].index};
-    for (size_t k = 0; k < n->control.n; k++)
-      c->at[next[n->control.at[k]->id]++] = (struct consumer){n, -1, -1};
+    for (size_t k = 0; k < n->control.n; k++) c->at[next[n->control.at[k]->id]++] = (struct consumer){n, -1, -1};
   }
   free(next);
 }
@@ -530,7 +532,7 @@ shoal_status graph_topological_order(const struct graph *g, struct node **order)
   }
   while (head < tail) {
     struct node *n = order[head++];
-    FOR_CONSUMERS(c, &users, n) {
+    FOR_CONSUMERS (c, &users, n) {
       if (c->input >= 0 && back_edge(n, c->node)) continue;
       if (--pending[c->node->id] == 0) order[tail++] = c->node;
     }
@@ -549,7 +551,9 @@ shoal_status graph_topological_order(const struct graph *g, struct node **order)
 
 /* ---- attributes of a node ---- */
 
-struct attr *node_attr(const struct node *n, const char *name) { return named_attr_find(n->attrs, n->n_attrs, name); }
+struct attr *node_attr(const struct node *n, const char *name) {
+  return named_attr_find(n->attrs, n->n_attrs, name);
+}
 
 void node_set_attr(struct node *n, const char *name, struct attr value) {
   struct attr *a = node_attr(n, name);

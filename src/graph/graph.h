@@ -21,15 +21,15 @@ struct node {
   int id; /* its place in graph->nodes */
   char *name;
   const struct op *op;
-  char *device;            /* as asked for; "" for anywhere */
-  char *assigned;          /* full device name given by placement; NULL before */
+  char *device;             /* as asked for; "" for anywhere */
+  char *assigned;           /* full device name given by placement; NULL before */
   struct named_attr *attrs; /* all of the op's, defaults filled in, then any others */
   int n_attrs;
   int n_in, n_out;
   struct out *in;
   uint8_t *in_types, *out_types; /* base dtype, + 100 for references */
   VEC(struct node *) control;
-  struct shape *out_shapes; /* [n_out] as inferred; NULL before shape inference */
+  struct shape *out_shapes;   /* [n_out] as inferred; NULL before shape inference */
   VEC(char *) original_names; /* experimental_debug_info.original_node_names */
   VEC(char *) original_funcs;
   void *full_type; /* bytes of experimental_type, length-prefixed (size_t); NULL: none */
@@ -39,11 +39,11 @@ struct node {
 struct function_def;
 
 struct graph {
-  VEC(struct node *) nodes; /* by id; NULL where removed */
-  struct strmap by_name;    /* name -> struct node * */
-  int n_nodes;              /* without the removed ones */
+  VEC(struct node *) nodes;  /* by id; NULL where removed */
+  struct strmap by_name;     /* name -> struct node * */
+  int n_nodes;               /* without the removed ones */
   struct strmap name_counts; /* base -> the last number graph_unique_name put behind it: where to go on looking */
-  struct strmap functions;  /* name -> struct function_def * (graph/function.h) */
+  struct strmap functions;   /* name -> struct function_def * (graph/function.h) */
   struct strmap gradient_functions; /* function name -> char * (GradientDef) */
   int producer, min_consumer;
   VEC(int) bad_consumers;
@@ -86,17 +86,18 @@ struct consumer {
   int index; /* which output is consumed; -1: control edge */
 };
 struct consumers {
-  int *first;           /* [nodes.n + 1] into at */
+  int *first; /* [nodes.n + 1] into at */
   struct consumer *at;
 };
 void consumers_init(struct consumers *c, const struct graph *g);
 void consumers_release(struct consumers *c);
-#define FOR_CONSUMERS(c, list, node_) \
-  for (const struct consumer *c = &(list)->at[(list)->first[(node_)->id]], \
-                             *c##_end = &(list)->at[(list)->first[(node_)->id + 1]]; c < c##_end; c++)
+#define FOR_CONSUMERS(c, list, node_)                                                \
+  for (const struct consumer *c = &(list)->at[(list)->first[(node_)->id]],           \
+                             *c##_end = &(list)->at[(list)->first[(node_)->id + 1]]; \
+       c < c##_end; c++)
 
 /* Attributes; the errors name node and attribute. */
-struct attr *node_attr(const struct node *n, const char *name); /* NULL: absent */
+struct attr *node_attr(const struct node *n, const char *name);          /* NULL: absent */
 void node_set_attr(struct node *n, const char *name, struct attr value); /* takes over value */
 shoal_status node_get_int(const struct node *n, const char *name, int64_t *out);
 shoal_status node_get_float(const struct node *n, const char *name, float *out);

@@ -45,10 +45,12 @@ static const char *full_name(struct importing *im, struct slice s) {
 static shoal_status unknown_op(struct slice op) {
   char host[256] = "localhost";
   if (gethostname(host, sizeof host - 1)) host[0] = 0;
-  return NOT_FOUND("Op type not registered '%.*s' in binary running on %s. Make sure the Op and Kernel are registered "
-                   "in the binary running in this process. Note that if you are loading a saved graph which used ops "
-                   "from tf.contrib (e.g. `tf.contrib.resampler`), accessing should be done before importing the graph, "
-                   "as contrib ops are lazily registered when the module is first accessed.", SLICE_ARGS(op), host);
+  return NOT_FOUND(
+      "Op type not registered '%.*s' in binary running on %s. Make sure the Op and Kernel are registered "
+      "in the binary running in this process. Note that if you are loading a saved graph which used ops "
+      "from tf.contrib (e.g. `tf.contrib.resampler`), accessing should be done before importing the graph, "
+      "as contrib ops are lazily registered when the module is first accessed.",
+      SLICE_ARGS(op), host);
 }
 
 static shoal_status check_given(const struct op *op, const struct node_def *d) {
@@ -176,8 +178,10 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
       continue;
     }
     if (index >= from->n_out)
-      return INVALID("Node '%s': Connecting to invalid output %d of source node %s which has %d outputs. Try using "
-                     "tf.compat.v1.experimental.output_all_intermediates(True).", n->name, index, from->name, from->n_out);
+      return INVALID(
+          "Node '%s': Connecting to invalid output %d of source node %s which has %d outputs. Try using "
+          "tf.compat.v1.experimental.output_all_intermediates(True).",
+          n->name, index, from->name, from->n_out);
     TRY(graph_set_input(im->g, n, at++, (struct out){from, index}));
   }
   return NULL;
@@ -242,12 +246,15 @@ static shoal_status read_versions(struct wire w, struct versions *v) {
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed VersionDef");
   if (v->min_consumer > GRAPH_VERSION)
-    return INVALID("GraphDef min consumer version %d above current version %d for TensorFlow 2.15.1.  Please upgrade "
-                   "TensorFlow.", v->min_consumer, GRAPH_VERSION);
+    return INVALID(
+        "GraphDef min consumer version %d above current version %d for TensorFlow 2.15.1.  Please upgrade "
+        "TensorFlow.",
+        v->min_consumer, GRAPH_VERSION);
   for (size_t i = 0; i < v->bad.n; i++)
     if (v->bad.at[i] == GRAPH_VERSION)
-      return INVALID("GraphDef disallows consumer version %d.  Please upgrade TensorFlow: this version is likely buggy.",
-                     GRAPH_VERSION);
+      return INVALID(
+          "GraphDef disallows consumer version %d.  Please upgrade TensorFlow: this version is likely buggy.",
+          GRAPH_VERSION);
   return NULL;
 }
 
@@ -281,8 +288,7 @@ static shoal_status import(struct importing *im, struct wire whole) {
     if (f.number != 1 || f.type != WIRE_BYTES) continue;
     if (im->o->max_nodes && im->g->n_nodes >= im->o->max_nodes)
       s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "The graph has more than %d nodes", im->o->max_nodes);
-    else
-      s = add_node(im, wire_inside(&f));
+    else s = add_node(im, wire_inside(&f));
   }
   for (size_t i = 0; !s && i < im->sources.n; i++) s = connect(im, im->g->nodes.at[im->first + i], im->sources.at[i]);
   if (!s && im->g->n_nodes) {
@@ -306,8 +312,8 @@ static void undo(struct importing *im) {
 shoal_status graph_import(struct graph *g, const void *data, size_t size, const struct import_options *options,
                           int *added) {
   static const struct import_options none;
-  struct importing im = {.g = g, .o = options ? options : &none, .budget = 2 * TENSOR_PROTO_MAX_REPEAT,
-                         .first = g->nodes.n};
+  struct importing im = {
+      .g = g, .o = options ? options : &none, .budget = 2 * TENSOR_PROTO_MAX_REPEAT, .first = g->nodes.n};
   shoal_status s = NULL;
   if (im.o->prefix && *im.o->prefix) {
     text_adds(&im.name, im.o->prefix);

@@ -7,9 +7,9 @@
 enum { GRAPH_VERSION = 1645 }; /* the GraphDef version of TensorFlow 2.15, which we read and write */
 
 struct import_options {
-  const char *prefix;  /* put before every name with a '/'; NULL or "": none */
-  bool internal;       /* names may begin with '_': graphs between master and workers */
-  int max_nodes;       /* 0: no limit */
+  const char *prefix; /* put before every name with a '/'; NULL or "": none */
+  bool internal;      /* names may begin with '_': graphs between master and workers */
+  int max_nodes;      /* 0: no limit */
 };
 
 /* Adds all nodes and functions. Nodes may come in any order and may refer to nodes that the graph already has; cycles

@@ -15,7 +15,7 @@ struct instance {
   struct named_attr *env; /* values of the function's attributes; borrowed values */
   int n_env;
   struct function_body *body;
-  VEC(int) arg_first; /* [sig->n_in + 1] where an argument's tensors begin among the args */
+  VEC(int) arg_first;  /* [sig->n_in + 1] where an argument's tensors begin among the args */
   struct node **nodes; /* [f->n_nodes] */
 };
 
@@ -76,7 +76,8 @@ static shoal_status arg_types(const struct instance *in, const struct op_arg *ar
   int64_t count = 1;
   if (arg->type_attr) {
     const struct attr *t = env_find(in, arg->type_attr);
-    if (!t || t->kind != ATTR_TYPE) return INVALID("Attr %s of function '%s' is not a type", arg->type_attr, in->f->name);
+    if (!t || t->kind != ATTR_TYPE)
+      return INVALID("Attr %s of function '%s' is not a type", arg->type_attr, in->f->name);
     type = t->type;
   }
   if (arg->number_attr) {

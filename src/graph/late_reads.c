@@ -1,5 +1,5 @@
-/* From each variable that is both read and updated: forward from the updates, marking what comes after; readers' consumers
- * among the marked take the variable itself. */
+/* From each variable that is both read and updated: forward from the updates, marking what comes after; readers'
+ * consumers among the marked take the variable itself. */
 #include "graph/late_reads.h"
 
 #include <stdlib.h>
@@ -22,11 +22,11 @@ struct pass {
 };
 
 static void mark_after(struct pass *p, const struct node *variable, int number) {
-  FOR_CONSUMERS(c, &p->users, variable)
+  FOR_CONSUMERS (c, &p->users, variable)
     if (is_update(c)) vec_push(&p->todo, c->node);
   while (p->todo.n) {
     struct node *n = vec_pop(&p->todo);
-    FOR_CONSUMERS(c, &p->users, n) {
+    FOR_CONSUMERS (c, &p->users, n) {
       if (p->mark[c->node->id] == number) continue;
       p->mark[c->node->id] = number;
       vec_push(&p->todo, c->node);
@@ -35,9 +35,9 @@ static void mark_after(struct pass *p, const struct node *variable, int number) 
 }
 
 static void redirect(struct pass *p, struct node *variable, int number) {
-  FOR_CONSUMERS(r, &p->users, variable) {
+  FOR_CONSUMERS (r, &p->users, variable) {
     if (!is_read(r)) continue;
-    FOR_CONSUMERS(c, &p->users, r->node) {
+    FOR_CONSUMERS (c, &p->users, r->node) {
       struct node *n = c->node;
       if (c->input < 0 || p->mark[n->id] != number || strcmp(place(n), place(variable))) continue;
       n->in[c->input] = (struct out){variable, r->index};
@@ -54,7 +54,7 @@ void graph_late_reads(struct graph *g) {
     struct node *v = g->nodes.at[i];
     if (!v || !v->n_out || !dtype_is_ref(v->out_types[0]) || v->n_in) continue;
     bool read = false, updated = false;
-    FOR_CONSUMERS(c, &p.users, v) {
+    FOR_CONSUMERS (c, &p.users, v) {
       read = read || is_read(c);
       updated = updated || is_update(c);
     }

@@ -184,8 +184,8 @@ static bool is_source(const struct function_body *body, const struct node *n, co
 }
 
 /* Copies the body into the graph. inputs feed its arguments; nodes of the body that nothing precedes run after
- * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out; strict: results are there only when
- * the body's effects are done. */
+ * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out; strict: results are there only
+ * when the body's effects are done. */
 static shoal_status splice(struct lowering *lo, const struct node *caller, const char *prefix,
                            const struct function_body *body, const struct out *inputs, struct node *start,
                            const bool *constant, bool strict, struct out *outs, struct node **done) {
@@ -205,7 +205,8 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
     struct node *n = from->nodes.at[i], *c = map[i];
     if (!c) continue;
     for (int k = 0; k < n->n_in && !s; k++) s = graph_set_input(lo->g, c, k, COPY_OF(n->in[k]));
-    for (size_t k = 0; k < n->control.n && !s; k++) graph_add_control(c, COPY_OF(((struct out){n->control.at[k], 0})).node);
+    for (size_t k = 0; k < n->control.n && !s; k++)
+      graph_add_control(c, COPY_OF(((struct out){n->control.at[k], 0})).node);
     if (start && (is_source(body, n, constant) || is_call(lo, c))) graph_add_control(c, start);
   }
   bool effects = false, branches = false;
@@ -312,8 +313,10 @@ static shoal_status make_gradient_body(struct function_body *b, const struct nod
   const struct op *arg_op = op_find("_Arg"), *ret_op = op_find("_Retval");
   int nx = b->n_args, ny = b->n_rets;
   if (n->n_in != nx + ny || n->n_out != nx)
-    return INVALID("SymbolicGradient {{node %s}} of a function of %d arguments and %d results has %d inputs and %d "
-                   "outputs", n->name, nx, ny, n->n_in, n->n_out);
+    return INVALID(
+        "SymbolicGradient {{node %s}} of a function of %d arguments and %d results has %d inputs and %d "
+        "outputs",
+        n->name, nx, ny, n->n_in, n->n_out);
   struct out *ys = mem_zalloc((size_t)ny, sizeof *ys), *xs = mem_zalloc((size_t)nx, sizeof *xs);
   struct grad *dys = mem_zalloc((size_t)ny, sizeof *dys), *dxs = mem_zalloc((size_t)nx, sizeof *dxs);
   b->args = mem_realloc(b->args, (size_t)(nx + ny), sizeof *b->args);
@@ -440,8 +443,9 @@ static shoal_status lower_call(struct lowering *lo, struct node *n) {
 static const struct {
   const char *op;
   shoal_status (*lower)(struct lowering *lo, struct node *n);
-} control_ops[] = {{"If", lower_if},       {"StatelessIf", lower_if},       {"Case", lower_case},
-                   {"StatelessCase", lower_case}, {"While", lower_while}, {"StatelessWhile", lower_while}};
+} control_ops[] = {{"If", lower_if},       {"StatelessIf", lower_if},
+                   {"Case", lower_case},   {"StatelessCase", lower_case},
+                   {"While", lower_while}, {"StatelessWhile", lower_while}};
 
 static shoal_status lower_node(struct lowering *lo, struct node *n) {
   if (is_call(lo, n)) return lower_call(lo, n);

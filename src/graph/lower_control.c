@@ -76,8 +76,10 @@ static shoal_status lower_branches(struct lowering *lo, struct node *n, const st
     struct out *results;
     TRY_GOTO(s, add_identity(lo, n, two ? (b ? "pivot_f" : "pivot_t") : "pivot", node_out(pick, side), &pivot), out);
     for (int i = 0; i < n_in; i++) in[i] = node_out(switched[i], side);
-    TRY_GOTO(s, lower_inline(lo, n, two ? (b ? "else" : "then") : name, branches[b], in, n_in, n_out, pivot, NULL,
-                             &results, &done), out);
+    TRY_GOTO(s,
+             lower_inline(lo, n, two ? (b ? "else" : "then") : name, branches[b], in, n_in, n_out, pivot, NULL,
+                          &results, &done),
+             out);
     for (int i = 0; i < n_out; i++) merged[i * ways + b] = results[i];
     free(results);
     TRY_GOTO(s, add_identity(lo, n, "branch_done", node_out(pivot, 0), &end), out);
@@ -128,11 +130,11 @@ shoal_status lower_case(struct lowering *lo, struct node *n) {
 struct loop {
   struct node *n;
   int vars;
-  bool *constant;           /* [vars] handed on unchanged */
-  struct out *at_merge;     /* [vars] what the condition reads */
-  struct out *in_body;      /* [vars] what the body reads */
+  bool *constant;                      /* [vars] handed on unchanged */
+  struct out *at_merge;                /* [vars] what the condition reads */
+  struct out *in_body;                 /* [vars] what the body reads */
   struct node **merge, **exit, **turn; /* [vars] Merge, Exit, Switch; NULL for constants */
-  int first;                /* a variable that is carried */
+  int first;                           /* a variable that is carried */
 };
 
 /* Marks variables whose result is the argument itself. */
@@ -239,9 +241,13 @@ shoal_status lower_while(struct lowering *lo, struct node *n) {
   const struct function_def *def = graph_function(lo->g, body->name);
   if (!def) return NOT_FOUND("Function '%s' is not found in the library; called by {{node %s}}", body->name, n->name);
   size_t vars = (size_t)n->n_in;
-  struct loop l = {.n = n, .vars = n->n_in, .constant = mem_zalloc(vars, sizeof *l.constant),
-                   .at_merge = mem_zalloc(vars, sizeof *l.at_merge), .in_body = mem_zalloc(vars, sizeof *l.in_body),
-                   .merge = mem_zalloc(vars, sizeof *l.merge), .exit = mem_zalloc(vars, sizeof *l.exit),
+  struct loop l = {.n = n,
+                   .vars = n->n_in,
+                   .constant = mem_zalloc(vars, sizeof *l.constant),
+                   .at_merge = mem_zalloc(vars, sizeof *l.at_merge),
+                   .in_body = mem_zalloc(vars, sizeof *l.in_body),
+                   .merge = mem_zalloc(vars, sizeof *l.merge),
+                   .exit = mem_zalloc(vars, sizeof *l.exit),
                    .turn = mem_zalloc(vars, sizeof *l.turn)};
   struct out *outs = mem_zalloc(vars, sizeof *outs);
   struct node *loop_cond, *executed = NULL;

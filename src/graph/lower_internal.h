@@ -19,11 +19,11 @@ struct link {
 
 struct lowering {
   struct graph *g;
-  bool has_frames;            /* there were loops before, whose frames inlined constants must join */
-  int chain;                  /* the link that nodes added now belong to */
+  bool has_frames; /* there were loops before, whose frames inlined constants must join */
+  int chain;       /* the link that nodes added now belong to */
   VEC(struct link) links;
-  VEC(int) chains;            /* by node id; -1: none */
-  VEC(struct lowered) notes;  /* by node id */
+  VEC(int) chains;           /* by node id; -1: none */
+  VEC(struct lowered) notes; /* by node id */
 };
 
 /* Adds a node named "NEAR/SUFFIX" on near's device. attrs are taken over. */

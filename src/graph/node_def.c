@@ -15,9 +15,9 @@
 
 static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
 
-static const enum attr_kind kind_of[] = {[1] = ATTR_LIST,  [2] = ATTR_STRING, [3] = ATTR_INT,          [4] = ATTR_FLOAT,
-                                         [5] = ATTR_BOOL,  [6] = ATTR_TYPE,   [7] = ATTR_SHAPE,        [8] = ATTR_TENSOR,
-                                         [9] = ATTR_PLACEHOLDER, [10] = ATTR_FUNC};
+static const enum attr_kind kind_of[] = {
+    [1] = ATTR_LIST, [2] = ATTR_STRING, [3] = ATTR_INT,    [4] = ATTR_FLOAT,       [5] = ATTR_BOOL,
+    [6] = ATTR_TYPE, [7] = ATTR_SHAPE,  [8] = ATTR_TENSOR, [9] = ATTR_PLACEHOLDER, [10] = ATTR_FUNC};
 
 static enum wire_type wire_of_kind(enum attr_kind k) {
   return k == ATTR_INT || k == ATTR_BOOL || k == ATTR_TYPE ? WIRE_VARINT : k == ATTR_FLOAT ? WIRE_FIXED32 : WIRE_BYTES;

@@ -67,8 +67,8 @@ static bool kind_from_word(const char *w, enum attr_kind *out) {
   static const struct {
     const char *word;
     enum attr_kind kind;
-  } kinds[] = {{"string", ATTR_STRING}, {"int", ATTR_INT},       {"float", ATTR_FLOAT},   {"bool", ATTR_BOOL},
-               {"type", ATTR_TYPE},     {"shape", ATTR_SHAPE},   {"tensor", ATTR_TENSOR}, {"func", ATTR_FUNC}};
+  } kinds[] = {{"string", ATTR_STRING}, {"int", ATTR_INT},     {"float", ATTR_FLOAT},   {"bool", ATTR_BOOL},
+               {"type", ATTR_TYPE},     {"shape", ATTR_SHAPE}, {"tensor", ATTR_TENSOR}, {"func", ATTR_FUNC}};
   for (size_t i = 0; i < COUNT_OF(kinds); i++) {
     if (strcmp(w, kinds[i].word)) continue;
     *out = kinds[i].kind;
@@ -78,14 +78,13 @@ static bool kind_from_word(const char *w, enum attr_kind *out) {
 }
 
 #define BIT(t) (1ull << SHOAL_##t)
-#define REAL_BITS                                                                                                  \
-  (BIT(FLOAT32) | BIT(FLOAT64) | BIT(INT64) | BIT(INT32) | BIT(UINT8) | BIT(UINT16) | BIT(INT16) | BIT(INT8) |     \
+#define REAL_BITS                                                                                              \
+  (BIT(FLOAT32) | BIT(FLOAT64) | BIT(INT64) | BIT(INT32) | BIT(UINT8) | BIT(UINT16) | BIT(INT16) | BIT(INT8) | \
    BIT(FLOAT16) | BIT(BFLOAT16) | BIT(UINT32) | BIT(UINT64))
 #define QUANTIZED_BITS (BIT(QINT8) | BIT(QUINT8) | BIT(QINT32) | BIT(QINT16) | BIT(QUINT16))
 
 static uint64_t set_bits(const char *w) {
-  if (!strcmp(w, "numbertype"))
-    return REAL_BITS | BIT(COMPLEX64) | BIT(COMPLEX128) | QUANTIZED_BITS;
+  if (!strcmp(w, "numbertype")) return REAL_BITS | BIT(COMPLEX64) | BIT(COMPLEX128) | QUANTIZED_BITS;
   if (!strcmp(w, "realnumbertype")) return REAL_BITS;
   if (!strcmp(w, "quantizedtype")) return QUANTIZED_BITS;
   shoal_dtype t = dtype_from_name(w, strlen(w));
@@ -197,12 +196,8 @@ static shoal_status parse_value(struct scan *s, enum attr_kind kind, struct attr
       free(q);
       return NULL;
     }
-    case ATTR_INT:
-      *out = attr_int(strtoll(s->at, &end, 10));
-      break;
-    case ATTR_FLOAT:
-      *out = attr_float(strtof(s->at, &end));
-      break;
+    case ATTR_INT: *out = attr_int(strtoll(s->at, &end, 10)); break;
+    case ATTR_FLOAT: *out = attr_float(strtof(s->at, &end)); break;
     case ATTR_BOOL: {
       bool v = eat(s, "true");
       if (!v) TRY(expect(s, "false"));

@@ -21,12 +21,12 @@
 
 #include "graph/attr.h"
 
-struct shape_ctx; /* graph/shape_fn.h */
-struct grad_ctx;  /* graph/gradient.h */
+struct shape_ctx;  /* graph/shape_fn.h */
+struct grad_ctx;   /* graph/gradient.h */
 struct kernel_def; /* runtime/kernel.h */
 
 enum op_flags {
-  OP_STATEFUL = 1,    /* has side effects or state: never folded, merged or duplicated */
+  OP_STATEFUL = 1, /* has side effects or state: never folded, merged or duplicated */
   OP_COMMUTATIVE = 2,
   OP_AGGREGATE = 4,
   OP_UNINITIALIZED_OK = 8, /* takes reference inputs that have no value yet */
@@ -53,7 +53,7 @@ struct op_family {
 struct op_arg {
   char *name;
   bool is_ref;
-  int type;             /* fixed dtype, or 0 */
+  int type;                /* fixed dtype, or 0 */
   const char *type_attr;   /* "T", or NULL */
   const char *number_attr; /* "N", or NULL */
   const char *list_attr;   /* a list(type) attribute, or NULL */
@@ -66,8 +66,8 @@ struct op_attr {
   bool has_default, has_minimum;
   struct attr dflt;
   int64_t minimum;
-  uint64_t types;       /* allowed dtypes as bits; 0: any */
-  char **strings;       /* allowed strings; NULL: any */
+  uint64_t types; /* allowed dtypes as bits; 0: any */
+  char **strings; /* allowed strings; NULL: any */
   int n_strings;
 };
 

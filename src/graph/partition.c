@@ -25,12 +25,12 @@ struct cutter {
   const struct graph *g;
   const struct partition_options *o;
   struct graph **parts;
-  struct node **map;    /* by node id of g: the copy in its part */
-  char **device;        /* by node id: where it is (moved nodes differ from assigned) */
-  int *place;           /* by node id */
+  struct node **map; /* by node id of g: the copy in its part */
+  char **device;     /* by node id: where it is (moved nodes differ from assigned) */
+  int *place;        /* by node id */
   struct frames frames;
-  struct strmap recvs;  /* "id:index>device" -> struct node *: the receive (or Identity) standing for it */
-  struct strmap loops;  /* "frame@place" -> struct node *: the control loop's Merge */
+  struct strmap recvs;     /* "id:index>device" -> struct node *: the receive (or Identity) standing for it */
+  struct strmap loops;     /* "frame@place" -> struct node *: the control loop's Merge */
   struct node **loop_cond; /* by frame */
 };
 
@@ -158,8 +158,7 @@ static shoal_status add_control_loop(struct cutter *c, int frame, int place, con
     goto done;
   }
   struct node *pred = c->map[cond->id];
-  if (c->place[cond->id] != place)
-    TRY_GOTO(s, bring(c, (struct out){cond, 0}, device, place, frame, &pred), done);
+  if (c->place[cond->id] != place) TRY_GOTO(s, bring(c, (struct out){cond, 0}, device, place, frame, &pred), done);
   struct out switch_in[2] = {{*merge, 0}, {pred, 0}};
   TRY_GOTO(s, add(c, g, base, "Switch", switch_in, 2, NULL, 0, device, &sw), done);
   struct out next_in = {sw, 1};
@@ -194,7 +193,7 @@ static void move_to_merges(struct cutter *c) {
     if (!n || !(node_is_enter(n) || node_is_next_iteration(n)) || dtype_is_ref(n->out_types[0]) ||
         n->out_types[0] == SHOAL_RESOURCE)
       continue;
-    FOR_CONSUMERS(u, &users, n) {
+    FOR_CONSUMERS (u, &users, n) {
       if (u->input < 0) continue;
       move_to(c, n, c->device[u->node->id]);
       if (node_is_merge(u->node)) break;
@@ -216,8 +215,7 @@ static shoal_status add_control_loops(struct cutter *c) {
     }
     for (size_t i = 0; spans && i < c->g->nodes.n; i++) {
       struct node *merge;
-      if (c->g->nodes.at[i] && c->frames.runs_in[i] == f)
-        TRY(loop_merge(c, f, c->place[i], c->device[i], &merge));
+      if (c->g->nodes.at[i] && c->frames.runs_in[i] == f) TRY(loop_merge(c, f, c->place[i], c->device[i], &merge));
     }
   }
   return NULL;

@@ -10,10 +10,10 @@
 struct placing {
   struct graph *g;
   const struct place_options *o;
-  int *parent;               /* union-find by node id */
+  int *parent;                /* union-find by node id */
   struct device_spec *wanted; /* by group root */
-  const char **given;        /* by group root: a device already assigned */
-  int *device;               /* by group root: chosen, -1 before */
+  const char **given;         /* by group root: a device already assigned */
+  int *device;                /* by group root: chosen, -1 before */
   struct device_spec own;
 };
 
@@ -25,9 +25,10 @@ static int root_of(struct placing *p, int i) {
 static shoal_status cannot(const struct placing *p, const struct node *n, const char *what) {
   struct text names = {0};
   for (int i = 0; i < p->o->n_devices; i++) text_addf(&names, "%s%s", i ? ", " : " ", p->o->devices[i].name);
-  shoal_status s = INVALID("Cannot assign a device for operation %s: {{node %s}} %s but available devices are [%s ]. "
-                           "Make sure the device specification refers to a valid device.",
-                           n->name, n->name, what, text_cstr(&names));
+  shoal_status s = INVALID(
+      "Cannot assign a device for operation %s: {{node %s}} %s but available devices are [%s ]. "
+      "Make sure the device specification refers to a valid device.",
+      n->name, n->name, what, text_cstr(&names));
   text_release(&names);
   return s;
 }
@@ -47,9 +48,10 @@ static shoal_status join(struct placing *p, const struct node *a, const struct n
       char one[192], two[192];
       device_spec_print(&p->wanted[x], one, sizeof one);
       device_spec_print(&p->wanted[y], two, sizeof two);
-      return INVALID("Cannot colocate nodes {{colocation_node %s}} and {{colocation_node %s}} because no device type "
-                     "supports both of those nodes and the other nodes colocated with them: '%s' and '%s'",
-                     a->name, b->name, one, two);
+      return INVALID(
+          "Cannot colocate nodes {{colocation_node %s}} and {{colocation_node %s}} because no device type "
+          "supports both of those nodes and the other nodes colocated with them: '%s' and '%s'",
+          a->name, b->name, one, two);
     }
   }
   p->parent[y] = x;
@@ -78,7 +80,8 @@ static shoal_status group(struct placing *p, struct node *n) {
   }
   for (int i = 0; i < n->n_in; i++) {
     struct out from = n->in[i];
-    if (from.node && (dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE)) TRY(join(p, from.node, n, true));
+    if (from.node && (dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE))
+      TRY(join(p, from.node, n, true));
   }
   return NULL;
 }
@@ -139,8 +142,10 @@ static shoal_status choose(struct placing *p, const struct node *n, int root, un
       if (best(p, &any, 3) >= 0 && best(p, &wanted, 3) >= 0) {
         char asked[192];
         device_spec_print(&wanted, asked, sizeof asked);
-        return INVALID("Could not satisfy explicit device specification '%s' because no supported kernel for %s devices "
-                       "is available for {{node %s}} (op %s).", asked, wanted.type, n->name, n->op->name);
+        return INVALID(
+            "Could not satisfy explicit device specification '%s' because no supported kernel for %s devices "
+            "is available for {{node %s}} (op %s).",
+            asked, wanted.type, n->name, n->op->name);
       }
     }
   }
@@ -169,7 +174,7 @@ static void follow(struct placing *p) {
         !(n->op->flags & OP_STATEFUL)) {
       int to = -1;
       bool same = true;
-      FOR_CONSUMERS(c, &users, n) {
+      FOR_CONSUMERS (c, &users, n) {
         if (c->input < 0) continue;
         int theirs = p->device[root_of(p, c->node->id)];
         if (to >= 0 && theirs != to) same = false;

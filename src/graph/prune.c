@@ -60,8 +60,7 @@ static void mark(struct pruning *p, struct node *n) {
 
 static shoal_status resolve(struct pruning *p) {
   const struct step_signature *sig = p->sig;
-  if (!sig->n_fetches && !sig->n_targets)
-    return INVALID("Must specify at least one target to fetch or execute.");
+  if (!sig->n_fetches && !sig->n_targets) return INVALID("Must specify at least one target to fetch or execute.");
   for (int i = 0; i < sig->n_feeds; i++) {
     if (!find_out(p->g, sig->feeds[i], &p->feeds[i]))
       return NOT_FOUND("FeedInputs: unable to find feed output %s", sig->feeds[i]);
@@ -73,8 +72,7 @@ static shoal_status resolve(struct pruning *p) {
   for (int i = 0; i < sig->n_fetches; i++) {
     if (!find_out(p->g, sig->fetches[i], &p->fetches[i]))
       return NOT_FOUND("FetchOutputs node %s: not found", sig->fetches[i]);
-    if (fed_index(p, p->fetches[i]) >= 0)
-      return INVALID("Endpoint \"%s\" is both fed and fetched.", sig->fetches[i]);
+    if (fed_index(p, p->fetches[i]) >= 0) return INVALID("Endpoint \"%s\" is both fed and fetched.", sig->fetches[i]);
     mark(p, p->fetches[i].node);
   }
   struct text missing = {0};
@@ -85,7 +83,8 @@ static shoal_status resolve(struct pruning *p) {
     if (n) mark(p, n);
     else text_addf(&missing, "%s ", sig->targets[i]);
   }
-  shoal_status s = missing.n ? NOT_FOUND("PruneForTargets: Some target nodes not found: %s", text_cstr(&missing)) : NULL;
+  shoal_status s =
+      missing.n ? NOT_FOUND("PruneForTargets: Some target nodes not found: %s", text_cstr(&missing)) : NULL;
   text_release(&missing);
   return s;
 }
@@ -125,8 +124,8 @@ static shoal_status add_end(struct graph *g, const struct prune_options *o, bool
   } else {
     put(attrs, &n, "index", attr_int(index));
   }
-  shoal_status s = op_find(op) ? graph_add(g, name, op_find(op), &from, feed ? 0 : 1, attrs, n, out)
-                               : INTERNAL("no op %s", op);
+  shoal_status s =
+      op_find(op) ? graph_add(g, name, op_find(op), &from, feed ? 0 : 1, attrs, n, out) : INTERNAL("no op %s", op);
   if (!s) {
     (*out)->assigned = mem_strdup(o->device);
     graph_set_device(*out, o->device);

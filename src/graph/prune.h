@@ -4,7 +4,8 @@
 
 #include "graph/graph.h"
 
-/* "name:index" (or "name" for output 0) taken apart; false when malformed. The name is copied to the caller's buffer. */
+/* "name:index" (or "name" for output 0) taken apart; false when malformed. The name is copied to the caller's buffer.
+ */
 bool tensor_name_parse(const char *text, char *name, size_t size, int *index);
 
 /* What a client asks of a step. */

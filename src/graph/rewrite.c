@@ -46,7 +46,7 @@ bool node_is_pure(const struct node *n) {
 
 struct node *rewrite_only_consumer(const struct rewriting *r, const struct node *n) {
   struct node *one = NULL;
-  FOR_CONSUMERS(c, &r->users, n) {
+  FOR_CONSUMERS (c, &r->users, n) {
     if (one || c->index != 0) return NULL;
     one = c->node;
   }
@@ -54,12 +54,12 @@ struct node *rewrite_only_consumer(const struct rewriting *r, const struct node 
 }
 
 void rewrite_redirect(struct rewriting *r, struct out from, struct out to) {
-  FOR_CONSUMERS(c, &r->users, from.node)
+  FOR_CONSUMERS (c, &r->users, from.node)
     if (c->input >= 0 && c->index == from.index) c->node->in[c->input] = to;
 }
 
 void rewrite_redirect_control(struct rewriting *r, struct node *from, struct node *to) {
-  FOR_CONSUMERS(c, &r->users, from) {
+  FOR_CONSUMERS (c, &r->users, from) {
     if (c->input >= 0) continue;
     for (size_t i = 0; i < c->node->control.n; i++) {
       if (c->node->control.at[i] != from) continue;

@@ -1,8 +1,8 @@
 /* Trees of elementwise ops, each read by the next alone, become one _Elementwise node: a small program that runs over
  * blocks that stay in the cache, so that only the tree's inputs and its result go through memory.
  *
- * Fused are only ops whose operands have the same shape or are scalars, as far as can be told: by full static shapes, or
- * because both come from the same tensor through elementwise ops. Broadcasting stays with the single ops. */
+ * Fused are only ops whose operands have the same shape or are scalars, as far as can be told: by full static shapes,
+ * or because both come from the same tensor through elementwise ops. Broadcasting stays with the single ops. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +26,7 @@ struct program {
   int n;
 };
 
-static struct shape known(struct out o) {
-  return o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown();
-}
+static struct shape known(struct out o) { return o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown(); }
 
 static bool is_scalar(struct out o) { return known(o).rank == 0; }
 

@@ -54,8 +54,8 @@ shoal_status node_infer_shapes(struct node *n) {
   struct shape *out = mem_alloc((size_t)MAX(n->n_out, 1) * sizeof *out);
   struct shape *handles_out = mem_alloc((size_t)MAX(n->n_out, 1) * sizeof *handles_out);
   for (int i = 0; i < n->n_out; i++) out[i] = handles_out[i] = shape_unknown();
-  struct shape_ctx c = {.node = n, .in = in, .values = values, .out = out, .handle_in = handles,
-                        .handle_out = handles_out};
+  struct shape_ctx c = {
+      .node = n, .in = in, .values = values, .out = out, .handle_in = handles, .handle_out = handles_out};
   shoal_status s = n->op->row->shape ? n->op->row->shape(&c) : NULL;
   free(n->out_shapes);
   n->out_shapes = out;
@@ -91,8 +91,9 @@ shoal_status graph_infer_shapes(struct graph *g) {
 shoal_status shape_in_rank(struct shape_ctx *c, int i, int rank, struct shape *out) {
   const struct shape *s = &c->in[i];
   if (s->rank < 0) *out = shape_unknown_of_rank(rank);
-  else if (s->rank != rank) return INVALID("Shape must be rank %d but is rank %d for '%s' (input %d has shape %s)", rank, s->rank,
-                                           c->node->name, i, shape_str(s));
+  else if (s->rank != rank)
+    return INVALID("Shape must be rank %d but is rank %d for '%s' (input %d has shape %s)", rank, s->rank,
+                   c->node->name, i, shape_str(s));
   else *out = *s;
   return NULL;
 }

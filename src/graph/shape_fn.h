@@ -30,13 +30,13 @@ shoal_status shape_in_value(struct shape_ctx *c, int i, struct shape *out);
 bool shape_in_int(struct shape_ctx *c, int i, int64_t *out);
 
 /* Ready-made functions. */
-shoal_status shape_unchanged(struct shape_ctx *c);      /* every output has input 0's shape */
-shoal_status shape_scalar_out(struct shape_ctx *c);     /* every output is a scalar */
-shoal_status shape_unknown_out(struct shape_ctx *c);    /* nothing is known */
+shoal_status shape_unchanged(struct shape_ctx *c);        /* every output has input 0's shape */
+shoal_status shape_scalar_out(struct shape_ctx *c);       /* every output is a scalar */
+shoal_status shape_unknown_out(struct shape_ctx *c);      /* nothing is known */
 shoal_status shape_broadcast_binary(struct shape_ctx *c); /* inputs 0 and 1 broadcast */
-shoal_status shape_reduction(struct shape_ctx *c);      /* input 0 reduced over input 1, attr keep_dims */
-shoal_status shape_merge_all(struct shape_ctx *c);      /* all inputs and outputs of one shape */
-shoal_status shape_explicit(struct shape_ctx *c);       /* output 0 as the attr "shape" says */
+shoal_status shape_reduction(struct shape_ctx *c);        /* input 0 reduced over input 1, attr keep_dims */
+shoal_status shape_merge_all(struct shape_ctx *c);        /* all inputs and outputs of one shape */
+shoal_status shape_explicit(struct shape_ctx *c);         /* output 0 as the attr "shape" says */
 shoal_status shape_no_outputs(struct shape_ctx *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* Reading the text form: a scanner that knows its line and column, and a parser over descriptors. Nesting is bounded, so
- * the parser may recurse; every allocation is paid for by bytes of the text. Printing is in text_format_print.c.
+/* Reading the text form: a scanner that knows its line and column, and a parser over descriptors. Nesting is bounded,
+ * so the parser may recurse; every allocation is paid for by bytes of the text. Printing is in text_format_print.c.
  *
  * Accepted beyond what TensorFlow writes: '<' '>' for braces, ':' before '{', lists in brackets, ',' and ';' between
  * fields, strings in pieces, numbers in hex and octal, enums by number, comments. Not accepted: extensions and
@@ -30,8 +30,7 @@ static shoal_status wrong_at(const struct scan *s, const char *what) {
   return INVALID("%d:%d: %s", s->token_line, s->token_column, what);
 }
 
-#define WRONG(s, ...)                                                              \
-  status_prefix(INVALID(__VA_ARGS__), "%d:%d: ", (s)->token_line, (s)->token_column)
+#define WRONG(s, ...) status_prefix(INVALID(__VA_ARGS__), "%d:%d: ", (s)->token_line, (s)->token_column)
 
 static void step(struct scan *s) {
   if (*s->at == '\n') {
@@ -166,7 +165,8 @@ static shoal_status read_integer(struct scan *s, int64_t low, uint64_t high, uin
   bool minus;
   TRY(eat(s, '-', &minus));
   char text[72];
-  if (s->kind != T_NUMBER || s->n >= sizeof text) return WRONG(s, "Expected integer, got: %.*s", (int)MIN(s->n, 40), s->begin);
+  if (s->kind != T_NUMBER || s->n >= sizeof text)
+    return WRONG(s, "Expected integer, got: %.*s", (int)MIN(s->n, 40), s->begin);
   memcpy(text, s->begin, s->n);
   text[s->n] = 0;
   char *end;
@@ -187,7 +187,8 @@ static shoal_status read_double(struct scan *s, double *out) {
   else if (word_is(s, "nan")) v = NAN;
   else {
     char text[128], *end;
-    if (s->kind != T_NUMBER || s->n >= sizeof text) return WRONG(s, "Expected double, got: %.*s", (int)MIN(s->n, 40), s->begin);
+    if (s->kind != T_NUMBER || s->n >= sizeof text)
+      return WRONG(s, "Expected double, got: %.*s", (int)MIN(s->n, 40), s->begin);
     memcpy(text, s->begin, s->n);
     text[s->n] = 0;
     v = strtod(text, &end);
@@ -342,7 +343,8 @@ static shoal_status read_field(struct scan *s, ProtobufCMessage *m, int depth, b
   if (s->kind != T_WORD) return WRONG(s, "Expected identifier, got: %.*s", (int)MIN(s->n, 40), s->begin);
   const ProtobufCFieldDescriptor *f = find_field(m->descriptor, s);
   if (!f)
-    return WRONG(s, "Message type \"%s\" has no field named \"%.*s\".", m->descriptor->name, (int)MIN(s->n, 60), s->begin);
+    return WRONG(s, "Message type \"%s\" has no field named \"%.*s\".", m->descriptor->name, (int)MIN(s->n, 60),
+                 s->begin);
   bool colon, list = false, more;
   TRY(next(s));
   TRY(eat(s, ':', &colon));

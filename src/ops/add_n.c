@@ -59,9 +59,10 @@ static shoal_status add_n_run(struct kernel_ctx *ctx) {
   int n_in = ctx->kernel->n_in;
   for (int k = 1; k < n_in; k++)
     if (!tensor_same_shape(first, ctx_in(ctx, k)))
-      return INVALID("Inputs to operation %s of type %s must have the same size and shape.  "
-                     "Input 0: %s != input %d: %s", ctx->kernel->name, ctx->kernel->op->name,
-                     tensor_shape_str(first), k, tensor_shape_str(ctx_in(ctx, k)));
+      return INVALID(
+          "Inputs to operation %s of type %s must have the same size and shape.  "
+          "Input 0: %s != input %d: %s",
+          ctx->kernel->name, ctx->kernel->op->name, tensor_shape_str(first), k, tensor_shape_str(ctx_in(ctx, k)));
   if (n_in == 1) return ctx_forward(ctx, 0, 0, NULL);
   struct tensor *z;
   /* Only the first two inputs are read before the output is first written. */
@@ -107,12 +108,22 @@ static const struct kernel_def add_n_kernels[] = {
     {0}};
 
 static const struct op_row rows[] = {
-    {.name = "AddN", .in = "inputs: N * T", .out = "sum: T",
+    {.name = "AddN",
+     .in = "inputs: N * T",
+     .out = "sum: T",
      .attrs = "N: int >= 1; T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, "
-               "qint32, bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64, variant}",
-     .flags = OP_COMMUTATIVE | OP_AGGREGATE, .shape = shape_merge_all, .grad = add_n_grad, .kernels = add_n_kernels},
-    {.name = "AccumulateNV2", .in = "inputs: N * T", .out = "sum: T",
+              "qint32, bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64, variant}",
+     .flags = OP_COMMUTATIVE | OP_AGGREGATE,
+     .shape = shape_merge_all,
+     .grad = add_n_grad,
+     .kernels = add_n_kernels},
+    {.name = "AccumulateNV2",
+     .in = "inputs: N * T",
+     .out = "sum: T",
      .attrs = "N: int >= 1; T: {numbertype}; shape: shape",
-     .flags = OP_COMMUTATIVE | OP_AGGREGATE, .shape = shape_explicit, .grad = add_n_grad, .kernels = add_n_kernels},
+     .flags = OP_COMMUTATIVE | OP_AGGREGATE,
+     .shape = shape_explicit,
+     .grad = add_n_grad,
+     .kernels = add_n_kernels},
 };
 OP_FAMILY(add_n, rows);

@@ -13,37 +13,37 @@ enum { COLUMNS = 128 };
 typedef void (*arg_fn)(int64_t *out, const void *in, int64_t n, int64_t stride, int64_t columns);
 
 #define SAME(x) (x)
-#define DEFINE(op, tag, type, wide, load, better, start)                                                  \
-  static int64_t op##_run_##tag(const type *p, int64_t n) {                                               \
-    wide best = start;                                                                                    \
-    for (int64_t i = 0; i < n; i++) {                                                                     \
-      wide x = load(p[i]);                                                                                \
-      best = x better best ? x : best;                                                                    \
-    }                                                                                                     \
-    for (int64_t i = 0; i < n; i++)                                                                       \
-      if (load(p[i]) == best) return i;                                                                   \
-    return 0;                                                                                             \
-  }                                                                                                       \
-  static void op##_##tag(int64_t *out, const void *in, int64_t n, int64_t stride, int64_t columns) {      \
-    const type *p = in;                                                                                   \
-    if (stride == 1) {                                                                                    \
-      out[0] = op##_run_##tag(p, n);                                                                      \
-      return;                                                                                             \
-    }                                                                                                     \
-    wide best[COLUMNS];                                                                                   \
-    for (int64_t j = 0; j < columns; j++) {                                                               \
-      best[j] = start;                                                                                    \
-      out[j] = 0;                                                                                         \
-    }                                                                                                     \
-    for (int64_t i = 0; i < n; i++, p += stride)                                                          \
-      for (int64_t j = 0; j < columns; j++) {                                                             \
-        wide x = load(p[j]);                                                                              \
-        out[j] = x better best[j] ? i : out[j];                                                           \
-        best[j] = x better best[j] ? x : best[j];                                                         \
-      }                                                                                                   \
+#define DEFINE(op, tag, type, wide, load, better, start)                                             \
+  static int64_t op##_run_##tag(const type *p, int64_t n) {                                          \
+    wide best = start;                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                \
+      wide x = load(p[i]);                                                                           \
+      best = x better best ? x : best;                                                               \
+    }                                                                                                \
+    for (int64_t i = 0; i < n; i++)                                                                  \
+      if (load(p[i]) == best) return i;                                                              \
+    return 0;                                                                                        \
+  }                                                                                                  \
+  static void op##_##tag(int64_t *out, const void *in, int64_t n, int64_t stride, int64_t columns) { \
+    const type *p = in;                                                                              \
+    if (stride == 1) {                                                                               \
+      out[0] = op##_run_##tag(p, n);                                                                 \
+      return;                                                                                        \
+    }                                                                                                \
+    wide best[COLUMNS];                                                                              \
+    for (int64_t j = 0; j < columns; j++) {                                                          \
+      best[j] = start;                                                                               \
+      out[j] = 0;                                                                                    \
+    }                                                                                                \
+    for (int64_t i = 0; i < n; i++, p += stride)                                                     \
+      for (int64_t j = 0; j < columns; j++) {                                                        \
+        wide x = load(p[j]);                                                                         \
+        out[j] = x better best[j] ? i : out[j];                                                      \
+        best[j] = x better best[j] ? x : best[j];                                                    \
+      }                                                                                              \
   }
-#define BOTH(tag, type, wide, load, low, high)     \
-  DEFINE(max, tag, type, wide, load, >, low)       \
+#define BOTH(tag, type, wide, load, low, high) \
+  DEFINE(max, tag, type, wide, load, >, low)   \
   DEFINE(min, tag, type, wide, load, <, high)
 BOTH(f32, float, float, SAME, -INFINITY, INFINITY)
 BOTH(f64, double, double, SAME, -(double)INFINITY, (double)INFINITY)
@@ -58,12 +58,14 @@ BOTH(u16, uint16_t, uint16_t, SAME, 0, UINT16_MAX)
 BOTH(u32, uint32_t, uint32_t, SAME, 0, UINT32_MAX)
 BOTH(u64, uint64_t, uint64_t, SAME, 0, UINT64_MAX)
 
-#define TABLE(op)                                                                                          \
-  {[SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64, [SHOAL_FLOAT16] = op##_f16,                     \
-   [SHOAL_BFLOAT16] = op##_bf16, [SHOAL_INT8] = op##_i8, [SHOAL_INT16] = op##_i16, [SHOAL_INT32] = op##_i32, \
-   [SHOAL_INT64] = op##_i64, [SHOAL_UINT8] = op##_u8, [SHOAL_UINT16] = op##_u16, [SHOAL_UINT32] = op##_u32, \
-   [SHOAL_UINT64] = op##_u64, [SHOAL_BOOL] = op##_u8, [SHOAL_QINT8] = op##_i8, [SHOAL_QINT16] = op##_i16,  \
-   [SHOAL_QINT32] = op##_i32, [SHOAL_QUINT8] = op##_u8, [SHOAL_QUINT16] = op##_u16}
+#define TABLE(op)                                                                                                     \
+  {                                                                                                                   \
+    [SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64, [SHOAL_FLOAT16] = op##_f16, [SHOAL_BFLOAT16] = op##_bf16, \
+    [SHOAL_INT8] = op##_i8, [SHOAL_INT16] = op##_i16, [SHOAL_INT32] = op##_i32, [SHOAL_INT64] = op##_i64,             \
+    [SHOAL_UINT8] = op##_u8, [SHOAL_UINT16] = op##_u16, [SHOAL_UINT32] = op##_u32, [SHOAL_UINT64] = op##_u64,         \
+    [SHOAL_BOOL] = op##_u8, [SHOAL_QINT8] = op##_i8, [SHOAL_QINT16] = op##_i16, [SHOAL_QINT32] = op##_i32,            \
+    [SHOAL_QUINT8] = op##_u8, [SHOAL_QUINT16] = op##_u16                                                              \
+  }
 static const arg_fn max_fns[DTYPE_COUNT] = TABLE(max), min_fns[DTYPE_COUNT] = TABLE(min);
 
 struct arg {
@@ -114,16 +116,18 @@ static shoal_status arg_run(struct kernel_ctx *ctx) {
   int64_t d = read_dimension(dim), axis = d < 0 ? d + x->rank : d;
   if (axis < 0 || axis >= x->rank)
     return INVALID("Expected dimension in the range [%d, %d), but got %" PRId64, -x->rank, x->rank, d);
-  if (x->dims[axis] == 0)
-    return INVALID("Reduction axis %" PRId64 " is empty in shape %s", d, tensor_shape_str(x));
+  if (x->dims[axis] == 0) return INVALID("Reduction axis %" PRId64 " is empty in shape %s", d, tensor_shape_str(x));
   struct shape s = {.rank = x->rank - 1};
   for (int i = 0, k = 0; i < x->rank; i++)
     if (i != axis) s.dims[k++] = x->dims[i];
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (y->n == 0) return NULL;
-  struct arg_task t = {.fn = ((struct arg *)ctx->state)->fn, .in = x->data, .out = y,
-                       .size = (int64_t)dtype_size((shoal_dtype)x->dtype), .length = x->dims[axis],
+  struct arg_task t = {.fn = ((struct arg *)ctx->state)->fn,
+                       .in = x->data,
+                       .out = y,
+                       .size = (int64_t)dtype_size((shoal_dtype)x->dtype),
+                       .length = x->dims[axis],
                        .inner = dims_product(x->dims, (int)axis + 1, x->rank)};
   t.columns = MIN(t.inner, COLUMNS);
   t.chunks = (t.inner + t.columns - 1) / t.columns;
@@ -145,29 +149,39 @@ static shoal_status arg_shape(struct shape_ctx *c) {
   }
   int64_t d = read_dimension(c->values[1]), axis = d < 0 ? d + rank : d;
   if (axis < 0 || axis >= rank)
-    return INVALID("Dimension (%" PRId64 ") must be in the range [%d, %d), where %d is the number of dimensions in "
-                   "the input.", d, -rank, rank, rank);
+    return INVALID("Dimension (%" PRId64
+                   ") must be in the range [%d, %d), where %d is the number of dimensions in "
+                   "the input.",
+                   d, -rank, rank, rank);
   c->out[0].rank = rank - 1;
   for (int i = 0, k = 0; i < rank; i++)
     if (i != axis) c->out[0].dims[k++] = c->in[0].dims[i];
   return NULL;
 }
 
-static const struct kernel_def arg_kernels[] = {{"CPU", "T", DT_REAL | DT_QUANTIZED | DT(BOOL),
-                                                 .state_size = sizeof(struct arg), .init = arg_init, .run = arg_run,
-                                                 .host_in = 2},
-                                                {0}};
+static const struct kernel_def arg_kernels[] = {
+    {"CPU", "T", DT_REAL | DT_QUANTIZED | DT(BOOL), .state_size = sizeof(struct arg), .init = arg_init, .run = arg_run,
+     .host_in = 2},
+    {0}};
 
 static const struct op_row rows[] = {
-    {.name = "ArgMax", .in = "input: T, dimension: Tidx", .out = "output: output_type",
+    {.name = "ArgMax",
+     .in = "input: T, dimension: Tidx",
+     .out = "output: output_type",
      .attrs = "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, "
-               "qint8, quint8, qint32, qint16, quint16, bool}; Tidx: {int16, int32, int64} = int32; output_type: "
-               "{int16, uint16, int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = arg_shape, .kernels = arg_kernels},
-    {.name = "ArgMin", .in = "input: T, dimension: Tidx", .out = "output: output_type",
+              "qint8, quint8, qint32, qint16, quint16, bool}; Tidx: {int16, int32, int64} = int32; output_type: "
+              "{int16, uint16, int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = arg_shape,
+     .kernels = arg_kernels},
+    {.name = "ArgMin",
+     .in = "input: T, dimension: Tidx",
+     .out = "output: output_type",
      .attrs = "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, "
-               "qint8, quint8, qint32, qint16, quint16, bool}; Tidx: {int32, int64} = int32; output_type: "
-               "{int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = arg_shape, .kernels = arg_kernels},
+              "qint8, quint8, qint32, qint16, quint16, bool}; Tidx: {int32, int64} = int32; output_type: "
+              "{int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = arg_shape,
+     .kernels = arg_kernels},
 };
 OP_FAMILY(arg_reduce, rows);

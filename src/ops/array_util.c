@@ -157,7 +157,9 @@ struct out array_sum(struct graph *g, struct out x, struct out axes, bool keep) 
   return build_end_out(&b);
 }
 
-struct out array_sum_all(struct graph *g, struct out x) { return array_sum(g, x, array_axes(g, x), false); }
+struct out array_sum_all(struct graph *g, struct out x) {
+  return array_sum(g, x, array_axes(g, x), false);
+}
 
 struct out array_reshape(struct graph *g, struct out x, struct out shape) {
   return build_op2(g, "Reshape", x, shape);
@@ -167,7 +169,9 @@ struct out array_reshape_like(struct graph *g, struct out x, struct out like) {
   return array_reshape(g, x, array_shape(g, like, SHOAL_INT32));
 }
 
-struct out array_zeros_like(struct graph *g, struct out x) { return build_op1(g, "ZerosLike", x); }
+struct out array_zeros_like(struct graph *g, struct out x) {
+  return build_op1(g, "ZerosLike", x);
+}
 
 struct out array_transpose(struct graph *g, struct out x, struct out perm) {
   return build_op2(g, "Transpose", x, perm);

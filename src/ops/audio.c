@@ -199,13 +199,21 @@ static shoal_status shape_decode(struct shape_ctx *c) {
 }
 
 static const struct op_row rows[] = {
-    {.name = "DecodeWav", .in = "contents: string", .out = "audio: float, sample_rate: int32",
-     .attrs = "desired_channels: int = -1; desired_samples: int = -1", .flags = OP_NO_GRADIENT, .shape = shape_decode,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .state_size = sizeof(struct decode_state),
-                                             .init = init_decode, .run = run_decode},
-                                            {0}}},
-    {.name = "EncodeWav", .in = "audio: float, sample_rate: int32", .out = "contents: string",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+    {.name = "DecodeWav",
+     .in = "contents: string",
+     .out = "audio: float, sample_rate: int32",
+     .attrs = "desired_channels: int = -1; desired_samples: int = -1",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
+     .kernels =
+         (const struct kernel_def[]){
+             {.device = "CPU", .state_size = sizeof(struct decode_state), .init = init_decode, .run = run_decode},
+             {0}}},
+    {.name = "EncodeWav",
+     .in = "audio: float, sample_rate: int32",
+     .out = "contents: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = (const struct kernel_def[]){{.device = "CPU", .run = run_encode}, {0}}},
 };
 OP_FAMILY(audio, rows);

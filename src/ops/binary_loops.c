@@ -4,8 +4,7 @@
 /* ---- arithmetic ---- */
 
 #define U(e) (uint64_t)(e)
-#define CMUL(r, i, c) \
-  c(r(x) * r(y) - i(x) * i(y), r(x) * i(y) + i(x) * r(y))
+#define CMUL(r, i, c) c(r(x) * r(y) - i(x) * i(y), r(x) * i(y) + i(x) * r(y))
 
 BINARY_REALS(Add, x + y, x + y)
 BINARY_UNSIGNED(BINARY, Add, U(x) + U(y))
@@ -30,8 +29,10 @@ BINARY_UNSIGNED(BINARY, Minimum, x < y ? x : y)
 BINARY_REALS(MulNoNan, y == 0 ? 0 : x * y, y == 0 ? 0 : x * y)
 BINARY_COMPLEXES(MulNoNan, y == 0 ? 0 : CMUL(crealf, cimagf, c64_of), y == 0 ? 0 : CMUL(creal, cimag, c128_of))
 
-#define ALL_NUMBERS(op) {IN_REALS(op), IN_INTS_UNSIGNED(op), IN_COMPLEXES(op)}
-#define ALL_REAL(op) {IN_REALS(op), IN_SIGNED(op), IN_UNSIGNED(op)}
+#define ALL_NUMBERS(op) \
+  { IN_REALS(op), IN_INTS_UNSIGNED(op), IN_COMPLEXES(op) }
+#define ALL_REAL(op) \
+  { IN_REALS(op), IN_SIGNED(op), IN_UNSIGNED(op) }
 const struct binary_loops binary_arithmetic[] = {
     {"AddV2", COST_MOVE, .fn = ALL_NUMBERS(Add)},
     {"Add", COST_MOVE, .fn = ALL_NUMBERS(Add)},
@@ -48,12 +49,12 @@ const struct binary_loops binary_arithmetic[] = {
 /* ---- division ---- */
 
 /* y of 0 marks the element bad; the smallest number by -1 wraps (x86 would trap). */
-#define GUARD(compute)                          \
-  if (y == 0) {                                 \
-    bad = 1;                                    \
-    z = 0;                                      \
-  } else {                                      \
-    compute;                                    \
+#define GUARD(compute) \
+  if (y == 0) {        \
+    bad = 1;           \
+    z = 0;             \
+  } else {             \
+    compute;           \
   }
 #define QUOTIENT z = (__typeof__(z))(y == (__typeof__(y))-1 ? 0 - U(x) : U(x / y))
 #define REMAINDER z = (__typeof__(z))(y == (__typeof__(y))-1 ? 0 : x % y)
@@ -90,8 +91,7 @@ const struct binary_loops binary_division[] = {
     {"RealDiv", COST_MOVE, .fn = {IN_REALS(Div), IN_COMPLEXES(Div)}},
     {"Div", COST_MOVE, DIV_ZERO, .fn = {IN_REALS(Div), IN_COMPLEXES(Div), INTS(TruncateDiv)}},
     {"TruncateDiv", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(TruncateDiv), INTS(TruncateDiv)}},
-    {"FloorDiv", COST_VECTOR, DIV_ZERO,
-     .fn = {IN_REALS(FloorDiv), IN_SIGNED(FloorDiv), IN_UNSIGNED(TruncateDiv)}},
+    {"FloorDiv", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(FloorDiv), IN_SIGNED(FloorDiv), IN_UNSIGNED(TruncateDiv)}},
     {"Mod", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(TruncateMod), IN_SIGNED(TruncateMod), IN_UNSIGNED(FloorMod)}},
     {"TruncateMod", COST_VECTOR, DIV_ZERO,
      .fn = {IN_REALS(TruncateMod), IN_SIGNED(TruncateMod), IN_UNSIGNED(FloorMod)}},
@@ -104,9 +104,9 @@ const struct binary_loops binary_division[] = {
 
 /* No gradient stays none, whatever the result was (0 * infinity would be NaN). TanhGrad and SigmoidGrad take x as it
  * is: whoever differentiates complex functions passes its conjugate. */
-BINARY_REALS(TanhGrad, y * (1 - x * x), y *(1 - x * x))
+BINARY_REALS(TanhGrad, y *(1 - x * x), y *(1 - x * x))
 BINARY_COMPLEXES(TanhGrad, y *(1 - x * x), y *(1 - x * x))
-BINARY_REALS(SigmoidGrad, y *(x * (1 - x)), y *(x * (1 - x)))
+BINARY_REALS(SigmoidGrad, y *(x *(1 - x)), y *(x *(1 - x)))
 BINARY_COMPLEXES(SigmoidGrad, y *x *(1 - x), y *x *(1 - x))
 BINARY_REALS(RsqrtGrad, y == 0 ? 0 : -0.5f * (y * x) * (x * x), y == 0 ? 0 : -0.5 * (y * x) * (x * x))
 BINARY_COMPLEXES(RsqrtGrad, y == 0 ? 0 : -0.5f * y * (conjf(x) * conjf(x) * conjf(x)),
@@ -116,7 +116,10 @@ BINARY_COMPLEXES(SqrtGrad, y == 0 ? 0 : 0.5f * y / conjf(x), y == 0 ? 0 : 0.5 * 
 BINARY_REALS(ReciprocalGrad, y == 0 ? 0 : -y * (x * x), y == 0 ? 0 : -y * (x * x))
 BINARY_COMPLEXES(ReciprocalGrad, y == 0 ? 0 : -y * (conjf(x) * conjf(x)), y == 0 ? 0 : -y * (conj(x) * conj(x)))
 
-#define GRADIENT(op, loops) {op, COST_MOVE, .fn = {IN_REALS(loops), IN_COMPLEXES(loops)}}
+#define GRADIENT(op, loops)                                       \
+  {                                                               \
+    op, COST_MOVE, .fn = { IN_REALS(loops), IN_COMPLEXES(loops) } \
+  }
 const struct binary_loops binary_gradients[] = {GRADIENT("TanhGrad", TanhGrad),
                                                 GRADIENT("SigmoidGrad", SigmoidGrad),
                                                 GRADIENT("RsqrtGrad", RsqrtGrad),

@@ -14,7 +14,7 @@ struct broadcast {
   struct shape out; /* in full, for the output tensor */
   int64_t n;        /* elements of the output */
   int n_in;
-  int rank;         /* >= 1; of what follows, outermost first */
+  int rank; /* >= 1; of what follows, outermost first */
   int64_t dims[SHOAL_MAX_RANK];
   int64_t step[BROADCAST_MAX][SHOAL_MAX_RANK]; /* in elements; 0 where the operand is repeated */
 };

@@ -47,8 +47,8 @@ static shoal_status broadcast_to_run(struct kernel_ctx *ctx) {
   if (shape_equal(&shapes[0], &shapes[1])) return ctx_forward(ctx, 0, 0, NULL);
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &shapes[1], &y));
-  struct spread s = {&plan, (shoal_dtype)x->dtype, (int64_t)dtype_size((shoal_dtype)x->dtype), y->data, x->data,
-                     broadcast_inner(&plan, 0)};
+  struct spread s = {&plan,   (shoal_dtype)x->dtype,    (int64_t)dtype_size((shoal_dtype)x->dtype), y->data,
+                     x->data, broadcast_inner(&plan, 0)};
   pool_for(ctx_pool(ctx), plan.n, copy_grain(s.size), spread_piece, &s);
   return NULL;
 }
@@ -124,16 +124,16 @@ static shoal_status broadcast_gradient_args_shape(struct shape_ctx *c) {
 
 /* ---- Cross: products of vectors of three ---- */
 
-#define CROSS(type, load, save)                                                                              \
-  {                                                                                                          \
-    const type *a = x->data, *b = y->data;                                                                   \
-    type *o = z->data;                                                                                       \
-    for (int64_t i = 0; i + 2 < x->n; i += 3)                                                                \
-      for (int k = 0; k < 3; k++) {                                                                          \
-        int p = (k + 1) % 3, q = (k + 2) % 3;                                                                \
-        o[i + k] = save(load(a[i + p]) * load(b[i + q]) - load(a[i + q]) * load(b[i + p]));                  \
-      }                                                                                                      \
-    break;                                                                                                   \
+#define CROSS(type, load, save)                                                             \
+  {                                                                                         \
+    const type *a = x->data, *b = y->data;                                                  \
+    type *o = z->data;                                                                      \
+    for (int64_t i = 0; i + 2 < x->n; i += 3)                                               \
+      for (int k = 0; k < 3; k++) {                                                         \
+        int p = (k + 1) % 3, q = (k + 2) % 3;                                               \
+        o[i + k] = save(load(a[i + p]) * load(b[i + q]) - load(a[i + q]) * load(b[i + p])); \
+      }                                                                                     \
+    break;                                                                                  \
   }
 #define AS_IS(v) (v)
 #define WRAP (uint64_t)
@@ -182,8 +182,8 @@ static shoal_status cross_grad(struct grad_ctx *c) {
 
 /* ---- rows ---- */
 
-static const struct kernel_def broadcast_to_kernels[] = {
-    {"CPU", "T", DT_ALL, .run = broadcast_to_run, .host_in = 2}, {0}};
+static const struct kernel_def broadcast_to_kernels[] = {{"CPU", "T", DT_ALL, .run = broadcast_to_run, .host_in = 2},
+                                                         {0}};
 static const struct kernel_def broadcast_args_kernels[] = {
     {"CPU", .flags = KERNEL_CHEAP, .run = broadcast_args_run, .host_in = 3, .host_out = 1}, {0}};
 static const struct kernel_def broadcast_gradient_args_kernels[] = {
@@ -191,17 +191,33 @@ static const struct kernel_def broadcast_gradient_args_kernels[] = {
 static const struct kernel_def cross_kernels[] = {{"CPU", "T", DT_REAL, .run = cross_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "BroadcastTo", .in = "input: T, shape: Tidx", .out = "output: T",
+    {.name = "BroadcastTo",
+     .in = "input: T, shape: Tidx",
+     .out = "output: T",
      .attrs = "T: type; Tidx: {int32, int64} = int32",
-     .shape = broadcast_to_shape, .grad = broadcast_to_grad, .kernels = broadcast_to_kernels},
-    {.name = "BroadcastArgs", .in = "s0: T, s1: T", .out = "r0: T",
+     .shape = broadcast_to_shape,
+     .grad = broadcast_to_grad,
+     .kernels = broadcast_to_kernels},
+    {.name = "BroadcastArgs",
+     .in = "s0: T, s1: T",
+     .out = "r0: T",
      .attrs = "T: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = broadcast_args_shape, .kernels = broadcast_args_kernels},
-    {.name = "BroadcastGradientArgs", .in = "s0: T, s1: T", .out = "r0: T, r1: T",
+     .flags = OP_NO_GRADIENT,
+     .shape = broadcast_args_shape,
+     .kernels = broadcast_args_kernels},
+    {.name = "BroadcastGradientArgs",
+     .in = "s0: T, s1: T",
+     .out = "r0: T, r1: T",
      .attrs = "T: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = broadcast_gradient_args_shape, .kernels = broadcast_gradient_args_kernels},
-    {.name = "Cross", .in = "a: T, b: T", .out = "product: T",
+     .flags = OP_NO_GRADIENT,
+     .shape = broadcast_gradient_args_shape,
+     .kernels = broadcast_gradient_args_kernels},
+    {.name = "Cross",
+     .in = "a: T, b: T",
+     .out = "product: T",
      .attrs = "T: {realnumbertype}",
-     .shape = cross_shape, .grad = cross_grad, .kernels = cross_kernels},
+     .shape = cross_shape,
+     .grad = cross_grad,
+     .kernels = cross_kernels},
 };
 OP_FAMILY(broadcast_ops, rows);

@@ -21,7 +21,7 @@ struct sampler_type {
 };
 
 struct sampler {
-  struct random_state random; /* first: random_reserve's */
+  struct random_state random;      /* first: random_reserve's */
   const struct sampler_type *type; /* NULL: all classes, in order */
   int64_t num_true, num_sampled, range;
   bool unique;
@@ -38,13 +38,13 @@ struct sampler {
 };
 
 /* A number in [0, n) without bias: what would favour small ones is drawn again. */
-#define UNBIASED(name, type, draw)                           \
-  static type name(struct philox_stream *r, type n) {        \
-    if ((n & (n - 1)) == 0) return draw(r) & (n - 1);        \
-    type least = (type)((type)~(type)0 % n + 1), v;          \
-    do v = draw(r);                                          \
-    while (v < least);                                       \
-    return v % n;                                            \
+#define UNBIASED(name, type, draw)                    \
+  static type name(struct philox_stream *r, type n) { \
+    if ((n & (n - 1)) == 0) return draw(r) & (n - 1); \
+    type least = (type)((type) ~(type)0 % n + 1), v;  \
+    do v = draw(r);                                   \
+    while (v < least);                                \
+    return v % n;                                     \
   }
 UNBIASED(below32, uint32_t, philox_u32)
 UNBIASED(below64, uint64_t, philox_u64)
@@ -412,17 +412,17 @@ static shoal_status shape_hits(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define KERNEL(init_)                                                                                      \
-  (const struct kernel_def[]) {                                                                            \
-    {.device = "CPU", .state_size = sizeof(struct sampler), .init = init_, .release = release, .run = run}, \
-        {0}                                                                                                \
+#define KERNEL(init_)                                                                                             \
+  (const struct kernel_def[]) {                                                                                   \
+    {.device = "CPU", .state_size = sizeof(struct sampler), .init = init_, .release = release, .run = run}, { 0 } \
   }
-#define SAMPLER(op, extra, init_)                                                                          \
-  {.name = op, .in = "true_classes: int64",                                                                \
-   .out = "sampled_candidates: int64, true_expected_count: float, sampled_expected_count: float",          \
-   .attrs = "num_true: int >= 1; num_sampled: int >= 1; unique: bool; " extra                              \
-            "seed: int = 0; seed2: int = 0",                                                               \
-   .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_sampler, .kernels = KERNEL(init_)}
+#define SAMPLER(op, extra, init_)                                                                               \
+  {                                                                                                             \
+    .name = op, .in = "true_classes: int64",                                                                    \
+    .out = "sampled_candidates: int64, true_expected_count: float, sampled_expected_count: float",              \
+    .attrs = "num_true: int >= 1; num_sampled: int >= 1; unique: bool; " extra "seed: int = 0; seed2: int = 0", \
+    .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_sampler, .kernels = KERNEL(init_)                     \
+  }
 #define RANGE "range_max: int >= 1; "
 
 static const struct op_row rows[] = {
@@ -435,11 +435,14 @@ static const struct op_row rows[] = {
                   "num_shards: int >= 1 = 1; shard: int >= 0 = 0; unigrams: list(float) = []; ",
             init_fixed),
     SAMPLER("AllCandidateSampler", "", init_all),
-    {.name = "ComputeAccidentalHits", .in = "true_classes: int64, sampled_candidates: int64",
+    {.name = "ComputeAccidentalHits",
+     .in = "true_classes: int64, sampled_candidates: int64",
      .out = "indices: int32, ids: int64, weights: float",
-     .attrs = "num_true: int; seed: int = 0; seed2: int = 0", .flags = OP_NO_GRADIENT, .shape = shape_hits,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .state_size = sizeof(struct hits_state),
-                                             .init = init_hits, .run = run_hits},
-                                            {0}}},
+     .attrs = "num_true: int; seed: int = 0; seed2: int = 0",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_hits,
+     .kernels =
+         (const struct kernel_def[]){
+             {.device = "CPU", .state_size = sizeof(struct hits_state), .init = init_hits, .run = run_hits}, {0}}},
 };
 OP_FAMILY(candidate_sampling, rows);

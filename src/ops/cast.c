@@ -18,7 +18,7 @@ typedef void (*cast_fn)(void *out, const void *in, int64_t n);
 
 /* ---- floating to integer ---- */
 
-#define SATURATE(name, from, to, low, high, max)                                       \
+#define SATURATE(name, from, to, low, high, max) \
   VM to name(from x) { return x != x ? 0 : x >= (high) ? (max) : x < (low) ? (to)(low) : (to)x; }
 SATURATE(float_to_i32, float, int32_t, -0x1p31f, 0x1p31f, INT32_MAX)
 SATURATE(float_to_u32, float, uint32_t, 0.0f, 0x1p32f, UINT32_MAX)
@@ -28,96 +28,94 @@ SATURATE(double_to_i32, double, int32_t, -0x1p31, 0x1p31, INT32_MAX)
 SATURATE(double_to_u32, double, uint32_t, 0.0, 0x1p32, UINT32_MAX)
 SATURATE(double_to_i64, double, int64_t, -0x1p63, 0x1p63, INT64_MAX)
 SATURATE(double_to_u64, double, uint64_t, 0.0, 0x1p64, UINT64_MAX)
-#define TO_I32(v) _Generic((v), float: float_to_i32, double: double_to_i32)(v)
-#define TO_U32(v) _Generic((v), float: float_to_u32, double: double_to_u32)(v)
-#define TO_I64(v) _Generic((v), float: float_to_i64, double: double_to_i64)(v)
-#define TO_U64(v) _Generic((v), float: float_to_u64, double: double_to_u64)(v)
+#define TO_I32(v) _Generic((v), float : float_to_i32, double : double_to_i32)(v)
+#define TO_U32(v) _Generic((v), float : float_to_u32, double : double_to_u32)(v)
+#define TO_I64(v) _Generic((v), float : float_to_i64, double : double_to_i64)(v)
+#define TO_U64(v) _Generic((v), float : float_to_u64, double : double_to_u64)(v)
 
 /* ---- the pairs ---- */
 
 /* X(tag, C type, value of x to begin with, class of that value: F floating, I integer) */
-#define SOURCES(X)                                    \
-  X(f32, float, x, F)                                 \
-  X(f64, double, x, F)                                \
-  X(f16, f16, f16_to_float(x), F)                     \
-  X(bf16, bf16, bf16_to_float(x), F)                  \
-  X(i8, int8_t, x, I)                                 \
-  X(i16, int16_t, x, I)                               \
-  X(i32, int32_t, x, I)                               \
-  X(i64, int64_t, x, I)                               \
-  X(u8, uint8_t, x, I)                                \
-  X(u16, uint16_t, x, I)                              \
-  X(u32, uint32_t, x, I)                              \
-  X(u64, uint64_t, x, I)                              \
-  X(b, uint8_t, (uint8_t)(x != 0), I)                 \
-  X(c64, c64, crealf(x), F)                           \
+#define SOURCES(X)                    \
+  X(f32, float, x, F)                 \
+  X(f64, double, x, F)                \
+  X(f16, f16, f16_to_float(x), F)     \
+  X(bf16, bf16, bf16_to_float(x), F)  \
+  X(i8, int8_t, x, I)                 \
+  X(i16, int16_t, x, I)               \
+  X(i32, int32_t, x, I)               \
+  X(i64, int64_t, x, I)               \
+  X(u8, uint8_t, x, I)                \
+  X(u16, uint16_t, x, I)              \
+  X(u32, uint32_t, x, I)              \
+  X(u64, uint64_t, x, I)              \
+  X(b, uint8_t, (uint8_t)(x != 0), I) \
+  X(c64, c64, crealf(x), F)           \
   X(c128, c128, creal(x), F)
 
-#define LOOP(from, from_t, value, to, to_t, store)                                        \
-  VECTOR_CLONES static void from##_to_##to(void *out, const void *in, int64_t n) {        \
-    const from_t *a = in;                                                                 \
-    to_t *o = out;                                                                        \
-    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                           \
-      const from_t x = a[i];                                                              \
-      const __typeof__(value) v = value;                                                  \
-      o[i] = store;                                                                       \
-    }                                                                                     \
+#define LOOP(from, from_t, value, to, to_t, store)                                 \
+  VECTOR_CLONES static void from##_to_##to(void *out, const void *in, int64_t n) { \
+    const from_t *a = in;                                                          \
+    to_t *o = out;                                                                 \
+    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                    \
+      const from_t x = a[i];                                                       \
+      const __typeof__(value) v = value;                                           \
+      o[i] = store;                                                                \
+    }                                                                              \
   }
 
-#define INT_STORES_F(from, from_t, value)                         \
-  LOOP(from, from_t, value, i8, int8_t, (int8_t)TO_I32(v))        \
-  LOOP(from, from_t, value, i16, int16_t, (int16_t)TO_I32(v))     \
-  LOOP(from, from_t, value, i32, int32_t, TO_I32(v))              \
-  LOOP(from, from_t, value, i64, int64_t, TO_I64(v))              \
-  LOOP(from, from_t, value, u8, uint8_t, (uint8_t)TO_U32(v))      \
-  LOOP(from, from_t, value, u16, uint16_t, (uint16_t)TO_U32(v))   \
-  LOOP(from, from_t, value, u32, uint32_t, TO_U32(v))             \
+#define INT_STORES_F(from, from_t, value)                       \
+  LOOP(from, from_t, value, i8, int8_t, (int8_t)TO_I32(v))      \
+  LOOP(from, from_t, value, i16, int16_t, (int16_t)TO_I32(v))   \
+  LOOP(from, from_t, value, i32, int32_t, TO_I32(v))            \
+  LOOP(from, from_t, value, i64, int64_t, TO_I64(v))            \
+  LOOP(from, from_t, value, u8, uint8_t, (uint8_t)TO_U32(v))    \
+  LOOP(from, from_t, value, u16, uint16_t, (uint16_t)TO_U32(v)) \
+  LOOP(from, from_t, value, u32, uint32_t, TO_U32(v))           \
   LOOP(from, from_t, value, u64, uint64_t, TO_U64(v))
 /* Signed and unsigned targets of one size get the same bits. */
-#define INT_STORES_I(from, from_t, value)                         \
-  LOOP(from, from_t, value, u8, uint8_t, (uint8_t)v)              \
-  LOOP(from, from_t, value, u16, uint16_t, (uint16_t)v)           \
-  LOOP(from, from_t, value, u32, uint32_t, (uint32_t)v)           \
+#define INT_STORES_I(from, from_t, value)               \
+  LOOP(from, from_t, value, u8, uint8_t, (uint8_t)v)    \
+  LOOP(from, from_t, value, u16, uint16_t, (uint16_t)v) \
+  LOOP(from, from_t, value, u32, uint32_t, (uint32_t)v) \
   LOOP(from, from_t, value, u64, uint64_t, (uint64_t)v)
-#define STORES(from, from_t, value, class)                        \
-  INT_STORES_##class(from, from_t, value)                         \
-  LOOP(from, from_t, value, f32, float, (float)v)                 \
-  LOOP(from, from_t, value, f64, double, (double)v)               \
-  LOOP(from, from_t, value, f16, f16, f16_from_float((float)v))   \
-  LOOP(from, from_t, value, bf16, bf16, bf16_from_float((float)v)) \
-  LOOP(from, from_t, value, b, bool, v != 0)                      \
-  LOOP(from, from_t, value, c64, c64, c64_of((float)v, 0))        \
-  LOOP(from, from_t, value, c128, c128, c128_of((double)v, 0))
+#define STORES(from, from_t, value, class)                                                                            \
+  INT_STORES_##class(from, from_t, value) LOOP(from, from_t, value, f32, float, (float)v)                             \
+      LOOP(from, from_t, value, f64, double, (double)v) LOOP(from, from_t, value, f16, f16, f16_from_float((float)v)) \
+          LOOP(from, from_t, value, bf16, bf16, bf16_from_float((float)v)) LOOP(from, from_t, value, b, bool, v != 0) \
+              LOOP(from, from_t, value, c64, c64, c64_of((float)v, 0))                                                \
+                  LOOP(from, from_t, value, c128, c128, c128_of((double)v, 0))
 SOURCES(STORES)
 
 /* Both parts. */
 LOOP(c64, c64, x, both_c128, c128, c128_of(crealf(v), cimagf(v)))
 LOOP(c128, c128, x, both_c64, c64, c64_of((float)creal(v), (float)cimag(v)))
 
-#define INT_TABLE_F(from)                                                                                              \
-  [SHOAL_INT8] = from##_to_i8, [SHOAL_INT16] = from##_to_i16, [SHOAL_INT32] = from##_to_i32,                           \
-  [SHOAL_INT64] = from##_to_i64, [SHOAL_QINT8] = from##_to_i8, [SHOAL_QINT16] = from##_to_i16,                         \
+#define INT_TABLE_F(from)                                                                      \
+  [SHOAL_INT8] = from##_to_i8, [SHOAL_INT16] = from##_to_i16, [SHOAL_INT32] = from##_to_i32,   \
+  [SHOAL_INT64] = from##_to_i64, [SHOAL_QINT8] = from##_to_i8, [SHOAL_QINT16] = from##_to_i16, \
   [SHOAL_QINT32] = from##_to_i32
-#define INT_TABLE_I(from)                                                                                              \
-  [SHOAL_INT8] = from##_to_u8, [SHOAL_INT16] = from##_to_u16, [SHOAL_INT32] = from##_to_u32,                           \
-  [SHOAL_INT64] = from##_to_u64, [SHOAL_QINT8] = from##_to_u8, [SHOAL_QINT16] = from##_to_u16,                         \
+#define INT_TABLE_I(from)                                                                      \
+  [SHOAL_INT8] = from##_to_u8, [SHOAL_INT16] = from##_to_u16, [SHOAL_INT32] = from##_to_u32,   \
+  [SHOAL_INT64] = from##_to_u64, [SHOAL_QINT8] = from##_to_u8, [SHOAL_QINT16] = from##_to_u16, \
   [SHOAL_QINT32] = from##_to_u32
-#define TABLE(from, from_t, value, class)                                                                              \
-  static const cast_fn from_##from[DTYPE_COUNT] = {                                                                    \
-      INT_TABLE_##class(from), [SHOAL_UINT8] = from##_to_u8, [SHOAL_UINT16] = from##_to_u16,                           \
-      [SHOAL_UINT32] = from##_to_u32, [SHOAL_UINT64] = from##_to_u64, [SHOAL_QUINT8] = from##_to_u8,                   \
-      [SHOAL_QUINT16] = from##_to_u16, [SHOAL_FLOAT32] = from##_to_f32, [SHOAL_FLOAT64] = from##_to_f64,               \
-      [SHOAL_FLOAT16] = from##_to_f16, [SHOAL_BFLOAT16] = from##_to_bf16, [SHOAL_BOOL] = from##_to_b,                  \
+#define TABLE(from, from_t, value, class)                                                                     \
+  static const cast_fn from_##from[DTYPE_COUNT] = {                                                           \
+      INT_TABLE_##class(from),           [SHOAL_UINT8] = from##_to_u8,       [SHOAL_UINT16] = from##_to_u16,  \
+      [SHOAL_UINT32] = from##_to_u32,    [SHOAL_UINT64] = from##_to_u64,     [SHOAL_QUINT8] = from##_to_u8,   \
+      [SHOAL_QUINT16] = from##_to_u16,   [SHOAL_FLOAT32] = from##_to_f32,    [SHOAL_FLOAT64] = from##_to_f64, \
+      [SHOAL_FLOAT16] = from##_to_f16,   [SHOAL_BFLOAT16] = from##_to_bf16,  [SHOAL_BOOL] = from##_to_b,      \
       [SHOAL_COMPLEX64] = from##_to_c64, [SHOAL_COMPLEX128] = from##_to_c128};
 SOURCES(TABLE)
 
 static const cast_fn *const casts[DTYPE_COUNT] = {
-    [SHOAL_FLOAT32] = from_f32, [SHOAL_FLOAT64] = from_f64,    [SHOAL_FLOAT16] = from_f16, [SHOAL_BFLOAT16] = from_bf16,
-    [SHOAL_INT8] = from_i8,     [SHOAL_INT16] = from_i16,      [SHOAL_INT32] = from_i32,   [SHOAL_INT64] = from_i64,
-    [SHOAL_UINT8] = from_u8,    [SHOAL_UINT16] = from_u16,     [SHOAL_UINT32] = from_u32,  [SHOAL_UINT64] = from_u64,
-    [SHOAL_BOOL] = from_b,      [SHOAL_COMPLEX64] = from_c64,  [SHOAL_COMPLEX128] = from_c128,
-    [SHOAL_QINT8] = from_i8,    [SHOAL_QINT16] = from_i16,     [SHOAL_QINT32] = from_i32,
-    [SHOAL_QUINT8] = from_u8,   [SHOAL_QUINT16] = from_u16};
+    [SHOAL_FLOAT32] = from_f32,   [SHOAL_FLOAT64] = from_f64,   [SHOAL_FLOAT16] = from_f16,
+    [SHOAL_BFLOAT16] = from_bf16, [SHOAL_INT8] = from_i8,       [SHOAL_INT16] = from_i16,
+    [SHOAL_INT32] = from_i32,     [SHOAL_INT64] = from_i64,     [SHOAL_UINT8] = from_u8,
+    [SHOAL_UINT16] = from_u16,    [SHOAL_UINT32] = from_u32,    [SHOAL_UINT64] = from_u64,
+    [SHOAL_BOOL] = from_b,        [SHOAL_COMPLEX64] = from_c64, [SHOAL_COMPLEX128] = from_c128,
+    [SHOAL_QINT8] = from_i8,      [SHOAL_QINT16] = from_i16,    [SHOAL_QINT32] = from_i32,
+    [SHOAL_QUINT8] = from_u8,     [SHOAL_QUINT16] = from_u16};
 
 /* ---- the kernel ---- */
 
@@ -274,16 +272,16 @@ static shoal_status bucketize_init(struct kernel_init *ki, void *state) {
 static void bucketize_release(void *state) { free(((struct bucketize *)state)->at); }
 
 /* NaN is above everything. */
-#define BUCKET(type)                                                   \
-  for (int64_t i = begin; i < end; i++) {                              \
-    const type x = T_DATA(t->in, const type)[i];                       \
-    int64_t low = 0, high = b->n;                                      \
-    while (low < high) {                                               \
-      int64_t mid = low + (high - low) / 2;                            \
-      if (x < b->at[mid]) high = mid;                                  \
-      else low = mid + 1;                                              \
-    }                                                                  \
-    t->out[i] = (int32_t)low;                                          \
+#define BUCKET(type)                             \
+  for (int64_t i = begin; i < end; i++) {        \
+    const type x = T_DATA(t->in, const type)[i]; \
+    int64_t low = 0, high = b->n;                \
+    while (low < high) {                         \
+      int64_t mid = low + (high - low) / 2;      \
+      if (x < b->at[mid]) high = mid;            \
+      else low = mid + 1;                        \
+    }                                            \
+    t->out[i] = (int32_t)low;                    \
   }
 
 struct bucketize_task {
@@ -324,20 +322,36 @@ static const struct kernel_def bucketize_kernels[] = {
     {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Cast", .in = "x: SrcT", .out = "y: DstT",
+    {.name = "Cast",
+     .in = "x: SrcT",
+     .out = "y: DstT",
      .attrs = "SrcT: type; DstT: type; Truncate: bool = false",
-     .shape = shape_unchanged, .grad = cast_grad, .kernels = cast_kernels},
-    {.name = "_HostCast", .in = "x: SrcT", .out = "y: DstT",
+     .shape = shape_unchanged,
+     .grad = cast_grad,
+     .kernels = cast_kernels},
+    {.name = "_HostCast",
+     .in = "x: SrcT",
+     .out = "y: DstT",
      .attrs = "SrcT: type; DstT: type; Truncate: bool = false",
-     .shape = shape_unchanged, .grad = cast_grad, .kernels = cast_kernels},
-    {.name = "Bitcast", .in = "input: T", .out = "output: type",
+     .shape = shape_unchanged,
+     .grad = cast_grad,
+     .kernels = cast_kernels},
+    {.name = "Bitcast",
+     .in = "input: T",
+     .out = "output: type",
      .attrs = "T: {bfloat16, half, float, double, int64, int32, uint8, uint16, uint32, uint64, int8, int16, "
-               "complex64, complex128, qint8, quint8, qint16, quint16, qint32}; type: {bfloat16, half, float, "
-               "double, int64, int32, uint8, uint16, uint32, uint64, int8, int16, complex64, complex128, qint8, "
-               "quint8, qint16, quint16, qint32}",
-     .flags = OP_NO_GRADIENT, .shape = bitcast_shape, .kernels = bitcast_kernels},
-    {.name = "Bucketize", .in = "input: T", .out = "output: int32",
+              "complex64, complex128, qint8, quint8, qint16, quint16, qint32}; type: {bfloat16, half, float, "
+              "double, int64, int32, uint8, uint16, uint32, uint64, int8, int16, complex64, complex128, qint8, "
+              "quint8, qint16, quint16, qint32}",
+     .flags = OP_NO_GRADIENT,
+     .shape = bitcast_shape,
+     .kernels = bitcast_kernels},
+    {.name = "Bucketize",
+     .in = "input: T",
+     .out = "output: int32",
      .attrs = "T: {int32, int64, float, double}; boundaries: list(float)",
-     .flags = OP_NO_GRADIENT, .shape = shape_unchanged, .kernels = bucketize_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = bucketize_kernels},
 };
 OP_FAMILY(cast, rows);

@@ -3,14 +3,14 @@
  * Equality of plain bytes does not care about sign: one loop a size serves signed, unsigned, quantized and bool. */
 #include "ops/binary_loops.h"
 
-#define EQUAL_SIZES(op, sign)                   \
-  BINARY(op, u8, uint8_t, bool, x sign y)       \
-  BINARY(op, u16, uint16_t, bool, x sign y)     \
-  BINARY(op, u32, uint32_t, bool, x sign y)     \
-  BINARY(op, u64, uint64_t, bool, x sign y)     \
-  BINARY(op, f32, float, bool, x sign y)        \
-  BINARY(op, f64, double, bool, x sign y)       \
-  BINARY_CALL(op, c64, c64, bool, x sign y)     \
+#define EQUAL_SIZES(op, sign)               \
+  BINARY(op, u8, uint8_t, bool, x sign y)   \
+  BINARY(op, u16, uint16_t, bool, x sign y) \
+  BINARY(op, u32, uint32_t, bool, x sign y) \
+  BINARY(op, u64, uint64_t, bool, x sign y) \
+  BINARY(op, f32, float, bool, x sign y)    \
+  BINARY(op, f64, double, bool, x sign y)   \
+  BINARY_CALL(op, c64, c64, bool, x sign y) \
   BINARY_CALL(op, c128, c128, bool, x sign y)
 EQUAL_SIZES(Equal, ==)
 EQUAL_SIZES(NotEqual, !=)
@@ -31,13 +31,13 @@ ORDERED(LessEqual, <=)
 ORDERED(Greater, >)
 ORDERED(GreaterEqual, >=)
 
-#define IN_EQUAL(op)                                                                                          \
-  IN_REALS(op), IN_COMPLEXES(op), IN_INTS_UNSIGNED(op), [SHOAL_BOOL] = op##_u8, [SHOAL_QINT8] = op##_u8,       \
-                [SHOAL_QUINT8] = op##_u8, [SHOAL_QINT16] = op##_u16, [SHOAL_QUINT16] = op##_u16,               \
-                [SHOAL_QINT32] = op##_u32
+#define IN_EQUAL(op)                                                                                   \
+  IN_REALS(op), IN_COMPLEXES(op),                                                                      \
+      IN_INTS_UNSIGNED(op), [SHOAL_BOOL] = op##_u8, [SHOAL_QINT8] = op##_u8, [SHOAL_QUINT8] = op##_u8, \
+                            [SHOAL_QINT16] = op##_u16, [SHOAL_QUINT16] = op##_u16, [SHOAL_QINT32] = op##_u32
 #define IN_ORDERED(op) IN_REALS(op), IN_SIGNED(op), IN_UNSIGNED(op)
 
-BINARY(And, b, bool, bool, x & y)
+BINARY(And, b, bool, bool, x &y)
 BINARY(Or, b, bool, bool, x | y)
 
 const struct binary_loops binary_comparisons[] = {{"Equal", COST_MOVE, .fn = {IN_EQUAL(Equal)}},

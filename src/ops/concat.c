@@ -83,8 +83,12 @@ static shoal_status concat(struct kernel_ctx *ctx, int first, int axis_in, const
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct join j = {.dtype = (shoal_dtype)y->dtype, .size = dtype_size((shoal_dtype)y->dtype), .n = n, .in = in,
-                   .outer = dims_product(s.dims, 0, (int)axis), .to = y->data};
+  struct join j = {.dtype = (shoal_dtype)y->dtype,
+                   .size = dtype_size((shoal_dtype)y->dtype),
+                   .n = n,
+                   .in = in,
+                   .outer = dims_product(s.dims, 0, (int)axis),
+                   .to = y->data};
   j.row = y->n / j.outer;
   join_rows(ctx_pool(ctx), &j);
   return NULL;
@@ -149,8 +153,7 @@ static shoal_status concat_grad(struct grad_ctx *c) {
   build_in(&b, build_cast(c->g, axis, SHOAL_INT32));
   for (int i = 0; i < n; i++) build_in(&b, node_out(shapes, i));
   struct node *offsets = build_end(&b);
-  for (int i = 0; i < n; i++)
-    grad_set(c, first + i, array_slice(c->g, dy, node_out(offsets, i), node_out(shapes, i)));
+  for (int i = 0; i < n; i++) grad_set(c, first + i, array_slice(c->g, dy, node_out(offsets, i), node_out(shapes, i)));
   return NULL;
 }
 
@@ -173,8 +176,7 @@ static shoal_status offset_run(struct kernel_ctx *ctx) {
   for (int i = 1; i < ctx->kernel->n_in; i++)
     if (ctx_in(ctx, i)->rank != 1)
       return INVALID("input %d should be a vector, but got shape %s", i - 1, tensor_shape_str(ctx_in(ctx, i)));
-  if (axis < -rank || axis >= rank)
-    return INVALID("Concat dim is out of range: %" PRId64 " vs. %" PRId64, axis, rank);
+  if (axis < -rank || axis >= rank) return INVALID("Concat dim is out of range: %" PRId64 " vs. %" PRId64, axis, rank);
   if (axis < 0) axis += rank;
   for (int i = 1; i < ctx->kernel->n_in; i++) {
     const struct tensor *s = ctx_in(ctx, i);
@@ -243,9 +245,10 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
   if (axis_t->rank != 0) return INVALID("split_dim must be a scalar but has rank %d", axis_t->rank);
   TRY(split_axis(int_at(axis_t, 0), x->rank, &axis));
   if (x->dims[axis] % n)
-    return INVALID("Number of ways to split should evenly divide the split dimension, but got split_dim %d (size = "
-                   "%" PRId64 ") and num_split %d",
-                   axis, x->dims[axis], n);
+    return INVALID(
+        "Number of ways to split should evenly divide the split dimension, but got split_dim %d (size = "
+        "%" PRId64 ") and num_split %d",
+        axis, x->dims[axis], n);
   if (n == 1) return ctx_forward(ctx, 0, 1, NULL);
   struct shape s = tensor_shape(x);
   int64_t each = s.dims[axis] /= n;
@@ -292,9 +295,10 @@ static shoal_status split_sizes(const struct tensor *sizes, int n, int64_t total
     }
   }
   if (open ? sum > total : sum != total)
-    return INVALID("Determined shape must either match input shape along split_dim exactly if fully specified, or be "
-                   "less than the size of the input along split_dim if not fully specified.  Got: %" PRId64,
-                   sum);
+    return INVALID(
+        "Determined shape must either match input shape along split_dim exactly if fully specified, or be "
+        "less than the size of the input along split_dim if not fully specified.  Got: %" PRId64,
+        sum);
   *missing = total - sum;
   return NULL;
 }
@@ -394,8 +398,12 @@ static shoal_status pack_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct join j = {.dtype = (shoal_dtype)y->dtype, .size = dtype_size((shoal_dtype)y->dtype), .n = n, .in = in,
-                   .outer = dims_product(s.dims, 0, axis), .to = y->data};
+  struct join j = {.dtype = (shoal_dtype)y->dtype,
+                   .size = dtype_size((shoal_dtype)y->dtype),
+                   .n = n,
+                   .in = in,
+                   .outer = dims_product(s.dims, 0, axis),
+                   .to = y->data};
   j.row = y->n / j.outer;
   join_rows(ctx_pool(ctx), &j);
   return NULL;
@@ -445,8 +453,7 @@ static shoal_status unpack_shape(struct shape_ctx *c) {
   if (s.rank < 0) return NULL;
   TRY(node_get_int(c->node, "axis", &axis_v));
   TRY(pack_axis(axis_v, s.rank, &axis));
-  if (s.dims[axis] >= 0 && s.dims[axis] != n)
-    return INVALID("Dimension must be %d but is %" PRId64, n, s.dims[axis]);
+  if (s.dims[axis] >= 0 && s.dims[axis] != n) return INVALID("Dimension must be %d but is %" PRId64, n, s.dims[axis]);
   remove_dim(&s, axis);
   for (int i = 0; i < n; i++) c->out[i] = s;
   return NULL;
@@ -481,8 +488,13 @@ static shoal_status parallel_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct join j = {.dtype = (shoal_dtype)y->dtype, .size = dtype_size((shoal_dtype)y->dtype), .n = n, .in = ctx->in,
-                   .outer = 1, .row = y->n, .to = y->data};
+  struct join j = {.dtype = (shoal_dtype)y->dtype,
+                   .size = dtype_size((shoal_dtype)y->dtype),
+                   .n = n,
+                   .in = ctx->in,
+                   .outer = 1,
+                   .row = y->n,
+                   .to = y->data};
   join_rows(ctx_pool(ctx), &j);
   return NULL;
 }
@@ -490,24 +502,60 @@ static shoal_status parallel_run(struct kernel_ctx *ctx) {
 static const struct kernel_def parallel_kernels[] = {{.device = "CPU", .run = parallel_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Concat", .in = "concat_dim: int32, values: N * T", .out = "output: T", .attrs = "N: int >= 2; T: type",
-     .shape = concat_shape, .grad = concat_grad, .kernels = concat_kernels},
-    {.name = "ConcatV2", .in = "values: N * T, axis: Tidx", .out = "output: T",
-     .attrs = "N: int >= 2; T: type; Tidx: {int32, int64} = int32", .shape = concat_shape, .grad = concat_grad,
+    {.name = "Concat",
+     .in = "concat_dim: int32, values: N * T",
+     .out = "output: T",
+     .attrs = "N: int >= 2; T: type",
+     .shape = concat_shape,
+     .grad = concat_grad,
+     .kernels = concat_kernels},
+    {.name = "ConcatV2",
+     .in = "values: N * T, axis: Tidx",
+     .out = "output: T",
+     .attrs = "N: int >= 2; T: type; Tidx: {int32, int64} = int32",
+     .shape = concat_shape,
+     .grad = concat_grad,
      .kernels = concat_v2_kernels},
-    {.name = "ConcatOffset", .in = "concat_dim: int32, shape: N * shape_type", .out = "offset: N * shape_type",
-     .attrs = "N: int >= 2; shape_type: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = offset_shape,
+    {.name = "ConcatOffset",
+     .in = "concat_dim: int32, shape: N * shape_type",
+     .out = "offset: N * shape_type",
+     .attrs = "N: int >= 2; shape_type: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = offset_shape,
      .kernels = offset_kernels},
-    {.name = "ParallelConcat", .in = "values: N * T", .out = "output: T",
-     .attrs = "N: int >= 1; T: type; shape: shape", .shape = shape_explicit, .kernels = parallel_kernels},
-    {.name = "Split", .in = "split_dim: int32, value: T", .out = "output: num_split * T",
-     .attrs = "num_split: int >= 1; T: type", .shape = split_shape, .grad = split_grad, .kernels = split_kernels},
-    {.name = "SplitV", .in = "value: T, size_splits: Tlen, split_dim: int32", .out = "output: num_split * T",
-     .attrs = "num_split: int >= 1; T: type; Tlen: {int8, int32, int64} = int64", .shape = split_v_shape,
-     .grad = split_grad, .kernels = split_v_kernels},
-    {.name = "Pack", .in = "values: N * T", .out = "output: T", .attrs = "N: int >= 1; T: type; axis: int = 0",
-     .shape = pack_shape, .grad = pack_grad, .kernels = pack_kernels},
-    {.name = "Unpack", .in = "value: T", .out = "output: num * T", .attrs = "num: int >= 0; T: type; axis: int = 0",
-     .shape = unpack_shape, .grad = unpack_grad, .kernels = unpack_kernels},
+    {.name = "ParallelConcat",
+     .in = "values: N * T",
+     .out = "output: T",
+     .attrs = "N: int >= 1; T: type; shape: shape",
+     .shape = shape_explicit,
+     .kernels = parallel_kernels},
+    {.name = "Split",
+     .in = "split_dim: int32, value: T",
+     .out = "output: num_split * T",
+     .attrs = "num_split: int >= 1; T: type",
+     .shape = split_shape,
+     .grad = split_grad,
+     .kernels = split_kernels},
+    {.name = "SplitV",
+     .in = "value: T, size_splits: Tlen, split_dim: int32",
+     .out = "output: num_split * T",
+     .attrs = "num_split: int >= 1; T: type; Tlen: {int8, int32, int64} = int64",
+     .shape = split_v_shape,
+     .grad = split_grad,
+     .kernels = split_v_kernels},
+    {.name = "Pack",
+     .in = "values: N * T",
+     .out = "output: T",
+     .attrs = "N: int >= 1; T: type; axis: int = 0",
+     .shape = pack_shape,
+     .grad = pack_grad,
+     .kernels = pack_kernels},
+    {.name = "Unpack",
+     .in = "value: T",
+     .out = "output: num * T",
+     .attrs = "num: int >= 0; T: type; axis: int = 0",
+     .shape = unpack_shape,
+     .grad = unpack_grad,
+     .kernels = unpack_kernels},
 };
 OP_FAMILY(concat, rows);

@@ -84,8 +84,7 @@ static shoal_status default_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def default_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = default_run},
-                                                    {0}};
+static const struct kernel_def default_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = default_run}, {0}};
 
 static shoal_status fake_param_run(struct kernel_ctx *ctx) {
   return INTERNAL("FakeParam '%s' stands for a value that is never used, but it ran", ctx->kernel->name);
@@ -104,8 +103,7 @@ static shoal_status fill_run(struct kernel_ctx *ctx) {
     return INVALID("value must represent a scalar, got shape %s", tensor_shape_str(value));
   struct shape s;
   for (int64_t i = 0; i < dims->n; i++)
-    if (int_at(dims, i) < 0)
-      return INVALID("Dimension %" PRId64 " must be >= 0", int_at(dims, i));
+    if (int_at(dims, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(dims, i));
   TRY(tensor_get_shape(dims, false, &s));
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
@@ -129,8 +127,7 @@ static shoal_status zeros_like_run(struct kernel_ctx *ctx) {
     for (int64_t i = 0; i < x->n; i++) {
       struct variant *v = T_DATA(x, struct variant *)[i];
       if (!v) continue;
-      if (!v->type->zeros_like)
-        return UNIMPLEMENTED("ZerosLike: variants of type %s have no zero", v->type->name);
+      if (!v->type->zeros_like) return UNIMPLEMENTED("ZerosLike: variants of type %s have no zero", v->type->name);
       T_DATA(y, struct variant *)[i] = v->type->zeros_like(v);
     }
     return NULL;
@@ -205,27 +202,70 @@ static const struct kernel_def timestamp_kernels[] = {{.device = "CPU", .flags =
                                                       {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Const", .out = "output: dtype", .attrs = "value: tensor; dtype: type", .flags = OP_NO_GRADIENT,
-     .shape = const_shape, .kernels = const_kernels},
-    {.name = "Placeholder", .out = "output: dtype", .attrs = "dtype: type; shape: shape = {}",
-     .flags = OP_NO_GRADIENT, .shape = shape_explicit, .kernels = placeholder_kernels},
-    {.name = "PlaceholderV2", .out = "output: dtype", .attrs = "dtype: type; shape: shape", .flags = OP_NO_GRADIENT,
-     .shape = shape_explicit, .kernels = placeholder_kernels},
-    {.name = "PlaceholderWithDefault", .in = "input: dtype", .out = "output: dtype",
-     .attrs = "dtype: type; shape: shape", .shape = default_shape, .grad = grad_pass, .kernels = default_kernels},
-    {.name = "FakeParam", .out = "output: dtype", .attrs = "dtype: type; shape: shape", .flags = OP_NO_GRADIENT,
-     .shape = shape_explicit, .kernels = fake_param_kernels},
-    {.name = "Fill", .in = "dims: index_type, value: T", .out = "output: T",
-     .attrs = "T: type; index_type: {int32, int64} = int32", .shape = fill_shape, .grad = fill_grad,
+    {.name = "Const",
+     .out = "output: dtype",
+     .attrs = "value: tensor; dtype: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = const_shape,
+     .kernels = const_kernels},
+    {.name = "Placeholder",
+     .out = "output: dtype",
+     .attrs = "dtype: type; shape: shape = {}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_explicit,
+     .kernels = placeholder_kernels},
+    {.name = "PlaceholderV2",
+     .out = "output: dtype",
+     .attrs = "dtype: type; shape: shape",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_explicit,
+     .kernels = placeholder_kernels},
+    {.name = "PlaceholderWithDefault",
+     .in = "input: dtype",
+     .out = "output: dtype",
+     .attrs = "dtype: type; shape: shape",
+     .shape = default_shape,
+     .grad = grad_pass,
+     .kernels = default_kernels},
+    {.name = "FakeParam",
+     .out = "output: dtype",
+     .attrs = "dtype: type; shape: shape",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_explicit,
+     .kernels = fake_param_kernels},
+    {.name = "Fill",
+     .in = "dims: index_type, value: T",
+     .out = "output: T",
+     .attrs = "T: type; index_type: {int32, int64} = int32",
+     .shape = fill_shape,
+     .grad = fill_grad,
      .kernels = fill_kernels},
-    {.name = "ZerosLike", .in = "x: T", .out = "y: T", .attrs = "T: type", .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged, .kernels = zeros_like_kernels},
-    {.name = "OnesLike", .in = "x: T", .out = "y: T",
+    {.name = "ZerosLike",
+     .in = "x: T",
+     .out = "y: T",
+     .attrs = "T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = zeros_like_kernels},
+    {.name = "OnesLike",
+     .in = "x: T",
+     .out = "y: T",
      .attrs = "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64, "
-      "complex64, complex128, bool}", .flags = OP_NO_GRADIENT, .shape = shape_unchanged, .kernels = ones_like_kernels},
-    {.name = "Empty", .in = "shape: int32", .out = "output: dtype", .attrs = "dtype: type; init: bool = false",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = fill_shape, .kernels = empty_kernels},
-    {.name = "Timestamp", .out = "ts: double", .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_scalar_out,
+              "complex64, complex128, bool}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = ones_like_kernels},
+    {.name = "Empty",
+     .in = "shape: int32",
+     .out = "output: dtype",
+     .attrs = "dtype: type; init: bool = false",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = fill_shape,
+     .kernels = empty_kernels},
+    {.name = "Timestamp",
+     .out = "ts: double",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = timestamp_kernels},
 };
 OP_FAMILY(constants, rows);

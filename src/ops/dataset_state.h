@@ -6,13 +6,13 @@
 #include "runtime/kernel.h"
 
 struct dataset_state {
-  struct element_spec spec;    /* output_types and output_shapes */
-  struct function *f;          /* attribute "f" or "predicate" */
+  struct element_spec spec;           /* output_types and output_shapes */
+  struct function *f;                 /* attribute "f" or "predicate" */
   struct function_runtime *functions; /* a reference, with f */
-  int n_captured;              /* other_arguments: how many, */
-  int first_captured;          /* and where among the inputs */
-  int n_state, first_state;    /* scan, reduce: initial_state */
-  bool flag;                   /* reshuffle_each_iteration, require_non_empty, sloppy: the op's own */
+  int n_captured;                     /* other_arguments: how many, */
+  int first_captured;                 /* and where among the inputs */
+  int n_state, first_state;           /* scan, reduce: initial_state */
+  bool flag;                          /* reshuffle_each_iteration, require_non_empty, sloppy: the op's own */
   bool preserve_cardinality;
 };
 

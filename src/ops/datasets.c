@@ -74,7 +74,8 @@ static shoal_status shard_run(struct kernel_ctx *ctx) {
   TRY(dataset_in(ctx, 0, &in));
   TRY(dataset_in_int(ctx, 1, "num_shards", &shards));
   TRY(dataset_in_int(ctx, 2, "index", &index));
-  if (shards < 1) return INVALID("Number of shards must be greater than zero (currently num_shards = %" PRId64 ").", shards);
+  if (shards < 1)
+    return INVALID("Number of shards must be greater than zero (currently num_shards = %" PRId64 ").", shards);
   if (index < 0 || index >= shards)
     return INVALID("Index must be between 0 and %" PRId64 " (currently index = %" PRId64 ").", shards - 1, index);
   return dataset_give(ctx, dataset_shard(in, shards, index, s->flag));
@@ -276,8 +277,9 @@ static shoal_status cache_run(struct kernel_ctx *ctx) {
   TRY(dataset_in_string(ctx, 1, "filename", &file));
   bool in_memory = !*file;
   free(file);
-  if (!in_memory) return UNIMPLEMENTED("%s in a file: only caches in memory (an empty filename) are supported",
-                                       ctx->kernel->op->name);
+  if (!in_memory)
+    return UNIMPLEMENTED("%s in a file: only caches in memory (an empty filename) are supported",
+                         ctx->kernel->op->name);
   return dataset_give(ctx, dataset_cache(in));
 }
 
@@ -441,25 +443,34 @@ static shoal_status cardinality_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-#define MAKES(run_) \
-  (const struct kernel_def[]) { \
-    {.device = "CPU", .state_size = sizeof(struct dataset_state), .init = dataset_state_init, \
-     .release = dataset_state_release, .run = run_}, {0} \
+#define MAKES(run_)                              \
+  (const struct kernel_def[]) {                  \
+    {.device = "CPU",                            \
+     .state_size = sizeof(struct dataset_state), \
+     .init = dataset_state_init,                 \
+     .release = dataset_state_release,           \
+     .run = run_},                               \
+    {                                            \
+      0                                          \
+    }                                            \
   }
 #define SPEC "output_types: list(type) >= 1; output_shapes: list(shape) >= 1"
 #define META "; metadata: string = ''"
 #define FUNCTION "f: func; Targuments: list(type) >= 0; "
 #define OTHER "input_dataset: variant, other_arguments: Targuments"
-#define DATASET(name_, in_, attrs_, flags_, run_) \
-  {.name = name_, .in = in_, .out = "handle: variant", .attrs = attrs_, .flags = OP_NO_GRADIENT | (flags_), \
-   .shape = shape_scalar_out, .kernels = MAKES(run_)}
+#define DATASET(name_, in_, attrs_, flags_, run_)                                                            \
+  {                                                                                                          \
+    .name = name_, .in = in_, .out = "handle: variant", .attrs = attrs_, .flags = OP_NO_GRADIENT | (flags_), \
+    .shape = shape_scalar_out, .kernels = MAKES(run_)                                                        \
+  }
 
 static const struct op_row rows[] = {
     DATASET("TensorDataset", "components: Toutput_types",
             "Toutput_types: list(type) >= 1; output_shapes: list(shape) >= 1" META, OP_STATEFUL, tensor_run),
     DATASET("TensorSliceDataset", "components: Toutput_types",
             "Toutput_types: list(type) >= 1; output_shapes: list(shape) >= 1; is_files: bool = false" META
-            "; replicate_on_split: bool = false", OP_STATEFUL, slices_run),
+            "; replicate_on_split: bool = false",
+            OP_STATEFUL, slices_run),
     DATASET("RangeDataset", "start: int64, stop: int64, step: int64", SPEC META "; replicate_on_split: bool = false",
             OP_STATEFUL, range_run),
     DATASET("TakeDataset", "input_dataset: variant, count: int64", SPEC META, 0, take_run),
@@ -482,7 +493,8 @@ static const struct op_row rows[] = {
             "input_dataset: variant, batch_size: int64, padded_shapes: N * int64, padding_values: Toutput_types, "
             "drop_remainder: bool",
             "parallel_copy: bool = false; Toutput_types: list(type) >= 1; output_shapes: list(shape) >= 1; "
-            "N: int >= 1" META, 0, padded_run),
+            "N: int >= 1" META,
+            0, padded_run),
     DATASET("UnbatchDataset", "input_dataset: variant", SPEC META, 0, unbatch_run),
     DATASET("ExperimentalUnbatchDataset", "input_dataset: variant", SPEC, 0, unbatch_run),
     DATASET("WindowDataset", "input_dataset: variant, size: int64, shift: int64, stride: int64, drop_remainder: bool",
@@ -499,12 +511,13 @@ static const struct op_row rows[] = {
             SPEC "; reshuffle_each_iteration: bool = true" META, 0, shuffle_repeat_run),
     DATASET("ShuffleAndRepeatDatasetV2",
             "input_dataset: variant, buffer_size: int64, seed: int64, seed2: int64, count: int64, "
-            "seed_generator: resource", "reshuffle_each_iteration: bool = true; " SPEC META, OP_STATEFUL,
-            shuffle_repeat_run),
+            "seed_generator: resource",
+            "reshuffle_each_iteration: bool = true; " SPEC META, OP_STATEFUL, shuffle_repeat_run),
     DATASET("RandomDataset", "seed: int64, seed2: int64", SPEC META, OP_STATEFUL, random_run),
     DATASET("ExperimentalRandomDataset", "seed: int64, seed2: int64", SPEC, OP_STATEFUL, random_run),
     DATASET("PrefetchDataset", "input_dataset: variant, buffer_size: int64",
-            SPEC "; slack_period: int = 0; legacy_autotune: bool = true; buffer_size_min: int = 0" META, 0, prefetch_run),
+            SPEC "; slack_period: int = 0; legacy_autotune: bool = true; buffer_size_min: int = 0" META, 0,
+            prefetch_run),
     DATASET("CacheDataset", "input_dataset: variant, filename: string", SPEC META, 0, cache_run),
     DATASET("CacheDatasetV2", "input_dataset: variant, filename: string, cache: resource", SPEC META, OP_STATEFUL,
             cache_run),
@@ -515,29 +528,33 @@ static const struct op_row rows[] = {
             SPEC "; optimization_configs: list(string) = []", 0, pass_run),
     DATASET("OptimizeDatasetV2",
             "input_dataset: variant, optimizations_enabled: string, optimizations_disabled: string, "
-            "optimizations_default: string", SPEC "; optimization_configs: list(string) = []", 0, pass_run),
+            "optimizations_default: string",
+            SPEC "; optimization_configs: list(string) = []", 0, pass_run),
     DATASET("FinalizeDataset", "input_dataset: variant", "has_captured_ref: bool = false; " SPEC, 0, pass_run),
     DATASET("RewriteDataset", "input_dataset: variant, rewrite_name: string", SPEC, 0, pass_run),
     DATASET("PrivateThreadPoolDataset", "input_dataset: variant, num_threads: int64", SPEC, 0, pass_run),
     DATASET("MaxIntraOpParallelismDataset", "input_dataset: variant, max_intra_op_parallelism: int64", SPEC, 0,
             pass_run),
     DATASET("MapDataset", OTHER,
-            FUNCTION SPEC "; use_inter_op_parallelism: bool = true; preserve_cardinality: bool = false" META, 0, map_run),
+            FUNCTION SPEC "; use_inter_op_parallelism: bool = true; preserve_cardinality: bool = false" META, 0,
+            map_run),
     DATASET("ParallelMapDataset", OTHER ", num_parallel_calls: int32",
             FUNCTION SPEC "; use_inter_op_parallelism: bool = true; sloppy: bool = false; "
-            "preserve_cardinality: bool = false" META, 0, parallel_map_run),
+                          "preserve_cardinality: bool = false" META,
+            0, parallel_map_run),
     DATASET("ParallelMapDatasetV2", OTHER ", num_parallel_calls: int64",
             FUNCTION SPEC "; use_inter_op_parallelism: bool = true; deterministic: string = 'default'; "
-            "preserve_cardinality: bool = false" META, 0, parallel_map_run),
-    DATASET("MapAndBatchDataset",
-            OTHER ", batch_size: int64, num_parallel_calls: int64, drop_remainder: bool",
+                          "preserve_cardinality: bool = false" META,
+            0, parallel_map_run),
+    DATASET("MapAndBatchDataset", OTHER ", batch_size: int64, num_parallel_calls: int64, drop_remainder: bool",
             FUNCTION SPEC "; preserve_cardinality: bool = false" META, 0, map_and_batch_run),
     DATASET("ExperimentalMapAndBatchDataset",
             OTHER ", batch_size: int64, num_parallel_calls: int64, drop_remainder: bool",
             FUNCTION SPEC "; preserve_cardinality: bool = false", 0, map_and_batch_run),
     DATASET("FilterDataset", OTHER, "predicate: func; Targuments: list(type) >= 0; " SPEC META, 0, filter_run),
     DATASET("ParallelFilterDataset", OTHER ", num_parallel_calls: int64",
-            "predicate: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " SPEC META, 0, filter_run),
+            "predicate: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " SPEC META, 0,
+            filter_run),
     DATASET("TakeWhileDataset", OTHER, "predicate: func; Targuments: list(type) >= 0; " SPEC META, 0, take_while_run),
     DATASET("ExperimentalTakeWhileDataset", OTHER, "predicate: func; Targuments: list(type) >= 0; " SPEC, 0,
             take_while_run),
@@ -546,31 +563,37 @@ static const struct op_row rows[] = {
             interleave_run),
     DATASET("ParallelInterleaveDataset",
             OTHER ", cycle_length: int64, block_length: int64, sloppy: bool, buffer_output_elements: int64, "
-            "prefetch_input_elements: int64", FUNCTION SPEC META, 0, legacy_interleave_run),
+                  "prefetch_input_elements: int64",
+            FUNCTION SPEC META, 0, legacy_interleave_run),
     DATASET("LegacyParallelInterleaveDatasetV2",
             OTHER ", cycle_length: int64, block_length: int64, buffer_output_elements: int64, "
-            "prefetch_input_elements: int64",
+                  "prefetch_input_elements: int64",
             "f: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " SPEC META, 0,
             legacy_interleave_run),
     DATASET("ExperimentalParallelInterleaveDataset",
             OTHER ", cycle_length: int64, block_length: int64, sloppy: bool, buffer_output_elements: int64, "
-            "prefetch_input_elements: int64", FUNCTION SPEC, 0, legacy_interleave_run),
-    DATASET("ParallelInterleaveDatasetV2", OTHER ", cycle_length: int64, block_length: int64, num_parallel_calls: int64",
+                  "prefetch_input_elements: int64",
+            FUNCTION SPEC, 0, legacy_interleave_run),
+    DATASET("ParallelInterleaveDatasetV2",
+            OTHER ", cycle_length: int64, block_length: int64, num_parallel_calls: int64",
             FUNCTION SPEC "; sloppy: bool = false" META, 0, parallel_interleave_run),
-    DATASET("ParallelInterleaveDatasetV3", OTHER ", cycle_length: int64, block_length: int64, num_parallel_calls: int64",
+    DATASET("ParallelInterleaveDatasetV3",
+            OTHER ", cycle_length: int64, block_length: int64, num_parallel_calls: int64",
             "f: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " SPEC META, 0,
             parallel_interleave_run),
     DATASET("ParallelInterleaveDatasetV4",
             OTHER ", cycle_length: int64, block_length: int64, buffer_output_elements: int64, "
-            "prefetch_input_elements: int64, num_parallel_calls: int64",
+                  "prefetch_input_elements: int64, num_parallel_calls: int64",
             "f: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " SPEC META, 0,
             parallel_interleave_run),
     DATASET("ScanDataset", "input_dataset: variant, initial_state: Tstate, other_arguments: Targuments",
             "f: func; Tstate: list(type) >= 1; Targuments: list(type) >= 0; " SPEC
-            "; preserve_cardinality: bool = false; use_default_device: bool = true" META, 0, scan_run),
+            "; preserve_cardinality: bool = false; use_default_device: bool = true" META,
+            0, scan_run),
     DATASET("ExperimentalScanDataset", "input_dataset: variant, initial_state: Tstate, other_arguments: Targuments",
             "f: func; Tstate: list(type) >= 1; Targuments: list(type) >= 0; " SPEC
-            "; preserve_cardinality: bool = false", 0, scan_run),
+            "; preserve_cardinality: bool = false",
+            0, scan_run),
     DATASET("TextLineDataset", "filenames: string, compression_type: string, buffer_size: int64",
             "metadata: string = ''", OP_STATEFUL, lines_run),
     DATASET("TFRecordDataset", "filenames: string, compression_type: string, buffer_size: int64",
@@ -580,23 +603,46 @@ static const struct op_row rows[] = {
             "metadata: string = ''", OP_STATEFUL, fixed_run),
     DATASET("FixedLengthRecordDatasetV2",
             "filenames: string, header_bytes: int64, record_bytes: int64, footer_bytes: int64, buffer_size: int64, "
-            "compression_type: string", "metadata: string = ''", OP_STATEFUL, fixed_run),
-    {.name = "DatasetCardinality", .in = "input_dataset: variant", .out = "cardinality: int64",
-     .attrs = "cardinality_options: string = ''", .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+            "compression_type: string",
+            "metadata: string = ''", OP_STATEFUL, fixed_run),
+    {.name = "DatasetCardinality",
+     .in = "input_dataset: variant",
+     .out = "cardinality: int64",
+     .attrs = "cardinality_options: string = ''",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = MAKES(cardinality_run)},
-    {.name = "ExperimentalDatasetCardinality", .in = "input_dataset: variant", .out = "cardinality: int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = MAKES(cardinality_run)},
-    {.name = "AnonymousSeedGenerator", .in = "seed: int64, seed2: int64, reshuffle: bool",
-     .out = "handle: resource, deleter: variant", .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = MAKES(seeds_run)},
-    {.name = "AnonymousRandomSeedGenerator", .in = "seed: int64, seed2: int64",
-     .out = "handle: resource, deleter: variant", .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = MAKES(seeds_run)},
-    {.name = "DummySeedGenerator", .out = "handle: resource", .flags = OP_STATEFUL | OP_NO_GRADIENT,
+    {.name = "ExperimentalDatasetCardinality",
+     .in = "input_dataset: variant",
+     .out = "cardinality: int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = MAKES(cardinality_run)},
+    {.name = "AnonymousSeedGenerator",
+     .in = "seed: int64, seed2: int64, reshuffle: bool",
+     .out = "handle: resource, deleter: variant",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = MAKES(seeds_run)},
+    {.name = "AnonymousRandomSeedGenerator",
+     .in = "seed: int64, seed2: int64",
+     .out = "handle: resource, deleter: variant",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = MAKES(seeds_run)},
+    {.name = "DummySeedGenerator",
+     .out = "handle: resource",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .kernels = MAKES(dummy_run)},
-    {.name = "DummyMemoryCache", .out = "handle: resource", .flags = OP_STATEFUL | OP_NO_GRADIENT,
+    {.name = "DummyMemoryCache",
+     .out = "handle: resource",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .kernels = MAKES(dummy_run)},
-    {.name = "DeleteSeedGenerator", .in = "handle: resource, deleter: variant", .flags = OP_STATEFUL | OP_NO_GRADIENT,
+    {.name = "DeleteSeedGenerator",
+     .in = "handle: resource, deleter: variant",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .kernels = MAKES(delete_run)},
-    {.name = "DeleteRandomSeedGenerator", .in = "handle: resource, deleter: variant",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = MAKES(delete_run)},
+    {.name = "DeleteRandomSeedGenerator",
+     .in = "handle: resource, deleter: variant",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = MAKES(delete_run)},
 };
 OP_FAMILY(datasets, rows);

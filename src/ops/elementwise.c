@@ -48,7 +48,9 @@ shoal_status unary_loop_init(struct unary_loop *l, const char *op, shoal_dtype i
   for (size_t t = 0; t < COUNT_OF(unary_tables); t++)
     for (const struct unary_loops *u = unary_tables[t]; u->op; u++) {
       if (!str_equal(u->op, op)) continue;
-      *l = (struct unary_loop){.fn = u->fn[in], .grain = grains[u->cost], .in_size = (uint8_t)dtype_size(in),
+      *l = (struct unary_loop){.fn = u->fn[in],
+                               .grain = grains[u->cost],
+                               .in_size = (uint8_t)dtype_size(in),
                                .out_size = (uint8_t)dtype_size(out)};
       if (!l->fn && (in == SHOAL_FLOAT16 || in == SHOAL_BFLOAT16)) {
         l->fn = u->fn[SHOAL_FLOAT32];
@@ -110,15 +112,18 @@ shoal_status unary_run(struct kernel_ctx *ctx) {
 
 /* ---- two inputs ---- */
 
-static const struct binary_loops *const binary_tables[] = {binary_arithmetic, binary_division, binary_gradients,
-                                                           binary_comparisons, binary_bitwise, binary_special};
+static const struct binary_loops *const binary_tables[] = {binary_arithmetic,  binary_division, binary_gradients,
+                                                           binary_comparisons, binary_bitwise,  binary_special};
 
 shoal_status binary_loop_init(struct binary_loop *l, const char *op, shoal_dtype in, shoal_dtype out) {
   for (size_t t = 0; t < COUNT_OF(binary_tables); t++)
     for (const struct binary_loops *b = binary_tables[t]; b->op; b++) {
       if (!str_equal(b->op, op)) continue;
-      *l = (struct binary_loop){.fn = b->fn[in], .grain = grains[b->cost], .bad = b->bad,
-                                .in_size = (uint8_t)dtype_size(in), .out_size = (uint8_t)dtype_size(out)};
+      *l = (struct binary_loop){.fn = b->fn[in],
+                                .grain = grains[b->cost],
+                                .bad = b->bad,
+                                .in_size = (uint8_t)dtype_size(in),
+                                .out_size = (uint8_t)dtype_size(out)};
       if (!l->fn && (in == SHOAL_FLOAT16 || in == SHOAL_BFLOAT16)) {
         l->fn = b->fn[SHOAL_FLOAT32];
         l->half = (uint8_t)in;
@@ -169,9 +174,9 @@ struct binary_task {
 static void binary_piece(void *arg, int64_t begin, int64_t end) {
   struct binary_task *t = arg;
   const struct binary_loop *l = t->l;
-  unsigned bad = binary_loop_run(l, t->out + begin * l->out_size,
-                                 t->mode == SCALAR_VECTOR ? t->a : t->a + begin * l->in_size,
-                                 t->mode == VECTOR_SCALAR ? t->b : t->b + begin * l->in_size, end - begin, t->mode);
+  unsigned bad =
+      binary_loop_run(l, t->out + begin * l->out_size, t->mode == SCALAR_VECTOR ? t->a : t->a + begin * l->in_size,
+                      t->mode == VECTOR_SCALAR ? t->b : t->b + begin * l->in_size, end - begin, t->mode);
   if (UNLIKELY(bad)) atomic_store_explicit(&t->bad, 1, memory_order_relaxed);
 }
 
@@ -217,8 +222,11 @@ static bool tiles(const struct broadcast *p) {
 
 static unsigned run_tiled(struct kernel_ctx *ctx, const struct broadcast *p, const struct binary_task *t) {
   _Alignas(16) char tile[TILE * sizeof(c128)];
-  struct tile_task k = {.t = {.l = t->l, .out = t->out, .a = t->a, .b = t->b}, .rows = p->dims[0],
-                        .columns = p->dims[1], .group = TILE / p->dims[1], .left = p->step[0][0] == 0};
+  struct tile_task k = {.t = {.l = t->l, .out = t->out, .a = t->a, .b = t->b},
+                        .rows = p->dims[0],
+                        .columns = p->dims[1],
+                        .group = TILE / p->dims[1],
+                        .left = p->step[0][0] == 0};
   size_t row = (size_t)(k.columns * t->l->in_size);
   for (int64_t i = 0; i < k.group; i++) memcpy(tile + (size_t)i * row, k.left ? t->a : t->b, row);
   if (k.left) k.t.a = tile;
@@ -241,8 +249,14 @@ static shoal_status run_broadcast(struct kernel_ctx *ctx, const struct binary_lo
   else if (dims_are(b, &plan.out)) TRY(ctx_out_like(ctx, 0, 1, &z));
   else TRY(ctx_out(ctx, 0, &plan.out, &z));
   bool va = broadcast_inner(&plan, 0), vb = broadcast_inner(&plan, 1);
-  struct binary_task t = {.l = l, .plan = &plan, .out = z->data, .a = a->data, .b = b->data,
-                          .mode = va && vb ? VECTOR_VECTOR : va ? VECTOR_SCALAR : SCALAR_VECTOR};
+  struct binary_task t = {.l = l,
+                          .plan = &plan,
+                          .out = z->data,
+                          .a = a->data,
+                          .b = b->data,
+                          .mode = va && vb ? VECTOR_VECTOR
+                                  : va     ? VECTOR_SCALAR
+                                           : SCALAR_VECTOR};
   if (tiles(&plan)) t.bad = run_tiled(ctx, &plan, &t);
   else pool_for(ctx_pool(ctx), plan.n, l->grain, plan.rank == 1 ? binary_piece : binary_planned_piece, &t);
   return UNLIKELY(t.bad) ? INVALID("%s", l->bad) : NULL;

@@ -25,8 +25,8 @@ struct unary_loops {
 /* What runs for one node (or one step of a chain): filled by unary_loop_init. */
 struct unary_loop {
   unary_fn fn;
-  uint8_t half;             /* 0, or SHOAL_FLOAT16 / SHOAL_BFLOAT16: in goes through float */
-  bool half_out;            /* and so does out */
+  uint8_t half;  /* 0, or SHOAL_FLOAT16 / SHOAL_BFLOAT16: in goes through float */
+  bool half_out; /* and so does out */
   uint8_t in_size, out_size;
   int32_t grain;
 };
@@ -38,9 +38,11 @@ void unary_loop_run(const struct unary_loop *l, void *out, const void *in, int64
 /* Kernel functions for rows: state is a struct unary_loop. */
 shoal_status unary_init(struct kernel_init *ki, void *state);
 shoal_status unary_run(struct kernel_ctx *ctx);
-#define UNARY_KERNEL(types_) \
-  {"CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct unary_loop), .init = unary_init, \
-   .run = unary_run}
+#define UNARY_KERNEL(types_)                                                                                      \
+  {                                                                                                               \
+    "CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct unary_loop), .init = unary_init, \
+                        .run = unary_run                                                                          \
+  }
 
 /* ---- two inputs ---- */
 
@@ -72,9 +74,11 @@ unsigned binary_loop_run(const struct binary_loop *l, void *out, const void *a, 
 /* State begins with a struct binary_loop. */
 shoal_status binary_init(struct kernel_init *ki, void *state);
 shoal_status binary_run(struct kernel_ctx *ctx);
-#define BINARY_KERNEL(types_) \
-  {"CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct binary_loop), .init = binary_init, \
-   .run = binary_run}
+#define BINARY_KERNEL(types_)                                                                                       \
+  {                                                                                                                 \
+    "CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct binary_loop), .init = binary_init, \
+                        .run = binary_run                                                                           \
+  }
 
 /* ---- the tables, by the file that has them ---- */
 extern const struct unary_loops unary_basic[], unary_transcendental[], unary_special[], unary_predicates[];

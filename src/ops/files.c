@@ -68,15 +68,27 @@ static shoal_status shape_matching(struct shape_ctx *c) {
   return NULL;
 }
 
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } }
+#define RUN(fn)                                                    \
+  (const struct kernel_def[]) {                                    \
+    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
+  }
 
 static const struct op_row rows[] = {
-    {.name = "ReadFile", .in = "filename: string", .out = "contents: string", .flags = OP_NO_GRADIENT,
-     .shape = shape_scalar_out, .kernels = RUN(run_read)},
-    {.name = "WriteFile", .in = "filename: string, contents: string", .flags = OP_STATEFUL | OP_NO_GRADIENT,
+    {.name = "ReadFile",
+     .in = "filename: string",
+     .out = "contents: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = RUN(run_read)},
+    {.name = "WriteFile",
+     .in = "filename: string, contents: string",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .kernels = RUN(run_write)},
-    {.name = "MatchingFiles", .in = "pattern: string", .out = "filenames: string", .flags = OP_NO_GRADIENT,
-     .shape = shape_matching, .kernels = RUN(run_matching)},
+    {.name = "MatchingFiles",
+     .in = "pattern: string",
+     .out = "filenames: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_matching,
+     .kernels = RUN(run_matching)},
 };
 OP_FAMILY(files, rows);

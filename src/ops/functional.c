@@ -61,7 +61,8 @@ static shoal_status truth(const struct tensor *t, bool *out) {
     return NULL;
   }
   switch ((shoal_dtype)t->dtype) {
-#define CASE(e, type) case e: *out = *T_DATA(t, const type) != 0; return NULL;
+#define CASE(e, type) \
+  case e: *out = *T_DATA(t, const type) != 0; return NULL;
     CASE(SHOAL_FLOAT32, float)
     CASE(SHOAL_FLOAT64, double)
     CASE(SHOAL_INT8, int8_t)
@@ -131,7 +132,7 @@ struct loop {
   struct tensor *vars; /* [first + n] */
   bool is_for;
   int64_t at, limit, delta;
-  atomic_int call;     /* CALL_...: of the call being made */
+  atomic_int call; /* CALL_...: of the call being made */
   bool has_result;
   shoal_status status;
   struct tensor *rets;
@@ -279,45 +280,85 @@ static void for_start(struct kernel_ctx *ctx) {
   loop_go(l, false);
 }
 
-#define FUNCTIONAL(init_, start_)                                                                        \
-  (const struct kernel_def[]) {                                                                         \
-    {.device = "CPU", .state_size = sizeof(struct functional), .init = init_, .start = start_}, { 0 }   \
+#define FUNCTIONAL(init_, start_)                                                                     \
+  (const struct kernel_def[]) {                                                                       \
+    {.device = "CPU", .state_size = sizeof(struct functional), .init = init_, .start = start_}, { 0 } \
   }
-#define IF_ATTRS                                                                                         \
-  "Tcond: type; Tin: list(type) >= 0; Tout: list(type) >= 0; then_branch: func; else_branch: func; "     \
+#define IF_ATTRS                                                                                     \
+  "Tcond: type; Tin: list(type) >= 0; Tout: list(type) >= 0; then_branch: func; else_branch: func; " \
   "output_shapes: list(shape) = []"
 #define CASE_ATTRS \
   "Tin: list(type) >= 0; Tout: list(type) >= 0; branches: list(func) >= 1; output_shapes: list(shape) = []"
-#define WHILE_ATTRS                                                                                      \
+#define WHILE_ATTRS \
   "T: list(type) >= 0; cond: func; body: func; output_shapes: list(shape) = []; parallel_iterations: int = 10"
-#define CALL_ATTRS                                                                                       \
+#define CALL_ATTRS                                                                                         \
   "Tin: list(type) >= 0; Tout: list(type) >= 0; f: func; config: string = ''; config_proto: string = ''; " \
   "executor_type: string = ''"
 
 static const struct op_row rows[] = {
-    {.name = "PartitionedCall", .in = "args: Tin", .out = "output: Tout", .attrs = CALL_ATTRS,
+    {.name = "PartitionedCall",
+     .in = "args: Tin",
+     .out = "output: Tout",
+     .attrs = CALL_ATTRS,
      .kernels = FUNCTIONAL(call_init, call_start)},
-    {.name = "StatefulPartitionedCall", .in = "args: Tin", .out = "output: Tout", .attrs = CALL_ATTRS,
-     .flags = OP_STATEFUL, .kernels = FUNCTIONAL(call_init, call_start)},
-    {.name = "If", .in = "cond: Tcond, input: Tin", .out = "output: Tout", .attrs = IF_ATTRS, .flags = OP_STATEFUL,
+    {.name = "StatefulPartitionedCall",
+     .in = "args: Tin",
+     .out = "output: Tout",
+     .attrs = CALL_ATTRS,
+     .flags = OP_STATEFUL,
+     .kernels = FUNCTIONAL(call_init, call_start)},
+    {.name = "If",
+     .in = "cond: Tcond, input: Tin",
+     .out = "output: Tout",
+     .attrs = IF_ATTRS,
+     .flags = OP_STATEFUL,
      .kernels = FUNCTIONAL(if_init, if_start)},
-    {.name = "StatelessIf", .in = "cond: Tcond, input: Tin", .out = "output: Tout", .attrs = IF_ATTRS,
+    {.name = "StatelessIf",
+     .in = "cond: Tcond, input: Tin",
+     .out = "output: Tout",
+     .attrs = IF_ATTRS,
      .kernels = FUNCTIONAL(if_init, if_start)},
-    {.name = "Case", .in = "branch_index: int32, input: Tin", .out = "output: Tout", .attrs = CASE_ATTRS,
-     .flags = OP_STATEFUL, .kernels = FUNCTIONAL(case_init, case_start)},
-    {.name = "StatelessCase", .in = "branch_index: int32, input: Tin", .out = "output: Tout", .attrs = CASE_ATTRS,
+    {.name = "Case",
+     .in = "branch_index: int32, input: Tin",
+     .out = "output: Tout",
+     .attrs = CASE_ATTRS,
+     .flags = OP_STATEFUL,
      .kernels = FUNCTIONAL(case_init, case_start)},
-    {.name = "While", .in = "input: T", .out = "output: T", .attrs = WHILE_ATTRS, .flags = OP_STATEFUL,
+    {.name = "StatelessCase",
+     .in = "branch_index: int32, input: Tin",
+     .out = "output: Tout",
+     .attrs = CASE_ATTRS,
+     .kernels = FUNCTIONAL(case_init, case_start)},
+    {.name = "While",
+     .in = "input: T",
+     .out = "output: T",
+     .attrs = WHILE_ATTRS,
+     .flags = OP_STATEFUL,
      .kernels = FUNCTIONAL(while_init, while_start)},
-    {.name = "StatelessWhile", .in = "input: T", .out = "output: T", .attrs = WHILE_ATTRS,
+    {.name = "StatelessWhile",
+     .in = "input: T",
+     .out = "output: T",
+     .attrs = WHILE_ATTRS,
      .kernels = FUNCTIONAL(while_init, while_start)},
-    {.name = "For", .in = "start: int32, limit: int32, delta: int32, input: T", .out = "output: T",
-     .attrs = "T: list(type) >= 0; body: func", .kernels = FUNCTIONAL(for_init, for_start)},
-    {.name = "RemoteCall", .in = "target: string, args: Tin", .out = "output: Tout",
-     .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func", .flags = OP_STATEFUL},
-    {.name = "SymbolicGradient", .in = "input: Tin", .out = "output: Tout",
+    {.name = "For",
+     .in = "start: int32, limit: int32, delta: int32, input: T",
+     .out = "output: T",
+     .attrs = "T: list(type) >= 0; body: func",
+     .kernels = FUNCTIONAL(for_init, for_start)},
+    {.name = "RemoteCall",
+     .in = "target: string, args: Tin",
+     .out = "output: Tout",
+     .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func",
+     .flags = OP_STATEFUL},
+    {.name = "SymbolicGradient",
+     .in = "input: Tin",
+     .out = "output: Tout",
      .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func"},
-    {.name = "ToBool", .in = "input: T", .out = "output: bool", .attrs = "T: type", .flags = OP_NO_GRADIENT,
+    {.name = "ToBool",
+     .in = "input: T",
+     .out = "output: bool",
+     .attrs = "T: type",
+     .flags = OP_NO_GRADIENT,
      .shape = shape_scalar_out,
      .kernels = (const struct kernel_def[]){{.device = "CPU", .flags = KERNEL_CHEAP, .run = to_bool_run}, {0}}},
 };

@@ -82,8 +82,7 @@ static void run_blocks(void *arg, int64_t begin, int64_t end) {
         continue;
       }
       enum binary_mode mode = scalar[0] ? SCALAR_VECTOR : scalar[1] ? VECTOR_SCALAR : VECTOR_VECTOR;
-      if (UNLIKELY(binary_loop_run(&s->two, to, operand[0], operand[1], n, mode)))
-        atomic_fetch_or(&r->bad, 1u << i);
+      if (UNLIKELY(binary_loop_run(&s->two, to, operand[0], operand[1], n, mode))) atomic_fetch_or(&r->bad, 1u << i);
     }
   }
 }
@@ -127,10 +126,13 @@ static shoal_status chain_shape(struct shape_ctx *c) {
 }
 
 static const struct op_row rows[] = {
-    {.name = "_Elementwise", .in = "inputs: N * T", .out = "output: T",
+    {.name = "_Elementwise",
+     .in = "inputs: N * T",
+     .out = "output: T",
      .attrs = "N: int >= 1; T: {half, bfloat16, float, double}; ops: list(string) >= 1; a: list(int); b: list(int)",
      .shape = chain_shape,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .state_size = sizeof(struct chain), .init = chain_init,
-                                             .run = chain_run}, {0}}},
+     .kernels =
+         (const struct kernel_def[]){
+             {.device = "CPU", .state_size = sizeof(struct chain), .init = chain_init, .run = chain_run}, {0}}},
 };
 OP_FAMILY(fused_elementwise, rows);

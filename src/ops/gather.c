@@ -13,11 +13,11 @@ struct gather {
   const int64_t *wide; /* one of these is the indices */
   const int32_t *narrow;
   const struct tensor *indices; /* of other types */
-  int64_t n;           /* indices in a batch entry */
-  int64_t outer;       /* slices of params in a batch entry */
-  int64_t dim;         /* size of the gathered dimension */
-  int64_t inner;       /* elements of a row */
-  size_t bytes;        /* of a row */
+  int64_t n;                    /* indices in a batch entry */
+  int64_t outer;                /* slices of params in a batch entry */
+  int64_t dim;                  /* size of the gathered dimension */
+  int64_t inner;                /* elements of a row */
+  size_t bytes;                 /* of a row */
 };
 
 /* Row r of the output is [batch, outer, index]. */
@@ -32,18 +32,18 @@ static void gather_piece(void *arg, int64_t begin, int64_t end) {
     const char *base = g->from + (size_t)(slice * g->dim) * bytes;
     int64_t first = slice / g->outer * g->n;
     begin += stop - at;
-#define COPY(index, copy)                                             \
-  for (; at < stop; at++, to += bytes) {                              \
-    const char *from = base + (size_t)(index)[first + at] * bytes;    \
-    copy;                                                             \
+#define COPY(index, copy)                                          \
+  for (; at < stop; at++, to += bytes) {                           \
+    const char *from = base + (size_t)(index)[first + at] * bytes; \
+    copy;                                                          \
   }
-#define COPY_BY_SIZE(index)                                           \
-  if (bytes == 4) {                                                   \
-    COPY(index, memcpy(to, from, 4))                                  \
-  } else if (bytes == 8) {                                            \
-    COPY(index, memcpy(to, from, 8))                                  \
-  } else {                                                            \
-    COPY(index, memcpy(to, from, bytes))                              \
+#define COPY_BY_SIZE(index)              \
+  if (bytes == 4) {                      \
+    COPY(index, memcpy(to, from, 4))     \
+  } else if (bytes == 8) {               \
+    COPY(index, memcpy(to, from, 8))     \
+  } else {                               \
+    COPY(index, memcpy(to, from, bytes)) \
   }
     if (!plain) {
       for (; at < stop; at++, to += bytes)
@@ -53,8 +53,7 @@ static void gather_piece(void *arg, int64_t begin, int64_t end) {
     } else if (g->wide) {
       COPY_BY_SIZE(g->wide)
     } else {
-      for (; at < stop; at++, to += bytes)
-        memcpy(to, base + (size_t)int_at(g->indices, first + at) * bytes, bytes);
+      for (; at < stop; at++, to += bytes) memcpy(to, base + (size_t)int_at(g->indices, first + at) * bytes, bytes);
     }
     at = 0;
     slice++;
@@ -156,8 +155,7 @@ static shoal_status gather_shape(struct shape_ctx *c) {
     return INVALID("Shape must be at least rank %" PRId64 " but is rank %d", axis + 1, p->rank);
   struct shape *s = &c->out[0];
   s->rank = 0;
-  for (int k = 0; k < axis; k++)
-    s->dims[s->rank++] = k < batch && p->dims[k] < 0 ? i->dims[k] : p->dims[k];
+  for (int k = 0; k < axis; k++) s->dims[s->rank++] = k < batch && p->dims[k] < 0 ? i->dims[k] : p->dims[k];
   for (int k = (int)batch; k < i->rank; k++) s->dims[s->rank++] = i->dims[k];
   for (int k = (int)axis + 1; k < p->rank; k++) s->dims[s->rank++] = p->dims[k];
   return NULL;
@@ -304,8 +302,8 @@ static shoal_status gather_nd_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct gather_nd g = {.dtype = (shoal_dtype)params->dtype, .to = y->data, .from = params->data, .indices = ix,
-                        .depth = (int)depth};
+  struct gather_nd g = {
+      .dtype = (shoal_dtype)params->dtype, .to = y->data, .from = params->data, .indices = ix, .depth = (int)depth};
   g.inner = dims_product(params->dims, g.depth, params->rank);
   g.bytes = (size_t)g.inner * dtype_size(g.dtype);
   for (int k = 0; k < g.depth; k++) g.strides[k] = dims_product(params->dims, k + 1, g.depth);
@@ -347,14 +345,26 @@ static shoal_status gather_nd_grad(struct grad_ctx *c) {
 static const struct kernel_def gather_nd_kernels[] = {{.device = "CPU", .run = gather_nd_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Gather", .in = "params: Tparams, indices: Tindices", .out = "output: Tparams",
-     .attrs = "validate_indices: bool = true; Tparams: type; Tindices: {int32, int64}", .shape = gather_shape,
-     .grad = gather_grad, .kernels = gather_kernels},
-    {.name = "GatherV2", .in = "params: Tparams, indices: Tindices, axis: Taxis", .out = "output: Tparams",
+    {.name = "Gather",
+     .in = "params: Tparams, indices: Tindices",
+     .out = "output: Tparams",
+     .attrs = "validate_indices: bool = true; Tparams: type; Tindices: {int32, int64}",
+     .shape = gather_shape,
+     .grad = gather_grad,
+     .kernels = gather_kernels},
+    {.name = "GatherV2",
+     .in = "params: Tparams, indices: Tindices, axis: Taxis",
+     .out = "output: Tparams",
      .attrs = "batch_dims: int = 0; Tparams: type; Tindices: {int16, int32, int64}; Taxis: {int32, int64}",
-     .shape = gather_shape, .grad = gather_v2_grad, .kernels = gather_v2_kernels},
-    {.name = "GatherNd", .in = "params: Tparams, indices: Tindices", .out = "output: Tparams",
-     .attrs = "Tparams: type; Tindices: {int16, int32, int64}", .shape = gather_nd_shape, .grad = gather_nd_grad,
+     .shape = gather_shape,
+     .grad = gather_v2_grad,
+     .kernels = gather_v2_kernels},
+    {.name = "GatherNd",
+     .in = "params: Tparams, indices: Tindices",
+     .out = "output: Tparams",
+     .attrs = "Tparams: type; Tindices: {int16, int32, int64}",
+     .shape = gather_nd_shape,
+     .grad = gather_nd_grad,
      .kernels = gather_nd_kernels},
 };
 OP_FAMILY(gather, rows);

@@ -80,8 +80,10 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
   if (arr->rank > 2) return INVALID("Shape must be at most rank 2 but is rank %d", arr->rank);
   TRY(read_size(ctx_in(ctx, 1), &size));
   if (weights->n && !tensor_same_shape(weights, arr))
-    return INVALID("`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all "
-                   "weights equal to 1. Received %s", tensor_shape_str(weights));
+    return INVALID(
+        "`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all "
+        "weights equal to 1. Received %s",
+        tensor_shape_str(weights));
   bool matrix = arr->rank == 2;
   int64_t n_rows = matrix ? arr->dims[0] : 1, n = matrix ? arr->dims[1] : arr->n;
   struct tensor *bins;
@@ -165,14 +167,26 @@ static const struct kernel_def dense_kernels[] = {
 static const struct kernel_def histogram_kernels[] = {{"CPU", "T", WEIGHTS, .run = histogram_run, .host_in = 6}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Bincount", .in = "arr: int32, size: int32, weights: T", .out = "bins: T",
+    {.name = "Bincount",
+     .in = "arr: int32, size: int32, weights: T",
+     .out = "bins: T",
      .attrs = "T: {int32, int64, float, double}",
-     .flags = OP_NO_GRADIENT, .shape = bincount_shape, .kernels = bincount_kernels},
-    {.name = "DenseBincount", .in = "input: Tidx, size: Tidx, weights: T", .out = "output: T",
+     .flags = OP_NO_GRADIENT,
+     .shape = bincount_shape,
+     .kernels = bincount_kernels},
+    {.name = "DenseBincount",
+     .in = "input: Tidx, size: Tidx, weights: T",
+     .out = "output: T",
      .attrs = "Tidx: {int32, int64}; T: {int32, int64, float, double}; binary_output: bool = false",
-     .flags = OP_NO_GRADIENT, .shape = dense_shape, .kernels = dense_kernels},
-    {.name = "HistogramFixedWidth", .in = "values: T, value_range: T, nbins: int32", .out = "out: dtype",
+     .flags = OP_NO_GRADIENT,
+     .shape = dense_shape,
+     .kernels = dense_kernels},
+    {.name = "HistogramFixedWidth",
+     .in = "values: T, value_range: T, nbins: int32",
+     .out = "out: dtype",
      .attrs = "T: {int32, int64, float, double}; dtype: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = histogram_shape, .kernels = histogram_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = histogram_shape,
+     .kernels = histogram_kernels},
 };
 OP_FAMILY(histogram, rows);

@@ -9,8 +9,8 @@ shoal_status image_floats(const struct tensor *x, struct tensor *out) {
   TRY(tensor_new_dims(out, SHOAL_FLOAT32, x->rank, x->dims));
   float *y = out->data;
 #define CONVERT(e, type, name, group) CONVERT_##group(e, type)
-#define CONVERT_I(e, type) \
-  case e: \
+#define CONVERT_I(e, type)                                                     \
+  case e:                                                                      \
     for (int64_t i = 0; i < x->n; i++) y[i] = (float)T_DATA(x, const type)[i]; \
     break;
 #define CONVERT_U(e, type) CONVERT_I(e, type)

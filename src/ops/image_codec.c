@@ -137,17 +137,17 @@ static shoal_status decode(struct target *t, const char *data, size_t n) {
       if (ctx_out_type(t->ctx, 0) != SHOAL_UINT8) t->pixel = SHOAL_UINT16;
       return png_decode(data, n, s->channels, t->pixel == SHOAL_UINT8 ? 8 : 16, alloc, t);
     case GIF:
-      if (s->channels == 1 || s->channels == 4)
-        return INVALID("channels must be 0 or 3 for GIF, got %d", s->channels);
+      if (s->channels == 1 || s->channels == 4) return INVALID("channels must be 0 or 3 for GIF, got %d", s->channels);
       if (s->is_bmp || s->is_crop) return wrong_op(s, "GIF", "decode_gif");
       return gif_decode(data, n, !s->expand_animations, &t->frames, alloc, t);
     case BMP:
       if (s->channels == 1) return INVALID("`channels` must be 0, 3 or 4 for BMP, but got 1");
       if (s->is_crop) return wrong_op(s, "BMP", "decode_bmp");
       if (!s->is_bmp && !s->is_image)
-        return INVALID("Trying to decode BMP format using a wrong op. Use `decode_bmp` or `decode_image` instead. Op "
-                       "used: %s",
-                       s->op);
+        return INVALID(
+            "Trying to decode BMP format using a wrong op. Use `decode_bmp` or `decode_image` instead. Op "
+            "used: %s",
+            s->op);
       return bmp_decode(data, n, s->channels, alloc, t);
     default: return INVALID("Unknown image file format. One of JPEG, PNG, GIF, BMP required.");
   }
@@ -328,51 +328,107 @@ static shoal_status run_encode_jpeg_quality(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define DECODE                                                                                                   \
-  (const struct kernel_def[]) {                                                                                  \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct decode_state), .init = init_decode, \
-     .run = run_decode},                                                                                         \
-        {0}                                                                                                      \
+#define DECODE                                  \
+  (const struct kernel_def[]) {                 \
+    {.device = "CPU",                           \
+     .flags = KERNEL_EXPENSIVE,                 \
+     .state_size = sizeof(struct decode_state), \
+     .init = init_decode,                       \
+     .run = run_decode},                        \
+    {                                           \
+      0                                         \
+    }                                           \
   }
-#define ENCODE(init_, fn)                                                                                        \
-  (const struct kernel_def[]) {                                                                                  \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct encode_state), .init = init_,       \
-     .release = release_encode, .run = fn},                                                                      \
-        {0}                                                                                                      \
+#define ENCODE(init_, fn)                       \
+  (const struct kernel_def[]) {                 \
+    {.device = "CPU",                           \
+     .flags = KERNEL_EXPENSIVE,                 \
+     .state_size = sizeof(struct encode_state), \
+     .init = init_,                             \
+     .release = release_encode,                 \
+     .run = fn},                                \
+    {                                           \
+      0                                         \
+    }                                           \
   }
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } }
-#define JPEG_ATTRS                                                                                        \
+#define RUN(fn)                                                    \
+  (const struct kernel_def[]) {                                    \
+    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
+  }
+#define JPEG_ATTRS                                                                                         \
   "channels: int = 0; ratio: int = 1; fancy_upscaling: bool = true; try_recover_truncated: bool = false; " \
   "acceptable_fraction: float = 1.0; dct_method: string = ''"
 
 static const struct op_row rows[] = {
-    {.name = "DecodeJpeg", .in = "contents: string", .out = "image: uint8", .attrs = JPEG_ATTRS,
-     .flags = OP_NO_GRADIENT, .shape = shape_decode, .kernels = DECODE},
-    {.name = "DecodeAndCropJpeg", .in = "contents: string, crop_window: int32", .out = "image: uint8",
-     .attrs = JPEG_ATTRS, .flags = OP_NO_GRADIENT, .shape = shape_decode, .kernels = DECODE},
-    {.name = "DecodePng", .in = "contents: string", .out = "image: dtype",
-     .attrs = "channels: int = 0; dtype: {uint8, uint16} = uint8", .flags = OP_NO_GRADIENT, .shape = shape_decode,
+    {.name = "DecodeJpeg",
+     .in = "contents: string",
+     .out = "image: uint8",
+     .attrs = JPEG_ATTRS,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
      .kernels = DECODE},
-    {.name = "DecodeGif", .in = "contents: string", .out = "image: uint8", .flags = OP_NO_GRADIENT,
-     .shape = shape_decode, .kernels = DECODE},
-    {.name = "DecodeBmp", .in = "contents: string", .out = "image: uint8", .attrs = "channels: int = 0",
-     .flags = OP_NO_GRADIENT, .shape = shape_decode, .kernels = DECODE},
-    {.name = "DecodeImage", .in = "contents: string", .out = "image: dtype",
+    {.name = "DecodeAndCropJpeg",
+     .in = "contents: string, crop_window: int32",
+     .out = "image: uint8",
+     .attrs = JPEG_ATTRS,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
+     .kernels = DECODE},
+    {.name = "DecodePng",
+     .in = "contents: string",
+     .out = "image: dtype",
+     .attrs = "channels: int = 0; dtype: {uint8, uint16} = uint8",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
+     .kernels = DECODE},
+    {.name = "DecodeGif",
+     .in = "contents: string",
+     .out = "image: uint8",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
+     .kernels = DECODE},
+    {.name = "DecodeBmp",
+     .in = "contents: string",
+     .out = "image: uint8",
+     .attrs = "channels: int = 0",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
+     .kernels = DECODE},
+    {.name = "DecodeImage",
+     .in = "contents: string",
+     .out = "image: dtype",
      .attrs = "channels: int = 0; dtype: {uint8, uint16, float} = uint8; expand_animations: bool = true",
-     .flags = OP_NO_GRADIENT, .shape = shape_decode, .kernels = DECODE},
-    {.name = "ExtractJpegShape", .in = "contents: string", .out = "image_shape: output_type",
-     .attrs = "output_type: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = shape_three,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
+     .kernels = DECODE},
+    {.name = "ExtractJpegShape",
+     .in = "contents: string",
+     .out = "image_shape: output_type",
+     .attrs = "output_type: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_three,
      .kernels = RUN(run_jpeg_shape)},
-    {.name = "EncodePng", .in = "image: T", .out = "contents: string",
-     .attrs = "compression: int = -1; T: {uint8, uint16} = uint8", .flags = OP_NO_GRADIENT,
-     .shape = shape_encode_png, .kernels = ENCODE(init_png, run_encode_png)},
-    {.name = "EncodeJpeg", .in = "image: uint8", .out = "contents: string",
+    {.name = "EncodePng",
+     .in = "image: T",
+     .out = "contents: string",
+     .attrs = "compression: int = -1; T: {uint8, uint16} = uint8",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_encode_png,
+     .kernels = ENCODE(init_png, run_encode_png)},
+    {.name = "EncodeJpeg",
+     .in = "image: uint8",
+     .out = "contents: string",
      .attrs = "format: {'', 'grayscale', 'rgb'} = ''; quality: int = 95; progressive: bool = false; "
               "optimize_size: bool = false; chroma_downsampling: bool = true; density_unit: {'in', 'cm'} = 'in'; "
               "x_density: int = 300; y_density: int = 300; xmp_metadata: string = ''",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = ENCODE(init_encode_jpeg, run_encode_jpeg)},
-    {.name = "EncodeJpegVariableQuality", .in = "images: uint8, quality: int32", .out = "contents: string",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = RUN(run_encode_jpeg_quality)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = ENCODE(init_encode_jpeg, run_encode_jpeg)},
+    {.name = "EncodeJpegVariableQuality",
+     .in = "images: uint8, quality: int32",
+     .out = "contents: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = RUN(run_encode_jpeg_quality)},
 };
 OP_FAMILY(image_codec, rows);

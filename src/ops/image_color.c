@@ -6,25 +6,25 @@
 
 /* ---- RGB and HSV ---- */
 
-#define COLORS(type, suffix, FMIN, FMAX, FLOOR)                                                       \
-  static void rgb_to_hsv_##suffix(const type *in, type *out) {                                        \
-    type r = in[0], g = in[1], b = in[2], v = FMAX(r, FMAX(g, b)), range = v - FMIN(r, FMIN(g, b));   \
-    type s = v > 0 ? range / v : 0, norm = range > 0 ? (type)1 / ((type)6 * range) : 0, h;            \
-    if (r == v) h = norm * (g - b);                                                                   \
-    else if (g == v) h = norm * (b - r) + (type)2 / (type)6;                                          \
-    else h = norm * (r - g) + (type)4 / (type)6;                                                      \
-    if (range <= 0) h = 0;                                                                            \
-    if (h < 0) h += 1;                                                                                \
-    out[0] = h, out[1] = s, out[2] = v;                                                               \
-  }                                                                                                   \
-  static type clamp_##suffix(type x) { return x < 0 ? 0 : x > 1 ? 1 : x; }                            \
-  static void hsv_to_rgb_##suffix(const type *in, type *out) {                                        \
-    type h = in[0] * 6, s = in[1], v = in[2];                                                         \
-    type dr = clamp_##suffix(fabs##suffix(h - 3) - 1), dg = clamp_##suffix(2 - fabs##suffix(h - 2));   \
-    type db = clamp_##suffix(2 - fabs##suffix(h - 4)), base = 1 - s;                                  \
-    out[0] = (base + s * dr) * v;                                                                     \
-    out[1] = (base + s * dg) * v;                                                                     \
-    out[2] = (base + s * db) * v;                                                                     \
+#define COLORS(type, suffix, FMIN, FMAX, FLOOR)                                                      \
+  static void rgb_to_hsv_##suffix(const type *in, type *out) {                                       \
+    type r = in[0], g = in[1], b = in[2], v = FMAX(r, FMAX(g, b)), range = v - FMIN(r, FMIN(g, b));  \
+    type s = v > 0 ? range / v : 0, norm = range > 0 ? (type)1 / ((type)6 * range) : 0, h;           \
+    if (r == v) h = norm * (g - b);                                                                  \
+    else if (g == v) h = norm * (b - r) + (type)2 / (type)6;                                         \
+    else h = norm * (r - g) + (type)4 / (type)6;                                                     \
+    if (range <= 0) h = 0;                                                                           \
+    if (h < 0) h += 1;                                                                               \
+    out[0] = h, out[1] = s, out[2] = v;                                                              \
+  }                                                                                                  \
+  static type clamp_##suffix(type x) { return x < 0 ? 0 : x > 1 ? 1 : x; }                           \
+  static void hsv_to_rgb_##suffix(const type *in, type *out) {                                       \
+    type h = in[0] * 6, s = in[1], v = in[2];                                                        \
+    type dr = clamp_##suffix(fabs##suffix(h - 3) - 1), dg = clamp_##suffix(2 - fabs##suffix(h - 2)); \
+    type db = clamp_##suffix(2 - fabs##suffix(h - 4)), base = 1 - s;                                 \
+    out[0] = (base + s * dr) * v;                                                                    \
+    out[1] = (base + s * dg) * v;                                                                    \
+    out[2] = (base + s * db) * v;                                                                    \
   }
 #define fabsd fabs
 COLORS(float, f, fminf, fmaxf, floorf)
@@ -150,8 +150,8 @@ static shoal_status contrast_run(struct kernel_ctx *ctx) {
 
 static shoal_status adjust_shape(struct shape_ctx *c) { return shape_in_rank_at_least(c, 0, 3, &c->out[0]); }
 
-#define COLOR_KERNELS(name, mask)                                                             \
-  static const struct kernel_def name##_kernels[] = {                                         \
+#define COLOR_KERNELS(name, mask)                     \
+  static const struct kernel_def name##_kernels[] = { \
       {.device = "CPU", .type_attr = "T", .types = mask, .run = name##_run}, {0}}
 COLOR_KERNELS(to_hsv, DT_FLOATING);
 COLOR_KERNELS(to_rgb, DT_FLOATING);
@@ -160,15 +160,35 @@ COLOR_KERNELS(saturation, DT(FLOAT32) | DT(FLOAT16));
 COLOR_KERNELS(contrast, DT(FLOAT32) | DT(FLOAT16));
 
 static const struct op_row rows[] = {
-    {.name = "RGBToHSV", .in = "images: T", .out = "output: T", .attrs = "T: {half, bfloat16, float, double} = float",
-     .shape = color_shape, .kernels = to_hsv_kernels},
-    {.name = "HSVToRGB", .in = "images: T", .out = "output: T", .attrs = "T: {half, bfloat16, float, double} = float",
-     .shape = color_shape, .kernels = to_rgb_kernels},
-    {.name = "AdjustHue", .in = "images: T, delta: float", .out = "output: T", .attrs = "T: {half, float} = float",
-     .shape = adjust_shape, .kernels = hue_kernels},
-    {.name = "AdjustSaturation", .in = "images: T, scale: float", .out = "output: T",
-     .attrs = "T: {half, float} = float", .shape = adjust_shape, .kernels = saturation_kernels},
-    {.name = "AdjustContrastv2", .in = "images: T, contrast_factor: float", .out = "output: T",
-     .attrs = "T: {half, float} = float", .shape = adjust_shape, .kernels = contrast_kernels},
+    {.name = "RGBToHSV",
+     .in = "images: T",
+     .out = "output: T",
+     .attrs = "T: {half, bfloat16, float, double} = float",
+     .shape = color_shape,
+     .kernels = to_hsv_kernels},
+    {.name = "HSVToRGB",
+     .in = "images: T",
+     .out = "output: T",
+     .attrs = "T: {half, bfloat16, float, double} = float",
+     .shape = color_shape,
+     .kernels = to_rgb_kernels},
+    {.name = "AdjustHue",
+     .in = "images: T, delta: float",
+     .out = "output: T",
+     .attrs = "T: {half, float} = float",
+     .shape = adjust_shape,
+     .kernels = hue_kernels},
+    {.name = "AdjustSaturation",
+     .in = "images: T, scale: float",
+     .out = "output: T",
+     .attrs = "T: {half, float} = float",
+     .shape = adjust_shape,
+     .kernels = saturation_kernels},
+    {.name = "AdjustContrastv2",
+     .in = "images: T, contrast_factor: float",
+     .out = "output: T",
+     .attrs = "T: {half, float} = float",
+     .shape = adjust_shape,
+     .kernels = contrast_kernels},
 };
 OP_FAMILY(image_color, rows);

@@ -224,13 +224,13 @@ static shoal_status crop_boxes_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-#define CROP_KERNELS(name, mask)                                                                \
-  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                          \
-                                                      .type_attr = "T",                         \
-                                                      .types = mask,                            \
-                                                      .state_size = sizeof(struct crop_state),  \
-                                                      .init = crop_init,                        \
-                                                      .run = name##_run},                       \
+#define CROP_KERNELS(name, mask)                                                               \
+  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                         \
+                                                      .type_attr = "T",                        \
+                                                      .types = mask,                           \
+                                                      .state_size = sizeof(struct crop_state), \
+                                                      .init = crop_init,                       \
+                                                      .run = name##_run},                      \
                                                      {0}}
 #define CROP_TYPES (DT_SIGNED | DT(UINT8) | DT(UINT16) | DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64))
 CROP_KERNELS(crop, CROP_TYPES);
@@ -357,8 +357,7 @@ static shoal_status nms_run(struct kernel_ctx *ctx) {
     return INVALID("scores has incompatible shape (Dimensions must be equal, but are %" PRId64 " and %" PRId64 ")", n,
                    scores->n);
   for (int i = 3; i < ctx->kernel->n_in; i++)
-    if (ctx_in(ctx, i)->rank)
-      return INVALID("thresholds must be 0-D, got shape %s", tensor_shape_str(ctx_in(ctx, i)));
+    if (ctx_in(ctx, i)->rank) return INVALID("thresholds must be 0-D, got shape %s", tensor_shape_str(ctx_in(ctx, i)));
   struct nms m = {.st = st, .n = n, .most = int_at(most, 0), .iou = st->iou, .score = -FLT_MAX};
   if (m.most < 0) return INVALID("output size must be non-negative");
   if (!st->pad) m.most = MIN(m.most, n);
@@ -407,38 +406,67 @@ static const struct kernel_def nms_kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct nms_state), .init = nms_init, .run = nms_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "CropAndResize", .in = "image: T, boxes: float, box_ind: int32, crop_size: int32", .out = "crops: float",
+    {.name = "CropAndResize",
+     .in = "image: T, boxes: float, box_ind: int32, crop_size: int32",
+     .out = "crops: float",
      .attrs = "T: {uint8, uint16, int8, int16, int32, int64, half, float, double}; method: {'bilinear', 'nearest'} = "
-      "'bilinear'; extrapolation_value: float = 0", .shape = crop_shape, .grad = crop_grad, .kernels = crop_kernels},
-    {.name = "CropAndResizeGradImage", .in = "grads: float, boxes: float, box_ind: int32, image_size: int32",
-     .out = "output: T", .attrs = "T: {float, half, double}; method: {'bilinear', 'nearest'} = 'bilinear'",
-     .shape = crop_image_shape, .kernels = crop_image_kernels},
-    {.name = "CropAndResizeGradBoxes", .in = "grads: float, image: T, boxes: float, box_ind: int32",
+              "'bilinear'; extrapolation_value: float = 0",
+     .shape = crop_shape,
+     .grad = crop_grad,
+     .kernels = crop_kernels},
+    {.name = "CropAndResizeGradImage",
+     .in = "grads: float, boxes: float, box_ind: int32, image_size: int32",
+     .out = "output: T",
+     .attrs = "T: {float, half, double}; method: {'bilinear', 'nearest'} = 'bilinear'",
+     .shape = crop_image_shape,
+     .kernels = crop_image_kernels},
+    {.name = "CropAndResizeGradBoxes",
+     .in = "grads: float, image: T, boxes: float, box_ind: int32",
      .out = "output: float",
      .attrs = "T: {uint8, uint16, int8, int16, int32, int64, half, float, double}; method: {'bilinear'} = 'bilinear'",
-     .shape = crop_boxes_shape, .kernels = crop_boxes_kernels},
-    {.name = "NonMaxSuppression", .in = "boxes: float, scores: float, max_output_size: int32",
-     .out = "selected_indices: int32", .attrs = "iou_threshold: float = 0.5", .flags = OP_NO_GRADIENT,
-     .shape = nms_shape, .kernels = nms_kernels},
-    {.name = "NonMaxSuppressionV2", .in = "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold",
-     .out = "selected_indices: int32", .attrs = "T: {half, float} = float; T_threshold: {half, float} = float",
-     .flags = OP_NO_GRADIENT, .shape = nms_shape, .kernels = nms_kernels},
+     .shape = crop_boxes_shape,
+     .kernels = crop_boxes_kernels},
+    {.name = "NonMaxSuppression",
+     .in = "boxes: float, scores: float, max_output_size: int32",
+     .out = "selected_indices: int32",
+     .attrs = "iou_threshold: float = 0.5",
+     .flags = OP_NO_GRADIENT,
+     .shape = nms_shape,
+     .kernels = nms_kernels},
+    {.name = "NonMaxSuppressionV2",
+     .in = "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold",
+     .out = "selected_indices: int32",
+     .attrs = "T: {half, float} = float; T_threshold: {half, float} = float",
+     .flags = OP_NO_GRADIENT,
+     .shape = nms_shape,
+     .kernels = nms_kernels},
     {.name = "NonMaxSuppressionV3",
      .in = "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold, score_threshold: T_threshold",
-     .out = "selected_indices: int32", .attrs = "T: {half, float} = float; T_threshold: {half, float} = float",
-     .flags = OP_NO_GRADIENT, .shape = nms_shape, .kernels = nms_kernels},
+     .out = "selected_indices: int32",
+     .attrs = "T: {half, float} = float; T_threshold: {half, float} = float",
+     .flags = OP_NO_GRADIENT,
+     .shape = nms_shape,
+     .kernels = nms_kernels},
     {.name = "NonMaxSuppressionV4",
      .in = "boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold, score_threshold: T_threshold",
      .out = "selected_indices: int32, valid_outputs: int32",
      .attrs = "T: {half, float} = float; T_threshold: {half, float} = float; pad_to_max_output_size: bool = false",
-     .flags = OP_NO_GRADIENT, .shape = nms_shape, .kernels = nms_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = nms_shape,
+     .kernels = nms_kernels},
     {.name = "NonMaxSuppressionV5",
      .in = "boxes: T, scores: T, max_output_size: int32, iou_threshold: T, score_threshold: T, soft_nms_sigma: T",
      .out = "selected_indices: int32, selected_scores: T, valid_outputs: int32",
-     .attrs = "T: {half, float} = float; pad_to_max_output_size: bool = false", .flags = OP_NO_GRADIENT,
-     .shape = nms_shape, .kernels = nms_kernels},
+     .attrs = "T: {half, float} = float; pad_to_max_output_size: bool = false",
+     .flags = OP_NO_GRADIENT,
+     .shape = nms_shape,
+     .kernels = nms_kernels},
     {.name = "NonMaxSuppressionWithOverlaps",
      .in = "overlaps: float, scores: float, max_output_size: int32, overlap_threshold: float, score_threshold: "
-      "float", .out = "selected_indices: int32", .flags = OP_NO_GRADIENT, .shape = nms_shape, .kernels = nms_kernels},
+           "float",
+     .out = "selected_indices: int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = nms_shape,
+     .kernels = nms_kernels},
 };
 OP_FAMILY(image_crop, rows);

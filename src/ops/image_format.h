@@ -16,8 +16,8 @@ shoal_status png_encode(const void *pixels, int64_t width, int64_t height, int c
 shoal_status png_decode(const void *data, size_t n, int channels, int bits, image_alloc *alloc, void *arg);
 
 struct jpeg_options {
-  int channels;  /* 0: the file's */
-  int ratio;     /* 1, 2, 4 or 8 */
+  int channels; /* 0: the file's */
+  int ratio;    /* 1, 2, 4 or 8 */
   bool fancy_upscaling, recover_truncated;
   float acceptable_fraction;
   bool fast_dct; /* INTEGER_FAST; otherwise INTEGER_ACCURATE */

@@ -195,20 +195,20 @@ static shoal_status bilinear_run(struct kernel_ctx *ctx) { return interpolate_ru
 static shoal_status bicubic_run(struct kernel_ctx *ctx) { return interpolate_run(ctx, cubic_taps, TAPS); }
 
 /* The gradient spreads each output pixel over the pixels it saw. */
-#define SPREAD(name, type)                                                                                          \
+#define SPREAD(name, type)                                                                                            \
   static void name(const struct tensor *dy, struct tensor *dx, const struct taps *ys, const struct taps *xs, int n) { \
-    const float *g = dy->data;                                                                                      \
-    type *to = dx->data;                                                                                            \
-    int64_t channels = dx->dims[3], line = dx->dims[2] * channels;                                                  \
-    for (int64_t b = 0; b < dy->dims[0]; b++, to += dx->dims[1] * line)                                             \
-      for (int64_t r = 0; r < dy->dims[1]; r++)                                                                     \
-        for (int64_t c = 0; c < dy->dims[2]; c++, g += channels)                                                    \
-          for (int i = 0; i < n; i++)                                                                               \
-            for (int j = 0; j < n; j++) {                                                                           \
-              type *p = to + ys[r].at[i] * line + xs[c].at[j] * channels;                                           \
-              float w = ys[r].weight[i] * xs[c].weight[j];                                                          \
-              for (int64_t k = 0; k < channels; k++) p[k] += (type)(g[k] * w);                                      \
-            }                                                                                                       \
+    const float *g = dy->data;                                                                                        \
+    type *to = dx->data;                                                                                              \
+    int64_t channels = dx->dims[3], line = dx->dims[2] * channels;                                                    \
+    for (int64_t b = 0; b < dy->dims[0]; b++, to += dx->dims[1] * line)                                               \
+      for (int64_t r = 0; r < dy->dims[1]; r++)                                                                       \
+        for (int64_t c = 0; c < dy->dims[2]; c++, g += channels)                                                      \
+          for (int i = 0; i < n; i++)                                                                                 \
+            for (int j = 0; j < n; j++) {                                                                             \
+              type *p = to + ys[r].at[i] * line + xs[c].at[j] * channels;                                             \
+              float w = ys[r].weight[i] * xs[c].weight[j];                                                            \
+              for (int64_t k = 0; k < channels; k++) p[k] += (type)(g[k] * w);                                        \
+            }                                                                                                         \
   }
 SPREAD(spread_float, float)
 SPREAD(spread_double, double)
@@ -305,19 +305,19 @@ static shoal_status nearest_grad_run(struct kernel_ctx *ctx) {
             case SHOAL_FLOAT32: T_DATA(dx, float)[to + k] += T_DATA(dy, const float)[from + k]; break;
             case SHOAL_FLOAT64: T_DATA(dx, double)[to + k] += T_DATA(dy, const double)[from + k]; break;
             case SHOAL_FLOAT16:
-              T_DATA(dx, f16)[to + k] =
+              T_DATA(dx, f16)
+              [to + k] =
                   f16_from_float(f16_to_float(T_DATA(dx, f16)[to + k]) + f16_to_float(T_DATA(dy, const f16)[from + k]));
               break;
             case SHOAL_BFLOAT16:
-              T_DATA(dx, bf16)[to + k] = bf16_from_float(bf16_to_float(T_DATA(dx, bf16)[to + k]) +
-                                                         bf16_to_float(T_DATA(dy, const bf16)[from + k]));
+              T_DATA(dx, bf16)
+              [to + k] = bf16_from_float(bf16_to_float(T_DATA(dx, bf16)[to + k]) +
+                                         bf16_to_float(T_DATA(dy, const bf16)[from + k]));
               break;
-            case SHOAL_INT32:
-              T_DATA(dx, uint32_t)[to + k] += T_DATA(dy, const uint32_t)[from + k];
-              break;
+            case SHOAL_INT32: T_DATA(dx, uint32_t)[to + k] += T_DATA(dy, const uint32_t)[from + k]; break;
             default:
-              T_DATA(dx, uint8_t)[to + k] =
-                  (uint8_t)(T_DATA(dx, uint8_t)[to + k] + T_DATA(dy, const uint8_t)[from + k]);
+              T_DATA(dx, uint8_t)
+              [to + k] = (uint8_t)(T_DATA(dx, uint8_t)[to + k] + T_DATA(dy, const uint8_t)[from + k]);
           }
       }
   return NULL;
@@ -377,13 +377,13 @@ static shoal_status area_run(struct kernel_ctx *ctx) {
 }
 
 #define IMAGE_TYPES (DT_SIGNED | DT(UINT8) | DT(UINT16) | DT_FLOATING)
-#define RESIZE_KERNELS(name, mask)                                                                 \
-  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                             \
-                                                      .type_attr = "T",                            \
-                                                      .types = mask,                               \
-                                                      .state_size = sizeof(struct resize_state),   \
-                                                      .init = resize_init,                         \
-                                                      .run = name##_run},                          \
+#define RESIZE_KERNELS(name, mask)                                                               \
+  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                           \
+                                                      .type_attr = "T",                          \
+                                                      .types = mask,                             \
+                                                      .state_size = sizeof(struct resize_state), \
+                                                      .init = resize_init,                       \
+                                                      .run = name##_run},                        \
                                                      {0}}
 RESIZE_KERNELS(bilinear, IMAGE_TYPES);
 RESIZE_KERNELS(bilinear_grad, DT_FLOATING);
@@ -394,29 +394,55 @@ RESIZE_KERNELS(nearest_grad, DT_FLOATING | DT(UINT8) | DT(INT8) | DT(INT32));
 RESIZE_KERNELS(area, IMAGE_TYPES);
 
 static const struct op_row rows[] = {
-    {.name = "ResizeBilinear", .in = "images: T, size: int32", .out = "resized_images: float",
+    {.name = "ResizeBilinear",
+     .in = "images: T, size: int32",
+     .out = "resized_images: float",
      .attrs = "T: {int8, uint8, int16, uint16, int32, int64, bfloat16, half, float, double, bfloat16}; align_corners: "
-      "bool = false; half_pixel_centers: bool = false", .shape = resize_shape, .grad = interpolate_grad,
+              "bool = false; half_pixel_centers: bool = false",
+     .shape = resize_shape,
+     .grad = interpolate_grad,
      .kernels = bilinear_kernels},
-    {.name = "ResizeBilinearGrad", .in = "grads: float, original_image: T", .out = "output: T",
+    {.name = "ResizeBilinearGrad",
+     .in = "grads: float, original_image: T",
+     .out = "output: T",
      .attrs = "T: {float, bfloat16, half, double}; align_corners: bool = false; half_pixel_centers: bool = false",
-     .shape = grad_like_shape, .kernels = bilinear_grad_kernels},
-    {.name = "ResizeBicubic", .in = "images: T, size: int32", .out = "resized_images: float",
+     .shape = grad_like_shape,
+     .kernels = bilinear_grad_kernels},
+    {.name = "ResizeBicubic",
+     .in = "images: T, size: int32",
+     .out = "resized_images: float",
      .attrs = "T: {int8, uint8, int16, uint16, int32, int64, half, float, double, bfloat16}; align_corners: bool = "
-      "false; half_pixel_centers: bool = false", .shape = resize_shape, .grad = interpolate_grad,
+              "false; half_pixel_centers: bool = false",
+     .shape = resize_shape,
+     .grad = interpolate_grad,
      .kernels = bicubic_kernels},
-    {.name = "ResizeBicubicGrad", .in = "grads: float, original_image: T", .out = "output: T",
+    {.name = "ResizeBicubicGrad",
+     .in = "grads: float, original_image: T",
+     .out = "output: T",
      .attrs = "T: {float, double}; align_corners: bool = false; half_pixel_centers: bool = false",
-     .shape = grad_like_shape, .kernels = bicubic_grad_kernels},
-    {.name = "ResizeNearestNeighbor", .in = "images: T, size: int32", .out = "resized_images: T",
+     .shape = grad_like_shape,
+     .kernels = bicubic_grad_kernels},
+    {.name = "ResizeNearestNeighbor",
+     .in = "images: T, size: int32",
+     .out = "resized_images: T",
      .attrs = "T: {int8, uint8, int16, uint16, int32, int64, half, float, double, bfloat16}; align_corners: bool = "
-      "false; half_pixel_centers: bool = false", .shape = resize_shape, .grad = nearest_grad,
+              "false; half_pixel_centers: bool = false",
+     .shape = resize_shape,
+     .grad = nearest_grad,
      .kernels = nearest_kernels},
-    {.name = "ResizeNearestNeighborGrad", .in = "grads: T, size: int32", .out = "output: T",
+    {.name = "ResizeNearestNeighborGrad",
+     .in = "grads: T, size: int32",
+     .out = "output: T",
      .attrs = "T: {uint8, int8, int32, half, float, double, bfloat16}; align_corners: bool = false; "
-      "half_pixel_centers: bool = false", .shape = resize_shape, .kernels = nearest_grad_kernels},
-    {.name = "ResizeArea", .in = "images: T, size: int32", .out = "resized_images: float",
+              "half_pixel_centers: bool = false",
+     .shape = resize_shape,
+     .kernels = nearest_grad_kernels},
+    {.name = "ResizeArea",
+     .in = "images: T, size: int32",
+     .out = "resized_images: float",
      .attrs = "T: {int8, uint8, int16, uint16, int32, int64, half, float, double, bfloat16}; align_corners: bool = "
-      "false", .shape = resize_shape, .kernels = area_kernels},
+              "false",
+     .shape = resize_shape,
+     .kernels = area_kernels},
 };
 OP_FAMILY(image_resize, rows);

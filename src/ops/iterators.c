@@ -1,7 +1,7 @@
 /* Iterators over datasets as resources: made, initialised, asked for the next element, passed by string.
  *
- * An iterator may wait (for files, for functions, for a prefetching thread), so asking it never happens on a thread that
- * runs nodes: each iterator has one thread of its own, made when it is first used. */
+ * An iterator may wait (for files, for functions, for a prefetching thread), so asking it never happens on a thread
+ * that runs nodes: each iterator has one thread of its own, made when it is first used. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@
 struct iterator {
   struct resource head;
   pthread_mutex_t lock;
-  struct pool *thread;       /* lock: made when first used */
-  struct data_iterator *at;  /* used on the thread alone; NULL until initialised */
-  struct element_spec spec;  /* what its elements must be; n 0: anything */
+  struct pool *thread;      /* lock: made when first used */
+  struct data_iterator *at; /* used on the thread alone; NULL until initialised */
+  struct element_spec spec; /* what its elements must be; n 0: anything */
 };
 
 static void *end_pool(void *pool) {
@@ -89,7 +89,7 @@ static shoal_status check_spec(const struct element_spec *want, int n, const sho
 struct handle_state {
   struct dataset_state data; /* first: dataset_state_init fills it */
   struct resource_name name;
-  struct function *factory;  /* OneShotIterator */
+  struct function *factory; /* OneShotIterator */
 };
 
 static shoal_status handle_init(struct kernel_init *ki, void *state) {
@@ -154,7 +154,7 @@ static shoal_status delete_run(struct kernel_ctx *ctx) {
 
 struct request {
   struct kernel_ctx *ctx;
-  struct iterator *it; /* a reference */
+  struct iterator *it;  /* a reference */
   struct dataset *data; /* to walk from the beginning; a reference */
   bool one_shot;        /* forget the iterator when this fails, so that the next step tries again */
 };
@@ -461,15 +461,29 @@ static void pass_start(struct kernel_ctx *ctx) {
   ctx_done(ctx, ERRNO_STATUS(err, "a thread for a dataset"));
 }
 
-#define HANDLE(run_, start_)                                                                            \
-  (const struct kernel_def[]) {                                                                         \
-    {.device = "CPU", .state_size = sizeof(struct handle_state), .init = handle_init,                   \
-     .release = handle_release, .run = run_, .start = start_}, {0}                                      \
+#define HANDLE(run_, start_)                    \
+  (const struct kernel_def[]) {                 \
+    {.device = "CPU",                           \
+     .state_size = sizeof(struct handle_state), \
+     .init = handle_init,                       \
+     .release = handle_release,                 \
+     .run = run_,                               \
+     .start = start_},                          \
+    {                                           \
+      0                                         \
+    }                                           \
   }
-#define DATA(run_, start_)                                                                              \
-  (const struct kernel_def[]) {                                                                         \
-    {.device = "CPU", .state_size = sizeof(struct dataset_state), .init = dataset_state_init,           \
-     .release = dataset_state_release, .run = run_, .start = start_}, {0}                               \
+#define DATA(run_, start_)                       \
+  (const struct kernel_def[]) {                  \
+    {.device = "CPU",                            \
+     .state_size = sizeof(struct dataset_state), \
+     .init = dataset_state_init,                 \
+     .release = dataset_state_release,           \
+     .run = run_,                                \
+     .start = start_},                           \
+    {                                            \
+      0                                          \
+    }                                            \
   }
 #define FLAGS (OP_STATEFUL | OP_NO_GRADIENT)
 #define SPEC "output_types: list(type) >= 1; output_shapes: list(shape) >= 1"
@@ -483,43 +497,111 @@ static shoal_status next_shape(struct shape_ctx *c) {
 }
 
 static const struct op_row rows[] = {
-    {.name = "Iterator", .out = "handle: resource", .attrs = "shared_name: string; container: string; " SPEC,
-     .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(iterator_run, NULL)},
-    {.name = "IteratorV2", .out = "handle: resource", .attrs = "shared_name: string; container: string; " SPEC,
-     .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(iterator_run, NULL)},
-    {.name = "AnonymousIterator", .out = "handle: resource", .attrs = SPEC, .flags = FLAGS, .shape = shape_scalar_out,
+    {.name = "Iterator",
+     .out = "handle: resource",
+     .attrs = "shared_name: string; container: string; " SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(iterator_run, NULL)},
+    {.name = "IteratorV2",
+     .out = "handle: resource",
+     .attrs = "shared_name: string; container: string; " SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(iterator_run, NULL)},
+    {.name = "AnonymousIterator",
+     .out = "handle: resource",
+     .attrs = SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
      .kernels = HANDLE(anonymous_run, NULL)},
-    {.name = "AnonymousIteratorV2", .out = "handle: resource, deleter: variant", .attrs = SPEC, .flags = FLAGS,
-     .shape = shape_scalar_out, .kernels = HANDLE(anonymous_run, NULL)},
-    {.name = "AnonymousIteratorV3", .out = "handle: resource", .attrs = SPEC, .flags = FLAGS,
-     .shape = shape_scalar_out, .kernels = HANDLE(anonymous_run, NULL)},
-    {.name = "DeleteIterator", .in = "handle: resource, deleter: variant", .flags = FLAGS,
+    {.name = "AnonymousIteratorV2",
+     .out = "handle: resource, deleter: variant",
+     .attrs = SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(anonymous_run, NULL)},
+    {.name = "AnonymousIteratorV3",
+     .out = "handle: resource",
+     .attrs = SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(anonymous_run, NULL)},
+    {.name = "DeleteIterator",
+     .in = "handle: resource, deleter: variant",
+     .flags = FLAGS,
      .kernels = DATA(delete_run, NULL)},
-    {.name = "OneShotIterator", .out = "handle: resource",
-     .attrs = "dataset_factory: func; " SPEC "; container: string = ''; shared_name: string = ''", .flags = FLAGS,
-     .shape = shape_scalar_out, .kernels = HANDLE(NULL, one_shot_start)},
-    {.name = "MakeIterator", .in = "dataset: variant, iterator: resource", .flags = FLAGS,
+    {.name = "OneShotIterator",
+     .out = "handle: resource",
+     .attrs = "dataset_factory: func; " SPEC "; container: string = ''; shared_name: string = ''",
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(NULL, one_shot_start)},
+    {.name = "MakeIterator",
+     .in = "dataset: variant, iterator: resource",
+     .flags = FLAGS,
      .kernels = DATA(NULL, make_start)},
-    {.name = "IteratorGetNext", .in = "iterator: resource", .out = "components: output_types", .attrs = SPEC,
-     .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, get_next_start)},
-    {.name = "IteratorGetNextSync", .in = "iterator: resource", .out = "components: output_types", .attrs = SPEC,
-     .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, get_next_start)},
-    {.name = "IteratorGetNextAsOptional", .in = "iterator: resource", .out = "optional: variant", .attrs = SPEC,
-     .flags = FLAGS, .shape = shape_scalar_out, .kernels = DATA(NULL, get_optional_start)},
-    {.name = "IteratorToStringHandle", .in = "resource_handle: resource", .out = "string_handle: string",
-     .flags = FLAGS, .shape = shape_scalar_out, .kernels = DATA(to_string_run, NULL)},
-    {.name = "IteratorFromStringHandle", .in = "string_handle: string", .out = "resource_handle: resource",
-     .attrs = OPEN_SPEC, .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(from_string_run, NULL)},
-    {.name = "IteratorFromStringHandleV2", .in = "string_handle: string", .out = "resource_handle: resource",
-     .attrs = OPEN_SPEC, .flags = FLAGS, .shape = shape_scalar_out, .kernels = HANDLE(from_string_run, NULL)},
-    {.name = "IteratorGetDevice", .in = "resource: resource", .out = "device: string", .flags = FLAGS,
-     .shape = shape_scalar_out, .kernels = DATA(device_run, NULL)},
-    {.name = "DatasetToSingleElement", .in = "dataset: variant", .out = "components: output_types",
-     .attrs = SPEC "; metadata: string = ''", .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, pass_start)},
-    {.name = "ReduceDataset", .in = "input_dataset: variant, initial_state: Tstate, other_arguments: Targuments",
+    {.name = "IteratorGetNext",
+     .in = "iterator: resource",
+     .out = "components: output_types",
+     .attrs = SPEC,
+     .flags = FLAGS,
+     .shape = next_shape,
+     .kernels = DATA(NULL, get_next_start)},
+    {.name = "IteratorGetNextSync",
+     .in = "iterator: resource",
+     .out = "components: output_types",
+     .attrs = SPEC,
+     .flags = FLAGS,
+     .shape = next_shape,
+     .kernels = DATA(NULL, get_next_start)},
+    {.name = "IteratorGetNextAsOptional",
+     .in = "iterator: resource",
+     .out = "optional: variant",
+     .attrs = SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = DATA(NULL, get_optional_start)},
+    {.name = "IteratorToStringHandle",
+     .in = "resource_handle: resource",
+     .out = "string_handle: string",
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = DATA(to_string_run, NULL)},
+    {.name = "IteratorFromStringHandle",
+     .in = "string_handle: string",
+     .out = "resource_handle: resource",
+     .attrs = OPEN_SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(from_string_run, NULL)},
+    {.name = "IteratorFromStringHandleV2",
+     .in = "string_handle: string",
+     .out = "resource_handle: resource",
+     .attrs = OPEN_SPEC,
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = HANDLE(from_string_run, NULL)},
+    {.name = "IteratorGetDevice",
+     .in = "resource: resource",
+     .out = "device: string",
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = DATA(device_run, NULL)},
+    {.name = "DatasetToSingleElement",
+     .in = "dataset: variant",
+     .out = "components: output_types",
+     .attrs = SPEC "; metadata: string = ''",
+     .flags = FLAGS,
+     .shape = next_shape,
+     .kernels = DATA(NULL, pass_start)},
+    {.name = "ReduceDataset",
+     .in = "input_dataset: variant, initial_state: Tstate, other_arguments: Targuments",
      .out = "components: output_types",
      .attrs = "f: func; Tstate: list(type) >= 1; Targuments: list(type) >= 0; " SPEC
               "; use_inter_op_parallelism: bool = true; metadata: string = ''",
-     .flags = FLAGS, .shape = next_shape, .kernels = DATA(NULL, pass_start)},
+     .flags = FLAGS,
+     .shape = next_shape,
+     .kernels = DATA(NULL, pass_start)},
 };
 OP_FAMILY(iterators, rows);

@@ -35,7 +35,7 @@ struct linalg {
   enum linalg_op op;
   int rows, cols, rhs; /* of input 0; columns of the right-hand side */
   bool adjoint, lower, vectors, full, fast, pivoting, perturb, wide_index;
-  bool together;       /* SelfAdjointEig: values and vectors in one matrix */
+  bool together; /* SelfAdjointEig: values and vectors in one matrix */
   double regularizer;
 };
 

@@ -69,7 +69,7 @@ static shoal_status flag(struct grad_ctx *c, const char *name, bool *out) { retu
 /* L^-H (phi(L^H dL)) L^-1 made self-adjoint; phi: lower triangle, half the diagonal. */
 shoal_status linalg_cholesky_grad(struct grad_ctx *c) {
   struct out l = gout(c, 0), middle = triangle(c, halve_diagonal(c, matmul(c, l, true, grad_dy(c, 0), false)), true);
-  struct out left = triangular_solve(c, l, middle, true, true);          /* L^-H phi */
+  struct out left = triangular_solve(c, l, middle, true, true);                    /* L^-H phi */
   struct out a = adjoint(c, triangular_solve(c, l, adjoint(c, left), true, true)); /* (L^-H X^H)^H = X L^-1 */
   grad_set(c, 0, g_scale(c, g_add(c, a, adjoint(c, a)), 0.5));
   return NULL;

@@ -13,40 +13,29 @@
 #define STR size_t /* a hidden length */
 typedef const char *CS;
 typedef const int *CI;
-#define DECLARE_COMMON(p, T)                                                                                   \
-  void p##potrf_(CS, CI, T *, CI, int *, STR);                                                                 \
-  void p##getrf_(CI, CI, T *, CI, int *, int *);                                                               \
-  void p##getri_(CI, T *, CI, CI, T *, CI, int *);                                                             \
-  void p##getrs_(CS, CI, CI, const T *, CI, CI, T *, CI, int *, STR);                                          \
-  void p##geqrf_(CI, CI, T *, CI, T *, T *, CI, int *);                                                        \
-  void p##trsm_(CS, CS, CS, CS, CI, CI, const T *, const T *,                                                  \
-                CI, T *, CI, STR, STR, STR, STR);                                                              \
-  void p##gemm_(CS, CS, CI, CI, CI, const T *, const T *, CI,                                                  \
-                const T *, CI, const T *, T *, CI, STR, STR);
-#define DECLARE_REAL(p, T)                                                                                     \
-  DECLARE_COMMON(p, T)                                                                                         \
-  void p##orgqr_(CI, CI, CI, T *, CI, const T *, T *, CI, int *);                                              \
-  void p##gesdd_(CS, CI, CI, T *, CI, T *, T *, CI, T *, CI, T *,                                              \
-                 CI, int *, int *, STR);                                                                       \
-  void p##syevd_(CS, CS, CI, T *, CI, T *, T *, CI, int *, CI,                                                 \
-                 int *, STR, STR);                                                                             \
-  void p##geev_(CS, CS, CI, T *, CI, T *, T *, T *, CI, T *, CI,                                               \
-                T *, CI, int *, STR, STR);                                                                     \
-  void p##gelsy_(CI, CI, CI, T *, CI, T *, CI, int *, const T *, int *, T *,                                   \
-                 CI, int *);
-#define DECLARE_COMPLEX(p, T, R)                                                                               \
-  DECLARE_COMMON(p, T)                                                                                         \
-  void p##ungqr_(CI, CI, CI, T *, CI, const T *, T *, CI, int *);                                              \
-  void p##gesdd_(CS, CI, CI, T *, CI, R *, T *, CI, T *, CI, T *,                                              \
-                 CI, R *, int *, int *, STR);                                                                  \
-  void p##heevd_(CS, CS, CI, T *, CI, R *, T *, CI, R *, CI,                                                   \
-                 int *, CI, int *, STR, STR);                                                                  \
-  void p##geev_(CS, CS, CI, T *, CI, T *, T *, CI, T *, CI, T *,                                               \
-                CI, R *, int *, STR, STR);                                                                     \
-  void p##gelsy_(CI, CI, CI, T *, CI, T *, CI, int *, const R *, int *, T *,                                   \
-                 CI, R *, int *);                                                                              \
-  void p##gees_(CS, CS, void *, CI, T *, CI, int *, T *, T *, CI, T *,                                         \
-                CI, R *, int *, int *, STR, STR);
+#define DECLARE_COMMON(p, T)                                                                    \
+  void p##potrf_(CS, CI, T *, CI, int *, STR);                                                  \
+  void p##getrf_(CI, CI, T *, CI, int *, int *);                                                \
+  void p##getri_(CI, T *, CI, CI, T *, CI, int *);                                              \
+  void p##getrs_(CS, CI, CI, const T *, CI, CI, T *, CI, int *, STR);                           \
+  void p##geqrf_(CI, CI, T *, CI, T *, T *, CI, int *);                                         \
+  void p##trsm_(CS, CS, CS, CS, CI, CI, const T *, const T *, CI, T *, CI, STR, STR, STR, STR); \
+  void p##gemm_(CS, CS, CI, CI, CI, const T *, const T *, CI, const T *, CI, const T *, T *, CI, STR, STR);
+#define DECLARE_REAL(p, T)                                                                  \
+  DECLARE_COMMON(p, T)                                                                      \
+  void p##orgqr_(CI, CI, CI, T *, CI, const T *, T *, CI, int *);                           \
+  void p##gesdd_(CS, CI, CI, T *, CI, T *, T *, CI, T *, CI, T *, CI, int *, int *, STR);   \
+  void p##syevd_(CS, CS, CI, T *, CI, T *, T *, CI, int *, CI, int *, STR, STR);            \
+  void p##geev_(CS, CS, CI, T *, CI, T *, T *, T *, CI, T *, CI, T *, CI, int *, STR, STR); \
+  void p##gelsy_(CI, CI, CI, T *, CI, T *, CI, int *, const T *, int *, T *, CI, int *);
+#define DECLARE_COMPLEX(p, T, R)                                                               \
+  DECLARE_COMMON(p, T)                                                                         \
+  void p##ungqr_(CI, CI, CI, T *, CI, const T *, T *, CI, int *);                              \
+  void p##gesdd_(CS, CI, CI, T *, CI, R *, T *, CI, T *, CI, T *, CI, R *, int *, int *, STR); \
+  void p##heevd_(CS, CS, CI, T *, CI, R *, T *, CI, R *, CI, int *, CI, int *, STR, STR);      \
+  void p##geev_(CS, CS, CI, T *, CI, T *, T *, CI, T *, CI, T *, CI, R *, int *, STR, STR);    \
+  void p##gelsy_(CI, CI, CI, T *, CI, T *, CI, int *, const R *, int *, T *, CI, R *, int *);  \
+  void p##gees_(CS, CS, void *, CI, T *, CI, int *, T *, T *, CI, T *, CI, R *, int *, int *, STR, STR);
 DECLARE_REAL(s, float)
 DECLARE_REAL(d, double)
 DECLARE_COMPLEX(c, c64, float)

@@ -35,8 +35,7 @@ static void print_data(struct kernel_ctx *ctx, int64_t summarize, const char *be
 static shoal_status assert_run(struct kernel_ctx *ctx) {
   struct print_state *st = ctx->state;
   const struct tensor *cond = ctx_in(ctx, 0);
-  if (cond->n != 1 || cond->rank > 1)
-    return INVALID("In[0] should be a scalar: %s", tensor_shape_str(cond));
+  if (cond->n != 1 || cond->rank > 1) return INVALID("In[0] should be a scalar: %s", tensor_shape_str(cond));
   if (*T_DATA(cond, const bool)) return NULL;
   struct text msg = {0};
   print_data(ctx, st->summarize, " ", &msg);
@@ -174,12 +173,25 @@ static const struct kernel_def print2_kernels[] = {{.device = "CPU",
                                                    {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Assert", .in = "condition: bool, data: T", .attrs = "T: list(type) >= 1; summarize: int = 3",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_no_outputs, .kernels = assert_kernels},
-    {.name = "Print", .in = "input: T, data: U", .out = "output: T",
+    {.name = "Assert",
+     .in = "condition: bool, data: T",
+     .attrs = "T: list(type) >= 1; summarize: int = 3",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_no_outputs,
+     .kernels = assert_kernels},
+    {.name = "Print",
+     .in = "input: T, data: U",
+     .out = "output: T",
      .attrs = "T: type; U: list(type) >= 0; message: string = ''; first_n: int = -1; summarize: int = 3",
-     .flags = OP_STATEFUL, .shape = print_shape, .grad = print_grad, .kernels = print_kernels},
-    {.name = "PrintV2", .in = "input: string", .attrs = "output_stream: string = 'stderr'; end: string = '\n'",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = print2_shape, .kernels = print2_kernels},
+     .flags = OP_STATEFUL,
+     .shape = print_shape,
+     .grad = print_grad,
+     .kernels = print_kernels},
+    {.name = "PrintV2",
+     .in = "input: string",
+     .attrs = "output_stream: string = 'stderr'; end: string = '\n'",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = print2_shape,
+     .kernels = print2_kernels},
 };
 OP_FAMILY(logging, rows);

@@ -11,13 +11,13 @@
 
 /* ---- gradients; x and y are the inputs, z the output; what broadcasting repeated is added up ---- */
 
-#define GRADIENT_OF(name, left, right, gx, gy)                                    \
-  static shoal_status name(struct grad_ctx *c) {                                  \
-    struct out dz = grad_dy(c, 0);                                                \
-    struct out x = left, y = right;                                               \
-    (void)x;                                                                      \
-    (void)y;                                                                      \
-    return g_set_broadcast(c, gx, gy);                                            \
+#define GRADIENT_OF(name, left, right, gx, gy)   \
+  static shoal_status name(struct grad_ctx *c) { \
+    struct out dz = grad_dy(c, 0);               \
+    struct out x = left, y = right;              \
+    (void)x;                                     \
+    (void)y;                                     \
+    return g_set_broadcast(c, gx, gy);           \
   }
 #define GRADIENT(name, gx, gy) GRADIENT_OF(name, g_conj(c, gin(c, 0)), g_conj(c, gin(c, 1)), gx, gy)
 /* Those for which TensorFlow takes complex inputs as they are. */
@@ -42,16 +42,15 @@ static struct out not_zero(struct grad_ctx *c, struct out x) {
 }
 PLAIN_GRADIENT(xlogy_grad, MUL(g_op2(c, "Xlogy", not_zero(c, x), y), dz), MUL(g_op2(c, "Xdivy", x, y), dz))
 PLAIN_GRADIENT(xlog1py_grad, MUL(g_op2(c, "Xlog1py", not_zero(c, x), y), dz),
-         MUL(g_op2(c, "Xdivy", x, g_add(c, y, g_num(c, y, 1))), dz))
+               MUL(g_op2(c, "Xdivy", x, g_add(c, y, g_num(c, y, 1))), dz))
 PLAIN_GRADIENT(xdivy_grad, MUL(g_op2(c, "Xdivy", not_zero(c, x), y), dz),
-         MUL(g_op2(c, "Xdivy", g_neg(c, x), g_square(c, y)), dz))
+               MUL(g_op2(c, "Xdivy", g_neg(c, x), g_square(c, y)), dz))
 
 /* The larger (or smaller) side gets it all; on a tie that is x. */
 static shoal_status choose_grad(struct grad_ctx *c, const char *op) {
   struct out dz = grad_dy(c, 0), zero = g_num(c, dz, 0);
   struct out mask = g_op2(c, op, gin(c, 0), gin(c, 1));
-  return g_set_broadcast(c, build_op3(c->g, "SelectV2", mask, dz, zero),
-                         build_op3(c->g, "SelectV2", mask, zero, dz));
+  return g_set_broadcast(c, build_op3(c->g, "SelectV2", mask, dz, zero), build_op3(c->g, "SelectV2", mask, zero, dz));
 }
 static shoal_status maximum_grad(struct grad_ctx *c) { return choose_grad(c, "GreaterEqual"); }
 static shoal_status minimum_grad(struct grad_ctx *c) { return choose_grad(c, "LessEqual"); }
@@ -96,8 +95,8 @@ GRADIENT(polygamma_grad, NOTHING, MUL(dz, g_op2(c, "Polygamma", g_add(c, x, g_nu
 
 static shoal_status betainc_grad(struct grad_ctx *c) {
   struct out a = gin(c, 0), b = gin(c, 1), x = gin(c, 2), one = g_num(c, x, 1);
-  struct out log_beta = g_sub(c, g_add(c, g_op(c, "Lgamma", a), g_op(c, "Lgamma", b)),
-                              g_op(c, "Lgamma", g_add(c, a, b)));
+  struct out log_beta =
+      g_sub(c, g_add(c, g_op(c, "Lgamma", a), g_op(c, "Lgamma", b)), g_op(c, "Lgamma", g_add(c, a, b)));
   struct out e = g_add(c, g_mul(c, g_sub(c, b, one), g_op(c, "Log1p", g_neg(c, x))),
                        g_mul(c, g_sub(c, a, one), g_op(c, "Log", x)));
   struct out gx = g_mul(c, grad_dy(c, 0), g_op(c, "Exp", g_sub(c, e, log_beta)));
@@ -205,110 +204,222 @@ static const struct kernel_def add_kernels[] = {
     BINARY_KERNEL(DT_NUMBER), {"CPU", "T", DT(STRING), .run = add_strings_run}, {0}};
 static const struct kernel_def real_kernels[] = {BINARY_KERNEL(DT_REAL), {0}};
 static const struct kernel_def signed_kernels[] = {BINARY_KERNEL(DT_FLOATING | DT_SIGNED | DT_COMPLEX), {0}};
-static const struct kernel_def squared_kernels[] = {
-    BINARY_KERNEL(DT_FLOATING | DT(INT32) | DT(INT64) | DT_COMPLEX), {0}};
+static const struct kernel_def squared_kernels[] = {BINARY_KERNEL(DT_FLOATING | DT(INT32) | DT(INT64) | DT_COMPLEX),
+                                                    {0}};
 static const struct kernel_def float_kernels[] = {BINARY_KERNEL(DT_FLOATING | DT_COMPLEX), {0}};
 static const struct kernel_def floating_kernels[] = {BINARY_KERNEL(DT_FLOATING), {0}};
-static const struct kernel_def betainc_kernels[] = {
-    {"CPU", "T", DT(FLOAT32) | DT(FLOAT64), .run = betainc_run}, {0}};
+static const struct kernel_def betainc_kernels[] = {{"CPU", "T", DT(FLOAT32) | DT(FLOAT64), .run = betainc_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Add", .in = "x: T, y: T", .out = "z: T",
+    {.name = "Add",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128, "
-               "string}",
-     .shape = shape_broadcast_binary, .grad = add_grad, .kernels = add_kernels},
-    {.name = "AddV2", .in = "x: T, y: T", .out = "z: T",
+              "string}",
+     .shape = shape_broadcast_binary,
+     .grad = add_grad,
+     .kernels = add_kernels},
+    {.name = "AddV2",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, uint16, uint32, uint64, int8, int16, int32, int64, "
-               "complex64, complex128}",
-     .flags = OP_COMMUTATIVE | OP_AGGREGATE, .shape = shape_broadcast_binary, .grad = add_grad,
+              "complex64, complex128}",
+     .flags = OP_COMMUTATIVE | OP_AGGREGATE,
+     .shape = shape_broadcast_binary,
+     .grad = add_grad,
      .kernels = number_kernels},
-    {.name = "Sub", .in = "x: T, y: T", .out = "z: T",
+    {.name = "Sub",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64, "
-               "complex128, uint32, uint64}",
-     .shape = shape_broadcast_binary, .grad = sub_grad, .kernels = number_kernels},
-    {.name = "Mul", .in = "x: T, y: T", .out = "z: T",
+              "complex128, uint32, uint64}",
+     .shape = shape_broadcast_binary,
+     .grad = sub_grad,
+     .kernels = number_kernels},
+    {.name = "Mul",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, "
-               "complex64, complex128}",
-     .flags = OP_COMMUTATIVE, .shape = shape_broadcast_binary, .grad = mul_grad, .kernels = number_kernels},
-    {.name = "MulNoNan", .in = "x: T, y: T", .out = "z: T",
+              "complex64, complex128}",
+     .flags = OP_COMMUTATIVE,
+     .shape = shape_broadcast_binary,
+     .grad = mul_grad,
+     .kernels = number_kernels},
+    {.name = "MulNoNan",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = mul_no_nan_grad, .kernels = float_kernels},
-    {.name = "Div", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = mul_no_nan_grad,
+     .kernels = float_kernels},
+    {.name = "Div",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, "
-               "complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = div_grad, .kernels = number_kernels},
-    {.name = "RealDiv", .in = "x: T, y: T", .out = "z: T",
+              "complex64, complex128}",
+     .shape = shape_broadcast_binary,
+     .grad = div_grad,
+     .kernels = number_kernels},
+    {.name = "RealDiv",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, "
-               "complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = real_div_grad, .kernels = float_kernels},
-    {.name = "DivNoNan", .in = "x: T, y: T", .out = "z: T",
+              "complex64, complex128}",
+     .shape = shape_broadcast_binary,
+     .grad = real_div_grad,
+     .kernels = float_kernels},
+    {.name = "DivNoNan",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {half, float, bfloat16, double, complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = div_no_nan_grad, .kernels = float_kernels},
-    {.name = "FloorDiv", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = div_no_nan_grad,
+     .kernels = float_kernels},
+    {.name = "FloorDiv",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, "
-               "complex64, complex128}",
-     .flags = OP_NO_GRADIENT, .shape = shape_broadcast_binary, .kernels = real_kernels},
-    {.name = "TruncateDiv", .in = "x: T, y: T", .out = "z: T",
+              "complex64, complex128}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_broadcast_binary,
+     .kernels = real_kernels},
+    {.name = "TruncateDiv",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, "
-               "complex64, complex128}",
-     .flags = OP_NO_GRADIENT, .shape = shape_broadcast_binary, .kernels = real_kernels},
-    {.name = "Mod", .in = "x: T, y: T", .out = "z: T",
+              "complex64, complex128}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_broadcast_binary,
+     .kernels = real_kernels},
+    {.name = "Mod",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {int32, int64, half, half, bfloat16, float, double}",
-     .shape = shape_broadcast_binary, .kernels = real_kernels},
-    {.name = "FloorMod", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .kernels = real_kernels},
+    {.name = "FloorMod",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16, half, float, double}",
-     .shape = shape_broadcast_binary, .grad = floor_mod_grad, .kernels = real_kernels},
-    {.name = "TruncateMod", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = floor_mod_grad,
+     .kernels = real_kernels},
+    {.name = "TruncateMod",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {int32, int64, bfloat16, half, float, double}",
-     .shape = shape_broadcast_binary, .kernels = real_kernels},
-    {.name = "Pow", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .kernels = real_kernels},
+    {.name = "Pow",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, float, half, double, int8, int16, int32, int64, complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = pow_grad, .kernels = signed_kernels},
-    {.name = "Maximum", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = pow_grad,
+     .kernels = signed_kernels},
+    {.name = "Maximum",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64}",
-     .shape = shape_broadcast_binary, .grad = maximum_grad, .kernels = real_kernels},
-    {.name = "Minimum", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = maximum_grad,
+     .kernels = real_kernels},
+    {.name = "Minimum",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64}",
-     .shape = shape_broadcast_binary, .grad = minimum_grad, .kernels = real_kernels},
-    {.name = "SquaredDifference", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = minimum_grad,
+     .kernels = real_kernels},
+    {.name = "SquaredDifference",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}",
-     .flags = OP_COMMUTATIVE, .shape = shape_broadcast_binary, .grad = squared_difference_grad,
+     .flags = OP_COMMUTATIVE,
+     .shape = shape_broadcast_binary,
+     .grad = squared_difference_grad,
      .kernels = squared_kernels},
-    {.name = "Atan2", .in = "y: T, x: T", .out = "z: T",
+    {.name = "Atan2",
+     .in = "y: T, x: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double}",
-     .shape = shape_broadcast_binary, .grad = atan2_grad, .kernels = floating_kernels},
-    {.name = "Xdivy", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = atan2_grad,
+     .kernels = floating_kernels},
+    {.name = "Xdivy",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {half, bfloat16, float, double, complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = xdivy_grad, .kernels = float_kernels},
-    {.name = "Xlogy", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = xdivy_grad,
+     .kernels = float_kernels},
+    {.name = "Xlogy",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {half, bfloat16, float, double, complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = xlogy_grad, .kernels = float_kernels},
-    {.name = "Xlog1py", .in = "x: T, y: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = xlogy_grad,
+     .kernels = float_kernels},
+    {.name = "Xlog1py",
+     .in = "x: T, y: T",
+     .out = "z: T",
      .attrs = "T: {half, bfloat16, float, double, complex64, complex128}",
-     .shape = shape_broadcast_binary, .grad = xlog1py_grad, .kernels = float_kernels},
-    {.name = "Igamma", .in = "a: T, x: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = xlog1py_grad,
+     .kernels = float_kernels},
+    {.name = "Igamma",
+     .in = "a: T, x: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double}",
-     .shape = shape_broadcast_binary, .grad = igamma_grad, .kernels = floating_kernels},
-    {.name = "Igammac", .in = "a: T, x: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = igamma_grad,
+     .kernels = floating_kernels},
+    {.name = "Igammac",
+     .in = "a: T, x: T",
+     .out = "z: T",
      .attrs = "T: {bfloat16, half, float, double}",
-     .shape = shape_broadcast_binary, .grad = igammac_grad, .kernels = floating_kernels},
-    {.name = "IgammaGradA", .in = "a: T, x: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = igammac_grad,
+     .kernels = floating_kernels},
+    {.name = "IgammaGradA",
+     .in = "a: T, x: T",
+     .out = "z: T",
      .attrs = "T: {float, double}",
-     .shape = shape_broadcast_binary, .kernels = floating_kernels},
-    {.name = "RandomGammaGrad", .in = "alpha: T, sample: T", .out = "output: T",
+     .shape = shape_broadcast_binary,
+     .kernels = floating_kernels},
+    {.name = "RandomGammaGrad",
+     .in = "alpha: T, sample: T",
+     .out = "output: T",
      .attrs = "T: {float, double}",
-     .shape = shape_broadcast_binary, .kernels = floating_kernels},
-    {.name = "Zeta", .in = "x: T, q: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .kernels = floating_kernels},
+    {.name = "Zeta",
+     .in = "x: T, q: T",
+     .out = "z: T",
      .attrs = "T: {float, double}",
-     .shape = shape_broadcast_binary, .grad = zeta_grad, .kernels = floating_kernels},
-    {.name = "Polygamma", .in = "a: T, x: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = zeta_grad,
+     .kernels = floating_kernels},
+    {.name = "Polygamma",
+     .in = "a: T, x: T",
+     .out = "z: T",
      .attrs = "T: {float, double}",
-     .shape = shape_broadcast_binary, .grad = polygamma_grad, .kernels = floating_kernels},
-    {.name = "Betainc", .in = "a: T, b: T, x: T", .out = "z: T",
+     .shape = shape_broadcast_binary,
+     .grad = polygamma_grad,
+     .kernels = floating_kernels},
+    {.name = "Betainc",
+     .in = "a: T, b: T, x: T",
+     .out = "z: T",
      .attrs = "T: {float, double}",
-     .shape = betainc_shape, .grad = betainc_grad, .kernels = betainc_kernels},
-    {.name = "NextAfter", .in = "x1: T, x2: T", .out = "output: T",
+     .shape = betainc_shape,
+     .grad = betainc_grad,
+     .kernels = betainc_kernels},
+    {.name = "NextAfter",
+     .in = "x1: T, x2: T",
+     .out = "output: T",
      .attrs = "T: {double, float} = float",
-     .shape = shape_broadcast_binary, .grad = next_after_grad, .kernels = floating_kernels},
+     .shape = shape_broadcast_binary,
+     .grad = next_after_grad,
+     .kernels = floating_kernels},
 };
 OP_FAMILY(math_binary, rows);

@@ -37,9 +37,10 @@ static shoal_status diag_shape(struct shape_ctx *c) {
 static shoal_status diag_part_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 0);
   if (x->rank == 0 || x->rank % 2)
-    return INVALID("The rank of the tensor should be                                          even and positive, got "
-                   "shape %s",
-                   tensor_shape_str(x));
+    return INVALID(
+        "The rank of the tensor should be                                          even and positive, got "
+        "shape %s",
+        tensor_shape_str(x));
   struct shape s = {.rank = x->rank / 2};
   for (int i = 0; i < s.rank; i++) {
     if (x->dims[i] != x->dims[i + s.rank])
@@ -75,7 +76,7 @@ static shoal_status diag_grad(struct grad_ctx *c) {
 
 struct band {
   int64_t lower, upper;
-  int64_t rows, cols;  /* of the matrix */
+  int64_t rows, cols; /* of the matrix */
   int64_t longest;
   bool left_super, left_sub;
 };
@@ -96,9 +97,7 @@ static shoal_status align_get(const struct node *n, struct align_state *st) {
 
 static shoal_status align_init(struct kernel_init *ki, void *state) { return align_get(ki->node, state); }
 
-static int64_t diag_length(const struct band *b, int64_t d) {
-  return MIN(b->rows + MIN(0, d), b->cols - MAX(0, d));
-}
+static int64_t diag_length(const struct band *b, int64_t d) { return MIN(b->rows + MIN(0, d), b->cols - MAX(0, d)); }
 
 /* Where diagonal d begins in its row. */
 static int64_t diag_offset(const struct band *b, int64_t d) {
@@ -178,8 +177,9 @@ static shoal_status matrix_size(struct band *b, int64_t rows, int64_t cols) {
   if (rows == -1) rows = need_rows;
   else if (cols == -1) cols = need_cols;
   if (rows != need_rows && cols != need_cols)
-    return INVALID("The number of rows or columns is not consistent with the specified d_lower, d_upper, and "
-                   "diagonal.");
+    return INVALID(
+        "The number of rows or columns is not consistent with the specified d_lower, d_upper, and "
+        "diagonal.");
   b->rows = rows;
   b->cols = cols;
   return NULL;
@@ -205,8 +205,9 @@ static shoal_status matrix_diag_run(struct kernel_ctx *ctx) {
   if (b.lower != b.upper) {
     used = 2;
     if (x->rank < 2 || x->dims[x->rank - 2] != b.upper - b.lower + 1)
-      return INVALID("The number of diagonals provided in the input does not match the lower_diag_index and "
-                     "upper_diag_index range.");
+      return INVALID(
+          "The number of diagonals provided in the input does not match the lower_diag_index and "
+          "upper_diag_index range.");
   }
   b.longest = x->dims[x->rank - 1];
   TRY(matrix_size(&b, rows, cols));
@@ -218,8 +219,7 @@ static shoal_status matrix_diag_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   TRY(fill_with(ctx, y, 4));
-  if (y->n && x->n)
-    copy_band((shoal_dtype)x->dtype, &b, dims_product(s.dims, 0, s.rank - 2), y->data, x->data, true);
+  if (y->n && x->n) copy_band((shoal_dtype)x->dtype, &b, dims_product(s.dims, 0, s.rank - 2), y->data, x->data, true);
   return NULL;
 }
 
@@ -304,8 +304,9 @@ static shoal_status set_diag_run(struct kernel_ctx *ctx) {
   for (int i = 0; i < want.rank; i++) want.dims[i] = x->dims[i];
   if (b.lower != b.upper) {
     if (d->rank < 2 || d->dims[d->rank - 2] != b.upper - b.lower + 1)
-      return INVALID("The number of diagonals provided in `diag` is not consistent with `lower_diag_index` and "
-                     "`upper_diag_index`");
+      return INVALID(
+          "The number of diagonals provided in `diag` is not consistent with `lower_diag_index` and "
+          "`upper_diag_index`");
     want.dims[want.rank++] = b.upper - b.lower + 1;
   }
   want.dims[want.rank++] = b.longest;
@@ -318,8 +319,7 @@ static shoal_status set_diag_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
   if (y->data != x->data) elements_copy_parallel(ctx_pool(ctx), (shoal_dtype)x->dtype, y->data, x->data, x->n);
-  if (y->n && d->n)
-    copy_band((shoal_dtype)x->dtype, &b, dims_product(x->dims, 0, x->rank - 2), y->data, d->data, true);
+  if (y->n && d->n) copy_band((shoal_dtype)x->dtype, &b, dims_product(x->dims, 0, x->rank - 2), y->data, d->data, true);
   return NULL;
 }
 
@@ -423,13 +423,13 @@ static shoal_status band_part_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-#define DIAG_KERNEL(name, fn)                                                                                \
-  static const struct kernel_def name[] = {{.device = "CPU",                                                 \
-                                            .type_attr = "T",                                                \
-                                            .types = DT_PLAIN,                                               \
-                                            .state_size = sizeof(struct align_state),                        \
-                                            .init = align_init,                                              \
-                                            .run = fn},                                                      \
+#define DIAG_KERNEL(name, fn)                                                         \
+  static const struct kernel_def name[] = {{.device = "CPU",                          \
+                                            .type_attr = "T",                         \
+                                            .types = DT_PLAIN,                        \
+                                            .state_size = sizeof(struct align_state), \
+                                            .init = align_init,                       \
+                                            .run = fn},                               \
                                            {0}}
 DIAG_KERNEL(diag_kernels, diag_run);
 DIAG_KERNEL(diag_part_kernels, diag_part_run);
@@ -439,45 +439,113 @@ DIAG_KERNEL(set_diag_kernels, set_diag_run);
 DIAG_KERNEL(band_kernels, band_part_run);
 
 static const struct op_row rows[] = {
-    {.name = "Diag", .in = "diagonal: T", .out = "output: T",
-     .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}", .shape = diag_shape,
-     .grad = diag_grad, .kernels = diag_kernels},
-    {.name = "DiagPart", .in = "input: T", .out = "diagonal: T",
-     .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}", .shape = diag_part_shape,
-     .grad = diag_grad, .kernels = diag_part_kernels},
-    {.name = "MatrixDiag", .in = "diagonal: T", .out = "output: T", .attrs = "T: type", .shape = matrix_diag_shape,
-     .grad = matrix_diag_grad, .kernels = matrix_diag_kernels},
-    {.name = "MatrixDiagV2", .in = "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T",
-     .out = "output: T", .attrs = "T: type", .shape = matrix_diag_shape, .grad = matrix_diag_grad,
+    {.name = "Diag",
+     .in = "diagonal: T",
+     .out = "output: T",
+     .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}",
+     .shape = diag_shape,
+     .grad = diag_grad,
+     .kernels = diag_kernels},
+    {.name = "DiagPart",
+     .in = "input: T",
+     .out = "diagonal: T",
+     .attrs = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}",
+     .shape = diag_part_shape,
+     .grad = diag_grad,
+     .kernels = diag_part_kernels},
+    {.name = "MatrixDiag",
+     .in = "diagonal: T",
+     .out = "output: T",
+     .attrs = "T: type",
+     .shape = matrix_diag_shape,
+     .grad = matrix_diag_grad,
      .kernels = matrix_diag_kernels},
-    {.name = "MatrixDiagV3", .in = "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T",
+    {.name = "MatrixDiagV2",
+     .in = "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T",
+     .out = "output: T",
+     .attrs = "T: type",
+     .shape = matrix_diag_shape,
+     .grad = matrix_diag_grad,
+     .kernels = matrix_diag_kernels},
+    {.name = "MatrixDiagV3",
+     .in = "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T",
      .out = "output: T",
      .attrs = "T: type; align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'",
-     .shape = matrix_diag_shape, .grad = matrix_diag_grad, .kernels = matrix_diag_kernels},
-    {.name = "MatrixDiagPart", .in = "input: T", .out = "diagonal: T", .attrs = "T: type",
-     .shape = diag_part_of_shape, .grad = diag_part_of_grad, .kernels = matrix_part_kernels},
-    {.name = "MatrixDiagPartV2", .in = "input: T, k: int32, padding_value: T", .out = "diagonal: T",
-     .attrs = "T: type", .shape = diag_part_of_shape, .grad = diag_part_of_grad, .kernels = matrix_part_kernels},
-    {.name = "MatrixDiagPartV3", .in = "input: T, k: int32, padding_value: T", .out = "diagonal: T",
+     .shape = matrix_diag_shape,
+     .grad = matrix_diag_grad,
+     .kernels = matrix_diag_kernels},
+    {.name = "MatrixDiagPart",
+     .in = "input: T",
+     .out = "diagonal: T",
+     .attrs = "T: type",
+     .shape = diag_part_of_shape,
+     .grad = diag_part_of_grad,
+     .kernels = matrix_part_kernels},
+    {.name = "MatrixDiagPartV2",
+     .in = "input: T, k: int32, padding_value: T",
+     .out = "diagonal: T",
+     .attrs = "T: type",
+     .shape = diag_part_of_shape,
+     .grad = diag_part_of_grad,
+     .kernels = matrix_part_kernels},
+    {.name = "MatrixDiagPartV3",
+     .in = "input: T, k: int32, padding_value: T",
+     .out = "diagonal: T",
      .attrs = "T: type; align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'",
-     .shape = diag_part_of_shape, .grad = diag_part_of_grad, .kernels = matrix_part_kernels},
-    {.name = "MatrixSetDiag", .in = "input: T, diagonal: T", .out = "output: T", .attrs = "T: type",
-     .shape = set_diag_shape, .grad = set_diag_grad, .kernels = set_diag_kernels},
-    {.name = "MatrixSetDiagV2", .in = "input: T, diagonal: T, k: int32", .out = "output: T", .attrs = "T: type",
-     .shape = set_diag_shape, .grad = set_diag_grad, .kernels = set_diag_kernels},
-    {.name = "MatrixSetDiagV3", .in = "input: T, diagonal: T, k: int32", .out = "output: T",
+     .shape = diag_part_of_shape,
+     .grad = diag_part_of_grad,
+     .kernels = matrix_part_kernels},
+    {.name = "MatrixSetDiag",
+     .in = "input: T, diagonal: T",
+     .out = "output: T",
+     .attrs = "T: type",
+     .shape = set_diag_shape,
+     .grad = set_diag_grad,
+     .kernels = set_diag_kernels},
+    {.name = "MatrixSetDiagV2",
+     .in = "input: T, diagonal: T, k: int32",
+     .out = "output: T",
+     .attrs = "T: type",
+     .shape = set_diag_shape,
+     .grad = set_diag_grad,
+     .kernels = set_diag_kernels},
+    {.name = "MatrixSetDiagV3",
+     .in = "input: T, diagonal: T, k: int32",
+     .out = "output: T",
      .attrs = "T: type; align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'",
-     .shape = set_diag_shape, .grad = set_diag_grad, .kernels = set_diag_kernels},
-    {.name = "MatrixBandPart", .in = "input: T, num_lower: Tindex, num_upper: Tindex", .out = "band: T",
-     .attrs = "T: type; Tindex: {int32, int64} = int64", .shape = set_diag_shape, .grad = band_part_grad,
+     .shape = set_diag_shape,
+     .grad = set_diag_grad,
+     .kernels = set_diag_kernels},
+    {.name = "MatrixBandPart",
+     .in = "input: T, num_lower: Tindex, num_upper: Tindex",
+     .out = "band: T",
+     .attrs = "T: type; Tindex: {int32, int64} = int64",
+     .shape = set_diag_shape,
+     .grad = band_part_grad,
      .kernels = band_kernels},
-    {.name = "BatchMatrixDiag", .in = "diagonal: T", .out = "output: T", .attrs = "T: type",
-     .shape = matrix_diag_shape, .kernels = matrix_diag_kernels},
-    {.name = "BatchMatrixDiagPart", .in = "input: T", .out = "diagonal: T", .attrs = "T: type",
-     .shape = diag_part_of_shape, .kernels = matrix_part_kernels},
-    {.name = "BatchMatrixSetDiag", .in = "input: T, diagonal: T", .out = "output: T", .attrs = "T: type",
-     .shape = set_diag_shape, .kernels = set_diag_kernels},
-    {.name = "BatchMatrixBandPart", .in = "input: T, num_lower: int64, num_upper: int64", .out = "band: T",
-     .attrs = "T: type", .shape = set_diag_shape, .kernels = band_kernels},
+    {.name = "BatchMatrixDiag",
+     .in = "diagonal: T",
+     .out = "output: T",
+     .attrs = "T: type",
+     .shape = matrix_diag_shape,
+     .kernels = matrix_diag_kernels},
+    {.name = "BatchMatrixDiagPart",
+     .in = "input: T",
+     .out = "diagonal: T",
+     .attrs = "T: type",
+     .shape = diag_part_of_shape,
+     .kernels = matrix_part_kernels},
+    {.name = "BatchMatrixSetDiag",
+     .in = "input: T, diagonal: T",
+     .out = "output: T",
+     .attrs = "T: type",
+     .shape = set_diag_shape,
+     .kernels = set_diag_kernels},
+    {.name = "BatchMatrixBandPart",
+     .in = "input: T, num_lower: int64, num_upper: int64",
+     .out = "band: T",
+     .attrs = "T: type",
+     .shape = set_diag_shape,
+     .kernels = band_kernels},
 };
 OP_FAMILY(matrix_diag, rows);

@@ -48,8 +48,7 @@ static shoal_status one_hot_shape(struct shape_ctx *c) {
   const struct shape *ix = &c->in[0];
   TRY(node_get_int(c->node, "axis", &axis));
   if (axis < -1) return INVALID("axis must be >= -1");
-  if (shape_in_int(c, 1, &depth) && depth < 0)
-    return INVALID("depth must be non-negative, got: %" PRId64, depth);
+  if (shape_in_int(c, 1, &depth) && depth < 0) return INVALID("depth must be non-negative, got: %" PRId64, depth);
   if (ix->rank < 0 || ix->rank == SHOAL_MAX_RANK) return NULL;
   if (axis > ix->rank)
     return INVALID("Expected axis to be -1 or between [0, %d).  But received: %" PRId64, ix->rank + 1, axis);
@@ -119,12 +118,20 @@ static const struct kernel_def where_kernels[] = {
     {.device = "CPU", .type_attr = "T", .types = DT_NUMBER | DT(BOOL), .run = where_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "OneHot", .in = "indices: TI, depth: int32, on_value: T, off_value: T", .out = "output: T",
-     .attrs = "axis: int = -1; T: type; TI: {uint8, int8, int32, int64} = int64", .flags = OP_NO_GRADIENT,
-     .shape = one_hot_shape, .kernels = one_hot_kernels},
-    {.name = "Where", .in = "input: T", .out = "index: int64",
+    {.name = "OneHot",
+     .in = "indices: TI, depth: int32, on_value: T, off_value: T",
+     .out = "output: T",
+     .attrs = "axis: int = -1; T: type; TI: {uint8, int8, int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = one_hot_shape,
+     .kernels = one_hot_kernels},
+    {.name = "Where",
+     .in = "input: T",
+     .out = "index: int64",
      .attrs = "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, "
-      "qint16, quint16, uint16, complex128, half, uint32, uint64, bool} = bool", .flags = OP_NO_GRADIENT,
-     .shape = where_shape, .kernels = where_kernels},
+              "qint16, quint16, uint16, complex128, half, uint32, uint64, bool} = bool",
+     .flags = OP_NO_GRADIENT,
+     .shape = where_shape,
+     .kernels = where_kernels},
 };
 OP_FAMILY(one_hot, rows);

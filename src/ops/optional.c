@@ -96,9 +96,12 @@ static shoal_status optional_add(const struct variant *va, const struct variant 
   return NULL;
 }
 
-static const struct variant_type optional_type = {.name = "tensorflow::data::Optional", .free = optional_free,
-                                                  .encode = optional_encode, .decode = optional_decode,
-                                                  .zeros_like = optional_zeros_like, .add = optional_add};
+static const struct variant_type optional_type = {.name = "tensorflow::data::Optional",
+                                                  .free = optional_free,
+                                                  .encode = optional_encode,
+                                                  .decode = optional_decode,
+                                                  .zeros_like = optional_zeros_like,
+                                                  .add = optional_add};
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&optional_type); }
 
 shoal_status optional_to_tensor(struct tensor *values, int n, struct tensor *out) {
@@ -180,11 +183,11 @@ static shoal_status get_value_run(struct kernel_ctx *ctx) {
   for (int i = 0; i < o->n; i++) {
     struct shape have = tensor_shape(&o->parts[i]);
     if (o->parts[i].dtype != ctx_out_type(ctx, i))
-      return INVALID("The given optional does not match the expected type for component %d. Expected: %s. Actual: %s.", i,
-                     dtype_tf_name(ctx_out_type(ctx, i)), dtype_tf_name(o->parts[i].dtype));
+      return INVALID("The given optional does not match the expected type for component %d. Expected: %s. Actual: %s.",
+                     i, dtype_tf_name(ctx_out_type(ctx, i)), dtype_tf_name(o->parts[i].dtype));
     if (!shape_compatible(&have, &e->shapes[i]))
-      return INVALID("The given optional does not match the expected shape for component %d. Expected: %s. Actual: %s.", i,
-                     shape_str(&e->shapes[i]), shape_str(&have));
+      return INVALID("The given optional does not match the expected shape for component %d. Expected: %s. Actual: %s.",
+                     i, shape_str(&e->shapes[i]), shape_str(&have));
     struct tensor t;
     tensor_ref(&t, &o->parts[i]);
     ctx_set(ctx, i, &t);
@@ -229,21 +232,39 @@ static shoal_status get_value_grad(struct grad_ctx *c) {
 KERNEL(from_value);
 KERNEL(none);
 KERNEL(has_value);
-static const struct kernel_def get_value_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .state_size = sizeof(struct expected), .init = get_value_init,
-     .release = get_value_release, .run = get_value_run},
-    {0}};
+static const struct kernel_def get_value_kernels[] = {{.device = "CPU",
+                                                       .flags = KERNEL_CHEAP,
+                                                       .state_size = sizeof(struct expected),
+                                                       .init = get_value_init,
+                                                       .release = get_value_release,
+                                                       .run = get_value_run},
+                                                      {0}};
 
 static const struct op_row rows[] = {
-    {.name = "OptionalFromValue", .in = "components: Toutput_types", .out = "optional: variant",
-     .attrs = "Toutput_types: list(type) >= 1", .shape = shape_scalar_out, .grad = from_value_grad,
+    {.name = "OptionalFromValue",
+     .in = "components: Toutput_types",
+     .out = "optional: variant",
+     .attrs = "Toutput_types: list(type) >= 1",
+     .shape = shape_scalar_out,
+     .grad = from_value_grad,
      .kernels = from_value_kernels},
-    {.name = "OptionalNone", .out = "optional: variant", .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+    {.name = "OptionalNone",
+     .out = "optional: variant",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = none_kernels},
-    {.name = "OptionalHasValue", .in = "optional: variant", .out = "has_value: bool", .flags = OP_NO_GRADIENT,
-     .shape = shape_scalar_out, .kernels = has_value_kernels},
-    {.name = "OptionalGetValue", .in = "optional: variant", .out = "components: output_types",
-     .attrs = "output_types: list(type) >= 1; output_shapes: list(shape) >= 1", .shape = get_value_shape,
-     .grad = get_value_grad, .kernels = get_value_kernels},
+    {.name = "OptionalHasValue",
+     .in = "optional: variant",
+     .out = "has_value: bool",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = has_value_kernels},
+    {.name = "OptionalGetValue",
+     .in = "optional: variant",
+     .out = "components: output_types",
+     .attrs = "output_types: list(type) >= 1; output_shapes: list(shape) >= 1",
+     .shape = get_value_shape,
+     .grad = get_value_grad,
+     .kernels = get_value_kernels},
 };
 OP_FAMILY(optional, rows);

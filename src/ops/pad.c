@@ -17,8 +17,7 @@ static shoal_status check_paddings(const struct tensor *x, const struct tensor *
 }
 
 static shoal_status padded_dim(int64_t dim, int64_t before, int64_t after, int64_t *out) {
-  if (before < 0 || after < 0)
-    return INVALID("Paddings must be non-negative: %" PRId64 " %" PRId64, before, after);
+  if (before < 0 || after < 0) return INVALID("Paddings must be non-negative: %" PRId64 " %" PRId64, before, after);
   if (__builtin_add_overflow(before, after, out) || __builtin_add_overflow(*out, dim, out))
     return INVALID("Paddings are too large: %" PRId64 " %" PRId64, before, after);
   return NULL;
@@ -154,8 +153,7 @@ static shoal_status mirror_run(struct kernel_ctx *ctx) {
   struct shape s = {.rank = x->rank};
   for (int i = 0; i < x->rank; i++) {
     int64_t before = int_at(p, 2 * i), after = int_at(p, 2 * i + 1), n = x->dims[i];
-    if (before < 0 || after < 0)
-      return INVALID("paddings must be non-negative: %" PRId64 " %" PRId64, before, after);
+    if (before < 0 || after < 0) return INVALID("paddings must be non-negative: %" PRId64 " %" PRId64, before, after);
     if (offset == 0 && (before > n || after > n))
       return INVALID("paddings must be no greater than the dimension size: %" PRId64 ", %" PRId64
                      " greater than %" PRId64,
@@ -176,14 +174,14 @@ static shoal_status mirror_run(struct kernel_ctx *ctx) {
 }
 
 /* Adds what the mirror shows back to where it came from. */
-#define FOLD(name, type, ADD)                                                                          \
-  static void name(const struct mirror *m, int dim, type *to, const type *from) {                      \
-    if (dim == m->rank) {                                                                              \
-      *to = ADD(*to, *from);                                                                           \
-      return;                                                                                          \
-    }                                                                                                  \
-    for (int64_t i = 0; i < m->dims[dim]; i++)                                                         \
-      name(m, dim + 1, to + m->map[dim][i] * m->small[dim], from + i * m->big[dim]);                   \
+#define FOLD(name, type, ADD)                                                        \
+  static void name(const struct mirror *m, int dim, type *to, const type *from) {    \
+    if (dim == m->rank) {                                                            \
+      *to = ADD(*to, *from);                                                         \
+      return;                                                                        \
+    }                                                                                \
+    for (int64_t i = 0; i < m->dims[dim]; i++)                                       \
+      name(m, dim + 1, to + m->map[dim][i] * m->small[dim], from + i * m->big[dim]); \
   }
 #define ADD_PLAIN(a, b) (a) + (b)
 #define ADD_F16(a, b) f16_from_float(f16_to_float(a) + f16_to_float(b))
@@ -206,8 +204,7 @@ static shoal_status mirror_grad_run(struct kernel_ctx *ctx) {
   struct shape s = {.rank = dy->rank};
   for (int i = 0; i < dy->rank; i++) {
     int64_t before = int_at(p, 2 * i), after = int_at(p, 2 * i + 1), total;
-    if (before < 0 || after < 0)
-      return INVALID("Paddings must be non-negative: %" PRId64 ", %" PRId64, before, after);
+    if (before < 0 || after < 0) return INVALID("Paddings must be non-negative: %" PRId64 ", %" PRId64, before, after);
     if (__builtin_add_overflow(before, after, &total) || total >= dy->dims[i])
       return INVALID("Total paddings must be less than the input dimension size: %" PRId64
                      " was not less than %" PRId64,
@@ -248,8 +245,7 @@ static shoal_status mirror_grad_shape(struct shape_ctx *c) {
   c->out[0] = shape_unknown_of_rank(c->in[0].rank);
   if (!p || p->rank != 2 || p->dims[1] != 2 || p->dims[0] != c->in[0].rank) return NULL;
   for (int i = 0; i < c->in[0].rank; i++)
-    if (c->in[0].dims[i] >= 0)
-      c->out[0].dims[i] = MAX(-1, c->in[0].dims[i] - int_at(p, 2 * i) - int_at(p, 2 * i + 1));
+    if (c->in[0].dims[i] >= 0) c->out[0].dims[i] = MAX(-1, c->in[0].dims[i] - int_at(p, 2 * i) - int_at(p, 2 * i + 1));
   return NULL;
 }
 
@@ -336,8 +332,8 @@ static shoal_status tile_grad(struct grad_ctx *c) {
   int64_t flat = -1;
   struct out split = array_reshape(c->g, build_end_out(&b), build_const_ints(c->g, SHOAL_INT32, &flat, 1));
   struct out rank = build_op1(c->g, "Size", split);
-  struct out axes = build_op3(c->g, "Range", build_const_int(c->g, SHOAL_INT32, 0), rank,
-                              build_const_int(c->g, SHOAL_INT32, 2));
+  struct out axes =
+      build_op3(c->g, "Range", build_const_int(c->g, SHOAL_INT32, 0), rank, build_const_int(c->g, SHOAL_INT32, 2));
   struct out dx = array_sum(c->g, array_reshape(c->g, dy, split), axes, false);
   grad_set(c, 0, array_reshape_like(c->g, dx, x));
   return NULL;
@@ -346,20 +342,40 @@ static shoal_status tile_grad(struct grad_ctx *c) {
 static const struct kernel_def tile_kernels[] = {{.device = "CPU", .run = tile_run, .host_in = 2}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Pad", .in = "input: T, paddings: Tpaddings", .out = "output: T",
-     .attrs = "T: type; Tpaddings: {int32, int64} = int32", .shape = pad_shape, .grad = pad_grad,
+    {.name = "Pad",
+     .in = "input: T, paddings: Tpaddings",
+     .out = "output: T",
+     .attrs = "T: type; Tpaddings: {int32, int64} = int32",
+     .shape = pad_shape,
+     .grad = pad_grad,
      .kernels = pad_kernels},
-    {.name = "PadV2", .in = "input: T, paddings: Tpaddings, constant_values: T", .out = "output: T",
-     .attrs = "T: type; Tpaddings: {int32, int64} = int32", .shape = pad_shape, .grad = pad_grad,
+    {.name = "PadV2",
+     .in = "input: T, paddings: Tpaddings, constant_values: T",
+     .out = "output: T",
+     .attrs = "T: type; Tpaddings: {int32, int64} = int32",
+     .shape = pad_shape,
+     .grad = pad_grad,
      .kernels = pad_kernels},
-    {.name = "MirrorPad", .in = "input: T, paddings: Tpaddings", .out = "output: T",
-     .attrs = "T: type; Tpaddings: {int32, int64} = int32; mode: {'REFLECT', 'SYMMETRIC'}", .shape = pad_shape,
-     .grad = mirror_other, .kernels = mirror_kernels},
-    {.name = "MirrorPadGrad", .in = "input: T, paddings: Tpaddings", .out = "output: T",
+    {.name = "MirrorPad",
+     .in = "input: T, paddings: Tpaddings",
+     .out = "output: T",
      .attrs = "T: type; Tpaddings: {int32, int64} = int32; mode: {'REFLECT', 'SYMMETRIC'}",
-     .shape = mirror_grad_shape, .grad = mirror_other, .kernels = mirror_grad_kernels},
-    {.name = "Tile", .in = "input: T, multiples: Tmultiples", .out = "output: T",
-     .attrs = "T: type; Tmultiples: {int32, int64} = int32", .shape = tile_shape, .grad = tile_grad,
+     .shape = pad_shape,
+     .grad = mirror_other,
+     .kernels = mirror_kernels},
+    {.name = "MirrorPadGrad",
+     .in = "input: T, paddings: Tpaddings",
+     .out = "output: T",
+     .attrs = "T: type; Tpaddings: {int32, int64} = int32; mode: {'REFLECT', 'SYMMETRIC'}",
+     .shape = mirror_grad_shape,
+     .grad = mirror_other,
+     .kernels = mirror_grad_kernels},
+    {.name = "Tile",
+     .in = "input: T, multiples: Tmultiples",
+     .out = "output: T",
+     .attrs = "T: type; Tmultiples: {int32, int64} = int32",
+     .shape = tile_shape,
+     .grad = tile_grad,
      .kernels = tile_kernels},
 };
 OP_FAMILY(pad, rows);

@@ -151,8 +151,7 @@ static shoal_status emit(struct kernel_ctx *ctx, const struct batch *b) {
   int ns = s->n_sparse, nd = s->n_dense, nr = s->n_ragged;
   for (int i = 0; i < ns; i++) TRY(column_sparse(ctx, i, ns + i, 2 * ns + i, b, (size_t)i));
   for (int i = 0; i < nd; i++) TRY(column_dense(ctx, 3 * ns + i, b, (size_t)(ns + i)));
-  for (int i = 0; i < nr; i++)
-    TRY(column_ragged(ctx, 3 * ns + nd + i, 3 * ns + nd + nr + i, b, (size_t)(ns + nd + i)));
+  for (int i = 0; i < nr; i++) TRY(column_ragged(ctx, 3 * ns + nd + i, 3 * ns + nd + nr + i, b, (size_t)(ns + nd + i)));
   return NULL;
 }
 
@@ -275,11 +274,17 @@ static shoal_status shape_single(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define KERNEL(fn)                                                                                               \
-  (const struct kernel_def[]) {                                                                                  \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct parse_state), .init = init,         \
-     .release = release, .run = fn},                                                                             \
-        {0}                                                                                                      \
+#define KERNEL(fn)                             \
+  (const struct kernel_def[]) {                \
+    {.device = "CPU",                          \
+     .flags = KERNEL_EXPENSIVE,                \
+     .state_size = sizeof(struct parse_state), \
+     .init = init,                             \
+     .release = release,                       \
+     .run = fn},                               \
+    {                                          \
+      0                                        \
+    }                                          \
   }
 #define LIST "list({float, int64, string}) >= 0"
 
@@ -291,7 +296,9 @@ static const struct op_row rows[] = {
             "dense_values: Tdense",
      .attrs = "Nsparse: int >= 0; Ndense: int >= 0; sparse_types: " LIST "; Tdense: " LIST
               "; dense_shapes: list(shape) >= 0",
-     .flags = OP_NO_GRADIENT, .shape = shape_v1, .kernels = KERNEL(run_v1)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_v1,
+     .kernels = KERNEL(run_v1)},
     {.name = "ParseExampleV2",
      .in = "serialized: string, names: string, sparse_keys: string, dense_keys: string, ragged_keys: string, "
            "dense_defaults: Tdense",
@@ -299,12 +306,17 @@ static const struct op_row rows[] = {
             "dense_values: Tdense, ragged_values: ragged_value_types, ragged_row_splits: ragged_split_types",
      .attrs = "Tdense: " LIST "; num_sparse: int >= 0; sparse_types: " LIST "; ragged_value_types: " LIST
               "; ragged_split_types: list({int32, int64}) >= 0; dense_shapes: list(shape) >= 0",
-     .flags = OP_NO_GRADIENT, .shape = shape_v2, .kernels = KERNEL(run_v2)},
-    {.name = "ParseSingleExample", .in = "serialized: string, dense_defaults: Tdense",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_v2,
+     .kernels = KERNEL(run_v2)},
+    {.name = "ParseSingleExample",
+     .in = "serialized: string, dense_defaults: Tdense",
      .out = "sparse_indices: num_sparse * int64, sparse_values: sparse_types, sparse_shapes: num_sparse * int64, "
             "dense_values: Tdense",
      .attrs = "num_sparse: int >= 0; sparse_keys: list(string) >= 0; dense_keys: list(string) >= 0; "
               "sparse_types: " LIST "; Tdense: " LIST "; dense_shapes: list(shape) >= 0",
-     .flags = OP_NO_GRADIENT, .shape = shape_single, .kernels = KERNEL(run_single)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_single,
+     .kernels = KERNEL(run_single)},
 };
 OP_FAMILY(parsing, rows);

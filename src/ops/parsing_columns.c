@@ -63,12 +63,12 @@ struct pass {
   const struct batch *b;
   const struct column *column;
   size_t c;
-  int64_t *counts;     /* [n]: filled by the first pass; -1: the feature is absent */
-  int64_t *offsets;    /* [n]: where the example's values begin; NULL in the first pass */
+  int64_t *counts;  /* [n]: filled by the first pass; -1: the feature is absent */
+  int64_t *offsets; /* [n]: where the example's values begin; NULL in the first pass */
   struct tensor *out;
   pthread_mutex_t lock;
-  shoal_status error;  /* lock: that of the first example that has one */
-  int64_t error_at;    /* lock */
+  shoal_status error; /* lock: that of the first example that has one */
+  int64_t error_at;   /* lock */
 };
 
 static void fail(struct pass *p, int64_t i, shoal_status s) {
@@ -225,9 +225,10 @@ static shoal_status check_default(const struct column *c) {
                    dtype_tf_name(c->dtype));
   if (varies(c)) {
     if (d->n == 1) return NULL;
-    return INVALID("dense_shape of %s is a variable length shape: %s, therefore its default must contain a single "
-                   "element (the padding element).  But its shape is: %s",
-                   c->key, shape_str(&c->shape), shape_str(&s));
+    return INVALID(
+        "dense_shape of %s is a variable length shape: %s, therefore its default must contain a single "
+        "element (the padding element).  But its shape is: %s",
+        c->key, shape_str(&c->shape), shape_str(&s));
   }
   if (d->n == 0 || shape_equal(&s, &c->shape)) return NULL;
   return INVALID("The default of %s has shape %s, which is not compatible with its dense_shape %s", c->key,

@@ -7,13 +7,13 @@
 #include "ops/string_in.h"
 
 struct column {
-  char *key;            /* owned */
-  shoal_dtype dtype;    /* int64, float32 or string */
-  shoal_dtype splits;   /* ragged: int32 or int64 */
-  struct shape shape;   /* dense: of one example; the first dimension may be -1 (as long as the longest, padded) */
-  int64_t stride;       /* elements of a row: all, or those past the first dimension when that is -1 */
+  char *key;                 /* owned */
+  shoal_dtype dtype;         /* int64, float32 or string */
+  shoal_dtype splits;        /* ragged: int32 or int64 */
+  struct shape shape;        /* dense: of one example; the first dimension may be -1 (as long as the longest, padded) */
+  int64_t stride;            /* elements of a row: all, or those past the first dimension when that is -1 */
   const struct tensor *dflt; /* dense: for examples without the feature, or for padding; no elements: required */
-  bool missing_ok;      /* feature lists: absent is empty */
+  bool missing_ok;           /* feature lists: absent is empty */
 };
 
 struct columns {
@@ -30,7 +30,7 @@ struct batch {
   const struct columns *columns;
   struct feature_slot *slots;
   int64_t n;
-  bool scalar; /* one example: outputs have no batch dimension */
+  bool scalar;                /* one example: outputs have no batch dimension */
   const struct tensor *names; /* strings, or NULL */
 };
 

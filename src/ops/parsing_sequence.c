@@ -237,62 +237,73 @@ static shoal_status run_single(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define KERNEL(init_, fn)                                                                                        \
-  (const struct kernel_def[]) {                                                                                  \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct sequence_state), .init = init_,     \
-     .release = release, .run = fn},                                                                             \
-        {0}                                                                                                      \
+#define KERNEL(init_, fn)                         \
+  (const struct kernel_def[]) {                   \
+    {.device = "CPU",                             \
+     .flags = KERNEL_EXPENSIVE,                   \
+     .state_size = sizeof(struct sequence_state), \
+     .init = init_,                               \
+     .release = release,                          \
+     .run = fn},                                  \
+    {                                             \
+      0                                           \
+    }                                             \
   }
 #define LIST "list({float, int64, string}) >= 0 = []"
 #define SHAPES "list(shape) >= 0 = []"
 #define SPLITS "list({int32, int64}) >= 0 = []"
 #define COUNT ": int >= 0 = 0; "
-#define SPARSE(p) p "_sparse_indices: N" p "_sparse * int64, " p "_sparse_values: " p "_sparse_types, " p \
-                  "_sparse_shapes: N" p "_sparse * int64"
-#define TYPES                                                                                                   \
-  "context_sparse_types: " LIST "; Tcontext_dense: " LIST "; feature_list_dense_types: " LIST                   \
+#define SPARSE(p)                                                                                               \
+  p "_sparse_indices: N" p "_sparse * int64, " p "_sparse_values: " p "_sparse_types, " p "_sparse_shapes: N" p \
+    "_sparse * int64"
+#define TYPES                                                                                 \
+  "context_sparse_types: " LIST "; Tcontext_dense: " LIST "; feature_list_dense_types: " LIST \
   "; context_dense_shapes: " SHAPES "; feature_list_sparse_types: " LIST "; feature_list_dense_shapes: " SHAPES
 
 static const struct op_row rows[] = {
     {.name = "ParseSequenceExample",
      .in = "serialized: string, debug_name: string, context_dense_defaults: Tcontext_dense",
-     .out = SPARSE("context") ", context_dense_values: Tcontext_dense, " SPARSE("feature_list")
-            ", feature_list_dense_values: feature_list_dense_types, "
-            "feature_list_dense_lengths: Nfeature_list_dense * int64",
+     .out = SPARSE("context") ", context_dense_values: Tcontext_dense, " SPARSE(
+         "feature_list") ", feature_list_dense_values: feature_list_dense_types, "
+                         "feature_list_dense_lengths: Nfeature_list_dense * int64",
      .attrs = "feature_list_dense_missing_assumed_empty: list(string) >= 0; context_sparse_keys: list(string) >= 0; "
               "context_dense_keys: list(string) >= 0; feature_list_sparse_keys: list(string) >= 0; "
               "feature_list_dense_keys: list(string) >= 0; Ncontext_sparse" COUNT "Ncontext_dense" COUNT
               "Nfeature_list_sparse" COUNT "Nfeature_list_dense" COUNT TYPES,
-     .flags = OP_NO_GRADIENT, .kernels = KERNEL(init_batch, run_batch)},
+     .flags = OP_NO_GRADIENT,
+     .kernels = KERNEL(init_batch, run_batch)},
     {.name = "ParseSequenceExampleV2",
      .in = "serialized: string, debug_name: string, context_sparse_keys: string, context_dense_keys: string, "
            "context_ragged_keys: string, feature_list_sparse_keys: string, feature_list_dense_keys: string, "
            "feature_list_ragged_keys: string, feature_list_dense_missing_assumed_empty: bool, "
            "context_dense_defaults: Tcontext_dense",
      .out = SPARSE("context") ", context_dense_values: Tcontext_dense, "
-            "context_ragged_values: context_ragged_value_types, context_ragged_row_splits: context_ragged_split_types, "
-            SPARSE("feature_list") ", feature_list_dense_values: feature_list_dense_types, "
-            "feature_list_dense_lengths: Nfeature_list_dense * int64, "
-            "feature_list_ragged_values: feature_list_ragged_value_types, "
-            "feature_list_ragged_outer_splits: feature_list_ragged_split_types, "
-            "feature_list_ragged_inner_splits: feature_list_ragged_split_types",
-     .attrs = "Ncontext_sparse" COUNT "Tcontext_dense: " LIST "; context_sparse_types: " LIST
-              "; context_ragged_value_types: " LIST "; context_ragged_split_types: " SPLITS
-              "; context_dense_shapes: " SHAPES "; Nfeature_list_sparse" COUNT "Nfeature_list_dense" COUNT
-              "feature_list_dense_types: " LIST "; feature_list_sparse_types: " LIST
-              "; feature_list_ragged_value_types: " LIST "; feature_list_ragged_split_types: " SPLITS
-              "; feature_list_dense_shapes: " SHAPES,
-     .flags = OP_NO_GRADIENT, .kernels = KERNEL(init_v2, run_batch)},
+                              "context_ragged_values: context_ragged_value_types, context_ragged_row_splits: "
+                              "context_ragged_split_types, " SPARSE(
+                                  "feature_list") ", feature_list_dense_values: feature_list_dense_types, "
+                                                  "feature_list_dense_lengths: Nfeature_list_dense * int64, "
+                                                  "feature_list_ragged_values: feature_list_ragged_value_types, "
+                                                  "feature_list_ragged_outer_splits: feature_list_ragged_split_types, "
+                                                  "feature_list_ragged_inner_splits: feature_list_ragged_split_types",
+     .attrs =
+         "Ncontext_sparse" COUNT "Tcontext_dense: " LIST "; context_sparse_types: " LIST
+         "; context_ragged_value_types: " LIST "; context_ragged_split_types: " SPLITS "; context_dense_shapes: " SHAPES
+         "; Nfeature_list_sparse" COUNT "Nfeature_list_dense" COUNT "feature_list_dense_types: " LIST
+         "; feature_list_sparse_types: " LIST "; feature_list_ragged_value_types: " LIST
+         "; feature_list_ragged_split_types: " SPLITS "; feature_list_dense_shapes: " SHAPES,
+     .flags = OP_NO_GRADIENT,
+     .kernels = KERNEL(init_v2, run_batch)},
     {.name = "ParseSingleSequenceExample",
      .in = "serialized: string, feature_list_dense_missing_assumed_empty: string, "
            "context_sparse_keys: Ncontext_sparse * string, context_dense_keys: Ncontext_dense * string, "
            "feature_list_sparse_keys: Nfeature_list_sparse * string, "
            "feature_list_dense_keys: Nfeature_list_dense * string, context_dense_defaults: Tcontext_dense, "
            "debug_name: string",
-     .out = SPARSE("context") ", context_dense_values: Tcontext_dense, " SPARSE("feature_list")
-            ", feature_list_dense_values: feature_list_dense_types",
-     .attrs = "Ncontext_sparse" COUNT "Ncontext_dense" COUNT "Nfeature_list_sparse" COUNT "Nfeature_list_dense" COUNT
-              TYPES,
-     .flags = OP_NO_GRADIENT, .kernels = KERNEL(init_single, run_single)},
+     .out = SPARSE("context") ", context_dense_values: Tcontext_dense, " SPARSE(
+         "feature_list") ", feature_list_dense_values: feature_list_dense_types",
+     .attrs =
+         "Ncontext_sparse" COUNT "Ncontext_dense" COUNT "Nfeature_list_sparse" COUNT "Nfeature_list_dense" COUNT TYPES,
+     .flags = OP_NO_GRADIENT,
+     .kernels = KERNEL(init_single, run_single)},
 };
 OP_FAMILY(parsing_sequence, rows);

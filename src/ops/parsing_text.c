@@ -127,8 +127,7 @@ static shoal_status decode_record(struct kernel_ctx *ctx, const struct csv *s, s
     if (taken < s->fields) TRY(store(ctx, s, &r->field, taken, i, outs[taken]));
     taken++;
   }
-  if (taken != s->fields)
-    return INVALID("Expect %d fields but have %d in record %" PRId64, s->fields, taken, i);
+  if (taken != s->fields) return INVALID("Expect %d fields but have %d in record %" PRId64, s->fields, taken, i);
   return NULL;
 }
 
@@ -265,8 +264,7 @@ static shoal_status run_json(struct kernel_ctx *ctx) {
     const struct str *json = string_at(x, i);
     cJSON *root = json->size <= MAX_JSON ? cJSON_ParseWithLength(str_data(json), json->size) : NULL;
     t.n = 0;
-    if (!root || !put_example(root, &t))
-      s = INVALID("Error while parsing JSON: element %" PRId64 " is no Example", i);
+    if (!root || !put_example(root, &t)) s = INVALID("Error while parsing JSON: element %" PRId64 " is no Example", i);
     else str_set(&T_DATA(out, struct str)[i], t.at, t.n);
     cJSON_Delete(root);
   }
@@ -310,8 +308,7 @@ static shoal_status put_tensor(const struct tensor *x, struct text *t) {
   wire_end(t, at);
   if (x->dtype == SHOAL_STRING)
     for (int64_t i = 0; i < x->n; i++) wire_put_bytes(t, 8, str_data(string_at(x, i)), string_at(x, i)->size);
-  else if (x->n)
-    wire_put_bytes(t, 4, x->data, tensor_bytes(x));
+  else if (x->n) wire_put_bytes(t, 4, x->data, tensor_bytes(x));
   return NULL;
 }
 
@@ -327,23 +324,44 @@ static shoal_status run_serialize_tensor(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .run = fn}, { 0 } }
+#define RUN(fn)                         \
+  (const struct kernel_def[]) {         \
+    {.device = "CPU", .run = fn}, { 0 } \
+  }
 
 static const struct op_row rows[] = {
-    {.name = "DecodeCSV", .in = "records: string, record_defaults: OUT_TYPE", .out = "output: OUT_TYPE",
+    {.name = "DecodeCSV",
+     .in = "records: string, record_defaults: OUT_TYPE",
+     .out = "output: OUT_TYPE",
      .attrs = "OUT_TYPE: list({float, double, int32, int64, string}) >= 1; field_delim: string = ','; "
               "use_quote_delim: bool = true; na_value: string = ''; select_cols: list(int) = []",
-     .flags = OP_NO_GRADIENT, .shape = shape_csv,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .flags = KERNEL_EXPENSIVE,
-                                             .state_size = sizeof(struct csv), .init = init_csv, .release = release_csv,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_csv,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .flags = KERNEL_EXPENSIVE,
+                                             .state_size = sizeof(struct csv),
+                                             .init = init_csv,
+                                             .release = release_csv,
                                              .run = run_csv},
                                             {0}}},
-    {.name = "DecodeJSONExample", .in = "json_examples: string", .out = "binary_examples: string",
-     .flags = OP_NO_GRADIENT, .shape = shape_unchanged, .kernels = RUN(run_json)},
-    {.name = "ParseTensor", .in = "serialized: string", .out = "output: out_type", .attrs = "out_type: type",
-     .flags = OP_NO_GRADIENT, .kernels = RUN(run_parse_tensor)},
-    {.name = "SerializeTensor", .in = "tensor: T", .out = "serialized: string", .attrs = "T: type",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = RUN(run_serialize_tensor)},
+    {.name = "DecodeJSONExample",
+     .in = "json_examples: string",
+     .out = "binary_examples: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = RUN(run_json)},
+    {.name = "ParseTensor",
+     .in = "serialized: string",
+     .out = "output: out_type",
+     .attrs = "out_type: type",
+     .flags = OP_NO_GRADIENT,
+     .kernels = RUN(run_parse_tensor)},
+    {.name = "SerializeTensor",
+     .in = "tensor: T",
+     .out = "serialized: string",
+     .attrs = "T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = RUN(run_serialize_tensor)},
 };
 OP_FAMILY(parsing_text, rows);

@@ -98,10 +98,11 @@ static shoal_status stitch_run(struct kernel_ctx *ctx) {
     for (int i = 0; same && i < data[0]->rank - ix[0]->rank; i++)
       same = data[k]->dims[ix[k]->rank + i] == data[0]->dims[ix[0]->rank + i];
     if (!same)
-      return INVALID("Need data[0].shape[%d:] = data[%d].shape[%d:], got data[0].shape = %s, data[%d].shape = %s, "
-                     "indices[0].shape = %s, indices[%d].shape = %s",
-                     ix[0]->rank, k, ix[k]->rank, tensor_shape_str(data[0]), k, tensor_shape_str(data[k]),
-                     tensor_shape_str(ix[0]), k, tensor_shape_str(ix[k]));
+      return INVALID(
+          "Need data[0].shape[%d:] = data[%d].shape[%d:], got data[0].shape = %s, data[%d].shape = %s, "
+          "indices[0].shape = %s, indices[%d].shape = %s",
+          ix[0]->rank, k, ix[k]->rank, tensor_shape_str(data[0]), k, tensor_shape_str(data[k]), tensor_shape_str(ix[0]),
+          k, tensor_shape_str(ix[k]));
     for (int64_t i = 0; i < ix[k]->n; i++) {
       int32_t v = T_DATA(ix[k], const int32_t)[i];
       if (v < 0) return INVALID("indices%s is out of range", place_str(ix[k]->rank, ix[k]->dims, i));
@@ -156,12 +157,26 @@ static shoal_status stitch_grad(struct grad_ctx *c) {
 static const struct kernel_def stitch_kernels[] = {{.device = "CPU", .run = stitch_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "DynamicPartition", .in = "data: T, partitions: int32", .out = "outputs: num_partitions * T",
-     .attrs = "num_partitions: int >= 1; T: type", .shape = partition_shape, .grad = partition_grad,
+    {.name = "DynamicPartition",
+     .in = "data: T, partitions: int32",
+     .out = "outputs: num_partitions * T",
+     .attrs = "num_partitions: int >= 1; T: type",
+     .shape = partition_shape,
+     .grad = partition_grad,
      .kernels = partition_kernels},
-    {.name = "DynamicStitch", .in = "indices: N * int32, data: N * T", .out = "merged: T",
-     .attrs = "N: int >= 1; T: type", .shape = stitch_shape, .grad = stitch_grad, .kernels = stitch_kernels},
-    {.name = "ParallelDynamicStitch", .in = "indices: N * int32, data: N * T", .out = "merged: T",
-     .attrs = "N: int >= 1; T: type", .shape = stitch_shape, .grad = stitch_grad, .kernels = stitch_kernels},
+    {.name = "DynamicStitch",
+     .in = "indices: N * int32, data: N * T",
+     .out = "merged: T",
+     .attrs = "N: int >= 1; T: type",
+     .shape = stitch_shape,
+     .grad = stitch_grad,
+     .kernels = stitch_kernels},
+    {.name = "ParallelDynamicStitch",
+     .in = "indices: N * int32, data: N * T",
+     .out = "merged: T",
+     .attrs = "N: int >= 1; T: type",
+     .shape = stitch_shape,
+     .grad = stitch_grad,
+     .kernels = stitch_kernels},
 };
 OP_FAMILY(partition, rows);

@@ -103,7 +103,9 @@ static shoal_status range_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def range_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT(FLOAT32) | DT(FLOAT64) | DT(BFLOAT16) | DT(INT32) | DT(INT64),
+    {.device = "CPU",
+     .type_attr = "T",
+     .types = DT(FLOAT32) | DT(FLOAT64) | DT(BFLOAT16) | DT(INT32) | DT(INT64),
      .run = range_run},
     {0}};
 
@@ -115,8 +117,8 @@ struct piece {
 };
 
 struct gather {
-  int ragged;                   /* params' ragged rank */
-  VEC(int64_t) *splits;         /* [ragged] output splits for each of params' dimensions */
+  int ragged;            /* params' ragged rank */
+  VEC(int64_t) * splits; /* [ragged] output splits for each of params' dimensions */
   VEC(struct piece) pieces;
   int64_t n_values;
 };
@@ -318,18 +320,27 @@ static shoal_status to_sparse_grad(struct grad_ctx *c) {
 static const struct kernel_def to_sparse_kernels[] = {{.device = "CPU", .run = to_sparse_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "RaggedRange", .in = "starts: T, limits: T, deltas: T",
+    {.name = "RaggedRange",
+     .in = "starts: T, limits: T, deltas: T",
      .out = "rt_nested_splits: Tsplits, rt_dense_values: T",
      .attrs = "T: {bfloat16, float, double, int32, int64} = int32; Tsplits: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = range_shape, .kernels = range_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = range_shape,
+     .kernels = range_kernels},
     {.name = "RaggedGather",
      .in = "params_nested_splits: PARAMS_RAGGED_RANK * Tsplits, params_dense_values: Tvalues, indices: Tindices",
      .out = "output_nested_splits: OUTPUT_RAGGED_RANK * Tsplits, output_dense_values: Tvalues",
      .attrs = "Tvalues: type; Tindices: {int32, int64}; Tsplits: {int32, int64} = int64; PARAMS_RAGGED_RANK: int >= "
-      "1; OUTPUT_RAGGED_RANK: int >= 0", .shape = gather_shape, .grad = gather_grad, .kernels = gather_kernels},
-    {.name = "RaggedTensorToSparse", .in = "rt_nested_splits: RAGGED_RANK * Tsplits, rt_dense_values: T",
+              "1; OUTPUT_RAGGED_RANK: int >= 0",
+     .shape = gather_shape,
+     .grad = gather_grad,
+     .kernels = gather_kernels},
+    {.name = "RaggedTensorToSparse",
+     .in = "rt_nested_splits: RAGGED_RANK * Tsplits, rt_dense_values: T",
      .out = "sparse_indices: int64, sparse_values: T, sparse_dense_shape: int64",
-     .attrs = "RAGGED_RANK: int >= 1; T: type; Tsplits: {int32, int64} = int64", .shape = to_sparse_shape,
-     .grad = to_sparse_grad, .kernels = to_sparse_kernels},
+     .attrs = "RAGGED_RANK: int >= 1; T: type; Tsplits: {int32, int64} = int64",
+     .shape = to_sparse_shape,
+     .grad = to_sparse_grad,
+     .kernels = to_sparse_kernels},
 };
 OP_FAMILY(ragged, rows);

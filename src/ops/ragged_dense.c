@@ -168,7 +168,7 @@ static shoal_status fill(struct kernel_ctx *ctx, const struct level *levels, int
   for (int d = 0; d < n && !s; d++) {
     int64_t *next = NULL, count = 0;
     /* A level's entries are the next one's rows. */
-    int64_t limit = d + 1 == n                          ? values->dims[0]
+    int64_t limit = d + 1 == n                         ? values->dims[0]
                     : levels[d + 1].type == ROW_SPLITS ? levels[d + 1].t->n - 1
                                                        : INT64_MAX;
     step = dims_product(y->dims, d + 2, n + 1);
@@ -272,6 +272,9 @@ static const struct op_row rows[] = {
      .in = "shape: Tshape, values: T, default_value: T, row_partition_tensors: num_row_partition_tensors * Tindex",
      .out = "result: T",
      .attrs = "T: type; Tindex: {int64, int32}; Tshape: {int64, int32}; num_row_partition_tensors: int >= 1; "
-      "row_partition_types: list(string)", .shape = dense_shape, .grad = dense_grad, .kernels = dense_kernels},
+              "row_partition_types: list(string)",
+     .shape = dense_shape,
+     .grad = dense_grad,
+     .kernels = dense_kernels},
 };
 OP_FAMILY(ragged_dense, rows);

@@ -8,8 +8,8 @@
 
 struct ragged_variant {
   struct variant head;
-  int ragged;              /* number of splits */
-  struct tensor *tensors;  /* [ragged + 1]: splits, outermost first, then values */
+  int ragged;             /* number of splits */
+  struct tensor *tensors; /* [ragged + 1]: splits, outermost first, then values */
 };
 
 static void ragged_free(struct variant *v) {
@@ -283,9 +283,10 @@ static shoal_status from_run(struct kernel_ctx *ctx) {
           st->out_rank, x->rank, ragged);
   }
   if (st->out_rank != x->rank + ragged)
-    return INVALID("output_ragged_rank must be equal to input_ragged_rank + encoded_ragged.dims(): output_ragged_rank: "
-                   "%" PRId64 ", input_ragged_rank: %" PRId64 ", encoded_ragged.dims(): %d.",
-                   st->out_rank, ragged, x->rank);
+    return INVALID(
+        "output_ragged_rank must be equal to input_ragged_rank + encoded_ragged.dims(): output_ragged_rank: "
+        "%" PRId64 ", input_ragged_rank: %" PRId64 ", encoded_ragged.dims(): %d.",
+        st->out_rank, ragged, x->rank);
   if (x->rank == 0) return from_one(ctx, st);
   struct tensor *y;
   for (int d = 0; d + 1 < x->rank; d++) { /* the encoded tensor's own dimensions: rows of one length */
@@ -316,13 +317,18 @@ static const struct kernel_def from_kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct from_state), .init = from_init, .run = from_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "RaggedTensorToVariant", .in = "rt_nested_splits: RAGGED_RANK * Tsplits, rt_dense_values: Tvalues",
+    {.name = "RaggedTensorToVariant",
+     .in = "rt_nested_splits: RAGGED_RANK * Tsplits, rt_dense_values: Tvalues",
      .out = "encoded_ragged: variant",
      .attrs = "RAGGED_RANK: int >= 0; Tvalues: type; Tsplits: {int32, int64} = int64; batched_input: bool",
-     .shape = to_shape, .kernels = to_kernels},
-    {.name = "RaggedTensorFromVariant", .in = "encoded_ragged: variant",
+     .shape = to_shape,
+     .kernels = to_kernels},
+    {.name = "RaggedTensorFromVariant",
+     .in = "encoded_ragged: variant",
      .out = "output_nested_splits: output_ragged_rank * Tsplits, output_dense_values: Tvalues",
      .attrs = "input_ragged_rank: int >= -1; output_ragged_rank: int >= 0; Tvalues: type; Tsplits: {int32, int64} = "
-      "int64", .shape = from_shape, .kernels = from_kernels},
+              "int64",
+     .shape = from_shape,
+     .kernels = from_kernels},
 };
 OP_FAMILY(ragged_variant, rows);

@@ -85,9 +85,7 @@ static shoal_status init_index_shuffle(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static uint64_t rotate_left(uint64_t x, int r, int width, uint64_t mask) {
-  return (x << r | x >> (width - r)) & mask;
-}
+static uint64_t rotate_left(uint64_t x, int r, int width, uint64_t mask) { return (x << r | x >> (width - r)) & mask; }
 
 static uint64_t mix(uint64_t x, int w, uint64_t mask) {
   return (rotate_left(x, 1, w, mask) & rotate_left(x, 8 % w, w, mask)) ^ rotate_left(x, 2, w, mask);
@@ -151,8 +149,8 @@ static shoal_status run_index_shuffle(struct kernel_ctx *ctx) {
   TRY(ctx_out(ctx, 0, &shape, &out));
   for (int64_t i = 0; i < n; i++) {
     uint64_t at = element_bits(index, index->rank ? i : 0), limit = element_bits(max, max->rank ? i : 0);
-    if (at > limit) return INVALID("index must be <= max_index, got %llu > %llu", (unsigned long long)at,
-                                   (unsigned long long)limit);
+    if (at > limit)
+      return INVALID("index must be <= max_index, got %llu > %llu", (unsigned long long)at, (unsigned long long)limit);
     uint32_t key[3];
     for (int k = 0; k < 3; k++) key[k] = (uint32_t)element_bits(seed, (seed->rank == 1 ? 0 : 3 * i) + k);
     uint64_t v = shuffle_index(at, key, limit, s->rounds);
@@ -164,37 +162,69 @@ static shoal_status run_index_shuffle(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define KERNEL(attr, dtypes, fn)                                                                             \
-  (const struct kernel_def[]) {                                                                              \
-    {.device = "CPU", .type_attr = attr, .types = dtypes, .flags = KERNEL_EXPENSIVE,                         \
-     .state_size = sizeof(struct random_state), .init = random_state_init, .release = random_state_release,  \
-     .run = fn},                                                                                             \
-        {0}                                                                                                  \
+#define KERNEL(attr, dtypes, fn)                \
+  (const struct kernel_def[]) {                 \
+    {.device = "CPU",                           \
+     .type_attr = attr,                         \
+     .types = dtypes,                           \
+     .flags = KERNEL_EXPENSIVE,                 \
+     .state_size = sizeof(struct random_state), \
+     .init = random_state_init,                 \
+     .release = random_state_release,           \
+     .run = fn},                                \
+    {                                           \
+      0                                         \
+    }                                           \
   }
 #define SEEDS "seed: int = 0; seed2: int = 0; "
 #define FLOATS "dtype: {half, bfloat16, float, double}; T: {int32, int64}"
 
 static const struct op_row rows[] = {
-    {.name = "RandomUniform", .in = "shape: T", .out = "output: dtype", .attrs = SEEDS FLOATS,
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_from_first,
+    {.name = "RandomUniform",
+     .in = "shape: T",
+     .out = "output: dtype",
+     .attrs = SEEDS FLOATS,
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_from_first,
      .kernels = KERNEL("dtype", DT_FLOATING, run_uniform)},
-    {.name = "RandomStandardNormal", .in = "shape: T", .out = "output: dtype", .attrs = SEEDS FLOATS,
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_from_first,
+    {.name = "RandomStandardNormal",
+     .in = "shape: T",
+     .out = "output: dtype",
+     .attrs = SEEDS FLOATS,
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_from_first,
      .kernels = KERNEL("dtype", DT_FLOATING, run_normal)},
-    {.name = "TruncatedNormal", .in = "shape: T", .out = "output: dtype", .attrs = SEEDS FLOATS,
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_from_first,
+    {.name = "TruncatedNormal",
+     .in = "shape: T",
+     .out = "output: dtype",
+     .attrs = SEEDS FLOATS,
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_from_first,
      .kernels = KERNEL("dtype", DT_FLOATING, run_truncated)},
-    {.name = "RandomUniformInt", .in = "shape: T, minval: Tout, maxval: Tout", .out = "output: Tout",
-     .attrs = SEEDS "Tout: {int32, int64}; T: {int32, int64}", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_from_first, .kernels = KERNEL("Tout", DT(INT32) | DT(INT64), run_uniform_int)},
-    {.name = "RandomShuffle", .in = "value: T", .out = "output: T", .attrs = SEEDS "T: type",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "RandomUniformInt",
+     .in = "shape: T, minval: Tout, maxval: Tout",
+     .out = "output: Tout",
+     .attrs = SEEDS "Tout: {int32, int64}; T: {int32, int64}",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_from_first,
+     .kernels = KERNEL("Tout", DT(INT32) | DT(INT64), run_uniform_int)},
+    {.name = "RandomShuffle",
+     .in = "value: T",
+     .out = "output: T",
+     .attrs = SEEDS "T: type",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = KERNEL("T", DT_ALL, run_shuffle)},
-    {.name = "RandomIndexShuffle", .in = "index: dtype, seed: Tseed, max_index: dtype", .out = "output: dtype",
+    {.name = "RandomIndexShuffle",
+     .in = "index: dtype, seed: Tseed, max_index: dtype",
+     .out = "output: dtype",
      .attrs = "rounds: int = 4; dtype: {int32, uint32, int64, uint64}; Tseed: {int32, uint32, int64, uint64}",
-     .flags = OP_NO_GRADIENT, .shape = shape_index_shuffle,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .state_size = sizeof(struct index_shuffle),
-                                             .init = init_index_shuffle, .run = run_index_shuffle},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_index_shuffle,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .state_size = sizeof(struct index_shuffle),
+                                             .init = init_index_shuffle,
+                                             .run = run_index_shuffle},
                                             {0}}},
 };
 OP_FAMILY(random, rows);

@@ -81,7 +81,7 @@ typedef double draw_fn(const struct sampler *s, double a, double b, int64_t outp
 
 struct sampler {
   struct philox p;
-  const struct tensor *a, *b; /* parameters; b (optional) is broadcast with a */
+  const struct tensor *a, *b;       /* parameters; b (optional) is broadcast with a */
   const int64_t *a_index, *b_index; /* NULL: element i itself */
   struct tensor *out;
   int64_t params, samples;
@@ -167,8 +167,8 @@ static double draw_poisson(const struct sampler *s, double rate, double unused, 
 
 /* Differences between log k! and Stirling's formula. */
 static double stirling_tail(double k) {
-  static const double small[] = {0.0810614667953272,  0.0413406959554092,  0.0276779256849983,  0.02079067210376509,
-                                 0.0166446911898211,  0.0138761288230707,  0.0118967099458917,  0.0104112652619720,
+  static const double small[] = {0.0810614667953272,  0.0413406959554092, 0.0276779256849983, 0.02079067210376509,
+                                 0.0166446911898211,  0.0138761288230707, 0.0118967099458917, 0.0104112652619720,
                                  0.00925546218271273, 0.00833056343336287};
   if (k <= 9) return small[k < 0 ? 0 : (int)k];
   double sq = (k + 1) * (k + 1);
@@ -260,12 +260,10 @@ static bool ends_with(const struct shape *s, const struct shape *tail) {
 }
 
 /* Stateless: shape is the output's and ends with the parameters'. */
-static shoal_status run_ending(struct kernel_ctx *ctx, struct philox p, const struct tensor *param,
-                               draw_fn *draw) {
+static shoal_status run_ending(struct kernel_ctx *ctx, struct philox p, const struct tensor *param, draw_fn *draw) {
   struct shape shape, tail = tensor_shape(param);
   TRY(random_shape(ctx_in(ctx, 0), &shape));
-  if (!ends_with(&shape, &tail))
-    return INVALID("Shape passed in must end with broadcasted shape.");
+  if (!ends_with(&shape, &tail)) return INVALID("Shape passed in must end with broadcasted shape.");
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &shape, &out));
   if (out->n == 0) return NULL;
@@ -337,8 +335,15 @@ static shoal_status binomial(struct kernel_ctx *ctx, int shape_in, int counts_in
   int64_t *at = index.data;
   broadcast_index(&both, counts, at, params);
   broadcast_index(&both, probs, at + params, params);
-  struct sampler sampler = {.p = p, .a = counts, .b = probs, .a_index = at, .b_index = at + params, .out = out,
-                            .params = params, .samples = samples, .draw = draw_binomial};
+  struct sampler sampler = {.p = p,
+                            .a = counts,
+                            .b = probs,
+                            .a_index = at,
+                            .b_index = at + params,
+                            .out = out,
+                            .params = params,
+                            .samples = samples,
+                            .draw = draw_binomial};
   draw_all(ctx, &sampler);
   tensor_release(&index);
   return NULL;
@@ -455,15 +460,24 @@ static shoal_status shape_multinomial(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define SEEDED(attr, dtypes, fn)                                                                             \
-  (const struct kernel_def[]) {                                                                              \
-    {.device = "CPU", .type_attr = attr, .types = dtypes, .flags = KERNEL_EXPENSIVE,                         \
-     .state_size = sizeof(struct random_state), .init = random_state_init, .release = random_state_release,  \
-     .run = fn},                                                                                             \
-        {0}                                                                                                  \
+#define SEEDED(attr, dtypes, fn)                \
+  (const struct kernel_def[]) {                 \
+    {.device = "CPU",                           \
+     .type_attr = attr,                         \
+     .types = dtypes,                           \
+     .flags = KERNEL_EXPENSIVE,                 \
+     .state_size = sizeof(struct random_state), \
+     .init = random_state_init,                 \
+     .release = random_state_release,           \
+     .run = fn},                                \
+    {                                           \
+      0                                         \
+    }                                           \
   }
-#define PLAIN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } }
+#define PLAIN(fn)                                                  \
+  (const struct kernel_def[]) {                                    \
+    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
+  }
 #define SEEDS "seed: int = 0; seed2: int = 0; "
 #define REALS "{float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}"
 #define FIVE "{half, float, double, int32, int64}"

@@ -146,8 +146,8 @@ void random_fill(struct pool *pool, struct philox p, enum random_kind kind, shoa
 
 void random_fill_ints(struct pool *pool, struct philox p, shoal_dtype dtype, uint64_t lo, uint64_t range, void *out,
                       int64_t n) {
-  struct fill f = {.p = p, .kind = RANDOM_FULL_INT, .dtype = dtype, .ranged = true, .lo = lo, .range = range,
-                   .out = out, .n = n};
+  struct fill f = {
+      .p = p, .kind = RANDOM_FULL_INT, .dtype = dtype, .ranged = true, .lo = lo, .range = range, .out = out, .n = n};
   run(pool, &f);
 }
 

@@ -9,7 +9,7 @@
 #include "runtime/kernel.h"
 
 enum random_kind {
-  RANDOM_UNIFORM,          /* [0, 1) */
+  RANDOM_UNIFORM, /* [0, 1) */
   RANDOM_NORMAL,
   RANDOM_TRUNCATED_NORMAL, /* normal, without what is past 2 deviations */
   RANDOM_FULL_INT,         /* every value of the integer type */

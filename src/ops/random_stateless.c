@@ -80,9 +80,10 @@ shoal_status random_from_key(struct kernel_ctx *ctx, struct philox *out) {
   }
   if (counter->rank != 1 || counter->dims[0] < 2) {
     s = tensor_shape(counter);
-    return INVALID("counter must be a vector with length at least 2; got shape: %s (Note that batched counters are not "
-                   "supported yet.)",
-                   shape_str(&s));
+    return INVALID(
+        "counter must be a vector with length at least 2; got shape: %s (Note that batched counters are not "
+        "supported yet.)",
+        shape_str(&s));
   }
   uint64_t k = *T_DATA(key, uint64_t), lo = T_DATA(counter, uint64_t)[0], hi = T_DATA(counter, uint64_t)[1];
   *out = (struct philox){{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)},
@@ -145,8 +146,10 @@ static shoal_status take(struct variable *v, int64_t alg, bool tagged, uint64_t 
                          int64_t *before) {
   const struct tensor *t = &v->value;
   if (!tensor_valid(t))
-    return STATUS(SHOAL_FAILED_PRECONDITION, "Trying to access resource using the wrong type or before it is "
-                                             "initialized: the RNG state variable %s has no value", v->name);
+    return STATUS(SHOAL_FAILED_PRECONDITION,
+                  "Trying to access resource using the wrong type or before it is "
+                  "initialized: the RNG state variable %s has no value",
+                  v->name);
   if (t->dtype != SHOAL_INT64)
     return INVALID("dtype of RNG state variable must be int64, not %s", dtype_tf_name(t->dtype));
   if (t->rank != 1) return INVALID("RNG state must have one and only one dimension, not %d", t->rank);
@@ -261,75 +264,126 @@ static shoal_status non_deterministic(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define KERNEL(dtypes, fn)                                                                                  \
-  (const struct kernel_def[]) {                                                                             \
-    {.device = "CPU", .type_attr = "dtype", .types = dtypes, .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 }   \
+#define KERNEL(dtypes, fn)                                                                                \
+  (const struct kernel_def[]) {                                                                           \
+    {.device = "CPU", .type_attr = "dtype", .types = dtypes, .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
   }
-#define CHEAP(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_CHEAP, .run = fn}, { 0 } }
+#define CHEAP(fn)                                              \
+  (const struct kernel_def[]) {                                \
+    {.device = "CPU", .flags = KERNEL_CHEAP, .run = fn}, { 0 } \
+  }
 #define INTS32 (DT(INT32) | DT(UINT32) | DT(INT64) | DT(UINT64))
 
-#define SEED_ROW(op, fn)                                                                                      \
-  {.name = op, .in = "shape: T, seed: Tseed", .out = "output: dtype",                                         \
-   .attrs = "dtype: {half, bfloat16, float, double} = float; T: {int32, int64} = int32; "                     \
-            "Tseed: {int32, int64} = int64",                                                                  \
-   .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(DT_FLOATING, fn)}
-#define KEY_ROW(op, fn)                                                                                       \
-  {.name = op, .in = "shape: Tshape, key: uint64, counter: uint64, alg: int32", .out = "output: dtype",       \
-   .attrs = "dtype: {half, bfloat16, float, double} = float; Tshape: {int32, int64} = int32",                 \
-   .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(DT_FLOATING, fn)}
-#define STATE_ROW(op, dflt, dtypes, fn)                                                                       \
-  {.name = op, .in = "resource: resource, algorithm: int64, shape: shape_dtype", .out = "output: dtype",      \
-   .attrs = "dtype: type = " dflt "; shape_dtype: type = int64", .flags = OP_STATEFUL | OP_NO_GRADIENT,       \
-   .shape = shape_third, .kernels = KERNEL(dtypes, fn)}
+#define SEED_ROW(op, fn)                                                              \
+  {                                                                                   \
+    .name = op, .in = "shape: T, seed: Tseed", .out = "output: dtype",                \
+    .attrs =                                                                          \
+        "dtype: {half, bfloat16, float, double} = float; T: {int32, int64} = int32; " \
+        "Tseed: {int32, int64} = int64",                                              \
+    .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(DT_FLOATING, fn) \
+  }
+#define KEY_ROW(op, fn)                                                                                  \
+  {                                                                                                      \
+    .name = op, .in = "shape: Tshape, key: uint64, counter: uint64, alg: int32", .out = "output: dtype", \
+    .attrs = "dtype: {half, bfloat16, float, double} = float; Tshape: {int32, int64} = int32",           \
+    .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(DT_FLOATING, fn)                    \
+  }
+#define STATE_ROW(op, dflt, dtypes, fn)                                                                   \
+  {                                                                                                       \
+    .name = op, .in = "resource: resource, algorithm: int64, shape: shape_dtype", .out = "output: dtype", \
+    .attrs = "dtype: type = " dflt "; shape_dtype: type = int64", .flags = OP_STATEFUL | OP_NO_GRADIENT,  \
+    .shape = shape_third, .kernels = KERNEL(dtypes, fn)                                                   \
+  }
 
 static const struct op_row rows[] = {
     SEED_ROW("StatelessRandomUniform", seed_uniform),
     SEED_ROW("StatelessRandomNormal", seed_normal),
     SEED_ROW("StatelessTruncatedNormal", seed_truncated),
-    {.name = "StatelessRandomUniformInt", .in = "shape: T, seed: Tseed, minval: dtype, maxval: dtype",
-     .out = "output: dtype", .attrs = "dtype: {int32, int64}; T: {int32, int64}; Tseed: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(INTS32, seed_int)},
-    {.name = "StatelessRandomUniformFullInt", .in = "shape: T, seed: Tseed", .out = "output: dtype",
+    {.name = "StatelessRandomUniformInt",
+     .in = "shape: T, seed: Tseed, minval: dtype, maxval: dtype",
+     .out = "output: dtype",
+     .attrs = "dtype: {int32, int64}; T: {int32, int64}; Tseed: {int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = KERNEL(INTS32, seed_int)},
+    {.name = "StatelessRandomUniformFullInt",
+     .in = "shape: T, seed: Tseed",
+     .out = "output: dtype",
      .attrs = "dtype: {int32, int64, uint32, uint64} = uint64; T: {int32, int64} = int32; "
               "Tseed: {int32, int64, uint32, uint64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(INTS32, seed_full_int)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = KERNEL(INTS32, seed_full_int)},
     KEY_ROW("StatelessRandomUniformV2", key_uniform),
     KEY_ROW("StatelessRandomNormalV2", key_normal),
     KEY_ROW("StatelessTruncatedNormalV2", key_truncated),
     {.name = "StatelessRandomUniformIntV2",
      .in = "shape: Tshape, key: uint64, counter: uint64, alg: int32, minval: dtype, maxval: dtype",
-     .out = "output: dtype", .attrs = "dtype: {int32, int64, uint32, uint64}; Tshape: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(INTS32, key_int)},
-    {.name = "StatelessRandomUniformFullIntV2", .in = "shape: Tshape, key: uint64, counter: uint64, alg: int32",
+     .out = "output: dtype",
+     .attrs = "dtype: {int32, int64, uint32, uint64}; Tshape: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = KERNEL(INTS32, key_int)},
+    {.name = "StatelessRandomUniformFullIntV2",
+     .in = "shape: Tshape, key: uint64, counter: uint64, alg: int32",
      .out = "output: dtype",
      .attrs = "dtype: {int32, int64, uint32, uint64} = uint64; Tshape: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = shape_first, .kernels = KERNEL(INTS32, key_full_int)},
-    {.name = "StatelessRandomGetKeyCounter", .in = "seed: Tseed", .out = "key: uint64, counter: uint64",
-     .attrs = "Tseed: {int32, int64} = int64", .flags = OP_NO_GRADIENT, .shape = shape_key_counter,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = KERNEL(INTS32, key_full_int)},
+    {.name = "StatelessRandomGetKeyCounter",
+     .in = "seed: Tseed",
+     .out = "key: uint64, counter: uint64",
+     .attrs = "Tseed: {int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_key_counter,
      .kernels = CHEAP(get_key_counter)},
-    {.name = "StatelessRandomGetKeyCounterAlg", .in = "seed: Tseed", .out = "key: uint64, counter: uint64, alg: int32",
-     .attrs = "Tseed: {int32, int64} = int64", .flags = OP_NO_GRADIENT, .shape = shape_key_counter,
+    {.name = "StatelessRandomGetKeyCounterAlg",
+     .in = "seed: Tseed",
+     .out = "key: uint64, counter: uint64, alg: int32",
+     .attrs = "Tseed: {int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_key_counter,
      .kernels = CHEAP(get_key_counter)},
-    {.name = "StatelessRandomGetAlg", .out = "alg: int32", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_scalar_out, .kernels = CHEAP(get_alg)},
+    {.name = "StatelessRandomGetAlg",
+     .out = "alg: int32",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = CHEAP(get_alg)},
     STATE_ROW("StatefulUniform", "float", DT_FLOATING, state_uniform),
     STATE_ROW("StatefulStandardNormalV2", "float", DT_FLOATING, state_normal),
     STATE_ROW("StatefulTruncatedNormal", "float", DT_FLOATING, state_truncated),
     STATE_ROW("StatefulUniformFullInt", "uint64", INTS32, state_full_int),
-    {.name = "StatefulStandardNormal", .in = "resource: resource, shape: shape_dtype", .out = "output: dtype",
-     .attrs = "dtype: type = float; shape_dtype: type = int64", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_second, .kernels = KERNEL(DT_FLOATING, state_normal_tagged)},
+    {.name = "StatefulStandardNormal",
+     .in = "resource: resource, shape: shape_dtype",
+     .out = "output: dtype",
+     .attrs = "dtype: type = float; shape_dtype: type = int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_second,
+     .kernels = KERNEL(DT_FLOATING, state_normal_tagged)},
     {.name = "StatefulUniformInt",
      .in = "resource: resource, algorithm: int64, shape: shape_dtype, minval: dtype, maxval: dtype",
-     .out = "output: dtype", .attrs = "dtype: type = int64; shape_dtype: type = int64",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_third, .kernels = KERNEL(INTS32, state_int)},
-    {.name = "RngSkip", .in = "resource: resource, algorithm: int64, delta: int64",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .kernels = CHEAP(rng_skip)},
-    {.name = "RngReadAndSkip", .in = "resource: resource, alg: int32, delta: uint64", .out = "value: int64",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_state, .kernels = CHEAP(rng_read_and_skip)},
-    {.name = "NonDeterministicInts", .in = "shape: shape_dtype", .out = "output: dtype",
-     .attrs = "dtype: type = int64; shape_dtype: type = int64", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = shape_first, .kernels = KERNEL(INTS32, non_deterministic)},
+     .out = "output: dtype",
+     .attrs = "dtype: type = int64; shape_dtype: type = int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_third,
+     .kernels = KERNEL(INTS32, state_int)},
+    {.name = "RngSkip",
+     .in = "resource: resource, algorithm: int64, delta: int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = CHEAP(rng_skip)},
+    {.name = "RngReadAndSkip",
+     .in = "resource: resource, alg: int32, delta: uint64",
+     .out = "value: int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_state,
+     .kernels = CHEAP(rng_read_and_skip)},
+    {.name = "NonDeterministicInts",
+     .in = "shape: shape_dtype",
+     .out = "output: dtype",
+     .attrs = "dtype: type = int64; shape_dtype: type = int64",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = KERNEL(INTS32, non_deterministic)},
 };
 OP_FAMILY(random_stateless, rows);

@@ -53,7 +53,7 @@ static int group(struct philox *p, shoal_dtype t, bool normal, double out[4]) {
   for (int i = 0; normal && i < 4; i += 2) philox_normal_float(x[i], x[i + 1], v + i);
   for (int i = 0; i < 4; i++) {
     f16 half = {(uint16_t)(15u << 10 | (x[i] & 0x3ffu))};
-    out[i] = normal ? in_type(t, (double)v[i])
+    out[i] = normal               ? in_type(t, (double)v[i])
              : t == SHOAL_FLOAT16 ? (double)(f16_to_float(half) - 1.0f)
                                   : (double)philox_float(x[i]);
   }
@@ -185,13 +185,18 @@ static shoal_status shape_first(struct shape_ctx *c) { return shape_in_value(c, 
 
 static const struct op_row rows[] = {
     {.name = "ParameterizedTruncatedNormal",
-     .in = "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype", .out = "output: dtype",
+     .in = "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype",
+     .out = "output: dtype",
      .attrs = "seed: int = 0; seed2: int = 0; dtype: {half, bfloat16, float, double}; T: {int32, int64}",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_first,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .type_attr = "dtype",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .type_attr = "dtype",
                                              .types = DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64),
-                                             .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct random_state),
-                                             .init = random_state_init, .release = random_state_release,
+                                             .flags = KERNEL_EXPENSIVE,
+                                             .state_size = sizeof(struct random_state),
+                                             .init = random_state_init,
+                                             .release = random_state_release,
                                              .run = run_truncated},
                                             {0}}},
 };

@@ -23,10 +23,10 @@ struct pass {
   const struct reduce_loops *loops, *merge; /* over elements; over accumulators */
   int64_t in_size, out_size;
   const char *in;
-  char *out;                     /* accumulators [outer, pieces, inner] */
+  char *out; /* accumulators [outer, pieces, inner] */
   int64_t outer, length, inner;
-  int64_t piece, pieces;         /* of length */
-  int64_t columns, chunks;       /* of inner */
+  int64_t piece, pieces;   /* of length */
+  int64_t columns, chunks; /* of inner */
 };
 
 /* Rows of few columns: several of them are taken as one wide row, and the wide result is folded. */
@@ -65,10 +65,16 @@ static void pass_range(void *arg, int64_t begin, int64_t end) {
 static shoal_status reduce_pass(struct kernel_ctx *ctx, const struct reduce *r, bool elements, const void *in,
                                 int64_t outer, int64_t length, int64_t inner, void *out) {
   if (outer == 0 || inner == 0) return NULL;
-  struct pass s = {.loops = elements ? r->loops : r->merge, .merge = r->merge,
+  struct pass s = {.loops = elements ? r->loops : r->merge,
+                   .merge = r->merge,
                    .in_size = (int64_t)dtype_size(elements ? r->dtype : r->acc),
                    .out_size = (int64_t)dtype_size(r->acc),
-                   .in = in, .outer = outer, .length = length, .inner = inner, .piece = MAX(length, 1), .pieces = 1};
+                   .in = in,
+                   .outer = outer,
+                   .length = length,
+                   .inner = inner,
+                   .piece = MAX(length, 1),
+                   .pieces = 1};
   s.columns = MIN(inner, REDUCE_COLUMNS);
   s.chunks = (inner + s.columns - 1) / s.columns;
   if (outer * s.chunks < ENOUGH && length > 2 * MAX(PIECE / inner, 64)) {
@@ -99,8 +105,7 @@ shoal_status reduce_axes(const struct tensor *axes, int rank, bool *reduced) {
     int64_t a = int_at(axes, i), at = a < 0 ? a + rank : a;
     if (at < 0 || at >= rank)
       return INVALID("Invalid reduction dimension (%" PRId64 " for input with %d dimension(s)", a, rank);
-    if (reduced[at])
-      return INVALID("Invalid reduction arguments: Axes contains duplicate dimension: %" PRId64, at);
+    if (reduced[at]) return INVALID("Invalid reduction arguments: Axes contains duplicate dimension: %" PRId64, at);
     reduced[at] = true;
   }
   return NULL;
@@ -172,19 +177,19 @@ shoal_status reduce_tensor(struct kernel_ctx *ctx, const struct reduce *r, const
 
 /* ---- the end: from accumulators to elements ---- */
 
-#define FINISH_INTS(type, acc_t)                                                                     \
-  for (int64_t i = 0; i < n; i++) {                                                                  \
-    acc_t v = ((const acc_t *)acc)[i];                                                               \
-    if (finish == FINISH_MEAN) v = count ? v / (acc_t)count : 0;                                     \
-    else if (finish == FINISH_ROOT) v = (acc_t)sqrt((double)v);                                      \
-    ((type *)out)[i] = (type)v;                                                                      \
+#define FINISH_INTS(type, acc_t)                                 \
+  for (int64_t i = 0; i < n; i++) {                              \
+    acc_t v = ((const acc_t *)acc)[i];                           \
+    if (finish == FINISH_MEAN) v = count ? v / (acc_t)count : 0; \
+    else if (finish == FINISH_ROOT) v = (acc_t)sqrt((double)v);  \
+    ((type *)out)[i] = (type)v;                                  \
   }
-#define FINISH_FLOATS(type, acc_t, store, divisor, root)                                             \
-  for (int64_t i = 0; i < n; i++) {                                                                  \
-    acc_t v = ((const acc_t *)acc)[i];                                                               \
-    if (finish == FINISH_MEAN) v = v / (divisor);                                                    \
-    else if (finish == FINISH_ROOT) v = root(v);                                                     \
-    ((type *)out)[i] = store(v);                                                                     \
+#define FINISH_FLOATS(type, acc_t, store, divisor, root) \
+  for (int64_t i = 0; i < n; i++) {                      \
+    acc_t v = ((const acc_t *)acc)[i];                   \
+    if (finish == FINISH_MEAN) v = v / (divisor);        \
+    else if (finish == FINISH_ROOT) v = root(v);         \
+    ((type *)out)[i] = store(v);                         \
   }
 #define AS_IS(v) (v)
 
@@ -230,9 +235,10 @@ static const struct {
   const char *op;
   enum reduce_op reduce;
   enum reduce_finish finish;
-} kinds[] = {{"Sum", REDUCE_SUM, FINISH_NONE},  {"Mean", REDUCE_SUM, FINISH_MEAN}, {"Prod", REDUCE_PROD, FINISH_NONE},
-             {"Max", REDUCE_MAX, FINISH_NONE},  {"Min", REDUCE_MIN, FINISH_NONE},  {"All", REDUCE_MIN, FINISH_NONE},
-             {"Any", REDUCE_MAX, FINISH_NONE},  {"EuclideanNorm", REDUCE_SQUARES, FINISH_ROOT}};
+} kinds[] = {{"Sum", REDUCE_SUM, FINISH_NONE},   {"Mean", REDUCE_SUM, FINISH_MEAN},
+             {"Prod", REDUCE_PROD, FINISH_NONE}, {"Max", REDUCE_MAX, FINISH_NONE},
+             {"Min", REDUCE_MIN, FINISH_NONE},   {"All", REDUCE_MIN, FINISH_NONE},
+             {"Any", REDUCE_MAX, FINISH_NONE},   {"EuclideanNorm", REDUCE_SQUARES, FINISH_ROOT}};
 
 struct reduction {
   struct reduce r;
@@ -307,9 +313,11 @@ static shoal_status l2_loss_run(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define REDUCTION(types_)                                                                                \
-  {"CPU", "T", types_, .state_size = sizeof(struct reduction), .init = reduction_init, .run = reduction_run, \
-   .host_in = 2}
+#define REDUCTION(types_)                                                                                     \
+  {                                                                                                           \
+    "CPU", "T", types_, .state_size = sizeof(struct reduction), .init = reduction_init, .run = reduction_run, \
+                        .host_in = 2                                                                          \
+  }
 static const struct kernel_def number_kernels[] = {REDUCTION(DT_NUMBER), {0}};
 static const struct kernel_def real_kernels[] = {REDUCTION(DT_REAL | DT_QUANTIZED), {0}};
 static const struct kernel_def bool_kernels[] = {
@@ -318,34 +326,70 @@ static const struct kernel_def l2_loss_kernels[] = {
     {"CPU", "T", DT_FLOATING, .state_size = sizeof(struct reduce), .init = l2_loss_init, .run = l2_loss_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Sum", .in = "input: T, reduction_indices: Tidx", .out = "output: T",
+    {.name = "Sum",
+     .in = "input: T, reduction_indices: Tidx",
+     .out = "output: T",
      .attrs = "keep_dims: bool = false; T: {numbertype}; Tidx: {int32, int64} = int32",
-     .shape = shape_reduction, .grad = reduce_sum_grad, .kernels = number_kernels},
-    {.name = "Mean", .in = "input: T, reduction_indices: Tidx", .out = "output: T",
+     .shape = shape_reduction,
+     .grad = reduce_sum_grad,
+     .kernels = number_kernels},
+    {.name = "Mean",
+     .in = "input: T, reduction_indices: Tidx",
+     .out = "output: T",
      .attrs = "keep_dims: bool = false; T: {numbertype}; Tidx: {int32, int64} = int32",
-     .shape = shape_reduction, .grad = reduce_mean_grad, .kernels = number_kernels},
-    {.name = "Prod", .in = "input: T, reduction_indices: Tidx", .out = "output: T",
+     .shape = shape_reduction,
+     .grad = reduce_mean_grad,
+     .kernels = number_kernels},
+    {.name = "Prod",
+     .in = "input: T, reduction_indices: Tidx",
+     .out = "output: T",
      .attrs = "keep_dims: bool = false; T: {numbertype}; Tidx: {int32, int64} = int32",
-     .shape = shape_reduction, .grad = reduce_prod_grad, .kernels = number_kernels},
-    {.name = "Max", .in = "input: T, reduction_indices: Tidx", .out = "output: T",
+     .shape = shape_reduction,
+     .grad = reduce_prod_grad,
+     .kernels = number_kernels},
+    {.name = "Max",
+     .in = "input: T, reduction_indices: Tidx",
+     .out = "output: T",
      .attrs = "keep_dims: bool = false; T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, "
-               "half, uint32, uint64, qint8, quint8, qint32, qint16, quint16}; Tidx: {int32, int64} = int32",
-     .shape = shape_reduction, .grad = reduce_extreme_grad, .kernels = real_kernels},
-    {.name = "Min", .in = "input: T, reduction_indices: Tidx", .out = "output: T",
+              "half, uint32, uint64, qint8, quint8, qint32, qint16, quint16}; Tidx: {int32, int64} = int32",
+     .shape = shape_reduction,
+     .grad = reduce_extreme_grad,
+     .kernels = real_kernels},
+    {.name = "Min",
+     .in = "input: T, reduction_indices: Tidx",
+     .out = "output: T",
      .attrs = "keep_dims: bool = false; T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, "
-               "half, uint32, uint64, qint8, quint8, qint32, qint16, quint16}; Tidx: {int32, int64} = int32",
-     .shape = shape_reduction, .grad = reduce_extreme_grad, .kernels = real_kernels},
-    {.name = "All", .in = "input: bool, reduction_indices: Tidx", .out = "output: bool",
+              "half, uint32, uint64, qint8, quint8, qint32, qint16, quint16}; Tidx: {int32, int64} = int32",
+     .shape = shape_reduction,
+     .grad = reduce_extreme_grad,
+     .kernels = real_kernels},
+    {.name = "All",
+     .in = "input: bool, reduction_indices: Tidx",
+     .out = "output: bool",
      .attrs = "keep_dims: bool = false; Tidx: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = shape_reduction, .kernels = bool_kernels},
-    {.name = "Any", .in = "input: bool, reduction_indices: Tidx", .out = "output: bool",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_reduction,
+     .kernels = bool_kernels},
+    {.name = "Any",
+     .in = "input: bool, reduction_indices: Tidx",
+     .out = "output: bool",
      .attrs = "keep_dims: bool = false; Tidx: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = shape_reduction, .kernels = bool_kernels},
-    {.name = "EuclideanNorm", .in = "input: T, reduction_indices: Tidx", .out = "output: T",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_reduction,
+     .kernels = bool_kernels},
+    {.name = "EuclideanNorm",
+     .in = "input: T, reduction_indices: Tidx",
+     .out = "output: T",
      .attrs = "keep_dims: bool = false; T: {numbertype}; Tidx: {int32, int64} = int32",
-     .shape = shape_reduction, .grad = reduce_norm_grad, .kernels = number_kernels},
-    {.name = "L2Loss", .in = "t: T", .out = "output: T",
+     .shape = shape_reduction,
+     .grad = reduce_norm_grad,
+     .kernels = number_kernels},
+    {.name = "L2Loss",
+     .in = "t: T",
+     .out = "output: T",
      .attrs = "T: {half, bfloat16, float, double}",
-     .shape = shape_scalar_out, .grad = reduce_l2_loss_grad, .kernels = l2_loss_kernels},
+     .shape = shape_scalar_out,
+     .grad = reduce_l2_loss_grad,
+     .kernels = l2_loss_kernels},
 };
 OP_FAMILY(reduce, rows);

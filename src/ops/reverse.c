@@ -32,9 +32,10 @@ static shoal_status reverse_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 0), *dims = ctx_in(ctx, 1);
   if (dims->rank != 1) return INVALID("'dims' must be 1-dimension, not %d", dims->rank);
   if (dims->n != x->rank)
-    return INVALID("'dims' must have the same number of values as 'input' has dimensions. 'input' has %d'dims' has "
-                   "%" PRId64 " values",
-                   x->rank, dims->n);
+    return INVALID(
+        "'dims' must have the same number of values as 'input' has dimensions. 'input' has %d'dims' has "
+        "%" PRId64 " values",
+        x->rank, dims->n);
   return reverse_dims(ctx, dims->data);
 }
 
@@ -134,8 +135,7 @@ static shoal_status sequence_run(struct kernel_ctx *ctx) {
                    x->dims[batch]);
   for (int64_t i = 0; i < lens->n; i++) {
     if (int_at(lens, i) < 0) return INVALID("seq_lens(%" PRId64 ") < 0", i);
-    if (int_at(lens, i) > x->dims[seq])
-      return INVALID("seq_lens(%" PRId64 ") > input.dims(%" PRId64 ")", i, seq);
+    if (int_at(lens, i) > x->dims[seq]) return INVALID("seq_lens(%" PRId64 ") > input.dims(%" PRId64 ")", i, seq);
   }
   struct shape s = tensor_shape(x);
   struct tensor *y;
@@ -237,18 +237,35 @@ static shoal_status roll_grad(struct grad_ctx *c) {
 static const struct kernel_def roll_kernels[] = {{.device = "CPU", .run = roll_run, .host_in = 6}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Reverse", .in = "tensor: T, dims: bool", .out = "output: T",
+    {.name = "Reverse",
+     .in = "tensor: T, dims: bool",
+     .out = "output: T",
      .attrs = "T: {uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16, half, float, double, "
-      "complex64, complex128, string}", .shape = shape_unchanged, .grad = reverse_grad, .kernels = reverse_kernels},
-    {.name = "ReverseV2", .in = "tensor: T, axis: Tidx", .out = "output: T",
+              "complex64, complex128, string}",
+     .shape = shape_unchanged,
+     .grad = reverse_grad,
+     .kernels = reverse_kernels},
+    {.name = "ReverseV2",
+     .in = "tensor: T, axis: Tidx",
+     .out = "output: T",
      .attrs = "Tidx: {int32, int64} = int32; T: {uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, "
-      "bfloat16, half, float, double, complex64, complex128, string}", .shape = reverse_v2_shape,
-     .grad = reverse_grad, .kernels = reverse_v2_kernels},
-    {.name = "ReverseSequence", .in = "input: T, seq_lengths: Tlen", .out = "output: T",
-     .attrs = "seq_dim: int; batch_dim: int = 0; T: type; Tlen: {int32, int64} = int64", .shape = sequence_shape,
-     .grad = sequence_grad, .kernels = sequence_kernels},
-    {.name = "Roll", .in = "input: T, shift: Tshift, axis: Taxis", .out = "output: T",
-     .attrs = "T: type; Tshift: {int32, int64}; Taxis: {int32, int64}", .shape = roll_shape, .grad = roll_grad,
+              "bfloat16, half, float, double, complex64, complex128, string}",
+     .shape = reverse_v2_shape,
+     .grad = reverse_grad,
+     .kernels = reverse_v2_kernels},
+    {.name = "ReverseSequence",
+     .in = "input: T, seq_lengths: Tlen",
+     .out = "output: T",
+     .attrs = "seq_dim: int; batch_dim: int = 0; T: type; Tlen: {int32, int64} = int64",
+     .shape = sequence_shape,
+     .grad = sequence_grad,
+     .kernels = sequence_kernels},
+    {.name = "Roll",
+     .in = "input: T, shift: Tshift, axis: Taxis",
+     .out = "output: T",
+     .attrs = "T: type; Tshift: {int32, int64}; Taxis: {int32, int64}",
+     .shape = roll_shape,
+     .grad = roll_grad,
      .kernels = roll_kernels},
 };
 OP_FAMILY(reverse, rows);

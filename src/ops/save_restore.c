@@ -14,8 +14,7 @@
 static shoal_status check_inputs(struct kernel_ctx *ctx, bool save) {
   enum { FIXED = 3 };
   const struct tensor *prefix = ctx_in(ctx, 0), *names = ctx_in(ctx, 1), *slices = ctx_in(ctx, 2);
-  if (prefix->n != 1)
-    return INVALID("Input prefix should have a single element, got %" PRId64 " instead.", prefix->n);
+  if (prefix->n != 1) return INVALID("Input prefix should have a single element, got %" PRId64 " instead.", prefix->n);
   if (names->rank != 1 || slices->rank != 1) {
     struct shape a = tensor_shape(names), b = tensor_shape(slices);
     return INVALID("Input tensor_names and shape_and_slices should be an 1-D tensors, got %s and %s instead.",
@@ -37,9 +36,10 @@ static shoal_status parse_for_save(const struct str *spec, const struct tensor *
   struct shape part, shape = tensor_shape(t);
   TRY(slice_parse(str_data(spec), spec->size, full, slice, &part));
   if (!shape_equal(&part, &shape))
-    return INVALID("Slice in shape_and_slice specification does not match the shape of the tensor to  save: %.*s, "
-                   "tensor: %s",
-                   (int)spec->size, str_data(spec), shape_str(&shape));
+    return INVALID(
+        "Slice in shape_and_slice specification does not match the shape of the tensor to  save: %.*s, "
+        "tensor: %s",
+        (int)spec->size, str_data(spec), shape_str(&shape));
   return NULL;
 }
 
@@ -104,9 +104,10 @@ static shoal_status restore_one(struct kernel_ctx *ctx, struct bundle *b, int i)
     bundle_entry_release(&e);
     TRY(slice_parse(str_data(spec), spec->size, &full, &slice, &part));
     if (!shape_equal(&full, &stored))
-      return INVALID("tensor_name = %.*s; shape in shape_and_slice spec %s does not match the shape stored in "
-                     "checkpoint: %s",
-                     (int)name->size, str_data(name), shape_str(&full), shape_str(&stored));
+      return INVALID(
+          "tensor_name = %.*s; shape in shape_and_slice spec %s does not match the shape stored in "
+          "checkpoint: %s",
+          (int)name->size, str_data(name), shape_str(&full), shape_str(&stored));
     TRY(bundle_read_slice(b, str_data(name), name->size, &slice, &t));
   }
   ctx_set(ctx, i, &t);
@@ -133,9 +134,10 @@ static shoal_status restore_from(struct kernel_ctx *ctx, struct v1_reader *r, co
     if (spec->size) {
       TRY(slice_parse(str_data(spec), spec->size, &full, &slice, &part));
       if (!shape_equal(&full, &info->shape))
-        return INVALID("Shape in shape_and_slice spec does not match the shape in the save file: %s, save file shape: "
-                       "%s",
-                       shape_str(&full), shape_str(&info->shape));
+        return INVALID(
+            "Shape in shape_and_slice spec does not match the shape in the save file: %s, save file shape: "
+            "%s",
+            shape_str(&full), shape_str(&info->shape));
     }
   }
   struct tensor t;
@@ -206,7 +208,8 @@ static shoal_status save_v1(struct kernel_ctx *ctx, bool sliced) {
     return INVALID("Expected %" PRId64 " elements for the tensor shapes and slices but got %" PRId64, names->n,
                    ctx_in(ctx, 2)->n);
   if (ctx->kernel->n_in != names->n + fixed)
-    return INVALID("Expected totally %" PRId64 " inputs as input #1 (which is a string tensor of saved names) contains "
+    return INVALID("Expected totally %" PRId64
+                   " inputs as input #1 (which is a string tensor of saved names) contains "
                    "%" PRId64 " names, but received %d inputs",
                    names->n + fixed, names->n, ctx->kernel->n_in);
   struct v1_writer w = {0};
@@ -285,8 +288,10 @@ static shoal_status run_sharded_filename(struct kernel_ctx *ctx) {
 static shoal_status run_sharded_filespec(struct kernel_ctx *ctx) {
   for (int i = 0; i < 2; i++) TRY(ctx_check_scalar(ctx, i, (const char *[]){"basename", "num_shards"}[i]));
   const struct str *base = string_at(ctx_in(ctx, 0), 0);
-  return put_string(ctx, mem_printf("%.*s-?" "????" "-of-%05d", (int)base->size, str_data(base),
-                                    (int)*T_DATA(ctx_in(ctx, 1), int32_t)));
+  return put_string(ctx, mem_printf("%.*s-?"
+                                    "????"
+                                    "-of-%05d",
+                                    (int)base->size, str_data(base), (int)*T_DATA(ctx_in(ctx, 1), int32_t)));
 }
 
 /* ---- shapes ---- */
@@ -309,35 +314,73 @@ static shoal_status shape_restore(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } }
-#define CHEAP(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_CHEAP, .run = fn}, { 0 } }
+#define RUN(fn)                                                    \
+  (const struct kernel_def[]) {                                    \
+    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
+  }
+#define CHEAP(fn)                                              \
+  (const struct kernel_def[]) {                                \
+    {.device = "CPU", .flags = KERNEL_CHEAP, .run = fn}, { 0 } \
+  }
 #define EFFECT (OP_STATEFUL | OP_NO_GRADIENT)
 
 static const struct op_row rows[] = {
-    {.name = "SaveV2", .in = "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes",
-     .attrs = "dtypes: list(type) >= 1", .flags = EFFECT, .kernels = RUN(run_save_v2)},
-    {.name = "RestoreV2", .in = "prefix: string, tensor_names: string, shape_and_slices: string",
-     .out = "tensors: dtypes", .attrs = "dtypes: list(type) >= 1", .flags = EFFECT, .shape = shape_restore,
+    {.name = "SaveV2",
+     .in = "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes",
+     .attrs = "dtypes: list(type) >= 1",
+     .flags = EFFECT,
+     .kernels = RUN(run_save_v2)},
+    {.name = "RestoreV2",
+     .in = "prefix: string, tensor_names: string, shape_and_slices: string",
+     .out = "tensors: dtypes",
+     .attrs = "dtypes: list(type) >= 1",
+     .flags = EFFECT,
+     .shape = shape_restore,
      .kernels = RUN(run_restore_v2)},
-    {.name = "MergeV2Checkpoints", .in = "checkpoint_prefixes: string, destination_prefix: string",
-     .attrs = "delete_old_dirs: bool = true; allow_missing_files: bool = false", .flags = EFFECT,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .flags = KERNEL_EXPENSIVE,
-                                             .state_size = sizeof(struct merge), .init = init_merge, .run = run_merge},
+    {.name = "MergeV2Checkpoints",
+     .in = "checkpoint_prefixes: string, destination_prefix: string",
+     .attrs = "delete_old_dirs: bool = true; allow_missing_files: bool = false",
+     .flags = EFFECT,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .flags = KERNEL_EXPENSIVE,
+                                             .state_size = sizeof(struct merge),
+                                             .init = init_merge,
+                                             .run = run_merge},
                                             {0}}},
-    {.name = "ShardedFilename", .in = "basename: string, shard: int32, num_shards: int32", .out = "filename: string",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = CHEAP(run_sharded_filename)},
-    {.name = "ShardedFilespec", .in = "basename: string, num_shards: int32", .out = "filename: string",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = CHEAP(run_sharded_filespec)},
-    {.name = "Save", .in = "filename: string, tensor_names: string, data: T", .attrs = "T: list(type) >= 1",
-     .flags = EFFECT, .kernels = RUN(run_save)},
-    {.name = "SaveSlices", .in = "filename: string, tensor_names: string, shapes_and_slices: string, data: T",
-     .attrs = "T: list(type) >= 1", .flags = EFFECT, .kernels = RUN(run_save_slices)},
-    {.name = "Restore", .in = "file_pattern: string, tensor_name: string", .out = "tensor: dt",
-     .attrs = "dt: type; preferred_shard: int = -1", .flags = EFFECT, .kernels = RUN(run_restore)},
-    {.name = "RestoreSlice", .in = "file_pattern: string, tensor_name: string, shape_and_slice: string",
-     .out = "tensor: dt", .attrs = "dt: type; preferred_shard: int = -1", .flags = EFFECT, .shape = shape_restore,
+    {.name = "ShardedFilename",
+     .in = "basename: string, shard: int32, num_shards: int32",
+     .out = "filename: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = CHEAP(run_sharded_filename)},
+    {.name = "ShardedFilespec",
+     .in = "basename: string, num_shards: int32",
+     .out = "filename: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = CHEAP(run_sharded_filespec)},
+    {.name = "Save",
+     .in = "filename: string, tensor_names: string, data: T",
+     .attrs = "T: list(type) >= 1",
+     .flags = EFFECT,
+     .kernels = RUN(run_save)},
+    {.name = "SaveSlices",
+     .in = "filename: string, tensor_names: string, shapes_and_slices: string, data: T",
+     .attrs = "T: list(type) >= 1",
+     .flags = EFFECT,
+     .kernels = RUN(run_save_slices)},
+    {.name = "Restore",
+     .in = "file_pattern: string, tensor_name: string",
+     .out = "tensor: dt",
+     .attrs = "dt: type; preferred_shard: int = -1",
+     .flags = EFFECT,
+     .kernels = RUN(run_restore)},
+    {.name = "RestoreSlice",
+     .in = "file_pattern: string, tensor_name: string, shape_and_slice: string",
+     .out = "tensor: dt",
+     .attrs = "dt: type; preferred_shard: int = -1",
+     .flags = EFFECT,
+     .shape = shape_restore,
      .kernels = RUN(run_restore_slice)},
 };
 OP_FAMILY(save_restore, rows);

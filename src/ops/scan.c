@@ -16,19 +16,18 @@ enum { COLUMNS = 64 };
 typedef void (*scan_fn)(void *out, const void *in, int64_t n, int64_t stride, int64_t columns, bool exclusive);
 
 #define SAME(x) (x)
-#define DEFINE(op, tag, type, acc_t, load, save, combine, start)                                             \
-  static void op##_##tag(void *out, const void *in, int64_t n, int64_t stride, int64_t columns,              \
-                         bool exclusive) {                                                                   \
-    const type *p = in;                                                                                      \
-    type *o = out;                                                                                           \
-    acc_t acc[COLUMNS];                                                                                      \
-    for (int64_t j = 0; j < columns; j++) acc[j] = start;                                                    \
-    for (int64_t i = 0; i < n; i++, p += stride, o += stride)                                                \
-      for (int64_t j = 0; j < columns; j++) {                                                                \
-        acc_t x = load(p[j]), next = combine(acc[j], x);                                                     \
-        o[j] = save(exclusive ? acc[j] : next);                                                              \
-        acc[j] = next;                                                                                       \
-      }                                                                                                      \
+#define DEFINE(op, tag, type, acc_t, load, save, combine, start)                                                  \
+  static void op##_##tag(void *out, const void *in, int64_t n, int64_t stride, int64_t columns, bool exclusive) { \
+    const type *p = in;                                                                                           \
+    type *o = out;                                                                                                \
+    acc_t acc[COLUMNS];                                                                                           \
+    for (int64_t j = 0; j < columns; j++) acc[j] = start;                                                         \
+    for (int64_t i = 0; i < n; i++, p += stride, o += stride)                                                     \
+      for (int64_t j = 0; j < columns; j++) {                                                                     \
+        acc_t x = load(p[j]), next = combine(acc[j], x);                                                          \
+        o[j] = save(exclusive ? acc[j] : next);                                                                   \
+        acc[j] = next;                                                                                            \
+      }                                                                                                           \
   }
 #define ADD(a, x) ((a) + (x))
 #define MULTIPLY(a, x) ((a) * (x))
@@ -44,20 +43,20 @@ static float log_sumf(float a, float x) {
   return low == -INFINITY ? high : high + log1pf(expf(low - high));
 }
 
-#define FLOATS(op, combine, combinef, start)                                           \
-  DEFINE(op, f32, float, float, SAME, SAME, combinef, start)                           \
-  DEFINE(op, f64, double, double, SAME, SAME, combine, start)                          \
-  DEFINE(op, f16, f16, float, f16_to_float, f16_from_float, combinef, start)           \
+#define FLOATS(op, combine, combinef, start)                                 \
+  DEFINE(op, f32, float, float, SAME, SAME, combinef, start)                 \
+  DEFINE(op, f64, double, double, SAME, SAME, combine, start)                \
+  DEFINE(op, f16, f16, float, f16_to_float, f16_from_float, combinef, start) \
   DEFINE(op, bf16, bf16, float, bf16_to_float, bf16_from_float, combinef, start)
 /* Integers wrap: signed ones take the loops without sign. */
 #define WRAP_MULTIPLY(a, x) ((uint64_t)(a) * (x))
-#define INTEGERS(op, combine, start)                                                   \
-  DEFINE(op, u8, uint8_t, uint8_t, SAME, SAME, combine, start)                         \
-  DEFINE(op, u16, uint16_t, uint16_t, SAME, SAME, combine, start)                      \
-  DEFINE(op, u32, uint32_t, uint32_t, SAME, SAME, combine, start)                      \
+#define INTEGERS(op, combine, start)                              \
+  DEFINE(op, u8, uint8_t, uint8_t, SAME, SAME, combine, start)    \
+  DEFINE(op, u16, uint16_t, uint16_t, SAME, SAME, combine, start) \
+  DEFINE(op, u32, uint32_t, uint32_t, SAME, SAME, combine, start) \
   DEFINE(op, u64, uint64_t, uint64_t, SAME, SAME, combine, start)
-#define COMPLEXES(op, combine, start)                                                  \
-  DEFINE(op, c64, c64, c64, SAME, SAME, combine, start)                                \
+#define COMPLEXES(op, combine, start)                   \
+  DEFINE(op, c64, c64, c64, SAME, SAME, combine, start) \
   DEFINE(op, c128, c128, c128, SAME, SAME, combine, start)
 
 FLOATS(sum, ADD, ADD, 0)
@@ -70,10 +69,10 @@ FLOATS(lse, log_sum, log_sumf, -INFINITY)
 
 #define FLOAT_ENTRIES(op) \
   [SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64, [SHOAL_FLOAT16] = op##_f16, [SHOAL_BFLOAT16] = op##_bf16
-#define NUMBER_ENTRIES(op)                                                                                   \
-  FLOAT_ENTRIES(op), [SHOAL_INT8] = op##_u8, [SHOAL_UINT8] = op##_u8, [SHOAL_INT16] = op##_u16,              \
-                     [SHOAL_UINT16] = op##_u16, [SHOAL_INT32] = op##_u32, [SHOAL_UINT32] = op##_u32,         \
-                     [SHOAL_INT64] = op##_u64, [SHOAL_UINT64] = op##_u64, [SHOAL_COMPLEX64] = op##_c64,      \
+#define NUMBER_ENTRIES(op)                                                                              \
+  FLOAT_ENTRIES(op), [SHOAL_INT8] = op##_u8, [SHOAL_UINT8] = op##_u8, [SHOAL_INT16] = op##_u16,         \
+                     [SHOAL_UINT16] = op##_u16, [SHOAL_INT32] = op##_u32, [SHOAL_UINT32] = op##_u32,    \
+                     [SHOAL_INT64] = op##_u64, [SHOAL_UINT64] = op##_u64, [SHOAL_COMPLEX64] = op##_c64, \
                      [SHOAL_COMPLEX128] = op##_c128
 static const scan_fn sum_fns[DTYPE_COUNT] = {NUMBER_ENTRIES(sum)}, prod_fns[DTYPE_COUNT] = {NUMBER_ENTRIES(prod)},
                      lse_fns[DTYPE_COUNT] = {FLOAT_ENTRIES(lse)};
@@ -122,8 +121,11 @@ static shoal_status scan_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
   if (x->n == 0) return NULL;
-  struct scan_task t = {.s = ctx->state, .out = y->data, .in = x->data,
-                        .size = (int64_t)dtype_size((shoal_dtype)x->dtype), .length = x->dims[axis],
+  struct scan_task t = {.s = ctx->state,
+                        .out = y->data,
+                        .in = x->data,
+                        .size = (int64_t)dtype_size((shoal_dtype)x->dtype),
+                        .length = x->dims[axis],
                         .inner = dims_product(x->dims, (int)axis + 1, x->rank)};
   t.columns = MIN(t.inner, COLUMNS);
   t.chunks = (t.inner + t.columns - 1) / t.columns;
@@ -181,20 +183,32 @@ static shoal_status cumulative_logsumexp_grad(struct grad_ctx *c) {
 }
 
 #define SCAN(types_) \
-  {"CPU", "T", types_, .state_size = sizeof(struct scan), .init = scan_init, .run = scan_run, .host_in = 2}
+  { "CPU", "T", types_, .state_size = sizeof(struct scan), .init = scan_init, .run = scan_run, .host_in = 2 }
 static const struct kernel_def number_kernels[] = {SCAN(DT_NUMBER), {0}};
 static const struct kernel_def float_kernels[] = {SCAN(DT_FLOATING), {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Cumsum", .in = "x: T, axis: Tidx", .out = "out: T",
+    {.name = "Cumsum",
+     .in = "x: T, axis: Tidx",
+     .out = "out: T",
      .attrs = "exclusive: bool = false; reverse: bool = false; T: {numbertype}; Tidx: {int32, int64} = int32",
-     .shape = shape_unchanged, .grad = cumsum_grad, .kernels = number_kernels},
-    {.name = "Cumprod", .in = "x: T, axis: Tidx", .out = "out: T",
+     .shape = shape_unchanged,
+     .grad = cumsum_grad,
+     .kernels = number_kernels},
+    {.name = "Cumprod",
+     .in = "x: T, axis: Tidx",
+     .out = "out: T",
      .attrs = "exclusive: bool = false; reverse: bool = false; T: {numbertype}; Tidx: {int32, int64} = int32",
-     .shape = shape_unchanged, .grad = cumprod_grad, .kernels = number_kernels},
-    {.name = "CumulativeLogsumexp", .in = "x: T, axis: Tidx", .out = "out: T",
+     .shape = shape_unchanged,
+     .grad = cumprod_grad,
+     .kernels = number_kernels},
+    {.name = "CumulativeLogsumexp",
+     .in = "x: T, axis: Tidx",
+     .out = "out: T",
      .attrs = "exclusive: bool = false; reverse: bool = false; T: {bfloat16, half, float, double}; Tidx: "
-               "{int32, int64} = int32",
-     .shape = shape_unchanged, .grad = cumulative_logsumexp_grad, .kernels = float_kernels},
+              "{int32, int64} = int32",
+     .shape = shape_unchanged,
+     .grad = cumulative_logsumexp_grad,
+     .kernels = float_kernels},
 };
 OP_FAMILY(scan, rows);

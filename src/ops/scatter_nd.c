@@ -67,7 +67,12 @@ static shoal_status scatter(struct kernel_ctx *ctx, update_fn fn, struct tensor 
     }
     T_DATA(&rows, int64_t)[i] = row;
   }
-  struct row_update u = {.dtype = (shoal_dtype)y->dtype, .fn = fn, .to = y->data, .by = up->data, .ids = &rows, .n = n,
+  struct row_update u = {.dtype = (shoal_dtype)y->dtype,
+                         .fn = fn,
+                         .to = y->data,
+                         .by = up->data,
+                         .ids = &rows,
+                         .n = n,
                          .rows = dims_product(y->dims, 0, (int)depth),
                          .width = dims_product(y->dims, (int)depth, y->rank)};
   rows_update(ctx_pool(ctx), &u);
@@ -171,33 +176,63 @@ static shoal_status extreme_grad(struct grad_ctx *c) {
 static const struct kernel_def update_kernels[] = {{.device = "CPU", .run = set_run}, {0}};
 static const struct kernel_def add_kernels[] = {
     {.device = "CPU", .type_attr = "T", .types = SCATTER_TYPES, .run = add_run}, {0}};
-static const struct kernel_def sub_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .run = sub_run}, {0}};
+static const struct kernel_def sub_kernels[] = {{.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .run = sub_run},
+                                                {0}};
 static const struct kernel_def min_kernels[] = {{.device = "CPU", .type_attr = "T", .types = DT_REAL, .run = min_run},
                                                 {0}};
 static const struct kernel_def max_kernels[] = {{.device = "CPU", .type_attr = "T", .types = DT_REAL, .run = max_run},
                                                 {0}};
 
 static const struct op_row rows[] = {
-    {.name = "ScatterNd", .in = "indices: Tindices, updates: T, shape: Tindices", .out = "output: T",
-     .attrs = "T: type; Tindices: {int16, int32, int64}", .shape = scatter_nd_shape, .grad = scatter_nd_grad,
+    {.name = "ScatterNd",
+     .in = "indices: Tindices, updates: T, shape: Tindices",
+     .out = "output: T",
+     .attrs = "T: type; Tindices: {int16, int32, int64}",
+     .shape = scatter_nd_shape,
+     .grad = scatter_nd_grad,
      .kernels = scatter_nd_kernels},
-    {.name = "ScatterNdNonAliasingAdd", .in = "input: T, indices: Tindices, updates: T", .out = "output: T",
+    {.name = "ScatterNdNonAliasingAdd",
+     .in = "input: T, indices: Tindices, updates: T",
+     .out = "output: T",
      .attrs = "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, "
-      "qint16, quint16, uint16, complex128, half, uint32, uint64, bool}; Tindices: {int32, int64}",
-     .shape = shape_unchanged, .grad = add_grad, .kernels = add_kernels},
-    {.name = "TensorScatterUpdate", .in = "tensor: T, indices: Tindices, updates: T", .out = "output: T",
-     .attrs = "T: type; Tindices: {int16, int32, int64, uint16}", .shape = shape_unchanged, .grad = update_grad,
+              "qint16, quint16, uint16, complex128, half, uint32, uint64, bool}; Tindices: {int32, int64}",
+     .shape = shape_unchanged,
+     .grad = add_grad,
+     .kernels = add_kernels},
+    {.name = "TensorScatterUpdate",
+     .in = "tensor: T, indices: Tindices, updates: T",
+     .out = "output: T",
+     .attrs = "T: type; Tindices: {int16, int32, int64, uint16}",
+     .shape = shape_unchanged,
+     .grad = update_grad,
      .kernels = update_kernels},
-    {.name = "TensorScatterAdd", .in = "tensor: T, indices: Tindices, updates: T", .out = "output: T",
-     .attrs = "T: type; Tindices: {int32, int64}", .shape = shape_unchanged, .grad = add_grad, .kernels = add_kernels},
-    {.name = "TensorScatterSub", .in = "tensor: T, indices: Tindices, updates: T", .out = "output: T",
-     .attrs = "T: type; Tindices: {int32, int64}", .shape = shape_unchanged, .grad = sub_grad, .kernels = sub_kernels},
-    {.name = "TensorScatterMin", .in = "tensor: T, indices: Tindices, updates: T", .out = "output: T",
-     .attrs = "T: type; Tindices: {int32, int64}", .shape = shape_unchanged, .grad = extreme_grad,
+    {.name = "TensorScatterAdd",
+     .in = "tensor: T, indices: Tindices, updates: T",
+     .out = "output: T",
+     .attrs = "T: type; Tindices: {int32, int64}",
+     .shape = shape_unchanged,
+     .grad = add_grad,
+     .kernels = add_kernels},
+    {.name = "TensorScatterSub",
+     .in = "tensor: T, indices: Tindices, updates: T",
+     .out = "output: T",
+     .attrs = "T: type; Tindices: {int32, int64}",
+     .shape = shape_unchanged,
+     .grad = sub_grad,
+     .kernels = sub_kernels},
+    {.name = "TensorScatterMin",
+     .in = "tensor: T, indices: Tindices, updates: T",
+     .out = "output: T",
+     .attrs = "T: type; Tindices: {int32, int64}",
+     .shape = shape_unchanged,
+     .grad = extreme_grad,
      .kernels = min_kernels},
-    {.name = "TensorScatterMax", .in = "tensor: T, indices: Tindices, updates: T", .out = "output: T",
-     .attrs = "T: type; Tindices: {int32, int64}", .shape = shape_unchanged, .grad = extreme_grad,
+    {.name = "TensorScatterMax",
+     .in = "tensor: T, indices: Tindices, updates: T",
+     .out = "output: T",
+     .attrs = "T: type; Tindices: {int32, int64}",
+     .shape = shape_unchanged,
+     .grad = extreme_grad,
      .kernels = max_kernels},
 };
 OP_FAMILY(scatter_nd, rows);

@@ -7,17 +7,17 @@
 /* ---- sorted search ---- */
 
 /* How many of row[0..n) are < v (or <= v). */
-#define SEARCH(name, type, TO)                                                       \
-  static int64_t name(const void *row, int64_t n, const void *value, bool upper) {   \
-    const type *x = row;                                                             \
-    int64_t lo = 0, hi = n;                                                          \
-    while (lo < hi) {                                                                \
-      int64_t mid = lo + (hi - lo) / 2;                                              \
+#define SEARCH(name, type, TO)                                                                                \
+  static int64_t name(const void *row, int64_t n, const void *value, bool upper) {                            \
+    const type *x = row;                                                                                      \
+    int64_t lo = 0, hi = n;                                                                                   \
+    while (lo < hi) {                                                                                         \
+      int64_t mid = lo + (hi - lo) / 2;                                                                       \
       bool before = upper ? !(TO(*(const type *)value) < TO(x[mid])) : TO(x[mid]) < TO(*(const type *)value); \
-      if (before) lo = mid + 1;                                                      \
-      else hi = mid;                                                                 \
-    }                                                                                \
-    return lo;                                                                       \
+      if (before) lo = mid + 1;                                                                               \
+      else hi = mid;                                                                                          \
+    }                                                                                                         \
+    return lo;                                                                                                \
   }
 #define SAME(v) (v)
 SEARCH(search_float, float, SAME)
@@ -65,8 +65,9 @@ static shoal_status search_run(struct kernel_ctx *ctx, bool upper) {
   size_t size = dtype_size((shoal_dtype)x->dtype);
   for (int64_t i = 0; i < v->n; i++) {
     int64_t row = i / v->dims[1];
-    int_put(y, i, fn((const char *)x->data + (size_t)(row * x->dims[1]) * size, x->dims[1],
-                     (const char *)v->data + (size_t)i * size, upper));
+    int_put(y, i,
+            fn((const char *)x->data + (size_t)(row * x->dims[1]) * size, x->dims[1],
+               (const char *)v->data + (size_t)i * size, upper));
   }
   return NULL;
 }
@@ -230,15 +231,27 @@ static const struct kernel_def edit_kernels[] = {{.device = "CPU",
                                                  {0}};
 
 static const struct op_row rows[] = {
-    {.name = "LowerBound", .in = "sorted_inputs: T, values: T", .out = "output: out_type",
-     .attrs = "T: type; out_type: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = search_shape,
+    {.name = "LowerBound",
+     .in = "sorted_inputs: T, values: T",
+     .out = "output: out_type",
+     .attrs = "T: type; out_type: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = search_shape,
      .kernels = lower_kernels},
-    {.name = "UpperBound", .in = "sorted_inputs: T, values: T", .out = "output: out_type",
-     .attrs = "T: type; out_type: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = search_shape,
+    {.name = "UpperBound",
+     .in = "sorted_inputs: T, values: T",
+     .out = "output: out_type",
+     .attrs = "T: type; out_type: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = search_shape,
      .kernels = upper_kernels},
     {.name = "EditDistance",
      .in = "hypothesis_indices: int64, hypothesis_values: T, hypothesis_shape: int64, truth_indices: int64, "
-      "truth_values: T, truth_shape: int64", .out = "output: float", .attrs = "normalize: bool = true; T: type",
-     .flags = OP_NO_GRADIENT, .shape = edit_shape, .kernels = edit_kernels},
+           "truth_values: T, truth_shape: int64",
+     .out = "output: float",
+     .attrs = "normalize: bool = true; T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = edit_shape,
+     .kernels = edit_kernels},
 };
 OP_FAMILY(search, rows);

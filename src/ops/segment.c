@@ -57,10 +57,10 @@ static union element neutral(enum kind k, shoal_dtype t) {
 
 /* row /= count, as the type divides. */
 static void divide_row(shoal_dtype t, void *row, int64_t n, int64_t count) {
-#define DIVIDE(type, over)                                                \
-  do {                                                                    \
-    type *x = row;                                                        \
-    for (int64_t i = 0; i < n; i++) x[i] = (type)(x[i] / (over)count);    \
+#define DIVIDE(type, over)                                             \
+  do {                                                                 \
+    type *x = row;                                                     \
+    for (int64_t i = 0; i < n; i++) x[i] = (type)(x[i] / (over)count); \
   } while (0)
   switch (t) {
     case SHOAL_FLOAT32: DIVIDE(float, float); break;
@@ -76,8 +76,7 @@ static void divide_row(shoal_dtype t, void *row, int64_t n, int64_t count) {
     case SHOAL_UINT32: DIVIDE(uint32_t, uint64_t); break;
     case SHOAL_UINT64: DIVIDE(uint64_t, uint64_t); break;
     case SHOAL_FLOAT16:
-      for (int64_t i = 0; i < n; i++)
-        ((f16 *)row)[i] = f16_from_float(f16_to_float(((f16 *)row)[i]) / (float)count);
+      for (int64_t i = 0; i < n; i++) ((f16 *)row)[i] = f16_from_float(f16_to_float(((f16 *)row)[i]) / (float)count);
       break;
     default:
       for (int64_t i = 0; i < n; i++)
@@ -203,8 +202,14 @@ static shoal_status unsorted(struct kernel_ctx *ctx, enum kind kind) {
     elements_fill(ctx_pool(ctx), t, y->data, &start, y->n);
   }
   if (!y->n || !x->n) return NULL;
-  struct row_update u = {.dtype = t, .fn = update_find(step_of[kind], t), .to = y->data, .by = x->data, .ids = ids,
-                         .n = ids->n, .rows = rows, .width = dims_product(s.dims, 1, s.rank)};
+  struct row_update u = {.dtype = t,
+                         .fn = update_find(step_of[kind], t),
+                         .to = y->data,
+                         .by = x->data,
+                         .ids = ids,
+                         .n = ids->n,
+                         .rows = rows,
+                         .width = dims_product(s.dims, 1, s.rank)};
   rows_update(ctx_pool(ctx), &u);
   return NULL;
 }
@@ -234,9 +239,9 @@ static struct out gather_positive(struct graph *g, struct out params, struct out
   struct out clipped = build_op2(g, "Maximum", ids, array_zeros_like(g, ids));
   struct out rows = array_gather(g, params, clipped, 0);
   struct out mask = build_op2(g, "GreaterEqual", ids, build_const_int(g, out_type(ids), 0));
-  struct out extra = build_op2(g, "Fill",
-                               array_expand(g, build_op2(g, "Sub", array_rank(g, rows), array_rank(g, ids)), 0),
-                               build_const_int(g, SHOAL_INT32, 1));
+  struct out extra =
+      build_op2(g, "Fill", array_expand(g, build_op2(g, "Sub", array_rank(g, rows), array_rank(g, ids)), 0),
+                build_const_int(g, SHOAL_INT32, 1));
   struct out shape[2] = {array_shape(g, ids, SHOAL_INT32), extra};
   mask = array_reshape(g, mask, array_concat(g, shape, 2, 0));
   *positive = mask;
@@ -269,8 +274,8 @@ static shoal_status unsorted_prod_grad(struct grad_ctx *c) {
   struct out zeros = build_op3(g, "UnsortedSegmentSum", build_cast(g, is_zero, SHOAL_INT32), ids, num);
   dy = build_op3(g, "SelectV2", build_op2(g, "Greater", zeros, build_const_int(g, SHOAL_INT32, 1)),
                  array_zeros_like(g, dy), dy);
-  struct out others = build_op3(g, "UnsortedSegmentProd",
-                                build_op3(g, "SelectV2", is_zero, build_op1(g, "OnesLike", x), x), ids, num);
+  struct out others =
+      build_op3(g, "UnsortedSegmentProd", build_op3(g, "SelectV2", is_zero, build_op1(g, "OnesLike", x), x), ids, num);
   struct out clipped = build_op2(g, "Maximum", ids, array_zeros_like(g, ids));
   struct out part = build_op3(g, "SelectV2", is_zero, array_gather(g, others, clipped, 0),
                               build_op2(g, "RealDiv", array_gather(g, gout(c, 0), clipped, 0), x));
@@ -278,8 +283,8 @@ static shoal_status unsorted_prod_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-#define KERNELS(name, mask)                                                                        \
-  static const struct kernel_def name##_kernels[] = {                                              \
+#define KERNELS(name, mask)                           \
+  static const struct kernel_def name##_kernels[] = { \
       {.device = "CPU", .type_attr = "T", .types = mask, .run = name##_run}, {0}}
 KERNELS(sum, DT_NUMBER);
 KERNELS(mean, DT_NUMBER);
@@ -292,34 +297,67 @@ KERNELS(unsorted_min, DT_REAL);
 KERNELS(unsorted_max, DT_REAL);
 
 static const struct op_row rows[] = {
-    {.name = "SegmentSum", .in = "data: T, segment_ids: Tindices", .out = "output: T",
-     .attrs = "T: {numbertype}; Tindices: {int32, int64}", .shape = segment_shape, .grad = sum_grad,
+    {.name = "SegmentSum",
+     .in = "data: T, segment_ids: Tindices",
+     .out = "output: T",
+     .attrs = "T: {numbertype}; Tindices: {int32, int64}",
+     .shape = segment_shape,
+     .grad = sum_grad,
      .kernels = sum_kernels},
-    {.name = "SegmentMean", .in = "data: T, segment_ids: Tindices", .out = "output: T",
-     .attrs = "T: {numbertype}; Tindices: {int32, int64}", .shape = segment_shape, .grad = mean_grad,
+    {.name = "SegmentMean",
+     .in = "data: T, segment_ids: Tindices",
+     .out = "output: T",
+     .attrs = "T: {numbertype}; Tindices: {int32, int64}",
+     .shape = segment_shape,
+     .grad = mean_grad,
      .kernels = mean_kernels},
-    {.name = "SegmentProd", .in = "data: T, segment_ids: Tindices", .out = "output: T",
-     .attrs = "T: {numbertype}; Tindices: {int32, int64}", .shape = segment_shape, .kernels = prod_kernels},
-    {.name = "SegmentMin", .in = "data: T, segment_ids: Tindices", .out = "output: T",
-     .attrs = "T: {realnumbertype}; Tindices: {int32, int64}", .shape = segment_shape, .grad = extreme_grad,
+    {.name = "SegmentProd",
+     .in = "data: T, segment_ids: Tindices",
+     .out = "output: T",
+     .attrs = "T: {numbertype}; Tindices: {int32, int64}",
+     .shape = segment_shape,
+     .kernels = prod_kernels},
+    {.name = "SegmentMin",
+     .in = "data: T, segment_ids: Tindices",
+     .out = "output: T",
+     .attrs = "T: {realnumbertype}; Tindices: {int32, int64}",
+     .shape = segment_shape,
+     .grad = extreme_grad,
      .kernels = min_kernels},
-    {.name = "SegmentMax", .in = "data: T, segment_ids: Tindices", .out = "output: T",
-     .attrs = "T: {realnumbertype}; Tindices: {int32, int64}", .shape = segment_shape, .grad = extreme_grad,
+    {.name = "SegmentMax",
+     .in = "data: T, segment_ids: Tindices",
+     .out = "output: T",
+     .attrs = "T: {realnumbertype}; Tindices: {int32, int64}",
+     .shape = segment_shape,
+     .grad = extreme_grad,
      .kernels = max_kernels},
-    {.name = "UnsortedSegmentSum", .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
+    {.name = "UnsortedSegmentSum",
+     .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
      .out = "output: T",
      .attrs = "T: {numbertype}; Tindices: {int16, int32, int64}; Tnumsegments: {int32, int64} = int32",
-     .shape = unsorted_shape, .grad = unsorted_sum_grad, .kernels = unsorted_sum_kernels},
-    {.name = "UnsortedSegmentProd", .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
-     .out = "output: T", .attrs = "T: {numbertype}; Tindices: {int32, int64}; Tnumsegments: {int32, int64} = int32",
-     .shape = unsorted_shape, .grad = unsorted_prod_grad, .kernels = unsorted_prod_kernels},
-    {.name = "UnsortedSegmentMin", .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
+     .shape = unsorted_shape,
+     .grad = unsorted_sum_grad,
+     .kernels = unsorted_sum_kernels},
+    {.name = "UnsortedSegmentProd",
+     .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
+     .out = "output: T",
+     .attrs = "T: {numbertype}; Tindices: {int32, int64}; Tnumsegments: {int32, int64} = int32",
+     .shape = unsorted_shape,
+     .grad = unsorted_prod_grad,
+     .kernels = unsorted_prod_kernels},
+    {.name = "UnsortedSegmentMin",
+     .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
      .out = "output: T",
      .attrs = "T: {realnumbertype}; Tindices: {int32, int64}; Tnumsegments: {int32, int64} = int32",
-     .shape = unsorted_shape, .grad = unsorted_extreme_grad, .kernels = unsorted_min_kernels},
-    {.name = "UnsortedSegmentMax", .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
+     .shape = unsorted_shape,
+     .grad = unsorted_extreme_grad,
+     .kernels = unsorted_min_kernels},
+    {.name = "UnsortedSegmentMax",
+     .in = "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
      .out = "output: T",
      .attrs = "T: {realnumbertype}; Tindices: {int32, int64}; Tnumsegments: {int32, int64} = int32",
-     .shape = unsorted_shape, .grad = unsorted_extreme_grad, .kernels = unsorted_max_kernels},
+     .shape = unsorted_shape,
+     .grad = unsorted_extreme_grad,
+     .kernels = unsorted_max_kernels},
 };
 OP_FAMILY(segment, rows);

@@ -15,20 +15,20 @@ struct wide {
   uint64_t a, b;
 };
 
-#define CHOOSE(size, type)                                                                                       \
-  VECTOR_CLONES static void choose_##size(type *o, const uint8_t *c, const type *t, const type *e, int64_t n,    \
-                                          int64_t sc, int64_t st, int64_t se) {                                  \
-    if (sc == 1 && st == 1 && se == 1) {                                                                         \
-      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? t[i] : e[i];                                       \
-    } else if (sc == 1 && st == 1) {                                                                             \
-      const type x = e[0];                                                                                       \
-      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? t[i] : x;                                          \
-    } else if (sc == 1 && se == 1) {                                                                             \
-      const type x = t[0];                                                                                       \
-      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? x : e[i];                                          \
-    } else {                                                                                                     \
-      for (int64_t i = 0; i < n; i++) o[i] = c[i * sc] ? t[i * st] : e[i * se];                                  \
-    }                                                                                                            \
+#define CHOOSE(size, type)                                                                                    \
+  VECTOR_CLONES static void choose_##size(type *o, const uint8_t *c, const type *t, const type *e, int64_t n, \
+                                          int64_t sc, int64_t st, int64_t se) {                               \
+    if (sc == 1 && st == 1 && se == 1) {                                                                      \
+      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? t[i] : e[i];                                    \
+    } else if (sc == 1 && st == 1) {                                                                          \
+      const type x = e[0];                                                                                    \
+      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? t[i] : x;                                       \
+    } else if (sc == 1 && se == 1) {                                                                          \
+      const type x = t[0];                                                                                    \
+      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? x : e[i];                                       \
+    } else {                                                                                                  \
+      for (int64_t i = 0; i < n; i++) o[i] = c[i * sc] ? t[i * st] : e[i * se];                               \
+    }                                                                                                         \
   }
 CHOOSE(1, uint8_t)
 CHOOSE(2, uint16_t)
@@ -92,9 +92,16 @@ static shoal_status choose_planned(struct kernel_ctx *ctx, const struct broadcas
   else if (e_fits) TRY(ctx_out_like(ctx, 0, 2, &z));
   else TRY(ctx_out(ctx, 0, &plan->out, &z));
   shoal_dtype dtype = (shoal_dtype)t->dtype;
-  struct choose_task k = {.plan = plan, .dtype = dtype, .plain = dtype_plain(dtype), .size = dtype_size(dtype),
-                          .out = z->data, .c = c->data, .t = t->data, .e = e->data,
-                          .sc = broadcast_inner(plan, 0), .st = broadcast_inner(plan, 1),
+  struct choose_task k = {.plan = plan,
+                          .dtype = dtype,
+                          .plain = dtype_plain(dtype),
+                          .size = dtype_size(dtype),
+                          .out = z->data,
+                          .c = c->data,
+                          .t = t->data,
+                          .e = e->data,
+                          .sc = broadcast_inner(plan, 0),
+                          .st = broadcast_inner(plan, 1),
                           .se = broadcast_inner(plan, 2)};
   pool_for(ctx_pool(ctx), plan->n, CHOOSE_GRAIN, choose_piece, &k);
   return NULL;
@@ -210,9 +217,10 @@ static shoal_status clip_run(struct kernel_ctx *ctx) {
   const struct tensor *t = ctx_in(ctx, 0), *min = ctx_in(ctx, 1), *max = ctx_in(ctx, 2);
   bool min_scalar = min->rank == 0, max_scalar = max->rank == 0;
   if ((!min_scalar && !tensor_same_shape(t, min)) || (!max_scalar && !tensor_same_shape(t, max)))
-    return INVALID("clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. "
-                   "input shape: %sclip_value_min shape: %sclip_value_max shape: %s",
-                   tensor_shape_str(t), tensor_shape_str(min), tensor_shape_str(max));
+    return INVALID(
+        "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. "
+        "input shape: %sclip_value_min shape: %sclip_value_max shape: %s",
+        tensor_shape_str(t), tensor_shape_str(min), tensor_shape_str(max));
   struct tensor *z;
   TRY(ctx_out_like(ctx, 0, 0, &z));
   const struct clip *k = ctx->state;
@@ -239,14 +247,26 @@ static const struct kernel_def clip_kernels[] = {
     {"CPU", "T", DT_REAL, .state_size = sizeof(struct clip), .init = clip_init, .run = clip_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Select", .in = "condition: bool, t: T, e: T", .out = "output: T",
+    {.name = "Select",
+     .in = "condition: bool, t: T, e: T",
+     .out = "output: T",
      .attrs = "T: type",
-     .shape = select_shape, .grad = select_grad, .kernels = select_kernels},
-    {.name = "SelectV2", .in = "condition: bool, t: T, e: T", .out = "output: T",
+     .shape = select_shape,
+     .grad = select_grad,
+     .kernels = select_kernels},
+    {.name = "SelectV2",
+     .in = "condition: bool, t: T, e: T",
+     .out = "output: T",
      .attrs = "T: type",
-     .shape = select_v2_shape, .grad = select_v2_grad, .kernels = select_v2_kernels},
-    {.name = "ClipByValue", .in = "t: T, clip_value_min: T, clip_value_max: T", .out = "output: T",
+     .shape = select_v2_shape,
+     .grad = select_v2_grad,
+     .kernels = select_v2_kernels},
+    {.name = "ClipByValue",
+     .in = "t: T, clip_value_min: T, clip_value_max: T",
+     .out = "output: T",
      .attrs = "T: {numbertype}",
-     .shape = shape_unchanged, .grad = clip_grad, .kernels = clip_kernels},
+     .shape = shape_unchanged,
+     .grad = clip_grad,
+     .kernels = clip_kernels},
 };
 OP_FAMILY(select, rows);

@@ -32,8 +32,7 @@ static shoal_status integer_range_size(int64_t start, int64_t limit, int64_t del
 static shoal_status floating_range_size(double start, double limit, double delta, int64_t *size) {
   if (delta == 0) return INVALID("Requires delta != 0: %g", delta);
   if (delta > 0 && !(start <= limit)) return INVALID("Requires start <= limit when delta > 0: %g/%g", start, limit);
-  if (!(delta > 0) && !(start >= limit))
-    return INVALID("Requires start >= limit when delta < 0: %g/%g", start, limit);
+  if (!(delta > 0) && !(start >= limit)) return INVALID("Requires start >= limit when delta < 0: %g/%g", start, limit);
   double n = ceil(fabs((limit - start) / delta));
   if (!(n < 0x1p63)) return INVALID("Requires ((limit - start) / delta) <= %" PRId64, INT64_MAX);
   *size = (int64_t)n;
@@ -65,8 +64,7 @@ static shoal_status range_size(const struct tensor *const *in, int64_t *size) {
   TRY(check_scalar(in[0], "start"));
   TRY(check_scalar(in[1], "limit"));
   TRY(check_scalar(in[2], "delta"));
-  if (!is_floating(in[0]))
-    return integer_range_size(integer_at(in[0]), integer_at(in[1]), integer_at(in[2]), size);
+  if (!is_floating(in[0])) return integer_range_size(integer_at(in[0]), integer_at(in[1]), integer_at(in[2]), size);
   double start = floating_at(in[0]), limit = floating_at(in[1]), delta = floating_at(in[2]);
   if (in[0]->dtype == SHOAL_FLOAT32) { /* the quotient is rounded in the type itself */
     TRY(floating_range_size(start, limit, delta, size));
@@ -77,11 +75,11 @@ static shoal_status range_size(const struct tensor *const *in, int64_t *size) {
   return floating_range_size(start, limit, delta, size);
 }
 
-#define FILL(type, number, save)                                                              \
-  {                                                                                           \
-    number first = (number)start, step = (number)delta;                                       \
-    for (int64_t i = 0; i < n; i++) T_DATA(y, type)[i] = save(first + (number)i * step);      \
-    break;                                                                                    \
+#define FILL(type, number, save)                                                         \
+  {                                                                                      \
+    number first = (number)start, step = (number)delta;                                  \
+    for (int64_t i = 0; i < n; i++) T_DATA(y, type)[i] = save(first + (number)i * step); \
+    break;                                                                               \
   }
 #define AS_IS(v) (v)
 
@@ -162,11 +160,19 @@ static const struct kernel_def range_kernels[] = {
 static const struct kernel_def linspace_kernels[] = {{"CPU", "T", DT_FLOATING, .run = linspace_run, .host_in = 7}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Range", .in = "start: Tidx, limit: Tidx, delta: Tidx", .out = "output: Tidx",
+    {.name = "Range",
+     .in = "start: Tidx, limit: Tidx, delta: Tidx",
+     .out = "output: Tidx",
      .attrs = "Tidx: {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32} = int32",
-     .flags = OP_NO_GRADIENT, .shape = range_shape, .kernels = range_kernels},
-    {.name = "LinSpace", .in = "start: T, stop: T, num: Tidx", .out = "output: T",
+     .flags = OP_NO_GRADIENT,
+     .shape = range_shape,
+     .kernels = range_kernels},
+    {.name = "LinSpace",
+     .in = "start: T, stop: T, num: Tidx",
+     .out = "output: T",
      .attrs = "T: {bfloat16, half, float, double}; Tidx: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = linspace_shape, .kernels = linspace_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = linspace_shape,
+     .kernels = linspace_kernels},
 };
 OP_FAMILY(sequence, rows);

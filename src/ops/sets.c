@@ -259,13 +259,13 @@ static shoal_status size_run(struct kernel_ctx *ctx) {
 }
 
 #define SET_TYPES (DT_SIGNED | DT(UINT8) | DT(UINT16) | DT(STRING))
-#define SET_KERNELS(name)                                                            \
-  static const struct kernel_def name##_kernels[] = {{.device = "CPU",               \
-                                                      .type_attr = "T",              \
-                                                      .types = SET_TYPES,            \
+#define SET_KERNELS(name)                                                                     \
+  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                        \
+                                                      .type_attr = "T",                       \
+                                                      .types = SET_TYPES,                     \
                                                       .state_size = sizeof(struct set_state), \
-                                                      .init = set_init,              \
-                                                      .run = name##_run},            \
+                                                      .init = set_init,                       \
+                                                      .run = name##_run},                     \
                                                      {0}}
 SET_KERNELS(dense_dense);
 SET_KERNELS(dense_sparse);
@@ -273,21 +273,36 @@ SET_KERNELS(sparse_sparse);
 SET_KERNELS(size);
 
 static const struct op_row rows[] = {
-    {.name = "DenseToDenseSetOperation", .in = "set1: T, set2: T",
+    {.name = "DenseToDenseSetOperation",
+     .in = "set1: T, set2: T",
      .out = "result_indices: int64, result_values: T, result_shape: int64",
      .attrs = "set_operation: string; validate_indices: bool = true; T: {int8, int16, int32, int64, uint8, uint16, "
-      "string}", .flags = OP_NO_GRADIENT, .shape = operate_shape, .kernels = dense_dense_kernels},
-    {.name = "DenseToSparseSetOperation", .in = "set1: T, set2_indices: int64, set2_values: T, set2_shape: int64",
+              "string}",
+     .flags = OP_NO_GRADIENT,
+     .shape = operate_shape,
+     .kernels = dense_dense_kernels},
+    {.name = "DenseToSparseSetOperation",
+     .in = "set1: T, set2_indices: int64, set2_values: T, set2_shape: int64",
      .out = "result_indices: int64, result_values: T, result_shape: int64",
      .attrs = "set_operation: string; validate_indices: bool = true; T: {int8, int16, int32, int64, uint8, uint16, "
-      "string}", .flags = OP_NO_GRADIENT, .shape = operate_shape, .kernels = dense_sparse_kernels},
+              "string}",
+     .flags = OP_NO_GRADIENT,
+     .shape = operate_shape,
+     .kernels = dense_sparse_kernels},
     {.name = "SparseToSparseSetOperation",
      .in = "set1_indices: int64, set1_values: T, set1_shape: int64, set2_indices: int64, set2_values: T, "
-      "set2_shape: int64", .out = "result_indices: int64, result_values: T, result_shape: int64",
+           "set2_shape: int64",
+     .out = "result_indices: int64, result_values: T, result_shape: int64",
      .attrs = "set_operation: string; validate_indices: bool = true; T: {int8, int16, int32, int64, uint8, uint16, "
-      "string}", .flags = OP_NO_GRADIENT, .shape = operate_shape, .kernels = sparse_sparse_kernels},
-    {.name = "SetSize", .in = "set_indices: int64, set_values: T, set_shape: int64", .out = "size: int32",
+              "string}",
+     .flags = OP_NO_GRADIENT,
+     .shape = operate_shape,
+     .kernels = sparse_sparse_kernels},
+    {.name = "SetSize",
+     .in = "set_indices: int64, set_values: T, set_shape: int64",
+     .out = "size: int32",
      .attrs = "validate_indices: bool = true; T: {int8, int16, int32, int64, uint8, uint16, string}",
-     .flags = OP_NO_GRADIENT, .kernels = size_kernels},
+     .flags = OP_NO_GRADIENT,
+     .kernels = size_kernels},
 };
 OP_FAMILY(sets, rows);

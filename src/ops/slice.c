@@ -76,8 +76,7 @@ static shoal_status plan_make(const struct masks *m, const struct shape *in, con
       continue;
     }
     if (in->rank == 0) return INVALID("Attempting to slice scalar input.");
-    if (at >= in->rank)
-      return INVALID("Index out of range using input dim %d; input has only %d dims", at, in->rank);
+    if (at >= in->rank) return INVALID("Index out of range using input dim %d; input has only %d dims", at, in->rank);
     bool shrink = m->shrink >> i & 1, no_begin = m->begin >> i & 1, no_end = m->end >> i & 1;
     int64_t dim = in->dims[at], stride = strides ? int_at(strides, i) : 1;
     if (stride == 0) return INVALID("strides[%d] must be non-zero", at);
@@ -113,9 +112,10 @@ static shoal_status plan_make(const struct masks *m, const struct shape *in, con
 static shoal_status plan_from(struct kernel_ctx *ctx, const struct shape *in, int b, struct plan *p) {
   const struct tensor *begin = ctx_in(ctx, b), *end = ctx_in(ctx, b + 1), *strides = ctx_in(ctx, b + 2);
   if (begin->rank != 1 || end->rank != 1 || strides->rank != 1 || begin->n != end->n || begin->n != strides->n)
-    return INVALID("Expected begin, end, and strides to be 1D equal size tensors, but got shapes %s, %s, and %s "
-                   "instead.",
-                   tensor_shape_str(begin), tensor_shape_str(end), tensor_shape_str(strides));
+    return INVALID(
+        "Expected begin, end, and strides to be 1D equal size tensors, but got shapes %s, %s, and %s "
+        "instead.",
+        tensor_shape_str(begin), tensor_shape_str(end), tensor_shape_str(strides));
   if (begin->n > 32) return INVALID("Slice specs of more than 32 parts are not supported");
   return plan_make(ctx->state, in, begin, end, strides, (int)begin->n, p);
 }
@@ -218,12 +218,9 @@ static shoal_status strided_slice_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def strided_slice_kernels[] = {{.device = "CPU",
-                                                           .state_size = sizeof(struct masks),
-                                                           .init = masks_init,
-                                                           .run = strided_slice_run,
-                                                           .host_in = 14},
-                                                          {0}};
+static const struct kernel_def strided_slice_kernels[] = {
+    {.device = "CPU", .state_size = sizeof(struct masks), .init = masks_init, .run = strided_slice_run, .host_in = 14},
+    {0}};
 
 /* ---- StridedSliceGrad ---- */
 
@@ -327,8 +324,8 @@ static shoal_status resource_assign_run(struct kernel_ctx *ctx) {
   return s;
 }
 
-#define SLICE_KERNEL(name, fn)                                                                                     \
-  static const struct kernel_def name[] = {                                                                        \
+#define SLICE_KERNEL(name, fn)              \
+  static const struct kernel_def name[] = { \
       {.device = "CPU", .state_size = sizeof(struct masks), .init = masks_init, .run = fn, .host_in = 14}, {0}}
 SLICE_KERNEL(update_kernels, update_run);
 SLICE_KERNEL(ref_assign_kernels, ref_assign_run);
@@ -401,29 +398,50 @@ static shoal_status slice_op_grad(struct grad_ctx *c) {
 static const struct kernel_def slice_kernels[] = {{.device = "CPU", .run = slice_run, .host_in = 6}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Slice", .in = "input: T, begin: Index, size: Index", .out = "output: T",
-     .attrs = "T: type; Index: {int32, int64}", .shape = slice_shape, .grad = slice_op_grad, .kernels = slice_kernels},
-    {.name = "StridedSlice", .in = "input: T, begin: Index, end: Index, strides: Index", .out = "output: T",
+    {.name = "Slice",
+     .in = "input: T, begin: Index, size: Index",
+     .out = "output: T",
+     .attrs = "T: type; Index: {int32, int64}",
+     .shape = slice_shape,
+     .grad = slice_op_grad,
+     .kernels = slice_kernels},
+    {.name = "StridedSlice",
+     .in = "input: T, begin: Index, end: Index, strides: Index",
+     .out = "output: T",
      .attrs = "T: type; Index: {int16, int32, int64}; begin_mask: int = 0; end_mask: int = 0; ellipsis_mask: int = 0; "
-      "new_axis_mask: int = 0; shrink_axis_mask: int = 0", .shape = strided_slice_shape, .grad = strided_slice_grad,
+              "new_axis_mask: int = 0; shrink_axis_mask: int = 0",
+     .shape = strided_slice_shape,
+     .grad = strided_slice_grad,
      .kernels = strided_slice_kernels},
-    {.name = "StridedSliceGrad", .in = "shape: Index, begin: Index, end: Index, strides: Index, dy: T",
+    {.name = "StridedSliceGrad",
+     .in = "shape: Index, begin: Index, end: Index, strides: Index, dy: T",
      .out = "output: T",
      .attrs = "T: type; Index: {int32, int64}; begin_mask: int = 0; end_mask: int = 0; ellipsis_mask: int = 0; "
-      "new_axis_mask: int = 0; shrink_axis_mask: int = 0", .shape = slice_grad_shape, .grad = slice_grad_grad,
+              "new_axis_mask: int = 0; shrink_axis_mask: int = 0",
+     .shape = slice_grad_shape,
+     .grad = slice_grad_grad,
      .kernels = slice_grad_kernels},
-    {.name = "TensorStridedSliceUpdate", .in = "input: T, begin: Index, end: Index, strides: Index, value: T",
+    {.name = "TensorStridedSliceUpdate",
+     .in = "input: T, begin: Index, end: Index, strides: Index, value: T",
      .out = "output: T",
      .attrs = "T: type; Index: {int32, int64}; begin_mask: int = 0; end_mask: int = 0; ellipsis_mask: int = 0; "
-      "new_axis_mask: int = 0; shrink_axis_mask: int = 0", .shape = shape_unchanged, .grad = update_grad,
+              "new_axis_mask: int = 0; shrink_axis_mask: int = 0",
+     .shape = shape_unchanged,
+     .grad = update_grad,
      .kernels = update_kernels},
-    {.name = "StridedSliceAssign", .in = "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T",
+    {.name = "StridedSliceAssign",
+     .in = "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T",
      .out = "output_ref: Ref(T)",
      .attrs = "T: type; Index: {int32, int64}; begin_mask: int = 0; end_mask: int = 0; ellipsis_mask: int = 0; "
-      "new_axis_mask: int = 0; shrink_axis_mask: int = 0", .shape = shape_unchanged, .kernels = ref_assign_kernels},
-    {.name = "ResourceStridedSliceAssign", .in = "ref: resource, begin: Index, end: Index, strides: Index, value: T",
+              "new_axis_mask: int = 0; shrink_axis_mask: int = 0",
+     .shape = shape_unchanged,
+     .kernels = ref_assign_kernels},
+    {.name = "ResourceStridedSliceAssign",
+     .in = "ref: resource, begin: Index, end: Index, strides: Index, value: T",
      .attrs = "T: type; Index: {int32, int64}; begin_mask: int = 0; end_mask: int = 0; ellipsis_mask: int = 0; "
-      "new_axis_mask: int = 0; shrink_axis_mask: int = 0", .flags = OP_STATEFUL, .shape = shape_no_outputs,
+              "new_axis_mask: int = 0; shrink_axis_mask: int = 0",
+     .flags = OP_STATEFUL,
+     .shape = shape_no_outputs,
      .kernels = resource_assign_kernels},
 };
 OP_FAMILY(slice, rows);

@@ -10,7 +10,7 @@
 /* One side has the space (with margins: paddings or crops), the other has it cut into blocks, the block's offset
  * being the slow part of the batch. */
 struct blocks {
-  int n;                          /* block dimensions: 1 .. n of the tensors */
+  int n; /* block dimensions: 1 .. n of the tensors */
   int64_t size[SHOAL_MAX_RANK], before[SHOAL_MAX_RANK], after[SHOAL_MAX_RANK];
   int64_t product;
   bool to_batch;
@@ -162,12 +162,9 @@ static shoal_status batch_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def to_batch_kernels[] = {{.device = "CPU",
-                                                      .state_size = sizeof(struct fixed_state),
-                                                      .init = fixed_init,
-                                                      .run = to_batch_run,
-                                                      .host_in = 6},
-                                                     {0}};
+static const struct kernel_def to_batch_kernels[] = {
+    {.device = "CPU", .state_size = sizeof(struct fixed_state), .init = fixed_init, .run = to_batch_run, .host_in = 6},
+    {0}};
 static const struct kernel_def from_batch_kernels[] = {{.device = "CPU",
                                                         .state_size = sizeof(struct fixed_state),
                                                         .init = fixed_init,
@@ -280,23 +277,47 @@ static const struct kernel_def from_depth_kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct depth_state), .init = depth_init, .run = from_depth_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "SpaceToBatchND", .in = "input: T, block_shape: Tblock_shape, paddings: Tpaddings", .out = "output: T",
+    {.name = "SpaceToBatchND",
+     .in = "input: T, block_shape: Tblock_shape, paddings: Tpaddings",
+     .out = "output: T",
      .attrs = "T: type; Tblock_shape: {int32, int64} = int32; Tpaddings: {int32, int64} = int32",
-     .shape = batch_shape, .grad = batch_grad, .kernels = to_batch_kernels},
-    {.name = "SpaceToBatch", .in = "input: T, paddings: Tpaddings", .out = "output: T",
-     .attrs = "T: type; Tpaddings: {int32, int64} = int32; block_size: int >= 2", .shape = batch_shape,
-     .grad = batch_grad, .kernels = to_batch_kernels},
-    {.name = "BatchToSpaceND", .in = "input: T, block_shape: Tblock_shape, crops: Tcrops", .out = "output: T",
-     .attrs = "T: type; Tblock_shape: {int32, int64} = int32; Tcrops: {int32, int64} = int32", .shape = batch_shape,
-     .grad = batch_grad, .kernels = from_batch_kernels},
-    {.name = "BatchToSpace", .in = "input: T, crops: Tidx", .out = "output: T",
-     .attrs = "T: type; block_size: int >= 2; Tidx: {int32, int64} = int32", .shape = batch_shape, .grad = batch_grad,
+     .shape = batch_shape,
+     .grad = batch_grad,
+     .kernels = to_batch_kernels},
+    {.name = "SpaceToBatch",
+     .in = "input: T, paddings: Tpaddings",
+     .out = "output: T",
+     .attrs = "T: type; Tpaddings: {int32, int64} = int32; block_size: int >= 2",
+     .shape = batch_shape,
+     .grad = batch_grad,
+     .kernels = to_batch_kernels},
+    {.name = "BatchToSpaceND",
+     .in = "input: T, block_shape: Tblock_shape, crops: Tcrops",
+     .out = "output: T",
+     .attrs = "T: type; Tblock_shape: {int32, int64} = int32; Tcrops: {int32, int64} = int32",
+     .shape = batch_shape,
+     .grad = batch_grad,
      .kernels = from_batch_kernels},
-    {.name = "SpaceToDepth", .in = "input: T", .out = "output: T",
+    {.name = "BatchToSpace",
+     .in = "input: T, crops: Tidx",
+     .out = "output: T",
+     .attrs = "T: type; block_size: int >= 2; Tidx: {int32, int64} = int32",
+     .shape = batch_shape,
+     .grad = batch_grad,
+     .kernels = from_batch_kernels},
+    {.name = "SpaceToDepth",
+     .in = "input: T",
+     .out = "output: T",
      .attrs = "T: type; block_size: int >= 2; data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'",
-     .shape = depth_shape, .grad = depth_grad, .kernels = to_depth_kernels},
-    {.name = "DepthToSpace", .in = "input: T", .out = "output: T",
+     .shape = depth_shape,
+     .grad = depth_grad,
+     .kernels = to_depth_kernels},
+    {.name = "DepthToSpace",
+     .in = "input: T",
+     .out = "output: T",
      .attrs = "T: type; block_size: int >= 2; data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'",
-     .shape = depth_shape, .grad = depth_grad, .kernels = from_depth_kernels},
+     .shape = depth_shape,
+     .grad = depth_grad,
+     .kernels = from_depth_kernels},
 };
 OP_FAMILY(space_batch, rows);

@@ -12,7 +12,7 @@ enum form { CROSS, CROSS_HASHED, CROSS_V2 };
 
 struct cross_state {
   enum form form;
-  int n;               /* sparse columns */
+  int n; /* sparse columns */
   bool hashed;
   int64_t buckets;
   uint64_t key;
@@ -123,8 +123,7 @@ static shoal_status check(struct kernel_ctx *ctx, const struct cross_state *st, 
     const struct tensor *ix = ctx_in(ctx, i), *v = ctx_in(ctx, n + i), *s = ctx_in(ctx, 2 * n + i);
     if (ix->rank != 2)
       return INVALID("Input indices should be a matrix but received shape %s at position %d", tensor_shape_str(ix), i);
-    if (ix->dims[1] != 2)
-      return INVALID("Expected D2 of index to be 2 got %" PRId64 " at position %d", ix->dims[1], i);
+    if (ix->dims[1] != 2) return INVALID("Expected D2 of index to be 2 got %" PRId64 " at position %d", ix->dims[1], i);
     if (st->internal == SHOAL_STRING && v->dtype == SHOAL_INT64)
       return INVALID("Input values should be of internal type %d but received %d", (int)st->internal, v->dtype);
     if (v->rank != 1)
@@ -133,8 +132,7 @@ static shoal_status check(struct kernel_ctx *ctx, const struct cross_state *st, 
       return INVALID("Expected size of values to be %" PRId64 " got %" PRId64 " at position %d", ix->dims[0], v->n, i);
     if (s->rank != 1)
       return INVALID("Input shapes should be a vector but received shape %s at position %d", tensor_shape_str(s), i);
-    if (s->n != 2)
-      return INVALID("shape should imply a 2D tensor, but got %s at position %d", tensor_shape_str(s), i);
+    if (s->n != 2) return INVALID("shape should imply a 2D tensor, but got %s at position %d", tensor_shape_str(s), i);
     if (i == 0) *batch = int_at(s, 0);
     if (int_at(s, 0) != *batch || *batch < 0)
       return INVALID("Expected batch size %" PRId64 " got %" PRId64 " at position %d", *batch, int_at(s, 0), i);
@@ -233,18 +231,25 @@ static const struct op_row rows[] = {
      .in = "indices: N * int64, values: sparse_types, shapes: N * int64, dense_inputs: dense_types",
      .out = "output_indices: int64, output_values: out_type, output_shape: int64",
      .attrs = "N: int >= 0; hashed_output: bool; num_buckets: int >= 0; hash_key: int; sparse_types: list({int64, "
-      "string}) >= 0; dense_types: list({int64, string}) >= 0; out_type: {int64, string}; internal_type: "
-      "{int64, string}", .flags = OP_NO_GRADIENT, .shape = cross_shape, .kernels = cross_kernels},
+              "string}) >= 0; dense_types: list({int64, string}) >= 0; out_type: {int64, string}; internal_type: "
+              "{int64, string}",
+     .flags = OP_NO_GRADIENT,
+     .shape = cross_shape,
+     .kernels = cross_kernels},
     {.name = "SparseCrossHashed",
      .in = "indices: N * int64, values: sparse_types, shapes: N * int64, dense_inputs: dense_types, num_buckets: "
-      "int64, strong_hash: bool, salt: int64",
+           "int64, strong_hash: bool, salt: int64",
      .out = "output_indices: int64, output_values: int64, output_shape: int64",
      .attrs = "N: int >= 0; sparse_types: list({int64, string}) >= 0; dense_types: list({int64, string}) >= 0",
-     .flags = OP_NO_GRADIENT, .shape = cross_shape, .kernels = cross_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = cross_shape,
+     .kernels = cross_kernels},
     {.name = "SparseCrossV2",
      .in = "indices: N * int64, values: sparse_types, shapes: N * int64, dense_inputs: dense_types, sep: string",
      .out = "output_indices: int64, output_values: string, output_shape: int64",
      .attrs = "N: int >= 0; sparse_types: list({int64, string}) >= 0; dense_types: list({int64, string}) >= 0",
-     .flags = OP_NO_GRADIENT, .shape = cross_shape, .kernels = cross_kernels},
+     .flags = OP_NO_GRADIENT,
+     .shape = cross_shape,
+     .kernels = cross_kernels},
 };
 OP_FAMILY(sparse_cross, rows);

@@ -33,7 +33,8 @@ static shoal_status check_order(const struct tensor *ix, int64_t n, int rank, co
     if (!inside)
       return INVALID("indices[%" PRId64 "] = %s is out of bounds: need 0 <= index < %s", i, at, shape_str(s));
     if (order < 0)
-      return INVALID("indices[%" PRId64 "] = %s is out of order. Many sparse ops require sorted indices.\n    Use "
+      return INVALID("indices[%" PRId64
+                     "] = %s is out of order. Many sparse ops require sorted indices.\n    Use "
                      "`tf.sparse.reorder` to create a correctly ordered copy.\n\n",
                      i, at);
     if (order == 0) return INVALID("indices[%" PRId64 "] = %s is repeated", i, at);
@@ -64,8 +65,7 @@ static shoal_status to_dense_run(struct kernel_ctx *ctx) {
     int64_t at = 0;
     for (int k = 0; k < rank; k++) {
       int64_t p = int_at(ix, i * rank + k);
-      if (p < 0 || p >= s.dims[k])
-        return INVALID("Indices are not valid (out of bounds).  Shape: %s", shape_str(&s));
+      if (p < 0 || p >= s.dims[k]) return INVALID("Indices are not valid (out of bounds).  Shape: %s", shape_str(&s));
       at = at * s.dims[k] + p;
     }
     elements_copy(t, (char *)y->data + (size_t)at * size, (const char *)v->data + (v->rank ? (size_t)i * size : 0), 1);
@@ -106,22 +106,22 @@ struct matmul {
 };
 
 /* Rows [begin, end) of the product; each adds up its entries in order. */
-#define MATMUL(name, type, CONJ)                                                                \
-  static void name(void *arg, int64_t begin, int64_t end) {                                     \
-    const struct matmul *m = arg;                                                               \
-    const type *v = m->v->data, *b = m->b->data;                                                \
-    type *y = m->y->data;                                                                       \
-    int64_t bc = m->b->dims[1];                                                                 \
-    for (int64_t i = 0; i < m->v->n; i++) {                                                     \
-      int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0));                            \
-      int64_t k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));                            \
-      if (r < begin || r >= end) continue;                                                      \
-      type a = m->st->adjoint_a ? CONJ(v[i]) : v[i], *to = y + r * m->cols;                     \
-      if (m->st->adjoint_b)                                                                     \
-        for (int64_t j = 0; j < m->cols; j++) to[j] += a * CONJ(b[j * bc + k]);                 \
-      else                                                                                      \
-        for (int64_t j = 0; j < m->cols; j++) to[j] += a * b[k * bc + j];                       \
-    }                                                                                           \
+#define MATMUL(name, type, CONJ)                                                \
+  static void name(void *arg, int64_t begin, int64_t end) {                     \
+    const struct matmul *m = arg;                                               \
+    const type *v = m->v->data, *b = m->b->data;                                \
+    type *y = m->y->data;                                                       \
+    int64_t bc = m->b->dims[1];                                                 \
+    for (int64_t i = 0; i < m->v->n; i++) {                                     \
+      int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0));            \
+      int64_t k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));            \
+      if (r < begin || r >= end) continue;                                      \
+      type a = m->st->adjoint_a ? CONJ(v[i]) : v[i], *to = y + r * m->cols;     \
+      if (m->st->adjoint_b)                                                     \
+        for (int64_t j = 0; j < m->cols; j++) to[j] += a * CONJ(b[j * bc + k]); \
+      else                                                                      \
+        for (int64_t j = 0; j < m->cols; j++) to[j] += a * b[k * bc + j];       \
+    }                                                                           \
   }
 #define SAME(x) (x)
 MATMUL(matmul_float, float, SAME)
@@ -164,8 +164,7 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
   int64_t b_inner = st->adjoint_b ? b->dims[1] : b->dims[0], cols = st->adjoint_b ? b->dims[0] : b->dims[1];
   if (b_inner != inner)
     return INVALID("Cannot multiply A and B because inner dimension does not match: %" PRId64 " vs. %" PRId64
-                   ".  Did you forget a transpose?  Dimensions of A: [%" PRId64 ", %" PRId64
-                   ").  Dimensions of B: %s",
+                   ".  Did you forget a transpose?  Dimensions of A: [%" PRId64 ", %" PRId64 ").  Dimensions of B: %s",
                    inner, b_inner, a0, a1, tensor_shape_str(b));
   for (int64_t i = 0; i < v->n; i++) {
     int64_t m = int_at(ix, 2 * i + (st->adjoint_a ? 1 : 0)), k = int_at(ix, 2 * i + (st->adjoint_a ? 0 : 1));
@@ -210,8 +209,8 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
 
 static struct out column(struct graph *g, struct out indices, int k) {
   int64_t begin[2] = {0, k}, size[2] = {-1, 1}, flat = -1;
-  struct out part = array_slice(g, indices, build_const_ints(g, SHOAL_INT32, begin, 2),
-                                build_const_ints(g, SHOAL_INT32, size, 2));
+  struct out part =
+      array_slice(g, indices, build_const_ints(g, SHOAL_INT32, begin, 2), build_const_ints(g, SHOAL_INT32, size, 2));
   return array_reshape(g, part, build_const_ints(g, SHOAL_INT32, &flat, 1));
 }
 
@@ -243,14 +242,14 @@ static shoal_status matmul_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def matmul_kernels[] = {{.device = "CPU",
-                                                    .type_attr = "T",
-                                                    .types = DT(FLOAT32) | DT(FLOAT64) | DT(INT32) | DT_COMPLEX |
-                                                             DT(BFLOAT16),
-                                                    .state_size = sizeof(struct matmul_state),
-                                                    .init = matmul_init,
-                                                    .run = matmul_run},
-                                                   {0}};
+static const struct kernel_def matmul_kernels[] = {
+    {.device = "CPU",
+     .type_attr = "T",
+     .types = DT(FLOAT32) | DT(FLOAT64) | DT(INT32) | DT_COMPLEX | DT(BFLOAT16),
+     .state_size = sizeof(struct matmul_state),
+     .init = matmul_init,
+     .run = matmul_run},
+    {0}};
 
 /* ---- SparseTensorDenseAdd ---- */
 
@@ -401,8 +400,8 @@ static shoal_status cwise_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-#define CWISE(name)                                                                 \
-  static const struct kernel_def name##_kernels[] = {                               \
+#define CWISE(name)                                   \
+  static const struct kernel_def name##_kernels[] = { \
       {.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .run = name##_run}, {0}}
 CWISE(cwise_add);
 CWISE(cwise_mul);
@@ -410,23 +409,45 @@ CWISE(cwise_div);
 
 static const struct op_row rows[] = {
     {.name = "SparseToDense",
-     .in = "sparse_indices: Tindices, output_shape: Tindices, sparse_values: T, default_value: T", .out = "dense: T",
-     .attrs = "validate_indices: bool = true; T: type; Tindices: {int32, int64}", .shape = to_dense_shape,
-     .grad = to_dense_grad, .kernels = to_dense_kernels},
-    {.name = "SparseTensorDenseMatMul", .in = "a_indices: Tindices, a_values: T, a_shape: int64, b: T",
+     .in = "sparse_indices: Tindices, output_shape: Tindices, sparse_values: T, default_value: T",
+     .out = "dense: T",
+     .attrs = "validate_indices: bool = true; T: type; Tindices: {int32, int64}",
+     .shape = to_dense_shape,
+     .grad = to_dense_grad,
+     .kernels = to_dense_kernels},
+    {.name = "SparseTensorDenseMatMul",
+     .in = "a_indices: Tindices, a_values: T, a_shape: int64, b: T",
      .out = "product: T",
      .attrs = "T: type; Tindices: {int32, int64} = int64; adjoint_a: bool = false; adjoint_b: bool = false",
-     .shape = matmul_shape, .grad = matmul_grad, .kernels = matmul_kernels},
-    {.name = "SparseTensorDenseAdd", .in = "a_indices: Tindices, a_values: T, a_shape: Tindices, b: T",
-     .out = "output: T", .attrs = "T: {numbertype}; Tindices: {int32, int64}", .shape = dense_add_shape,
-     .grad = dense_add_grad, .kernels = dense_add_kernels},
-    {.name = "SparseDenseCwiseAdd", .in = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T",
-     .out = "output: T", .attrs = "T: {numbertype}", .shape = cwise_shape, .kernels = cwise_add_kernels},
-    {.name = "SparseDenseCwiseMul", .in = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T",
-     .out = "output: T", .attrs = "T: {numbertype}", .shape = cwise_shape, .grad = cwise_grad,
+     .shape = matmul_shape,
+     .grad = matmul_grad,
+     .kernels = matmul_kernels},
+    {.name = "SparseTensorDenseAdd",
+     .in = "a_indices: Tindices, a_values: T, a_shape: Tindices, b: T",
+     .out = "output: T",
+     .attrs = "T: {numbertype}; Tindices: {int32, int64}",
+     .shape = dense_add_shape,
+     .grad = dense_add_grad,
+     .kernels = dense_add_kernels},
+    {.name = "SparseDenseCwiseAdd",
+     .in = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T",
+     .out = "output: T",
+     .attrs = "T: {numbertype}",
+     .shape = cwise_shape,
+     .kernels = cwise_add_kernels},
+    {.name = "SparseDenseCwiseMul",
+     .in = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T",
+     .out = "output: T",
+     .attrs = "T: {numbertype}",
+     .shape = cwise_shape,
+     .grad = cwise_grad,
      .kernels = cwise_mul_kernels},
-    {.name = "SparseDenseCwiseDiv", .in = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T",
-     .out = "output: T", .attrs = "T: {numbertype}", .shape = cwise_shape, .grad = cwise_grad,
+    {.name = "SparseDenseCwiseDiv",
+     .in = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T",
+     .out = "output: T",
+     .attrs = "T: {numbertype}",
+     .shape = cwise_shape,
+     .grad = cwise_grad,
      .kernels = cwise_div_kernels},
 };
 OP_FAMILY(sparse_dense, rows);

@@ -80,8 +80,9 @@ static shoal_status pair_check(struct kernel_ctx *ctx, struct sparse *a, struct 
 /* Walks the union of two sorted lists of entries; *from says which of them has the next one (1: a, 2: b, 3: both). */
 static bool union_next(const struct sparse *a, const struct sparse *b, int64_t *i, int64_t *j, int *from) {
   if (*i >= a->n && *j >= b->n) return false;
-  int order = *i >= a->n ? 1 : *j >= b->n ? -1
-                                          : sparse_compare(row_of(a->indices, *i), row_of(b->indices, *j), a->rank);
+  int order = *i >= a->n   ? 1
+              : *j >= b->n ? -1
+                           : sparse_compare(row_of(a->indices, *i), row_of(b->indices, *j), a->rank);
   *from = order < 0 ? 1 : order > 0 ? 2 : 3;
   return true;
 }
@@ -286,8 +287,7 @@ static shoal_status reduce(struct kernel_ctx *ctx, enum update op) {
   update_fn fn = update_find(op, t);
   for (int64_t i = 0; y->n && i < r.s.n; i++) {
     int64_t at = 0;
-    for (int k = 0; k < r.n_kept; k++)
-      at = at * int_at(r.s.shape, r.kept[k]) + sparse_index(&r.s, i, r.kept[k]);
+    for (int k = 0; k < r.n_kept; k++) at = at * int_at(r.s.shape, r.kept[k]) + sparse_index(&r.s, i, r.kept[k]);
     bool *first = &T_DATA(&seen, bool)[at];
     if (*first) fn(t, element(y, at), sparse_value(&r.s, i), 1);
     else memcpy(element(y, at), sparse_value(&r.s, i), dtype_size(t));
@@ -458,16 +458,16 @@ static shoal_status softmax_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-#define KERNELS(name, mask)                                                          \
-  static const struct kernel_def name##_kernels[] = {                                \
+#define KERNELS(name, mask)                           \
+  static const struct kernel_def name##_kernels[] = { \
       {.device = "CPU", .type_attr = "T", .types = mask, .run = name##_run}, {0}}
-#define REDUCE_KERNELS(name, mask)                                                   \
-  static const struct kernel_def name##_kernels[] = {{.device = "CPU",               \
-                                                      .type_attr = "T",              \
-                                                      .types = mask,                 \
+#define REDUCE_KERNELS(name, mask)                                                               \
+  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                           \
+                                                      .type_attr = "T",                          \
+                                                      .types = mask,                             \
                                                       .state_size = sizeof(struct reduce_state), \
-                                                      .init = reduce_init,           \
-                                                      .run = name##_run},            \
+                                                      .init = reduce_init,                       \
+                                                      .run = name##_run},                        \
                                                      {0}}
 KERNELS(add, DT_NUMBER);
 KERNELS(add_grad, DT_NUMBER);
@@ -482,38 +482,63 @@ REDUCE_KERNELS(reduce_max_sparse, DT_REAL);
 static const struct op_row rows[] = {
     {.name = "SparseAdd",
      .in = "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, b_shape: int64, thresh: "
-      "Treal", .out = "sum_indices: int64, sum_values: T, sum_shape: int64",
-     .attrs = "T: {numbertype}; Treal: {realnumbertype}", .shape = add_shape, .grad = add_grad,
+           "Treal",
+     .out = "sum_indices: int64, sum_values: T, sum_shape: int64",
+     .attrs = "T: {numbertype}; Treal: {realnumbertype}",
+     .shape = add_shape,
+     .grad = add_grad,
      .kernels = add_kernels},
-    {.name = "SparseAddGrad", .in = "backprop_val_grad: T, a_indices: int64, b_indices: int64, sum_indices: int64",
-     .out = "a_val_grad: T, b_val_grad: T", .attrs = "T: {numbertype}", .flags = OP_NO_GRADIENT,
-     .shape = add_grad_shape, .kernels = add_grad_kernels},
+    {.name = "SparseAddGrad",
+     .in = "backprop_val_grad: T, a_indices: int64, b_indices: int64, sum_indices: int64",
+     .out = "a_val_grad: T, b_val_grad: T",
+     .attrs = "T: {numbertype}",
+     .flags = OP_NO_GRADIENT,
+     .shape = add_grad_shape,
+     .kernels = add_grad_kernels},
     {.name = "SparseSparseMaximum",
      .in = "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, b_shape: int64",
-     .out = "output_indices: int64, output_values: T", .attrs = "T: {realnumbertype}", .shape = add_shape,
+     .out = "output_indices: int64, output_values: T",
+     .attrs = "T: {realnumbertype}",
+     .shape = add_shape,
      .kernels = max_kernels},
     {.name = "SparseSparseMinimum",
      .in = "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, b_shape: int64",
-     .out = "output_indices: int64, output_values: T", .attrs = "T: {numbertype}", .shape = add_shape,
+     .out = "output_indices: int64, output_values: T",
+     .attrs = "T: {numbertype}",
+     .shape = add_shape,
      .kernels = min_kernels},
     {.name = "SparseReduceSum",
-     .in = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32", .out = "output: T",
-     .attrs = "keep_dims: bool = false; T: {numbertype}", .shape = reduce_shape, .grad = reduce_sum_grad,
+     .in = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32",
+     .out = "output: T",
+     .attrs = "keep_dims: bool = false; T: {numbertype}",
+     .shape = reduce_shape,
+     .grad = reduce_sum_grad,
      .kernels = reduce_sum_kernels},
     {.name = "SparseReduceSumSparse",
      .in = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32",
      .out = "output_indices: int64, output_values: T, output_shape: int64",
-     .attrs = "keep_dims: bool = false; T: {numbertype}", .flags = OP_NO_GRADIENT, .shape = reduce_shape,
+     .attrs = "keep_dims: bool = false; T: {numbertype}",
+     .flags = OP_NO_GRADIENT,
+     .shape = reduce_shape,
      .kernels = reduce_sum_sparse_kernels},
     {.name = "SparseReduceMax",
-     .in = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32", .out = "output: T",
-     .attrs = "keep_dims: bool = false; T: {realnumbertype}", .shape = reduce_shape, .kernels = reduce_max_kernels},
+     .in = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32",
+     .out = "output: T",
+     .attrs = "keep_dims: bool = false; T: {realnumbertype}",
+     .shape = reduce_shape,
+     .kernels = reduce_max_kernels},
     {.name = "SparseReduceMaxSparse",
      .in = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32",
      .out = "output_indices: int64, output_values: T, output_shape: int64",
-     .attrs = "keep_dims: bool = false; T: {realnumbertype}", .shape = reduce_shape,
+     .attrs = "keep_dims: bool = false; T: {realnumbertype}",
+     .shape = reduce_shape,
      .kernels = reduce_max_sparse_kernels},
-    {.name = "SparseSoftmax", .in = "sp_indices: int64, sp_values: T, sp_shape: int64", .out = "output: T",
-     .attrs = "T: {half, float, double}", .shape = softmax_shape, .grad = softmax_grad, .kernels = softmax_kernels},
+    {.name = "SparseSoftmax",
+     .in = "sp_indices: int64, sp_values: T, sp_shape: int64",
+     .out = "output: T",
+     .attrs = "T: {half, float, double}",
+     .shape = softmax_shape,
+     .grad = softmax_grad,
+     .kernels = softmax_kernels},
 };
 OP_FAMILY(sparse_math, rows);

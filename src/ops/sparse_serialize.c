@@ -107,7 +107,8 @@ static shoal_status check_batch(const struct sparse *s) {
         return INVALID("indices[%" PRId64 "] = %s is out of bounds: need 0 <= index < %s", i,
                        ints_str(s->indices, i * s->rank, s->rank, ","), ints_str(s->shape, 0, s->rank, ","));
     if (i && ix[i * s->rank] < ix[(i - 1) * s->rank])
-      return INVALID("indices[%" PRId64 "] = %s is out of order. Many sparse ops require sorted indices.\n    Use "
+      return INVALID("indices[%" PRId64
+                     "] = %s is out of order. Many sparse ops require sorted indices.\n    Use "
                      "`tf.sparse.reorder` to create a correctly ordered copy.\n\n",
                      i, ints_str(s->indices, i * s->rank, s->rank, ","));
   }
@@ -281,7 +282,7 @@ struct sparse_map {
   struct held {
     int64_t handle;
     struct owned parts;
-  } *at; /* lock */
+  } * at; /* lock */
   size_t n, cap;
 };
 
@@ -413,40 +414,66 @@ static shoal_status add_many_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-#define MAP_KERNELS(name)                                                                      \
-  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                         \
-                                                      .state_size = sizeof(struct map_state),  \
-                                                      .init = map_init,                        \
-                                                      .release = map_release,                  \
-                                                      .run = name##_run},                      \
+#define MAP_KERNELS(name)                                                                     \
+  static const struct kernel_def name##_kernels[] = {{.device = "CPU",                        \
+                                                      .state_size = sizeof(struct map_state), \
+                                                      .init = map_init,                       \
+                                                      .release = map_release,                 \
+                                                      .run = name##_run},                     \
                                                      {0}}
 MAP_KERNELS(add);
 MAP_KERNELS(add_many);
 MAP_KERNELS(take);
 
 static const struct op_row rows[] = {
-    {.name = "SerializeSparse", .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
-     .out = "serialized_sparse: out_type", .attrs = "T: type; out_type: {string, variant} = string",
-     .flags = OP_NO_GRADIENT, .shape = serialize_shape, .kernels = serialize_kernels},
-    {.name = "SerializeManySparse", .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
-     .out = "serialized_sparse: out_type", .attrs = "T: type; out_type: {string, variant} = string",
-     .flags = OP_NO_GRADIENT, .shape = serialize_many_shape, .kernels = serialize_many_kernels},
-    {.name = "DeserializeSparse", .in = "serialized_sparse: Tserialized",
+    {.name = "SerializeSparse",
+     .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
+     .out = "serialized_sparse: out_type",
+     .attrs = "T: type; out_type: {string, variant} = string",
+     .flags = OP_NO_GRADIENT,
+     .shape = serialize_shape,
+     .kernels = serialize_kernels},
+    {.name = "SerializeManySparse",
+     .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
+     .out = "serialized_sparse: out_type",
+     .attrs = "T: type; out_type: {string, variant} = string",
+     .flags = OP_NO_GRADIENT,
+     .shape = serialize_many_shape,
+     .kernels = serialize_many_kernels},
+    {.name = "DeserializeSparse",
+     .in = "serialized_sparse: Tserialized",
      .out = "sparse_indices: int64, sparse_values: dtype, sparse_shape: int64",
-     .attrs = "dtype: type; Tserialized: {string, variant} = string", .flags = OP_NO_GRADIENT,
-     .shape = deserialize_shape, .kernels = deserialize_kernels},
-    {.name = "DeserializeManySparse", .in = "serialized_sparse: string",
-     .out = "sparse_indices: int64, sparse_values: dtype, sparse_shape: int64", .attrs = "dtype: type",
-     .flags = OP_NO_GRADIENT, .shape = deserialize_shape, .kernels = deserialize_many_kernels},
-    {.name = "AddSparseToTensorsMap", .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
-     .out = "sparse_handle: int64", .attrs = "T: type; container: string = ''; shared_name: string = ''",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = add_kernels},
-    {.name = "AddManySparseToTensorsMap", .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
-     .out = "sparse_handles: int64", .attrs = "T: type; container: string = ''; shared_name: string = ''",
-     .flags = OP_STATEFUL | OP_NO_GRADIENT, .shape = add_many_shape, .kernels = add_many_kernels},
-    {.name = "TakeManySparseFromTensorsMap", .in = "sparse_handles: int64",
+     .attrs = "dtype: type; Tserialized: {string, variant} = string",
+     .flags = OP_NO_GRADIENT,
+     .shape = deserialize_shape,
+     .kernels = deserialize_kernels},
+    {.name = "DeserializeManySparse",
+     .in = "serialized_sparse: string",
      .out = "sparse_indices: int64, sparse_values: dtype, sparse_shape: int64",
-     .attrs = "dtype: type; container: string = ''; shared_name: string = ''", .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .shape = deserialize_shape, .kernels = take_kernels},
+     .attrs = "dtype: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = deserialize_shape,
+     .kernels = deserialize_many_kernels},
+    {.name = "AddSparseToTensorsMap",
+     .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
+     .out = "sparse_handle: int64",
+     .attrs = "T: type; container: string = ''; shared_name: string = ''",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = add_kernels},
+    {.name = "AddManySparseToTensorsMap",
+     .in = "sparse_indices: int64, sparse_values: T, sparse_shape: int64",
+     .out = "sparse_handles: int64",
+     .attrs = "T: type; container: string = ''; shared_name: string = ''",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = add_many_shape,
+     .kernels = add_many_kernels},
+    {.name = "TakeManySparseFromTensorsMap",
+     .in = "sparse_handles: int64",
+     .out = "sparse_indices: int64, sparse_values: dtype, sparse_shape: int64",
+     .attrs = "dtype: type; container: string = ''; shared_name: string = ''",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .shape = deserialize_shape,
+     .kernels = take_kernels},
 };
 OP_FAMILY(sparse_serialize, rows);

@@ -29,8 +29,10 @@ static shoal_status new_shape(const struct tensor *want, int64_t dense, const st
     }
   }
   if (open >= 0) {
-    if (product == 0) return INVALID("reshape cannot infer the missing input size for an empty tensor unless all "
-                                     "specified input sizes are non-zero");
+    if (product == 0)
+      return INVALID(
+          "reshape cannot infer the missing input size for an empty tensor unless all "
+          "specified input sizes are non-zero");
     dims[open] = dense / product;
     if (dims[open] * product != dense)
       return INVALID("Input to reshape is a SparseTensor with %" PRId64
@@ -261,7 +263,7 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
   TRY(sparse_in_bounds(&s));
   int64_t *counts = mem_zalloc((size_t)n, sizeof *counts);
   /* The first `longer` parts have one more. */
-#define PART_OF(v) ((v) < longer * (each + 1) ? (v) / (each + 1) : ((v) - longer) / each)
+#define PART_OF(v) ((v) < longer * (each + 1) ? (v) / (each + 1) : ((v)-longer) / each)
   for (int64_t i = 0; i < s.n; i++) counts[PART_OF(sparse_index(&s, i, (int)axis))]++;
   shoal_status bad = NULL;
   for (int p = 0; p < n && !bad; p++) {
@@ -333,8 +335,7 @@ static shoal_status slice_run(struct kernel_ctx *ctx) {
   }
   for (int64_t i = 0, at = 0; i < s.n; i++) {
     if (!slice_has(&s, i, start, size)) continue;
-    for (int k = 0; k < s.rank; k++)
-      T_DATA(ix, int64_t)[at * s.rank + k] = sparse_index(&s, i, k) - int_at(start, k);
+    for (int k = 0; k < s.rank; k++) T_DATA(ix, int64_t)[at * s.rank + k] = sparse_index(&s, i, k) - int_at(start, k);
     copy_value(&s, i, v, at++);
   }
   return NULL;
@@ -369,12 +370,10 @@ static shoal_status slice_grad_run(struct kernel_ctx *ctx) {
     return INVALID("The input_start length should be equal to ndims: got: %" PRId64 " and %" PRId64, start->n,
                    in->dims[1]);
   if (out->dims[0] > in->dims[0])
-    return INVALID("# rows of output_indices should be not greater than of input_indices, got %" PRId64
-                   " and %" PRId64,
+    return INVALID("# rows of output_indices should be not greater than of input_indices, got %" PRId64 " and %" PRId64,
                    out->dims[0], in->dims[0]);
   if (dy->n != out->dims[0])
-    return INVALID("# elements of backprop_val_grad and rows of sum_indices should match, got %" PRId64
-                   " and %" PRId64,
+    return INVALID("# elements of backprop_val_grad and rows of sum_indices should match, got %" PRId64 " and %" PRId64,
                    dy->n, out->dims[0]);
   struct shape vector = shape_vector(in->dims[0]);
   struct tensor *dx;
@@ -387,8 +386,7 @@ static shoal_status slice_grad_run(struct kernel_ctx *ctx) {
   for (int64_t i = 0; i < in->dims[0] && j < dy->n; i++) {
     bool same = true;
     for (int k = 0; k < rank; k++) same &= a[i * rank + k] == b[j * rank + k] + int_at(start, k);
-    if (same)
-      memcpy((char *)dx->data + (size_t)i * size, (const char *)dy->data + (size_t)j++ * size, size);
+    if (same) memcpy((char *)dx->data + (size_t)i * size, (const char *)dy->data + (size_t)j++ * size, size);
   }
   if (j < dy->n)
     return INVALID("Elements of backprop_val_grad aren't all propagated. Num elements:%" PRId64 ", used: %" PRId64,
@@ -416,8 +414,8 @@ static shoal_status fill_check(struct kernel_ctx *ctx, int64_t *rows) {
     return INVALID("The length of `values` (%" PRId64 ") must match the first dimension of `indices` (%" PRId64 ").",
                    v->n, ix->dims[0]);
   if (ix->dims[1] != shape->n)
-    return INVALID("The length of `dense_shape` (%" PRId64
-                   ") must match the second dimension of `indices` (%" PRId64 ").",
+    return INVALID("The length of `dense_shape` (%" PRId64 ") must match the second dimension of `indices` (%" PRId64
+                   ").",
                    shape->n, ix->dims[1]);
   if (dflt->rank) return INVALID("default_value must be a scalar, saw: %s", tensor_shape_str(dflt));
   if (shape->n == 0) return INVALID("Dense shape cannot be empty.");
@@ -529,30 +527,58 @@ static const struct kernel_def fill_grad_kernels[] = {
     {.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .run = fill_grad_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "SparseReshape", .in = "input_indices: int64, input_shape: int64, new_shape: int64",
-     .out = "output_indices: int64, output_shape: int64", .flags = OP_NO_GRADIENT, .shape = reshape_shape,
+    {.name = "SparseReshape",
+     .in = "input_indices: int64, input_shape: int64, new_shape: int64",
+     .out = "output_indices: int64, output_shape: int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = reshape_shape,
      .kernels = reshape_kernels},
-    {.name = "SparseReorder", .in = "input_indices: int64, input_values: T, input_shape: int64",
-     .out = "output_indices: int64, output_values: T", .attrs = "T: type", .shape = reorder_shape,
-     .grad = reorder_grad, .kernels = reorder_kernels},
-    {.name = "SparseConcat", .in = "indices: N * int64, values: N * T, shapes: N * int64",
+    {.name = "SparseReorder",
+     .in = "input_indices: int64, input_values: T, input_shape: int64",
+     .out = "output_indices: int64, output_values: T",
+     .attrs = "T: type",
+     .shape = reorder_shape,
+     .grad = reorder_grad,
+     .kernels = reorder_kernels},
+    {.name = "SparseConcat",
+     .in = "indices: N * int64, values: N * T, shapes: N * int64",
      .out = "output_indices: int64, output_values: T, output_shape: int64",
-     .attrs = "concat_dim: int; N: int >= 2; T: type", .flags = OP_NO_GRADIENT, .shape = concat_shape,
+     .attrs = "concat_dim: int; N: int >= 2; T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = concat_shape,
      .kernels = concat_kernels},
-    {.name = "SparseSplit", .in = "split_dim: int64, indices: int64, values: T, shape: int64",
+    {.name = "SparseSplit",
+     .in = "split_dim: int64, indices: int64, values: T, shape: int64",
      .out = "output_indices: num_split * int64, output_values: num_split * T, output_shape: num_split * int64",
-     .attrs = "num_split: int >= 1; T: type", .flags = OP_NO_GRADIENT, .shape = split_shape, .kernels = split_kernels},
-    {.name = "SparseSlice", .in = "indices: int64, values: T, shape: int64, start: int64, size: int64",
-     .out = "output_indices: int64, output_values: T, output_shape: int64", .attrs = "T: type", .shape = slice_shape,
-     .grad = slice_grad, .kernels = slice_kernels},
+     .attrs = "num_split: int >= 1; T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = split_shape,
+     .kernels = split_kernels},
+    {.name = "SparseSlice",
+     .in = "indices: int64, values: T, shape: int64, start: int64, size: int64",
+     .out = "output_indices: int64, output_values: T, output_shape: int64",
+     .attrs = "T: type",
+     .shape = slice_shape,
+     .grad = slice_grad,
+     .kernels = slice_kernels},
     {.name = "SparseSliceGrad",
      .in = "backprop_val_grad: T, input_indices: int64, input_start: int64, output_indices: int64",
-     .out = "val_grad: T", .attrs = "T: {numbertype}", .shape = slice_grad_shape, .kernels = slice_grad_kernels},
-    {.name = "SparseFillEmptyRows", .in = "indices: int64, values: T, dense_shape: int64, default_value: T",
+     .out = "val_grad: T",
+     .attrs = "T: {numbertype}",
+     .shape = slice_grad_shape,
+     .kernels = slice_grad_kernels},
+    {.name = "SparseFillEmptyRows",
+     .in = "indices: int64, values: T, dense_shape: int64, default_value: T",
      .out = "output_indices: int64, output_values: T, empty_row_indicator: bool, reverse_index_map: int64",
-     .attrs = "T: type", .shape = fill_shape, .grad = fill_grad, .kernels = fill_kernels},
-    {.name = "SparseFillEmptyRowsGrad", .in = "reverse_index_map: int64, grad_values: T",
-     .out = "d_values: T, d_default_value: T", .attrs = "T: type", .shape = fill_grad_shape,
+     .attrs = "T: type",
+     .shape = fill_shape,
+     .grad = fill_grad,
+     .kernels = fill_kernels},
+    {.name = "SparseFillEmptyRowsGrad",
+     .in = "reverse_index_map: int64, grad_values: T",
+     .out = "d_values: T, d_default_value: T",
+     .attrs = "T: type",
+     .shape = fill_grad_shape,
      .kernels = fill_grad_kernels},
 };
 OP_FAMILY(sparse_shape, rows);

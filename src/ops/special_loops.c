@@ -6,14 +6,14 @@
 
 #include "ops/binary_loops.h"
 
-#define UNARY(op, tag, type, expr)                                          \
-  static void op##_##tag(void *out, const void *in, int64_t n) {           \
-    const type *a = in;                                                     \
-    type *o = out;                                                          \
-    for (int64_t i = 0; i < n; i++) {                                       \
-      type x = a[i];                                                        \
-      o[i] = (type)(expr);                                                  \
-    }                                                                       \
+#define UNARY(op, tag, type, expr)                               \
+  static void op##_##tag(void *out, const void *in, int64_t n) { \
+    const type *a = in;                                          \
+    type *o = out;                                               \
+    for (int64_t i = 0; i < n; i++) {                            \
+      type x = a[i];                                             \
+      o[i] = (type)(expr);                                       \
+    }                                                            \
   }
 #define UNARY_DOUBLE(op, expr) UNARY(op, f32, float, expr) UNARY(op, f64, double, expr)
 
@@ -47,12 +47,34 @@ UNARY_DOUBLE(FresnelCos, special_fresnel(x, true))
 UNARY_DOUBLE(FresnelSin, special_fresnel(x, false))
 UNARY_DOUBLE(Spence, special_spence(x))
 
-#define ROW(op) {#op, COST_CALL, .fn = {IN_REALS(op)}}
-const struct unary_loops unary_special[] = {
-    {"Erf", COST_VECTOR, .fn = {IN_REALS(Erf)}},
-    ROW(Erfc), ROW(Erfinv), ROW(Ndtri), ROW(Lgamma), ROW(Digamma), ROW(BesselI0), ROW(BesselI1), ROW(BesselI0e),
-    ROW(BesselI1e), ROW(BesselK0), ROW(BesselK1), ROW(BesselK0e), ROW(BesselK1e), ROW(BesselJ0), ROW(BesselJ1),
-    ROW(BesselY0), ROW(BesselY1), ROW(Dawsn), ROW(Expint), ROW(FresnelCos), ROW(FresnelSin), ROW(Spence), {0}};
+#define ROW(op)                            \
+  {                                        \
+#op, COST_CALL, .fn = { IN_REALS(op) } \
+  }
+const struct unary_loops unary_special[] = {{"Erf", COST_VECTOR, .fn = {IN_REALS(Erf)}},
+                                            ROW(Erfc),
+                                            ROW(Erfinv),
+                                            ROW(Ndtri),
+                                            ROW(Lgamma),
+                                            ROW(Digamma),
+                                            ROW(BesselI0),
+                                            ROW(BesselI1),
+                                            ROW(BesselI0e),
+                                            ROW(BesselI1e),
+                                            ROW(BesselK0),
+                                            ROW(BesselK1),
+                                            ROW(BesselK0e),
+                                            ROW(BesselK1e),
+                                            ROW(BesselJ0),
+                                            ROW(BesselJ1),
+                                            ROW(BesselY0),
+                                            ROW(BesselY1),
+                                            ROW(Dawsn),
+                                            ROW(Expint),
+                                            ROW(FresnelCos),
+                                            ROW(FresnelSin),
+                                            ROW(Spence),
+                                            {0}};
 
 /* ---- two inputs ---- */
 
@@ -79,11 +101,11 @@ static uint64_t integer_power(uint64_t x, uint64_t y) {
     if (y & 1) r *= x;
   return r;
 }
-#define INTEGER_POWER                                  \
-  if (y < 0) {                                         \
-    bad = 1;                                           \
-    z = 0;                                             \
-  } else {                                             \
+#define INTEGER_POWER                                           \
+  if (y < 0) {                                                  \
+    bad = 1;                                                    \
+    z = 0;                                                      \
+  } else {                                                      \
     z = (__typeof__(z))integer_power((uint64_t)x, (uint64_t)y); \
   }
 BINARY_SIGNED(BINARY_SMALL, Pow, INTEGER_POWER)
@@ -109,12 +131,21 @@ BINARY_DOUBLE(Zeta, special_zeta(x, y))
 BINARY_DOUBLE(Polygamma, special_polygamma(x, y))
 
 #undef ROW
-#define ROW(op) {#op, COST_CALL, .fn = {IN_REALS(op)}}
-const struct binary_loops binary_special[] = {
-    {"Pow", COST_CALL, "Integers to negative integer powers are not allowed",
-     .fn = {IN_REALS(Pow), IN_SIGNED(Pow), IN_COMPLEXES(Pow)}},
-    {"Xlogy", COST_CALL, .fn = {IN_REALS(Xlogy), IN_COMPLEXES(Xlogy)}},
-    {"Xlog1py", COST_CALL, .fn = {IN_REALS(Xlog1py), IN_COMPLEXES(Xlog1py)}},
-    {"Complex", COST_MOVE, .fn = {IN_REALS(Complex)}},
-    ROW(Atan2), ROW(NextAfter), ROW(Igamma), ROW(Igammac), ROW(IgammaGradA), ROW(RandomGammaGrad), ROW(Zeta),
-    ROW(Polygamma), {0}};
+#define ROW(op)                            \
+  {                                        \
+#op, COST_CALL, .fn = { IN_REALS(op) } \
+  }
+const struct binary_loops binary_special[] = {{"Pow", COST_CALL, "Integers to negative integer powers are not allowed",
+                                               .fn = {IN_REALS(Pow), IN_SIGNED(Pow), IN_COMPLEXES(Pow)}},
+                                              {"Xlogy", COST_CALL, .fn = {IN_REALS(Xlogy), IN_COMPLEXES(Xlogy)}},
+                                              {"Xlog1py", COST_CALL, .fn = {IN_REALS(Xlog1py), IN_COMPLEXES(Xlog1py)}},
+                                              {"Complex", COST_MOVE, .fn = {IN_REALS(Complex)}},
+                                              ROW(Atan2),
+                                              ROW(NextAfter),
+                                              ROW(Igamma),
+                                              ROW(Igammac),
+                                              ROW(IgammaGradA),
+                                              ROW(RandomGammaGrad),
+                                              ROW(Zeta),
+                                              ROW(Polygamma),
+                                              {0}};

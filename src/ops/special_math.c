@@ -15,9 +15,9 @@ double special_lgamma(double x) {
 }
 
 /* Bernoulli numbers B2, B4, ... */
-static const double bernoulli[] = {1.0 / 6,      -1.0 / 30,       1.0 / 42,   -1.0 / 30,       5.0 / 66,
-                                   -691.0 / 2730, 7.0 / 6,        -3617.0 / 510, 43867.0 / 798, -174611.0 / 330,
-                                   854513.0 / 138, -236364091.0 / 2730};
+static const double bernoulli[] = {1.0 / 6,       -1.0 / 30,       1.0 / 42,       -1.0 / 30,
+                                   5.0 / 66,      -691.0 / 2730,   7.0 / 6,        -3617.0 / 510,
+                                   43867.0 / 798, -174611.0 / 330, 854513.0 / 138, -236364091.0 / 2730};
 enum { BERNOULLIS = sizeof bernoulli / sizeof *bernoulli };
 
 double special_digamma(double x) {

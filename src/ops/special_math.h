@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-double special_lgamma(double x);  /* log |gamma(x)|; without the library's global sign */
-double special_digamma(double x); /* NaN at 0, -1, ... */
+double special_lgamma(double x);         /* log |gamma(x)|; without the library's global sign */
+double special_digamma(double x);        /* NaN at 0, -1, ... */
 double special_zeta(double x, double q); /* Hurwitz: sum over k >= 0 of (q + k)^-x */
 double special_polygamma(double n, double x);
 double special_erfinv(double x);

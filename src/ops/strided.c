@@ -19,9 +19,9 @@ struct job {
   size_t size;
   char *to;
   const char *from;
-  int64_t len;             /* rows, elements: the inner dimension */
+  int64_t len; /* rows, elements: the inner dimension */
   int64_t to_step, from_step;
-  int64_t pieces, piece;   /* rows: each row in so many pieces of so many elements */
+  int64_t pieces, piece; /* rows: each row in so many pieces of so many elements */
   /* transpose: a is contiguous in `to`, b in `from` */
   int64_t na, nb, a_from, b_to, tiles_a, tiles_b;
 };
@@ -52,22 +52,22 @@ static void rows_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 /* One tile of [nb, na]: `to` advances by 1 along a, `from` by 1 along b. */
-#define TILE_FN(name, type)                                                                                   \
-  static void name(type *to, const type *from, int64_t na, int64_t nb, int64_t a_from, int64_t b_to) {        \
-    int64_t b = 0;                                                                                            \
-    for (; b + 8 <= nb; b += 8) {                                                                             \
-      int64_t a = 0;                                                                                          \
-      for (; a + 8 <= na; a += 8) {                                                                           \
-        type block[8][8];                                                                                     \
-        for (int i = 0; i < 8; i++)                                                                           \
-          for (int k = 0; k < 8; k++) block[k][i] = from[(a + i) * a_from + b + k];                           \
-        for (int k = 0; k < 8; k++) memcpy(&to[(b + k) * b_to + a], block[k], sizeof block[k]);               \
-      }                                                                                                       \
-      for (; a < na; a++)                                                                                     \
-        for (int k = 0; k < 8; k++) to[(b + k) * b_to + a] = from[a * a_from + b + k];                        \
-    }                                                                                                         \
-    for (; b < nb; b++)                                                                                       \
-      for (int64_t a = 0; a < na; a++) to[b * b_to + a] = from[a * a_from + b];                               \
+#define TILE_FN(name, type)                                                                            \
+  static void name(type *to, const type *from, int64_t na, int64_t nb, int64_t a_from, int64_t b_to) { \
+    int64_t b = 0;                                                                                     \
+    for (; b + 8 <= nb; b += 8) {                                                                      \
+      int64_t a = 0;                                                                                   \
+      for (; a + 8 <= na; a += 8) {                                                                    \
+        type block[8][8];                                                                              \
+        for (int i = 0; i < 8; i++)                                                                    \
+          for (int k = 0; k < 8; k++) block[k][i] = from[(a + i) * a_from + b + k];                    \
+        for (int k = 0; k < 8; k++) memcpy(&to[(b + k) * b_to + a], block[k], sizeof block[k]);        \
+      }                                                                                                \
+      for (; a < na; a++)                                                                              \
+        for (int k = 0; k < 8; k++) to[(b + k) * b_to + a] = from[a * a_from + b + k];                 \
+    }                                                                                                  \
+    for (; b < nb; b++)                                                                                \
+      for (int64_t a = 0; a < na; a++) to[b * b_to + a] = from[a * a_from + b];                        \
   }
 typedef struct {
   uint64_t half[2];
@@ -101,14 +101,14 @@ static void transpose_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-#define STEP(type)                                                                                \
-  do {                                                                                            \
-    type *t = (type *)j->to + to;                                                                 \
-    const type *f = (const type *)j->from + from;                                                 \
-    if (!j->from_step)                                                                            \
-      for (int64_t i = 0; i < j->len; i++) t[i * j->to_step] = *f;                                \
-    else                                                                                          \
-      for (int64_t i = 0; i < j->len; i++) t[i * j->to_step] = f[i * j->from_step];               \
+#define STEP(type)                                                                  \
+  do {                                                                              \
+    type *t = (type *)j->to + to;                                                   \
+    const type *f = (const type *)j->from + from;                                   \
+    if (!j->from_step)                                                              \
+      for (int64_t i = 0; i < j->len; i++) t[i * j->to_step] = *f;                  \
+    else                                                                            \
+      for (int64_t i = 0; i < j->len; i++) t[i * j->to_step] = f[i * j->from_step]; \
   } while (0)
 
 static void elements_piece(void *arg, int64_t begin, int64_t end) {

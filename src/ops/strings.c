@@ -166,8 +166,7 @@ static shoal_status run_segment_join(struct kernel_ctx *ctx) {
   shoal_status e = NULL;
   for (int64_t i = 0; !e && i < ids->n; i++) {
     int64_t id = ids->dtype == SHOAL_INT32 ? T_DATA(ids, int32_t)[i] : T_DATA(ids, int64_t)[i];
-    if (id >= segments)
-      e = INVALID("Invalid segment id: %" PRId64 " >= %" PRId64 " segments", id, segments);
+    if (id >= segments) e = INVALID("Invalid segment id: %" PRId64 " >= %" PRId64 " segments", id, segments);
     for (int64_t k = 0; !e && id >= 0 && k < row; k++) {
       struct text *t = &parts[id * row + k];
       const struct str *s = string_at(x, i * row + k);
@@ -578,52 +577,104 @@ static shoal_status run_to_number(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .run = fn}, { 0 } }
-#define STATE(type, init_, release_, fn)                                                                     \
-  (const struct kernel_def[]) {                                                                              \
-    {.device = "CPU", .state_size = sizeof(type), .init = init_, .release = release_, .run = fn}, { 0 }      \
+#define RUN(fn)                         \
+  (const struct kernel_def[]) {         \
+    {.device = "CPU", .run = fn}, { 0 } \
+  }
+#define STATE(type, init_, release_, fn)                                                                \
+  (const struct kernel_def[]) {                                                                         \
+    {.device = "CPU", .state_size = sizeof(type), .init = init_, .release = release_, .run = fn}, { 0 } \
   }
 
 static const struct op_row rows[] = {
-    {.name = "StringJoin", .in = "inputs: N * string", .out = "output: string",
-     .attrs = "N: int >= 0; separator: string = ''", .flags = OP_NO_GRADIENT, .shape = shape_join,
+    {.name = "StringJoin",
+     .in = "inputs: N * string",
+     .out = "output: string",
+     .attrs = "N: int >= 0; separator: string = ''",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_join,
      .kernels = STATE(struct separator, init_separator, release_separator, run_join)},
-    {.name = "ReduceJoin", .in = "inputs: string, reduction_indices: int32", .out = "output: string",
-     .attrs = "keep_dims: bool = false; separator: string = ''", .flags = OP_NO_GRADIENT, .shape = shape_reduction,
+    {.name = "ReduceJoin",
+     .in = "inputs: string, reduction_indices: int32",
+     .out = "output: string",
+     .attrs = "keep_dims: bool = false; separator: string = ''",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_reduction,
      .kernels = STATE(struct separator, init_separator, release_separator, run_reduce_join)},
-    {.name = "UnsortedSegmentJoin", .in = "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments",
+    {.name = "UnsortedSegmentJoin",
+     .in = "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments",
      .out = "output: string",
      .attrs = "separator: string = ''; Tindices: {int32, int64}; Tnumsegments: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .kernels = STATE(struct separator, init_separator, release_separator, run_segment_join)},
-    {.name = "StringSplit", .in = "input: string, delimiter: string",
-     .out = "indices: int64, values: string, shape: int64", .attrs = "skip_empty: bool = true",
-     .flags = OP_NO_GRADIENT, .shape = shape_split,
+     .flags = OP_NO_GRADIENT,
+     .kernels = STATE(struct separator, init_separator, release_separator, run_segment_join)},
+    {.name = "StringSplit",
+     .in = "input: string, delimiter: string",
+     .out = "indices: int64, values: string, shape: int64",
+     .attrs = "skip_empty: bool = true",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_split,
      .kernels = STATE(struct split_state, init_split, NULL, run_split)},
-    {.name = "StringSplitV2", .in = "input: string, sep: string", .out = "indices: int64, values: string, shape: int64",
-     .attrs = "maxsplit: int = -1", .flags = OP_NO_GRADIENT, .shape = shape_split,
+    {.name = "StringSplitV2",
+     .in = "input: string, sep: string",
+     .out = "indices: int64, values: string, shape: int64",
+     .attrs = "maxsplit: int = -1",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_split,
      .kernels = STATE(struct split_state, init_split_v2, NULL, run_split_v2)},
-    {.name = "StringLength", .in = "input: string", .out = "output: int32",
-     .attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'", .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "StringLength",
+     .in = "input: string",
+     .out = "output: int32",
+     .attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = STATE(struct unit_state, init_unit, NULL, run_length)},
-    {.name = "Substr", .in = "input: string, pos: T, len: T", .out = "output: string",
-     .attrs = "T: {int32, int64}; unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'", .flags = OP_NO_GRADIENT,
-     .shape = shape_substr, .kernels = STATE(struct unit_state, init_unit, NULL, run_substr)},
-    {.name = "StringStrip", .in = "input: string", .out = "output: string", .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged, .kernels = RUN(run_strip)},
-    {.name = "StringToHashBucket", .in = "string_tensor: string", .out = "output: int64",
-     .attrs = "num_buckets: int >= 1", .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "Substr",
+     .in = "input: string, pos: T, len: T",
+     .out = "output: string",
+     .attrs = "T: {int32, int64}; unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_substr,
+     .kernels = STATE(struct unit_state, init_unit, NULL, run_substr)},
+    {.name = "StringStrip",
+     .in = "input: string",
+     .out = "output: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = RUN(run_strip)},
+    {.name = "StringToHashBucket",
+     .in = "string_tensor: string",
+     .out = "output: int64",
+     .attrs = "num_buckets: int >= 1",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = STATE(struct hash_state, init_hash, NULL, run_hash_old)},
-    {.name = "StringToHashBucketFast", .in = "input: string", .out = "output: int64", .attrs = "num_buckets: int >= 1",
-     .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "StringToHashBucketFast",
+     .in = "input: string",
+     .out = "output: int64",
+     .attrs = "num_buckets: int >= 1",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = STATE(struct hash_state, init_hash, NULL, run_hash_fast)},
-    {.name = "StringToHashBucketStrong", .in = "input: string", .out = "output: int64",
-     .attrs = "num_buckets: int >= 1; key: list(int)", .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "StringToHashBucketStrong",
+     .in = "input: string",
+     .out = "output: int64",
+     .attrs = "num_buckets: int >= 1; key: list(int)",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = STATE(struct hash_state, init_hash, NULL, run_hash_strong)},
-    {.name = "Fingerprint", .in = "data: T, method: string", .out = "fingerprint: uint8", .attrs = "T: type",
-     .flags = OP_NO_GRADIENT, .shape = shape_fingerprint, .kernels = RUN(run_fingerprint)},
-    {.name = "StringToNumber", .in = "string_tensor: string", .out = "output: out_type",
-     .attrs = "out_type: {float, double, int32, int64} = float", .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "Fingerprint",
+     .in = "data: T, method: string",
+     .out = "fingerprint: uint8",
+     .attrs = "T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_fingerprint,
+     .kernels = RUN(run_fingerprint)},
+    {.name = "StringToNumber",
+     .in = "string_tensor: string",
+     .out = "output: out_type",
+     .attrs = "out_type: {float, double, int32, int64} = float",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = RUN(run_to_number)},
 };
 OP_FAMILY(strings, rows);

@@ -234,8 +234,7 @@ static shoal_status decode_one(const struct str *s, struct str *out) {
 static shoal_status run_decode_base64(struct kernel_ctx *ctx) {
   struct tensor *out;
   TRY(like_input(ctx, &out));
-  for (int64_t i = 0; i < out->n; i++)
-    TRY(decode_one(string_at(ctx_in(ctx, 0), i), &T_DATA(out, struct str)[i]));
+  for (int64_t i = 0; i < out->n; i++) TRY(decode_one(string_at(ctx_in(ctx, 0), i), &T_DATA(out, struct str)[i]));
   return NULL;
 }
 

@@ -8,11 +8,11 @@
 #include "ops/string_in.h"
 
 struct regex_state {
-  struct regex *fixed;   /* the attribute's pattern; NULL when it is an input */
+  struct regex *fixed; /* the attribute's pattern; NULL when it is an input */
   char *rewrite;
   size_t rewrite_n;
   bool global;
-  pthread_mutex_t lock;  /* guards the pattern last seen as an input */
+  pthread_mutex_t lock; /* guards the pattern last seen as an input */
   struct regex *last;
   struct text last_text;
 };
@@ -195,22 +195,38 @@ static shoal_status run_static_match(struct kernel_ctx *ctx) {
   return match_all(ctx, ((const struct regex_state *)ctx->state)->fixed);
 }
 
-#define KERNEL(fn)                                                                                            \
-  (const struct kernel_def[]) {                                                                               \
-    {.device = "CPU", .state_size = sizeof(struct regex_state), .init = init, .release = release, .run = fn}, \
-        {0}                                                                                                   \
+#define KERNEL(fn)                                                                                                  \
+  (const struct kernel_def[]) {                                                                                     \
+    {.device = "CPU", .state_size = sizeof(struct regex_state), .init = init, .release = release, .run = fn}, { 0 } \
   }
 
 static const struct op_row rows[] = {
-    {.name = "RegexReplace", .in = "input: string, pattern: string, rewrite: string", .out = "output: string",
-     .attrs = "replace_global: bool = true", .flags = OP_NO_GRADIENT, .shape = shape_unchanged,
+    {.name = "RegexReplace",
+     .in = "input: string, pattern: string, rewrite: string",
+     .out = "output: string",
+     .attrs = "replace_global: bool = true",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
      .kernels = KERNEL(run_replace)},
-    {.name = "StaticRegexReplace", .in = "input: string", .out = "output: string",
-     .attrs = "pattern: string; rewrite: string; replace_global: bool = true", .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged, .kernels = KERNEL(run_static_replace)},
-    {.name = "RegexFullMatch", .in = "input: string, pattern: string", .out = "output: bool", .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged, .kernels = KERNEL(run_match)},
-    {.name = "StaticRegexFullMatch", .in = "input: string", .out = "output: bool", .attrs = "pattern: string",
-     .flags = OP_NO_GRADIENT, .shape = shape_unchanged, .kernels = KERNEL(run_static_match)},
+    {.name = "StaticRegexReplace",
+     .in = "input: string",
+     .out = "output: string",
+     .attrs = "pattern: string; rewrite: string; replace_global: bool = true",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = KERNEL(run_static_replace)},
+    {.name = "RegexFullMatch",
+     .in = "input: string, pattern: string",
+     .out = "output: bool",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = KERNEL(run_match)},
+    {.name = "StaticRegexFullMatch",
+     .in = "input: string",
+     .out = "output: bool",
+     .attrs = "pattern: string",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = KERNEL(run_static_match)},
 };
 OP_FAMILY(strings_regex, rows);

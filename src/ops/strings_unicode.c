@@ -28,10 +28,10 @@ static enum encoding encoding_of(const char *name) {
   static const struct {
     const char *name;
     enum encoding encoding;
-  } known[] = {{"UTF-8", UTF8},         {"UTF8", UTF8},         {"UTF-16", UTF16_BE},     {"UTF-16-BE", UTF16_BE},
-               {"UTF-16BE", UTF16_BE},  {"UTF-16LE", UTF16_LE}, {"UTF-16-LE", UTF16_LE},  {"UTF-32", UTF32_BE},
-               {"UTF-32-BE", UTF32_BE}, {"UTF-32BE", UTF32_BE}, {"UTF-32LE", UTF32_LE},   {"UTF-32-LE", UTF32_LE},
-               {"US-ASCII", ASCII},     {"ASCII", ASCII},       {"ISO-8859-1", LATIN1},   {"LATIN1", LATIN1}};
+  } known[] = {{"UTF-8", UTF8},         {"UTF8", UTF8},         {"UTF-16", UTF16_BE},    {"UTF-16-BE", UTF16_BE},
+               {"UTF-16BE", UTF16_BE},  {"UTF-16LE", UTF16_LE}, {"UTF-16-LE", UTF16_LE}, {"UTF-32", UTF32_BE},
+               {"UTF-32-BE", UTF32_BE}, {"UTF-32BE", UTF32_BE}, {"UTF-32LE", UTF32_LE},  {"UTF-32-LE", UTF32_LE},
+               {"US-ASCII", ASCII},     {"ASCII", ASCII},       {"ISO-8859-1", LATIN1},  {"LATIN1", LATIN1}};
   for (size_t i = 0; i < COUNT_OF(known); i++)
     if (strcasecmp(name, known[i].name) == 0) return known[i].encoding;
   return OTHER;
@@ -410,39 +410,65 @@ static shoal_status run_upper(struct kernel_ctx *ctx) { return run_case(ctx, tru
 
 /* ---- rows ---- */
 
-#define KERNEL(fn)                                                                                              \
-  (const struct kernel_def[]) {                                                                                 \
-    {.device = "CPU", .state_size = sizeof(struct unicode_state), .init = init, .release = release, .run = fn}, \
-        {0}                                                                                                     \
+#define KERNEL(fn)                                                                                                    \
+  (const struct kernel_def[]) {                                                                                       \
+    {.device = "CPU", .state_size = sizeof(struct unicode_state), .init = init, .release = release, .run = fn}, { 0 } \
   }
-#define CASE(fn)                                                                                                     \
-  (const struct kernel_def[]) {                                                                                      \
+#define CASE(fn)                                                                                                       \
+  (const struct kernel_def[]) {                                                                                        \
     {.device = "CPU", .state_size = sizeof(struct case_state), .init = init_case, .release = release_case, .run = fn}, \
-        {0}                                                                                                          \
+    {                                                                                                                  \
+      0                                                                                                                \
+    }                                                                                                                  \
   }
 #define INPUT "input_encoding: string; "
-#define ERRORS                                                                                             \
-  "errors: {'strict', 'replace', 'ignore'} = 'replace'; replacement_char: int = 65533; "                   \
+#define ERRORS                                                                           \
+  "errors: {'strict', 'replace', 'ignore'} = 'replace'; replacement_char: int = 65533; " \
   "replace_control_characters: bool = false"
 
 static const struct op_row rows[] = {
-    {.name = "UnicodeTranscode", .in = "input: string", .out = "output: string",
-     .attrs = INPUT "output_encoding: {'UTF-8', 'UTF-16-BE', 'UTF-32-BE'}; " ERRORS, .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged, .kernels = KERNEL(run_transcode)},
-    {.name = "UnicodeDecode", .in = "input: string", .out = "row_splits: Tsplits, char_values: int32",
-     .attrs = INPUT ERRORS "; Tsplits: {int32, int64} = int64", .flags = OP_NO_GRADIENT, .shape = shape_decode,
+    {.name = "UnicodeTranscode",
+     .in = "input: string",
+     .out = "output: string",
+     .attrs = INPUT "output_encoding: {'UTF-8', 'UTF-16-BE', 'UTF-32-BE'}; " ERRORS,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = KERNEL(run_transcode)},
+    {.name = "UnicodeDecode",
+     .in = "input: string",
+     .out = "row_splits: Tsplits, char_values: int32",
+     .attrs = INPUT ERRORS "; Tsplits: {int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
      .kernels = KERNEL(run_decode)},
-    {.name = "UnicodeDecodeWithOffsets", .in = "input: string",
+    {.name = "UnicodeDecodeWithOffsets",
+     .in = "input: string",
      .out = "row_splits: Tsplits, char_values: int32, char_to_byte_starts: int64",
-     .attrs = INPUT ERRORS "; Tsplits: {int32, int64} = int64", .flags = OP_NO_GRADIENT, .shape = shape_decode,
+     .attrs = INPUT ERRORS "; Tsplits: {int32, int64} = int64",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_decode,
      .kernels = KERNEL(run_decode)},
-    {.name = "UnicodeEncode", .in = "input_values: int32, input_splits: Tsplits", .out = "output: string",
+    {.name = "UnicodeEncode",
+     .in = "input_values: int32, input_splits: Tsplits",
+     .out = "output: string",
      .attrs = "errors: {'ignore', 'replace', 'strict'} = 'replace'; output_encoding: {'UTF-8', 'UTF-16-BE', "
               "'UTF-32-BE'}; replacement_char: int = 65533; Tsplits: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT, .shape = shape_encode, .kernels = KERNEL(run_encode)},
-    {.name = "StringLower", .in = "input: string", .out = "output: string", .attrs = "encoding: string = ''",
-     .flags = OP_NO_GRADIENT, .shape = shape_unchanged, .kernels = CASE(run_lower)},
-    {.name = "StringUpper", .in = "input: string", .out = "output: string", .attrs = "encoding: string = ''",
-     .flags = OP_NO_GRADIENT, .shape = shape_unchanged, .kernels = CASE(run_upper)},
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_encode,
+     .kernels = KERNEL(run_encode)},
+    {.name = "StringLower",
+     .in = "input: string",
+     .out = "output: string",
+     .attrs = "encoding: string = ''",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = CASE(run_lower)},
+    {.name = "StringUpper",
+     .in = "input: string",
+     .out = "output: string",
+     .attrs = "encoding: string = ''",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = CASE(run_upper)},
 };
 OP_FAMILY(strings_unicode, rows);

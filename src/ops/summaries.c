@@ -23,8 +23,7 @@ static shoal_status run_scalar(struct kernel_ctx *ctx) {
   const struct tensor *tags = ctx_in(ctx, 0), *values = ctx_in(ctx, 1);
   if (!tensor_same_shape(tags, values) && !(is_scalar(tags) && is_scalar(values))) {
     struct shape a = tensor_shape(tags), b = tensor_shape(values);
-    if (tags->n != 1)
-      return INVALID("tags and values are not the same shape: %s != %s", shape_str(&a), shape_str(&b));
+    if (tags->n != 1) return INVALID("tags and values are not the same shape: %s != %s", shape_str(&a), shape_str(&b));
     const struct str *tag = string_at(tags, 0);
     return INVALID("tags and values are not the same shape: %s != %s (tag '%.*s')", shape_str(&a), shape_str(&b),
                    (int)tag->size, str_data(tag));
@@ -67,8 +66,7 @@ static shoal_status run_image(struct kernel_ctx *ctx) {
   const struct image_state *st = ctx->state;
   if (!is_scalar(ctx_in(ctx, 0))) return INVALID("Tags must be a scalar");
   struct text t = {0};
-  shoal_status s =
-      summary_add_images(&t, string_at(ctx_in(ctx, 0), 0), ctx_in(ctx, 1), st->max_images, &st->bad_color);
+  shoal_status s = summary_add_images(&t, string_at(ctx_in(ctx, 0), 0), ctx_in(ctx, 1), st->max_images, &st->bad_color);
   return finish(ctx, s, &t);
 }
 
@@ -156,39 +154,80 @@ static shoal_status run_merge(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .run = fn}, { 0 } }
-#define STATE(type, init_, release_, fn)                                                                         \
-  (const struct kernel_def[]) {                                                                                  \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(type), .init = init_, .release = release_, \
-     .run = fn},                                                                                                 \
-        {0}                                                                                                      \
+#define RUN(fn)                         \
+  (const struct kernel_def[]) {         \
+    {.device = "CPU", .run = fn}, { 0 } \
+  }
+#define STATE(type, init_, release_, fn) \
+  (const struct kernel_def[]) {          \
+    {.device = "CPU",                    \
+     .flags = KERNEL_EXPENSIVE,          \
+     .state_size = sizeof(type),         \
+     .init = init_,                      \
+     .release = release_,                \
+     .run = fn},                         \
+    {                                    \
+      0                                  \
+    }                                    \
   }
 
 static const struct op_row rows[] = {
-    {.name = "ScalarSummary", .in = "tags: string, values: T", .out = "summary: string", .attrs = "T: {realnumbertype}",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = RUN(run_scalar)},
-    {.name = "HistogramSummary", .in = "tag: string, values: T", .out = "summary: string",
-     .attrs = "T: {realnumbertype} = float", .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+    {.name = "ScalarSummary",
+     .in = "tags: string, values: T",
+     .out = "summary: string",
+     .attrs = "T: {realnumbertype}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = RUN(run_scalar)},
+    {.name = "HistogramSummary",
+     .in = "tag: string, values: T",
+     .out = "summary: string",
+     .attrs = "T: {realnumbertype} = float",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = RUN(run_histogram)},
-    {.name = "ImageSummary", .in = "tag: string, tensor: T", .out = "summary: string",
+    {.name = "ImageSummary",
+     .in = "tag: string, tensor: T",
+     .out = "summary: string",
      .attrs = "max_images: int >= 1 = 3; T: {uint8, float, half, double} = float; "
               "bad_color: tensor = {uint8 [255, 0, 0, 255]}",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = STATE(struct image_state, init_image, release_image, run_image)},
-    {.name = "AudioSummary", .in = "tag: string, tensor: float", .out = "summary: string",
-     .attrs = "sample_rate: float; max_outputs: int >= 1 = 3", .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+    {.name = "AudioSummary",
+     .in = "tag: string, tensor: float",
+     .out = "summary: string",
+     .attrs = "sample_rate: float; max_outputs: int >= 1 = 3",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = STATE(struct audio_state, init_audio, NULL, run_audio)},
-    {.name = "AudioSummaryV2", .in = "tag: string, tensor: float, sample_rate: float", .out = "summary: string",
-     .attrs = "max_outputs: int >= 1 = 3", .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+    {.name = "AudioSummaryV2",
+     .in = "tag: string, tensor: float, sample_rate: float",
+     .out = "summary: string",
+     .attrs = "max_outputs: int >= 1 = 3",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = STATE(struct audio_state, init_audio, NULL, run_audio)},
-    {.name = "MergeSummary", .in = "inputs: N * string", .out = "summary: string", .attrs = "N: int >= 1",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = RUN(run_merge)},
-    {.name = "TensorSummary", .in = "tensor: T", .out = "summary: string",
+    {.name = "MergeSummary",
+     .in = "inputs: N * string",
+     .out = "summary: string",
+     .attrs = "N: int >= 1",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = RUN(run_merge)},
+    {.name = "TensorSummary",
+     .in = "tensor: T",
+     .out = "summary: string",
      .attrs = "T: type; description: string = ''; labels: list(string) = []; display_name: string = ''",
-     .flags = OP_NO_GRADIENT, .shape = shape_scalar_out, .kernels = RUN(run_tensor)},
-    {.name = "TensorSummaryV2", .in = "tag: string, tensor: T, serialized_summary_metadata: string",
-     .out = "summary: string", .attrs = "T: type", .flags = OP_NO_GRADIENT, .shape = shape_scalar_out,
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
+     .kernels = RUN(run_tensor)},
+    {.name = "TensorSummaryV2",
+     .in = "tag: string, tensor: T, serialized_summary_metadata: string",
+     .out = "summary: string",
+     .attrs = "T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_scalar_out,
      .kernels = RUN(run_tensor_v2)},
 };
 OP_FAMILY(summaries, rows);

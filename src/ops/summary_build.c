@@ -248,8 +248,8 @@ shoal_status summary_add_audio(struct text *out, const struct str *tag, const st
 
 /* ---- tensors ---- */
 
-shoal_status summary_add_tensor(struct text *out, const struct str *tag, const struct tensor *t,
-                                const char *node_name, const struct str *metadata) {
+shoal_status summary_add_tensor(struct text *out, const struct str *tag, const struct tensor *t, const char *node_name,
+                                const struct str *metadata) {
   if (!dtype_plain((shoal_dtype)t->dtype) && t->dtype != SHOAL_STRING)
     return UNIMPLEMENTED("A summary cannot hold a tensor of type %s", dtype_tf_name(t->dtype));
   size_t at = begin(out, tag, NULL, -1);

@@ -13,11 +13,11 @@ shoal_status summary_add_histogram(struct text *out, const struct str *tag, cons
 /* bad_color stands where a pixel is not finite. */
 shoal_status summary_add_images(struct text *out, const struct str *tag, const struct tensor *images,
                                 int64_t max_images, const struct tensor *bad_color);
-shoal_status summary_add_audio(struct text *out, const struct str *tag, const struct tensor *audio,
-                               int64_t max_outputs, float sample_rate);
+shoal_status summary_add_audio(struct text *out, const struct str *tag, const struct tensor *audio, int64_t max_outputs,
+                               float sample_rate);
 /* tag and metadata (a serialized SummaryMetadata) may be NULL; so may node_name. */
-shoal_status summary_add_tensor(struct text *out, const struct str *tag, const struct tensor *t,
-                                const char *node_name, const struct str *metadata);
+shoal_status summary_add_tensor(struct text *out, const struct str *tag, const struct tensor *t, const char *node_name,
+                                const struct str *metadata);
 /* Element i of a tensor of real numbers or bools. */
 double summary_number(const struct tensor *t, int64_t i);
 

@@ -203,8 +203,7 @@ static shoal_status run_graph(struct kernel_ctx *ctx) {
   TRY(ctx_check_scalar(ctx, 2, "tensor"));
   TRY(find(ctx, &w));
   const struct str *graph = string_at(ctx_in(ctx, 2), 0);
-  shoal_status s =
-      event_write_graph(w->events, *T_DATA(ctx_in(ctx, 1), int64_t), str_data(graph), graph->size);
+  shoal_status s = event_write_graph(w->events, *T_DATA(ctx_in(ctx, 1), int64_t), str_data(graph), graph->size);
   resource_unref(&w->head);
   return s;
 }
@@ -226,45 +225,72 @@ static shoal_status run_import(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define RUN(fn) \
-  (const struct kernel_def[]) { {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } }
-#define LIMITED(init_, fn)                                                                                     \
-  (const struct kernel_def[]) {                                                                                \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct limit_state), .init = init_,      \
-     .run = fn},                                                                                               \
-        {0}                                                                                                    \
+#define RUN(fn)                                                    \
+  (const struct kernel_def[]) {                                    \
+    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
+  }
+#define LIMITED(init_, fn)                                                                                            \
+  (const struct kernel_def[]) {                                                                                       \
+    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct limit_state), .init = init_, .run = fn}, \
+    {                                                                                                                 \
+      0                                                                                                               \
+    }                                                                                                                 \
   }
 #define EFFECT (OP_STATEFUL | OP_NO_GRADIENT)
 
 static const struct op_row rows[] = {
-    {.name = "SummaryWriter", .out = "writer: resource", .attrs = "shared_name: string = ''; container: string = ''",
-     .flags = EFFECT, .shape = shape_scalar_out,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .flags = KERNEL_CHEAP,
-                                             .state_size = sizeof(struct handle_state), .init = init_handle,
-                                             .release = release_handle, .run = run_handle},
+    {.name = "SummaryWriter",
+     .out = "writer: resource",
+     .attrs = "shared_name: string = ''; container: string = ''",
+     .flags = EFFECT,
+     .shape = shape_scalar_out,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .flags = KERNEL_CHEAP,
+                                             .state_size = sizeof(struct handle_state),
+                                             .init = init_handle,
+                                             .release = release_handle,
+                                             .run = run_handle},
                                             {0}}},
     {.name = "CreateSummaryFileWriter",
      .in = "writer: resource, logdir: string, max_queue: int32, flush_millis: int32, filename_suffix: string",
-     .flags = EFFECT, .kernels = RUN(run_create)},
+     .flags = EFFECT,
+     .kernels = RUN(run_create)},
     {.name = "FlushSummaryWriter", .in = "writer: resource", .flags = EFFECT, .kernels = RUN(run_flush)},
     {.name = "CloseSummaryWriter", .in = "writer: resource", .flags = EFFECT, .kernels = RUN(run_close)},
-    {.name = "WriteSummary", .in = "writer: resource, step: int64, tensor: T, tag: string, summary_metadata: string",
-     .attrs = "T: type", .flags = EFFECT, .kernels = RUN(run_tensor)},
-    {.name = "WriteRawProtoSummary", .in = "writer: resource, step: int64, tensor: string", .flags = EFFECT,
+    {.name = "WriteSummary",
+     .in = "writer: resource, step: int64, tensor: T, tag: string, summary_metadata: string",
+     .attrs = "T: type",
+     .flags = EFFECT,
+     .kernels = RUN(run_tensor)},
+    {.name = "WriteRawProtoSummary",
+     .in = "writer: resource, step: int64, tensor: string",
+     .flags = EFFECT,
      .kernels = RUN(run_raw)},
     {.name = "ImportEvent", .in = "writer: resource, event: string", .flags = EFFECT, .kernels = RUN(run_import)},
-    {.name = "WriteScalarSummary", .in = "writer: resource, step: int64, tag: string, value: T",
-     .attrs = "T: {realnumbertype}", .flags = EFFECT, .kernels = RUN(run_scalar)},
-    {.name = "WriteHistogramSummary", .in = "writer: resource, step: int64, tag: string, values: T",
+    {.name = "WriteScalarSummary",
+     .in = "writer: resource, step: int64, tag: string, value: T",
+     .attrs = "T: {realnumbertype}",
+     .flags = EFFECT,
+     .kernels = RUN(run_scalar)},
+    {.name = "WriteHistogramSummary",
+     .in = "writer: resource, step: int64, tag: string, values: T",
      .attrs = "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, bool} "
               "= float",
-     .flags = EFFECT, .kernels = RUN(run_histogram)},
-    {.name = "WriteImageSummary", .in = "writer: resource, step: int64, tag: string, tensor: T, bad_color: uint8",
-     .attrs = "max_images: int >= 1 = 3; T: {uint8, double, float, half} = float", .flags = EFFECT,
+     .flags = EFFECT,
+     .kernels = RUN(run_histogram)},
+    {.name = "WriteImageSummary",
+     .in = "writer: resource, step: int64, tag: string, tensor: T, bad_color: uint8",
+     .attrs = "max_images: int >= 1 = 3; T: {uint8, double, float, half} = float",
+     .flags = EFFECT,
      .kernels = LIMITED(init_images, run_images)},
-    {.name = "WriteAudioSummary", .in = "writer: resource, step: int64, tag: string, tensor: float, sample_rate: float",
-     .attrs = "max_outputs: int >= 1 = 3", .flags = EFFECT, .kernels = LIMITED(init_audio, run_audio)},
-    {.name = "WriteGraphSummary", .in = "writer: resource, step: int64, tensor: string", .flags = EFFECT,
+    {.name = "WriteAudioSummary",
+     .in = "writer: resource, step: int64, tag: string, tensor: float, sample_rate: float",
+     .attrs = "max_outputs: int >= 1 = 3",
+     .flags = EFFECT,
+     .kernels = LIMITED(init_audio, run_audio)},
+    {.name = "WriteGraphSummary",
+     .in = "writer: resource, step: int64, tensor: string",
+     .flags = EFFECT,
      .kernels = RUN(run_graph)},
 };
 OP_FAMILY(summary_writer, rows);

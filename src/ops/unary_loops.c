@@ -8,18 +8,18 @@
 #include "ops/elementwise.h"
 #include "ops/vector_math.h"
 
-#define DEFINE(op, tag, in_t, out_t, expr)                                                  \
-  VECTOR_CLONES static void op##_##tag(void *out, const void *in, int64_t n) {             \
-    const in_t *a = in;                                                                     \
-    out_t *o = out;                                                                         \
-    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                             \
-      in_t x = a[i];                                                                        \
-      o[i] = (out_t)(expr);                                                                 \
-    }                                                                                       \
+#define DEFINE(op, tag, in_t, out_t, expr)                                     \
+  VECTOR_CLONES static void op##_##tag(void *out, const void *in, int64_t n) { \
+    const in_t *a = in;                                                        \
+    out_t *o = out;                                                            \
+    LOOP_FREE for (int64_t i = 0; i < n; i++) {                                \
+      in_t x = a[i];                                                           \
+      o[i] = (out_t)(expr);                                                    \
+    }                                                                          \
   }
 
-#define SIGNED_INTS(op, expr)           \
-  DEFINE(op, i8, int8_t, int8_t, expr)  \
+#define SIGNED_INTS(op, expr)             \
+  DEFINE(op, i8, int8_t, int8_t, expr)    \
   DEFINE(op, i16, int16_t, int16_t, expr) \
   DEFINE(op, i32, int32_t, int32_t, expr) \
   DEFINE(op, i64, int64_t, int64_t, expr)
@@ -108,8 +108,14 @@ const struct unary_loops unary_basic[] = {
     {"Angle", COST_CALL, .fn = {IN_COMPLEXES(Angle)}},
     {"ComplexAbs", COST_CALL, .fn = {IN_COMPLEXES(ComplexAbs)}},
     {"PopulationCount", COST_MOVE,
-     .fn = {[SHOAL_INT8] = Bits_8, [SHOAL_UINT8] = Bits_8, [SHOAL_INT16] = Bits_16, [SHOAL_UINT16] = Bits_16,
-            [SHOAL_INT32] = Bits_32, [SHOAL_UINT32] = Bits_32, [SHOAL_INT64] = Bits_64, [SHOAL_UINT64] = Bits_64}},
+     .fn = {[SHOAL_INT8] = Bits_8,
+            [SHOAL_UINT8] = Bits_8,
+            [SHOAL_INT16] = Bits_16,
+            [SHOAL_UINT16] = Bits_16,
+            [SHOAL_INT32] = Bits_32,
+            [SHOAL_UINT32] = Bits_32,
+            [SHOAL_INT64] = Bits_64,
+            [SHOAL_UINT64] = Bits_64}},
     {0}};
 
 /* ---- exponentials and trigonometry ---- */
@@ -160,20 +166,19 @@ COMPLEXES(Atanh, catanhf(x), catanh(x))
 
 /* Sine and cosine of float: a block whose arguments are all moderate goes through the vector functions, any other
  * through the library's, which reduce without loss. */
-#define DEFINE_TRIG(op, vector, library)                                              \
-  VECTOR_CLONES static void op##_f32(void *out, const void *in, int64_t n) {          \
-    const float *a = in;                                                              \
-    float *o = out;                                                                   \
-    for (int64_t i = 0; i < n;) {                                                     \
-      int64_t end = i + 256 < n ? i + 256 : n;                                        \
-      int large = 0;                                                                  \
-      for (int64_t j = i; j < end; j++) large |= !(fabsf(a[j]) <= VM_TRIG_MAX);       \
-      if (large)                                                                      \
-        for (; i < end; i++) o[i] = library(a[i]);                                    \
-      else                                                                            \
-        LOOP_FREE for (int64_t j = i; j < end; j++) o[j] = vector(a[j]);              \
-      i = end;                                                                        \
-    }                                                                                 \
+#define DEFINE_TRIG(op, vector, library)                                        \
+  VECTOR_CLONES static void op##_f32(void *out, const void *in, int64_t n) {    \
+    const float *a = in;                                                        \
+    float *o = out;                                                             \
+    for (int64_t i = 0; i < n;) {                                               \
+      int64_t end = i + 256 < n ? i + 256 : n;                                  \
+      int large = 0;                                                            \
+      for (int64_t j = i; j < end; j++) large |= !(fabsf(a[j]) <= VM_TRIG_MAX); \
+      if (large)                                                                \
+        for (; i < end; i++) o[i] = library(a[i]);                              \
+      else LOOP_FREE for (int64_t j = i; j < end; j++) o[j] = vector(a[j]);     \
+      i = end;                                                                  \
+    }                                                                           \
   }
 DEFINE_TRIG(Sin, vm_sin, sinf)
 DEFINE(Sin, f64, double, double, sin(x))
@@ -182,13 +187,17 @@ DEFINE_TRIG(Cos, vm_cos, cosf)
 DEFINE(Cos, f64, double, double, cos(x))
 COMPLEXES(Cos, ccosf(x), ccos(x))
 
-#define ROW(op, cost) {#op, cost, .fn = {IN_REALS(op), IN_COMPLEXES(op)}}
+#define ROW(op, cost)                                   \
+  {                                                     \
+#op, cost, .fn = { IN_REALS(op), IN_COMPLEXES(op) } \
+  }
 const struct unary_loops unary_transcendental[] = {
-    ROW(Exp, COST_VECTOR),  ROW(Expm1, COST_VECTOR), ROW(Log, COST_VECTOR), ROW(Log1p, COST_VECTOR),
-    ROW(Sigmoid, COST_VECTOR), ROW(Tanh, COST_VECTOR), ROW(Sin, COST_VECTOR), ROW(Cos, COST_VECTOR),
-    ROW(Tan, COST_CALL),    ROW(Asin, COST_CALL),    ROW(Acos, COST_CALL),  ROW(Atan, COST_CALL),
-    ROW(Sinh, COST_CALL),   ROW(Cosh, COST_CALL),    ROW(Asinh, COST_CALL), ROW(Acosh, COST_CALL),
-    ROW(Atanh, COST_CALL),  {0}};
+    ROW(Exp, COST_VECTOR),   ROW(Expm1, COST_VECTOR),   ROW(Log, COST_VECTOR),
+    ROW(Log1p, COST_VECTOR), ROW(Sigmoid, COST_VECTOR), ROW(Tanh, COST_VECTOR),
+    ROW(Sin, COST_VECTOR),   ROW(Cos, COST_VECTOR),     ROW(Tan, COST_CALL),
+    ROW(Asin, COST_CALL),    ROW(Acos, COST_CALL),      ROW(Atan, COST_CALL),
+    ROW(Sinh, COST_CALL),    ROW(Cosh, COST_CALL),      ROW(Asinh, COST_CALL),
+    ROW(Acosh, COST_CALL),   ROW(Atanh, COST_CALL),     {0}};
 
 /* ---- predicates ---- */
 

@@ -12,11 +12,11 @@
 
 struct row_set {
   shoal_dtype dtype;
-  size_t size;   /* of an element */
-  int64_t width; /* elements of a row */
+  size_t size;         /* of an element */
+  int64_t width;       /* elements of a row */
   const char *data[2]; /* rows come from up to two tensors: number r is in [r & 1] at r >> 1 */
-  int64_t *slots; /* r + 1 of the first such row; 0: free */
-  int64_t *values; /* what was put with it */
+  int64_t *slots;      /* r + 1 of the first such row; 0: free */
+  int64_t *values;     /* what was put with it */
   uint64_t mask;
 };
 
@@ -282,19 +282,40 @@ static const struct kernel_def diff_kernels[] = {
     {.device = "CPU", .type_attr = "T", .types = SET_TYPES, .run = diff_run}, {0}};
 
 static const struct op_row rows[] = {
-    {.name = "Unique", .in = "x: T", .out = "y: T, idx: out_idx", .attrs = "T: type; out_idx: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT, .shape = unique_shape, .kernels = unique_kernels},
-    {.name = "UniqueV2", .in = "x: T, axis: Taxis", .out = "y: T, idx: out_idx",
-     .attrs = "T: type; Taxis: {int32, int64} = int64; out_idx: {int32, int64} = int32", .flags = OP_NO_GRADIENT,
-     .shape = unique_shape, .kernels = unique_kernels},
-    {.name = "UniqueWithCounts", .in = "x: T", .out = "y: T, idx: out_idx, count: out_idx",
-     .attrs = "T: type; out_idx: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = unique_shape,
+    {.name = "Unique",
+     .in = "x: T",
+     .out = "y: T, idx: out_idx",
+     .attrs = "T: type; out_idx: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = unique_shape,
      .kernels = unique_kernels},
-    {.name = "UniqueWithCountsV2", .in = "x: T, axis: Taxis", .out = "y: T, idx: out_idx, count: out_idx",
-     .attrs = "T: type; Taxis: {int32, int64} = int64; out_idx: {int32, int64} = int32", .flags = OP_NO_GRADIENT,
-     .shape = unique_shape, .kernels = unique_kernels},
-    {.name = "ListDiff", .in = "x: T, y: T", .out = "out: T, idx: out_idx",
-     .attrs = "T: type; out_idx: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = diff_shape,
+    {.name = "UniqueV2",
+     .in = "x: T, axis: Taxis",
+     .out = "y: T, idx: out_idx",
+     .attrs = "T: type; Taxis: {int32, int64} = int64; out_idx: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = unique_shape,
+     .kernels = unique_kernels},
+    {.name = "UniqueWithCounts",
+     .in = "x: T",
+     .out = "y: T, idx: out_idx, count: out_idx",
+     .attrs = "T: type; out_idx: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = unique_shape,
+     .kernels = unique_kernels},
+    {.name = "UniqueWithCountsV2",
+     .in = "x: T, axis: Taxis",
+     .out = "y: T, idx: out_idx, count: out_idx",
+     .attrs = "T: type; Taxis: {int32, int64} = int64; out_idx: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = unique_shape,
+     .kernels = unique_kernels},
+    {.name = "ListDiff",
+     .in = "x: T, y: T",
+     .out = "out: T, idx: out_idx",
+     .attrs = "T: type; out_idx: {int32, int64} = int32",
+     .flags = OP_NO_GRADIENT,
+     .shape = diff_shape,
      .kernels = diff_kernels},
 };
 OP_FAMILY(unique, rows);

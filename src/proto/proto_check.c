@@ -85,7 +85,8 @@ shoal_status proto_check(const ProtobufCMessageDescriptor *d, const void *data, 
     if (!fd) {
       overhead += sizeof(ProtobufCMessageUnknownField) + 16;
     } else if (f.type != type_on_wire(fd->type)) {
-      int64_t n = fd->label == PROTOBUF_C_LABEL_REPEATED && f.type == WIRE_BYTES ? packed_count(fd->type, wire_inside(&f)) : -1;
+      int64_t n =
+          fd->label == PROTOBUF_C_LABEL_REPEATED && f.type == WIRE_BYTES ? packed_count(fd->type, wire_inside(&f)) : -1;
       if (n < 0) return bad(top->d, offset, "a field of another type than declared");
       overhead += (size_t)n * 8;
     } else {

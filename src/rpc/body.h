@@ -23,9 +23,9 @@ void rpc_body_release(struct rpc_body *b);
 /* A walk over the bytes from the start, slice by slice. */
 struct rpc_cursor {
   const grpc_slice *slice;
-  size_t left;    /* slices, this one included */
-  size_t offset;  /* in this slice */
-  size_t remain;  /* bytes in all */
+  size_t left;   /* slices, this one included */
+  size_t offset; /* in this slice */
+  size_t remain; /* bytes in all */
 };
 /* False when the message is compressed: use rpc_body_flat then. */
 bool rpc_cursor_start(struct rpc_cursor *c, const struct rpc_body *b);

@@ -133,15 +133,12 @@ void rpc_start(struct rpc_channel *c, const char *method, grpc_byte_buffer *requ
                                      rpc_deadline(deadline), NULL);
   grpc_slice_unref(name);
   if (handle) *handle = p;
-  grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
-                    {.op = GRPC_OP_SEND_MESSAGE},
-                    {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
-                    {.op = GRPC_OP_RECV_INITIAL_METADATA},
-                    {.op = GRPC_OP_RECV_MESSAGE},
-                    {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
-  ops[0].flags = flags & RPC_WAIT_FOR_READY ? GRPC_INITIAL_METADATA_WAIT_FOR_READY |
-                                                  GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET
-                                            : GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
+  grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},  {.op = GRPC_OP_SEND_MESSAGE},
+                    {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}, {.op = GRPC_OP_RECV_INITIAL_METADATA},
+                    {.op = GRPC_OP_RECV_MESSAGE},           {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+  ops[0].flags = flags & RPC_WAIT_FOR_READY
+                     ? GRPC_INITIAL_METADATA_WAIT_FOR_READY | GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET
+                     : GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
   ops[1].data.send_message.send_message = p->request;
   ops[3].data.recv_initial_metadata.recv_initial_metadata = &p->headers;
   ops[4].data.recv_message.recv_message = &p->response;

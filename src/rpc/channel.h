@@ -1,7 +1,8 @@
 /* Channels to peers, and calls on them.
  *
  * One channel a peer and process, shared by all calls. A call is started and answered later, on a thread of the loop;
- * rpc_call_wait() is the blocking form. Each call has a deadline, or whoever started it watches the peer and cancels. */
+ * rpc_call_wait() is the blocking form. Each call has a deadline, or whoever started it watches the peer and cancels.
+ */
 #ifndef RPC_CHANNEL_H
 #define RPC_CHANNEL_H
 

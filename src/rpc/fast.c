@@ -1,8 +1,8 @@
 /* The fast path's two sides; see fast.h for what travels, fast_wire.h for how.
  *
- * Shared memory was weighed against reading the sender's memory (process_vm_readv): tensors do not live in shared memory,
- * so that would cost two copies; this costs one. Where the system forbids it the receiver says RESEND once, and all goes
- * through the socket from then on. */
+ * Shared memory was weighed against reading the sender's memory (process_vm_readv): tensors do not live in shared
+ * memory, so that would cost two copies; this costs one. Where the system forbids it the receiver says RESEND once, and
+ * all goes through the socket from then on. */
 #include "rpc/fast.h"
 
 #include <errno.h>
@@ -43,8 +43,8 @@ struct fast_request {
   uint64_t id;
   int64_t step;
   char *key;
-  bool answered, cancelled;  /* conn's lock */
-  bool cancelling;           /* conn's lock: the cancel function runs, on canceller */
+  bool answered, cancelled; /* conn's lock */
+  bool cancelling;          /* conn's lock: the cancel function runs, on canceller */
   pthread_t canceller;
   void (*cancel_fn)(void *); /* conn's lock */
   void *cancel_arg;
@@ -152,7 +152,8 @@ void fast_answer(struct fast_request *r, shoal_status s, struct tensor *value, b
       tensor_release(&bytes);
     }
   } else if (!s && is_dead) {
-    fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_VALUE, .flags = FAST_DEAD, .id = r->id}, NULL, NULL, NULL);
+    fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_VALUE, .flags = FAST_DEAD, .id = r->id}, NULL, NULL,
+                   NULL);
   } else if (!s) {
     send_value(c, r->id, 0, value, true);
   }
@@ -202,7 +203,8 @@ static struct held *take_held(struct sender *c, uint64_t id) {
   return h;
 }
 
-static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head, struct buffer *body) {
+static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
+                          struct buffer *body) {
   struct sender *c = (struct sender *)base;
   buffer_unref(body);
   if (f->kind == FAST_ASK) {
@@ -484,10 +486,11 @@ static shoal_status make_tensor(struct receiver_work *w, struct tensor *t) {
       !dtype_plain((shoal_dtype)w->frame.dtype))
     return INTERNAL("a tensor on the fast path makes no sense");
   TRY(tensor_bytes_for((shoal_dtype)w->frame.dtype, &w->shape, &elements, &bytes));
-  if (bytes != w->frame.size) return INTERNAL("a tensor on the fast path has %zu bytes, not %zu", (size_t)w->frame.size, bytes);
+  if (bytes != w->frame.size)
+    return INTERNAL("a tensor on the fast path has %zu bytes, not %zu", (size_t)w->frame.size, bytes);
   if (!w->body) return tensor_new(t, (shoal_dtype)w->frame.dtype, &w->shape);
-  *t = (struct tensor){.buffer = w->body, .data = w->body->data, .dtype = w->frame.dtype, .rank = w->frame.rank,
-                       .n = elements};
+  *t = (struct tensor){
+      .buffer = w->body, .data = w->body->data, .dtype = w->frame.dtype, .rank = w->frame.rank, .n = elements};
   w->body = NULL;
   for (int i = 0; i < w->shape.rank; i++) t->dims[i] = w->shape.dims[i];
   return NULL;

@@ -1,9 +1,10 @@
-/* The fast path between Shoal's own tasks on one host: tensors are asked for and sent over a Unix socket instead of gRPC,
- * and large ones are copied by the receiver straight out of the sender's memory, once.
+/* The fast path between Shoal's own tasks on one host: tensors are asked for and sent over a Unix socket instead of
+ * gRPC, and large ones are copied by the receiver straight out of the sender's memory, once.
  *
  * How two tasks find each other: a RecvTensor request says in its transport_options that the receiver would take the
- * fast path; a sender that knows it answers with a ticket (the name of its socket, a secret). The next requests go through
- * the socket, if it can be reached (same host, same user) and the secret is right. TensorFlow's tasks ignore all of this.
+ * fast path; a sender that knows it answers with a ticket (the name of its socket, a secret). The next requests go
+ * through the socket, if it can be reached (same host, same user) and the secret is right. TensorFlow's tasks ignore
+ * all of this.
  *
  * Frames, little-endian, in both directions; a connection begins with the 16 bytes of the secret:
  *
@@ -56,7 +57,8 @@ void fast_client_free(struct fast_client *c);
 bool fast_client_is_open(struct fast_client *c);
 /* Asks for a value; done is called once, from a thread of the fast path, or by fast_cancel. handle (optional): a
  * reference for cancelling. False, and nothing has happened, when the connection is gone. */
-bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg, struct fast_call **handle);
+bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,
+              struct fast_call **handle);
 /* Ends the call with why (consumed), here and now, unless it has ended. */
 void fast_cancel(struct fast_call *call, shoal_status why);
 void fast_call_unref(struct fast_call *call);

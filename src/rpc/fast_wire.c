@@ -1,8 +1,9 @@
 /* Sockets of the fast path, served by a few threads on one epoll set.
  *
  * Every registration is one-shot: the thread that gets an event has the connection for itself, reads all that is there,
- * lets the connection listen again, and only then does what the frames ask for. A frame's work may take long (it may run
- * the nodes that waited for a tensor); when the last waiting thread takes an event, another thread is started first. */
+ * lets the connection listen again, and only then does what the frames ask for. A frame's work may take long (it may
+ * run the nodes that waited for a tensor); when the last waiting thread takes an event, another thread is started
+ * first. */
 #include "rpc/fast_wire.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ struct fast_out {
   struct fast_out *next;
   struct buffer *body;
   const uint8_t *data;
-  size_t size;      /* of data */
+  size_t size;            /* of data */
   size_t head_size, sent; /* head, then data */
   uint8_t head[];
 };
@@ -137,7 +138,8 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
 static void on_room(struct fast_conn *c) {
   pthread_mutex_lock(&c->lock);
   c->armed = false;
-  epoll_ctl(loop.epoll, EPOLL_CTL_DEL, c->out_fd, NULL); /* registered only while needed: a hang-up is told to readers */
+  epoll_ctl(loop.epoll, EPOLL_CTL_DEL, c->out_fd,
+            NULL); /* registered only while needed: a hang-up is told to readers */
   bool ok = atomic_load(&c->is_open) && flush(c), again = ok && c->first;
   if (again) {
     c->armed = true;

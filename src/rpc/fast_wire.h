@@ -21,8 +21,8 @@ struct fast_frame {
 
 struct fast_conn;
 struct fast_conn_ops {
-  /* One frame has arrived; head is its bytes, body (VALUE) its contents: a buffer the callee takes over. Returns what is
-   * to be done once the connection listens again (for run), or NULL. */
+  /* One frame has arrived; head is its bytes, body (VALUE) its contents: a buffer the callee takes over. Returns what
+   * is to be done once the connection listens again (for run), or NULL. */
   void *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
   void (*run)(struct fast_conn *c, void *work);
   /* Called once: nothing will arrive any more. */
@@ -36,7 +36,7 @@ struct fast_out;
 struct fast_conn {
   const struct fast_conn_ops *ops;
   atomic_int refs;
-  int fd, out_fd;      /* two numbers for one socket: reading and writing are waited for apart */
+  int fd, out_fd; /* two numbers for one socket: reading and writing are waited for apart */
   atomic_bool is_open;
   bool needs_secret;
   uint8_t secret[FAST_SECRET];
@@ -51,7 +51,9 @@ struct fast_conn {
   pthread_mutex_t lock;
   struct fast_out *first, *last; /* lock: what the socket would not take yet */
   bool armed;                    /* lock: out_fd waits for room */
-  struct fast_out_event { struct fast_conn *conn; } out_event;
+  struct fast_out_event {
+    struct fast_conn *conn;
+  } out_event;
 };
 
 /* Takes over fd; needs_secret: the peer must send it first. One reference is the caller's, one the threads'. */

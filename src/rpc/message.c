@@ -86,8 +86,7 @@ void message_string(struct message *m, uint32_t field, const char *s) {
 
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner) {
   close_chunk(m);
-  grpc_slice_buffer_add_indexed(&m->slices,
-                                grpc_slice_new_with_user_data((void *)(uintptr_t)data, n, release, owner));
+  grpc_slice_buffer_add_indexed(&m->slices, grpc_slice_new_with_user_data((void *)(uintptr_t)data, n, release, owner));
 }
 
 grpc_byte_buffer *message_from_text(struct text *t) {

@@ -65,10 +65,13 @@ struct rpc_server {
   int port;
   pthread_mutex_t lock;
   pthread_cond_t done;
-  int slots;         /* lock: outstanding requests */
-  int calls;         /* lock: not yet freed */
-  bool stopping;     /* lock */
-  struct { struct rpc_event e; bool seen; } stopped;
+  int slots;     /* lock: outstanding requests */
+  int calls;     /* lock: not yet freed */
+  bool stopping; /* lock */
+  struct {
+    struct rpc_event e;
+    bool seen;
+  } stopped;
 };
 
 static void call_unref(struct rpc_call *c) {
@@ -251,10 +254,10 @@ static void ask(struct slot *slot) {
   grpc_call_error err = GRPC_CALL_ERROR;
   if (!stopping) {
     grpc_completion_queue *q = rpc_loop_queue();
-    err = slot->method ? grpc_server_request_registered_call(s->server, slot->registered, &c->call, &c->deadline,
-                                                             &c->metadata, &slot->payload, q, q, &slot->arrived)
-                       : grpc_server_request_call(s->server, &c->call, &slot->details, &c->metadata, q, q,
-                                                  &slot->arrived);
+    err = slot->method
+              ? grpc_server_request_registered_call(s->server, slot->registered, &c->call, &c->deadline, &c->metadata,
+                                                    &slot->payload, q, q, &slot->arrived)
+              : grpc_server_request_call(s->server, &c->call, &slot->details, &c->metadata, q, q, &slot->arrived);
   }
   if (err != GRPC_CALL_OK) {
     slot->next = NULL;
@@ -332,8 +335,8 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
   void *registered[64];
   MUST(o->n_methods <= (int)COUNT_OF(registered));
   for (int i = 0; i < o->n_methods; i++) {
-    registered[i] = grpc_server_register_method(s->server, o->methods[i].name, NULL,
-                                                GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+    registered[i] =
+        grpc_server_register_method(s->server, o->methods[i].name, NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
     MUST(registered[i]);
   }
   const char *host = o->host ? o->host : "127.0.0.1";

@@ -2,7 +2,8 @@
  *
  * A handler runs on a thread of the loop as soon as the request has arrived. It answers with rpc_call_reply() or
  * rpc_call_fail(), at once or later from any thread: a call that waits costs no thread. A call that is not answered
- * when its handler returns is watched: when its client goes away, or its deadline passes, the call's cancel function is called. */
+ * when its handler returns is watched: when its client goes away, or its deadline passes, the call's cancel function is
+ * called. */
 #ifndef RPC_SERVER_H
 #define RPC_SERVER_H
 
@@ -23,12 +24,12 @@ struct rpc_method {
 };
 
 struct rpc_server_options {
-  const char *host;  /* to bind: "127.0.0.1", "[::]", ...; NULL: loopback */
-  int port;          /* 0: any */
-  const struct rpc_tls *tls; /* NULL: plain text */
+  const char *host;                 /* to bind: "127.0.0.1", "[::]", ...; NULL: loopback */
+  int port;                         /* 0: any */
+  const struct rpc_tls *tls;        /* NULL: plain text */
   const struct rpc_method *methods; /* stay the caller's */
   int n_methods;
-  void *arg;         /* for the handlers */
+  void *arg;                 /* for the handlers */
   int64_t max_request_bytes; /* 0: 2 GiB */
 };
 

@@ -1,8 +1,8 @@
 /* Who may talk to whom: certificates of a task, and the authority that signs those of the others.
  *
- * With all three files given, both ends of every connection show a certificate signed by the authority (mutual TLS), and a
- * task that connects to /job:ps/task:N accepts only a certificate that names "ps.shoal" among its DNS names. A client,
- * which knows only an address, accepts one that names the address's host. */
+ * With all three files given, both ends of every connection show a certificate signed by the authority (mutual TLS),
+ * and a task that connects to /job:ps/task:N accepts only a certificate that names "ps.shoal" among its DNS names. A
+ * client, which knows only an address, accepts one that names the address's host. */
 #ifndef RPC_TLS_H
 #define RPC_TLS_H
 

@@ -32,16 +32,16 @@ struct frame;
 struct iter {
   struct frame *frame;
   uint64_t n;
-  int outstanding;         /* lock: nodes ready or running */
-  int children;            /* lock: child frames not ended */
+  int outstanding; /* lock: nodes ready or running */
+  int children;    /* lock: child frames not ended */
   struct frame *first_child;
   struct iter *next_free;
   struct tensor *slots;
-  uint8_t *state;          /* lock: enum slot_state */
-  struct variable **refs;  /* NULL unless the plan has references */
-  int *uses;               /* lock: readers of each slot still to come */
-  int *pending;            /* lock: [nodes] */
-  int *dead;               /* lock: [nodes] dead inputs so far */
+  uint8_t *state;         /* lock: enum slot_state */
+  struct variable **refs; /* NULL unless the plan has references */
+  int *uses;              /* lock: readers of each slot still to come */
+  int *pending;           /* lock: [nodes] */
+  int *dead;              /* lock: [nodes] dead inputs so far */
 };
 
 /* A value on its way into iterations: a constant Enter's, or one held back by the bound on iterations. */
@@ -58,9 +58,9 @@ struct frame {
   struct iter *parent; /* NULL: the root */
   struct frame *sibling;
   uint64_t id;
-  VEC(struct iter *) iters; /* lock: by number minus first; */
-  uint64_t first;           /* lock: the oldest iteration alive */
-  int pending_enters;       /* lock */
+  VEC(struct iter *) iters;       /* lock: by number minus first; */
+  uint64_t first;                 /* lock: the oldest iteration alive */
+  int pending_enters;             /* lock */
   VEC(struct entering) constants; /* lock */
   VEC(struct entering) held;      /* lock: for the next iteration */
   VEC(int) dead_exits;            /* lock: in the newest iteration */
@@ -82,8 +82,8 @@ struct call { /* one run of one node */
   struct ready at;
   uint64_t steal; /* inputs that only this node still reads */
   bool dead;
-  atomic_int meet; /* asynchronous: CALL_... */
-  bool ok;         /* how it ended */
+  atomic_int meet;          /* asynchronous: CALL_... */
+  bool ok;                  /* how it ended */
   struct tensor through[1]; /* output of Enter, Exit, NextIteration */
   struct variable *through_ref[1];
   const struct tensor **in;
@@ -496,9 +496,16 @@ static shoal_status prepare(struct call *c) {
   bool through = n->flags & (NODE_ENTER | NODE_EXIT | NODE_NEXT);
   c->through[0] = tensor_none();
   c->through_ref[0] = NULL;
-  c->ctx = (struct kernel_ctx){.kernel = n->kernel, .state = n->kernel->state, .step = f->step, .in = c->in,
+  c->ctx = (struct kernel_ctx){.kernel = n->kernel,
+                               .state = n->kernel->state,
+                               .step = f->step,
+                               .in = c->in,
                                .out = through ? c->through : it->slots + n->out_slot,
-                               .frame = it->frame->id, .iter = it->n, .is_dead = c->dead, .steal = c->steal, .done = async_done};
+                               .frame = it->frame->id,
+                               .iter = it->n,
+                               .is_dead = c->dead,
+                               .steal = c->steal,
+                               .done = async_done};
   if (UNLIKELY(f->step->stats != NULL)) c->start_ns = wall_nanos();
   for (int i = 0; i < n->n_in; i++) c->in[i] = &it->slots[slots[i]];
   if (!(n->flags & NODE_REFS)) return NULL;

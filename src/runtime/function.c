@@ -32,7 +32,7 @@ struct function {
   struct function_body body; /* lock: until compiled */
   struct plan *plan;         /* lock: NULL until compiled */
   int n_args, n_rets;
-  shoal_dtype *types;        /* [n_args + n_rets] */
+  shoal_dtype *types; /* [n_args + n_rets] */
 };
 
 struct function_runtime *function_runtime_new(const struct graph *library) {
@@ -244,8 +244,10 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
   } else {
     cancel_init(&c->own_cancel);
     c->has_own_cancel = true;
-    c->step = (struct step){.cancel = &c->own_cancel, .step_resources = resource_mgr_new("function"),
-                            .deadline = DEADLINE_NEVER, .session = ""};
+    c->step = (struct step){.cancel = &c->own_cancel,
+                            .step_resources = resource_mgr_new("function"),
+                            .deadline = DEADLINE_NEVER,
+                            .session = ""};
   }
   c->args = mem_zalloc((size_t)n_args, sizeof *c->args);
   c->n_args = n_args;

@@ -46,10 +46,10 @@ static shoal_status no_kernel(const struct node *n, const char *device_type) {
     if (k->type_attr2) print_types(k->type_attr2, k->types2, &have);
     text_addc(&have, '\n');
   }
-  shoal_status s = INVALID("No OpKernel was registered to support Op '%s' used by {{node %s}} with these attrs: [%s]\n"
-                           "Registered devices: [%s]\nRegistered kernels:\n%s",
-                           n->op->name, n->name, text_cstr(&attrs), device_type,
-                           have.n ? text_cstr(&have) : "  <no registered kernels>\n");
+  shoal_status s = INVALID(
+      "No OpKernel was registered to support Op '%s' used by {{node %s}} with these attrs: [%s]\n"
+      "Registered devices: [%s]\nRegistered kernels:\n%s",
+      n->op->name, n->name, text_cstr(&attrs), device_type, have.n ? text_cstr(&have) : "  <no registered kernels>\n");
   text_release(&attrs);
   text_release(&have);
   return s;

@@ -26,10 +26,10 @@ struct kernel_init;
 struct function; /* runtime/function.h */
 
 enum kernel_flags {
-  KERNEL_CHEAP = 1,     /* always worth running on the thread that made it ready */
-  KERNEL_EXPENSIVE = 2, /* worth a thread of its own even for small inputs; also for kernels that block */
+  KERNEL_CHEAP = 1,       /* always worth running on the thread that made it ready */
+  KERNEL_EXPENSIVE = 2,   /* worth a thread of its own even for small inputs; also for kernels that block */
   KERNEL_ELEMENTWISE = 8, /* output i depends on elements i of the inputs alone: can be fused (ops/elementwise.h) */
-  KERNEL_DEAD_OK = 4,   /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
+  KERNEL_DEAD_OK = 4,     /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
 };
 
 #define DT(t) (1u << SHOAL_##t)
@@ -45,13 +45,13 @@ enum kernel_flags {
 #define DT_ALL (DT_PLAIN | DT(STRING) | DT(RESOURCE) | DT(VARIANT))
 
 struct kernel_def {
-  const char *device;      /* "CPU"; NULL ends a list */
-  const char *type_attr;   /* the attribute that `types` constrains; NULL: none */
-  uint32_t types;          /* DT() bits */
-  const char *type_attr2;  /* a second one */
+  const char *device;     /* "CPU"; NULL ends a list */
+  const char *type_attr;  /* the attribute that `types` constrains; NULL: none */
+  uint32_t types;         /* DT() bits */
+  const char *type_attr2; /* a second one */
   uint32_t types2;
   unsigned flags;
-  size_t state_size;       /* zeroed before init */
+  size_t state_size;                                         /* zeroed before init */
   shoal_status (*init)(struct kernel_init *ki, void *state); /* (optional) */
   void (*release)(void *state);                              /* (optional) */
   shoal_status (*run)(struct kernel_ctx *ctx);               /* this, or: */
@@ -64,7 +64,7 @@ struct kernel_def {
 struct kernel {
   const struct kernel_def *def;
   const struct op *op;
-  const char *name;      /* the node's */
+  const char *name; /* the node's */
   int n_in, n_out;
   const uint8_t *in_types, *out_types; /* base dtype, + 100 for references */
   struct device *device;
@@ -86,16 +86,16 @@ struct kernel_init {
 
 struct kernel_ctx {
   const struct kernel *kernel;
-  void *state;                    /* kernel->state */
+  void *state; /* kernel->state */
   struct step *step;
-  const struct tensor *const *in; /* [n_in]; for a reference input read through: the variable's value now */
-  struct tensor *out;             /* [n_out], empty before */
+  const struct tensor *const *in;  /* [n_in]; for a reference input read through: the variable's value now */
+  struct tensor *out;              /* [n_out], empty before */
   struct variable *const *refs_in; /* [n_in]: the variable behind a reference input; NULL entries otherwise. NULL:
                                       the kernel has none */
-  struct variable **refs_out;     /* [n_out], set by kernels whose outputs are references; NULL: it has none */
-  uint64_t steal;                 /* bit i: input i is needed by nobody else after this kernel */
-  uint64_t frame, iter;           /* of loops; 0 outside */
-  bool is_dead;                   /* with KERNEL_DEAD_OK */
+  struct variable **refs_out;      /* [n_out], set by kernels whose outputs are references; NULL: it has none */
+  uint64_t steal;                  /* bit i: input i is needed by nobody else after this kernel */
+  uint64_t frame, iter;            /* of loops; 0 outside */
+  bool is_dead;                    /* with KERNEL_DEAD_OK */
   void (*done)(struct kernel_ctx *ctx, shoal_status s); /* the executor's; call ctx_done */
 };
 

@@ -31,12 +31,12 @@ struct partial { /* a partial run under way */
 struct local_session {
   shoal_session head;
   pthread_rwlock_t lock;
-  struct graph *graph;     /* lock: as given and extended; nodes are placed */
-  bool placed;             /* lock */
-  struct strmap steps;     /* lock: signature -> struct local_step * */
+  struct graph *graph;                /* lock: as given and extended; nodes are placed */
+  bool placed;                        /* lock */
+  struct strmap steps;                /* lock: signature -> struct local_step * */
   VEC(struct local_step *) callables; /* lock: by handle; NULL where released */
-  struct strmap partials;  /* lock: handle -> struct partial * */
-  int64_t next_partial;    /* lock */
+  struct strmap partials;             /* lock: handle -> struct partial * */
+  int64_t next_partial;               /* lock */
   struct local_env env;
   struct pool *own_inter, *own_intra;
   bool soft, log;
@@ -44,8 +44,8 @@ struct local_session {
   atomic_int_fast64_t next_step;
   pthread_mutex_t runs_lock;
   pthread_cond_t runs_idle;
-  struct local_run *runs;  /* runs_lock */
-  bool closed;             /* runs_lock */
+  struct local_run *runs; /* runs_lock */
+  bool closed;            /* runs_lock */
 };
 
 static struct local_session *self(shoal_session *s) { return (struct local_session *)s; }
@@ -180,8 +180,12 @@ static shoal_status place_graph(struct local_session *s) {
     devices[i].name = s->env.devices[i]->name;
     shoal_status_free(device_spec_parse(devices[i].name, &devices[i].spec));
   }
-  struct place_options o = {.devices = devices, .n_devices = s->env.n_devices, .own_task = TASK,
-                            .allow_soft_placement = s->soft, .log = s->log, .has_kernel = kernel_exists};
+  struct place_options o = {.devices = devices,
+                            .n_devices = s->env.n_devices,
+                            .own_task = TASK,
+                            .allow_soft_placement = s->soft,
+                            .log = s->log,
+                            .has_kernel = kernel_exists};
   shoal_status status = graph_place(s->graph, &o);
   free(devices);
   s->placed = !status;
@@ -252,8 +256,7 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   }
   for (int i = 0; i < step->n_fetches; i++) {
     struct tensor *t = &r.step.rets[i];
-    if (!status && !tensor_valid(t))
-      status = INVALID("Retval[%d] does not have value", i);
+    if (!status && !tensor_valid(t)) status = INVALID("Retval[%d] does not have value", i);
     if (status) tensor_release(t);
     else fetches[i] = tensor_handle_take(t);
   }

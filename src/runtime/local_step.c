@@ -43,14 +43,19 @@ static void find_feed_types(struct local_step *s, const struct graph *placed) {
 }
 
 static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
-  struct partition_options o = {.place_of = place_of, .n_places = env->n_devices, .incarnation = incarnation_of,
-                                .arg = env, .next_name = &env->next_name};
+  struct partition_options o = {.place_of = place_of,
+                                .n_places = env->n_devices,
+                                .incarnation = incarnation_of,
+                                .arg = env,
+                                .next_name = &env->next_name};
   s->parts = mem_zalloc((size_t)env->n_devices, sizeof *s->parts);
   TRY(graph_partition(s->graph, &o, s->parts));
   s->plans = mem_zalloc((size_t)env->n_devices, sizeof *s->plans);
   for (int i = 0; i < env->n_devices; i++) {
     if (!s->parts[i]) continue;
-    struct plan_options po = {.device = env->devices[i], .resources = env->resources[i], .functions = env->functions,
+    struct plan_options po = {.device = env->devices[i],
+                              .resources = env->resources[i],
+                              .functions = env->functions,
                               .kernels = env->kernels};
     TRY(plan_compile(s->parts[i], &po, &s->plans[s->n_plans]));
     s->n_plans++;
@@ -76,8 +81,8 @@ shoal_status local_step_compile(struct local_env *env, const struct graph *place
                                 enum feed_style style, struct local_step **out) {
   struct local_step *s = mem_zalloc(1, sizeof *s);
   atomic_init(&s->refs, 1);
-  struct prune_options po = {.style = style, .device = env->devices[0]->name,
-                             .incarnation = env->devices[0]->incarnation};
+  struct prune_options po = {
+      .style = style, .device = env->devices[0]->name, .incarnation = env->devices[0]->incarnation};
   shoal_status status = graph_prune(placed, sig, &po, &s->graph);
   if (!status) {
     s->n_feeds = sig->n_feeds;
@@ -85,8 +90,8 @@ shoal_status local_step_compile(struct local_env *env, const struct graph *place
     s->feeds = copy_names(sig->feeds, sig->n_feeds);
     s->fetches = copy_names(sig->fetches, sig->n_fetches);
     find_feed_types(s, placed);
-    struct rewrite_options ro = {.off = env->rewrites_off, .evaluate = evaluate, .arg = env,
-                                 .elementwise = kernel_is_elementwise};
+    struct rewrite_options ro = {
+        .off = env->rewrites_off, .evaluate = evaluate, .arg = env, .elementwise = kernel_is_elementwise};
     status = graph_rewrite(s->graph, &ro);
     if (!status) graph_late_reads(s->graph);
     if (!status) status = compile_plans(env, s);
@@ -140,7 +145,11 @@ void local_run_init(struct local_run *r, struct local_env *env, struct local_ste
   pthread_cond_init(&r->cond, &monotonic);
   pthread_condattr_destroy(&monotonic);
   bool alone = s->n_plans == 1 && plan_is_straight(s->plans[0]);
-  r->step = (struct step){.id = id, .cancel = &r->cancel, .inter = env->inter, .deadline = deadline, .session = "",
+  r->step = (struct step){.id = id,
+                          .cancel = &r->cancel,
+                          .inter = env->inter,
+                          .deadline = deadline,
+                          .session = "",
                           .rendezvous = alone ? NULL : rendezvous_local_new(),
                           .step_resources = take_resources(s)};
 }

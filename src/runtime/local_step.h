@@ -30,7 +30,7 @@ struct local_step {
   struct graph **parts;
   int n_feeds, n_fetches;
   char **feeds, **fetches;
-  uint8_t *feed_types; /* [n_feeds] */
+  uint8_t *feed_types;                /* [n_feeds] */
   struct resource_mgr *_Atomic spare; /* a step's manager in which nothing was made: the next run takes it */
 };
 
@@ -46,8 +46,8 @@ struct local_run {
   struct local_step *of;
   pthread_mutex_t lock;
   pthread_cond_t cond;
-  int running;         /* lock: plans not ended */
-  shoal_status status; /* lock */
+  int running;                   /* lock: plans not ended */
+  shoal_status status;           /* lock */
   struct local_run *prev, *next; /* the session's list of running steps */
 };
 

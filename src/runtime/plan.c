@@ -62,12 +62,18 @@ shoal_status kernel_make(const struct node *n, const struct plan_options *o, str
   if (n->n_in) memcpy(own->types, n->in_types, (size_t)n->n_in);
   if (n->n_out) memcpy(own->types + n->n_in, n->out_types, (size_t)n->n_out);
   struct kernel *k = &own->k;
-  *k = (struct kernel){.def = def, .op = n->op, .name = own->name, .n_in = n->n_in, .n_out = n->n_out,
-                       .in_types = own->types, .out_types = own->types + n->n_in, .device = o->device,
+  *k = (struct kernel){.def = def,
+                       .op = n->op,
+                       .name = own->name,
+                       .n_in = n->n_in,
+                       .n_out = n->n_out,
+                       .in_types = own->types,
+                       .out_types = own->types + n->n_in,
+                       .device = o->device,
                        .resources = o->resources};
   if (def->state_size) k->state = mem_zalloc(1, def->state_size);
-  struct kernel_init ki = {.node = n, .kernel = k, .device = o->device, .resources = o->resources,
-                           .functions = o->functions};
+  struct kernel_init ki = {
+      .node = n, .kernel = k, .device = o->device, .resources = o->resources, .functions = o->functions};
   if (getrandom(&ki.random_seed, sizeof ki.random_seed, 0) < 0) ki.random_seed = (uint64_t)(uintptr_t)k;
   shoal_status s = def->init ? def->init(&ki, k->state) : NULL;
   if (s) {
@@ -125,8 +131,10 @@ static shoal_status assign_frames(struct compiler *c) {
   p->frames = mem_zalloc(frames.at.n, sizeof *p->frames);
   for (int i = 0; i < p->n_frames; i++) {
     struct frame_def *def = &frames.at.at[i];
-    p->frames[i] = (struct frame_info){.name = mem_strdup(def->name), .parent = def->parent,
-                                       .n_enters = def->n_enters, .parallel = def->parallel_iterations};
+    p->frames[i] = (struct frame_info){.name = mem_strdup(def->name),
+                                       .parent = def->parent,
+                                       .n_enters = def->n_enters,
+                                       .parallel = def->parallel_iterations};
   }
   for (int i = 0; i < p->n_nodes; i++) {
     struct plan_node *pn = &p->nodes[i];
@@ -246,8 +254,8 @@ static shoal_status run_once(struct plan *p) {
   struct step step = {.deadline = DEADLINE_NEVER, .session = ""};
   for (int i = 0; i < p->n_once; i++) {
     struct plan_node *n = &p->nodes[i];
-    struct kernel_ctx ctx = {.kernel = n->kernel, .state = n->kernel->state, .step = &step,
-                             .out = &p->once[n->out_slot]};
+    struct kernel_ctx ctx = {
+        .kernel = n->kernel, .state = n->kernel->state, .step = &step, .out = &p->once[n->out_slot]};
     TRY(n->kernel->def->run(&ctx));
   }
   return NULL;

@@ -20,7 +20,7 @@ struct plan_options {
   struct device *device;
   struct resource_mgr *resources;
   struct function_runtime *functions; /* NULL: no functions */
-  struct kernel_cache *kernels; /* where stateful kernels are kept across plans of a session; NULL: none are */
+  struct kernel_cache *kernels;       /* where stateful kernels are kept across plans of a session; NULL: none are */
 };
 
 /* The graph must be placed and partitioned; it may be freed afterwards. */

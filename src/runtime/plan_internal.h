@@ -16,11 +16,11 @@ enum node_flags {
   NODE_NEXT = 1 << 5,
   NODE_ASYNC = 1 << 6,
   NODE_EXPENSIVE = 1 << 7,
-  NODE_DEAD_OK = 1 << 8,   /* runs although an input is dead */
-  NODE_MAY_SKIP = 1 << 9,  /* may leave an output without a value: that output is dead */
-  NODE_REFS = 1 << 10,     /* has reference inputs or outputs */
+  NODE_DEAD_OK = 1 << 8,  /* runs although an input is dead */
+  NODE_MAY_SKIP = 1 << 9, /* may leave an output without a value: that output is dead */
+  NODE_REFS = 1 << 10,    /* has reference inputs or outputs */
   NODE_UNINITIALIZED_OK = 1 << 11,
-  NODE_TRIGGER = 1 << 12,  /* ControlTrigger: is never dead, whatever it waits for */
+  NODE_TRIGGER = 1 << 12, /* ControlTrigger: is never dead, whatever it waits for */
 };
 
 /* From output `out` of a node (-1: control) to a consumer. */
@@ -32,14 +32,14 @@ struct plan_edge {
 struct plan_node {
   struct kernel *kernel;
   unsigned flags;
-  int frame;         /* frame_info the node runs in */
-  int local;         /* its place among that frame's nodes */
-  int out_frame;     /* where its outputs go: the same, the child (Enter) or the parent (Exit) */
+  int frame;     /* frame_info the node runs in */
+  int local;     /* its place among that frame's nodes */
+  int out_frame; /* where its outputs go: the same, the child (Enter) or the parent (Exit) */
   int n_in, n_out;
-  int first_in;      /* its inputs in plan->in_slots */
-  int out_slot;      /* first output, in out_frame's slots */
+  int first_in; /* its inputs in plan->in_slots */
+  int out_slot; /* first output, in out_frame's slots */
   int first_edge, n_edges;
-  int pending;       /* inputs and control inputs to wait for (Merge: see dataflow.c) */
+  int pending; /* inputs and control inputs to wait for (Merge: see dataflow.c) */
   int n_data, n_control;
 };
 
@@ -48,10 +48,10 @@ struct frame_info {
   char *name;
   int parent;
   int n_nodes, n_slots;
-  int n_enters;      /* Enter nodes leading in */
-  int parallel;      /* iterations in flight at most */
-  int *slot_uses;    /* [n_slots] how many inputs read each slot */
-  int *nodes;        /* [n_nodes] plan node by local index */
+  int n_enters;   /* Enter nodes leading in */
+  int parallel;   /* iterations in flight at most */
+  int *slot_uses; /* [n_slots] how many inputs read each slot */
+  int *nodes;     /* [n_nodes] plan node by local index */
 };
 
 enum last_use {
@@ -76,16 +76,16 @@ struct plan {
   int total_in;
   bool straight, has_refs;
   /* straight: */
-  int n_once;              /* the first nodes, whose values are the same in every step: run when compiled */
-  uint8_t *last_use;       /* [total_in] enum last_use: is this input the last to read its slot? */
-  int *unused;             /* outputs nobody reads, released at once: slots */
-  int *first_unused;       /* [n_nodes + 1] into unused */
-  struct tensor *once;     /* [slots of the first n_once nodes] their values */
+  int n_once;          /* the first nodes, whose values are the same in every step: run when compiled */
+  uint8_t *last_use;   /* [total_in] enum last_use: is this input the last to read its slot? */
+  int *unused;         /* outputs nobody reads, released at once: slots */
+  int *first_unused;   /* [n_nodes + 1] into unused */
+  struct tensor *once; /* [slots of the first n_once nodes] their values */
   int n_once_slots;
   /* reusable memory of finished steps */
   pthread_mutex_t lock;
-  struct exec *execs;      /* lock */
-  struct flow *flows;      /* lock */
+  struct exec *execs; /* lock */
+  struct flow *flows; /* lock */
 };
 
 shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out);

@@ -231,8 +231,8 @@ shoal_status rendezvous_key_parse(const char *text, struct rendezvous_key *out) 
     at = end + 1;
   }
   char *end;
-  *out = (struct rendezvous_key){.src = part[0], .src_n = n[0], .dst = part[2], .dst_n = n[2], .edge = part[3],
-                                 .edge_n = n[3]};
+  *out = (struct rendezvous_key){
+      .src = part[0], .src_n = n[0], .dst = part[2], .dst_n = n[2], .edge = part[3], .edge_n = n[3]};
   out->incarnation = strtoull(part[1], &end, 16);
   if (end != part[1] + n[1] || !n[1]) return INVALID("Invalid  rendezvous key: %s", text);
   out->frame = strtoull(part[4], &end, 10);

@@ -13,8 +13,10 @@ typedef void (*rendezvous_done)(void *arg, shoal_status s, struct tensor *value,
 
 struct rendezvous;
 struct rendezvous_ops {
-  void (*send)(struct rendezvous *r, const char *key, uint64_t hash, struct tensor *value, bool is_dead, shoal_status *s);
-  void (*recv)(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done, void *arg);
+  void (*send)(struct rendezvous *r, const char *key, uint64_t hash, struct tensor *value, bool is_dead,
+               shoal_status *s);
+  void (*recv)(struct rendezvous *r, const char *key, uint64_t hash, struct cancel *cancel, rendezvous_done done,
+               void *arg);
   /* Ends every waiting and future receive with a copy of why (consumed; not NULL). */
   void (*abort)(struct rendezvous *r, shoal_status why);
   void (*free)(struct rendezvous *r);

@@ -15,18 +15,18 @@ struct collective; /* collective/: the executor of collective ops; NULL when the
 struct step {
   int64_t id;
   struct cancel *cancel;
-  struct rendezvous *rendezvous;        /* NULL when the plan neither sends nor receives */
-  struct resource_mgr *step_resources;  /* TensorArrays, stacks, temporary variables: freed with the step */
-  struct pool *inter;                   /* where nodes run */
-  int64_t deadline;                     /* clock_ns(), or DEADLINE_NEVER */
-  struct step_stats *stats;             /* NULL unless traced */
+  struct rendezvous *rendezvous;       /* NULL when the plan neither sends nor receives */
+  struct resource_mgr *step_resources; /* TensorArrays, stacks, temporary variables: freed with the step */
+  struct pool *inter;                  /* where nodes run */
+  int64_t deadline;                    /* clock_ns(), or DEADLINE_NEVER */
+  struct step_stats *stats;            /* NULL unless traced */
   struct collective *collective;
-  const char *session;                  /* the session's handle, "" locally */
-  const struct tensor *args;            /* _Arg's values ([n_args]); the caller's */
+  const char *session;       /* the session's handle, "" locally */
+  const struct tensor *args; /* _Arg's values ([n_args]); the caller's */
   int n_args;
-  struct tensor *rets;                  /* _Retval's values go here ([n_rets]) */
+  struct tensor *rets; /* _Retval's values go here ([n_rets]) */
   int n_rets;
-  int depth;                            /* function calls that led here */
+  int depth; /* function calls that led here */
 };
 
 #endif

@@ -39,8 +39,10 @@ static void add(struct step_stats *s, struct step_stats_row row) {
 
 void step_stats_node(struct step_stats *s, const char *device, const struct kernel *k, int64_t start_ns, int64_t end_ns,
                      const struct tensor *out) {
-  struct step_stats_row row = {.device = mem_strdup(device), .name = mem_strdup(k->name),
-                               .label = mem_printf("%s = %s()", k->name, k->op->name), .start_ns = start_ns,
+  struct step_stats_row row = {.device = mem_strdup(device),
+                               .name = mem_strdup(k->name),
+                               .label = mem_printf("%s = %s()", k->name, k->op->name),
+                               .start_ns = start_ns,
                                .end_ns = end_ns};
   if (k->n_out > 0 && tensor_valid(&out[0])) {
     row.has_output = true;
@@ -53,9 +55,14 @@ void step_stats_node(struct step_stats *s, const char *device, const struct kern
 
 void step_stats_span(struct step_stats *s, const char *device, const char *name, const char *label, int64_t start_ns,
                      int64_t end_ns, int64_t bytes) {
-  add(s, (struct step_stats_row){.device = mem_strdup(device), .name = mem_strdup(name), .label = mem_strdup(label),
-                                 .start_ns = start_ns, .end_ns = end_ns, .out_bytes = bytes,
-                                 .has_output = bytes > 0, .out_shape = shape_unknown()});
+  add(s, (struct step_stats_row){.device = mem_strdup(device),
+                                 .name = mem_strdup(name),
+                                 .label = mem_strdup(label),
+                                 .start_ns = start_ns,
+                                 .end_ns = end_ns,
+                                 .out_bytes = bytes,
+                                 .has_output = bytes > 0,
+                                 .out_shape = shape_unknown()});
 }
 
 const struct step_stats_row *step_stats_rows(const struct step_stats *s, size_t *n) {

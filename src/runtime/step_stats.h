@@ -8,8 +8,8 @@
 
 struct step_stats_row {
   char *device;
-  char *name;      /* the node's */
-  char *label;     /* timeline_label: "NAME = OP(inputs)" */
+  char *name;               /* the node's */
+  char *label;              /* timeline_label: "NAME = OP(inputs)" */
   int64_t start_ns, end_ns; /* wall clock */
   int64_t out_bytes;
   shoal_dtype out_type;

@@ -12,7 +12,7 @@
 struct exec {
   struct exec *next;
   struct tensor *slots;
-  const struct tensor **in;   /* [total_in] where each input is */
+  const struct tensor **in;    /* [total_in] where each input is */
   struct variable **slot_refs; /* [slots]; NULL unless the plan has references */
 };
 
@@ -109,7 +109,8 @@ static shoal_status run_node(const struct plan *p, struct exec *e, const struct 
   return n->kernel->def->run(ctx);
 }
 
-static shoal_status run_traced(const struct plan *p, struct exec *e, const struct plan_node *n, struct kernel_ctx *ctx) {
+static shoal_status run_traced(const struct plan *p, struct exec *e, const struct plan_node *n,
+                               struct kernel_ctx *ctx) {
   int64_t start = wall_nanos();
   shoal_status s = run_node(p, e, n, ctx);
   step_stats_node(ctx->step->stats, p->device->name, n->kernel, start, wall_nanos(), ctx->out);

@@ -20,10 +20,10 @@ struct buffer {
   uint16_t size_class; /* host cache's class; BUFFER_FOREIGN when release is set */
   uint8_t elements_of; /* 0, or the dtype whose elements must be destroyed (string, resource, variant) */
   void *data;
-  size_t size;           /* bytes asked for */
-  struct device *device; /* whose memory; NULL: host */
+  size_t size;                       /* bytes asked for */
+  struct device *device;             /* whose memory; NULL: host */
   void (*release)(struct buffer *b); /* NULL: host cache */
-  void *owner;           /* for release */
+  void *owner;                       /* for release */
 };
 
 /* size bytes of host memory, contents undefined. RESOURCE_EXHAUSTED when there is no memory. */

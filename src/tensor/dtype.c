@@ -12,8 +12,7 @@ struct dtype_info {
 
 #define ROW(e, c, n, g) [e] = {sizeof(c), n, n, #g[0]},
 static const struct dtype_info infos[DTYPE_COUNT] = {
-    DTYPE_PLAIN(ROW)
-    [SHOAL_STRING] = {sizeof(struct str), "string", "string", 'S'},
+    DTYPE_PLAIN(ROW)[SHOAL_STRING] = {sizeof(struct str), "string", "string", 'S'},
     [SHOAL_RESOURCE] = {sizeof(struct resource_handle *), "resource", "resource", 'R'},
     [SHOAL_VARIANT] = {sizeof(struct variant *), "variant", "variant", 'V'},
 };

@@ -11,33 +11,37 @@
 
 #include <shoal/tensor.h>
 
-typedef struct { uint16_t bits; } f16;
-typedef struct { uint16_t bits; } bf16;
+typedef struct {
+  uint16_t bits;
+} f16;
+typedef struct {
+  uint16_t bits;
+} bf16;
 typedef float _Complex c64;
 typedef double _Complex c128;
 
 /* X(enumerator, C type, name, group): every type whose elements can be copied as bytes.
  * Groups: F real floating, I signed integer, U unsigned integer, B bool, C complex, Q quantized (opaque). */
-#define DTYPE_PLAIN(X)                         \
-  X(SHOAL_FLOAT32, float, "float32", F)        \
-  X(SHOAL_FLOAT64, double, "float64", F)       \
-  X(SHOAL_INT32, int32_t, "int32", I)          \
-  X(SHOAL_UINT8, uint8_t, "uint8", U)          \
-  X(SHOAL_INT16, int16_t, "int16", I)          \
-  X(SHOAL_INT8, int8_t, "int8", I)             \
-  X(SHOAL_COMPLEX64, c64, "complex64", C)      \
-  X(SHOAL_INT64, int64_t, "int64", I)          \
-  X(SHOAL_BOOL, bool, "bool", B)               \
-  X(SHOAL_QINT8, int8_t, "qint8", Q)           \
-  X(SHOAL_QUINT8, uint8_t, "quint8", Q)        \
-  X(SHOAL_QINT32, int32_t, "qint32", Q)        \
-  X(SHOAL_BFLOAT16, bf16, "bfloat16", F)       \
-  X(SHOAL_QINT16, int16_t, "qint16", Q)        \
-  X(SHOAL_QUINT16, uint16_t, "quint16", Q)     \
-  X(SHOAL_UINT16, uint16_t, "uint16", U)       \
-  X(SHOAL_COMPLEX128, c128, "complex128", C)   \
-  X(SHOAL_FLOAT16, f16, "float16", F)          \
-  X(SHOAL_UINT32, uint32_t, "uint32", U)       \
+#define DTYPE_PLAIN(X)                       \
+  X(SHOAL_FLOAT32, float, "float32", F)      \
+  X(SHOAL_FLOAT64, double, "float64", F)     \
+  X(SHOAL_INT32, int32_t, "int32", I)        \
+  X(SHOAL_UINT8, uint8_t, "uint8", U)        \
+  X(SHOAL_INT16, int16_t, "int16", I)        \
+  X(SHOAL_INT8, int8_t, "int8", I)           \
+  X(SHOAL_COMPLEX64, c64, "complex64", C)    \
+  X(SHOAL_INT64, int64_t, "int64", I)        \
+  X(SHOAL_BOOL, bool, "bool", B)             \
+  X(SHOAL_QINT8, int8_t, "qint8", Q)         \
+  X(SHOAL_QUINT8, uint8_t, "quint8", Q)      \
+  X(SHOAL_QINT32, int32_t, "qint32", Q)      \
+  X(SHOAL_BFLOAT16, bf16, "bfloat16", F)     \
+  X(SHOAL_QINT16, int16_t, "qint16", Q)      \
+  X(SHOAL_QUINT16, uint16_t, "quint16", Q)   \
+  X(SHOAL_UINT16, uint16_t, "uint16", U)     \
+  X(SHOAL_COMPLEX128, c128, "complex128", C) \
+  X(SHOAL_FLOAT16, f16, "float16", F)        \
+  X(SHOAL_UINT32, uint32_t, "uint32", U)     \
   X(SHOAL_UINT64, uint64_t, "uint64", U)
 
 enum { DTYPE_REF_OFFSET = 100, DTYPE_COUNT = 24 };

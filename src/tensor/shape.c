@@ -21,8 +21,7 @@ bool shape_known(const struct shape *s) {
 }
 
 bool shape_equal(const struct shape *a, const struct shape *b) {
-  return a->rank == b->rank &&
-         (a->rank <= 0 || memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0);
+  return a->rank == b->rank && (a->rank <= 0 || memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0);
 }
 
 bool shape_compatible(const struct shape *a, const struct shape *b) {

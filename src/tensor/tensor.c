@@ -104,8 +104,7 @@ shoal_status tensor_new(struct tensor *t, shoal_dtype dtype, const struct shape 
   TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
   struct buffer *b;
   shoal_status s = buffer_new(bytes, &b);
-  if (UNLIKELY(s != NULL))
-    return status_suffix(s, " for shape %s and type %s", shape_str(shape), dtype_tf_name(dtype));
+  if (UNLIKELY(s != NULL)) return status_suffix(s, " for shape %s and type %s", shape_str(shape), dtype_tf_name(dtype));
   if (UNLIKELY(!dtype_plain(dtype))) {
     memset(b->data, 0, bytes);
     b->elements_of = (uint8_t)dtype;
@@ -145,8 +144,7 @@ bool tensor_same_shape(const struct tensor *a, const struct tensor *b) {
 shoal_status tensor_reshape(struct tensor *to, const struct tensor *from, const struct shape *shape) {
   int64_t n;
   TRY(shape_elements(shape, &n));
-  if (n != from->n)
-    return INVALID("A tensor of %" PRId64 " elements cannot take shape %s", from->n, shape_str(shape));
+  if (n != from->n) return INVALID("A tensor of %" PRId64 " elements cannot take shape %s", from->n, shape_str(shape));
   tensor_ref(to, from);
   to->rank = (uint8_t)shape->rank;
   for (int i = 0; i < shape->rank; i++) to->dims[i] = shape->dims[i];

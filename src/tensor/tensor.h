@@ -87,7 +87,7 @@ struct tensor {
   void *data;            /* first element; inside the buffer */
   uint8_t dtype;         /* shoal_dtype, never a reference type */
   uint8_t rank;
-  int64_t n;             /* elements */
+  int64_t n; /* elements */
   int64_t dims[SHOAL_MAX_RANK];
 };
 

@@ -30,16 +30,14 @@ shoal_status shape_proto_decode(const void *data, size_t size, struct shape *out
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.number == 3 && f.type == WIRE_VARINT) unknown = f.value != 0;
     if (f.number != 2 || f.type != WIRE_BYTES) continue;
-    if (rank == SHOAL_MAX_RANK)
-      return INVALID("Shapes of more than %d dimensions are not supported", SHOAL_MAX_RANK);
+    if (rank == SHOAL_MAX_RANK) return INVALID("Shapes of more than %d dimensions are not supported", SHOAL_MAX_RANK);
     struct wire d = wire_inside(&f);
     struct wire_field g;
     int64_t dim = 0;
     while ((r = wire_next(&d, &g)) == WIRE_FIELD)
       if (g.number == 1 && g.type == WIRE_VARINT) dim = (int64_t)g.value;
     if (r == WIRE_BROKEN) break;
-    if (dim < -1)
-      return INVALID("Shape has dimension %" PRId64 "; dimensions must be >= -1 (-1 being unknown)", dim);
+    if (dim < -1) return INVALID("Shape has dimension %" PRId64 "; dimensions must be >= -1 (-1 being unknown)", dim);
     out->dims[rank++] = dim;
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed TensorShapeProto");
@@ -186,8 +184,10 @@ static void repeat(shoal_dtype t, void *data, int64_t have, int64_t n) {
 static shoal_status decode_plain(const struct tensor_proto_view *v, size_t *budget, struct tensor *out) {
   if (v->has_content) {
     if (wire_left(&v->content) != v->bytes)
-      return INVALID("Cannot parse tensor from proto: %zu bytes of content for a %s tensor of shape %s, which takes "
-                     "%zu", wire_left(&v->content), dtype_tf_name((int)v->dtype), shape_str(&v->shape), v->bytes);
+      return INVALID(
+          "Cannot parse tensor from proto: %zu bytes of content for a %s tensor of shape %s, which takes "
+          "%zu",
+          wire_left(&v->content), dtype_tf_name((int)v->dtype), shape_str(&v->shape), v->bytes);
     TRY(tensor_new(out, v->dtype, &v->shape));
     memcpy(out->data, v->content.at, v->bytes);
     if (v->dtype == SHOAL_BOOL)
@@ -200,9 +200,10 @@ static shoal_status decode_plain(const struct tensor_proto_view *v, size_t *budg
   if (have < numbers) {
     size_t extra = v->bytes - (size_t)have * (v->bytes / (size_t)numbers);
     if (extra > *budget)
-      return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Cannot parse tensor from proto: shape %s of type %s repeats a short "
-                    "list of values over %zu bytes, more than is allowed", shape_str(&v->shape),
-                    dtype_tf_name((int)v->dtype), v->bytes);
+      return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                    "Cannot parse tensor from proto: shape %s of type %s repeats a short "
+                    "list of values over %zu bytes, more than is allowed",
+                    shape_str(&v->shape), dtype_tf_name((int)v->dtype), v->bytes);
     *budget -= extra;
   }
   TRY(tensor_new(out, v->dtype, &v->shape));
@@ -266,9 +267,10 @@ static shoal_status decode_objects(const struct tensor_proto_view *v, size_t *bu
   if (have < v->n) {
     size_t width = dtype_size(v->dtype), extra = (size_t)(v->n - have) * width;
     if (extra > *budget)
-      return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Cannot parse tensor from proto: shape %s of type %s needs %zu bytes for "
-                    "values that are not in it, more than is allowed", shape_str(&v->shape),
-                    dtype_tf_name((int)v->dtype), extra);
+      return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                    "Cannot parse tensor from proto: shape %s of type %s needs %zu bytes for "
+                    "values that are not in it, more than is allowed",
+                    shape_str(&v->shape), dtype_tf_name((int)v->dtype), extra);
     *budget -= extra;
   }
   TRY(tensor_new(out, v->dtype, &v->shape));

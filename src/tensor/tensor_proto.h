@@ -17,9 +17,9 @@
 /* What a message says before its values are looked at. */
 struct tensor_proto_view {
   shoal_dtype dtype;
-  struct shape shape;  /* fully known */
-  int64_t n;           /* elements */
-  size_t bytes;        /* that they take in memory */
+  struct shape shape; /* fully known */
+  int64_t n;          /* elements */
+  size_t bytes;       /* that they take in memory */
   bool has_content;
   struct wire content; /* tensor_content */
   struct wire message; /* the whole */

@@ -101,12 +101,27 @@ static void put_typed(const struct tensor *t, struct text *out) {
   uint32_t field = 7;
   uint64_t v = 0;
   switch ((shoal_dtype)t->dtype) {
-    case SHOAL_INT64: field = 10; v = (uint64_t) * (const int64_t *)d; break;
-    case SHOAL_UINT64: field = 17; v = *(const uint64_t *)d; break;
-    case SHOAL_UINT32: field = 16; v = *(const uint32_t *)d; break;
-    case SHOAL_BOOL: field = 11; v = *(const uint8_t *)d; break;
+    case SHOAL_INT64:
+      field = 10;
+      v = (uint64_t) * (const int64_t *)d;
+      break;
+    case SHOAL_UINT64:
+      field = 17;
+      v = *(const uint64_t *)d;
+      break;
+    case SHOAL_UINT32:
+      field = 16;
+      v = *(const uint32_t *)d;
+      break;
+    case SHOAL_BOOL:
+      field = 11;
+      v = *(const uint8_t *)d;
+      break;
     case SHOAL_FLOAT16:
-    case SHOAL_BFLOAT16: field = 13; v = *(const uint16_t *)d; break;
+    case SHOAL_BFLOAT16:
+      field = 13;
+      v = *(const uint16_t *)d;
+      break;
     case SHOAL_UINT16:
     case SHOAL_QUINT16: v = *(const uint16_t *)d; break;
     case SHOAL_UINT8:

@@ -1,5 +1,5 @@
-/* A GraphDef with a function library from anyone: lowering it gives plain nodes or a named error, and so does asking for
- * gradients of its last tensor with respect to its first. */
+/* A GraphDef with a function library from anyone: lowering it gives plain nodes or a named error, and so does asking
+ * for gradients of its last tensor with respect to its first. */
 #include <stdint.h>
 #include <stdlib.h>
 

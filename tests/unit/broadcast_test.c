@@ -3,8 +3,7 @@
 
 #include "ops/broadcast.h"
 
-#define SHAPE(...) \
-  ((struct shape){.rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__}})
+#define SHAPE(...) ((struct shape){.rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__}})
 
 static struct broadcast plan(struct shape a, struct shape b) {
   struct broadcast p;

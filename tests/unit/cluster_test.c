@@ -32,8 +32,8 @@ static void ok(shoal_status s) {
 
 static void expect_error(shoal_status s, shoal_code code, const char *text) {
   if (shoal_status_code(s) != code || !strstr(shoal_status_message(s), text))
-    fail_msg("expected %s \"%s\", got %s \"%s\"", shoal_code_name(code), text,
-             shoal_code_name(shoal_status_code(s)), shoal_status_message(s));
+    fail_msg("expected %s \"%s\", got %s \"%s\"", shoal_code_name(code), text, shoal_code_name(shoal_status_code(s)),
+             shoal_status_message(s));
   shoal_status_free(s);
 }
 
@@ -42,8 +42,8 @@ static int start_trio(void **state) {
   snprintf(t->spec, sizeof t->spec, "{\"ps\": [\"127.0.0.1:%d\"], \"worker\": [\"127.0.0.1:%d\", \"127.0.0.1:%d\"]}",
            free_port(), free_port(), free_port());
   for (int i = 0; i < 3; i++)
-    ok(shoal_server_start(&(shoal_server_options){.cluster = t->spec, .job = i ? "worker" : "ps", .task = i ? i - 1 : 0},
-                          &t->server[i]));
+    ok(shoal_server_start(
+        &(shoal_server_options){.cluster = t->spec, .job = i ? "worker" : "ps", .task = i ? i - 1 : 0}, &t->server[i]));
   *state = t;
   return 0;
 }
@@ -94,9 +94,9 @@ static shoal_graph *across(void) {
 
 static shoal_session *open_session(struct trio *t, shoal_graph *g, int server) {
   shoal_session *s;
-  ok(shoal_session_open(g, &(shoal_session_options){.target = shoal_server_target(t->server[server]),
-                                                    .operation_timeout_ms = 20000},
-                        &s));
+  ok(shoal_session_open(
+      g, &(shoal_session_options){.target = shoal_server_target(t->server[server]), .operation_timeout_ms = 20000},
+      &s));
   return s;
 }
 
@@ -153,7 +153,8 @@ static void calls(void **state) {
   assert_true(*(const float *)shoal_tensor_const_data(out[1]) == 8);
   shoal_tensor_unref(out[0]);
   shoal_tensor_unref(out[1]);
-  expect_error(shoal_session_run_callable(s, callable, NULL, NULL, 0, out, 2, NULL), SHOAL_INVALID_ARGUMENT, "Expected 1");
+  expect_error(shoal_session_run_callable(s, callable, NULL, NULL, 0, out, 2, NULL), SHOAL_INVALID_ARGUMENT,
+               "Expected 1");
   ok(shoal_session_release_callable(s, callable));
   shoal_tensor_unref(x);
   ok(shoal_session_close(s));
@@ -194,15 +195,16 @@ static void errors(void **state) {
   const char *fetch[] = {"z:0"}, *unknown[] = {"nothing:0"};
   expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, fetch, &out, 1, NULL, 0, NULL), SHOAL_INVALID_ARGUMENT,
                "You must feed a value for placeholder tensor 'x'");
-  expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, unknown, &out, 1, NULL, 0, NULL), SHOAL_NOT_FOUND, "nothing:0");
+  expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, unknown, &out, 1, NULL, 0, NULL), SHOAL_NOT_FOUND,
+               "nothing:0");
   expect_error(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, 0, NULL), SHOAL_INVALID_ARGUMENT,
                "at least one target");
   ok(shoal_session_close(s));
   shoal_graph_free(g);
   shoal_session *none;
   shoal_graph *h = across();
-  expect_error(shoal_session_open(h, &(shoal_session_options){.target = "grpc://127.0.0.1:1", .operation_timeout_ms = 300},
-                                  &none),
+  expect_error(shoal_session_open(
+                   h, &(shoal_session_options){.target = "grpc://127.0.0.1:1", .operation_timeout_ms = 300}, &none),
                SHOAL_DEADLINE_EXCEEDED, "127.0.0.1:1");
   shoal_graph_free(h);
 }
@@ -245,8 +247,8 @@ static void bad_specs(void **state) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     shoal_server *s;
-    expect_error(shoal_server_start(&(shoal_server_options){.cluster = cases[i].json, .job = cases[i].job,
-                                                            .task = cases[i].task}, &s),
+    expect_error(shoal_server_start(
+                     &(shoal_server_options){.cluster = cases[i].json, .job = cases[i].job, .task = cases[i].task}, &s),
                  SHOAL_INVALID_ARGUMENT, cases[i].text);
   }
 }

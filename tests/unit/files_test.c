@@ -297,9 +297,15 @@ static void test_events(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_crc),           cmocka_unit_test(test_wire),   cmocka_unit_test(test_atomic_write),
-      cmocka_unit_test(test_records),       cmocka_unit_test(test_table),  cmocka_unit_test(test_damaged_records),
-      cmocka_unit_test(test_damaged_bundle), cmocka_unit_test(test_slices), cmocka_unit_test(test_state_file),
+      cmocka_unit_test(test_crc),
+      cmocka_unit_test(test_wire),
+      cmocka_unit_test(test_atomic_write),
+      cmocka_unit_test(test_records),
+      cmocka_unit_test(test_table),
+      cmocka_unit_test(test_damaged_records),
+      cmocka_unit_test(test_damaged_bundle),
+      cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_state_file),
       cmocka_unit_test(test_events),
   };
   return cmocka_run_group_tests(tests, make_dir, drop_dir);

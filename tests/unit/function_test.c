@@ -9,17 +9,21 @@
 #define ARG(name) "input_arg { name: '" name "' type: DT_FLOAT } "
 #define RET(name) "output_arg { name: '" name "' type: DT_FLOAT } "
 #define T "attr { key: 'T' value { type: DT_FLOAT } } "
-#define CALL(name, f, in)                                                                                   \
-  "node { name: '" name "' op: 'StatefulPartitionedCall' input: '" in "' "                                  \
-  "attr { key: 'f' value { func { name: '" f "' } } } attr { key: 'Tin' value { list { type: DT_FLOAT } } } " \
+#define CALL(name, f, in)                                             \
+  "node { name: '" name "' op: 'StatefulPartitionedCall' input: '" in \
+  "' "                                                                \
+  "attr { key: 'f' value { func { name: '" f                          \
+  "' } } } attr { key: 'Tin' value { list { type: DT_FLOAT } } } "    \
   "attr { key: 'Tout' value { list { type: DT_FLOAT } } } } "
 #define X "node { name: 'x' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } } "
 /* twice(a) = a + a */
-#define TWICE                                                                                                     \
+#define TWICE \
   "library { function { signature { name: 'twice' " ARG("a") RET("r") " } ret { key: 'r' value: 'sum:z:0' } "     \
   "node_def { name: 'sum' op: 'AddV2' input: 'a' input: 'a' " T "} } } "
 
-static shoal_status take(struct graph *g, const char *text) { return shoal_graph_import_text(g, text, strlen(text), NULL); }
+static shoal_status take(struct graph *g, const char *text) {
+  return shoal_graph_import_text(g, text, strlen(text), NULL);
+}
 
 static float run(struct graph *g, const char *fetch, float x) {
   shoal_session *s;
@@ -51,10 +55,11 @@ static void calls_are_inlined_under_their_name(void **state) {
 
 static void a_body_is_typed_by_the_call(void **state) {
   struct graph *g = graph_new();
-  ASSERT_OK(take(g, "library { function { signature { name: 'f' attr { name: 'T' type: 'type' } "
-                    "input_arg { name: 'a' type_attr: 'T' } output_arg { name: 'r' type_attr: 'T' } } "
-                    "ret { key: 'r' value: 'i:output:0' } "
-                    "node_def { name: 'i' op: 'Identity' input: 'a' attr { key: 'T' value { placeholder: 'T' } } } } }"));
+  ASSERT_OK(take(g,
+                 "library { function { signature { name: 'f' attr { name: 'T' type: 'type' } "
+                 "input_arg { name: 'a' type_attr: 'T' } output_arg { name: 'r' type_attr: 'T' } } "
+                 "ret { key: 'r' value: 'i:output:0' } "
+                 "node_def { name: 'i' op: 'Identity' input: 'a' attr { key: 'T' value { placeholder: 'T' } } } } }"));
   struct named_attr type = {"T", attr_type(SHOAL_INT64)};
   struct function_body b;
   ASSERT_OK(function_instantiate(g, graph_function(g, "f"), &type, 1, &b));
@@ -62,13 +67,14 @@ static void a_body_is_typed_by_the_call(void **state) {
   assert_int_equal(b.args[0]->out_types[0], SHOAL_INT64);
   assert_string_equal(b.rets[0]->in[0].node->name, "i");
   function_body_release(&b);
-  ASSERT_FAILS(function_instantiate(g, graph_function(g, "f"), NULL, 0, &b), SHOAL_INVALID_ARGUMENT, "Attr T is not found");
+  ASSERT_FAILS(function_instantiate(g, graph_function(g, "f"), NULL, 0, &b), SHOAL_INVALID_ARGUMENT,
+               "Attr T is not found");
   graph_free(g);
 }
 
 static void endless_functions_are_errors(void **state) {
   struct graph *g = graph_new();
-#define SELF(name, callee)                                                                                         \
+#define SELF(name, callee) \
   "function { signature { name: '" name "' " ARG("a") RET("r") " } ret { key: 'r' value: 'c:output:0' } "          \
   "node_def { name: 'c' op: 'PartitionedCall' input: 'a' attr { key: 'f' value { func { name: '" callee "' } } } "  \
   "attr { key: 'Tin' value { list { type: DT_FLOAT } } } attr { key: 'Tout' value { list { type: DT_FLOAT } } } } } "
@@ -89,8 +95,8 @@ static void functions_that_multiply_are_bounded(void **state) {
               "function { signature { name: 'f%d' " ARG("a") RET("r") " } ret { key: 'r' value: 's:z:0' } "
               "node_def { name: 'p' op: 'f%d' input: 'a' } node_def { name: 'q' op: 'f%d' input: 'a' } "
               "node_def { name: 's' op: 'AddV2' input: 'p:r:0' input: 'q:r:0' " T "} } ", i, i + 1, i + 1);
-  text_adds(&t, "function { signature { name: 'f40' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } } } "
-                X "node { name: 'y' op: 'f0' input: 'x' }");
+  text_adds(&t, "function { signature { name: 'f40' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } } } " X
+                                                                        "node { name: 'y' op: 'f0' input: 'x' }");
   struct graph *g = graph_new();
   ASSERT_OK(take(g, text_cstr(&t)));
   ASSERT_FAILS(graph_lower(g), SHOAL_RESOURCE_EXHAUSTED, "more than");
@@ -104,12 +110,15 @@ static void broken_bodies_are_named(void **state) {
   } cases[] = {
       {"ret { key: 'r' value: 'gone:z:0' }", "input gone:z:0 is not found"},
       {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'AddV2' input: 'a' " T "}", "1 of its 2 inputs"},
-      {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'AddV2' input: 'a' input: 'a' input: 'a' " T "}", "fewer"},
-      {"ret { key: 'r' value: 's:z:1' } node_def { name: 's' op: 'AddV2' input: 'a' input: 'a' " T "}", "s:z:1 is not found"},
+      {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'AddV2' input: 'a' input: 'a' input: 'a' " T "}",
+       "fewer"},
+      {"ret { key: 'r' value: 's:z:1' } node_def { name: 's' op: 'AddV2' input: 'a' input: 'a' " T "}",
+       "s:z:1 is not found"},
       {"ret { key: 'r' value: 's:z:0' } node_def { name: 's' op: 'Nonesuch' }", "Op type not registered 'Nonesuch'"},
       {"ret { key: 'r' value: 'a' } control_ret { key: 'c' value: 'gone' }", "Control output 'gone'"},
       {"ret { key: 'r' value: 's:output:0' } node_def { name: 's' op: 'Identity' input: 't:output:0' " T "} "
-       "node_def { name: 't' op: 'Identity' input: 's:output:0' " T "}", "cycle"},
+       "node_def { name: 't' op: 'Identity' input: 's:output:0' " T "}",
+       "cycle"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct text t = {0};
@@ -127,10 +136,11 @@ static void broken_bodies_are_named(void **state) {
 
 static void a_call_must_fit(void **state) {
   struct graph *g = graph_new();
-  ASSERT_OK(take(g, TWICE "node { name: 'i' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } } "
-                          "node { name: 'y' op: 'PartitionedCall' input: 'i' attr { key: 'f' value { func { name: 'twice' } } } "
-                          "attr { key: 'Tin' value { list { type: DT_INT32 } } } "
-                          "attr { key: 'Tout' value { list { type: DT_FLOAT } } } }"));
+  ASSERT_OK(take(g, TWICE
+                 "node { name: 'i' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } } "
+                 "node { name: 'y' op: 'PartitionedCall' input: 'i' attr { key: 'f' value { func { name: 'twice' } } } "
+                 "attr { key: 'Tin' value { list { type: DT_INT32 } } } "
+                 "attr { key: 'Tout' value { list { type: DT_FLOAT } } } }"));
   ASSERT_FAILS(graph_lower(g), SHOAL_INVALID_ARGUMENT, "is int32 but should be float");
   graph_free(g);
   g = graph_new();

@@ -117,7 +117,8 @@ static void mistakes_are_named(void **state) {
   struct out x = number(g, 3), z = number(other, 1), none = {0};
   struct grad dx;
   ASSERT_FAILS(graph_gradients(g, &none, 1, NULL, &x, 1, NULL, 0, false, &dx), SHOAL_INVALID_ARGUMENT, "y 0");
-  ASSERT_FAILS(graph_gradients(g, &x, 1, NULL, &z, 1, NULL, 0, false, &dx), SHOAL_INVALID_ARGUMENT, "not a tensor of this");
+  ASSERT_FAILS(graph_gradients(g, &x, 1, NULL, &z, 1, NULL, 0, false, &dx), SHOAL_INVALID_ARGUMENT,
+               "not a tensor of this");
   graph_free(g);
   graph_free(other);
 }

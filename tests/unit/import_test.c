@@ -23,10 +23,13 @@ static void refuse(const char *text, shoal_code code, const char *why) {
 }
 
 static void bad_graphs_are_named(void **state) {
-  refuse("node { name: 'a' op: 'Nonesuch' }", SHOAL_NOT_FOUND, "Op type not registered 'Nonesuch' in binary running on ");
-  refuse("node { name: 'a' op: 'Identity' }", SHOAL_INVALID_ARGUMENT, "NodeDef missing attr 'T' from Op<name=Identity;");
+  refuse("node { name: 'a' op: 'Nonesuch' }", SHOAL_NOT_FOUND,
+         "Op type not registered 'Nonesuch' in binary running on ");
+  refuse("node { name: 'a' op: 'Identity' }", SHOAL_INVALID_ARGUMENT,
+         "NodeDef missing attr 'T' from Op<name=Identity;");
   refuse("node { name: 'a' op: 'Enter' }", SHOAL_INVALID_ARGUMENT, "NodeDef missing attrs 'T', 'frame_name' from");
-  refuse("node { name: 'a' op: 'NoOp' } node { name: 'a' op: 'NoOp' }", SHOAL_INVALID_ARGUMENT, "Node 'a' is not unique");
+  refuse("node { name: 'a' op: 'NoOp' } node { name: 'a' op: 'NoOp' }", SHOAL_INVALID_ARGUMENT,
+         "Node 'a' is not unique");
   refuse(IDENTITY("a", "b"), SHOAL_INVALID_ARGUMENT, "Node 'a': Unknown input node 'b'");
   refuse("node { name: 'a b' op: 'NoOp' }", SHOAL_INVALID_ARGUMENT, "Illegal op name 'a b'");
   refuse("node { name: '_a' op: 'NoOp' }", SHOAL_INVALID_ARGUMENT, "Illegal op name '_a'");
@@ -41,8 +44,8 @@ static void bad_graphs_are_named(void **state) {
          SHOAL_INVALID_ARGUMENT, "Control dependencies must come after regular dependencies");
   refuse("node { name: 'a' op: 'Placeholder' attr { key: 'dtype' value { i: 3 } } }", SHOAL_INVALID_ARGUMENT,
          "AttrValue had value with type 'int' when 'type' expected");
-  refuse("node { name: 'a' op: 'Placeholder' attr { key: 'dtype' value { placeholder: 'T' } } }", SHOAL_INVALID_ARGUMENT,
-         "placeholder");
+  refuse("node { name: 'a' op: 'Placeholder' attr { key: 'dtype' value { placeholder: 'T' } } }",
+         SHOAL_INVALID_ARGUMENT, "placeholder");
   refuse("versions { producer: 1645 min_consumer: 1646 }", SHOAL_INVALID_ARGUMENT,
          "GraphDef min consumer version 1646 above current version 1645");
   refuse("versions { producer: 1645 bad_consumers: 1645 }", SHOAL_INVALID_ARGUMENT,
@@ -53,17 +56,19 @@ static void cycles_pass_through_next_iteration_only(void **state) {
   refuse(IDENTITY("a", "b") IDENTITY("b", "a"), SHOAL_INVALID_ARGUMENT, "cycle");
   refuse("node { name: 'a' op: 'NoOp' input: '^a' }", SHOAL_INVALID_ARGUMENT, "itself");
   struct graph *g = graph_new();
-  ASSERT_OK(take(g, X "node { name: 'm' op: 'Merge' input: 'x' input: 'n' attr { key: 'T' value { type: DT_FLOAT } }"
-                      " attr { key: 'N' value { i: 2 } } }"
-                      "node { name: 'n' op: 'NextIteration' input: 'm' attr { key: 'T' value { type: DT_FLOAT } } }",
+  ASSERT_OK(take(g,
+                 X "node { name: 'm' op: 'Merge' input: 'x' input: 'n' attr { key: 'T' value { type: DT_FLOAT } }"
+                   " attr { key: 'N' value { i: 2 } } }"
+                   "node { name: 'n' op: 'NextIteration' input: 'm' attr { key: 'T' value { type: DT_FLOAT } } }",
                  NULL));
   assert_ptr_equal(graph_find(g, "m")->in[1].node, graph_find(g, "n"));
   graph_free(g);
 }
 
 static void values_are_checked_before_memory_is_taken(void **state) {
-#define CONST(tensor) "node { name: 'c' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } " \
-                      "attr { key: 'value' value { tensor { dtype: DT_FLOAT " tensor " } } } }"
+#define CONST(tensor)                                                            \
+  "node { name: 'c' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } " \
+  "attr { key: 'value' value { tensor { dtype: DT_FLOAT " tensor " } } } }"
   refuse(CONST("tensor_shape { dim { size: 100000000000 } } float_val: 1"), SHOAL_RESOURCE_EXHAUSTED, "repeats");
   refuse(CONST("tensor_shape { dim { size: 9223372036854775807 } dim { size: 9223372036854775807 } }"),
          SHOAL_INVALID_ARGUMENT, "63 bits");
@@ -85,8 +90,10 @@ static void nodes_may_come_in_any_order_and_refer_to_older_ones(void **state) {
 
 static void a_prefix_goes_before_names_inputs_and_colocations(void **state) {
   struct graph *g = graph_new();
-  ASSERT_OK(take(g, X "node { name: 'a' op: 'Identity' input: 'x' input: '^x' attr { key: 'T' value { type: DT_FLOAT } } "
-                      "attr { key: '_class' value { list { s: 'loc:@x' } } } }", "tower"));
+  ASSERT_OK(take(g,
+                 X "node { name: 'a' op: 'Identity' input: 'x' input: '^x' attr { key: 'T' value { type: DT_FLOAT } } "
+                   "attr { key: '_class' value { list { s: 'loc:@x' } } } }",
+                 "tower"));
   struct node *a = graph_find(g, "tower/a");
   assert_non_null(a);
   assert_ptr_equal(a->in[0].node, graph_find(g, "tower/x"));
@@ -99,8 +106,10 @@ static void nothing_is_lost_on_the_way_through(void **state) {
   const char *text =
       "node { name: 'x' op: 'Placeholder' device: '/job:ps/task:1' attr { key: 'dtype' value { type: DT_FLOAT } } "
       "attr { key: 'shape' value { shape { dim { size: -1 } dim { size: 3 } } } } "
-      "attr { key: '_s' value { s: 'a\\000b' } } attr { key: '_f' value { f: -1.5 } } attr { key: '_i' value { i: -7 } } "
-      "attr { key: '_l' value { list { i: 1 i: 2 } } } attr { key: '_e' value { list {} } } attr { key: '_n' value {} } "
+      "attr { key: '_s' value { s: 'a\\000b' } } attr { key: '_f' value { f: -1.5 } } attr { key: '_i' value { i: -7 } "
+      "} "
+      "attr { key: '_l' value { list { i: 1 i: 2 } } } attr { key: '_e' value { list {} } } attr { key: '_n' value {} "
+      "} "
       "attr { key: '_fn' value { func { name: 'f' attr { key: 'T' value { type: DT_INT8 } } } } } "
       "experimental_debug_info { original_node_names: 'was' } experimental_type { type_id: TFT_TENSOR } } "
       "node { name: 'c' op: 'Const' input: '^x' attr { key: 'dtype' value { type: DT_STRING } } "
@@ -114,9 +123,10 @@ static void nothing_is_lost_on_the_way_through(void **state) {
   ASSERT_OK(shoal_graph_export_text(h, &two));
   assert_int_equal(one.size, two.size);
   assert_memory_equal(one.data, two.data, one.size);
-  for (const char *const *p = (const char *const[]){"/job:ps/task:1", "size: -1", "s: \"a\\000b\"", "f: -1.5", "i: -7",
-                                                    "name: \"f\"", "original_node_names: \"was\"", "TFT_TENSOR", "\"^x\"",
-                                                    "\"\\001q\"", "producer: 27", "min_consumer: 12", "bad_consumers: 3", 0};
+  for (const char *const *p =
+           (const char *const[]){"/job:ps/task:1", "size: -1", "s: \"a\\000b\"", "f: -1.5", "i: -7", "name: \"f\"",
+                                 "original_node_names: \"was\"", "TFT_TENSOR", "\"^x\"", "\"\\001q\"", "producer: 27",
+                                 "min_consumer: 12", "bad_consumers: 3", 0};
        *p; p++)
     if (!strstr(one.data, *p)) fail_msg("%s is lost in:\n%s", *p, (char *)one.data);
   shoal_bytes_free(&one);

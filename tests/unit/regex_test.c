@@ -50,8 +50,9 @@ static void test_spans(void **state) {
 }
 
 static void test_refused(void **state) {
-  static const char *const wrong[] = {"(",  ")",      "[",   "*",     "a**",     "\\",  "a{1001}", "[b-a]",
-                                      "(?P<x", "\\8", "(?z)", "a{2,1}", "\\pL", "\xff", "((a{1000}){1000}){1000}"};
+  static const char *const wrong[] = {"(",    ")",       "[",     "*",     "a**",
+                                      "\\",   "a{1001}", "[b-a]", "(?P<x", "\\8",
+                                      "(?z)", "a{2,1}",  "\\pL",  "\xff",  "((a{1000}){1000}){1000}"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     char *error = NULL;
     struct regex *r = regex_new(wrong[i], strlen(wrong[i]), &error);

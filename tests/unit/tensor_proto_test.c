@@ -111,7 +111,8 @@ static void handles_go_both_ways(void **state) {
   struct text t = {0};
   ASSERT_OK(tensor_proto_encode(&h, &t));
   ASSERT_OK(tensor_proto_decode(t.at, t.n, &back));
-  const struct resource_handle *a = *T_DATA(&h, struct resource_handle *), *b = *T_DATA(&back, struct resource_handle *);
+  const struct resource_handle *a = *T_DATA(&h, struct resource_handle *),
+                               *b = *T_DATA(&back, struct resource_handle *);
   assert_string_equal(b->device, "/cpu:0");
   assert_string_equal(b->name, "v");
   assert_true(a->hash_code == b->hash_code);

@@ -39,9 +39,10 @@ static void nesting_is_bounded(void **state) {
 }
 
 static void all_ways_of_writing_are_read(void **state) {
-  const char *text = "# a comment\nmodel_checkpoint_path: \"a\" 'b' \"\\x41\\101\\n\\u00e9\";\n"
-                     "all_model_checkpoint_paths: [\"x\", 'y'], all_model_checkpoint_timestamps: 1.5e3f\n"
-                     "all_model_checkpoint_timestamps: -inf last_preserved_timestamp: 0x10";
+  const char *text =
+      "# a comment\nmodel_checkpoint_path: \"a\" 'b' \"\\x41\\101\\n\\u00e9\";\n"
+      "all_model_checkpoint_paths: [\"x\", 'y'], all_model_checkpoint_timestamps: 1.5e3f\n"
+      "all_model_checkpoint_timestamps: -inf last_preserved_timestamp: 0x10";
   Tensorflow__CheckpointState *m;
   ASSERT_OK(text_format_parse(&tensorflow__checkpoint_state__descriptor, text, strlen(text), &m));
   assert_string_equal(m->model_checkpoint_path, "abAA\n\xc3\xa9");
@@ -69,18 +70,21 @@ static void depth_and_size_are_checked_before_unpacking(void **state) {
     deep = around;
   }
   void *m;
-  ASSERT_FAILS(proto_unpack(&tensorflow__full_type_def__descriptor, deep.at, deep.n, &m), SHOAL_INVALID_ARGUMENT, "nested too deeply");
+  ASSERT_FAILS(proto_unpack(&tensorflow__full_type_def__descriptor, deep.at, deep.n, &m), SHOAL_INVALID_ARGUMENT,
+               "nested too deeply");
   struct proto_limits small = {.max_size = 10};
-  ASSERT_FAILS(proto_unpack_within(&tensorflow__full_type_def__descriptor, deep.at, deep.n, &small, &m), SHOAL_INVALID_ARGUMENT,
-               "over the limit of 10");
+  ASSERT_FAILS(proto_unpack_within(&tensorflow__full_type_def__descriptor, deep.at, deep.n, &small, &m),
+               SHOAL_INVALID_ARGUMENT, "over the limit of 10");
   text_release(&deep);
   static uint8_t many[4000]; /* 2000 empty nodes */
   for (size_t i = 0; i < sizeof many; i += 2) many[i] = 0x0a;
   struct proto_limits poor = {.max_overhead = 10000};
-  ASSERT_FAILS(proto_unpack_within(&tensorflow__graph_def__descriptor, many, sizeof many, &poor, &m), SHOAL_INVALID_ARGUMENT,
-               "more elements");
-  ASSERT_FAILS(proto_unpack(&tensorflow__graph_def__descriptor, "\x08\x01", 2, &m), SHOAL_INVALID_ARGUMENT, "another type");
-  ASSERT_FAILS(proto_unpack(&tensorflow__graph_def__descriptor, "\x0a\x7f", 2, &m), SHOAL_INVALID_ARGUMENT, "malformed");
+  ASSERT_FAILS(proto_unpack_within(&tensorflow__graph_def__descriptor, many, sizeof many, &poor, &m),
+               SHOAL_INVALID_ARGUMENT, "more elements");
+  ASSERT_FAILS(proto_unpack(&tensorflow__graph_def__descriptor, "\x08\x01", 2, &m), SHOAL_INVALID_ARGUMENT,
+               "another type");
+  ASSERT_FAILS(proto_unpack(&tensorflow__graph_def__descriptor, "\x0a\x7f", 2, &m), SHOAL_INVALID_ARGUMENT,
+               "malformed");
 }
 
 RUN_TESTS(cmocka_unit_test(errors_have_a_place), cmocka_unit_test(nesting_is_bounded),

@@ -14,21 +14,21 @@ static double units(float got, double want) {
 }
 
 /* Walks through the bit patterns with a step that is prime to their number. */
-#define WORST(name, f, library, low, high, limit)                                                      \
-  static void name(void **state) {                                                                     \
-    double worst = 0;                                                                                  \
-    float at = 0;                                                                                      \
-    for (uint64_t i = 0; i < 1ull << 32; i += 4099) {                                                  \
-      float x = vm_float((uint32_t)i);                                                                 \
-      if (!(x >= (low) && x <= (high)) && !isnan(x)) continue;                                         \
-      double u = units(f(x), library((double)x));                                                      \
-      if (u > worst) {                                                                                 \
-        worst = u;                                                                                     \
-        at = x;                                                                                        \
-      }                                                                                                \
-    }                                                                                                  \
-    if (worst > (limit)) print_error("%s is off by %g units at %a\n", #f, worst, (double)at);          \
-    assert_true(worst <= (limit));                                                                     \
+#define WORST(name, f, library, low, high, limit)                                             \
+  static void name(void **state) {                                                            \
+    double worst = 0;                                                                         \
+    float at = 0;                                                                             \
+    for (uint64_t i = 0; i < 1ull << 32; i += 4099) {                                         \
+      float x = vm_float((uint32_t)i);                                                        \
+      if (!(x >= (low) && x <= (high)) && !isnan(x)) continue;                                \
+      double u = units(f(x), library((double)x));                                             \
+      if (u > worst) {                                                                        \
+        worst = u;                                                                            \
+        at = x;                                                                               \
+      }                                                                                       \
+    }                                                                                         \
+    if (worst > (limit)) print_error("%s is off by %g units at %a\n", #f, worst, (double)at); \
+    assert_true(worst <= (limit));                                                            \
   }
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }

@@ -44,6 +44,7 @@ check: all ## the unit tests alone: a minute
 bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in one run
 	@tools/deps.sh --if-missing torch
 	@tools/python.sh bench/run.py --build $(BUILD)
+	@tools/python.sh bench/cluster.py --build $(BUILD)
 
 .PHONY: asan tsan fuzz clang
 asan: build-asan/build.ninja ## the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer

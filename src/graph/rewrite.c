@@ -14,6 +14,7 @@ static const struct {
 } rewrites[] = {
     {"fold", "computes what depends on constants alone, once", rewrite_fold},
     {"merge", "merges nodes that compute the same", rewrite_merge},
+    {"skip_unread", "what is waited for but never read is not computed", rewrite_skip_unread},
     {"fuse_bias", "matrix product or convolution, bias and activation become one node", rewrite_fuse_bias},
     {"fuse_elementwise", "chains of elementwise ops become one pass over memory", rewrite_fuse_elementwise},
 };

@@ -32,6 +32,7 @@ struct rewriting {
 
 void rewrite_fold(struct rewriting *r);
 void rewrite_merge(struct rewriting *r);
+void rewrite_skip_unread(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
 

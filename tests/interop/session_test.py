@@ -279,6 +279,35 @@ def test_rewrites_change_nothing():
         np.testing.assert_allclose(a.run(["y:0"], feeds)[0], b.run(["y:0"], feeds)[0], rtol=1e-6)
 
 
+def nodes_run(session, target, feeds):
+    data = []
+    session.run([], feeds, [target], trace=True, metadata=data)
+    metadata = config_pb2.RunMetadata.FromString(data[0])
+    return {n.node_name for d in metadata.step_stats.dev_stats for n in d.node_stats}
+
+
+def test_unread_is_skipped():
+    """The gradient of the first layer's input is waited for and never read; an order made of waiting stays."""
+    def make():
+        x = tf.placeholder(tf.float32, [4, 3], "x")
+        w = tf.get_variable("w", [3, 2], initializer=tf.ones_initializer(), use_resource=True)
+        loss = tf.reduce_sum(tf.matmul(x, w))
+        tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        first = tf.assign_add(w, tf.ones([3, 2]))
+        with tf.control_dependencies([tf.square(tf.reduce_sum(first), name="square")]):
+            tf.identity(w.read_value(), name="after")
+        return tf.global_variables_initializer()
+    _, g, init = build(make)
+    feeds = {"x:0": np.ones((4, 3), np.float32)}
+    with shoal.Session(g) as a, shoal.Session(g, rewrites_off=b"skip_unread") as b:
+        for s in (a, b):
+            s.run(targets=[init.name])
+            assert (s.run(["after:0"])[0] == 2).all()
+        ran, without = nodes_run(a, "train", feeds), nodes_run(b, "train", feeds)
+        assert without - ran == {"gradients/MatMul_grad/MatMul"}, without ^ ran
+        np.testing.assert_array_equal(a.run(["after:0"])[0], b.run(["after:0"])[0])
+
+
 def test_export_loses_nothing():
     def make():
         with tf.device("/job:worker/task:1/cpu:0"), tf.name_scope("a"):

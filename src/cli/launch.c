@@ -1,0 +1,156 @@
+/* `shoal launch`: a whole cluster by one command, on this machine or on several.
+ *
+ * Two processes, so that nothing is ever left behind: the one the user started only waits; its child does the work. If
+ * the first is killed, the second sees the end of a pipe and kills every descendant; if the second is killed, the first
+ * inherits the orphans and kills them. (Who kills both at once leaves only what the tasks themselves have started, for
+ * the tasks die with their parent.) */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+static volatile pid_t keeper;
+static volatile int signals_seen;
+
+/* Hands signals on. A keeper that does not react to three (its output may be stuck) is killed. */
+static void hand_on(int sig) {
+  int saved = errno;
+  if (keeper > 0) kill(keeper, ++signals_seen > 3 ? SIGKILL : sig);
+  errno = saved;
+}
+
+static int wait_for_keeper(void) {
+  int status;
+  while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) continue;
+  process_kill_descendants();
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  fprintf(stderr, "launch: killed by signal %d; all tasks were killed too\n", WTERMSIG(status));
+  return 128 + WTERMSIG(status);
+}
+
+static int run_watched(struct launch_job *j) {
+  static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  int life[2];
+  if (pipe2(life, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe"));
+  process_adopt_orphans();
+  fflush(NULL);
+  /* Until the keeper is known, and in the keeper until it is ready for them, signals wait. */
+  sigset_t mask, before;
+  sigemptyset(&mask);
+  for (size_t i = 0; i < COUNT_OF(handed_on); i++) sigaddset(&mask, handed_on[i]);
+  sigprocmask(SIG_BLOCK, &mask, &before);
+  pid_t pid = fork();
+  if (pid < 0) return report(ERRNO_STATUS(errno, "no process"));
+  if (!pid) {
+    setpgid(0, 0); /* Ctrl-C comes to the other process alone, which hands it on once */
+    close(life[1]);
+    signal(SIGTTOU, SIG_IGN);
+    int code = launch_run(j, life[0]);
+    launch_job_release(j);
+    exit(code);
+  }
+  keeper = pid;
+  close(life[0]);
+  struct sigaction a = {.sa_handler = hand_on, .sa_flags = SA_RESTART};
+  sigemptyset(&a.sa_mask);
+  for (size_t i = 0; i < COUNT_OF(handed_on); i++) sigaction(handed_on[i], &a, NULL);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  return wait_for_keeper();
+}
+
+/* One rank of an srun: becomes its task. Slurm does the rest. */
+static int run_rank(struct launch_job *j, int64_t rank, int64_t ranks) {
+  if (ranks != (int64_t)j->tasks.n || rank < 0 || rank >= ranks)
+    return report(
+        INVALID("srun started %ld tasks, but this job has %zu: %ld ps, %d chief, %ld workers, %d evaluator; "
+                "say srun --ntasks=%zu",
+                (long)ranks, j->tasks.n, (long)j->ps, j->chief, (long)j->workers, j->evaluator, j->tasks.n));
+  struct launch_task *t = &j->tasks.at[rank];
+  struct text tf_config = {0};
+  char **argv;
+  launch_task_command(j, t, &argv, &tf_config);
+  setenv("TF_CONFIG", text_cstr(&tf_config), 1);
+  text_release(&tf_config);
+  execvp(argv[0], argv);
+  return report(ERRNO_STATUS(errno, "cannot run %s", argv[0]));
+}
+
+/* Would the program be found? Better said once, before anything is started. */
+static shoal_status check_program(const struct launch_job *j) {
+  const char *name = j->program[0], *path = getenv("PATH");
+  if (strchr(name, '/')) return access(name, X_OK) ? ERRNO_STATUS(errno, "cannot run %s", name) : NULL;
+  char *list = mem_strdup(path ? path : "/usr/bin:/bin"), *rest = list;
+  bool found = false;
+  for (char *folder; !found && (folder = strsep(&rest, ":"));) {
+    char *file = mem_printf("%s/%s", *folder ? folder : ".", name);
+    found = access(file, X_OK) == 0;
+    free(file);
+  }
+  free(list);
+  return found ? NULL : NOT_FOUND("cannot run %s: it is not in PATH (a program in this folder is ./%s)", name, name);
+}
+
+static const char usage[] =
+    "shoal launch [--ps=N] [--workers=N] [--chief] [--evaluator] [flags] -- PROGRAM [ARG...]\n\n"
+    "Starts PROGRAM once for every task of a cluster, on free ports of this machine, and waits for the chief and the\n"
+    "workers. Each task finds TF_CONFIG in its environment and --ps_hosts, --worker_hosts, --job_name, --task_index\n"
+    "behind its arguments; where an argument holds {ps_hosts}, {worker_hosts}, {chief_hosts}, {job_name}, "
+    "{task_index}\n"
+    "or {cluster_spec}, these are filled in there instead. The exit code is that of the first task that failed.";
+
+int launch_main(int argc, char **argv) {
+  struct launch_job j = {.ps = 1, .workers = 2, .grace = 30, .evaluator_wait = 60, .flags = true, .view = true};
+  const struct flag flags[] = {
+      {"ps", "N", "parameter servers (default 1)", .number = &j.ps},
+      {"workers", "N", "workers (default 2)", .number = &j.workers},
+      {"chief", NULL, "a task of the job \"chief\" besides, as Estimators want it", .on = &j.chief},
+      {"evaluator", NULL, "a task \"evaluator\", outside of the cluster", .on = &j.evaluator},
+      {"restarts", "N", "start a failed task again, each at most N times (default 0)", .number = &j.restarts},
+      {"ps_server", NULL, "ps tasks run `shoal server` instead of PROGRAM", .on = &j.ps_server},
+      {"flags", NULL, "the four flags (default true; --flags=false: TF_CONFIG alone)", .on = &j.flags},
+      {"grace", "SECONDS", "from asking a task to end to killing it (default 30)", .number = &j.grace},
+      {"evaluator_wait", "SECONDS", "what an evaluator has after the workers' end (default 60)",
+       .number = &j.evaluator_wait},
+      {"log_dir", "DIR", "write each task's output to DIR/JOB-N.log too", .text = &j.log_dir},
+      {"view", NULL, "on a terminal, a line for each task below (default true)", .on = &j.view},
+      {"port", "N", "ports from N on (default: free ones; on other hosts from 2222 on)", .number = &j.port},
+      {"hosts", "FILE", "run on these hosts, by ssh: HOST [ps|chief|worker|evaluator ...] a line",
+       .text = &j.hosts_file},
+      {"ssh", "COMMAND", "in place of `ssh -o BatchMode=yes`", .text = &j.ssh},
+      {"env", "NAME,...", "variables to hand on to other hosts", .text = &j.forward},
+      {"slurm", NULL, "run on Slurm's allocation: in sbatch or salloc as it is, or under srun", .on = &j.slurm},
+  };
+  int split = 1, code;
+  while (split < argc && strcmp(argv[split], "--") != 0) split++;
+  bool have_program = split + 1 < argc;
+  j.program = have_program ? &argv[split + 1] : NULL;
+  argc = split;
+  argv[split] = NULL;
+  if (!flags_parse(usage, flags, (int)COUNT_OF(flags), &argc, argv, &code)) return code;
+  if (argc > 1 || !have_program) {
+    fprintf(stderr, "shoal: launch: %s%s%s\n",
+            argc > 1 ? "put -- before the program: shoal launch --workers=2 -- " : "",
+            argc > 1 ? argv[1] : "which program? shoal launch --workers=2 -- PROGRAM [ARG...]", argc > 1 ? " ..." : "");
+    return EXIT_USAGE;
+  }
+  if (j.hosts_file && j.slurm) {
+    fprintf(stderr, "shoal: launch: --hosts or --slurm, not both\n");
+    return EXIT_USAGE;
+  }
+  int64_t rank, ranks;
+  bool one_rank = j.slurm && launch_inside_step(&rank, &ranks);
+  shoal_status s = one_rank || j.hosts_file ? NULL : check_program(&j);
+  if (!s) s = launch_job_plan(&j);
+  if (!s && one_rank) return run_rank(&j, rank, ranks);
+  if (!s) s = launch_view_open(&j, &j.output);
+  code = s ? report(s) : run_watched(&j);
+  launch_job_release(&j);
+  return code;
+}

@@ -1,0 +1,125 @@
+/* What the files of `shoal launch` share: the tasks of a job, from their description to their end.
+ *
+ *   launch.c          flags; the two processes that watch each other
+ *   launch_cluster.c  which tasks, on which ports; what each is told: TF_CONFIG, flags, environment
+ *   launch_hosts.c    tasks on other machines, by ssh or by srun
+ *   launch_run.c      starting, watching, starting again, stopping
+ *   launch_output.c   their output: prefixes, last lines, the view on a terminal
+ *   launch_process.c  processes and their descendants */
+#ifndef CLI_LAUNCH_H
+#define CLI_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "base/vec.h"
+
+enum launch_role { ROLE_PS, ROLE_CHIEF, ROLE_WORKER, ROLE_EVALUATOR };
+enum launch_state {
+  TASK_WAITING, /* to be started at `due` */
+  TASK_RUNNING,
+  TASK_ENDED, /* for good */
+};
+
+enum { LAUNCH_TAIL = 20 };
+
+/* One pipe from a task: what has come since the last end of a line. */
+struct launch_stream {
+  int fd; /* -1: closed */
+  bool is_error;
+  struct text line;
+};
+
+struct launch_task {
+  enum launch_role role;
+  const char *job; /* the role's name in TensorFlow's words */
+  int index;
+  char name[48];          /* "worker/0" */
+  const char *host;       /* NULL: this machine; else what ssh is given; owned by the job */
+  char *address;          /* "host:port"; the evaluator has none */
+  char **argv, **environ; /* what is executed here, be it ssh */
+
+  enum launch_state state;
+  pid_t pid;   /* of the process, and of its group */
+  int control; /* to the other machine: signals by name; -1 for tasks of this one */
+  int64_t started, due, stop_by;
+  int signal; /* the last one sent in order to stop it */
+  int status; /* as waitpid gave it, when ended */
+  int restarts;
+
+  struct launch_stream streams[2];
+  char *tail[LAUNCH_TAIL]; /* its last lines, a ring */
+  size_t n_lines;
+  char *progress; /* what the view shows of it */
+};
+
+struct launch_job {
+  /* asked for */
+  int64_t ps, workers, restarts, grace, evaluator_wait, port;
+  bool chief, evaluator, ps_server, flags, view, slurm;
+  const char *hosts_file, *ssh, *log_dir, *forward; /* forward: names of variables for other machines */
+  char **program;                                   /* ends with NULL */
+  /* found out */
+  VEC(struct launch_task) tasks; /* ps, chief, workers, evaluator */
+  VEC(char *) hosts;
+  int64_t began;
+  int stop_signal; /* the launcher was told to stop by it */
+  int exit_code;
+  struct launch_task *failed; /* the first that failed for good */
+  struct launch_view *output;
+};
+
+/* ---- launch_cluster.c ---- */
+/* Lists the tasks, finds them ports and writes what each is told. */
+shoal_status launch_job_plan(struct launch_job *j);
+/* The four flags or the placeholders, and TF_CONFIG, for a task whose addresses are known. */
+void launch_task_command(struct launch_job *j, struct launch_task *t, char ***argv, struct text *tf_config);
+/* "host:port,host:port" of a job. */
+void launch_addresses(const struct launch_job *j, enum launch_role role, struct text *out);
+const char *launch_role_name(enum launch_role role);
+void launch_job_release(struct launch_job *j);
+void strings_free(char **list);
+/* A copy of this environment with NAME=VALUE in place of what NAME had. */
+char **environ_with(const char *name, const char *value);
+
+/* ---- launch_hosts.c ---- */
+/* Reads the hosts file, or Slurm's environment, and gives every task its host and address. */
+shoal_status launch_hosts_assign(struct launch_job *j);
+/* Wraps the command of a task on another host. */
+void launch_hosts_wrap(const struct launch_job *j, struct launch_task *t, char **argv, const char *tf_config);
+/* Slurm's "node[1-3,07],login" as one name each. */
+shoal_status launch_hosts_expand(struct launch_job *j, const char *list);
+/* True inside `srun`: this process is one of the tasks; its number. */
+bool launch_inside_step(int64_t *rank, int64_t *tasks);
+
+/* ---- launch_process.c ---- */
+/* A child in a process group of its own that dies with this process; its output comes through pipes. The error names
+ * the program. */
+shoal_status process_start(char *const *argv, char *const *environ, bool control, pid_t *pid, int *out, int *err,
+                           int *to);
+/* Makes orphans among the descendants children of this process. */
+void process_adopt_orphans(void);
+/* Kills every descendant, whatever group or session it has fled to, and waits for them. */
+void process_kill_descendants(void);
+
+/* ---- launch_output.c ---- */
+struct launch_view;
+shoal_status launch_view_open(struct launch_job *j, struct launch_view **out);
+/* Reads what there is; closes the stream at its end. */
+void launch_view_read(struct launch_job *j, struct launch_task *t, struct launch_stream *s);
+/* A line of the launcher's own. */
+void launch_view_say(struct launch_job *j, const char *fmt, ...) SHOAL_PRINTF(2, 3);
+/* The task's last lines. */
+void launch_view_tail(struct launch_job *j, const struct launch_task *t);
+/* Hands on what was written, and draws the view when it is time. last: removes the view. */
+void launch_view_flush(struct launch_job *j, bool last);
+void launch_view_close(struct launch_view *v);
+
+/* ---- launch_run.c ---- */
+/* Runs the job to its end; returns its exit code. life: a pipe that ends when nobody waits for the job any more. */
+int launch_run(struct launch_job *j, int life);
+
+#endif

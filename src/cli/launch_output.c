@@ -1,0 +1,187 @@
+/* The tasks' output: every line with its task before it, and on a terminal a view of all tasks below.
+ *
+ * Lines of standard output go to standard output and lines of standard error to standard error, whole lines at a time,
+ * so that tasks never write into each other's. A line that ends with a carriage return is progress: it replaces the one
+ * before in the view and is not kept. The last lines of each task are kept for the report of its failure.
+ *
+ * The view is redrawn in place by three escape sequences that every terminal of this century knows. A library for
+ * terminals was rejected: the lines must stay in the scroll-back and in files as they are. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/launch.h"
+
+enum { MAX_LINE = 64 << 10, MAX_PROGRESS = 400 };
+#define REDRAW_NS 200000000
+
+struct launch_view {
+  bool drawn_here; /* standard output is a terminal that is drawn on */
+  int drawn;       /* lines of the view on the screen */
+  int64_t next;    /* when to draw again */
+  size_t widest;   /* of the tasks' names */
+  FILE **logs;     /* with --log_dir, one for each task */
+  size_t n_logs;
+};
+
+shoal_status launch_view_open(struct launch_job *j, struct launch_view **out) {
+  struct launch_view *v = mem_zalloc(1, sizeof *v);
+  const char *term = getenv("TERM");
+  v->drawn_here = j->view && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+  for (size_t i = 0; i < j->tasks.n; i++) v->widest = MAX(v->widest, strlen(j->tasks.at[i].name));
+  *out = v;
+  if (!j->log_dir) return NULL;
+  TRY(directory_make(j->log_dir));
+  v->logs = mem_zalloc(j->tasks.n, sizeof *v->logs);
+  for (; v->n_logs < j->tasks.n; v->n_logs++) {
+    const struct launch_task *t = &j->tasks.at[v->n_logs];
+    char *path = mem_printf("%s/%s-%d.log", j->log_dir, t->job, t->index);
+    v->logs[v->n_logs] = fopen(path, "ae");
+    shoal_status s = v->logs[v->n_logs] ? NULL : ERRNO_STATUS(errno, "%s", path);
+    free(path);
+    if (s) return s;
+  }
+  return NULL;
+}
+
+void launch_view_close(struct launch_view *v) {
+  if (!v) return;
+  for (size_t i = 0; i < v->n_logs; i++) fclose(v->logs[i]);
+  free(v->logs);
+  free(v);
+}
+
+static void erase(struct launch_view *v) {
+  if (v->drawn) printf("\r\033[%dA\033[J", v->drawn);
+  v->drawn = 0;
+}
+
+static void print_line(struct launch_job *j, const struct launch_task *t, bool is_error, const char *line) {
+  struct launch_view *v = j->output;
+  if (v->drawn_here) {
+    /* One stream, or the view would be torn; each task in a colour of its own. */
+    erase(v);
+    printf("\033[3%dm[%s]\033[0m %s\n", 1 + (int)(t - j->tasks.at) % 6, t->name, line);
+    return;
+  }
+  fprintf(is_error ? stderr : stdout, "[%s] %s\n", t->name, line);
+}
+
+/* Does the line tell how far the task is? As the lines of TensorFlow's hooks and of most programs do. */
+static bool is_progress(const char *line) { return strcasestr(line, "step") && strpbrk(line, "0123456789"); }
+
+static void set_progress(struct launch_task *t, const char *line) {
+  free(t->progress);
+  t->progress = mem_strndup(line, MIN(strlen(line), MAX_PROGRESS));
+}
+
+static void take_line(struct launch_job *j, struct launch_task *t, struct launch_stream *s, bool whole) {
+  const char *line = text_cstr(&s->line);
+  if (!whole) {
+    if (*line) set_progress(t, line);
+  } else {
+    char **slot = &t->tail[t->n_lines++ % LAUNCH_TAIL];
+    free(*slot);
+    *slot = mem_strdup(line);
+    if (is_progress(line)) set_progress(t, line);
+    print_line(j, t, s->is_error, line);
+    if (j->output->logs) fprintf(j->output->logs[t - j->tasks.at], "%s\n", line);
+  }
+  s->line.n = 0;
+  if (s->line.at) s->line.at[0] = 0;
+}
+
+/* A carriage return is known to end a line of progress only by what follows it. */
+static void take_byte(struct launch_job *j, struct launch_task *t, struct launch_stream *s, char c) {
+  bool returned = s->line.n && s->line.at[s->line.n - 1] == '\r';
+  if (returned) s->line.at[--s->line.n] = 0;
+  if (c == '\n') {
+    take_line(j, t, s, true);
+    return;
+  }
+  if (returned) take_line(j, t, s, false);
+  if (c) text_addc(&s->line, c);
+  if (s->line.n >= MAX_LINE) take_line(j, t, s, true);
+}
+
+void launch_view_read(struct launch_job *j, struct launch_task *t, struct launch_stream *s) {
+  char bytes[16384];
+  ssize_t n;
+  /* A bounded number of times: one task that writes without pause must not keep the others waiting. */
+  for (int turn = 0; turn < 8; turn++) {
+    n = read(s->fd, bytes, sizeof bytes);
+    if (n <= 0) break;
+    for (ssize_t i = 0; i < n; i++) take_byte(j, t, s, bytes[i]);
+    if (turn == 7) return;
+  }
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (s->line.n) take_line(j, t, s, true);
+  text_release(&s->line);
+  close(s->fd);
+  s->fd = -1;
+}
+
+void launch_view_say(struct launch_job *j, const char *fmt, ...) {
+  struct launch_view *v = j->output;
+  erase(v);
+  fflush(stdout);
+  va_list args;
+  va_start(args, fmt);
+  fputs("launch: ", stderr);
+  vfprintf(stderr, fmt, args);
+  fputc('\n', stderr);
+  va_end(args);
+  fflush(stderr);
+}
+
+void launch_view_tail(struct launch_job *j, const struct launch_task *t) {
+  size_t first = t->n_lines > LAUNCH_TAIL ? t->n_lines - LAUNCH_TAIL : 0;
+  for (size_t i = first; i < t->n_lines; i++) fprintf(stderr, "  | %s\n", t->tail[i % LAUNCH_TAIL]);
+  fflush(stderr);
+}
+
+static const char *state_word(const struct launch_task *t, char *room, size_t size) {
+  if (t->state == TASK_RUNNING) return t->signal ? "stopping" : "running";
+  if (t->state == TASK_WAITING) return t->restarts ? "starts again" : "starts";
+  if (t->signal || (WIFEXITED(t->status) && !WEXITSTATUS(t->status))) return "ended";
+  if (WIFEXITED(t->status)) snprintf(room, size, "failed (%d)", WEXITSTATUS(t->status));
+  else snprintf(room, size, "killed (%d)", WTERMSIG(t->status));
+  return room;
+}
+
+static void draw(struct launch_job *j) {
+  struct launch_view *v = j->output;
+  struct winsize w = {0};
+  int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+  size_t most = w.ws_row > 4 ? (size_t)w.ws_row - 3 : 8;
+  erase(v);
+  for (size_t i = 0; i < j->tasks.n && i < most; i++) {
+    struct launch_task *t = &j->tasks.at[i];
+    char room[32], line[MAX_PROGRESS + 128];
+    int64_t seconds = t->started ? (clock_ns() - t->started) / 1000000000 : 0;
+    snprintf(line, sizeof line, "%-*s  %-12s %3ld:%02ld  %s", (int)v->widest, t->name, state_word(t, room, sizeof room),
+             (long)(seconds / 60), (long)(seconds % 60), t->progress ? t->progress : "");
+    for (char *c = line; *c; c++)
+      if ((unsigned char)*c < ' ') *c = ' ';
+    printf("\033[2m%.*s\033[0m\n", columns - 1, line);
+    v->drawn++;
+  }
+  v->next = clock_ns() + REDRAW_NS;
+}
+
+void launch_view_flush(struct launch_job *j, bool last) {
+  struct launch_view *v = j->output;
+  if (v->drawn_here && last) erase(v);
+  if (v->drawn_here && !last && (!v->drawn || clock_ns() >= v->next)) draw(j);
+  fflush(stdout);
+  fflush(stderr);
+  for (size_t i = 0; i < v->n_logs; i++) fflush(v->logs[i]);
+}

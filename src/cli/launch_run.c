@@ -1,0 +1,216 @@
+/* Runs the tasks of a job: starts them, watches them, starts failed ones again, stops what is left.
+ *
+ * The job is over when the chief and all workers have ended: parameter servers, which never end by themselves, are
+ * stopped then, after an evaluator has had time for its last checkpoint. A task that fails more often than --restarts
+ * allows ends the job. Stopping goes in the order in which tasks need each other: first those that train, which may
+ * want to write a last checkpoint and need the parameter servers for it, then these. Each is asked (SIGTERM) and, when
+ * its time is up, killed; a second signal to the launcher kills all at once.
+ *
+ * One thread and one poll(): there is nothing here that is worth a lock. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+#define SECOND 1000000000LL
+enum { POLL_MS = 200, MAX_PAUSE = 30 };
+
+static bool trains(const struct launch_task *t) { return t->role == ROLE_CHIEF || t->role == ROLE_WORKER; }
+
+static void describe(int status, char *room, size_t size) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_RETRY)
+    snprintf(room, size, "exit code %d, \"run me again\"", WEXITSTATUS(status));
+  else if (WIFEXITED(status)) snprintf(room, size, "exit code %d", WEXITSTATUS(status));
+  else snprintf(room, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
+static void fail_job(struct launch_job *j, struct launch_task *t) {
+  if (j->failed || j->stop_signal) return;
+  j->failed = t;
+  j->exit_code = WIFEXITED(t->status) ? WEXITSTATUS(t->status) : 128 + WTERMSIG(t->status);
+}
+
+static void start(struct launch_job *j, struct launch_task *t) {
+  t->started = clock_ns();
+  shoal_status s =
+      process_start(t->argv, t->environ, t->host != NULL, &t->pid, &t->streams[0].fd, &t->streams[1].fd, &t->control);
+  if (!s) {
+    t->state = TASK_RUNNING;
+    return;
+  }
+  launch_view_say(j, "%s: %s", t->name, shoal_status_message(s));
+  shoal_status_free(s);
+  t->state = TASK_ENDED;
+  t->status = 127 << 8; /* as a shell would say it */
+  fail_job(j, t);
+}
+
+static void send_signal(struct launch_task *t, int sig) {
+  t->signal = sig;
+  if (t->control >= 0 && sig == SIGTERM) {
+    if (write(t->control, "TERM\n", 5) == 5) return;
+  }
+  if (t->control >= 0) close(t->control); /* over there, this kills */
+  if (t->control < 0 || sig == SIGTERM) kill(-t->pid, sig);
+  t->control = -1;
+}
+
+static void stop(struct launch_job *j, struct launch_task *t) {
+  if (t->state == TASK_WAITING) t->state = TASK_ENDED;
+  if (t->state != TASK_RUNNING) return;
+  if (!t->signal) {
+    send_signal(t, SIGTERM);
+    t->stop_by = clock_ns() + j->grace * SECOND;
+  } else if (clock_ns() >= t->stop_by) {
+    send_signal(t, SIGKILL);
+    t->stop_by = clock_ns() + 3 * SECOND; /* to another machine, it takes a moment, and may take a second one */
+  }
+}
+
+static void ended(struct launch_job *j, struct launch_task *t, int status) {
+  char how[96];
+  kill(-t->pid, SIGKILL); /* what it left behind in its group */
+  for (int k = 0; k < 2; k++) {
+    if (t->streams[k].fd >= 0) launch_view_read(j, t, &t->streams[k]);
+    if (t->streams[k].fd >= 0) close(t->streams[k].fd);
+    t->streams[k].fd = -1;
+  }
+  if (t->control >= 0) close(t->control);
+  t->control = -1;
+  t->status = status;
+  t->state = TASK_ENDED;
+  if (t->signal || (WIFEXITED(status) && !WEXITSTATUS(status))) return;
+  describe(status, how, sizeof how);
+  if (t->restarts < j->restarts && !j->failed && !j->stop_signal) {
+    int64_t pause = MIN(1LL << MIN(t->restarts, 5), MAX_PAUSE);
+    t->restarts++;
+    t->state = TASK_WAITING;
+    t->due = clock_ns() + pause * SECOND;
+    launch_view_say(j, "%s failed: %s; it is started again in %ld s (%d of %ld)", t->name, how, (long)pause,
+                    t->restarts, (long)j->restarts);
+    return;
+  }
+  fail_job(j, t);
+}
+
+static void reap(struct launch_job *j) {
+  int status;
+  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+    for (size_t i = 0; i < j->tasks.n; i++)
+      if (j->tasks.at[i].state == TASK_RUNNING && j->tasks.at[i].pid == pid) ended(j, &j->tasks.at[i], status);
+}
+
+static bool all_ended(const struct launch_job *j, bool training_only) {
+  for (size_t i = 0; i < j->tasks.n; i++)
+    if (j->tasks.at[i].state != TASK_ENDED && (!training_only || trains(&j->tasks.at[i]))) return false;
+  return true;
+}
+
+/* What has to be started or stopped now. */
+static void advance(struct launch_job *j, int64_t *trained) {
+  int64_t now = clock_ns();
+  bool stopping = j->failed || j->stop_signal, over = all_ended(j, true);
+  if (over && !*trained) *trained = now;
+  bool evaluator_done = true;
+  for (size_t i = 0; i < j->tasks.n; i++) {
+    struct launch_task *t = &j->tasks.at[i];
+    if (t->state == TASK_WAITING && !stopping && now >= t->due) start(j, t);
+    if (t->role == ROLE_EVALUATOR && t->state != TASK_ENDED) evaluator_done = false;
+  }
+  for (size_t i = 0; i < j->tasks.n; i++) {
+    struct launch_task *t = &j->tasks.at[i];
+    if (t->role == ROLE_PS
+            ? over && evaluator_done
+            : stopping || (over && t->role == ROLE_EVALUATOR && now > *trained + j->evaluator_wait * SECOND))
+      stop(j, t);
+  }
+}
+
+static void take_signal(struct launch_job *j, int fd) {
+  struct signalfd_siginfo info;
+  if (read(fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD) return;
+  if (!j->stop_signal) {
+    j->stop_signal = (int)info.ssi_signo;
+    launch_view_say(j, "%s: stopping all tasks; again to kill them", strsignal(j->stop_signal));
+    return;
+  }
+  for (size_t i = 0; i < j->tasks.n; i++) j->tasks.at[i].stop_by = 0;
+  for (size_t i = 0; i < j->tasks.n; i++)
+    if (j->tasks.at[i].state == TASK_RUNNING && j->tasks.at[i].signal != SIGKILL) send_signal(&j->tasks.at[i], SIGKILL);
+}
+
+static void report_end(struct launch_job *j) {
+  double seconds = (double)(clock_ns() - j->began) * 1e-9;
+  struct launch_task *t = j->failed;
+  if (t) {
+    char how[96];
+    describe(t->status, how, sizeof how);
+    launch_view_say(j, "%s%s%s failed: %s, after %.1f s%s", t->name, t->host ? " on " : "", t->host ? t->host : "", how,
+                    (double)(clock_ns() - t->started) * 1e-9,
+                    t->n_lines ? "; its last lines:" : "; it printed nothing");
+    launch_view_tail(j, t);
+    return;
+  }
+  if (!j->stop_signal) {
+    launch_view_say(j, "all tasks have ended, after %.1f s", seconds);
+    return;
+  }
+  /* The tasks' own word counts: with their state saved they ask to be run again. */
+  j->exit_code = 128 + j->stop_signal;
+  for (size_t i = 0; i < j->tasks.n; i++)
+    if (trains(&j->tasks.at[i]) && WIFEXITED(j->tasks.at[i].status) && WEXITSTATUS(j->tasks.at[i].status) == EXIT_RETRY)
+      j->exit_code = EXIT_RETRY;
+  launch_view_say(j, "stopped, after %.1f s", seconds);
+}
+
+static void wait_for_news(struct launch_job *j, int life, int signals) {
+  struct pollfd *fds = mem_zalloc(2 + 2 * j->tasks.n, sizeof *fds);
+  nfds_t n = 2;
+  fds[0] = (struct pollfd){.fd = life, .events = POLLIN};
+  fds[1] = (struct pollfd){.fd = signals, .events = POLLIN};
+  for (size_t i = 0; i < 2 * j->tasks.n; i++)
+    fds[n++] = (struct pollfd){.fd = j->tasks.at[i / 2].streams[i % 2].fd, .events = POLLIN};
+  if (poll(fds, n, POLL_MS) > 0) {
+    if (fds[0].revents) { /* whoever waited for us is gone */
+      process_kill_descendants();
+      _exit(EXIT_FAILED);
+    }
+    if (fds[1].revents) take_signal(j, signals);
+    for (size_t i = 0; i < 2 * j->tasks.n; i++)
+      if (fds[2 + i].revents) launch_view_read(j, &j->tasks.at[i / 2], &j->tasks.at[i / 2].streams[i % 2]);
+  }
+  free(fds);
+  reap(j);
+}
+
+int launch_run(struct launch_job *j, int life) {
+  sigset_t mask;
+  static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  sigemptyset(&mask);
+  for (size_t i = 0; i < COUNT_OF(caught); i++) sigaddset(&mask, caught[i]);
+  sigprocmask(SIG_BLOCK, &mask, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  process_adopt_orphans();
+  j->began = clock_ns();
+  for (int64_t trained = 0;;) {
+    advance(j, &trained);
+    if (all_ended(j, false)) break;
+    launch_view_flush(j, false);
+    wait_for_news(j, life, signals);
+  }
+  process_kill_descendants();
+  launch_view_flush(j, true);
+  report_end(j);
+  close(signals);
+  return j->exit_code;
+}

@@ -1,0 +1,354 @@
+"""`shoal launch`: what tasks are told, how they end, and that nothing is ever left behind.
+
+The programs are small shell scripts; every test marks its processes by a variable in their environment and looks through
+/proc for any that still has it.
+"""
+import fcntl
+import glob
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+from cluster import SHOAL, report
+
+NUMBER = iter(range(1000))
+# By job: ps tasks wait for ever, others do what $BODY says with $job and $task.
+SCRIPT = """
+for a in "$@"; do case $a in --job_name=*) job=${a#*=};; --task_index=*) task=${a#*=};; esac; done
+[ "$job" = ps ] && { echo "ps up"; exec sleep 1000; }
+eval "$BODY"
+"""
+
+
+class Job:
+    def __init__(self, body, *flags, program=None, env=None, terminal=False):
+        self.mark = f"SHOAL_LAUNCH_TEST_{os.getpid()}_{next(NUMBER)}"
+        command = [SHOAL, "launch", *flags, "--", *(program or ["sh", "-c", SCRIPT, "program"])]
+        env = {**os.environ, self.mark: "1", "BODY": body, **(env or {})}
+        self.terminal = None
+        if terminal:
+            self.terminal, inner = pty.openpty()
+            env["TERM"] = "xterm"
+            self.p = subprocess.Popen(command, env=env, stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+                                      preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+            os.close(inner)
+        else:
+            self.p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(self, seconds=60):
+        """Its output and exit code; nothing may be left."""
+        self.out, _ = self.p.communicate(timeout=seconds)
+        self.nothing_left(0)
+        return self.out, self.p.returncode
+
+    def processes(self):
+        found = []
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as f:
+                    if self.mark.encode() + b"=" in f.read():
+                        found.append(int(path.split("/")[2]))
+            except OSError:
+                pass
+        return found
+
+    def wait_for(self, n, seconds=30):
+        """Until there are n processes."""
+        end = time.time() + seconds
+        while len(self.processes()) < n:
+            assert time.time() < end, self.processes()
+            time.sleep(0.02)
+
+    def nothing_left(self, seconds=20):
+        end = time.time() + seconds
+        while self.processes():
+            assert time.time() < end, [open(f"/proc/{p}/cmdline").read() for p in self.processes()]
+            time.sleep(0.05)
+
+
+def told():
+    """TF_CONFIG and the four flags; prefixes; the end of the workers ends ps."""
+    out, code = Job('echo "$job $task $* $TF_CONFIG"', "--ps=2", "--workers=2", "--chief", "--evaluator").end()
+    assert code == 0, out
+    lines = dict(re.findall(r"^\[(\w+/\d)\] (.*--job_name.*)$", out, re.M))
+    assert sorted(lines) == ["chief/0", "evaluator/0", "worker/0", "worker/1"], out
+    assert out.count("] ps up") == 2, out
+    for name, line in lines.items():
+        job, task = name.split("/")
+        config = json.loads(line[line.index("{"):])
+        assert config["task"] == {"type": job, "index": int(task)}, config
+        cluster = config["cluster"]
+        assert {k: len(v) for k, v in cluster.items()} == {"ps": 2, "chief": 1, "worker": 2}
+        assert f"--ps_hosts={','.join(cluster['ps'])} " in line and f"--worker_hosts={','.join(cluster['worker'])} " in line
+        assert f"--chief_hosts={cluster['chief'][0]}" in line
+        assert len({a for tasks in cluster.values() for a in tasks}) == 5
+
+
+def placeholders():
+    """{task_index} in an argument is filled in and nothing is appended; --flags=false appends nothing."""
+    out, code = Job("", "--ps=0", "--workers=1", program=["echo", "n={task_index}", "{worker_hosts}", "{x}"]).end()
+    assert code == 0 and re.search(r"^\[worker/0\] n=0 127.0.0.1:\d+ \{x\}$", out, re.M), out
+    out, code = Job("", "--ps=0", "--workers=1", "--flags=false", program=["echo", "it's", "a b"]).end()
+    assert code == 0 and "[worker/0] it's a b\n" in out, out
+
+
+def failure():
+    """The first failure ends the job with its exit code, the task's name and its last lines."""
+    out, code = Job('[ $task = 1 ] && { for i in 1 2 3; do echo "line $i" >&2; done; exit 7; }; sleep 1000').end()
+    assert code == 7, (code, out)
+    report_ = out[out.index("launch: worker/1 failed: exit code 7"):]
+    assert report_.count("  | line") == 3, out
+    out, code = Job('[ $task = 1 ] && kill -SEGV $$; sleep 1000').end()
+    assert code == 128 + signal.SIGSEGV and "worker/1 failed: signal 11" in out, out
+
+
+def restarts():
+    """A failed task is started again, at most so often, on the same address."""
+    with tempfile.TemporaryDirectory() as folder:
+        body = f'echo "$*" >> {folder}/$job$task; [ $task = 0 ] || [ $(wc -l < {folder}/worker1) = 3 ]'
+        out, code = Job(body, "--restarts=2").end()
+        assert code == 0, out
+        with open(f"{folder}/worker1") as f:
+            lines = f.read().splitlines()
+        assert len(lines) == 3 and len(set(lines)) == 1, lines
+    out, code = Job("exit 4", "--restarts=1", "--workers=1").end()
+    assert code == 4 and out.count("worker/0 failed") == 2, out
+
+
+def restarted_ps():
+    """A ps that is killed comes back while the workers go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = SCRIPT.replace("exec sleep 1000", f"echo $$ >> {folder}/pids; exec sleep 1000")
+        job = Job(f"while [ $(wc -l < {folder}/pids) -lt 2 ]; do sleep 0.1; done", "--restarts=1",
+                  program=["sh", "-c", script, "program"])
+        end = time.time() + 20
+        while not os.path.exists(f"{folder}/pids") or not open(f"{folder}/pids").read():
+            assert time.time() < end
+            time.sleep(0.05)
+        os.kill(int(open(f"{folder}/pids").read()), signal.SIGKILL)
+        out, code = job.end()
+        assert code == 0 and "ps/0 failed: signal 9" in out, out
+
+
+def terminate():
+    """SIGTERM: those that train first, with ps still there; their word for "run me again" is the job's."""
+    body = 'trap "sleep 0.3; echo saved; exit 75" TERM; echo ready; while :; do sleep 0.05; done'
+    job = Job(body)
+    job.wait_for(5)
+    time.sleep(0.5)
+    job.p.send_signal(signal.SIGTERM)
+    out, code = job.end()
+    assert code == 75 and out.count("] saved") == 2, (code, out)
+    assert "failed" not in out, out
+
+
+def stubborn():
+    """Who does not listen is killed when the grace is over."""
+    job = Job('trap "" TERM INT; echo deaf; while :; do sleep 0.05; done', "--grace=1", "--workers=1")
+    job.wait_for(4)
+    time.sleep(0.5)
+    job.p.send_signal(signal.SIGINT)
+    out, code = job.end()
+    assert code == 130, (code, out)
+
+
+def ctrl_c():
+    """On a terminal: the view, and Ctrl-C ends all, once."""
+    job = Job('i=0; while :; do i=$((i+1)); printf "step $i of many\\r"; sleep 0.1; done', terminal=True)
+    job.wait_for(5)
+    seen = b""
+    end = time.time() + 20
+    while b"step 5 of" not in seen:
+        assert time.time() < end, seen
+        seen += os.read(job.terminal, 65536)
+    os.write(job.terminal, b"\x03")
+    try:
+        while job.p.poll() is None:
+            seen += os.read(job.terminal, 65536)
+    except OSError:
+        pass
+    assert job.p.wait(60) == 130, seen
+    job.nothing_left()
+    assert b"worker/1" in seen and b"running" in seen and b"\x1b[" in seen, seen
+
+
+RUNAWAY = 'setsid sh -c "sleep 1000 & sleep 1001" & (sleep 1002 &) ; sleep 1003'
+
+
+def killed_launcher():
+    """kill -9 of either half of the launcher leaves nothing, not even what fled into sessions of its own."""
+    for half in (0, 1):
+        job = Job(RUNAWAY)
+        job.wait_for(2 + 1 + 2 * 5)
+        pid = job.p.pid
+        if half:
+            with open(f"/proc/{pid}/task/{pid}/children") as f:
+                pid = int(f.read().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        job.p.communicate(timeout=30)
+        job.nothing_left()
+        assert job.p.returncode == (137 if half else -9), job.p.returncode
+
+
+def runaways():
+    """At an ordinary end, too."""
+    out, code = Job(RUNAWAY.replace("; sleep 1003", "; sleep 0.5")).end()
+    assert code == 0, out
+
+
+def many():
+    """Launchers side by side never give a port twice."""
+    jobs = [Job('echo "$*"; sleep 2', "--workers=3") for _ in range(6)]
+    ports = []
+    for job in jobs:
+        out, code = job.end()
+        assert code == 0, out
+        ports += set(re.findall(r"127.0.0.1:(\d+)", out))
+    assert len(ports) == len(set(ports)) == 24, ports
+
+
+def servers():
+    """--ps_server: ps tasks are Shoal's own; --log_dir: files too."""
+    with tempfile.TemporaryDirectory() as folder:
+        body = f'p=${{1#*=}}; until {SHOAL} status grpc://$p; do sleep 0.1; done'
+        out, code = Job(body, "--ps_server", f"--log_dir={folder}/logs").end()
+        assert code == 0 and "[ps/0] listening on grpc://127.0.0.1:" in out, out
+        assert sorted(os.listdir(f"{folder}/logs")) == ["ps-0.log", "worker-0.log", "worker-1.log"]
+        with open(f"{folder}/logs/ps-0.log") as f:
+            assert "listening on" in f.read()
+
+
+def mistakes():
+    """Each a line that says what to do; nothing is started."""
+    def fails(text, *command, code=1):
+        p = subprocess.run([SHOAL, "launch", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           check=False)
+        assert p.returncode == code and text in p.stdout, (p.returncode, p.stdout)
+    fails("which program?", code=2)
+    fails("put -- before", "true", code=2)
+    fails("is not in PATH", "--", "there-is-no-such-program")
+    fails("No such file", "--", "./there-is-no-such-program")
+    fails("nobody would train", "--workers=0", "--", "true")
+    fails("--workers=-1", "--workers=-1", "--", "true")
+    fails("unknown flag --wrokers=1", "--wrokers=1", "--", "true", code=2)
+    fails("No such file", "--hosts=/there/is/none", "--", "true")
+    fails("no allocation here", "--slurm", "--", "true")
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("# nobody\n\n")
+        f.flush()
+        fails("names no host", f"--hosts={f.name}", "--", "true")
+        f.write("host1 worker\nhost2 gpu\n")
+        f.flush()
+        fails(':4: there is no (further) task "gpu"', f"--hosts={f.name}", "--", "true")
+
+
+# Takes what ssh takes and runs it in a shell, as sshd would.
+FAKE_SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do case $1 in -o|-p|-i|-F) shift;; esac; shift; done
+host=$1; shift
+echo "host $host" >&2
+exec sh -c "$*"
+"""
+
+
+def over_ssh(ssh_flags, env=None):
+    with tempfile.TemporaryDirectory(prefix="it's a folder ") as folder:
+        hosts = os.path.join(folder, "hosts")
+        with open(hosts, "w") as f:
+            f.write("# three\n127.0.0.1 ps worker # two here\nlocalhost worker\n")
+        odd = ["it's", "two  words", '"$HOME"', "back\\slash", "new\nline", ""]
+        program = [sys.executable, "-c", "import json, os, sys, time\n"
+                   "config = json.loads(os.environ['TF_CONFIG'])\n"
+                   "if config['task']['type'] == 'ps': time.sleep(1000)\n"
+                   "print('ARGS', json.dumps(sys.argv[1:]), os.getcwd(), os.environ.get('HANDED'), flush=True)\n"
+                   "time.sleep(float(sys.argv[1]))\nsys.exit(int(sys.argv[2]))"]
+        flags = [f"--hosts={hosts}", *ssh_flags, "--env=HANDED,ABSENT", "--grace=3"]
+        env = {"HANDED": "over 'there'", **(env or {})}
+        job = Job("", *flags, program=[*program, "0", "0", *odd], env=env)
+        out, code = job.end()
+        assert code == 0, out
+        lines = re.findall(r"^\[worker/\d\] ARGS (\[.*?\]) (.*)$", out, re.M)
+        assert len(lines) == 2, out
+        for args, rest in lines:
+            assert json.loads(args)[2:-4] == odd, args
+            assert rest == f"{os.getcwd()} over 'there'", rest
+        assert "--ps_hosts=127.0.0.1:2222" in out and "--worker_hosts=127.0.0.1:2223,localhost:2222" in out, out
+        out, code = Job("", *flags, program=[*program, "0", "9"], env=env).end()
+        assert code == 9 and re.search(r"worker/\d on \S+ failed: exit code 9", out), (code, out)
+        # Processes over there do not have the mark; they are known by an argument.
+        unique = f"4000.{os.getpid()}"
+
+        def there():
+            p = subprocess.run(["pgrep", "-f", unique], stdout=subprocess.PIPE, text=True, check=False)
+            return [int(x) for x in p.stdout.split() if int(x) != os.getpid()]
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            job = Job("", *flags, program=[*program, unique, "0"], env=env)
+            end = time.time() + 30
+            while len(there()) < 8:
+                assert time.time() < end, there()
+                time.sleep(0.1)
+            time.sleep(0.5)
+            job.p.send_signal(how)
+            job.p.communicate(timeout=30)
+            end = time.time() + 20
+            while there():
+                assert time.time() < end, there()
+                time.sleep(0.1)
+
+
+def fake_ssh():
+    """Hosts of a file, by a stand-in for ssh: quoting, exit codes, no orphan over there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "ssh")
+        with open(path, "w") as f:
+            f.write(FAKE_SSH)
+        os.chmod(path, 0o755)
+        over_ssh([], {"PATH": folder + ":" + os.environ["PATH"]})
+
+
+def real_ssh():
+    """The same by a real sshd on the loopback."""
+    import socket
+    with tempfile.TemporaryDirectory() as folder:
+        for key in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}"], check=True)
+        shutil.copy(f"{folder}/user.pub", f"{folder}/authorized")
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        os.makedirs("/run/sshd", exist_ok=True)
+        sshd = subprocess.Popen([shutil.which("sshd", path="/usr/sbin:/usr/bin"), "-D", "-e", "-f", "/dev/null",
+                                 "-h", f"{folder}/host", "-p", str(port), "-o", "ListenAddress=127.0.0.1",
+                                 "-o", f"AuthorizedKeysFile={folder}/authorized", "-o", "StrictModes=no",
+                                 "-o", f"PidFile={folder}/pid", "-o", "UsePAM=no"],
+                                stderr=subprocess.PIPE, text=True)
+        try:
+            common = (f"ssh -4 -o BatchMode=yes -p {port} -i {folder}/user -o IdentitiesOnly=yes -F /dev/null "
+                      f"-o StrictHostKeyChecking=no -o UserKnownHostsFile={folder}/known -o LogLevel=ERROR")
+            end = time.time() + 10
+            while subprocess.run([*common.split(), "127.0.0.1", "true"], stderr=subprocess.DEVNULL,
+                                 check=False).returncode:
+                assert time.time() < end and sshd.poll() is None, sshd.stderr.read()
+                time.sleep(0.1)
+            over_ssh([f"--ssh={common}"])
+        finally:
+            sshd.terminate()
+            sshd.wait()
+
+
+TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
+         (told, placeholders, failure, restarts, restarted_ps, terminate, stubborn, ctrl_c, killed_launcher, runaways, many,
+          servers, mistakes, fake_ssh)]
+if os.geteuid() == 0 and shutil.which("sshd", path="/usr/sbin:/usr/bin"):
+    TESTS.append(("a real sshd", real_ssh))
+else:
+    print("ok - a real sshd # SKIP needs openssh-server and root")
+sys.exit(report(TESTS))

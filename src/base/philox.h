@@ -64,6 +64,22 @@ static inline double philox_stream_double(struct philox_stream *s) {
   return philox_double(x0, x1);
 }
 
+/* A number in [0, n) without bias: what would favour small ones is drawn again. */
+static inline uint32_t philox_below32(struct philox_stream *s, uint32_t n) {
+  if ((n & (n - 1)) == 0) return philox_u32(s) & (n - 1);
+  uint32_t least = UINT32_MAX % n + 1, v;
+  do v = philox_u32(s);
+  while (v < least);
+  return v % n;
+}
+static inline uint64_t philox_below64(struct philox_stream *s, uint64_t n) {
+  if ((n & (n - 1)) == 0) return philox_u64(s) & (n - 1);
+  uint64_t least = UINT64_MAX % n + 1, v;
+  do v = philox_u64(s);
+  while (v < least);
+  return v % n;
+}
+
 /* Two normal numbers from two uniform ones (Box and Muller). */
 static inline void philox_normal_float(uint32_t x0, uint32_t x1, float out[2]) {
   float u = philox_float(x0);

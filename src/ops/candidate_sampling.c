@@ -37,22 +37,10 @@ struct sampler {
   float total;
 };
 
-/* A number in [0, n) without bias: what would favour small ones is drawn again. */
-#define UNBIASED(name, type, draw)                    \
-  static type name(struct philox_stream *r, type n) { \
-    if ((n & (n - 1)) == 0) return draw(r) & (n - 1); \
-    type least = (type)((type) ~(type)0 % n + 1), v;  \
-    do v = draw(r);                                   \
-    while (v < least);                                \
-    return v % n;                                     \
-  }
-UNBIASED(below32, uint32_t, philox_u32)
-UNBIASED(below64, uint64_t, philox_u64)
-
 /* ---- uniform, log-uniform ---- */
 
 static int64_t uniform_draw(const struct sampler *s, struct philox_stream *r) {
-  return (int64_t)below64(r, (uint64_t)s->range);
+  return (int64_t)philox_below64(r, (uint64_t)s->range);
 }
 static float uniform_probability(const struct sampler *s, int64_t value) { return s->inv_range; }
 static const struct sampler_type uniform = {uniform_draw, uniform_probability};
@@ -69,7 +57,7 @@ static const struct sampler_type log_uniform = {log_uniform_draw, log_uniform_pr
 /* ---- learned unigrams: as often as seen so far, plus one ---- */
 
 static int64_t learned_draw(const struct sampler *s, struct philox_stream *r) {
-  int32_t place = (int32_t)below32(r, (uint32_t)s->tree[1]);
+  int32_t place = (int32_t)philox_below32(r, (uint32_t)s->tree[1]);
   int64_t at = 1;
   while (at < s->leaves) {
     at *= 2;
@@ -95,7 +83,7 @@ static void learn(struct sampler *s, const int64_t *values, int64_t n) {
 
 static int64_t fixed_draw(const struct sampler *s, struct philox_stream *r) {
   float v = philox_stream_float(r);
-  uint32_t i = below32(r, (uint32_t)s->range);
+  uint32_t i = philox_below32(r, (uint32_t)s->range);
   return v < s->keep[i] ? (int64_t)i : s->other[i];
 }
 static float fixed_probability(const struct sampler *s, int64_t value) {

@@ -65,7 +65,9 @@ SHOAL_API shoal_dtype shoal_out_dtype(shoal_out o);
 /* Rank as far as known, -1 when unknown; dims (room for SHOAL_MAX_RANK; -1 unknown). */
 SHOAL_API int shoal_out_shape(shoal_out o, int64_t *dims);
 
-/* Scopes for names, devices, control dependencies, colocation: each push has its pop. */
+/* Scopes for names, devices, control dependencies, colocation: each push has its pop. shoal_push_control with n < 0:
+ * control scopes outside do not count in this one. Nodes made in a colocation scope are where the other one is: device
+ * scopes outside do not count. */
 SHOAL_API void shoal_push_scope(shoal_graph *g, const char *name);
 SHOAL_API void shoal_pop_scope(shoal_graph *g);
 SHOAL_API void shoal_push_device(shoal_graph *g, const char *device);

@@ -46,15 +46,30 @@ typedef struct shoal_var {
 /* dtype and shape are the initial value's, whose shape must be known. Trainable: shoal_minimize changes it. */
 SHOAL_API shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial);
 SHOAL_API shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial);
+/* Belongs to this worker alone: made on its device, in no checkpoint (as TensorFlow's local variables). */
+SHOAL_API shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initial);
 SHOAL_API shoal_op *shoal_variable_assign(shoal_graph *g, shoal_var v, shoal_out value);
-/* All variables of the graph (trainable ones), at most max; returns how many there are. */
+/* All variables of the graph but the local ones (trainable ones), at most max; returns how many there are. */
 SHOAL_API int shoal_variables(const shoal_graph *g, bool trainable, shoal_var *out, int max);
-/* One op that gives every variable made so far its initial value. */
+SHOAL_API int shoal_local_variables(const shoal_graph *g, shoal_var *out, int max);
+/* One op that gives every variable made so far its initial value; every local one. */
 SHOAL_API shoal_op *shoal_initialize(shoal_graph *g);
+SHOAL_API shoal_op *shoal_initialize_local(shoal_graph *g);
+
+/* Several copies of a model that share their variables (towers of replicas, micro-batches): between begin and end of
+ * the same sharing, the first copy makes its variables, and later ones get the first one's, in the same order; they
+ * must ask for the same shapes and types. Free it when all copies are made. */
+typedef struct shoal_sharing shoal_sharing;
+SHOAL_API shoal_sharing *shoal_sharing_new(void);
+SHOAL_API void shoal_sharing_begin(shoal_graph *g, shoal_sharing *s);
+SHOAL_API void shoal_sharing_end(shoal_graph *g, shoal_sharing *s);
+SHOAL_API void shoal_sharing_free(shoal_sharing *s);
+
 /* One op that runs after all of these. */
 SHOAL_API shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *name);
 
-/* Layers make their variables under the scope `name`. */
+/* Layers make their variables under the scope `name`, in x's dtype; beside half-precision inputs (float16, bfloat16)
+ * they stay float32 and are rounded for each use. */
 SHOAL_API shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name);
 /* Convolution of NHWC images with size x size filters, stride 1, "SAME" padding, and a bias. */
 SHOAL_API shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name);

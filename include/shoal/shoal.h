@@ -7,6 +7,7 @@
 #include <shoal/graph.h>
 #include <shoal/layers.h>
 #include <shoal/ops.h>
+#include <shoal/replicate.h>
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/tensor.h>

@@ -14,18 +14,24 @@ typedef struct shoal_optimizer {
   const struct optimizer_row *row; /* which one */
   double learning_rate;
   shoal_out learning_rate_out; /* a tensor instead of the number, for schedules; node NULL: none */
-  double a, b, c;              /* its other numbers, in the order of the function's parameters */
+  double a, b, c, d;           /* its other numbers, in the order of the function's parameters */
   bool nesterov;
 } shoal_optimizer;
 
 SHOAL_API shoal_optimizer shoal_sgd(double learning_rate);
 SHOAL_API shoal_optimizer shoal_momentum(double learning_rate, double momentum);
 SHOAL_API shoal_optimizer shoal_nesterov(double learning_rate, double momentum);
-SHOAL_API shoal_optimizer shoal_adam(double learning_rate);     /* beta1 0.9, beta2 0.999, epsilon 1e-8: a, b, c */
-SHOAL_API shoal_optimizer shoal_adagrad(double learning_rate);  /* initial accumulator 0.1 */
+SHOAL_API shoal_optimizer shoal_adam(double learning_rate); /* beta1 0.9, beta2 0.999, epsilon 1e-8: a, b, c */
+/* Adam that also takes learning_rate * weight_decay of each variable away (d). */
+SHOAL_API shoal_optimizer shoal_adamw(double learning_rate, double weight_decay);
+SHOAL_API shoal_optimizer shoal_adagrad(double learning_rate);                          /* initial accumulator 0.1 */
+SHOAL_API shoal_optimizer shoal_adagrad_da(double learning_rate, double l1, double l2); /* needs a step */
 SHOAL_API shoal_optimizer shoal_adadelta(double learning_rate); /* rho 0.95, epsilon 1e-8: a, b */
 SHOAL_API shoal_optimizer shoal_rmsprop(double learning_rate);  /* rho 0.9, momentum 0, epsilon 1e-10: a, b, c */
-SHOAL_API shoal_optimizer shoal_ftrl(double learning_rate);     /* l1 0, l2 0, power -0.5: a, b, c */
+SHOAL_API shoal_optimizer shoal_centered_rmsprop(double learning_rate);
+SHOAL_API shoal_optimizer shoal_ftrl(double learning_rate); /* l1 0, l2 0, power -0.5: a, b, c */
+SHOAL_API shoal_optimizer shoal_proximal_sgd(double learning_rate, double l1, double l2);
+SHOAL_API shoal_optimizer shoal_proximal_adagrad(double learning_rate, double l1, double l2);
 
 /* The step counter: an int64 variable "global_step", made at the first call. */
 SHOAL_API shoal_var shoal_global_step(shoal_graph *g);
@@ -33,6 +39,9 @@ SHOAL_API shoal_var shoal_global_step(shoal_graph *g);
 /* One op that changes every trainable variable that loss depends on, then adds one to step (step.handle.node NULL: to
  * nothing). Slots are named and placed as TensorFlow names and places them ("hidden/kernel/Adam_1"). */
 SHOAL_API shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step);
+/* The first half of it: the trainable variables and their gradients (values.node NULL: loss does not depend on it).
+ * Returns how many variables there are; above max, nothing else is done. */
+SHOAL_API int shoal_compute_gradients(shoal_graph *g, shoal_out loss, shoal_var *vars, shoal_gradient *grads, int max);
 /* The second half of it, for gradients that were changed in between. grads[i] belongs to vars[i]. */
 SHOAL_API shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                           const shoal_gradient *grads, int n, shoal_var step);

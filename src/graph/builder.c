@@ -14,7 +14,7 @@
 
 struct device_level {
   char *device; /* NULL: a function */
-  const char *(*fn)(void *arg, const struct op *op);
+  device_fn *fn;
   void *arg;
   void (*release)(void *arg);
 };
@@ -22,6 +22,14 @@ struct device_level {
 struct control_level {
   struct node **nodes;
   int n;
+  bool alone; /* levels outside of it do not count */
+};
+
+/* Stronger than devices: a node made inside is where the other one is, whatever device scopes stand around. */
+struct colocation_level {
+  char *loc; /* "loc:@NAME" */
+  char *device;
+  size_t devices; /* how many device scopes stood outside */
 };
 
 struct graph_builder {
@@ -29,7 +37,7 @@ struct graph_builder {
   VEC(char *) scopes; /* each whole: "a/b" */
   VEC(struct device_level) devices;
   VEC(struct control_level) controls;
-  VEC(char *) colocations;   /* "loc:@NAME" */
+  VEC(struct colocation_level) colocations;
   struct strmap scope_names; /* scopes opened so far, for unique names */
   bool has_seed;
   int64_t seed, ops_seeded;
@@ -49,7 +57,10 @@ void graph_builder_free(struct graph_builder *b) {
     if (b->devices.at[i].release) b->devices.at[i].release(b->devices.at[i].arg);
   }
   for (size_t i = 0; i < b->controls.n; i++) free(b->controls.at[i].nodes);
-  for (size_t i = 0; i < b->colocations.n; i++) free(b->colocations.at[i]);
+  for (size_t i = 0; i < b->colocations.n; i++) {
+    free(b->colocations.at[i].loc);
+    free(b->colocations.at[i].device);
+  }
   vec_release(&b->scopes);
   vec_release(&b->devices);
   vec_release(&b->controls);
@@ -82,6 +93,8 @@ void graph_push_scope(struct graph *g, const char *name) {
   free(base);
 }
 
+void graph_push_scope_root(struct graph *g) { vec_push(&builder(g)->scopes, mem_strdup("")); }
+
 void graph_pop_scope(struct graph *g) {
   struct graph_builder *b = builder(g);
   if (!b->scopes.n) graph_fail(g, INVALID("a scope is closed that was not opened"));
@@ -95,8 +108,7 @@ void graph_push_device(struct graph *g, const char *device) {
   vec_push(&builder(g)->devices, (struct device_level){.device = mem_strdup(device)});
 }
 
-void graph_push_device_fn(struct graph *g, const char *(*fn)(void *, const struct op *), void *arg,
-                          void (*release)(void *)) {
+void graph_push_device_fn(struct graph *g, device_fn *fn, void *arg, void (*release)(void *)) {
   vec_push(&builder(g)->devices, (struct device_level){.fn = fn, .arg = arg, .release = release});
 }
 
@@ -112,7 +124,7 @@ void graph_pop_device(struct graph *g) {
 }
 
 void graph_push_control(struct graph *g, struct node *const *nodes, int n) {
-  struct control_level l = {mem_zalloc((size_t)n, sizeof *l.nodes), 0};
+  struct control_level l = {mem_zalloc(n > 0 ? (size_t)n : 1, sizeof *l.nodes), .alone = n < 0};
   for (int i = 0; i < n; i++)
     if (nodes[i]) l.nodes[l.n++] = nodes[i];
   vec_push(&builder(g)->controls, l);
@@ -125,13 +137,20 @@ void graph_pop_control(struct graph *g) {
 }
 
 void graph_push_colocation(struct graph *g, const struct node *with) {
-  vec_push(&builder(g)->colocations, mem_printf("loc:@%s", with ? with->name : ""));
+  vec_push(&builder(g)->colocations, (struct colocation_level){.loc = mem_printf("loc:@%s", with ? with->name : ""),
+                                                               .device = mem_strdup(with ? with->device : ""),
+                                                               .devices = builder(g)->devices.n});
 }
 
 void graph_pop_colocation(struct graph *g) {
   struct graph_builder *b = builder(g);
-  if (!b->colocations.n) graph_fail(g, INVALID("a colocation scope is closed that was not opened"));
-  else free(vec_pop(&b->colocations));
+  if (!b->colocations.n) {
+    graph_fail(g, INVALID("a colocation scope is closed that was not opened"));
+    return;
+  }
+  struct colocation_level l = vec_pop(&b->colocations);
+  free(l.loc);
+  free(l.device);
 }
 
 void graph_set_seed(struct graph *g, int64_t seed) {
@@ -207,27 +226,36 @@ static void build_release(struct build *b) {
   free(b->name);
 }
 
-/* The device for a node: the stack merged from the outside in. */
-static void choose_device(struct graph_builder *gb, const struct op *op, char *out, size_t size) {
-  struct device_spec spec = {0};
-  for (size_t i = 0; i < gb->devices.n; i++) {
-    struct device_level *l = &gb->devices.at[i];
-    const char *text = l->fn ? l->fn(l->arg, op) : l->device;
-    struct device_spec over;
-    if (!text || !*text) {
-      if (text && !l->fn) spec = (struct device_spec){0};
-      continue;
-    }
-    shoal_status s = device_spec_parse(text, &over);
-    if (s) shoal_status_free(s);
-    else device_spec_merge(&spec, &over);
+/* Adds the parts of text that spec has not yet. */
+static void fill_device(struct device_spec *spec, const char *text) {
+  struct device_spec outer;
+  shoal_status s = device_spec_parse(text, &outer);
+  if (s) {
+    shoal_status_free(s);
+    return;
   }
+  device_spec_merge(&outer, spec);
+  *spec = outer;
+}
+
+/* The device for a node: the stack merged from the inside out, so that functions see what inner scopes asked for. */
+static void choose_device(struct graph_builder *gb, const struct node *n, char *out, size_t size) {
+  struct device_spec spec = {0};
+  struct colocation_level *with = gb->colocations.n ? &vec_last(&gb->colocations) : NULL;
+  size_t outermost = with ? with->devices : 0;
+  for (size_t i = gb->devices.n; i-- > outermost;) {
+    struct device_level *l = &gb->devices.at[i];
+    const char *text = l->fn ? l->fn(l->arg, n, &spec) : l->device;
+    if (text && *text) fill_device(&spec, text);
+    else if (!l->fn) break; /* "": scopes outside do not count */
+  }
+  if (with) fill_device(&spec, with->device);
   device_spec_print(&spec, out, size);
 }
 
 static void add_colocation(struct graph_builder *gb, struct build *b) {
   if (!gb->colocations.n || named_attr_find(b->attrs, b->n_attrs, "_class")) return;
-  const char *loc = vec_last(&gb->colocations);
+  const char *loc = vec_last(&gb->colocations).loc;
   if (strlen(loc) <= strlen("loc:@")) return;
   struct attr list = attr_list(ATTR_STRING);
   attr_list_add(&list, attr_string(loc, strlen(loc)));
@@ -258,10 +286,12 @@ struct node *build_end(struct build *b) {
   }
   if (!s) {
     char device[192];
-    choose_device(gb, b->op, device, sizeof device);
+    choose_device(gb, n, device, sizeof device);
     graph_set_device(n, b->device ? b->device : device);
     for (size_t i = 0; i < b->control.n; i++) graph_add_control(n, b->control.at[i]);
-    for (size_t i = 0; i < gb->controls.n; i++)
+    size_t first = gb->controls.n;
+    while (first > 0 && !gb->controls.at[--first].alone) continue;
+    for (size_t i = first; i < gb->controls.n; i++)
       for (int k = 0; k < gb->controls.at[i].n; k++) graph_add_control(n, gb->controls.at[i].nodes[k]);
     s = node_infer_shapes(n);
   }

@@ -6,6 +6,7 @@
 #ifndef GRAPH_BUILDER_H
 #define GRAPH_BUILDER_H
 
+#include "graph/device_name.h"
 #include "graph/graph.h"
 
 enum { BUILD_MAX_ATTRS = 24 };
@@ -66,16 +67,18 @@ shoal_status graph_error(const struct graph *g);
 
 /* Scopes nest; every node made inside gets "scope/" before its name. */
 void graph_push_scope(struct graph *g, const char *name);
+void graph_push_scope_root(struct graph *g); /* names inside stand for themselves, whatever scopes are around */
 void graph_pop_scope(struct graph *g);
-/* Devices nest and are merged, inner parts win. A function may choose per node (device setters). */
+/* Devices nest and are merged, inner parts win. A function may choose per node (device setters): it sees the node,
+ * attributes and all, and what inner scopes asked for; what it returns (or NULL) must live until the next call. */
+typedef const char *device_fn(void *arg, const struct node *n, const struct device_spec *inner);
 void graph_push_device(struct graph *g, const char *device);
-void graph_push_device_fn(struct graph *g, const char *(*fn)(void *arg, const struct op *op), void *arg,
-                          void (*release)(void *arg));
+void graph_push_device_fn(struct graph *g, device_fn *fn, void *arg, void (*release)(void *arg));
 void graph_pop_device(struct graph *g);
-/* Every node made inside runs after these. */
+/* Every node made inside runs after these. n < 0: levels outside do not count in here. */
 void graph_push_control(struct graph *g, struct node *const *nodes, int n);
 void graph_pop_control(struct graph *g);
-/* Every node made inside gets _class ["loc:@NAME"]. */
+/* Every node made inside gets _class ["loc:@NAME"] and the device of that node; device scopes outside do not count. */
 void graph_push_colocation(struct graph *g, const struct node *with);
 void graph_pop_colocation(struct graph *g);
 

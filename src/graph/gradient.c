@@ -163,6 +163,9 @@ static shoal_status differentiate(struct grad_run *r, struct node *n, struct gra
 
 static shoal_status visit(struct grad_run *r, struct node *n, bool stops, bool colocate) {
   struct graph *g = r->g;
+  /* Gradients of a variable that is used more than once are added where they are made, not where the variable is:
+   * only their sum travels to a parameter server. */
+  if (op_is(n->op, "ReadVariableOp")) colocate = false;
   struct grad *dy = mem_zalloc((size_t)n->n_out, sizeof *dy), *dx = mem_zalloc((size_t)n->n_in, sizeof *dx);
   char *scope = mem_printf("%s_grad", n->name);
   graph_push_scope(g, scope);

@@ -11,7 +11,7 @@
 #include "graph/builder.h"
 #include "train/variables.h"
 
-static const char trainable_attr[] = "_trainable";
+static const char trainable_attr[] = "_trainable", local_attr[] = "_local";
 
 static struct shape to_shape(struct graph *g, shoal_dims d) {
   struct shape s = shape_unknown();
@@ -159,7 +159,10 @@ static const char *own_name(const struct node *n, const char *name) {
   return at;
 }
 
-static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initial, bool trainable) {
+/* What a variable is, beside its value; attributes of its node keep it. */
+enum { TRAINABLE = 1, LOCAL = 2 };
+
+static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initial, int flags) {
   struct shape shape = out_shape(initial);
   if (!graph_error(g) && !shape_known(&shape))
     graph_fail(g, INVALID("variable '%s': the shape of its initial value is %s, which is not fully known", name,
@@ -167,7 +170,8 @@ static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initi
   struct build b = build_begin(g, "VarHandleOp", name);
   build_attr_type(&b, "dtype", out_type(initial));
   build_attr_shape(&b, "shape", &shape);
-  if (trainable) build_attr_bool(&b, trainable_attr, true);
+  if (flags & TRAINABLE) build_attr_bool(&b, trainable_attr, true);
+  if (flags & LOCAL) build_attr_bool(&b, local_attr, true);
   struct node *handle = build_end(&b);
   if (!handle) return (shoal_var){0};
   /* Shared under its full name, so that all sessions on a server mean the same variable. */
@@ -186,11 +190,37 @@ static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initi
   return v;
 }
 
+static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initial, int flags) {
+  shoal_var shared;
+  if (sharing_take(g, name, initial, &shared)) return shared;
+  /* A variable is there before anything happens, whatever control scope it is first needed in. */
+  graph_push_control(g, NULL, -1);
+  shoal_var v = new_variable(g, name, initial, flags);
+  graph_pop_control(g);
+  sharing_give(g, v);
+  return v;
+}
+
 shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial) {
-  return make_variable(g, name, initial, true);
+  return make_variable(g, name, initial, TRAINABLE);
 }
 shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial) {
-  return make_variable(g, name, initial, false);
+  return make_variable(g, name, initial, 0);
+}
+shoal_var variable_unsaved(struct graph *g, const char *name, struct out initial) {
+  return make_variable(g, name, initial, LOCAL);
+}
+
+shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initial) {
+  /* With an op of this worker, so that no device setter sends it to a parameter server. */
+  graph_push_control(g, NULL, -1);
+  struct build b = build_begin(g, "NoOp", NULL);
+  struct node *anchor = build_end(&b);
+  graph_pop_control(g);
+  graph_push_colocation(g, anchor);
+  shoal_var v = variable_unsaved(g, name, initial);
+  graph_pop_colocation(g);
+  return v;
 }
 
 shoal_op *shoal_variable_assign(shoal_graph *g, shoal_var v, shoal_out value) {
@@ -207,17 +237,28 @@ static struct node *find_part(const struct graph *g, const struct node *variable
   return n;
 }
 
-int shoal_variables(const shoal_graph *g, bool trainable, shoal_var *out, int max) {
+static bool marked(const struct node *n, const char *name) {
+  const struct attr *a = node_attr(n, name);
+  return a && a->kind == ATTR_BOOL && a->b;
+}
+
+static int list_variables(const struct graph *g, bool trainable, bool local, shoal_var *out, int max) {
   int n = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *v = g->nodes.at[i];
     if (!v || !op_is(v->op, "VarHandleOp") || !find_part(g, v, "Assign")) continue;
-    const struct attr *marked = node_attr(v, trainable_attr);
-    if (trainable && !(marked && marked->kind == ATTR_BOOL && marked->b)) continue;
+    if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local) continue;
     if (n < max) out[n] = (shoal_var){node_out(v, 0), node_out(find_part(g, v, "Read/ReadVariableOp"), 0)};
     n++;
   }
   return n;
+}
+
+int shoal_variables(const shoal_graph *g, bool trainable, shoal_var *out, int max) {
+  return list_variables(g, trainable, false, out, max);
+}
+int shoal_local_variables(const shoal_graph *g, shoal_var *out, int max) {
+  return list_variables(g, false, true, out, max);
 }
 
 shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *name) {
@@ -226,19 +267,52 @@ shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *n
   return build_end(&b);
 }
 
-shoal_op *shoal_initialize(shoal_graph *g) {
-  int n = shoal_variables(g, false, NULL, 0);
+shoal_op *variable_initializer(const struct graph *g, shoal_var v) { return find_part(g, v.handle.node, "Assign"); }
+
+static shoal_op *initialize(shoal_graph *g, bool local, const char *name) {
+  int n = list_variables(g, false, local, NULL, 0);
   shoal_var *vars = mem_zalloc((size_t)n + 1, sizeof *vars);
   shoal_op **assigns = mem_zalloc((size_t)n + 1, sizeof *assigns);
-  shoal_variables(g, false, vars, n);
-  for (int i = 0; i < n; i++) assigns[i] = find_part(g, vars[i].handle.node, "Assign");
-  shoal_op *all = shoal_group(g, assigns, n, "init");
+  list_variables(g, false, local, vars, n);
+  for (int i = 0; i < n; i++) assigns[i] = variable_initializer(g, vars[i]);
+  shoal_op *all = shoal_group(g, assigns, n, name);
   free(vars);
   free(assigns);
   return all;
 }
 
+shoal_op *shoal_initialize(shoal_graph *g) { return initialize(g, false, "init"); }
+shoal_op *shoal_initialize_local(shoal_graph *g) { return initialize(g, true, "local_init"); }
+
+/* ---- names in checkpoints ---- */
+
+static const char save_name_attr[] = "_save_name", save_slice_attr[] = "_save_slice";
+
+static const char *text_attr(const struct node *n, const char *name, const char *otherwise) {
+  const struct attr *a = node_attr(n, name);
+  const char *text = otherwise;
+  if (a && a->kind == ATTR_STRING) shoal_status_free(node_get_string(n, name, &text));
+  return text;
+}
+
+const char *variable_save_name(shoal_var v) { return text_attr(v.handle.node, save_name_attr, v.handle.node->name); }
+const char *variable_save_slice(shoal_var v) { return text_attr(v.handle.node, save_slice_attr, ""); }
+
+void variable_set_slice(shoal_var v, const char *name, const char *slice) {
+  if (!v.handle.node) return;
+  node_set_attr(v.handle.node, save_name_attr, attr_string(name, strlen(name)));
+  node_set_attr(v.handle.node, save_slice_attr, attr_string(slice, strlen(slice)));
+}
+
 /* ---- layers ---- */
+
+/* A layer's variable for inputs of this dtype. Beside half-precision inputs variables stay float32, and are rounded for
+ * each use: their small updates would be lost otherwise. */
+static shoal_out weights(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape, bool zeros) {
+  shoal_dtype kept = dtype == SHOAL_FLOAT16 || dtype == SHOAL_BFLOAT16 ? SHOAL_FLOAT32 : dtype;
+  shoal_out initial = zeros ? shoal_init_zeros(g, kept, shape) : shoal_init_glorot_uniform(g, kept, shape);
+  return build_cast(g, shoal_variable(g, name, initial).value, dtype);
+}
 
 /* The last dimension of x, which must be known. */
 static int64_t last_dim(struct graph *g, struct out x, int rank, const char *layer) {
@@ -254,9 +328,9 @@ shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *na
   int64_t in = last_dim(g, x, 2, "shoal_dense");
   shoal_dtype dtype = out_type(x);
   shoal_push_scope(g, name);
-  shoal_var kernel = shoal_variable(g, "kernel", shoal_init_glorot_uniform(g, dtype, SHOAL_SHAPE(in, units)));
-  shoal_var bias = shoal_variable(g, "bias", shoal_init_zeros(g, dtype, SHOAL_SHAPE(units)));
-  shoal_out y = build_op2(g, "BiasAdd", build_op2(g, "MatMul", x, kernel.value), bias.value);
+  shoal_out kernel = weights(g, "kernel", dtype, SHOAL_SHAPE(in, units), false);
+  shoal_out bias = weights(g, "bias", dtype, SHOAL_SHAPE(units), true);
+  shoal_out y = build_op2(g, "BiasAdd", build_op2(g, "MatMul", x, kernel), bias);
   shoal_pop_scope(g);
   return y;
 }
@@ -265,15 +339,14 @@ shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, in
   int64_t in = last_dim(g, images, 4, "shoal_conv_layer");
   shoal_dtype dtype = out_type(images);
   shoal_push_scope(g, name);
-  shoal_var kernel =
-      shoal_variable(g, "kernel", shoal_init_glorot_uniform(g, dtype, SHOAL_SHAPE(size, size, in, filters)));
-  shoal_var bias = shoal_variable(g, "bias", shoal_init_zeros(g, dtype, SHOAL_SHAPE(filters)));
+  shoal_out kernel = weights(g, "kernel", dtype, SHOAL_SHAPE(size, size, in, filters), false);
+  shoal_out bias = weights(g, "bias", dtype, SHOAL_SHAPE(filters), true);
   struct build b = build_begin(g, "Conv2D", NULL);
   build_in(&b, images);
-  build_in(&b, kernel.value);
+  build_in(&b, kernel);
   build_attr_ints(&b, "strides", (const int64_t[]){1, 1, 1, 1}, 4);
   build_attr_string(&b, "padding", "SAME");
-  shoal_out y = build_op2(g, "BiasAdd", build_end_out(&b), bias.value);
+  shoal_out y = build_op2(g, "BiasAdd", build_end_out(&b), bias);
   shoal_pop_scope(g);
   return y;
 }

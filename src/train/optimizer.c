@@ -9,17 +9,21 @@
 
 #include "graph/gradient.h"
 #include "shoal/train.h"
+#include "train/optimizer.h"
 #include "train/variables.h"
 
+enum { MAX_SLOTS = 3 };
+
 /* An op's arguments, one letter each:
- *   v variable   0 1 slots   L learning rate   a b c numbers   p q powers of a and b   G gradient   I its indices */
+ *   v variable   0 1 2 slots   L learning rate   a b c numbers   p q powers of a and b   S this step's number
+ *   G gradient   I its indices */
 struct optimizer_row {
   const char *name; /* of slots */
   const char *dense, *dense_args;
   const char *sparse, *sparse_args; /* NULL: made of single ops, by hand */
   int slots;
-  double initial; /* of the first slot */
-  bool powers, has_nesterov;
+  double initial[MAX_SLOTS];
+  bool powers, has_nesterov, decays; /* decays: the variable shrinks by rate * d before its update */
 };
 
 static const struct optimizer_row sgd = {"GradientDescent", "ResourceApplyGradientDescent", "vLG"};
@@ -28,14 +32,30 @@ static const struct optimizer_row momentum = {
     .slots = 1, .has_nesterov = true};
 static const struct optimizer_row adam = {"Adam",     "ResourceApplyAdam", "v01pqLabcG",
                                           .slots = 2, .powers = true,      .has_nesterov = true};
+static const struct optimizer_row adamw = {"AdamW",        "ResourceApplyAdam",  "v01pqLabcG",  .slots = 2,
+                                           .powers = true, .has_nesterov = true, .decays = true};
 static const struct optimizer_row adagrad = {
-    "Adagrad", "ResourceApplyAdagrad", "v0LG", "ResourceSparseApplyAdagrad", "v0LGI", .slots = 1, .initial = 0.1};
+    "Adagrad", "ResourceApplyAdagrad", "v0LG", "ResourceSparseApplyAdagrad", "v0LGI", .slots = 1, .initial = {0.1}};
+static const struct optimizer_row adagrad_da = {
+    "AdagradDA", "ResourceApplyAdagradDA", "v01GLabS", "ResourceSparseApplyAdagradDA", "v01GILabS",
+    .slots = 2,  .initial = {0, 0.1}};
 static const struct optimizer_row adadelta = {
     "Adadelta", "ResourceApplyAdadelta", "v01LabG", "ResourceSparseApplyAdadelta", "v01LabGI", .slots = 2};
 static const struct optimizer_row rmsprop = {
-    "RMSProp", "ResourceApplyRMSProp", "v01LabcG", "ResourceSparseApplyRMSProp", "v01LabcGI", .slots = 2, .initial = 1};
-static const struct optimizer_row ftrl = {"Ftrl",      "ResourceApplyFtrl", "v01GLabc",    "ResourceSparseApplyFtrl",
-                                          "v01GILabc", .slots = 2,          .initial = 0.1};
+    "RMSProp",  "ResourceApplyRMSProp", "v01LabcG", "ResourceSparseApplyRMSProp", "v01LabcGI",
+    .slots = 2, .initial = {1}};
+static const struct optimizer_row centered_rmsprop = {"RMSProp",     "ResourceApplyCenteredRMSProp",
+                                                      "v102LabcG",   "ResourceSparseApplyCenteredRMSProp",
+                                                      "v102LabcGI",  .slots = 3,
+                                                      .initial = {1}};
+static const struct optimizer_row ftrl = {"Ftrl",      "ResourceApplyFtrl", "v01GLabc",      "ResourceSparseApplyFtrl",
+                                          "v01GILabc", .slots = 2,          .initial = {0.1}};
+static const struct optimizer_row proximal_sgd = {"ProximalGradientDescent", "ResourceApplyProximalGradientDescent",
+                                                  "vLabG", "ResourceSparseApplyProximalGradientDescent", "vLabGI"};
+static const struct optimizer_row proximal_adagrad = {"ProximalAdagrad", "ResourceApplyProximalAdagrad",
+                                                      "v0LabG",          "ResourceSparseApplyProximalAdagrad",
+                                                      "v0LabGI",         .slots = 1,
+                                                      .initial = {0.1}};
 
 shoal_optimizer shoal_sgd(double rate) { return (shoal_optimizer){.row = &sgd, .learning_rate = rate}; }
 shoal_optimizer shoal_momentum(double rate, double m) {
@@ -47,14 +67,29 @@ shoal_optimizer shoal_nesterov(double rate, double m) {
 shoal_optimizer shoal_adam(double rate) {
   return (shoal_optimizer){.row = &adam, .learning_rate = rate, .a = 0.9, .b = 0.999, .c = 1e-8};
 }
+shoal_optimizer shoal_adamw(double rate, double weight_decay) {
+  return (shoal_optimizer){.row = &adamw, .learning_rate = rate, .a = 0.9, .b = 0.999, .c = 1e-8, .d = weight_decay};
+}
 shoal_optimizer shoal_adagrad(double rate) { return (shoal_optimizer){.row = &adagrad, .learning_rate = rate}; }
+shoal_optimizer shoal_adagrad_da(double rate, double l1, double l2) {
+  return (shoal_optimizer){.row = &adagrad_da, .learning_rate = rate, .a = l1, .b = l2};
+}
 shoal_optimizer shoal_adadelta(double rate) {
   return (shoal_optimizer){.row = &adadelta, .learning_rate = rate, .a = 0.95, .b = 1e-8};
 }
 shoal_optimizer shoal_rmsprop(double rate) {
   return (shoal_optimizer){.row = &rmsprop, .learning_rate = rate, .a = 0.9, .c = 1e-10};
 }
+shoal_optimizer shoal_centered_rmsprop(double rate) {
+  return (shoal_optimizer){.row = &centered_rmsprop, .learning_rate = rate, .a = 0.9, .c = 1e-10};
+}
 shoal_optimizer shoal_ftrl(double rate) { return (shoal_optimizer){.row = &ftrl, .learning_rate = rate, .c = -0.5}; }
+shoal_optimizer shoal_proximal_sgd(double rate, double l1, double l2) {
+  return (shoal_optimizer){.row = &proximal_sgd, .learning_rate = rate, .a = l1, .b = l2};
+}
+shoal_optimizer shoal_proximal_adagrad(double rate, double l1, double l2) {
+  return (shoal_optimizer){.row = &proximal_adagrad, .learning_rate = rate, .a = l1, .b = l2};
+}
 
 shoal_var shoal_global_step(shoal_graph *g) {
   struct node *n = graph_find(g, "global_step"), *read = graph_find(g, "global_step/Read/ReadVariableOp");
@@ -67,7 +102,8 @@ shoal_var shoal_global_step(shoal_graph *g) {
 struct applying {
   struct graph *g;
   const shoal_optimizer *o;
-  shoal_var power_a, power_b; /* of Adam: beta1 and beta2 to the power of the step; in the first variable's dtype */
+  shoal_var power_a, power_b; /* of Adam: beta1 and beta2 to the power of the step; float32, as TensorFlow has them */
+  struct out step;            /* of AdagradDA: the number of this step, from 1 */
 };
 
 static struct out number(struct applying *w, shoal_dtype dtype, double v) { return build_const_float(w->g, dtype, v); }
@@ -106,12 +142,14 @@ static struct node *apply_row(struct applying *w, const char *op, const char *ar
       case 'v': build_in(&b, v.handle); break;
       case '0': build_in(&b, slots[0].handle); break;
       case '1': build_in(&b, slots[1].handle); break;
+      case '2': build_in(&b, slots[2].handle); break;
       case 'L': build_in(&b, rate(w, dtype)); break;
       case 'a': build_in(&b, number(w, dtype, w->o->a)); break;
       case 'b': build_in(&b, number(w, dtype, w->o->b)); break;
       case 'c': build_in(&b, number(w, dtype, w->o->c)); break;
       case 'p': build_in(&b, build_cast(w->g, w->power_a.value, dtype)); break;
       case 'q': build_in(&b, build_cast(w->g, w->power_b.value, dtype)); break;
+      case 'S': build_in(&b, w->step); break;
       case 'G': build_in(&b, gr.values); break;
       case 'I': build_in(&b, gr.indices); break;
     }
@@ -161,24 +199,54 @@ static struct node *adam_sparse(struct applying *w, shoal_var v, const shoal_var
   return moved;
 }
 
+/* Slots belong to a variable in every way: where it is, what it is called, which part of a whole it is. */
+static void make_slots(struct applying *w, shoal_var v, shoal_var *slots) {
+  const struct optimizer_row *row = w->o->row;
+  struct shape shape = out_shape(v.value);
+  for (int i = 0; i < row->slots; i++) slots[i] = slot_variable(w->g, v, row->name, NULL, &shape, row->initial[i]);
+}
+
+shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const struct out *initial,
+                        const struct shape *shape, double fill) {
+  if (!v.handle.node) return (shoal_var){0};
+  char *full = mem_printf("%s/%s", v.handle.node->name, name);
+  graph_push_colocation(g, v.handle.node);
+  graph_push_control(g, NULL, -1);
+  graph_push_scope_root(g);
+  shoal_out value =
+      initial ? *initial : shoal_init_constant(g, out_type(v.value), (shoal_dims){shape->rank, shape->dims}, fill);
+  shoal_var slot = shoal_variable_untrained(g, full, value);
+  graph_pop_scope(g);
+  graph_pop_control(g);
+  graph_pop_colocation(g);
+  free(full);
+  if (slot.handle.node && *variable_save_slice(v)) {
+    char *saved = mem_printf("%s%s", variable_save_name(v), slot.handle.node->name + strlen(v.handle.node->name));
+    variable_set_slice(slot, saved, variable_save_slice(v));
+    free(saved);
+  }
+  return slot;
+}
+
 static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
   const struct optimizer_row *row = w->o->row;
   struct graph *g = w->g;
   if (!v.handle.node) return NULL;
+  shoal_var slots[MAX_SLOTS] = {0};
+  make_slots(w, v, slots);
   graph_push_colocation(g, v.handle.node);
-  shoal_var slots[2] = {0};
-  struct shape shape = out_shape(v.value);
-  char *name = mem_printf("%s/%s", v.handle.node->name, row->name);
-  for (int i = 0; i < row->slots; i++)
-    slots[i] = shoal_variable_untrained(
-        g, name,
-        shoal_init_constant(g, out_type(v.value), (shoal_dims){shape.rank, shape.dims}, i == 0 ? row->initial : 0));
-  free(name);
-  struct node *done;
+  struct node *done, *decayed = NULL;
+  if (row->decays && w->o->d != 0) {
+    shoal_dtype dtype = out_type(v.value);
+    struct out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
+    assign_op(g, "AssignSubVariableOp", v.handle, build_op2(g, "Mul", v.value, shrink), &decayed);
+  }
+  graph_push_control(g, &decayed, 1);
   if (!grad_sparse(gr)) done = apply_row(w, row->dense, row->dense_args, v, slots, gr);
   else if (row == &sgd) done = sgd_sparse(w, v, gr);
-  else if (row == &adam) done = adam_sparse(w, v, slots, unique_rows(g, gr));
+  else if (row->powers) done = adam_sparse(w, v, slots, unique_rows(g, gr));
   else done = apply_row(w, row->sparse, row->sparse_args, v, slots, unique_rows(g, gr));
+  graph_pop_control(g);
   graph_pop_colocation(g);
   return done;
 }
@@ -186,20 +254,40 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
 /* After all updates: the powers move on. */
 static struct node *advance_power(struct applying *w, shoal_var power, double by) {
   struct node *n;
+  graph_push_colocation(w->g, power.handle.node);
   assign_op(w->g, "AssignVariableOp", power.handle,
             build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by)), &n);
+  graph_pop_colocation(w->g);
   return n;
 }
+
+/* The powers stand with the variable whose name comes first, as TensorFlow has it. */
+static void make_powers(struct applying *w, const shoal_var *vars, const shoal_gradient *grads, int n) {
+  struct node *first = NULL;
+  for (int i = 0; i < n; i++) {
+    struct node *v = vars[i].handle.node;
+    if (v && grads[i].values.node && (!first || strcmp(v->name, first->name) < 0)) first = v;
+  }
+  if (!first) return;
+  graph_push_colocation(w->g, first);
+  graph_push_control(w->g, NULL, -1);
+  w->power_a = shoal_variable_untrained(w->g, "beta1_power", number(w, SHOAL_FLOAT32, w->o->a));
+  w->power_b = shoal_variable_untrained(w->g, "beta2_power", number(w, SHOAL_FLOAT32, w->o->b));
+  graph_pop_control(w->g);
+  graph_pop_colocation(w->g);
+}
+
+static bool takes_step(const struct optimizer_row *row) { return strchr(row->dense_args, 'S') != NULL; }
 
 shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                 const shoal_gradient *grads, int n, shoal_var step) {
   struct applying w = {.g = g, .o = &optimizer};
   VEC(struct node *) done = {0};
-  if (optimizer.row->powers && n) {
-    shoal_dtype dtype = out_type(vars[0].value);
-    if (dtype == SHOAL_FLOAT16 || dtype == SHOAL_BFLOAT16) dtype = SHOAL_FLOAT32;
-    w.power_a = shoal_variable_untrained(g, "beta1_power", number(&w, dtype, optimizer.a));
-    w.power_b = shoal_variable_untrained(g, "beta2_power", number(&w, dtype, optimizer.b));
+  if (optimizer.row->powers) make_powers(&w, vars, grads, n);
+  if (takes_step(optimizer.row)) {
+    if (!step.value.node && !graph_error(g))
+      graph_fail(g, INVALID("%s counts its steps: it needs a step variable", optimizer.row->name));
+    w.step = build_op2(g, "AddV2", build_cast(g, step.value, SHOAL_INT64), build_const_int(g, SHOAL_INT64, 1));
   }
   for (int i = 0; i < n; i++) {
     struct grad gr = {grads[i].values, grads[i].indices, grads[i].dense_shape};
@@ -220,7 +308,9 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
   }
   if (step.handle.node) {
     struct node *counted;
+    graph_push_colocation(g, step.handle.node);
     assign_op(g, "AssignAddVariableOp", step.handle, build_const_int(g, out_type(step.value), 1), &counted);
+    graph_pop_colocation(g);
     vec_push(&done, counted);
   }
   graph_pop_control(g);
@@ -229,17 +319,32 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
   return all;
 }
 
+int shoal_compute_gradients(shoal_graph *g, shoal_out loss, shoal_var *vars, shoal_gradient *grads, int max) {
+  int n = shoal_variables(g, true, vars, max);
+  if (n > max) return n;
+  shoal_out *handles = mem_zalloc((size_t)n + 1, sizeof *handles);
+  for (int i = 0; i < n; i++) handles[i] = vars[i].handle;
+  if (!graph_error(g)) shoal_gradients(g, &loss, 1, handles, n, NULL, grads);
+  free(handles);
+  return n;
+}
+
+struct gradients gradients_of(struct graph *g, struct out loss) {
+  struct gradients all = {.n = shoal_variables(g, true, NULL, 0)};
+  all.vars = mem_zalloc((size_t)all.n + 1, sizeof *all.vars);
+  all.grads = mem_zalloc((size_t)all.n + 1, sizeof *all.grads);
+  shoal_compute_gradients(g, loss, all.vars, all.grads, all.n);
+  return all;
+}
+
+void gradients_release(struct gradients *all) {
+  free(all->vars);
+  free(all->grads);
+}
+
 shoal_op *shoal_minimize(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step) {
-  int n = shoal_variables(g, true, NULL, 0);
-  shoal_var *vars = mem_zalloc((size_t)n + 1, sizeof *vars);
-  shoal_gradient *grads = mem_zalloc((size_t)n + 1, sizeof *grads);
-  shoal_out *values = mem_zalloc((size_t)n + 1, sizeof *values);
-  shoal_variables(g, true, vars, n);
-  for (int i = 0; i < n; i++) values[i] = vars[i].value;
-  if (!graph_error(g)) shoal_gradients(g, &loss, 1, values, n, NULL, grads);
-  shoal_op *train = graph_error(g) ? NULL : shoal_apply_gradients(g, optimizer, vars, grads, n, step);
-  free(vars);
-  free(grads);
-  free(values);
+  struct gradients all = gradients_of(g, loss);
+  shoal_op *train = graph_error(g) ? NULL : shoal_apply_gradients(g, optimizer, all.vars, all.grads, all.n, step);
+  gradients_release(&all);
   return train;
 }

@@ -4,12 +4,12 @@
 #include "shoal/train.h"
 #include "train/variables.h"
 
-/* The names as a string vector, and as many empty slice specs: whole tensors. */
+/* What checkpoints call the variables, and which slices they are. */
 static void names_and_slices(shoal_graph *g, const shoal_var *vars, int n, struct out *names, struct out *slices) {
   const char **text = mem_zalloc((size_t)n + 1, sizeof *text);
-  for (int i = 0; i < n; i++) text[i] = vars[i].handle.node->name;
+  for (int i = 0; i < n; i++) text[i] = variable_save_name(vars[i]);
   *names = shoal_constant_strings(g, text, n);
-  for (int i = 0; i < n; i++) text[i] = "";
+  for (int i = 0; i < n; i++) text[i] = variable_save_slice(vars[i]);
   *slices = shoal_constant_strings(g, text, n);
   free(text);
 }

@@ -3,8 +3,23 @@
 #define TRAIN_VARIABLES_H
 
 #include "graph/builder.h"
+#include "shoal/layers.h"
 
 /* A node that reads the variable now (after the control scope's ops). */
 struct out variable_read_op(struct graph *g, struct out handle, shoal_dtype dtype, const char *name);
+/* A variable that no checkpoint holds, wherever the device scopes put it; initialised by shoal_initialize_local. */
+shoal_var variable_unsaved(struct graph *g, const char *name, struct out initial);
+/* What gives it its initial value. */
+shoal_op *variable_initializer(const struct graph *g, shoal_var v);
+
+/* Under which name a checkpoint has it, and which part of the tensor there it is: "" for all of it, else TensorFlow's
+ * slice specification "10 4 0,5:0,4" (full shape, then start and length for each dimension). Savers go by these. */
+const char *variable_save_name(shoal_var v);
+const char *variable_save_slice(shoal_var v);
+void variable_set_slice(shoal_var v, const char *name, const char *slice);
+
+/* While a sharing is on (shoal_sharing_begin): the variable to use instead of a new one; and what was made. */
+bool sharing_take(struct graph *g, const char *name, struct out initial, shoal_var *out);
+void sharing_give(struct graph *g, shoal_var v);
 
 #endif

@@ -1,0 +1,22 @@
+/* What optimizers share with what stands around them: averages, accumulation, loss scaling, synchronisation. */
+#ifndef TRAIN_OPTIMIZER_H
+#define TRAIN_OPTIMIZER_H
+
+#include "graph/builder.h"
+#include "shoal/train.h"
+
+/* A variable "NAME/name" that belongs to v: placed with it, and saved as the same part when v is a part. Its initial
+ * value: *initial, or else `fill` everywhere. */
+shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const struct out *initial,
+                        const struct shape *shape, double fill);
+
+/* All trainable variables with their gradients. */
+struct gradients {
+  shoal_var *vars;
+  shoal_gradient *grads;
+  int n;
+};
+struct gradients gradients_of(struct graph *g, struct out loss);
+void gradients_release(struct gradients *all);
+
+#endif

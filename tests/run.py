@@ -1,7 +1,8 @@
 """Runs the tests of this tree side by side and ends with one line: N passed, N failed, N skipped.
 
 Every test program speaks TAP ("ok - name", "not ok - name", "# SKIP why") or ends with a line "# total: N passed, N
-failed, N skipped"; what it prints is shown only when something failed. Kinds, all of them by default:
+failed, N skipped", on standard output alone: what it or its libraries log goes to standard error and cannot tear a TAP
+line. A plan ("1..N") is held against what ran. The output is shown only when something failed. Kinds, all by default:
 
   unit     build/tests/*_test, one cmocka program a file of tests/unit, and tests/unit/*_test.py
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
@@ -44,15 +45,25 @@ def tap(text):
     return [len(re.findall(r"^ok\b", text, re.M)) - skipped, failed, skipped]
 
 
+def planned(text):
+    """How many tests a program said it would run; None when it did not say."""
+    plans = re.findall(r"^1\.\.(\d+)$", text, re.M)
+    return sum(map(int, plans)) if plans else None
+
+
 def run(job):
     start = time.time()
-    with subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, text=True,
+    with subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True,
                           errors="replace", env={**os.environ, **job.env}, start_new_session=True) as p:
         timer = threading.Timer(job.timeout, lambda: os.killpg(p.pid, 9))
         timer.start()
-        text, _ = p.communicate()
+        text, logged = p.communicate()
         timer.cancel()
     counts = [1, 0, 0] if job.kind == "fuzz" and p.returncode == 0 else tap(text)
+    if planned(text) not in (None, sum(counts)):
+        counts[1] += 1
+        text += f"\n{job.name}: {planned(text)} tests were planned"
+    text = logged + text
     if p.returncode and not counts[1]:
         counts[1] = 1
         text += f"\n{job.name}: exit code {p.returncode}" + (f" (after {job.timeout} s)" if p.returncode == -9 else "")

@@ -1,6 +1,9 @@
 /* Files. A file that others may read under its name is written to a temporary next to it, synced, and renamed:
  * rename is what makes the change one step, the sync before it is what makes that hold over a power cut, and the
- * sync of the directory after it keeps the name. */
+ * sync of the directory after it keeps the name.
+ *
+ * Every path passes locate(), which is where a server's file ops are confined (file_root.h): what is opened, made,
+ * renamed or removed is always a name in the directory that locate() holds open. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -14,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_root.h"
 #include "base/text.h"
 
 enum { BUFFER = 1 << 18, MAX_IO = 1 << 30 };
@@ -36,14 +40,32 @@ shoal_status file_local_path(const char *path, const char **out) {
   return UNIMPLEMENTED("File system scheme '%.*s' not implemented (file: '%s')", (int)n, path, path);
 }
 
-static shoal_status open_for_reading(const char *path, int *fd, struct stat *st) {
+static shoal_status locate(const char *path, bool follow, struct file_place *at) {
   const char *p;
   TRY(file_local_path(path, &p));
-  *fd = open(p, O_RDONLY | O_CLOEXEC);
-  if (*fd < 0) return ERRNO_STATUS(errno, "%s", path);
-  int err = 0;
+  return file_place_find(p, follow, at);
+}
+
+/* In a confined place a link, or a device that would block, is never opened. */
+static int open_in(const struct file_place *at, int flags) {
+  return openat(at->dir, at->name, flags | O_CLOEXEC | (at->confined ? O_NOFOLLOW | O_NONBLOCK : 0), 0666);
+}
+
+static int stat_in(const struct file_place *at, struct stat *st) {
+  return fstatat(at->dir, at->name, st, at->confined ? AT_SYMLINK_NOFOLLOW : 0) ? errno : 0;
+}
+
+static shoal_status open_for_reading(const char *path, int *fd, struct stat *st) {
+  struct file_place at;
+  TRY(locate(path, true, &at));
+  *fd = open_in(&at, O_RDONLY);
+  int err = *fd < 0 ? errno : 0;
+  bool confined = at.confined;
+  file_place_release(&at);
+  if (err) return ERRNO_STATUS(err, "%s", path);
   if (fstat(*fd, st) != 0) err = errno;
   else if (S_ISDIR(st->st_mode)) err = EISDIR;
+  else if (confined && !S_ISREG(st->st_mode)) err = EACCES;
   if (!err) return NULL;
   close(*fd);
   return ERRNO_STATUS(err, "%s", path);
@@ -96,13 +118,13 @@ shoal_status file_write(const char *path, const void *data, size_t size) {
 }
 
 static bool stat_path(const char *path, struct stat *st) {
-  const char *p;
-  shoal_status s = file_local_path(path, &p);
-  if (s) {
-    shoal_status_free(s);
-    return false;
-  }
-  return stat(p, st) == 0;
+  struct file_place at;
+  shoal_status s = locate(path, true, &at);
+  shoal_status_free(s);
+  if (s) return false;
+  int err = stat_in(&at, st);
+  file_place_release(&at);
+  return !err;
 }
 
 bool file_exists(const char *path) {
@@ -115,32 +137,53 @@ bool file_is_directory(const char *path) {
   return stat_path(path, &st) && S_ISDIR(st.st_mode);
 }
 
+/* Ends a call on a place: its error, if any. */
+static shoal_status leave(struct file_place *at, int err, const char *path) {
+  file_place_release(at);
+  return err ? ERRNO_STATUS(err, "%s", path) : NULL;
+}
+
 shoal_status file_size(const char *path, int64_t *size) {
-  const char *p;
-  TRY(file_local_path(path, &p));
-  struct stat st;
-  if (stat(p, &st) != 0) return ERRNO_STATUS(errno, "%s", path);
+  struct file_place at;
+  struct stat st = {0};
+  TRY(locate(path, true, &at));
+  TRY(leave(&at, stat_in(&at, &st), path));
   *size = st.st_size;
   return NULL;
 }
 
 shoal_status file_rename(const char *from, const char *to) {
-  const char *a, *b;
-  TRY(file_local_path(from, &a));
-  TRY(file_local_path(to, &b));
-  return rename(a, b) == 0 ? NULL : ERRNO_STATUS(errno, "%s", from);
+  struct file_place a, b;
+  TRY(locate(from, false, &a));
+  shoal_status s = locate(to, false, &b);
+  if (s) {
+    file_place_release(&a);
+    return s;
+  }
+  int err = renameat(a.dir, a.name, b.dir, b.name) ? errno : 0;
+  file_place_release(&b);
+  return leave(&a, err, from);
 }
 
 shoal_status file_remove(const char *path) {
-  const char *p;
-  TRY(file_local_path(path, &p));
-  return unlink(p) == 0 ? NULL : ERRNO_STATUS(errno, "%s", path);
+  struct file_place at;
+  TRY(locate(path, false, &at));
+  return leave(&at, unlinkat(at.dir, at.name, 0) ? errno : 0, path);
 }
 
 shoal_status directory_remove(const char *path) {
-  const char *p;
-  TRY(file_local_path(path, &p));
-  return rmdir(p) == 0 ? NULL : ERRNO_STATUS(errno, "%s", path);
+  struct file_place at;
+  TRY(locate(path, false, &at));
+  return leave(&at, unlinkat(at.dir, at.name, AT_REMOVEDIR) ? errno : 0, path);
+}
+
+static shoal_status make_or_find(const char *path) {
+  struct file_place at;
+  struct stat st;
+  TRY(file_place_find(path, true, &at));
+  int err = mkdirat(at.dir, at.name, 0777) ? errno : 0;
+  if (err == EEXIST) err = stat_in(&at, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+  return leave(&at, err, path);
 }
 
 shoal_status directory_make(const char *path) {
@@ -153,9 +196,8 @@ shoal_status directory_make(const char *path) {
     if (*at && *at != '/') continue;
     char was = *at;
     *at = 0;
-    struct stat st;
-    if (mkdir(copy, 0777) != 0 && !(errno == EEXIST && stat(copy, &st) == 0 && S_ISDIR(st.st_mode)))
-      s = ERRNO_STATUS(errno == EEXIST ? ENOTDIR : errno, "%s", copy);
+    if (!file_roots_below(copy)) s = make_or_find(copy);
+    if (shoal_status_code(s) == SHOAL_PERMISSION_DENIED && was) s = status_suffix(s, " (while making %s)", path);
     *at = was;
     if (!was) break;
   }
@@ -166,8 +208,11 @@ shoal_status directory_make(const char *path) {
 shoal_status directory_make_one(const char *path) {
   const char *p;
   TRY(file_local_path(path, &p));
-  if (!*p || mkdir(p, 0777) == 0 || errno == EEXIST) return NULL;
-  return ERRNO_STATUS(errno, "%s", path);
+  if (!*p) return NULL;
+  struct file_place at;
+  TRY(file_place_find(p, true, &at));
+  int err = mkdirat(at.dir, at.name, 0777) ? errno : 0;
+  return leave(&at, err == EEXIST ? 0 : err, path);
 }
 
 char *path_directory(const char *path) {
@@ -197,11 +242,76 @@ static bool names_dots(const char *path, const char *pattern) {
   return strcmp(p ? p + 1 : pattern, name) != 0;
 }
 
+/* What glob() asks of the file system, by way of locate(); what may not be looked at looks empty. */
+static DIR *open_directory(const char *path, int *err) {
+  struct file_place at;
+  shoal_status s = locate(path, true, &at);
+  *err = s ? EACCES : 0;
+  shoal_status_free(s);
+  if (s) return NULL;
+  int fd = open_in(&at, O_RDONLY | O_DIRECTORY);
+  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+  *err = d ? 0 : errno;
+  if (!d && fd >= 0) close(fd);
+  file_place_release(&at);
+  return d;
+}
+
+static void *glob_open(const char *path) {
+  int err;
+  DIR *d = open_directory(path, &err);
+  if (!d) errno = err;
+  return d;
+}
+
+static struct dirent *glob_read(void *d) { return readdir(d); }
+
+static void glob_close(void *d) { closedir(d); }
+
+static int glob_look(const char *path, struct stat *st, bool follow) {
+  struct file_place at;
+  shoal_status s = locate(path, follow, &at);
+  shoal_status_free(s);
+  int err = EACCES;
+  if (!s) {
+    err = follow ? stat_in(&at, st) : fstatat(at.dir, at.name, st, AT_SYMLINK_NOFOLLOW) ? errno : 0;
+    file_place_release(&at);
+  }
+  errno = err;
+  return err ? -1 : 0;
+}
+
+static int glob_stat(const char *path, struct stat *st) { return glob_look(path, st, true); }
+
+static int glob_lstat(const char *path, struct stat *st) { return glob_look(path, st, false); }
+
+/* The directory that all matches are below must be one that may be looked at. */
+static shoal_status check_pattern(const char *pattern) {
+  if (!file_roots_current()) return NULL;
+  char *fixed = mem_strndup(pattern, strcspn(pattern, "*?[\\")), *dir = path_directory(fixed);
+  struct file_place at;
+  shoal_status s = file_place_find(*dir ? dir : ".", true, &at);
+  if (!s) file_place_release(&at);
+  bool absent = s && shoal_status_code(s) != SHOAL_PERMISSION_DENIED;
+  if (absent) {
+    shoal_status_free(s);
+    s = NULL;
+  }
+  free(dir);
+  free(fixed);
+  return s;
+}
+
 shoal_status file_glob(const char *pattern, struct path_list *out) {
   const char *p;
   TRY(file_local_path(pattern, &p));
-  glob_t g;
-  int rc = glob(p, GLOB_NOSORT | GLOB_PERIOD, NULL, &g);
+  TRY(check_pattern(p));
+  glob_t g = {.gl_opendir = glob_open,
+              .gl_readdir = glob_read,
+              .gl_closedir = glob_close,
+              .gl_stat = glob_stat,
+              .gl_lstat = glob_lstat};
+  int rc = glob(p, GLOB_NOSORT | GLOB_PERIOD | GLOB_ALTDIRFUNC, NULL, &g);
   if (rc == GLOB_NOMATCH) return NULL;
   if (rc == GLOB_NOSPACE) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "too many files match %s", pattern);
   if (rc != 0) return STATUS(SHOAL_UNKNOWN, "cannot read the directories of %s", pattern);
@@ -213,10 +323,12 @@ shoal_status file_glob(const char *pattern, struct path_list *out) {
 }
 
 shoal_status directory_list(const char *path, struct path_list *out) {
-  const char *p;
-  TRY(file_local_path(path, &p));
-  DIR *d = opendir(p);
-  if (!d) return ERRNO_STATUS(errno, "%s", path);
+  struct file_place at;
+  TRY(locate(path, true, &at)); /* for its error */
+  file_place_release(&at);
+  int err;
+  DIR *d = open_directory(path, &err);
+  if (!d) return ERRNO_STATUS(err, "%s", path);
   for (struct dirent *e; (e = readdir(d));)
     if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) vec_push(&out->paths, mem_strdup(e->d_name));
   closedir(d);
@@ -265,32 +377,39 @@ static uint64_t draw(void) {
   return hash_bytes(v, sizeof v, 0);
 }
 
-static shoal_status writer_begin(struct file_writer *w, const char *path, const char *name, int flags) {
-  w->fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-  if (w->fd < 0) {
-    shoal_status s = ERRNO_STATUS(errno, "%s", name);
-    free(w->temporary);
-    *w = (struct file_writer){.fd = -1};
+/* Opens the file, or its temporary beside it. */
+static shoal_status writer_begin(struct file_writer *w, const char *path, bool whole, int flags) {
+  *w = (struct file_writer){.fd = -1};
+  const char *p;
+  TRY(file_local_path(path, &p));
+  w->at = mem_alloc(sizeof *w->at);
+  shoal_status s = file_place_find(p, !whole, w->at);
+  if (s) {
+    free(w->at);
+    w->at = NULL;
     return s;
   }
-  w->path = mem_strdup(path);
+  if (whole) w->temporary = mem_printf("%s.tempstate%llu", w->at->name, (unsigned long long)draw());
+  w->path = mem_strdup(p);
+  if (!w->at->confined) w->at->name = w->path; /* it pointed to the caller's */
+  struct file_place opened = *w->at;
+  opened.name = whole ? w->temporary : w->at->name;
+  w->fd = open_in(&opened, O_WRONLY | O_CREAT | flags);
+  if (w->fd < 0) {
+    s = ERRNO_STATUS(errno, "%s", whole && !opened.confined ? w->temporary : p);
+    free(w->temporary);
+    w->temporary = NULL; /* there is none to remove */
+    file_writer_abort(w);
+    return s;
+  }
   w->buffer = mem_alloc(BUFFER);
   return NULL;
 }
 
-shoal_status file_writer_open(struct file_writer *w, const char *path) {
-  *w = (struct file_writer){.fd = -1};
-  const char *p;
-  TRY(file_local_path(path, &p));
-  w->temporary = mem_printf("%s.tempstate%llu", p, (unsigned long long)draw());
-  return writer_begin(w, p, w->temporary, O_EXCL);
-}
+shoal_status file_writer_open(struct file_writer *w, const char *path) { return writer_begin(w, path, true, O_EXCL); }
 
 shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bool append) {
-  *w = (struct file_writer){.fd = -1};
-  const char *p;
-  TRY(file_local_path(path, &p));
-  return writer_begin(w, p, p, append ? O_APPEND : O_TRUNC);
+  return writer_begin(w, path, false, append ? O_APPEND : O_TRUNC);
 }
 
 static shoal_status write_all(struct file_writer *w, const char *at, size_t n) {
@@ -321,9 +440,9 @@ shoal_status file_writer_add(struct file_writer *w, const void *data, size_t n) 
   return NULL;
 }
 
-static void sync_directory(const char *path) {
-  char *dir = path_directory(path);
-  int fd = open(*dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+static void sync_directory(const struct file_place *at) {
+  char *dir = path_directory(at->name);
+  int fd = openat(at->dir, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   free(dir);
   if (fd < 0) return; /* the rename stands; only its hardening against a power cut is missing */
   fsync(fd);
@@ -336,9 +455,9 @@ shoal_status file_writer_commit(struct file_writer *w) {
   if (close(w->fd) != 0 && !s) s = ERRNO_STATUS(errno, "%s", w->path);
   w->fd = -1;
   if (!s && w->temporary) {
-    if (rename(w->temporary, w->path) != 0) s = ERRNO_STATUS(errno, "%s", w->path);
+    if (renameat(w->at->dir, w->temporary, w->at->dir, w->at->name) != 0) s = ERRNO_STATUS(errno, "%s", w->path);
     else {
-      sync_directory(w->path);
+      sync_directory(w->at);
       free(w->temporary);
       w->temporary = NULL;
     }
@@ -349,7 +468,9 @@ shoal_status file_writer_commit(struct file_writer *w) {
 
 void file_writer_abort(struct file_writer *w) {
   if (w->fd >= 0) close(w->fd);
-  if (w->temporary) unlink(w->temporary);
+  if (w->temporary) unlinkat(w->at->dir, w->temporary, 0);
+  if (w->at) file_place_release(w->at);
+  free(w->at);
   free(w->temporary);
   free(w->path);
   free(w->buffer);

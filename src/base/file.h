@@ -2,7 +2,8 @@
  * and patterns.
  *
  * Paths are the local file system's; "file://" before one is understood, any other scheme is UNIMPLEMENTED by
- * name. Errors read as TensorFlow's do: "PATH; No such file or directory". */
+ * name. Errors read as TensorFlow's do: "PATH; No such file or directory". Ops open files here and nowhere else: this
+ * is where a server's --file_root holds them (base/file_root.h). */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -58,8 +59,10 @@ shoal_status file_reader_get(const struct file_reader *r, int64_t offset, void *
 void file_reader_close(struct file_reader *r);
 
 /* ---- writing ---- */
+struct file_place;
 struct file_writer {
   int fd;
+  struct file_place *at;  /* base/file_root.h: the directory, held open, and the name */
   char *path, *temporary; /* temporary: NULL when written in place */
   char *buffer;
   size_t used;

@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/file_root.h"
 #include "base/mem.h"
 
 struct task {
   void (*fn)(void *);
   void *arg;
+  const struct file_roots *files; /* the submitter's confinement holds for what it submits */
 };
 
 struct pool {
@@ -51,6 +53,7 @@ static void *work(void *arg) {
     struct task t = p->ring[p->head++ & (p->cap - 1)];
     if (!t.fn) continue; /* withdrawn */
     pthread_mutex_unlock(&p->lock);
+    file_roots_use(t.files);
     t.fn(t.arg);
     pthread_mutex_lock(&p->lock);
   }
@@ -112,7 +115,7 @@ void pool_submit(struct pool *p, void (*fn)(void *), void *arg) {
     return;
   }
   pthread_mutex_lock(&p->lock);
-  push(p, (struct task){fn, arg});
+  push(p, (struct task){fn, arg, file_roots_current()});
   bool sleeping = p->idle > 0;
   pthread_mutex_unlock(&p->lock);
   if (sleeping) pthread_cond_signal(&p->wake);
@@ -164,7 +167,7 @@ static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*
   pthread_mutex_init(&l.lock, NULL);
   pthread_cond_init(&l.done, NULL);
   pthread_mutex_lock(&p->lock);
-  for (int i = 0; i < helpers; i++) push(p, (struct task){loop_help, &l});
+  for (int i = 0; i < helpers; i++) push(p, (struct task){loop_help, &l, file_roots_current()});
   if (p->idle) pthread_cond_broadcast(&p->wake);
   pthread_mutex_unlock(&p->lock);
   loop_run(&l);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_root.h"
 #include "base/log.h"
 #include "cluster/master_service.h"
 #include "cluster/worker_service.h"
@@ -139,11 +140,6 @@ static shoal_status choose_host(const shoal_server_options *o, const char *host,
 }
 
 static shoal_status start(const shoal_server_options *o, struct shoal_server *s) {
-  /* A promise of confinement that is not kept would be worse than none. */
-  if (o->file_root)
-    return UNIMPLEMENTED(
-        "--file_root: file ops cannot be confined to directories yet; leave it out, and run the server "
-        "as a user that may reach only what it should");
   char *job = NULL, host[256];
   int task = 0, port = 0;
   const char *address = NULL, *bind_host = NULL;
@@ -155,10 +151,12 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(address_parse("cluster", address, host, &port));
   TRY(rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls));
   TRY(choose_host(o, host, &bind_host));
+  if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));
   s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
                                                   .peers = s->peers,
+                                                  .files = s->files,
                                                   .cpu_devices = o->cpu_devices,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
@@ -189,6 +187,7 @@ static void free_server(struct shoal_server *s) {
     fast_server_unref(s->worker->fast);
     worker_free(s->worker);
   }
+  file_roots_free(s->files);
   rpc_tls_free(s->tls);
   cluster_spec_release(&s->spec);
   pthread_mutex_destroy(&s->lock);

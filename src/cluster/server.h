@@ -12,6 +12,7 @@ struct shoal_server {
   char *task;   /* "/job:worker/replica:0/task:0" */
   char *target; /* "grpc://host:port" */
   struct rpc_tls *tls;
+  struct file_roots *files; /* --file_root; NULL: ops may open anything */
   struct peers *peers;
   struct worker *worker;
   struct master master;

@@ -23,6 +23,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
   for (int i = 0; i < w->n_devices; i++) {
     w->devices[i] = device_cpu_new(w->task, i, w->intra);
+    w->devices[i]->files = o->files;
     w->resources[i] = resource_mgr_new(NULL);
   }
   w->steps = steps_new();

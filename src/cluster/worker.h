@@ -45,6 +45,7 @@ struct worker_options {
   const struct cluster_spec *spec;
   struct peers *peers;
   int cpu_devices, inter_threads, intra_threads;
+  const struct file_roots *files; /* what ops may open; NULL: anything */
 };
 struct worker *worker_new(const struct worker_options *o);
 /* Nothing may be running. */

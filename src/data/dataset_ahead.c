@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/file_root.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "data/dataset.h"
@@ -22,6 +23,7 @@ struct prefetch_iter {
   int64_t buffer;
   pthread_t thread;
   bool running;
+  const struct file_roots *files; /* of whoever started the thread */
   struct cancel cancel;
   pthread_mutex_t lock;
   pthread_cond_t change;
@@ -37,6 +39,7 @@ static void slot_free(struct slot *s, int n) {
 
 static void *run_ahead(void *arg) {
   struct prefetch_iter *p = arg;
+  file_roots_use(p->files);
   int n = p->head.of->n;
   struct data_ctx ctx = {.cancel = &p->cancel};
   for (bool over = false; !over;) {
@@ -76,6 +79,7 @@ static shoal_status start_thread(struct prefetch_iter *p) {
   if (p->running) return NULL;
   struct data_iterator *in;
   TRY(iterator_input(&p->head, &in));
+  p->files = file_roots_current();
   int err = pthread_create(&p->thread, NULL, run_ahead, p);
   if (err) return ERRNO_STATUS(err, "a thread for a dataset");
   p->running = true;

@@ -39,9 +39,10 @@ struct device {
   int ordinal;          /* the 0 at its end */
   uint64_t incarnation; /* drawn at start, never 0 */
   int64_t memory_limit;
-  struct pool *intra; /* for loops inside kernels; shared between devices of a process */
-  bool host;          /* its memory is host memory and kernels finish before run() returns */
-  void *stream;       /* the implementation's */
+  struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
+  bool host;                      /* its memory is host memory and kernels finish before run() returns */
+  void *stream;                   /* the implementation's */
+  const struct file_roots *files; /* base/file_root.h: what kernels here may open; NULL: anything */
 };
 
 /* A logical CPU. The pool stays the caller's. */

@@ -34,7 +34,7 @@ static bool is_off(const char *off, const char *name) {
 }
 
 bool node_is_pure(const struct node *n) {
-  if ((n->op->flags & OP_STATEFUL) || n->op->name[0] == '_') return false;
+  if ((n->op->flags & (OP_STATEFUL | OP_LOCAL)) || n->op->name[0] == '_') return false;
   if (node_is_switch(n) || node_is_merge(n) || node_is_enter(n) || node_is_exit(n) || node_is_next_iteration(n) ||
       op_is(n->op, "LoopCond") || op_is(n->op, "ControlTrigger"))
     return false;

@@ -77,7 +77,7 @@ static const struct op_row rows[] = {
     {.name = "ReadFile",
      .in = "filename: string",
      .out = "contents: string",
-     .flags = OP_NO_GRADIENT,
+     .flags = OP_LOCAL | OP_NO_GRADIENT,
      .shape = shape_scalar_out,
      .kernels = RUN(run_read)},
     {.name = "WriteFile",
@@ -87,7 +87,7 @@ static const struct op_row rows[] = {
     {.name = "MatchingFiles",
      .in = "pattern: string",
      .out = "filenames: string",
-     .flags = OP_NO_GRADIENT,
+     .flags = OP_LOCAL | OP_NO_GRADIENT,
      .shape = shape_matching,
      .kernels = RUN(run_matching)},
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file_root.h"
 #include "base/mem.h"
 #include "graph/shape_fn.h"
 #include "ops/dataset_state.h"
@@ -436,6 +437,7 @@ static void run_pass(void *arg) {
 }
 
 static void *pass_thread(void *arg) {
+  file_roots_use(((struct pass *)arg)->ctx->kernel->device->files);
   run_pass(arg);
   return NULL;
 }

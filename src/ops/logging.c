@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "ops/array_util.h"
 #include "tensor/summarize.h"
@@ -144,13 +145,11 @@ static shoal_status print2_run(struct kernel_ctx *ctx) {
   text_adds(&line, st->end);
   shoal_status s = NULL;
   if (str_starts(st->stream, "file://")) {
-    const char *path = st->stream + strlen("file://");
-    FILE *f = fopen(path, "a");
-    if (!f) s = ERRNO_STATUS(errno, "%s", path);
-    else {
-      s = write_line(f, &line, path);
-      fclose(f);
-    }
+    struct file_writer w;
+    s = file_writer_open_direct(&w, st->stream, true);
+    if (!s) s = file_writer_add(&w, line.at, line.n);
+    if (!s) s = file_writer_commit(&w);
+    else file_writer_abort(&w);
   } else if (str_equal(st->stream, "stdout")) s = write_line(stdout, &line, "stdout");
   else if (str_equal(st->stream, "log(info)")) LOGI("%s", text_cstr(&line));
   else if (str_equal(st->stream, "log(warning)")) LOGW("%s", text_cstr(&line));

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file_root.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -566,6 +567,8 @@ static void check_deadline(struct step *step) {
 static void run_all(struct flow *f, ready_list *list) {
   enum { NODES_BETWEEN_LOOKS = 1024 };
   struct pool *inter = list->n ? f->step->inter : NULL; /* without a node of ours, f may be gone already */
+  const struct file_roots *before = file_roots_current();
+  if (list->n) file_roots_use(f->plan->device->files);
   int nodes = 0;
   while (list->n) {
     if (++nodes % NODES_BETWEEN_LOOKS == 0) check_deadline(f->step);
@@ -579,6 +582,7 @@ static void run_all(struct flow *f, ready_list *list) {
     }
     run_one(f, r, list);
   }
+  file_roots_use(before);
   vec_release(list);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/file_root.h"
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "base/vec.h"
@@ -320,7 +321,9 @@ shoal_status plan_compile(const struct graph *g, const struct plan_options *opti
   c.order = mem_zalloc((size_t)g->n_nodes, sizeof *c.order);
   c.at = mem_zalloc(g->nodes.n, sizeof *c.at);
   struct node **topological = mem_zalloc((size_t)g->n_nodes, sizeof *topological);
+  const struct file_roots *before = file_roots_use(p->device->files);
   shoal_status s = compile(&c, topological);
+  file_roots_use(before);
   free(topological);
   free(c.order);
   free(c.at);
@@ -366,15 +369,21 @@ void plan_unref(struct plan *p) {
 shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, const struct tensor *const *in,
                            struct tensor *out) {
   struct kernel *k;
-  TRY(kernel_make(n, o, &k));
+  const struct file_roots *before = file_roots_use(o->device->files);
+  shoal_status s = kernel_make(n, o, &k);
+  if (s) {
+    file_roots_use(before);
+    return s;
+  }
   struct cancel cancel;
   cancel_init(&cancel);
   struct step step = {.deadline = DEADLINE_NEVER, .session = "", .cancel = &cancel};
   struct kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
-  shoal_status s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
+  s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
   for (int i = 0; s && i < n->n_out; i++) tensor_release(&out[i]);
   cancel_release(&cancel);
   kernel_free(k);
+  file_roots_use(before);
   return s;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file_root.h"
 #include "base/mem.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
@@ -119,6 +120,7 @@ static shoal_status run_traced(const struct plan *p, struct exec *e, const struc
 
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
   struct exec *e = exec_take(p);
+  const struct file_roots *before = file_roots_use(p->device->files);
   struct kernel_ctx ctx = {.step = step};
   shoal_status s = NULL;
   int i = p->n_once;
@@ -144,5 +146,6 @@ void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
   if (s)
     for (int slot = p->n_once_slots; slot < p->frames[0].n_slots; slot++) slot_clear(e, slot);
   exec_give(p, e);
+  file_roots_use(before);
   done(arg, s);
 }

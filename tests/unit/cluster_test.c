@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cluster/cluster_spec.h"
 
 static int free_port(void) {
@@ -226,6 +227,58 @@ static void port_in_use(void **state) {
                "Could not start gRPC server");
 }
 
+/* Two servers of one process, each with its own root: a file of one is refused by the other. */
+static void roots_are_the_servers(void **state) {
+  char dirs[2][40] = {"/tmp/shoal_cluster_test_a.XXXXXX", "/tmp/shoal_cluster_test_b.XXXXXX"}, spec[64], path[64];
+  for (int i = 0; i < 2; i++) {
+    assert_non_null(mkdtemp(dirs[i]));
+    snprintf(path, sizeof path, "%s/file", dirs[i]);
+    ok(file_write(path, dirs[i], strlen(dirs[i])));
+  }
+  shoal_server *servers[2];
+  for (int i = 0; i < 2; i++) {
+    snprintf(spec, sizeof spec, "{\"w\": [\"127.0.0.1:%d\"]}", free_port());
+    ok(shoal_server_start(&(shoal_server_options){.cluster = spec, .job = "w", .file_root = dirs[i]}, &servers[i]));
+  }
+  for (int i = 0; i < 4; i++) {
+    int server = i / 2, file = i % 2;
+    snprintf(path, sizeof path, "%s/file", dirs[file]);
+    shoal_tensor *name, *out = NULL;
+    const char *bytes;
+    size_t size;
+    ok(shoal_tensor_from_string(path, strlen(path), &name));
+    shoal_graph *g = shoal_graph_new();
+    shoal_builder *b = shoal_build(g, "Const", "name");
+    shoal_build_type(b, "dtype", SHOAL_STRING);
+    shoal_build_tensor(b, "value", name);
+    shoal_out in = shoal_build_end_out(b);
+    b = shoal_build(g, "ReadFile", "read");
+    shoal_build_input(b, in);
+    shoal_build_end_out(b);
+    shoal_session *s;
+    ok(shoal_session_open(g, &(shoal_session_options){.target = shoal_server_target(servers[server])}, &s));
+    const char *fetch[] = {"read:0"};
+    shoal_status st = shoal_session_run(s, NULL, NULL, NULL, 0, fetch, &out, 1, NULL, 0, NULL);
+    if (server == file) {
+      ok(st);
+      bytes = shoal_tensor_string(out, 0, &size);
+      assert_memory_equal(bytes, dirs[file], size);
+    } else {
+      expect_error(st, SHOAL_PERMISSION_DENIED, "--file_root");
+    }
+    shoal_tensor_unref(name);
+    shoal_tensor_unref(out);
+    ok(shoal_session_close(s));
+    shoal_graph_free(g);
+  }
+  for (int i = 0; i < 2; i++) {
+    shoal_server_stop(servers[i]);
+    snprintf(path, sizeof path, "%s/file", dirs[i]);
+    ok(file_remove(path));
+    ok(directory_remove(dirs[i]));
+  }
+}
+
 static void bad_specs(void **state) {
   static const struct {
     const char *json, *job;
@@ -287,6 +340,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(tells_and_stops, start_trio, stop_trio),
       cmocka_unit_test_setup_teardown(port_in_use, start_trio, stop_trio),
       cmocka_unit_test(bad_specs),
+      cmocka_unit_test(roots_are_the_servers),
       cmocka_unit_test(reads_tf_config),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

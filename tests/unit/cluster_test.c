@@ -229,7 +229,7 @@ static void port_in_use(void **state) {
 
 /* Two servers of one process, each with its own root: a file of one is refused by the other. */
 static void roots_are_the_servers(void **state) {
-  char dirs[2][40] = {"/tmp/shoal_cluster_test_a.XXXXXX", "/tmp/shoal_cluster_test_b.XXXXXX"}, spec[64], path[64];
+  char dirs[2][40] = {"/tmp/shoal_cluster_test_a.XXXXXX", "/tmp/shoal_cluster_test_b.XXXXXX"}, spec[64], path[128];
   for (int i = 0; i < 2; i++) {
     assert_non_null(mkdtemp(dirs[i]));
     snprintf(path, sizeof path, "%s/file", dirs[i]);

@@ -286,6 +286,7 @@ shoal_status dataset_unbatch(struct dataset *in, struct dataset **out) {
 struct window_iter {
   struct data_iterator head;
   VEC(struct tensor) buffer; /* elements from the window's first on, one after another */
+  VEC(shoal_status) failed;  /* by element: why there is none; only a window that needs it fails */
   int64_t skip;              /* elements to drop before the next window */
   bool ended;
 };
@@ -294,6 +295,18 @@ static void window_free(struct data_iterator *it) {
   struct window_iter *w = (struct window_iter *)it;
   tensors_release(w->buffer.at, (int)w->buffer.n);
   vec_release(&w->buffer);
+  for (size_t i = 0; i < w->failed.n; i++) shoal_status_free(w->failed.at[i]);
+  vec_release(&w->failed);
+}
+
+/* Elements [0, n) have been passed by. */
+static void drop_first(struct window_iter *w, size_t n, size_t width) {
+  tensors_release(w->buffer.at, (int)(n * width));
+  for (size_t i = 0; i < n; i++) shoal_status_free(w->failed.at[i]);
+  for (size_t i = n * width; i < w->buffer.n; i++) w->buffer.at[i - n * width] = w->buffer.at[i];
+  for (size_t i = n; i < w->failed.n; i++) w->failed.at[i - n] = w->failed.at[i];
+  w->buffer.n -= n * width;
+  w->failed.n -= n;
 }
 
 static shoal_status fill(struct window_iter *w, struct data_ctx *ctx, int n, int64_t want) {
@@ -302,13 +315,16 @@ static shoal_status fill(struct window_iter *w, struct data_ctx *ctx, int n, int
   while (!w->ended && ((int64_t)w->buffer.n < want * n || w->skip > 0)) {
     vec_reserve(&w->buffer, w->buffer.n + (size_t)MAX(n, 1));
     for (int i = 0; i < n; i++) w->buffer.at[w->buffer.n + (size_t)i] = tensor_none();
-    TRY(iterator_next(in, ctx, w->buffer.at + w->buffer.n, &w->ended));
-    if (w->ended) break;
+    shoal_status s = iterator_next(in, ctx, w->buffer.at + w->buffer.n, &w->ended);
+    if (s && cancel_started(ctx->cancel)) return s;
+    if (!s && w->ended) break;
     if (w->skip > 0) {
       w->skip--;
+      shoal_status_free(s);
       tensors_release(w->buffer.at + w->buffer.n, n);
     } else {
       w->buffer.n += (size_t)n;
+      vec_push(&w->failed, s);
     }
   }
   return NULL;
@@ -360,7 +376,15 @@ static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, 
   int64_t have = in->n ? (int64_t)w->buffer.n / in->n : 0;
   *end = have == 0 || (b->drop && have < span);
   if (*end) return NULL;
-  int64_t rows = MIN(b->size, (have - 1) / b->stride + 1);
+  int64_t rows = MIN(b->size, (have - 1) / b->stride + 1), gone = MIN(b->shift, have);
+  w->skip = b->shift - gone;
+  for (int64_t r = 0; r < rows; r++) {
+    shoal_status s = w->failed.at[r * b->stride];
+    if (!s) continue;
+    s = status_copy(s);
+    drop_first(w, (size_t)gone, (size_t)in->n);
+    return s;
+  }
   for (int c = 0; c < in->n; c++) {
     struct listed *l = (struct listed *)dataset_new(sizeof *l, &listed_type, 1, &in->types[c], &in->shapes[c], NULL, 0);
     l->at = mem_zalloc((size_t)rows, sizeof *l->at);
@@ -372,12 +396,7 @@ static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, 
       return s;
     }
   }
-  int64_t gone = MIN(b->shift, have);
-  tensors_release(w->buffer.at, (int)(gone * in->n));
-  for (size_t i = (size_t)(gone * in->n); i < w->buffer.n; i++)
-    w->buffer.at[i - (size_t)(gone * in->n)] = w->buffer.at[i];
-  w->buffer.n -= (size_t)(gone * in->n);
-  w->skip = b->shift - gone;
+  drop_first(w, (size_t)gone, (size_t)in->n);
   return NULL;
 }
 

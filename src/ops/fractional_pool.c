@@ -217,8 +217,6 @@ static shoal_status fraction_grad_run(struct kernel_ctx *ctx) {
       return INVALID("orig_output %s and out_backprop %s differ in shape", shape_str(&so), shape_str(&sd));
   }
   if (sx.rank != 4 || dy->rank != 4) return INVALID("out_backprop and the original input must be 4-dimensional");
-  if (dy->dims[0] != sx.dims[0] || dy->dims[3] != sx.dims[3])
-    return INVALID("out_backprop %s does not fit an input of shape %s", tensor_shape_str(dy), shape_str(&sx));
   struct fraction p = {.batch = sx.dims[0],
                        .in = {sx.dims[1], sx.dims[2]},
                        .out = {dy->dims[1], dy->dims[2]},
@@ -231,6 +229,8 @@ static shoal_status fraction_grad_run(struct kernel_ctx *ctx) {
     TRY(check_edges(ctx_in(ctx, at + 1 + i), names[i], p.out[i], p.in[i]));
     p.edge[i] = ctx_in(ctx, at + 1 + i)->data;
   }
+  if (dy->dims[0] != sx.dims[0] || dy->dims[3] != sx.dims[3])
+    return INVALID("out_backprop %s does not fit an input of shape %s", tensor_shape_str(dy), shape_str(&sx));
   struct tensor *dx, shares = {0};
   TRY(ctx_out(ctx, 0, &sx, &dx));
   if (!dx->n) return NULL;

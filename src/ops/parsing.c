@@ -180,14 +180,16 @@ static shoal_status parse(struct kernel_ctx *ctx, const struct columns *columns,
   return s;
 }
 
-static shoal_status check_batch(const struct kernel_ctx *ctx) {
+/* Names, where there are any, are one for each example; of the first op's a vector always. */
+static shoal_status check_names(const struct kernel_ctx *ctx, bool v2) {
   const struct tensor *serialized = ctx_in(ctx, 0), *names = ctx_in(ctx, 1);
-  struct shape s;
-  if (names->n && names->rank != 1) {
-    s = tensor_shape(names);
-    return INVALID("Expected names to be a vector, got shape: %s", shape_str(&s));
-  }
-  if (names->n && names->n != serialized->n)
+  if (!names->n) return NULL;
+  struct shape n = tensor_shape(names), s = tensor_shape(serialized);
+  if (v2 && !shape_equal(&n, &s))
+    return INVALID("Expected names have the same shape as serialized: name.shape=%s, serialized.shape=%s",
+                   shape_str(&n), shape_str(&s));
+  if (!v2 && names->rank != 1) return INVALID("Expected names to be a vector, got shape: %s", shape_str(&n));
+  if (names->n != serialized->n)
     return INVALID("Expected len(names) == len(serialized), but got: %" PRId64 " vs. %" PRId64, names->n,
                    serialized->n);
   return NULL;
@@ -207,7 +209,7 @@ static shoal_status run_v1(struct kernel_ctx *ctx) {
     struct shape s = tensor_shape(ctx_in(ctx, 0));
     return INVALID("Expected serialized to be a vector, got shape: %s", shape_str(&s));
   }
-  TRY(check_batch(ctx));
+  TRY(check_names(ctx, false));
   return run_with(ctx, columns_v1, false, ctx_in(ctx, 1));
 }
 
@@ -216,7 +218,7 @@ static shoal_status run_v2(struct kernel_ctx *ctx) {
     struct shape s = tensor_shape(ctx_in(ctx, 0));
     return INVALID("Expected serialized to be a scalar or vector, got shape: %s", shape_str(&s));
   }
-  TRY(check_batch(ctx));
+  TRY(check_names(ctx, true));
   return run_with(ctx, columns_v2, ctx_in(ctx, 0)->rank == 0, ctx_in(ctx, 1));
 }
 

@@ -130,23 +130,26 @@ MATMUL(matmul_int32, int32_t, SAME)
 MATMUL(matmul_c64, c64, conjf)
 MATMUL(matmul_c128, c128, conj)
 
-/* bfloat16 through a float copy of the row. */
-static void matmul_bf16(void *arg, int64_t begin, int64_t end) {
-  const struct matmul *m = arg;
-  const bf16 *v = m->v->data, *b = m->b->data;
-  bf16 *y = m->y->data;
-  int64_t bc = m->b->dims[1];
-  for (int64_t i = 0; i < m->v->n; i++) {
-    int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0)),
-            k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));
-    if (r < begin || r >= end) continue;
-    float a = bf16_to_float(v[i]);
-    for (int64_t j = 0; j < m->cols; j++) {
-      float by = bf16_to_float(m->st->adjoint_b ? b[j * bc + k] : b[k * bc + j]);
-      y[r * m->cols + j] = bf16_from_float(bf16_to_float(y[r * m->cols + j]) + a * by);
-    }
+/* The short floating types, each sum rounded as it goes. */
+#define MATMUL_SHORT(type)                                                            \
+  static void matmul_##type(void *arg, int64_t begin, int64_t end) {                  \
+    const struct matmul *m = arg;                                                     \
+    const type *v = m->v->data, *b = m->b->data;                                      \
+    int64_t bc = m->b->dims[1];                                                       \
+    for (int64_t i = 0; i < m->v->n; i++) {                                           \
+      int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0));                  \
+      int64_t k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));                  \
+      if (r < begin || r >= end) continue;                                            \
+      type *to = (type *)m->y->data + r * m->cols;                                    \
+      float a = type##_to_float(v[i]);                                                \
+      for (int64_t j = 0; j < m->cols; j++) {                                         \
+        float by = type##_to_float(m->st->adjoint_b ? b[j * bc + k] : b[k * bc + j]); \
+        to[j] = type##_from_float(type##_to_float(to[j]) + a * by);                   \
+      }                                                                               \
+    }                                                                                 \
   }
-}
+MATMUL_SHORT(f16)
+MATMUL_SHORT(bf16)
 
 static shoal_status matmul_run(struct kernel_ctx *ctx) {
   const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *as = ctx_in(ctx, 2), *b = ctx_in(ctx, 3);
@@ -188,6 +191,7 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
     case SHOAL_INT32: fn = matmul_int32; break;
     case SHOAL_COMPLEX64: fn = matmul_c64; break;
     case SHOAL_COMPLEX128: fn = matmul_c128; break;
+    case SHOAL_FLOAT16: fn = matmul_f16; break;
     default: fn = matmul_bf16;
   }
   int64_t parts = cols < 4 ? 1 : MIN(pool_threads(ctx_pool(ctx)), v->n * cols / (COPY_GRAIN / 8) + 1);
@@ -242,14 +246,13 @@ static shoal_status matmul_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def matmul_kernels[] = {
-    {.device = "CPU",
-     .type_attr = "T",
-     .types = DT(FLOAT32) | DT(FLOAT64) | DT(INT32) | DT_COMPLEX | DT(BFLOAT16),
-     .state_size = sizeof(struct matmul_state),
-     .init = matmul_init,
-     .run = matmul_run},
-    {0}};
+static const struct kernel_def matmul_kernels[] = {{.device = "CPU",
+                                                    .type_attr = "T",
+                                                    .types = DT_FLOATING | DT(INT32) | DT_COMPLEX,
+                                                    .state_size = sizeof(struct matmul_state),
+                                                    .init = matmul_init,
+                                                    .run = matmul_run},
+                                                   {0}};
 
 /* ---- SparseTensorDenseAdd ---- */
 

@@ -140,7 +140,7 @@ static shoal_status take_row(const struct sparse *s, int64_t row, int64_t *at, s
 /* Several sparse tensors of one rank stacked under new leading dimensions. parts[i] gives the i-th; the result has
  * the largest of their shapes. Outputs 0, 1, 2. */
 static shoal_status stack(struct kernel_ctx *ctx, struct owned *parts, int64_t n, int lead, const int64_t *lead_dims,
-                          shoal_dtype dtype) {
+                          shoal_dtype dtype, bool from_map) {
   int64_t total = 0, dims[SHOAL_MAX_RANK] = {0};
   int rank = -1;
   for (int64_t i = 0; i < n; i++) {
@@ -160,6 +160,10 @@ static shoal_status stack(struct kernel_ctx *ctx, struct owned *parts, int64_t n
     if (s.indices->dtype != SHOAL_INT64 || s.shape->dtype != SHOAL_INT64)
       return INVALID("Indices and shape of SparseTensor[%" PRId64 "] must be int64", i);
     TRY(sparse_check(&s));
+    if (rank >= 0 && s.rank != rank && from_map) /* there the new dimension counts */
+      return INVALID("Inconsistent rank across SparseTensors: rank prior to SparseTensor[%" PRId64
+                     "] was: %d but rank of SparseTensor[%" PRId64 "] is: %d",
+                     i, rank + 1, i, s.rank + 1);
     if (rank >= 0 && s.rank != rank)
       return INVALID("Inconsistent shape across SparseTensors: rank prior to SparseTensor[%" PRId64
                      "] was: %d but rank of SparseTensor[%" PRId64 "] is: %d",
@@ -254,7 +258,7 @@ static shoal_status deserialize(struct kernel_ctx *ctx, bool many) {
     if (!s) s = get_tensor(x, 3 * i + 1, &parts[i].values);
     if (!s) s = get_tensor(x, 3 * i + 2, &parts[i].shape);
   }
-  if (!s) s = stack(ctx, parts, n, x->rank - 1, x->dims, ctx_out_type(ctx, 1));
+  if (!s) s = stack(ctx, parts, n, x->rank - 1, x->dims, ctx_out_type(ctx, 1), false);
   for (int64_t i = 0; i < n; i++) owned_release(&parts[i]);
   free(parts);
   return s;
@@ -402,7 +406,7 @@ static shoal_status take_run(struct kernel_ctx *ctx) {
   struct owned *parts = calloc((size_t)handles->n, sizeof *parts);
   shoal_status s = parts ? NULL : STATUS(SHOAL_RESOURCE_EXHAUSTED, "No memory for %" PRId64 " tensors", handles->n);
   for (int64_t i = 0; i < handles->n && !s; i++) s = map_take(m, int_at(handles, i), &parts[i]);
-  if (!s) s = stack(ctx, parts, handles->n, 1, &handles->n, ctx_out_type(ctx, 1));
+  if (!s) s = stack(ctx, parts, handles->n, 1, &handles->n, ctx_out_type(ctx, 1), true);
   for (int64_t i = 0; parts && i < handles->n; i++) owned_release(&parts[i]);
   free(parts);
   resource_unref(&m->head);

@@ -166,8 +166,9 @@ static shoal_status run_segment_join(struct kernel_ctx *ctx) {
   shoal_status e = NULL;
   for (int64_t i = 0; !e && i < ids->n; i++) {
     int64_t id = ids->dtype == SHOAL_INT32 ? T_DATA(ids, int32_t)[i] : T_DATA(ids, int64_t)[i];
-    if (id >= segments) e = INVALID("Invalid segment id: %" PRId64 " >= %" PRId64 " segments", id, segments);
-    for (int64_t k = 0; !e && id >= 0 && k < row; k++) {
+    if (id < 0 || id >= segments)
+      e = INVALID("segment_ids are not allowed to exceed num_segments or to have negative values.");
+    for (int64_t k = 0; !e && k < row; k++) {
       struct text *t = &parts[id * row + k];
       const struct str *s = string_at(x, i * row + k);
       if (any[id * row + k]) text_add(t, sep->text, sep->n);

@@ -21,6 +21,7 @@ struct unicode_state {
   enum encoding in, out;
   char *in_name;
   bool strict, ignore, replace_control;
+  bool marked; /* "UTF-16" or "UTF-32" alone: a mark at the beginning tells the order of bytes */
   uint32_t replacement;
 };
 
@@ -56,9 +57,12 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   if (!node_attr(ki->node, "input_encoding")) return NULL;
   TRY(node_get_string(ki->node, "input_encoding", &name));
   s->in = encoding_of(name);
-  s->in_name = mem_strdup(name);
+  s->marked = !strcasecmp(name, "UTF-16") || !strcasecmp(name, "UTF-32");
   if (s->in != OTHER) return NULL;
-  iconv_t cd = iconv_open("UTF-32LE", name);
+  s->in_name = mem_strdup(name);
+  for (char *c = s->in_name; *c; c++) /* "euc_kr" is "EUC-KR" here */
+    if (*c == '_') *c = '-';
+  iconv_t cd = iconv_open("UTF-32LE", s->in_name);
   if (cd == (iconv_t)-1) return INVALID("Could not create converter for input encoding: %s", name);
   iconv_close(cd);
   return NULL;
@@ -176,15 +180,29 @@ static void put_rune(struct text *t, enum encoding e, uint32_t r) {
   }
 }
 
+/* The order of bytes of one string: big end first unless a mark says otherwise. Returns the mark's size; a mark alone
+ * is a character. */
+static size_t read_mark(struct reader *r, const char *at, size_t n) {
+  bool wide = r->encoding == UTF32_BE || r->encoding == UTF32_LE;
+  size_t size = wide ? 4 : 2;
+  r->encoding = wide ? UTF32_BE : UTF16_BE;
+  if (n < size) return 0;
+  bool little = unit((const unsigned char *)at, (int)size, true) == 0xfeff;
+  if (little) r->encoding = wide ? UTF32_LE : UTF16_LE;
+  return n > size && (little || unit((const unsigned char *)at, (int)size, false) == 0xfeff) ? size : 0;
+}
+
 /* Calls fn with every character of the string that is kept. */
 typedef void visit(void *arg, uint32_t rune, size_t offset);
 static bool each_char(const struct unicode_state *st, struct reader *r, const struct str *s, visit *fn, void *arg) {
   const char *begin = str_data(s), *end = begin + s->size;
   bool any_bad = false;
-  for (const char *at = begin; at < end;) {
+  size_t mark = st->marked ? read_mark(r, begin, s->size) : 0; /* counts to the first character */
+  for (const char *at = begin; at < end - mark;) {
     uint32_t rune = REPLACEMENT;
     bool bad;
-    size_t n = next(r, at, end, &rune, &bad);
+    size_t n = mark + next(r, at + mark, end, &rune, &bad);
+    mark = 0;
     if (bad || (st->replace_control && rune <= LAST_CONTROL)) {
       any_bad = true;
       if (!st->ignore) fn(arg, st->replacement, (size_t)(at - begin));

@@ -148,3 +148,8 @@ for shape in ((), (3,), (2, 0), (2, 3)):
 op("ParseTensor", {"serialized": ONE(b"\xff")}, {"out_type": tf.float32}, error="INVALID_ARGUMENT")
 op("ParseTensor", {"serialized": ONE(tf.make_tensor_proto([1, 2]).SerializeToString())}, {"out_type": tf.float32},
    error="INVALID_ARGUMENT", message=r"Type mismatch between parsed tensor \(int32\) and dtype \(float\)")
+
+for names, serialized, error in (("a", EXAMPLES[0], None), (["a"], EXAMPLES[0], "INVALID_ARGUMENT"), ("a", S(EXAMPLES[0]), "INVALID_ARGUMENT")):
+    graph(f"ParseExampleV2 names {names}", lambda dtype, n=names, x=serialized: [tf.raw_ops.ParseExampleV2(
+        serialized=feed(x), names=n, sparse_keys=[], dense_keys=["zz"], ragged_keys=[], dense_defaults=[[1.0]], num_sparse=0, sparse_types=[],
+        ragged_value_types=[], ragged_split_types=[], dense_shapes=[[1]])], error=error, message="same shape as serialized" if error else None)

@@ -22,6 +22,9 @@ op("UnsortedSegmentJoin", {"inputs": R(4, 2, dtype=tf.string), "segment_ids": [1
                            "num_segments": np.int64(2)})
 op("UnsortedSegmentJoin", {"inputs": R(2, 2, dtype=tf.string), "segment_ids": [[1, 0], [1, 1]],
                            "num_segments": np.int64(2)})
+for ids in ([-1, 0], [0, 2]):
+    op("UnsortedSegmentJoin", {"inputs": R(2, dtype=tf.string), "segment_ids": ids, "num_segments": np.int32(2)},
+       error="INVALID_ARGUMENT", message="not allowed to exceed num_segments")
 op("UnsortedSegmentJoin", {"inputs": R(2, 2, dtype=tf.string), "segment_ids": [1, 0, 1], "num_segments": np.int64(2)},
    error="INVALID_ARGUMENT")
 

@@ -84,6 +84,11 @@ for errors in ("replace", "ignore"):
                name="bad" if words is BAD else "")
             op("UnicodeDecodeWithOffsets", {"input": words}, {"input_encoding": "UTF-8", **attrs},
                name="bad" if words is BAD else "")
+for encoding, text in (("UTF-16", [b"\xfe\xff\0*", b"\xff\xfe*\0", b"\0*", b"\xff\xfe<\0\xff\xfe>\0", b"\xff\xfe", b"\xff"]),
+                       ("UTF-32", [b"\0\0\xfe\xff\0\0\0*", b"\xff\xfe\0\0*\0\0\0", b"\0\0\0*"]),
+                       ("UTF-16-LE", [b"\xff\xfe*\0"]), ("UTF-8", [b"\xef\xbb\xbf*"]), ("euc_kr", ["한국".encode("euc_kr")])):
+    op("UnicodeTranscode", {"input": S(*text)}, {"input_encoding": encoding, "output_encoding": "UTF-8"}, name="mark")
+    op("UnicodeDecodeWithOffsets", {"input": S(*text)}, {"input_encoding": encoding}, name="mark")
 op("UnicodeTranscode", {"input": S(b"caf\xe9")}, {"input_encoding": "ISO-8859-1", "output_encoding": "UTF-8"})
 op("UnicodeTranscode", {"input": S(b"caf\xe9")}, {"input_encoding": "US-ASCII", "output_encoding": "UTF-8"})
 op("UnicodeTranscode", {"input": S(b"\x82\xa0\x80x")}, {"input_encoding": "windows-1252", "output_encoding": "UTF-8"})

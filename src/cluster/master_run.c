@@ -152,7 +152,7 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
   r->done = done;
   r->arg = arg;
   r->partition_graphs = o->partition_graphs;
-  if (o->trace) r->stats = step_stats_new();
+  if (o->trace) r->stats = step_stats_new(false);
   bool partial = c->pruned != NULL;
   if (partial) r->rendezvous = steps_get(s->master->worker->steps, r->id);
   else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);

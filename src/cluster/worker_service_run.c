@@ -284,7 +284,7 @@ static shoal_status read_request(struct run *r) {
   for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
     if (f.number == 3 && f.type == WIRE_BYTES) TRY(send_value(r, wire_inside(&f)));
   r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
-  if (r->trace) r->run.stats = step_stats_new();
+  if (r->trace) r->run.stats = step_stats_new(false);
   return NULL;
 }
 

@@ -247,7 +247,7 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   r.step.n_args = step->n_feeds;
   r.step.rets = values + step->n_feeds;
   r.step.n_rets = step->n_fetches;
-  if (metadata && o && o->trace_level > 0) r.step.stats = step_stats_new();
+  if (metadata && o && o->trace_level > 0) r.step.stats = step_stats_new(true);
   shoal_status status = run_begin(s, &r);
   if (!status) {
     local_run_start(&r);

@@ -18,7 +18,9 @@ struct step_stats_row {
 };
 
 struct step_stats;
-struct step_stats *step_stats_new(void);
+/* `ends`: nodes that hand in feeds and hand out fetches are told too, as in TensorFlow's local session and not in its
+ * cluster. Sends and receives are never nodes of a trace: what they move is a span. */
+struct step_stats *step_stats_new(bool ends);
 void step_stats_free(struct step_stats *s);
 void step_stats_node(struct step_stats *s, const char *device, const struct kernel *k, int64_t start_ns, int64_t end_ns,
                      const struct tensor *out);

@@ -1,5 +1,6 @@
 /* From each variable that is both read and updated: forward from the updates, marking what comes after; readers'
- * consumers among the marked take the variable itself. */
+ * consumers among the marked take the variable itself. A read may go through a Switch or into a loop as its constant
+ * before it is used; then a second chain of the same nodes carries the variable beside it. */
 #include "graph/late_reads.h"
 
 #include <stdlib.h>
@@ -34,15 +35,64 @@ static void mark_after(struct pass *p, const struct node *variable, int number) 
   }
 }
 
-static void redirect(struct pass *p, struct node *variable, int number) {
-  FOR_CONSUMERS (r, &p->users, variable) {
-    if (!is_read(r)) continue;
-    FOR_CONSUMERS (c, &p->users, r->node) {
-      struct node *n = c->node;
-      if (c->input < 0 || p->mark[n->id] != number || strcmp(place(n), place(variable))) continue;
-      n->in[c->input] = (struct out){variable, r->index};
-      graph_add_control(n, r->node);
+/* Hands its first input on as it is; gives the op that does so with a reference. */
+static const char *reference_op(const struct consumer *c) {
+  bool constant;
+  if (c->input != 0) return NULL;
+  if (op_is(c->node->op, "Identity")) return "RefIdentity";
+  if (op_is(c->node->op, "Switch")) return "RefSwitch";
+  if (!op_is(c->node->op, "Enter")) return NULL;
+  shoal_status s = node_get_bool(c->node, "is_constant", &constant);
+  shoal_status_free(s);
+  return !s && constant ? "RefEnter" : NULL;
+}
+
+/* What `n` does with a value, done with the reference `from`. */
+static struct node *twin_of(struct pass *p, const struct node *n, const char *op, struct out from) {
+  struct named_attr *attrs = mem_zalloc((size_t)n->n_attrs, sizeof *attrs);
+  for (int i = 0; i < n->n_attrs; i++)
+    attrs[i] = (struct named_attr){.name = mem_strdup(n->attrs[i].name), .value = attr_copy(&n->attrs[i].value)};
+  struct out in[2] = {from, n->n_in > 1 ? n->in[1] : (struct out){0}};
+  char *name = graph_unique_name(p->g, n->name);
+  struct node *twin = NULL;
+  shoal_status s = graph_add(p->g, name, op_find(op), in, n->n_in, attrs, n->n_attrs, &twin);
+  free(name);
+  shoal_status_free(s); /* without a twin the read stays a snapshot */
+  if (s) return NULL;
+  graph_set_device(twin, n->device);
+  if (n->assigned) twin->assigned = mem_strdup(n->assigned);
+  for (size_t i = 0; i < n->control.n; i++) graph_add_control(twin, n->control.at[i]);
+  return twin;
+}
+
+enum { MAX_CHAIN = 32 };
+
+/* Does anything after an update use this value, be it through others that only hand it on? */
+static bool is_used_late(struct pass *p, const struct node *value, int number, int depth) {
+  FOR_CONSUMERS (c, &p->users, value) {
+    if (c->input < 0) continue;
+    if (!reference_op(c)) {
+      if (p->mark[c->node->id] == number) return true;
+    } else if (depth < MAX_CHAIN && is_used_late(p, c->node, number, depth + 1)) {
+      return true;
     }
+  }
+  return false;
+}
+
+/* Consumers of `value` after an update take the same output of `twin` (the variable, at the beginning). */
+static void redirect(struct pass *p, struct node *value, struct node *twin, int number, int depth) {
+  FOR_CONSUMERS (c, &p->users, value) {
+    struct node *n = c->node;
+    if (c->input < 0 || strcmp(place(n), place(value))) continue;
+    struct out from = {twin, c->index};
+    const char *op = depth < MAX_CHAIN && is_used_late(p, n, number, depth) ? reference_op(c) : NULL;
+    struct node *next = op ? twin_of(p, n, op, from) : NULL;
+    if (next) redirect(p, n, next, number, depth + 1);
+    /* Which input a Merge takes is said by which is alive; a variable always is. */
+    if (p->mark[n->id] != number || op_is(n->op, "Merge")) continue;
+    n->in[c->input] = from;
+    graph_add_control(n, value);
   }
 }
 
@@ -50,7 +100,8 @@ void graph_late_reads(struct graph *g) {
   struct pass p = {.g = g};
   consumers_init(&p.users, g);
   p.mark = mem_zalloc(g->nodes.n, sizeof *p.mark);
-  for (size_t i = 0; i < g->nodes.n; i++) {
+  size_t n = g->nodes.n; /* those of now */
+  for (size_t i = 0; i < n; i++) {
     struct node *v = g->nodes.at[i];
     if (!v || !v->n_out || !dtype_is_ref(v->out_types[0]) || v->n_in) continue;
     bool read = false, updated = false;
@@ -60,7 +111,8 @@ void graph_late_reads(struct graph *g) {
     }
     if (!read || !updated) continue;
     mark_after(&p, v, (int)i + 1);
-    redirect(&p, v, (int)i + 1);
+    FOR_CONSUMERS (r, &p.users, v)
+      if (is_read(r) && !strcmp(place(r->node), place(v))) redirect(&p, r->node, v, (int)i + 1, 0);
   }
   vec_release(&p.todo);
   free(p.mark);

@@ -59,6 +59,34 @@ def test_any_tensor_can_be_fed():
         assert [v.shape for v in s.run(["c:0", "c:0"], {"b:0": np.zeros((3, 2), np.float32)})] == [(3, 2), (3, 2)]
 
 
+def test_reads_of_ref_variables_are_late():
+    """A consumer that comes after an update sees it, though the read came before: in loops and branches too."""
+    def make():
+        tf.disable_control_flow_v2()
+        v = tf.get_variable("v", [], initializer=tf.constant_initializer(2.0), use_resource=False)
+
+        def body(i):
+            with tf.control_dependencies([tf.cond(tf.constant(True), lambda: tf.assign(v, tf.square(v)), lambda: v)]):
+                return i + 1
+        loop = tf.while_loop(lambda i: i < 4, body, [tf.constant(0)])
+        u = tf.raw_ops.Variable(shape=[1], dtype=tf.float32, name="u")
+        off, on = (tf.raw_ops.RefIdentity(input=x) for x in
+                   tf.raw_ops.RefSwitch(data=u, pred=tf.is_variable_initialized(u)))
+        with tf.control_dependencies([off]):
+            first = tf.assign(u, [1.0])
+        with tf.control_dependencies([on]):
+            later = tf.identity(u)
+        merged = tf.raw_ops.Merge(inputs=[tf.identity(first), later]).output
+        return tf.global_variables_initializer(), loop, v.read_value(), merged
+    tg, g, (init, loop, v, merged) = build(make)
+    with shoal.Session(g) as s, tf.Session(graph=tg) as t:
+        s.run(targets=[init.name]), t.run(init)
+        assert s.run([loop.name])[0] == t.run(loop) == 4
+        assert s.run([v.name])[0] == t.run(v) == 65536
+        for _ in range(2):
+            assert list(s.run([merged.name])[0]) == list(t.run(merged)) == [1]
+
+
 def test_errors_have_tensorflows_codes():
     def make():
         x = tf.placeholder(tf.float32, [2], name="x")

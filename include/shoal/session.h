@@ -24,6 +24,7 @@ typedef struct shoal_session_options {
   bool log_device_placement;
   int64_t operation_timeout_ms; /* for every run without a time-out of its own; 0: none */
   const char *rewrites_off;     /* names of graph rewrites not to do, comma-separated; "all" */
+  int64_t create_timeout_ms;    /* for a cluster's tasks to be there when the session is made; 0: none but the above */
 } shoal_session_options;
 
 typedef struct shoal_run_options {

@@ -3,15 +3,20 @@
 #define SHOAL_SHOAL_H
 
 #include <shoal/cluster.h>
+#include <shoal/coordinator.h>
 #include <shoal/data.h>
 #include <shoal/graph.h>
+#include <shoal/hooks.h>
 #include <shoal/layers.h>
 #include <shoal/ops.h>
 #include <shoal/replicate.h>
+#include <shoal/saver.h>
 #include <shoal/session.h>
 #include <shoal/status.h>
+#include <shoal/step.h>
 #include <shoal/tensor.h>
 #include <shoal/train.h>
+#include <shoal/train_session.h>
 
 #define SHOAL_VERSION "0.1.0"
 

@@ -120,7 +120,8 @@ static shoal_status create(struct remote_session *s, const struct graph *g, cons
   s->known = g->nodes.n;
   struct rpc_body body;
   struct wire answer;
-  TRY(ask(s, SERVICE "CreateSession", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
+  int64_t limit = o->create_timeout_ms > 0 ? deadline_after_ms(o->create_timeout_ms) : deadline_of(s, NULL);
+  TRY(ask(s, SERVICE "CreateSession", message_from_text(&request), limit, &body, &answer));
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) {
       free(s->handle);
@@ -454,7 +455,9 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   if (!err) {
     s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address);
-    int64_t limit = deadline_after_ms(s->timeout_ms > 0 ? s->timeout_ms : CONNECT_MS);
+    int64_t limit = deadline_after_ms(o->create_timeout_ms > 0 ? o->create_timeout_ms
+                                      : s->timeout_ms > 0      ? s->timeout_ms
+                                                               : CONNECT_MS);
     err = peer_wait(s->master, "/tensorflow.WorkerService/GetStatus", NULL, limit, RPC_WAIT_FOR_READY | PEER_UNWATCHED,
                     NULL);
   }

@@ -1,0 +1,208 @@
+/* Hooks that talk to people: LoggingTensor, progress. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "graph/graph.h"
+#include "tensor/summarize.h"
+#include "train/hooks.h"
+#include "train/step.h"
+
+/* ---- LoggingTensor ---- */
+
+struct logging {
+  shoal_out *tensors;
+  char **names;
+  int n;
+  struct timer timer;
+  bool at_end;
+  int *fetches;
+  int64_t steps; /* of this process */
+  bool requested;
+  int64_t last_ns;
+};
+
+static void put_value(struct text *t, const shoal_tensor *v) {
+  enum { SHOWN = 6 };
+  if (!v) text_adds(t, "nothing");
+  else if (v->t.n == 1 && !isnan(tensor_number(v))) text_addf(t, "%.9g", tensor_number(v));
+  else tensor_summarize(&v->t, SHOWN, false, t);
+}
+
+static void print(struct logging *s, const struct step *step, const shoal_run_context *c) {
+  struct text t = {0};
+  for (int i = 0; i < s->n; i++) {
+    text_addf(&t, "%s%s = ", i ? ", " : "", s->names[i]);
+    put_value(&t, c ? shoal_context_value(c, s->fetches[i]) : step->values.at[s->fetches[i]]);
+  }
+  int64_t now = clock_ns();
+  if (s->last_ns) text_addf(&t, " (%.3f sec)", (double)(now - s->last_ns) * 1e-9);
+  s->last_ns = now;
+  fprintf(stderr, "%s\n", text_cstr(&t));
+  text_release(&t);
+}
+
+static shoal_status logging_before(void *state, shoal_run_context *c) {
+  struct logging *s = state;
+  s->requested = timer_due(&s->timer, s->steps) && (s->timer.steps > 0 || s->timer.secs > 0);
+  for (int i = 0; i < s->n && s->requested; i++) s->fetches[i] = shoal_context_fetch(c, s->tensors[i]);
+  return NULL;
+}
+
+static shoal_status logging_after(void *state, shoal_run_context *c) {
+  struct logging *s = state;
+  if (s->requested) {
+    timer_set_off(&s->timer, s->steps, NULL, NULL);
+    print(s, NULL, c);
+  }
+  s->steps++;
+  return NULL;
+}
+
+static shoal_status logging_end(void *state, shoal_session *session) {
+  struct logging *s = state;
+  if (!s->at_end) return NULL;
+  struct step step = {0};
+  for (int i = 0; i < s->n; i++) s->fetches[i] = step_fetch(&step, s->tensors[i]);
+  shoal_status e = step_run(&step, session);
+  if (!e) print(s, &step, NULL);
+  step_release(&step);
+  return e;
+}
+
+static void logging_free(void *state) {
+  struct logging *s = state;
+  for (int i = 0; i < s->n; i++) free(s->names[i]);
+  free(s->names);
+  free(s->tensors);
+  free(s->fetches);
+  free(s);
+}
+
+shoal_hook shoal_logging_tensor_hook(const shoal_out *tensors, const char *const *names, int n, int64_t every_steps,
+                                     double every_secs, bool at_end) {
+  struct logging *s = mem_zalloc(1, sizeof *s);
+  *s = (struct logging){.n = n, .at_end = at_end, .timer = timer_every(every_steps, every_secs, at_end ? 0 : 100, 0)};
+  s->tensors = mem_zalloc((size_t)n + 1, sizeof *s->tensors);
+  s->names = mem_zalloc((size_t)n + 1, sizeof *s->names);
+  s->fetches = mem_zalloc((size_t)n + 1, sizeof *s->fetches);
+  for (int i = 0; i < n; i++) {
+    s->tensors[i] = tensors[i];
+    s->names[i] = mem_strdup(names ? names[i] : tensors[i].node ? tensors[i].node->name : "nothing");
+  }
+  return (shoal_hook){s, .before_run = logging_before, .after_run = logging_after, .end = logging_end,
+                      .free = logging_free};
+}
+
+/* ---- progress ---- */
+
+struct progress {
+  shoal_progress what;
+  char *label;
+  shoal_out global_step;
+  int step_fetch, loss_fetch;
+  int64_t next_ns, shown_ns;     /* when the next line is due; when the last was shown */
+  int64_t own, shown_own;        /* steps of this worker */
+  int64_t last_step, shown_step; /* of all workers; -1: not known */
+  double loss;                   /* smoothed */
+  double staleness;              /* smoothed */
+  bool terminal;
+};
+
+static shoal_status progress_begin(void *state, shoal_graph *g) {
+  struct progress *s = state;
+  return hook_global_step(g, "progress", &s->global_step);
+}
+
+static shoal_status progress_created(void *state, const shoal_created *c) {
+  struct progress *s = state;
+  s->last_step = -1;
+  s->shown_ns = clock_ns();
+  s->shown_own = s->own;
+  s->shown_step = c->global_step;
+  return NULL;
+}
+
+static shoal_status progress_before(void *state, shoal_run_context *c) {
+  struct progress *s = state;
+  s->step_fetch = shoal_context_fetch(c, s->global_step);
+  if (s->what.loss.node) s->loss_fetch = shoal_context_fetch(c, s->what.loss);
+  return NULL;
+}
+
+static void put_time(struct text *t, double secs) {
+  int64_t all = (int64_t)(secs + 0.5);
+  if (all >= 3600) text_addf(t, "%" PRId64 ":%02d:%02d", all / 3600, (int)(all / 60 % 60), (int)(all % 60));
+  else text_addf(t, "%d:%02d", (int)(all / 60), (int)(all % 60));
+}
+
+static void show(struct progress *s, int64_t now, bool last) {
+  double secs = (double)(now - s->shown_ns) * 1e-9;
+  double rate = secs > 0 ? (double)(s->last_step - s->shown_step) / secs : 0;
+  struct text t = {0};
+  if (s->terminal) text_adds(&t, "\r");
+  if (s->label) text_addf(&t, "%s  ", s->label);
+  text_addf(&t, "step %" PRId64, s->last_step);
+  if (s->what.last_step > 0) text_addf(&t, "/%" PRId64, s->what.last_step);
+  if (s->what.examples_per_step > 0 && secs > 0)
+    text_addf(&t, "  %.0f examples/s", (double)((s->own - s->shown_own) * s->what.examples_per_step) / secs);
+  if (s->what.loss.node) text_addf(&t, "  loss %.4f", s->loss);
+  if (s->what.last_step > s->last_step && rate > 0) {
+    text_adds(&t, "  left ");
+    put_time(&t, (double)(s->what.last_step - s->last_step) / rate);
+  }
+  text_addf(&t, "  staleness %.1f", s->staleness);
+  fprintf(stderr, s->terminal ? "%s\033[K%s" : "%s%s", text_cstr(&t), !s->terminal || last ? "\n" : "");
+  text_release(&t);
+  s->shown_ns = now;
+  s->shown_own = s->own;
+  s->shown_step = s->last_step;
+  s->next_ns = now + (int64_t)(s->what.every_secs * 1e9);
+}
+
+static shoal_status progress_after(void *state, shoal_run_context *c) {
+  const double keep = 0.98;
+  struct progress *s = state;
+  int64_t step = (int64_t)shoal_context_number(c, s->step_fetch);
+  double loss = s->what.loss.node ? shoal_context_number(c, s->loss_fetch) : 0;
+  s->loss = s->own ? keep * s->loss + (1 - keep) * loss : loss;
+  /* Between two steps of one worker the counter goes on by one; what is more, others did. */
+  if (s->last_step >= 0) s->staleness = keep * s->staleness + (1 - keep) * (double)MAX(step - s->last_step - 1, 0);
+  s->last_step = step;
+  s->own++;
+  int64_t now = clock_ns();
+  if (now >= s->next_ns) show(s, now, false);
+  return NULL;
+}
+
+static shoal_status progress_end(void *state, shoal_session *session) {
+  struct progress *s = state;
+  TRY(session_get_int(session, s->global_step, &s->last_step));
+  show(s, clock_ns(), true);
+  return NULL;
+}
+
+static void progress_free(void *state) {
+  free(((struct progress *)state)->label);
+  free(state);
+}
+
+shoal_hook shoal_progress_hook(const shoal_progress *p) {
+  struct progress *s = mem_zalloc(1, sizeof *s);
+  s->what = *p;
+  s->label = p->label ? mem_strdup(p->label) : NULL;
+  if (s->what.every_secs <= 0) s->what.every_secs = 1;
+  s->next_ns = clock_ns() + (int64_t)(s->what.every_secs * 1e9);
+  s->terminal = isatty(STDERR_FILENO);
+  return (shoal_hook){s,
+                      .begin = progress_begin,
+                      .after_create = progress_created,
+                      .before_run = progress_before,
+                      .after_run = progress_after,
+                      .end = progress_end,
+                      .free = progress_free};
+}

@@ -1,0 +1,122 @@
+/* CheckpointSaver: by steps or seconds, at the start and at the end. A save takes a snapshot and goes on writing behind
+ * the training; the last one is waited for. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/hooks.h"
+#include "train/saver.h"
+#include "train/step.h"
+
+struct save_hook {
+  char *dir, *prefix;
+  struct timer timer;
+  shoal_saver *saver, *own; /* own: when none was given */
+  shoal_out global_step;
+  struct event_writer *events;
+  shoal_graph *graph;
+  int fetch;
+  bool graph_written;
+};
+
+static shoal_status begin(void *state, shoal_graph *g) {
+  struct save_hook *s = state;
+  TRY(hook_global_step(g, "CheckpointSaverHook", &s->global_step));
+  s->graph = g;
+  if (!s->saver) s->saver = s->own = shoal_saver_new(g, NULL);
+  if (shoal_graph_error(g)) return status_copy(shoal_graph_error(g));
+  TRY(saver_check_room(s->saver, s->dir));
+  if (s->own) TRY(shoal_saver_recover(s->saver, s->dir));
+  return events_shared_get(s->dir, &s->events);
+}
+
+/* For people, and for TensorBoard. */
+static shoal_status write_graph(struct save_hook *s) {
+  shoal_bytes text = {0}, def = {0};
+  char *path = mem_printf("%s/graph.pbtxt", s->dir);
+  shoal_status e = shoal_graph_export_text(s->graph, &text);
+  if (!e) e = file_write(path, text.data, text.size);
+  if (!e) e = shoal_graph_export(s->graph, &def);
+  if (!e) e = event_write_graph(s->events, 0, def.data, def.size);
+  free(path);
+  shoal_bytes_free(&text);
+  shoal_bytes_free(&def);
+  s->graph_written = true;
+  return e;
+}
+
+static shoal_status save(struct save_hook *s, shoal_session *session, int64_t step, bool behind) {
+  timer_set_off(&s->timer, step, NULL, NULL);
+  if (behind) TRY(shoal_saver_save_behind(s->saver, session, s->prefix, step));
+  else TRY(shoal_saver_save(s->saver, session, s->prefix, step, NULL));
+  char *path = mem_printf("%s-%" PRId64, s->prefix, step);
+  shoal_status e = event_write_session_log(s->events, step, 3, path);
+  free(path);
+  return e;
+}
+
+static shoal_status after_create(void *state, const shoal_created *c) {
+  struct save_hook *s = state;
+  if (!s->graph_written) TRY(write_graph(s));
+  if (c->made == SHOAL_MADE_INITIALIZED) return save(s, c->session, c->global_step, false);
+  timer_set_off(&s->timer, c->global_step, NULL, NULL); /* that step's checkpoint is there */
+  return NULL;
+}
+
+static shoal_status before_run(void *state, shoal_run_context *c) {
+  struct save_hook *s = state;
+  s->fetch = shoal_context_fetch(c, s->global_step);
+  return NULL;
+}
+
+static shoal_status after_run(void *state, shoal_run_context *c) {
+  struct save_hook *s = state;
+  TRY(saver_poll(s->saver));
+  /* The value fetched may be from before the step's own update. */
+  if (!timer_due(&s->timer, (int64_t)shoal_context_number(c, s->fetch) + 1)) return NULL;
+  int64_t step;
+  TRY(session_get_int(shoal_context_session(c), s->global_step, &step));
+  return timer_due(&s->timer, step) ? save(s, shoal_context_session(c), step, true) : NULL;
+}
+
+static shoal_status end(void *state, shoal_session *session) {
+  struct save_hook *s = state;
+  int64_t step;
+  TRY(shoal_saver_wait(s->saver));
+  TRY(session_get_int(session, s->global_step, &step));
+  return step != s->timer.last_step ? save(s, session, step, false) : NULL;
+}
+
+static void before_close(void *state) {
+  struct save_hook *s = state;
+  shoal_status e = s->saver ? shoal_saver_wait(s->saver) : NULL;
+  if (e) LOGW("%s", shoal_status_message(e));
+  shoal_status_free(e);
+}
+
+static void release(void *state) {
+  struct save_hook *s = state;
+  shoal_saver_free(s->own);
+  events_shared_release(s->events);
+  free(s->dir);
+  free(s->prefix);
+  free(s);
+}
+
+shoal_hook shoal_checkpoint_saver_hook(const char *dir, int64_t save_steps, double save_secs, shoal_saver *saver) {
+  enum { DEFAULT_SECS = 600 };
+  struct save_hook *s = mem_zalloc(1, sizeof *s);
+  *s = (struct save_hook){.dir = mem_strdup(dir),
+                          .prefix = mem_printf("%s/model.ckpt", dir),
+                          .timer = timer_every(save_steps, save_secs, 0, DEFAULT_SECS),
+                          .saver = saver};
+  return (shoal_hook){s,
+                      .begin = begin,
+                      .after_create = after_create,
+                      .before_run = before_run,
+                      .after_run = after_run,
+                      .end = end,
+                      .before_close = before_close,
+                      .free = release};
+}

@@ -1,0 +1,19 @@
+/* What run_marks.c offers besides train_session.h: asking a run to stop. */
+#ifndef TRAIN_RUN_MARKS_H
+#define TRAIN_RUN_MARKS_H
+
+#include "shoal/session.h"
+
+struct run_marks;
+
+/* Names of the marks among a task's variables. */
+#define RUN_MARK "shoal/run"
+#define STOP_MARK "shoal/stop"
+
+/* Makes sure that every task has its stop mark (tasks that were restarted have none). */
+shoal_status run_marks_ready(struct run_marks *m, shoal_session *session);
+/* How often this run was asked to stop, over all tasks. */
+shoal_status run_marks_stops(struct run_marks *m, shoal_session *session, int64_t *sum);
+shoal_status run_marks_request_stop(struct run_marks *m, shoal_session *session);
+
+#endif

@@ -1,0 +1,223 @@
+/* Savers: snapshot, write, list; see shoal/saver.h. */
+#include "train/saver.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/bundle.h"
+#include "train/step.h"
+
+enum { DEFAULT_KEEP = 5, DEFAULT_KEEP_HOURS = 10000 };
+
+struct shoal_saver {
+  struct saver_nodes nodes;
+  struct saver_files files;
+  shoal_save_from asked, from; /* from: AUTO until found out */
+  /* The write behind: one at a time. */
+  bool writing;
+  pthread_t thread;
+  shoal_session *session;
+  char *path;
+  atomic_bool done;     /* the thread is about to end */
+  shoal_status written; /* its result, after it was joined */
+};
+
+shoal_saver *shoal_saver_new(shoal_graph *g, const shoal_saver_options *options) {
+  static const shoal_saver_options defaults;
+  const shoal_saver_options *o = options ? options : &defaults;
+  shoal_saver *s = mem_zalloc(1, sizeof *s);
+  s->asked = s->from = o->from;
+  s->files.max_to_keep = o->max_to_keep ? o->max_to_keep : DEFAULT_KEEP;
+  s->files.keep_every_secs = (o->keep_every_hours > 0 ? o->keep_every_hours : DEFAULT_KEEP_HOURS) * 3600;
+  saver_nodes_build(&s->nodes, g, o->vars, o->n_vars);
+  return s;
+}
+
+void shoal_saver_free(shoal_saver *s) {
+  if (!s) return;
+  shoal_status_free(shoal_saver_wait(s));
+  saver_nodes_release(&s->nodes);
+  saver_files_release(&s->files);
+  free(s);
+}
+
+static shoal_tensor *string_tensor(const char *text) {
+  shoal_tensor *t = NULL;
+  shoal_status_free(shoal_tensor_from_string(text, strlen(text), &t)); /* NULL is found out by the step */
+  return t;
+}
+
+/* ---- who sees the files? ---- */
+
+/* Do all tasks with variables find a file? */
+static shoal_status seen_by_all(shoal_saver *s, shoal_session *session, const char *path, bool *all) {
+  struct step step = {0};
+  shoal_tensor *pattern = string_tensor(path);
+  shoal_status e = step_feed(&step, s->nodes.pattern, pattern);
+  for (size_t i = 0; i < s->nodes.groups.n; i++) step_fetch(&step, s->nodes.groups.at[i].sees_files);
+  if (!e) e = step_run(&step, session);
+  *all = !e;
+  for (size_t i = 0; i < step.values.n; i++) *all = *all && shoal_tensor_elements(step.values.at[i]) > 0;
+  step_release(&step);
+  shoal_tensor_unref(pattern);
+  shoal_code code = shoal_status_code(e);
+  if (code == SHOAL_PERMISSION_DENIED || code == SHOAL_UNIMPLEMENTED || code == SHOAL_INVALID_ARGUMENT) {
+    shoal_status_free(e); /* a server that keeps its files to itself */
+    e = NULL;
+  }
+  return e;
+}
+
+static shoal_status choose(shoal_saver *s, shoal_session *session, const char *existing) {
+  bool all = false;
+  if (s->from != SHOAL_SAVE_AUTO) return NULL;
+  TRY(seen_by_all(s, session, existing, &all));
+  s->from = all ? SHOAL_SAVE_SHARDED : SHOAL_SAVE_GATHERED;
+  return NULL;
+}
+
+/* Finds out by a file that is made for it beside the checkpoints. */
+static shoal_status choose_by_probe(shoal_saver *s, shoal_session *session, const char *path) {
+  if (s->from != SHOAL_SAVE_AUTO) return NULL;
+  char *probe = mem_printf("%s.tempstate-probe-%d-%" PRId64, path, (int)getpid(), wall_nanos());
+  shoal_status e = file_write(probe, "", 0);
+  if (!e) e = choose(s, session, probe);
+  shoal_status_free(file_remove(probe));
+  free(probe);
+  return e;
+}
+
+/* ---- saving ---- */
+
+static shoal_status run_with_paths(shoal_saver *s, shoal_session *session, const char *path, const shoal_op *op) {
+  char *parts = mem_printf("%s_temp_%d_%" PRId64 "/part", path, (int)getpid(), wall_nanos());
+  shoal_tensor *prefix = string_tensor(path), *base = string_tensor(parts);
+  shoal_status e =
+      shoal_session_step(session, SHOAL_FEED(s->nodes.prefix, prefix, s->nodes.parts, base), SHOAL_NO_FETCHES, op);
+  if (e && op == s->nodes.write_sharded) { /* parts that were complete when another failed */
+    char *pattern = mem_printf("%s*", parts), *dir = path_directory(parts);
+    struct path_list left = {0};
+    shoal_status_free(file_glob(pattern, &left));
+    for (size_t i = 0; i < left.paths.n; i++) shoal_status_free(file_remove(left.paths.at[i]));
+    shoal_status_free(directory_remove(dir));
+    path_list_release(&left);
+    free(pattern);
+    free(dir);
+  }
+  shoal_tensor_unref(prefix);
+  shoal_tensor_unref(base);
+  free(parts);
+  return e;
+}
+
+static shoal_status take_snapshot(shoal_saver *s, shoal_session *session, const char *path) {
+  TRY(saver_files_check_room(path, s->nodes.bytes));
+  TRY(choose_by_probe(s, session, path));
+  return session_run_op(session, s->nodes.take);
+}
+
+static shoal_status write_snapshot(shoal_saver *s, shoal_session *session, const char *path) {
+  shoal_status e = run_with_paths(s, session, path,
+                                  s->from == SHOAL_SAVE_SHARDED ? s->nodes.write_sharded : s->nodes.write_gathered);
+  shoal_status_free(session_run_op(session, s->nodes.drop)); /* what stays is overwritten by the next one */
+  if (!e) e = saver_files_add(&s->files, path);
+  return status_prefix(e, "checkpoint %s was not saved: ", path);
+}
+
+static char *path_of(const char *prefix, int64_t step) {
+  return step < 0 ? mem_strdup(prefix) : mem_printf("%s-%" PRId64, prefix, step);
+}
+
+shoal_status shoal_saver_save(shoal_saver *s, shoal_session *session, const char *prefix, int64_t step, char **path) {
+  TRY(shoal_saver_wait(s));
+  char *to = path_of(prefix, step);
+  shoal_status e = take_snapshot(s, session, to);
+  if (!e) e = write_snapshot(s, session, to);
+  if (!e && path) *path = to;
+  else free(to);
+  return e;
+}
+
+static void *write_behind(void *arg) {
+  shoal_saver *s = arg;
+  s->written = write_snapshot(s, s->session, s->path);
+  atomic_store(&s->done, true);
+  return NULL;
+}
+
+shoal_status shoal_saver_save_behind(shoal_saver *s, shoal_session *session, const char *prefix, int64_t step) {
+  TRY(shoal_saver_wait(s));
+  char *to = path_of(prefix, step);
+  shoal_status e = take_snapshot(s, session, to);
+  if (e) {
+    free(to);
+    return e;
+  }
+  s->session = session;
+  s->path = to;
+  atomic_store(&s->done, false);
+  int err = pthread_create(&s->thread, NULL, write_behind, s);
+  if (err) {
+    free(to);
+    return ERRNO_STATUS(err, "cannot start a thread");
+  }
+  s->writing = true;
+  return NULL;
+}
+
+shoal_status shoal_saver_wait(shoal_saver *s) {
+  if (!s->writing) return NULL;
+  pthread_join(s->thread, NULL);
+  s->writing = false;
+  free(s->path);
+  s->path = NULL;
+  shoal_status e = s->written;
+  s->written = NULL;
+  return e;
+}
+
+shoal_status saver_poll(shoal_saver *s) { return s->writing && atomic_load(&s->done) ? shoal_saver_wait(s) : NULL; }
+
+shoal_status saver_check_room(const shoal_saver *s, const char *dir) {
+  char *path = mem_printf("%s/checkpoint", dir);
+  shoal_status e = saver_files_check_room(path, s->nodes.bytes);
+  free(path);
+  return e;
+}
+
+/* ---- restoring ---- */
+
+shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const char *prefix) {
+  TRY(saver_check_model(&s->nodes, prefix));
+  char *index = mem_printf("%s.index", prefix);
+  shoal_status e = choose(s, session, index);
+  free(index);
+  if (!e)
+    e = run_with_paths(s, session, prefix,
+                       s->from == SHOAL_SAVE_SHARDED ? s->nodes.read_sharded : s->nodes.read_gathered);
+  if (s->asked == SHOAL_SAVE_AUTO) s->from = SHOAL_SAVE_AUTO; /* tasks may come back on other machines */
+  return status_prefix(e, "checkpoint %s was not restored: ", prefix);
+}
+
+shoal_status shoal_saver_recover(shoal_saver *s, const char *dir) { return saver_files_recover(&s->files, dir); }
+
+char *shoal_latest_checkpoint(const char *dir) { return checkpoint_latest(dir); }
+
+shoal_status shoal_checkpoint_int(const char *prefix, const char *name, int64_t *out) {
+  struct bundle b;
+  struct tensor t;
+  TRY(bundle_open(&b, prefix));
+  shoal_status s = bundle_read(&b, name, strlen(name), &t);
+  if (!s) {
+    s = tensor_get_int(&t, name, out);
+    tensor_release(&t);
+  }
+  bundle_close(&b);
+  return s;
+}

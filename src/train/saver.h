@@ -1,0 +1,57 @@
+/* The parts of a saver: what it added to the graph (saver_graph.c), the list of a directory's checkpoints
+ * (saver_files.c), and the saving itself (saver.c). */
+#ifndef TRAIN_SAVER_H
+#define TRAIN_SAVER_H
+
+#include <pthread.h>
+
+#include "checkpoint/state.h"
+#include "graph/graph.h"
+#include "shoal/saver.h"
+
+/* Variables that live on one task. */
+struct saver_group {
+  char device[192];     /* "/job:ps/task:0"; "" for the session's master */
+  VEC(int) vars;        /* which of the saver's */
+  shoal_out sees_files; /* the files there that match the pattern fed to saver_nodes.pattern */
+};
+
+struct saver_nodes {
+  shoal_var *vars;
+  int n;
+  int64_t bytes; /* of all values, strings not counted */
+  VEC(struct saver_group) groups;
+  shoal_out prefix, parts; /* fed: the checkpoint, and where parts of it are written before they are merged */
+  shoal_out pattern;       /* fed */
+  shoal_op *take, *drop;   /* the snapshot */
+  shoal_op *write_gathered, *write_sharded;
+  shoal_op *read_gathered, *read_sharded;
+};
+/* vars NULL: all of the graph's. */
+void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *vars, int n);
+void saver_nodes_release(struct saver_nodes *s);
+
+/* Compares a checkpoint (as far as this process can read it) with the variables; an error lists what does not fit. */
+shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix);
+
+/* The error of a write behind that has ended; NULL while it goes on. */
+shoal_status saver_poll(shoal_saver *s);
+/* Is there room for one checkpoint in the directory, and may we write there? */
+shoal_status saver_check_room(const shoal_saver *s, const char *dir);
+
+/* The checkpoints of a directory, oldest first. */
+struct saver_files {
+  VEC(char *) paths;
+  VEC(double) times;
+  int max_to_keep;
+  double keep_every_secs, next_kept; /* a checkpoint made after next_kept is kept for good */
+  double last_preserved;
+};
+/* A checkpoint is complete: names it the newest in the directory's `checkpoint` file, then removes those too many. */
+shoal_status saver_files_add(struct saver_files *f, const char *path);
+shoal_status saver_files_recover(struct saver_files *f, const char *dir);
+void saver_files_release(struct saver_files *f);
+/* Can a file of so many bytes be written into the directory of path? Makes the directory. */
+shoal_status saver_files_check_room(const char *path, int64_t bytes);
+
+#endif

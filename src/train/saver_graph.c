@@ -1,0 +1,277 @@
+/* What a saver adds to the graph.
+ *
+ * Taking a snapshot assigns every variable's value to a second variable beside it. Both kinds of servers share the
+ * buffer then, and copy it when the first variable is next changed: so the snapshot itself costs no copying, and needs
+ * no op that TensorFlow's servers do not have. Keeping tensors by session handles was rejected: TensorFlow's
+ * distributed workers have no session state.
+ *
+ * Writing and reading are there twice. Sharded: each task writes its own variables, and the master merges the indices
+ * (the data files are renamed, not copied). Gathered: the values come to the master, which writes them. The saver
+ * chooses when it knows who sees the directory. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/bundle.h"
+#include "graph/device_name.h"
+#include "train/saver.h"
+#include "train/variables.h"
+
+/* The task part of a device name. */
+static void task_of(const char *device, char *out, size_t size) {
+  struct device_spec spec;
+  shoal_status s = device_spec_parse(device, &spec);
+  if (s) {
+    shoal_status_free(s);
+    spec = (struct device_spec){0};
+  }
+  spec.has_type = spec.has_id = false;
+  device_spec_print(&spec, out, size);
+}
+
+static void add_to_group(struct saver_nodes *s, int i) {
+  char task[192];
+  task_of(s->vars[i].handle.node->device, task, sizeof task);
+  for (size_t k = 0; k < s->groups.n; k++)
+    if (!strcmp(s->groups.at[k].device, task)) {
+      vec_push(&s->groups.at[k].vars, i);
+      return;
+    }
+  struct saver_group fresh = {0};
+  snprintf(fresh.device, sizeof fresh.device, "%s", task);
+  vec_push(&s->groups, fresh);
+  vec_push(&vec_last(&s->groups).vars, i);
+}
+
+/* ---- pieces ---- */
+
+/* Names and slices of variables as two string vectors, for SaveV2 and RestoreV2. */
+static void add_names(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, struct build *b) {
+  const char **names = mem_zalloc((size_t)n + 1, sizeof *names), **slices = mem_zalloc((size_t)n + 1, sizeof *slices);
+  for (int i = 0; i < n; i++) {
+    names[i] = variable_save_name(s->vars[which[i]]);
+    slices[i] = variable_save_slice(s->vars[which[i]]);
+  }
+  build_in(b, shoal_constant_strings(g, names, n));
+  build_in(b, shoal_constant_strings(g, slices, n));
+  free(names);
+  free(slices);
+}
+
+static shoal_op *write_op(shoal_graph *g, const struct saver_nodes *s, shoal_out prefix, const int *which, int n,
+                          const shoal_out *snaps) {
+  struct build b = build_begin(g, "SaveV2", NULL);
+  build_in(&b, prefix);
+  add_names(g, s, which, n, &b);
+  for (int i = 0; i < n; i++) build_in(&b, snaps[which[i]]);
+  return build_end(&b);
+}
+
+/* Reads the variables of `which` and assigns them; the assignments are pushed to out. */
+static void read_ops(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, shoal_op **out, int *n_out) {
+  shoal_dtype *types = mem_zalloc((size_t)n + 1, sizeof *types);
+  for (int i = 0; i < n; i++) types[i] = out_type(s->vars[which[i]].value);
+  struct build b = build_begin(g, "RestoreV2", NULL);
+  build_in(&b, s->prefix);
+  add_names(g, s, which, n, &b);
+  build_attr_types(&b, "dtypes", types, n);
+  struct node *values = build_end(&b);
+  free(types);
+  for (int i = 0; i < n && values; i++) {
+    shoal_var v = s->vars[which[i]];
+    graph_push_colocation(g, v.handle.node);
+    out[(*n_out)++] = shoal_variable_assign(g, v, node_out(values, i));
+    graph_pop_colocation(g);
+  }
+}
+
+/* ---- the snapshot ---- */
+
+static shoal_out snapshot_of(shoal_graph *g, shoal_var v, shoal_op **take, shoal_op **drop) {
+  struct shape shape = out_shape(v.value);
+  graph_push_colocation(g, v.handle.node);
+  struct build b = build_begin(g, "VarHandleOp", "snapshot");
+  build_attr_type(&b, "dtype", out_type(v.value));
+  build_attr_shape(&b, "shape", &shape);
+  struct node *snap = build_end(&b);
+  shoal_out value = {0};
+  *take = *drop = NULL;
+  if (snap) {
+    char *shared = mem_printf("%s/%s", snap->name, v.handle.node->name);
+    node_set_attr(snap, "shared_name", attr_string(shared, strlen(shared)));
+    free(shared);
+    *take = shoal_variable_assign(g, (shoal_var){node_out(snap, 0), v.value},
+                                  variable_read_op(g, v.handle, out_type(v.value), NULL));
+    value = variable_read_op(g, node_out(snap, 0), out_type(v.value), NULL);
+    struct build d = build_begin(g, "DestroyResourceOp", NULL);
+    build_in(&d, node_out(snap, 0));
+    build_attr_bool(&d, "ignore_lookup_error", true);
+    *drop = build_end(&d);
+  }
+  graph_pop_colocation(g);
+  return value;
+}
+
+static void build_snapshot(struct saver_nodes *s, shoal_graph *g, shoal_out *snaps) {
+  shoal_op **take = mem_zalloc((size_t)s->n + 1, sizeof *take), **drop = mem_zalloc((size_t)s->n + 1, sizeof *drop);
+  for (int i = 0; i < s->n; i++) snaps[i] = snapshot_of(g, s->vars[i], &take[i], &drop[i]);
+  s->take = shoal_group(g, take, s->n, "take");
+  s->drop = shoal_group(g, drop, s->n, "drop");
+  free(take);
+  free(drop);
+}
+
+/* ---- sharded and gathered ---- */
+
+static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
+  int shards = (int)s->groups.n, n_assigns = 0;
+  shoal_op **writes = mem_zalloc((size_t)shards + 1, sizeof *writes);
+  shoal_op **assigns = mem_zalloc((size_t)s->n + 1, sizeof *assigns);
+  shoal_out *names = mem_zalloc((size_t)shards + 1, sizeof *names);
+  for (int k = 0; k < shards; k++) {
+    struct saver_group *group = &s->groups.at[k];
+    graph_push_device(g, group->device);
+    names[k] = build_op3(g, "ShardedFilename", s->parts, build_const_int(g, SHOAL_INT32, k),
+                         build_const_int(g, SHOAL_INT32, shards));
+    writes[k] = write_op(g, s, names[k], group->vars.at, (int)group->vars.n, snaps);
+    read_ops(g, s, group->vars.at, (int)group->vars.n, assigns, &n_assigns);
+    group->sees_files = build_op1(g, "MatchingFiles", s->pattern);
+    graph_pop_device(g);
+  }
+  graph_push_control(g, writes, shards);
+  struct build pack = build_begin(g, "Pack", NULL);
+  build_in_list(&pack, names, shards);
+  build_attr_int(&pack, "N", shards);
+  shoal_out all = build_end_out(&pack);
+  struct build merge = build_begin(g, "MergeV2Checkpoints", NULL);
+  build_in(&merge, all);
+  build_in(&merge, s->prefix);
+  s->write_sharded = build_end(&merge);
+  graph_pop_control(g);
+  s->read_sharded = shoal_group(g, assigns, n_assigns, "restore_shards");
+  free(writes);
+  free(assigns);
+  free(names);
+}
+
+static void build_gathered(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
+  int *all = mem_zalloc((size_t)s->n + 1, sizeof *all), n_assigns = 0;
+  shoal_op **assigns = mem_zalloc((size_t)s->n + 1, sizeof *assigns);
+  for (int i = 0; i < s->n; i++) all[i] = i;
+  s->write_gathered = write_op(g, s, s->prefix, all, s->n, snaps);
+  read_ops(g, s, all, s->n, assigns, &n_assigns);
+  s->read_gathered = shoal_group(g, assigns, n_assigns, "restore_all");
+  free(all);
+  free(assigns);
+}
+
+void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *vars, int n) {
+  *s = (struct saver_nodes){.n = vars ? n : shoal_variables(g, false, NULL, 0)};
+  s->vars = mem_zalloc((size_t)s->n + 1, sizeof *s->vars);
+  if (vars) memcpy(s->vars, vars, (size_t)n * sizeof *vars);
+  else shoal_variables(g, false, s->vars, s->n);
+  if (!s->n) graph_fail(g, INVALID("No variables to save"));
+  if (graph_error(g)) return;
+  for (int i = 0; i < s->n; i++) {
+    struct shape shape = out_shape(s->vars[i].value);
+    int64_t elements;
+    size_t bytes = 0;
+    if (shape_known(&shape)) shoal_status_free(tensor_bytes_for(out_type(s->vars[i].value), &shape, &elements, &bytes));
+    s->bytes += (int64_t)bytes;
+    add_to_group(s, i);
+  }
+  graph_push_scope(g, "save");
+  graph_push_control(g, NULL, -1);
+  graph_push_device(g, ""); /* what is not colocated is the master's */
+  s->prefix = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "prefix");
+  s->parts = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "parts");
+  s->pattern = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "pattern");
+  shoal_out *snaps = mem_zalloc((size_t)s->n + 1, sizeof *snaps);
+  build_snapshot(s, g, snaps);
+  build_sharded(s, g, snaps);
+  build_gathered(s, g, snaps);
+  free(snaps);
+  graph_pop_device(g);
+  graph_pop_control(g);
+  graph_pop_scope(g);
+}
+
+void saver_nodes_release(struct saver_nodes *s) {
+  for (size_t i = 0; i < s->groups.n; i++) vec_release(&s->groups.at[i].vars);
+  vec_release(&s->groups);
+  free(s->vars);
+}
+
+/* ---- is it a checkpoint of this model? ---- */
+
+/* The shape of the whole tensor that a variable is, or is a slice of. */
+static shoal_status full_shape(shoal_var v, struct shape *out) {
+  const char *spec = variable_save_slice(v);
+  struct slice slice;
+  struct shape part;
+  *out = out_shape(v.value);
+  return *spec ? slice_parse(spec, strlen(spec), out, &slice, &part) : NULL;
+}
+
+static shoal_status compare(const struct bundle *b, shoal_var v, struct text *wrong) {
+  const char *name = variable_save_name(v);
+  struct shape want;
+  TRY(full_shape(v, &want));
+  struct bundle_entry e;
+  shoal_status s = bundle_find(b, name, strlen(name), &e);
+  if (shoal_status_code(s) == SHOAL_NOT_FOUND) {
+    shoal_status_free(s);
+    text_addf(wrong, "\n  %s: %s %s, not in the checkpoint", name, dtype_tf_name(out_type(v.value)), shape_str(&want));
+    return NULL;
+  }
+  TRY(s);
+  if (e.dtype != out_type(v.value) || !shape_equal(&e.shape, &want))
+    text_addf(wrong, "\n  %s: %s %s, in the checkpoint %s %s", name, dtype_tf_name(out_type(v.value)), shape_str(&want),
+              dtype_tf_name(e.dtype), shape_str(&e.shape));
+  bundle_entry_release(&e);
+  return NULL;
+}
+
+/* What the checkpoint holds and the model does not know: most likely the other half of a renaming. */
+static void list_unknown(const struct saver_nodes *s, const struct bundle *b, struct text *out) {
+  enum { SHOWN = 20 };
+  struct strmap known = {0};
+  for (int i = 0; i < s->n; i++) strmap_put(&known, variable_save_name(s->vars[i]), (void *)1);
+  int n = 0;
+  for (size_t i = 0; i < b->items.n; i++) {
+    const struct bundle_item *it = &b->items.at[i];
+    if (memchr(it->key, 0, it->key_n) || strmap_getn(&known, it->key, it->key_n)) continue; /* NUL: a slice's key */
+    struct bundle_entry e;
+    if (n++ >= SHOWN) continue;
+    shoal_status err = bundle_find(b, it->key, it->key_n, &e);
+    if (err) {
+      shoal_status_free(err);
+      continue;
+    }
+    text_addf(out, "\n  %.*s: %s %s", (int)it->key_n, it->key, dtype_tf_name(e.dtype), shape_str(&e.shape));
+    bundle_entry_release(&e);
+  }
+  if (n > SHOWN) text_addf(out, "\n  and %d more", n - SHOWN);
+  strmap_release(&known);
+}
+
+shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix) {
+  struct bundle b;
+  shoal_status e = bundle_open(&b, prefix);
+  if (shoal_status_code(e) == SHOAL_NOT_FOUND) { /* the first format, or a disk of the servers': they will tell */
+    shoal_status_free(e);
+    return NULL;
+  }
+  TRY(e);
+  struct text wrong = {0}, unknown = {0};
+  for (int i = 0; i < s->n && !e; i++) e = compare(&b, s->vars[i], &wrong);
+  if (!e && wrong.n) {
+    list_unknown(s, &b, &unknown);
+    e = INVALID("checkpoint %s is of another model. What the model has:%s%s%s", prefix, text_cstr(&wrong),
+                unknown.n ? "\nWhat the checkpoint has besides:" : "", text_cstr(&unknown));
+  }
+  text_release(&wrong);
+  text_release(&unknown);
+  bundle_close(&b);
+  return e;
+}

@@ -1,0 +1,192 @@
+/* Making sessions on models that are ready; see train_session.h.
+ *
+ * TensorFlow's SessionManager closes the session and waits 30 seconds between two looks at a model that is not ready;
+ * looking costs one small step, so here the same session looks ten times a second. A chief of TensorFlow's that comes
+ * back restores the checkpoint over variables that are alive; ours leaves them alone when they are of its own run. */
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/wire.h"
+#include "train/run_marks.h"
+#include "train/train_session.h"
+
+enum { LOOK_MS = 100, SAY_MS = 5000, CREATE_MS = 10000, DEFAULT_WAIT = 7200 };
+
+bool status_is_lost_task(shoal_status s) {
+  shoal_code c = shoal_status_code(s);
+  return c == SHOAL_ABORTED || c == SHOAL_UNAVAILABLE;
+}
+
+void session_manager_release(struct session_manager *m) {
+  free(m->target);
+  free(m->config);
+  free(m->checkpoint_dir);
+  run_marks_free(m->marks);
+}
+
+/* ---- ready? ---- */
+
+/* NULL when op gives an empty vector; else what is in it, for the caller to free. */
+static shoal_status look(shoal_session *s, shoal_out op, const char *prefix, char **missing) {
+  enum { SHOWN = 8 };
+  *missing = NULL;
+  if (!op.node) return NULL;
+  shoal_tensor *names;
+  TRY(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(op, &names), NULL));
+  int64_t n = shoal_tensor_elements(names);
+  struct text t = {0};
+  if (n) text_addf(&t, "%s: ", prefix);
+  for (int64_t i = 0; i < n && i < SHOWN && shoal_tensor_dtype(names) == SHOAL_STRING; i++) {
+    size_t size;
+    const char *at = shoal_tensor_string(names, i, &size);
+    text_addf(&t, "%s%.*s", i ? ", " : "", (int)size, at);
+  }
+  if (n > SHOWN) text_addf(&t, " and %" PRId64 " more", n - SHOWN);
+  if (n) *missing = text_take(&t);
+  shoal_tensor_unref(names);
+  return NULL;
+}
+
+/* Runs the local init op when the model is ready for it, and looks whether all is ready then. */
+static shoal_status make_local(struct session_manager *m, shoal_session *s, char **missing) {
+  const shoal_scaffold *f = &m->scaffold->use;
+  TRY(look(s, f->ready_for_local_init_op, "Variables not initialized", missing));
+  if (*missing) return NULL;
+  TRY(session_run_op(s, f->local_init_op));
+  return look(s, f->ready_op, "Variables not initialized", missing);
+}
+
+/* ---- the chief ---- */
+
+static shoal_status initialise(struct session_manager *m, shoal_session *s) {
+  const shoal_scaffold *f = &m->scaffold->use;
+  if (f->init_op) TRY(shoal_session_step(s, f->init_feed, SHOAL_NO_FETCHES, f->init_op));
+  return f->init_fn ? f->init_fn(f->init_arg, s) : NULL;
+}
+
+static shoal_status restore(struct session_manager *m, shoal_session *s, bool *restored) {
+  *restored = false;
+  if (!m->checkpoint_dir || !m->scaffold->use.saver) return NULL;
+  char *latest = shoal_latest_checkpoint(m->checkpoint_dir);
+  if (!latest) return NULL;
+  shoal_status e = shoal_saver_restore(m->scaffold->use.saver, s, latest);
+  *restored = !e;
+  if (!e) LOGI("restored %s", latest);
+  free(latest);
+  return e;
+}
+
+/* Is the model there already, and ours? */
+static shoal_status alive(struct session_manager *m, shoal_session *s, bool *yes) {
+  char *missing = NULL;
+  *yes = false;
+  if (!m->marks || !m->scaffold->use.ready_for_local_init_op.node) return NULL;
+  TRY(look(s, m->scaffold->use.ready_for_local_init_op, "", &missing));
+  *yes = !missing && run_marks_same_run(m->marks, s, m->checkpoint_dir);
+  free(missing);
+  return NULL;
+}
+
+static shoal_status prepare(struct session_manager *m, shoal_session *s, shoal_made *made) {
+  bool found = false, restored = false;
+  TRY(alive(m, s, &found));
+  if (!found) TRY(restore(m, s, &restored));
+  if (!found && !restored) TRY(initialise(m, s));
+  *made = found ? SHOAL_MADE_REJOINED : restored ? SHOAL_MADE_RESTORED : SHOAL_MADE_INITIALIZED;
+  char *missing;
+  TRY(make_local(m, s, &missing));
+  if (missing) {
+    shoal_status e = STATUS(SHOAL_FAILED_PRECONDITION, "Init operations did not make model ready. %s", missing);
+    free(missing);
+    return e;
+  }
+  if (!m->marks) return NULL;
+  if (!found) TRY(run_marks_begin(m->marks, s, m->checkpoint_dir));
+  return run_marks_ready(m->marks, s);
+}
+
+/* ---- waiting ---- */
+
+struct wait {
+  int64_t began, deadline, say_next;
+};
+
+/* One pause; false when there is no time left. Now and then says why. */
+static bool pause_for(struct session_manager *m, struct wait *w, const char *why) {
+  int64_t now = clock_ns();
+  if (now >= w->deadline || (m->give_up && m->give_up())) return false;
+  if (now >= w->say_next) {
+    LOGW("%s: waiting for %.0f s: %s", *m->target ? m->target : "session", (double)(now - w->began) * 1e-9, why);
+    w->say_next = now + (int64_t)SAY_MS * 1000000;
+  }
+  nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+  return true;
+}
+
+/* A worker that is not the chief: until the chief has made the model ready, in this session. *missing stays NULL when
+ * it is. */
+static shoal_status wait_ready(struct session_manager *m, shoal_session *s, struct wait *w, char **missing) {
+  for (;;) {
+    TRY(make_local(m, s, missing));
+    if (!*missing) return NULL;
+    if (!pause_for(m, w, *missing)) return NULL;
+    free(*missing);
+  }
+}
+
+static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_session **out, shoal_made *made,
+                            char **missing) {
+  shoal_session_options o = m->session;
+  o.target = m->target;
+  if (!o.create_timeout_ms) o.create_timeout_ms = CREATE_MS;
+  shoal_session *s;
+  shoal_status e = shoal_session_open(m->graph, &o, &s);
+  if (shoal_status_code(e) == SHOAL_DEADLINE_EXCEEDED) { /* a task is not up yet: as good as lost */
+    shoal_status other = STATUS(SHOAL_UNAVAILABLE, "the session was not made within %.0f s: %s",
+                                (double)o.create_timeout_ms * 1e-3, shoal_status_message(e));
+    shoal_status_free(e);
+    e = other;
+  }
+  TRY(e);
+  *made = SHOAL_MADE_WAITED;
+  e = m->is_chief ? prepare(m, s, made) : wait_ready(m, s, w, missing);
+  if (!e && !*missing) {
+    *out = s;
+    return NULL;
+  }
+  shoal_status_free(shoal_session_close(s));
+  return e;
+}
+
+shoal_status session_manager_create(struct session_manager *m, shoal_session **out, shoal_made *made) {
+  double limit = m->max_wait_secs > 0 ? m->max_wait_secs : DEFAULT_WAIT;
+  int64_t now = clock_ns();
+  struct wait w = {now, now + (int64_t)(MIN(limit, 1e9) * 1e9), now + (int64_t)SAY_MS * 1000000};
+  for (;;) {
+    char *missing = NULL;
+    *out = NULL;
+    shoal_status e = attempt(m, &w, out, made, &missing);
+    if (!e && *out) return NULL;
+    if (e && !status_is_lost_task(e)) {
+      free(missing);
+      return e;
+    }
+    const char *why = e ? shoal_status_message(e) : missing;
+    if (pause_for(m, &w, why)) {
+      free(missing);
+      shoal_status_free(e);
+      continue;
+    }
+    shoal_status late =
+        m->give_up && m->give_up()
+            ? STATUS(SHOAL_CANCELLED, "told to stop while waiting: %s", why)
+            : STATUS(SHOAL_DEADLINE_EXCEEDED, "Session was not ready after waiting %.0f secs: %s", limit, why);
+    free(missing);
+    shoal_status_free(e);
+    return late;
+  }
+}

@@ -1,0 +1,60 @@
+/* Being told to stop: SIGTERM and SIGINT set a flag that sessions look at between steps. A second signal ends the
+ * process as it would without us. The handlers that were there come back when the last session is closed. */
+#include "train/stop.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "shoal/train_session.h"
+#include "train/train_session.h"
+
+static atomic_bool told;
+
+static struct {
+  pthread_mutex_t lock;
+  int users;                  /* lock */
+  struct sigaction before[2]; /* lock */
+} handlers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const int signals[] = {SIGTERM, SIGINT};
+
+static void on_signal(int sig) {
+  atomic_store(&told, true);
+  signal(sig, SIG_DFL);
+}
+
+void stop_watch_begin(void) {
+  pthread_mutex_lock(&handlers.lock);
+  if (handlers.users++ == 0)
+    for (int i = 0; i < 2; i++) {
+      struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+      sigemptyset(&action.sa_mask);
+      sigaction(signals[i], &action, &handlers.before[i]);
+    }
+  pthread_mutex_unlock(&handlers.lock);
+}
+
+void stop_watch_end(void) {
+  pthread_mutex_lock(&handlers.lock);
+  if (--handlers.users == 0)
+    for (int i = 0; i < 2; i++) sigaction(signals[i], &handlers.before[i], NULL);
+  pthread_mutex_unlock(&handlers.lock);
+}
+
+bool stop_told(void) { return atomic_load(&told); }
+void stop_tell(void) { atomic_store(&told, true); }
+
+bool shoal_preempted(void) { return stop_told(); }
+
+int shoal_train_exit(shoal_status error) {
+  bool lost = status_is_lost_task(error);
+  if (error)
+    fprintf(stderr, "%s: %s\n%s", shoal_code_name(shoal_status_code(error)), shoal_status_message(error),
+            shoal_status_places(error));
+  bool gave_up = stop_told() && (!error || shoal_status_code(error) == SHOAL_CANCELLED);
+  int code = gave_up || lost ? SHOAL_EXIT_RETRY : error ? 1 : 0;
+  shoal_status_free(error);
+  return code;
+}

@@ -1,0 +1,14 @@
+/* Was this process told to stop? See stop.c. */
+#ifndef TRAIN_STOP_H
+#define TRAIN_STOP_H
+
+#include <stdbool.h>
+
+/* Takes the signals; each begin has its end. */
+void stop_watch_begin(void);
+void stop_watch_end(void);
+bool stop_told(void);
+/* Another task was told so. */
+void stop_tell(void);
+
+#endif

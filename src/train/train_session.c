@@ -1,0 +1,396 @@
+/* Training sessions; see shoal/train_session.h.
+ *
+ * Three layers, which are three classes in TensorFlow, are three functions here: run_hooked (one step, hooks around
+ * it), shoal_train_session_run (again with a new session when a task was lost), and shoal_run (errors kept for the
+ * end). */
+#include "train/train_session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strmap.h"
+#include "base/text.h"
+#include "base/wire.h"
+#include "graph/builder.h"
+#include "graph/device_name.h"
+#include "train/run_marks.h"
+#include "train/saver.h"
+#include "train/stop.h"
+
+enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
+
+struct shoal_train_session {
+  shoal_graph *graph;
+  VEC(shoal_hook) hooks;
+  struct scaffold scaffold;
+  struct session_manager manager;
+  VEC(shoal_queue_runner) runners;
+  double stop_grace_secs;
+  bool signals;
+  shoal_status *status; /* where SHOAL_TRAIN_SESSION leaves the error */
+
+  shoal_session *session; /* NULL: to be made */
+  shoal_created created;
+  shoal_run_context context; /* reused from step to step */
+  bool stop;
+  shoal_status error; /* kept for the end */
+  int64_t step_ns;    /* how long the last step took */
+
+  /* Stopping together. */
+  int64_t stops_before;  /* what the marks said when the session was made */
+  atomic_bool announced; /* the other tasks know */
+};
+
+/* ---- hooks ---- */
+
+int shoal_context_fetch(shoal_run_context *c, shoal_out what) { return step_fetch(&c->step, what); }
+void shoal_context_target(shoal_run_context *c, shoal_op *op) { step_target(&c->step, op); }
+void shoal_context_feed(shoal_run_context *c, shoal_out to, shoal_tensor *value) {
+  shoal_status e = step_feed(&c->step, to, value);
+  if (c->error) shoal_status_free(e);
+  else c->error = e;
+}
+void shoal_context_trace(shoal_run_context *c) { c->step.options.trace_level = 3; }
+const shoal_tensor *shoal_context_value(const shoal_run_context *c, int fetch) {
+  return fetch >= 0 && (size_t)fetch < c->step.values.n ? c->step.values.at[fetch] : NULL;
+}
+double shoal_context_number(const shoal_run_context *c, int fetch) {
+  return tensor_number(shoal_context_value(c, fetch));
+}
+shoal_bytes shoal_context_metadata(const shoal_run_context *c) { return c->step.metadata; }
+shoal_session *shoal_context_session(const shoal_run_context *c) { return c->session; }
+void shoal_context_request_stop(shoal_run_context *c) { c->stop = true; }
+bool shoal_context_stop_requested(const shoal_run_context *c) { return c->stop; }
+
+/* ---- making sessions ---- */
+
+static void close_session(struct shoal_train_session *s) {
+  if (!s->session) return;
+  for (size_t i = 0; i < s->hooks.n; i++)
+    if (s->hooks.at[i].before_close) s->hooks.at[i].before_close(s->hooks.at[i].state);
+  shoal_coordinator_request_stop(s->created.coordinator, NULL);
+  shoal_status e = shoal_coordinator_join(s->created.coordinator, s->stop_grace_secs);
+  if (shoal_status_code(e) == SHOAL_DEADLINE_EXCEEDED) LOGW("%s", shoal_status_message(e));
+  shoal_status_free(e);
+  shoal_status_free(shoal_session_close(s->session)); /* a lost one cannot be closed properly */
+  shoal_coordinator_free(s->created.coordinator);
+  s->created.coordinator = NULL;
+  s->created.session = s->session = NULL;
+}
+
+static void announce_stop(struct shoal_train_session *s) {
+  if (!s->manager.marks || !s->session || atomic_exchange(&s->announced, true)) return;
+  shoal_status e = run_marks_request_stop(s->manager.marks, s->session);
+  if (e) LOGW("the other tasks could not be told to stop: %s", shoal_status_message(e));
+  shoal_status_free(e);
+}
+
+/* Tells the others when this process is told to stop, and finds out when they are. */
+static shoal_status watch_stops(void *arg) {
+  struct shoal_train_session *s = arg;
+  while (!shoal_coordinator_wait_for_stop(s->created.coordinator, WATCH_MS * 1e-3)) {
+    if (stop_told()) {
+      announce_stop(s);
+      continue;
+    }
+    int64_t stops;
+    shoal_status e = run_marks_stops(s->manager.marks, s->session, &stops);
+    if (!e && stops > s->stops_before) {
+      LOGW("another task was told to stop: stopping");
+      atomic_store(&s->announced, true);
+      stop_tell();
+    }
+    shoal_status_free(e); /* a lost task: the next step finds out */
+  }
+  return NULL;
+}
+
+static shoal_status after_create(struct shoal_train_session *s) {
+  shoal_created *c = &s->created;
+  c->global_step = -1;
+  if (s->scaffold.global_step.node) TRY(session_get_int(s->session, s->scaffold.global_step, &c->global_step));
+  if (s->manager.marks) {
+    TRY(run_marks_stops(s->manager.marks, s->session, &s->stops_before));
+    if (s->signals) TRY(shoal_coordinator_start(c->coordinator, watch_stops, s));
+  }
+  for (size_t i = 0; i < s->runners.n; i++)
+    TRY(shoal_queue_runner_start(&s->runners.at[i], s->session, c->coordinator));
+  for (size_t i = 0; i < s->hooks.n; i++)
+    if (s->hooks.at[i].after_create) TRY(s->hooks.at[i].after_create(s->hooks.at[i].state, c));
+  return NULL;
+}
+
+static shoal_status make_session(struct shoal_train_session *s) {
+  for (;;) {
+    shoal_made made;
+    TRY(session_manager_create(&s->manager, &s->session, &made));
+    s->created = (shoal_created){.session = s->session,
+                                 .coordinator = shoal_coordinator_new(),
+                                 .graph = s->graph,
+                                 .is_chief = s->manager.is_chief,
+                                 .made = made};
+    shoal_status e = after_create(s);
+    if (!e) return NULL;
+    close_session(s);
+    if (!status_is_lost_task(e)) return e;
+    LOGW("a task was lost while the session was being made: %s", shoal_status_message(e));
+    shoal_status_free(e);
+  }
+}
+
+/* ---- opening ---- */
+
+/* Sessions of a worker should not need tasks that its graph does not: the devices' names in the graph, and the worker's
+ * own, are what the session is confined to. */
+static void add_filters(struct text *config, const shoal_graph *g, const char *own_task) {
+  struct strmap seen = {0};
+  char name[192];
+  struct device_spec spec;
+  for (size_t i = 0; i <= g->nodes.n; i++) {
+    const char *device = i == g->nodes.n ? own_task : g->nodes.at[i] ? g->nodes.at[i]->device : "";
+    if (!*device) continue;
+    shoal_status e = device_spec_parse(device, &spec);
+    bool named = !e && spec.has_job;
+    shoal_status_free(e);
+    if (!named) continue;
+    spec.has_type = spec.has_id = spec.has_replica = false;
+    device_spec_print(&spec, name, sizeof name);
+    if (!strmap_put(&seen, name, (void *)1)) wire_put_str(config, 4, name);
+  }
+  strmap_release(&seen);
+}
+
+static void set_up_manager(struct shoal_train_session *s, const shoal_train_session_options *o) {
+  struct session_manager *m = &s->manager;
+  const char *target = o->server ? shoal_server_target(o->server) : o->master ? o->master : "";
+  *m = (struct session_manager){.graph = s->graph,
+                                .scaffold = &s->scaffold,
+                                .session = o->session,
+                                .target = mem_strdup(target),
+                                .is_chief = o->is_chief || !*target,
+                                .checkpoint_dir = o->checkpoint_dir ? mem_strdup(o->checkpoint_dir) : NULL,
+                                .max_wait_secs = o->max_wait_secs,
+                                .give_up = o->no_signals ? NULL : stop_told};
+  if (*target) m->marks = run_marks_build(s->graph);
+  struct text config = {0};
+  text_add(&config, o->session.config, o->session.config_size);
+  if (o->server) add_filters(&config, s->graph, shoal_server_task(o->server));
+  m->session.config_size = config.n;
+  m->session.config = m->config = text_take(&config);
+}
+
+/* What MonitoredTrainingSession adds by itself. */
+static void add_own_hooks(struct shoal_train_session *s, const shoal_train_session_options *o, bool chief) {
+  const char *logs = o->log_dir ? o->log_dir : o->checkpoint_dir;
+  bool counts = global_step_value(s->graph).node != NULL;
+  if (chief && logs && counts && o->log_step_count_steps >= 0)
+    vec_push(&s->hooks, shoal_step_counter_hook(o->log_step_count_steps, 0, logs));
+  if (chief && logs && counts && o->save_summaries_steps >= 0 && o->save_summaries_secs >= 0)
+    vec_push(&s->hooks, shoal_summary_saver_hook(o->save_summaries_steps, o->save_summaries_secs, logs,
+                                                 s->scaffold.use.summary_op));
+  if (chief && o->checkpoint_dir && o->save_steps >= 0 && o->save_secs >= 0)
+    vec_push(&s->hooks,
+             shoal_checkpoint_saver_hook(o->checkpoint_dir, o->save_steps, o->save_secs, s->scaffold.use.saver));
+}
+
+static shoal_status set_up(struct shoal_train_session *s, const shoal_train_session_options *o) {
+  shoal_graph *g = s->graph;
+  bool chief = o->is_chief || (!o->server && !(o->master && *o->master));
+  /* Others need the saver's ops as little as they need its files. */
+  scaffold_complete(&s->scaffold, g, o->scaffold, chief && o->checkpoint_dir);
+  add_own_hooks(s, o, chief);
+  for (int i = 0; i < o->n_hooks; i++) vec_push(&s->hooks, o->hooks[i]);
+  if (o->stop_at_step > 0) vec_push(&s->hooks, shoal_stop_at_step_hook(0, o->stop_at_step));
+  if (o->progress) {
+    shoal_progress p = *o->progress;
+    if (!p.last_step) p.last_step = o->stop_at_step;
+    vec_push(&s->hooks, shoal_progress_hook(&p));
+  }
+  if (graph_error(g)) return status_copy(graph_error(g));
+  for (size_t i = 0; i < s->hooks.n; i++)
+    if (s->hooks.at[i].begin) TRY(s->hooks.at[i].begin(s->hooks.at[i].state, g));
+  set_up_manager(s, o);
+  if (graph_error(g)) return status_copy(graph_error(g));
+  if (s->manager.is_chief && o->checkpoint_dir && s->scaffold.use.saver) {
+    TRY(saver_check_room(s->scaffold.use.saver, o->checkpoint_dir));
+    TRY(shoal_saver_recover(s->scaffold.use.saver, o->checkpoint_dir));
+  }
+  return make_session(s);
+}
+
+static void free_all(struct shoal_train_session *s) {
+  close_session(s);
+  for (size_t i = 0; i < s->hooks.n; i++)
+    if (s->hooks.at[i].free) s->hooks.at[i].free(s->hooks.at[i].state);
+  vec_release(&s->hooks);
+  vec_release(&s->runners);
+  step_release(&s->context.step);
+  scaffold_release(&s->scaffold);
+  session_manager_release(&s->manager);
+  if (s->signals) stop_watch_end();
+  shoal_status_free(s->error);
+  free(s);
+}
+
+shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_options *options,
+                                      shoal_train_session **out) {
+  struct shoal_train_session *s = mem_zalloc(1, sizeof *s);
+  s->graph = g;
+  s->stop_grace_secs = options->stop_grace_secs;
+  s->signals = !options->no_signals;
+  s->status = options->status;
+  for (int i = 0; i < options->n_queue_runners; i++) vec_push(&s->runners, options->queue_runners[i]);
+  if (s->signals) stop_watch_begin();
+  shoal_status e = set_up(s, options);
+  if (e) free_all(s);
+  else *out = s;
+  return e;
+}
+
+/* ---- steps ---- */
+
+static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
+                               const shoal_op *target) {
+  shoal_run_context *c = &s->context;
+  step_clear(&c->step);
+  c->session = s->session;
+  c->stop = s->stop;
+  for (int i = 0; i < feeds.n; i++) TRY(step_feed(&c->step, feeds.at[i].to, feeds.at[i].value));
+  /* The program's fetches come first, so that their numbers are known; the same one twice shares a number. */
+  for (int i = 0; i < fetches.n; i++) step_fetch(&c->step, fetches.at[i].from);
+  step_target(&c->step, target);
+  for (size_t i = 0; i < s->hooks.n; i++)
+    if (s->hooks.at[i].before_run) TRY(s->hooks.at[i].before_run(s->hooks.at[i].state, c));
+  if (c->error) {
+    shoal_status e = c->error;
+    c->error = NULL;
+    return e;
+  }
+  int64_t began = clock_ns();
+  TRY(step_run(&c->step, s->session));
+  s->step_ns = clock_ns() - began;
+  for (size_t i = 0; i < s->hooks.n; i++)
+    if (s->hooks.at[i].after_run) TRY(s->hooks.at[i].after_run(s->hooks.at[i].state, c));
+  s->stop = s->stop || c->stop;
+  for (int i = 0; i < fetches.n; i++)
+    TRY(fetch_store(&fetches.at[i], c->step.values.at[step_fetch(&c->step, fetches.at[i].from)]));
+  return NULL;
+}
+
+/* What a thread of the session died of, if anything: more telling than what the step ran into because of it. */
+static void prefer_thread_error(struct shoal_train_session *s, shoal_status *e) {
+  shoal_status other = s->created.coordinator ? shoal_coordinator_error(s->created.coordinator) : NULL;
+  if (!other) return;
+  shoal_status_free(*e);
+  *e = other;
+}
+
+shoal_status shoal_train_session_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
+                                     const shoal_op *target) {
+  if (s->stop) return STATUS(SHOAL_FAILED_PRECONDITION, "Run called even after should_stop requested.");
+  for (;;) {
+    if (!s->session) TRY(make_session(s));
+    shoal_status e = run_hooked(s, feeds, fetches, target);
+    prefer_thread_error(s, &e);
+    if (!status_is_lost_task(e)) return e;
+    LOGW("a task was lost, the session is made anew: %s", shoal_status_message(e));
+    shoal_status_free(e);
+    close_session(s);
+    if (s->signals && stop_told()) return STATUS(SHOAL_CANCELLED, "told to stop after a task was lost");
+  }
+}
+
+bool shoal_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches, const shoal_op *target) {
+  if (s->error) return false;
+  shoal_status e = shoal_train_session_run(s, feeds, fetches, target);
+  if (!e) return true;
+  s->stop = true;
+  if (shoal_status_code(e) == SHOAL_OUT_OF_RANGE) shoal_status_free(e); /* the input ended */
+  else s->error = e;
+  return false;
+}
+
+bool shoal_should_stop(shoal_train_session *s) {
+  if (s->signals && stop_told()) s->stop = true;
+  if (s->stop || !s->session || !shoal_coordinator_should_stop(s->created.coordinator)) return s->stop;
+  shoal_status e = shoal_coordinator_error(s->created.coordinator);
+  if (status_is_lost_task(e)) { /* the next step makes a new session */
+    shoal_status_free(e);
+    close_session(s);
+    return false;
+  }
+  if (e && !s->error) s->error = e;
+  else shoal_status_free(e);
+  s->stop = true;
+  return true;
+}
+
+void shoal_request_stop(shoal_train_session *s) { s->stop = true; }
+shoal_session *shoal_train_session_raw(shoal_train_session *s) { return s->session; }
+const shoal_created *shoal_train_session_created(const shoal_train_session *s) { return &s->created; }
+
+/* ---- the end ---- */
+
+/* After the others were told to stop: the chief waits until no step of theirs comes any more, so that the last
+ * checkpoint is of one step for all. */
+static void settle(struct shoal_train_session *s) {
+  announce_stop(s);
+  if (!s->manager.is_chief || !s->manager.marks || !s->scaffold.global_step.node) return;
+  int64_t quiet = MAX((int64_t)SETTLE_MS * 1000000, 2 * s->step_ns), now = clock_ns();
+  int64_t limit = now + (int64_t)SETTLE_LIMIT_MS * 1000000, changed = now, last = -1;
+  while (now - changed < quiet && now < limit) {
+    int64_t step;
+    shoal_status e = session_get_int(s->session, s->scaffold.global_step, &step);
+    if (e) {
+      shoal_status_free(e); /* the save will tell */
+      return;
+    }
+    now = clock_ns();
+    if (step != last) changed = now;
+    last = step;
+    nanosleep(&(struct timespec){.tv_nsec = CHECK_MS * 1000000}, NULL);
+  }
+}
+
+shoal_status shoal_train_session_close(shoal_train_session *s) {
+  if (!s) return NULL;
+  if (!s->error && s->session) {
+    if (s->signals && stop_told()) settle(s);
+    for (size_t i = 0; i < s->hooks.n; i++) {
+      if (!s->hooks.at[i].end) continue;
+      shoal_status e = s->hooks.at[i].end(s->hooks.at[i].state, s->session);
+      if (s->error) shoal_status_free(e);
+      else s->error = e;
+    }
+  }
+  shoal_status e = s->error;
+  s->error = NULL;
+  free_all(s);
+  return e;
+}
+
+shoal_train_session *shoal_train_session_begin(shoal_graph *g, const shoal_train_session_options *options) {
+  shoal_train_session *s = NULL;
+  shoal_status e = shoal_train_session_open(g, options, &s);
+  if (!e) return s;
+  if (options->status) *options->status = e;
+  else {
+    fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(e)), shoal_status_message(e));
+    shoal_status_free(e);
+  }
+  return NULL;
+}
+
+shoal_train_session *shoal_train_session_finish(shoal_train_session *s) {
+  shoal_status *to = s->status, e = shoal_train_session_close(s);
+  if (to) *to = e;
+  else if (e) {
+    fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(e)), shoal_status_message(e));
+    shoal_status_free(e);
+  }
+  return NULL;
+}

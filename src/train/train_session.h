@@ -1,0 +1,59 @@
+/* The parts of a training session: making a model ready (scaffold.c, session_manager.c), steps with hooks
+ * (train_session.c). Supervisors use the first two. */
+#ifndef TRAIN_TRAIN_SESSION_H
+#define TRAIN_TRAIN_SESSION_H
+
+#include "shoal/train_session.h"
+#include "train/step.h"
+
+/* The step counter's value, in a graph that has one (resource variable or the old kind); else node NULL. */
+shoal_out global_step_value(const shoal_graph *g);
+/* All summaries of the graph in one string; node NULL when there are none. */
+shoal_out summaries_merged(shoal_graph *g);
+
+/* A scaffold with nothing left out; adds to the graph what was. */
+struct scaffold {
+  shoal_scaffold use;
+  shoal_saver *own_saver; /* when the caller gave none */
+  shoal_out global_step;
+};
+void scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold *given, bool needs_saver);
+void scaffold_release(struct scaffold *s);
+
+/* How sessions on a model are made, again and again. */
+struct session_manager {
+  shoal_graph *graph;
+  const struct scaffold *scaffold;
+  shoal_session_options session; /* target and all */
+  char *target, *config;
+  bool is_chief;
+  char *checkpoint_dir; /* NULL: none */
+  double max_wait_secs;
+  struct run_marks *marks;
+  bool (*give_up)(void); /* asked while waiting: the process was told to stop */
+};
+/* A session on a model that is ready: initialised, restored or found so by the chief, waited for by others. Goes on
+ * trying while tasks are away, and says on standard error every few seconds what it waits for. */
+shoal_status session_manager_create(struct session_manager *m, shoal_session **out, shoal_made *made);
+void session_manager_release(struct session_manager *m);
+/* The error of a task that was lost: a new session may help. */
+bool status_is_lost_task(shoal_status s);
+
+/* Marks that a run leaves on its servers, beside the model: which run it is, and whether it shall stop. */
+struct run_marks;
+struct run_marks *run_marks_build(shoal_graph *g);
+void run_marks_free(struct run_marks *m);
+/* Is the run on these servers the one that this process, or the file in dir (or NULL), knows? */
+bool run_marks_same_run(struct run_marks *m, shoal_session *session, const char *dir);
+/* A new run begins: marks the servers, and the directory. */
+shoal_status run_marks_begin(struct run_marks *m, shoal_session *session, const char *dir);
+
+/* Steps with hooks: one step's context. */
+struct shoal_run_context {
+  struct step step;
+  shoal_session *session;
+  bool stop;
+  shoal_status error; /* of a feed */
+};
+
+#endif

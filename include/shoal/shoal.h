@@ -2,6 +2,8 @@
 #ifndef SHOAL_SHOAL_H
 #define SHOAL_SHOAL_H
 
+#include <shoal/accumulate.h>
+#include <shoal/averages.h>
 #include <shoal/cluster.h>
 #include <shoal/coordinator.h>
 #include <shoal/data.h>
@@ -11,6 +13,7 @@
 #include <shoal/ops.h>
 #include <shoal/replicate.h>
 #include <shoal/saver.h>
+#include <shoal/schedules.h>
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/step.h>

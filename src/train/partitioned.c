@@ -176,6 +176,8 @@ shoal_out shoal_embedding_lookup(shoal_graph *g, const shoal_var *shards, int n,
     struct build b = build_begin(g, "ParallelDynamicStitch", NULL);
     for (int i = 0; i < n && back; i++) build_in(&b, node_out(back, i));
     build_in_list(&b, found, n);
+    build_attr_int(&b, "N", n);
+    build_attr_type(&b, "T", out_type(shards[0].value));
     struct out stitched = build_end_out(&b);
     free(found);
     struct shape row_shape = out_shape(shards[0].value);

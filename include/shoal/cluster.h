@@ -12,6 +12,9 @@ extern "C" {
 
 typedef struct shoal_server shoal_server;
 
+/* The exit code that says: nothing is lost, run me again (sysexits' EX_TEMPFAIL). */
+#define SHOAL_EXIT_RETRY 75
+
 /* Zero-filled is the default. */
 typedef struct shoal_server_options {
   const char *cluster; /* {"ps": ["host:port"], "worker": [...]} as JSON, or the name of a file that holds it */
@@ -40,6 +43,12 @@ SHOAL_API const char *shoal_server_task(const shoal_server *s);
 SHOAL_API void shoal_server_join(shoal_server *s);
 /* Lets shoal_server_join return. Safe in any thread. */
 SHOAL_API void shoal_server_quit(shoal_server *s);
+/* For a task that was told to go (SIGTERM): asks the training run that has variables here, if any, to save and stop,
+ * and waits until it has, for at most grace_ms (0: 25 s). false: there is no such run. */
+SHOAL_API bool shoal_server_drain(shoal_server *s, int64_t grace_ms);
+/* For main: serves until it is told to stop, by shoal_server_quit, `shoal stop`, SIGTERM or SIGINT (after draining);
+ * says how to exit: 0, or SHOAL_EXIT_RETRY when a run was asked to stop. Stops s. */
+SHOAL_API int shoal_server_serve(shoal_server *s);
 /* Ends running steps, closes the port, frees s. */
 SHOAL_API void shoal_server_stop(shoal_server *s);
 /* What the server is doing, for people: sessions, steps, and what each waits for. The caller frees it with free(). */

@@ -88,8 +88,6 @@ SHOAL_API shoal_train_session *shoal_train_session_finish(shoal_train_session *s
 
 /* ---- stopping ---- */
 
-/* The exit code that says: nothing is lost, run me again (sysexits' EX_TEMPFAIL). */
-#define SHOAL_EXIT_RETRY 75
 /* Was this process, or a task it trains with, told to stop by SIGTERM or SIGINT? */
 SHOAL_API bool shoal_preempted(void);
 /* For main: prints the error, if any, frees it, and says how to exit: 0; SHOAL_EXIT_RETRY after SIGTERM or when tasks

@@ -1,12 +1,13 @@
 /* `shoal server`: one task of a cluster, until it is told to stop.
  *
- * SIGTERM and SIGINT end the server, SIGUSR1 prints what every pending step waits for. A handler hands the signal
- * through a pipe to a thread; blocking signals and waiting for them was rejected, since libraries start threads before
- * main. */
+ * SIGTERM and SIGINT end the server (after a training run that has its variables here has saved), SIGUSR1 prints what
+ * every pending step waits for. A handler hands the signal through a pipe to a thread; blocking signals and waiting for
+ * them was rejected, since libraries start threads before main. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ static shoal_status hosts_to_json(const struct hosts *hosts, int n, struct text 
 }
 
 static int signal_pipe[2];
+static atomic_bool drained; /* a training run was asked to stop, and to be started again */
 
 static void on_signal(int sig) {
   int saved = errno;
@@ -65,6 +67,7 @@ static void *take_signals(void *arg) {
     if (n != 1) return NULL;
     if (sig != SIGUSR1) {
       LOGI("signal %d: stopping", sig);
+      drained = shoal_server_drain(server, 0);
       shoal_server_quit(server);
       return NULL;
     }
@@ -161,5 +164,5 @@ int server_main(int argc, char **argv) {
   fflush(stdout);
   shoal_server_join(server);
   shoal_server_stop(server);
-  return EXIT_OK;
+  return drained ? EXIT_RETRY : EXIT_OK;
 }

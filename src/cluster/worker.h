@@ -6,6 +6,7 @@
 #define CLUSTER_WORKER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/cancel.h"
 #include "base/strmap.h"
@@ -38,6 +39,7 @@ struct worker {
   struct strmap sessions;        /* lock: handle -> struct worker_session * */
   struct worker_session *legacy; /* lock: for masters that create none */
   struct worker_run *runs;       /* lock: running now */
+  atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
 };
 
 struct worker_options {

@@ -56,6 +56,7 @@ void worker_run_start(struct worker_run *r) {
   struct worker *w = r->session->worker;
   struct worker_graph *g = r->graph;
   r->started = clock_ns();
+  atomic_store_explicit(&r->session->worker->last_run, r->started, memory_order_relaxed);
   r->step = (struct step){.id = r->step_id,
                           .cancel = r->cancel,
                           .step_resources = resource_mgr_new(NULL),

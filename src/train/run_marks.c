@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "graph/builder.h"
 #include "graph/device_name.h"
+#include "runtime/mark_names.h"
 #include "train/run_marks.h"
 #include "train/train_session.h"
 #include "train/variables.h"

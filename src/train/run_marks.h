@@ -6,10 +6,6 @@
 
 struct run_marks;
 
-/* Names of the marks among a task's variables. */
-#define RUN_MARK "shoal/run"
-#define STOP_MARK "shoal/stop"
-
 /* Makes sure that every task has its stop mark (tasks that were restarted have none). */
 shoal_status run_marks_ready(struct run_marks *m, shoal_session *session);
 /* How often this run was asked to stop, over all tasks. */

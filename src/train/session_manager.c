@@ -14,7 +14,8 @@
 #include "train/run_marks.h"
 #include "train/train_session.h"
 
-enum { LOOK_MS = 100, SAY_MS = 5000, CREATE_MS = 10000, DEFAULT_WAIT = 7200 };
+enum { LOOK_MS = 100, SAY_MS = 5000, DEFAULT_WAIT = 7200 };
+enum { CREATE_MS = 5000, CREATE_MOST_MS = 60000 }; /* for one try to make a session; longer from try to try */
 
 bool status_is_lost_task(shoal_status s) {
   shoal_code c = shoal_status_code(s);
@@ -113,6 +114,7 @@ static shoal_status prepare(struct session_manager *m, shoal_session *s, shoal_m
 
 struct wait {
   int64_t began, deadline, say_next;
+  int64_t create_ms; /* how long the next try may take */
 };
 
 /* One pause; false when there is no time left. Now and then says why. */
@@ -142,7 +144,10 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
                             char **missing) {
   shoal_session_options o = m->session;
   o.target = m->target;
-  if (!o.create_timeout_ms) o.create_timeout_ms = CREATE_MS;
+  if (!o.create_timeout_ms) {
+    o.create_timeout_ms = MAX(MIN(w->create_ms, (w->deadline - clock_ns()) / 1000000), 100);
+    w->create_ms = MIN(2 * w->create_ms, CREATE_MOST_MS);
+  }
   shoal_session *s;
   shoal_status e = shoal_session_open(m->graph, &o, &s);
   if (shoal_status_code(e) == SHOAL_DEADLINE_EXCEEDED) { /* a task is not up yet: as good as lost */
@@ -165,7 +170,7 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
 shoal_status session_manager_create(struct session_manager *m, shoal_session **out, shoal_made *made) {
   double limit = m->max_wait_secs > 0 ? m->max_wait_secs : DEFAULT_WAIT;
   int64_t now = clock_ns();
-  struct wait w = {now, now + (int64_t)(MIN(limit, 1e9) * 1e9), now + (int64_t)SAY_MS * 1000000};
+  struct wait w = {now, now + (int64_t)(MIN(limit, 1e9) * 1e9), now + (int64_t)SAY_MS * 1000000, CREATE_MS};
   for (;;) {
     char *missing = NULL;
     *out = NULL;

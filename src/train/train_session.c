@@ -23,6 +23,10 @@
 
 enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
 
+/* Not there in a build without gRPC, which has no servers to ask. */
+#pragma weak shoal_server_target
+#pragma weak shoal_server_task
+
 struct shoal_train_session {
   shoal_graph *graph;
   VEC(shoal_hook) hooks;

@@ -61,8 +61,7 @@ int main(int argc, char **argv) {
   snprintf(worker, sizeof worker, "/job:worker/task:%d", task);
   int ps = (int)number_flag(argc, argv, "ps", 1);
   bool remote = server || text_flag(argc, argv, "master");
-  if (remote)
-    shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = ps, .worker_device = worker});
+  if (remote) shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = ps, .worker_device = worker});
   shoal_var step = shoal_global_step(g);
   shoal_var a = shoal_variable(g, "a", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(size)));
   shoal_var b = shoal_variable(g, "b", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(size)));
@@ -81,15 +80,13 @@ int main(int argc, char **argv) {
   shoal_status error = NULL;
   double slowest = 0, began = seconds();
   int64_t now = 0, own = 0;
-  SHOAL_TRAIN_SESSION(s, g, .server = server, .master = text_flag(argc, argv, "master"), .is_chief = task == 0,
-                      .checkpoint_dir = text_flag(argc, argv, "checkpoint_dir"),
-                      .save_steps = number_flag(argc, argv, "save_steps", 0),
-                      .stop_at_step = number_flag(argc, argv, "steps", 100),
-                      .max_wait_secs = (double)number_flag(argc, argv, "max_wait", 60),
-                      .scaffold = &(shoal_scaffold){.saver = saver},
-                      .hooks = (shoal_hook[]){{.after_create = say_created}}, .n_hooks = 1,
-                      .progress = number_flag(argc, argv, "progress", 0) ? &(shoal_progress){.loss = first} : NULL,
-                      .status = &error) {
+  SHOAL_TRAIN_SESSION(
+      s, g, .server = server, .master = text_flag(argc, argv, "master"), .is_chief = task == 0,
+      .checkpoint_dir = text_flag(argc, argv, "checkpoint_dir"), .save_steps = number_flag(argc, argv, "save_steps", 0),
+      .stop_at_step = number_flag(argc, argv, "steps", 100),
+      .max_wait_secs = (double)number_flag(argc, argv, "max_wait", 60), .scaffold = &(shoal_scaffold){.saver = saver},
+      .hooks = (shoal_hook[]){{.after_create = say_created}}, .n_hooks = 1,
+      .progress = number_flag(argc, argv, "progress", 0) ? &(shoal_progress){.loss = first} : NULL, .status = &error) {
     while (!shoal_should_stop(s)) {
       double before = seconds();
       if (!shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(step.value, &now), train)) continue;
@@ -101,8 +98,7 @@ int main(int argc, char **argv) {
     float va = -1, vb = -1;
     shoal_status e = shoal_train_session_raw(s)
                          ? shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS,
-                                              SHOAL_FETCH(step.value, &now, first, &va, second, &vb),
-                                              NULL)
+                                              SHOAL_FETCH(step.value, &now, first, &va, second, &vb), NULL)
                          : NULL;
     shoal_status_free(e);
     printf("stopping at step %" PRId64 " own %" PRId64 " a %g b %g slowest step %.4f s\n", now, own, (double)va,

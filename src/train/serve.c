@@ -1,0 +1,46 @@
+/* Programs that are a parameter server for part of the time: serving until told to stop; see shoal_server_serve. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "shoal/cluster.h"
+#include "train/stop.h"
+
+enum { LOOK_MS = 50 };
+
+#pragma weak shoal_server_drain
+#pragma weak shoal_server_quit
+#pragma weak shoal_server_join
+#pragma weak shoal_server_stop
+
+struct serving {
+  shoal_server *server;
+  atomic_bool over;
+  bool drained;
+};
+
+static void *watch(void *arg) {
+  struct serving *s = arg;
+  while (!atomic_load(&s->over) && !stop_told()) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+  if (stop_told()) s->drained = shoal_server_drain(s->server, 0);
+  shoal_server_quit(s->server);
+  return NULL;
+}
+
+int shoal_server_serve(shoal_server *server) {
+  struct serving s = {.server = server};
+  stop_watch_begin();
+  pthread_t t;
+  int err = pthread_create(&t, NULL, watch, &s);
+  if (err) LOGE("cannot start a thread: signals end this server at once");
+  if (err) stop_watch_end();
+  shoal_server_join(server);
+  atomic_store(&s.over, true);
+  if (!err) {
+    pthread_join(t, NULL);
+    stop_watch_end();
+  }
+  shoal_server_stop(server);
+  return s.drained ? SHOAL_EXIT_RETRY : 0;
+}

@@ -29,7 +29,8 @@ typedef struct shoal_server_options {
   const char *tls_cert, *tls_key, *tls_ca; /* PEM files; all three: both ends of a connection are checked */
   const char *file_root;                   /* directories that ops may read and write, separated by ':'; NULL: all */
   int64_t peer_timeout_ms;    /* a task that does not answer for so long fails what waits for it; 0: 10 s */
-  int64_t startup_timeout_ms; /* how long sessions wait for tasks that are not up yet; 0: as long as the client does */
+  int64_t startup_timeout_ms; /* the cluster must be whole within this, else sessions that wait for it, and the server
+                               * itself, end with the list of who is missing; 0: it may take any time */
   int64_t max_request_bytes;  /* 0: 2 GiB */
   bool no_fast_path;          /* tensors between Shoal's own tasks on one host go by gRPC too */
 } shoal_server_options;
@@ -49,6 +50,9 @@ SHOAL_API bool shoal_server_drain(shoal_server *s, int64_t grace_ms);
 /* For main: serves until it is told to stop, by shoal_server_quit, `shoal stop`, SIGTERM or SIGINT (after draining);
  * says how to exit: 0, or SHOAL_EXIT_RETRY when a run was asked to stop. Stops s. */
 SHOAL_API int shoal_server_serve(shoal_server *s);
+/* Why the server ended by itself (the cluster was not whole within startup_timeout_ms); NULL: it did not. The caller
+ * frees it. */
+SHOAL_API shoal_status shoal_server_failure(shoal_server *s);
 /* Ends running steps, closes the port, frees s. */
 SHOAL_API void shoal_server_stop(shoal_server *s);
 /* What the server is doing, for people: sessions, steps, and what each waits for. The caller frees it with free(). */

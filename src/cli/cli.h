@@ -31,6 +31,16 @@ struct flag {
 /* Reads the flags; what is no flag stays in argv, from 1 on, *argc counting it. False after printing the help (code
  * EXIT_OK) or an error (EXIT_USAGE). */
 bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *argc, char **argv, int *code);
+/* Three rows for a subcommand that connects to servers, and what to do with their values: a struct tls_flags. */
+struct tls_flags {
+  const char *cert, *key, *ca;
+};
+#define TLS_FLAGS(f)                                                                                              \
+  {"tls_cert", "FILE", "this side's certificate (PEM; default: $SHOAL_TLS_CERT)", .text = &(f).cert},             \
+      {"tls_key", "FILE", "its private key (PEM; default: $SHOAL_TLS_KEY)", .text = &(f).key}, {                  \
+    "tls_ca", "FILE", "the authority of the servers' certificates (PEM; default: $SHOAL_TLS_CA)", .text = &(f).ca \
+  }
+void tls_flags_use(const struct tls_flags *f);
 /* Prints an error to standard error and frees it; returns EXIT_FAILED. */
 int report(shoal_status s);
 

@@ -73,6 +73,12 @@ bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *
   return true;
 }
 
+void tls_flags_use(const struct tls_flags *f) {
+  if (f->cert) setenv("SHOAL_TLS_CERT", f->cert, 1);
+  if (f->key) setenv("SHOAL_TLS_KEY", f->key, 1);
+  if (f->ca) setenv("SHOAL_TLS_CA", f->ca, 1);
+}
+
 int report(shoal_status s) {
   fprintf(stderr, "shoal: %s: %s\n", shoal_code_name(shoal_status_code(s)), shoal_status_message(s));
   shoal_status_free(s);

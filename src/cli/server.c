@@ -111,7 +111,7 @@ int server_main(int argc, char **argv) {
       {"tls_ca", "FILE", "the authority that signs all tasks' certificates (PEM)", .text = &o.tls_ca},
       {"file_root", "DIR[:DIR...]", "confine file ops to these directories", .text = &o.file_root},
       {"peer_timeout", "SECONDS", "a silent task fails what waits for it after this (default 10)", .number = &silence},
-      {"startup_timeout", "SECONDS", "how long sessions wait for missing tasks (default: as the client)",
+      {"startup_timeout", "SECONDS", "give up, listing who is missing, if the cluster is not whole by then",
        .number = &startup},
       {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes},
       {"fast_path", NULL, "between tasks on one host, other than gRPC (default true; --fast_path=false)", .on = &fast},
@@ -163,6 +163,8 @@ int server_main(int argc, char **argv) {
   printf("listening on %s\n", shoal_server_target(server));
   fflush(stdout);
   shoal_server_join(server);
+  s = shoal_server_failure(server);
   shoal_server_stop(server);
+  if (s) return report(s);
   return drained ? EXIT_RETRY : EXIT_OK;
 }

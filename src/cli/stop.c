@@ -9,17 +9,21 @@
 int stop_main(int argc, char **argv) {
   int64_t timeout = 5000;
   const char *cluster = NULL;
+  struct tls_flags tls = {0};
   const struct flag flags[] = {
       {"cluster_spec", "JSON|FILE", "stop every task of this cluster", .text = &cluster},
       {"timeout_ms", "N", "give up on a server after this (default 5000)", .number = &timeout},
+      TLS_FLAGS(tls),
   };
   int code;
-  if (!flags_parse("shoal stop (grpc://HOST:PORT ... | --cluster_spec=JSON|FILE)", flags, 2, &argc, argv, &code))
+  if (!flags_parse("shoal stop (grpc://HOST:PORT ... | --cluster_spec=JSON|FILE)", flags, sizeof flags / sizeof *flags,
+                   &argc, argv, &code))
     return code;
   if (argc < 2 && !cluster) {
     fprintf(stderr, "shoal: stop: name a server (grpc://127.0.0.1:2222) or give --cluster_spec\n");
     return EXIT_USAGE;
   }
+  tls_flags_use(&tls);
   code = EXIT_OK;
   if (cluster) {
     shoal_status s = shoal_cluster_stop(cluster, timeout);

@@ -11,8 +11,6 @@
 #include "cluster/latch.h"
 #include "graph/import.h"
 
-enum { REMIND_MS = 5000 }; /* how often a waiting session says whom it waits for */
-
 void master_init(struct master *m, struct worker *w, const struct cluster_spec *spec, struct peers *peers) {
   *m = (struct master){.worker = w, .spec = spec, .peers = peers, .ids = w->ids};
   pthread_mutex_init(&m->lock, NULL);
@@ -137,70 +135,6 @@ static void add_remote(struct master_session *s, const char *job, int index, con
   vec_push(&s->workers, w);
 }
 
-struct status_wait {
-  struct latch *latch;
-  bool done;
-};
-
-static void status_done(void *arg, shoal_status s) {
-  struct status_wait *w = arg;
-  pthread_mutex_lock(&w->latch->lock);
-  w->done = true;
-  pthread_mutex_unlock(&w->latch->lock);
-  latch_done(w->latch, s);
-}
-
-static void list_missing(struct master_session *s, struct latch *l, const struct status_wait *waits, struct text *out) {
-  pthread_mutex_lock(&l->lock);
-  for (size_t i = 1; i < s->workers.n; i++)
-    if (!waits[i].done)
-      text_addf(out, "%s%s (%s)", out->n ? ", " : "", s->workers.at[i].task, peer_address(s->workers.at[i].peer));
-  pthread_mutex_unlock(&l->lock);
-}
-
-/* Asks every task for its devices, and waits for those that are not up yet. */
-static shoal_status meet_workers(struct master_session *s, int64_t deadline, struct cancel *cancel) {
-  int64_t limit = deadline_after_ms(s->master->startup_timeout_ms);
-  struct latch l;
-  latch_init(&l, (int)s->workers.n);
-  struct status_wait *waits = mem_zalloc(s->workers.n, sizeof *waits);
-  struct cancel late;
-  cancel_init(&late);
-  for (size_t i = 0; i < s->workers.n; i++) {
-    struct worker_link *w = &s->workers.at[i];
-    waits[i].latch = &l;
-    w->ops->get_status(w, deadline, &late, status_done, &waits[i]);
-  }
-  struct text missing = {0};
-  while (!latch_wait_until(&l, clock_ns() + (cancel ? 200 : 1000) * 1000000ll)) {
-    static const int64_t remind = REMIND_MS * 1000000ll;
-    static __thread int64_t told;
-    int64_t now = clock_ns();
-    if (now - told > remind) {
-      text_release(&missing);
-      list_missing(s, &l, waits, &missing);
-      if (told) LOGW("CreateSession still waiting for response from worker: %s", text_cstr(&missing));
-      told = now;
-    }
-    if (now > limit || (cancel && cancel_started(cancel))) {
-      text_release(&missing);
-      list_missing(s, &l, waits, &missing);
-      cancel_start(&late, NULL);
-      break;
-    }
-  }
-  shoal_status err = latch_finish(&l);
-  if (err && missing.n && clock_ns() > limit) {
-    shoal_status_free(err);
-    err = STATUS(SHOAL_DEADLINE_EXCEEDED, "no answer within --startup_timeout (%" PRId64 " s) from: %s",
-                 s->master->startup_timeout_ms / 1000, text_cstr(&missing));
-  }
-  text_release(&missing);
-  cancel_release(&late);
-  free(waits);
-  return err;
-}
-
 static shoal_status create_halves(struct master_session *s, int64_t deadline) {
   struct latch l;
   latch_init(&l, (int)s->workers.n);
@@ -259,7 +193,7 @@ static shoal_status make(struct master_session *s, struct wire graph_def, const 
         add_remote(s, j->name, j->tasks.at[k].index, j->tasks.at[k].address);
     }
   TRY(graph_import(s->graph, graph_def.at, wire_left(&graph_def), &(struct import_options){0}, NULL));
-  TRY(meet_workers(s, deadline, cancel));
+  TRY(master_meet_workers(s, deadline, cancel));
   list_devices(s);
   TRY(create_halves(s, deadline));
   return NULL;
@@ -283,6 +217,7 @@ shoal_status master_create_session(struct master *m, struct wire config, struct 
     return err;
   }
   memcpy(handle, s->handle, 17);
+  startup_over(m->startup);
   pthread_mutex_lock(&m->lock);
   bool closing = m->closing;
   if (!closing) strmap_put(&m->sessions, s->handle, s);

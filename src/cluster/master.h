@@ -9,6 +9,7 @@
 #define CLUSTER_MASTER_H
 
 #include "base/wire.h"
+#include "cluster/roll_call.h"
 #include "cluster/worker_ops.h"
 #include "graph/place.h"
 #include "graph/prune.h"
@@ -20,6 +21,7 @@ struct master {
   struct request_ids *ids;
   int port; /* that the server listens on */
   int64_t startup_timeout_ms;
+  struct startup *startup; /* the server's; NULL: nobody to wait for */
   pthread_mutex_t lock;
   struct strmap sessions; /* lock: handle -> struct master_session * */
   bool closing;           /* lock */
@@ -78,6 +80,8 @@ struct master_session {
 /* Blocks until every task that the session may use has answered; deadline and cancel end it. */
 shoal_status master_create_session(struct master *m, struct wire config, struct wire graph_def, const char *target,
                                    int64_t deadline, struct cancel *cancel, char handle[17]);
+/* Its part that waits (master_meet.c). */
+shoal_status master_meet_workers(struct master_session *s, int64_t deadline, struct cancel *cancel);
 /* Are there other tasks to wait for? */
 bool master_has_peers(const struct master *m);
 shoal_status master_find_session(struct master *m, const char *handle, struct master_session **out);

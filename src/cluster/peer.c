@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "base/wire.h"
+#include "cluster/identity.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
 #include "rpc/fast.h"
@@ -113,12 +114,6 @@ void peers_free(struct peers *p) {
   free(p);
 }
 
-/* The job in "/job:ps/replica:0/task:0": what the peer's certificate is made out to. */
-static char *certificate_name(const char *task) {
-  if (!str_starts(task, "/job:")) return NULL;
-  return mem_printf("%.*s.shoal", (int)strcspn(task + 5, "/"), task + 5);
-}
-
 struct peer *peers_get(struct peers *p, const char *task, const char *address) {
   pthread_mutex_lock(&p->lock);
   struct peer *e = NULL;
@@ -129,7 +124,7 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address) {
     e->set = p;
     e->task = mem_strdup(task);
     e->address = mem_strdup(address);
-    char *name = certificate_name(task);
+    char *name = identity_of_task(task);
     e->channel = rpc_channel_new(address, p->tls, name);
     free(name);
     vec_push(&p->all, e);
@@ -140,6 +135,10 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address) {
 
 const char *peer_task(const struct peer *p) { return p->task; }
 const char *peer_address(const struct peer *p) { return p->address; }
+
+struct rpc_channel *peer_channel(struct peer *p) {
+  return p->channel;
+}
 
 bool peer_is_silent(struct peer *p) {
   pthread_mutex_lock(&p->set->lock);
@@ -368,7 +367,7 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   struct peer *p = q->peer;
   struct peers *set = p->set;
   shoal_code code = shoal_status_code(s);
-  if (code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED) {
+  if (code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED || code == SHOAL_UNAUTHENTICATED) {
     fail_calls(
         p, q->asked,
         STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%s)", p->task, p->address,

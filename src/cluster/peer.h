@@ -29,6 +29,8 @@ void peers_describe(struct peers *p, struct text *out);
 
 const char *peer_task(const struct peer *p);
 const char *peer_address(const struct peer *p);
+/* No new reference. */
+struct rpc_channel *peer_channel(struct peer *p);
 /* Did it fail to answer when last asked? Then nobody should wait long for it to tidy up. */
 bool peer_is_silent(struct peer *p);
 

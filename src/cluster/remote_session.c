@@ -441,6 +441,27 @@ static const struct session_ops remote_ops = {.extend = remote_extend,
                                               .release_callable = remote_release_callable,
                                               .list_devices = remote_list_devices};
 
+/* Asks until the server is there. One that hangs up again and again, or whose certificate will not do, is there, and
+ * does not want us. */
+static shoal_status meet(struct peer *master, int64_t limit_ms) {
+  enum { PAUSE_MS = 50, MAX_REFUSALS = 10 };
+  int64_t limit = deadline_after_ms(limit_ms);
+  for (int refusals = 0;;) {
+    shoal_status err = peer_wait(master, "/tensorflow.WorkerService/GetStatus", NULL, limit, PEER_UNWATCHED, NULL);
+    if (shoal_status_code(err) != SHOAL_UNAVAILABLE) return err;
+    refusals = strstr(shoal_status_message(err), "it hung up") ? refusals + 1 : 0;
+    if (refusals >= MAX_REFUSALS) return err;
+    if (clock_ns() + PAUSE_MS * 1000000ll > limit) {
+      shoal_status late =
+          STATUS(SHOAL_DEADLINE_EXCEEDED, "no answer within %" PRId64 " ms: %s", limit_ms, shoal_status_message(err));
+      shoal_status_free(err);
+      return late;
+    }
+    shoal_status_free(err);
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
+  }
+}
+
 shoal_status remote_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out) {
   char host[256];
   int port;
@@ -450,16 +471,13 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   s->head.ops = &remote_ops;
   s->timeout_ms = o->operation_timeout_ms;
   pthread_mutex_init(&s->lock, NULL);
-  /* A client's certificates come from the environment: they belong to the machine, not to the program. */
-  shoal_status err = rpc_tls_load(getenv("SHOAL_TLS_CERT"), getenv("SHOAL_TLS_KEY"), getenv("SHOAL_TLS_CA"), &s->tls);
+  shoal_status err = rpc_tls_from_environment(&s->tls);
   if (!err) {
     s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address);
-    int64_t limit = deadline_after_ms(o->create_timeout_ms > 0 ? o->create_timeout_ms
-                                      : s->timeout_ms > 0      ? s->timeout_ms
-                                                               : CONNECT_MS);
-    err = peer_wait(s->master, "/tensorflow.WorkerService/GetStatus", NULL, limit, RPC_WAIT_FOR_READY | PEER_UNWATCHED,
-                    NULL);
+    err = meet(s->master, o->create_timeout_ms > 0 ? o->create_timeout_ms
+                          : s->timeout_ms > 0      ? s->timeout_ms
+                                                   : CONNECT_MS);
   }
   if (!err) err = create(s, g, o);
   if (err) {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file_root.h"
 #include "base/log.h"
+#include "cluster/identity.h"
 #include "cluster/master_service.h"
 #include "cluster/worker_service.h"
 #include "rpc/channel.h"
@@ -20,8 +21,29 @@
 
 #define MASTER(name, fn) \
   static void name(struct rpc_call *c, void *arg) { fn(&((struct shoal_server *)arg)->master, c); }
-#define WORKER(name, fn) \
-  static void name(struct rpc_call *c, void *arg) { fn(((struct shoal_server *)arg)->worker, c); }
+#define WORKER(name, fn)                                            \
+  static void name(struct rpc_call *c, void *arg) {                 \
+    if (admit(arg, c)) fn(((struct shoal_server *)arg)->worker, c); \
+  }
+
+/* With certificates, a worker works for tasks of its cluster alone. */
+static bool admit(struct shoal_server *s, struct rpc_call *c) {
+  shoal_status err = s->tls ? identity_check_member(c, &s->spec) : NULL;
+  if (!err) return true;
+  rpc_call_fail(c, err);
+  return false;
+}
+
+static void create_worker_session(struct rpc_call *c, void *arg) {
+  struct shoal_server *s = arg;
+  if (!admit(s, c)) return;
+  startup_over(s->startup);
+  worker_service_create_session(s->worker, c);
+}
+
+static void get_status(struct rpc_call *c, void *arg) {
+  worker_service_get_status(((struct shoal_server *)arg)->worker, c);
+}
 
 MASTER(create_session, master_service_create_session)
 MASTER(extend_session, master_service_extend_session)
@@ -33,8 +55,6 @@ MASTER(reset, master_service_reset)
 MASTER(make_callable, master_service_make_callable)
 MASTER(run_callable, master_service_run_callable)
 MASTER(release_callable, master_service_release_callable)
-WORKER(get_status, worker_service_get_status)
-WORKER(create_worker_session, worker_service_create_session)
 WORKER(delete_worker_session, worker_service_delete_session)
 WORKER(register_graph, worker_service_register_graph)
 WORKER(deregister_graph, worker_service_deregister_graph)
@@ -45,9 +65,13 @@ WORKER(recv_tensor, worker_service_recv_tensor)
 WORKER(mark_recv_finished, worker_service_mark_recv_finished)
 WORKER(logging, worker_service_logging)
 
-static void tracing(struct rpc_call *c, void *arg) { rpc_call_fail(c, UNIMPLEMENTED("Tracing")); }
+/* As TensorFlow's servers answer. */
+static void tracing(struct rpc_call *c, void *arg) {
+  if (admit(arg, c)) rpc_call_fail(c, UNIMPLEMENTED("Tracing"));
+}
 
 static void collectives(struct rpc_call *c, void *arg) {
+  if (!admit(arg, c)) return;
   rpc_call_fail(c, UNIMPLEMENTED("this server has no collective operations over gRPC (RecvBuf, CompleteGroup, "
                                  "CompleteInstance, GetStepSequence)"));
 }
@@ -139,6 +163,14 @@ static shoal_status choose_host(const shoal_server_options *o, const char *host,
   return NULL;
 }
 
+static void not_whole(void *arg, shoal_status why) {
+  struct shoal_server *s = arg;
+  pthread_mutex_lock(&s->lock);
+  status_merge(&s->failure, why);
+  pthread_mutex_unlock(&s->lock);
+  shoal_server_quit(s);
+}
+
 static shoal_status start(const shoal_server_options *o, struct shoal_server *s) {
   char *job = NULL, host[256];
   int task = 0, port = 0;
@@ -173,16 +205,20 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(rpc_server_start(&ro, &s->rpc));
   s->master.port = rpc_server_port(s->rpc);
   s->target = mem_printf("grpc://%s:%d", host, s->master.port);
+  s->startup = startup_new(&s->spec, s->task, s->tls, o->startup_timeout_ms, not_whole, s);
+  s->master.startup = s->startup;
   return NULL;
 }
 
 static void free_server(struct shoal_server *s) {
   /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
   if (s->worker) master_close(&s->master);
+  startup_over(s->startup);
   if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {
     fast_server_stop(s->worker->fast);
     master_release(&s->master);
+    startup_free(s->startup);
     peers_free(s->peers);
     fast_server_unref(s->worker->fast);
     worker_free(s->worker);
@@ -190,6 +226,7 @@ static void free_server(struct shoal_server *s) {
   file_roots_free(s->files);
   rpc_tls_free(s->tls);
   cluster_spec_release(&s->spec);
+  shoal_status_free(s->failure);
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->quitting);
   free(s->task);
@@ -225,6 +262,13 @@ void shoal_server_quit(shoal_server *s) {
   pthread_mutex_unlock(&s->lock);
 }
 
+shoal_status shoal_server_failure(shoal_server *s) {
+  pthread_mutex_lock(&s->lock);
+  shoal_status why = s->failure ? status_copy(s->failure) : NULL;
+  pthread_mutex_unlock(&s->lock);
+  return why;
+}
+
 void shoal_server_stop(shoal_server *s) {
   if (!s) return;
   shoal_server_quit(s);
@@ -247,9 +291,12 @@ char *shoal_server_status(shoal_server *s) {
 static shoal_status ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body) {
   char host[256];
   int port;
+  struct rpc_tls *tls;
   const char *address = str_starts(target, "grpc://") ? target + 7 : target;
   TRY(address_parse("target", address, host, &port));
-  struct rpc_channel *channel = rpc_channel_new(address, NULL, NULL);
+  TRY(rpc_tls_from_environment(&tls));
+  struct rpc_channel *channel = rpc_channel_new(address, tls, NULL);
+  rpc_tls_free(tls);
   shoal_status s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms > 0 ? timeout_ms : 5000), 0, body);
   rpc_channel_unref(channel);
   return status_prefix(s, "%s: ", target);

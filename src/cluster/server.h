@@ -17,10 +17,12 @@ struct shoal_server {
   struct worker *worker;
   struct master master;
   struct rpc_server *rpc;
+  struct startup *startup; /* whom we wait for; NULL: nobody */
   int64_t started;
   pthread_mutex_t lock;
   pthread_cond_t quitting;
-  bool quit; /* lock */
+  bool quit;            /* lock */
+  shoal_status failure; /* lock: why it ended by itself */
 };
 
 #endif

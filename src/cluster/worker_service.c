@@ -7,6 +7,7 @@
 
 #include "base/wire.h"
 #include "graph/import.h"
+#include "cluster/identity.h"
 #include "rpc/message.h"
 
 static void set_string(char **to, const struct wire_field *f) {
@@ -70,6 +71,7 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
     if (f.number == 6 && f.type == WIRE_VARINT) o.master_incarnation = (int64_t)f.value;
   }
   if (!s) s = check_end(step, "CreateWorkerSessionRequest");
+  if (!s && *master) s = identity_check_task(c, master);
   if (!s) {
     o.handle = handle;
     o.master = master;

@@ -23,6 +23,7 @@ struct rpc_channel {
   atomic_int refs;
   grpc_channel *channel;
   char *address;
+  bool tls;
 };
 
 struct rpc_pending {
@@ -47,6 +48,7 @@ struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *t
   struct rpc_channel *c = mem_zalloc(1, sizeof *c);
   atomic_init(&c->refs, 1);
   c->address = mem_strdup(address);
+  c->tls = tls != NULL;
   grpc_arg args[12] = {
       int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, INT_MAX),
       int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, INT_MAX),
@@ -103,7 +105,7 @@ void rpc_pending_unref(struct rpc_pending *p) {
 static void finish(struct rpc_event *e, bool ok) {
   struct rpc_pending *p = (struct rpc_pending *)e;
   struct rpc_channel *channel = p->channel;
-  shoal_status s = rpc_status_from(p->code, p->details, &p->trailers);
+  shoal_status s = rpc_tls_explain(rpc_status_from(p->code, p->details, &p->trailers), channel->tls);
   struct rpc_body body = rpc_body_of(p->response);
   grpc_slice_unref(p->details);
   grpc_metadata_array_destroy(&p->headers);
@@ -114,7 +116,6 @@ static void finish(struct rpc_event *e, bool ok) {
   rpc_pending_unref(p);
   done(arg, s, &body);
   rpc_body_release(&body);
-  (void)channel;
 }
 
 void rpc_start(struct rpc_channel *c, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,

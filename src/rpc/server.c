@@ -168,6 +168,21 @@ char *rpc_call_peer(struct rpc_call *c) {
   return copy;
 }
 
+bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg) {
+  const struct rpc_tls *tls = c->server->o.tls;
+  if (!tls || !tls->ca) return true;
+  grpc_auth_context *auth = grpc_call_auth_context(c->call);
+  grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(auth, GRPC_X509_SAN_PROPERTY_NAME);
+  bool found = false;
+  for (const grpc_auth_property *p; !found && (p = grpc_auth_property_iterator_next(&it));) {
+    char *name = mem_strndup(p->value, p->value_length);
+    found = match(name, arg);
+    free(name);
+  }
+  grpc_auth_context_release(auth);
+  return found;
+}
+
 void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg) {
   pthread_mutex_lock(&c->lock);
   c->cancel_fn = fn;
@@ -288,7 +303,7 @@ static void on_stopped(struct rpc_event *e, bool ok) {
 }
 
 /* gRPC says only that it could not bind; a plain socket says why. */
-static shoal_status bind_error(const char *host, int port) {
+static shoal_status bind_error(const char *host, int port, bool tls) {
   shoal_status s = STATUS(SHOAL_UNKNOWN, "Could not start gRPC server");
   char bare[256], service[16];
   snprintf(bare, sizeof bare, "%s", host[0] == '[' ? host + 1 : host);
@@ -301,6 +316,9 @@ static shoal_status bind_error(const char *host, int port) {
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 1) < 0)
     s = status_suffix(s, ": %s:%d: %m (is another server running there? choose another port or stop it)", host, port);
+  else if (tls)
+    s = status_suffix(s,
+                      ": the certificate and key of --tls_cert and --tls_key cannot be used: do they belong together?");
   if (fd >= 0) close(fd);
   freeaddrinfo(found);
   return s;
@@ -347,7 +365,7 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
   if (creds) grpc_server_credentials_release(creds);
   shoal_status err = NULL;
   if (!creds) err = INVALID("the certificate or key given with --tls_cert, --tls_key cannot be used");
-  else if (s->port <= 0) err = bind_error(host, o->port);
+  else if (s->port <= 0) err = bind_error(host, o->port, o->tls != NULL);
   grpc_server_start(s->server);
   if (err) {
     rpc_server_stop(s, 0);

@@ -46,6 +46,8 @@ shoal_status rpc_call_request(struct rpc_call *c, const void **data, size_t *siz
 int64_t rpc_call_deadline(const struct rpc_call *c);
 /* "ipv4:10.0.0.1:4711"; the caller frees it. */
 char *rpc_call_peer(struct rpc_call *c);
+/* Does any name in the caller's certificate (its subject alternative names) match? True when callers need none. */
+bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg);
 /* fn(arg) is called at most once, from a thread of the loop, if the client goes away before the answer. Call it in the
  * handler. rpc_call_reply and _fail wait until a call of fn that is under way has ended. */
 void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg);

@@ -41,6 +41,36 @@ shoal_status rpc_tls_load(const char *cert_file, const char *key_file, const cha
   return s;
 }
 
+shoal_status rpc_tls_from_environment(struct rpc_tls **out) {
+  return rpc_tls_load(getenv("SHOAL_TLS_CERT"), getenv("SHOAL_TLS_KEY"), getenv("SHOAL_TLS_CA"), out);
+}
+
+shoal_status rpc_tls_explain(shoal_status s, bool tls) {
+  if (shoal_status_code(s) != SHOAL_UNAVAILABLE) return s;
+  static const struct {
+    const char *sign, *meaning;
+  } signs[] = {
+      {"rong version number", "it does not speak TLS: start it with --tls_cert, or connect without certificates"},
+      {"WRONG_VERSION_NUMBER", "it does not speak TLS: start it with --tls_cert, or connect without certificates"},
+      {"ertificate verify failed", "its certificate is not signed by the authority given here (--tls_ca)"},
+      {"CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by the authority given here (--tls_ca)"},
+      {"is not in peer certificate", "its certificate is made out to another name"},
+      {"Hostname Verification Check failed", "its certificate is made out to another name"},
+  };
+  const char *text = shoal_status_message(s);
+  for (size_t i = 0; tls && i < COUNT_OF(signs); i++) {
+    if (!strstr(text, signs[i].sign)) continue;
+    shoal_status known = STATUS(SHOAL_UNAUTHENTICATED, "%s; %s", text, signs[i].meaning);
+    shoal_status_free(s);
+    return known;
+  }
+  /* A server that wants TLS, or another certificate, only hangs up; so does one that is being stopped. */
+  if (strstr(text, "failed to connect") && (strstr(text, "Socket closed") || strstr(text, "Connection reset")))
+    return status_suffix(s, tls ? "; it hung up: perhaps it does not accept this side's certificate (--tls_cert)"
+                                : "; it hung up: if it wants TLS, give certificates (--tls_cert, --tls_key, --tls_ca)");
+  return s;
+}
+
 void rpc_tls_free(struct rpc_tls *t) {
   if (!t) return;
   free(t->cert);

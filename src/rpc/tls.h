@@ -1,8 +1,8 @@
 /* Who may talk to whom: certificates of a task, and the authority that signs those of the others.
  *
- * With all three files given, both ends of every connection show a certificate signed by the authority (mutual TLS),
- * and a task that connects to /job:ps/task:N accepts only a certificate that names "ps.shoal" among its DNS names. A
- * client, which knows only an address, accepts one that names the address's host. */
+ * With all three files given, both ends of every connection show a certificate signed by the authority (mutual TLS).
+ * What the names in it must be is cluster/identity.h's business; a client, which knows only an address, accepts a
+ * certificate that names the address's host. */
 #ifndef RPC_TLS_H
 #define RPC_TLS_H
 
@@ -21,5 +21,11 @@ void rpc_tls_free(struct rpc_tls *t);
 /* t NULL: plain text. */
 grpc_server_credentials *rpc_tls_server(const struct rpc_tls *t);
 grpc_channel_credentials *rpc_tls_channel(const struct rpc_tls *t);
+/* From the files that SHOAL_TLS_CERT, SHOAL_TLS_KEY and SHOAL_TLS_CA name: a client's certificates belong to the
+ * machine, not to the program. *out NULL: plain text. */
+shoal_status rpc_tls_from_environment(struct rpc_tls **out);
+/* Adds to the error of a connection that could not be made what it means in terms of certificates. Where they cannot
+ * fit, the code becomes UNAUTHENTICATED: trying again is of no use. Consumes s. */
+shoal_status rpc_tls_explain(shoal_status s, bool tls);
 
 #endif

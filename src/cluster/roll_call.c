@@ -1,0 +1,210 @@
+/* The roll call; see roll_call.h. Channels used for it alone are dropped as soon as their task has answered: a large
+ * cluster's parameter servers would otherwise all hold connections to each other. */
+#include "cluster/roll_call.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cluster/identity.h"
+#include "cluster/latch.h"
+
+void roll_add(struct roll *r, const char *task, const char *address, struct rpc_channel *channel) {
+  vec_push(&r->all, (struct roll_entry){.task = mem_strdup(task), .address = mem_strdup(address), .channel = channel});
+}
+
+static void drop_channel(struct roll_entry *e) {
+  rpc_channel_unref(e->channel);
+  e->channel = NULL;
+}
+
+void roll_release(struct roll *r) {
+  for (size_t i = 0; i < r->all.n; i++) {
+    struct roll_entry *e = &r->all.at[i];
+    drop_channel(e);
+    shoal_status_free(e->cause);
+    free(e->task);
+    free(e->address);
+  }
+  vec_release(&r->all);
+}
+
+struct question {
+  struct roll_entry *of;
+  struct latch *latch;
+};
+
+static void answered(void *arg, shoal_status s, struct rpc_body *body) {
+  struct question *q = arg;
+  struct roll_entry *e = q->of;
+  shoal_status_free(e->cause);
+  e->cause = s;
+  e->here = !s;
+  latch_done(q->latch, NULL);
+}
+
+size_t roll_ask(struct roll *r, int64_t timeout_ms) {
+  size_t missing = 0;
+  for (size_t i = 0; i < r->all.n; i++) missing += !r->all.at[i].here;
+  if (!missing) return 0;
+  struct latch l;
+  latch_init(&l, (int)missing);
+  struct question *all = mem_zalloc(missing, sizeof *all);
+  int64_t deadline = deadline_after_ms(timeout_ms);
+  for (size_t i = 0, k = 0; i < r->all.n; i++) {
+    struct roll_entry *e = &r->all.at[i];
+    if (e->here) continue;
+    all[k] = (struct question){e, &l};
+    rpc_start(e->channel, "/tensorflow.WorkerService/GetStatus", NULL, deadline, 0, answered, &all[k++], NULL);
+  }
+  shoal_status_free(latch_finish(&l));
+  free(all);
+  missing = 0;
+  for (size_t i = 0; i < r->all.n; i++) {
+    if (r->all.at[i].here) drop_channel(&r->all.at[i]);
+    else missing++;
+  }
+  return missing;
+}
+
+void roll_missing(const struct roll *r, struct text *out) {
+  static const char noise[] = "failed to connect to all addresses; last error: ";
+  for (size_t i = 0; i < r->all.n; i++) {
+    const struct roll_entry *e = &r->all.at[i];
+    if (e->here) continue;
+    const char *why = e->cause ? shoal_status_message(e->cause) : "not asked yet";
+    if (shoal_status_code(e->cause) == SHOAL_DEADLINE_EXCEEDED) why = "no answer: stopped, overloaded or unreachable";
+    if (str_starts(why, noise)) why += strlen(noise);
+    text_addf(out, "%s%s at %s (%s)", out->n ? ", " : "", e->task, e->address, why);
+  }
+}
+
+shoal_status roll_hopeless(const struct roll *r) {
+  for (size_t i = 0; i < r->all.n; i++) {
+    const struct roll_entry *e = &r->all.at[i];
+    if (!e->here && shoal_status_code(e->cause) == SHOAL_UNAUTHENTICATED)
+      return STATUS(SHOAL_UNAUTHENTICATED, "%s at %s: %s", e->task, e->address, shoal_status_message(e->cause));
+  }
+  return NULL;
+}
+
+/* ---- the start of a server ---- */
+
+enum { FIRST_MS = 500, EVERY_MS = 1000, TELL_MS = 5000, OFTEN_MS = 60000, SELDOM_MS = 60000, ANSWER_MS = 2000 };
+
+struct startup {
+  struct roll roll; /* the thread's */
+  int64_t timeout_ms;
+  void (*late)(void *arg, shoal_status s);
+  void *arg;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool over;        /* lock */
+  shoal_status why; /* lock: it was not whole in time */
+};
+
+static bool pause_until(struct startup *s, int64_t when) {
+  struct timespec until = {.tv_sec = when / 1000000000, .tv_nsec = when % 1000000000};
+  pthread_mutex_lock(&s->lock);
+  int err = 0;
+  while (!s->over && err != ETIMEDOUT) err = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+  bool over = s->over;
+  pthread_mutex_unlock(&s->lock);
+  return !over;
+}
+
+static void give_up(struct startup *s, shoal_status why) {
+  pthread_mutex_lock(&s->lock);
+  bool over = s->over;
+  if (!over) s->why = status_copy(why);
+  pthread_mutex_unlock(&s->lock);
+  if (over) shoal_status_free(why);
+  else s->late(s->arg, why);
+}
+
+shoal_status startup_late(struct startup *s) {
+  if (!s) return NULL;
+  pthread_mutex_lock(&s->lock);
+  shoal_status why = s->why ? status_copy(s->why) : NULL;
+  pthread_mutex_unlock(&s->lock);
+  return why;
+}
+
+static void *call_roll(void *arg) {
+  struct startup *s = arg;
+  pthread_setname_np(pthread_self(), "shoal-start");
+  int64_t start = clock_ns(), told = start, limit = deadline_after_ms(s->timeout_ms);
+  for (int64_t next = start + FIRST_MS * 1000000ll; pause_until(s, MIN(next, limit));) {
+    size_t missing = roll_ask(&s->roll, s->timeout_ms ? MIN(ANSWER_MS, s->timeout_ms) : ANSWER_MS);
+    int64_t now = clock_ns(), since = (now - start) / 1000000;
+    struct text who = {0};
+    if (!missing) break;
+    roll_missing(&s->roll, &who);
+    if (now >= limit) {
+      give_up(s, STATUS(SHOAL_DEADLINE_EXCEEDED,
+                        "the cluster is not whole after --startup_timeout (%" PRId64 " s). Missing: %s",
+                        s->timeout_ms / 1000, text_cstr(&who)));
+      text_release(&who);
+      break;
+    }
+    if (now - told >= (since < OFTEN_MS ? TELL_MS : SELDOM_MS) * 1000000ll) {
+      LOGW("waiting since %" PRId64 " s for %s", since / 1000, text_cstr(&who));
+      told = now;
+    }
+    text_release(&who);
+    next = now + EVERY_MS * 1000000ll;
+  }
+  return NULL;
+}
+
+struct startup *startup_new(const struct cluster_spec *spec, const char *self, const struct rpc_tls *tls,
+                            int64_t timeout_ms, void (*late)(void *arg, shoal_status s), void *arg) {
+  struct startup *s = mem_zalloc(1, sizeof *s);
+  for (size_t i = 0; i < spec->jobs.n; i++)
+    for (size_t k = 0; k < spec->jobs.at[i].tasks.n; k++) {
+      const struct cluster_task *t = &spec->jobs.at[i].tasks.at[k];
+      char *task = mem_printf("/job:%s/replica:0/task:%d", spec->jobs.at[i].name, t->index);
+      char *name = identity_of_task(task);
+      if (strcmp(task, self) != 0) roll_add(&s->roll, task, t->address, rpc_channel_new(t->address, tls, name));
+      free(name);
+      free(task);
+    }
+  s->timeout_ms = timeout_ms;
+  s->late = late;
+  s->arg = arg;
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&s->changed, &attr);
+  pthread_condattr_destroy(&attr);
+  if (s->roll.all.n && pthread_create(&s->thread, NULL, call_roll, s) == 0) return s;
+  roll_release(&s->roll);
+  pthread_mutex_destroy(&s->lock);
+  pthread_cond_destroy(&s->changed);
+  free(s);
+  return NULL;
+}
+
+void startup_over(struct startup *s) {
+  if (!s) return;
+  pthread_mutex_lock(&s->lock);
+  s->over = true;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+}
+
+void startup_free(struct startup *s) {
+  if (!s) return;
+  startup_over(s);
+  pthread_join(s->thread, NULL);
+  shoal_status_free(s->why);
+  roll_release(&s->roll);
+  pthread_mutex_destroy(&s->lock);
+  pthread_cond_destroy(&s->changed);
+  free(s);
+}

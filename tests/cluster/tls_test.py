@@ -1,0 +1,269 @@
+"""TLS and mutual TLS: who gets in, who does not, and what each is told. Also: where a server without TLS listens."""
+# needs: tensorflow
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "interop"))
+import grpc
+import numpy as np
+import shoal
+import tensorflow.compat.v1 as tf
+
+from certificates import Authority, flags
+from cluster import SHOAL, Cluster, free_ports, report
+
+tf.disable_v2_behavior()
+TOP = tempfile.TemporaryDirectory(prefix="shoal_tls_")
+HOST = ("IP:127.0.0.1", "DNS:localhost")
+CA, OTHER = Authority(TOP.name), Authority(TOP.name, "other")
+PS, WORKER = CA.sign("ps", "DNS:*.ps.shoal", *HOST), CA.sign("worker", "DNS:*.worker.shoal", *HOST)
+WORKER_1 = CA.sign("worker1", "DNS:1.worker.shoal", *HOST)
+CLIENT, STRANGER = CA.sign("client", "DNS:client.example"), OTHER.sign("client", "DNS:client.example")
+QUICK = 8.0  # far below any time-out that would otherwise end the wait
+
+
+def cluster(ps=PS, worker=WORKER, ca=CA.ca, more=()):
+    c = Cluster(more, ps=["shoal"], worker=["shoal"])
+    c.tasks["ps", 0].flags += flags(ps, ca)
+    c.tasks["worker", 0].flags += flags(worker, ca)
+    return c
+
+
+class Identity:
+    """The certificates of this process's C clients, for the while of a `with`."""
+    NAMES = ("SHOAL_TLS_CERT", "SHOAL_TLS_KEY", "SHOAL_TLS_CA")
+
+    def __init__(self, pair=CLIENT, ca=CA.ca):
+        self.values = (*(pair or (None, None)), ca)
+
+    def __enter__(self):
+        os.environ.update({n: v for n, v in zip(self.NAMES, self.values) if v})
+
+    def __exit__(self, *_):
+        for n in self.NAMES:
+            os.environ.pop(n, None)
+
+
+def across():
+    """A graph on both tasks, with a tensor of 4 MB on the way."""
+    with tf.Graph().as_default() as g:
+        with tf.device("/job:ps/task:0"):
+            a = tf.fill([1024, 1024], tf.constant(2.0))
+        with tf.device("/job:worker/task:0"):
+            tf.reduce_sum(a * 3.0, name="sum")
+    return shoal.Graph(g.as_graph_def().SerializeToString())
+
+
+def total(target):
+    with shoal.Session(across(), target=target, operation_timeout_ms=30000) as s:
+        return float(s.run(["sum:0"])[0])
+
+
+def refused(target, codes, *texts):
+    start = time.time()
+    try:
+        total(target)
+    except shoal.Error as e:
+        assert time.time() - start < QUICK, f"after {time.time() - start:.1f} s: {e}"
+        assert e.code in codes, e
+        for t in texts:
+            assert t in str(e), e
+        return
+    raise AssertionError("no error")
+
+
+def command(name, *args, code=0, **environment):
+    start = time.time()
+    p = subprocess.run([SHOAL, name, *args], capture_output=True, text=True, timeout=60,
+                       env={**os.environ, **environment})
+    assert p.returncode == code, p
+    assert time.time() - start < QUICK, p
+    return p.stdout + p.stderr
+
+
+def whole_cluster():
+    with cluster() as c, Identity():
+        for job in ("ps", "worker"):
+            assert total(c.target(job)) == 6.0 * 1024 * 1024
+        told = command("status", c.target("ps"), c.target("worker"))
+        assert "/job:ps/replica:0/task:0" in told and "/job:worker/replica:0/task:0" in told, told
+
+
+def tools():
+    """`shoal status` and `shoal stop` show a certificate given by flags; a ps that is stopped ends with 0."""
+    with cluster() as c:
+        assert "sessions" in command("status", *flags(CLIENT, CA.ca), c.target("ps"))
+        spec = str(c.lists()).replace("'", '"')
+        command("stop", *flags(CLIENT, CA.ca), "--cluster_spec=" + spec)
+        for t in c.tasks.values():
+            assert t.process.wait(10) == 0, t.text()
+
+
+def task_of_one_index():
+    """A certificate for one task alone: right for that task, wrong for another of its job."""
+    c = Cluster(ps=["shoal"], worker=["shoal", "shoal"])
+    c.tasks["ps", 0].flags += flags(PS, CA.ca)
+    c.tasks["worker", 0].flags += flags(WORKER, CA.ca)
+    c.tasks["worker", 1].flags += flags(WORKER_1, CA.ca)
+    with c, Identity():
+        for i in (0, 1):
+            assert total(c.target("worker", i)) == 6.0 * 1024 * 1024
+    with cluster(worker=WORKER_1) as c, Identity():
+        refused(c.target("ps"), [16], "/job:worker/replica:0/task:0", "another name")
+
+
+def wrong_job():
+    """A task that shows another job's certificate is not talked to."""
+    with cluster(ps=WORKER) as c, Identity():
+        refused(c.target("worker"), [16], "/job:ps/replica:0/task:0", c.spec["ps"]["0"], "another name")
+
+
+def wrong_authority():
+    with cluster() as c:
+        with Identity(CLIENT, OTHER.ca):
+            refused(c.target("ps"), [16], "not signed by the authority")
+        with Identity(STRANGER, CA.ca):
+            refused(c.target("ps"), [14], "certificate")
+        told = command("status", *flags(CLIENT, OTHER.ca), c.target("ps"), code=1)
+        assert "not signed by the authority" in told, told
+
+
+def no_certificate():
+    with cluster() as c, Identity(None, CA.ca):
+        refused(c.target("ps"), [14], "certificate")
+
+
+def plain_client():
+    with cluster() as c:
+        refused(c.target("ps"), [14], "wants TLS")
+        assert "wants TLS" in command("status", c.target("ps"), code=1)
+        assert "wants TLS" in command("stop", c.target("ps"), code=1)
+        # TensorFlow's client speaks plain text alone, and waits as long as it is told to.
+        with tf.Graph().as_default():
+            x = tf.constant(1.0)
+            s = tf.Session(c.target("ps"), config=tf.ConfigProto(operation_timeout_in_ms=2000))
+            try:
+                s.run(x)
+            except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError):
+                pass
+            else:
+                raise AssertionError("no error")
+        with Identity():
+            assert total(c.target("ps")) == 6.0 * 1024 * 1024
+
+
+def plain_server():
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c:
+        with Identity():
+            refused(c.target("ps"), [16], "does not speak TLS")
+        assert "does not speak TLS" in command("status", *flags(CLIENT, CA.ca), c.target("ps"), code=1)
+        assert total(c.target("ps")) == 6.0 * 1024 * 1024
+
+
+def mixed_cluster():
+    """A task without TLS among others with it: the session says which."""
+    c = Cluster(ps=["shoal"], worker=["shoal"])
+    c.tasks["worker", 0].flags += flags(WORKER, CA.ca)
+    with c, Identity():
+        refused(c.target("worker"), [16], "/job:ps/replica:0/task:0", "does not speak TLS")
+
+
+def server_certificate_alone():
+    """Without --tls_ca servers ask for no certificate; whoever connects still checks theirs."""
+    c = Cluster(ps=["shoal"])
+    c.tasks["ps", 0].flags += flags(PS, CA.ca)[:2]
+    with c, Identity(None, CA.ca):
+        assert "sessions" in command("status", c.target("ps"))
+
+
+def raw(address, pair, method, request):
+    def read(path):
+        with open(path, "rb") as f:
+            return f.read()
+    credentials = grpc.ssl_channel_credentials(read(CA.ca), read(pair[1]), read(pair[0]))
+    with grpc.secure_channel(address, credentials) as channel:
+        return channel.unary_unary(method)(request, timeout=10)
+
+
+def denied(address, pair, method, request, text):
+    try:
+        raw(address, pair, method, request)
+    except grpc.RpcError as e:
+        assert e.code() == grpc.StatusCode.PERMISSION_DENIED and text in e.details(), e
+        return
+    raise AssertionError("no error")
+
+
+def clients_are_no_tasks():
+    """A client's certificate opens sessions, but is no worker's master."""
+    with cluster() as c:
+        address = c.spec["ps"]["0"]
+        service = "/tensorflow.WorkerService/"
+        for method in ("CreateWorkerSession", "DeleteWorkerSession", "RegisterGraph", "DeregisterGraph", "RunGraph",
+                       "CleanupGraph", "CleanupAll", "RecvTensor", "Logging", "Tracing", "MarkRecvFinished"):
+            denied(address, CLIENT, service + method, b"", "names no task of this cluster")
+        assert raw(address, CLIENT, service + "GetStatus", b"")
+        # A worker that says it is a ps.
+        request = b"\x0a\x01s" + b"\x2a\x18/job:ps/replica:0/task:0"
+        denied(address, WORKER, service + "CreateWorkerSession", request, "calls itself /job:ps/replica:0/task:0")
+        request = b"\x0a\x01s" + b"\x2a\x1c/job:worker/replica:0/task:0"
+        raw(address, WORKER, service + "CreateWorkerSession", request)
+
+
+def bad_files():
+    spec = '--cluster_spec={"a": ["127.0.0.1:0"]}'
+    for given, texts in (([f"--tls_cert={PS[0]}"], ["--tls_key is missing"]),
+                         (["--tls_cert=/nowhere", f"--tls_key={PS[1]}"], ["--tls_cert=/nowhere"]),
+                         ([f"--tls_cert={PS[0]}", "--tls_key=/etc/hostname"], ["--tls_key", "no PEM"]),
+                         ([f"--tls_cert={PS[0]}", f"--tls_key={WORKER[1]}"], ["--tls_cert", "--tls_key"])):
+        told = command("server", spec, "--job_name=a", *given, code=1)
+        for t in texts:
+            assert t in told, told
+
+
+def listening(port):
+    """The local addresses that somebody listens on at a port, in hexadecimal."""
+    found = set()
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(name) as f:
+            for line in f.readlines()[1:]:
+                local, state = line.split()[1], line.split()[3]
+                if state == "0A" and int(local.split(":")[1], 16) == port:
+                    found.add(local.split(":")[0])
+    return found
+
+
+def binds_loopback():
+    for more, wide in (([], False), (["--insecure_bind_all"], True)):
+        with Cluster(more, a=["shoal"]) as c:
+            found = listening(int(c.spec["a"]["0"].split(":")[1]))
+            loopback = {a for a in found if a == "0100007F" or a.endswith(("0000000001000000", "FFFF00000100007F"))}
+            assert found and bool(found - loopback) == wide, (more, found)
+    # An address beyond loopback: refused without protection, taken with certificates or the flag.
+    port = free_ports(1)[0]
+    spec = '--cluster_spec={"ps": ["%s:%d"]}' % (socket.gethostname() + ".invalid", port)
+    told = command("server", spec, "--job_name=ps", code=1)
+    assert "is not on loopback" in told and "--insecure_bind_all" in told and "--tls_cert" in told, told
+    for more in (["--insecure_bind_all"], flags(PS, CA.ca)):
+        p = subprocess.Popen([SHOAL, "server", spec, "--job_name=ps", *more], stdout=subprocess.PIPE, text=True)
+        assert "listening on" in p.stdout.readline()
+        assert listening(port) - {"0100007F"}, more
+        p.terminate()
+        assert p.wait(10) == 0
+
+
+TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
+    whole_cluster, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
+    mixed_cluster, server_certificate_alone, clients_are_no_tasks, bad_files, binds_loopback)]
+
+if __name__ == "__main__":
+    code = report(TESTS)
+    TOP.cleanup()
+    sys.exit(code)

@@ -66,12 +66,8 @@ static int run_watched(struct launch_job *j) {
 }
 
 /* One rank of an srun: becomes its task. Slurm does the rest. */
-static int run_rank(struct launch_job *j, int64_t rank, int64_t ranks) {
-  if (ranks != (int64_t)j->tasks.n || rank < 0 || rank >= ranks)
-    return report(
-        INVALID("srun started %ld tasks, but this job has %zu: %ld ps, %d chief, %ld workers, %d evaluator; "
-                "say srun --ntasks=%zu",
-                (long)ranks, j->tasks.n, (long)j->ps, j->chief, (long)j->workers, j->evaluator, j->tasks.n));
+static int run_rank(struct launch_job *j, int64_t rank) {
+  if (rank < 0 || rank >= (int64_t)j->tasks.n) return report(INVALID("SLURM_PROCID=%ld is no rank", (long)rank));
   struct launch_task *t = &j->tasks.at[rank];
   struct text tf_config = {0};
   char **argv;
@@ -148,7 +144,7 @@ int launch_main(int argc, char **argv) {
   bool one_rank = j.slurm && launch_inside_step(&rank, &ranks);
   shoal_status s = one_rank || j.hosts_file ? NULL : check_program(&j);
   if (!s) s = launch_job_plan(&j);
-  if (!s && one_rank) return run_rank(&j, rank, ranks);
+  if (!s && one_rank) return run_rank(&j, rank);
   if (!s) s = launch_view_open(&j, &j.output);
   code = s ? report(s) : run_watched(&j);
   launch_job_release(&j);

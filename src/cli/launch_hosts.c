@@ -207,7 +207,12 @@ static shoal_status read_hosts(struct launch_job *j, int *used, bool *named) {
 }
 
 /* Inside `srun`: task i is rank i, which runs where Slurm has put it: "2(x3),1" tasks on the step's nodes, in order. */
-static shoal_status place_ranks(struct launch_job *j, int *used) {
+static shoal_status place_ranks(struct launch_job *j, int64_t ranks, int *used) {
+  if (ranks != (int64_t)j->tasks.n)
+    return INVALID(
+        "srun started %ld tasks, but this job has %zu: %ld ps, %d chief, %ld workers, %d evaluator; say srun "
+        "--ntasks=%zu",
+        (long)ranks, j->tasks.n, (long)j->ps, j->chief, (long)j->workers, j->evaluator, j->tasks.n);
   const char *nodes = getenv("SLURM_STEP_NODELIST"), *counts = getenv("SLURM_STEP_TASKS_PER_NODE");
   if (!nodes || !counts) return INVALID("--slurm: SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE are not set");
   TRY(launch_hosts_expand(j, nodes));
@@ -235,7 +240,7 @@ shoal_status launch_hosts_assign(struct launch_job *j) {
   if (j->hosts_file) {
     s = read_hosts(j, used, &named);
   } else if (launch_inside_step(&rank, &tasks)) {
-    s = place_ranks(j, used);
+    s = place_ranks(j, tasks, used);
   } else {
     const char *list = getenv("SLURM_JOB_NODELIST");
     s = list ? launch_hosts_expand(j, list)

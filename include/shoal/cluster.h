@@ -10,6 +10,24 @@
 extern "C" {
 #endif
 
+/* Who belongs to a cluster, and which of them this task is. */
+typedef struct shoal_cluster shoal_cluster;
+/* From host lists as the flags of most programs have them: "host:port,host:port"; NULL or "": none of that job. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_from_hosts(const char *ps, const char *workers, const char *job,
+                                                                 int task, shoal_cluster **out);
+/* From TF_CONFIG: as JSON, or a file that holds it; NULL: the environment's. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_from_config(const char *tf_config, shoal_cluster **out);
+SHOAL_API void shoal_cluster_free(shoal_cluster *c);
+/* How many tasks a job has; the address of one, "host:port", or NULL. */
+SHOAL_API int shoal_cluster_tasks(const shoal_cluster *c, const char *job);
+SHOAL_API const char *shoal_cluster_address(const shoal_cluster *c, const char *job, int task);
+/* This task. The chief is the task of the job "chief" or, where there is none, worker 0. */
+SHOAL_API const char *shoal_cluster_job(const shoal_cluster *c);
+SHOAL_API int shoal_cluster_task(const shoal_cluster *c);
+SHOAL_API bool shoal_cluster_is_chief(const shoal_cluster *c);
+/* {"ps": ["host:port"], ...}: what shoal_server_options wants. */
+SHOAL_API const char *shoal_cluster_json(const shoal_cluster *c);
+
 typedef struct shoal_server shoal_server;
 
 /* The exit code that says: nothing is lost, run me again (sysexits' EX_TEMPFAIL). */

@@ -17,7 +17,7 @@ int status_main(int argc, char **argv);
 int stop_main(int argc, char **argv);
 int launch_main(int argc, char **argv);
 
-enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_RETRY = 75 /* "run me again" */ };
+enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* One flag of a subcommand: "--name=value", "--name value", or "--name" for switches. */
 struct flag {

@@ -27,7 +27,7 @@ enum { POLL_MS = 200, MAX_PAUSE = 30 };
 static bool trains(const struct launch_task *t) { return t->role == ROLE_CHIEF || t->role == ROLE_WORKER; }
 
 static void describe(int status, char *room, size_t size) {
-  if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_RETRY)
+  if (WIFEXITED(status) && WEXITSTATUS(status) == SHOAL_EXIT_RETRY)
     snprintf(room, size, "exit code %d, \"run me again\"", WEXITSTATUS(status));
   else if (WIFEXITED(status)) snprintf(room, size, "exit code %d", WEXITSTATUS(status));
   else snprintf(room, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -167,8 +167,8 @@ static void report_end(struct launch_job *j) {
   /* The tasks' own word counts: with their state saved they ask to be run again. */
   j->exit_code = 128 + j->stop_signal;
   for (size_t i = 0; i < j->tasks.n; i++)
-    if (trains(&j->tasks.at[i]) && WIFEXITED(j->tasks.at[i].status) && WEXITSTATUS(j->tasks.at[i].status) == EXIT_RETRY)
-      j->exit_code = EXIT_RETRY;
+    if (trains(&j->tasks.at[i]) && WIFEXITED(j->tasks.at[i].status) && WEXITSTATUS(j->tasks.at[i].status) == SHOAL_EXIT_RETRY)
+      j->exit_code = SHOAL_EXIT_RETRY;
   launch_view_say(j, "stopped, after %.1f s", seconds);
 }
 

@@ -166,5 +166,5 @@ int server_main(int argc, char **argv) {
   s = shoal_server_failure(server);
   shoal_server_stop(server);
   if (s) return report(s);
-  return drained ? EXIT_RETRY : EXIT_OK;
+  return drained ? SHOAL_EXIT_RETRY : EXIT_OK;
 }

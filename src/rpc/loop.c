@@ -23,6 +23,7 @@ static struct {
   pthread_cond_t ended;
   int users;   /* lock */
   int threads; /* lock */
+  bool ever;   /* lock; gRPC is initialised */
   atomic_int waiting;
   grpc_completion_queue *queue;
 } loop = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
@@ -76,7 +77,8 @@ void rpc_loop_acquire(void) {
   bool first = loop.users++ == 0;
   if (first) {
     if (!getenv("GRPC_VERBOSITY")) gpr_set_log_function(take_note);
-    grpc_init();
+    if (!loop.ever) grpc_init();
+    loop.ever = true;
     loop.queue = grpc_completion_queue_create_for_next(NULL);
     atomic_store(&loop.waiting, 0);
   }
@@ -91,8 +93,8 @@ void rpc_loop_release(void) {
     grpc_completion_queue_shutdown(loop.queue);
     while (loop.threads) pthread_cond_wait(&loop.ended, &loop.lock);
     grpc_completion_queue_destroy(loop.queue);
+    /* gRPC itself stays: grpc_shutdown() joins a thread of its own that may be polling, and then takes ten seconds. */
     loop.queue = NULL;
-    grpc_shutdown();
   }
   pthread_mutex_unlock(&loop.lock);
 }

@@ -1,0 +1,127 @@
+/* Trains a classifier on Fashion-MNIST over several workers, with the parameters on parameter servers: each worker has
+ * a replica of the model and feeds it batches of its own (between-graph replication). The same program is every task:
+ *
+ *   mnist_replica --ps_hosts=a:2222 --worker_hosts=b:2222,c:2222 --job_name=ps --task_index=0
+ *   mnist_replica --ps_hosts=a:2222 --worker_hosts=b:2222,c:2222 --job_name=worker --task_index=0     and so on, or
+ *   shoal launch --ps=1 --workers=2 -- mnist_replica
+ *
+ * Without a cluster it trains in this process. Names of variables are those of TensorFlow's mnist_replica.py, so that
+ * workers of both train one model together. */
+#include <math.h>
+
+#include "common.h"
+
+/* The share of the 10,000 test images that the model tells right, in pieces that any message can carry. */
+static void test(shoal_session *session, shoal_out x, shoal_out y, shoal_out accuracy, const char *data_dir) {
+  struct data d = load_data(data_dir, "t10k", 1);
+  double right = 0;
+  int64_t pieces = d.n / 1000;
+  for (int64_t i = 0; i < pieces; i++) {
+    shoal_tensor *images, *labels;
+    float share = 0;
+    next_batch(&d, 1000, &images, &labels);
+    check(shoal_session_step(session, SHOAL_FEED(x, images, y, labels), SHOAL_FETCH(accuracy, &share), NULL));
+    shoal_tensor_unref(images);
+    shoal_tensor_unref(labels);
+    right += (double)share;
+  }
+  printf("test accuracy %.4f\n", right / (double)pieces);
+  free_data(&d);
+}
+
+int main(int argc, char **argv) {
+  struct cluster_flags where = {0};
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *log_dir = NULL;
+  int64_t train_steps = 2000, batch_size = 100, hidden_units = 100, replicas_to_aggregate = 0, trace_steps = 0,
+          seed = 1;
+  double learning_rate = 0.001;
+  bool sync_replicas = false, existing_servers = false;
+  read_flags(
+      argc, argv, "mnist_replica: trains on parameter servers, over any number of workers",
+      (const struct flag[]){
+          CLUSTER_FLAGS(where),
+          {"existing_servers", "servers run already: start none", .on = &existing_servers},
+          {"data_dir", "the four IDX files", .text = &data_dir},
+          {"train_steps", "global steps to end at", .number = &train_steps},
+          {"batch_size", "examples a step, of each worker", .number = &batch_size},
+          {"learning_rate", "Adam's", .real = &learning_rate},
+          {"hidden_units", "in the hidden layer", .number = &hidden_units},
+          {"sync_replicas", "apply the mean of the workers' gradients", .on = &sync_replicas},
+          {"replicas_to_aggregate", "gradients in a mean; 0: one of each worker", .number = &replicas_to_aggregate},
+          {"checkpoint_dir", "where the chief saves", .text = &checkpoint_dir},
+          {"log_dir", "for event files and traces; none: checkpoint_dir", .text = &log_dir},
+          {"trace_steps", "the chief traces a step every so often; 0: never", .number = &trace_steps},
+          {"seed", "of initial values and batches", .number = &seed},
+          {0},
+      });
+  if (batch_size < 1 || hidden_units < 1 || train_steps < 1) {
+    fprintf(stderr, "mnist_replica: --batch_size, --hidden_units and --train_steps must be at least 1\n");
+    return 2;
+  }
+
+  shoal_cluster *cluster = find_cluster(&where);
+  int task = cluster ? shoal_cluster_task(cluster) : 0, ps_tasks = 0;
+  bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
+  char worker_device[64] = "", master[512] = "";
+  shoal_server *server = NULL;
+  if (cluster) {
+    const char *job = shoal_cluster_job(cluster);
+    ps_tasks = shoal_cluster_tasks(cluster, "ps");
+    snprintf(worker_device, sizeof worker_device, "/job:%s/task:%d", job, task);
+    if (existing_servers) snprintf(master, sizeof master, "grpc://%s", shoal_cluster_address(cluster, job, task));
+    else server = start_server(cluster, &where); /* a ps stays in there */
+  }
+
+  struct data training = load_data(data_dir, "train", (uint64_t)(seed * 1000 + task));
+  shoal_graph *g = shoal_graph_new();
+  shoal_set_random_seed(g, seed);
+  shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = ps_tasks, .worker_device = worker_device});
+  shoal_var step = shoal_global_step(g);
+  shoal_var hid_w = shoal_variable(
+      g, "hid_w", shoal_init_truncated_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(PIXELS, hidden_units), 0, 1.0 / 28));
+  shoal_var hid_b = shoal_variable(g, "hid_b", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(hidden_units)));
+  shoal_var sm_w = shoal_variable(g, "sm_w",
+                                  shoal_init_truncated_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(hidden_units, CLASSES), 0,
+                                                              1.0 / sqrt((double)hidden_units)));
+  shoal_var sm_b = shoal_variable(g, "sm_b", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(CLASSES)));
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
+  shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
+  shoal_out hid = shoal_relu(g, shoal_bias_add(g, shoal_mat_mul(g, x, hid_w.value), hid_b.value));
+  shoal_out logits = shoal_bias_add(g, shoal_mat_mul(g, hid, sm_w.value), sm_b.value);
+  shoal_out loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
+  shoal_out accuracy = shoal_accuracy(g, logits, y);
+  shoal_scalar_summary(g, shoal_constant_string(g, "loss"), loss);
+  shoal_op *train = shoal_minimize(g, shoal_adam(learning_rate), loss, step);
+  shoal_pop_device(g);
+  if (shoal_graph_error(g)) return shoal_report(g);
+
+  char label[32];
+  snprintf(label, sizeof label, "worker %d", task);
+  shoal_hook hooks[2];
+  int n_hooks = 0;
+  hooks[n_hooks++] = shoal_nan_tensor_hook(loss, true);
+  if (is_chief && trace_steps)
+    hooks[n_hooks++] = shoal_profiler_hook(trace_steps, 0, log_dir ? log_dir : checkpoint_dir);
+  shoal_progress progress = {.label = label, .loss = loss, .examples_per_step = batch_size, .last_step = train_steps};
+  shoal_status error = NULL;
+  double start = seconds();
+  int64_t local_steps = 0;
+  SHOAL_TRAIN_SESSION(s, g, .server = server, .master = *master ? master : NULL, .is_chief = is_chief,
+                      .checkpoint_dir = checkpoint_dir, .log_dir = log_dir, .stop_at_step = train_steps, .hooks = hooks,
+                      .n_hooks = n_hooks, .progress = &progress, .status = &error) {
+    while (!shoal_should_stop(s)) {
+      shoal_tensor *images, *labels;
+      next_batch(&training, batch_size, &images, &labels);
+      local_steps += shoal_run(s, SHOAL_FEED(x, images, y, labels), SHOAL_NO_FETCHES, train);
+      shoal_tensor_unref(images);
+      shoal_tensor_unref(labels);
+    }
+    printf("%s: %lld local steps in %.1f s\n", label, (long long)local_steps, seconds() - start);
+    if (is_chief && !shoal_preempted()) test(shoal_train_session_raw(s), x, y, accuracy, data_dir);
+  }
+  free_data(&training);
+  shoal_graph_free(g);
+  shoal_server_stop(server);
+  shoal_cluster_free(cluster);
+  return shoal_train_exit(error);
+}

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/handover.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "rpc/loop.h"
@@ -146,7 +147,9 @@ void rpc_start(struct rpc_channel *c, const char *method, grpc_byte_buffer *requ
   ops[5].data.recv_status_on_client.trailing_metadata = &p->trailers;
   ops[5].data.recv_status_on_client.status = &p->code;
   ops[5].data.recv_status_on_client.status_details = &p->details;
-  grpc_call_error err = grpc_call_start_batch(p->call, ops, 6, &p->e, NULL);
+  grpc_call *call = p->call;
+  handover_give(&p->e);
+  grpc_call_error err = grpc_call_start_batch(call, ops, 6, &p->e, NULL);
   MUST(err == GRPC_CALL_OK);
 }
 

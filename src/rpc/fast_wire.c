@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/handover.h"
 #include "base/mem.h"
 #include "base/vec.h"
 
@@ -69,6 +70,7 @@ static void start_loop(void) {
 
 static void arm(int fd, uint32_t events, void *p, enum tag tag, int op) {
   struct epoll_event e = {.events = events | EPOLLONESHOT, .data.u64 = (uint64_t)(uintptr_t)p | (uint64_t)tag};
+  handover_give(p);
   epoll_ctl(loop.epoll, op, fd, &e);
 }
 
@@ -332,6 +334,7 @@ static void *work(void *arg) {
     if (n != 1) continue;
     if (atomic_fetch_sub(&loop.waiting, 1) == 1) start_thread();
     void *p = (void *)(uintptr_t)(e.data.u64 & ~(uint64_t)TAG_MASK);
+    handover_take(p);
     switch (e.data.u64 & TAG_MASK) {
       case TAG_IN: on_input(p); break;
       case TAG_OUT: on_room(((struct fast_out_event *)p)->conn); break;

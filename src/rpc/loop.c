@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/handover.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/vec.h"
@@ -56,6 +57,7 @@ static void *work(void *arg) {
     if (ev.type == GRPC_QUEUE_SHUTDOWN) break;
     if (atomic_fetch_sub(&loop.waiting, 1) == 1) start_thread();
     struct rpc_event *e = ev.tag;
+    handover_take(e);
     e->fn(e, ev.success != 0);
     if (atomic_fetch_add(&loop.waiting, 1) >= MAX_WAITING) break;
   }

@@ -1,8 +1,9 @@
 /* The network's threads: one completion queue for all servers and channels of a process.
  *
- * Every batch given to gRPC carries a struct rpc_event as its tag; when it completes, a thread of the loop calls the
- * event's function. A handler may take its time: whenever the last waiting thread takes an event, another thread is
- * started first, so that the network never stands still (answers, cancellations and pings go on). */
+ * Every batch given to gRPC carries a struct rpc_event as its tag (after handover_give(): base/handover.h); when it
+ * completes, a thread of the loop calls the event's function. A handler may take its time: whenever the last waiting
+ * thread takes an event, another thread is started first, so that the network never stands still (answers,
+ * cancellations and pings go on). */
 #ifndef RPC_LOOP_H
 #define RPC_LOOP_H
 

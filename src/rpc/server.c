@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/handover.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "rpc/loop.h"
@@ -143,7 +144,9 @@ static void answer(struct rpc_call *c, grpc_byte_buffer *bytes, shoal_status s) 
     ops[n].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
     ops[n++].data.recv_close_on_server.cancelled = &c->cancelled;
   }
-  grpc_call_error err = grpc_call_start_batch(c->call, ops, n, &c->answered, NULL);
+  grpc_call *call = c->call;
+  handover_give(&c->answered);
+  grpc_call_error err = grpc_call_start_batch(call, ops, n, &c->answered, NULL);
   MUST(err == GRPC_CALL_OK);
   grpc_slice_unref(details);
   if (payload.n) grpc_slice_unref(trailer.value);
@@ -199,7 +202,9 @@ static void watch(struct rpc_call *c) {
     atomic_fetch_add(&c->refs, 1);
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     op.data.recv_close_on_server.cancelled = &c->cancelled;
-    grpc_call_error err = grpc_call_start_batch(c->call, &op, 1, &c->closed, NULL);
+    grpc_call *call = c->call;
+    handover_give(&c->closed);
+    grpc_call_error err = grpc_call_start_batch(call, &op, 1, &c->closed, NULL);
     MUST(err == GRPC_CALL_OK);
   }
   pthread_mutex_unlock(&c->lock);
@@ -269,6 +274,7 @@ static void ask(struct slot *slot) {
   grpc_call_error err = GRPC_CALL_ERROR;
   if (!stopping) {
     grpc_completion_queue *q = rpc_loop_queue();
+    handover_give(&slot->arrived);
     err = slot->method
               ? grpc_server_request_registered_call(s->server, slot->registered, &c->call, &c->deadline, &c->metadata,
                                                     &slot->payload, q, q, &slot->arrived)
@@ -384,6 +390,7 @@ void rpc_server_stop(struct rpc_server *s, int64_t grace_ms) {
   pthread_mutex_lock(&s->lock);
   s->stopping = true;
   pthread_mutex_unlock(&s->lock);
+  handover_give(&s->stopped.e);
   grpc_server_shutdown_and_notify(s->server, rpc_loop_queue(), &s->stopped.e);
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);

@@ -81,6 +81,7 @@ struct cluster_flags {
   int64_t task_index;
   bool insecure_bind_all;
   const char *tls_cert, *tls_key, *tls_ca;
+  int threads; /* of the server, inside an op and for ops side by side; 0: one for each core */
 };
 #define CLUSTER_FLAGS(c)                                                                             \
   {"ps_hosts", "HOST:PORT,... of the parameter servers", .text = &(c).ps_hosts},                     \
@@ -113,6 +114,8 @@ static inline shoal_server *start_server(const shoal_cluster *c, const struct cl
                                                    .insecure_bind_all = f->insecure_bind_all,
                                                    .tls_cert = f->tls_cert,
                                                    .tls_key = f->tls_key,
+                                                   .inter_op_threads = f->threads,
+                                                   .intra_op_threads = f->threads,
                                                    .tls_ca = f->tls_ca},
                            &server));
   if (strcmp(shoal_cluster_job(c), "ps") != 0) return server;

@@ -11,6 +11,7 @@
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/near.h"
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
@@ -30,7 +31,7 @@ struct remote_session {
   struct rpc_tls *tls;
   struct peers *peers;
   struct peer *master;
-  char *handle;
+  char *target, *handle;
   int64_t timeout_ms;
   pthread_mutex_t lock;
   int64_t version;       /* lock */
@@ -45,6 +46,7 @@ static void session_free(struct remote_session *s) {
   rpc_tls_free(s->tls);
   pthread_mutex_destroy(&s->lock);
   vec_release(&s->fetch_counts);
+  free(s->target);
   free(s->handle);
   free(s);
 }
@@ -279,7 +281,12 @@ static shoal_status run_named(struct remote_session *s, const shoal_run_options 
 
 static shoal_status remote_run(shoal_session *base, const shoal_run_options *o, const struct step_signature *sig,
                                shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata) {
-  return run_named(self(base), o, NULL, sig, feeds, fetches, metadata);
+  struct remote_session *s = self(base);
+  struct master *m = near_enter(s->target);
+  if (!m) return run_named(s, o, NULL, sig, feeds, fetches, metadata);
+  shoal_status err = near_run(m, s->handle, o, deadline_of(s, o), sig, feeds, fetches, metadata);
+  near_leave(m);
+  return err;
 }
 
 static void put_names(struct text *t, uint32_t first, const struct step_signature *sig) {
@@ -469,6 +476,7 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   TRY(address_parse("target", address, host, &port));
   struct remote_session *s = mem_zalloc(1, sizeof *s);
   s->head.ops = &remote_ops;
+  s->target = mem_strdup(o->target);
   s->timeout_ms = o->operation_timeout_ms;
   pthread_mutex_init(&s->lock, NULL);
   shoal_status err = rpc_tls_from_environment(&s->tls);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cluster/identity.h"
 #include "cluster/master_service.h"
+#include "cluster/near.h"
 #include "cluster/worker_service.h"
 #include "rpc/channel.h"
 #include "rpc/message.h"
@@ -207,12 +208,16 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   s->target = mem_printf("grpc://%s:%d", host, s->master.port);
   s->startup = startup_new(&s->spec, s->task, s->tls, o->startup_timeout_ms, not_whole, s);
   s->master.startup = s->startup;
+  near_add(s->target, &s->master);
   return NULL;
 }
 
 static void free_server(struct shoal_server *s) {
   /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
-  if (s->worker) master_close(&s->master);
+  if (s->worker) {
+    master_close(&s->master);
+    near_remove(&s->master);
+  }
   startup_over(s->startup);
   if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {

@@ -49,7 +49,10 @@ typedef struct shoal_server_options {
   int64_t peer_timeout_ms;    /* a task that does not answer for so long fails what waits for it; 0: 10 s */
   int64_t startup_timeout_ms; /* the cluster must be whole within this, else sessions that wait for it, and the server
                                * itself, end with the list of who is missing; 0: it may take any time */
-  int64_t max_request_bytes;  /* 0: 2 GiB */
+  int64_t max_request_bytes;  /* larger requests are refused unread; 0: 2 GiB */
+  int64_t max_graph_nodes;    /* of one session's graph, of a partition; 0: 2,000,000 */
+  int64_t max_sessions;       /* as master, and as worker; 0: 10,000 */
+  int64_t max_tensor_bytes;   /* of one tensor, for the whole process; 0: the machine's memory */
   bool no_fast_path;          /* tensors between Shoal's own tasks on one host go by gRPC too */
 } shoal_server_options;
 

@@ -114,6 +114,9 @@ int server_main(int argc, char **argv) {
       {"startup_timeout", "SECONDS", "give up, listing who is missing, if the cluster is not whole by then",
        .number = &startup},
       {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes},
+      {"max_graph_nodes", "N", "largest graph taken (default 2000000)", .number = &o.max_graph_nodes},
+      {"max_sessions", "N", "sessions at a time (default 10000)", .number = &o.max_sessions},
+      {"max_tensor_bytes", "N", "largest tensor made (default: the machine's memory)", .number = &o.max_tensor_bytes},
       {"fast_path", NULL, "between tasks on one host, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };

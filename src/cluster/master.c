@@ -135,6 +135,20 @@ static void add_remote(struct master_session *s, const char *job, int index, con
   vec_push(&s->workers, w);
 }
 
+static void log_ignored(void *arg, shoal_status s) {
+  if (s) LOGI("a worker's half of a session could not be freed: %s", shoal_status_message(s));
+  shoal_status_free(s);
+  latch_done(arg, NULL);
+}
+
+static void delete_halves(struct master_session *s) {
+  struct latch l;
+  latch_init(&l, (int)s->workers.n);
+  for (size_t i = 0; i < s->workers.n; i++)
+    s->workers.at[i].ops->delete_session(&s->workers.at[i], s->handle, log_ignored, &l);
+  shoal_status_free(latch_finish(&l));
+}
+
 static shoal_status create_halves(struct master_session *s, int64_t deadline) {
   struct latch l;
   latch_init(&l, (int)s->workers.n);
@@ -152,7 +166,9 @@ static shoal_status create_halves(struct master_session *s, int64_t deadline) {
                                        .spec = s->config.propagated ? &s->config.spec : NULL};
     w->ops->create_session(w, &o, deadline, latch_done, &l);
   }
-  return latch_finish(&l);
+  shoal_status err = latch_finish(&l);
+  if (err) delete_halves(s); /* of those that could be made */
+  return err;
 }
 
 static void list_devices(struct master_session *s) {
@@ -192,7 +208,8 @@ static shoal_status make(struct master_session *s, struct wire graph_def, const 
       if (passes(s->config.filters.at, s->config.filters.n, j->name, j->tasks.at[k].index))
         add_remote(s, j->name, j->tasks.at[k].index, j->tasks.at[k].address);
     }
-  TRY(graph_import(s->graph, graph_def.at, wire_left(&graph_def), &(struct import_options){0}, NULL));
+  TRY(graph_import(s->graph, graph_def.at, wire_left(&graph_def),
+                   &(struct import_options){.max_nodes = m->worker->max_graph_nodes}, NULL));
   TRY(master_meet_workers(s, deadline, cancel));
   list_devices(s);
   TRY(create_halves(s, deadline));
@@ -210,7 +227,10 @@ shoal_status master_create_session(struct master *m, struct wire config, struct 
   pthread_mutex_init(&s->graph_lock, NULL);
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->idle, NULL);
-  shoal_status err = config_read(&s->config, config);
+  pthread_mutex_lock(&m->lock);
+  shoal_status err = worker_check_sessions(m->worker, m->sessions.n);
+  pthread_mutex_unlock(&m->lock);
+  if (!err) err = config_read(&s->config, config);
   if (!err) err = make(s, graph_def, target, deadline, cancel);
   if (err) {
     master_session_unref(s);
@@ -219,12 +239,14 @@ shoal_status master_create_session(struct master *m, struct wire config, struct 
   memcpy(handle, s->handle, 17);
   startup_over(m->startup);
   pthread_mutex_lock(&m->lock);
-  bool closing = m->closing;
-  if (!closing) strmap_put(&m->sessions, s->handle, s);
+  err = m->closing ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task)
+                   : worker_check_sessions(m->worker, m->sessions.n);
+  if (!err) strmap_put(&m->sessions, s->handle, s);
   pthread_mutex_unlock(&m->lock);
-  if (!closing) return NULL;
+  if (!err) return NULL;
+  delete_halves(s);
   master_session_unref(s);
-  return STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task);
+  return err;
 }
 
 shoal_status master_find_session(struct master *m, const char *handle, struct master_session **out) {
@@ -265,7 +287,9 @@ shoal_status master_extend(struct master_session *s, struct wire graph_def, int6
   if (s->version != expected)
     err =
         STATUS(SHOAL_ABORTED, "Current version is %" PRId64 " but caller expected %" PRId64 ".", s->version, expected);
-  else err = graph_import(s->graph, graph_def.at, wire_left(&graph_def), &(struct import_options){0}, NULL);
+  else
+    err = graph_import(s->graph, graph_def.at, wire_left(&graph_def),
+                       &(struct import_options){.max_nodes = s->master->worker->max_graph_nodes}, NULL);
   if (!err) {
     s->unprepared = true;
     *version = ++s->version;
@@ -274,23 +298,13 @@ shoal_status master_extend(struct master_session *s, struct wire graph_def, int6
   return err;
 }
 
-static void log_ignored(void *arg, shoal_status s) {
-  if (s) LOGI("a worker's half of a session could not be freed: %s", shoal_status_message(s));
-  shoal_status_free(s);
-  latch_done(arg, NULL);
-}
-
 shoal_status master_close_session(struct master *m, const char *handle) {
   pthread_mutex_lock(&m->lock);
   struct master_session *s = strmap_remove(&m->sessions, handle);
   pthread_mutex_unlock(&m->lock);
   if (!s) return STATUS(SHOAL_ABORTED, "Session %s is not found. Possibly, this master has restarted.", handle);
   step_runs_stop(s);
-  struct latch l;
-  latch_init(&l, (int)s->workers.n);
-  for (size_t i = 0; i < s->workers.n; i++)
-    s->workers.at[i].ops->delete_session(&s->workers.at[i], s->handle, log_ignored, &l);
-  shoal_status_free(latch_finish(&l));
+  delete_halves(s);
   master_session_unref(s);
   return NULL;
 }

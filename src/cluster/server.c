@@ -164,6 +164,19 @@ static shoal_status choose_host(const shoal_server_options *o, const char *host,
   return NULL;
 }
 
+static shoal_status check_limits(const shoal_server_options *o) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } all[] = {{"max_request_bytes", o->max_request_bytes},
+             {"max_graph_nodes", o->max_graph_nodes},
+             {"max_sessions", o->max_sessions},
+             {"max_tensor_bytes", o->max_tensor_bytes}};
+  for (size_t i = 0; i < COUNT_OF(all); i++)
+    if (all[i].value < 0) return INVALID("--%s=%" PRId64 ": expected a positive number", all[i].name, all[i].value);
+  return NULL;
+}
+
 static void not_whole(void *arg, shoal_status why) {
   struct shoal_server *s = arg;
   pthread_mutex_lock(&s->lock);
@@ -185,11 +198,15 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls));
   TRY(choose_host(o, host, &bind_host));
   if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));
+  TRY(check_limits(o));
+  if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
                                                   .peers = s->peers,
                                                   .files = s->files,
+                                                  .max_graph_nodes = o->max_graph_nodes,
+                                                  .max_sessions = o->max_sessions,
                                                   .cpu_devices = o->cpu_devices,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});

@@ -26,6 +26,8 @@ struct worker *worker_new(const struct worker_options *o) {
     w->devices[i]->files = o->files;
     w->resources[i] = resource_mgr_new(NULL);
   }
+  w->max_graph_nodes = o->max_graph_nodes > 0 ? (int)MIN(o->max_graph_nodes, INT32_MAX) : DEFAULT_GRAPH_NODES;
+  w->max_sessions = o->max_sessions > 0 ? (int)MIN(o->max_sessions, INT32_MAX) : DEFAULT_SESSIONS;
   w->steps = steps_new();
   w->ids = request_ids_new();
   pthread_mutex_init(&w->lock, NULL);
@@ -86,6 +88,12 @@ void worker_cleanup_all(struct worker *w, char *const *containers, int n) {
     if (n == 0) resource_clear(w->resources[i], "");
     for (int k = 0; k < n; k++) resource_clear(w->resources[i], containers[k]);
   }
+}
+
+shoal_status worker_check_sessions(const struct worker *w, size_t n) {
+  if (n < (size_t)w->max_sessions) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu sessions, as many as --max_sessions allows: close some", w->task,
+                n);
 }
 
 /* ---- sessions ---- */
@@ -159,12 +167,16 @@ shoal_status worker_create_session(struct worker *w, const struct worker_session
     if (!strcmp(s->master, o->master) && s->master_incarnation != o->master_incarnation) vec_push(&old, s);
   }
   for (size_t i = 0; i < old.n; i++) strmap_remove(&w->sessions, old.at[i]->handle);
-  if (!strmap_has(&w->sessions, o->handle)) strmap_put(&w->sessions, o->handle, session_new(w, o));
+  shoal_status full = NULL;
+  if (!strmap_has(&w->sessions, o->handle)) {
+    full = worker_check_sessions(w, w->sessions.n);
+    if (!full) strmap_put(&w->sessions, o->handle, session_new(w, o));
+  }
   pthread_mutex_unlock(&w->lock);
   if (old.n) LOGW("%s was restarted: %zu of its sessions are dropped", o->master, old.n);
   for (size_t i = 0; i < old.n; i++) worker_session_unref(old.at[i]);
   vec_release(&old);
-  return NULL;
+  return full;
 }
 
 void worker_delete_session(struct worker *w, const char *handle) {

@@ -36,10 +36,11 @@ struct worker {
   struct request_ids *ids;
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  struct strmap sessions;        /* lock: handle -> struct worker_session * */
-  struct worker_session *legacy; /* lock: for masters that create none */
-  struct worker_run *runs;       /* lock: running now */
-  atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
+  struct strmap sessions;            /* lock: handle -> struct worker_session * */
+  struct worker_session *legacy;     /* lock: for masters that create none */
+  struct worker_run *runs;           /* lock: running now */
+  atomic_int_fast64_t last_run;      /* when one was last started (clock_ns) */
+  int max_graph_nodes, max_sessions; /* the master keeps to them too */
 };
 
 struct worker_options {
@@ -47,11 +48,16 @@ struct worker_options {
   const struct cluster_spec *spec;
   struct peers *peers;
   int cpu_devices, inter_threads, intra_threads;
-  const struct file_roots *files; /* what ops may open; NULL: anything */
+  const struct file_roots *files;        /* what ops may open; NULL: anything */
+  int64_t max_graph_nodes, max_sessions; /* 0: the defaults */
 };
+enum { DEFAULT_GRAPH_NODES = 2000000, DEFAULT_SESSIONS = 10000 };
 struct worker *worker_new(const struct worker_options *o);
 /* Nothing may be running. */
 void worker_free(struct worker *w);
+
+/* RESOURCE_EXHAUSTED when so many sessions are all there may be. */
+shoal_status worker_check_sessions(const struct worker *w, size_t n);
 
 /* ---- sessions ---- */
 

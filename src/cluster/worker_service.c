@@ -115,7 +115,9 @@ static shoal_status register_graph(struct worker *w, const struct names *n, stru
   struct worker_graph *wg = NULL;
   struct graph *g = graph_new();
   shoal_status s = worker_find_session(w, n->session, n->called, &session);
-  if (!s) s = graph_import(g, def.at, wire_left(&def), &(struct import_options){.internal = true}, NULL);
+  if (!s)
+    s = graph_import(g, def.at, wire_left(&def),
+                     &(struct import_options){.internal = true, .max_nodes = w->max_graph_nodes}, NULL);
   if (!s) s = worker_register_graph(session, g, &wg);
   if (!s) wire_put_str(out, 1, wg->handle);
   worker_graph_unref(wg);

@@ -334,6 +334,17 @@ static grpc_arg int_arg(const char *key, int v) {
   return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = v};
 }
 
+/* gRPC measures a message only when it has taken it in; what keeps a flood of large ones out of memory is a quota on
+ * all that has come in and is not taken yet. Beyond it streams are reset, which their clients see as
+ * RESOURCE_EXHAUSTED. */
+static grpc_resource_quota *make_quota(int64_t max_request_bytes) {
+  size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  size_t most = max_request_bytes > 0 ? (size_t)max_request_bytes * 4 + ((size_t)64 << 20) : memory / 2;
+  grpc_resource_quota *q = grpc_resource_quota_create("shoal");
+  grpc_resource_quota_resize(q, MIN(most, memory / 2));
+  return q;
+}
+
 shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_server **out) {
   rpc_loop_acquire();
   struct rpc_server *s = mem_zalloc(1, sizeof *s);
@@ -342,6 +353,7 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
   pthread_cond_init(&s->done, NULL);
   s->stopped.e.fn = on_stopped;
   grpc_arg args[] = {
+      {0}, /* the quota */
       int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0),
       int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
               o->max_request_bytes && o->max_request_bytes < INT_MAX ? (int)o->max_request_bytes : INT_MAX),
@@ -353,8 +365,13 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
       int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
       int_arg(GRPC_ARG_MAX_METADATA_SIZE, 16384),
   };
+  grpc_resource_quota *quota = make_quota(o->max_request_bytes);
+  args[0] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                       .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+                       .value.pointer = {quota, grpc_resource_quota_arg_vtable()}};
   grpc_channel_args channel_args = {COUNT_OF(args), args};
   s->server = grpc_server_create(&channel_args, NULL);
+  grpc_resource_quota_unref(quota);
   grpc_server_register_completion_queue(s->server, rpc_loop_queue(), NULL);
   void *registered[64];
   MUST(o->n_methods <= (int)COUNT_OF(registered));

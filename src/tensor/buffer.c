@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "tensor/tensor.h"
@@ -38,6 +39,7 @@ static struct {
 
 static _Atomic uint64_t system_allocs;
 static _Atomic size_t system_bytes;
+static _Atomic size_t limit; /* 0: not looked up yet */
 static pthread_key_t cache_key;
 static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
 static _Thread_local struct thread_cache *tls;
@@ -114,12 +116,23 @@ static struct buffer *take_cached(unsigned c) {
   return b;
 }
 
+void buffer_set_limit(size_t bytes) { atomic_store(&limit, bytes); }
+
+static bool within_limit(size_t size) {
+  size_t most = atomic_load_explicit(&limit, memory_order_relaxed);
+  if (!most) {
+    most = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    buffer_set_limit(most);
+  }
+  return size <= most;
+}
+
 shoal_status buffer_new(size_t size, struct buffer **out) {
   unsigned c = size > ((size_t)1 << 46) ? CLASSES : class_of(size);
   struct buffer *b = NULL;
   if (c < CLASSES) {
     b = take_cached(c);
-    if (!b) {
+    if (!b && within_limit(size)) {
       void *p = NULL;
       if (posix_memalign(&p, ALIGN, ALIGN + class_bytes(c)) == 0) b = p;
       if (!b) { /* what is cached in other classes may be what is missing */

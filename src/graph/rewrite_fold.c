@@ -68,6 +68,11 @@ static shoal_status compute(struct rewriting *r, const struct node *n, struct te
   return r->o->evaluate(r->o->arg, n, in, out);
 }
 
+/* A read of a ref variable, which fails while the variable has no value. */
+static bool is_read(const struct node *n) {
+  return op_is(n->op, "Identity") && n->in[0].node && dtype_is_ref(n->in[0].node->out_types[n->in[0].index]);
+}
+
 static struct node *add_constant(struct rewriting *r, const struct node *n, int i, const struct tensor *value,
                                  bool control_flow) {
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
@@ -81,8 +86,9 @@ static struct node *add_constant(struct rewriting *r, const struct node *n, int 
   for (int k = 0; k < n->n_in; k++) {
     struct node *from = n->in[k].node;
     for (size_t j = 0; constant(n->in[k]) && j < from->control.n; j++) graph_add_control(c, from->control.at[j]);
-    /* Only its shape was looked at: it need not run, but in a loop or a branch it tells when this one does. */
-    if (!constant(n->in[k]) && control_flow) graph_add_control(c, from);
+    /* Only its shape was looked at: it need not run, but in a loop or a branch it tells when this one does; and the
+     * shape of a variable's value is asked for to learn whether it has one. */
+    if (!constant(n->in[k]) && (control_flow || is_read(from))) graph_add_control(c, from);
   }
   return c;
 }

@@ -4,8 +4,8 @@
  * as the layer's own, is waited for and never read. TensorFlow itself leaves it out the same way.
  *
  * Kept are nodes whose failing is their purpose (CheckNumerics), nodes that tell in which branch or loop others run
- * (those that read Switch, Merge, Enter, Exit or NextIteration), and nodes with so many edges on both sides that
- * joining them would cost more than running. */
+ * (those that read Switch, Merge, Enter, Exit or NextIteration), reads of ref variables (waited for to learn whether
+ * they have a value), and nodes with so many edges on both sides that joining them would cost more than running. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool steers(const struct node *n) {
 static bool can_skip(const struct node *n) {
   if (!node_is_pure(n) || n->n_in == 0 || !strncmp(n->op->name, "CheckNumerics", 13)) return false;
   for (int i = 0; i < n->n_in; i++)
-    if (steers(n->in[i].node)) return false;
+    if (steers(n->in[i].node) || dtype_is_ref(n->in[i].node->out_types[n->in[i].index])) return false;
   return true;
 }
 

@@ -179,7 +179,16 @@ RELU_KERNELS(relu6, 1)
 RELU_KERNELS(relu_grad, 2)
 RELU_KERNELS(relu6_grad, 2)
 
-static shoal_status leaky_init(struct kernel_init *ki, void *state) { return node_get_float(ki->node, "alpha", state); }
+/* alpha as the elements' type has it. */
+static shoal_status leaky_init(struct kernel_init *ki, void *state) {
+  float *alpha = state;
+  shoal_dtype t;
+  TRY(node_get_float(ki->node, "alpha", alpha));
+  TRY(node_get_type(ki->node, "T", &t));
+  if (t == SHOAL_FLOAT16) *alpha = f16_to_float(f16_from_float(*alpha));
+  if (t == SHOAL_BFLOAT16) *alpha = bf16_to_float(bf16_from_float(*alpha));
+  return NULL;
+}
 static shoal_status leaky_run(struct kernel_ctx *ctx) {
   return run(ctx, 1, CHEAP_GRAIN, leaky_float, leaky_double, ctx->state);
 }

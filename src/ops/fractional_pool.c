@@ -189,11 +189,12 @@ static shoal_status fraction_run(struct kernel_ctx *ctx) {
 
 /* Edges come from outside here. */
 static shoal_status check_edges(const struct tensor *t, const char *name, int64_t n, int64_t length) {
+  const int64_t *e = t->data;
+  for (int64_t i = 0; i < t->n; i++)
+    if (e[i] < 0) return INVALID("%s values must not be negative, got %" PRId64, name, e[i]);
   if (t->rank != 1 || t->n != n + 1)
     return INVALID("%s must have %" PRId64 " elements, has shape %s", name, n + 1, tensor_shape_str(t));
-  const int64_t *e = t->data;
   for (int64_t i = 0; i <= n; i++) {
-    if (e[i] < 0) return INVALID("%s values must not be negative, got %" PRId64, name, e[i]);
     if (e[i] > length || (i && e[i] <= e[i - 1]))
       return INVALID("%s must grow and stay within %" PRId64 ", got %" PRId64 " at %" PRId64, name, length, e[i], i);
   }

@@ -122,18 +122,38 @@ static const struct kernel_def check_kernels[] = {{.device = "CPU",
                                                    .run = check_run},
                                                   {0}};
 
-/* ---- EnsureShape ---- */
+/* ---- GuaranteeConst ---- */
 
-static shoal_status ensure_init(struct kernel_init *ki, void *state) {
-  return node_get_shape(ki->node, "shape", state);
+static shoal_status const_run(struct kernel_ctx *ctx) {
+  if (ctx_in_type(ctx, 0) == SHOAL_RESOURCE)
+    return INVALID("Input tensor cannot be a resource variable handle. Found %s", ctx->kernel->name);
+  return ctx_forward(ctx, 0, 0, NULL);
 }
 
+static const struct kernel_def const_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = const_run}, {0}};
+
+/* ---- EnsureShape ---- */
+
+struct ensure_state {
+  struct shape shape;
+  char *input; /* the tensor's name, for the error */
+};
+
+static shoal_status ensure_init(struct kernel_init *ki, void *state) {
+  struct ensure_state *st = state;
+  struct out in = ki->node->in[0];
+  st->input = in.index ? mem_printf("%s:%d", in.node->name, in.index) : mem_strdup(in.node->name);
+  return node_get_shape(ki->node, "shape", &st->shape);
+}
+
+static void ensure_release(void *state) { free(((struct ensure_state *)state)->input); }
+
 static shoal_status ensure_run(struct kernel_ctx *ctx) {
-  const struct shape *want = ctx->state;
+  const struct ensure_state *st = ctx->state;
   struct shape s = tensor_shape(ctx_in(ctx, 0));
-  if (!shape_compatible(want, &s))
-    return INVALID("Shape of tensor %s %s is not compatible with expected shape %s.", ctx->kernel->name, shape_str(&s),
-                   shape_str(want));
+  if (!shape_compatible(&st->shape, &s))
+    return INVALID("Shape of tensor %s %s is not compatible with expected shape %s.", st->input, shape_str(&s),
+                   shape_str(&st->shape));
   return ctx_forward(ctx, 0, 0, NULL);
 }
 
@@ -155,8 +175,9 @@ static shoal_status ensure_grad(struct grad_ctx *c) {
 
 static const struct kernel_def ensure_kernels[] = {{.device = "CPU",
                                                     .flags = KERNEL_CHEAP,
-                                                    .state_size = sizeof(struct shape),
+                                                    .state_size = sizeof(struct ensure_state),
                                                     .init = ensure_init,
+                                                    .release = ensure_release,
                                                     .run = ensure_run},
                                                    {0}};
 
@@ -269,7 +290,7 @@ static const struct op_row rows[] = {
      .flags = OP_STATEFUL,
      .shape = shape_pass,
      .grad = pass_grad,
-     .kernels = pass_kernels},
+     .kernels = const_kernels},
     {.name = "DebugGradientIdentity",
      .in = "input: T",
      .out = "output: T",

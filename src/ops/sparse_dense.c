@@ -3,6 +3,7 @@
 #include <complex.h>
 #include <string.h>
 
+#include "ops/nn_util.h"
 #include "ops/sparse.h"
 #include "ops/state.h"
 
@@ -130,26 +131,45 @@ MATMUL(matmul_int32, int32_t, SAME)
 MATMUL(matmul_c64, c64, conjf)
 MATMUL(matmul_c128, c128, conj)
 
-/* The short floating types, each sum rounded as it goes. */
-#define MATMUL_SHORT(type)                                                            \
-  static void matmul_##type(void *arg, int64_t begin, int64_t end) {                  \
-    const struct matmul *m = arg;                                                     \
-    const type *v = m->v->data, *b = m->b->data;                                      \
-    int64_t bc = m->b->dims[1];                                                       \
-    for (int64_t i = 0; i < m->v->n; i++) {                                           \
-      int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0));                  \
-      int64_t k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));                  \
-      if (r < begin || r >= end) continue;                                            \
-      type *to = (type *)m->y->data + r * m->cols;                                    \
-      float a = type##_to_float(v[i]);                                                \
-      for (int64_t j = 0; j < m->cols; j++) {                                         \
-        float by = type##_to_float(m->st->adjoint_b ? b[j * bc + k] : b[k * bc + j]); \
-        to[j] = type##_from_float(type##_to_float(to[j]) + a * by);                   \
-      }                                                                               \
-    }                                                                                 \
+/* The short floating types are multiplied and added up as floats. */
+static shoal_status as_float(const struct tensor *t, struct tensor *out) {
+  struct shape s = tensor_shape(t);
+  TRY(tensor_new(out, SHOAL_FLOAT32, &s));
+  nn_to_float((shoal_dtype)t->dtype, t->data, out->data, t->n);
+  return NULL;
+}
+
+static void multiply(struct pool *pool, struct matmul *m, int64_t rows) {
+  void (*fn)(void *, int64_t, int64_t);
+  switch (m->v->dtype) {
+    case SHOAL_FLOAT32: fn = matmul_float; break;
+    case SHOAL_FLOAT64: fn = matmul_double; break;
+    case SHOAL_INT32: fn = matmul_int32; break;
+    case SHOAL_COMPLEX64: fn = matmul_c64; break;
+    default: fn = matmul_c128;
   }
-MATMUL_SHORT(f16)
-MATMUL_SHORT(bf16)
+  tensor_zero(m->y);
+  int64_t parts = m->cols < 4 ? 1 : MIN(pool_threads(pool), m->v->n * m->cols / (COPY_GRAIN / 8) + 1);
+  if (parts > 1) pool_for(pool, rows, (rows + parts - 1) / parts, fn, m);
+  else fn(m, 0, rows);
+}
+
+static shoal_status multiply_short(struct pool *pool, const struct matmul *m, int64_t rows) {
+  struct tensor v = {0}, b = {0}, y = {0};
+  struct shape s = tensor_shape(m->y);
+  shoal_status e = as_float(m->v, &v);
+  if (!e) e = as_float(m->b, &b);
+  if (!e) e = tensor_new(&y, SHOAL_FLOAT32, &s);
+  if (!e) {
+    struct matmul f = {.st = m->st, .ix = m->ix, .v = &v, .b = &b, .y = &y, .cols = m->cols};
+    multiply(pool, &f, rows);
+    nn_from_float((shoal_dtype)m->y->dtype, y.data, m->y->data, y.n);
+  }
+  tensor_release(&v);
+  tensor_release(&b);
+  tensor_release(&y);
+  return e;
+}
 
 static shoal_status matmul_run(struct kernel_ctx *ctx) {
   const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *as = ctx_in(ctx, 2), *b = ctx_in(ctx, 3);
@@ -181,22 +201,13 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
   struct shape s = shape_matrix(outer, cols);
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
-  tensor_zero(y);
-  if (!y->n || !v->n) return NULL;
-  struct matmul m = {.st = st, .ix = ix, .v = v, .b = b, .y = y, .cols = cols};
-  void (*fn)(void *, int64_t, int64_t);
-  switch (v->dtype) {
-    case SHOAL_FLOAT32: fn = matmul_float; break;
-    case SHOAL_FLOAT64: fn = matmul_double; break;
-    case SHOAL_INT32: fn = matmul_int32; break;
-    case SHOAL_COMPLEX64: fn = matmul_c64; break;
-    case SHOAL_COMPLEX128: fn = matmul_c128; break;
-    case SHOAL_FLOAT16: fn = matmul_f16; break;
-    default: fn = matmul_bf16;
+  if (!y->n || !v->n) {
+    tensor_zero(y);
+    return NULL;
   }
-  int64_t parts = cols < 4 ? 1 : MIN(pool_threads(ctx_pool(ctx)), v->n * cols / (COPY_GRAIN / 8) + 1);
-  if (parts > 1) pool_for(ctx_pool(ctx), outer, (outer + parts - 1) / parts, fn, &m);
-  else fn(&m, 0, outer);
+  struct matmul m = {.st = st, .ix = ix, .v = v, .b = b, .y = y, .cols = cols};
+  if (dtype_size((shoal_dtype)v->dtype) == 2) return multiply_short(ctx_pool(ctx), &m, outer);
+  multiply(ctx_pool(ctx), &m, outer);
   return NULL;
 }
 

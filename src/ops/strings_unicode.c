@@ -62,6 +62,10 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   s->in_name = mem_strdup(name);
   for (char *c = s->in_name; *c; c++) /* "euc_kr" is "EUC-KR" here */
     if (*c == '_') *c = '-';
+  if (!strcasecmp(s->in_name, "shift-jis") || !strcasecmp(s->in_name, "sjis")) { /* as ICU has it: \x5c is ASCII's */
+    free(s->in_name);
+    s->in_name = mem_strdup("CP932");
+  }
   iconv_t cd = iconv_open("UTF-32LE", s->in_name);
   if (cd == (iconv_t)-1) return INVALID("Could not create converter for input encoding: %s", name);
   iconv_close(cd);

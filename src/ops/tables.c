@@ -237,6 +237,7 @@ static shoal_status put_all(struct lookup_table *t, const struct tensor *keys, c
 
 /* Fills a fixed table; doing so again with as many entries is fine. */
 static shoal_status initialize(struct lookup_table *t, const struct tensor *keys, const struct tensor *values) {
+  if (!keys->n) return INVALID("keys and values cannot be empty tensors.");
   if (t->initialized) {
     if (t->n == keys->n) return NULL;
     return STATUS(SHOAL_FAILED_PRECONDITION, "Table was already initialized with different data.");

@@ -92,7 +92,8 @@ shoal_status tensor_bytes_for(shoal_dtype dtype, const struct shape *shape, int6
   TRY(shape_elements(shape, &n));
   if (n < 0) return INVALID("A tensor needs a fully known shape, not %s", shape_str(shape));
   if (mul_overflows(n, (int64_t)dtype_size(dtype), &total))
-    return INVALID("A %s tensor of shape %s does not fit in memory", shoal_dtype_name(dtype), shape_str(shape));
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM when allocating tensor with shape%s and type %s", shape_str(shape),
+                  dtype_tf_name(dtype));
   *elements = n;
   *bytes = (size_t)total;
   return NULL;

@@ -305,3 +305,12 @@ for normalize in (False, True):
                         "truth_indices": np.array([[0, 0], [0, 1], [0, 2], [1, 0], [2, 0]], np.int64),
                         "truth_values": V([2, 1, 2, 3, 5]), "truth_shape": np.array([3, 3], np.int64)},
        {"normalize": normalize}, dtypes=[tf.int32, tf.int64, tf.float32, tf.string])
+
+
+def named_input():
+    x = tf.identity(feed(R(2, 1)), name="there")
+    return [tf.raw_ops.EnsureShape(input=x, shape=[None, 3])]
+
+
+graph("EnsureShape names its input", named_input, error="INVALID_ARGUMENT", message=r"Shape of tensor there \[2,1\] is not compatible")
+op("GuaranteeConst", {"input": R(3)}, dtypes=[tf.float32, tf.string])

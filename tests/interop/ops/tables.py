@@ -150,3 +150,14 @@ fails("values of another shape", "INVALID_ARGUMENT", r"Expected shape \[2\] for 
       lambda: [RAW.LookupTableInsertV2(table_handle=table("MutableHashTableV2"), keys=hidden(["a", "b"]), values=hidden(ONE))])
 fails("initialize a mutable one", "INVALID_ARGUMENT", "Table localhost m is not initializable",
       lambda: [RAW.InitializeTableV2(table_handle=table("MutableHashTableV2", shared_name="m"), keys=["a"], values=ONE)])
+
+
+def no_keys(op_name):
+    def build():
+        table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64)
+        return [apply(op_name, {"table_handle": table, "keys": np.array([], object), "values": np.array([], np.int64)})]
+    return build
+
+
+for op_name in ("InitializeTableV2", "LookupTableImportV2"):
+    graph(f"{op_name} no keys", no_keys(op_name), error="INVALID_ARGUMENT", message="keys and values cannot be empty")

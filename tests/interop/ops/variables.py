@@ -207,3 +207,32 @@ fails("ref add shape", "INVALID_ARGUMENT", "Parameters and update must be the sa
 fails("ref of another type", "INTERNAL", "Output 0 of type float_ref does not match declared output type int32_ref",
       lambda: RAW.Assign(ref=RAW.VariableV2(dtype=tf.int32, shape=[3], shared_name="r"), value=np.ones(3, np.int32)),
       ref_started)
+
+
+def read_in_loop():
+    """A ref variable's read goes into a loop that assigns it: each iteration sees the one before."""
+    v = tf.get_variable("v", [], initializer=tf.constant_initializer(2.0), use_resource=False)
+
+    def body(i, total):
+        squared = tf.assign(v, tf.square(v))
+        with tf.control_dependencies([squared]):
+            return i + 1, total + tf.identity(v)
+    functional = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    r = tf.while_loop(lambda i, t: i < 3, body, [tf.constant(0), tf.constant(0.0)], parallel_iterations=1)
+    if functional:
+        tf.enable_control_flow_v2()
+    return [[v.initializer], [r[0]], [v]]
+
+
+graph("while_loop assigns a ref variable", read_in_loop)
+
+
+def ranks():
+    """The rank of a variable is known, and asked for to learn whether it has a value."""
+    v = tf.get_variable("v", [3], use_resource=False)
+    w = tf.get_variable("w", [], use_resource=False)
+    return [[tf.assert_variables_initialized([v, w])]]
+
+
+graph("assert_variables_initialized", ranks, error="FAILED_PRECONDITION", message="uninitialized value")

@@ -2,7 +2,8 @@
  * counter, so that after any fault the three must agree.
  *
  *   trainer --cluster=JSON --job=worker --task=0 --steps=N [--checkpoint_dir=DIR] [--save_steps=N] [--step_ms=N]
- *           [--master=grpc://...] [--max_wait=SECONDS] [--size=FLOATS] [--gathered]
+ *           [--master=grpc://...] [--max_wait=SECONDS] [--size=FLOATS] [--gathered=1]
+ *           [--trace=DIR] [--progress=1]
  *
  * Without --cluster and --master it trains in this process. Prints what happens, a line for each. */
 #include <inttypes.h>
@@ -72,11 +73,21 @@ int main(int argc, char **argv) {
   shoal_out first = shoal_reduce_mean(g, a.value), second = shoal_reduce_mean(g, b.value);
   if (remote) shoal_pop_device(g);
   shoal_scalar_summary(g, shoal_constant_string(g, "mean"), first);
+  shoal_histogram_summary(g, shoal_constant_string(g, "values"), a.value);
+  if (size == 8) {
+    shoal_builder *picture = shoal_build(g, "ImageSummary", NULL);
+    shoal_build_input(picture, shoal_constant_string(g, "picture"));
+    shoal_build_input(picture, shoal_reshape(g, a.value, shoal_constant_ints(g, SHOAL_SHAPE(4), (int[]){1, 2, 4, 1})));
+    shoal_build_end(picture);
+  }
   shoal_saver *saver = NULL;
   if (text_flag(argc, argv, "gathered"))
     saver = shoal_saver_new(g, &(shoal_saver_options){.from = SHOAL_SAVE_GATHERED});
   if (shoal_graph_error(g)) return shoal_report(g);
 
+  const char *trace = text_flag(argc, argv, "trace");
+  shoal_hook hooks[2] = {{.after_create = say_created}};
+  if (trace) hooks[1] = shoal_profiler_hook(100, 0, trace);
   shoal_status error = NULL;
   double slowest = 0, began = seconds();
   int64_t now = 0, own = 0;
@@ -85,7 +96,7 @@ int main(int argc, char **argv) {
       .checkpoint_dir = text_flag(argc, argv, "checkpoint_dir"), .save_steps = number_flag(argc, argv, "save_steps", 0),
       .stop_at_step = number_flag(argc, argv, "steps", 100),
       .max_wait_secs = (double)number_flag(argc, argv, "max_wait", 60), .scaffold = &(shoal_scaffold){.saver = saver},
-      .hooks = (shoal_hook[]){{.after_create = say_created}}, .n_hooks = 1,
+      .hooks = hooks, .n_hooks = trace ? 2 : 1,
       .progress = number_flag(argc, argv, "progress", 0) ? &(shoal_progress){.loss = first} : NULL, .status = &error) {
     while (!shoal_should_stop(s)) {
       double before = seconds();

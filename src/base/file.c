@@ -137,6 +137,13 @@ bool file_is_directory(const char *path) {
   return stat_path(path, &st) && S_ISDIR(st.st_mode);
 }
 
+void (*file_fault)(const char *what, const char *path);
+
+/* Before every change to the file system. */
+static void changing(const char *what, const char *path) {
+  if (UNLIKELY(file_fault != NULL)) file_fault(what, path);
+}
+
 /* Ends a call on a place: its error, if any. */
 static shoal_status leave(struct file_place *at, int err, const char *path) {
   file_place_release(at);
@@ -160,6 +167,7 @@ shoal_status file_rename(const char *from, const char *to) {
     file_place_release(&a);
     return s;
   }
+  changing("rename", to);
   int err = renameat(a.dir, a.name, b.dir, b.name) ? errno : 0;
   file_place_release(&b);
   return leave(&a, err, from);
@@ -168,12 +176,14 @@ shoal_status file_rename(const char *from, const char *to) {
 shoal_status file_remove(const char *path) {
   struct file_place at;
   TRY(locate(path, false, &at));
+  changing("remove", path);
   return leave(&at, unlinkat(at.dir, at.name, 0) ? errno : 0, path);
 }
 
 shoal_status directory_remove(const char *path) {
   struct file_place at;
   TRY(locate(path, false, &at));
+  changing("remove", path);
   return leave(&at, unlinkat(at.dir, at.name, AT_REMOVEDIR) ? errno : 0, path);
 }
 
@@ -392,6 +402,7 @@ static shoal_status writer_begin(struct file_writer *w, const char *path, bool w
   if (whole) w->temporary = mem_printf("%s.tempstate%llu", w->at->name, (unsigned long long)draw());
   w->path = mem_strdup(p);
   if (!w->at->confined) w->at->name = w->path; /* it pointed to the caller's */
+  changing("create", p);
   struct file_place opened = *w->at;
   opened.name = whole ? w->temporary : w->at->name;
   w->fd = open_in(&opened, O_WRONLY | O_CREAT | flags);
@@ -414,6 +425,7 @@ shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bo
 
 static shoal_status write_all(struct file_writer *w, const char *at, size_t n) {
   while (n) {
+    changing("write", w->path);
     ssize_t put = write(w->fd, at, MIN(n, (size_t)MAX_IO));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return ERRNO_STATUS(errno, "%s", w->path);
@@ -451,10 +463,12 @@ static void sync_directory(const struct file_place *at) {
 
 shoal_status file_writer_commit(struct file_writer *w) {
   shoal_status s = file_writer_flush(w);
+  changing("sync", w->path);
   if (!s && w->temporary && fsync(w->fd) != 0) s = ERRNO_STATUS(errno, "%s", w->path);
   if (close(w->fd) != 0 && !s) s = ERRNO_STATUS(errno, "%s", w->path);
   w->fd = -1;
   if (!s && w->temporary) {
+    changing("rename", w->path);
     if (renameat(w->at->dir, w->temporary, w->at->dir, w->at->name) != 0) s = ERRNO_STATUS(errno, "%s", w->path);
     else {
       sync_directory(w->at);

@@ -58,6 +58,10 @@ shoal_status file_reader_open(struct file_reader *r, const char *path);
 shoal_status file_reader_get(const struct file_reader *r, int64_t offset, void *to, size_t n);
 void file_reader_close(struct file_reader *r);
 
+/* For tests, NULL otherwise: called before every change to the file system ("create", "write", "sync", "rename",
+ * "remove"), in the thread that makes it. */
+extern void (*file_fault)(const char *what, const char *path);
+
 /* ---- writing ---- */
 struct file_place;
 struct file_writer {

@@ -17,6 +17,7 @@
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/step.h>
+#include <shoal/sync.h>
 #include <shoal/tensor.h>
 #include <shoal/train.h>
 #include <shoal/train_session.h>

@@ -11,7 +11,7 @@
 #include "graph/builder.h"
 #include "train/variables.h"
 
-static const char trainable_attr[] = "_trainable", local_attr[] = "_local";
+static const char trainable_attr[] = "_trainable", local_attr[] = "_local", unsaved_attr[] = "_unsaved";
 
 static struct shape to_shape(struct graph *g, shoal_dims d) {
   struct shape s = shape_unknown();
@@ -160,7 +160,7 @@ static const char *own_name(const struct node *n, const char *name) {
 }
 
 /* What a variable is, beside its value; attributes of its node keep it. */
-enum { TRAINABLE = 1, LOCAL = 2 };
+enum { TRAINABLE = 1, LOCAL = 2, UNSAVED = 4 };
 
 static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initial, int flags) {
   struct shape shape = out_shape(initial);
@@ -172,6 +172,7 @@ static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initia
   build_attr_shape(&b, "shape", &shape);
   if (flags & TRAINABLE) build_attr_bool(&b, trainable_attr, true);
   if (flags & LOCAL) build_attr_bool(&b, local_attr, true);
+  if (flags & UNSAVED) build_attr_bool(&b, unsaved_attr, true);
   struct node *handle = build_end(&b);
   if (!handle) return (shoal_var){0};
   /* Shared under its full name, so that all sessions on a server mean the same variable. */
@@ -208,7 +209,7 @@ shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out i
   return make_variable(g, name, initial, 0);
 }
 shoal_var variable_unsaved(struct graph *g, const char *name, struct out initial) {
-  return make_variable(g, name, initial, LOCAL);
+  return make_variable(g, name, initial, UNSAVED);
 }
 
 shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initial) {
@@ -218,7 +219,7 @@ shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initi
   struct node *anchor = build_end(&b);
   graph_pop_control(g);
   graph_push_colocation(g, anchor);
-  shoal_var v = variable_unsaved(g, name, initial);
+  shoal_var v = make_variable(g, name, initial, LOCAL);
   graph_pop_colocation(g);
   return v;
 }
@@ -247,7 +248,7 @@ static int list_variables(const struct graph *g, bool trainable, bool local, sho
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *v = g->nodes.at[i];
     if (!v || !op_is(v->op, "VarHandleOp") || !find_part(g, v, "Assign")) continue;
-    if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local) continue;
+    if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local || marked(v, unsaved_attr)) continue;
     if (n < max) out[n] = (shoal_var){node_out(v, 0), node_out(find_part(g, v, "Read/ReadVariableOp"), 0)};
     n++;
   }

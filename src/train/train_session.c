@@ -136,7 +136,8 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .coordinator = shoal_coordinator_new(),
                                  .graph = s->graph,
                                  .is_chief = s->manager.is_chief,
-                                 .made = made};
+                                 .made = made,
+                                 .options = &s->manager.session};
     shoal_status e = after_create(s);
     if (!e) return NULL;
     close_session(s);
@@ -179,6 +180,7 @@ static void set_up_manager(struct shoal_train_session *s, const shoal_train_sess
                                 .checkpoint_dir = o->checkpoint_dir ? mem_strdup(o->checkpoint_dir) : NULL,
                                 .max_wait_secs = o->max_wait_secs,
                                 .give_up = o->no_signals ? NULL : stop_told};
+  m->session.target = m->target;
   if (*target) m->marks = run_marks_build(s->graph);
   struct text config = {0};
   text_add(&config, o->session.config, o->session.config_size);

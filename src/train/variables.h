@@ -7,7 +7,8 @@
 
 /* A node that reads the variable now (after the control scope's ops). */
 struct out variable_read_op(struct graph *g, struct out handle, shoal_dtype dtype, const char *name);
-/* A variable that no checkpoint holds, wherever the device scopes put it; initialised by shoal_initialize_local. */
+/* A variable that workers share but no checkpoint holds; neither shoal_initialize nor shoal_initialize_local knows it:
+ * who made it initialises it. */
 shoal_var variable_unsaved(struct graph *g, const char *name, struct out initial);
 /* What gives it its initial value. */
 shoal_op *variable_initializer(const struct graph *g, shoal_var v);

@@ -1,0 +1,79 @@
+/* The parts of synchronous training: what the three modes share (sync.c), the chief's threads (sync_runner.c), one file
+ * for each mode. */
+#ifndef TRAIN_SYNC_H
+#define TRAIN_SYNC_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/vec.h"
+#include "graph/builder.h"
+#include "shoal/sync.h"
+
+/* ---- the chief's threads ---- */
+
+/* One thread runs step over and over; another looks when it does not come forward. They have a session of their own, so
+ * that closing it ends a step that waits for gradients which will never come. */
+struct sync_runner;
+struct sync_runner_options {
+  const shoal_created *created;
+  void *arg;
+  shoal_status (*step)(void *arg, shoal_session *own, bool *worked); /* worked: set to false when there was none to do */
+  void (*stalled)(void *arg, shoal_session *own); /* called again and again while a step takes longer than the lease */
+  void (*looks)(void *arg, shoal_session *own);   /* (optional) called ten times a second */
+  int64_t lease_ms;
+};
+shoal_status sync_runner_start(const struct sync_runner_options *o, struct sync_runner **out);
+/* Returns when no step was completed for so long. */
+void sync_runner_linger(struct sync_runner *r, int64_t idle_ms);
+/* Is there nothing more to expect of it? */
+bool sync_runner_failed(struct sync_runner *r);
+/* Ends the threads, also in the middle of a step; frees r. NULL: does nothing. */
+void sync_runner_stop(struct sync_runner *r);
+
+/* ---- modes ---- */
+
+struct shoal_sync_replicas {
+  struct graph *g;
+  shoal_optimizer optimizer;
+  shoal_sync_options o;
+  atomic_int refs;
+  const struct sync_mode *mode;
+  shoal_var step;
+  shoal_op *train; /* NULL until built */
+  bool is_chief;
+  struct sync_runner *runner; /* the chief's, while there is a session */
+
+  /* tokens */
+  shoal_var local_step, stale;
+  shoal_op *local_init, *chief_init, *init_tokens, *chief_op, *give_back, *close_tokens, *destroy_tokens;
+  shoal_out tokens_closed, situation /* [gradients there, tokens there, global step] */, more_fed;
+  shoal_op *more; /* puts more_fed tokens */
+
+  /* strict */
+  struct strict *strict;
+
+  /* bounded */
+  struct bounded *bounded;
+};
+
+struct sync_mode {
+  const char *name;
+  bool (*check)(const shoal_sync_options *o); /* do the options make sense? */
+  shoal_op *(*build)(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n);
+  shoal_status (*created)(shoal_sync_replicas *s, const shoal_created *c);
+  shoal_status (*before_run)(shoal_sync_replicas *s, shoal_run_context *c); /* (optional) */
+  shoal_status (*after_run)(shoal_sync_replicas *s, shoal_run_context *c);  /* (optional) */
+  shoal_status (*end)(shoal_sync_replicas *s, shoal_session *session);
+  void (*release)(shoal_sync_replicas *s); /* (optional) */
+};
+extern const struct sync_mode sync_tokens, sync_strict, sync_bounded;
+
+/* Scope of the device that a node is on. */
+void sync_push_device_of(struct graph *g, const struct node *n);
+/* A queue that all workers know by this name, on the current device. */
+struct out sync_queue(struct graph *g, const char *name, const shoal_dtype *types, const struct shape *shapes, int n);
+struct out sync_enqueue(struct graph *g, struct out queue, const struct out *values, int n, bool many);
+struct node *sync_dequeue(struct graph *g, struct out queue, const shoal_dtype *types, int n);
+
+#endif

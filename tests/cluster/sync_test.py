@@ -1,0 +1,276 @@
+"""Training over parameter servers with real processes: asynchronous, with tokens (TensorFlow's workers among ours), strict
+and with bounded staleness; workers that are killed, that run out of data, that come back."""
+# needs: tensorflow
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import numpy as np
+from cluster import ROOT, Task, free_ports, report
+
+BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
+TRAINER = os.path.join(BUILD, "tests", "programs", "sync_trainer")
+BATCH, IN, OUT, ROWS = 8, 4, 3, 12
+
+
+def number(task, batch, n):
+    i = np.arange(n, dtype=np.int64)
+    return (((task * 7919 + batch * 104729 + i * 15487 + 13) % 1000) / np.float32(500) - np.float32(1)).astype(np.float32)
+
+
+def make_batch(task, batch):
+    i = np.arange(BATCH)
+    return (number(task, batch, BATCH * IN).reshape(BATCH, IN), number(task + 100, batch, BATCH * OUT).reshape(BATCH, OUT),
+            (task * 5 + batch * 3 + i * i) % ROWS)
+
+
+def initial():
+    return number(50, 0, IN * OUT).reshape(IN, OUT), number(60, 0, ROWS * OUT).reshape(ROWS, OUT)
+
+
+def reference(workers, steps, rate=0.2):
+    """The same training in one process: each step on the batches of all workers, joined."""
+    w, table = (v.astype(np.float64) for v in initial())
+    for k in range(steps):
+        x, y, ids = (np.concatenate(p) for p in zip(*[make_batch(t, k) for t in range(workers)]))
+        d = 2 * (x @ w + table[ids] - y) / y.size
+        w = w - rate * x.T @ d
+        np.subtract.at(table, ids, rate * d)
+    return w, table
+
+
+class Job:
+    """Parameter servers that run, and the workers of a test."""
+
+    def __init__(self, workers, ps=("shoal",)):
+        ports = free_ports(workers + len(ps))
+        self.spec = {"ps": {str(i): f"127.0.0.1:{p}" for i, p in enumerate(ports[:len(ps)])},
+                     "worker": {str(i): f"127.0.0.1:{p}" for i, p in enumerate(ports[len(ps):])}}
+        self.ps = [Task(kind, self.spec, "ps", i) for i, kind in enumerate(ps)]
+        self.n_workers, self.workers, self.logs = workers, {}, {}
+
+    def __enter__(self):
+        for t in self.ps:
+            t.start()
+        for t in self.ps:
+            t.wait()
+        return self
+
+    def __exit__(self, *_):
+        for p in self.workers.values():
+            if p.poll() is None:
+                p.send_signal(signal.SIGCONT)
+                p.kill()
+            p.wait()
+        for t in self.ps:
+            t.end()
+
+    def start(self, task, mode, program=None, **options):
+        log = tempfile.NamedTemporaryFile("w+", prefix=f"worker{task}-", suffix=".log")
+        options = {"workers": self.n_workers, "ps": len(self.ps), "aggregate": self.n_workers, **options}
+        command = [*(program or [TRAINER]), json.dumps({j: [t[str(i)] for i in range(len(t))] for j, t in self.spec.items()}),
+                   str(task), mode, *[f"{k}={v}" for k, v in options.items()]]
+        self.workers[task] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self.logs[task] = log
+        return self
+
+    def text(self, task):
+        with open(self.logs[task].name, errors="replace") as f:
+            return f.read()
+
+    def steps(self, task):
+        return self.text(task).count("\nstep ") + self.text(task).startswith("step ")
+
+    def wait_steps(self, task, n, seconds=60):
+        end = time.time() + seconds
+        while self.steps(task) < n:
+            assert time.time() < end and self.workers[task].poll() is None, f"worker {task}: {self.text(task)}"
+            time.sleep(0.01)
+
+    def finish(self, *tasks, seconds=60):
+        """Waits for workers to end well; their results."""
+        end = time.time() + seconds
+        for t in tasks or list(self.workers):
+            try:
+                code = self.workers[t].wait(max(0.1, end - time.time()))
+            except subprocess.TimeoutExpired:
+                everything = "\n".join(f"--- {k}\n{self.text(k)[-1500:]}" for k in self.logs)
+                raise AssertionError(f"worker {t} does not end\n{everything}")
+            assert code == 0, f"worker {t}: exit {code}\n{self.text(t)}"
+        return [result(self.text(t)) for t in tasks or list(self.workers)]
+
+
+def result(text):
+    r = {}
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["done"]:
+            r["step"], r["stale"] = int(words[1]), int(words[2])
+        elif words[:1] in (["w"], ["table"]):
+            r["bits " + words[0]] = line
+            values = [struct.unpack("<f", struct.pack("<I", int(h, 16)))[0] for h in words[1:]]
+            r[words[0]] = np.array(values, np.float32).reshape(-1, OUT)
+    return r
+
+
+def near(r, want, tolerance=2e-5):
+    np.testing.assert_allclose(r["w"], want[0], atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(r["table"], want[1], atol=tolerance, rtol=tolerance)
+
+
+# ---- tests ----
+
+def asynchronous():
+    with Job(2) as job:
+        a, b = job.start(0, "async", steps=60).start(1, "async", steps=60).finish()
+        assert a["step"] >= 60 and b["step"] >= 60
+        start, end = initial(), reference(2, 60)
+        assert np.abs(b["w"] - end[0]).max() < np.abs(start[0] - end[0]).max()
+
+
+def tokens_two_workers():
+    """One gradient of each in every step when both take one token each: the sparse mean is over those who had the row."""
+    with Job(2, ps=("shoal", "shoal")) as job:
+        results = job.start(0, "tokens", steps=30).start(1, "tokens", steps=30).finish()
+        assert all(r["step"] >= 30 for r in results), results
+        assert np.isfinite(results[0]["w"]).all()
+
+
+def tokens_one_worker_is_sgd():
+    with Job(1) as job:
+        r, = job.start(0, "tokens", steps=20, tokens=-1).finish()
+        near(r, reference(1, r["step"]))
+
+
+def strict_is_the_joined_batch():
+    with Job(3, ps=("shoal", "shoal")) as job:
+        for t in range(3):
+            job.start(t, "strict", steps=15)
+        for r in job.finish():
+            assert r["step"] == 15
+            near(r, reference(3, 15))
+
+
+def strict_is_bit_identical():
+    bits = []
+    for naps in ((0, 7, 0), (3, 0, 11)):
+        with Job(3, ps=("shoal", "shoal")) as job:
+            for t in range(3):
+                job.start(t, "strict", steps=25, adam=1, sleep=naps[t])
+            results = job.finish()
+        bits.append([(r["bits w"], r["bits table"]) for r in results])
+        assert len(set(bits[-1])) == 1, "workers see different variables after the last step"
+    assert bits[0] == bits[1]
+
+
+def strict_uneven_data():
+    """A worker that runs out of data leaves; the others go on without it."""
+    with Job(2) as job:
+        a, b = job.start(0, "strict", steps=30).start(1, "strict", steps=30, batches=7).finish()
+        assert a["step"] == 30 and b["step"] >= 7
+
+
+def strict_killed_and_back():
+    with Job(3) as job:
+        for t in range(3):
+            job.start(t, "strict", steps=400, sleep=10, lease=1500)
+        job.wait_steps(2, 10)
+        job.workers[2].send_signal(signal.SIGKILL)
+        job.workers[2].wait()
+        before = job.steps(0)
+        job.wait_steps(0, before + 20)
+        job.start(2, "strict", steps=400, sleep=10, lease=1500)
+        job.wait_steps(2, 20)
+        for r in job.finish(seconds=90):
+            assert r["step"] == 400
+
+
+def tokens_killed():
+    """A worker killed with a token in its hand does not stop the others, and comes back."""
+    with Job(2) as job:
+        for t in range(2):
+            job.start(t, "tokens", steps=200, sleep=10, lease=1000)
+        job.wait_steps(1, 10)
+        job.workers[1].send_signal(signal.SIGKILL)
+        job.workers[1].wait()
+        before = job.steps(0)
+        job.wait_steps(0, before + 20)
+        job.start(1, "tokens", steps=200, sleep=10, lease=1000)
+        job.finish(seconds=90)
+
+
+def tokens_uneven_data():
+    with Job(2) as job:
+        a, b = job.start(0, "tokens", steps=40).start(1, "tokens", steps=40, batches=5).finish()
+        assert a["step"] >= 40
+
+
+def tokens_chief_ends_first():
+    """The chief runs out of data: the other goes on while gradients come, and is told when they do not."""
+    with Job(2) as job:
+        a, b = job.start(0, "tokens", steps=40, batches=5).start(1, "tokens", steps=40).finish()
+        assert b["step"] >= 40, b
+        # A second run on the same servers finds the queue closed and makes a new one.
+        job.start(0, "tokens", steps=90).start(1, "tokens", steps=90).finish()
+
+
+def tokens_backup_worker():
+    """Two of three gradients make a step; the slow one's are dropped, and counted."""
+    with Job(3) as job:
+        for t in range(3):
+            job.start(t, "tokens", steps=60, aggregate=2, sleep=60 if t == 2 else 2)
+        results = job.finish()
+        assert results[2]["stale"] > 0, results
+
+
+def bounded():
+    with Job(2) as job:
+        job.start(0, "bounded", steps=80, staleness=2).start(1, "bounded", steps=80, staleness=2, sleep=20)
+        job.wait_steps(1, 15)
+        ahead = job.steps(0) - job.steps(1)
+        assert ahead <= 2 + 2, f"worker 0 is {ahead} steps ahead"
+        job.finish()
+
+
+def bounded_killed():
+    with Job(2) as job:
+        job.start(0, "bounded", steps=200, staleness=2, lease=1000, sleep=5)
+        job.start(1, "bounded", steps=200, staleness=2, lease=1000, sleep=5)
+        job.wait_steps(1, 5)
+        job.workers[1].send_signal(signal.SIGKILL)
+        job.workers[1].wait()
+        job.finish(0)
+
+
+TF_WORKER = os.path.join(ROOT, "tests", "cluster", "sync_tf_worker.py")
+
+
+def mixed(chief, ps):
+    program = {"shoal": None, "tf": [sys.executable, TF_WORKER]}
+    other = "tf" if chief == "shoal" else "shoal"
+    with Job(2, ps=ps) as job:
+        job.start(0, "tokens", program[chief], steps=30).start(1, "tokens", program[other], steps=30)
+        for r in job.finish(seconds=120):
+            assert r["step"] >= 30, r
+        assert job.steps(0) >= 5 and job.steps(1) >= 5, "one of them did all the work"
+
+
+TESTS = [("asynchronous, two workers", asynchronous), ("tokens: two workers, two ps", tokens_two_workers),
+         ("tokens: one worker is plain training", tokens_one_worker_is_sgd),
+         ("tokens: a killed worker", tokens_killed), ("tokens: uneven data", tokens_uneven_data),
+         ("tokens: the chief ends first", tokens_chief_ends_first), ("tokens: a backup worker", tokens_backup_worker),
+         ("strict: equal to the joined batch", strict_is_the_joined_batch),
+         ("strict: bit-identical", strict_is_bit_identical), ("strict: uneven data", strict_uneven_data),
+         ("strict: a killed worker comes back", strict_killed_and_back),
+         ("bounded staleness", bounded), ("bounded staleness: a killed worker", bounded_killed),
+         ("TensorFlow worker under our chief, our ps", lambda: mixed("shoal", ("shoal",))),
+         ("our worker under TensorFlow's chief, its ps", lambda: mixed("tf", ("tf",)))]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

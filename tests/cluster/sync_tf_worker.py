@@ -1,0 +1,35 @@
+"""The model of sync_trainer.c as a TensorFlow worker with SyncReplicasOptimizer; the same arguments."""
+import json
+import os
+import sys
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tensorflow.compat.v1 as tf
+from sync_test import IN, OUT, initial, make_batch
+
+tf.disable_eager_execution()
+task = int(sys.argv[2])
+options = {k: int(v) for k, v in (a.split("=") for a in sys.argv[4:])}
+cluster = tf.train.ClusterSpec(json.loads(sys.argv[1]))
+server = tf.train.Server(cluster, job_name="worker", task_index=task)
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{task}")):
+    x = tf.placeholder(tf.float32, [None, IN])
+    y = tf.placeholder(tf.float32, [None, OUT])
+    ids = tf.placeholder(tf.int64, [None])
+    w0, table0 = initial()
+    w = tf.Variable(w0, name="w", use_resource=True)
+    table = tf.Variable(table0, name="table", use_resource=True)
+    step = tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.squared_difference(tf.matmul(x, w) + tf.nn.embedding_lookup(table, ids), y))
+    sync = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.2), options["aggregate"], options["workers"])
+    train = sync.minimize(loss, step)
+hooks = [sync.make_session_run_hook(task == 0), tf.train.StopAtStepHook(last_step=options["steps"])]
+k = at = 0
+with tf.train.MonitoredTrainingSession(server.target, is_chief=task == 0, hooks=hooks) as s:
+    while not s.should_stop():
+        data = make_batch(task, k)
+        k += 1
+        at, _ = s.run([step, train], dict(zip((x, y, ids), data)))
+        print(f"step {k}", flush=True)
+print(f"done {at + 1} 0", flush=True)

@@ -31,7 +31,7 @@ typedef struct shoal_created {
   shoal_graph *graph;
   bool is_chief;
   shoal_made made;
-  int64_t global_step; /* -1: the graph has none */
+  int64_t global_step;                  /* -1: the graph has none */
   const shoal_session_options *options; /* what the session was made with: for a second one beside it */
 } shoal_created;
 

@@ -7,15 +7,16 @@
  *   shoal_sync_replicas_free(sync);
  *
  * Three ways:
- * - tokens: TensorFlow's SyncReplicasOptimizer, with the same names for all that is shared, so that workers of both kinds
- *   train together. Gradients gather on the parameter servers; when there are replicas_to_aggregate, the chief applies
- *   their mean and hands out tokens for the next step. A gradient that is too old is dropped. Tokens are leased: one that
- *   is not answered with a gradient in time is handed out again, and a worker that leaves gives its own back, so that
- *   neither a killed worker nor uneven data stops the others.
+ * - tokens: TensorFlow's SyncReplicasOptimizer, with the same names for all that is shared, so that workers of both
+ * kinds train together. Gradients gather on the parameter servers; when there are replicas_to_aggregate, the chief
+ * applies their mean and hands out tokens for the next step. A gradient that is too old is dropped. Tokens are leased:
+ * one that is not answered with a gradient in time is handed out again, and a worker that leaves gives its own back, so
+ * that neither a killed worker nor uneven data stops the others.
  * - strict: exactly one gradient of each worker in each step, added in the order of the tasks. Two runs with the same
  *   seeds, data and workers have the same variables, bit for bit. A worker that leaves, or is lost, is left out of the
  *   mean from then on; when it comes back it takes part again.
- * - bounded: no step is waited for, but no worker is more than `staleness` steps ahead of the slowest. */
+ * - bounded: gradients are applied at once, but no worker begins a step while it is more than `staleness` steps ahead
+ * of the slowest. */
 #ifndef SHOAL_SYNC_H
 #define SHOAL_SYNC_H
 
@@ -33,10 +34,10 @@ typedef struct shoal_sync_options {
   int total_replicas;        /* workers; 0: replicas_to_aggregate. Above it: the others are backup workers */
   int task;                  /* strict, bounded: which of them this one is, from 0 */
   int staleness;             /* bounded: how many steps ahead of the slowest a worker may be */
-  int64_t lease_ms;          /* how long a step may take before those it waits for are taken for lost; 0: 10 s, and never
-                                less than four times what steps took lately */
-  int init_tokens;           /* tokens: at the start; 0: replicas_to_aggregate, as TensorFlow (the first steps then drop
-                                gradients); below 0: no more than are needed */
+  int64_t lease_ms; /* how long a step may take before those it waits for are taken for lost; 0: 10 s, and never
+                       less than four times what steps took lately */
+  int init_tokens;  /* tokens: at the start; 0: replicas_to_aggregate, as TensorFlow (the first steps then drop
+                       gradients); below 0: no more than are needed */
 } shoal_sync_options;
 
 typedef struct shoal_sync_replicas shoal_sync_replicas;

@@ -248,7 +248,8 @@ static int list_variables(const struct graph *g, bool trainable, bool local, sho
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *v = g->nodes.at[i];
     if (!v || !op_is(v->op, "VarHandleOp") || !find_part(g, v, "Assign")) continue;
-    if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local || marked(v, unsaved_attr)) continue;
+    if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local || marked(v, unsaved_attr))
+      continue;
     if (n < max) out[n] = (shoal_var){node_out(v, 0), node_out(find_part(g, v, "Read/ReadVariableOp"), 0)};
     n++;
   }

@@ -18,7 +18,8 @@ struct sync_runner;
 struct sync_runner_options {
   const shoal_created *created;
   void *arg;
-  shoal_status (*step)(void *arg, shoal_session *own, bool *worked); /* worked: set to false when there was none to do */
+  shoal_status (*step)(void *arg, shoal_session *own,
+                       bool *worked);             /* worked: set to false when there was none to do */
   void (*stalled)(void *arg, shoal_session *own); /* called again and again while a step takes longer than the lease */
   void (*looks)(void *arg, shoal_session *own);   /* (optional) called ten times a second */
   int64_t lease_ms;

@@ -4,8 +4,8 @@
  * sync_rep_clocks, beside the step counter, has the number of steps of each worker. A worker reads it only when its
  * bound is reached as far as it knows: the slowest can only have come further since. One that is gone has a clock far
  * beyond all others, so nobody waits for it: it sets that itself when it ends; when it was killed, whoever waits for it
- * and sees its clock stand still for the time of a lease does. One that finds itself gone was only slow, and starts again
- * from where the slowest is. */
+ * and sees its clock stand still for the time of a lease does. One that finds itself gone was only slow, and starts
+ * again from where the slowest is. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,11 +22,11 @@ enum { LOOK_MS = 2, READY_MS = 50, READY_LIMIT_S = 600 };
 
 struct bounded {
   shoal_var clocks;
-  shoal_out there;              /* initialised? */
-  shoal_op *init, *set;         /* set: clocks[set_task] = set_value */
+  shoal_out there;      /* initialised? */
+  shoal_op *init, *set; /* set: clocks[set_task] = set_value */
   shoal_out set_task, set_value;
-  int64_t own, slowest;         /* as last seen */
-  int64_t *seen, *since;        /* [total] each clock, and when it last changed; while waiting */
+  int64_t own, slowest;  /* as last seen */
+  int64_t *seen, *since; /* [total] each clock, and when it last changed; while waiting */
 };
 
 static bool check(const shoal_sync_options *o) {
@@ -41,8 +41,8 @@ static shoal_op *build(shoal_sync_replicas *s, const shoal_var *vars, const shoa
   b->since = mem_zalloc(total, sizeof *b->since);
   struct node *applied = shoal_apply_gradients(g, s->optimizer, vars, grads, n, s->step);
   graph_push_colocation(g, s->step.handle.node);
-  b->clocks = variable_unsaved(g, "sync_rep_clocks",
-                               shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(s->o.total_replicas)));
+  b->clocks =
+      variable_unsaved(g, "sync_rep_clocks", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(s->o.total_replicas)));
   b->init = b->clocks.handle.node ? variable_initializer(g, b->clocks) : NULL;
   b->there = build_op1(g, "VarIsInitializedOp", b->clocks.handle);
   b->set_task = shoal_placeholder(g, SHOAL_INT32, SHOAL_SCALAR, "sync_rep_task");
@@ -117,7 +117,7 @@ static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   }
   for (int i = 0; i < s->o.total_replicas; i++) b->since[i] = 0;
   TRY(read_clocks(s, c->session));
-  return s->is_chief && c->made != SHOAL_MADE_REJOINED ? NULL : join(s, c->session);
+  return b->own >= gone ? join(s, c->session) : NULL;
 }
 
 /* Those whose clocks have stood still for a lease while this worker waited are gone. */

@@ -1,15 +1,17 @@
 /* Strict synchronous training: who takes part.
  *
  * A step needs one set of gradients of every worker. For one that is not there the chief puts a stand-in, zeros that do
- * not count; one that comes (back) is invited between two steps, when all its queues are empty, with a token for the step
- * that follows. So the number of tokens of a worker and the number of its sets always match, whatever happened before.
+ * not count; one that comes (back) is invited between two steps, when all its queues are empty, with a token for the
+ * step that follows. So the number of tokens of a worker and the number of its sets always match, whatever happened
+ * before.
  *
- * The chief's watching thread finds out who joined and who left, by sync_rep_members, and puts the first stand-in at once,
- * since the step under way waits for it. A worker that joins while the chief believes it there was restarted: what it was
- * before is gone. One that puts nothing for the time of a lease is taken for lost.
+ * The chief's watching thread finds out who joined and who left, by sync_rep_members, and puts the first stand-in at
+ * once, since the step under way waits for it. A worker that joins while the chief believes it there was restarted:
+ * what it was before is gone. One that puts nothing for the time of a lease is taken for lost.
  *
  * Numbered, for the state of a worker (under the lock):
- *   1. active: nobody but the worker puts sets into its queues, and it has, or will get, exactly one token for each step
+ *   1. active: nobody but the worker puts sets into its queues, and it has, or will get, exactly one token for each
+ * step
  *   2. not active: stand-ins are put by the chief, tokens are thrown away by the chief */
 #include "train/sync_strict.h"
 
@@ -205,8 +207,8 @@ static shoal_status before_run(shoal_sync_replicas *s, shoal_run_context *c) {
   return NULL;
 }
 
-/* A chief that was restarted does not know what this worker was doing, and may invite it to a step that it has worked on
- * already: that token is one too many. */
+/* A chief that was restarted does not know what this worker was doing, and may invite it to a step that it has worked
+ * on already: that token is one too many. */
 static shoal_status after_run(shoal_sync_replicas *s, shoal_run_context *c) {
   if (s->strict->tag_fetch < 0) return NULL;
   double tag = shoal_context_number(c, s->strict->tag_fetch), token = shoal_context_number(c, s->strict->token_fetch);

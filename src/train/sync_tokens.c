@@ -3,24 +3,28 @@
  * On the parameter servers, shared by name among all workers:
  *   NAME:0/grad_accum   an accumulator beside each variable: adds up gradients that are not older than its step
  *   sync_token_q        a queue of steps: who takes a token may compute a gradient for that step
- * Each worker: gradients into the accumulators, take a token, keep its number in sync_rep_local_step. The chief: take the
- * mean out of every accumulator as soon as enough gradients are in, apply it, put tokens for the next step.
+ * Each worker: gradients into the accumulators, take a token, keep its number in sync_rep_local_step. The chief: take
+ * the mean out of every accumulator as soon as enough gradients are in, apply it, put tokens for the next step.
  *
  * What TensorFlow's does not do: (1) a worker that took a token and then died, or ran out of data, leaves its step one
- * gradient short for ever. Here a token is a lease. A worker that ends puts it back; and when a step takes too long, the
- * chief puts as many tokens as gradients are missing, for those who wait for one. If their first owners turn up after
- * all, the step has gradients to spare, as with backup workers. (2) When the chief ends, the others wait for ever for
- * their next token. Here it goes on applying as long as gradients come, then closes the queue: who waits is told that the
- * input ended. A chief that finds the queue closed by the run before makes a new one. */
+ * gradient short for ever. Here a token is a lease. A worker that ends puts it back; and when a step takes too long,
+ * the chief puts as many tokens as gradients are missing, for those who wait for one. If their first owners turn up
+ * after all, the step has gradients to spare, as with backup workers. (2) When the chief ends, the others wait for ever
+ * for their next token. Here it goes on applying as long as gradients come, then closes the queue: who waits is told
+ * that the input ended. A chief that finds the queue closed by the run before makes a new one. */
+#include <stdlib.h>
+#include <time.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/optimizer.h"
 #include "train/step.h"
+#include "train/stop.h"
 #include "train/sync.h"
 #include "train/variables.h"
 
-enum { LINGER_MS = 1000 };
+enum { LINGER_MS = 1000, REOPEN_MS = 30000, LOOK_MS = 100 };
 
 static bool check(const shoal_sync_options *o) { return o->replicas_to_aggregate >= 1; }
 
@@ -81,8 +85,7 @@ static void gather_one(struct gathering *w, shoal_var v, const shoal_gradient *g
   struct out acc = accumulator(g, v, gr->values, sparse);
   vec_push(&w->applied, put_gradient(w, acc, gr));
   w->means[i] = take_mean(w, acc, out_type(gr->values), sparse);
-  vec_push(&w->counts,
-           build_op1(g, sparse ? "AccumulatorNumAccumulated" : "ResourceAccumulatorNumAccumulated", acc));
+  vec_push(&w->counts, build_op1(g, sparse ? "AccumulatorNumAccumulated" : "ResourceAccumulatorNumAccumulated", acc));
   struct build b =
       build_begin(g, sparse ? "AccumulatorSetGlobalStep" : "ResourceAccumulatorSetGlobalStep", "SetGlobalStep");
   build_in(&b, acc);
@@ -231,23 +234,35 @@ static void renew(void *arg, shoal_session *own) {
   shoal_status_free(e); /* a lost task: the stepping thread reports it */
 }
 
-/* The token queue of a run that ended on these servers is closed for good: away with it. In a session of its own, since
- * sessions keep the queue they have once seen. */
-static shoal_status open_queue(shoal_sync_replicas *s, const shoal_created *c) {
+/* Is the token queue closed, by the end of a run on these servers? Then it is so for good: the chief does away with it.
+ * In a session of its own, since sessions keep the queue they have once seen. */
+static shoal_status look_at_queue(shoal_sync_replicas *s, const shoal_created *c, bool *closed) {
   shoal_session *once;
   TRY(shoal_session_open(c->graph, c->options, &once));
-  bool closed = false;
-  shoal_status e = shoal_session_step(once, SHOAL_NO_FEEDS, SHOAL_FETCH(s->tokens_closed, &closed), NULL);
-  if (!e && closed) e = session_run_op(once, s->destroy_tokens);
+  shoal_status e = shoal_session_step(once, SHOAL_NO_FEEDS, SHOAL_FETCH(s->tokens_closed, closed), NULL);
+  if (!e && *closed && s->is_chief) e = session_run_op(once, s->destroy_tokens);
   shoal_status_free(shoal_session_close(once));
   return e;
 }
 
+/* Others wait until the chief has done so. */
+static shoal_status wait_for_queue(shoal_sync_replicas *s, const shoal_created *c) {
+  int64_t limit = clock_ns() + (int64_t)REOPEN_MS * 1000000;
+  for (bool closed = false;;) {
+    TRY(look_at_queue(s, c, &closed));
+    if (!closed || s->is_chief) return NULL;
+    if (clock_ns() > limit || stop_told())
+      return STATUS(SHOAL_FAILED_PRECONDITION,
+                    "The synchronous training on these servers has ended, and no chief has begun another");
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+  }
+}
+
 static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
+  TRY(wait_for_queue(s, c));
   if (!s->is_chief) return session_run_op(c->session, s->local_init);
   struct sync_runner_options o = {
       .created = c, .arg = s, .step = apply_once, .stalled = renew, .lease_ms = s->o.lease_ms};
-  TRY(open_queue(s, c));
   TRY(session_run_op(c->session, s->chief_init));
   /* A chief that comes back finds tokens in the queue and in the others' hands; if it does not, it renews them. */
   if (c->made != SHOAL_MADE_REJOINED) TRY(session_run_op(c->session, s->init_tokens));
@@ -261,5 +276,4 @@ static shoal_status end(shoal_sync_replicas *s, shoal_session *session) {
   return session_run_op(session, s->close_tokens);
 }
 
-const struct sync_mode sync_tokens = {
-    .name = "tokens", .check = check, .build = build, .created = created, .end = end};
+const struct sync_mode sync_tokens = {.name = "tokens", .check = check, .build = build, .created = created, .end = end};

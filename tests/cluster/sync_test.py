@@ -233,8 +233,11 @@ def bounded():
     with Job(2) as job:
         job.start(0, "bounded", steps=80, staleness=2).start(1, "bounded", steps=80, staleness=2, sleep=20)
         job.wait_steps(1, 15)
-        ahead = job.steps(0) - job.steps(1)
-        assert ahead <= 2 + 2, f"worker 0 is {ahead} steps ahead"
+        for _ in range(20):
+            first = job.steps(0)
+            ahead = first - job.steps(1)
+            assert ahead <= 2 + 1, f"worker 0 is {ahead} steps ahead"
+            time.sleep(0.03)
         job.finish()
 
 
@@ -255,9 +258,13 @@ def mixed(chief, ps):
     program = {"shoal": None, "tf": [sys.executable, TF_WORKER]}
     other = "tf" if chief == "shoal" else "shoal"
     with Job(2, ps=ps) as job:
-        job.start(0, "tokens", program[chief], steps=30).start(1, "tokens", program[other], steps=30)
+        # Slow enough that the other, which needs seconds to start, finds work left.
+        job.start(0, "tokens", program[chief], steps=150, sleep=50)
+        if chief == "tf":
+            job.wait_steps(0, 1)
+        job.start(1, "tokens", program[other], steps=150, sleep=5)
         for r in job.finish(seconds=120):
-            assert r["step"] >= 30, r
+            assert r["step"] >= 150, r
         assert job.steps(0) >= 5 and job.steps(1) >= 5, "one of them did all the work"
 
 

@@ -4,8 +4,8 @@
  *   sync_trainer CLUSTER_JSON TASK MODE key=value ...
  *
  * MODE: async, tokens, strict, bounded. Keys: workers, aggregate, steps, batches (of this worker; 0: no end), lease,
- * staleness, tokens (at the start), ps, sleep (ms after each step), adam (0: plain gradient descent). Prints "step N" after each step of its own and at the end
- * "done STEP STALE" and each variable's numbers in hex. */
+ * staleness, tokens (at the start), ps, sleep (ms after each step), adam (0: plain gradient descent). Prints "step N"
+ * after each step of its own and at the end "done STEP STALE" and each variable's numbers in hex. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,15 +93,15 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
 
   shoal_server *server;
-  shoal_status error = shoal_server_start(
-      &(shoal_server_options){.cluster = argv[1], .job = "worker", .task = (int)task}, &server);
+  shoal_status error =
+      shoal_server_start(&(shoal_server_options){.cluster = argv[1], .job = "worker", .task = (int)task}, &server);
   if (error) return shoal_train_exit(error);
 
   shoal_graph *g = shoal_graph_new();
   char device[64];
   snprintf(device, sizeof device, "/job:worker/task:%d", (int)task);
-  shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = (int)option(argc, argv, "ps", 1),
-                                                       .worker_device = device});
+  shoal_push_replica_setter(
+      g, &(shoal_replica_setter){.ps_tasks = (int)option(argc, argv, "ps", 1), .worker_device = device});
   struct model m = build(g);
   shoal_optimizer optimizer = option(argc, argv, "adam", 0) ? shoal_adam(0.05) : shoal_sgd(0.2);
   shoal_sync_replicas *sync = NULL;
@@ -109,17 +109,17 @@ int main(int argc, char **argv) {
   if (!strcmp(mode, "async")) {
     train = shoal_minimize(g, optimizer, m.loss, m.step);
   } else {
-    sync = shoal_sync_replicas_new(
-        g, optimizer,
-        &(shoal_sync_options){.mode = !strcmp(mode, "tokens")   ? SHOAL_SYNC_TOKENS
-                                      : !strcmp(mode, "strict") ? SHOAL_SYNC_STRICT
-                                                                : SHOAL_SYNC_BOUNDED,
-                              .replicas_to_aggregate = (int)option(argc, argv, "aggregate", 2),
-                              .total_replicas = (int)option(argc, argv, "workers", 2),
-                              .task = (int)task,
-                              .staleness = (int)option(argc, argv, "staleness", 0),
-                              .lease_ms = option(argc, argv, "lease", 0),
-                              .init_tokens = (int)option(argc, argv, "tokens", 0)});
+    sync =
+        shoal_sync_replicas_new(g, optimizer,
+                                &(shoal_sync_options){.mode = !strcmp(mode, "tokens")   ? SHOAL_SYNC_TOKENS
+                                                              : !strcmp(mode, "strict") ? SHOAL_SYNC_STRICT
+                                                                                        : SHOAL_SYNC_BOUNDED,
+                                                      .replicas_to_aggregate = (int)option(argc, argv, "aggregate", 2),
+                                                      .total_replicas = (int)option(argc, argv, "workers", 2),
+                                                      .task = (int)task,
+                                                      .staleness = (int)option(argc, argv, "staleness", 0),
+                                                      .lease_ms = option(argc, argv, "lease", 0),
+                                                      .init_tokens = (int)option(argc, argv, "tokens", 0)});
     train = shoal_sync_minimize(sync, m.loss, m.step);
   }
   shoal_pop_device(g);

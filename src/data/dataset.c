@@ -95,6 +95,16 @@ struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n,
   return d;
 }
 
+void dataset_widen(struct dataset *d, const struct dataset *other) {
+  for (int i = 0; i < d->n; i++) {
+    struct shape *s = &d->shapes[i];
+    const struct shape *t = &other->shapes[i];
+    if (s->rank != t->rank) *s = shape_unknown();
+    for (int k = 0; k < s->rank; k++)
+      if (s->dims[k] != t->dims[k]) s->dims[k] = -1;
+  }
+}
+
 struct data_iterator *iterator_new(const struct data_iterator_type *type, struct dataset *of) {
   struct data_iterator *it = mem_zalloc(1, type->size);
   it->type = type;

@@ -72,6 +72,8 @@ void data_wait(pthread_cond_t *change, pthread_mutex_t *lock);
 /* size: of the whole struct. Types and shapes are copied; inputs get a reference each. */
 struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n, const shoal_dtype *types,
                             const struct shape *shapes, struct dataset *const *inputs, int n_inputs);
+/* d's shapes become what both agree on; other has as many components. */
+void dataset_widen(struct dataset *d, const struct dataset *other);
 struct data_iterator *iterator_new(const struct data_iterator_type *type, struct dataset *of);
 
 /* A function with the values it captured. */
@@ -131,6 +133,18 @@ struct dataset *dataset_interleave(struct dataset *in, struct captured *f, const
                                    int64_t cycle, int64_t block, bool ahead);
 struct dataset *dataset_scan(struct dataset *in, struct captured *f, const struct tensor *state, int n_state,
                              const struct element_spec *spec);
+
+/* f: key_func, reduce_func, window_size_func; taken over, as all functions here. */
+struct dataset *dataset_group_by_window(struct dataset *in, struct captured f[3], const struct element_spec *spec);
+/* f: key_func, init_func, reduce_func, finalize_func. */
+shoal_status dataset_group_by_reducer(struct dataset *in, struct captured f[4], const struct element_spec *spec,
+                                      struct dataset **out);
+shoal_status dataset_unique(struct dataset *in, struct dataset **out);
+/* in[0] says from which of the others each element comes. */
+shoal_status dataset_directed(struct dataset *const *in, int n, bool stop_on_empty, struct dataset **out);
+struct dataset *dataset_ignore_errors(struct dataset *in);
+/* An error when there are more or fewer elements. */
+struct dataset *dataset_assert_size(struct dataset *in, int64_t count);
 
 enum record_kind { RECORDS_LINES, RECORDS_TFRECORD, RECORDS_FIXED };
 struct record_options {

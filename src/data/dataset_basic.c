@@ -361,12 +361,7 @@ shoal_status dataset_concatenate(struct dataset *a, struct dataset *b, struct da
   if (!fits) return INVALID("input dataset and dataset to concatenate have different output_types");
   struct dataset *in[2] = {a, b};
   *out = dataset_new(sizeof **out, &concatenate_type, a->n, a->types, a->shapes, in, 2);
-  for (int i = 0; i < a->n; i++) { /* what both agree on */
-    struct shape *s = &(*out)->shapes[i], *t = &b->shapes[i];
-    if (s->rank != t->rank) *s = shape_unknown();
-    for (int k = 0; k < s->rank; k++)
-      if (s->dims[k] != t->dims[k]) s->dims[k] = -1;
-  }
+  dataset_widen(*out, b);
   return NULL;
 }
 

@@ -35,7 +35,8 @@ shoal_status dataset_state_init(struct kernel_init *ki, void *state) {
     node_in_range(ki->node, "other_arguments", &s->first_captured, &s->n_captured);
     node_in_range(ki->node, "initial_state", &s->first_state, &s->n_state);
   }
-  static const char *const flags[] = {"reshuffle_each_iteration", "require_non_empty", "sloppy"};
+  static const char *const flags[] = {"reshuffle_each_iteration", "require_non_empty", "sloppy",
+                                      "stop_on_empty_dataset"};
   for (size_t i = 0; i < COUNT_OF(flags); i++)
     if (node_attr(ki->node, flags[i])) TRY(node_get_bool(ki->node, flags[i], &s->flag));
   if (node_attr(ki->node, "preserve_cardinality"))

@@ -52,6 +52,25 @@ PIPELINES = {
     "take_while": lambda: D.range(9).take_while(lambda x: x < 5),
     "error in the middle": lambda: D.from_tensor_slices([1.0, 2.0, np.nan, 4.0]).map(
         lambda x: tf.debugging.check_numerics(x, "bad")),
+    "group_by_window": lambda: D.range(20).group_by_window(
+        lambda x: x % 3, lambda k, w: w.batch(4).map(lambda b: b + k * 100), window_size_func=lambda k: k + 2),
+    "bucket_by_sequence_length": lambda: D.range(1, 12).map(lambda x: tf.fill([tf.cast(x % 5 + 1, tf.int32)], x)).bucket_by_sequence_length(
+        lambda x: tf.shape(x)[0], [3, 5], [2, 2, 3]),
+    "group_by_reducer": lambda: D.range(10).apply(tf.data.experimental.group_by_reducer(
+        lambda x: x % 3, tf.data.experimental.Reducer(lambda k: (k, np.int64(0)), lambda s, x: (s[0] + x, s[1] + 1), lambda a, b: a * 10 + b))),
+    "group_by_window of size 0": lambda: D.range(4).group_by_window(lambda x: x, lambda k, w: w, window_size_func=lambda k: k - 1),
+    "unique": lambda: D.from_tensor_slices([3, 1, 3, 2, 1]).unique(),
+    "unique strings": lambda: D.from_tensor_slices(["a", "bc", "a", ""]).unique(),
+    "ignore_errors": lambda: D.from_tensor_slices([1.0, 2.0, np.nan, 4.0]).map(
+        lambda x: tf.debugging.check_numerics(x, "bad")).apply(tf.data.experimental.ignore_errors()),
+    "choose_from_datasets": lambda: D.choose_from_datasets([D.range(3), D.range(10, 12), D.range(20, 30)], D.range(9).map(lambda x: x % 3),
+                                                           stop_on_empty_dataset=False),
+    "choose stops": lambda: D.choose_from_datasets([D.range(3), D.range(10, 12)], D.range(9).map(lambda x: x % 2)),
+    "choose out of range": lambda: D.choose_from_datasets([D.range(3), D.range(10, 12)], D.from_tensor_slices(np.array([0, 7], np.int64))),
+    "sample_from_datasets": lambda: D.sample_from_datasets([D.range(8), D.range(100, 108)], [0.3, 0.7], seed=11, stop_on_empty_dataset=False),
+    "assert_cardinality": lambda: D.range(4).filter(lambda x: x > 1).apply(tf.data.experimental.assert_cardinality(2)),
+    "assert_cardinality more": lambda: D.range(4).filter(lambda x: x >= 0).apply(tf.data.experimental.assert_cardinality(2)),
+    "assert_cardinality fewer": lambda: D.range(4).filter(lambda x: x > 2).apply(tf.data.experimental.assert_cardinality(2)),
     "batch of unequal shapes": lambda: D.range(4).map(lambda x: tf.zeros([x])).batch(2),
 }
 

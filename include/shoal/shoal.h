@@ -11,6 +11,7 @@
 #include <shoal/hooks.h>
 #include <shoal/layers.h>
 #include <shoal/ops.h>
+#include <shoal/pipeline.h>
 #include <shoal/replicate.h>
 #include <shoal/saver.h>
 #include <shoal/schedules.h>

@@ -30,8 +30,8 @@ need-tensorflow: need-packages
 	@tools/deps.sh --if-missing tensorflow
 
 .PHONY: demo
-demo: all ## train a classifier on Fashion-MNIST
-	@$(BUILD)/examples/mnist_local
+demo: all ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers
+	@tools/demo.sh $(BUILD)
 
 .PHONY: test check
 test: need-tensorflow all build-fuzz/build.ninja ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds

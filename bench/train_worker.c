@@ -121,6 +121,7 @@ int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   const char *name = "mlp", *mode = "async", *checkpoint_dir = NULL;
   int64_t batch = 100, threads = 0, save_steps = -1;
+  bool fast_path = true;
   read_flags(argc, argv, "train_worker: a task of bench/training.py",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
@@ -128,6 +129,7 @@ int main(int argc, char **argv) {
                  {"mode", "async, sync or strict", .text = &mode},
                  {"batch_size", "examples, or rows, a step", .number = &batch},
                  {"threads", "in each server; 0: one a core", .number = &threads},
+                 {"fast_path", "between tasks of one machine, other than gRPC", .on = &fast_path},
                  {"checkpoint_dir", "to recover from", .text = &checkpoint_dir},
                  {"save_steps", "a checkpoint every so many steps", .number = &save_steps},
                  {0},
@@ -135,6 +137,7 @@ int main(int argc, char **argv) {
   shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) return 2;
   where.threads = (int)threads;
+  where.no_fast_path = !fast_path;
   shoal_server *server = start_server(cluster, &where);
   int task = shoal_cluster_task(cluster);
   char device[32];
@@ -147,17 +150,26 @@ int main(int argc, char **argv) {
   shoal_var step = shoal_global_step(g);
   struct model m = build(g, name, batch);
   shoal_optimizer optimizer = m.n_feeds == 2 ? shoal_adam(0.001) : shoal_sgd(0.01);
-  shoal_op *train = shoal_minimize(g, optimizer, m.loss, step);
+  shoal_sync_replicas *sync = NULL;
+  if (strcmp(mode, "async") != 0)
+    sync = shoal_sync_replicas_new(
+        g, optimizer,
+        &(shoal_sync_options){.mode = !strcmp(mode, "strict") ? SHOAL_SYNC_STRICT : SHOAL_SYNC_TOKENS,
+                              .replicas_to_aggregate = shoal_cluster_tasks(cluster, "worker"),
+                              .task = task});
+  shoal_op *train = sync ? shoal_sync_minimize(sync, m.loss, step) : shoal_minimize(g, optimizer, m.loss, step);
   shoal_pop_device(g);
   shoal_saver *saver = !strcmp(name, "gigabyte") ? shoal_saver_new(g, NULL) : NULL;
   if (shoal_graph_error(g)) return shoal_report(g);
 
   shoal_status error = NULL;
-  SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = task == 0, .checkpoint_dir = checkpoint_dir,
-                      .save_steps = save_steps, .save_summaries_steps = -1, .log_step_count_steps = -1,
-                      .status = &error)
+  shoal_hook hook = sync ? shoal_sync_hook(sync, task == 0) : (shoal_hook){0};
+  SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = task == 0, .hooks = &hook, .n_hooks = sync != NULL,
+                      .checkpoint_dir = checkpoint_dir, .save_steps = save_steps, .save_summaries_steps = -1,
+                      .log_step_count_steps = -1, .status = &error)
   serve(s, &m, train, step.value, saver);
   shoal_saver_free(saver);
+  shoal_sync_replicas_free(sync);
   for (int i = 0; i < m.n_feeds; i++) shoal_tensor_unref(m.values[i]);
   shoal_graph_free(g);
   shoal_server_stop(server);

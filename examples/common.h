@@ -82,6 +82,7 @@ struct cluster_flags {
   bool insecure_bind_all;
   const char *tls_cert, *tls_key, *tls_ca;
   int threads; /* of the server, inside an op and for ops side by side; 0: one for each core */
+  bool no_fast_path;
 };
 #define CLUSTER_FLAGS(c)                                                                             \
   {"ps_hosts", "HOST:PORT,... of the parameter servers", .text = &(c).ps_hosts},                     \
@@ -114,6 +115,7 @@ static inline shoal_server *start_server(const shoal_cluster *c, const struct cl
                                                    .insecure_bind_all = f->insecure_bind_all,
                                                    .tls_cert = f->tls_cert,
                                                    .tls_key = f->tls_key,
+                                                   .no_fast_path = f->no_fast_path,
                                                    .inter_op_threads = f->threads,
                                                    .intra_op_threads = f->threads,
                                                    .tls_ca = f->tls_ca},

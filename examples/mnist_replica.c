@@ -33,9 +33,9 @@ int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *log_dir = NULL;
   int64_t train_steps = 2000, batch_size = 100, hidden_units = 100, replicas_to_aggregate = 0, trace_steps = 0,
-          seed = 1;
+          staleness = 0, seed = 1;
   double learning_rate = 0.001;
-  bool sync_replicas = false, existing_servers = false;
+  bool decay = false, strict = false, sync_replicas = false, existing_servers = false;
   read_flags(
       argc, argv, "mnist_replica: trains on parameter servers, over any number of workers",
       (const struct flag[]){
@@ -45,9 +45,12 @@ int main(int argc, char **argv) {
           {"train_steps", "global steps to end at", .number = &train_steps},
           {"batch_size", "examples a step, of each worker", .number = &batch_size},
           {"learning_rate", "Adam's", .real = &learning_rate},
+          {"decay", "let it fall to 0 at train_steps, along a cosine", .on = &decay},
           {"hidden_units", "in the hidden layer", .number = &hidden_units},
           {"sync_replicas", "apply the mean of the workers' gradients", .on = &sync_replicas},
           {"replicas_to_aggregate", "gradients in a mean; 0: one of each worker", .number = &replicas_to_aggregate},
+          {"strict", "sync: one gradient of each worker in every step, the same at every run", .on = &strict},
+          {"staleness", "instead: no worker more than so many steps ahead; 0: any", .number = &staleness},
           {"checkpoint_dir", "where the chief saves", .text = &checkpoint_dir},
           {"log_dir", "for event files and traces; none: checkpoint_dir", .text = &log_dir},
           {"trace_steps", "the chief traces a step every so often; 0: never", .number = &trace_steps},
@@ -60,13 +63,14 @@ int main(int argc, char **argv) {
   }
 
   shoal_cluster *cluster = find_cluster(&where);
-  int task = cluster ? shoal_cluster_task(cluster) : 0, ps_tasks = 0;
+  int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
   char worker_device[64] = "", master[512] = "";
   shoal_server *server = NULL;
   if (cluster) {
     const char *job = shoal_cluster_job(cluster);
     ps_tasks = shoal_cluster_tasks(cluster, "ps");
+    workers = shoal_cluster_tasks(cluster, "worker") + shoal_cluster_tasks(cluster, "chief");
     snprintf(worker_device, sizeof worker_device, "/job:%s/task:%d", job, task);
     if (existing_servers) snprintf(master, sizeof master, "grpc://%s", shoal_cluster_address(cluster, job, task));
     else server = start_server(cluster, &where); /* a ps stays in there */
@@ -91,15 +95,33 @@ int main(int argc, char **argv) {
   shoal_out loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
   shoal_out accuracy = shoal_accuracy(g, logits, y);
   shoal_scalar_summary(g, shoal_constant_string(g, "loss"), loss);
-  shoal_op *train = shoal_minimize(g, shoal_adam(learning_rate), loss, step);
+  shoal_optimizer adam = shoal_adam(learning_rate);
+  if (decay) {
+    shoal_push_colocation(g, step.handle.node); /* computed where it is used */
+    adam.learning_rate_out = shoal_cosine_decay(g, learning_rate, step.value, (double)train_steps, 0);
+    shoal_pop_colocation(g);
+  }
+  shoal_sync_replicas *sync = NULL;
+  if (sync_replicas || strict || staleness)
+    sync = shoal_sync_replicas_new(
+        g, adam,
+        &(shoal_sync_options){.mode = strict      ? SHOAL_SYNC_STRICT
+                                      : staleness ? SHOAL_SYNC_BOUNDED
+                                                  : SHOAL_SYNC_TOKENS,
+                              .replicas_to_aggregate = replicas_to_aggregate ? (int)replicas_to_aggregate : workers,
+                              .total_replicas = workers,
+                              .task = task + (cluster && !is_chief ? shoal_cluster_tasks(cluster, "chief") : 0),
+                              .staleness = (int)staleness});
+  shoal_op *train = sync ? shoal_sync_minimize(sync, loss, step) : shoal_minimize(g, adam, loss, step);
   shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   char label[32];
   snprintf(label, sizeof label, "worker %d", task);
-  shoal_hook hooks[2];
+  shoal_hook hooks[3];
   int n_hooks = 0;
   hooks[n_hooks++] = shoal_nan_tensor_hook(loss, true);
+  if (sync) hooks[n_hooks++] = shoal_sync_hook(sync, is_chief);
   if (is_chief && trace_steps)
     hooks[n_hooks++] = shoal_profiler_hook(trace_steps, 0, log_dir ? log_dir : checkpoint_dir);
   shoal_progress progress = {.label = label, .loss = loss, .examples_per_step = batch_size, .last_step = train_steps};
@@ -120,6 +142,7 @@ int main(int argc, char **argv) {
     if (is_chief && !shoal_preempted()) test(shoal_train_session_raw(s), x, y, accuracy, data_dir);
   }
   free_data(&training);
+  shoal_sync_replicas_free(sync);
   shoal_graph_free(g);
   shoal_server_stop(server);
   shoal_cluster_free(cluster);

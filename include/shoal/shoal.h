@@ -9,6 +9,7 @@
 #include <shoal/data.h>
 #include <shoal/graph.h>
 #include <shoal/hooks.h>
+#include <shoal/input.h>
 #include <shoal/layers.h>
 #include <shoal/ops.h>
 #include <shoal/pipeline.h>

@@ -19,6 +19,7 @@
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/step.h>
+#include <shoal/supervisor.h>
 #include <shoal/sync.h>
 #include <shoal/tensor.h>
 #include <shoal/train.h>

@@ -30,16 +30,16 @@ static void *watch(void *arg) {
 
 int shoal_server_serve(shoal_server *server) {
   struct serving s = {.server = server};
-  stop_watch_begin();
+  stop_signals_take();
   pthread_t t;
   int err = pthread_create(&t, NULL, watch, &s);
   if (err) LOGE("cannot start a thread: signals end this server at once");
-  if (err) stop_watch_end();
+  if (err) stop_signals_leave();
   shoal_server_join(server);
   atomic_store(&s.over, true);
   if (!err) {
     pthread_join(t, NULL);
-    stop_watch_end();
+    stop_signals_leave();
   }
   shoal_server_stop(server);
   return s.drained ? SHOAL_EXIT_RETRY : 0;

@@ -25,7 +25,7 @@ static void on_signal(int sig) {
   signal(sig, SIG_DFL);
 }
 
-void stop_watch_begin(void) {
+void stop_signals_take(void) {
   pthread_mutex_lock(&handlers.lock);
   if (handlers.users++ == 0)
     for (int i = 0; i < 2; i++) {
@@ -36,7 +36,7 @@ void stop_watch_begin(void) {
   pthread_mutex_unlock(&handlers.lock);
 }
 
-void stop_watch_end(void) {
+void stop_signals_leave(void) {
   pthread_mutex_lock(&handlers.lock);
   if (--handlers.users == 0)
     for (int i = 0; i < 2; i++) sigaction(signals[i], &handlers.before[i], NULL);

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 /* Takes the signals; each begin has its end. */
-void stop_watch_begin(void);
-void stop_watch_end(void);
+void stop_signals_take(void);
+void stop_signals_leave(void);
 bool stop_told(void);
 /* Another task was told so. */
 void stop_tell(void);

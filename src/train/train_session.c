@@ -20,8 +20,7 @@
 #include "train/run_marks.h"
 #include "train/saver.h"
 #include "train/stop.h"
-
-enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
+#include "train/stop_watch.h"
 
 /* Not there in a build without gRPC, which has no servers to ask. */
 #pragma weak shoal_server_target
@@ -44,9 +43,7 @@ struct shoal_train_session {
   shoal_status error; /* kept for the end */
   int64_t step_ns;    /* how long the last step took */
 
-  /* Stopping together. */
-  int64_t stops_before;  /* what the marks said when the session was made */
-  atomic_bool announced; /* the other tasks know */
+  struct stop_watch watch;
 };
 
 /* ---- hooks ---- */
@@ -86,41 +83,11 @@ static void close_session(struct shoal_train_session *s) {
   s->created.session = s->session = NULL;
 }
 
-static void announce_stop(struct shoal_train_session *s) {
-  if (!s->manager.marks || !s->session || atomic_exchange(&s->announced, true)) return;
-  shoal_status e = run_marks_request_stop(s->manager.marks, s->session);
-  if (e) LOGW("the other tasks could not be told to stop: %s", shoal_status_message(e));
-  shoal_status_free(e);
-}
-
-/* Tells the others when this process is told to stop, and finds out when they are. */
-static shoal_status watch_stops(void *arg) {
-  struct shoal_train_session *s = arg;
-  while (!shoal_coordinator_wait_for_stop(s->created.coordinator, WATCH_MS * 1e-3)) {
-    if (stop_told()) {
-      announce_stop(s);
-      continue;
-    }
-    int64_t stops;
-    shoal_status e = run_marks_stops(s->manager.marks, s->session, &stops);
-    if (!e && stops > s->stops_before) {
-      LOGW("another task was told to stop: stopping");
-      atomic_store(&s->announced, true);
-      stop_tell();
-    }
-    shoal_status_free(e); /* a lost task: the next step finds out */
-  }
-  return NULL;
-}
-
 static shoal_status after_create(struct shoal_train_session *s) {
   shoal_created *c = &s->created;
   c->global_step = -1;
   if (s->scaffold.global_step.node) TRY(session_get_int(s->session, s->scaffold.global_step, &c->global_step));
-  if (s->manager.marks) {
-    TRY(run_marks_stops(s->manager.marks, s->session, &s->stops_before));
-    if (s->signals) TRY(shoal_coordinator_start(c->coordinator, watch_stops, s));
-  }
+  if (s->signals) TRY(stop_watch_start(&s->watch, s->manager.marks, s->session, c->coordinator));
   for (size_t i = 0; i < s->runners.n; i++)
     TRY(shoal_queue_runner_start(&s->runners.at[i], s->session, c->coordinator));
   for (size_t i = 0; i < s->hooks.n; i++)
@@ -237,7 +204,7 @@ static void free_all(struct shoal_train_session *s) {
   step_release(&s->context.step);
   scaffold_release(&s->scaffold);
   session_manager_release(&s->manager);
-  if (s->signals) stop_watch_end();
+  if (s->signals) stop_signals_leave();
   shoal_status_free(s->error);
   free(s);
 }
@@ -250,7 +217,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->signals = !options->no_signals;
   s->status = options->status;
   for (int i = 0; i < options->n_queue_runners; i++) vec_push(&s->runners, options->queue_runners[i]);
-  if (s->signals) stop_watch_begin();
+  if (s->signals) stop_signals_take();
   shoal_status e = set_up(s, options);
   if (e) free_all(s);
   else *out = s;
@@ -341,31 +308,11 @@ const shoal_created *shoal_train_session_created(const shoal_train_session *s) {
 
 /* ---- the end ---- */
 
-/* After the others were told to stop: the chief waits until no step of theirs comes any more, so that the last
- * checkpoint is of one step for all. */
-static void settle(struct shoal_train_session *s) {
-  announce_stop(s);
-  if (!s->manager.is_chief || !s->manager.marks || !s->scaffold.global_step.node) return;
-  int64_t quiet = MAX((int64_t)SETTLE_MS * 1000000, 2 * s->step_ns), now = clock_ns();
-  int64_t limit = now + (int64_t)SETTLE_LIMIT_MS * 1000000, changed = now, last = -1;
-  while (now - changed < quiet && now < limit) {
-    int64_t step;
-    shoal_status e = session_get_int(s->session, s->scaffold.global_step, &step);
-    if (e) {
-      shoal_status_free(e); /* the save will tell */
-      return;
-    }
-    now = clock_ns();
-    if (step != last) changed = now;
-    last = step;
-    nanosleep(&(struct timespec){.tv_nsec = CHECK_MS * 1000000}, NULL);
-  }
-}
-
 shoal_status shoal_train_session_close(shoal_train_session *s) {
   if (!s) return NULL;
   if (!s->error && s->session) {
-    if (s->signals && stop_told()) settle(s);
+    if (s->signals && stop_told())
+      stop_watch_settle(&s->watch, s->manager.is_chief, s->scaffold.global_step, s->step_ns);
     for (size_t i = 0; i < s->hooks.n; i++) {
       if (!s->hooks.at[i].end) continue;
       shoal_status e = s->hooks.at[i].end(s->hooks.at[i].state, s->session);

@@ -1,0 +1,68 @@
+/* Stopping together; see stop_watch.h. */
+#include "train/stop_watch.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/step.h"
+#include "train/stop.h"
+
+enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
+
+static void announce(struct stop_watch *w) {
+  if (!w->marks || atomic_exchange(&w->announced, true)) return;
+  shoal_status e = run_marks_request_stop(w->marks, w->session);
+  if (e) LOGW("the other tasks could not be told to stop: %s", shoal_status_message(e));
+  shoal_status_free(e);
+}
+
+static shoal_status watch(void *arg) {
+  struct stop_watch *w = arg;
+  while (!shoal_coordinator_wait_for_stop(w->coordinator, WATCH_MS * 1e-3)) {
+    if (stop_told()) {
+      announce(w);
+      continue;
+    }
+    int64_t stops;
+    shoal_status e = run_marks_stops(w->marks, w->session, &stops);
+    if (!e && stops > w->before) {
+      LOGW("another task was told to stop: stopping");
+      atomic_store(&w->announced, true);
+      stop_tell();
+    }
+    shoal_status_free(e); /* a lost task: the next step finds out */
+  }
+  return NULL;
+}
+
+shoal_status stop_watch_start(struct stop_watch *w, struct run_marks *marks, shoal_session *session,
+                              shoal_coordinator *c) {
+  w->marks = marks;
+  w->session = session;
+  w->coordinator = c;
+  if (!marks) return NULL;
+  TRY(run_marks_stops(marks, session, &w->before));
+  return shoal_coordinator_start(c, watch, w);
+}
+
+void stop_watch_settle(struct stop_watch *w, bool is_chief, shoal_out global_step, int64_t step_ns) {
+  if (!w->marks) return;
+  announce(w);
+  if (!is_chief || !global_step.node) return;
+  int64_t quiet = MAX((int64_t)SETTLE_MS * 1000000, 2 * step_ns), now = clock_ns();
+  int64_t limit = now + (int64_t)SETTLE_LIMIT_MS * 1000000, changed = now, last = -1;
+  while (now - changed < quiet && now < limit) {
+    int64_t step;
+    shoal_status e = session_get_int(w->session, global_step, &step);
+    if (e) {
+      shoal_status_free(e); /* the save will tell */
+      return;
+    }
+    now = clock_ns();
+    if (step != last) changed = now;
+    last = step;
+    nanosleep(&(struct timespec){.tv_nsec = CHECK_MS * 1000000}, NULL);
+  }
+}

@@ -126,6 +126,11 @@ static const struct rpc_method methods[] = {
     {"/shoal.Server/Stop", stop, 1},
 };
 
+const struct rpc_method *server_methods(int *n) {
+  *n = (int)COUNT_OF(methods);
+  return methods;
+}
+
 /* ---- starting ---- */
 
 /* Which cluster, and which of its tasks are we? */

@@ -25,4 +25,7 @@ struct shoal_server {
   shoal_status failure; /* lock: why it ended by itself */
 };
 
+/* The methods of every server: handlers take a struct shoal_server. */
+const struct rpc_method *server_methods(int *n);
+
 #endif

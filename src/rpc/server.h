@@ -56,4 +56,12 @@ void rpc_call_reply(struct rpc_call *c, grpc_byte_buffer *bytes);
 /* Consumes s; NULL answers an empty message. */
 void rpc_call_fail(struct rpc_call *c, shoal_status s);
 
+/* A call that came over no network, for tests: runs the handler; done is called with the answer (s consumed by it,
+ * bytes destroyed after it), perhaps later. What it returns is for rpc_call_local_end. */
+typedef void (*rpc_local_done)(void *arg, shoal_status s, grpc_byte_buffer *bytes);
+struct rpc_call *rpc_call_local(const struct rpc_method *m, void *server, const void *request, size_t size,
+                                rpc_local_done done, void *arg);
+/* The client is gone: the call is cancelled unless it is answered. Once a call. */
+void rpc_call_local_end(struct rpc_call *c);
+
 #endif

@@ -3,6 +3,7 @@
 The seeds are kept in the tree; this says where they came from, and makes new ones when the targets change.
 """
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -126,6 +127,116 @@ def patterns():
         put("regex_fuzz", str(i), p.encode() + b"\0" + t.encode())
 
 
-for make in (graphs, functions, tensors, bundles, examples, images, patterns):
+def message(*fields):
+    """Protocol buffer bytes from (number, value) pairs: an int is a varint, anything else bytes."""
+    def varint(n):
+        out = b""
+        while n > 127:
+            out += bytes([n & 127 | 128])
+            n >>= 7
+        return out + bytes([n])
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+            continue
+        value = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else value.SerializeToString()
+        out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+def requests():
+    """Calls of a server, each a method's place in its table, a length and a message; see request_fuzz.c. TensorFlow's
+    Python has no classes for them, so their fields are given by number."""
+    with open(os.path.join(ROOT, "../../../src/cluster/server.c"), encoding="utf-8") as f:
+        methods = [m.rsplit("/", 1)[-1] for m in re.findall(r'^    \{(?:[MW] )?"([^"]+)"', f.read(), re.M)]
+    session, graph_handle = (1, "$SESSION$SESSION"), (1, "$GRAPH$GRAPH$GRA")
+    device = "/job:w/replica:0/task:0/device:CPU:0"
+
+    def call(method, *fields):
+        data = message(*fields)
+        return struct.pack("<BH", methods.index(method), len(data)) + data
+
+    with tf.Graph().as_default() as g:
+        x = tf.placeholder(tf.float32, [], "x")
+        v = tf.get_variable("v", [], initializer=tf.ones_initializer(), use_resource=True)
+        tf.add(x, v, "y")
+        tf.FIFOQueue(1, [tf.float32], shapes=[[]], name="q").dequeue(name="never")
+        definition = g.as_graph_def()
+    with tf.Graph().as_default() as g:
+        tf.constant([1.0, 2.0], name="late")
+        extension = g.as_graph_def()
+    one, text = tf.make_tensor_proto(1.0), tf.make_tensor_proto("s")
+    feed = (2, message((1, "x:0"), (2, one)))
+    create = call("CreateSession", (1, definition), (3, "grpc://127.0.0.1:1"))
+    start = create + call("RunStep", session, (4, "v/Assign"))
+    close = call("CloseSession", session)
+    seeds = {
+        "create": create + call("ListDevices", session) + close,
+        "extend": create + call("ExtendSession", session, (2, extension)) + call("RunStep", session, (3, "late:0")),
+        "step": start + call("RunStep", session, feed, (3, "y:0")) +
+                call("RunStep", session, feed, (3, "y:0"), (5, message((1, 3), (2, 1000)))),
+        "wrong_step": start + call("RunStep", session, (3, "y:0")) + call("RunStep", session, (3, "nothing:0")) +
+                      call("RunStep", session, (2, message((1, "x:0"), (2, text))), (3, "y:0")),
+        "blocked": create + call("RunStep", session, (3, "never:0")) + close,
+        "partial": start + call("PartialRunSetup", session, (2, "x:0"), (3, "y:0")) +
+                   call("RunStep", session, feed, (3, "y:0"), (6, "0")),
+        "callable": start + call("MakeCallable", session, (2, message((1, "x:0"), (2, "y:0")))) +
+                    call("RunCallable", session, (2, 0), (3, one)) + call("ReleaseCallable", session, (2, 0)),
+        "reset": start + call("Reset", (1, "a"), (2, "/job:w")) + call("CleanupAll", (1, "a"), (1, "")),
+    }
+
+    key = lambda name: f"{device};0000000000000001;{device};{name};0:0"
+    with tf.Graph().as_default() as g:
+        tf.constant(2.0, name="c")
+        part = g.as_graph_def()
+    for op, name in (("_Recv", "edge_1_x"), ("_Send", "edge_2_c")):
+        n = part.node.add(name=op, op=op)
+        n.attr["tensor_name"].s = name.encode()
+        n.attr["send_device"].s = n.attr["recv_device"].s = device.encode()
+        n.attr["send_device_incarnation"].i = 1
+        n.attr["client_terminated"].b = True
+        n.attr["tensor_type" if op == "_Recv" else "T"].type = 1
+    part.node[-1].input.append("c")
+    for n in part.node:
+        n.device = device
+    register = (call("CreateWorkerSession", (1, "a"), (3, 1), (5, "/job:w/replica:0/task:0"), (6, 3)) +
+                call("RegisterGraph", (1, "a"), (2, part), (6, 1)))
+    step = lambda i, *more: call("RunGraph", graph_handle, (2, i), (3, message((1, key("edge_1_x")), (2, one))),
+                                 (8, "a"), (10, 1), *more)
+    seeds.update({
+        "worker": register + step(7, (4, key("edge_2_c")), (5, message((3, 1)))) + call("CleanupGraph", (1, 7)) +
+                  call("DeregisterGraph", graph_handle, (2, "a"), (3, 1)) + call("DeleteWorkerSession", (1, "a")),
+        "worker_partial": register + step(8, (4, key("edge_2_c")), (6, 1)) + step(8, (6, 1), (7, 1)),
+        "recv": call("RecvTensor", (1, 7), (2, key("edge_1_x")), (3, 1), (7, 5)) + call("CleanupGraph", (1, 7)),
+        "others": call("GetStatus") + call("Logging", (1, 1), (3, 7)) + call("Tracing", (1, b"")) +
+                  call("MarkRecvFinished", (1, 5)) + call("RecvBuf") + call("CompleteGroup") + call("Status"),
+    })
+    for name, data in seeds.items():
+        put("request_fuzz", name, data)
+
+
+def clusters():
+    from tensorflow.core.protobuf import cluster_pb2
+    put("cluster_fuzz", "json", b'\0"ps": ["a:1", "b:2"], "worker": {"3": "c:4"}}')
+    put("cluster_fuzz", "tf_config", b'\1"cluster": {"chief": ["h:1"], "ps": ["h:2"]}, "task": {"type": "ps", "index": 0}}')
+    proto = cluster_pb2.ClusterDef(job=[dict(name="ps", tasks={0: "a:1", 2: "b:2"}), dict(name="w", tasks={0: "[::1]:3"})])
+    put("cluster_fuzz", "proto", b"\2" + proto.SerializeToString())
+    put("cluster_fuzz", "hosts", b"\3a:1,b:2,[::1]:3")
+
+
+def frames():
+    """Frames of the fast path; see fast.h."""
+    frame = lambda kind, head=b"", body=b"", flags=0, dtype=1, rank=0, size=None: struct.pack(
+        "<BBBBIQQ", kind, flags, dtype, rank, len(head), 9, len(body) if size is None else size) + head + body
+    dims = struct.pack("<qq", 2, 3)
+    put("fast_fuzz", "ask", b"\1" + frame(1, b"key;0:0", size=7) + frame(5))
+    put("fast_fuzz", "value", b"\1" + frame(2, dims, bytes(24), rank=2))
+    put("fast_fuzz", "remote", b"\1" + frame(3, dims + struct.pack("<qq", 1, 4096), rank=2, size=24) + frame(6) + frame(7))
+    put("fast_fuzz", "error", b"\1" + frame(4, b"no", dtype=3, flags=4))
+    put("fast_fuzz", "stranger", b"\0" + frame(1, b"key"))
+
+
+for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -1,0 +1,174 @@
+/* Requests from anyone: every method of a server, called with any bytes, in any order. No call may crash the server,
+ * leak, or stay unanswered once its client has gone.
+ *
+ * An input is a list of calls: method (index into the server's table), length (u16, little-endian), request. So that
+ * inputs can speak of what the server made up, "$SESSION$SESSION" and "$GRAPH$GRAPH$GRA" (16 bytes each, as handles
+ * are) stand for the handles in the latest answers of CreateSession and RegisterGraph.
+ *
+ * The server is real, with its port, threads and one device; the calls come over no network. It may touch no files: its
+ * root is an empty directory. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/vec.h"
+#include "base/wire.h"
+#include "cluster/server.h"
+#include "rpc/body.h"
+#include "tensor/buffer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MAX_CALLS = 8, HANDLE = 16, PATIENCE_MS = 50, LIMIT_S = 20 };
+
+static struct shoal_server *server;
+static char session[HANDLE + 1], graph[HANDLE + 1];
+
+static void start(void) {
+  static char root[] = "/tmp/shoal_request_fuzz.XXXXXX";
+  if (!mkdtemp(root)) abort();
+  log_set_level(LOG_NONE);
+  shoal_status s = shoal_server_start(&(shoal_server_options){.cluster = "{\"w\": [\"127.0.0.1:0\"]}",
+                                                              .job = "w",
+                                                              .inter_op_threads = 2,
+                                                              .intra_op_threads = 1,
+                                                              .file_root = root,
+                                                              .max_graph_nodes = 10000,
+                                                              .max_sessions = 64,
+                                                              .max_tensor_bytes = 64 << 20},
+                                      &server);
+  if (s) abort();
+  rmdir(root); /* held open by the server, and now nobody can make anything in it */
+}
+
+struct waiting {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool answered;
+  char *keep; /* where the first field's text goes; NULL: nowhere */
+  int refs;
+};
+
+static void unref(struct waiting *w) {
+  pthread_mutex_lock(&w->lock);
+  bool last = --w->refs == 0;
+  pthread_mutex_unlock(&w->lock);
+  if (!last) return;
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->changed);
+  free(w);
+}
+
+static void take(void *arg, shoal_status s, grpc_byte_buffer *bytes) {
+  struct waiting *w = arg;
+  if (s && !shoal_status_message(s)[0]) abort(); /* every error says something */
+  if (!s && w->keep && bytes) {
+    struct rpc_body body = rpc_body_of(grpc_byte_buffer_copy(bytes));
+    const void *data;
+    size_t size;
+    if (!rpc_body_flat(&body, &data, &size)) {
+      struct wire m = wire_from(data, size);
+      for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;)
+        if (f.number == 1 && f.type == WIRE_BYTES && f.size == HANDLE) memcpy(w->keep, f.data, HANDLE);
+    }
+    rpc_body_release(&body);
+  }
+  shoal_status_free(s);
+  pthread_mutex_lock(&w->lock);
+  w->answered = true;
+  pthread_cond_broadcast(&w->changed);
+  pthread_mutex_unlock(&w->lock);
+  unref(w);
+}
+
+static bool wait_ms(struct waiting *w, int64_t ms) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += ms / 1000;
+  until.tv_nsec += ms % 1000 * 1000000;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  pthread_mutex_lock(&w->lock);
+  int err = 0;
+  while (!w->answered && !err) err = pthread_cond_timedwait(&w->changed, &w->lock, &until);
+  bool answered = w->answered;
+  pthread_mutex_unlock(&w->lock);
+  return answered;
+}
+
+static void put_handle(uint8_t *data, size_t size, const char *mark, const char *handle) {
+  for (uint8_t *at = data; *handle && (at = memmem(at, size - (size_t)(at - data), mark, HANDLE)); at += HANDLE)
+    memcpy(at, handle, HANDLE);
+}
+
+struct open_call {
+  struct rpc_call *call;
+  struct waiting *waiting;
+};
+
+static struct open_call begin(const struct rpc_method *m, const uint8_t *data, size_t size) {
+  struct waiting *w = mem_zalloc(1, sizeof *w);
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->changed, NULL);
+  w->refs = 2;
+  w->keep = strstr(m->name, "/CreateSession") ? session : strstr(m->name, "RegisterGraph") ? graph : NULL;
+  uint8_t *copy = mem_alloc(size + 1);
+  memcpy(copy, data, size);
+  put_handle(copy, size, "$SESSION$SESSION", session);
+  put_handle(copy, size, "$GRAPH$GRAPH$GRA", graph);
+  struct rpc_call *c = rpc_call_local(m, server, copy, size, take, w);
+  free(copy);
+  wait_ms(w, PATIENCE_MS); /* most are answered; those that wait for later calls go on */
+  return (struct open_call){c, w};
+}
+
+static void end(struct open_call *o) {
+  rpc_call_local_end(o->call);
+  if (!wait_ms(o->waiting, LIMIT_S * 1000)) abort(); /* the client has gone, and the call goes on */
+  unref(o->waiting);
+}
+
+/* What one input made is not the next one's: sessions, steps, variables. */
+static void forget(void) {
+  struct worker *w = server->worker;
+  master_close(&server->master);
+  server->master.closing = false;
+  for (;;) {
+    size_t i = 0;
+    const char *handle = NULL;
+    void *value;
+    pthread_mutex_lock(&w->lock);
+    char *copy = strmap_next(&w->sessions, &i, &handle, &value) ? mem_strdup(handle) : NULL;
+    pthread_mutex_unlock(&w->lock);
+    if (!copy) break;
+    worker_delete_session(w, copy);
+    free(copy);
+  }
+  worker_cleanup_all(w, NULL, 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (!server) start();
+  int n_methods;
+  const struct rpc_method *methods = server_methods(&n_methods);
+  VEC(struct open_call) open = {0};
+  memset(session, 0, sizeof session);
+  memset(graph, 0, sizeof graph);
+  while (size >= 3 && open.n < MAX_CALLS) {
+    const struct rpc_method *m = &methods[data[0] % n_methods];
+    size_t n = MIN((size_t)data[1] | (size_t)data[2] << 8, size - 3);
+    data += 3;
+    size -= 3;
+    if (!strstr(m->name, "/Stop")) vec_push(&open, begin(m, data, n));
+    data += n;
+    size -= n;
+  }
+  for (size_t i = 0; i < open.n; i++) end(&open.at[i]);
+  vec_release(&open);
+  forget();
+  return 0;
+}

@@ -26,8 +26,8 @@ static void status_done(void *arg, shoal_status s) {
 }
 
 /* Asks those who have not answered what is the matter. False when all have by now. */
-static bool find_missing(struct master_session *s, struct latch *l, const struct status_wait *waits, struct text *out,
-                         shoal_status *hopeless) {
+static bool find_missing(struct master_session *s, struct latch *l, const struct status_wait *waits, int64_t answer_ms,
+                         struct text *out, shoal_status *hopeless) {
   struct roll r = {0};
   text_release(out);
   pthread_mutex_lock(&l->lock);
@@ -37,7 +37,7 @@ static bool find_missing(struct master_session *s, struct latch *l, const struct
       roll_add(&r, w->task, peer_address(w->peer), rpc_channel_ref(peer_channel(w->peer)));
     }
   pthread_mutex_unlock(&l->lock);
-  size_t missing = roll_ask(&r, ANSWER_MS);
+  size_t missing = roll_ask(&r, answer_ms);
   roll_missing(&r, out);
   shoal_status_free(*hopeless);
   *hopeless = roll_hopeless(&r);
@@ -68,7 +68,10 @@ static shoal_status wait_for_all(struct master_session *s, struct latch *l, cons
     int64_t now = clock_ns();
     err = startup_late(s->master->startup);
     if (!err && cancel && cancel_started(cancel)) err = STATUS(SHOAL_CANCELLED, "the client has gone");
-    if (err || (now < tell && now < limit) || !find_missing(s, l, waits, &missing, &hopeless)) continue;
+    if (err || (now < tell && now < limit)) continue;
+    /* The answer must still reach the client. */
+    int64_t answer_ms = MAX(1, MIN(ANSWER_MS, deadline == DEADLINE_NEVER ? ANSWER_MS : (deadline - now) / 2000000));
+    if (!find_missing(s, l, waits, answer_ms, &missing, &hopeless)) continue;
     if (hopeless) {
       err = hopeless;
       hopeless = NULL;

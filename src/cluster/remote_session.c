@@ -448,16 +448,17 @@ static const struct session_ops remote_ops = {.extend = remote_extend,
                                               .release_callable = remote_release_callable,
                                               .list_devices = remote_list_devices};
 
-/* Asks until the server is there. One that hangs up again and again, or whose certificate will not do, is there, and
+/* Asks until the server is there. One that hangs up on us for seconds, or whose certificate will not do, is there, and
  * does not want us. */
 static shoal_status meet(struct peer *master, int64_t limit_ms) {
-  enum { PAUSE_MS = 50, MAX_REFUSALS = 10 };
+  enum { PAUSE_MS = 50, REFUSED_MS = 3000 };
   int64_t limit = deadline_after_ms(limit_ms);
-  for (int refusals = 0;;) {
+  for (int64_t refused = 0;;) { /* since when */
     shoal_status err = peer_wait(master, "/tensorflow.WorkerService/GetStatus", NULL, limit, PEER_UNWATCHED, NULL);
     if (shoal_status_code(err) != SHOAL_UNAVAILABLE) return err;
-    refusals = strstr(shoal_status_message(err), "it hung up") ? refusals + 1 : 0;
-    if (refusals >= MAX_REFUSALS) return err;
+    if (!strstr(shoal_status_message(err), "it hung up")) refused = 0;
+    else if (!refused) refused = clock_ns();
+    else if (clock_ns() - refused > REFUSED_MS * 1000000ll) return err;
     if (clock_ns() + PAUSE_MS * 1000000ll > limit) {
       shoal_status late =
           STATUS(SHOAL_DEADLINE_EXCEEDED, "no answer within %" PRId64 " ms: %s", limit_ms, shoal_status_message(err));

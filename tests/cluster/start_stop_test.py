@@ -1,0 +1,229 @@
+"""Starting together, stopping together, and what `shoal server` says to those who start it wrongly."""
+# needs: tensorflow
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import tensorflow.compat.v1 as tf
+
+from cluster import SHOAL, Cluster, free_ports, report
+
+tf.disable_v2_behavior()
+
+
+def trio(*flags):
+    return Cluster(flags, ps=["shoal"], worker=["shoal", "shoal"])
+
+
+def shoal(*args, seconds=30, **environment):
+    return subprocess.run([SHOAL, *args], capture_output=True, text=True, timeout=seconds, env={**os.environ, **environment})
+
+
+def any_order():
+    """Whoever comes first waits, and says for whom and why, every few seconds; all work once the last is there."""
+    for order in ((("ps", 0), ("worker", 1), ("worker", 0)), (("worker", 0), ("ps", 0), ("worker", 1))):
+        c = trio()
+        try:
+            c.tasks[order[0]].start().wait()
+            end = time.time() + 30
+            lines = []
+            while len(lines) < 2 and time.time() < end:
+                time.sleep(0.2)
+                lines = re.findall(r"waiting since.*", c.tasks[order[0]].text())
+            assert len(lines) >= 2, c.tasks[order[0]].text()
+            for job, i in order[1:]:
+                assert f"/job:{job}/replica:0/task:{i} at {c.spec[job][str(i)]} (" in lines[0], lines
+            assert "Connection refused" in lines[0], lines
+            for key in order[1:]:
+                c.tasks[key].start().wait()
+            with tf.Graph().as_default():
+                with tf.device("/job:ps/task:0"):
+                    x = tf.constant(1.0) + 1.0
+                with tf.Session(c.target("worker", 1)) as s:
+                    assert s.run(x) == 2.0
+        finally:
+            c.__exit__()
+
+
+def startup_timeout():
+    """The cluster is not whole in time: the server ends with 1 and lists who is missing, where, and why."""
+    c = trio("--startup_timeout=2")
+    try:
+        for key in (("ps", 0), ("worker", 0)):
+            c.tasks[key].start().wait()
+        for key in (("ps", 0), ("worker", 0)):
+            t = c.tasks[key]
+            assert t.process.wait(20) == 1, t.text()
+            assert f"/job:worker/replica:0/task:1 at {c.spec['worker']['1']} (" in t.text(), t.text()
+            assert "Connection refused" in t.text() and "--startup_timeout" in t.text(), t.text()
+            missing = t.text().split("Missing:")[1]
+            assert "/job:ps" not in missing and "task:0" not in missing, missing
+    finally:
+        c.__exit__()
+
+
+def startup_timeout_in_session():
+    """A session that waits meanwhile gets the same list before the server ends."""
+    c = trio("--startup_timeout=3")
+    try:
+        c.tasks["worker", 0].start().wait()
+        with tf.Graph().as_default():
+            try:
+                tf.Session(c.target("worker", 0)).run(tf.constant(1.0))
+            except tf.errors.DeadlineExceededError as e:
+                for job, i in (("ps", 0), ("worker", 1)):
+                    assert f"/job:{job}/replica:0/task:{i} at {c.spec[job][str(i)]} (" in e.message, e.message
+            else:
+                raise AssertionError("no error")
+        assert c.tasks["worker", 0].process.wait(20) == 1
+    finally:
+        c.__exit__()
+
+
+def at_work_in_time():
+    """A session that needs only who is there ends the waiting: nobody is missed who is not wanted."""
+    c = trio("--startup_timeout=4")
+    try:
+        for key in (("ps", 0), ("worker", 0)):
+            c.tasks[key].start().wait()
+        with tf.Graph().as_default():
+            x = tf.constant(1.0) + 1.0
+            config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:0"])
+            with tf.Session(c.target("worker", 0), config=config) as s:
+                assert s.run(x) == 2.0
+                time.sleep(6)
+                assert s.run(x) == 2.0
+    finally:
+        c.__exit__()
+
+
+def client_deadline():
+    """The client's deadline covers the creation of the session, and the error still says who was missing."""
+    c = trio()
+    try:
+        c.tasks["worker", 0].start().wait()
+        with tf.Graph().as_default():
+            s = tf.Session(c.target("worker", 0), config=tf.ConfigProto(operation_timeout_in_ms=4000))
+            start = time.time()
+            try:
+                s.run(tf.constant(1.0))
+            except tf.errors.DeadlineExceededError as e:
+                assert time.time() - start < 10, e
+                assert "/job:ps/replica:0/task:0 at " + c.spec["ps"]["0"] in e.message, e.message
+            else:
+                raise AssertionError("no error")
+    finally:
+        c.__exit__()
+
+
+def stop_cluster():
+    """`shoal stop --cluster_spec` ends every task with 0, a step of a client under way; the ports are free at once."""
+    with trio() as c, tf.Graph().as_default():
+        with tf.device("/job:ps/task:0"):
+            never = tf.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue()
+        s = tf.Session(c.target("worker", 0), config=tf.ConfigProto(operation_timeout_in_ms=20000))
+        errors = []
+
+        def client():
+            try:
+                s.run(never)
+            except tf.errors.OpError as e:
+                errors.append(e)
+        t = threading.Thread(target=client, daemon=True)
+        t.start()
+        time.sleep(1)
+        p = shoal("stop", "--cluster_spec=" + json.dumps(c.lists()))
+        assert p.returncode == 0, p
+        for task in c.tasks.values():
+            assert task.process.wait(10) == 0, task.text()
+            with socket.socket() as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(("127.0.0.1", int(task.address.split(":")[1])))
+        t.join(30)
+        assert errors, "the step did not end"
+        # Stopping what is not there says so.
+        p = shoal("stop", "--timeout_ms=1000", "--cluster_spec=" + json.dumps(c.lists()))
+        assert p.returncode == 1 and "UNAVAILABLE" in p.stderr and c.spec["ps"]["0"] in p.stderr, p
+
+
+def stop_by_signal():
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        with trio() as c:
+            for t in c.tasks.values():
+                t.kill(sig)
+            for t in c.tasks.values():
+                assert t.process.wait(10) == 0, t.text()
+
+
+def port_in_use():
+    with Cluster(a=["shoal"]) as c:
+        p = shoal("server", "--cluster_spec=" + json.dumps(c.lists()), "--job_name=a")
+        assert p.returncode == 1 and "Address already in use" in p.stderr and c.spec["a"]["0"] in p.stderr, p
+
+
+def bad_flags():
+    spec = '{"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}'
+    for args, code, texts in (
+            (["--cluster_spec=" + spec], 1, ["job_name", "--task_index"]),
+            (["--cluster_spec=" + spec, "--job_name=chief"], 1, ["job_name", '"chief"', '"ps"', '"worker"']),
+            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=2"], 1, ["task_index", "2 is out of range"]),
+            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=-1"], 1, ["task_index"]),
+            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=x"], 2, ["--task_index=x", "number"]),
+            (["--cluster_spec={", "--job_name=worker"], 1, ["--cluster_spec", "not valid JSON"]),
+            (["--cluster_spec=/nowhere.json", "--job_name=worker"], 1, ["--cluster_spec", "/nowhere.json"]),
+            (["--worker_hosts=host", "--job_name=worker"], 1, ["--worker_hosts", '"host"']),
+            (["--worker_hosts=host:99999", "--job_name=worker"], 1, ["--worker_hosts", "port"]),
+            (["--worker_hosts=127.0.0.1:2,127.0.0.1:2", "--job_name=worker"], 1, ["127.0.0.1:2", "two tasks"]),
+            (["--cluster_spec=" + spec, "--tf_config={}", "--job_name=ps"], 1, ["--cluster_spec", "--tf_config"]),
+            (["--tf_config={\"cluster\": 3}"], 1, ["--tf_config", "cluster"]),
+            (["--job_name=worker"], 1, ["cluster"]),
+            (["--no_such_flag"], 2, ["--no_such_flag", "--help"]),
+            (["--log_level=loud"], 2, ["--log_level", "loud"]),
+            (["extra"], 2, ["extra"]),
+            (["--cluster_spec"], 2, ["--cluster_spec needs a value"])):
+        p = shoal("server", *args, TF_CONFIG="")
+        assert p.returncode == code, (args, p)
+        for t in texts:
+            assert t in p.stderr, (args, t, p.stderr)
+    p = shoal("server", "--help")
+    assert p.returncode == 0 and "--startup_timeout" in p.stdout and "--file_root" in p.stdout, p
+
+
+def all_forms():
+    """One cluster, described in each of the ways there are."""
+    ports = free_ports(2)
+    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 0}})
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("spec", json.dumps(cluster)), ("config", config)):
+            with open(os.path.join(folder, name), "w") as f:
+                f.write(text)
+        for args, environment in (
+                ([f"--ps_hosts={cluster['ps'][0]}", f"--worker_hosts={cluster['worker'][0]}", "--job_name=ps"], {}),
+                (["--cluster_spec=" + json.dumps(cluster), "--job_name=ps"], {}),
+                (["--cluster_spec", os.path.join(folder, "spec"), "--job_name", "ps"], {}),
+                (["--tf_config=" + os.path.join(folder, "config")], {}),
+                ([], {"TF_CONFIG": config}),
+                (['--cluster_spec={"ps": {"3": "127.0.0.1:%d"}}' % ports[0], "--job_name=ps", "--task_index=3"], {})):
+            p = subprocess.Popen([SHOAL, "server", *args], stdout=subprocess.PIPE, text=True,
+                                 env={**os.environ, **environment})
+            assert p.stdout.readline() == f"listening on grpc://127.0.0.1:{ports[0]}\n", args
+            p.terminate()
+            assert p.wait(10) == 0
+            p.stdout.close()
+
+
+TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
+    any_order, startup_timeout, startup_timeout_in_session, at_work_in_time, client_deadline, stop_cluster, stop_by_signal,
+    port_in_use, bad_flags, all_forms)]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

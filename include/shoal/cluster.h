@@ -82,6 +82,9 @@ SHOAL_API char *shoal_server_status(shoal_server *s);
 /* Asks another server, by its target, for the same; or to stop. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms);
+/* The tasks of a cluster (JSON or file) in a table, a line for each; asked all at once. *table is for the caller to
+ * free, also when tasks do not answer (UNAVAILABLE). */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_status(const char *cluster, int64_t timeout_ms, char **table);
 /* Stops every task of a cluster (JSON or file, as above); the first error, after trying all. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_stop(const char *cluster, int64_t timeout_ms);
 

@@ -81,6 +81,7 @@ static void describe(struct rpc_call *c, void *arg) {
   struct text t = {0};
   char *status = shoal_server_status(arg);
   wire_put_str(&t, 1, status);
+  server_status_numbers(arg, &t);
   free(status);
   rpc_call_reply(c, message_from_text(&t));
 }
@@ -315,7 +316,7 @@ char *shoal_server_status(shoal_server *s) {
 
 /* ---- other servers ---- */
 
-static shoal_status ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body) {
+shoal_status server_ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body) {
   char host[256];
   int port;
   struct rpc_tls *tls;
@@ -333,7 +334,7 @@ shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, 
   struct rpc_body body = {0};
   const void *data;
   size_t size;
-  TRY(ask(target, "/shoal.Server/Status", timeout_ms, &body));
+  TRY(server_ask(target, "/shoal.Server/Status", timeout_ms, &body));
   shoal_status s = rpc_body_flat(&body, &data, &size);
   *out = NULL;
   if (!s) {
@@ -350,7 +351,7 @@ shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, 
 }
 
 shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms) {
-  return ask(target, "/shoal.Server/Stop", timeout_ms, NULL);
+  return server_ask(target, "/shoal.Server/Stop", timeout_ms, NULL);
 }
 
 shoal_status shoal_cluster_stop(const char *cluster, int64_t timeout_ms) {

@@ -27,5 +27,9 @@ struct shoal_server {
 
 /* The methods of every server: handlers take a struct shoal_server. */
 const struct rpc_method *server_methods(int *n);
+/* One call to another server, by its target or address; certificates are the environment's. body may be NULL. */
+shoal_status server_ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body);
+/* Adds the numbers for the cluster's table to the answer of /shoal.Server/Status (cluster_status.c). */
+void server_status_numbers(struct shoal_server *s, struct text *out);
 
 #endif

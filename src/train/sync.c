@@ -89,11 +89,6 @@ static shoal_status before_run(void *state, shoal_run_context *context) {
   return s->mode->before_run ? s->mode->before_run(s, context) : NULL;
 }
 
-static shoal_status after_run(void *state, shoal_run_context *context) {
-  shoal_sync_replicas *s = state;
-  return s->mode->after_run ? s->mode->after_run(s, context) : NULL;
-}
-
 static shoal_status end(void *state, shoal_session *session) {
   shoal_sync_replicas *s = state;
   return s->mode->end(s, session);
@@ -114,7 +109,6 @@ shoal_hook shoal_sync_hook(shoal_sync_replicas *s, bool is_chief) {
                       .begin = begin,
                       .after_create = after_create,
                       .before_run = before_run,
-                      .after_run = after_run,
                       .end = end,
                       .before_close = before_close,
                       .free = release};

@@ -64,7 +64,6 @@ struct sync_mode {
   shoal_op *(*build)(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n);
   shoal_status (*created)(shoal_sync_replicas *s, const shoal_created *c);
   shoal_status (*before_run)(shoal_sync_replicas *s, shoal_run_context *c); /* (optional) */
-  shoal_status (*after_run)(shoal_sync_replicas *s, shoal_run_context *c);  /* (optional) */
   shoal_status (*end)(shoal_sync_replicas *s, shoal_session *session);
   void (*release)(shoal_sync_replicas *s); /* (optional) */
 };

@@ -1,18 +1,19 @@
 /* Strict synchronous training: who takes part.
  *
  * A step needs one set of gradients of every worker. For one that is not there the chief puts a stand-in, zeros that do
- * not count; one that comes (back) is invited between two steps, when all its queues are empty, with a token for the
- * step that follows. So the number of tokens of a worker and the number of its sets always match, whatever happened
- * before.
+ * not count, and no token after the step. So sooner or later such a worker waits for a token, if it lives at all: then,
+ * between two steps, its queues are emptied and it is invited with a token for the step that follows. That holds for
+ * one that has just joined, for one that was slow and given up, and for all of them when the chief was restarted and
+ * does not know what they were doing.
  *
- * The chief's watching thread finds out who joined and who left, by sync_rep_members, and puts the first stand-in at
+ * The chief's watching thread finds out who joined, left and waits, by sync_rep_members, and puts the first stand-in at
  * once, since the step under way waits for it. A worker that joins while the chief believes it there was restarted:
  * what it was before is gone. One that puts nothing for the time of a lease is taken for lost.
  *
  * Numbered, for the state of a worker (under the lock):
- *   1. active: nobody but the worker puts sets into its queues, and it has, or will get, exactly one token for each
- * step
- *   2. not active: stand-ins are put by the chief, tokens are thrown away by the chief */
+ *   1. active: nobody but the worker puts sets into its queues, and of a token for this step in its queue, in its
+ * hands, and a set for this step in its queues there is exactly one
+ *   2. not active: the chief puts stand-ins, and no tokens */
 #include "train/sync_strict.h"
 
 #include <stdlib.h>
@@ -23,9 +24,8 @@
 #include "base/mem.h"
 #include "train/step.h"
 #include "train/stop.h"
-#include "train/train_session.h"
 
-enum { IDLE_MS = 5, READY_MS = 20, TOKEN_MS = 2000 };
+enum { IDLE_MS = 5, READY_MS = 20, TOKEN_MS = 2000, QUIET_LOOKS = 3 };
 
 static bool check(const shoal_sync_options *o) {
   return o->total_replicas >= 1 && o->task >= 0 && o->task < o->total_replicas;
@@ -61,31 +61,46 @@ static shoal_status invite(struct strict_worker *w, shoal_session *own) {
 static shoal_status stand_in(struct strict_worker *w, shoal_session *own) {
   int32_t waiting[2];
   TRY(read_waiting(w, own, waiting));
-  for (int i = 0; i < waiting[1]; i++) TRY(session_run_op(own, w->drop_token));
   return waiting[0] ? NULL : session_run_op(own, w->stand_in);
 }
 
-static bool wants_in(const struct strict_worker *w) { return w->joins > w->left && w->joins > w->handled; }
+static bool wants_in(const struct strict_worker *w) { return w->joins > w->left; }
 
 static shoal_status prepare(shoal_sync_replicas *s, shoal_session *own, int *active) {
   *active = 0;
   int wanting = 0;
   for (int i = 0; i < s->o.total_replicas; i++) {
     const struct strict_worker *w = &s->strict->workers[i];
-    wanting += w->active || wants_in(w);
+    wanting += w->active || (wants_in(w) && w->quiet >= QUIET_LOOKS);
   }
   /* The first step waits for all, as long as a lease lasts. */
   bool all = wanting == s->o.total_replicas;
   if (!s->strict->begun && !all && clock_ns() - s->strict->began_ns < s->o.lease_ms * 1000000) return NULL;
   for (int i = 0; i < s->o.total_replicas; i++) {
     struct strict_worker *w = &s->strict->workers[i];
-    if (!w->active && wants_in(w)) TRY(invite(w, own));
+    if (!w->active && wants_in(w) && w->quiet >= QUIET_LOOKS) TRY(invite(w, own));
     *active += w->active;
   }
   for (int i = 0; i < s->o.total_replicas && *active; i++)
     if (!s->strict->workers[i].active) TRY(stand_in(&s->strict->workers[i], own));
   s->strict->begun = s->strict->begun || *active;
   return NULL;
+}
+
+/* Those who are active now get a token afterwards. Who is lost in the middle gets one, too, and finds it when it is
+ * only slow; that does no harm, since its next set is for a step that has passed. */
+static shoal_status run_step(shoal_sync_replicas *s, shoal_session *own) {
+  int32_t *active = mem_zalloc((size_t)s->o.total_replicas, sizeof *active);
+  pthread_mutex_lock(&s->strict->lock);
+  for (int i = 0; i < s->o.total_replicas; i++) active[i] = s->strict->workers[i].active;
+  pthread_mutex_unlock(&s->strict->lock);
+  shoal_tensor *t = NULL;
+  int64_t total = s->o.total_replicas;
+  shoal_status e = shoal_tensor_from(SHOAL_INT32, 1, &total, active, (size_t)total * sizeof *active, &t);
+  if (!e) e = shoal_session_step(own, SHOAL_FEED(s->strict->active_fed, t), SHOAL_NO_FETCHES, s->chief_op);
+  if (t) shoal_tensor_unref(t);
+  free(active);
+  return e;
 }
 
 static shoal_status step(void *arg, shoal_session *own, bool *worked) {
@@ -95,7 +110,7 @@ static shoal_status step(void *arg, shoal_session *own, bool *worked) {
   shoal_status e = prepare(s, own, &active);
   pthread_mutex_unlock(&s->strict->lock);
   TRY(e);
-  if (active) return session_run_op(own, s->chief_op);
+  if (active) return run_step(s, own);
   *worked = false;
   pause_ms(IDLE_MS);
   return NULL;
@@ -108,34 +123,44 @@ static void lose(shoal_sync_replicas *s, int i, shoal_session *own, const char *
   shoal_status_free(session_run_op(own, w->stand_in)); /* a lost task: the stepping thread reports it */
 }
 
-/* Reads who joined and left. stalled: for how long nothing happened is too long; who has put nothing is lost. */
+/* What the members say of one worker. stalled: nothing has happened for too long. */
+static void look_at_one(shoal_sync_replicas *s, int i, const int64_t *members, int64_t now, bool stalled,
+                        shoal_session *own) {
+  int total = s->o.total_replicas;
+  struct strict_worker *w = &s->strict->workers[i];
+  int64_t arrived = members[MEMBER_ARRIVED * total + i], holds = members[MEMBER_HOLDS * total + i];
+  w->joins = members[MEMBER_JOINS * total + i];
+  w->left = members[MEMBER_LEFT * total + i];
+  if (w->active) {
+    w->quiet = 0;
+    if (w->left >= w->handled) lose(s, i, own, "left");
+    else if (w->joins > w->handled) lose(s, i, own, "was restarted");
+    else if (stalled && arrived <= now) {
+      lose(s, i, own, "is lost");
+      w->lost = true;
+      w->lost_arrived = arrived;
+      w->lost_holds = holds;
+    }
+  }
+  if (w->active) return;
+  if (arrived != w->lost_arrived || holds != w->lost_holds || w->joins > w->handled) w->lost = false;
+  /* One that has just joined waits for certain; another may have taken a token and not said so yet. */
+  if (arrived != holds + 1 || w->lost) w->quiet = 0;
+  else w->quiet = holds < 0 ? QUIET_LOOKS : w->quiet + 1;
+}
+
 static void look(shoal_sync_replicas *s, shoal_session *own, bool stalled) {
   shoal_tensor *t = NULL;
   int64_t now = 0;
   shoal_status e =
       shoal_session_step(own, SHOAL_NO_FEEDS, SHOAL_FETCH(s->strict->members.value, &t, s->step.value, &now), NULL);
-  int total = s->o.total_replicas;
-  if (!e && shoal_tensor_elements(t) == 3 * (int64_t)total) {
-    const int64_t *at = shoal_tensor_const_data(t);
+  if (!e && shoal_tensor_elements(t) == MEMBER_NUMBERS * (int64_t)s->o.total_replicas) {
     pthread_mutex_lock(&s->strict->lock);
-    for (int i = 0; i < total; i++) {
-      struct strict_worker *w = &s->strict->workers[i];
-      w->joins = at[i];
-      w->left = at[total + i];
-      if (!w->active) continue;
-      if (w->left >= w->handled) {
-        w->handled = w->left;
-        lose(s, i, own, "left");
-      } else if (w->joins > w->handled) {
-        lose(s, i, own, "was restarted");
-      } else if (stalled && at[2 * total + i] <= now) {
-        lose(s, i, own, "is lost");
-      }
-    }
+    for (int i = 0; i < s->o.total_replicas; i++) look_at_one(s, i, shoal_tensor_const_data(t), now, stalled, own);
     pthread_mutex_unlock(&s->strict->lock);
   }
   if (t) shoal_tensor_unref(t);
-  shoal_status_free(e);
+  shoal_status_free(e); /* a lost task: the stepping thread reports it */
 }
 
 static void look_often(void *arg, shoal_session *own) { look(arg, own, false); }
@@ -155,8 +180,9 @@ static shoal_status wait_for_invitation(shoal_sync_replicas *s, shoal_session *s
     shoal_tensor *t;
     TRY(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(s->strict->members.value, &t), NULL));
     const int64_t *at = shoal_tensor_const_data(t);
-    bool known = shoal_tensor_elements(t) == 3 * (int64_t)s->o.total_replicas &&
-                 at[s->o.task] > at[s->o.total_replicas + s->o.task];
+    int total = s->o.total_replicas;
+    bool known = shoal_tensor_elements(t) == MEMBER_NUMBERS * (int64_t)total &&
+                 at[MEMBER_JOINS * total + s->o.task] > at[MEMBER_LEFT * total + s->o.task];
     shoal_tensor_unref(t);
     if (!known) TRY(session_run_op(session, s->strict->join));
   }
@@ -171,6 +197,8 @@ static shoal_status start_chief(shoal_sync_replicas *s, const shoal_created *c) 
     struct strict_worker *w = &s->strict->workers[i];
     w->active = false;
     w->joins = w->left = w->handled = 0;
+    w->quiet = 0;
+    w->lost = false;
   }
   s->strict->begun = false;
   s->strict->began_ns = clock_ns();
@@ -191,28 +219,6 @@ static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   }
   TRY(session_run_op(c->session, s->strict->join));
   return wait_for_invitation(s, c->session);
-}
-
-static bool runs_train(const shoal_sync_replicas *s, const shoal_run_context *c) {
-  for (size_t i = 0; i < c->step.targets.n; i++)
-    if (c->step.targets.at[i] == s->train) return true;
-  return false;
-}
-
-static shoal_status before_run(shoal_sync_replicas *s, shoal_run_context *c) {
-  s->strict->tag_fetch = s->strict->token_fetch = -1;
-  if (!runs_train(s, c)) return NULL;
-  s->strict->tag_fetch = shoal_context_fetch(c, s->strict->tag);
-  s->strict->token_fetch = shoal_context_fetch(c, s->strict->token);
-  return NULL;
-}
-
-/* A chief that was restarted does not know what this worker was doing, and may invite it to a step that it has worked
- * on already: that token is one too many. */
-static shoal_status after_run(shoal_sync_replicas *s, shoal_run_context *c) {
-  if (s->strict->tag_fetch < 0) return NULL;
-  double tag = shoal_context_number(c, s->strict->tag_fetch), token = shoal_context_number(c, s->strict->token_fetch);
-  return token <= tag ? wait_for_invitation(s, shoal_context_session(c)) : NULL;
 }
 
 static bool anyone_there(shoal_sync_replicas *s) {
@@ -237,11 +243,5 @@ static void release(shoal_sync_replicas *s) {
   free(s->strict);
 }
 
-const struct sync_mode sync_strict = {.name = "strict",
-                                      .check = check,
-                                      .build = strict_build,
-                                      .created = created,
-                                      .before_run = before_run,
-                                      .after_run = after_run,
-                                      .end = end,
-                                      .release = release};
+const struct sync_mode sync_strict = {
+    .name = "strict", .check = check, .build = strict_build, .created = created, .end = end, .release = release};

@@ -4,28 +4,38 @@
 
 #include "train/sync.h"
 
+/* sync_rep_members has four numbers for each worker, at [what * total + task]. */
+enum member {
+  MEMBER_JOINS,   /* how often it joined */
+  MEMBER_LEFT,    /* the join after which it left */
+  MEMBER_ARRIVED, /* the step after the last one it has put gradients for; 0 when it has just joined */
+  MEMBER_HOLDS,   /* the token it took last; -1 when it has just joined */
+  MEMBER_NUMBERS
+};
+
 /* One worker, as the chief has it. */
 struct strict_worker {
   shoal_op *stand_in;   /* puts zeros that do not count, where its gradients would be */
-  shoal_op *drop_token; /* takes one token from its queue */
   shoal_op *drop;       /* takes one set of gradients from its queues */
-  shoal_out waiting;    /* [sets of gradients, tokens] in its queues */
+  shoal_op *drop_token; /* takes one token from its queue */
   shoal_op *invite;     /* puts a token for the current step */
+  shoal_out waiting;    /* [sets of gradients, tokens] in its queues */
 
   bool active;         /* its own gradients are waited for */
   int64_t joins, left; /* as last read */
-  int64_t handled;     /* the join that made it active, or that it was lost after */
+  int64_t handled;     /* the join that it was invited for, or left after */
+  int quiet;           /* looks in a row that found it waiting for a token */
+  bool lost;           /* given up; not to be invited before it has moved from here: */
+  int64_t lost_arrived, lost_holds;
 };
 
 struct strict {
-  /* sync_rep_members [3 * total]: how often each worker joined; the join after which it left; the step after the last
-   * one it has put gradients for. */
   shoal_var members;
-  shoal_out members_there, tag, token;
+  shoal_out members_there;
   shoal_op *members_init, *join, *leave, *take_token;
-  int tag_fetch, token_fetch; /* of the running step */
 
   /* the chief's */
+  shoal_out active_fed;          /* int32 [total]: 1 for those who get a token after the step */
   struct strict_worker *workers; /* [total] */
   pthread_mutex_t lock;          /* workers' state: the stepping and the watching thread */
   bool begun;

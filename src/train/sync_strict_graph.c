@@ -89,49 +89,64 @@ static struct out read_members(struct strict_graph *w) {
   return variable_read_op(w->g, w->s->strict->members.handle, SHOAL_INT64, NULL);
 }
 
-static struct node *set_member(struct strict_graph *w, const char *op, int64_t at, struct out value) {
-  return build_op3(w->g, op, w->s->strict->members.handle, build_const_int(w->g, SHOAL_INT32, at), value).node;
+/* Where this worker's number is. */
+static struct out member_at(struct strict_graph *w, enum member what) {
+  return build_const_int(w->g, SHOAL_INT32, (int64_t)what * w->s->o.total_replicas + w->s->o.task);
+}
+
+static struct node *set_member(struct strict_graph *w, const char *op, enum member what, struct out value) {
+  return build_op3(w->g, op, w->s->strict->members.handle, member_at(w, what), value).node;
 }
 
 static void build_membership(struct strict_graph *w) {
   struct graph *g = w->g;
   struct strict *t = w->s->strict;
-  int64_t total = w->s->o.total_replicas, task = w->s->o.task;
-  t->members = variable_unsaved(g, "sync_rep_members", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(3 * total)));
+  int64_t total = w->s->o.total_replicas;
+  t->members =
+      variable_unsaved(g, "sync_rep_members", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(MEMBER_NUMBERS * total)));
   if (!t->members.handle.node) return;
   t->members_init = variable_initializer(g, t->members);
   t->members_there = build_op1(g, "VarIsInitializedOp", t->members.handle);
-  t->join = set_member(w, "ResourceScatterAdd", task, build_const_int(g, SHOAL_INT64, 1));
-  struct out joins = build_op3(g, "GatherV2", read_members(w), build_const_int(g, SHOAL_INT32, task),
-                               build_const_int(g, SHOAL_INT32, 0));
-  t->leave = set_member(w, "ResourceScatterUpdate", total + task, joins);
+  struct node *fresh[] = {set_member(w, "ResourceScatterUpdate", MEMBER_ARRIVED, build_const_int(g, SHOAL_INT64, 0)),
+                          set_member(w, "ResourceScatterUpdate", MEMBER_HOLDS, build_const_int(g, SHOAL_INT64, -1))};
+  graph_push_control(g, fresh, 2);
+  t->join = set_member(w, "ResourceScatterAdd", MEMBER_JOINS, build_const_int(g, SHOAL_INT64, 1));
+  graph_pop_control(g);
+  struct out joins =
+      build_op3(g, "GatherV2", read_members(w), member_at(w, MEMBER_JOINS), build_const_int(g, SHOAL_INT32, 0));
+  t->leave = set_member(w, "ResourceScatterUpdate", MEMBER_LEFT, joins);
+}
+
+/* Waits for a token, says so, and keeps it. */
+static struct node *take_token(struct strict_graph *w, struct out queue) {
+  shoal_dtype type = SHOAL_INT64;
+  struct node *taken = sync_dequeue(w->g, queue, &type, 1);
+  if (!taken) return NULL;
+  struct node *both[] = {set_member(w, "ResourceScatterUpdate", MEMBER_HOLDS, node_out(taken, 0)),
+                         shoal_variable_assign(w->g, w->s->local_step, node_out(taken, 0))};
+  return shoal_group(w->g, both, 2, "sync_rep_take_token");
 }
 
 static shoal_op *build_worker(struct strict_graph *w) {
   struct graph *g = w->g;
   shoal_sync_replicas *s = w->s;
-  struct strict *t = s->strict;
   VEC(struct node *) put = {0};
-  t->tag = s->local_step.value;
-  for (size_t k = 0; k < w->places.n; k++) vec_push(&put, put_own(w, t->tag, k));
+  struct out tag = s->local_step.value;
+  for (size_t k = 0; k < w->places.n; k++) vec_push(&put, put_own(w, tag, k));
   sync_push_device_of(g, s->step.handle.node);
   build_membership(w);
-  shoal_dtype type = SHOAL_INT64;
   struct out queue = token_queue(w, s->o.task);
-  struct node *next = sync_dequeue(g, queue, &type, 1);
-  t->take_token = next ? shoal_variable_assign(g, s->local_step, node_out(next, 0)) : NULL;
+  s->strict->take_token = take_token(w, queue);
   graph_push_control(g, put.at, (int)put.n);
-  struct out after = build_op2(g, "AddV2", t->tag, build_const_int(g, SHOAL_INT64, 1));
-  struct node *said = set_member(w, "ResourceScatterUpdate", 2 * (int64_t)s->o.total_replicas + s->o.task, after);
+  struct out after = build_op2(g, "AddV2", tag, build_const_int(g, SHOAL_INT64, 1));
+  struct node *said = set_member(w, "ResourceScatterUpdate", MEMBER_ARRIVED, after);
   graph_push_control(g, &said, 1);
-  next = sync_dequeue(g, queue, &type, 1);
+  shoal_op *train = take_token(w, queue);
   graph_pop_control(g);
   graph_pop_control(g);
   graph_pop_device(g);
   vec_release(&put);
-  if (graph_error(g)) return NULL;
-  t->token = node_out(next, 0);
-  return shoal_variable_assign(g, s->local_step, t->token);
+  return train;
 }
 
 /* ---- the chief's half ---- */
@@ -220,6 +235,12 @@ static void build_place(struct strict_graph *w, size_t k, shoal_gradient *means,
   free(shares);
 }
 
+/* v[i:i+1] */
+static struct out slice_one(struct graph *g, struct out v, int64_t i) {
+  return build_op3(g, "Slice", v, build_const_ints(g, SHOAL_INT32, &i, 1),
+                   build_const_ints(g, SHOAL_INT32, (const int64_t[]){1}, 1));
+}
+
 static void build_chief(struct strict_graph *w) {
   struct graph *g = w->g;
   shoal_sync_replicas *s = w->s;
@@ -234,6 +255,7 @@ static void build_chief(struct strict_graph *w) {
   sync_push_device_of(g, s->step.handle.node);
   graph_push_scope_root(g);
   struct node *update = shoal_apply_gradients(g, s->optimizer, w->vars, means, w->n, s->step);
+  s->strict->active_fed = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE((int64_t)total), "sync_rep_active");
   VEC(struct node *) invited = {0};
   VEC(struct node *) of_worker = {0};
   shoal_dtype type = SHOAL_INT64;
@@ -244,7 +266,8 @@ static void build_chief(struct strict_graph *w) {
     one->invite = sync_enqueue(g, queue, &now, 1, false).node;
     graph_push_control(g, &update, 1);
     struct out next = variable_read_op(g, s->step.handle, SHOAL_INT64, NULL);
-    vec_push(&invited, sync_enqueue(g, queue, &next, 1, false).node);
+    next = build_op2(g, "Fill", slice_one(g, s->strict->active_fed, (int64_t)i), next);
+    vec_push(&invited, sync_enqueue(g, queue, &next, 1, true).node);
     graph_pop_control(g);
     one->drop_token = sync_dequeue(g, queue, &type, 1);
     of_worker.n = 0;

@@ -229,6 +229,33 @@ def tokens_backup_worker():
         assert results[2]["stale"] > 0, results
 
 
+def chief_killed(mode):
+    """The others wait for the chief; when it is back it finds the variables alive and goes on from them."""
+    with Job(2) as job, tempfile.TemporaryDirectory() as d:
+        for t in range(2):
+            job.start(t, mode, steps=150, sleep=10, lease=1500, dir=d)
+        job.wait_steps(1, 30)
+        job.workers[0].send_signal(signal.SIGKILL)
+        job.workers[0].wait()
+        time.sleep(0.5)
+        job.start(0, mode, steps=150, sleep=10, lease=1500, dir=d)
+        for r in job.finish(seconds=60):
+            assert r["step"] >= 150, r
+
+
+def ps_killed(mode):
+    """Training goes on from the last checkpoint by itself."""
+    with Job(2) as job, tempfile.TemporaryDirectory() as d:
+        for t in range(2):
+            job.start(t, mode, steps=150, sleep=10, lease=1500, dir=d)
+        job.wait_steps(1, 40)
+        job.ps[0].kill()
+        job.ps[0].process.wait()
+        job.ps[0].start().wait()
+        for r in job.finish(seconds=60):
+            assert r["step"] >= 150, r
+
+
 def bounded():
     with Job(2) as job:
         job.start(0, "bounded", steps=80, staleness=2).start(1, "bounded", steps=80, staleness=2, sleep=20)
@@ -276,6 +303,11 @@ TESTS = [("asynchronous, two workers", asynchronous), ("tokens: two workers, two
          ("strict: equal to the joined batch", strict_is_the_joined_batch),
          ("strict: bit-identical", strict_is_bit_identical), ("strict: uneven data", strict_uneven_data),
          ("strict: a killed worker comes back", strict_killed_and_back),
+         ("tokens: the chief is killed and comes back", lambda: chief_killed("tokens")),
+         ("strict: the chief is killed and comes back", lambda: chief_killed("strict")),
+         ("tokens: the ps is killed and comes back", lambda: ps_killed("tokens")),
+         ("strict: the ps is killed and comes back", lambda: ps_killed("strict")),
+         ("bounded staleness: the chief is killed and comes back", lambda: chief_killed("bounded")),
          ("bounded staleness", bounded), ("bounded staleness: a killed worker", bounded_killed),
          ("TensorFlow worker under our chief, our ps", lambda: mixed("shoal", ("shoal",))),
          ("our worker under TensorFlow's chief, its ps", lambda: mixed("tf", ("tf",)))]

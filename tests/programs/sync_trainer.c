@@ -4,7 +4,8 @@
  *   sync_trainer CLUSTER_JSON TASK MODE key=value ...
  *
  * MODE: async, tokens, strict, bounded. Keys: workers, aggregate, steps, batches (of this worker; 0: no end), lease,
- * staleness, tokens (at the start), ps, sleep (ms after each step), adam (0: plain gradient descent). Prints "step N"
+ * staleness, tokens (at the start), ps, sleep (ms after each step), dir (for checkpoints),
+ * adam (0: plain gradient descent). Prints "step N"
  * after each step of its own and at the end "done STEP STALE" and each variable's numbers in hex. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,13 @@ static int64_t option(int argc, char **argv, const char *key, int64_t otherwise)
   for (int i = 4; i < argc; i++)
     if (!strncmp(argv[i], key, n) && argv[i][n] == '=') return strtoll(argv[i] + n + 1, NULL, 10);
   return otherwise;
+}
+
+static const char *text_option(int argc, char **argv, const char *key) {
+  size_t n = strlen(key);
+  for (int i = 4; i < argc; i++)
+    if (!strncmp(argv[i], key, n) && argv[i][n] == '=') return argv[i] + n + 1;
+  return NULL;
 }
 
 static float number(int64_t task, int64_t batch, int64_t i) {
@@ -129,7 +137,8 @@ int main(int argc, char **argv) {
   if (sync) hooks[0] = shoal_sync_hook(sync, task == 0);
   int64_t batch = 0, step = 0, stale = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = task == 0, .stop_at_step = steps, .hooks = hooks,
-                      .n_hooks = sync ? 1 : 0, .status = &error) {
+                      .checkpoint_dir = text_option(argc, argv, "dir"), .save_steps = 20, .n_hooks = sync ? 1 : 0,
+                      .status = &error) {
     while (!shoal_should_stop(s) && (!batches || batch < batches)) {
       shoal_tensor *x, *y, *ids;
       make_batch(task, batch++, &x, &y, &ids);

@@ -4,9 +4,9 @@
 
 Three clusters of a ps and two workers run at once: TensorFlow's own servers, Shoal's, and Shoal's with the fast path
 off (what a TensorFlow peer gets: gRPC). The client is TensorFlow's, the same process for all; rows that say so use
-Shoal's client. The clusters take turns round by round, so that a busy moment of the machine falls on all of them. Printed:
-the median of the rounds, their spread (half the distance between the quartiles, in percent), how many times better
-Shoal is than TensorFlow, and what is aimed at.
+Shoal's client. The clusters take turns round by round, so that a busy moment of the machine falls on all of them.
+Printed: the median of the rounds, their spread (half the distance between the quartiles, in percent), how many times
+better Shoal is than TensorFlow, and what is aimed at.
 """
 import argparse
 import os

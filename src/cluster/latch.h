@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "rpc/loop.h"
 
 struct latch {
   pthread_mutex_t lock;
@@ -38,6 +39,7 @@ static inline void latch_done(void *arg, shoal_status s) {
 /* False when the time passed first. */
 static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
   int err = 0;
+  rpc_loop_hand_over();
   pthread_mutex_lock(&l->lock);
   struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
   while (l->left && err != ETIMEDOUT)

@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "cluster/master.h"
+#include "rpc/fast.h"
+#include "rpc/loop.h"
 #include "runtime/run_metadata.h"
 
 struct step_run {
@@ -84,7 +86,7 @@ static void finish(struct step_run *r) {
   for (size_t i = 0; i < c->parts.n; i++) {
     struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
     /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
-    if (!w->local || !r->rendezvous) w->ops->cleanup_graph(w, r->id);
+    if (w->local ? !r->rendezvous : !r->parts[i].cleans_up || r->status) w->ops->cleanup_graph(w, r->id);
   }
   shoal_status err = r->status;
   if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {
@@ -170,7 +172,8 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
     part_end(r);
     return;
   }
-  /* Remote parts first: they run while this thread works on the local one. */
+  /* Remote parts first: they run while this thread works on the local one, whose requests travel with theirs. */
+  fast_hold();
   for (int local = 0; local < 2; local++)
     for (size_t i = 0; i < c->parts.n; i++) {
       struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
@@ -193,6 +196,7 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
                              .arg = p};
       w->ops->run_graph(w, p);
     }
+  fast_release();
   part_end(r);
 }
 
@@ -212,6 +216,7 @@ void step_runs_stop(struct master_session *s) {
   }
   vec_release(&runs);
   pthread_mutex_lock(&s->lock);
+  if (s->running) rpc_loop_hand_over();
   while (s->running) pthread_cond_wait(&s->idle, &s->lock);
   pthread_mutex_unlock(&s->lock);
 }

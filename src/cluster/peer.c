@@ -20,8 +20,9 @@
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
 #include "rpc/fast.h"
+#include "rpc/loop.h"
 
-enum { MAX_TICKETS = 8 }; /* a peer whose tickets lead nowhere (another host) is not asked for more */
+enum { MAX_TICKETS = 4 }; /* a peer whose tickets lead nowhere is not asked for more */
 
 struct peer_call {
   atomic_int refs;               /* the call's own, and the handle's; first (peer_call_ref) */
@@ -31,8 +32,9 @@ struct peer_call {
   int64_t step, started;
   char *what;
   bool unwatched;
-  struct rpc_pending *pending; /* one of these two */
-  struct fast_call *fast;
+  struct rpc_pending *pending; /* one of these two; both when the fast path took over */
+  struct fast_call *fast;      /* set->lock, once the call has begun */
+  bool cancelled;              /* set->lock */
   rpc_done done;
   fast_done fetched; /* of peer_fetch */
   void *arg;
@@ -50,6 +52,7 @@ struct peer {
   uint64_t incarnation;     /* set->lock: of its first device, once known */
   struct fast_client *fast; /* set->lock: NULL until offered */
   int fast_tries;           /* set->lock: tickets that led nowhere */
+  bool dialing;             /* set->lock: somebody tries one */
 };
 
 struct peers {
@@ -218,7 +221,75 @@ static void keep_watch(struct peers *set) {
   if (!set->watching) set->watching = pthread_create(&set->watcher, NULL, watch, set) == 0;
 }
 
-void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+/* ---- the fast path ---- */
+
+bool peer_wants_ticket(struct peer *p) {
+  pthread_mutex_lock(&p->set->lock);
+  bool wants = p->set->fast_path && !p->fast && !p->dialing && p->fast_tries < MAX_TICKETS;
+  pthread_mutex_unlock(&p->set->lock);
+  return wants;
+}
+
+void peer_take_ticket(struct peer *p, const struct text *ticket) {
+  struct peers *set = p->set;
+  pthread_mutex_lock(&set->lock);
+  bool wanted = !p->fast && !p->dialing && p->fast_tries++ < MAX_TICKETS;
+  if (wanted) p->dialing = true;
+  pthread_mutex_unlock(&set->lock);
+  if (!wanted) return;
+  rpc_loop_hand_over();
+  const char *colon = strrchr(p->address, ':');
+  char *host = mem_strndup(p->address, colon ? (size_t)(colon - p->address) : strlen(p->address));
+  struct fast_client *fast = fast_client_new(ticket->at, ticket->n, host);
+  free(host);
+  pthread_mutex_lock(&set->lock);
+  p->dialing = false;
+  p->fast = fast;
+  if (fast) p->fast_tries = 0;
+  else if (p->fast_tries == MAX_TICKETS) LOGI("no fast path to %s (%s): gRPC carries everything", p->task, p->address);
+  pthread_mutex_unlock(&set->lock);
+}
+
+/* A peer that does not answer: nothing may wait on its connection, half a tensor included. */
+static void drop_fast(struct peer *p) {
+  pthread_mutex_lock(&p->set->lock);
+  struct fast_client *fast = p->fast;
+  p->fast = NULL;
+  pthread_mutex_unlock(&p->set->lock);
+  fast_client_free(fast);
+}
+
+/* ---- calls ---- */
+
+static void on_fast_result(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct peer_call *c = arg;
+  call_answered(c, shoal_status_code(s));
+  struct rpc_body body = {0};
+  if (!s) {
+    grpc_slice bytes = grpc_slice_from_copied_buffer(value->data, (size_t)value->n);
+    body = rpc_body_of(grpc_raw_byte_buffer_create(&bytes, 1));
+    grpc_slice_unref(bytes);
+    tensor_release(value);
+  }
+  c->done(c->arg, decorate(c, s), &body);
+  rpc_body_release(&body);
+  call_over(c);
+}
+
+/* Call with the lock held. */
+static bool call_fast(struct peer_call *c, struct fast_client *fast, grpc_byte_buffer *request, int64_t deadline) {
+  struct rpc_body b = rpc_body_of(request);
+  const void *data;
+  size_t size;
+  shoal_status s = rpc_body_flat(&b, &data, &size);
+  bool sent = !s && fast_call(fast, data, size, deadline, on_fast_result, c, &c->fast);
+  shoal_status_free(s);
+  if (!sent) b.bytes = NULL; /* stays the caller's */
+  rpc_body_release(&b);
+  return sent;
+}
+
+bool peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle) {
   struct peers *set = p->set;
   /* Under the lock: the watch must not meet a call whose handle is not there yet. The completion runs on another
@@ -228,8 +299,11 @@ void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, i
   c->unwatched = flags & PEER_UNWATCHED;
   c->done = done;
   if (!c->unwatched) keep_watch(set);
-  rpc_start(p->channel, method, request, deadline, flags, on_done, c, &c->pending);
+  /* Calls with a deadline are left to gRPC, which keeps it. */
+  bool fast = flags & PEER_FAST && p->fast && deadline == DEADLINE_NEVER && call_fast(c, p->fast, request, deadline);
+  if (!fast) rpc_start(p->channel, method, request, deadline, flags, on_done, c, &c->pending);
   pthread_mutex_unlock(&set->lock);
+  return fast;
 }
 
 /* ---- fetching tensors ---- */
@@ -242,33 +316,38 @@ static void on_fast(void *arg, shoal_status s, struct tensor *value, bool is_dea
   call_over(c);
 }
 
-static void take_ticket(struct peer *p, const struct text *ticket) {
-  struct peers *set = p->set;
-  pthread_mutex_lock(&set->lock);
-  bool wanted = !p->fast && p->fast_tries++ < MAX_TICKETS;
-  pthread_mutex_unlock(&set->lock);
-  struct fast_client *fast = wanted ? fast_client_new(ticket->at, ticket->n) : NULL;
-  if (!fast) return;
-  pthread_mutex_lock(&set->lock);
-  bool late = p->fast != NULL;
-  if (!late) {
-    p->fast = fast;
-    p->fast_tries = 0;
-  }
-  pthread_mutex_unlock(&set->lock);
-  if (late) fast_client_free(fast);
+/* The value does not fit in a gRPC message: by the fast path, or not at all. False: the call has gone there. */
+static bool fetch_elsewhere(struct peer_call *c, const struct text *ticket, shoal_status *s) {
+  struct peer *p = c->peer;
+  peer_take_ticket(p, ticket);
+  pthread_mutex_lock(&p->set->lock);
+  bool asked = false;
+  if (c->cancelled) *s = STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended");
+  else asked = p->fast && fast_ask(p->fast, c->step, c->what, on_fast, c, &c->fast);
+  pthread_mutex_unlock(&p->set->lock);
+  if (!asked && !*s)
+    *s = STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                "the tensor is larger than the 2 GiB of a gRPC message, and the fast path to %s (%s) cannot be opened",
+                p->task, p->address);
+  return !asked;
 }
 
 static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
   struct peer_call *c = arg;
-  call_answered(c, shoal_status_code(s));
   struct tensor value = tensor_none();
   struct text ticket = {0};
   bool is_dead = false;
+  shoal_code code = shoal_status_code(s);
   if (!s) s = transfer_parse(body, &value, &is_dead, &ticket);
-  if (ticket.n) take_ticket(c->peer, &ticket);
-  text_release(&ticket);
+  bool elsewhere = !s && ticket.n && !is_dead && !tensor_valid(&value);
+  if (elsewhere && !fetch_elsewhere(c, &ticket, &s)) {
+    text_release(&ticket);
+    return;
+  }
+  call_answered(c, code);
   c->fetched(c->arg, decorate(c, s), &value, is_dead);
+  if (ticket.n && !elsewhere) peer_take_ticket(c->peer, &ticket);
+  text_release(&ticket);
   call_over(c);
 }
 
@@ -298,7 +377,11 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
 }
 
 void peer_cancel(struct peer_call *c, shoal_status why) {
-  if (c->fast) fast_cancel(c->fast, why);
+  pthread_mutex_lock(&c->peer->set->lock);
+  c->cancelled = true;
+  bool fast = c->fast != NULL;
+  pthread_mutex_unlock(&c->peer->set->lock);
+  if (fast) fast_cancel(c->fast, why);
   else rpc_cancel(c->pending, why);
 }
 
@@ -372,6 +455,7 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
         p, q->asked,
         STATUS(SHOAL_UNAVAILABLE, "Task %s at %s does not answer (%s)", p->task, p->address,
                code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s)));
+    drop_fast(p);
   } else if (!s) {
     uint64_t now = first_incarnation(body), before;
     pthread_mutex_lock(&set->lock);
@@ -457,6 +541,7 @@ shoal_status peer_wait(struct peer *p, const char *method, grpc_byte_buffer *req
   struct waiter w = {0};
   sem_init(&w.done, 0, 0);
   peer_start(p, method, request, deadline, flags, 0, NULL, wake_up, &w, NULL);
+  rpc_loop_hand_over();
   while (sem_wait(&w.done) != 0) continue;
   sem_destroy(&w.done);
   if (body && !w.s) *body = w.body;

@@ -36,11 +36,12 @@ bool peer_is_silent(struct peer *p);
 
 enum peer_flags {
   PEER_UNWATCHED = 0x100, /* not failed by the watch: for calls that wait for a peer to come up */
+  PEER_FAST = 0x200,      /* may go by the fast path: RunGraph */
 };
 
 /* Like rpc_start. step (0: none) and what (may be NULL; copied) are for errors and status pages. done gets errors that
- * name the peer. */
-void peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+ * name the peer. True when it went by the fast path. */
+bool peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle);
 /* Fetches a tensor of a step: by the fast path when there is one, else by RecvTensor. done gets the value (owned by the
  * callee) or an error that names the peer; it may be called by peer_cancel, on the canceller's thread. */
@@ -48,6 +49,9 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle);
 void peer_cancel(struct peer_call *c, shoal_status why);
+/* Should a request ask for a ticket to the fast path? And what to do with the one that came; it may take a while. */
+bool peer_wants_ticket(struct peer *p);
+void peer_take_ticket(struct peer *p, const struct text *ticket);
 static inline struct peer_call *peer_call_ref(struct peer_call *c) {
   atomic_fetch_add((atomic_int *)(void *)c, 1); /* the count comes first */
   return c;

@@ -77,8 +77,11 @@ shoal_status request_ids_track(struct request_ids *r, const char *method, int64_
 }
 
 uint64_t random_bits(void) {
+  static __thread uint64_t drawn[32]; /* a system call for each would show in a step's time */
+  static __thread unsigned left;
   uint64_t v;
-  if (getrandom(&v, sizeof v, GRND_NONBLOCK) == sizeof v) return v;
+  if (!left && getrandom(drawn, sizeof drawn, GRND_NONBLOCK) == sizeof drawn) left = COUNT_OF(drawn);
+  if (left) return drawn[--left];
   static uint64_t fallback;
   v = (uint64_t)wall_nanos() + __atomic_add_fetch(&fallback, 0x9e3779b97f4a7c15u, __ATOMIC_RELAXED);
   return hash_bytes(&v, sizeof v, 0);

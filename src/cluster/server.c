@@ -132,6 +132,8 @@ const struct rpc_method *server_methods(int *n) {
   return methods;
 }
 
+static const struct fast_handlers fast_handlers = {worker_service_fast_recv, worker_service_fast_run};
+
 /* ---- starting ---- */
 
 /* Which cluster, and which of its tasks are we? */
@@ -216,7 +218,8 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .cpu_devices = o->cpu_devices,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
-  if (!o->no_fast_path) s->worker->fast = fast_server_new(worker_service_fast_recv, s->worker);
+  /* With TLS, what leaves the host stays inside it: no TCP. */
+  if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
   master_init(&s->master, s->worker, &s->spec, s->peers);
   s->master.startup_timeout_ms = o->startup_timeout_ms;
   struct rpc_server_options ro = {.host = bind_host,

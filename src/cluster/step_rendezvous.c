@@ -14,11 +14,14 @@ enum { BUCKETS = 256, REMEMBERED = 1024 };
 
 struct entry {
   struct rendezvous head;
-  struct entry *next; /* steps->lock */
+  struct entry *next;   /* steps->lock */
+  struct steps *steps;  /* whose */
+  atomic_bool finished; /* the step has run here: the last value taken ends it */
   int64_t id;
   struct rendezvous *local;
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
+  _Atomic(struct peer *) last_peer; /* whom the last value was fetched from: most come from few */
 };
 
 struct steps {
@@ -134,7 +137,11 @@ static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, stru
     rendezvous_recv(e->local, key, hash, cancel, done, arg);
     return;
   }
-  struct peer *peer = n ? names->find(names->arg, key, n) : NULL;
+  struct peer *peer = atomic_load_explicit(&e->last_peer, memory_order_relaxed);
+  if (!peer || strncmp(key, peer_task(peer), n) || peer_task(peer)[n]) {
+    peer = n ? names->find(names->arg, key, n) : NULL;
+    atomic_store_explicit(&e->last_peer, peer, memory_order_relaxed);
+  }
   if (peer) {
     fetch_start(e, peer, key, cancel, done, arg);
     return;
@@ -156,7 +163,9 @@ static const struct rendezvous_ops step_ops = {
 
 void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
                                 void *arg) {
-  rendezvous_recv(((struct entry *)r)->local, key, hash_bytes(key, strlen(key), 0), cancel, done, arg);
+  struct entry *e = (struct entry *)r;
+  rendezvous_recv(e->local, key, hash_bytes(key, strlen(key), 0), cancel, done, arg);
+  if (atomic_load(&e->finished) && rendezvous_local_is_empty(e->local)) steps_cleanup(e->steps, e->id);
 }
 
 void step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats) {
@@ -204,6 +213,7 @@ static struct entry *find_or_make(struct steps *s, int64_t id) {
     e->head.ops = &step_ops;
     atomic_init(&e->head.refs, 1);
     e->id = id;
+    e->steps = s;
     e->local = rendezvous_local_new();
     e->next = *bucket(s, id);
     *bucket(s, id) = e;
@@ -243,6 +253,15 @@ void steps_cleanup(struct steps *s, int64_t id) {
   if (!e) return;
   rendezvous_abort(e->local, status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64, id)));
   rendezvous_unref(&e->head);
+}
+
+void steps_finished(struct steps *s, int64_t id) {
+  pthread_mutex_lock(&s->lock);
+  struct entry *e = find(s, id);
+  if (e) atomic_store(&e->finished, true);
+  bool over = e && rendezvous_local_is_empty(e->local);
+  pthread_mutex_unlock(&s->lock);
+  if (over) steps_cleanup(s, id);
 }
 
 struct description {

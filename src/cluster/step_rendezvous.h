@@ -36,6 +36,8 @@ void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct ca
                                 void *arg);
 /* Ends waiting receives with ABORTED and forgets the step. */
 void steps_cleanup(struct steps *s, int64_t id);
+/* The step has run here, and all went well: it is forgotten as soon as its last value has been fetched. */
+void steps_finished(struct steps *s, int64_t id);
 /* What is waited for, one line each. */
 void steps_describe(struct steps *s, struct text *out);
 

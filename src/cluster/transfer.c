@@ -83,6 +83,17 @@ bool transfer_get_fast(struct wire any, struct text *value) {
   return ours;
 }
 
+bool transfer_fits(const struct tensor *value) {
+  return !tensor_valid(value) || !dtype_plain((shoal_dtype)value->dtype) || tensor_bytes(value) < INT_MAX - 8192;
+}
+
+grpc_byte_buffer *transfer_elsewhere(const struct text *ticket) {
+  struct message m;
+  message_init(&m);
+  transfer_put_fast(&m, 4, ticket->at, ticket->n);
+  return message_finish(&m);
+}
+
 shoal_status transfer_response(const struct tensor *value, bool is_dead, const struct text *ticket,
                                grpc_byte_buffer **out) {
   struct message m;
@@ -199,6 +210,7 @@ shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *i
     if (f.number == 4 && f.type == WIRE_BYTES && ticket) transfer_get_fast(wire_inside(&f), ticket);
   }
   if (step == WIRE_BROKEN) return INTERNAL("could not parse rpc response");
+  if (!tensor.at && ticket && ticket->n) return NULL;
   if (!tensor.at) return tensor_new_dims(value, SHOAL_FLOAT32, 1, (const int64_t[]){0});
   s = tensor_proto_decode(tensor.at, wire_left(&tensor), value);
   return s ? status_prefix(s, "could not parse rpc response: ") : NULL;

@@ -21,12 +21,18 @@ shoal_status transfer_put_named(struct message *m, uint32_t field, const char *n
 
 /* transport_options between Shoal's own tasks: a google.protobuf.Any of this type. */
 #define TRANSFER_FAST_PATH "type.shoal/FastPath"
+/* Where RunGraph's request and response hold it: a field that TensorFlow does not have, and skips. */
+#define TRANSFER_RUN_GRAPH_FIELD 1000
 
+/* Can a RecvTensorResponse hold it? A gRPC message has at most 2 GiB. */
+bool transfer_fits(const struct tensor *value);
 /* value is not consumed; a dead one may be empty. ticket (optional): where the fast path begins. */
 shoal_status transfer_response(const struct tensor *value, bool is_dead, const struct text *ticket,
                                grpc_byte_buffer **out);
+/* The answer for a value too large for gRPC: only the ticket. The receiver asks again, by the fast path. */
+grpc_byte_buffer *transfer_elsewhere(const struct text *ticket);
 /* The value of a RecvTensorResponse. INTERNAL "could not parse rpc response" when it is none. ticket (optional) gets
- * the sender's, if it gave one. */
+ * the sender's, if it gave one; without a value it means transfer_elsewhere. */
 shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket);
 /* An Any of TRANSFER_FAST_PATH as field `field`; and its value, read. False: it is another. */
 void transfer_put_fast(struct message *m, uint32_t field, const void *value, size_t n);

@@ -21,10 +21,12 @@ struct worker *worker_new(const struct worker_options *o) {
   w->n_devices = MAX(o->cpu_devices, 1);
   w->devices = mem_zalloc((size_t)w->n_devices, sizeof *w->devices);
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
+  w->key_starts = mem_zalloc((size_t)w->n_devices, sizeof *w->key_starts);
   for (int i = 0; i < w->n_devices; i++) {
     w->devices[i] = device_cpu_new(w->task, i, w->intra);
     w->devices[i]->files = o->files;
     w->resources[i] = resource_mgr_new(NULL);
+    w->key_starts[i] = mem_printf("%s;%016" PRIx64 ";", w->devices[i]->name, w->devices[i]->incarnation);
   }
   w->max_graph_nodes = o->max_graph_nodes > 0 ? (int)MIN(o->max_graph_nodes, INT32_MAX) : DEFAULT_GRAPH_NODES;
   w->max_sessions = o->max_sessions > 0 ? (int)MIN(o->max_sessions, INT32_MAX) : DEFAULT_SESSIONS;
@@ -47,7 +49,9 @@ void worker_free(struct worker *w) {
   for (int i = 0; i < w->n_devices; i++) {
     resource_mgr_close(w->resources[i]);
     device_free(w->devices[i]);
+    free(w->key_starts[i]);
   }
+  free(w->key_starts);
   free(w->devices);
   free(w->resources);
   pool_free(w->inter);

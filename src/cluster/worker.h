@@ -29,6 +29,7 @@ struct worker {
   struct peers *peers;             /* the server's */
   struct pool *inter, *intra;
   struct device **devices;
+  char **key_starts;               /* [n_devices] "NAME;INCARNATION;": how keys of values made here begin */
   struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
   int n_devices;
   struct steps *steps;
@@ -104,7 +105,8 @@ struct worker_graph {
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
   struct function_runtime *functions;
-  bool meets; /* has _Send or _Recv: needs the step's rendezvous */
+  bool meets;       /* has _Send or _Recv: needs the step's rendezvous */
+  atomic_bool slow; /* the last run took long: the next one lets another thread serve the network meanwhile */
 };
 /* Compiles g (which stays the caller's, changed), all of whose nodes are on this task; a new reference in *out. */
 shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out);

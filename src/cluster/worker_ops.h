@@ -30,8 +30,10 @@ struct part_run {
   void *owner; /* the caller's */
   /* results */
   struct text step_stats; /* remote: a StepStats message */
+  bool cleans_up;         /* the worker forgets the step by itself, if all went well */
   /* the implementation's */
   struct worker_run local;
+  struct peer *peer;
   struct peer_call *call;
   struct cancel_hook hook;
   pthread_mutex_t lock;

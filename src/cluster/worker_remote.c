@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/wire.h"
+#include "cluster/transfer.h"
 #include "cluster/worker_ops.h"
 #include "graph/import.h"
 #include "rpc/message.h"
@@ -203,7 +204,7 @@ static void deregister_graph(struct worker_link *w, const char *session, const c
 
 /* ---- running ---- */
 
-static shoal_status read_response(struct part_run *r, struct rpc_body *body) {
+static shoal_status read_response(struct part_run *r, struct rpc_body *body, struct text *ticket) {
   const void *data;
   size_t size;
   TRY(rpc_body_flat(body, &data, &size));
@@ -213,6 +214,7 @@ static shoal_status read_response(struct part_run *r, struct rpc_body *body) {
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 2 && f.type == WIRE_BYTES) text_add(&r->step_stats, (const char *)f.data, f.size);
+    if (f.number == TRANSFER_RUN_GRAPH_FIELD && f.type == WIRE_BYTES) transfer_get_fast(wire_inside(&f), ticket);
     if (f.number == 5 && f.type == WIRE_VARINT) code = (int64_t)f.value;
     if (f.number == 6 && f.type == WIRE_BYTES) message = wire_inside(&f);
   }
@@ -227,10 +229,14 @@ static void run_done(void *arg, shoal_status s, struct rpc_body *body) {
   pthread_mutex_lock(&r->lock);
   pthread_mutex_unlock(&r->lock);
   if (r->hooked) cancel_deregister(r->cancel, &r->hook);
-  if (!s) s = read_response(r, body);
+  struct peer *peer = r->peer;
+  struct text ticket = {0};
+  if (!s) s = read_response(r, body, &ticket);
   peer_call_unref(r->call);
   pthread_mutex_destroy(&r->lock);
   r->done(r->arg, s);
+  if (ticket.n) peer_take_ticket(peer, &ticket);
+  text_release(&ticket);
 }
 
 static void run_cancelled(void *arg) {
@@ -252,6 +258,8 @@ static void run_graph(struct worker_link *w, struct part_run *r) {
   message_int(&m, 9, 1);
   message_int(&m, 10, 1);
   message_int(&m, 11, (uint64_t)request_id_new());
+  if (peer_wants_ticket(w->peer)) transfer_put_fast(&m, TRANSFER_RUN_GRAPH_FIELD, "", 0);
+  r->peer = w->peer;
   pthread_mutex_init(&r->lock, NULL);
   r->call = NULL;
   r->cancelled = false;
@@ -260,7 +268,8 @@ static void run_graph(struct worker_link *w, struct part_run *r) {
   bool cancelled = r->cancelled || (r->cancel && !r->hooked);
   grpc_byte_buffer *bytes = message_finish(&m);
   if (!cancelled)
-    peer_start(w->peer, SERVICE "RunGraph", bytes, r->deadline, 0, r->step_id, w->task, run_done, r, &r->call);
+    r->cleans_up = peer_start(w->peer, SERVICE "RunGraph", bytes, r->deadline, PEER_FAST, r->step_id, w->task, run_done,
+                              r, &r->call);
   pthread_mutex_unlock(&r->lock);
   if (cancelled) {
     grpc_byte_buffer_destroy(bytes);

@@ -5,9 +5,14 @@
 
 #include "base/clock.h"
 #include "cluster/worker.h"
+#include "rpc/loop.h"
+
+/* What is too long for a thread of the network: computing on it, or a whole run. */
+enum { SLOW_HERE_NS = 100000, SLOW_NS = 2000000 };
 
 static void finish(struct worker_run *r) {
   struct worker *w = r->session->worker;
+  if (clock_ns() - r->started > SLOW_NS) atomic_store(&r->graph->slow, true);
   pthread_mutex_lock(&w->lock);
   if (r->prev) r->prev->next = r->next;
   else w->runs = r->next;
@@ -85,7 +90,12 @@ void worker_run_start(struct worker_run *r) {
     *l = (struct launch){r, g->plans[i]};
     pool_submit(w->inter, launch, l);
   }
+  if (atomic_exchange(&g->slow, false)) rpc_loop_hand_over();
+  fast_hold();
+  if (!r->step.rendezvous) fast_flush(); /* this part does not meet others, who may wait for what is held */
   if (g->n_plans) plan_run(g->plans[g->n_plans - 1], &r->step, plan_done, r);
+  fast_release();
+  if (clock_ns() - r->started > SLOW_HERE_NS) atomic_store(&g->slow, true);
   plan_done(r, NULL);
 }
 

@@ -1,5 +1,5 @@
 /* WorkerService's calls that wait: RunGraph and RecvTensor. Both are objects that live until their answer; neither
- * holds a thread while it waits. */
+ * holds a thread while it waits. Both come by gRPC or by the fast path, which differ only in how one answers. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,8 @@ struct recv {
   struct fast_request *fast;
   const struct worker *worker;
   bool wants_ticket;
+  struct rendezvous *rendezvous; /* where the value came from, and its key: when a ticket is wanted */
+  char *key;
   struct cancel cancel;
   atomic_int refs; /* the answer's, and the starter's */
 };
@@ -26,7 +28,17 @@ struct recv {
 static void recv_unref(struct recv *r) {
   if (atomic_fetch_sub(&r->refs, 1) != 1) return;
   cancel_release(&r->cancel);
+  rendezvous_unref(r->rendezvous);
+  free(r->key);
   free(r);
+}
+
+/* Too large for gRPC, but the receiver knows the fast path: the value waits until it asks again. */
+static shoal_status send_elsewhere(struct recv *r, struct tensor *value, const struct text *ticket,
+                                   grpc_byte_buffer **out) {
+  TRY(rendezvous_send(r->rendezvous, r->key, hash_bytes(r->key, strlen(r->key), 0), value, false));
+  *out = transfer_elsewhere(ticket);
+  return NULL;
 }
 
 static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
@@ -37,9 +49,13 @@ static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_
     grpc_byte_buffer *bytes = NULL;
     struct text ticket = {0};
     if (r->wants_ticket && r->worker->fast) fast_server_ticket(r->worker->fast, &ticket);
-    if (!s) s = transfer_response(value, is_dead, &ticket, &bytes);
+    if (!s && ticket.n && !is_dead && !transfer_fits(value)) {
+      s = send_elsewhere(r, value, &ticket, &bytes);
+    } else {
+      if (!s) s = transfer_response(value, is_dead, &ticket, &bytes);
+      tensor_release(value);
+    }
     text_release(&ticket);
-    tensor_release(value);
     if (s) rpc_call_fail(r->call, s);
     else rpc_call_reply(r->call, bytes);
   }
@@ -55,6 +71,8 @@ static void recv_cancelled(void *arg) {
 
 static shoal_status check_key(struct worker *w, const char *key) {
   struct rendezvous_key k;
+  for (int i = 0; i < w->n_devices; i++) /* nearly all keys begin so */
+    if (!strncmp(key, w->key_starts[i], strlen(w->key_starts[i]))) return NULL;
   TRY(rendezvous_key_parse(key, &k));
   const struct device *d = worker_device(w, k.src, k.src_n);
   if (!d)
@@ -75,6 +93,10 @@ static void recv_start(struct recv *r, struct rendezvous *rendezvous, const char
   cancel_init(&r->cancel);
   if (r->fast) fast_on_cancel(r->fast, recv_cancelled, r);
   else rpc_call_on_cancel(r->call, recv_cancelled, r);
+  if (r->wants_ticket) {
+    r->rendezvous = rendezvous_ref(rendezvous);
+    r->key = mem_strdup(key);
+  }
   step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
   rendezvous_unref(rendezvous);
   recv_unref(r);
@@ -132,12 +154,14 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
 /* ---- RunGraph ---- */
 
 struct run {
-  struct rpc_call *call;
+  struct rpc_call *call; /* one of these two */
+  struct fast_request *fast;
   struct worker *worker;
   struct cancel cancel;
   struct worker_run run;
   bool in_body; /* errors go into the answer */
   bool trace;
+  bool wants_ticket;
   struct rendezvous *rendezvous; /* when the client's values pass through us */
   VEC(char *) recv_keys;
   struct tensor *received; /* [recv_keys.n] */
@@ -158,6 +182,26 @@ static void run_cancelled(void *arg) {
   run_part(r, NULL);
 }
 
+static void run_reply(struct run *r, shoal_status s, struct message *m) {
+  if (r->fast) {
+    struct rpc_body body = {0};
+    struct text bytes = {0};
+    const void *data;
+    size_t size;
+    if (s) message_release(m);
+    else body = rpc_body_of(message_finish(m));
+    if (!s) s = rpc_body_flat(&body, &data, &size);
+    if (!s) text_add(&bytes, data, size);
+    rpc_body_release(&body);
+    fast_reply(r->fast, s, &bytes);
+  } else if (s) {
+    message_release(m);
+    rpc_call_fail(r->call, s);
+  } else {
+    rpc_call_reply(r->call, message_finish(m));
+  }
+}
+
 static void run_answer(struct run *r) {
   struct message m;
   message_init(&m);
@@ -170,13 +214,20 @@ static void run_answer(struct run *r) {
     text_release(&stats);
     step_stats_free(r->run.stats);
   }
+  if (r->wants_ticket && r->worker->fast) {
+    struct text ticket = {0};
+    fast_server_ticket(r->worker->fast, &ticket);
+    transfer_put_fast(&m, TRANSFER_RUN_GRAPH_FIELD, ticket.at, ticket.n);
+    text_release(&ticket);
+  }
+  /* By the fast path no CleanupGraph follows a run that went well. */
+  if (r->fast && !s) steps_finished(r->worker->steps, r->run.step_id);
   if (s && r->in_body) {
     message_int(&m, 5, (uint64_t)shoal_status_code(s));
     message_string(&m, 6, shoal_status_message(s));
     shoal_status_free(s);
     s = NULL;
   }
-  struct rpc_call *call = r->call;
   for (size_t i = 0; i < r->recv_keys.n; i++) {
     tensor_release(&r->received[i]);
     free(r->recv_keys.at[i]);
@@ -186,12 +237,7 @@ static void run_answer(struct run *r) {
   rendezvous_unref(r->rendezvous);
   worker_graph_unref(r->run.graph);
   worker_session_unref(r->run.session);
-  if (s) {
-    message_release(&m);
-    rpc_call_fail(call, s);
-  } else {
-    rpc_call_reply(call, message_finish(&m));
-  }
+  run_reply(r, s, &m);
   /* After the answer: the call's cancel function is called no more. */
   cancel_release(&r->cancel);
   pthread_mutex_destroy(&r->lock);
@@ -242,14 +288,11 @@ static shoal_status send_value(struct run *r, struct wire m) {
   return s;
 }
 
-static shoal_status read_request(struct run *r) {
+static shoal_status read_request(struct run *r, const void *data, size_t size) {
   struct worker *w = r->worker;
-  const void *data;
-  size_t size;
   char *graph = mem_strdup(""), *session = mem_strdup("");
   bool called = false;
   int64_t id = 0;
-  TRY(rpc_call_request(r->call, &data, &size));
   struct wire m = wire_from(data, size), sends = m;
   enum wire_step step;
   shoal_status s = NULL;
@@ -260,6 +303,7 @@ static shoal_status read_request(struct run *r) {
       if (f.number == 3) has_send = true;
       if (f.number == 4) vec_push(&r->recv_keys, mem_strndup((const char *)f.data, f.size));
       if (f.number == 8) free(session), session = mem_strndup((const char *)f.data, f.size);
+      if (f.number == TRANSFER_RUN_GRAPH_FIELD) r->wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
       if (f.number == 5) {
         struct wire opts = wire_inside(&f);
         for (struct wire_field k; wire_next(&opts, &k) == WIRE_FIELD;)
@@ -288,13 +332,13 @@ static shoal_status read_request(struct run *r) {
   return NULL;
 }
 
-void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
-  struct run *r = mem_zalloc(1, sizeof *r);
-  r->call = c;
+/* For either kind of request: s is what reading it came to. */
+static void run_start(struct run *r, struct worker *w, const void *data, size_t size, shoal_status s,
+                      int64_t deadline) {
   r->worker = w;
   cancel_init(&r->cancel);
   pthread_mutex_init(&r->lock, NULL);
-  r->status = read_request(r);
+  r->status = s ? s : read_request(r, data, size);
   if (r->status) {
     r->trace = false;
     for (size_t i = 0; i < r->recv_keys.n; i++) free(r->recv_keys.at[i]);
@@ -302,13 +346,14 @@ void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
     run_answer(r);
     return;
   }
-  rpc_call_on_cancel(c, run_cancelled, r);
+  atomic_init(&r->left, (int)r->recv_keys.n + 2);
+  if (r->fast) fast_on_cancel(r->fast, run_cancelled, r);
+  else rpc_call_on_cancel(r->call, run_cancelled, r);
   r->run.cancel = &r->cancel;
-  r->run.deadline = rpc_call_deadline(c);
+  r->run.deadline = deadline;
   r->run.rendezvous = r->rendezvous;
   r->run.done = run_done;
   r->run.arg = r;
-  atomic_init(&r->left, (int)r->recv_keys.n + 2);
   for (size_t i = 0; i < r->recv_keys.n; i++) {
     struct key_wait *k = mem_zalloc(1, sizeof *k);
     *k = (struct key_wait){r, i};
@@ -316,4 +361,19 @@ void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
   }
   worker_run_start(&r->run);
   run_part(r, NULL);
+}
+
+void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
+  struct run *r = mem_zalloc(1, sizeof *r);
+  const void *data = NULL;
+  size_t size = 0;
+  r->call = c;
+  shoal_status s = rpc_call_request(c, &data, &size);
+  run_start(r, w, data, size, s, rpc_call_deadline(c));
+}
+
+void worker_service_fast_run(void *arg, struct fast_request *request, const void *data, size_t n, int64_t deadline) {
+  struct run *r = mem_zalloc(1, sizeof *r);
+  r->fast = request;
+  run_start(r, arg, data, n, NULL, deadline);
 }

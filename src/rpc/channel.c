@@ -50,7 +50,7 @@ struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *t
   atomic_init(&c->refs, 1);
   c->address = mem_strdup(address);
   c->tls = tls != NULL;
-  grpc_arg args[12] = {
+  grpc_arg args[16] = {
       int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, INT_MAX),
       int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, INT_MAX),
       int_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20),
@@ -62,8 +62,11 @@ struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *t
       int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
       int_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
       int_arg(GRPC_ARG_MAX_METADATA_SIZE, 16384),
+      int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+      int_arg(GRPC_ARG_ENABLE_CENSUS, 0),
+      int_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
   };
-  size_t n = 11;
+  size_t n = 14;
   if (tls && name)
     args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
                            .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
@@ -180,6 +183,7 @@ shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, grpc_byte_
   struct waiter w = {0};
   sem_init(&w.done, 0, 0);
   rpc_start(c, method, request, deadline, flags, wake, &w, NULL);
+  rpc_loop_hand_over();
   while (sem_wait(&w.done) != 0) continue;
   sem_destroy(&w.done);
   if (body && !w.s) *body = w.body;

@@ -1,22 +1,28 @@
-/* The fast path between Shoal's own tasks on one host: tensors are asked for and sent over a Unix socket instead of
- * gRPC, and large ones are copied by the receiver straight out of the sender's memory, once.
+/* The fast path between Shoal's own tasks: tensors are asked for and sent over a connection of its own instead of gRPC,
+ * and steps are started over it. On one host it is a Unix socket, and large tensors are copied by the receiver straight
+ * out of the sender's memory, once; between hosts it is TCP.
  *
- * How two tasks find each other: a RecvTensor request says in its transport_options that the receiver would take the
- * fast path; a sender that knows it answers with a ticket (the name of its socket, a secret). The next requests go
- * through the socket, if it can be reached (same host, same user) and the secret is right. TensorFlow's tasks ignore
- * all of this.
+ * How two tasks find each other: a RecvTensor (or RunGraph) request says in its transport_options that its sender would
+ * take the fast path; a task that knows it answers with a ticket (a secret, a TCP port, the name of its Unix socket).
+ * The next requests go through the Unix socket, if it can be reached (same host, same user), else through TCP; the
+ * secret comes first on either. TensorFlow's tasks ignore all of this. With TLS no TCP port is offered: what leaves the
+ * host stays inside gRPC's encryption.
+ *
+ * Ticket: 16 bytes of secret, u16 port (0: none), the name of the socket (may be empty).
  *
  * Frames, little-endian, in both directions; a connection begins with the 16 bytes of the secret:
  *
  *   0  u8   kind       1 ASK: key follows            2 VALUE: shape, then the bytes
  *                      3 REMOTE: shape, then pid and address; the receiver copies and answers DONE
  *                      4 ERROR: a message            5 CANCEL   6 DONE   7 RESEND: copying is not allowed here
+ *                      8 CALL: a RunGraphRequest     9 RESULT: the bytes of its response
  *   1  u8   flags      1 dead  2 encoded as a TensorProto  4 derived  8 restarted
  *   2  u8   dtype (VALUE, REMOTE) or code (ERROR)
  *   3  u8   rank
- *   4  u32  bytes of the head that follows (key, 8 * rank of dimensions, message; REMOTE: and 16 of pid and address)
+ *   4  u32  bytes of the head that follows (key, 8 * rank of dimensions, message, request; REMOTE: and 16 of pid and
+ *           address)
  *   8  u64  id, the asker's
- *  16  u64  ASK: step; VALUE, REMOTE: bytes of the tensor */
+ *  16  u64  ASK: step; CALL: nanoseconds left; VALUE, REMOTE, RESULT: bytes of the body */
 #ifndef RPC_FAST_H
 #define RPC_FAST_H
 
@@ -26,14 +32,25 @@
 #include "base/text.h"
 #include "tensor/tensor.h"
 
-/* ---- the sending side ---- */
+/* Until fast_release(), frames that this thread sends may wait for each other, to leave together. Calls nest. */
+void fast_hold(void);
+void fast_release(void);
+/* Sends what is held: before anything that takes long. */
+void fast_flush(void);
+
+/* ---- the answering side ---- */
 
 struct fast_server;
 struct fast_request;
-typedef void (*fast_handler)(void *arg, struct fast_request *r, int64_t step, const char *key);
+struct fast_handlers {
+  /* Somebody asks for a value of a step. */
+  void (*recv)(void *arg, struct fast_request *r, int64_t step, const char *key);
+  /* Somebody calls; data stays valid until the answer. */
+  void (*call)(void *arg, struct fast_request *r, const void *data, size_t n, int64_t deadline);
+};
 
-/* NULL when the system has no such sockets. */
-struct fast_server *fast_server_new(fast_handler handler, void *arg);
+/* host: where to listen for TCP ("127.0.0.1", "[::]"); NULL: not at all. NULL when the system has no such sockets. */
+struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *arg, const char *host);
 /* Ends all connections; requests still open are cancelled. Answers may still be given. */
 void fast_server_stop(struct fast_server *s);
 void fast_server_unref(struct fast_server *s);
@@ -41,24 +58,30 @@ void fast_server_unref(struct fast_server *s);
 void fast_server_ticket(const struct fast_server *s, struct text *out);
 /* Answers, once, from any thread: s (consumed) or the value (its reference is taken over). */
 void fast_answer(struct fast_request *r, shoal_status s, struct tensor *value, bool is_dead);
-/* fn(arg) is called at most once, if the receiver no longer wants the value. Call it in the handler. */
+/* Answers a call, once: s (consumed) or bytes (taken over). */
+void fast_reply(struct fast_request *r, shoal_status s, struct text *bytes);
+/* fn(arg) is called at most once, if the receiver no longer wants the answer. Call it in the handler. */
 void fast_on_cancel(struct fast_request *r, void (*fn)(void *arg), void *arg);
 
-/* ---- the receiving side ---- */
+/* ---- the asking side ---- */
 
 struct fast_client;
 struct fast_call;
 typedef void (*fast_done)(void *arg, shoal_status s, struct tensor *value, bool is_dead);
 
-/* NULL when the ticket leads nowhere from here. */
-struct fast_client *fast_client_new(const void *ticket, size_t n);
+/* host: the peer's, for TCP. NULL when the ticket leads nowhere from here. May take FAST_DIAL_MS. */
+struct fast_client *fast_client_new(const void *ticket, size_t n, const char *host);
 /* Ends the connection; calls still open end with UNAVAILABLE. */
 void fast_client_free(struct fast_client *c);
-bool fast_client_is_open(struct fast_client *c);
+/* Ends it as well, but c stays to be freed. */
+void fast_client_shut(struct fast_client *c);
 /* Asks for a value; done is called once, from a thread of the fast path, or by fast_cancel. handle (optional): a
  * reference for cancelling. False, and nothing has happened, when the connection is gone. */
 bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,
               struct fast_call **handle);
+/* The same for a call of at most FAST_MAX_HEAD bytes; the value is the answer's bytes. */
+bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadline, fast_done done, void *arg,
+               struct fast_call **handle);
 /* Ends the call with why (consumed), here and now, unless it has ended. */
 void fast_cancel(struct fast_call *call, shoal_status why);
 void fast_call_unref(struct fast_call *call);

@@ -3,7 +3,11 @@
  * Every registration is one-shot: the thread that gets an event has the connection for itself, reads all that is there,
  * lets the connection listen again, and only then does what the frames ask for. A frame's work may take long (it may
  * run the nodes that waited for a tensor); when the last waiting thread takes an event, another thread is started
- * first. */
+ * first.
+ *
+ * Small frames are gathered in chunks and leave together. A thread between fast_hold() and fast_release() sends nothing
+ * until it has done all that it has at hand (runtime/outbox.h says when that would be too long): the hundreds of values
+ * and requests of one step between two tasks then are a few system calls. */
 #include "rpc/fast_wire.h"
 
 #include <errno.h>
@@ -17,15 +21,26 @@
 #include "base/handover.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "rpc/fast.h"
+#include "runtime/outbox.h"
 
-enum { MIN_THREADS = 2, MAX_WAITING = 4, MAX_THREADS = 128, IN_ROOM = 128 << 10 };
+enum {
+  MIN_THREADS = 2,
+  MAX_WAITING = 4,
+  MAX_THREADS = 128,
+  IN_ROOM = 256 << 10,
+  MAX_SPARE = 8,    /* chunks kept for the next frames */
+  CHUNK = 32 << 10, /* small frames that leave together */
+  COPIED = 8 << 10  /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
+};
 
+/* Bytes of frames, then perhaps one large body by reference. */
 struct fast_out {
   struct fast_out *next;
   struct buffer *body;
   const uint8_t *data;
-  size_t size;            /* of data */
-  size_t head_size, sent; /* head, then data */
+  size_t size;                  /* of data */
+  size_t head_size, room, sent; /* head, then data */
   uint8_t head[];
 };
 
@@ -76,15 +91,21 @@ static void arm(int fd, uint32_t events, void *p, enum tag tag, int op) {
 
 /* ---- writing ---- */
 
-static void out_free(struct fast_out *o) {
+static void out_free(struct fast_conn *c, struct fast_out *o) {
   buffer_unref(o->body);
-  free(o);
+  if (o->room == CHUNK && c->n_spare < MAX_SPARE) {
+    o->next = c->spare;
+    c->spare = o;
+    c->n_spare++;
+  } else {
+    free(o);
+  }
 }
 
 /* Sends as much as the socket takes; false when the connection is broken. Call with the lock held. */
 static bool flush(struct fast_conn *c) {
   while (c->first) {
-    struct iovec v[32];
+    struct iovec v[64];
     int n = 0;
     for (struct fast_out *o = c->first; o && n + 2 <= (int)COUNT_OF(v); o = o->next) {
       size_t sent = o == c->first ? o->sent : 0;
@@ -105,29 +126,24 @@ static bool flush(struct fast_conn *c) {
       if (here < left) break;
       c->first = o->next;
       if (!c->first) c->last = NULL;
-      out_free(o);
+      out_free(c, o);
     }
   }
   return true;
 }
 
-void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
-                    const void *data) {
-  struct fast_out *o = mem_alloc(sizeof *o + sizeof *f + f->head);
-  *o = (struct fast_out){.head_size = sizeof *f + f->head};
-  memcpy(o->head, f, sizeof *f);
-  if (f->head) memcpy(o->head + sizeof *f, head, f->head);
-  if (body) {
-    o->body = buffer_ref(body);
-    o->data = data;
-    o->size = f->size;
-  }
+/* What this thread holds back. */
+struct held {
+  struct outbox box;
+  int depth;
+  VEC(struct fast_conn *) conns; /* each with a reference */
+};
+static __thread struct held held;
+
+static void send_now(struct fast_conn *c) {
   pthread_mutex_lock(&c->lock);
-  bool idle = !c->first, ok = atomic_load(&c->is_open);
-  if (c->last) c->last->next = o;
-  else c->first = o;
-  c->last = o;
-  if (ok && idle) ok = flush(c);
+  bool ok = atomic_load(&c->is_open);
+  if (ok && !c->armed) ok = flush(c);
   if (ok && c->first && !c->armed) {
     c->armed = true;
     fast_conn_ref(c);
@@ -135,6 +151,80 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
   }
   pthread_mutex_unlock(&c->lock);
   if (!ok) fast_conn_shut(c);
+}
+
+static void flush_held(struct outbox *o) {
+  o->since = 0;
+  while (held.conns.n) {
+    struct fast_conn *c = vec_pop(&held.conns);
+    send_now(c);
+    fast_conn_unref(c);
+  }
+}
+
+void fast_hold(void) {
+  if (held.depth++) return;
+  held.box.flush = flush_held;
+  outbox = &held.box;
+}
+
+void fast_release(void) {
+  if (--held.depth) return;
+  outbox = NULL;
+  if (!held.box.since) return;
+  flush_held(&held.box);
+  vec_release(&held.conns);
+}
+
+/* Room for n bytes at the end of what waits. */
+static uint8_t *append(struct fast_conn *c, size_t n) {
+  struct fast_out *o = c->last;
+  if (!o || o->body || o->room - o->head_size < n) {
+    if (n <= CHUNK && c->spare) {
+      o = c->spare;
+      c->spare = o->next;
+      c->n_spare--;
+    } else {
+      o = mem_alloc(sizeof *o + MAX(n, (size_t)CHUNK));
+    }
+    *o = (struct fast_out){.room = MAX(n, (size_t)CHUNK)};
+    if (c->last) c->last->next = o;
+    else c->first = o;
+    c->last = o;
+  }
+  uint8_t *at = o->head + o->head_size;
+  o->head_size += n;
+  return at;
+}
+
+void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
+                    const void *data) {
+  bool copied = body && f->size <= COPIED;
+  pthread_mutex_lock(&c->lock);
+  uint8_t *to = append(c, sizeof *f + f->head + (copied ? f->size : 0));
+  memcpy(to, f, sizeof *f);
+  if (f->head) memcpy(to + sizeof *f, head, f->head);
+  if (copied) {
+    memcpy(to + sizeof *f + f->head, data, f->size);
+  } else if (body) {
+    c->last->body = buffer_ref(body);
+    c->last->data = data;
+    c->last->size = f->size;
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (!held.depth) {
+    send_now(c);
+    return;
+  }
+  for (size_t i = 0; i < held.conns.n; i++)
+    if (held.conns.at[i] == c) return;
+  if (!held.conns.n) held.box.since = clock_ns();
+  fast_conn_ref(c);
+  vec_push(&held.conns, c);
+}
+
+void fast_flush(void) {
+  if (held.box.since) flush_held(&held.box);
 }
 
 static void on_room(struct fast_conn *c) {
@@ -164,24 +254,26 @@ static bool deliver(struct fast_conn *c, const struct fast_frame *f, const uint8
   return true;
 }
 
-static bool has_body(const struct fast_frame *f) { return f->kind == FAST_VALUE && f->size > 0; }
+static bool has_body(const struct fast_frame *f) {
+  return (f->kind == FAST_VALUE || f->kind == FAST_RESULT) && f->size > 0;
+}
 
 /* Takes whole frames out of the input; a large body is left to be read straight into its buffer. */
 static bool parse(struct fast_conn *c, work_list *todo) {
   size_t at = 0;
   bool ok = true;
-  if (c->needs_secret) {
+  if (atomic_load_explicit(&c->needs_secret, memory_order_relaxed)) {
     if (c->have < FAST_SECRET) return true;
     uint8_t wrong = 0;
     for (int i = 0; i < FAST_SECRET; i++) wrong |= c->in[i] ^ c->secret[i];
     if (wrong) return false;
-    c->needs_secret = false;
+    atomic_store(&c->needs_secret, false);
     at = FAST_SECRET;
   }
   while (ok && !c->body && c->have - at >= sizeof(struct fast_frame)) {
     struct fast_frame f;
     memcpy(&f, c->in + at, sizeof f);
-    if (f.head > FAST_MAX_HEAD || (f.kind != FAST_ASK && f.size > (uint64_t)1 << 42)) return false;
+    if (f.head > FAST_MAX_HEAD || (has_body(&f) && f.size > (uint64_t)1 << 42)) return false;
     size_t whole = sizeof f + f.head;
     if (c->have - at < whole) {
       if (whole > c->room) c->in = mem_realloc(c->in, c->room = whole + IN_ROOM, 1);
@@ -252,7 +344,11 @@ static void on_input(struct fast_conn *c) {
   bool ok = drain(c, &todo);
   fast_conn_ref(c);
   if (ok) arm(c->fd, EPOLLIN, c, TAG_IN, EPOLL_CTL_MOD);
-  for (size_t i = 0; i < todo.n; i++) c->ops->run(c, todo.at[i]);
+  if (todo.n) {
+    fast_hold();
+    for (size_t i = 0; i < todo.n; i++) c->ops->run(c, todo.at[i]);
+    fast_release();
+  }
   vec_release(&todo);
   if (!ok) {
     fast_conn_shut(c);
@@ -274,7 +370,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   c->fd = fd;
   c->out_fd = dup(fd);
   atomic_init(&c->is_open, true);
-  c->needs_secret = needs_secret;
+  atomic_init(&c->needs_secret, needs_secret);
   memcpy(c->secret, secret, FAST_SECRET);
   c->in = mem_alloc(c->room = IN_ROOM);
   c->out_event.conn = c;
@@ -286,7 +382,12 @@ void fast_conn_unref(struct fast_conn *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   for (struct fast_out *o = c->first, *next; o; o = next) {
     next = o->next;
-    out_free(o);
+    buffer_unref(o->body);
+    free(o);
+  }
+  for (struct fast_out *o = c->spare, *next; o; o = next) {
+    next = o->next;
+    free(o);
   }
   close(c->fd);
   close(c->out_fd);

@@ -9,7 +9,17 @@
 
 #include "tensor/tensor.h"
 
-enum fast_kind { FAST_ASK = 1, FAST_VALUE, FAST_REMOTE, FAST_ERROR, FAST_CANCEL, FAST_DONE, FAST_RESEND };
+enum fast_kind {
+  FAST_ASK = 1,
+  FAST_VALUE,
+  FAST_REMOTE,
+  FAST_ERROR,
+  FAST_CANCEL,
+  FAST_DONE,
+  FAST_RESEND,
+  FAST_CALL,
+  FAST_RESULT
+};
 enum fast_flags { FAST_DEAD = 1, FAST_ENCODED = 2, FAST_DERIVED = 4, FAST_RESTARTED = 8 };
 enum { FAST_SECRET = 16, FAST_MAX_HEAD = 1 << 20 };
 
@@ -21,8 +31,8 @@ struct fast_frame {
 
 struct fast_conn;
 struct fast_conn_ops {
-  /* One frame has arrived; head is its bytes, body (VALUE) its contents: a buffer the callee takes over. Returns what
-   * is to be done once the connection listens again (for run), or NULL. */
+  /* One frame has arrived; head is its bytes, body (VALUE, RESULT) its contents: a buffer the callee takes over.
+   * Returns what is to be done once the connection listens again (for run), or NULL. */
   void *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
   void (*run)(struct fast_conn *c, void *work);
   /* Called once: nothing will arrive any more. */
@@ -38,7 +48,7 @@ struct fast_conn {
   atomic_int refs;
   int fd, out_fd; /* two numbers for one socket: reading and writing are waited for apart */
   atomic_bool is_open;
-  bool needs_secret;
+  atomic_bool needs_secret; /* the peer has not sent it yet */
   uint8_t secret[FAST_SECRET];
   /* reading: one thread at a time */
   uint8_t *in;
@@ -49,8 +59,10 @@ struct fast_conn {
   size_t body_have;
   /* writing */
   pthread_mutex_t lock;
-  struct fast_out *first, *last; /* lock: what the socket would not take yet */
-  bool armed;                    /* lock: out_fd waits for room */
+  struct fast_out *first, *last; /* lock: not sent yet */
+  struct fast_out *spare;        /* lock: for reuse */
+  int n_spare;
+  bool armed; /* lock: out_fd waits for room */
   struct fast_out_event {
     struct fast_conn *conn;
   } out_event;
@@ -63,7 +75,8 @@ void fast_conn_unref(struct fast_conn *c);
 static inline void fast_conn_ref(struct fast_conn *c) { atomic_fetch_add(&c->refs, 1); }
 /* No more: closed() follows soon, on another thread. */
 void fast_conn_shut(struct fast_conn *c);
-/* Sends a frame; body (optional, f->size bytes at data) is kept by reference until it is sent. */
+/* Sends a frame, or adds it to what this thread holds (fast_hold). body (optional, f->size bytes at data) is kept by
+ * reference until it is sent, unless it is small. */
 void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
                     const void *data);
 /* Calls fn for each connection that comes to a listening socket; fd < 0: the socket is gone. */

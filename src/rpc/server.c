@@ -397,6 +397,11 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
       int_arg(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0),
       int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
       int_arg(GRPC_ARG_MAX_METADATA_SIZE, 16384),
+      /* What costs each call something and is not used: a deadline is kept by who waits, nothing is compressed. */
+      int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+      int_arg(GRPC_ARG_ENABLE_CENSUS, 0),
+      int_arg(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 0),
+      int_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
   };
   grpc_resource_quota *quota = make_quota(o->max_request_bytes);
   args[0] = (grpc_arg){.type = GRPC_ARG_POINTER,

@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "runtime/outbox.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
 
@@ -519,7 +520,7 @@ static shoal_status prepare(struct call *c) {
 
 /* Runs or starts one ready node; what it makes ready is added to out. */
 static void run_one(struct flow *f, struct ready r, ready_list *out) {
-  const struct plan_node *n = &f->plan->nodes[r.node];
+  struct plan_node *n = &f->plan->nodes[r.node];
   struct call *c = call_take(f, r);
   bool skip = c->dead && (!(n->flags & NODE_DEAD_OK) || (n->flags & NODE_MERGE));
   if (skip || atomic_load(&f->failed)) {
@@ -527,15 +528,18 @@ static void run_one(struct flow *f, struct ready r, ready_list *out) {
     return;
   }
   shoal_status s = prepare(c);
+  int64_t began = f->step->rendezvous ? outbox_before(&n->slow) : 0;
   if (s) {
     bool ok = wrap_up(c, s);
     complete(c, !ok, out);
   } else if (n->flags & NODE_ASYNC) {
     atomic_store(&c->meet, CALL_OPEN);
     n->kernel->def->start(&c->ctx);
+    if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (atomic_exchange(&c->meet, CALL_LEFT) == CALL_ENDED) complete(c, !c->ok, out);
   } else {
     s = n->kernel->def->run(&c->ctx);
+    if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (!s && f->step->cancel && UNLIKELY(cancel_started(f->step->cancel))) s = cancel_reason(f->step->cancel);
     bool ok = wrap_up(c, s);
     complete(c, !ok, out);

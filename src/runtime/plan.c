@@ -208,7 +208,10 @@ static void node_flags(struct compiler *c, int i) {
   struct plan_node *pn = &c->p->nodes[i];
   const struct kernel_def *def = pn->kernel->def;
   if (def->start) pn->flags |= NODE_ASYNC;
-  if (def->flags & KERNEL_EXPENSIVE) pn->flags |= NODE_EXPENSIVE;
+  if (def->flags & KERNEL_EXPENSIVE) {
+    pn->flags |= NODE_EXPENSIVE;
+    atomic_init(&pn->slow, true); /* it may also block */
+  }
   if (def->flags & KERNEL_DEAD_OK) pn->flags |= NODE_DEAD_OK;
   if (n->op->flags & OP_UNINITIALIZED_OK) pn->flags |= NODE_UNINITIALIZED_OK;
   for (int k = 0; k < n->n_in; k++)

@@ -41,6 +41,7 @@ struct plan_node {
   int first_edge, n_edges;
   int pending; /* inputs and control inputs to wait for (Merge: see dataflow.c) */
   int n_data, n_control;
+  atomic_bool slow; /* outbox.h */
 };
 
 /* A loop's body, or the whole graph (frame 0). */

@@ -12,6 +12,9 @@
 
 #include "base/mem.h"
 #include "base/strmap.h"
+#include "runtime/outbox.h"
+
+__thread struct outbox *outbox;
 
 struct local;
 
@@ -205,6 +208,14 @@ struct rendezvous *rendezvous_local_new(void) {
   atomic_init(&r->head.refs, 1);
   pthread_mutex_init(&r->lock, NULL);
   return &r->head;
+}
+
+bool rendezvous_local_is_empty(struct rendezvous *base) {
+  struct local *r = (struct local *)base;
+  pthread_mutex_lock(&r->lock);
+  bool empty = r->table.n == 0;
+  pthread_mutex_unlock(&r->lock);
+  return empty;
 }
 
 void rendezvous_local_waiting(struct rendezvous *base, void (*fn)(void *, const char *), void *arg) {

@@ -48,6 +48,8 @@ static inline void rendezvous_unref(struct rendezvous *r) {
 
 /* Within one process. */
 struct rendezvous *rendezvous_local_new(void);
+/* Does nobody wait, and no value? */
+bool rendezvous_local_is_empty(struct rendezvous *r);
 /* Calls fn for each key somebody waits for (status pages). */
 void rendezvous_local_waiting(struct rendezvous *r, void (*fn)(void *arg, const char *key), void *arg);
 

@@ -7,6 +7,7 @@
 
 #include "base/file_root.h"
 #include "base/mem.h"
+#include "runtime/outbox.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
 
@@ -123,14 +124,17 @@ void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
   const struct file_roots *before = file_roots_use(p->device->files);
   struct kernel_ctx ctx = {.step = step};
   shoal_status s = NULL;
+  bool meets = step->rendezvous != NULL;
   int i = p->n_once;
   for (int k = 0; UNLIKELY(step->stats != NULL) && k < p->n_once; k++) {
     int64_t now = wall_nanos();
     step_stats_node(step->stats, p->device->name, p->nodes[k].kernel, now, now, p->once + p->nodes[k].out_slot);
   }
   for (; i < p->n_nodes; i++) {
-    const struct plan_node *n = &p->nodes[i];
+    struct plan_node *n = &p->nodes[i];
+    int64_t began = meets ? outbox_before(&n->slow) : 0;
     s = UNLIKELY(step->stats != NULL) ? run_traced(p, e, n, &ctx) : run_node(p, e, n, &ctx);
+    if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (UNLIKELY(s != NULL)) {
       s = status_suffix(s, "\n\t [[{{node %s}}]]", n->kernel->name);
       break;

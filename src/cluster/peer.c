@@ -511,6 +511,10 @@ void peers_describe(struct peers *p, struct text *out) {
   pthread_mutex_lock(&p->lock);
   int64_t now = clock_ns();
   for (size_t i = 0; i < p->all.n; i++)
+    if (p->all.at[i]->fast)
+      text_addf(out, "  %s (%s): fast path over %s\n", p->all.at[i]->task, p->all.at[i]->address,
+                fast_client_kind(p->all.at[i]->fast));
+  for (size_t i = 0; i < p->all.n; i++)
     for (struct peer_call *c = p->all.at[i]->calls; c; c = c->next) {
       text_addf(out, "  step %" PRId64 ": %s to %s (%s) since %.1f s", c->step, strrchr(c->method, '/') + 1,
                 p->all.at[i]->task, p->all.at[i]->address, (double)(now - c->started) * 1e-9);

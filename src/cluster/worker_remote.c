@@ -243,8 +243,11 @@ static void run_cancelled(void *arg) {
   struct part_run *r = arg;
   pthread_mutex_lock(&r->lock);
   r->cancelled = true;
-  if (r->call) peer_cancel(r->call, STATUS(SHOAL_CANCELLED, "the step was cancelled"));
+  struct peer_call *call = r->call ? peer_call_ref(r->call) : NULL;
   pthread_mutex_unlock(&r->lock);
+  if (!call) return;
+  peer_cancel(call, STATUS(SHOAL_CANCELLED, "the step was cancelled")); /* may end the run here and now */
+  peer_call_unref(call);
 }
 
 static void run_graph(struct worker_link *w, struct part_run *r) {

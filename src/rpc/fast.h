@@ -73,8 +73,8 @@ typedef void (*fast_done)(void *arg, shoal_status s, struct tensor *value, bool 
 struct fast_client *fast_client_new(const void *ticket, size_t n, const char *host);
 /* Ends the connection; calls still open end with UNAVAILABLE. */
 void fast_client_free(struct fast_client *c);
-/* Ends it as well, but c stays to be freed. */
-void fast_client_shut(struct fast_client *c);
+/* "shared memory" or "TCP". */
+const char *fast_client_kind(const struct fast_client *c);
 /* Asks for a value; done is called once, from a thread of the fast path, or by fast_cancel. handle (optional): a
  * reference for cancelling. False, and nothing has happened, when the connection is gone. */
 bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,

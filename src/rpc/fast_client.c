@@ -36,6 +36,7 @@ struct fast_client {
   struct fast_call *calls[BUCKETS]; /* lock */
   uint64_t next_id;                 /* lock */
   bool closed;                      /* lock */
+  bool is_tcp;
 };
 
 /* Takes a call out of the table: whoever succeeds ends it. Call with the lock held. */
@@ -229,7 +230,8 @@ struct fast_client *fast_client_new(const void *ticket, size_t n, const char *ho
   if (n < FAST_SECRET + 2) return NULL;
   int port = bytes[FAST_SECRET] | bytes[FAST_SECRET + 1] << 8;
   int fd = fast_dial_local((const char *)bytes + FAST_SECRET + 2, n - FAST_SECRET - 2);
-  if (fd < 0 && port && host) fd = fast_dial_tcp(host, port);
+  bool is_tcp = fd < 0;
+  if (is_tcp && port && host) fd = fast_dial_tcp(host, port);
   if (fd < 0) return NULL;
   if (send(fd, ticket, FAST_SECRET, MSG_NOSIGNAL) != FAST_SECRET) {
     close(fd);
@@ -238,11 +240,12 @@ struct fast_client *fast_client_new(const void *ticket, size_t n, const char *ho
   struct fast_client *c = mem_zalloc(1, sizeof *c);
   pthread_mutex_init(&c->lock, NULL);
   c->next_id = 1;
+  c->is_tcp = is_tcp;
   fast_conn_start(&c->conn, &receiver_ops, fd, ticket, false);
   return c;
 }
 
-void fast_client_shut(struct fast_client *c) { fast_conn_shut(&c->conn); }
+const char *fast_client_kind(const struct fast_client *c) { return c->is_tcp ? "TCP" : "shared memory"; }
 
 void fast_client_free(struct fast_client *c) {
   if (!c) return;

@@ -40,6 +40,7 @@ class Task:
     def __init__(self, kind, spec, job, index, flags=()):
         self.kind, self.job, self.index, self.spec, self.flags = kind, job, index, spec, list(flags)
         self.address = spec[job][str(index)]
+        self.prefix = []  # a command that runs the server: on another host, say
         self.process = None
         self.log = tempfile.NamedTemporaryFile("w+", prefix=f"{job}{index}-", suffix=".log", delete=False)
 
@@ -48,7 +49,7 @@ class Task:
         command = ([SHOAL, "server", f"--cluster_spec={spec}", f"--job_name={self.job}", f"--task_index={self.index}",
                     *self.flags] if self.kind == "shoal" else
                    [sys.executable, "-c", TF_SERVER, spec, self.job, str(self.index)])
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(self.prefix + command, stdout=self.log, stderr=subprocess.STDOUT)
         return self
 
     def text(self):

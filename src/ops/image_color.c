@@ -2,6 +2,7 @@
  * keeps its own precision in the conversions. */
 #include <math.h>
 
+#include "ops/grad_help.h"
 #include "ops/image.h"
 
 /* ---- RGB and HSV ---- */
@@ -69,6 +70,50 @@ static shoal_status color_shape(struct shape_ctx *c) {
   if (s->dims[s->rank - 1] >= 0 && s->dims[s->rank - 1] != 3)
     return INVALID("Dimension must be 3 but is %" PRId64, s->dims[s->rank - 1]);
   s->dims[s->rank - 1] = 3;
+  return NULL;
+}
+
+static struct out both(struct grad_ctx *c, struct out a, struct out b) {
+  return build_cast(c->g, g_op2(c, "LogicalAnd", a, b), out_type(gin(c, 0)));
+}
+
+/* Piece by piece: of the three colours one is the largest, one the smallest (of equal ones the first is the largest,
+ * the last the smallest). v is the largest, s is 1 - smallest / largest, and h grows with the difference of the two
+ * others over the range. */
+static shoal_status to_hsv_grad(struct grad_ctx *c) {
+  struct graph *g = c->g;
+  struct out parts[2][3], dy[3], x[3], dx[3], large[3], small[3];
+  for (int i = 0; i < 2; i++) {
+    struct build b = build_begin(g, "Split", NULL);
+    build_in(&b, build_const_int(g, SHOAL_INT32, -1));
+    build_in(&b, i ? grad_dy(c, 0) : gin(c, 0));
+    build_attr_int(&b, "num_split", 3);
+    struct node *n = build_end(&b);
+    if (!n) return NULL;
+    for (int k = 0; k < 3; k++) parts[i][k] = node_out(n, k);
+  }
+  for (int k = 0; k < 3; k++) x[k] = parts[0][k], dy[k] = parts[1][k];
+  large[0] = both(c, g_op2(c, "GreaterEqual", x[0], x[2]), g_op2(c, "GreaterEqual", x[0], x[1]));
+  large[1] = both(c, g_op2(c, "Greater", x[1], x[0]), g_op2(c, "GreaterEqual", x[1], x[2]));
+  large[2] = both(c, g_op2(c, "Greater", x[2], x[0]), g_op2(c, "Greater", x[2], x[1]));
+  small[0] = both(c, g_op2(c, "Less", x[0], x[2]), g_op2(c, "Less", x[0], x[1]));
+  small[1] = both(c, g_op2(c, "LessEqual", x[1], x[0]), g_op2(c, "Less", x[1], x[2]));
+  small[2] = both(c, g_op2(c, "LessEqual", x[2], x[0]), g_op2(c, "LessEqual", x[2], x[1]));
+  struct out most = g_op2(c, "Maximum", x[0], g_op2(c, "Maximum", x[1], x[2]));
+  struct out least = g_op2(c, "Minimum", x[0], g_op2(c, "Minimum", x[1], x[2])), range = g_sub(c, most, least);
+  struct out top = g_zeros_like(c, x[0]); /* what h's numerator is */
+  for (int k = 0; k < 3; k++) top = g_add(c, top, g_mul(c, large[k], g_sub(c, x[(k + 1) % 3], x[(k + 2) % 3])));
+  struct out by_range = g_op2(c, "DivNoNan", g_num(c, x[0], 1.0 / 6), range);
+  struct out by_square = g_op2(c, "DivNoNan", g_mul(c, top, by_range), range);
+  for (int k = 0; k < 3; k++) {
+    /* The numerator is x[k] - ... when the colour two on is the largest, ... - x[k] when the next one is. */
+    struct out turn = g_mul(c, by_range, g_sub(c, large[(k + 2) % 3], large[(k + 1) % 3]));
+    struct out dh = g_sub(c, turn, g_mul(c, by_square, g_sub(c, large[k], small[k])));
+    struct out ds = g_sub(c, g_op2(c, "DivNoNan", g_mul(c, large[k], least), g_square(c, most)),
+                          g_op2(c, "DivNoNan", small[k], most));
+    dx[k] = g_add(c, g_add(c, g_mul(c, dy[0], dh), g_mul(c, dy[1], ds)), g_mul(c, dy[2], large[k]));
+  }
+  grad_set(c, 0, array_concat(g, dx, 3, -1));
   return NULL;
 }
 
@@ -165,6 +210,7 @@ static const struct op_row rows[] = {
      .out = "output: T",
      .attrs = "T: {half, bfloat16, float, double} = float",
      .shape = color_shape,
+     .grad = to_hsv_grad,
      .kernels = to_hsv_kernels},
     {.name = "HSVToRGB",
      .in = "images: T",

@@ -57,5 +57,10 @@ shoal_status linalg_least_squares_grad(struct grad_ctx *c);
 shoal_status linalg_qr_grad(struct grad_ctx *c);
 shoal_status linalg_svd_grad(struct grad_ctx *c);
 shoal_status linalg_self_adjoint_eig_grad(struct grad_ctx *c);
+shoal_status linalg_eig_grad(struct grad_ctx *c);
+shoal_status linalg_square_root_grad(struct grad_ctx *c);
+shoal_status linalg_banded_solve_grad(struct grad_ctx *c);
+shoal_status linalg_tridiagonal_multiply_grad(struct grad_ctx *c);
+shoal_status linalg_tridiagonal_solve_grad(struct grad_ctx *c);
 
 #endif

@@ -1,4 +1,6 @@
 /* Gradients of linear algebra ops, as graphs over the same ops. */
+#include <limits.h>
+
 #include "ops/array_util.h"
 #include "ops/grad_help.h"
 #include "ops/linalg.h"
@@ -246,5 +248,127 @@ shoal_status linalg_self_adjoint_eig_grad(struct grad_ctx *c) {
   struct out a = matmul(c, v, false, matmul(c, inner, false, v, true), false);
   /* Only the lower triangle is read. */
   grad_set(c, 0, halve_diagonal(c, triangle(c, g_add(c, a, adjoint(c, a)), true)));
+  return NULL;
+}
+
+/* v diag(de) v^-1 for the values alone; the vectors' part as in Boeddeker et al., "On the Computation of Complex-valued
+ * Gradients" (4.77), for distinct eigenvalues. Vectors have unit length: what would change it is taken out. */
+shoal_status linalg_eig_grad(struct grad_ctx *c) {
+  bool vectors;
+  TRY(flag(c, "compute_v", &vectors));
+  struct out v, inner = g_op(c, "MatrixDiag", grad_dy(c, 0));
+  if (vectors) {
+    v = gout(c, 1);
+    struct out along = matmul(c, v, true, grad_dy(c, 1), false);
+    struct out real = build_cast(c->g, g_op(c, "Real", g_op(c, "MatrixDiagPart", along)), out_type(along));
+    struct out length = matmul(c, matmul(c, v, true, v, false), false, g_op(c, "MatrixDiag", real), false);
+    inner = g_add(c, inner, g_mul(c, g_conj(c, differences(c, gout(c, 0), false)), g_sub(c, along, length)));
+  } else {
+    struct build n = build_begin(c->g, "Eig", NULL);
+    build_in(&n, gin(c, 0));
+    build_attr_type(&n, "Tout", out_type(gout(c, 0)));
+    struct node *eig = build_end(&n);
+    if (!eig) return NULL;
+    v = node_out(eig, 1);
+  }
+  struct out vt = adjoint(c, v);
+  grad_set(c, 0,
+           build_cast(c->g, g_op2(c, "MatrixSolve", vt, matmul(c, inner, false, vt, false)), out_type(gin(c, 0))));
+  return NULL;
+}
+
+/* With R R = A: R^H X + X R^H = dR is linear in X; as one system of m * m unknowns, its matrix is a sum of two
+ * Kronecker products. */
+shoal_status linalg_square_root_grad(struct grad_ctx *c) {
+  struct graph *g = c->g;
+  struct out r = gout(c, 0), turned = g_conj(c, adjoint(c, r));
+  struct out one = g_op2(c, "MatrixSetDiag", g_zeros_like(c, r), g_op(c, "OnesLike", g_op(c, "MatrixDiagPart", r)));
+  struct out left =
+      g_mul(c, array_expand(g, array_expand(g, turned, -1), -3), array_expand(g, array_expand(g, one, -2), -4));
+  struct out right =
+      g_mul(c, array_expand(g, array_expand(g, one, -1), -3), array_expand(g, array_expand(g, r, -2), -4));
+  struct out shape = array_shape(g, r, SHOAL_INT32), m = array_part(g, shape, -1, INT_MAX);
+  struct out batch = array_part(g, shape, 0, -2), all = g_mul(c, m, m);
+  struct out unit = build_const_ints(g, SHOAL_INT32, (int64_t[]){1}, 1);
+  struct out system = array_reshape(g, g_add(c, left, right), array_concat(g, (struct out[]){batch, all, all}, 3, 0));
+  struct out dy = array_reshape(g, grad_dy(c, 0), array_concat(g, (struct out[]){batch, all, unit}, 3, 0));
+  grad_set(c, 0, array_reshape(g, g_op2(c, "MatrixSolve", system, dy), shape));
+  return NULL;
+}
+
+/* ---- bands ---- */
+
+shoal_status linalg_banded_solve_grad(struct grad_ctx *c) {
+  struct graph *g = c->g;
+  bool adj, lower;
+  TRY(flag(c, "adjoint", &adj));
+  TRY(flag(c, "lower", &lower));
+  struct out a = gin(c, 0), x = gout(c, 0);
+  struct out gb = with_bools(c, "BandedTriangularSolve", a, grad_dy(c, 0), "lower", lower, "adjoint", !adj);
+  struct out ga = g_neg(c, adj ? matmul(c, x, false, gb, true) : matmul(c, gb, false, x, true));
+  struct out zero = build_const_ints(g, SHOAL_INT32, (int64_t[]){0}, 1);
+  struct out last = g_sub(c, array_part(g, array_shape(g, a, SHOAL_INT32), -2, -1), g_op(c, "OnesLike", zero));
+  struct build b = build_begin(g, "MatrixDiagPartV3", NULL);
+  build_in(&b, ga);
+  build_in(&b, array_concat(g, lower ? (struct out[]){g_neg(c, last), zero} : (struct out[]){zero, last}, 2, 0));
+  build_in(&b, build_const_float(g, out_type(ga), 0));
+  build_attr_string(&b, "align", "LEFT_RIGHT");
+  ga = build_end_out(&b);
+  grad_set(c, 0, grad_unbroadcast(g, ga, a, ga, 0));
+  grad_set(c, 1, grad_unbroadcast(g, gb, gin(c, 1), gb, 0));
+  return NULL;
+}
+
+/* Rows moved up by one (or down), a row of zeros behind (or before): the product with a matrix that has ones beside its
+ * diagonal. like: a diagonal, [..., 1, m]. */
+static struct out shift(struct grad_ctx *c, struct out rows, struct out like, bool up) {
+  struct out ones = g_op(c, "OnesLike", like), zeros = g_zeros_like(c, like);
+  struct build b = build_begin(c->g, "TridiagonalMatMul", NULL);
+  build_in(&b, up ? ones : zeros);
+  build_in(&b, zeros);
+  build_in(&b, up ? zeros : ones);
+  build_in(&b, rows);
+  return build_end_out(&b);
+}
+
+/* The sum over the last dimension, as a diagonal. */
+static struct out diagonal_sum(struct grad_ctx *c, struct out x) {
+  return array_expand(c->g, array_sum(c->g, x, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1}, 1), false), -2);
+}
+
+shoal_status linalg_tridiagonal_multiply_grad(struct grad_ctx *c) {
+  struct out like = gin(c, 1), dy = grad_dy(c, 0), x = g_conj(c, gin(c, 3));
+  struct out above = g_mul(c, adjoint(c, gin(c, 0)), dy), at = g_mul(c, adjoint(c, like), dy);
+  struct out below = g_mul(c, adjoint(c, gin(c, 2)), dy);
+  grad_set(c, 0, diagonal_sum(c, g_mul(c, shift(c, x, like, true), dy)));
+  grad_set(c, 1, diagonal_sum(c, g_mul(c, x, dy)));
+  grad_set(c, 2, diagonal_sum(c, g_mul(c, shift(c, x, like, false), dy)));
+  grad_set(c, 3, g_add(c, g_add(c, shift(c, above, like, false), at), shift(c, below, like, true)));
+  return NULL;
+}
+
+/* The transposed system gives the right side's gradient; nothing is conjugated, as in TensorFlow. */
+shoal_status linalg_tridiagonal_solve_grad(struct grad_ctx *c) {
+  struct graph *g = c->g;
+  bool pivoting, perturb;
+  TRY(flag(c, "partial_pivoting", &pivoting));
+  TRY(flag(c, "perturb_singular", &perturb));
+  struct build b = build_begin(g, "Split", NULL);
+  build_in(&b, build_const_int(g, SHOAL_INT32, -2));
+  build_in(&b, gin(c, 0));
+  build_attr_int(&b, "num_split", 3);
+  struct node *diagonals = build_end(&b);
+  if (!diagonals) return NULL;
+  struct out above = node_out(diagonals, 0), at = node_out(diagonals, 1), below = node_out(diagonals, 2);
+  struct out up = adjoint(c, shift(c, adjoint(c, below), at, true)),
+             down = adjoint(c, shift(c, adjoint(c, above), at, false));
+  struct out transposed = array_concat(g, (struct out[]){up, at, down}, 3, -2);
+  struct out gb = with_bools(c, "TridiagonalSolve", transposed, grad_dy(c, 0), "partial_pivoting", pivoting,
+                             "perturb_singular", perturb);
+  struct out x = gout(c, 0);
+  struct out sums[3] = {diagonal_sum(c, g_mul(c, gb, shift(c, x, at, true))), diagonal_sum(c, g_mul(c, gb, x)),
+                        diagonal_sum(c, g_mul(c, gb, shift(c, x, at, false)))};
+  grad_set(c, 0, g_neg(c, array_concat(g, sums, 3, -2)));
+  grad_set(c, 1, gb);
   return NULL;
 }

@@ -283,6 +283,22 @@ static shoal_status unsorted_prod_grad(struct grad_ctx *c) {
   return NULL;
 }
 
+/* The same for sorted ids, none of which is negative. */
+static shoal_status prod_grad(struct grad_ctx *c) {
+  struct graph *g = c->g;
+  struct out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
+  struct out is_zero = build_op2(g, "Equal", x, array_zeros_like(g, x));
+  struct out zeros = build_op2(g, "SegmentSum", build_cast(g, is_zero, SHOAL_INT32), ids);
+  dy = build_op3(g, "SelectV2", build_op2(g, "Greater", zeros, build_const_int(g, SHOAL_INT32, 1)),
+                 array_zeros_like(g, dy), dy);
+  struct out filled = build_op3(g, "SelectV2", is_zero, build_op1(g, "OnesLike", x), x);
+  struct out others = build_op2(g, "SegmentProd", filled, ids);
+  struct out part = build_op3(g, "SelectV2", is_zero, array_gather(g, others, ids, 0),
+                              build_op2(g, "RealDiv", array_gather(g, gout(c, 0), ids, 0), filled));
+  grad_set(c, 0, build_op2(g, "Mul", array_gather(g, dy, ids, 0), part));
+  return NULL;
+}
+
 #define KERNELS(name, mask)                           \
   static const struct kernel_def name##_kernels[] = { \
       {.device = "CPU", .type_attr = "T", .types = mask, .run = name##_run}, {0}}
@@ -316,6 +332,7 @@ static const struct op_row rows[] = {
      .out = "output: T",
      .attrs = "T: {numbertype}; Tindices: {int32, int64}",
      .shape = segment_shape,
+     .grad = prod_grad,
      .kernels = prod_kernels},
     {.name = "SegmentMin",
      .in = "data: T, segment_ids: Tindices",

@@ -81,9 +81,10 @@ for ids in ([0, 0, 1, 3, 3], [2, 2, 2, 2, 2], [0, 1, 2, 3, 4]):
             op("SegmentMean", {"data": R(*shape), "segment_ids": np.array(ids, t)},
                dtypes=FLOATS + [tf.int32, tf.int64], grad=True)
             op("SegmentProd", {"data": R(*shape, lo=-1, hi=3), "segment_ids": np.array(ids, t)},
-               dtypes=[tf.float32, tf.float64, tf.int32, tf.complex64])
+               dtypes=[tf.float32, tf.float64, tf.int32, tf.complex64], grad=True)
             for name in ("SegmentMin", "SegmentMax"):
                 op(name, {"data": R(*shape), "segment_ids": np.array(ids, t)}, dtypes=REALS, grad=True)
+op("SegmentProd", {"data": V([2.0, 0, 3, 0, 0, 5, 0]), "segment_ids": np.array([0, 0, 0, 1, 1, 1, 2], np.int32)}, grad=True, name="zeros")
 op("SegmentSum", {"data": R(0, 3), "segment_ids": np.array([], np.int32)})
 for ids in ([1, 0, 2], [0, 1], [-1, 0, 1], [[0, 1, 2]]):
     op("SegmentSum", {"data": R(3), "segment_ids": np.array(ids, np.int32)}, error="INVALID_ARGUMENT")

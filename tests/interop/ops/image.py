@@ -53,7 +53,7 @@ op("NonMaxSuppressionWithOverlaps", {"overlaps": R(5, 5, lo=0, hi=1), "scores": 
 
 # ---- colours ----
 for shape in ((3,), (2, 3), (2, 3, 4, 3), (0, 3)):
-    op("RGBToHSV", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS)
+    op("RGBToHSV", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS, grad=True, fd=False)
     op("HSVToRGB", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS)
 op("RGBToHSV", {"images": V([[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1, 1], [0.5, 0.5, 0.2], [0.2, 0.5, 0.5]])}, dtypes=FLOATS)
 for by in (-0.7, 0.0, 0.3, 1.0):

@@ -38,7 +38,7 @@ over("LogMatrixDeterminant both", "any", lambda a, t: list(raw.LogMatrixDetermin
 over("Lu", "any", lambda a, t: list(raw.Lu(input=a)), grad=False)
 over("Lu64", "any", lambda a, t: list(raw.Lu(input=a, output_idx_type=tf.int64)), REAL, grad=False)
 over("SelfAdjointEigV2 values", "sym", lambda a, t: [raw.SelfAdjointEigV2(input=a, compute_v=False)[0]])
-over("MatrixSquareRoot", "spd", lambda a, t: [raw.MatrixSquareRoot(input=a)], grad=False)
+over("MatrixSquareRoot", "spd", lambda a, t: [raw.MatrixSquareRoot(input=a)])
 over("MatrixLogarithm", "spd", lambda a, t: [raw.MatrixLogarithm(input=a)], COMPLEX, grad=False)
 
 
@@ -58,6 +58,18 @@ def eig_pairs(a, t):
 
 
 over("Eig", "any", eig_pairs, grad=False)
+
+
+def eig_use(a, t, vectors):
+    """What does not depend on the order of eigenvalues or the phase of vectors."""
+    out = {tf.float32: tf.complex64, tf.float64: tf.complex128}.get(t, t)
+    e, v = raw.Eig(input=a, Tout=out, compute_v=vectors)
+    again = [tf.math.real(tf.matmul(v, tf.linalg.inv(v) * tf.expand_dims(tf.exp(e), -1)))] if vectors else []
+    return [tf.math.real(tf.reduce_sum(e * e, -1)), *again]
+
+
+over("Eig values", "any", lambda a, t: eig_use(a, t, False), REAL)
+over("Eig vectors", "any", lambda a, t: eig_use(a, t, True), REAL)
 
 for m, n in ((3, 3), (5, 2), (2, 5), (1, 4), (4, 1)):
     for batch in BATCHES:
@@ -118,10 +130,11 @@ for adjoint in (False, True):
     for lower in (False, True):
         for bands in (1, 2, 4):
             op("BandedTriangularSolve", {"matrix": R(2, bands, 6, lo=1, hi=2), "rhs": R(2, 6, 3)}, {"lower": lower, "adjoint": adjoint},
-               dtypes=RC, tol=1e-3)
+               dtypes=RC, tol=1e-3, grad=True, fd=False)
 for pivoting in (False, True):
-    op("TridiagonalSolve", {"diagonals": R(2, 3, 6, lo=1, hi=2), "rhs": R(2, 6, 3)}, {"partial_pivoting": pivoting}, dtypes=RC, tol=1e-3)
-op("TridiagonalMatMul", {"superdiag": R(2, 1, 6), "maindiag": R(2, 1, 6), "subdiag": R(2, 1, 6), "rhs": R(2, 6, 3)}, dtypes=RC)
+    op("TridiagonalSolve", {"diagonals": R(2, 3, 6, lo=1, hi=2), "rhs": R(2, 6, 3)}, {"partial_pivoting": pivoting}, dtypes=RC, tol=1e-3,
+       grad=True, fd=False)
+op("TridiagonalMatMul", {"superdiag": R(2, 1, 6), "maindiag": R(2, 1, 6), "subdiag": R(2, 1, 6), "rhs": R(2, 6, 3)}, dtypes=RC, grad=True)
 
 # ---- empty, singular, wrong ----
 EMPTY = [(0, 0), (2, 0, 0), (0, 3, 3)]

@@ -1,7 +1,8 @@
 /* A worker of bench/training.py: one model on parameter servers, as many steps as it is asked for.
  *
- * Reads lines "run N" and answers "{"seconds": S, "slowest": S, "step": N}"; "save PREFIX" starts a save behind the
- * training; an end of the input ends it. train_worker.py is the same for TensorFlow. */
+ * Reads lines "run N" (steps) or "until N" (of the step counter) and answers "{"seconds": S, "slowest": S, "step": N}";
+ * "save PREFIX" starts a save behind the training; an end of the input ends it. train_worker.py is the same for
+ * TensorFlow. */
 #include "../examples/common.h"
 
 struct model {
@@ -102,16 +103,17 @@ static void serve(shoal_train_session *s, const struct model *m, shoal_op *train
       printf("{\"seconds\": %.6f}\n", seconds() - start);
       continue;
     }
-    int n = atoi(line + 4); /* "run N" */
+    bool until = !strncmp(line, "until ", 6);
+    int64_t n = atoll(strchr(line, ' ') ? strchr(line, ' ') : "0"), at = 0;
+    shoal_fetches fetches = until ? SHOAL_FETCH(step, &at) : SHOAL_NO_FETCHES;
     double start = seconds(), slowest = 0;
-    for (int i = 0; i < n && !shoal_should_stop(s); i++) {
+    for (int64_t i = 0; (until ? at : i) < n && !shoal_should_stop(s); i++) {
       double before = seconds();
-      shoal_run(s, (shoal_feeds){feeds, m->n_feeds}, SHOAL_NO_FETCHES, train);
+      shoal_run(s, (shoal_feeds){feeds, m->n_feeds}, fetches, train);
       double took = seconds() - before;
       if (took > slowest) slowest = took;
     }
     double took = seconds() - start;
-    int64_t at = 0;
     check(shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS, SHOAL_FETCH(step, &at), NULL));
     printf("{\"seconds\": %.6f, \"slowest\": %.6f, \"step\": %lld}\n", took, slowest, (long long)at);
   }

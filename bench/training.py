@@ -37,15 +37,17 @@ class Job:
         self.command = [*command, f"--ps_hosts=127.0.0.1:{ports[0]}",
                         "--worker_hosts=" + ",".join(f"127.0.0.1:{p}" for p in ports[1:]),
                         *(f"--{k}={v}" for k, v in flags.items())]
-        self.side, self.n = side, workers
+        self.side, self.step = side, 0
+        self.in_step = flags.get("mode", "async") != "async"
         self.ps = self.workers = None
         self.start_ps()
         self.workers = [subprocess.Popen([*self.command, "--job_name=worker", f"--task_index={i}"], text=True,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE) for i in range(workers)]
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=ERRORS)
+                        for i in range(workers)]
         self.answers()
 
     def start_ps(self):
-        self.ps = subprocess.Popen([*self.command, "--job_name=ps"], stdout=subprocess.DEVNULL)
+        self.ps = subprocess.Popen([*self.command, "--job_name=ps"], stdout=subprocess.DEVNULL, stderr=ERRORS)
 
     def answers(self):
         lines = [w.stdout.readline() for w in self.workers]
@@ -60,10 +62,13 @@ class Job:
         return self.answers()
 
     def run(self, steps):
-        """The seconds that it took all workers."""
+        """The seconds that it took all workers. In step with each other, they run until the step counter is there: of a
+        fixed number of steps the last might wait for ever for a worker that is done."""
         start = time.perf_counter()
-        self.ask(f"run {steps}")
-        return time.perf_counter() - start
+        answers = self.ask(f"until {self.step + steps}" if self.in_step else f"run {steps}")
+        took = time.perf_counter() - start
+        self.step = max(a["step"] for a in answers)
+        return took
 
     def resident(self):
         """MB of the parameter server and of worker 0."""
@@ -261,7 +266,7 @@ CASES = [
 
 
 def main():
-    global BUILD
+    global BUILD, ERRORS
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
     parser.add_argument("--only", default="")
@@ -269,9 +274,11 @@ def main():
     parser.add_argument("--steps-for", type=float, default=0.5, help="seconds that a round takes on one side")
     parser.add_argument("--soak", type=int, default=20000)
     parser.add_argument("--disk", default=".", help="a folder on the disk that saving is measured on")
+    parser.add_argument("--verbose", action="store_true", help="show what the workers say")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
     BUILD = os.path.abspath(args.build)
+    ERRORS = None if args.verbose else subprocess.DEVNULL
     print_row.markdown = args.markdown
     row("case", "shoal", "tensorflow", "vs", "aim")
     if args.markdown:

@@ -103,6 +103,7 @@ static shoal_status compile(struct master_session *s, const struct step_signatur
   TRY(graph_prune(s->graph, sig, &po, &pruned));
   shoal_status err =
       graph_rewrite(pruned, &(struct rewrite_options){.off = s->config.rewrites_off, .evaluate = evaluate, .arg = s});
+  if (!(flags & COMPILE_PARTIAL)) graph_drop_joins(pruned); /* partial runs ask by name what a target needs */
   bool *used = mem_zalloc(s->workers.n, sizeof *used);
   struct graph **parts = mem_zalloc(s->workers.n, sizeof *parts);
   bool whole = survey(s, pruned, used) <= 1; /* all on one task: nothing to cut */

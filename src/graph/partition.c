@@ -287,6 +287,30 @@ static shoal_status cut(struct cutter *c, struct node **order) {
   return NULL;
 }
 
+static bool is_join(const struct node *n) { return op_is(n->op, "NoOp") && n->control.n > 0; }
+
+void graph_drop_joins(struct graph *g) {
+  int *uses = mem_zalloc(g->nodes.n, sizeof *uses);
+  VEC(struct node *) last = {0};
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct node *n = g->nodes.at[i];
+    for (int k = 0; n && k < n->n_in; k++) uses[n->in[k].node->id]++;
+    for (size_t k = 0; n && k < n->control.n; k++) uses[n->control.at[k]->id]++;
+  }
+  for (size_t i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i] && !uses[i] && is_join(g->nodes.at[i])) vec_push(&last, g->nodes.at[i]);
+  while (last.n) {
+    struct node *n = vec_pop(&last);
+    for (size_t k = 0; k < n->control.n; k++) {
+      struct node *from = n->control.at[k];
+      if (--uses[from->id] == 0 && is_join(from)) vec_push(&last, from);
+    }
+    graph_remove(g, n);
+  }
+  vec_release(&last);
+  free(uses);
+}
+
 shoal_status graph_partition(const struct graph *g, const struct partition_options *o, struct graph **parts) {
   struct cutter c = {.g = g, .o = o, .parts = parts};
   for (int p = 0; p < o->n_places; p++) parts[p] = NULL;

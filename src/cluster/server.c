@@ -13,6 +13,7 @@
 #include "cluster/identity.h"
 #include "cluster/master_service.h"
 #include "cluster/near.h"
+#include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
 #include "rpc/channel.h"
 #include "rpc/message.h"
@@ -247,6 +248,7 @@ static void free_server(struct shoal_server *s) {
   startup_over(s->startup);
   if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {
+    partial_runs_stop(s->worker);
     fast_server_stop(s->worker->fast);
     master_release(&s->master);
     startup_free(s->startup);

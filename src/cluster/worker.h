@@ -22,6 +22,7 @@
 #include "runtime/step_stats.h"
 
 struct worker_run;
+struct partial_run;
 
 struct worker {
   char *task;                      /* "/job:worker/replica:0/task:1" */
@@ -40,6 +41,7 @@ struct worker {
   struct strmap sessions;            /* lock: handle -> struct worker_session * */
   struct worker_session *legacy;     /* lock: for masters that create none */
   struct worker_run *runs;           /* lock: running now */
+  struct partial_run *partials;      /* lock: worker_partial.h */
   atomic_int_fast64_t last_run;      /* when one was last started (clock_ns) */
   int max_graph_nodes, max_sessions; /* the master keeps to them too */
 };

@@ -8,6 +8,7 @@
 #include "base/wire.h"
 #include "graph/import.h"
 #include "cluster/identity.h"
+#include "cluster/worker_partial.h"
 #include "rpc/message.h"
 
 static void set_string(char **to, const struct wire_field *f) {
@@ -166,6 +167,7 @@ void worker_service_cleanup_graph(struct worker *w, struct rpc_call *c) {
   shoal_status s = request(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
     if (f.number == 1 && f.type == WIRE_VARINT) id = (int64_t)f.value;
+  if (!s) partial_run_forget(w, id);
   if (!s) steps_cleanup(w->steps, id);
   rpc_call_fail(c, s);
 }

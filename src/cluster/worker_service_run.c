@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/wire.h"
 #include "cluster/transfer.h"
+#include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
 #include "rpc/message.h"
 #include "runtime/run_metadata.h"
@@ -162,6 +163,8 @@ struct run {
   bool in_body; /* errors go into the answer */
   bool trace;
   bool wants_ticket;
+  bool partial, last;            /* one of several calls of a step; the last of them */
+  struct partial_run *steps_run; /* with partial: the step's run, which outlives this call */
   struct rendezvous *rendezvous; /* when the client's values pass through us */
   VEC(char *) recv_keys;
   struct tensor *received; /* [recv_keys.n] */
@@ -179,6 +182,7 @@ static void run_cancelled(void *arg) {
   while (left > 0 && !atomic_compare_exchange_weak(&r->left, &left, left + 1)) continue;
   if (!left) return;
   cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "RunGraph was cancelled by the master"));
+  if (r->steps_run) partial_run_cancel(r->steps_run, STATUS(SHOAL_CANCELLED, "RunGraph was cancelled by the master"));
   run_part(r, NULL);
 }
 
@@ -237,8 +241,10 @@ static void run_answer(struct run *r) {
   rendezvous_unref(r->rendezvous);
   worker_graph_unref(r->run.graph);
   worker_session_unref(r->run.session);
+  struct partial_run *steps_run = r->steps_run;
   run_reply(r, s, &m);
   /* After the answer: the call's cancel function is called no more. */
+  partial_run_unref(steps_run);
   cancel_release(&r->cancel);
   pthread_mutex_destroy(&r->lock);
   free(r);
@@ -311,7 +317,8 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
       }
     } else if (f.type == WIRE_VARINT) {
       if (f.number == 2) r->run.step_id = (int64_t)f.value;
-      if (f.number == 6 && f.value) s = UNIMPLEMENTED("partial runs of a foreign master");
+      if (f.number == 6) r->partial = f.value != 0;
+      if (f.number == 7) r->last = f.value != 0;
       if (f.number == 9) r->in_body = f.value != 0;
       if (f.number == 10) called = f.value != 0;
       if (f.number == 11) id = (int64_t)f.value;
@@ -324,7 +331,8 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   free(graph);
   free(session);
   TRY(s);
-  if (has_send || r->recv_keys.n) r->rendezvous = steps_get(w->steps, r->run.step_id);
+  if (r->partial) r->trace = false; /* no answer would be the one to hold it */
+  if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.step_id);
   for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
     if (f.number == 3 && f.type == WIRE_BYTES) TRY(send_value(r, wire_inside(&f)));
   r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
@@ -347,6 +355,7 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
     return;
   }
   atomic_init(&r->left, (int)r->recv_keys.n + 2);
+  if (r->partial) r->steps_run = partial_run_join(w, r->run.step_id, r->run.session, r->run.graph, r->rendezvous);
   if (r->fast) fast_on_cancel(r->fast, run_cancelled, r);
   else rpc_call_on_cancel(r->call, run_cancelled, r);
   r->run.cancel = &r->cancel;
@@ -359,7 +368,9 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
     *k = (struct key_wait){r, i};
     step_rendezvous_recv_local(r->rendezvous, r->recv_keys.at[i], &r->cancel, key_value, k);
   }
-  worker_run_start(&r->run);
+  if (!r->partial) worker_run_start(&r->run);
+  else if (r->last) partial_run_finish(r->steps_run, run_done, r);
+  else run_part(r, NULL);
   run_part(r, NULL);
 }
 

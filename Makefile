@@ -40,6 +40,10 @@ test: need-tensorflow all build-fuzz/build.ninja ## everything: units, TensorFlo
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 
+.PHONY: soak
+soak: need-tensorflow all ## 10,000 steps and 1,000 sessions on a cluster, memory and threads watched
+	@SHOAL_SOAK=long SHOAL_BUILD=$(abspath $(BUILD)) tools/python.sh tests/cluster/soak_test.py
+
 .PHONY: bench
 bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in one run
 	@tools/deps.sh --if-missing torch

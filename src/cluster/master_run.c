@@ -80,6 +80,17 @@ static void put_metadata(struct step_run *r, struct text *out) {
   if (r->partition_graphs) text_add(out, text_cstr(&r->compiled->partition_graphs), r->compiled->partition_graphs.n);
 }
 
+/* A worker's own clock may end its part of a step that is out of time, as cancelled, before ours does. */
+static shoal_status late(const struct step_run *r, shoal_status err) {
+  enum { SKEW_NS = 20 * 1000000 };
+  int64_t deadline = r->compiled->parts.n ? r->parts[0].deadline : DEADLINE_NEVER;
+  if (shoal_status_code(err) != SHOAL_CANCELLED || deadline == DEADLINE_NEVER || clock_ns() < deadline - SKEW_NS)
+    return err;
+  shoal_status s = STATUS(SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded\n%s", shoal_status_message(err));
+  shoal_status_free(err);
+  return s;
+}
+
 static void finish(struct step_run *r) {
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
@@ -98,6 +109,7 @@ static void finish(struct step_run *r) {
       shoal_status_free(why);
     }
   }
+  err = late(r, err);
   for (size_t i = 0; i < c->fetches.n && !err && r->rets; i++)
     if (!tensor_valid(&r->rets[i])) err = INVALID("The tensor returned for %s was not valid.", c->fetches.at[i]);
   struct text metadata = {0};

@@ -248,8 +248,8 @@ static void free_server(struct shoal_server *s) {
   startup_over(s->startup);
   if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {
-    partial_runs_stop(s->worker);
     fast_server_stop(s->worker->fast);
+    partial_runs_stop(s->worker);
     master_release(&s->master);
     startup_free(s->startup);
     peers_free(s->peers);

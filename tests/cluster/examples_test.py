@@ -107,6 +107,17 @@ def model_parallel():
     assert accuracy(text) > 0.7, text
 
 
+def supervisor():
+    """A supervisor: checkpoints by the clock, a last one at the end; and on from it."""
+    import tensorflow.compat.v1 as tf
+    with tempfile.TemporaryDirectory() as folder:
+        text = launch(f"{EXAMPLES}/supervisor", "--train_steps=400", f"--logdir={folder}", "--save_model_secs=1")
+        assert accuracy(text) > 0.7, text
+        assert 400 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 402
+        text = launch(f"{EXAMPLES}/supervisor", "--train_steps=500", f"--logdir={folder}")
+        assert 500 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 502
+
+
 def tensorflow_program():
     """A TensorFlow program as it is, ps and workers, with a chief: TF_CONFIG read by itself."""
     text = launch(sys.executable, f"{ROOT}/tests/cluster/tf_replica.py", "--train_steps=60", flags=["--flags=false"])
@@ -143,7 +154,7 @@ def mistakes():
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:
             g.write(f.read(100000))
         fails("DATA_LOSS", f"--data_dir={folder}")
-    for name in ("hello", "linear_regression", "mnist_local", "mnist_replica", "in_graph", "model_parallel"):
+    for name in ("hello", "linear_regression", "mnist_local", "mnist_replica", "in_graph", "model_parallel", "supervisor"):
         p = subprocess.run([f"{EXAMPLES}/{name}", "--help"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
         assert p.returncode == 0 and name in p.stdout, (name, p.stdout)
 
@@ -153,4 +164,4 @@ if __name__ == "__main__":
         print(f"ok - examples # SKIP there is no {DATA}")
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (asynchronous, synchronous, strict, bounded, chief_and_config,
-                     existing_servers, in_graph, model_parallel, tensorflow_program, together, mistakes)]))
+                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, mistakes)]))

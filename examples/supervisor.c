@@ -1,0 +1,86 @@
+/* Training with a supervisor, as programs of TensorFlow's older kind do it: the program runs its own steps on a session
+ * that is ready when it gets it, and threads of the supervisor save and summarise by the clock.
+ *
+ *   shoal launch --ps=1 --workers=2 -- supervisor --logdir=/tmp/supervisor
+ */
+#include "common.h"
+
+int main(int argc, char **argv) {
+  struct cluster_flags where = {0};
+  const char *data_dir = FASHION_MNIST, *logdir = NULL;
+  int64_t train_steps = 1000, batch_size = 100, save_model_secs = 10;
+  double learning_rate = 0.05;
+  read_flags(argc, argv, "supervisor: trains on parameter servers, with a supervisor",
+             (const struct flag[]){
+                 CLUSTER_FLAGS(where),
+                 {"data_dir", "the four IDX files", .text = &data_dir},
+                 {"train_steps", "global steps to end at", .number = &train_steps},
+                 {"batch_size", "examples a step, of each worker", .number = &batch_size},
+                 {"learning_rate", "of gradient descent", .real = &learning_rate},
+                 {"logdir", "for checkpoints and event files", .text = &logdir},
+                 {"save_model_secs", "a checkpoint every so often", .number = &save_model_secs},
+                 {0},
+             });
+  shoal_cluster *cluster = find_cluster(&where);
+  shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
+  int task = cluster ? shoal_cluster_task(cluster) : 0;
+  bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
+  char worker_device[64];
+  snprintf(worker_device, sizeof worker_device, "/job:%s/task:%d", cluster ? shoal_cluster_job(cluster) : "worker",
+           task);
+
+  shoal_graph *g = shoal_graph_new();
+  shoal_set_random_seed(g, 1);
+  shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = cluster ? shoal_cluster_tasks(cluster, "ps") : 0,
+                                                       .worker_device = worker_device});
+  shoal_var global_step = shoal_global_step(g);
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
+  shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
+  shoal_out logits = shoal_dense(g, shoal_relu(g, shoal_dense(g, x, 100, "hidden")), CLASSES, "logits");
+  shoal_out loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
+  shoal_out accuracy = shoal_accuracy(g, logits, y);
+  shoal_op *train = shoal_minimize(g, shoal_momentum(learning_rate, 0.9), loss, global_step);
+  shoal_pop_device(g);
+
+  shoal_supervisor *sv;
+  check(shoal_supervisor_new(
+      g,
+      &(shoal_supervisor_options){.is_chief = is_chief, .logdir = logdir, .save_model_secs = (double)save_model_secs},
+      &sv));
+  if (shoal_graph_error(g)) return shoal_report(g);
+  shoal_session *session;
+  check(shoal_supervisor_managed_session(sv, server ? shoal_server_target(server) : "", NULL, &session));
+
+  struct data training = load_data(data_dir, "train", (uint64_t)task);
+  int64_t step = 0;
+  double start = seconds();
+  for (int64_t local = 0; !shoal_supervisor_should_stop(sv) && step < train_steps; local++) {
+    shoal_tensor *images, *labels;
+    float l;
+    next_batch(&training, batch_size, &images, &labels);
+    shoal_status s = shoal_session_step(session, SHOAL_FEED(x, images, y, labels),
+                                        SHOAL_FETCH(loss, &l, global_step.value, &step), train);
+    shoal_tensor_unref(images);
+    shoal_tensor_unref(labels);
+    if (s) {
+      shoal_supervisor_request_stop(sv, s); /* ends the loop; stop returns it */
+      break;
+    }
+    if (local % 200 == 199)
+      printf("worker %d: %lld local steps, step %lld of %lld, loss %.4f, %.0f s\n", task, (long long)local + 1,
+             (long long)step, (long long)train_steps, (double)l, seconds() - start);
+  }
+  if (is_chief && !shoal_supervisor_should_stop(sv)) {
+    struct data test = load_data(data_dir, "t10k", 1);
+    float right;
+    check(shoal_session_step(session, SHOAL_FEED(x, test.images, y, test.labels), SHOAL_FETCH(accuracy, &right), NULL));
+    printf("test accuracy %.4f\n", (double)right);
+    free_data(&test);
+  }
+  shoal_status error = shoal_supervisor_stop(sv); /* the chief saves a last time */
+  free_data(&training);
+  shoal_graph_free(g);
+  shoal_server_stop(server);
+  shoal_cluster_free(cluster);
+  return shoal_train_exit(error);
+}

@@ -260,7 +260,10 @@ shoal_status linalg_eig_grad(struct grad_ctx *c) {
   if (vectors) {
     v = gout(c, 1);
     struct out along = matmul(c, v, true, grad_dy(c, 1), false);
-    struct out real = build_cast(c->g, g_op(c, "Real", g_op(c, "MatrixDiagPart", along)), out_type(along));
+    struct build n = build_begin(c->g, "Real", NULL);
+    build_in(&n, g_op(c, "MatrixDiagPart", along));
+    build_attr_type(&n, "Tout", out_type(along) == SHOAL_COMPLEX128 ? SHOAL_FLOAT64 : SHOAL_FLOAT32);
+    struct out real = build_cast(c->g, build_end_out(&n), out_type(along));
     struct out length = matmul(c, matmul(c, v, true, v, false), false, g_op(c, "MatrixDiag", real), false);
     inner = g_add(c, inner, g_mul(c, g_conj(c, differences(c, gout(c, 0), false)), g_sub(c, along, length)));
   } else {
@@ -314,6 +317,8 @@ shoal_status linalg_banded_solve_grad(struct grad_ctx *c) {
   build_in(&b, build_const_float(g, out_type(ga), 0));
   build_attr_string(&b, "align", "LEFT_RIGHT");
   ga = build_end_out(&b);
+  struct shape bands = out_shape(a);
+  if (bands.rank >= 2 && bands.dims[bands.rank - 2] == 1) ga = array_expand(g, ga, -2); /* one band comes as a vector */
   grad_set(c, 0, grad_unbroadcast(g, ga, a, ga, 0));
   grad_set(c, 1, grad_unbroadcast(g, gb, gin(c, 1), gb, 0));
   return NULL;

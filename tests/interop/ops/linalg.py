@@ -130,7 +130,7 @@ for adjoint in (False, True):
     for lower in (False, True):
         for bands in (1, 2, 4):
             op("BandedTriangularSolve", {"matrix": R(2, bands, 6, lo=1, hi=2), "rhs": R(2, 6, 3)}, {"lower": lower, "adjoint": adjoint},
-               dtypes=RC, tol=1e-3, grad=True, fd=False)
+               dtypes=RC, tol=1e-3, grad=bands > 1, fd=False)
 for pivoting in (False, True):
     op("TridiagonalSolve", {"diagonals": R(2, 3, 6, lo=1, hi=2), "rhs": R(2, 6, 3)}, {"partial_pivoting": pivoting}, dtypes=RC, tol=1e-3,
        grad=True, fd=False)

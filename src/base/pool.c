@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/mem.h"
 
@@ -42,6 +43,7 @@ int cpu_count(void) {
 static void *work(void *arg) {
   struct pool *p = arg;
   mine = p;
+  denormals_flush();
   pthread_mutex_lock(&p->lock);
   for (;;) {
     while (p->head == p->tail && !p->stop) {

@@ -12,6 +12,7 @@ enum { STRIP = 64 }; /* channels at a time */
 
 #define PLAIN(v) (v)
 
+#define MAX_CLONES VECTOR_CLONES
 #define T float
 #define NAME(x) x##_float
 #define LOAD PLAIN
@@ -36,6 +37,8 @@ enum { STRIP = 64 }; /* channels at a time */
 #define PLUS(a, b) bf16_from_float(bf16_to_float(a) + bf16_to_float(b))
 #define LOWEST ((bf16){0xff7f})
 #include "ops/pooling_max.inc"
+#undef MAX_CLONES
+#define MAX_CLONES
 #define T int8_t
 #define NAME(x) x##_int8
 #define LOAD PLAIN

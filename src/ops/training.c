@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vector.h"
 #include "ops/state.h"
 
 enum { MAX_SCALARS = 8, GRAIN = 16384, SHARDS = 16, SPARSE_PARALLEL_MIN = 1 << 15 };
@@ -39,6 +40,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define EXP expf
 #define ABS fabsf
 #define RULE_NAME(name) name##_f32
+#define RULE_CLONES VECTOR_CLONES
 #include "ops/training_rules.inc"
 
 #define T double
@@ -51,6 +53,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define EXP exp
 #define ABS fabs
 #define RULE_NAME(name) name##_f64
+#define RULE_CLONES VECTOR_CLONES
 #include "ops/training_rules.inc"
 
 #define T f16
@@ -63,6 +66,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define EXP expf
 #define ABS fabsf
 #define RULE_NAME(name) name##_f16
+#define RULE_CLONES
 #include "ops/training_rules.inc"
 
 #define T bf16
@@ -75,6 +79,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define EXP expf
 #define ABS fabsf
 #define RULE_NAME(name) name##_bf16
+#define RULE_CLONES
 #include "ops/training_rules.inc"
 
 #define RULES_COMPLEX
@@ -85,6 +90,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define S(i) (h->c[i])
 #define SQRT csqrtf
 #define RULE_NAME(name) name##_c64
+#define RULE_CLONES
 #include "ops/training_rules.inc"
 
 #define T c128
@@ -94,6 +100,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define S(i) (h->z[i])
 #define SQRT csqrt
 #define RULE_NAME(name) name##_c128
+#define RULE_CLONES
 #include "ops/training_rules.inc"
 #undef RULES_COMPLEX
 

@@ -3,12 +3,7 @@
  * Every function is straight-line: no branches, no table, no call, only selects that become masks. A plain loop over
  * one of them is vectorised for whatever the machine has. Each is within 2.5 units in the last place of the true value
  * over its whole range, subnormals, infinities and NaN included; tests/unit/vector_math_test.c holds them to that.
- * The polynomials are minimax fits made for these intervals.
- *
- * LOOP_FREE stands before a loop whose iterations do not depend on each other even when the output is one of the
- * inputs (in place): without it compilers test for overlap at run time and then take the scalar loop just when the
- * buffer was reused. VECTOR_CLONES before a function compiles it for several instruction sets, chosen when the
- * program starts; it is empty where the base instruction set has all we need. */
+ * The polynomials are minimax fits made for these intervals. */
 #ifndef OPS_VECTOR_MATH_H
 #define OPS_VECTOR_MATH_H
 
@@ -16,18 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__clang__)
-#define LOOP_FREE _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define LOOP_FREE _Pragma("GCC ivdep")
-#endif
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTOR_CLONES
-#endif
+#include "base/vector.h"
 
 #define VM static inline __attribute__((always_inline))
 

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -574,6 +575,7 @@ static void run_all(struct flow *f, ready_list *list) {
   const struct file_roots *before = file_roots_current();
   if (list->n) file_roots_use(f->plan->device->files);
   int nodes = 0;
+  uint64_t control = denormals_flush();
   while (list->n) {
     if (++nodes % NODES_BETWEEN_LOOKS == 0) check_deadline(f->step);
     struct ready r = vec_pop(list);
@@ -587,6 +589,7 @@ static void run_all(struct flow *f, ready_list *list) {
     run_one(f, r, list);
   }
   file_roots_use(before);
+  denormals_restore(control);
   vec_release(list);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/mem.h"
 #include "base/strmap.h"
@@ -382,7 +383,9 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, c
   cancel_init(&cancel);
   struct step step = {.deadline = DEADLINE_NEVER, .session = "", .cancel = &cancel};
   struct kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
+  uint64_t control = denormals_flush();
   s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
+  denormals_restore(control);
   for (int i = 0; s && i < n->n_out; i++) tensor_release(&out[i]);
   cancel_release(&cancel);
   kernel_free(k);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/mem.h"
 #include "runtime/outbox.h"
@@ -122,6 +123,7 @@ static shoal_status run_traced(const struct plan *p, struct exec *e, const struc
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
   struct exec *e = exec_take(p);
   const struct file_roots *before = file_roots_use(p->device->files);
+  uint64_t control = denormals_flush();
   struct kernel_ctx ctx = {.step = step};
   shoal_status s = NULL;
   bool meets = step->rendezvous != NULL;
@@ -151,5 +153,6 @@ void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
     for (int slot = p->n_once_slots; slot < p->frames[0].n_slots; slot++) slot_clear(e, slot);
   exec_give(p, e);
   file_roots_use(before);
+  denormals_restore(control);
   done(arg, s);
 }

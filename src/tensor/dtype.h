@@ -82,15 +82,17 @@ static inline float f16_to_float(f16 v) {
   memcpy(&h, &v.bits, 2);
   return (float)h;
 #else
-  /* Shift exponent and mantissa into place and scale: exact for normal and subnormal halves. */
+  /* Exponent and mantissa shifted into place, the exponent's bias made float's. A subnormal half gets the exponent that
+   * would stand there if it were normal, and the one that was added is taken off again: no step of it is subnormal in
+   * float, since those count as zero while kernels run (base/denormals.h). */
   uint32_t sign = (uint32_t)(v.bits & 0x8000) << 16, rest = (uint32_t)(v.bits & 0x7fff) << 13;
-  float f;
-  if (rest >= 0x0f800000u) rest |= 0x7f800000u; /* infinity or NaN */
-  else {
-    memcpy(&f, &rest, 4);
-    f *= 0x1p112f;
-    memcpy(&rest, &f, 4);
-  }
+  uint32_t exponent = rest & 0x0f800000u, shifted = rest + 0x38800000u;
+  float f, least = 0x1p-14f;
+  memcpy(&f, &shifted, 4);
+  f -= least;
+  memcpy(&shifted, &f, 4);
+  if (exponent == 0x0f800000u) rest |= 0x7f800000u; /* infinity or NaN */
+  else rest = exponent == 0 ? shifted : rest + 0x38000000u;
   rest |= sign;
   memcpy(&f, &rest, 4);
   return f;

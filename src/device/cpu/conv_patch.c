@@ -83,30 +83,42 @@ static void interleave(int width, int lanes, const float *const *rows, int64_t n
     for (int64_t k = 0; k < n; k++) o[k * width + i] = rows[i][k];
 }
 
-/* One channel and neighbouring positions in a row: a step of k is a contiguous run of the image. What the panel's
- * type or grouping does not take as it is goes through scratch. */
-static void pack_row_of_pixels(const struct patches *p, const struct gemm_panel *panel, const struct place *s,
-                               int lanes, int64_t k, int64_t n, void *dst) {
+/* One channel: of the positions that stand in one row, a step of k is a contiguous run of the image. s is the first of
+ * them, lanes [first, first + count) of rows of `step` bytes. */
+static void copy_row_of_pixels(const struct patches *p, const struct place *s, int first, int count, int64_t k,
+                               int64_t n, size_t step, char *o) {
   struct place t = tap_of(p, k);
-  size_t es = dtype_size(p->type), step = (size_t)panel->width * es;
-  bool direct = p->type == panel->type && panel->group == 1;
-  char *o = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step), *block = o;
+  size_t es = dtype_size(p->type), bytes = (size_t)count * es;
+  o += (size_t)first * es;
   for (int64_t i = 0; i < n; i++, o += step, tap_next(p, &t)) {
     int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t.at[0]], x1 = s->at[1] * p->step[1] + p->offset[1][t.at[1]];
     int64_t x2 = s->at[2] + p->offset[2][t.at[2]];
     bool inside = x0 >= 0 && x0 < p->size[0] && x1 >= 0 && x1 < p->size[1];
     const char *row = (const char *)p->image + (size_t)(((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2]) * es;
-    int64_t low = inside ? MAX(0, -x2) : lanes, high = inside ? MIN(lanes, p->size[2] - x2) : 0;
-    if (low == 0 && high == lanes && lanes == panel->width) {
-      if (step == 32) memcpy(o, row + (size_t)x2 * es, 32);
-      else if (step == 16) memcpy(o, row + (size_t)x2 * es, 16);
-      else memcpy(o, row + (size_t)x2 * es, step);
+    int64_t low = inside ? MAX(0, -x2) : count, high = inside ? MIN(count, p->size[2] - x2) : 0;
+    if (low == 0 && high == count) {
+      if (bytes == 32) memcpy(o, row + (size_t)x2 * es, 32);
+      else if (bytes == 16) memcpy(o, row + (size_t)x2 * es, 16);
+      else memcpy(o, row + (size_t)x2 * es, bytes);
       continue;
     }
-    memset(o, 0, step);
+    memset(o, 0, bytes);
     if (low < high) memcpy(o + (size_t)low * es, row + (size_t)(x2 + low) * es, (size_t)(high - low) * es);
   }
-  if (!direct) gemm_pack_block(panel, block, p->type, 1, panel->width, false, panel->width, n, dst);
+}
+
+/* What the panel's type or grouping does not take as it is goes through scratch. */
+static void pack_rows_of_pixels(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
+                                int lanes, int64_t k, int64_t n, void *dst) {
+  size_t step = (size_t)panel->width * dtype_size(p->type);
+  bool direct = p->type == panel->type && panel->group == 1;
+  char *o = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step);
+  if (lanes < panel->width) memset(o, 0, (size_t)n * step);
+  for (int i = 0, count; i < lanes; i += count) {
+    count = (int)MIN(lanes - i, p->grid[2] - places[i].at[2]);
+    copy_row_of_pixels(p, &places[i], i, count, k, n, step, o);
+  }
+  if (!direct) gemm_pack_block(panel, o, p->type, 1, panel->width, false, panel->width, n, dst);
 }
 
 /* Rows of pixels' channels, interleaved tap by tap. */
@@ -197,8 +209,7 @@ void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel 
     places[i] = places[i - 1];
     place_next(p, &places[i]);
   }
-  bool one_row = places[0].at[2] + lanes <= p->grid[2] && p->step[2] == 1 && p->pixel == 1;
-  if (one_row) pack_row_of_pixels(p, panel, places, lanes, k, n, dst);
+  if (p->step[2] == 1 && p->pixel == 1) pack_rows_of_pixels(p, panel, places, lanes, k, n, dst);
   else if (p->type == SHOAL_FLOAT32) pack_channels(p, panel, places, lanes, k, n, dst);
   else if (panel->type == SHOAL_BFLOAT16 && p->channels % panel->group == 0 && k % panel->group == 0 &&
            n % panel->group == 0)

@@ -1,10 +1,10 @@
 /* The driver of matrix products: blocks for the caches, packs, and calls micro-kernels.
  *
  * B is packed whole (in chunks of columns when it is large), then blocks of C are shared out; each block walks
- * over all of K with its own packed piece of A. Where one block of rows covers C, nobody would share B, and
- * each block packs its piece of it as it goes. No thread waits for another inside a product, and an element's
- * sum runs over K in blocks of the kernel's kc whatever the blocks of rows and columns are. Where C is small and
- * K is long, K is cut into pieces by a rule that knows only the sizes, and the pieces are added in order.
+ * over all of K with its own packed piece of A. Where one block of rows covers C, it is the other way round: A is
+ * packed whole, and each block packs its piece of B as it goes. No thread waits for another inside a product, and an
+ * element's sum runs over K in blocks of the kernel's kc whatever the blocks of rows and columns are. Where C is small
+ * and K is long, K is cut into pieces by a rule that knows only the sizes, and the pieces are added in order.
  *
  * OpenBLAS was measured against these kernels (docs/notes/gemm.md): on large float products the two are within
  * a few per cent, on the sizes of small models packing straight from a convolution's input and finishing rows in
@@ -23,9 +23,11 @@
 
 enum {
   MAX_PACKED_B = 32 << 20, /* bytes of B packed at a time */
-  SMALL_PACKED_B = 256 << 10,
+  SMALL_PACKED = 256 << 10,
   BLOCK_COLUMNS = 384, /* of C, where rows alone do not give every thread work */
+  NARROW_PANELS = 4,   /* of B at least in a block that was made narrower for the threads' sake */
   SUMS_COLUMNS = 768,  /* at most, where sums are kept apart from C */
+  PACK_ROWS = 32,      /* at a time; a multiple of every kernel's round */
   PARALLEL_FLOPS = 2000000,
   SPLIT_AREA = 128 * 384, /* elements of C below which a long K is cut */
   SPLIT_K = 4096,
@@ -38,11 +40,13 @@ struct job {
   struct gemm_panel pa, pb;
   size_t in_size, acc_size;
   char *b;            /* packed columns [j0, j0 + n), panel after panel; NULL: each block packs its own */
-  size_t panel_bytes; /* of one panel over all of K */
+  char *a;            /* all rows packed, kc steps of k after kc steps, panel after panel in each; NULL: likewise */
+  size_t panel_bytes; /* of one panel of B over all of K */
   int64_t j0, n;
   int64_t mb, nb; /* rows and columns of a block; nb a multiple of nr */
   int64_t m_blocks, n_blocks;
   int64_t splits, k_piece; /* K in `splits` pieces of k_piece */
+  int64_t kc;              /* steps of k between packing: the kernel's kc or a little less, so that pieces are even */
   char *partial;           /* [splits][m][n] sums when splits > 1 */
   bool apart;              /* sums are kept in scratch and stored by gemm_finish_row */
 };
@@ -59,13 +63,39 @@ static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool 
   gemm_pack_block(p, at, o->type, ls, ks, o->conj, lanes, n, dst);
 }
 
+/* Packs the panels of lanes [lane, lane + lanes), `step` bytes apart. Where lanes lie contiguous, a few rows at a time
+ * for all panels: a row of a large matrix is a page of its own, and to come back to it for every panel costs more than
+ * the copying. */
+static void pack_panels(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane,
+                        int64_t lanes, int64_t k, int64_t n, char *dst, size_t step) {
+  bool rows = !o->pack && is_a == o->trans;
+  int64_t strip = rows ? PACK_ROWS : n, quads = rows && gemm_packs_quads(p, o->type) ? lanes / 16 * 16 : 0;
+  for (int64_t at = 0; at < n; at += strip) {
+    if (quads)
+      gemm_pack_quads((const float *)o->data + (k + at) * o->ld + lane, o->ld, quads, MIN(strip, n - at),
+                      (float *)dst + at * p->width, step / sizeof(float));
+    for (int64_t l = quads; l < lanes; l += p->width)
+      pack(o, p, is_a, lane + l, (int)MIN(p->width, lanes - l), k + at, MIN(strip, n - at),
+           dst + (size_t)(l / p->width) * step + (size_t)(at * p->width) * dtype_size(p->type));
+  }
+}
+
 static void pack_b(void *arg, int64_t begin, int64_t end) {
   struct job *j = arg;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t col = i * j->kn->nr;
-    pack(&j->g->b, &j->pb, false, j->j0 + col, (int)MIN(j->kn->nr, j->n - col), 0, j->g->k,
-         j->b + (size_t)i * j->panel_bytes);
-  }
+  int64_t col = begin * j->kn->nr;
+  pack_panels(&j->g->b, &j->pb, false, j->j0 + col, MIN(end * j->kn->nr, j->n) - col, 0, j->g->k,
+              j->b + (size_t)begin * j->panel_bytes, j->panel_bytes);
+}
+
+/* Of one panel of A over kc steps. */
+static size_t row_bytes(const struct job *j) { return (size_t)j->kc * (size_t)j->kn->mr * j->in_size; }
+
+static void pack_a(void *arg, int64_t begin, int64_t end) {
+  struct job *j = arg;
+  size_t each = row_bytes(j), slice = (size_t)((j->g->m + j->kn->mr - 1) / j->kn->mr) * each;
+  for (int64_t i = begin; i < end; i++)
+    pack_panels(&j->g->a, &j->pa, true, 0, j->g->m, i * j->kc, MIN(j->kc, j->g->k - i * j->kc),
+                j->a + (size_t)i * slice, each);
 }
 
 /* Stores a tile that sticks out of C. */
@@ -121,29 +151,31 @@ static void run_block(const struct job *j, int64_t i0, int64_t rows, int64_t col
     ld = g->ldc;
   }
   bool add = !partial && g->accumulate;
-  size_t a_step = (size_t)kn->kc * (size_t)mr * j->in_size;
-  char *a = scratch_get(SCRATCH_PACK, (size_t)((rows + mr - 1) / mr) * a_step);
-  size_t b_step = j->b ? j->panel_bytes : (size_t)kn->kc * (size_t)nr * j->in_size;
+  int64_t kc = j->kc;
+  size_t a_step = row_bytes(j);
+  size_t b_step = j->b ? j->panel_bytes : (size_t)kc * (size_t)nr * j->in_size;
+  char *own_a = j->a ? NULL : scratch_get(SCRATCH_PACK, (size_t)((rows + mr - 1) / mr) * a_step);
   char *own_b = j->b ? NULL : scratch_get(SCRATCH_PANELS, (size_t)(padded / nr) * b_step);
   _Alignas(64) char tile[GEMM_MAX_TILE * 8];
-  for (int64_t k = k0; k < k1; k += kn->kc, add = true) {
-    int64_t kc = MIN(kn->kc, k1 - k), steps = (kc + kn->round - 1) / kn->round;
-    for (int64_t c = 0; own_b && c < cols; c += nr)
-      pack(&g->b, &j->pb, false, j->j0 + col + c, (int)MIN(nr, cols - c), k, kc, own_b + (size_t)(c / nr) * b_step);
-    for (int64_t i = 0; i < rows; i += mr)
-      pack(&g->a, &j->pa, true, i0 + i, (int)MIN(mr, rows - i), k, kc, a + (size_t)(i / mr) * a_step);
-    for (int64_t c = 0; c < cols; c += nr) {
-      const char *b = own_b ? own_b + (size_t)(c / nr) * b_step
-                            : j->b + (size_t)((col + c) / nr) * b_step + (size_t)(k * nr) * j->in_size;
+  for (int64_t k = k0; k < k1; k += kc, add = true) {
+    int64_t n = MIN(kc, k1 - k), steps = (n + kn->round - 1) / kn->round;
+    if (own_b) pack_panels(&g->b, &j->pb, false, j->j0 + col, cols, k, n, own_b, b_step);
+    if (own_a) pack_panels(&g->a, &j->pa, true, i0, rows, k, n, own_a, a_step);
+    const char *a = own_a ? own_a : j->a + (size_t)(k / kc * ((g->m + mr - 1) / mr)) * a_step; /* i0 is 0 */
+    const char *b = own_b ? own_b : j->b + (size_t)(col / nr) * b_step + (size_t)(k * nr) * j->in_size;
+    for (int64_t c = 0; c < cols; c += nr, b += b_step) {
       int w = (int)MIN(nr, cols - c);
       for (int64_t i = 0; i < rows; i += mr) {
         char *to = sums + (size_t)(i * ld + c) * j->acc_size;
         int h = (int)MIN(mr, rows - i);
-        if (edges && (h < mr || w < nr)) {
-          kn->micro(steps, a + (size_t)(i / mr) * a_step, b, tile, nr, false);
-          store_edge(j, tile, to, ld, h, w, add);
-        } else {
+        if (h == mr && w == nr) {
           kn->micro(steps, a + (size_t)(i / mr) * a_step, b, to, ld, add);
+        } else if (!edges && !kn->edge) {
+          kn->micro(steps, a + (size_t)(i / mr) * a_step, b, to, ld, add);
+        } else {
+          if (kn->edge) kn->edge(steps, a + (size_t)(i / mr) * a_step, b, tile, nr, h, w);
+          else kn->micro(steps, a + (size_t)(i / mr) * a_step, b, tile, nr, false);
+          store_edge(j, tile, to, ld, h, w, add);
         }
       }
     }
@@ -188,18 +220,24 @@ static void join_splits(void *arg, int64_t begin, int64_t end) {
   }
 }
 
+static int64_t count_blocks(const struct job *j, int64_t mb, int64_t cols, int64_t nb) {
+  return (j->g->m + mb - 1) / mb * ((cols + nb - 1) / nb) * j->splits;
+}
+
 static void choose_blocks(struct job *j, int threads) {
   const struct gemm_kernel *kn = j->kn;
-  int64_t m = j->g->m, rows = (m + kn->mr - 1) / kn->mr, cols = (j->n + kn->nr - 1) / kn->nr;
-  j->mb = kn->mc;
-  int64_t widest = j->apart ? SUMS_COLUMNS / kn->nr : cols;
+  int64_t m = j->g->m, mb = kn->mc, rows = (m + kn->mr - 1) / kn->mr, cols = (j->n + kn->nr - 1) / kn->nr;
+  int64_t narrow = MAX(BLOCK_COLUMNS / kn->nr, 1), widest = j->apart ? SUMS_COLUMNS / kn->nr : cols;
   int64_t nb = MIN(cols, widest), want = threads > 1 ? 4 * threads : 1;
-  if ((m + j->mb - 1) / j->mb * ((cols + nb - 1) / nb) * j->splits < want) nb = MIN(nb, MAX(BLOCK_COLUMNS / kn->nr, 1));
-  int64_t units = (cols + nb - 1) / nb * j->splits;
-  while (j->mb > 4 * kn->mr && (m + j->mb - 1) / j->mb * units < want) j->mb = (j->mb / kn->mr + 1) / 2 * kn->mr;
-  if ((m + j->mb - 1) / j->mb == 1) nb = MIN(nb, MAX(BLOCK_COLUMNS / kn->nr, 1)); /* B is packed block by block */
+  if (m <= mb) { /* B is packed block by block */
+    nb = MIN(nb, narrow);
+    while (nb >= 2 * NARROW_PANELS && count_blocks(j, mb, cols, nb) < want) nb = (nb + 1) / 2;
+  } else if (count_blocks(j, mb, cols, nb) < want) {
+    nb = MIN(nb, narrow);
+  }
+  while (mb > 4 * kn->mr && count_blocks(j, mb, cols, nb) < want) mb = (mb / kn->mr + 1) / 2 * kn->mr;
   /* Even blocks: no thread is left with a sliver at the end. */
-  int64_t blocks = (m + j->mb - 1) / j->mb;
+  int64_t blocks = (m + mb - 1) / mb;
   j->mb = (rows + blocks - 1) / blocks * kn->mr;
   j->m_blocks = (m + j->mb - 1) / j->mb;
   int64_t n_blocks = (cols + nb - 1) / nb;
@@ -218,35 +256,48 @@ static void choose_splits(struct job *j) {
   j->splits = (j->g->k + j->k_piece - 1) / j->k_piece;
 }
 
+static void choose_steps(struct job *j) {
+  int64_t blocks = (j->k_piece + j->kn->kc - 1) / j->kn->kc, round = j->kn->round;
+  j->kc = ((j->k_piece + blocks - 1) / blocks + round - 1) / round * round;
+}
+
+/* Room for packed panels: the thread's own scratch where it is little, else a buffer. */
+static shoal_status panel_room(size_t bytes, struct buffer **buffer, char **out) {
+  if (bytes > SMALL_PACKED) TRY(buffer_new(bytes, buffer));
+  *out = *buffer ? (*buffer)->data : scratch_get(SCRATCH_SHARED, bytes);
+  return NULL;
+}
+
+static void pack_shared(struct pool *pool, int64_t pieces, size_t each, void (*fn)(void *, int64_t, int64_t),
+                        struct job *j) {
+  pool_for((size_t)pieces * each > SMALL_PACKED ? pool : NULL, pieces, MAX(1, (int64_t)(SMALL_PACKED / 2 / each)), fn,
+           j);
+}
+
 static shoal_status run_chunk(struct pool *pool, struct job *j) {
   const struct gemm *g = j->g;
-  int64_t panels = (j->n + j->kn->nr - 1) / j->kn->nr;
   choose_splits(j);
+  choose_steps(j);
   choose_blocks(j, pool ? pool_threads(pool) : 1);
-  size_t bytes = (size_t)panels * j->panel_bytes;
-  struct buffer *b = NULL, *partial = NULL;
-  if (j->m_blocks == 1) {
-    j->b = NULL;
-  } else if (bytes <= SMALL_PACKED_B) {
-    j->b = scratch_get(SCRATCH_PANELS, bytes);
-  } else {
-    TRY(buffer_new(bytes, &b));
-    j->b = b->data;
-  }
+  struct buffer *packed = NULL, *partial = NULL;
+  int64_t cols = (j->n + j->kn->nr - 1) / j->kn->nr, slices = (g->k + j->kc - 1) / j->kc;
+  size_t slice = (size_t)((g->m + j->kn->mr - 1) / j->kn->mr) * row_bytes(j);
+  j->a = j->b = NULL;
+  if (j->m_blocks == 1 && j->n_blocks > 1 && j->splits == 1) TRY(panel_room((size_t)slices * slice, &packed, &j->a));
+  else if (j->m_blocks > 1) TRY(panel_room((size_t)cols * j->panel_bytes, &packed, &j->b));
   if (j->splits > 1) {
     shoal_status s = buffer_new((size_t)(j->splits * g->m * j->n) * j->acc_size, &partial);
     if (s) {
-      buffer_unref(b);
+      buffer_unref(packed);
       return s;
     }
     j->partial = partial->data;
   }
-  if (j->b)
-    pool_for(bytes > SMALL_PACKED_B ? pool : NULL, panels, MAX(1, (int64_t)(SMALL_PACKED_B / j->panel_bytes)), pack_b,
-             j);
+  if (j->a) pack_shared(pool, slices, slice, pack_a, j);
+  if (j->b) pack_shared(pool, cols, j->panel_bytes, pack_b, j);
   pool_for(pool, j->m_blocks * j->n_blocks * j->splits, 1, run_blocks, j);
   if (j->splits > 1) pool_for(NULL, g->m, 1, join_splits, j);
-  buffer_unref(b);
+  buffer_unref(packed);
   buffer_unref(partial);
   return NULL;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/vector.h"
 
 static const struct {
   const char *name;
@@ -34,7 +35,7 @@ bool gemm_act_from_name(const char *name, enum gemm_act *out) {
 
 /* NaN passes through Relu as TensorFlow's max(x, 0) lets it: comparisons are written so that it does. */
 #define ACTIVATE(name, type, EXP, EXPM1, TANH, ERF)                                                            \
-  void name(type *x, int64_t n, enum gemm_act act, type alpha) {                                               \
+  VECTOR_CLONES void name(type *x, int64_t n, enum gemm_act act, type alpha) {                                 \
     switch (act) {                                                                                             \
       case GEMM_NONE: break;                                                                                   \
       case GEMM_RELU:                                                                                          \
@@ -73,8 +74,8 @@ bool gemm_act_from_name(const char *name, enum gemm_act *out) {
 ACTIVATE(gemm_activate, float, expf, expm1f, tanhf, erff)
 ACTIVATE(gemm_activate_double, double, exp, expm1, tanh, erf)
 
-static void finish_float(const struct gemm_epilogue *e, float *x, int64_t row, int64_t j0, int64_t n,
-                         shoal_dtype type) {
+VECTOR_CLONES static void finish_float(const struct gemm_epilogue *e, float *x, int64_t row, int64_t j0, int64_t n,
+                                       shoal_dtype type) {
   if (e->scale) {
     const float *s = (const float *)e->scale + j0;
     for (int64_t j = 0; j < n; j++) x[j] *= s[j];
@@ -104,6 +105,14 @@ static void finish_double(const struct gemm_epilogue *e, double *x, int64_t row,
   gemm_activate_double(x, n, e->act, (double)e->alpha);
 }
 
+VECTOR_CLONES static void round_f16(f16 *to, const float *x, int64_t n) {
+  for (int64_t j = 0; j < n; j++) to[j] = f16_from_float(x[j]);
+}
+
+VECTOR_CLONES static void round_bf16(bf16 *to, const float *x, int64_t n) {
+  for (int64_t j = 0; j < n; j++) to[j] = bf16_from_float(x[j]);
+}
+
 #define NARROW(type, wide)                                              \
   {                                                                     \
     type *to = (type *)g->c + row * g->ldc + j0;                        \
@@ -118,16 +127,8 @@ void gemm_finish_row(const struct gemm *g, void *x, int64_t row, int64_t j0, int
     else if (acc == SHOAL_FLOAT64) finish_double(g->epilogue, x, row, j0, n);
   }
   switch (g->type) {
-    case SHOAL_FLOAT16: {
-      f16 *to = (f16 *)g->c + row * g->ldc + j0;
-      for (int64_t j = 0; j < n; j++) to[j] = f16_from_float(((const float *)x)[j]);
-      break;
-    }
-    case SHOAL_BFLOAT16: {
-      bf16 *to = (bf16 *)g->c + row * g->ldc + j0;
-      for (int64_t j = 0; j < n; j++) to[j] = bf16_from_float(((const float *)x)[j]);
-      break;
-    }
+    case SHOAL_FLOAT16: round_f16((f16 *)g->c + row * g->ldc + j0, x, n); break;
+    case SHOAL_BFLOAT16: round_bf16((bf16 *)g->c + row * g->ldc + j0, x, n); break;
     case SHOAL_INT8:
     case SHOAL_UINT8: NARROW(uint8_t, uint32_t)
     case SHOAL_INT16:

@@ -19,10 +19,19 @@ struct gemm_kernel {
   float cost;                  /* time of a full tile against the best kernel of this kind, per element */
   bool (*usable)(void);        /* NULL: always */
   void (*micro)(int64_t n, const void *a, const void *b, void *c, int64_t ldc, bool add);
+  /* (optional) The same for a tile of which only the first rows and cols count: spares work in steps of edge_m and
+   * edge_n. Stores at least rows x cols sums; c has room for the whole tile. */
+  void (*edge)(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols);
+  int edge_m, edge_n;
 };
 
 /* The best kernel for operands of this type and a C of this size; NULL when gemm does not take the type. */
 const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n);
+
+/* Panels of four lanes of float, whose lanes lie contiguous: many at a time, since a line of the cache holds four. */
+bool gemm_packs_quads(const struct gemm_panel *p, shoal_dtype type);
+/* lanes (a multiple of 16) from x on, n rows ks apart, into panels `step` elements apart. */
+void gemm_pack_quads(const float *x, int64_t ks, int64_t lanes, int64_t n, float *y, size_t step);
 
 /* Ended by a row without a name. */
 extern const struct gemm_kernel gemm_kernels_generic[];

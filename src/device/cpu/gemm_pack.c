@@ -80,6 +80,7 @@ static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int 
       COPY_ROWS(12)
       COPY_ROWS(14)
       COPY_ROWS(16)
+      COPY_ROWS(20)
       COPY_ROWS(24)
       COPY_ROWS(32)
       COPY_ROWS(48)
@@ -92,7 +93,26 @@ static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int 
   pack_float_any(width, data, ls, ks, lanes, n, out);
 }
 
+bool gemm_packs_quads(const struct gemm_panel *p, shoal_dtype type) {
+  return p->width == 4 && p->type == SHOAL_FLOAT32 && type == SHOAL_FLOAT32;
+}
+
+void gemm_pack_quads(const float *x, int64_t ks, int64_t lanes, int64_t n, float *y, size_t step) {
+  for (int64_t l = 0; l < lanes; l += 16, x += 16, y += 4 * step) {
+    const float *from = x;
+    float *y0 = y, *y1 = y0 + step, *y2 = y1 + step, *y3 = y2 + step;
+    for (int64_t p = 0; p < n; p++, from += ks) {
+      memcpy(y0 + 4 * p, from, 16);
+      memcpy(y1 + 4 * p, from + 4, 16);
+      memcpy(y2 + 4 * p, from + 8, 16);
+      memcpy(y3 + 4 * p, from + 12, 16);
+    }
+  }
+}
+
 /* ---- bfloat16 in groups of k ---- */
+
+enum { MAX_GROUP = 32, MAX_WIDTH = 64 };
 
 /* k lies contiguous: a lane's group is one piece of memory. */
 static void group_runs(int width, int group, const uint16_t *x, int64_t ls, int lanes, int64_t groups, uint16_t *y) {
@@ -124,6 +144,7 @@ static int group_rows(int group, const uint16_t *x, int64_t ks, int lanes, uint1
   int i = 0;
   if (group == 2) {
     const uint16_t *x1 = x + ks;
+    for (; i + 8 <= lanes; i += 8) interleave_8(x + i, x1 + i, y + 2 * i);
     for (; i < lanes; i++) {
       y[2 * i] = x[i];
       y[2 * i + 1] = x1[i];
@@ -167,9 +188,19 @@ static void pack_groups(const struct gemm_panel *p, const void *data, int64_t ls
   /* What is left of k, and zeros up to a multiple of round. */
   x += whole * group * ks;
   y += whole * group * width;
+  n -= whole * group;
   memset(y, 0, (size_t)(padded - whole * group) * (size_t)width * 2);
+  if (!n) return;
+  if (ls == 1 && group <= MAX_GROUP && width <= MAX_WIDTH) { /* rows that are not there are rows of zeros */
+    uint16_t rows[MAX_GROUP * MAX_WIDTH];
+    memset(rows, 0, (size_t)(group * width) * 2);
+    for (int64_t t = 0; t < n; t++) memcpy(rows + t * width, x + t * ks, (size_t)lanes * 2);
+    for (int i = group_rows(group, rows, width, width, y); i < lanes; i++)
+      for (int64_t t = 0; t < n; t++) y[i * group + t] = rows[t * width + i];
+    return;
+  }
   for (int i = 0; i < lanes; i++)
-    for (int64_t t = 0; t < n - whole * group; t++) y[i * group + t] = x[i * ls + t * ks];
+    for (int64_t t = 0; t < n; t++) y[i * group + t] = x[i * ls + t * ks];
 }
 
 void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dtype type, int64_t ls, int64_t ks,

@@ -82,6 +82,12 @@ static bool usable(int table, int i) {
   return tables()[table] == gemm_kernels_generic || trusted[table][i];
 }
 
+/* What n costs in tiles of `whole` that can be cut to multiples of `step`; a cut tile is slower by about a step. */
+static float extent(int64_t n, int whole, int step) {
+  int64_t rest = n % whole, cut = rest ? MIN(whole, (rest + step - 1) / step * step + step) : 0;
+  return (float)(n - rest + cut);
+}
+
 /* The kernels of one table that take packed elements of this type; the first table that has any wins, and
  * within it the kernel that wastes least on this shape. */
 static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n) {
@@ -93,7 +99,7 @@ static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t 
       /* Kernels of another kind (cost above 2: slower instructions) only when the better kind is absent. */
       if (best && k->cost > 2 * rank) break;
       if (!best) rank = k->cost;
-      float tiles = (float)((m + k->mr - 1) / k->mr * k->mr) * (float)((n + k->nr - 1) / k->nr * k->nr);
+      float tiles = extent(m, k->mr, k->edge ? k->edge_m : k->mr) * extent(n, k->nr, k->edge ? k->edge_n : k->nr);
       if (!best || tiles * k->cost < best_cost) {
         best = k;
         best_cost = tiles * k->cost;

@@ -35,8 +35,8 @@ static bool has_amx(void) {
   return amx_allowed;
 }
 
-/* MR rows of NV registers of sums. */
-#define KERNEL(name, isa, type, vec, W, MR, NV, ZERO, LOAD, SET, FMA, ADD, STORE)                                 \
+/* MR rows of NV registers of sums, of panels of PA lanes of A and PB registers of B. */
+#define KERNEL(name, isa, type, vec, W, MR, NV, PA, PB, ZERO, LOAD, SET, FMA, ADD, STORE)                         \
   __attribute__((target(isa))) static void name(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, \
                                                 bool add) {                                                       \
     const type *a = pa, *b = pb;                                                                                  \
@@ -44,7 +44,7 @@ static bool has_amx(void) {
     vec s[MR][NV];                                                                                                \
     _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++)    \
         s[i][j] = ZERO();                                                                                         \
-    for (int64_t p = 0; p < n; p++, a += MR, b += NV * W) {                                                       \
+    for (int64_t p = 0; p < n; p++, a += PA, b += PB * W) {                                                       \
       vec v[NV];                                                                                                  \
       _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) v[j] = LOAD(b + j * W);                                \
       _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) {                                                     \
@@ -57,20 +57,32 @@ static bool has_amx(void) {
       STORE(r, add ? ADD(LOAD(r), s[i][j]) : s[i][j]);                                                            \
     }                                                                                                             \
   }
-#define AVX512_FLOAT(name, MR, NV)                                                                       \
-  KERNEL(name, "avx512f", float, __m512, 16, MR, NV, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps, \
+#define AVX512_FLOAT(name, MR, NV, PA, PB)                                                                       \
+  KERNEL(name, "avx512f", float, __m512, 16, MR, NV, PA, PB, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps, \
          _mm512_fmadd_ps, _mm512_add_ps, _mm512_storeu_ps)
-#define AVX2_FLOAT(name, MR, NV)                                                                         \
-  KERNEL(name, "avx2,fma", float, __m256, 8, MR, NV, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_set1_ps, \
+#define AVX2_FLOAT(name, MR, NV, PA, PB)                                                                         \
+  KERNEL(name, "avx2,fma", float, __m256, 8, MR, NV, PA, PB, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_set1_ps, \
          _mm256_fmadd_ps, _mm256_add_ps, _mm256_storeu_ps)
-AVX512_FLOAT(avx512_12x32, 12, 2)
-AVX512_FLOAT(avx512_24x16, 24, 1)
-AVX2_FLOAT(avx2_6x16, 6, 2)
-AVX2_FLOAT(avx2_12x8, 12, 1)
-KERNEL(avx512_double, "avx512f", double, __m512d, 8, 12, 2, _mm512_setzero_pd, _mm512_loadu_pd, _mm512_set1_pd,
+AVX512_FLOAT(avx512_12x32, 12, 2, 12, 2)
+AVX512_FLOAT(avx512_8x32, 8, 2, 12, 2)
+AVX512_FLOAT(avx512_4x32, 4, 2, 12, 2)
+AVX512_FLOAT(avx512_12x16, 12, 1, 12, 2)
+AVX512_FLOAT(avx512_8x16, 8, 1, 12, 2)
+AVX2_FLOAT(avx2_6x16, 6, 2, 6, 2)
+AVX2_FLOAT(avx2_6x8, 6, 1, 6, 2)
+KERNEL(avx512_double, "avx512f", double, __m512d, 8, 12, 2, 12, 2, _mm512_setzero_pd, _mm512_loadu_pd, _mm512_set1_pd,
        _mm512_fmadd_pd, _mm512_add_pd, _mm512_storeu_pd)
-KERNEL(avx2_double, "avx2,fma", double, __m256d, 4, 6, 2, _mm256_setzero_pd, _mm256_loadu_pd, _mm256_set1_pd,
+KERNEL(avx2_double, "avx2,fma", double, __m256d, 4, 6, 2, 6, 2, _mm256_setzero_pd, _mm256_loadu_pd, _mm256_set1_pd,
        _mm256_fmadd_pd, _mm256_add_pd, _mm256_storeu_pd)
+
+static void avx512_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
+  if (cols <= 16) (rows <= 8 ? avx512_8x16 : avx512_12x16)(n, a, b, c, ldc, false);
+  else (rows <= 4 ? avx512_4x32 : rows <= 8 ? avx512_8x32 : avx512_12x32)(n, a, b, c, ldc, false);
+}
+
+static void avx2_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
+  (cols <= 8 ? avx2_6x8 : avx2_6x16)(n, a, b, c, ldc, false);
+}
 
 /* Pairs of k: element i of a register holds both factors of a pair. */
 __attribute__((target("avx512f,avx512bf16"))) static void avx512_bf16(int64_t n, const void *pa, const void *pb,
@@ -150,10 +162,10 @@ __attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32(int64_t n, co
 }
 
 const struct gemm_kernel gemm_kernels_x86[] = {
-    {"avx512 float 12x32", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512, avx512_12x32},
-    {"avx512 float 24x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 24, 16, 1, 1, 1, 256, 192, 1.05f, has_avx512, avx512_24x16},
-    {"avx2 float 6x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16},
-    {"avx2 float 12x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 8, 1, 1, 1, 256, 144, 3.1f, has_avx2, avx2_12x8},
+    {"avx512 float 12x32", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512, avx512_12x32,
+     avx512_edge, 4, 16},
+    {"avx2 float 6x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16, avx2_edge, 6,
+     8},
     {"avx512 double 12x16", SHOAL_FLOAT64, SHOAL_FLOAT64, 12, 16, 1, 1, 1, 192, 144, 1, has_avx512, avx512_double},
     {"avx2 double 6x8", SHOAL_FLOAT64, SHOAL_FLOAT64, 6, 8, 1, 1, 1, 256, 96, 3, has_avx2, avx2_double},
     {"amx bfloat16 32x32", SHOAL_BFLOAT16, SHOAL_FLOAT32, 32, 32, 32, 2, 32, 1024, 256, 1, has_amx, amx_32x32},

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-enum scratch_slot { SCRATCH_PACK, SCRATCH_SUMS, SCRATCH_PANELS, SCRATCH_PATCH, SCRATCH_SLOTS };
+enum scratch_slot { SCRATCH_PACK, SCRATCH_SUMS, SCRATCH_PANELS, SCRATCH_SHARED, SCRATCH_PATCH, SCRATCH_SLOTS };
 
 /* At least size bytes, 64-byte aligned, undefined contents; never NULL. For sizes bounded by
  * the code, or by a tensor that is in memory already. */

@@ -24,6 +24,11 @@ static inline void transpose_8x8(const uint16_t *x, int64_t stride, uint16_t *o,
   for (int i = 0; i < 8; i++)
     for (int j = 0; j < 8; j++) o[j * step + i] = x[i * stride + j];
 }
+/* o[2 * i] = x[i], o[2 * i + 1] = y[i], i below 8; elements of 16 bits. */
+static inline void interleave_8(const uint16_t *x, const uint16_t *y, uint16_t *o) {
+  uint16x8x2_t v = {{vld1q_u16(x), vld1q_u16(y)}};
+  vst2q_u16(o, v);
+}
 
 #elif defined(__x86_64__)
 #include <emmintrin.h>
@@ -57,6 +62,11 @@ static inline void transpose_8x8(const uint16_t *x, int64_t stride, uint16_t *o,
     _mm_storeu_si128((__m128i *)(o + (2 * i + 1) * step), _mm_unpackhi_epi64(r[i], r[i + 4]));
   }
 }
+static inline void interleave_8(const uint16_t *x, const uint16_t *y, uint16_t *o) {
+  __m128i a = _mm_loadu_si128((const __m128i *)x), b = _mm_loadu_si128((const __m128i *)y);
+  _mm_storeu_si128((__m128i *)o, _mm_unpacklo_epi16(a, b));
+  _mm_storeu_si128((__m128i *)(o + 8), _mm_unpackhi_epi16(a, b));
+}
 
 #else
 static inline void transpose_4x4(const void *r0, const void *r1, const void *r2, const void *r3, void *o,
@@ -68,6 +78,12 @@ static inline void transpose_4x4(const void *r0, const void *r1, const void *r2,
 static inline void transpose_8x8(const uint16_t *x, int64_t stride, uint16_t *o, int64_t step) {
   for (int i = 0; i < 8; i++)
     for (int j = 0; j < 8; j++) o[j * step + i] = x[i * stride + j];
+}
+static inline void interleave_8(const uint16_t *x, const uint16_t *y, uint16_t *o) {
+  for (int i = 0; i < 8; i++) {
+    o[2 * i] = x[i];
+    o[2 * i + 1] = y[i];
+  }
 }
 #endif
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "graph/graph.h"
 #include "train/hooks.h"
 #include "train/step.h"
@@ -109,7 +110,7 @@ static shoal_status waiter_before(void *state, shoal_run_context *c) {
   while (!s->passed && s->until > 0) {
     TRY(session_get_int(shoal_context_session(c), s->global_step, &step));
     s->passed = step >= s->until;
-    if (s->passed) break;
+    if (s->passed || stop_told()) break;
     if (clock_ns() >= say) {
       LOGW("waiting for step %" PRId64 " before the first step; the others are at %" PRId64, s->until, step);
       say += (int64_t)SAY_S * 1000000000;

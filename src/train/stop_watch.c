@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/step.h"
-#include "train/stop.h"
+#include "base/stop.h"
 
 enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
 

@@ -12,7 +12,7 @@
 #include "graph/graph.h"
 #include "train/hooks.h"
 #include "train/saver.h"
-#include "train/stop.h"
+#include "base/stop.h"
 #include "train/stop_watch.h"
 #include "train/train_session.h"
 

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/step.h"
-#include "train/stop.h"
+#include "base/stop.h"
 #include "train/sync.h"
 #include "train/variables.h"
 

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "train/optimizer.h"
 #include "train/step.h"
-#include "train/stop.h"
+#include "base/stop.h"
 #include "train/sync.h"
 #include "train/variables.h"
 

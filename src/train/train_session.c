@@ -19,7 +19,7 @@
 #include "graph/device_name.h"
 #include "train/run_marks.h"
 #include "train/saver.h"
-#include "train/stop.h"
+#include "base/stop.h"
 #include "train/stop_watch.h"
 
 /* Not there in a build without gRPC, which has no servers to ask. */
@@ -313,7 +313,8 @@ shoal_status shoal_train_session_close(shoal_train_session *s) {
   if (!s->error && s->session) {
     if (s->signals && stop_told())
       stop_watch_settle(&s->watch, s->manager.is_chief, s->scaffold.global_step, s->step_ns);
-    for (size_t i = 0; i < s->hooks.n; i++) {
+    /* From the last to the first: the checkpoint comes after whatever the program's own hooks still do. */
+    for (size_t i = s->hooks.n; i-- > 0;) {
       if (!s->hooks.at[i].end) continue;
       shoal_status e = s->hooks.at[i].end(s->hooks.at[i].state, s->session);
       if (s->error) shoal_status_free(e);

@@ -1,6 +1,6 @@
 /* Was this process told to stop? See stop.c. */
-#ifndef TRAIN_STOP_H
-#define TRAIN_STOP_H
+#ifndef BASE_STOP_H
+#define BASE_STOP_H
 
 #include <stdbool.h>
 

@@ -1,14 +1,11 @@
-/* Being told to stop: SIGTERM and SIGINT set a flag that sessions look at between steps. A second signal ends the
- * process as it would without us. The handlers that were there come back when the last session is closed. */
-#include "train/stop.h"
+/* Being told to stop: SIGTERM and SIGINT set a flag that training sessions look at between steps, and servers while they
+ * serve. A second signal ends the process as it would without us. The handlers that were there come back when the last
+ * user is gone. */
+#include "base/stop.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-
-#include "shoal/train_session.h"
-#include "train/train_session.h"
 
 static atomic_bool told;
 
@@ -45,16 +42,3 @@ void stop_signals_leave(void) {
 
 bool stop_told(void) { return atomic_load(&told); }
 void stop_tell(void) { atomic_store(&told, true); }
-
-bool shoal_preempted(void) { return stop_told(); }
-
-int shoal_train_exit(shoal_status error) {
-  bool lost = status_is_lost_task(error);
-  if (error)
-    fprintf(stderr, "%s: %s\n%s", shoal_code_name(shoal_status_code(error)), shoal_status_message(error),
-            shoal_status_places(error));
-  bool gave_up = stop_told() && (!error || shoal_status_code(error) == SHOAL_CANCELLED);
-  int code = gave_up || lost ? SHOAL_EXIT_RETRY : error ? 1 : 0;
-  shoal_status_free(error);
-  return code;
-}

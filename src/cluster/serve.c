@@ -5,14 +5,9 @@
 
 #include "base/log.h"
 #include "shoal/cluster.h"
-#include "train/stop.h"
+#include "base/stop.h"
 
 enum { LOOK_MS = 50 };
-
-#pragma weak shoal_server_drain
-#pragma weak shoal_server_quit
-#pragma weak shoal_server_join
-#pragma weak shoal_server_stop
 
 struct serving {
   shoal_server *server;

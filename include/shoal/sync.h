@@ -34,10 +34,11 @@ typedef struct shoal_sync_options {
   int total_replicas;        /* workers; 0: replicas_to_aggregate. Above it: the others are backup workers */
   int task;                  /* strict, bounded: which of them this one is, from 0 */
   int staleness;             /* bounded: how many steps ahead of the slowest a worker may be */
-  int64_t lease_ms; /* how long a step may take before those it waits for are taken for lost; 0: 10 s, and never
-                       less than four times what steps took lately */
-  int init_tokens;  /* tokens: at the start; 0: replicas_to_aggregate, as TensorFlow (the first steps then drop
-                       gradients); below 0: no more than are needed */
+  int64_t lease_ms;          /* 0: 10 s. Tokens: how long a step may take before tokens are handed out anew, and never
+                                less than four times what steps took lately. Strict, bounded: how long a worker may
+                                give no sign of life (its hook does, whatever the worker is doing) */
+  int init_tokens;           /* tokens: at the start; 0: replicas_to_aggregate, as TensorFlow (the first steps then drop
+                                gradients); below 0: no more than are needed */
 } shoal_sync_options;
 
 typedef struct shoal_sync_replicas shoal_sync_replicas;

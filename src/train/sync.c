@@ -36,6 +36,7 @@ shoal_sync_replicas *shoal_sync_replicas_new(shoal_graph *g, shoal_optimizer opt
 
 void shoal_sync_replicas_free(shoal_sync_replicas *s) {
   if (!s || atomic_fetch_sub(&s->refs, 1) > 1) return;
+  sync_beat_stop(s->beat);
   sync_runner_stop(s->runner);
   if (s->mode->release) s->mode->release(s);
   free(s);
@@ -96,7 +97,9 @@ static shoal_status end(void *state, shoal_session *session) {
 
 static void before_close(void *state) {
   shoal_sync_replicas *s = state;
+  sync_beat_stop(s->beat);
   sync_runner_stop(s->runner);
+  s->beat = NULL;
   s->runner = NULL;
 }
 

@@ -19,9 +19,10 @@ struct sync_runner_options {
   const shoal_created *created;
   void *arg;
   shoal_status (*step)(void *arg, shoal_session *own,
-                       bool *worked);             /* worked: set to false when there was none to do */
-  void (*stalled)(void *arg, shoal_session *own); /* called again and again while a step takes longer than the lease */
-  void (*looks)(void *arg, shoal_session *own);   /* (optional) called ten times a second */
+                       bool *worked); /* worked: set to false when there was none to do */
+  void (*stalled)(void *arg,
+                  shoal_session *own);          /* (optional) called again and again while a step outlasts the lease */
+  void (*looks)(void *arg, shoal_session *own); /* (optional) called ten times a second */
   int64_t lease_ms;
 };
 shoal_status sync_runner_start(const struct sync_runner_options *o, struct sync_runner **out);
@@ -31,6 +32,12 @@ void sync_runner_linger(struct sync_runner *r, int64_t idle_ms);
 bool sync_runner_failed(struct sync_runner *r);
 /* Ends the threads, also in the middle of a step; frees r. NULL: does nothing. */
 void sync_runner_stop(struct sync_runner *r);
+
+/* A thread of every worker that runs op a few times in the time of a lease, whatever the worker is doing: who does not
+ * beat for a whole lease is dead. */
+struct sync_beat;
+shoal_status sync_beat_start(shoal_session *session, const shoal_op *op, int64_t lease_ms, struct sync_beat **out);
+void sync_beat_stop(struct sync_beat *b); /* NULL: does nothing */
 
 /* ---- modes ---- */
 
@@ -44,6 +51,7 @@ struct shoal_sync_replicas {
   shoal_op *train; /* NULL until built */
   bool is_chief;
   struct sync_runner *runner; /* the chief's, while there is a session */
+  struct sync_beat *beat;     /* strict and bounded, while there is a session */
 
   /* tokens */
   shoal_var local_step, stale;

@@ -1,11 +1,11 @@
 /* Bounded staleness: every worker applies its gradients at once, but before each step waits until it is at most
  * `staleness` steps ahead of the slowest.
  *
- * sync_rep_clocks, beside the step counter, has the number of steps of each worker. A worker reads it only when its
- * bound is reached as far as it knows: the slowest can only have come further since. One that is gone has a clock far
- * beyond all others, so nobody waits for it: it sets that itself when it ends; when it was killed, whoever waits for it
- * and sees its clock stand still for the time of a lease does. One that finds itself gone was only slow, and starts
- * again from where the slowest is. */
+ * sync_rep_clocks, beside the step counter, has the number of steps of each worker, and then beats of each, which move
+ * on while it lives. A worker reads it only when its bound is reached as far as it knows: the slowest can only have
+ * come further since. One that is gone has a clock far beyond all others, so nobody waits for it: it sets that itself
+ * when it ends; when it was killed, whoever waits for it and sees its clock stand still for the time of a lease does.
+ * One that finds itself gone was only slow, and starts again from where the slowest is. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,11 +22,12 @@ enum { LOOK_MS = 2, READY_MS = 50, READY_LIMIT_S = 600 };
 
 struct bounded {
   shoal_var clocks;
-  shoal_out there;      /* initialised? */
-  shoal_op *init, *set; /* set: clocks[set_task] = set_value */
+  shoal_out there;             /* initialised? */
+  shoal_op *init, *beat, *set; /* set: clocks[set_task] = set_value */
   shoal_out set_task, set_value;
-  int64_t own, slowest;  /* as last seen */
-  int64_t *seen, *since; /* [total] each clock, and when it last changed; while waiting */
+  int64_t own, slowest; /* as last seen */
+  int64_t *seen;        /* [2 * total] clocks and beats */
+  int64_t *since;       /* [total] when each beat was first seen */
 };
 
 static bool check(const shoal_sync_options *o) {
@@ -37,17 +38,21 @@ static shoal_op *build(shoal_sync_replicas *s, const shoal_var *vars, const shoa
   struct graph *g = s->g;
   struct bounded *b = s->bounded = mem_zalloc(1, sizeof *b);
   size_t total = (size_t)s->o.total_replicas;
-  b->seen = mem_zalloc(total, sizeof *b->seen);
+  b->seen = mem_zalloc(2 * total, sizeof *b->seen);
   b->since = mem_zalloc(total, sizeof *b->since);
   struct node *applied = shoal_apply_gradients(g, s->optimizer, vars, grads, n, s->step);
   graph_push_colocation(g, s->step.handle.node);
   b->clocks =
-      variable_unsaved(g, "sync_rep_clocks", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(s->o.total_replicas)));
+      variable_unsaved(g, "sync_rep_clocks", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(2 * s->o.total_replicas)));
   b->init = b->clocks.handle.node ? variable_initializer(g, b->clocks) : NULL;
   b->there = build_op1(g, "VarIsInitializedOp", b->clocks.handle);
   b->set_task = shoal_placeholder(g, SHOAL_INT32, SHOAL_SCALAR, "sync_rep_task");
   b->set_value = shoal_placeholder(g, SHOAL_INT64, SHOAL_SCALAR, "sync_rep_clock");
   b->set = build_op3(g, "ResourceScatterUpdate", b->clocks.handle, b->set_task, b->set_value).node;
+  b->beat =
+      build_op3(g, "ResourceScatterAdd", b->clocks.handle,
+                build_const_int(g, SHOAL_INT32, s->o.total_replicas + s->o.task), build_const_int(g, SHOAL_INT64, 1))
+          .node;
   graph_push_control(g, &applied, 1);
   shoal_op *train = build_op3(g, "ResourceScatterAdd", b->clocks.handle, build_const_int(g, SHOAL_INT32, s->o.task),
                               build_const_int(g, SHOAL_INT64, 1))
@@ -76,17 +81,19 @@ static shoal_status read_clocks(shoal_sync_replicas *s, shoal_session *session) 
   shoal_tensor *t;
   TRY(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(b->clocks.value, &t), NULL));
   shoal_status e = NULL;
-  if (shoal_tensor_elements(t) != s->o.total_replicas) {
+  int total = s->o.total_replicas;
+  if (shoal_tensor_elements(t) != 2 * (int64_t)total) {
     e = STATUS(SHOAL_FAILED_PRECONDITION, "another job has %lld workers on these servers, not %d",
-               (long long)shoal_tensor_elements(t), s->o.total_replicas);
+               (long long)shoal_tensor_elements(t) / 2, total);
   } else {
     const int64_t *at = shoal_tensor_const_data(t);
     int64_t now = clock_ns();
     b->own = at[s->o.task];
     b->slowest = gone;
-    for (int i = 0; i < s->o.total_replicas; i++) {
-      if (at[i] != b->seen[i] || !b->since[i]) b->since[i] = now;
+    for (int i = 0; i < total; i++) {
+      if (at[total + i] != b->seen[total + i] || !b->since[i]) b->since[i] = now;
       b->seen[i] = at[i];
+      b->seen[total + i] = at[total + i];
       if (i != s->o.task && at[i] < b->slowest) b->slowest = at[i];
     }
     if (b->slowest >= gone) b->slowest = b->own;
@@ -117,17 +124,18 @@ static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   }
   for (int i = 0; i < s->o.total_replicas; i++) b->since[i] = 0;
   TRY(read_clocks(s, c->session));
-  return b->own >= gone ? join(s, c->session) : NULL;
+  if (b->own >= gone) TRY(join(s, c->session));
+  return sync_beat_start(c->session, b->beat, s->o.lease_ms, &s->beat);
 }
 
-/* Those whose clocks have stood still for a lease while this worker waited are gone. */
+/* Those who have not beaten for a lease, while this worker waited and looked, are gone. */
 static shoal_status drop_lost(shoal_sync_replicas *s, shoal_session *session, int64_t waiting_since) {
   struct bounded *b = s->bounded;
   for (int i = 0; i < s->o.total_replicas; i++) {
     if (i == s->o.task || b->seen[i] >= gone || b->own - b->seen[i] <= s->o.staleness) continue;
     int64_t since = b->since[i] > waiting_since ? b->since[i] : waiting_since;
     if (clock_ns() - since < s->o.lease_ms * 1000000) continue;
-    LOGW("worker %d has not come forward from step %lld: going on without it", i, (long long)b->seen[i]);
+    LOGW("worker %d is lost at step %lld: going on without it", i, (long long)b->seen[i]);
     TRY(set_clock(s, session, i, gone));
   }
   return NULL;

@@ -2,6 +2,7 @@
  *
  * A queue runner would do for the first thread; but a runner that waits for gradients can be ended only by closing its
  * session, and a training session closes its own only after its threads have ended. Hence a second session. */
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -59,7 +60,7 @@ static void *watch(void *arg) {
     if (r->o.looks && !atomic_load(&r->stop)) r->o.looks(r->o.arg, r->own);
     int64_t since = atomic_load(&r->progress_ns), now = clock_ns();
     if (patience > since) since = patience;
-    if (now - since < lease_ns(r) || atomic_load(&r->stop)) continue;
+    if (!r->o.stalled || now - since < lease_ns(r) || atomic_load(&r->stop)) continue;
     r->o.stalled(r->o.arg, r->own);
     patience = clock_ns();
   }
@@ -112,4 +113,47 @@ void sync_runner_stop(struct sync_runner *r) {
   shoal_status_free(shoal_session_close(r->own)); /* ends the step that waits */
   pthread_join(r->stepper, NULL);
   free(r);
+}
+
+/* ---- beats ---- */
+
+struct sync_beat {
+  shoal_session *session;
+  const shoal_op *op;
+  int64_t every_ms;
+  pthread_t thread;
+  atomic_bool stop;
+};
+
+static void *beat(void *arg) {
+  struct sync_beat *b = arg;
+  const char *op = shoal_op_name(b->op);
+  shoal_run_options o = {.timeout_ms = 2000};
+  for (int64_t waited = 0; !atomic_load(&b->stop); waited += LOOK_MS) {
+    if (waited >= b->every_ms) {
+      waited = 0;
+      /* When a task is lost, the worker's own step finds out. */
+      shoal_status_free(shoal_session_run(b->session, &o, NULL, NULL, 0, NULL, NULL, 0, &op, 1, NULL));
+    }
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+  }
+  return NULL;
+}
+
+shoal_status sync_beat_start(shoal_session *session, const shoal_op *op, int64_t lease_ms, struct sync_beat **out) {
+  struct sync_beat *b = mem_zalloc(1, sizeof *b);
+  *b = (struct sync_beat){.session = session, .op = op, .every_ms = lease_ms / 8};
+  if (pthread_create(&b->thread, NULL, beat, b)) {
+    free(b);
+    return INTERNAL("no thread to beat");
+  }
+  *out = b;
+  return NULL;
+}
+
+void sync_beat_stop(struct sync_beat *b) {
+  if (!b) return;
+  atomic_store(&b->stop, true);
+  pthread_join(b->thread, NULL);
+  free(b);
 }

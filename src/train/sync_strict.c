@@ -116,55 +116,49 @@ static shoal_status step(void *arg, shoal_session *own, bool *worked) {
   return NULL;
 }
 
+/* why: NULL when it left by itself. */
 static void lose(shoal_sync_replicas *s, int i, shoal_session *own, const char *why) {
   struct strict_worker *w = &s->strict->workers[i];
-  LOGW("worker %d %s: its gradients are left out", i, why);
+  if (why) LOGW("worker %d %s: its gradients are left out", i, why);
   w->active = false;
   shoal_status_free(session_run_op(own, w->stand_in)); /* a lost task: the stepping thread reports it */
 }
 
-/* What the members say of one worker. stalled: nothing has happened for too long. */
-static void look_at_one(shoal_sync_replicas *s, int i, const int64_t *members, int64_t now, bool stalled,
-                        shoal_session *own) {
+/* What the members say of one worker. */
+static void look_at_one(shoal_sync_replicas *s, int i, const int64_t *members, shoal_session *own) {
   int total = s->o.total_replicas;
   struct strict_worker *w = &s->strict->workers[i];
   int64_t arrived = members[MEMBER_ARRIVED * total + i], holds = members[MEMBER_HOLDS * total + i];
+  int64_t beats = members[MEMBER_BEATS * total + i], now = clock_ns();
   w->joins = members[MEMBER_JOINS * total + i];
   w->left = members[MEMBER_LEFT * total + i];
+  if (beats != w->beats || !w->beat_ns) w->beat_ns = now;
+  w->beats = beats;
+  bool alive = now - w->beat_ns < s->o.lease_ms * 1000000;
   if (w->active) {
     w->quiet = 0;
-    if (w->left >= w->handled) lose(s, i, own, "left");
+    if (w->left >= w->handled) lose(s, i, own, NULL);
     else if (w->joins > w->handled) lose(s, i, own, "was restarted");
-    else if (stalled && arrived <= now) {
-      lose(s, i, own, "is lost");
-      w->lost = true;
-      w->lost_arrived = arrived;
-      w->lost_holds = holds;
-    }
+    else if (!alive) lose(s, i, own, "is lost");
   }
   if (w->active) return;
-  if (arrived != w->lost_arrived || holds != w->lost_holds || w->joins > w->handled) w->lost = false;
   /* One that has just joined waits for certain; another may have taken a token and not said so yet. */
-  if (arrived != holds + 1 || w->lost) w->quiet = 0;
+  if (arrived != holds + 1 || !alive) w->quiet = 0;
   else w->quiet = holds < 0 ? QUIET_LOOKS : w->quiet + 1;
 }
 
-static void look(shoal_sync_replicas *s, shoal_session *own, bool stalled) {
+static void look(void *arg, shoal_session *own) {
+  shoal_sync_replicas *s = arg;
   shoal_tensor *t = NULL;
-  int64_t now = 0;
-  shoal_status e =
-      shoal_session_step(own, SHOAL_NO_FEEDS, SHOAL_FETCH(s->strict->members.value, &t, s->step.value, &now), NULL);
+  shoal_status e = shoal_session_step(own, SHOAL_NO_FEEDS, SHOAL_FETCH(s->strict->members.value, &t), NULL);
   if (!e && shoal_tensor_elements(t) == MEMBER_NUMBERS * (int64_t)s->o.total_replicas) {
     pthread_mutex_lock(&s->strict->lock);
-    for (int i = 0; i < s->o.total_replicas; i++) look_at_one(s, i, shoal_tensor_const_data(t), now, stalled, own);
+    for (int i = 0; i < s->o.total_replicas; i++) look_at_one(s, i, shoal_tensor_const_data(t), own);
     pthread_mutex_unlock(&s->strict->lock);
   }
   if (t) shoal_tensor_unref(t);
   shoal_status_free(e); /* a lost task: the stepping thread reports it */
 }
-
-static void look_often(void *arg, shoal_session *own) { look(arg, own, false); }
-static void look_when_stalled(void *arg, shoal_session *own) { look(arg, own, true); }
 
 /* ---- every worker ---- */
 
@@ -198,16 +192,11 @@ static shoal_status start_chief(shoal_sync_replicas *s, const shoal_created *c) 
     w->active = false;
     w->joins = w->left = w->handled = 0;
     w->quiet = 0;
-    w->lost = false;
+    w->beat_ns = 0;
   }
   s->strict->begun = false;
   s->strict->began_ns = clock_ns();
-  struct sync_runner_options o = {.created = c,
-                                  .arg = s,
-                                  .step = step,
-                                  .stalled = look_when_stalled,
-                                  .looks = look_often,
-                                  .lease_ms = s->o.lease_ms};
+  struct sync_runner_options o = {.created = c, .arg = s, .step = step, .looks = look, .lease_ms = s->o.lease_ms};
   return sync_runner_start(&o, &s->runner);
 }
 
@@ -218,6 +207,7 @@ static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
     if (!there) pause_ms(READY_MS);
   }
   TRY(session_run_op(c->session, s->strict->join));
+  TRY(sync_beat_start(c->session, s->strict->beat, s->o.lease_ms, &s->beat));
   return wait_for_invitation(s, c->session);
 }
 

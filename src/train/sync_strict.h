@@ -4,12 +4,13 @@
 
 #include "train/sync.h"
 
-/* sync_rep_members has four numbers for each worker, at [what * total + task]. */
+/* sync_rep_members has five numbers for each worker, at [what * total + task]. */
 enum member {
   MEMBER_JOINS,   /* how often it joined */
   MEMBER_LEFT,    /* the join after which it left */
   MEMBER_ARRIVED, /* the step after the last one it has put gradients for; 0 when it has just joined */
   MEMBER_HOLDS,   /* the token it took last; -1 when it has just joined */
+  MEMBER_BEATS,   /* moves on while it lives */
   MEMBER_NUMBERS
 };
 
@@ -21,18 +22,17 @@ struct strict_worker {
   shoal_op *invite;     /* puts a token for the current step */
   shoal_out waiting;    /* [sets of gradients, tokens] in its queues */
 
-  bool active;         /* its own gradients are waited for */
-  int64_t joins, left; /* as last read */
-  int64_t handled;     /* the join that it was invited for, or left after */
-  int quiet;           /* looks in a row that found it waiting for a token */
-  bool lost;           /* given up; not to be invited before it has moved from here: */
-  int64_t lost_arrived, lost_holds;
+  bool active;            /* its own gradients are waited for */
+  int64_t joins, left;    /* as last read */
+  int64_t handled;        /* the join that it was invited for, or left after */
+  int quiet;              /* looks in a row that found it waiting for a token */
+  int64_t beats, beat_ns; /* as last read, and when they last moved on */
 };
 
 struct strict {
   shoal_var members;
   shoal_out members_there;
-  shoal_op *members_init, *join, *leave, *take_token;
+  shoal_op *members_init, *join, *leave, *beat, *take_token;
 
   /* the chief's */
   shoal_out active_fed;          /* int32 [total]: 1 for those who get a token after the step */

@@ -112,6 +112,7 @@ static void build_membership(struct strict_graph *w) {
   graph_push_control(g, fresh, 2);
   t->join = set_member(w, "ResourceScatterAdd", MEMBER_JOINS, build_const_int(g, SHOAL_INT64, 1));
   graph_pop_control(g);
+  t->beat = set_member(w, "ResourceScatterAdd", MEMBER_BEATS, build_const_int(g, SHOAL_INT64, 1));
   struct out joins =
       build_op3(g, "GatherV2", read_members(w), member_at(w, MEMBER_JOINS), build_const_int(g, SHOAL_INT32, 0));
   t->leave = set_member(w, "ResourceScatterUpdate", MEMBER_LEFT, joins);

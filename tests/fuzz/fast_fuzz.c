@@ -1,5 +1,9 @@
-/* Frames of the fast path from anyone who knows the secret: a connection fed with any bytes gives whole frames, or
- * ends. No length in a frame is believed before it is checked, and closed() comes exactly once. */
+/* The fast path's wire from anyone who knows the secret. The first byte says which side is real: 0, a server, to which
+ * the rest is sent as frames; 1, a client that has asked for a value (id 1) and called (id 2), and gets the rest as
+ * answers. No length in a frame is believed before it is checked; every question is answered exactly once, whatever
+ * comes. */
+#include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,68 +11,111 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "rpc/fast.h"
+#include "rpc/fast_address.h"
 #include "rpc/fast_wire.h"
 #include "tensor/buffer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-struct conn {
-  struct fast_conn c; /* first */
-  pthread_mutex_t *lock;
-  pthread_cond_t *changed;
-  bool *over;
-  int closed;
+enum { LIMIT_MS = 20000, MOST = 60000 }; /* what a socket holds at once */
+
+static struct fast_server *server;
+static struct text ticket;
+
+/* ---- the server's side ---- */
+
+static void cancelled(void *arg) { fast_answer(arg, STATUS(SHOAL_CANCELLED, "not wanted"), NULL, false); }
+
+/* Small values, large ones, errors, and those that never come, by the key's first letter. */
+static void recv_value(void *arg, struct fast_request *r, int64_t step, const char *key) {
+  struct tensor t;
+  if (key[0] == 'w') {
+    fast_on_cancel(r, cancelled, r);
+    return;
+  }
+  shoal_status s = key[0] == 'e' ? INVALID("no %s", key)
+                                 : tensor_new_dims(&t, SHOAL_FLOAT32, 1, (int64_t[]){key[0] == 'l' ? 1 << 16 : 4});
+  if (!s) memset(t.data, 0, tensor_bytes(&t));
+  fast_answer(r, s, s ? NULL : &t, step & 1);
+}
+
+static void take_call(void *arg, struct fast_request *r, const void *data, size_t n, int64_t deadline) {
+  struct text out = {0};
+  text_add(&out, data, n);
+  fast_reply(r, n & 1 ? INVALID("odd") : NULL, &out);
+}
+
+static void feed_server(const uint8_t *data, size_t size) {
+  int fd = fast_dial_local(ticket.at + FAST_SECRET + 2, ticket.n - FAST_SECRET - 2);
+  if (fd < 0) abort();
+  char scrap[4096];
+  bool known = size && data[0] & 1; /* and the second byte: does the secret come first? */
+  if (known && write(fd, ticket.at, FAST_SECRET) != FAST_SECRET) abort();
+  if (size > 1 && send(fd, data + 1, size - 1, MSG_NOSIGNAL) < 0) size = 0; /* it hung up */
+  shutdown(fd, SHUT_WR);
+  for (ssize_t n = 1; n > 0;) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (poll(&p, 1, LIMIT_MS) != 1) abort(); /* it neither answers nor hangs up */
+    n = read(fd, scrap, sizeof scrap);
+  }
+  close(fd);
+}
+
+/* ---- the client's side ---- */
+
+struct answers {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int left;
 };
 
-static void *frame(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body) {
-  if (f->head > FAST_MAX_HEAD) abort();
-  if (body && body->size < f->size) abort();
-  volatile uint8_t sum = 0; /* all of the head is there to be read */
-  for (uint32_t i = 0; i < f->head; i++) sum = (uint8_t)(sum + head[i]);
-  buffer_unref(body);
-  return NULL;
+static void answered(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct answers *a = arg;
+  if (s) shoal_status_free(s);
+  else tensor_release(value);
+  pthread_mutex_lock(&a->lock);
+  if (--a->left < 0) abort();
+  pthread_cond_signal(&a->changed);
+  pthread_mutex_unlock(&a->lock);
 }
 
-static void run(struct fast_conn *c, void *work) {}
-
-static void closed(struct fast_conn *c) {
-  if (((struct conn *)c)->closed++) abort();
+static void feed_client(const uint8_t *data, size_t size) {
+  char name[FAST_NAME] = "";
+  int listener = fast_bind_local(name);
+  if (listener < 0) abort();
+  struct text mine = {0};
+  text_add(&mine, "sixteen letters.\0\0", FAST_SECRET + 2);
+  text_adds(&mine, name);
+  struct fast_client *c = fast_client_new(mine.at, mine.n, NULL);
+  struct pollfd p = {.fd = listener, .events = POLLIN};
+  if (!c || poll(&p, 1, LIMIT_MS) != 1) abort();
+  int fd = accept(listener, NULL, NULL);
+  struct answers a = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+  pthread_mutex_lock(&a.lock);
+  a.left += fast_ask(c, 7, "key", answered, &a, NULL);
+  a.left += fast_call(c, "call", 4, INT64_MAX, answered, &a, NULL);
+  pthread_mutex_unlock(&a.lock);
+  if (size && send(fd, data, size, MSG_NOSIGNAL) < 0) size = 0;
+  close(fd);
+  pthread_mutex_lock(&a.lock);
+  while (a.left) pthread_cond_wait(&a.changed, &a.lock);
+  pthread_mutex_unlock(&a.lock);
+  fast_client_free(c);
+  close(listener);
+  text_release(&mine);
 }
-
-static void release(struct fast_conn *c) {
-  struct conn *k = (struct conn *)c;
-  if (k->closed != 1) abort();
-  pthread_mutex_lock(k->lock);
-  *k->over = true;
-  pthread_cond_signal(k->changed);
-  pthread_mutex_unlock(k->lock);
-  free(k);
-}
-
-static const struct fast_conn_ops ops = {frame, run, closed, release};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static const uint8_t secret[FAST_SECRET] = "sixteen letters";
-  static bool set;
-  if (!set) buffer_set_limit(64 << 20);
-  set = true;
-  int ends[2];
-  if (size > 60000 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 0; /* what a socket holds at once */
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-  bool over = false;
-  struct conn *k = mem_zalloc(1, sizeof *k);
-  k->lock = &lock;
-  k->changed = &changed;
-  k->over = &over;
-  bool known = size && data[0] & 1; /* the first byte: does the secret come first? */
-  fast_conn_start(&k->c, &ops, ends[0], secret, true);
-  if (known && write(ends[1], secret, sizeof secret) != sizeof secret) abort();
-  if (size > 1 && write(ends[1], data + 1, size - 1) < 0) abort();
-  close(ends[1]);
-  fast_conn_unref(&k->c);
-  pthread_mutex_lock(&lock);
-  while (!over) pthread_cond_wait(&changed, &lock);
-  pthread_mutex_unlock(&lock);
+  static const struct fast_handlers handlers = {recv_value, take_call};
+  if (!server) {
+    buffer_set_limit(64 << 20);
+    server = fast_server_new(&handlers, NULL, NULL);
+    if (!server) abort();
+    fast_server_ticket(server, &ticket);
+  }
+  if (size < 2 || size > MOST) return 0;
+  if (data[0] & 1) feed_client(data + 1, size - 1);
+  else feed_server(data + 1, size - 1);
   return 0;
 }

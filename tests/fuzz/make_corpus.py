@@ -226,15 +226,19 @@ def clusters():
 
 
 def frames():
-    """Frames of the fast path; see fast.h."""
-    frame = lambda kind, head=b"", body=b"", flags=0, dtype=1, rank=0, size=None: struct.pack(
-        "<BBBBIQQ", kind, flags, dtype, rank, len(head), 9, len(body) if size is None else size) + head + body
+    """Frames of the fast path (fast.h), to a server and to a client; see fast_fuzz.c."""
+    frame = lambda kind, head=b"", body=b"", flags=0, dtype=1, rank=0, size=None, number=1: struct.pack(
+        "<BBBBIQQ", kind, flags, dtype, rank, len(head), number, len(body) if size is None else size) + head + body
     dims = struct.pack("<qq", 2, 3)
-    put("fast_fuzz", "ask", b"\1" + frame(1, b"key;0:0", size=7) + frame(5))
-    put("fast_fuzz", "value", b"\1" + frame(2, dims, bytes(24), rank=2))
-    put("fast_fuzz", "remote", b"\1" + frame(3, dims + struct.pack("<qq", 1, 4096), rank=2, size=24) + frame(6) + frame(7))
-    put("fast_fuzz", "error", b"\1" + frame(4, b"no", dtype=3, flags=4))
-    put("fast_fuzz", "stranger", b"\0" + frame(1, b"key"))
+    to_server, to_client = b"\0\1", b"\1"
+    put("fast_fuzz", "ask", to_server + frame(1, b"key;0:0", size=7) + frame(1, b"large", size=8, number=2) + frame(6, number=2))
+    put("fast_fuzz", "cancel", to_server + frame(1, b"wait", size=7) + frame(5) + frame(1, b"error", size=7, number=2))
+    put("fast_fuzz", "resend", to_server + frame(1, b"large", size=8) + frame(7))
+    put("fast_fuzz", "call", to_server + frame(8, b"call") + frame(8, b"odd", number=2))
+    put("fast_fuzz", "stranger", b"\0\0" + frame(1, b"key"))
+    put("fast_fuzz", "value", to_client + frame(2, dims, bytes(24), rank=2) + frame(9, body=b"result", number=2))
+    put("fast_fuzz", "remote", to_client + frame(3, dims + struct.pack("<qq", 1, 4096), rank=2, size=24))
+    put("fast_fuzz", "error", to_client + frame(4, b"no", dtype=3, flags=4) + frame(4, b"gone", dtype=14, number=2))
 
 
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames):

@@ -13,7 +13,7 @@ PACKAGES="build-essential cmake ninja-build pkg-config protobuf-c-compiler libpr
   libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libmicrohttpd-dev libsnappy-dev libcmocka-dev python3
   dataset-fashion-mnist"
 # Wanted: without one of these something is skipped (fuzzing, linting, the interop tests).
-WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv openssl"
+WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv openssl stunnel4"
 
 say() { echo "deps: $*" >&2; }
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q ' installed'; }

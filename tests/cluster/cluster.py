@@ -107,6 +107,10 @@ class Cluster:
         return {job: [tasks[str(i)] for i in range(len(tasks))] for job, tasks in self.spec.items()}
 
 
+class Skip(Exception):
+    """Raised by a test that cannot run here; the text says why."""
+
+
 def report(tests):
     """Runs functions as TAP; the exit code."""
     import traceback
@@ -119,6 +123,8 @@ def report(tests):
         try:
             fn()
             print(f"ok - {name} ({time.time() - start:.1f} s)", flush=True)
+        except Skip as e:
+            print(f"ok - {name} # SKIP {e}", flush=True)
         except Exception:  # pylint: disable=broad-except
             failed += 1
             print(f"not ok - {name}", flush=True)

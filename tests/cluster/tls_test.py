@@ -1,6 +1,7 @@
 """TLS and mutual TLS: who gets in, who does not, and what each is told. Also: where a server without TLS listens."""
 # needs: tensorflow
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import shoal
 import tensorflow.compat.v1 as tf
 
 from certificates import Authority, flags
-from cluster import SHOAL, Cluster, free_ports, report
+from cluster import SHOAL, Cluster, Skip, free_ports, report
 
 tf.disable_v2_behavior()
 TOP = tempfile.TemporaryDirectory(prefix="shoal_tls_")
@@ -259,9 +260,57 @@ def binds_loopback():
         assert p.wait(10) == 0
 
 
+def tunnel():
+    """TensorFlow's ps and a Shoal worker, as if on two hosts, joined by stunnel as docs/security.md has it: plain text on
+    loopback, TLS between. On one host the far ends of the tunnels need ports of their own."""
+    if not shutil.which("stunnel"):
+        raise Skip("there is no stunnel")
+    c = Cluster(ps=["tf"], worker=["shoal"])
+    ends = {job: int(c.spec[job]["0"].split(":")[1]) for job in c.spec}
+    ports = free_ports(4)
+    wires, far = dict(zip(ends, ports)), dict(zip(ends, ports[2:]))
+    here = {job: {j: {"0": f"127.0.0.1:{(ends if j == job else far)[j]}"} for j in ends} for job in ends}
+    tunnels = []
+    try:
+        for job, (cert, key) in (("ps", PS), ("worker", WORKER)):
+            other = "worker" if job == "ps" else "ps"
+            path = os.path.join(TOP.name, job + ".conf")
+            with open(path, "w") as f:
+                f.write(f"""foreground = yes
+pid =
+cert = {cert}
+key = {key}
+CAfile = {CA.ca}
+verifyChain = yes
+[{job}-in]
+accept = 127.0.0.1:{wires[job]}
+connect = 127.0.0.1:{ends[job]}
+[{other}-out]
+client = yes
+accept = 127.0.0.1:{far[other]}
+connect = 127.0.0.1:{wires[other]}
+""")
+            tunnels.append(subprocess.Popen(["stunnel", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            c.tasks[job, 0].spec = here[job]
+        with c, tf.Graph().as_default():
+            with tf.device("/job:ps/task:0"):
+                v = tf.Variable(tf.fill([256, 1024], 2.0))
+            with tf.device("/job:worker/task:0"):
+                y = tf.reduce_sum(v * 3.0)
+            for job in ("worker", "ps"):
+                config = tf.ConfigProto(operation_timeout_in_ms=60000)
+                with tf.Session("grpc://127.0.0.1:%d" % ends[job], config=config) as s:
+                    s.run(v.initializer)
+                    assert s.run(y) == 6.0 * 256 * 1024
+    finally:
+        for p in tunnels:
+            p.terminate()
+            p.wait()
+
+
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     whole_cluster, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
-    mixed_cluster, server_certificate_alone, clients_are_no_tasks, bad_files, binds_loopback)]
+    mixed_cluster, server_certificate_alone, clients_are_no_tasks, bad_files, binds_loopback, tunnel)]
 
 if __name__ == "__main__":
     code = report(TESTS)

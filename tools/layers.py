@@ -4,6 +4,8 @@
 A folder of src/ may include from itself and from the folders before it in ORDER; include/shoal is for all. The runtime
 stands before the ops: kernels are written against it, and it reaches them only through the table in the op rows. File
 formats (checkpoint, data) stand before the ops too, since the ops that save, restore, read and write are made of them.
+Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
+carries the confinement of whoever started it (base/file_root.h).
 Lines are of at most 120 columns; tables of test cases may be wider.
 """
 import os
@@ -13,6 +15,9 @@ import sys
 ORDER = ["base", "proto", "tensor", "graph", "device", "runtime", "checkpoint", "data", "ops", "rpc", "cluster",
          "collective", "train", "strategy", "estimator", "cli"]
 MAX_LINES = 1000
+OPS = ["checkpoint", "data", "ops"]
+FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"
+                       r"stat|lstat|access|realpath|symlink|link|truncate|mkstemp|mkdtemp)\(")
 
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 errors = []
@@ -29,7 +34,12 @@ for folder, _, files in os.walk(root):
             lines = f.read().split("\n")
         if len(lines) > MAX_LINES:
             errors.append(f"{shown}: {len(lines)} lines; look for the seam before {MAX_LINES}")
+        by_ops = parts[0] == "src" and parts[1:] and parts[1] in OPS
+        if by_ops and any("pthread_create(" in line for line in lines) and "file_roots_use(" not in "\n".join(lines):
+            errors.append(f"{shown}: starts a thread that is not confined to --file_root: see base/file_root.h")
         for i, line in enumerate(lines, 1):
+            if by_ops and FILE_CALL.search(re.sub(r'"[^"]*"|/\*.*', "", line)):
+                errors.append(f"{shown}:{i}: src/{parts[1]} touches files through base/file.h alone")
             if len(line) > 120 and parts[0] != "tests":
                 errors.append(f"{shown}:{i}: {len(line)} columns")
             m = re.match(r'\s*#\s*include\s+"([a-z_]+)/', line)

@@ -13,9 +13,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "shoal/data.h"
 
 enum { DEFLATE_MAX_RATIO = 1032 };
@@ -101,13 +101,13 @@ static shoal_status read_body(gzFile f, const char *path, int64_t file_bytes, st
 }
 
 shoal_status idx_read(const char *path, struct tensor *out) {
-  struct stat st;
-  if (stat(path, &st)) return ERRNO_STATUS(errno, "%s", path);
-  if (!S_ISREG(st.st_mode)) return INVALID("%s: not a file", path);
+  int64_t size;
+  TRY(file_size(path, &size));
+  if (file_is_directory(path)) return INVALID("%s: not a file", path);
   gzFile f = gzopen(path, "rb");
   if (!f) return ERRNO_STATUS(errno ? errno : ENOMEM, "%s", path);
   gzbuffer(f, 1 << 17);
-  shoal_status s = read_body(f, path, st.st_size, out);
+  shoal_status s = read_body(f, path, size, out);
   gzclose(f);
   return s;
 }

@@ -5,6 +5,9 @@
  * them was rejected, since libraries start threads before main. */
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -87,6 +90,11 @@ static void catch_signals(void) {
 }
 
 int server_main(int argc, char **argv) {
+#ifdef __GLIBC__
+  /* Messages of many megabytes come and go: memory is kept from one to the next, until the task is idle (tidy() in
+   * cluster/server.c). Otherwise a third of the receiver's time goes into pages. */
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
   struct hosts hosts[] = {{"ps", NULL}, {"worker", NULL}, {"chief", NULL}, {"evaluator", NULL}, {"master", NULL}};
   shoal_server_options o = {0};
   const char *level = NULL;

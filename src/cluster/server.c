@@ -1,9 +1,13 @@
 /* Servers: putting worker, master and port together; see shoal/cluster.h. */
 #include "cluster/server.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <string.h>
 #include <unistd.h>
 
@@ -282,9 +286,29 @@ const char *shoal_server_target(const shoal_server *s) { return s->target; }
 
 const char *shoal_server_task(const shoal_server *s) { return s->task; }
 
+/* A task that has run nothing for two seconds gives back the memory that it kept for the next step. */
+static void tidy(struct shoal_server *s, int64_t *tidied) {
+  int64_t last = atomic_load(&s->worker->last_run);
+  if (last == *tidied || clock_ns() - last < 2000000000) return;
+  *tidied = last;
+  buffer_trim();
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 void shoal_server_join(shoal_server *s) {
   pthread_mutex_lock(&s->lock);
-  while (!s->quit) pthread_cond_wait(&s->quitting, &s->lock);
+  int64_t tidied = 0;
+  while (!s->quit) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    if (pthread_cond_timedwait(&s->quitting, &s->lock, &until) != ETIMEDOUT) continue;
+    pthread_mutex_unlock(&s->lock);
+    tidy(s, &tidied);
+    pthread_mutex_lock(&s->lock);
+  }
   pthread_mutex_unlock(&s->lock);
 }
 

@@ -221,10 +221,8 @@ def tail(bench, name, aim):
     bench.show(name, ratios, lambda v: f"{v:.1f}", aim)
 
 
-@case("steps a second on one task, 8 client threads", 8, "2.5x")
-def threads(bench, name, n, aim):
+def threads(bench, name, steps, n, aim):
     rates = {}
-    steps = steps_of(bench, one_task)
     for _ in range(bench.rounds):
         for side, one in steps.items():
             done, stop = [0] * n, threading.Event()
@@ -243,6 +241,11 @@ def threads(bench, name, n, aim):
                 t.join()
             rates.setdefault(side, []).append(sum(done) / (time.perf_counter() - start))
     bench.show(name, rates, lambda v: f"{v:,.0f}/s", aim, True)
+
+
+@case("steps a second on one task, 8 client threads", 8, "2.5x")
+def tf_threads(bench, name, n, aim):
+    threads(bench, name, steps_of(bench, one_task), n, aim)
 
 
 def c_client(bench, build):
@@ -266,6 +269,11 @@ def c_client(bench, build):
 @case("step on one task, Shoal's client", one_task)
 def step_in_c(bench, name, build):
     bench.show(name, bench.turns(c_client(bench, build)), microseconds)
+
+
+@case("steps a second on one task, 8 threads of Shoal's client", 8, "")
+def c_threads(bench, name, n, aim):
+    threads(bench, name, c_client(bench, one_task), n, aim)
 
 
 # ---- transfers ----
@@ -312,8 +320,9 @@ def transfers(bench, name):
             bench.show(f"{size}, {way} (memcpy {speed(memcpy)})", {k: [n / t for t in v] for k, v in times.items()},
                        speed, "3x / 1.5x", True)
     held = sum(SIZES.values()) / (1 << 20)
+    time.sleep(5)
     for job, task in (("ps", "ps"), ("worker", "worker 0")):
-        bench.show(f"resident after these, {task} (variables: {held:.0f} MB)",
+        bench.show(f"resident 5 s after these, {task} (variables: {held:.0f} MB)",
                    {s.name: [s.resident(job)] for s in bench.sides}, megabytes, "variables")
 
 

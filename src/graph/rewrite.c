@@ -17,6 +17,7 @@ static const struct {
     {"skip_unread", "what is waited for but never read is not computed", rewrite_skip_unread},
     {"fuse_bias", "matrix product or convolution, bias and activation become one node", rewrite_fuse_bias},
     {"fuse_elementwise", "chains of elementwise ops become one pass over memory", rewrite_fuse_elementwise},
+    {"sweep_updates", "optimizer updates of many small variables become one node", rewrite_sweep_updates},
 };
 
 const char *rewrite_name(int i) { return i >= 0 && i < (int)COUNT_OF(rewrites) ? rewrites[i].name : NULL; }

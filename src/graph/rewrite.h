@@ -15,6 +15,7 @@ struct rewrite_options {
   void *arg;
   /* Is output i of the node made of elements i of its inputs (equal in shape, or scalars)? NULL: no such fusion. */
   bool (*elementwise)(const struct node *n);
+  bool own_ops; /* the graph stays in this process: ops that TensorFlow does not know may stand in it */
 };
 
 shoal_status graph_rewrite(struct graph *g, const struct rewrite_options *o);
@@ -35,6 +36,7 @@ void rewrite_merge(struct rewriting *r);
 void rewrite_skip_unread(struct rewriting *r);
 void rewrite_fuse_bias(struct rewriting *r);
 void rewrite_fuse_elementwise(struct rewriting *r);
+void rewrite_sweep_updates(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
 bool node_is_pure(const struct node *n);

@@ -90,8 +90,11 @@ shoal_status local_step_compile(struct local_env *env, const struct graph *place
     s->feeds = copy_names(sig->feeds, sig->n_feeds);
     s->fetches = copy_names(sig->fetches, sig->n_fetches);
     find_feed_types(s, placed);
-    struct rewrite_options ro = {
-        .off = env->rewrites_off, .evaluate = evaluate, .arg = env, .elementwise = kernel_is_elementwise};
+    struct rewrite_options ro = {.off = env->rewrites_off,
+                                 .evaluate = evaluate,
+                                 .arg = env,
+                                 .elementwise = kernel_is_elementwise,
+                                 .own_ops = true};
     status = graph_rewrite(s->graph, &ro);
     if (!status) graph_late_reads(s->graph);
     if (!status) status = compile_plans(env, s);

@@ -336,6 +336,43 @@ def test_unread_is_skipped():
         np.testing.assert_array_equal(a.run(["after:0"])[0], b.run(["after:0"])[0])
 
 
+def test_updates_are_swept():
+    """Small updates of one kind are one node, with the same bits; one that comes after another stays."""
+    def make():
+        x = tf.placeholder(tf.float32, [4, 3], "x")
+        h = x
+        for i in range(5):
+            w = tf.get_variable(f"w{i}", [3, 3], initializer=tf.random_normal_initializer(seed=i), use_resource=True)
+            b = tf.get_variable(f"b{i}", [3], initializer=tf.zeros_initializer(), use_resource=True)
+            h = tf.tanh(tf.matmul(h, w) + b)
+        loss = tf.reduce_sum(tf.square(h))
+        for n, optimizer in enumerate([tf.train.AdamOptimizer(0.01), tf.train.MomentumOptimizer(0.01, 0.9)]):
+            optimizer.minimize(loss, name=f"train{n}")
+        a, b = (tf.get_variable(n, [2], initializer=tf.zeros_initializer(), use_resource=True) for n in "ab")
+        apply = tf.raw_ops.ResourceApplyGradientDescent
+        first = apply(var=a.handle, alpha=1.0, delta=tf.ones([2]), name="first")
+        with tf.control_dependencies([first]):
+            second = apply(var=b.handle, alpha=1.0, delta=tf.identity(a.read_value()), name="second")
+        tf.group(first, second, name="both")
+        tf.add_n([tf.reduce_sum(v) for v in tf.global_variables()[:14]], name="sum")
+        return tf.global_variables_initializer()
+    _, g, init = build(make)
+    feeds = {"x:0": np.random.default_rng(3).normal(size=(4, 3)).astype(np.float32)}
+    names = [f"{v}{i}/Read/ReadVariableOp:0" for i in range(5) for v in "wb"]
+    with shoal.Session(g) as a, shoal.Session(g, rewrites_off=b"sweep_updates") as b:
+        for s in (a, b):
+            s.run(targets=[init.name])
+            for _ in range(3):
+                s.run([], feeds, ["train0"])
+                s.run([], feeds, ["train1"])
+            s.run(targets=["both"])
+            assert (s.run(["b/Read/ReadVariableOp:0"])[0] == 1).all()
+        for x, y in zip(a.run(names), b.run(names)):
+            np.testing.assert_array_equal(x, y)
+        updates = [{n for n in nodes_run(s, "train0", feeds) if n.endswith("ApplyAdam") or "sweep" in n} for s in (a, b)]
+        assert len(updates[0]) == 1 and len(updates[1]) == 10, updates
+
+
 def test_export_loses_nothing():
     def make():
         with tf.device("/job:worker/task:1/cpu:0"), tf.name_scope("a"):

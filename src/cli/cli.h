@@ -12,6 +12,9 @@ struct subcommand {
   int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name; the result is the exit code */
 };
 
+/* The whole command: what start.c calls. */
+SHOAL_API int shoal_main(int argc, char **argv);
+
 int server_main(int argc, char **argv);
 int status_main(int argc, char **argv);
 int stop_main(int argc, char **argv);

@@ -1,4 +1,4 @@
-/* `shoal`: finds the subcommand and runs it. */
+/* `shoal`: finds the subcommand and runs it. Part of the library; start.c says why. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void help(FILE *out) {
   fprintf(out, "\n`shoal SUBCOMMAND --help` lists a subcommand's flags; `shoal --version` tells the version.\n");
 }
 
-int main(int argc, char **argv) {
+int shoal_main(int argc, char **argv) {
   if (argc < 2) {
     help(stderr);
     return EXIT_USAGE;

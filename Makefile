@@ -23,11 +23,11 @@ FLAGS_build-clang = -DCMAKE_C_COMPILER=clang
 
 .PHONY: deps need-packages need-tensorflow
 deps: ## install what building and testing need: Debian packages, and TensorFlow in a virtual environment
-	@tools/deps.sh packages tensorflow
+	@tools/deps.sh packages tensorflow newest
 need-packages:
 	@tools/deps.sh --if-missing packages
 need-tensorflow: need-packages
-	@tools/deps.sh --if-missing tensorflow
+	@tools/deps.sh --if-missing tensorflow newest
 
 .PHONY: demo
 demo: all ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers

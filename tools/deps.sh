@@ -2,6 +2,7 @@
 # Installs what Shoal needs, on Debian 12 and Ubuntu 22.04 and 24.04:
 #   packages    the compiler, the libraries and the tools, by apt-get (through sudo when not root)
 #   tensorflow  the judge of the interop tests, in a virtual environment outside the clone
+#   newest      the newest TensorFlow there is, in another: clusters are tested with it too
 #   torch       PyTorch for `make bench`, in another
 # --if-missing does nothing, quietly, where all is there already.
 set -u
@@ -80,7 +81,12 @@ for what in "$@"; do
         x86_64) make_env "$SHOAL_TF_ENV" "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
         *) make_env "$SHOAL_TF_ENV" "tensorflow==$SHOAL_TF_VERSION" ;;
       esac ;;
+    newest)
+      case $(uname -m) in
+        x86_64) make_env "$SHOAL_TF_NEWEST_ENV" tensorflow-cpu ;;
+        *) make_env "$SHOAL_TF_NEWEST_ENV" tensorflow ;;
+      esac ;;
     torch) make_env "$SHOAL_TORCH_ENV" torch "numpy<2" ;;
-    *) say "what is '$what'? packages, tensorflow or torch"; exit 2 ;;
+    *) say "what is '$what'? packages, tensorflow, newest or torch"; exit 2 ;;
   esac
 done

@@ -1,0 +1,113 @@
+"""Whole programs in the style of TensorFlow 1's guides (tests/cluster/programs), unchanged, on Shoal's servers.
+
+Each is run twice: with every tf.train.Server a process of `shoal server` (tools/in_place.py), and with a Shoal ps under
+TensorFlow's own workers. The programs check their results themselves and end with "done". With --tf they run on
+TensorFlow's servers alone: that is how they were written.
+"""
+# needs: tensorflow
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import ROOT, SHOAL, free_ports, report
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+IN_PLACE = os.path.join(ROOT, "tools", "in_place.py")
+LIMIT = 240
+
+
+class Run:
+    """The processes of one program; kinds: the servers of ps and of workers, "shoal" or "tf"."""
+
+    def __init__(self, program, kinds, folder):
+        self.program, self.kinds, self.folder, self.tasks = os.path.join(HERE, "programs", program), kinds, folder, {}
+
+    def start(self, name, command, env=None):
+        log = open(os.path.join(self.folder, name + ".log"), "w+")
+        self.tasks[name] = (subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder,
+                                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": SHOAL,
+                                                  "PYTHONUNBUFFERED": "1", **(env or {})}), log)
+
+    def python(self, kind, *args):
+        return [sys.executable, *([IN_PLACE] if kind == "shoal" else []), self.program, *args]
+
+    def text(self, name):
+        with open(os.path.join(self.folder, name + ".log"), errors="replace") as f:
+            return f.read()
+
+    def finish(self, names):
+        """Waits for these; all must end with 0 and "done". Then the rest is told to end."""
+        end = time.time() + LIMIT
+        try:
+            for name in names:
+                try:
+                    code = self.tasks[name][0].wait(max(1, end - time.time()))
+                except subprocess.TimeoutExpired:
+                    code = "no end"
+                assert code == 0 and "done" in self.text(name), f"{name}: {code}\n{self.text(name)[-3000:]}"
+        finally:
+            for process, log in self.tasks.values():
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                log.close()
+
+
+def flagged(program, kinds, ps=1, ps_runs=False, waits=("worker0", "worker1")):
+    """Programs with the usual flags, two workers."""
+    with tempfile.TemporaryDirectory() as folder:
+        addresses = ["localhost:%d" % p for p in free_ports(ps + 2)]
+        hosts = ["--ps_hosts=" + ",".join(addresses[:ps]), "--worker_hosts=" + ",".join(addresses[ps:])]
+        run = Run(program, kinds, folder)
+        for job, n in (("ps", ps), ("worker", 2)):
+            for i in range(n):
+                task = [*hosts, "--job_name=" + job, "--task_index=%d" % i]
+                if job == "ps" and not ps_runs and kinds[0] == "shoal":
+                    run.start(f"{job}{i}", [SHOAL, "server", *task])
+                else:
+                    run.start(f"{job}{i}", run.python(kinds[job == "worker"], *task, "--log_dir=" + folder))
+        run.finish([*waits, *([f"ps{i}" for i in range(ps)] if ps_runs else [])])
+
+
+def configured(program, kinds, *more):
+    """Programs that read TF_CONFIG: chief, worker, ps, evaluator."""
+    with tempfile.TemporaryDirectory() as folder:
+        chief, worker, ps = ["localhost:%d" % p for p in free_ports(3)]
+        cluster = {"chief": [chief], "worker": [worker], "ps": [ps]}
+        run = Run(program, kinds, folder)
+        for job in ("ps", "chief", "worker", "evaluator"):
+            env = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})}
+            kind = kinds[job != "ps"]
+            if job == "ps" and kind == "shoal":
+                run.start(job, [SHOAL, "server"], env)
+            else:
+                run.start(job, run.python(kind, os.path.join(folder, "model"), *more), env)
+        run.finish(["chief", "worker", "evaluator"])
+
+
+PROGRAMS = [
+    ("supervised.py", lambda p, k: flagged(p, k)),
+    ("synchronous.py", lambda p, k: flagged(p, k, ps=2)),
+    ("embedded.py", lambda p, k: flagged(p, k, ps=2)),
+    ("queued.py", lambda p, k: flagged(p, k, ps_runs=True)),
+    ("in_graph.py", lambda p, k: flagged(p, k, waits=("worker0",))),
+    ("estimated.py", lambda p, k: configured(p, k, "canned" if k[1] == "shoal" else "own")),
+]
+
+
+def main():
+    ways = [("all shoal", ("shoal", "shoal")), ("shoal ps, tf workers", ("shoal", "tf"))]
+    if "--tf" in sys.argv:
+        sys.argv.remove("--tf")
+        ways = [("all tf", ("tf", "tf"))]
+    return report([(f"{program} on {way}", lambda f=fn, p=program, k=kinds: f(p, k))
+                   for program, fn in PROGRAMS for way, kinds in ways])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

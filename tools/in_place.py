@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs a TensorFlow program unchanged, with `shoal server` in the place of its tf.train.Server.
+
+    tools/in_place.py PROGRAM.py [its arguments...]
+
+A distributed program starts a server in its own process: tf.train.Server(...), or an Estimator with TF_CONFIG does it.
+Under this script each such server is a process of `shoal server` beside the program, with the same cluster, job and task;
+the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program. $SHOAL names the
+command; default: build/shoal of this tree, or the one in the PATH.
+
+Nothing but the four functions under tf.train.Server is replaced. (A ps task needs no program at all: `shoal server`.)
+"""
+import atexit
+import ctypes
+import json
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import types
+
+
+def shoal():
+    here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "shoal")
+    return os.environ.get("SHOAL") or (here if os.path.exists(here) else shutil.which("shoal") or "shoal")
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+class ServerProcess:
+    def __init__(self, serialized):
+        from tensorflow.core.protobuf import tensorflow_server_pb2
+        server = tensorflow_server_pb2.ServerDef.FromString(serialized)
+        cluster = {job.name: {str(i): address for i, address in job.tasks.items()} for job in server.cluster.job}
+        self.process = None
+        self.command = [shoal(), "server", "--cluster_spec=" + json.dumps(cluster), "--job_name=" + server.job_name,
+                        f"--task_index={server.task_index}"]
+        config = server.default_session_config
+        for flag, value in (("cpu_devices", config.device_count.get("CPU", 0)),
+                            ("inter_op_threads", config.inter_op_parallelism_threads),
+                            ("intra_op_threads", config.intra_op_parallelism_threads)):
+            if value > 0:
+                self.command.append(f"--{flag}={value}")
+        self.target = "grpc://" + cluster[server.job_name][str(server.task_index)]
+
+    def start(self):
+        if self.process:
+            return
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        atexit.register(self.process.terminate)
+        line = self.process.stdout.readline()
+        if "listening on " not in line:
+            from tensorflow.python.framework import errors
+            raise errors.UnknownError(None, None, f"Could not start the server: exit code {self.process.wait()}")
+        self.target = line.split("listening on ")[1].strip()
+
+    def join(self):
+        self.process.wait()
+
+
+def install():
+    """From now on tf.train.Server is a process of its own."""
+    from tensorflow.python.training import server_lib
+    server_lib.c_api = types.SimpleNamespace(
+        TF_NewServer=ServerProcess, TF_ServerStart=ServerProcess.start, TF_ServerJoin=ServerProcess.join,
+        TF_ServerTarget=lambda s: s.target, TF_ServerStop=lambda s: None)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    install()
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -497,9 +497,9 @@ static void give_up(struct lowering *lo, struct node *n, size_t mark, shoal_stat
   node_set_attr(n, LOWER_ERROR, attr_string(text, strlen(text)));
 }
 
-shoal_status graph_lower(struct graph *g) {
+static shoal_status lower(struct graph *g, bool portable) {
   if (!graph_needs_lowering(g)) return NULL;
-  struct lowering lo = {.g = g, .chain = -1};
+  struct lowering lo = {.g = g, .portable = portable, .chain = -1};
   for (size_t i = 0; i < g->nodes.n && !lo.has_frames; i++)
     lo.has_frames = g->nodes.at[i] && (op_is(g->nodes.at[i]->op, "Enter") || op_is(g->nodes.at[i]->op, "RefEnter"));
   shoal_status first = NULL;
@@ -522,4 +522,8 @@ shoal_status graph_lower(struct graph *g) {
   return first;
 }
 
-void graph_try_lower(struct graph *g) { shoal_status_free(graph_lower(g)); }
+shoal_status graph_lower(struct graph *g) { return lower(g, false); }
+
+void graph_try_lower(struct graph *g) { shoal_status_free(lower(g, false)); }
+
+void graph_try_lower_portable(struct graph *g) { shoal_status_free(lower(g, true)); }

@@ -18,6 +18,9 @@
 shoal_status graph_lower(struct graph *g);
 /* The same, for those who leave it to the run to complain. */
 void graph_try_lower(struct graph *g);
+/* And again, with loops as TensorFlow's Python makes them: what a Switch hands to the body goes through an Identity,
+ * without which TensorFlow's optimizer breaks the loop. For graphs that may leave this process. */
+void graph_try_lower_portable(struct graph *g);
 /* Is there anything to lower? */
 bool graph_needs_lowering(const struct graph *g);
 

@@ -195,6 +195,9 @@ static shoal_status add_body(struct lowering *lo, struct loop *l, struct node *l
     struct out in[2] = {l->at_merge[i], node_out(loop_cond, 0)};
     TRY(lower_add(lo, n, "switch", "Switch", in, 2, NULL, 0, &l->turn[i]));
     l->in_body[i] = node_out(l->turn[i], 1);
+    if (!lo->portable) continue;
+    TRY(add_identity(lo, n, "in_body", l->in_body[i], &pivot));
+    l->in_body[i] = node_out(pivot, 0);
   }
   TRY(add_identity(lo, n, "loop_body_control", l->in_body[l->first], &pivot));
   TRY(node_get_func(n, "body", &f));

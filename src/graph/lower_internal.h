@@ -19,6 +19,7 @@ struct link {
 
 struct lowering {
   struct graph *g;
+  bool portable;   /* graph_try_lower_portable() */
   bool has_frames; /* there were loops before, whose frames inlined constants must join */
   int chain;       /* the link that nodes added now belong to */
   VEC(struct link) links;

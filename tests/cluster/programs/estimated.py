@@ -37,7 +37,8 @@ def model(features, labels, mode, params):
 
 
 def main():
-    config = tf.estimator.RunConfig(LOG_DIR, save_checkpoints_steps=50, tf_random_seed=1, log_step_count_steps=50)
+    config = tf.estimator.RunConfig(LOG_DIR, save_checkpoints_steps=50, keep_checkpoint_max=20, tf_random_seed=1,
+                                    log_step_count_steps=50)
     columns = [tf.feature_column.numeric_column("x", shape=[4]),
                tf.feature_column.embedding_column(
                    tf.feature_column.categorical_column_with_vocabulary_list("word", ["low", "high"]), 2)]

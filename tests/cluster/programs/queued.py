@@ -44,7 +44,8 @@ def train(server, cluster, path):
     let_in, enter = ready.enqueue_many([[1] * len(WORKERS)]), ready.dequeue()
     finished = [done_queue(i).enqueue(1) for i in range(len(SERVERS))]
     seen = 0
-    with tf.Session(server.target) as session:
+    config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
+    with tf.Session(server.target, config=config) as session:
         if FLAGS.task_index == 0:
             session.run(tf.global_variables_initializer())
             session.run(let_in)

@@ -33,7 +33,9 @@ def train(server, cluster, last_step):
                                          saver=tf.train.Saver(sharded=True, max_to_keep=2), save_model_secs=1,
                                          recovery_wait_secs=1)
         rng = np.random.RandomState(FLAGS.task_index)
-        with supervisor.managed_session(server.target) as session:
+        # The other worker may be through already when this one begins its second life.
+        config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
+        with supervisor.managed_session(server.target, config) as session:
             first = session.run(step)
             at = first
             while not supervisor.should_stop() and at < last_step:

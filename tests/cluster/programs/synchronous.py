@@ -52,7 +52,7 @@ def train(server, cluster, last_step, aggregate):
                                                scaffold=scaffold, save_checkpoint_secs=None, save_checkpoint_steps=25,
                                                save_summaries_steps=20, config=config, max_wait_secs=60,
                                                stop_grace_period_secs=5) as session:
-            first = session.run_step_fn(lambda c: c.session.run(step))
+            first = session.run_step_fn(lambda step_context: step_context.session.run(step))
             while not session.should_stop():
                 session.run(op)
         return first, watch

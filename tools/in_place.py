@@ -4,9 +4,9 @@
     tools/in_place.py PROGRAM.py [its arguments...]
 
 A distributed program starts a server in its own process: tf.train.Server(...), or an Estimator with TF_CONFIG does it.
-Under this script each such server is a process of `shoal server` beside the program, with the same cluster, job and task;
-the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program. $SHOAL names the
-command; default: build/shoal of this tree, or the one in the PATH.
+Under this script each such server is a process of `shoal server` beside the program, with the same cluster, job and
+task; the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program. $SHOAL
+names the command; default: build/shoal of this tree, or the one in the PATH.
 
 Nothing but the four functions under tf.train.Server is replaced. (A ps task needs no program at all: `shoal server`.)
 """

@@ -1,4 +1,4 @@
-"""A graph built in C (tests/programs/client.c) runs on TensorFlow's servers as on Shoal's: the same numbers, the same errors.
+"""A graph built in C (tests/programs/client.c) runs on TensorFlow's servers as on Shoal's: same numbers, same errors.
 
 Then tasks die under its steps: the client ends with an error that says so, in seconds.
 """

@@ -1,4 +1,4 @@
-"""The matrix of servers once more, with the newest TensorFlow there was when the environment was made (tools/deps.sh newest).
+"""The matrix of servers once more, with the newest TensorFlow there was at `make deps`.
 
 Newer than 2.15.1 there is no other way to a TF1-style cluster than compat.v1, and its protocol has grown; the programs
 are the same.

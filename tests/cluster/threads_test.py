@@ -1,7 +1,7 @@
 """Eight client threads on one cluster: shared and own sessions, training, loops across tasks, queues, partial runs,
 callables, errors, time-outs, sessions opened and closed all the while.
 
-Nothing here is about numbers alone: under ThreadSanitizer (`make tsan`) a server that raced ends with another exit code.
+Nothing here is about numbers alone: under ThreadSanitizer (`make tsan`) a server that raced ends with another code.
 """
 # needs: tensorflow
 import os

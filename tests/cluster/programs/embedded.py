@@ -46,7 +46,8 @@ def main():
         rng, seen = np.random.RandomState(FLAGS.task_index), []
         with tf.train.MonitoredTrainingSession(server.target, is_chief=FLAGS.task_index == 0, hooks=[
                 tf.train.StopAtStepHook(last_step=150)], checkpoint_dir=FLAGS.log_dir, save_checkpoint_steps=50,
-                save_checkpoint_secs=None, save_summaries_steps=None, save_summaries_secs=None, config=config) as session:
+                save_checkpoint_secs=None, save_summaries_steps=None, save_summaries_secs=None,
+                config=config) as session:
             while not session.should_stop():
                 ids = rng.randint(0, 50, 64)
                 seen.append(session.run([loss, op], {inputs: ids, labels: ids[:, None]})[0])

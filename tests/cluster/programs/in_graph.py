@@ -1,4 +1,4 @@
-"""One client drives all tasks: towers in the graph, a recurrent net in pieces on several tasks, datasets on the workers."""
+"""One client drives all tasks: towers in the graph, a recurrent net in pieces on several tasks, datasets on workers."""
 import argparse
 
 import numpy as np
@@ -23,7 +23,7 @@ def towers(target):
         for i in range(len(WORKERS)):
             with tf.device("/job:worker/task:%d" % i):
                 numbers = tf.data.Dataset.range(400).shard(len(WORKERS), i).shuffle(50, seed=i)
-                numbers = numbers.map(lambda n: tf.cast([n % 7, n % 5, n % 3, 1], tf.float32) / 7.0, num_parallel_calls=2)
+                numbers = numbers.map(lambda n: tf.cast([n % 7, n % 5, n % 3, 1], tf.float32) / 7.0, 2)
                 iterator = numbers.repeat(2).batch(20).prefetch(2).make_initializable_iterator()
                 x = iterator.get_next()
                 x = tf.Print(x, [tf.shape(x)], "a batch", first_n=1)

@@ -1,4 +1,4 @@
-"""Asynchronous training under a Supervisor: managed session, checkpoints, summaries, a second life from the checkpoint."""
+"""Asynchronous training under a Supervisor: managed session, checkpoints, summaries, a second life from these."""
 import argparse
 import os
 import time

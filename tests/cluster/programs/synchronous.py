@@ -1,4 +1,4 @@
-"""MonitoredTrainingSession with hooks, SyncReplicasOptimizer with a backup worker, and recovery of the same model later."""
+"""MonitoredTrainingSession with hooks, SyncReplicasOptimizer with a backup worker, the same model recovered later."""
 import argparse
 import os
 

@@ -58,7 +58,7 @@ class Run:
                 log.close()
 
 
-def flagged(program, kinds, ps=1, ps_runs=False, waits=("worker0", "worker1")):
+def flagged(program, kinds, ps=1, ps_runs=False, waits=("worker0", "worker1"), more=()):
     """Programs with the usual flags, two workers."""
     with tempfile.TemporaryDirectory() as folder:
         addresses = ["localhost:%d" % p for p in free_ports(ps + 2)]
@@ -70,7 +70,7 @@ def flagged(program, kinds, ps=1, ps_runs=False, waits=("worker0", "worker1")):
                 if job == "ps" and not ps_runs and kinds[0] == "shoal":
                     run.start(f"{job}{i}", [SHOAL, "server", *task])
                 else:
-                    run.start(f"{job}{i}", run.python(kinds[job == "worker"], *task, "--log_dir=" + folder))
+                    run.start(f"{job}{i}", run.python(kinds[job == "worker"], *task, *more, "--log_dir=" + folder))
         run.finish([*waits, *([f"ps{i}" for i in range(ps)] if ps_runs else [])])
 
 
@@ -92,7 +92,7 @@ def configured(program, kinds, *more):
 
 PROGRAMS = [
     ("supervised.py", lambda p, k: flagged(p, k)),
-    ("synchronous.py", lambda p, k: flagged(p, k, ps=2)),
+    ("synchronous.py", lambda p, k: flagged(p, k, ps=2, more=[] if k[1] == "shoal" else ["--aggregate=1"])),
     ("embedded.py", lambda p, k: flagged(p, k, ps=2)),
     ("queued.py", lambda p, k: flagged(p, k, ps_runs=True)),
     ("in_graph.py", lambda p, k: flagged(p, k, waits=("worker0",))),

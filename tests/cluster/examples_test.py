@@ -38,9 +38,10 @@ def asynchronous():
     """Asynchronous, with a checkpoint, event files and a trace that TensorFlow reads."""
     import tensorflow.compat.v1 as tf
     with tempfile.TemporaryDirectory() as folder:
-        text = replica(f"--checkpoint_dir={folder}", "--trace_steps=100")
+        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3000", f"--checkpoint_dir={folder}", "--trace_steps=100")
+        assert accuracy(text) > 0.8, text
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
-        assert len(steps) == 2 and 300 <= sum(steps) <= 302, text
+        assert len(steps) == 2 and 3000 <= sum(steps) <= 3004, text
         reader = tf.train.load_checkpoint(folder)
         assert reader.get_tensor("global_step") == sum(steps)
         assert reader.get_variable_to_shape_map()["hid_w/Adam"] == [784, 100]
@@ -49,9 +50,9 @@ def asynchronous():
         with open(glob.glob(f"{folder}/timeline-*.json")[0]) as f:
             assert len(json.load(f)["traceEvents"]) > 20
         # And on from there.
-        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=400", f"--checkpoint_dir={folder}")
+        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3100", f"--checkpoint_dir={folder}")
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
-        assert 98 <= sum(steps) <= 102, text
+        assert 96 <= sum(steps) <= 104, text
 
 
 def synchronous():
@@ -65,7 +66,7 @@ def strict():
     def lines():
         with tempfile.TemporaryDirectory() as folder:
             text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=100", "--strict", f"--checkpoint_dir={folder}")
-            data, = glob.glob(f"{folder}/model.ckpt-100.data-*")
+            data, = glob.glob(f"{folder}/model.ckpt-10*.data-*")
             with open(data, "rb") as f:
                 return accuracy(text), hash(f.read())
     a, b = lines(), lines()
@@ -113,9 +114,9 @@ def supervisor():
     with tempfile.TemporaryDirectory() as folder:
         text = launch(f"{EXAMPLES}/supervisor", "--train_steps=400", f"--logdir={folder}", "--save_model_secs=1")
         assert accuracy(text) > 0.7, text
-        assert 400 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 402
+        assert 400 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 410
         text = launch(f"{EXAMPLES}/supervisor", "--train_steps=500", f"--logdir={folder}")
-        assert 500 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 502
+        assert 500 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 510
 
 
 def tensorflow_program():
@@ -129,11 +130,37 @@ def together():
     for sync in (False, True):
         program = (f'case "$*" in *--job_name=worker\\ --task_index=0*) exec "{sys.executable}" '
                    f'"{ROOT}/tests/cluster/tf_replica.py" "$@";; *) exec "{EXAMPLES}/mnist_replica" "$@";; esac')
-        flags = ["--train_steps=200"] + (["--sync_replicas"] if sync else [])
+        flags = ["--train_steps=200", "--sync_replicas"] if sync else ["--train_steps=4000"]
         text = launch("sh", "-c", program, "program", *flags)
         steps = {kind: int(n) for kind, n in re.findall(r"(\w+) \d: (\d+) local steps", text)}
-        assert steps["worker"] > 10 and steps["tensorflow"] > 10, text
+        assert min(steps["worker"], steps["tensorflow"]) > (10 if sync else 2), text
         assert float(re.search(r"local steps, loss (\S+)", text).group(1)) < 1, text
+
+
+BATCHES = """
+static void next_batch(shoal_tensor **images, shoal_tensor **labels) {
+  shoal_status_free(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){10, 784}, images));
+  shoal_status_free(shoal_tensor_new(SHOAL_INT64, 1, (const int64_t[]){10}, labels));
+  memset(shoal_tensor_data(*images), 0, 10 * 784 * 4);
+  memset(shoal_tensor_data(*labels), 0, 10 * 8);
+}
+"""
+
+
+def tutorial():
+    """The program of docs/training.md compiles and trains."""
+    import tensorflow.compat.v1 as tf
+    with open(f"{ROOT}/docs/training.md") as f:
+        program = re.search(r"```c\n(#include.*?)```", f.read(), re.S).group(1)
+    program = program.replace("int main", BATCHES + "\nint main", 1).replace("20000", "50")
+    build = os.path.dirname(SHOAL)
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/program.c", "w") as f:
+            f.write("#include <stdio.h>\n#include <string.h>\n" + program.replace('"out"', f'"{folder}/out"'))
+        subprocess.run(["cc", "-Wall", "-Werror", f"{folder}/program.c", "-o", f"{folder}/program", f"-I{ROOT}/include",
+                        f"-I{build}/gen/include", f"-L{build}", "-lshoal", f"-Wl,-rpath,{build}"], check=True)
+        launch(f"{folder}/program")
+        assert 50 <= tf.train.load_checkpoint(f"{folder}/out").get_tensor("global_step") <= 52
 
 
 def mistakes():
@@ -164,4 +191,4 @@ if __name__ == "__main__":
         print(f"ok - examples # SKIP there is no {DATA}")
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (asynchronous, synchronous, strict, bounded, chief_and_config,
-                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, mistakes)]))
+                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, tutorial, mistakes)]))

@@ -75,3 +75,16 @@ graph("SampleDistortedBoundingBox whole", sample([77, 31, 1], [], 0.5, use_image
 graph("SampleDistortedBoundingBox none", sample([77, 31, 1], [], 0.5), error="INVALID_ARGUMENT", message="No bounding boxes provided")
 graph("SampleDistortedBoundingBox outside", sample([77, 31, 1], [[0, 0, 1.5, 1]], 0.5), error="INVALID_ARGUMENT", message="must be in")
 graph("SampleDistortedBoundingBox area", sample([77, 31, 1], INSIDE, 0.5, area_range=[0.1, 1.5]), error="INVALID_ARGUMENT", message="Area range")
+
+# ---- resampling ----
+for kernel in ("lanczos1", "lanczos3", "lanczos5", "gaussian", "box", "triangle", "keyscubic", "mitchellcubic"):
+    for antialias in (True, False):
+        for size, scale, move in (((3, 9), (0.45, 1.7), (0.0, 0.3)), ((12, 4), (2.0, 0.5), (-1.5, 0.7)), ((7, 5), (1.0, 1.0), (0.0, 0.0))):
+            op("ScaleAndTranslate", {"images": R(2, 7, 5, 3), "size": const(np.array(size, np.int32)), "scale": const(np.array(scale, np.float32)),
+                                     "translation": const(np.array(move, np.float32))}, {"kernel_type": kernel, "antialias": antialias},
+               grad=["images"], fd=False, tol=2e-5)
+SCALE = {"size": np.array([3, 4], np.int32), "scale": np.array([0.5, 2], np.float32), "translation": np.zeros(2, np.float32)}
+op("ScaleAndTranslate", {"images": R(1, 6, 4, 2), **SCALE}, dtypes=[t for t in REALS if t not in (tf.uint32, tf.uint64)])
+op("ScaleAndTranslate", {"images": R(1, 6, 4, 2), **SCALE}, {"kernel_type": "none"}, error="INVALID_ARGUMENT", message="Unrecognized kernel type")
+op("ScaleAndTranslate", {"images": R(1, 6, 4, 2), **SCALE, "scale": np.zeros(2, np.float32)}, error="INVALID_ARGUMENT", message="greater than zero")
+op("ScaleAndTranslate", {"images": R(6, 4, 2), **SCALE}, error="INVALID_ARGUMENT")

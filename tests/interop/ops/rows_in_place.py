@@ -103,3 +103,9 @@ load([0, 1], [], 0, name="v", error="INVALID_ARGUMENT", message="invalid rank 1"
 load([0, 1], [], 0, name="i", error="INVALID_ARGUMENT", message="invalid type int32")
 load([0, 1], [], 0, num_rows=3, error="INVALID_ARGUMENT", message="instead of being equal to num_rows=3")
 load([0, 1], [], 0, num_cols=3, error="INVALID_ARGUMENT", message="instead of being equal to num_cols=3")
+
+for t in (np.int32, np.int64):
+    for indices in (22, [22, 5, 0, 39], [-1], []):
+        op("UnravelIndex", {"indices": np.array(indices, t), "dims": np.array([4, 5, 2], t)})
+for indices, dims in (([40], [4, 5, 2]), ([1], [0, 2]), ([1], [-3, 2]), ([1], [1 << 20, 1 << 20]), ([[1]], [3])):
+    op("UnravelIndex", {"indices": np.array(indices, np.int32), "dims": np.array(dims, np.int32)}, error="INVALID_ARGUMENT")

@@ -53,7 +53,7 @@ typedef struct shoal_server_options {
   int64_t max_graph_nodes;    /* of one session's graph, of a partition; 0: 2,000,000 */
   int64_t max_sessions;       /* as master, and as worker; 0: 10,000 */
   int64_t max_tensor_bytes;   /* of one tensor, for the whole process; 0: the machine's memory */
-  bool no_fast_path;          /* tensors between Shoal's own tasks on one host go by gRPC too */
+  bool no_fast_path;          /* steps and tensors between Shoal's own tasks go by gRPC, as to others */
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

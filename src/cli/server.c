@@ -125,7 +125,7 @@ int server_main(int argc, char **argv) {
       {"max_graph_nodes", "N", "largest graph taken (default 2000000)", .number = &o.max_graph_nodes},
       {"max_sessions", "N", "sessions at a time (default 10000)", .number = &o.max_sessions},
       {"max_tensor_bytes", "N", "largest tensor made (default: the machine's memory)", .number = &o.max_tensor_bytes},
-      {"fast_path", NULL, "between tasks on one host, other than gRPC (default true; --fast_path=false)", .on = &fast},
+      {"fast_path", NULL, "between Shoal's tasks, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
   int code;

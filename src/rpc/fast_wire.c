@@ -409,13 +409,15 @@ void fast_listen(int fd, void (*fn)(void *arg, int fd), void *arg) {
   arm(fd, EPOLLIN, l, TAG_LISTEN, EPOLL_CTL_ADD);
 }
 
-static void on_connection(struct listener *l) {
+/* gone: the socket was shut down. A Unix socket then goes on to say that there is nobody to accept yet. */
+static void on_connection(struct listener *l, bool gone) {
   for (;;) {
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       l->fn(l->arg, fd);
       continue;
     }
+    if (gone) errno = EINVAL;
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == EMFILE || errno == ENFILE ||
         errno == ECONNABORTED)
       break;
@@ -439,7 +441,7 @@ static void *work(void *arg) {
     switch (e.data.u64 & TAG_MASK) {
       case TAG_IN: on_input(p); break;
       case TAG_OUT: on_room(((struct fast_out_event *)p)->conn); break;
-      default: on_connection(p);
+      default: on_connection(p, e.events & EPOLLHUP);
     }
     if (atomic_fetch_add(&loop.waiting, 1) >= MAX_WAITING) break;
   }

@@ -60,7 +60,7 @@ static shoal_status measure(const struct batch *b, size_t col, bool dense, struc
     struct feature_walk w = feature_list_walk(slot);
     for (;; e->steps[i]++) {
       struct feature f;
-      int64_t count;
+      int64_t count = 0;
       bool end;
       TRY(next(&w, b, i, c, e->steps[i], &f, &count, &end));
       if (end) break;

@@ -16,6 +16,7 @@ from cluster import ROOT, Task, free_ports, report
 
 BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
 TRAINER = os.path.join(BUILD, "tests", "programs", "sync_trainer")
+TF_WORKER = os.path.join(ROOT, "tests", "cluster", "sync_tf_worker.py")
 BATCH, IN, OUT, ROWS = 8, 4, 3, 12
 
 
@@ -132,6 +133,20 @@ def asynchronous():
         assert a["step"] >= 60 and b["step"] >= 60
         start, end = initial(), reference(2, 60)
         assert np.abs(b["w"] - end[0]).max() < np.abs(start[0] - end[0]).max()
+
+
+def asynchronous_as_tensorflow():
+    """Two workers of each kind on servers of their own, in whatever order their steps come: both end up in the same
+    place, as far as a constant learning rate lets them stand still."""
+    ends = []
+    for kind, program in (("shoal", None), ("tf", [sys.executable, TF_WORKER])):
+        with Job(2, ps=(kind,)) as job:
+            for t in range(2):
+                job.start(t, "async", program, steps=300, sleep=3)
+            ends.append(job.finish(seconds=120)[0])
+    for name, start in zip(("w", "table"), initial()):
+        moved = np.linalg.norm(start - ends[1][name])
+        assert np.linalg.norm(ends[0][name] - ends[1][name]) < 0.35 * moved, (name, moved)
 
 
 def tokens_two_workers():
@@ -278,9 +293,6 @@ def bounded_killed():
         job.finish(0)
 
 
-TF_WORKER = os.path.join(ROOT, "tests", "cluster", "sync_tf_worker.py")
-
-
 def mixed(chief, ps):
     program = {"shoal": None, "tf": [sys.executable, TF_WORKER]}
     other = "tf" if chief == "shoal" else "shoal"
@@ -296,7 +308,8 @@ def mixed(chief, ps):
         assert job.steps(0) >= 5 and job.steps(1) >= 5, "one of them did all the work"
 
 
-TESTS = [("asynchronous, two workers", asynchronous), ("tokens: two workers, two ps", tokens_two_workers),
+TESTS = [("asynchronous, two workers", asynchronous),
+         ("asynchronous, beside TensorFlow's workers on its own ps", asynchronous_as_tensorflow), ("tokens: two workers, two ps", tokens_two_workers),
          ("tokens: one worker is plain training", tokens_one_worker_is_sgd),
          ("tokens: a killed worker", tokens_killed), ("tokens: uneven data", tokens_uneven_data),
          ("tokens: the chief ends first", tokens_chief_ends_first), ("tokens: a backup worker", tokens_backup_worker),

@@ -1,4 +1,4 @@
-"""The model of sync_trainer.c as a TensorFlow worker with SyncReplicasOptimizer; the same arguments."""
+"""The model of sync_trainer.c as a TensorFlow worker, asynchronous or with SyncReplicasOptimizer; the same arguments."""
 import json
 import os
 import sys
@@ -23,17 +23,22 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/
     table = tf.Variable(table0, name="table", use_resource=True)
     step = tf.train.get_or_create_global_step()
     loss = tf.reduce_mean(tf.squared_difference(tf.matmul(x, w) + tf.nn.embedding_lookup(table, ids), y))
-    sync = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.2), options["aggregate"], options["workers"])
-    train = sync.minimize(loss, step)
-hooks = [sync.make_session_run_hook(task == 0), tf.train.StopAtStepHook(last_step=options["steps"])]
+    optimizer = tf.train.GradientDescentOptimizer(0.2)
+    hooks = [tf.train.StopAtStepHook(last_step=options["steps"])]
+    if sys.argv[3] == "tokens":
+        optimizer = tf.train.SyncReplicasOptimizer(optimizer, options["aggregate"], options["workers"])
+        hooks.append(optimizer.make_session_run_hook(task == 0))
+    train = optimizer.minimize(loss, step)
 k = at = 0
 config = tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{task}"])
 with tf.train.MonitoredTrainingSession(server.target, is_chief=task == 0, hooks=hooks, config=config) as s:
     while not s.should_stop():
         data = make_batch(task, k)
         k += 1
-        at, _ = s.run([step, train], dict(zip((x, y, ids), data)))
+        at, last, _ = s.run([step, [w, table], train], dict(zip((x, y, ids), data)))
         print(f"step {k}", flush=True)
         time.sleep(options.get("sleep", 0) / 1000)
-    print(f"done {at + 1} 0", flush=True)
+    print(f"done {at + 1} 0")
+    for name, value in zip(("w", "table"), last):
+        print(name, *[f"{bits:08x}" for bits in value.view("uint32").reshape(-1)], flush=True)
     os._exit(0)  # leaving properly takes a chief of TensorFlow's two minutes: its queue runner waits for more gradients

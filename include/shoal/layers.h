@@ -46,6 +46,9 @@ typedef struct shoal_var {
 /* dtype and shape are the initial value's, whose shape must be known. Trainable: shoal_minimize changes it. */
 SHOAL_API shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial);
 SHOAL_API shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial);
+/* Variables made from now on are references, the kind of TensorFlow 1 (VariableV2): for a program that shares them with
+ * one in which resource variables are off (tf.disable_v2_behavior). */
+SHOAL_API void shoal_use_ref_variables(shoal_graph *g, bool on);
 /* Belongs to this worker alone: made on its device, in no checkpoint (as TensorFlow's local variables). */
 SHOAL_API shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initial);
 SHOAL_API shoal_op *shoal_variable_assign(shoal_graph *g, shoal_var v, shoal_out value);

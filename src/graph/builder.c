@@ -39,7 +39,7 @@ struct graph_builder {
   VEC(struct control_level) controls;
   VEC(struct colocation_level) colocations;
   struct strmap scope_names; /* scopes opened so far, for unique names */
-  bool has_seed;
+  bool has_seed, ref_variables;
   int64_t seed, ops_seeded;
 };
 
@@ -152,6 +152,9 @@ void graph_pop_colocation(struct graph *g) {
   free(l.loc);
   free(l.device);
 }
+
+void graph_set_ref_variables(struct graph *g, bool on) { builder(g)->ref_variables = on; }
+bool graph_ref_variables(const struct graph *g) { return g->builder && g->builder->ref_variables; }
 
 void graph_set_seed(struct graph *g, int64_t seed) {
   builder(g)->has_seed = true;

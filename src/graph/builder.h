@@ -82,6 +82,10 @@ void graph_pop_control(struct graph *g);
 void graph_push_colocation(struct graph *g, const struct node *with);
 void graph_pop_colocation(struct graph *g);
 
+/* Which kind of variable models make (train/variables.c). */
+void graph_set_ref_variables(struct graph *g, bool on);
+bool graph_ref_variables(const struct graph *g);
+
 /* Seeds for random ops that give none, by TensorFlow's rule: (graph seed, how many ops drew one before). */
 void graph_set_seed(struct graph *g, int64_t seed);
 void graph_next_seeds(struct graph *g, int64_t *seed, int64_t *seed2);

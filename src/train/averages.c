@@ -13,11 +13,9 @@ static const char suffix[] = "ExponentialMovingAverage";
 shoal_var shoal_average_of(const shoal_graph *g, shoal_var v) {
   if (!v.handle.node) return (shoal_var){0};
   char *name = mem_printf("%s/%s", v.handle.node->name, suffix);
-  char *read = mem_printf("%s/Read/ReadVariableOp", name);
-  struct node *handle = graph_find(g, name), *value = graph_find(g, read);
+  shoal_var average = variable_find(g, name);
   free(name);
-  free(read);
-  return handle && value ? (shoal_var){node_out(handle, 0), node_out(value, 0)} : (shoal_var){0};
+  return average;
 }
 
 static bool is_average(const struct node *n) {
@@ -52,10 +50,7 @@ static struct node *move(struct graph *g, shoal_var v, struct out amount) {
   graph_push_colocation(g, v.handle.node);
   struct out now = variable_read_op(g, v.handle, t, NULL), old = variable_read_op(g, average.handle, t, NULL);
   struct out change = build_op2(g, "Mul", build_op2(g, "Sub", old, now), build_cast(g, amount, t));
-  struct build b = build_begin(g, "AssignSubVariableOp", NULL);
-  build_in(&b, average.handle);
-  build_in(&b, change);
-  struct node *moved = build_end(&b);
+  struct node *moved = variable_update_op(g, "AssignSub", average.handle, change);
   graph_pop_colocation(g);
   return moved;
 }

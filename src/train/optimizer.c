@@ -92,8 +92,8 @@ shoal_optimizer shoal_proximal_adagrad(double rate, double l1, double l2) {
 }
 
 shoal_var shoal_global_step(shoal_graph *g) {
-  struct node *n = graph_find(g, "global_step"), *read = graph_find(g, "global_step/Read/ReadVariableOp");
-  if (n && read) return (shoal_var){node_out(n, 0), node_out(read, 0)};
+  shoal_var there = variable_find(g, "global_step");
+  if (there.handle.node) return there;
   return shoal_variable_untrained(g, "global_step", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SCALAR));
 }
 
@@ -113,14 +113,6 @@ static struct out rate(struct applying *w, shoal_dtype dtype) {
   return number(w, dtype, w->o->learning_rate);
 }
 
-static struct out assign_op(struct graph *g, const char *op, struct out handle, struct out value, struct node **node) {
-  struct build b = build_begin(g, op, NULL);
-  build_in(&b, handle);
-  build_in(&b, value);
-  *node = build_end(&b);
-  return handle;
-}
-
 /* Rows that occur more than once, added up: an update that is not linear must see each row once. */
 static struct grad unique_rows(struct graph *g, struct grad gr) {
   struct node *u = NULL;
@@ -136,7 +128,7 @@ static struct grad unique_rows(struct graph *g, struct grad gr) {
 static struct node *apply_row(struct applying *w, const char *op, const char *args, shoal_var v, const shoal_var *slots,
                               struct grad gr) {
   shoal_dtype dtype = out_type(v.value);
-  struct build b = build_begin(w->g, op, NULL);
+  struct build b = build_begin(w->g, variable_op_name(v.handle, op), NULL);
   for (const char *a = args; *a; a++) {
     switch (*a) {
       case 'v': build_in(&b, v.handle); break;
@@ -161,19 +153,19 @@ static struct node *apply_row(struct applying *w, const char *op, const char *ar
 /* var[indices] -= rate * values: linear, so repeated rows need no care. */
 static struct node *sgd_sparse(struct applying *w, shoal_var v, struct grad gr) {
   struct out change = build_op2(w->g, "Mul", gr.values, build_op1(w->g, "Neg", rate(w, out_type(v.value))));
-  return build_op3(w->g, "ResourceScatterAdd", v.handle, gr.indices, change).node;
+  return build_op3(w->g, variable_op_name(v.handle, "ResourceScatterAdd"), v.handle, gr.indices, change).node;
 }
 
 /* slot = slot * keep, then slot[indices] += (1 - keep) * values; returns the slot read after both. */
 static struct out adam_slot(struct applying *w, shoal_var slot, double keep, struct out values, struct out indices) {
   struct graph *g = w->g;
   shoal_dtype dtype = out_type(slot.value);
-  struct node *decayed, *added;
-  assign_op(g, "AssignVariableOp", slot.handle, build_op2(g, "Mul", slot.value, number(w, dtype, keep)), &decayed);
+  struct out kept = build_op2(g, "Mul", slot.value, number(w, dtype, keep));
+  struct node *decayed = variable_update_op(g, "Assign", slot.handle, kept), *added;
   graph_push_control(g, &decayed, decayed ? 1 : 0);
-  added =
-      build_op3(g, "ResourceScatterAdd", slot.handle, indices, build_op2(g, "Mul", values, number(w, dtype, 1 - keep)))
-          .node;
+  added = build_op3(g, variable_op_name(slot.handle, "ResourceScatterAdd"), slot.handle, indices,
+                    build_op2(g, "Mul", values, number(w, dtype, 1 - keep)))
+              .node;
   graph_pop_control(g);
   graph_push_control(g, &added, added ? 1 : 0);
   struct out now = variable_read_op(g, slot.handle, dtype, NULL);
@@ -194,9 +186,7 @@ static struct node *adam_sparse(struct applying *w, shoal_var v, const shoal_var
                 build_op2(g, "Sub", one, pa));
   struct out step = build_op2(g, "RealDiv", build_op2(g, "Mul", corrected, m),
                               build_op2(g, "AddV2", build_op1(g, "Sqrt", s), number(w, dtype, w->o->c)));
-  struct node *moved;
-  assign_op(g, "AssignSubVariableOp", v.handle, step, &moved);
-  return moved;
+  return variable_update_op(g, "AssignSub", v.handle, step);
 }
 
 /* Slots belong to a variable in every way: where it is, what it is called, which part of a whole it is. */
@@ -210,6 +200,8 @@ shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const st
                         const struct shape *shape, double fill) {
   if (!v.handle.node) return (shoal_var){0};
   char *full = mem_printf("%s/%s", v.handle.node->name, name);
+  bool refs = graph_ref_variables(g);
+  graph_set_ref_variables(g, variable_is_ref(v.handle));
   graph_push_colocation(g, v.handle.node);
   graph_push_control(g, NULL, -1);
   graph_push_scope_root(g);
@@ -219,6 +211,7 @@ shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const st
   graph_pop_scope(g);
   graph_pop_control(g);
   graph_pop_colocation(g);
+  graph_set_ref_variables(g, refs);
   free(full);
   if (slot.handle.node && *variable_save_slice(v)) {
     char *saved = mem_printf("%s%s", variable_save_name(v), slot.handle.node->name + strlen(v.handle.node->name));
@@ -239,7 +232,7 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
   if (row->decays && w->o->d != 0) {
     shoal_dtype dtype = out_type(v.value);
     struct out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
-    assign_op(g, "AssignSubVariableOp", v.handle, build_op2(g, "Mul", v.value, shrink), &decayed);
+    decayed = variable_update_op(g, "AssignSub", v.handle, build_op2(g, "Mul", v.value, shrink));
   }
   graph_push_control(g, &decayed, 1);
   if (!grad_sparse(gr)) done = apply_row(w, row->dense, row->dense_args, v, slots, gr);
@@ -253,10 +246,9 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
 
 /* After all updates: the powers move on. */
 static struct node *advance_power(struct applying *w, shoal_var power, double by) {
-  struct node *n;
   graph_push_colocation(w->g, power.handle.node);
-  assign_op(w->g, "AssignVariableOp", power.handle,
-            build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by)), &n);
+  struct out next = build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by));
+  struct node *n = variable_update_op(w->g, "Assign", power.handle, next);
   graph_pop_colocation(w->g);
   return n;
 }
@@ -307,11 +299,9 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
     vec_push(&done, advance_power(&w, w.power_b, optimizer.b));
   }
   if (step.handle.node) {
-    struct node *counted;
     graph_push_colocation(g, step.handle.node);
-    assign_op(g, "AssignAddVariableOp", step.handle, build_const_int(g, out_type(step.value), 1), &counted);
+    vec_push(&done, variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, out_type(step.value), 1)));
     graph_pop_colocation(g);
-    vec_push(&done, counted);
   }
   graph_pop_control(g);
   shoal_op *all = shoal_group(g, done.at, (int)done.n, optimizer.row->name);

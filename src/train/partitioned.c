@@ -107,6 +107,11 @@ void shoal_partitioned_free(shoal_partitioned *p) {
 
 static struct out gather_rows(struct graph *g, shoal_var v, struct out ids) {
   graph_push_colocation(g, v.handle.node);
+  if (variable_is_ref(v.handle)) {
+    struct out found = build_op3(g, "GatherV2", v.value, ids, build_const_int(g, SHOAL_INT32, 0));
+    graph_pop_colocation(g);
+    return found;
+  }
   struct build b = build_begin(g, "ResourceGather", NULL);
   build_in(&b, v.handle);
   build_in(&b, ids);

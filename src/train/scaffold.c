@@ -23,7 +23,7 @@ static shoal_out missing(shoal_graph *g, const shoal_var *vars, int n, const cha
   for (int i = 0; i < n; i++) {
     names[i] = vars[i].handle.node->name;
     graph_push_colocation(g, vars[i].handle.node);
-    build_in(&pack, build_op1(g, "VarIsInitializedOp", vars[i].handle));
+    build_in(&pack, variable_there_op(g, vars[i].handle));
     graph_pop_colocation(g);
   }
   build_attr_int(&pack, "N", n);

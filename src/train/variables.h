@@ -7,6 +7,16 @@
 
 /* A node that reads the variable now (after the control scope's ops). */
 struct out variable_read_op(struct graph *g, struct out handle, shoal_dtype dtype, const char *name);
+/* Is it one of TensorFlow 1's references? */
+bool variable_is_ref(struct out handle);
+/* op: "Assign", "AssignAdd" or "AssignSub". */
+struct node *variable_update_op(struct graph *g, const char *op, struct out handle, struct out value);
+/* The op for this kind of variable, from the other's name: "ResourceApplyAdam" is "ApplyAdam" for references. */
+const char *variable_op_name(struct out handle, const char *resource_op);
+/* A bool: is it initialised? */
+struct out variable_there_op(struct graph *g, struct out handle);
+/* By its name; handle.node NULL: there is none. */
+shoal_var variable_find(const struct graph *g, const char *name);
 /* A variable that workers share but no checkpoint holds; neither shoal_initialize nor shoal_initialize_local knows it:
  * who made it initialises it. */
 shoal_var variable_unsaved(struct graph *g, const char *name, struct out initial);

@@ -293,18 +293,27 @@ def bounded_killed():
         job.finish(0)
 
 
-def mixed(chief, ps):
-    program = {"shoal": None, "tf": [sys.executable, TF_WORKER]}
-    other = "tf" if chief == "shoal" else "shoal"
-    with Job(2, ps=ps) as job:
-        # Slow enough that the other, which needs seconds to start, finds work left.
-        steps = 100 if chief == "shoal" else 40
-        job.start(0, "tokens", program[chief], steps=steps, sleep=50)
-        if chief == "tf":
+def mixed(chief, ps, refs):
+    """A worker of TensorFlow's takes seconds to start, and then half a minute if it finds the model not ready: so it is let
+    go when the chief has begun, and the chief takes its time."""
+    tf_worker = [sys.executable, TF_WORKER]
+    common = dict(steps=60, refs=refs)
+    with Job(2, ps=ps) as job, tempfile.TemporaryDirectory() as d:
+        if chief == "shoal":
+            go = os.path.join(d, "go")
+            job.start(1, "tokens", ["env", f"SYNC_GO={go}", *tf_worker], **common)
+            end = time.time() + 60
+            while "built" not in job.text(1) and time.time() < end:
+                time.sleep(0.05)
+            job.start(0, "tokens", sleep=50, **common)
             job.wait_steps(0, 1)
-        job.start(1, "tokens", program[other], steps=steps, sleep=5)
+            open(go, "w").close()
+        else:
+            job.start(0, "tokens", tf_worker, sleep=50, **common)
+            job.wait_steps(0, 1)
+            job.start(1, "tokens", sleep=5, **common)
         for r in job.finish(seconds=120):
-            assert r["step"] >= steps, r
+            assert r["step"] >= 60, r
         assert job.steps(0) >= 5 and job.steps(1) >= 5, "one of them did all the work"
 
 
@@ -322,8 +331,8 @@ TESTS = [("asynchronous, two workers", asynchronous),
          ("strict: the ps is killed and comes back", lambda: ps_killed("strict")),
          ("bounded staleness: the chief is killed and comes back", lambda: chief_killed("bounded")),
          ("bounded staleness", bounded), ("bounded staleness: a killed worker", bounded_killed),
-         ("TensorFlow worker under our chief, our ps", lambda: mixed("shoal", ("shoal",))),
-         ("our worker under TensorFlow's chief, its ps", lambda: mixed("tf", ("tf",)))]
+         ("TensorFlow's worker under our chief, its ps", lambda: mixed("shoal", ("tf",), 0)),
+         ("our worker under TensorFlow's chief, our ps, variables of TensorFlow 1", lambda: mixed("tf", ("shoal",), 1))]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

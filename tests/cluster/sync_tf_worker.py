@@ -9,9 +9,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tensorflow.compat.v1 as tf
 from sync_test import IN, OUT, initial, make_batch
 
-tf.disable_eager_execution()
 task = int(sys.argv[2])
 options = {k: int(v) for k, v in (a.split("=") for a in sys.argv[4:])}
+if options.get("refs"):
+    tf.disable_v2_behavior()
+else:
+    tf.disable_eager_execution()
 cluster = tf.train.ClusterSpec(json.loads(sys.argv[1]))
 server = tf.train.Server(cluster, job_name="worker", task_index=task)
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{task}")):
@@ -19,8 +22,8 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/
     y = tf.placeholder(tf.float32, [None, OUT])
     ids = tf.placeholder(tf.int64, [None])
     w0, table0 = initial()
-    w = tf.Variable(w0, name="w", use_resource=True)
-    table = tf.Variable(table0, name="table", use_resource=True)
+    w = tf.Variable(w0, name="w")
+    table = tf.Variable(table0, name="table")
     step = tf.train.get_or_create_global_step()
     loss = tf.reduce_mean(tf.squared_difference(tf.matmul(x, w) + tf.nn.embedding_lookup(table, ids), y))
     optimizer = tf.train.GradientDescentOptimizer(0.2)
@@ -30,6 +33,9 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/
         hooks.append(optimizer.make_session_run_hook(task == 0))
     train = optimizer.minimize(loss, step)
 k = at = 0
+print("built", flush=True)
+while os.environ.get("SYNC_GO") and not os.path.exists(os.environ["SYNC_GO"]):
+    time.sleep(0.05)
 config = tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{task}"])
 with tf.train.MonitoredTrainingSession(server.target, is_chief=task == 0, hooks=hooks, config=config) as s:
     while not s.should_stop():

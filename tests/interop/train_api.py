@@ -50,7 +50,7 @@ G, VARS, GRADS = P, C.POINTER(Var), C.POINTER(shoal.Gradient)
 SIGNATURES = {
     "shoal_constant": (Out, G, P), "shoal_placeholder": (Out, G, I, Dims, S), "shoal_variable": (Var, G, S, Out),
     "shoal_init_zeros": (Out, G, I, Dims), "shoal_variable_untrained": (Var, G, S, Out),
-    "shoal_variable_local": (Var, G, S, Out), "shoal_variable_assign": (P, G, Var, Out), "shoal_dense": (Out, G, Out, L, S),
+    "shoal_variable_local": (Var, G, S, Out), "shoal_use_ref_variables": (None, G, B), "shoal_variable_assign": (P, G, Var, Out), "shoal_dense": (Out, G, Out, L, S),
     "shoal_initialize": (P, G), "shoal_initialize_local": (P, G), "shoal_reduce_mean": (Out, G, Out),
     "shoal_reduce_sum": (Out, G, Out), "shoal_global_step": (Var, G), "shoal_push_device": (None, G, S),
     "shoal_pop_device": (None, G), "shoal_push_scope": (None, G, S), "shoal_pop_scope": (None, G),

@@ -30,35 +30,36 @@ def shoal_model(m):
     return m.call("shoal_reduce_mean", y)
 
 
-def tf_model():
-    w = tf.Variable(W, name="w", use_resource=True)
-    table = tf.Variable(TABLE, name="table", use_resource=True)
+def tf_model(refs=False):
+    w = tf.Variable(W, name="w", use_resource=not refs)
+    table = tf.Variable(TABLE, name="table", use_resource=not refs)
     ids = tf.placeholder(tf.int64, [None], name="ids")
     return tf.reduce_mean(tf.squared_difference(tf.matmul(tf.nn.embedding_lookup(table, ids), w), GOAL))
 
 
-def train_shoal(make, feeds=IDS):
+def train_shoal(make, feeds=IDS, refs=False):
     """The values of all variables after each step, by name."""
     m = Model()
+    m.call("shoal_use_ref_variables", refs)
     train = make(m, shoal_model(m), m.call("shoal_global_step"))
     inits = [m.op_name(m.call("shoal_initialize")), m.op_name(m.call("shoal_initialize_local"))]
     n = m.call("shoal_variables", False, None, 0)
     found = (Var * n)()
     m.call("shoal_variables", False, found, n)
-    names = [m.name(v.handle)[:-2] for v in found]
+    names, reads = [m.name(v.handle)[:-2] for v in found], [m.name(v.value) for v in found]
     history = []
     with shoal.Session(m) as s:
         s.run(targets=inits)
         for ids in feeds:
             s.run(feeds={"ids:0": ids}, targets=[m.op_name(train)])
-            history.append(dict(zip(names, s.run([f"{x}/Read/ReadVariableOp:0" for x in names]))))
+            history.append(dict(zip(names, s.run(reads))))
     return history
 
 
-def train_tf(make):
+def train_tf(make, refs=False):
     with tf.Graph().as_default():
-        step = tf.Variable(0, dtype=tf.int64, name="global_step", trainable=False, use_resource=True)
-        train = make(tf_model(), step)
+        step = tf.Variable(0, dtype=tf.int64, name="global_step", trainable=False, use_resource=not refs)
+        train = make(tf_model(refs), step)
         history = []
         with tf.Session() as s:
             s.run([tf.global_variables_initializer()])
@@ -169,6 +170,17 @@ def test_adamw():
         o.apply_gradients([(tf2.constant(np.ones_like(W)), v)])
         first = v.numpy()
     np.testing.assert_allclose(first, W * (1 - 0.005) - 0.05, rtol=1e-4, atol=1e-4)
+
+
+def test_reference_variables():
+    """TensorFlow 1's kind of variables: the same names and numbers."""
+    for ours, theirs in ((optimizer("shoal_sgd", 0.3), lambda: tf.train.GradientDescentOptimizer(0.3)),
+                         (optimizer("shoal_momentum", 0.1, 0.9), lambda: tf.train.MomentumOptimizer(0.1, 0.9)),
+                         (optimizer("shoal_adam", 0.05), lambda: tf.train.AdamOptimizer(0.05)),
+                         (optimizer("shoal_adagrad", 0.2), lambda: tf.train.AdagradOptimizer(0.2)),
+                         (optimizer("shoal_ftrl", 0.2), lambda: tf.train.FtrlOptimizer(0.2))):
+        same(train_shoal(lambda m, loss, step: m.call("shoal_minimize", ours, loss, step), refs=True),
+             train_tf(lambda loss, step: theirs().minimize(loss, step), refs=True))
 
 
 # ---- schedules ----

@@ -5,7 +5,7 @@
  *
  * MODE: async, tokens, strict, bounded. Keys: workers, aggregate, steps, batches (of this worker; 0: no end), lease,
  * staleness, tokens (at the start), ps, sleep (ms after each step), dir (for checkpoints),
- * adam (0: plain gradient descent). Prints "step N"
+ * adam (0: plain gradient descent), refs (TensorFlow 1's kind of variables). Prints "step N"
  * after each step of its own and at the end "done STEP STALE" and each variable's numbers in hex. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +110,7 @@ int main(int argc, char **argv) {
   snprintf(device, sizeof device, "/job:worker/task:%d", (int)task);
   shoal_push_replica_setter(
       g, &(shoal_replica_setter){.ps_tasks = (int)option(argc, argv, "ps", 1), .worker_device = device});
+  shoal_use_ref_variables(g, option(argc, argv, "refs", 0));
   struct model m = build(g);
   shoal_optimizer optimizer = option(argc, argv, "adam", 0) ? shoal_adam(0.05) : shoal_sgd(0.2);
   shoal_sync_replicas *sync = NULL;

@@ -250,6 +250,26 @@ def mistakes():
         fails(':4: there is no (further) task "gpu"', f"--hosts={f.name}", "--", "true")
 
 
+def slurm_rank():
+    """Under srun, by its environment alone: the rank's task, the nodes of the others, ports from --port on."""
+    def rank(n, nodes, counts, tasks=5):
+        env = {**os.environ, "SLURM_PROCID": str(n), "SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_STEP_NODELIST": nodes,
+               "SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_JOB_NODELIST": nodes}
+        p = subprocess.run([SHOAL, "launch", "--slurm", "--ps=2", "--workers=3", "--port=3000", "--", "sh", "-c",
+                            'echo "$TF_CONFIG"; echo "$*"', "program"], env=env, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, check=False)
+        return p.stdout
+    config, flags = rank(3, "a[09-10],b", "2(x2),1").splitlines()
+    config = json.loads(config)
+    assert config["task"] == {"type": "worker", "index": 1}, config
+    assert config["cluster"] == {"ps": ["a09:3000", "a09:3001"], "worker": ["a10:3000", "a10:3001", "b:3000"]}, config
+    assert flags.endswith("--job_name=worker --task_index=1"), flags
+    assert "say srun --ntasks=5" in rank(0, "a", "4", tasks=4)
+    assert "has fewer than the 5 tasks" in rank(0, "a[1-2]", "2,1")
+    assert "is none" in rank(0, "a[1-x]", "5")
+    assert "one pair of brackets" in rank(0, "a[1-2]b[1-2]", "5")
+
+
 # Takes what ssh takes and runs it in a shell, as sshd would.
 FAKE_SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do case $1 in -o|-p|-i|-F) shift;; esac; shift; done
@@ -346,7 +366,7 @@ def real_ssh():
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, stubborn, ctrl_c, killed_launcher, runaways, many,
-          servers, mistakes, fake_ssh)]
+          servers, mistakes, slurm_rank, fake_ssh)]
 if os.geteuid() == 0 and shutil.which("sshd", path="/usr/sbin:/usr/bin"):
     TESTS.append(("a real sshd", real_ssh))
 else:

@@ -62,7 +62,9 @@ def main():
             at = rng.randint(0, len(images), 100)
             value, _ = s.run([loss, train], {x: images[at] / np.float32(255), y: labels[at]})
             done += 1
-    print(f"tensorflow {task}: {done} local steps, loss {value:.3f}")
+        print(f"tensorflow {task}: {done} local steps, loss {value:.3f}", flush=True)
+        if args.sync_replicas:
+            os._exit(0)  # else TensorFlow's chief waits two minutes for its thread that waits for gradients
 
 
 main()

@@ -91,8 +91,11 @@ class Proxy:
 
     @staticmethod
     def reset(s):
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        s.close()
+        try:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        except OSError:  # the thread was quicker
+            pass
 
     def listen(self, on):
         """Off: connections are refused, as they are where no process listens."""

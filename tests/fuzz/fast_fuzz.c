@@ -17,6 +17,9 @@
 #include "tensor/buffer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* What only the system's event queue points to looks lost to the leak checker; a server that lives on is no leak. */
+void __lsan_disable(void);
+void __lsan_enable(void);
 
 enum { LIMIT_MS = 20000, MOST = 60000 }; /* what a socket holds at once */
 
@@ -110,7 +113,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const struct fast_handlers handlers = {recv_value, take_call};
   if (!server) {
     buffer_set_limit(64 << 20);
+    __lsan_disable();
     server = fast_server_new(&handlers, NULL, NULL);
+    __lsan_enable();
     if (!server) abort();
     fast_server_ticket(server, &ticket);
   }

@@ -23,6 +23,9 @@
 #include "tensor/buffer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* What only the system's event queue points to looks lost to the leak checker; a server that lives on is no leak. */
+void __lsan_disable(void);
+void __lsan_enable(void);
 
 enum { MAX_CALLS = 8, HANDLE = 16, PATIENCE_MS = 50, LIMIT_S = 20 };
 
@@ -152,7 +155,11 @@ static void forget(void) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  if (!server) start();
+  if (!server) {
+    __lsan_disable();
+    start();
+    __lsan_enable();
+  }
   int n_methods;
   const struct rpc_method *methods = server_methods(&n_methods);
   VEC(struct open_call) open = {0};

@@ -64,7 +64,8 @@ def main():
     server = tf.train.Server(cluster, job_name=args.job_name, task_index=args.task_index, config=config)
     if args.job_name == "ps":
         server.join()
-    with tf.device(tf.train.replica_device_setter(worker_device=f"/job:worker/task:{args.task_index}", cluster=cluster)):
+    worker = f"/job:worker/task:{args.task_index}"
+    with tf.device(tf.train.replica_device_setter(worker_device=worker, cluster=cluster)):
         step = tf.train.get_or_create_global_step()
         loss, feeds = build(args.model, args.batch_size)
         optimizer = tf.train.AdamOptimizer(0.001) if len(feeds) == 2 else tf.train.GradientDescentOptimizer(0.01)

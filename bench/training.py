@@ -4,9 +4,9 @@
 
 A job is one parameter server and one or two workers, each a process that is server and client at once: train_worker.c
 on our side, train_worker.py, the same model by tf.train, on the other. Both jobs stand; they take turns round by round,
-so that a busy moment of the machine falls on both. In a round every worker runs the same number of steps on a batch that
-is fed each time. Printed: the median of the rounds, their spread (half the distance between the quartiles, in percent),
-how many times faster Shoal is, and what is aimed at. --soak N runs N steps and shows the memory.
+so that a busy moment of the machine falls on both. In a round every worker runs the same number of steps on a batch
+that is fed each time. Printed: the median of the rounds, their spread (half the distance between the quartiles, in
+percent), how many times faster Shoal is, and what is aimed at. --soak N runs N steps and shows the memory.
 """
 import argparse
 import json
@@ -136,7 +136,8 @@ def beside(title, aim, unit="ex/s", **flags):
             times = turns(jobs, args.rounds, args.steps_for)
         examples = 2 * (flags["batch_size"] if unit == "ex/s" else 1)
         ratio = statistics.median(times["tensorflow"]) / statistics.median(times["shoal"])
-        row(f"{title}, {unit}", rate(times["shoal"], examples), rate(times["tensorflow"], examples), f"{ratio:.2f}x", aim)
+        row(f"{title}, {unit}", rate(times["shoal"], examples), rate(times["tensorflow"], examples), f"{ratio:.2f}x",
+            aim)
     return title, case
 
 

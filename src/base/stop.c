@@ -1,6 +1,6 @@
-/* Being told to stop: SIGTERM and SIGINT set a flag that training sessions look at between steps, and servers while they
- * serve. A second signal ends the process as it would without us. The handlers that were there come back when the last
- * user is gone. */
+/* Being told to stop: SIGTERM and SIGINT set a flag that training sessions look at between steps, and servers while
+ * they serve. A second signal ends the process as it would without us. The handlers that were there come back when the
+ * last user is gone. */
 #include "base/stop.h"
 
 #include <pthread.h>

@@ -167,7 +167,8 @@ static void report_end(struct launch_job *j) {
   /* The tasks' own word counts: with their state saved they ask to be run again. */
   j->exit_code = 128 + j->stop_signal;
   for (size_t i = 0; i < j->tasks.n; i++)
-    if (trains(&j->tasks.at[i]) && WIFEXITED(j->tasks.at[i].status) && WEXITSTATUS(j->tasks.at[i].status) == SHOAL_EXIT_RETRY)
+    if (trains(&j->tasks.at[i]) && WIFEXITED(j->tasks.at[i].status) &&
+        WEXITSTATUS(j->tasks.at[i].status) == SHOAL_EXIT_RETRY)
       j->exit_code = SHOAL_EXIT_RETRY;
   launch_view_say(j, "stopped, after %.1f s", seconds);
 }

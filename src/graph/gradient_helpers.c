@@ -63,7 +63,7 @@ struct out grad_unbroadcast(struct graph *g, struct out dx, struct out like, str
   if (broadcast_axes(&want, &have, axes, &n)) {
     if (!n) return dx;
     struct out summed = sum_over(g, dx, build_const_ints(g, SHOAL_INT32, axes, n));
-    if (n == have.rank - want.rank && (n == 0 || axes[n - 1] == n - 1)) return summed;
+    if (n == have.rank - want.rank && axes[n - 1] == n - 1) return summed;
     return build_op2(g, "Reshape", summed, build_const_ints(g, SHOAL_INT64, want.dims, want.rank));
   }
   struct out shape = build_op1(g, "Shape", like), beside_shape = build_op1(g, "Shape", other);

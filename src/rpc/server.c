@@ -209,8 +209,7 @@ static void watch(struct rpc_call *c) {
   if (open) {
     c->watching = true;
     atomic_fetch_add(&c->refs, 1);
-    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
-    op.data.recv_close_on_server.cancelled = &c->cancelled;
+    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &c->cancelled};
     grpc_call *call = c->call;
     handover_give(&c->closed);
     grpc_call_error err = grpc_call_start_batch(call, &op, 1, &c->closed, NULL);

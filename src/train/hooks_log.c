@@ -37,7 +37,7 @@ static void print(struct logging *s, const struct step *step, const shoal_run_co
   struct text t = {0};
   for (int i = 0; i < s->n; i++) {
     text_addf(&t, "%s%s = ", i ? ", " : "", s->names[i]);
-    put_value(&t, c ? shoal_context_value(c, s->fetches[i]) : step->values.at[s->fetches[i]]);
+    put_value(&t, step ? step->values.at[s->fetches[i]] : shoal_context_value(c, s->fetches[i]));
   }
   int64_t now = clock_ns();
   if (s->last_ns) text_addf(&t, " (%.3f sec)", (double)(now - s->last_ns) * 1e-9);

@@ -56,7 +56,7 @@ static bool goes_to_ps(const struct setter *s, const struct node *n) {
 /* What a variable takes. One of unknown size (tables) counts as nothing, as an entry of one byte in a balance. */
 static int64_t node_bytes(const struct node *n) {
   struct shape shape;
-  shoal_dtype dtype;
+  shoal_dtype dtype = SHOAL_DT_INVALID;
   shoal_status s =
       node_attr(n, "shape") && node_attr(n, "dtype") ? node_get_shape(n, "shape", &shape) : UNIMPLEMENTED("no shape");
   if (!s) s = node_get_type(n, "dtype", &dtype);

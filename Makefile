@@ -50,6 +50,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/run.py --build $(BUILD)
 	@tools/python.sh bench/cluster.py --build $(BUILD)
 	@tools/python.sh bench/training.py --build $(BUILD)
+	@$(BUILD)/bench/saving
 
 .PHONY: asan tsan fuzz clang
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.

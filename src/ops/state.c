@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/variable_copy.h"
+
 /* ---- variables as inputs ---- */
 
 shoal_status state_vars_get(struct kernel_ctx *ctx, int n, const char *missing, struct state_vars *out) {
@@ -65,7 +67,7 @@ void state_vars_release(struct state_vars *s) {
 }
 
 shoal_status state_sparse_access(struct kernel_ctx *ctx, int input, struct variable *v) {
-  TRY(variable_make_writable(v));
+  TRY(variable_make_writable_on(v, ctx_pool(ctx)));
   if (!state_is_ref(ctx, input)) atomic_store_explicit(&v->copy_on_read, true, memory_order_relaxed);
   return NULL;
 }
@@ -108,11 +110,12 @@ shoal_status state_set_value(struct variable *v, const struct tensor *value) {
     }                                                                            \
   }
 #define FLOATS(X) X(SHOAL_FLOAT32, float) X(SHOAL_FLOAT64, double)
-#define INTS(X)                                                                                     \
-  X(SHOAL_INT8, int8_t)                                                                             \
-  X(SHOAL_INT16, int16_t)                                                                           \
-  X(SHOAL_INT32, int32_t) X(SHOAL_INT64, int64_t) X(SHOAL_UINT8, uint8_t) X(SHOAL_UINT16, uint16_t) \
-      X(SHOAL_UINT32, uint32_t) X(SHOAL_UINT64, uint64_t)
+#define INTS(X)                                                                                       \
+  X(SHOAL_INT8, int8_t)                                                                               \
+  X(SHOAL_INT16, int16_t)                                                                             \
+  X(SHOAL_INT32, int32_t)                                                                             \
+  X(SHOAL_INT64, int64_t) X(SHOAL_UINT8, uint8_t) X(SHOAL_UINT16, uint16_t) X(SHOAL_UINT32, uint32_t) \
+      X(SHOAL_UINT64, uint64_t)
 #define COMPLEXES(X) X(SHOAL_COMPLEX64, c64) X(SHOAL_COMPLEX128, c128)
 
 #define PLAIN_OPS(e, T)          \

@@ -102,6 +102,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #define RULE_NAME(name) name##_c128
 #define RULE_CLONES
 #include "ops/training_rules.inc"
+#include "runtime/variable_copy.h"
 #undef RULES_COMPLEX
 
 enum kind { K_F32, K_F64, K_F16, K_BF16, K_C64, K_C128, KINDS };
@@ -243,7 +244,7 @@ static shoal_status dense_update(struct kernel_ctx *ctx, const struct training *
   struct dense_loop l = {
       .rule = rule, .h = h, .n_vars = vars->n, .grad = grad->data, .size = dtype_size((shoal_dtype)grad->dtype)};
   for (int i = 0; i < vars->n; i++) {
-    TRY(variable_make_writable(vars->v[i]));
+    TRY(variable_make_writable_on(vars->v[i], ctx_pool(ctx)));
     l.x[i] = vars->v[i]->value.data;
   }
   if (grad->n <= GRAIN) dense_piece(&l, 0, grad->n);

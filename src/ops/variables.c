@@ -9,6 +9,7 @@
 
 #include "graph/gradient.h"
 #include "ops/state.h"
+#include "runtime/variable_copy.h"
 
 /* ---- VariableV2, TemporaryVariable ---- */
 
@@ -383,7 +384,7 @@ static shoal_status assign_update(struct kernel_ctx *ctx, enum update op) {
                                    "equal.",
                                    shape_str(&have), shape_str(&now));
   } else {
-    s = variable_make_writable(v);
+    s = variable_make_writable_on(v, ctx_pool(ctx));
     if (!s) update_run(ctx_pool(ctx), fn, (shoal_dtype)by->dtype, v->value.data, by->data, by->n);
   }
   if (!s) state_forward_ref(ctx, v);

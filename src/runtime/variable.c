@@ -2,8 +2,11 @@
 #include "runtime/variable.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
+#include "runtime/variable_copy.h"
 
 static void variable_free(struct resource *r) {
   struct variable *v = (struct variable *)r;
@@ -48,13 +51,38 @@ void variable_read(struct variable *v, struct tensor *out) {
   pthread_rwlock_unlock(&v->lock);
 }
 
-shoal_status variable_make_writable(struct variable *v) {
+struct copy {
+  char *to;
+  const char *from;
+};
+
+static void copy_piece(void *arg, int64_t begin, int64_t end) {
+  struct copy *c = arg;
+  memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+}
+
+/* A large value is copied by all threads: while a checkpoint is written, the first update of each variable does this.
+ */
+static shoal_status copy_value(struct tensor *to, const struct tensor *from, struct pool *pool) {
+  enum { PIECE = 1 << 20 };
+  size_t bytes = tensor_bytes(from);
+  if (!pool || bytes < 2 * PIECE || !dtype_plain((shoal_dtype)from->dtype)) return tensor_copy(to, from);
+  struct shape shape = tensor_shape(from);
+  TRY(tensor_new(to, (shoal_dtype)from->dtype, &shape));
+  struct copy c = {to->data, from->data};
+  pool_for_pieces(pool, (int64_t)bytes, PIECE, copy_piece, &c);
+  return NULL;
+}
+
+shoal_status variable_make_writable_on(struct variable *v, struct pool *pool) {
   if (LIKELY(tensor_valid(&v->value) && tensor_writable(&v->value))) return NULL;
   if (!tensor_valid(&v->value))
     return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
   struct tensor own;
-  TRY(tensor_copy(&own, &v->value));
+  TRY(copy_value(&own, &v->value, pool));
   tensor_release(&v->value);
   tensor_move(&v->value, &own);
   return NULL;
 }
+
+shoal_status variable_make_writable(struct variable *v) { return variable_make_writable_on(v, NULL); }

@@ -397,42 +397,36 @@ static shoal_status back_filter_grad(struct grad_ctx *c) {
   return NULL;
 }
 
+#define FLOATS "T: {half, bfloat16, float, double}; "
+#define CONV2D                                                                                                     \
+  "strides: list(int); use_cudnn_on_gpu: bool = true; padding: {'SAME', 'VALID', 'EXPLICIT'}; explicit_paddings: " \
+  "list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; dilations: list(int) = [1,1,1,1]"
+#define CONV3D                                                                                                  \
+  "strides: list(int) >= 5; padding: {'SAME', 'VALID'}; data_format: {'NDHWC', 'NCDHW'} = 'NDHWC'; dilations: " \
+  "list(int) = [1,1,1,1,1]"
+#define CONV3D_V1 \
+  "T: {half, float, double}; strides: list(int) >= 5; padding: {'SAME', 'VALID'}; dilations: list(int) = [1,1,1,1,1]"
+
 static const struct op_row rows[] = {
     {"Conv2D", .in = "input: T, filter: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double, int32}; strides: list(int); use_cudnn_on_gpu: bool = true; padding: "
-              "{'SAME', 'VALID', 'EXPLICIT'}; explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = "
-              "'NHWC'; dilations: list(int) = [1,1,1,1]",
-     .shape = forward_shape, .grad = forward_grad, .kernels = forward_kernels},
+     .attrs = "T: {half, bfloat16, float, double, int32}; " CONV2D, .shape = forward_shape, .grad = forward_grad,
+     .kernels = forward_kernels},
     {"Conv2DBackpropInput", .in = "input_sizes: int32, filter: T, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double, int32}; strides: list(int); use_cudnn_on_gpu: bool = true; padding: "
-              "{'SAME', 'VALID', 'EXPLICIT'}; explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = "
-              "'NHWC'; dilations: list(int) = [1,1,1,1]",
-     .shape = back_input_shape, .grad = back_input_grad, .kernels = back_input_kernels},
+     .attrs = "T: {half, bfloat16, float, double, int32}; " CONV2D, .shape = back_input_shape, .grad = back_input_grad,
+     .kernels = back_input_kernels},
     {"Conv2DBackpropFilter", .in = "input: T, filter_sizes: int32, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int); use_cudnn_on_gpu: bool = true; padding: "
-              "{'SAME', 'VALID', 'EXPLICIT'}; explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = "
-              "'NHWC'; dilations: list(int) = [1,1,1,1]",
-     .shape = back_filter_shape, .grad = back_filter_grad, .kernels = back_filter_kernels},
-    {"Conv3D", .in = "input: T, filter: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int) >= 5; padding: {'SAME', 'VALID'}; data_format: "
-              "{'NDHWC', 'NCDHW'} = 'NDHWC'; dilations: list(int) = [1,1,1,1,1]",
-     .shape = forward_shape, .grad = forward_grad, .kernels = forward_kernels},
-    {"Conv3DBackpropInput", .in = "input: T, filter: T, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, float, double}; strides: list(int) >= 5; padding: {'SAME', 'VALID'}; dilations: list(int) = "
-              "[1,1,1,1,1]",
+     .attrs = FLOATS CONV2D, .shape = back_filter_shape, .grad = back_filter_grad, .kernels = back_filter_kernels},
+    {"Conv3D", .in = "input: T, filter: T", .out = "output: T", .attrs = FLOATS CONV3D, .shape = forward_shape,
+     .grad = forward_grad, .kernels = forward_kernels},
+    {"Conv3DBackpropInput", .in = "input: T, filter: T, out_backprop: T", .out = "output: T", .attrs = CONV3D_V1,
      .shape = like_first_shape, .kernels = back_input_kernels},
-    {"Conv3DBackpropFilter", .in = "input: T, filter: T, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, float, double}; strides: list(int) >= 5; padding: {'SAME', 'VALID'}; dilations: list(int) = "
-              "[1,1,1,1,1]",
+    {"Conv3DBackpropFilter", .in = "input: T, filter: T, out_backprop: T", .out = "output: T", .attrs = CONV3D_V1,
      .shape = like_second_shape, .kernels = back_filter_kernels},
     {"Conv3DBackpropInputV2", .in = "input_sizes: Tshape, filter: T, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int) >= 5; padding: {'SAME', 'VALID'}; data_format: "
-              "{'NDHWC', 'NCDHW'} = 'NDHWC'; dilations: list(int) = [1,1,1,1,1]; Tshape: {int32, int64} = int32",
-     .shape = back_input_shape, .grad = back_input_grad, .kernels = back_input_kernels},
+     .attrs = FLOATS CONV3D "; Tshape: {int32, int64} = int32", .shape = back_input_shape, .grad = back_input_grad,
+     .kernels = back_input_kernels},
     {"Conv3DBackpropFilterV2", .in = "input: T, filter_sizes: int32, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int) >= 5; padding: {'SAME', 'VALID'}; data_format: "
-              "{'NDHWC', 'NCDHW'} = 'NDHWC'; dilations: list(int) = [1,1,1,1,1]",
-     .shape = back_filter_shape, .grad = back_filter_grad, .kernels = back_filter_kernels},
+     .attrs = FLOATS CONV3D, .shape = back_filter_shape, .grad = back_filter_grad, .kernels = back_filter_kernels},
     {"_FusedConv2D", .in = "input: T, filter: T, args: TArgs, host_args: num_host_args * float", .out = "output: T",
      .attrs = "T: {half, float, double, int8, qint8}; TArgs: list(type) >= 1; num_args: int >= 0; num_host_args: int "
               ">= 0 = 0; strides: list(int); padding: {'SAME', 'VALID', 'EXPLICIT'}; explicit_paddings: list(int) = "

@@ -401,22 +401,17 @@ static shoal_status back_filter_grad(struct grad_ctx *c) {
   return NULL;
 }
 
+#define ATTRS                                                                                        \
+  "T: {half, bfloat16, float, double}; strides: list(int); padding: {'SAME', 'VALID', 'EXPLICIT'}; " \
+  "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; dilations: list(int) = [1,1,1,1]"
+
 static const struct op_row rows[] = {
-    {"DepthwiseConv2dNative", .in = "input: T, filter: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int); padding: {'SAME', 'VALID', 'EXPLICIT'}; "
-              "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; dilations: list(int) = "
-              "[1,1,1,1]",
-     .shape = forward_shape, .grad = forward_grad, .kernels = forward_kernels},
+    {"DepthwiseConv2dNative", .in = "input: T, filter: T", .out = "output: T", .attrs = ATTRS, .shape = forward_shape,
+     .grad = forward_grad, .kernels = forward_kernels},
     {"DepthwiseConv2dNativeBackpropInput", .in = "input_sizes: int32, filter: T, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int); padding: {'SAME', 'VALID', 'EXPLICIT'}; "
-              "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; dilations: list(int) = "
-              "[1,1,1,1]",
-     .shape = back_input_shape, .grad = back_input_grad, .kernels = back_input_kernels},
+     .attrs = ATTRS, .shape = back_input_shape, .grad = back_input_grad, .kernels = back_input_kernels},
     {"DepthwiseConv2dNativeBackpropFilter", .in = "input: T, filter_sizes: int32, out_backprop: T", .out = "output: T",
-     .attrs = "T: {half, bfloat16, float, double}; strides: list(int); padding: {'SAME', 'VALID', 'EXPLICIT'}; "
-              "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; dilations: list(int) = "
-              "[1,1,1,1]",
-     .shape = back_filter_shape, .grad = back_filter_grad, .kernels = back_filter_kernels},
+     .attrs = ATTRS, .shape = back_filter_shape, .grad = back_filter_grad, .kernels = back_filter_kernels},
     {"_FusedDepthwiseConv2dNative", .in = "input: T, filter: T, args: num_args * T", .out = "output: T",
      .attrs = "T: {half, bfloat16, float, double}; num_args: int >= 0; strides: list(int); padding: {'SAME', 'VALID'}; "
               "data_format: {'NHWC', 'NCHW'} = 'NHWC'; dilations: list(int) = [1,1,1,1]; fused_ops: list(string) = []; "

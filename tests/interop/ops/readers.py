@@ -164,3 +164,23 @@ def staged(ordered):
 
 graph("staged by key", lambda: staged(False))
 graph("staged in order", lambda: staged(True))
+
+
+def record_input(compression):
+    """The order is random, what comes in an epoch is not."""
+    folder = tempfile.mkdtemp()
+    for i in range(4):
+        with tf.io.TFRecordWriter(os.path.join(folder, f"part{i}"), compression) as w:
+            for k in range(5):
+                w.write(b"%02d" % (i * 5 + k))
+
+    def build():
+        y = tf.raw_ops.RecordInput(file_pattern=os.path.join(folder, "part*"), file_buffer_size=7, file_parallelism=2, batch_size=20,
+                                   file_shuffle_shift_ratio=0.3, compression_type=compression)
+        return [[tf.sort(tf.strings.to_number(y, tf.int32))]] * 3
+    return build
+
+
+for compression in ("", "GZIP", "ZLIB"):
+    graph(f"RecordInput {compression}", record_input(compression))
+op("RecordInput", {}, {"file_pattern": "/nonexistent/part*"}, error="NOT_FOUND")

@@ -137,12 +137,13 @@ def asynchronous():
 
 def asynchronous_as_tensorflow():
     """Two workers of each kind on servers of their own, in whatever order their steps come: both end up in the same
-    place, as far as a constant learning rate lets them stand still."""
+    place, as far as a constant learning rate lets them stand still. All have the same data, since one of TensorFlow's may
+    come when the other has done most of the work."""
     ends = []
     for kind, program in (("shoal", None), ("tf", [sys.executable, TF_WORKER])):
         with Job(2, ps=(kind,)) as job:
             for t in range(2):
-                job.start(t, "async", program, steps=300, sleep=3)
+                job.start(t, "async", program, steps=300, sleep=3, data=0)
             ends.append(job.finish(seconds=120)[0])
     for name, start in zip(("w", "table"), initial()):
         moved = np.linalg.norm(start - ends[1][name])

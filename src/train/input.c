@@ -20,9 +20,12 @@ shoal_input shoal_input_position(shoal_graph *g, int worker) {
   }
   struct node *there = graph_find(g, "input_position");
   shoal_var v = {there ? node_out(there, 0) : (shoal_out){0}};
+  bool refs = graph_ref_variables(g); /* ours alone: no program of TensorFlow 1 has it */
+  graph_set_ref_variables(g, false);
   if (!there)
     v = shoal_variable_untrained(g, "input_position",
                                  shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(SHOAL_MAX_INPUT_WORKERS)));
+  graph_set_ref_variables(g, refs);
   if (graph_error(g)) return (shoal_input){0};
   shoal_input in = {0};
   graph_push_control(g, NULL, -1);

@@ -227,6 +227,8 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
   master_init(&s->master, s->worker, &s->spec, s->peers);
   s->master.startup_timeout_ms = o->startup_timeout_ms;
+  /* Before the first request can come: it may be the session that ends the roll call. */
+  s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, o->startup_timeout_ms, not_whole, s);
   struct rpc_server_options ro = {.host = bind_host,
                                   .port = port,
                                   .tls = s->tls,
@@ -237,8 +239,6 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(rpc_server_start(&ro, &s->rpc));
   s->master.port = rpc_server_port(s->rpc);
   s->target = mem_printf("grpc://%s:%d", host, s->master.port);
-  s->startup = startup_new(&s->spec, s->task, s->tls, o->startup_timeout_ms, not_whole, s);
-  s->master.startup = s->startup;
   near_add(s->target, &s->master);
   return NULL;
 }

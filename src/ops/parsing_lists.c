@@ -1,5 +1,6 @@
 /* Columns of feature lists to tensors: a walk to count steps and values, then one to copy them. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "ops/parsing_columns.h"
 
@@ -33,7 +34,12 @@ static shoal_status next(struct feature_walk *w, const struct batch *b, int64_t 
   *end = s == WIRE_END;
   if (*end) return NULL;
   if (s == WIRE_BROKEN || !feature_open(&slot, f)) return list_error(b, i, c, step, "Can't parse serialized Example.");
-  if (f->dtype && f->dtype != c->dtype) return list_error(b, i, c, step, "Data types don't match. ");
+  if (f->dtype && f->dtype != c->dtype) {
+    char what[96];
+    snprintf(what, sizeof what, "Data types don't match. Expected type: %s, Feature is: %s", dtype_tf_name(c->dtype),
+             dtype_tf_name(f->dtype));
+    return list_error(b, i, c, step, what);
+  }
   *count = f->dtype ? feature_count(f) : 0;
   return *count < 0 ? list_error(b, i, c, step, "Can't parse serialized Example.") : NULL;
 }

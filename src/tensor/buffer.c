@@ -1,9 +1,9 @@
 /* The host buffer cache.
  *
  * Classes: sizes are rounded up to 64·2^k·{4,5,6,7}/4, so at most a quarter is wasted. Blocks up to
- * SMALL_LIMIT are kept in a list per thread (KEEP_PER_THREAD of each class; the surplus goes to the shared
- * list); larger ones go straight to the shared list of their class. The shared cache is bounded: past
- * CACHE_LIMIT bytes, and for blocks too large to be worth keeping, memory goes back to the system. */
+ * SMALL_LIMIT are kept in a list per thread (KEEP_PER_THREAD of each class, or KEEP_BYTES of the tiniest; the surplus
+ * goes to the shared list); larger ones go straight to the shared list of their class. The shared cache is bounded:
+ * past CACHE_LIMIT bytes, and for blocks too large to be worth keeping, memory goes back to the system. */
 #include "tensor/buffer.h"
 
 #include <pthread.h>
@@ -19,6 +19,7 @@ enum {
   CLASSES = 4 * 42,
   SMALL_CLASSES = 4 * 10, /* up to 64 KiB */
   KEEP_PER_THREAD = 64,
+  KEEP_BYTES = 1 << 20,
   BUFFER_FOREIGN = 0xffff,
 };
 #define CACHE_LIMIT ((size_t)1 << 30)
@@ -190,7 +191,7 @@ void buffer_free_(struct buffer *b) {
   }
   if (b->size_class < SMALL_CLASSES) {
     struct list *l = &thread_cache()->lists[b->size_class];
-    if (l->n < KEEP_PER_THREAD) {
+    if (l->n < KEEP_PER_THREAD || (size_t)l->n * class_bytes(b->size_class) < KEEP_BYTES) {
       push(l, b);
       return;
     }

@@ -7,7 +7,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import ROOT, Cluster, report
 
-TRAINER = os.path.join(os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build")), "tests", "programs", "pipeline_trainer")
+BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
+TRAINER = os.path.join(BUILD, "tests", "programs", "pipeline_trainer")
 TASKS = [f"/job:worker/task:{i}" for i in range(3)]
 
 

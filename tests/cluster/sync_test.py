@@ -1,5 +1,5 @@
-"""Training over parameter servers with real processes: asynchronous, with tokens (TensorFlow's workers among ours), strict
-and with bounded staleness; workers that are killed, that run out of data, that come back."""
+"""Training over parameter servers with real processes: asynchronous, with tokens (TensorFlow's workers among ours),
+strict and with bounded staleness; workers that are killed, that run out of data, that come back."""
 # needs: tensorflow
 import json
 import os
@@ -22,12 +22,14 @@ BATCH, IN, OUT, ROWS = 8, 4, 3, 12
 
 def number(task, batch, n):
     i = np.arange(n, dtype=np.int64)
-    return (((task * 7919 + batch * 104729 + i * 15487 + 13) % 1000) / np.float32(500) - np.float32(1)).astype(np.float32)
+    n = (task * 7919 + batch * 104729 + i * 15487 + 13) % 1000
+    return (n / np.float32(500) - np.float32(1)).astype(np.float32)
 
 
 def make_batch(task, batch):
     i = np.arange(BATCH)
-    return (number(task, batch, BATCH * IN).reshape(BATCH, IN), number(task + 100, batch, BATCH * OUT).reshape(BATCH, OUT),
+    return (number(task, batch, BATCH * IN).reshape(BATCH, IN),
+            number(task + 100, batch, BATCH * OUT).reshape(BATCH, OUT),
             (task * 5 + batch * 3 + i * i) % ROWS)
 
 
@@ -75,7 +77,8 @@ class Job:
     def start(self, task, mode, program=None, **options):
         log = tempfile.NamedTemporaryFile("w+", prefix=f"worker{task}-", suffix=".log")
         options = {"workers": self.n_workers, "ps": len(self.ps), "aggregate": self.n_workers, **options}
-        command = [*(program or [TRAINER]), json.dumps({j: [t[str(i)] for i in range(len(t))] for j, t in self.spec.items()}),
+        cluster = json.dumps({j: [t[str(i)] for i in range(len(t))] for j, t in self.spec.items()})
+        command = [*(program or [TRAINER]), cluster,
                    str(task), mode, *[f"{k}={v}" for k, v in options.items()]]
         self.workers[task] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self.logs[task] = log
@@ -137,8 +140,8 @@ def asynchronous():
 
 def asynchronous_as_tensorflow():
     """Two workers of each kind on servers of their own, in whatever order their steps come: both end up in the same
-    place, as far as a constant learning rate lets them stand still. All have the same data, since one of TensorFlow's may
-    come when the other has done most of the work."""
+    place, as far as a constant learning rate lets them stand still. All have the same data, since one of
+    TensorFlow's may come when the other has done most of the work."""
     ends = []
     for kind, program in (("shoal", None), ("tf", [sys.executable, TF_WORKER])):
         with Job(2, ps=(kind,)) as job:
@@ -151,7 +154,7 @@ def asynchronous_as_tensorflow():
 
 
 def tokens_two_workers():
-    """One gradient of each in every step when both take one token each: the sparse mean is over those who had the row."""
+    """Both finish, and the variables stay finite."""
     with Job(2, ps=("shoal", "shoal")) as job:
         results = job.start(0, "tokens", steps=30).start(1, "tokens", steps=30).finish()
         assert all(r["step"] >= 30 for r in results), results
@@ -295,8 +298,8 @@ def bounded_killed():
 
 
 def mixed(chief, ps, refs):
-    """A worker of TensorFlow's takes seconds to start, and then half a minute if it finds the model not ready: so it is let
-    go when the chief has begun, and the chief takes its time."""
+    """A worker of TensorFlow's takes seconds to start, and then half a minute if it finds the model not ready: so it is
+    let go when the chief has begun, and the chief takes its time."""
     tf_worker = [sys.executable, TF_WORKER]
     common = dict(steps=60, refs=refs)
     with Job(2, ps=ps) as job, tempfile.TemporaryDirectory() as d:
@@ -319,7 +322,8 @@ def mixed(chief, ps, refs):
 
 
 TESTS = [("asynchronous, two workers", asynchronous),
-         ("asynchronous, beside TensorFlow's workers on its own ps", asynchronous_as_tensorflow), ("tokens: two workers, two ps", tokens_two_workers),
+         ("asynchronous, beside TensorFlow's workers on its own ps", asynchronous_as_tensorflow),
+         ("tokens: two workers, two ps", tokens_two_workers),
          ("tokens: one worker is plain training", tokens_one_worker_is_sgd),
          ("tokens: a killed worker", tokens_killed), ("tokens: uneven data", tokens_uneven_data),
          ("tokens: the chief ends first", tokens_chief_ends_first), ("tokens: a backup worker", tokens_backup_worker),

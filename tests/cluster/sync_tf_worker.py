@@ -1,4 +1,4 @@
-"""The model of sync_trainer.c as a TensorFlow worker, asynchronous or with SyncReplicasOptimizer; the same arguments."""
+"""The model of sync_trainer.c as a TensorFlow worker, asynchronous or with SyncReplicasOptimizer; same arguments."""
 import json
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where variables go, beside TensorFlow: the device setter, variables in parts and their checkpoints, lookups in shards."""
+"""Where variables go, beside TensorFlow: device setter, variables in parts and their checkpoints, rows of shards."""
 # needs: tensorflow
 import ctypes as C
 import os
@@ -13,6 +13,7 @@ import train_api as api
 from train_api import Model, Var, dims, optimizer
 
 RNG = np.random.default_rng(4)
+PARTS = ("", "/Assign", "/Read/ReadVariableOp", "/Adam", "/Adam_1")
 TABLE = RNG.normal(size=(11, 4)).astype(np.float32)
 
 
@@ -33,7 +34,7 @@ def devices_shoal(setter, inner):
     step = m.call("shoal_global_step")
     m.call("shoal_minimize", optimizer("shoal_adam", 0.1), loss, step)
     m.call("shoal_pop_device")
-    names = [f"v{i}{s}" for i in range(len(inner)) for s in ("", "/Assign", "/Read/ReadVariableOp", "/Adam", "/Adam_1")]
+    names = [f"v{i}{s}" for i in range(len(inner)) for s in PARTS]
     return {n: m.device(n) for n in names + ["beta1_power", "beta2_power", "global_step"]}, m.device(m.name(loss)[:-2])
 
 
@@ -47,7 +48,7 @@ def devices_tf(setter, inner):
                 loss = y if loss is None else loss + y
         step = tf.Variable(0, dtype=tf.int64, name="global_step", trainable=False, use_resource=True)
         tf.train.AdamOptimizer(0.1).minimize(loss, step)
-        names = [f"v{i}{s}" for i in range(len(inner)) for s in ("", "/Assign", "/Read/ReadVariableOp", "/Adam", "/Adam_1")]
+        names = [f"v{i}{s}" for i in range(len(inner)) for s in PARTS]
         return {n: g.get_operation_by_name(n).device for n in names + ["beta1_power", "beta2_power", "global_step"]}, \
             loss.op.device
 
@@ -79,8 +80,8 @@ def test_setter_other_job_and_none():
 
 def test_setter_by_bytes():
     """Layers of very different sizes over 3 tasks: no task has more than 1.2 times the mean."""
-    sizes = [784 * 512, 512, 512 * 512, 512, 512 * 512, 512, 512 * 10, 10, 3 * 3 * 64 * 128, 128, 3 * 3 * 128 * 128, 128,
-             1 << 18, 1 << 17, 1 << 16, 200000, 180000, 1000]
+    sizes = [784 * 512, 512, 512 * 512, 512, 512 * 512, 512, 512 * 10, 10, 3 * 3 * 64 * 128, 128, 3 * 3 * 128 * 128,
+             128, 1 << 18, 1 << 17, 1 << 16, 200000, 180000, 1000]
     m = Model()
     setter = api.Setter(ps_tasks=3, by_bytes=True)
     m.call("shoal_push_replica_setter", C.byref(setter))
@@ -101,7 +102,8 @@ PARTITIONERS = [("shoal_fixed_partitioner", (3, 0), lambda: tf.fixed_size_partit
                 ("shoal_fixed_partitioner", (20, 1), lambda: tf.fixed_size_partitioner(20, 1)),
                 ("shoal_max_bytes_partitioner", (50, 0, 0), lambda: tf.variable_axis_size_partitioner(50)),
                 ("shoal_max_bytes_partitioner", (3, 0, 0), lambda: tf.variable_axis_size_partitioner(3)),
-                ("shoal_max_bytes_partitioner", (50, 0, 2), lambda: tf.variable_axis_size_partitioner(50, max_shards=2)),
+                ("shoal_max_bytes_partitioner", (50, 0, 2),
+                 lambda: tf.variable_axis_size_partitioner(50, max_shards=2)),
                 ("shoal_min_bytes_partitioner", (50, 0, 10), lambda: tf.min_max_variable_partitioner(10, 0, 50)),
                 ("shoal_min_bytes_partitioner", (50, 1, 10), lambda: tf.min_max_variable_partitioner(10, 1, 50))]
 

@@ -1,5 +1,4 @@
-"""Training as graph builders beside TensorFlow's: optimizers, schedules, averages, accumulation, loss scaling, and where
-variables go. Both sides build the same model from the same numbers and run the same steps."""
+"""Training as graph builders beside TensorFlow's: optimizers, schedules, averages, accumulation, loss scaling.
 # needs: tensorflow
 import ctypes as C
 import os
@@ -215,10 +214,12 @@ def test_polynomial_decay():
 
 
 def test_cosine_decay():
-    schedule(lambda m, p: m.call("shoal_cosine_decay", 0.1, p, 100, 0.2), lambda p: tf.train.cosine_decay(0.1, p, 100, 0.2))
+    schedule(lambda m, p: m.call("shoal_cosine_decay", 0.1, p, 100, 0.2),
+             lambda p: tf.train.cosine_decay(0.1, p, 100, 0.2))
     for t_mul in (1.0, 2.0):
         schedule(lambda m, p: m.call("shoal_cosine_decay_restarts", 0.1, p, 100, t_mul, 0.9, 0.1),
-                 lambda p: tf.train.cosine_decay_restarts(0.1, p, 100, t_mul, 0.9, 0.1), steps=(0, 1, 7, 55, 99, 101, 350))
+                 lambda p: tf.train.cosine_decay_restarts(0.1, p, 100, t_mul, 0.9, 0.1),
+                 steps=(0, 1, 7, 55, 99, 101, 350))
 
 
 def test_piecewise_constant():
@@ -293,8 +294,8 @@ def test_accumulation_is_the_large_batch():
     """Three micro-batches a step do what one step does on their mean: the same goal for each, so ids joined."""
     for name, args in (("shoal_sgd", (0.3,)), ("shoal_momentum", (0.1, 0.9)), ("shoal_adam", (0.05,)),
                        ("shoal_adagrad", (0.2,))):
-        micro = train_shoal(lambda m, loss, step: m.call("shoal_minimize_accumulated", optimizer(name, *args), loss, step,
-                                                         3))
+        micro = train_shoal(lambda m, loss, step: m.call("shoal_minimize_accumulated", optimizer(name, *args), loss,
+                                                         step, 3))
         assert [int(h["global_step"]) for h in micro] == [0, 0, 1, 1, 1, 2]
 
         def joined(m):
@@ -356,7 +357,8 @@ def test_half_precision_layers_keep_float_variables():
     x = m.op("Cast", m.placeholder("x", np.float32, [None, 4]), DstT=19)
     y = m.call("shoal_dense", x, 3, "d")
     loss = m.call("shoal_reduce_mean", m.op("Cast", m.op("Square", y), DstT=1))
-    train = m.op_name(m.call("shoal_minimize_scaled", optimizer("shoal_sgd", 0.1), loss, m.call("shoal_global_step"), None))
+    train = m.op_name(m.call("shoal_minimize_scaled", optimizer("shoal_sgd", 0.1), loss,
+                             m.call("shoal_global_step"), None))
     init = m.op_name(m.call("shoal_initialize"))
     with shoal.Session(m) as s:
         s.run(targets=[init])

@@ -98,7 +98,7 @@ bool launch_inside_step(int64_t *rank, int64_t *tasks);
 /* ---- launch_process.c ---- */
 /* A child in a process group of its own that dies with this process; its output comes through pipes. The error names
  * the program. */
-shoal_status process_start(char *const *argv, char *const *environ, bool control, pid_t *pid, int *out, int *err,
+shoal_status process_start(char *const *argv, char *const *variables, bool control, pid_t *pid, int *out, int *err,
                            int *to);
 /* Makes orphans among the descendants children of this process. */
 void process_adopt_orphans(void);

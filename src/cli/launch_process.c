@@ -29,7 +29,7 @@ static void close_pair(int *p) {
 }
 
 /* In the child: nothing here may take memory or locks. */
-_Noreturn static void become(char *const *argv, char *const *environ, const struct pipes *p, pid_t parent) {
+_Noreturn static void become(char *const *argv, char *const *variables, const struct pipes *p, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127); /* it died in between */
@@ -38,13 +38,13 @@ _Noreturn static void become(char *const *argv, char *const *environ, const stru
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   int in = p->to[0] >= 0 ? p->to[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (dup2(in, 0) >= 0 && dup2(p->out[1], 1) >= 0 && dup2(p->err[1], 2) >= 0) execvpe(argv[0], argv, environ);
+  if (dup2(in, 0) >= 0 && dup2(p->out[1], 1) >= 0 && dup2(p->err[1], 2) >= 0) execvpe(argv[0], argv, variables);
   int err = errno;
   if (write(p->failed[1], &err, sizeof err) < 0) _exit(126);
   _exit(127);
 }
 
-shoal_status process_start(char *const *argv, char *const *environ, bool control, pid_t *pid, int *out, int *err,
+shoal_status process_start(char *const *argv, char *const *variables, bool control, pid_t *pid, int *out, int *err,
                            int *to) {
   struct pipes p = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
   shoal_status s = NULL;
@@ -58,7 +58,7 @@ shoal_status process_start(char *const *argv, char *const *environ, bool control
     s = ERRNO_STATUS(errno, "no process for %s", argv[0]);
     goto fail;
   }
-  if (!child) become(argv, environ, &p, parent);
+  if (!child) become(argv, variables, &p, parent);
   setpgid(child, child); /* here as well: a signal to the group may be sent before the child runs */
   close(p.failed[1]);
   p.failed[1] = -1;

@@ -1,4 +1,5 @@
-"""Training as graph builders beside TensorFlow's: optimizers, schedules, averages, accumulation, loss scaling.
+"""Training as graph builders beside TensorFlow's: optimizers, schedules, averages, accumulation, loss scaling. Both
+sides build the same model from the same numbers and run the same steps."""
 # needs: tensorflow
 import ctypes as C
 import os

@@ -263,9 +263,11 @@ def startup(role, kind):
 def step(role, kind):
     with Cell(role) as c, closing(c.session()) as s:
         assert run(s, "work") == 4.0
-        threading.Timer(0.5, lambda: c.fault(kind)).start()
+        hit = threading.Timer(0.5, lambda: c.fault(kind))
+        hit.start()
         e = fails(lambda: run(s, "wait"), [UNAVAILABLE, ABORTED] if kind == "restarted" else [UNAVAILABLE],
                   [c.address, *([c.name] if role != "master" else [])], 0.5 + c.bound())
+        hit.join()  # a restarted task is up again, and ends with the cell
         if role != "master":
             assert "step" in str(e), e
             if kind != "restarted":

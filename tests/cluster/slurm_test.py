@@ -2,9 +2,11 @@
 
 Needs Debian's packages slurmctld, slurmd, slurm-client and munge, and root; skipped without them.
 """
+import glob
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -98,6 +100,13 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
+        for path in glob.glob("/proc/[0-9]*/environ"):  # a step's daemon that missed the end of its slurmd
+            try:
+                with open(path, "rb") as f:
+                    if f"SLURM_CONF={self.folder}/".encode() in f.read():
+                        os.kill(int(path.split("/")[2]), signal.SIGKILL)
+            except OSError:
+                pass
         shutil.rmtree(self.folder)
 
 

@@ -79,7 +79,8 @@ def stop_and_continue():
             threading.Timer(3.0, lambda: c.tasks["ps", 0].kill(signal.SIGCONT)).start()
             start = time.time()
             assert s.run(v, {"x:0": 2.0}) == 3.0
-            assert 2.0 < time.time() - start < 6.0
+            took = time.time() - start
+            assert 2.0 < took < 10.0, took
 
 
 def sender_dies():

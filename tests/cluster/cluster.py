@@ -67,6 +67,17 @@ class Task:
     def kill(self, sig=signal.SIGKILL):
         if self.process and self.process.poll() is None:
             self.process.send_signal(sig)
+            while sig == signal.SIGSTOP and not self.stopped():  # its threads run on until one has taken the signal
+                time.sleep(0.001)
+
+    def stopped(self):
+        """Does none of its threads run?"""
+        folder = f"/proc/{self.process.pid}/task"
+        try:
+            states = [open(f"{folder}/{t}/stat").read().rpartition(")")[2].split()[0] for t in os.listdir(folder)]
+        except FileNotFoundError:  # one has just ended
+            return False
+        return all(state in "TtXZ" for state in states)
 
     def end(self):
         if self.process is None:

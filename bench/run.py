@@ -50,10 +50,9 @@ class Worker:
 
 
 def spread(values):
-    if len(values) < 4:
-        return 0
-    q = statistics.quantiles(values, n=4)
-    return 100 * (q[2] - q[0]) / 2 / statistics.median(values)
+    """Half the distance between the quartiles (of few values: between the ends), in percent of the median."""
+    low, _, high = statistics.quantiles(values, n=4) if len(values) >= 4 else (min(values), 0, max(values))
+    return 100 * (high - low) / 2 / statistics.median(values)
 
 
 def bench(case, threads, folder, rounds, env):

@@ -48,7 +48,7 @@ static void towers_are_the_whole_batch(void **state) {
   shoal_var w = {0};
   shoal_sharing *sharing = shoal_sharing_new();
   for (int t = 0; t < TOWERS; t++) {
-    char device[16];
+    char device[24];
     snprintf(device, sizeof device, "/cpu:%d", t);
     shoal_push_device(g, device);
     shoal_sharing_begin(g, sharing);

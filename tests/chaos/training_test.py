@@ -190,9 +190,10 @@ def told_to_stop(which):
         victim.kill(signal.SIGTERM)
         codes = [w.ends() for w in r.workers]
         assert codes == [RETRY, RETRY], (codes, r.workers[0].text(), r.workers[1].text())
-        step = agrees(r.workers[0])
+        # What a worker reads when it stops may have half of another's last step; the checkpoint may not: the run that
+        # goes on from it would never agree again.
         at_end = r.latest()
-        assert at_end >= step and at_end >= r.workers[1].last_step(), (at_end, step)
+        assert at_end >= max(w.last_step() for w in r.workers), (at_end, r.workers[0].text(), r.workers[1].text())
         if which == "ps":
             assert victim.ends() == RETRY, victim.text()
         for p in r.ps:
@@ -200,7 +201,9 @@ def told_to_stop(which):
             p.ends()
         r.ps = [r.start_ps(i) for i in range(2)]
         r.workers = [r.start_worker(i, steps=at_end + 100) for i in range(2)]
-        assert int(r.workers[0].until(r"made restored at step (\d+)").group(1)) == at_end
+        restored = int(r.workers[0].until(r"made restored at step (\d+)").group(1))
+        # A checkpoint is named by the step it was begun at; another's last step may have come in before the snapshot.
+        assert restored >= at_end, (restored, at_end)
         for w in r.workers:
             assert w.ends() == 0, w.text()
         assert agrees(r.workers[0]) >= at_end + 100

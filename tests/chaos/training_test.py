@@ -1,8 +1,9 @@
 """Training survives: workers, the chief, parameter servers are killed, told to stop and started again; the run goes on
 from where it was, or from its last checkpoint, and its three counters (two variables and the step) agree throughout.
 
-The trainers are tests/programs/trainer.c; parameter servers are `shoal server`.
+The trainers are tests/programs/trainer.c; parameter servers are `shoal server`; TensorFlow reads their checkpoints.
 """
+# needs: tensorflow
 import json
 import os
 import re
@@ -12,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import numpy as np
+import tensorflow as tf
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cluster"))
 from cluster import SHOAL, free_ports, report
@@ -190,9 +194,11 @@ def told_to_stop(which):
         victim.kill(signal.SIGTERM)
         codes = [w.ends() for w in r.workers]
         assert codes == [RETRY, RETRY], (codes, r.workers[0].text(), r.workers[1].text())
-        # What a worker reads when it stops may have half of another's last step; the checkpoint may not: the run that
-        # goes on from it would never agree again.
+        # What a worker reads when it stops may have half of another's last step; the checkpoint may not.
         at_end = r.latest()
+        saved = tf.train.load_checkpoint(r.dir)
+        counters = [float(np.ravel(saved.get_tensor(name))[0]) for name in ("global_step", "a", "b")]
+        assert counters == [at_end] * 3, (counters, at_end)
         assert at_end >= max(w.last_step() for w in r.workers), (at_end, r.workers[0].text(), r.workers[1].text())
         if which == "ps":
             assert victim.ends() == RETRY, victim.text()
@@ -202,8 +208,7 @@ def told_to_stop(which):
         r.ps = [r.start_ps(i) for i in range(2)]
         r.workers = [r.start_worker(i, steps=at_end + 100) for i in range(2)]
         restored = int(r.workers[0].until(r"made restored at step (\d+)").group(1))
-        # A checkpoint is named by the step it was begun at; another's last step may have come in before the snapshot.
-        assert restored >= at_end, (restored, at_end)
+        assert restored >= at_end, (restored, at_end)  # more: the other worker was the first to step
         for w in r.workers:
             assert w.ends() == 0, w.text()
         assert agrees(r.workers[0]) >= at_end + 100

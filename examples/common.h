@@ -213,4 +213,42 @@ static inline void next_batch(struct data *d, int64_t batch, shoal_tensor **imag
   d->at += batch;
 }
 
+/* ---- one client ---- */
+
+/* A model that one client trains on the whole cluster. */
+struct classifier {
+  shoal_out x, y, loss, accuracy;
+  shoal_op *train;
+};
+
+/* Trains it as the chief, batch by batch, then prints how much of the test set it tells right, and stops the other
+ * tasks. */
+static inline shoal_status train_alone(shoal_graph *g, const struct classifier *m, const shoal_server *server,
+                                       shoal_cluster *cluster, const char *data_dir, const char *checkpoint_dir,
+                                       int64_t batch_size, int64_t train_steps) {
+  struct data training = load_data(data_dir, "train", 1), test = load_data(data_dir, "t10k", 1);
+  shoal_progress progress = {.loss = m->loss, .examples_per_step = batch_size, .last_step = train_steps};
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = true, .checkpoint_dir = checkpoint_dir,
+                      .stop_at_step = train_steps, .progress = &progress, .status = &error) {
+    shoal_tensor *images, *labels;
+    while (!shoal_should_stop(s)) {
+      next_batch(&training, batch_size, &images, &labels);
+      shoal_run(s, SHOAL_FEED(m->x, images, m->y, labels), SHOAL_NO_FETCHES, m->train);
+      shoal_tensor_unref(images);
+      shoal_tensor_unref(labels);
+    }
+    float right = 0;
+    if (!shoal_preempted()) {
+      check(shoal_session_step(shoal_train_session_raw(s), SHOAL_FEED(m->x, test.images, m->y, test.labels),
+                               SHOAL_FETCH(m->accuracy, &right), NULL));
+      printf("test accuracy %.4f\n", (double)right);
+    }
+  }
+  stop_others(cluster);
+  free_data(&training);
+  free_data(&test);
+  return error;
+}
+
 #endif

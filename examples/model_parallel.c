@@ -100,28 +100,8 @@ int main(int argc, char **argv) {
   shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
-  struct data training = load_data(data_dir, "train", 1), test = load_data(data_dir, "t10k", 1);
-  shoal_progress progress = {.loss = loss, .examples_per_step = batch_size, .last_step = train_steps};
-  shoal_status error = NULL;
-  SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = true, .checkpoint_dir = checkpoint_dir,
-                      .stop_at_step = train_steps, .progress = &progress, .status = &error) {
-    shoal_tensor *images, *labels;
-    while (!shoal_should_stop(s)) {
-      next_batch(&training, batch_size, &images, &labels);
-      shoal_run(s, SHOAL_FEED(x, images, y, labels), SHOAL_NO_FETCHES, train);
-      shoal_tensor_unref(images);
-      shoal_tensor_unref(labels);
-    }
-    float right = 0;
-    if (!shoal_preempted()) {
-      check(shoal_session_step(shoal_train_session_raw(s), SHOAL_FEED(x, test.images, y, test.labels),
-                               SHOAL_FETCH(accuracy, &right), NULL));
-      printf("test accuracy %.4f\n", (double)right);
-    }
-  }
-  stop_others(cluster);
-  free_data(&training);
-  free_data(&test);
+  struct classifier model = {x, y, loss, accuracy, train};
+  shoal_status error = train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, batch_size, train_steps);
   shoal_graph_free(g);
   shoal_server_stop(server);
   shoal_cluster_free(cluster);

@@ -162,20 +162,6 @@ static shoal_status run_index_shuffle(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define KERNEL(attr, dtypes, fn)                \
-  (const struct kernel_def[]) {                 \
-    {.device = "CPU",                           \
-     .type_attr = attr,                         \
-     .types = dtypes,                           \
-     .flags = KERNEL_EXPENSIVE,                 \
-     .state_size = sizeof(struct random_state), \
-     .init = random_state_init,                 \
-     .release = random_state_release,           \
-     .run = fn},                                \
-    {                                           \
-      0                                         \
-    }                                           \
-  }
 #define SEEDS "seed: int = 0; seed2: int = 0; "
 #define FLOATS "dtype: {half, bfloat16, float, double}; T: {int32, int64}"
 
@@ -186,35 +172,35 @@ static const struct op_row rows[] = {
      .attrs = SEEDS FLOATS,
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_from_first,
-     .kernels = KERNEL("dtype", DT_FLOATING, run_uniform)},
+     .kernels = RANDOM_KERNEL("dtype", DT_FLOATING, run_uniform)},
     {.name = "RandomStandardNormal",
      .in = "shape: T",
      .out = "output: dtype",
      .attrs = SEEDS FLOATS,
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_from_first,
-     .kernels = KERNEL("dtype", DT_FLOATING, run_normal)},
+     .kernels = RANDOM_KERNEL("dtype", DT_FLOATING, run_normal)},
     {.name = "TruncatedNormal",
      .in = "shape: T",
      .out = "output: dtype",
      .attrs = SEEDS FLOATS,
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_from_first,
-     .kernels = KERNEL("dtype", DT_FLOATING, run_truncated)},
+     .kernels = RANDOM_KERNEL("dtype", DT_FLOATING, run_truncated)},
     {.name = "RandomUniformInt",
      .in = "shape: T, minval: Tout, maxval: Tout",
      .out = "output: Tout",
      .attrs = SEEDS "Tout: {int32, int64}; T: {int32, int64}",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_from_first,
-     .kernels = KERNEL("Tout", DT(INT32) | DT(INT64), run_uniform_int)},
+     .kernels = RANDOM_KERNEL("Tout", DT(INT32) | DT(INT64), run_uniform_int)},
     {.name = "RandomShuffle",
      .in = "value: T",
      .out = "output: T",
      .attrs = SEEDS "T: type",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_unchanged,
-     .kernels = KERNEL("T", DT_ALL, run_shuffle)},
+     .kernels = RANDOM_KERNEL("T", DT_ALL, run_shuffle)},
     {.name = "RandomIndexShuffle",
      .in = "index: dtype, seed: Tseed, max_index: dtype",
      .out = "output: dtype",

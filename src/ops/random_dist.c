@@ -460,20 +460,6 @@ static shoal_status shape_multinomial(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define SEEDED(attr, dtypes, fn)                \
-  (const struct kernel_def[]) {                 \
-    {.device = "CPU",                           \
-     .type_attr = attr,                         \
-     .types = dtypes,                           \
-     .flags = KERNEL_EXPENSIVE,                 \
-     .state_size = sizeof(struct random_state), \
-     .init = random_state_init,                 \
-     .release = random_state_release,           \
-     .run = fn},                                \
-    {                                           \
-      0                                         \
-    }                                           \
-  }
 #define PLAIN(fn)                                                  \
   (const struct kernel_def[]) {                                    \
     {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
@@ -490,28 +476,28 @@ static const struct op_row rows[] = {
      .flags = OP_STATEFUL,
      .shape = shape_appended,
      .grad = grad_gamma,
-     .kernels = SEEDED("T", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_gamma)},
+     .kernels = RANDOM_KERNEL("T", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_gamma)},
     {.name = "RandomPoisson",
      .in = "shape: S, rate: dtype",
      .out = "output: dtype",
      .attrs = SEEDS "S: {int32, int64}; dtype: {half, float, double}",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_appended,
-     .kernels = SEEDED("dtype", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_poisson)},
+     .kernels = RANDOM_KERNEL("dtype", DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64), run_poisson)},
     {.name = "RandomPoissonV2",
      .in = "shape: S, rate: R",
      .out = "output: dtype",
      .attrs = SEEDS "S: {int32, int64}; R: " FIVE " = double; dtype: " FIVE " = int64",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_appended,
-     .kernels = SEEDED(NULL, 0, run_poisson)},
+     .kernels = RANDOM_KERNEL(NULL, 0, run_poisson)},
     {.name = "Multinomial",
      .in = "logits: T, num_samples: int32",
      .out = "output: output_dtype",
      .attrs = SEEDS "T: " REALS "; output_dtype: {int32, int64} = int64",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_multinomial,
-     .kernels = SEEDED(NULL, 0, run_multinomial)},
+     .kernels = RANDOM_KERNEL(NULL, 0, run_multinomial)},
     {.name = "StatelessMultinomial",
      .in = "logits: T, num_samples: int32, seed: Tseed",
      .out = "output: output_dtype",

@@ -42,4 +42,20 @@ shoal_status random_bounds(const struct tensor *lo_t, const struct tensor *hi_t,
 /* The generator of a stateless op from its pair of seeds. */
 shoal_status random_from_seed_tensor(const struct tensor *seed, struct philox *out);
 
+/* For rows: the one kernel of an op that keeps such a state. */
+#define RANDOM_KERNEL(attr, dtypes, fn)         \
+  (const struct kernel_def[]) {                 \
+    {.device = "CPU",                           \
+     .type_attr = attr,                         \
+     .types = dtypes,                           \
+     .flags = KERNEL_EXPENSIVE,                 \
+     .state_size = sizeof(struct random_state), \
+     .init = random_state_init,                 \
+     .release = random_state_release,           \
+     .run = fn},                                \
+    {                                           \
+      0                                         \
+    }                                           \
+  }
+
 #endif

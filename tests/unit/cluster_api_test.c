@@ -1,13 +1,12 @@
 /* Descriptions of clusters for programs: from host lists, from TF_CONFIG; and steps of a client in its server's own
  * process, which go by a call. */
 #include "unit.h"
+#include "ports.h"
 
 #include <shoal/shoal.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static void ok(shoal_status s) {
@@ -59,16 +58,6 @@ static void from_config(void **state) {
   expect_error(shoal_cluster_from_config("{", &c), "TF_CONFIG");
   unsetenv("TF_CONFIG");
   expect_error(shoal_cluster_from_config(NULL, &c), "not set");
-}
-
-static int free_port(void) {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t n = sizeof a;
-  assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-  assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-  close(fd);
-  return ntohs(a.sin_port);
 }
 
 /* Feeds, fetches by short names, the same fetch twice, errors, time-outs, a server that stops under its session. */

@@ -1,26 +1,15 @@
 /* Servers, and the client in C, in one process: three tasks that talk to each other over loopback. */
 #include "unit.h"
+#include "ports.h"
 
 #include <shoal/cluster.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "cluster/cluster_spec.h"
-
-static int free_port(void) {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t n = sizeof a;
-  assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-  assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-  close(fd);
-  return ntohs(a.sin_port);
-}
 
 struct trio {
   char spec[256];

@@ -2,12 +2,11 @@
  * variables, loops across devices, a queue, callables, partial runs, errors, time-outs, while the graph grows. Meant
  * for ThreadSanitizer and AddressSanitizer above all (`make tsan`, `make asan`); the sums must be right anyway. */
 #include "unit.h"
+#include "ports.h"
 
-#include <netinet/in.h>
 #include <pthread.h>
 #include <shoal/cluster.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -241,16 +240,6 @@ static void together(const char *a, const char *b, const shoal_session_options *
 
 static void in_one_process(void **state) {
   together("/device:CPU:0", "/device:CPU:1", &(shoal_session_options){.cpu_devices = 2});
-}
-
-static int free_port(void) {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t n = sizeof a;
-  assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-  assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-  close(fd);
-  return ntohs(a.sin_port);
 }
 
 static void on_a_cluster(void **state) {

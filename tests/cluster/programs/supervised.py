@@ -37,13 +37,14 @@ def train(server, cluster, last_step):
         config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
         with supervisor.managed_session(server.target, config) as session:
             first = session.run(step)
-            at = first
-            while not supervisor.should_stop() and at < last_step:
+            while not supervisor.should_stop():
                 data = rng.rand(32, 3).astype(np.float32)
                 feed = {x: data, y: data.dot([[1.0], [2.0], [-1.0]]) + 0.5}
                 value, at, _ = session.run([loss, step, op], feed)
                 if chief and at % 20 == 0:
                     supervisor.summary_computed(session, session.run(summaries, feed))
+                if at >= last_step:  # looked at after a step: the other one may have taken all of them
+                    break
             if chief:
                 supervisor.saver.save(session, os.path.join(FLAGS.log_dir, "model.ckpt"), global_step=step)
                 while session.run(step) < last_step:  # the other one's last steps

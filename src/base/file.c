@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_behind.h"
 #include "base/file_root.h"
 #include "base/text.h"
 
@@ -436,13 +437,20 @@ static shoal_status write_all(struct file_writer *w, const char *at, size_t n) {
 }
 
 shoal_status file_writer_flush(struct file_writer *w) {
+  if (w->behind) return NULL;
   size_t n = w->used;
   w->used = 0;
   return write_all(w, w->buffer, n);
 }
 
 shoal_status file_writer_add(struct file_writer *w, const void *data, size_t n) {
+  bool first = w->offset == (int64_t)w->used;
   w->offset += (int64_t)n;
+  if (w->behind) return file_behind_add(w->behind, data, n);
+  if (n > BUFFER - w->used && first && w->temporary && (w->behind = file_behind_new(w->fd, w->path))) {
+    TRY(file_behind_add(w->behind, w->buffer, w->used));
+    return file_behind_add(w->behind, data, n);
+  }
   if (n > BUFFER - w->used) {
     TRY(file_writer_flush(w));
     if (n >= BUFFER) return write_all(w, data, n);
@@ -462,7 +470,8 @@ static void sync_directory(const struct file_place *at) {
 }
 
 shoal_status file_writer_commit(struct file_writer *w) {
-  shoal_status s = file_writer_flush(w);
+  shoal_status s = w->behind ? file_behind_finish(w->behind) : file_writer_flush(w);
+  w->behind = NULL;
   changing("sync", w->path);
   if (!s && w->temporary && fsync(w->fd) != 0) s = ERRNO_STATUS(errno, "%s", w->path);
   if (close(w->fd) != 0 && !s) s = ERRNO_STATUS(errno, "%s", w->path);
@@ -481,6 +490,7 @@ shoal_status file_writer_commit(struct file_writer *w) {
 }
 
 void file_writer_abort(struct file_writer *w) {
+  file_behind_abort(w->behind);
   if (w->fd >= 0) close(w->fd);
   if (w->temporary) unlinkat(w->at->dir, w->temporary, 0);
   if (w->at) file_place_release(w->at);

@@ -70,14 +70,15 @@ struct file_writer {
   char *path, *temporary; /* temporary: NULL when written in place */
   char *buffer;
   size_t used;
-  int64_t offset; /* bytes given so far */
+  struct file_behind *behind; /* base/file_behind.h: a temporary that outgrew the buffer */
+  int64_t offset;             /* bytes given so far */
 };
 /* Writes to PATH.tempstate<random>, which file_writer_commit syncs and renames. */
 shoal_status file_writer_open(struct file_writer *w, const char *path);
 /* Writes in place (append: after what is there), for logs that are read while they grow. */
 shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bool append);
 shoal_status file_writer_add(struct file_writer *w, const void *data, size_t n);
-/* Hands what is buffered to the system. */
+/* Hands what is buffered to the system (a file written in place; a temporary goes with its commit). */
 shoal_status file_writer_flush(struct file_writer *w);
 /* Flushes, syncs, closes, and gives the file its name. On an error nothing is left behind. */
 shoal_status file_writer_commit(struct file_writer *w);

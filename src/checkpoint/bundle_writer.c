@@ -46,6 +46,18 @@ static struct bundle_item *item_new(struct bundle_writer *w, const char *key, si
 
 static shoal_status duplicate(const char *key, size_t n) { return INVALID("Adding duplicate key: %.*s", (int)n, key); }
 
+/* Checksum and copy of a piece at a time: what the one read is still in the cache for the other. */
+static shoal_status put_plain(struct file_writer *f, const struct tensor *t, uint32_t *crc) {
+  enum { PIECE = 128 << 10 };
+  const char *at = t->data;
+  for (size_t left = tensor_bytes(t), n; left; left -= n, at += n) {
+    n = MIN(left, (size_t)PIECE);
+    *crc = crc32c_extend(*crc, at, n);
+    TRY(file_writer_add(f, at, n));
+  }
+  return NULL;
+}
+
 static shoal_status add(struct bundle_writer *w, const char *key, size_t n, const struct tensor *t) {
   if (n == 0) return INVALID("A tensor in a checkpoint needs a name");
   if (!memchr(key, 0, n) && strmap_getn(&w->by_key, key, n)) return duplicate(key, n);
@@ -59,8 +71,7 @@ static shoal_status add(struct bundle_writer *w, const char *key, size_t n, cons
   } else if (t->dtype == SHOAL_VARIANT) {
     TRY(bundle_put_variants(&w->data, t, &crc));
   } else if (dtype_plain((shoal_dtype)t->dtype)) {
-    crc = crc32c(t->data, tensor_bytes(t));
-    TRY(file_writer_add(&w->data, t->data, tensor_bytes(t)));
+    TRY(put_plain(&w->data, t, &crc));
   } else {
     return UNIMPLEMENTED("A checkpoint cannot hold %.*s, a tensor of type %s", (int)n, key, dtype_tf_name(t->dtype));
   }

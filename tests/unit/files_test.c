@@ -1,5 +1,7 @@
 /* Files and what is in them: checksums, atomic writes, records, tables, checkpoints, the state file, event files. */
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,6 +92,48 @@ static void test_atomic_write(void **state) {
   ASSERT_FAILS(file_read("s3://b/x", 0, &data, &n), SHOAL_UNIMPLEMENTED, "scheme 's3'");
   ASSERT_OK(file_remove(path));
   free(path);
+}
+
+/* Files that outgrow the buffers, in pieces of sizes that fit nowhere, on a disk and in memory; abandoned, and cut off
+ * by a limit in the middle, as by a full disk. */
+static void test_large_files(void **state) {
+  enum { BUFFER = 1 << 18, PIECE = 4 << 20 };
+  static const size_t sizes[] = {BUFFER, BUFFER + 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 4096, 3 * PIECE + 777};
+  size_t most = sizes[COUNT_OF(sizes) - 1], n;
+  char *all = mem_alloc(most), *data, *on_disk = in_dir("large"), in_memory[] = "/dev/shm/shoal_files_test.large";
+  for (size_t i = 0; i < most; i++) all[i] = (char)(i * 2654435761u >> 13);
+  const char *paths[] = {on_disk, in_memory};
+  struct file_writer w;
+  for (size_t k = 0; k < COUNT_OF(paths) * COUNT_OF(sizes); k++) {
+    const char *path = paths[k / COUNT_OF(sizes)];
+    size_t size = sizes[k % COUNT_OF(sizes)], piece = 17;
+    ASSERT_OK(file_writer_open(&w, path));
+    for (size_t at = 0, part; at < size; at += part, piece = piece * 7 % 1000003) {
+      part = MIN(piece, size - at);
+      ASSERT_OK(file_writer_add(&w, all + at, part));
+    }
+    ASSERT_OK(file_writer_commit(&w));
+    ASSERT_OK(file_read(path, 0, &data, &n));
+    assert_int_equal(n, size);
+    assert_memory_equal(data, all, n);
+    free(data);
+    ASSERT_OK(file_remove(path));
+  }
+  ASSERT_OK(file_writer_open(&w, on_disk));
+  ASSERT_OK(file_writer_add(&w, all, most));
+  file_writer_abort(&w);
+
+  struct rlimit before, tight;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  tight = before;
+  tight.rlim_cur = PIECE + PIECE / 2;
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  ASSERT_FAILS(file_write(on_disk, all, most), SHOAL_UNKNOWN, "large; File too large");
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(count_files(), 0);
+  free(on_disk);
+  free(all);
 }
 
 static void test_records(void **state) {
@@ -300,6 +344,7 @@ int main(void) {
       cmocka_unit_test(test_crc),
       cmocka_unit_test(test_wire),
       cmocka_unit_test(test_atomic_write),
+      cmocka_unit_test(test_large_files),
       cmocka_unit_test(test_records),
       cmocka_unit_test(test_table),
       cmocka_unit_test(test_damaged_records),

@@ -170,7 +170,7 @@ static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*
   pthread_cond_init(&l.done, NULL);
   pthread_mutex_lock(&p->lock);
   for (int i = 0; i < helpers; i++) push(p, (struct task){loop_help, &l, file_roots_current()});
-  if (p->idle) pthread_cond_broadcast(&p->wake);
+  for (int i = MIN(helpers, p->idle); i > 0; i--) pthread_cond_signal(&p->wake); /* no more than there is work for */
   pthread_mutex_unlock(&p->lock);
   loop_run(&l);
   int back = withdraw(p, &l);

@@ -128,8 +128,12 @@ static shoal_status compile(struct master_session *s, const struct step_signatur
   return err;
 }
 
+/* The count first, in base 64 and without printf: this is done for every step. */
 static void add_names(struct text *key, const char *const *names, int n) {
-  text_addf(key, "%d;", n);
+  unsigned count = (unsigned)n;
+  do text_addc(key, (char)('0' + count % 64));
+  while (count /= 64);
+  text_addc(key, '\n');
   for (int i = 0; i < n; i++) {
     text_adds(key, names[i]);
     text_addc(key, ';');

@@ -12,8 +12,8 @@
 
 enum { HALF_BLOCK = 512 };
 
-/* Elements a thread takes at least: some ten microseconds of work. */
-static const int32_t grains[] = {[COST_MOVE] = 32768, [COST_VECTOR] = 8192, [COST_CALL] = 2048};
+/* Elements a thread takes at least: some ten microseconds of work, which is what waking another thread takes. */
+static const int32_t grains[] = {[COST_MOVE] = 65536, [COST_VECTOR] = 8192, [COST_CALL] = 2048};
 
 VECTOR_CLONES void half_to_float(shoal_dtype half, float *to, const void *from, int64_t n) {
   if (half == SHOAL_BFLOAT16) {

@@ -9,7 +9,7 @@
 #include "graph/shape_fn.h"
 #include "ops/elementwise.h"
 
-enum { BLOCK = 1024, MAX_STEPS = 16, MAX_INPUTS = 16, GRAIN = 8 * BLOCK };
+enum { BLOCK = 1024, MAX_STEPS = 16, MAX_INPUTS = 16, GRAIN = 8 * BLOCK, PARALLEL_MIN = 1 << 18 };
 
 struct step_code {
   bool binary;
@@ -107,7 +107,8 @@ static shoal_status chain_run(struct kernel_ctx *ctx) {
   for (int i = 0; i < c->n_in; i++) r.scalar[i] &= whole >= 0; /* all scalars: each is a vector of one */
   TRY(ctx_out_like(ctx, 0, like, &y));
   r.out = y->data;
-  pool_for(ctx_pool(ctx), y->n, GRAIN, run_blocks, &r);
+  struct pool *pool = y->n * c->n < PARALLEL_MIN ? NULL : ctx_pool(ctx); /* waking others would take longer */
+  pool_for(pool, y->n, GRAIN, run_blocks, &r);
   unsigned bad = atomic_load(&r.bad);
   for (int i = 0; i < c->n; i++)
     if (bad >> i & 1) return INVALID("%s", c->steps[i].two.bad);

@@ -12,7 +12,9 @@
 #include "graph/gradient.h"
 #include "ops/state.h"
 
-enum { SHARDS = 16, PARALLEL_MIN = 1 << 16, PARALLEL_MIN_RUN = 16 };
+/* Rows lie far apart: those AHEAD are asked for while one is worked on. */
+enum { AHEAD = 6, AHEAD_BYTES = 512 };
+enum { SHARDS = 16, PARALLEL_MIN = 1 << 17, PARALLEL_MIN_RUN = 16 };
 
 struct rows_loop {
   update_fn fn;
@@ -25,10 +27,17 @@ struct rows_loop {
   int64_t by_stride;    /* elements from one update to the next; 0: one row for all */
 };
 
+static void ask_for(const char *row, size_t bytes) {
+  for (size_t at = 0; at < bytes && at < AHEAD_BYTES; at += 64) __builtin_prefetch(row + at);
+}
+
 static void rows_all(const struct rows_loop *l) {
-  for (int64_t i = 0; i < l->n; i++)
+  size_t bytes = (size_t)l->run * l->size;
+  for (int64_t i = 0; i < l->n; i++) {
+    if (i + AHEAD < l->n) ask_for(l->to + (size_t)l->place[i + AHEAD] * bytes, bytes);
     l->fn(l->dtype, l->to + (size_t)(l->place[i] * l->run) * l->size, l->by + (size_t)(i * l->by_stride) * l->size,
           l->run);
+  }
 }
 
 static void rows_shards(void *arg, int64_t begin, int64_t end) {
@@ -107,10 +116,10 @@ static shoal_status check_value(const struct kernel_ctx *ctx, const struct varia
   return NULL;
 }
 
-static shoal_status places_new(int64_t n, int64_t **out) {
-  *out = malloc((size_t)MAX(n, 1) * sizeof **out);
-  if (!*out) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "No memory for %" PRId64 " indices", n);
-  return NULL;
+/* Room for the place of each of n indices. */
+static shoal_status places_new(struct kernel_ctx *ctx, int64_t n, struct tensor *out) {
+  struct shape shape = shape_vector(n);
+  return ctx_temp(ctx, SHOAL_INT64, &shape, out);
 }
 
 /* ---- by index ---- */
@@ -136,8 +145,10 @@ static shoal_status scatter_locked(struct kernel_ctx *ctx, enum update op, struc
         "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape "
         "%s, indices.shape %s, params.shape %s",
         shape_str(&us), shape_str(&is), shape_str(&ps));
-  int64_t run = params->dims[0] ? params->n / params->dims[0] : 0, *place;
-  TRY(places_new(indices->n, &place));
+  int64_t run = params->dims[0] ? params->n / params->dims[0] : 0;
+  struct tensor places;
+  TRY(places_new(ctx, indices->n, &places));
+  int64_t *place = places.data;
   shoal_status s = NULL;
   for (int64_t i = 0; i < indices->n && !s; i++) {
     place[i] = index_at(indices, i);
@@ -146,7 +157,7 @@ static shoal_status scatter_locked(struct kernel_ctx *ctx, enum update op, struc
                   params->dims[0]);
   }
   if (!s) s = apply(ctx, op, v, place, indices->n, run);
-  free(place);
+  tensor_release(&places);
   return s;
 }
 
@@ -216,10 +227,12 @@ static const char *nd_place_str(const struct tensor *indices, int64_t i) {
 
 static shoal_status scatter_nd_locked(struct kernel_ctx *ctx, enum update op, struct variable *v) {
   const struct tensor *indices = ctx_in(ctx, 1), *params = &v->value;
-  int64_t depth, n, *place, bad;
+  int64_t depth, n, bad;
   TRY(check_value(ctx, v));
   TRY(nd_check(params, indices, ctx_in(ctx, 2), &depth, &n));
-  TRY(places_new(n, &place));
+  struct tensor places;
+  TRY(places_new(ctx, n, &places));
+  int64_t *place = places.data;
   nd_places(params, indices, depth, n, place, &bad);
   shoal_status s = NULL;
   if (bad >= 0) {
@@ -229,7 +242,7 @@ static shoal_status scatter_nd_locked(struct kernel_ctx *ctx, enum update op, st
   } else {
     s = apply(ctx, op, v, place, n, run_after(params, depth));
   }
-  free(place);
+  tensor_release(&places);
   return s;
 }
 
@@ -267,8 +280,10 @@ static void copy_runs(void *arg, int64_t begin, int64_t end) {
   const struct copy_loop *l = arg;
   size_t bytes = (size_t)l->run * l->size;
   if (dtype_plain(l->dtype)) {
-    for (int64_t i = begin; i < end; i++)
+    for (int64_t i = begin; i < end; i++) {
+      if (i + AHEAD < end) ask_for(l->from + (size_t)l->place[i + AHEAD] * bytes, bytes);
       memcpy(l->to + (size_t)i * bytes, l->from + (size_t)l->place[i] * bytes, bytes);
+    }
   } else {
     for (int64_t i = begin; i < end; i++)
       elements_copy(l->dtype, l->to + (size_t)i * bytes, l->from + (size_t)l->place[i] * bytes, l->run);
@@ -280,7 +295,7 @@ static void copy_all(struct kernel_ctx *ctx, const struct tensor *params, struct
   if (n == 0 || run == 0) return;
   struct copy_loop l = {
       (shoal_dtype)params->dtype, dtype_size((shoal_dtype)params->dtype), params->data, out->data, place, run};
-  pool_for(ctx_pool(ctx), n, MAX(1, 32768 / run), copy_runs, &l);
+  pool_for(n * run < PARALLEL_MIN ? NULL : ctx_pool(ctx), n, MAX(1, 32768 / run), copy_runs, &l);
 }
 
 static shoal_status gather_locked(struct kernel_ctx *ctx, const struct tensor *params) {
@@ -308,8 +323,10 @@ static shoal_status gather_locked(struct kernel_ctx *ctx, const struct tensor *p
   for (int i = (int)b + 1; i < params->rank; i++) os.dims[os.rank++] = params->dims[i];
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &os, &out));
-  int64_t limit = params->dims[b], run = run_after(params, b + 1), per = batches ? indices->n / batches : 0, *place;
-  TRY(places_new(indices->n, &place));
+  int64_t limit = params->dims[b], run = run_after(params, b + 1), per = batches ? indices->n / batches : 0;
+  struct tensor places;
+  TRY(places_new(ctx, indices->n, &places));
+  int64_t *place = places.data;
   shoal_status s = NULL;
   for (int64_t i = 0; i < indices->n && !s; i++) {
     int64_t x = index_at(indices, i);
@@ -318,7 +335,7 @@ static shoal_status gather_locked(struct kernel_ctx *ctx, const struct tensor *p
     place[i] = i / per * limit + x;
   }
   if (!s) copy_all(ctx, params, out, place, indices->n, run);
-  free(place);
+  tensor_release(&places);
   return s;
 }
 
@@ -327,7 +344,7 @@ static shoal_status gather_nd_locked(struct kernel_ctx *ctx, const struct tensor
   struct shape ps = tensor_shape(params), os = {.rank = 0};
   if (params->rank < 1) return INVALID("params must be at least a vector");
   if (indices->rank < 1) return INVALID("indices must be at least a vector");
-  int64_t depth = indices->dims[indices->rank - 1], n = 1, *place, bad;
+  int64_t depth = indices->dims[indices->rank - 1], n = 1, bad;
   if (depth > params->rank)
     return INVALID("index innermost dimension length must be <= params rank; saw: %" PRId64 " vs. %d", depth,
                    params->rank);
@@ -339,14 +356,16 @@ static shoal_status gather_nd_locked(struct kernel_ctx *ctx, const struct tensor
     return INVALID("Requested more than 0 entries, but params is empty.  Params shape: %s", shape_str(&ps));
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &os, &out));
-  TRY(places_new(n, &place));
+  struct tensor places;
+  TRY(places_new(ctx, n, &places));
+  int64_t *place = places.data;
   nd_places(params, indices, depth, n, place, &bad);
   shoal_status s = NULL;
   if (bad >= 0)
     s = INVALID("indices%s = %s does not index into param shape %s, node name: %s", nd_place_str(indices, bad),
                 index_values(indices, bad * depth, depth), shape_str(&ps), ctx->kernel->name);
   else copy_all(ctx, params, out, place, n, run_after(params, depth));
-  free(place);
+  tensor_release(&places);
   return s;
 }
 

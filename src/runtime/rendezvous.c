@@ -129,16 +129,10 @@ static void local_recv(struct rendezvous *base, const char *key, uint64_t hash, 
                        rendezvous_done done, void *arg) {
   struct local *r = (struct local *)base;
   struct tensor none = tensor_none();
-  struct item *w = mem_zalloc(1, sizeof *w);
-  w->done = done;
-  w->arg = arg;
-  w->owner = r;
-  w->key = mem_strdup(key);
   pthread_mutex_lock(&r->lock);
   if (r->aborted) {
     shoal_status s = status_copy(r->aborted);
     pthread_mutex_unlock(&r->lock);
-    item_free(w);
     done(arg, s, &none, false);
     return;
   }
@@ -146,12 +140,16 @@ static void local_recv(struct rendezvous *base, const char *key, uint64_t hash, 
   if (q && !q->head->done) {
     struct item *i = take(r, key, q);
     pthread_mutex_unlock(&r->lock);
-    item_free(w);
     done(arg, NULL, &i->value, i->is_dead);
     i->value.buffer = NULL; /* the callee owns it now */
     item_free(i);
     return;
   }
+  struct item *w = mem_zalloc(1, sizeof *w);
+  w->done = done;
+  w->arg = arg;
+  w->owner = r;
+  w->key = mem_strdup(key);
   /* Registered under our lock, so that a sender that finds the waiter also finds its hook. */
   if (cancel && !cancel_register(cancel, &w->hook, waiter_cancelled, w)) {
     pthread_mutex_unlock(&r->lock);
@@ -193,7 +191,8 @@ static void local_abort(struct rendezvous *base, shoal_status why) {
 
 static void local_free(struct rendezvous *base) {
   struct local *r = (struct local *)base;
-  local_abort(base, STATUS(SHOAL_CANCELLED, "the step has ended"));
+  if (r->table.n) local_abort(base, STATUS(SHOAL_CANCELLED, "the step has ended"));
+  strmap_release(&r->table);
   shoal_status_free(r->aborted);
   pthread_mutex_destroy(&r->lock);
   free(r);

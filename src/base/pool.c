@@ -2,7 +2,11 @@
  *
  * A loop is offered to at most (pieces - 1) helpers by submitting the same stack-allocated object several
  * times; the caller works too and then waits only for helpers that have begun. A helper that comes too late
- * must not touch the object, so the offers not yet taken are withdrawn from the ring before the caller leaves. */
+ * must not touch the object, so the offers not yet taken are withdrawn from the ring before the caller leaves.
+ *
+ * To wake a sleeping thread takes as long as a small product, and loops come in rows: a training step has one every few
+ * tens of microseconds. So who has helped in a loop looks out for the next one for a moment before it sleeps, and a
+ * caller looks out likewise for its helpers' end; both let go of the core when another thread wants it. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -11,9 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/mem.h"
+
+enum {
+  SPIN_NANOS = 50000, /* how long to look out: longer than the small nodes between two products take */
+  SPIN_PAUSES = 32,   /* between two looks at the clock */
+};
 
 struct task {
   void (*fn)(void *);
@@ -25,14 +35,18 @@ struct pool {
   pthread_mutex_t lock;
   pthread_cond_t wake;
   struct task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
-  size_t head, tail, cap;
-  int idle;  /* lock */
-  bool stop; /* lock */
+  size_t cap;
+  _Atomic size_t head, tail; /* written under the lock; a thread that looks out for work reads them without */
+  int idle;                  /* lock: threads asleep */
+  int spinning;              /* lock: threads that look out for work */
+  bool stop;                 /* lock */
   int n_threads;
   pthread_t *threads;
 };
 
 static _Thread_local const struct pool *mine;
+
+static void loop_help(void *arg);
 
 int cpu_count(void) {
   cpu_set_t set;
@@ -40,12 +54,47 @@ int cpu_count(void) {
   return 1;
 }
 
+static inline void pause_briefly(void) {
+#if defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory");
+#elif defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+static void spin_until(bool (*is_time)(const void *), const void *arg) {
+  int64_t end = 0;
+  for (;;) {
+    for (int i = 0; i < SPIN_PAUSES; i++) {
+      if (is_time(arg)) return;
+      pause_briefly();
+    }
+    int64_t now = clock_ns();
+    if (!end) end = now + SPIN_NANOS;
+    if (now >= end) return;
+    sched_yield();
+  }
+}
+
+static bool has_work(const void *pool) {
+  const struct pool *p = pool;
+  return atomic_load_explicit(&p->head, memory_order_relaxed) != atomic_load_explicit(&p->tail, memory_order_relaxed);
+}
+
 static void *work(void *arg) {
   struct pool *p = arg;
   mine = p;
   denormals_flush();
+  bool after_loop = false;
   pthread_mutex_lock(&p->lock);
   for (;;) {
+    if (after_loop && p->head == p->tail && !p->stop && p->spinning + 1 < p->n_threads) {
+      p->spinning++; /* the next loop is often not far behind; the one who calls it works too */
+      pthread_mutex_unlock(&p->lock);
+      spin_until(has_work, p);
+      pthread_mutex_lock(&p->lock);
+      p->spinning--;
+    }
     while (p->head == p->tail && !p->stop) {
       p->idle++;
       pthread_cond_wait(&p->wake, &p->lock);
@@ -57,6 +106,7 @@ static void *work(void *arg) {
     pthread_mutex_unlock(&p->lock);
     file_roots_use(t.files);
     t.fn(t.arg);
+    after_loop = t.fn == loop_help;
     pthread_mutex_lock(&p->lock);
   }
   pthread_mutex_unlock(&p->lock);
@@ -130,7 +180,7 @@ struct loop {
   _Atomic int64_t next; /* the first element not yet handed out */
   pthread_mutex_t lock;
   pthread_cond_t done;
-  int helpers; /* lock: offers taken and not finished, plus offers still in the ring */
+  atomic_int helpers; /* lock, for writing: offers taken and not finished, plus offers still in the ring */
 };
 
 static void loop_run(struct loop *l) {
@@ -147,6 +197,10 @@ static void loop_help(void *arg) {
   pthread_mutex_lock(&l->lock);
   if (--l->helpers == 0) pthread_cond_signal(&l->done);
   pthread_mutex_unlock(&l->lock);
+}
+
+static bool all_helped(const void *loop) {
+  return atomic_load_explicit(&((const struct loop *)loop)->helpers, memory_order_relaxed) == 0;
 }
 
 /* Takes back the offers nobody has begun; returns how many. */
@@ -170,12 +224,19 @@ static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*
   pthread_cond_init(&l.done, NULL);
   pthread_mutex_lock(&p->lock);
   for (int i = 0; i < helpers; i++) push(p, (struct task){loop_help, &l, file_roots_current()});
-  for (int i = MIN(helpers, p->idle); i > 0; i--) pthread_cond_signal(&p->wake); /* no more than there is work for */
+  /* No more than there is work for. */
+  int wake = MIN(MIN(p->idle, helpers), (int)(p->tail - p->head) - p->spinning);
+  for (int i = 0; i < wake; i++) pthread_cond_signal(&p->wake);
   pthread_mutex_unlock(&p->lock);
   loop_run(&l);
   int back = withdraw(p, &l);
   pthread_mutex_lock(&l.lock);
   l.helpers -= back;
+  if (l.helpers) {
+    pthread_mutex_unlock(&l.lock);
+    spin_until(all_helped, &l);
+    pthread_mutex_lock(&l.lock);
+  }
   while (l.helpers) pthread_cond_wait(&l.done, &l.lock);
   pthread_mutex_unlock(&l.lock);
   pthread_mutex_destroy(&l.lock);

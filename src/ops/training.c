@@ -16,7 +16,7 @@
 #include "base/vector.h"
 #include "ops/state.h"
 
-enum { MAX_SCALARS = 8, GRAIN = 16384, SHARDS = 16, SPARSE_PARALLEL_MIN = 1 << 15 };
+enum { MAX_SCALARS = 8, GRAIN = 8192, SHARDS = 16, SPARSE_PARALLEL_MIN = 1 << 15 };
 
 struct hyper {
   float f[MAX_SCALARS]; /* for float, half and bfloat16 */

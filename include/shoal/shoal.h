@@ -5,6 +5,7 @@
 #include <shoal/accumulate.h>
 #include <shoal/averages.h>
 #include <shoal/cluster.h>
+#include <shoal/control.h>
 #include <shoal/coordinator.h>
 #include <shoal/data.h>
 #include <shoal/graph.h>

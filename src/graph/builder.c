@@ -79,10 +79,14 @@ shoal_status graph_error(const struct graph *g) { return g->builder ? g->builder
 
 /* ---- stacks ---- */
 
+char *graph_scoped_name(struct graph *g, const char *name) {
+  struct graph_builder *b = builder(g);
+  return b->scopes.n && *vec_last(&b->scopes) ? mem_printf("%s/%s", vec_last(&b->scopes), name) : mem_strdup(name);
+}
+
 void graph_push_scope(struct graph *g, const char *name) {
   struct graph_builder *b = builder(g);
-  char *base =
-      b->scopes.n && *vec_last(&b->scopes) ? mem_printf("%s/%s", vec_last(&b->scopes), name) : mem_strdup(name);
+  char *base = graph_scoped_name(g, name);
   char *unique = mem_strdup(base);
   for (int k = 1; strmap_has(&b->scope_names, unique) || strmap_has(&g->by_name, unique); k++) {
     free(unique);
@@ -272,8 +276,7 @@ struct node *build_end(struct build *b) {
     build_release(b);
     return NULL;
   }
-  char *scoped = gb->scopes.n && *vec_last(&gb->scopes) ? mem_printf("%s/%s", vec_last(&gb->scopes), b->name)
-                                                        : mem_strdup(b->name);
+  char *scoped = graph_scoped_name(g, b->name);
   char *name = graph_unique_name(g, scoped);
   free(scoped);
   struct node *n = NULL;

@@ -69,6 +69,7 @@ shoal_status graph_error(const struct graph *g);
 void graph_push_scope(struct graph *g, const char *name);
 void graph_push_scope_root(struct graph *g); /* names inside stand for themselves, whatever scopes are around */
 void graph_pop_scope(struct graph *g);
+char *graph_scoped_name(struct graph *g, const char *name); /* "scope/name"; the caller frees it */
 /* Devices nest and are merged, inner parts win. A function may choose per node (device setters): it sees the node,
  * attributes and all, and what inner scopes asked for; what it returns (or NULL) must live until the next call. */
 typedef const char *device_fn(void *arg, const struct node *n, const struct device_spec *inner);

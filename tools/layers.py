@@ -12,8 +12,8 @@ import os
 import re
 import sys
 
-ORDER = ["base", "proto", "tensor", "graph", "device", "runtime", "checkpoint", "data", "ops", "rpc", "cluster",
-         "collective", "train", "strategy", "estimator", "cli"]
+ORDER = ["base", "proto", "tensor", "graph", "device", "collective", "runtime", "checkpoint", "data", "ops", "rpc",
+         "cluster", "train", "strategy", "estimator", "cli"]
 MAX_LINES = 1000
 OPS = ["checkpoint", "data", "ops"]
 FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"

@@ -1,5 +1,6 @@
 /* From a signature to registered partitions: lower and place the whole graph (once for each extension), prune it to the
  * signature, cut it by task, register each part with its worker. The result is kept for the session's life. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +69,48 @@ static int survey(struct master_session *s, const struct graph *g, bool *used) {
   return n;
 }
 
+/* The group that a collective node is in, where the graph says so: an attribute, or a constant input. */
+static bool group_key_of(const struct node *n, int64_t *key) {
+  if (op_attr_find(n->op, "group_key")) {
+    shoal_status s = node_get_int(n, "group_key", key);
+    shoal_status_free(s);
+    return !s;
+  }
+  for (int i = 0; i < n->op->n_in; i++) {
+    if (strcmp(n->op->in[i].name, "group_key")) continue;
+    const struct node *from = n->in[i].node; /* the arguments before it are single tensors */
+    const struct tensor *t;
+    if (!from || !op_is(from->op, "Const")) return false;
+    shoal_status s = node_get_tensor(from, "value", &t);
+    shoal_status_free(s);
+    if (s || t->dtype != SHOAL_INT32 || t->n != 1) return false;
+    *key = T_DATA(t, const int32_t)[0];
+    return true;
+  }
+  return false;
+}
+
+/* A group of devices of several tasks would wait for ever: each task meets its own members alone. */
+static shoal_status check_groups(struct master_session *s, const struct graph *g) {
+  VEC(const struct node *) seen = {0};
+  shoal_status err = NULL;
+  for (size_t i = 0; i < g->nodes.n && !err; i++) {
+    const struct node *n = g->nodes.at[i];
+    int64_t key, other;
+    if (!n || strncmp(n->op->name, "Collective", 10) || !group_key_of(n, &key)) continue;
+    const struct node *first = NULL; /* of that group: one will do */
+    for (size_t j = 0; j < seen.n && !first; j++)
+      if (group_key_of(seen.at[j], &other) && other == key) first = seen.at[j];
+    if (!first) vec_push(&seen, n);
+    else if (place_of(s, first->assigned) != place_of(s, n->assigned))
+      err = UNIMPLEMENTED("Collective ops %s on %s and %s on %s are in one group (%" PRId64
+                          "); groups that span tasks are not implemented",
+                          first->name, first->assigned, n->name, n->assigned, key);
+  }
+  vec_release(&seen);
+  return err;
+}
+
 static shoal_status register_parts(struct master_session *s, struct graph **parts, unsigned flags, struct compiled *c) {
   for (size_t i = 0; i < s->workers.n; i++)
     if (parts[i]) vec_push(&c->parts, (struct compiled_part){.worker = (int)i});
@@ -110,7 +153,7 @@ static shoal_status compile(struct master_session *s, const struct step_signatur
   if (whole) {
     for (size_t i = 0; i < s->workers.n; i++)
       if (used[i]) parts[i] = pruned;
-  } else if (!err) {
+  } else if (!err && !(err = check_groups(s, pruned))) {
     struct partition_options o = {.place_of = place_of,
                                   .n_places = (int)s->workers.n,
                                   .incarnation = incarnation_of,

@@ -24,6 +24,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->key_starts = mem_zalloc((size_t)w->n_devices, sizeof *w->key_starts);
   for (int i = 0; i < w->n_devices; i++) {
     w->devices[i] = device_cpu_new(w->task, i, w->intra);
+    w->devices[i]->task_devices = w->n_devices;
     w->devices[i]->files = o->files;
     w->resources[i] = resource_mgr_new(NULL);
     w->key_starts[i] = mem_printf("%s;%016" PRIx64 ";", w->devices[i]->name, w->devices[i]->incarnation);
@@ -240,15 +241,17 @@ static uint64_t incarnation_of(void *arg, const char *device) {
 
 static const char *node_device(const struct node *n) { return n->assigned ? n->assigned : n->device; }
 
-/* Every node on a device of this task? Which devices are used, and does anything meet in the rendezvous? */
+/* Every node on a device of this task? Which devices are used, and does anything meet in the rendezvous? What came by
+ * the network has its devices as asked for, which is where they were assigned. */
 static shoal_status survey(struct worker_session *s, const struct graph *g, bool *used, bool *meets) {
   for (size_t i = 0; i < g->nodes.n; i++) {
-    const struct node *n = g->nodes.at[i];
+    struct node *n = g->nodes.at[i];
     if (!n) continue;
     int d = device_index(s, node_device(n));
     if (d < 0)
       return INVALID("{{node %s}} is on the device \"%s\", which %s does not have: unknown device.", n->name,
                      node_device(n), s->task);
+    if (!n->assigned) n->assigned = mem_strdup(s->device_names[d]);
     used[d] = true;
     *meets = *meets || op_is(n->op, "_Send") || op_is(n->op, "_Recv") || op_is(n->op, "_HostSend") ||
              op_is(n->op, "_HostRecv");

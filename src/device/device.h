@@ -38,6 +38,7 @@ struct device {
   char *name;           /* "/job:localhost/replica:0/task:0/device:CPU:0" */
   int ordinal;          /* the 0 at its end */
   uint64_t incarnation; /* drawn at start, never 0 */
+  int task_devices;     /* of its type in its task; 1 unless whoever makes them says otherwise */
   int64_t memory_limit;
   struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
   bool host;                      /* its memory is host memory and kernels finish before run() returns */

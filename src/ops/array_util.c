@@ -14,6 +14,12 @@ shoal_status shape_pass(struct shape_ctx *c) {
   return NULL;
 }
 
+shoal_status shape_from_values(const struct tensor *sizes, struct shape *out) {
+  for (int64_t i = 0; i < sizes->n; i++)
+    if (int_at(sizes, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(sizes, i));
+  return tensor_get_shape(sizes, false, out);
+}
+
 /* ---- copying and filling ---- */
 
 struct copy {

@@ -38,6 +38,9 @@ static inline const char *tensor_shape_str(const struct tensor *t) {
   return shape_str(&s);
 }
 
+/* The shape that a vector of sizes (or one size alone) asks for; a negative one is INVALID_ARGUMENT. */
+shoal_status shape_from_values(const struct tensor *sizes, struct shape *out);
+
 /* The product of dims [from, to). */
 static inline int64_t dims_product(const int64_t *dims, int from, int to) {
   int64_t n = 1;

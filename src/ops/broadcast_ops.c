@@ -34,9 +34,7 @@ static shoal_status broadcast_to_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 0), *t = ctx_in(ctx, 1);
   if (t->rank != 1) return INVALID("shape must be a vector of {int32,int64}, got shape %s", tensor_shape_str(t));
   struct shape shapes[2] = {tensor_shape(x)};
-  for (int64_t i = 0; i < t->n; i++)
-    if (int_at(t, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(t, i));
-  TRY(tensor_get_shape(t, false, &shapes[1]));
+  TRY(shape_from_values(t, &shapes[1]));
   if (x->rank > shapes[1].rank)
     return INVALID("Rank of input (%d) must be no greater than rank of output shape (%d).", x->rank, shapes[1].rank);
   struct broadcast plan;

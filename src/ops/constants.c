@@ -102,9 +102,7 @@ static shoal_status fill_run(struct kernel_ctx *ctx) {
   if (value->n != 1 || value->rank > 1)
     return INVALID("value must represent a scalar, got shape %s", tensor_shape_str(value));
   struct shape s;
-  for (int64_t i = 0; i < dims->n; i++)
-    if (int_at(dims, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(dims, i));
-  TRY(tensor_get_shape(dims, false, &s));
+  TRY(shape_from_values(dims, &s));
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   elements_fill(ctx_pool(ctx), (shoal_dtype)value->dtype, y->data, value->data, y->n);

@@ -87,11 +87,9 @@ static shoal_status scatter_nd_run(struct kernel_ctx *ctx) {
   if (dims->rank != 1) return INVALID("Shape must be a vector");
   if (ix->rank < 1) return INVALID("Indices shape must have rank at least one. Found:%s", tensor_shape_str(ix));
   if (up->rank < 1) return INVALID("Updates shape must have rank at least one. Found:%s", tensor_shape_str(up));
-  for (int64_t i = 0; i < dims->n; i++)
-    if (int_at(dims, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(dims, i));
   struct shape s;
   int64_t n;
-  TRY(tensor_get_shape(dims, false, &s));
+  TRY(shape_from_values(dims, &s));
   TRY(shape_elements(&s, &n));
   if (n == 0 && ix->n && up->n)
     return INVALID("Indices and updates specified for empty output.  indices shape: %s", tensor_shape_str(ix));

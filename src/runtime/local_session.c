@@ -121,6 +121,7 @@ shoal_status local_session_open(struct graph *g, const shoal_session_options *o,
   env->resources = mem_zalloc((size_t)set.devices, sizeof *env->resources);
   for (int i = 0; i < set.devices; i++) {
     env->devices[i] = device_cpu_new(TASK, i, s->own_intra ? s->own_intra : shared.intra);
+    env->devices[i]->task_devices = set.devices;
     env->resources[i] = resource_mgr_new("localhost");
   }
   env->functions = function_runtime_new(s->graph);

@@ -10,7 +10,6 @@
 #include "tensor/tensor.h"
 
 struct step_stats; /* runtime/step_stats.h */
-struct collective; /* collective/: the executor of collective ops; NULL when there is none */
 
 struct step {
   int64_t id;
@@ -20,7 +19,6 @@ struct step {
   struct pool *inter;                  /* where nodes run */
   int64_t deadline;                    /* clock_ns(), or DEADLINE_NEVER */
   struct step_stats *stats;            /* NULL unless traced */
-  struct collective *collective;
   const char *session;       /* the session's handle, "" locally */
   const struct tensor *args; /* _Arg's values ([n_args]); the caller's */
   int n_args;

@@ -1,8 +1,12 @@
-/* Statuses, texts, maps, vectors. */
+/* Statuses, texts, maps, vectors, alarms. */
 #include "unit.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
+#include "base/alarm.h"
+#include "base/clock.h"
 #include "base/strmap.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -125,7 +129,51 @@ static void vectors_grow(void **state) {
   assert_null(v.at);
 }
 
+struct ring {
+  struct alarm alarm;
+  int64_t due;
+  atomic_int *order;
+  int place; /* in the order of calls; 0 before */
+  pthread_mutex_t *lock;
+  pthread_cond_t *rang;
+};
+
+static void on_ring(void *arg) {
+  struct ring *r = arg;
+  alarm_clear(&r->alarm); /* from the call itself: does not wait */
+  pthread_mutex_lock(r->lock);
+  assert_true(clock_ns() >= r->due);
+  r->place = atomic_fetch_add(r->order, 1) + 1;
+  pthread_cond_signal(r->rang);
+  pthread_mutex_unlock(r->lock);
+}
+
+static void alarms_ring_in_order(void **state) {
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t rang = PTHREAD_COND_INITIALIZER;
+  atomic_int order = 0;
+  enum { N = 8 };
+  static const int rank[N] = {5, 1, 4, 8, 2, 7, 3, 6}; /* when each is due */
+  struct ring rings[N];
+  struct alarm never = {0};
+  alarm_clear(&never); /* was never set */
+  alarm_set(&never, clock_ns() + (int64_t)3600 * 1000000000, on_ring, NULL);
+  int64_t now = clock_ns();
+  for (int i = 0; i < N; i++) {
+    rings[i] = (struct ring){.due = now + rank[i] * 5000000, .order = &order, .lock = &lock, .rang = &rang};
+    alarm_set(&rings[i].alarm, rings[i].due, on_ring, &rings[i]);
+  }
+  alarm_clear(&rings[3].alarm); /* the last of them */
+  pthread_mutex_lock(&lock);
+  while (order < N - 1) pthread_cond_wait(&rang, &lock);
+  for (int i = 0; i < N; i++) assert_int_equal(rings[i].place, i == 3 ? 0 : rank[i]);
+  pthread_mutex_unlock(&lock);
+  alarm_clear(&never);
+  for (int i = 0; i < N; i++) alarm_clear(&rings[i].alarm);
+}
+
 RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_test(status_prefix_and_suffix),
           cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
-          cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(vectors_grow))
+          cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(vectors_grow),
+          cmocka_unit_test(alarms_ring_in_order))

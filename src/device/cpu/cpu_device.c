@@ -22,6 +22,7 @@ struct device *device_cpu_new(const char *task_name, int ordinal, struct pool *i
   d->ops = &cpu_ops;
   d->name = mem_printf("%s/device:CPU:%d", task_name, ordinal);
   d->ordinal = ordinal;
+  d->task_devices = 1;
   d->memory_limit = 256 << 20; /* what TensorFlow reports for a CPU; nothing is limited by it */
   d->intra = intra;
   d->host = true;

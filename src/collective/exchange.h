@@ -1,0 +1,10 @@
+/* What an instance computes once all its members are there. */
+#ifndef COLLECTIVE_EXCHANGE_H
+#define COLLECTIVE_EXCHANGE_H
+
+#include "collective/meeting.h"
+
+/* members in order of rank, all in this process. *result is one tensor that all of them may take a reference to. */
+shoal_status exchange_run(struct collective_member *const *members, int n, struct tensor *result);
+
+#endif

@@ -1,0 +1,226 @@
+/* Groups and instances are found in short lists: a step has few groups, and an instance is forgotten when its last
+ * member has come. A group's members stay known for the step, so that a device too many is told at once, as TensorFlow
+ * tells it. Unlike there an error ends with its step: the next may use the same keys.
+ *
+ * How a wait ends (complete, refused, cancelled, timed out) is decided under the lock by whoever clears
+ * member->instance; that one calls done. Lock order: the meeting's before a cancel's or the alarms' own; both call back
+ * without theirs. */
+#include "collective/meeting.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "collective/exchange.h"
+
+struct group {
+  struct group *next;
+  int key, size, n;
+  const struct device *devices[]; /* [size], n of them so far */
+};
+
+struct instance {
+  struct instance *next;
+  struct group *group;
+  int key, n;
+  uint64_t frame, iter;
+  struct collective_member *members[]; /* [group size], n of them so far, in order of rank */
+};
+
+struct meeting {
+  pthread_mutex_t lock;
+  struct group *groups;       /* lock */
+  struct instance *instances; /* lock: those not complete */
+};
+
+struct meeting *meeting_new(void) {
+  struct meeting *m = mem_zalloc(1, sizeof *m);
+  pthread_mutex_init(&m->lock, NULL);
+  return m;
+}
+
+void meeting_free(struct meeting *m) {
+  MUST(!m->instances);
+  for (struct group *g = m->groups, *next; g; g = next) {
+    next = g->next;
+    free(g);
+  }
+  pthread_mutex_destroy(&m->lock);
+  free(m);
+}
+
+/* ---- ending waits ---- */
+
+static void unlink_instance(struct meeting *m, struct instance *at) {
+  struct instance **p = &m->instances;
+  while (*p != at) p = &(*p)->next;
+  *p = at->next;
+}
+
+static void finish(struct collective_member *m, shoal_status s, struct tensor *result) {
+  if (m->cancel) cancel_deregister(m->cancel, &m->hook);
+  alarm_clear(&m->alarm);
+  m->done(m, s, result);
+}
+
+/* With the lock held: takes one member out of the instance it waits in; false when its wait has ended otherwise. */
+static bool take_out(struct collective_member *m) {
+  struct instance *at = m->instance;
+  if (!at) return false;
+  int i = 0;
+  while (at->members[i] != m) i++;
+  memmove(&at->members[i], &at->members[i + 1], (size_t)(--at->n - i) * sizeof *at->members);
+  if (!at->n) {
+    unlink_instance(m->meeting, at);
+    free(at);
+  }
+  m->instance = NULL;
+  return true;
+}
+
+static void give_up(struct collective_member *m, shoal_status (*why)(const struct collective_member *m)) {
+  pthread_mutex_lock(&m->meeting->lock);
+  bool mine = take_out(m);
+  pthread_mutex_unlock(&m->meeting->lock);
+  if (mine) finish(m, why(m), NULL);
+}
+
+static shoal_status cancelled(const struct collective_member *m) {
+  return status_mark_derived(STATUS(SHOAL_CANCELLED, "Collective op %s was cancelled", m->name));
+}
+
+static shoal_status timed_out(const struct collective_member *m) {
+  return STATUS(SHOAL_DEADLINE_EXCEEDED, "Collective has timed out waiting for other workers.");
+}
+
+static void on_cancel(void *arg) { give_up(arg, cancelled); }
+static void on_time_out(void *arg) { give_up(arg, timed_out); }
+
+/* ---- joining ---- */
+
+static shoal_status find_group(struct meeting *m, const struct collective_member *c, struct group **out) {
+  struct group *g = m->groups;
+  while (g && g->key != c->group_key) g = g->next;
+  if (!g) {
+    g = mem_zalloc(1, sizeof *g + (size_t)c->group_size * sizeof *g->devices);
+    *g = (struct group){.next = m->groups, .key = c->group_key, .size = c->group_size};
+    m->groups = g;
+  }
+  if (g->size != c->group_size)
+    return INTERNAL("Device %s is joining a group with size %d, but that group has size %d (group_key=%d)",
+                    c->device->name, c->group_size, g->size, g->key);
+  int i = 0;
+  while (i < g->n && g->devices[i] != c->device) i++;
+  if (i == g->size)
+    return INTERNAL("Device %s is joining a group that is already full (group_key=%d)", c->device->name, g->key);
+  if (i == g->n) g->devices[g->n++] = c->device;
+  *out = g;
+  return NULL;
+}
+
+static struct instance *find_instance(struct meeting *m, struct group *g, const struct collective_member *c) {
+  struct instance *at = m->instances;
+  while (at && !(at->group == g && at->key == c->instance_key && at->frame == c->frame && at->iter == c->iter))
+    at = at->next;
+  if (at) return at;
+  at = mem_zalloc(1, sizeof *at + (size_t)g->size * sizeof *at->members);
+  *at = (struct instance){.next = m->instances, .group = g, .key = c->instance_key, .frame = c->frame, .iter = c->iter};
+  return m->instances = at;
+}
+
+/* Whether the newcomer fits those who are there. */
+static shoal_status check_newcomer(const struct instance *at, const struct collective_member *c) {
+  for (int i = 0; i < at->n; i++) {
+    const struct collective_member *other = at->members[i];
+    if (other->kind != c->kind || other->dtype != c->dtype)
+      return INTERNAL("Collective instance %d expected type %d and data_type %d but got type %d and data_type %d",
+                      at->key, other->kind, other->dtype, c->kind, c->dtype);
+    if (!shape_equal(&other->shape, &c->shape))
+      return INVALID(
+          "Shape mismatch in the collective instance %d. Op at device %s expected shape %s but another member in the "
+          "group expected shape %s. This is likely due to different input shapes at different members of the "
+          "collective op.",
+          at->key, c->device->name, shape_str(&c->shape), shape_str(&other->shape));
+    if (other->device == c->device)
+      return INVALID("Collective ops %s and %s both take part in instance %d of group %d on device %s", other->name,
+                     c->name, at->key, at->group->key, c->device->name);
+    if (other->is_source && c->is_source)
+      return INTERNAL("Instance %d already has source %d, received second claim from %d", at->key,
+                      other->device->ordinal, c->device->ordinal);
+  }
+  return NULL;
+}
+
+/* Devices of one task and type differ in their number alone. */
+static void insert_by_rank(struct instance *at, struct collective_member *c) {
+  int i = at->n++;
+  for (; i && at->members[i - 1]->device->ordinal > c->device->ordinal; i--) at->members[i] = at->members[i - 1];
+  at->members[i] = c;
+  c->instance = at;
+}
+
+static shoal_status check_complete(const struct instance *at) {
+  if (at->members[0]->kind != COLLECTIVE_BROADCAST) return NULL;
+  for (int i = 0; i < at->n; i++)
+    if (at->members[i]->is_source) return NULL;
+  return INTERNAL(
+      "Instance %d found no source for broadcast.  This could mean that there were group_size=%d BcastRecvs but no "
+      "BcastSend.",
+      at->key, at->n);
+}
+
+/* The instance is out of the list and its members' waits are decided: ends them all. s is consumed. */
+static void conclude(struct instance *at, shoal_status s) {
+  struct tensor result = tensor_none();
+  if (!s) s = check_complete(at);
+  if (s) status_prefix(s, "Collective ops is aborted by: ");
+  else s = exchange_run(at->members, at->n, &result);
+  for (int i = 0; i < at->n; i++) {
+    struct tensor own = tensor_none();
+    if (!s) tensor_ref(&own, &result);
+    finish(at->members[i], s ? status_copy(s) : NULL, s ? NULL : &own);
+  }
+  tensor_release(&result);
+  shoal_status_free(s);
+  free(at);
+}
+
+/* With the lock held. *ended: an instance that is complete, or that the newcomer does not fit (and is in). */
+static shoal_status admit(struct meeting *m, struct collective_member *c, struct instance **ended) {
+  struct group *g;
+  TRY(find_group(m, c, &g));
+  struct instance *at = find_instance(m, g, c);
+  shoal_status s = check_newcomer(at, c);
+  if (!s && c->cancel && !cancel_register(c->cancel, &c->hook, on_cancel, c)) s = cancelled(c);
+  insert_by_rank(at, c);
+  if (!s && at->n < g->size) {
+    if (c->timeout_s > 0) alarm_set(&c->alarm, clock_ns() + (int64_t)(MIN(c->timeout_s, 1e9) * 1e9), on_time_out, c);
+    return NULL;
+  }
+  unlink_instance(m, at);
+  for (int i = 0; i < at->n; i++) at->members[i]->instance = NULL;
+  *ended = at;
+  return s;
+}
+
+void meeting_join(struct meeting *m, struct collective_member *c) {
+  c->meeting = m;
+  shoal_status s = NULL;
+  if (c->group_size > c->device->task_devices)
+    s = UNIMPLEMENTED(
+        "Collective op %s: group %d has %d members, but its task has %d devices of that type; groups that span tasks "
+        "are not implemented",
+        c->name, c->group_key, c->group_size, c->device->task_devices);
+  if (s) {
+    c->done(c, s, NULL);
+    return;
+  }
+  struct instance *ended = NULL;
+  pthread_mutex_lock(&m->lock);
+  s = admit(m, c, &ended);
+  pthread_mutex_unlock(&m->lock);
+  if (ended) conclude(ended, s);
+  else if (s) c->done(c, status_prefix(s, "Collective ops is aborted by: "), NULL);
+}

@@ -1,0 +1,65 @@
+/* Where the members of a collective op meet: devices that each bring a tensor and each take a result.
+ *
+ *   group      a set of devices, by group_key; the first group_size that come are its members for the step
+ *   instance   one operation of a group, by instance_key (and frame and iteration, inside loops)
+ *   member     one device's part in an instance
+ *   rank       a member's place in its group: devices in order of name, whatever the order they came in
+ *
+ * A meeting is one step's. Nobody waits in it on a thread: a member is handed in, and called back when the last of its
+ * instance has come, when its step is cancelled, or when its time-out is over. The one that comes last does the work
+ * for all (exchange.h).
+ *
+ * All members of a group are devices of one task, that is of this process: a group that has more members than the task
+ * has devices is refused at once. What groups across tasks will need comes between the two halves of this folder: the
+ * checks of join() on behalf of members elsewhere (their resolution is the leader's), and another algorithm than
+ * exchange_run, made of the same merge functions, that moves pieces between tasks instead of reading them in place. */
+#ifndef COLLECTIVE_MEETING_H
+#define COLLECTIVE_MEETING_H
+
+#include "base/alarm.h"
+#include "base/cancel.h"
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+enum collective_kind { COLLECTIVE_REDUCE, COLLECTIVE_BROADCAST, COLLECTIVE_GATHER }; /* TensorFlow's numbers */
+
+/* How a reduction is computed; the op's. Both work on any part of the elements. */
+struct collective_arithmetic {
+  void (*merge)(const struct collective_arithmetic *a, void *sum, const void *by, int64_t n); /* sum op= by */
+  /* (optional) sum = final(sum, members) */
+  void (*final)(const struct collective_arithmetic *a, void *sum, int members, int64_t n);
+};
+
+/* Filled and owned by whoever joins; lives until done is called. */
+struct collective_member {
+  const char *name; /* of the node, for errors */
+  const struct device *device;
+  enum collective_kind kind;
+  int group_size, group_key, instance_key;
+  uint64_t frame, iter;
+  shoal_dtype dtype;
+  struct shape shape; /* of the result */
+  bool is_source;     /* of a broadcast */
+  double timeout_s;   /* 0: none */
+  const struct collective_arithmetic *arithmetic;
+  const struct tensor *in; /* NULL for those who receive a broadcast */
+  struct cancel *cancel;
+  /* Makes the tensor for a result that all members will share, in place of `in` where that can be. */
+  shoal_status (*make)(struct collective_member *m, struct tensor *out);
+  /* Called exactly once, from any thread, with no lock held; result (NULL with an error) is to be taken over. */
+  void (*done)(struct collective_member *m, shoal_status s, struct tensor *result);
+
+  /* the meeting's own */
+  struct meeting *meeting;
+  struct instance *instance; /* meeting's lock: NULL once it is decided how the wait ends */
+  struct cancel_hook hook;
+  struct alarm alarm;
+};
+
+struct meeting *meeting_new(void);
+/* Nobody waits in it any more. */
+void meeting_free(struct meeting *m);
+/* May call done before it returns. */
+void meeting_join(struct meeting *m, struct collective_member *member);
+
+#endif

@@ -429,17 +429,24 @@ static shoal_status remote_list_devices(shoal_session *base, char **names) {
   return NULL;
 }
 
-static shoal_status remote_close(shoal_session *base) {
-  struct remote_session *s = self(base);
+static shoal_status close_there(struct remote_session *s) {
   struct text request = {0};
   wire_put_str(&request, 1, s->handle);
-  shoal_status err = ask_nothing(s, SERVICE "CloseSession", &request);
+  return ask_nothing(s, SERVICE "CloseSession", &request);
+}
+
+static void remote_interrupt(shoal_session *base) { shoal_status_free(close_there(self(base))); }
+
+static shoal_status remote_close(shoal_session *base) {
+  struct remote_session *s = self(base);
+  shoal_status err = close_there(s);
   session_free(s);
   return err;
 }
 
 static const struct session_ops remote_ops = {.extend = remote_extend,
                                               .close = remote_close,
+                                              .interrupt = remote_interrupt,
                                               .run = remote_run,
                                               .partial_setup = remote_partial_setup,
                                               .partial_run = remote_partial_run,

@@ -514,13 +514,18 @@ static shoal_status local_list_devices(shoal_session *base, char **names) {
   return NULL;
 }
 
-static shoal_status local_close(shoal_session *base) {
+static void local_interrupt(shoal_session *base) {
   struct local_session *s = self(base);
   pthread_mutex_lock(&s->runs_lock);
   s->closed = true;
   for (struct local_run *r = s->runs; r; r = r->next)
     cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "Session was closed while the step was running"));
   pthread_mutex_unlock(&s->runs_lock);
+}
+
+static shoal_status local_close(shoal_session *base) {
+  struct local_session *s = self(base);
+  local_interrupt(base);
   const char *handle;
   void *value;
   for (size_t i = 0; s->partials.n && strmap_next(&s->partials, &i, &handle, &value); i = 0) {
@@ -558,6 +563,7 @@ static shoal_status local_close(shoal_session *base) {
 static const struct session_ops local_ops = {
     .extend = local_extend,
     .close = local_close,
+    .interrupt = local_interrupt,
     .run = local_run_by_names,
     .partial_setup = local_partial_setup,
     .partial_run = local_partial_run,

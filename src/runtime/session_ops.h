@@ -9,6 +9,7 @@
 struct session_ops {
   shoal_status (*extend)(shoal_session *s, struct graph *g);
   shoal_status (*close)(shoal_session *s); /* frees s */
+  void (*interrupt)(shoal_session *s);
   shoal_status (*run)(shoal_session *s, const shoal_run_options *o, const struct step_signature *sig,
                       shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata);
   shoal_status (*partial_setup)(shoal_session *s, const struct step_signature *sig, char **handle);
@@ -25,6 +26,9 @@ struct session_ops {
 struct shoal_session {
   const struct session_ops *ops;
 };
+
+/* Ends the steps that are running, as closing does, from any thread; after it the session can only be closed. */
+static inline void session_interrupt(shoal_session *s) { s->ops->interrupt(s); }
 
 struct session_scheme {
   const char *prefix; /* "grpc://"; NULL ends the list */

@@ -15,7 +15,9 @@
 #include "train/train_session.h"
 
 enum { LOOK_MS = 100, SAY_MS = 5000, DEFAULT_WAIT = 7200 };
-enum { CREATE_MS = 5000, CREATE_MOST_MS = 60000 }; /* for one try to make a session; longer from try to try */
+/* For one try to make a session: a quarter of the time waited so far. A try is not broken off when the process is told
+ * to stop, so it stays below the half minute that schedulers give. */
+enum { CREATE_MS = 5000, CREATE_MOST_MS = 20000 };
 
 bool status_is_lost_task(shoal_status s) {
   shoal_code c = shoal_status_code(s);
@@ -27,6 +29,10 @@ void session_manager_release(struct session_manager *m) {
   free(m->config);
   free(m->checkpoint_dir);
   run_marks_free(m->marks);
+}
+
+double session_manager_max_wait(const struct session_manager *m) {
+  return m->max_wait_secs > 0 ? m->max_wait_secs : DEFAULT_WAIT;
 }
 
 /* ---- ready? ---- */
@@ -114,7 +120,6 @@ static shoal_status prepare(struct session_manager *m, shoal_session *s, shoal_m
 
 struct wait {
   int64_t began, deadline, say_next;
-  int64_t create_ms; /* how long the next try may take */
 };
 
 /* One pause; false when there is no time left. Now and then says why. */
@@ -145,8 +150,9 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
   shoal_session_options o = m->session;
   o.target = m->target;
   if (!o.create_timeout_ms) {
-    o.create_timeout_ms = MAX(MIN(w->create_ms, (w->deadline - clock_ns()) / 1000000), 100);
-    w->create_ms = MIN(2 * w->create_ms, CREATE_MOST_MS);
+    int64_t now = clock_ns(), quarter = (now - w->began) / 4000000;
+    o.create_timeout_ms = MIN(MAX(quarter, CREATE_MS), CREATE_MOST_MS);
+    o.create_timeout_ms = MAX(MIN(o.create_timeout_ms, (w->deadline - now) / 1000000), 100);
   }
   shoal_session *s;
   shoal_status e = shoal_session_open(m->graph, &o, &s);
@@ -168,9 +174,9 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
 }
 
 shoal_status session_manager_create(struct session_manager *m, shoal_session **out, shoal_made *made) {
-  double limit = m->max_wait_secs > 0 ? m->max_wait_secs : DEFAULT_WAIT;
+  double limit = session_manager_max_wait(m);
   int64_t now = clock_ns();
-  struct wait w = {now, now + (int64_t)(MIN(limit, 1e9) * 1e9), now + (int64_t)SAY_MS * 1000000, CREATE_MS};
+  struct wait w = {now, now + (int64_t)(MIN(limit, 1e9) * 1e9), now + (int64_t)SAY_MS * 1000000};
   for (;;) {
     char *missing = NULL;
     *out = NULL;

@@ -6,9 +6,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/step.h"
 #include "base/stop.h"
+#include "runtime/session_ops.h"
+#include "train/step.h"
 
+/* For a step after the process was told to stop. A chief has the last checkpoint to write, and its step may wait until
+ * a token of a worker that died is handed out anew. */
+enum { STEP_MS = 5000, CHIEF_STEP_MS = 15000 };
 enum { WATCH_MS = 250, SETTLE_MS = 1000, SETTLE_LIMIT_MS = 15000, CHECK_MS = 50 };
 
 static void announce(struct stop_watch *w) {
@@ -18,12 +22,32 @@ static void announce(struct stop_watch *w) {
   shoal_status_free(e);
 }
 
+void stop_watch_step(struct stop_watch *w, int64_t since, int64_t usual_ns) {
+  if (since) atomic_store(&w->step_usual, usual_ns);
+  atomic_store(&w->step_since, since);
+}
+
+/* The step under way outlasts the stop, which came at told_ns: the error for that, else NULL. */
+static shoal_status outlasts(struct stop_watch *w, int64_t told_ns) {
+  int64_t began = atomic_load(&w->step_since), now = clock_ns();
+  int64_t patience = MAX((w->is_chief ? CHIEF_STEP_MS : STEP_MS) * INT64_C(1000000), 3 * atomic_load(&w->step_usual));
+  if (!began || now - MAX(began, told_ns) < patience) return NULL;
+  return STATUS(SHOAL_CANCELLED, "told to stop; a step that was waiting for %.0f s was given up",
+                (double)(now - began) * 1e-9);
+}
+
 static shoal_status watch(void *arg) {
   struct stop_watch *w = arg;
+  int64_t told_ns = 0;
   while (!shoal_coordinator_wait_for_stop(w->coordinator, WATCH_MS * 1e-3)) {
     if (stop_told()) {
+      if (!told_ns) told_ns = clock_ns();
       announce(w);
-      continue;
+      shoal_status e = outlasts(w, told_ns);
+      if (!e) continue;
+      shoal_coordinator_request_stop(w->coordinator, e); /* before the step fails: this is why */
+      session_interrupt(w->session);
+      return NULL;
     }
     int64_t stops;
     shoal_status e = run_marks_stops(w->marks, w->session, &stops);
@@ -38,19 +62,20 @@ static shoal_status watch(void *arg) {
 }
 
 shoal_status stop_watch_start(struct stop_watch *w, struct run_marks *marks, shoal_session *session,
-                              shoal_coordinator *c) {
+                              shoal_coordinator *c, bool is_chief) {
   w->marks = marks;
   w->session = session;
   w->coordinator = c;
+  w->is_chief = is_chief;
   if (!marks) return NULL;
   TRY(run_marks_stops(marks, session, &w->before));
   return shoal_coordinator_start(c, watch, w);
 }
 
-void stop_watch_settle(struct stop_watch *w, bool is_chief, shoal_out global_step, int64_t step_ns) {
+void stop_watch_settle(struct stop_watch *w, shoal_out global_step, int64_t step_ns) {
   if (!w->marks) return;
   announce(w);
-  if (!is_chief || !global_step.node) return;
+  if (!w->is_chief || !global_step.node) return;
   int64_t quiet = MAX((int64_t)SETTLE_MS * 1000000, 2 * step_ns), now = clock_ns();
   int64_t limit = now + (int64_t)SETTLE_LIMIT_MS * 1000000, changed = now, last = -1;
   while (now - changed < quiet && now < limit) {

@@ -114,7 +114,7 @@ shoal_status shoal_supervisor_prepare_or_wait(shoal_supervisor *sv, const char *
   TRY(session_manager_create(&sv->manager, &sv->session, &made));
   if (sv->signals) {
     struct run_marks *marks = *sv->manager.target ? sv->manager.marks : NULL;
-    TRY(stop_watch_start(&sv->watch, marks, sv->session, sv->coordinator));
+    TRY(stop_watch_start(&sv->watch, marks, sv->session, sv->coordinator, sv->manager.is_chief));
   }
   *session = sv->session;
   return NULL;
@@ -253,7 +253,7 @@ shoal_saver *shoal_supervisor_saver(shoal_supervisor *sv) { return sv->scaffold.
 
 static shoal_status save_last(struct shoal_supervisor *sv) {
   if (!sv->session || !sv->events || !sv->scaffold.use.saver || sv->model_secs < 0) return NULL;
-  if (sv->signals && stop_told()) stop_watch_settle(&sv->watch, sv->manager.is_chief, sv->scaffold.global_step, 0);
+  if (sv->signals && stop_told()) stop_watch_settle(&sv->watch, sv->scaffold.global_step, 0);
   return save(sv);
 }
 

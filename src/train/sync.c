@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "train/optimizer.h"
 
@@ -82,12 +83,21 @@ static shoal_status begin(void *state, shoal_graph *g) {
 
 static shoal_status after_create(void *state, const shoal_created *created) {
   shoal_sync_replicas *s = state;
+  atomic_store(&s->step_began, 0);
   return s->mode->created(s, created);
 }
 
 static shoal_status before_run(void *state, shoal_run_context *context) {
   shoal_sync_replicas *s = state;
-  return s->mode->before_run ? s->mode->before_run(s, context) : NULL;
+  if (s->mode->before_run) TRY(s->mode->before_run(s, context));
+  atomic_store(&s->step_began, clock_ns());
+  return NULL;
+}
+
+static shoal_status after_run(void *state, shoal_run_context *context) {
+  shoal_sync_replicas *s = state;
+  atomic_store(&s->step_began, 0);
+  return NULL;
 }
 
 static shoal_status end(void *state, shoal_session *session) {
@@ -112,6 +122,7 @@ shoal_hook shoal_sync_hook(shoal_sync_replicas *s, bool is_chief) {
                       .begin = begin,
                       .after_create = after_create,
                       .before_run = before_run,
+                      .after_run = after_run,
                       .end = end,
                       .before_close = before_close,
                       .free = release};

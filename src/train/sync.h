@@ -10,6 +10,9 @@
 #include "graph/builder.h"
 #include "shoal/sync.h"
 
+/* How long a chief that is told to stop stays for the others, who are told so, too. */
+enum { SYNC_LEAVE_MS = 10000 };
+
 /* ---- the chief's threads ---- */
 
 /* One thread runs step over and over; another looks when it does not come forward. They have a session of their own, so
@@ -26,18 +29,37 @@ struct sync_runner_options {
   int64_t lease_ms;
 };
 shoal_status sync_runner_start(const struct sync_runner_options *o, struct sync_runner **out);
-/* Returns when no step was completed for so long. */
+/* Returns when no step was completed for so long, or soon after the process was told to stop. */
 void sync_runner_linger(struct sync_runner *r, int64_t idle_ms);
 /* Is there nothing more to expect of it? */
 bool sync_runner_failed(struct sync_runner *r);
 /* Ends the threads, also in the middle of a step; frees r. NULL: does nothing. */
 void sync_runner_stop(struct sync_runner *r);
 
-/* A thread of every worker that runs op a few times in the time of a lease, whatever the worker is doing: who does not
- * beat for a whole lease is dead. */
+/* ---- signs of life (sync_beat.c) ---- */
+
+/* A thread of every worker. It runs op a few times in the time of a lease, whatever the worker is doing: who does not
+ * beat for a whole lease is dead. And while a step of the worker's takes long, it looks for signs of the chief's life:
+ * says so when there are none, and after the time that tasks may be away ends the session with an error. */
 struct sync_beat;
-shoal_status sync_beat_start(shoal_session *session, const shoal_op *op, int64_t lease_ms, struct sync_beat **out);
+struct sync_beat_options {
+  const shoal_created *created;
+  const shoal_op *op; /* (optional) */
+  int64_t lease_ms;
+  const atomic_llong *step_began; /* clock_ns; 0: no step is under way. (optional): the chief is not looked for */
+  shoal_out step, chief_beats;    /* what changes while the chief lives; beats are (optional) */
+};
+shoal_status sync_beat_start(const struct sync_beat_options *o, struct sync_beat **out);
 void sync_beat_stop(struct sync_beat *b); /* NULL: does nothing */
+
+/* Waiting for something that the chief does, outside of steps: pauses, says now and then what for, and is an error when
+ * the process is told to stop or the time that tasks may be away is over. */
+struct sync_wait {
+  const char *what;
+  int64_t began, deadline, said;
+};
+void sync_wait_begin(struct sync_wait *w, const shoal_created *created, const char *what);
+shoal_status sync_wait_pause(struct sync_wait *w, int ms);
 
 /* ---- modes ---- */
 
@@ -51,11 +73,14 @@ struct shoal_sync_replicas {
   shoal_op *train; /* NULL until built */
   bool is_chief;
   struct sync_runner *runner; /* the chief's, while there is a session */
-  struct sync_beat *beat;     /* strict and bounded, while there is a session */
+  struct sync_beat *beat;     /* while there is a session */
+  atomic_llong step_began;    /* clock_ns; 0: none is under way */
+  shoal_out chief_beats;      /* tokens, strict */
 
   /* tokens */
   shoal_var local_step, stale;
   shoal_op *local_init, *chief_init, *init_tokens, *chief_op, *give_back, *close_tokens, *destroy_tokens;
+  shoal_op *chief_beat, *chief_beat_init;
   shoal_out tokens_closed, situation /* [gradients there, tokens there, global step] */, more_fed;
   shoal_op *more; /* puts more_fed tokens */
 

@@ -18,7 +18,7 @@
 #include "train/variables.h"
 
 static const int64_t gone = INT64_MAX / 2; /* and above */
-enum { LOOK_MS = 2, READY_MS = 50, READY_LIMIT_S = 600 };
+enum { LOOK_MS = 2, READY_MS = 50 };
 
 struct bounded {
   shoal_var clocks;
@@ -114,18 +114,18 @@ static shoal_status join(shoal_sync_replicas *s, shoal_session *session) {
 static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   struct bounded *b = s->bounded;
   if (s->is_chief && c->made != SHOAL_MADE_REJOINED) TRY(session_run_op(c->session, b->init));
-  int64_t limit = clock_ns() + READY_LIMIT_S * INT64_C(1000000000);
+  struct sync_wait wait;
+  sync_wait_begin(&wait, c, "the chief to make the workers' clocks");
   for (;;) {
     bool there = false;
     TRY(shoal_session_step(c->session, SHOAL_NO_FEEDS, SHOAL_FETCH(b->there, &there), NULL));
     if (there) break;
-    if (clock_ns() > limit) return STATUS(SHOAL_DEADLINE_EXCEEDED, "the chief did not make the workers' clocks");
-    nanosleep(&(struct timespec){.tv_nsec = READY_MS * 1000000L}, NULL);
+    TRY(sync_wait_pause(&wait, READY_MS));
   }
   for (int i = 0; i < s->o.total_replicas; i++) b->since[i] = 0;
   TRY(read_clocks(s, c->session));
   if (b->own >= gone) TRY(join(s, c->session));
-  return sync_beat_start(c->session, b->beat, s->o.lease_ms, &s->beat);
+  return sync_beat_start(&(struct sync_beat_options){.created = c, .op = b->beat, .lease_ms = s->o.lease_ms}, &s->beat);
 }
 
 /* Those who have not beaten for a lease, while this worker waited and looked, are gone. */

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
+#include "runtime/session_ops.h"
 #include "train/step.h"
 #include "train/sync.h"
 
@@ -37,8 +39,12 @@ static void *run_steps(void *arg) {
     shoal_status e = r->o.step(r->o.arg, r->own, &worked);
     int64_t now = clock_ns(), took = now - began, before = atomic_load(&r->longest_ns);
     if (e) {
-      if (atomic_load(&r->stop)) shoal_status_free(e);
-      else shoal_coordinator_request_stop(r->coordinator, e);
+      if (atomic_load(&r->stop)) {
+        shoal_status_free(e);
+      } else { /* this worker may itself wait for a token that will not come */
+        shoal_coordinator_request_stop(r->coordinator, e);
+        session_interrupt(r->o.created->session);
+      }
       break;
     }
     if (!worked) continue;
@@ -102,6 +108,7 @@ void sync_runner_linger(struct sync_runner *r, int64_t idle_ms) {
     int64_t idle = idle_ms * 1000000, seen = 3 * atomic_load(&r->longest_ns), since = atomic_load(&r->progress_ns);
     if (since < began) since = began;
     if (clock_ns() - since > (idle > seen ? idle : seen) || sync_runner_failed(r)) return;
+    if (stop_told() && clock_ns() - began > SYNC_LEAVE_MS * INT64_C(1000000)) return;
     nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
   }
 }
@@ -113,47 +120,4 @@ void sync_runner_stop(struct sync_runner *r) {
   shoal_status_free(shoal_session_close(r->own)); /* ends the step that waits */
   pthread_join(r->stepper, NULL);
   free(r);
-}
-
-/* ---- beats ---- */
-
-struct sync_beat {
-  shoal_session *session;
-  const shoal_op *op;
-  int64_t every_ms;
-  pthread_t thread;
-  atomic_bool stop;
-};
-
-static void *beat(void *arg) {
-  struct sync_beat *b = arg;
-  const char *op = shoal_op_name(b->op);
-  shoal_run_options o = {.timeout_ms = 2000};
-  for (int64_t waited = 0; !atomic_load(&b->stop); waited += LOOK_MS) {
-    if (waited >= b->every_ms) {
-      waited = 0;
-      /* When a task is lost, the worker's own step finds out. */
-      shoal_status_free(shoal_session_run(b->session, &o, NULL, NULL, 0, NULL, NULL, 0, &op, 1, NULL));
-    }
-    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-  }
-  return NULL;
-}
-
-shoal_status sync_beat_start(shoal_session *session, const shoal_op *op, int64_t lease_ms, struct sync_beat **out) {
-  struct sync_beat *b = mem_zalloc(1, sizeof *b);
-  *b = (struct sync_beat){.session = session, .op = op, .every_ms = lease_ms / 8};
-  if (pthread_create(&b->thread, NULL, beat, b)) {
-    free(b);
-    return INTERNAL("no thread to beat");
-  }
-  *out = b;
-  return NULL;
-}
-
-void sync_beat_stop(struct sync_beat *b) {
-  if (!b) return;
-  atomic_store(&b->stop, true);
-  pthread_join(b->thread, NULL);
-  free(b);
 }

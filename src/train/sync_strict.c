@@ -134,7 +134,7 @@ static void look_at_one(shoal_sync_replicas *s, int i, const int64_t *members, s
   w->left = members[MEMBER_LEFT * total + i];
   if (beats != w->beats || !w->beat_ns) w->beat_ns = now;
   w->beats = beats;
-  bool alive = now - w->beat_ns < s->o.lease_ms * 1000000;
+  bool alive = w->alive = now - w->beat_ns < s->o.lease_ms * 1000000;
   if (w->active) {
     w->quiet = 0;
     if (w->left >= w->handled) lose(s, i, own, NULL);
@@ -163,14 +163,17 @@ static void look(void *arg, shoal_session *own) {
 /* ---- every worker ---- */
 
 /* Takes the token that the chief invites with; joins again if the chief has begun anew in between. */
-static shoal_status wait_for_invitation(shoal_sync_replicas *s, shoal_session *session) {
+static shoal_status wait_for_invitation(shoal_sync_replicas *s, const shoal_created *c) {
+  shoal_session *session = c->session;
   shoal_run_options o = {.timeout_ms = TOKEN_MS};
+  struct sync_wait wait;
+  sync_wait_begin(&wait, c, "the chief's invitation");
   const char *take = shoal_op_name(s->strict->take_token);
   for (;;) {
     shoal_status e = shoal_session_run(session, &o, NULL, NULL, 0, NULL, NULL, 0, &take, 1, NULL);
     if (shoal_status_code(e) != SHOAL_DEADLINE_EXCEEDED) return e;
     shoal_status_free(e);
-    if (stop_told()) return STATUS(SHOAL_CANCELLED, "told to stop while waiting for the chief's invitation");
+    TRY(sync_wait_pause(&wait, 0));
     shoal_tensor *t;
     TRY(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(s->strict->members.value, &t), NULL));
     const int64_t *at = shoal_tensor_const_data(t);
@@ -192,6 +195,7 @@ static shoal_status start_chief(shoal_sync_replicas *s, const shoal_created *c) 
     w->active = false;
     w->joins = w->left = w->handled = 0;
     w->quiet = 0;
+    w->alive = false;
     w->beat_ns = 0;
   }
   s->strict->begun = false;
@@ -202,27 +206,43 @@ static shoal_status start_chief(shoal_sync_replicas *s, const shoal_created *c) 
 
 static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   if (s->is_chief) TRY(start_chief(s, c));
+  struct sync_wait wait;
+  sync_wait_begin(&wait, c, "the chief to make the list of workers");
   for (bool there = false; !there;) {
     TRY(shoal_session_step(c->session, SHOAL_NO_FEEDS, SHOAL_FETCH(s->strict->members_there, &there), NULL));
-    if (!there) pause_ms(READY_MS);
+    if (!there) TRY(sync_wait_pause(&wait, READY_MS));
   }
   TRY(session_run_op(c->session, s->strict->join));
-  TRY(sync_beat_start(c->session, s->strict->beat, s->o.lease_ms, &s->beat));
-  return wait_for_invitation(s, c->session);
+  TRY(sync_beat_start(&(struct sync_beat_options){.created = c,
+                                                  .op = s->strict->beat,
+                                                  .lease_ms = s->o.lease_ms,
+                                                  .step_began = s->is_chief ? NULL : &s->step_began,
+                                                  .step = s->step.value,
+                                                  .chief_beats = s->chief_beats},
+                      &s->beat));
+  return wait_for_invitation(s, c);
 }
 
 static bool anyone_there(shoal_sync_replicas *s) {
   bool any = false;
   pthread_mutex_lock(&s->strict->lock);
-  for (int i = 0; i < s->o.total_replicas; i++) any |= s->strict->workers[i].active || wants_in(&s->strict->workers[i]);
+  for (int i = 0; i < s->o.total_replicas; i++) {
+    const struct strict_worker *w = &s->strict->workers[i];
+    any |= w->active || (wants_in(w) && w->alive);
+  }
   pthread_mutex_unlock(&s->strict->lock);
   return any;
 }
 
-/* A chief stays until the others have left, or are lost. */
+/* A chief stays until the others have left, or are lost; when it is told to stop, for as long as they may take to. */
 static shoal_status end(shoal_sync_replicas *s, shoal_session *session) {
   TRY(session_run_op(session, s->strict->leave));
-  while (s->runner && anyone_there(s) && !sync_runner_failed(s->runner)) pause_ms(READY_MS);
+  int64_t told = 0;
+  while (s->runner && anyone_there(s) && !sync_runner_failed(s->runner)) {
+    if (!told && stop_told()) told = clock_ns();
+    if (told && clock_ns() - told > SYNC_LEAVE_MS * INT64_C(1000000)) break;
+    pause_ms(READY_MS);
+  }
   return NULL;
 }
 

@@ -23,6 +23,7 @@ struct strict_worker {
   shoal_out waiting;    /* [sets of gradients, tokens] in its queues */
 
   bool active;            /* its own gradients are waited for */
+  bool alive;             /* it beats */
   int64_t joins, left;    /* as last read */
   int64_t handled;        /* the join that it was invited for, or left after */
   int quiet;              /* looks in a row that found it waiting for a token */

@@ -116,6 +116,8 @@ static void build_membership(struct strict_graph *w) {
   struct out joins =
       build_op3(g, "GatherV2", read_members(w), member_at(w, MEMBER_JOINS), build_const_int(g, SHOAL_INT32, 0));
   t->leave = set_member(w, "ResourceScatterUpdate", MEMBER_LEFT, joins);
+  w->s->chief_beats = build_op3(g, "GatherV2", read_members(w), build_const_int(g, SHOAL_INT32, MEMBER_BEATS * total),
+                                build_const_int(g, SHOAL_INT32, 0)); /* task 0's */
 }
 
 /* Waits for a token, says so, and keeps it. */

@@ -177,6 +177,12 @@ static void build_queue_ops(shoal_sync_replicas *s, struct gathering *w, struct 
   struct build b = build_begin(g, "DestroyResourceOp", NULL);
   build_in(&b, queue);
   s->destroy_tokens = build_end(&b);
+
+  shoal_var beats = variable_unsaved(g, "sync_rep_chief_beats", build_const_int(g, SHOAL_INT64, 0));
+  if (!beats.handle.node) return;
+  s->chief_beats = beats.value;
+  s->chief_beat_init = variable_initializer(g, beats);
+  s->chief_beat = variable_update_op(g, "AssignAdd", beats.handle, build_const_int(g, SHOAL_INT64, 1));
 }
 
 static shoal_op *build(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n) {
@@ -260,7 +266,18 @@ static shoal_status wait_for_queue(shoal_sync_replicas *s, const shoal_created *
 
 static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   TRY(wait_for_queue(s, c));
-  if (!s->is_chief) return session_run_op(c->session, s->local_init);
+  if (!s->is_chief) {
+    TRY(session_run_op(c->session, s->local_init));
+    return sync_beat_start(&(struct sync_beat_options){.created = c,
+                                                       .lease_ms = s->o.lease_ms,
+                                                       .step_began = &s->step_began,
+                                                       .step = s->step.value,
+                                                       .chief_beats = s->chief_beats},
+                           &s->beat);
+  }
+  TRY(session_run_op(c->session, s->chief_beat_init));
+  TRY(sync_beat_start(&(struct sync_beat_options){.created = c, .op = s->chief_beat, .lease_ms = s->o.lease_ms},
+                      &s->beat));
   struct sync_runner_options o = {
       .created = c, .arg = s, .step = apply_once, .stalled = renew, .lease_ms = s->o.lease_ms};
   TRY(session_run_op(c->session, s->chief_init));

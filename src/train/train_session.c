@@ -87,7 +87,7 @@ static shoal_status after_create(struct shoal_train_session *s) {
   shoal_created *c = &s->created;
   c->global_step = -1;
   if (s->scaffold.global_step.node) TRY(session_get_int(s->session, s->scaffold.global_step, &c->global_step));
-  if (s->signals) TRY(stop_watch_start(&s->watch, s->manager.marks, s->session, c->coordinator));
+  if (s->signals) TRY(stop_watch_start(&s->watch, s->manager.marks, s->session, c->coordinator, c->is_chief));
   for (size_t i = 0; i < s->runners.n; i++)
     TRY(shoal_queue_runner_start(&s->runners.at[i], s->session, c->coordinator));
   for (size_t i = 0; i < s->hooks.n; i++)
@@ -104,7 +104,8 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .graph = s->graph,
                                  .is_chief = s->manager.is_chief,
                                  .made = made,
-                                 .options = &s->manager.session};
+                                 .options = &s->manager.session,
+                                 .max_wait_secs = session_manager_max_wait(&s->manager)};
     shoal_status e = after_create(s);
     if (!e) return NULL;
     close_session(s);
@@ -244,7 +245,10 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
     return e;
   }
   int64_t began = clock_ns();
-  TRY(step_run(&c->step, s->session));
+  stop_watch_step(&s->watch, began, s->step_ns);
+  shoal_status e = step_run(&c->step, s->session);
+  stop_watch_step(&s->watch, 0, 0);
+  TRY(e);
   s->step_ns = clock_ns() - began;
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].after_run) TRY(s->hooks.at[i].after_run(s->hooks.at[i].state, c));
@@ -311,8 +315,7 @@ const shoal_created *shoal_train_session_created(const shoal_train_session *s) {
 shoal_status shoal_train_session_close(shoal_train_session *s) {
   if (!s) return NULL;
   if (!s->error && s->session) {
-    if (s->signals && stop_told())
-      stop_watch_settle(&s->watch, s->manager.is_chief, s->scaffold.global_step, s->step_ns);
+    if (s->signals && stop_told()) stop_watch_settle(&s->watch, s->scaffold.global_step, s->step_ns);
     /* From the last to the first: the checkpoint comes after whatever the program's own hooks still do. */
     for (size_t i = s->hooks.n; i-- > 0;) {
       if (!s->hooks.at[i].end) continue;

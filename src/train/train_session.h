@@ -36,6 +36,7 @@ struct session_manager {
  * trying while tasks are away, and says on standard error every few seconds what it waits for. */
 shoal_status session_manager_create(struct session_manager *m, shoal_session **out, shoal_made *made);
 void session_manager_release(struct session_manager *m);
+double session_manager_max_wait(const struct session_manager *m);
 /* The error of a task that was lost: a new session may help. */
 bool status_is_lost_task(shoal_status s);
 

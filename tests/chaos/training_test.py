@@ -250,6 +250,24 @@ def chief_stays_away():
         assert "Session was not ready after waiting 7 secs" in w.text(), w.text()
 
 
+def told_to_stop_while_waiting():
+    """A worker that waits, for the chief to make the model or for a parameter server that is not there, stops soon after
+    SIGTERM, and asks to be run again."""
+    for missing in ("chief", "ps"):
+        with Run(workers=0) as r:
+            r.spec["worker"] = [f"127.0.0.1:{p}" for p in free_ports(2)]
+            for p in r.ps:
+                p.kill()
+                p.ends()
+            if missing == "chief":
+                r.ps = [r.start_ps(i) for i in range(2)]
+            w = r.start_worker(1)
+            w.until(r"waiting for \d+ s: ")
+            w.kill(signal.SIGTERM)
+            assert w.ends() == RETRY, (missing, w.text())
+            assert "CANCELLED: told to stop while waiting" in w.text(), w.text()
+
+
 def no_shared_disk():
     """Parameter servers that cannot see the directory: the chief gathers what they have, and gives it back."""
     elsewhere = tempfile.mkdtemp()
@@ -277,4 +295,5 @@ def old_ones_go():
 if __name__ == "__main__":
     sys.exit(report([(fn.__name__.replace("_", " "), fn) for fn in [
         worker_killed, chief_killed, ps_killed, every_ps_killed_twice, all_killed, chief_told_to_stop,
-        worker_told_to_stop, ps_told_to_stop, ps_stays_away, chief_stays_away, no_shared_disk, old_ones_go]]))
+        worker_told_to_stop, ps_told_to_stop, ps_stays_away, chief_stays_away, told_to_stop_while_waiting,
+        no_shared_disk, old_ones_go]]))

@@ -18,6 +18,7 @@ BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
 TRAINER = os.path.join(BUILD, "tests", "programs", "sync_trainer")
 TF_WORKER = os.path.join(ROOT, "tests", "cluster", "sync_tf_worker.py")
 BATCH, IN, OUT, ROWS = 8, 4, 3, 12
+RETRY = 75
 
 
 def number(task, batch, n):
@@ -262,6 +263,57 @@ def chief_killed(mode):
             assert r["step"] >= 150, r
 
 
+def ends_with(job, task, code, said, seconds=60):
+    try:
+        got = job.workers[task].wait(seconds)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"worker {task} does not end\n{job.text(task)[-1500:]}") from None
+    assert got == code and said in job.text(task), f"worker {task}: exit {got}\n{job.text(task)}"
+
+
+def chief_gone(mode, told):
+    """A worker whose chief was killed and does not come back: it says so, and gives up after the time it was given; told
+    to stop, it does that at once."""
+    with Job(2) as job:
+        for t in range(2):
+            job.start(t, mode, steps=100000, sleep=10, lease=1500, wait=1000 if told else 4)
+        job.wait_steps(1, 10)
+        job.workers[0].send_signal(signal.SIGKILL)
+        job.workers[0].wait()
+        if told:
+            time.sleep(1)
+            job.workers[1].send_signal(signal.SIGTERM)
+            ends_with(job, 1, RETRY, "CANCELLED: told to stop")
+        else:
+            ends_with(job, 1, 1, "DEADLINE_EXCEEDED: no token for the next step: the chief has given no sign of life")
+
+
+def worker_gone(mode, **options):
+    """A worker is killed and does not come back: the others come to their end, the chief too."""
+    with Job(3) as job:
+        for t in range(3):
+            job.start(t, mode, steps=60, sleep=5, lease=1000, **options)
+        job.wait_steps(2, 5)
+        job.workers[2].send_signal(signal.SIGKILL)
+        job.workers[2].wait()
+        for r in job.finish(0, 1, seconds=90):
+            assert r["step"] >= 60, r
+
+
+def told_to_stop(mode, **options):
+    """SIGTERM to one worker in the middle: both stop, with a checkpoint of what they have, and can be run again."""
+    with Job(2) as job, tempfile.TemporaryDirectory() as d:
+        for t in range(2):
+            job.start(t, mode, steps=100000, sleep=5, lease=1500, dir=d, **options)
+        job.wait_steps(1, 30)
+        job.workers[1].send_signal(signal.SIGTERM)
+        for t in range(2):
+            ends_with(job, t, RETRY, "done")
+        with open(os.path.join(d, "checkpoint")) as f:
+            saved = int(f.read().split('model.ckpt-')[1].split('"')[0])
+        assert saved >= 20, saved
+
+
 def ps_killed(mode):
     """Training goes on from the last checkpoint by itself."""
     with Job(2) as job, tempfile.TemporaryDirectory() as d:
@@ -295,6 +347,28 @@ def bounded_killed():
         job.workers[1].send_signal(signal.SIGKILL)
         job.workers[1].wait()
         job.finish(0)
+
+
+def tensorflow_worker_gone(how):
+    """TensorFlow's worker under our chief, both needed for a step: it is killed with a token in its hand, or runs out of
+    data and ends; ours goes on."""
+    with Job(2) as job, tempfile.TemporaryDirectory() as d:
+        go = os.path.join(d, "go")
+        program = ["env", f"SYNC_GO={go}", sys.executable, TF_WORKER]
+        more = dict(batches=5) if how == "leaves" else dict(sleep=20)
+        job.start(1, "tokens", program, steps=100000, **more)
+        end = time.time() + 60
+        while "built" not in job.text(1) and time.time() < end:
+            time.sleep(0.05)
+        job.start(0, "tokens", steps=200, sleep=30, lease=1000)
+        job.wait_steps(0, 1)
+        open(go, "w").close()
+        job.wait_steps(1, 5)
+        if how == "killed":
+            job.workers[1].send_signal(signal.SIGKILL)
+        job.workers[1].wait(60)
+        r, = job.finish(0, seconds=120)
+        assert r["step"] >= 200, r
 
 
 def mixed(chief, ps, refs):
@@ -334,6 +408,18 @@ TESTS = [("asynchronous, two workers", asynchronous),
          ("strict: the chief is killed and comes back", lambda: chief_killed("strict")),
          ("tokens: the ps is killed and comes back", lambda: ps_killed("tokens")),
          ("strict: the ps is killed and comes back", lambda: ps_killed("strict")),
+         ("tokens: the chief is killed for good", lambda: chief_gone("tokens", False)),
+         ("strict: the chief is killed for good", lambda: chief_gone("strict", False)),
+         ("tokens: told to stop while waiting for a chief", lambda: chief_gone("tokens", True)),
+         ("strict: told to stop while waiting for a chief", lambda: chief_gone("strict", True)),
+         ("tokens: a worker is killed for good", lambda: worker_gone("tokens")),
+         ("strict: a worker is killed for good", lambda: worker_gone("strict")),
+         ("bounded staleness: a worker is killed for good", lambda: worker_gone("bounded", staleness=2)),
+         ("tokens: told to stop", lambda: told_to_stop("tokens")),
+         ("strict: told to stop", lambda: told_to_stop("strict")),
+         ("bounded staleness: told to stop", lambda: told_to_stop("bounded", staleness=2)),
+         ("TensorFlow's worker killed with a token", lambda: tensorflow_worker_gone("killed")),
+         ("TensorFlow's worker out of data", lambda: tensorflow_worker_gone("leaves")),
          ("bounded staleness: the chief is killed and comes back", lambda: chief_killed("bounded")),
          ("bounded staleness", bounded), ("bounded staleness: a killed worker", bounded_killed),
          ("TensorFlow's worker under our chief, its ps", lambda: mixed("shoal", ("tf",), 0)),

@@ -5,7 +5,8 @@
  *
  * MODE: async, tokens, strict, bounded. Keys: data (whose batches; its own by default), workers, aggregate, steps,
  * batches (of this worker; 0: no end), lease, staleness, tokens (at the start), ps, sleep (ms after each step), dir
- * (for checkpoints), adam (0: plain gradient descent), refs (TensorFlow 1's kind of variables). Prints "step N" after
+ * (for checkpoints), wait (seconds, for other tasks), adam (0: plain gradient descent), refs (TensorFlow 1's kind of
+ * variables). Prints "step N" after
  * each step of its own and at the end "done STEP STALE" and each variable's numbers in hex. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,7 +140,7 @@ int main(int argc, char **argv) {
   int64_t batch = 0, step = 0, stale = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = task == 0, .stop_at_step = steps, .hooks = hooks,
                       .checkpoint_dir = text_option(argc, argv, "dir"), .save_steps = 20, .n_hooks = sync ? 1 : 0,
-                      .status = &error) {
+                      .max_wait_secs = (double)option(argc, argv, "wait", 0), .status = &error) {
     while (!shoal_should_stop(s) && (!batches || batch < batches)) {
       shoal_tensor *x, *y, *ids;
       make_batch(option(argc, argv, "data", task), batch++, &x, &y, &ids);

@@ -166,10 +166,11 @@ static shoal_status not_enough(const char *key, size_t n, const struct slice *s)
 }
 
 /* Puts slice `want` together from the slices that are stored. Each element must come from one of them, so the
- * elements they have in common with it must add up to all (stored slices do not overlap). */
+ * elements they have in common with it must add up to all, once it is known that stored slices do not overlap. */
 static shoal_status gather(struct bundle *b, const char *key, size_t n, const struct bundle_entry *e,
                            const struct slice *want, struct tensor *out) {
   int64_t covered = 0;
+  TRY(slices_check_apart(key, n, e->slices.at, e->slices.n, &e->shape));
   for (size_t i = 0; i < e->slices.n; i++) {
     struct slice both;
     if (!slice_meet(&e->slices.at[i], want, &e->shape, &both)) continue;

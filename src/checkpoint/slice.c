@@ -129,6 +129,27 @@ bool slice_meet(const struct slice *a, const struct slice *b, const struct shape
   return true;
 }
 
+shoal_status slices_check_apart(const char *name, size_t name_n, const struct slice *s, size_t n,
+                                const struct shape *full) {
+  enum { MOST = 10000 }; /* each is held against all others */
+  struct slice both;
+  if (n > MOST)
+    return STATUS(SHOAL_DATA_LOSS, "Tensor %.*s has %zu slices; at most %d are read", (int)name_n, name, n, MOST);
+  for (size_t i = 0; i < n; i++)
+    for (size_t k = i + 1; k < n; k++)
+      if (slice_meet(&s[i], &s[k], full, &both)) {
+        struct text a = {0}, b = {0};
+        slice_print(&s[i], &a);
+        slice_print(&s[k], &b);
+        shoal_status e = INTERNAL("Overlapping slices of tensor %.*s: existing slice = %s, new slice = %s", (int)name_n,
+                                  name, text_cstr(&a), text_cstr(&b));
+        text_release(&a);
+        text_release(&b);
+        return e;
+      }
+  return NULL;
+}
+
 void slice_copy(const struct shape *full, const struct slice *from, const struct tensor *src, const struct slice *to,
                 struct tensor *dst) {
   struct slice both;
@@ -179,7 +200,7 @@ bool slice_decode(const void *data, size_t n, struct slice *out) {
       if (e.number == 2) out->length[i] = (int64_t)e.value;
     }
     if (step == WIRE_BROKEN || out->start[i] < 0 || out->length[i] < -1) return false;
-    if (out->length[i] >= 0 && out->start[i] > INT64_MAX - out->length[i]) return false;
+    if (out->length[i] < 0 ? out->start[i] != 0 : out->start[i] > INT64_MAX - out->length[i]) return false;
   }
   return step == WIRE_END;
 }

@@ -26,6 +26,10 @@ bool slice_is_whole(const struct slice *s, const struct shape *full);
 /* "4,4:-" */
 void slice_print(const struct slice *s, struct text *out);
 
+/* An error when two of these slices have elements in common, as only a damaged checkpoint has: the elements that none
+ * of them has would not be missed. */
+shoal_status slices_check_apart(const char *name, size_t name_n, const struct slice *s, size_t n,
+                                const struct shape *full);
 /* The common part of two slices of one shape, with every length known; false when there is none. */
 bool slice_meet(const struct slice *a, const struct slice *b, const struct shape *full, struct slice *out);
 /* Copies the elements that slices `from` and `to` of a tensor of shape full have in common between tensors that

@@ -113,7 +113,12 @@ const struct v1_tensor *v1_find(const struct v1_reader *r, const char *name, siz
   return strmap_getn(&r->by_name, name, n);
 }
 
-/* The values of one slice. Type and shape stand in front of the TensorProto's own fields, which makes it whole. */
+static shoal_status not_all(const struct v1_tensor *t) {
+  return INVALID("Error copying slice data: not all of tensor %s is in the checkpoint", t->name);
+}
+
+/* The values of one slice. Type and shape stand in front of the TensorProto's own fields, which makes it whole; in a
+ * sound file it has no others after them. */
 static shoal_status read_slice(const struct v1_reader *r, const struct v1_tensor *t, size_t i, struct tensor *out) {
   struct shape shape;
   TRY(slice_shape(&t->slices.at[i], &t->shape, &shape));
@@ -138,12 +143,17 @@ static shoal_status read_slice(const struct v1_reader *r, const struct v1_tensor
   free(value);
   s = tensor_proto_decode(proto.at, proto.n, out);
   text_release(&proto);
-  return s ? status_prefix(s, "Tensor %s: ", t->name) : NULL;
+  if (s) return status_prefix(s, "Tensor %s: ", t->name);
+  struct shape got = tensor_shape(out);
+  if (out->dtype == t->dtype && shape_equal(&got, &shape)) return NULL;
+  tensor_release(out);
+  return LOST("A slice of tensor %s has another shape or type than its tensor", t->name);
 }
 
 static shoal_status fill(const struct v1_reader *r, const struct v1_tensor *t, const struct slice *want,
                          struct tensor *out) {
   int64_t covered = 0;
+  TRY(slices_check_apart(t->name, strlen(t->name), t->slices.at, t->slices.n, &t->shape));
   for (size_t i = 0; i < t->slices.n; i++) {
     struct slice both;
     if (!slice_meet(&t->slices.at[i], want, &t->shape, &both)) continue;
@@ -155,8 +165,7 @@ static shoal_status fill(const struct v1_reader *r, const struct v1_tensor *t, c
     for (int d = 0; d < both.rank; d++) n *= both.length[d];
     covered += n;
   }
-  if (covered < out->n) return INVALID("Error copying slice data: not all of tensor %s is in the checkpoint", t->name);
-  return NULL;
+  return covered < out->n ? not_all(t) : NULL;
 }
 
 shoal_status v1_read(const struct v1_reader *r, const struct v1_tensor *t, const struct slice *want,
@@ -165,6 +174,12 @@ shoal_status v1_read(const struct v1_reader *r, const struct v1_tensor *t, const
   TRY(slice_shape(want, &t->shape, &shape));
   if (t->slices.n == 1 && slice_is_whole(want, &t->shape) && slice_is_whole(&t->slices.at[0], &t->shape))
     return read_slice(r, t, 0, out);
+  /* No more memory than the files may fill: an element takes a byte, before they are packed. */
+  int64_t stored = 0, elements;
+  size_t bytes;
+  for (size_t i = 0; i < r->files.n; i++) stored += r->files.at[i].file.size;
+  TRY(tensor_bytes_for(t->dtype, &shape, &elements, &bytes));
+  if (elements / TABLE_MOST_PACKED > stored) return not_all(t);
   TRY(tensor_new(out, t->dtype, &shape));
   shoal_status s = fill(r, t, want, out);
   if (s) tensor_release(out);

@@ -1,12 +1,13 @@
 /* Reading sorted string tables; table.h has the layout. A file is hostile until its checksums and every length in
- * it have been checked: nothing is allocated for a size that the file itself could not hold. */
+ * it have been checked: nothing is allocated for a size that the file itself could not hold. That goes for all keys of
+ * a block together too, each of which may repeat a long one with a few bytes. */
 #include <string.h>
 
 #include "base/crc32c.h"
 #include "base/wire.h"
 #include "checkpoint/table.h"
 
-enum { FOOTER = 48, TRAILER = 5, STORED = 0, SNAPPY = 1, SNAPPY_MOST = 64 };
+enum { FOOTER = 48, TRAILER = 5, STORED = 0, SNAPPY = 1, KEYS_FREE = 64 << 10 };
 #define MAGIC 0xdb4775248b80fb57ull
 
 #define LOST(t, ...) status_prefix(STATUS(SHOAL_DATA_LOSS, __VA_ARGS__), "%s: ", (t)->file.path)
@@ -20,7 +21,7 @@ static uint32_t get32(const char *p) {
 static bool unsnap(const char *in, size_t n, char **out, size_t *out_n) {
   struct wire w = wire_from(in, n);
   uint64_t length;
-  if (!wire_get_varint(&w, &length) || length > (uint64_t)n * SNAPPY_MOST) return false;
+  if (!wire_get_varint(&w, &length) || length > (uint64_t)n * TABLE_MOST_PACKED) return false;
   char *at = malloc(length ? length : 1);
   if (!at) return false;
   size_t made = 0;
@@ -99,12 +100,17 @@ static shoal_status each_entry(const struct table *t, const char *block, size_t 
   if (restarts > (n - 4) / 4) return LOST(t, "bad block contents");
   struct wire w = wire_from(block, n - 4 - 4 * restarts);
   struct text key = {0};
+  size_t keys = 0, most = n * TABLE_MOST_SHARED + KEYS_FREE;
   shoal_status s = NULL;
   while (!s && w.at < w.end) {
     uint64_t shared, unshared, value;
     if (!wire_get_varint(&w, &shared) || !wire_get_varint(&w, &unshared) || !wire_get_varint(&w, &value) ||
         shared > key.n || unshared > wire_left(&w) || value > wire_left(&w) - unshared) {
       s = LOST(t, "bad entry in block");
+      break;
+    }
+    if ((keys += shared + unshared) > most) {
+      s = LOST(t, "bad entry in block: its keys repeat more than a block may");
       break;
     }
     key.n = shared;

@@ -110,12 +110,12 @@ shoal_status state_set_value(struct variable *v, const struct tensor *value) {
     }                                                                            \
   }
 #define FLOATS(X) X(SHOAL_FLOAT32, float) X(SHOAL_FLOAT64, double)
-#define INTS(X)                                                                                       \
-  X(SHOAL_INT8, int8_t)                                                                               \
-  X(SHOAL_INT16, int16_t)                                                                             \
-  X(SHOAL_INT32, int32_t)                                                                             \
-  X(SHOAL_INT64, int64_t) X(SHOAL_UINT8, uint8_t) X(SHOAL_UINT16, uint16_t) X(SHOAL_UINT32, uint32_t) \
-      X(SHOAL_UINT64, uint64_t)
+#define INTS(X)           \
+  X(SHOAL_INT8, int8_t)   \
+  X(SHOAL_INT16, int16_t) \
+  X(SHOAL_INT32, int32_t) \
+  X(SHOAL_INT64, int64_t) \
+  X(SHOAL_UINT8, uint8_t) X(SHOAL_UINT16, uint16_t) X(SHOAL_UINT32, uint32_t) X(SHOAL_UINT64, uint64_t)
 #define COMPLEXES(X) X(SHOAL_COMPLEX64, c64) X(SHOAL_COMPLEX128, c128)
 
 #define PLAIN_OPS(e, T)          \

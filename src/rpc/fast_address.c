@@ -20,6 +20,7 @@
 #include "base/mem.h"
 
 enum { SILENCE_MS = 20000 };
+#define NAME_BEGINS "shoal-"
 
 static socklen_t local_address(struct sockaddr_un *a, const char *name, size_t n) {
   *a = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -32,7 +33,7 @@ int fast_bind_local(char name[FAST_NAME]) {
   struct sockaddr_un a;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0 || getrandom(&random, sizeof random, 0) != sizeof random) goto fail;
-  snprintf(name, FAST_NAME, "shoal-%d-%016llx", (int)getpid(), (unsigned long long)random);
+  snprintf(name, FAST_NAME, NAME_BEGINS "%d-%016llx", (int)getpid(), (unsigned long long)random);
   if (bind(fd, (struct sockaddr *)&a, local_address(&a, name, strlen(name))) || listen(fd, 64)) goto fail;
   return fd;
 fail:
@@ -42,8 +43,11 @@ fail:
 
 int fast_dial_local(const char *name, size_t n) {
   struct sockaddr_un a;
-  if (!n || n > sizeof a.sun_path - 1) return -1;
+  if (n > sizeof a.sun_path - 1 || n < strlen(NAME_BEGINS) || memcmp(name, NAME_BEGINS, strlen(NAME_BEGINS)) != 0)
+    return -1;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct timeval most = {.tv_sec = FAST_DIAL_MS / 1000}; /* one that accepts nobody may have its queue full */
+  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
   if (fd >= 0 && connect(fd, (struct sockaddr *)&a, local_address(&a, name, n))) {
     close(fd);
     return -1;
@@ -55,6 +59,12 @@ bool fast_same_user(int fd) {
   struct ucred who;
   socklen_t n = sizeof who;
   return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == geteuid();
+}
+
+long fast_peer_process(int fd) {
+  struct ucred who;
+  socklen_t n = sizeof who;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.pid < 0 ? 0 : who.pid;
 }
 
 /* "[::1]" or "::1" or a name. */

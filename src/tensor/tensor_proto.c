@@ -256,6 +256,14 @@ static shoal_status read_list(const struct tensor_proto_view *v, struct tensor *
     TRY(set_element(v->dtype, data + (size_t)have * width, wire_inside(&f), budget, depth));
     have++;
   }
+  if (have && have < v->n && v->dtype == SHOAL_STRING) { /* each copy has its own bytes */
+    size_t last = ((const struct str *)out->data)[have - 1].size;
+    if (last > *budget / (size_t)(v->n - have))
+      return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                    "Cannot parse tensor from proto: shape %s repeats a string of %zu bytes more often than is allowed",
+                    shape_str(&v->shape), last);
+    *budget -= last * (size_t)(v->n - have);
+  }
   for (int64_t i = have; have && i < v->n; i++)
     elements_copy(v->dtype, data + (size_t)i * width, data + (size_t)(have - 1) * width, 1);
   return NULL;

@@ -64,6 +64,22 @@ static void truth_is_zero_or_one(void **state) {
   text_release(&t);
 }
 
+static void repeated_strings_have_a_price(void **state) {
+  char *megabyte = calloc(1, 1 << 20);
+  int64_t many = 1 << 20, few = 3;
+  struct text t = begin(SHOAL_STRING, 1, &many); /* a terabyte in all */
+  wire_put_bytes(&t, 8, megabyte, 1 << 20);
+  refuse(t, SHOAL_RESOURCE_EXHAUSTED, "repeats a string of 1048576 bytes");
+  t = begin(SHOAL_STRING, 1, &few);
+  wire_put_bytes(&t, 8, megabyte, 1 << 20);
+  struct tensor out;
+  ASSERT_OK(tensor_proto_decode(t.at, t.n, &out));
+  assert_int_equal(T_DATA(&out, struct str)[2].size, 1 << 20);
+  tensor_release(&out);
+  text_release(&t);
+  free(megabyte);
+}
+
 static void shapes_are_not_believed(void **state) {
   int64_t huge = 1ll << 40, most[2] = {INT64_MAX, INT64_MAX}, minus = -1;
   refuse(begin(SHOAL_FLOAT32, 1, &huge), SHOAL_RESOURCE_EXHAUSTED, "more than is allowed");
@@ -176,6 +192,6 @@ static void headers_frame_the_tensors_own_bytes(void **state) {
 
 RUN_TESTS(cmocka_unit_test(the_last_value_repeats), cmocka_unit_test(content_wins_and_must_fit),
           cmocka_unit_test(truth_is_zero_or_one), cmocka_unit_test(shapes_are_not_believed),
-          cmocka_unit_test(strings_go_both_ways), cmocka_unit_test(handles_go_both_ways),
-          cmocka_unit_test(unknown_variants_pass_through), cmocka_unit_test(variants_do_not_nest_for_ever),
-          cmocka_unit_test(headers_frame_the_tensors_own_bytes))
+          cmocka_unit_test(strings_go_both_ways), cmocka_unit_test(repeated_strings_have_a_price),
+          cmocka_unit_test(handles_go_both_ways), cmocka_unit_test(unknown_variants_pass_through),
+          cmocka_unit_test(variants_do_not_nest_for_ever), cmocka_unit_test(headers_frame_the_tensors_own_bytes))

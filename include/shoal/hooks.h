@@ -51,8 +51,8 @@ typedef struct shoal_hook {
   void (*free)(void *state);
 } shoal_hook;
 
-/* In before_run. A fetch returns a number by which after_run gets the value. Feeding what the program or another hook
- * feeds is an error of the step. */
+/* In before_run. A fetch returns a number by which after_run gets the value. A feed takes a reference of its own;
+ * feeding what the program or another hook feeds is an error of the step. */
 SHOAL_API int shoal_context_fetch(shoal_run_context *step, shoal_out what);
 SHOAL_API void shoal_context_target(shoal_run_context *step, shoal_op *op);
 SHOAL_API void shoal_context_feed(shoal_run_context *step, shoal_out to, shoal_tensor *value);

@@ -52,6 +52,7 @@ int shoal_context_fetch(shoal_run_context *c, shoal_out what) { return step_fetc
 void shoal_context_target(shoal_run_context *c, shoal_op *op) { step_target(&c->step, op); }
 void shoal_context_feed(shoal_run_context *c, shoal_out to, shoal_tensor *value) {
   shoal_status e = step_feed(&c->step, to, value);
+  if (!e) vec_push(&c->fed, shoal_tensor_ref(value));
   if (c->error) shoal_status_free(e);
   else c->error = e;
 }
@@ -196,6 +197,10 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
   return make_session(s);
 }
 
+static void drop_fed(shoal_run_context *c) {
+  while (c->fed.n) shoal_tensor_unref(vec_pop(&c->fed));
+}
+
 static void free_all(struct shoal_train_session *s) {
   close_session(s);
   for (size_t i = 0; i < s->hooks.n; i++)
@@ -203,6 +208,8 @@ static void free_all(struct shoal_train_session *s) {
   vec_release(&s->hooks);
   vec_release(&s->runners);
   step_release(&s->context.step);
+  drop_fed(&s->context);
+  vec_release(&s->context.fed);
   scaffold_release(&s->scaffold);
   session_manager_release(&s->manager);
   if (s->signals) stop_signals_leave();
@@ -231,6 +238,7 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
                                const shoal_op *target) {
   shoal_run_context *c = &s->context;
   step_clear(&c->step);
+  drop_fed(c); /* of a step that failed */
   c->session = s->session;
   c->stop = s->stop;
   for (int i = 0; i < feeds.n; i++) TRY(step_feed(&c->step, feeds.at[i].to, feeds.at[i].value));
@@ -249,6 +257,7 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
   shoal_status e = step_run(&c->step, s->session);
   stop_watch_step(&s->watch, 0, 0);
   TRY(e);
+  drop_fed(c);
   s->step_ns = clock_ns() - began;
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].after_run) TRY(s->hooks.at[i].after_run(s->hooks.at[i].state, c));

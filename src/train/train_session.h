@@ -54,7 +54,8 @@ struct shoal_run_context {
   struct step step;
   shoal_session *session;
   bool stop;
-  shoal_status error; /* of a feed */
+  shoal_status error;      /* of a feed */
+  VEC(shoal_tensor *) fed; /* by hooks; owned */
 };
 
 #endif

@@ -203,6 +203,19 @@ static shoal_status feeds_x(void *p, shoal_run_context *c) {
   return NULL;
 }
 
+/* The tensor is the hook's no more than until it has fed it. */
+static void a_hook_feeds(void **unused) {
+  struct model m = build();
+  shoal_status error = NULL;
+  float loss = -1;
+  SHOAL_TRAIN_SESSION(s, m.g, .hooks = &(shoal_hook){&m, .before_run = feeds_x}, .n_hooks = 1, .stop_at_step = 3,
+                      .status = &error)
+  while (!shoal_should_stop(s)) shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(m.loss, &loss), m.train);
+  ASSERT_OK(error);
+  assert_float_equal(loss, 0, 0); /* v is 1, and so is what is fed */
+  shoal_graph_free(m.g);
+}
+
 static void feeding_twice_is_an_error(void **unused) {
   struct model m = build();
   shoal_tensor *x = number(3);
@@ -384,7 +397,8 @@ static void other_models_checkpoint(void **unused) {
 }
 
 RUN_TESTS(cmocka_unit_test(stops_at_step), cmocka_unit_test(resumes), cmocka_unit_test(hooks_in_order),
-          cmocka_unit_test(hook_error_ends_without_end), cmocka_unit_test(feeding_twice_is_an_error),
-          cmocka_unit_test(nan_stops), cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
+          cmocka_unit_test(hook_error_ends_without_end), cmocka_unit_test(a_hook_feeds),
+          cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
+          cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
           cmocka_unit_test(input_ends_cleanly), cmocka_unit_test(runner_error), cmocka_unit_test(errors_come_early),
           cmocka_unit_test(other_models_checkpoint))

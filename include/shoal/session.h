@@ -17,14 +17,17 @@ typedef struct shoal_session_options {
   const char *target; /* NULL or "": this process */
   const void *config; /* a serialized tensorflow.ConfigProto; the fields below are laid over it */
   size_t config_size;
-  int cpu_devices;      /* logical CPUs, /cpu:0 ...; 0: one */
+  int cpu_devices; /* logical CPUs, /cpu:0 ...; 0: one. This and threads: of this process, servers have their own */
   int inter_op_threads; /* 0: one for each core */
   int intra_op_threads;
   bool allow_soft_placement;
   bool log_device_placement;
   int64_t operation_timeout_ms; /* for every run without a time-out of its own; 0: none */
-  const char *rewrites_off;     /* names of graph rewrites not to do, comma-separated; "all" */
-  int64_t create_timeout_ms;    /* for a cluster's tasks to be there when the session is made; 0: none but the above */
+  const char *rewrites_off;  /* names of graph rewrites not to do, comma-separated; "all" (all there is on a cluster) */
+  int64_t create_timeout_ms; /* for a cluster's tasks to be there when the session is made; 0: none but the above */
+  const char *const *device_filters; /* on a cluster: only tasks that one of these names take part, others need not be
+                                      * there: "/job:ps", "/job:worker/task:0"; NULL at the end. NULL: all tasks */
+  bool isolate_session_state;        /* on a cluster: variables and queues of its own, gone with the session */
 } shoal_session_options;
 
 typedef struct shoal_run_options {
@@ -50,7 +53,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_run(shoal_session *s, cons
                                                           const char *const *targets, int n_targets,
                                                           shoal_bytes *metadata);
 
-/* Partial runs: declare all feeds, fetches and targets, then run parts of the step one after another. */
+/* Partial runs: declare all feeds, fetches and targets, then run parts of the step one after another. The handle is for
+ * the caller to free with free(); a step of which all fetches were fetched is over. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *feed_names,
                                                                     int n_feeds, const char *const *fetch_names,
                                                                     int n_fetches, const char *const *targets,
@@ -73,7 +77,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_run_callable(shoal_session
                                                                    shoal_bytes *metadata);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_release_callable(shoal_session *s, int64_t callable);
 
-/* Device names, one a line. */
+/* Device names, one a line; for the caller to free with free(). */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_list_devices(shoal_session *s, char **names);
 
 #ifdef __cplusplus

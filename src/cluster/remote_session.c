@@ -104,9 +104,19 @@ static void put_config(const shoal_session_options *o, struct text *out) {
   if (o->allow_soft_placement) wire_put_uint(out, 7, 1);
   if (o->log_device_placement) wire_put_uint(out, 8, 1);
   if (o->operation_timeout_ms > 0) wire_put_uint(out, 11, (uint64_t)o->operation_timeout_ms);
+  for (const char *const *f = o->device_filters; f && *f; f++) wire_put_str(out, 4, *f);
+  if (o->isolate_session_state) wire_put_uint(out, 15, 1);
+  if (o->rewrites_off && *o->rewrites_off) { /* graph_options.rewrite_options.disable_meta_optimizer */
+    size_t graph_options = wire_begin(out, 10), rewriter = wire_begin(out, 10);
+    wire_put_uint(out, 19, 1);
+    wire_end(out, rewriter);
+    wire_end(out, graph_options);
+  }
 }
 
 static shoal_status create(struct remote_session *s, const struct graph *g, const shoal_session_options *o) {
+  if (o->rewrites_off && *o->rewrites_off && strcmp(o->rewrites_off, "all") != 0)
+    return INVALID("rewrites_off is '%s': a cluster does all rewrites, or none (\"all\")", o->rewrites_off);
   struct text request = {0};
   size_t at = wire_begin(&request, 1);
   shoal_status err = export_since(g, 0, &request);

@@ -60,6 +60,43 @@ static void from_config(void **state) {
   expect_error(shoal_cluster_from_config(NULL, &c), "not set");
 }
 
+/* A task that is not there holds up sessions that may use it, and no others; state is shared unless asked otherwise. */
+static void session_options(void **state) {
+  char hosts[64];
+  snprintf(hosts, sizeof hosts, "127.0.0.1:%d,127.0.0.1:%d", free_port(), free_port());
+  shoal_cluster *c;
+  shoal_server *server;
+  ok(shoal_cluster_from_hosts(NULL, hosts, "worker", 0, &c));
+  ok(shoal_server_start(&(shoal_server_options){.cluster = shoal_cluster_json(c), .job = "worker"}, &server));
+  shoal_graph *g = shoal_graph_new();
+  shoal_push_device(g, "/job:worker/task:0");
+  shoal_var v = shoal_variable(g, "v", shoal_constant_float(g, 3));
+  shoal_op *init = shoal_initialize(g);
+  shoal_pop_device(g);
+  ok(shoal_graph_error(g));
+  shoal_session_options o = {.target = shoal_server_target(server), .create_timeout_ms = 300};
+  shoal_session *s, *alone;
+  expect_error(shoal_session_open(g, &o, &s), "/job:worker/replica:0/task:1");
+  o.create_timeout_ms = 0;
+  o.device_filters = (const char *[]){"/job:worker/task:0", NULL};
+  ok(shoal_session_open(g, &o, &s));
+  ok(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  o.isolate_session_state = true;
+  o.rewrites_off = "all";
+  ok(shoal_session_open(g, &o, &alone));
+  float value = 0;
+  ok(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(v.value, &value), NULL));
+  assert_float_equal(value, 3, 0);
+  expect_error(shoal_session_step(alone, SHOAL_NO_FEEDS, SHOAL_FETCH(v.value, &value), NULL), "v");
+  ok(shoal_session_close(alone));
+  o.rewrites_off = "fold";
+  expect_error(shoal_session_open(g, &o, &alone), "a cluster does all rewrites, or none");
+  ok(shoal_session_close(s));
+  shoal_graph_free(g);
+  shoal_server_stop(server);
+  shoal_cluster_free(c);
+}
+
 /* Feeds, fetches by short names, the same fetch twice, errors, time-outs, a server that stops under its session. */
 static void near_steps(void **state) {
   char hosts[64];
@@ -112,6 +149,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(from_hosts),
       cmocka_unit_test(from_config),
+      cmocka_unit_test(session_options),
       cmocka_unit_test(near_steps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

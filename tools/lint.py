@@ -80,8 +80,8 @@ def all_files():
 def tools(build):
     with open(os.path.join(build, "compile_commands.json")) as f:
         compiled = {c["file"]: shlex.split(c["command"]) for c in json.load(f)}
-    include = [f"-I{p}" for p in (f"{ROOT}/include", f"{ROOT}/src", f"{build}/gen")]
-    plain = ["-x", "c", "-std=gnu17", "-D_GNU_SOURCE", *include, f"-I{build}/gen/include"]
+    include = [f"-I{os.path.relpath(p, ROOT)}" for p in (f"{ROOT}/include", f"{ROOT}/src", f"{build}/gen")]
+    plain = ["-x", "c", "-std=gnu17", "-D_GNU_SOURCE", *include, f"-I{os.path.relpath(build, ROOT)}/gen/include"]
     own = lambda path: [a for a in compiled.get(path, []) if a.startswith(("-march", "-D"))]
     # The wrappers of the ops (gen/include) are left out of cppcheck's sight: 30 times the time, for prototypes.
     return [
@@ -90,7 +90,7 @@ def tools(build):
                                                           *own(path)]),
         Tool("cppcheck", ["tools/cppcheck.supp"], lambda path: [
             "-q", "--std=c11", "--language=c", "--error-exitcode=1", "--enable=warning,portability", "--inline-suppr",
-            f"--suppressions-list={ROOT}/tools/cppcheck.supp", *include, os.path.relpath(path, ROOT)]),
+            "--suppressions-list=tools/cppcheck.supp", *include, os.path.relpath(path, ROOT)]),
     ]
 
 

@@ -21,6 +21,8 @@
 #include "shoal/graph.h"
 #include "tensor/tensor_proto.h"
 
+enum { MAX_BAD_CONSUMERS = 1000 };
+
 struct importing {
   struct graph *g;
   const struct import_options *o;
@@ -32,6 +34,7 @@ struct importing {
   VEC(char *) functions;    /* names added, to be taken out again on error */
   VEC(char *) gradients;
   size_t first;
+  int *controls; /* by id of a node: the last node, as its id + 1, that was given an edge of control from it */
 };
 
 /* The name with the prefix, as a C string that lives until the next call; NULL when it holds a NUL. */
@@ -174,7 +177,8 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
     if (!from) return INVALID("Node '%s': Unknown input node '%.*s'", n->name, SLICE_ARGS(in));
     if (control) {
       if (from == n) return INVALID("Node '%s' has itself as a control input", n->name);
-      graph_add_control(n, from);
+      if (im->controls[from->id] != n->id + 1) vec_push(&n->control, from);
+      im->controls[from->id] = n->id + 1;
       continue;
     }
     if (index >= from->n_out)
@@ -245,6 +249,8 @@ static shoal_status read_versions(struct wire w, struct versions *v) {
     }
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed VersionDef");
+  if (v->bad.n > MAX_BAD_CONSUMERS)
+    return INVALID("A VersionDef has %zu bad consumers; at most %d are read", v->bad.n, MAX_BAD_CONSUMERS);
   if (v->min_consumer > GRAPH_VERSION)
     return INVALID(
         "GraphDef min consumer version %d above current version %d for TensorFlow 2.15.1.  Please upgrade "
@@ -290,6 +296,7 @@ static shoal_status import(struct importing *im, struct wire whole) {
       s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "The graph has more than %d nodes", im->o->max_nodes);
     else s = add_node(im, wire_inside(&f));
   }
+  im->controls = mem_zalloc(im->g->nodes.n, sizeof *im->controls);
   for (size_t i = 0; !s && i < im->sources.n; i++) s = connect(im, im->g->nodes.at[im->first + i], im->sources.at[i]);
   if (!s && im->g->n_nodes) {
     struct node **order = mem_zalloc((size_t)im->g->n_nodes, sizeof *order);
@@ -332,6 +339,7 @@ shoal_status graph_import(struct graph *g, const void *data, size_t size, const 
   vec_release(&im.sources);
   node_def_release(&im.def);
   text_release(&im.name);
+  free(im.controls);
   return s;
 }
 

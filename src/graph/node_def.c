@@ -209,6 +209,9 @@ shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
         shoal_status s = named_attr_decode(wire_inside(&f), budget, 0, &a);
         if (s) return status_suffix(s, " of NodeDef: {{node %.*s}}", SLICE_ARGS(d->name));
         put_attr(d, a);
+        if (d->attrs.n > NODE_MAX_ATTRS)
+          return INVALID("A node has at most %d attributes; NodeDef: {{node %.*s}}", NODE_MAX_ATTRS,
+                         SLICE_ARGS(d->name));
         break;
       }
       case 6: parse_debug(wire_inside(&f), d); break;

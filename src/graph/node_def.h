@@ -27,7 +27,8 @@ struct node_def {
   struct slice full_type; /* experimental_type's bytes */
 };
 
-enum { ATTR_MAX_DEPTH = 32 }; /* of functions in attributes of functions in ... */
+enum { ATTR_MAX_DEPTH = 32 };   /* of functions in attributes of functions in ... */
+enum { NODE_MAX_ATTRS = 1000 }; /* each is looked for among those before it */
 
 /* *d may be a zeroed one or one used before: its lists keep their memory, its attributes must have been taken.
  * budget: for tensors, see tensor_proto.h. */

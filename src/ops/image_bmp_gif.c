@@ -243,7 +243,8 @@ static shoal_status draw_frames(const frame_list *frames, size_t n, int *count, 
     total += (uint64_t)f->width * (uint64_t)f->height;
   }
   uint64_t pixels = (uint64_t)width * (uint64_t)height;
-  if (!plausible(total, n) || pixels * frames->n >= (uint64_t)1 << 31) return bad_gif(n, "the image is too large");
+  if (!plausible(total, n) || !plausible(pixels, n) || pixels * frames->n >= (uint64_t)1 << 31)
+    return bad_gif(n, "the image is too large");
   void *out;
   *count = (int)frames->n;
   TRY(alloc(arg, height, width, 3, &out));

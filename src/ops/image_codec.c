@@ -243,7 +243,7 @@ static shoal_status run_encode_png(struct kernel_ctx *ctx) {
   for (int i = 0; i < shape.rank; i++) images *= shape.dims[i];
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &shape, &out));
-  size_t bytes = (size_t)(h * w * c) * dtype_size((shoal_dtype)x->dtype);
+  size_t bytes = (size_t)h * (size_t)w * (size_t)c * dtype_size((shoal_dtype)x->dtype);
   struct text t = {0};
   shoal_status e = NULL;
   for (int64_t i = 0; !e && i < images; i++)

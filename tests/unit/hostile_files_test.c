@@ -1,5 +1,5 @@
-/* Checkpoints made to do harm: their checksums are right, what they say is not. (Damage by chance is in files_test.c,
- * and tests/fuzz/bundle_fuzz.c looks for more.) */
+/* Checkpoints and pictures made to do harm: their checksums are right, what they say is not. (Damage by chance is in
+ * files_test.c, and tests/fuzz/bundle_fuzz.c looks for more.) */
 #include <unistd.h>
 
 #include "base/crc32c.h"
@@ -7,6 +7,7 @@
 #include "checkpoint/bundle.h"
 #include "checkpoint/slices_v1.h"
 #include "checkpoint/table.h"
+#include "ops/image_format.h"
 #include "unit.h"
 
 static char dir[] = "/tmp/shoal_hostile_test.XXXXXX";
@@ -219,12 +220,33 @@ static void test_v1(void **state) {
   text_release(&shaped);
 }
 
+/* ---- pictures ---- */
+
+static shoal_status never(void *arg, int64_t height, int64_t width, int64_t channels, void **pixels) {
+  print_error("memory is asked for: %lld by %lld\n", (long long)height, (long long)width);
+  fail();
+  return NULL;
+}
+
+/* Two frames of one row and one column make 3 GB of pixels between them. */
+static void test_gif_of_thin_frames(void **state) {
+  static const unsigned char gif[] =
+      "GIF89a\0\0\0\0\x80\0\0" /* two colours: */
+      "\1\2\3\4\5\6"
+      "\x2c\0\0\0\0\x30\x75\1\0\0" /* 30,000 by 1 */
+      "\2\1\x05\0"
+      "\x2c\0\0\0\0\1\0\x30\x75\0" /* 1 by 30,000 */
+      "\2\1\x05\0"
+      "\x3b";
+  int count;
+  ASSERT_FAILS(gif_decode(gif, sizeof gif - 1, false, &count, never, NULL), SHOAL_INVALID_ARGUMENT, "too large");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_keys_that_repeat),
-      cmocka_unit_test(test_bundle_overlap),
-      cmocka_unit_test(test_slice_messages),
-      cmocka_unit_test(test_v1),
+      cmocka_unit_test(test_keys_that_repeat),   cmocka_unit_test(test_bundle_overlap),
+      cmocka_unit_test(test_slice_messages),     cmocka_unit_test(test_v1),
+      cmocka_unit_test(test_gif_of_thin_frames),
   };
   return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

@@ -52,6 +52,46 @@ static void bad_graphs_are_named(void **state) {
          "GraphDef disallows consumer version 1645.");
 }
 
+/* A message of a megabyte must not cost the square of what it holds. */
+static void long_lists_are_bounded(void **state) {
+  struct graph *g = graph_new();
+  struct text def = {0};
+  size_t at = wire_begin(&def, 4);
+  for (uint64_t i = 0; i < 200000; i++) wire_put_uint(&def, 3, i + 10000);
+  wire_end(&def, at);
+  ASSERT_FAILS(graph_import(g, def.at, def.n, NULL, NULL), SHOAL_INVALID_ARGUMENT, "200000 bad consumers");
+  def.n = 0;
+  char name[32];
+  at = wire_begin(&def, 1);
+  wire_put_str(&def, 1, "a");
+  wire_put_str(&def, 2, "NoOp");
+  for (int i = 0; i < 100000; i++) {
+    size_t attr = wire_begin(&def, 5);
+    snprintf(name, sizeof name, "_%d", i);
+    wire_put_str(&def, 1, name);
+    wire_end(&def, attr);
+  }
+  wire_end(&def, at);
+  ASSERT_FAILS(graph_import(g, def.at, def.n, NULL, NULL), SHOAL_INVALID_ARGUMENT, "at most 1000 attributes");
+  def.n = 0;
+  enum { MANY = 50000 }; /* edges of control: twice each, and counted once */
+  for (int i = 0; i <= MANY; i++) {
+    at = wire_begin(&def, 1);
+    snprintf(name, sizeof name, "n%d", i);
+    wire_put_str(&def, 1, name);
+    wire_put_str(&def, 2, "NoOp");
+    for (int k = 0; i == MANY && k < 2 * MANY; k++) {
+      snprintf(name, sizeof name, "^n%d", k % MANY);
+      wire_put_str(&def, 3, name);
+    }
+    wire_end(&def, at);
+  }
+  ASSERT_OK(graph_import(g, def.at, def.n, NULL, NULL));
+  assert_int_equal(g->nodes.at[MANY]->control.n, MANY);
+  text_release(&def);
+  graph_free(g);
+}
+
 static void cycles_pass_through_next_iteration_only(void **state) {
   refuse(IDENTITY("a", "b") IDENTITY("b", "a"), SHOAL_INVALID_ARGUMENT, "cycle");
   refuse("node { name: 'a' op: 'NoOp' input: '^a' }", SHOAL_INVALID_ARGUMENT, "itself");
@@ -187,4 +227,4 @@ RUN_TESTS(cmocka_unit_test(bad_graphs_are_named), cmocka_unit_test(cycles_pass_t
           cmocka_unit_test(nodes_may_come_in_any_order_and_refer_to_older_ones),
           cmocka_unit_test(a_prefix_goes_before_names_inputs_and_colocations),
           cmocka_unit_test(nothing_is_lost_on_the_way_through), cmocka_unit_test(cut_bytes_are_refused),
-          cmocka_unit_test(attributes_do_not_nest_for_ever))
+          cmocka_unit_test(attributes_do_not_nest_for_ever), cmocka_unit_test(long_lists_are_bounded))

@@ -216,6 +216,7 @@ static const struct op_row rows[] = {
      .in = "images: T",
      .out = "output: T",
      .attrs = "T: {half, bfloat16, float, double} = float",
+     .flags = OP_NO_GRADIENT,
      .shape = color_shape,
      .kernels = to_rgb_kernels},
     {.name = "AdjustHue",

@@ -1,9 +1,11 @@
 /* Ragged tensors as single values: RaggedTensorToVariant packs splits and values into a variant (or one variant for
- * each row), RaggedTensorFromVariant takes them out and stacks them. */
+ * each row), RaggedTensorFromVariant takes them out and stacks them. The gradient of such a value is a value of the
+ * same splits; RaggedTensorToVariantGradient takes its numbers out. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ops/array_util.h"
+#include "ops/tensor_list.h"
 #include "tensor/tensor_proto.h"
 
 struct ragged_variant {
@@ -52,11 +54,32 @@ static struct variant *ragged_zeros(const struct variant *v) {
   return &z->head;
 }
 
+static shoal_status ragged_add(const struct variant *va, const struct variant *vb, struct variant **out) {
+  const struct ragged_variant *a = (const struct ragged_variant *)va, *b = (const struct ragged_variant *)vb;
+  if (a->ragged != b->ragged)
+    return INVALID("Can only add RaggedTensorVariants of same rank. Got %d and %d splits.", a->ragged, b->ragged);
+  const struct tensor *x = &a->tensors[a->ragged], *y = &b->tensors[b->ragged];
+  if (x->dtype != y->dtype || x->n != y->n)
+    return INVALID("Can only add RaggedTensorVariants of the same values' type and number: %s %s and %s %s",
+                   dtype_tf_name(x->dtype), tensor_shape_str(x), dtype_tf_name(y->dtype), tensor_shape_str(y));
+  struct ragged_variant *sum = ragged_new(a->ragged);
+  for (int i = 0; i < a->ragged; i++) tensor_ref(&sum->tensors[i], &a->tensors[i]);
+  shoal_status s = tensors_add(x, y, &sum->tensors[a->ragged]);
+  if (s) {
+    sum->tensors[a->ragged] = tensor_none();
+    ragged_free(&sum->head);
+    return s;
+  }
+  *out = &sum->head;
+  return NULL;
+}
+
 static const struct variant_type ragged_type = {.name = "RaggedTensorVariant",
                                                 .free = ragged_free,
                                                 .encode = ragged_encode,
                                                 .decode = ragged_decode,
-                                                .zeros_like = ragged_zeros};
+                                                .zeros_like = ragged_zeros,
+                                                .add = ragged_add};
 
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&ragged_type); }
 
@@ -316,12 +339,105 @@ static shoal_status from_shape(struct shape_ctx *c) {
 static const struct kernel_def from_kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct from_state), .init = from_init, .run = from_run}, {0}};
 
+/* ---- RaggedTensorToVariantGradient ---- */
+
+static shoal_status values_init(struct kernel_init *ki, void *state) {
+  return node_get_type(ki->node, "Tvalues", (shoal_dtype *)state);
+}
+
+/* The values of variant i; NULL when it is empty: that row has no part in what is differentiated. */
+static shoal_status values_at(const struct tensor *x, int64_t i, shoal_dtype dtype, const struct tensor **out) {
+  const struct variant *v = T_DATA(x, struct variant *const)[i];
+  *out = NULL;
+  if (!v) return NULL;
+  if (v->type != &ragged_type)
+    return INVALID("Input Variant element at index %" PRId64 " doesn't hold a RaggedTensorVariant", i);
+  const struct ragged_variant *r = (const struct ragged_variant *)v;
+  *out = &r->tensors[r->ragged];
+  if ((*out)->dtype == dtype) return NULL;
+  return INVALID("Expected values Tensor dtype: %s, found: %s", dtype_tf_name(dtype), dtype_tf_name((*out)->dtype));
+}
+
+static shoal_status values_run(struct kernel_ctx *ctx) {
+  shoal_dtype dtype = *(const shoal_dtype *)ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0), *splits = ctx_in(ctx, 1), *values;
+  struct shape s;
+  TRY(shape_from_values(ctx_in(ctx, 2), &s));
+  if (x->n == 1) {
+    TRY(values_at(x, 0, dtype, &values));
+    if (values) {
+      struct tensor t;
+      tensor_ref(&t, values);
+      ctx_set(ctx, 0, &t);
+      return NULL;
+    }
+  }
+  struct tensor *y;
+  TRY(ctx_out(ctx, 0, &s, &y));
+  tensor_zero(y);
+  int64_t at = 0, row = s.rank ? dims_product(s.dims, 1, s.rank) : 1;
+  for (int64_t i = 0; i < x->n; i++) {
+    TRY(values_at(x, i, dtype, &values));
+    if (!values && splits->n != x->n + 1 && splits->n)
+      return INVALID("row_splits has %" PRId64 " elements for %" PRId64 " rows", splits->n, x->n);
+    int64_t rows = values || !splits->rank ? 1 : int_at(splits, i + 1) - int_at(splits, i);
+    int64_t n = values ? values->n : 0;
+    if (rows < 0 || (!values && __builtin_mul_overflow(rows, row, &n)) || n > y->n - at)
+      return INVALID("The gradients of the rows have more values than the shape %s", shape_str(&s));
+    if (values) elements_copy(dtype, (char *)y->data + (size_t)at * dtype_size(dtype), values->data, n);
+    at += n;
+  }
+  if (at != y->n)
+    return INVALID("The gradients of the rows have %" PRId64 " values, the shape %s has %" PRId64, at, shape_str(&s),
+                   y->n);
+  return NULL;
+}
+
+static shoal_status values_shape(struct shape_ctx *c) { return shape_in_value(c, 2, &c->out[0]); }
+
+static const struct kernel_def values_kernels[] = {
+    {.device = "CPU", .state_size = sizeof(shoal_dtype), .init = values_init, .run = values_run}, {0}};
+
+static shoal_status to_grad(struct grad_ctx *c) {
+  int values = c->node->n_in - 1;
+  struct build b = build_begin(c->g, "RaggedTensorToVariantGradient", NULL);
+  build_in(&b, grad_dy(c, 0));
+  build_in(&b, values ? gin(c, 0) : build_const_int(c->g, SHOAL_INT32, 0));
+  build_in(&b, build_op1(c->g, "Shape", gin(c, values)));
+  build_attr_type(&b, "Tvalues", out_type(gin(c, values)));
+  grad_set(c, values, build_end_out(&b));
+  return NULL;
+}
+
+static shoal_status from_grad(struct grad_ctx *c) {
+  struct shape in = out_shape(gin(c, 0));
+  int64_t out_rank;
+  shoal_dtype splits;
+  TRY(node_get_int(c->node, "output_ragged_rank", &out_rank));
+  TRY(node_get_type(c->node, "Tsplits", &splits));
+  if (in.rank > 1)
+    return UNIMPLEMENTED(
+        "Unable to compute gradient: RaggedTensorToVariant can currently only generate 0D or 1D output.");
+  int n = c->node->n_out - 1;
+  struct out *outs = mem_zalloc((size_t)n, sizeof *outs);
+  for (int i = 0; i < n; i++) outs[i] = gout(c, i);
+  struct build b = build_begin(c->g, "RaggedTensorToVariant", NULL);
+  build_in_list(&b, outs, n);
+  build_in(&b, grad_dy(c, n));
+  build_attr_type(&b, "Tsplits", splits);
+  build_attr_bool(&b, "batched_input", in.rank < 0 ? out_rank > 0 : in.rank == 1);
+  grad_set(c, 0, build_end_out(&b));
+  free(outs);
+  return NULL;
+}
+
 static const struct op_row rows[] = {
     {.name = "RaggedTensorToVariant",
      .in = "rt_nested_splits: RAGGED_RANK * Tsplits, rt_dense_values: Tvalues",
      .out = "encoded_ragged: variant",
      .attrs = "RAGGED_RANK: int >= 0; Tvalues: type; Tsplits: {int32, int64} = int64; batched_input: bool",
      .shape = to_shape,
+     .grad = to_grad,
      .kernels = to_kernels},
     {.name = "RaggedTensorFromVariant",
      .in = "encoded_ragged: variant",
@@ -329,6 +445,13 @@ static const struct op_row rows[] = {
      .attrs = "input_ragged_rank: int >= -1; output_ragged_rank: int >= 0; Tvalues: type; Tsplits: {int32, int64} = "
               "int64",
      .shape = from_shape,
+     .grad = from_grad,
      .kernels = from_kernels},
+    {.name = "RaggedTensorToVariantGradient",
+     .in = "encoded_ragged_grad: variant, row_splits: Tsplits, dense_values_shape: int32",
+     .out = "dense_values_grad: Tvalues",
+     .attrs = "Tvalues: type; Tsplits: {int32, int64} = int64",
+     .shape = values_shape,
+     .kernels = values_kernels},
 };
 OP_FAMILY(ragged_variant, rows);

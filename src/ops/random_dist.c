@@ -409,7 +409,7 @@ static shoal_status run_seed_multinomial(struct kernel_ctx *ctx) {
   return multinomial(ctx, p, NULL);
 }
 
-/* ---- the gradient of RandomGamma: alpha gets unit dimensions in front, the samples' dimensions are summed ---- */
+/* ---- the gradient of gamma samples: alpha gets unit dimensions in front, the samples' dimensions are summed ---- */
 
 static struct out pack_first(struct graph *g, struct out scalar) {
   struct out dims[] = {scalar};
@@ -419,10 +419,9 @@ static struct out pack_first(struct graph *g, struct out scalar) {
   return build_end_out(&b);
 }
 
-static shoal_status grad_gamma(struct grad_ctx *c) {
+static shoal_status grad_alpha(struct grad_ctx *c, int at, struct out sample_dims) {
   struct graph *g = c->g;
-  struct out alpha = gin(c, 1), sample = gout(c, 0), zero = build_const_int(g, SHOAL_INT32, 0);
-  struct out sample_dims = build_op1(g, "Size", gin(c, 0));
+  struct out alpha = gin(c, at), sample = gout(c, 0), zero = build_const_int(g, SHOAL_INT32, 0);
   struct out ones = build_op2(g, "Fill", pack_first(g, sample_dims), build_const_int(g, SHOAL_INT32, 1));
   struct out parts[] = {ones, build_op1(g, "Shape", alpha)};
   struct build b = build_begin(g, "ConcatV2", NULL);
@@ -431,8 +430,17 @@ static shoal_status grad_gamma(struct grad_ctx *c) {
   struct out wide = build_op2(g, "Reshape", alpha, build_end_out(&b));
   struct out moved = build_op2(g, "Mul", grad_dy(c, 0), build_op2(g, "RandomGammaGrad", wide, sample));
   struct out axes = build_op3(g, "Range", zero, sample_dims, build_const_int(g, SHOAL_INT32, 1));
-  grad_set(c, 1, build_op2(g, "Sum", moved, axes));
+  grad_set(c, at, build_op2(g, "Sum", moved, axes));
   return NULL;
+}
+
+static shoal_status grad_gamma(struct grad_ctx *c) { return grad_alpha(c, 1, build_op1(c->g, "Size", gin(c, 0))); }
+
+/* The shape of the stateless ones ends with alpha's own. */
+static shoal_status grad_stateless_gamma(struct grad_ctx *c) {
+  int at = c->node->n_in - 1;
+  struct out dims = build_op2(c->g, "Sub", build_op1(c->g, "Size", gin(c, 0)), build_op1(c->g, "Rank", gin(c, at)));
+  return grad_alpha(c, at, dims);
 }
 
 /* ---- shape functions ---- */
@@ -523,15 +531,15 @@ static const struct op_row rows[] = {
      .in = "shape: T, seed: Tseed, alpha: dtype",
      .out = "output: dtype",
      .attrs = "dtype: {half, float, double}; T: {int32, int64}; Tseed: {int32, int64} = int64",
-     .flags = OP_NO_GRADIENT,
      .shape = shape_first,
+     .grad = grad_stateless_gamma,
      .kernels = PLAIN(run_seed_gamma)},
     {.name = "StatelessRandomGammaV3",
      .in = "shape: shape_dtype, key: uint64, counter: uint64, alg: int32, alpha: dtype",
      .out = "output: dtype",
      .attrs = "dtype: {half, float, double}; shape_dtype: {int32, int64} = int32",
-     .flags = OP_NO_GRADIENT,
      .shape = shape_first,
+     .grad = grad_stateless_gamma,
      .kernels = PLAIN(run_key_gamma)},
     {.name = "StatelessRandomPoisson",
      .in = "shape: T, seed: Tseed, lam: Rtype",

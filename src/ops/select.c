@@ -1,6 +1,8 @@
 /* Choice between two tensors, element by element: Select, SelectV2, ClipByValue.
  *
  * Choosing moves bytes: one loop for each element size serves every plain type. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "graph/shape_fn.h"
 #include "ops/array_util.h"
@@ -179,15 +181,20 @@ static shoal_status select_v2_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-/* ---- ClipByValue: the smaller of t and max, then the larger of that and min ---- */
+/* ---- ClipByValue: the smaller of t and max, then the larger of that and min ----
+ *
+ * Of complex numbers the real and the imaginary parts are clipped, each by its own bounds: elements are then pairs. */
 
 struct clip {
   struct binary_loop smaller, larger;
+  int parts; /* numbers in an element */
 };
 
 static shoal_status clip_init(struct kernel_init *ki, void *state) {
   struct clip *k = state;
   shoal_dtype t = dtype_base(ki->kernel->in_types[0]);
+  k->parts = dtype_complex(t) ? 2 : 1;
+  if (k->parts == 2) t = t == SHOAL_COMPLEX64 ? SHOAL_FLOAT32 : SHOAL_FLOAT64;
   TRY(binary_loop_init(&k->smaller, "Minimum", t, t));
   return binary_loop_init(&k->larger, "Maximum", t, t);
 }
@@ -199,17 +206,27 @@ struct clip_task {
   bool min_scalar, max_scalar;
 };
 
+enum { CLIP_BLOCK = 2048 };
+
+/* out = loop(t, bound) for n numbers; one bound that is a pair is first laid out as often as needed. */
+static void clip_block(const struct clip *k, const struct binary_loop *loop, char *out, const char *t,
+                       const char *bound, bool scalar, int64_t n) {
+  char pairs[CLIP_BLOCK * sizeof(double)];
+  bool spread = scalar && k->parts == 2;
+  size_t size = loop->in_size * 2;
+  for (int64_t i = 0; spread && i < n / 2; i++) memcpy(pairs + (size_t)i * size, bound, size);
+  binary_loop_run(loop, out, t, spread ? pairs : bound, n, scalar && !spread ? VECTOR_SCALAR : VECTOR_VECTOR);
+}
+
 static void clip_piece(void *arg, int64_t begin, int64_t end) {
   const struct clip_task *c = arg;
-  enum { BLOCK = 2048 };
-  int64_t size = c->k->smaller.in_size;
-  for (int64_t i = begin; i < end; i += BLOCK) {
-    int64_t n = MIN(end - i, BLOCK);
-    char *o = c->out + i * size;
-    binary_loop_run(&c->k->smaller, o, c->t + i * size, c->max_scalar ? c->max : c->max + i * size, n,
-                    c->max_scalar ? VECTOR_SCALAR : VECTOR_VECTOR);
-    binary_loop_run(&c->k->larger, o, o, c->min_scalar ? c->min : c->min + i * size, n,
-                    c->min_scalar ? VECTOR_SCALAR : VECTOR_VECTOR);
+  const struct clip *k = c->k;
+  int64_t size = k->smaller.in_size;
+  end *= k->parts;
+  for (int64_t i = begin * k->parts; i < end; i += CLIP_BLOCK) {
+    int64_t n = MIN(end - i, CLIP_BLOCK), at = i * size;
+    clip_block(k, &k->smaller, c->out + at, c->t + at, c->max + (c->max_scalar ? 0 : at), c->max_scalar, n);
+    clip_block(k, &k->larger, c->out + at, c->out + at, c->min + (c->min_scalar ? 0 : at), c->min_scalar, n);
   }
 }
 
@@ -244,7 +261,7 @@ static shoal_status clip_grad(struct grad_ctx *c) {
 static const struct kernel_def select_kernels[] = {{"CPU", "T", DT_ALL, .run = select_run}, {0}};
 static const struct kernel_def select_v2_kernels[] = {{"CPU", "T", DT_ALL, .run = select_v2_run}, {0}};
 static const struct kernel_def clip_kernels[] = {
-    {"CPU", "T", DT_REAL, .state_size = sizeof(struct clip), .init = clip_init, .run = clip_run}, {0}};
+    {"CPU", "T", DT_NUMBER, .state_size = sizeof(struct clip), .init = clip_init, .run = clip_run}, {0}};
 
 static const struct op_row rows[] = {
     {.name = "Select",

@@ -112,6 +112,9 @@ op("Select", {"condition": R(2, dtype=tf.bool), "x": R(2, 2), "y": R(2, 3)}, err
 for lo, hi in (((), ()), ((3, 4), ()), ((), (3, 4)), ((3, 4), (3, 4))):
     op("ClipByValue", {"t": R(3, 4), "clip_value_min": R(*lo, lo=-1, hi=0), "clip_value_max": R(*hi, lo=0, hi=1)},
        dtypes=FLOATS, grad=True, fd=False)
+for lo, hi in (((), ()), ((60, 100), ()), ((), (60, 100)), ((60, 100), (60, 100))):
+    op("ClipByValue", {"t": R(60, 100), "clip_value_min": R(*lo, lo=-1, hi=0), "clip_value_max": R(*hi, lo=0, hi=1)},
+       dtypes=COMPLEX, tol=0)
 op("ClipByValue", {"t": R(3, 4), "clip_value_min": V(-5), "clip_value_max": V(7)}, dtypes=SIGNED)
 op("ClipByValue", {"t": V([1, NAN, 3]), "clip_value_min": V(2), "clip_value_max": V(1)})
 op("ClipByValue", {"t": R(3), "clip_value_min": R(2), "clip_value_max": V(1)}, error="INVALID_ARGUMENT", message="same shape as input")

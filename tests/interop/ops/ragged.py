@@ -54,7 +54,26 @@ def variants(batched, ragged_in, ragged_out, splits):
 
     graph(f"ragged variants {batched} {ragged_in} {ragged_out} {len(splits)}", build, dtypes=[tf.float32, tf.string])
 
+    def values(dtype):  # scalars are used twice, so that gradients of variants are added
+        v = tf.raw_ops.RaggedTensorToVariant(rt_nested_splits=splits, rt_dense_values=feed(R(5, 2), "values"),
+                                             batched_input=batched)
+        def unpack(v):
+            return tf.raw_ops.RaggedTensorFromVariant(encoded_ragged=v, input_ragged_rank=ragged_in, Tvalues=dtype,
+                                                      output_ragged_rank=ragged_out, Tsplits=tf.int64).output_dense_values
+        return [unpack(v) ** 2.0 + (0.0 if batched else 3.0 * unpack(v))]
 
+    graph(f"gradient of ragged variants {batched} {ragged_in} {ragged_out} {len(splits)}", values,
+          dtypes=[tf.float32, tf.float64], grad=["values"])
+
+
+def one_row(dtype):
+    v = tf.raw_ops.RaggedTensorToVariant(rt_nested_splits=[L([0, 2, 2, 5])], rt_dense_values=feed(R(5, 2), "values"),
+                                         batched_input=True)
+    return [tf.raw_ops.RaggedTensorFromVariant(encoded_ragged=v[2], input_ragged_rank=0, output_ragged_rank=0, Tvalues=dtype,
+                                               Tsplits=tf.int64).output_dense_values ** 2.0]
+
+
+graph("gradient of one row's variant", one_row, dtypes=[tf.float32, tf.float64], grad=["values"])
 variants(True, 0, 1, [L([0, 2, 2, 5])])
 variants(True, -1, 1, [L([0, 2, 2, 5])])
 variants(False, 1, 1, [L([0, 2, 2, 5])])

@@ -104,6 +104,13 @@ for alpha in ([.1, .5], [1., 1.5], [[3.], [100.]], 2., []):
         dtypes=[tf.float16, tf.float32, tf.float64], tol=1e-12)
     op("StatelessRandomGammaV2", {"shape": np.array((6,) + np.shape(alpha), np.int32), "seed": np.array([3, 4], np.int64),
                                   "alpha": V(alpha)}, dtypes=[tf.float16, tf.float32, tf.float64], tol=1e-12)
+for alpha in ([.7, 1.5], [[3.], [100.]], 2.):
+    op("StatelessRandomGammaV2", {"shape": const(np.array((6,) + np.shape(alpha), np.int32)), "alpha": V(alpha),
+                                  "seed": np.array([3, 4], np.int64)}, dtypes=[tf.float32, tf.float64], grad=["alpha"], fd=False,
+       name="gradient")
+    op("StatelessRandomGammaV3", {"shape": const(np.array((6,) + np.shape(alpha), np.int32)), "alpha": V(alpha),
+                                  "key": np.array([3], np.uint64), "counter": np.array([4, 5], np.uint64), "alg": const(np.int32(1))},
+       dtypes=[tf.float32, tf.float64], grad=["alpha"], fd=False)
 for rate in ([.1, 3., 9.9], [10., 50.], 1000., []):
     graph(f"RandomPoissonV2{rate}", lambda dtype, r=rate: twice(lambda: tf.raw_ops.RandomPoissonV2(
         shape=tf.constant([40]), rate=tf.constant(r, tf.float32), dtype=dtype, seed=3, seed2=9)),

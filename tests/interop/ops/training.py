@@ -91,6 +91,12 @@ for op_name, (op_slots, op_args) in DENSE.items():
     if "lr_power" in op_args:
         case(op_name, op_slots, {**op_args, "lr_power": -.3}, True, False, {}, (5, 7), None, REAL[:2])
         case(op_name, op_slots, {**op_args, "lr_power": -.3}, True, True, {}, (3, 4), [4, 0, 2], REAL[:2])
+for op_name in ("ApplyGradientDescent", "ApplyMomentum", "ApplyKerasMomentum", "ApplyAdagrad", "ApplyAdagradV2",
+                "ApplyAdadelta", "ApplyRMSProp", "ApplyCenteredRMSProp", "ApplyAdam"):
+    case(op_name, *DENSE[op_name], True, False, {}, (5, 7), None, COMPLEX)
+    if op_name not in NO_SPARSE:
+        case(op_name, *DENSE[op_name], True, True, {}, (3, 4), [4, 0, 2], COMPLEX)
+case("ApplyAdam", *DENSE["ApplyAdam"], True, False, {"use_nesterov": True}, (5, 7), None, COMPLEX)
 case("ApplyAdam", *DENSE["ApplyAdam"], True, False, {}, (300, 200), None, [tf.float32])
 case("ApplyMomentum", *DENSE["ApplyMomentum"], True, True, {}, (300, 200), list(range(0, 600, 2)), [tf.float32])
 

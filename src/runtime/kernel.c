@@ -123,7 +123,10 @@ static bool reuse(struct kernel_ctx *ctx, int i, int j, int64_t elements) {
   if (!b || b->release || buffer_shared(b) || b->elements_of || !dtype_plain(type)) return false;
   if ((size_t)elements * dtype_size(type) != tensor_bytes(in)) return false;
   struct tensor *out = &ctx->out[i];
-  out->buffer = buffer_ref(b); /* the executor drops the input's own reference as for any other */
+  /* The executor drops the input's own reference as for any other. Nobody else has one: no need for an atomic addition.
+   */
+  atomic_store_explicit(&b->refs, 2, memory_order_relaxed);
+  out->buffer = b;
   out->data = in->data;
   out->dtype = (uint8_t)type;
   out->n = elements;
@@ -139,6 +142,7 @@ shoal_status ctx_out_like(struct kernel_ctx *ctx, int i, int j, struct tensor **
     for (int k = 0; k < in->rank; k++) o->dims[k] = in->dims[k];
     return NULL;
   }
+  if (LIKELY(on_host(ctx->kernel, i))) return tensor_new_like(*out = &ctx->out[i], ctx_out_type(ctx, i), in);
   struct shape s = tensor_shape(in);
   return ctx_out(ctx, i, &s, out);
 }

@@ -27,21 +27,18 @@ struct kernel_cache *kernel_cache_new(void) {
   return c;
 }
 
-/* What a kernel refers to is copied, so that it outlives the graph it was made for. */
+/* What a kernel refers to is copied, so that it outlives the graph it was made for: one block of memory holds the
+ * kernel, its state, the types and the name, since a step reads the first three of every node. */
 struct owned_kernel {
   struct kernel k;
   atomic_int refs; /* of the plans that have it, and of the cache */
-  char *name;
-  uint8_t *types;
+  _Alignas(max_align_t) char rest[];
 };
 
 void kernel_free(struct kernel *k) {
   struct owned_kernel *o = (struct owned_kernel *)k;
   if (atomic_fetch_sub(&o->refs, 1) != 1) return;
   if (k->def->release && k->state) k->def->release(k->state);
-  free(k->state);
-  free(o->name);
-  free(o->types);
   free(o);
 }
 
@@ -57,23 +54,24 @@ void kernel_cache_free(struct kernel_cache *c) {
 shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->ops->type, &def));
-  struct owned_kernel *own = mem_zalloc(1, sizeof *own);
+  size_t n_in = (size_t)n->n_in, n_out = (size_t)n->n_out, name_size = strlen(n->name) + 1;
+  struct owned_kernel *own = mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + name_size);
+  uint8_t *types = (uint8_t *)own->rest + def->state_size;
+  char *name = memcpy(types + n_in + n_out, n->name, name_size);
   atomic_init(&own->refs, 1);
-  own->name = mem_strdup(n->name);
-  own->types = mem_alloc((size_t)(n->n_in + n->n_out));
-  if (n->n_in) memcpy(own->types, n->in_types, (size_t)n->n_in);
-  if (n->n_out) memcpy(own->types + n->n_in, n->out_types, (size_t)n->n_out);
+  if (n_in) memcpy(types, n->in_types, n_in);
+  if (n_out) memcpy(types + n_in, n->out_types, n_out);
   struct kernel *k = &own->k;
   *k = (struct kernel){.def = def,
                        .op = n->op,
-                       .name = own->name,
+                       .name = name,
                        .n_in = n->n_in,
                        .n_out = n->n_out,
-                       .in_types = own->types,
-                       .out_types = own->types + n->n_in,
+                       .in_types = types,
+                       .out_types = types + n_in,
                        .device = o->device,
-                       .resources = o->resources};
-  if (def->state_size) k->state = mem_zalloc(1, def->state_size);
+                       .resources = o->resources,
+                       .state = def->state_size ? own->rest : NULL};
   struct kernel_init ki = {
       .node = n, .kernel = k, .device = o->device, .resources = o->resources, .functions = o->functions};
   if (getrandom(&ki.random_seed, sizeof ki.random_seed, 0) < 0) ki.random_seed = (uint64_t)(uintptr_t)k;

@@ -99,13 +99,10 @@ shoal_status tensor_bytes_for(shoal_dtype dtype, const struct shape *shape, int6
   return NULL;
 }
 
-shoal_status tensor_new(struct tensor *t, shoal_dtype dtype, const struct shape *shape) {
-  size_t bytes;
-  int64_t n;
-  TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
+/* Memory for n elements: all but the shape. */
+static shoal_status take_memory(struct tensor *t, shoal_dtype dtype, int64_t n, size_t bytes) {
   struct buffer *b;
-  shoal_status s = buffer_new(bytes, &b);
-  if (UNLIKELY(s != NULL)) return status_suffix(s, " for shape %s and type %s", shape_str(shape), dtype_tf_name(dtype));
+  TRY(buffer_new(bytes, &b));
   if (UNLIKELY(!dtype_plain(dtype))) {
     memset(b->data, 0, bytes);
     b->elements_of = (uint8_t)dtype;
@@ -113,9 +110,32 @@ shoal_status tensor_new(struct tensor *t, shoal_dtype dtype, const struct shape 
   t->buffer = b;
   t->data = b->data;
   t->dtype = (uint8_t)dtype;
-  t->rank = (uint8_t)shape->rank;
   t->n = n;
+  return NULL;
+}
+
+shoal_status tensor_new(struct tensor *t, shoal_dtype dtype, const struct shape *shape) {
+  size_t bytes;
+  int64_t n;
+  TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
+  shoal_status s = take_memory(t, dtype, n, bytes);
+  if (UNLIKELY(s != NULL)) return status_suffix(s, " for shape %s and type %s", shape_str(shape), dtype_tf_name(dtype));
+  t->rank = (uint8_t)shape->rank;
   for (int i = 0; i < shape->rank; i++) t->dims[i] = shape->dims[i];
+  return NULL;
+}
+
+shoal_status tensor_new_like(struct tensor *t, shoal_dtype dtype, const struct tensor *like) {
+  int64_t bytes;
+  bool fits = dtype_valid(dtype) && !mul_overflows(like->n, (int64_t)dtype_size(dtype), &bytes);
+  shoal_status s = fits ? take_memory(t, dtype, like->n, (size_t)bytes) : NULL;
+  if (UNLIKELY(!fits || s)) { /* once more, to say what is wrong with it */
+    shoal_status_free(s);
+    struct shape shape = tensor_shape(like);
+    return tensor_new(t, dtype, &shape);
+  }
+  t->rank = like->rank;
+  for (int i = 0; i < like->rank; i++) t->dims[i] = like->dims[i];
   return NULL;
 }
 

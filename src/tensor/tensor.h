@@ -94,6 +94,8 @@ struct tensor {
 /* A tensor of host memory, contents undefined for plain types, empty for the others. The shape must be fully
  * known; sizes are checked. */
 shoal_status tensor_new(struct tensor *t, shoal_dtype dtype, const struct shape *shape);
+/* One of the shape of another. */
+shoal_status tensor_new_like(struct tensor *t, shoal_dtype dtype, const struct tensor *like);
 /* rank dims given as an array. */
 shoal_status tensor_new_dims(struct tensor *t, shoal_dtype dtype, int rank, const int64_t *dims);
 shoal_status tensor_new_scalar(struct tensor *t, shoal_dtype dtype);

@@ -115,10 +115,13 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--fuzz-seconds", type=int, default=10)
     parser.add_argument("--only", help="a regular expression on the programs' names")
+    parser.add_argument("--patience", type=int, default=1, help="times the usual bounds on a program's time")
     parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
     jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds)
     jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
+    for j in jobs:
+        j.timeout *= args.patience
     total, failed_names = [0, 0, 0], []
 
     def done(job, result):

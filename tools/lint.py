@@ -6,7 +6,7 @@
 The two linters look at one file at a time, as many at once as there are cores. A file that was clean is remembered in
 BUILD_DIR/lint by a hash of all that the verdict hangs on: the tool and its version, its settings, the file, and what
 the file includes from this tree. So the first run takes minutes, the next one seconds, and one that was stopped goes on
-where it was. Findings are not remembered. Headers are looked at by themselves too, which shows that each stands alone.
+where it was. Findings are not remembered. clang-tidy looks at headers by themselves too: each must stand alone.
 What is silenced, and why, is in .clang-tidy and tools/cppcheck.supp.
 """
 import concurrent.futures
@@ -27,8 +27,8 @@ INCLUDE = re.compile(rb'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
 class Tool:
     """A linter: its command for a file, and what its verdicts hang on beside the sources."""
 
-    def __init__(self, name, settings, flags_of):
-        self.name, self.flags_of = name, flags_of
+    def __init__(self, name, endings, settings, flags_of):
+        self.name, self.endings, self.flags_of = name, endings, flags_of
         version = subprocess.run([name, "--version"], capture_output=True, check=True).stdout
         self.seed = version + b"".join(read(os.path.join(ROOT, s)) for s in settings)
 
@@ -85,10 +85,10 @@ def tools(build):
     own = lambda path: [a for a in compiled.get(path, []) if a.startswith(("-march", "-D"))]
     # The wrappers of the ops (gen/include) are left out of cppcheck's sight: 30 times the time, for prototypes.
     return [
-        Tool("clang-tidy", [".clang-tidy"], lambda path: ["--quiet", path, "--", *plain, "-Wall", "-Wextra",
-                                                          "-Wno-unused-parameter", "-Wno-missing-field-initializers",
-                                                          *own(path)]),
-        Tool("cppcheck", ["tools/cppcheck.supp"], lambda path: [
+        Tool("clang-tidy", (".c", ".h"), [".clang-tidy"], lambda path: [
+            "--quiet", path, "--", *plain, "-Wall", "-Wextra", "-Wno-unused-parameter",
+            "-Wno-missing-field-initializers", *own(path)]),
+        Tool("cppcheck", (".c",), ["tools/cppcheck.supp"], lambda path: [
             "-q", "--std=c11", "--language=c", "--error-exitcode=1", "--enable=warning,portability", "--inline-suppr",
             "--suppressions-list=tools/cppcheck.supp", *include, os.path.relpath(path, ROOT)]),
     ]
@@ -106,7 +106,7 @@ def main():
     os.makedirs(clean, exist_ok=True)
     sources, jobs, known = Sources(build), [], 0
     for tool in linters:
-        for path in paths:
+        for path in [p for p in paths if p.endswith(tool.endings)]:
             mark = os.path.join(clean, hashlib.sha256(
                 tool.seed + " ".join(tool.command(path)).encode() + sources.hash(path)).hexdigest())
             if os.path.exists(mark):

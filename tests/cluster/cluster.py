@@ -86,7 +86,7 @@ class Task:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM if self.kind == "shoal" else signal.SIGKILL)
         try:
-            return self.process.wait(20)
+            return self.process.wait(120)  # the search for leaks as a process ends takes long on a busy machine
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()

@@ -29,7 +29,7 @@ def in_threads(work):
 
     def loop(i):
         try:
-            while time.time() < end and not errors:
+            while (time.time() < end or not rounds[i]) and not errors:  # however late it starts
                 work(i)
                 rounds[i] += 1
         except Exception as e:  # pylint: disable=broad-except

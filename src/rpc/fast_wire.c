@@ -171,9 +171,8 @@ void fast_hold(void) {
 void fast_release(void) {
   if (--held.depth) return;
   outbox = NULL;
-  if (!held.box.since) return;
-  flush_held(&held.box);
-  vec_release(&held.conns);
+  if (held.box.since) flush_held(&held.box);
+  vec_release(&held.conns); /* this thread may never come here again */
 }
 
 /* Room for n bytes at the end of what waits. */

@@ -28,6 +28,9 @@ loop 256 256
 loop 224 32
 loop 392 8
 an empty queue: DEADLINE_EXCEEDED, as told
+rounds 40 60 8
+rounds 40 60 8
+rounds 40 60 8
 reconnected
 """
 LOSSES = []

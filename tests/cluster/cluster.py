@@ -56,7 +56,7 @@ class Task:
         with open(self.log.name, errors="replace") as f:
             return f.read()
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=240):
         end = time.time() + seconds
         while "listening on" not in self.text():
             if self.process.poll() is not None or time.time() > end:

@@ -9,6 +9,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 import numpy as np
 import tensorflow.compat.v1 as tf
+from google.protobuf.internal import encoder
 
 from cluster import SHOAL, Cluster, report
 
@@ -33,6 +34,13 @@ def fails(fn, kind, *texts):
             assert t in e.message, e.message
         return
     raise AssertionError("no error")
+
+
+def field(number, value):
+    """A field of a message: bytes, or an integer."""
+    if isinstance(value, int):
+        return encoder.TagBytes(number, 0) + encoder._VarintBytes(value)
+    return encoder.TagBytes(number, 2) + encoder._VarintBytes(len(value)) + value
 
 
 def works(c):
@@ -143,9 +151,6 @@ def metadata():
 
 def nesting():
     """Attributes and messages nested without end end in an error, not in the end of the stack."""
-    from google.protobuf.internal import encoder
-    def field(number, data):
-        return encoder.TagBytes(number, 2) + encoder._VarintBytes(len(data)) + data
     attr = field(2, b"x")
     for _ in range(20000):  # AttrValue.func { attr { value } }
         attr = field(10, field(1, b"f") + field(2, field(1, b"a") + field(2, attr)))
@@ -162,6 +167,45 @@ def nesting():
         works(c)
 
 
+def once_however_often_it_comes():
+    """A request that comes again with its id (tried again after a broken connection) is not run again."""
+    with tf.Graph().as_default() as g:
+        v = tf.Variable(0, name="v", use_resource=False)
+        add, init = v.assign_add(1).op.name, v.initializer.name
+        graph = g.as_graph_def().SerializeToString()
+    with one() as c, grpc.insecure_channel(c.spec["worker"]["0"]) as channel:
+        def call(method, *fields, seconds=60):
+            return channel.unary_unary("/tensorflow." + method)(b"".join(field(n, v) for n, v in fields), timeout=seconds)
+
+        def received_twice(*request, seconds=60):
+            try:
+                call(*request, seconds=seconds)
+            except grpc.RpcError as e:
+                return e.code() == grpc.StatusCode.ABORTED and "request was received twice" in e.details()
+            return False
+
+        answer = call("MasterService/CreateSession", (1, graph))  # its first field: the handle
+        session = answer[2:2 + answer[1]]
+
+        def step(request_id, name, kind=4):  # kind 3: a fetch; 4: a target
+            return ("MasterService/RunStep", (1, session), (kind, name.encode()), (8, request_id))
+
+        call(*step(7, init))
+        call(*step(8, add))
+        assert received_twice(*step(8, add))
+        call(*step(0, add))  # 0 is no id
+        call(*step(0, add))
+        assert b"v:0" in call(*step(9, "v:0", 3))
+        with tf.Session(c.target("worker"), graph=g) as s:
+            assert s.run(v) == 3
+        device = "/job:worker/replica:0/task:0/device:CPU:0"
+        key = f"{device};{'0' * 15}1;{device};nobody;0:0".encode()
+        receive = ("WorkerService/RecvTensor", (1, 1), (2, key), (7, 11))
+        assert not received_twice(*receive, seconds=1)  # waits for what nobody sends
+        assert received_twice(*receive)
+        works(c)
+
+
 def wrong_values():
     for flag in ("--max_sessions=-1", "--max_tensor_bytes=-5", "--max_graph_nodes=x", "--max_request_bytes=-1"):
         p = subprocess.run([SHOAL, "server", '--cluster_spec={"a": ["127.0.0.1:0"]}', "--job_name=a", flag],
@@ -170,7 +214,8 @@ def wrong_values():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    request_bytes, graph_nodes, partition_nodes, sessions, tensor_bytes, machine_memory, metadata, nesting, wrong_values)]
+    request_bytes, graph_nodes, partition_nodes, sessions, tensor_bytes, machine_memory, metadata, nesting,
+    once_however_often_it_comes, wrong_values)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -94,6 +94,7 @@ PROGRAMS = [
     ("supervised.py", lambda p, k: flagged(p, k)),
     ("synchronous.py", lambda p, k: flagged(p, k, ps=2, more=[] if k[1] == "shoal" else ["--aggregate=1"])),
     ("embedded.py", lambda p, k: flagged(p, k, ps=2)),
+    ("reading.py", lambda p, k: flagged(p, k, ps=2)),
     ("queued.py", lambda p, k: flagged(p, k, ps_runs=True)),
     ("in_graph.py", lambda p, k: flagged(p, k, waits=("worker0",))),
     ("estimated.py", lambda p, k: configured(p, k, "canned" if k[1] == "shoal" else "own")),

@@ -217,6 +217,58 @@ static void functions(const char *target) {
   close_all(s, g);
 }
 
+/* A loop whose body is on two workers, over a weight on ps; every other round keeps its value; and its gradient. */
+struct recurrent {
+  shoal_out weight, now;
+};
+
+static shoal_out more_rounds(shoal_graph *g, void *arg, const shoal_out *vars) {
+  return shoal_less(g, vars[0], shoal_constant_int(g, 6));
+}
+
+static void weigh(shoal_graph *g, void *arg, shoal_out *results) {
+  const struct recurrent *r = arg;
+  results[0] = shoal_mul(g, r->now, r->weight);
+}
+
+static void keep(shoal_graph *g, void *arg, shoal_out *results) { results[0] = ((const struct recurrent *)arg)->now; }
+
+static void one_round(shoal_graph *g, void *arg, const shoal_out *vars, shoal_out *next) {
+  struct recurrent r = {*(const shoal_out *)arg, vars[1]};
+  shoal_push_device(g, WORKER(1));
+  shoal_out even = shoal_equal(g, shoal_floor_mod(g, vars[0], shoal_constant_int(g, 2)), shoal_constant_int(g, 0));
+  shoal_cond(g, even, weigh, keep, &r, 1, &next[1]);
+  shoal_pop_device(g);
+  next[0] = shoal_add_v2(g, vars[0], shoal_constant_int(g, 1));
+}
+
+static void loops(const char *target) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_push_device(g, PS);
+  shoal_var weight = shoal_variable(g, "weight", shoal_constant_float(g, 2));
+  shoal_op *init = shoal_initialize(g);
+  shoal_pop_device(g);
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SCALAR, "x"), results[2];
+  shoal_push_device(g, WORKER(0));
+  shoal_while_loop(g, more_rounds, one_round, &weight.value, (shoal_out[]){shoal_constant_int(g, 0), x}, 2, NULL,
+                   results);
+  shoal_gradient d[2];
+  shoal_gradients(g, &results[1], 1, (shoal_out[]){weight.value, x}, 2, NULL, d);
+  shoal_pop_device(g);
+  shoal_session *s = open_on(target, g, 60000);
+  must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init), "init");
+  shoal_tensor *in = floats(0, NULL, &(float){5});
+  for (int i = 0; i < 3; i++) {
+    float v = 0, dw = 0, dx = 0;
+    must(
+        shoal_session_step(s, SHOAL_FEED(x, in), SHOAL_FETCH(results[1], &v, d[0].values, &dw, d[1].values, &dx), NULL),
+        "rounds");
+    printf("rounds %g %g %g\n", (double)v, (double)dw, (double)dx);
+  }
+  shoal_tensor_unref(in);
+  close_all(s, g);
+}
+
 /* Many sessions one after another: connections are made and given up, and nothing is left behind. */
 static void reconnecting(const char *target) {
   for (int i = 0; i < 20; i++) {
@@ -264,6 +316,7 @@ int main(int argc, char **argv) {
   training(argv[1]);
   sessions(argv[1]);
   functions(argv[1]);
+  loops(argv[1]);
   reconnecting(argv[1]);
   return 0;
 }

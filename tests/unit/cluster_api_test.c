@@ -77,7 +77,7 @@ static void session_options(void **state) {
   shoal_session_options o = {.target = shoal_server_target(server), .create_timeout_ms = 300};
   shoal_session *s, *alone;
   expect_error(shoal_session_open(g, &o, &s), "/job:worker/replica:0/task:1");
-  o.create_timeout_ms = 0;
+  o.create_timeout_ms = 30000;
   o.device_filters = (const char *[]){"/job:worker/task:0", NULL};
   ok(shoal_session_open(g, &o, &s));
   ok(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));

@@ -1,5 +1,6 @@
 /* Savers: checkpoints of a graph's variables over time. Files are TensorFlow's V2 format, the directory's `checkpoint`
- * file is what tf.train.latest_checkpoint reads.
+ * file is what tf.train.latest_checkpoint reads; PREFIX.meta beside a checkpoint has the graph for
+ * tf.train.import_meta_graph.
  *
  * A save first takes a snapshot (references to the values: no copying, the next update of a variable makes the copy),
  * then writes it, while training goes on if the caller likes. Files appear whole or not at all, the `checkpoint` file
@@ -29,6 +30,7 @@ typedef struct shoal_saver_options {
   int max_to_keep;         /* 0: 5; below 0: all */
   double keep_every_hours; /* a checkpoint every so often is kept for good; 0: 10,000 */
   shoal_save_from from;
+  bool no_meta_graph; /* no PREFIX.meta beside checkpoints */
 } shoal_saver_options;
 
 /* Adds to the graph what saving and restoring takes. The first mistake is the graph's. options may be NULL. */

@@ -24,4 +24,9 @@ shoal_status hook_global_step(shoal_graph *g, const char *who, shoal_out *out);
 shoal_status events_shared_get(const char *dir, struct event_writer **out);
 void events_shared_release(struct event_writer *w);
 
+/* The graph for people (DIR/graph.pbtxt) and for TensorBoard (in events; with saver, which may be NULL, its
+ * MetaGraphDef, too). */
+shoal_status graph_write(shoal_graph *g, const char *dir, struct event_writer *events, int64_t step,
+                         shoal_saver *saver);
+
 #endif

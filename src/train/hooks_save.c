@@ -31,18 +31,20 @@ static shoal_status begin(void *state, shoal_graph *g) {
   return events_shared_get(s->dir, &s->events);
 }
 
-/* For people, and for TensorBoard. */
-static shoal_status write_graph(struct save_hook *s) {
+shoal_status graph_write(shoal_graph *g, const char *dir, struct event_writer *events, int64_t step,
+                         shoal_saver *saver) {
   shoal_bytes text = {0}, def = {0};
-  char *path = mem_printf("%s/graph.pbtxt", s->dir);
-  shoal_status e = shoal_graph_export_text(s->graph, &text);
+  const struct text *meta;
+  char *path = mem_printf("%s/graph.pbtxt", dir);
+  shoal_status e = shoal_graph_export_text(g, &text);
   if (!e) e = file_write(path, text.data, text.size);
-  if (!e) e = shoal_graph_export(s->graph, &def);
-  if (!e) e = event_write_graph(s->events, 0, def.data, def.size);
+  if (!e) e = shoal_graph_export(g, &def);
+  if (!e) e = event_write_graph(events, step, def.data, def.size);
+  if (!e && saver) e = saver_meta_graph(saver, &meta);
+  if (!e && saver) e = event_write_meta_graph(events, step, meta->at, meta->n);
   free(path);
   shoal_bytes_free(&text);
   shoal_bytes_free(&def);
-  s->graph_written = true;
   return e;
 }
 
@@ -58,7 +60,8 @@ static shoal_status save(struct save_hook *s, shoal_session *session, int64_t st
 
 static shoal_status after_create(void *state, const shoal_created *c) {
   struct save_hook *s = state;
-  if (!s->graph_written) TRY(write_graph(s));
+  if (!s->graph_written) TRY(graph_write(s->graph, s->dir, s->events, 0, s->saver));
+  s->graph_written = true;
   if (c->made == SHOAL_MADE_INITIALIZED) return save(s, c->session, c->global_step, false);
   timer_set_off(&s->timer, c->global_step, NULL, NULL); /* that step's checkpoint is there */
   return NULL;

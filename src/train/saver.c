@@ -11,11 +11,16 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/bundle.h"
+#include "train/meta_graph.h"
 #include "train/step.h"
 
 enum { DEFAULT_KEEP = 5, DEFAULT_KEEP_HOURS = 10000 };
 
 struct shoal_saver {
+  shoal_graph *graph;
+  struct text meta; /* the MetaGraphDef, when meta_nodes nodes were in the graph */
+  size_t meta_nodes;
+  bool no_meta;
   struct saver_nodes nodes;
   struct saver_files files;
   shoal_save_from asked, from; /* from: AUTO until found out */
@@ -32,6 +37,8 @@ shoal_saver *shoal_saver_new(shoal_graph *g, const shoal_saver_options *options)
   static const shoal_saver_options defaults;
   const shoal_saver_options *o = options ? options : &defaults;
   shoal_saver *s = mem_zalloc(1, sizeof *s);
+  s->graph = g;
+  s->no_meta = o->no_meta_graph;
   s->asked = s->from = o->from;
   s->files.max_to_keep = o->max_to_keep ? o->max_to_keep : DEFAULT_KEEP;
   s->files.keep_every_secs = (o->keep_every_hours > 0 ? o->keep_every_hours : DEFAULT_KEEP_HOURS) * 3600;
@@ -44,6 +51,7 @@ void shoal_saver_free(shoal_saver *s) {
   shoal_status_free(shoal_saver_wait(s));
   saver_nodes_release(&s->nodes);
   saver_files_release(&s->files);
+  text_release(&s->meta);
   free(s);
 }
 
@@ -95,6 +103,27 @@ static shoal_status choose_by_probe(shoal_saver *s, shoal_session *session, cons
 
 /* ---- saving ---- */
 
+shoal_status saver_meta_graph(shoal_saver *s, const struct text **out) {
+  struct meta_saver def = {.filename = s->nodes.prefix,
+                           .save = s->nodes.saved,
+                           .restore = s->nodes.read_gathered,
+                           .max_to_keep = MAX(s->files.max_to_keep, 0),
+                           .keep_every_hours = s->files.keep_every_secs / 3600};
+  *out = &s->meta;
+  if (s->meta.n && s->meta_nodes == s->graph->nodes.n) return NULL;
+  s->meta.n = 0;
+  s->meta_nodes = s->graph->nodes.n;
+  return meta_graph_encode(s->graph, &def, &s->meta);
+}
+
+static shoal_status write_meta(shoal_saver *s, const char *path) {
+  if (s->no_meta) return NULL;
+  char *file = mem_printf("%s.meta", path);
+  shoal_status e = file_write(file, s->meta.at, s->meta.n);
+  free(file);
+  return e;
+}
+
 static shoal_status run_with_paths(shoal_saver *s, shoal_session *session, const char *path, const shoal_op *op) {
   char *parts = mem_printf("%s_temp_%d_%" PRId64 "/part", path, (int)getpid(), wall_nanos());
   shoal_tensor *prefix = string_tensor(path), *base = string_tensor(parts);
@@ -119,6 +148,8 @@ static shoal_status run_with_paths(shoal_saver *s, shoal_session *session, const
 static shoal_status take_snapshot(shoal_saver *s, shoal_session *session, const char *path) {
   TRY(saver_files_check_room(path, s->nodes.bytes));
   TRY(choose_by_probe(s, session, path));
+  const struct text *meta; /* made here, while nobody can be adding to the graph */
+  if (!s->no_meta) TRY(saver_meta_graph(s, &meta));
   return session_run_op(session, s->nodes.take);
 }
 
@@ -126,6 +157,7 @@ static shoal_status write_snapshot(shoal_saver *s, shoal_session *session, const
   shoal_status e = run_with_paths(s, session, path,
                                   s->from == SHOAL_SAVE_SHARDED ? s->nodes.write_sharded : s->nodes.write_gathered);
   shoal_status_free(session_run_op(session, s->nodes.drop)); /* what stays is overwritten by the next one */
+  if (!e) e = write_meta(s, path);
   if (!e) e = saver_files_add(&s->files, path);
   return status_prefix(e, "checkpoint %s was not saved: ", path);
 }

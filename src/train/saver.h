@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/text.h"
 #include "checkpoint/state.h"
 #include "graph/graph.h"
 #include "shoal/saver.h"
@@ -26,6 +27,7 @@ struct saver_nodes {
   shoal_op *take, *drop;   /* the snapshot */
   shoal_op *write_gathered, *write_sharded;
   shoal_op *read_gathered, *read_sharded;
+  shoal_out saved; /* gives the prefix when the variables as they are have been written to it: for PREFIX.meta */
 };
 /* vars NULL: all of the graph's. */
 void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *vars, int n);
@@ -36,6 +38,8 @@ shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix);
 
 /* The error of a write behind that has ended; NULL while it goes on. */
 shoal_status saver_poll(shoal_saver *s);
+/* The MetaGraphDef of the saver's graph, kept until the graph grows; it stays the saver's. */
+shoal_status saver_meta_graph(shoal_saver *s, const struct text **out);
 /* Is there room for one checkpoint in the directory, and may we write there? */
 shoal_status saver_check_room(const shoal_saver *s, const char *dir);
 

@@ -165,6 +165,24 @@ static void build_gathered(struct saver_nodes *s, shoal_graph *g, const shoal_ou
   free(assigns);
 }
 
+/* Saving in one op, without a snapshot: what programs do that have taken the graph from PREFIX.meta. */
+static void build_plain(struct saver_nodes *s, shoal_graph *g) {
+  int *all = mem_zalloc((size_t)s->n + 1, sizeof *all);
+  shoal_out *values = mem_zalloc((size_t)s->n + 1, sizeof *values);
+  for (int i = 0; i < s->n; i++) {
+    all[i] = i;
+    values[i] = s->vars[i].value;
+  }
+  shoal_op *written = write_op(g, s, s->prefix, all, s->n, values);
+  graph_push_control(g, &written, 1);
+  struct build b = build_begin(g, "Identity", "control_dependency");
+  build_in(&b, s->prefix);
+  s->saved = build_end_out(&b);
+  graph_pop_control(g);
+  free(all);
+  free(values);
+}
+
 void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *vars, int n) {
   *s = (struct saver_nodes){.n = vars ? n : shoal_variables(g, false, NULL, 0)};
   s->vars = mem_zalloc((size_t)s->n + 1, sizeof *s->vars);
@@ -190,6 +208,7 @@ void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *v
   build_snapshot(s, g, snaps);
   build_sharded(s, g, snaps);
   build_gathered(s, g, snaps);
+  build_plain(s, g);
   free(snaps);
   graph_pop_device(g);
   graph_pop_control(g);

@@ -76,13 +76,18 @@ void scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold 
 
 void scaffold_release(struct scaffold *s) { shoal_saver_free(s->own_saver); }
 
-shoal_out summaries_merged(shoal_graph *g) {
+bool node_is_summary(const struct node *n) {
   static const char *const kinds[] = {"ScalarSummary",  "HistogramSummary", "ImageSummary",   "AudioSummary",
                                       "AudioSummaryV2", "TensorSummary",    "TensorSummaryV2"};
+  for (size_t k = 0; k < COUNT_OF(kinds); k++)
+    if (op_is(n->op, kinds[k])) return true;
+  return false;
+}
+
+shoal_out summaries_merged(shoal_graph *g) {
   VEC(shoal_out) all = {0};
   for (size_t i = 0; i < g->nodes.n; i++)
-    for (size_t k = 0; k < COUNT_OF(kinds) && g->nodes.at[i]; k++)
-      if (op_is(g->nodes.at[i]->op, kinds[k])) vec_push(&all, node_out(g->nodes.at[i], 0));
+    if (g->nodes.at[i] && node_is_summary(g->nodes.at[i])) vec_push(&all, node_out(g->nodes.at[i], 0));
   shoal_out merged = {0};
   if (all.n) {
     struct build b = build_begin(g, "MergeSummary", "merge_all_summaries");

@@ -213,12 +213,8 @@ shoal_status shoal_supervisor_start_standard_services(shoal_supervisor *sv) {
     return NULL;
   }
   int64_t step;
-  shoal_bytes def;
   TRY(step_now(sv, &step));
-  TRY(shoal_graph_export(sv->graph, &def));
-  shoal_status e = event_write_graph(sv->events, MAX(step, 0), def.data, def.size);
-  shoal_bytes_free(&def);
-  TRY(e);
+  TRY(graph_write(sv->graph, sv->manager.checkpoint_dir, sv->events, MAX(step, 0), sv->scaffold.use.saver));
   TRY(event_write_session_log(sv->events, MAX(step, 0), 1, NULL));
   if (sv->summaries_secs > 0 && sv->scaffold.use.summary_op.node)
     TRY(shoal_supervisor_loop(sv, sv->summaries_secs, summarise, sv));

@@ -202,6 +202,37 @@ def test_checkpoints_in_other_parts():
                 assert s.run(["global_step/Read/ReadVariableOp:0"])[0] == 3
 
 
+def test_meta_graphs():
+    """TensorFlow takes up the graph of partitioned variables, and of TensorFlow 1's kind of variables, from the file
+    beside the checkpoint; a saver of its own, by the slices the file tells, writes the same names."""
+    for refs in (False, True):
+        with tempfile.TemporaryDirectory() as d, tf.Graph().as_default():
+            m = Model()
+            m.call("shoal_use_ref_variables", refs)
+            if refs:
+                m.fill, parts = [], [m.variable("table", TABLE)]
+            else:
+                ours = partitioned_shoal(m, "shoal_fixed_partitioner", (3, 0))
+                parts = [ours.parts[i] for i in range(3)]
+            train = train_on_parts(m, (Var * len(parts))(*parts), len(parts))
+            saver = m.call("shoal_saver_new", None)
+            init = m.op_name(m.call("shoal_initialize"))
+            with shoal.Session(m) as s:
+                s.run(targets=[init])
+                s.run(targets=[init, *m.fill][-3:])
+                s.run(feeds={"ids:0": np.array([0, 3, 10])}, targets=[train])
+                mine = np.concatenate(s.run([m.name(p.value) for p in parts]))
+                assert not api.lib().shoal_saver_save(saver, s.handle, os.path.join(d, "m").encode(), 1, None)
+            api.lib().shoal_saver_free(saver)
+            theirs = tf.train.import_meta_graph(os.path.join(d, "m-1.meta"))
+            with tf.Session() as s:
+                theirs.restore(s, os.path.join(d, "m-1"))
+                np.testing.assert_array_equal(np.concatenate(s.run(tf.trainable_variables())), mine)
+                s.run(train, {"ids:0": np.array([1, 2])})
+                again = tf.train.Saver().save(s, os.path.join(d, "again"), write_meta_graph=False)
+            assert tf.train.list_variables(again) == tf.train.list_variables(os.path.join(d, "m-1"))
+
+
 # ---- lookups ----
 
 def test_lookup_and_gradients():

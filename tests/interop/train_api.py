@@ -76,7 +76,8 @@ SIGNATURES = {
     "shoal_partitioned_free": (None, C.POINTER(Partitioned)),
     "shoal_embedding_lookup": (Out, G, VARS, I, Out, S), "shoal_sparse_softmax_xent": (Out, G, Out, Out),
     "shoal_build": (P, G, S, S), "shoal_build_input": (None, P, Out), "shoal_build_type": (None, P, S, I),
-    "shoal_build_end_out": (Out, P),
+    "shoal_build_end_out": (Out, P), "shoal_saver_new": (P, G, P), "shoal_saver_free": (None, P),
+    "shoal_saver_save": (P, P, P, S, L, P),
 }
 OPTIMIZERS = {"shoal_sgd": 1, "shoal_momentum": 2, "shoal_nesterov": 2, "shoal_adam": 1, "shoal_adamw": 2,
               "shoal_adagrad": 1, "shoal_adagrad_da": 3, "shoal_adadelta": 1, "shoal_rmsprop": 1,

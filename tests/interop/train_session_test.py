@@ -72,6 +72,38 @@ def test_a_run_changes_sides():
         assert len(kept) == 5, kept
 
 
+def test_import_meta_graph():
+    """TensorFlow takes the graph, the values and the saver from our files, without the program: goes on training, saves,
+    and our program goes on from that."""
+    with tempfile.TemporaryDirectory() as d:
+        trainer("--steps=30", f"--checkpoint_dir={d}", "--save_steps=10")
+        with tf.Graph().as_default() as g:
+            saver = tf.train.import_meta_graph(os.path.join(d, "model.ckpt-30.meta"))
+            names = [v.op.name for v in tf.global_variables()]
+            assert sorted(names) == ["a", "b", "global_step"], names
+            assert sorted(v.op.name for v in tf.trainable_variables()) == ["a", "b"], tf.trainable_variables()
+            assert [v.trainable for v in tf.global_variables()] == [n != "global_step" for n in names]
+            assert tf.train.get_global_step().op.name == "global_step"
+            assert len(tf.get_collection("summaries")) == 3, tf.get_collection("summaries")
+            a = next(v for v in tf.global_variables() if v.op.name == "a")
+            with tf.Session() as s:
+                saver.restore(s, os.path.join(d, "model.ckpt-30"))
+                for _ in range(5):
+                    s.run("train")
+                assert (s.run(a) == 35).all() and s.run(tf.train.get_global_step()) == 35
+                s.run(tf.global_variables_initializer())
+                assert (s.run(a) == 0).all()
+                saver.restore(s, os.path.join(d, "model.ckpt-30"))
+                for _ in range(7):
+                    s.run("train")
+                assert saver.save(s, os.path.join(d, "model.ckpt"), global_step=37) == os.path.join(d, "model.ckpt-37")
+            assert g.get_operation_by_name("save/restore_all")
+        text = trainer("--steps=40", f"--checkpoint_dir={d}", "--save_steps=10")
+        assert "made restored at step 37" in text and "stopping at step 40 own 3 a 40 b 40" in text, text
+        left = {n.rsplit(".", 1)[0] for n in os.listdir(d) if n.endswith(".meta")}
+        assert left == {n.rsplit(".", 1)[0] for n in os.listdir(d) if n.endswith(".index")}, os.listdir(d)
+
+
 def test_the_same_checkpoints_as_tensorflow():
     """Which checkpoints there are after a run of 47 steps, saved every 10."""
     names = []

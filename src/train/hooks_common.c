@@ -64,7 +64,7 @@ shoal_status events_shared_get(const char *dir, struct event_writer **out) {
     if (!s) vec_push(&files.at, (struct shared){mem_strdup(dir), *out, 1});
   }
   pthread_mutex_unlock(&files.lock);
-  return s;
+  return status_prefix(s, "event files cannot be written: ");
 }
 
 void events_shared_release(struct event_writer *w) {

@@ -79,7 +79,11 @@ shoal_out shoal_constant_strings(shoal_graph *g, const char *const *v, int n) {
 /* ---- initial values ---- */
 
 static shoal_out shape_constant(shoal_graph *g, shoal_dims shape) {
-  return build_const_ints(g, SHOAL_INT32, shape.at, shape.rank < 0 ? 0 : shape.rank);
+  int rank = MAX(shape.rank, 0);
+  shoal_dtype type = SHOAL_INT32; /* as TensorFlow's, but for a dimension that does not fit */
+  for (int i = 0; i < rank; i++)
+    if (shape.at[i] > INT32_MAX) type = SHOAL_INT64;
+  return build_const_ints(g, type, shape.at, rank);
 }
 
 shoal_out shoal_init_constant(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, double v) {

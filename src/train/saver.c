@@ -146,7 +146,7 @@ static shoal_status run_with_paths(shoal_saver *s, shoal_session *session, const
 }
 
 static shoal_status take_snapshot(shoal_saver *s, shoal_session *session, const char *path) {
-  TRY(saver_files_check_room(path, s->nodes.bytes));
+  TRY(saver_files_check_room(path, s->nodes.bytes, 1));
   TRY(choose_by_probe(s, session, path));
   const struct text *meta; /* made here, while nobody can be adding to the graph */
   if (!s->no_meta) TRY(saver_meta_graph(s, &meta));
@@ -217,9 +217,10 @@ shoal_status shoal_saver_wait(shoal_saver *s) {
 shoal_status saver_poll(shoal_saver *s) { return s->writing && atomic_load(&s->done) ? shoal_saver_wait(s) : NULL; }
 
 shoal_status saver_check_room(const shoal_saver *s, const char *dir) {
-  char *path = mem_printf("%s/checkpoint", dir);
-  shoal_status e = saver_files_check_room(path, s->nodes.bytes);
+  char *path = mem_printf("%s/checkpoint", dir), *latest = checkpoint_latest(dir);
+  shoal_status e = saver_files_check_room(path, s->nodes.bytes, latest ? 1 : 2);
   free(path);
+  free(latest);
   return e;
 }
 

@@ -40,7 +40,7 @@ shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix);
 shoal_status saver_poll(shoal_saver *s);
 /* The MetaGraphDef of the saver's graph, kept until the graph grows; it stays the saver's. */
 shoal_status saver_meta_graph(shoal_saver *s, const struct text **out);
-/* Is there room for one checkpoint in the directory, and may we write there? */
+/* Is there room in the directory (for two checkpoints in one that has none), and may we write there? */
 shoal_status saver_check_room(const shoal_saver *s, const char *dir);
 
 /* The checkpoints of a directory, oldest first. */
@@ -55,7 +55,7 @@ struct saver_files {
 shoal_status saver_files_add(struct saver_files *f, const char *path);
 shoal_status saver_files_recover(struct saver_files *f, const char *dir);
 void saver_files_release(struct saver_files *f);
-/* Can a file of so many bytes be written into the directory of path? Makes the directory. */
-shoal_status saver_files_check_room(const char *path, int64_t bytes);
+/* Can so many files of so many bytes be written into the directory of path? Makes the directory. */
+shoal_status saver_files_check_room(const char *path, int64_t bytes, int times);
 
 #endif

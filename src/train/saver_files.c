@@ -140,21 +140,20 @@ shoal_status saver_files_recover(struct saver_files *f, const char *dir) {
   return NULL;
 }
 
-shoal_status saver_files_check_room(const char *path, int64_t bytes) {
+shoal_status saver_files_check_room(const char *path, int64_t bytes, int times) {
   char *dir = path_directory(path);
   const char *local;
   shoal_status s = directory_make(dir);
   if (!s) s = file_local_path(*dir ? dir : ".", &local);
-  if (!s && access(local, W_OK | X_OK) != 0)
-    s = status_prefix(ERRNO_STATUS(errno, "%s", local), "checkpoints cannot be written: ");
+  if (!s && access(local, W_OK | X_OK) != 0) s = ERRNO_STATUS(errno, "%s", local);
   struct statvfs fs;
   if (!s && statvfs(local, &fs) == 0) {
     double room = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (room < (double)bytes)
-      s = STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                 "checkpoints cannot be written: %s has %.1f MB left, and one checkpoint of this model takes %.1f MB",
-                 local, room / 1e6, (double)bytes / 1e6);
+    if (room < (double)bytes * times)
+      s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %.1f MB left, and one checkpoint of this model takes %.1f MB%s",
+                 local, room / 1e6, (double)bytes / 1e6,
+                 times > 1 ? "; the first is kept until a second is complete" : "");
   }
   free(dir);
-  return s;
+  return status_prefix(s, "checkpoints cannot be written: ");
 }

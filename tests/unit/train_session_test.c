@@ -361,7 +361,7 @@ static void errors_come_early(void **unused) {
   struct model m = build();
   shoal_train_session *s;
   ASSERT_FAILS(shoal_train_session_open(m.g, &(shoal_train_session_options){.checkpoint_dir = "/proc/nowhere"}, &s),
-               SHOAL_NOT_FOUND, "/proc/nowhere");
+               SHOAL_NOT_FOUND, "cannot be written: /proc/nowhere");
   shoal_graph_free(m.g);
   m = build();
   shoal_add_v2(m.g, m.x, shoal_constant_int(m.g, 1));
@@ -396,9 +396,22 @@ static void other_models_checkpoint(void **unused) {
   remove_dir(dir);
 }
 
+/* A disk that has no room for the model is found out before the first step. */
+static void model_larger_than_the_disk(void **unused) {
+  char *dir = fresh_dir();
+  shoal_graph *g = shoal_graph_new();
+  shoal_variable(g, "v", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(INT64_C(1) << 45)));
+  shoal_global_step(g);
+  shoal_train_session *s;
+  ASSERT_FAILS(shoal_train_session_open(g, &(shoal_train_session_options){.checkpoint_dir = dir}, &s),
+               SHOAL_RESOURCE_EXHAUSTED, "one checkpoint of this model takes 140737488.4 MB; the first is kept until");
+  shoal_graph_free(g);
+  remove_dir(dir);
+}
+
 RUN_TESTS(cmocka_unit_test(stops_at_step), cmocka_unit_test(resumes), cmocka_unit_test(hooks_in_order),
           cmocka_unit_test(hook_error_ends_without_end), cmocka_unit_test(a_hook_feeds),
           cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
           cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
           cmocka_unit_test(input_ends_cleanly), cmocka_unit_test(runner_error), cmocka_unit_test(errors_come_early),
-          cmocka_unit_test(other_models_checkpoint))
+          cmocka_unit_test(other_models_checkpoint), cmocka_unit_test(model_larger_than_the_disk))

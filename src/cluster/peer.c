@@ -266,9 +266,7 @@ static void on_fast_result(void *arg, shoal_status s, struct tensor *value, bool
   call_answered(c, shoal_status_code(s));
   struct rpc_body body = {0};
   if (!s) {
-    grpc_slice bytes = grpc_slice_from_copied_buffer(value->data, (size_t)value->n);
-    body = rpc_body_of(grpc_raw_byte_buffer_create(&bytes, 1));
-    grpc_slice_unref(bytes);
+    body = rpc_body_copy(value->data, (size_t)value->n);
     tensor_release(value);
   }
   c->done(c->arg, decorate(c, s), &body);
@@ -277,19 +275,16 @@ static void on_fast_result(void *arg, shoal_status s, struct tensor *value, bool
 }
 
 /* Call with the lock held. */
-static bool call_fast(struct peer_call *c, struct fast_client *fast, grpc_byte_buffer *request, int64_t deadline) {
-  struct rpc_body b = rpc_body_of(request);
+static bool call_fast(struct peer_call *c, struct fast_client *fast, struct rpc_message *request, int64_t deadline) {
   const void *data;
   size_t size;
-  shoal_status s = rpc_body_flat(&b, &data, &size);
-  bool sent = !s && fast_call(fast, data, size, deadline, on_fast_result, c, &c->fast);
-  shoal_status_free(s);
-  if (!sent) b.bytes = NULL; /* stays the caller's */
-  rpc_body_release(&b);
+  rpc_message_flat(request, &data, &size);
+  bool sent = fast_call(fast, data, size, deadline, on_fast_result, c, &c->fast);
+  if (sent) rpc_message_free(request);
   return sent;
 }
 
-bool peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+bool peer_start(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle) {
   struct peers *set = p->set;
   /* Under the lock: the watch must not meet a call whose handle is not there yet. The completion runs on another
@@ -540,8 +535,8 @@ static void wake_up(void *arg, shoal_status s, struct rpc_body *body) {
   sem_post(&w->done);
 }
 
-shoal_status peer_wait(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
-                       struct rpc_body *body) {
+shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline,
+                       unsigned flags, struct rpc_body *body) {
   struct waiter w = {0};
   sem_init(&w.done, 0, 0);
   peer_start(p, method, request, deadline, flags, 0, NULL, wake_up, &w, NULL);

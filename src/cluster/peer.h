@@ -41,7 +41,7 @@ enum peer_flags {
 
 /* Like rpc_start. step (0: none) and what (may be NULL; copied) are for errors and status pages. done gets errors that
  * name the peer. True when it went by the fast path. */
-bool peer_start(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+bool peer_start(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle);
 /* Fetches a tensor of a step: by the fast path when there is one, else by RecvTensor. done gets the value (owned by the
  * callee) or an error that names the peer; it may be called by peer_cancel, on the canceller's thread. */
@@ -57,7 +57,7 @@ static inline struct peer_call *peer_call_ref(struct peer_call *c) {
   return c;
 }
 void peer_call_unref(struct peer_call *c);
-shoal_status peer_wait(struct peer *p, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                        struct rpc_body *body);
 
 #endif

@@ -56,7 +56,7 @@ static int64_t deadline_of(const struct remote_session *s, const shoal_run_optio
 }
 
 /* One call; its answer in one piece, to be released. */
-static shoal_status ask(struct remote_session *s, const char *method, grpc_byte_buffer *request, int64_t deadline,
+static shoal_status ask(struct remote_session *s, const char *method, struct rpc_message *request, int64_t deadline,
                         struct rpc_body *body, struct wire *answer) {
   const void *data;
   size_t size;
@@ -189,7 +189,7 @@ static void put_options(struct message *m, uint32_t field, const shoal_run_optio
 static char *tensor_name(const char *name) { return strchr(name, ':') ? mem_strdup(name) : mem_printf("%s:0", name); }
 
 static shoal_status step_request(struct remote_session *s, const shoal_run_options *o, const char *partial,
-                                 const struct step_signature *sig, shoal_tensor *const *feeds, grpc_byte_buffer **out) {
+                                 const struct step_signature *sig, shoal_tensor *const *feeds, struct rpc_message **out) {
   struct message m;
   message_init(&m);
   message_string(&m, 1, s->handle);
@@ -277,7 +277,7 @@ static void drop_fetches(shoal_tensor **fetches, int n) {
 static shoal_status run_named(struct remote_session *s, const shoal_run_options *o, const char *partial,
                               const struct step_signature *sig, shoal_tensor *const *feeds, shoal_tensor **fetches,
                               shoal_bytes *metadata) {
-  grpc_byte_buffer *request;
+  struct rpc_message *request;
   struct rpc_body body;
   struct wire answer;
   for (int i = 0; i < sig->n_fetches; i++) fetches[i] = NULL;

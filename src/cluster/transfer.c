@@ -87,7 +87,7 @@ bool transfer_fits(const struct tensor *value) {
   return !tensor_valid(value) || !dtype_plain((shoal_dtype)value->dtype) || tensor_bytes(value) < INT_MAX - 8192;
 }
 
-grpc_byte_buffer *transfer_elsewhere(const struct text *ticket) {
+struct rpc_message *transfer_elsewhere(const struct text *ticket) {
   struct message m;
   message_init(&m);
   transfer_put_fast(&m, 4, ticket->at, ticket->n);
@@ -95,7 +95,7 @@ grpc_byte_buffer *transfer_elsewhere(const struct text *ticket) {
 }
 
 shoal_status transfer_response(const struct tensor *value, bool is_dead, const struct text *ticket,
-                               grpc_byte_buffer **out) {
+                               struct rpc_message **out) {
   struct message m;
   message_init(&m);
   if (is_dead) message_int(&m, 2, 1);

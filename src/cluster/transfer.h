@@ -28,9 +28,9 @@ shoal_status transfer_put_named(struct message *m, uint32_t field, const char *n
 bool transfer_fits(const struct tensor *value);
 /* value is not consumed; a dead one may be empty. ticket (optional): where the fast path begins. */
 shoal_status transfer_response(const struct tensor *value, bool is_dead, const struct text *ticket,
-                               grpc_byte_buffer **out);
+                               struct rpc_message **out);
 /* The answer for a value too large for gRPC: only the ticket. The receiver asks again, by the fast path. */
-grpc_byte_buffer *transfer_elsewhere(const struct text *ticket);
+struct rpc_message *transfer_elsewhere(const struct text *ticket);
 /* The value of a RecvTensorResponse. INTERNAL "could not parse rpc response" when it is none. ticket (optional) gets
  * the sender's, if it gave one; without a value it means transfer_elsewhere. */
 shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket);

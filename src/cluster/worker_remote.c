@@ -269,13 +269,13 @@ static void run_graph(struct worker_link *w, struct part_run *r) {
   r->hooked = r->cancel && cancel_register(r->cancel, &r->hook, run_cancelled, r);
   pthread_mutex_lock(&r->lock);
   bool cancelled = r->cancelled || (r->cancel && !r->hooked);
-  grpc_byte_buffer *bytes = message_finish(&m);
+  struct rpc_message *bytes = message_finish(&m);
   if (!cancelled)
     r->cleans_up = peer_start(w->peer, SERVICE "RunGraph", bytes, r->deadline, PEER_FAST, r->step_id, w->task, run_done,
                               r, &r->call);
   pthread_mutex_unlock(&r->lock);
   if (cancelled) {
-    grpc_byte_buffer_destroy(bytes);
+    rpc_message_free(bytes);
     if (r->hooked) cancel_deregister(r->cancel, &r->hook);
     pthread_mutex_destroy(&r->lock);
     r->done(r->arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "the step was cancelled")));

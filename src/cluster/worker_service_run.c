@@ -36,7 +36,7 @@ static void recv_unref(struct recv *r) {
 
 /* Too large for gRPC, but the receiver knows the fast path: the value waits until it asks again. */
 static shoal_status send_elsewhere(struct recv *r, struct tensor *value, const struct text *ticket,
-                                   grpc_byte_buffer **out) {
+                                   struct rpc_message **out) {
   TRY(rendezvous_send(r->rendezvous, r->key, hash_bytes(r->key, strlen(r->key), 0), value, false));
   *out = transfer_elsewhere(ticket);
   return NULL;
@@ -47,7 +47,7 @@ static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_
   if (r->fast) {
     fast_answer(r->fast, s, value, is_dead);
   } else {
-    grpc_byte_buffer *bytes = NULL;
+    struct rpc_message *bytes = NULL;
     struct text ticket = {0};
     if (r->wants_ticket && r->worker->fast) fast_server_ticket(r->worker->fast, &ticket);
     if (!s && ticket.n && !is_dead && !transfer_fits(value)) {
@@ -188,15 +188,15 @@ static void run_cancelled(void *arg) {
 
 static void run_reply(struct run *r, shoal_status s, struct message *m) {
   if (r->fast) {
-    struct rpc_body body = {0};
     struct text bytes = {0};
-    const void *data;
-    size_t size;
-    if (s) message_release(m);
-    else body = rpc_body_of(message_finish(m));
-    if (!s) s = rpc_body_flat(&body, &data, &size);
-    if (!s) text_add(&bytes, data, size);
-    rpc_body_release(&body);
+    if (s) {
+      message_release(m);
+    } else {
+      struct rpc_message *whole = message_finish(m);
+      for (size_t i = 0; i < whole->n_pieces; i++)
+        text_add(&bytes, (const char *)whole->pieces[i].at, whole->pieces[i].n);
+      rpc_message_free(whole);
+    }
     fast_reply(r->fast, s, &bytes);
   } else if (s) {
     message_release(m);

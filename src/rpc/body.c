@@ -1,67 +1,93 @@
 /* Received messages; see body.h. */
 #include "rpc/body.h"
 
-#include <grpc/byte_buffer_reader.h>
-#include <grpc/impl/codegen/grpc_types.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "base/mem.h"
 
-size_t rpc_body_size(const struct rpc_body *b) { return b->bytes ? grpc_byte_buffer_length(b->bytes) : 0; }
+enum { FIRST = 256 << 10 };
+
+bool rpc_body_grow(struct rpc_body *b, size_t n) {
+  if (n <= b->room) return true;
+  size_t room = MIN(n, MAX(b->room * 4, (size_t)FIRST)), more = room - b->room;
+  if (b->tally && atomic_fetch_add(&b->tally->held, more) + more > b->tally->most) {
+    atomic_fetch_sub(&b->tally->held, more);
+    return false;
+  }
+  uint8_t *data = realloc(b->data, room); /* large ones grow without a copy: the pages move */
+  if (!data) {
+    if (b->tally) atomic_fetch_sub(&b->tally->held, more);
+    return false;
+  }
+  b->data = data;
+  b->room = room;
+  return true;
+}
+
+struct rpc_body rpc_body_copy(const void *data, size_t size) {
+  struct rpc_body b = {0};
+  if (!size) return b;
+  b.data = mem_alloc(size);
+  b.size = b.room = size;
+  memcpy(b.data, data, size);
+  return b;
+}
+
+size_t rpc_body_size(const struct rpc_body *b) { return b->size; }
+
+/* gzip and zlib alike, told apart by their first bytes. */
+static shoal_status decompress(const struct rpc_body *from, struct rpc_body *to) {
+  z_stream z = {.next_in = from->data, .avail_in = (uInt)from->size};
+  if (from->size > UINT_MAX || inflateInit2(&z, 15 + 32) != Z_OK) return INVALID("the message cannot be decompressed");
+  int err = Z_OK;
+  while (err == Z_OK && rpc_body_grow(to, to->room == to->size ? to->room + 1 + FIRST : to->room)) {
+    z.next_out = to->data + to->size;
+    z.avail_out = (uInt)MIN(to->room - to->size, UINT_MAX);
+    size_t before = z.avail_out;
+    err = inflate(&z, Z_NO_FLUSH);
+    to->size += before - z.avail_out;
+    if (to->size > INT_MAX) break;
+  }
+  inflateEnd(&z);
+  if (err == Z_STREAM_END) return NULL;
+  if (err == Z_OK) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "the message is too large when decompressed");
+  return INVALID("the message cannot be decompressed");
+}
 
 shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) {
-  if (!b->is_flat) {
-    if (!b->bytes) {
-      b->flat = grpc_empty_slice();
-    } else if (b->bytes->type == GRPC_BB_RAW && b->bytes->data.raw.compression == GRPC_COMPRESS_NONE &&
-               b->bytes->data.raw.slice_buffer.count == 1) {
-      b->flat = grpc_slice_ref(b->bytes->data.raw.slice_buffer.slices[0]);
-    } else {
-      grpc_byte_buffer_reader r;
-      if (!grpc_byte_buffer_reader_init(&r, b->bytes))
-        return STATUS(SHOAL_INVALID_ARGUMENT, "the message cannot be decompressed");
-      b->flat = grpc_byte_buffer_reader_readall(&r);
-      grpc_byte_buffer_reader_destroy(&r);
+  if (b->compressed) {
+    struct rpc_body plain = {.tally = b->tally};
+    shoal_status s = decompress(b, &plain);
+    if (s) {
+      rpc_body_release(&plain);
+      return s;
     }
-    b->is_flat = true;
+    rpc_body_release(b);
+    *b = plain;
   }
-  *data = GRPC_SLICE_START_PTR(b->flat);
-  *size = GRPC_SLICE_LENGTH(b->flat);
+  *data = b->data;
+  *size = b->size;
   return NULL;
 }
 
 void rpc_body_release(struct rpc_body *b) {
-  if (b->bytes) grpc_byte_buffer_destroy(b->bytes);
-  if (b->is_flat) grpc_slice_unref(b->flat);
+  if (b->tally && b->room) atomic_fetch_sub(&b->tally->held, b->room);
+  free(b->data);
   *b = (struct rpc_body){0};
 }
 
 bool rpc_cursor_start(struct rpc_cursor *c, const struct rpc_body *b) {
-  *c = (struct rpc_cursor){0};
-  if (!b->bytes) return true;
-  if (b->bytes->type != GRPC_BB_RAW || b->bytes->data.raw.compression != GRPC_COMPRESS_NONE) return false;
-  const grpc_slice_buffer *s = &b->bytes->data.raw.slice_buffer;
-  *c = (struct rpc_cursor){.slice = s->slices, .left = s->count, .remain = s->length};
-  return true;
+  *c = (struct rpc_cursor){b->data, b->size};
+  return !b->compressed;
 }
 
 bool rpc_cursor_read(struct rpc_cursor *c, void *to, size_t n) {
   if (c->remain < n) return false;
+  if (to && n) memcpy(to, c->at, n);
   c->remain -= n;
-  uint8_t *out = to;
-  while (n) {
-    size_t here = MIN(n, GRPC_SLICE_LENGTH(*c->slice) - c->offset);
-    if (out && here) {
-      memcpy(out, GRPC_SLICE_START_PTR(*c->slice) + c->offset, here);
-      out += here;
-    }
-    n -= here;
-    c->offset += here;
-    if (c->offset == GRPC_SLICE_LENGTH(*c->slice) && c->left > 1) {
-      c->slice++;
-      c->left--;
-      c->offset = 0;
-    }
-  }
+  c->at += n;
   return true;
 }

@@ -1,30 +1,42 @@
-/* A received message: gRPC's slices, as they are or in one piece. */
+/* A received message, in one piece.
+ *
+ * Its memory is taken in steps as bytes arrive, never on the sender's word alone, and counted in a tally while it is
+ * held: what keeps a flood of large messages out of memory is a limit on that tally. */
 #ifndef RPC_BODY_H
 #define RPC_BODY_H
 
-#include <grpc/byte_buffer.h>
-#include <grpc/slice.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
-struct rpc_body {
-  grpc_byte_buffer *bytes; /* NULL: empty */
-  grpc_slice flat;         /* once asked for */
-  bool is_flat;
+/* Bytes held by the messages of a server. */
+struct rpc_tally {
+  atomic_size_t held;
+  size_t most;
 };
 
-/* Takes over bytes. */
-static inline struct rpc_body rpc_body_of(grpc_byte_buffer *bytes) { return (struct rpc_body){.bytes = bytes}; }
+struct rpc_body {
+  uint8_t *data; /* NULL: empty */
+  size_t size;   /* bytes of the message; while it arrives, those that are there */
+  size_t room;
+  struct rpc_tally *tally; /* NULL: not counted */
+  bool compressed;         /* as it arrived */
+};
+
+/* Room for n bytes in all, at most; false when there is no memory, or the tally is full. */
+bool rpc_body_grow(struct rpc_body *b, size_t n);
+struct rpc_body rpc_body_copy(const void *data, size_t size);
 size_t rpc_body_size(const struct rpc_body *b);
-/* All of it in one piece, valid until release; copies only when it came in several. */
+/* All of it, decompressed, valid until release. */
 shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size);
 void rpc_body_release(struct rpc_body *b);
 
-/* A walk over the bytes from the start, slice by slice. */
+/* A walk over the bytes from the start. */
 struct rpc_cursor {
-  const grpc_slice *slice;
-  size_t left;   /* slices, this one included */
-  size_t offset; /* in this slice */
+  const uint8_t *at;
   size_t remain; /* bytes in all */
 };
 /* False when the message is compressed: use rpc_body_flat then. */

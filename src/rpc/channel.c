@@ -1,120 +1,59 @@
-/* The client half of the RPC layer: a call is one batch, its completion one event.
+/* The client half of the RPC layer: calls wait in their channel until there is a connection, then they are streams on
+ * it. connect.c sees to connections.
  *
- * The channel's target has no subchannel sharing with others of the process (a pool of its own), so that a connection
- * stuck towards one peer never delays another user's. */
+ * A call is in one place: in the channel's list (the channel's lock), in its connection's table (that one's lock), or
+ * over. Whoever takes it out of the first or the second ends it, so it ends once. */
 #include "rpc/channel.h"
 
-#include <grpc/grpc_security.h>
-#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/handover.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "rpc/loop.h"
+#include "rpc/connect.h"
 #include "rpc/rpc_status.h"
 
-struct rpc_channel {
-  atomic_int refs;
-  grpc_channel *channel;
-  char *address;
-  bool tls;
-};
-
 struct rpc_pending {
-  struct rpc_event e;
-  atomic_int refs; /* the batch's, and the handle's */
+  struct http2_stream stream;     /* its connection's lock */
+  struct channel_waiting waiting; /* the channel's lock */
+  struct rpc_event finished;
+  struct rpc_timer timer;
+  atomic_int refs; /* the call's own, the timer's, and the handle's */
   struct rpc_channel *channel;
-  grpc_call *call;
-  grpc_metadata_array headers, trailers;
-  grpc_byte_buffer *request, *response;
-  grpc_status_code code;
-  grpc_slice details;
+  struct http2 *conn; /* the channel's lock, until it is set */
+  char *method;
+  struct rpc_message *request;
+  int64_t deadline;
+  shoal_status error; /* instead of what the peer said */
   rpc_done done;
   void *arg;
 };
 
-static grpc_arg int_arg(const char *key, int v) {
-  return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = v};
+static struct rpc_pending *of_stream(struct http2_stream *s) { return (struct rpc_pending *)s; }
+static struct rpc_pending *of_waiting(struct channel_waiting *w) {
+  return (struct rpc_pending *)((char *)w - offsetof(struct rpc_pending, waiting));
 }
-
-struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *tls, const char *name) {
-  rpc_loop_acquire();
-  struct rpc_channel *c = mem_zalloc(1, sizeof *c);
-  atomic_init(&c->refs, 1);
-  c->address = mem_strdup(address);
-  c->tls = tls != NULL;
-  grpc_arg args[16] = {
-      int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, INT_MAX),
-      int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, INT_MAX),
-      int_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20),
-      int_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),
-      int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-      int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000), /* in fact: how long one attempt may take */
-      int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
-      int_arg(GRPC_ARG_ENABLE_RETRIES, 0),
-      int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-      int_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-      int_arg(GRPC_ARG_MAX_METADATA_SIZE, 16384),
-      int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
-      int_arg(GRPC_ARG_ENABLE_CENSUS, 0),
-      int_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
-  };
-  size_t n = 14;
-  if (tls && name)
-    args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
-                           .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
-                           .value.string = (char *)(uintptr_t)name};
-  grpc_channel_args channel_args = {n, args};
-  char *target = mem_printf("dns:///%s", address);
-  grpc_channel_credentials *creds = rpc_tls_channel(tls);
-  if (creds) {
-    c->channel = grpc_channel_create(target, creds, &channel_args);
-    grpc_channel_credentials_release(creds);
-  } else {
-    c->channel = grpc_lame_client_channel_create(target, GRPC_STATUS_UNAUTHENTICATED,
-                                                 "the certificates given with --tls_... cannot be used");
-  }
-  free(target);
-  return c;
-}
-
-struct rpc_channel *rpc_channel_ref(struct rpc_channel *c) {
-  atomic_fetch_add(&c->refs, 1);
-  return c;
-}
-
-void rpc_channel_unref(struct rpc_channel *c) {
-  if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
-  grpc_channel_destroy(c->channel);
-  free(c->address);
-  free(c);
-  rpc_loop_release();
-}
-
-const char *rpc_channel_address(const struct rpc_channel *c) { return c->address; }
 
 void rpc_pending_unref(struct rpc_pending *p) {
   if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
-  grpc_call_unref(p->call);
+  rpc_body_release(&p->stream.body);
+  headers_release(&p->stream.headers);
+  if (p->conn) http2_unref(p->conn);
+  free(p->method);
   free(p);
 }
 
-static void finish(struct rpc_event *e, bool ok) {
-  struct rpc_pending *p = (struct rpc_pending *)e;
-  struct rpc_channel *channel = p->channel;
-  shoal_status s = rpc_tls_explain(rpc_status_from(p->code, p->details, &p->trailers), channel->tls);
-  struct rpc_body body = rpc_body_of(p->response);
-  grpc_slice_unref(p->details);
-  grpc_metadata_array_destroy(&p->headers);
-  grpc_metadata_array_destroy(&p->trailers);
-  grpc_byte_buffer_destroy(p->request);
+static void on_finished(struct rpc_event *e) {
+  struct rpc_pending *p = (struct rpc_pending *)((char *)e - offsetof(struct rpc_pending, finished));
+  shoal_status s = p->error ? p->error : headers_status(&p->stream.headers);
+  s = rpc_tls_explain(s, p->channel->tls != NULL);
+  rpc_message_free(p->request);
+  struct rpc_body body = s ? (struct rpc_body){0} : p->stream.body;
+  if (!s) p->stream.body = (struct rpc_body){0};
   rpc_done done = p->done;
   void *arg = p->arg;
   rpc_pending_unref(p);
@@ -122,44 +61,109 @@ static void finish(struct rpc_event *e, bool ok) {
   rpc_body_release(&body);
 }
 
-void rpc_start(struct rpc_channel *c, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+/* It is in no list and no table any more. */
+static void end(struct rpc_pending *p, shoal_status error) {
+  p->error = error;
+  if (p->deadline != DEADLINE_NEVER && rpc_timer_clear(&p->timer)) rpc_pending_unref(p);
+  rpc_loop_post(&p->finished);
+}
+
+/* ---- what the connection and the channel tell ---- */
+
+void channel_call_ended(struct http2 *conn, struct http2_stream *s) { end(of_stream(s), NULL); }
+
+void channel_call_refused(struct http2 *conn, struct http2_stream *s, shoal_status why) {
+  http2_reset(conn, s, HTTP2_CANCEL);
+  end(of_stream(s), why);
+}
+
+void channel_call_lost(struct http2 *conn, struct http2_stream *s, shoal_status why) { end(of_stream(s), why); }
+
+void channel_call_fail(struct channel_waiting *w, shoal_status why) { end(of_waiting(w), why); }
+
+bool channel_call_send(struct rpc_channel *c, struct channel_waiting *w) {
+  struct rpc_pending *p = of_waiting(w);
+  struct http2 *conn = c->conn;
+  http2_lock(conn);
+  bool open = http2_open(conn, &p->stream);
+  if (open) {
+    p->conn = conn;
+    http2_ref(conn);
+    struct text headers = {0};
+    headers_add_indexed(&headers, FIELD_POST);
+    headers_add_indexed(&headers, c->tls ? FIELD_HTTPS : FIELD_HTTP);
+    headers_add_named(&headers, NAME_PATH, p->method, strlen(p->method));
+    headers_add_named(&headers, NAME_AUTHORITY, c->address, strlen(c->address));
+    headers_add(&headers, "te", "trailers", 8);
+    headers_add_named(&headers, NAME_CONTENT_TYPE, "application/grpc", 16);
+    headers_add_timeout(&headers, p->deadline);
+    http2_send(conn, &p->stream, &headers, p->request, NULL);
+    p->request = NULL;
+    text_release(&headers);
+    http2_flush(conn);
+  }
+  http2_unlock(conn);
+  return open;
+}
+
+/* ---- calls ---- */
+
+static void stop_call(struct rpc_pending *p, shoal_status why) {
+  struct rpc_channel *c = p->channel;
+  pthread_mutex_lock(&c->lock);
+  bool waited = channel_forget(c, &p->waiting);
+  struct http2 *conn = p->conn;
+  pthread_mutex_unlock(&c->lock);
+  if (waited) {
+    end(p, why);
+    return;
+  }
+  bool open = false;
+  if (conn) {
+    http2_lock(conn);
+    open = p->stream.id != 0;
+    if (open) {
+      http2_reset(conn, &p->stream, HTTP2_CANCEL);
+      end(p, why);
+      http2_flush(conn);
+    }
+    http2_unlock(conn);
+  }
+  if (!open) shoal_status_free(why);
+}
+
+static void on_deadline(struct rpc_timer *t) {
+  struct rpc_pending *p = (struct rpc_pending *)((char *)t - offsetof(struct rpc_pending, timer));
+  stop_call(p, STATUS(SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded"));
+  rpc_pending_unref(p);
+}
+
+void rpc_start(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                rpc_done done, void *arg, struct rpc_pending **handle) {
   struct rpc_pending *p = mem_zalloc(1, sizeof *p);
-  p->e.fn = finish;
+  bool timed = deadline != DEADLINE_NEVER;
+  atomic_init(&p->refs, 1 + timed + (handle != NULL));
+  headers_init(&p->stream.headers);
+  p->waiting.patient = flags & RPC_WAIT_FOR_READY;
+  p->finished.fn = on_finished;
+  p->timer.fn = on_deadline;
   p->channel = c;
+  p->method = mem_strdup(method);
+  p->request = request ? request : message_from_text(&(struct text){0});
+  p->deadline = deadline;
   p->done = done;
   p->arg = arg;
-  atomic_init(&p->refs, handle ? 2 : 1);
-  p->request = request ? request : grpc_raw_byte_buffer_create(NULL, 0);
-  grpc_metadata_array_init(&p->headers);
-  grpc_metadata_array_init(&p->trailers);
-  grpc_slice name = grpc_slice_from_copied_string(method);
-  p->call = grpc_channel_create_call(c->channel, NULL, GRPC_PROPAGATE_DEFAULTS, rpc_loop_queue(), name, NULL,
-                                     rpc_deadline(deadline), NULL);
-  grpc_slice_unref(name);
   if (handle) *handle = p;
-  grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},  {.op = GRPC_OP_SEND_MESSAGE},
-                    {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}, {.op = GRPC_OP_RECV_INITIAL_METADATA},
-                    {.op = GRPC_OP_RECV_MESSAGE},           {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
-  ops[0].flags = flags & RPC_WAIT_FOR_READY
-                     ? GRPC_INITIAL_METADATA_WAIT_FOR_READY | GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET
-                     : GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
-  ops[1].data.send_message.send_message = p->request;
-  ops[3].data.recv_initial_metadata.recv_initial_metadata = &p->headers;
-  ops[4].data.recv_message.recv_message = &p->response;
-  ops[5].data.recv_status_on_client.trailing_metadata = &p->trailers;
-  ops[5].data.recv_status_on_client.status = &p->code;
-  ops[5].data.recv_status_on_client.status_details = &p->details;
-  grpc_call *call = p->call;
-  handover_give(&p->e);
-  grpc_call_error err = grpc_call_start_batch(call, ops, 6, &p->e, NULL);
-  MUST(err == GRPC_CALL_OK);
+  pthread_mutex_lock(&c->lock);
+  if (timed) rpc_timer_set(&p->timer, deadline);
+  channel_enter(c, &p->waiting);
+  pthread_mutex_unlock(&c->lock);
 }
 
 void rpc_cancel(struct rpc_pending *p, shoal_status why) {
   struct text message = {0};
   rpc_status_text(why, &message);
-  grpc_call_cancel_with_status(p->call, (grpc_status_code)shoal_status_code(why), text_cstr(&message), NULL);
+  stop_call(p, STATUS(shoal_status_code(why), "%s", text_cstr(&message)));
   text_release(&message);
   shoal_status_free(why);
 }
@@ -178,7 +182,7 @@ static void wake(void *arg, shoal_status s, struct rpc_body *body) {
   sem_post(&w->done);
 }
 
-shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, grpc_byte_buffer *request, int64_t deadline,
+shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
                            unsigned flags, struct rpc_body *body) {
   struct waiter w = {0};
   sem_init(&w.done, 0, 0);

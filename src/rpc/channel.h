@@ -6,10 +6,9 @@
 #ifndef RPC_CHANNEL_H
 #define RPC_CHANNEL_H
 
-#include <grpc/grpc.h>
-
 #include "base/status.h"
 #include "rpc/body.h"
+#include "rpc/message.h"
 #include "rpc/tls.h"
 
 struct rpc_channel;
@@ -31,14 +30,14 @@ typedef void (*rpc_done)(void *arg, shoal_status s, struct rpc_body *body);
 
 /* Starts method ("/tensorflow.WorkerService/GetStatus") with a request (taken over; NULL: empty). handle (optional)
  * receives a reference for cancelling. */
-void rpc_start(struct rpc_channel *c, const char *method, grpc_byte_buffer *request, int64_t deadline, unsigned flags,
+void rpc_start(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                rpc_done done, void *arg, struct rpc_pending **handle);
 /* Ends the call with a copy of why's code and text; consumes why. Nothing happens to a call that has ended. */
 void rpc_cancel(struct rpc_pending *p, shoal_status why);
 void rpc_pending_unref(struct rpc_pending *p);
 
 /* Starts and waits. body (optional) is the caller's to release. */
-shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, grpc_byte_buffer *request, int64_t deadline,
+shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
                            unsigned flags, struct rpc_body *body);
 
 #endif

@@ -1,48 +1,65 @@
-/* One completion queue, one thread that leads: it polls the sockets and runs what it read itself, so a request is read,
+/* One epoll set, one thread that leads: it polls the sockets and runs what it read itself, so a request is read,
  * handled and answered without changing threads, and nobody is woken for it.
  *
- * Several threads that wait in gRPC at once were measured and rejected: each event makes gRPC wake another of them to
- * poll in its place, which was four futex calls a step and a third of its time. A queue for each thread likewise: gRPC
- * deals incoming calls out to queues in turn, whichever thread read them.
+ * gRPC's own loop was here before, and was rejected for its cost (docs/design.md); so were several threads that poll at
+ * once: each event then wakes another thread, which was a third of a step's time.
  *
- * The lead is one word: 0 (free), a thread's number (it polls), or that number with BUSY (it runs a handler). Only a
+ * The lead is one word: 0 (free), a thread's number (it polls), or that number with BUSY (it runs an event). Only a
  * busy leader can lose it: to its own rpc_loop_hand_over(), or to the watcher, which looks every millisecond while
- * there is traffic and takes it from a leader that is still busy with the same event. */
+ * there is traffic and takes it from a leader that is still busy with the same event.
+ *
+ * Events wait in two lists, quick ones first; the leader empties them before it polls again. Whoever posts from another
+ * thread wakes a leader that sleeps in epoll_wait by a write to an eventfd. */
 #include "rpc/loop.h"
 
-#include <dlfcn.h>
-#include <grpc/support/log.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/handover.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/vec.h"
 
 /* More spare threads than MAX_SPARES end; MAX_THREADS bounds a flood of handlers that block. The watcher goes to sleep
- * after QUIET looks without an event. */
-enum { MAX_SPARES = 4, MAX_THREADS = 256, TICK_NS = 1000000, QUIET = 50 };
+ * after QUIET looks without an event. After FAIR things done without polling, the leader polls. */
+enum { MAX_SPARES = 4, MAX_THREADS = 256, TICK_NS = 1000000, QUIET = 50, FAIR = 16 };
 static const uint64_t BUSY = (uint64_t)1 << 63;
 
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t ended, freed, traffic;
-  int users;   /* lock */
-  int threads; /* lock: the watcher included */
-  bool ever;   /* lock: gRPC is initialised */
-  int spares;  /* lock: those that wait for the lead */
-  bool ending; /* lock */
+  int users;    /* lock */
+  int threads;  /* lock: the watcher included */
+  int spares;   /* lock: those that wait for the lead */
+  bool ending;  /* lock */
+  bool closing; /* lock: the last user is on its way out */
   uint64_t next_number;
   atomic_ullong lead;
   atomic_ullong beat; /* events begun */
   atomic_bool dozing; /* the watcher sleeps until there is an event */
-  grpc_completion_queue *queue;
-} loop = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER};
+  int epoll;
+  struct rpc_watch waker; /* an eventfd */
+  uint8_t *scratch;
+
+  pthread_mutex_t events_lock;
+  struct list {
+    struct rpc_event *first, **last;
+  } quick, slow;                /* events_lock */
+  bool sleeping;                /* events_lock: the leader is in epoll_wait, or on the way there */
+  int64_t until;                /* events_lock: when it wakes up by itself */
+  bool stop;                    /* events_lock: end when there is nothing left to do */
+  VEC(struct rpc_timer *) heap; /* events_lock: the soonest first */
+} loop = {.lock = PTHREAD_MUTEX_INITIALIZER,
+          .ended = PTHREAD_COND_INITIALIZER,
+          .freed = PTHREAD_COND_INITIALIZER,
+          .events_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread uint64_t my_number; /* of the lead, when this thread took it; 0: not a thread of the loop */
 
@@ -80,21 +97,156 @@ void rpc_loop_hand_over(void) {
   if (my_number && atomic_compare_exchange_strong(&loop.lead, &mine, 0)) offer_lead();
 }
 
-/* Polls and runs until the lead is lost; false: the queue is shut down. */
+/* ---- what there is to do ---- */
+
+static void list_init(struct list *l) { *l = (struct list){NULL, &l->first}; }
+
+static struct rpc_event *list_pop(struct list *l) {
+  struct rpc_event *e = l->first;
+  if (!e) return NULL;
+  l->first = e->next;
+  if (!l->first) l->last = &l->first;
+  return e;
+}
+
+/* Call with events_lock held; the leader looks at everything again. */
+static bool must_wake(int64_t when) {
+  bool wake = loop.sleeping && when < loop.until;
+  if (wake) loop.sleeping = false;
+  return wake;
+}
+
+static void wake(bool must) {
+  if (must && write(loop.waker.fd, &(uint64_t){1}, 8) < 0) LOGW("the network's thread cannot be woken: %m");
+}
+
+void rpc_loop_post(struct rpc_event *e) {
+  e->next = NULL;
+  pthread_mutex_lock(&loop.events_lock);
+  struct list *l = e->quick ? &loop.quick : &loop.slow;
+  *l->last = e;
+  l->last = &e->next;
+  bool must = must_wake(INT64_MIN);
+  pthread_mutex_unlock(&loop.events_lock);
+  wake(must);
+}
+
+static void place(struct rpc_timer *t, size_t i) {
+  loop.heap.at[i] = t;
+  t->place = i + 1;
+}
+
+static void sift(struct rpc_timer *t, size_t i) {
+  for (; i && loop.heap.at[(i - 1) / 2]->when > t->when; i = (i - 1) / 2) place(loop.heap.at[(i - 1) / 2], i);
+  for (size_t k; (k = 2 * i + 1) < loop.heap.n; i = k) {
+    if (k + 1 < loop.heap.n && loop.heap.at[k + 1]->when < loop.heap.at[k]->when) k++;
+    if (loop.heap.at[k]->when >= t->when) break;
+    place(loop.heap.at[k], i);
+  }
+  place(t, i);
+}
+
+static void take_out(struct rpc_timer *t) {
+  size_t i = t->place - 1;
+  struct rpc_timer *last = vec_pop(&loop.heap);
+  t->place = 0;
+  if (last != t) sift(last, i);
+}
+
+void rpc_timer_set(struct rpc_timer *t, int64_t when) {
+  pthread_mutex_lock(&loop.events_lock);
+  if (t->place) take_out(t);
+  t->when = when;
+  vec_push(&loop.heap, t);
+  sift(t, loop.heap.n - 1);
+  bool must = must_wake(when);
+  pthread_mutex_unlock(&loop.events_lock);
+  wake(must);
+}
+
+bool rpc_timer_clear(struct rpc_timer *t) {
+  pthread_mutex_lock(&loop.events_lock);
+  bool was = t->place != 0;
+  if (was) take_out(t);
+  pthread_mutex_unlock(&loop.events_lock);
+  return was;
+}
+
+bool rpc_loop_watch(struct rpc_watch *w, uint32_t events) {
+  return epoll_ctl(loop.epoll, EPOLL_CTL_ADD, w->fd, &(struct epoll_event){events, {.ptr = w}}) == 0;
+}
+
+bool rpc_loop_rewatch(struct rpc_watch *w, uint32_t events) {
+  return epoll_ctl(loop.epoll, EPOLL_CTL_MOD, w->fd, &(struct epoll_event){events, {.ptr = w}}) == 0;
+}
+
+void rpc_loop_unwatch(struct rpc_watch *w) { epoll_ctl(loop.epoll, EPOLL_CTL_DEL, w->fd, NULL); }
+
+uint8_t *rpc_loop_scratch(void) { return loop.scratch; }
+
+static void on_woken(struct rpc_watch *w, uint32_t events) {
+  uint64_t n;
+  if (read(w->fd, &n, sizeof n) < 0 && errno != EAGAIN) LOGW("the network's thread was woken by nobody: %m");
+}
+
+/* ---- the leader ---- */
+
+static void run(struct rpc_event *e, uint64_t number) {
+  atomic_store_explicit(&loop.lead, number | BUSY, memory_order_release);
+  atomic_fetch_add(&loop.beat, 1);
+  if (atomic_load(&loop.dozing)) {
+    pthread_mutex_lock(&loop.lock);
+    pthread_cond_signal(&loop.traffic);
+    pthread_mutex_unlock(&loop.lock);
+  }
+  e->fn(e);
+}
+
+static void poll_sockets(int64_t until) {
+  struct epoll_event ready[64];
+  int64_t now = until == INT64_MAX || until == INT64_MIN ? 0 : clock_ns();
+  int64_t ms = until == INT64_MAX ? -1 : until <= now ? 0 : (until - now + 999999) / 1000000;
+  int n = epoll_wait(loop.epoll, ready, (int)COUNT_OF(ready), (int)MIN(ms, 3600000));
+  pthread_mutex_lock(&loop.events_lock);
+  loop.sleeping = false;
+  pthread_mutex_unlock(&loop.events_lock);
+  /* A watch is taken away by quick events, timers and its own function alone, so none of these is gone. */
+  for (int i = 0; i < n; i++) {
+    struct rpc_watch *w = ready[i].data.ptr;
+    w->fn(w, ready[i].events);
+  }
+}
+
+/* Polls and runs until the lead is lost; false: the loop ends. However much there is to run, sockets have their turn.
+ */
 static bool lead(uint64_t number) {
-  for (;;) {
-    grpc_event ev = grpc_completion_queue_next(loop.queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
-    if (ev.type == GRPC_QUEUE_SHUTDOWN) return false;
-    atomic_store_explicit(&loop.lead, number | BUSY, memory_order_relaxed);
-    atomic_fetch_add(&loop.beat, 1);
-    if (atomic_load(&loop.dozing)) {
-      pthread_mutex_lock(&loop.lock);
-      pthread_cond_signal(&loop.traffic);
-      pthread_mutex_unlock(&loop.lock);
+  for (int ran = 1;; ran++) {
+    if (ran % FAIR == 0) poll_sockets(INT64_MIN);
+    pthread_mutex_lock(&loop.events_lock);
+    struct rpc_event *quick = list_pop(&loop.quick), *e = NULL;
+    struct rpc_timer *due = NULL;
+    int64_t until = INT64_MAX;
+    if (!quick && loop.heap.n) {
+      until = loop.heap.at[0]->when;
+      if (until <= clock_ns()) {
+        due = loop.heap.at[0];
+        take_out(due);
+      }
     }
-    struct rpc_event *e = ev.tag;
-    handover_take(e);
-    e->fn(e, ev.success != 0);
+    if (!quick && !due) e = list_pop(&loop.slow);
+    bool idle = !quick && !due && !e, stop = idle && loop.stop;
+    if (idle) {
+      loop.sleeping = true;
+      loop.until = until;
+    }
+    pthread_mutex_unlock(&loop.events_lock);
+    if (stop) return false;
+    if (idle) ran = 0;
+    if (quick) quick->fn(quick);
+    else if (due) due->fn(due);
+    else if (idle) poll_sockets(until);
+    if (!e) continue;
+    run(e, number);
     unsigned long long mine = number | BUSY;
     if (!atomic_compare_exchange_strong(&loop.lead, &mine, number)) return true;
   }
@@ -159,32 +311,29 @@ static void *watch(void *arg) {
   return NULL;
 }
 
-/* gRPC's own notes are for those who look for trouble in it; what matters comes back as a status. */
-static void take_note(gpr_log_func_args *note) {
-  if (note->severity == GPR_LOG_SEVERITY_ERROR) LOGD("gRPC: %s (%s:%d)", note->message, note->file, note->line);
+static void open_epoll(void) {
+  loop.epoll = epoll_create1(EPOLL_CLOEXEC);
+  loop.waker = (struct rpc_watch){.fn = on_woken, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  MUST(loop.epoll >= 0 && loop.waker.fd >= 0 && rpc_loop_watch(&loop.waker, EPOLLIN));
+  loop.scratch = mem_alloc(RPC_SCRATCH);
+  list_init(&loop.quick);
+  list_init(&loop.slow);
+  loop.stop = loop.sleeping = false;
 }
 
-/* Debian's Abseil looks for deadlocks at each lock that gRPC takes, in one table for the whole process: a twentieth of
- * a step's time, more with many clients. */
-static void stop_deadlock_search(void) {
-  enum { IGNORE = 0 };
-  void *found = dlsym(RTLD_DEFAULT, "_ZN4absl7debian329SetMutexDeadlockDetectionModeENS0_15OnDeadlockCycleE");
-  void (*set_mode)(int);
-  memcpy(&set_mode, &found, sizeof set_mode);
-  if (set_mode) set_mode(IGNORE);
+static void close_epoll(void) {
+  close(loop.waker.fd);
+  close(loop.epoll);
+  free(loop.scratch);
+  vec_release(&loop.heap);
 }
 
 void rpc_loop_acquire(void) {
   pthread_mutex_lock(&loop.lock);
+  while (loop.closing) pthread_cond_wait(&loop.ended, &loop.lock);
   bool first = loop.users++ == 0;
   if (first) {
-    if (!getenv("GRPC_VERBOSITY")) gpr_set_log_function(take_note);
-    if (!loop.ever) {
-      stop_deadlock_search();
-      grpc_init();
-    }
-    loop.ever = true;
-    loop.queue = grpc_completion_queue_create_for_next(NULL);
+    open_epoll();
     loop.ending = false;
     atomic_store(&loop.lead, 0);
     pthread_condattr_t attr;
@@ -202,26 +351,17 @@ void rpc_loop_release(void) {
   pthread_mutex_lock(&loop.lock);
   MUST(loop.users > 0);
   if (--loop.users == 0) {
-    grpc_completion_queue_shutdown(loop.queue);
+    loop.closing = true;
+    pthread_mutex_lock(&loop.events_lock);
+    loop.stop = true;
+    bool must = must_wake(INT64_MIN);
+    pthread_mutex_unlock(&loop.events_lock);
+    wake(must);
     while (loop.threads) pthread_cond_wait(&loop.ended, &loop.lock);
     pthread_cond_destroy(&loop.traffic);
-    grpc_completion_queue_destroy(loop.queue);
-    /* gRPC itself stays: grpc_shutdown() joins a thread of its own that may be polling, and then takes ten seconds. */
-    loop.queue = NULL;
+    close_epoll();
+    loop.closing = false;
+    pthread_cond_broadcast(&loop.ended);
   }
   pthread_mutex_unlock(&loop.lock);
-}
-
-grpc_completion_queue *rpc_loop_queue(void) { return loop.queue; }
-
-gpr_timespec rpc_deadline(int64_t deadline_ns) {
-  if (deadline_ns == DEADLINE_NEVER) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(deadline_ns - clock_ns(), GPR_TIMESPAN));
-}
-
-int64_t rpc_deadline_from(gpr_timespec t) {
-  if (gpr_time_cmp(t, gpr_inf_future(t.clock_type)) == 0) return DEADLINE_NEVER;
-  gpr_timespec left = gpr_time_sub(t, gpr_now(t.clock_type));
-  if (left.tv_sec > 4000000000) return DEADLINE_NEVER;
-  return clock_ns() + left.tv_sec * 1000000000 + left.tv_nsec;
 }

@@ -1,31 +1,52 @@
-/* The network's threads: one completion queue for all servers and channels of a process.
+/* The network's threads: one epoll set for all servers and channels of a process.
  *
- * Every batch given to gRPC carries a struct rpc_event as its tag (after handover_give(): base/handover.h); when it
- * completes, a thread of the loop calls the event's function. A handler may take its time: another thread takes over
- * the network within milliseconds (answers, cancellations and pings go on), at once when the handler says
- * rpc_loop_hand_over(). */
+ * Sockets are watched by a struct rpc_watch, moments by a struct rpc_timer; their functions run on the thread that
+ * leads, must not block and call nobody's handlers. What may take its time is posted as a struct rpc_event: while an
+ * event's function runs another thread takes over the network within milliseconds (answers, cancellations and pings
+ * go on), at once when it says rpc_loop_hand_over(). */
 #ifndef RPC_LOOP_H
 #define RPC_LOOP_H
 
-#include <grpc/grpc.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct rpc_event {
-  void (*fn)(struct rpc_event *e, bool ok);
+  void (*fn)(struct rpc_event *e);
+  struct rpc_event *next;
+  bool quick; /* does not block, and runs before all others: nobody polls meanwhile */
 };
 
-/* Starts gRPC and the loop at the first call; each call is paired with a release, the last of which ends both. */
+struct rpc_watch {
+  void (*fn)(struct rpc_watch *w, uint32_t events);
+  int fd;
+};
+
+struct rpc_timer {
+  void (*fn)(struct rpc_timer *t);
+  int64_t when;
+  size_t place; /* in the heap, from 1; 0: not set */
+};
+
+/* Starts the loop at the first call; each call is paired with a release, the last of which ends it. */
 void rpc_loop_acquire(void);
 /* Not from a thread of the loop. */
 void rpc_loop_release(void);
-/* Valid between acquire and release. */
-grpc_completion_queue *rpc_loop_queue(void);
+/* e is the loop's until its function is called; from any thread. */
+void rpc_loop_post(struct rpc_event *e);
+/* Watches for events (EPOLLIN, ...), from now on or with others than before. unwatch: from the thread that leads alone
+ * (a watch's, a timer's or a quick event's function). */
+bool rpc_loop_watch(struct rpc_watch *w, uint32_t events);
+bool rpc_loop_rewatch(struct rpc_watch *w, uint32_t events);
+void rpc_loop_unwatch(struct rpc_watch *w);
+/* Sets or moves a timer (when as clock_ns() has it); from any thread. */
+void rpc_timer_set(struct rpc_timer *t, int64_t when);
+/* True: it was set, and its function will not be called. */
+bool rpc_timer_clear(struct rpc_timer *t);
 /* Says that this thread is about to wait or to compute for long. Does nothing on threads that are not the loop's. */
 void rpc_loop_hand_over(void);
-
-/* A value of clock_ns() as gRPC wants it, and back. */
-gpr_timespec rpc_deadline(int64_t deadline_ns);
-int64_t rpc_deadline_from(gpr_timespec t);
+/* Memory for what is read from a socket, the leader's. */
+enum { RPC_SCRATCH = 256 << 10 };
+uint8_t *rpc_loop_scratch(void);
 
 #endif

@@ -1,26 +1,52 @@
 /* Messages on their way out; see message.h. */
 #include "rpc/message.h"
 
-#include <grpc/slice_buffer.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 
 enum { CHUNK = 1024 };
 
-void message_init(struct message *m) {
-  grpc_slice_buffer_init(&m->slices);
-  m->used = m->room = 0;
+static void release_pieces(struct rpc_piece *pieces, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (pieces[i].release) pieces[i].release(pieces[i].owner);
+  free(pieces);
 }
 
-static void close_chunk(struct message *m) {
-  if (!m->room) return;
-  if (m->used) {
-    GRPC_SLICE_SET_LENGTH(m->chunk, m->used);
-    grpc_slice_buffer_add_indexed(&m->slices, m->chunk);
-  } else {
-    grpc_slice_unref(m->chunk);
+static struct rpc_message *message_of(struct rpc_piece *pieces, size_t n) {
+  struct rpc_message *m = mem_alloc(sizeof *m);
+  *m = (struct rpc_message){.pieces = pieces, .n_pieces = n, .refs = 1};
+  for (size_t i = 0; i < n; i++) m->size += pieces[i].n;
+  return m;
+}
+
+void rpc_message_free(struct rpc_message *m) {
+  if (!m) return;
+  release_pieces(m->pieces, m->n_pieces);
+  free(m);
+}
+
+void rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
+  if (m && m->n_pieces > 1) {
+    uint8_t *all = mem_alloc(m->size);
+    size_t at = 0;
+    for (size_t i = 0; i < m->n_pieces; at += m->pieces[i++].n)
+      if (m->pieces[i].n) memcpy(all + at, m->pieces[i].at, m->pieces[i].n);
+    release_pieces(m->pieces, m->n_pieces);
+    m->pieces = mem_alloc(sizeof *m->pieces);
+    m->pieces[0] = (struct rpc_piece){all, m->size, free, all};
+    m->n_pieces = 1;
   }
+  *data = m && m->n_pieces ? m->pieces[0].at : NULL;
+  *size = m ? m->size : 0;
+}
+
+void message_init(struct message *m) { *m = (struct message){0}; }
+
+static void close_chunk(struct message *m) {
+  if (m->used) vec_push(&m->pieces, (struct rpc_piece){m->chunk, m->used, free, m->chunk});
+  else if (m->room) free(m->chunk);
   m->used = m->room = 0;
 }
 
@@ -29,23 +55,24 @@ static uint8_t *reserve(struct message *m, size_t n) {
   if (m->room - m->used < n) {
     close_chunk(m);
     m->room = n > CHUNK ? n : CHUNK;
-    m->chunk = grpc_slice_malloc(m->room);
+    m->chunk = mem_alloc(m->room);
   }
-  uint8_t *p = GRPC_SLICE_START_PTR(m->chunk) + m->used;
+  uint8_t *p = m->chunk + m->used;
   m->used += n;
   return p;
 }
 
-grpc_byte_buffer *message_finish(struct message *m) {
+struct rpc_message *message_finish(struct message *m) {
   close_chunk(m);
-  grpc_byte_buffer *b = grpc_raw_byte_buffer_create(m->slices.slices, m->slices.count);
-  grpc_slice_buffer_destroy(&m->slices);
-  return b;
+  struct rpc_message *done = message_of(m->pieces.at, m->pieces.n);
+  *m = (struct message){0};
+  return done;
 }
 
 void message_release(struct message *m) {
   close_chunk(m);
-  grpc_slice_buffer_destroy(&m->slices);
+  release_pieces(m->pieces.at, m->pieces.n);
+  *m = (struct message){0};
 }
 
 static size_t encode(uint8_t *p, uint64_t v) {
@@ -86,13 +113,17 @@ void message_string(struct message *m, uint32_t field, const char *s) {
 
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner) {
   close_chunk(m);
-  grpc_slice_buffer_add_indexed(&m->slices, grpc_slice_new_with_user_data((void *)(uintptr_t)data, n, release, owner));
+  vec_push(&m->pieces, (struct rpc_piece){data, n, release, owner});
 }
 
-grpc_byte_buffer *message_from_text(struct text *t) {
-  grpc_slice s = grpc_slice_from_copied_buffer(text_cstr(t), t->n);
-  grpc_byte_buffer *b = grpc_raw_byte_buffer_create(&s, 1);
-  grpc_slice_unref(s);
+struct rpc_message *message_from_text(struct text *t) {
+  struct rpc_piece *piece = NULL;
+  size_t n = t->n;
+  if (n) {
+    piece = mem_alloc(sizeof *piece);
+    char *all = text_take(t);
+    *piece = (struct rpc_piece){(const uint8_t *)all, n, free, all};
+  }
   text_release(t);
-  return b;
+  return message_of(piece, n ? 1 : 0);
 }

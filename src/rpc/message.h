@@ -1,4 +1,4 @@
-/* Messages on their way out: protocol buffers written into gRPC slices, tensors' buffers by reference.
+/* Messages on their way out: protocol buffers written into small chunks, tensors' buffers by reference.
  *
  * The messages of a step (RunStep, RunGraph, RecvTensor) are written thousands of times a second, some with hundreds of
  * megabytes of tensor; generated messages would copy every field. base/wire.h has the reader, and the writer for
@@ -6,22 +6,41 @@
 #ifndef RPC_MESSAGE_H
 #define RPC_MESSAGE_H
 
-#include <grpc/byte_buffer.h>
-#include <grpc/slice.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/vec.h"
 #include "base/wire.h"
 
+/* A finished message: pieces of memory, sent in this order. */
+struct rpc_message {
+  struct rpc_piece {
+    const uint8_t *at;
+    size_t n;
+    void (*release)(void *owner);
+    void *owner;
+  } * pieces;
+  size_t n_pieces;
+  size_t size;              /* bytes in all */
+  struct rpc_message *next; /* its holder's */
+  int refs;                 /* under its connection's lock, once it is being sent */
+};
+
+void rpc_message_free(struct rpc_message *m);
+/* All of it in one piece, valid as long as m; copies (into m itself) only when there are several. */
+void rpc_message_flat(struct rpc_message *m, const void **data, size_t *size);
+
+/* One that is being written. */
 struct message {
-  grpc_slice_buffer slices; /* finished */
-  grpc_slice chunk;         /* being filled */
-  size_t used, room;        /* of chunk; room 0: there is none */
+  VEC(struct rpc_piece) pieces; /* finished */
+  uint8_t *chunk;               /* being filled */
+  size_t used, room;            /* of chunk; room 0: there is none */
 };
 
 void message_init(struct message *m);
-/* The message as gRPC sends it; m is released. */
-grpc_byte_buffer *message_finish(struct message *m);
+/* The message, ready to be sent; m is released. */
+struct rpc_message *message_finish(struct message *m);
 void message_release(struct message *m);
 
 /* Bytes of a length-delimited field: tag, length, contents. */
@@ -42,6 +61,6 @@ void message_header(struct message *m, uint32_t field, size_t n);
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner);
 
 /* The bytes of a text as a message; the text is released. */
-grpc_byte_buffer *message_from_text(struct text *t);
+struct rpc_message *message_from_text(struct text *t);
 
 #endif

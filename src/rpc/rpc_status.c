@@ -33,8 +33,8 @@ void rpc_status_payload(shoal_status s, struct text *out) {
   if (status_is_restarted(s)) put_mark(out, RESTARTED);
 }
 
-static void read_marks(shoal_status s, grpc_slice value) {
-  struct wire w = wire_from(GRPC_SLICE_START_PTR(value), GRPC_SLICE_LENGTH(value));
+static void read_marks(shoal_status s, const struct text *payload) {
+  struct wire w = wire_from(payload->at, payload->n);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.number != 1 || f.type != WIRE_BYTES) continue;
     struct wire entry = wire_inside(&f);
@@ -46,12 +46,10 @@ static void read_marks(shoal_status s, grpc_slice value) {
   }
 }
 
-shoal_status rpc_status_from(grpc_status_code code, grpc_slice details, const grpc_metadata_array *trailers) {
-  if (code == GRPC_STATUS_OK) return NULL;
+shoal_status rpc_status_from(int code, const struct text *message, const struct text *payload) {
+  if (code == SHOAL_OK) return NULL;
   shoal_status s = STATUS((shoal_code)((unsigned)code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN), "%.*s",
-                          (int)MIN(GRPC_SLICE_LENGTH(details), 65536), (const char *)GRPC_SLICE_START_PTR(details));
-  for (size_t i = 0; trailers && i < trailers->count; i++)
-    if (grpc_slice_str_cmp(trailers->metadata[i].key, "grpc-status-details-bin") == 0)
-      read_marks(s, trailers->metadata[i].value);
+                          (int)MIN(message->n, 65536), text_cstr(message));
+  if (payload->n) read_marks(s, payload);
   return s;
 }

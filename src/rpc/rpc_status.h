@@ -5,8 +5,6 @@
 #ifndef RPC_STATUS_H
 #define RPC_STATUS_H
 
-#include <grpc/grpc.h>
-
 #include "base/status.h"
 #include "base/text.h"
 
@@ -16,7 +14,7 @@ enum { RPC_MESSAGE_MAX = 3072 };
 void rpc_status_text(shoal_status s, struct text *out);
 /* The trailer's bytes; empty when there are no marks. */
 void rpc_status_payload(shoal_status s, struct text *out);
-/* The status of a finished call: NULL when OK. */
-shoal_status rpc_status_from(grpc_status_code code, grpc_slice details, const grpc_metadata_array *trailers);
+/* The status of a finished call, by what its trailers said: NULL when OK. */
+shoal_status rpc_status_from(int code, const struct text *message, const struct text *payload);
 
 #endif

@@ -7,11 +7,11 @@
 #ifndef RPC_SERVER_H
 #define RPC_SERVER_H
 
-#include <grpc/grpc.h>
 #include <stdint.h>
 
 #include "base/status.h"
 #include "rpc/body.h"
+#include "rpc/message.h"
 #include "rpc/tls.h"
 
 struct rpc_call;
@@ -20,7 +20,6 @@ struct rpc_server;
 struct rpc_method {
   const char *name; /* "/tensorflow.MasterService/RunStep" */
   void (*fn)(struct rpc_call *call, void *arg);
-  int waiting; /* calls asked of gRPC ahead of need: more for methods that arrive in bursts */
 };
 
 struct rpc_server_options {
@@ -48,17 +47,17 @@ int64_t rpc_call_deadline(const struct rpc_call *c);
 char *rpc_call_peer(struct rpc_call *c);
 /* Does any name in the caller's certificate (its subject alternative names) match? True when callers need none. */
 bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg);
-/* fn(arg) is called at most once, from a thread of the loop, if the client goes away before the answer. Call it in the
+/* fn(arg) is called at most once, on a thread of the loop, if the client goes away before the answer. Call it in the
  * handler. rpc_call_reply and _fail wait until a call of fn that is under way has ended. */
 void rpc_call_on_cancel(struct rpc_call *c, void (*fn)(void *arg), void *arg);
-/* Answers, once; c is not to be used afterwards. Takes over bytes (NULL: an empty message). */
-void rpc_call_reply(struct rpc_call *c, grpc_byte_buffer *bytes);
+/* Answers, once; c is not to be used afterwards. Takes over m (NULL: an empty message). */
+void rpc_call_reply(struct rpc_call *c, struct rpc_message *m);
 /* Consumes s; NULL answers an empty message. */
 void rpc_call_fail(struct rpc_call *c, shoal_status s);
 
 /* A call that came over no network, for tests: runs the handler; done is called with the answer (s consumed by it,
- * bytes destroyed after it), perhaps later. What it returns is for rpc_call_local_end. */
-typedef void (*rpc_local_done)(void *arg, shoal_status s, grpc_byte_buffer *bytes);
+ * m freed after it), perhaps later. What it returns is for rpc_call_local_end. */
+typedef void (*rpc_local_done)(void *arg, shoal_status s, struct rpc_message *m);
 struct rpc_call *rpc_call_local(const struct rpc_method *m, void *server, const void *request, size_t size,
                                 rpc_local_done done, void *arg);
 /* The client is gone: the call is cancelled unless it is answered. Once a call. */

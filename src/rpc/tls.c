@@ -2,6 +2,8 @@
 #include "rpc/tls.h"
 
 #include <errno.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,17 +82,71 @@ void rpc_tls_free(struct rpc_tls *t) {
   free(t);
 }
 
-grpc_server_credentials *rpc_tls_server(const struct rpc_tls *t) {
-  if (!t || !t->cert) return grpc_insecure_server_credentials_create();
-  grpc_ssl_pem_key_cert_pair pair = {.private_key = t->key, .cert_chain = t->cert};
-  return grpc_ssl_server_credentials_create_ex(
-      t->ca, &pair, 1,
-      t->ca ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
-      NULL);
+static int pick_protocol(SSL *ssl, const unsigned char **out, unsigned char *n, const unsigned char *in, unsigned in_n,
+                         void *arg) {
+  for (unsigned i = 0; i + 1 <= in_n; i += 1u + in[i]) {
+    if (in[i] != 2 || i + 3 > in_n || memcmp(in + i + 1, "h2", 2) != 0) continue;
+    *out = in + i + 1;
+    *n = 2;
+    return SSL_TLSEXT_ERR_OK;
+  }
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-grpc_channel_credentials *rpc_tls_channel(const struct rpc_tls *t) {
-  if (!t) return grpc_insecure_credentials_create();
-  grpc_ssl_pem_key_cert_pair pair = {.private_key = t->key, .cert_chain = t->cert};
-  return grpc_ssl_credentials_create(t->ca, t->cert ? &pair : NULL, NULL, NULL);
+static BIO *bio_of(const char *pem) { return BIO_new_mem_buf(pem, -1); }
+
+static bool use_pair(SSL_CTX *ctx, const struct rpc_tls *t) {
+  BIO *b = bio_of(t->cert);
+  X509 *cert = PEM_read_bio_X509(b, NULL, NULL, NULL);
+  bool ok = cert && SSL_CTX_use_certificate(ctx, cert) == 1;
+  X509_free(cert);
+  for (X509 *next; ok && (next = PEM_read_bio_X509(b, NULL, NULL, NULL));) { /* the rest of its chain */
+    ok = SSL_CTX_add1_chain_cert(ctx, next) == 1;
+    X509_free(next);
+  }
+  BIO_free(b);
+  b = bio_of(t->key);
+  EVP_PKEY *key = ok ? PEM_read_bio_PrivateKey(b, NULL, NULL, NULL) : NULL;
+  ok = key && SSL_CTX_use_PrivateKey(ctx, key) == 1 && SSL_CTX_check_private_key(ctx) == 1;
+  EVP_PKEY_free(key);
+  BIO_free(b);
+  return ok;
+}
+
+static bool trust(SSL_CTX *ctx, const char *ca) {
+  BIO *b = bio_of(ca);
+  int n = 0;
+  for (X509 *cert; (cert = PEM_read_bio_X509(b, NULL, NULL, NULL)); X509_free(cert)) {
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), cert);
+    SSL_CTX_add_client_CA(ctx, cert);
+    n++;
+  }
+  BIO_free(b);
+  return n > 0;
+}
+
+shoal_status rpc_tls_context(const struct rpc_tls *t, bool server, SSL_CTX **out) {
+  *out = NULL;
+  if (!t || (server && !t->cert)) return NULL;
+  SSL_CTX *ctx = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+  MUST(ctx);
+  SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+  SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(ctx, 0);
+  static const unsigned char protocols[] = {2, 'h', '2'};
+  if (server) SSL_CTX_set_alpn_select_cb(ctx, pick_protocol, NULL);
+  else SSL_CTX_set_alpn_protos(ctx, protocols, sizeof protocols);
+  int verify = server ? (t->ca ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE) : SSL_VERIFY_PEER;
+  SSL_CTX_set_verify(ctx, verify, NULL);
+  shoal_status s = NULL;
+  if (t->cert && !use_pair(ctx, t))
+    s = INVALID("the certificate and key of --tls_cert and --tls_key cannot be used: do they belong together?");
+  else if (t->ca ? !trust(ctx, t->ca) : (!server && !SSL_CTX_set_default_verify_paths(ctx)))
+    s = INVALID("the authority given with --tls_ca cannot be used");
+  ERR_clear_error();
+  if (s) SSL_CTX_free(ctx);
+  else *out = ctx;
+  return s;
 }

@@ -6,8 +6,7 @@
 #ifndef RPC_TLS_H
 #define RPC_TLS_H
 
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
+#include <openssl/ssl.h>
 
 #include "base/status.h"
 
@@ -18,9 +17,9 @@ struct rpc_tls {
 /* Reads the files; cert and key go together. All NULL gives *out NULL: plain text. */
 shoal_status rpc_tls_load(const char *cert_file, const char *key_file, const char *ca_file, struct rpc_tls **out);
 void rpc_tls_free(struct rpc_tls *t);
-/* t NULL: plain text. */
-grpc_server_credentials *rpc_tls_server(const struct rpc_tls *t);
-grpc_channel_credentials *rpc_tls_channel(const struct rpc_tls *t);
+/* What OpenSSL needs of it, for SSL_CTX_free; NULL with an error (what cannot be used) when the certificate, the key or
+ * the authority cannot be read, or do not fit together. A server without a certificate has none: plain text. */
+shoal_status rpc_tls_context(const struct rpc_tls *t, bool server, SSL_CTX **out);
 /* From the files that SHOAL_TLS_CERT, SHOAL_TLS_KEY and SHOAL_TLS_CA name: a client's certificates belong to the
  * machine, not to the program. *out NULL: plain text. */
 shoal_status rpc_tls_from_environment(struct rpc_tls **out);

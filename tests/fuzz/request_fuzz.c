@@ -19,7 +19,7 @@
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/server.h"
-#include "rpc/body.h"
+#include "rpc/message.h"
 #include "tensor/buffer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -68,19 +68,16 @@ static void unref(struct waiting *w) {
   free(w);
 }
 
-static void take(void *arg, shoal_status s, grpc_byte_buffer *bytes) {
+static void take(void *arg, shoal_status s, struct rpc_message *m) {
   struct waiting *w = arg;
   if (s && !shoal_status_message(s)[0]) abort(); /* every error says something */
-  if (!s && w->keep && bytes) {
-    struct rpc_body body = rpc_body_of(grpc_byte_buffer_copy(bytes));
+  if (!s && w->keep && m) {
     const void *data;
     size_t size;
-    if (!rpc_body_flat(&body, &data, &size)) {
-      struct wire m = wire_from(data, size);
-      for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;)
-        if (f.number == 1 && f.type == WIRE_BYTES && f.size == HANDLE) memcpy(w->keep, f.data, HANDLE);
-    }
-    rpc_body_release(&body);
+    rpc_message_flat(m, &data, &size);
+    struct wire fields = wire_from(data, size);
+    for (struct wire_field f; wire_next(&fields, &f) == WIRE_FIELD;)
+      if (f.number == 1 && f.type == WIRE_BYTES && f.size == HANDLE) memcpy(w->keep, f.data, HANDLE);
   }
   shoal_status_free(s);
   pthread_mutex_lock(&w->lock);

@@ -13,7 +13,7 @@
 #include "rpc/http2.h"
 
 /* MAX_BLOCK: bytes of a header block. MAX_OTHER: of a frame other than DATA. */
-enum { MAX_BLOCK = 64 << 10, MAX_OTHER = 64 << 10, DIRECT = 4096 };
+enum { MAX_BLOCK = 60 << 10, MAX_OTHER = 60 << 10, DIRECT = 4096 };
 
 static uint32_t read_u32(const uint8_t *p) {
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
@@ -22,6 +22,13 @@ static uint32_t read_u32(const uint8_t *p) {
 static bool fail(struct http2 *c, enum http2_error code, const char *why) {
   http2_fail(c, code, why);
   return false;
+}
+
+/* Header fields beyond all measure: their call is refused, and as the table of fields is lost with them, so is the
+ * connection. */
+static bool refuse_block(struct http2 *c, uint32_t id) {
+  if (c->role->server && id) http2_frame_u32(c, FRAME_RST_STREAM, id, HTTP2_ENHANCE_YOUR_CALM);
+  return fail(c, HTTP2_ENHANCE_YOUR_CALM, "header fields without end");
 }
 
 /* A frame of ours that answers one of the peer's: a flood of these is the peer's way of filling our memory. */
@@ -164,7 +171,7 @@ size_t http2_direct(struct http2 *c, uint8_t **to) {
 
 static bool inflate_block(struct http2 *c, const uint8_t *p, size_t n, bool last) {
   c->block_bytes += n;
-  if (c->block_bytes > MAX_BLOCK) return fail(c, HTTP2_ENHANCE_YOUR_CALM, "a header block is too large");
+  if (c->block_bytes > MAX_BLOCK) return refuse_block(c, c->block_id);
   for (;;) {
     nghttp2_nv field;
     int flags = 0;
@@ -174,7 +181,7 @@ static bool inflate_block(struct http2 *c, const uint8_t *p, size_t n, bool last
     n -= (size_t)used;
     if (flags & NGHTTP2_HD_INFLATE_EMIT) {
       headers_take(c->block, field.name, field.namelen, field.value, field.valuelen);
-      if (c->block->bytes > 64 * HTTP2_HEADERS) return fail(c, HTTP2_ENHANCE_YOUR_CALM, "header fields without end");
+      if (c->block->bytes > 64 * HTTP2_HEADERS) return refuse_block(c, c->block_id);
     }
     if (flags & NGHTTP2_HD_INFLATE_FINAL) {
       nghttp2_hd_inflate_end_headers(c->inflater);
@@ -367,6 +374,7 @@ static bool begin_frame(struct http2 *c) {
   c->id = read_u32(h + 5) & INT_MAX;
   if (c->state != HTTP2_OPEN && c->type != FRAME_SETTINGS)
     return fail(c, HTTP2_PROTOCOL_ERROR, "Socket closed (what it sent is not HTTP/2)");
+  if (c->type == FRAME_HEADERS && c->left > MAX_OTHER) return refuse_block(c, c->id);
   if (c->left > (c->type == FRAME_DATA ? (uint32_t)HTTP2_FRAME : (uint32_t)MAX_OTHER))
     return fail(c, HTTP2_FRAME_SIZE_ERROR, "a frame too large");
   if ((c->block_id != 0) != (c->type == FRAME_CONTINUATION) || (c->block_id && c->block_id != c->id))

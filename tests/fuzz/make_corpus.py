@@ -2,11 +2,14 @@
 
 The seeds are kept in the tree; this says where they came from, and makes new ones when the targets change.
 """
+import gzip
 import os
 import re
+import socket
 import struct
 import sys
 import tempfile
+import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np
@@ -241,6 +244,104 @@ def frames():
     put("fast_fuzz", "error", to_client + frame(4, b"no", dtype=3, flags=4) + frame(4, b"gone", dtype=14, number=2))
 
 
-for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames):
+# ---- connections; see http2_fuzz.c ----
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END, END_HEADERS, PADDED = 1, 4, 8
+
+
+def http2(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def fields(**pairs):
+    """A header block of literals."""
+    out = b""
+    for name, value in pairs.items():
+        name = name.replace("P_", ":").replace("_", "-").encode()
+        out += b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value.encode()
+    return out
+
+
+def message(body):
+    return b"\0" + struct.pack(">I", len(body)) + body
+
+
+def call_of(path):
+    return fields(P_method="POST", P_scheme="http", P_path=path, P_authority="a", te="trailers",
+                  content_type="application/grpc", grpc_timeout="5S")
+
+
+def grpc_bytes():
+    """What a real gRPC client says to a server, and a real server to a client."""
+    from concurrent import futures
+    import grpc
+    listening = socket.create_server(("127.0.0.1", 0))
+    channel = grpc.insecure_channel("127.0.0.1:%d" % listening.getsockname()[1])
+    call = channel.unary_unary("/f/Echo").future(b"hello" * 10, timeout=5)
+    conn, _ = listening.accept()
+    conn.sendall(http2(SETTINGS, 0, 0))
+    time.sleep(1.0)
+    said = conn.recv(1 << 16)
+    call.cancel()
+    channel.close()
+
+    class Echo(grpc.GenericRpcHandler):
+        def service(self, details):
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((Echo(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.sendall(PREFACE + http2(SETTINGS, 0, 0) + http2(HEADERS, END_HEADERS, 1, call_of("/f/Echo")) +
+                  http2(DATA, END, 1, message(b"hello" * 10)))
+        time.sleep(1.0)
+        answered = s.recv(1 << 16)
+    server.stop(None)
+    return said, answered
+
+
+def connections():
+    head = lambda stream, path: http2(HEADERS, END_HEADERS, stream, call_of(path))
+    echo = head(1, "/f/Echo") + http2(DATA, END, 1, message(b"hello"))
+    cut = call_of("/f/Echo")
+    said, answered = grpc_bytes()
+    to_server = {
+        "echo": echo,
+        "unknown": head(1, "/f/None") + http2(DATA, END, 1, message(b"")),
+        "two": head(1, "/f/Wait") + http2(DATA, END, 1, message(b"x")) + head(3, "/f/Echo") +
+               http2(DATA, 0, 3, b"\0\0\0") + http2(DATA, END, 3, b"\0\2ab") + http2(RESET, 0, 1, b"\0\0\0\x08"),
+        "settings": http2(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 1, 5, 16384, 3, 1)) + echo +
+                    http2(WINDOW, 0, 1, b"\0\0\0\1") + http2(SETTINGS, 0, 0, struct.pack(">HI", 4, 99)),
+        "ping": http2(PING, 0, 0, b"12345678") + http2(WINDOW, 0, 0, b"\0\1\0\0") + http2(GOAWAY, 0, 0, b"\0" * 8),
+        "continued": http2(HEADERS, 0, 1, cut[:9]) + http2(CONTINUATION, 0, 1, cut[9:30]) +
+                     http2(CONTINUATION, END_HEADERS, 1, cut[30:]) + http2(DATA, END, 1, message(b"a")),
+        "padded": http2(HEADERS, END_HEADERS | PADDED, 1, b"\3" + cut + b"\0\0\0") +
+                  http2(DATA, END | PADDED, 1, b"\2" + message(b"abc") + b"\0\0"),
+        "large": head(1, "/f/Echo") + http2(DATA, 0, 1, b"\0\x7f\xff\xff\xff" + b"a" * 50),
+        "compressed": http2(HEADERS, END_HEADERS, 1, cut + fields(grpc_encoding="gzip")) +
+                      http2(DATA, END, 1, b"\1" + message(gzip.compress(b"hello" * 20, mtime=0))[1:]),
+    }
+    to_client = {
+        "answer": http2(HEADERS, END_HEADERS, 1, fields(P_status="200", content_type="application/grpc")) +
+                  http2(DATA, 0, 1, message(b"hello")) + http2(HEADERS, END_HEADERS | END, 1, fields(grpc_status="0")),
+        "error": http2(HEADERS, END_HEADERS | END, 1, fields(P_status="200", grpc_status="14", grpc_message="a%20b",
+                                                             grpc_status_details_bin="CgwKCg")),
+        "http": http2(HEADERS, END_HEADERS | END, 1, fields(P_status="503")),
+        "reset": http2(RESET, 0, 1, b"\0\0\0\7") + http2(GOAWAY, 0, 0, b"\0" * 8),
+    }
+    for name, data in to_server.items():
+        put("http2_fuzz", name, b"\2" + data)
+        put("http2_fuzz", name + "_in_pieces", b"\x86" + data)
+    for name, data in to_client.items():
+        put("http2_fuzz", name, b"\3" + data)
+    put("http2_fuzz", "grpc_client", b"\0" + said)
+    put("http2_fuzz", "grpc_server", b"\1" + answered)
+
+
+for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
+             connections):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -1,5 +1,5 @@
-/* What is handed from thread to thread by means that ThreadSanitizer does not see: through gRPC's queues, or by arming
- * a descriptor again. The giver calls handover_give() with the object just before, the taker handover_take() just
+/* What is handed from thread to thread by means that ThreadSanitizer does not see: by arming a descriptor
+ * again, say. The giver calls handover_give() with the object just before, the taker handover_take() just
  * after; what the one wrote the other then sees. That it is so is the means' doing; in ordinary builds these are
  * nothing. */
 #ifndef BASE_HANDOVER_H

@@ -1,7 +1,7 @@
 /* Who a certificate says its holder is.
  *
  * A task's certificate names it among its DNS names: "2.worker.shoal" is /job:worker/task:2, "*.worker.shoal" any task
- * of that job. Whoever connects to a task demands its name (gRPC compares, wildcard included); whoever is called as a
+ * of that job. Whoever connects to a task demands its name (wildcards included); whoever is called as a
  * worker demands that the caller is a task of the cluster, and that a master which opens a session is the task it says.
  * Certificates without such a name are clients': they may open sessions and ask for the status, but not act as a
  * master. Names end in ".shoal", which is nobody's domain, so that no certificate made for a web server passes. */

@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "tensor/tensor_proto.h"
 
-/* Below INLINE a copy is cheaper than a slice of its own; above FLAT a message is read slice by slice. */
+/* Below INLINE a copy is cheaper than a piece of its own; above FLAT a message is read without looking for every field
+ * first. */
 enum { INLINE = 1024, FLAT = 64 << 10 };
 
 static void drop_buffer(void *buffer) { buffer_unref(buffer); }
@@ -161,7 +162,7 @@ static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *out
   return UNUSUAL;
 }
 
-/* Large messages, straight from gRPC's slices. */
+/* Large messages, straight from where they arrived. */
 static enum found parse_slices(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket,
                                shoal_status *s) {
   struct rpc_cursor c;

@@ -213,6 +213,7 @@ static int look_up(const struct rpc_channel *c, int flags, struct addrinfo **fou
 
 /* With the lock held. */
 static void take_addresses(struct rpc_channel *c, int err, struct addrinfo *found) {
+  if (c->addresses) freeaddrinfo(c->addresses); /* of the connection before */
   c->addresses = c->next_address = found;
   if (!err) return;
   free(c->error);

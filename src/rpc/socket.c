@@ -92,8 +92,8 @@ void socket_release(struct rpc_socket *s) {
   if (s->ssl) {
     SSL_shutdown(s->ssl); /* says good-bye if there is room for it; nobody waits for an answer */
     SSL_free(s->ssl);
+    ERR_clear_error();
   }
-  ERR_clear_error();
   if (s->fd >= 0) close(s->fd);
   text_release(&s->error);
   *s = (struct rpc_socket){.fd = -1};

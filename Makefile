@@ -33,10 +33,12 @@ need-tensorflow: need-packages
 demo: all ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers
 	@tools/demo.sh $(BUILD)
 
-.PHONY: test check
-test: need-tensorflow all build-fuzz/build.ninja ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
-	@ninja -C build-fuzz fuzzers
+.PHONY: test check fuzzers
+test: need-tensorflow all fuzzers ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
 	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS)
+fuzzers:
+	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@; \
+	 else echo "there is no clang: fuzzing is skipped"; fi
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 
@@ -60,8 +62,7 @@ asan: need-tensorflow build-asan/build.ninja ## units and servers under AddressS
 tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tools/tsan.supp history_size=4
 tsan: need-tensorflow build-tsan/build.ninja ## units and servers under ThreadSanitizer
 	@ninja -C build-tsan && tools/python.sh tests/run.py --build build-tsan --patience 4 --only $(SANITIZED) unit cluster chaos
-fuzz: build-fuzz/build.ninja ## fuzz each target for FUZZ_MINUTES
-	@ninja -C build-fuzz fuzzers
+fuzz: fuzzers ## fuzz each target for FUZZ_MINUTES
 	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $$(($(FUZZ_MINUTES) * 60)) fuzz
 clang: build-clang/build.ninja ## build with clang, warnings as errors
 	@ninja -C build-clang
@@ -75,9 +76,13 @@ lint: all ## layers, lengths, cppcheck, clang-tidy: minutes at first, then only 
 docs: all ## write docs/ops.md from the op rows
 	@$(BUILD)/gen_ops --docs > docs/ops.md
 
-.PHONY: install clean help
+.PHONY: install uninstall clean help
 install: all ## install under PREFIX (and DESTDIR)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+# Folders go too where they are empty, up to PREFIX.
+uninstall: ## take back what the last `make install` put there; same PREFIX (and DESTDIR)
+	@cd "$(DESTDIR)$(PREFIX)" && sed -n 's|^$(PREFIX)/||p' $(abspath $(BUILD))/install_manifest.txt | \
+	  while read -r f || [ -n "$$f" ]; do rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true
 clean: ## remove all build folders
 	@rm -rf build build-asan build-tsan build-fuzz build-clang
 help: ## this list

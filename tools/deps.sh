@@ -45,29 +45,30 @@ install_packages() {
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
 }
 
-# A Python for which TensorFlow 2.15 is published.
+# A Python from 3.9 up to 3.$1, with the venv module. For 2.15 of TensorFlow 3.11 is the last.
 find_python() {
   for p in ${PYTHON:-} python3.11 python3.10 python3.9 python3; do
     path=$(command -v "$p") || continue
-    "$path" -c 'import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' 2>/dev/null &&
+    "$path" -c "import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, $1))" 2>/dev/null &&
       { echo "$path"; return 0; }
   done
   return 1
 }
 
-# make_env FOLDER REQUIREMENT...
+# make_env FOLDER LAST_MINOR_OF_PYTHON REQUIREMENT...
 make_env() {
-  env=$1
-  shift
+  env=$1 last=$2
+  shift 2
   [ -e "$env/.ready" ] && return 0
-  python=$(find_python) || {
-    say "no Python from 3.9 to 3.11 with the venv module, which TensorFlow $SHOAL_TF_VERSION needs;"
+  python=$(find_python "$last") || {
+    say "no Python from 3.9 to 3.$last with the venv module, which $* needs;"
     say "install one and say \`make deps PYTHON=/path/to/python3.11\`. Tests that need it are skipped until then."
     return 0
   }
   say "installing $* in $env"
   mkdir -p "$(dirname "$env")" && rm -rf "$env" && "$python" -m venv "$env" &&
     "$env/bin/pip" install -q --disable-pip-version-check "$@" && touch "$env/.ready" && return 0
+  rm -rf "$env"
   say "could not install $*; tests that need it are skipped"
 }
 
@@ -78,15 +79,15 @@ for what in "$@"; do
     packages) install_packages || exit 1 ;;
     tensorflow)
       case $(uname -m) in
-        x86_64) make_env "$SHOAL_TF_ENV" "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
-        *) make_env "$SHOAL_TF_ENV" "tensorflow==$SHOAL_TF_VERSION" ;;
+        x86_64) make_env "$SHOAL_TF_ENV" 11 "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
+        *) make_env "$SHOAL_TF_ENV" 11 "tensorflow==$SHOAL_TF_VERSION" ;;
       esac ;;
     newest)
       case $(uname -m) in
-        x86_64) make_env "$SHOAL_TF_NEWEST_ENV" tensorflow-cpu ;;
-        *) make_env "$SHOAL_TF_NEWEST_ENV" tensorflow ;;
+        x86_64) make_env "$SHOAL_TF_NEWEST_ENV" 99 tensorflow-cpu ;;
+        *) make_env "$SHOAL_TF_NEWEST_ENV" 99 tensorflow ;;
       esac ;;
-    torch) make_env "$SHOAL_TORCH_ENV" torch "numpy<2" ;;
+    torch) make_env "$SHOAL_TORCH_ENV" 99 torch "numpy<2" ;;
     *) say "what is '$what'? packages, tensorflow, newest or torch"; exit 2 ;;
   esac
 done

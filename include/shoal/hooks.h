@@ -32,6 +32,7 @@ typedef struct shoal_created {
   bool is_chief;
   shoal_made made;
   int64_t global_step;                  /* -1: the graph has none */
+  int64_t stop_at_step;                 /* of the training session; 0: none */
   const shoal_session_options *options; /* what the session was made with: for a second one beside it */
   double max_wait_secs;                 /* for other tasks, as the training session was told */
 } shoal_created;

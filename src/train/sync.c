@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "train/optimizer.h"
 
@@ -81,10 +82,16 @@ static shoal_status begin(void *state, shoal_graph *g) {
   return NULL;
 }
 
+/* A worker may come so late that the others have taken all steps: there is nobody left to be in step with. */
 static shoal_status after_create(void *state, const shoal_created *created) {
   shoal_sync_replicas *s = state;
   atomic_store(&s->step_began, 0);
-  return s->mode->created(s, created);
+  s->too_late = !s->is_chief && created->stop_at_step > 0 && created->global_step >= created->stop_at_step;
+  if (!s->too_late) return s->mode->created(s, created);
+  LOGW("the training is at step %lld already, and was to end at %lld: nothing is left to do",
+       (long long)created->global_step, (long long)created->stop_at_step);
+  shoal_coordinator_request_stop(created->coordinator, NULL);
+  return NULL;
 }
 
 static shoal_status before_run(void *state, shoal_run_context *context) {
@@ -102,7 +109,7 @@ static shoal_status after_run(void *state, shoal_run_context *context) {
 
 static shoal_status end(void *state, shoal_session *session) {
   shoal_sync_replicas *s = state;
-  return s->mode->end(s, session);
+  return s->too_late ? NULL : s->mode->end(s, session);
 }
 
 static void before_close(void *state) {

@@ -71,7 +71,7 @@ struct shoal_sync_replicas {
   const struct sync_mode *mode;
   shoal_var step;
   shoal_op *train; /* NULL until built */
-  bool is_chief;
+  bool is_chief, too_late;
   struct sync_runner *runner; /* the chief's, while there is a session */
   struct sync_beat *beat;     /* while there is a session */
   atomic_llong step_began;    /* clock_ns; 0: none is under way */

@@ -33,6 +33,7 @@ struct shoal_train_session {
   struct session_manager manager;
   VEC(shoal_queue_runner) runners;
   double stop_grace_secs;
+  int64_t stop_at_step;
   bool signals;
   shoal_status *status; /* where SHOAL_TRAIN_SESSION leaves the error */
 
@@ -105,6 +106,7 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .graph = s->graph,
                                  .is_chief = s->manager.is_chief,
                                  .made = made,
+                                 .stop_at_step = s->stop_at_step,
                                  .options = &s->manager.session,
                                  .max_wait_secs = session_manager_max_wait(&s->manager)};
     shoal_status e = after_create(s);
@@ -222,6 +224,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   struct shoal_train_session *s = mem_zalloc(1, sizeof *s);
   s->graph = g;
   s->stop_grace_secs = options->stop_grace_secs;
+  s->stop_at_step = options->stop_at_step;
   s->signals = !options->no_signals;
   s->status = options->status;
   for (int i = 0; i < options->n_queue_runners; i++) vec_push(&s->runners, options->queue_runners[i]);

@@ -33,7 +33,7 @@ class Process:
         with open(self.log, errors="replace") as f:
             return f.read()
 
-    def until(self, pattern, seconds=60):
+    def until(self, pattern, seconds=240):
         """Waits for a line; its match."""
         end = time.time() + seconds
         while True:
@@ -44,7 +44,7 @@ class Process:
                 raise AssertionError(f"no {pattern!r} in:\n{self.text()}")
             time.sleep(0.02)
 
-    def ends(self, seconds=60):
+    def ends(self, seconds=240):
         try:
             return self.p.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -53,7 +53,7 @@ class Process:
     def last_step(self):
         return int((re.findall(r"at step (\d+)", self.text()) or ["-1"])[-1])
 
-    def past(self, step, seconds=60):
+    def past(self, step, seconds=240):
         end = time.time() + seconds
         while self.last_step() < step:
             if time.time() > end or self.p.poll() is not None:

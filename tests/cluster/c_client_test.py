@@ -38,7 +38,7 @@ LOSSES = []
 
 def program(ps, workers, master):
     with Cluster(ps=[ps], worker=workers) as c:
-        p = subprocess.run([CLIENT, c.target(*master)], capture_output=True, text=True, timeout=180)
+        p = subprocess.run([CLIENT, c.target(*master)], capture_output=True, text=True, timeout=300)
         lines = p.stdout.splitlines(keepends=True)
         losses = [float(line.split()[1]) for line in lines if line.startswith("loss ")]
         rest = "".join(line for line in lines if not line.startswith("loss "))
@@ -56,7 +56,7 @@ def dies(kinds, victim, code):
                 assert p.stdout.readline() == "running\n"
                 time.sleep(0.3)
                 c.tasks[victim].kill()
-                text, _ = p.communicate(timeout=60)
+                text, _ = p.communicate(timeout=120)
             finally:
                 p.kill()
     assert text.startswith(code), text

@@ -5,6 +5,7 @@
 """
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -26,14 +27,49 @@ server.join()
 """
 
 
+CLAIMS = []  # sockets whose names are the ports of this process, held as long as it lives
+
+
 def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Ports that no other test and no `shoal launch` is given meanwhile, and that the system does not give to whoever
+    connects: below its own range, claimed by name as src/cli/launch_cluster.c does."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        last = int(f.read().split()[0])
+    ports = []
+    for port in random.sample(range(20000, last if last > 22000 else 32768), 1000):
+        claim, probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), socket.socket()
+        try:
+            claim.bind(f"\0shoal-launch-port-{port}")
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            claim.close()
+            continue
+        finally:
+            probe.close()
+        CLAIMS.append(claim)
+        ports.append(port)
+        if len(ports) == n:
+            return ports
+    raise RuntimeError("no free ports")
+
+
+def until(condition, seconds=60, what=lambda: "it does not come"):
+    """Waits for a condition; its value."""
+    end = time.time() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.time() < end, what()
+        time.sleep(0.05)
+
+
+def until_step(target, text="running graph"):
+    """Waits until a step is under way at a server, as far as a line of its status says."""
+    def status():
+        p = subprocess.run([SHOAL, "status", target], capture_output=True, text=True, timeout=60)
+        return text in p.stdout
+    until(status, what=lambda: f"no step at {target}")
 
 
 class Task:

@@ -17,7 +17,7 @@ EXAMPLES = os.path.join(os.path.dirname(SHOAL), "examples")
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
-def launch(*command, flags=(), code=0, seconds=240):
+def launch(*command, flags=(), code=0, seconds=400):
     p = subprocess.run([SHOAL, "launch", *flags, "--", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                        text=True, timeout=seconds, check=False)
     assert p.returncode == code, (p.returncode, p.stdout)
@@ -92,7 +92,7 @@ def existing_servers():
                  "--existing_servers", "--train_steps=200", "--job_name=worker"]
         tasks = [subprocess.Popen([f"{EXAMPLES}/mnist_replica", *flags, f"--task_index={i}"], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True) for i in range(2)]
-        texts = [t.communicate(timeout=120)[0] for t in tasks]
+        texts = [t.communicate(timeout=300)[0] for t in tasks]
         assert all(t.returncode == 0 for t in tasks), texts
         assert accuracy(texts[0]) > 0.7, texts
 
@@ -167,7 +167,7 @@ def mistakes():
     """Each a clear error before time is wasted."""
     def fails(text, *flags, env=None):
         p = subprocess.run([f"{EXAMPLES}/mnist_replica", *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                           text=True, timeout=60, env={**os.environ, **(env or {})}, check=False)
+                           text=True, timeout=120, env={**os.environ, **(env or {})}, check=False)
         assert p.returncode in (1, 2) and text in p.stdout, (p.returncode, p.stdout)
     fails("is no flag", "--no_such_flag=1")
     fails("expected a number", "--batch_size=many")
@@ -182,7 +182,7 @@ def mistakes():
             g.write(f.read(100000))
         fails("DATA_LOSS", f"--data_dir={folder}")
     for name in ("hello", "linear_regression", "mnist_local", "mnist_replica", "in_graph", "model_parallel", "supervisor"):
-        p = subprocess.run([f"{EXAMPLES}/{name}", "--help"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+        p = subprocess.run([f"{EXAMPLES}/{name}", "--help"], stdout=subprocess.PIPE, text=True, timeout=120, check=False)
         assert p.returncode == 0 and name in p.stdout, (name, p.stdout)
 
 

@@ -19,6 +19,7 @@ from cluster import SHOAL, Cluster, report
 tf.disable_v2_behavior()
 tf.logging.set_verbosity(tf.logging.ERROR)
 NUMBER = os.getpid() % 200
+SLACK = 15.0  # for a machine that is slow or does other things too
 HERE, THERE = f"10.{NUMBER}.77.1", f"10.{NUMBER}.77.2"
 
 def sh(command):
@@ -128,7 +129,7 @@ def interrupted(harm, seconds):
                 while True:
                     s.run(top)
             except tf.errors.UnavailableError as e:
-                assert time.time() - harmed[0] < seconds, f"{time.time() - harmed[0]:.1f} s"
+                assert time.time() - harmed[0] < seconds + SLACK, f"{time.time() - harmed[0]:.1f} s"
                 assert "/job:ps/replica:0/task:0" in e.message, e.message
         c.tasks["ps", 0].kill()
 
@@ -184,7 +185,7 @@ def large(kinds, flags, works):
                 s.run(last)
             except tf.errors.OpError as e:
                 assert "2 GiB" in e.message, e.message
-                assert time.time() - start < 30
+                assert time.time() - start < 30 + SLACK
                 return
             raise AssertionError("no error")
 

@@ -17,7 +17,7 @@ import tempfile
 import termios
 import time
 
-from cluster import SHOAL, report
+from cluster import SHOAL, report, until
 
 NUMBER = iter(range(1000))
 # By job: ps tasks wait for ever, others do what $BODY says with $job and $task.
@@ -43,7 +43,7 @@ class Job:
         else:
             self.p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def end(self, seconds=60):
+    def end(self, seconds=120):
         """Its output and exit code; nothing may be left."""
         self.out, _ = self.p.communicate(timeout=seconds)
         self.nothing_left(0)
@@ -60,14 +60,14 @@ class Job:
                 pass
         return found
 
-    def wait_for(self, n, seconds=30):
+    def wait_for(self, n, seconds=120):
         """Until there are n processes."""
         end = time.time() + seconds
         while len(self.processes()) < n:
             assert time.time() < end, self.processes()
             time.sleep(0.02)
 
-    def nothing_left(self, seconds=20):
+    def nothing_left(self, seconds=60):
         end = time.time() + seconds
         while self.processes():
             assert time.time() < end, [open(f"/proc/{p}/cmdline").read() for p in self.processes()]
@@ -129,7 +129,7 @@ def restarted_ps():
         script = SCRIPT.replace("exec sleep 1000", f"echo $$ >> {folder}/pids; exec sleep 1000")
         job = Job(f"while [ $(wc -l < {folder}/pids) -lt 2 ]; do sleep 0.1; done", "--restarts=1",
                   program=["sh", "-c", script, "program"])
-        end = time.time() + 20
+        end = time.time() + 60
         while not os.path.exists(f"{folder}/pids") or not open(f"{folder}/pids").read():
             assert time.time() < end
             time.sleep(0.05)
@@ -140,23 +140,22 @@ def restarted_ps():
 
 def terminate():
     """SIGTERM: those that train first, with ps still there; their word for "run me again" is the job's."""
-    body = 'trap "sleep 0.3; echo saved; exit 75" TERM; echo ready; while :; do sleep 0.05; done'
-    job = Job(body)
-    job.wait_for(5)
-    time.sleep(0.5)
-    job.p.send_signal(signal.SIGTERM)
-    out, code = job.end()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(f'trap "sleep 0.3; echo saved; exit 75" TERM; touch {folder}/$task; while :; do sleep 0.05; done')
+        until(lambda: len(os.listdir(folder)) == 2)
+        job.p.send_signal(signal.SIGTERM)
+        out, code = job.end()
     assert code == 75 and out.count("] saved") == 2, (code, out)
     assert "failed" not in out, out
 
 
 def stubborn():
     """Who does not listen is killed when the grace is over."""
-    job = Job('trap "" TERM INT; echo deaf; while :; do sleep 0.05; done', "--grace=1", "--workers=1")
-    job.wait_for(4)
-    time.sleep(0.5)
-    job.p.send_signal(signal.SIGINT)
-    out, code = job.end()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(f'trap "" TERM INT; touch {folder}/$task; while :; do sleep 0.05; done', "--grace=1", "--workers=1")
+        until(lambda: os.listdir(folder))
+        job.p.send_signal(signal.SIGINT)
+        out, code = job.end()
     assert code == 130, (code, out)
 
 
@@ -165,7 +164,7 @@ def ctrl_c():
     job = Job('i=0; while :; do i=$((i+1)); printf "step $i of many\\r"; sleep 0.1; done', terminal=True)
     job.wait_for(5)
     seen = b""
-    end = time.time() + 20
+    end = time.time() + 60
     while not re.search(rb"step \d+ of many", seen):
         assert time.time() < end, seen
         seen += os.read(job.terminal, 65536)
@@ -193,7 +192,7 @@ def killed_launcher():
             with open(f"/proc/{pid}/task/{pid}/children") as f:
                 pid = int(f.read().split()[0])
         os.kill(pid, signal.SIGKILL)
-        job.p.communicate(timeout=30)
+        job.p.communicate(timeout=120)
         job.nothing_left()
         assert job.p.returncode == (137 if half else -9), job.p.returncode
 
@@ -206,12 +205,15 @@ def runaways():
 
 def many():
     """Launchers side by side never give a port twice."""
-    jobs = [Job('echo "$*"; sleep 2', "--workers=3") for _ in range(6)]
     ports = []
-    for job in jobs:
-        out, code = job.end()
-        assert code == 0, out
-        ports += set(re.findall(r"127.0.0.1:(\d+)", out))
+    with tempfile.TemporaryDirectory() as folder:
+        # Every task waits for all of them.
+        body = f'echo "$*"; touch {folder}/$$; while [ $(ls {folder} | wc -l) -lt 18 ]; do sleep 0.2; done'
+        jobs = [Job(body, "--workers=3") for _ in range(6)]
+        for job in jobs:
+            out, code = job.end(240)
+            assert code == 0, out
+            ports += set(re.findall(r"127.0.0.1:(\d+)", out))
     assert len(ports) == len(set(ports)) == 24, ports
 
 
@@ -311,14 +313,14 @@ def over_ssh(ssh_flags, env=None):
             return [int(x) for x in p.stdout.split() if int(x) != os.getpid()]
         for how in (signal.SIGTERM, signal.SIGKILL):
             job = Job("", *flags, program=[*program, unique, "0"], env=env)
-            end = time.time() + 30
+            end = time.time() + 120
             while len(there()) < 8:
                 assert time.time() < end, there()
                 time.sleep(0.1)
             time.sleep(0.5)
             job.p.send_signal(how)
-            job.p.communicate(timeout=30)
-            end = time.time() + 20
+            job.p.communicate(timeout=120)
+            end = time.time() + 60
             while there():
                 assert time.time() < end, there()
                 time.sleep(0.1)
@@ -353,7 +355,7 @@ def real_ssh():
         try:
             common = (f"ssh -4 -o BatchMode=yes -p {port} -i {folder}/user -o IdentitiesOnly=yes -F /dev/null "
                       f"-o StrictHostKeyChecking=no -o UserKnownHostsFile={folder}/known -o LogLevel=ERROR")
-            end = time.time() + 10
+            end = time.time() + 60
             while subprocess.run([*common.split(), "127.0.0.1", "true"], stderr=subprocess.DEVNULL,
                                  check=False).returncode:
                 assert time.time() < end and sshd.poll() is None, sshd.stderr.read()

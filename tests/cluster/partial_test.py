@@ -69,7 +69,7 @@ def given_up(cluster):
         assert s.partial_run(h, r1, {a: 1.0, b: 2.0}) == 3.0
         t = threading.Thread(target=s.close, daemon=True)
         t.start()
-        t.join(20)
+        t.join(60)
         assert not t.is_alive(), "closing does not end"
         with tf.Session(cluster.target("worker", 0)) as s2:
             assert s2.run(r1, {a: 1.0, b: 2.0}) == 3.0
@@ -99,7 +99,7 @@ def failing(cluster):
 def logging_and_tracing():
     """As TensorFlow's worker: Logging answers, Tracing is UNIMPLEMENTED by name."""
     with Cluster(ps=["shoal"]) as c, grpc.insecure_channel(c.spec["ps"]["0"]) as channel:
-        call = lambda m, data=b"": channel.unary_unary("/tensorflow.WorkerService/" + m)(data, timeout=10)
+        call = lambda m, data=b"": channel.unary_unary("/tensorflow.WorkerService/" + m)(data, timeout=60)
         assert call("Logging", b"\x08\x01") == b"" and call("Logging", b"\x18\x07\x20\x01") == b""
         try:
             call("Tracing")

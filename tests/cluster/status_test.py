@@ -10,7 +10,7 @@ from cluster import SHOAL, Cluster, report
 
 def status(spec, *flags):
     p = subprocess.run([SHOAL, "status", f"--cluster_spec={json.dumps(spec)}", *flags], capture_output=True, text=True,
-                       timeout=60)
+                       timeout=120)
     return p.returncode, p.stdout, p.stderr
 
 
@@ -33,7 +33,7 @@ def variables_and_step():
     import os
     trainer = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "trainer")
     with Cluster(ps=["shoal"], worker=["shoal"]) as c:
-        subprocess.run([trainer, f"--master={c.target('worker')}", "--steps=12", "--step_ms=0"], check=True, timeout=60,
+        subprocess.run([trainer, f"--master={c.target('worker')}", "--steps=12", "--step_ms=0"], check=True, timeout=120,
                        stdout=subprocess.DEVNULL)
         code, out, _ = status(c.spec)
         assert code == 0 and re.search(r"/job:ps/task:0 .* global_step 12\n", out), out
@@ -41,7 +41,7 @@ def variables_and_step():
 
 def wrong_description():
     for spec in ('{"worker": ["nowhere"]}', "/does/not/exist", "{}"):
-        p = subprocess.run([SHOAL, "status", f"--cluster_spec={spec}"], capture_output=True, text=True, timeout=30)
+        p = subprocess.run([SHOAL, "status", f"--cluster_spec={spec}"], capture_output=True, text=True, timeout=120)
         assert p.returncode == 1 and "cluster_spec" in p.stderr, (spec, p.stdout, p.stderr)
 
 

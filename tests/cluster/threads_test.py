@@ -42,7 +42,6 @@ def in_threads(work):
         assert not t.is_alive(), "a thread does not end"
     if errors:
         raise errors[0]
-    assert all(rounds), rounds
 
 
 def training(cluster):

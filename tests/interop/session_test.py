@@ -163,12 +163,17 @@ def test_time_out_of_a_step_that_waits():
 
 
 def test_closing_ends_what_waits():
-    _, g, _ = build(lambda: tf.FIFOQueue(2, tf.float32).dequeue(name="take"))
+    def make():
+        begun = tf.FIFOQueue(2, tf.float32)
+        begun.dequeue(name="begun")
+        with tf.control_dependencies([begun.enqueue(1.0)]):
+            return tf.FIFOQueue(2, tf.float32).dequeue(name="take")
+    _, g, _ = build(make)
     s = shoal.Session(g)
     codes = []
     waiting = threading.Thread(target=lambda: codes.append(code_of(lambda: s.run(["take:0"], timeout_ms=0))))
     waiting.start()
-    time.sleep(0.3)
+    s.run(["begun:0"])
     s.close()
     waiting.join(60)
     assert codes == [1], codes

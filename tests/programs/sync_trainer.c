@@ -6,12 +6,13 @@
  * MODE: async, tokens, strict, bounded. Keys: data (whose batches; its own by default), workers, aggregate, steps,
  * batches (of this worker; 0: no end), lease, staleness, tokens (at the start), ps, sleep (ms after each step), dir
  * (for checkpoints), wait (seconds, for other tasks), adam (0: plain gradient descent), refs (TensorFlow 1's kind of
- * variables). Prints "step N" after
- * each step of its own and at the end "done STEP STALE" and each variable's numbers in hex. */
+ * variables). Prints "step N" after each step of its own and at the end "done STEP STALE" and each variable's numbers
+ * in hex. Once there is a file of the name in $SYNC_PACE it sleeps no more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <shoal/shoal.h>
 
@@ -98,7 +99,7 @@ int main(int argc, char **argv) {
   if (argc < 4) return 2;
   int64_t task = strtoll(argv[2], NULL, 10), steps = option(argc, argv, "steps", 10);
   int64_t batches = option(argc, argv, "batches", 0), sleep_ms = option(argc, argv, "sleep", 0);
-  const char *mode = argv[3];
+  const char *mode = argv[3], *pace = getenv("SYNC_PACE");
   setvbuf(stdout, NULL, _IOLBF, 0);
 
   shoal_server *server;
@@ -150,7 +151,8 @@ int main(int argc, char **argv) {
       shoal_tensor_unref(x);
       shoal_tensor_unref(y);
       shoal_tensor_unref(ids);
-      if (sleep_ms) nanosleep(&(struct timespec){sleep_ms / 1000, sleep_ms % 1000 * 1000000}, NULL);
+      if (sleep_ms && (!pace || access(pace, F_OK)))
+        nanosleep(&(struct timespec){sleep_ms / 1000, sleep_ms % 1000 * 1000000}, NULL);
     }
     shoal_session *raw = shoal_train_session_raw(s);
     shoal_status e = raw ? shoal_session_step(raw, SHOAL_NO_FEEDS, SHOAL_FETCH(m.step.value, &step), NULL) : NULL;

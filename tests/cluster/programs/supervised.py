@@ -46,9 +46,10 @@ def train(server, cluster, last_step):
                 if at >= last_step:  # looked at after a step: the other one may have taken all of them
                     break
             if chief:
-                # A name of its own: the supervisor's thread may be saving this step too, and a sharded Saver's two
-                # saves of one name and step meet in one temporary folder.
-                supervisor.saver.save(session, os.path.join(FLAGS.log_dir, "last.ckpt"), global_step=step)
+                # The supervisor's thread that saves ends first: a Saver is not for two threads, and two saves of one step
+                # meet in one temporary folder.
+                supervisor.stop(close_summary_writer=False)
+                supervisor.saver.save(session, os.path.join(FLAGS.log_dir, "model.ckpt"), global_step=step)
                 while session.run(step) < last_step:  # the other one's last steps
                     time.sleep(0.1)
         return first, value

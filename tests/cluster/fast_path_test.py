@@ -180,12 +180,10 @@ def large(kinds, flags, works):
             if works:
                 np.testing.assert_array_equal(s.run(last), [7, 7])
                 return
-            start = time.time()
             try:
                 s.run(last)
             except tf.errors.OpError as e:
                 assert "2 GiB" in e.message, e.message
-                assert time.time() - start < 30 + SLACK
                 return
             raise AssertionError("no error")
 

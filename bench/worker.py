@@ -19,8 +19,7 @@ def shoal_side(folder, case, threads):
     s.run(targets=[case["init"]])
     data = np.load(os.path.join(folder, case["name"] + ".npz"))
     handles = [shoal.to_handle(data[n]) for n in case["feeds"]]
-    run = s.callable([], case["feeds"], [case["train"]])
-    return lambda: run(*handles)
+    return s.callable([], case["feeds"], [case["train"]]).bind(*handles)
 
 
 def tensorflow_side(folder, case, threads):

@@ -27,6 +27,7 @@ enum {
   BLOCK_COLUMNS = 384, /* of C, where rows alone do not give every thread work */
   NARROW_PANELS = 4,   /* of B at least in a block that was made narrower for the threads' sake */
   SUMS_COLUMNS = 768,  /* at most, where sums are kept apart from C */
+  MIN_ROWS = 16,       /* of a block of C that was cut for the threads' sake */
   PACK_ROWS = 32,      /* at a time; a multiple of every kernel's round */
   PARALLEL_FLOPS = 2000000,
   SPLIT_AREA = 128 * 384, /* elements of C below which a long K is cut */
@@ -235,7 +236,7 @@ static void choose_blocks(struct job *j, int threads) {
   } else if (count_blocks(j, mb, cols, nb) < want) {
     nb = MIN(nb, narrow);
   }
-  while (mb > 4 * kn->mr && count_blocks(j, mb, cols, nb) < want) mb = (mb / kn->mr + 1) / 2 * kn->mr;
+  while (mb > MAX(2 * kn->mr, MIN_ROWS) && count_blocks(j, mb, cols, nb) < want) mb = (mb / kn->mr + 1) / 2 * kn->mr;
   /* Even blocks: no thread is left with a sliver at the end. */
   int64_t blocks = (m + mb - 1) / mb;
   j->mb = (rows + blocks - 1) / blocks * kn->mr;

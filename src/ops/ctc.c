@@ -1,17 +1,16 @@
-/* Connectionist temporal classification: the loss with its gradient, and the greedy decoder.
+/* Connectionist temporal classification: the loss with its gradient. ctc_decode.c has the decoders.
  *
  * Labels are seen with blanks between them, before and after: l' of 2U + 1 places. Forward and backward variables are
- * kept as logarithms in double. The blank is the last class of the loss, and any class of the decoder. */
+ * kept as logarithms in double. The blank is the last class. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/nn_util.h"
+#include "ops/ctc.h"
 
 struct ctc_state {
   bool collapse, merge, ignore_longer;
-  int64_t blank;
 };
 
 static shoal_status loss_init(struct kernel_init *ki, void *state) {
@@ -19,27 +18,6 @@ static shoal_status loss_init(struct kernel_init *ki, void *state) {
   TRY(node_get_bool(ki->node, "preprocess_collapse_repeated", &st->collapse));
   TRY(node_get_bool(ki->node, "ctc_merge_repeated", &st->merge));
   return node_get_bool(ki->node, "ignore_longer_outputs_than_inputs", &st->ignore_longer);
-}
-
-static shoal_status greedy_init(struct kernel_init *ki, void *state) {
-  struct ctc_state *st = state;
-  TRY(node_get_bool(ki->node, "merge_repeated", &st->merge));
-  return node_get_int(ki->node, "blank_index", &st->blank);
-}
-
-static double value_at(const struct tensor *t, int64_t i) {
-  return t->dtype == SHOAL_FLOAT64 ? T_DATA(t, const double)[i] : (double)T_DATA(t, const float)[i];
-}
-static void value_put(struct tensor *t, int64_t i, double v) {
-  if (t->dtype == SHOAL_FLOAT64) T_DATA(t, double)[i] = v;
-  else T_DATA(t, float)[i] = (float)v;
-}
-
-/* log(e^a + e^b) */
-static double log_add(double a, double b) {
-  if (a == -INFINITY) return b;
-  if (b == -INFINITY) return a;
-  return a > b ? a + log1p(exp(b - a)) : b + log1p(exp(a - b));
 }
 
 /* ---- one sequence ---- */
@@ -67,8 +45,8 @@ static double forward_backward(const struct sequence *s, int blank) {
     for (int64_t u = 0; u < n; u++) {
       const double *before = s->alpha + (t - 1) * n;
       double sum = stays(s, u, blank) ? before[u] : -INFINITY;
-      if (u > 0) sum = log_add(sum, before[u - 1]);
-      if (skips(s, u, blank)) sum = log_add(sum, before[u - 2]);
+      if (u > 0) sum = ctc_log_add(sum, before[u - 1]);
+      if (skips(s, u, blank)) sum = ctc_log_add(sum, before[u - 2]);
       s->alpha[t * n + u] = sum + s->log_y[t * s->classes + s->label[u]];
     }
   for (int64_t u = MAX(0, n - 2); u < n; u++) s->beta[(s->time - 1) * n + u] = 0;
@@ -76,12 +54,12 @@ static double forward_backward(const struct sequence *s, int blank) {
     for (int64_t u = 0; u < n; u++) {
       const double *after = s->beta + (t + 1) * n, *y = s->log_y + (t + 1) * s->classes;
       double sum = stays(s, u, blank) ? after[u] + y[s->label[u]] : -INFINITY;
-      if (u + 1 < n) sum = log_add(sum, after[u + 1] + y[s->label[u + 1]]);
-      if (u + 2 < n && skips(s, u + 2, blank)) sum = log_add(sum, after[u + 2] + y[s->label[u + 2]]);
+      if (u + 1 < n) sum = ctc_log_add(sum, after[u + 1] + y[s->label[u + 1]]);
+      if (u + 2 < n && skips(s, u + 2, blank)) sum = ctc_log_add(sum, after[u + 2] + y[s->label[u + 2]]);
       s->beta[t * n + u] = sum;
     }
   double p = -INFINITY;
-  for (int64_t u = 0; u < n; u++) p = log_add(p, s->alpha[u] + s->beta[u]);
+  for (int64_t u = 0; u < n; u++) p = ctc_log_add(p, s->alpha[u] + s->beta[u]);
   return p;
 }
 
@@ -139,16 +117,6 @@ static int64_t with_blanks(const struct ctc_state *st, const int32_t *label, int
   return k;
 }
 
-static void log_softmax(const struct tensor *x, int64_t from, int64_t n, double *out) {
-  double top = -INFINITY, sum = 0;
-  for (int64_t i = 0; i < n; i++) {
-    double v = value_at(x, from + i);
-    if (v > top) top = v;
-  }
-  for (int64_t i = 0; i < n; i++) sum += exp(value_at(x, from + i) - top);
-  for (int64_t i = 0; i < n; i++) out[i] = value_at(x, from + i) - top - log(sum);
-}
-
 /* Loss and gradient of sequence b, whose labels are given. */
 static shoal_status run_one(struct kernel_ctx *ctx, int64_t b, const int32_t *label, int64_t n, struct tensor *loss,
                             struct tensor *grad) {
@@ -181,19 +149,19 @@ static shoal_status run_one(struct kernel_ctx *ctx, int64_t b, const int32_t *la
     return bad;
   }
   double *log_y = room->data, *sum = log_y + doubles;
-  for (int64_t t = 0; t < time; t++) log_softmax(x, (t * batch + b) * classes, classes, log_y + t * classes);
+  for (int64_t t = 0; t < time; t++) ctc_log_softmax(x, (t * batch + b) * classes, classes, log_y + t * classes);
   s.log_y = log_y;
   s.alpha = log_y + time * classes;
   s.beta = s.alpha + time * s.places;
   double p = forward_backward(&s, blank);
-  value_put(loss, b, -p);
+  ctc_put(loss, b, -p);
   for (int64_t t = 0; t < time; t++) {
     for (int64_t c = 0; c < classes; c++) sum[c] = -INFINITY;
     for (int64_t u = 0; u < s.places; u++)
-      sum[all[u]] = log_add(sum[all[u]], s.alpha[t * s.places + u] + s.beta[t * s.places + u]);
+      sum[all[u]] = ctc_log_add(sum[all[u]], s.alpha[t * s.places + u] + s.beta[t * s.places + u]);
     for (int64_t c = 0; c < classes; c++) {
       double y = exp(log_y[t * classes + c]), used = p == -INFINITY ? 0 : exp(sum[c] - p);
-      value_put(grad, (t * batch + b) * classes + c, y - used);
+      ctc_put(grad, (t * batch + b) * classes + c, y - used);
     }
   }
   buffer_unref(room);
@@ -219,77 +187,13 @@ static shoal_status loss_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-/* ---- the greedy decoder ---- */
-
-static shoal_status greedy_run(struct kernel_ctx *ctx) {
-  const struct ctc_state *st = ctx->state;
-  const struct tensor *x = ctx_in(ctx, 0), *len = ctx_in(ctx, 1);
-  if (x->rank != 3) return INVALID("inputs is not a 3-Tensor");
-  if (len->rank != 1) return INVALID("sequence_length is not a vector");
-  int64_t time = x->dims[0], batch = x->dims[1], classes = x->dims[2], longest = 0, total = 0;
-  if (!time) return INVALID("max_time is 0");
-  if (!classes || classes > INT_MAX) return INVALID("num_classes cannot exceed max int");
-  if (len->n != batch)
-    return INVALID("len(sequence_length) != batch_size.  len(sequence_length):  %" PRId64 " batch_size: %" PRId64,
-                   len->n, batch);
-  int64_t blank = st->blank < 0 ? classes + st->blank : st->blank;
-  if (blank < 0 || blank >= classes)
-    return INVALID("blank_index expected to be between %" PRId64 " and %" PRId64 " but was %" PRId64, -classes,
-                   classes - 1, st->blank);
-  struct buffer *b;
-  TRY(buffer_new((size_t)(batch * time + batch) * sizeof(int64_t) + 8, &b));
-  int64_t *path = b->data, *count = path + batch * time;
-  struct tensor *score, *indices, *values, *shape;
-  shoal_status s;
-  TRY_GOTO(s, ctx_out_dims(ctx, 3, 2, (const int64_t[]){batch, 1}, &score), done);
-  for (int64_t i = 0; i < batch; i++) {
-    int32_t steps = T_DATA(len, const int32_t)[i];
-    if (steps < 0 || steps > time) {
-      s = INVALID("sequence_length(%" PRId64 ") <= %" PRId64, i, time);
-      goto done;
-    }
-    double sum = 0;
-    int64_t last = -1;
-    count[i] = 0;
-    for (int64_t t = 0; t < steps; t++) {
-      int64_t best = 0, from = (t * batch + i) * classes;
-      for (int64_t c = 1; c < classes; c++)
-        if (value_at(x, from + c) > value_at(x, from + best)) best = c;
-      sum -= value_at(x, from + best);
-      if (best != blank && !(st->merge && best == last)) path[i * time + count[i]++] = best;
-      last = best;
-    }
-    value_put(score, i, sum);
-    longest = MAX(longest, count[i]);
-    total += count[i];
-  }
-  TRY_GOTO(s, ctx_out_dims(ctx, 0, 2, (const int64_t[]){total, 2}, &indices), done);
-  TRY_GOTO(s, ctx_out_dims(ctx, 1, 1, &total, &values), done);
-  TRY_GOTO(s, ctx_out_dims(ctx, 2, 1, (const int64_t[]){2}, &shape), done);
-  T_DATA(shape, int64_t)[0] = batch;
-  T_DATA(shape, int64_t)[1] = longest;
-  int64_t at = 0;
-  for (int64_t i = 0; i < batch; i++)
-    for (int64_t k = 0; k < count[i]; k++, at++) {
-      T_DATA(indices, int64_t)[2 * at] = i;
-      T_DATA(indices, int64_t)[2 * at + 1] = k;
-      T_DATA(values, int64_t)[at] = path[i * time + k];
-    }
-done:
-  buffer_unref(b);
-  return s;
-}
-
-#define KERNELS(name, init_, run_)                                                  \
-  static const struct kernel_def name[] = {{.device = "CPU",                        \
-                                            .type_attr = "T",                       \
-                                            .types = DT(FLOAT32) | DT(FLOAT64),     \
-                                            .state_size = sizeof(struct ctc_state), \
-                                            .init = init_,                          \
-                                            .run = run_},                           \
-                                           {0}}
-KERNELS(loss_kernels, loss_init, loss_run);
-KERNELS(greedy_kernels, greedy_init, greedy_run);
+static const struct kernel_def loss_kernels[] = {{.device = "CPU",
+                                                  .type_attr = "T",
+                                                  .types = DT(FLOAT32) | DT(FLOAT64),
+                                                  .state_size = sizeof(struct ctc_state),
+                                                  .init = loss_init,
+                                                  .run = loss_run},
+                                                 {0}};
 
 static shoal_status loss_shape(struct shape_ctx *c) {
   struct shape x, len;
@@ -299,16 +203,6 @@ static shoal_status loss_shape(struct shape_ctx *c) {
   if (x.dims[1] < 0) x.dims[1] = len.dims[0];
   c->out[0] = shape_vector(x.dims[1]);
   c->out[1] = x;
-  return NULL;
-}
-
-static shoal_status greedy_shape(struct shape_ctx *c) {
-  struct shape x;
-  TRY(shape_in_rank(c, 0, 3, &x));
-  c->out[0] = shape_matrix(-1, 2);
-  c->out[1] = shape_vector(-1);
-  c->out[2] = shape_vector(2);
-  c->out[3] = shape_matrix(x.dims[1], 1);
   return NULL;
 }
 
@@ -325,9 +219,5 @@ static const struct op_row rows[] = {
      .attrs = "preprocess_collapse_repeated: bool = false; ctc_merge_repeated: bool = true; "
               "ignore_longer_outputs_than_inputs: bool = false; T: {float, double} = float",
      .shape = loss_shape, .grad = loss_grad, .kernels = loss_kernels},
-    {"CTCGreedyDecoder", .in = "inputs: T, sequence_length: int32",
-     .out = "decoded_indices: int64, decoded_values: int64, decoded_shape: int64, log_probability: T",
-     .attrs = "merge_repeated: bool = false; blank_index: int = -1; T: {float, double} = float",
-     .flags = OP_NO_GRADIENT, .shape = greedy_shape, .kernels = greedy_kernels},
 };
 OP_FAMILY(ctc, rows);

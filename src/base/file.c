@@ -424,6 +424,15 @@ shoal_status file_writer_open_direct(struct file_writer *w, const char *path, bo
   return writer_begin(w, path, false, append ? O_APPEND : O_TRUNC);
 }
 
+shoal_status file_create(const char *path, const void *data, size_t size) {
+  struct file_writer w;
+  TRY(writer_begin(&w, path, false, O_EXCL));
+  shoal_status s = file_writer_add(&w, data, size);
+  if (!s) return file_writer_commit(&w);
+  file_writer_abort(&w);
+  return s;
+}
+
 static shoal_status write_all(struct file_writer *w, const char *at, size_t n) {
   while (n) {
     changing("write", w->path);

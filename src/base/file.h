@@ -23,6 +23,9 @@ shoal_status file_read(const char *path, size_t limit, char **data, size_t *size
 /* Replaces the file at once: readers see the old or the new one, also after a crash. */
 shoal_status file_write(const char *path, const void *data, size_t size);
 
+/* Makes a file that was not there; ALREADY_EXISTS when it was. Of two who try, one succeeds. */
+shoal_status file_create(const char *path, const void *data, size_t size);
+
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 shoal_status file_size(const char *path, int64_t *size);

@@ -116,6 +116,8 @@ void seed_generator_unref(struct seed_generator *g);
 struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat);
 struct dataset *dataset_random(struct seed_generator *seeds);
 struct dataset *dataset_cache(struct dataset *in); /* in memory */
+/* In a tensor bundle of that name. */
+struct dataset *dataset_file_cache(struct dataset *in, const char *prefix);
 struct dataset *dataset_prefetch(struct dataset *in, int64_t buffer);
 /* An iterator that runs `in` (taken over) ahead on a thread of its own. */
 struct data_iterator *iterator_prefetch(struct dataset *of, struct data_iterator *in, int64_t buffer);

@@ -275,12 +275,9 @@ static shoal_status cache_run(struct kernel_ctx *ctx) {
   char *file;
   TRY(dataset_in(ctx, 0, &in));
   TRY(dataset_in_string(ctx, 1, "filename", &file));
-  bool in_memory = !*file;
+  struct dataset *d = *file ? dataset_file_cache(in, file) : dataset_cache(in);
   free(file);
-  if (!in_memory)
-    return UNIMPLEMENTED("%s in a file: only caches in memory (an empty filename) are supported",
-                         ctx->kernel->op->name);
-  return dataset_give(ctx, dataset_cache(in));
+  return dataset_give(ctx, d);
 }
 
 /* Options, models, optimizations: they change how TensorFlow runs a pipeline, never what it gives. */

@@ -7,6 +7,7 @@ element.
 import os
 import sys
 import tempfile
+import time
 import traceback
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -109,14 +110,80 @@ def check(build, one_shot):
         assert same, f"{a} instead of {b}"
 
 
+def elements(side, builds, steps=None):
+    """What iterators over datasets give in one session of that side, in turn: all to the end, or by `steps`, a list of
+    their numbers."""
+    g = tf.Graph()
+    with g.as_default():
+        its = [tf.data.make_initializable_iterator(b()) for b in builds]
+        names = [[t.name for t in tf.nest.flatten(it.get_next())] for it in its]
+        init = [it.initializer.name for it in its]
+    if side == "TensorFlow":
+        s, code_of = tf.Session(graph=g), lambda e: e.error_code
+        s.run(init)
+    else:
+        s, code_of = shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString())), lambda e: e.code
+        s.run(targets=init)
+    try:
+        if steps is None:
+            return [[[np.asarray(v).tolist() for v in e] if isinstance(e, list) else e for e in walk(lambda: s.run(n), code_of)]
+                    for n in names]
+        out = []
+        for i in steps:
+            try:
+                out.append([np.asarray(v).tolist() for v in s.run(names[i])])
+            except Exception as e:
+                out.append(code_of(e))
+        return out
+    finally:
+        s.close()
+
+
+def cached(prefix, n):
+    """n elements of eleven components, so that numbers of components have two digits."""
+    def build():
+        d = D.range(n).map(lambda x: (tf.as_string(x), tf.fill([x, 2], x)) + (x,) * 9)
+        return d.cache(prefix)
+    return build
+
+
+def cache_files(writer, reader):
+    prefix = os.path.join(FOLDER, f"cache {writer} {reader}")
+    written, = elements(writer, [cached(prefix, 12)])
+    assert len(written) == 13 and written[-1] == 11, written
+    assert not any(f.endswith("lockfile") for f in os.listdir(FOLDER)), os.listdir(FOLDER)
+    again = elements(reader, [cached(prefix, 0)] * 2)  # nothing comes from above: all is in the files
+    assert again == [written] * 2, again
+
+
+def cache_by_two(side):
+    prefix = os.path.join(FOLDER, f"two {side}")
+    got = elements(side, [cached(prefix, 3)] * 2, [0, 1, 0])
+    assert [type(x) for x in got] == [list, int, list] and got[1] == 6, got
+
+
+def cache_half_written():
+    prefix = os.path.join(FOLDER, "half")
+    elements("Shoal", [cached(prefix, 5)], [0, 0])
+    left, end = None, time.time() + 60  # the iterator goes with the last thread that had to do with it
+    while left != [] and time.time() < end:
+        left = [f for f in os.listdir(FOLDER) if f.startswith("half")]
+    assert not left, left
+    assert len(elements("Shoal", [cached(prefix, 5)])[0]) == 6
+
+
 failed = 0
-for name, build in PIPELINES.items():
-    for one_shot in (False, True):
-        label = f"{name}, {'one-shot' if one_shot else 'initializable'}"
-        try:
-            check(build, one_shot)
-            print(f"ok - {label}")
-        except Exception as e:
-            failed += 1
-            print(f"not ok - {label}\n# " + "".join(traceback.format_exception_only(type(e), e)).strip().replace("\n", "\n# "))
+tests = [(f"{name}, {'one-shot' if one_shot else 'initializable'}", lambda b=build, o=one_shot: check(b, o))
+         for name, build in PIPELINES.items() for one_shot in (False, True)]
+SIDES = ("TensorFlow", "Shoal")
+tests += [(f"a cache of {w}'s, read by {r}", lambda w=w, r=r: cache_files(w, r)) for w in SIDES for r in SIDES]
+tests += [(f"a cache written by two iterators of {s}", lambda s=s: cache_by_two(s)) for s in SIDES]
+tests += [("a cache half written", cache_half_written)]
+for label, run in tests:
+    try:
+        run()
+        print(f"ok - {label}")
+    except Exception as e:
+        failed += 1
+        print(f"not ok - {label}\n# " + "".join(traceback.format_exception_only(type(e), e)).strip().replace("\n", "\n# "))
 sys.exit(failed > 0)

@@ -36,7 +36,8 @@ struct peer_call {
   struct fast_call *fast;      /* set->lock, once the call has begun */
   bool cancelled;              /* set->lock */
   rpc_done done;
-  fast_done fetched; /* of peer_fetch */
+  fast_done fetched;  /* of peer_fetch */
+  struct tensor room; /* of peer_fetch: where the value is being read to */
   void *arg;
 };
 
@@ -327,13 +328,22 @@ static bool fetch_elsewhere(struct peer_call *c, const struct text *ticket, shoa
   return !asked;
 }
 
+static bool place_value(void *arg, const uint8_t *head, size_t n, size_t total, size_t *at, size_t *size,
+                        uint8_t **to) {
+  struct peer_call *c = arg;
+  if (!transfer_place(head, n, total, &c->room, at, size)) return false;
+  *to = c->room.data;
+  return true;
+}
+
 static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
   struct peer_call *c = arg;
   struct tensor value = tensor_none();
   struct text ticket = {0};
   bool is_dead = false;
   shoal_code code = shoal_status_code(s);
-  if (!s) s = transfer_parse(body, &value, &is_dead, &ticket);
+  if (!s) s = transfer_parse(body, &c->room, &value, &is_dead, &ticket);
+  tensor_release(&c->room);
   bool elsewhere = !s && ticket.n && !is_dead && !tensor_valid(&value);
   if (elsewhere && !fetch_elsewhere(c, &ticket, &s)) {
     text_release(&ticket);
@@ -353,6 +363,7 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
   pthread_mutex_lock(&set->lock);
   struct peer_call *c = call_new(p, "/tensorflow.WorkerService/RecvTensor", step, key, arg, handle);
   c->fetched = done;
+  c->room = tensor_none();
   keep_watch(set);
   struct fast_client *gone = NULL;
   bool asked = p->fast && fast_ask(p->fast, step, key, on_fast, c, &c->fast);
@@ -365,7 +376,8 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
     message_string(&m, 2, key);
     if (set->fast_path && p->fast_tries < MAX_TICKETS) transfer_put_fast(&m, 6, "", 0);
     message_int(&m, 7, (uint64_t)request_id_new());
-    rpc_start(p->channel, c->method, message_finish(&m), DEADLINE_NEVER, 0, on_recv, c, &c->pending);
+    rpc_start_placed(p->channel, c->method, message_finish(&m), DEADLINE_NEVER, 0, place_value, on_recv, c,
+                     &c->pending);
   }
   pthread_mutex_unlock(&set->lock);
   fast_client_free(gone);

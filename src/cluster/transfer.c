@@ -127,13 +127,14 @@ static bool read_varint(struct rpc_cursor *c, uint64_t *v) {
 
 enum found { FOUND, UNUSUAL };
 
-/* A plain tensor of n bytes in the usual order of fields, its contents read into a new buffer. Anything else is left
- * to the general reader. */
-static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *out, shoal_status *s) {
+/* A plain tensor of n bytes in the usual order of fields, up to its contents: those are the next *size bytes. Anything
+ * else is left to the general reader. */
+static enum found read_head(struct rpc_cursor *c, size_t n, shoal_dtype *type, struct shape *shape, size_t *size,
+                            shoal_status *s) {
   if (n > c->remain) return UNUSUAL;
   size_t after = c->remain - n;
   uint64_t tag, v, dtype = 0;
-  struct shape shape = shape_scalar();
+  *shape = shape_scalar();
   while (c->remain > after) {
     if (!read_varint(c, &tag)) return UNUSUAL;
     if (tag == (1 << 3 | WIRE_VARINT)) {
@@ -143,18 +144,15 @@ static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *out
     } else if (tag == (2 << 3 | WIRE_BYTES)) {
       uint8_t bytes[512];
       if (!read_varint(c, &v) || v > sizeof bytes || !rpc_cursor_read(c, bytes, v)) return UNUSUAL;
-      if ((*s = shape_proto_decode(bytes, v, &shape))) return FOUND;
+      if ((*s = shape_proto_decode(bytes, v, shape))) return FOUND;
     } else if (tag == (4 << 3 | WIRE_BYTES)) {
       int64_t elements;
-      size_t size;
       if (!read_varint(c, &v) || c->remain < after || v != c->remain - after || dtype > DTYPE_COUNT ||
           !dtype_valid((int)dtype) || !dtype_plain((shoal_dtype)dtype) || dtype == SHOAL_BOOL)
         return UNUSUAL;
-      if ((*s = tensor_bytes_for((shoal_dtype)dtype, &shape, &elements, &size))) return FOUND;
-      if (size != v) return UNUSUAL;
-      if ((*s = tensor_new(out, (shoal_dtype)dtype, &shape))) return FOUND;
-      rpc_cursor_read(c, out->data, size);
-      return FOUND;
+      *type = (shoal_dtype)dtype;
+      if ((*s = tensor_bytes_for(*type, shape, &elements, size))) return FOUND;
+      return *size == v ? FOUND : UNUSUAL;
     } else {
       return UNUSUAL;
     }
@@ -162,9 +160,46 @@ static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *out
   return UNUSUAL;
 }
 
+/* Such a tensor, its contents read into room if that was made for it, or a new buffer. */
+static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *room, struct tensor *out,
+                              shoal_status *s) {
+  shoal_dtype dtype;
+  struct shape shape;
+  size_t size;
+  if (read_head(c, n, &dtype, &shape, &size, s) == UNUSUAL) return UNUSUAL;
+  if (*s) return FOUND;
+  struct shape have = tensor_valid(room) ? tensor_shape(room) : shape_scalar();
+  if (tensor_valid(room) && room->dtype == dtype && shape_equal(&have, &shape)) {
+    *out = *room;
+    *room = tensor_none();
+  } else if ((*s = tensor_new(out, dtype, &shape))) {
+    return FOUND;
+  }
+  rpc_cursor_read(c, out->data, size);
+  return FOUND;
+}
+
+bool transfer_place(const uint8_t *head, size_t n, size_t total, struct tensor *room, size_t *at, size_t *size) {
+  struct rpc_cursor c = rpc_cursor_over(head, n, total);
+  for (uint64_t tag, v; read_varint(&c, &tag) && read_varint(&c, &v);) {
+    if (tag == (1 << 3 | WIRE_BYTES)) {
+      shoal_dtype dtype;
+      struct shape shape;
+      shoal_status s = NULL;
+      bool usual = read_head(&c, v, &dtype, &shape, size, &s) == FOUND && !s;
+      *at = total - c.remain;
+      usual = usual && *size > n && !(s = tensor_new(room, dtype, &shape)); /* what is wrong is told when all is here */
+      shoal_status_free(s);
+      return usual;
+    }
+    if ((tag & 7) == WIRE_BYTES ? !rpc_cursor_read(&c, NULL, v) : (tag & 7) != WIRE_VARINT) return false;
+  }
+  return false;
+}
+
 /* Large messages, straight from where they arrived. */
-static enum found parse_slices(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket,
-                               shoal_status *s) {
+static enum found parse_large(struct rpc_body *body, struct tensor *room, struct tensor *value, bool *is_dead,
+                              struct text *ticket, shoal_status *s) {
   struct rpc_cursor c;
   uint64_t tag, v;
   bool have = false;
@@ -172,7 +207,7 @@ static enum found parse_slices(struct rpc_body *body, struct tensor *value, bool
   while (c.remain && !*s) {
     if (!read_varint(&c, &tag) || !read_varint(&c, &v)) break;
     if (tag == (1 << 3 | WIRE_BYTES) && !have) {
-      if (read_tensor(&c, v, value, s) == UNUSUAL) break;
+      if (read_tensor(&c, v, room, value, s) == UNUSUAL) break;
       have = true;
     } else if (tag == (2 << 3 | WIRE_VARINT)) {
       *is_dead = v != 0;
@@ -192,11 +227,12 @@ static enum found parse_slices(struct rpc_body *body, struct tensor *value, bool
   return UNUSUAL;
 }
 
-shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket) {
+shoal_status transfer_parse(struct rpc_body *body, struct tensor *room, struct tensor *value, bool *is_dead,
+                            struct text *ticket) {
   *is_dead = false;
   *value = tensor_none();
   shoal_status s = NULL;
-  if (rpc_body_size(body) > FLAT && parse_slices(body, value, is_dead, ticket, &s) == FOUND) {
+  if (rpc_body_size(body) > FLAT && parse_large(body, room, value, is_dead, ticket, &s) == FOUND) {
     if (s && tensor_valid(value)) tensor_release(value);
     return s;
   }

@@ -31,9 +31,14 @@ shoal_status transfer_response(const struct tensor *value, bool is_dead, const s
                                struct rpc_message **out);
 /* The answer for a value too large for gRPC: only the ticket. The receiver asks again, by the fast path. */
 struct rpc_message *transfer_elsewhere(const struct text *ticket);
-/* The value of a RecvTensorResponse. INTERNAL "could not parse rpc response" when it is none. ticket (optional) gets
- * the sender's, if it gave one; without a value it means transfer_elsewhere. */
-shoal_status transfer_parse(struct rpc_body *body, struct tensor *value, bool *is_dead, struct text *ticket);
+/* Given the first n bytes of a large RecvTensorResponse: makes the tensor (*room, invalid so far) that its value can be
+ * read into, and says which bytes of the message that are; false when it is not of the usual kind. */
+bool transfer_place(const uint8_t *head, size_t n, size_t total, struct tensor *room, size_t *at, size_t *size);
+/* The value of a RecvTensorResponse, in room if that was made for it (taken over; otherwise invalid). INTERNAL "could
+ * not parse rpc response" when it is none. ticket (optional) gets the sender's, if it gave one; without a value it
+ * means transfer_elsewhere. */
+shoal_status transfer_parse(struct rpc_body *body, struct tensor *room, struct tensor *value, bool *is_dead,
+                            struct text *ticket);
 /* An Any of TRANSFER_FAST_PATH as field `field`; and its value, read. False: it is another. */
 void transfer_put_fast(struct message *m, uint32_t field, const void *value, size_t n);
 bool transfer_get_fast(struct wire any, struct text *value);

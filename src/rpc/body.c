@@ -57,7 +57,21 @@ static shoal_status decompress(const struct rpc_body *from, struct rpc_body *to)
   return INVALID("the message cannot be decompressed");
 }
 
+/* All bytes in data again. */
+static shoal_status gather(struct rpc_body *b) {
+  uint8_t *all = malloc(b->size);
+  if (!all) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a message of %zu bytes", b->size);
+  struct rpc_cursor c;
+  rpc_cursor_start(&c, b);
+  rpc_cursor_read(&c, all, b->size);
+  free(b->data);
+  b->data = all;
+  b->placed = NULL;
+  return NULL;
+}
+
 shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) {
+  if (b->placed) TRY(gather(b));
   if (b->compressed) {
     struct rpc_body plain = {.tally = b->tally};
     shoal_status s = decompress(b, &plain);
@@ -80,14 +94,29 @@ void rpc_body_release(struct rpc_body *b) {
 }
 
 bool rpc_cursor_start(struct rpc_cursor *c, const struct rpc_body *b) {
-  *c = (struct rpc_cursor){b->data, b->size};
+  size_t before = b->placed ? b->placed_at : b->size;
+  *c = (struct rpc_cursor){.pieces = {{b->data, before}}, .remain = b->size};
+  if (b->placed) {
+    c->pieces[1].at = b->placed;
+    c->pieces[1].n = b->placed_size;
+    c->pieces[2].at = b->data + before;
+    c->pieces[2].n = b->size - before - b->placed_size;
+  }
   return !b->compressed;
 }
 
 bool rpc_cursor_read(struct rpc_cursor *c, void *to, size_t n) {
   if (c->remain < n) return false;
-  if (to && n) memcpy(to, c->at, n);
   c->remain -= n;
-  c->at += n;
+  for (uint8_t *out = to; n;) {
+    while (c->piece < (int)COUNT_OF(c->pieces) && !c->pieces[c->piece].n) c->piece++;
+    if (c->piece == (int)COUNT_OF(c->pieces)) return false;
+    size_t here = MIN(n, c->pieces[c->piece].n);
+    if (out && out != c->pieces[c->piece].at) memcpy(out, c->pieces[c->piece].at, here);
+    if (out) out += here;
+    c->pieces[c->piece].at += here;
+    c->pieces[c->piece].n -= here;
+    n -= here;
+  }
   return true;
 }

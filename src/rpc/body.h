@@ -24,7 +24,15 @@ struct rpc_body {
   size_t room;
   struct rpc_tally *tally; /* NULL: not counted */
   bool compressed;         /* as it arrived */
+  /* Bytes that were read to a place of their own, and are not in data. */
+  uint8_t *placed;
+  size_t placed_at, placed_size;
 };
+
+/* Where some bytes of a large message shall go, told by its first bytes (head, n of them, of total): from *at on, *size
+ * bytes to *to. False: nowhere but into the message. Must not block. */
+typedef bool (*rpc_place)(void *arg, const uint8_t *head, size_t n, size_t total, size_t *at, size_t *size,
+                          uint8_t **to);
 
 /* Room for n bytes in all, at most; false when there is no memory, or the tally is full. */
 bool rpc_body_grow(struct rpc_body *b, size_t n);
@@ -36,12 +44,20 @@ void rpc_body_release(struct rpc_body *b);
 
 /* A walk over the bytes from the start. */
 struct rpc_cursor {
-  const uint8_t *at;
+  struct {
+    const uint8_t *at;
+    size_t n;
+  } pieces[3];
+  int piece;
   size_t remain; /* bytes in all */
 };
+/* Over the first n bytes of a message of total bytes. */
+static inline struct rpc_cursor rpc_cursor_over(const uint8_t *head, size_t n, size_t total) {
+  return (struct rpc_cursor){.pieces = {{head, n}}, .remain = total};
+}
 /* False when the message is compressed: use rpc_body_flat then. */
 bool rpc_cursor_start(struct rpc_cursor *c, const struct rpc_body *b);
-/* Copies n bytes out; false when there are fewer. to NULL skips them. */
+/* Copies n bytes out; false when there are fewer. to NULL skips them; bytes that are at to already stay. */
 bool rpc_cursor_read(struct rpc_cursor *c, void *to, size_t n);
 
 #endif

@@ -140,10 +140,17 @@ static void on_deadline(struct rpc_timer *t) {
 
 void rpc_start(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                rpc_done done, void *arg, struct rpc_pending **handle) {
+  rpc_start_placed(c, method, request, deadline, flags, NULL, done, arg, handle);
+}
+
+void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
+                      unsigned flags, rpc_place place, rpc_done done, void *arg, struct rpc_pending **handle) {
   struct rpc_pending *p = mem_zalloc(1, sizeof *p);
   bool timed = deadline != DEADLINE_NEVER;
   atomic_init(&p->refs, 1 + timed + (handle != NULL));
   headers_init(&p->stream.headers);
+  p->stream.place = place;
+  p->stream.place_arg = arg;
   p->waiting.patient = flags & RPC_WAIT_FOR_READY;
   p->finished.fn = on_finished;
   p->timer.fn = on_deadline;

@@ -32,6 +32,9 @@ typedef void (*rpc_done)(void *arg, shoal_status s, struct rpc_body *body);
  * receives a reference for cancelling. */
 void rpc_start(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                rpc_done done, void *arg, struct rpc_pending **handle);
+/* The same for an answer of which a part may go to a place of its own; place is called with arg, too. */
+void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
+                      unsigned flags, rpc_place place, rpc_done done, void *arg, struct rpc_pending **handle);
 /* Ends the call with a copy of why's code and text; consumes why. Nothing happens to a call that has ended. */
 void rpc_cancel(struct rpc_pending *p, shoal_status why);
 void rpc_pending_unref(struct rpc_pending *p);

@@ -54,8 +54,10 @@ struct http2_stream {
   struct headers headers;
   struct rpc_body body;
   uint8_t prefix[5], prefix_n;
-  size_t want; /* bytes of the message */
-  bool whole;  /* it is all there */
+  size_t want;     /* bytes of the message */
+  bool whole;      /* it is all there */
+  rpc_place place; /* optional: where a part of it shall go; asked once */
+  void *place_arg;
   int64_t receive_window;
 };
 

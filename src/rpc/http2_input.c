@@ -12,8 +12,9 @@
 #include "base/mem.h"
 #include "rpc/http2.h"
 
-/* MAX_BLOCK: bytes of a header block. MAX_OTHER: of a frame other than DATA. */
-enum { MAX_BLOCK = 60 << 10, MAX_OTHER = 60 << 10, DIRECT = 4096 };
+/* MAX_BLOCK: bytes of a header block. MAX_OTHER: of a frame other than DATA. PLACED: a part of larger messages may go
+ * to a place of its own, told by their first HEAD bytes. */
+enum { MAX_BLOCK = 60 << 10, MAX_OTHER = 60 << 10, DIRECT = 4096, PLACED = 64 << 10, HEAD = 1024 };
 
 static uint32_t read_u32(const uint8_t *p) {
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
@@ -68,12 +69,40 @@ static bool start_message(struct http2 *c, struct http2_stream *s) {
   return true;
 }
 
-static bool make_room(struct http2 *c, struct http2_stream *s) {
-  if (s->body.size < s->body.room || rpc_body_grow(&s->body, s->want)) return true;
-  refuse(c, s,
-         STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a message of %zu bytes beside those that wait",
-                s->want));
-  return false;
+/* The first bytes of a large message are here: where does the rest go? */
+static void place(struct http2_stream *s) {
+  rpc_place fn = s->place;
+  s->place = NULL;
+  struct rpc_body *b = &s->body;
+  size_t at, size;
+  uint8_t *to;
+  if (!fn(s->place_arg, b->data, b->size, s->want, &at, &size, &to)) return;
+  MUST(at <= b->size && size <= s->want - at && size >= b->size - at);
+  memcpy(to, b->data + at, b->size - at);
+  b->placed = to;
+  b->placed_at = at;
+  b->placed_size = size;
+}
+
+/* Where the next bytes of the message go, and how many at once; 0: it is refused. */
+static size_t next_room(struct http2 *c, struct http2_stream *s, uint8_t **to) {
+  struct rpc_body *b = &s->body;
+  bool asking = s->place && !b->compressed && s->want > PLACED;
+  if (asking && b->size == HEAD) place(s);
+  asking = asking && s->place;
+  if (b->placed && b->size < b->placed_at + b->placed_size) {
+    *to = b->placed + (b->size - b->placed_at);
+    return b->placed_at + b->placed_size - b->size;
+  }
+  size_t elsewhere = b->placed ? b->placed_size : 0, here = b->size - elsewhere;
+  if (here == b->room && !rpc_body_grow(b, asking ? HEAD : s->want - elsewhere)) {
+    refuse(c, s,
+           STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a message of %zu bytes beside those that wait",
+                  s->want));
+    return 0;
+  }
+  *to = b->data + here;
+  return MIN(b->room, s->want - elsewhere) - here;
 }
 
 /* n bytes of s's data. */
@@ -85,9 +114,10 @@ static void take_data(struct http2 *c, struct http2_stream *s, const uint8_t *p,
       if (s->prefix_n == sizeof s->prefix && !start_message(c, s)) return;
       continue;
     }
-    if (!make_room(c, s)) return;
-    size_t here = MIN(n, s->body.room - s->body.size);
-    if (p != s->body.data + s->body.size) memcpy(s->body.data + s->body.size, p, here);
+    uint8_t *to;
+    size_t here = MIN(n, next_room(c, s, &to));
+    if (!here) return;
+    if (p != to) memcpy(to, p, here);
     s->body.size += here;
     p += here;
     n -= here;
@@ -161,9 +191,8 @@ bool http2_data(struct http2 *c, const uint8_t *p, size_t n) {
 
 size_t http2_direct(struct http2 *c, uint8_t **to) {
   struct http2_stream *s = c->to;
-  if (!s || c->need_padding || s->prefix_n < sizeof s->prefix || s->whole || !make_room(c, s)) return 0;
-  *to = s->body.data + s->body.size;
-  size_t n = MIN((size_t)(c->left - c->padding), s->body.room - s->body.size);
+  if (!s || c->need_padding || s->prefix_n < sizeof s->prefix || s->whole) return 0;
+  size_t n = MIN((size_t)(c->left - c->padding), next_room(c, s, to));
   return n >= DIRECT ? n : 0;
 }
 

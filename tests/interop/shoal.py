@@ -42,7 +42,8 @@ class SessionOptions(C.Structure):
     _fields_ = [("target", C.c_char_p), ("config", C.c_char_p), ("config_size", C.c_size_t), ("cpu_devices", C.c_int),
                 ("inter_op_threads", C.c_int), ("intra_op_threads", C.c_int), ("allow_soft_placement", C.c_bool),
                 ("log_device_placement", C.c_bool), ("operation_timeout_ms", C.c_int64), ("rewrites_off", C.c_char_p),
-                ("create_timeout_ms", C.c_int64)]
+                ("create_timeout_ms", C.c_int64), ("device_filters", C.POINTER(C.c_char_p)),
+                ("isolate_session_state", C.c_bool)]
 
 
 class RunOptions(C.Structure):

@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.." || exit 1
 
 # Needed to build and test. docs/dependencies.md says what each is for.
 PACKAGES="build-essential cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libnghttp2-dev libssl-dev
-  libopenblas-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libmicrohttpd-dev libsnappy-dev libcmocka-dev
-  python3 dataset-fashion-mnist"
+  libopenblas-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libmicrohttpd-dev libsnappy-dev
+  libcmocka-dev python3 dataset-fashion-mnist"
 # Wanted: without one of these something is skipped (fuzzing, linting, the interop tests).
 WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv openssl stunnel4"
 

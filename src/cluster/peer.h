@@ -57,7 +57,7 @@ static inline struct peer_call *peer_call_ref(struct peer_call *c) {
   return c;
 }
 void peer_call_unref(struct peer_call *c);
-shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
-                       struct rpc_body *body);
+shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline,
+                       unsigned flags, struct rpc_body *body);
 
 #endif

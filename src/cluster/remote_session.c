@@ -189,7 +189,8 @@ static void put_options(struct message *m, uint32_t field, const shoal_run_optio
 static char *tensor_name(const char *name) { return strchr(name, ':') ? mem_strdup(name) : mem_printf("%s:0", name); }
 
 static shoal_status step_request(struct remote_session *s, const shoal_run_options *o, const char *partial,
-                                 const struct step_signature *sig, shoal_tensor *const *feeds, struct rpc_message **out) {
+                                 const struct step_signature *sig, shoal_tensor *const *feeds,
+                                 struct rpc_message **out) {
   struct message m;
   message_init(&m);
   message_string(&m, 1, s->handle);

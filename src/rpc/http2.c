@@ -238,6 +238,7 @@ static void fill(struct http2 *c) {
     c->first_out = s->next_out;
     if (!c->first_out) c->last_out = &c->first_out;
     s->queued = false;
+    if (s->send_window <= 0) continue; /* the peer has made it smaller since */
     uint32_t id = s->id;
     put_data(c, s);
     if (c->dead) return;

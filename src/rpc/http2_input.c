@@ -292,9 +292,10 @@ static bool set_window(struct http2 *c, uint32_t window) {
 static bool take_settings(struct http2 *c, const uint8_t *p, size_t n) {
   if (c->flags & FLAG_ACK) return true;
   if (n % 6) return fail(c, HTTP2_FRAME_SIZE_ERROR, "SETTINGS of an odd size");
+  uint32_t window = (uint32_t)c->peer_window; /* the last one counts: each would be a walk over all streams */
   for (; n; p += 6, n -= 6) {
     uint32_t id = (uint32_t)p[0] << 8 | p[1], v = read_u32(p + 2);
-    if (id == SETTING_WINDOW && !set_window(c, v)) return false;
+    if (id == SETTING_WINDOW) window = v;
     if (id == SETTING_FRAME) {
       if (v < 16384 || v > 16777215) return fail(c, HTTP2_PROTOCOL_ERROR, "a frame size that cannot be");
       c->peer_frame = v;
@@ -304,6 +305,7 @@ static bool take_settings(struct http2 *c, const uint8_t *p, size_t n) {
       c->role->changed(c);
     }
   }
+  if (!set_window(c, window)) return false;
   http2_frame(c, FRAME_SETTINGS, FLAG_ACK, 0, NULL, 0);
   if (c->state != HTTP2_OPEN) {
     c->state = HTTP2_OPEN;

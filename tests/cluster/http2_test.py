@@ -1,0 +1,210 @@
+"""A client that speaks HTTP/2 by hand, and badly: what a server's connection makes of it, and that the server lives on.
+
+No TensorFlow, and no library for HTTP/2: every frame here is written out. (tests/fuzz/http2_fuzz.c looks for more.)
+"""
+import socket
+import struct
+import sys
+
+from cluster import Cluster, report
+
+DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+STREAMS, INITIAL_WINDOW = 3, 4
+WAIT = 120  # seconds for an answer, on however slow a machine
+
+
+def setting(key, value):
+    return struct.pack(">HI", key, value)
+
+
+class Client:
+    def __init__(self, address, settings=b""):
+        host, port = address.rsplit(":", 1)
+        self.s = socket.create_connection((host, int(port)), WAIT)
+        self.have, self.stream = b"", -1
+        self.s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        self.send(SETTINGS, 0, 0, settings)
+
+    def send(self, kind, flags, stream, payload=b""):
+        self.s.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
+
+    def read(self, n):
+        while len(self.have) < n:
+            more = self.s.recv(1 << 16)
+            if not more:
+                raise EOFError
+            self.have += more
+        out, self.have = self.have[:n], self.have[n:]
+        return out
+
+    def frame(self):
+        """(kind, flags, stream, payload) of the next frame."""
+        head = self.read(9)
+        kind, flags, stream = struct.unpack(">BBI", head[3:])
+        return kind, flags, stream, self.read(int.from_bytes(head[:3], "big"))
+
+    def headers(self, method, flags=END_HEADERS):
+        self.stream += 2
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", "/tensorflow." + method), (":authority", "here"),
+                  ("te", "trailers"), ("content-type", "application/grpc")]
+        block = b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in fields)
+        self.send(HEADERS, flags, self.stream, block)
+        return self.stream
+
+    def call(self, method, message):
+        stream = self.headers(method)
+        data = b"\0" + struct.pack(">I", len(message)) + message
+        for at in range(0, len(data), 16384):
+            self.send(DATA, END_STREAM if at + 16384 >= len(data) else 0, stream, data[at:at + 16384])
+        return stream
+
+    def until(self, wanted):
+        """Frames up to one that wanted(frame); pings and settings are answered."""
+        frames = []
+        while True:
+            kind, flags, stream, payload = f = self.frame()
+            frames.append(f)
+            if kind in (PING, SETTINGS) and not flags & ACK:
+                self.send(kind, ACK, 0, payload if kind == PING else b"")
+            if wanted(f):
+                return frames
+
+    def answer(self, stream):
+        """The message of a call's answer."""
+        frames = self.until(lambda f: f[2] == stream and f[1] & END_STREAM and f[0] in (DATA, HEADERS))
+        return b"".join(f[3] for f in frames if f[0] == DATA and f[2] == stream)[5:]
+
+    def ended(self):
+        """The server closes the connection; the code of its GOAWAY, if it sent one."""
+        code = None
+        try:
+            while True:
+                kind, _, _, payload = self.frame()
+                if kind == GOAWAY:
+                    code = struct.unpack(">I", payload[4:8])[0]
+        except (EOFError, ConnectionError):
+            return code
+
+
+def field(number, value):
+    n, size = len(value), b""
+    while n > 127:
+        size += bytes([n & 127 | 128])
+        n >>= 7
+    return bytes([number << 3 | 2]) + size + bytes([n]) + value
+
+
+BYTES = 300000
+
+
+def session(c):
+    """A session on a graph of one constant of so many bytes; its handle's field."""
+    tensor = b"\x08\x04" + field(2, field(2, b"\x08\xe0\xa7\x12")) + field(4, bytes(i % 251 for i in range(BYTES)))
+    attrs = field(5, field(1, b"dtype") + field(2, b"\x30\x04")) + field(5, field(1, b"value") + field(2, field(8, tensor)))
+    graph = field(1, field(1, b"c") + field(2, b"Const") + attrs)
+    answer = c.answer(c.call("MasterService/CreateSession", field(1, graph)))
+    return answer[:2 + answer[1]]
+
+
+def windows_that_shrink(address):
+    """What the peer has taken back is not used: not a byte is sent until its windows are open again."""
+    c = Client(address, setting(INITIAL_WINDOW, 1 << 20))
+    handle = session(c)
+    c.send(WINDOW, 0, 0, struct.pack(">I", 1 << 20))
+    c.send(PING, 0, 0, b"settled.")
+    before = c.until(lambda f: f[0] == PING and f[1] & ACK)
+    assert before
+    stream = c.call("MasterService/RunStep", handle + field(3, b"c:0"))
+    assert BYTES < len(c.answer(stream)) < BYTES + 1000
+    # Again, with the connection's window used up in the middle: what is left waits for it, in line.
+    c = Client(address, setting(INITIAL_WINDOW, 1 << 20))
+    handle = session(c)
+    stream = c.call("MasterService/RunStep", handle + field(3, b"c:0"))
+    got = 0
+    while got < 60000:
+        kind, _, at, payload = c.frame()
+        got += len(payload) if kind == DATA and at == stream else 0
+    c.send(SETTINGS, 0, 0, setting(INITIAL_WINDOW, 0))
+    c.send(WINDOW, 0, 0, struct.pack(">I", 1 << 20))
+    c.send(PING, 0, 0, b"as told.")
+    late = [f for f in c.until(lambda f: f[0] == PING and f[1] & ACK) if f[0] == DATA]
+    allowed = 65535 - got
+    assert sum(len(f[3]) for f in late) <= max(allowed, 0), [len(f[3]) for f in late]
+    c.send(WINDOW, 0, stream, struct.pack(">I", 1 << 20))
+    rest = c.answer(stream)
+    assert got + sum(len(f[3]) for f in late) + len(rest) + 5 > BYTES
+
+
+def settings_without_end(address):
+    """Thousands of windows in one frame, many times."""
+    c = Client(address)
+    for _ in range(50):
+        c.send(SETTINGS, 0, 0, b"".join(setting(INITIAL_WINDOW, 1000 + i % 2) for i in range(9000)))
+    c.send(PING, 0, 0, b"well    ")
+    c.until(lambda f: f[0] == PING and f[1] & ACK and f[3] == b"well    ")
+
+
+def refused(address):
+    """Each of these ends the connection it comes on, with a reason."""
+    one = struct.pack(">I", 1)
+    bad = [
+        ("data on a stream that was never open", [(DATA, 0, 5, b"x")], 1),
+        ("headers on an even stream", [(HEADERS, END_HEADERS, 2, b"\x83")], 1),
+        ("a window of no bytes", [(WINDOW, 0, 0, b"\0\0\0\0")], 3),
+        ("a window too large", [(WINDOW, 0, 0, struct.pack(">I", (1 << 31) - 1))], 3),
+        ("a ping of three bytes", [(PING, 0, 0, b"abc")], 6),
+        ("a ping on a stream", [(PING, 0, 1, b"12345678")], 1),
+        ("settings of an odd size", [(SETTINGS, 0, 0, b"1234567")], 6),
+        ("a reset of a stream that was never open", [(RST, 0, 9, one)], 1),
+        ("a block that cannot be read", [(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff")], 9),
+        ("a block that is interrupted", [(HEADERS, 0, 1, b"\x83"), (PING, 0, 0, b"12345678")], 1),
+        ("a continuation of nothing", [(CONTINUATION, END_HEADERS, 1, b"\x83")], 1),
+        ("a push", [(5, END_HEADERS, 1, one + b"\x83")], 1),
+    ]
+    for name, frames, code in bad:
+        c = Client(address)
+        for f in frames:
+            c.send(*f)
+        got = c.ended()
+        assert got == code, (name, got)
+
+
+def what_floods(address):
+    """Pings whose answers are not read, headers without end, streams reset as soon as they are open."""
+    c = Client(address)
+    try:
+        for _ in range(2000):
+            c.s.sendall((b"\0\0\x08\x06\0\0\0\0\0" + b"12345678") * 500)
+    except (ConnectionError, TimeoutError):
+        pass
+    c = Client(address)
+    c.headers("MasterService/ListDevices", 0)
+    try:
+        for _ in range(200):
+            c.send(CONTINUATION, 0, 1, b"\0\1x\x7f" + bytes(127) * 1)
+            c.send(CONTINUATION, 0, 1, (b"\0\1x\x01y") * 3000)
+    except (ConnectionError, TimeoutError):
+        pass
+    c.ended()
+    c = Client(address)
+    for _ in range(20000):
+        c.send(RST, 0, c.headers("MasterService/ListDevices"), struct.pack(">I", 8))
+    assert b"/device:CPU:0" in c.answer(c.call("MasterService/ListDevices", b""))
+
+
+def main():
+    with Cluster(ps=["shoal"]) as cluster:
+        address = cluster.spec["ps"]["0"]
+
+        def lives():
+            c = Client(address)
+            assert b"/device:CPU:0" in c.answer(c.call("MasterService/ListDevices", b""))
+            assert cluster.tasks["ps", 0].process.poll() is None
+        tests = [(f.__name__.replace("_", " "), lambda f=f: (f(address), lives()))
+                 for f in (windows_that_shrink, settings_without_end, refused, what_floods)]
+        return report(tests)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

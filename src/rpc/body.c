@@ -82,7 +82,7 @@ shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) 
     rpc_body_release(b);
     *b = plain;
   }
-  *data = b->data;
+  *data = b->data ? b->data : (const uint8_t *)"";
   *size = b->size;
   return NULL;
 }

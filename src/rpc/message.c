@@ -38,7 +38,7 @@ void rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
     m->pieces[0] = (struct rpc_piece){all, m->size, free, all};
     m->n_pieces = 1;
   }
-  *data = m && m->n_pieces ? m->pieces[0].at : NULL;
+  *data = m && m->n_pieces ? m->pieces[0].at : (const uint8_t *)"";
   *size = m ? m->size : 0;
 }
 

@@ -4,6 +4,7 @@
  * An input is one byte that says which (its lowest bit: 0 a server's input, 1 a client's; the next: the bytes follow on
  * what HTTP/2 begins with), then the bytes, sent in a few pieces. Server and channel are real, on a loopback port. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <semaphore.h>
@@ -61,7 +62,8 @@ static void start(void) {
 }
 
 static void send_all(int fd, const uint8_t *p, size_t n) {
-  for (ssize_t sent; n && (sent = send(fd, p, n, MSG_NOSIGNAL)) > 0; p += sent, n -= (size_t)sent) continue;
+  for (ssize_t sent; n && ((sent = send(fd, p, n, MSG_NOSIGNAL)) > 0 || errno == EINTR);)
+    if (sent > 0) p += sent, n -= (size_t)sent;
 }
 
 static void send_in_pieces(int fd, uint8_t mode, const uint8_t *p, size_t n) {
@@ -77,8 +79,11 @@ static void drain(int fd) {
   static uint8_t sink[65536];
   struct pollfd p = {.fd = fd, .events = POLLIN};
   for (;;) {
-    if (poll(&p, 1, PATIENCE_MS) != 1) abort(); /* it hangs */
-    if (read(fd, sink, sizeof sink) <= 0) break;
+    int n = poll(&p, 1, PATIENCE_MS);
+    if (n < 0 && errno == EINTR) continue; /* the fuzzer's alarm */
+    if (n != 1) abort();                   /* it hangs */
+    ssize_t got = read(fd, sink, sizeof sink);
+    if (!got || (got < 0 && errno != EINTR)) break;
   }
   close(fd);
 }
@@ -107,14 +112,16 @@ static void to_client(uint8_t mode, const uint8_t *p, size_t n) {
   sem_t done;
   sem_init(&done, 0, 0);
   rpc_start(channel, "/f/Echo", NULL, clock_ns() + (int64_t)CALL_MS * 1000000, 0, ended, &done, NULL);
-  int fd = accept(listening, NULL, NULL);
-  if (fd < 0) abort();
+  int fd;
+  while ((fd = accept(listening, NULL, NULL)) < 0)
+    if (errno != EINTR) abort();
   if (mode & 2) send_all(fd, preface + 24, sizeof preface - 1 - 24);
   send_in_pieces(fd, mode, p, n);
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += PATIENCE_MS / 1000;
-  if (sem_timedwait(&done, &until)) abort(); /* the call never ends */
+  while (sem_timedwait(&done, &until))
+    if (errno != EINTR) abort(); /* the call never ends */
   sem_destroy(&done);
   rpc_channel_unref(channel);
   drain(fd);

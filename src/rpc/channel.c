@@ -52,8 +52,11 @@ static void on_finished(struct rpc_event *e) {
   shoal_status s = p->error ? p->error : headers_status(&p->stream.headers);
   s = rpc_tls_explain(s, p->channel->tls != NULL);
   rpc_message_free(p->request);
-  struct rpc_body body = s ? (struct rpc_body){0} : p->stream.body;
-  if (!s) p->stream.body = (struct rpc_body){0};
+  struct rpc_body body = {0};
+  if (!s) {
+    body = p->stream.body;
+    p->stream.body = (struct rpc_body){0};
+  }
   rpc_done done = p->done;
   void *arg = p->arg;
   rpc_pending_unref(p);

@@ -1,0 +1,154 @@
+"""Connections that mean no good: floods, resets, windows of nothing, bytes that are not HTTP/2. The server holds little,
+goes on for others, and ends well."""
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from cluster import SHOAL, Cluster, report
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RESET, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
+END, END_HEADERS = 1, 4
+MB = 1 << 20
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def call(stream, method=b"GetStatus", message=b"\0\0\0\0\0"):
+    block = b""
+    for name, value in ((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/tensorflow.WorkerService/" + method),
+                        (b":authority", b"a"), (b"te", b"trailers"), (b"content-type", b"application/grpc")):
+        block += b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END, stream, message)
+
+
+def resident(task):
+    with open(f"/proc/{task.process.pid}/status") as f:
+        return [int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS")][0]
+
+
+def connect(c):
+    host, port = c.spec["worker"]["0"].rsplit(":", 1)
+    s = socket.create_connection((host, int(port)))
+    s.settimeout(20)
+    return s
+
+
+def pour(s, piece, most):
+    """Sends, never reads; until the server has had enough, or most bytes are out."""
+    s.settimeout(1)
+    sent = 0
+    try:
+        while sent < most:
+            sent += s.send(piece)
+    except OSError:  # closed, reset, or nothing goes any more
+        pass
+    return sent
+
+
+def held(fn, most=48 * MB):
+    """fn(cluster), with a server whose memory must not grow by more than most, and which must still answer."""
+    with Cluster(["--max_request_bytes=%d" % (16 * MB)], worker=["shoal"]) as c:
+        task = c.tasks["worker", 0]
+        before = resident(task)
+        kept = fn(c)
+        grown = resident(task) - before
+        assert grown < most, f"{grown / MB:.0f} MB more"
+        subprocess.run([SHOAL, "status", c.target("worker")], check=True, capture_output=True, timeout=30)
+        for s in kept or ():
+            s.close()
+    assert task.process.returncode == 0, task.text()
+
+
+def pings(c):
+    s = connect(c)
+    pour(s, PREFACE + frame(SETTINGS, 0, 0), 1)
+    pour(s, frame(PING, 0, 0, b"12345678") * 1000, 64 * MB)
+    return [s]
+
+
+def settings(c):
+    s = connect(c)
+    pour(s, PREFACE + frame(SETTINGS, 0, 0), 1)
+    pour(s, frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 65535)) * 1000, 64 * MB)
+    return [s]
+
+
+def resets(c):
+    """Calls that are reset as soon as they are made."""
+    s = connect(c)
+    s.sendall(PREFACE + frame(SETTINGS, 0, 0))
+    for i in range(20000):
+        stream = 2 * i + 1
+        s.sendall(call(stream) + frame(RESET, 0, stream, b"\0\0\0\x08"))
+    return [s]
+
+
+def no_window(c):
+    """Answers that can never be sent."""
+    s = connect(c)
+    s.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0)))
+    pour(s, b"".join(call(2 * i + 1) for i in range(20000)), 1)
+    return [s]
+
+
+def unread(c):
+    """Errors by the thousand that nobody reads."""
+    s = connect(c)
+    s.sendall(PREFACE + frame(SETTINGS, 0, 0))
+    s.settimeout(1)
+    try:
+        for i in range(100000):
+            s.sendall(call(2 * i + 1, b"Nothing" * 10))
+    except OSError:
+        pass
+    return [s]
+
+
+def promises(c):
+    """Messages said to be large, of which little comes."""
+    sockets = []
+    for _ in range(20):
+        s = connect(c)
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        for i in range(20):
+            head = call(2 * i + 1)
+            s.sendall(head[:head.index(b"application/grpc") + 16] +
+                      frame(DATA, 0, 2 * i + 1, b"\0" + struct.pack(">I", 15 * MB) + b"x"))
+        sockets.append(s)
+    time.sleep(0.5)
+    return sockets
+
+
+def headers_without_end(c):
+    s = connect(c)
+    pour(s, PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 0, 1, b"\0\1a\1b"), 1)
+    pour(s, frame(CONTINUATION, 0, 1, b"\0\1a\1b" * 100) * 100, 64 * MB)
+    return [s]
+
+
+def not_http2(c):
+    sockets = []
+    for bytes_ in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", os.urandom(1000), PREFACE + b"\xff" * 100, b""):
+        s = connect(c)
+        s.sendall(bytes_)
+        sockets.append(s)
+    for s in sockets[:-1]:
+        try:
+            while s.recv(65536):  # it hangs up
+                pass
+        except ConnectionResetError:
+            pass
+    return sockets
+
+
+TESTS = [(fn.__name__.replace("_", " "), lambda fn=fn: held(fn)) for fn in (
+    pings, settings, resets, no_window, unread, promises, headers_without_end, not_http2)]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

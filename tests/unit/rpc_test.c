@@ -1,0 +1,175 @@
+/* Calls between a channel and a server of one process: messages of all sizes, errors and their marks, deadlines,
+ * cancelling, names, waiting for a server that is not there yet, stopping. */
+#include "unit.h"
+#include "ports.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "base/clock.h"
+#include "rpc/channel.h"
+#include "rpc/headers.h"
+#include "rpc/server.h"
+
+enum { LONG_MS = 60000 };
+
+static void echo(struct rpc_call *c, void *arg) {
+  const void *data;
+  size_t size;
+  struct text t = {0};
+  shoal_status s = rpc_call_request(c, &data, &size);
+  if (!s) text_add(&t, data, size);
+  if (s) rpc_call_fail(c, s);
+  else rpc_call_reply(c, message_from_text(&t));
+}
+
+static void refuse(struct rpc_call *c, void *arg) {
+  rpc_call_fail(c, status_mark_derived(status_mark_restarted(STATUS(SHOAL_ABORTED, "100%% \xc3\xa4\nodd"))));
+}
+
+static void on_cancel(void *call) { rpc_call_fail(call, STATUS(SHOAL_CANCELLED, "nobody waits")); }
+
+static void never(struct rpc_call *c, void *arg) { rpc_call_on_cancel(c, on_cancel, c); }
+
+static const struct rpc_method methods[] = {{"/t/Echo", echo}, {"/t/Refuse", refuse}, {"/t/Never", never}};
+
+static struct rpc_server *start(int port, const char *host) {
+  struct rpc_server *s;
+  ASSERT_OK(rpc_server_start(
+      &(struct rpc_server_options){
+          .host = host, .port = port, .methods = methods, .n_methods = 3, .max_request_bytes = 64 << 20},
+      &s));
+  return s;
+}
+
+static struct rpc_channel *dial(int port, const char *host) {
+  char address[64];
+  snprintf(address, sizeof address, "%s:%d", host, port);
+  return rpc_channel_new(address, NULL, NULL);
+}
+
+static shoal_status ask(struct rpc_channel *c, const char *method, size_t n, int64_t ms, unsigned flags) {
+  struct text t = {0};
+  for (size_t i = 0; i < n; i++) text_addc(&t, (char)(i * 7 + (i >> 12)));
+  struct rpc_body body = {0};
+  shoal_status s = rpc_call_wait(c, method, message_from_text(&t), deadline_after_ms(ms), flags, &body);
+  const void *data;
+  size_t size;
+  if (!s) {
+    ASSERT_OK(rpc_body_flat(&body, &data, &size));
+    assert_int_equal(size, n);
+    for (size_t i = 0; i < n; i++) assert_int_equal(((const char *)data)[i], (char)(i * 7 + (i >> 12)));
+  }
+  rpc_body_release(&body);
+  return s;
+}
+
+static void messages(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  static const size_t sizes[] = {0, 1, 4000, 4097, 16379, 16384, 65536, 300001, 5 << 20, 40 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); i++) ASSERT_OK(ask(c, "/t/Echo", sizes[i], LONG_MS, 0));
+  ASSERT_FAILS(ask(c, "/t/Echo", (64 << 20) + 1, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "larger than max");
+  ASSERT_OK(ask(c, "/t/Echo", 100, LONG_MS, 0));
+  ASSERT_FAILS(ask(c, "/t/Nothing", 0, LONG_MS, 0), SHOAL_UNIMPLEMENTED, "/t/Nothing");
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
+static void errors(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  shoal_status e = ask(c, "/t/Refuse", 10, LONG_MS, 0);
+  assert_int_equal(shoal_status_code(e), SHOAL_ABORTED);
+  assert_string_equal(shoal_status_message(e), "100% \xc3\xa4\nodd");
+  assert_true(status_is_derived(e) && status_is_restarted(e));
+  shoal_status_free(e);
+  ASSERT_FAILS(ask(c, "/t/Never", 10, 50, 0), SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded");
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
+struct ending {
+  sem_t done;
+  shoal_status s;
+};
+
+static void ended(void *arg, shoal_status s, struct rpc_body *body) {
+  ((struct ending *)arg)->s = s;
+  sem_post(&((struct ending *)arg)->done);
+}
+
+static void cancelling(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  for (int i = 0; i < 20; i++) { /* before there is a connection, and after */
+    struct ending e = {0};
+    sem_init(&e.done, 0, 0);
+    struct rpc_pending *p;
+    rpc_start(c, "/t/Never", NULL, DEADLINE_NEVER, 0, ended, &e, &p);
+    rpc_cancel(p, STATUS(SHOAL_ABORTED, "no more"));
+    while (sem_wait(&e.done)) continue;
+    ASSERT_FAILS(e.s, SHOAL_ABORTED, "no more");
+    rpc_pending_unref(p);
+    sem_destroy(&e.done);
+    ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
+  }
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
+static void *start_late(void *arg) {
+  usleep(300000);
+  return start(*(int *)arg, NULL);
+}
+
+static void waiting(void **state) {
+  int port = free_port();
+  struct rpc_channel *c = dial(port, "localhost"); /* a name, looked up elsewhere */
+  ASSERT_FAILS(ask(c, "/t/Echo", 10, LONG_MS, 0), SHOAL_UNAVAILABLE, "Connection refused");
+  pthread_t t;
+  pthread_create(&t, NULL, start_late, &port);
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, RPC_WAIT_FOR_READY));
+  void *s;
+  pthread_join(t, &s);
+  rpc_server_stop(s, 0); /* with a connection open: it is lost, and made again */
+  s = start(port, NULL);
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, RPC_WAIT_FOR_READY));
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
+static void stopping(void **state) {
+  struct rpc_server *s = start(0, "localhost");
+  struct rpc_channel *c = dial(rpc_server_port(s), "localhost");
+  struct ending e = {0};
+  sem_init(&e.done, 0, 0);
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
+  rpc_start(c, "/t/Never", NULL, DEADLINE_NEVER, 0, ended, &e, NULL);
+  struct rpc_server *other;
+  ASSERT_FAILS(rpc_server_start(&(struct rpc_server_options){.port = rpc_server_port(s)}, &other), SHOAL_UNKNOWN,
+               "Could not start gRPC server");
+  rpc_server_stop(s, 20);
+  while (sem_wait(&e.done)) continue;
+  assert_int_equal(shoal_status_code(e.s), SHOAL_UNAVAILABLE);
+  shoal_status_free(e.s);
+  sem_destroy(&e.done);
+  rpc_channel_unref(c);
+}
+
+static void timeouts(void **state) {
+  static const struct {
+    const char *text;
+    int64_t ns; /* -1: never */
+  } cases[] = {
+      {"5S", 5000000000}, {"100m", 100000000}, {"7u", 7000}, {"1H", 3600000000000}, {"99999999H", -1},   {"", -1},
+      {"5", -1},          {"5x", -1},          {"-5S", -1},  {"123456789S", -1},    {"2M", 120000000000}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    int64_t before = clock_ns(), d = headers_deadline((const uint8_t *)cases[i].text, strlen(cases[i].text));
+    if (cases[i].ns < 0) assert_true(d == DEADLINE_NEVER);
+    else assert_true(d >= before + cases[i].ns && d <= clock_ns() + cases[i].ns);
+  }
+}
+
+RUN_TESTS(cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
+          cmocka_unit_test(stopping), cmocka_unit_test(timeouts))

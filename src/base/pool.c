@@ -6,7 +6,8 @@
  *
  * To wake a sleeping thread takes as long as a small product, and loops come in rows: a training step has one every few
  * tens of microseconds. So who has helped in a loop looks out for the next one for a moment before it sleeps, and a
- * caller looks out likewise for its helpers' end; both let go of the core when another thread wants it. */
+ * caller looks out likewise for its helpers' end. (To yield the core meanwhile was tried: where many threads want one,
+ * who yields comes last of all, and steps took several times as long.) */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -23,6 +24,8 @@
 enum {
   SPIN_NANOS = 50000, /* how long to look out: longer than the small nodes between two products take */
   SPIN_PAUSES = 32,   /* between two looks at the clock */
+  SPIN_PATIENCE = 4,  /* vain tries in a row before looking out is given up */
+  SPIN_RETRY = 64,    /* one in so many is made all the same */
 };
 
 struct task {
@@ -36,10 +39,11 @@ struct pool {
   pthread_cond_t wake;
   struct task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
   size_t cap;
-  _Atomic size_t head, tail; /* written under the lock; a thread that looks out for work reads them without */
-  int idle;                  /* lock: threads asleep */
-  int spinning;              /* lock: threads that look out for work */
-  bool stop;                 /* lock */
+  _Atomic size_t head, tail;     /* written under the lock; a thread that looks out for work reads them without */
+  int idle;                      /* lock: threads asleep */
+  int spinning;                  /* lock: threads that look out for work */
+  atomic_int patience, given_up; /* of looking out: tries left, times not tried since */
+  bool stop;                     /* lock */
   int n_threads;
   pthread_t *threads;
 };
@@ -62,18 +66,25 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-static void spin_until(bool (*is_time)(const void *), const void *arg) {
+/* Looks for a moment whether it is time. Where that was in vain several times in a row, because loops are rare, long,
+ * or the cores wanted by others, it is given up but for a try now and then. */
+static void spin_until(struct pool *p, bool (*is_time)(const void *), const void *arg) {
+  int patience = atomic_load_explicit(&p->patience, memory_order_relaxed);
+  if (!patience && atomic_fetch_add_explicit(&p->given_up, 1, memory_order_relaxed) % SPIN_RETRY) return;
   int64_t end = 0;
   for (;;) {
     for (int i = 0; i < SPIN_PAUSES; i++) {
-      if (is_time(arg)) return;
+      if (is_time(arg)) {
+        atomic_store_explicit(&p->patience, SPIN_PATIENCE, memory_order_relaxed);
+        return;
+      }
       pause_briefly();
     }
     int64_t now = clock_ns();
     if (!end) end = now + SPIN_NANOS;
-    if (now >= end) return;
-    sched_yield();
+    if (now >= end) break;
   }
+  if (patience) atomic_store_explicit(&p->patience, patience - 1, memory_order_relaxed);
 }
 
 static bool has_work(const void *pool) {
@@ -91,7 +102,7 @@ static void *work(void *arg) {
     if (after_loop && p->head == p->tail && !p->stop && p->spinning + 1 < p->n_threads) {
       p->spinning++; /* the next loop is often not far behind; the one who calls it works too */
       pthread_mutex_unlock(&p->lock);
-      spin_until(has_work, p);
+      spin_until(p, has_work, p);
       pthread_mutex_lock(&p->lock);
       p->spinning--;
     }
@@ -234,7 +245,7 @@ static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*
   l.helpers -= back;
   if (l.helpers) {
     pthread_mutex_unlock(&l.lock);
-    spin_until(all_helped, &l);
+    spin_until(p, all_helped, &l);
     pthread_mutex_lock(&l.lock);
   }
   while (l.helpers) pthread_cond_wait(&l.done, &l.lock);

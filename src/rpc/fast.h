@@ -1,6 +1,6 @@
 /* The fast path between Shoal's own tasks: tensors are asked for and sent over a connection of its own instead of gRPC,
- * and steps are started over it. On one host it is a Unix socket, and large tensors are copied by the receiver straight
- * out of the sender's memory, once; between hosts it is TCP.
+ * and steps are started over it. On one host it is a Unix socket; tensors of some size lie in shared memory, large ones
+ * are copied by the receiver straight out of the sender's memory, once; between hosts it is TCP.
  *
  * How two tasks find each other: a RecvTensor (or RunGraph) request says in its transport_options that its sender would
  * take the fast path; a task that knows it answers with a ticket (a secret, a TCP port, the name of its Unix socket).
@@ -16,13 +16,15 @@
  *                      3 REMOTE: shape, then pid and address; the receiver copies and answers DONE
  *                      4 ERROR: a message            5 CANCEL   6 DONE   7 RESEND: copying is not allowed here
  *                      8 CALL: a RunGraphRequest     9 RESULT: the bytes of its response
+ *                     10 SHARED: shape, then where shared memory has the bytes (fast_shared.h); DONE when they are no
+ *                        longer needed
  *   1  u8   flags      1 dead  2 encoded as a TensorProto  4 derived  8 restarted
  *   2  u8   dtype (VALUE, REMOTE) or code (ERROR)
  *   3  u8   rank
  *   4  u32  bytes of the head that follows (key, 8 * rank of dimensions, message, request; REMOTE: and 16 of pid and
- *           address)
+ *           address; SHARED: and 40 of the arena's pid, descriptor, inode, size, and the offset in it)
  *   8  u64  id, the asker's
- *  16  u64  ASK: step; CALL: nanoseconds left; VALUE, REMOTE, RESULT: bytes of the body */
+ *  16  u64  ASK: step; CALL: nanoseconds left; VALUE, REMOTE, SHARED, RESULT: bytes of the body */
 #ifndef RPC_FAST_H
 #define RPC_FAST_H
 

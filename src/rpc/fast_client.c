@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "rpc/fast.h"
 #include "rpc/fast_address.h"
+#include "rpc/fast_shared.h"
 #include "rpc/fast_wire.h"
 #include "tensor/tensor_proto.h"
 
@@ -27,7 +28,22 @@ struct fast_call {
   struct shape shape;
   struct buffer *body;
   uint64_t pid, address;
+  struct fast_place place; /* SHARED: address is the offset in it */
   char *message;
+};
+
+/* The peer's arena, mapped; held by the connection and by every tensor in it. */
+struct shared {
+  atomic_int refs;
+  pthread_mutex_t lock;
+  struct fast_conn *conn; /* lock: NULL when the connection is over */
+  struct fast_view view;
+};
+
+/* A tensor's block. */
+struct block {
+  struct shared *shared;
+  uint64_t id;
 };
 
 struct fast_client {
@@ -36,9 +52,17 @@ struct fast_client {
   struct fast_call *calls[BUCKETS]; /* lock */
   uint64_t next_id;                 /* lock */
   bool closed;                      /* lock */
+  struct shared *shared;            /* lock */
   bool is_tcp;
   uint64_t peer; /* the process whose memory may be read; 0: none */
 };
+
+static void shared_unref(struct shared *s) {
+  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  fast_view_close(&s->view);
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
 
 /* Takes a call out of the table: whoever succeeds ends it. Call with the lock held. */
 static struct fast_call *take_call(struct fast_client *c, uint64_t id) {
@@ -71,7 +95,8 @@ static void end_call(struct fast_call *call, shoal_status s, struct tensor *valu
 static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
                             struct buffer *body) {
   struct fast_client *c = (struct fast_client *)base;
-  if (f->kind != FAST_VALUE && f->kind != FAST_REMOTE && f->kind != FAST_ERROR && f->kind != FAST_RESULT) {
+  if (f->kind != FAST_VALUE && f->kind != FAST_REMOTE && f->kind != FAST_ERROR && f->kind != FAST_RESULT &&
+      f->kind != FAST_SHARED) {
     buffer_unref(body);
     return NULL;
   }
@@ -80,7 +105,7 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
   pthread_mutex_unlock(&c->lock);
   if (!call) { /* cancelled meanwhile */
     buffer_unref(body);
-    if (f->kind == FAST_REMOTE)
+    if (f->kind == FAST_REMOTE || f->kind == FAST_SHARED)
       fast_conn_send(base, &(struct fast_frame){.kind = FAST_DONE, .id = f->id}, NULL, NULL, NULL);
     return NULL;
   }
@@ -95,8 +120,8 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
     call->shape = (struct shape){.rank = 1, .dims = {(int64_t)f->size}};
     return call;
   }
-  size_t dims = (size_t)f->rank * 8;
-  if (f->rank > SHOAL_MAX_RANK || f->head != dims + (f->kind == FAST_REMOTE ? 16 : 0)) {
+  size_t dims = (size_t)f->rank * 8, more = f->kind == FAST_REMOTE ? 16 : f->kind == FAST_SHARED ? 40 : 0;
+  if (f->rank > SHOAL_MAX_RANK || f->head != dims + more) {
     call->frame.kind = 0;
     return call;
   }
@@ -105,6 +130,10 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
   if (f->kind == FAST_REMOTE) {
     memcpy(&call->pid, head + dims, 8);
     memcpy(&call->address, head + dims + 8, 8);
+  }
+  if (f->kind == FAST_SHARED) {
+    memcpy(&call->place, head + dims, sizeof call->place);
+    memcpy(&call->address, head + dims + sizeof call->place, 8);
   }
   return call;
 }
@@ -142,20 +171,76 @@ static shoal_status make_tensor(struct fast_call *w, struct tensor *t) {
   return NULL;
 }
 
+/* Asks for the value again, in another way; false when the connection is gone. */
+static bool ask_again(struct fast_client *c, struct fast_call *w) {
+  uint64_t id = w->id;
+  pthread_mutex_lock(&c->lock);
+  bool open = !c->closed;
+  if (open) put_call(c, w);
+  pthread_mutex_unlock(&c->lock);
+  if (open) fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_RESEND, .id = id}, NULL, NULL, NULL);
+  return open;
+}
+
+/* The last user of a block: the sender may have it back, with whatever is sent next. */
+static void release_block(struct buffer *b) {
+  struct block *mine = b->owner;
+  struct shared *s = mine->shared;
+  pthread_mutex_lock(&s->lock);
+  if (s->conn) fast_conn_queue(s->conn, &(struct fast_frame){.kind = FAST_DONE, .id = mine->id});
+  pthread_mutex_unlock(&s->lock);
+  free(mine);
+  shared_unref(s);
+}
+
+/* The arena of a SHARED frame, mapped at the first; a reference, or NULL. */
+static struct shared *find_shared(struct fast_client *c, const struct fast_place *place) {
+  pthread_mutex_lock(&c->lock);
+  struct shared *s = c->shared;
+  if (!s && !c->closed) {
+    s = mem_zalloc(1, sizeof *s);
+    atomic_init(&s->refs, 1);
+    pthread_mutex_init(&s->lock, NULL);
+    s->conn = &c->conn;
+    if (fast_view_open(&s->view, place)) {
+      c->shared = s;
+    } else {
+      shared_unref(s);
+      s = NULL;
+    }
+  }
+  if (s && s->view.inode != place->inode) s = NULL;
+  if (s) atomic_fetch_add(&s->refs, 1);
+  pthread_mutex_unlock(&c->lock);
+  return s;
+}
+
+/* The work of a SHARED frame: the tensor's memory is the block. False when it must come again in another way. */
+static bool finish_shared(struct fast_client *c, struct fast_call *w, shoal_status *s) {
+  uint64_t n = w->frame.size, at = w->address;
+  struct shared *shared = find_shared(c, &w->place);
+  if (!shared) {
+    if (ask_again(c, w)) return false;
+    *s = STATUS(SHOAL_UNAVAILABLE, "Socket closed");
+    return true;
+  }
+  if (at % 64 || at > shared->view.size || n > shared->view.size - at) {
+    shared_unref(shared);
+    *s = INTERNAL("a tensor on the fast path lies outside of shared memory");
+    return true;
+  }
+  struct block *b = mem_alloc(sizeof *b);
+  *b = (struct block){shared, w->id};
+  w->body = buffer_wrap(shared->view.at + at, n, NULL, release_block, b);
+  return true;
+}
+
 /* The work of a REMOTE frame; false when it must come again through the socket. */
 static bool finish_remote(struct fast_client *c, struct fast_call *w, struct tensor *t, shoal_status *s) {
   int err = *s ? 0 : copy_remote(w, t);
   if (err) tensor_release(t);
   if (err == EPERM || err == ENOSYS || err == EACCES) {
-    uint64_t id = w->id;
-    pthread_mutex_lock(&c->lock);
-    bool open = !c->closed;
-    if (open) put_call(c, w);
-    pthread_mutex_unlock(&c->lock);
-    if (open) {
-      fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_RESEND, .id = id}, NULL, NULL, NULL);
-      return false;
-    }
+    if (ask_again(c, w)) return false;
     *s = STATUS(SHOAL_UNAVAILABLE, "Socket closed");
     return true;
   }
@@ -183,7 +268,8 @@ static void receiver_run(struct fast_conn *base, void *work) {
   if (w->frame.kind == FAST_ERROR) {
     s = error_of(w);
   } else if (!is_dead) {
-    s = make_tensor(w, &t);
+    if (w->frame.kind == FAST_SHARED && !finish_shared(c, w, &s)) return;
+    if (!s) s = make_tensor(w, &t);
     if (w->frame.kind == FAST_REMOTE && !finish_remote(c, w, &t, &s)) return;
     if (!s && w->frame.flags & FAST_ENCODED) {
       struct tensor decoded;
@@ -211,7 +297,15 @@ static void receiver_closed(struct fast_conn *base) {
       call->next = all;
       all = call;
     }
+  struct shared *shared = c->shared;
+  c->shared = NULL;
   pthread_mutex_unlock(&c->lock);
+  if (shared) {
+    pthread_mutex_lock(&shared->lock);
+    shared->conn = NULL;
+    pthread_mutex_unlock(&shared->lock);
+    shared_unref(shared);
+  }
   for (struct fast_call *next; all; all = next) {
     next = all->next;
     end_call(all, STATUS(SHOAL_UNAVAILABLE, "Socket closed"), NULL, false);

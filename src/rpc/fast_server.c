@@ -1,8 +1,8 @@
 /* The fast path's answering side; see fast.h for what travels, fast_wire.h for how.
  *
- * Shared memory was weighed against letting the receiver read the sender's memory (process_vm_readv): tensors do not
- * live in shared memory, so that would cost two copies; this costs one. Where the system forbids it the receiver says
- * RESEND once, and all goes through the socket from then on. */
+ * Large tensors are read by the receiver out of the sender's memory (process_vm_readv), those of middling size are put
+ * into memory that both share, where the receiver uses them: one copy either way. Where the system forbids it the
+ * receiver says RESEND once, and all goes through the socket from then on. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -15,6 +15,7 @@
 #include "base/vec.h"
 #include "rpc/fast.h"
 #include "rpc/fast_address.h"
+#include "rpc/fast_shared.h"
 #include "rpc/fast_wire.h"
 #include "tensor/tensor_proto.h"
 
@@ -52,12 +53,15 @@ struct fast_request {
   char data[]; /* the key, or the request; NUL after it */
 };
 
-/* A tensor that the receiver copies, until it says DONE. */
+/* A tensor that the receiver copies, or a block that it uses, until it says DONE. */
 struct held {
   struct held *next;
   uint64_t id;
   uint8_t flags;
-  struct tensor value;
+  struct tensor value; /* of a block: only until the first DONE, should the receiver not find the memory */
+  bool shared;
+  uint64_t offset; /* of the block */
+  size_t bytes;
 };
 
 struct sender {
@@ -70,6 +74,8 @@ struct sender {
   struct fast_request *requests[BUCKETS]; /* lock */
   struct held *held;                      /* lock */
   bool no_remote;                         /* lock */
+  bool no_shared, proven;                 /* lock: the receiver cannot map the arena; it has done so */
+  struct fast_arena *arena;               /* lock */
 };
 
 void fast_server_unref(struct fast_server *s) {
@@ -86,12 +92,42 @@ static void request_unref(struct fast_request *r) {
 
 /* ---- answers ---- */
 
+/* By shared memory; false when that cannot be. head has t's dimensions, and room. */
+static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, struct tensor *t) {
+  uint64_t offset = 0;
+  pthread_mutex_lock(&c->lock);
+  if (!c->arena && !c->no_shared) {
+    c->arena = fast_arena_new();
+    c->no_shared = !c->arena;
+  }
+  void *to = !c->no_shared && atomic_load(&c->conn.is_open) ? fast_arena_take(c->arena, f.size, &offset) : NULL;
+  bool proven = c->proven;
+  pthread_mutex_unlock(&c->lock);
+  if (!to) return false;
+  memcpy(to, t->data, f.size);
+  struct held *h = mem_zalloc(1, sizeof *h);
+  *h = (struct held){.id = f.id, .flags = f.flags, .shared = true, .offset = offset, .bytes = f.size};
+  if (!proven) tensor_ref(&h->value, t);
+  pthread_mutex_lock(&c->lock);
+  h->next = c->held;
+  c->held = h;
+  pthread_mutex_unlock(&c->lock);
+  struct fast_place place = fast_arena_place(c->arena);
+  memcpy(head + t->rank, &place, sizeof place);
+  head[t->rank + 4] = offset;
+  f.kind = FAST_SHARED;
+  f.head += 40;
+  fast_conn_send(&c->conn, &f, head, NULL, NULL);
+  return true;
+}
+
 static void send_value(struct sender *c, uint64_t id, uint8_t flags, struct tensor *t, bool may_remote) {
   struct fast_frame f = {.flags = flags, .id = id, .dtype = t->dtype, .rank = t->rank};
-  uint64_t head[SHOAL_MAX_RANK + 2];
+  uint64_t head[SHOAL_MAX_RANK + 5];
   for (int i = 0; i < t->rank; i++) head[i] = (uint64_t)t->dims[i];
   f.size = tensor_bytes(t);
   f.head = (uint32_t)t->rank * 8;
+  if (may_remote && f.size >= SHARED_FROM && f.size <= SHARED_TO && send_shared(c, f, head, t)) return;
   if (may_remote && f.size >= REMOTE_FROM) {
     struct held *h = mem_zalloc(1, sizeof *h);
     *h = (struct held){.id = id, .flags = flags};
@@ -230,6 +266,20 @@ static struct held *take_held(struct sender *c, uint64_t id) {
   return h;
 }
 
+/* The receiver needs it no more, or cannot get at it and asks for it again. */
+static void let_go(struct sender *c, struct held *h, bool again) {
+  pthread_mutex_lock(&c->lock);
+  if (h->shared) fast_arena_give(c->arena, h->bytes, h->offset);
+  if (h->shared && again) c->no_shared = true;
+  if (h->shared && !again) c->proven = true;
+  if (!h->shared && again) c->no_remote = true;
+  pthread_mutex_unlock(&c->lock);
+  if (again && tensor_valid(&h->value)) send_value(c, h->id, h->flags, &h->value, h->shared);
+  else if (again) send_error(c, h->id, INTERNAL("a receiver has lost the shared memory of its connection"));
+  tensor_release(&h->value);
+  free(h);
+}
+
 /* Work for later is a request; its lowest bit says that it is to be cancelled. */
 static void *work_of(struct fast_request *r, bool cancel) { return (char *)r + cancel; }
 
@@ -266,14 +316,7 @@ static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, co
     case FAST_DONE:
     case FAST_RESEND: {
       struct held *h = take_held(c, f->id);
-      if (h && f->kind == FAST_RESEND) {
-        pthread_mutex_lock(&c->lock);
-        c->no_remote = true;
-        pthread_mutex_unlock(&c->lock);
-        send_value(c, f->id, h->flags, &h->value, false);
-      }
-      if (h) tensor_release(&h->value);
-      free(h);
+      if (h) let_go(c, h, f->kind == FAST_RESEND);
       return NULL;
     }
     default: return NULL;
@@ -328,6 +371,7 @@ static void sender_closed(struct fast_conn *base) {
 static void sender_free(struct fast_conn *base) {
   struct sender *c = (struct sender *)base;
   fast_server_unref(c->server);
+  fast_arena_free(c->arena);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->idle);
   free(c);
@@ -350,7 +394,7 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
   struct sender *c = mem_zalloc(1, sizeof *c);
   c->server = s;
   c->accepted = clock_ns();
-  c->no_remote = !is_local;
+  c->no_remote = c->no_shared = !is_local;
   atomic_fetch_add(&s->refs, 1);
   pthread_mutex_init(&c->lock, NULL);
   pthread_cond_init(&c->idle, NULL);

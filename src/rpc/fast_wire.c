@@ -222,6 +222,12 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
   vec_push(&held.conns, c);
 }
 
+void fast_conn_queue(struct fast_conn *c, const struct fast_frame *f) {
+  pthread_mutex_lock(&c->lock);
+  if (atomic_load(&c->is_open)) memcpy(append(c, sizeof *f), f, sizeof *f);
+  pthread_mutex_unlock(&c->lock);
+}
+
 void fast_flush(void) {
   if (held.box.since) flush_held(&held.box);
 }

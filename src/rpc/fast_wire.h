@@ -18,7 +18,8 @@ enum fast_kind {
   FAST_DONE,
   FAST_RESEND,
   FAST_CALL,
-  FAST_RESULT
+  FAST_RESULT,
+  FAST_SHARED
 };
 enum fast_flags { FAST_DEAD = 1, FAST_ENCODED = 2, FAST_DERIVED = 4, FAST_RESTARTED = 8 };
 enum { FAST_SECRET = 16, FAST_MAX_HEAD = 1 << 20 };
@@ -79,6 +80,8 @@ void fast_conn_shut(struct fast_conn *c);
  * reference until it is sent, unless it is small. */
 void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
                     const void *data);
+/* Adds a frame without a body to what leaves next; nothing is sent for its sake. */
+void fast_conn_queue(struct fast_conn *c, const struct fast_frame *f);
 /* Calls fn for each connection that comes to a listening socket; fd < 0: the socket is gone. */
 void fast_listen(int fd, void (*fn)(void *arg, int fd), void *arg);
 

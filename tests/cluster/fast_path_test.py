@@ -83,9 +83,9 @@ def status(cluster):
     return subprocess.run([SHOAL, "status", cluster.target("worker")], stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
-def over_tcp():
-    """Values of all sizes, both ways; the connection is a TCP one."""
-    with Host() as host, TwoHosts(host) as c, tf.Graph().as_default():
+def all_sizes(c):
+    """Values of all sizes, both ways."""
+    with tf.Graph().as_default():
         with tf.device("/job:ps/task:0"):
             x = tf.placeholder(tf.float32, [None])
             words = tf.strings.join(["a", tf.as_string(tf.shape(x)[0])])
@@ -95,13 +95,42 @@ def over_tcp():
         with tf.device("/job:ps/task:0"):
             again = back * 2.0
         with tf.Session(c.target("worker")) as s:
-            for n in (0, 1, 1000, 3000, 70000, 5000000):
+            for n in (0, 1, 1000, 3000, 4096, 70000, 524288, 524289, 5000000):
                 value = np.arange(n, dtype=np.float32)
                 out, text = s.run([again, said], {x: value})
                 np.testing.assert_allclose(out, value + 2.0)
                 assert text == b"a%db" % n, text
+
+
+def over_tcp():
+    with Host() as host, TwoHosts(host) as c:
+        all_sizes(c)
         text = status(c)
         assert re.search(r"/job:ps/replica:0/task:0 .*: fast path over TCP", text), text
+
+
+def on_one_host():
+    """The same through shared memory; then more values than it has room for are kept, and outlive the ps."""
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c, tf.Graph().as_default():
+        all_sizes(c)
+        assert "fast path over shared memory" in status(c)
+        n, count = 1 << 18, 20
+        with tf.device("/job:ps/task:0"):
+            x = tf.placeholder(tf.float32, [])
+            made = tf.fill([n], x)
+        with tf.device("/job:worker/task:0"):
+            kept = tf.queue.FIFOQueue(count, [tf.float32], [[n]])
+            keep, take = kept.enqueue(made), kept.dequeue()
+        with tf.Session(c.target("worker")) as s:
+            for i in range(count):
+                s.run(keep, {x: i})
+            for i in range(count - 2):
+                np.testing.assert_array_equal(s.run(take), np.full(n, i, np.float32))
+            for i in range(30):  # blocks are used again
+                s.run(keep, {x: 100 + i})
+                s.run(take)
+            c.tasks["ps", 0].kill()
+            np.testing.assert_array_equal(s.run(take), np.full(n, 128, np.float32))
 
 
 def off_means_off():
@@ -210,6 +239,7 @@ if not can_make_hosts():
     for name, _ in TESTS:
         print(f"ok - {name} # SKIP network namespaces need root and ip")
     TESTS = []
+TESTS.insert(0, ("on one host", on_one_host))
 if memory_gb() < 9:
     for name, _ in MEMORY:
         print(f"ok - {name} # SKIP needs 9 GB of free memory")

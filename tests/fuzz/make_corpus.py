@@ -236,11 +236,12 @@ def frames():
     to_server, to_client = b"\0\1", b"\1"
     put("fast_fuzz", "ask", to_server + frame(1, b"key;0:0", size=7) + frame(1, b"large", size=8, number=2) + frame(6, number=2))
     put("fast_fuzz", "cancel", to_server + frame(1, b"wait", size=7) + frame(5) + frame(1, b"error", size=7, number=2))
-    put("fast_fuzz", "resend", to_server + frame(1, b"large", size=8) + frame(7))
+    put("fast_fuzz", "resend", to_server + frame(1, b"large", size=8) + frame(7) + frame(7))
     put("fast_fuzz", "call", to_server + frame(8, b"call") + frame(8, b"odd", number=2))
     put("fast_fuzz", "stranger", b"\0\0" + frame(1, b"key"))
     put("fast_fuzz", "value", to_client + frame(2, dims, bytes(24), rank=2) + frame(9, body=b"result", number=2))
     put("fast_fuzz", "remote", to_client + frame(3, dims + struct.pack("<qq", 1, 4096), rank=2, size=24))
+    put("fast_fuzz", "shared", to_client + frame(10, dims + struct.pack("<QQQQQ", 1, 0, 1, 8 << 20, 64), rank=2, size=24))
     put("fast_fuzz", "error", to_client + frame(4, b"no", dtype=3, flags=4) + frame(4, b"gone", dtype=14, number=2))
 
 

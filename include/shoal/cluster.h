@@ -52,6 +52,9 @@ typedef struct shoal_server_options {
   int64_t max_request_bytes;  /* larger requests are refused unread; 0: 2 GiB */
   int64_t max_graph_nodes;    /* of one session's graph, of a partition; 0: 2,000,000 */
   int64_t max_sessions;       /* as master, and as worker; 0: 10,000 */
+  int64_t max_steps;          /* under way at a time, as master, and parts of others' as worker; 0: 100,000 */
+  int64_t max_callables;      /* of all sessions; 0: 100,000 */
+  int64_t max_partial_runs;   /* under way at a time, of all sessions; 0: 10,000 */
   int64_t max_tensor_bytes;   /* of one tensor, for the whole process; 0: the machine's memory */
   bool no_fast_path;          /* steps and tensors between Shoal's own tasks go by gRPC, as to others */
 } shoal_server_options;

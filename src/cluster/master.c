@@ -265,7 +265,10 @@ void master_session_unref(struct master_session *s) {
   strmap_release(&s->partials);
   for (size_t i = 0; strmap_next(&s->compiled, &i, NULL, &value);) compiled_unref(value);
   strmap_release(&s->compiled);
-  for (size_t i = 0; i < s->callables.n; i++) compiled_unref(s->callables.at[i]);
+  for (size_t i = 0; i < s->callables.n; i++) {
+    if (s->callables.at[i]) quota_give(&s->master->worker->callables, 1);
+    compiled_unref(s->callables.at[i]);
+  }
   vec_release(&s->callables);
   for (size_t i = 0; i < s->workers.n; i++) worker_link_release(&s->workers.at[i]);
   vec_release(&s->workers);

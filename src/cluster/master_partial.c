@@ -32,6 +32,7 @@ struct partial_call {
 };
 
 void partial_free(struct partial *p) {
+  quota_give(&p->session->master->worker->partial_runs, 1);
   step_run_cleanup(p->run, p->session);
   compiled_unref(p->compiled);
   step_run_unref(p->run);
@@ -77,7 +78,13 @@ static void run_ended(void *arg, shoal_status err, const struct tensor *values, 
 
 shoal_status master_partial_setup(struct master_session *s, const struct step_signature *sig, char **handle) {
   struct compiled *c;
-  TRY(master_compile(s, sig, COMPILE_PARTIAL, &c));
+  struct worker *w = s->master->worker;
+  TRY(quota_take(&w->partial_runs, w->task));
+  shoal_status err = master_compile(s, sig, COMPILE_PARTIAL, &c);
+  if (err) {
+    quota_give(&w->partial_runs, 1);
+    return err;
+  }
   struct partial *p = mem_zalloc(1, sizeof *p);
   p->session = s;
   p->compiled = c;

@@ -17,7 +17,7 @@ struct step_run {
   struct step_run *prev, *next; /* session->lock */
   struct master_session *session;
   struct compiled *compiled;
-  int64_t id, started;
+  int64_t id, started, deadline;
   struct cancel cancel;
   struct tensor *args, *rets;
   struct part_run *parts;
@@ -26,6 +26,8 @@ struct step_run {
   pthread_mutex_t lock;
   shoal_status status; /* lock */
   struct step_stats *stats;
+  atomic_int logging; /* traced: workers that have not answered about their logs, and the asker */
+  bool is_over;       /* traced: they are asked for them */
   bool partition_graphs;
   step_done done;
   void *arg;
@@ -83,22 +85,16 @@ static void put_metadata(struct step_run *r, struct text *out) {
 /* A worker's own clock may end its part of a step that is out of time, as cancelled, before ours does. */
 static shoal_status late(const struct step_run *r, shoal_status err) {
   enum { SKEW_NS = 20 * 1000000 };
-  int64_t deadline = r->compiled->parts.n ? r->parts[0].deadline : DEADLINE_NEVER;
-  if (shoal_status_code(err) != SHOAL_CANCELLED || deadline == DEADLINE_NEVER || clock_ns() < deadline - SKEW_NS)
+  if (shoal_status_code(err) != SHOAL_CANCELLED || r->deadline == DEADLINE_NEVER || clock_ns() < r->deadline - SKEW_NS)
     return err;
   shoal_status s = STATUS(SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded\n%s", shoal_status_message(err));
   shoal_status_free(err);
   return s;
 }
 
-static void finish(struct step_run *r) {
+static void conclude(struct step_run *r) {
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
-  for (size_t i = 0; i < c->parts.n; i++) {
-    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-    /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
-    if (w->local ? !r->rendezvous : !r->parts[i].cleans_up || r->status) w->ops->cleanup_graph(w, r->id);
-  }
   shoal_status err = r->status;
   if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {
     shoal_status why = cancel_reason(&r->cancel);
@@ -126,6 +122,45 @@ static void finish(struct step_run *r) {
   compiled_unref(c);
   step_run_unref(r);
   master_session_unref(s);
+}
+
+/* ---- traced steps: the workers' logs of transfers ---- */
+
+static void start_parts(struct step_run *r);
+
+static void logs_answered(void *arg, shoal_status err) {
+  struct step_run *r = arg;
+  shoal_status_free(err); /* a trace may lack them */
+  if (atomic_fetch_sub(&r->logging, 1) != 1) return;
+  if (r->is_over) conclude(r);
+  else start_parts(r);
+}
+
+/* Before the step, and after it, when what they have comes to their part's stats. */
+static void ask_about_logs(struct step_run *r, bool is_over) {
+  enum { PATIENCE_MS = 5000 };
+  r->is_over = is_over;
+  size_t n = r->compiled->parts.n;
+  atomic_store(&r->logging, (int)n + 1);
+  for (size_t i = 0; i < n; i++) {
+    struct worker_link *w = &r->session->workers.at[r->compiled->parts.at[i].worker];
+    w->ops->log_transfers(w, !is_over, r->id, MIN(r->deadline, deadline_after_ms(PATIENCE_MS)),
+                          is_over ? &r->parts[i].step_stats : NULL, logs_answered, r);
+  }
+  logs_answered(r, NULL);
+}
+
+/* ---- the parts ---- */
+
+static void finish(struct step_run *r) {
+  struct compiled *c = r->compiled;
+  for (size_t i = 0; i < c->parts.n; i++) {
+    struct worker_link *w = &r->session->workers.at[c->parts.at[i].worker];
+    /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
+    if (w->local ? !r->rendezvous : !r->parts[i].cleans_up || r->status) w->ops->cleanup_graph(w, r->id);
+  }
+  if (r->stats) ask_about_logs(r, true);
+  else conclude(r);
 }
 
 static void part_end(struct step_run *r) {
@@ -162,6 +197,7 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
   r->started = clock_ns();
   cancel_init(&r->cancel);
   pthread_mutex_init(&r->lock, NULL);
+  r->deadline = deadline;
   r->args = args;
   r->done = done;
   r->arg = arg;
@@ -180,10 +216,17 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
   pthread_mutex_unlock(&s->lock);
   if (closed) {
     r->status = STATUS(SHOAL_CANCELLED, "Session %s is closed.", s->handle);
-    atomic_store(&r->left, 1);
-    part_end(r);
+    finish(r);
     return;
   }
+  if (r->stats) ask_about_logs(r, false);
+  else start_parts(r);
+}
+
+static void start_parts(struct step_run *r) {
+  struct master_session *s = r->session;
+  struct compiled *c = r->compiled;
+  bool partial = c->pruned != NULL;
   /* Remote parts first: they run while this thread works on the local one, whose requests travel with theirs. */
   fast_hold();
   for (int local = 0; local < 2; local++)
@@ -194,7 +237,7 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
       *p = (struct part_run){.session = s->handle,
                              .graph = c->parts.at[i].graph,
                              .step_id = r->id,
-                             .deadline = deadline,
+                             .deadline = r->deadline,
                              .cancel = &r->cancel,
                              .args = r->args,
                              .n_args = partial ? 0 : (int)c->feeds.n,

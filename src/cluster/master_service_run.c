@@ -28,12 +28,14 @@ struct call {
   struct run_options options;
   bool in_body;
   bool is_callable; /* the answer is a RunCallableResponse */
+  bool counted;     /* one of the steps under way */
   int64_t request_id, callable;
   atomic_int refs; /* the answer's, and the handler's */
 };
 
 static void call_unref(struct call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (c->counted) quota_give(&c->master->worker->run_steps, 1);
   step_run_unref(c->run);
   compiled_unref(c->compiled);
   master_session_unref(c->session);
@@ -227,6 +229,9 @@ static shoal_status decode_feeds(struct call *c, struct tensor **out) {
 
 static shoal_status run(struct call *c) {
   struct tensor *args = NULL;
+  struct worker *w = c->master->worker;
+  TRY(quota_take(&w->run_steps, w->task));
+  c->counted = true;
   TRY(decode_feeds(c, &args));
   int64_t deadline = rpc_call_deadline(c->rpc);
   if (c->options.timeout_ms > 0) deadline = MIN(deadline, deadline_after_ms(c->options.timeout_ms));
@@ -305,8 +310,11 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
   struct compiled *compiled = NULL;
   shoal_status s = read_setup(c, true);
   if (!s) s = find(c, "MakeCallable (Master)");
+  if (!s) s = quota_take(&m->worker->callables, m->worker->task);
+  bool counted = !s;
   if (!s) s = master_compile(c->session, &c->sig, 0, &compiled);
   if (s) {
+    if (counted) quota_give(&m->worker->callables, 1);
     fail(c, s);
   } else {
     pthread_mutex_lock(&c->session->lock);
@@ -334,6 +342,7 @@ void master_service_release_callable(struct master *m, struct rpc_call *rpc) {
     }
     pthread_mutex_unlock(&c->session->lock);
   }
+  if (old) quota_give(&m->worker->callables, 1);
   compiled_unref(old);
   rpc_call_fail(rpc, s);
   call_unref(c);

@@ -181,9 +181,9 @@ static shoal_status check_limits(const shoal_server_options *o) {
   const struct {
     const char *name;
     int64_t value;
-  } all[] = {{"max_request_bytes", o->max_request_bytes},
-             {"max_graph_nodes", o->max_graph_nodes},
-             {"max_sessions", o->max_sessions},
+  } all[] = {{"max_request_bytes", o->max_request_bytes}, {"max_graph_nodes", o->max_graph_nodes},
+             {"max_sessions", o->max_sessions},           {"max_steps", o->max_steps},
+             {"max_callables", o->max_callables},         {"max_partial_runs", o->max_partial_runs},
              {"max_tensor_bytes", o->max_tensor_bytes}};
   for (size_t i = 0; i < COUNT_OF(all); i++)
     if (all[i].value < 0) return INVALID("--%s=%" PRId64 ": expected a positive number", all[i].name, all[i].value);
@@ -220,6 +220,9 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .files = s->files,
                                                   .max_graph_nodes = o->max_graph_nodes,
                                                   .max_sessions = o->max_sessions,
+                                                  .max_steps = o->max_steps,
+                                                  .max_callables = o->max_callables,
+                                                  .max_partial_runs = o->max_partial_runs,
                                                   .cpu_devices = o->cpu_devices,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});

@@ -29,6 +29,7 @@ struct steps {
   struct entry *buckets[BUCKETS]; /* lock */
   int64_t gone[REMEMBERED];       /* lock: steps cleaned up, a ring */
   size_t next_gone;
+  int64_t n, most; /* lock: known now; when strangers may add none */
 };
 
 /* ---- fetching a value from another task ---- */
@@ -179,8 +180,9 @@ void step_rendezvous_unbind(struct rendezvous *r) { step_rendezvous_bind(r, NULL
 
 /* ---- the table ---- */
 
-struct steps *steps_new(void) {
+struct steps *steps_new(int64_t most) {
   struct steps *s = mem_zalloc(1, sizeof *s);
+  s->most = most;
   pthread_mutex_init(&s->lock, NULL);
   return s;
 }
@@ -218,6 +220,7 @@ static struct entry *find_or_make(struct steps *s, int64_t id) {
     e->local = rendezvous_local_new();
     e->next = *bucket(s, id);
     *bucket(s, id) = e;
+    s->n++;
   }
   rendezvous_ref(&e->head);
   return e;
@@ -232,11 +235,16 @@ struct rendezvous *steps_get(struct steps *s, int64_t id) {
 
 shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out) {
   pthread_mutex_lock(&s->lock);
-  bool gone = false;
-  if (!find(s, id))
+  bool gone = false, full = false;
+  if (!find(s, id)) {
+    full = s->n >= s->most;
     for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
-  *out = gone ? NULL : &find_or_make(s, id)->head;
+  }
+  *out = gone || full ? NULL : &find_or_make(s, id)->head;
   pthread_mutex_unlock(&s->lock);
+  if (!gone && full)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps are waited for, as many as --max_steps allows",
+                  s->most);
   if (!gone) return NULL;
   return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
 }
@@ -248,6 +256,7 @@ void steps_cleanup(struct steps *s, int64_t id) {
   struct entry *e = *at;
   if (e) {
     *at = e->next;
+    s->n--;
     s->gone[s->next_gone++ % REMEMBERED] = id;
   }
   pthread_mutex_unlock(&s->lock);

@@ -20,7 +20,8 @@ struct step_names {
   void *arg;
 };
 
-struct steps *steps_new(void);
+/* most: steps; requests for values of more are refused. */
+struct steps *steps_new(int64_t most);
 void steps_free(struct steps *s);
 
 /* The step's rendezvous, made when there is none; a reference. */

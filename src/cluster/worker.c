@@ -31,7 +31,13 @@ struct worker *worker_new(const struct worker_options *o) {
   }
   w->max_graph_nodes = o->max_graph_nodes > 0 ? (int)MIN(o->max_graph_nodes, INT32_MAX) : DEFAULT_GRAPH_NODES;
   w->max_sessions = o->max_sessions > 0 ? (int)MIN(o->max_sessions, INT32_MAX) : DEFAULT_SESSIONS;
-  w->steps = steps_new();
+  w->run_steps = (struct quota){.flag = "max_steps", .what = "steps under way"};
+  w->run_steps.most = o->max_steps > 0 ? o->max_steps : DEFAULT_STEPS;
+  w->callables = (struct quota){.flag = "max_callables", .what = "callables"};
+  w->callables.most = o->max_callables > 0 ? o->max_callables : DEFAULT_CALLABLES;
+  w->partial_runs = (struct quota){.flag = "max_partial_runs", .what = "partial runs under way"};
+  w->partial_runs.most = o->max_partial_runs > 0 ? o->max_partial_runs : DEFAULT_PARTIAL_RUNS;
+  w->steps = steps_new(w->run_steps.most);
   w->ids = request_ids_new();
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);

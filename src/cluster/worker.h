@@ -12,6 +12,7 @@
 #include "base/strmap.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/peer.h"
+#include "cluster/quota.h"
 #include "cluster/request_ids.h"
 #include "cluster/step_rendezvous.h"
 #include "device/device.h"
@@ -38,12 +39,14 @@ struct worker {
   struct request_ids *ids;
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  struct strmap sessions;            /* lock: handle -> struct worker_session * */
-  struct worker_session *legacy;     /* lock: for masters that create none */
-  struct worker_run *runs;           /* lock: running now */
-  struct partial_run *partials;      /* lock: worker_partial.h */
-  atomic_int_fast64_t last_run;      /* when one was last started (clock_ns) */
-  int max_graph_nodes, max_sessions; /* the master keeps to them too */
+  struct strmap sessions;        /* lock: handle -> struct worker_session * */
+  struct worker_session *legacy; /* lock: for masters that create none */
+  struct worker_run *runs;       /* lock: running now */
+  struct partial_run *partials;  /* lock: worker_partial.h */
+  atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
+  /* The master keeps to these too. */
+  int max_graph_nodes, max_sessions;
+  struct quota run_steps, callables, partial_runs;
 };
 
 struct worker_options {
@@ -51,10 +54,16 @@ struct worker_options {
   const struct cluster_spec *spec;
   struct peers *peers;
   int cpu_devices, inter_threads, intra_threads;
-  const struct file_roots *files;        /* what ops may open; NULL: anything */
-  int64_t max_graph_nodes, max_sessions; /* 0: the defaults */
+  const struct file_roots *files; /* what ops may open; NULL: anything */
+  int64_t max_graph_nodes, max_sessions, max_steps, max_callables, max_partial_runs; /* 0: the defaults */
 };
-enum { DEFAULT_GRAPH_NODES = 2000000, DEFAULT_SESSIONS = 10000 };
+enum {
+  DEFAULT_GRAPH_NODES = 2000000,
+  DEFAULT_SESSIONS = 10000,
+  DEFAULT_STEPS = 100000,
+  DEFAULT_CALLABLES = 100000,
+  DEFAULT_PARTIAL_RUNS = 10000
+};
 struct worker *worker_new(const struct worker_options *o);
 /* Nothing may be running. */
 void worker_free(struct worker *w);

@@ -87,6 +87,11 @@ static void cleanup_all(struct worker_link *w, char *const *containers, int n, w
   done(arg, NULL);
 }
 
+static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64_t deadline, struct text *stats,
+                          worker_done done, void *arg) {
+  done(arg, NULL);
+}
+
 static const struct worker_ops local_ops = {.get_status = get_status,
                                             .create_session = create_session,
                                             .delete_session = delete_session,
@@ -94,6 +99,7 @@ static const struct worker_ops local_ops = {.get_status = get_status,
                                             .deregister_graph = deregister_graph,
                                             .run_graph = run_graph,
                                             .cleanup_graph = cleanup_graph,
+                                            .log_transfers = log_transfers,
                                             .cleanup_all = cleanup_all};
 
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task) {

@@ -54,6 +54,10 @@ struct worker_ops {
   void (*deregister_graph)(struct worker_link *w, const char *session, const char *handle);
   void (*run_graph)(struct worker_link *w, struct part_run *r);
   void (*cleanup_graph)(struct worker_link *w, int64_t step_id);
+  /* Transfers are logged from here on; or no longer, and what was logged of the step is added to stats (optional) as
+   * StepStats. TensorFlow's workers tell of transfers in this way only, ours in the answer to RunGraph. */
+  void (*log_transfers)(struct worker_link *w, bool on, int64_t step_id, int64_t deadline, struct text *stats,
+                        worker_done done, void *arg);
   void (*cleanup_all)(struct worker_link *w, char *const *containers, int n, worker_done done, void *arg);
 };
 

@@ -25,6 +25,7 @@ struct partial_run {
 
 void partial_run_unref(struct partial_run *p) {
   if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+  quota_give(&p->worker->partial_runs, 1);
   rendezvous_unref(p->rendezvous);
   worker_graph_unref(p->run.graph);
   worker_session_unref(p->run.session);
@@ -72,23 +73,26 @@ static struct partial_run *partial_new(struct worker *w, int64_t step, struct wo
   return p;
 }
 
-struct partial_run *partial_run_join(struct worker *w, int64_t step, struct worker_session *session,
-                                     struct worker_graph *graph, struct rendezvous *rendezvous) {
+shoal_status partial_run_join(struct worker *w, int64_t step, struct worker_session *session,
+                              struct worker_graph *graph, struct rendezvous *rendezvous, struct partial_run **out) {
+  shoal_status s = NULL;
   pthread_mutex_lock(&w->lock);
   struct partial_run *p = w->partials;
   while (p && p->step != step) p = p->next;
   bool fresh = !p;
   if (p) {
     atomic_fetch_add(&p->refs, 1);
-  } else {
+  } else if (!(s = quota_take(&w->partial_runs, w->task))) {
     p = partial_new(w, step, session, graph, rendezvous);
     p->listed = true;
     p->next = w->partials;
     w->partials = p;
   }
   pthread_mutex_unlock(&w->lock);
+  TRY(s);
+  *out = p;
   if (fresh) worker_run_start(&p->run);
-  return p;
+  return NULL;
 }
 
 /* Takes p out of the table, with its reference; false when it was not there. Call with the worker's lock held. */

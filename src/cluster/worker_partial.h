@@ -7,9 +7,9 @@
 #include "cluster/worker.h"
 
 /* The step's run, started if this is the first call for it; a reference. session and graph get references of their
- * own. */
-struct partial_run *partial_run_join(struct worker *w, int64_t step, struct worker_session *session,
-                                     struct worker_graph *graph, struct rendezvous *rendezvous);
+ * own. RESOURCE_EXHAUSTED when there are too many. */
+shoal_status partial_run_join(struct worker *w, int64_t step, struct worker_session *session,
+                              struct worker_graph *graph, struct rendezvous *rendezvous, struct partial_run **out);
 void partial_run_unref(struct partial_run *p);
 /* The last call: done gets a copy of the run's error when it has ended, perhaps at once; and the step is forgotten. A
  * second last call is FAILED_PRECONDITION. */

@@ -22,7 +22,8 @@ struct simple {
   pthread_mutex_t lock;
   struct peer_call *call; /* lock */
   bool cancelled;         /* lock */
-  char *handle;
+  char *handle;           /* RegisterGraph's answer */
+  struct text *stats;     /* Logging's */
 };
 
 static struct simple *simple_new(struct worker_link *w, worker_done done, void *arg) {
@@ -289,6 +290,33 @@ static void cleanup_graph(struct worker_link *w, int64_t step_id) {
              simple_done, simple_new(w, ignore, NULL), NULL);
 }
 
+static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
+  struct simple *c = arg;
+  const void *data;
+  size_t size;
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (!s && c->stats) {
+    struct wire w = wire_from(data, size);
+    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+      if (f.number != 1 || f.type != WIRE_BYTES) continue;
+      struct wire step = wire_inside(&f);
+      for (struct wire_field k; wire_next(&step, &k) == WIRE_FIELD;)
+        if (k.number == 2 && k.type == WIRE_BYTES) text_add(c->stats, (const char *)k.data, k.size);
+    }
+  }
+  simple_end(c, s);
+}
+
+static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64_t deadline, struct text *stats,
+                          worker_done done, void *arg) {
+  struct text m = {0};
+  wire_put_uint(&m, on ? 1 : 4, 1);
+  if (!on) wire_put_uint(&m, 3, (uint64_t)step_id);
+  struct simple *c = simple_new(w, done, arg);
+  c->stats = stats;
+  peer_start(w->peer, SERVICE "Logging", message_from_text(&m), deadline, 0, step_id, NULL, logging_done, c, NULL);
+}
+
 static void cleanup_all(struct worker_link *w, char *const *containers, int n, worker_done done, void *arg) {
   struct text m = {0};
   for (int i = 0; i < n; i++) wire_put_str(&m, 1, containers[i]);
@@ -303,6 +331,7 @@ static const struct worker_ops remote_ops = {.get_status = get_status,
                                              .deregister_graph = deregister_graph,
                                              .run_graph = run_graph,
                                              .cleanup_graph = cleanup_graph,
+                                             .log_transfers = log_transfers,
                                              .cleanup_all = cleanup_all};
 
 void worker_link_remote(struct worker_link *w, struct peer *peer, const char *task) {

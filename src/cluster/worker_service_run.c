@@ -161,6 +161,7 @@ struct run {
   struct cancel cancel;
   struct worker_run run;
   bool in_body; /* errors go into the answer */
+  bool counted; /* one of the steps under way */
   bool trace;
   bool wants_ticket;
   bool partial, last;            /* one of several calls of a step; the last of them */
@@ -237,6 +238,7 @@ static void run_answer(struct run *r) {
     free(r->recv_keys.at[i]);
   }
   vec_release(&r->recv_keys);
+  if (r->counted) quota_give(&r->worker->run_steps, 1);
   free(r->received);
   rendezvous_unref(r->rendezvous);
   worker_graph_unref(r->run.graph);
@@ -331,13 +333,16 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   free(graph);
   free(session);
   TRY(s);
+  TRY(quota_take(&w->run_steps, w->task));
+  r->counted = true;
   if (r->partial) r->trace = false; /* no answer would be the one to hold it */
   if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.step_id);
   for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
     if (f.number == 3 && f.type == WIRE_BYTES) TRY(send_value(r, wire_inside(&f)));
   r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
   if (r->trace) r->run.stats = step_stats_new(false);
-  return NULL;
+  if (!r->partial) return NULL;
+  return partial_run_join(w, r->run.step_id, r->run.session, r->run.graph, r->rendezvous, &r->steps_run);
 }
 
 /* For either kind of request: s is what reading it came to. */
@@ -355,7 +360,6 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
     return;
   }
   atomic_init(&r->left, (int)r->recv_keys.n + 2);
-  if (r->partial) r->steps_run = partial_run_join(w, r->run.step_id, r->run.session, r->run.graph, r->rendezvous);
   if (r->fast) fast_on_cancel(r->fast, run_cancelled, r);
   else rpc_call_on_cancel(r->call, run_cancelled, r);
   r->run.cancel = &r->cancel;

@@ -1,8 +1,11 @@
 """Limits of a server: each is enforced, says its flag, takes no memory on the way, and leaves the server in order."""
 # needs: tensorflow
 import os
+import re
 import subprocess
 import sys
+import threading
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -106,6 +109,119 @@ def sessions():
                 s.close()
 
 
+def steps():
+    """Three steps wait: a fourth is refused, and so are values of more steps than that. Then all goes on."""
+    with one("--max_steps=3") as c:
+        with tf.Graph().as_default():
+            q = tf.queue.FIFOQueue(10, [tf.float32], [[]])
+            put, take, other = q.enqueue(1.0), q.dequeue(), tf.constant(1.0)
+            with tf.Session(c.target("worker")) as s:
+                s.run([put, put.inputs[0].op])  # compiles
+                s.run(take)
+
+                def wait():
+                    while True:
+                        try:
+                            s.run(take)
+                        except tf.errors.CancelledError:
+                            return
+                        except tf.errors.ResourceExhaustedError:  # the test's own step came before
+                            time.sleep(0.01)
+                waiting = [threading.Thread(target=wait) for _ in range(3)]
+                for t in waiting:
+                    t.start()
+                refused, end = None, time.time() + 60
+                while refused is None and time.time() < end:  # until all three are there
+                    try:
+                        s.run(other)
+                        time.sleep(0.01)
+                    except tf.errors.ResourceExhaustedError as e:
+                        refused = e
+                assert refused and "--max_steps" in refused.message, refused
+                with tf.Session(c.target("worker")) as s2:  # any session; its step is refused likewise
+                    fails(lambda: s2.run(other), tf.errors.ResourceExhaustedError, "3 steps", "--max_steps")
+                s.close()
+                for t in waiting:
+                    t.join()
+        works(c)
+        with grpc.insecure_channel(c.spec["worker"]["0"]) as channel:
+            device = channel.unary_unary("/tensorflow.WorkerService/GetStatus")(b"", timeout=20)
+            incarnation = int.from_bytes(re.search(rb"CPU:0.*?1(.{8})", device, re.S).group(1), "little")
+            name = "/job:worker/replica:0/task:0/device:CPU:0"
+            receive = channel.unary_unary("/tensorflow.WorkerService/RecvTensor")
+            asked = [receive.future(b"\x08" + bytes([i + 1]) + field(2, f"{name};{incarnation:016x};{name};e;0:0".encode()),
+                                    timeout=60) for i in range(4)]
+            refused, end = [], time.time() + 60
+            while not refused and time.time() < end:
+                refused = [a for a in asked if a.done()]
+                time.sleep(0.01)
+            assert len(refused) == 1 and refused[0].code() == grpc.StatusCode.RESOURCE_EXHAUSTED, refused
+            assert "--max_steps" in refused[0].details(), refused[0].details()
+            for a in asked:
+                a.cancel()
+
+
+def callables():
+    with one("--max_callables=2") as c, tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [])
+        ys = [x + float(i) for i in range(5)]
+        with tf.Session(c.target("worker")) as s:
+            made = [s.make_callable(y, [x]) for y in ys]
+            assert [f(1.0) for f in made] == [1.0, 2.0, 3.0, 4.0, 5.0]  # by RunStep: not counted
+        with grpc.insecure_channel(c.spec["worker"]["0"]) as channel:
+            service = "/tensorflow.MasterService/"
+            graph = field(1, tf.get_default_graph().as_graph_def().SerializeToString())
+            handle = channel.unary_unary(service + "CreateSession")(graph, timeout=60)
+            handle = handle[2:2 + handle[1]]
+            make = channel.unary_unary(service + "MakeCallable")
+            options = [field(1, handle) + field(2, field(1, b"Placeholder:0") + field(2, y.name.encode())) for y in ys]
+            for o in options[:2]:
+                make(o, timeout=60)
+            for o in options[1:3]:
+                try:
+                    make(o, timeout=60)
+                except grpc.RpcError as e:
+                    assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--max_callables" in e.details(), e
+                else:
+                    raise AssertionError("no error")
+            channel.unary_unary(service + "ReleaseCallable")(field(1, handle) + b"\x10\x01", timeout=60)
+            make(options[3], timeout=60)
+            channel.unary_unary(service + "CloseSession")(field(1, handle), timeout=60)
+            handle = channel.unary_unary(service + "CreateSession")(graph, timeout=60)
+            handle = handle[2:2 + handle[1]]
+            for o in options[:2]:
+                make(field(1, handle) + o[2 + o[1]:], timeout=60)
+
+
+def partial_runs():
+    with one("--max_partial_runs=2") as c, tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [])
+        y = x + 1.0
+        z = y * 2.0
+        with tf.Session(c.target("worker")) as s:
+            first = s.partial_run_setup([y, z], [x])
+            s.partial_run_setup([y, z], [x])
+            fails(lambda: s.partial_run_setup([y, z], [x]), tf.errors.ResourceExhaustedError, "--max_partial_runs")
+            assert s.partial_run(first, y, {x: 1.0}) == 2.0
+            assert s.partial_run(first, z) == 4.0
+            third = s.partial_run_setup([y, z], [x])
+            assert s.partial_run(third, [y, z], {x: 2.0}) == [3.0, 6.0]
+
+
+def compressed():
+    """A client that compresses its requests is understood, or told that it is not."""
+    with one() as c, grpc.insecure_channel(c.spec["worker"]["0"], compression=grpc.Compression.Gzip) as channel:
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.constant(np.zeros(10000, np.float32))
+        try:
+            channel.unary_unary("/tensorflow.MasterService/CreateSession")(
+                field(1, graph.as_graph_def().SerializeToString()), timeout=60)
+        except grpc.RpcError as e:
+            assert e.code() == grpc.StatusCode.UNIMPLEMENTED and "gzip" in e.details(), e
+        works(c)
+
+
 def tensor_bytes():
     with one(f"--max_tensor_bytes={16 * MB}") as c:
         before = resident(c.tasks["worker", 0])
@@ -207,15 +323,16 @@ def once_however_often_it_comes():
 
 
 def wrong_values():
-    for flag in ("--max_sessions=-1", "--max_tensor_bytes=-5", "--max_graph_nodes=x", "--max_request_bytes=-1"):
+    for flag in ("--max_sessions=-1", "--max_tensor_bytes=-5", "--max_graph_nodes=x", "--max_request_bytes=-1",
+                 "--max_steps=-1"):
         p = subprocess.run([SHOAL, "server", '--cluster_spec={"a": ["127.0.0.1:0"]}', "--job_name=a", flag],
                            capture_output=True, text=True, timeout=120)
         assert p.returncode in (1, 2) and flag.split("=")[0] in p.stderr, p
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    request_bytes, graph_nodes, partition_nodes, sessions, tensor_bytes, machine_memory, metadata, nesting,
-    once_however_often_it_comes, wrong_values)]
+    request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, compressed, tensor_bytes,
+    machine_memory, metadata, nesting, once_however_often_it_comes, wrong_values)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -110,7 +110,7 @@ def logging_and_tracing():
 
 
 def traced(cluster):
-    """A traced step over two tasks tells of both, whoever is the master."""
+    """A traced step over two tasks tells of both, and of what each received, whoever is the master."""
     with tf.Graph().as_default():
         a, b, c, _, _, r3 = graph()
         with tf.Session(cluster.target("worker", 0)) as s:
@@ -120,6 +120,11 @@ def traced(cluster):
             devices = [d.device for d in meta.step_stats.dev_stats]
             for task in ("/job:ps/replica:0/task:0", "/job:worker/replica:0/task:0"):
                 assert any(d.startswith(task) for d in devices), devices
+            received = {d.device: n.timeline_label for d in meta.step_stats.dev_stats for n in d.node_stats
+                        if n.node_name == "RecvTensor"}
+            for to, source in (("ps", "worker"), ("worker", "ps")):
+                label = received[f"/job:{to}/replica:0/task:0/device:CPU:0"]
+                assert f"from /job:{source}/replica:0/task:0/device:CPU:0 to /job:{to}/" in label, label
 
 
 KINDS = [("shoal", "shoal"), ("shoal", "tf"), ("tf", "shoal")]

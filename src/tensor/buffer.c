@@ -1,9 +1,10 @@
 /* The host buffer cache.
  *
  * Classes: sizes are rounded up to 64·2^k·{4,5,6,7}/4, so at most a quarter is wasted. Blocks up to
- * SMALL_LIMIT are kept in a list per thread (KEEP_PER_THREAD of each class, or KEEP_BYTES of the tiniest; the surplus
- * goes to the shared list); larger ones go straight to the shared list of their class. The shared cache is bounded:
- * past CACHE_LIMIT bytes, and for blocks too large to be worth keeping, memory goes back to the system. */
+ * SMALL_LIMIT are kept in a list per thread (KEEP_PER_THREAD of each class, or KEEP_BYTES of the tiniest if the thread
+ * itself took so many; the surplus, and what other threads took, goes to the shared list, where they look for it);
+ * larger ones go straight to the shared list of their class. The shared cache is bounded: past CACHE_LIMIT bytes, and
+ * for blocks too large to be worth keeping, memory goes back to the system. */
 #include "tensor/buffer.h"
 
 #include <pthread.h>
@@ -27,6 +28,7 @@ enum {
 struct list {
   struct buffer *head; /* linked through owner */
   int n;
+  int taken; /* a thread's: blocks it took and has not given back */
 };
 
 struct thread_cache {
@@ -116,7 +118,9 @@ static struct thread_cache *thread_cache(void) {
 
 static struct buffer *take_cached(unsigned c) {
   if (c < SMALL_CLASSES) {
-    struct buffer *b = pop(&thread_cache()->lists[c]);
+    struct list *l = &thread_cache()->lists[c];
+    if (l->taken < INT32_MAX) l->taken++;
+    struct buffer *b = pop(l);
     if (b) return b;
   }
   pthread_mutex_lock(&shared.lock);
@@ -191,7 +195,9 @@ void buffer_free_(struct buffer *b) {
   }
   if (b->size_class < SMALL_CLASSES) {
     struct list *l = &thread_cache()->lists[b->size_class];
-    if (l->n < KEEP_PER_THREAD || (size_t)l->n * class_bytes(b->size_class) < KEEP_BYTES) {
+    bool mine = l->taken > 0;
+    l->taken -= mine;
+    if (l->n < KEEP_PER_THREAD || (mine && (size_t)l->n * class_bytes(b->size_class) < KEEP_BYTES)) {
       push(l, b);
       return;
     }

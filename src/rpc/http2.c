@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 /* FILL: bytes made into frames ahead of need. TURN: bytes written or read before others have their turn. COPY: pieces
@@ -354,6 +355,10 @@ void http2_drain(struct http2 *c) {
 
 void http2_fail(struct http2 *c, enum http2_error code, const char *why) {
   if (c->dead) return;
+  struct text peer = {0};
+  http2_address(&c->peer, &peer);
+  LOGI("%s: the connection ends: %s", text_cstr(&peer), why);
+  text_release(&peer);
   put_goaway(c, code);
   write_some(c);
   http2_kill(c, why);

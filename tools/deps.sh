@@ -29,15 +29,16 @@ install_packages() {
     return 0
   fi
   missing=$(missing_of "$PACKAGES")
-  [ -n "$if_missing" ] && [ -z "$missing" ] && return 0
+  wanted=$(missing_of "$WANTED")
+  [ -z "$missing" ] && { [ -n "$if_missing" ] || [ -z "$wanted" ]; } && return 0
   sudo=
   if [ "$(id -u)" != 0 ]; then
     sudo=sudo
-    command -v sudo >/dev/null || { say "not root and no sudo: run as root: apt-get install $missing"; return 1; }
+    command -v sudo >/dev/null || { say "not root and no sudo: run as root: apt-get install $missing$wanted"; return 1; }
   fi
   $sudo apt-get update -qq || say "apt-get update failed; going on with the lists there are"
   # A wanted package that this release does not have must not stop the others.
-  for p in $(missing_of "$WANTED"); do
+  for p in $wanted; do
     [ -n "$(apt-cache madison "$p" 2>/dev/null)" ] && missing="$missing $p"
   done
   [ -z "$missing" ] && return 0

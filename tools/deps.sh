@@ -34,7 +34,7 @@ install_packages() {
   sudo=
   if [ "$(id -u)" != 0 ]; then
     sudo=sudo
-    command -v sudo >/dev/null || { say "not root and no sudo: run as root: apt-get install $missing$wanted"; return 1; }
+    command -v sudo >/dev/null || { say "no root, no sudo: run as root: apt-get install $missing$wanted"; return 1; }
   fi
   $sudo apt-get update -qq || say "apt-get update failed; going on with the lists there are"
   # A wanted package that this release does not have must not stop the others.

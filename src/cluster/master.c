@@ -72,6 +72,7 @@ static shoal_status config_read(struct master_config *c, struct wire w) {
     if (f.number == 9 && varint && f.value)
       return INVALID("Distributed session does not support session thread pool options.");
     if (f.number == 10 && bytes) read_graph_options(c, wire_inside(&f));
+    if (f.number == 11 && varint) c->operation_timeout_ms = (int64_t)f.value;
     if (f.number == 12) return INVALID("Distributed session does not support session thread pool options.");
     if (f.number == 14 && bytes && f.size) {
       c->propagated = true;

@@ -36,10 +36,11 @@ void master_release(struct master *m);
 struct master_config {
   VEC(char *) filters;
   bool soft_placement, log_placement, isolated, propagated;
-  const char *rewrites_off; /* "all" or NULL */
-  int64_t cost_every;       /* graph_options.build_cost_model: metadata of every so many steps has a cost graph */
-  struct cluster_spec spec; /* with propagated */
-  struct text bytes;        /* the whole message */
+  int64_t operation_timeout_ms; /* of steps that have no time-out of their own; 0: none */
+  const char *rewrites_off;     /* "all" or NULL */
+  int64_t cost_every;           /* graph_options.build_cost_model: metadata of every so many steps has a cost graph */
+  struct cluster_spec spec;     /* with propagated */
+  struct text bytes;            /* the whole message */
 };
 
 struct master_device {
@@ -129,8 +130,9 @@ struct run_options {
  * returns) and the metadata. */
 typedef void (*step_done)(void *arg, shoal_status s, const struct tensor *values, const struct text *metadata);
 
-/* Runs a compiled step. args are taken over. The handle lets step_run_cancel end it; it is a reference. */
-void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t deadline,
+/* Runs a compiled step. args are taken over. The handle lets step_run_cancel end it; it is a reference. At
+ * call_deadline the caller cancels; a shorter time-out of the options or of the session is kept here. */
+void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t call_deadline,
                     struct tensor *args, step_done done, void *arg, struct step_run **handle);
 void step_run_cancel(struct step_run *r, shoal_status why);
 void step_run_unref(struct step_run *r);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alarm.h"
 #include "base/clock.h"
 #include "cluster/master.h"
 #include "rpc/fast.h"
@@ -18,6 +19,7 @@ struct step_run {
   struct master_session *session;
   struct compiled *compiled;
   int64_t id, started, deadline;
+  struct alarm alarm; /* at the deadline, where the call itself does not end then */
   struct cancel cancel;
   struct tensor *args, *rets;
   struct part_run *parts;
@@ -92,7 +94,12 @@ static shoal_status late(const struct step_run *r, shoal_status err) {
   return s;
 }
 
+static void on_deadline(void *arg) {
+  step_run_cancel(arg, STATUS(SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded: the step's own time-out"));
+}
+
 static void conclude(struct step_run *r) {
+  alarm_clear(&r->alarm);
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
   shoal_status err = r->status;
@@ -184,7 +191,7 @@ static void part_done(void *arg, shoal_status err) {
   part_end(r);
 }
 
-void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t deadline,
+void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t call_deadline,
                     struct tensor *args, step_done done, void *arg, struct step_run **handle) {
   struct step_run *r = mem_zalloc(1, sizeof *r);
   atomic_init(&r->refs, handle ? 2 : 1);
@@ -197,13 +204,14 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
   r->started = clock_ns();
   cancel_init(&r->cancel);
   pthread_mutex_init(&r->lock, NULL);
-  r->deadline = deadline;
   r->args = args;
   r->done = done;
   r->arg = arg;
   r->partition_graphs = o->partition_graphs;
   if (o->trace) r->stats = step_stats_new(false);
-  bool partial = c->pruned != NULL;
+  bool partial = c->pruned != NULL; /* of many calls, each with its own time */
+  int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.operation_timeout_ms;
+  r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
   if (partial) r->rendezvous = steps_get(s->master->worker->steps, r->id);
   else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);
   r->parts = mem_zalloc(c->parts.n, sizeof *r->parts);
@@ -219,6 +227,7 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
     finish(r);
     return;
   }
+  if (r->deadline < call_deadline) alarm_set(&r->alarm, r->deadline, on_deadline, r);
   if (r->stats) ask_about_logs(r, false);
   else start_parts(r);
 }

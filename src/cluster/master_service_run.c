@@ -233,10 +233,8 @@ static shoal_status run(struct call *c) {
   TRY(quota_take(&w->run_steps, w->task));
   c->counted = true;
   TRY(decode_feeds(c, &args));
-  int64_t deadline = rpc_call_deadline(c->rpc);
-  if (c->options.timeout_ms > 0) deadline = MIN(deadline, deadline_after_ms(c->options.timeout_ms));
   rpc_call_on_cancel(c->rpc, cancelled, c); /* never before this handler returns: run is set by then */
-  step_run_start(c->session, c->compiled, &c->options, deadline, args, reply, c, &c->run);
+  step_run_start(c->session, c->compiled, &c->options, rpc_call_deadline(c->rpc), args, reply, c, &c->run);
   return NULL;
 }
 

@@ -322,6 +322,27 @@ def once_however_often_it_comes():
         works(c)
 
 
+def time_is_the_servers():
+    """RunOptions' time-out, or else the session's, holds also for a caller who would wait for ever."""
+    with tf.Graph().as_default() as g:
+        get = tf.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue(name="get")
+        graph = g.as_graph_def().SerializeToString()
+    options = tf.RunOptions(timeout_in_ms=300).SerializeToString()
+    config = tf.ConfigProto(operation_timeout_in_ms=400).SerializeToString()
+    with one() as c, grpc.insecure_channel(c.spec["worker"]["0"]) as channel:
+        for session_has, step_has in ((b"", options), (config, b"")):
+            answer = channel.unary_unary("/tensorflow.MasterService/CreateSession")(field(1, graph) +
+                                                                                    field(2, session_has))
+            step = field(1, answer[2:2 + answer[1]]) + field(3, get.name.encode()) + field(5, step_has)
+            try:
+                channel.unary_unary("/tensorflow.MasterService/RunStep")(step, timeout=60)
+            except grpc.RpcError as e:
+                assert e.code() == grpc.StatusCode.DEADLINE_EXCEEDED and "the step's own" in e.details(), e
+            else:
+                raise AssertionError("no error")
+        works(c)
+
+
 def wrong_values():
     for flag in ("--max_sessions=-1", "--max_tensor_bytes=-5", "--max_graph_nodes=x", "--max_request_bytes=-1",
                  "--max_steps=-1"):
@@ -332,7 +353,8 @@ def wrong_values():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, compressed, tensor_bytes,
-    machine_memory, metadata, nesting, once_however_often_it_comes, wrong_values)]
+    machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
+    wrong_values)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -1,10 +1,11 @@
 /* The host buffer cache.
  *
  * Classes: sizes are rounded up to 64·2^k·{4,5,6,7}/4, so at most a quarter is wasted. Blocks up to
- * SMALL_LIMIT are kept in a list per thread (KEEP_PER_THREAD of each class, or KEEP_BYTES of the tiniest if the thread
- * itself took so many; the surplus, and what other threads took, goes to the shared list, where they look for it);
- * larger ones go straight to the shared list of their class. The shared cache is bounded: past CACHE_LIMIT bytes, and
- * for blocks too large to be worth keeping, memory goes back to the system. */
+ * 64 KiB are kept in a list per thread: KEEP bytes of each class, and KEEP_TINY of the tiny ones if the thread itself
+ * took so many. The rest goes to the shared list, where the threads that took it look for it: a step wanders from
+ * thread to thread, and each would fill a cache of its own otherwise. Larger ones go straight to the shared list of
+ * their class. The shared cache is bounded: past CACHE_LIMIT bytes, and for blocks too large to be worth keeping,
+ * memory goes back to the system. */
 #include "tensor/buffer.h"
 
 #include <pthread.h>
@@ -19,8 +20,9 @@ enum {
   ALIGN = 64,
   CLASSES = 4 * 42,
   SMALL_CLASSES = 4 * 10, /* up to 64 KiB */
-  KEEP_PER_THREAD = 64,
-  KEEP_BYTES = 1 << 20,
+  TINY = 1 << 10,
+  KEEP_TINY = 1 << 20,
+  KEEP = 1 << 16,
   BUFFER_FOREIGN = 0xffff,
 };
 #define CACHE_LIMIT ((size_t)1 << 30)
@@ -197,7 +199,8 @@ void buffer_free_(struct buffer *b) {
     struct list *l = &thread_cache()->lists[b->size_class];
     bool mine = l->taken > 0;
     l->taken -= mine;
-    if (l->n < KEEP_PER_THREAD || (mine && (size_t)l->n * class_bytes(b->size_class) < KEEP_BYTES)) {
+    size_t bytes = class_bytes(b->size_class);
+    if ((size_t)l->n * bytes < (size_t)(mine && bytes <= TINY ? KEEP_TINY : KEEP)) {
       push(l, b);
       return;
     }

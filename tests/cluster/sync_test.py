@@ -38,11 +38,11 @@ def initial():
     return number(50, 0, IN * OUT).reshape(IN, OUT), number(60, 0, ROWS * OUT).reshape(ROWS, OUT)
 
 
-def reference(workers, steps, rate=0.2):
+def reference(workers, steps, rate=0.2, same=False):
     """The same training in one process: each step on the batches of all workers, joined."""
     w, table = (v.astype(np.float64) for v in initial())
     for k in range(steps):
-        x, y, ids = (np.concatenate(p) for p in zip(*[make_batch(t, k) for t in range(workers)]))
+        x, y, ids = (np.concatenate(p) for p in zip(*[make_batch(t, 0 if same else k) for t in range(workers)]))
         d = 2 * (x @ w + table[ids] - y) / y.size
         w = w - rate * x.T @ d
         np.subtract.at(table, ids, rate * d)
@@ -166,6 +166,34 @@ def tokens_one_worker_is_sgd():
     with Job(1) as job:
         r, = job.start(0, "tokens", steps=20, tokens=-1).finish()
         near(r, reference(1, r["step"]))
+
+
+def state(job):
+    """What the parameter server holds now."""
+    import tensorflow.compat.v1 as tf
+    tf.disable_eager_execution()
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        w, table = (tf.get_variable(n, v.shape, use_resource=True) for n, v in zip(("w", "table"), initial()))
+        step = tf.train.get_or_create_global_step()
+        config = tf.ConfigProto(device_filters=["/job:ps"])
+        with tf.Session("grpc://" + job.spec["ps"]["0"], config=config) as s:
+            r = s.run({"w": w, "table": table})
+            return {**r, "step": int(s.run(step))}
+
+
+def tokens_as_tensorflow():
+    """Two workers, both needed for a step, the same batch again and again, so that it is all the same whose gradients
+    make a step: SyncReplicasOptimizer on TensorFlow's servers and ours on ours come by the same points."""
+    for kind, program in (("shoal", None), ("tf", [sys.executable, TF_WORKER])):
+        with Job(2, ps=(kind,)) as job:
+            for t in range(2):
+                job.start(t, "tokens", program, steps=25, data=0, same=1)
+            job.finish(0)
+            job.workers[1].kill()  # one of TensorFlow's may wait for a token still
+            job.workers[1].wait()
+            r = state(job)
+            assert r["step"] >= 25, r
+            near(r, reference(1, r["step"], same=True))
 
 
 def strict_is_the_joined_batch():
@@ -413,6 +441,7 @@ TESTS = [("asynchronous, two workers", asynchronous),
          ("asynchronous, beside TensorFlow's workers on its own ps", asynchronous_as_tensorflow),
          ("tokens: two workers, two ps", tokens_two_workers),
          ("tokens: one worker is plain training", tokens_one_worker_is_sgd),
+         ("tokens: numbers as SyncReplicasOptimizer's", tokens_as_tensorflow),
          ("tokens: a killed worker", tokens_killed), ("tokens: uneven data", tokens_uneven_data),
          ("tokens: the chief ends first", tokens_chief_ends_first), ("tokens: a backup worker", tokens_backup_worker),
          ("tokens: a worker that comes too late", lambda: too_late("tokens")),

@@ -39,7 +39,7 @@ while os.environ.get("SYNC_GO") and not os.path.exists(os.environ["SYNC_GO"]):
 config = tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{task}"])
 with tf.train.MonitoredTrainingSession(server.target, is_chief=task == 0, hooks=hooks, config=config) as s:
     while not s.should_stop() and (not options.get("batches") or k < options["batches"]):
-        data = make_batch(options.get("data", task), k)
+        data = make_batch(options.get("data", task), 0 if options.get("same") else k)
         k += 1
         at, last, _ = s.run([step, [w, table], train], dict(zip((x, y, ids), data)))
         print(f"step {k}", flush=True)

@@ -3,7 +3,8 @@
  *
  *   sync_trainer CLUSTER_JSON TASK MODE key=value ...
  *
- * MODE: async, tokens, strict, bounded. Keys: data (whose batches; its own by default), workers, aggregate, steps,
+ * MODE: async, tokens, strict, bounded. Keys: data (whose batches; its own by default), same (1: the first again and
+ * again), workers, aggregate, steps,
  * batches (of this worker; 0: no end), lease, staleness, tokens (at the start), ps, sleep (ms after each step), dir
  * (for checkpoints), wait (seconds, for other tasks), adam (0: plain gradient descent), refs (TensorFlow 1's kind of
  * variables). Prints "step N" after each step of its own and at the end "done STEP STALE" and each variable's numbers
@@ -144,7 +145,8 @@ int main(int argc, char **argv) {
                       .max_wait_secs = (double)option(argc, argv, "wait", 0), .status = &error) {
     while (!shoal_should_stop(s) && (!batches || batch < batches)) {
       shoal_tensor *x, *y, *ids;
-      make_batch(option(argc, argv, "data", task), batch++, &x, &y, &ids);
+      make_batch(option(argc, argv, "data", task), option(argc, argv, "same", 0) ? 0 : batch, &x, &y, &ids);
+      batch++;
       float loss = 0;
       if (shoal_run(s, SHOAL_FEED(m.x, x, m.y, y, m.ids, ids), SHOAL_FETCH(m.loss, &loss), train))
         printf("step %lld loss %.6f\n", (long long)batch, (double)loss);

@@ -50,7 +50,7 @@ static int64_t find_limit(const struct master *m, int64_t deadline, const char *
   int64_t limit = deadline_after_ms(m->startup_timeout_ms), now = clock_ns();
   *reason = "--startup_timeout";
   if (deadline == DEADLINE_NEVER) return limit;
-  int64_t near = deadline - MIN((deadline - now) / 10, 500 * 1000000ll);
+  int64_t near = deadline - MIN((deadline - now) / 4, 500 * 1000000ll);
   if (near < limit) {
     *reason = "the client's deadline";
     limit = near;

@@ -74,7 +74,7 @@ static void session_options(void **state) {
   shoal_op *init = shoal_initialize(g);
   shoal_pop_device(g);
   ok(shoal_graph_error(g));
-  shoal_session_options o = {.target = shoal_server_target(server), .create_timeout_ms = 300};
+  shoal_session_options o = {.target = shoal_server_target(server), .create_timeout_ms = 3000};
   shoal_session *s, *alone;
   expect_error(shoal_session_open(g, &o, &s), "/job:worker/replica:0/task:1");
   o.create_timeout_ms = 30000;

@@ -51,10 +51,11 @@ static int64_t train_some(const char *dir, int steps) {
   ASSERT_OK(shoal_supervisor_summary_computed(sv, summary, -1));
   shoal_tensor_unref(summary);
   assert_non_null(shoal_supervisor_saver(sv));
+  for (int i = 0; i < 6000 && atomic_load(&calls) < 2; i++) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  assert_true(atomic_load(&calls) > 1);
   shoal_supervisor_request_stop(sv, NULL);
   assert_true(shoal_supervisor_should_stop(sv));
   ASSERT_OK(shoal_supervisor_stop(sv));
-  assert_true(atomic_load(&calls) > 1);
   shoal_graph_free(m.g);
   return step;
 }

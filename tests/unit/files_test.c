@@ -14,20 +14,8 @@
 #include "checkpoint/table.h"
 #include "data/record.h"
 #include "data/event_writer.h"
+#include "folder.h"
 #include "unit.h"
-
-static char dir[] = "/tmp/shoal_files_test.XXXXXX";
-
-static int make_dir(void **state) { return mkdtemp(dir) ? 0 : -1; }
-
-static int drop_dir(void **state) {
-  char *command = mem_printf("rm -rf '%s'", dir);
-  int rc = system(command);
-  free(command);
-  return rc;
-}
-
-static char *in_dir(const char *name) { return mem_printf("%s/%s", dir, name); }
 
 static void test_crc(void **state) {
   assert_int_equal(crc32c("123456789", 9), 0xe3069283u);
@@ -64,7 +52,7 @@ static void test_wire(void **state) {
 
 static int count_files(void) {
   struct path_list l = {0};
-  ASSERT_OK(directory_list(dir, &l));
+  ASSERT_OK(directory_list(folder, &l));
   int n = (int)l.paths.n;
   path_list_release(&l);
   return n;
@@ -299,19 +287,19 @@ static void test_state_file(void **state) {
   vec_push(&s.all, mem_strdup("m-1"));
   vec_push(&s.all, mem_strdup("/abs/with \"quote\"\n"));
   vec_push(&s.timestamps, 1700000000.123456);
-  ASSERT_OK(checkpoint_state_write(dir, NULL, &s));
-  ASSERT_OK(checkpoint_state_read(dir, NULL, &back));
+  ASSERT_OK(checkpoint_state_write(folder, NULL, &s));
+  ASSERT_OK(checkpoint_state_read(folder, NULL, &back));
   char *latest = in_dir("m-2");
   assert_string_equal(back.latest, latest);
   assert_string_equal(back.all.at[1], "/abs/with \"quote\"\n");
   assert_true(back.timestamps.at[0] == 1700000000.123456);
-  assert_null(checkpoint_latest(dir)); /* named, but not there */
+  assert_null(checkpoint_latest(folder)); /* named, but not there */
   free(latest);
   checkpoint_state_release(&s);
   checkpoint_state_release(&back);
   char *path = in_dir("checkpoint");
   ASSERT_OK(file_write(path, "model_checkpoint_path: \"", 24));
-  ASSERT_FAILS(checkpoint_state_read(dir, NULL, &back), SHOAL_DATA_LOSS, "no checkpoint state file");
+  ASSERT_FAILS(checkpoint_state_read(folder, NULL, &back), SHOAL_DATA_LOSS, "no checkpoint state file");
   free(path);
 }
 

@@ -8,20 +8,8 @@
 #include "checkpoint/slices_v1.h"
 #include "checkpoint/table.h"
 #include "ops/image_format.h"
+#include "folder.h"
 #include "unit.h"
-
-static char dir[] = "/tmp/shoal_hostile_test.XXXXXX";
-
-static int make_dir(void **state) { return mkdtemp(dir) ? 0 : -1; }
-
-static int drop_dir(void **state) {
-  char *command = mem_printf("rm -rf '%s'", dir);
-  int rc = system(command);
-  free(command);
-  return rc;
-}
-
-static char *in_dir(const char *name) { return mem_printf("%s/%s", dir, name); }
 
 /* ---- tables ---- */
 

@@ -21,9 +21,11 @@ FLAGS_build-tsan = -DCMAKE_BUILD_TYPE=Debug -DSHOAL_SANITIZE=thread
 FLAGS_build-fuzz = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DSHOAL_FUZZ=ON
 FLAGS_build-clang = -DCMAKE_C_COMPILER=clang
 
-.PHONY: deps need-packages need-tensorflow
+.PHONY: deps deps-all need-packages need-tensorflow
 deps: ## install what building and testing need: Debian packages, and TensorFlow in a virtual environment
 	@tools/deps.sh packages tensorflow newest
+deps-all: deps ## and what a few tests use beside: an sshd, Slurm, whose packages start services
+	@tools/deps.sh daemons
 need-packages:
 	@tools/deps.sh --if-missing packages
 need-tensorflow: need-packages

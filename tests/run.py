@@ -1,8 +1,10 @@
-"""Runs the tests of this tree side by side and ends with one line: N passed, N failed, N skipped.
+"""Runs the tests of this tree side by side and ends with what was skipped, by name and with the reason, what failed, and
+one line: N passed, N failed, N skipped.
 
 Every test program speaks TAP ("ok - name", "not ok - name", "# SKIP why") or ends with a line "# total: N passed, N
 failed, N skipped", on standard output alone: what it or its libraries log goes to standard error and cannot tear a TAP
-line. A plan ("1..N") is held against what ran. The output is shown only when something failed. Kinds, all by default:
+line. A plan ("1..N") is held against what ran; what is skipped may be said inside the plan or beside it. The output is
+shown only when something failed. Kinds, all by default:
 
   unit     build/tests/*_test, one cmocka program a file of tests/unit, and tests/unit/*_test.py
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
@@ -29,8 +31,9 @@ TIMEOUT = {"unit": 300, "interop": 1500, "cluster": 900, "chaos": 900, "fuzz": 1
 
 
 class Job:
-    def __init__(self, kind, name, command, env=None, seconds=0, exclusive=False):
+    def __init__(self, kind, name, command, env=None, seconds=0, exclusive=False, missing="there is no TensorFlow: make deps"):
         self.kind, self.name, self.command, self.env = kind, name, command, env or {}
+        self.missing = missing  # why it is skipped, where there is no command
         self.timeout = TIMEOUT[kind] + seconds
         self.exclusive = exclusive  # uses all cores by itself
 
@@ -41,14 +44,21 @@ def tap(text):
     if totals:
         return [sum(int(t[i]) for t in totals) for i in range(3)]
     failed = len(re.findall(r"^not ok\b", text, re.M))
-    skipped = len(re.findall(r"^ok\b.*# SKIP", text, re.M | re.I))
+    skipped = len(skips(text))
     return [len(re.findall(r"^ok\b", text, re.M)) - skipped, failed, skipped]
 
 
-def planned(text):
-    """How many tests a program said it would run; None when it did not say."""
+def skips(text):
+    """(name, reason) of each test that was skipped."""
+    found = re.findall(r"^ok\b[ \d]*(?:- )?(.*?)\s*# SKIP\b\s*(.*)$", text, re.M | re.I)
+    return [(name or reason, reason if name else "") for name, reason in found]
+
+
+def off_plan(text, counts):
+    """What is wrong with the number of tests that ran, in words; None when nothing is, or when no number was said."""
     plans = re.findall(r"^1\.\.(\d+)$", text, re.M)
-    return sum(map(int, plans)) if plans else None
+    plan, ran = sum(map(int, plans)), sum(counts)
+    return None if not plans or ran - counts[2] <= plan <= ran else f"{plan} tests were planned, {ran} are told of"
 
 
 def run(job):
@@ -60,9 +70,10 @@ def run(job):
         text, logged = p.communicate()
         timer.cancel()
     counts = [1, 0, 0] if job.kind == "fuzz" and p.returncode == 0 else tap(text)
-    if planned(text) not in (None, sum(counts)):
+    skipped, wrong = skips(text), off_plan(text, counts)
+    if wrong:
         counts[1] += 1
-        text += f"\n{job.name}: {planned(text)} tests were planned"
+        text += f"\n{job.name}: {wrong}"
     text = logged + text
     if p.returncode and not counts[1]:
         counts[1] = 1
@@ -70,7 +81,7 @@ def run(job):
     if sum(counts) == 0:
         counts[1] = 1
         text += f"\n{job.name}: no test ran"
-    return counts, text, time.time() - start
+    return counts, skipped, text, time.time() - start
 
 
 def python_job(kind, path, have_tensorflow):
@@ -96,7 +107,10 @@ def collect(kinds, build, fuzz_seconds):
             jobs.append(Job("unit", os.path.basename(p), [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"}))
         jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "fuzz" in kinds:
-        for p in sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz")):
+        targets = sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz"))
+        if not targets:
+            jobs.append(Job("fuzz", "fuzzing", None, missing="there are no fuzz targets, for want of clang: make deps"))
+        for p in targets:
             name = os.path.basename(p)
             fresh = os.path.join(ROOT, "build-fuzz", "corpus", name)
             os.makedirs(fresh, exist_ok=True)
@@ -122,15 +136,16 @@ def main():
     jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
     for j in jobs:
         j.timeout *= args.patience
-    total, failed_names = [0, 0, 0], []
+    total, failed_names, skipped_names = [0, 0, 0], [], []
 
     def done(job, result):
-        counts, text, seconds = result
+        counts, skipped, text, seconds = result
+        skipped_names.extend((f"{job.name}: {name}", reason) for name, reason in skipped)
         for i in range(3):
             total[i] += counts[i]
         mark = "FAIL" if counts[1] else "ok  "
-        skipped = f", {counts[2]} skipped" if counts[2] else ""
-        print(f"{mark} {job.name}: {counts[0]} passed, {counts[1]} failed{skipped} ({seconds:.1f} s)", flush=True)
+        also = f", {counts[2]} skipped" if counts[2] else ""
+        print(f"{mark} {job.name}: {counts[0]} passed, {counts[1]} failed{also} ({seconds:.1f} s)", flush=True)
         if counts[1]:
             failed_names.append(job.name)
             lines = text.splitlines()
@@ -138,7 +153,7 @@ def main():
 
     for job in [j for j in jobs if not j.command]:
         total[2] += 1
-        print(f"skip {job.name}: there is no TensorFlow (make deps)", flush=True)
+        skipped_names.append((job.name, job.missing))
     jobs = [j for j in jobs if j.command]
     for job in [j for j in jobs if j.exclusive]:
         done(job, run(job))
@@ -146,6 +161,8 @@ def main():
         running = {pool.submit(run, j): j for j in jobs if not j.exclusive}
         for f in concurrent.futures.as_completed(running):
             done(running[f], f.result())
+    for name, reason in sorted(skipped_names):
+        print(f"skipped: {name}" + (f": {reason}" if reason else ""))
     if failed_names:
         print("failed: " + ", ".join(failed_names))
     print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")

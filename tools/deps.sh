@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what Shoal needs, on Debian 12 and Ubuntu 22.04 and 24.04:
+# Installs what Shoal needs, on Debian and Ubuntu:
 #   packages    the compiler, the libraries and the tools, by apt-get (through sudo when not root)
+#   daemons     what a few tests use and a machine may not want: an sshd, Slurm
 #   tensorflow  the judge of the interop tests, in a virtual environment outside the clone
 #   newest      the newest TensorFlow there is, in another: clusters are tested with it too
 #   torch       PyTorch for `make bench`, in another
@@ -11,10 +12,11 @@ cd "$(dirname "$0")/.." || exit 1
 
 # Needed to build and test. docs/dependencies.md says what each is for.
 PACKAGES="build-essential cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libnghttp2-dev libssl-dev
-  libopenblas-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libmicrohttpd-dev libsnappy-dev
-  libcmocka-dev python3 dataset-fashion-mnist"
+  libopenblas-dev zlib1g-dev libpng-dev libjpeg-dev libcjson-dev libcmocka-dev python3 openssl dataset-fashion-mnist"
 # Wanted: without one of these something is skipped (fuzzing, linting, the interop tests).
-WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv openssl stunnel4"
+WANTED="ccache clang libclang-rt-dev clang-tidy clang-format cppcheck python3-venv stunnel4 iproute2"
+# Not installed unless asked for: their packages start services.
+DAEMONS="openssh-server slurmctld slurmd slurm-client munge"
 
 say() { echo "deps: $*" >&2; }
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q ' installed'; }
@@ -23,13 +25,14 @@ missing_of() {
   for p in $1; do installed "$p" || printf '%s ' "$p"; done
 }
 
+# install_packages NEEDED WANTED
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
-    say "this is not a Debian system; install the counterparts of: $PACKAGES"
+    say "this is not a Debian system; install the counterparts of: $1"
     return 0
   fi
-  missing=$(missing_of "$PACKAGES")
-  wanted=$(missing_of "$WANTED")
+  missing=$(missing_of "$1")
+  wanted=$(missing_of "$2")
   [ -z "$missing" ] && { [ -n "$if_missing" ] || [ -z "$wanted" ]; } && return 0
   sudo=
   if [ "$(id -u)" != 0 ]; then
@@ -77,7 +80,8 @@ if_missing=
 for what in "$@"; do
   case $what in
     --if-missing) if_missing=1 ;;
-    packages) install_packages || exit 1 ;;
+    packages) install_packages "$PACKAGES" "$WANTED" || exit 1 ;;
+    daemons) install_packages "" "$DAEMONS" || exit 1 ;;
     tensorflow)
       case $(uname -m) in
         x86_64) make_env "$SHOAL_TF_ENV" 11 "tensorflow-cpu==$SHOAL_TF_VERSION" ;;
@@ -89,6 +93,6 @@ for what in "$@"; do
         *) make_env "$SHOAL_TF_NEWEST_ENV" 99 tensorflow ;;
       esac ;;
     torch) make_env "$SHOAL_TORCH_ENV" 99 torch "numpy<2" ;;
-    *) say "what is '$what'? packages, tensorflow, newest or torch"; exit 2 ;;
+    *) say "what is '$what'? packages, daemons, tensorflow, newest or torch"; exit 2 ;;
   esac
 done

@@ -13,7 +13,7 @@ import re
 import sys
 
 ORDER = ["base", "proto", "tensor", "graph", "device", "collective", "runtime", "checkpoint", "data", "ops", "rpc",
-         "cluster", "train", "strategy", "estimator", "cli"]
+         "cluster", "train", "cli"]
 MAX_LINES = 1000
 OPS = ["checkpoint", "data", "ops"]
 FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"

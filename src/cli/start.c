@@ -1,9 +1,9 @@
 /* Where the command begins. `shoal --version` is answered here; for all else the library is loaded, which holds the
  * subcommands too, and its shoal_main() called.
  *
- * The command is not linked to the library because the library is linked to gRPC, whose sixty shared objects take the
- * dynamic linker 7 ms: a script that only asks for the version need not wait for them. The library is looked for beside
- * the command and where it was installed. */
+ * The command is not linked to the library because that is linked to OpenBLAS, whose threads and buffers are made as it
+ * is loaded: a script that only asks for the version need not wait for them. The library is looked for beside the
+ * command and where it was installed. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -22,7 +22,7 @@
 #include "base/stop.h"
 #include "train/stop_watch.h"
 
-/* Not there in a build without gRPC, which has no servers to ask. */
+/* Not there in a build without the network's libraries, which has no servers to ask. */
 #pragma weak shoal_server_target
 #pragma weak shoal_server_task
 

@@ -171,19 +171,20 @@ static void *work(void *arg) {
   int index = ((struct worker *)arg)->index;
   for (int i = 0; i < ROUNDS; i++) {
     float v = 0;
+    shoal_status st;
     switch ((i + index) % 8) {
       case 0:
         expect(s, run(s, "x:0", 1, NULL, "total/add", 0, NULL), SHOAL_OK, true, "add");
         atomic_fetch_add(&s->added, 1);
         break;
-      case 1: {
-        shoal_status st = run(s, "x:0", (float)(i % 6), "loop:0", NULL, 0, &v);
+      case 1:
+        st = run(s, "x:0", (float)(i % 6), "loop:0", NULL, 0, &v);
         expect(s, st, SHOAL_OK, v == (float)((1 << i % 6) - 1), "loop");
         break;
-      }
       case 2: /* never more in the queue than has room, whatever the order of threads */
         expect(s, run(s, "x:0", 2, NULL, "put", 20000, NULL), SHOAL_OK, true, "put");
-        expect(s, run(s, NULL, 0, "get:0", NULL, 20000, &v), SHOAL_OK, v == 2, "get");
+        st = run(s, NULL, 0, "get:0", NULL, 20000, &v);
+        expect(s, st, SHOAL_OK, v == 2, "get");
         break;
       case 3: expect(s, run(s, "x:0", 0, "checked:0", NULL, 0, NULL), SHOAL_INVALID_ARGUMENT, true, "checked"); break;
       case 4: expect(s, run(s, NULL, 0, "never:0", NULL, 5, NULL), SHOAL_DEADLINE_EXCEEDED, true, "never"); break;

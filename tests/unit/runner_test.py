@@ -1,0 +1,60 @@
+"""The test runner counts what is told: a skipped test is named, inside a plan or beside it; a lost one is a failure. And
+tools/order.py finds calls that rest on the order of their arguments."""
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+import tap
+import run as runner
+
+
+def judged(text):
+    """(passed, failed, skipped), what was skipped, the last line of what would be shown."""
+    counts, skipped, shown, _ = runner.run(runner.Job("unit", "a program", ["printf", "%s", text]))
+    return counts, skipped, shown.splitlines()[-1]
+
+
+def test_skipped_beside_the_plan():
+    counts, skipped, _ = judged("ok - a real sshd # SKIP needs root\n1..2\nok - a (0.1 s)\nok - b\n")
+    assert counts == [2, 0, 1] and skipped == [("a real sshd", "needs root")], (counts, skipped)
+
+
+def test_skipped_inside_the_plan():
+    counts, skipped, _ = judged("1..3\nok - a\nok - b # SKIP no tunnel\nok 3 # skip c\n")
+    assert counts == [1, 0, 2] and skipped == [("b", "no tunnel"), ("c", "")], (counts, skipped)
+
+
+def test_lost_tests():
+    for text in ("1..3\nok - a\nok - b # SKIP why\n", "1..1\nok - a\nok - b\n", "1..2\n", ""):
+        counts, _, last = judged(text)
+        assert counts[1] == 1 and last.startswith("a program: "), (text, counts, last)
+
+
+def test_order_of_arguments():
+    source = """int both(int a, int b), set(int *v), look(const int *v);
+        int f(void) {
+          int v = 0, w[2] = {look(&v), v};
+          both(set(&v), sizeof v);
+          both(look(&v), v);
+          both(set(&v), v == 2);
+          int x[2] = {v, set(&v)};
+        }"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "x.c")
+        with open(path, "w") as f:
+            f.write(source)
+        p = subprocess.run([os.path.join(ROOT, "tools", "order.py"), path], stdout=subprocess.PIPE, text=True, check=False)
+    assert p.returncode == 1 and [line.split(": ")[0].split(":")[1] for line in p.stdout.splitlines()] == ["6", "7"], p.stdout
+
+
+def test_no_such_call_here():
+    p = subprocess.run([os.path.join(ROOT, "tools", "order.py")], stdout=subprocess.PIPE, text=True, check=False)
+    assert p.returncode == 0, p.stdout
+
+
+if __name__ == "__main__":
+    tap.main(globals())

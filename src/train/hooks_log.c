@@ -1,5 +1,4 @@
 /* Hooks that talk to people: LoggingTensor, progress. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "graph/graph.h"
 #include "tensor/summarize.h"
 #include "train/hooks.h"
+#include "train/progress.h"
 #include "train/step.h"
 
 /* ---- LoggingTensor ---- */
@@ -105,11 +105,12 @@ struct progress {
   char *label;
   shoal_out global_step;
   int step_fetch, loss_fetch;
-  int64_t next_ns, shown_ns;     /* when the next line is due; when the last was shown */
-  int64_t own, shown_own;        /* steps of this worker */
-  int64_t last_step, shown_step; /* of all workers; -1: not known */
-  double loss;                   /* smoothed */
-  double staleness;              /* smoothed */
+  int64_t began_ns, next_ns, shown_ns; /* the first session's; when the next line is due; when the last was shown */
+  int64_t own, shown_own;              /* steps of this worker */
+  int64_t last_step, shown_step;       /* of all workers; -1: not known */
+  struct progress_rate rate;           /* of all workers */
+  double loss;                         /* smoothed */
+  double staleness;                    /* smoothed */
   bool terminal;
 };
 
@@ -122,6 +123,7 @@ static shoal_status progress_created(void *state, const shoal_created *c) {
   struct progress *s = state;
   s->last_step = -1;
   s->shown_ns = clock_ns();
+  if (!s->began_ns) s->began_ns = s->shown_ns;
   s->shown_own = s->own;
   s->shown_step = c->global_step;
   return NULL;
@@ -134,28 +136,24 @@ static shoal_status progress_before(void *state, shoal_run_context *c) {
   return NULL;
 }
 
-static void put_time(struct text *t, double secs) {
-  int64_t all = (int64_t)(secs + 0.5);
-  if (all >= 3600) text_addf(t, "%" PRId64 ":%02d:%02d", all / 3600, (int)(all / 60 % 60), (int)(all % 60));
-  else text_addf(t, "%d:%02d", (int)(all / 60), (int)(all % 60));
-}
-
+/* The last line is about the whole run. */
 static void show(struct progress *s, int64_t now, bool last) {
-  double secs = (double)(now - s->shown_ns) * 1e-9;
-  double rate = secs > 0 ? (double)(s->last_step - s->shown_step) / secs : 0;
+  double secs = (double)(now - s->shown_ns) * 1e-9, all = (double)(now - s->began_ns) * 1e-9;
+  progress_rate_add(&s->rate, s->last_step - s->shown_step, secs);
+  struct progress_line l = {.step = s->last_step,
+                            .last = s->what.last_step,
+                            .has_loss = s->what.loss.node && s->own,
+                            .loss = s->loss,
+                            .examples_per_sec = -1,
+                            .eta_secs = -1,
+                            .staleness = s->staleness};
+  if (s->label) snprintf(l.task, sizeof l.task, "%s", s->label);
+  double steps = (double)(last ? s->own : s->own - s->shown_own), over = last ? all : secs;
+  if (s->what.examples_per_step > 0 && over > 0) l.examples_per_sec = steps * (double)s->what.examples_per_step / over;
+  if (!last && l.last > l.step) l.eta_secs = progress_rate_eta(&s->rate, l.last - l.step);
   struct text t = {0};
   if (s->terminal) text_adds(&t, "\r");
-  if (s->label) text_addf(&t, "%s  ", s->label);
-  text_addf(&t, "step %" PRId64, s->last_step);
-  if (s->what.last_step > 0) text_addf(&t, "/%" PRId64, s->what.last_step);
-  if (s->what.examples_per_step > 0 && secs > 0)
-    text_addf(&t, "  %.0f examples/s", (double)((s->own - s->shown_own) * s->what.examples_per_step) / secs);
-  if (s->what.loss.node) text_addf(&t, "  loss %.4f", s->loss);
-  if (s->what.last_step > s->last_step && rate > 0) {
-    text_adds(&t, "  left ");
-    put_time(&t, (double)(s->what.last_step - s->last_step) / rate);
-  }
-  text_addf(&t, "  staleness %.1f", s->staleness);
+  progress_put(&t, &l);
   fprintf(stderr, s->terminal ? "%s\033[K%s" : "%s%s", text_cstr(&t), !s->terminal || last ? "\n" : "");
   text_release(&t);
   s->shown_ns = now;

@@ -181,6 +181,21 @@ static void add_wrapped(struct text *t, const char *line) {
   }
 }
 
+/* Fields one after another, without their names: that is C, and C++ of any year. */
+static void add_default(struct text *t, const struct op_attr *a) {
+  switch (a->kind) {
+    case ATTR_LIST: text_adds(t, ", NULL, 0"); break;
+    case ATTR_INT: text_addf(t, ", %lld", (long long)a->dflt.i); break;
+    case ATTR_BOOL: text_adds(t, a->dflt.b ? ", true" : ", false"); break;
+    case ATTR_FLOAT: text_addf(t, ", (float)%.9g", (double)a->dflt.f); break;
+    case ATTR_TYPE:
+      text_adds(t, ", ");
+      add_type_name(t, a->dflt.type);
+      break;
+    default: text_adds(t, ", NULL");
+  }
+}
+
 static void add_options(struct text *t, const struct op *op, const char *name) {
   text_addf(t, "typedef struct shoal_%s_options {\n  const char *name; /* of the node; NULL: the op's */\n", name);
   struct text defaults = {0};
@@ -193,22 +208,13 @@ static void add_options(struct text *t, const struct op *op, const char *name) {
     bool by_null = a->kind == ATTR_LIST || strchr(kind_type(a->kind), '*') || a->kind == ATTR_SHAPE;
     if (!strstr(text_cstr(&value), "*/"))
       text_addf(t, "  %s/* %s%s */\n", text_cstr(&line), by_null ? "NULL: " : "", text_cstr(&value));
-    const char *field = C_NAME(a->name);
-    if (a->kind == ATTR_INT && a->dflt.i) text_addf(&defaults, ".%s = %lld, ", field, (long long)a->dflt.i);
-    if (a->kind == ATTR_BOOL && a->dflt.b) text_addf(&defaults, ".%s = true, ", field);
-    if (a->kind == ATTR_FLOAT && a->dflt.f) text_addf(&defaults, ".%s = (float)%.9g, ", field, (double)a->dflt.f);
-    if (a->kind == ATTR_TYPE) {
-      text_addf(&defaults, ".%s = ", field);
-      add_type_name(&defaults, a->dflt.type);
-      text_adds(&defaults, ", ");
-    }
+    add_default(&defaults, a);
     text_release(&line);
     text_release(&value);
   }
   text_addf(t, "} shoal_%s_options;\n#define SHOAL_", name);
   for (const char *p = name; *p; p++) text_addc(t, (char)toupper((unsigned char)*p));
-  if (defaults.n) text_addf(t, "_DEFAULTS {%.*s}\n", (int)defaults.n - 2, defaults.at);
-  else text_adds(t, "_DEFAULTS {0}\n");
+  text_addf(t, "_DEFAULTS {NULL%s}\n", text_cstr(&defaults));
   text_release(&defaults);
 }
 

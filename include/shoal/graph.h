@@ -26,9 +26,14 @@ typedef struct shoal_dims {
   int rank;
   const int64_t *at;
 } shoal_dims;
+#ifdef __cplusplus
+#define SHOAL_SHAPE(...) (shoal_cpp::shape(__VA_ARGS__))
+#define SHOAL_SCALAR (shoal_dims())
+#else
 #define SHOAL_SHAPE(...) \
   ((shoal_dims){(int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}})
 #define SHOAL_SCALAR ((shoal_dims){0, NULL})
+#endif
 
 /* Bytes with an owner: freed with shoal_bytes_free. */
 typedef struct shoal_bytes {
@@ -112,5 +117,22 @@ SHOAL_API shoal_out shoal_build_end_out(shoal_builder *b);
 
 #ifdef __cplusplus
 }
+
+/* How SHOAL_SHAPE is made: dimensions of any integer types, with the room for them. `auto s = SHOAL_SHAPE(2, 3);` keeps
+ * them. */
+namespace shoal_cpp {
+template <int N>
+struct dims {
+  int64_t at[N ? N : 1];
+  operator shoal_dims() const {
+    shoal_dims d = {N, at};
+    return d;
+  }
+};
+template <class... T>
+inline dims<sizeof...(T)> shape(T... v) {
+  return {{static_cast<int64_t>(v)...}};
+}
+}  // namespace shoal_cpp
 #endif
 #endif

@@ -107,9 +107,9 @@ SHOAL_API shoal_hook shoal_final_ops_hook(shoal_fetches fetches, shoal_op *targe
  * as an event. */
 SHOAL_API shoal_hook shoal_profiler_hook(int64_t save_steps, double save_secs, const char *dir);
 
-/* One line on standard error, about once a second: step, loss, examples/s, time left, staleness (how many steps of other
- * workers were applied between two of this worker's). On a terminal the line stays in its place. `shoal launch` reads
- * these lines: a program that prints others gets no bar. */
+/* One line on standard error, about once a second: step, loss, examples/s, time left, staleness (how many steps of
+ * other workers were applied between two of this worker's). On a terminal the line stays in its place. `shoal launch`
+ * reads these lines: a program that prints others gets no bar. */
 typedef struct shoal_progress {
   const char *label;         /* before the line: "worker 1"; NULL: none */
   shoal_out loss;            /* node NULL: none */

@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 
+#include <shoal/options.h>
+
 #if defined(__GNUC__)
 #define SHOAL_API __attribute__((visibility("default")))
 #define SHOAL_MUST_CHECK __attribute__((warn_unused_result))

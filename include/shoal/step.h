@@ -35,20 +35,79 @@ typedef struct shoal_fetches {
   int n;
 } shoal_fetches;
 
+/* SHOAL_NO_FEEDS, SHOAL_NO_FETCHES; or up to eight pairs of (output, tensor), of (output, where to): SHOAL_FEED(x,
+ * images, y, labels), SHOAL_FETCH(loss, &l). */
+#ifdef __cplusplus
+#define SHOAL_NO_FEEDS (shoal_feeds())
+#define SHOAL_NO_FETCHES (shoal_fetches())
+#define SHOAL_FEED(...) (shoal_cpp::feed(__VA_ARGS__))
+#define SHOAL_FETCH(...) (shoal_cpp::fetch(__VA_ARGS__))
+#else
 #define SHOAL_NO_FEEDS ((shoal_feeds){0, 0})
 #define SHOAL_NO_FETCHES ((shoal_fetches){0, 0})
-
-/* Up to eight pairs of (output, tensor), or of (output, where to). */
 #define SHOAL_FEED(...) \
   ((shoal_feeds){(const shoal_feed[]){SHOAL_PAIRS_(SHOAL_FEED_, __VA_ARGS__)}, SHOAL_PAIR_COUNT_(__VA_ARGS__)})
 #define SHOAL_FETCH(...) \
   ((shoal_fetches){(const shoal_fetch[]){SHOAL_PAIRS_(SHOAL_FETCH_, __VA_ARGS__)}, SHOAL_PAIR_COUNT_(__VA_ARGS__)})
+#endif
 
 /* Runs one step; target may be NULL. On an error nothing is stored. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_step(shoal_session *s, shoal_feeds feeds, shoal_fetches fetches,
                                                            const shoal_op *target);
 
-/* ---- how the macros above are made ---- */
+#ifdef __cplusplus
+}
+
+/* ---- how the macros above are made in C++: by overloads, into room of their own ---- */
+namespace shoal_cpp {
+template <class Pairs, class One, int N>
+struct pairs {
+  One at[N];
+  operator Pairs() const {
+    Pairs p = {at, N};
+    return p;
+  }
+};
+
+inline void put(shoal_feed *to, shoal_out o, shoal_tensor *v) {
+  to->to = o;
+  to->value = v;
+}
+inline void put_fetch(shoal_fetch *to, shoal_out o, void *p, shoal_dtype as) {
+  to->from = o;
+  to->to = p;
+  to->as = as;
+}
+inline void put(shoal_fetch *to, shoal_out o, float *p) { put_fetch(to, o, p, SHOAL_FLOAT32); }
+inline void put(shoal_fetch *to, shoal_out o, double *p) { put_fetch(to, o, p, SHOAL_FLOAT64); }
+inline void put(shoal_fetch *to, shoal_out o, int32_t *p) { put_fetch(to, o, p, SHOAL_INT32); }
+inline void put(shoal_fetch *to, shoal_out o, int64_t *p) { put_fetch(to, o, p, SHOAL_INT64); }
+inline void put(shoal_fetch *to, shoal_out o, bool *p) { put_fetch(to, o, p, SHOAL_BOOL); }
+inline void put(shoal_fetch *to, shoal_out o, shoal_tensor **p) { put_fetch(to, o, p, SHOAL_DT_INVALID); }
+
+template <class One>
+inline void fill(One *) {}
+template <class One, class P, class... Rest>
+inline void fill(One *to, shoal_out o, P p, Rest... rest) {
+  put(to, o, p);
+  fill(to + 1, rest...);
+}
+
+template <class... T>
+inline pairs<shoal_feeds, shoal_feed, sizeof...(T) / 2> feed(T... v) {
+  pairs<shoal_feeds, shoal_feed, sizeof...(T) / 2> p;
+  fill(p.at, v...);
+  return p;
+}
+template <class... T>
+inline pairs<shoal_fetches, shoal_fetch, sizeof...(T) / 2> fetch(T... v) {
+  pairs<shoal_fetches, shoal_fetch, sizeof...(T) / 2> p;
+  fill(p.at, v...);
+  return p;
+}
+}  // namespace shoal_cpp
+#else
+/* ---- how the macros above are made in C ---- */
 #define SHOAL_FEED_(o, v) \
   { (o), (v) }
 #define SHOAL_FETCH_(o, p)                     \
@@ -75,8 +134,5 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_session_step(shoal_session *s, sho
 #define SHOAL_PAIRS6_(f, a, b, ...) f(a, b), SHOAL_PAIRS5_(f, __VA_ARGS__)
 #define SHOAL_PAIRS7_(f, a, b, ...) f(a, b), SHOAL_PAIRS6_(f, __VA_ARGS__)
 #define SHOAL_PAIRS8_(f, a, b, ...) f(a, b), SHOAL_PAIRS7_(f, __VA_ARGS__)
-
-#ifdef __cplusplus
-}
 #endif
 #endif

@@ -80,9 +80,10 @@ SHOAL_API const shoal_created *shoal_train_session_created(const shoal_train_ses
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_close(shoal_train_session *s);
 
 /* A session for one block. Leave the block at its end, not by break or return. */
-#define SHOAL_TRAIN_SESSION(s, g, ...)                                                                          \
-  for (shoal_train_session *s = shoal_train_session_begin((g), &(shoal_train_session_options){__VA_ARGS__}); s; \
-       s = shoal_train_session_finish(s))
+#define SHOAL_TRAIN_SESSION(s, g, ...)                                                              \
+  for (shoal_train_session *s =                                                                     \
+           shoal_train_session_begin((g), SHOAL_OPTIONS(shoal_train_session_options, __VA_ARGS__)); \
+       s; s = shoal_train_session_finish(s))
 SHOAL_API shoal_train_session *shoal_train_session_begin(shoal_graph *g, const shoal_train_session_options *options);
 SHOAL_API shoal_train_session *shoal_train_session_finish(shoal_train_session *s); /* NULL */
 

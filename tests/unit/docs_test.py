@@ -1,6 +1,7 @@
-"""docs/ops.md is what `make docs` writes; the installed headers stand alone, in C and in C++; an installed library can be
-used through pkg-config and CMake."""
+"""docs/ops.md is what `make docs` writes; the installed headers stand alone, in C and in C++; their macros work in C++, and
+so does what README and the tutorial show; an installed library can be used through pkg-config and CMake."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,16 +33,59 @@ def installed(folder):
     return prefix
 
 
-def test_headers_stand_alone():
+def compilers():
+    """The C++ compilers there are."""
+    found = [c for c in ("g++", "clang++") if shutil.which(c)]
+    if not found:
+        raise tap.Skip("there is no C++ compiler")
+    return found
+
+
+STRICT = ("-Wall", "-Wextra", "-pedantic", "-Werror")
+
+
+def check_headers(*compiler):
     with tempfile.TemporaryDirectory() as folder:
         include = os.path.join(installed(folder), "include")
         for name in sorted(os.listdir(os.path.join(include, "shoal"))):
-            for language in ("c", "c++"):
-                if language == "c++" and not shutil.which("c++"):
-                    continue
-                source = f"#include <shoal/{name}>\n#include <shoal/{name}>\nint main(void) {{ return 0; }}\n"
-                sh("cc" if language == "c" else "c++", "-x", language, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I",
-                   include, "-", input=source)
+            source = f"#include <shoal/{name}>\n#include <shoal/{name}>\nint main(void) {{ return 0; }}\n"
+            sh(*compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", include, "-", input=source)
+
+
+def test_headers_stand_alone():
+    check_headers("cc", "-x", "c")
+
+
+def test_headers_in_cpp11():
+    for compiler in compilers():
+        check_headers(compiler, "-x", "c++", "-std=c++11", "-pedantic")
+
+
+def test_macros_in_cpp20():
+    need_plain_build()
+    flags = ["-std=c++20", *STRICT, f"-I{ROOT}/include", f"-I{BUILD}/gen/include", f"-L{BUILD}", "-lshoal",
+             f"-Wl,-rpath,{BUILD}"]
+    with tempfile.TemporaryDirectory() as folder:
+        for compiler in compilers():
+            program = os.path.join(folder, compiler)
+            sh(compiler, os.path.join(ROOT, "tests", "unit", "macros.cc"), "-o", program, *flags)
+            assert "not ok" not in sh(program)
+
+
+def snippets(name):
+    """The C that a document shows, as whole files: what is no program is put into one."""
+    with open(os.path.join(ROOT, name)) as f:
+        for text in re.findall(r"```c\n(#include.*?)```", f.read(), re.S):
+            includes = "".join(re.findall(r"^#include.*\n", text, re.M))
+            rest = re.sub(r"^#include.*\n", "", text, flags=re.M)
+            yield text if "int main" in text else f"{includes}int main(void) {{\n{rest}\nreturn 0;\n}}\n"
+
+
+def test_what_readme_shows():
+    for text in snippets("README.md"):
+        for command in [("cc", "-x", "c", "-std=c17")] + [(c, "-x", "c++", "-std=c++20") for c in compilers()]:
+            sh(*command, *STRICT, "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-fsyntax-only", f"-I{ROOT}/include",
+               f"-I{BUILD}/gen/include", "-", input=text)
 
 
 def need_plain_build():

@@ -1,0 +1,22 @@
+/* Options for one call, the rest of them zero: shoal_server_start(SHOAL_OPTIONS(shoal_server_options, .task = 1), &s).
+ *
+ * The fields stand in the order of the struct, which C++20 wants. In C++ what this and the other macros make lives to
+ * the end of the whole expression, in C to the end of the block. */
+#ifndef SHOAL_OPTIONS_H
+#define SHOAL_OPTIONS_H
+
+#ifdef __cplusplus
+/* g++ takes a field that is not named for a mistake (-Wextra), which it is not here. */
+#pragma GCC system_header
+#define SHOAL_OPTIONS(type, ...) (shoal_cpp::address(type{__VA_ARGS__}))
+namespace shoal_cpp {
+template <class T>
+inline const T *address(const T &t) {
+  return &t;
+}
+}  // namespace shoal_cpp
+#else
+#define SHOAL_OPTIONS(type, ...) (&(type){__VA_ARGS__})
+#endif
+
+#endif

@@ -48,7 +48,10 @@ typedef struct shoal_server_options {
   const char *file_root;                   /* directories that ops may read and write, separated by ':'; NULL: all */
   int64_t peer_timeout_ms;    /* a task that does not answer for so long fails what waits for it; 0: 10 s */
   int64_t startup_timeout_ms; /* the cluster must be whole within this, else sessions that wait for it, and the server
-                               * itself, end with the list of who is missing; 0: it may take any time */
+                               * itself, end with the list of who is missing; 0: sessions alone, after 5 minutes;
+                               * negative: it may take any time */
+  int64_t exit_with_job_ms;   /* the server ends when sessions were here and all who opened them have been gone for so
+                               * long; 0: it stays */
   int64_t max_request_bytes;  /* larger requests are refused unread; 0: 2 GiB */
   int64_t max_graph_nodes;    /* of one session's graph, of a partition; 0: 2,000,000 */
   int64_t max_sessions;       /* as master, and as worker; 0: 10,000 */

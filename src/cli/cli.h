@@ -30,6 +30,8 @@ struct flag {
   const char **text; /* where the value goes: one of these */
   int64_t *number;
   bool *on;
+  int64_t min, max;   /* of a number: what is outside is refused; both 0: what is negative */
+  const char *absent; /* the value of "--name" alone, where one may leave it out */
 };
 /* Reads the flags; what is no flag stays in argv, from 1 on, *argc counting it. False after printing the help (code
  * EXIT_OK) or an error (EXIT_USAGE). */

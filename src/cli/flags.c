@@ -1,8 +1,10 @@
 /* Flags of subcommands, from a table that is also their help. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
@@ -10,8 +12,8 @@ static void help(const char *usage, const struct flag *flags, int n) {
   printf("usage: %s\n\n", usage);
   for (int i = 0; i < n; i++) {
     char left[64];
-    snprintf(left, sizeof left, "--%s%s%s", flags[i].name, flags[i].value ? "=" : "",
-             flags[i].value ? flags[i].value : "");
+    const char *open = flags[i].absent ? "[=" : flags[i].value ? "=" : "", *close = flags[i].absent ? "]" : "";
+    snprintf(left, sizeof left, "--%s%s%s%s", flags[i].name, open, flags[i].value ? flags[i].value : "", close);
     printf("  %-34s %s\n", left, flags[i].help);
   }
   printf("  %-34s %s\n", "--help", "this text");
@@ -23,15 +25,27 @@ static const struct flag *find(const struct flag *flags, int n, const char *name
   return NULL;
 }
 
+static void unknown(const char *arg, const char *name, const struct flag *flags, int n) {
+  const char *meant = suggest_name(name, strcspn(name, "="), &flags->name, (size_t)n, sizeof *flags);
+  if (meant) fprintf(stderr, "shoal: unknown flag %s; did you mean --%s?\n", arg, meant);
+  else fprintf(stderr, "shoal: unknown flag %s; `--help` lists those there are\n", arg);
+}
+
 static bool truth(const char *value, bool *out) {
   *out = !strcmp(value, "true") || !strcmp(value, "1");
   return *out || !strcmp(value, "false") || !strcmp(value, "0");
 }
 
+static bool in_range(const struct flag *f, int64_t value) {
+  return value >= f->min && (value <= f->max || (!f->min && !f->max));
+}
+
 static bool set(const struct flag *f, const char *value) {
   if (f->text) *f->text = value;
-  if (f->number && !str_to_int64(value, f->number)) {
-    fprintf(stderr, "shoal: --%s=%s: expected a number\n", f->name, value);
+  if (f->number && (!str_to_int64(value, f->number) || !in_range(f, *f->number))) {
+    fprintf(stderr, "shoal: --%s=%s: expected a number", f->name, value);
+    if (f->max) fprintf(stderr, " from %" PRId64 " to %" PRId64 "\n", f->min, f->max);
+    else fprintf(stderr, ", 0 or more\n");
     return false;
   }
   if (f->on && !truth(value, f->on)) {
@@ -58,10 +72,10 @@ bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *
     const char *name = arg + (arg[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
     const struct flag *f = find(flags, n_flags, name, equals ? (size_t)(equals - name) : strlen(name));
     if (!f) {
-      fprintf(stderr, "shoal: unknown flag %s; `--help` lists those there are\n", arg);
+      unknown(arg, name, flags, n_flags);
       return false;
     }
-    const char *value = equals ? equals + 1 : f->value ? argv[++i] : "true";
+    const char *value = equals ? equals + 1 : f->absent ? f->absent : f->value ? argv[++i] : "true";
     if (!value) {
       fprintf(stderr, "shoal: --%s needs a value: --%s=%s\n", f->name, f->name, f->value);
       return false;

@@ -24,7 +24,7 @@ enum launch_state {
   TASK_ENDED, /* for good */
 };
 
-enum { LAUNCH_TAIL = 20 };
+enum { LAUNCH_TAIL = 20, LAUNCH_MAX_TASKS = 1000 /* of a job */ };
 
 /* One pipe from a task: what has come since the last end of a line. */
 struct launch_stream {

@@ -27,7 +27,7 @@
 
 extern char **environ;
 
-enum { FIRST_PORT = 20000, MAX_TASKS = 1000 };
+enum { FIRST_PORT = 20000 };
 
 static const char *const role_names[] = {"ps", "chief", "worker", "evaluator"};
 
@@ -47,7 +47,7 @@ static int last_port(void) {
   if (!s) first = atoi(text);
   shoal_status_free(s);
   free(text);
-  return first > FIRST_PORT + 2 * MAX_TASKS ? first : 32768;
+  return first > FIRST_PORT + 2 * LAUNCH_MAX_TASKS ? first : 32768;
 }
 
 static bool can_bind(int port) {
@@ -210,13 +210,6 @@ static shoal_status assign_ports(struct launch_job *j) {
 }
 
 shoal_status launch_job_plan(struct launch_job *j) {
-  if (j->ps < 0 || j->ps > MAX_TASKS) return INVALID("--ps=%ld: expected 0 to %d", (long)j->ps, MAX_TASKS);
-  if (j->workers < 0 || j->workers > MAX_TASKS)
-    return INVALID("--workers=%ld: expected 0 to %d", (long)j->workers, MAX_TASKS);
-  if (j->restarts < 0) return INVALID("--restarts=%ld: expected 0 or more", (long)j->restarts);
-  if (j->grace < 0) return INVALID("--grace=%ld: expected seconds, 0 or more", (long)j->grace);
-  if (j->port < 0 || j->port > 65535 - 3 * MAX_TASKS)
-    return INVALID("--port=%ld: expected 1 to %d", (long)j->port, 65535 - 3 * MAX_TASKS);
   if (!j->workers && !j->chief) return INVALID("nobody would train: give --workers=N, or --chief");
   add_tasks(j, ROLE_PS, j->ps);
   add_tasks(j, ROLE_CHIEF, j->chief);

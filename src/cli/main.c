@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/suggest.h"
 #include "cli/cli.h"
 
 static const struct subcommand subcommands[] = {
@@ -14,7 +16,7 @@ static const struct subcommand subcommands[] = {
 
 static void help(FILE *out) {
   fprintf(out, "usage: shoal SUBCOMMAND [--flag=value ...]\n\n");
-  for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+  for (size_t i = 0; i < COUNT_OF(subcommands); i++)
     fprintf(out, "  %-10s %s\n", subcommands[i].name, subcommands[i].summary);
   fprintf(out, "\n`shoal SUBCOMMAND --help` lists a subcommand's flags; `shoal --version` tells the version.\n");
 }
@@ -32,8 +34,12 @@ int shoal_main(int argc, char **argv) {
     printf("shoal %s\n", SHOAL_VERSION);
     return EXIT_OK;
   }
-  for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+  for (size_t i = 0; i < COUNT_OF(subcommands); i++)
     if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
-  fprintf(stderr, "shoal: there is no subcommand \"%s\"; `shoal --help` lists them\n", argv[1]);
+  const char *meant =
+      suggest_name(argv[1], strlen(argv[1]), &subcommands->name, COUNT_OF(subcommands), sizeof *subcommands);
+  fprintf(stderr, "shoal: there is no subcommand \"%s\"; ", argv[1]);
+  if (meant) fprintf(stderr, "did you mean \"%s\"?\n", meant);
+  else fprintf(stderr, "`shoal --help` lists them\n");
   return EXIT_USAGE;
 }

@@ -22,8 +22,11 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/server.h"
 
 #include <shoal/cluster.h>
+
+enum { MAX_TASK = 999999, MAX_SECONDS = 1000000 };
 
 struct hosts {
   const char *job, *text;
@@ -99,7 +102,7 @@ int server_main(int argc, char **argv) {
   shoal_server_options o = {0};
   const char *level = NULL;
   bool fast = true;
-  int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 0, startup = 0;
+  int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0;
   const struct flag flags[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
       {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text},
@@ -109,25 +112,39 @@ int server_main(int argc, char **argv) {
       {"cluster_spec", "JSON|FILE", "instead: {\"job\": [\"host:port\", ...], ...}", .text = &o.cluster},
       {"tf_config", "JSON|FILE", "instead: TF_CONFIG's contents (default: the environment's)", .text = &o.tf_config},
       {"job_name", "NAME", "the job of this task", .text = &o.job},
-      {"task_index", "N", "the number of this task in its job (default 0)", .number = &task},
-      {"cpu_devices", "N", "logical CPU devices (default 1)", .number = &cpus},
-      {"inter_op_threads", "N", "threads for nodes that run side by side (default: one a core)", .number = &inter},
-      {"intra_op_threads", "N", "threads inside one op (default: one a core)", .number = &intra},
+      {"task_index", "N", "the number of this task in its job (default 0)", .number = &task, .max = MAX_TASK},
+      {"cpu_devices", "N", "logical CPU devices (default 1)", .number = &cpus, .min = 1, .max = 1024},
+      {"inter_op_threads", "N", "threads for nodes that run side by side (default 0: one a core)", .number = &inter,
+       .max = 4096},
+      {"intra_op_threads", "N", "threads inside one op (default 0: one a core)", .number = &intra, .max = 4096},
       {"insecure_bind_all", NULL, "listen beyond loopback without TLS", .on = &o.insecure_bind_all},
       {"tls_cert", "FILE", "this task's certificate (PEM)", .text = &o.tls_cert},
       {"tls_key", "FILE", "its private key (PEM)", .text = &o.tls_key},
       {"tls_ca", "FILE", "the authority that signs all tasks' certificates (PEM)", .text = &o.tls_ca},
       {"file_root", "DIR[:DIR...]", "confine file ops to these directories", .text = &o.file_root},
-      {"peer_timeout", "SECONDS", "a silent task fails what waits for it after this (default 10)", .number = &silence},
-      {"startup_timeout", "SECONDS", "give up, listing who is missing, if the cluster is not whole by then",
-       .number = &startup},
-      {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes},
-      {"max_graph_nodes", "N", "largest graph taken (default 2000000)", .number = &o.max_graph_nodes},
-      {"max_sessions", "N", "sessions at a time (default 10000)", .number = &o.max_sessions},
-      {"max_steps", "N", "steps under way at a time (default 100000)", .number = &o.max_steps},
-      {"max_callables", "N", "callables of all sessions (default 100000)", .number = &o.max_callables},
-      {"max_partial_runs", "N", "partial runs under way at a time (default 10000)", .number = &o.max_partial_runs},
-      {"max_tensor_bytes", "N", "largest tensor made (default: the machine's memory)", .number = &o.max_tensor_bytes},
+      {"peer_timeout", "SECONDS", "a silent task fails what waits for it after this (default 10)", .number = &silence,
+       .min = 1, .max = MAX_SECONDS},
+      {"startup_timeout", "SECONDS",
+       "end, listing who is missing, if the cluster is not whole by then (0: never; default: sessions alone give up, "
+       "after 300)",
+       .number = &startup, .max = MAX_SECONDS},
+      {"exit_with_job", "SECONDS",
+       "end with 0 when sessions were here and all who opened them have been gone for so long (default 5)",
+       .number = &with_job, .min = 1, .max = MAX_SECONDS, .absent = "5"},
+      {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes, .min = 1,
+       .max = 1ll << 40},
+      {"max_graph_nodes", "N", "largest graph taken (default 2000000)", .number = &o.max_graph_nodes, .min = 1,
+       .max = INT32_MAX},
+      {"max_sessions", "N", "sessions at a time (default 10000)", .number = &o.max_sessions, .min = 1,
+       .max = INT32_MAX},
+      {"max_steps", "N", "steps under way at a time (default 100000)", .number = &o.max_steps, .min = 1,
+       .max = INT32_MAX},
+      {"max_callables", "N", "callables of all sessions (default 100000)", .number = &o.max_callables, .min = 1,
+       .max = INT32_MAX},
+      {"max_partial_runs", "N", "partial runs under way at a time (default 10000)", .number = &o.max_partial_runs,
+       .min = 1, .max = INT32_MAX},
+      {"max_tensor_bytes", "N", "largest tensor made (default: the machine's memory)", .number = &o.max_tensor_bytes,
+       .min = 1, .max = 1ll << 50},
       {"fast_path", NULL, "between Shoal's tasks, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
@@ -146,12 +163,13 @@ int server_main(int argc, char **argv) {
   }
   if (level) log_set_level(parsed);
   o.no_fast_path = !fast;
-  o.peer_timeout_ms = MAX(MIN(silence, 1000000), 0) * 1000;
-  o.startup_timeout_ms = MAX(MIN(startup, 1000000), 0) * 1000;
-  o.task = (int)(task < -1 || task > INT32_MAX ? -1 : task);
-  o.cpu_devices = (int)(cpus < 0 || cpus > 1024 ? 0 : cpus);
-  o.inter_op_threads = (int)(inter < 0 || inter > 4096 ? 0 : inter);
-  o.intra_op_threads = (int)(intra < 0 || intra > 4096 ? 0 : intra);
+  o.peer_timeout_ms = silence * 1000;
+  o.startup_timeout_ms = startup < 0 ? 0 : startup ? startup * 1000 : -1;
+  o.exit_with_job_ms = with_job * 1000;
+  o.task = (int)task;
+  o.cpu_devices = (int)cpus;
+  o.inter_op_threads = (int)inter;
+  o.intra_op_threads = (int)intra;
 
   struct text json = {0};
   bool listed = false;
@@ -177,6 +195,7 @@ int server_main(int argc, char **argv) {
   printf("listening on %s\n", shoal_server_target(server));
   fflush(stdout);
   shoal_server_join(server);
+  if (server->job_over) printf("the job has ended: all who had sessions here are gone\n");
   s = shoal_server_failure(server);
   shoal_server_stop(server);
   if (s) return report(s);

@@ -11,9 +11,10 @@ int status_main(int argc, char **argv) {
   int64_t timeout = 5000;
   const char *cluster = NULL;
   struct tls_flags tls = {0};
-  const struct flag flags[] = {{"cluster_spec", "JSON|FILE", "all tasks of this cluster", .text = &cluster},
-                               {"timeout_ms", "N", "give up after this (default 5000)", .number = &timeout},
-                               TLS_FLAGS(tls)};
+  const struct flag flags[] = {
+      {"cluster_spec", "JSON|FILE", "all tasks of this cluster", .text = &cluster},
+      {"timeout_ms", "N", "give up after this (default 5000)", .number = &timeout, .min = 1, .max = 3600000},
+      TLS_FLAGS(tls)};
   int code;
   if (!flags_parse("shoal status (grpc://HOST:PORT ... | --cluster_spec=JSON|FILE)", flags,
                    sizeof flags / sizeof *flags, &argc, argv, &code))

@@ -12,7 +12,8 @@ int stop_main(int argc, char **argv) {
   struct tls_flags tls = {0};
   const struct flag flags[] = {
       {"cluster_spec", "JSON|FILE", "stop every task of this cluster", .text = &cluster},
-      {"timeout_ms", "N", "give up on a server after this (default 5000)", .number = &timeout},
+      {"timeout_ms", "N", "give up on a server after this (default 5000)", .number = &timeout, .min = 1,
+       .max = 3600000},
       TLS_FLAGS(tls),
   };
   int code;

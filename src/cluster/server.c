@@ -25,11 +25,19 @@
 
 /* ---- methods ---- */
 
-#define MASTER(name, fn) \
-  static void name(struct rpc_call *c, void *arg) { fn(&((struct shoal_server *)arg)->master, c); }
-#define WORKER(name, fn)                                            \
-  static void name(struct rpc_call *c, void *arg) {                 \
-    if (admit(arg, c)) fn(((struct shoal_server *)arg)->worker, c); \
+/* opens: does the caller open a session by it (1), close one (-1), or neither? See job_end.c. */
+#define MASTER(name, fn, opens)                     \
+  static void name(struct rpc_call *c, void *arg) { \
+    struct shoal_server *s = arg;                   \
+    server_used(s, c, opens);                       \
+    fn(&s->master, c);                              \
+  }
+#define WORKER(name, fn, opens)                     \
+  static void name(struct rpc_call *c, void *arg) { \
+    struct shoal_server *s = arg;                   \
+    if (!admit(s, c)) return;                       \
+    server_used(s, c, opens);                       \
+    fn(s->worker, c);                               \
   }
 
 /* With certificates, a worker works for tasks of its cluster alone. */
@@ -43,6 +51,7 @@ static bool admit(struct shoal_server *s, struct rpc_call *c) {
 static void create_worker_session(struct rpc_call *c, void *arg) {
   struct shoal_server *s = arg;
   if (!admit(s, c)) return;
+  server_used(s, c, 1);
   startup_over(s->startup);
   worker_service_create_session(s->worker, c);
 }
@@ -51,25 +60,25 @@ static void get_status(struct rpc_call *c, void *arg) {
   worker_service_get_status(((struct shoal_server *)arg)->worker, c);
 }
 
-MASTER(create_session, master_service_create_session)
-MASTER(extend_session, master_service_extend_session)
-MASTER(partial_run_setup, master_service_partial_run_setup)
-MASTER(run_step, master_service_run_step)
-MASTER(close_session, master_service_close_session)
-MASTER(list_devices, master_service_list_devices)
-MASTER(reset, master_service_reset)
-MASTER(make_callable, master_service_make_callable)
-MASTER(run_callable, master_service_run_callable)
-MASTER(release_callable, master_service_release_callable)
-WORKER(delete_worker_session, worker_service_delete_session)
-WORKER(register_graph, worker_service_register_graph)
-WORKER(deregister_graph, worker_service_deregister_graph)
-WORKER(run_graph, worker_service_run_graph)
-WORKER(cleanup_graph, worker_service_cleanup_graph)
-WORKER(cleanup_all, worker_service_cleanup_all)
-WORKER(recv_tensor, worker_service_recv_tensor)
-WORKER(mark_recv_finished, worker_service_mark_recv_finished)
-WORKER(logging, worker_service_logging)
+MASTER(create_session, master_service_create_session, 1)
+MASTER(extend_session, master_service_extend_session, 0)
+MASTER(partial_run_setup, master_service_partial_run_setup, 0)
+MASTER(run_step, master_service_run_step, 0)
+MASTER(close_session, master_service_close_session, -1)
+MASTER(list_devices, master_service_list_devices, 0)
+MASTER(reset, master_service_reset, 0)
+MASTER(make_callable, master_service_make_callable, 0)
+MASTER(run_callable, master_service_run_callable, 0)
+MASTER(release_callable, master_service_release_callable, 0)
+WORKER(delete_worker_session, worker_service_delete_session, -1)
+WORKER(register_graph, worker_service_register_graph, 0)
+WORKER(deregister_graph, worker_service_deregister_graph, 0)
+WORKER(run_graph, worker_service_run_graph, 0)
+WORKER(cleanup_graph, worker_service_cleanup_graph, 0)
+WORKER(cleanup_all, worker_service_cleanup_all, 0)
+WORKER(recv_tensor, worker_service_recv_tensor, 0)
+WORKER(mark_recv_finished, worker_service_mark_recv_finished, 0)
+WORKER(logging, worker_service_logging, 0)
 
 /* As TensorFlow's servers answer. */
 static void tracing(struct rpc_call *c, void *arg) {
@@ -184,11 +193,15 @@ static shoal_status check_limits(const shoal_server_options *o) {
   } all[] = {{"max_request_bytes", o->max_request_bytes}, {"max_graph_nodes", o->max_graph_nodes},
              {"max_sessions", o->max_sessions},           {"max_steps", o->max_steps},
              {"max_callables", o->max_callables},         {"max_partial_runs", o->max_partial_runs},
-             {"max_tensor_bytes", o->max_tensor_bytes}};
+             {"max_tensor_bytes", o->max_tensor_bytes},   {"cpu_devices", o->cpu_devices},
+             {"inter_op_threads", o->inter_op_threads},   {"intra_op_threads", o->intra_op_threads},
+             {"peer_timeout", o->peer_timeout_ms},        {"exit_with_job", o->exit_with_job_ms}};
   for (size_t i = 0; i < COUNT_OF(all); i++)
     if (all[i].value < 0) return INVALID("--%s=%" PRId64 ": expected a positive number", all[i].name, all[i].value);
   return NULL;
 }
+
+enum { SESSION_STARTUP_MS = 300000 }; /* how long a session waits for tasks that are not there, unless told */
 
 static void not_whole(void *arg, shoal_status why) {
   struct shoal_server *s = arg;
@@ -213,6 +226,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));
   TRY(check_limits(o));
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
+  s->exit_with_job_ms = o->exit_with_job_ms;
   s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
@@ -229,9 +243,9 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   /* With TLS, what leaves the host stays inside it: no TCP. */
   if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
   master_init(&s->master, s->worker, &s->spec, s->peers);
-  s->master.startup_timeout_ms = o->startup_timeout_ms;
+  s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
   /* Before the first request can come: it may be the session that ends the roll call. */
-  s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, o->startup_timeout_ms, not_whole, s);
+  s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), not_whole, s);
   struct rpc_server_options ro = {.host = bind_host,
                                   .port = port,
                                   .tls = s->tls,
@@ -302,7 +316,7 @@ static void tidy(struct shoal_server *s, int64_t *tidied) {
 
 void shoal_server_join(shoal_server *s) {
   pthread_mutex_lock(&s->lock);
-  int64_t tidied = 0;
+  int64_t tidied = 0, gone_since = 0;
   while (!s->quit) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -310,7 +324,10 @@ void shoal_server_join(shoal_server *s) {
     if (pthread_cond_timedwait(&s->quitting, &s->lock, &until) != ETIMEDOUT) continue;
     pthread_mutex_unlock(&s->lock);
     tidy(s, &tidied);
+    bool over = server_job_over(s, &gone_since);
     pthread_mutex_lock(&s->lock);
+    s->quit = s->quit || over;
+    s->job_over = over;
   }
   pthread_mutex_unlock(&s->lock);
 }

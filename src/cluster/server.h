@@ -19,9 +19,12 @@ struct shoal_server {
   struct rpc_server *rpc;
   struct startup *startup; /* whom we wait for; NULL: nobody */
   int64_t started;
+  int64_t exit_with_job_ms;        /* 0: it stays */
+  atomic_int_fast64_t last_opened; /* when somebody last asked for a session, or was seen to have one; 0: never */
   pthread_mutex_t lock;
   pthread_cond_t quitting;
   bool quit;            /* lock */
+  bool job_over;        /* lock: it ended with its job */
   shoal_status failure; /* lock: why it ended by itself */
 };
 
@@ -31,5 +34,9 @@ const struct rpc_method *server_methods(int *n);
 shoal_status server_ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body);
 /* Adds the numbers for the cluster's table to the answer of /shoal.Server/Status (cluster_status.c). */
 void server_status_numbers(struct shoal_server *s, struct text *out);
+/* A call works with the server, and opens (1) or closes (-1) a session, or neither (0); job_end.c. */
+void server_used(struct shoal_server *s, struct rpc_call *c, int opens);
+/* With exit_with_job_ms: has everybody been gone for that long? *gone_since is kept from one call to the next. */
+bool server_job_over(struct shoal_server *s, int64_t *gone_since);
 
 #endif

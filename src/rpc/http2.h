@@ -107,6 +107,8 @@ struct http2 {
   size_t max_message;
   struct rpc_tally *tally;
   atomic_int calls; /* the server's: calls that are not freed yet */
+  atomic_int opened;             /* the server's: what calls opened here, less what they closed */
+  atomic_int_fast64_t last_used; /* the server's: when a call last worked with it; 0: never */
 
   /* output */
   struct text small; /* frames, and small messages */

@@ -191,6 +191,25 @@ char *rpc_call_peer(struct rpc_call *c) {
   return text_take(&t);
 }
 
+void rpc_call_uses(struct rpc_call *c, int opens) {
+  if (!c->conn) return;
+  atomic_store_explicit(&c->conn->last_used, clock_ns(), memory_order_relaxed);
+  if (opens) atomic_fetch_add_explicit(&c->conn->opened, opens, memory_order_relaxed);
+}
+
+int rpc_server_users(struct rpc_server *s, int64_t idle_ns) {
+  int n = 0;
+  int64_t after = clock_ns() - idle_ns;
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; i < s->conns.n; i++) {
+    struct http2 *c = s->conns.at[i];
+    int64_t last = atomic_load_explicit(&c->last_used, memory_order_relaxed);
+    n += atomic_load_explicit(&c->opened, memory_order_relaxed) > 0 || (last && last > after);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return n;
+}
+
 /* A name of a certificate, as text; NULL when it is of a kind that is not used. */
 static char *name_of(const GENERAL_NAME *g) {
   char address[INET6_ADDRSTRLEN];

@@ -35,6 +35,9 @@ struct rpc_server_options {
 /* Listens. UNKNOWN "Could not start gRPC server" with the cause when the port is taken. */
 shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_server **out);
 int rpc_server_port(const struct rpc_server *s);
+/* How many of its clients work with it: have a connection over which they opened more than they closed, or which they
+ * used less than idle_ns ago. As handlers said by rpc_call_uses. */
+int rpc_server_users(struct rpc_server *s, int64_t idle_ns);
 /* Takes no more calls, gives those running grace_ms to end, then cancels them and waits; frees s. Not from a
  * handler. */
 void rpc_server_stop(struct rpc_server *s, int64_t grace_ms);
@@ -45,6 +48,9 @@ shoal_status rpc_call_request(struct rpc_call *c, const void **data, size_t *siz
 int64_t rpc_call_deadline(const struct rpc_call *c);
 /* "ipv4:10.0.0.1:4711"; the caller frees it. */
 char *rpc_call_peer(struct rpc_call *c);
+/* The caller works with this server, other than one who only asks how it is; opens: 1, or -1 when he closes what he
+ * opened, else 0. */
+void rpc_call_uses(struct rpc_call *c, int opens);
 /* Does any name in the caller's certificate (its subject alternative names) match? True when callers need none. */
 bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg);
 /* fn(arg) is called at most once, on a thread of the loop, if the client goes away before the answer. Call it in the

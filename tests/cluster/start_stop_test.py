@@ -155,6 +155,63 @@ def stop_cluster():
         assert p.returncode == 1 and "UNAVAILABLE" in p.stderr and c.spec["ps"]["0"] in p.stderr, p
 
 
+CLIENT = """
+import os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+with tf.device("/job:ps/task:0"):
+    v = tf.get_variable("v", [], initializer=tf.zeros_initializer())
+s = tf.Session(sys.argv[1])
+s.run(tf.global_variables_initializer())
+print("here", flush=True)
+for line in sys.stdin:
+    print("value", s.run(v.assign_add(1.0)), flush=True)
+s.close()
+print("closed", flush=True)
+"""
+
+
+def client(target):
+    p = subprocess.Popen([sys.executable, "-c", CLIENT, target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert p.stdout.readline() == "here\n"
+    return p
+
+
+def exit_with_job():
+    """Servers end with 0 after their client: one that closed its session, one that was killed; not while it only idles."""
+    for killed in (False, True):
+        c = Cluster(["--exit_with_job=1"], ps=["shoal"], worker=["shoal"])
+        with c:
+            p = client(c.target("worker"))
+            time.sleep(0 if killed else 4)
+            p.stdin.write("\n")
+            p.stdin.flush()
+            assert p.stdout.readline() == "value 1.0\n"
+            if killed:
+                p.kill()
+            p.communicate(timeout=120)
+            for t in c.tasks.values():
+                assert t.process.wait(120) == 0, t.text()
+                assert "the job has ended" in t.text(), t.text()
+
+
+def exit_with_tensorflow():
+    """A ps under TensorFlow's workers: one closes its session, one only dies; then the job is over."""
+    c = Cluster(ps=["shoal"], worker=["tf", "tf"])
+    c.tasks["ps", 0].flags = ["--exit_with_job"]
+    with c:
+        clients = [client(c.target("worker", i)) for i in range(2)]
+        try:
+            clients[0].communicate(timeout=120)
+            c.tasks["worker", 1].kill()
+            assert c.tasks["ps", 0].process.wait(120) == 0, c.tasks["ps", 0].text()
+        finally:
+            for p in clients:
+                p.kill()
+                p.communicate(timeout=120)
+
+
 def stop_by_signal():
     for sig in (signal.SIGTERM, signal.SIGINT):
         with trio() as c:
@@ -176,7 +233,7 @@ def bad_flags():
             (["--cluster_spec=" + spec], 1, ["job_name", "--task_index"]),
             (["--cluster_spec=" + spec, "--job_name=chief"], 1, ["job_name", '"chief"', '"ps"', '"worker"']),
             (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=2"], 1, ["task_index", "2 is out of range"]),
-            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=-1"], 1, ["task_index"]),
+            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=-1"], 2, ["--task_index=-1", "from 0"]),
             (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=x"], 2, ["--task_index=x", "number"]),
             (["--cluster_spec={", "--job_name=worker"], 1, ["--cluster_spec", "not valid JSON"]),
             (["--cluster_spec=/nowhere.json", "--job_name=worker"], 1, ["--cluster_spec", "/nowhere.json"]),
@@ -187,6 +244,14 @@ def bad_flags():
             (["--tf_config={\"cluster\": 3}"], 1, ["--tf_config", "cluster"]),
             (["--job_name=worker"], 1, ["cluster"]),
             (["--no_such_flag"], 2, ["--no_such_flag", "--help"]),
+            (["--task-indx=0"], 2, ["--task-indx=0", "did you mean --task_index?"]),
+            (["--cpu_devices=0"], 2, ["--cpu_devices=0", "from 1 to"]),
+            (["--cpu_devices=9999999999999999999999"], 2, ["--cpu_devices", "from 1 to"]),
+            (["--inter_op_threads=-1"], 2, ["--inter_op_threads=-1", "from 0 to"]),
+            (["--intra_op_threads=1.5"], 2, ["--intra_op_threads=1.5", "number"]),
+            (["--peer_timeout=-5"], 2, ["--peer_timeout=-5", "from 1 to"]),
+            (["--startup_timeout=-1"], 2, ["--startup_timeout=-1"]),
+            (["--exit_with_job=0"], 2, ["--exit_with_job=0", "from 1 to"]),
             (["--log_level=loud"], 2, ["--log_level", "loud"]),
             (["extra"], 2, ["extra"]),
             (["--cluster_spec"], 2, ["--cluster_spec needs a value"])):
@@ -224,6 +289,7 @@ def all_forms():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     any_order, startup_timeout, startup_timeout_in_session, at_work_in_time, client_deadline, stop_cluster, stop_by_signal,
+    exit_with_job, exit_with_tensorflow,
     port_in_use, bad_flags, all_forms)]
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/suggest.h"
 #include "base/alarm.h"
 #include "base/clock.h"
 #include "base/strmap.h"
@@ -172,8 +173,36 @@ static void alarms_ring_in_order(void **state) {
   for (int i = 0; i < N; i++) alarm_clear(&rings[i].alarm);
 }
 
+static void near_misses(void **state) {
+  static const struct {
+    const char *name;
+    int other;
+  } rows[] = {{"workers", 1}, {"job_name", 2}, {"task_index", 3}, {"ps", 4}, {"worker_hosts", 5}};
+  static const struct {
+    const char *typed, *meant;
+  } cases[] = {{"wrokers", "workers"},
+               {"worker", "workers"},
+               {"job-name", "job_name"},
+               {"Job_Name", "job_name"},
+               {"task_idx", "task_index"},
+               {"task", "task_index"},
+               {"xs", "ps"},
+               {"foo", NULL},
+               {"", NULL},
+               {"worker_host=a", "worker_hosts"}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    const char *got =
+        suggest_name(cases[i].typed, strcspn(cases[i].typed, "="), &rows->name, COUNT_OF(rows), sizeof *rows);
+    if (!cases[i].meant) assert_null(got);
+    else assert_string_equal(got ? got : "nothing", cases[i].meant);
+  }
+  char longer[1000];
+  memset(longer, 'w', sizeof longer);
+  assert_null(suggest_name(longer, sizeof longer, &rows->name, COUNT_OF(rows), sizeof *rows));
+}
+
 RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_test(status_prefix_and_suffix),
           cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
           cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(vectors_grow),
-          cmocka_unit_test(alarms_ring_in_order))
+          cmocka_unit_test(alarms_ring_in_order), cmocka_unit_test(near_misses))

@@ -1,0 +1,52 @@
+/* A server that ends with its job: `shoal server --exit_with_job`.
+ *
+ * A TensorFlow program never tells a parameter server that training is over; it only closes its session, or just ends.
+ * So the end of the job is seen from here. Something of the job is here while there is a session, and a connection is
+ * open over which one was opened and not closed, or which was used a moment ago: whoever has closed what he had is
+ * done, whoever crashed has lost his connections. (Masters that make no sessions at workers leave graphs instead, and
+ * count for as long as they are connected.) When nothing has been here for a while, and nobody came back, the job is
+ * over. Asking the tasks that opened sessions whether they live was rejected: clients have no address. */
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cluster/server.h"
+
+void server_used(struct shoal_server *s, struct rpc_call *c, int opens) {
+  rpc_call_uses(c, opens);
+  if (opens > 0) atomic_store_explicit(&s->last_opened, clock_ns(), memory_order_relaxed);
+}
+
+/* Is anybody here? idle: how long a connection without sessions counts after its last use. */
+static bool in_use(struct shoal_server *s, int64_t idle) {
+  struct worker *w = s->worker;
+  pthread_mutex_lock(&w->lock);
+  size_t n = w->sessions.n;
+  struct worker_session *legacy = w->legacy; /* lives as long as the worker */
+  pthread_mutex_unlock(&w->lock);
+  if (legacy) {
+    pthread_mutex_lock(&legacy->lock);
+    if (legacy->graphs.n) idle = clock_ns();
+    n += legacy->graphs.n;
+    pthread_mutex_unlock(&legacy->lock);
+  }
+  pthread_mutex_lock(&s->master.lock);
+  n += s->master.sessions.n;
+  pthread_mutex_unlock(&s->master.lock);
+  return n > 0 && rpc_server_users(s->rpc, idle) > 0;
+}
+
+bool server_job_over(struct shoal_server *s, int64_t *gone_since) {
+  if (!s->exit_with_job_ms) return false;
+  int64_t now = clock_ns();
+  if (in_use(s, s->exit_with_job_ms * 1000000)) {
+    atomic_store(&s->last_opened, now);
+    return false;
+  }
+  int64_t opened = atomic_load(&s->last_opened);
+  if (!opened) return false;
+  if (*gone_since < opened) *gone_since = now;
+  if (now - *gone_since < s->exit_with_job_ms * 1000000) return false;
+  LOGI("the job has ended: all who had sessions here have been gone for %" PRId64 " s", s->exit_with_job_ms / 1000);
+  return true;
+}

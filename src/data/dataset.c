@@ -40,8 +40,49 @@ shoal_status dataset_to_tensor(struct dataset *d, struct tensor *out) {
 }
 
 int64_t dataset_size(const struct dataset *d) {
-  if (d->type->size) return d->type->size(d);
-  return d->n_inputs ? dataset_size(d->inputs[0]) : SIZE_UNKNOWN;
+  struct dataset *memo = (struct dataset *)(uintptr_t)d;
+  int64_t n = atomic_load_explicit(&memo->asked, memory_order_relaxed);
+  if (n != SIZE_NOT_ASKED) return n;
+  n = d->type->size ? d->type->size(d) : d->n_inputs ? dataset_size(d->inputs[0]) : SIZE_UNKNOWN;
+  atomic_store_explicit(&memo->asked, n, memory_order_relaxed);
+  return n;
+}
+
+int64_t size_add(int64_t a, int64_t b) {
+  int64_t all;
+  if (a == SIZE_INFINITE || b == SIZE_INFINITE) return SIZE_INFINITE;
+  return a < 0 || b < 0 || __builtin_add_overflow(a, b, &all) ? SIZE_UNKNOWN : all;
+}
+
+int64_t size_times(int64_t a, int64_t b) {
+  int64_t all;
+  if (a == 0 || b == 0) return 0;
+  if (a == SIZE_INFINITE || b == SIZE_INFINITE) return SIZE_INFINITE;
+  return a < 0 || b < 0 || mul_overflows(a, b, &all) ? SIZE_UNKNOWN : all;
+}
+
+static void count_in(struct dataset *d, const struct dataset *input) {
+  d->depth = MAX(d->depth, input->depth + 1);
+  d->parts = MIN(d->parts + input->parts, 2 * DATASET_MAX_PARTS);
+}
+
+shoal_status dataset_bound(struct dataset *d, const struct tensor *const *inputs, int n) {
+  int parts = d->parts;
+  d->parts = 1;
+  for (int i = 0; i < n; i++)
+    for (int64_t k = 0; inputs[i]->dtype == SHOAL_VARIANT && k < inputs[i]->n; k++) {
+      const struct variant *v = T_DATA(inputs[i], struct variant *const)[k];
+      if (v && v->type == &dataset_variant) count_in(d, (const struct dataset *)v);
+    }
+  d->parts = MAX(d->parts, parts);
+  if (d->depth > DATASET_MAX_DEPTH)
+    return INVALID("A dataset of more than %d transformations one upon another is not supported", DATASET_MAX_DEPTH);
+  if (d->parts > DATASET_MAX_PARTS)
+    return INVALID("A dataset made of more than %d others is not supported", DATASET_MAX_PARTS);
+  if (d->n > DATASET_MAX_COMPONENTS)
+    return INVALID("A dataset of elements of %d components is not supported (at most %d)", d->n,
+                   DATASET_MAX_COMPONENTS);
+  return NULL;
 }
 
 shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) { return d->type->iterate(d, out); }
@@ -61,7 +102,10 @@ void iterator_free(struct data_iterator *it) {
 }
 
 shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in) {
-  if (!it->in) TRY(dataset_iterate(it->of->inputs[0], &it->in));
+  if (!it->in) {
+    TRY(dataset_iterate(it->of->inputs[0], &it->in));
+    it->in->user = it;
+  }
   *in = it->in;
   return NULL;
 }
@@ -91,7 +135,12 @@ struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n,
   if (n) memcpy(d->shapes, shapes, (size_t)n * sizeof *shapes);
   d->inputs = mem_zalloc((size_t)n_inputs, sizeof *d->inputs);
   d->n_inputs = n_inputs;
-  for (int i = 0; i < n_inputs; i++) d->inputs[i] = dataset_ref(inputs[i]);
+  d->depth = d->parts = 1;
+  atomic_init(&d->asked, SIZE_NOT_ASKED);
+  for (int i = 0; i < n_inputs; i++) {
+    d->inputs[i] = dataset_ref(inputs[i]);
+    count_in(d, inputs[i]);
+  }
   return d;
 }
 

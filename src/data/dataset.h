@@ -13,7 +13,7 @@
 struct dataset;
 struct data_iterator;
 
-enum { SIZE_INFINITE = -1, SIZE_UNKNOWN = -2 };
+enum { SIZE_INFINITE = -1, SIZE_UNKNOWN = -2, SIZE_NOT_ASKED = -3 };
 
 struct dataset_type {
   const char *name;
@@ -30,7 +30,13 @@ struct dataset {
   struct shape *shapes; /* [n] as far as known */
   struct dataset **inputs;
   int n_inputs;
+  const char *op;            /* the op that made it, of the registry; NULL: made inside another */
+  int depth, parts;          /* of what stands above it, itself and what its functions captured among them */
+  atomic_int_fast64_t asked; /* what size() answered, or SIZE_NOT_ASKED: several may have the same input */
 };
+
+/* A graph may name one input many times, again and again: 50 zips of pairs are 2^50 iterators. */
+enum { DATASET_MAX_DEPTH = 2000, DATASET_MAX_PARTS = 1 << 16, DATASET_MAX_COMPONENTS = 1 << 16 };
 
 /* What a call of next() may want of whoever makes it. */
 struct data_ctx {
@@ -48,6 +54,7 @@ struct data_iterator {
   const struct data_iterator_type *type;
   struct dataset *of;       /* a reference */
   struct data_iterator *in; /* over the first input, where there is one; released with the iterator */
+  const struct data_iterator *user; /* whose `in` this is, if anybody's */
 };
 
 /* ---- for those who use datasets ---- */
@@ -67,6 +74,12 @@ shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in)
 void tensors_release(struct tensor *t, int n);
 /* Waits for a change, but not for long: whoever waits looks at its cancellation again. */
 void data_wait(pthread_cond_t *change, pthread_mutex_t *lock);
+
+/* Counts inputs (those of the op that made d) into its depth and parts. INVALID_ARGUMENT when there are too many. */
+shoal_status dataset_bound(struct dataset *d, const struct tensor *const *inputs, int n);
+/* a + b and a * b of sizes: SIZE_UNKNOWN when either is or the result does not fit. */
+int64_t size_add(int64_t a, int64_t b);
+int64_t size_times(int64_t a, int64_t b);
 
 /* ---- for those who make them ---- */
 /* size: of the whole struct. Types and shapes are copied; inputs get a reference each. */
@@ -102,11 +115,23 @@ struct dataset *dataset_shard(struct dataset *in, int64_t shards, int64_t index,
 shoal_status dataset_concatenate(struct dataset *a, struct dataset *b, struct dataset **out);
 struct dataset *dataset_zip(struct dataset *const *in, int n);
 struct dataset *dataset_batch(struct dataset *in, int64_t size, bool drop_remainder);
+/* The size of the batches that d itself makes; -1 when it is no batch. */
+int64_t dataset_batch_rows(const struct dataset *d);
 /* pad_shapes, pad_values: [components]. */
 shoal_status dataset_padded_batch(struct dataset *in, int64_t size, bool drop_remainder, const struct shape *pad_shapes,
                                   const struct tensor *pad_values, struct dataset **out);
 shoal_status dataset_unbatch(struct dataset *in, struct dataset **out);
 struct dataset *dataset_window(struct dataset *in, int64_t size, int64_t shift, int64_t stride, bool drop_remainder);
+/* The same, each window a batch. */
+struct dataset *dataset_sliding(struct dataset *in, int64_t size, int64_t shift, int64_t stride, bool drop_remainder);
+/* Each batch cut into as many parts as there are replicas. */
+struct dataset *dataset_rebatch(struct dataset *in, int64_t replicas);
+/* Batches of the given sizes, in turn, whatever those that come in. */
+struct dataset *dataset_rebatch_sizes(struct dataset *in, const int64_t *sizes, int64_t n, bool drop_remainder);
+/* Batches as sparse tensors, in variants; row_shape: of one element, -1 as large as the largest. */
+struct dataset *dataset_sparse_batch(struct dataset *in, int64_t size, const struct shape *row_shape);
+shoal_status dataset_sparse_slices(const struct tensor *indices, const struct tensor *values,
+                                   const struct tensor *shape, struct dataset **out);
 
 /* Where shuffles of one dataset op draw their seeds: shared by its iterators, so that each epoch differs. */
 struct seed_generator;
@@ -145,6 +170,14 @@ shoal_status dataset_unique(struct dataset *in, struct dataset **out);
 /* in[0] says from which of the others each element comes. */
 shoal_status dataset_directed(struct dataset *const *in, int n, bool stop_on_empty, struct dataset **out);
 struct dataset *dataset_ignore_errors(struct dataset *in);
+struct dataset *dataset_sampling(struct dataset *in, float rate, int64_t seed, int64_t seed2);
+struct dataset *dataset_sleep(struct dataset *in, int64_t micros);
+/* A serialized Options message that travels with the dataset; what all of them say together. */
+struct dataset *dataset_options(struct dataset *in, const void *options, size_t n);
+void dataset_get_options(const struct dataset *d, struct text *out);
+/* Fails when the transformations around are not these: those applied to it later (names are taken over), and earlier. */
+struct dataset *dataset_assert_next(struct dataset *in, char **names, int n);
+shoal_status dataset_check_previous(const struct dataset *in, const char *const *names, int n);
 /* An error when there are more or fewer elements. */
 struct dataset *dataset_assert_size(struct dataset *in, int64_t count);
 
@@ -153,6 +186,7 @@ struct record_options {
   enum record_kind kind;
   const char *compression;        /* "", "GZIP", "ZLIB" */
   int64_t header, record, footer; /* RECORDS_FIXED */
+  const struct tensor *offsets;   /* RECORDS_TFRECORD: where each file's first record begins; NULL: at 0 */
 };
 shoal_status dataset_records(const struct tensor *filenames, const struct record_options *o, struct dataset **out);
 

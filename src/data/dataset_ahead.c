@@ -6,6 +6,7 @@
 #include "base/file_root.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "data/data_thread.h"
 #include "data/dataset.h"
 
 /* ---- prefetch ---- */
@@ -67,7 +68,10 @@ static void prefetch_iter_free(struct data_iterator *it) {
   pthread_cond_broadcast(&p->change);
   pthread_mutex_unlock(&p->lock);
   cancel_start(&p->cancel, NULL);
-  if (p->running) pthread_join(p->thread, NULL);
+  if (p->running) {
+    pthread_join(p->thread, NULL);
+    data_threads_give(1);
+  }
   for (size_t i = 0; i < p->slots.n; i++) slot_free(&p->slots.at[i], it->of->n);
   vec_release(&p->slots);
   cancel_release(&p->cancel);
@@ -80,8 +84,12 @@ static shoal_status start_thread(struct prefetch_iter *p) {
   struct data_iterator *in;
   TRY(iterator_input(&p->head, &in));
   p->files = file_roots_current();
+  TRY(data_threads_take(1));
   int err = pthread_create(&p->thread, NULL, run_ahead, p);
-  if (err) return ERRNO_STATUS(err, "a thread for a dataset");
+  if (err) {
+    data_threads_give(1);
+    return ERRNO_STATUS(err, "a thread for a dataset");
+  }
   p->running = true;
   return NULL;
 }

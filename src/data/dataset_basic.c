@@ -120,7 +120,7 @@ static int64_t range_size(const struct dataset *d) {
   if (r->step > 0 ? r->start >= r->stop : r->start <= r->stop) return 0;
   uint64_t span = r->step > 0 ? (uint64_t)r->stop - (uint64_t)r->start : (uint64_t)r->start - (uint64_t)r->stop;
   uint64_t by = r->step > 0 ? (uint64_t)r->step : 0 - (uint64_t)r->step;
-  return (int64_t)((span - 1) / by + 1);
+  return (int64_t)MIN((span - 1) / by + 1, (uint64_t)INT64_MAX);
 }
 
 static shoal_status range_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
@@ -263,11 +263,8 @@ static shoal_status repeat_next(struct data_iterator *it, struct data_ctx *ctx, 
 }
 
 static int64_t repeat_size(const struct dataset *d) {
-  int64_t n = dataset_size(d->inputs[0]), count = ((const struct counted *)d)->count, all;
-  if (count < 0) return n == 0 ? 0 : SIZE_INFINITE;
-  if (count == 0) return 0;
-  if (n < 0) return n;
-  return mul_overflows(n, count, &all) ? SIZE_UNKNOWN : all;
+  int64_t n = dataset_size(d->inputs[0]), count = ((const struct counted *)d)->count;
+  return size_times(n, count < 0 ? SIZE_INFINITE : count);
 }
 
 static const struct data_iterator_type repeat_iter_type = {sizeof(struct repeat_iter), repeat_next, NULL};
@@ -346,9 +343,7 @@ static shoal_status concatenate_next(struct data_iterator *it, struct data_ctx *
 }
 
 static int64_t concatenate_size(const struct dataset *d) {
-  int64_t a = dataset_size(d->inputs[0]), b = dataset_size(d->inputs[1]);
-  if (a == SIZE_INFINITE || b == SIZE_INFINITE) return SIZE_INFINITE;
-  return a < 0 || b < 0 ? SIZE_UNKNOWN : a + b;
+  return size_add(dataset_size(d->inputs[0]), dataset_size(d->inputs[1]));
 }
 
 static const struct data_iterator_type concatenate_iter = {sizeof(struct many_iter), concatenate_next, many_free};

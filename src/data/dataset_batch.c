@@ -1,14 +1,14 @@
-/* Batches: elements stacked, with or without padding, taken apart again, and windows (datasets of elements). */
+/* Batches: elements stacked, with or without padding, and taken apart again. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/vec.h"
-#include "data/dataset.h"
+#include "data/dataset_rows.h"
 
 struct batch {
   struct dataset head;
-  int64_t size, shift, stride;
+  int64_t size;
   bool drop;
   bool padded;
   struct shape *pad_shapes;  /* [n] of one element; -1: as large as the largest in the batch */
@@ -22,9 +22,8 @@ static int64_t batch_size(const struct dataset *d) {
   return n / b->size + (!b->drop && n % b->size ? 1 : 0);
 }
 
-/* Gathers up to `count` elements: rows[k] are element k's components. */
-static shoal_status gather(struct data_iterator *it, struct data_ctx *ctx, int64_t count, struct tensor **rows,
-                           int64_t *n_rows) {
+shoal_status rows_gather(struct data_iterator *it, struct data_ctx *ctx, int64_t count, struct tensor **rows,
+                         int64_t *n_rows) {
   struct data_iterator *in;
   int n = it->of->inputs[0]->n;
   TRY(iterator_input(it, &in));
@@ -48,13 +47,12 @@ static shoal_status gather(struct data_iterator *it, struct data_ctx *ctx, int64
   return s;
 }
 
-static void drop_rows(struct tensor *rows, int64_t n_rows, int n) {
+void rows_drop(struct tensor *rows, int64_t n_rows, int n) {
   for (int64_t i = 0; i < n_rows * n; i++) tensor_release(&rows[i]);
   free(rows);
 }
 
-/* Component c of all rows as one tensor. */
-static shoal_status stack(const struct tensor *rows, int64_t n_rows, int n, int c, struct tensor *out) {
+shoal_status rows_stack(const struct tensor *rows, int64_t n_rows, int n, int c, struct tensor *out) {
   const struct tensor *first = &rows[c];
   struct shape s = {.rank = first->rank + 1, .dims = {n_rows}};
   if (s.rank > SHOAL_MAX_RANK) return INVALID("A batch of rank %d is not supported", s.rank);
@@ -128,14 +126,14 @@ static shoal_status batch_next(struct data_iterator *it, struct data_ctx *ctx, s
   int n = it->of->n;
   struct tensor *rows;
   int64_t n_rows;
-  TRY(gather(it, ctx, b->size, &rows, &n_rows));
+  TRY(rows_gather(it, ctx, b->size, &rows, &n_rows));
   *end = n_rows == 0 || (b->drop && n_rows < b->size);
   shoal_status s = NULL;
   for (int c = 0; c < n && !*end && !s; c++) {
-    s = b->padded ? stack_padded(b, rows, n_rows, n, c, &out[c]) : stack(rows, n_rows, n, c, &out[c]);
+    s = b->padded ? stack_padded(b, rows, n_rows, n, c, &out[c]) : rows_stack(rows, n_rows, n, c, &out[c]);
     if (s) tensors_release(out, c);
   }
-  drop_rows(rows, n_rows, n);
+  rows_drop(rows, n_rows, n);
   return s;
 }
 
@@ -155,6 +153,10 @@ static shoal_status batch_iterate(struct dataset *d, struct data_iterator **out)
 
 static const struct dataset_type batch_type = {"Batch", batch_iterate, batch_size, batch_free};
 
+int64_t dataset_batch_rows(const struct dataset *d) {
+  return d->type == &batch_type ? ((const struct batch *)d)->size : -1;
+}
+
 static struct batch *batch_new(struct dataset *in, int64_t size, bool drop) {
   struct batch *b = (struct batch *)dataset_new(sizeof *b, &batch_type, in->n, in->types, in->shapes, &in, 1);
   b->size = size;
@@ -162,7 +164,7 @@ static struct batch *batch_new(struct dataset *in, int64_t size, bool drop) {
   return b;
 }
 
-static struct shape batched(const struct shape *s, int64_t rows) {
+struct shape batch_shape(const struct shape *s, int64_t rows) {
   if (s->rank < 0 || s->rank == SHOAL_MAX_RANK) return shape_unknown();
   struct shape r = {.rank = s->rank + 1, .dims = {rows}};
   for (int k = 0; k < s->rank; k++) r.dims[k + 1] = s->dims[k];
@@ -171,7 +173,7 @@ static struct shape batched(const struct shape *s, int64_t rows) {
 
 struct dataset *dataset_batch(struct dataset *in, int64_t size, bool drop) {
   struct batch *b = batch_new(in, size, drop);
-  for (int i = 0; i < in->n; i++) b->head.shapes[i] = batched(&in->shapes[i], drop ? size : -1);
+  for (int i = 0; i < in->n; i++) b->head.shapes[i] = batch_shape(&in->shapes[i], drop ? size : -1);
   return &b->head;
 }
 
@@ -190,7 +192,7 @@ shoal_status dataset_padded_batch(struct dataset *in, int64_t size, bool drop, c
   for (int i = 0; i < in->n; i++) {
     b->pad_shapes[i] = pad_shapes[i];
     tensor_ref(&b->pad_values[i], &pad_values[i]);
-    b->head.shapes[i] = batched(&pad_shapes[i], drop ? size : -1);
+    b->head.shapes[i] = batch_shape(&pad_shapes[i], drop ? size : -1);
   }
   *out = &b->head;
   return NULL;
@@ -254,7 +256,7 @@ static int64_t unbatch_size(const struct dataset *d) {
   int64_t n = dataset_size(d->inputs[0]);
   const struct shape *s = d->n ? &d->inputs[0]->shapes[0] : NULL;
   if (n <= 0) return n;
-  return s && s->rank > 0 && s->dims[0] >= 0 ? n * s->dims[0] : SIZE_UNKNOWN;
+  return s && s->rank > 0 && s->dims[0] >= 0 ? size_times(n, s->dims[0]) : SIZE_UNKNOWN;
 }
 
 static const struct data_iterator_type unbatch_iter_type = {sizeof(struct unbatch_iter), unbatch_next, unbatch_free};
@@ -279,153 +281,4 @@ shoal_status dataset_unbatch(struct dataset *in, struct dataset **out) {
   }
   *out = d;
   return NULL;
-}
-
-/* ---- windows ---- */
-
-struct window_iter {
-  struct data_iterator head;
-  VEC(struct tensor) buffer; /* elements from the window's first on, one after another */
-  VEC(shoal_status) failed;  /* by element: why there is none; only a window that needs it fails */
-  int64_t skip;              /* elements to drop before the next window */
-  bool ended;
-};
-
-static void window_free(struct data_iterator *it) {
-  struct window_iter *w = (struct window_iter *)it;
-  tensors_release(w->buffer.at, (int)w->buffer.n);
-  vec_release(&w->buffer);
-  for (size_t i = 0; i < w->failed.n; i++) shoal_status_free(w->failed.at[i]);
-  vec_release(&w->failed);
-}
-
-/* Elements [0, n) have been passed by. */
-static void drop_first(struct window_iter *w, size_t n, size_t width) {
-  tensors_release(w->buffer.at, (int)(n * width));
-  for (size_t i = 0; i < n; i++) shoal_status_free(w->failed.at[i]);
-  for (size_t i = n * width; i < w->buffer.n; i++) w->buffer.at[i - n * width] = w->buffer.at[i];
-  for (size_t i = n; i < w->failed.n; i++) w->failed.at[i - n] = w->failed.at[i];
-  w->buffer.n -= n * width;
-  w->failed.n -= n;
-}
-
-static shoal_status fill(struct window_iter *w, struct data_ctx *ctx, int n, int64_t want) {
-  struct data_iterator *in;
-  TRY(iterator_input(&w->head, &in));
-  while (!w->ended && ((int64_t)w->buffer.n < want * n || w->skip > 0)) {
-    vec_reserve(&w->buffer, w->buffer.n + (size_t)MAX(n, 1));
-    for (int i = 0; i < n; i++) w->buffer.at[w->buffer.n + (size_t)i] = tensor_none();
-    shoal_status s = iterator_next(in, ctx, w->buffer.at + w->buffer.n, &w->ended);
-    if (s && cancel_started(ctx->cancel)) return s;
-    if (!s && w->ended) break;
-    if (w->skip > 0) {
-      w->skip--;
-      shoal_status_free(s);
-      tensors_release(w->buffer.at + w->buffer.n, n);
-    } else {
-      w->buffer.n += (size_t)n;
-      vec_push(&w->failed, s);
-    }
-  }
-  return NULL;
-}
-
-/* A dataset of given elements: component i of element k is at[k * n + i]. */
-struct listed {
-  struct dataset head;
-  struct tensor *at; /* [count], of one component */
-  int64_t count;
-};
-
-struct listed_iter {
-  struct data_iterator head;
-  int64_t at;
-};
-
-static shoal_status listed_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
-  struct listed *l = (struct listed *)it->of;
-  int64_t *at = &((struct listed_iter *)it)->at;
-  *end = *at >= l->count;
-  if (!*end) tensor_ref(&out[0], &l->at[(*at)++]);
-  return NULL;
-}
-
-static int64_t listed_size(const struct dataset *d) { return ((const struct listed *)d)->count; }
-
-static void listed_free(struct dataset *d) {
-  struct listed *l = (struct listed *)d;
-  tensors_release(l->at, (int)l->count);
-  free(l->at);
-}
-
-static const struct data_iterator_type listed_iter_type = {sizeof(struct listed_iter), listed_next, NULL};
-
-static shoal_status listed_iterate(struct dataset *d, struct data_iterator **out) {
-  *out = iterator_new(&listed_iter_type, d);
-  return NULL;
-}
-
-static const struct dataset_type listed_type = {"Window", listed_iterate, listed_size, listed_free};
-
-static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
-  struct window_iter *w = (struct window_iter *)it;
-  const struct batch *b = (const struct batch *)it->of;
-  const struct dataset *in = it->of->inputs[0];
-  int64_t span = (b->size - 1) * b->stride + 1;
-  TRY(fill(w, ctx, in->n, span));
-  int64_t have = in->n ? (int64_t)w->buffer.n / in->n : 0;
-  *end = have == 0 || (b->drop && have < span);
-  if (*end) return NULL;
-  int64_t rows = MIN(b->size, (have - 1) / b->stride + 1), gone = MIN(b->shift, have);
-  w->skip = b->shift - gone;
-  for (int64_t r = 0; r < rows; r++) {
-    shoal_status s = w->failed.at[r * b->stride];
-    if (!s) continue;
-    s = status_copy(s);
-    drop_first(w, (size_t)gone, (size_t)in->n);
-    return s;
-  }
-  for (int c = 0; c < in->n; c++) {
-    struct listed *l = (struct listed *)dataset_new(sizeof *l, &listed_type, 1, &in->types[c], &in->shapes[c], NULL, 0);
-    l->at = mem_zalloc((size_t)rows, sizeof *l->at);
-    l->count = rows;
-    for (int64_t r = 0; r < rows; r++) tensor_ref(&l->at[r], &w->buffer.at[r * b->stride * in->n + c]);
-    shoal_status s = dataset_to_tensor(&l->head, &out[c]);
-    if (s) {
-      tensors_release(out, c);
-      return s;
-    }
-  }
-  drop_first(w, (size_t)gone, (size_t)in->n);
-  return NULL;
-}
-
-static int64_t window_size(const struct dataset *d) {
-  const struct batch *b = (const struct batch *)d;
-  int64_t n = dataset_size(d->inputs[0]), span = (b->size - 1) * b->stride + 1;
-  if (n < 0) return n;
-  if (!b->drop) return (n + b->shift - 1) / b->shift;
-  return n < span ? 0 : (n - span) / b->shift + 1;
-}
-
-static const struct data_iterator_type window_iter_type = {sizeof(struct window_iter), window_next, window_free};
-
-static shoal_status window_iterate(struct dataset *d, struct data_iterator **out) {
-  *out = iterator_new(&window_iter_type, d);
-  return NULL;
-}
-
-static const struct dataset_type window_type = {"Window", window_iterate, window_size, NULL};
-
-struct dataset *dataset_window(struct dataset *in, int64_t size, int64_t shift, int64_t stride, bool drop) {
-  struct batch *b = (struct batch *)dataset_new(sizeof *b, &window_type, in->n, in->types, in->shapes, &in, 1);
-  for (int i = 0; i < in->n; i++) {
-    b->head.types[i] = SHOAL_VARIANT;
-    b->head.shapes[i] = shape_scalar();
-  }
-  b->size = size;
-  b->shift = shift;
-  b->stride = stride;
-  b->drop = drop;
-  return &b->head;
 }

@@ -13,6 +13,7 @@ struct records {
   enum record_compression compression;
   int64_t header, record, footer;
   char **files;
+  int64_t *offsets; /* [n_files] of the first record; NULL: 0 */
   int64_t n_files;
 };
 
@@ -40,23 +41,28 @@ static void records_iter_free(struct data_iterator *it) {
   text_release(&r->tail);
 }
 
-static shoal_status skip_header(struct records_iter *r, const struct records *d, const char *path) {
+/* Passes by n bytes; *all is false when there are fewer. */
+static shoal_status pass_by(struct byte_stream *in, int64_t n, bool *all) {
   char scrap[4096];
-  for (int64_t left = d->header; left > 0;) {
-    size_t got, want = (size_t)MIN(left, (int64_t)sizeof scrap);
-    TRY(byte_stream_read(&r->stream, scrap, want, &got));
-    if (got < want) return INVALID("Excessive header: %s is shorter than header_bytes (%" PRId64 ")", path, d->header);
-    left -= (int64_t)got;
+  *all = true;
+  while (n > 0 && *all) {
+    size_t got, want = (size_t)MIN(n, (int64_t)sizeof scrap);
+    TRY(byte_stream_read(in, scrap, want, &got));
+    *all = got == want;
+    n -= (int64_t)got;
   }
   return NULL;
 }
 
 static shoal_status open_file(struct records_iter *r, const struct records *d) {
   const char *path = d->files[r->file++];
+  bool all;
   if (d->kind == RECORDS_TFRECORD) {
     TRY(record_reader_open(&r->reader, path, d->compression));
     r->open = true;
-    return NULL;
+    if (!d->offsets) return NULL;
+    r->reader.offset = (uint64_t)d->offsets[r->file - 1];
+    return pass_by(&r->reader.in, d->offsets[r->file - 1], &all); /* past the end there are no records */
   }
   TRY(byte_stream_open(&r->stream, path, d->compression));
   r->open = true;
@@ -73,7 +79,9 @@ static shoal_status open_file(struct records_iter *r, const struct records *d) {
                      " bytes).",
                      d->header, d->footer, path, body, d->record);
   }
-  return skip_header(r, d, path);
+  TRY(pass_by(&r->stream, d->header, &all));
+  if (!all) return INVALID("Excessive header: %s is shorter than header_bytes (%" PRId64 ")", path, d->header);
+  return NULL;
 }
 
 /* One line without its end, "\n" or "\r\n"; false at the end of the file. */
@@ -162,6 +170,7 @@ static void records_free(struct dataset *d) {
   struct records *r = (struct records *)d;
   for (int64_t i = 0; i < r->n_files; i++) free(r->files[i]);
   free(r->files);
+  free(r->offsets);
 }
 
 static const struct dataset_type records_type = {"Records", records_iterate, records_size, records_free};
@@ -176,6 +185,14 @@ shoal_status dataset_records(const struct tensor *filenames, const struct record
     if (o->footer < 0) return INVALID("`footer_bytes` must be >= 0");
     if (o->record > INT32_MAX || o->footer > INT32_MAX) return INVALID("`record_bytes` or `footer_bytes` is too large");
   }
+  if (o->offsets) {
+    if (o->offsets->rank > 1) return INVALID("`byte_offsets` must be a scalar or a vector.");
+    if (o->offsets->n != filenames->n)
+      return INVALID("`byte_offsets` must be of same size as `filenames`: %" PRId64 " != %" PRId64, o->offsets->n,
+                     filenames->n);
+    for (int64_t i = 0; i < o->offsets->n; i++)
+      if (T_DATA(o->offsets, const int64_t)[i] < 0) return INVALID("`byte_offsets` must not be negative");
+  }
   shoal_dtype type = SHOAL_STRING;
   struct shape scalar = shape_scalar();
   struct records *d = (struct records *)dataset_new(sizeof *d, &records_type, 1, &type, &scalar, NULL, 0);
@@ -186,6 +203,8 @@ shoal_status dataset_records(const struct tensor *filenames, const struct record
   d->footer = o->footer;
   d->n_files = filenames->n;
   d->files = mem_zalloc((size_t)filenames->n, sizeof *d->files);
+  if (o->offsets) d->offsets = mem_zalloc((size_t)filenames->n, sizeof *d->offsets);
+  for (int64_t i = 0; o->offsets && i < filenames->n; i++) d->offsets[i] = T_DATA(o->offsets, const int64_t)[i];
   for (int64_t i = 0; i < filenames->n; i++) {
     const struct str *s = &T_DATA(filenames, const struct str)[i];
     d->files[i] = mem_strndup(str_data(s), s->size);

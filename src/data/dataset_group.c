@@ -9,50 +9,7 @@
 #include "base/strmap.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "data/dataset.h"
-
-/* ---- a dataset of given elements ---- */
-
-struct elements {
-  struct dataset head;
-  VEC(struct tensor) at; /* component i of element k is at[k * n + i] */
-};
-
-struct elements_iter {
-  struct data_iterator head;
-  size_t at;
-};
-
-static int64_t elements_size(const struct dataset *d) {
-  return d->n ? (int64_t)((const struct elements *)d)->at.n / d->n : 0;
-}
-
-static shoal_status elements_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
-  const struct elements *e = (const struct elements *)it->of;
-  size_t *at = &((struct elements_iter *)it)->at;
-  *end = *at >= e->at.n;
-  for (int i = 0; !*end && i < it->of->n; i++) tensor_ref(&out[i], &e->at.at[(*at)++]);
-  return NULL;
-}
-
-static const struct data_iterator_type elements_iter_type = {sizeof(struct elements_iter), elements_next, NULL};
-
-static shoal_status elements_iterate(struct dataset *d, struct data_iterator **out) {
-  *out = iterator_new(&elements_iter_type, d);
-  return NULL;
-}
-
-static void elements_free(struct dataset *d) {
-  struct elements *e = (struct elements *)d;
-  tensors_release(e->at.at, (int)e->at.n);
-  vec_release(&e->at);
-}
-
-static const struct dataset_type elements_type = {"Window", elements_iterate, elements_size, elements_free};
-
-static struct elements *elements_like(const struct dataset *d) {
-  return (struct elements *)dataset_new(sizeof(struct elements), &elements_type, d->n, d->types, d->shapes, NULL, 0);
-}
+#include "data/dataset_rows.h"
 
 /* ---- by key ---- */
 
@@ -66,7 +23,7 @@ struct keyed {
 struct group {
   int64_t key;
   int64_t size;          /* windows: elements that fill it */
-  struct elements *held; /* windows */
+  struct dataset *held;  /* windows: a dataset of given elements */
   struct tensor *state;  /* reductions: [n_state] */
 };
 
@@ -82,7 +39,7 @@ static const struct captured *function_of(const struct data_iterator *it, int wh
 }
 
 static void group_release(struct group *g, int n_state) {
-  if (g->held) dataset_unref(&g->held->head);
+  dataset_unref(g->held);
   if (g->state) tensors_release(g->state, n_state);
   free(g->state);
 }
@@ -156,7 +113,7 @@ static shoal_status start_window(struct keyed_iter *k, struct data_ctx *ctx, str
   struct dataset *d;
   shoal_status s = key_tensor(g->key, &args[0]);
   if (!s) {
-    s = dataset_to_tensor(&g->held->head, &args[1]);
+    s = dataset_to_tensor(g->held, &args[1]);
     g->held = NULL;
   }
   if (!s) s = captured_call(function_of(&k->head, REDUCE), ctx, args, 2, &made);
@@ -184,14 +141,11 @@ static shoal_status hold(struct keyed_iter *k, struct data_ctx *ctx, const struc
     tensor_release(&t);
     TRY(s);
     if (size <= 0) return INVALID("Window size must be greater than zero, but got %" PRId64 ".", size);
-    insert_group(k, at, (struct group){.key = key, .size = size, .held = elements_like(in)});
+    insert_group(k, at, (struct group){.key = key, .size = size, .held = elements_new(in->n, in->types, in->shapes)});
   }
-  struct elements *held = k->groups.at[at].held;
-  for (int i = 0; i < in->n; i++) {
-    vec_push(&held->at, element[i]);
-    element[i] = tensor_none();
-  }
-  if (elements_size(&held->head) < k->groups.at[at].size) return NULL;
+  struct dataset *held = k->groups.at[at].held;
+  for (int i = 0; i < in->n; i++) elements_add(held, &element[i]);
+  if (elements_count(held) < k->groups.at[at].size) return NULL;
   struct group g = take_group(k, at);
   shoal_status s = start_window(k, ctx, &g);
   group_release(&g, 0);

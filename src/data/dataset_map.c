@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/vec.h"
+#include "data/data_thread.h"
 #include "data/dataset.h"
 
 struct mapped {
@@ -79,6 +80,7 @@ struct job {
 struct parallel_iter {
   struct data_iterator head;
   struct pool *pool;
+  int threads; /* taken out of the budget */
   struct cancel cancel;
   pthread_mutex_t lock;
   pthread_cond_t change;
@@ -164,6 +166,7 @@ static void parallel_free(struct data_iterator *it) {
     job_free(j);
   }
   vec_release(&p->jobs);
+  data_threads_give(p->threads);
   pool_free(p->pool);
   cancel_release(&p->cancel);
   pthread_mutex_destroy(&p->lock);
@@ -175,17 +178,25 @@ static const struct data_iterator_type parallel_iter_type = {sizeof(struct paral
 
 static shoal_status map_iterate(struct dataset *d, struct data_iterator **out) {
   int64_t parallel = ((struct mapped *)d)->parallel;
+  int threads = (int)MIN(parallel, 4 * cpu_count());
+  if (parallel > 1) TRY(data_threads_take(threads));
   *out = iterator_new(parallel > 1 ? &parallel_iter_type : &map_iter, d);
   if (parallel <= 1) return NULL;
   struct parallel_iter *p = (struct parallel_iter *)*out;
-  p->pool = pool_new((int)MIN(parallel, 4 * cpu_count()), "map");
+  p->threads = threads;
+  p->pool = pool_new(threads, "map");
   cancel_init(&p->cancel);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->change, NULL);
   return NULL;
 }
 
-static const struct dataset_type map_type = {"Map", map_iterate, NULL, mapped_free};
+/* A function may end the sequence, unless it was promised not to. */
+static int64_t map_size(const struct dataset *d) {
+  return ((const struct mapped *)d)->f.must_not_end ? dataset_size(d->inputs[0]) : SIZE_UNKNOWN;
+}
+
+static const struct dataset_type map_type = {"Map", map_iterate, map_size, mapped_free};
 
 struct dataset *dataset_map(struct dataset *in, struct captured *f, const struct element_spec *spec, int64_t parallel) {
   struct mapped *m = mapped_new(&map_type, in, f, spec);
@@ -383,7 +394,7 @@ static shoal_status scan_iterate(struct dataset *d, struct data_iterator **out) 
   return NULL;
 }
 
-static const struct dataset_type scan_type = {"Scan", scan_iterate, NULL, mapped_free};
+static const struct dataset_type scan_type = {"Scan", scan_iterate, map_size, mapped_free};
 
 struct dataset *dataset_scan(struct dataset *in, struct captured *f, const struct tensor *state, int n_state,
                              const struct element_spec *spec) {

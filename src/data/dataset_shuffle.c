@@ -175,8 +175,7 @@ static shoal_status shuffle_iterate(struct dataset *d, struct data_iterator **ou
 static int64_t shuffle_size(const struct dataset *d) {
   const struct shuffle *s = (const struct shuffle *)d;
   int64_t n = dataset_size(d->inputs[0]);
-  if (s->repeat < 0) return n == 0 ? 0 : SIZE_INFINITE;
-  return n < 0 ? n : n * s->repeat;
+  return size_times(n, s->repeat < 0 ? SIZE_INFINITE : s->repeat);
 }
 
 static void shuffle_free(struct dataset *d) { seed_generator_unref(((struct shuffle *)d)->seeds); }

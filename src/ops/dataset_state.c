@@ -36,7 +36,7 @@ shoal_status dataset_state_init(struct kernel_init *ki, void *state) {
     node_in_range(ki->node, "initial_state", &s->first_state, &s->n_state);
   }
   static const char *const flags[] = {"reshuffle_each_iteration", "require_non_empty", "sloppy",
-                                      "stop_on_empty_dataset"};
+                                      "stop_on_empty_dataset",    "drop_remainder",    "rerandomize_each_iteration"};
   for (size_t i = 0; i < COUNT_OF(flags); i++)
     if (node_attr(ki->node, flags[i])) TRY(node_get_bool(ki->node, flags[i], &s->flag));
   if (node_attr(ki->node, "preserve_cardinality"))
@@ -53,6 +53,12 @@ void dataset_state_release(void *state) {
 
 shoal_status dataset_give(struct kernel_ctx *ctx, struct dataset *d) {
   struct tensor t;
+  if (!d->op) { /* fresh: what only passes on its input gives what others may look at */
+    shoal_status bad = dataset_bound(d, ctx->in, ctx->kernel->n_in);
+    if (bad) dataset_unref(d);
+    TRY(bad);
+    d->op = ctx->kernel->op->name;
+  }
   TRY(dataset_to_tensor(d, &t));
   ctx_set(ctx, 0, &t);
   return NULL;
@@ -86,4 +92,11 @@ struct captured dataset_captured(const struct kernel_ctx *ctx) {
   captured_init(&c, s->f, s->functions, ctx->in + s->first_captured, s->n_captured);
   c.must_not_end = s->preserve_cardinality;
   return c;
+}
+
+shoal_status dataset_element_shape(struct shape_ctx *c) {
+  const struct attr *shapes;
+  TRY(node_get_list(c->node, "output_shapes", ATTR_SHAPE, &shapes));
+  for (size_t i = 0; i < shapes->list.n && (int)i < c->node->n_out; i++) c->out[i] = *shapes->list.at[i].shape;
+  return NULL;
 }

@@ -3,6 +3,7 @@
 #define OPS_DATASET_STATE_H
 
 #include "data/dataset.h"
+#include "graph/shape_fn.h"
 #include "runtime/kernel.h"
 
 struct dataset_state {
@@ -12,7 +13,8 @@ struct dataset_state {
   int n_captured;                     /* other_arguments: how many, */
   int first_captured;                 /* and where among the inputs */
   int n_state, first_state;           /* scan, reduce: initial_state */
-  bool flag; /* reshuffle_each_iteration, require_non_empty, sloppy, stop_on_empty_dataset: the op's own */
+  bool flag; /* reshuffle_each_iteration, require_non_empty, sloppy, stop_on_empty_dataset, drop_remainder,
+                rerandomize_each_iteration: the op's own */
   bool preserve_cardinality;
 };
 
@@ -24,6 +26,27 @@ shoal_status dataset_in(const struct kernel_ctx *ctx, int i, struct dataset **ou
 shoal_status dataset_in_int(const struct kernel_ctx *ctx, int i, const char *name, int64_t *out);
 shoal_status dataset_in_bool(const struct kernel_ctx *ctx, int i, const char *name, bool *out);
 shoal_status dataset_in_string(const struct kernel_ctx *ctx, int i, const char *name, char **out); /* free it */
+/* Output shapes as the attribute output_shapes has them. */
+shoal_status dataset_element_shape(struct shape_ctx *c);
+/* The kernels of an op with this state. */
+#define DATASET_KERNELS(...)                     \
+  (const struct kernel_def[]) {                  \
+    {.device = "CPU",                            \
+     .state_size = sizeof(struct dataset_state), \
+     .init = dataset_state_init,                 \
+     .release = dataset_state_release,           \
+     __VA_ARGS__},                               \
+    {                                            \
+      0                                          \
+    }                                            \
+  }
+#define DATASET_SPEC "output_types: list(type) >= 1; output_shapes: list(shape) >= 1"
+/* The row of an op that makes a dataset. */
+#define DATASET_ROW(name_, in_, attrs_, flags_, kernels_)                                                    \
+  {                                                                                                          \
+    .name = name_, .in = in_, .out = "handle: variant", .attrs = attrs_, .flags = OP_NO_GRADIENT | (flags_), \
+    .shape = shape_scalar_out, .kernels = kernels_                                                           \
+  }
 struct captured dataset_captured(const struct kernel_ctx *ctx);
 
 #endif

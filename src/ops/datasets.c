@@ -93,7 +93,12 @@ static shoal_status zip_run(struct kernel_ctx *ctx) {
   int n = ctx->kernel->n_in;
   struct dataset **in = mem_zalloc((size_t)n, sizeof *in);
   shoal_status bad = NULL;
-  for (int i = 0; i < n && !bad; i++) bad = dataset_in(ctx, i, &in[i]);
+  int64_t components = 0;
+  for (int i = 0; i < n && !bad; i++) {
+    bad = dataset_in(ctx, i, &in[i]);
+    if (!bad && (components += in[i]->n) > DATASET_MAX_COMPONENTS)
+      bad = INVALID("Elements of more than %d components are not supported", DATASET_MAX_COMPONENTS);
+  }
   struct dataset *d = bad ? NULL : dataset_zip(in, n);
   free(in);
   TRY(bad);
@@ -216,6 +221,15 @@ static shoal_status seeds_run(struct kernel_ctx *ctx) {
   return ctx_out_dims(ctx, 1, 0, NULL, &mark);
 }
 
+/* The generator behind a handle, a new reference; NULL for a dummy: then the op's own seeds count. */
+static struct seed_generator *seeds_of(const struct kernel_ctx *ctx, int i) {
+  struct resource *r = NULL;
+  shoal_status_free(resource_from_handle(ctx->kernel->resources, ctx_in(ctx, i), &seed_type, &r));
+  struct seed_generator *g = r ? seed_generator_ref(((struct seed_resource *)r)->g) : NULL;
+  resource_unref(r);
+  return g;
+}
+
 static shoal_status shuffle_with(struct kernel_ctx *ctx, int seed_at, int count_at, int generator_at) {
   STATE;
   struct dataset *in;
@@ -224,14 +238,7 @@ static shoal_status shuffle_with(struct kernel_ctx *ctx, int seed_at, int count_
   TRY(dataset_in_int(ctx, 1, "buffer_size", &buffer));
   if (buffer < 1) return INVALID("buffer_size must be greater than zero.");
   if (count_at >= 0) TRY(dataset_in_int(ctx, count_at, "count", &count));
-  struct seed_generator *g = NULL;
-  struct resource *r = NULL;
-  if (generator_at >= 0) {
-    shoal_status none = resource_from_handle(ctx->kernel->resources, ctx_in(ctx, generator_at), &seed_type, &r);
-    shoal_status_free(none); /* a dummy generator: the seeds count */
-    if (r) g = seed_generator_ref(((struct seed_resource *)r)->g);
-    resource_unref(r);
-  }
+  struct seed_generator *g = generator_at >= 0 ? seeds_of(ctx, generator_at) : NULL;
   if (!g) {
     if (seed_at >= 0) {
       TRY(dataset_in_int(ctx, seed_at, "seed", &seed));
@@ -252,10 +259,12 @@ static shoal_status shuffle_repeat_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status random_run(struct kernel_ctx *ctx) {
+  STATE;
   int64_t seed, seed2;
   TRY(dataset_in_int(ctx, 0, "seed", &seed));
   TRY(dataset_in_int(ctx, 1, "seed2", &seed2));
-  struct seed_generator *g = seed_generator_new(seed, seed2, false);
+  struct seed_generator *g = ctx->kernel->n_in > 2 ? seeds_of(ctx, 2) : NULL;
+  if (!g) g = seed_generator_new(seed, seed2, s->flag);
   struct dataset *d = dataset_random(g);
   seed_generator_unref(g);
   return dataset_give(ctx, d);
@@ -280,7 +289,7 @@ static shoal_status cache_run(struct kernel_ctx *ctx) {
   return dataset_give(ctx, d);
 }
 
-/* Options, models, optimizations: they change how TensorFlow runs a pipeline, never what it gives. */
+/* Models, optimizations: they change how TensorFlow runs a pipeline, never what it gives. */
 static shoal_status pass_run(struct kernel_ctx *ctx) {
   struct dataset *in;
   TRY(dataset_in(ctx, 0, &in));
@@ -416,6 +425,7 @@ static shoal_status records_with(struct kernel_ctx *ctx, enum record_kind kind, 
   }
   if (compression_at >= 0) TRY(dataset_in_string(ctx, compression_at, "compression_type", &compression));
   o.compression = compression ? compression : "";
+  if (kind == RECORDS_TFRECORD && ctx->kernel->n_in > 3) o.offsets = ctx_in(ctx, 3);
   struct dataset *d;
   shoal_status bad = dataset_records(ctx_in(ctx, 0), &o, &d);
   free(compression);
@@ -440,26 +450,12 @@ static shoal_status cardinality_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-#define MAKES(run_)                              \
-  (const struct kernel_def[]) {                  \
-    {.device = "CPU",                            \
-     .state_size = sizeof(struct dataset_state), \
-     .init = dataset_state_init,                 \
-     .release = dataset_state_release,           \
-     .run = run_},                               \
-    {                                            \
-      0                                          \
-    }                                            \
-  }
-#define SPEC "output_types: list(type) >= 1; output_shapes: list(shape) >= 1"
+#define MAKES(run_) DATASET_KERNELS(.run = run_)
+#define SPEC DATASET_SPEC
 #define META "; metadata: string = ''"
 #define FUNCTION "f: func; Targuments: list(type) >= 0; "
 #define OTHER "input_dataset: variant, other_arguments: Targuments"
-#define DATASET(name_, in_, attrs_, flags_, run_)                                                            \
-  {                                                                                                          \
-    .name = name_, .in = in_, .out = "handle: variant", .attrs = attrs_, .flags = OP_NO_GRADIENT | (flags_), \
-    .shape = shape_scalar_out, .kernels = MAKES(run_)                                                        \
-  }
+#define DATASET(name, in, attrs, flags, run) DATASET_ROW(name, in, attrs, flags, MAKES(run))
 
 static const struct op_row rows[] = {
     DATASET("TensorDataset", "components: Toutput_types",
@@ -511,6 +507,8 @@ static const struct op_row rows[] = {
             "seed_generator: resource",
             "reshuffle_each_iteration: bool = true; " SPEC META, OP_STATEFUL, shuffle_repeat_run),
     DATASET("RandomDataset", "seed: int64, seed2: int64", SPEC META, OP_STATEFUL, random_run),
+    DATASET("RandomDatasetV2", "seed: int64, seed2: int64, seed_generator: resource",
+            "rerandomize_each_iteration: bool = false; " SPEC META, OP_STATEFUL, random_run),
     DATASET("ExperimentalRandomDataset", "seed: int64, seed2: int64", SPEC, OP_STATEFUL, random_run),
     DATASET("PrefetchDataset", "input_dataset: variant, buffer_size: int64",
             SPEC "; slack_period: int = 0; legacy_autotune: bool = true; buffer_size_min: int = 0" META, 0,
@@ -518,7 +516,6 @@ static const struct op_row rows[] = {
     DATASET("CacheDataset", "input_dataset: variant, filename: string", SPEC META, 0, cache_run),
     DATASET("CacheDatasetV2", "input_dataset: variant, filename: string, cache: resource", SPEC META, OP_STATEFUL,
             cache_run),
-    DATASET("OptionsDataset", "input_dataset: variant", "serialized_options: string; " SPEC META, 0, pass_run),
     DATASET("ModelDataset", "input_dataset: variant",
             "algorithm: int = 0; cpu_budget: int = 0; ram_budget: int = 0; " SPEC, 0, pass_run),
     DATASET("OptimizeDataset", "input_dataset: variant, optimizations: string",
@@ -594,6 +591,9 @@ static const struct op_row rows[] = {
     DATASET("TextLineDataset", "filenames: string, compression_type: string, buffer_size: int64",
             "metadata: string = ''", OP_STATEFUL, lines_run),
     DATASET("TFRecordDataset", "filenames: string, compression_type: string, buffer_size: int64",
+            "metadata: string = ''", OP_STATEFUL, tfrecord_run),
+    DATASET("TFRecordDatasetV2",
+            "filenames: string, compression_type: string, buffer_size: int64, byte_offsets: int64",
             "metadata: string = ''", OP_STATEFUL, tfrecord_run),
     DATASET("FixedLengthRecordDataset",
             "filenames: string, header_bytes: int64, record_bytes: int64, footer_bytes: int64, buffer_size: int64",

@@ -1,14 +1,14 @@
 /* Iterators over datasets as resources: made, initialised, asked for the next element, passed by string.
  *
  * An iterator may wait (for files, for functions, for a prefetching thread), so asking it never happens on a thread
- * that runs nodes: each iterator has one thread of its own, made when it is first used. */
+ * that runs nodes: each iterator has a line of tasks of its own (data/data_thread.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file_root.h"
 #include "base/mem.h"
+#include "data/data_thread.h"
 #include "graph/shape_fn.h"
 #include "ops/dataset_state.h"
 #include "ops/optional.h"
@@ -16,26 +16,17 @@
 
 struct iterator {
   struct resource head;
-  pthread_mutex_t lock;
-  struct pool *thread;      /* lock: made when first used */
-  struct data_iterator *at; /* used on the thread alone; NULL until initialised */
+  struct task_line *line;
+  struct data_iterator *at; /* used by tasks of the line alone; NULL until initialised */
   struct element_spec spec; /* what its elements must be; n 0: anything */
 };
 
-static void *end_pool(void *pool) {
-  pool_free(pool);
-  return NULL;
-}
-
 static void iterator_resource_free(struct resource *r) {
   struct iterator *it = (struct iterator *)r;
-  pthread_t t;
-  if (!it->thread || !pool_is_mine(it->thread)) pool_free(it->thread);
-  else if (!pthread_create(&t, NULL, end_pool, it->thread)) pthread_detach(t); /* it cannot wait for itself */
+  task_line_free(it->line);
   iterator_free(it->at);
   free((void *)(uintptr_t)it->spec.types);
   free((void *)(uintptr_t)it->spec.shapes);
-  pthread_mutex_destroy(&it->lock);
   free(it);
 }
 
@@ -56,18 +47,10 @@ static shoal_status make_iterator(void *arg, struct resource **out) {
   const struct element_spec *spec = arg;
   struct iterator *it = mem_zalloc(1, sizeof *it);
   resource_init(&it->head, &iterator_type);
-  pthread_mutex_init(&it->lock, NULL);
+  it->line = task_line_new();
   it->spec = copy_spec(spec);
   *out = &it->head;
   return NULL;
-}
-
-/* Runs fn on the iterator's thread. */
-static void on_thread(struct iterator *it, void (*fn)(void *), void *arg) {
-  pthread_mutex_lock(&it->lock);
-  if (!it->thread) it->thread = pool_new(1, "iterator");
-  pthread_mutex_unlock(&it->lock);
-  pool_submit(it->thread, fn, arg);
 }
 
 static shoal_status check_spec(const struct element_spec *want, int n, const shoal_dtype *types,
@@ -151,7 +134,7 @@ static shoal_status delete_run(struct kernel_ctx *ctx) {
   return resource_destroy(ctx->kernel->resources, ctx_in(ctx, 0), true);
 }
 
-/* ---- what runs on the iterator's thread ---- */
+/* ---- what runs on the iterator's line ---- */
 
 struct request {
   struct kernel_ctx *ctx;
@@ -178,6 +161,12 @@ static void request_end(struct request *q, shoal_status s) {
   free(q);
   ctx_done(ctx, s);
   resource_unref(r);
+}
+
+/* Runs fn(q) when all that was asked before is done. */
+static void on_line(struct request *q, void (*fn)(void *)) {
+  shoal_status s = task_line_add(q->it->line, fn, q);
+  if (s) request_end(q, s);
 }
 
 static void initialise(void *arg) {
@@ -245,7 +234,7 @@ static void start_on(struct kernel_ctx *ctx, int input, void (*fn)(void *), stru
   }
   struct request *q = request_new(ctx, r);
   q->data = data ? dataset_ref(data) : NULL;
-  on_thread(q->it, fn, q);
+  on_line(q, fn);
 }
 
 static void get_next_start(struct kernel_ctx *ctx) { start_on(ctx, 0, get_next, NULL); }
@@ -270,7 +259,7 @@ static void factory_done(void *arg, shoal_status s, struct tensor *rets) {
   }
   if (!s) s = give_handle(q->ctx);
   if (s) request_end(q, s);
-  else on_thread(q->it, initialise, q);
+  else on_line(q, initialise);
 }
 
 static void one_shot_start(struct kernel_ctx *ctx) {
@@ -369,100 +358,6 @@ static shoal_status device_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-/* ---- one pass over a dataset: a single element, a reduction ---- */
-
-struct pass {
-  struct kernel_ctx *ctx;
-  struct dataset *d; /* a reference */
-};
-
-static shoal_status single(struct pass *p, struct tensor *out) {
-  struct data_iterator *it;
-  struct data_ctx dc = {.cancel = p->ctx->step->cancel};
-  bool end = false, more = false;
-  if (p->d->n != p->ctx->kernel->n_out) return INVALID("The dataset's elements have %d components", p->d->n);
-  TRY(dataset_iterate(p->d, &it));
-  struct tensor *extra = mem_zalloc((size_t)MAX(p->d->n, 1), sizeof *extra);
-  shoal_status s = iterator_next(it, &dc, out, &end);
-  if (!s && end) s = INVALID("Dataset was empty.");
-  if (!s) s = iterator_next(it, &dc, extra, &more);
-  if (!s && !more) s = INVALID("Dataset had more than one element.");
-  tensors_release(extra, p->d->n);
-  free(extra);
-  iterator_free(it);
-  return s;
-}
-
-static shoal_status reduce(struct pass *p, struct tensor *out) {
-  const struct dataset_state *st = p->ctx->state;
-  int n_state = st->n_state, n = p->d->n;
-  if (function_rets(st->f) != n_state || p->ctx->kernel->n_out != n_state)
-    return INVALID("The function returns %d values, the state has %d", function_rets(st->f), n_state);
-  struct data_iterator *it;
-  TRY(dataset_iterate(p->d, &it));
-  struct data_ctx dc = {.cancel = p->ctx->step->cancel};
-  struct captured f = dataset_captured(p->ctx);
-  struct tensor *args = mem_zalloc((size_t)(n_state + n), sizeof *args);
-  shoal_status s = NULL;
-  for (int i = 0; i < n_state; i++) tensor_ref(&out[i], ctx_in(p->ctx, st->first_state + i));
-  for (bool end = false; !s;) {
-    s = iterator_next(it, &dc, args + n_state, &end);
-    if (s || end) break;
-    for (int i = 0; i < n_state; i++) {
-      tensor_move(&args[i], &out[i]);
-      out[i] = tensor_none();
-    }
-    s = captured_call(&f, &dc, args, n_state + n, out);
-    tensors_release(args, n_state + n);
-  }
-  free(args);
-  captured_release(&f);
-  iterator_free(it);
-  return s;
-}
-
-static void run_pass(void *arg) {
-  struct pass *p = arg;
-  struct kernel_ctx *ctx = p->ctx;
-  int n = ctx->kernel->n_out;
-  struct tensor *out = mem_zalloc((size_t)MAX(n, p->d->n) + 1, sizeof *out);
-  bool reducing = ((const struct dataset_state *)ctx->state)->f != NULL;
-  shoal_status s = reducing ? reduce(p, out) : single(p, out);
-  for (int i = 0; !s && i < n; i++) ctx_set(ctx, i, &out[i]);
-  tensors_release(out, n);
-  free(out);
-  dataset_unref(p->d);
-  free(p);
-  ctx_done(ctx, s);
-}
-
-static void *pass_thread(void *arg) {
-  file_roots_use(((struct pass *)arg)->ctx->kernel->device->files);
-  run_pass(arg);
-  return NULL;
-}
-
-static void pass_start(struct kernel_ctx *ctx) {
-  struct dataset *d;
-  shoal_status s = dataset_from_tensor(ctx_in(ctx, 0), &d);
-  if (s) {
-    ctx_done(ctx, s);
-    return;
-  }
-  struct pass *p = mem_zalloc(1, sizeof *p);
-  p->ctx = ctx;
-  p->d = dataset_ref(d);
-  pthread_t t;
-  int err = pthread_create(&t, NULL, pass_thread, p);
-  if (!err) {
-    pthread_detach(t);
-    return;
-  }
-  dataset_unref(d);
-  free(p);
-  ctx_done(ctx, ERRNO_STATUS(err, "a thread for a dataset"));
-}
-
 #define HANDLE(run_, start_)                    \
   (const struct kernel_def[]) {                 \
     {.device = "CPU",                           \
@@ -475,28 +370,10 @@ static void pass_start(struct kernel_ctx *ctx) {
       0                                         \
     }                                           \
   }
-#define DATA(run_, start_)                       \
-  (const struct kernel_def[]) {                  \
-    {.device = "CPU",                            \
-     .state_size = sizeof(struct dataset_state), \
-     .init = dataset_state_init,                 \
-     .release = dataset_state_release,           \
-     .run = run_,                                \
-     .start = start_},                           \
-    {                                            \
-      0                                          \
-    }                                            \
-  }
+#define DATA(run_, start_) DATASET_KERNELS(.run = run_, .start = start_)
 #define FLAGS (OP_STATEFUL | OP_NO_GRADIENT)
-#define SPEC "output_types: list(type) >= 1; output_shapes: list(shape) >= 1"
+#define SPEC DATASET_SPEC
 #define OPEN_SPEC "output_types: list(type) >= 0 = []; output_shapes: list(shape) >= 0 = []"
-
-static shoal_status next_shape(struct shape_ctx *c) {
-  const struct attr *shapes;
-  TRY(node_get_list(c->node, "output_shapes", ATTR_SHAPE, &shapes));
-  for (size_t i = 0; i < shapes->list.n && (int)i < c->node->n_out; i++) c->out[i] = *shapes->list.at[i].shape;
-  return NULL;
-}
 
 static const struct op_row rows[] = {
     {.name = "Iterator",
@@ -548,14 +425,14 @@ static const struct op_row rows[] = {
      .out = "components: output_types",
      .attrs = SPEC,
      .flags = FLAGS,
-     .shape = next_shape,
+     .shape = dataset_element_shape,
      .kernels = DATA(NULL, get_next_start)},
     {.name = "IteratorGetNextSync",
      .in = "iterator: resource",
      .out = "components: output_types",
      .attrs = SPEC,
      .flags = FLAGS,
-     .shape = next_shape,
+     .shape = dataset_element_shape,
      .kernels = DATA(NULL, get_next_start)},
     {.name = "IteratorGetNextAsOptional",
      .in = "iterator: resource",
@@ -584,26 +461,17 @@ static const struct op_row rows[] = {
      .flags = FLAGS,
      .shape = shape_scalar_out,
      .kernels = HANDLE(from_string_run, NULL)},
+    {.name = "ExperimentalIteratorGetDevice",
+     .in = "resource: resource",
+     .out = "device: string",
+     .flags = FLAGS,
+     .shape = shape_scalar_out,
+     .kernels = DATA(device_run, NULL)},
     {.name = "IteratorGetDevice",
      .in = "resource: resource",
      .out = "device: string",
      .flags = FLAGS,
      .shape = shape_scalar_out,
      .kernels = DATA(device_run, NULL)},
-    {.name = "DatasetToSingleElement",
-     .in = "dataset: variant",
-     .out = "components: output_types",
-     .attrs = SPEC "; metadata: string = ''",
-     .flags = FLAGS,
-     .shape = next_shape,
-     .kernels = DATA(NULL, pass_start)},
-    {.name = "ReduceDataset",
-     .in = "input_dataset: variant, initial_state: Tstate, other_arguments: Targuments",
-     .out = "components: output_types",
-     .attrs = "f: func; Tstate: list(type) >= 1; Targuments: list(type) >= 0; " SPEC
-              "; use_inter_op_parallelism: bool = true; metadata: string = ''",
-     .flags = FLAGS,
-     .shape = next_shape,
-     .kernels = DATA(NULL, pass_start)},
 };
 OP_FAMILY(iterators, rows);

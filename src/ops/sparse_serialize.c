@@ -7,50 +7,7 @@
 #include "ops/sparse.h"
 #include "ops/state.h"
 #include "tensor/tensor_proto.h"
-
-/* ---- a variant that holds a tensor ---- */
-
-struct tensor_variant {
-  struct variant head;
-  struct tensor t;
-};
-
-static void tensor_variant_free(struct variant *v) {
-  tensor_release(&((struct tensor_variant *)v)->t);
-  free(v);
-}
-
-static shoal_status tensor_variant_encode(const struct variant *v, struct text *metadata, struct tensor **tensors,
-                                          int *n) {
-  *n = 1;
-  *tensors = mem_zalloc(1, sizeof **tensors);
-  tensor_ref(*tensors, &((const struct tensor_variant *)v)->t);
-  return NULL;
-}
-
-static shoal_status tensor_variant_decode(const void *metadata, size_t size, const struct tensor *tensors, int n,
-                                          struct variant **out);
-
-static const struct variant_type tensor_variant_type = {.name = "tensorflow::Tensor",
-                                                        .free = tensor_variant_free,
-                                                        .encode = tensor_variant_encode,
-                                                        .decode = tensor_variant_decode};
-
-__attribute__((constructor)) static void register_type(void) { variant_type_register(&tensor_variant_type); }
-
-static struct variant *tensor_variant_new(const struct tensor *t) {
-  struct tensor_variant *v = mem_zalloc(1, sizeof *v);
-  variant_init(&v->head, &tensor_variant_type);
-  tensor_ref(&v->t, t);
-  return &v->head;
-}
-
-static shoal_status tensor_variant_decode(const void *metadata, size_t size, const struct tensor *tensors, int n,
-                                          struct variant **out) {
-  if (n != 1) return INVALID("A tensor variant holds one tensor, not %d", n);
-  *out = tensor_variant_new(&tensors[0]);
-  return NULL;
-}
+#include "tensor/tensor_variant.h"
 
 /* ---- elements: string or variant ---- */
 
@@ -71,9 +28,7 @@ static shoal_status put_tensor(struct tensor *to, int64_t i, const struct tensor
 static shoal_status get_tensor(const struct tensor *from, int64_t i, struct tensor *out) {
   if (from->dtype == SHOAL_VARIANT) {
     const struct variant *v = T_DATA(from, struct variant *const)[i];
-    if (!v || v->type != &tensor_variant_type)
-      return INVALID("Cannot unpack a tensor from variant element %" PRId64, i);
-    tensor_ref(out, &((const struct tensor_variant *)v)->t);
+    if (!tensor_variant_get(v, out)) return INVALID("Cannot unpack a tensor from variant element %" PRId64, i);
     return NULL;
   }
   const struct str *s = &T_DATA(from, const struct str)[i];

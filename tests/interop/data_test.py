@@ -8,7 +8,6 @@ import os
 import sys
 import tempfile
 import time
-import traceback
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -17,10 +16,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import shoal
+from data_check import check, report, walk
 
 tf.disable_eager_execution()
 D = tf.data.Dataset
-MOST = 40
 FOLDER = tempfile.mkdtemp()
 LINES, RECORDS, FIXED = (os.path.join(FOLDER, n) for n in ("lines", "records", "fixed"))
 with open(LINES, "w", newline="") as f:
@@ -74,40 +73,6 @@ PIPELINES = {
     "assert_cardinality fewer": lambda: D.range(4).filter(lambda x: x > 2).apply(tf.data.experimental.assert_cardinality(2)),
     "batch of unequal shapes": lambda: D.range(4).map(lambda x: tf.zeros([x])).batch(2),
 }
-
-
-def walk(step, code_of):
-    out = []
-    while len(out) < MOST:
-        try:
-            out.append(step())
-        except Exception as e:  # the code is what is compared
-            out.append(code_of(e))
-            if out[-1] == 11 or out.count(out[-1]) > 2:
-                break
-    return out
-
-
-def check(build, one_shot):
-    g = tf.Graph()
-    with g.as_default():
-        tf.set_random_seed(7)
-        make = tf.data.make_one_shot_iterator if one_shot else tf.data.make_initializable_iterator
-        it = make(build())
-        names = [t.name for t in tf.nest.flatten(it.get_next())]
-        init = None if one_shot else it.initializer.name
-    with tf.Session(graph=g) as s:
-        if init:
-            s.run(init)
-        theirs = walk(lambda: s.run(names), lambda e: e.error_code)
-    with shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString())) as s:
-        if init:
-            s.run(targets=[init])
-        ours = walk(lambda: s.run(names), lambda e: e.code)
-    assert len(ours) == len(theirs), f"{ours} instead of {theirs}"
-    for a, b in zip(ours, theirs):
-        same = a == b if isinstance(b, int) or isinstance(a, int) else all(np.array_equal(x, y) for x, y in zip(a, b))
-        assert same, f"{a} instead of {b}"
 
 
 def elements(side, builds, steps=None):
@@ -172,18 +137,10 @@ def cache_half_written():
     assert len(elements("Shoal", [cached(prefix, 5)])[0]) == 6
 
 
-failed = 0
 tests = [(f"{name}, {'one-shot' if one_shot else 'initializable'}", lambda b=build, o=one_shot: check(b, o))
          for name, build in PIPELINES.items() for one_shot in (False, True)]
 SIDES = ("TensorFlow", "Shoal")
 tests += [(f"a cache of {w}'s, read by {r}", lambda w=w, r=r: cache_files(w, r)) for w in SIDES for r in SIDES]
 tests += [(f"a cache written by two iterators of {s}", lambda s=s: cache_by_two(s)) for s in SIDES]
 tests += [("a cache half written", cache_half_written)]
-for label, run in tests:
-    try:
-        run()
-        print(f"ok - {label}")
-    except Exception as e:
-        failed += 1
-        print(f"not ok - {label}\n# " + "".join(traceback.format_exception_only(type(e), e)).strip().replace("\n", "\n# "))
-sys.exit(failed > 0)
+report(tests)

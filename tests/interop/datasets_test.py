@@ -1,0 +1,304 @@
+"""Datasets that have no function of tf.data's own, or an experimental one: the same elements as TensorFlow's.
+
+# needs: tensorflow
+"""
+import os
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.python.data.experimental.ops import testing
+from tensorflow.python.data.ops import dataset_ops
+
+import shoal
+from data_check import check, report
+
+tf.disable_eager_execution()
+D, raw = tf.data.Dataset, tf.raw_ops
+FOLDER = tempfile.mkdtemp()
+RECORDS = os.path.join(FOLDER, "records")
+OFFSETS = [0]
+with tf.io.TFRecordWriter(RECORDS) as w:
+    for i in range(5):
+        w.write(b"record %d" % i)
+        OFFSETS.append(OFFSETS[-1] + 16 + len("record 0"))
+
+
+def made(variant, spec):
+    """A dataset of a variant that a raw op made."""
+    return dataset_ops._VariantDataset(variant, spec)
+
+
+def over(op, d, spec=None, **args):
+    """A raw op over a dataset d, whose elements it keeps unless a spec is given."""
+    spec = spec or d.element_spec
+    flat = tf.nest.flatten(spec)
+    return made(op(input_dataset=d._variant_tensor, output_types=[s.dtype for s in flat],
+                   output_shapes=[s.shape for s in flat], **args), spec)
+
+
+def vector(dtype=tf.int64):
+    return tf.TensorSpec([None], dtype)
+
+
+def sparse_batches(d, size, row):
+    variant = raw.DenseToSparseBatchDataset(input_dataset=d._variant_tensor, batch_size=size, row_shape=np.array(row, np.int64),
+                                            output_types=[tf.variant], output_shapes=[tf.TensorShape(None)])
+    return made(variant, tf.SparseTensorSpec([None] + [None if r < 0 else r for r in row], d.element_spec.dtype)).map(
+        lambda s: (s.indices, s.values, s.dense_shape))
+
+
+def sparse_slices(indices, values, shape):
+    spec = (tf.TensorSpec([None, len(shape) - 1], tf.int64), vector(tf.float32), tf.TensorSpec([len(shape) - 1], tf.int64))
+    return made(raw.SparseTensorSliceDataset(indices=np.array(indices, np.int64).reshape(-1, len(shape)), values=np.array(values, np.float32),
+                                             dense_shape=np.array(shape, np.int64)), spec)
+
+
+def listed(op, elements, **names):
+    # TensorFlow folds what it can, and then cannot keep a dataset as a constant.
+    flat = [raw.DatasetToSingleElement(dataset=D.from_tensors(v)._variant_tensor, output_types=[v.dtype], output_shapes=[v.shape])[0]
+            for e in elements for v in e]
+    spec = tuple(tf.TensorSpec(v.shape, v.dtype) for v in flat[:len(elements[0])])
+    return made(op(output_types=[s.dtype for s in spec], output_shapes=[s.shape for s in spec], **{k: flat for k in names}), spec)
+
+
+def plain(d):
+    """Without what TensorFlow would make of the pipeline."""
+    o = tf.data.Options()
+    o.experimental_optimization.apply_default_optimizations = False
+    o.autotune.enabled = False
+    return d.with_options(o)
+
+
+def from_offsets(*offsets):
+    """In one batch: TensorFlow cannot make an iterator over this dataset itself."""
+    d = made(raw.TFRecordDatasetV2(filenames=[RECORDS] * len(offsets), compression_type="", buffer_size=0,
+                                   byte_offsets=np.array(offsets, np.int64)), tf.TensorSpec([], tf.string)).batch(99)
+    return raw.DatasetToSingleElement(dataset=d._variant_tensor, output_types=[tf.string], output_shapes=[[None]])
+
+
+LISTED = [(np.float32(1), np.array([1, 2])), (np.float32(2), np.array([3, 4])), (np.float32(3), np.array([5, 6]))]
+PIPELINES = {
+    "rebatch": lambda: over(raw.RebatchDataset, D.range(17).batch(8), vector(), num_replicas=3),
+    "rebatch of fewer rows": lambda: over(raw.RebatchDataset, D.range(5).batch(2), vector(), num_replicas=4),
+    "rebatch by the old name": lambda: over(raw.ExperimentalRebatchDataset, D.range(12).batch(4), vector(), num_replicas=2),
+    "rebatch of scalars": lambda: over(raw.RebatchDataset, D.range(3), num_replicas=2),
+    "rebatch for 0": lambda: over(raw.RebatchDataset, D.range(4).batch(2), num_replicas=0),
+    "rebatch to sizes": lambda: D.range(20).batch(6).rebatch([3, 5], drop_remainder=False),
+    "rebatch to sizes, whole ones": lambda: D.range(20).batch(6).rebatch(7, drop_remainder=True),
+    "rebatch with an empty batch": lambda: over(raw.RebatchDatasetV2, D.range(7).batch(2), vector(), batch_sizes=np.array([2, 0], np.int64),
+                                                drop_remainder=False),
+    "rebatch of pairs": lambda: D.from_tensor_slices((np.arange(12).reshape(6, 2), list("abcdef"))).batch(4).rebatch(3),
+    "rebatch to sizes of scalars": lambda: over(raw.RebatchDatasetV2, D.range(7), tf.TensorSpec(None, tf.int64), batch_sizes=np.array([2], np.int64),
+                                                drop_remainder=False),
+    "sliding windows": lambda: over(raw.SlidingWindowDataset, D.range(11), vector(), window_size=3, window_shift=2, window_stride=2),
+    "sliding windows to the end": lambda: over(raw.SlidingWindowDataset, D.range(8), vector(), window_size=3, window_shift=2,
+                                               window_stride=1, drop_remainder=False),
+    "sliding windows, apart": lambda: over(raw.ExperimentalSlidingWindowDataset, D.range(11), vector(), window_size=2, window_shift=4,
+                                           window_stride=1),
+    "sliding by 0": lambda: over(raw.SlidingWindowDataset, D.range(8), vector(), window_size=3, window_shift=0, window_stride=1),
+    "sliding windows of unequal shapes": lambda: over(raw.SlidingWindowDataset, D.range(4).map(lambda x: tf.zeros([x])),
+                                                      tf.TensorSpec(None, tf.float32), window_size=2, window_shift=1, window_stride=1),
+    "sparse batches": lambda: sparse_batches(D.range(1, 6).map(lambda x: tf.fill([x], x)), 2, [-1]),
+    "sparse batches of a shape": lambda: sparse_batches(D.range(1, 4).map(lambda x: tf.fill([x, 2], x)), 2, [5, 2]),
+    "sparse batches, too large": lambda: sparse_batches(D.range(1, 4).map(lambda x: tf.fill([x], x)), 2, [2]),
+    "sparse batches, another rank": lambda: sparse_batches(D.range(1, 4).map(lambda x: tf.fill([x], x)), 1, [2, 2]),
+    "sparse slices": lambda: sparse_slices([[0, 1], [0, 2], [2, 0], [2, 1], [2, 3]], [1, 2, 3, 4, 5], [4, 5]),
+    "sparse slices of a vector": lambda: sparse_slices([[1], [3]], [1, 2], [4]),
+    "sparse slices of nothing": lambda: sparse_slices([], [], [2, 3]),
+    "sparse slices out of order": lambda: sparse_slices([[1, 0], [0, 0]], [1, 2], [2, 2]),
+    "a list": lambda: listed(raw.ListDataset, LISTED, tensors=1),
+    "from_list": lambda: tf.data.experimental.from_list([(1, "a"), (2, "b")]),
+    "a window's elements": lambda: listed(raw.WindowOp, LISTED, inputs=1),
+    "sampling": lambda: over(raw.SamplingDataset, D.range(60), rate=0.3, seed=4, seed2=9),
+    "sleep": lambda: over(raw.SleepDataset, D.range(3), sleep_microseconds=100),
+    "shards of elements": lambda: over(raw.AutoShardDataset, D.range(10).map(lambda x: x * x), num_workers=3, index=1, auto_shard_policy=2),
+    "shards, no files": lambda: over(raw.AutoShardDataset, D.range(10), num_workers=3, index=2),
+    "no shards": lambda: over(raw.ExperimentalAutoShardDataset, D.range(5), num_workers=3, index=2, auto_shard_policy=-1),
+    "a shard that is not": lambda: over(raw.AutoShardDataset, D.range(10), num_workers=3, index=3),
+    "the fastest": lambda: made(raw.ChooseFastestDataset(
+        input_datasets=[D.range(6).map(lambda x: x + 1)._variant_tensor, D.range(1, 7)._variant_tensor], num_experiments=2,
+        output_types=[tf.int64], output_shapes=[[]]), tf.TensorSpec([], tf.int64)),
+    "random numbers again": lambda: D.random(seed=3, rerandomize_each_iteration=True).take(4).repeat(2),
+    "random numbers, the same": lambda: D.random(seed=3, rerandomize_each_iteration=False).take(4).repeat(2),
+    "options": lambda: D.range(4).with_options(tf.data.Options()),
+    "next as promised": lambda: plain(D.range(4).apply(testing.assert_next(["Map", "Batch"])).map(lambda x: x + 1).batch(2)),
+    "previous as promised": lambda: D.range(4).batch(2).take(1).apply(testing.assert_prev([("TakeDataset", {}), ("BatchDataset", {})])),
+    "previous not as promised": lambda: D.range(4).batch(2).take(1).apply(testing.assert_prev([("BatchDataset", {})])),
+    "previous, more promised": lambda: D.range(4).take(1).apply(testing.assert_prev([("TakeDataset", {}), ("RangeDataset", {})] * 2)),
+    "latency and bytes": lambda: over(raw.BytesProducedStatsDataset, over(raw.LatencyStatsDataset, D.range(3), tag="a"), tag="b"),
+    "a thread pool": lambda: over(raw.ThreadPoolDataset, D.range(3), thread_pool=raw.ThreadPoolHandle(num_threads=2, display_name="p")),
+    "wrapped": lambda: made(raw.UnwrapDatasetVariant(input_handle=raw.WrapDatasetVariant(input_handle=D.range(3)._variant_tensor)),
+                            tf.TensorSpec([], tf.int64)),
+    "unwrapped, not wrapped": lambda: made(raw.UnwrapDatasetVariant(input_handle=D.range(3)._variant_tensor), tf.TensorSpec([], tf.int64)),
+    "a window that would wrap around": lambda: D.range(5).window(1 << 62, shift=2, stride=3, drop_remainder=False).flat_map(
+        lambda w: w.batch(3)),
+}
+
+
+def both(build, compare=None):
+    """One step that fetches what build() made: the same values, or the same code."""
+    g = tf.Graph()
+    with g.as_default():
+        fetches = build()
+        init = [op.name for op in g.get_operations() if op.type.startswith("InitializeTable")]
+    out = []
+    for side in ("TensorFlow", "Shoal"):
+        shoals = side == "Shoal"
+        s = shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString())) if shoals else tf.Session(graph=g)
+        try:
+            if init:
+                s.run(targets=init) if shoals else s.run(init)
+            out.append([np.asarray(v).tolist() for v in s.run([t.name for t in fetches])])
+        except Exception as e:
+            out.append(e.code if shoals else e.error_code)
+        finally:
+            s.close()
+    assert out[1] == out[0], f"{out[1]} instead of {out[0]}"
+
+
+def element(d, index):
+    spec = tf.nest.flatten(d.element_spec)
+    return raw.GetElementAtIndex(dataset=d._variant_tensor, index=index, output_types=[s.dtype for s in spec],
+                                 output_shapes=[s.shape for s in spec])
+
+
+def batch_size(d):
+    return [raw.ComputeBatchSize(input_dataset=d._variant_tensor)]
+
+
+def table_of(d, keys):
+    table = raw.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64, shared_name="table of a dataset")
+    raw.InitializeTableFromDataset(table_handle=table, dataset=d._variant_tensor)
+    return [raw.LookupTableFindV2(table_handle=table, keys=keys, default_value=np.int64(-1)), raw.LookupTableSizeV2(table_handle=table)]
+
+
+def named(n):
+    return D.range(n).map(lambda x: (tf.as_string(x), x * x))
+
+
+def options():
+    o = tf.data.Options()
+    o.deterministic = False
+    o.threading.private_threadpool_size = 3
+    return o
+
+
+ASKED = {
+    "an element by number": lambda: element(D.zip((D.range(10), D.range(7, 20))).batch(3), 2),
+    "an element past the end": lambda: element(D.range(10), 10),
+    "an element before the first": lambda: element(D.range(10), -1),
+    "an element of a dataset of unknown size": lambda: element(D.range(10).map(lambda x: (x, x * x)), 4),
+    "records from offsets": lambda: from_offsets(OFFSETS[3], OFFSETS[1]),
+    "records from inside": lambda: from_offsets(7),
+    "records from past the end": lambda: from_offsets(1000),
+    "records from before the beginning": lambda: from_offsets(-1),
+    "sizes": lambda: [d.cardinality() for d in (D.range(9).map(lambda x: x), D.range(9).batch(4), D.range(9).batch(4).unbatch(), D.range(9).repeat(),
+                      D.range(9).window(2, 3, 1 << 62), D.range(9).window(2, 3, 1), D.range(9).concatenate(D.range(4)))],
+    "an element of a dataset without end": lambda: element(D.range(10).repeat(), 1),
+    "batches' size": lambda: batch_size(D.range(10).batch(4).prefetch(2).repeat(3)),
+    "batches' size after a map": lambda: batch_size(D.range(10).batch(4).map(lambda x: x)),
+    "batches' size of a zip": lambda: batch_size(D.zip((D.range(10).batch(4), D.range(10).batch(4)))),
+    "batches' size of an uneven zip": lambda: batch_size(D.zip((D.range(10).batch(4), D.range(10).batch(3)))),
+    "batches' size of none": lambda: batch_size(D.range(10)),
+    "a table of a dataset": lambda: table_of(named(5), ["3", "0", "9"]),
+    "a table of a dataset that contradicts itself": lambda: table_of(named(3).concatenate(D.range(1).map(lambda x: ("1", x))), ["1"]),
+    "a table of a dataset of other types": lambda: table_of(D.range(3).map(lambda x: (x, x)), ["1"]),
+    "options that were set": lambda: [raw.GetOptions(input_dataset=raw.OptionsDataset(
+        input_dataset=D.range(3)._variant_tensor, serialized_options=options()._to_proto().SerializeToString(), output_types=[tf.int64],
+        output_shapes=[[]]))],
+    "no options": lambda: [raw.GetOptions(input_dataset=D.range(3)._variant_tensor)],
+}
+
+
+def records_of(side):
+    path = os.path.join(FOLDER, f"written by {side}")
+    g = tf.Graph()
+    with g.as_default():
+        write = raw.DatasetToTFRecord(input_dataset=D.range(5).map(tf.as_string)._variant_tensor, filename=path, compression_type="GZIP").name
+    if side == "Shoal":
+        with shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString())) as s:
+            s.run(targets=[write])
+    else:
+        with tf.Session(graph=g) as s:
+            s.run(write)
+    return [r for r in tf.python_io.tf_record_iterator(path, tf.python_io.TFRecordOptions(tf.python_io.TFRecordCompressionType.GZIP))]
+
+
+def written_records():
+    ours, theirs = records_of("Shoal"), records_of("TensorFlow")
+    assert ours == theirs == [b"%d" % i for i in range(5)], ours
+
+
+def refused(build, code):
+    """What TensorFlow would take, and never come back from."""
+    g = tf.Graph()
+    with g.as_default():
+        fetch = build().name
+    with shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString())) as s:
+        try:
+            s.run([fetch])
+        except shoal.Error as e:
+            assert e.code == code, e
+            return
+    raise AssertionError("nothing was refused")
+
+
+def doubled(times):
+    d = D.range(3)
+    variant = d._variant_tensor
+    for i in range(times):
+        variant = raw.ZipDataset(input_datasets=[variant, variant], output_types=[tf.int64] * min(2 << i, 64),
+                                 output_shapes=[[]] * min(2 << i, 64))
+    return raw.DatasetCardinality(input_dataset=variant)
+
+
+def twice(times):
+    variant = D.range(3)._variant_tensor
+    for _ in range(times):
+        variant = raw.ConcatenateDataset(input_dataset=variant, another_dataset=variant, output_types=[tf.int64], output_shapes=[[]])
+    return raw.DatasetCardinality(input_dataset=variant)
+
+
+def deep(times):
+    variant = D.range(3)._variant_tensor
+    for _ in range(times):
+        variant = raw.TakeDataset(input_dataset=variant, count=2, output_types=[tf.int64], output_shapes=[[]])
+    return raw.DatasetCardinality(input_dataset=variant)
+
+
+def broken_promise(*transformations):
+    """TensorFlow says so when the iterator is made, Shoal with the first element."""
+    g = tf.Graph()
+    with g.as_default():
+        it = tf.data.make_initializable_iterator(plain(D.range(4).apply(testing.assert_next(transformations)).map(lambda x: x + 1).batch(2)))
+        init, fetch = it.initializer.name, it.get_next().name
+    with tf.Session(graph=g) as s:
+        try:
+            s.run(init)
+            raise AssertionError("TensorFlow is content")
+        except tf.errors.InvalidArgumentError:
+            pass
+    with shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString())) as s:
+        s.run(targets=[init])
+        try:
+            s.run([fetch])
+            raise AssertionError("Shoal is content")
+        except shoal.Error as e:
+            assert e.code == 3 and "Asserted" in str(e), e
+
+
+tests = [(name, lambda b=build: check(b, False)) for name, build in PIPELINES.items()]
+tests += [(name, lambda b=build: both(b)) for name, build in ASKED.items()]
+tests += [("records written from a dataset", written_records),
+          ("next not as promised", lambda: broken_promise("Batch")),
+          ("next, more promised", lambda: broken_promise("Map", "Batch", "Map")),
+          ("50 zips of pairs are refused", lambda: refused(lambda: doubled(50), 3)),
+          ("50 concatenations of a dataset with itself are refused", lambda: refused(lambda: twice(50), 3)),
+          ("3000 transformations one upon another are refused", lambda: refused(lambda: deep(3000), 3))]
+if __name__ == "__main__":
+    report(tests)

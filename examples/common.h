@@ -10,7 +10,7 @@
 
 static inline void check(shoal_status s) {
   if (!s) return;
-  fprintf(stderr, "%s: %s\n%s", shoal_code_name(shoal_status_code(s)), shoal_status_message(s), shoal_status_places(s));
+  shoal_status_print(s); /* with the place of the call that returned it */
   exit(1);
 }
 

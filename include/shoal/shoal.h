@@ -26,6 +26,8 @@
 #include <shoal/train.h>
 #include <shoal/train_session.h>
 
+#include <shoal/places.h> /* after all others: it makes macros of what they declare */
+
 #define SHOAL_VERSION "0.1.0"
 
 #endif

@@ -42,8 +42,11 @@ void log_write(enum log_level level, const char *file, int line, const char *fmt
   localtime_r(&ts.tv_sec, &tm);
   const char *src = strstr(file, "src/");
   char text[2048];
-  int n = snprintf(text, sizeof text, "%c %02d:%02d:%02d.%03ld %s:%d] ", "DIWE"[level], tm.tm_hour, tm.tm_min,
-                   tm.tm_sec, ts.tv_nsec / 1000000, src ? src + 4 : file, line);
+  int n = snprintf(text, sizeof text, "%c %02d:%02d:%02d.%03ld", "DIWE"[level], tm.tm_hour, tm.tm_min, tm.tm_sec,
+                   ts.tv_nsec / 1000000);
+  if (log_get_level() == LOG_DEBUG)
+    n += snprintf(text + n, sizeof text - (size_t)n, " %s:%d", src ? src + 4 : file, line);
+  n += snprintf(text + n, sizeof text - (size_t)n, "] ");
   va_list ap;
   va_start(ap, fmt);
   int m = vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);

@@ -1,5 +1,6 @@
-/* Log lines on standard error: "I 12:34:56.789 rpc/server.c:88] text". The level comes from SHOAL_LOG
- * (debug, info, warning, error, none) or log_set_level(); the default shows warnings and errors. */
+/* Log lines on standard error: "W 12:34:56.789] text", with our own place before the bracket at the level debug. The
+ * level comes from SHOAL_LOG (debug, info, warning, error, none) or log_set_level(); the default shows warnings and
+ * errors. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -1,15 +1,24 @@
-/* Errors: a code, a message and the places passed through.
+/* Errors: a code, a message, where in the program, and the places passed through.
  *
  * An error object is made on the slow path only; OK is NULL and costs nothing. Running out of memory while
- * making one falls back to a static object, so that an error is never lost for lack of memory. */
+ * making one falls back to a static object, so that an error is never lost for lack of memory.
+ *
+ * Where in the program: calls of the public API are macros there (shoal/places.h), which hand on file and line after
+ * the call. An error that is returned gets them at once; one that is kept, by a graph or a training session, stands on
+ * a list until the first such macro returns in its thread: the innermost call in the program, be it in a function of
+ * its own. (Handing the place over before the call would not do: when the call runs, those among its arguments have
+ * left theirs.) */
 #include "base/status.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PLACES = 16, PLACE_LEN = 96 };
+#include "base/log.h"
+
+enum { MAX_PLACES = 16, PLACE_LEN = 96, WHERE_LEN = 256 };
 
 struct shoal_status_rep {
   shoal_code code;
@@ -18,6 +27,10 @@ struct shoal_status_rep {
   bool is_static;
   int n_places;
   char *message;
+  char where[WHERE_LEN]; /* "train.c:30"; "": not known */
+  bool listed;           /* among the kept ones; these two are guarded by their lock */
+  struct shoal_status_rep *next;
+  pthread_t thread;
   char places[MAX_PLACES * PLACE_LEN];
 };
 
@@ -108,6 +121,7 @@ shoal_status status_copy(shoal_status s) {
   }
   *c = *s;
   c->message = message;
+  c->listed = false;
   return c;
 }
 
@@ -175,6 +189,81 @@ void must_failed(const char *cond, const char *file, int line, const char *func)
   abort();
 }
 
+/* ---- where in the program ---- */
+
+static struct {
+  pthread_mutex_t lock;
+  struct shoal_status_rep *first; /* errors that are kept and have no place yet */
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local bool kept_here; /* there may be one of this thread */
+
+static void set_where(shoal_status s, const char *file, int line) {
+  if (s && !s->is_static && !*s->where) snprintf(s->where, sizeof s->where, "%s:%d", file, line);
+}
+
+shoal_status status_kept(shoal_status s) {
+  if (!s || s->is_static || *s->where || s->listed) return s;
+  pthread_mutex_lock(&kept.lock);
+  s->listed = kept_here = true;
+  s->thread = pthread_self();
+  s->next = kept.first;
+  kept.first = s;
+  pthread_mutex_unlock(&kept.lock);
+  return s;
+}
+
+/* Takes one, or all of this thread, off the list and gives them their place; file NULL: none. */
+static void unlist(shoal_status one, const char *file, int line) {
+  pthread_mutex_lock(&kept.lock);
+  for (struct shoal_status_rep **at = &kept.first; *at;) {
+    struct shoal_status_rep *s = *at;
+    if (one ? s != one : !pthread_equal(s->thread, pthread_self())) {
+      at = &s->next;
+      continue;
+    }
+    *at = s->next;
+    s->listed = false;
+    if (file) set_where(s, file, line);
+  }
+  pthread_mutex_unlock(&kept.lock);
+}
+
+void shoal_place_(const char *file, int line) {
+  if (__builtin_expect(!kept_here, 1)) return;
+  kept_here = false;
+  unlist(NULL, file, line);
+}
+
+shoal_status shoal_placed_status_(shoal_status s, const char *file, int line) {
+  set_where(s, file, line);
+  shoal_place_(file, line);
+  return s;
+}
+
+const char *shoal_status_where(shoal_status s) { return s ? s->where : ""; }
+
+/* ---- for people ---- */
+
+/* Messages may quote what came from elsewhere: a terminal is not to obey it. */
+static void print_escaped(const char *text, FILE *to) {
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    if ((*c < ' ' && *c != '\n' && *c != '\t') || *c == 0x7f) fprintf(to, "\\x%02x", *c);
+    else fputc(*c, to);
+  }
+}
+
+void shoal_status_print(shoal_status s) {
+  if (!s) return;
+  flockfile(stderr);
+  if (*s->where) fprintf(stderr, "%s: ", s->where);
+  fprintf(stderr, "%s: ", shoal_code_name(s->code));
+  print_escaped(s->message, stderr);
+  fputc('\n', stderr);
+  if (*s->places && log_get_level() == LOG_DEBUG) fprintf(stderr, "%s\n", s->places);
+  funlockfile(stderr);
+}
+
 shoal_code shoal_status_code(shoal_status s) { return s ? s->code : SHOAL_OK; }
 
 const char *shoal_status_message(shoal_status s) { return s ? s->message : ""; }
@@ -183,6 +272,7 @@ const char *shoal_status_places(shoal_status s) { return s ? s->places : ""; }
 
 void shoal_status_free(shoal_status s) {
   if (!s || s->is_static) return;
+  if (s->listed) unlist(s, NULL, 0);
   free(s->message);
   free(s);
 }

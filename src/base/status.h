@@ -31,6 +31,10 @@ bool status_is_restarted(shoal_status s);
 /* Keeps the more telling of two errors in *into and frees the other; s is consumed. */
 void status_merge(shoal_status *into, shoal_status s);
 
+/* An error that its maker keeps instead of returning it (a graph, a training session): the call of the public API that
+ * it arose in gives it its place in the program, once it is back there. Returns s. */
+shoal_status status_kept(shoal_status s);
+
 /* errno's value as a status: "WHAT: No such file or directory" with the code that fits. */
 shoal_status status_errno_at(int err, const char *file, int line, const char *func, const char *fmt, ...)
     SHOAL_PRINTF(5, 6) __attribute__((returns_nonnull));

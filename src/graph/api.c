@@ -16,10 +16,8 @@ shoal_status shoal_graph_error(const shoal_graph *g) { return graph_error(g); }
 
 int shoal_report(const shoal_graph *g) {
   shoal_status s = graph_error(g);
-  if (!s) return 0;
-  fprintf(stderr, "error: %s: %s\n%s\n", shoal_code_name(shoal_status_code(s)), shoal_status_message(s),
-          shoal_status_places(s));
-  return 1;
+  shoal_status_print(s);
+  return s != NULL;
 }
 
 shoal_op *shoal_graph_op(const shoal_graph *g, const char *name) { return graph_find(g, name); }

@@ -72,7 +72,7 @@ void graph_builder_free(struct graph_builder *b) {
 void graph_fail(struct graph *g, shoal_status s) {
   struct graph_builder *b = builder(g);
   if (b->error) shoal_status_free(s);
-  else b->error = s;
+  else b->error = status_kept(s);
 }
 
 shoal_status graph_error(const struct graph *g) { return g->builder ? g->builder->error : NULL; }

@@ -89,6 +89,10 @@ struct node *rewrite_add(struct rewriting *r, const struct node *like, const cha
   return n;
 }
 
+void rewrite_stands_for(struct node *n, const struct node *part) {
+  if (part) vec_push(&n->original_names, mem_strdup(part->name));
+}
+
 /* Pure nodes that had consumers and have none any more go, and what only they needed. */
 static void sweep(struct graph *g, const bool *had_users, size_t n_before) {
   int *uses = mem_zalloc(g->nodes.n, sizeof *uses);

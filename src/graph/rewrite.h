@@ -50,5 +50,7 @@ void rewrite_redirect_control(struct rewriting *r, struct node *from, struct nod
  * made (never mind). */
 struct node *rewrite_add(struct rewriting *r, const struct node *like, const char *base, const char *op,
                          const struct out *in, int n_in, struct named_attr *attrs, int n_attrs);
+/* n stands for this node of the user's too (or NULL: for nothing more): an error in it is told under such a name. */
+void rewrite_stands_for(struct node *n, const struct node *part);
 
 #endif

@@ -55,8 +55,10 @@ static void fuse(struct rewriting *r, struct node *product, struct node *bias, s
   free(base);
   if (!one) return;
   const struct node *parts[] = {product, bias, act};
-  for (int p = 0; p < 3; p++)
+  for (int p = 0; p < 3; p++) {
+    rewrite_stands_for(one, parts[p]);
     for (size_t k = 0; parts[p] && k < parts[p]->control.n; k++) graph_add_control(one, parts[p]->control.at[k]);
+  }
   rewrite_redirect(r, (struct out){last, 0}, (struct out){one, 0});
   rewrite_redirect_control(r, last, one);
 }

@@ -109,7 +109,10 @@ static void replace(struct fusing *f, const struct program *p) {
   free(base);
   if (!one) return;
   for (size_t k = 0; k < root->control.n; k++) graph_add_control(one, root->control.at[k]);
-  for (int i = 0; i < p->n; i++) f->taken[p->steps[i]->id] = true;
+  for (int i = 0; i < p->n; i++) {
+    f->taken[p->steps[i]->id] = true;
+    rewrite_stands_for(one, p->steps[i]);
+  }
   rewrite_redirect(f->r, (struct out){root, 0}, (struct out){one, 0});
   rewrite_redirect_control(f->r, root, one);
 }

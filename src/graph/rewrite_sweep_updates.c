@@ -95,6 +95,7 @@ static void sweep(struct rewriting *r, const node_list *members, node_list *swep
   if (!one) return;
   for (size_t m = 0; m < members->n; m++) {
     struct node *member = members->at[m];
+    rewrite_stands_for(one, member);
     for (size_t k = 0; k < member->control.n; k++) graph_add_control(one, member->control.at[k]);
     rewrite_redirect_control(r, member, one);
     vec_push(swept, member);

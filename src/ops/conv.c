@@ -216,9 +216,11 @@ static shoal_status load_epilogue(struct kernel_ctx *ctx, int64_t n, struct gemm
   *e = st->epilogue;
   static const char *const names[] = {"scale", "offset", "estimated_mean", "estimated_variance"};
   int count = st->batch_norm ? 4 : 1;
+  ctx->part = 1; /* errors from here on are of what follows the convolution */
   for (int i = 0; i < count; i++)
     TRY(load_vector(ctx_in(ctx, 2 + i), n, st->bias ? "bias" : names[i], acc,
                     (char *)room->data + (size_t)(i * n) * es));
+  ctx->part = 0;
   if (st->bias) {
     e->bias = room->data;
     return NULL;

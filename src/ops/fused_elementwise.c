@@ -111,7 +111,10 @@ static shoal_status chain_run(struct kernel_ctx *ctx) {
   pool_for(pool, y->n, GRAIN, run_blocks, &r);
   unsigned bad = atomic_load(&r.bad);
   for (int i = 0; i < c->n; i++)
-    if (bad >> i & 1) return INVALID("%s", c->steps[i].two.bad);
+    if (bad >> i & 1) {
+      ctx->part = i;
+      return INVALID("%s", c->steps[i].two.bad);
+    }
   return NULL;
 }
 

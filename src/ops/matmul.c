@@ -207,13 +207,19 @@ static shoal_status fused_run(struct kernel_ctx *ctx) {
   const struct matmul_state *st = ctx->state;
   struct gemm_epilogue e = st->epilogue;
   const struct tensor *b = ctx_in(ctx, 1), *bias = ctx_in(ctx, 2);
-  int64_t n = b->rank == 2 ? b->dims[st->trans_b ? 0 : 1] : -1;
-  if (n < 0 || ctx_in(ctx, 0)->rank != 2) return run_product(ctx, NULL); /* which says what is wrong */
-  if (bias->rank != 1 || bias->dims[0] != n)
-    return INVALID("bias has shape %s: a vector of %" PRId64 " is needed", tensor_shape_str(bias), n);
+  const struct tensor *a = ctx_in(ctx, 0);
+  bool fits = a->rank == 2 && b->rank == 2 && a->dims[st->trans_a ? 0 : 1] == b->dims[st->trans_b ? 1 : 0];
+  if (!fits) return run_product(ctx, NULL); /* which says what is wrong */
+  int64_t m = a->dims[st->trans_a ? 1 : 0], n = b->dims[st->trans_b ? 0 : 1];
+  if (bias->rank != 1 || bias->dims[0] != n) {
+    ctx->part = 1;
+    if (bias->rank != 1) return INVALID("Biases must be 1D: %s", tensor_shape_str(bias));
+    return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. [%" PRId64 ",%" PRId64
+                   "]",
+                   tensor_shape_str(bias), m, n);
+  }
   if (st->add) {
-    const struct tensor *more = ctx_in(ctx, 3), *a = ctx_in(ctx, 0);
-    int64_t m = a->dims[st->trans_a ? 1 : 0];
+    const struct tensor *more = ctx_in(ctx, 3);
     if (more->rank != 2 || more->dims[0] != m || more->dims[1] != n)
       return INVALID("the matrix to add has shape %s instead of [%" PRId64 ",%" PRId64 "]", tensor_shape_str(more), m,
                      n);

@@ -78,6 +78,7 @@ static void run_some(void *arg, int64_t begin, int64_t end) {
     shoal_status status = s->one.def->run(&ctx);
     if (!status) continue;
     pthread_mutex_lock(&p->lock);
+    if (!p->error) p->ctx->part = (int)m;
     status_merge(&p->error, status);
     pthread_mutex_unlock(&p->lock);
   }

@@ -476,7 +476,7 @@ static bool wrap_up(struct call *c, shoal_status s) {
       c->ctx.refs_out[i] = NULL;
     }
   }
-  fail(f, status_suffix(s, "\n\t [[{{node %s}}]]", n->kernel->name));
+  fail(f, ctx_error(&c->ctx, s));
   return false;
 }
 

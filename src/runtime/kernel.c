@@ -80,6 +80,12 @@ bool kernel_exists(const struct op *op, const char *device_type) {
   return false;
 }
 
+shoal_status ctx_error(const struct kernel_ctx *ctx, shoal_status s) {
+  const char *name = ctx->kernel->parts;
+  for (int i = 0; *name && i < ctx->part; i++) name += strlen(name) + 1;
+  return status_suffix(s, "\n\t [[{{node %s}}]]", *name ? name : ctx->kernel->name);
+}
+
 /* ---- outputs ---- */
 
 static bool on_host(const struct kernel *k, int output) {

@@ -64,7 +64,8 @@ struct kernel_def {
 struct kernel {
   const struct kernel_def *def;
   const struct op *op;
-  const char *name; /* the node's */
+  const char *name;  /* the node's */
+  const char *parts; /* names of the user's nodes that it was fused of, one behind the other, and "" at the end */
   int n_in, n_out;
   const uint8_t *in_types, *out_types; /* base dtype, + 100 for references */
   struct device *device;
@@ -96,6 +97,7 @@ struct kernel_ctx {
   uint64_t steal;                  /* bit i: input i is needed by nobody else after this kernel */
   uint64_t frame, iter;            /* of loops; 0 outside */
   bool is_dead;                    /* with KERNEL_DEAD_OK */
+  int part;                        /* set with an error, by a fused node's kernel: which of its parts it is of */
   void (*done)(struct kernel_ctx *ctx, shoal_status s); /* the executor's; call ctx_done */
 };
 
@@ -105,6 +107,8 @@ static inline shoal_dtype ctx_in_type(const struct kernel_ctx *ctx, int i) { ret
 static inline shoal_dtype ctx_out_type(const struct kernel_ctx *ctx, int i) {
   return dtype_base(ctx->kernel->out_types[i]);
 }
+/* An error of the kernel, with the name of the node that the user knows. NULL stays NULL. */
+shoal_status ctx_error(const struct kernel_ctx *ctx, shoal_status s);
 static inline void ctx_done(struct kernel_ctx *ctx, shoal_status s) { ctx->done(ctx, s); }
 
 /* Output i, newly allocated with the kernel's output type; contents undefined. */

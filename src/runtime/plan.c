@@ -54,10 +54,12 @@ void kernel_cache_free(struct kernel_cache *c) {
 shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->ops->type, &def));
-  size_t n_in = (size_t)n->n_in, n_out = (size_t)n->n_out, name_size = strlen(n->name) + 1;
-  struct owned_kernel *own = mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + name_size);
+  size_t n_in = (size_t)n->n_in, n_out = (size_t)n->n_out, name_size = strlen(n->name) + 1, parts_size = 1;
+  size_t n_parts = n->op->name[0] == '_' ? n->original_names.n : 0;
+  for (size_t i = 0; i < n_parts; i++) parts_size += strlen(n->original_names.at[i]) + 1;
+  struct owned_kernel *own = mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + name_size + parts_size);
   uint8_t *types = (uint8_t *)own->rest + def->state_size;
-  char *name = memcpy(types + n_in + n_out, n->name, name_size);
+  char *name = memcpy(types + n_in + n_out, n->name, name_size), *part = name + name_size;
   atomic_init(&own->refs, 1);
   if (n_in) memcpy(types, n->in_types, n_in);
   if (n_out) memcpy(types + n_in, n->out_types, n_out);
@@ -65,6 +67,7 @@ shoal_status kernel_make(const struct node *n, const struct plan_options *o, str
   *k = (struct kernel){.def = def,
                        .op = n->op,
                        .name = name,
+                       .parts = part,
                        .n_in = n->n_in,
                        .n_out = n->n_out,
                        .in_types = types,
@@ -72,6 +75,7 @@ shoal_status kernel_make(const struct node *n, const struct plan_options *o, str
                        .device = o->device,
                        .resources = o->resources,
                        .state = def->state_size ? own->rest : NULL};
+  for (size_t i = 0; i < n_parts; i++) part = stpcpy(part, n->original_names.at[i]) + 1;
   struct kernel_init ki = {
       .node = n, .kernel = k, .device = o->device, .resources = o->resources, .functions = o->functions};
   if (getrandom(&ki.random_seed, sizeof ki.random_seed, 0) < 0) ki.random_seed = (uint64_t)(uintptr_t)k;

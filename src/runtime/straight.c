@@ -138,7 +138,7 @@ void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
     s = UNLIKELY(step->stats != NULL) ? run_traced(p, e, n, &ctx) : run_node(p, e, n, &ctx);
     if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (UNLIKELY(s != NULL)) {
-      s = status_suffix(s, "\n\t [[{{node %s}}]]", n->kernel->name);
+      s = ctx_error(&ctx, s);
       break;
     }
     for (int k = 0; k < n->n_in; k++)

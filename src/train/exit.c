@@ -1,6 +1,4 @@
 /* How a training program ends. */
-#include <stdio.h>
-
 #include "base/stop.h"
 #include "train/train_session.h"
 
@@ -8,9 +6,7 @@ bool shoal_preempted(void) { return stop_told(); }
 
 int shoal_train_exit(shoal_status error) {
   bool lost = status_is_lost_task(error);
-  if (error)
-    fprintf(stderr, "%s: %s\n%s", shoal_code_name(shoal_status_code(error)), shoal_status_message(error),
-            shoal_status_places(error));
+  shoal_status_print(error);
   bool gave_up = stop_told() && (!error || shoal_status_code(error) == SHOAL_CANCELLED);
   int code = gave_up || lost ? SHOAL_EXIT_RETRY : error ? 1 : 0;
   shoal_status_free(error);

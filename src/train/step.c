@@ -60,11 +60,26 @@ struct names {
   char *text;
 };
 
+/* What a client of TensorFlow's checks before it asks a server. Other feeds than placeholders' go by what is known of
+ * their shape, too. */
+static shoal_status check_feed(const shoal_feed *f) {
+  const struct node *n = f->to.node;
+  if (!f->value) return INVALID("the value fed to %s:%d is NULL", n->name, f->to.index);
+  shoal_dtype want = out_type(f->to), is = (shoal_dtype)f->value->t.dtype;
+  if (want != is)
+    return INVALID("Cannot feed a value of type %s for Tensor '%s:%d', which is of type %s", shoal_dtype_name(is),
+                   n->name, f->to.index, shoal_dtype_name(want));
+  struct shape declared = out_shape(f->to), given = tensor_shape(&f->value->t);
+  if (!shape_compatible(&declared, &given))
+    return INVALID("Cannot feed value of shape %s for Tensor '%s:%d', which has shape %s", shape_str(&given), n->name,
+                   f->to.index, shape_str(&declared));
+  return NULL;
+}
+
 static shoal_status check(const struct step *s) {
   for (size_t i = 0; i < s->feeds.n; i++) {
     if (!s->feeds.at[i].to.node) return INVALID("feed %zu of the step is no output of a node", i);
-    if (!s->feeds.at[i].value)
-      return INVALID("the value fed to %s:%d is NULL", s->feeds.at[i].to.node->name, s->feeds.at[i].to.index);
+    TRY(check_feed(&s->feeds.at[i]));
   }
   for (size_t i = 0; i < s->fetches.n; i++)
     if (!s->fetches.at[i].node) return INVALID("fetch %zu of the step is no output of a node", i);
@@ -100,6 +115,10 @@ shoal_status step_run(struct step *s, shoal_session *session) {
                                      s->values.at, (int)s->fetches.n, n.at + s->feeds.n + s->fetches.n,
                                      (int)s->targets.n, s->options.trace_level ? &s->metadata : NULL);
   if (!e) s->values.n = s->fetches.n;
+  if (shoal_status_code(e) == SHOAL_FAILED_PRECONDITION &&
+      (strstr(shoal_status_message(e), "Could not find variable") || strstr(shoal_status_message(e), "uninitialized")))
+    status_suffix(e,
+                  "\nVariables have no values yet: run the op that shoal_initialize(g) made, or restore a checkpoint.");
   free(feeds);
   free(n.at);
   free(n.text);

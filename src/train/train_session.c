@@ -6,7 +6,6 @@
 #include "train/train_session.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -299,7 +298,7 @@ bool shoal_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
   if (!e) return true;
   s->stop = true;
   if (shoal_status_code(e) == SHOAL_OUT_OF_RANGE) shoal_status_free(e); /* the input ended */
-  else s->error = e;
+  else s->error = status_kept(e);
   return false;
 }
 
@@ -348,7 +347,7 @@ shoal_train_session *shoal_train_session_begin(shoal_graph *g, const shoal_train
   if (!e) return s;
   if (options->status) *options->status = e;
   else {
-    fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(e)), shoal_status_message(e));
+    shoal_status_print(e);
     shoal_status_free(e);
   }
   return NULL;
@@ -357,8 +356,8 @@ shoal_train_session *shoal_train_session_begin(shoal_graph *g, const shoal_train
 shoal_train_session *shoal_train_session_finish(shoal_train_session *s) {
   shoal_status *to = s->status, e = shoal_train_session_close(s);
   if (to) *to = e;
-  else if (e) {
-    fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(e)), shoal_status_message(e));
+  else {
+    shoal_status_print(e);
     shoal_status_free(e);
   }
   return NULL;

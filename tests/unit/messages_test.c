@@ -1,0 +1,89 @@
+/* What a program is told of its mistakes at run time: under the names it gave, and with what to do. */
+#include <shoal/shoal.h>
+
+#include "unit.h"
+
+static shoal_tensor *zeros(shoal_dtype dtype, int rank, const int64_t *dims) {
+  shoal_tensor *t;
+  ASSERT_OK(shoal_tensor_new(dtype, rank, dims, &t));
+  return t;
+}
+
+#define FLOATS(...) \
+  zeros(SHOAL_FLOAT32, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+
+static shoal_session *open(shoal_graph *g) {
+  shoal_session *s;
+  if (shoal_report(g)) fail();
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  return s;
+}
+
+static void test_feeds(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 784), "images");
+  shoal_out y = shoal_relu(g, x);
+  shoal_session *s = open(g);
+  shoal_tensor *narrow = FLOATS(5, 700), *right = FLOATS(5, 784), *flat = FLOATS(784), *result = NULL;
+  shoal_tensor *ints = zeros(SHOAL_INT64, 2, (int64_t[]){5, 784});
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, narrow), SHOAL_FETCH(y, &result), NULL), SHOAL_INVALID_ARGUMENT,
+               "Cannot feed value of shape [5,700] for Tensor 'images:0', which has shape [?,784]");
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, flat), SHOAL_FETCH(y, &result), NULL), SHOAL_INVALID_ARGUMENT,
+               "'images:0'");
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, ints), SHOAL_FETCH(y, &result), NULL), SHOAL_INVALID_ARGUMENT,
+               "a value of type int64 for Tensor 'images:0', which is of type float32");
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, right, x, right), SHOAL_FETCH(y, &result), NULL),
+               SHOAL_INVALID_ARGUMENT, "images:0");
+  /* By names: "images" and "images:0" are the same. */
+  ASSERT_FAILS(shoal_session_run(s, NULL, (const char *[]){"images", "images:0"}, (shoal_tensor *[]){right, right}, 2,
+                                 (const char *[]){"Relu"}, &result, 1, NULL, 0, NULL),
+               SHOAL_INVALID_ARGUMENT, "images:0");
+  ASSERT_OK(shoal_session_step(s, SHOAL_FEED(x, right), SHOAL_FETCH(y, &result), NULL));
+  shoal_tensor_unref(result);
+  shoal_tensor_unref(narrow);
+  shoal_tensor_unref(right);
+  shoal_tensor_unref(flat);
+  shoal_tensor_unref(ints);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void test_uninitialised(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_var v = shoal_variable(g, "weights", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SCALAR));
+  shoal_session *s = open(g);
+  float value;
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(v.value, &value), NULL), SHOAL_FAILED_PRECONDITION,
+               "run the op that shoal_initialize(g) made");
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+/* A product, its bias and its activation run as one node: an error in it is told under the name of the one it is of. */
+static void test_fused_product(void **state) {
+  const shoal_dims any = {-1, NULL};
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, any, "x"), w = shoal_placeholder(g, SHOAL_FLOAT32, any, "w");
+  shoal_out b = shoal_placeholder(g, SHOAL_FLOAT32, any, "b");
+  shoal_push_scope(g, "mine");
+  shoal_out y = shoal_relu(g, shoal_bias_add(g, shoal_mat_mul(g, x, w), b));
+  shoal_out z = shoal_relu(g, shoal_bias_add(g, shoal_conv2d(g, x, w, (int64_t[]){1, 1, 1, 1}, 4, "SAME"), b));
+  shoal_pop_scope(g);
+  shoal_session *s = open(g);
+  shoal_tensor *x57 = FLOATS(5, 7), *x56 = FLOATS(5, 6), *w63 = FLOATS(6, 3), *b3 = FLOATS(3), *b4 = FLOATS(4), *r;
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, x57, w, w63, b, b4), SHOAL_FETCH(y, &r), NULL),
+               SHOAL_INVALID_ARGUMENT, "[[{{node mine/MatMul}}]]");
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, x56, w, w63, b, b4), SHOAL_FETCH(y, &r), NULL),
+               SHOAL_INVALID_ARGUMENT, "[4] vs. [5,3]\n\t [[{{node mine/BiasAdd}}]]");
+  shoal_tensor *images = FLOATS(1, 4, 4, 2), *filters = FLOATS(3, 3, 2, 3), *others = FLOATS(3, 3, 5, 3);
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, images, w, others, b, b3), SHOAL_FETCH(z, &r), NULL),
+               SHOAL_INVALID_ARGUMENT, "[[{{node mine/Conv2D}}]]");
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_FEED(x, images, w, filters, b, b4), SHOAL_FETCH(z, &r), NULL),
+               SHOAL_INVALID_ARGUMENT, "[[{{node mine/BiasAdd_1}}]]");
+  shoal_tensor *all[] = {x57, x56, w63, b3, b4, images, filters, others};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) shoal_tensor_unref(all[i]);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_uninitialised), cmocka_unit_test(test_fused_product))

@@ -69,6 +69,15 @@ fuzz: fuzzers ## fuzz each target for FUZZ_MINUTES
 clang: build-clang/build.ninja ## build with clang, warnings as errors
 	@ninja -C build-clang
 
+# Two of them need root: they work in bare Debian systems of their own, in $$SHOAL_CACHE/chroot.
+.PHONY: bare-check cross-check kernels
+bare-check: ## (root) demo and test in a bare Debian 12, then again with everything optional installed
+	@tools/bare_check.sh
+cross-check: ## (root) build for the other architecture with gcc and clang; the units under emulation
+	@tools/cross_check.sh
+kernels: all ## tests of the kernels for every instruction set that this machine or qemu has
+	@tools/kernels.sh $(BUILD)
+
 SOURCES = $(shell git ls-files '*.c' '*.h')
 .PHONY: format lint docs
 format: ## lay out the sources as .clang-format says

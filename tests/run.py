@@ -91,7 +91,7 @@ def python_job(kind, path, have_tensorflow):
     return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path])
 
 
-def collect(kinds, build, fuzz_seconds):
+def collect(kinds, build, fuzz_seconds, emulator):
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
     jobs, env = [], {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
     if "interop" in kinds:
@@ -104,8 +104,9 @@ def collect(kinds, build, fuzz_seconds):
             jobs += [python_job(kind, p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/{kind}/*_test.py"))]
     if "unit" in kinds:
         for p in sorted(glob.glob(os.path.join(build, "tests", "*_test"))):
-            jobs.append(Job("unit", os.path.basename(p), [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"}))
-        jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
+            jobs.append(Job("unit", os.path.basename(p), [*emulator, p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"}))
+        if not emulator:
+            jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "fuzz" in kinds:
         targets = sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz"))
         if not targets:
@@ -130,9 +131,11 @@ def main():
     parser.add_argument("--fuzz-seconds", type=int, default=10)
     parser.add_argument("--only", help="a regular expression on the programs' names")
     parser.add_argument("--patience", type=int, default=1, help="times the usual bounds on a program's time")
+    parser.add_argument("--emulator", help="runs the unit programs of a build for another architecture")
     parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds)
+    jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds,
+                   args.emulator.split() if args.emulator else [])
     jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
     for j in jobs:
         j.timeout *= args.patience

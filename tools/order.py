@@ -9,8 +9,8 @@ C leaves that order open: gcc goes from the right on x86_64 and from the left on
 
 reads v before or after run() has set it. gcc's own -Wsequence-point sees `v++` and `v = 1`, but not what a function
 does through an address. This looks at the text: where one argument holds a call that is handed `&v`, no other argument
-of the same call may read v. Lists in braces are held to the same. Handing `&v` itself to the outer call is harmless, and
-so are sizeof v and a parameter that this tree declares as a pointer to const.
+of the same call may read v. Lists in braces are held to the same. Handing `&v` itself to the outer call is harmless,
+and so are sizeof v and a parameter that this tree declares as a pointer to const.
 """
 import os
 import re
@@ -115,8 +115,9 @@ def check(text, known):
 
 
 def main():
-    files = sorted(os.path.join(folder, name) for top in FOLDERS for folder, _, names in os.walk(os.path.join(ROOT, top))
-                   for name in names if name.endswith((".c", ".h", ".inc", ".cc")))
+    files = sorted(os.path.join(folder, name) for top in FOLDERS
+                   for folder, _, names in os.walk(os.path.join(ROOT, top)) for name in names
+                   if name.endswith((".c", ".h", ".inc", ".cc")))
     wanted = [os.path.abspath(p) for p in sys.argv[1:]]
     texts = {}
     for path in dict.fromkeys(files + wanted):

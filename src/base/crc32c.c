@@ -7,12 +7,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-#ifndef HWCAP_CRC32
-#define HWCAP_CRC32 (1 << 7)
-#endif
-#elif defined(__x86_64__)
+#include "base/cpu.h"
+
+#if defined(__x86_64__)
 #include <nmmintrin.h>
 #endif
 
@@ -55,7 +52,7 @@ static uint32_t extend_by_instruction(uint32_t c, const uint8_t *p, size_t n) {
   for (; n; n--, p++) __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(c) : "r"((uint32_t)*p));
   return c;
 }
-static int has_instruction(void) { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+static bool has_instruction(void) { return cpu_has(CPU_CRC32); }
 #elif defined(__x86_64__)
 __attribute__((target("sse4.2"))) static uint32_t extend_by_instruction(uint32_t c, const uint8_t *p, size_t n) {
   uint64_t wide = c;
@@ -68,10 +65,10 @@ __attribute__((target("sse4.2"))) static uint32_t extend_by_instruction(uint32_t
   while (n--) c = _mm_crc32_u8(c, *p++);
   return c;
 }
-static int has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
+static bool has_instruction(void) { return cpu_has(CPU_SSE42); }
 #else
 #define extend_by_instruction extend_by_tables
-static int has_instruction(void) { return 0; }
+static bool has_instruction(void) { return false; }
 #endif
 
 static uint32_t (*extend)(uint32_t, const uint8_t *, size_t);

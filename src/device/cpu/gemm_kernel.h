@@ -28,6 +28,9 @@ struct gemm_kernel {
 /* The best kernel for operands of this type and a C of this size; NULL when gemm does not take the type. */
 const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n);
 
+/* The machine has it, and it gave right sums when it was tried. */
+bool gemm_kernel_trusted(const struct gemm_kernel *k);
+
 /* Panels of four lanes of float, whose lanes lie contiguous: many at a time, since a line of the cache holds four. */
 bool gemm_packs_quads(const struct gemm_panel *p, shoal_dtype type);
 /* lanes (a multiple of 16) from x on, n rows ks apart, into panels `step` elements apart. */

@@ -4,15 +4,11 @@
  * of B in the first-level cache and reads little of A for its work, which then may come from the second level. */
 #if defined(__aarch64__)
 #include <arm_neon.h>
-#include <sys/auxv.h>
 
+#include "base/cpu.h"
 #include "device/cpu/gemm_kernel.h"
 
-#ifndef HWCAP2_BF16
-#define HWCAP2_BF16 (1 << 14)
-#endif
-
-static bool has_bf16(void) { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
+static bool has_bf16(void) { return cpu_has(CPU_BF16); }
 
 #define ROW8(i, av, l)                           \
   c##i##0 = vfmaq_laneq_f32(c##i##0, b0, av, l); \

@@ -82,6 +82,13 @@ static bool usable(int table, int i) {
   return tables()[table] == gemm_kernels_generic || trusted[table][i];
 }
 
+bool gemm_kernel_trusted(const struct gemm_kernel *k) {
+  for (int t = 0; tables()[t]; t++)
+    for (int i = 0; tables()[t][i].name; i++)
+      if (&tables()[t][i] == k) return usable(t, i);
+  return false;
+}
+
 /* What n costs in tiles of `whole` that can be cut to multiples of `step`; a cut tile is slower by about a step. */
 static float extent(int64_t n, int whole, int step) {
   int64_t rest = n % whole, cut = rest ? MIN(whole, (rest + step - 1) / step * step + step) : 0;

@@ -2,38 +2,17 @@
  *
  * float and double: AVX-512 or AVX2, a register of B's columns times a broadcast element of A. bfloat16: AMX
  * multiplies 16x32 with 32x16 tiles, four of them a step; AVX512-BF16 multiplies pairs. An AMX kernel needs the
- * system's leave to use tiles (once a process) and a tile configuration (once a thread). */
+ * system's leave to use tiles (base/cpu.c asks for it) and a tile configuration (once a thread). */
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <pthread.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "base/cpu.h"
 #include "device/cpu/gemm_kernel.h"
 
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-static bool has_avx512(void) { return __builtin_cpu_supports("avx512f"); }
-
-static bool cpu_has(unsigned leaf, unsigned sub, int reg, int bit) {
-  unsigned r[4] = {0};
-  if (!__get_cpuid_count(leaf, sub, &r[0], &r[1], &r[2], &r[3])) return false;
-  return (r[reg] >> bit & 1) != 0;
-}
-
-static bool has_avx512_bf16(void) { return has_avx512() && cpu_has(7, 1, 0, 5); }
-
-static bool amx_allowed;
-static void ask_for_amx(void) {
-  enum { REQUEST = 0x1023, TILE_DATA = 18, OS_XSAVE = 27, AMX_BF16 = 22, AMX_TILE = 24 };
-  if (!cpu_has(1, 0, 2, OS_XSAVE) || !cpu_has(7, 0, 3, AMX_TILE) || !cpu_has(7, 0, 3, AMX_BF16)) return;
-  amx_allowed = has_avx512() && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-}
-static bool has_amx(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, ask_for_amx);
-  return amx_allowed;
-}
+static bool has_avx2(void) { return cpu_has(CPU_AVX2); }
+static bool has_avx512(void) { return cpu_has(CPU_AVX512); }
+static bool has_avx512_bf16(void) { return cpu_has(CPU_AVX512_BF16); }
+static bool has_amx(void) { return cpu_has(CPU_AMX); }
 
 /* MR rows of NV registers of sums, of panels of PA lanes of A and PB registers of B. */
 #define KERNEL(name, isa, type, vec, W, MR, NV, PA, PB, ZERO, LOAD, SET, FMA, ADD, STORE)                         \

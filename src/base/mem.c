@@ -1,4 +1,4 @@
-/* Checked allocation for small control structures. */
+/* Checked allocation for small control structures, and memory that may be refused. */
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -32,6 +32,36 @@ void *mem_realloc(void *p, size_t count, size_t size) {
   if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;
   return checked(realloc(p, bytes ? bytes : 1), bytes);
 }
+
+/* ---- what may fail ---- */
+
+long mem_failing; /* atomic; how many attempts are left until one fails */
+
+bool mem_fails_now(void) { return __atomic_sub_fetch(&mem_failing, 1, __ATOMIC_RELAXED) == 0; }
+
+bool mem_fail_at(long k) { return __atomic_exchange_n(&mem_failing, k, __ATOMIC_RELAXED) <= 0; }
+
+void *mem_try_alloc(size_t size) { return mem_fails() ? NULL : malloc(size ? size : 1); }
+
+void *mem_try_zalloc(size_t count, size_t size) {
+  return mem_fails() ? NULL : calloc(count ? count : 1, size ? size : 1);
+}
+
+void *mem_try_realloc(void *p, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes) || mem_fails()) return NULL;
+  return realloc(p, bytes ? bytes : 1);
+}
+
+char *mem_try_strndup(const char *s, size_t n) {
+  char *copy = n < SIZE_MAX ? mem_try_alloc(n + 1) : NULL;
+  if (!copy) return NULL;
+  memcpy(copy, s, n);
+  copy[n] = 0;
+  return copy;
+}
+
+/* ---- what may not ---- */
 
 char *mem_strdup(const char *s) { return checked(strdup(s), 1); }
 

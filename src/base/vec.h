@@ -18,31 +18,45 @@
     size_t n, cap; \
   }
 
-#define vec_reserve(v, want)                                 \
-  do {                                                       \
-    size_t want_ = (want);                                   \
-    if ((v)->cap < want_) {                                  \
-      size_t cap_ = (v)->cap ? (v)->cap * 2 : 8;             \
-      if (cap_ < want_) cap_ = want_;                        \
-      (v)->at = mem_realloc((v)->at, cap_, sizeof *(v)->at); \
-      (v)->cap = cap_;                                       \
-    }                                                        \
+/* Each argument is evaluated once; a new element after there is room for it. */
+#define vec_reserve(v, want)                                                \
+  do {                                                                      \
+    __auto_type room_of_ = (v);                                             \
+    size_t want_ = (want);                                                  \
+    if (room_of_->cap < want_) {                                            \
+      size_t cap_ = room_of_->cap ? room_of_->cap * 2 : 8;                  \
+      if (cap_ < want_) cap_ = want_;                                       \
+      room_of_->at = mem_realloc(room_of_->at, cap_, sizeof *room_of_->at); \
+      room_of_->cap = cap_;                                                 \
+    }                                                                       \
   } while (0)
 
-#define vec_push(v, ...)               \
-  do {                                 \
-    vec_reserve((v), (v)->n + 1);      \
-    (v)->at[(v)->n++] = (__VA_ARGS__); \
+#define vec_push(v, ...)                           \
+  do {                                             \
+    __auto_type pushed_to_ = (v);                  \
+    vec_reserve(pushed_to_, pushed_to_->n + 1);    \
+    pushed_to_->at[pushed_to_->n] = (__VA_ARGS__); \
+    pushed_to_->n++;                               \
   } while (0)
 
-#define vec_pop(v) ((v)->at[--(v)->n])
-#define vec_last(v) ((v)->at[(v)->n - 1])
+#define vec_pop(v)             \
+  __extension__({              \
+    __auto_type popped_ = (v); \
+    popped_->at[--popped_->n]; \
+  })
+/* The last element, to be read or written. */
+#define vec_last(v)           \
+  (*__extension__({           \
+    __auto_type ends_ = (v);  \
+    &ends_->at[ends_->n - 1]; \
+  }))
 #define vec_clear(v) ((v)->n = 0)
-#define vec_release(v)     \
-  do {                     \
-    free((v)->at);         \
-    (v)->at = NULL;        \
-    (v)->n = (v)->cap = 0; \
+#define vec_release(v)           \
+  do {                           \
+    __auto_type freed_ = (v);    \
+    free(freed_->at);            \
+    freed_->at = NULL;           \
+    freed_->n = freed_->cap = 0; \
   } while (0)
 
 #endif

@@ -210,7 +210,7 @@ static shoal_status make(struct master_session *s, struct wire graph_def, const 
         add_remote(s, j->name, j->tasks.at[k].index, j->tasks.at[k].address);
     }
   TRY(graph_import(s->graph, graph_def.at, wire_left(&graph_def),
-                   &(struct import_options){.max_nodes = m->worker->max_graph_nodes}, NULL));
+                   &(struct import_options){.opens_session = true, .max_nodes = m->worker->max_graph_nodes}, NULL));
   TRY(master_meet_workers(s, deadline, cancel));
   list_devices(s);
   TRY(create_halves(s, deadline));

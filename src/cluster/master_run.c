@@ -114,7 +114,10 @@ static void conclude(struct step_run *r) {
   }
   err = late(r, err);
   for (size_t i = 0; i < c->fetches.n && !err && r->rets; i++)
-    if (!tensor_valid(&r->rets[i])) err = INVALID("The tensor returned for %s was not valid.", c->fetches.at[i]);
+    if (!tensor_valid(&r->rets[i]))
+      err = INTERNAL(
+          "Failed to fetch outputs for step %lld. (Original error message: The tensor returned for %s was not valid.)",
+          (long long)r->id, c->fetches.at[i]);
   struct text metadata = {0};
   if (!err) put_metadata(r, &metadata);
   unlink_run(r);

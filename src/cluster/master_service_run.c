@@ -116,7 +116,7 @@ static shoal_status read_step(struct call *c) {
       if (f.number == 3) vec_push(&c->fetches, keep_name(c, &f));
       if (f.number == 4) vec_push(&c->targets, keep_name(c, &f));
       if (f.number == 5) read_run_options(&c->options, wire_inside(&f));
-      if (f.number == 6) c->partial = keep_name(c, &f);
+      if (f.number == 6) c->partial = f.size ? keep_name(c, &f) : SIZE_MAX; /* an empty one is none */
     } else if (f.type == WIRE_VARINT) {
       if (f.number == 7) c->in_body = f.value != 0;
       if (f.number == 8) c->request_id = (int64_t)f.value;

@@ -6,6 +6,7 @@
 #include "graph/device_name.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,16 +83,23 @@ shoal_status device_spec_parse(const char *name, struct device_spec *out) {
   return NULL;
 }
 
+/* Adds to a text of n bytes, of which size have room; the new length. */
+__attribute__((format(printf, 4, 5))) static size_t add(char *out, size_t size, size_t n, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  int more = vsnprintf(out + (n < size ? n : size - 1), n < size ? size - n : 1, fmt, ap);
+  va_end(ap);
+  return n + (size_t)more;
+}
+
 void device_spec_print(const struct device_spec *s, char *out, size_t size) {
   size_t n = 0;
   out[0] = 0;
-#define ADD(...) n += (size_t)snprintf(out + (n < size ? n : size - 1), n < size ? size - n : 1, __VA_ARGS__)
-  if (s->has_job) ADD("/job:%s", s->job);
-  if (s->has_replica) ADD("/replica:%d", s->replica);
-  if (s->has_task) ADD("/task:%d", s->task);
-  if (s->has_type && s->has_id) ADD("/device:%s:%d", s->type, s->id);
-  else if (s->has_type) ADD("/device:%s:*", s->type);
-#undef ADD
+  if (s->has_job) n = add(out, size, n, "/job:%s", s->job);
+  if (s->has_replica) n = add(out, size, n, "/replica:%d", s->replica);
+  if (s->has_task) n = add(out, size, n, "/task:%d", s->task);
+  if (s->has_type && s->has_id) add(out, size, n, "/device:%s:%d", s->type, s->id);
+  else if (s->has_type) add(out, size, n, "/device:%s:*", s->type);
 }
 
 bool device_spec_matches(const struct device_spec *want, const struct device_spec *have) {

@@ -93,7 +93,7 @@ static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr
   if (list) type = (struct slice){type.at + 5, type.n - 6};
   enum attr_kind kind;
   if (!a->name || !kind_from_name(type, &kind))
-    return INVALID("Attr '%s' of a function has an unknown type '%.*s'", a->name ? a->name : "", SLICE_ARGS(type));
+    return INVALID("Attr '%s' of a function has an unknown type '%s'", a->name ? a->name : "", SLICE_CSTR(type));
   a->kind = list ? ATTR_LIST : kind;
   a->of = list ? kind : ATTR_NONE;
   return NULL;

@@ -91,10 +91,17 @@ struct consumers {
 };
 void consumers_init(struct consumers *c, const struct graph *g);
 void consumers_release(struct consumers *c);
-#define FOR_CONSUMERS(c, list, node_)                                                \
-  for (const struct consumer *c = &(list)->at[(list)->first[(node_)->id]],           \
-                             *c##_end = &(list)->at[(list)->first[(node_)->id + 1]]; \
-       c < c##_end; c++)
+struct consumer_range {
+  const struct consumer *at, *end;
+};
+static inline struct consumer_range consumers_of(const struct consumers *c, const struct node *n) {
+  return (struct consumer_range){c->at + c->first[n->id], c->at + c->first[n->id + 1]};
+}
+/* The outer loop runs once: it is there to have evaluated list and node_ once. */
+#define FOR_CONSUMERS(c, list, node_)                                                           \
+  for (struct consumer_range c##_all = consumers_of((list), (node_)); c##_all.at < c##_all.end; \
+       c##_all.at = c##_all.end)                                                                \
+    for (const struct consumer *c = c##_all.at; c < c##_all.end; c++)
 
 /* Attributes; the errors name node and attribute. */
 struct attr *node_attr(const struct node *n, const char *name);          /* NULL: absent */

@@ -49,26 +49,39 @@ static shoal_status unknown_op(struct slice op) {
   char host[256] = "localhost";
   if (gethostname(host, sizeof host - 1)) host[0] = 0;
   return NOT_FOUND(
-      "Op type not registered '%.*s' in binary running on %s. Make sure the Op and Kernel are registered "
+      "Op type not registered '%s' in binary running on %s. Make sure the Op and Kernel are registered "
       "in the binary running in this process. Note that if you are loading a saved graph which used ops "
       "from tf.contrib (e.g. `tf.contrib.resampler`), accessing should be done before importing the graph, "
       "as contrib ops are lazily registered when the module is first accessed.",
-      SLICE_ARGS(op), host);
+      SLICE_CSTR(op), host);
 }
 
-static shoal_status check_given(const struct op *op, const struct node_def *d) {
+/* Is it one that says what the inputs and outputs are? */
+static bool has_types(const struct op *op, const char *attr) {
+  for (int i = 0; i < op->n_in + op->n_out; i++) {
+    const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
+    if (str_equal(a->type_attr, attr) || str_equal(a->number_attr, attr) || str_equal(a->list_attr, attr)) return true;
+  }
+  return false;
+}
+
+static shoal_status check_given(const struct importing *im, const struct op *op, const struct node_def *d) {
   struct text missing = {0};
   int n = 0;
   for (int i = 0; i < op->n_attrs; i++) {
     const struct op_attr *a = &op->attrs[i];
     if (a->has_default || named_attr_find(d->attrs.at, (int)d->attrs.n, a->name)) continue;
+    if (im->o->opens_session && has_types(op, a->name)) {
+      text_release(&missing);
+      return NOT_FOUND("No attr named '%s' in NodeDef:\n\t [[{{node %s}}]]", a->name, SLICE_CSTR(d->name));
+    }
     text_addf(&missing, "%s'%s'", n++ ? ", " : "", a->name);
   }
   if (!n) return NULL;
   struct text sig = {0};
   op_print(op, &sig);
-  shoal_status s = INVALID("NodeDef missing attr%s %s from %s; NodeDef: {{node %.*s}}", n > 1 ? "s" : "",
-                           text_cstr(&missing), text_cstr(&sig), SLICE_ARGS(d->name));
+  shoal_status s = INVALID("NodeDef missing attr%s %s from %s; NodeDef: {{node %s}}", n > 1 ? "s" : "",
+                           text_cstr(&missing), text_cstr(&sig), SLICE_CSTR(d->name));
   text_release(&missing);
   text_release(&sig);
   return s;
@@ -112,7 +125,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   struct node_def *d = &im->def;
   TRY(node_def_parse(w, &im->budget, d));
   const char *name = full_name(im, d->name);
-  if (!name || !node_name_valid(name, im->o->internal)) return INVALID("Illegal op name '%.*s'", SLICE_ARGS(d->name));
+  if (!name || !node_name_valid(name, im->o->internal)) return INVALID("Illegal op name '%s'", SLICE_CSTR(d->name));
   struct node *old = graph_find(im->g, name);
   if (old && (size_t)old->id >= im->first) return INVALID("Node '%s' is not unique", name);
   if (old) return INVALID("Node name '%s' already exists in the Graph", name);
@@ -122,7 +135,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   const struct op *op = graph_op(im->g, op_name);
   free(op_name);
   if (!op) return unknown_op(d->op);
-  TRY(check_given(op, d));
+  TRY(check_given(im, op, d));
   if (im->prefix_n) prefix_colocation(im, d);
 
   int n_in = 0;
@@ -130,7 +143,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   for (size_t i = 0; i < d->in.n; i++) {
     struct slice in = d->in.at[i];
     if (!in.n || (in.at[0] == '^' && in.n == 1))
-      return INVALID("Illegal op input name '%.*s'; NodeDef: {{node %s}}", SLICE_ARGS(in), name);
+      return INVALID("Illegal op input name '%s'; NodeDef: {{node %s}}", SLICE_CSTR(in), name);
     if (in.at[0] == '^') control = true;
     else if (control) return INVALID("Node '%s': Control dependencies must come after regular dependencies", name);
     else n_in++;
@@ -174,7 +187,7 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
     else split_input(in, &name, &index);
     const char *full = full_name(im, name);
     struct node *from = full ? graph_find(im->g, full) : NULL;
-    if (!from) return INVALID("Node '%s': Unknown input node '%.*s'", n->name, SLICE_ARGS(in));
+    if (!from) return INVALID("Node '%s': Unknown input node '%s'", n->name, SLICE_CSTR(in));
     if (control) {
       if (from == n) return INVALID("Node '%s' has itself as a control input", n->name);
       if (im->controls[from->id] != n->id + 1) vec_push(&n->control, from);

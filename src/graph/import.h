@@ -9,6 +9,8 @@ enum { GRAPH_VERSION = 1645 }; /* the GraphDef version of TensorFlow 2.15, which
 struct import_options {
   const char *prefix; /* put before every name with a '/'; NULL or "": none */
   bool internal;      /* names may begin with '_': graphs between master and workers */
+  bool opens_session; /* a session's first graph: an attribute that its node's types need is NOT_FOUND, as at
+                         TensorFlow's masters, not INVALID_ARGUMENT */
   int max_nodes;      /* 0: no limit */
 };
 

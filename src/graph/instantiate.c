@@ -161,7 +161,7 @@ static shoal_status count_inputs(const struct op *op, const struct named_attr *a
 
 static shoal_status add_body_node(struct instance *in, const struct node_def *d, struct node **out) {
   if (!d->name.n || !d->op.n || slice_has_nul(d->name) || slice_has_nul(d->op))
-    return INVALID("Illegal op name '%.*s'", SLICE_ARGS(d->name));
+    return INVALID("Illegal op name '%s'", SLICE_CSTR(d->name));
   char *op_name = mem_strndup(d->op.at, d->op.n), *name = mem_strndup(d->name.at, d->name.n);
   const struct op *op = graph_op(in->library, op_name);
   shoal_status s = NULL;
@@ -267,7 +267,7 @@ static shoal_status resolve(const struct instance *in, struct slice text, struct
   out->count = n == 3 ? 1 : count;
   return NULL;
 missing:
-  return INVALID("input %.*s is not found in function '%s'", SLICE_ARGS(text), in->f->name);
+  return INVALID("input %s is not found in function '%s'", SLICE_CSTR(text), in->f->name);
 }
 
 static struct out source_at(const struct source *s, int i) {
@@ -292,15 +292,15 @@ static shoal_status connect(struct instance *in, const struct node_def *d, struc
     struct slice text = d->in.at[i];
     if (text.n && text.at[0] == '^') {
       struct node *from = control_source(in, (struct slice){text.at + 1, text.n - 1});
-      if (!from) return INVALID("input[%zu] == '%.*s', is not found.", i, SLICE_ARGS(text));
+      if (!from) return INVALID("input[%zu] == '%s', is not found.", i, SLICE_CSTR(text));
       graph_add_control(n, from);
       continue;
     }
     struct source src;
     TRY(resolve(in, text, &src));
     if (src.count > n->n_in - at)
-      return INVALID("Expected input[%zu] == '%.*s' to be a control input or fewer inputs for {{node %s}}", i,
-                     SLICE_ARGS(text), n->name);
+      return INVALID("Expected input[%zu] == '%s' to be a control input or fewer inputs for {{node %s}}", i,
+                     SLICE_CSTR(text), n->name);
     for (int k = 0; k < src.count; k++) TRY(graph_set_input(in->body->graph, n, at++, source_at(&src, k)));
   }
   if (at != n->n_in)
@@ -344,7 +344,7 @@ static shoal_status add_controls(struct instance *in) {
   for (int i = 0; i < n; i++) {
     struct node *node = control_source(in, in->f->control_rets[i].node);
     if (!node)
-      return INVALID("Control output '%.*s' of function '%s' is not a node", SLICE_ARGS(in->f->control_rets[i].node),
+      return INVALID("Control output '%s' of function '%s' is not a node", SLICE_CSTR(in->f->control_rets[i].node),
                      in->f->name);
     in->body->controls[in->body->n_controls++] = node;
   }

@@ -183,6 +183,11 @@ static bool is_source(const struct function_body *body, const struct node *n, co
   return true;
 }
 
+/* What stands for an output of the body's: its node's copy, or what its argument is given. */
+static struct out copy_of(struct node *const *map, const struct out *arg, struct out o) {
+  return map[o.node->id] ? (struct out){map[o.node->id], o.index} : arg[o.node->id];
+}
+
 /* Copies the body into the graph. inputs feed its arguments; nodes of the body that nothing precedes run after
  * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out; strict: results are there only
  * when the body's effects are done. */
@@ -200,18 +205,18 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
   }
   struct out *arg = mem_zalloc(from->nodes.n, sizeof *arg);
   for (int i = 0; i < body->n_args; i++) arg[body->args[i]->id] = inputs[i];
-#define COPY_OF(o) (map[(o).node->id] ? (struct out){map[(o).node->id], (o).index} : arg[(o).node->id])
   for (size_t i = 0; i < from->nodes.n && !s; i++) {
     struct node *n = from->nodes.at[i], *c = map[i];
     if (!c) continue;
-    for (int k = 0; k < n->n_in && !s; k++) s = graph_set_input(lo->g, c, k, COPY_OF(n->in[k]));
+    for (int k = 0; k < n->n_in && !s; k++) s = graph_set_input(lo->g, c, k, copy_of(map, arg, n->in[k]));
     for (size_t k = 0; k < n->control.n && !s; k++)
-      graph_add_control(c, COPY_OF(((struct out){n->control.at[k], 0})).node);
+      graph_add_control(c, copy_of(map, arg, (struct out){n->control.at[k], 0}).node);
     if (start && (is_source(body, n, constant) || is_call(lo, c))) graph_add_control(c, start);
   }
   bool effects = false, branches = false;
   VEC(struct node *) ends = {0};
-  for (int i = 0; i < body->n_controls && !s; i++) vec_push(&ends, COPY_OF(((struct out){body->controls[i], 0})).node);
+  for (int i = 0; i < body->n_controls && !s; i++)
+    vec_push(&ends, copy_of(map, arg, (struct out){body->controls[i], 0}).node);
   effects = ends.n > 0;
   for (size_t i = 0; i < from->nodes.n && !s && !body->n_controls; i++)
     if (map[i] && has_effect(map[i])) {
@@ -220,10 +225,9 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
     }
   for (size_t i = 0; i < from->nodes.n && !branches; i++) branches = map[i] && op_is(map[i]->op, "Switch");
   for (int i = 0; i < body->n_rets && !s; i++) {
-    outs[i] = COPY_OF(body->rets[i]->in[0]);
+    outs[i] = copy_of(map, arg, body->rets[i]->in[0]);
     if (!effects) vec_push(&ends, outs[i].node);
   }
-#undef COPY_OF
   if (!s && !ends.n && start) vec_push(&ends, start);
   /* An effect inside a conditional of the old kind may be dead while the call is not. */
   const char *end = effects && branches ? "ControlTrigger" : "NoOp";

@@ -162,7 +162,7 @@ shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct 
     s = NULL;
     out->value = (struct attr){.kind = ATTR_NONE};
   }
-  if (s) return status_suffix(s, ", in attr '%.*s'", SLICE_ARGS(key));
+  if (s) return status_suffix(s, ", in attr '%s'", SLICE_CSTR(key));
   out->name = mem_strndup(key.n ? key.at : "", key.n);
   return NULL;
 }
@@ -207,18 +207,18 @@ shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
       case 5: {
         struct named_attr a;
         shoal_status s = named_attr_decode(wire_inside(&f), budget, 0, &a);
-        if (s) return status_suffix(s, " of NodeDef: {{node %.*s}}", SLICE_ARGS(d->name));
+        if (s) return status_suffix(s, " of NodeDef: {{node %s}}", SLICE_CSTR(d->name));
         put_attr(d, a);
         if (d->attrs.n > NODE_MAX_ATTRS)
-          return INVALID("A node has at most %d attributes; NodeDef: {{node %.*s}}", NODE_MAX_ATTRS,
-                         SLICE_ARGS(d->name));
+          return INVALID("A node has at most %d attributes; NodeDef: {{node %s}}", NODE_MAX_ATTRS,
+                         SLICE_CSTR(d->name));
         break;
       }
       case 6: parse_debug(wire_inside(&f), d); break;
       case 7: d->full_type = slice_of(&f); break;
     }
   }
-  if (r == WIRE_BROKEN) return INVALID("Malformed NodeDef: {{node %.*s}}", SLICE_ARGS(d->name));
+  if (r == WIRE_BROKEN) return INVALID("Malformed NodeDef: {{node %s}}", SLICE_CSTR(d->name));
   return NULL;
 }
 

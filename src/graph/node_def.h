@@ -16,8 +16,15 @@ static inline bool slice_is(struct slice s, const char *text) {
   return strlen(text) == s.n && (!s.n || memcmp(s.at, text, s.n) == 0);
 }
 static inline bool slice_has_nul(struct slice s) { return s.n && memchr(s.at, 0, s.n); }
-/* For "%.*s". */
-#define SLICE_ARGS(s) (int)((s).n > 200 ? 200 : (s).n), (s).n ? (s).at : ""
+/* A slice in a message, cut where it is long. */
+enum { SLICE_SHOWN = 201 };
+static inline const char *slice_shown(struct slice s, char out[SLICE_SHOWN]) {
+  size_t n = s.n < SLICE_SHOWN ? s.n : SLICE_SHOWN - 1;
+  if (n) memcpy(out, s.at, n);
+  out[n] = 0;
+  return out;
+}
+#define SLICE_CSTR(s) slice_shown((s), (char[SLICE_SHOWN]){0})
 
 struct node_def {
   struct slice name, op, device;

@@ -60,7 +60,16 @@ static shoal_status join(struct placing *p, const struct node *a, const struct n
   return NULL;
 }
 
+/* TensorFlow's placer looks into the functions that these two call. */
+static shoal_status check_called(const struct placing *p, const struct node *n) {
+  if (!op_is(n->op, "PartitionedCall") && !op_is(n->op, "StatefulPartitionedCall")) return NULL;
+  const struct attr *f = node_attr(n, "f");
+  if (!f || f->kind != ATTR_FUNC || strmap_has(&p->g->functions, f->func->name)) return NULL;
+  return INVALID("Failed to find function \"%s\" in function library", f->func->name);
+}
+
 static shoal_status request(struct placing *p, const struct node *n) {
+  TRY(check_called(p, n));
   TRY(device_spec_parse(n->device, &p->wanted[n->id]));
   if (n->assigned) {
     p->given[n->id] = n->assigned;

@@ -15,19 +15,31 @@ bool tensor_name_parse(const char *text, char *name, size_t size, int *index) {
   const char *colon = strrchr(text, ':');
   size_t n = colon ? (size_t)(colon - text) : strlen(text);
   int64_t i = 0;
-  if (colon && (!str_to_int64(colon + 1, &i) || i < 0 || i > INT32_MAX)) return false;
+  if (colon && (colon[1] == '-' || colon[1] == '+' || !str_to_int64(colon + 1, &i))) return false;
   if (!n || n >= size) return false;
   memcpy(name, text, n);
   name[n] = 0;
-  *index = (int)i;
+  *index = i > INT32_MAX ? INT32_MAX : (int)i;
   return true;
 }
 
-static bool find_out(const struct graph *g, const char *text, struct out *out) {
+/* TensorFlow tells a name that is not there from an output that its node does not have. */
+static shoal_status find_out(const struct graph *g, const char *text, bool feed, struct out *out) {
   char name[4096];
-  if (!tensor_name_parse(text, name, sizeof name, &out->index)) return false;
-  out->node = graph_find(g, name);
-  return out->node && out->index < out->node->n_out;
+  bool control = text[0] == '^', parsed = tensor_name_parse(text + control, name, sizeof name, &out->index);
+  out->node = parsed ? graph_find(g, name) : NULL;
+  if (!out->node && feed) return NOT_FOUND("FeedInputs: unable to find feed output %s", text);
+  if (!out->node) return NOT_FOUND("FetchOutputs node %s: not found", text);
+  if (control)
+    return INVALID("%s: a control edge of %s has no value that could be %s", text, name, feed ? "fed" : "fetched");
+  if (out->index < out->node->n_out) return NULL;
+  if (feed) return INVALID("FeedInputs: %s should have output index < %d", text, out->node->n_out);
+  if (!out->node->n_out)
+    return INVALID(
+        "Tried to fetch data for '%s', which produces no output.  To run to a node but not fetch any data, pass '%s' "
+        "as an argument to the 'target_node_names' argument of the Session::Run API.",
+        text, text);
+  return INVALID("FetchOutputs %s: output index too large, must be < %d", text, out->node->n_out);
 }
 
 struct pruning {
@@ -62,16 +74,14 @@ static shoal_status resolve(struct pruning *p) {
   const struct step_signature *sig = p->sig;
   if (!sig->n_fetches && !sig->n_targets) return INVALID("Must specify at least one target to fetch or execute.");
   for (int i = 0; i < sig->n_feeds; i++) {
-    if (!find_out(p->g, sig->feeds[i], &p->feeds[i]))
-      return NOT_FOUND("FeedInputs: unable to find feed output %s", sig->feeds[i]);
+    TRY(find_out(p->g, sig->feeds[i], true, &p->feeds[i]));
     char *key = mem_printf("%s:%d", p->feeds[i].node->name, p->feeds[i].index);
     bool twice = strmap_put(&p->fed, key, (void *)(intptr_t)(i + 1)) != NULL;
     free(key);
     if (twice) return INVALID("Endpoint \"%s\" fed more than once.", sig->feeds[i]);
   }
   for (int i = 0; i < sig->n_fetches; i++) {
-    if (!find_out(p->g, sig->fetches[i], &p->fetches[i]))
-      return NOT_FOUND("FetchOutputs node %s: not found", sig->fetches[i]);
+    TRY(find_out(p->g, sig->fetches[i], false, &p->fetches[i]));
     if (fed_index(p, p->fetches[i]) >= 0) return INVALID("Endpoint \"%s\" is both fed and fetched.", sig->fetches[i]);
     mark(p, p->fetches[i].node);
   }

@@ -27,8 +27,8 @@ static shoal_status arg_run(struct kernel_ctx *ctx) {
   const struct tensor *a = &ctx->step->args[i];
   if (!tensor_valid(a)) return INVALID("Argument %" PRId64 " has no value", i);
   if (a->dtype != ctx_out_type(ctx, 0))
-    return INVALID("Type mismatch: actual %s vs. expect %s", dtype_tf_name(a->dtype),
-                   dtype_tf_name(ctx_out_type(ctx, 0)));
+    return INTERNAL("Output 0 of type %s does not match declared output type %s", dtype_tf_name(a->dtype),
+                    dtype_tf_name(ctx_out_type(ctx, 0)));
   struct tensor t;
   tensor_ref(&t, a);
   ctx_set(ctx, 0, &t);

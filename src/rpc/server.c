@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "rpc/http2.h"
@@ -364,7 +365,7 @@ static void on_connected(void *arg, int fd) {
 
 /* What may come in and wait to be taken: a limit for all calls together. */
 static size_t most_held(int64_t max_request_bytes) {
-  size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  size_t memory = machine_memory();
   size_t most = max_request_bytes > 0 ? (size_t)max_request_bytes * 4 + ((size_t)64 << 20) : memory / 2;
   return MIN(most, memory / 2);
 }

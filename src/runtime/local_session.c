@@ -226,8 +226,8 @@ static shoal_status check_feeds(const struct local_step *step, shoal_tensor *con
   for (int i = 0; i < step->n_feeds; i++) {
     if (!feeds[i]) return INVALID("The tensor returned for feed %s was NULL", step->feeds[i]);
     if (feeds[i]->t.dtype != step->feed_types[i])
-      return INTERNAL("Output 0 of type %s does not match declared output type %s for node {{node %s}}",
-                      dtype_tf_name(feeds[i]->t.dtype), dtype_tf_name(step->feed_types[i]), step->feeds[i]);
+      return INVALID("The value fed for %s is of type %s, not %s", step->feeds[i], dtype_tf_name(feeds[i]->t.dtype),
+                     dtype_tf_name(step->feed_types[i]));
   }
   return NULL;
 }

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/mem.h"
 #include "tensor/tensor.h"
 
@@ -137,14 +138,14 @@ void buffer_set_limit(size_t bytes) { atomic_store(&limit, bytes); }
 static bool within_limit(size_t size) {
   size_t most = atomic_load_explicit(&limit, memory_order_relaxed);
   if (!most) {
-    most = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    most = machine_memory();
     buffer_set_limit(most);
   }
   return size <= most;
 }
 
 shoal_status buffer_new(size_t size, struct buffer **out) {
-  unsigned c = size > ((size_t)1 << 46) ? CLASSES : class_of(size);
+  unsigned c = size > ((size_t)1 << 46) || mem_fails() ? CLASSES : class_of(size);
   struct buffer *b = NULL;
   if (c < CLASSES) {
     b = take_cached(c);

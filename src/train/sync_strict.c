@@ -10,6 +10,10 @@
  * once, since the step under way waits for it. A worker that joins while the chief believes it there was restarted:
  * what it was before is gone. One that puts nothing for the time of a lease is taken for lost.
  *
+ * The last one to go gets no stand-in: a step of stand-ins alone would move the step counter (and an optimizer's
+ * averages) on after training has ended. Its place stays open, and the step waits; the end of the chief's session ends
+ * it, or, should somebody come after all, a stand-in does.
+ *
  * Numbered, for the state of a worker (under the lock):
  *   1. active: nobody but the worker puts sets into its queues, and of a token for this step in its queue, in its
  * hands, and a set for this step in its queues there is exactly one
@@ -65,20 +69,22 @@ static shoal_status stand_in(struct strict_worker *w, shoal_session *own) {
 }
 
 static bool wants_in(const struct strict_worker *w) { return w->joins > w->left; }
+static bool may_come(const struct strict_worker *w) { return wants_in(w) && w->quiet >= QUIET_LOOKS; }
 
 static shoal_status prepare(shoal_sync_replicas *s, shoal_session *own, int *active) {
   *active = 0;
+  s->strict->vacant = -1;
   int wanting = 0;
   for (int i = 0; i < s->o.total_replicas; i++) {
     const struct strict_worker *w = &s->strict->workers[i];
-    wanting += w->active || (wants_in(w) && w->quiet >= QUIET_LOOKS);
+    wanting += w->active || may_come(w);
   }
   /* The first step waits for all, as long as a lease lasts. */
   bool all = wanting == s->o.total_replicas;
   if (!s->strict->begun && !all && clock_ns() - s->strict->began_ns < s->o.lease_ms * 1000000) return NULL;
   for (int i = 0; i < s->o.total_replicas; i++) {
     struct strict_worker *w = &s->strict->workers[i];
-    if (!w->active && wants_in(w) && w->quiet >= QUIET_LOOKS) TRY(invite(w, own));
+    if (!w->active && may_come(w)) TRY(invite(w, own));
     *active += w->active;
   }
   for (int i = 0; i < s->o.total_replicas && *active; i++)
@@ -116,12 +122,34 @@ static shoal_status step(void *arg, shoal_session *own, bool *worked) {
   return NULL;
 }
 
+static bool anyone_active(const shoal_sync_replicas *s) {
+  bool any = false;
+  for (int i = 0; i < s->o.total_replicas; i++) any |= s->strict->workers[i].active;
+  return any;
+}
+
+/* A lost task fails here, too: the stepping thread reports it. */
+static void put_stand_in(shoal_sync_replicas *s, int i, shoal_session *own) {
+  shoal_status_free(session_run_op(own, s->strict->workers[i].stand_in));
+}
+
 /* why: NULL when it left by itself. */
 static void lose(shoal_sync_replicas *s, int i, shoal_session *own, const char *why) {
   struct strict_worker *w = &s->strict->workers[i];
   if (why) LOGW("worker %d %s: its gradients are left out", i, why);
   w->active = false;
-  shoal_status_free(session_run_op(own, w->stand_in)); /* a lost task: the stepping thread reports it */
+  if (anyone_active(s)) put_stand_in(s, i, own);
+  else s->strict->vacant = i;
+}
+
+/* Somebody waits to be invited while a step waits for nobody: it must end first. */
+static void fill_vacancy(shoal_sync_replicas *s, shoal_session *own) {
+  int vacant = s->strict->vacant;
+  bool wanted = false;
+  for (int i = 0; i < s->o.total_replicas; i++) wanted |= may_come(&s->strict->workers[i]);
+  if (vacant < 0 || !wanted) return;
+  put_stand_in(s, vacant, own);
+  s->strict->vacant = -1;
 }
 
 /* What the members say of one worker. */
@@ -154,6 +182,7 @@ static void look(void *arg, shoal_session *own) {
   if (!e && shoal_tensor_elements(t) == MEMBER_NUMBERS * (int64_t)s->o.total_replicas) {
     pthread_mutex_lock(&s->strict->lock);
     for (int i = 0; i < s->o.total_replicas; i++) look_at_one(s, i, shoal_tensor_const_data(t), own);
+    fill_vacancy(s, own);
     pthread_mutex_unlock(&s->strict->lock);
   }
   if (t) shoal_tensor_unref(t);
@@ -199,6 +228,7 @@ static shoal_status start_chief(shoal_sync_replicas *s, const shoal_created *c) 
     w->beat_ns = 0;
   }
   s->strict->begun = false;
+  s->strict->vacant = -1;
   s->strict->began_ns = clock_ns();
   struct sync_runner_options o = {.created = c, .arg = s, .step = step, .looks = look, .lease_ms = s->o.lease_ms};
   return sync_runner_start(&o, &s->runner);

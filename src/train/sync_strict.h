@@ -41,6 +41,7 @@ struct strict {
   pthread_mutex_t lock;          /* workers' state: the stepping and the watching thread */
   bool begun;
   int64_t began_ns;
+  int vacant; /* the worker whose place in the step under way is left open; -1: none */
 };
 
 shoal_op *strict_build(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n);

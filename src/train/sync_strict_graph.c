@@ -200,6 +200,8 @@ static shoal_gradient mean(struct strict_graph *w, struct node **sets, const str
   struct graph *g = w->g;
   int total = w->s->o.total_replicas;
   bool sparse = w->grads[var].indices.node;
+  if (sparse && total == 1) /* nothing to join */
+    return (shoal_gradient){.values = share_of(w, sets[0], c, var, shares[0]), .indices = node_out(sets[0], c + 1)};
   struct build v = build_begin(g, sparse ? "ConcatV2" : "AddN", NULL);
   for (int i = 0; i < total; i++) build_in(&v, share_of(w, sets[i], c, var, shares[i]));
   if (!sparse) return (shoal_gradient){.values = build_end_out(&v)};

@@ -224,6 +224,23 @@ def strict_uneven_data():
         assert a["step"] == 30 and b["step"] >= 7
 
 
+def ends_on_time():
+    """The step that training ends at is the one that is saved, and the one that the parameter server is left at; where
+    workers apply their gradients by themselves, each of the others may have one under way."""
+    for mode, workers, late in (("strict", 1, 0), ("strict", 3, 0), ("tokens", 2, 0), ("bounded", 2, 1), ("async", 2, 1)):
+        with Job(workers) as job, tempfile.TemporaryDirectory() as d:
+            for t in range(workers):
+                job.start(t, mode, steps=20, dir=d, staleness=2, lease=60000)
+            job.finish()
+            left = state(job)
+            with open(os.path.join(d, "checkpoint")) as f:
+                saved = int(f.readline().rsplit("-", 1)[1].strip().strip('"'))
+            assert 20 <= left["step"] <= 20 + late, f"{mode}: the ps is left at {left['step']}"
+            assert 20 <= saved <= 20 + late, f"{mode}: saved at {saved}"
+            if mode == "strict":
+                near(left, reference(workers, 20))
+
+
 def strict_killed_and_back():
     with Job(3) as job:
         for t in range(3):
@@ -448,6 +465,7 @@ TESTS = [("asynchronous, two workers", asynchronous),
          ("strict: a worker that comes too late", lambda: too_late("strict")),
          ("strict: equal to the joined batch", strict_is_the_joined_batch),
          ("strict: bit-identical", strict_is_bit_identical), ("strict: uneven data", strict_uneven_data),
+         ("every mode ends on time", ends_on_time),
          ("strict: a killed worker comes back", strict_killed_and_back),
          ("tokens: the chief is killed and comes back", lambda: chief_killed("tokens")),
          ("strict: the chief is killed and comes back", lambda: chief_killed("strict")),

@@ -1,13 +1,21 @@
 /* A master: takes clients' sessions, keeps their graphs, and drives their steps over the workers of the cluster.
  *
- *   master.c          sessions: making, finding, closing
+ *   master.c          sessions: finding, extending, closing
+ *   master_config.c   what a client's ConfigProto says
+ *   master_create.c   making a session: meeting the tasks it may use
  *   master_compile.c  a signature (feeds, fetches, targets) made into registered partitions, once
  *   master_run.c      one step
  *   master_partial.c  partial runs
- *   master_service.c  MasterService on the wire */
+ *   master_service.c  MasterService on the wire
+ *
+ * Nothing here waits: most of this is called by handlers, on threads that the network needs. What takes another task's
+ * answer goes on when it comes (a function and its argument), what takes long computing goes on on the worker's
+ * builders (a pool), one after another for each session's graph (its strand). */
 #ifndef CLUSTER_MASTER_H
 #define CLUSTER_MASTER_H
 
+#include "base/join.h"
+#include "base/strand.h"
 #include "base/wire.h"
 #include "cluster/roll_call.h"
 #include "cluster/worker_ops.h"
@@ -23,14 +31,22 @@ struct master {
   int64_t startup_timeout_ms;
   struct startup *startup; /* the server's; NULL: nobody to wait for */
   pthread_mutex_t lock;
-  struct strmap sessions; /* lock: handle -> struct master_session * */
-  bool closing;           /* lock */
+  pthread_cond_t left;        /* a session, or one in the making, is no more */
+  struct strmap sessions;     /* lock: handle -> struct master_session * */
+  struct creation *creations; /* lock: sessions in the making */
+  int alive;                  /* lock: sessions that are not freed */
+  int64_t made;               /* lock: sessions, ever */
+  bool closing;               /* lock */
+  struct cancel ending;       /* what is still asked of other tasks when the server has waited long enough */
 };
 
 void master_init(struct master *m, struct worker *w, const struct cluster_spec *spec, struct peers *peers);
-/* Takes no more sessions, and closes those there are. */
+/* Takes no more sessions, and closes those there are: waits, though not for tasks that do not answer. Not from a
+ * handler. */
 void master_close(struct master *m);
 void master_release(struct master *m);
+
+typedef void (*master_done)(void *arg, shoal_status s);
 
 /* What of a ConfigProto a master heeds. */
 struct master_config {
@@ -42,6 +58,10 @@ struct master_config {
   struct cluster_spec spec;     /* with propagated */
   struct text bytes;            /* the whole message */
 };
+shoal_status master_config_read(struct master_config *c, struct wire w);
+void master_config_release(struct master_config *c);
+/* Does a task pass any of the filters? Parts that either leaves open match anything. */
+bool device_filters_pass(char *const *filters, size_t n, const char *job, int task);
 
 struct master_device {
   const char *name; /* of the worker_link */
@@ -55,42 +75,60 @@ struct step_run;
 struct master_session {
   atomic_int refs;
   struct master *master;
-  char *handle;
+  char *handle;   /* secret: whoever knows it may use the session */
+  int64_t number; /* what it is called where others read it */
   struct master_config config;
   char *task;                      /* this task's name in the session */
   VEC(struct worker_link) workers; /* [0]: this process; unchanging once made */
   VEC(struct master_device) devices;
   VEC(struct place_device) places;
 
-  pthread_mutex_t graph_lock;
-  struct graph *graph; /* graph_lock */
-  int64_t version;     /* graph_lock */
-  bool unprepared;     /* graph_lock: has nodes not yet lowered and placed */
-  int64_t next_name;   /* graph_lock */
+  struct strand strand; /* of what uses the graph */
+  struct graph *graph;  /* strand */
+  int64_t version;      /* strand */
+  bool unprepared;      /* strand: has nodes not yet lowered and placed */
+  int64_t next_name;    /* strand */
 
   pthread_mutex_t lock;
-  pthread_cond_t idle;
-  struct strmap compiled;           /* lock: signature -> struct compiled * */
-  VEC(struct compiled *) callables; /* lock: by handle; NULL: released */
-  struct strmap partials;           /* lock: handle -> struct partial * */
-  int64_t next_partial;             /* lock */
-  struct step_run *running;         /* lock */
-  bool closed;                      /* lock */
+  struct strmap compiled;                            /* lock: signature -> struct compiled * */
+  struct strmap compiling;                           /* lock: signature -> struct compiling * */
+  VEC(struct compiled *) callables;                  /* lock: by handle; NULL: released */
+  struct strmap partials;                            /* lock: handle -> struct partial * */
+  int64_t next_partial;                              /* lock */
+  struct step_run *running;                          /* lock */
+  bool closed;                                       /* lock */
+  void (*idle)(struct master_session *s, void *arg); /* lock: called when no step runs any more, once */
+  void *idle_arg;
+  struct cancel ending; /* registrations end with the session */
 };
 
-/* Blocks until every task that the session may use has answered; deadline and cancel end it. */
-shoal_status master_create_session(struct master *m, struct wire config, struct wire graph_def, const char *target,
-                                   int64_t deadline, struct cancel *cancel, char handle[17]);
-/* Its part that waits (master_meet.c). */
-shoal_status master_meet_workers(struct master_session *s, int64_t deadline, struct cancel *cancel);
-/* Are there other tasks to wait for? */
-bool master_has_peers(const struct master *m);
+/* A session in the making: every task that it may use is met first. What config and graph_def are in must stay until
+ * done is called, once: with an error (consumed), or with the session's handle. */
+struct creation;
+typedef void (*creation_done)(void *arg, shoal_status s, const char *handle);
+struct creation *creation_new(struct master *m, struct wire config, struct wire graph_def, const char *target,
+                              int64_t deadline, creation_done done, void *arg);
+/* The creation is there until done has returned. */
+void creation_begin(struct creation *k);
+/* Ends it soon; done gets why (consumed). */
+void creation_cancel(struct creation *k, shoal_status why);
+/* Cancels all there are, and waits for their end. */
+void creations_stop(struct master *m);
+struct master_session *master_session_new(struct master *m);
+/* Asks the workers to forget the session; next(arg, NULL) when they have, or cannot be asked. */
+void master_delete_halves(struct master_session *s, master_done next, void *arg);
 shoal_status master_find_session(struct master *m, const char *handle, struct master_session **out);
+void master_session_ref(void *s);
+void master_session_let_go(void *s); /* the same as unref, for strands */
 void master_session_unref(struct master_session *s);
-shoal_status master_extend(struct master_session *s, struct wire graph_def, int64_t expected, int64_t *version);
-/* Cancels steps, waits for them, frees the workers' halves. */
-shoal_status master_close_session(struct master *m, const char *handle);
-shoal_status master_reset(struct master *m, char *const *containers, int n, char *const *filters, int n_filters);
+/* graph_def must stay until done. */
+void master_extend(struct master_session *s, struct wire graph_def, int64_t expected,
+                   void (*done)(void *arg, shoal_status s, int64_t version), void *arg);
+/* Cancels steps; done when they have ended and the workers' halves are freed. */
+void master_close_session(struct master *m, const char *handle, master_done done, void *arg);
+/* Empties containers on the tasks that pass the filters, then closes all sessions. */
+void master_reset(struct master *m, char *const *containers, int n, char *const *filters, int n_filters,
+                  master_done done, void *arg);
 void master_describe(struct master *m, struct text *out);
 
 /* ---- compiled steps ---- */
@@ -114,9 +152,11 @@ enum compile_flags {
   COMPILE_PARTIAL = 1, /* feeds and fetches meet in the rendezvous, one by one */
   COMPILE_GRAPHS = 2,  /* keep partition_graphs */
 };
-/* Finds or makes; a reference. */
-shoal_status master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
-                            struct compiled **out);
+/* Finds, and calls done at once; or makes, and calls it later, on a thread of the network: with an error (consumed) or
+ * a reference. sig must stay until then. */
+typedef void (*compile_done)(void *arg, shoal_status s, struct compiled *c);
+void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, compile_done done,
+                    void *arg);
 void compiled_unref(struct compiled *c);
 
 /* ---- steps ---- */
@@ -130,14 +170,17 @@ struct run_options {
  * returns) and the metadata. */
 typedef void (*step_done)(void *arg, shoal_status s, const struct tensor *values, const struct text *metadata);
 
-/* Runs a compiled step. args are taken over. The handle lets step_run_cancel end it; it is a reference. At
- * call_deadline the caller cancels; a shorter time-out of the options or of the session is kept here. */
-void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t call_deadline,
-                    struct tensor *args, step_done done, void *arg, struct step_run **handle);
+/* One run of a compiled step, not begun; a reference. args are taken over. At call_deadline the caller cancels; a
+ * shorter time-out of the options or of the session is kept here. It may be cancelled from now on, and must be begun
+ * once. */
+struct step_run *step_run_new(struct master_session *s, struct compiled *c, const struct run_options *o,
+                              int64_t call_deadline, struct tensor *args, step_done done, void *arg);
+/* done may be called before this returns. */
+void step_run_begin(struct step_run *r);
 void step_run_cancel(struct step_run *r, shoal_status why);
 void step_run_unref(struct step_run *r);
-/* For closing: ends all and waits. */
-void step_runs_stop(struct master_session *s);
+/* For closing: no step begins any more, those that run are cancelled; then(s, arg) when all have ended. */
+void step_runs_stop(struct master_session *s, void (*then)(struct master_session *s, void *arg), void *arg);
 /* For partial runs: the step's rendezvous (kept by the run), and a client's ends of it. */
 struct rendezvous *step_run_rendezvous(struct step_run *r);
 struct cancel *step_run_cancellation(struct step_run *r);
@@ -147,10 +190,12 @@ void step_run_cleanup(struct step_run *r, struct master_session *s);
 /* ---- partial runs ---- */
 
 struct partial;
-shoal_status master_partial_setup(struct master_session *s, const struct step_signature *sig, char **handle);
+/* done gets an error or the handle. sig must stay until then. */
+void master_partial_setup(struct master_session *s, const struct step_signature *sig,
+                          void (*done)(void *arg, shoal_status s, const char *handle), void *arg);
 /* done gets the values in sig's order of fetches. */
 void master_partial_run(struct master_session *s, const char *handle, const struct step_signature *sig,
                         struct tensor *feeds, step_done done, void *arg);
-void partial_free(struct partial *p);
+void partial_unref(struct partial *p);
 
 #endif

@@ -1,15 +1,20 @@
 /* From a signature to registered partitions: lower and place the whole graph (once for each extension), prune it to the
- * signature, cut it by task, register each part with its worker. The result is kept for the session's life. */
+ * signature, cut it by task, register each part with its worker. The result is kept for the session's life.
+ *
+ * The computing is a task of the session's strand, on a builder; the registrations are answered when the workers
+ * answer, and hold nobody up. Whoever asks for a signature that is being compiled waits for that, and gets its outcome:
+ * one worker that does not answer fails them all at once, instead of each in turn. Steps are then begun on threads of
+ * the network, as if their requests had just come: builders do not run steps. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/latch.h"
 #include "cluster/master.h"
 #include "graph/import.h"
 #include "graph/lower.h"
 #include "graph/partition.h"
 #include "graph/rewrite.h"
+#include "rpc/loop.h"
 
 void compiled_unref(struct compiled *c) {
   if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
@@ -41,7 +46,6 @@ static uint64_t incarnation_of(void *arg, const char *device) {
   return i < 0 ? 0 : s->devices.at[i].incarnation;
 }
 
-/* Call with graph_lock held. */
 static shoal_status prepare(struct master_session *s) {
   if (!s->unprepared) return NULL;
   graph_try_lower(s->graph);
@@ -111,23 +115,95 @@ static shoal_status check_groups(struct master_session *s, const struct graph *g
   return err;
 }
 
-static shoal_status register_parts(struct master_session *s, struct graph **parts, unsigned flags, struct compiled *c) {
-  for (size_t i = 0; i < s->workers.n; i++)
-    if (parts[i]) vec_push(&c->parts, (struct compiled_part){.worker = (int)i});
-  struct latch l;
-  latch_init(&l, (int)c->parts.n);
+/* ---- compiling ---- */
+
+/* Who asked. */
+struct asker {
+  struct rpc_event event;
+  compile_done done;
+  void *arg;
+  struct compiled *compiled;
+  shoal_status status;
+};
+
+struct compiling {
+  struct strand_task task;
+  struct master_session *session; /* a reference */
+  struct text key;
+  const struct step_signature *sig; /* the first asker's, who waits */
+  unsigned flags;
+  struct compiled *made;
+  bool whole;           /* all on one task: its part is `pruned` itself */
+  struct graph *pruned; /* NULL: not yet */
+  struct graph **parts; /* [workers] */
+  struct join join;
+  VEC(struct asker *) askers; /* session->lock */
+};
+
+static void tell(struct rpc_event *e) {
+  struct asker a = *(struct asker *)e;
+  free(e);
+  a.done(a.arg, a.status, a.compiled);
+}
+
+static void parts_free(struct compiling *k) {
+  for (size_t i = 0; k->parts && !k->whole && i < k->session->workers.n; i++)
+    if (k->parts[i]) graph_free(k->parts[i]);
+  free(k->parts);
+  if (k->flags & COMPILE_PARTIAL) k->made->pruned = k->pruned;
+  else if (k->pruned) graph_free(k->pruned);
+}
+
+static shoal_status export_parts(struct compiling *k) {
+  struct compiled *c = k->made;
   for (size_t i = 0; i < c->parts.n; i++) {
-    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-    w->ops->register_graph(w, s->handle, parts[c->parts.at[i].worker], &s->config.bytes, c->parts.at[i].graph,
-                           latch_done, &l);
-  }
-  shoal_status err = latch_finish(&l);
-  for (size_t i = 0; i < c->parts.n && !err && flags & COMPILE_GRAPHS; i++) {
     size_t at = wire_begin(&c->partition_graphs, 3);
-    err = graph_export(parts[c->parts.at[i].worker], &(struct export_options){.assigned = true}, &c->partition_graphs);
+    TRY(graph_export(k->parts[c->parts.at[i].worker], &(struct export_options){.assigned = true},
+                     &c->partition_graphs));
     wire_end(&c->partition_graphs, at);
   }
-  return err;
+  return NULL;
+}
+
+/* All is registered, or something failed: whoever asked is told. */
+static void compiled(void *arg, shoal_status err) {
+  struct compiling *k = arg;
+  struct master_session *s = k->session;
+  if (!err && k->flags & COMPILE_GRAPHS) err = export_parts(k);
+  parts_free(k);
+  pthread_mutex_lock(&s->lock);
+  strmap_remove(&s->compiling, text_cstr(&k->key));
+  if (!err) {
+    atomic_fetch_add(&k->made->refs, (int)k->askers.n + 1);
+    strmap_put(&s->compiled, text_cstr(&k->key), k->made);
+  }
+  pthread_mutex_unlock(&s->lock);
+  for (size_t i = 0; i < k->askers.n; i++) {
+    struct asker *a = k->askers.at[i];
+    a->compiled = err ? NULL : k->made;
+    a->status = err ? status_copy(err) : NULL;
+    rpc_loop_post(&a->event);
+  }
+  shoal_status_free(err);
+  compiled_unref(k->made);
+  vec_release(&k->askers);
+  text_release(&k->key);
+  free(k);
+  master_session_unref(s);
+}
+
+static void register_parts(struct compiling *k) {
+  struct master_session *s = k->session;
+  struct compiled *c = k->made;
+  for (size_t i = 0; i < s->workers.n; i++)
+    if (k->parts[i]) vec_push(&c->parts, (struct compiled_part){.worker = (int)i});
+  join_init(&k->join, c->parts.n + 1, compiled, k);
+  for (size_t i = 0; i < c->parts.n; i++) {
+    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
+    w->ops->register_graph(w, s->handle, k->parts[c->parts.at[i].worker], &s->config.bytes, c->parts.at[i].graph,
+                           &s->ending, join_part, &k->join);
+  }
+  join_part(&k->join, NULL);
 }
 
 /* Folds on this process's own CPU, wherever the node was placed: host values are the same everywhere. */
@@ -136,39 +212,38 @@ static shoal_status evaluate(void *arg, const struct node *n, const struct tenso
   return plan_evaluate(&(struct plan_options){.device = w->devices[0], .resources = w->resources[0]}, n, in, out);
 }
 
-static shoal_status compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
-                            struct compiled *c) {
+/* Cuts the graph to the signature, and by task. */
+static shoal_status cut(struct compiling *k) {
+  struct master_session *s = k->session;
   TRY(prepare(s));
-  struct prune_options po = {.style = flags & COMPILE_PARTIAL ? FEED_WIRES : FEED_ARGS,
+  struct prune_options po = {.style = k->flags & COMPILE_PARTIAL ? FEED_WIRES : FEED_ARGS,
                              .device = s->devices.at[0].name,
                              .incarnation = s->devices.at[0].incarnation};
-  struct graph *pruned = NULL;
-  TRY(graph_prune(s->graph, sig, &po, &pruned));
-  shoal_status err =
-      graph_rewrite(pruned, &(struct rewrite_options){.off = s->config.rewrites_off, .evaluate = evaluate, .arg = s});
-  if (!(flags & COMPILE_PARTIAL)) graph_drop_joins(pruned); /* partial runs ask by name what a target needs */
+  TRY(graph_prune(s->graph, k->sig, &po, &k->pruned));
+  TRY(graph_rewrite(k->pruned,
+                    &(struct rewrite_options){.off = s->config.rewrites_off, .evaluate = evaluate, .arg = s}));
+  if (!(k->flags & COMPILE_PARTIAL)) graph_drop_joins(k->pruned); /* partial runs ask by name what a target needs */
   bool *used = mem_zalloc(s->workers.n, sizeof *used);
-  struct graph **parts = mem_zalloc(s->workers.n, sizeof *parts);
-  bool whole = survey(s, pruned, used) <= 1; /* all on one task: nothing to cut */
-  if (whole) {
-    for (size_t i = 0; i < s->workers.n; i++)
-      if (used[i]) parts[i] = pruned;
-  } else if (!err && !(err = check_groups(s, pruned))) {
-    struct partition_options o = {.place_of = place_of,
-                                  .n_places = (int)s->workers.n,
-                                  .incarnation = incarnation_of,
-                                  .arg = s,
-                                  .next_name = &s->next_name};
-    err = graph_partition(pruned, &o, parts);
-  }
-  if (!err) err = register_parts(s, parts, flags, c);
-  for (size_t i = 0; !whole && i < s->workers.n; i++)
-    if (parts[i]) graph_free(parts[i]);
-  if (flags & COMPILE_PARTIAL) c->pruned = pruned;
-  else graph_free(pruned);
-  free(parts);
+  k->parts = mem_zalloc(s->workers.n, sizeof *k->parts);
+  k->whole = survey(s, k->pruned, used) <= 1;
+  for (size_t i = 0; k->whole && i < s->workers.n; i++)
+    if (used[i]) k->parts[i] = k->pruned;
   free(used);
-  return err;
+  if (k->whole) return NULL;
+  TRY(check_groups(s, k->pruned));
+  struct partition_options o = {.place_of = place_of,
+                                .n_places = (int)s->workers.n,
+                                .incarnation = incarnation_of,
+                                .arg = s,
+                                .next_name = &s->next_name};
+  return graph_partition(k->pruned, &o, k->parts);
+}
+
+static void compile(struct strand_task *t) {
+  struct compiling *k = (struct compiling *)t;
+  shoal_status err = cut(k);
+  if (err) compiled(k, err);
+  else register_parts(k);
 }
 
 /* The count first, in base 64 and without printf: this is done for every step. */
@@ -183,43 +258,44 @@ static void add_names(struct text *key, const char *const *names, int n) {
   }
 }
 
-shoal_status master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
-                            struct compiled **out) {
+static struct compiling *compiling_new(struct master_session *s, const struct step_signature *sig, unsigned flags,
+                                       const char *key) {
+  struct compiling *k = mem_zalloc(1, sizeof *k);
+  k->task.fn = compile;
+  k->session = s;
+  master_session_ref(s);
+  text_adds(&k->key, key);
+  k->sig = sig;
+  k->flags = flags;
+  k->made = mem_zalloc(1, sizeof *k->made);
+  atomic_init(&k->made->refs, 1);
+  for (int i = 0; i < sig->n_feeds; i++) vec_push(&k->made->feeds, mem_strdup(sig->feeds[i]));
+  for (int i = 0; i < sig->n_fetches; i++) vec_push(&k->made->fetches, mem_strdup(sig->fetches[i]));
+  strmap_put(&s->compiling, key, k);
+  return k;
+}
+
+void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, compile_done done,
+                    void *arg) {
   struct text key = {0};
   text_addc(&key, (char)('0' + flags));
   add_names(&key, sig->feeds, sig->n_feeds);
   add_names(&key, sig->fetches, sig->n_fetches);
   add_names(&key, sig->targets, sig->n_targets);
+  struct compiling *fresh = NULL;
   pthread_mutex_lock(&s->lock);
   struct compiled *c = strmap_get(&s->compiled, text_cstr(&key));
-  if (c) atomic_fetch_add(&c->refs, 1);
-  pthread_mutex_unlock(&s->lock);
-  shoal_status err = NULL;
-  if (!c) {
-    pthread_mutex_lock(&s->graph_lock);
-    pthread_mutex_lock(&s->lock);
-    c = strmap_get(&s->compiled, text_cstr(&key)); /* perhaps made while we waited */
-    if (c) atomic_fetch_add(&c->refs, 1);
-    pthread_mutex_unlock(&s->lock);
-    if (!c) {
-      c = mem_zalloc(1, sizeof *c);
-      atomic_init(&c->refs, 1);
-      for (int i = 0; i < sig->n_feeds; i++) vec_push(&c->feeds, mem_strdup(sig->feeds[i]));
-      for (int i = 0; i < sig->n_fetches; i++) vec_push(&c->fetches, mem_strdup(sig->fetches[i]));
-      err = compile(s, sig, flags, c);
-      if (err) {
-        compiled_unref(c);
-        c = NULL;
-      } else {
-        atomic_fetch_add(&c->refs, 1);
-        pthread_mutex_lock(&s->lock);
-        strmap_put(&s->compiled, text_cstr(&key), c);
-        pthread_mutex_unlock(&s->lock);
-      }
-    }
-    pthread_mutex_unlock(&s->graph_lock);
+  if (c) {
+    atomic_fetch_add(&c->refs, 1);
+  } else {
+    struct compiling *k = strmap_get(&s->compiling, text_cstr(&key));
+    if (!k) k = fresh = compiling_new(s, sig, flags, text_cstr(&key));
+    struct asker *a = mem_zalloc(1, sizeof *a);
+    *a = (struct asker){.event.fn = tell, .done = done, .arg = arg};
+    vec_push(&k->askers, a);
   }
+  pthread_mutex_unlock(&s->lock);
   text_release(&key);
-  *out = c;
-  return err;
+  if (fresh) strand_run(&s->strand, &fresh->task);
+  if (c) done(arg, NULL, c);
 }

@@ -7,20 +7,22 @@
 #include "cluster/master.h"
 
 struct partial {
+  atomic_int refs; /* the session's table's, the run's, and each call's */
   struct master_session *session;
   struct compiled *compiled;
   char *handle;
   struct step_run *run;
   bool *fed, *fetched; /* session->lock */
   pthread_mutex_t lock;
-  bool ended;                /* lock: all partitions have */
-  shoal_status status;       /* lock: how */
-  struct partial_call *last; /* lock: the call that waits for the end */
+  bool ended;                   /* lock: all partitions have */
+  shoal_status status;          /* lock: how */
+  struct partial_call *waiting; /* lock: calls that wait for the end */
 };
 
 /* One RunStep of a partial run. */
 struct partial_call {
-  struct partial *partial;
+  struct partial *partial;   /* a reference */
+  struct partial_call *next; /* partial->lock */
   step_done done;
   void *arg;
   int n_fetches;
@@ -31,7 +33,8 @@ struct partial_call {
   shoal_status status; /* lock */
 };
 
-void partial_free(struct partial *p) {
+void partial_unref(struct partial *p) {
+  if (atomic_fetch_sub(&p->refs, 1) != 1) return;
   quota_give(&p->session->master->worker->partial_runs, 1);
   step_run_cleanup(p->run, p->session);
   compiled_unref(p->compiled);
@@ -46,6 +49,7 @@ void partial_free(struct partial *p) {
 
 static void call_answer(struct partial_call *c) {
   struct text none = {0};
+  partial_unref(c->partial); /* before the answer, which lets go of the session */
   c->done(c->arg, c->status, c->values, &none);
   for (int i = 0; i < c->n_fetches; i++) tensor_release(&c->values[i]);
   free(c->values);
@@ -53,14 +57,16 @@ static void call_answer(struct partial_call *c) {
   free(c);
 }
 
+/* The step has ended, as err says: so has the call, and with it the partial run. */
 static void last_call(struct partial_call *c, shoal_status err) {
-  status_merge(&c->status, err);
   struct partial *p = c->partial;
   struct master_session *s = p->session;
+  status_merge(&c->status, err);
   pthread_mutex_lock(&s->lock);
-  strmap_remove(&s->partials, p->handle);
+  bool listed = strmap_get(&s->partials, p->handle) == p;
+  if (listed) strmap_remove(&s->partials, p->handle);
   pthread_mutex_unlock(&s->lock);
-  partial_free(p); /* before the answer, which lets go of the session */
+  if (listed) partial_unref(p);
   call_answer(c);
 }
 
@@ -70,34 +76,61 @@ static void run_ended(void *arg, shoal_status err, const struct tensor *values, 
   pthread_mutex_lock(&p->lock);
   p->ended = true;
   p->status = err;
-  struct partial_call *c = p->last;
-  if (c) p->status = NULL;
+  struct partial_call *c = p->waiting;
+  p->waiting = NULL;
   pthread_mutex_unlock(&p->lock);
-  if (c) last_call(c, err);
+  for (struct partial_call *next; c; c = next) {
+    next = c->next;
+    last_call(c, err ? status_copy(err) : NULL);
+  }
+  partial_unref(p);
 }
 
-shoal_status master_partial_setup(struct master_session *s, const struct step_signature *sig, char **handle) {
-  struct compiled *c;
-  struct worker *w = s->master->worker;
-  TRY(quota_take(&w->partial_runs, w->task));
-  shoal_status err = master_compile(s, sig, COMPILE_PARTIAL, &c);
+struct setup {
+  struct master_session *session;
+  void (*done)(void *arg, shoal_status s, const char *handle);
+  void *arg;
+};
+
+static void begin(void *arg, shoal_status err, struct compiled *c) {
+  struct setup k = *(struct setup *)arg;
+  struct master_session *s = k.session;
+  free(arg);
   if (err) {
-    quota_give(&w->partial_runs, 1);
-    return err;
+    quota_give(&s->master->worker->partial_runs, 1);
+    k.done(k.arg, err, NULL);
+    return;
   }
   struct partial *p = mem_zalloc(1, sizeof *p);
+  atomic_init(&p->refs, 3); /* the table's, the run's, and ours */
   p->session = s;
   p->compiled = c;
   p->fed = mem_zalloc(c->feeds.n, sizeof *p->fed);
   p->fetched = mem_zalloc(c->fetches.n, sizeof *p->fetched);
   pthread_mutex_init(&p->lock, NULL);
+  p->run = step_run_new(s, c, &(struct run_options){0}, DEADLINE_NEVER, NULL, run_ended, p);
   pthread_mutex_lock(&s->lock);
   p->handle = mem_printf("%lld", (long long)s->next_partial++);
   strmap_put(&s->partials, p->handle, p);
-  *handle = mem_strdup(p->handle);
   pthread_mutex_unlock(&s->lock);
-  step_run_start(s, c, &(struct run_options){0}, DEADLINE_NEVER, NULL, run_ended, p, &p->run);
-  return NULL;
+  step_run_begin(p->run);
+  char *handle = mem_strdup(p->handle);
+  partial_unref(p); /* before the answer, which lets go of the session */
+  k.done(k.arg, NULL, handle);
+  free(handle);
+}
+
+void master_partial_setup(struct master_session *s, const struct step_signature *sig,
+                          void (*done)(void *arg, shoal_status s, const char *handle), void *arg) {
+  struct worker *w = s->master->worker;
+  shoal_status full = quota_take(&w->partial_runs, w->task);
+  if (full) {
+    done(arg, full, NULL);
+    return;
+  }
+  struct setup *k = mem_alloc(sizeof *k);
+  *k = (struct setup){s, done, arg};
+  master_compile(s, sig, COMPILE_PARTIAL, begin, k);
 }
 
 static int name_index(char *const *names, size_t n, const char *name) {
@@ -171,9 +204,11 @@ static void call_end(struct partial_call *c) {
   if (c->status) step_run_cancel(p->run, status_copy(c->status));
   pthread_mutex_lock(&p->lock);
   bool ended = p->ended;
-  shoal_status err = p->status;
-  p->status = NULL;
-  if (!ended) p->last = c;
+  shoal_status err = ended && p->status ? status_copy(p->status) : NULL;
+  if (!ended) {
+    c->next = p->waiting;
+    p->waiting = c;
+  }
   pthread_mutex_unlock(&p->lock);
   if (ended) last_call(c, err);
 }
@@ -210,6 +245,7 @@ void master_partial_run(struct master_session *s, const char *handle, const stru
   pthread_mutex_lock(&s->lock);
   struct partial *p = strmap_get(&s->partials, handle);
   shoal_status err = p ? mark(p, sig, &all) : INVALID("Must run PartialRunSetup before performing partial runs");
+  if (!err) atomic_fetch_add(&p->refs, 1);
   pthread_mutex_unlock(&s->lock);
   if (err) {
     for (int i = 0; i < sig->n_feeds; i++) tensor_release(&feeds[i]);

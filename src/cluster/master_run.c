@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "cluster/master.h"
 #include "rpc/fast.h"
-#include "rpc/loop.h"
 #include "runtime/run_metadata.h"
 
 struct step_run {
@@ -31,6 +30,7 @@ struct step_run {
   atomic_int logging; /* traced: workers that have not answered about their logs, and the asker */
   bool is_over;       /* traced: they are asked for them */
   bool partition_graphs;
+  bool is_timed; /* by a time-out of its own */
   step_done done;
   void *arg;
 };
@@ -67,8 +67,16 @@ static void unlink_run(struct step_run *r) {
   if (r->prev) r->prev->next = r->next;
   else s->running = r->next;
   if (r->next) r->next->prev = r->prev;
-  pthread_cond_broadcast(&s->idle);
   pthread_mutex_unlock(&s->lock);
+}
+
+/* Whoever waits for the last step to end goes on. */
+static void tell_idle(struct master_session *s) {
+  pthread_mutex_lock(&s->lock);
+  void (*then)(struct master_session *, void *) = s->running ? NULL : s->idle;
+  if (then) s->idle = NULL;
+  pthread_mutex_unlock(&s->lock);
+  if (then) then(s, s->idle_arg);
 }
 
 static void put_metadata(struct step_run *r, struct text *out) {
@@ -131,6 +139,7 @@ static void conclude(struct step_run *r) {
   step_stats_free(r->stats);
   compiled_unref(c);
   step_run_unref(r);
+  tell_idle(s);
   master_session_unref(s);
 }
 
@@ -169,7 +178,8 @@ static void finish(struct step_run *r) {
     /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
     if (w->local ? !r->rendezvous : !r->parts[i].cleans_up || r->status) w->ops->cleanup_graph(w, r->id);
   }
-  if (r->stats) ask_about_logs(r, true);
+  /* Who has cancelled the step does not wait for its trace. */
+  if (r->stats && !cancel_started(&r->cancel)) ask_about_logs(r, true);
   else conclude(r);
 }
 
@@ -194,13 +204,12 @@ static void part_done(void *arg, shoal_status err) {
   part_end(r);
 }
 
-void step_run_start(struct master_session *s, struct compiled *c, const struct run_options *o, int64_t call_deadline,
-                    struct tensor *args, step_done done, void *arg, struct step_run **handle) {
+struct step_run *step_run_new(struct master_session *s, struct compiled *c, const struct run_options *o,
+                              int64_t call_deadline, struct tensor *args, step_done done, void *arg) {
   struct step_run *r = mem_zalloc(1, sizeof *r);
-  atomic_init(&r->refs, handle ? 2 : 1);
-  if (handle) *handle = r;
+  atomic_init(&r->refs, 2); /* the run's own, and the caller's */
   r->session = s;
-  atomic_fetch_add(&s->refs, 1);
+  master_session_ref(s);
   r->compiled = c;
   atomic_fetch_add(&c->refs, 1);
   r->id = (int64_t)(random_bits() >> 7);
@@ -215,10 +224,16 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
   bool partial = c->pruned != NULL; /* of many calls, each with its own time */
   int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.operation_timeout_ms;
   r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
+  r->is_timed = r->deadline < call_deadline;
   if (partial) r->rendezvous = steps_get(s->master->worker->steps, r->id);
   else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);
   r->parts = mem_zalloc(c->parts.n, sizeof *r->parts);
   atomic_init(&r->left, (int)c->parts.n + 1);
+  return r;
+}
+
+void step_run_begin(struct step_run *r) {
+  struct master_session *s = r->session;
   pthread_mutex_lock(&s->lock);
   bool closed = s->closed;
   r->next = s->running;
@@ -226,11 +241,11 @@ void step_run_start(struct master_session *s, struct compiled *c, const struct r
   s->running = r;
   pthread_mutex_unlock(&s->lock);
   if (closed) {
-    r->status = STATUS(SHOAL_CANCELLED, "Session %s is closed.", s->handle);
+    r->status = STATUS(SHOAL_CANCELLED, "Session has been closed.");
     finish(r);
     return;
   }
-  if (r->deadline < call_deadline) alarm_set(&r->alarm, r->deadline, on_deadline, r);
+  if (r->is_timed) alarm_set(&r->alarm, r->deadline, on_deadline, r);
   if (r->stats) ask_about_logs(r, false);
   else start_parts(r);
 }
@@ -267,7 +282,7 @@ static void start_parts(struct step_run *r) {
   part_end(r);
 }
 
-void step_runs_stop(struct master_session *s) {
+void step_runs_stop(struct master_session *s, void (*then)(struct master_session *s, void *arg), void *arg) {
   VEC(struct step_run *) runs = {0};
   pthread_mutex_lock(&s->lock);
   s->closed = true;
@@ -276,6 +291,7 @@ void step_runs_stop(struct master_session *s) {
     vec_push(&runs, r);
   }
   pthread_mutex_unlock(&s->lock);
+  cancel_start(&s->ending, STATUS(SHOAL_CANCELLED, "Session has been closed."));
   for (size_t i = 0; i < runs.n; i++) {
     cancel_start(&runs.at[i]->cancel,
                  STATUS(SHOAL_CANCELLED, "Step was cancelled by an explicit call to `Session::Close()`."));
@@ -283,21 +299,21 @@ void step_runs_stop(struct master_session *s) {
   }
   vec_release(&runs);
   pthread_mutex_lock(&s->lock);
-  if (s->running) rpc_loop_hand_over();
-  while (s->running) pthread_cond_wait(&s->idle, &s->lock);
+  s->idle = then;
+  s->idle_arg = arg;
   pthread_mutex_unlock(&s->lock);
+  tell_idle(s);
 }
 
 void master_describe(struct master *m, struct text *out) {
   pthread_mutex_lock(&m->lock);
   text_addf(out, "%zu master sessions\n", m->sessions.n);
   int64_t now = clock_ns();
-  const char *handle;
   void *value;
-  for (size_t i = 0; strmap_next(&m->sessions, &i, &handle, &value);) {
+  for (size_t i = 0; strmap_next(&m->sessions, &i, NULL, &value);) {
     struct master_session *s = value;
     pthread_mutex_lock(&s->lock);
-    text_addf(out, " session %s: %zu tasks, %zu compiled steps\n", handle, s->workers.n, s->compiled.n);
+    text_addf(out, " session %" PRId64 ": %zu tasks, %zu compiled steps\n", s->number, s->workers.n, s->compiled.n);
     for (struct step_run *r = s->running; r; r = r->next)
       text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", r->id,
                 (double)(now - r->started) * 1e-9, atomic_load(&r->left), r->compiled->parts.n);

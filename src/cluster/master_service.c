@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "rpc/message.h"
 
 static shoal_status request(struct rpc_call *c, struct wire *w) {
@@ -30,63 +28,61 @@ static void answer(struct rpc_call *c, shoal_status s, struct text *t) {
   }
 }
 
+static void reply_status(void *call, shoal_status s) { rpc_call_fail(call, s); }
+
 /* ---- CreateSession ---- */
 
-/* Waits for other tasks, so it has a thread of its own; the client's going away ends it. */
-struct creating {
-  struct master *master;
-  struct rpc_call *call;
-  struct cancel cancel;
-};
+/* The creation lives until the call is answered, and is not cancelled after that. */
+static void client_gone(void *creation) { creation_cancel(creation, STATUS(SHOAL_CANCELLED, "the client has gone")); }
 
-static void creating_cancelled(void *arg) { cancel_start(&((struct creating *)arg)->cancel, NULL); }
+static void created(void *call, shoal_status s, const char *handle) {
+  struct text t = {0};
+  if (!s) wire_put_str(&t, 1, handle);
+  answer(call, s, &t);
+}
 
-static void *create(void *arg) {
-  struct creating *k = arg;
-  struct wire m, config = wire_from("", 0), graph = config;
-  char *target = mem_strdup(""), handle[17] = "";
+void master_service_create_session(struct master *m, struct rpc_call *c) {
+  struct wire w, config = wire_from("", 0), graph = config;
+  char *target = mem_strdup("");
   enum wire_step step = WIRE_END;
-  shoal_status s = request(k->call, &m);
-  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+  shoal_status s = request(c, &w);
+  for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 1) graph = wire_inside(&f);
     if (f.number == 2) config = wire_inside(&f);
     if (f.number == 3) set_string(&target, &f);
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("CreateSessionRequest does not parse as a protocol buffer");
-  if (!s) s = master_create_session(k->master, config, graph, target, rpc_call_deadline(k->call), &k->cancel, handle);
-  struct text t = {0};
-  if (!s) wire_put_str(&t, 1, handle);
-  free(target);
-  if (!s && cancel_started(&k->cancel)) { /* nobody will ever close it */
-    shoal_status_free(master_close_session(k->master, handle));
+  if (s) {
+    rpc_call_fail(c, s);
+  } else {
+    struct creation *k = creation_new(m, config, graph, target, rpc_call_deadline(c), created, c);
+    rpc_call_on_cancel(c, client_gone, k);
+    creation_begin(k);
   }
-  answer(k->call, s, &t);
-  cancel_release(&k->cancel);
-  free(k);
-  return NULL;
-}
-
-void master_service_create_session(struct master *m, struct rpc_call *c) {
-  struct creating *k = mem_zalloc(1, sizeof *k);
-  k->master = m;
-  k->call = c;
-  cancel_init(&k->cancel);
-  pthread_t t;
-  pthread_attr_t attr;
-  rpc_call_on_cancel(c, creating_cancelled, k);
-  pthread_attr_init(&attr);
-  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-  if (pthread_create(&t, &attr, create, k)) create(k);
-  pthread_attr_destroy(&attr);
+  free(target);
 }
 
 /* ---- the others ---- */
 
+struct extending {
+  struct rpc_call *call;
+  struct master_session *session;
+};
+
+static void extended(void *arg, shoal_status s, int64_t version) {
+  struct extending e = *(struct extending *)arg;
+  struct text t = {0};
+  free(arg);
+  if (!s) wire_put_uint(&t, 4, (uint64_t)version);
+  master_session_unref(e.session);
+  answer(e.call, s, &t);
+}
+
 void master_service_extend_session(struct master *m, struct rpc_call *c) {
   struct wire w, graph = wire_from("", 0);
   char *handle = mem_strdup("");
-  int64_t expected = 0, version = 0;
+  int64_t expected = 0;
   enum wire_step step = WIRE_END;
   shoal_status s = request(c, &w);
   for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
@@ -97,12 +93,14 @@ void master_service_extend_session(struct master *m, struct rpc_call *c) {
   if (!s && step == WIRE_BROKEN) s = INVALID("ExtendSessionRequest does not parse as a protocol buffer");
   struct master_session *session = NULL;
   if (!s) s = master_find_session(m, handle, &session);
-  if (!s) s = master_extend(session, graph, expected, &version);
-  master_session_unref(session);
   free(handle);
-  struct text t = {0};
-  if (!s) wire_put_uint(&t, 4, (uint64_t)version);
-  answer(c, s, &t);
+  if (s) {
+    rpc_call_fail(c, s);
+    return;
+  }
+  struct extending *e = mem_alloc(sizeof *e);
+  *e = (struct extending){c, session};
+  master_extend(session, graph, expected, extended, e);
 }
 
 static shoal_status read_handle(struct rpc_call *c, char **handle) {
@@ -116,9 +114,9 @@ static shoal_status read_handle(struct rpc_call *c, char **handle) {
 void master_service_close_session(struct master *m, struct rpc_call *c) {
   char *handle = mem_strdup("");
   shoal_status s = read_handle(c, &handle);
-  if (!s) s = master_close_session(m, handle);
+  if (s) rpc_call_fail(c, s);
+  else master_close_session(m, handle, reply_status, c);
   free(handle);
-  rpc_call_fail(c, s);
 }
 
 void master_service_list_devices(struct master *m, struct rpc_call *c) {
@@ -157,10 +155,10 @@ void master_service_reset(struct master *m, struct rpc_call *c) {
     if (f.number == 1) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
     if (f.number == 2) vec_push(&filters, mem_strndup((const char *)f.data, f.size));
   }
-  if (!s) s = master_reset(m, containers.at, (int)containers.n, filters.at, (int)filters.n);
+  if (s) rpc_call_fail(c, s);
+  else master_reset(m, containers.at, (int)containers.n, filters.at, (int)filters.n, reply_status, c);
   for (size_t i = 0; i < containers.n; i++) free(containers.at[i]);
   for (size_t i = 0; i < filters.n; i++) free(filters.at[i]);
   vec_release(&containers);
   vec_release(&filters);
-  rpc_call_fail(c, s);
 }

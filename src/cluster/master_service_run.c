@@ -17,8 +17,10 @@ struct call {
   struct master *master;
   struct master_session *session;
   struct compiled *compiled;
-  struct step_run *run;
-  struct text names; /* all strings, each with its NUL; offsets below are into it */
+  pthread_mutex_t lock;
+  struct step_run *run; /* lock, until the call is answered */
+  bool gone;            /* lock: the client is */
+  struct text names;    /* all strings, each with its NUL; offsets below are into it */
   VEC(size_t) feeds;
   VEC(size_t) fetches;
   VEC(size_t) targets;
@@ -45,11 +47,13 @@ static void call_unref(struct call *c) {
   vec_release(&c->targets);
   vec_release(&c->values);
   free((void *)(uintptr_t)c->sig.feeds);
+  pthread_mutex_destroy(&c->lock);
   free(c);
 }
 
 static struct call *call_new(struct master *m, struct rpc_call *rpc) {
   struct call *c = mem_zalloc(1, sizeof *c);
+  pthread_mutex_init(&c->lock, NULL);
   c->rpc = rpc;
   c->master = m;
   c->handle = c->partial = SIZE_MAX;
@@ -207,9 +211,20 @@ static void reply(void *arg, shoal_status s, const struct tensor *values, const 
 
 /* ---- running ---- */
 
+/* Perhaps before the step has begun: its signature is being compiled. */
 static void cancelled(void *arg) {
   struct call *c = arg;
-  step_run_cancel(c->run, STATUS(SHOAL_CANCELLED, "the client has gone"));
+  pthread_mutex_lock(&c->lock);
+  c->gone = true;
+  struct step_run *run = c->run; /* the call has a reference, and is not answered before this returns */
+  pthread_mutex_unlock(&c->lock);
+  if (run) step_run_cancel(run, STATUS(SHOAL_CANCELLED, "the client has gone"));
+}
+
+static void args_free(struct call *c, struct tensor *args) {
+  for (size_t i = 0; i < c->values.n; i++)
+    if (tensor_valid(&args[i])) tensor_release(&args[i]);
+  free(args);
 }
 
 static shoal_status decode_feeds(struct call *c, struct tensor **out) {
@@ -217,14 +232,9 @@ static shoal_status decode_feeds(struct call *c, struct tensor **out) {
   shoal_status s = NULL;
   for (size_t i = 0; i < c->values.n && !s; i++)
     s = tensor_proto_decode(c->values.at[i].at, wire_left(&c->values.at[i]), &args[i]);
-  if (s) {
-    for (size_t i = 0; i < c->values.n; i++)
-      if (tensor_valid(&args[i])) tensor_release(&args[i]);
-    free(args);
-    return s;
-  }
-  *out = args;
-  return NULL;
+  if (s) args_free(c, args);
+  else *out = args;
+  return s;
 }
 
 static shoal_status run(struct call *c) {
@@ -233,8 +243,14 @@ static shoal_status run(struct call *c) {
   TRY(quota_take(&w->run_steps, w->task));
   c->counted = true;
   TRY(decode_feeds(c, &args));
-  rpc_call_on_cancel(c->rpc, cancelled, c); /* never before this handler returns: run is set by then */
-  step_run_start(c->session, c->compiled, &c->options, rpc_call_deadline(c->rpc), args, reply, c, &c->run);
+  pthread_mutex_lock(&c->lock);
+  if (!c->gone) c->run = step_run_new(c->session, c->compiled, &c->options, rpc_call_deadline(c->rpc), args, reply, c);
+  pthread_mutex_unlock(&c->lock);
+  if (!c->run) {
+    args_free(c, args);
+    return STATUS(SHOAL_CANCELLED, "the client has gone");
+  }
+  step_run_begin(c->run);
   return NULL;
 }
 
@@ -251,15 +267,23 @@ static shoal_status start_partial(struct call *c) {
   return NULL;
 }
 
+/* On the request's own thread when the signature is known. */
+static void compiled_to_run(void *arg, shoal_status s, struct compiled *compiled) {
+  struct call *c = arg;
+  c->compiled = compiled;
+  if (!s) s = run(c);
+  if (s) fail(c, s);
+}
+
 void master_service_run_step(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
   shoal_status s = read_step(c);
   if (!s) s = find(c, "RunStep (Master)");
   if (!s && c->partial != SIZE_MAX) {
     s = start_partial(c);
-  } else {
-    if (!s) s = master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->compiled);
-    if (!s) s = run(c);
+  } else if (!s) {
+    rpc_call_on_cancel(rpc, cancelled, c); /* never before this handler returns */
+    master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, compiled_to_run, c);
   }
   if (s) fail(c, s);
   call_unref(c);
@@ -280,50 +304,57 @@ void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
     else if (c->compiled->feeds.n != c->values.n)
       s = INVALID("Expected %zu feed tensors, but got %zu", c->compiled->feeds.n, c->values.n);
   }
+  if (!s) rpc_call_on_cancel(rpc, cancelled, c);
   if (!s) s = run(c);
   if (s) fail(c, s);
   call_unref(c);
 }
 
-void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
-  struct call *c = call_new(m, rpc);
-  char *handle = NULL;
-  shoal_status s = read_setup(c, false);
-  if (!s) s = find(c, "PartialRunSetup (Master)");
-  if (!s) s = master_partial_setup(c->session, &c->sig, &handle);
+static void set_up(void *arg, shoal_status s, const char *handle) {
+  struct call *c = arg;
+  struct text t = {0};
   if (s) {
     fail(c, s);
-  } else {
-    struct text t = {0};
-    wire_put_str(&t, 1, handle);
-    rpc_call_reply(rpc, message_from_text(&t));
-    call_unref(c);
+    return;
   }
-  free(handle);
+  wire_put_str(&t, 1, handle);
+  rpc_call_reply(c->rpc, message_from_text(&t));
+  call_unref(c);
+}
+
+void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
+  struct call *c = call_new(m, rpc);
+  shoal_status s = read_setup(c, false);
+  if (!s) s = find(c, "PartialRunSetup (Master)");
+  if (s) fail(c, s);
+  else master_partial_setup(c->session, &c->sig, set_up, c);
+  call_unref(c);
+}
+
+static void callable_made(void *arg, shoal_status s, struct compiled *compiled) {
+  struct call *c = arg;
+  if (s) {
+    quota_give(&c->master->worker->callables, 1);
+    fail(c, s);
+    return;
+  }
+  pthread_mutex_lock(&c->session->lock);
+  size_t handle = c->session->callables.n;
+  vec_push(&c->session->callables, compiled);
+  pthread_mutex_unlock(&c->session->lock);
+  struct text t = {0};
+  if (handle) wire_put_uint(&t, 1, handle);
+  rpc_call_reply(c->rpc, message_from_text(&t));
   call_unref(c);
 }
 
 void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
-  struct compiled *compiled = NULL;
   shoal_status s = read_setup(c, true);
   if (!s) s = find(c, "MakeCallable (Master)");
   if (!s) s = quota_take(&m->worker->callables, m->worker->task);
-  bool counted = !s;
-  if (!s) s = master_compile(c->session, &c->sig, 0, &compiled);
-  if (s) {
-    if (counted) quota_give(&m->worker->callables, 1);
-    fail(c, s);
-  } else {
-    pthread_mutex_lock(&c->session->lock);
-    size_t handle = c->session->callables.n;
-    vec_push(&c->session->callables, compiled);
-    pthread_mutex_unlock(&c->session->lock);
-    struct text t = {0};
-    if (handle) wire_put_uint(&t, 1, handle);
-    rpc_call_reply(rpc, message_from_text(&t));
-    call_unref(c);
-  }
+  if (s) fail(c, s);
+  else master_compile(c->session, &c->sig, 0, callable_made, c);
   call_unref(c);
 }
 

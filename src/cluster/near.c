@@ -129,14 +129,28 @@ static shoal_status run_compiled(struct master_session *s, struct near_step *ste
                                  int64_t deadline, shoal_tensor *const *feeds) {
   struct tensor *args = mem_zalloc((size_t)step->sig->n_feeds + 1, sizeof *args);
   for (int i = 0; i < step->sig->n_feeds; i++) tensor_ref(&args[i], &feeds[i]->t);
-  struct step_run *run = NULL;
   latch_init(&step->latch, 1);
-  step_run_start(s, step->compiled, o, deadline, args, step_ended, step, &run);
+  struct step_run *run = step_run_new(s, step->compiled, o, deadline, args, step_ended, step);
+  step_run_begin(run);
   if (!latch_wait_until(&step->latch, deadline))
     step_run_cancel(run, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out: the step did not end in time"));
   shoal_status err = latch_finish(&step->latch);
   step_run_unref(run);
   return err;
+}
+
+static void compiled(void *arg, shoal_status s, struct compiled *c) {
+  struct near_step *step = arg;
+  step->compiled = c;
+  latch_done(&step->latch, s);
+}
+
+/* The client's thread may wait. */
+static shoal_status compile(struct master_session *s, struct near_step *step, const struct step_signature *sig,
+                            unsigned flags) {
+  latch_init(&step->latch, 1);
+  master_compile(s, sig, flags, compiled, step);
+  return latch_finish(&step->latch);
 }
 
 shoal_status near_run(struct master *m, const char *handle, const shoal_run_options *o, int64_t deadline,
@@ -153,7 +167,7 @@ shoal_status near_run(struct master *m, const char *handle, const shoal_run_opti
   struct text names = {0};
   struct step_signature whole = whole_names(sig, &names);
   struct near_step step = {.sig = sig, .fetches = fetches, .metadata = metadata};
-  shoal_status err = master_compile(s, &whole, options.partition_graphs ? COMPILE_GRAPHS : 0, &step.compiled);
+  shoal_status err = compile(s, &step, &whole, options.partition_graphs ? COMPILE_GRAPHS : 0);
   if (!err) err = run_compiled(s, &step, &options, deadline, feeds);
   for (int i = 0; i < sig->n_fetches; i++) {
     if (!err && !fetches[i]) err = INTERNAL("the step has no value for %s", sig->fetches[i]);

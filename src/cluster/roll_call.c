@@ -12,6 +12,11 @@
 #include "cluster/identity.h"
 #include "cluster/latch.h"
 
+void roll_init(struct roll *r) {
+  *r = (struct roll){0};
+  pthread_mutex_init(&r->lock, NULL);
+}
+
 void roll_add(struct roll *r, const char *task, const char *address, struct rpc_channel *channel) {
   vec_push(&r->all, (struct roll_entry){.task = mem_strdup(task), .address = mem_strdup(address), .channel = channel});
 }
@@ -30,43 +35,68 @@ void roll_release(struct roll *r) {
     free(e->address);
   }
   vec_release(&r->all);
+  pthread_mutex_destroy(&r->lock);
+}
+
+/* The last to come tells. */
+static void part_done(struct roll *r) {
+  pthread_mutex_lock(&r->lock);
+  bool last = --r->left == 0;
+  pthread_mutex_unlock(&r->lock);
+  if (!last) return;
+  for (size_t i = 0; i < r->all.n; i++) {
+    struct roll_entry *e = &r->all.at[i];
+    rpc_pending_unref(e->question);
+    e->question = NULL;
+    if (e->here) drop_channel(e);
+  }
+  r->then(r->arg);
 }
 
 struct question {
-  struct roll_entry *of;
-  struct latch *latch;
+  struct roll *roll;
+  size_t index;
 };
 
 static void answered(void *arg, shoal_status s, struct rpc_body *body) {
-  struct question *q = arg;
-  struct roll_entry *e = q->of;
+  struct question q = *(struct question *)arg;
+  free(arg);
+  struct roll_entry *e = &q.roll->all.at[q.index];
   shoal_status_free(e->cause);
   e->cause = s;
   e->here = !s;
-  latch_done(q->latch, NULL);
+  part_done(q.roll);
 }
 
-size_t roll_ask(struct roll *r, int64_t timeout_ms) {
-  size_t missing = 0;
-  for (size_t i = 0; i < r->all.n; i++) missing += !r->all.at[i].here;
-  if (!missing) return 0;
-  struct latch l;
-  latch_init(&l, (int)missing);
-  struct question *all = mem_zalloc(missing, sizeof *all);
+void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void *arg) {
+  r->then = then;
+  r->arg = arg;
+  r->left = 1 + (int)roll_count_missing(r);
   int64_t deadline = deadline_after_ms(timeout_ms);
-  for (size_t i = 0, k = 0; i < r->all.n; i++) {
+  for (size_t i = 0; i < r->all.n; i++) {
     struct roll_entry *e = &r->all.at[i];
     if (e->here) continue;
-    all[k] = (struct question){e, &l};
-    rpc_start(e->channel, "/tensorflow.WorkerService/GetStatus", NULL, deadline, 0, answered, &all[k++], NULL);
+    struct question *q = mem_alloc(sizeof *q);
+    *q = (struct question){r, i};
+    struct rpc_pending *question = NULL;
+    rpc_start(e->channel, "/tensorflow.WorkerService/GetStatus", NULL, deadline, 0, answered, q, &question);
+    pthread_mutex_lock(&r->lock);
+    e->question = question;
+    pthread_mutex_unlock(&r->lock);
   }
-  shoal_status_free(latch_finish(&l));
-  free(all);
-  missing = 0;
-  for (size_t i = 0; i < r->all.n; i++) {
-    if (r->all.at[i].here) drop_channel(&r->all.at[i]);
-    else missing++;
-  }
+  part_done(r);
+}
+
+void roll_cancel(struct roll *r) {
+  pthread_mutex_lock(&r->lock);
+  for (size_t i = 0; r->left && i < r->all.n; i++)
+    if (r->all.at[i].question) rpc_cancel(r->all.at[i].question, STATUS(SHOAL_CANCELLED, "nobody waits any more"));
+  pthread_mutex_unlock(&r->lock);
+}
+
+size_t roll_count_missing(const struct roll *r) {
+  size_t missing = 0;
+  for (size_t i = 0; i < r->all.n; i++) missing += !r->all.at[i].here;
   return missing;
 }
 
@@ -96,7 +126,7 @@ shoal_status roll_hopeless(const struct roll *r) {
 enum { FIRST_MS = 500, EVERY_MS = 1000, TELL_MS = 5000, OFTEN_MS = 60000, SELDOM_MS = 60000, ANSWER_MS = 2000 };
 
 struct startup {
-  struct roll roll; /* the thread's */
+  struct roll roll; /* the thread's; others may cancel what it asks */
   int64_t timeout_ms;
   void (*late)(void *arg, shoal_status s);
   void *arg;
@@ -115,6 +145,17 @@ static bool pause_until(struct startup *s, int64_t when) {
   bool over = s->over;
   pthread_mutex_unlock(&s->lock);
   return !over;
+}
+
+static void all_asked(void *latch) { latch_done(latch, NULL); }
+
+/* How many are missing now. The thread is the server's own: it may wait. */
+static size_t ask_and_wait(struct startup *s) {
+  struct latch l;
+  latch_init(&l, 1);
+  roll_ask(&s->roll, s->timeout_ms ? MIN(ANSWER_MS, s->timeout_ms) : ANSWER_MS, all_asked, &l);
+  shoal_status_free(latch_finish(&l));
+  return roll_count_missing(&s->roll);
 }
 
 static void give_up(struct startup *s, shoal_status why) {
@@ -139,7 +180,7 @@ static void *call_roll(void *arg) {
   pthread_setname_np(pthread_self(), "shoal-start");
   int64_t start = clock_ns(), told = start, limit = deadline_after_ms(s->timeout_ms);
   for (int64_t next = start + FIRST_MS * 1000000ll; pause_until(s, MIN(next, limit));) {
-    size_t missing = roll_ask(&s->roll, s->timeout_ms ? MIN(ANSWER_MS, s->timeout_ms) : ANSWER_MS);
+    size_t missing = ask_and_wait(s);
     int64_t now = clock_ns(), since = (now - start) / 1000000;
     struct text who = {0};
     if (!missing) break;
@@ -164,6 +205,7 @@ static void *call_roll(void *arg) {
 struct startup *startup_new(const struct cluster_spec *spec, const char *self, const struct rpc_tls *tls,
                             int64_t timeout_ms, void (*late)(void *arg, shoal_status s), void *arg) {
   struct startup *s = mem_zalloc(1, sizeof *s);
+  roll_init(&s->roll);
   for (size_t i = 0; i < spec->jobs.n; i++)
     for (size_t k = 0; k < spec->jobs.at[i].tasks.n; k++) {
       const struct cluster_task *t = &spec->jobs.at[i].tasks.at[k];
@@ -196,6 +238,7 @@ void startup_over(struct startup *s) {
   s->over = true;
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
+  roll_cancel(&s->roll);
 }
 
 void startup_free(struct startup *s) {

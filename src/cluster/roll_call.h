@@ -5,24 +5,37 @@
 #ifndef CLUSTER_ROLL_CALL_H
 #define CLUSTER_ROLL_CALL_H
 
+#include <pthread.h>
+
 #include "cluster/cluster_spec.h"
 #include "rpc/channel.h"
 
 struct roll_entry {
   char *task, *address;
-  struct rpc_channel *channel; /* a reference */
+  struct rpc_channel *channel;  /* a reference */
+  struct rpc_pending *question; /* under way */
   bool here;
   shoal_status cause; /* why not, when last asked; NULL: not asked yet */
 };
 
 struct roll {
   VEC(struct roll_entry) all;
+  pthread_mutex_t lock;
+  int left;                /* lock: answers, and the asker */
+  void (*then)(void *arg); /* when all have answered, or cannot */
+  void *arg;
 };
 
+void roll_init(struct roll *r);
+/* The channel's reference is taken over. */
 void roll_add(struct roll *r, const char *task, const char *address, struct rpc_channel *channel);
 void roll_release(struct roll *r);
-/* Asks everybody who has not answered yet, side by side; returns how many are still missing. */
-size_t roll_ask(struct roll *r, int64_t timeout_ms);
+/* Asks everybody who has not answered yet, side by side; then(arg) when it is known who is still missing, perhaps
+ * before this returns. */
+void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void *arg);
+/* What is being asked ends now. */
+void roll_cancel(struct roll *r);
+size_t roll_count_missing(const struct roll *r);
 /* "/job:ps/replica:0/task:0 at 10.0.0.1:2222 (Connection refused), ...". */
 void roll_missing(const struct roll *r, struct text *out);
 /* A missing task that will not come however long one waits: its certificate will not do. The error names it. */

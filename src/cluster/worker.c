@@ -11,6 +11,8 @@
 #include "graph/late_reads.h"
 #include "graph/partition.h"
 
+enum { MAX_BUILDERS = 4 };
+
 struct worker *worker_new(const struct worker_options *o) {
   struct worker *w = mem_zalloc(1, sizeof *w);
   w->task = mem_strdup(o->task);
@@ -18,6 +20,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->peers = o->peers;
   w->inter = pool_new(o->inter_threads, "shoal-inter");
   w->intra = pool_new(o->intra_threads, "shoal-intra");
+  w->builders = pool_new(MAX(2, MIN(cpu_count(), MAX_BUILDERS)), "shoal-build");
   w->n_devices = MAX(o->cpu_devices, 1);
   w->devices = mem_zalloc((size_t)w->n_devices, sizeof *w->devices);
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
@@ -46,6 +49,7 @@ struct worker *worker_new(const struct worker_options *o) {
 
 void worker_free(struct worker *w) {
   if (!w) return;
+  pool_free(w->builders);
   const char *handle;
   void *session;
   for (size_t i = 0; strmap_next(&w->sessions, &i, &handle, &session);) worker_session_unref(session);
@@ -129,6 +133,7 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
   atomic_init(&s->refs, 1);
   s->worker = w;
   s->handle = mem_strdup(o->handle);
+  s->number = ++w->made;
   s->task = o->job ? mem_printf("/job:%s/replica:0/task:%d", o->job, o->task) : mem_strdup(w->task);
   if (o->spec) cluster_spec_copy(&s->spec, o->spec);
   s->isolated = o->isolated;

@@ -30,6 +30,7 @@ struct worker {
   const struct cluster_spec *spec; /* the server's */
   struct peers *peers;             /* the server's */
   struct pool *inter, *intra;
+  struct pool *builders; /* what takes long before there is a step: graphs are imported, cut and compiled there */
   struct device **devices;
   char **key_starts;               /* [n_devices] "NAME;INCARNATION;": how keys of values made here begin */
   struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
@@ -41,6 +42,7 @@ struct worker {
   pthread_cond_t idle;
   struct strmap sessions;        /* lock: handle -> struct worker_session * */
   struct worker_session *legacy; /* lock: for masters that create none */
+  int64_t made;                  /* lock: sessions, ever */
   struct worker_run *runs;       /* lock: running now */
   struct partial_run *partials;  /* lock: worker_partial.h */
   atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
@@ -76,7 +78,8 @@ shoal_status worker_check_sessions(const struct worker *w, size_t n);
 struct worker_session {
   atomic_int refs;
   struct worker *worker;
-  char *handle;
+  char *handle;             /* secret: whoever knows it may use the session */
+  int64_t number;           /* what it is called where others read it */
   char *task;               /* this task's name in the session: the worker's, unless a cluster was propagated */
   struct cluster_spec spec; /* propagated; empty: the worker's */
   char **device_names;      /* [n_devices], in the session's terms */

@@ -18,17 +18,18 @@ static void get_status(struct worker_link *w, int64_t deadline, struct cancel *c
 }
 
 static void create_session(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
-                           worker_done done, void *arg) {
+                           struct cancel *cancel, worker_done done, void *arg) {
   done(arg, worker_create_session(w->local, o));
 }
 
-static void delete_session(struct worker_link *w, const char *session, worker_done done, void *arg) {
+static void delete_session(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
+                           void *arg) {
   worker_delete_session(w->local, session);
   done(arg, NULL);
 }
 
 static void register_graph(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
-                           char *handle, worker_done done, void *arg) {
+                           char *handle, struct cancel *cancel, worker_done done, void *arg) {
   struct worker_session *s = NULL;
   struct worker_graph *wg = NULL;
   shoal_status err = worker_find_session(w->local, session, true, &s);
@@ -82,7 +83,8 @@ static void run_graph(struct worker_link *w, struct part_run *r) {
 
 static void cleanup_graph(struct worker_link *w, int64_t step_id) { steps_cleanup(w->local->steps, step_id); }
 
-static void cleanup_all(struct worker_link *w, char *const *containers, int n, worker_done done, void *arg) {
+static void cleanup_all(struct worker_link *w, char *const *containers, int n, struct cancel *cancel, worker_done done,
+                        void *arg) {
   worker_cleanup_all(w->local, containers, n);
   done(arg, NULL);
 }

@@ -43,14 +43,17 @@ struct part_run {
 struct worker_link;
 
 struct worker_ops {
-  /* Fills devices; waits for the worker to come up until the deadline. cancel ends the wait. */
+  /* None of these waits: done is called, once, when the worker has answered or cannot. cancel (may be NULL; must stay
+   * until then) ends it early. */
+  /* Fills devices; the worker has until the deadline to come up. */
   void (*get_status)(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg);
   void (*create_session)(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
-                         worker_done done, void *arg);
-  void (*delete_session)(struct worker_link *w, const char *session, worker_done done, void *arg);
+                         struct cancel *cancel, worker_done done, void *arg);
+  void (*delete_session)(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
+                         void *arg);
   /* handle: 17 bytes. */
   void (*register_graph)(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
-                         char *handle, worker_done done, void *arg);
+                         char *handle, struct cancel *cancel, worker_done done, void *arg);
   void (*deregister_graph)(struct worker_link *w, const char *session, const char *handle);
   void (*run_graph)(struct worker_link *w, struct part_run *r);
   void (*cleanup_graph)(struct worker_link *w, int64_t step_id);
@@ -58,7 +61,8 @@ struct worker_ops {
    * StepStats. TensorFlow's workers tell of transfers in this way only, ours in the answer to RunGraph. */
   void (*log_transfers)(struct worker_link *w, bool on, int64_t step_id, int64_t deadline, struct text *stats,
                         worker_done done, void *arg);
-  void (*cleanup_all)(struct worker_link *w, char *const *containers, int n, worker_done done, void *arg);
+  void (*cleanup_all)(struct worker_link *w, char *const *containers, int n, struct cancel *cancel, worker_done done,
+                      void *arg);
 };
 
 struct worker_link {

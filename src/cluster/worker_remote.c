@@ -12,12 +12,12 @@
 
 #define SERVICE "/tensorflow.WorkerService/"
 
-/* Calls that only need to know how they ended. */
+/* Calls that are more or less alike: asked, perhaps cancelled, and answered. */
 struct simple {
   struct worker_link *w;
   worker_done done;
   void *arg;
-  struct cancel *cancel;
+  struct cancel *cancel; /* NULL: none */
   struct cancel_hook hook;
   pthread_mutex_t lock;
   struct peer_call *call; /* lock */
@@ -26,9 +26,10 @@ struct simple {
   struct text *stats;     /* Logging's */
 };
 
-static struct simple *simple_new(struct worker_link *w, worker_done done, void *arg) {
+static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, worker_done done, void *arg) {
   struct simple *s = mem_zalloc(1, sizeof *s);
   s->w = w;
+  s->cancel = cancel;
   s->done = done;
   s->arg = arg;
   pthread_mutex_init(&s->lock, NULL);
@@ -44,7 +45,38 @@ static void simple_end(struct simple *s, shoal_status st) {
   done(arg, st);
 }
 
-static void simple_done(void *arg, shoal_status st, struct rpc_body *body) { simple_end(arg, st); }
+static void simple_cancelled(void *arg) {
+  struct simple *s = arg;
+  pthread_mutex_lock(&s->lock);
+  s->cancelled = true;
+  if (s->call) peer_cancel(s->call, STATUS(SHOAL_CANCELLED, "nobody waits for the answer any more"));
+  pthread_mutex_unlock(&s->lock);
+}
+
+/* The answer has come: cancelling is over, and so is starting. */
+static void simple_answered(struct simple *s) {
+  pthread_mutex_lock(&s->lock);
+  pthread_mutex_unlock(&s->lock);
+  if (s->cancel) cancel_deregister(s->cancel, &s->hook);
+}
+
+static void simple_start(struct simple *s, const char *method, struct rpc_message *request, int64_t deadline,
+                         unsigned flags, int64_t step, rpc_done done) {
+  bool fresh = !s->cancel || cancel_register(s->cancel, &s->hook, simple_cancelled, s);
+  pthread_mutex_lock(&s->lock);
+  bool cancelled = s->cancelled || !fresh;
+  if (!cancelled) peer_start(s->w->peer, method, request, deadline, flags, step, NULL, done, s, &s->call);
+  pthread_mutex_unlock(&s->lock);
+  if (!cancelled) return;
+  rpc_message_free(request);
+  if (fresh) cancel_deregister(s->cancel, &s->hook);
+  simple_end(s, STATUS(SHOAL_CANCELLED, "nobody waits for the answer any more"));
+}
+
+static void simple_done(void *arg, shoal_status st, struct rpc_body *body) {
+  simple_answered(arg);
+  simple_end(arg, st);
+}
 
 /* ---- GetStatus ---- */
 
@@ -85,9 +117,7 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   const void *data;
   size_t size;
-  pthread_mutex_lock(&c->lock); /* whoever started the call has let go of it */
-  pthread_mutex_unlock(&c->lock);
-  if (c->cancel) cancel_deregister(c->cancel, &c->hook);
+  simple_answered(c);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) {
     struct wire w = wire_from(data, size);
@@ -97,34 +127,15 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   simple_end(c, s);
 }
 
-static void status_cancelled(void *arg) {
-  struct simple *c = arg;
-  pthread_mutex_lock(&c->lock);
-  c->cancelled = true;
-  if (c->call) peer_cancel(c->call, STATUS(SHOAL_CANCELLED, "the client has gone"));
-  pthread_mutex_unlock(&c->lock);
-}
-
 static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
-  struct simple *c = simple_new(w, done, arg);
-  c->cancel = cancel;
-  bool fresh = !cancel || cancel_register(cancel, &c->hook, status_cancelled, c);
-  pthread_mutex_lock(&c->lock);
-  bool cancelled = c->cancelled || !fresh;
-  if (!cancelled)
-    peer_start(w->peer, SERVICE "GetStatus", NULL, deadline, RPC_WAIT_FOR_READY | PEER_UNWATCHED, 0, NULL, status_done,
-               c, &c->call);
-  pthread_mutex_unlock(&c->lock);
-  if (cancelled) {
-    if (fresh) cancel_deregister(cancel, &c->hook);
-    simple_end(c, STATUS(SHOAL_CANCELLED, "the client has gone"));
-  }
+  simple_start(simple_new(w, cancel, done, arg), SERVICE "GetStatus", NULL, deadline,
+               RPC_WAIT_FOR_READY | PEER_UNWATCHED, 0, status_done);
 }
 
 /* ---- sessions ---- */
 
 static void create_session(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
-                           worker_done done, void *arg) {
+                           struct cancel *cancel, worker_done done, void *arg) {
   struct text m = {0};
   wire_put_str(&m, 1, o->handle);
   size_t def = wire_begin(&m, 2);
@@ -140,16 +151,16 @@ static void create_session(struct worker_link *w, const struct worker_session_op
   if (o->isolated) wire_put_uint(&m, 3, 1);
   wire_put_str(&m, 5, o->master);
   wire_put_uint(&m, 6, (uint64_t)o->master_incarnation);
-  peer_start(w->peer, SERVICE "CreateWorkerSession", message_from_text(&m), deadline, 0, 0, NULL, simple_done,
-             simple_new(w, done, arg), NULL);
+  simple_start(simple_new(w, cancel, done, arg), SERVICE "CreateWorkerSession", message_from_text(&m), deadline, 0, 0,
+               simple_done);
 }
 
-static void delete_session(struct worker_link *w, const char *session, worker_done done, void *arg) {
+static void delete_session(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
+                           void *arg) {
   struct text m = {0};
   wire_put_str(&m, 1, session);
-  peer_start(w->peer, SERVICE "DeleteWorkerSession", message_from_text(&m),
-             deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, NULL, simple_done,
-             simple_new(w, done, arg), NULL);
+  simple_start(simple_new(w, cancel, done, arg), SERVICE "DeleteWorkerSession", message_from_text(&m),
+               deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, simple_done);
 }
 
 /* ---- graphs ---- */
@@ -158,6 +169,7 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   const void *data;
   size_t size;
+  simple_answered(c);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) {
     struct wire w = wire_from(data, size);
@@ -173,7 +185,7 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
 }
 
 static void register_graph(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
-                           char *handle, worker_done done, void *arg) {
+                           char *handle, struct cancel *cancel, worker_done done, void *arg) {
   struct text m = {0};
   wire_put_str(&m, 1, session);
   size_t def = wire_begin(&m, 2);
@@ -186,10 +198,9 @@ static void register_graph(struct worker_link *w, const char *session, struct gr
   wire_end(&m, def);
   wire_put_uint(&m, 6, 1);
   if (config->n) wire_put_text(&m, 8, config);
-  struct simple *c = simple_new(w, done, arg);
+  struct simple *c = simple_new(w, cancel, done, arg);
   c->handle = handle;
-  peer_start(w->peer, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, NULL, register_done, c,
-             NULL);
+  simple_start(c, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, register_done);
 }
 
 static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
@@ -199,8 +210,8 @@ static void deregister_graph(struct worker_link *w, const char *session, const c
   wire_put_str(&m, 1, handle);
   wire_put_str(&m, 2, session);
   wire_put_uint(&m, 3, 1);
-  peer_start(w->peer, SERVICE "DeregisterGraph", message_from_text(&m), deadline_after_ms(10000), 0, 0, NULL,
-             simple_done, simple_new(w, ignore, NULL), NULL);
+  simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "DeregisterGraph", message_from_text(&m),
+               deadline_after_ms(10000), 0, 0, simple_done);
 }
 
 /* ---- running ---- */
@@ -286,14 +297,15 @@ static void run_graph(struct worker_link *w, struct part_run *r) {
 static void cleanup_graph(struct worker_link *w, int64_t step_id) {
   struct text m = {0};
   wire_put_uint(&m, 1, (uint64_t)step_id);
-  peer_start(w->peer, SERVICE "CleanupGraph", message_from_text(&m), deadline_after_ms(10000), 0, step_id, NULL,
-             simple_done, simple_new(w, ignore, NULL), NULL);
+  simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "CleanupGraph", message_from_text(&m),
+               deadline_after_ms(10000), 0, step_id, simple_done);
 }
 
 static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   const void *data;
   size_t size;
+  simple_answered(c);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s && c->stats) {
     struct wire w = wire_from(data, size);
@@ -312,16 +324,17 @@ static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64
   struct text m = {0};
   wire_put_uint(&m, on ? 1 : 4, 1);
   if (!on) wire_put_uint(&m, 3, (uint64_t)step_id);
-  struct simple *c = simple_new(w, done, arg);
+  struct simple *c = simple_new(w, NULL, done, arg);
   c->stats = stats;
-  peer_start(w->peer, SERVICE "Logging", message_from_text(&m), deadline, 0, step_id, NULL, logging_done, c, NULL);
+  simple_start(c, SERVICE "Logging", message_from_text(&m), deadline, 0, step_id, logging_done);
 }
 
-static void cleanup_all(struct worker_link *w, char *const *containers, int n, worker_done done, void *arg) {
+static void cleanup_all(struct worker_link *w, char *const *containers, int n, struct cancel *cancel, worker_done done,
+                        void *arg) {
   struct text m = {0};
   for (int i = 0; i < n; i++) wire_put_str(&m, 1, containers[i]);
-  peer_start(w->peer, SERVICE "CleanupAll", message_from_text(&m), deadline_after_ms(10000), 0, 0, NULL, simple_done,
-             simple_new(w, done, arg), NULL);
+  simple_start(simple_new(w, cancel, done, arg), SERVICE "CleanupAll", message_from_text(&m), deadline_after_ms(10000),
+               0, 0, simple_done);
 }
 
 static const struct worker_ops remote_ops = {.get_status = get_status,

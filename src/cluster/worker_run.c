@@ -104,8 +104,8 @@ void worker_describe(struct worker *w, struct text *out) {
   text_addf(out, "%zu worker sessions\n", w->sessions.n);
   int64_t now = clock_ns();
   for (struct worker_run *r = w->runs; r; r = r->next)
-    text_addf(out, "  step %" PRId64 ": running graph %s of session %s since %.1f s\n", r->step_id, r->graph->handle,
-              r->session->handle, (double)(now - r->started) * 1e-9);
+    text_addf(out, "  step %" PRId64 ": running graph %s of session %" PRId64 " since %.1f s\n", r->step_id,
+              r->graph->handle, r->session->number, (double)(now - r->started) * 1e-9);
   pthread_mutex_unlock(&w->lock);
   steps_describe(w->steps, out);
 }

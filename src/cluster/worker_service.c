@@ -111,26 +111,35 @@ void worker_service_delete_session(struct worker *w, struct rpc_call *c) {
   rpc_call_fail(c, s);
 }
 
-static shoal_status register_graph(struct worker *w, const struct names *n, struct wire def, struct text *out) {
-  struct worker_session *session = NULL;
+/* A graph to be registered: imported and compiled by a builder. */
+struct registration {
+  struct worker *worker;
+  struct rpc_call *call; /* which holds what def is in */
+  struct worker_session *session;
+  struct wire def;
+};
+
+static void register_graph(void *arg) {
+  struct registration r = *(struct registration *)arg;
   struct worker_graph *wg = NULL;
   struct graph *g = graph_new();
-  shoal_status s = worker_find_session(w, n->session, n->called, &session);
-  if (!s)
-    s = graph_import(g, def.at, wire_left(&def),
-                     &(struct import_options){.internal = true, .max_nodes = w->max_graph_nodes}, NULL);
-  if (!s) s = worker_register_graph(session, g, &wg);
-  if (!s) wire_put_str(out, 1, wg->handle);
+  struct text out = {0};
+  free(arg);
+  shoal_status s =
+      graph_import(g, r.def.at, wire_left(&r.def),
+                   &(struct import_options){.internal = true, .max_nodes = r.worker->max_graph_nodes}, NULL);
+  if (!s) s = worker_register_graph(r.session, g, &wg);
+  if (!s) wire_put_str(&out, 1, wg->handle);
   worker_graph_unref(wg);
   graph_free(g);
-  worker_session_unref(session);
-  return s;
+  worker_session_unref(r.session);
+  answer(r.call, s, &out);
 }
 
 void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   struct wire m, def = wire_from("", 0);
   struct names n = {mem_strdup(""), NULL, false};
-  struct text out = {0};
+  struct worker_session *session = NULL;
   enum wire_step step = WIRE_END;
   shoal_status s = request(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
@@ -139,9 +148,15 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
     if (f.number == 6 && f.type == WIRE_VARINT) n.called = f.value != 0;
   }
   if (!s) s = check_end(step, "RegisterGraphRequest");
-  if (!s) s = register_graph(w, &n, def, &out);
+  if (!s) s = worker_find_session(w, n.session, n.called, &session);
   names_release(&n);
-  answer(c, s, &out);
+  if (s) {
+    rpc_call_fail(c, s);
+    return;
+  }
+  struct registration *r = mem_alloc(sizeof *r);
+  *r = (struct registration){w, c, session, def};
+  pool_submit(w->builders, register_graph, r);
 }
 
 void worker_service_deregister_graph(struct worker *w, struct rpc_call *c) {

@@ -1,0 +1,134 @@
+"""Whatever waits for another task holds no thread that the network needs: a server goes on answering, and ends when it
+is told to, while hundreds of calls wait for a task that never answers."""
+# needs: tensorflow
+import os
+import signal
+import socket
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+import grpc
+import tensorflow.compat.v1 as tf
+from google.protobuf.internal import encoder
+
+from cluster import Cluster, report, until
+
+tf.disable_v2_behavior()
+MANY = 300  # more than there are threads for the network
+NEVER = "--peer_timeout=3600"  # the watch over silent tasks comes to nobody's help
+MASTER, WORKER = "/tensorflow.MasterService/", "/tensorflow.WorkerService/"
+
+
+def field(number, value):
+    return encoder.TagBytes(number, 2) + encoder._VarintBytes(len(value)) + value
+
+
+def string(message):
+    """The first field of an answer, of less than 128 bytes."""
+    return message[2:2 + message[1]]
+
+
+class Client:
+    def __init__(self, address):
+        self.channel = grpc.insecure_channel(address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def call(self, method, request=b"", seconds=120):
+        return self.channel.unary_unary(method)(request, timeout=seconds)
+
+    def start(self, method, request):
+        return self.channel.unary_unary(method).future(request, timeout=3600)
+
+
+def lives(c, other=None):
+    """A new client is answered, whatever the others wait for."""
+    with Client(c.spec["worker"]["0"]) as client:
+        client.call(WORKER + "GetStatus")
+        client.call(MASTER + "ListDevices")
+        client.call("/shoal.Server/Status")
+        # And can work: a session that needs this task alone.
+        config = tf.ConfigProto(device_filters=["/job:worker/task:0"]).SerializeToString()
+        with tf.Graph().as_default() as g:
+            tf.constant(3.0, name="three")
+        handle = string(client.call(MASTER + "CreateSession",
+                                    field(1, g.as_graph_def().SerializeToString()) + field(2, config)))
+        assert client.call(MASTER + "RunStep", field(1, handle) + field(3, b"three:0"))
+        client.call(MASTER + "CloseSession", field(1, handle))
+
+
+def ends(c):
+    task = c.tasks["worker", 0]
+    task.kill(signal.SIGTERM)
+    assert task.process.wait(120) == 0, task.text()
+
+
+def many_steps(names):
+    """Steps that need the stopped ps, of one signature and of many: all wait, and nobody else does."""
+    c = Cluster([NEVER], ps=["shoal"], worker=["shoal"])
+    with c, tf.Graph().as_default() as g:
+        with tf.device("/job:ps/task:0"):
+            for i in range(names):
+                tf.placeholder_with_default(1.0, [], name=f"p{i}")
+        with Client(c.spec["worker"]["0"]) as client:
+            handle = string(client.call(MASTER + "CreateSession", field(1, g.as_graph_def().SerializeToString())))
+            assert client.call(MASTER + "RunStep", field(1, handle) + field(3, b"p0:0"))
+            c.tasks["ps", 0].kill(signal.SIGSTOP)
+            steps = [client.start(MASTER + "RunStep", field(1, handle) + field(3, f"p{i % names}:0".encode()))
+                     for i in range(MANY)]
+            lives(c)
+            extended = client.start(MASTER + "ExtendSession", field(1, handle))
+            closing = client.start(MASTER + "CloseSession", field(1, handle))
+            until(lambda: all(s.done() for s in steps), 120)  # closing cancels them
+            lives(c)
+            ends(c)
+            until(lambda: closing.done() and extended.done())
+
+
+def stopped_while_creating():
+    """Sessions that wait for a stopped task, more than there are threads."""
+    c = Cluster([NEVER], ps=["shoal"], worker=["shoal"])
+    with c, Client(c.spec["worker"]["0"]) as client:
+        c.tasks["ps", 0].kill(signal.SIGSTOP)
+        waiting = [client.start(MASTER + "CreateSession", b"") for _ in range(MANY)]
+        waiting += [client.start(MASTER + "Reset", b"") for _ in range(10)]
+        lives(c)
+        for w in waiting[::2]:
+            w.cancel()
+        lives(c)
+        ends(c)
+        until(lambda: all(w.done() for w in waiting))
+
+
+def fake_worker():
+    """A client names a task of its own that takes connections and never says a word."""
+    with socket.socket() as fake:
+        fake.bind(("127.0.0.1", 0))
+        fake.listen(1000)
+        with Cluster([NEVER], worker=["shoal"]) as c:
+            address = c.spec["worker"]["0"]
+            cluster = tf.train.ClusterSpec({"worker": {0: address, 1: f"127.0.0.1:{fake.getsockname()[1]}"}})
+            config = tf.ConfigProto(cluster_def=cluster.as_cluster_def()).SerializeToString()
+            request = field(2, config) + field(3, f"grpc://{address}".encode())
+            with Client(address) as client:
+                waiting = [client.start(MASTER + "CreateSession", request) for _ in range(MANY)]
+                lives(c)
+                for w in waiting[:10]:
+                    w.cancel()
+                lives(c)
+                ends(c)
+                until(lambda: all(w.done() for w in waiting))
+
+
+TESTS = [("three hundred steps of one signature", lambda: many_steps(1)),
+         ("three hundred steps of as many signatures", lambda: many_steps(MANY)),
+         ("three hundred sessions", stopped_while_creating),
+         ("a client's own worker", fake_worker)]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

@@ -15,6 +15,7 @@
  * Ops whose name starts with '_' are the runtime's own and get none. A file is rewritten only when it changes, so that
  * touching a kernel does not rebuild every user of the header. */
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,10 @@ static void add_default(struct text *t, const struct op_attr *a) {
     case ATTR_LIST: text_adds(t, ", NULL, 0"); break;
     case ATTR_INT: text_addf(t, ", %lld", (long long)a->dflt.i); break;
     case ATTR_BOOL: text_adds(t, a->dflt.b ? ", true" : ", false"); break;
-    case ATTR_FLOAT: text_addf(t, ", (float)%.9g", (double)a->dflt.f); break;
+    case ATTR_FLOAT:
+      if (isinf(a->dflt.f)) text_addf(t, ", %s__builtin_inff()", a->dflt.f < 0 ? "-" : "");
+      else text_addf(t, ", (float)%.9g", (double)a->dflt.f);
+      break;
     case ATTR_TYPE:
       text_adds(t, ", ");
       add_type_name(t, a->dflt.type);

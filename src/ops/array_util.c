@@ -14,6 +14,35 @@ shoal_status shape_pass(struct shape_ctx *c) {
   return NULL;
 }
 
+double real_at(const struct tensor *t, int64_t i) {
+  switch (t->dtype) {
+    case SHOAL_FLOAT32: return T_DATA(t, const float)[i];
+    case SHOAL_FLOAT64: return T_DATA(t, const double)[i];
+    case SHOAL_FLOAT16: return f16_to_float(T_DATA(t, const f16)[i]);
+    case SHOAL_BFLOAT16: return bf16_to_float(T_DATA(t, const bf16)[i]);
+    case SHOAL_UINT32: return T_DATA(t, const uint32_t)[i];
+    case SHOAL_UINT64: return (double)T_DATA(t, const uint64_t)[i];
+    case SHOAL_BOOL: return T_DATA(t, const bool)[i];
+    default: return (double)int_at(t, i);
+  }
+}
+
+void real_put(struct tensor *t, int64_t i, double v) {
+  switch (t->dtype) {
+    case SHOAL_FLOAT32: T_DATA(t, float)[i] = (float)v; break;
+    case SHOAL_FLOAT64: T_DATA(t, double)[i] = v; break;
+    case SHOAL_FLOAT16: T_DATA(t, f16)[i] = f16_from_float((float)v); break;
+    case SHOAL_BFLOAT16: T_DATA(t, bf16)[i] = bf16_from_float((float)v); break;
+    case SHOAL_UINT8: T_DATA(t, uint8_t)[i] = (uint8_t)v; break;
+    case SHOAL_INT8: T_DATA(t, int8_t)[i] = (int8_t)v; break;
+    case SHOAL_UINT16: T_DATA(t, uint16_t)[i] = (uint16_t)v; break;
+    case SHOAL_INT16: T_DATA(t, int16_t)[i] = (int16_t)v; break;
+    case SHOAL_UINT32: T_DATA(t, uint32_t)[i] = (uint32_t)v; break;
+    case SHOAL_UINT64: T_DATA(t, uint64_t)[i] = (uint64_t)v; break;
+    default: int_put(t, i, (int64_t)v); break;
+  }
+}
+
 shoal_status shape_from_values(const struct tensor *sizes, struct shape *out) {
   for (int64_t i = 0; i < sizes->n; i++)
     if (int_at(sizes, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(sizes, i));

@@ -33,6 +33,10 @@ static inline void int_put(struct tensor *t, int64_t i, int64_t v) {
   else T_DATA(t, int64_t)[i] = v;
 }
 
+/* Element i of a tensor of any real type, bool included, as a double; and a double rounded into one. */
+double real_at(const struct tensor *t, int64_t i);
+void real_put(struct tensor *t, int64_t i, double v);
+
 static inline const char *tensor_shape_str(const struct tensor *t) {
   struct shape s = tensor_shape(t);
   return shape_str(&s);

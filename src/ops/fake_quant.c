@@ -72,10 +72,6 @@ static shoal_status rounding_init(struct kernel_init *ki, void *state) {
 ROUND_SLICE(float, rintf, floorf, fminf, fmaxf, FLT_MAX)
 ROUND_SLICE(double, rint, floor, fmin, fmax, DBL_MAX)
 
-static double real_at(const struct tensor *t, int64_t i) {
-  return t->dtype == SHOAL_FLOAT64 ? T_DATA(t, const double)[i] : (double)T_DATA(t, const float)[i];
-}
-
 static shoal_status rounding_run(struct kernel_ctx *ctx) {
   const struct rounding_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *lo = ctx_in(ctx, 1), *hi = ctx_in(ctx, 2);

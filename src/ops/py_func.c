@@ -1,12 +1,11 @@
 /* Python functions in a graph: known, so that a graph which has one somewhere can be taken, placed and run without it;
- * where a task of TensorFlow's has the function the node goes there. Here there is no Python: running one says so, with
- * TensorFlow's code for a function that a process does not have. */
+ * where a task of TensorFlow's has the function the node goes there. Here there is no Python: running one says so. */
 #include <stdlib.h>
 
 #include "ops/state.h"
 
 static shoal_status run(struct kernel_ctx *ctx) {
-  return INVALID(
+  return UNIMPLEMENTED(
       "callback %s is not found: %s calls a Python function of the client's process, and there is no Python "
       "here; place it on a task of TensorFlow's that has the function",
       *(char *const *)ctx->state, ctx->kernel->op->name);

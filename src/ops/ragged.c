@@ -26,14 +26,6 @@ static int64_t range_size_int(int64_t start, int64_t limit, int64_t delta) {
   return n <= INT64_MAX ? (int64_t)n : -1;
 }
 
-static double real_at(const struct tensor *t, int64_t i) {
-  switch (t->dtype) {
-    case SHOAL_FLOAT32: return T_DATA(t, const float)[i];
-    case SHOAL_FLOAT64: return T_DATA(t, const double)[i];
-    default: return bf16_to_float(T_DATA(t, const bf16)[i]);
-  }
-}
-
 static shoal_status range_run(struct kernel_ctx *ctx) {
   static const char *const names[] = {"starts", "limits", "deltas"};
   int64_t rows = -1, total = 0;

@@ -1,5 +1,4 @@
-/* Sparse tensors rearranged: SparseReshape, SparseReorder, SparseConcat, SparseSplit, SparseSlice, and
- * SparseFillEmptyRows, which gives every row at least one entry. */
+/* Sparse tensors rearranged: SparseReshape, SparseReorder, SparseConcat, SparseSplit, SparseSlice. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -403,129 +402,6 @@ static const struct kernel_def slice_kernels[] = {{.device = "CPU", .run = slice
 static const struct kernel_def slice_grad_kernels[] = {
     {.device = "CPU", .type_attr = "T", .types = DT_PLAIN, .run = slice_grad_run}, {0}};
 
-/* ---- SparseFillEmptyRows ---- */
-
-static shoal_status fill_check(struct kernel_ctx *ctx, int64_t *rows) {
-  const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *shape = ctx_in(ctx, 2), *dflt = ctx_in(ctx, 3);
-  if (shape->rank != 1) return INVALID("dense_shape must be a vector, saw: %s", tensor_shape_str(shape));
-  if (ix->rank != 2) return INVALID("indices must be a matrix, saw: %s", tensor_shape_str(ix));
-  if (v->rank != 1) return INVALID("values must be a vector, saw: %s", tensor_shape_str(v));
-  if (ix->dims[0] != v->n)
-    return INVALID("The length of `values` (%" PRId64 ") must match the first dimension of `indices` (%" PRId64 ").",
-                   v->n, ix->dims[0]);
-  if (ix->dims[1] != shape->n)
-    return INVALID("The length of `dense_shape` (%" PRId64 ") must match the second dimension of `indices` (%" PRId64
-                   ").",
-                   shape->n, ix->dims[1]);
-  if (dflt->rank) return INVALID("default_value must be a scalar, saw: %s", tensor_shape_str(dflt));
-  if (shape->n == 0) return INVALID("Dense shape cannot be empty.");
-  *rows = int_at(shape, 0);
-  if (*rows < 0) return INVALID("dense_shape[0] must not be negative: %" PRId64, *rows);
-  if (*rows == 0 && v->n)
-    return INVALID("Received SparseTensor with dense_shape[0] = 0 but indices.shape[0] = %" PRId64, v->n);
-  for (int64_t i = 0; i < v->n; i++) {
-    int64_t r = int_at(ix, i * shape->n);
-    if (r < 0) return INVALID("indices(%" PRId64 ", 0) is invalid: %" PRId64 " < 0", i, r);
-    if (r >= *rows) return INVALID("indices(%" PRId64 ", 0) is invalid: %" PRId64 " >= %" PRId64, i, r, *rows);
-  }
-  return NULL;
-}
-
-static shoal_status fill_run(struct kernel_ctx *ctx) {
-  int64_t rows, total = 0;
-  TRY(fill_check(ctx, &rows));
-  struct sparse s;
-  TRY(sparse_get(ctx, 0, &s));
-  struct shape per_row = shape_vector(rows), per_entry = shape_vector(s.n);
-  struct tensor *empty, *back, *ix, *v, next;
-  TRY(ctx_out(ctx, 2, &per_row, &empty));
-  TRY(ctx_out(ctx, 3, &per_entry, &back));
-  TRY(tensor_new(&next, SHOAL_INT64, &per_row)); /* where the next entry of each row goes */
-  tensor_zero(&next);
-  int64_t *at = next.data;
-  for (int64_t i = 0; i < s.n; i++) at[sparse_index(&s, i, 0)]++;
-  for (int64_t r = 0; r < rows; r++) {
-    T_DATA(empty, bool)[r] = at[r] == 0;
-    int64_t n = MAX(at[r], 1);
-    at[r] = total;
-    total += n;
-  }
-  shoal_status bad = sparse_out(ctx, 0, total, s.rank, &ix, &v, NULL);
-  shoal_dtype t = (shoal_dtype)s.values->dtype;
-  int64_t *to = bad ? NULL : ix->data;
-  for (int64_t r = 0; !bad && r < rows; r++) {
-    if (!T_DATA(empty, bool)[r]) continue;
-    for (int k = 0; k < s.rank; k++) to[at[r] * s.rank + k] = k ? 0 : r;
-    elements_copy(t, (char *)v->data + (size_t)at[r] * dtype_size(t), ctx_in(ctx, 3)->data, 1);
-  }
-  for (int64_t i = 0; !bad && i < s.n; i++) {
-    int64_t p = at[sparse_index(&s, i, 0)]++;
-    for (int k = 0; k < s.rank; k++) to[p * s.rank + k] = sparse_index(&s, i, k);
-    copy_value(&s, i, v, p);
-    T_DATA(back, int64_t)[i] = p;
-  }
-  tensor_release(&next);
-  return bad;
-}
-
-static shoal_status fill_shape(struct shape_ctx *c) {
-  const struct tensor *shape = c->values[2];
-  int64_t n = c->in[0].rank == 2 ? c->in[0].dims[0] : -1;
-  c->out[0] = shape_matrix(-1, c->in[0].rank == 2 ? c->in[0].dims[1] : -1);
-  c->out[1] = shape_vector(-1);
-  c->out[2] = shape_vector(shape && shape->n ? MAX(-1, int_at(shape, 0)) : -1);
-  c->out[3] = shape_vector(n);
-  return NULL;
-}
-
-static shoal_status fill_grad(struct grad_ctx *c) {
-  struct build b = build_begin(c->g, "SparseFillEmptyRowsGrad", NULL);
-  build_in(&b, gout(c, 3));
-  build_in(&b, grad_dy(c, 1));
-  struct node *n = build_end(&b);
-  grad_set(c, 1, node_out(n, 0));
-  grad_set(c, 3, node_out(n, 1));
-  return NULL;
-}
-
-static shoal_status fill_grad_run(struct kernel_ctx *ctx) {
-  const struct tensor *back = ctx_in(ctx, 0), *dy = ctx_in(ctx, 1);
-  if (back->rank != 1) return INVALID("reverse_index_map must be a vector, saw: %s", tensor_shape_str(back));
-  if (dy->rank != 1) return INVALID("grad_values must be a vector, saw: %s", tensor_shape_str(dy));
-  struct shape s = tensor_shape(back);
-  struct tensor *dv, *dd;
-  TRY(ctx_out(ctx, 0, &s, &dv));
-  TRY(ctx_out_dims(ctx, 1, 0, NULL, &dd));
-  tensor_zero(dd);
-  shoal_dtype t = (shoal_dtype)dy->dtype;
-  size_t size = dtype_size(t);
-  bool *used = mem_zalloc((size_t)dy->n + 1, 1);
-  for (int64_t i = 0; i < back->n; i++) {
-    int64_t p = int_at(back, i);
-    if (p < 0 || p >= dy->n) {
-      free(used);
-      return INVALID("Elements in reverse index must be in [0, %" PRId64 ") but got %" PRId64, dy->n, p);
-    }
-    memcpy((char *)dv->data + (size_t)i * size, (const char *)dy->data + (size_t)p * size, size);
-    used[p] = true;
-  }
-  update_fn add = update_find(UPDATE_ADD, t);
-  for (int64_t p = 0; p < dy->n; p++)
-    if (!used[p]) add(t, dd->data, (const char *)dy->data + (size_t)p * size, 1);
-  free(used);
-  return NULL;
-}
-
-static shoal_status fill_grad_shape(struct shape_ctx *c) {
-  c->out[0] = c->in[0];
-  c->out[1] = shape_scalar();
-  return NULL;
-}
-
-static const struct kernel_def fill_kernels[] = {{.device = "CPU", .run = fill_run}, {0}};
-static const struct kernel_def fill_grad_kernels[] = {
-    {.device = "CPU", .type_attr = "T", .types = DT_NUMBER, .run = fill_grad_run}, {0}};
-
 static const struct op_row rows[] = {
     {.name = "SparseReshape",
      .in = "input_indices: int64, input_shape: int64, new_shape: int64",
@@ -567,18 +443,5 @@ static const struct op_row rows[] = {
      .attrs = "T: {numbertype}",
      .shape = slice_grad_shape,
      .kernels = slice_grad_kernels},
-    {.name = "SparseFillEmptyRows",
-     .in = "indices: int64, values: T, dense_shape: int64, default_value: T",
-     .out = "output_indices: int64, output_values: T, empty_row_indicator: bool, reverse_index_map: int64",
-     .attrs = "T: type",
-     .shape = fill_shape,
-     .grad = fill_grad,
-     .kernels = fill_kernels},
-    {.name = "SparseFillEmptyRowsGrad",
-     .in = "reverse_index_map: int64, grad_values: T",
-     .out = "d_values: T, d_default_value: T",
-     .attrs = "T: type",
-     .shape = fill_grad_shape,
-     .kernels = fill_grad_kernels},
 };
 OP_FAMILY(sparse_shape, rows);

@@ -1,8 +1,11 @@
-"""Every op row has the signature that TensorFlow registers: arguments, attributes, defaults, allowed values, flags.
+"""Every op row has the signature that TensorFlow registers: arguments, attributes, defaults, allowed values, flags; and
+every op that TensorFlow has a CPU kernel for is either here or in docs/ops_left_out.md, never in both.
 
 # needs: tensorflow
 """
+import fnmatch
 import os
+import re
 import subprocess
 import sys
 
@@ -10,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from tensorflow.core.framework import op_def_pb2
-from tensorflow.python.framework import op_def_registry, tensor_util
+from tensorflow.python.framework import kernels, op_def_registry, tensor_util
 import tensorflow  # registers the ops
 
 import shoal
@@ -56,10 +59,31 @@ def differences(ours, theirs):
     return out
 
 
+def left_out():
+    """The names, some with a * at the end, in the first column of the tables of docs/ops_left_out.md."""
+    with open(os.path.join(shoal.ROOT, "docs", "ops_left_out.md")) as f:
+        return [name for line in f if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line.split("|")[1])]
+
+
+def coverage(ours):
+    """What is wrong with (here + left out) against TensorFlow's kernels, one line each."""
+    patterns = left_out()
+    theirs = {k.op for k in kernels.get_all_registered_kernels().kernel if k.device_type in ("CPU", "DEFAULT")}
+    wrong = [f"{p} is both here and left out" for p in patterns if p in ours]
+    known = [n for n in theirs if op_def_registry.get(n)]  # a few kernels have no op
+    return wrong + [f"{n} is neither here nor in docs/ops_left_out.md" for n in sorted(known)
+                    if n not in ours and not any(fnmatch.fnmatchcase(n, p) for p in patterns)]
+
+
 def main():
     data = subprocess.run([os.path.join(BUILD, "gen_ops"), "--defs"], stdout=subprocess.PIPE, check=True).stdout
-    failed = 0
-    for op in op_def_pb2.OpList.FromString(data).op:
+    ops = op_def_pb2.OpList.FromString(data).op
+    missing = coverage({op.name for op in ops})
+    failed = 1 if missing else 0
+    print(("not ok" if missing else "ok") + " - every op with a CPU kernel is here or left out with a reason")
+    for line in missing:
+        print("# " + line)
+    for op in ops:
         theirs = op_def_registry.get(op.name)
         if theirs is None:  # the runtime's own
             if not op.name.startswith("_"):

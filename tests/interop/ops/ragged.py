@@ -1,4 +1,6 @@
 """Ragged tensors."""
+import itertools
+
 from cases import *
 
 
@@ -78,3 +80,53 @@ variants(True, 0, 1, [L([0, 2, 2, 5])])
 variants(True, -1, 1, [L([0, 2, 2, 5])])
 variants(False, 1, 1, [L([0, 2, 2, 5])])
 variants(True, 1, 2, [L([0, 2, 3]), L([0, 2, 2, 5])])
+
+# ---- crosses ----
+S = lambda *words: np.array([w.encode() for w in words], object)
+RAGGED = {"ragged_values": [S("a", "bb", "c" * 30, "d"), L([7, -1, 3])], "ragged_row_splits": [L([0, 2, 3, 4]), L([0, 1, 3, 3])]}
+SPARSE = {"sparse_indices": [L([[0, 0], [0, 2], [2, 1]])], "sparse_values": [S("x", "y", "z")], "sparse_shape": [L([3, 4])]}
+DENSE = {"dense_inputs": [L([[1, 2], [3, 4], [5, 6]]), np.array([[b"p"], [b"q"], [b"r"]], object)]}
+COUNT = itertools.count()
+NONE = {"ragged_values": [], "ragged_row_splits": [], "sparse_indices": [], "sparse_values": [], "sparse_shape": [], "dense_inputs": []}
+
+
+def cross(parts, order, hashed, buckets=0, key=956888297470, splits=tf.int64, **options):
+    inputs = {**NONE, **{k: v for p in parts for k, v in p.items()}}
+    attrs = {"input_order": order, "hashed_output": hashed, "num_buckets": buckets, "hash_key": key,
+             "out_values_type": tf.int64 if hashed else tf.string, "out_row_splits_type": splits}
+
+    def build():
+        return list(tf.raw_ops.RaggedCross(**{k: [feed(x) for x in v] for k, v in inputs.items()}, **attrs))
+
+    graph(f"RaggedCross {len(parts)} {order} {hashed} {buckets} {next(COUNT)}", build, **options)
+
+
+for hashed in (False, True):
+    cross([RAGGED], "RR", hashed)
+    cross([RAGGED], "RR", hashed, buckets=10, key=3)
+    cross([SPARSE], "S", hashed)
+    cross([DENSE], "DD", hashed)
+    cross([RAGGED, SPARSE, DENSE], "DRSRD", hashed)
+    cross([{"ragged_values": [S("a", "b")], "ragged_row_splits": [L([0, 2], np.int32)]}], "R", hashed, splits=tf.int32)
+    cross([], "", hashed)
+cross([RAGGED], "RRR", False, error="INVALID_ARGUMENT")
+cross([RAGGED], "RD", False, error="INVALID_ARGUMENT")
+cross([RAGGED], "RX", False, error="INVALID_ARGUMENT")
+for values, splits in ((L([1, 2]), L([0, 1])), (L([1, 2]), L([1, 2])), (L([1, 2]), L([0, 3, 2])), (L([[1, 2]]), L([0, 2]))):
+    cross([{"ragged_values": [values], "ragged_row_splits": [splits]}], "R", True, error="INVALID_ARGUMENT")
+cross([SPARSE, {"dense_inputs": [L([[1], [2]])]}], "SD", True, error="INVALID_ARGUMENT", message="same batch dimension size")
+cross([{"dense_inputs": [L([1, 2])]}], "D", True, error="INVALID_ARGUMENT", message="rank=2")
+cross([{**SPARSE, "sparse_shape": [L([3, 4, 5])]}], "S", True, error="INVALID_ARGUMENT")
+cross([{**SPARSE, "sparse_values": [np.array([[b"x"]], object)]}], "S", True, error="INVALID_ARGUMENT")
+
+# ---- filling ----
+for ids, n in (([0, 0, 2], 4), ([1, 0, 1], 2), ([], 3), ([0, 1], 2), ([3], 4)):
+    op("RaggedFillEmptyRows", {"value_rowids": L(ids), "values": R(len(ids)), "nrows": np.int64(n), "default_value": R()},
+       dtypes=[tf.float32, tf.float64, tf.string, tf.int8, tf.bool], grad=["values", "default_value"])
+for ids, n, values, default in (([0, 4], 4, R(2), R()), ([-1], 4, R(1), R()), ([0], 4, R(2), R()), ([0], 4, R(1), R(1)),
+                                ([0], 0, R(1), R()), ([0], [4], R(1), R()), ([[0]], 4, R(1), R()), ([0], 4, R(1, 1), R())):
+    op("RaggedFillEmptyRows", {"value_rowids": L(ids), "values": values, "nrows": L(n), "default_value": default},
+       error="INVALID_ARGUMENT")
+op("RaggedFillEmptyRowsGrad", {"reverse_index_map": L([0, 3, 1]), "grad_values": R(5)}, dtypes=NUMBERS)
+for back in ([5], [-1], [[0]]):
+    op("RaggedFillEmptyRowsGrad", {"reverse_index_map": L(back), "grad_values": R(5)}, error="INVALID_ARGUMENT")

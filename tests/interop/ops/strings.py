@@ -106,3 +106,9 @@ for p in ("(", ")", "[", "*", "a**", "\\", "a{1001}", "(?P<x", "[b-a]", "\\8", "
        message="Invalid pattern", name=repr(p))
 op("RegexFullMatch", {"input": SUBJECTS, "pattern": S("a", "b")}, error="INVALID_ARGUMENT", message="Pattern must be scalar")
 op("RegexFullMatch", {"input": S("a" * 5000 + "b"), "pattern": ONE("(a*)*(a*)*c")}, name="no backtracking")
+
+# ---- scripts ----
+op("UnicodeScript", {"input": np.array([0, 65, 0x3b1, 0x430, 0x5d0, 0x4e2d, 0x10ffff, 0x110000, -1, 2**31 - 1], np.int32)})
+op("UnicodeScript", {"input": np.arange(0x30000, dtype=np.int32).reshape(-1, 16)})
+op("UnicodeScript", {"input": np.arange(0xe0000, 0x110010, dtype=np.int32)})
+op("UnicodeScript", {"input": np.int32(0x627)})

@@ -127,16 +127,16 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "train_worker: a task of bench/training.py",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 {"model", "mlp, mlp_big, cnn, embedding or gigabyte", .text = &name},
-                 {"mode", "async, sync or strict", .text = &mode},
-                 {"batch_size", "examples, or rows, a step", .number = &batch},
-                 {"threads", "in each server; 0: one a core", .number = &threads},
-                 {"fast_path", "between tasks of one machine, other than gRPC", .on = &fast_path},
-                 {"checkpoint_dir", "to recover from", .text = &checkpoint_dir},
-                 {"save_steps", "a checkpoint every so many steps", .number = &save_steps},
-                 {0},
+                 flag_text("model", "mlp, mlp_big, cnn, embedding or gigabyte", &name),
+                 flag_text("mode", "async, sync or strict", &mode),
+                 flag_number("batch_size", "examples, or rows, a step", &batch, 1),
+                 flag_number("threads", "in each server; 0: one a core", &threads, 0),
+                 flag_on("fast_path", "between tasks of one machine, other than gRPC", &fast_path),
+                 flag_text("checkpoint_dir", "to recover from", &checkpoint_dir),
+                 flag_number("save_steps", "a checkpoint every so many steps", &save_steps, -1),
+                 flags_end(),
              });
-  shoal_cluster *cluster = find_cluster(&where);
+  shoal_cluster *cluster = find_cluster("train_worker", &where);
   if (!cluster) return 2;
   where.threads = (int)threads;
   where.no_fast_path = !fast_path;

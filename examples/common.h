@@ -1,4 +1,5 @@
-/* What the examples share: an end with a message, flags, the cluster they run in, and Fashion-MNIST in batches. */
+/* What the examples share: an end with a message, the cluster they run in, Fashion-MNIST in batches, and how well a
+ * model does on it. */
 #ifndef EXAMPLES_COMMON_H
 #define EXAMPLES_COMMON_H
 
@@ -7,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "flags.h"
 
 static inline void check(shoal_status s) {
   if (!s) return;
@@ -20,60 +23,6 @@ static inline double seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- flags: --name=value, --name value, or --name for those that are true or false ---- */
-
-struct flag {
-  const char *name, *help;
-  const char **text; /* where the value goes: one of these */
-  int64_t *number;
-  double *real;
-  bool *on;
-};
-
-static inline void show_help(const char *about, const struct flag *flags) {
-  printf("%s\n\n", about);
-  for (const struct flag *f = flags; f->name; f++) {
-    printf("  --%-22s %s", f->name, f->help);
-    if (f->text && *f->text && **f->text) printf(" (%s)", *f->text);
-    if (f->number) printf(" (%lld)", (long long)*f->number);
-    if (f->real) printf(" (%g)", *f->real);
-    if (f->on) printf(" (%s)", *f->on ? "true" : "false");
-    printf("\n");
-  }
-}
-
-/* Fills in what the flags point to; the table ends with {0}. `--help` prints it, with the defaults in brackets. */
-static inline void read_flags(int argc, char **argv, const char *about, const struct flag *flags) {
-  setvbuf(stdout, NULL, _IOLBF, 0); /* whoever reads our output wants lines as they come */
-  for (int i = 1; i < argc; i++) {
-    const char *arg = argv[i], *name = arg + strspn(arg, "-"), *equals = strchr(name, '=');
-    size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    if (!strcmp(name, "help") || !strcmp(arg, "-h")) {
-      show_help(about, flags);
-      exit(0);
-    }
-    const struct flag *f = flags;
-    while (f->name && (strlen(f->name) != n || strncmp(f->name, name, n) != 0)) f++;
-    const char *value = equals ? equals + 1 : f->name && f->on ? "true" : argv[i + 1];
-    if (*arg != '-' || !f->name || !value) {
-      fprintf(stderr, "%s: %s %s; --help lists the flags\n", argv[0], arg,
-              *arg != '-' || !f->name ? "is no flag" : "needs a value");
-      exit(2);
-    }
-    if (!equals && !f->on) i++;
-    char *end = "";
-    if (f->text) *f->text = value;
-    if (f->number) *f->number = strtoll(value, &end, 10);
-    if (f->real) *f->real = strtod(value, &end);
-    if (f->on) *f->on = !strcmp(value, "true") || !strcmp(value, "1");
-    bool numeric = f->number || f->real;
-    if (*end || (numeric && !*value) || (f->on && !*f->on && strcmp(value, "false") && strcmp(value, "0"))) {
-      fprintf(stderr, "%s: --%s=%s: expected %s\n", argv[0], f->name, value, f->on ? "true or false" : "a number");
-      exit(2);
-    }
-  }
-}
-
 /* ---- the cluster ---- */
 
 struct cluster_flags {
@@ -84,42 +33,56 @@ struct cluster_flags {
   int threads; /* of the server, inside an op and for ops side by side; 0: one for each core */
   bool no_fast_path;
 };
-#define CLUSTER_FLAGS(c)                                                                             \
-  {"ps_hosts", "HOST:PORT,... of the parameter servers", .text = &(c).ps_hosts},                     \
-      {"worker_hosts", "HOST:PORT,... of the workers; neither: TF_CONFIG, else this process alone",  \
-       .text = &(c).worker_hosts},                                                                   \
-      {"job_name", "ps or worker", .text = &(c).job_name},                                           \
-      {"task_index", "the number of this task in its job", .number = &(c).task_index},               \
-      {"insecure_bind_all", "listen beyond this machine without TLS", .on = &(c).insecure_bind_all}, \
-      {"tls_cert", "this task's certificate (PEM)", .text = &(c).tls_cert},                          \
-      {"tls_key", "its key", .text = &(c).tls_key}, {                                                \
-    "tls_ca", "who signs all tasks' certificates", .text = &(c).tls_ca                               \
-  }
+#define CLUSTER_FLAGS(c)                                                                                     \
+  flag_text("ps_hosts", "HOST:PORT,... of the parameter servers", &(c).ps_hosts),                            \
+      flag_text("worker_hosts", "HOST:PORT,... of the workers; neither: TF_CONFIG, else this process alone", \
+                &(c).worker_hosts),                                                                          \
+      flag_text("job_name", "ps or worker", &(c).job_name),                                                  \
+      flag_number("task_index", "the number of this task in its job", &(c).task_index, 0),                   \
+      flag_on("insecure_bind_all", "listen beyond this machine without TLS", &(c).insecure_bind_all),        \
+      flag_text("tls_cert", "this task's certificate (PEM)", &(c).tls_cert),                                 \
+      flag_text("tls_key", "its key", &(c).tls_key),                                                         \
+      flag_text("tls_ca", "who signs all tasks' certificates", &(c).tls_ca)
+
+/* How often the chief saves. */
+struct save_flags {
+  double secs;
+  int64_t steps;
+};
+#define SAVE_FLAGS(s)                                                                                    \
+  flag_real("save_checkpoint_secs", "a checkpoint every so often; 0: every 30, or by steps", &(s).secs), \
+      flag_number("save_checkpoint_steps", "a checkpoint every so many steps; 0: by seconds", &(s).steps, 0)
+#define SAVE_SECS(s) ((s).secs > 0 || (s).steps > 0 ? (s).secs : 30)
 
 /* From the flags, or from TF_CONFIG; NULL: there is no cluster. */
-static inline shoal_cluster *find_cluster(const struct cluster_flags *f) {
+static inline shoal_cluster *find_cluster(const char *program, const struct cluster_flags *f) {
   shoal_cluster *c = NULL;
   const char *config = getenv("TF_CONFIG");
+  /* The client in this process has certificates to show, too: it looks for them in the environment. */
+  if (f->tls_cert) setenv("SHOAL_TLS_CERT", f->tls_cert, 1);
+  if (f->tls_key) setenv("SHOAL_TLS_KEY", f->tls_key, 1);
+  if (f->tls_ca) setenv("SHOAL_TLS_CA", f->tls_ca, 1);
   if (f->ps_hosts || f->worker_hosts)
     check(shoal_cluster_from_hosts(f->ps_hosts, f->worker_hosts, f->job_name, (int)f->task_index, &c));
   else if (config && *config) check(shoal_cluster_from_config(NULL, &c));
+  else if (f->job_name) {
+    fprintf(stderr,
+            "%s: --job_name=%s of which cluster? --ps_hosts and --worker_hosts, or TF_CONFIG, say where it is\n",
+            program, f->job_name);
+    exit(2);
+  }
   return c;
 }
 
-/* This task's server. A parameter server stays in here until it is told to stop. */
+/* This task's server. A parameter server stays in here until training has ended, or until it is told to stop. */
 static inline shoal_server *start_server(const shoal_cluster *c, const struct cluster_flags *f) {
   shoal_server *server;
-  check(shoal_server_start(&(shoal_server_options){.cluster = shoal_cluster_json(c),
-                                                   .job = shoal_cluster_job(c),
-                                                   .task = shoal_cluster_task(c),
-                                                   .insecure_bind_all = f->insecure_bind_all,
-                                                   .tls_cert = f->tls_cert,
-                                                   .tls_key = f->tls_key,
-                                                   .no_fast_path = f->no_fast_path,
-                                                   .inter_op_threads = f->threads,
-                                                   .intra_op_threads = f->threads,
-                                                   .tls_ca = f->tls_ca},
-                           &server));
+  check(shoal_server_start(
+      SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(c), .job = shoal_cluster_job(c),
+                    .task = shoal_cluster_task(c), .inter_op_threads = f->threads, .intra_op_threads = f->threads,
+                    .insecure_bind_all = f->insecure_bind_all, .tls_cert = f->tls_cert, .tls_key = f->tls_key,
+                    .tls_ca = f->tls_ca, .no_fast_path = f->no_fast_path),
+      &server));
   if (strcmp(shoal_cluster_job(c), "ps") != 0) return server;
   printf("listening on %s\n", shoal_server_target(server));
   exit(shoal_server_serve(server));
@@ -213,24 +176,86 @@ static inline void next_batch(struct data *d, int64_t batch, shoal_tensor **imag
   d->at += batch;
 }
 
-/* ---- one client ---- */
+/* ---- how well a model does ---- */
 
-/* A model that one client trains on the whole cluster. */
+/* A classifier: its inputs, and what is computed of them. */
 struct classifier {
   shoal_out x, y, loss, accuracy;
   shoal_op *train;
 };
 
-/* Trains it as the chief, batch by batch, then prints how much of the test set it tells right, and stops the other
- * tasks. */
+/* The share of d that the model tells right, in pieces that any message can carry. */
+static inline shoal_status measure(shoal_session *session, const struct classifier *m, struct data *d, float *right) {
+  enum { PIECE = 1000 };
+  double sum = 0;
+  int64_t pieces = d->n / PIECE;
+  for (int64_t i = 0; i < pieces; i++) {
+    shoal_tensor *images, *labels;
+    float share = 0;
+    next_batch(d, PIECE, &images, &labels);
+    shoal_status s =
+        shoal_session_step(session, SHOAL_FEED(m->x, images, m->y, labels), SHOAL_FETCH(m->accuracy, &share), NULL);
+    shoal_tensor_unref(images);
+    shoal_tensor_unref(labels);
+    if (s) return s;
+    sum += (double)share;
+  }
+  *right = (float)(sum / (double)pieces);
+  return NULL;
+}
+
+/* Validation while training goes on, and the test at its end: printed, and written to event files in a folder of their
+ * own, which TensorBoard shows beside the training's. */
+struct validation {
+  const struct classifier *model;
+  struct data data;
+  shoal_events *events; /* NULL: nothing is written */
+  int64_t every, next;  /* global steps; every 0: only at the end */
+};
+
+static inline struct validation validation_new(const struct classifier *m, const char *data_dir, const char *log_dir,
+                                               int64_t every) {
+  struct validation v = {m, load_data(data_dir, "t10k", 1), NULL, every, every};
+  char path[1024];
+  snprintf(path, sizeof path, "%s/validation", log_dir ? log_dir : "");
+  if (log_dir) check(shoal_events_open(path, &v.events));
+  return v;
+}
+
+/* Called after each step, with the global step, and once with last at the end. */
+static inline void validate(struct validation *v, shoal_session *session, int64_t step, bool last) {
+  if (!last && (!v->every || step < v->next)) return;
+  v->next = v->every ? (step / v->every + 1) * v->every : 0;
+  float right = 0;
+  shoal_status s = session ? measure(session, v->model, &v->data, &right) : NULL;
+  if (!session || s) { /* a task is gone: the next step says so */
+    shoal_status_free(s);
+    return;
+  }
+  if (last) printf("test accuracy %.4f\n", (double)right);
+  else printf("step %lld: validation accuracy %.4f\n", (long long)step, (double)right);
+  if (v->events) check(shoal_events_scalar(v->events, step, last ? "test_accuracy" : "validation_accuracy", right));
+}
+
+static inline void validation_free(struct validation *v) {
+  if (v->events) check(shoal_events_close(v->events));
+  free_data(&v->data);
+}
+
+/* ---- one client ---- */
+
+/* Trains a model that one client runs on the whole cluster, as the chief, batch by batch, then prints how much of the
+ * test set it tells right, and stops the other tasks. */
 static inline shoal_status train_alone(shoal_graph *g, const struct classifier *m, const shoal_server *server,
                                        shoal_cluster *cluster, const char *data_dir, const char *checkpoint_dir,
-                                       int64_t batch_size, int64_t train_steps) {
-  struct data training = load_data(data_dir, "train", 1), test = load_data(data_dir, "t10k", 1);
+                                       const struct save_flags *save, int64_t batch_size, int64_t train_steps) {
+  struct data training = load_data(data_dir, "train", 1);
+  struct validation v = validation_new(m, data_dir, checkpoint_dir, 0);
   shoal_progress progress = {.loss = m->loss, .examples_per_step = batch_size, .last_step = train_steps};
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = true, .checkpoint_dir = checkpoint_dir,
-                      .stop_at_step = train_steps, .progress = &progress, .status = &error) {
+                      .save_steps = save->steps, .save_secs = SAVE_SECS(*save), .stop_at_step = train_steps,
+                      .progress = &progress, .status = &error) {
     shoal_tensor *images, *labels;
     while (!shoal_should_stop(s)) {
       next_batch(&training, batch_size, &images, &labels);
@@ -238,16 +263,12 @@ static inline shoal_status train_alone(shoal_graph *g, const struct classifier *
       shoal_tensor_unref(images);
       shoal_tensor_unref(labels);
     }
-    float right = 0;
-    if (!shoal_preempted()) {
-      check(shoal_session_step(shoal_train_session_raw(s), SHOAL_FEED(m->x, test.images, m->y, test.labels),
-                               SHOAL_FETCH(m->accuracy, &right), NULL));
-      printf("test accuracy %.4f\n", (double)right);
-    }
+    if (!shoal_preempted() && !shoal_train_session_error(s))
+      validate(&v, shoal_train_session_raw(s), train_steps, true);
   }
   stop_others(cluster);
   free_data(&training);
-  free_data(&test);
+  validation_free(&v);
   return error;
 }
 

@@ -16,20 +16,22 @@ static shoal_out tower(shoal_graph *g, const shoal_var v[4], shoal_out x, shoal_
 
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
+  struct save_flags save = {0};
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
   int64_t train_steps = 500, batch_size = 200;
   double learning_rate = 0.001;
   read_flags(argc, argv, "in_graph: one client trains a copy of the model on every worker",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 {"data_dir", "the four IDX files", .text = &data_dir},
-                 {"train_steps", "steps to end at", .number = &train_steps},
-                 {"batch_size", "examples a step, shared by all workers", .number = &batch_size},
-                 {"learning_rate", "Adam's", .real = &learning_rate},
-                 {"checkpoint_dir", "where to save", .text = &checkpoint_dir},
-                 {0},
+                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_number("train_steps", "steps to end at", &train_steps, 1),
+                 flag_number("batch_size", "examples a step, shared by all workers", &batch_size, 1),
+                 flag_real("learning_rate", "Adam's", &learning_rate),
+                 flag_text("checkpoint_dir", "where to save", &checkpoint_dir),
+                 SAVE_FLAGS(save),
+                 flags_end(),
              });
-  shoal_cluster *cluster = find_cluster(&where);
+  shoal_cluster *cluster = find_cluster("in_graph", &where);
   if (!cluster) {
     fprintf(stderr, "in_graph: this is for a cluster: shoal launch --ps=1 --workers=2 -- %s\n", argv[0]);
     return 2;
@@ -82,7 +84,8 @@ int main(int argc, char **argv) {
   if (shoal_graph_error(g)) return shoal_report(g);
 
   struct classifier model = {x, y, loss, accuracy, train};
-  shoal_status error = train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, batch_size, train_steps);
+  shoal_status error =
+      train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, &save, batch_size, train_steps);
   shoal_graph_free(g);
   shoal_server_stop(server);
   shoal_cluster_free(cluster);

@@ -9,9 +9,8 @@ int main(int argc, char **argv) {
   int64_t steps = 300;
   double learning_rate = 0.5;
   read_flags(argc, argv, "linear_regression: fits y = 3x + 2 to noisy points",
-             (const struct flag[]){{"train_steps", "how many", .number = &steps},
-                                   {"learning_rate", "of gradient descent", .real = &learning_rate},
-                                   {0}});
+             (const struct flag[]){flag_number("train_steps", "how many", &steps, 1),
+                                   flag_real("learning_rate", "of gradient descent", &learning_rate), flags_end()});
   shoal_graph *g = shoal_graph_new();
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(POINTS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(POINTS), "y");
@@ -35,10 +34,10 @@ int main(int argc, char **argv) {
   shoal_session *session;
   check(shoal_session_open(g, NULL, &session));
   check(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
-  for (int64_t i = 0; i <= steps; i++) {
+  for (int64_t i = 1; i <= steps; i++) {
     float l;
     check(shoal_session_step(session, SHOAL_FEED(x, xt, y, yt), SHOAL_FETCH(loss, &l), train));
-    if (i % 100 == 0) printf("step %3lld  loss %.5f\n", (long long)i, (double)l);
+    if (i == 1 || i % 100 == 0) printf("step %3lld  loss %.5f\n", (long long)i, (double)l);
   }
   float a, b;
   check(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(slope.value, &a, offset.value, &b), NULL));

@@ -17,10 +17,9 @@ int main(int argc, char **argv) {
     if (argc > 3) epochs = atoi(argv[3]);
   } else {
     read_flags(argc, argv, "mnist_local: trains a classifier in this process",
-               (const struct flag[]){{"data_dir", "the four IDX files", .text = &data_dir},
-                                     {"out_dir", "for the checkpoint and the event file", .text = &out_dir},
-                                     {"epochs", "how often every image is seen", .number = &epochs},
-                                     {0}});
+               (const struct flag[]){flag_text("data_dir", "the four IDX files", &data_dir),
+                                     flag_text("out_dir", "for the checkpoint and the event file", &out_dir),
+                                     flag_number("epochs", "how often every image is seen", &epochs, 1), flags_end()});
   }
 
   shoal_graph *g = shoal_graph_new();

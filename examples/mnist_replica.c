@@ -11,58 +11,40 @@
 
 #include "common.h"
 
-/* The share of the 10,000 test images that the model tells right, in pieces that any message can carry. */
-static void test(shoal_session *session, shoal_out x, shoal_out y, shoal_out accuracy, const char *data_dir) {
-  struct data d = load_data(data_dir, "t10k", 1);
-  double right = 0;
-  int64_t pieces = d.n / 1000;
-  for (int64_t i = 0; i < pieces; i++) {
-    shoal_tensor *images, *labels;
-    float share = 0;
-    next_batch(&d, 1000, &images, &labels);
-    check(shoal_session_step(session, SHOAL_FEED(x, images, y, labels), SHOAL_FETCH(accuracy, &share), NULL));
-    shoal_tensor_unref(images);
-    shoal_tensor_unref(labels);
-    right += (double)share;
-  }
-  printf("test accuracy %.4f\n", right / (double)pieces);
-  free_data(&d);
-}
-
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
+  struct save_flags save = {0};
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *log_dir = NULL;
   int64_t train_steps = 2000, batch_size = 100, hidden_units = 100, replicas_to_aggregate = 0, trace_steps = 0,
-          staleness = 0, seed = 1;
+          validation_steps = 0, staleness = 0, seed = 1;
   double learning_rate = 0.001;
   bool decay = false, strict = false, sync_replicas = false, existing_servers = false;
   read_flags(
       argc, argv, "mnist_replica: trains on parameter servers, over any number of workers",
       (const struct flag[]){
           CLUSTER_FLAGS(where),
-          {"existing_servers", "servers run already: start none", .on = &existing_servers},
-          {"data_dir", "the four IDX files", .text = &data_dir},
-          {"train_steps", "global steps to end at", .number = &train_steps},
-          {"batch_size", "examples a step, of each worker", .number = &batch_size},
-          {"learning_rate", "Adam's", .real = &learning_rate},
-          {"decay", "let it fall to 0 at train_steps, along a cosine", .on = &decay},
-          {"hidden_units", "in the hidden layer", .number = &hidden_units},
-          {"sync_replicas", "apply the mean of the workers' gradients", .on = &sync_replicas},
-          {"replicas_to_aggregate", "gradients in a mean; 0: one of each worker", .number = &replicas_to_aggregate},
-          {"strict", "sync: one gradient of each worker in every step, the same at every run", .on = &strict},
-          {"staleness", "instead: no worker more than so many steps ahead; 0: any", .number = &staleness},
-          {"checkpoint_dir", "where the chief saves", .text = &checkpoint_dir},
-          {"log_dir", "for event files and traces; none: checkpoint_dir", .text = &log_dir},
-          {"trace_steps", "the chief traces a step every so often; 0: never", .number = &trace_steps},
-          {"seed", "of initial values and batches", .number = &seed},
-          {0},
+          flag_on("existing_servers", "servers run already: start none", &existing_servers),
+          flag_text("data_dir", "the four IDX files", &data_dir),
+          flag_number("train_steps", "global steps to end at", &train_steps, 1),
+          flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
+          flag_real("learning_rate", "Adam's", &learning_rate),
+          flag_on("decay", "let it fall to 0 at train_steps, along a cosine", &decay),
+          flag_number("hidden_units", "in the hidden layer", &hidden_units, 1),
+          flag_on("sync_replicas", "apply the mean of the workers' gradients", &sync_replicas),
+          flag_number("replicas_to_aggregate", "gradients in a mean; 0: one of each worker", &replicas_to_aggregate, 0),
+          flag_on("strict", "sync: one gradient of each worker in every step, the same at every run", &strict),
+          flag_number("staleness", "instead: no worker more than so many steps ahead; 0: any", &staleness, 0),
+          flag_text("checkpoint_dir", "where the chief saves", &checkpoint_dir),
+          SAVE_FLAGS(save),
+          flag_text("log_dir", "for event files and traces; none: checkpoint_dir", &log_dir),
+          flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
+                      &validation_steps, 0),
+          flag_number("trace_steps", "the chief traces a step every so often; 0: never", &trace_steps, 0),
+          flag_number("seed", "of initial values and batches", &seed, 0),
+          flags_end(),
       });
-  if (batch_size < 1 || hidden_units < 1 || train_steps < 1) {
-    fprintf(stderr, "mnist_replica: --batch_size, --hidden_units and --train_steps must be at least 1\n");
-    return 2;
-  }
 
-  shoal_cluster *cluster = find_cluster(&where);
+  shoal_cluster *cluster = find_cluster("mnist_replica", &where);
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
   char worker_device[64] = "", master[512] = "";
@@ -116,32 +98,39 @@ int main(int argc, char **argv) {
   shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
-  char label[32];
-  snprintf(label, sizeof label, "worker %d", task);
+  char label[64];
+  snprintf(label, sizeof label, "%s %d", cluster ? shoal_cluster_job(cluster) : "worker", task);
+  struct classifier model = {x, y, loss, accuracy, train};
+  struct validation validation = {0};
+  if (!log_dir) log_dir = checkpoint_dir;
+  if (is_chief) validation = validation_new(&model, data_dir, log_dir, validation_steps);
   shoal_hook hooks[3];
   int n_hooks = 0;
   hooks[n_hooks++] = shoal_nan_tensor_hook(loss, true);
   if (sync) hooks[n_hooks++] = shoal_sync_hook(sync, is_chief);
-  if (is_chief && trace_steps)
-    hooks[n_hooks++] = shoal_profiler_hook(trace_steps, 0, log_dir ? log_dir : checkpoint_dir);
+  if (is_chief && trace_steps) hooks[n_hooks++] = shoal_profiler_hook(trace_steps, 0, log_dir);
   shoal_progress progress = {.label = label, .loss = loss, .examples_per_step = batch_size, .last_step = train_steps};
   shoal_status error = NULL;
   double start = seconds();
-  int64_t local_steps = 0;
+  int64_t local_steps = 0, global_step = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .master = *master ? master : NULL, .is_chief = is_chief,
-                      .checkpoint_dir = checkpoint_dir, .log_dir = log_dir, .stop_at_step = train_steps, .hooks = hooks,
-                      .n_hooks = n_hooks, .progress = &progress, .status = &error) {
+                      .checkpoint_dir = checkpoint_dir, .save_steps = save.steps, .save_secs = SAVE_SECS(save),
+                      .log_dir = log_dir, .stop_at_step = train_steps, .hooks = hooks, .n_hooks = n_hooks,
+                      .progress = &progress, .status = &error) {
     while (!shoal_should_stop(s)) {
       shoal_tensor *images, *labels;
       next_batch(&training, batch_size, &images, &labels);
-      local_steps += shoal_run(s, SHOAL_FEED(x, images, y, labels), SHOAL_NO_FETCHES, train);
+      local_steps += shoal_run(s, SHOAL_FEED(x, images, y, labels), SHOAL_FETCH(step.value, &global_step), train);
       shoal_tensor_unref(images);
       shoal_tensor_unref(labels);
+      if (is_chief) validate(&validation, shoal_train_session_raw(s), global_step, false);
     }
     printf("%s: %lld local steps in %.1f s\n", label, (long long)local_steps, seconds() - start);
-    if (is_chief && !shoal_preempted()) test(shoal_train_session_raw(s), x, y, accuracy, data_dir);
+    if (is_chief && !shoal_preempted() && !shoal_train_session_error(s))
+      validate(&validation, shoal_train_session_raw(s), train_steps, true);
   }
   free_data(&training);
+  if (is_chief) validation_free(&validation);
   shoal_sync_replicas_free(sync);
   shoal_graph_free(g);
   shoal_server_stop(server);

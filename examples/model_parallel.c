@@ -42,22 +42,24 @@ static shoal_out mean_loss(shoal_graph *g, shoal_out logits, shoal_out labels, v
 
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
+  struct save_flags save = {0};
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
   int64_t train_steps = 500, batch_size = 128, micro_batches = 4, units = 256;
   double learning_rate = 0.001;
   read_flags(argc, argv, "model_parallel: the layers of one model on different tasks",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 {"data_dir", "the four IDX files", .text = &data_dir},
-                 {"train_steps", "steps to end at", .number = &train_steps},
-                 {"batch_size", "examples a step", .number = &batch_size},
-                 {"micro_batches", "into which a batch is cut", .number = &micro_batches},
-                 {"hidden_units", "in each hidden layer", .number = &units},
-                 {"learning_rate", "Adam's", .real = &learning_rate},
-                 {"checkpoint_dir", "where to save", .text = &checkpoint_dir},
-                 {0},
+                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_number("train_steps", "steps to end at", &train_steps, 1),
+                 flag_number("batch_size", "examples a step", &batch_size, 1),
+                 flag_number("micro_batches", "into which a batch is cut", &micro_batches, 1),
+                 flag_number("hidden_units", "in each hidden layer", &units, 1),
+                 flag_real("learning_rate", "Adam's", &learning_rate),
+                 flag_text("checkpoint_dir", "where to save", &checkpoint_dir),
+                 SAVE_FLAGS(save),
+                 flags_end(),
              });
-  shoal_cluster *cluster = find_cluster(&where);
+  shoal_cluster *cluster = find_cluster("model_parallel", &where);
   if (!cluster) {
     fprintf(stderr, "model_parallel: this is for a cluster: shoal launch --ps=0 --workers=3 -- %s\n", argv[0]);
     return 2;
@@ -101,7 +103,8 @@ int main(int argc, char **argv) {
   if (shoal_graph_error(g)) return shoal_report(g);
 
   struct classifier model = {x, y, loss, accuracy, train};
-  shoal_status error = train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, batch_size, train_steps);
+  shoal_status error =
+      train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, &save, batch_size, train_steps);
   shoal_graph_free(g);
   shoal_server_stop(server);
   shoal_cluster_free(cluster);

@@ -13,15 +13,15 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "supervisor: trains on parameter servers, with a supervisor",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 {"data_dir", "the four IDX files", .text = &data_dir},
-                 {"train_steps", "global steps to end at", .number = &train_steps},
-                 {"batch_size", "examples a step, of each worker", .number = &batch_size},
-                 {"learning_rate", "of gradient descent", .real = &learning_rate},
-                 {"logdir", "for checkpoints and event files", .text = &logdir},
-                 {"save_model_secs", "a checkpoint every so often", .number = &save_model_secs},
-                 {0},
+                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_number("train_steps", "global steps to end at", &train_steps, 1),
+                 flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
+                 flag_real("learning_rate", "of gradient descent", &learning_rate),
+                 flag_text("logdir", "for checkpoints and event files", &logdir),
+                 flag_number("save_model_secs", "a checkpoint every so often", &save_model_secs, 0),
+                 flags_end(),
              });
-  shoal_cluster *cluster = find_cluster(&where);
+  shoal_cluster *cluster = find_cluster("supervisor", &where);
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
@@ -67,8 +67,9 @@ int main(int argc, char **argv) {
       break;
     }
     if (local % 200 == 199)
-      printf("worker %d: %lld local steps, step %lld of %lld, loss %.4f, %.0f s\n", task, (long long)local + 1,
-             (long long)step, (long long)train_steps, (double)l, seconds() - start);
+      printf("worker %d  step %lld/%lld  loss %.4f  %.0f examples/s\n", task,
+             (long long)(step < train_steps ? step : train_steps), (long long)train_steps, (double)l,
+             (double)((local + 1) * batch_size) / (seconds() - start));
   }
   if (is_chief && !shoal_supervisor_should_stop(sv)) {
     struct data test = load_data(data_dir, "t10k", 1);

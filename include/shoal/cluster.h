@@ -52,8 +52,6 @@ typedef struct shoal_server_options {
                                * negative: it may take any time */
   int64_t exit_with_job_ms;   /* the server ends when sessions were here and all who opened them have been gone for so
                                * long; 0: it stays */
-  const char *http_host;      /* where http_port listens; NULL: loopback */
-  int http_port;              /* /healthz and /metrics, in plain HTTP; 0: none, -1: at any port that is free */
   int64_t max_request_bytes;  /* larger requests are refused unread; 0: 2 GiB */
   int64_t max_graph_nodes;    /* of one session's graph, of a partition; 0: 2,000,000 */
   int64_t max_sessions;       /* as master, and as worker; 0: 10,000 */
@@ -76,8 +74,10 @@ SHOAL_API void shoal_server_quit(shoal_server *s);
 /* For a task that was told to go (SIGTERM): asks the training run that has variables here, if any, to save and stop,
  * and waits until it has, for at most grace_ms (0: 25 s). false: there is no such run. */
 SHOAL_API bool shoal_server_drain(shoal_server *s, int64_t grace_ms);
-/* For main: serves until it is told to stop, by shoal_server_quit, `shoal stop`, SIGTERM or SIGINT (after draining);
- * says how to exit: 0, or SHOAL_EXIT_RETRY when a run was asked to stop. Stops s. */
+/* For main: serves until it is told to stop, by shoal_server_quit, `shoal stop`, SIGTERM or SIGINT (after draining), or
+ * until a run that has variables here is over: its chief's training session ended well, and nobody uses this server any
+ * more. A chief that crashed is waited for. Says how to exit: 0, or SHOAL_EXIT_RETRY when a run was asked to stop.
+ * Stops s. */
 SHOAL_API int shoal_server_serve(shoal_server *s);
 /* Why the server ended by itself (the cluster was not whole within startup_timeout_ms); NULL: it did not. The caller
  * frees it. */

@@ -31,6 +31,7 @@ typedef struct shoal_created {
   shoal_graph *graph;
   bool is_chief;
   shoal_made made;
+  const char *checkpoint;               /* that was restored; NULL: none */
   int64_t global_step;                  /* -1: the graph has none */
   int64_t stop_at_step;                 /* of the training session; 0: none */
   const shoal_session_options *options; /* what the session was made with: for a second one beside it */
@@ -109,7 +110,8 @@ SHOAL_API shoal_hook shoal_profiler_hook(int64_t save_steps, double save_secs, c
 
 /* One line on standard error, about once a second: step, loss, examples/s, time left, staleness (how many steps of
  * other workers were applied between two of this worker's). On a terminal the line stays in its place. `shoal launch`
- * reads these lines: a program that prints others gets no bar. */
+ * reads these lines: a program that prints others gets no bar. A training session with progress also says what it
+ * restored and saved, how many steps were lost with a task, and how to go on after it was told to stop. */
 typedef struct shoal_progress {
   const char *label;         /* before the line: "worker 1"; NULL: none */
   shoal_out loss;            /* node NULL: none */

@@ -9,7 +9,8 @@
  *
  * The chief initialises the model, or restores the newest checkpoint; the others wait until it is ready. When a task is
  * lost (ABORTED, UNAVAILABLE), the session is made anew and the step is run again: if the variables are still there,
- * training goes on from them, else from the newest checkpoint. SIGTERM in any trainer, and in any of Shoal's servers
+ * training goes on from them, else from the newest checkpoint. When the chief's session ends well, parameter servers
+ * that are programs of this kind (shoal_server_serve) end, too. SIGTERM in any trainer, and in any of Shoal's servers
  * that hold variables, makes all workers stop, the chief save, and the programs exit with SHOAL_EXIT_RETRY. */
 #ifndef SHOAL_TRAIN_SESSION_H
 #define SHOAL_TRAIN_SESSION_H
@@ -58,6 +59,7 @@ typedef struct shoal_train_session_options {
   double max_wait_secs;           /* for the other tasks, at the start and after a failure; 0: 7200 */
   double stop_grace_secs;         /* for threads at the end; 0: 120 */
   bool no_signals;                /* SIGTERM and SIGINT are the program's own business */
+  bool keep_cluster;              /* this is not the end of the job: parameter servers in shoal_server_serve stay */
   shoal_session_options session;  /* target is not looked at */
   shoal_status *status;           /* where SHOAL_TRAIN_SESSION leaves the error; NULL: printed */
 } shoal_train_session_options;
@@ -72,6 +74,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_run(shoal_train_sess
 SHOAL_API bool shoal_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches, const shoal_op *target);
 SHOAL_API bool shoal_should_stop(shoal_train_session *s);
 SHOAL_API void shoal_request_stop(shoal_train_session *s);
+/* The error that is kept for the end, or NULL; it stays the session's. For what is worth doing only after training that
+ * went well. */
+SHOAL_API shoal_status shoal_train_session_error(const shoal_train_session *s);
 /* The session underneath, for steps without hooks; it changes when a task was lost. */
 SHOAL_API shoal_session *shoal_train_session_raw(shoal_train_session *s);
 /* How the model became ready, and the step it was at, when the session was made last. */

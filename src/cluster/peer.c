@@ -514,14 +514,6 @@ static void *watch(void *arg) {
   return NULL;
 }
 
-/* What one who calls the method waits for, in words. */
-static const char *wanted(const char *method) {
-  if (!strcmp(method, "RecvTensor")) return "a value";
-  if (!strcmp(method, "RunGraph")) return "another task to run its part";
-  if (!strcmp(method, "RegisterGraph")) return "another task to take its part of the graph";
-  return "an answer";
-}
-
 void peers_describe(struct peers *p, struct text *out) {
   pthread_mutex_lock(&p->lock);
   int64_t now = clock_ns();
@@ -531,13 +523,9 @@ void peers_describe(struct peers *p, struct text *out) {
                 fast_client_kind(p->all.at[i]->fast));
   for (size_t i = 0; i < p->all.n; i++)
     for (struct peer_call *c = p->all.at[i]->calls; c; c = c->next) {
-      const char *method = strrchr(c->method, '/') + 1;
-      text_addf(out, "  step %" PRId64 ": waits for %s since %.1f s: %s to %s (%s)", c->step, wanted(method),
-                (double)(now - c->started) * 1e-9, method, p->all.at[i]->task, p->all.at[i]->address);
-      if (c->what) {
-        text_adds(out, ", for ");
-        text_add_shown(out, c->what, strlen(c->what), false);
-      }
+      text_addf(out, "  step %" PRId64 ": %s to %s (%s) since %.1f s", c->step, strrchr(c->method, '/') + 1,
+                p->all.at[i]->task, p->all.at[i]->address, (double)(now - c->started) * 1e-9);
+      if (c->what) text_addf(out, ", for %s", c->what);
       text_addc(out, '\n');
     }
   pthread_mutex_unlock(&p->lock);

@@ -1,11 +1,13 @@
-/* Programs that are a parameter server for part of the time: serving until told to stop; see shoal_server_serve. */
+/* Programs that are a parameter server for part of the time: serving until told to stop, or until the training that is
+ * done with its variables has ended; see shoal_server_serve. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #include "base/log.h"
-#include "shoal/cluster.h"
 #include "base/stop.h"
+#include "cluster/server.h"
+#include "shoal/cluster.h"
 
 enum { LOOK_MS = 50 };
 
@@ -17,7 +19,8 @@ struct serving {
 
 static void *watch(void *arg) {
   struct serving *s = arg;
-  while (!atomic_load(&s->over) && !stop_told()) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+  while (!atomic_load(&s->over) && !stop_told() && !server_run_is_done(s->server))
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
   if (stop_told()) s->drained = shoal_server_drain(s->server, 0);
   shoal_server_quit(s->server);
   return NULL;

@@ -283,9 +283,7 @@ struct description {
 
 static void describe_key(void *arg, const char *key) {
   struct description *d = arg;
-  text_addf(d->out, "  step %" PRId64 ": waiting here for ", d->id);
-  text_add_shown(d->out, key, strlen(key), false);
-  text_addc(d->out, '\n');
+  text_addf(d->out, "  step %" PRId64 ": waiting here for %s\n", d->id, key);
 }
 
 void steps_describe(struct steps *s, struct text *out) {

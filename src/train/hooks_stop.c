@@ -1,6 +1,7 @@
 /* Hooks that end or hold training, or do something at its end: StopAtStep, NanTensor, GlobalStepWaiter, FinalOps. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@
 #include "graph/graph.h"
 #include "train/hooks.h"
 #include "train/step.h"
+#include "train/train_session.h"
 
 /* ---- StopAtStep ---- */
 
@@ -63,14 +65,20 @@ shoal_hook shoal_stop_at_step_hook(int64_t num_steps, int64_t last_step) {
 /* ---- NanTensor ---- */
 
 struct nan_hook {
-  shoal_out loss;
+  shoal_out loss, global_step; /* global_step.node NULL: the graph counts none */
   bool fail;
-  int fetch;
+  int fetch, step_fetch;
 };
+
+static shoal_status nan_begin(void *state, shoal_graph *g) {
+  ((struct nan_hook *)state)->global_step = global_step_value(g);
+  return NULL;
+}
 
 static shoal_status nan_before(void *state, shoal_run_context *c) {
   struct nan_hook *s = state;
   s->fetch = shoal_context_fetch(c, s->loss);
+  if (s->global_step.node) s->step_fetch = shoal_context_fetch(c, s->global_step);
   return NULL;
 }
 
@@ -78,16 +86,22 @@ static shoal_status nan_after(void *state, shoal_run_context *c) {
   struct nan_hook *s = state;
   const shoal_tensor *t = shoal_context_value(c, s->fetch);
   if (!isnan(tensor_number(t))) return NULL;
-  if (s->fail) return STATUS(SHOAL_FAILED_PRECONDITION, "NaN loss during training. (%s)", s->loss.node->name);
-  LOGW("NaN loss, training ends here (%s)", s->loss.node->name);
+  char at[48] = "";
+  if (s->global_step.node)
+    snprintf(at, sizeof at, " at step %" PRId64, (int64_t)shoal_context_number(c, s->step_fetch));
+  if (s->fail)
+    return STATUS(SHOAL_FAILED_PRECONDITION,
+                  "NaN loss during training. (%s%s; a smaller learning rate, or clipped gradients, may help)",
+                  s->loss.node->name, at);
+  LOGW("NaN loss, training ends here (%s%s)", s->loss.node->name, at);
   shoal_context_request_stop(c);
   return NULL;
 }
 
 shoal_hook shoal_nan_tensor_hook(shoal_out loss, bool fail_on_nan) {
   struct nan_hook *s = mem_zalloc(1, sizeof *s);
-  *s = (struct nan_hook){loss, fail_on_nan};
-  return (shoal_hook){s, .before_run = nan_before, .after_run = nan_after, .free = free};
+  *s = (struct nan_hook){.loss = loss, .fail = fail_on_nan};
+  return (shoal_hook){s, .begin = nan_begin, .before_run = nan_before, .after_run = nan_after, .free = free};
 }
 
 /* ---- GlobalStepWaiter ---- */

@@ -6,9 +6,11 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -33,6 +35,17 @@ void progress_put(struct text *t, const struct progress_line *l) {
     progress_put_time(t, l->eta_secs);
   }
   if (l->staleness >= 0) text_addf(t, "  staleness %.1f", l->staleness);
+}
+
+void progress_say(const char *task, const char *fmt, ...) {
+  char text[1024];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  bool labelled = task && *task;
+  fprintf(stderr, "%s%s%s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", labelled ? task : "", labelled ? "  " : "",
+          text);
 }
 
 /* ---- reading ---- */

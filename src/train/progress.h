@@ -31,6 +31,10 @@ bool progress_parse(const char *line, struct progress_line *out);
 /* "0:12", "1:02:03". */
 void progress_put_time(struct text *t, double secs);
 
+/* A line about something else, on standard error: "worker 1  saved /tmp/run/model.ckpt-5". task may be NULL or "". On a
+ * terminal it takes the place of the progress line, which comes again below it. */
+void progress_say(const char *task, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* How fast steps come, for a time left that does not jump: recent steps count for more, over half a minute. */
 struct progress_rate {
   double steps, secs; /* both fade */

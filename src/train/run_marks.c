@@ -1,10 +1,12 @@
-/* Marks of a run on its servers: two numbers beside the model, which no checkpoint holds.
+/* Marks of a run on its servers: three numbers beside the model, which no checkpoint holds.
  *
  * run   which run this is. A chief that comes back finds its variables alive and this mark the one it knows (from its
  *       own memory, or from the file `shoal_run` in the checkpoint directory): then nothing needs to be restored, and
  * no step of the others is lost. A task that was restarted has no mark, and lacks its variables. stop  how often the
  * run was asked to stop. Every worker remembers the number at its start; one that is told to stop (SIGTERM) adds one,
- * and all see it. There is one on every task that holds variables, so that such a task can ask, too, before it goes. */
+ * and all see it. There is one on every task that holds variables, so that such a task can ask, too, before it goes.
+ * done  1 when the chief has ended the training, as opposed to having crashed: a parameter server that is a program of
+ * its own (shoal_server_serve) ends then. One on every task, too. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +30,7 @@ struct mark {
 
 struct run_marks {
   struct mark run;
-  VEC(struct mark) stops;
+  VEC(struct mark) stops, dones;
   int64_t id; /* of the run this process is part of; 0: none yet */
 };
 
@@ -68,6 +70,7 @@ struct run_marks *run_marks_build(shoal_graph *g) {
     if (!i) m->run = make_mark(g, "run", RUN_MARK, v);
     if (strmap_put(&seen, v->device, v)) continue;
     vec_push(&m->stops, make_mark(g, "stop", STOP_MARK, v));
+    vec_push(&m->dones, make_mark(g, "done", DONE_MARK, v));
   }
   graph_pop_control(g);
   graph_pop_scope(g);
@@ -79,6 +82,7 @@ struct run_marks *run_marks_build(shoal_graph *g) {
 void run_marks_free(struct run_marks *m) {
   if (!m) return;
   vec_release(&m->stops);
+  vec_release(&m->dones);
   free(m);
 }
 
@@ -157,6 +161,11 @@ shoal_status run_marks_ready(struct run_marks *m, shoal_session *session) {
     TRY(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(m->stops.at[i].there, &there), NULL));
     if (!there) TRY(set(&m->stops.at[i], session, 0));
   }
+  return run_marks_done(m, session, false);
+}
+
+shoal_status run_marks_done(struct run_marks *m, shoal_session *session, bool done) {
+  for (size_t i = 0; i < m->dones.n; i++) TRY(set(&m->dones.at[i], session, done));
   return NULL;
 }
 

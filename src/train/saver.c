@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "checkpoint/bundle.h"
 #include "train/meta_graph.h"
+#include "train/progress.h"
 #include "train/step.h"
 
 enum { DEFAULT_KEEP = 5, DEFAULT_KEEP_HOURS = 10000 };
@@ -24,6 +25,7 @@ struct shoal_saver {
   struct saver_nodes nodes;
   struct saver_files files;
   shoal_save_from asked, from; /* from: AUTO until found out */
+  char *task;                  /* in whose name it says what it saved; NULL: it does not */
   /* The write behind: one at a time. */
   bool writing;
   pthread_t thread;
@@ -52,6 +54,7 @@ void shoal_saver_free(shoal_saver *s) {
   saver_nodes_release(&s->nodes);
   saver_files_release(&s->files);
   text_release(&s->meta);
+  free(s->task);
   free(s);
 }
 
@@ -159,6 +162,7 @@ static shoal_status write_snapshot(shoal_saver *s, shoal_session *session, const
   shoal_status_free(session_run_op(session, s->nodes.drop)); /* what stays is overwritten by the next one */
   if (!e) e = write_meta(s, path);
   if (!e) e = saver_files_add(&s->files, path);
+  if (!e && s->task) progress_say(s->task, "saved %s", path);
   return status_prefix(e, "checkpoint %s was not saved: ", path);
 }
 
@@ -222,6 +226,11 @@ shoal_status saver_check_room(const shoal_saver *s, const char *dir) {
   free(path);
   free(latest);
   return e;
+}
+
+void saver_talk(shoal_saver *s, const char *task) {
+  free(s->task);
+  s->task = mem_strdup(task);
 }
 
 /* ---- restoring ---- */

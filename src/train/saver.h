@@ -38,6 +38,8 @@ shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix);
 
 /* The error of a write behind that has ended; NULL while it goes on. */
 shoal_status saver_poll(shoal_saver *s);
+/* From now on it says on standard error what it saved, as this task (or ""). */
+void saver_talk(shoal_saver *s, const char *task);
 /* The MetaGraphDef of the saver's graph, kept until the graph grows; it stays the saver's. */
 shoal_status saver_meta_graph(shoal_saver *s, const struct text **out);
 /* Is there room in the directory (for two checkpoints in one that has none), and may we write there? */

@@ -28,6 +28,7 @@ void session_manager_release(struct session_manager *m) {
   free(m->target);
   free(m->config);
   free(m->checkpoint_dir);
+  free(m->restored);
   run_marks_free(m->marks);
 }
 
@@ -82,8 +83,8 @@ static shoal_status restore(struct session_manager *m, shoal_session *s, bool *r
   if (!latest) return NULL;
   shoal_status e = shoal_saver_restore(m->scaffold->use.saver, s, latest);
   *restored = !e;
-  if (!e) LOGI("restored %s", latest);
-  free(latest);
+  if (e) free(latest);
+  else m->restored = latest;
   return e;
 }
 
@@ -100,6 +101,8 @@ static shoal_status alive(struct session_manager *m, shoal_session *s, bool *yes
 
 static shoal_status prepare(struct session_manager *m, shoal_session *s, shoal_made *made) {
   bool found = false, restored = false;
+  free(m->restored);
+  m->restored = NULL;
   TRY(alive(m, s, &found));
   if (!found) TRY(restore(m, s, &restored));
   if (!found && !restored) TRY(initialise(m, s));

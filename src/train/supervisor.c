@@ -260,6 +260,9 @@ shoal_status shoal_supervisor_stop(shoal_supervisor *sv) {
   if (!sv->error) sv->error = e;
   else shoal_status_free(e);
   if (sv->events) shoal_status_free(event_write_session_log(sv->events, 0, 2, NULL));
+  bool told = sv->signals && stop_told();
+  if (sv->session && !sv->error && !told && sv->manager.is_chief && *sv->manager.target)
+    shoal_status_free(run_marks_done(sv->manager.marks, sv->session, true));
   if (sv->session) shoal_status_free(shoal_session_close(sv->session));
   e = sv->error;
   sv->error = NULL;

@@ -16,6 +16,7 @@
 #include "base/wire.h"
 #include "graph/builder.h"
 #include "graph/device_name.h"
+#include "train/progress.h"
 #include "train/run_marks.h"
 #include "train/saver.h"
 #include "base/stop.h"
@@ -33,7 +34,9 @@ struct shoal_train_session {
   VEC(shoal_queue_runner) runners;
   double stop_grace_secs;
   int64_t stop_at_step;
-  bool signals;
+  bool signals, keep_cluster;
+  char *task;           /* by whose name progress speaks; NULL: it does not */
+  int64_t known_step;   /* the last that the step counter was seen at, when it speaks */
   shoal_status *status; /* where SHOAL_TRAIN_SESSION leaves the error */
 
   shoal_session *session; /* NULL: to be made */
@@ -84,10 +87,26 @@ static void close_session(struct shoal_train_session *s) {
   s->created.session = s->session = NULL;
 }
 
+/* What a person wants to know whenever a session was made: from where training goes on, and what was lost. */
+static void say_how_made(struct shoal_train_session *s) {
+  const shoal_created *c = &s->created;
+  if (!s->task || !c->is_chief) return;
+  if (c->made == SHOAL_MADE_RESTORED) progress_say(s->task, "restored %s", c->checkpoint);
+  if (c->made == SHOAL_MADE_INITIALIZED && s->manager.checkpoint_dir && !s->known_step)
+    progress_say(s->task, "starts anew: there is no checkpoint in %s", s->manager.checkpoint_dir);
+  int64_t lost = s->known_step - c->global_step;
+  if (s->known_step > 0 && lost > 0)
+    progress_say(s->task, "goes on from step %" PRId64 ": with a task %" PRId64 " steps were lost", c->global_step,
+                 lost);
+  else if (s->known_step > 0) progress_say(s->task, "goes on from step %" PRId64 ": no step was lost", c->global_step);
+  s->known_step = MAX(c->global_step, 0);
+}
+
 static shoal_status after_create(struct shoal_train_session *s) {
   shoal_created *c = &s->created;
   c->global_step = -1;
   if (s->scaffold.global_step.node) TRY(session_get_int(s->session, s->scaffold.global_step, &c->global_step));
+  say_how_made(s);
   if (s->signals) TRY(stop_watch_start(&s->watch, s->manager.marks, s->session, c->coordinator, c->is_chief));
   for (size_t i = 0; i < s->runners.n; i++)
     TRY(shoal_queue_runner_start(&s->runners.at[i], s->session, c->coordinator));
@@ -106,6 +125,7 @@ static shoal_status make_session(struct shoal_train_session *s) {
                                  .is_chief = s->manager.is_chief,
                                  .made = made,
                                  .stop_at_step = s->stop_at_step,
+                                 .checkpoint = s->manager.restored,
                                  .options = &s->manager.session,
                                  .max_wait_secs = session_manager_max_wait(&s->manager)};
     shoal_status e = after_create(s);
@@ -183,6 +203,8 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
   if (o->stop_at_step > 0) vec_push(&s->hooks, shoal_stop_at_step_hook(0, o->stop_at_step));
   if (o->progress) {
     shoal_progress p = *o->progress;
+    s->task = mem_strdup(p.label ? p.label : "");
+    if (s->scaffold.use.saver) saver_talk(s->scaffold.use.saver, s->task);
     if (!p.last_step) p.last_step = o->stop_at_step;
     vec_push(&s->hooks, shoal_progress_hook(&p));
   }
@@ -214,6 +236,7 @@ static void free_all(struct shoal_train_session *s) {
   scaffold_release(&s->scaffold);
   session_manager_release(&s->manager);
   if (s->signals) stop_signals_leave();
+  free(s->task);
   shoal_status_free(s->error);
   free(s);
 }
@@ -225,6 +248,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->stop_grace_secs = options->stop_grace_secs;
   s->stop_at_step = options->stop_at_step;
   s->signals = !options->no_signals;
+  s->keep_cluster = options->keep_cluster;
   s->status = options->status;
   for (int i = 0; i < options->n_queue_runners; i++) vec_push(&s->runners, options->queue_runners[i]);
   if (s->signals) stop_signals_take();
@@ -246,6 +270,7 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
   for (int i = 0; i < feeds.n; i++) TRY(step_feed(&c->step, feeds.at[i].to, feeds.at[i].value));
   /* The program's fetches come first, so that their numbers are known; the same one twice shares a number. */
   for (int i = 0; i < fetches.n; i++) step_fetch(&c->step, fetches.at[i].from);
+  int counted = s->task && s->scaffold.global_step.node ? step_fetch(&c->step, s->scaffold.global_step) : -1;
   step_target(&c->step, target);
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].before_run) TRY(s->hooks.at[i].before_run(s->hooks.at[i].state, c));
@@ -264,6 +289,7 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].after_run) TRY(s->hooks.at[i].after_run(s->hooks.at[i].state, c));
   s->stop = s->stop || c->stop;
+  if (counted >= 0) s->known_step = (int64_t)shoal_context_number(c, counted);
   for (int i = 0; i < fetches.n; i++)
     TRY(fetch_store(&fetches.at[i], c->step.values.at[step_fetch(&c->step, fetches.at[i].from)]));
   return NULL;
@@ -318,10 +344,25 @@ bool shoal_should_stop(shoal_train_session *s) {
 }
 
 void shoal_request_stop(shoal_train_session *s) { s->stop = true; }
+shoal_status shoal_train_session_error(const shoal_train_session *s) { return s->error; }
 shoal_session *shoal_train_session_raw(shoal_train_session *s) { return s->session; }
 const shoal_created *shoal_train_session_created(const shoal_train_session *s) { return &s->created; }
 
 /* ---- the end ---- */
+
+/* The chief has nothing more to do with the model: that was the end, or it was told to stop and is to be run again. */
+static void say_goodbye(struct shoal_train_session *s) {
+  int64_t step = -1;
+  bool told = s->signals && stop_told(), saves = s->manager.checkpoint_dir != NULL;
+  if (told && s->task && s->scaffold.global_step.node)
+    shoal_status_free(session_get_int(s->session, s->scaffold.global_step, &step));
+  if (told && step >= 0)
+    progress_say(s->task, "stopped at step %" PRId64 "%s%s", step,
+                 saves ? "; the same command again goes on from " : "; nothing was saved, for want of a checkpoint_dir",
+                 saves ? s->manager.checkpoint_dir : "");
+  if (!told && s->stop && !s->keep_cluster && s->manager.marks)
+    shoal_status_free(run_marks_done(s->manager.marks, s->session, true)); /* whoever is gone needs no word */
+}
 
 shoal_status shoal_train_session_close(shoal_train_session *s) {
   if (!s) return NULL;
@@ -334,6 +375,7 @@ shoal_status shoal_train_session_close(shoal_train_session *s) {
       if (s->error) shoal_status_free(e);
       else s->error = e;
     }
+    if (!s->error && s->manager.is_chief) say_goodbye(s);
   }
   shoal_status e = s->error;
   s->error = NULL;

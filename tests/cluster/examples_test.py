@@ -5,13 +5,14 @@ import glob
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from cluster import ROOT, SHOAL, report
+from cluster import ROOT, SHOAL, free_ports, report
 
 EXAMPLES = os.path.join(os.path.dirname(SHOAL), "examples")
 DATA = "/usr/share/datasets/fashion-mnist"
@@ -20,6 +21,13 @@ DATA = "/usr/share/datasets/fashion-mnist"
 def launch(*command, flags=(), code=0, seconds=400):
     p = subprocess.run([SHOAL, "launch", *flags, "--", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                        text=True, timeout=seconds, check=False)
+    assert p.returncode == code, (p.returncode, p.stdout)
+    return p.stdout
+
+
+def run(name, *flags, code=0, env=None):
+    p = subprocess.run([f"{EXAMPLES}/{name}", *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                       timeout=300, env={**os.environ, **(env or {})}, check=False)
     assert p.returncode == code, (p.returncode, p.stdout)
     return p.stdout
 
@@ -34,11 +42,26 @@ def replica(*flags, least=0.75, launch_flags=()):
     return text
 
 
+def scalars(tf, pattern, tag):
+    return [v.simple_value for f in glob.glob(pattern) for e in tf.train.summary_iterator(f) for v in e.summary.value
+            if v.tag == tag]
+
+
 def asynchronous():
-    """Asynchronous, with a checkpoint, event files and a trace that TensorFlow reads."""
+    """Asynchronous, with a checkpoint, event files and a trace that TensorFlow reads; validation; prediction."""
     import tensorflow.compat.v1 as tf
     with tempfile.TemporaryDirectory() as folder:
-        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3000", f"--checkpoint_dir={folder}", "--trace_steps=100")
+        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3000", f"--checkpoint_dir={folder}", "--trace_steps=100",
+                      "--validation_steps=500", "--save_checkpoint_steps=1000")
+        # What was done is said; steps past the last one are not.
+        assert f"starts anew: there is no checkpoint in {folder}" in text, text
+        assert text.count(f"saved {folder}/model.ckpt-") >= 2, text
+        assert re.search(r"step 3000/3000  loss \S+  \d+ examples/s  staleness", text), text
+        assert not [n for n in re.findall(r"step (\d+)/3000", text) if int(n) > 3000], text
+        # The chief steps on some of the 3000: where it does past 500, it validates.
+        checked, = scalars(tf, f"{folder}/validation/events.out.*", "test_accuracy")
+        assert abs(checked - accuracy(text)) < 1e-3, (checked, text)
+        assert min(scalars(tf, f"{folder}/validation/events.out.*", "validation_accuracy")) > 0.5, text
         assert accuracy(text) > 0.8, text
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
         assert len(steps) == 2 and 3000 <= sum(steps) <= 3004, text
@@ -50,9 +73,13 @@ def asynchronous():
         with open(glob.glob(f"{folder}/timeline-*.json")[0]) as f:
             assert len(json.load(f)["traceEvents"]) > 20
         # And on from there.
+        before = sum(steps)
         text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3100", f"--checkpoint_dir={folder}")
+        assert f"restored {folder}/model.ckpt-{before}" in text, text
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
         assert 96 <= sum(steps) <= 104, text
+        text = run("predict", f"--checkpoint_dir={folder}", "--images=200")
+        assert f"restored {folder}/model.ckpt-" in text and int(re.search(r"(\d+) of 200 right", text).group(1)) > 140, text
 
 
 def synchronous():
@@ -165,25 +192,123 @@ def tutorial():
 
 def mistakes():
     """Each a clear error before time is wasted."""
-    def fails(text, *flags, env=None):
-        p = subprocess.run([f"{EXAMPLES}/mnist_replica", *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                           text=True, timeout=120, env={**os.environ, **(env or {})}, check=False)
-        assert p.returncode in (1, 2) and text in p.stdout, (p.returncode, p.stdout)
+    def fails(text, *flags, code=2, env=None):
+        said = run("mnist_replica", *flags, code=code, env=env)
+        assert text in said, said
     fails("is no flag", "--no_such_flag=1")
-    fails("expected a number", "--batch_size=many")
-    fails("must be at least 1", "--batch_size=0")
-    fails("--job_name", "--ps_hosts=localhost:1", "--worker_hosts=localhost:2")
-    fails("localhost", "--ps_hosts=localhost", "--worker_hosts=localhost:2", "--job_name=worker")
-    fails("task", "--worker_hosts=localhost:2", "--job_name=worker", "--task_index=3")
-    fails("TF_CONFIG", env={"TF_CONFIG": "{"})
-    fails("No such file", "--data_dir=/there/is/none")
+    fails("did you mean --train_steps?", "--train_step=5")
+    fails("did you mean --batch_size?", "--batchsize", "5")
+    fails("--batch_size=many: expected a whole number", "--batch_size=many")
+    fails("--batch_size=0: expected a whole number of at least 1", "--batch_size=0")
+    fails("--train_steps=99999999999999999999", "--train_steps=99999999999999999999")
+    fails("--learning_rate=nan: expected a number", "--learning_rate=nan")
+    fails("--strict=perhaps: expected true or false", "--strict=perhaps")
+    fails("--job_name=worker of which cluster?", "--job_name=worker", env={"TF_CONFIG": ""})
+    fails("--job_name", "--ps_hosts=localhost:1", "--worker_hosts=localhost:2", code=1)
+    fails("localhost", "--ps_hosts=localhost", "--worker_hosts=localhost:2", "--job_name=worker", code=1)
+    fails("task", "--worker_hosts=localhost:2", "--job_name=worker", "--task_index=3", code=1)
+    fails("TF_CONFIG", code=1, env={"TF_CONFIG": "{"})
+    fails("No such file", "--data_dir=/there/is/none", code=1)
+    # Where the mistake is: in the example's file, not in the library's.
+    assert re.search(r"^\S*examples/common.h:\d+: NOT_FOUND: .*/there/is/none", run("mnist_replica", "--data_dir=/there/is/none",
+                                                                                code=1), re.M)
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:
             g.write(f.read(100000))
-        fails("DATA_LOSS", f"--data_dir={folder}")
-    for name in ("hello", "linear_regression", "mnist_local", "mnist_replica", "in_graph", "model_parallel", "supervisor"):
-        p = subprocess.run([f"{EXAMPLES}/{name}", "--help"], stdout=subprocess.PIPE, text=True, timeout=120, check=False)
-        assert p.returncode == 0 and name in p.stdout, (name, p.stdout)
+        fails("DATA_LOSS", f"--data_dir={folder}", code=1)
+    for name in sorted(os.listdir(EXAMPLES)):
+        assert name in run(name, "--help")
+    # A loss that is no number: which step, and no accuracy.
+    text = run("mnist_replica", "--learning_rate=1e30", "--train_steps=300", code=1)
+    assert re.search(r"NaN loss during training.*at step \d+", text) and "accuracy" not in text, text
+
+
+def by_hand():
+    """Tasks started by hand, with TLS: the parameter server waits for a chief that crashed, and ends with one that is
+    done."""
+    from certificates import Authority
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(folder)
+        ps, worker = free_ports(2)
+        hosts = [f"--ps_hosts=localhost:{ps}", f"--worker_hosts=localhost:{worker}", f"--tls_ca={authority.ca}",
+                 f"--checkpoint_dir={folder}/run", "--save_checkpoint_steps=50"]
+
+        def start(job, steps):
+            cert, key = authority.sign(job, f"DNS:*.{job}.shoal", "IP:127.0.0.1", "DNS:localhost")
+            return subprocess.Popen([f"{EXAMPLES}/mnist_replica", *hosts, f"--job_name={job}", f"--train_steps={steps}",
+                                     f"--tls_cert={cert}", f"--tls_key={key}"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True)
+        server, chief = start("ps", 1), start("worker", 10**9)
+        try:
+            for line in chief.stdout:
+                if "saved" in line and "ckpt-0" not in line:
+                    break
+            chief.kill()
+            chief.communicate(timeout=120)
+            chief = start("worker", 2000)
+            text, _ = chief.communicate(timeout=300)
+            assert chief.returncode == 0 and "test accuracy" in text, text
+            said, _ = server.communicate(timeout=120)
+            assert server.returncode == 0, said
+        finally:
+            for p in (server, chief):
+                p.kill()
+                p.wait()
+
+
+def stopped():
+    """Told to stop, as by Ctrl-C: says where it stopped and how to go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [f"{EXAMPLES}/mnist_replica", "--train_steps=1000000000", f"--checkpoint_dir={folder}"]
+        p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in p.stdout:
+            if "  step " in line:
+                break
+        p.send_signal(signal.SIGINT)
+        text, _ = p.communicate(timeout=120)
+        assert p.returncode == 75, (p.returncode, text)
+        step, = re.findall(r"stopped at step (\d+)", text)
+        assert f"goes on from {folder}" in text and f"saved {folder}/model.ckpt-{step}" in text, text
+
+
+def parameter_server_lost():
+    """A parameter server is killed: what was restored, and how many steps were lost, is said."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [SHOAL, "launch", "--ps=1", "--workers=1", "--restarts=3", "--", f"{EXAMPLES}/mnist_replica",
+                   "--train_steps=1000000000", f"--checkpoint_dir={folder}", "--save_checkpoint_steps=20"]
+        p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        text, killed = "", False
+        try:
+            for line in p.stdout:
+                text += line
+                if not killed and "saved" in line and "ckpt-0" not in line:
+                    subprocess.run(["pkill", "-9", "-f", f"{folder}.*--job_name=ps"], check=True)
+                    killed = True
+                if "goes on from step" in line:
+                    break
+        finally:
+            p.send_signal(signal.SIGTERM)
+            p.communicate(timeout=120)
+        assert re.search(rf"restored {folder}/model.ckpt-\d+", text), text
+        assert re.search(r"goes on from step \d+: (no step was|with a task \d+ steps were) lost", text), text
+
+
+def network():
+    """A convolutional network, on one worker and a parameter server."""
+    text = launch(f"{EXAMPLES}/mnist_cnn", "--train_steps=60", "--batch_size=32", flags=["--workers=1"])
+    assert accuracy(text) > 0.5, text
+
+
+def train_py():
+    """README's TensorFlow program: its workers on parameter servers of Shoal, and as a client of servers of Shoal."""
+    from cluster import Cluster
+    text = launch(sys.executable, f"{ROOT}/examples/train.py", "--train_steps=300",
+                  flags=["--ps_server", "--workers=1"])
+    assert "worker 0: loss " in text, text
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c:
+        p = subprocess.run([sys.executable, f"{ROOT}/examples/train.py", f"--master={c.target('worker')}"],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+        assert p.returncode == 0 and float(re.search(r"loss (\S+) after step", p.stdout).group(1)) < 1, p.stdout
 
 
 if __name__ == "__main__":
@@ -191,4 +316,5 @@ if __name__ == "__main__":
         print(f"ok - examples # SKIP there is no {DATA}")
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (asynchronous, synchronous, strict, bounded, chief_and_config,
-                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, tutorial, mistakes)]))
+                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, tutorial, mistakes, by_hand,
+                     stopped, parameter_server_lost, network, train_py)]))

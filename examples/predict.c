@@ -1,0 +1,79 @@
+/* Restores what mnist_replica has trained and says what it sees on pictures of the test set.
+ *
+ *   mnist_replica --checkpoint_dir=/tmp/first
+ *   predict --checkpoint_dir=/tmp/first
+ *
+ * The checkpoint may as well be TensorFlow's, of a model with these names. Nothing of training is needed here: neither
+ * the optimizer and its slots, nor the cluster. */
+#include "common.h"
+
+static const char *const names[CLASSES] = {"T-shirt", "trousers", "pullover", "dress", "coat",
+                                           "sandal",  "shirt",    "sneaker",  "bag",   "ankle boot"};
+
+/* A variable that is about to be restored: its initial value is never used. */
+static shoal_out variable(shoal_graph *g, const char *name, shoal_dims shape) {
+  return shoal_variable(g, name, shoal_init_zeros(g, SHOAL_FLOAT32, shape)).value;
+}
+
+int main(int argc, char **argv) {
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
+  int64_t hidden_units = 100, images = 10;
+  read_flags(argc, argv, "predict: restores what mnist_replica has trained, and predicts",
+             (const struct flag[]){
+                 flag_text("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
+                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_number("hidden_units", "in the hidden layer, as in training", &hidden_units, 1),
+                 flag_number("images", "how many of the test set", &images, 1),
+                 flags_end(),
+             });
+  char *checkpoint = checkpoint_dir ? shoal_latest_checkpoint(checkpoint_dir) : NULL;
+  if (!checkpoint) {
+    fprintf(stderr, "predict: there is no checkpoint in %s: mnist_replica --checkpoint_dir=DIR makes one\n",
+            checkpoint_dir ? checkpoint_dir : "--checkpoint_dir, which is not given");
+    return 2;
+  }
+
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
+  shoal_out hid_w = variable(g, "hid_w", SHOAL_SHAPE(PIXELS, hidden_units));
+  shoal_out hid_b = variable(g, "hid_b", SHOAL_SHAPE(hidden_units));
+  shoal_out sm_w = variable(g, "sm_w", SHOAL_SHAPE(hidden_units, CLASSES));
+  shoal_out sm_b = variable(g, "sm_b", SHOAL_SHAPE(CLASSES));
+  shoal_out hidden = shoal_relu(g, shoal_bias_add(g, shoal_mat_mul(g, x, hid_w), hid_b));
+  shoal_out chances = shoal_softmax(g, shoal_bias_add(g, shoal_mat_mul(g, hidden, sm_w), sm_b));
+  shoal_saver *saver = shoal_saver_new(g, NULL);
+  if (shoal_graph_error(g)) return shoal_report(g);
+
+  shoal_session *session;
+  check(shoal_session_open(g, NULL, &session));
+  check(shoal_saver_restore(saver, session, checkpoint));
+  printf("restored %s\n", checkpoint);
+
+  struct data test = load_data(data_dir, "t10k", 1);
+  if (images > test.n) images = test.n;
+  shoal_tensor *pictures, *labels, *out;
+  next_batch(&test, images, &pictures, &labels);
+  check(shoal_session_step(session, SHOAL_FEED(x, pictures), SHOAL_FETCH(chances, &out), NULL));
+  const float *p = shoal_tensor_const_data(out);
+  const int64_t *label = shoal_tensor_const_data(labels);
+  int64_t right = 0;
+  for (int64_t i = 0; i < images; i++, p += CLASSES) {
+    int best = 0;
+    for (int k = 1; k < CLASSES; k++)
+      if (p[k] > p[best]) best = k;
+    right += best == label[i];
+    printf("%-10s (%5.1f %%)%s%s\n", names[best], 100 * (double)p[best],
+           best == label[i] ? "" : "  but it is: ", best == label[i] ? "" : names[label[i]]);
+  }
+  printf("%lld of %lld right\n", (long long)right, (long long)images);
+
+  shoal_tensor_unref(pictures);
+  shoal_tensor_unref(labels);
+  shoal_tensor_unref(out);
+  free_data(&test);
+  check(shoal_session_close(session));
+  shoal_saver_free(saver);
+  shoal_graph_free(g);
+  free(checkpoint);
+  return 0;
+}

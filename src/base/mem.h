@@ -33,8 +33,33 @@ static inline bool mem_fails(void) {
 static inline bool mul_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_mul_overflow(a, b, out); }
 
 #define COUNT_OF(a) (sizeof(a) / sizeof *(a))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* The smaller and the larger of two numbers, in the type that both convert to. Functions, so that an argument with
+ * effects is evaluated once; for compile-time constants write the comparison out. */
+#define LESSER_OF_(type, name)                                                                                     \
+  static inline __attribute__((always_inline, const)) type min_##name##_(type a, type b) { return a < b ? a : b; } \
+  static inline __attribute__((always_inline, const)) type max_##name##_(type a, type b) { return a > b ? a : b; }
+LESSER_OF_(int, int)
+LESSER_OF_(unsigned, unsigned)
+LESSER_OF_(long, long)
+LESSER_OF_(unsigned long, ulong)
+LESSER_OF_(long long, llong)
+LESSER_OF_(unsigned long long, ullong)
+LESSER_OF_(float, float)
+LESSER_OF_(double, double)
+#undef LESSER_OF_
+#define MIN(a, b) NUMBER_FUNCTION_(min, a, b)
+#define MAX(a, b) NUMBER_FUNCTION_(max, a, b)
+#define NUMBER_FUNCTION_(which, a, b)           \
+  _Generic((a) + (b), int                       \
+           : which##_int_, unsigned             \
+           : which##_unsigned_, long            \
+           : which##_long_, unsigned long       \
+           : which##_ulong_, long long          \
+           : which##_llong_, unsigned long long \
+           : which##_ullong_, float             \
+           : which##_float_, double             \
+           : which##_double_)((a), (b))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 

@@ -324,7 +324,7 @@ static bool parse_flags(struct parser *p, bool *opens, bool *captures) {
       default: goto bad;
     }
 bad:
-  fail(p, "invalid perl operator", start, (size_t)(MIN(p->at + 1, p->end) - start));
+  fail(p, "invalid perl operator", start, (size_t)(p->at - start) + (p->at < p->end));
   return false;
 }
 

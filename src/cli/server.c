@@ -23,6 +23,7 @@
 #include "cli/cli.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/server.h"
+#include "rpc/limits.h"
 
 #include <shoal/cluster.h>
 
@@ -103,7 +104,7 @@ int server_main(int argc, char **argv) {
   const char *level = NULL;
   bool fast = true;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0;
-  const struct flag flags[] = {
+  const struct flag own[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
       {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text},
       {"chief_hosts", "HOST:PORT,...", "addresses of the job \"chief\"", .text = &hosts[2].text},
@@ -148,10 +149,17 @@ int server_main(int argc, char **argv) {
       {"fast_path", NULL, "between Shoal's tasks, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
+  struct flag flags[COUNT_OF(own) + RPC_LIMITS];
+  int64_t limits[RPC_LIMITS] = {0};
+  memcpy(flags, own, sizeof own);
+  for (int i = 0; i < RPC_LIMITS; i++)
+    flags[COUNT_OF(own) + (size_t)i] =
+        (struct flag){rpc_limit_rows[i].flag, rpc_limit_rows[i].unit, rpc_limit_rows[i].meaning, .number = &limits[i]};
   int code;
   if (!flags_parse("shoal server --job_name=NAME --task_index=N --worker_hosts=... [--ps_hosts=...] [flags]", flags,
-                   (int)(sizeof flags / sizeof *flags), &argc, argv, &code))
+                   (int)COUNT_OF(flags), &argc, argv, &code))
     return code;
+  for (int i = 0; i < RPC_LIMITS; i++) rpc_limit_set((enum rpc_limit)i, limits[i]);
   if (argc > 1) {
     fprintf(stderr, "shoal: server: \"%s\" is no flag; `shoal server --help` lists them\n", argv[1]);
     return EXIT_USAGE;

@@ -8,18 +8,27 @@
 
 #include "base/mem.h"
 
-enum { FIRST = 256 << 10 };
+/* FIRST: the least that is taken. STEP: at a time, when decompressing. Messages larger than SMALL leave 1/LEAVING of the
+ * budget to those that are not: however many large ones wait for their ends, the small ones go on. */
+enum { FIRST = 4096, STEP = 64 << 10, GROWTH = 4, SMALL = 64 << 10, LEAVING = 8 };
 
-bool rpc_body_grow(struct rpc_body *b, size_t n) {
-  if (n <= b->room) return true;
-  size_t room = MIN(n, MAX(b->room * 4, (size_t)FIRST)), more = room - b->room;
-  if (b->tally && atomic_fetch_add(&b->tally->held, more) + more > b->tally->most) {
-    atomic_fetch_sub(&b->tally->held, more);
-    return false;
+static bool take(struct budget *b, size_t n, size_t most) {
+  return (most <= SMALL || budget_has_room(b, n, LEAVING)) && budget_take(b, n);
+}
+
+bool rpc_body_grow(struct rpc_body *b, size_t n, size_t most) {
+  size_t room = MIN(most, MAX(b->room * GROWTH, b->room + MAX(n, (size_t)FIRST)));
+  if (room <= b->room) return most <= b->room;
+  size_t more = room - b->room;
+  if (!take(b->budget, more, most)) {
+    /* Then no more than is needed. */
+    room = MIN(most, b->room + n);
+    more = room - b->room;
+    if (!take(b->budget, more, most)) return false;
   }
-  uint8_t *data = realloc(b->data, room); /* large ones grow without a copy: the pages move */
+  uint8_t *data = mem_try_realloc(b->data, room, 1); /* large ones grow without a copy: the pages move */
   if (!data) {
-    if (b->tally) atomic_fetch_sub(&b->tally->held, more);
+    budget_give(b->budget, more);
     return false;
   }
   b->data = data;
@@ -42,24 +51,29 @@ size_t rpc_body_size(const struct rpc_body *b) { return b->size; }
 static shoal_status decompress(const struct rpc_body *from, struct rpc_body *to) {
   z_stream z = {.next_in = from->data, .avail_in = (uInt)from->size};
   if (from->size > UINT_MAX || inflateInit2(&z, 15 + 32) != Z_OK) return INVALID("the message cannot be decompressed");
+  size_t most = from->most ? from->most : INT_MAX;
   int err = Z_OK;
-  while (err == Z_OK && rpc_body_grow(to, to->room == to->size ? to->room + 1 + FIRST : to->room)) {
+  while (err == Z_OK && (to->size < to->room || (to->room < most && rpc_body_grow(to, STEP, most)))) {
     z.next_out = to->data + to->size;
     z.avail_out = (uInt)MIN(to->room - to->size, UINT_MAX);
     size_t before = z.avail_out;
     err = inflate(&z, Z_NO_FLUSH);
     to->size += before - z.avail_out;
-    if (to->size > INT_MAX) break;
   }
   inflateEnd(&z);
   if (err == Z_STREAM_END) return NULL;
-  if (err == Z_OK) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "the message is too large when decompressed");
+  if (err == Z_OK)
+    return STATUS(
+        SHOAL_RESOURCE_EXHAUSTED,
+        "the message is larger than max (%zu) when decompressed, or there is no room for it beside those that "
+        "wait (--max_held_bytes)",
+        most);
   return INVALID("the message cannot be decompressed");
 }
 
 /* All bytes in data again. */
 static shoal_status gather(struct rpc_body *b) {
-  uint8_t *all = malloc(b->size);
+  uint8_t *all = mem_try_alloc(b->size);
   if (!all) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a message of %zu bytes", b->size);
   struct rpc_cursor c;
   rpc_cursor_start(&c, b);
@@ -73,7 +87,7 @@ static shoal_status gather(struct rpc_body *b) {
 shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) {
   if (b->placed) TRY(gather(b));
   if (b->compressed) {
-    struct rpc_body plain = {.tally = b->tally};
+    struct rpc_body plain = {.budget = b->budget};
     shoal_status s = decompress(b, &plain);
     if (s) {
       rpc_body_release(&plain);
@@ -88,7 +102,7 @@ shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) 
 }
 
 void rpc_body_release(struct rpc_body *b) {
-  if (b->tally && b->room) atomic_fetch_sub(&b->tally->held, b->room);
+  budget_give(b->budget, b->room);
   free(b->data);
   *b = (struct rpc_body){0};
 }

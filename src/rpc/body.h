@@ -1,29 +1,24 @@
 /* A received message, in one piece.
  *
- * Its memory is taken in steps as bytes arrive, never on the sender's word alone, and counted in a tally while it is
- * held: what keeps a flood of large messages out of memory is a limit on that tally. */
+ * Its memory is taken in steps as bytes arrive, never on the sender's word alone, and comes out of a budget while it is
+ * held: what keeps a flood of large messages out of memory. What a compressed message becomes comes out of the same. */
 #ifndef RPC_BODY_H
 #define RPC_BODY_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/budget.h"
 #include "base/status.h"
-
-/* Bytes held by the messages of a server. */
-struct rpc_tally {
-  atomic_size_t held;
-  size_t most;
-};
 
 struct rpc_body {
   uint8_t *data; /* NULL: empty */
   size_t size;   /* bytes of the message; while it arrives, those that are there */
   size_t room;
-  struct rpc_tally *tally; /* NULL: not counted */
-  bool compressed;         /* as it arrived */
+  size_t most;           /* when decompressed; 0: 2 GiB */
+  struct budget *budget; /* of room; NULL: not counted. Outlives the message */
+  bool compressed;       /* as it arrived */
   /* Bytes that were read to a place of their own, and are not in data. */
   uint8_t *placed;
   size_t placed_at, placed_size;
@@ -34,8 +29,9 @@ struct rpc_body {
 typedef bool (*rpc_place)(void *arg, const uint8_t *head, size_t n, size_t total, size_t *at, size_t *size,
                           uint8_t **to);
 
-/* Room for n bytes in all, at most; false when there is no memory, or the tally is full. */
-bool rpc_body_grow(struct rpc_body *b, size_t n);
+/* Room for n bytes more than there are, or some multiple of it, but for no more than most in all; false when there is
+ * no memory, or the budget is used up. */
+bool rpc_body_grow(struct rpc_body *b, size_t n, size_t most);
 struct rpc_body rpc_body_copy(const void *data, size_t size);
 size_t rpc_body_size(const struct rpc_body *b);
 /* All of it, decompressed, valid until release. */

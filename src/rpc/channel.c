@@ -76,7 +76,7 @@ static void end(struct rpc_pending *p, shoal_status error) {
 void channel_call_ended(struct http2 *conn, struct http2_stream *s) { end(of_stream(s), NULL); }
 
 void channel_call_refused(struct http2 *conn, struct http2_stream *s, shoal_status why) {
-  http2_reset(conn, s, HTTP2_CANCEL);
+  http2_reset(conn, s, NGHTTP2_CANCEL);
   end(of_stream(s), why);
 }
 
@@ -87,25 +87,24 @@ void channel_call_fail(struct channel_waiting *w, shoal_status why) { end(of_wai
 bool channel_call_send(struct rpc_channel *c, struct channel_waiting *w) {
   struct rpc_pending *p = of_waiting(w);
   struct http2 *conn = c->conn;
+  struct fields f = {0};
+  fields_add(&f, ":method", "POST", 4);
+  fields_add(&f, ":scheme", c->tls ? "https" : "http", c->tls ? 5 : 4);
+  fields_add(&f, ":path", p->method, strlen(p->method));
+  fields_add(&f, ":authority", c->address, strlen(c->address));
+  fields_add(&f, "te", "trailers", 8);
+  fields_add(&f, "content-type", "application/grpc", 16);
+  fields_add_timeout(&f, p->deadline);
   http2_lock(conn);
-  bool open = http2_open(conn, &p->stream);
+  bool open = http2_request(conn, &p->stream, &f, p->request);
   if (open) {
     p->conn = conn;
     http2_ref(conn);
-    struct text headers = {0};
-    headers_add_indexed(&headers, FIELD_POST);
-    headers_add_indexed(&headers, c->tls ? FIELD_HTTPS : FIELD_HTTP);
-    headers_add_named(&headers, NAME_PATH, p->method, strlen(p->method));
-    headers_add_named(&headers, NAME_AUTHORITY, c->address, strlen(c->address));
-    headers_add(&headers, "te", "trailers", 8);
-    headers_add_named(&headers, NAME_CONTENT_TYPE, "application/grpc", 16);
-    headers_add_timeout(&headers, p->deadline);
-    http2_send(conn, &p->stream, &headers, p->request, NULL);
     p->request = NULL;
-    text_release(&headers);
     http2_flush(conn);
   }
   http2_unlock(conn);
+  fields_release(&f);
   return open;
 }
 
@@ -126,7 +125,7 @@ static void stop_call(struct rpc_pending *p, shoal_status why) {
     http2_lock(conn);
     open = p->stream.id != 0;
     if (open) {
-      http2_reset(conn, &p->stream, HTTP2_CANCEL);
+      http2_reset(conn, &p->stream, NGHTTP2_CANCEL);
       end(p, why);
       http2_flush(conn);
     }
@@ -166,7 +165,10 @@ void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_mess
   if (handle) *handle = p;
   pthread_mutex_lock(&c->lock);
   if (timed) rpc_timer_set(&p->timer, deadline);
-  channel_enter(c, &p->waiting);
+  if (p->request->size > UINT32_MAX)
+    end(p, STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "a request of %zu bytes cannot be sent: gRPC's messages have less than 4 GiB", p->request->size));
+  else channel_enter(c, &p->waiting);
   pthread_mutex_unlock(&c->lock);
 }
 

@@ -137,7 +137,10 @@ static void try_next(struct rpc_channel *c) {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0 && (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS)) {
       atomic_fetch_add(&c->holds, 1);
-      c->conn = http2_new(fd, c->tls, c->name ? c->name : c->host, &calling, c, INT_MAX, NULL, ATTEMPT_MS);
+      c->conn = http2_new(
+          fd, &calling, c,
+          &(struct http2_options){
+              .tls = c->tls, .name = c->name ? c->name : c->host, .max_message = INT_MAX, .ready_ms = ATTEMPT_MS});
       c->conn->peer = at;
       return;
     }
@@ -280,7 +283,7 @@ struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *t
   bool bracketed = n > 1 && address[0] == '[' && address[n - 1] == ']';
   c->host = bracketed ? mem_strndup(address + 1, n - 2) : mem_strndup(address, n);
   c->port = mem_strdup(colon ? colon + 1 : "443");
-  c->changed = (struct rpc_event){.fn = on_changed, .quick = true};
+  c->changed = (struct rpc_event){.fn = on_changed, .kind = RPC_EVENT_QUICK};
   c->pause.fn = on_pause_over;
   c->pause_ms = FIRST_PAUSE_MS;
   c->last = &c->first;

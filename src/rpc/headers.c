@@ -12,32 +12,18 @@
 
 enum { MAX_BYTES = 16384, FIELD_OVERHEAD = 32 };
 
-/* An integer with a prefix of some bits (RFC 7541, 5.1); first holds the bits before it. */
-static void add_integer(struct text *t, unsigned first, int bits, size_t v) {
-  size_t most = ((size_t)1 << bits) - 1;
-  if (v < most) {
-    text_addc(t, (char)(first | v));
-    return;
-  }
-  text_addc(t, (char)(first | most));
-  for (v -= most; v > 0x7f; v >>= 7) text_addc(t, (char)(v | 0x80));
-  text_addc(t, (char)v);
+void fields_release(struct fields *f) {
+  text_release(&f->message);
+  text_release(&f->details);
 }
 
-static void add_string(struct text *t, const char *s, size_t n) {
-  add_integer(t, 0, 7, n);
-  text_add(t, s, n);
-}
-
-void headers_add_named(struct text *t, int name, const char *value, size_t n) {
-  add_integer(t, 0, 4, (size_t)name);
-  add_string(t, value, n);
-}
-
-void headers_add(struct text *t, const char *name, const char *value, size_t n) {
-  text_addc(t, 0);
-  add_string(t, name, strlen(name));
-  add_string(t, value, n);
+void fields_add(struct fields *f, const char *name, const char *value, size_t n) {
+  MUST(f->n < MAX_FIELDS);
+  f->at[f->n++] = (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name,
+                               .namelen = strlen(name),
+                               .value = (uint8_t *)(uintptr_t)value,
+                               .valuelen = n,
+                               .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME};
 }
 
 static void add_percent_encoded(struct text *t, const char *s, size_t n) {
@@ -60,34 +46,30 @@ static void add_base64(struct text *t, const struct text *from) {
   if (n) text_addc(t, base64[bits << (6 - n) & 63]);
 }
 
-void headers_add_status(struct text *t, shoal_status s) {
+void fields_add_status(struct fields *f, shoal_status s) {
   if (!s) {
-    headers_add(t, "grpc-status", "0", 1);
+    fields_add(f, "grpc-status", "0", 1);
     return;
   }
-  char code[16];
-  int n = snprintf(code, sizeof code, "%d", (int)shoal_status_code(s));
-  headers_add(t, "grpc-status", code, (size_t)n);
-  struct text message = {0}, encoded = {0}, marks = {0};
+  int n = snprintf(f->code, sizeof f->code, "%d", (int)shoal_status_code(s));
+  fields_add(f, "grpc-status", f->code, (size_t)n);
+  struct text message = {0}, marks = {0};
   rpc_status_text(s, &message);
   rpc_status_payload(s, &marks);
-  add_percent_encoded(&encoded, text_cstr(&message), message.n);
-  headers_add(t, "grpc-message", text_cstr(&encoded), encoded.n);
+  add_percent_encoded(&f->message, text_cstr(&message), message.n);
+  fields_add(f, "grpc-message", text_cstr(&f->message), f->message.n);
   if (marks.n) {
-    struct text value = {0};
-    add_base64(&value, &marks);
-    headers_add(t, "grpc-status-details-bin", value.at, value.n);
-    text_release(&value);
+    add_base64(&f->details, &marks);
+    fields_add(f, "grpc-status-details-bin", f->details.at, f->details.n);
   }
   text_release(&message);
-  text_release(&encoded);
   text_release(&marks);
 }
 
-void headers_add_timeout(struct text *t, int64_t deadline) {
+void fields_add_timeout(struct fields *f, int64_t deadline) {
   if (deadline == DEADLINE_NEVER) return;
   int64_t left = MAX(deadline - clock_ns(), 1000), v = (left + 999) / 1000;
-  char unit = 'u', value[32];
+  char unit = 'u';
   if (v > 99999999) {
     v = (v + 999) / 1000;
     unit = 'm';
@@ -96,8 +78,8 @@ void headers_add_timeout(struct text *t, int64_t deadline) {
     v = MIN((v + 999) / 1000, 99999999);
     unit = 'S';
   }
-  int n = snprintf(value, sizeof value, "%" PRId64 "%c", v, unit);
-  headers_add(t, "grpc-timeout", value, (size_t)n);
+  int n = snprintf(f->timeout, sizeof f->timeout, "%" PRId64 "%c", v, unit);
+  fields_add(f, "grpc-timeout", f->timeout, (size_t)n);
 }
 
 int64_t headers_deadline(const uint8_t *value, size_t n) {
@@ -173,7 +155,9 @@ void headers_take(struct headers *h, const uint8_t *name, size_t n, const uint8_
   }
   if (is(name, n, ":path")) {
     free(h->path);
-    h->path = mem_strndup((const char *)value, vn);
+    h->path = mem_strndup((const char *)value, MIN(vn, MAX_PATH));
+    h->odd_path = vn > MAX_PATH;
+    for (size_t i = 0; i < vn; i++) h->odd_path |= value[i] <= 0x20 || value[i] >= 0x7f;
   } else if (is(name, n, ":status")) {
     h->http_status = digits(value, vn);
   } else if (is(name, n, "grpc-timeout")) {

@@ -1,11 +1,11 @@
-/* Header fields, as HTTP/2 (HPACK, RFC 7541) and gRPC have them.
+/* Header fields, as HTTP/2 (HPACK, RFC 7541) and gRPC have them; nghttp2 packs and unpacks them.
  *
- * What is sent is written by hand, always as literals or from the static table: the same fields give the same bytes on
- * any connection, in any order, and a peer's table is never touched. What is received may use all of HPACK; nghttp2
- * decodes it. */
+ * A list of fields to be sent lives on the stack of whoever sends it: at most MAX_FIELDS, texts made for it inside.
+ * What is received is kept only as far as gRPC has a use for it, and cut where a peer could make us keep more. */
 #ifndef RPC_HEADERS_H
 #define RPC_HEADERS_H
 
+#include <nghttp2/nghttp2.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,30 +13,35 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Indices of HPACK's static table: whole fields, and names. */
-enum { FIELD_POST = 3, FIELD_HTTP = 6, FIELD_HTTPS = 7, FIELD_STATUS_200 = 8 };
-enum { NAME_AUTHORITY = 1, NAME_PATH = 4, NAME_CONTENT_TYPE = 31, NAME_USER_AGENT = 58 };
+enum { MAX_FIELDS = 8 };
 
-static inline void headers_add_indexed(struct text *t, int index) { text_addc(t, (char)(0x80 | index)); }
-/* name: one of the static table's. */
-void headers_add_named(struct text *t, int name, const char *value, size_t n);
-void headers_add(struct text *t, const char *name, const char *value, size_t n);
-
-/* The trailers of a status: code, message, marks. */
-void headers_add_status(struct text *t, shoal_status s);
+struct fields {
+  nghttp2_nv at[MAX_FIELDS];
+  size_t n;
+  char code[16], timeout[32];
+  struct text message, details;
+};
+void fields_release(struct fields *f);
+/* name: a literal. value lives until the fields are sent off; n bytes. */
+void fields_add(struct fields *f, const char *name, const char *value, size_t n);
+/* The fields of a status: code, message, marks. */
+void fields_add_status(struct fields *f, shoal_status s);
 /* "grpc-timeout" for a deadline; nothing for DEADLINE_NEVER. */
-void headers_add_timeout(struct text *t, int64_t deadline);
+void fields_add_timeout(struct fields *f, int64_t deadline);
 /* A deadline from the value of grpc-timeout; DEADLINE_NEVER when it is none. */
 int64_t headers_deadline(const uint8_t *value, size_t n);
+
+enum { MAX_PATH = 200 }; /* no method's name is longer */
 
 /* What a peer said of a call, in headers and trailers alike. */
 struct headers {
   int http_status; /* 0: not said */
   int status;      /* grpc-status; -1: not said */
-  char *path;      /* requests; NULL: not said */
+  char *path;      /* requests, cut to MAX_PATH; NULL: not said */
   int64_t deadline;
   bool identity, compression; /* the encoding of its messages: none, or one that can be undone */
   bool too_large;
+  bool odd_path; /* with bytes that no method's name has */
   struct text message, details;
   size_t bytes; /* taken by all fields, as HTTP/2 counts */
 };

@@ -1,45 +1,41 @@
 /* What an HTTP/2 connection receives.
  *
- * Bytes come in pieces of any size. Payloads of DATA go where they belong as they come, mostly read from the socket
- * straight into the message (http2_direct); other frames are small and handled whole. Everything is a peer's word:
- * lengths, numbers and windows are checked before they are believed, and what a frame makes us keep or say is bounded.
+ * Bytes come in pieces of any size and go to nghttp2, which tells what they mean; a large message is read from the
+ * socket straight to where it stays (http2_direct), and shown to nghttp2 there. Here is what a session leaves to its
+ * user: gRPC's messages inside DATA, and a bound on all that costs us more than the peer: header fields, streams that
+ * are reset as soon as they are open, SETTINGS that move every window, requests that begin and never end.
  *
- *   frame   length (24 bits) type (8) flags (8) stream (32, the highest bit unused) payload */
-#include <arpa/inet.h>
-#include <limits.h>
+ *   message   compressed (8 bits) length (32) bytes */
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "rpc/http2.h"
+#include "rpc/limits.h"
 
-/* MAX_BLOCK: bytes of a header block. MAX_OTHER: of a frame other than DATA. PLACED: a part of larger messages may go
- * to a place of its own, told by their first HEAD bytes. */
-enum { MAX_BLOCK = 60 << 10, MAX_OTHER = 60 << 10, DIRECT = 4096, PLACED = 64 << 10, HEAD = 1024 };
+/* MAX_BLOCK: bytes of a header block, in so many frames. PLACED: a part of larger messages may go to a place of its
+ * own, told by their first HEAD bytes. PATIENCE: what a burst of frames that only cost may cost, and REFILL a second.
+ */
+enum {
+  MAX_BLOCK = 60 << 10,
+  MAX_BLOCK_FRAMES = 8,
+  DIRECT = 4096,
+  PLACED = 64 << 10,
+  HEAD = 1024,
+  PATIENCE = 40000,
+  REFILL = 2000
+};
 
-static uint32_t read_u32(const uint8_t *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+static struct http2_stream *stream_of(const struct http2 *c, int32_t id) {
+  return id > 0 ? nghttp2_session_get_stream_user_data(c->session, id) : NULL;
 }
 
-static bool fail(struct http2 *c, enum http2_error code, const char *why) {
+/* Ends the connection from inside a callback. */
+static int fail(struct http2 *c, uint32_t code, const char *why) {
   http2_fail(c, code, why);
-  return false;
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
-
-/* Header fields beyond all measure: their call is refused, and as the table of fields is lost with them, so is the
- * connection. */
-static bool refuse_block(struct http2 *c, uint32_t id) {
-  if (c->role->server && id) http2_frame_u32(c, FRAME_RST_STREAM, id, HTTP2_ENHANCE_YOUR_CALM);
-  return fail(c, HTTP2_ENHANCE_YOUR_CALM, "header fields without end");
-}
-
-/* A frame of ours that answers one of the peer's: a flood of these is the peer's way of filling our memory. */
-static bool answered(struct http2 *c) {
-  return ++c->unasked <= HTTP2_MAX_UNASKED ||
-         fail(c, HTTP2_ENHANCE_YOUR_CALM, "the peer sends frames and does not read the answers");
-}
-
-/* Has the stream ever been open? */
-static bool was_open(const struct http2 *c, uint32_t id) { return id % 2 == 1 && id <= c->last_id; }
 
 /* ---- messages ---- */
 
@@ -51,20 +47,22 @@ static void refuse(struct http2 *c, struct http2_stream *s, shoal_status why) {
 
 /* The prefix of a message is complete; false: it is refused. */
 static bool start_message(struct http2 *c, struct http2_stream *s) {
-  s->want = read_u32(s->prefix + 1);
-  s->body.tally = c->tally;
+  const uint8_t *p = s->prefix;
+  s->want = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
+  s->body.budget = c->held.parent ? &c->held : NULL;
+  s->body.most = c->max_message;
   shoal_status why = NULL;
   if (s->want > c->max_message)
     why = STATUS(SHOAL_RESOURCE_EXHAUSTED, "Received message larger than max (%zu vs. %zu)", s->want, c->max_message);
-  else if (s->prefix[0] > 1 || (s->prefix[0] && s->headers.identity))
+  else if (p[0] > 1 || (p[0] && s->headers.identity))
     why = INTERNAL("a message is marked as compressed in an unknown way");
-  else if (s->prefix[0] && !s->headers.compression)
+  else if (p[0] && !s->headers.compression)
     why = UNIMPLEMENTED("the message's compression is not supported: identity, deflate and gzip are");
   if (why) {
     refuse(c, s, why);
     return false;
   }
-  s->body.compressed = s->prefix[0];
+  s->body.compressed = p[0];
   s->whole = s->want == 0;
   return true;
 }
@@ -84,8 +82,8 @@ static void place(struct http2_stream *s) {
   b->placed_size = size;
 }
 
-/* Where the next bytes of the message go, and how many at once; 0: it is refused. */
-static size_t next_room(struct http2 *c, struct http2_stream *s, uint8_t **to) {
+/* Where the next bytes of the message go, and how many at once, when n of them are here; 0: it is refused. */
+static size_t next_room(struct http2 *c, struct http2_stream *s, size_t n, uint8_t **to) {
   struct rpc_body *b = &s->body;
   bool asking = s->place && !b->compressed && s->want > PLACED;
   if (asking && b->size == HEAD) place(s);
@@ -95,10 +93,10 @@ static size_t next_room(struct http2 *c, struct http2_stream *s, uint8_t **to) {
     return b->placed_at + b->placed_size - b->size;
   }
   size_t elsewhere = b->placed ? b->placed_size : 0, here = b->size - elsewhere;
-  if (here == b->room && !rpc_body_grow(b, asking ? HEAD : s->want - elsewhere)) {
+  if (here == b->room && !rpc_body_grow(b, n, asking ? HEAD : s->want - elsewhere)) {
     refuse(c, s,
-           STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a message of %zu bytes beside those that wait",
-                  s->want));
+           STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "there is no room for a message of %zu bytes beside those that wait (--max_held_bytes)", s->want));
     return 0;
   }
   *to = b->data + here;
@@ -115,8 +113,9 @@ static void take_data(struct http2 *c, struct http2_stream *s, const uint8_t *p,
       continue;
     }
     uint8_t *to;
-    size_t here = MIN(n, next_room(c, s, &to));
+    size_t here = next_room(c, s, n, &to);
     if (!here) return;
+    here = MIN(here, n);
     if (p != to) memcpy(to, p, here);
     s->body.size += here;
     p += here;
@@ -134,338 +133,283 @@ static void end_remote(struct http2 *c, struct http2_stream *s) {
   }
   if (!c->role->server) {
     if (s->local_done) http2_remove(c, s);
-    else http2_reset(c, s, HTTP2_NO_ERROR);
+    else http2_reset(c, s, NGHTTP2_NO_ERROR);
   }
   c->role->ended(c, s);
 }
 
-/* ---- DATA ---- */
+/* ---- what costs us more than the peer ---- */
 
-static bool begin_data(struct http2 *c) {
-  if (c->id == 0 || !was_open(c, c->id)) return fail(c, HTTP2_PROTOCOL_ERROR, "data on a stream that was never open");
-  c->receive_window -= c->left;
-  if (c->receive_window < 0) return fail(c, HTTP2_FLOW_CONTROL_ERROR, "the peer sends more than it may");
-  if (c->receive_window < HTTP2_CONNECTION_WINDOW / 2) {
-    http2_frame_u32(c, FRAME_WINDOW_UPDATE, 0, (uint32_t)(HTTP2_CONNECTION_WINDOW - c->receive_window));
-    c->receive_window = HTTP2_CONNECTION_WINDOW;
-  }
-  struct http2_stream *s = c->to = http2_find(c, c->id);
-  c->need_padding = c->flags & FLAG_PADDED;
-  c->padding = 0;
-  if (c->need_padding && !c->left) return fail(c, HTTP2_FRAME_SIZE_ERROR, "a frame without its padding's length");
-  if (!s) return true;
-  if (s->remote_done) return fail(c, HTTP2_STREAM_CLOSED, "data after the end of a stream");
-  s->receive_window -= c->left;
-  if (s->receive_window < 0) return fail(c, HTTP2_FLOW_CONTROL_ERROR, "the peer sends more than it may");
-  if (s->receive_window < HTTP2_WINDOW / 2 && !(c->flags & FLAG_END_STREAM)) {
-    http2_frame_u32(c, FRAME_WINDOW_UPDATE, c->id, (uint32_t)(HTTP2_WINDOW - s->receive_window));
-    s->receive_window = HTTP2_WINDOW;
-  }
-  return true;
+static bool spend(struct http2 *c, double cost) {
+  int64_t now = clock_ns();
+  double filled = c->patience + (double)(now - c->patience_at) * 1e-9 * REFILL;
+  c->patience = (filled > PATIENCE ? PATIENCE : filled) - cost;
+  c->patience_at = now;
+  return c->patience >= 0;
 }
 
-static void end_data(struct http2 *c) {
-  struct http2_stream *s = c->to;
-  c->to = NULL;
-  if (s && c->flags & FLAG_END_STREAM) end_remote(c, s);
+/* A stream that is no more because the peer said so: whatever else comes on it is a mistake. */
+static void note_over(struct http2 *c, int32_t id) { c->over[c->over_n++ % COUNT_OF(c->over)] = (uint32_t)id; }
+
+static bool is_over(const struct http2 *c, uint32_t id) {
+  for (size_t i = 0; i < COUNT_OF(c->over); i++)
+    if (c->over[i] == id) return id != 0;
+  return false;
 }
 
-bool http2_data(struct http2 *c, const uint8_t *p, size_t n) {
-  if (c->need_padding && n) {
-    c->need_padding = false;
-    c->padding = *p++;
-    c->left--;
-    n--;
-    if (c->padding > c->left) return fail(c, HTTP2_PROTOCOL_ERROR, "more padding than frame");
+static int begin_block(struct http2 *c, const nghttp2_frame_hd *h) {
+  if (h->type == NGHTTP2_HEADERS) {
+    c->block_frames = 0;
+    c->block_bytes = 0;
+    c->block_since = clock_ns();
   }
-  size_t data = MIN(n, c->left - c->padding);
-  if (c->to && data) take_data(c, c->to, p, data);
-  c->left -= (uint32_t)n;
-  c->padding -= (uint32_t)(n - data);
-  if (!c->left) {
-    c->head_n = 0;
-    end_data(c);
+  c->block_bytes += h->length;
+  c->in_block = !(h->flags & NGHTTP2_FLAG_END_HEADERS);
+  if (c->block_bytes <= MAX_BLOCK && ++c->block_frames <= MAX_BLOCK_FRAMES) return 0;
+  /* The call is told why. The table of fields is lost with those that are not read, and with it the connection. */
+  http2_put_reset(c, (uint32_t)h->stream_id, NGHTTP2_ENHANCE_YOUR_CALM);
+  return fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "header fields without end");
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *h, void *user) {
+  struct http2 *c = user;
+  double cost = h->type == NGHTTP2_SETTINGS                                                    ? 10 + c->streams / 16.0
+                : h->type == NGHTTP2_HEADERS || h->type == NGHTTP2_WINDOW_UPDATE               ? 0
+                : h->type == NGHTTP2_DATA && (h->length || h->flags & NGHTTP2_FLAG_END_STREAM) ? 0
+                                                                                               : 1;
+  if (cost > 0 && !spend(c, cost)) return fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "frames that only cost, without end");
+  bool block = h->type == NGHTTP2_HEADERS || h->type == NGHTTP2_CONTINUATION;
+  if (block && begin_block(c, h)) return NGHTTP2_ERR_CALLBACK_FAILURE;
+  if (!c->role->server || h->type != NGHTTP2_HEADERS || h->stream_id % 2 == 0) return 0;
+  bool new = (uint32_t)h->stream_id > c->last_id;
+  if (new) c->last_id = (uint32_t)h->stream_id;
+  if (new || nghttp2_session_find_stream(session, h->stream_id)) return 0;
+  if (is_over(c, (uint32_t)h->stream_id)) return fail(c, NGHTTP2_STREAM_CLOSED, "headers after the end of a stream");
+  return fail(c, NGHTTP2_PROTOCOL_ERROR, "a stream's number that is lower than one before");
+}
+
+/* ---- what nghttp2 tells ---- */
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user) {
+  headers_release(&((struct http2 *)user)->others);
+  return 0;
+}
+
+static bool opens(const struct http2 *c, const nghttp2_frame *frame) {
+  return c->role->server && frame->headers.cat == NGHTTP2_HCAT_REQUEST;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n,
+                     const uint8_t *value, size_t vn, uint8_t flags, void *user) {
+  struct http2 *c = user;
+  if (frame->hd.type != NGHTTP2_HEADERS) return 0;
+  struct http2_stream *s = opens(c, frame) ? NULL : stream_of(c, frame->hd.stream_id);
+  struct headers *to = s ? &s->headers : &c->others;
+  headers_take(to, name, n, value, vn);
+  return to->bytes > 64 * HTTP2_HEADERS ? fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "header fields without end") : 0;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *user) {
+  struct http2 *c = user;
+  struct http2_stream *s = stream_of(c, id);
+  if (s) {
+    s->heard = clock_ns();
+    take_data(c, s, p, n);
   }
-  return !c->dead;
+  int err = nghttp2_session_consume(session, id, n);
+  return err && nghttp2_is_fatal(err) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-size_t http2_direct(struct http2 *c, uint8_t **to) {
-  struct http2_stream *s = c->to;
-  if (!s || c->need_padding || s->prefix_n < sizeof s->prefix || s->whole) return 0;
-  size_t n = MIN((size_t)(c->left - c->padding), next_room(c, s, to));
-  return n >= DIRECT ? n : 0;
-}
-
-/* ---- headers ---- */
-
-static bool inflate_block(struct http2 *c, const uint8_t *p, size_t n, bool last) {
-  c->block_bytes += n;
-  if (c->block_bytes > MAX_BLOCK) return refuse_block(c, c->block_id);
-  for (;;) {
-    nghttp2_nv field;
-    int flags = 0;
-    ssize_t used = nghttp2_hd_inflate_hd2(c->inflater, &field, &flags, p, n, last);
-    if (used < 0) return fail(c, HTTP2_COMPRESSION_ERROR, "a header block cannot be read");
-    p += used;
-    n -= (size_t)used;
-    if (flags & NGHTTP2_HD_INFLATE_EMIT) {
-      headers_take(c->block, field.name, field.namelen, field.value, field.valuelen);
-      if (c->block->bytes > 64 * HTTP2_HEADERS) return refuse_block(c, c->block_id);
-    }
-    if (flags & NGHTTP2_HD_INFLATE_FINAL) {
-      nghttp2_hd_inflate_end_headers(c->inflater);
-      return true;
-    }
-    if (!n && !(flags & NGHTTP2_HD_INFLATE_EMIT)) return true;
-  }
-}
-
-/* A client's first headers. */
-static bool open_stream(struct http2 *c, uint32_t id) {
-  c->last_id = id;
+static int open_stream(struct http2 *c, int32_t id) {
   struct http2_stream *s = c->draining ? NULL : c->role->open(c, &c->others);
   if (!s) {
-    http2_frame_u32(c, FRAME_RST_STREAM, id, HTTP2_REFUSED_STREAM);
-    return answered(c);
+    int err = nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM);
+    return err || !spend(c, 1) ? fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "calls that were refused, without end") : 0;
   }
-  http2_add(c, s, id);
-  if (c->block_ends) end_remote(c, s);
-  return true;
+  http2_add(c, s, (uint32_t)id);
+  return nghttp2_session_set_stream_user_data(c->session, id, s) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static bool end_block(struct http2 *c) {
-  uint32_t id = c->block_id;
-  c->block_id = 0;
-  c->block = &c->others;
-  struct http2_stream *s = http2_find(c, id);
-  bool fine = true;
-  if (s && c->block_ends) end_remote(c, s);
-  else if (!s && c->role->server && id > c->last_id) fine = open_stream(c, id);
-  headers_release(&c->others);
-  return fine && !c->dead;
-}
-
-static bool take_headers(struct http2 *c, const uint8_t *p, size_t n) {
-  size_t padding = 0;
-  if (c->flags & FLAG_PADDED) {
-    if (!n) return fail(c, HTTP2_FRAME_SIZE_ERROR, "a frame without its padding's length");
-    padding = *p++;
-    n--;
-  }
-  size_t priority = c->flags & FLAG_PRIORITY ? 5 : 0;
-  if (n < padding + priority) return fail(c, HTTP2_PROTOCOL_ERROR, "more padding than frame");
-  p += priority;
-  n -= padding + priority;
-  struct http2_stream *s = http2_find(c, c->id);
-  bool new = c->role->server && c->id > c->last_id;
-  if (c->id % 2 == 0 || (!new && !was_open(c, c->id)))
-    return fail(c, HTTP2_PROTOCOL_ERROR, "headers of a stream that cannot be");
-  if (s && s->remote_done) return fail(c, HTTP2_STREAM_CLOSED, "headers after the end of a stream");
-  c->block_id = c->id;
-  c->block_ends = c->flags & FLAG_END_STREAM;
-  c->block_bytes = 0;
-  c->block = s ? &s->headers : &c->others;
-  bool last = c->flags & FLAG_END_HEADERS;
-  return inflate_block(c, p, n, last) && (!last || end_block(c));
-}
-
-static bool take_continuation(struct http2 *c, const uint8_t *p, size_t n) {
-  bool last = c->flags & FLAG_END_HEADERS;
-  if (!n && !last && !answered(c)) return false; /* a flood of nothing */
-  return inflate_block(c, p, n, last) && (!last || end_block(c));
-}
-
-/* ---- the connection's frames ---- */
-
-static bool set_window(struct http2 *c, uint32_t window) {
-  if (window > INT_MAX) return fail(c, HTTP2_FLOW_CONTROL_ERROR, "a window too large");
-  int64_t more = (int64_t)window - c->peer_window;
-  c->peer_window = window;
-  for (uint32_t i = 0; more && i < c->table_size; i++)
-    for (struct http2_stream *s = c->table[i]; s; s = s->next) {
-      s->send_window += more;
-      http2_resume(c, s);
-    }
-  return true;
-}
-
-static bool take_settings(struct http2 *c, const uint8_t *p, size_t n) {
-  if (c->flags & FLAG_ACK) return true;
-  if (n % 6) return fail(c, HTTP2_FRAME_SIZE_ERROR, "SETTINGS of an odd size");
-  uint32_t window = (uint32_t)c->peer_window; /* the last one counts: each would be a walk over all streams */
-  for (; n; p += 6, n -= 6) {
-    uint32_t id = (uint32_t)p[0] << 8 | p[1], v = read_u32(p + 2);
-    if (id == SETTING_WINDOW) window = v;
-    if (id == SETTING_FRAME) {
-      if (v < 16384 || v > 16777215) return fail(c, HTTP2_PROTOCOL_ERROR, "a frame size that cannot be");
-      c->peer_frame = v;
-    }
-    if (id == SETTING_STREAMS && !c->role->server) {
-      c->peer_streams = v;
-      c->role->changed(c);
-    }
-  }
-  if (!set_window(c, window)) return false;
-  http2_frame(c, FRAME_SETTINGS, FLAG_ACK, 0, NULL, 0);
+static void take_settings(struct http2 *c, const nghttp2_settings *settings) {
+  for (size_t i = 0; i < settings->niv; i++)
+    c->lifted |= settings->iv[i].settings_id == NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE;
   if (c->state != HTTP2_OPEN) {
     c->state = HTTP2_OPEN;
-    rpc_timer_clear(&c->timer);
+    c->quiet_since = clock_ns();
+    http2_be_on_time(c);
     if (c->role->ready) c->role->ready(c);
   }
-  return answered(c);
+  if (c->role->changed) c->role->changed(c);
 }
 
-static bool take_window(struct http2 *c, const uint8_t *p) {
-  int64_t more = read_u32(p) & INT_MAX;
-  struct http2_stream *s = c->id ? http2_find(c, c->id) : NULL;
-  if (c->id && !s)
-    return was_open(c, c->id) || fail(c, HTTP2_PROTOCOL_ERROR, "a window of a stream that was never open");
-  int64_t *window = s ? &s->send_window : &c->send_window;
-  if (!more || *window + more > INT_MAX) {
-    if (!s) return fail(c, HTTP2_FLOW_CONTROL_ERROR, "a window that cannot be");
-    http2_reset(c, s, more ? HTTP2_FLOW_CONTROL_ERROR : HTTP2_PROTOCOL_ERROR);
-    c->role->lost(c, s, INTERNAL("the peer opened a window that cannot be"));
-    return answered(c);
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user) {
+  struct http2 *c = user;
+  const nghttp2_frame_hd *h = &frame->hd;
+  int err = 0;
+  switch (h->type) {
+    case NGHTTP2_HEADERS:
+      if (opens(c, frame)) err = open_stream(c, h->stream_id);
+      break;
+    case NGHTTP2_SETTINGS:
+      if (!(h->flags & NGHTTP2_FLAG_ACK)) take_settings(c, &frame->settings);
+      break;
+    case NGHTTP2_RST_STREAM: note_over(c, h->stream_id); break;
+    case NGHTTP2_GOAWAY:
+      if (c->role->server) break;
+      c->draining = c->close_when_empty = true;
+      c->role->changed(c);
+      break;
+    default: break;
   }
-  *window += more;
-  if (s) http2_resume(c, s);
-  return true;
+  bool last = h->type <= NGHTTP2_HEADERS && h->flags & NGHTTP2_FLAG_END_STREAM;
+  struct http2_stream *s = last && !err ? stream_of(c, h->stream_id) : NULL;
+  if (s) end_remote(c, s);
+  return c->dead ? NGHTTP2_ERR_CALLBACK_FAILURE : err;
 }
 
-static bool take_reset(struct http2 *c, const uint8_t *p) {
-  struct http2_stream *s = http2_find(c, c->id);
-  /* gRPC resets streams, too, whose headers it has not sent yet: a call that is cancelled while it waits for its turn.
-   */
-  if (!s) return true;
-  uint32_t code = read_u32(p);
+static shoal_status lost(const struct http2 *c, uint32_t code) {
+  if (code == NGHTTP2_REFUSED_STREAM && c->draining)
+    return STATUS(SHOAL_UNAVAILABLE, "GOAWAY received: the server is stopping");
+  shoal_code as = code == NGHTTP2_CANCEL                ? SHOAL_CANCELLED
+                  : code == NGHTTP2_REFUSED_STREAM      ? SHOAL_UNAVAILABLE
+                  : code == NGHTTP2_ENHANCE_YOUR_CALM   ? SHOAL_RESOURCE_EXHAUSTED
+                  : code == NGHTTP2_INADEQUATE_SECURITY ? SHOAL_PERMISSION_DENIED
+                                                        : SHOAL_INTERNAL;
+  return STATUS(as, "RST_STREAM with error code %u", code);
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user) {
+  struct http2 *c = user;
+  if (c->role->server && nghttp2_session_get_stream_remote_close(session, id) == 1) note_over(c, id);
+  struct http2_stream *s = stream_of(c, id);
+  if (!s) return 0;
   http2_remove(c, s);
-  shoal_code as = code == HTTP2_CANCEL                ? SHOAL_CANCELLED
-                  : code == HTTP2_REFUSED_STREAM      ? SHOAL_UNAVAILABLE
-                  : code == HTTP2_ENHANCE_YOUR_CALM   ? SHOAL_RESOURCE_EXHAUSTED
-                  : code == HTTP2_INADEQUATE_SECURITY ? SHOAL_PERMISSION_DENIED
-                                                      : SHOAL_INTERNAL;
-  c->role->lost(c, s, STATUS(as, "RST_STREAM with error code %u", code));
-  return true;
+  c->role->lost(c, s, lost(c, code));
+  return 0;
 }
 
-static bool take_goaway(struct http2 *c, const uint8_t *p, size_t n) {
-  uint32_t last = read_u32(p) & INT_MAX;
-  if (c->role->server) return true;
-  c->draining = c->close_when_empty = true;
-  for (uint32_t i = 0; i < c->table_size; i++)
-    for (struct http2_stream **at = &c->table[i], *s; (s = *at);) {
-      if (s->id <= last) {
-        at = &s->next;
-        continue;
-      }
-      http2_remove(c, s);
-      c->role->lost(c, s, STATUS(SHOAL_UNAVAILABLE, "GOAWAY received: the server is stopping"));
-    }
-  c->role->changed(c);
-  return true;
+static int on_error(nghttp2_session *session, int code, const char *message, size_t n, void *user) {
+  struct http2 *c = user;
+  if (!c->cause.n) text_add(&c->cause, message, n);
+  return 0;
 }
 
-/* A frame's payload is all here. */
-static bool take_frame(struct http2 *c, const uint8_t *p, size_t n) {
-  static const struct {
-    uint8_t least, most; /* bytes; most 0: any */
-    bool connection;     /* belongs to the connection, or to a stream */
-    bool either;
-  } rules[] = {
-      [FRAME_PRIORITY] = {5, 5},   [FRAME_RST_STREAM] = {4, 4},   [FRAME_SETTINGS] = {.connection = true},
-      [FRAME_PING] = {8, 8, true}, [FRAME_GOAWAY] = {8, 0, true}, [FRAME_WINDOW_UPDATE] = {4, 4, .either = true},
-      [FRAME_CONTINUATION] = {0}};
-  if (c->type >= COUNT_OF(rules)) return true; /* of an extension */
-  if (n < rules[c->type].least || (rules[c->type].most && n > rules[c->type].most))
-    return fail(c, HTTP2_FRAME_SIZE_ERROR, "a frame of a size that cannot be");
-  if (!rules[c->type].either && rules[c->type].connection != (c->id == 0))
-    return fail(c, HTTP2_PROTOCOL_ERROR, "a frame on a stream where it cannot be");
-  switch ((enum http2_type)c->type) {
-    case FRAME_HEADERS: return take_headers(c, p, n);
-    case FRAME_CONTINUATION: return take_continuation(c, p, n);
-    case FRAME_RST_STREAM: return take_reset(c, p);
-    case FRAME_SETTINGS: return take_settings(c, p, n);
-    case FRAME_GOAWAY: return take_goaway(c, p, n);
-    case FRAME_WINDOW_UPDATE: return take_window(c, p);
-    case FRAME_PING:
-      if (c->flags & FLAG_ACK) return true;
-      http2_frame(c, FRAME_PING, FLAG_ACK, 0, p, n);
-      return answered(c);
-    case FRAME_PUSH_PROMISE: return fail(c, HTTP2_PROTOCOL_ERROR, "a push");
-    case FRAME_DATA:
-    case FRAME_PRIORITY: break;
-  }
-  return true;
+void http2_input_callbacks(nghttp2_session_callbacks *k) {
+  nghttp2_session_callbacks_set_on_begin_frame_callback(k, on_begin_frame);
+  nghttp2_session_callbacks_set_on_begin_headers_callback(k, on_begin_headers);
+  nghttp2_session_callbacks_set_on_header_callback(k, on_header);
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(k, on_data);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(k, on_frame);
+  nghttp2_session_callbacks_set_on_stream_close_callback(k, on_stream_close);
+  nghttp2_session_callbacks_set_error_callback2(k, on_error);
 }
 
-/* A frame's first nine bytes are here. */
-static bool begin_frame(struct http2 *c) {
-  const uint8_t *h = c->head;
+/* ---- bytes ---- */
+
+static bool feed(struct http2 *c, const uint8_t *p, size_t n) {
+  if (!n) return !c->dead;
+  ssize_t err = nghttp2_session_mem_recv(c->session, p, n);
+  if (c->dead || err >= 0) return !c->dead;
+  if (err == NGHTTP2_ERR_BAD_CLIENT_MAGIC) http2_kill(c, "the client does not speak HTTP/2");
+  else if (err == NGHTTP2_ERR_FLOODED)
+    http2_fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "the peer sends frames and does not read the answers");
+  http2_end(c, nghttp2_strerror((int)err));
+  return false;
+}
+
+/* A frame's first nine bytes. */
+static void begin_frame(struct http2 *c, const uint8_t *h) {
   c->left = (uint32_t)h[0] << 16 | (uint32_t)h[1] << 8 | h[2];
-  c->type = h[3];
-  c->flags = h[4];
-  c->id = read_u32(h + 5) & INT_MAX;
-  if (c->state != HTTP2_OPEN && c->type != FRAME_SETTINGS)
-    return fail(c, HTTP2_PROTOCOL_ERROR, "Socket closed (what it sent is not HTTP/2)");
-  if (c->type == FRAME_HEADERS && c->left > MAX_OTHER) return refuse_block(c, c->id);
-  if (c->left > (c->type == FRAME_DATA ? (uint32_t)HTTP2_FRAME : (uint32_t)MAX_OTHER))
-    return fail(c, HTTP2_FRAME_SIZE_ERROR, "a frame too large");
-  if ((c->block_id != 0) != (c->type == FRAME_CONTINUATION) || (c->block_id && c->block_id != c->id))
-    return fail(c, HTTP2_PROTOCOL_ERROR, "a header block that is interrupted, or continued by another's");
-  if (c->type != FRAME_DATA) return true;
-  if (!begin_data(c)) return false;
-  if (!c->left) end_data(c);
-  return !c->dead;
+  c->frame_id = ((uint32_t)h[5] << 24 | (uint32_t)h[6] << 16 | (uint32_t)h[7] << 8 | h[8]) & INT32_MAX;
+  c->frame_type = h[3];
+  c->plain_data = h[3] == NGHTTP2_DATA && !(h[4] & NGHTTP2_FLAG_PADDED);
+  if (h[3] == NGHTTP2_HEADERS) c->seen_id = MAX(c->seen_id, c->frame_id);
 }
 
-/* The first bytes of a client's connection; how many were taken, or -1. */
-static ssize_t take_preface(struct http2 *c, const uint8_t *p, size_t n) {
-  static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  size_t here = MIN(n, sizeof preface - 1 - c->preface_n);
-  if (memcmp(p, preface + c->preface_n, here) != 0) {
-    http2_kill(c, "the client does not speak HTTP/2");
-    return -1;
+/* gRPC resets streams, too, whose headers it has not sent yet (a call that is cancelled while it waits for its turn),
+ * which HTTP/2 forbids and nghttp2 punishes: such a frame is passed over. */
+static bool is_early_reset(const struct http2 *c) {
+  return c->frame_type == NGHTTP2_RST_STREAM && c->role->server && c->left == 4 && c->seen_id &&
+         c->frame_id > c->seen_id && c->frame_id % 2 == 1;
+}
+
+/* nghttp2 passes over data on a stream that is gone: it may be on its way since before. Not so when the peer itself has
+ * ended the stream. All that came before the frame has been fed. */
+static bool is_late_data(const struct http2 *c) {
+  return c->frame_type == NGHTTP2_DATA && c->role->server && !stream_of(c, (int32_t)c->frame_id) &&
+         is_over(c, c->frame_id);
+}
+
+/* A frame begins, and all that came before has been fed; false: the connection is dead. */
+static bool check_frame(struct http2 *c) {
+  if (is_early_reset(c)) {
+    c->passed_over = c->left;
+    c->left = 0;
+  } else if (is_late_data(c)) {
+    http2_fail(c, NGHTTP2_STREAM_CLOSED, "data after the end of a stream");
+    http2_end(c, "Socket closed");
   }
-  c->preface_n = (uint8_t)(c->preface_n + here);
-  return (ssize_t)here;
+  return !c->dead;
 }
 
 bool http2_input(struct http2 *c, const uint8_t *p, size_t n) {
-  if (c->role->server && c->preface_n < 24) {
-    ssize_t taken = take_preface(c, p, n);
-    if (taken < 0) return false;
-    p += taken;
-    n -= (size_t)taken;
-  }
-  while (n) {
-    if (c->head_n < sizeof c->head) {
-      size_t here = MIN(n, sizeof c->head - c->head_n);
-      memcpy(c->head + c->head_n, p, here);
-      c->head_n = (uint8_t)(c->head_n + here);
-      p += here;
-      n -= here;
-      if (c->head_n < sizeof c->head) break;
-      if (!begin_frame(c)) return false;
-      if (c->left) continue;
-      c->head_n = 0;
-      if (c->type != FRAME_DATA && !take_frame(c, p, 0)) return false;
+  const uint8_t *from = p, *end = p + n; /* from: what nghttp2 has not seen */
+  while (p < end) {
+    size_t here = MIN((size_t)(end - p), c->passed_over ? c->passed_over : c->left);
+    if (c->passed_over) {
+      c->passed_over -= (uint32_t)here;
+      from = p += here;
       continue;
     }
-    size_t here = MIN(n, c->left);
-    if (c->type == FRAME_DATA) {
-      if (!http2_data(c, p, here)) return false;
-    } else if (c->part.n || here < c->left) {
-      text_add(&c->part, (const char *)p, here);
+    if (here) {
       c->left -= (uint32_t)here;
-      if (!c->left && !take_frame(c, (const uint8_t *)c->part.at, c->part.n)) return false;
-      if (!c->left) text_release(&c->part);
-    } else {
-      c->left = 0;
-      if (!take_frame(c, p, here)) return false;
+      p += here;
+      continue;
     }
-    if (!c->left) c->head_n = 0;
-    p += here;
-    n -= here;
+    if (!c->head_n && end - p >= (ptrdiff_t)sizeof c->head) { /* mostly: all in one piece */
+      begin_frame(c, p);
+      if (c->role->server && (c->frame_type == NGHTTP2_DATA || c->frame_type == NGHTTP2_RST_STREAM)) {
+        if (!feed(c, from, (size_t)(p - from)) || !check_frame(c)) return false;
+        from = p;
+      }
+      p += sizeof c->head;
+      if (c->passed_over) from = p;
+      continue;
+    }
+    if (!c->head_n && !feed(c, from, (size_t)(p - from))) return false;
+    here = MIN((size_t)(end - p), sizeof c->head - c->head_n);
+    memcpy(c->head + c->head_n, p, here);
+    c->head_n = (uint8_t)(c->head_n + here);
+    from = p += here;
+    if (c->head_n < sizeof c->head) break;
+    c->head_n = 0;
+    begin_frame(c, c->head);
+    if (!check_frame(c) || (!c->passed_over && !feed(c, c->head, sizeof c->head))) return false;
   }
-  return true;
+  return feed(c, from, (size_t)(p - from));
+}
+
+bool http2_input_direct(struct http2 *c, const uint8_t *p, size_t n) {
+  c->left -= (uint32_t)n;
+  return feed(c, p, n);
+}
+
+size_t http2_direct(struct http2 *c, uint8_t **to) {
+  struct http2_stream *s = c->plain_data && c->left >= DIRECT ? stream_of(c, (int32_t)c->frame_id) : NULL;
+  if (!s || s->prefix_n < sizeof s->prefix || s->whole) return 0;
+  size_t n = MIN((size_t)c->left, next_room(c, s, DIRECT, to));
+  return n >= DIRECT ? n : 0;
+}
+
+bool http2_input_late(struct http2 *c, int64_t now, int64_t ns) {
+  if (c->in_block && now - c->block_since > ns) {
+    http2_kill(c, "Timeout occurred: header fields that do not end");
+    return false;
+  }
+  for (struct http2_stream *s = c->first, *next; s && !c->dead; s = next) {
+    next = s->next;
+    if (s->remote_done || s->whole || now - s->heard <= ns) continue;
+    refuse(c, s, STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come in time (--request_timeout)"));
+  }
+  return !c->dead;
 }

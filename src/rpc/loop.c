@@ -6,10 +6,19 @@
  *
  * The lead is one word: 0 (free), a thread's number (it polls), or that number with BUSY (it runs an event). Only a
  * busy leader can lose it: to its own rpc_loop_hand_over(), or to the watcher, which looks every millisecond while
- * there is traffic and takes it from a leader that is still busy with the same event.
+ * there is traffic and takes it from a leader that is still busy with the same event. The watcher also reports a leader
+ * that neither turns nor sleeps.
  *
- * Events wait in two lists, quick ones first; the leader empties them before it polls again. Whoever posts from another
- * thread wakes a leader that sleeps in epoll_wait by a write to an eventfd. */
+ * Events wait in a list for each kind. In a turn the leader does all that is quick, then at most one of everything else
+ * (a timer, something that takes turns, an event that may block), so none starves another, and polls at the latest
+ * after FAIR turns. Whoever posts from another thread wakes a leader that sleeps in epoll_wait by a write to an
+ * eventfd.
+ *
+ * Invariants, by number:
+ *   1. A request is begun only while fewer than --max_handlers are under way, other events that may block only while
+ *      fewer than RESERVE are.
+ *   2. Neither is begun unless another thread waits for the lead, or has been started: with 1, threads are bounded, and
+ *      however many of them block there is one that polls. */
 #include "rpc/loop.h"
 
 #include <errno.h>
@@ -26,24 +35,37 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/vec.h"
+#include "rpc/limits.h"
 
-/* More spare threads than MAX_SPARES end; MAX_THREADS bounds a flood of handlers that block. The watcher goes to sleep
- * after QUIET looks without an event. After FAIR things done without polling, the leader polls. */
-enum { MAX_SPARES = 4, MAX_THREADS = 256, TICK_NS = 1000000, QUIET = 50, FAIR = 16 };
+/* More spare threads than MAX_SPARES end. The watcher looks but once in DOZE_NS after QUIET looks without an event.
+ * RETRY_NS: when no thread could be started, until it is tried again. */
+enum {
+  MAX_SPARES = 4,
+  RESERVE = 64,
+  TICK_NS = 1000000,
+  DOZE_NS = 1000000000,
+  RETRY_NS = 50000000,
+  QUIET = 50,
+  FAIR = 16
+};
 static const uint64_t BUSY = (uint64_t)1 << 63;
 
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t ended, freed, traffic;
-  int users;    /* lock */
-  int threads;  /* lock: the watcher included */
-  int spares;   /* lock: those that wait for the lead */
-  bool ending;  /* lock */
-  bool closing; /* lock: the last user is on its way out */
+  int users;         /* lock */
+  int threads;       /* lock: the watcher included */
+  atomic_int spares; /* changed with the lock held: those that wait for the lead, or were started to */
+  bool ending;       /* lock */
+  bool closing;      /* lock: the last user is on its way out */
   uint64_t next_number;
   atomic_ullong lead;
-  atomic_ullong beat; /* events begun */
-  atomic_bool dozing; /* the watcher sleeps until there is an event */
+  atomic_ullong beat;                 /* events begun */
+  atomic_bool dozing;                 /* the watcher sleeps until there is an event */
+  atomic_int requests, news;          /* under way */
+  atomic_ullong turns;                /* of the leader */
+  atomic_bool polling;                /* it is in epoll_wait */
+  atomic_llong stalled_since, stalls; /* 0: it turns */
   int epoll;
   struct rpc_watch waker; /* an eventfd */
   uint8_t *scratch;
@@ -51,7 +73,7 @@ static struct {
   pthread_mutex_t events_lock;
   struct list {
     struct rpc_event *first, **last;
-  } quick, slow;                /* events_lock */
+  } lists[RPC_EVENT_QUICK + 1]; /* events_lock */
   bool sleeping;                /* events_lock: the leader is in epoll_wait, or on the way there */
   int64_t until;                /* events_lock: when it wakes up by itself */
   bool stop;                    /* events_lock: end when there is nothing left to do */
@@ -66,15 +88,16 @@ static __thread uint64_t my_number; /* of the lead, when this thread took it; 0:
 static void *work(void *arg);
 
 /* Call with the lock held. */
-static bool start_thread(void *(*fn)(void *)) {
+static bool start_thread(void *(*fn)(void *), bool spare) {
   pthread_t t;
   pthread_attr_t attr;
   pthread_attr_init(&attr);
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attr, 4u << 20);
-  bool ok = loop.threads < MAX_THREADS && pthread_create(&t, &attr, fn, NULL) == 0;
+  if (spare) atomic_fetch_add(&loop.spares, 1); /* before it begins to wait: it is counted, not begun again */
+  bool ok = pthread_create(&t, &attr, fn, NULL) == 0;
   if (ok) loop.threads++;
-  else LOGW("cannot start another network thread (%d are running)", loop.threads);
+  else if (spare) atomic_fetch_sub(&loop.spares, 1);
   pthread_attr_destroy(&attr);
   return ok;
 }
@@ -87,9 +110,17 @@ static void end_thread(void) {
 /* The lead is free: somebody must take it. */
 static void offer_lead(void) {
   pthread_mutex_lock(&loop.lock);
-  if (loop.spares) pthread_cond_signal(&loop.freed);
-  else if (!loop.ending) start_thread(work);
+  pthread_cond_signal(&loop.freed); /* invariant 2: somebody is there */
   pthread_mutex_unlock(&loop.lock);
+}
+
+/* Invariant 2, for the leader. */
+static bool has_successor(void) {
+  if (atomic_load(&loop.spares)) return true;
+  pthread_mutex_lock(&loop.lock);
+  bool ok = atomic_load(&loop.spares) || start_thread(work, true);
+  pthread_mutex_unlock(&loop.lock);
+  return ok;
 }
 
 void rpc_loop_hand_over(void) {
@@ -101,7 +132,10 @@ void rpc_loop_hand_over(void) {
 
 static void list_init(struct list *l) { *l = (struct list){NULL, &l->first}; }
 
-static struct rpc_event *list_pop(struct list *l) {
+static bool is_empty(enum rpc_event_kind k) { return !loop.lists[k].first; }
+
+static struct rpc_event *pop(enum rpc_event_kind k) {
+  struct list *l = &loop.lists[k];
   struct rpc_event *e = l->first;
   if (!e) return NULL;
   l->first = e->next;
@@ -123,7 +157,7 @@ static void wake(bool must) {
 void rpc_loop_post(struct rpc_event *e) {
   e->next = NULL;
   pthread_mutex_lock(&loop.events_lock);
-  struct list *l = e->quick ? &loop.quick : &loop.slow;
+  struct list *l = &loop.lists[e->kind];
   *l->last = e;
   l->last = &e->next;
   bool must = must_wake(INT64_MIN);
@@ -199,14 +233,24 @@ static void run(struct rpc_event *e, uint64_t number) {
     pthread_cond_signal(&loop.traffic);
     pthread_mutex_unlock(&loop.lock);
   }
+  bool request = e->kind == RPC_EVENT_REQUEST;
+  atomic_int *under_way = request ? &loop.requests : &loop.news;
   e->fn(e);
+  if (atomic_fetch_sub(under_way, 1) < (request ? (int)rpc_limit(RPC_MAX_HANDLERS) : RESERVE)) return;
+  /* Those that wait for it were passed over: the leader looks again. */
+  pthread_mutex_lock(&loop.events_lock);
+  bool must = must_wake(INT64_MIN);
+  pthread_mutex_unlock(&loop.events_lock);
+  wake(must);
 }
 
 static void poll_sockets(int64_t until) {
   struct epoll_event ready[64];
   int64_t now = until == INT64_MAX || until == INT64_MIN ? 0 : clock_ns();
   int64_t ms = until == INT64_MAX ? -1 : until <= now ? 0 : (until - now + 999999) / 1000000;
+  atomic_store_explicit(&loop.polling, true, memory_order_relaxed);
   int n = epoll_wait(loop.epoll, ready, (int)COUNT_OF(ready), (int)MIN(ms, 3600000));
+  atomic_store_explicit(&loop.polling, false, memory_order_relaxed);
   pthread_mutex_lock(&loop.events_lock);
   loop.sleeping = false;
   pthread_mutex_unlock(&loop.events_lock);
@@ -217,34 +261,53 @@ static void poll_sockets(int64_t until) {
   }
 }
 
-/* Polls and runs until the lead is lost; false: the loop ends. However much there is to run, sockets have their turn.
- */
+/* Call with events_lock held: an event that may block and may be begun. It is counted. */
+static struct rpc_event *pop_blocking(bool successor) {
+  if (!successor) return NULL;
+  /* News first: it may be what handlers wait for. */
+  if (!is_empty(RPC_EVENT_NEWS) && atomic_load(&loop.news) < RESERVE) {
+    atomic_fetch_add(&loop.news, 1);
+    return pop(RPC_EVENT_NEWS);
+  }
+  if (is_empty(RPC_EVENT_REQUEST) || atomic_load(&loop.requests) >= rpc_limit(RPC_MAX_HANDLERS)) return NULL;
+  atomic_fetch_add(&loop.requests, 1);
+  return pop(RPC_EVENT_REQUEST);
+}
+
+/* Polls and runs until the lead is lost; false: the loop ends. */
 static bool lead(uint64_t number) {
   for (int ran = 1;; ran++) {
+    atomic_fetch_add_explicit(&loop.turns, 1, memory_order_relaxed);
     if (ran % FAIR == 0) poll_sockets(INT64_MIN);
+    bool successor = has_successor();
     pthread_mutex_lock(&loop.events_lock);
-    struct rpc_event *quick = list_pop(&loop.quick), *e = NULL;
+    struct rpc_event *quick = pop(RPC_EVENT_QUICK), *turn = NULL, *e = NULL;
     struct rpc_timer *due = NULL;
     int64_t until = INT64_MAX;
-    if (!quick && loop.heap.n) {
-      until = loop.heap.at[0]->when;
-      if (until <= clock_ns()) {
+    if (!quick) {
+      if (loop.heap.n) until = loop.heap.at[0]->when;
+      if (until < INT64_MAX && until <= clock_ns()) {
         due = loop.heap.at[0];
         take_out(due);
       }
+      turn = pop(RPC_EVENT_TURN);
+      e = pop_blocking(successor);
+      if (!successor && until == INT64_MAX) until = clock_ns() + RETRY_NS;
     }
-    if (!quick && !due) e = list_pop(&loop.slow);
-    bool idle = !quick && !due && !e, stop = idle && loop.stop;
+    bool idle = !quick && !due && !turn && !e;
+    bool stop = idle && loop.stop && is_empty(RPC_EVENT_NEWS) && is_empty(RPC_EVENT_REQUEST);
     if (idle) {
       loop.sleeping = true;
       loop.until = until;
     }
     pthread_mutex_unlock(&loop.events_lock);
     if (stop) return false;
-    if (idle) ran = 0;
     if (quick) quick->fn(quick);
-    else if (due) due->fn(due);
-    else if (idle) poll_sockets(until);
+    if (due) due->fn(due);
+    if (turn) turn->fn(turn);
+    if (idle) poll_sockets(until);
+    if (idle) ran = 0;
+    if (turn) ran = FAIR - 1; /* it took its time */
     if (!e) continue;
     run(e, number);
     unsigned long long mine = number | BUSY;
@@ -255,15 +318,15 @@ static bool lead(uint64_t number) {
 static void *work(void *arg) {
   pthread_setname_np(pthread_self(), "shoal-net");
   pthread_mutex_lock(&loop.lock);
-  while (!loop.ending && loop.spares < MAX_SPARES) {
+  for (bool counted = true; !loop.ending && (counted || atomic_load(&loop.spares) < MAX_SPARES); counted = false) {
     uint64_t number = ++loop.next_number;
     unsigned long long none = 0;
-    loop.spares++;
+    if (!counted) atomic_fetch_add(&loop.spares, 1);
     while (!loop.ending && !atomic_compare_exchange_strong(&loop.lead, &none, number)) {
       none = 0;
       pthread_cond_wait(&loop.freed, &loop.lock);
     }
-    loop.spares--;
+    atomic_fetch_sub(&loop.spares, 1);
     if (loop.ending) break;
     pthread_mutex_unlock(&loop.lock);
     my_number = number;
@@ -281,30 +344,63 @@ static void *work(void *arg) {
   return NULL;
 }
 
+/* ---- the watcher ---- */
+
+int64_t rpc_loop_stalled(void) {
+  int64_t since = atomic_load(&loop.stalled_since);
+  return since ? MAX((clock_ns() - since) / 1000000000, 1) : 0;
+}
+
+int64_t rpc_loop_stalls(void) { return atomic_load(&loop.stalls); }
+
+/* A leader that neither turns nor sleeps has been caught in something that should not block, or there is none. */
+static void look_for_stall(unsigned long long *turns, int64_t *since) {
+  int64_t now = clock_ns();
+  unsigned long long at = atomic_load(&loop.turns);
+  if (at != *turns || atomic_load(&loop.polling)) {
+    if (atomic_load(&loop.stalled_since))
+      LOGW("the network's thread turns again, after %lld s", (long long)rpc_loop_stalled());
+    atomic_store(&loop.stalled_since, 0);
+    *turns = at;
+    *since = now;
+  } else if (!atomic_load(&loop.stalled_since) && now - *since > rpc_limit(RPC_WATCHDOG) * 1000000000) {
+    atomic_store(&loop.stalled_since, *since);
+    atomic_fetch_add(&loop.stalls, 1);
+    LOGW(
+        "the network's thread has not turned for %lld s: nothing is read or answered (%d requests and %d other events "
+        "are under way)",
+        (long long)rpc_limit(RPC_WATCHDOG), atomic_load(&loop.requests), atomic_load(&loop.news));
+  }
+}
+
+static void sleep_for(int64_t ns) {
+  int64_t until_ns = clock_ns() + ns;
+  struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+  pthread_cond_timedwait(&loop.traffic, &loop.lock, &until);
+}
+
 /* Takes the lead from a thread that stays busy. */
 static void *watch(void *arg) {
   pthread_setname_np(pthread_self(), "shoal-net-watch");
   int quiet = 0;
+  unsigned long long turns = 0;
+  int64_t since = clock_ns();
   pthread_mutex_lock(&loop.lock);
   while (!loop.ending) {
-    unsigned long long beat = atomic_load(&loop.beat);
-    if (quiet >= QUIET) {
+    look_for_stall(&turns, &since);
+    unsigned long long beat = atomic_load(&loop.beat), leader = atomic_load(&loop.lead);
+    bool doze = quiet >= QUIET && !(leader & BUSY);
+    if (doze) {
       atomic_store(&loop.dozing, true);
-      while (!loop.ending && atomic_load(&loop.beat) == beat) pthread_cond_wait(&loop.traffic, &loop.lock);
+      if (atomic_load(&loop.beat) == beat) sleep_for(DOZE_NS);
       atomic_store(&loop.dozing, false);
-      quiet = 0;
+    } else {
+      sleep_for(TICK_NS);
     }
-    beat = atomic_load(&loop.beat);
-    unsigned long long leader = atomic_load(&loop.lead);
-    int64_t until_ns = clock_ns() + TICK_NS;
-    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
-    pthread_cond_timedwait(&loop.traffic, &loop.lock, &until);
     bool same = atomic_load(&loop.beat) == beat;
     quiet = same ? quiet + 1 : 0;
-    if (!same || !(leader & BUSY) || !atomic_compare_exchange_strong(&loop.lead, &leader, 0)) continue;
-    pthread_mutex_unlock(&loop.lock);
-    offer_lead();
-    pthread_mutex_lock(&loop.lock);
+    if (doze || !same || !(leader & BUSY) || !atomic_compare_exchange_strong(&loop.lead, &leader, 0)) continue;
+    pthread_cond_signal(&loop.freed);
   }
   end_thread();
   pthread_mutex_unlock(&loop.lock);
@@ -316,8 +412,7 @@ static void open_epoll(void) {
   loop.waker = (struct rpc_watch){.fn = on_woken, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   MUST(loop.epoll >= 0 && loop.waker.fd >= 0 && rpc_loop_watch(&loop.waker, EPOLLIN));
   loop.scratch = mem_alloc(RPC_SCRATCH);
-  list_init(&loop.quick);
-  list_init(&loop.slow);
+  for (size_t i = 0; i < COUNT_OF(loop.lists); i++) list_init(&loop.lists[i]);
   loop.stop = loop.sleeping = false;
 }
 
@@ -341,8 +436,8 @@ void rpc_loop_acquire(void) {
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&loop.traffic, &attr);
     pthread_condattr_destroy(&attr);
-    start_thread(work);
-    start_thread(watch);
+    atomic_store(&loop.spares, 0);
+    MUST(start_thread(work, true) && start_thread(work, true) && start_thread(watch, false));
   }
   pthread_mutex_unlock(&loop.lock);
 }

@@ -3,7 +3,12 @@
  * Sockets are watched by a struct rpc_watch, moments by a struct rpc_timer; their functions run on the thread that
  * leads, must not block and call nobody's handlers. What may take its time is posted as a struct rpc_event: while an
  * event's function runs another thread takes over the network within milliseconds (answers, cancellations and pings
- * go on), at once when it says rpc_loop_hand_over(). */
+ * go on), at once when it says rpc_loop_hand_over().
+ *
+ * Whatever handlers do, the network goes on: requests are worked on by at most --max_handlers threads, further ones
+ * wait in line; other events (answers that came, clients that went) have threads of their own beyond these, since it
+ * may be them that the handlers wait for; and nothing that may block is begun before there is a thread that can take
+ * over. */
 #ifndef RPC_LOOP_H
 #define RPC_LOOP_H
 
@@ -14,7 +19,12 @@
 struct rpc_event {
   void (*fn)(struct rpc_event *e);
   struct rpc_event *next;
-  bool quick; /* does not block, and runs before all others: nobody polls meanwhile */
+  enum rpc_event_kind {
+    RPC_EVENT_NEWS,    /* of a call: may block, but should not for long */
+    RPC_EVENT_REQUEST, /* a handler */
+    RPC_EVENT_TURN,    /* goes on with something that does not block, and takes turns with all others */
+    RPC_EVENT_QUICK,   /* does not block, and runs before all others: nobody polls meanwhile */
+  } kind;
 };
 
 struct rpc_watch {
@@ -45,6 +55,10 @@ void rpc_timer_set(struct rpc_timer *t, int64_t when);
 bool rpc_timer_clear(struct rpc_timer *t);
 /* Says that this thread is about to wait or to compute for long. Does nothing on threads that are not the loop's. */
 void rpc_loop_hand_over(void);
+/* For how many seconds the network's thread has not turned, when that is too long (--watchdog), or 0; and how often
+ * that has happened. */
+int64_t rpc_loop_stalled(void);
+int64_t rpc_loop_stalls(void);
 /* Memory for what is read from a socket, the leader's. */
 enum { RPC_SCRATCH = 256 << 10 };
 uint8_t *rpc_loop_scratch(void);

@@ -15,6 +15,7 @@
 #include <openssl/x509v3.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,16 +23,17 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/machine.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "rpc/http2.h"
+#include "rpc/limits.h"
 #include "rpc/listener.h"
 #include "rpc/rpc_status.h"
 
-/* READY_MS: how long a client may take until it has said what HTTP/2 begins with. LAST_MS: how long the answers of a
- * server that is stopping may take to get out. */
-enum { MAX_METHODS = 64, READY_MS = 20000, LAST_MS = 1000 };
+/* LAST_MS: how long the answers of a server that is stopping may take to get out. SHOWN: characters of the name of a
+ * method that is unknown, in what is answered. */
+enum { MAX_METHODS = 64, LAST_MS = 1000, SHOWN = 100 };
+static const int64_t SAY_NS = 5000000000; /* between two lines that say the same */
 
 struct rpc_call {
   struct http2_stream stream; /* its connection's lock */
@@ -56,7 +58,7 @@ struct rpc_server {
   SSL_CTX *tls;
   int port;
   uint64_t hashes[MAX_METHODS]; /* of the methods' names */
-  struct rpc_tally tally;
+  struct budget held;           /* by requests, and what they were inflated to */
   struct listener *listener;
   struct rpc_event stopping;
   pthread_mutex_t lock;
@@ -82,11 +84,11 @@ static void call_unref(struct rpc_call *c) {
   struct rpc_server *s = c->server;
   rpc_body_release(&c->stream.body);
   headers_release(&c->stream.headers);
-  text_release(&c->stream.tail);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->idle);
   if (c->conn) {
     atomic_fetch_sub(&c->conn->calls, 1);
+    budget_give(rpc_budget(RPC_MAX_CALLS), 1);
     http2_unref(c->conn);
   }
   free(c);
@@ -135,19 +137,28 @@ static void after_handler(struct rpc_call *c) {
 /* ---- answers ---- */
 
 static void send_answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
-  struct text headers = {0}, trailers = {0};
-  headers_add_indexed(&headers, FIELD_STATUS_200);
-  headers_add_named(&headers, NAME_CONTENT_TYPE, "application/grpc", 16);
+  struct fields f = {0};
+  fields_add(&f, ":status", "200", 3);
+  fields_add(&f, "content-type", "application/grpc", 16);
   if (s) {
     static const char encodings[] = "identity, deflate, gzip";
-    headers_add(&headers, "grpc-accept-encoding", encodings, sizeof encodings - 1);
-    headers_add_status(&headers, s);
-    http2_send(c->conn, &c->stream, &headers, NULL, NULL);
-  } else {
-    headers_add_status(&trailers, NULL);
-    http2_send(c->conn, &c->stream, &headers, m, &trailers);
+    fields_add(&f, "grpc-accept-encoding", encodings, sizeof encodings - 1);
+    fields_add_status(&f, s);
   }
-  text_release(&headers);
+  http2_respond(c->conn, &c->stream, &f, s ? NULL : m);
+  fields_release(&f);
+}
+
+/* Why m cannot be the answer; NULL: it can. */
+static shoal_status unsendable(struct rpc_call *c, const struct rpc_message *m) {
+  if (m->size > UINT32_MAX)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "an answer of %zu bytes cannot be sent: gRPC's messages have less than 4 GiB", m->size);
+  if (http2_has_room(c->conn, m->size)) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                "there is no room for an answer of %zu bytes beside those that clients have not read "
+                "(--max_unread_bytes)",
+                m->size);
 }
 
 static void answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
@@ -165,12 +176,14 @@ static void answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
   if (!s && !m) m = message_from_text(&(struct text){0});
   http2_lock(c->conn);
   bool open = c->stream.id != 0;
+  if (open && !s) s = unsendable(c, m);
+  bool sent = open && !s;
   if (open) {
     send_answer(c, m, s);
     http2_flush(c->conn);
   }
   http2_unlock(c->conn);
-  if (!open) rpc_message_free(m);
+  if (!sent) rpc_message_free(m);
   shoal_status_free(s);
   call_unref(c);
 }
@@ -211,16 +224,14 @@ int rpc_server_users(struct rpc_server *s, int64_t idle_ns) {
   return n;
 }
 
-/* A name of a certificate, as text; NULL when it is of a kind that is not used. */
+/* A DNS name of a certificate; NULL for names of other kinds: an e-mail address or a URI says nothing of who someone is
+ * in a cluster, whatever it reads like. A name with a NUL inside would end there for whoever compares it. */
 static char *name_of(const GENERAL_NAME *g) {
-  char address[INET6_ADDRSTRLEN];
-  if (g->type == GEN_DNS || g->type == GEN_URI || g->type == GEN_EMAIL)
-    return mem_strndup((const char *)ASN1_STRING_get0_data(g->d.ia5), (size_t)ASN1_STRING_length(g->d.ia5));
-  if (g->type != GEN_IPADD) return NULL;
-  int family = ASN1_STRING_length(g->d.iPAddress) == 4 ? AF_INET : AF_INET6;
-  if (family == AF_INET6 && ASN1_STRING_length(g->d.iPAddress) != 16) return NULL;
-  inet_ntop(family, ASN1_STRING_get0_data(g->d.iPAddress), address, sizeof address);
-  return mem_strdup(address);
+  if (g->type != GEN_DNS || ASN1_STRING_type(g->d.dNSName) != V_ASN1_IA5STRING) return NULL;
+  const char *at = (const char *)ASN1_STRING_get0_data(g->d.dNSName);
+  int n = ASN1_STRING_length(g->d.dNSName);
+  if (n <= 0 || memchr(at, 0, (size_t)n)) return NULL;
+  return mem_strndup(at, (size_t)n);
 }
 
 bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg) {
@@ -266,11 +277,19 @@ void rpc_call_local_end(struct rpc_call *c) { on_closed(&c->closed); }
 
 /* ---- what a connection tells ---- */
 
+static void refuse_method(struct rpc_call *c) {
+  char shown[SHOWN + 1];
+  snprintf(shown, sizeof shown, "%s", c->stream.headers.path);
+  for (char *p = shown; *p; p++)
+    if (*p <= 0x20 || *p >= 0x7f) *p = '?';
+  rpc_call_fail(c, UNIMPLEMENTED("%s is not a method of this server", shown));
+}
+
 static void on_arrived(struct rpc_event *e) {
   struct rpc_call *c = (struct rpc_call *)((char *)e - offsetof(struct rpc_call, arrived));
   if (atomic_load(&c->lost)) call_unref(c); /* nobody waits for the answer */
   else if (c->method) c->method->fn(c, c->server->o.arg);
-  else rpc_call_fail(c, UNIMPLEMENTED("%s is not a method of this server", c->stream.headers.path));
+  else refuse_method(c);
   after_handler(c);
 }
 
@@ -283,14 +302,16 @@ static const struct rpc_method *find_method(const struct rpc_server *s, const ch
 
 static struct http2_stream *open_call(struct http2 *conn, struct headers *headers) {
   struct rpc_server *s = conn->owner;
-  if (!headers->path || atomic_load(&conn->calls) >= HTTP2_MAX_STREAMS || conn->unsent > s->tally.most) return NULL;
+  if (!headers->path || atomic_load(&conn->calls) >= rpc_limit(RPC_MAX_CONNECTION_CALLS) || !http2_has_room(conn, 0) ||
+      !budget_take(rpc_budget(RPC_MAX_CALLS), 1))
+    return NULL;
   struct rpc_call *c = call_new(s);
   atomic_init(&c->refs, 1);
-  c->arrived.fn = on_arrived;
+  c->arrived = (struct rpc_event){.fn = on_arrived, .kind = RPC_EVENT_REQUEST};
   c->closed.fn = on_closed;
   c->stream.headers = *headers;
   headers_init(headers);
-  c->method = find_method(s, c->stream.headers.path);
+  c->method = c->stream.headers.odd_path ? NULL : find_method(s, c->stream.headers.path);
   c->conn = conn;
   http2_ref(conn);
   atomic_fetch_add(&conn->calls, 1);
@@ -338,6 +359,7 @@ static void conn_closed(struct http2 *conn) {
   /* In one go with the above: s may be gone after this. */
   pthread_cond_broadcast(&s->done);
   pthread_mutex_unlock(&s->lock);
+  budget_give(rpc_budget(RPC_MAX_CONNECTIONS), 1);
   http2_unref(conn);
 }
 
@@ -351,10 +373,26 @@ static const struct http2_role serving = {.server = true,
 
 static void on_connected(void *arg, int fd) {
   struct rpc_server *s = arg;
-  size_t most = s->o.max_request_bytes > 0 ? (size_t)MIN(s->o.max_request_bytes, INT_MAX) : INT_MAX;
+  if (!budget_take(rpc_budget(RPC_MAX_CONNECTIONS), 1)) {
+    static atomic_llong said; /* a flood of connections shall not be one of lines */
+    int64_t now = clock_ns();
+    if (now - atomic_load(&said) > SAY_NS) {
+      atomic_store(&said, now);
+      LOGW("a connection is not taken: there are as many as there may be (--max_connections=%lld)",
+           (long long)rpc_limit(RPC_MAX_CONNECTIONS));
+    }
+    close(fd);
+    return;
+  }
   struct sockaddr_storage peer = {0};
   getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
-  struct http2 *c = http2_new(fd, s->tls, NULL, &serving, s, most, &s->tally, READY_MS);
+  struct http2 *c =
+      http2_new(fd, &serving, s,
+                &(struct http2_options){
+                    .tls = s->tls,
+                    .max_message = s->o.max_request_bytes > 0 ? (size_t)MIN(s->o.max_request_bytes, INT_MAX) : INT_MAX,
+                    .held = &s->held,
+                    .ready_ms = rpc_limit(RPC_GREETING_TIMEOUT) * 1000});
   c->peer = peer;
   pthread_mutex_lock(&s->lock);
   vec_push(&s->conns, c);
@@ -363,11 +401,11 @@ static void on_connected(void *arg, int fd) {
 
 /* ---- starting and stopping ---- */
 
-/* What may come in and wait to be taken: a limit for all calls together. */
+/* What may come in and wait to be taken: a few of the largest requests, in as much as the process may hold. */
 static size_t most_held(int64_t max_request_bytes) {
-  size_t memory = machine_memory();
-  size_t most = max_request_bytes > 0 ? (size_t)max_request_bytes * 4 + ((size_t)64 << 20) : memory / 2;
-  return MIN(most, memory / 2);
+  size_t all = (size_t)rpc_limit(RPC_MAX_HELD_BYTES);
+  if (max_request_bytes <= 0 || (uint64_t)max_request_bytes > all / 4) return all;
+  return MIN((size_t)max_request_bytes * 4 + ((size_t)64 << 20), all);
 }
 
 static void on_stopping(struct rpc_event *e) {
@@ -394,8 +432,8 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
   struct rpc_server *s = mem_zalloc(1, sizeof *s);
   s->o = *o;
   s->port = o->port;
-  s->tally.most = most_held(o->max_request_bytes);
-  s->stopping = (struct rpc_event){.fn = on_stopping, .quick = true};
+  budget_init(&s->held, most_held(o->max_request_bytes), rpc_budget(RPC_MAX_HELD_BYTES));
+  s->stopping = (struct rpc_event){.fn = on_stopping, .kind = RPC_EVENT_QUICK};
   pthread_mutex_init(&s->lock, NULL);
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);

@@ -51,7 +51,8 @@ char *rpc_call_peer(struct rpc_call *c);
 /* The caller works with this server, other than one who only asks how it is; opens: 1, or -1 when he closes what he
  * opened, else 0. */
 void rpc_call_uses(struct rpc_call *c, int opens);
-/* Does any name in the caller's certificate (its subject alternative names) match? True when callers need none. */
+/* Does any DNS name in the caller's certificate (of its subject alternative names) match? True when callers need none.
+ */
 bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg);
 /* fn(arg) is called at most once, on a thread of the loop, if the client goes away before the answer. Call it in the
  * handler. rpc_call_reply and _fail wait until a call of fn that is under way has ended. */

@@ -1,5 +1,6 @@
 /* Calls between a channel and a server of one process: messages of all sizes, errors and their marks, deadlines,
- * cancelling, names, waiting for a server that is not there yet, stopping. */
+ * cancelling, names, waiting for a server that is not there yet, stopping; and what holds whatever handlers do: the
+ * network goes on, budgets are kept and given back. */
 #include "unit.h"
 #include "ports.h"
 
@@ -9,6 +10,8 @@
 #include "base/clock.h"
 #include "rpc/channel.h"
 #include "rpc/headers.h"
+#include "rpc/limits.h"
+#include "rpc/loop.h"
 #include "rpc/server.h"
 
 enum { LONG_MS = 60000 };
@@ -31,14 +34,26 @@ static void on_cancel(void *call) { rpc_call_fail(call, STATUS(SHOAL_CANCELLED, 
 
 static void never(struct rpc_call *c, void *arg) { rpc_call_on_cancel(c, on_cancel, c); }
 
-static const struct rpc_method methods[] = {{"/t/Echo", echo}, {"/t/Refuse", refuse}, {"/t/Never", never}};
+static sem_t blocked, released;
+
+/* A handler as none should be: it waits, on a thread of the network's. */
+static void block(struct rpc_call *c, void *arg) {
+  sem_post(&blocked);
+  while (sem_wait(&released)) continue;
+  rpc_call_reply(c, NULL);
+}
+
+static const struct rpc_method methods[] = {
+    {"/t/Echo", echo}, {"/t/Refuse", refuse}, {"/t/Never", never}, {"/t/Block", block}};
 
 static struct rpc_server *start(int port, const char *host) {
   struct rpc_server *s;
-  ASSERT_OK(rpc_server_start(
-      &(struct rpc_server_options){
-          .host = host, .port = port, .methods = methods, .n_methods = 3, .max_request_bytes = 64 << 20},
-      &s));
+  ASSERT_OK(rpc_server_start(&(struct rpc_server_options){.host = host,
+                                                          .port = port,
+                                                          .methods = methods,
+                                                          .n_methods = COUNT_OF(methods),
+                                                          .max_request_bytes = 64 << 20},
+                             &s));
   return s;
 }
 
@@ -176,5 +191,121 @@ static void timeouts(void **state) {
   }
 }
 
-RUN_TESTS(cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
-          cmocka_unit_test(stopping), cmocka_unit_test(timeouts))
+/* Handlers that block take their threads with them, and no others: answers, deadlines and cancelling go on, more
+ * requests wait in line, and when the handlers return everything is answered. */
+static void blocking(void **state) {
+  enum { CALLS = 300 };
+  int handlers = (int)rpc_limit(RPC_MAX_HANDLERS);
+  assert_in_range(handlers, 1, CALLS - 1);
+  sem_init(&blocked, 0, 0);
+  sem_init(&released, 0, 0);
+  struct rpc_server *s = start(0, NULL), *other = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  static struct ending endings[CALLS];
+  for (int i = 0; i < CALLS; i++) {
+    sem_init(&endings[i].done, 0, 0);
+    rpc_start(c, "/t/Block", NULL, DEADLINE_NEVER, 0, ended, &endings[i], NULL);
+  }
+  for (int i = 0; i < handlers; i++)
+    while (sem_wait(&blocked)) continue;
+  /* No request is begun beyond these, and yet: */
+  ASSERT_FAILS(ask(c, "/t/Echo", 10, 100, 0), SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded");
+  struct ending e = {0};
+  struct rpc_pending *p;
+  sem_init(&e.done, 0, 0);
+  rpc_start(c, "/t/Echo", NULL, DEADLINE_NEVER, 0, ended, &e, &p);
+  rpc_cancel(p, STATUS(SHOAL_ABORTED, "no more"));
+  while (sem_wait(&e.done)) continue;
+  ASSERT_FAILS(e.s, SHOAL_ABORTED, "no more");
+  rpc_pending_unref(p);
+  struct rpc_channel *nowhere = dial(free_port(), "127.0.0.1");
+  ASSERT_FAILS(ask(nowhere, "/t/Echo", 10, LONG_MS, 0), SHOAL_UNAVAILABLE, "Connection refused");
+  rpc_channel_unref(nowhere);
+  rpc_server_stop(other, 0); /* one with nothing to do stops */
+  assert_int_equal(sem_trywait(&blocked), -1);
+  assert_int_equal(rpc_loop_stalled(), 0);
+  for (int i = 0; i < CALLS; i++) sem_post(&released);
+  for (int i = 0; i < CALLS; i++) {
+    while (sem_wait(&endings[i].done)) continue;
+    ASSERT_OK(endings[i].s);
+    sem_destroy(&endings[i].done);
+  }
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+  sem_destroy(&e.done);
+}
+
+static sem_t caught;
+
+static void catch_leader(struct rpc_event *e) {
+  while (sem_wait(&caught)) continue;
+}
+
+/* A leader that is caught where nothing should block is reported, and so is its coming back. */
+static void watchdog(void **state) {
+  sem_init(&caught, 0, 0);
+  rpc_limit_set(RPC_WATCHDOG, 1);
+  struct rpc_server *s = start(0, NULL);
+  int64_t before = rpc_loop_stalls();
+  assert_int_equal(rpc_loop_stalled(), 0);
+  struct rpc_event e = {.fn = catch_leader, .kind = RPC_EVENT_QUICK};
+  rpc_loop_post(&e);
+  while (!rpc_loop_stalled()) usleep(10000);
+  assert_int_equal(rpc_loop_stalls(), before + 1);
+  sem_post(&caught);
+  while (rpc_loop_stalled()) usleep(10000);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+  rpc_limit_set(RPC_WATCHDOG, 0);
+  sem_destroy(&caught);
+}
+
+static void budgets(void **state) {
+  struct budget all, one, two;
+  budget_init(&all, 100, NULL);
+  budget_init(&one, 60, &all);
+  budget_init(&two, 60, &all);
+  assert_true(budget_take(&one, 60));
+  assert_false(budget_take(&one, 1));
+  assert_false(budget_take(&two, 41)); /* its own has room, its parent's has not: nothing is taken */
+  assert_int_equal(budget_used(&two), 0);
+  assert_int_equal(budget_used(&all), 60);
+  assert_true(budget_has_room(&two, 40, 0) && !budget_has_room(&two, 41, 0) && !budget_has_room(&two, 40, 4));
+  assert_true(budget_take(&two, 40));
+  assert_false(budget_take(&two, SIZE_MAX));
+  budget_give(&one, 60);
+  budget_give(&two, 40);
+  assert_int_equal(budget_used(&all), 0);
+}
+
+/* After calls of all kinds nothing is held any more. */
+static void given_back(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  for (int i = 0; i < 3; i++) {
+    ASSERT_OK(ask(c, "/t/Echo", 3 << 20, LONG_MS, 0));
+    ASSERT_FAILS(ask(c, "/t/Never", 100000, 20, 0), SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded");
+  }
+  assert_true(budget_used(rpc_budget(RPC_MAX_FRAMING_BYTES)) > 0);
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+  static const enum rpc_limit counted[] = {RPC_MAX_CONNECTIONS, RPC_MAX_CALLS, RPC_MAX_HELD_BYTES, RPC_MAX_UNREAD_BYTES,
+                                           RPC_MAX_FRAMING_BYTES};
+  for (size_t i = 0; i < COUNT_OF(counted); i++) assert_int_equal(budget_used(rpc_budget(counted[i])), 0);
+}
+
+/* An argument with effects is evaluated once. */
+static void smaller_and_larger(void **state) {
+  int calls = 0;
+  assert_int_equal(MIN(++calls, 5), 1);
+  assert_int_equal(MAX(++calls, -7), 2);
+  assert_true(MIN((size_t)3, 2) == 2 && MAX(-1, (int64_t)1 << 40) == (int64_t)1 << 40 && MIN(1.5, 2) < 1.6);
+}
+
+RUN_TESTS(cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger), cmocka_unit_test(blocking),
+          cmocka_unit_test(watchdog), cmocka_unit_test(given_back), cmocka_unit_test(messages),
+          cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
+          cmocka_unit_test(timeouts))

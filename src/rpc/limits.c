@@ -1,0 +1,57 @@
+/* The transport's limits; see limits.h. */
+#include "rpc/limits.h"
+
+#include <pthread.h>
+
+#include "base/machine.h"
+
+const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
+    [RPC_MAX_CONNECTIONS] = {"max_connections", "N", "connections at a time (default 4096)", 4096},
+    [RPC_MAX_CALLS] = {"max_calls", "N", "calls under way (default 65536)", 65536},
+    [RPC_MAX_CONNECTION_CALLS] = {"max_connection_calls", "N", "of these, on one connection (default 16384)", 16384},
+    [RPC_MAX_HELD_BYTES] = {"max_held_bytes", "N", "requests that arrive or are worked on (default: half the memory)",
+                            .share = 2},
+    [RPC_MAX_CONNECTION_HELD_BYTES] = {"max_connection_held_bytes", "N",
+                                       "of these, from one connection (default: a third of the memory)", .share = 3},
+    [RPC_MAX_UNREAD_BYTES] = {"max_unread_bytes", "N", "answers that clients have not read (default: half the memory)",
+                              .share = 2},
+    [RPC_MAX_CONNECTION_UNREAD_BYTES] = {"max_connection_unread_bytes", "N",
+                                         "of these, on one connection (default: a third of the memory)", .share = 3},
+    [RPC_MAX_FRAMING_BYTES] = {"max_framing_bytes", "N", "HTTP/2's own tables and queues (default 256 MiB)",
+                               (int64_t)256 << 20},
+    [RPC_MAX_CONNECTION_FRAMING_BYTES] = {"max_connection_framing_bytes", "N",
+                                          "of these, of one connection (default 32 MiB)", (int64_t)32 << 20},
+    [RPC_MAX_HANDLERS] = {"max_handlers", "N", "requests worked on at a time, others wait (default 192)", 192},
+    [RPC_GREETING_TIMEOUT] = {"greeting_timeout", "SECONDS",
+                              "until a client has begun with TLS and HTTP/2 (default 20)", 20},
+    [RPC_REQUEST_TIMEOUT] = {"request_timeout", "SECONDS", "without a byte of a request that has begun (default 60)",
+                             60},
+    [RPC_UNREAD_TIMEOUT] = {"unread_timeout", "SECONDS", "without a byte of an answer being taken (default 300)", 300},
+    [RPC_IDLE_TIMEOUT] = {"idle_timeout", "SECONDS", "of a connection without calls (default 7200)", 7200},
+    [RPC_WATCHDOG] = {"watchdog", "SECONDS", "the network's thread not turning is reported (default 10)", 10},
+};
+
+static int64_t chosen[RPC_LIMITS];
+static struct budget budgets[RPC_LIMITS];
+
+int64_t rpc_limit(enum rpc_limit which) {
+  const struct rpc_limit_row *row = &rpc_limit_rows[which];
+  if (chosen[which] > 0) return chosen[which];
+  return row->usual ? row->usual : (int64_t)machine_memory() / row->share;
+}
+
+static void set_budgets(void) {
+  for (int i = 0; i < RPC_LIMITS; i++) budgets[i].most = (size_t)rpc_limit((enum rpc_limit)i);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+struct budget *rpc_budget(enum rpc_limit which) {
+  pthread_once(&once, set_budgets);
+  return &budgets[which];
+}
+
+void rpc_limit_set(enum rpc_limit which, int64_t value) {
+  chosen[which] = value;
+  rpc_budget(which)->most = (size_t)rpc_limit(which);
+}

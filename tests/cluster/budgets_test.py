@@ -1,0 +1,274 @@
+"""What one client may make a server hold, and for how long: each budget and time-out of the transport is met by a client
+that wants more, and an innocent one is served all the same. Frames by hand, no TensorFlow.
+
+Nothing here is measured by the clock: what must happen is waited for.
+"""
+import gzip
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from cluster import ROOT, SHOAL, Cluster, report
+from http2_test import (DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, Client, field, session,
+                        setting)
+
+MB = 1 << 20
+
+
+def one(*flags):
+    return Cluster(flags, ps=["shoal"])
+
+
+def address(c):
+    return c.spec["ps"]["0"]
+
+
+def serves(c):
+    client = Client(address(c)).greet()
+    assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", b""))
+    assert c.tasks["ps", 0].process.poll() is None
+    client.s.close()
+
+
+def memory(c, which="VmRSS"):
+    with open(f"/proc/{c.tasks['ps', 0].process.pid}/status") as f:
+        return int(re.search(which + r":\s+(\d+)", f.read()).group(1)) // 1024
+
+
+def prefix(n, compressed=0):
+    return bytes([compressed]) + struct.pack(">I", n)
+
+
+def begin(client, n, some, method="MasterService/CreateSession", compressed=0):
+    """Opens a call with a message of n bytes, and sends no more than these of it."""
+    stream = client.headers(method)
+    data = prefix(n, compressed) + some
+    for at in range(0, len(data), 16384):
+        client.send(DATA, 0, stream, data[at:at + 16384])
+    return stream
+
+
+def said(client, stream):
+    """The first frame that the server says of a call: headers that end it are an error."""
+    f = client.until(lambda f: f[2] == stream and f[0] in (HEADERS, RST))[-1]
+    return "error" if f[0] == RST or f[1] & END_STREAM else "answer"
+
+
+def uploads():
+    """Thirty requests of 3.9 MB at once, each within the limit, all together beyond it; none comes to its end."""
+    n = 3900000
+    with one(f"--max_request_bytes={4 * MB}") as c:
+        clients = []
+        for _ in range(30):
+            client = Client(address(c)).greet()
+            begin(client, n, bytes(n - 1))
+            clients.append(client)
+            serves(c)
+        for client in clients:
+            try:
+                client.send(DATA, END_STREAM, 1, b"\0")
+            except ConnectionError:
+                continue
+            assert said(client, 1) == "error"  # no graph, or no room
+        serves(c)
+
+
+def idle_requests():
+    """Hundreds of requests that begin and say nothing more hold what they have sent, and nobody up."""
+    with one(f"--max_request_bytes={4 * MB}") as c:
+        client = Client(address(c)).greet()
+        for _ in range(800):
+            begin(client, 3900000, b"x")
+        big = Client(address(c)).greet()
+        session(big)  # 300 kB
+        serves(c)
+
+
+def bombs():
+    """Requests that are small until they are inflated: within the limit of a message, and of all of them together."""
+    packed = gzip.compress(bytes(15 * MB), 9)
+    fields = (("grpc-encoding", "gzip"),)
+    for flags in ((f"--max_request_bytes={4 * MB}",), (f"--max_request_bytes={16 * MB}", f"--max_held_bytes={64 * MB}")):
+        with one(*flags) as c:
+            before = memory(c, "VmHWM")
+            client = Client(address(c)).greet()
+            streams = []
+            for _ in range(100):
+                stream = client.headers("MasterService/CreateSession", more=fields)
+                data = prefix(len(packed), 1) + packed
+                client.send(DATA, 0, stream, data[:16384])
+                client.send(DATA, END_STREAM, stream, data[16384:])
+                streams.append(stream)
+            left = set(streams)
+            while left:
+                f = client.until(lambda f: f[0] in (HEADERS, RST))[-1]
+                if f[1] & END_STREAM or f[0] == RST:
+                    left.discard(f[2])
+            assert memory(c, "VmHWM") - before < 400, memory(c, "VmHWM")
+            serves(c)
+
+
+def fields_from_a_table():
+    """A path of 4000 bytes once, then thousands of calls that name it by a number: what is kept is not that path."""
+    with one() as c:
+        before = memory(c)
+        clients = []
+        for _ in range(2):
+            client = Client(address(c)).greet()
+            path = b"/" + b"p" * 3900
+            size = b"\x7f" + bytes([(len(path) - 127) & 127 | 128, (len(path) - 127) >> 7])
+            block = b"\x83\x86\x44" + size + path + b"\x41\x04here"  # kept as fields 63 and 62
+            client.stream += 2
+            client.send(HEADERS, END_HEADERS, client.stream, block)
+            for _ in range(20):
+                frames = b""
+                for _ in range(500):
+                    client.stream += 2
+                    frames += b"\0\0\4\1\4" + struct.pack(">I", client.stream) + b"\x83\x86\xbf\xbe"
+                client.s.sendall(frames)
+            client.send(6, 0, 0, b"all read")
+            client.until(lambda f: f[0] == 6)
+            clients.append(client)
+        assert memory(c) - before < 70, (before, memory(c))
+        # What is answered to an unknown method shows no more than its beginning.
+        client = clients[0]
+        client.send(DATA, END_STREAM, client.stream, prefix(0))
+        f = client.until(lambda f: f[0] == HEADERS)[-1]
+        assert f[1] & END_STREAM and len(f[3]) < 500, len(f[3])
+        serves(c)
+
+
+def requests_that_stop():
+    """Half a request, half a header block, a connection that says nothing: each is given up after its time."""
+    with one("--request_timeout=1", "--greeting_timeout=1") as c:
+        half = Client(address(c)).greet()
+        stream = begin(half, 1000, bytes(10))
+        assert said(half, stream) == "error"
+        assert b"/device:CPU:0" in half.answer(half.call("MasterService/ListDevices", b""))  # the connection is fine
+        block = Client(address(c)).greet()
+        block.headers("MasterService/ListDevices", 0)
+        block.ended()
+        for start in (b"", b"PRI * HTTP/2.0\r\n"):
+            mute = Client.__new__(Client)
+            mute.connect(address(c))
+            mute.s.sendall(start)
+            mute.ended()
+        serves(c)
+
+
+def idle_connections():
+    with one("--idle_timeout=1") as c:
+        client = Client(address(c)).greet()
+        assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", b""))
+        assert client.until(lambda f: f[0] == GOAWAY)[-1][3][4:8] == bytes(4)  # NO_ERROR
+        client.ended()
+        serves(c)
+
+
+def unread_answers():
+    """Answers that nobody reads, on several connections: bounded all together, and in time; given back at the end."""
+    with one(f"--max_unread_bytes={4 * MB}") as c:
+        handle = session(Client(address(c)).greet())
+        clients, results = [], []
+        for _ in range(4):
+            client = Client(address(c), setting(INITIAL_WINDOW, 0)).greet()
+            streams = [client.call("MasterService/RunStep", handle + field(3, b"c:0")) for _ in range(8)]
+            # Calls that are refused beyond that many: their streams are reset.
+            results += [said_of(client, streams)]
+            clients.append(client)
+        answered = sum(list(r.values()).count("answer") for r in results)
+        assert answered * 300000 <= 4 * MB + 300000, results
+        assert answered >= 4 and answered < 32, results
+        for client in clients:
+            client.s.close()
+        end = time.time() + WAIT
+        while True:
+            client = Client(address(c), setting(INITIAL_WINDOW, 1 << 20)).greet()
+            client.send(8, 0, 0, struct.pack(">I", 1 << 20))
+            stream = client.call("MasterService/RunStep", handle + field(3, b"c:0"))
+            if said(client, stream) == "answer":
+                break
+            assert time.time() < end
+            time.sleep(0.1)
+    with one("--unread_timeout=1") as c:
+        handle = session(Client(address(c)).greet())
+        client = Client(address(c), setting(INITIAL_WINDOW, 0)).greet()
+        client.call("MasterService/RunStep", handle + field(3, b"c:0"))
+        client.ended()
+        serves(c)
+
+
+def said_of(client, streams):
+    out = {}
+    while len(out) < len(streams):
+        f = client.until(lambda f: f[0] in (HEADERS, RST))[-1]
+        out.setdefault(f[2], "error" if f[0] == RST or f[1] & END_STREAM else "answer")
+    return out
+
+
+def connections():
+    with one("--max_connections=5") as c:
+        # The fast path's listener and a peer's own connection are not among these.
+        clients = [Client(address(c)).greet() for _ in range(5)]
+        extra = Client.__new__(Client)
+        extra.connect(address(c))
+        extra.ended()
+        clients.pop().s.close()
+        end = time.time() + WAIT
+        while True:
+            try:
+                serves(c)
+                break
+            except (EOFError, ConnectionError):
+                assert time.time() < end
+                time.sleep(0.05)
+
+
+def calls():
+    """More calls at once than there may be are refused, on a connection and in all; those under way go on."""
+    with one("--max_calls=20", "--max_connection_calls=15") as c:
+        first = Client(address(c)).greet()
+        for _ in range(15):
+            begin(first, 1000, b"")
+        first.send(6, 0, 0, b"all read")
+        first.until(lambda f: f[0] == 6)
+        second = Client(address(c)).greet()
+        streams = [second.headers("MasterService/ListDevices") for _ in range(10)]
+        refused = set()
+        while len(refused) < 5:
+            refused.add(second.until(lambda f: f[0] == RST)[-1][2])
+        assert refused == set(streams[5:]), (refused, streams)
+        first.s.close()
+        end = time.time() + WAIT
+        while True:
+            stream = second.call("MasterService/ListDevices", b"")
+            if said(second, stream) == "answer":
+                break
+            assert time.time() < end
+            time.sleep(0.05)
+
+
+def table():
+    """docs/security.md has the flags that --help has, with the same words and defaults."""
+    text = subprocess.run([SHOAL, "server", "--help"], capture_output=True, text=True, timeout=WAIT).stdout
+    with open(f"{ROOT}/docs/security.md") as f:
+        rows = re.findall(r"^\| `--(\w+)` \| (.*?) \|$", f.read(), re.M)
+    documented = {name: " ".join(words.split()) for name, words in rows}
+    with open(f"{ROOT}/src/rpc/limits.c") as f:
+        flags = re.findall(r'\{"(\w+)",', f.read())
+    assert len(flags) >= 15
+    for name in flags:
+        shown = re.search(rf"--{name}=\w+\s+(.*(?:\n {{10,}}.*)*)", text)
+        assert shown, name
+        assert documented.get(name) == " ".join(shown.group(1).split()), (name, documented.get(name), shown.group(1))
+
+
+TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
+    uploads, idle_requests, bombs, fields_from_a_table, requests_that_stop, idle_connections, unread_answers, connections,
+    calls, table)]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

@@ -101,6 +101,86 @@ uint64_t fingerprint64(const void *data, size_t n) {
   return join(join(v.a, w.a, mul) + mix(y) * K0 + x, join(v.b, w.b, mul) + z, mul);
 }
 
+/* ---- 128 bits: CityHash's, which FarmHash kept ---- */
+
+#define K_JOIN 0x9ddfea08eb382d69ull
+
+static struct pair to_127(const uint8_t *s, size_t n, struct pair seed) {
+  uint64_t a = seed.a, b = seed.b, c, d;
+  if (n <= 16) {
+    a = mix(a * K1) * K1;
+    c = b * K1 + short_hash(s, n);
+    d = mix(a + (n >= 8 ? load64(s) : c));
+  } else {
+    c = join(load64(s + n - 8) + K1, a, K_JOIN);
+    d = join(b + n, c + load64(s + n - 16), K_JOIN);
+    a += d;
+    for (int64_t left = (int64_t)n - 16; left > 0; left -= 16, s += 16) {
+      a = (a ^ mix(load64(s) * K1) * K1) * K1;
+      b ^= a;
+      c = (c ^ mix(load64(s + 8) * K1) * K1) * K1;
+      d ^= c;
+    }
+  }
+  a = join(a, c, K_JOIN);
+  b = join(d, b, K_JOIN);
+  return (struct pair){a ^ b, join(b, a, K_JOIN)};
+}
+
+static struct pair from_128(const uint8_t *s, size_t n, struct pair seed) {
+  uint64_t x = seed.a, y = seed.b, z = n * K1, t;
+  struct pair v, w;
+  v.a = rotate_right(y ^ K1, 49) * K1 + load64(s);
+  v.b = rotate_right(v.a, 42) * K1 + load64(s + 8);
+  w.a = rotate_right(y + z, 35) * K1 + x;
+  w.b = rotate_right(x + load64(s + 88), 53) * K1;
+  for (; n >= 128; n -= 128)
+    for (int half = 0; half < 2; half++, s += 64) {
+      x = rotate_right(x + y + v.a + load64(s + 8), 37) * K1;
+      y = rotate_right(y + v.b + load64(s + 48), 42) * K1;
+      x ^= w.b;
+      y += v.a + load64(s + 40);
+      z = rotate_right(z + w.a, 33) * K1;
+      v = weak(s, v.b * K1, x + w.a);
+      w = weak(s + 32, z + w.b, y + load64(s + 16));
+      t = z;
+      z = x;
+      x = t;
+    }
+  x += rotate_right(v.a + z, 49) * K0;
+  y = y * K0 + rotate_right(w.b, 37);
+  z = z * K0 + rotate_right(w.a, 27);
+  w.a *= 9;
+  v.a *= K0;
+  for (size_t done = 0; done < n;) { /* the rest, from its end: it reaches back into what was read */
+    done += 32;
+    const uint8_t *at = s + n - done;
+    y = rotate_right(x + y, 42) * K0 + v.b;
+    w.a += load64(at + 16);
+    x = x * K0 + w.a;
+    z += w.b + load64(at);
+    w.b += v.a;
+    v = weak(at, v.a + z, v.b);
+    v.a *= K0;
+  }
+  x = join(x, v.a, K_JOIN);
+  y = join(y + z, w.a, K_JOIN);
+  return (struct pair){join(x + v.b, w.b, K_JOIN) + y, join(x + w.b, y + v.b, K_JOIN)};
+}
+
+void fingerprint128(const void *data, size_t n, uint64_t *low, uint64_t *high) {
+  const uint8_t *s = data;
+  struct pair seed = {K0, K1};
+  if (n >= 16) {
+    seed = (struct pair){load64(s), load64(s + 8) + K0};
+    s += 16;
+    n -= 16;
+  }
+  struct pair h = n < 128 ? to_127(s, n, seed) : from_128(s, n, seed);
+  *low = h.a;
+  *high = h.b;
+}
+
 static void sip_round(uint64_t v[4]) {
   v[0] += v[1];
   v[1] = rotate_left(v[1], 13) ^ v[0];

@@ -8,6 +8,8 @@
 
 /* FarmHash's Fingerprint64. */
 uint64_t fingerprint64(const void *data, size_t n);
+/* FarmHash's Fingerprint128. */
+void fingerprint128(const void *data, size_t n, uint64_t *low, uint64_t *high);
 /* The fingerprint of two fingerprints side by side, as feature crosses use it. */
 static inline uint64_t fingerprint_cat64(uint64_t a, uint64_t b) {
   const uint64_t mul = 0xc6a4a7935bd1e995ull;

@@ -59,6 +59,8 @@ typedef struct shoal_server_options {
   int64_t max_callables;      /* of all sessions; 0: 100,000 */
   int64_t max_partial_runs;   /* under way at a time, of all sessions; 0: 10,000 */
   int64_t max_tensor_bytes;   /* of one tensor, for the whole process; 0: the machine's memory */
+  bool allow_client_clusters; /* clients may name clusters (ConfigProto.cluster_def) with tasks that this one lacks:
+                               * the server connects to whatever address they say */
   bool no_fast_path;          /* steps and tensors between Shoal's own tasks go by gRPC, as to others */
 } shoal_server_options;
 

@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/limits.h"
 #include "cluster/server.h"
 #include "rpc/limits.h"
 
@@ -104,6 +105,7 @@ int server_main(int argc, char **argv) {
   const char *level = NULL;
   bool fast = true;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0;
+  int64_t counts[LIMITS][2] = {0};
   const struct flag own[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
       {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text},
@@ -136,25 +138,25 @@ int server_main(int argc, char **argv) {
        .max = 1ll << 40},
       {"max_graph_nodes", "N", "largest graph taken (default 2000000)", .number = &o.max_graph_nodes, .min = 1,
        .max = INT32_MAX},
-      {"max_sessions", "N", "sessions at a time (default 10000)", .number = &o.max_sessions, .min = 1,
-       .max = INT32_MAX},
-      {"max_steps", "N", "steps under way at a time (default 100000)", .number = &o.max_steps, .min = 1,
-       .max = INT32_MAX},
-      {"max_callables", "N", "callables of all sessions (default 100000)", .number = &o.max_callables, .min = 1,
-       .max = INT32_MAX},
-      {"max_partial_runs", "N", "partial runs under way at a time (default 10000)", .number = &o.max_partial_runs,
-       .min = 1, .max = INT32_MAX},
       {"max_tensor_bytes", "N", "largest tensor made (default: the machine's memory)", .number = &o.max_tensor_bytes,
        .min = 1, .max = 1ll << 50},
+      {"allow_client_clusters", NULL, "clients may name clusters of their own: the server connects where they say",
+       .on = &o.allow_client_clusters},
       {"fast_path", NULL, "between Shoal's tasks, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
-  struct flag flags[COUNT_OF(own) + RPC_LIMITS];
+  struct flag flags[COUNT_OF(own) + RPC_LIMITS + 2 * LIMITS], *next = flags + COUNT_OF(own);
   int64_t limits[RPC_LIMITS] = {0};
   memcpy(flags, own, sizeof own);
   for (int i = 0; i < RPC_LIMITS; i++)
-    flags[COUNT_OF(own) + (size_t)i] =
+    *next++ =
         (struct flag){rpc_limit_rows[i].flag, rpc_limit_rows[i].unit, rpc_limit_rows[i].meaning, .number = &limits[i]};
+  for (int i = 0; i < LIMITS; i++) {
+    const struct limit_row *r = &limit_rows[i];
+    *next++ = (struct flag){r->name, "N", r->help, .number = &counts[i][0], .min = 1, .max = INT32_MAX};
+    *next++ = (struct flag){
+        r->connection_name, "N", r->connection_help, .number = &counts[i][1], .min = 1, .max = INT32_MAX};
+  }
   int code;
   if (!flags_parse("shoal server --job_name=NAME --task_index=N --worker_hosts=... [--ps_hosts=...] [flags]", flags,
                    (int)COUNT_OF(flags), &argc, argv, &code))
@@ -170,6 +172,7 @@ int server_main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (level) log_set_level(parsed);
+  for (int i = 0; i < LIMITS; i++) limit_set((enum limit)i, counts[i][0], counts[i][1]);
   o.no_fast_path = !fast;
   o.peer_timeout_ms = silence * 1000;
   o.startup_timeout_ms = startup < 0 ? 0 : startup ? startup * 1000 : -1;

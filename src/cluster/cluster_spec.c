@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
 #include <ctype.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,9 +72,20 @@ static bool job_name_valid(const char *s) {
 }
 
 static struct cluster_job *find_job(const struct cluster_spec *c, const char *name) {
-  for (size_t i = 0; i < c->jobs.n; i++)
-    if (!strcmp(c->jobs.at[i].name, name)) return &c->jobs.at[i];
+  for (size_t low = 0, high = c->jobs.n; low < high;) {
+    size_t i = (low + high) / 2;
+    int order = strcmp(c->jobs.at[i].name, name);
+    if (!order) return &c->jobs.at[i];
+    if (order < 0) low = i + 1;
+    else high = i;
+  }
   return NULL;
+}
+
+size_t cluster_spec_count(const struct cluster_spec *c) {
+  size_t n = 0;
+  for (size_t i = 0; i < c->jobs.n; i++) n += c->jobs.at[i].tasks.n;
+  return n;
 }
 
 shoal_status cluster_spec_add(struct cluster_spec *c, const char *field, const char *job, int index,
@@ -124,8 +136,12 @@ shoal_status cluster_spec_check(const struct cluster_spec *c) {
 
 const char *cluster_spec_find(const struct cluster_spec *c, const char *job, int index) {
   const struct cluster_job *j = find_job(c, job);
-  for (size_t k = 0; j && k < j->tasks.n; k++)
+  for (size_t low = 0, high = j ? j->tasks.n : 0; low < high;) {
+    size_t k = (low + high) / 2;
     if (j->tasks.at[k].index == index) return j->tasks.at[k].address;
+    if (j->tasks.at[k].index < index) low = k + 1;
+    else high = k;
+  }
   return NULL;
 }
 
@@ -281,8 +297,9 @@ static shoal_status add_proto_task(struct cluster_spec *c, const char *job, stru
   return s;
 }
 
-shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, size_t size) {
+shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, size_t size, int64_t most) {
   struct wire w = wire_from(data, size);
+  int64_t left = most;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.number != 1 || f.type != WIRE_BYTES) continue;
     char *name = NULL;
@@ -294,7 +311,10 @@ shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, s
         name = mem_strndup((const char *)k.data, k.size);
       }
     for (struct wire_field k; !s && wire_next(&again, &k) == WIRE_FIELD;)
-      if (k.number == 2 && k.type == WIRE_BYTES) s = add_proto_task(c, name ? name : "", wire_inside(&k));
+      if (k.number == 2 && k.type == WIRE_BYTES)
+        s = left-- > 0 ? add_proto_task(c, name ? name : "", wire_inside(&k))
+                       : STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                                "cluster_def: more than %" PRId64 " tasks, as many as --max_peers allows", most);
     free(name);
     TRY(s);
   }

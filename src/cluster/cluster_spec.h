@@ -41,8 +41,9 @@ shoal_status cluster_spec_from_json(struct cluster_spec *c, const char *field, c
  * there is no "task". */
 shoal_status cluster_spec_from_tf_config(struct cluster_spec *c, const char *field, const char *text, char **job,
                                          int *task);
-/* A serialized tensorflow.ClusterDef. */
-shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, size_t size);
+/* A serialized tensorflow.ClusterDef, of at most so many tasks. */
+shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, size_t size, int64_t most);
+size_t cluster_spec_count(const struct cluster_spec *c);
 void cluster_spec_to_proto(const struct cluster_spec *c, struct text *out);
 
 /* The whole: at least one task, no address twice. */

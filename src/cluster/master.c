@@ -63,10 +63,11 @@ static char *draw_handle(void) {
   return mem_printf("%016" PRIx64 "%016" PRIx64, bits[0], bits[1]);
 }
 
-struct master_session *master_session_new(struct master *m) {
+struct master_session *master_session_new(struct master *m, struct account *account) {
   struct master_session *s = mem_zalloc(1, sizeof *s);
   atomic_init(&s->refs, 1);
   s->master = m;
+  s->account = account_ref(account);
   s->handle = draw_handle();
   s->graph = graph_new();
   s->unprepared = true;
@@ -103,7 +104,7 @@ void master_session_unref(struct master_session *s) {
   strmap_release(&s->compiled);
   strmap_release(&s->compiling);
   for (size_t i = 0; i < s->callables.n; i++) {
-    if (s->callables.at[i]) quota_give(&m->worker->callables, 1);
+    if (s->callables.at[i]) account_give(s->account, LIMIT_CALLABLES, 1);
     compiled_unref(s->callables.at[i]);
   }
   vec_release(&s->callables);
@@ -112,6 +113,9 @@ void master_session_unref(struct master_session *s) {
   vec_release(&s->devices);
   vec_release(&s->places);
   graph_free(s->graph);
+  account_give(s->account, LIMIT_NODES, s->n_nodes);
+  account_give(s->account, LIMIT_PEERS, s->n_peers);
+  account_unref(s->account);
   master_config_release(&s->config);
   strand_release(&s->strand);
   cancel_release(&s->ending);
@@ -126,6 +130,16 @@ void master_session_unref(struct master_session *s) {
 }
 
 /* ---- extending ---- */
+
+shoal_status master_session_import(struct master_session *s, struct wire graph_def, bool opens_session) {
+  TRY(graph_import(
+      s->graph, graph_def.at, wire_left(&graph_def),
+      &(struct import_options){.opens_session = opens_session, .max_nodes = s->master->worker->max_graph_nodes}, NULL));
+  size_t more = s->graph->nodes.n - MIN(s->graph->nodes.n, s->n_nodes);
+  shoal_status full = account_take(s->account, LIMIT_NODES, more);
+  if (!full) s->n_nodes += more;
+  return full;
+}
 
 struct extension {
   struct strand_task task;
@@ -143,9 +157,7 @@ static void extend(struct strand_task *t) {
   if (s->version != e->expected)
     err = STATUS(SHOAL_ABORTED, "Current version is %" PRId64 " but caller expected %" PRId64 ".", s->version,
                  e->expected);
-  else
-    err = graph_import(s->graph, e->graph_def.at, wire_left(&e->graph_def),
-                       &(struct import_options){.max_nodes = s->master->worker->max_graph_nodes}, NULL);
+  else err = master_session_import(s, e->graph_def, false);
   if (!err) {
     s->unprepared = true;
     s->version++;
@@ -200,6 +212,7 @@ struct closing {
 static void closed(void *arg, shoal_status s) {
   struct closing k = *(struct closing *)arg;
   free(arg);
+  account_give(k.session->account, LIMIT_SESSIONS, 1); /* however long a late call keeps the rest */
   master_session_unref(k.session);
   k.done(k.arg, s);
 }
@@ -217,6 +230,27 @@ void master_close_session(struct master *m, const char *handle, master_done done
   struct closing *k = mem_alloc(sizeof *k);
   *k = (struct closing){s, done, arg};
   step_runs_stop(s, steps_ended, k);
+}
+
+static void swept(void *arg, shoal_status s) { shoal_status_free(s); }
+
+void master_sweep(struct master *m, bool (*connected)(void *arg, uint64_t connection), void *arg) {
+  VEC(char *) handles = {0};
+  const char *handle;
+  void *value;
+  pthread_mutex_lock(&m->lock);
+  for (size_t i = 0; strmap_next(&m->sessions, &i, &handle, &value);) {
+    struct master_session *s = value;
+    uint64_t connection = atomic_load(&s->connection);
+    if (connection && !connected(arg, connection)) vec_push(&handles, mem_strdup(handle));
+  }
+  pthread_mutex_unlock(&m->lock);
+  if (handles.n) LOGW("%zu sessions are closed to make room: the clients that opened them have gone", handles.n);
+  for (size_t i = 0; i < handles.n; i++) {
+    master_close_session(m, handles.at[i], swept, NULL);
+    free(handles.at[i]);
+  }
+  vec_release(&handles);
 }
 
 /* ---- resetting ---- */
@@ -278,7 +312,7 @@ void master_reset(struct master *m, char *const *containers, int n, char *const 
       char *task = mem_printf("/job:%s/replica:0/task:%d", j->name, index);
       struct worker_link w;
       if (strcmp(task, m->worker->task) && device_filters_pass(filters, (size_t)n_filters, j->name, index)) {
-        worker_link_remote(&w, peers_get(m->peers, task, j->tasks.at[k].address), task);
+        worker_link_remote(&w, peers_get(m->peers, task, j->tasks.at[k].address, true), task);
         vec_push(&r->workers, w);
       }
       free(task);

@@ -58,7 +58,8 @@ struct master_config {
   struct cluster_spec spec;     /* with propagated */
   struct text bytes;            /* the whole message */
 };
-shoal_status master_config_read(struct master_config *c, struct wire w);
+/* max_tasks: of a propagated cluster. */
+shoal_status master_config_read(struct master_config *c, struct wire w, int64_t max_tasks);
 void master_config_release(struct master_config *c);
 /* Does a task pass any of the filters? Parts that either leaves open match anything. */
 bool device_filters_pass(char *const *filters, size_t n, const char *job, int task);
@@ -75,8 +76,12 @@ struct step_run;
 struct master_session {
   atomic_int refs;
   struct master *master;
-  char *handle;   /* secret: whoever knows it may use the session */
-  int64_t number; /* what it is called where others read it */
+  struct account *account;  /* of the connection that opened it */
+  size_t n_peers;           /* taken from it: tasks of a propagated cluster */
+  size_t n_nodes;           /* strand: taken from it */
+  atomic_ullong connection; /* over which it was last used */
+  char *handle;             /* secret: whoever knows it may use the session */
+  int64_t number;           /* what it is called where others read it */
   struct master_config config;
   char *task;                      /* this task's name in the session */
   VEC(struct worker_link) workers; /* [0]: this process; unchanging once made */
@@ -107,14 +112,18 @@ struct master_session {
 struct creation;
 typedef void (*creation_done)(void *arg, shoal_status s, const char *handle);
 struct creation *creation_new(struct master *m, struct wire config, struct wire graph_def, const char *target,
-                              int64_t deadline, creation_done done, void *arg);
+                              uint64_t connection, int64_t deadline, creation_done done, void *arg);
 /* The creation is there until done has returned. */
 void creation_begin(struct creation *k);
 /* Ends it soon; done gets why (consumed). */
 void creation_cancel(struct creation *k, shoal_status why);
 /* Cancels all there are, and waits for their end. */
 void creations_stop(struct master *m);
-struct master_session *master_session_new(struct master *m);
+struct master_session *master_session_new(struct master *m, struct account *account);
+/* Adds to the session's graph: a task of its strand, or before anybody else knows of it. */
+shoal_status master_session_import(struct master_session *s, struct wire graph_def, bool opens_session);
+/* Closes sessions whose clients have gone. */
+void master_sweep(struct master *m, bool (*connected)(void *arg, uint64_t connection), void *arg);
 /* Asks the workers to forget the session; next(arg, NULL) when they have, or cannot be asked. */
 void master_delete_halves(struct master_session *s, master_done next, void *arg);
 shoal_status master_find_session(struct master *m, const char *handle, struct master_session **out);
@@ -140,8 +149,9 @@ struct compiled_part {
 
 struct compiled {
   atomic_int refs;
-  VEC(char *) feeds;   /* in the order of _Arg */
-  VEC(char *) fetches; /* in the order of _Retval */
+  struct account *account; /* where it counts */
+  VEC(char *) feeds;       /* in the order of _Arg */
+  VEC(char *) fetches;     /* in the order of _Retval */
   VEC(struct compiled_part) parts;
   atomic_llong runs;
   struct text partition_graphs; /* RunMetadata.partition_graphs, when asked for */

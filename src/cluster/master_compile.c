@@ -25,6 +25,8 @@ void compiled_unref(struct compiled *c) {
   vec_release(&c->parts);
   text_release(&c->partition_graphs);
   if (c->pruned) graph_free(c->pruned);
+  account_give(c->account, LIMIT_GRAPHS, 1);
+  account_unref(c->account);
   free(c);
 }
 
@@ -269,6 +271,7 @@ static struct compiling *compiling_new(struct master_session *s, const struct st
   k->flags = flags;
   k->made = mem_zalloc(1, sizeof *k->made);
   atomic_init(&k->made->refs, 1);
+  k->made->account = account_ref(s->account);
   for (int i = 0; i < sig->n_feeds; i++) vec_push(&k->made->feeds, mem_strdup(sig->feeds[i]));
   for (int i = 0; i < sig->n_fetches; i++) vec_push(&k->made->fetches, mem_strdup(sig->fetches[i]));
   strmap_put(&s->compiling, key, k);
@@ -283,19 +286,23 @@ void master_compile(struct master_session *s, const struct step_signature *sig, 
   add_names(&key, sig->fetches, sig->n_fetches);
   add_names(&key, sig->targets, sig->n_targets);
   struct compiling *fresh = NULL;
+  shoal_status full = NULL;
   pthread_mutex_lock(&s->lock);
   struct compiled *c = strmap_get(&s->compiled, text_cstr(&key));
   if (c) {
     atomic_fetch_add(&c->refs, 1);
   } else {
     struct compiling *k = strmap_get(&s->compiling, text_cstr(&key));
-    if (!k) k = fresh = compiling_new(s, sig, flags, text_cstr(&key));
-    struct asker *a = mem_zalloc(1, sizeof *a);
-    *a = (struct asker){.event.fn = tell, .done = done, .arg = arg};
-    vec_push(&k->askers, a);
+    if (!k && !(full = account_take(s->account, LIMIT_GRAPHS, 1)))
+      k = fresh = compiling_new(s, sig, flags, text_cstr(&key));
+    struct asker *a = k ? mem_zalloc(1, sizeof *a) : NULL;
+    if (a) {
+      *a = (struct asker){.event.fn = tell, .done = done, .arg = arg};
+      vec_push(&k->askers, a);
+    }
   }
   pthread_mutex_unlock(&s->lock);
   text_release(&key);
   if (fresh) strand_run(&s->strand, &fresh->task);
-  if (c) done(arg, NULL, c);
+  if (c || full) done(arg, full, c);
 }

@@ -21,7 +21,7 @@ static void read_graph_options(struct master_config *c, struct wire w) {
   }
 }
 
-shoal_status master_config_read(struct master_config *c, struct wire w) {
+shoal_status master_config_read(struct master_config *c, struct wire w, int64_t max_tasks) {
   text_add(&c->bytes, (const char *)w.at, wire_left(&w));
   enum wire_step step;
   bool shared = false; /* experimental.share_session_state_in_clusterspec_propagation */
@@ -37,7 +37,7 @@ shoal_status master_config_read(struct master_config *c, struct wire w) {
     if (f.number == 12) return INVALID("Distributed session does not support session thread pool options.");
     if (f.number == 14 && bytes && f.size) {
       c->propagated = true;
-      TRY(cluster_spec_from_proto(&c->spec, f.data, f.size));
+      TRY(cluster_spec_from_proto(&c->spec, f.data, f.size, max_tasks));
     }
     if (f.number == 15 && varint) c->isolated = f.value != 0;
     if (f.number == 16 && bytes) {

@@ -31,6 +31,8 @@ struct creation {
   atomic_int refs;              /* its own, the roll's while it asks, a stopper's */
   struct creation *prev, *next; /* master->lock */
   struct master *master;
+  struct account *account;
+  uint64_t connection;
   struct wire config, graph_def;
   char *target;
   int64_t deadline;
@@ -41,8 +43,9 @@ struct creation {
   struct join join;
   struct answer *answers; /* [workers] */
   pthread_mutex_t lock;
-  shoal_status why; /* lock: it was given up */
-  bool met;         /* lock: nothing is waited for any more */
+  shoal_status why;      /* lock: it was given up */
+  bool met;              /* lock: nothing is waited for any more */
+  size_t counted, taken; /* 1: as one in the making; as a session */
   struct alarm alarm;
   int64_t start, limit, tell;
   const char *reason; /* what to call the limit */
@@ -52,6 +55,7 @@ struct creation {
 static void creation_unref(struct creation *k) {
   if (atomic_fetch_sub(&k->refs, 1) != 1) return;
   master_session_unref(k->session);
+  account_unref(k->account);
   shoal_status_free(k->why);
   cancel_release(&k->cancel);
   pthread_mutex_destroy(&k->lock);
@@ -61,13 +65,15 @@ static void creation_unref(struct creation *k) {
 }
 
 struct creation *creation_new(struct master *m, struct wire config, struct wire graph_def, const char *target,
-                              int64_t deadline, creation_done done, void *arg) {
+                              uint64_t connection, int64_t deadline, creation_done done, void *arg) {
   struct creation *k = mem_zalloc(1, sizeof *k);
   atomic_init(&k->refs, 1);
   k->master = m;
   k->config = config;
   k->graph_def = graph_def;
   k->target = mem_strdup(target);
+  k->connection = connection;
+  k->account = account_get(m->worker->limits, connection);
   k->deadline = deadline;
   k->done = done;
   k->arg = arg;
@@ -108,6 +114,8 @@ void creations_stop(struct master *m) {
 static void finish(struct creation *k, shoal_status s) {
   struct master *m = k->master;
   pthread_mutex_lock(&k->lock);
+  account_give(k->account, LIMIT_CREATIONS, k->counted);
+  if (s) account_give(k->account, LIMIT_SESSIONS, k->taken);
   shoal_status why = s ? k->why : NULL; /* what was cancelled for it is a consequence */
   if (why) k->why = NULL;
   pthread_mutex_unlock(&k->lock);
@@ -141,8 +149,7 @@ static shoal_status enter(struct creation *k) {
   if (cancel_started(&k->cancel)) return STATUS(SHOAL_CANCELLED, "the client has gone"); /* nobody would close it */
   startup_over(m->startup);
   pthread_mutex_lock(&m->lock);
-  shoal_status err = m->closing ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task)
-                                : worker_check_sessions(m->worker, m->sessions.n);
+  shoal_status err = m->closing ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task) : NULL;
   if (!err) {
     master_session_ref(s);
     strmap_put(&m->sessions, s->handle, s);
@@ -331,7 +338,7 @@ static void add_remote(struct master_session *s, const char *job, int index, con
   char *task = mem_printf("/job:%s/replica:0/task:%d", job, index);
   struct worker_link w;
   if (strcmp(task, s->task) != 0) {
-    worker_link_remote(&w, peers_get(s->master->peers, task, address), task);
+    worker_link_remote(&w, peers_get(s->master->peers, task, address, !s->config.propagated), task);
     vec_push(&s->workers, w);
   }
   free(task);
@@ -339,17 +346,20 @@ static void add_remote(struct master_session *s, const char *job, int index, con
 
 static shoal_status prepare(struct creation *k) {
   struct master *m = k->master;
-  struct master_session *s = k->session = master_session_new(m);
-  pthread_mutex_lock(&m->lock);
-  shoal_status full = worker_check_sessions(m->worker, m->sessions.n);
-  pthread_mutex_unlock(&m->lock);
-  TRY(full);
-  TRY(master_config_read(&s->config, k->config));
+  TRY(account_take(k->account, LIMIT_SESSIONS, 1));
+  k->taken = 1;
+  struct master_session *s = k->session = master_session_new(m, k->account);
+  atomic_init(&s->connection, k->connection);
+  TRY(master_config_read(&s->config, k->config, limits_most(m->worker->limits, LIMIT_PEERS)));
   const struct cluster_spec *spec = s->config.propagated ? &s->config.spec : m->spec;
   if (s->config.propagated) {
     const char *job;
     int task;
     TRY(find_self(spec, k->target, &job, &task));
+    TRY(worker_check_cluster(m->worker, spec, cluster_spec_find(spec, job, task)));
+    size_t peers = cluster_spec_count(spec);
+    TRY(account_take(k->account, LIMIT_PEERS, peers));
+    s->n_peers = peers;
     s->task = mem_printf("/job:%s/replica:0/task:%d", job, task);
   } else {
     s->task = mem_strdup(m->worker->task);
@@ -363,8 +373,7 @@ static shoal_status prepare(struct creation *k) {
       if (device_filters_pass(s->config.filters.at, s->config.filters.n, j->name, j->tasks.at[n].index))
         add_remote(s, j->name, j->tasks.at[n].index, j->tasks.at[n].address);
     }
-  return graph_import(s->graph, k->graph_def.at, wire_left(&k->graph_def),
-                      &(struct import_options){.opens_session = true, .max_nodes = m->worker->max_graph_nodes}, NULL);
+  return master_session_import(s, k->graph_def, true);
 }
 
 static void begin(void *arg) {
@@ -382,6 +391,9 @@ void creation_begin(struct creation *k) {
   m->creations = k;
   bool closing = m->closing;
   pthread_mutex_unlock(&m->lock);
-  if (closing) finish(k, STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task));
+  shoal_status full = account_take(k->account, LIMIT_CREATIONS, 1);
+  k->counted = !full;
+  if (full) finish(k, full);
+  else if (closing) finish(k, STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task));
   else pool_submit(m->worker->builders, begin, k);
 }

@@ -35,7 +35,7 @@ struct partial_call {
 
 void partial_unref(struct partial *p) {
   if (atomic_fetch_sub(&p->refs, 1) != 1) return;
-  quota_give(&p->session->master->worker->partial_runs, 1);
+  account_give(p->session->account, LIMIT_PARTIAL_RUNS, 1);
   step_run_cleanup(p->run, p->session);
   compiled_unref(p->compiled);
   step_run_unref(p->run);
@@ -97,7 +97,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   struct master_session *s = k.session;
   free(arg);
   if (err) {
-    quota_give(&s->master->worker->partial_runs, 1);
+    account_give(s->account, LIMIT_PARTIAL_RUNS, 1);
     k.done(k.arg, err, NULL);
     return;
   }
@@ -122,8 +122,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
 
 void master_partial_setup(struct master_session *s, const struct step_signature *sig,
                           void (*done)(void *arg, shoal_status s, const char *handle), void *arg) {
-  struct worker *w = s->master->worker;
-  shoal_status full = quota_take(&w->partial_runs, w->task);
+  shoal_status full = account_take(s->account, LIMIT_PARTIAL_RUNS, 1);
   if (full) {
     done(arg, full, NULL);
     return;

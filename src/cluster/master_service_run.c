@@ -37,7 +37,7 @@ struct call {
 
 static void call_unref(struct call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
-  if (c->counted) quota_give(&c->master->worker->run_steps, 1);
+  if (c->counted) account_give(c->session->account, LIMIT_STEPS, 1);
   step_run_unref(c->run);
   compiled_unref(c->compiled);
   master_session_unref(c->session);
@@ -239,8 +239,7 @@ static shoal_status decode_feeds(struct call *c, struct tensor **out) {
 
 static shoal_status run(struct call *c) {
   struct tensor *args = NULL;
-  struct worker *w = c->master->worker;
-  TRY(quota_take(&w->run_steps, w->task));
+  TRY(account_take(c->session->account, LIMIT_STEPS, 1));
   c->counted = true;
   TRY(decode_feeds(c, &args));
   pthread_mutex_lock(&c->lock);
@@ -256,7 +255,9 @@ static shoal_status run(struct call *c) {
 
 static shoal_status find(struct call *c, const char *method) {
   TRY(request_ids_track(c->master->ids, method, c->request_id));
-  return master_find_session(c->master, name_at(c, c->handle), &c->session);
+  TRY(master_find_session(c->master, name_at(c, c->handle), &c->session));
+  atomic_store_explicit(&c->session->connection, rpc_call_connection(c->rpc), memory_order_relaxed);
+  return NULL;
 }
 
 static shoal_status start_partial(struct call *c) {
@@ -334,7 +335,7 @@ void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
 static void callable_made(void *arg, shoal_status s, struct compiled *compiled) {
   struct call *c = arg;
   if (s) {
-    quota_give(&c->master->worker->callables, 1);
+    account_give(c->session->account, LIMIT_CALLABLES, 1);
     fail(c, s);
     return;
   }
@@ -352,7 +353,7 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
   shoal_status s = read_setup(c, true);
   if (!s) s = find(c, "MakeCallable (Master)");
-  if (!s) s = quota_take(&m->worker->callables, m->worker->task);
+  if (!s) s = account_take(c->session->account, LIMIT_CALLABLES, 1);
   if (s) fail(c, s);
   else master_compile(c->session, &c->sig, 0, callable_made, c);
   call_unref(c);
@@ -371,7 +372,7 @@ void master_service_release_callable(struct master *m, struct rpc_call *rpc) {
     }
     pthread_mutex_unlock(&c->session->lock);
   }
-  if (old) quota_give(&m->worker->callables, 1);
+  if (old) account_give(c->session->account, LIMIT_CALLABLES, 1);
   compiled_unref(old);
   rpc_call_fail(rpc, s);
   call_unref(c);

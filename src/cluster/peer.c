@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/strmap.h"
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/identity.h"
@@ -42,6 +43,8 @@ struct peer_call {
 };
 
 struct peer {
+  int refs;  /* set->lock: holders, calls, questions, and the set's when it is kept */
+  bool kept; /* set->lock */
   struct peers *set;
   char *task, *address;
   struct rpc_channel *channel;
@@ -56,13 +59,19 @@ struct peer {
   bool dialing;             /* set->lock: somebody tries one */
 };
 
+struct peer_list {
+  struct peer **at;
+  size_t n, cap;
+};
+
 struct peers {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   const struct rpc_tls *tls;
   int64_t timeout_ns;
   bool fast_path;
-  VEC(struct peer *) all; /* lock */
+  int refs;          /* lock: the owner's, and each peer's */
+  struct strmap all; /* lock: "TASK ADDRESS" -> struct peer * */
   pthread_t watcher;
   bool watching, stopping; /* lock */
   int questions;           /* lock: status questions under way */
@@ -78,6 +87,7 @@ struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&p->changed, &attr);
   pthread_condattr_destroy(&attr);
+  p->refs = 1;
   p->tls = tls;
   p->fast_path = fast_path;
   p->timeout_ns = (timeout_ms > 0 ? timeout_ms : 10000) * 1000000;
@@ -85,12 +95,58 @@ struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast
 }
 
 static bool waiting(const struct peers *p) {
-  for (size_t i = 0; i < p->all.n; i++)
-    if (p->all.at[i]->active) return true;
+  void *e;
+  for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);)
+    if (((struct peer *)e)->active) return true;
   return false;
 }
 
+/* Call with the lock held; it is given back. */
+static void set_unref(struct peers *p) {
+  bool last = --p->refs == 0;
+  pthread_mutex_unlock(&p->lock);
+  if (!last) return;
+  strmap_release(&p->all);
+  pthread_cond_destroy(&p->changed);
+  pthread_mutex_destroy(&p->lock);
+  free(p);
+}
+
+static char *key_of(const char *task, const char *address) { return mem_printf("%s %s", task, address); }
+
+void peer_unref(struct peer *p) {
+  if (!p) return;
+  struct peers *set = p->set;
+  pthread_mutex_lock(&set->lock);
+  if (--p->refs) {
+    pthread_mutex_unlock(&set->lock);
+    return;
+  }
+  char *key = key_of(p->task, p->address);
+  strmap_remove(&set->all, key);
+  pthread_mutex_unlock(&set->lock);
+  free(key);
+  fast_client_free(p->fast);
+  rpc_channel_unref(p->channel);
+  free(p->task);
+  free(p->address);
+  free(p);
+  pthread_mutex_lock(&set->lock);
+  set_unref(set);
+}
+
 static void cancel_calls(struct peer *p);
+
+/* All peers, each with a reference. */
+static void list_peers(struct peers *p, struct peer_list *out) {
+  void *e;
+  pthread_mutex_lock(&p->lock);
+  for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);) {
+    ((struct peer *)e)->refs++;
+    vec_push(out, e);
+  }
+  pthread_mutex_unlock(&p->lock);
+}
 
 void peers_free(struct peers *p) {
   if (!p) return;
@@ -98,42 +154,42 @@ void peers_free(struct peers *p) {
   p->stopping = true;
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
-  for (size_t i = 0; i < p->all.n; i++) cancel_calls(p->all.at[i]);
+  struct peer_list all = {0};
+  list_peers(p, &all);
+  for (size_t i = 0; i < all.n; i++) cancel_calls(all.at[i]);
   pthread_mutex_lock(&p->lock);
   while (p->questions || waiting(p)) pthread_cond_wait(&p->changed, &p->lock);
   bool watching = p->watching;
   pthread_mutex_unlock(&p->lock);
   if (watching) pthread_join(p->watcher, NULL);
-  for (size_t i = 0; i < p->all.n; i++) {
-    struct peer *e = p->all.at[i];
-    fast_client_free(e->fast);
-    rpc_channel_unref(e->channel);
-    free(e->task);
-    free(e->address);
-    free(e);
+  for (size_t i = 0; i < all.n; i++) {
+    if (all.at[i]->kept) peer_unref(all.at[i]);
+    peer_unref(all.at[i]);
   }
-  vec_release(&p->all);
-  pthread_cond_destroy(&p->changed);
-  pthread_mutex_destroy(&p->lock);
-  free(p);
+  vec_release(&all);
+  pthread_mutex_lock(&p->lock);
+  set_unref(p);
 }
 
-struct peer *peers_get(struct peers *p, const char *task, const char *address) {
+struct peer *peers_get(struct peers *p, const char *task, const char *address, bool keep) {
+  char *key = key_of(task, address);
   pthread_mutex_lock(&p->lock);
-  struct peer *e = NULL;
-  for (size_t i = 0; i < p->all.n && !e; i++)
-    if (!strcmp(p->all.at[i]->task, task) && !strcmp(p->all.at[i]->address, address)) e = p->all.at[i];
+  struct peer *e = strmap_get(&p->all, key);
   if (!e) {
     e = mem_zalloc(1, sizeof *e);
     e->set = p;
+    p->refs++;
     e->task = mem_strdup(task);
     e->address = mem_strdup(address);
     char *name = identity_of_task(task);
     e->channel = rpc_channel_new(address, p->tls, name);
     free(name);
-    vec_push(&p->all, e);
+    strmap_put(&p->all, key, e);
   }
+  e->refs += 1 + (keep && !e->kept);
+  e->kept = e->kept || keep;
   pthread_mutex_unlock(&p->lock);
+  free(key);
   return e;
 }
 
@@ -153,10 +209,12 @@ bool peer_is_silent(struct peer *p) {
 
 void peer_call_unref(struct peer_call *c) {
   if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
+  struct peer *p = c->peer;
   rpc_pending_unref(c->pending);
   fast_call_unref(c->fast);
   free(c->what);
   free(c);
+  peer_unref(p);
 }
 
 static shoal_status decorate(const struct peer_call *c, shoal_status s) {
@@ -185,11 +243,11 @@ static void call_answered(struct peer_call *c, shoal_code code) {
 /* Only now is the call over for whoever waits to free the set. */
 static void call_over(struct peer_call *c) {
   struct peer *p = c->peer;
-  peer_call_unref(c);
   pthread_mutex_lock(&p->set->lock);
   p->active--;
   if (p->set->stopping) pthread_cond_broadcast(&p->set->changed);
   pthread_mutex_unlock(&p->set->lock);
+  peer_call_unref(c); /* with it the peer, and with that the set, may go */
 }
 
 static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
@@ -215,6 +273,7 @@ static struct peer_call *call_new(struct peer *p, const char *method, int64_t st
   if (c->next) c->next->prev = c;
   p->calls = c;
   p->active++;
+  p->refs++;
   return c;
 }
 
@@ -480,6 +539,7 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
   p->asked = false;
   if (--set->questions == 0) pthread_cond_broadcast(&set->changed);
   pthread_mutex_unlock(&set->lock);
+  peer_unref(p);
   free(q);
 }
 
@@ -497,12 +557,14 @@ static void *watch(void *arg) {
   pthread_mutex_lock(&set->lock);
   while (!set->stopping) {
     int64_t now = clock_ns(), wake = now + set->timeout_ns / 20;
-    for (size_t i = 0; i < set->all.n; i++) {
-      struct peer *p = set->all.at[i];
+    void *e;
+    for (size_t i = 0; strmap_next(&set->all, &i, NULL, &e);) {
+      struct peer *p = e;
       if (p->asked || !overdue(p, now)) continue;
       struct question *q = mem_zalloc(1, sizeof *q);
       *q = (struct question){p, now};
       p->asked = true;
+      p->refs++;
       set->questions++;
       rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + set->timeout_ns * 3 / 5, 0, on_status, q,
                 NULL);
@@ -515,19 +577,20 @@ static void *watch(void *arg) {
 }
 
 void peers_describe(struct peers *p, struct text *out) {
+  void *e;
   pthread_mutex_lock(&p->lock);
   int64_t now = clock_ns();
-  for (size_t i = 0; i < p->all.n; i++)
-    if (p->all.at[i]->fast)
-      text_addf(out, "  %s (%s): fast path over %s\n", p->all.at[i]->task, p->all.at[i]->address,
-                fast_client_kind(p->all.at[i]->fast));
-  for (size_t i = 0; i < p->all.n; i++)
-    for (struct peer_call *c = p->all.at[i]->calls; c; c = c->next) {
-      text_addf(out, "  step %" PRId64 ": %s to %s (%s) since %.1f s", c->step, strrchr(c->method, '/') + 1,
-                p->all.at[i]->task, p->all.at[i]->address, (double)(now - c->started) * 1e-9);
+  for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);) {
+    const struct peer *peer = e;
+    if (peer->fast)
+      text_addf(out, "  %s (%s): fast path over %s\n", peer->task, peer->address, fast_client_kind(peer->fast));
+    for (struct peer_call *c = peer->calls; c; c = c->next) {
+      text_addf(out, "  step %" PRId64 ": %s to %s (%s) since %.1f s", c->step, strrchr(c->method, '/') + 1, peer->task,
+                peer->address, (double)(now - c->started) * 1e-9);
       if (c->what) text_addf(out, ", for %s", c->what);
       text_addc(out, '\n');
     }
+  }
   pthread_mutex_unlock(&p->lock);
 }
 

@@ -22,8 +22,10 @@ struct peer_call; /* a call that waits for an answer */
 struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path);
 /* No calls may be waiting. */
 void peers_free(struct peers *p);
-/* The peer under that name and address, made at first use; lives as long as p. */
-struct peer *peers_get(struct peers *p, const char *task, const char *address);
+/* The peer under that name and address, made at first use; a reference. keep: it stays, whoever lets go of it, as those
+ * of the own cluster do; others go, with their connection, when nobody has them and no call is under way. */
+struct peer *peers_get(struct peers *p, const char *task, const char *address, bool keep);
+void peer_unref(struct peer *p);
 /* One line for each call that waits. */
 void peers_describe(struct peers *p, struct text *out);
 

@@ -42,6 +42,7 @@ struct remote_session {
 static struct remote_session *self(shoal_session *s) { return (struct remote_session *)s; }
 
 static void session_free(struct remote_session *s) {
+  peer_unref(s->master);
   peers_free(s->peers);
   rpc_tls_free(s->tls);
   pthread_mutex_destroy(&s->lock);
@@ -501,7 +502,7 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   shoal_status err = rpc_tls_from_environment(&s->tls);
   if (!err) {
     s->peers = peers_new(s->tls, 0, false);
-    s->master = peers_get(s->peers, o->target, address);
+    s->master = peers_get(s->peers, o->target, address, true);
     err = meet(s->master, o->create_timeout_ms > 0 ? o->create_timeout_ms
                           : s->timeout_ms > 0      ? s->timeout_ms
                                                    : CONNECT_MS);

@@ -237,6 +237,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .max_steps = o->max_steps,
                                                   .max_callables = o->max_callables,
                                                   .max_partial_runs = o->max_partial_runs,
+                                                  .client_clusters = o->allow_client_clusters,
                                                   .cpu_devices = o->cpu_devices,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
@@ -314,6 +315,18 @@ static void tidy(struct shoal_server *s, int64_t *tidied) {
 #endif
 }
 
+static bool connected(void *arg, uint64_t connection) {
+  return rpc_server_connected(((struct shoal_server *)arg)->rpc, connection);
+}
+
+/* Sessions that nobody will close make room. Clients that come back over another connection find theirs: they are
+ * dropped only when something is scarce. */
+static void server_sweep(struct shoal_server *s) {
+  if (!limits_are_near(s->worker->limits)) return;
+  master_sweep(&s->master, connected, s);
+  worker_sweep(s->worker, connected, s);
+}
+
 void shoal_server_join(shoal_server *s) {
   pthread_mutex_lock(&s->lock);
   int64_t tidied = 0, gone_since = 0;
@@ -324,6 +337,7 @@ void shoal_server_join(shoal_server *s) {
     if (pthread_cond_timedwait(&s->quitting, &s->lock, &until) != ETIMEDOUT) continue;
     pthread_mutex_unlock(&s->lock);
     tidy(s, &tidied);
+    server_sweep(s);
     bool over = server_job_over(s, &gone_since);
     pthread_mutex_lock(&s->lock);
     s->quit = s->quit || over;

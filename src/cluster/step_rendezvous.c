@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-enum { BUCKETS = 256, REMEMBERED = 1024 };
+enum { BUCKETS = 256, REMEMBERED = 1024, STALE_MS = 60000 };
 
 struct entry {
   struct rendezvous head;
@@ -18,10 +18,14 @@ struct entry {
   struct steps *steps;  /* whose */
   atomic_bool finished; /* the step has run here: the last value taken ends it */
   int64_t id;
+  int64_t session; /* steps->lock: that has run it here; 0: none yet */
+  int64_t touched; /* steps->lock: when somebody was last at work on it */
+  int bound;       /* steps->lock: runs under way */
+  int requests;    /* steps->lock: from outside, that wait */
+  bool is_strange; /* steps->lock: only requests know of it */
   struct rendezvous *local;
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
-  _Atomic(struct peer *) last_peer; /* whom the last value was fetched from: most come from few */
 };
 
 struct steps {
@@ -139,11 +143,7 @@ static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, stru
     rendezvous_recv(e->local, key, hash, cancel, done, arg);
     return;
   }
-  struct peer *peer = atomic_load_explicit(&e->last_peer, memory_order_relaxed);
-  if (!peer || strncmp(key, peer_task(peer), n) || peer_task(peer)[n]) {
-    peer = n ? names->find(names->arg, key, n) : NULL;
-    atomic_store_explicit(&e->last_peer, peer, memory_order_relaxed);
-  }
+  struct peer *peer = n ? names->find(names->arg, key, n) : NULL; /* the session's, which runs */
   if (peer) {
     fetch_start(e, peer, key, cancel, done, arg);
     return;
@@ -170,13 +170,31 @@ void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct ca
   if (atomic_load(&e->finished) && rendezvous_local_is_empty(e->local)) steps_cleanup(e->steps, e->id);
 }
 
-void step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats) {
+shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats) {
   struct entry *e = (struct entry *)r;
-  e->stats = stats;
-  e->names = names;
+  pthread_mutex_lock(&e->steps->lock);
+  bool taken = e->session && e->session != names->session;
+  if (!taken) {
+    e->bound++;
+    e->session = names->session;
+    e->is_strange = false;
+    e->stats = stats;
+    e->names = names;
+  }
+  pthread_mutex_unlock(&e->steps->lock);
+  return taken ? INVALID("step %" PRId64 " is another session's", e->id) : NULL;
 }
 
-void step_rendezvous_unbind(struct rendezvous *r) { step_rendezvous_bind(r, NULL, NULL); }
+void step_rendezvous_unbind(struct rendezvous *r) {
+  struct entry *e = (struct entry *)r;
+  pthread_mutex_lock(&e->steps->lock);
+  if (--e->bound == 0) {
+    e->names = NULL;
+    e->stats = NULL;
+  }
+  e->touched = clock_ns();
+  pthread_mutex_unlock(&e->steps->lock);
+}
 
 /* ---- the table ---- */
 
@@ -229,24 +247,89 @@ static struct entry *find_or_make(struct steps *s, int64_t id) {
 struct rendezvous *steps_get(struct steps *s, int64_t id) {
   pthread_mutex_lock(&s->lock);
   struct entry *e = find_or_make(s, id);
+  e->is_strange = false;
+  e->touched = clock_ns();
   pthread_mutex_unlock(&s->lock);
   return &e->head;
 }
 
+/* Takes steps out of the table that `over` says are; call with the lock held. They are the caller's to end. */
+static struct entry *take_out(struct steps *s, bool (*over)(const struct entry *e, int64_t than), int64_t than) {
+  struct entry *out = NULL;
+  for (int i = 0; i < BUCKETS; i++)
+    for (struct entry **at = &s->buckets[i]; *at;) {
+      struct entry *e = *at;
+      if (!over(e, than)) {
+        at = &e->next;
+        continue;
+      }
+      *at = e->next;
+      e->next = out;
+      out = e;
+      s->n--;
+    }
+  return out;
+}
+
+static void end_all(struct entry *e, const char *why) {
+  for (struct entry *next; e; e = next) {
+    next = e->next;
+    rendezvous_abort(e->local, status_mark_derived(STATUS(SHOAL_ABORTED, "Step %" PRId64 ": %s", e->id, why)));
+    rendezvous_unref(&e->head);
+  }
+}
+
+static bool is_stale(const struct entry *e, int64_t than) { return !e->bound && !e->requests && e->touched < than; }
+
+static bool is_of_session(const struct entry *e, int64_t session) { return e->session == session && !e->bound; }
+
+void steps_forget_session(struct steps *s, int64_t session) {
+  pthread_mutex_lock(&s->lock);
+  struct entry *gone = s->n ? take_out(s, is_of_session, session) : NULL;
+  pthread_mutex_unlock(&s->lock);
+  end_all(gone, "its session has been closed");
+}
+
 shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out) {
+  struct entry *stale = NULL;
   pthread_mutex_lock(&s->lock);
   bool gone = false, full = false;
-  if (!find(s, id)) {
-    full = s->n >= s->most;
+  struct entry *e = find(s, id);
+  if (!e) {
     for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
+    if (!gone && s->n >= s->most) stale = take_out(s, is_stale, clock_ns() - STALE_MS * 1000000ll);
+    full = s->n >= s->most;
   }
-  *out = gone || full ? NULL : &find_or_make(s, id)->head;
+  *out = NULL;
+  if (!gone && !full) {
+    bool fresh = !e;
+    e = find_or_make(s, id);
+    if (fresh) e->is_strange = true;
+    e->requests++;
+    *out = &e->head;
+  }
   pthread_mutex_unlock(&s->lock);
-  if (!gone && full)
-    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps are waited for, as many as --max_steps allows",
-                  s->most);
-  if (!gone) return NULL;
-  return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
+  end_all(stale, "nobody has been at work on it for a while, and the table of steps is full");
+  if (gone) return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
+  if (!full) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps are waited for, as many as --max_steps allows",
+                s->most);
+}
+
+void steps_request_over(struct steps *s, struct rendezvous *r) {
+  struct entry *e = (struct entry *)r;
+  pthread_mutex_lock(&s->lock);
+  e->requests--;
+  e->touched = clock_ns();
+  bool over = e->is_strange && !e->requests && find(s, e->id) == e;
+  if (over) {
+    struct entry **at = bucket(s, e->id);
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    s->n--;
+  }
+  pthread_mutex_unlock(&s->lock);
+  if (over) rendezvous_unref(r); /* the table's; the caller has another */
 }
 
 void steps_cleanup(struct steps *s, int64_t id) {

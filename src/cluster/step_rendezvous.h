@@ -18,9 +18,10 @@ struct step_names {
   /* The peer of that name, or NULL. */
   struct peer *(*find)(void *arg, const char *task, size_t n);
   void *arg;
+  int64_t session; /* a number of its own */
 };
 
-/* most: steps; requests for values of more are refused. */
+/* most: steps; requests for values of more are refused, unless steps that nobody is at work on make room. */
 struct steps *steps_new(int64_t most);
 void steps_free(struct steps *s);
 
@@ -28,8 +29,11 @@ void steps_free(struct steps *s);
 struct rendezvous *steps_get(struct steps *s, int64_t id);
 /* The same for a request from outside: ABORTED when the step was cleaned up before. */
 shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out);
-/* Before running; stats (optional) receives a span for each value fetched. */
-void step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats);
+/* The request has its value, or has gone: a step that only requests know of goes with the last of them. */
+void steps_request_over(struct steps *s, struct rendezvous *r);
+/* Before running; stats (optional) receives a span for each value fetched. INVALID_ARGUMENT when the step is running
+ * for another session. */
+shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats);
 /* After running: fetches and names are no more. */
 void step_rendezvous_unbind(struct rendezvous *r);
 /* A value made on this task, whoever makes it (client feeds, RecvTensor). */
@@ -39,6 +43,8 @@ void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct ca
 void steps_cleanup(struct steps *s, int64_t id);
 /* The step has run here, and all went well: it is forgotten as soon as its last value has been fetched. */
 void steps_finished(struct steps *s, int64_t id);
+/* The session is no more: neither are its steps. */
+void steps_forget_session(struct steps *s, int64_t session);
 /* What is waited for, one line each. */
 void steps_describe(struct steps *s, struct text *out);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/device_name.h"
@@ -33,14 +34,13 @@ struct worker *worker_new(const struct worker_options *o) {
     w->key_starts[i] = mem_printf("%s;%016" PRIx64 ";", w->devices[i]->name, w->devices[i]->incarnation);
   }
   w->max_graph_nodes = o->max_graph_nodes > 0 ? (int)MIN(o->max_graph_nodes, INT32_MAX) : DEFAULT_GRAPH_NODES;
-  w->max_sessions = o->max_sessions > 0 ? (int)MIN(o->max_sessions, INT32_MAX) : DEFAULT_SESSIONS;
-  w->run_steps = (struct quota){.flag = "max_steps", .what = "steps under way"};
-  w->run_steps.most = o->max_steps > 0 ? o->max_steps : DEFAULT_STEPS;
-  w->callables = (struct quota){.flag = "max_callables", .what = "callables"};
-  w->callables.most = o->max_callables > 0 ? o->max_callables : DEFAULT_CALLABLES;
-  w->partial_runs = (struct quota){.flag = "max_partial_runs", .what = "partial runs under way"};
-  w->partial_runs.most = o->max_partial_runs > 0 ? o->max_partial_runs : DEFAULT_PARTIAL_RUNS;
-  w->steps = steps_new(w->run_steps.most);
+  w->client_clusters = o->client_clusters;
+  w->limits = limits_new(o->task);
+  limits_change(w->limits, LIMIT_SESSIONS, o->max_sessions);
+  limits_change(w->limits, LIMIT_STEPS, o->max_steps);
+  limits_change(w->limits, LIMIT_CALLABLES, o->max_callables);
+  limits_change(w->limits, LIMIT_PARTIAL_RUNS, o->max_partial_runs);
+  w->steps = steps_new(limits_most(w->limits, LIMIT_STEPS));
   w->ids = request_ids_new();
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
@@ -56,6 +56,7 @@ void worker_free(struct worker *w) {
   strmap_release(&w->sessions);
   worker_session_unref(w->legacy);
   steps_free(w->steps);
+  limits_free(w->limits);
   request_ids_free(w->ids);
   for (int i = 0; i < w->n_devices; i++) {
     resource_mgr_close(w->resources[i]);
@@ -105,15 +106,27 @@ void worker_cleanup_all(struct worker *w, char *const *containers, int n) {
   }
 }
 
-shoal_status worker_check_sessions(const struct worker *w, size_t n) {
-  if (n < (size_t)w->max_sessions) return NULL;
-  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu sessions, as many as --max_sessions allows: close some", w->task,
-                n);
+shoal_status worker_check_cluster(const struct worker *w, const struct cluster_spec *spec, const char *self) {
+  struct strmap known = {0};
+  const char *stranger = NULL;
+  for (size_t i = 0; i < w->spec->jobs.n; i++)
+    for (size_t k = 0; k < w->spec->jobs.at[i].tasks.n; k++)
+      strmap_put(&known, w->spec->jobs.at[i].tasks.at[k].address, (void *)w);
+  if (self) strmap_put(&known, self, (void *)w);
+  for (size_t i = 0; i < spec->jobs.n && !stranger && !w->client_clusters; i++)
+    for (size_t k = 0; k < spec->jobs.at[i].tasks.n && !stranger; k++)
+      if (!strmap_has(&known, spec->jobs.at[i].tasks.at[k].address)) stranger = spec->jobs.at[i].tasks.at[k].address;
+  strmap_release(&known);
+  if (!stranger) return NULL;
+  return STATUS(SHOAL_PERMISSION_DENIED,
+                "the session's cluster_def has a task at %s, which is not in the cluster of %s: start the server with "
+                "--allow_client_clusters if its clients may have it connect to addresses of their own choice",
+                stranger, w->task);
 }
 
 /* ---- sessions ---- */
 
-/* The peer behind a task's name, in the session's cluster. */
+/* The peer behind a task's name, in the session's cluster; the session keeps it. */
 static struct peer *find_peer(void *arg, const char *task, size_t n) {
   struct worker_session *s = arg;
   char text[256];
@@ -124,8 +137,16 @@ static struct peer *find_peer(void *arg, const char *task, size_t n) {
   shoal_status st = device_spec_parse(text, &spec);
   shoal_status_free(st);
   if (st || !spec.has_job || !spec.has_task) return NULL;
-  const char *address = cluster_spec_find(s->spec.jobs.n ? &s->spec : s->worker->spec, spec.job, spec.task);
-  return address ? peers_get(s->worker->peers, text, address) : NULL;
+  pthread_mutex_lock(&s->lock);
+  struct peer *p = strmap_get(&s->peers, text);
+  if (!p) {
+    bool own = !s->spec.jobs.n;
+    const char *address = cluster_spec_find(own ? s->worker->spec : &s->spec, spec.job, spec.task);
+    if (address) p = peers_get(s->worker->peers, text, address, own);
+    if (p) strmap_put(&s->peers, text, p);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return p;
 }
 
 static struct worker_session *session_new(struct worker *w, const struct worker_session_options *o) {
@@ -146,7 +167,9 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
     s->resources[i] = o->isolated ? resource_mgr_new(NULL) : resource_mgr_ref(w->resources[i]);
     s->device_names[i] = mem_printf("%s/device:%s:%d", s->task, w->devices[i]->ops->type, w->devices[i]->ordinal);
   }
-  s->names = (struct step_names){s->task, find_peer, s};
+  s->names = (struct step_names){s->task, find_peer, s, s->number};
+  atomic_init(&s->connection, o->connection);
+  atomic_init(&s->last_used, clock_ns());
   pthread_mutex_init(&s->lock, NULL);
   return s;
 }
@@ -156,6 +179,12 @@ void worker_session_unref(struct worker_session *s) {
   void *graph;
   for (size_t i = 0; strmap_next(&s->graphs, &i, NULL, &graph);) worker_graph_unref(graph);
   strmap_release(&s->graphs);
+  steps_forget_session(s->worker->steps, s->number);
+  for (size_t i = 0; strmap_next(&s->peers, &i, NULL, &graph);) peer_unref(graph);
+  strmap_release(&s->peers);
+  if (s->account && *s->handle) account_give(s->account, LIMIT_SESSIONS, 1); /* the legacy one has no handle */
+  if (s->account) account_give(s->account, LIMIT_PEERS, s->n_peers);
+  account_unref(s->account);
   for (int i = 0; i < s->worker->n_devices; i++) {
     if (s->isolated) resource_mgr_close(s->resources[i]);
     else resource_mgr_unref(s->resources[i]);
@@ -185,8 +214,18 @@ shoal_status worker_create_session(struct worker *w, const struct worker_session
   for (size_t i = 0; i < old.n; i++) strmap_remove(&w->sessions, old.at[i]->handle);
   shoal_status full = NULL;
   if (!strmap_has(&w->sessions, o->handle)) {
-    full = worker_check_sessions(w, w->sessions.n);
-    if (!full) strmap_put(&w->sessions, o->handle, session_new(w, o));
+    size_t peers = o->remote && o->spec ? cluster_spec_count(o->spec) : 0;
+    struct account *a = o->remote ? account_get(w->limits, o->connection) : NULL;
+    if (a) full = account_take(a, LIMIT_SESSIONS, 1);
+    if (a && !full && (full = account_take(a, LIMIT_PEERS, peers))) account_give(a, LIMIT_SESSIONS, 1);
+    if (full) {
+      account_unref(a);
+    } else {
+      struct worker_session *s = session_new(w, o);
+      s->account = a;
+      s->n_peers = peers;
+      strmap_put(&w->sessions, o->handle, s);
+    }
   }
   pthread_mutex_unlock(&w->lock);
   if (old.n) LOGW("%s was restarted: %zu of its sessions are dropped", o->master, old.n);
@@ -202,11 +241,32 @@ void worker_delete_session(struct worker *w, const char *handle) {
   worker_session_unref(s);
 }
 
+void worker_sweep(struct worker *w, bool (*connected)(void *arg, uint64_t connection), void *arg) {
+  enum { GONE_MS = 60000 }; /* steps come by other connections too */
+  VEC(struct worker_session *) old = {0};
+  void *value;
+  int64_t before = clock_ns() - GONE_MS * 1000000ll;
+  pthread_mutex_lock(&w->lock);
+  for (size_t i = 0; strmap_next(&w->sessions, &i, NULL, &value);) {
+    struct worker_session *s = value;
+    if (s->account && atomic_load(&s->last_used) < before && !connected(arg, atomic_load(&s->connection)))
+      vec_push(&old, s);
+  }
+  for (size_t i = 0; i < old.n; i++) strmap_remove(&w->sessions, old.at[i]->handle);
+  pthread_mutex_unlock(&w->lock);
+  if (old.n) LOGW("%zu sessions are dropped to make room: the masters that opened them have gone", old.n);
+  for (size_t i = 0; i < old.n; i++) worker_session_unref(old.at[i]);
+  vec_release(&old);
+}
+
 shoal_status worker_find_session(struct worker *w, const char *handle, bool called, struct worker_session **out) {
   pthread_mutex_lock(&w->lock);
   struct worker_session *s = NULL;
   if (!called) {
-    if (!w->legacy) w->legacy = session_new(w, &(struct worker_session_options){.handle = ""});
+    if (!w->legacy) {
+      w->legacy = session_new(w, &(struct worker_session_options){.handle = ""});
+      w->legacy->account = account_get(w->limits, 0);
+    }
     s = w->legacy;
   } else {
     s = strmap_get(&w->sessions, handle);
@@ -226,6 +286,9 @@ void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
   function_runtime_unref(g->functions);
+  if (g->account) account_give(g->account, LIMIT_NODES, g->n_nodes);
+  if (g->account) account_give(g->account, LIMIT_GRAPHS, 1);
+  account_unref(g->account);
   free(g->plans);
   free(g->handle);
   free(g);
@@ -280,6 +343,20 @@ static shoal_status compile(struct worker_session *s, const struct graph *g, int
   return NULL;
 }
 
+/* What other masters register counts here; what this task's own does counts there. */
+static shoal_status count_graph(struct worker_session *s, const struct graph *g, struct worker_graph *wg) {
+  if (!s->account) return NULL;
+  TRY(account_take(s->account, LIMIT_GRAPHS, 1));
+  shoal_status full = account_take(s->account, LIMIT_NODES, g->nodes.n);
+  if (full) {
+    account_give(s->account, LIMIT_GRAPHS, 1);
+    return full;
+  }
+  wg->account = account_ref(s->account);
+  wg->n_nodes = g->nodes.n;
+  return NULL;
+}
+
 shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out) {
   int n = s->worker->n_devices, n_used = 0, last = 0;
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
@@ -287,7 +364,8 @@ shoal_status worker_register_graph(struct worker_session *s, struct graph *g, st
   struct graph **parts = mem_zalloc((size_t)n, sizeof *parts);
   atomic_init(&wg->refs, 1);
   wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
-  shoal_status err = survey(s, g, used, &meets);
+  shoal_status err = count_graph(s, g, wg);
+  if (!err) err = survey(s, g, used, &meets);
   if (!err && g->functions.n) wg->functions = function_runtime_new(g);
   if (!err) graph_late_reads(g);
   for (int i = 0; i < n; i++)

@@ -11,8 +11,8 @@
 #include "base/cancel.h"
 #include "base/strmap.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/limits.h"
 #include "cluster/peer.h"
-#include "cluster/quota.h"
 #include "cluster/request_ids.h"
 #include "cluster/step_rendezvous.h"
 #include "device/device.h"
@@ -47,8 +47,9 @@ struct worker {
   struct partial_run *partials;  /* lock: worker_partial.h */
   atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
   /* The master keeps to these too. */
-  int max_graph_nodes, max_sessions;
-  struct quota run_steps, callables, partial_runs;
+  int max_graph_nodes; /* of one graph */
+  struct limits *limits;
+  bool client_clusters; /* may clients name tasks that are not in the cluster? */
 };
 
 struct worker_options {
@@ -58,26 +59,26 @@ struct worker_options {
   int cpu_devices, inter_threads, intra_threads;
   const struct file_roots *files; /* what ops may open; NULL: anything */
   int64_t max_graph_nodes, max_sessions, max_steps, max_callables, max_partial_runs; /* 0: the defaults */
+  bool client_clusters;
 };
-enum {
-  DEFAULT_GRAPH_NODES = 2000000,
-  DEFAULT_SESSIONS = 10000,
-  DEFAULT_STEPS = 100000,
-  DEFAULT_CALLABLES = 100000,
-  DEFAULT_PARTIAL_RUNS = 10000
-};
+enum { DEFAULT_GRAPH_NODES = 2000000 };
 struct worker *worker_new(const struct worker_options *o);
 /* Nothing may be running. */
 void worker_free(struct worker *w);
 
-/* RESOURCE_EXHAUSTED when so many sessions are all there may be. */
-shoal_status worker_check_sessions(const struct worker *w, size_t n);
+/* A cluster that a client named: PERMISSION_DENIED, naming the flag that allows it, when it has tasks at addresses that
+ * the server's own does not have. self: the address by which the client means this server. */
+shoal_status worker_check_cluster(const struct worker *w, const struct cluster_spec *spec, const char *self);
 
 /* ---- sessions ---- */
 
 struct worker_session {
   atomic_int refs;
   struct worker *worker;
+  struct account *account;  /* of who opened it; NULL: this task's own master */
+  size_t n_peers;           /* taken from it */
+  atomic_ullong connection; /* over which it was last used */
+  atomic_int_fast64_t last_used;
   char *handle;             /* secret: whoever knows it may use the session */
   int64_t number;           /* what it is called where others read it */
   char *task;               /* this task's name in the session: the worker's, unless a cluster was propagated */
@@ -91,6 +92,7 @@ struct worker_session {
   struct step_names names;
   pthread_mutex_t lock;
   struct strmap graphs; /* lock: handle -> struct worker_graph * */
+  struct strmap peers;  /* lock: task's name -> struct peer *, a reference */
   int64_t next_graph;   /* lock */
 };
 
@@ -102,11 +104,15 @@ struct worker_session_options {
   const char *job; /* with a propagated cluster: what this task is called in it; NULL: none */
   int task;
   const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
+  bool remote;                     /* opened by another task: it counts, on that connection */
+  uint64_t connection;
 };
 /* Making a handle twice is fine. Sessions that an earlier incarnation of the same master made are dropped. */
 shoal_status worker_create_session(struct worker *w, const struct worker_session_options *o);
 /* An unknown handle is fine. */
 void worker_delete_session(struct worker *w, const char *handle);
+/* Drops sessions whose masters have gone. */
+void worker_sweep(struct worker *w, bool (*connected)(void *arg, uint64_t connection), void *arg);
 /* A reference. called: the master has created sessions; otherwise the legacy session is meant. */
 shoal_status worker_find_session(struct worker *w, const char *handle, bool called, struct worker_session **out);
 void worker_session_unref(struct worker_session *s);
@@ -119,7 +125,9 @@ struct worker_graph {
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
   struct function_runtime *functions;
-  bool meets;       /* has _Send or _Recv: needs the step's rendezvous */
+  bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
+  struct account *account; /* it counts there, with its nodes; NULL: this task's own master keeps account */
+  size_t n_nodes;
   atomic_bool slow; /* the last run took long: the next one lets another thread serve the network meanwhile */
 };
 /* Compiles g (which stays the caller's, changed), all of whose nodes are on this task; a new reference in *out. */
@@ -152,6 +160,7 @@ struct worker_run {
   pthread_mutex_t lock;
   shoal_status status; /* lock */
   int64_t started;
+  bool bound; /* to the step's rendezvous */
 };
 void worker_run_start(struct worker_run *r);
 

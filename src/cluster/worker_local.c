@@ -115,5 +115,6 @@ void worker_link_release(struct worker_link *w) {
     text_release(&w->devices.at[i].attributes);
   }
   vec_release(&w->devices);
+  peer_unref(w->peer);
   free(w->task);
 }

@@ -74,6 +74,7 @@ struct worker_link {
 };
 
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task);
+/* The peer's reference is taken over. */
 void worker_link_remote(struct worker_link *w, struct peer *peer, const char *task);
 void worker_link_release(struct worker_link *w);
 

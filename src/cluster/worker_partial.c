@@ -11,6 +11,7 @@ struct partial_run {
   bool listed;              /* worker->lock: it can be joined */
   atomic_int refs;          /* the table's, the run's, each call's */
   struct worker *worker;
+  struct account *account; /* the session's */
   int64_t step;
   struct worker_run run;
   struct cancel cancel;
@@ -25,7 +26,8 @@ struct partial_run {
 
 void partial_run_unref(struct partial_run *p) {
   if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
-  quota_give(&p->worker->partial_runs, 1);
+  account_give(p->account, LIMIT_PARTIAL_RUNS, 1);
+  account_unref(p->account);
   rendezvous_unref(p->rendezvous);
   worker_graph_unref(p->run.graph);
   worker_session_unref(p->run.session);
@@ -82,8 +84,9 @@ shoal_status partial_run_join(struct worker *w, int64_t step, struct worker_sess
   bool fresh = !p;
   if (p) {
     atomic_fetch_add(&p->refs, 1);
-  } else if (!(s = quota_take(&w->partial_runs, w->task))) {
+  } else if (!(s = account_take(session->account, LIMIT_PARTIAL_RUNS, 1))) {
     p = partial_new(w, step, session, graph, rendezvous);
+    p->account = account_ref(session->account);
     p->listed = true;
     p->next = w->partials;
     w->partials = p;

@@ -19,12 +19,12 @@ static void finish(struct worker_run *r) {
   if (r->next) r->next->prev = r->prev;
   pthread_cond_broadcast(&w->idle);
   pthread_mutex_unlock(&w->lock);
-  if (r->step.rendezvous) {
+  if (r->bound) {
     /* Whoever still waits for a value of this step learns why there will be none. */
     if (r->status) rendezvous_abort(r->step.rendezvous, status_copy(r->status));
     step_rendezvous_unbind(r->step.rendezvous);
-    rendezvous_unref(r->step.rendezvous);
   }
+  rendezvous_unref(r->step.rendezvous);
   resource_mgr_unref(r->step.step_resources);
   if (r->stats && strcmp(w->task, r->session->task)) step_stats_rename(r->stats, w->task, r->session->task);
   pthread_mutex_destroy(&r->lock);
@@ -75,9 +75,9 @@ void worker_run_start(struct worker_run *r) {
                           .n_rets = r->n_rets};
   if (r->rendezvous) r->step.rendezvous = rendezvous_ref(r->rendezvous);
   else if (g->meets) r->step.rendezvous = steps_get(w->steps, r->step_id);
-  if (r->step.rendezvous) step_rendezvous_bind(r->step.rendezvous, &r->session->names, r->stats);
   pthread_mutex_init(&r->lock, NULL);
-  r->status = NULL;
+  r->status = r->step.rendezvous ? step_rendezvous_bind(r->step.rendezvous, &r->session->names, r->stats) : NULL;
+  r->bound = r->step.rendezvous && !r->status;
   atomic_init(&r->left, g->n_plans + 1);
   pthread_mutex_lock(&w->lock);
   r->prev = NULL;
@@ -85,6 +85,10 @@ void worker_run_start(struct worker_run *r) {
   if (r->next) r->next->prev = r;
   w->runs = r;
   pthread_mutex_unlock(&w->lock);
+  if (r->status) {
+    finish(r);
+    return;
+  }
   for (int i = 0; i + 1 < g->n_plans; i++) {
     struct launch *l = mem_alloc(sizeof *l); /* other devices' plans on threads of their own, the last here */
     *l = (struct launch){r, g->plans[i]};

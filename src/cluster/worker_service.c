@@ -48,9 +48,10 @@ void worker_service_get_status(struct worker *w, struct rpc_call *c) {
 }
 
 /* ServerDef: a propagated cluster, and what this task is called in it. */
-static shoal_status read_server_def(struct wire w, struct cluster_spec *spec, char **job, int *task) {
+static shoal_status read_server_def(struct wire w, int64_t max_tasks, struct cluster_spec *spec, char **job,
+                                    int *task) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) TRY(cluster_spec_from_proto(spec, f.data, f.size));
+    if (f.number == 1 && f.type == WIRE_BYTES) TRY(cluster_spec_from_proto(spec, f.data, f.size, max_tasks));
     if (f.number == 2 && f.type == WIRE_BYTES) set_string(job, &f);
     if (f.number == 3 && f.type == WIRE_VARINT) *task = (int)f.value;
   }
@@ -66,7 +67,8 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   shoal_status s = request(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
-    if (f.number == 2 && f.type == WIRE_BYTES) s = read_server_def(wire_inside(&f), &spec, &job, &o.task);
+    if (f.number == 2 && f.type == WIRE_BYTES)
+      s = read_server_def(wire_inside(&f), limits_most(w->limits, LIMIT_PEERS), &spec, &job, &o.task);
     if (f.number == 3 && f.type == WIRE_VARINT) o.isolated = f.value != 0;
     if (f.number == 5 && f.type == WIRE_BYTES) set_string(&master, &f);
     if (f.number == 6 && f.type == WIRE_VARINT) o.master_incarnation = (int64_t)f.value;
@@ -76,11 +78,14 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   if (!s) {
     o.handle = handle;
     o.master = master;
+    o.remote = true;
+    o.connection = rpc_call_connection(c);
     if (spec.jobs.n) {
       o.spec = &spec;
       o.job = job;
+      s = worker_check_cluster(w, &spec, job ? cluster_spec_find(&spec, job, o.task) : NULL);
     }
-    s = worker_create_session(w, &o);
+    if (!s) s = worker_create_session(w, &o);
   }
   cluster_spec_release(&spec);
   free(handle);

@@ -18,10 +18,10 @@
 struct recv {
   struct rpc_call *call; /* one of these two */
   struct fast_request *fast;
-  const struct worker *worker;
+  struct worker *worker;
   bool wants_ticket;
-  struct rendezvous *rendezvous; /* where the value came from, and its key: when a ticket is wanted */
-  char *key;
+  struct rendezvous *rendezvous; /* where the value comes from */
+  char *key;                     /* when a ticket is wanted */
   struct cancel cancel;
   atomic_int refs; /* the answer's, and the starter's */
 };
@@ -29,6 +29,7 @@ struct recv {
 static void recv_unref(struct recv *r) {
   if (atomic_fetch_sub(&r->refs, 1) != 1) return;
   cancel_release(&r->cancel);
+  steps_request_over(r->worker->steps, r->rendezvous);
   rendezvous_unref(r->rendezvous);
   free(r->key);
   free(r);
@@ -88,18 +89,15 @@ static shoal_status check_key(struct worker *w, const char *key) {
   return NULL;
 }
 
-/* Waits for the value, for either kind of request; key is the caller's. */
+/* Waits for the value, for either kind of request; the rendezvous is taken over, key is the caller's. */
 static void recv_start(struct recv *r, struct rendezvous *rendezvous, const char *key) {
   atomic_init(&r->refs, 2);
   cancel_init(&r->cancel);
   if (r->fast) fast_on_cancel(r->fast, recv_cancelled, r);
   else rpc_call_on_cancel(r->call, recv_cancelled, r);
-  if (r->wants_ticket) {
-    r->rendezvous = rendezvous_ref(rendezvous);
-    r->key = mem_strdup(key);
-  }
+  r->rendezvous = rendezvous;
+  if (r->wants_ticket) r->key = mem_strdup(key);
   step_rendezvous_recv_local(rendezvous, key, &r->cancel, recv_value, r);
-  rendezvous_unref(rendezvous);
   recv_unref(r);
 }
 
@@ -238,7 +236,7 @@ static void run_answer(struct run *r) {
     free(r->recv_keys.at[i]);
   }
   vec_release(&r->recv_keys);
-  if (r->counted) quota_give(&r->worker->run_steps, 1);
+  if (r->counted) account_give(r->run.session->account, LIMIT_STEPS, 1);
   free(r->received);
   rendezvous_unref(r->rendezvous);
   worker_graph_unref(r->run.graph);
@@ -333,7 +331,11 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   free(graph);
   free(session);
   TRY(s);
-  TRY(quota_take(&w->run_steps, w->task));
+  struct account *account = r->run.session->account;
+  if (!account) return INVALID("RunGraph of a session that this task's own master has");
+  if (r->call) atomic_store_explicit(&r->run.session->connection, rpc_call_connection(r->call), memory_order_relaxed);
+  atomic_store_explicit(&r->run.session->last_used, clock_ns(), memory_order_relaxed);
+  TRY(account_take(account, LIMIT_STEPS, 1));
   r->counted = true;
   if (r->partial) r->trace = false; /* no answer would be the one to hold it */
   if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.step_id);

@@ -224,6 +224,18 @@ int rpc_server_users(struct rpc_server *s, int64_t idle_ns) {
   return n;
 }
 
+static uint64_t number_of(const struct http2 *c) { return hash_bytes(&c->peer, sizeof c->peer, 0) | 1; }
+
+uint64_t rpc_call_connection(const struct rpc_call *c) { return c->conn ? number_of(c->conn) : 0; }
+
+bool rpc_server_connected(struct rpc_server *s, uint64_t connection) {
+  bool found = false;
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; i < s->conns.n && !found; i++) found = number_of(s->conns.at[i]) == connection;
+  pthread_mutex_unlock(&s->lock);
+  return found;
+}
+
 /* A DNS name of a certificate; NULL for names of other kinds: an e-mail address or a URI says nothing of who someone is
  * in a cluster, whatever it reads like. A name with a NUL inside would end there for whoever compares it. */
 static char *name_of(const GENERAL_NAME *g) {

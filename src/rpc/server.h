@@ -51,6 +51,10 @@ char *rpc_call_peer(struct rpc_call *c);
 /* The caller works with this server, other than one who only asks how it is; opens: 1, or -1 when he closes what he
  * opened, else 0. */
 void rpc_call_uses(struct rpc_call *c, int opens);
+/* A number for the connection the call came over, unlike those of others that are open; 0: none. And is it still
+ * open? */
+uint64_t rpc_call_connection(const struct rpc_call *c);
+bool rpc_server_connected(struct rpc_server *s, uint64_t connection);
 /* Does any DNS name in the caller's certificate (of its subject alternative names) match? True when callers need none.
  */
 bool rpc_call_peer_named(struct rpc_call *c, bool (*match)(const char *name, void *arg), void *arg);

@@ -2,6 +2,7 @@
 # needs: tensorflow
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from google.protobuf.internal import encoder
 
-from cluster import SHOAL, Cluster, report
+from cluster import ROOT, SHOAL, Cluster, report, until
 
 tf.disable_v2_behavior()
 MB = 1 << 20
@@ -44,6 +45,52 @@ def field(number, value):
     if isinstance(value, int):
         return encoder.TagBytes(number, 0) + encoder._VarintBytes(value)
     return encoder.TagBytes(number, 2) + encoder._VarintBytes(len(value)) + value
+
+
+MASTER, WORKER = "/tensorflow.MasterService/", "/tensorflow.WorkerService/"
+ALONE = (("grpc.use_local_subchannel_pool", 1),)  # a connection of its own
+
+
+def graph_of(n, device=""):
+    with tf.Graph().as_default() as g, tf.device(device):
+        for i in range(n):
+            tf.constant(float(i), name=f"c{i}")
+    return g.as_graph_def().SerializeToString()
+
+
+class Client:
+    """Raw calls over one connection, which ends with it."""
+
+    def __init__(self, c):
+        self.channel = grpc.insecure_channel(c.spec["worker"]["0"], options=ALONE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def call(self, method, request=b"", seconds=120):
+        return self.channel.unary_unary(method)(request, timeout=seconds)
+
+    def open(self, graph=b"", config=b"", target=b""):
+        answer = self.call(MASTER + "CreateSession", field(1, graph) + field(2, config) + field(3, target))
+        return answer[2:2 + answer[1]]
+
+    def step(self, session, fetch):
+        return self.call(MASTER + "RunStep", field(1, session) + field(3, fetch))
+
+    def close(self, session):
+        self.call(MASTER + "CloseSession", field(1, session))
+
+
+def refused(fn, *texts, code=grpc.StatusCode.RESOURCE_EXHAUSTED):
+    try:
+        fn()
+    except grpc.RpcError as e:
+        assert e.code() == code and all(t in e.details() for t in texts), e
+        return
+    raise AssertionError("no error")
 
 
 def works(c):
@@ -208,6 +255,157 @@ def partial_runs():
             assert s.partial_run(third, [y, z], {x: 2.0}) == [3.0, 6.0]
 
 
+def connection_sessions():
+    with one("--max_connection_sessions=2") as c, Client(c) as a, Client(c) as b:
+        sessions = [a.open(), a.open()]
+        refused(a.open, "2 sessions of one connection", "--max_connection_sessions")
+        b.open()
+        a.close(sessions[0])
+        a.open()
+
+
+def gone_clients():
+    """Sessions that nobody closed give way when there is no room for others."""
+    with one("--max_sessions=3") as c:
+        with Client(c) as a:
+            for _ in range(3):
+                a.open(graph_of(3))
+            refused(a.open, "--max_sessions")
+        with Client(c) as b:
+            def opens():
+                try:
+                    return b.open()
+                except grpc.RpcError as e:
+                    assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, e
+                    return None
+            until(opens, 120)
+
+
+def creations():
+    """Sessions that wait for a task that is not there."""
+    c = Cluster(["--max_creations=2"], ps=["shoal"], worker=["shoal"])
+    try:
+        c.tasks["worker", 0].start().wait()
+        with Client(c) as a, Client(c) as b:
+            waiting = [a.channel.unary_unary(MASTER + "CreateSession").future(b"", timeout=600) for _ in range(2)]
+            until(lambda: b.call("/shoal.Server/Status").count(b"GetStatus to /job:ps") == 2)
+            refused(b.open, "--max_creations")
+            c.tasks["ps", 0].start().wait()
+            for w in waiting:
+                assert w.result(240)
+            b.open()
+    finally:
+        c.__exit__()
+
+
+def graphs():
+    with one("--max_graphs=3") as c, Client(c) as a:
+        s = a.open(graph_of(5))
+        for i in range(3):
+            a.step(s, f"c{i}:0".encode())
+        refused(lambda: a.step(s, b"c3:0"), "--max_graphs")
+        a.step(s, b"c1:0")
+        a.close(s)
+        s = a.open(graph_of(5))
+        until(lambda: a.step(s, b"c3:0"))
+
+
+def registered_graphs():
+    """The same on a worker, whose master is another."""
+    c = Cluster(ps=["shoal"], worker=["shoal"])
+    c.tasks["ps", 0].flags.append("--max_graphs=2")
+    with c, Client(c) as a:
+        s = a.open(graph_of(5, "/job:ps/task:0"))
+        for i in range(2):
+            a.step(s, f"c{i}:0".encode())
+        refused(lambda: a.step(s, b"c3:0"), "--max_graphs", "/job:ps")
+        a.close(s)
+        s = a.open(graph_of(5, "/job:ps/task:0"))
+        assert a.step(s, b"c3:0")
+
+
+def nodes():
+    with one("--max_nodes=100") as c, Client(c) as a:
+        s = a.open(graph_of(60))
+        refused(lambda: a.open(graph_of(60)), "--max_nodes")
+        a.close(s)
+
+        def opens():  # the last holder of the closed session may still be about to let go of it
+            try:
+                return a.open(graph_of(60))
+            except grpc.RpcError:
+                return None
+        until(opens)
+
+
+def step_entries():
+    """Values of steps that nobody ever runs are asked for: no step stays behind when whoever asked has gone."""
+    with one("--max_steps=5") as c, Client(c) as a:
+        status = a.call(WORKER + "GetStatus")
+        incarnation = int.from_bytes(status[status.index(b"\x31") + 1:][:8], "little")
+        device = "/job:worker/replica:0/task:0/device:CPU:0"
+        for step in range(1, 21):
+            key = f"{device};{incarnation:016x};{device};nobody;0:0".encode()
+            request = encoder.TagBytes(1, 0) + encoder._VarintBytes(step) + field(2, key)
+
+            def waits():
+                try:
+                    a.call(WORKER + "RecvTensor", request, seconds=0.1)
+                except grpc.RpcError as e:
+                    return e.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            until(waits)
+        works(c)
+
+
+def client_clusters():
+    """Clients name the server's own cluster, and no other unless they may; what they named goes when their sessions
+    do."""
+    def config_of(c, *more):
+        spec = tf.train.ClusterSpec({"worker": [c.spec["worker"]["0"], *more]})
+        return tf.ConfigProto(cluster_def=spec.as_cluster_def()).SerializeToString()
+    with one() as c, Client(c) as a:
+        target = b"grpc://" + c.spec["worker"]["0"].encode()
+        s = a.open(graph_of(1), config_of(c), target)
+        assert a.step(s, b"c0:0")
+        refused(lambda: a.open(b"", config_of(c, "127.0.0.1:9"), target), "--allow_client_clusters", "127.0.0.1:9",
+                code=grpc.StatusCode.PERMISSION_DENIED)
+        spec = tf.train.ClusterSpec({"worker": [c.spec["worker"]["0"], "127.0.0.1:9"]}).as_cluster_def()
+        server_def = field(1, spec.SerializeToString()) + field(2, b"worker")
+        refused(lambda: a.call(WORKER + "CreateWorkerSession", field(1, b"x") + field(2, server_def)),
+                "--allow_client_clusters", code=grpc.StatusCode.PERMISSION_DENIED)
+    with one("--allow_client_clusters", "--max_peers=50") as c, Client(c) as a, socket.socket() as other:
+        target = b"grpc://" + c.spec["worker"]["0"].encode()
+        refused(lambda: a.open(b"", config_of(c, *(f"127.0.0.1:{i}" for i in range(1, 51))), target), "--max_peers")
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        waiting = a.channel.unary_unary(MASTER + "CreateSession").future(
+            field(2, config_of(c, "127.0.0.1:%d" % other.getsockname()[1])) + field(3, target), timeout=600)
+        connection, _ = other.accept()
+        with connection:
+            waiting.cancel()
+            connection.settimeout(120)
+            while connection.recv(1 << 16):  # until the server hangs up
+                pass
+        works(c)
+
+
+def documented():
+    """docs/security.md has the flags of the limits, all of them, with the defaults that the help says."""
+    text = subprocess.run([SHOAL, "server", "--help"], capture_output=True, text=True, timeout=120).stdout
+    flags = dict(re.findall(r"--(max_\w+)=N +(.*)", text))
+    with open(os.path.join(ROOT, "docs", "security.md")) as f:
+        rows = {}
+        for line in f:
+            if line.startswith("|"):
+                for flag in re.findall(r"`--(max_\w+)`", line):
+                    rows[flag] = line.replace(",", "")
+    assert len(flags) > 15 and set(flags) <= set(rows) | {"max_request_bytes"}, set(flags) ^ set(rows)
+    assert not set(rows) - set(flags), set(rows) - set(flags)
+    for flag, help_text in flags.items():
+        default = re.search(r"default (\d+)\)", help_text)
+        assert not default or re.search(rf"\b{default[1]}\b", rows[flag]), (flag, help_text, rows[flag])
+
+
 def compressed():
     """A client that compresses its requests is understood, or told that it is not."""
     with one() as c, grpc.insecure_channel(c.spec["worker"]["0"], compression=grpc.Compression.Gzip) as channel:
@@ -352,7 +550,8 @@ def wrong_values():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, compressed, tensor_bytes,
+    request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
+    gone_clients, creations, graphs, registered_graphs, nodes, step_entries, client_clusters, documented, compressed, tensor_bytes,
     machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
     wrong_values)]
 

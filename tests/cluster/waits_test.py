@@ -110,7 +110,7 @@ def fake_worker():
     with socket.socket() as fake:
         fake.bind(("127.0.0.1", 0))
         fake.listen(1000)
-        with Cluster([NEVER], worker=["shoal"]) as c:
+        with Cluster([NEVER, "--allow_client_clusters"], worker=["shoal"]) as c:
             address = c.spec["worker"]["0"]
             cluster = tf.train.ClusterSpec({"worker": {0: address, 1: f"127.0.0.1:{fake.getsockname()[1]}"}})
             config = tf.ConfigProto(cluster_def=cluster.as_cluster_def()).SerializeToString()

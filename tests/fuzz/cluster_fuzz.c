@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   shoal_status s = NULL;
   if (data[0] % 4 == 0) s = cluster_spec_from_json(&c, "--cluster_spec", text);
   else if (data[0] % 4 == 1) s = cluster_spec_from_tf_config(&c, "TF_CONFIG", text, &job, &task);
-  else if (data[0] % 4 == 2) s = cluster_spec_from_proto(&c, data + 1, size - 1);
+  else if (data[0] % 4 == 2) s = cluster_spec_from_proto(&c, data + 1, size - 1, 1000);
   else s = cluster_spec_add_hosts(&c, "--ps_hosts", "ps", text + 1);
   if (!s) s = cluster_spec_check(&c);
   if (s && !shoal_status_message(s)[0]) abort();

@@ -311,7 +311,7 @@ static void reads_tf_config(void **state) {
   struct text bytes = {0};
   struct cluster_spec copy = {0};
   cluster_spec_to_proto(&c, &bytes);
-  ok(cluster_spec_from_proto(&copy, bytes.at, bytes.n));
+  ok(cluster_spec_from_proto(&copy, bytes.at, bytes.n, 1000));
   assert_string_equal(cluster_spec_find(&copy, "ps", 0), "p:2");
   cluster_spec_release(&copy);
   cluster_spec_release(&c);

@@ -52,6 +52,8 @@ typedef struct shoal_server_options {
                                * negative: it may take any time */
   int64_t exit_with_job_ms;   /* the server ends when sessions were here and all who opened them have been gone for so
                                * long; 0: it stays */
+  const char *http_host;      /* where http_port listens; NULL: loopback */
+  int http_port;              /* /healthz and /metrics, in plain HTTP; 0: none, -1: at any port that is free */
   int64_t max_request_bytes;  /* larger requests are refused unread; 0: 2 GiB */
   int64_t max_graph_nodes;    /* of one session's graph, of a partition; 0: 2,000,000 */
   int64_t max_sessions;       /* as master, and as worker; 0: 10,000 */

@@ -42,6 +42,44 @@ void text_addf(struct text *t, const char *fmt, ...) {
   va_end(again);
 }
 
+/* The length of the UTF-8 character at s that may be shown; 0: its first byte may not. */
+static size_t shown_length(const unsigned char *s, size_t n) {
+  if (s[0] < 0x80) return s[0] >= ' ' && s[0] != 0x7f;
+  size_t length = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+  if (s[0] < 0xc2 || s[0] >= 0xf5 || length > n) return 0;
+  uint32_t c = s[0] & (0xff >> (length + 1));
+  for (size_t i = 1; i < length; i++) {
+    if ((s[i] & 0xc0) != 0x80) return 0;
+    c = c << 6 | (s[i] & 0x3f);
+  }
+  bool longer = (length == 3 && c < 0x800) || (length == 4 && (c < 0x10000 || c > 0x10ffff));
+  bool turns = (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x2028 || c == 0x2029;
+  return longer || turns || c < 0xa0 || (c >= 0xd800 && c < 0xe000) ? 0 : length;
+}
+
+void text_add_shown(struct text *t, const char *s, size_t n, bool lines) {
+  for (size_t i = 0; i < n;) {
+    size_t length = lines && s[i] == '\n' ? 1 : shown_length((const unsigned char *)s + i, n - i);
+    if (length) text_add(t, s + i, length);
+    else text_addf(t, "\\x%02x", (unsigned char)s[i]);
+    i += length ? length : 1;
+  }
+}
+
+void text_add_json(struct text *t, const char *s) {
+  text_addc(t, '"');
+  for (size_t n = strlen(s); n;) {
+    size_t length = shown_length((const unsigned char *)s, n);
+    if (*s == '"' || *s == '\\') text_addf(t, "\\%c", *s);
+    else if (length) text_add(t, s, length);
+    else text_addf(t, "\\u%04x", (unsigned char)*s);
+    length = length ? length : 1;
+    s += length;
+    n -= length;
+  }
+  text_addc(t, '"');
+}
+
 const char *text_cstr(const struct text *t) { return t->at ? t->at : ""; }
 
 char *text_take(struct text *t) {

@@ -15,6 +15,11 @@ void text_add(struct text *t, const char *data, size_t n);
 void text_adds(struct text *t, const char *s);
 void text_addc(struct text *t, char c);
 void text_addf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Adds what a stranger chose, for people's eyes: control characters, whatever else could move a terminal's cursor or
+ * turn its text around, and bytes that are no UTF-8 become \xNN; lines: ends of lines stay as they are. */
+void text_add_shown(struct text *t, const char *s, size_t n, bool lines);
+/* Adds s as a string of JSON, with its quotes. */
+void text_add_json(struct text *t, const char *s);
 /* The text as a C string ("" when empty); owned by t. */
 const char *text_cstr(const struct text *t);
 /* Takes the string out of t: the caller frees it. */

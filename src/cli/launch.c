@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/jobs.h"
 #include "cli/launch.h"
 
 static volatile pid_t keeper;
@@ -93,6 +94,17 @@ static shoal_status check_program(const struct launch_job *j) {
   return found ? NULL : NOT_FOUND("cannot run %s: it is not in PATH (a program in this folder is ./%s)", name, name);
 }
 
+/* For `shoal status`. */
+static struct job_file *tell_of_job(const struct launch_job *j) {
+  struct text cluster = {0}, program = {0};
+  launch_cluster_json(j, &cluster);
+  for (char **a = j->program; *a; a++) text_addf(&program, "%s%s", a > j->program ? " " : "", *a);
+  struct job_file *f = job_file_open(text_cstr(&cluster), text_cstr(&program));
+  text_release(&cluster);
+  text_release(&program);
+  return f;
+}
+
 static const char usage[] =
     "shoal launch [--ps=N] [--workers=N] [--chief] [--evaluator] [flags] -- PROGRAM [ARG...]\n\n"
     "Starts PROGRAM once for every task of a cluster, on free ports of this machine, and waits for the chief and the\n"
@@ -148,7 +160,9 @@ int launch_main(int argc, char **argv) {
   if (!s) s = launch_job_plan(&j);
   if (!s && one_rank) return run_rank(&j, rank);
   if (!s) s = launch_view_open(&j, &j.output);
+  struct job_file *told = s ? NULL : tell_of_job(&j);
   code = s ? report(s) : run_watched(&j);
+  job_file_close(told);
   launch_job_release(&j);
   return code;
 }

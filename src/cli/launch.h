@@ -79,6 +79,8 @@ shoal_status launch_job_plan(struct launch_job *j);
 void launch_task_command(struct launch_job *j, struct launch_task *t, char ***argv, struct text *tf_config);
 /* "host:port,host:port" of a job. */
 void launch_addresses(const struct launch_job *j, enum launch_role role, struct text *out);
+/* {"ps": ["host:port", ...], ...}. */
+void launch_cluster_json(const struct launch_job *j, struct text *out);
 const char *launch_role_name(enum launch_role role);
 void launch_job_release(struct launch_job *j);
 void strings_free(char **list);

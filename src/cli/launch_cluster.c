@@ -91,7 +91,7 @@ void launch_addresses(const struct launch_job *j, enum launch_role role, struct 
       text_addf(out, "%s%s", out->n > before ? "," : "", j->tasks.at[i].address);
 }
 
-static void cluster_json(const struct launch_job *j, struct text *out) {
+void launch_cluster_json(const struct launch_job *j, struct text *out) {
   text_adds(out, "{");
   bool first = true;
   for (int role = ROLE_PS; role <= ROLE_WORKER; role++) {
@@ -120,7 +120,7 @@ static void collect_values(const struct launch_job *j, const struct launch_task 
   text_adds(&v[2].text, t->job);
   text_addf(&v[3].text, "%d", t->index);
   launch_addresses(j, ROLE_CHIEF, &v[4].text);
-  cluster_json(j, &v[5].text);
+  launch_cluster_json(j, &v[5].text);
 }
 
 /* arg with {name} replaced; true if there was one. */

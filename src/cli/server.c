@@ -104,7 +104,7 @@ int server_main(int argc, char **argv) {
   shoal_server_options o = {0};
   const char *level = NULL;
   bool fast = true;
-  int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0;
+  int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0, http_port = -1;
   int64_t counts[LIMITS][2] = {0};
   const struct flag own[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
@@ -134,6 +134,9 @@ int server_main(int argc, char **argv) {
       {"exit_with_job", "SECONDS",
        "end with 0 when sessions were here and all who opened them have been gone for so long (default 5)",
        .number = &with_job, .min = 1, .max = MAX_SECONDS, .absent = "5"},
+      {"http_port", "N", "pages /healthz and /metrics (Prometheus) at this port (0: a free one; default: none)",
+       .number = &http_port, .max = 65535},
+      {"http_host", "HOST", "the address at which the pages are (default 127.0.0.1)", .text = &o.http_host},
       {"max_request_bytes", "N", "largest request taken (default 2 GiB)", .number = &o.max_request_bytes, .min = 1,
        .max = 1ll << 40},
       {"max_graph_nodes", "N", "largest graph taken (default 2000000)", .number = &o.max_graph_nodes, .min = 1,
@@ -177,6 +180,7 @@ int server_main(int argc, char **argv) {
   o.peer_timeout_ms = silence * 1000;
   o.startup_timeout_ms = startup < 0 ? 0 : startup ? startup * 1000 : -1;
   o.exit_with_job_ms = with_job * 1000;
+  o.http_port = http_port < 0 ? 0 : http_port ? (int)http_port : -1;
   o.task = (int)task;
   o.cpu_devices = (int)cpus;
   o.inter_op_threads = (int)inter;
@@ -204,6 +208,9 @@ int server_main(int argc, char **argv) {
   pthread_t t;
   if (pthread_create(&t, NULL, take_signals, server) == 0) pthread_detach(t);
   printf("listening on %s\n", shoal_server_target(server));
+  if (server->pages)
+    printf("pages at http://%s:%d/healthz and /metrics\n", o.http_host ? o.http_host : "127.0.0.1",
+           pages_port(server->pages));
   fflush(stdout);
   shoal_server_join(server);
   if (server->job_over) printf("the job has ended: all who had sessions here are gone\n");

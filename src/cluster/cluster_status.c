@@ -1,110 +1,226 @@
-/* The state of a whole cluster in one table: every task is asked at once for its numbers, which go beside the text of
- * `shoal status` in the same answer.
+/* The state of servers as a table or as JSON: every one is asked at once for its text and its numbers.
  *
  *   message StatusResponse { string text = 1; int64 pid = 2; int64 up_ms = 3; int64 tensor_bytes = 4; int64 sessions =
- * 5; int64 runs = 6; int64 variables = 7; int64 variable_bytes = 8; int64 global_step = 9 (plus one); } */
+ *     5; int64 running = 6; int64 variables = 7; int64 variable_bytes = 8; int64 global_step = 9 (plus one); int64
+ *     memory_bytes = 10; int64 steps = 11; int64 master_sessions = 12; string task = 13; }
+ *
+ * What a server sends is a stranger's word: nothing of it reaches the terminal before text_add_shown() has seen it. */
+#include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "cluster/server.h"
+#include "base/mem.h"
+#include "cluster/metrics.h"
 #include "rpc/message.h"
-#include "runtime/variable.h"
-#include "tensor/buffer.h"
+
+enum { FIRST = 2, NUMBERS = sizeof(struct server_numbers) / sizeof(int64_t), TASK = FIRST + NUMBERS, MAX_WAITS = 8 };
+static_assert(offsetof(struct server_numbers, master_sessions) == (NUMBERS - 1) * sizeof(int64_t),
+              "the numbers are an array on the wire");
 
 /* ---- the server's side ---- */
 
-struct counted {
-  int64_t variables, bytes, global_step;
-};
-
-static void count(void *arg, const char *container, const char *name, struct resource *r) {
-  struct counted *c = arg;
-  if (r->type != &variable_type && r->type != &variable_ref_type) return;
-  struct variable *v = (struct variable *)r;
-  struct tensor t;
-  if (pthread_rwlock_tryrdlock(&v->lock) != 0) { /* being changed: counted without its bytes */
-    c->variables++;
-    return;
-  }
-  bool there = tensor_valid(&v->value);
-  if (there) tensor_ref(&t, &v->value);
-  pthread_rwlock_unlock(&v->lock);
-  if (!there) return;
-  c->variables++;
-  c->bytes += (int64_t)tensor_bytes(&t);
-  if (!strcmp(name, "global_step") && t.dtype == SHOAL_INT64 && t.n == 1) c->global_step = *T_DATA(&t, int64_t);
-  tensor_release(&t);
-}
-
 void server_status_numbers(struct shoal_server *s, struct text *out) {
-  struct counted c = {.global_step = -1};
-  struct worker *w = s->worker;
-  for (int i = 0; i < w->n_devices; i++) resource_each(w->resources[i], count, &c);
-  int64_t runs = 0, sessions;
-  pthread_mutex_lock(&w->lock);
-  sessions = (int64_t)w->sessions.n;
-  for (struct worker_run *r = w->runs; r; r = r->next) runs++;
-  pthread_mutex_unlock(&w->lock);
-  const int64_t numbers[] = {getpid(),
-                             (clock_ns() - s->started) / 1000000,
-                             (int64_t)buffer_bytes_in_use(),
-                             sessions,
-                             runs,
-                             c.variables,
-                             c.bytes,
-                             c.global_step + 1};
-  for (uint32_t i = 0; i < COUNT_OF(numbers); i++) wire_put_uint(out, i + 2, (uint64_t)numbers[i]);
+  struct server_numbers n;
+  int64_t all[NUMBERS];
+  server_numbers_get(s, &n);
+  n.global_step++;
+  memcpy(all, &n, sizeof all);
+  for (uint32_t i = 0; i < NUMBERS; i++) wire_put_uint(out, i + FIRST, (uint64_t)all[i]);
+  wire_put_str(out, TASK, s->task);
 }
 
 /* ---- the asker's side ---- */
 
-enum { NUMBERS = 8 };
-
 struct asked {
-  char *task, *address;
+  char *task, *address; /* task NULL: as the server says */
   int64_t timeout_ms;
-  int64_t numbers[NUMBERS];
+  struct server_numbers n;
+  char *text;
   shoal_status error;
   pthread_t thread;
   bool started;
 };
+
+static char *shown(const void *data, size_t n, bool lines) {
+  struct text t = {0};
+  text_add_shown(&t, data, n, lines);
+  return text_take(&t);
+}
 
 static void *ask_one(void *arg) {
   struct asked *a = arg;
   struct rpc_body body = {0};
   const void *data;
   size_t size;
+  int64_t all[NUMBERS] = {0};
   a->error = server_ask(a->address, "/shoal.Server/Status", a->timeout_ms, &body);
   if (a->error) return NULL;
   a->error = rpc_body_flat(&body, &data, &size);
   struct wire w = a->error ? wire_from("", 0) : wire_from(data, size);
-  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-    if (f.type == WIRE_VARINT && f.number >= 2 && f.number < 2 + NUMBERS) a->numbers[f.number - 2] = (int64_t)f.value;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.type == WIRE_VARINT && f.number >= FIRST && f.number < FIRST + NUMBERS)
+      all[f.number - FIRST] = (int64_t)f.value;
+    if (f.type == WIRE_BYTES && f.number == 1 && !a->text) a->text = shown(f.data, f.size, true);
+    if (f.type == WIRE_BYTES && f.number == TASK && !a->task) a->task = shown(f.data, f.size, false);
+  }
+  memcpy(&a->n, all, sizeof all);
+  a->n.global_step--;
   rpc_body_release(&body);
   return NULL;
 }
 
-static void put_row(const struct asked *a, struct text *out) {
-  const int64_t *n = a->numbers;
-  text_addf(out, "%-22s %-24s ", a->task, a->address);
-  if (shoal_status_code(a->error) == SHOAL_UNIMPLEMENTED) {
+static bool not_ours(const struct asked *a) { return shoal_status_code(a->error) == SHOAL_UNIMPLEMENTED; }
+
+static void put_size(struct text *out, int64_t bytes) {
+  double n = (double)bytes;
+  text_addf(out, n >= 1e9 ? " %6.1f GB" : " %6.1f MB", n >= 1e9 ? n / 1e9 : n / 1e6);
+}
+
+static void put_row(const struct asked *a, int widest[2], struct text *out) {
+  const struct server_numbers *n = &a->n;
+  text_addf(out, "%-*s  %-*s  ", widest[0], a->task ? a->task : "", widest[1], a->address);
+  if (not_ours(a)) {
     text_adds(out, "up, but not Shoal's\n");
-  } else if (a->error) {
-    const char *why = shoal_status_message(a->error);
-    text_addf(out, "no answer: %.*s\n", (int)strcspn(why, "\n"), why);
-  } else {
-    text_addf(out,
-              "up %6.0f s  process %-7" PRId64 " %8.1f MB  %3" PRId64 " sessions %3" PRId64 " runs  %4" PRId64
-              " variables %8.1f MB",
-              (double)n[1] * 1e-3, n[0], (double)n[2] / 1e6, n[3], n[4], n[5], (double)n[6] / 1e6);
-    if (n[7] > 0) text_addf(out, "  global_step %" PRId64, n[7] - 1);
-    text_addc(out, '\n');
+    return;
+  }
+  if (a->error) {
+    static const char noise[] = "Failed to connect to remote host: ";
+    const char *why = shoal_status_message(a->error), *cause = strstr(why, noise);
+    if (cause) why = cause + strlen(noise);
+    char *line = shown(why, strcspn(why, "\n"), false);
+    text_addf(out, "no answer: %s\n", line);
+    free(line);
+    return;
+  }
+  text_addf(out, "up %7.0f s %8" PRId64, (double)n->up_ms * 1e-3, n->pid);
+  put_size(out, n->memory_bytes);
+  put_size(out, n->tensor_bytes);
+  text_addf(out, " %8" PRId64 " %7" PRId64 " %10" PRId64 " %9" PRId64, n->sessions, n->running, n->steps, n->variables);
+  if (n->global_step >= 0) text_addf(out, " %11" PRId64, n->global_step);
+  text_addc(out, '\n');
+}
+
+/* The lines of a server's text that say for what it waits; calls fn for each. */
+static void each_wait(const struct asked *a, void (*fn)(struct text *out, const char *line, int n), struct text *out) {
+  int found = 0;
+  for (const char *at = a->text; at && *at && found < MAX_WAITS;) {
+    int n = (int)strcspn(at, "\n");
+    const char *line = at + strspn(at, " ");
+    if (memmem(at, (size_t)n, ": waits for ", 12) || memmem(at, (size_t)n, ": waiting here for ", 19)) {
+      fn(out, line, n - (int)(line - at));
+      found++;
+    }
+    at += n + (at[n] == '\n');
   }
 }
 
-shoal_status shoal_cluster_status(const char *cluster, int64_t timeout_ms, char **table) {
+static void put_wait(struct text *out, const char *line, int n) { text_addf(out, "  %.*s\n", n, line); }
+
+static void put_wait_json(struct text *out, const char *line, int n) {
+  char *copy = mem_strndup(line, (size_t)n);
+  if (out->at[out->n - 1] != '[') text_adds(out, ", ");
+  text_add_json(out, copy);
+  free(copy);
+}
+
+static void put_table(const struct asked *all, size_t n, struct text *out) {
+  int widest[2] = {4, 7};
+  for (size_t i = 0; i < n; i++) {
+    widest[0] = MAX(widest[0], (int)(all[i].task ? strlen(all[i].task) : 0));
+    widest[1] = MAX(widest[1], (int)strlen(all[i].address));
+  }
+  text_addf(out, "%-*s  %-*s  %12s %8s %9s %9s %8s %7s %10s %9s %11s\n", widest[0], "TASK", widest[1], "ADDRESS",
+            "STATE", "PROCESS", "MEMORY", "TENSORS", "SESSIONS", "RUNNING", "STEPS", "VARIABLES", "GLOBAL_STEP");
+  for (size_t i = 0; i < n; i++) put_row(&all[i], widest, out);
+  for (size_t i = 0; i < n; i++) {
+    struct text waits = {0};
+    each_wait(&all[i], put_wait, &waits);
+    if (waits.n) text_addf(out, "%s:\n%s", all[i].task ? all[i].task : all[i].address, waits.at);
+    text_release(&waits);
+  }
+}
+
+static void put_json(const struct asked *a, struct text *out) {
+  static const char *const names[NUMBERS] = {"process",      "up_ms",     "tensor_bytes",   "sessions",
+                                             "running",      "variables", "variable_bytes", "global_step",
+                                             "memory_bytes", "steps",     "master_sessions"};
+  int64_t all[NUMBERS];
+  memcpy(all, &a->n, sizeof all);
+  text_adds(out, "{\"task\": ");
+  text_add_json(out, a->task ? a->task : "");
+  text_adds(out, ", \"address\": ");
+  text_add_json(out, a->address);
+  text_addf(out, ", \"state\": \"%s\"", not_ours(a) ? "not Shoal's" : a->error ? "no answer" : "up");
+  if (a->error) {
+    text_adds(out, ", \"error\": ");
+    text_add_json(out, shoal_status_message(a->error));
+  }
+  for (int i = 0; i < NUMBERS && !a->error; i++) {
+    if (&a->n.global_step - &a->n.pid == i && all[i] < 0) continue;
+    text_addf(out, ", \"%s\": %" PRId64, names[i], all[i]);
+  }
+  text_adds(out, ", \"waits\": [");
+  each_wait(a, put_wait_json, out);
+  text_adds(out, "]}");
+}
+
+static shoal_status ask_all(struct asked *all, size_t n, enum status_form form, char **result) {
+  struct text out = {0};
+  size_t missing = 0;
+  for (size_t i = 0; i < n; i++) all[i].started = !pthread_create(&all[i].thread, NULL, ask_one, &all[i]);
+  for (size_t i = 0; i < n; i++) {
+    if (all[i].started) pthread_join(all[i].thread, NULL);
+    else ask_one(&all[i]);
+    missing += all[i].error && !not_ours(&all[i]);
+  }
+  if (form == STATUS_TABLE) {
+    put_table(all, n, &out);
+    text_addf(&out, "%zu tasks, %zu up\n", n, n - missing);
+  } else if (form == STATUS_JSON) {
+    text_addf(&out, "{\"tasks\": [");
+    for (size_t i = 0; i < n; i++) {
+      text_adds(&out, i ? ",\n  " : "\n  ");
+      put_json(&all[i], &out);
+    }
+    text_addf(&out, "\n], \"up\": %zu}\n", n - missing);
+  } else {
+    for (size_t i = 0; i < n; i++) text_adds(&out, all[i].text ? all[i].text : "");
+  }
+  shoal_status err = NULL;
+  if (missing && form == STATUS_TEXT) {
+    for (size_t i = 0; i < n; i++) { /* the first says it best */
+      if (!err) err = all[i].error;
+      else shoal_status_free(all[i].error);
+      all[i].error = NULL;
+    }
+  } else if (missing) {
+    err = STATUS(SHOAL_UNAVAILABLE, "%zu of %zu tasks do not answer", missing, n);
+  }
+  for (size_t i = 0; i < n; i++) {
+    shoal_status_free(all[i].error);
+    free(all[i].task);
+    free(all[i].address);
+    free(all[i].text);
+  }
+  *result = text_take(&out);
+  return err;
+}
+
+shoal_status server_status(const char *const *targets, size_t n, int64_t timeout_ms, enum status_form form,
+                           char **out) {
+  struct asked *all = mem_zalloc(n ? n : 1, sizeof *all);
+  for (size_t i = 0; i < n; i++)
+    all[i] = (struct asked){.address = mem_strdup(str_starts(targets[i], "grpc://") ? targets[i] + 7 : targets[i]),
+                            .timeout_ms = timeout_ms};
+  shoal_status s = ask_all(all, n, form, out);
+  free(all);
+  return s;
+}
+
+shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status_form form, char **out) {
   struct cluster_spec spec = {0};
   VEC(struct asked) all = {0};
   shoal_status err = cluster_spec_from_json(&spec, "cluster_spec", cluster);
@@ -115,23 +231,21 @@ shoal_status shoal_cluster_status(const char *cluster, int64_t timeout_ms, char 
                          .task = mem_printf("/job:%s/task:%d", spec.jobs.at[i].name, spec.jobs.at[i].tasks.at[k].index),
                          .address = mem_strdup(spec.jobs.at[i].tasks.at[k].address),
                          .timeout_ms = timeout_ms});
-  for (size_t i = 0; i < all.n; i++) all.at[i].started = !pthread_create(&all.at[i].thread, NULL, ask_one, &all.at[i]);
-  struct text out = {0};
-  int missing = 0;
-  for (size_t i = 0; i < all.n; i++) {
-    struct asked *a = &all.at[i];
-    if (a->started) pthread_join(a->thread, NULL);
-    else ask_one(a);
-    put_row(a, &out);
-    missing += a->error && shoal_status_code(a->error) != SHOAL_UNIMPLEMENTED;
-    shoal_status_free(a->error);
-    free(a->task);
-    free(a->address);
-  }
-  if (!err) text_addf(&out, "%zu tasks, %zu up\n", all.n, all.n - (size_t)missing);
-  *table = text_take(&out);
-  if (!err && missing) err = STATUS(SHOAL_UNAVAILABLE, "%d of %zu tasks do not answer", missing, all.n);
+  *out = NULL;
+  if (!err) err = ask_all(all.at, all.n, form, out);
   vec_release(&all);
   cluster_spec_release(&spec);
   return err;
+}
+
+shoal_status shoal_cluster_status(const char *cluster, int64_t timeout_ms, char **table) {
+  return cluster_status(cluster, timeout_ms, STATUS_TABLE, table);
+}
+
+shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out) {
+  char *text = NULL;
+  shoal_status s = server_status(&target, 1, timeout_ms, STATUS_TEXT, &text);
+  if (s) free(text);
+  else *out = text;
+  return s;
 }

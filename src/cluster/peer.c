@@ -576,6 +576,14 @@ static void *watch(void *arg) {
   return NULL;
 }
 
+/* What one who calls the method waits for, in words. */
+static const char *wanted(const char *method) {
+  if (!strcmp(method, "RecvTensor")) return "a value";
+  if (!strcmp(method, "RunGraph")) return "another task to run its part";
+  if (!strcmp(method, "RegisterGraph")) return "another task to take its part of the graph";
+  return "an answer";
+}
+
 void peers_describe(struct peers *p, struct text *out) {
   void *e;
   pthread_mutex_lock(&p->lock);
@@ -585,9 +593,13 @@ void peers_describe(struct peers *p, struct text *out) {
     if (peer->fast)
       text_addf(out, "  %s (%s): fast path over %s\n", peer->task, peer->address, fast_client_kind(peer->fast));
     for (struct peer_call *c = peer->calls; c; c = c->next) {
-      text_addf(out, "  step %" PRId64 ": %s to %s (%s) since %.1f s", c->step, strrchr(c->method, '/') + 1, peer->task,
-                peer->address, (double)(now - c->started) * 1e-9);
-      if (c->what) text_addf(out, ", for %s", c->what);
+      const char *method = strrchr(c->method, '/') + 1;
+      text_addf(out, "  step %" PRId64 ": waits for %s since %.1f s: %s to %s (%s)", c->step, wanted(method),
+                (double)(now - c->started) * 1e-9, method, peer->task, peer->address);
+      if (c->what) {
+        text_adds(out, ", for ");
+        text_add_shown(out, c->what, strlen(c->what), false);
+      }
       text_addc(out, '\n');
     }
   }

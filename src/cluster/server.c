@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "cluster/identity.h"
 #include "cluster/master_service.h"
+#include "cluster/metrics.h"
 #include "cluster/near.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
@@ -225,6 +226,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(choose_host(o, host, &bind_host));
   if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));
   TRY(check_limits(o));
+  if (o->http_host && !o->http_port) return INVALID("--http_host=%s without --http_port: which port?", o->http_host);
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->exit_with_job_ms = o->exit_with_job_ms;
   s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
@@ -258,10 +260,12 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   s->master.port = rpc_server_port(s->rpc);
   s->target = mem_printf("grpc://%s:%d", host, s->master.port);
   near_add(s->target, &s->master);
+  if (o->http_port) TRY(server_pages_start(s, o->http_host, o->http_port));
   return NULL;
 }
 
 static void free_server(struct shoal_server *s) {
+  server_pages_stop(s);
   /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
   if (s->worker) {
     master_close(&s->master);
@@ -368,9 +372,14 @@ void shoal_server_stop(shoal_server *s) {
 
 char *shoal_server_status(shoal_server *s) {
   struct text t = {0};
-  text_addf(&t, "%s at %s, process %d, up %.0f s, %.1f MB in tensors (%.1f MB kept for reuse)\n", s->task, s->target,
-            (int)getpid(), (double)(clock_ns() - s->started) * 1e-9, (double)buffer_bytes_in_use() / 1e6,
-            (double)buffer_bytes_cached() / 1e6);
+  struct server_numbers n;
+  server_numbers_get(s, &n);
+  text_addf(&t, "%s at %s, process %d, up %.0f s, %.1f MB of memory, %.1f MB in tensors (%.1f MB kept for reuse)\n",
+            s->task, s->target, (int)n.pid, (double)n.up_ms * 1e-3, (double)n.memory_bytes / 1e6,
+            (double)n.tensor_bytes / 1e6, (double)buffer_bytes_cached() / 1e6);
+  text_addf(&t, "%" PRId64 " graphs run so far, %" PRId64 " now", n.steps, n.running);
+  if (n.global_step >= 0) text_addf(&t, ", global_step %" PRId64, n.global_step);
+  text_addc(&t, '\n');
   master_describe(&s->master, &t);
   worker_describe(s->worker, &t);
   peers_describe(s->peers, &t);
@@ -391,26 +400,6 @@ shoal_status server_ask(const char *target, const char *method, int64_t timeout_
   shoal_status s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms > 0 ? timeout_ms : 5000), 0, body);
   rpc_channel_unref(channel);
   return status_prefix(s, "%s: ", target);
-}
-
-shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out) {
-  struct rpc_body body = {0};
-  const void *data;
-  size_t size;
-  TRY(server_ask(target, "/shoal.Server/Status", timeout_ms, &body));
-  shoal_status s = rpc_body_flat(&body, &data, &size);
-  *out = NULL;
-  if (!s) {
-    struct wire w = wire_from(data, size);
-    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-      if (f.number == 1 && f.type == WIRE_BYTES) {
-        free(*out);
-        *out = mem_strndup((const char *)f.data, f.size);
-      }
-    if (!*out) *out = mem_strdup("");
-  }
-  rpc_body_release(&body);
-  return s;
 }
 
 shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms) {

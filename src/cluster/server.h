@@ -4,8 +4,19 @@
 #define CLUSTER_SERVER_H
 
 #include "cluster/master.h"
+#include "rpc/loop.h"
+#include "rpc/pages.h"
 #include "rpc/server.h"
 #include "shoal/cluster.h"
+
+/* Does the loop turn? For /healthz (metrics.c). */
+struct server_probe {
+  struct rpc_event event;
+  bool ready;
+  pthread_mutex_t lock;
+  pthread_cond_t turned;
+  int64_t asked; /* lock: when the event was posted; 0: it has run */
+};
 
 struct shoal_server {
   struct cluster_spec spec;
@@ -17,6 +28,8 @@ struct shoal_server {
   struct worker *worker;
   struct master master;
   struct rpc_server *rpc;
+  struct pages *pages; /* NULL: none */
+  struct server_probe probe;
   struct startup *startup; /* whom we wait for; NULL: nobody */
   int64_t started;
   int64_t exit_with_job_ms;        /* 0: it stays */
@@ -32,6 +45,15 @@ struct shoal_server {
 const struct rpc_method *server_methods(int *n);
 /* One call to another server, by its target or address; certificates are the environment's. body may be NULL. */
 shoal_status server_ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body);
+enum status_form {
+  STATUS_TEXT,  /* what each server says of itself, for people */
+  STATUS_TABLE, /* a line for each, and what they wait for */
+  STATUS_JSON,
+};
+/* Servers by their targets, or the tasks of a cluster (JSON or file), asked all at once; *out is the caller's, also
+ * when some do not answer (UNAVAILABLE). It may be NULL on an error. cluster_status.c. */
+shoal_status server_status(const char *const *targets, size_t n, int64_t timeout_ms, enum status_form form, char **out);
+shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status_form form, char **out);
 /* Adds the numbers for the cluster's table to the answer of /shoal.Server/Status (cluster_status.c). */
 void server_status_numbers(struct shoal_server *s, struct text *out);
 /* A call works with the server, and opens (1) or closes (-1) a session, or neither (0); job_end.c. */

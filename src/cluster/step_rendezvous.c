@@ -366,7 +366,9 @@ struct description {
 
 static void describe_key(void *arg, const char *key) {
   struct description *d = arg;
-  text_addf(d->out, "  step %" PRId64 ": waiting here for %s\n", d->id, key);
+  text_addf(d->out, "  step %" PRId64 ": waiting here for ", d->id);
+  text_add_shown(d->out, key, strlen(key), false);
+  text_addc(d->out, '\n');
 }
 
 void steps_describe(struct steps *s, struct text *out) {

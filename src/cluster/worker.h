@@ -46,6 +46,7 @@ struct worker {
   struct worker_run *runs;       /* lock: running now */
   struct partial_run *partials;  /* lock: worker_partial.h */
   atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
+  atomic_llong runs_started;
   /* The master keeps to these too. */
   int max_graph_nodes; /* of one graph */
   struct limits *limits;

@@ -61,7 +61,8 @@ void worker_run_start(struct worker_run *r) {
   struct worker *w = r->session->worker;
   struct worker_graph *g = r->graph;
   r->started = clock_ns();
-  atomic_store_explicit(&r->session->worker->last_run, r->started, memory_order_relaxed);
+  atomic_store_explicit(&w->last_run, r->started, memory_order_relaxed);
+  atomic_fetch_add_explicit(&w->runs_started, 1, memory_order_relaxed);
   r->step = (struct step){.id = r->step_id,
                           .cancel = r->cancel,
                           .step_resources = resource_mgr_new(NULL),

@@ -211,6 +211,13 @@ void rpc_call_uses(struct rpc_call *c, int opens) {
   if (opens) atomic_fetch_add_explicit(&c->conn->opened, opens, memory_order_relaxed);
 }
 
+int rpc_server_connections(struct rpc_server *s) {
+  pthread_mutex_lock(&s->lock);
+  int n = (int)s->conns.n;
+  pthread_mutex_unlock(&s->lock);
+  return n;
+}
+
 int rpc_server_users(struct rpc_server *s, int64_t idle_ns) {
   int n = 0;
   int64_t after = clock_ns() - idle_ns;

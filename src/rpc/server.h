@@ -35,6 +35,8 @@ struct rpc_server_options {
 /* Listens. UNKNOWN "Could not start gRPC server" with the cause when the port is taken. */
 shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_server **out);
 int rpc_server_port(const struct rpc_server *s);
+/* Connections that are open. */
+int rpc_server_connections(struct rpc_server *s);
 /* How many of its clients work with it: have a connection over which they opened more than they closed, or which they
  * used less than idle_ns ago. As handlers said by rpc_call_uses. */
 int rpc_server_users(struct rpc_server *s, int64_t idle_ns);

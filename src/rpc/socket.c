@@ -9,6 +9,7 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -143,7 +144,19 @@ int socket_handshake(struct rpc_socket *s, uint32_t *events) {
   return n == 1 ? 1 : tls_result(s, n, events);
 }
 
-ssize_t socket_read(struct rpc_socket *s, const struct iovec *to, int n) {
+static atomic_int_fast64_t bytes_in, bytes_out;
+
+void socket_bytes(int64_t *in, int64_t *out) {
+  *in = atomic_load_explicit(&bytes_in, memory_order_relaxed);
+  *out = atomic_load_explicit(&bytes_out, memory_order_relaxed);
+}
+
+static ssize_t counted(atomic_int_fast64_t *so_far, ssize_t n) {
+  if (n > 0) atomic_fetch_add_explicit(so_far, n, memory_order_relaxed);
+  return n;
+}
+
+static ssize_t read_some(struct rpc_socket *s, const struct iovec *to, int n) {
   if (!s->ssl) return plain_result(s, readv(s->fd, to, n));
   ssize_t all = 0;
   for (int i = 0; i < n; i++) {
@@ -159,7 +172,11 @@ ssize_t socket_read(struct rpc_socket *s, const struct iovec *to, int n) {
   return all;
 }
 
-ssize_t socket_write(struct rpc_socket *s, const struct iovec *from, int n) {
+ssize_t socket_read(struct rpc_socket *s, const struct iovec *to, int n) {
+  return counted(&bytes_in, read_some(s, to, n));
+}
+
+static ssize_t write_some(struct rpc_socket *s, const struct iovec *from, int n) {
   if (!s->ssl) {
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)from, .msg_iovlen = (size_t)n};
     return plain_result(s, sendmsg(s->fd, &m, MSG_NOSIGNAL));
@@ -176,4 +193,8 @@ ssize_t socket_write(struct rpc_socket *s, const struct iovec *from, int n) {
     }
   }
   return all;
+}
+
+ssize_t socket_write(struct rpc_socket *s, const struct iovec *from, int n) {
+  return counted(&bytes_out, write_some(s, from, n));
 }

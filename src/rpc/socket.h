@@ -25,5 +25,7 @@ int socket_handshake(struct rpc_socket *s, uint32_t *events);
 /* Bytes; 0: wait; -1: the connection is over, error says why. */
 ssize_t socket_read(struct rpc_socket *s, const struct iovec *to, int n);
 ssize_t socket_write(struct rpc_socket *s, const struct iovec *from, int n);
+/* Bytes that all sockets of this process have read and written so far. */
+void socket_bytes(int64_t *in, int64_t *out);
 
 #endif

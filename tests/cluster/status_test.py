@@ -1,11 +1,20 @@
-"""`shoal status` of a whole cluster: every task in a line, those of TensorFlow and those that are gone too."""
+"""`shoal status`: every task of a cluster in a line, those of TensorFlow and those that are gone too; jobs of `shoal
+launch`; answers that would move a terminal's cursor. And the pages /healthz and /metrics."""
 # needs: tensorflow
 import json
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from concurrent import futures
 
-from cluster import SHOAL, Cluster, report
+from cluster import SHOAL, Cluster, report, until
 
 
 def status(spec, *flags):
@@ -18,7 +27,8 @@ def one_line_each():
     with Cluster(ps=["shoal"], worker=["shoal", "tf"]) as c:
         code, out, err = status(c.spec)
         assert code == 0, (code, out, err)
-        assert re.search(r"/job:ps/task:0 +127.0.0.1:\d+ +up +\d+ s +process \d+ .* 0 variables", out), out
+        assert re.search(r"^TASK +ADDRESS +STATE +PROCESS +MEMORY .*GLOBAL_STEP$", out, re.M), out
+        assert re.search(r"/job:ps/task:0 +127.0.0.1:\d+ +up +\d+ s +\d+ +\d+\.\d MB .* 0$", out, re.M), out
         assert re.search(r"/job:worker/task:0 .* up ", out), out
         assert re.search(r"/job:worker/task:1 .*up, but not Shoal's", out), out
         assert "3 tasks, 3 up" in out, out
@@ -30,13 +40,17 @@ def one_line_each():
 
 
 def variables_and_step():
-    import os
     trainer = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "trainer")
     with Cluster(ps=["shoal"], worker=["shoal"]) as c:
         subprocess.run([trainer, f"--master={c.target('worker')}", "--steps=12", "--step_ms=0"], check=True, timeout=120,
                        stdout=subprocess.DEVNULL)
         code, out, _ = status(c.spec)
-        assert code == 0 and re.search(r"/job:ps/task:0 .* global_step 12\n", out), out
+        assert code == 0 and re.search(r"/job:ps/task:0 .* 12\n", out), out
+        code, out, _ = status(c.spec, "--json")
+        tasks = {t["task"]: t for t in json.loads(out)["tasks"]}
+        ps = tasks["/job:ps/task:0"]
+        assert code == 0 and ps["global_step"] == 12 and ps["state"] == "up" and ps["memory_bytes"] > 1 << 20, out
+        assert ps["process"] == c.tasks["ps", 0].process.pid and tasks["/job:worker/task:0"]["steps"] >= 12, out
 
 
 def wrong_description():
@@ -45,6 +59,152 @@ def wrong_description():
         assert p.returncode == 1 and "cluster_spec" in p.stderr, (spec, p.stdout, p.stderr)
 
 
+def waits():
+    """What a step waits for, in words, in the table and in JSON."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow.compat.v1 as tf
+    tf.disable_v2_behavior()
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c, tf.Graph().as_default():
+        with tf.device("/job:ps/task:0"):
+            value = tf.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue()
+        with tf.device("/job:worker/task:0"):
+            out = value * 2.0
+        s = tf.Session(c.target("worker"))
+
+        def run():
+            try:
+                s.run(out)
+            except tf.errors.OpError:
+                pass
+        t = threading.Thread(target=run, daemon=True)
+        t.start()
+        wanted = r"step \d+: waits for a value since \d+\.\d s: RecvTensor to /job:ps/replica:0/task:0"
+        until(lambda: re.search(r"/job:worker/task:0:\n(  step.*\n)*  " + wanted, status(c.spec)[1]))
+        tasks = {t["task"]: t for t in json.loads(status(c.spec, "--json")[1])["tasks"]}
+        assert any(re.match(wanted, w) for w in tasks["/job:worker/task:0"]["waits"]), tasks
+        s.close()
+        t.join(60)
+
+
+def strangers_words():
+    """A server that answers with a terminal's commands: none reaches the terminal."""
+    import grpc
+    evil = b"\x1b[2J\x1b]0;mine\x07 \xc2\x9b1A \xe2\x80\xae \r /job:ps\n"
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details):
+            if details.method == "/shoal.Server/Stop":
+                return grpc.unary_unary_rpc_method_handler(lambda q, c: c.abort(grpc.StatusCode.INTERNAL, "\x1b[2J no"))
+            text = evil + b"  step 1: waits for " + evil
+            return grpc.unary_unary_rpc_method_handler(
+                lambda q, c: b"\x0a" + bytes([len(text)]) + text + b"\x6a" + bytes([len(evil)]) + evil)
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Handler()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        for args in ([f"grpc://127.0.0.1:{port}"], [f"127.0.0.1:{port}", "--json"],
+                     [f'--cluster_spec={{"a": ["127.0.0.1:{port}"]}}']):
+            p = subprocess.run([SHOAL, "status", *args], capture_output=True, timeout=120)
+            assert p.returncode == 0 and b"mine" in p.stdout, p
+            bad = [b for b in p.stdout if b < 32 and b != 10]
+            assert not bad and b"\xc2\x9b" not in p.stdout and b"\xe2\x80\xae" not in p.stdout, p.stdout
+            if "--json" in args:
+                json.loads(p.stdout)
+        p = subprocess.run([SHOAL, "stop", f"127.0.0.1:{port}"], capture_output=True, timeout=120)
+        assert p.returncode == 1 and b"\x1b" not in p.stderr and b"no" in p.stderr, p
+    finally:
+        server.stop(0)
+
+
+def job_of_launch():
+    """The job that launch runs here is found without ports; when there is none, that is said, with --watch too."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "XDG_RUNTIME_DIR": folder}
+
+        def ask(*flags):
+            return subprocess.run([SHOAL, "status", *flags], capture_output=True, text=True, timeout=120, env=env)
+        p = ask()
+        assert p.returncode == 1 and "no job of `shoal launch`" in p.stderr and "grpc://" in p.stderr, p
+        assert json.loads(ask("--json").stdout) == {"jobs": []}
+        job = subprocess.Popen([SHOAL, "launch", "--ps=1", "--workers=1", "--ps_server", "--", "sh", "-c", "exec sleep 600",
+                                "the program"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: "2 tasks, 1 up" in ask().stdout, what=lambda: ask().stdout)
+            out = ask().stdout
+            assert f"job of process {job.pid}" in out and "the program" in out, out
+            assert re.search(r"/job:worker/task:0 .* no answer: Connection refused", out), out
+            found = json.loads(ask("--json").stdout)["jobs"]
+            assert [(j["process"], j["cluster"]["up"]) for j in found] == [(job.pid, 1)], found
+            assert os.stat(f"{folder}/shoal").st_mode & 0o777 == 0o700
+        finally:
+            job.send_signal(signal.SIGKILL)
+            job.wait()
+        until(lambda: "no job of" in ask().stderr)  # its other half has gone, too
+        assert os.listdir(f"{folder}/shoal") == []
+        os.chmod(f"{folder}/shoal", 0o777)  # others could have put files there: not looked at
+        with open(f"{folder}/shoal/1.job", "w") as f:
+            f.write("process 1\nbegan 1\ncluster {}\nprogram x\n")
+        assert ask().returncode == 1 and os.path.exists(f"{folder}/shoal/1.job")
+        watch = subprocess.Popen([SHOAL, "status", "--watch=1"], stdout=subprocess.PIPE, text=True, env=env)
+        lines = [watch.stdout.readline() for _ in range(4)]
+        watch.terminate()
+        watch.communicate()
+        assert sum("no job of" in line for line in lines) == 2, lines
+
+
+def get(url):
+    try:
+        with urllib.request.urlopen(url, timeout=60) as r:
+            return r.status, r.read().decode(), r.headers
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode(), e.headers
+
+
+def pages():
+    """/healthz and /metrics; whoever connects and is slow, idle, or not HTTP at all locks nobody out."""
+    with Cluster(["--http_port=0"], a=["shoal"]) as c:
+        t = c.tasks["a", 0]
+        url = until(lambda: re.search(r"pages at (http://127.0.0.1:\d+)/", t.text()))[1]
+        port = int(url.rpartition(":")[2])
+        assert get(url + "/healthz")[:2] == (200, "ok\n")
+        code, text, headers = get(url + "/metrics?x")
+        assert code == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers
+        values = {}
+        for line in text.splitlines():
+            if line.startswith("#"):
+                assert re.match(r"# (HELP|TYPE) \w+ ", line), line
+            else:
+                name, value = line.rsplit(" ", 1)
+                values[name] = float(value)
+        for name in ("shoal_uptime_seconds", "shoal_connections", "shoal_steps_total", "process_resident_memory_bytes",
+                     'shoal_limit_max{flag="max_sessions"}', 'shoal_info{task="/job:a/replica:0/task:0"}'):
+            assert name in values, text
+        assert get(url + "/nothing")[0] == 404
+
+        def raw(data):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+                s.sendall(data)
+                answer = b""
+                while chunk := s.recv(65536):
+                    answer += chunk
+                return answer
+        for data, code in ((b"POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 405), (b"\x00\r\n\r\n", 400),
+                           (b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 413),
+                           (b"GET /healthz HTTP/3\r\n\r\n", 505), (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+                           (b"G" * 8192, 431), (b"HEAD /healthz HTTP/1.1\r\n\r\n", 200)):
+            answer = raw(data)
+            assert answer.startswith(b"HTTP/1.1 %d " % code), (data[:40], answer)
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+        for s in idle[::2]:
+            s.sendall(b"GET /healthz")
+        assert get(url + "/healthz")[0] == 200
+        for s in idle:
+            s.close()
+    p = subprocess.run([SHOAL, "server", '--cluster_spec={"a": ["127.0.0.1:0"]}', "--job_name=a", "--http_host=::1"],
+                       capture_output=True, text=True, timeout=120)
+    assert p.returncode == 1 and "--http_port" in p.stderr, p
+
+
 if __name__ == "__main__":
-    sys.exit(report([("one line each", one_line_each), ("variables and step", variables_and_step),
-                     ("wrong description", wrong_description)]))
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
+        one_line_each, variables_and_step, wrong_description, waits, strangers_words, job_of_launch, pages)]))

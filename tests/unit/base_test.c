@@ -173,6 +173,34 @@ static void alarms_ring_in_order(void **state) {
   for (int i = 0; i < N; i++) alarm_clear(&rings[i].alarm);
 }
 
+static void strangers_words(void **state) {
+  static const struct {
+    const char *in, *out, *json;
+  } cases[] = {{"plain \"text\"", "plain \"text\"", "\"plain \\\"text\\\"\""},
+               {"\033[2J\a\177", "\\x1b[2J\\x07\\x7f", "\"\\u001b[2J\\u0007\\u007f\""},
+               {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f", "\"gr\xc3\xbc\xc3\x9f\""},
+               {"\xc2\x9b!", "\\xc2\\x9b!", "\"\\u00c2\\u009b!\""},              /* CSI in one character */
+               {"\xe2\x80\xae", "\\xe2\\x80\\xae", "\"\\u00e2\\u0080\\u00ae\""}, /* right to left */
+               {"\xff\xc3", "\\xff\\xc3", "\"\\u00ff\\u00c3\""},
+               {"\xc0\x80\xed\xa0\x80", "\\xc0\\x80\\xed\\xa0\\x80",
+                "\"\\u00c0\\u0080\\u00ed\\u00a0\\u0080\""}, /* too long, a surrogate */
+               {"\xf0\x9f\x90\x9f", "\xf0\x9f\x90\x9f", "\"\xf0\x9f\x90\x9f\""}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct text t = {0};
+    text_add_shown(&t, cases[i].in, strlen(cases[i].in), false);
+    assert_string_equal(text_cstr(&t), cases[i].out);
+    t.n = 0;
+    text_add_json(&t, cases[i].in);
+    assert_string_equal(text_cstr(&t), cases[i].json);
+    text_release(&t);
+  }
+  struct text t = {0};
+  text_add_shown(&t, "a\nb", 3, true);
+  text_add_shown(&t, "a\nb\0c", 5, false);
+  assert_string_equal(text_cstr(&t), "a\nba\\x0ab\\x00c");
+  text_release(&t);
+}
+
 static void near_misses(void **state) {
   static const struct {
     const char *name;
@@ -205,4 +233,4 @@ RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_te
           cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
           cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(vectors_grow),
-          cmocka_unit_test(alarms_ring_in_order), cmocka_unit_test(near_misses))
+          cmocka_unit_test(alarms_ring_in_order), cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))

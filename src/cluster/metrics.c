@@ -1,0 +1,216 @@
+/* What a server tells of itself in numbers: beside the text of `shoal status`, and on its pages.
+ *
+ *   /healthz   200 "ok", or 503 and why: it is stopping, or the network's loop does not turn
+ *   /metrics   for Prometheus
+ *
+ * /healthz has the loop run an event and waits a moment for it: nothing that only remembers when the loop last turned
+ * would tell an idle loop from a stuck one. */
+#include "cluster/metrics.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/wire.h"
+#include "rpc/socket.h"
+#include "runtime/variable.h"
+#include "tensor/buffer.h"
+
+enum { TURN_MS = 3000 };
+
+/* ---- gathering ---- */
+
+static void count(void *arg, const char *container, const char *name, struct resource *r) {
+  struct server_numbers *n = arg;
+  if (r->type != &variable_type && r->type != &variable_ref_type) return;
+  struct variable *v = (struct variable *)r;
+  struct tensor t;
+  if (pthread_rwlock_tryrdlock(&v->lock) != 0) { /* being changed: counted without its bytes */
+    n->variables++;
+    return;
+  }
+  bool there = tensor_valid(&v->value);
+  if (there) tensor_ref(&t, &v->value);
+  pthread_rwlock_unlock(&v->lock);
+  if (!there) return;
+  n->variables++;
+  n->variable_bytes += (int64_t)tensor_bytes(&t);
+  if (!strcmp(name, "global_step") && t.dtype == SHOAL_INT64 && t.n == 1) n->global_step = *T_DATA(&t, int64_t);
+  tensor_release(&t);
+}
+
+static int64_t resident_bytes(void) {
+  long size = 0, resident = 0;
+  FILE *f = fopen("/proc/self/statm", "re");
+  if (f && fscanf(f, "%ld %ld", &size, &resident) != 2) resident = 0;
+  if (f) fclose(f);
+  return (int64_t)resident * sysconf(_SC_PAGESIZE);
+}
+
+void server_numbers_get(struct shoal_server *s, struct server_numbers *n) {
+  struct worker *w = s->worker;
+  *n = (struct server_numbers){.pid = getpid(),
+                               .up_ms = (clock_ns() - s->started) / 1000000,
+                               .tensor_bytes = (int64_t)buffer_bytes_in_use(),
+                               .global_step = -1,
+                               .memory_bytes = resident_bytes(),
+                               .steps = atomic_load(&w->runs_started)};
+  for (int i = 0; i < w->n_devices; i++) resource_each(w->resources[i], count, n);
+  pthread_mutex_lock(&w->lock);
+  n->sessions = (int64_t)w->sessions.n;
+  for (struct worker_run *r = w->runs; r; r = r->next) n->running++;
+  pthread_mutex_unlock(&w->lock);
+  pthread_mutex_lock(&s->master.lock);
+  n->master_sessions = (int64_t)s->master.sessions.n;
+  pthread_mutex_unlock(&s->master.lock);
+}
+
+/* ---- /healthz ---- */
+
+static void on_turn(struct rpc_event *e) {
+  struct server_probe *p = (struct server_probe *)((char *)e - offsetof(struct server_probe, event));
+  pthread_mutex_lock(&p->lock);
+  p->asked = 0;
+  pthread_cond_broadcast(&p->turned);
+  pthread_mutex_unlock(&p->lock);
+}
+
+static void wait_for_turn(struct server_probe *p, int64_t deadline) {
+  struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
+  for (int err = 0; p->asked && !err;)
+    err = deadline == DEADLINE_NEVER ? pthread_cond_wait(&p->turned, &p->lock)
+                                     : pthread_cond_timedwait(&p->turned, &p->lock, &until);
+}
+
+static int healthz(void *arg, struct text *out) {
+  struct shoal_server *s = arg;
+  struct server_probe *p = &s->probe;
+  pthread_mutex_lock(&s->lock);
+  bool stopping = s->quit;
+  pthread_mutex_unlock(&s->lock);
+  if (stopping) {
+    text_adds(out, "stopping\n");
+    return 503;
+  }
+  pthread_mutex_lock(&p->lock);
+  if (!p->asked) {
+    p->asked = clock_ns();
+    rpc_loop_post(&p->event);
+  }
+  wait_for_turn(p, clock_ns() + TURN_MS * 1000000ll);
+  int64_t asked = p->asked;
+  pthread_mutex_unlock(&p->lock);
+  if (asked) text_addf(out, "the network's loop has not turned for %.1f s\n", (double)(clock_ns() - asked) * 1e-9);
+  else text_adds(out, "ok\n");
+  return asked ? 503 : 200;
+}
+
+/* ---- /metrics ---- */
+
+static void put(struct text *out, const char *name, const char *type, const char *help, double value) {
+  text_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name, value);
+}
+
+static int64_t open_descriptors(void) {
+  int64_t n = 0;
+  DIR *d = opendir("/proc/self/fd");
+  while (d && readdir(d)) n++;
+  if (d) closedir(d);
+  return n > 3 ? n - 3 : 0; /* ".", "..", and the folder's own */
+}
+
+static void put_process(struct text *out, const struct server_numbers *n) {
+  struct rusage u = {0};
+  struct rlimit files = {0};
+  struct timespec now = {0};
+  getrusage(RUSAGE_SELF, &u);
+  getrlimit(RLIMIT_NOFILE, &files);
+  clock_gettime(CLOCK_REALTIME, &now);
+  double cpu =
+      (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+  put(out, "process_cpu_seconds_total", "counter", "Processor time.", cpu);
+  put(out, "process_resident_memory_bytes", "gauge", "Memory of the process.", (double)n->memory_bytes);
+  put(out, "process_open_fds", "gauge", "Open descriptors.", (double)open_descriptors());
+  put(out, "process_max_fds", "gauge", "Most descriptors that may be open.", (double)files.rlim_cur);
+  put(out, "process_start_time_seconds", "gauge", "When the server started, since 1970.",
+      (double)now.tv_sec - (double)n->up_ms * 1e-3);
+}
+
+/* Used and allowed, of all that peers can make the server hold. */
+static void put_limits(struct text *out, struct shoal_server *s, const struct server_numbers *n) {
+  const struct worker *w = s->worker;
+  const struct {
+    const char *name;
+    int64_t used, most;
+  } rows[] = {{"max_sessions", n->sessions > n->master_sessions ? n->sessions : n->master_sessions, w->max_sessions},
+              {w->run_steps.flag, atomic_load(&w->run_steps.used), w->run_steps.most},
+              {w->callables.flag, atomic_load(&w->callables.used), w->callables.most},
+              {w->partial_runs.flag, atomic_load(&w->partial_runs.used), w->partial_runs.most}};
+  text_adds(out, "# HELP shoal_limit_used What is held of what a flag limits.\n# TYPE shoal_limit_used gauge\n");
+  for (size_t i = 0; i < COUNT_OF(rows); i++)
+    text_addf(out, "shoal_limit_used{flag=\"%s\"} %" PRId64 "\n", rows[i].name, rows[i].used);
+  text_adds(out, "# HELP shoal_limit_max The limit.\n# TYPE shoal_limit_max gauge\n");
+  for (size_t i = 0; i < COUNT_OF(rows); i++)
+    text_addf(out, "shoal_limit_max{flag=\"%s\"} %" PRId64 "\n", rows[i].name, rows[i].most);
+}
+
+static int metrics(void *arg, struct text *out) {
+  struct shoal_server *s = arg;
+  struct server_numbers n;
+  int64_t in, sent;
+  server_numbers_get(s, &n);
+  socket_bytes(&in, &sent);
+  text_addf(out, "# HELP shoal_info Which task this is.\n# TYPE shoal_info gauge\nshoal_info{task=\"%s\"} 1\n",
+            s->task);
+  put(out, "shoal_uptime_seconds", "gauge", "Since the server started.", (double)n.up_ms * 1e-3);
+  put(out, "shoal_master_sessions", "gauge", "Sessions of clients.", (double)n.master_sessions);
+  put(out, "shoal_worker_sessions", "gauge", "Sessions of masters.", (double)n.sessions);
+  put(out, "shoal_steps_total", "counter", "Parts of steps that were started here.", (double)n.steps);
+  put(out, "shoal_steps_running", "gauge", "Parts of steps that run here now.", (double)n.running);
+  put(out, "shoal_connections", "gauge", "Open connections to this server.", (double)rpc_server_connections(s->rpc));
+  put(out, "shoal_grpc_received_bytes_total", "counter", "Bytes read from gRPC's connections.", (double)in);
+  put(out, "shoal_grpc_sent_bytes_total", "counter", "Bytes written to gRPC's connections.", (double)sent);
+  put(out, "shoal_tensor_bytes", "gauge", "Bytes in tensors.", (double)n.tensor_bytes);
+  put(out, "shoal_tensor_cached_bytes", "gauge", "Bytes kept for tensors to come.", (double)buffer_bytes_cached());
+  put(out, "shoal_variables", "gauge", "Variables on this task.", (double)n.variables);
+  put(out, "shoal_variable_bytes", "gauge", "Their bytes.", (double)n.variable_bytes);
+  if (n.global_step >= 0)
+    put(out, "shoal_global_step", "gauge", "The variable global_step, where it is.", (double)n.global_step);
+  put_limits(out, s, &n);
+  put_process(out, &n);
+  return 200;
+}
+
+static const struct page rows[] = {{"/healthz", "text/plain; charset=utf-8", healthz},
+                                   {"/metrics", "text/plain; version=0.0.4; charset=utf-8", metrics}};
+
+shoal_status server_pages_start(struct shoal_server *s, const char *host, int port) {
+  struct server_probe *p = &s->probe;
+  p->event = (struct rpc_event){.fn = on_turn, .quick = true};
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&p->turned, &attr);
+  pthread_condattr_destroy(&attr);
+  p->ready = true;
+  return pages_start(host ? host : "127.0.0.1", port > 0 ? port : 0, rows, (int)COUNT_OF(rows), s, &s->pages);
+}
+
+void server_pages_stop(struct shoal_server *s) {
+  struct server_probe *p = &s->probe;
+  pages_stop(s->pages);
+  s->pages = NULL;
+  if (!p->ready) return;
+  pthread_mutex_lock(&p->lock);
+  wait_for_turn(p, DEADLINE_NEVER); /* the loop has the event still */
+  pthread_mutex_unlock(&p->lock);
+  pthread_mutex_destroy(&p->lock);
+  pthread_cond_destroy(&p->turned);
+  p->ready = false;
+}

@@ -95,11 +95,6 @@ static void end_call(struct fast_call *call, shoal_status s, struct tensor *valu
 static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
                             struct buffer *body) {
   struct fast_client *c = (struct fast_client *)base;
-  if (f->kind != FAST_VALUE && f->kind != FAST_REMOTE && f->kind != FAST_ERROR && f->kind != FAST_RESULT &&
-      f->kind != FAST_SHARED) {
-    buffer_unref(body);
-    return NULL;
-  }
   pthread_mutex_lock(&c->lock);
   struct fast_call *call = take_call(c, f->id);
   pthread_mutex_unlock(&c->lock);
@@ -112,7 +107,7 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
   call->frame = *f;
   call->body = body;
   if (f->kind == FAST_ERROR) {
-    call->message = mem_strndup((const char *)head, f->head);
+    call->message = mem_try_strndup((const char *)head, f->head);
     return call;
   }
   if (f->kind == FAST_RESULT) {
@@ -120,7 +115,9 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
     call->shape = (struct shape){.rank = 1, .dims = {(int64_t)f->size}};
     return call;
   }
-  size_t dims = (size_t)f->rank * 8, more = f->kind == FAST_REMOTE ? 16 : f->kind == FAST_SHARED ? 40 : 0;
+  size_t dims = (size_t)f->rank * 8, more = 0;
+  if (f->kind == FAST_REMOTE) more = sizeof call->pid + sizeof call->address;
+  if (f->kind == FAST_SHARED) more = sizeof call->place + sizeof call->address;
   if (f->rank > SHOAL_MAX_RANK || f->head != dims + more) {
     call->frame.kind = 0;
     return call;
@@ -202,7 +199,8 @@ static struct shared *find_shared(struct fast_client *c, const struct fast_place
     atomic_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
     s->conn = &c->conn;
-    if (fast_view_open(&s->view, place)) {
+    /* Of the process at the other end and of no other that it names. */
+    if (place->pid && place->pid == c->peer && fast_view_open(&s->view, place)) {
       c->shared = s;
     } else {
       shared_unref(s);
@@ -251,7 +249,8 @@ static bool finish_remote(struct fast_client *c, struct fast_call *w, struct ten
 
 static shoal_status error_of(struct fast_call *w) {
   shoal_code code = (shoal_code)w->frame.dtype;
-  shoal_status s = STATUS(code && code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN, "%s", w->message);
+  shoal_status s = STATUS(code && code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN, "%s",
+                          w->message ? w->message : "(no memory for the message)");
   if (w->frame.flags & FAST_DERIVED) status_mark_derived(s);
   if (w->frame.flags & FAST_RESTARTED) status_mark_restarted(s);
   free(w->message);
@@ -318,7 +317,12 @@ static void receiver_free(struct fast_conn *base) {
   free(c);
 }
 
-static const struct fast_conn_ops receiver_ops = {receiver_frame, receiver_run, receiver_closed, receiver_free};
+static const struct fast_conn_ops receiver_ops = {
+    .kinds = 1 << FAST_VALUE | 1 << FAST_REMOTE | 1 << FAST_ERROR | 1 << FAST_RESULT | 1 << FAST_SHARED,
+    .frame = receiver_frame,
+    .run = receiver_run,
+    .closed = receiver_closed,
+    .free = receiver_free};
 
 /* ---- the connection ---- */
 

@@ -1,8 +1,5 @@
-/* The fast path's answering side; see fast.h for what travels, fast_wire.h for how.
- *
- * Large tensors are read by the receiver out of the sender's memory (process_vm_readv), those of middling size are put
- * into memory that both share, where the receiver uses them: one copy either way. Where the system forbids it the
- * receiver says RESEND once, and all goes through the socket from then on. */
+/* The fast path's answering side: connections, requests, cancelling; see fast.h for what travels, fast_wire.h for how,
+ * fast_limits.h for how much of it. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,70 +10,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
-#include "rpc/fast.h"
-#include "rpc/fast_address.h"
-#include "rpc/fast_shared.h"
-#include "rpc/fast_wire.h"
-#include "tensor/tensor_proto.h"
+#include "rpc/fast_limits.h"
+#include "rpc/fast_loop.h"
+#include "rpc/fast_sender.h"
 
-/* Connections that have not shown the secret: at most STRANGERS, none for longer than STRANGER_NS once others come. */
-enum { REMOTE_FROM = 64 << 10, BUCKETS = 256, STRANGERS = 64 };
-static const int64_t STRANGER_NS = 5000000000, STOP_NS = 5000000000;
-
-struct fast_server {
-  atomic_int refs;      /* the owner's, each listener's, each connection's */
-  int local_fd, tcp_fd; /* -1: none */
-  int port;
-  char name[FAST_NAME];
-  uint8_t secret[FAST_SECRET];
-  struct fast_handlers handlers;
-  void *arg;
-  pthread_mutex_t lock;
-  struct sender *conns; /* lock: the newest first */
-  bool stopped;         /* lock */
-};
-
-struct fast_request {
-  struct fast_request *next; /* conn's lock */
-  struct sender *conn;       /* a reference */
-  atomic_int refs;           /* the answer's, the handler's, a canceller's */
-  uint64_t id;
-  bool is_call;
-  int64_t step;             /* ASK */
-  int64_t deadline;         /* CALL */
-  bool answered, cancelled; /* conn's lock */
-  bool cancelling;          /* conn's lock: the cancel function runs, on canceller */
-  pthread_t canceller;
-  void (*cancel_fn)(void *); /* conn's lock */
-  void *cancel_arg;
-  size_t n;
-  char data[]; /* the key, or the request; NUL after it */
-};
-
-/* A tensor that the receiver copies, or a block that it uses, until it says DONE. */
-struct held {
-  struct held *next;
-  uint64_t id;
-  uint8_t flags;
-  struct tensor value; /* of a block: only until the first DONE, should the receiver not find the memory */
-  bool shared;
-  uint64_t offset; /* of the block */
-  size_t bytes;
-};
-
-struct sender {
-  struct fast_conn conn;
-  struct fast_server *server;
-  int64_t accepted;
-  struct sender *prev, *next; /* server's lock */
-  pthread_mutex_t lock;
-  pthread_cond_t idle;
-  struct fast_request *requests[BUCKETS]; /* lock */
-  struct held *held;                      /* lock */
-  bool no_remote;                         /* lock */
-  bool no_shared, proven;                 /* lock: the receiver cannot map the arena; it has done so */
-  struct fast_arena *arena;               /* lock */
-};
+static const int64_t STOP_NS = 5000000000;
 
 void fast_server_unref(struct fast_server *s) {
   if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
@@ -84,146 +22,25 @@ void fast_server_unref(struct fast_server *s) {
   free(s);
 }
 
-static void request_unref(struct fast_request *r) {
+void request_unref(struct fast_request *r) {
   if (atomic_fetch_sub(&r->refs, 1) != 1) return;
+  budget_give(&r->conn->conn.held, r->held);
   fast_conn_unref(&r->conn->conn);
   free(r);
 }
 
-/* ---- answers ---- */
-
-/* By shared memory; false when that cannot be. head has t's dimensions, and room. */
-static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, struct tensor *t) {
-  uint64_t offset = 0;
-  pthread_mutex_lock(&c->lock);
-  if (!c->arena && !c->no_shared) {
-    c->arena = fast_arena_new();
-    c->no_shared = !c->arena;
-  }
-  void *to = !c->no_shared && atomic_load(&c->conn.is_open) ? fast_arena_take(c->arena, f.size, &offset) : NULL;
-  bool proven = c->proven;
-  pthread_mutex_unlock(&c->lock);
-  if (!to) return false;
-  memcpy(to, t->data, f.size);
-  struct held *h = mem_zalloc(1, sizeof *h);
-  *h = (struct held){.id = f.id, .flags = f.flags, .shared = true, .offset = offset, .bytes = f.size};
-  if (!proven) tensor_ref(&h->value, t);
-  pthread_mutex_lock(&c->lock);
-  h->next = c->held;
-  c->held = h;
-  pthread_mutex_unlock(&c->lock);
-  struct fast_place place = fast_arena_place(c->arena);
-  memcpy(head + t->rank, &place, sizeof place);
-  head[t->rank + 4] = offset;
-  f.kind = FAST_SHARED;
-  f.head += 40;
-  fast_conn_send(&c->conn, &f, head, NULL, NULL);
-  return true;
-}
-
-static void send_value(struct sender *c, uint64_t id, uint8_t flags, struct tensor *t, bool may_remote) {
-  struct fast_frame f = {.flags = flags, .id = id, .dtype = t->dtype, .rank = t->rank};
-  uint64_t head[SHOAL_MAX_RANK + 5];
-  for (int i = 0; i < t->rank; i++) head[i] = (uint64_t)t->dims[i];
-  f.size = tensor_bytes(t);
-  f.head = (uint32_t)t->rank * 8;
-  if (may_remote && f.size >= SHARED_FROM && f.size <= SHARED_TO && send_shared(c, f, head, t)) return;
-  if (may_remote && f.size >= REMOTE_FROM) {
-    struct held *h = mem_zalloc(1, sizeof *h);
-    *h = (struct held){.id = id, .flags = flags};
-    tensor_ref(&h->value, t);
-    pthread_mutex_lock(&c->lock);
-    bool allowed = !c->no_remote && atomic_load(&c->conn.is_open);
-    if (allowed) {
-      h->next = c->held;
-      c->held = h;
-    }
-    pthread_mutex_unlock(&c->lock);
-    if (allowed) {
-      f.kind = FAST_REMOTE;
-      head[t->rank] = (uint64_t)getpid();
-      head[t->rank + 1] = (uint64_t)(uintptr_t)t->data;
-      f.head += 16;
-      fast_conn_send(&c->conn, &f, head, NULL, NULL);
-      return;
-    }
-    tensor_release(&h->value);
-    free(h);
-  }
-  f.kind = FAST_VALUE;
-  fast_conn_send(&c->conn, &f, head, f.size ? t->buffer : NULL, t->data);
-}
-
-/* Bytes in a tensor, as bodies are sent. */
-static shoal_status bytes_tensor(struct text *bytes, struct tensor *out) {
-  shoal_status s = tensor_new_dims(out, SHOAL_UINT8, 1, (const int64_t[]){(int64_t)bytes->n});
-  if (!s && bytes->n) memcpy(out->data, bytes->at, bytes->n);
-  return s;
-}
-
-/* Strings, resources and variants, as a TensorProto in a buffer of bytes. */
-static shoal_status encode(const struct tensor *t, struct tensor *out) {
-  struct text bytes = {0};
-  TRY(tensor_proto_encode(t, &bytes));
-  shoal_status s = bytes_tensor(&bytes, out);
-  text_release(&bytes);
-  return s;
-}
-
-static void send_error(struct sender *c, uint64_t id, shoal_status s) {
-  const char *text = shoal_status_message(s);
-  struct fast_frame f = {.kind = FAST_ERROR, .id = id, .dtype = (uint8_t)shoal_status_code(s)};
-  f.flags = (uint8_t)((status_is_derived(s) ? FAST_DERIVED : 0) | (status_is_restarted(s) ? FAST_RESTARTED : 0));
-  f.head = (uint32_t)MIN(strlen(text), 65536);
-  fast_conn_send(&c->conn, &f, text, NULL, NULL);
-  shoal_status_free(s);
-}
-
-/* The request is in nobody's table any more, and its cancel function will not be called. */
-static void begin_answer(struct fast_request *r) {
+void request_begin_answer(struct fast_request *r) {
   struct sender *c = r->conn;
   pthread_mutex_lock(&c->lock);
   r->answered = true;
   while (r->cancelling && !pthread_equal(r->canceller, pthread_self())) pthread_cond_wait(&c->idle, &c->lock);
-  for (struct fast_request **at = &c->requests[r->id % BUCKETS]; *at; at = &(*at)->next)
+  for (struct fast_request **at = &c->requests[r->id % FAST_BUCKETS]; *at; at = &(*at)->next)
     if (*at == r) {
       *at = r->next;
+      c->n_requests--;
       break;
     }
   pthread_mutex_unlock(&c->lock);
-}
-
-void fast_answer(struct fast_request *r, shoal_status s, struct tensor *value, bool is_dead) {
-  struct sender *c = r->conn;
-  begin_answer(r);
-  if (!s && !is_dead && !dtype_plain((shoal_dtype)value->dtype)) {
-    struct tensor bytes;
-    s = encode(value, &bytes);
-    if (!s) {
-      send_value(c, r->id, FAST_ENCODED, &bytes, false);
-      tensor_release(&bytes);
-    }
-  } else if (!s && is_dead) {
-    fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_VALUE, .flags = FAST_DEAD, .id = r->id}, NULL, NULL,
-                   NULL);
-  } else if (!s) {
-    send_value(c, r->id, 0, value, true);
-  }
-  if (s) send_error(c, r->id, s);
-  if (value) tensor_release(value);
-  request_unref(r);
-}
-
-void fast_reply(struct fast_request *r, shoal_status s, struct text *bytes) {
-  struct tensor t = tensor_none();
-  begin_answer(r);
-  if (!s) s = bytes_tensor(bytes, &t);
-  struct fast_frame f = {.kind = FAST_RESULT, .id = r->id, .size = bytes->n};
-  if (s) send_error(r->conn, r->id, s);
-  else fast_conn_send(&r->conn->conn, &f, NULL, bytes->n ? t.buffer : NULL, t.data);
-  tensor_release(&t);
-  text_release(bytes);
-  request_unref(r);
 }
 
 /* ---- cancelling ---- */
@@ -256,32 +73,44 @@ static void cancel_request(struct sender *c, struct fast_request *r) {
 
 /* ---- frames ---- */
 
-static struct held *take_held(struct sender *c, uint64_t id) {
-  pthread_mutex_lock(&c->lock);
-  struct held **at = &c->held;
-  while (*at && (*at)->id != id) at = &(*at)->next;
-  struct held *h = *at;
-  if (h) *at = h->next;
-  pthread_mutex_unlock(&c->lock);
-  return h;
-}
-
-/* The receiver needs it no more, or cannot get at it and asks for it again. */
-static void let_go(struct sender *c, struct held *h, bool again) {
-  pthread_mutex_lock(&c->lock);
-  if (h->shared) fast_arena_give(c->arena, h->bytes, h->offset);
-  if (h->shared && again) c->no_shared = true;
-  if (h->shared && !again) c->proven = true;
-  if (!h->shared && again) c->no_remote = true;
-  pthread_mutex_unlock(&c->lock);
-  if (again && tensor_valid(&h->value)) send_value(c, h->id, h->flags, &h->value, h->shared);
-  else if (again) send_error(c, h->id, INTERNAL("a receiver has lost the shared memory of its connection"));
-  tensor_release(&h->value);
-  free(h);
-}
-
 /* Work for later is a request; its lowest bit says that it is to be cancelled. */
 static void *work_of(struct fast_request *r, bool cancel) { return (char *)r + cancel; }
+
+/* Notes a request, or answers it with an error and returns NULL. */
+static struct fast_request *begin_request(struct sender *c, const struct fast_frame *f, const uint8_t *head) {
+  size_t bytes = sizeof(struct fast_request) + f->head + 1;
+  pthread_mutex_lock(&c->lock);
+  bool many = c->n_requests >= fast_limits.requests;
+  c->n_requests += !many;
+  pthread_mutex_unlock(&c->lock);
+  bool room = !many && budget_take(&c->conn.held, bytes);
+  struct fast_request *r = room ? mem_try_zalloc(1, bytes) : NULL;
+  if (!r) {
+    if (room) budget_give(&c->conn.held, bytes);
+    pthread_mutex_lock(&c->lock);
+    c->n_requests -= !many;
+    pthread_mutex_unlock(&c->lock);
+    sender_error(c, f->id,
+                 STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM: %s on a connection of the fast path",
+                        many ? "too many requests" : "no room for a request"));
+    return NULL;
+  }
+  r->conn = c;
+  r->held = bytes;
+  fast_conn_ref(&c->conn);
+  atomic_init(&r->refs, 2);
+  r->id = f->id;
+  r->is_call = f->kind == FAST_CALL;
+  r->step = (int64_t)f->size;
+  r->deadline = f->size > INT64_MAX / 2 ? DEADLINE_NEVER : clock_ns() + (int64_t)f->size;
+  r->n = f->head;
+  memcpy(r->data, head, f->head);
+  pthread_mutex_lock(&c->lock);
+  r->next = c->requests[r->id % FAST_BUCKETS];
+  c->requests[r->id % FAST_BUCKETS] = r;
+  pthread_mutex_unlock(&c->lock);
+  return r;
+}
 
 static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
                           struct buffer *body) {
@@ -290,38 +119,22 @@ static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, co
   struct fast_request *r;
   switch (f->kind) {
     case FAST_ASK:
-    case FAST_CALL:
-      r = mem_zalloc(1, sizeof *r + f->head + 1);
-      r->conn = c;
-      fast_conn_ref(base);
-      atomic_init(&r->refs, 2);
-      r->id = f->id;
-      r->is_call = f->kind == FAST_CALL;
-      r->step = (int64_t)f->size;
-      r->deadline = f->size > INT64_MAX / 2 ? DEADLINE_NEVER : clock_ns() + (int64_t)f->size;
-      r->n = f->head;
-      memcpy(r->data, head, f->head);
-      pthread_mutex_lock(&c->lock);
-      r->next = c->requests[r->id % BUCKETS];
-      c->requests[r->id % BUCKETS] = r;
-      pthread_mutex_unlock(&c->lock);
-      return work_of(r, false);
+    case FAST_CALL: r = begin_request(c, f, head); return r ? work_of(r, false) : NULL;
     case FAST_CANCEL:
       pthread_mutex_lock(&c->lock);
-      r = c->requests[f->id % BUCKETS];
+      r = c->requests[f->id % FAST_BUCKETS];
       while (r && r->id != f->id) r = r->next;
       if (r) atomic_fetch_add(&r->refs, 1);
       pthread_mutex_unlock(&c->lock);
       return r ? work_of(r, true) : NULL;
     case FAST_DONE:
-    case FAST_RESEND: {
-      struct held *h = take_held(c, f->id);
-      if (h) let_go(c, h, f->kind == FAST_RESEND);
-      return NULL;
-    }
+    case FAST_RESEND: sender_let_go(c, f->id, f->kind == FAST_RESEND); return NULL;
     default: return NULL;
   }
 }
+
+/* Cancelling must not wait for what it cancels. */
+static bool sender_is_quick(const void *work) { return (uintptr_t)work & 1; }
 
 static void sender_run(struct fast_conn *base, void *work) {
   struct sender *c = (struct sender *)base;
@@ -336,7 +149,7 @@ static void sender_run(struct fast_conn *base, void *work) {
 
 static void sender_closed(struct fast_conn *base) {
   struct sender *c = (struct sender *)base;
-  for (int b = 0; b < BUCKETS; b++) {
+  for (int b = 0; b < FAST_BUCKETS; b++) {
     VEC(struct fast_request *) open = {0};
     pthread_mutex_lock(&c->lock);
     for (struct fast_request *r = c->requests[b]; r; r = r->next) {
@@ -350,21 +163,14 @@ static void sender_closed(struct fast_conn *base) {
     }
     vec_release(&open);
   }
-  pthread_mutex_lock(&c->lock);
-  struct held *held = c->held;
-  c->held = NULL;
-  pthread_mutex_unlock(&c->lock);
-  for (struct held *next; held; held = next) {
-    next = held->next;
-    tensor_release(&held->value);
-    free(held);
-  }
+  sender_drop_held(c);
   struct fast_server *s = c->server;
   pthread_mutex_lock(&s->lock);
   if (c->prev) c->prev->next = c->next;
   else if (s->conns == c) s->conns = c->next;
   if (c->next) c->next->prev = c->prev;
   c->prev = c->next = NULL;
+  s->n_conns--;
   pthread_mutex_unlock(&s->lock);
 }
 
@@ -377,23 +183,35 @@ static void sender_free(struct fast_conn *base) {
   free(c);
 }
 
-static const struct fast_conn_ops sender_ops = {sender_frame, sender_run, sender_closed, sender_free};
+static const struct fast_conn_ops sender_ops = {
+    .kinds = 1 << FAST_ASK | 1 << FAST_CALL | 1 << FAST_CANCEL | 1 << FAST_DONE | 1 << FAST_RESEND,
+    .frame = sender_frame,
+    .run = sender_run,
+    .is_quick = sender_is_quick,
+    .closed = sender_closed,
+    .free = sender_free};
 
 /* ---- connections ---- */
 
-/* Who has not shown the secret yet does not stay for ever, nor come in any number. Call with the lock held. */
+/* Strangers do not come in any number: the oldest go first. Call with the lock held. */
 static void turn_out_strangers(struct fast_server *s) {
   int strangers = 0;
-  int64_t now = clock_ns();
   for (struct sender *c = s->conns; c; c = c->next)
-    if (atomic_load(&c->conn.needs_secret) && (++strangers > STRANGERS || now - c->accepted > STRANGER_NS))
-      fast_conn_shut(&c->conn);
+    if (atomic_load(&c->conn.needs_secret) && ++strangers > fast_limits.strangers) fast_conn_shut(&c->conn);
 }
 
 static void accept_conn(struct fast_server *s, int fd, bool is_local) {
+  pthread_mutex_lock(&s->lock);
+  bool many = s->n_conns >= fast_limits.connections;
+  s->n_conns += !many;
+  pthread_mutex_unlock(&s->lock);
+  if (many) {
+    LOGW("the fast path has %d connections: no more are taken", fast_limits.connections);
+    close(fd);
+    return;
+  }
   struct sender *c = mem_zalloc(1, sizeof *c);
   c->server = s;
-  c->accepted = clock_ns();
   c->no_remote = c->no_shared = !is_local;
   atomic_fetch_add(&s->refs, 1);
   pthread_mutex_init(&c->lock, NULL);

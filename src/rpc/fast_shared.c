@@ -1,20 +1,25 @@
 /* Shared memory of the fast path; see fast_shared.h.
  *
- * The memory is sealed against shrinking: a receiver that maps it cannot be made to touch pages that are gone. What the
+ * The memory is sealed against shrinking, and is of the plain kind: a receiver that maps it cannot be made to touch
+ * pages that are gone, or huge ones that never were there. What the
  * receiver writes into a block (it may, a consumer reuses its input's memory) the sender never reads.
  *
  * Blocks are whole units, found from the start: in the steady state the same few pages serve every step. */
 #include "rpc/fast_shared.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "rpc/fast_limits.h"
 
 enum { ARENA = 8 << 20, UNIT = SHARED_FROM, UNITS = ARENA / UNIT };
 
@@ -25,7 +30,13 @@ struct fast_arena {
   bool used[UNITS];
 };
 
+static atomic_int arenas; /* in the process */
+
 struct fast_arena *fast_arena_new(void) {
+  if (atomic_fetch_add(&arenas, 1) >= fast_limits.arenas) {
+    atomic_fetch_sub(&arenas, 1);
+    return NULL;
+  }
   int fd = memfd_create("shoal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   struct stat st;
   void *at = MAP_FAILED;
@@ -34,6 +45,7 @@ struct fast_arena *fast_arena_new(void) {
     at = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
     if (fd >= 0) close(fd);
+    atomic_fetch_sub(&arenas, 1);
     return NULL;
   }
   struct fast_arena *a = mem_zalloc(1, sizeof *a);
@@ -48,6 +60,7 @@ void fast_arena_free(struct fast_arena *a) {
   munmap(a->at, ARENA);
   close(a->fd);
   free(a);
+  atomic_fetch_sub(&arenas, 1);
 }
 
 struct fast_place fast_arena_place(const struct fast_arena *a) {
@@ -78,13 +91,14 @@ void fast_arena_give(struct fast_arena *a, size_t bytes, uint64_t offset) {
 bool fast_view_open(struct fast_view *v, const struct fast_place *p) {
   char path[64];
   struct stat st;
+  struct statfs where;
   snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)p->pid, (int)p->fd);
   /* Looked at before it is opened: what a wrong number leads to might not like it. */
   if (p->size != ARENA || stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_ino != p->inode) return false;
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK), seals = fd >= 0 ? fcntl(fd, F_GET_SEALS) : -1;
   void *at = MAP_FAILED;
-  if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size == ARENA &&
-      (uint64_t)st.st_ino == p->inode)
+  if (seals >= 0 && seals & F_SEAL_SHRINK && fstatfs(fd, &where) == 0 && where.f_type == TMPFS_MAGIC &&
+      fstat(fd, &st) == 0 && st.st_size == ARENA && (uint64_t)st.st_ino == p->inode)
     at = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (fd >= 0) close(fd);
   if (at == MAP_FAILED) return false;

@@ -18,9 +18,12 @@ enum { SHARED_FROM = 16 << 10, SHARED_TO = 2 << 20 }; /* the tensors that are me
 struct fast_place {
   uint64_t pid, fd, inode, size;
 };
+_Static_assert(sizeof(struct fast_place) == 32 && offsetof(struct fast_place, fd) == 8 &&
+                   offsetof(struct fast_place, inode) == 16 && offsetof(struct fast_place, size) == 24,
+               "it is sent as it is, see fast.h");
 
 struct fast_arena;
-/* NULL when the system has no such memory. */
+/* NULL when the system has no such memory, or there are too many of them. */
 struct fast_arena *fast_arena_new(void);
 void fast_arena_free(struct fast_arena *a);
 struct fast_place fast_arena_place(const struct fast_arena *a);

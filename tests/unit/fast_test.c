@@ -1,11 +1,22 @@
-/* The asking side of the fast path against a peer that lies: this test plays the peer, frame by frame. */
+/* The fast path against a peer that lies, stops or wants too much: this test plays the peer, frame by frame, to the
+ * asking side and to the answering side. */
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/mem.h"
 #include "rpc/fast.h"
 #include "rpc/fast_address.h"
+#include "rpc/fast_limits.h"
+#include "rpc/fast_shared.h"
 #include "rpc/fast_wire.h"
 #include "unit.h"
 
@@ -179,5 +190,365 @@ static void other_sockets_are_not_dialled(void **state) {
   close(fd);
 }
 
+/* Shared memory is mapped only when it is the peer's own, and sealed: it could be made shorter under its reader. */
+static void memory_that_could_shrink_is_not_mapped(void **state) {
+  enum { SIZE = 8 << 20 };
+  for (int sealed = 0; sealed < 2; sealed++)
+    for (int own = 0; own < 2; own++) {
+      struct pair p = meet(false);
+      int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+      struct stat st;
+      assert_true(fd >= 0 && !ftruncate(fd, SIZE) && !fstat(fd, &st));
+      if (sealed) assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+      float value = 7;
+      assert_int_equal(pwrite(fd, &value, sizeof value, 0), sizeof value);
+      struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+      assert_true(fast_ask(p.client, 1, "key", done, &a, NULL));
+      struct fast_frame f = {.kind = FAST_SHARED, .dtype = SHOAL_FLOAT32, .size = 4, .head = 40}, back;
+      f.id = get_ask(p.fd).id;
+      uint64_t pid = own ? (uint64_t)getpid() : (uint64_t)getppid();
+      uint64_t head[5] = {pid, (uint64_t)fd, (uint64_t)st.st_ino, SIZE, 0};
+      put(p.fd, &f, sizeof f);
+      put(p.fd, head, sizeof head);
+      if (sealed && own) {
+        wait_for(&a);
+        assert_true(a.code == SHOAL_OK && a.value == 7);
+      } else {
+        get(p.fd, &back, sizeof back);
+        assert_int_equal(back.kind, FAST_RESEND);
+        answered_by_value(&p, &a, f.id);
+      }
+      part(&p);
+      close(fd);
+    }
+}
+
+/* ---- the answering side ---- */
+
+enum { SMALL = 1 << 10, LARGE = 1 << 20, PATIENCE_MS = 60000 }; /* floats; ms */
+
+struct server {
+  struct fast_server *server;
+  struct text ticket;
+  struct fast_limits before;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  struct fast_request *late; /* its peer has gone */
+};
+
+static void cancelled(void *arg) { fast_answer(arg, STATUS(SHOAL_CANCELLED, "not wanted"), NULL, false); }
+
+static struct server *serving;
+static void given_up(void *arg) {
+  pthread_mutex_lock(&serving->lock);
+  serving->late = arg;
+  pthread_cond_signal(&serving->changed);
+  pthread_mutex_unlock(&serving->lock);
+}
+
+static void give(struct fast_request *r, int64_t n) {
+  struct tensor t;
+  shoal_status s = tensor_new_dims(&t, SHOAL_FLOAT32, 1, &n);
+  if (!s) memset(t.data, 0, tensor_bytes(&t));
+  fast_answer(r, s, s ? NULL : &t, false);
+}
+
+/* By the key's first letter: a small value, a large one, one that never comes, one that comes too late. */
+static void recv_value(void *arg, struct fast_request *r, int64_t step, const char *key) {
+  if (key[0] == 'w') fast_on_cancel(r, cancelled, r);
+  else if (key[0] == 'n') fast_on_cancel(r, given_up, r);
+  else give(r, key[0] == 'l' ? LARGE : SMALL);
+}
+
+static void take_call(void *arg, struct fast_request *r, const void *data, size_t n, int64_t deadline) {
+  struct text out = {0};
+  text_add(&out, data, n);
+  fast_reply(r, NULL, &out);
+}
+
+static void serve(struct server *s, const char *host) {
+  static const struct fast_handlers handlers = {recv_value, take_call};
+  *s = (struct server){.before = fast_limits, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+  s->server = fast_server_new(&handlers, s, host);
+  assert_non_null(s->server);
+  fast_server_ticket(s->server, &s->ticket);
+  serving = s;
+}
+
+static void end(struct server *s) {
+  fast_limits = s->before;
+  fast_server_stop(s->server);
+  fast_server_unref(s->server);
+  text_release(&s->ticket);
+}
+
+static int dial(struct server *s, bool tell) {
+  int fd = fast_dial_local(s->ticket.at + FAST_SECRET + 2, s->ticket.n - FAST_SECRET - 2);
+  assert_true(fd >= 0);
+  if (tell) put(fd, s->ticket.at, FAST_SECRET);
+  return fd;
+}
+
+static bool ask(int fd, uint64_t id, const char *key) {
+  struct fast_frame f = {.kind = FAST_ASK, .id = id, .head = (uint32_t)strlen(key)};
+  char bytes[sizeof f + 16];
+  memcpy(bytes, &f, sizeof f);
+  memcpy(bytes + sizeof f, key, strlen(key));
+  return send(fd, bytes, sizeof f + strlen(key), MSG_NOSIGNAL) > 0;
+}
+
+/* Is the connection ended, without a byte being read? */
+static void hung_up(int fd) {
+  struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+  assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+  close(fd);
+}
+
+static struct fast_frame get_answer(int fd, size_t most) {
+  struct fast_frame f;
+  get(fd, &f, sizeof f);
+  size_t more = f.head + (f.kind == FAST_VALUE || f.kind == FAST_RESULT ? f.size : 0);
+  char *scrap = mem_alloc(more + 1);
+  assert_true(more <= most);
+  get(fd, scrap, more);
+  free(scrap);
+  return f;
+}
+
+static void works(struct server *s) {
+  int fd = dial(s, true);
+  assert_true(ask(fd, 7, "s"));
+  struct fast_frame f = get_answer(fd, 1 << 20);
+  assert_true(f.kind == FAST_VALUE && f.id == 7);
+  close(fd);
+}
+
+static void silence_and_halves_end(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  fast_limits.secret_ns = 100000000;
+  hung_up(dial(&s, false)); /* never says who it is */
+  fast_limits.secret_ns = (int64_t)PATIENCE_MS * 1000000;
+  fast_limits.half_ns = 100000000;
+  int fd = dial(&s, true);
+  put(fd, "\1\0\0", 3); /* a frame that does not go on */
+  hung_up(fd);
+  fd = dial(&s, true);
+  struct fast_frame f = {.kind = FAST_CALL, .head = 1 << 19};
+  put(fd, &f, sizeof f);
+  hung_up(fd);
+  fast_limits = s.before;
+  works(&s);
+  end(&s);
+}
+
+static void who_does_not_read_is_hung_up_on(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  fast_limits.conn_copied_bytes = 1 << 20;
+  int fd = dial(&s, true);
+  uint64_t id = 0;
+  while (ask(fd, ++id, "s")) assert_true(id < 1000000); /* far more than any buffer holds */
+  hung_up(fd);
+  /* Less than that, but for too long; in the socket, and in our memory. */
+  fast_limits.conn_copied_bytes = s.before.conn_copied_bytes;
+  fast_limits.stall_ns = 200000000;
+  fd = dial(&s, true);
+  for (id = 0; id < 4000; id++)
+    if (!ask(fd, id, "s")) break;
+  hung_up(fd);
+  fd = dial(&s, true);
+  assert_true(ask(fd, 1, "l"));
+  hung_up(fd);
+  fast_limits = s.before;
+  works(&s);
+  end(&s);
+}
+
+static void requests_are_counted(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  fast_limits.requests = 10;
+  int fd = dial(&s, true);
+  for (uint64_t id = 0; id < 10; id++) assert_true(ask(fd, id, "w"));
+  assert_true(ask(fd, 10, "w"));
+  struct fast_frame f = get_answer(fd, 4096);
+  assert_true(f.kind == FAST_ERROR && f.id == 10 && f.dtype == SHOAL_RESOURCE_EXHAUSTED);
+  struct fast_frame cancel = {.kind = FAST_CANCEL, .id = 3};
+  put(fd, &cancel, sizeof cancel);
+  f = get_answer(fd, 4096);
+  assert_true(f.kind == FAST_ERROR && f.id == 3 && f.dtype == SHOAL_CANCELLED);
+  assert_true(ask(fd, 11, "s")); /* and there is room again */
+  f = get_answer(fd, 1 << 20);
+  assert_true(f.kind == FAST_VALUE && f.id == 11);
+  close(fd);
+  fast_limits.requests = s.before.requests;
+  fast_limits.conn_held_bytes = 100000;
+  fd = dial(&s, true);
+  struct fast_frame call = {.kind = FAST_CALL, .id = 1, .head = 150000};
+  char *bytes = mem_zalloc(150000, 1);
+  put(fd, &call, sizeof call);
+  put(fd, bytes, 150000);
+  f = get_answer(fd, 4096);
+  assert_true(f.kind == FAST_ERROR && f.dtype == SHOAL_RESOURCE_EXHAUSTED);
+  call.head = 1000;
+  put(fd, &call, sizeof call);
+  put(fd, bytes, 1000);
+  f = get_answer(fd, 4096);
+  assert_true(f.kind == FAST_RESULT && f.size == 1000);
+  free(bytes);
+  close(fd);
+  end(&s);
+}
+
+static void connections_are_counted(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  fast_limits.connections = 3;
+  int fd[3];
+  for (int i = 0; i < 3; i++) {
+    fd[i] = dial(&s, true);
+    assert_true(ask(fd[i], 1, "s"));
+    get_answer(fd[i], 1 << 20);
+  }
+  hung_up(dial(&s, false));
+  close(fd[0]);
+  /* Its end is noticed soon: until then others are turned away. */
+  for (int64_t late = clock_ns() + (int64_t)PATIENCE_MS * 1000000;;) {
+    char byte;
+    int again = dial(&s, false);
+    bool in = send(again, s.ticket.at, FAST_SECRET, MSG_NOSIGNAL) == FAST_SECRET && ask(again, 1, "s") &&
+              recv(again, &byte, 1, 0) == 1;
+    close(again);
+    if (in) break;
+    assert_true(clock_ns() < late);
+    usleep(5000);
+  }
+  close(fd[1]);
+  close(fd[2]);
+  end(&s);
+}
+
+/* What only answers may be is no question: it would be read without being asked for. */
+static void answers_are_no_questions(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  for (int kind = 0; kind < 40; kind++) {
+    if (kind == FAST_ASK || kind == FAST_CALL || kind == FAST_CANCEL || kind == FAST_DONE || kind == FAST_RESEND)
+      continue;
+    int fd = dial(&s, true);
+    struct fast_frame f = {.kind = (uint8_t)kind, .size = (uint64_t)1 << 40};
+    put(fd, &f, sizeof f);
+    hung_up(fd);
+  }
+  works(&s);
+  end(&s);
+}
+
+/* A value that is answered with after its receiver has gone is let go. The sanitizers see it when it is not. */
+static void too_late_is_not_kept(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  int fd = dial(&s, true);
+  assert_true(ask(fd, 1, "n"));
+  assert_true(ask(fd, 2, "s")); /* the first is there when this is answered */
+  get_answer(fd, 1 << 20);
+  close(fd);
+  pthread_mutex_lock(&s.lock);
+  while (!s.late) pthread_cond_wait(&s.changed, &s.lock);
+  pthread_mutex_unlock(&s.lock);
+  give(s.late, 1 << 14); /* as large as shared memory is for */
+  end(&s);
+}
+
+/* Without a free descriptor the listener waits for one, and does not spin; then it goes on. */
+static void no_descriptors(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  works(&s);
+  struct rlimit was, none;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct sockaddr_un a = {.sun_family = AF_UNIX};
+  size_t n = s.ticket.n - FAST_SECRET - 2;
+  memcpy(a.sun_path + 1, s.ticket.at + FAST_SECRET + 2, n);
+  none = (struct rlimit){.rlim_cur = 0, .rlim_max = was.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)), 0);
+  put(fd, s.ticket.at, FAST_SECRET);
+  assert_true(ask(fd, 5, "s"));
+  struct timespec before, after;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  usleep(600000);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  int64_t spent = (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+  assert_true(spent < 200000000); /* one that spins takes all that a core has */
+  assert_int_equal(get_answer(fd, 1 << 20).id, 5);
+  close(fd);
+  end(&s);
+}
+
+/* ---- no memory ---- */
+
+/* A body for which there is no room is an error of its call; the connection goes on. */
+static void bodies_without_room(void **state) {
+  struct fast_limits before = fast_limits;
+  fast_limits.conn_held_bytes = 100000;
+  struct pair p = meet(false);
+  struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+  assert_true(fast_ask(p.client, 1, "key", done, &a, NULL));
+  enum { N = 150000 };
+  struct fast_frame f = {.kind = FAST_VALUE, .dtype = SHOAL_UINT8, .rank = 1, .head = 8, .size = N};
+  f.id = get_ask(p.fd).id;
+  uint64_t dim = N;
+  char *bytes = mem_zalloc(N, 1);
+  put(p.fd, &f, sizeof f);
+  put(p.fd, &dim, sizeof dim);
+  for (int at = 0; at < N; at += N / 10) put(p.fd, bytes + at, N / 10);
+  wait_for(&a);
+  assert_int_equal(a.code, SHOAL_RESOURCE_EXHAUSTED);
+  free(bytes);
+  a.there = false;
+  assert_true(fast_ask(p.client, 1, "key", done, &a, NULL));
+  answered_by_value(&p, &a, get_ask(p.fd).id);
+  part(&p);
+  fast_limits = before;
+}
+
+/* Every attempt to get memory for what came over the wire fails, one after the other, on both sides at once: a client
+ * of ours asks a server of ours. Each call ends, well or with an error, and nothing is lost. */
+static void each_allocation_fails(void **state) {
+  struct server s;
+  serve(&s, "127.0.0.1");
+  for (int tcp = 0; tcp < 2; tcp++) {
+    bool clean = false;
+    for (long k = 1; k < 200 && !clean; k++) {
+      size_t n = tcp ? FAST_SECRET + 2 : s.ticket.n;
+      struct fast_client *c = fast_client_new(s.ticket.at, n, "127.0.0.1");
+      assert_non_null(c);
+      static const char *const keys[] = {"s", "l", "s"};
+      mem_fail_at(k);
+      for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+        if (!fast_ask(c, 1, keys[i], done, &a, NULL)) break;
+        wait_for(&a);
+        assert_true(a.code == SHOAL_OK || a.code == SHOAL_RESOURCE_EXHAUSTED || a.code == SHOAL_UNAVAILABLE);
+      }
+      struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+      if (fast_call(c, "call", 4, DEADLINE_NEVER, done, &a, NULL)) wait_for(&a);
+      clean = !mem_fail_at(0);
+      fast_client_free(c);
+    }
+    assert_true(clean);
+  }
+  end(&s);
+}
+
 RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(senseless_values_are_errors),
-          cmocka_unit_test(other_sockets_are_not_dialled))
+          cmocka_unit_test(other_sockets_are_not_dialled), cmocka_unit_test(memory_that_could_shrink_is_not_mapped),
+          cmocka_unit_test(silence_and_halves_end), cmocka_unit_test(who_does_not_read_is_hung_up_on),
+          cmocka_unit_test(requests_are_counted), cmocka_unit_test(connections_are_counted),
+          cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
+          cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
+          cmocka_unit_test(each_allocation_fails))

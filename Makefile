@@ -69,12 +69,14 @@ fuzz: fuzzers ## fuzz each target for FUZZ_MINUTES
 clang: build-clang/build.ninja ## build with clang, warnings as errors
 	@ninja -C build-clang
 
-# Two of them need root: they work in bare Debian systems of their own, in $$SHOAL_CACHE/chroot.
-.PHONY: bare-check cross-check kernels
+# Three of them need root: they work in bare Debian systems of their own, in $$SHOAL_CACHE/chroot.
+.PHONY: bare-check cross-check package-check kernels
 bare-check: ## (root) demo and test in a bare Debian 12, then again with everything optional installed
 	@tools/bare_check.sh
 cross-check: ## (root) build for the other architecture with gcc and clang; the units under emulation
 	@tools/cross_check.sh
+package-check: all ## (root) packages, wheel and Dockerfile, each used in a bare Debian 12
+	@SHOAL_BARE=1 SHOAL_BUILD=$(abspath $(BUILD)) tools/python.sh tests/cluster/package_test.py
 kernels: all ## tests of the kernels for every instruction set that this machine or qemu has
 	@tools/kernels.sh $(BUILD)
 
@@ -87,13 +89,22 @@ lint: all ## layers, lengths, cppcheck, clang-tidy: minutes at first, then only 
 docs: all ## write docs/ops.md from the op rows
 	@$(BUILD)/gen_ops --docs > docs/ops.md
 
-.PHONY: install uninstall clean help
-install: all ## install under PREFIX (and DESTDIR)
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+.PHONY: install uninstall deb wheel clean help
+# The dynamic linker of the system looks into its list of folders, and into a cache of what is in them.
+install: all ## install under PREFIX (and DESTDIR); says what the shell must know where that is not /usr/local
+	@cmake --install $(BUILD) --prefix $(PREFIX) >$(BUILD)/installed.log || { tail $(BUILD)/installed.log; exit 1; }
+	@if [ "$(PREFIX)" = /usr/local ] || [ "$(PREFIX)" = /usr ]; then [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true; \
+	 else lib=$(PREFIX)/$$(sed -n 's/^CMAKE_INSTALL_LIBDIR:PATH=//p' $(BUILD)/CMakeCache.txt); \
+	   echo "what a shell must know to use it:"; \
+	   echo "  export PKG_CONFIG_PATH=$$lib/pkgconfig LD_LIBRARY_PATH=$$lib PATH=$(PREFIX)/bin:\$$PATH"; fi
 # Folders go too where they are empty, up to PREFIX.
 uninstall: ## take back what the last `make install` put there; same PREFIX (and DESTDIR)
-	@cd "$(DESTDIR)$(PREFIX)" && sed -n 's|^$(PREFIX)/||p' $(abspath $(BUILD))/install_manifest.txt | \
-	  while read -r f || [ -n "$$f" ]; do rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true
+	@cd "$(DESTDIR)$(PREFIX)" && sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(abspath $(BUILD))/installed.log | \
+	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true
+deb: all ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages
+	@cd $(BUILD) && cpack -G DEB -B packages >packages.log || { cat packages.log; exit 1; }; ls packages/*.deb
+wheel: all ## a wheel for pip: the command with its libraries inside, and shoal.in_place
+	@packaging/wheel.py $(BUILD)
 clean: ## remove all build folders
 	@rm -rf build build-asan build-tsan build-fuzz build-clang
 help: ## this list

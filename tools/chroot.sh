@@ -1,5 +1,5 @@
-# Bare Debian systems in folders, for tools/bare_check.sh, tools/cross_check.sh and the tests of packages; sourced. Needs
-# root; debootstrap is fetched where it is missing.
+# Bare Debian systems in folders, for tools/bare_check.sh, tools/cross_check.sh and the tests of packages; sourced.
+# Needs root; debootstrap is fetched where it is missing.
 #
 #   chroot_new NAME             a fresh system: Debian 12 with nothing but git and make
 #   chroot_run NAME COMMAND...  runs a command in it, in a namespace of mounts that is gone when it ends

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs a TensorFlow program unchanged, with `shoal server` in the place of its tf.train.Server.
 
-    tools/in_place.py PROGRAM.py [its arguments...]
+    tools/in_place.py PROGRAM.py [its arguments...]           from the tree
+    shoal-in-place PROGRAM.py [its arguments...]              where Shoal is installed
+    python -m shoal.in_place PROGRAM.py [its arguments...]    by its wheel
 
 A distributed program starts a server in its own process: tf.train.Server(...), or an Estimator with TF_CONFIG does it.
 Under this script each such server is a process of `shoal server` beside the program, with the same cluster, job and
 task; the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program. $SHOAL
-names the command; default: build/shoal of this tree, or the one in the PATH.
+names the command; default: build/shoal of this tree, the one beside this script or beside python, the one in the PATH.
 
 Nothing but the four functions under tf.train.Server is replaced. (A ps task needs no program at all: `shoal server`.)
 """
@@ -23,8 +25,10 @@ import types
 
 
 def shoal():
-    here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "shoal")
-    return os.environ.get("SHOAL") or (here if os.path.exists(here) else shutil.which("shoal") or "shoal")
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = [os.path.join(os.path.dirname(here), "build"), here, os.path.dirname(sys.executable)]
+    found = [p for p in (os.path.join(place, "shoal") for place in places) if os.path.isfile(p)]
+    return os.environ.get("SHOAL") or (found or [shutil.which("shoal") or "shoal"])[0]
 
 
 def die_with_parent():

@@ -135,7 +135,14 @@ int launch_main(int argc, char **argv) {
        .text = &j.hosts_file},
       {"ssh", "COMMAND", "in place of `ssh -o BatchMode=yes`", .text = &j.ssh},
       {"env", "NAME,...", "variables to hand on to other hosts", .text = &j.forward},
+      {"remote_shoal", "PATH", "this command on other hosts (default: where it is here)", .text = &j.remote_shoal},
+      {"insecure_bind_all", NULL, "with --ps_server on other hosts: listen there without TLS",
+       .on = &j.insecure_bind_all},
+      TLS_FLAGS(j.tls),
+      {"dry_run", NULL, "only show what would be run", .on = &j.dry_run},
       {"slurm", NULL, "run on Slurm's allocation: in sbatch or salloc as it is, or under srun", .on = &j.slurm},
+      {"requeue", NULL, "with --slurm in sbatch: back into the queue when the tasks say \"run me again\" (75)",
+       .on = &j.requeue},
   };
   int split = 1, code;
   while (split < argc && strcmp(argv[split], "--") != 0) split++;
@@ -154,10 +161,20 @@ int launch_main(int argc, char **argv) {
     fprintf(stderr, "shoal: launch: --hosts or --slurm, not both\n");
     return EXIT_USAGE;
   }
+  if (j.requeue && !j.slurm) {
+    fprintf(stderr, "shoal: launch: --requeue is for --slurm\n");
+    return EXIT_USAGE;
+  }
+  tls_flags_use(&j.tls);
   int64_t rank, ranks;
-  bool one_rank = j.slurm && launch_inside_step(&rank, &ranks);
+  bool one_rank = j.one_rank = j.slurm && launch_inside_step(&rank, &ranks);
   shoal_status s = one_rank || j.hosts_file ? NULL : check_program(&j);
   if (!s) s = launch_job_plan(&j);
+  if (!s && j.dry_run) {
+    launch_tell_commands(&j);
+    launch_job_release(&j);
+    return EXIT_OK;
+  }
   if (!s && one_rank) return run_rank(&j, rank);
   if (!s) s = launch_view_open(&j, &j.output);
   struct job_file *told = s ? NULL : tell_of_job(&j);

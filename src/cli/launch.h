@@ -4,7 +4,9 @@
  *   launch_cluster.c  which tasks, on which ports; what each is told: TF_CONFIG, flags, environment
  *   launch_hosts.c    tasks on other machines, by ssh or by srun
  *   launch_run.c      starting, watching, starting again, stopping
- *   launch_output.c   their output: prefixes, last lines, the view on a terminal
+ *   launch_output.c   their output: prefixes, last lines
+ *   launch_view.c     how far they are: the view on a terminal
+ *   launch_tell.c     what is said of the job: the plan, hints, what was saved
  *   launch_process.c  processes and their descendants */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
@@ -12,10 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/status.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "cli/cli.h"
+#include "train/progress.h"
 
 enum launch_role { ROLE_PS, ROLE_CHIEF, ROLE_WORKER, ROLE_EVALUATOR };
 enum launch_state {
@@ -45,31 +50,42 @@ struct launch_task {
   enum launch_state state;
   pid_t pid;   /* of the process, and of its group */
   int control; /* to the other machine: signals by name; -1 for tasks of this one */
-  int64_t started, due, stop_by;
+  int64_t started, ended, due, stop_by;
   int signal; /* the last one sent in order to stop it */
   int status; /* as waitpid gave it, when ended */
   int restarts;
+  bool listened;                       /* it said so: it is a server */
+  const struct launch_task *waits_for; /* one that has ended: it would wait for ever */
 
   struct launch_stream streams[2];
   char *tail[LAUNCH_TAIL]; /* its last lines, a ring */
   size_t n_lines;
-  char *progress; /* what the view shows of it */
+  char *progress;          /* what it said last of how far it is, in words of its own */
+  struct progress_line at; /* or in ours */
+  int64_t at_when;         /* when; 0: never */
 };
 
 struct launch_job {
   /* asked for */
   int64_t ps, workers, restarts, grace, evaluator_wait, port;
-  bool chief, evaluator, ps_server, flags, view, slurm;
+  bool chief, evaluator, ps_server, flags, view, slurm, requeue, dry_run, insecure_bind_all;
   const char *hosts_file, *ssh, *log_dir, *forward; /* forward: names of variables for other machines */
-  char **program;                                   /* ends with NULL */
+  const char *remote_shoal;                         /* the command on other machines; NULL: where it is here */
+  struct tls_flags tls;
+  bool one_rank;  /* this process becomes one task; nobody watches over the others */
+  char **program; /* ends with NULL */
   /* found out */
   VEC(struct launch_task) tasks; /* ps, chief, workers, evaluator */
   VEC(char *) hosts;
   int64_t began;
+  time_t began_at;
   int stop_signal; /* the launcher was told to stop by it */
   int exit_code;
   struct launch_task *failed; /* the first that failed for good */
   struct launch_view *output;
+  /* the whole job's progress: the furthest step, the last one, how fast it goes */
+  int64_t step, last, step_when;
+  struct progress_rate rate;
 };
 
 /* ---- launch_cluster.c ---- */
@@ -120,7 +136,28 @@ void launch_view_tail(struct launch_job *j, const struct launch_task *t);
 void launch_view_flush(struct launch_job *j, bool last);
 void launch_view_close(struct launch_view *v);
 
+/* ---- launch_view.c ---- */
+/* Is the line one of progress? Then it is taken in. */
+bool launch_progress_take(struct launch_job *j, struct launch_task *t, const char *line);
+/* The whole job as one line of progress; false: nobody has told of any. */
+bool launch_progress_job(const struct launch_job *j, struct progress_line *out);
+/* Draws; returns the number of lines. widest: of the tasks' names. */
+int launch_view_draw(const struct launch_job *j, int widest);
+
+/* ---- launch_tell.c ---- */
+void launch_tell_plan(struct launch_job *j);
+/* What would be run, as a shell would be given it. */
+void launch_tell_commands(const struct launch_job *j);
+/* After a failure: does the program not take the flags? */
+void launch_tell_hint(struct launch_job *j, const struct launch_task *t);
+/* A ps that ended with success before anybody who trains. */
+void launch_tell_early_ps(struct launch_job *j, const struct launch_task *t);
+/* Which checkpoint there is to go on from, and whether this run wrote it. always: also that there is none. */
+void launch_tell_saved(struct launch_job *j, bool always);
+
 /* ---- launch_run.c ---- */
+/* A line of a task that may say for whom it waits. */
+void launch_watch_line(struct launch_job *j, struct launch_task *t, const char *line);
 /* Runs the job to its end; returns its exit code. life: a pipe that ends when nobody waits for the job any more. */
 int launch_run(struct launch_job *j, int life);
 

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/launch.h"
+#include "cluster/cluster_spec.h"
 
 extern char **environ;
 
@@ -143,18 +144,27 @@ static bool fill_in(const char *arg, const struct value *v, struct text *out) {
   return found;
 }
 
+/* This very file; on other hosts it is taken to be at the same place, unless told. */
+static char *shoal_command(const struct launch_job *j, const struct launch_task *t) {
+  char path[4096];
+  if (t->host && j->remote_shoal) return mem_strdup(j->remote_shoal);
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+  return n > 0 ? mem_strndup(path, (size_t)n) : mem_strdup("shoal");
+}
+
 void launch_task_command(struct launch_job *j, struct launch_task *t, char ***argv, struct text *tf_config) {
-  static char shoal_path[4096] = "";
   VEC(char *) out = {0};
   struct value v[N_VALUES];
   collect_values(j, t, v);
   bool filled = false;
   if (t->role == ROLE_PS && j->ps_server) {
-    /* On other hosts the command is looked for on PATH; here it is this very file. */
-    if (!t->host && !*shoal_path && readlink("/proc/self/exe", shoal_path, sizeof shoal_path - 1) < 0) *shoal_path = 0;
-    vec_push(&out, mem_strdup(!t->host && *shoal_path ? shoal_path : "shoal"));
+    vec_push(&out, shoal_command(j, t));
     vec_push(&out, mem_strdup("server"));
-    if (t->host) vec_push(&out, mem_strdup("--insecure_bind_all"));
+    if (j->insecure_bind_all) vec_push(&out, mem_strdup("--insecure_bind_all"));
+    if (j->one_rank) vec_push(&out, mem_strdup("--exit_with_job")); /* nobody else would end it */
+    if (j->tls.cert) vec_push(&out, mem_printf("--tls_cert=%s", j->tls.cert));
+    if (j->tls.key) vec_push(&out, mem_printf("--tls_key=%s", j->tls.key));
+    if (j->tls.ca) vec_push(&out, mem_printf("--tls_ca=%s", j->tls.ca));
   } else {
     for (char **a = j->program; *a; a++) {
       struct text arg = {0};
@@ -198,6 +208,24 @@ static void add_tasks(struct launch_job *j, enum launch_role role, int64_t n) {
   }
 }
 
+/* A plain-text server that others can reach must have been asked for. */
+static shoal_status check_protection(const struct launch_job *j) {
+  if (!j->ps_server || j->insecure_bind_all || j->tls.cert) return NULL;
+  for (size_t i = 0; i < j->tasks.n; i++) {
+    const struct launch_task *t = &j->tasks.at[i];
+    char host[256];
+    int port;
+    if (t->role != ROLE_PS) continue;
+    TRY(address_parse("address", t->address, host, &port));
+    if (!address_is_loopback(host))
+      return INVALID(
+          "--ps_server: %s at %s would be open to the network, and nothing protects the connection: give --tls_cert, "
+          "--tls_key and --tls_ca, or --insecure_bind_all if the network is trusted",
+          t->name, t->address);
+  }
+  return NULL;
+}
+
 static shoal_status assign_ports(struct launch_job *j) {
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
@@ -217,6 +245,7 @@ shoal_status launch_job_plan(struct launch_job *j) {
   add_tasks(j, ROLE_EVALUATOR, j->evaluator);
   if (j->hosts_file || j->slurm) TRY(launch_hosts_assign(j));
   else TRY(assign_ports(j));
+  TRY(check_protection(j));
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
     struct text tf_config = {0};

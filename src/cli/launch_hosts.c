@@ -10,6 +10,8 @@
  * The command runs in the same folder as the launcher. Killing ssh does not kill what it started; so on the other
  * machine a few lines of shell start the task in a session of its own and then read signals from standard input: "TERM"
  * is passed on to the task's group, and the end of the input, be it that the launcher or the connection died, kills it.
+ * Signals that come to these lines themselves (Slurm sends them to all processes of a step, the task too) do not end
+ * them: the task's own exit code is what counts.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -27,8 +29,9 @@ enum { DEFAULT_PORT = 2222, MAX_HOSTS = 4096 };
 static const char remote_script[] =
     "cd \"$1\" || exit 125; shift; exec 3<&0 </dev/null; setsid env \"$@\" 3<&- & p=$!; "
     "s() { kill -s \"$1\" -- \"-$p\" || kill -s \"$1\" \"$p\"; }; "
-    "{ while read -r x; do s \"$x\"; done; s KILL; } <&3 >/dev/null 2>&1 & w=$!; exec 3<&-; "
-    "wait \"$p\"; c=$?; kill -s KILL -- \"-$p\" 2>/dev/null; kill \"$w\" 2>/dev/null; exit $c";
+    "{ trap '' TERM INT HUP; while read -r x; do s \"$x\"; done; s KILL; } <&3 >/dev/null 2>&1 & w=$!; exec 3<&-; "
+    "trap : TERM INT HUP; while wait \"$p\"; c=$?; kill -0 \"$p\" 2>/dev/null; do :; done; "
+    "kill -s KILL -- \"-$p\" 2>/dev/null; kill -s KILL \"$w\" 2>/dev/null; exit $c";
 
 /* For a shell: in single quotes, in which nothing but the quote itself is special. */
 static void quote(struct text *out, const char *s) {
@@ -63,6 +66,8 @@ static char **remote_command(const struct launch_job *j, char **argv, const char
   for (char *name; (name = strsep(&rest, ","));)
     if (*name) add_variable(&at, name);
   free(list);
+  static const char *const tls[] = {"SHOAL_TLS_CERT", "SHOAL_TLS_KEY", "SHOAL_TLS_CA"};
+  for (size_t i = 0; i < COUNT_OF(tls); i++) add_variable(&at, tls[i]);
   for (size_t i = 0; i < n; i++) *at++ = argv[i];
   free(argv);
   return out;
@@ -243,6 +248,7 @@ shoal_status launch_hosts_assign(struct launch_job *j) {
     s = place_ranks(j, tasks, used);
   } else {
     const char *list = getenv("SLURM_JOB_NODELIST");
+    if (j->requeue && !getenv("SLURM_JOB_ID")) list = NULL;
     s = list ? launch_hosts_expand(j, list)
              : INVALID("--slurm: no allocation here (SLURM_JOB_NODELIST is not set): run it in sbatch, salloc or srun");
   }

@@ -1,4 +1,4 @@
-/* The tasks' output: every line with its task before it, and on a terminal a view of all tasks below.
+/* The tasks' output: every line with its task before it, and on a terminal a view of all tasks below (launch_view.c).
  *
  * Lines of standard output go to standard output and lines of standard error to standard error, whole lines at a time,
  * so that tasks never write into each other's. A line that ends with a carriage return is progress: it replaces the one
@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -85,14 +83,16 @@ static void set_progress(struct launch_task *t, const char *line) {
 
 static void take_line(struct launch_job *j, struct launch_task *t, struct launch_stream *s, bool whole) {
   const char *line = text_cstr(&s->line);
+  bool told = launch_progress_take(j, t, line);
   if (!whole) {
-    if (*line) set_progress(t, line);
+    if (*line && !told) set_progress(t, line);
   } else {
     char **slot = &t->tail[t->n_lines++ % LAUNCH_TAIL];
     free(*slot);
     *slot = mem_strdup(line);
-    if (is_progress(line)) set_progress(t, line);
-    print_line(j, t, s->is_error, line);
+    if (!told && is_progress(line)) set_progress(t, line);
+    launch_watch_line(j, t, line);
+    if (!told || !j->output->drawn_here) print_line(j, t, s->is_error, line);
     if (j->output->logs) fprintf(j->output->logs[t - j->tasks.at], "%s\n", line);
   }
   s->line.n = 0;
@@ -148,32 +148,10 @@ void launch_view_tail(struct launch_job *j, const struct launch_task *t) {
   fflush(stderr);
 }
 
-static const char *state_word(const struct launch_task *t, char *room, size_t size) {
-  if (t->state == TASK_RUNNING) return t->signal ? "stopping" : "running";
-  if (t->state == TASK_WAITING) return t->restarts ? "starts again" : "starts";
-  if (t->signal || (WIFEXITED(t->status) && !WEXITSTATUS(t->status))) return "ended";
-  if (WIFEXITED(t->status)) snprintf(room, size, "failed (%d)", WEXITSTATUS(t->status));
-  else snprintf(room, size, "killed (%d)", WTERMSIG(t->status));
-  return room;
-}
-
 static void draw(struct launch_job *j) {
   struct launch_view *v = j->output;
-  struct winsize w = {0};
-  int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
-  size_t most = w.ws_row > 4 ? (size_t)w.ws_row - 3 : 8;
   erase(v);
-  for (size_t i = 0; i < j->tasks.n && i < most; i++) {
-    struct launch_task *t = &j->tasks.at[i];
-    char room[32], line[MAX_PROGRESS + 128];
-    int64_t seconds = t->started ? (clock_ns() - t->started) / 1000000000 : 0;
-    snprintf(line, sizeof line, "%-*s  %-12s %3ld:%02ld  %s", (int)v->widest, t->name, state_word(t, room, sizeof room),
-             (long)(seconds / 60), (long)(seconds % 60), t->progress ? t->progress : "");
-    for (char *c = line; *c; c++)
-      if ((unsigned char)*c < ' ') *c = ' ';
-    printf("\033[2m%.*s\033[0m\n", columns - 1, line);
-    v->drawn++;
-  }
+  v->drawn = launch_view_draw(j, (int)v->widest);
   v->next = clock_ns() + REDRAW_NS;
 }
 

@@ -39,8 +39,33 @@ static void fail_job(struct launch_job *j, struct launch_task *t) {
   j->exit_code = WIFEXITED(t->status) ? WEXITSTATUS(t->status) : 128 + WTERMSIG(t->status);
 }
 
+static bool succeeded(const struct launch_task *t) {
+  return t->state == TASK_ENDED && WIFEXITED(t->status) && !WEXITSTATUS(t->status);
+}
+
+/* A session needs all tasks of the cluster. One that is made when another task has trained to its end and gone waits
+ * for it for ever; both TensorFlow's masters and ours say so while they wait. */
+void launch_watch_line(struct launch_job *j, struct launch_task *t, const char *line) {
+  if (str_starts(line, "listening on ")) t->listened = true;
+  if (!trains(t) || !strstr(line, "still waiting for response from worker")) return;
+  for (size_t i = 0; i < j->tasks.n; i++) {
+    const struct launch_task *u = &j->tasks.at[i];
+    char name[64];
+    snprintf(name, sizeof name, "/job:%s/replica:0/task:%d", u->job, u->index);
+    const char *at = strstr(line, name);
+    if (u != t && trains(u) && succeeded(u) && at && (at[strlen(name)] < '0' || at[strlen(name)] > '9'))
+      t->waits_for = u;
+  }
+}
+
+/* A task that was not told by us to stop, and asks to be run again: all were told from outside. */
+static bool told_from_outside(const struct launch_job *j) {
+  return j->failed && WIFEXITED(j->failed->status) && WEXITSTATUS(j->failed->status) == SHOAL_EXIT_RETRY;
+}
+
 static void start(struct launch_job *j, struct launch_task *t) {
   t->started = clock_ns();
+  t->ended = 0;
   shoal_status s =
       process_start(t->argv, t->environ, t->host != NULL, &t->pid, &t->streams[0].fd, &t->streams[1].fd, &t->control);
   if (!s) {
@@ -88,7 +113,13 @@ static void ended(struct launch_job *j, struct launch_task *t, int status) {
   t->control = -1;
   t->status = status;
   t->state = TASK_ENDED;
-  if (t->signal || (WIFEXITED(status) && !WEXITSTATUS(status))) return;
+  t->ended = clock_ns();
+  if (t->role == ROLE_PS && !t->signal && succeeded(t) && !t->listened) {
+    bool early = true;
+    for (size_t i = 0; i < j->tasks.n; i++) early = early && !(trains(&j->tasks.at[i]) && j->tasks.at[i].ended);
+    if (early) launch_tell_early_ps(j, t);
+  }
+  if (t->signal || succeeded(t)) return;
   describe(status, how, sizeof how);
   if (t->restarts < j->restarts && !j->failed && !j->stop_signal) {
     int64_t pause = MIN(1LL << MIN(t->restarts, 5), MAX_PAUSE);
@@ -119,6 +150,8 @@ static bool all_ended(const struct launch_job *j, bool training_only) {
 static void advance(struct launch_job *j, int64_t *trained) {
   int64_t now = clock_ns();
   bool stopping = j->failed || j->stop_signal, over = all_ended(j, true);
+  /* The others are saving. A second signal would kill them. */
+  bool saving = told_from_outside(j) && !j->stop_signal && now < j->failed->ended + j->grace * SECOND;
   if (over && !*trained) *trained = now;
   bool evaluator_done = true;
   for (size_t i = 0; i < j->tasks.n; i++) {
@@ -128,9 +161,12 @@ static void advance(struct launch_job *j, int64_t *trained) {
   }
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
-    if (t->role == ROLE_PS
-            ? over && evaluator_done
-            : stopping || (over && t->role == ROLE_EVALUATOR && now > *trained + j->evaluator_wait * SECOND))
+    if (t->waits_for && t->state == TASK_RUNNING && !t->signal)
+      launch_view_say(j, "%s waits for %s, which has ended: it is ended, too", t->name, t->waits_for->name);
+    if (t->waits_for) stop(j, t);
+    if (t->role == ROLE_PS ? over && evaluator_done
+                           : (stopping && !saving) ||
+                                 (over && t->role == ROLE_EVALUATOR && now > *trained + j->evaluator_wait * SECOND))
       stop(j, t);
   }
 }
@@ -140,7 +176,7 @@ static void take_signal(struct launch_job *j, int fd) {
   if (read(fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD) return;
   if (!j->stop_signal) {
     j->stop_signal = (int)info.ssi_signo;
-    launch_view_say(j, "%s: stopping all tasks; again to kill them", strsignal(j->stop_signal));
+    launch_view_say(j, "%s: stopping all tasks, those that train first; again to kill them", strsignal(j->stop_signal));
     return;
   }
   for (size_t i = 0; i < j->tasks.n; i++) j->tasks.at[i].stop_by = 0;
@@ -151,6 +187,12 @@ static void take_signal(struct launch_job *j, int fd) {
 static void report_end(struct launch_job *j) {
   double seconds = (double)(clock_ns() - j->began) * 1e-9;
   struct launch_task *t = j->failed;
+  if (told_from_outside(j)) {
+    launch_view_say(j, "stopped from outside, after %.1f s: %s ended with %d, \"run me again\"", seconds, t->name,
+                    SHOAL_EXIT_RETRY);
+    launch_tell_saved(j, true);
+    return;
+  }
   if (t) {
     char how[96];
     describe(t->status, how, sizeof how);
@@ -158,10 +200,20 @@ static void report_end(struct launch_job *j) {
                     (double)(clock_ns() - t->started) * 1e-9,
                     t->n_lines ? "; its last lines:" : "; it printed nothing");
     launch_view_tail(j, t);
+    launch_tell_hint(j, t);
+    launch_tell_saved(j, j->step > 0);
     return;
   }
   if (!j->stop_signal) {
-    launch_view_say(j, "all tasks have ended, after %.1f s", seconds);
+    struct progress_line p;
+    struct text how_far = {0};
+    if (launch_progress_job(j, &p)) {
+      p.staleness = -1;
+      text_adds(&how_far, ": ");
+      progress_put(&how_far, &p);
+    }
+    launch_view_say(j, "all tasks have ended, after %.1f s%s", seconds, text_cstr(&how_far));
+    text_release(&how_far);
     return;
   }
   /* The tasks' own word counts: with their state saved they ask to be run again. */
@@ -171,6 +223,30 @@ static void report_end(struct launch_job *j) {
         WEXITSTATUS(j->tasks.at[i].status) == SHOAL_EXIT_RETRY)
       j->exit_code = SHOAL_EXIT_RETRY;
   launch_view_say(j, "stopped, after %.1f s", seconds);
+  launch_tell_saved(j, true);
+}
+
+/* Puts this job of Slurm's in the queue again. Slurm ends what is left of it, this process too. */
+static void requeue(struct launch_job *j) {
+  const char *id = getenv("SLURM_JOB_ID");
+  char *argv[] = {"scontrol", "requeue", (char *)(uintptr_t)id, NULL};
+  extern char **environ;
+  pid_t pid;
+  int out, err, to, status = 0;
+  launch_view_say(j, "job %s is put in the queue again", id);
+  shoal_status s = process_start(argv, environ, false, &pid, &out, &err, &to);
+  if (!s) {
+    struct pollfd end = {.fd = err, .events = POLLIN};
+    char why[1024];
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    ssize_t n = status && poll(&end, 1, 0) > 0 ? read(err, why, sizeof why) : 0;
+    if (status) launch_view_say(j, "scontrol requeue %s failed: %.*s", id, (int)(n > 0 ? n : 0), why);
+    close(out);
+    close(err);
+  } else {
+    launch_view_say(j, "%s", shoal_status_message(s));
+    shoal_status_free(s);
+  }
 }
 
 static void wait_for_news(struct launch_job *j, int life, int signals) {
@@ -203,6 +279,8 @@ int launch_run(struct launch_job *j, int life) {
   int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   process_adopt_orphans();
   j->began = clock_ns();
+  j->began_at = time(NULL);
+  launch_tell_plan(j);
   for (int64_t trained = 0;;) {
     advance(j, &trained);
     if (all_ended(j, false)) break;
@@ -212,6 +290,7 @@ int launch_run(struct launch_job *j, int life) {
   process_kill_descendants();
   launch_view_flush(j, true);
   report_end(j);
+  if (j->requeue && j->exit_code == SHOAL_EXIT_RETRY) requeue(j);
   close(signals);
   return j->exit_code;
 }

@@ -239,7 +239,9 @@ def mistakes():
     fails("is not in PATH", "--", "there-is-no-such-program")
     fails("No such file", "--", "./there-is-no-such-program")
     fails("nobody would train", "--workers=0", "--", "true")
-    fails("--workers=-1", "--workers=-1", "--", "true")
+    fails("--workers=-1", "--workers=-1", "--", "true", code=2)
+    fails("did you mean --workers?", "--wrokers=1", "--", "true", code=2)
+    fails("--requeue is for --slurm", "--requeue", "--", "true", code=2)
     fails("unknown flag --wrokers=1", "--wrokers=1", "--", "true", code=2)
     fails("No such file", "--hosts=/there/is/none", "--", "true")
     fails("no allocation here", "--slurm", "--", "true")
@@ -250,6 +252,141 @@ def mistakes():
         f.write("host1 worker\nhost2 gpu\n")
         f.flush()
         fails(':4: there is no (further) task "gpu"', f"--hosts={f.name}", "--", "true")
+
+
+def tells_plan():
+    """At the start: tasks, addresses, folders. With --dry_run the commands alone, which a shell runs as they are."""
+    out, code = Job("true", "--workers=1", program=["sh", "-c", SCRIPT, "program", "--checkpoint_dir=/tmp/c"]).end()
+    assert code == 0 and re.search(r"^launch: 2 tasks of sh -c ", out, re.M), out
+    assert re.search(r"^launch:   ps/0 +127.0.0.1:\d+\nlaunch:   worker/0 +127.0.0.1:\d+\n", out, re.M), out
+    assert f"launch: in {os.getcwd()}, checkpoint_dir /tmp/c\n" in out, out
+    out, code = Job("", "--workers=1", "--ps_server", "--dry_run", program=["echo", "it's", "a  b", "$HOME"]).end()
+    assert code == 0 and "shoal server --ps_hosts=" in out.replace("'", ""), out
+    command = out.split("# worker/0")[1].split("\n", 1)[1]
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("it's a  b $HOME --ps_hosts=127.0.0.1:"), ran
+
+
+def no_cluster_flags():
+    """A program that takes no cluster flags, or ignores them: what to do."""
+    out, code = Job("", program=[sys.executable, "-c", "import argparse; argparse.ArgumentParser().parse_args()"]).end()
+    assert code == 2 and "does not take --ps_hosts" in out and "--flags=false" in out and "{task_index}" in out, out
+    with tempfile.TemporaryDirectory() as folder:
+        wait = f'case "$*" in *=worker*) until [ -e {folder}/go ]; do sleep 0.05; done;; esac'
+        job = Job("", "--workers=1", program=["sh", "-c", wait, "program"])
+        for line in job.p.stdout:
+            if "ps/0 has ended by itself before" in line and "--flags=false" in line:
+                open(f"{folder}/go", "w").close()
+        assert job.p.wait(120) == 0
+    out, code = Job("exit 3").end()
+    assert code == 3 and "--flags=false" not in out, out
+
+
+def waits_for_the_ended():
+    """Worker 0 is done and gone, and the session of worker 1 waits for it: said, and ended, with success."""
+    with tempfile.TemporaryDirectory() as folder:
+        line = "W 12:00:00.0 x.c:1] CreateSession still waiting for response from worker: /job:worker/replica:0/task:"
+        body = (f'[ $task = 0 ] && {{ until [ -e {folder}/ready ]; do sleep 0.1; done; exit 0; }}; touch {folder}/ready; '
+                f'while :; do echo "{line}1"; echo "{line}01"; [ $task = 2 ] || echo "{line}0 at 127.0.0.1:1 (gone)"; '
+                f'sleep 0.2; [ -e {folder}/end$task ] && exit 0; done')
+        job = Job(body, "--workers=3")
+        lines = []
+        for text in job.p.stdout:
+            lines.append(text)
+            if "worker/1 waits for worker/0, which has ended" in text:
+                open(f"{folder}/end2", "w").close()  # this one waits for nobody who has ended, and may go on
+        job.p.wait(120)
+        job.nothing_left()
+        out = "".join(lines)
+        assert job.p.returncode == 0 and "all tasks have ended" in out and "worker/2 waits for worker/0" not in out, out
+
+
+def what_was_saved():
+    """Stopped: "saved" only of what was written in this run; else what there is to go on from."""
+    def stop(on_term, before=None):
+        with tempfile.TemporaryDirectory() as folder:
+            def write(step):
+                return f"echo 'model_checkpoint_path: \"model.ckpt-{step}\"' > {folder}/checkpoint"
+            if before is not None:
+                subprocess.run(["sh", "-c", write(before)], check=True)
+                os.utime(f"{folder}/checkpoint", (1, 1))
+            action = on_term(write).replace('"', '\\"')
+            body = f'trap "{action}" TERM; touch {folder}/$job$task; while :; do sleep 0.05; done'
+            job = Job(body, "--workers=1", program=["sh", "-c", SCRIPT, "program", f"--checkpoint_dir={folder}"])
+            until(lambda: os.path.exists(f"{folder}/worker0"))
+            job.p.send_signal(signal.SIGINT)
+            out, code = job.end()
+            return out.replace(folder, "DIR"), code
+    out, code = stop(lambda write: write(12) + "; exit 75")
+    assert code == 75 and "saved: DIR/model.ckpt-12; the same command goes on from there" in out, (code, out)
+    out, code = stop(lambda write: "exit 1")
+    assert code == 130 and "nothing was saved in DIR: the same command begins anew" in out and "saved:" not in out, out
+    out, code = stop(lambda write: "exit 75", before=7)
+    assert "nothing was saved in this run; the same command goes on from DIR/model.ckpt-7" in out, out
+
+
+def outside():
+    """Stopped by others (a scheduler): who is still saving when the first says 75 is not told again, which would kill it."""
+    with tempfile.TemporaryDirectory() as folder:
+        body = (f'trap "trap - TERM; touch {folder}/told$task; until [ -e {folder}/go$task ]; do sleep 0.05; done; '
+                f'echo done$task; exit 75" TERM; echo $$ > {folder}/pid$task; while :; do sleep 0.05; done')
+        job = Job(body)
+        until(lambda: all(os.path.exists(f"{folder}/pid{i}") and open(f"{folder}/pid{i}").read() for i in (0, 1)))
+        for i in (0, 1):
+            os.kill(int(open(f"{folder}/pid{i}").read()), signal.SIGTERM)
+        until(lambda: all(os.path.exists(f"{folder}/told{i}") for i in (0, 1)))
+        open(f"{folder}/go1", "w").close()
+        until(lambda: len([p for p in job.processes() if p == int(open(f"{folder}/pid1").read())]) == 0)
+        time.sleep(1)  # time in which it could be told again
+        open(f"{folder}/go0", "w").close()
+        out, code = job.end()
+        assert code == 75 and "] done0" in out and "] done1" in out and "stopped from outside" in out, (code, out)
+
+
+def live_view():
+    """Lines of progress: bars and one line of the whole job on a terminal, plain lines elsewhere."""
+    body = ('echo "worker $task  step $((task * 10 + 40))/100  loss 0.5000  1000 examples/s  eta 0:12  staleness 1.0"; '
+            'until [ -e "$GO" ]; do sleep 0.05; done')
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(body, terminal=True, env={"GO": f"{folder}/go"})
+        seen = b""
+        end = time.time() + 120
+        while not (re.search(rb"worker/1 +running +\d+:\d\d  \[#{10}-{10}\]  step 50/100  loss 0.5000", seen) and
+                   re.search(rb"job +step 50/100  loss 0.5000  2000 examples/s", seen)):
+            assert time.time() < end, seen
+            seen += os.read(job.terminal, 65536)
+        assert b"[worker/0]" not in seen.replace(b"\x1b", b""), seen
+        open(f"{folder}/go", "w").close()
+        try:
+            while job.p.poll() is None:
+                seen += os.read(job.terminal, 65536)
+        except OSError:
+            pass
+        assert job.p.wait(60) == 0
+        assert seen.replace(b"\r", b"").rstrip().endswith(b"step 50/100  loss 0.5000"), seen[-500:]
+        out, code = Job(body, env={"GO": f"{folder}/go"}).end()
+        assert code == 0 and "\x1b" not in out, out
+        assert "[worker/1] worker 1  step 50/100  loss 0.5000  1000 examples/s" in out, out
+        assert re.search(r"all tasks have ended, after .* s: step 50/100  loss 0.5000\n$", out), out
+
+
+def open_servers():
+    """--ps_server on other hosts: in plain text only when told, with the certificates given, by the command named."""
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("node1 ps\nnode2 worker\n")
+        f.flush()
+        base = [SHOAL, "launch", f"--hosts={f.name}", "--ps=1", "--workers=1", "--ps_server", "--dry_run"]
+
+        def dry(*flags):
+            p = subprocess.run([*base, *flags, "--", "train"], capture_output=True, text=True, timeout=120)
+            return p.returncode, p.stderr, p.stdout.split("# worker/0")[0]
+        code, err, _ = dry()
+        assert code == 1 and "node1:2222" in err and "--insecure_bind_all" in err and "--tls_cert" in err, err
+        code, err, ps = dry("--insecure_bind_all", "--remote_shoal=/opt/shoal")
+        assert code == 0 and "/opt/shoal" in ps and "--insecure_bind_all" in ps, (err, ps)
+        code, err, ps = dry("--tls_cert=c.pem", "--tls_key=k.pem", "--tls_ca=a.pem")
+        assert code == 0 and "--insecure_bind_all" not in ps and "--tls_cert=c.pem" in ps and "SHOAL_TLS_CA=a.pem" in ps, ps
+        assert os.path.realpath(SHOAL) in ps, ps
 
 
 def slurm_rank():
@@ -377,5 +514,6 @@ def real_ssh():
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, stubborn, ctrl_c, killed_launcher, runaways, many,
-          servers, mistakes, slurm_rank, fake_ssh, real_ssh)]
+          servers, mistakes, tells_plan, no_cluster_flags, waits_for_the_ended, what_was_saved, outside, live_view,
+          open_servers, slurm_rank, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

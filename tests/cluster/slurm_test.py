@@ -1,4 +1,5 @@
-"""Under a real Slurm, of one node, whose daemons this test starts by itself: munged, slurmctld, slurmd.
+"""Under a real Slurm, of one node, whose daemons this test starts by itself: munged, slurmctld, slurmd. The recipes are
+those of docs/deploy.md, read from there; only the number of nodes is another, and ./mnist_replica is told how long to train.
 
 Needs Debian's packages slurmctld, slurmd, slurm-client and munge, and root; skipped without them.
 """
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from cluster import SHOAL, free_ports, report
+from cluster import ROOT, SHOAL, free_ports, report, until
 
 CONFIG = """
 ClusterName=test
@@ -85,10 +86,15 @@ class Slurm:
         self.daemons.append(subprocess.Popen([shutil.which(name, path="/usr/sbin:/usr/bin"), *flags], stdout=log,
                                              stderr=log, env=self.env))
 
-    def run(self, *command, **env):
-        p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
-                           env={**self.env, **env}, check=False)
+    def run(self, *command, cwd=None, **env):
+        p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240,
+                           env={**self.env, **env}, check=False, cwd=cwd)
         return p.stdout, p.returncode
+
+    def job(self, id_):
+        """What Slurm says of a job, by name."""
+        out, _ = self.run("scontrol", "--oneliner", "show", "job", id_)
+        return dict(field.partition("=")[::2] for field in out.split())
 
     def __exit__(self, *_):
         subprocess.run(["scancel", "--quiet", "--full", "--signal=KILL", "--user=root"], env=self.env, timeout=20, check=False)
@@ -110,33 +116,101 @@ class Slurm:
         shutil.rmtree(self.folder)
 
 
-def in_allocation():
-    """In an allocation, `shoal launch --slurm` starts tasks by srun and ends them all; the exit code is the job's."""
-    command = ["salloc", "--quiet", "--ntasks=4", SHOAL, "launch", "--slurm", "--port=23450", "--env=CODE", "--workers=2",
-               "--grace=5", "--", "sh", "-c", PROGRAM, "program"]
-    out, code = slurm.run(*command)
-    assert code == 0 and sorted(re.findall(r"I am (\w+ \d)", out)) == ["worker 0", "worker 1"], out
-    assert "[ps/0] listening on" in out and "all tasks have ended" in out, out
-    out, code = slurm.run(*command, CODE="6")
-    assert code == 6 and re.search(r"worker/\d on \S+ failed: exit code 6", out), (code, out)
-    end = time.time() + 30
-    while slurm.run("squeue", "-h", "--steps")[0].strip():
-        assert time.time() < end, slurm.run("squeue", "--steps")
-        time.sleep(0.2)
+def recipe(begins):
+    """The commands of docs/deploy.md that begin so."""
+    with open(os.path.join(ROOT, "docs", "deploy.md")) as f:
+        found = [block for block in re.findall(r"^```sh\n(.*?)^```$", f.read(), re.M | re.S) if block.startswith(begins)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+class Folder:
+    """Where a user would stand: ./mnist_replica, which trains for as many steps as the file `steps` says."""
+
+    def __enter__(self):
+        self.path = tempfile.mkdtemp()
+        program = os.path.join(os.path.dirname(SHOAL), "examples", "mnist_replica")
+        with open(f"{self.path}/mnist_replica", "w") as f:
+            f.write(f'#!/bin/sh\nexec {program} --train_steps="$(cat {self.path}/steps)" "$@"\n')
+        os.chmod(f"{self.path}/mnist_replica", 0o755)
+        with open(f"{self.path}/job.sh", "w") as f:
+            f.write(recipe("#!/bin/sh\n#SBATCH"))
+        self.env = {"HOME": self.path, "PATH": os.path.dirname(SHOAL) + ":" + os.environ["PATH"]}
+        return self
+
+    def steps(self, n):
+        with open(f"{self.path}/steps", "w") as f:
+            f.write(str(n))
+
+    def submit(self, *flags):
+        out, code = slurm.run("sbatch", "--parsable", "--nodes=1", "--ntasks-per-node=4", f"--chdir={self.path}",
+                              f"--output={self.path}/out", *flags, f"{self.path}/job.sh", **self.env)
+        assert code == 0, out
+        return out.strip()
+
+    def output(self):
+        try:
+            with open(f"{self.path}/out") as f:
+                return f.read()
+        except OSError:
+            return ""
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path)
+
+
+def batch():
+    """A batch job that trains to its end is COMPLETED with 0; the ps has been ended."""
+    with Folder() as f:
+        f.steps(20)
+        id_ = f.submit()
+        until(lambda: slurm.job(id_)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), 240, f.output)
+        job = slurm.job(id_)
+        assert (job["JobState"], job["ExitCode"]) == ("COMPLETED", "0:0"), (job, f.output())
+        assert "all tasks have ended" in f.output() and "step 20/20" in f.output(), f.output()
+        assert os.path.exists(f"{f.path}/run/checkpoint"), os.listdir(f.path)
+
+
+def preempted():
+    """Told to end, the launcher by --signal=B: or the tasks themselves: saved, 75, and back in the queue."""
+    for flag in ("--batch", None):
+        with Folder() as f:
+            f.steps(100000000)
+            id_ = f.submit()
+            until(lambda: re.search(r"worker/0\].* step [1-9]", f.output()), 240, f.output)
+            out, code = slurm.run("scancel", *([flag] if flag else []), "--signal=TERM", id_)
+            assert code == 0, out
+            until(lambda: (slurm.job(id_)["Restarts"], slurm.job(id_)["JobState"]) == ("1", "PENDING"), 240,
+                  lambda: (slurm.job(id_), f.output()))
+            out = f.output()
+            assert f"launch: saved: {f.path}/run/model.ckpt-" in out and "put in the queue again" in out, out
+            assert "failed" not in out, out
+            slurm.run("scancel", id_)
 
 
 def under_srun():
-    """`srun shoal launch --slurm`: each rank becomes its task; srun ends the ps after the workers."""
-    out, _ = slurm.run("srun", "--ntasks=3", "--wait=2", "--label", SHOAL, "launch", "--slurm", "--port=23460", "--", "sh",
-                       "-c", PROGRAM, "program")
-    assert sorted(re.findall(r"I am (\w+ \d)", out)) == ["worker 0", "worker 1"], out
+    """`srun shoal launch --slurm`: each rank becomes its task; with the end of the workers the ps ends, and srun with 0."""
+    with Folder() as f:
+        f.steps(20)
+        out, code = slurm.run("sh", "-c", recipe("srun "), cwd=f.path, **f.env)
+        assert code == 0 and "the job has ended" in out and "step 20/20" in out, (code, out)
     out, code = slurm.run("srun", "--ntasks=2", SHOAL, "launch", "--slurm", "--", "true")
     assert code and "say srun --ntasks=3" in out, out
 
 
-missing = [p for p in ("slurmctld", "slurmd", "munged", "srun", "salloc") if not shutil.which(p, path="/usr/sbin:/usr/bin")]
+def in_allocation():
+    """In an allocation, `shoal launch --slurm` starts tasks by srun and ends them all; the exit code is the job's."""
+    command = ["salloc", "--quiet", "--ntasks=4", SHOAL, "launch", "--slurm", "--port=23450", "--env=CODE", "--workers=2",
+               "--grace=5", "--", "sh", "-c", PROGRAM, "program"]
+    out, code = slurm.run(*command, CODE="6")
+    assert code == 6 and re.search(r"worker/\d on \S+ failed: exit code 6", out), (code, out)
+    until(lambda: not slurm.run("squeue", "-h", "--steps")[0].strip(), 60, lambda: slurm.run("squeue", "--steps"))
+
+
+missing = [p for p in ("slurmctld", "slurmd", "munged", "srun", "salloc", "sbatch", "scontrol")
+           if not shutil.which(p, path="/usr/sbin:/usr/bin")]
 if missing or os.geteuid() != 0:
     print(f"ok - slurm # SKIP needs root and Debian's slurmctld, slurmd, slurm-client, munge ({', '.join(missing)})")
     sys.exit(0)
 with Slurm() as slurm:
-    sys.exit(report([(f.__doc__.split(";")[0], f) for f in (in_allocation, under_srun)]))
+    sys.exit(report([(f.__doc__.split(";")[0], f) for f in (batch, preempted, under_srun, in_allocation)]))

@@ -157,8 +157,8 @@ int server_main(int argc, char **argv) {
   for (int i = 0; i < LIMITS; i++) {
     const struct limit_row *r = &limit_rows[i];
     *next++ = (struct flag){r->name, "N", r->help, .number = &counts[i][0], .min = 1, .max = INT32_MAX};
-    *next++ = (struct flag){
-        r->connection_name, "N", r->connection_help, .number = &counts[i][1], .min = 1, .max = INT32_MAX};
+    *next++ =
+        (struct flag){r->connection_name, "N", r->connection_help, .number = &counts[i][1], .min = 1, .max = INT32_MAX};
   }
   int code;
   if (!flags_parse("shoal server --job_name=NAME --task_index=N --worker_hosts=... [--ps_hosts=...] [flags]", flags,

@@ -17,6 +17,8 @@
 
 #include "base/clock.h"
 #include "base/wire.h"
+#include "cluster/limits.h"
+#include "rpc/limits.h"
 #include "rpc/socket.h"
 #include "runtime/variable.h"
 #include "tensor/buffer.h"
@@ -141,22 +143,20 @@ static void put_process(struct text *out, const struct server_numbers *n) {
       (double)now.tv_sec - (double)n->up_ms * 1e-3);
 }
 
-/* Used and allowed, of all that peers can make the server hold. */
-static void put_limits(struct text *out, struct shoal_server *s, const struct server_numbers *n) {
-  const struct worker *w = s->worker;
-  const struct {
-    const char *name;
-    int64_t used, most;
-  } rows[] = {{"max_sessions", n->sessions > n->master_sessions ? n->sessions : n->master_sessions, w->max_sessions},
-              {w->run_steps.flag, atomic_load(&w->run_steps.used), w->run_steps.most},
-              {w->callables.flag, atomic_load(&w->callables.used), w->callables.most},
-              {w->partial_runs.flag, atomic_load(&w->partial_runs.used), w->partial_runs.most}};
-  text_adds(out, "# HELP shoal_limit_used What is held of what a flag limits.\n# TYPE shoal_limit_used gauge\n");
-  for (size_t i = 0; i < COUNT_OF(rows); i++)
-    text_addf(out, "shoal_limit_used{flag=\"%s\"} %" PRId64 "\n", rows[i].name, rows[i].used);
-  text_adds(out, "# HELP shoal_limit_max The limit.\n# TYPE shoal_limit_max gauge\n");
-  for (size_t i = 0; i < COUNT_OF(rows); i++)
-    text_addf(out, "shoal_limit_max{flag=\"%s\"} %" PRId64 "\n", rows[i].name, rows[i].most);
+/* Used and allowed, of all that peers can make the server hold: both tables of limits. used: what of a row is held. */
+static void put_limits(struct text *out, const struct limits *l, bool used) {
+  const char *name = used ? "shoal_limit_used" : "shoal_limit_max";
+  text_addf(out, "# HELP %s %s\n# TYPE %s gauge\n", name, used ? "What is held of what a flag limits." : "The limit.",
+            name);
+  for (int i = 0; i < LIMITS; i++)
+    text_addf(out, "%s{flag=\"%s\"} %" PRId64 "\n", name, limit_rows[i].name,
+              used ? limits_used(l, (enum limit)i) : limits_most(l, (enum limit)i));
+  static const enum rpc_limit counted[] = {RPC_MAX_CONNECTIONS, RPC_MAX_CALLS, RPC_MAX_HELD_BYTES, RPC_MAX_UNREAD_BYTES,
+                                           RPC_MAX_FRAMING_BYTES};
+  for (size_t i = 0; i < COUNT_OF(counted); i++) {
+    const struct budget *b = rpc_budget(counted[i]);
+    text_addf(out, "%s{flag=\"%s\"} %zu\n", name, rpc_limit_rows[counted[i]].flag, used ? budget_used(b) : b->most);
+  }
 }
 
 static int metrics(void *arg, struct text *out) {
@@ -173,6 +173,8 @@ static int metrics(void *arg, struct text *out) {
   put(out, "shoal_steps_total", "counter", "Parts of steps that were started here.", (double)n.steps);
   put(out, "shoal_steps_running", "gauge", "Parts of steps that run here now.", (double)n.running);
   put(out, "shoal_connections", "gauge", "Open connections to this server.", (double)rpc_server_connections(s->rpc));
+  put(out, "shoal_loop_stalls_total", "counter", "Times that the network's loop did not turn for too long.",
+      (double)rpc_loop_stalls());
   put(out, "shoal_grpc_received_bytes_total", "counter", "Bytes read from gRPC's connections.", (double)in);
   put(out, "shoal_grpc_sent_bytes_total", "counter", "Bytes written to gRPC's connections.", (double)sent);
   put(out, "shoal_tensor_bytes", "gauge", "Bytes in tensors.", (double)n.tensor_bytes);
@@ -181,7 +183,8 @@ static int metrics(void *arg, struct text *out) {
   put(out, "shoal_variable_bytes", "gauge", "Their bytes.", (double)n.variable_bytes);
   if (n.global_step >= 0)
     put(out, "shoal_global_step", "gauge", "The variable global_step, where it is.", (double)n.global_step);
-  put_limits(out, s, &n);
+  put_limits(out, s->worker->limits, true);
+  put_limits(out, s->worker->limits, false);
   put_process(out, &n);
   return 200;
 }
@@ -191,7 +194,7 @@ static const struct page rows[] = {{"/healthz", "text/plain; charset=utf-8", hea
 
 shoal_status server_pages_start(struct shoal_server *s, const char *host, int port) {
   struct server_probe *p = &s->probe;
-  p->event = (struct rpc_event){.fn = on_turn, .quick = true};
+  p->event = (struct rpc_event){.fn = on_turn, .kind = RPC_EVENT_QUICK};
   pthread_mutex_init(&p->lock, NULL);
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);

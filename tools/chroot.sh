@@ -49,7 +49,7 @@ chroot_tree() {
   rm -rf "${CHROOTS:?}/$1$PWD" && git clone -q --no-hardlinks . "$CHROOTS/$1$PWD"
 }
 
-# The environment is a new user's: nothing of ours but the way out. Packages that were fetched once are kept.
+# The environment is a new user's: nothing of ours but the way out. Packages that were fetched once are kept, pip's too.
 chroot_run() {
   root=$CHROOTS/$1
   shift
@@ -57,14 +57,15 @@ chroot_run() {
   [ -e "$root/etc/host.crt" ] && trust="PIP_CERT=/etc/host.crt SSL_CERT_FILE=/etc/host.crt"
   kept=$(ccache -k cache_dir 2>/dev/null)
   kept=${kept:-$CHROOTS/ccache}
-  mkdir -p "$CHROOTS/archives/partial" "$kept" "$root/root/.cache/ccache"
+  mkdir -p "$CHROOTS/archives/partial" "$CHROOTS/pip" "$kept" "$root/root/.cache/ccache" "$root/root/.cache/pip"
   # shellcheck disable=SC2016,SC2086
   unshare --mount --propagation private sh -c '
-    root=$1 archives=$2 kept=$3; shift 3
+    root=$1 here=$2 kept=$3; shift 3
     mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
-    mount -t tmpfs tmpfs "$root/run" && mount --bind "$archives" "$root/var/cache/apt/archives" &&
+    mount -t tmpfs tmpfs "$root/run" && mount --bind "$here/archives" "$root/var/cache/apt/archives" &&
+    mount --bind "$here/pip" "$root/root/.cache/pip" &&
     mount --bind "$kept" "$root/root/.cache/ccache" &&
-    exec chroot "$root" "$@"' sh "$root" "$CHROOTS/archives" "$kept" \
+    exec chroot "$root" "$@"' sh "$root" "$CHROOTS" "$kept" \
     env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
     TERM="${TERM:-dumb}" DEBIAN_FRONTEND=noninteractive $trust ${http_proxy:+"http_proxy=$http_proxy"} \
     ${https_proxy:+"https_proxy=$https_proxy"} ${no_proxy:+"no_proxy=$no_proxy"} \

@@ -1,4 +1,4 @@
-# Bare Debian systems in folders, for tools/bare_check.sh, tools/cross_check.sh and the tests of packages; sourced.
+# Bare Debian systems in folders, for tools/bare_check.sh, tools/cross_check.sh, tests of packages; sourced.
 # Needs root; debootstrap is fetched where it is missing.
 #
 #   chroot_new NAME             a fresh system: Debian 12 with nothing but git and make

@@ -120,7 +120,8 @@ def bare_packages():
     with tempfile.TemporaryDirectory() as folder:
         debs = make_debs(folder)
         sh(f"python3 packaging/wheel.py {BUILD} {folder}")
-        for path in [*debs.values(), *glob.glob(f"{folder}/*.whl"), f"{ROOT}/examples/hello.c"]:
+        for path in [*debs.values(), *glob.glob(f"{folder}/*.whl"), *glob.glob(f"{ROOT}/examples/*.h"),
+                     f"{ROOT}/examples/hello.c"]:
             shutil.copy(path, f"{root}/root/")
     install = "apt-get install -y -qq --no-install-recommends"
     bare("packages", f"{install} /root/libshoal0_*.deb /root/shoal_*.deb")

@@ -9,6 +9,7 @@
 #include "graph/device_name.h"
 
 #define SUFFIX ".shoal"
+enum { MAX_DIGITS = 9 };
 
 char *identity_of_task(const char *task) {
   struct device_spec d;
@@ -24,13 +25,15 @@ static bool parse(const char *name, const char **job, size_t *n, int64_t *index)
   if (all <= head + strlen(SUFFIX) + 1 || strcasecmp(name + all - strlen(SUFFIX), SUFFIX) != 0) return false;
   *job = name + head + 1;
   *n = all - strlen(SUFFIX) - head - 1;
-  char number[24];
   *index = -1;
   if (head == 1 && *name == '*') return true;
-  if (head == 0 || head >= sizeof number) return false;
-  memcpy(number, name, head);
-  number[head] = 0;
-  return str_to_int64(number, index) && *index >= 0;
+  if (head == 0 || head > MAX_DIGITS || (head > 1 && *name == '0')) return false; /* one way to write a number */
+  *index = 0;
+  for (size_t i = 0; i < head; i++) {
+    if (name[i] < '0' || name[i] > '9') return false;
+    *index = *index * 10 + (name[i] - '0');
+  }
+  return true;
 }
 
 static bool is_member(const char *name, void *arg) {

@@ -63,6 +63,8 @@ static void expect_name(SSL *ssl, const char *name) {
     X509_VERIFY_PARAM_set1_ip_asc(param, name);
     return;
   }
+  /* Alternative names alone: a subject's common name is any text. */
+  X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   X509_VERIFY_PARAM_set1_host(param, name, 0);
   SSL_set_tlsext_host_name(ssl, name);
 }

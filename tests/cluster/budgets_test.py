@@ -5,7 +5,6 @@ Nothing here is measured by the clock: what must happen is waited for.
 """
 import gzip
 import re
-import socket
 import struct
 import subprocess
 import sys
@@ -73,6 +72,13 @@ def uploads():
             except ConnectionError:
                 continue
             assert said(client, 1) == "error"  # no graph, or no room
+        serves(c)
+        client = Client(address(c)).greet()  # the same on one connection, in turns
+        streams = [begin(client, n, b"") for _ in range(30)]
+        for at in range(0, n, 16000):
+            for stream in streams:
+                client.send(DATA, END_STREAM if at + 16000 >= n else 0, stream, bytes(min(16000, n - at)))
+        assert set(said_of(client, streams).values()) == {"error"}
         serves(c)
 
 
@@ -143,24 +149,24 @@ def fields_from_a_table():
 
 def requests_that_stop():
     """Half a request, half a header block, a connection that says nothing: each is given up after its time."""
-    with one("--request_timeout=1", "--greeting_timeout=1") as c:
-        half = Client(address(c)).greet()
+    with one("--request_timeout=4", "--greeting_timeout=4") as c:
+        half, block = Client(address(c)).greet(), Client(address(c)).greet()
         stream = begin(half, 1000, bytes(10))
+        block.headers("MasterService/ListDevices", 0)
+        mutes = []
+        for start in (b"", b"PRI * HTTP/2.0\r\n"):
+            mutes.append(Client.__new__(Client))
+            mutes[-1].connect(address(c))
+            mutes[-1].s.sendall(start)
         assert said(half, stream) == "error"
         assert b"/device:CPU:0" in half.answer(half.call("MasterService/ListDevices", b""))  # the connection is fine
-        block = Client(address(c)).greet()
-        block.headers("MasterService/ListDevices", 0)
-        block.ended()
-        for start in (b"", b"PRI * HTTP/2.0\r\n"):
-            mute = Client.__new__(Client)
-            mute.connect(address(c))
-            mute.s.sendall(start)
-            mute.ended()
+        for client in (block, *mutes):
+            client.ended()
         serves(c)
 
 
 def idle_connections():
-    with one("--idle_timeout=1") as c:
+    with one("--idle_timeout=4") as c:
         client = Client(address(c)).greet()
         assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", b""))
         assert client.until(lambda f: f[0] == GOAWAY)[-1][3][4:8] == bytes(4)  # NO_ERROR
@@ -193,7 +199,7 @@ def unread_answers():
                 break
             assert time.time() < end
             time.sleep(0.1)
-    with one("--unread_timeout=1") as c:
+    with one("--unread_timeout=4") as c:
         handle = session(Client(address(c)).greet())
         client = Client(address(c), setting(INITIAL_WINDOW, 0)).greet()
         client.call("MasterService/RunStep", handle + field(3, b"c:0"))

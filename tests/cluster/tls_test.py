@@ -218,6 +218,30 @@ def clients_are_no_tasks():
         raw(address, WORKER, service + "CreateWorkerSession", request)
 
 
+def names_that_only_look_like_a_task():
+    """An e-mail address, a URI, a name that ends where a NUL is: none of them makes a task of its holder."""
+    def holder(kind, value):
+        der = bytes([kind, len(value)]) + value
+        der = b"0" + bytes([len(der)]) + der
+        return CA.sign(f"odd{kind}", "DER:" + ":".join(f"{b:02x}" for b in der))
+    email, dns, uri = 0x81, 0x82, 0x86
+    with cluster(more=["--greeting_timeout=2"]) as c:
+        address = c.spec["ps"]["0"]
+        for kind, value in ((email, b"0.worker.shoal"), (uri, b"0.worker.shoal"), (dns, b"0.worker.shoal\0.example.com"),
+                            (dns, b"*.worker.shoal\0"), (dns, b"+0.worker.shoal"), (dns, b"00.worker.shoal")):
+            pair = holder(kind, value)
+            denied(address, pair, "/tensorflow.WorkerService/RegisterGraph", b"", "names no task of this cluster")
+        pair = holder(dns, b"0.worker.shoal")  # the same, as it should be
+        try:
+            raw(address, pair, "/tensorflow.WorkerService/RegisterGraph", b"")
+        except grpc.RpcError as e:
+            assert e.code() != grpc.StatusCode.PERMISSION_DENIED, e
+        # Whoever does not even begin with TLS is not waited for.
+        with socket.create_connection((address.rsplit(":", 1)[0], int(address.rsplit(":", 1)[1])), 60) as mute:
+            mute.sendall(b"\x16\x03\x01")
+            assert mute.recv(1) == b""
+
+
 def bad_files():
     spec = '--cluster_spec={"a": ["127.0.0.1:0"]}'
     for given, texts in (([f"--tls_cert={PS[0]}"], ["--tls_key is missing"]),
@@ -310,7 +334,8 @@ connect = 127.0.0.1:{wires[other]}
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     whole_cluster, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
-    mixed_cluster, server_certificate_alone, clients_are_no_tasks, bad_files, binds_loopback, tunnel)]
+    mixed_cluster, server_certificate_alone, clients_are_no_tasks,
+    names_that_only_look_like_a_task, bad_files, binds_loopback, tunnel)]
 
 if __name__ == "__main__":
     code = report(TESTS)

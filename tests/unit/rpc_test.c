@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "rpc/channel.h"
@@ -43,8 +44,10 @@ static void block(struct rpc_call *c, void *arg) {
   rpc_call_reply(c, NULL);
 }
 
+static void huge(struct rpc_call *c, void *arg);
+
 static const struct rpc_method methods[] = {
-    {"/t/Echo", echo}, {"/t/Refuse", refuse}, {"/t/Never", never}, {"/t/Block", block}};
+    {"/t/Echo", echo}, {"/t/Refuse", refuse}, {"/t/Never", never}, {"/t/Block", block}, {"/t/Huge", huge}};
 
 static struct rpc_server *start(int port, const char *host) {
   struct rpc_server *s;
@@ -263,6 +266,77 @@ static void watchdog(void **state) {
   sem_destroy(&caught);
 }
 
+struct busy {
+  struct rpc_event again;
+  atomic_bool enough;
+  sem_t over;
+  atomic_long turns;
+};
+
+static void go_on(struct rpc_event *e) {
+  struct busy *b = (struct busy *)((char *)e - offsetof(struct busy, again));
+  atomic_fetch_add(&b->turns, 1);
+  if (atomic_load(&b->enough)) sem_post(&b->over);
+  else rpc_loop_post(e);
+}
+
+/* What always has more to do (a connection whose bytes no poll tells of) takes turns with handlers and timers. */
+static void turns(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  struct busy b = {.again = {.fn = go_on, .kind = RPC_EVENT_TURN}};
+  sem_init(&b.over, 0, 0);
+  rpc_loop_post(&b.again);
+  for (int i = 0; i < 50; i++) ASSERT_OK(ask(c, "/t/Echo", 1000, LONG_MS, 0));
+  ASSERT_FAILS(ask(c, "/t/Never", 10, 50, 0), SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded");
+  assert_true(atomic_load(&b.turns) > 0);
+  atomic_store(&b.enough, true);
+  while (sem_wait(&b.over)) continue;
+  sem_destroy(&b.over);
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
+static void huge(struct rpc_call *c, void *arg) {
+  struct message m;
+  message_init(&m);
+  message_reference(&m, &m, (size_t)5 << 30, NULL, NULL); /* never looked at */
+  rpc_call_reply(c, message_finish(&m));
+}
+
+/* A message's length has 32 bits: what does not fit is refused by name, not cut. */
+static void four_gigabytes(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  struct message m;
+  message_init(&m);
+  message_reference(&m, &m, (size_t)5 << 30, NULL, NULL);
+  ASSERT_FAILS(rpc_call_wait(c, "/t/Echo", message_finish(&m), deadline_after_ms(LONG_MS), 0, NULL),
+               SHOAL_RESOURCE_EXHAUSTED, "less than 4 GiB");
+  ASSERT_FAILS(ask(c, "/t/Huge", 0, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "5368709120");
+  ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
+/* Memory that may fail does, once at each place in turn: a call ends in an error or not at all, and all goes on. */
+static void no_memory(void **state) {
+  struct rpc_server *s = start(0, NULL);
+  bool hit = true;
+  for (long k = 1; hit; k++) {
+    struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+    mem_fail_at(k);
+    shoal_status e = ask(c, "/t/Echo", 200000, LONG_MS, 0);
+    hit = mem_fail_at(0);
+    if (!hit) ASSERT_OK(e);
+    shoal_status_free(e);
+    ASSERT_OK(ask(c, "/t/Echo", 200000, LONG_MS, RPC_WAIT_FOR_READY));
+    rpc_channel_unref(c);
+    assert_true(k < 10000);
+  }
+  rpc_server_stop(s, 0);
+}
+
 static void budgets(void **state) {
   struct budget all, one, two;
   budget_init(&all, 100, NULL);
@@ -306,6 +380,7 @@ static void smaller_and_larger(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger), cmocka_unit_test(blocking),
-          cmocka_unit_test(watchdog), cmocka_unit_test(given_back), cmocka_unit_test(messages),
+          cmocka_unit_test(watchdog), cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes),
+          cmocka_unit_test(no_memory), cmocka_unit_test(given_back), cmocka_unit_test(messages),
           cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
           cmocka_unit_test(timeouts))

@@ -93,6 +93,17 @@ shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struc
   return it->type->next(it, ctx, out, end);
 }
 
+shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  *end = false;
+  if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
+  if (it->type->skip) return it->type->skip(it, ctx, end);
+  struct tensor *t = mem_zalloc((size_t)MAX(it->of->n, 1), sizeof *t);
+  shoal_status s = it->type->next(it, ctx, t, end);
+  tensors_release(t, it->of->n);
+  free(t);
+  return s;
+}
+
 void iterator_free(struct data_iterator *it) {
   if (!it) return;
   if (it->type->release) it->type->release(it);

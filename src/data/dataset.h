@@ -18,8 +18,9 @@ enum { SIZE_INFINITE = -1, SIZE_UNKNOWN = -2, SIZE_NOT_ASKED = -3 };
 struct dataset_type {
   const char *name;
   shoal_status (*iterate)(struct dataset *d, struct data_iterator **out);
-  int64_t (*size)(const struct dataset *d); /* elements, or SIZE_...; NULL: the first input's */
-  void (*release)(struct dataset *d);       /* (optional) what the type added */
+  int64_t (*size)(const struct dataset *d);                 /* elements, or SIZE_...; NULL: the first input's */
+  void (*release)(struct dataset *d);                       /* (optional) what the type added */
+  struct seed_generator *(*seeds)(const struct dataset *d); /* (optional) where its iterators draw seeds */
 };
 
 struct dataset {
@@ -48,12 +49,14 @@ struct data_iterator_type {
   /* Fills out[n], or sets *end. After the end, or an error, it may be called again. */
   shoal_status (*next)(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end);
   void (*release)(struct data_iterator *it); /* (optional) */
+  /* (optional) Passes the next element by without making it, where that is less work and no function may fail. */
+  shoal_status (*skip)(struct data_iterator *it, struct data_ctx *ctx, bool *end);
 };
 
 struct data_iterator {
   const struct data_iterator_type *type;
-  struct dataset *of;       /* a reference */
-  struct data_iterator *in; /* over the first input, where there is one; released with the iterator */
+  struct dataset *of;               /* a reference */
+  struct data_iterator *in;         /* over the first input, where there is one; released with the iterator */
   const struct data_iterator *user; /* whose `in` this is, if anybody's */
 };
 
@@ -69,6 +72,8 @@ int64_t dataset_size(const struct dataset *d);
 shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out);
 shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end);
 void iterator_free(struct data_iterator *it);
+/* Passes one element by. */
+shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end);
 /* The iterator over the first input, made when first asked for. */
 shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in);
 void tensors_release(struct tensor *t, int n);
@@ -138,6 +143,10 @@ struct seed_generator;
 struct seed_generator *seed_generator_new(int64_t seed, int64_t seed2, bool reshuffle);
 struct seed_generator *seed_generator_ref(struct seed_generator *g);
 void seed_generator_unref(struct seed_generator *g);
+/* The states of all generators of a dataset and of those above it; and back, into a dataset made by the same ops.
+ * INVALID_ARGUMENT when it is not. */
+void dataset_seeds_save(const struct dataset *d, struct text *out);
+shoal_status dataset_seeds_load(const struct dataset *d, const void *saved, size_t n);
 struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat);
 struct dataset *dataset_random(struct seed_generator *seeds);
 struct dataset *dataset_cache(struct dataset *in); /* in memory */
@@ -166,6 +175,8 @@ struct dataset *dataset_group_by_window(struct dataset *in, struct captured f[3]
 /* f: key_func, init_func, reduce_func, finalize_func. */
 shoal_status dataset_group_by_reducer(struct dataset *in, struct captured f[4], const struct element_spec *spec,
                                       struct dataset **out);
+/* f: init_func, next_func(state), finalize_func(state). */
+struct dataset *dataset_generator(struct captured f[3], const struct element_spec *spec);
 shoal_status dataset_unique(struct dataset *in, struct dataset **out);
 /* in[0] says from which of the others each element comes. */
 shoal_status dataset_directed(struct dataset *const *in, int n, bool stop_on_empty, struct dataset **out);
@@ -175,7 +186,7 @@ struct dataset *dataset_sleep(struct dataset *in, int64_t micros);
 /* A serialized Options message that travels with the dataset; what all of them say together. */
 struct dataset *dataset_options(struct dataset *in, const void *options, size_t n);
 void dataset_get_options(const struct dataset *d, struct text *out);
-/* Fails when the transformations around are not these: those applied to it later (names are taken over), and earlier. */
+/* Fails when the transformations around are not these: those applied later (names are taken over), and earlier. */
 struct dataset *dataset_assert_next(struct dataset *in, char **names, int n);
 shoal_status dataset_check_previous(const struct dataset *in, const char *const *names, int n);
 /* An error when there are more or fewer elements. */

@@ -117,8 +117,22 @@ static shoal_status prefetch_next(struct data_iterator *it, struct data_ctx *ctx
   return s.status;
 }
 
+/* Before the thread runs, the next element is the input's. */
+static shoal_status prefetch_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  struct data_iterator *in;
+  if (!((struct prefetch_iter *)it)->running) {
+    TRY(iterator_input(it, &in));
+    return iterator_skip(in, ctx, end);
+  }
+  struct tensor *t = mem_zalloc((size_t)MAX(it->of->n, 1), sizeof *t);
+  shoal_status s = prefetch_next(it, ctx, t, end);
+  tensors_release(t, it->of->n);
+  free(t);
+  return s;
+}
+
 static const struct data_iterator_type prefetch_iter_type = {sizeof(struct prefetch_iter), prefetch_next,
-                                                             prefetch_iter_free};
+                                                             prefetch_iter_free, prefetch_skip};
 
 struct data_iterator *iterator_prefetch(struct dataset *of, struct data_iterator *in, int64_t buffer) {
   struct prefetch_iter *p = (struct prefetch_iter *)iterator_new(&prefetch_iter_type, of);

@@ -40,9 +40,16 @@ static shoal_status one_next(struct data_iterator *it, struct data_ctx *ctx, str
   return NULL;
 }
 
+static shoal_status at_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  int64_t *at = &((struct at_iter *)it)->at;
+  *end = *at >= dataset_size(it->of);
+  if (!*end) ++*at;
+  return NULL;
+}
+
 static int64_t one_size(const struct dataset *d) { return 1; }
 
-static const struct data_iterator_type one_iter = {sizeof(struct at_iter), one_next, NULL};
+static const struct data_iterator_type one_iter = {sizeof(struct at_iter), one_next, NULL, at_skip};
 ITERATE(one_iterate, one_iter)
 static const struct dataset_type one_type = {"Tensor", one_iterate, one_size, tensors_free};
 
@@ -93,7 +100,7 @@ static shoal_status slice_next(struct data_iterator *it, struct data_ctx *ctx, s
 
 static int64_t slice_size(const struct dataset *d) { return ((const struct tensors *)d)->rows; }
 
-static const struct data_iterator_type slice_iter = {sizeof(struct at_iter), slice_next, NULL};
+static const struct data_iterator_type slice_iter = {sizeof(struct at_iter), slice_next, NULL, at_skip};
 ITERATE(slice_iterate, slice_iter)
 static const struct dataset_type slice_type = {"TensorSlice", slice_iterate, slice_size, tensors_free};
 
@@ -148,7 +155,7 @@ static shoal_status range_next(struct data_iterator *it, struct data_ctx *ctx, s
   }
 }
 
-static const struct data_iterator_type range_iter = {sizeof(struct at_iter), range_next, NULL};
+static const struct data_iterator_type range_iter = {sizeof(struct at_iter), range_next, NULL, at_skip};
 ITERATE(range_iterate, range_iter)
 static const struct dataset_type range_type = {"Range", range_iterate, range_size, NULL};
 
@@ -180,16 +187,25 @@ static struct dataset *counted_new(const struct dataset_type *type, struct datas
 
 static const struct counted *counted(const struct data_iterator *it) { return (const struct counted *)it->of; }
 
+/* out NULL: the element is passed by. */
+static shoal_status next_or_skip(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
+  return out ? iterator_next(it, ctx, out, end) : iterator_skip(it, ctx, end);
+}
+
 static shoal_status take_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   int64_t *at = &((struct at_iter *)it)->at, count = counted(it)->count;
   struct data_iterator *in;
   *end = count >= 0 && *at >= count;
   if (*end) return NULL;
   TRY(iterator_input(it, &in));
-  TRY(iterator_next(in, ctx, out, end));
+  TRY(next_or_skip(in, ctx, out, end));
   if (!*end) ++*at;
   else if (count >= 0) *at = count;
   return NULL;
+}
+
+static shoal_status take_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  return take_next(it, ctx, NULL, end);
 }
 
 static int64_t take_size(const struct dataset *d) {
@@ -199,7 +215,7 @@ static int64_t take_size(const struct dataset *d) {
   return n == SIZE_UNKNOWN ? SIZE_UNKNOWN : MIN(n, count);
 }
 
-static const struct data_iterator_type take_iter = {sizeof(struct at_iter), take_next, NULL};
+static const struct data_iterator_type take_iter = {sizeof(struct at_iter), take_next, NULL, take_skip};
 ITERATE(take_iterate, take_iter)
 static const struct dataset_type take_type = {"Take", take_iterate, take_size, NULL};
 
@@ -249,7 +265,7 @@ static shoal_status repeat_next(struct data_iterator *it, struct data_ctx *ctx, 
     *end = count >= 0 && r->round >= count;
     if (*end) return NULL;
     TRY(iterator_input(it, &in));
-    TRY(iterator_next(in, ctx, out, end));
+    TRY(next_or_skip(in, ctx, out, end));
     if (!*end) {
       r->any = true;
       return NULL;
@@ -262,12 +278,16 @@ static shoal_status repeat_next(struct data_iterator *it, struct data_ctx *ctx, 
   }
 }
 
+static shoal_status repeat_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  return repeat_next(it, ctx, NULL, end);
+}
+
 static int64_t repeat_size(const struct dataset *d) {
   int64_t n = dataset_size(d->inputs[0]), count = ((const struct counted *)d)->count;
   return size_times(n, count < 0 ? SIZE_INFINITE : count);
 }
 
-static const struct data_iterator_type repeat_iter_type = {sizeof(struct repeat_iter), repeat_next, NULL};
+static const struct data_iterator_type repeat_iter_type = {sizeof(struct repeat_iter), repeat_next, NULL, repeat_skip};
 ITERATE(repeat_iterate, repeat_iter_type)
 static const struct dataset_type repeat_type = {"Repeat", repeat_iterate, repeat_size, NULL};
 
@@ -375,6 +395,16 @@ static shoal_status zip_next(struct data_iterator *it, struct data_ctx *ctx, str
   return NULL;
 }
 
+static shoal_status zip_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  *end = it->of->n_inputs == 0;
+  for (int i = 0; i < it->of->n_inputs && !*end; i++) {
+    struct data_iterator *in;
+    TRY(input_at((struct many_iter *)it, i, &in));
+    TRY(iterator_skip(in, ctx, end));
+  }
+  return NULL;
+}
+
 static int64_t zip_size(const struct dataset *d) {
   int64_t least = SIZE_INFINITE;
   for (int i = 0; i < d->n_inputs; i++) {
@@ -385,7 +415,7 @@ static int64_t zip_size(const struct dataset *d) {
   return least;
 }
 
-static const struct data_iterator_type zip_iter = {sizeof(struct many_iter), zip_next, many_free};
+static const struct data_iterator_type zip_iter = {sizeof(struct many_iter), zip_next, many_free, zip_skip};
 ITERATE(zip_iterate, zip_iter)
 static const struct dataset_type zip_type = {"Zip", zip_iterate, zip_size, NULL};
 

@@ -137,6 +137,19 @@ static shoal_status batch_next(struct data_iterator *it, struct data_ctx *ctx, s
   return s;
 }
 
+static shoal_status batch_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  const struct batch *b = (const struct batch *)it->of;
+  struct data_iterator *in;
+  int64_t rows = 0;
+  TRY(iterator_input(it, &in));
+  while (rows < b->size && !*end) {
+    TRY(iterator_skip(in, ctx, end));
+    rows += !*end;
+  }
+  *end = rows == 0 || (b->drop && rows < b->size);
+  return NULL;
+}
+
 static void batch_free(struct dataset *d) {
   struct batch *b = (struct batch *)d;
   if (b->pad_values) tensors_release(b->pad_values, d->n);
@@ -144,7 +157,7 @@ static void batch_free(struct dataset *d) {
   free(b->pad_shapes);
 }
 
-static const struct data_iterator_type batch_iter = {sizeof(struct data_iterator), batch_next, NULL};
+static const struct data_iterator_type batch_iter = {sizeof(struct data_iterator), batch_next, NULL, batch_skip};
 
 static shoal_status batch_iterate(struct dataset *d, struct data_iterator **out) {
   *out = iterator_new(&batch_iter, d);

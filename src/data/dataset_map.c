@@ -66,7 +66,14 @@ static shoal_status map_next(struct data_iterator *it, struct data_ctx *ctx, str
   return s;
 }
 
-static const struct data_iterator_type map_iter = {sizeof(struct data_iterator), map_next, NULL};
+/* Elements that were not made yet are the input's. */
+static shoal_status map_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  struct data_iterator *in;
+  TRY(iterator_input(it, &in));
+  return iterator_skip(in, ctx, end);
+}
+
+static const struct data_iterator_type map_iter = {sizeof(struct data_iterator), map_next, NULL, map_skip};
 
 /* ---- map, several at once, in order ---- */
 
@@ -155,6 +162,15 @@ static shoal_status parallel_next(struct data_iterator *it, struct data_ctx *ctx
   return s;
 }
 
+static shoal_status parallel_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
+  struct parallel_iter *p = (struct parallel_iter *)it;
+  if (!p->jobs.n && !p->ended) return map_skip(it, ctx, end);
+  struct tensor *t = element_new(it->of);
+  shoal_status s = parallel_next(it, ctx, t, end);
+  element_free(t, it->of);
+  return s;
+}
+
 static void parallel_free(struct data_iterator *it) {
   struct parallel_iter *p = (struct parallel_iter *)it;
   cancel_start(&p->cancel, NULL);
@@ -173,8 +189,8 @@ static void parallel_free(struct data_iterator *it) {
   pthread_cond_destroy(&p->change);
 }
 
-static const struct data_iterator_type parallel_iter_type = {sizeof(struct parallel_iter), parallel_next,
-                                                             parallel_free};
+static const struct data_iterator_type parallel_iter_type = {sizeof(struct parallel_iter), parallel_next, parallel_free,
+                                                             parallel_skip};
 
 static shoal_status map_iterate(struct dataset *d, struct data_iterator **out) {
   int64_t parallel = ((struct mapped *)d)->parallel;

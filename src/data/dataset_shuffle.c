@@ -4,10 +4,12 @@
  * of the oldest round only, so that rounds never mix. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "data/dataset.h"
 
@@ -52,11 +54,58 @@ void seed_generator_unref(struct seed_generator *g) {
 
 /* The generator for a new iterator: the seeds themselves, or the next pair drawn from them. */
 static struct philox_stream next_stream(struct seed_generator *g) {
-  if (!g->reshuffle) return philox_stream(philox_from_seeds((uint64_t)g->seed, (uint64_t)g->seed2));
   pthread_mutex_lock(&g->lock);
-  uint64_t one = philox_u32(&g->stream), two = philox_u32(&g->stream);
+  uint64_t one = (uint64_t)g->seed, two = (uint64_t)g->seed2;
+  if (g->reshuffle) {
+    one = philox_u32(&g->stream);
+    two = philox_u32(&g->stream);
+  }
   pthread_mutex_unlock(&g->lock);
   return philox_stream(philox_from_seeds(one, two));
+}
+
+/* A saved generator: seed, seed2, and the stream they have become. Read by the machine that wrote it, or its like. */
+struct saved_seeds {
+  int64_t seed, seed2;
+  struct philox_stream stream;
+};
+
+void dataset_seeds_save(const struct dataset *d, struct text *out) {
+  struct seed_generator *g = d->type->seeds ? d->type->seeds(d) : NULL;
+  for (int i = 0; i < d->n_inputs; i++) dataset_seeds_save(d->inputs[i], out);
+  if (!g) return;
+  struct saved_seeds s;
+  memset(&s, 0, sizeof s);
+  pthread_mutex_lock(&g->lock);
+  s.seed = g->seed;
+  s.seed2 = g->seed2;
+  s.stream = g->stream;
+  pthread_mutex_unlock(&g->lock);
+  text_add(out, (const char *)&s, sizeof s);
+}
+
+static shoal_status load_seeds(const struct dataset *d, const char **saved, size_t *n) {
+  struct seed_generator *g = d->type->seeds ? d->type->seeds(d) : NULL;
+  for (int i = 0; i < d->n_inputs; i++) TRY(load_seeds(d->inputs[i], saved, n));
+  if (!g) return NULL;
+  struct saved_seeds s;
+  if (*n < sizeof s) return INVALID("The saved iterator is over another dataset: it has fewer seeds");
+  memcpy(&s, *saved, sizeof s);
+  if (s.stream.used < 0 || s.stream.used > 4) return INVALID("The saved iterator's seeds are damaged");
+  *saved += sizeof s;
+  *n -= sizeof s;
+  pthread_mutex_lock(&g->lock);
+  g->seed = s.seed;
+  g->seed2 = s.seed2;
+  g->stream = s.stream;
+  pthread_mutex_unlock(&g->lock);
+  return NULL;
+}
+
+shoal_status dataset_seeds_load(const struct dataset *d, const void *saved, size_t n) {
+  const char *at = saved;
+  TRY(load_seeds(d, &at, &n));
+  return n ? INVALID("The saved iterator is over another dataset: it has more seeds") : NULL;
 }
 
 /* ---- shuffle ---- */
@@ -180,7 +229,9 @@ static int64_t shuffle_size(const struct dataset *d) {
 
 static void shuffle_free(struct dataset *d) { seed_generator_unref(((struct shuffle *)d)->seeds); }
 
-static const struct dataset_type shuffle_type = {"Shuffle", shuffle_iterate, shuffle_size, shuffle_free};
+static struct seed_generator *seeds_of(const struct dataset *d) { return ((const struct shuffle *)d)->seeds; }
+
+static const struct dataset_type shuffle_type = {"Shuffle", shuffle_iterate, shuffle_size, shuffle_free, seeds_of};
 
 struct dataset *dataset_shuffle(struct dataset *in, int64_t buffer, struct seed_generator *seeds, int64_t repeat) {
   struct shuffle *d = (struct shuffle *)dataset_new(sizeof *d, &shuffle_type, in->n, in->types, in->shapes, &in, 1);
@@ -213,7 +264,7 @@ static shoal_status random_iterate(struct dataset *d, struct data_iterator **out
 
 static int64_t random_size(const struct dataset *d) { return SIZE_INFINITE; }
 
-static const struct dataset_type random_type = {"Random", random_iterate, random_size, shuffle_free};
+static const struct dataset_type random_type = {"Random", random_iterate, random_size, shuffle_free, seeds_of};
 
 struct dataset *dataset_random(struct seed_generator *seeds) {
   shoal_dtype type = SHOAL_INT64;

@@ -99,9 +99,17 @@ static int chain_length(const struct lowering *lo, int chain) {
   return n;
 }
 
+/* Where a RemoteCall's target, its first input, is a constant, that; else NULL: its kernel looks when it runs. */
+static const struct node *constant_target(const struct node *n) {
+  const struct node *from = n->n_in ? n->in[0].node : NULL;
+  while (from && op_is(from->op, "Identity")) from = from->in[0].node;
+  return from && op_is(from->op, "Const") ? from : NULL;
+}
+
 static bool is_call(const struct lowering *lo, const struct node *n) {
   return op_is(n->op, "PartitionedCall") || op_is(n->op, "StatefulPartitionedCall") ||
-         op_is(n->op, "SymbolicGradient") || op_is(n->op, "RemoteCall") || graph_function(lo->g, n->op->name);
+         op_is(n->op, "SymbolicGradient") || (op_is(n->op, "RemoteCall") && constant_target(n)) ||
+         graph_function(lo->g, n->op->name);
 }
 
 /* A body node's device: its own parts, completed by the caller's. */
@@ -395,14 +403,12 @@ static shoal_status lower_gradient(struct lowering *lo, struct node *n, const st
   return s;
 }
 
-/* RemoteCall names the device of its body by its first input, which must be a constant. */
+/* RemoteCall names the device of its body by its first input. */
 static shoal_status place_remote(struct node *n) {
   const struct tensor *t = NULL;
-  struct node *from = n->in[0].node;
-  while (op_is(from->op, "Identity")) from = from->in[0].node;
-  if (op_is(from->op, "Const")) TRY(node_get_tensor(from, "value", &t));
-  if (!t || t->dtype != SHOAL_STRING || t->n != 1)
-    return UNIMPLEMENTED("RemoteCall {{node %s}} whose target is not a constant", n->name);
+  TRY(node_get_tensor(constant_target(n), "value", &t));
+  if (t->dtype != SHOAL_STRING || t->n != 1)
+    return INVALID("RemoteCall {{node %s}}: `target` must be a scalar", n->name);
   const struct str *device = t->data;
   char *text = mem_strndup(str_data(device), device->size);
   graph_set_device(n, text);

@@ -22,11 +22,15 @@ struct keyed_state {
 static const char *const window_functions[] = {"key_func", "reduce_func", "window_size_func", NULL};
 static const char *const reducer_functions[] = {"key_func", "init_func", "reduce_func", "finalize_func", NULL};
 
-static shoal_status keyed_init(struct kernel_init *ki, struct keyed_state *st, const char *const *names) {
+static const char *const generator_functions[] = {"init_func", "next_func", "finalize_func", NULL};
+
+/* suffix: of the inputs that a function captured. */
+static shoal_status functions_init(struct kernel_init *ki, struct keyed_state *st, const char *const *names,
+                                   const char *suffix) {
   TRY(dataset_state_init(ki, &st->s));
   for (; names[st->n_f]; st->n_f++) {
     const struct func_attr *attr;
-    char *arguments = mem_printf("%s_other_arguments", names[st->n_f]);
+    char *arguments = mem_printf("%s%s", names[st->n_f], suffix);
     node_in_range(ki->node, arguments, &st->first[st->n_f], &st->n[st->n_f]);
     free(arguments);
     TRY(node_get_func(ki->node, names[st->n_f], &attr));
@@ -37,10 +41,13 @@ static shoal_status keyed_init(struct kernel_init *ki, struct keyed_state *st, c
 }
 
 static shoal_status windows_init(struct kernel_init *ki, void *state) {
-  return keyed_init(ki, state, window_functions);
+  return functions_init(ki, state, window_functions, "_other_arguments");
 }
 static shoal_status reducer_init(struct kernel_init *ki, void *state) {
-  return keyed_init(ki, state, reducer_functions);
+  return functions_init(ki, state, reducer_functions, "_other_arguments");
+}
+static shoal_status generator_init(struct kernel_init *ki, void *state) {
+  return functions_init(ki, state, generator_functions, "_other_args");
 }
 static void keyed_release(void *state) { dataset_state_release(&((struct keyed_state *)state)->s); }
 
@@ -75,6 +82,15 @@ static shoal_status reducer_run(struct kernel_ctx *ctx) {
   capture(ctx, f);
   TRY(dataset_group_by_reducer(in, f, &st->s.spec, &d));
   return dataset_give(ctx, d);
+}
+
+static shoal_status generator_run(struct kernel_ctx *ctx) {
+  const struct keyed_state *st = ctx->state;
+  struct captured f[MAX_FUNCTIONS];
+  if (function_rets(st->f[1]) != st->s.spec.n)
+    return INVALID("`next_func` returns %d values, output_types has %d", function_rets(st->f[1]), st->s.spec.n);
+  capture(ctx, f);
+  return dataset_give(ctx, dataset_generator(f, &st->s.spec));
 }
 
 /* ---- the others ---- */
@@ -154,6 +170,7 @@ static shoal_status matching_run(struct kernel_ctx *ctx) {
 #define PLAIN(id, run_) KERNEL(id, struct dataset_state, dataset_state_init, dataset_state_release, run_)
 KERNEL(windows_kernels, struct keyed_state, windows_init, keyed_release, windows_run);
 KERNEL(reducer_kernels, struct keyed_state, reducer_init, keyed_release, reducer_run);
+KERNEL(generator_kernels, struct keyed_state, generator_init, keyed_release, generator_run);
 PLAIN(unique_kernels, unique_run);
 PLAIN(ignore_kernels, ignore_run);
 PLAIN(assert_kernels, assert_run);
@@ -187,6 +204,12 @@ PLAIN(matching_kernels, matching_run);
   "Tfinalize_func_other_arguments: list(type) >= 0; " SPEC
 
 static const struct op_row rows[] = {
+    DATASET("GeneratorDataset",
+            "init_func_other_args: Tinit_func_args, next_func_other_args: Tnext_func_args, "
+            "finalize_func_other_args: Tfinalize_func_args",
+            "init_func: func; next_func: func; finalize_func: func; Tinit_func_args: list(type) >= 0; "
+            "Tnext_func_args: list(type) >= 0; Tfinalize_func_args: list(type) >= 0; " SPEC META,
+            OP_STATEFUL, generator_kernels),
     BOTH("GroupByWindowDataset", WINDOWS_IN, WINDOWS_ATTRS, META, 0, windows_kernels),
     BOTH("GroupByReducerDataset", REDUCER_IN, REDUCER_ATTRS, "", OP_STATEFUL, reducer_kernels),
     BOTH("UniqueDataset", "input_dataset: variant", SPEC, META, 0, unique_kernels),

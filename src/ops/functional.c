@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/device_name.h"
 #include "graph/shape_fn.h"
 #include "runtime/function.h"
 #include "runtime/kernel.h"
@@ -51,6 +52,28 @@ static void call_with_inputs(struct kernel_ctx *ctx, struct function *f, int fir
 }
 
 static void call_start(struct kernel_ctx *ctx) { call_with_inputs(ctx, ((struct functional *)ctx->state)->f[0], 0); }
+
+/* RemoteCall whose target is known only now (others were inlined where they belong): here, or not at all. */
+static shoal_status check_target(const struct kernel_ctx *ctx) {
+  const struct tensor *t = ctx_in(ctx, 0);
+  if (t->n != 1) return INVALID("`target` must be a scalar");
+  const struct str *name = t->data;
+  char *text = mem_strndup(str_data(name), name->size);
+  struct device_spec want, here;
+  shoal_status s = device_spec_parse(text, &want);
+  if (!s) s = device_spec_parse(ctx->kernel->device->name, &here);
+  if (!s && !device_spec_matches(&want, &here))
+    s = UNIMPLEMENTED("RemoteCall from %s to %s, which is not a constant of the graph", ctx->kernel->device->name,
+                      text);
+  free(text);
+  return s;
+}
+
+static void remote_start(struct kernel_ctx *ctx) {
+  shoal_status s = check_target(ctx);
+  if (s) ctx_done(ctx, s);
+  else call_with_inputs(ctx, ((struct functional *)ctx->state)->f[0], 1);
+}
 
 /* ---- conditionals ---- */
 
@@ -349,7 +372,8 @@ static const struct op_row rows[] = {
      .in = "target: string, args: Tin",
      .out = "output: Tout",
      .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func",
-     .flags = OP_STATEFUL},
+     .flags = OP_STATEFUL,
+     .kernels = FUNCTIONAL(call_init, remote_start)},
     {.name = "SymbolicGradient",
      .in = "input: Tin",
      .out = "output: Tout",

@@ -8,32 +8,24 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/data_thread.h"
 #include "graph/shape_fn.h"
-#include "ops/dataset_state.h"
+#include "ops/iterator.h"
 #include "ops/optional.h"
 #include "tensor/tensor_proto.h"
-
-struct iterator {
-  struct resource head;
-  struct task_line *line;
-  struct data_iterator *at; /* used by tasks of the line alone; NULL until initialised */
-  struct element_spec spec; /* what its elements must be; n 0: anything */
-};
 
 static void iterator_resource_free(struct resource *r) {
   struct iterator *it = (struct iterator *)r;
   task_line_free(it->line);
   iterator_free(it->at);
-  free((void *)(uintptr_t)it->spec.types);
-  free((void *)(uintptr_t)it->spec.shapes);
+  element_spec_release(&it->spec);
+  text_release(&it->seeds);
   free(it);
 }
 
-static const struct resource_type iterator_type = {"N10tensorflow4data16IteratorResourceE", "iterator",
-                                                   iterator_resource_free};
+const struct resource_type iterator_type = {"N10tensorflow4data16IteratorResourceE", "iterator",
+                                            iterator_resource_free};
 
-static struct element_spec copy_spec(const struct element_spec *s) {
+struct element_spec element_spec_copy(const struct element_spec *s) {
   shoal_dtype *types = mem_zalloc((size_t)s->n, sizeof *types);
   struct shape *shapes = mem_zalloc((size_t)s->n, sizeof *shapes);
   for (int i = 0; i < s->n; i++) {
@@ -43,18 +35,23 @@ static struct element_spec copy_spec(const struct element_spec *s) {
   return (struct element_spec){s->n, types, shapes};
 }
 
+void element_spec_release(struct element_spec *s) {
+  free((void *)(uintptr_t)s->types);
+  free((void *)(uintptr_t)s->shapes);
+}
+
 static shoal_status make_iterator(void *arg, struct resource **out) {
   const struct element_spec *spec = arg;
   struct iterator *it = mem_zalloc(1, sizeof *it);
   resource_init(&it->head, &iterator_type);
   it->line = task_line_new();
-  it->spec = copy_spec(spec);
+  it->spec = element_spec_copy(spec);
   *out = &it->head;
   return NULL;
 }
 
-static shoal_status check_spec(const struct element_spec *want, int n, const shoal_dtype *types,
-                               const struct shape *shapes) {
+shoal_status element_spec_check(const struct element_spec *want, int n, const shoal_dtype *types,
+                                const struct shape *shapes) {
   if (!want->n) return NULL;
   if (want->n != n) return INVALID("Number of components does not match: expected %d types but got %d.", want->n, n);
   for (int i = 0; i < n; i++) {
@@ -108,7 +105,8 @@ static shoal_status iterator_run(struct kernel_ctx *ctx) {
   struct resource *r;
   TRY(resource_find_or_make(ctx->kernel->resources, s->name.container, &iterator_type, s->name.name, make_iterator,
                             &s->data.spec, &r));
-  shoal_status bad = check_spec(&((struct iterator *)r)->spec, s->data.spec.n, s->data.spec.types, s->data.spec.shapes);
+  shoal_status bad =
+      element_spec_check(&((struct iterator *)r)->spec, s->data.spec.n, s->data.spec.types, s->data.spec.shapes);
   resource_unref(r);
   TRY(bad);
   return give_handle(ctx);
@@ -120,11 +118,17 @@ static shoal_status anonymous_run(struct kernel_ctx *ctx) {
   char name[64];
   snprintf(name, sizeof name, "_iterator_%lld", (long long)atomic_fetch_add(&next, 1));
   struct resource *r;
+  struct tensor t, *mark;
   TRY(make_iterator(&s->data.spec, &r));
+  if (op_is(ctx->kernel->op, "AnonymousIteratorV3")) { /* goes with its last handle */
+    TRY(resource_handle_anonymous(ctx->kernel->resources, ctx->kernel->device->name, "AnonymousIterator",
+                                  &iterator_type, r, &t));
+    ctx_set(ctx, 0, &t);
+    return NULL;
+  }
   shoal_status bad = resource_add(ctx->kernel->resources, "", name, r);
   if (bad) resource_unref(r);
   TRY(bad);
-  struct tensor t, *mark;
   TRY(resource_handle_tensor(ctx->kernel->resources, ctx->kernel->device->name, "", name, &iterator_type, &t));
   ctx_set(ctx, 0, &t);
   return ctx->kernel->n_out < 2 ? NULL : ctx_out_dims(ctx, 1, 0, NULL, &mark);
@@ -169,27 +173,53 @@ static void on_line(struct request *q, void (*fn)(void *)) {
   if (s) request_end(q, s);
 }
 
-static void initialise(void *arg) {
-  struct request *q = arg;
-  struct data_iterator *fresh = NULL;
-  shoal_status s = check_spec(&q->it->spec, q->data->n, q->data->types, q->data->shapes);
-  if (!s) s = dataset_iterate(q->data, &fresh);
-  if (!s) {
-    iterator_free(q->it->at);
-    q->it->at = fresh;
+shoal_status iterator_begin(struct iterator *it, struct dataset *d) {
+  struct data_iterator *fresh;
+  struct text seeds = {0};
+  TRY(element_spec_check(&it->spec, d->n, d->types, d->shapes));
+  dataset_seeds_save(d, &seeds);
+  shoal_status s = dataset_iterate(d, &fresh);
+  if (s) {
+    text_release(&seeds);
+    return s;
   }
-  request_end(q, s);
+  iterator_free(it->at);
+  text_release(&it->seeds);
+  it->at = fresh;
+  it->seeds = seeds;
+  it->asked = 0;
+  it->failed = false;
+  return NULL;
 }
 
-/* The next element as n tensors of their own; *end when there is none. */
-static shoal_status fetch(struct request *q, struct tensor *out, bool *end) {
-  struct iterator *it = q->it;
+static void initialise(void *arg) {
+  struct request *q = arg;
+  request_end(q, iterator_begin(q->it, q->data));
+}
+
+shoal_status iterator_ask(struct iterator *it, struct cancel *cancel, struct tensor *out, bool *end) {
   if (!it->at)
     return STATUS(SHOAL_FAILED_PRECONDITION,
                   "GetNext() failed because the iterator has not been initialized. Ensure that you have run the "
                   "initializer operation for this iterator before getting the next element.");
-  struct data_ctx ctx = {.cancel = q->ctx->step->cancel};
-  TRY(iterator_next(it->at, &ctx, out, end));
+  struct data_ctx ctx = {.cancel = cancel};
+  shoal_status s = iterator_next(it->at, &ctx, out, end);
+  if (s ? !cancel_started(cancel) : !*end) it->asked++;
+  it->failed |= s && !cancel_started(cancel);
+  return s;
+}
+
+shoal_status element_give(struct kernel_ctx *ctx, struct tensor *t, int n) {
+  const struct kernel *k = ctx->kernel;
+  if (n != k->n_out) return INVALID("The iterator's elements have %d components, not %d", n, k->n_out);
+  for (int i = 0; i < n; i++)
+    if (t[i].dtype != dtype_base(k->out_types[i]))
+      return INVALID("Data type mismatch at component %d: expected %s but got %s.", i,
+                     dtype_tf_name(dtype_base(k->out_types[i])), dtype_tf_name(t[i].dtype));
+  for (int i = 0; i < n; i++) {
+    ctx_set(ctx, i, &t[i]);
+    t[i] = tensor_none();
+  }
   return NULL;
 }
 
@@ -198,7 +228,7 @@ static void get_optional(void *arg) {
   int n = q->it->at ? q->it->at->of->n : 0;
   struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out), t;
   bool end = false;
-  shoal_status s = fetch(q, out, &end);
+  shoal_status s = iterator_ask(q->it, q->ctx->step->cancel, out, &end);
   if (!s) s = optional_to_tensor(end ? NULL : out, n, &t);
   if (!s) ctx_set(q->ctx, 0, &t);
   tensors_release(out, n);
@@ -208,18 +238,12 @@ static void get_optional(void *arg) {
 
 static void get_next(void *arg) {
   struct request *q = arg;
-  const struct kernel *k = q->ctx->kernel;
   int n = q->it->at ? q->it->at->of->n : 0;
   struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out);
   bool end = false;
-  shoal_status s = fetch(q, out, &end);
+  shoal_status s = iterator_ask(q->it, q->ctx->step->cancel, out, &end);
   if (!s && end) s = STATUS(SHOAL_OUT_OF_RANGE, "End of sequence");
-  if (!s && n != k->n_out) s = INVALID("The iterator's elements have %d components, not %d", n, k->n_out);
-  for (int i = 0; !s && i < n; i++)
-    if (out[i].dtype != dtype_base(k->out_types[i]))
-      s = INVALID("Data type mismatch at component %d: expected %s but got %s.", i,
-                  dtype_tf_name(dtype_base(k->out_types[i])), dtype_tf_name(out[i].dtype));
-  for (int i = 0; !s && !end && i < n; i++) ctx_set(q->ctx, i, &out[i]);
+  if (!s) s = element_give(q->ctx, out, n);
   tensors_release(out, n);
   free(out);
   request_end(q, s);
@@ -300,11 +324,11 @@ static void one_shot_start(struct kernel_ctx *ctx) {
 
 /* ---- handles as strings ---- */
 
-static shoal_status to_string_run(struct kernel_ctx *ctx) {
+shoal_status handle_to_string(struct kernel_ctx *ctx, const struct resource_type *type) {
   const struct tensor *h = ctx_in(ctx, 0);
   if (h->rank != 0) return INVALID("resource_handle must be a scalar");
   struct resource *r;
-  TRY(resource_from_handle(ctx->kernel->resources, h, &iterator_type, &r));
+  TRY(resource_from_handle(ctx->kernel->resources, h, type, &r));
   resource_unref(r);
   struct text t = {0};
   handle_proto_encode(*T_DATA(h, struct resource_handle *const), &t);
@@ -315,12 +339,13 @@ static shoal_status to_string_run(struct kernel_ctx *ctx) {
   return s;
 }
 
-static shoal_status from_string_run(struct kernel_ctx *ctx) {
-  const struct handle_state *st = ctx->state;
+static shoal_status to_string_run(struct kernel_ctx *ctx) { return handle_to_string(ctx, &iterator_type); }
+
+shoal_status handle_from_string(struct kernel_ctx *ctx, const struct resource_type *type, struct resource **out) {
   const struct tensor *in = ctx_in(ctx, 0);
   if (in->rank != 0) return INVALID("string_handle must be a scalar");
   const struct str *text = in->data;
-  struct resource_handle *h;
+  struct resource_handle *h = NULL;
   shoal_status bad = handle_proto_decode(str_data(text), text->size, &h);
   if (bad) {
     shoal_status_free(bad);
@@ -336,15 +361,19 @@ static shoal_status from_string_run(struct kernel_ctx *ctx) {
   if (strcmp(h->device, ctx->kernel->device->name))
     s = INVALID("Attempted create an iterator on device \"%s\" from handle defined on device \"%s\"",
                 ctx->kernel->device->name, h->device);
-  struct resource *r = NULL;
-  if (!s) s = resource_from_handle(ctx->kernel->resources, &t, &iterator_type, &r);
-  if (!s && st->data.spec.n) {
-    const struct element_spec *have = &((struct iterator *)r)->spec;
-    s = check_spec(&st->data.spec, have->n, have->types, have->shapes);
-  }
-  resource_unref(r);
+  if (!s) s = resource_from_handle(ctx->kernel->resources, &t, type, out);
   if (s) tensor_release(&t);
   else ctx_set(ctx, 0, &t);
+  return s;
+}
+
+static shoal_status from_string_run(struct kernel_ctx *ctx) {
+  const struct element_spec *want = &((const struct handle_state *)ctx->state)->data.spec;
+  struct resource *r;
+  TRY(handle_from_string(ctx, &iterator_type, &r));
+  const struct element_spec *have = &((struct iterator *)r)->spec;
+  shoal_status s = element_spec_check(want, have->n, have->types, have->shapes);
+  resource_unref(r);
   return s;
 }
 

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,7 +33,13 @@ struct file_roots {
   VEC(struct root) at;
 };
 
-static _Thread_local const struct file_roots *current;
+static struct file_roots unknown; /* of threads that have not been told: everything, or nothing */
+static atomic_bool unknown_is_closed;
+static _Thread_local const struct file_roots *current = &unknown;
+
+void file_roots_close_unknown(bool closed) { atomic_store(&unknown_is_closed, closed); }
+
+static bool is_open(void) { return !current || (current == &unknown && !atomic_load(&unknown_is_closed)); }
 
 const struct file_roots *file_roots_use(const struct file_roots *r) {
   const struct file_roots *before = current;
@@ -122,7 +129,7 @@ static const struct root *find_root(const struct file_roots *r, const char *path
 }
 
 bool file_roots_below(const char *path) {
-  if (!current) return false;
+  if (is_open()) return false;
   char *all = make_absolute(path);
   drop_slashes(all);
   bool found = false;
@@ -245,7 +252,9 @@ static shoal_status walk(struct walk *w, bool follow, char name[NAME_MAX + 1]) {
 
 shoal_status file_place_find(const char *path, bool follow, struct file_place *out) {
   *out = (struct file_place){.dir = AT_FDCWD, .name = path};
-  if (!current) return NULL;
+  if (is_open()) return NULL;
+  if (current == &unknown)
+    return STATUS(SHOAL_PERMISSION_DENIED, "%s: with --file_root, this thread may open no files", path);
   struct walk w = {.roots = current, .path = path};
   if (strlen(path) >= PATH_MAX) return failed(&w, ENAMETOOLONG);
   if (!*path) return failed(&w, ENOENT);

@@ -22,6 +22,9 @@ void file_roots_free(struct file_roots *r);
  * outlive their use. */
 const struct file_roots *file_roots_use(const struct file_roots *r);
 const struct file_roots *file_roots_current(void);
+/* For a process whose ops are confined: threads that have not been told (by file_roots_use, or by what a pool runs) may
+ * open nothing at all. A thread that somebody forgot is then no way out. */
+void file_roots_close_unknown(bool closed);
 
 /* Where a path leads: a name in an open directory. Unconfined, the path itself, from the working directory. */
 struct file_place {

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file_root.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
@@ -202,6 +203,8 @@ int server_main(int argc, char **argv) {
   fcntl(signal_pipe[1], F_SETFL, O_NONBLOCK); /* a handler must not wait */
   catch_signals();
   shoal_server *server;
+  file_roots_use(NULL); /* this thread is ours; those that run others' graphs are told, and nobody else opens files */
+  file_roots_close_unknown(o.file_root != NULL);
   shoal_status s = shoal_server_start(&o, &server);
   text_release(&json);
   if (s) return report(s);

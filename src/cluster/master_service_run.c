@@ -87,13 +87,15 @@ static void make_signature(struct call *c) {
   c->sig.n_targets = (int)c->targets.n;
 }
 
-static void read_run_options(struct run_options *o, struct wire w) {
+static shoal_status read_run_options(struct run_options *o, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.number == 6 && f.type == WIRE_BYTES) TRY(debug_options_check(wire_inside(&f)));
     if (f.type != WIRE_VARINT) continue;
     if (f.number == 1) o->trace = f.value != 0;
     if (f.number == 2) o->timeout_ms = (int64_t)f.value;
     if (f.number == 5) o->partition_graphs = f.value != 0;
   }
+  return NULL;
 }
 
 static void read_feed(struct call *c, struct wire w) {
@@ -119,7 +121,7 @@ static shoal_status read_step(struct call *c) {
       if (f.number == 2) read_feed(c, wire_inside(&f));
       if (f.number == 3) vec_push(&c->fetches, keep_name(c, &f));
       if (f.number == 4) vec_push(&c->targets, keep_name(c, &f));
-      if (f.number == 5) read_run_options(&c->options, wire_inside(&f));
+      if (f.number == 5) TRY(read_run_options(&c->options, wire_inside(&f)));
       if (f.number == 6) c->partial = f.size ? keep_name(c, &f) : SIZE_MAX; /* an empty one is none */
     } else if (f.type == WIRE_VARINT) {
       if (f.number == 7) c->in_body = f.value != 0;
@@ -164,7 +166,12 @@ static shoal_status read_setup(struct call *c, bool callable) {
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
-    if (callable && f.number == 2 && f.type == WIRE_BYTES) read_names(c, wire_inside(&f), 1);
+    if (callable && f.number == 2 && f.type == WIRE_BYTES) {
+      struct wire options = wire_inside(&f);
+      read_names(c, options, 1);
+      for (struct wire_field k; wire_next(&options, &k) == WIRE_FIELD;)
+        if (k.number == 4 && k.type == WIRE_BYTES) TRY(read_run_options(&c->options, wire_inside(&k)));
+    }
     if (f.number == (callable ? 3 : 5) && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
   }
   if (!callable) read_names(c, wire_from(data, size), 2);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/device_name.h"
+#include "graph/import.h"
 #include "graph/late_reads.h"
 #include "graph/partition.h"
 
@@ -286,6 +287,8 @@ void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
   function_runtime_unref(g->functions);
+  for (size_t i = 0; i < g->graphs.n; i++) graph_free(g->graphs.at[i]);
+  vec_release(&g->graphs);
   if (g->account) account_give(g->account, LIMIT_NODES, g->n_nodes);
   if (g->account) account_give(g->account, LIMIT_GRAPHS, 1);
   account_unref(g->account);
@@ -357,7 +360,16 @@ static shoal_status count_graph(struct worker_session *s, const struct graph *g,
   return NULL;
 }
 
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out) {
+shoal_status worker_graph_export(const struct worker_graph *g, struct text *out) {
+  for (size_t i = 0; i < g->graphs.n; i++) {
+    size_t at = wire_begin(out, 4);
+    TRY(graph_export(g->graphs.at[i], &(struct export_options){.assigned = true}, out));
+    wire_end(out, at);
+  }
+  return NULL;
+}
+
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, bool keep, struct worker_graph **out) {
   int n = s->worker->n_devices, n_used = 0, last = 0;
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
@@ -380,9 +392,13 @@ shoal_status worker_register_graph(struct worker_session *s, struct graph *g, st
     err = graph_partition(g, &po, parts);
     for (int i = 0; i < n && !err; i++)
       if (parts[i]) err = compile(s, parts[i], i, wg);
-    for (int i = 0; i < n; i++)
-      if (parts[i]) graph_free(parts[i]);
+    for (int i = 0; i < n; i++) {
+      if (parts[i] && keep) vec_push(&wg->graphs, parts[i]);
+      else if (parts[i]) graph_free(parts[i]);
+    }
   }
+  if (keep && n_used <= 1) vec_push(&wg->graphs, g);
+  else if (keep) graph_free(g);
   free(parts);
   free(used);
   if (err) {

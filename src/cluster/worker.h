@@ -123,7 +123,8 @@ void worker_session_unref(struct worker_session *s);
 struct worker_graph {
   atomic_int refs;
   char *handle;
-  struct plan **plans; /* one for each device that has nodes */
+  struct plan **plans;        /* one for each device that has nodes */
+  VEC(struct graph *) graphs; /* kept: what they were made of. Constants are shared with the plans. */
   int n_plans;
   struct function_runtime *functions;
   bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
@@ -131,8 +132,11 @@ struct worker_graph {
   size_t n_nodes;
   atomic_bool slow; /* the last run took long: the next one lets another thread serve the network meanwhile */
 };
-/* Compiles g (which stays the caller's, changed), all of whose nodes are on this task; a new reference in *out. */
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, struct worker_graph **out);
+/* Compiles g, all of whose nodes are on this task; a new reference in *out. keep: g is taken over, and kept for masters
+ * that ask for partition graphs; otherwise it stays the caller's, changed. */
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, bool keep, struct worker_graph **out);
+/* RunGraphResponse.partition_graph, one for each device. */
+shoal_status worker_graph_export(const struct worker_graph *g, struct text *out);
 shoal_status worker_deregister_graph(struct worker_session *s, const char *handle);
 shoal_status worker_find_graph(struct worker_session *s, const char *handle, struct worker_graph **out);
 void worker_graph_unref(struct worker_graph *g);

@@ -2,6 +2,7 @@
 #ifndef CLUSTER_WORKER_OPS_H
 #define CLUSTER_WORKER_OPS_H
 
+#include "base/wire.h"
 #include "cluster/worker.h"
 
 typedef void (*worker_done)(void *arg, shoal_status s);
@@ -72,6 +73,9 @@ struct worker_link {
   struct peer *peer;
   VEC(struct remote_device) devices; /* after get_status */
 };
+
+/* DebugOptions, of a step or of a partition: UNIMPLEMENTED when they watch tensors. */
+shoal_status debug_options_check(struct wire w);
 
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task);
 /* The peer's reference is taken over. */

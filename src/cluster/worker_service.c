@@ -8,6 +8,7 @@
 #include "base/wire.h"
 #include "graph/import.h"
 #include "cluster/identity.h"
+#include "cluster/worker_ops.h"
 #include "cluster/worker_partial.h"
 #include "rpc/message.h"
 
@@ -45,6 +46,13 @@ void worker_service_get_status(struct worker *w, struct rpc_call *c) {
     wire_end(&t, at);
   }
   answer(c, NULL, &t);
+}
+
+shoal_status debug_options_check(struct wire w) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.number == 4)
+      return UNIMPLEMENTED("RunOptions.debug_options: watching tensors (debug_tensor_watch_opts) is not implemented");
+  return NULL;
 }
 
 /* ServerDef: a propagated cluster, and what this task is called in it. */
@@ -133,10 +141,10 @@ static void register_graph(void *arg) {
   shoal_status s =
       graph_import(g, r.def.at, wire_left(&r.def),
                    &(struct import_options){.internal = true, .max_nodes = r.worker->max_graph_nodes}, NULL);
-  if (!s) s = worker_register_graph(r.session, g, &wg);
+  if (s) graph_free(g);
+  else s = worker_register_graph(r.session, g, true, &wg);
   if (!s) wire_put_str(&out, 1, wg->handle);
   worker_graph_unref(wg);
-  graph_free(g);
   worker_session_unref(r.session);
   answer(r.call, s, &out);
 }
@@ -150,6 +158,7 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.session, &f);
     if (f.number == 2 && f.type == WIRE_BYTES) def = wire_inside(&f);
+    if (f.number == 5 && f.type == WIRE_BYTES) s = debug_options_check(wire_inside(&f));
     if (f.number == 6 && f.type == WIRE_VARINT) n.called = f.value != 0;
   }
   if (!s) s = check_end(step, "RegisterGraphRequest");

@@ -161,6 +161,7 @@ struct run {
   bool in_body; /* errors go into the answer */
   bool counted; /* one of the steps under way */
   bool trace;
+  bool wants_graphs; /* the partition's, in the answer */
   bool wants_ticket;
   bool partial, last;            /* one of several calls of a step; the last of them */
   struct partial_run *steps_run; /* with partial: the step's run, which outlives this call */
@@ -216,6 +217,12 @@ static void run_answer(struct run *r) {
     message_bytes(&m, 2, stats.at, stats.n);
     text_release(&stats);
     step_stats_free(r->run.stats);
+  }
+  if (r->wants_graphs && !s) {
+    struct text graphs = {0};
+    s = worker_graph_export(r->run.graph, &graphs);
+    if (!s) message_raw(&m, graphs.at, graphs.n);
+    text_release(&graphs);
   }
   if (r->wants_ticket && r->worker->fast) {
     struct text ticket = {0};
@@ -313,7 +320,10 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
       if (f.number == 5) {
         struct wire opts = wire_inside(&f);
         for (struct wire_field k; wire_next(&opts, &k) == WIRE_FIELD;)
-          if (k.number == 3 && k.type == WIRE_VARINT) r->trace = k.value != 0;
+          if (k.type == WIRE_VARINT) {
+            if (k.number == 3) r->trace = k.value != 0;
+            if (k.number == 4) r->wants_graphs = k.value != 0;
+          }
       }
     } else if (f.type == WIRE_VARINT) {
       if (f.number == 2) r->run.step_id = (int64_t)f.value;

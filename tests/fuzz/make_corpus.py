@@ -153,7 +153,7 @@ def requests():
     Python has no classes for them, so their fields are given by number."""
     with open(os.path.join(ROOT, "../../../src/cluster/server.c"), encoding="utf-8") as f:
         methods = [m.rsplit("/", 1)[-1] for m in re.findall(r'^    \{(?:[MW] )?"([^"]+)"', f.read(), re.M)]
-    session, graph_handle = (1, "$SESSION$SESSION"), (1, "$GRAPH$GRAPH$GRA")
+    session, graph_handle = (1, "$SESSION$SESSION$SESSION$SESSION"), (1, "$GRAPH$GRAPH$GRA")
     device = "/job:w/replica:0/task:0/device:CPU:0"
 
     def call(method, *fields):

@@ -2,7 +2,7 @@
  * leak, or stay unanswered once its client has gone.
  *
  * An input is a list of calls: method (index into the server's table), length (u16, little-endian), request. So that
- * inputs can speak of what the server made up, "$SESSION$SESSION" and "$GRAPH$GRAPH$GRA" (16 bytes each, as handles
+ * inputs can speak of what the server made up, "$SESSION$SESSION$SESSION$SESSION" and "$GRAPH$GRAPH$GRA" (as long as handles
  * are) stand for the handles in the latest answers of CreateSession and RegisterGraph.
  *
  * The server is real, with its port, threads and one device; the calls come over no network. It may touch no files: its
@@ -28,10 +28,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
-enum { MAX_CALLS = 8, HANDLE = 16, PATIENCE_MS = 50, LIMIT_S = 20 };
+enum { MAX_CALLS = 8, SESSION = 32, GRAPH = 16, PATIENCE_MS = 50, LIMIT_S = 20 };
 
 static struct shoal_server *server;
-static char session[HANDLE + 1], graph[HANDLE + 1];
+static char session[SESSION + 1], graph[GRAPH + 1];
 
 static void start(void) {
   static char root[] = "/tmp/shoal_request_fuzz.XXXXXX";
@@ -54,7 +54,8 @@ struct waiting {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool answered;
-  char *keep; /* where the first field's text goes; NULL: nowhere */
+  char *keep; /* where the first field's text goes, if it is so long; NULL: nowhere */
+  size_t keep_n;
   int refs;
 };
 
@@ -77,7 +78,7 @@ static void take(void *arg, shoal_status s, struct rpc_message *m) {
     rpc_message_flat(m, &data, &size);
     struct wire fields = wire_from(data, size);
     for (struct wire_field f; wire_next(&fields, &f) == WIRE_FIELD;)
-      if (f.number == 1 && f.type == WIRE_BYTES && f.size == HANDLE) memcpy(w->keep, f.data, HANDLE);
+      if (f.number == 1 && f.type == WIRE_BYTES && f.size == w->keep_n) memcpy(w->keep, f.data, f.size);
   }
   shoal_status_free(s);
   pthread_mutex_lock(&w->lock);
@@ -102,8 +103,9 @@ static bool wait_ms(struct waiting *w, int64_t ms) {
 }
 
 static void put_handle(uint8_t *data, size_t size, const char *mark, const char *handle) {
-  for (uint8_t *at = data; *handle && (at = memmem(at, size - (size_t)(at - data), mark, HANDLE)); at += HANDLE)
-    memcpy(at, handle, HANDLE);
+  size_t n = strlen(mark);
+  for (uint8_t *at = data; *handle && (at = memmem(at, size - (size_t)(at - data), mark, n)); at += n)
+    memcpy(at, handle, n);
 }
 
 struct open_call {
@@ -117,9 +119,10 @@ static struct open_call begin(const struct rpc_method *m, const uint8_t *data, s
   pthread_cond_init(&w->changed, NULL);
   w->refs = 2;
   w->keep = strstr(m->name, "/CreateSession") ? session : strstr(m->name, "RegisterGraph") ? graph : NULL;
+  w->keep_n = w->keep == session ? SESSION : GRAPH;
   uint8_t *copy = mem_alloc(size + 1);
   memcpy(copy, data, size);
-  put_handle(copy, size, "$SESSION$SESSION", session);
+  put_handle(copy, size, "$SESSION$SESSION$SESSION$SESSION", session);
   put_handle(copy, size, "$GRAPH$GRAPH$GRA", graph);
   struct rpc_call *c = rpc_call_local(m, server, copy, size, take, w);
   free(copy);

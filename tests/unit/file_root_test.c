@@ -272,11 +272,39 @@ static void test_bad_roots(void **state) {
   }
 }
 
+static void *open_untold(void *path) {
+  char *text = NULL;
+  size_t n;
+  shoal_status refused = file_read(path, 1 << 20, &text, &n);
+  bool ok =
+      shoal_status_code(refused) == SHOAL_PERMISSION_DENIED && strstr(shoal_status_message(refused), "--file_root");
+  shoal_status_free(refused);
+  file_roots_use(NULL); /* told */
+  shoal_status s = file_read(path, 1 << 20, &text, &n);
+  ok = ok && !s;
+  shoal_status_free(s);
+  free(text);
+  return ok ? path : NULL;
+}
+
+static void test_threads_that_were_not_told(void **state) {
+  char *path = in_dir("a/in");
+  pthread_t t;
+  void *ok = NULL;
+  file_roots_close_unknown(true);
+  assert_int_equal(pthread_create(&t, NULL, open_untold, path), 0);
+  pthread_join(t, &ok);
+  file_roots_close_unknown(false);
+  assert_ptr_equal(ok, path);
+  free(path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_reading),       cmocka_unit_test(test_changing), cmocka_unit_test(test_patterns),
-      cmocka_unit_test(test_pipes),         cmocka_unit_test(test_race),     cmocka_unit_test(test_bad_roots),
-      cmocka_unit_test(test_pools_inherit),
+      cmocka_unit_test(test_reading),       cmocka_unit_test(test_changing),
+      cmocka_unit_test(test_patterns),      cmocka_unit_test(test_pipes),
+      cmocka_unit_test(test_race),          cmocka_unit_test(test_bad_roots),
+      cmocka_unit_test(test_pools_inherit), cmocka_unit_test(test_threads_that_were_not_told),
   };
   return cmocka_run_group_tests(tests, set_up, clean_up);
 }

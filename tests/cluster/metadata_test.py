@@ -1,0 +1,62 @@
+"""What a step's options ask for beyond its values: partition graphs under either master, and the debugger's watches,
+which are refused by name."""
+# needs: tensorflow
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import tensorflow.compat.v1 as tf
+
+from cluster import Cluster, report
+
+tf.disable_v2_behavior()
+
+
+def ask(target, options):
+    """A product on the ps, whose factor comes from the worker: its metadata."""
+    with tf.Graph().as_default():
+        with tf.device("/job:worker/task:0"):
+            x = tf.placeholder(tf.float32, [], name="x")
+            here = tf.square(x, name="here")
+        with tf.device("/job:ps/task:0"):
+            there = tf.multiply(here, 3.0, name="there")
+        metadata = tf.RunMetadata()
+        with tf.Session(target) as s:
+            assert s.run(there, {x: 2.0}, options=options, run_metadata=metadata) == 12.0
+        return metadata
+
+
+def partition_graphs(c):
+    metadata = ask(c.target("worker"), tf.RunOptions(output_partition_graphs=True))
+    nodes = {n.name: n for g in metadata.partition_graphs for n in g.node}
+    assert "/job:ps" in nodes["there"].device and "/job:worker" in nodes["here"].device, nodes
+    on_ps = [g for g in metadata.partition_graphs if any(n.name == "there" for n in g.node)]
+    assert len(on_ps) == 1 and all("/job:ps" in n.device for n in on_ps[0].node), on_ps
+    assert any(n.op in ("_Recv", "_HostRecv") for n in on_ps[0].node), on_ps
+    assert not ask(c.target("worker"), tf.RunOptions()).partition_graphs
+
+
+def debug_options(c):
+    options = tf.RunOptions()
+    options.debug_options.global_step = 1  # says nothing of any tensor
+    ask(c.target("worker"), options)
+    options.debug_options.debug_tensor_watch_opts.add(node_name="there", output_slot=0, debug_ops=["DebugIdentity"],
+                                                      debug_urls=["file:///tmp/nowhere"])
+    try:
+        ask(c.target("worker"), options)
+    except tf.errors.UnimplementedError as e:
+        assert "debug_options" in e.message, e.message
+        return
+    raise AssertionError("no error")
+
+
+def under(master):
+    with Cluster(ps=["shoal"], worker=[master]) as c:  # one start of TensorFlow's is long enough
+        partition_graphs(c)
+        debug_options(c)
+
+
+TESTS = [("under Shoal's master", lambda: under("shoal")), ("under TensorFlow's master", lambda: under("tf"))]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

@@ -71,7 +71,8 @@ void http2_address(const struct sockaddr_storage *a, struct text *out) {
 
 void http2_add(struct http2 *c, struct http2_stream *s, uint32_t id) {
   s->id = id;
-  s->heard = clock_ns();
+  s->began = s->heard = clock_ns();
+  atomic_store_explicit(&c->quiet_since, 0, memory_order_relaxed);
   s->previous = NULL;
   s->next = c->first;
   if (c->first) c->first->previous = s;
@@ -86,7 +87,7 @@ void http2_remove(struct http2 *c, struct http2_stream *s) {
   nghttp2_session_set_stream_user_data(c->session, (int32_t)s->id, NULL);
   s->id = 0;
   http2_forget_output(c, s);
-  if (--c->streams == 0) c->quiet_since = clock_ns();
+  if (--c->streams == 0) atomic_store_explicit(&c->quiet_since, clock_ns(), memory_order_relaxed);
   if (c->role->changed && !c->dead) c->role->changed(c);
 }
 

@@ -45,7 +45,7 @@ struct http2_stream {
   bool whole;      /* it is all there, or no more of it is wanted */
   rpc_place place; /* optional: where a part of it shall go; asked once */
   void *place_arg;
-  int64_t heard; /* when the last byte of it came */
+  int64_t began, heard; /* when it was opened, and when the last byte of it came */
 };
 
 struct http2;
@@ -97,8 +97,8 @@ struct http2 {
   struct http2_stream *first;
   uint32_t streams;
   size_t max_message;
-  atomic_int calls;    /* the server's: calls that are not freed yet */
-  int64_t quiet_since; /* without streams */
+  atomic_int calls;              /* the server's: calls that are not freed yet */
+  atomic_llong quiet_since;      /* without streams; 0: with some */
   atomic_int opened;             /* the server's: what calls opened here, less what they closed */
   atomic_int_fast64_t last_used; /* the server's: when a call last worked with it; 0: never */
 

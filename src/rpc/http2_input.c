@@ -24,7 +24,8 @@ enum {
   PLACED = 64 << 10,
   HEAD = 1024,
   PATIENCE = 40000,
-  REFILL = 2000
+  REFILL = 2000,
+  SLOWEST = 16 << 10
 };
 
 static struct http2_stream *stream_of(const struct http2 *c, int32_t id) {
@@ -235,7 +236,7 @@ static void take_settings(struct http2 *c, const nghttp2_settings *settings) {
     c->lifted |= settings->iv[i].settings_id == NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE;
   if (c->state != HTTP2_OPEN) {
     c->state = HTTP2_OPEN;
-    c->quiet_since = clock_ns();
+    atomic_store(&c->quiet_since, clock_ns());
     http2_be_on_time(c);
     if (c->role->ready) c->role->ready(c);
   }
@@ -408,7 +409,8 @@ bool http2_input_late(struct http2 *c, int64_t now, int64_t ns) {
   }
   for (struct http2_stream *s = c->first, *next; s && !c->dead; s = next) {
     next = s->next;
-    if (s->remote_done || s->whole || now - s->heard <= ns) continue;
+    int64_t enough = ns + (int64_t)(s->body.size / SLOWEST) * 1000000000;
+    if (s->remote_done || s->whole || (now - s->heard <= ns && now - s->began <= enough)) continue;
     refuse(c, s, STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come in time (--request_timeout)"));
   }
   return !c->dead;

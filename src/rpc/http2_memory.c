@@ -12,9 +12,14 @@ union piece {
   char room[16];
 };
 
+/* Large pieces leave half of the budget to the small ones: without a buffer for large frames nghttp2 makes small ones.
+ */
+enum { LARGE = 32 << 10 };
+
 static void *take(size_t n, void *user) {
   struct budget *b = user;
-  if (n > SIZE_MAX / 2 || !budget_take(b, n + sizeof(union piece))) return NULL;
+  if (n > SIZE_MAX / 2 || (n > LARGE && !budget_has_room(b, n, 2)) || !budget_take(b, n + sizeof(union piece)))
+    return NULL;
   union piece *p = mem_try_alloc(n + sizeof *p);
   if (!p) {
     budget_give(b, n + sizeof *p);

@@ -33,6 +33,9 @@
 /* LAST_MS: how long the answers of a server that is stopping may take to get out. SHOWN: characters of the name of a
  * method that is unknown, in what is answered. */
 enum { MAX_METHODS = 64, LAST_MS = 1000, SHOWN = 100 };
+/* What a client may always have, whatever others hold: so many calls, and an answer of so many bytes when it has read
+ * all before. Connections that have been idle for so long make room for new ones when there are too many. */
+enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10, IDLE_S = 10 };
 static const int64_t SAY_NS = 5000000000; /* between two lines that say the same */
 
 struct rpc_call {
@@ -154,7 +157,7 @@ static shoal_status unsendable(struct rpc_call *c, const struct rpc_message *m) 
   if (m->size > UINT32_MAX)
     return STATUS(SHOAL_RESOURCE_EXHAUSTED,
                   "an answer of %zu bytes cannot be sent: gRPC's messages have less than 4 GiB", m->size);
-  if (http2_has_room(c->conn, m->size)) return NULL;
+  if (http2_has_room(c->conn, m->size) || (!c->conn->counted && m->size <= SMALL_ANSWER)) return NULL;
   return STATUS(SHOAL_RESOURCE_EXHAUSTED,
                 "there is no room for an answer of %zu bytes beside those that clients have not read "
                 "(--max_unread_bytes)",
@@ -321,9 +324,11 @@ static const struct rpc_method *find_method(const struct rpc_server *s, const ch
 
 static struct http2_stream *open_call(struct http2 *conn, struct headers *headers) {
   struct rpc_server *s = conn->owner;
-  if (!headers->path || atomic_load(&conn->calls) >= rpc_limit(RPC_MAX_CONNECTION_CALLS) || !http2_has_room(conn, 0) ||
-      !budget_take(rpc_budget(RPC_MAX_CALLS), 1))
+  int calls = atomic_load(&conn->calls);
+  if (!headers->path || calls >= rpc_limit(RPC_MAX_CONNECTION_CALLS) || (conn->counted && !http2_has_room(conn, 0)))
     return NULL;
+  if (calls < FEW_CALLS) budget_force(rpc_budget(RPC_MAX_CALLS), 1);
+  else if (!budget_take(rpc_budget(RPC_MAX_CALLS), 1)) return NULL;
   struct rpc_call *c = call_new(s);
   atomic_init(&c->refs, 1);
   c->arrived = (struct rpc_event){.fn = on_arrived, .kind = RPC_EVENT_REQUEST};
@@ -390,16 +395,51 @@ static const struct http2_role serving = {.server = true,
                                           .sent = call_sent,
                                           .closed = conn_closed};
 
+/* Ends the connection that has been idle for longest, to make room for another; false: none has been for long. */
+static bool end_an_idle_one(struct rpc_server *s) {
+  struct http2 *c = NULL;
+  int64_t since = clock_ns() - (int64_t)IDLE_S * 1000000000;
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; i < s->conns.n; i++) {
+    int64_t quiet = atomic_load_explicit(&s->conns.at[i]->quiet_since, memory_order_relaxed);
+    if (!quiet || quiet > since) continue;
+    c = s->conns.at[i];
+    since = quiet;
+  }
+  if (c) http2_ref(c);
+  pthread_mutex_unlock(&s->lock);
+  if (!c) return false;
+  http2_lock(c);
+  bool idle = !c->dead && !c->streams;
+  if (idle) {
+    http2_drain(c);
+    http2_flush(c);
+    http2_kill(c, "idle, and others want its place");
+  }
+  http2_unlock(c);
+  http2_unref(c);
+  return idle;
+}
+
+static bool may_connect(struct rpc_server *s) {
+  if (budget_take(rpc_budget(RPC_MAX_CONNECTIONS), 1)) return true;
+  if (end_an_idle_one(s)) {
+    budget_force(rpc_budget(RPC_MAX_CONNECTIONS), 1);
+    return true;
+  }
+  static atomic_llong said; /* a flood of connections shall not be one of lines */
+  int64_t now = clock_ns();
+  if (now - atomic_load(&said) > SAY_NS) {
+    atomic_store(&said, now);
+    LOGW("a connection is not taken: there are as many as there may be (--max_connections=%lld)",
+         (long long)rpc_limit(RPC_MAX_CONNECTIONS));
+  }
+  return false;
+}
+
 static void on_connected(void *arg, int fd) {
   struct rpc_server *s = arg;
-  if (!budget_take(rpc_budget(RPC_MAX_CONNECTIONS), 1)) {
-    static atomic_llong said; /* a flood of connections shall not be one of lines */
-    int64_t now = clock_ns();
-    if (now - atomic_load(&said) > SAY_NS) {
-      atomic_store(&said, now);
-      LOGW("a connection is not taken: there are as many as there may be (--max_connections=%lld)",
-           (long long)rpc_limit(RPC_MAX_CONNECTIONS));
-    }
+  if (!may_connect(s)) {
     close(fd);
     return;
   }

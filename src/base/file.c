@@ -79,7 +79,7 @@ shoal_status file_read(const char *path, size_t limit, char **data, size_t *size
   shoal_status s = NULL;
   size_t n = 0, cap = st.st_size > 0 ? (size_t)st.st_size + 1 : 4096;
   if (limit && cap > limit + 1) cap = limit + 1;
-  char *at = malloc(cap + 1);
+  char *at = mem_try_alloc(cap + 1);
   while (at) {
     ssize_t got = read(fd, at + n, MIN(cap - n, (size_t)MAX_IO));
     if (got < 0 && errno == EINTR) continue;
@@ -91,7 +91,7 @@ shoal_status file_read(const char *path, size_t limit, char **data, size_t *size
       break;
     }
     if (n == cap) {
-      char *grown = realloc(at, cap * 2 + 1);
+      char *grown = mem_try_realloc(at, cap * 2 + 1, 1);
       if (!grown) free(at);
       at = grown;
       cap *= 2;

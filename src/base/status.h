@@ -44,6 +44,9 @@ shoal_status status_errno_at(int err, const char *file, int line, const char *fu
 #define UNIMPLEMENTED(...) STATUS(SHOAL_UNIMPLEMENTED, __VA_ARGS__)
 #define INTERNAL(...) STATUS(SHOAL_INTERNAL, __VA_ARGS__)
 #define NOT_FOUND(...) STATUS(SHOAL_NOT_FOUND, __VA_ARGS__)
+/* No memory for something whose size came from outside. */
+#define NO_MEMORY(bytes, what) \
+  STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM: no memory for %zu bytes of %s", (size_t)(bytes), what)
 #define ERRNO_STATUS(err, ...) status_errno_at(err, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
 #define TRY(expr)                                                                                        \

@@ -16,6 +16,24 @@ static void reserve(struct text *t, size_t extra) {
   t->at = mem_realloc(t->at, t->cap, 1);
 }
 
+bool text_try_reserve(struct text *t, size_t extra) {
+  size_t want;
+  if (__builtin_add_overflow(t->n, extra, &want) || __builtin_add_overflow(want, 1, &want)) return false;
+  if (want <= t->cap) return true;
+  size_t cap = MAX(want, t->cap ? t->cap * 2 : 64);
+  char *at = mem_try_realloc(t->at, cap, 1);
+  if (!at) return false;
+  t->at = at;
+  t->cap = cap;
+  return true;
+}
+
+bool text_try_add(struct text *t, const char *data, size_t n) {
+  if (!text_try_reserve(t, n)) return false;
+  text_add(t, data, n);
+  return true;
+}
+
 void text_add(struct text *t, const char *data, size_t n) {
   reserve(t, n);
   if (n) memcpy(t->at + t->n, data, n);

@@ -12,6 +12,9 @@ struct text {
 };
 
 void text_add(struct text *t, const char *data, size_t n);
+/* For sizes from outside: false, and t is as before, when there is no memory. */
+bool text_try_add(struct text *t, const char *data, size_t n);
+bool text_try_reserve(struct text *t, size_t extra);
 void text_adds(struct text *t, const char *s);
 void text_addc(struct text *t, char c);
 void text_addf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

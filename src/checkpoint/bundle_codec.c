@@ -117,8 +117,8 @@ static shoal_status load(const struct file_reader *f, int64_t offset, int64_t si
   if (offset < 0 || size < 0 || offset > f->size || size > f->size - offset)
     return STATUS(SHOAL_DATA_LOSS, "%s: an entry of %" PRId64 " bytes at %" PRId64 " is outside a file of %" PRId64,
                   f->path, size, offset, f->size);
-  uint8_t *at = malloc((size_t)size + 1);
-  if (!at) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s: no memory for %" PRId64 " bytes", f->path, size);
+  uint8_t *at = mem_try_alloc((size_t)size + 1);
+  if (!at) return NO_MEMORY(size, f->path);
   shoal_status s = file_reader_get(f, offset, at, (size_t)size);
   if (s) {
     free(at);
@@ -148,7 +148,7 @@ static shoal_status take_strings(struct wire w, int64_t end, struct tensor *t, u
   struct str *s = t->data;
   for (int64_t i = 0; i < t->n; i++) {
     wire_get_varint(&lengths, &n);
-    str_set(&s[i], (const char *)w.at, n);
+    if (!str_try_set(&s[i], (const char *)w.at, n)) return NO_MEMORY(n, "a string");
     c = crc32c_extend(c, w.at, n);
     w.at += n;
   }

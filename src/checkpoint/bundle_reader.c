@@ -33,8 +33,8 @@ static shoal_status read_header(struct bundle *b, const char *data, size_t n) {
     return INVALID("Checkpoint %s needs a reader of version %" PRIu64 "; this one has version %d", b->prefix,
                    min_consumer, OUR_VERSION);
   b->shards = (int)shards;
-  b->files = mem_zalloc((size_t)shards, sizeof *b->files);
-  return NULL;
+  b->files = mem_try_zalloc((size_t)shards, sizeof *b->files);
+  return b->files ? NULL : NO_MEMORY(shards * sizeof *b->files, "a checkpoint's files");
 }
 
 static int compare(const char *a, size_t an, const char *b, size_t bn) {
@@ -50,10 +50,11 @@ static shoal_status add_item(void *arg, const char *key, size_t key_n, const cha
   }
   if (b->items.n && compare(vec_last(&b->items).key, vec_last(&b->items).key_n, key, key_n) >= 0)
     return STATUS(SHOAL_DATA_LOSS, "The keys of checkpoint %s are not in order", b->prefix);
-  struct bundle_item it = {.key = mem_alloc(key_n + 1), .key_n = key_n};
-  if (key_n) memcpy(it.key, key, key_n);
-  it.key[key_n] = 0;
-  text_add(&it.value, value, n);
+  struct bundle_item it = {.key = mem_try_strndup(key, key_n), .key_n = key_n};
+  if (!it.key || !text_try_add(&it.value, value, n)) {
+    free(it.key);
+    return NO_MEMORY(key_n + n, "a checkpoint's entry");
+  }
   vec_push(&b->items, it);
   return NULL;
 }

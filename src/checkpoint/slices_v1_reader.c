@@ -22,7 +22,8 @@ static shoal_status add_tensor(struct v1_reader *r, int file, struct wire w) {
   while (!s && (step = wire_next(&w, &f)) == WIRE_FIELD) {
     struct slice slice;
     if (f.number == 1 && f.type == WIRE_BYTES && !t->name) {
-      t->name = mem_strndup((const char *)f.data, f.size);
+      t->name = mem_try_strndup((const char *)f.data, f.size);
+      if (!t->name) s = NO_MEMORY(f.size, "a tensor's name");
     } else if (f.number == 2 && f.type == WIRE_BYTES) {
       s = shape_proto_decode(f.data, f.size, &t->shape);
     } else if (f.number == 3) {
@@ -139,9 +140,9 @@ static shoal_status read_slice(const struct v1_reader *r, const struct v1_tensor
   size_t at = wire_begin(&proto, 2);
   shape_proto_encode(&shape, &proto);
   wire_end(&proto, at);
-  text_add(&proto, (const char *)data.at, wire_left(&data));
+  if (!text_try_add(&proto, (const char *)data.at, wire_left(&data))) s = NO_MEMORY(wire_left(&data), "a slice");
   free(value);
-  s = tensor_proto_decode(proto.at, proto.n, out);
+  if (!s) s = tensor_proto_decode(proto.at, proto.n, out);
   text_release(&proto);
   if (s) return status_prefix(s, "Tensor %s: ", t->name);
   struct shape got = tensor_shape(out);

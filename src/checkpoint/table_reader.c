@@ -18,12 +18,13 @@ static uint32_t get32(const char *p) {
 }
 
 /* Snappy's block format: a length, then literals and copies from what is already out. */
-static bool unsnap(const char *in, size_t n, char **out, size_t *out_n) {
+static shoal_status unsnap(const struct table *t, const char *in, size_t n, char **out, size_t *out_n) {
   struct wire w = wire_from(in, n);
   uint64_t length;
-  if (!wire_get_varint(&w, &length) || length > (uint64_t)n * TABLE_MOST_PACKED) return false;
-  char *at = malloc(length ? length : 1);
-  if (!at) return false;
+  if (!wire_get_varint(&w, &length) || length > (uint64_t)n * TABLE_MOST_PACKED)
+    return LOST(t, "corrupted compressed block contents");
+  char *at = mem_try_alloc(length);
+  if (!at) return NO_MEMORY(length, t->file.path);
   size_t made = 0;
   while (w.at < w.end) {
     unsigned tag = *w.at++, kind = tag & 3;
@@ -54,10 +55,10 @@ static bool unsnap(const char *in, size_t n, char **out, size_t *out_n) {
   if (made != length) goto bad;
   *out = at;
   *out_n = made;
-  return true;
+  return NULL;
 bad:
   free(at);
-  return false;
+  return LOST(t, "corrupted compressed block contents");
 }
 
 /* A block's contents, checked against its checksum; the caller frees them. */
@@ -66,17 +67,14 @@ static shoal_status read_block(const struct table *t, uint64_t offset, uint64_t 
   if (size > file || offset > file || size + TRAILER > file - offset)
     return LOST(t, "truncated block read: a block of %llu bytes at %llu in a file of %llu", (unsigned long long)size,
                 (unsigned long long)offset, (unsigned long long)file);
-  char *at = malloc(size + TRAILER);
-  if (!at)
-    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s: no memory for a block of %llu bytes", t->file.path,
-                  (unsigned long long)size);
+  char *at = mem_try_alloc(size + TRAILER);
+  if (!at) return NO_MEMORY(size, t->file.path);
   shoal_status s = file_reader_get(&t->file, (int64_t)offset, at, size + TRAILER);
   if (!s && crc32c_mask(crc32c(at, size + 1)) != get32(at + size + 1)) s = LOST(t, "block checksum mismatch");
   if (!s && at[size] == SNAPPY) {
     char *plain = NULL;
-    if (!unsnap(at, size, &plain, n)) {
-      s = LOST(t, "corrupted compressed block contents");
-    } else {
+    s = unsnap(t, at, size, &plain, n);
+    if (!s) {
       free(at);
       *out = plain;
       return NULL;
@@ -114,7 +112,10 @@ static shoal_status each_entry(const struct table *t, const char *block, size_t 
       break;
     }
     key.n = shared;
-    text_add(&key, (const char *)w.at, unshared);
+    if (!text_try_add(&key, (const char *)w.at, unshared)) {
+      s = NO_MEMORY(unshared, "a key");
+      break;
+    }
     w.at += unshared;
     const char *v = (const char *)w.at;
     w.at += value;
@@ -129,8 +130,8 @@ static shoal_status add_block(void *arg, const char *key, size_t key_n, const ch
   struct wire w = wire_from(value, n);
   uint64_t offset, size;
   if (!wire_get_varint(&w, &offset) || !wire_get_varint(&w, &size)) return LOST(t, "bad block handle");
-  char *copy = mem_alloc(key_n + 1);
-  if (key_n) memcpy(copy, key, key_n);
+  char *copy = mem_try_strndup(key, key_n);
+  if (!copy) return NO_MEMORY(key_n, "a key");
   vec_push(&t->blocks, (struct table_block){copy, key_n, offset, size});
   return NULL;
 }
@@ -194,8 +195,8 @@ struct search {
 static shoal_status match(void *arg, const char *key, size_t key_n, const char *value, size_t n) {
   struct search *f = arg;
   if (f->value || key_n != f->key_n || (key_n && memcmp(key, f->key, key_n) != 0)) return NULL;
-  f->value = malloc(n + 1);
-  if (!f->value) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory for a value of %zu bytes", n);
+  f->value = mem_try_alloc(n + 1);
+  if (!f->value) return NO_MEMORY(n, "a value");
   memcpy(f->value, value, n);
   f->n = n;
   return NULL;

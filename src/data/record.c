@@ -133,10 +133,7 @@ shoal_status record_read(struct record_reader *r, struct text *record) {
   if (!r->in.z && length > (uint64_t)r->in.file.size) return truncated(r);
   while (record->n < length) {
     size_t want = (size_t)MIN(length - record->n, (uint64_t)GROW);
-    if (record->cap < record->n + want + 1) {
-      record->cap = MAX(record->n + want + 1, record->cap * 2);
-      record->at = mem_realloc(record->at, record->cap, 1);
-    }
+    if (!text_try_reserve(record, want)) return NO_MEMORY(length, "a record");
     TRY(byte_stream_read(&r->in, record->at + record->n, want, &got));
     record->n += got;
     if (got < want) return truncated(r);

@@ -21,7 +21,7 @@
 #include "shoal/graph.h"
 #include "tensor/tensor_proto.h"
 
-enum { MAX_BAD_CONSUMERS = 1000 };
+enum { MAX_BAD_CONSUMERS = 1000, MAX_NAME = 1 << 16 };
 
 struct importing {
   struct graph *g;
@@ -37,9 +37,10 @@ struct importing {
   int *controls; /* by id of a node: the last node, as its id + 1, that was given an edge of control from it */
 };
 
-/* The name with the prefix, as a C string that lives until the next call; NULL when it holds a NUL. */
+/* The name with the prefix, as a C string that lives until the next call; NULL when it holds a NUL or
+ * is longer than any name. */
 static const char *full_name(struct importing *im, struct slice s) {
-  if (slice_has_nul(s)) return NULL;
+  if (s.n > MAX_NAME || slice_has_nul(s)) return NULL;
   im->name.n = im->prefix_n;
   text_add(&im->name, s.at, s.n);
   return im->name.at;
@@ -105,20 +106,31 @@ static void prefix_colocation(struct importing *im, struct node_def *d) {
   }
 }
 
-static void add_details(struct node *n, const struct node_def *d) {
-  if (d->device.n) {
-    free(n->device);
-    n->device = mem_strndup(d->device.at, d->device.n);
+static shoal_status take_slice(struct slice s, char **out) {
+  char *copy = mem_try_strndup(s.n ? s.at : "", s.n);
+  if (!copy) return NO_MEMORY(s.n, "a node's texts");
+  free(*out);
+  *out = copy;
+  return NULL;
+}
+
+static shoal_status add_details(struct node *n, const struct node_def *d) {
+  if (d->device.n) TRY(take_slice(d->device, &n->device));
+  for (size_t i = 0; i < d->original_names.n; i++) {
+    vec_push(&n->original_names, NULL);
+    TRY(take_slice(d->original_names.at[i], &vec_last(&n->original_names)));
   }
-  for (size_t i = 0; i < d->original_names.n; i++)
-    vec_push(&n->original_names, mem_strndup(d->original_names.at[i].at, d->original_names.at[i].n));
-  for (size_t i = 0; i < d->original_funcs.n; i++)
-    vec_push(&n->original_funcs, mem_strndup(d->original_funcs.at[i].at, d->original_funcs.at[i].n));
+  for (size_t i = 0; i < d->original_funcs.n; i++) {
+    vec_push(&n->original_funcs, NULL);
+    TRY(take_slice(d->original_funcs.at[i], &vec_last(&n->original_funcs)));
+  }
   if (d->full_type.n) {
-    n->full_type = mem_alloc(sizeof(size_t) + d->full_type.n);
+    n->full_type = mem_try_alloc(sizeof(size_t) + d->full_type.n);
+    if (!n->full_type) return NO_MEMORY(d->full_type.n, "a node's types");
     memcpy(n->full_type, &d->full_type.n, sizeof(size_t));
     memcpy((char *)n->full_type + sizeof(size_t), d->full_type.at, d->full_type.n);
   }
+  return NULL;
 }
 
 static shoal_status add_node(struct importing *im, struct wire w) {
@@ -131,7 +143,8 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   if (old) return INVALID("Node name '%s' already exists in the Graph", name);
   if (!d->op.n) return INVALID("Node '%s' does not specify an operation", name);
   if (slice_has_nul(d->op)) return unknown_op(d->op);
-  char *op_name = mem_strndup(d->op.at, d->op.n);
+  char *op_name = mem_try_strndup(d->op.at, d->op.n);
+  if (!op_name) return NO_MEMORY(d->op.n, "an op's name");
   const struct op *op = graph_op(im->g, op_name);
   free(op_name);
   if (!op) return unknown_op(d->op);
@@ -155,7 +168,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   shoal_status s = graph_add(im->g, name, op, open, n_in, attrs, n_attrs, &n);
   free(open);
   TRY(s);
-  add_details(n, d);
+  TRY(add_details(n, d));
   vec_push(&im->sources, w);
   return NULL;
 }

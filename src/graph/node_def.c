@@ -38,8 +38,9 @@ static shoal_status decode_func(struct wire w, size_t *budget, int depth, struct
     if (!s) vec_push(&attrs, a);
   }
   if (!s && r == WIRE_BROKEN) s = INVALID("Malformed NameAttrList");
-  char *text = mem_strndup(name.n ? name.at : "", name.n);
-  *out = attr_func(text);
+  char *text = mem_try_strndup(name.n ? name.at : "", name.n);
+  if (!text && !s) s = NO_MEMORY(name.n, "a function's name");
+  *out = attr_func(text ? text : "");
   free(text);
   out->func->attrs = attrs.at;
   out->func->n_attrs = (int)attrs.n;
@@ -51,11 +52,13 @@ static shoal_status decode_func(struct wire w, size_t *budget, int depth, struct
 static shoal_status decode_one(enum attr_kind kind, const struct wire_field *f, size_t *budget, int depth,
                                struct attr *out) {
   switch (kind) {
-    case ATTR_STRING: *out = attr_string((const char *)f->data, f->size); return NULL;
-    case ATTR_PLACEHOLDER:
-      *out = attr_string((const char *)f->data, f->size);
-      out->kind = ATTR_PLACEHOLDER;
+    case ATTR_STRING:
+    case ATTR_PLACEHOLDER: {
+      char *text = mem_try_strndup((const char *)f->data, f->size);
+      if (!text) return NO_MEMORY(f->size, "an attribute");
+      *out = (struct attr){.kind = kind, .s = {text, f->size}};
       return NULL;
+    }
     case ATTR_INT: *out = attr_int((int64_t)f->value); return NULL;
     case ATTR_FLOAT: *out = attr_float(wire_float(f)); return NULL;
     case ATTR_BOOL: *out = attr_bool(f->value != 0); return NULL;
@@ -157,14 +160,18 @@ shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct 
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed attribute");
   shoal_status s = attr_proto_decode(value, budget, depth, &out->value);
-  if (s && key.n && key.at[0] == '_') { /* notes between passes of a foreign master (shapes with dimensions of -2) */
+  if (s && key.n && key.at[0] == '_' &&
+      shoal_status_code(s) !=
+          SHOAL_RESOURCE_EXHAUSTED) { /* notes between passes of a foreign master (shapes with dimensions of -2) */
     shoal_status_free(s);
     s = NULL;
     out->value = (struct attr){.kind = ATTR_NONE};
   }
   if (s) return status_suffix(s, ", in attr '%s'", SLICE_CSTR(key));
-  out->name = mem_strndup(key.n ? key.at : "", key.n);
-  return NULL;
+  out->name = mem_try_strndup(key.n ? key.at : "", key.n);
+  if (out->name) return NULL;
+  attr_release(&out->value);
+  return NO_MEMORY(key.n, "an attribute's name");
 }
 
 /* ---- nodes ---- */
@@ -210,8 +217,7 @@ shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
         if (s) return status_suffix(s, " of NodeDef: {{node %s}}", SLICE_CSTR(d->name));
         put_attr(d, a);
         if (d->attrs.n > NODE_MAX_ATTRS)
-          return INVALID("A node has at most %d attributes; NodeDef: {{node %s}}", NODE_MAX_ATTRS,
-                         SLICE_CSTR(d->name));
+          return INVALID("A node has at most %d attributes; NodeDef: {{node %s}}", NODE_MAX_ATTRS, SLICE_CSTR(d->name));
         break;
       }
       case 6: parse_debug(wire_inside(&f), d); break;

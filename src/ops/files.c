@@ -21,9 +21,9 @@ static shoal_status run_read(struct kernel_ctx *ctx) {
   shoal_status s = file_read(path, 0, &data, &n);
   free(path);
   TRY(s);
-  str_set(out->data, data, n);
+  bool fits = str_try_set(out->data, data, n);
   free(data);
-  return NULL;
+  return fits ? NULL : NO_MEMORY(n, "a file");
 }
 
 static shoal_status run_write(struct kernel_ctx *ctx) {

@@ -163,7 +163,7 @@ static shoal_status parse(struct kernel_ctx *ctx, const struct columns *columns,
   size_t slots;
   if (columns->at.n > MAX_COLUMNS || __builtin_mul_overflow((size_t)b.n, columns->at.n, &slots))
     return INVALID("Too many features");
-  b.slots = calloc(slots ? slots : 1, sizeof *b.slots);
+  b.slots = mem_try_zalloc(slots, sizeof *b.slots);
   if (!b.slots) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to parse %" PRId64 " examples", b.n);
   struct scan scan = {.serialized = serialized, .b = &b};
   atomic_init(&scan.bad, b.n);

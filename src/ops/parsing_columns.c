@@ -157,7 +157,8 @@ static void copy_range(void *arg, int64_t begin, int64_t end) {
 /* counts (and room for offsets) of all examples; free(p->counts) afterwards. */
 static shoal_status count(struct kernel_ctx *ctx, const struct batch *b, size_t c, struct pass *p) {
   *p = (struct pass){.b = b, .column = &b->columns->at.at[c], .c = c, .lock = PTHREAD_MUTEX_INITIALIZER};
-  p->counts = mem_zalloc((size_t)b->n * 2 + 1, sizeof *p->counts);
+  p->counts = mem_try_zalloc((size_t)b->n * 2 + 1, sizeof *p->counts);
+  if (!p->counts) return NO_MEMORY(b->n * 16, "counts of examples");
   p->offsets = p->counts + b->n;
   pool_for(ctx_pool(ctx), b->n, GRAIN, count_range, p);
   if (!p->error) return NULL;

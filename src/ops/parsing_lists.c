@@ -124,7 +124,8 @@ shoal_status column_list_dense(struct kernel_ctx *ctx, int out, int lengths, con
   if (col->shape.rank > 0 && col->shape.dims[0] < 0)
     return INVALID("feature_list_dense_shapes of %s must be fully defined, but is %s", col->key,
                    shape_str(&col->shape));
-  struct extent e = {.steps = mem_zalloc((size_t)b->n + 1, sizeof(int64_t))};
+  struct extent e = {.steps = mem_try_zalloc((size_t)b->n + 1, sizeof(int64_t))};
+  if (!e.steps) return NO_MEMORY(b->n * 8, "steps of examples");
   shoal_status s = measure(b, c, true, &e);
   if (!s) s = dense(ctx, out, lengths, b, c, &e);
   free(e.steps);
@@ -149,7 +150,8 @@ static void put_indices(void *arg, int64_t example, int64_t step, int64_t count)
 
 shoal_status column_list_sparse(struct kernel_ctx *ctx, int indices, int values, int shape, const struct batch *b,
                                 size_t c) {
-  struct extent e = {.steps = mem_zalloc((size_t)b->n + 1, sizeof(int64_t))};
+  struct extent e = {.steps = mem_try_zalloc((size_t)b->n + 1, sizeof(int64_t))};
+  if (!e.steps) return NO_MEMORY(b->n * 8, "steps of examples");
   shoal_status s = measure(b, c, false, &e);
   int64_t rank = b->scalar ? 2 : 3, dims[2] = {e.total_values, rank};
   struct tensor *index, *out, *dense_shape;
@@ -188,7 +190,8 @@ static void put_split(void *arg, int64_t example, int64_t step, int64_t count) {
 
 shoal_status column_list_ragged(struct kernel_ctx *ctx, int values, int outer, int inner, const struct batch *b,
                                 size_t c) {
-  struct extent e = {.steps = mem_zalloc((size_t)b->n + 1, sizeof(int64_t))};
+  struct extent e = {.steps = mem_try_zalloc((size_t)b->n + 1, sizeof(int64_t))};
+  if (!e.steps) return NO_MEMORY(b->n * 8, "steps of examples");
   shoal_status s = measure(b, c, false, &e);
   int64_t n_outer = b->n + 1, n_inner = e.total_steps + 1;
   struct tensor *out, *outer_t, *inner_t;

@@ -183,8 +183,8 @@ static shoal_status parse(struct kernel_ctx *ctx, const struct columns *context_
   struct batch lists = {.columns = list_columns, .n = serialized->n, .scalar = scalar};
   context.names = lists.names = names->n ? names : NULL;
   size_t n = (size_t)serialized->n, nc = context_columns->at.n, nl = list_columns->at.n;
-  context.slots = calloc(n * nc + 1, sizeof *context.slots);
-  lists.slots = calloc(n * nl + 1, sizeof *lists.slots);
+  context.slots = mem_try_zalloc(n * nc + 1, sizeof *context.slots);
+  lists.slots = mem_try_zalloc(n * nl + 1, sizeof *lists.slots);
   shoal_status s = NULL;
   if (!context.slots || !lists.slots) s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to parse %zu examples", n);
   for (size_t i = 0; !s && i < n; i++) {

@@ -1,44 +1,32 @@
 /* The fast path's limits; see fast_limits.h. */
 #include "rpc/fast_limits.h"
 
-#include <pthread.h>
-
-#include "base/machine.h"
+#include "rpc/limits.h"
 
 static const int64_t second = 1000000000;
 
-struct fast_limits fast_limits = {.connections = 4096,
-                                  .strangers = 64,
+struct fast_limits fast_limits = {.strangers = 64,
                                   .requests = 65536,
                                   .arenas = 512,
                                   .secret_ns = 5 * second,
-                                  .half_ns = 60 * second,
                                   .stall_ns = 60 * second,
-                                  .conn_copied_bytes = (size_t)64 << 20,
-                                  .copied_bytes = (size_t)512 << 20};
+                                  .conn_copied_bytes = (size_t)64 << 20};
 
-static struct budget held, copied;
-
-static void set(void) {
-  budget_init(&held, fast_limits.held_bytes ? fast_limits.held_bytes : machine_memory() / 2, NULL);
-  budget_init(&copied, fast_limits.copied_bytes, NULL);
+int fast_max_connections(void) {
+  return fast_limits.connections ? fast_limits.connections : (int)rpc_limit(RPC_MAX_CONNECTIONS);
 }
 
-static void set_once(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, set);
-}
-
-struct budget *fast_held(void) {
-  set_once();
-  return &held;
-}
-
-struct budget *fast_copied(void) {
-  set_once();
-  return &copied;
+int64_t fast_half_ns(void) {
+  return fast_limits.half_ns ? fast_limits.half_ns : rpc_limit(RPC_REQUEST_TIMEOUT) * second;
 }
 
 size_t fast_conn_held_bytes(void) {
-  return fast_limits.conn_held_bytes ? fast_limits.conn_held_bytes : machine_memory() / 3;
+  return fast_limits.conn_held_bytes ? fast_limits.conn_held_bytes : (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES);
+}
+
+struct budget *fast_held(void) {
+  return rpc_budget(RPC_MAX_HELD_BYTES);
+}
+struct budget *fast_copied(void) {
+  return rpc_budget(RPC_MAX_UNREAD_BYTES);
 }

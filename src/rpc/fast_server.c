@@ -202,11 +202,11 @@ static void turn_out_strangers(struct fast_server *s) {
 
 static void accept_conn(struct fast_server *s, int fd, bool is_local) {
   pthread_mutex_lock(&s->lock);
-  bool many = s->n_conns >= fast_limits.connections;
+  bool many = s->n_conns >= fast_max_connections();
   s->n_conns += !many;
   pthread_mutex_unlock(&s->lock);
   if (many) {
-    LOGW("the fast path has %d connections: no more are taken", fast_limits.connections);
+    LOGW("the fast path has %d connections: no more are taken", fast_max_connections());
     close(fd);
     return;
   }

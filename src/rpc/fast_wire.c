@@ -37,7 +37,7 @@ static struct {
 static const char *overdue(struct fast_conn *c, int64_t now) {
   const struct fast_limits *l = &fast_limits;
   if (atomic_load(&c->needs_secret)) return now - c->began > l->secret_ns ? "does not say who it is" : NULL;
-  if (atomic_load(&c->is_half) && now - atomic_load(&c->last_in) > l->half_ns)
+  if (atomic_load(&c->is_half) && now - atomic_load(&c->last_in) > fast_half_ns())
     return "stopped in the middle of a frame";
   if (atomic_load(&c->waits) && now - atomic_load(&c->last_out) > l->stall_ns) return "does not read";
   int64_t last = MAX(atomic_load(&c->last_in), atomic_load(&c->last_out));
@@ -47,7 +47,7 @@ static const char *overdue(struct fast_conn *c, int64_t now) {
 
 static int64_t sweep_period(void) {
   const struct fast_limits *l = &fast_limits;
-  int64_t least = MIN(l->secret_ns, MIN(l->half_ns, l->stall_ns)) / 4;
+  int64_t least = MIN(l->secret_ns, MIN(fast_half_ns(), l->stall_ns)) / 4;
   return MAX(least, 10000000);
 }
 

@@ -21,6 +21,20 @@ void str_set(struct str *s, const char *data, size_t size) {
   if (size) memcpy(to, data, size);
 }
 
+bool str_try_set(struct str *s, const char *data, size_t size) {
+  str_resize(s, 0);
+  if (size > STR_INLINE) {
+    char *to = mem_try_alloc(size);
+    if (!to) return false;
+    s->ptr = to;
+    s->size = size;
+    memcpy(to, data, size);
+    return true;
+  }
+  str_set(s, data, size);
+  return true;
+}
+
 void str_clear(struct str *s) { str_resize(s, 0); }
 
 struct resource_handle *resource_handle_new(const char *device, const char *container, const char *name,

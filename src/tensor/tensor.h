@@ -34,6 +34,8 @@ struct str {
 
 static inline const char *str_data(const struct str *s) { return s->size <= STR_INLINE ? s->small : s->ptr; }
 void str_set(struct str *s, const char *data, size_t size);
+/* For sizes from outside: false, and s is empty, when there is no memory. */
+bool str_try_set(struct str *s, const char *data, size_t size);
 /* Room for size bytes to be filled in by the caller; what was there is dropped. */
 char *str_resize(struct str *s, size_t size);
 void str_clear(struct str *s);

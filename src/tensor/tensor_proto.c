@@ -220,8 +220,8 @@ static shoal_status decode_plain(const struct tensor_proto_view *v, size_t *budg
 
 static shoal_status set_element(shoal_dtype t, void *at, struct wire w, size_t *budget, int depth) {
   if (t == SHOAL_STRING) {
-    str_set(at, (const char *)w.at, wire_left(&w));
-    return NULL;
+    if (str_try_set(at, (const char *)w.at, wire_left(&w))) return NULL;
+    return NO_MEMORY(wire_left(&w), "a string");
   }
   if (t == SHOAL_RESOURCE) return handle_proto_decode(w.at, wire_left(&w), at);
   return variant_proto_decode(w, budget, depth + 1, at);
@@ -264,8 +264,15 @@ static shoal_status read_list(const struct tensor_proto_view *v, struct tensor *
                     shape_str(&v->shape), last);
     *budget -= last * (size_t)(v->n - have);
   }
-  for (int64_t i = have; have && i < v->n; i++)
-    elements_copy(v->dtype, data + (size_t)i * width, data + (size_t)(have - 1) * width, 1);
+  for (int64_t i = have; have && i < v->n; i++) {
+    if (v->dtype == SHOAL_STRING) {
+      const struct str *last = (const struct str *)out->data + (have - 1);
+      if (!str_try_set((struct str *)out->data + i, str_data(last), last->size))
+        return NO_MEMORY(last->size, "a string");
+    } else {
+      elements_copy(v->dtype, data + (size_t)i * width, data + (size_t)(have - 1) * width, 1);
+    }
+  }
   return NULL;
 }
 

@@ -14,9 +14,12 @@
 
 /* ---- handles ---- */
 
-static char *take_string(char *old, const struct wire_field *f) {
-  free(old);
-  return mem_strndup((const char *)f->data, f->size);
+static bool take_string(char **to, const struct wire_field *f) {
+  char *copy = mem_try_strndup((const char *)f->data, f->size);
+  if (!copy) return false;
+  free(*to);
+  *to = copy;
+  return true;
 }
 
 shoal_status handle_proto_decode(const void *data, size_t size, struct resource_handle **out) {
@@ -28,10 +31,14 @@ shoal_status handle_proto_decode(const void *data, size_t size, struct resource_
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.number == 4 && f.type == WIRE_VARINT) h->hash_code = f.value;
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) h->device = take_string(h->device, &f);
-    else if (f.number == 2) h->container = take_string(h->container, &f);
-    else if (f.number == 3) h->name = take_string(h->name, &f);
-    else if (f.number == 5) h->type_name = take_string(h->type_name, &f);
+    char **to = NULL;
+    if (f.number == 1) to = &h->device;
+    else if (f.number == 2) to = &h->container;
+    else if (f.number == 3) to = &h->name;
+    else if (f.number == 5) to = &h->type_name;
+    if (!to || take_string(to, &f)) continue;
+    resource_handle_unref(h);
+    return NO_MEMORY(f.size, "a resource's name");
   }
   if (r == WIRE_BROKEN) {
     resource_handle_unref(h);
@@ -109,10 +116,13 @@ static shoal_status make_variant(struct wire name, struct wire metadata, struct 
   }
   struct opaque *o = mem_zalloc(1, sizeof *o);
   variant_init(&o->head, &opaque_type);
-  text_add(&o->type_name, (const char *)name.at, wire_left(&name));
-  text_add(&o->metadata, (const char *)metadata.at, wire_left(&metadata));
   o->tensors = tensors;
   o->n_tensors = n;
+  if (!text_try_add(&o->type_name, (const char *)name.at, wire_left(&name)) ||
+      !text_try_add(&o->metadata, (const char *)metadata.at, wire_left(&metadata))) {
+    variant_unref(&o->head);
+    return NO_MEMORY(wire_left(&name) + wire_left(&metadata), "a variant");
+  }
   *out = &o->head;
   return NULL;
 }

@@ -513,12 +513,23 @@ def compare(clients, cases):
     assert not bad, "\n".join(bad)
 
 
+def python_functions(client):
+    """There is no Python in a server: it says so, by name, whatever the function's kind."""
+    for op in ("PyFunc", "PyFuncStateless", "EagerPyFunc"):
+        n = node("call", op, ["a"], token="pyfunc_0")
+        for attr in ("Tin", "Tout"):
+            n.attr[attr].list.type.append(FLOAT)
+        code, said = outcome(client, made(A, n))
+        assert code == "UNIMPLEMENTED" and op in said and "no Python" in said, f"{op}: {code} {said}"
+
+
 def main():
     with Cluster(worker=["tf"]) as theirs, Cluster(worker=["shoal"]) as ours:
         clients = [Client(c.target("worker")) for c in (theirs, ours)]
         groups = [("steps", STEPS), ("kernels", KERNELS), ("state", STATE), ("graphs", GRAPHS), ("extending", EXTENDED),
                   ("sessions", SESSIONS), ("partial runs", PARTIAL), ("callables", CALLABLES), ("workers", WORKERS)]
-        return report([(f"codes: {what}", lambda cases=cases: compare(clients, cases)) for what, cases in groups])
+        return report([(f"codes: {what}", lambda cases=cases: compare(clients, cases)) for what, cases in groups] +
+                      [("codes: functions of Python", lambda: python_functions(clients[1]))])
 
 
 if __name__ == "__main__":

@@ -8,9 +8,18 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/machine.h"
 #include "base/vec.h"
+#include "base/wire.h"
+#include "checkpoint/bundle.h"
+#include "checkpoint/slices_v1.h"
+#include "checkpoint/table.h"
+#include "data/record.h"
 #include "folder.h"
+#include "graph/import.h"
+#include "shoal/shoal.h"
+#include "tensor/tensor_proto.h"
 
 /* ---- what a process may use ---- */
 
@@ -79,8 +88,222 @@ static void arguments_are_evaluated_once(void **state) {
   assert_int_equal(calls, 24);
 }
 
+/* ---- no memory ---- */
+
+/* Calls fn until no attempt in it fails any more; how often one did. The last call must do well. */
+static int fail_each(shoal_status (*fn)(void *), void *arg) {
+  int failed = 0;
+  for (long k = 1;; k++) {
+    assert_true(k < 100000);
+    mem_fail_at(k);
+    shoal_status s = fn(arg);
+    bool hit = mem_fail_at(0);
+    if (!hit) {
+      ASSERT_OK(s);
+      return failed;
+    }
+    failed++;
+    if (s && shoal_status_code(s) != SHOAL_RESOURCE_EXHAUSTED)
+      print_error("attempt %ld: %s\n", k, shoal_status_message(s));
+    assert_true(!s || shoal_status_code(s) == SHOAL_RESOURCE_EXHAUSTED);
+    assert_true(!s || strstr(shoal_status_message(s), "OOM") || strstr(shoal_status_message(s), "memory"));
+    shoal_status_free(s);
+  }
+}
+
+#define LONG "a text that is too long to be kept inside of a string"
+
+static void put_tensor_head(struct text *out, shoal_dtype type, int64_t n) {
+  wire_put_uint(out, 1, type);
+  struct shape shape = {.rank = 1, .dims = {n}};
+  size_t at = wire_begin(out, 2);
+  shape_proto_encode(&shape, out);
+  wire_end(out, at);
+}
+
+static shoal_status decode_tensor(void *arg) {
+  const struct text *bytes = arg;
+  struct tensor t;
+  TRY(tensor_proto_decode(bytes->at, bytes->n, &t));
+  tensor_release(&t);
+  return NULL;
+}
+
+static void tensors(void **state) {
+  struct text numbers = {0}, strings = {0}, handles = {0}, variants = {0}, inner = {0}, handle = {0};
+  put_tensor_head(&numbers, SHOAL_FLOAT32, 4);
+  wire_put_bytes(&numbers, 4, "0123456789abcdef", 16);
+  put_tensor_head(&strings, SHOAL_STRING, 5); /* the last is repeated */
+  for (int i = 0; i < 3; i++) wire_put_str(&strings, 8, LONG);
+  wire_put_str(&handle, 1, "/device:CPU:0");
+  wire_put_str(&handle, 2, "container");
+  wire_put_str(&handle, 3, "name");
+  put_tensor_head(&handles, SHOAL_RESOURCE, 1);
+  wire_put_text(&handles, 14, &handle);
+  wire_put_str(&inner, 1, "somebody::Else");
+  wire_put_str(&inner, 2, LONG);
+  wire_put_text(&inner, 3, &strings);
+  wire_put_text(&inner, 3, &numbers);
+  put_tensor_head(&variants, SHOAL_VARIANT, 1);
+  wire_put_text(&variants, 15, &inner);
+  assert_true(fail_each(decode_tensor, &numbers) == 1);
+  assert_true(fail_each(decode_tensor, &strings) == 6);
+  assert_true(fail_each(decode_tensor, &handles) == 4);
+  assert_true(fail_each(decode_tensor, &variants) >= 10);
+  struct text *all[] = {&numbers, &strings, &handles, &variants, &inner, &handle};
+  for (size_t i = 0; i < COUNT_OF(all); i++) text_release(all[i]);
+}
+
+static shoal_status import(void *arg) {
+  const struct text *bytes = arg;
+  struct graph *g = graph_new();
+  shoal_status s = graph_import(g, bytes->at, bytes->n, NULL, NULL);
+  assert_true(!s || (g->n_nodes == 0 && g->nodes.n == 0)); /* all or nothing */
+  graph_free(g);
+  return s;
+}
+
+static void graphs(void **state) {
+  static const char text[] =
+      "node { name: 'c' op: 'Const' device: '/device:CPU:0' attr { key: 'dtype' value { type: DT_STRING } } "
+      "attr { key: 'value' value { tensor { dtype: DT_STRING tensor_shape { dim { size: 2 } } string_val: '" LONG
+      "' } } } attr { key: '_note' value { s: '" LONG
+      "' } } attr { key: '_class' value { list { s: 'loc:@c' } } } "
+      "experimental_debug_info { original_node_names: 'a' original_func_names: 'f' } } "
+      "node { name: 'i' op: 'Identity' input: 'c' attr { key: 'T' value { type: DT_STRING } } } "
+      "node { name: 'p' op: 'PartitionedCall' input: 'i' attr { key: 'Tin' value { list { type: DT_STRING } } } "
+      "attr { key: 'Tout' value { list { type: DT_STRING } } } attr { key: 'f' value { func { name: 'called' attr { "
+      "key: 'T' value { type: DT_STRING } } } } } }";
+  struct graph *g = graph_new();
+  struct text bytes = {0};
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(graph_export(g, &(struct export_options){0}, &bytes));
+  graph_free(g);
+  assert_true(fail_each(import, &bytes) >= 20);
+  text_release(&bytes);
+}
+
+static char *prefix; /* of a checkpoint with numbers and strings */
+
+static shoal_status read_checkpoint(void *arg) {
+  struct bundle b;
+  TRY(bundle_open(&b, prefix));
+  shoal_status s = NULL;
+  for (const char *key = "ns"; *key && !s; key++) {
+    struct tensor t;
+    s = bundle_read(&b, key, 1, &t);
+    if (!s) tensor_release(&t);
+  }
+  bundle_close(&b);
+  return s;
+}
+
+static shoal_status write_checkpoint(void *arg) {
+  const struct tensor *t = arg;
+  struct bundle_writer w;
+  TRY(bundle_writer_open(&w, prefix));
+  shoal_status s = bundle_writer_add(&w, "n", 1, &t[0]);
+  if (!s) s = bundle_writer_add(&w, "s", 1, &t[1]);
+  if (!s) return bundle_writer_finish(&w);
+  bundle_writer_abort(&w);
+  return s;
+}
+
+static shoal_status find_in_table(void *arg) {
+  struct table t;
+  char *value = NULL;
+  size_t n;
+  TRY(table_open(&t, arg));
+  shoal_status s = table_find(&t, "s", 1, &value, &n);
+  free(value);
+  table_close(&t);
+  return s;
+}
+
+static void checkpoints(void **state) {
+  struct tensor t[2];
+  int64_t n = 3;
+  ASSERT_OK(tensor_new_dims(&t[0], SHOAL_FLOAT32, 1, &n));
+  ASSERT_OK(tensor_new_dims(&t[1], SHOAL_STRING, 1, &n));
+  tensor_zero(&t[0]);
+  for (int i = 0; i < 3; i++) str_set(&T_DATA(&t[1], struct str)[i], LONG, strlen(LONG));
+  prefix = in_dir("ckpt");
+  fail_each(write_checkpoint, t);
+  assert_true(fail_each(read_checkpoint, NULL) >= 12);
+  char *index = bundle_index_path(prefix);
+  assert_true(fail_each(find_in_table, index) >= 5);
+  free(index);
+  free(prefix);
+  tensor_release(&t[0]);
+  tensor_release(&t[1]);
+}
+
+static shoal_status read_records(void *arg) {
+  struct record_reader r;
+  struct text record = {0};
+  TRY(record_reader_open(&r, arg, RECORD_PLAIN));
+  shoal_status s = record_read(&r, &record);
+  if (!s) s = record_read(&r, &record);
+  record_reader_close(&r);
+  text_release(&record);
+  return s;
+}
+
+static shoal_status read_whole(void *arg) {
+  char *data;
+  size_t n;
+  TRY(file_read(arg, 0, &data, &n));
+  free(data);
+  return NULL;
+}
+
+static void files(void **state) {
+  char *path = in_dir("records");
+  struct record_writer w;
+  ASSERT_OK(record_writer_open(&w, path, RECORD_PLAIN));
+  ASSERT_OK(record_write(&w, LONG, strlen(LONG)));
+  ASSERT_OK(record_write(&w, LONG LONG LONG, 3 * strlen(LONG)));
+  ASSERT_OK(record_writer_close(&w));
+  assert_int_equal(fail_each(read_records, path), 2);
+  assert_int_equal(fail_each(read_whole, path), 1);
+  free(path);
+}
+
+/* A step whose tensors, and whose examples, find no memory: it says so, and the next one runs. */
+static shoal_status run_step(void *arg) {
+  const char *target = "parse";
+  return shoal_session_run(arg, NULL, NULL, NULL, 0, NULL, NULL, 0, &target, 1, NULL);
+}
+
+static void steps(void **state) {
+  static const char text[] =
+      "node { name: 'serialized' op: 'PlaceholderWithDefault' input: 'none' attr { key: 'dtype' value { type: "
+      "DT_STRING } } attr { key: 'shape' value { shape { } } } } "
+      "node { name: 'none' op: 'Const' attr { key: 'dtype' value { type: DT_STRING } } attr { key: 'value' value { "
+      "tensor { dtype: DT_STRING tensor_shape { } string_val: '' } } } } "
+      "node { name: 'dflt' op: 'Const' attr { key: 'dtype' value { type: DT_INT64 } } attr { key: 'value' value { "
+      "tensor { dtype: DT_INT64 tensor_shape { } int64_val: 7 } } } } "
+      "node { name: 'parse' op: 'ParseSingleExample' input: 'serialized' input: 'dflt' attr { key: 'num_sparse' value "
+      "{ i: 1 } } attr { key: 'sparse_keys' value { list { s: 'v' } } } attr { key: 'dense_keys' value { list { s: 'k' "
+      "} } } attr { key: 'sparse_types' value { list { type: DT_FLOAT } } } attr { key: 'Tdense' value { list { type: "
+      "DT_INT64 } } } attr { key: 'dense_shapes' value { list { shape { } } } } }";
+  struct graph *g = graph_new();
+  shoal_session *s;
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  assert_true(fail_each(run_step, s) >= 4);
+  ASSERT_OK(run_step(s));
+  ASSERT_OK(shoal_session_close(s));
+  graph_free(g);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(limits_of_groups),
-                                     cmocka_unit_test(arguments_are_evaluated_once)};
+                                     cmocka_unit_test(arguments_are_evaluated_once),
+                                     cmocka_unit_test(tensors),
+                                     cmocka_unit_test(graphs),
+                                     cmocka_unit_test(checkpoints),
+                                     cmocka_unit_test(files),
+                                     cmocka_unit_test(steps)};
   return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

@@ -1,4 +1,4 @@
-/* Files about running jobs: one a launcher, PROCESS.job, in $XDG_RUNTIME_DIR/shoal or /tmp/shoal-UID.
+/* Files about running jobs: one a launcher, PROCESS.job, in $XDG_RUNTIME_DIR/shoal or, without it, /tmp/shoal-UID.
  *
  *   process N
  *   began SECONDS
@@ -43,14 +43,13 @@ static int open_safe(const char *path) {
 /* The folder, made if need be; -1: there is none that can be trusted. */
 static int open_folder(bool make) {
   const char *runtime = getenv("XDG_RUNTIME_DIR");
-  for (int own = runtime && *runtime == '/'; own >= 0; own--) {
-    char *path = own ? mem_printf("%s/shoal", runtime) : mem_printf("/tmp/shoal-%ld", (long)geteuid());
-    int fd = open_safe(path);
-    if (fd < 0 && make && !mkdir(path, 0700)) fd = open_safe(path);
-    free(path);
-    if (fd >= 0) return fd;
-  }
-  return -1;
+  int own = runtime && *runtime == '/' ? open_safe(runtime) : -1;
+  char *path = own >= 0 ? mem_printf("%s/shoal", runtime) : mem_printf("/tmp/shoal-%ld", (long)geteuid());
+  int fd = open_safe(path);
+  if (fd < 0 && make && !mkdir(path, 0700)) fd = open_safe(path);
+  if (own >= 0) close(own);
+  free(path);
+  return fd;
 }
 
 static bool write_all(int fd, const char *at, size_t n) {

@@ -43,19 +43,36 @@ static bool succeeded(const struct launch_task *t) {
   return t->state == TASK_ENDED && WIFEXITED(t->status) && !WEXITSTATUS(t->status);
 }
 
-/* A session needs all tasks of the cluster. One that is made when another task has trained to its end and gone waits
- * for it for ever; both TensorFlow's masters and ours say so while they wait. */
+/* A session needs its tasks: one that is made when another task has trained to its end and gone, or when the parameter
+ * servers have ended with their job, waits for ever. TensorFlow's masters and ours say for whom while they wait. (Our
+ * servers also say who of the cluster has not been seen; of a worker that need not mean that it is needed.) */
 void launch_watch_line(struct launch_job *j, struct launch_task *t, const char *line) {
   if (str_starts(line, "listening on ")) t->listened = true;
-  if (!trains(t) || !strstr(line, "still waiting for response from worker")) return;
+  bool needs = strstr(line, "still waiting for response from worker") || strstr(line, "no answer within ");
+  if (!trains(t) || (!needs && !strstr(line, "] waiting since "))) return;
   for (size_t i = 0; i < j->tasks.n; i++) {
     const struct launch_task *u = &j->tasks.at[i];
     char name[64];
     snprintf(name, sizeof name, "/job:%s/replica:0/task:%d", u->job, u->index);
     const char *at = strstr(line, name);
-    if (u != t && trains(u) && succeeded(u) && at && (at[strlen(name)] < '0' || at[strlen(name)] > '9'))
-      t->waits_for = u;
+    if (u == t || !at || (at[strlen(name)] >= '0' && at[strlen(name)] <= '9')) continue;
+    if (succeeded(u) && (needs ? u->role != ROLE_EVALUATOR : u->role == ROLE_PS)) t->waits_for = u;
   }
+}
+
+/* Since when there is nobody left to train with: the chief has ended with success, and all parameter servers have; 0:
+ * there is. For workers that wait without a word. */
+static int64_t deserted_since(const struct launch_job *j) {
+  int64_t since = 0;
+  bool servers = false;
+  for (size_t i = 0; i < j->tasks.n; i++) {
+    const struct launch_task *t = &j->tasks.at[i];
+    bool needed = t->role == ROLE_PS || t->role == ROLE_CHIEF || (t->role == ROLE_WORKER && !t->index && !j->chief);
+    if (needed && !succeeded(t)) return 0;
+    if (needed) since = MAX(since, t->ended);
+    servers = servers || t->role == ROLE_PS;
+  }
+  return servers ? since : 0;
 }
 
 /* A task that was not told by us to stop, and asks to be run again: all were told from outside. */
@@ -150,6 +167,7 @@ static bool all_ended(const struct launch_job *j, bool training_only) {
 static void advance(struct launch_job *j, int64_t *trained) {
   int64_t now = clock_ns();
   bool stopping = j->failed || j->stop_signal, over = all_ended(j, true);
+  int64_t deserted = deserted_since(j);
   /* The others are saving. A second signal would kill them. */
   bool saving = told_from_outside(j) && !j->stop_signal && now < j->failed->ended + j->grace * SECOND;
   if (over && !*trained) *trained = now;
@@ -161,9 +179,13 @@ static void advance(struct launch_job *j, int64_t *trained) {
   }
   for (size_t i = 0; i < j->tasks.n; i++) {
     struct launch_task *t = &j->tasks.at[i];
-    if (t->waits_for && t->state == TASK_RUNNING && !t->signal)
-      launch_view_say(j, "%s waits for %s, which has ended: it is ended, too", t->name, t->waits_for->name);
-    if (t->waits_for) stop(j, t);
+    bool alone = deserted && now >= deserted + j->grace * SECOND && trains(t);
+    if ((t->waits_for || alone) && t->state == TASK_RUNNING && !t->signal) {
+      if (t->waits_for)
+        launch_view_say(j, "%s waits for %s, which has ended: it is ended, too", t->name, t->waits_for->name);
+      else launch_view_say(j, "%s is left alone, the chief and all ps have ended: it is ended, too", t->name);
+    }
+    if (t->waits_for || alone) stop(j, t);
     if (t->role == ROLE_PS ? over && evaluator_done
                            : (stopping && !saving) ||
                                  (over && t->role == ROLE_EVALUATOR && now > *trained + j->evaluator_wait * SECOND))

@@ -301,6 +301,16 @@ def waits_for_the_ended():
         assert job.p.returncode == 0 and "all tasks have ended" in out and "worker/2 waits for worker/0" not in out, out
 
 
+def left_alone():
+    """The chief and the ps have ended: a worker that waits for a ps, saying so or not, is ended with success."""
+    for words in ("W 12:00:00.0] waiting since 5 s for /job:ps/replica:0/task:0 at 127.0.0.1:1 (gone), /job:worker", ""):
+        script = f"""case "$*" in *--job_name=ps*|*--task_index=0) echo "listening on x"; exit 0;; esac
+                     while :; do echo "{words}"; sleep 0.2; done"""
+        out, code = Job("", f"--grace={60 if words else 1}", program=["sh", "-c", script, "program"]).end()
+        said = "worker/1 waits for ps/0, which has ended" if words else "worker/1 is left alone"
+        assert code == 0 and said in out and "failed" not in out, (code, out)
+
+
 def what_was_saved():
     """Stopped: "saved" only of what was written in this run; else what there is to go on from."""
     def stop(on_term, before=None):
@@ -514,6 +524,6 @@ def real_ssh():
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, stubborn, ctrl_c, killed_launcher, runaways, many,
-          servers, mistakes, tells_plan, no_cluster_flags, waits_for_the_ended, what_was_saved, outside, live_view,
+          servers, mistakes, tells_plan, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
           open_servers, slurm_rank, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

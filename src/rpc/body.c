@@ -8,8 +8,8 @@
 
 #include "base/mem.h"
 
-/* FIRST: the least that is taken. STEP: at a time, when decompressing. Messages larger than SMALL leave 1/LEAVING of the
- * budget to those that are not: however many large ones wait for their ends, the small ones go on. */
+/* FIRST: the least that is taken. STEP: at a time, when decompressing. Messages larger than SMALL leave 1/LEAVING of
+ * the budget to those that are not: however many large ones wait for their ends, the small ones go on. */
 enum { FIRST = 4096, STEP = 64 << 10, GROWTH = 4, SMALL = 64 << 10, LEAVING = 8 };
 
 static bool take(struct budget *b, size_t n, size_t most) {

@@ -61,6 +61,7 @@ chroot_run() {
   # shellcheck disable=SC2016,SC2086
   unshare --mount --propagation private sh -c '
     root=$1 here=$2 kept=$3; shift 3
+    mount --bind "$root" "$root" && # a root that is no mount cannot have namespaces of its own
     mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
     mount -t tmpfs tmpfs "$root/run" && mount --bind "$here/archives" "$root/var/cache/apt/archives" &&
     mount --bind "$here/pip" "$root/root/.cache/pip" &&

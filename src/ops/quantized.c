@@ -1,0 +1,433 @@
+/* Ops on quantized numbers: a tensor of small integers and the range of floats [min, max] they stand for.
+ *
+ * The lowest integer of a type stands for min, the highest for max, and min is rounded to a step so that zero is exact.
+ * Products are 32-bit sums that are brought down to 8 bits again, over the range they use or one that is given, in
+ * fixed point with 16 bits behind the point: results are TensorFlow's to the bit.
+ *
+ * The Uniform ops have a scale and a zero point instead: value = scale * (integer - zero point), one pair for the
+ * tensor or one for each slice along an axis. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/nn_util.h"
+
+/* ---- numbers ---- */
+
+/* What a double is as an integer; nothing, where it is none (ranges come from outside). */
+static int64_t to_int(double v) { return v > -9e18 && v < 9e18 ? (int64_t)v : 0; }
+
+static int64_t byte_of(float x, float lo, float hi) {
+  if (lo == hi) return 0;
+  double range = (double)(hi - lo) * (256 / 255.0), scale = 256 / range;
+  return to_int(round((double)x * scale) - round((double)lo * scale));
+}
+
+static uint8_t byte_clamped(float x, float lo, float hi) {
+  int64_t q = byte_of(x, lo, hi);
+  return (uint8_t)MAX(0, MIN(q, 255));
+}
+
+static float value_of(int32_t q, float lo, float hi) {
+  if (lo == hi) return lo;
+  const double steps = 4294967296.0;
+  double scale = (double)(hi - lo) * (steps / (steps - 1.0)) / steps;
+  double least = round((double)(lo / (float)scale)) * (double)(float)scale;
+  return (float)(least + ((double)q - INT32_MIN) * scale);
+}
+
+/* 32-bit numbers over [in_lo, in_hi] as bytes over [lo, hi]. */
+static void bring_down(const int32_t *in, int64_t n, float in_lo, float in_hi, float lo, float hi, uint8_t *out) {
+  enum { POINT = 16 };
+  float in_range = in_hi - in_lo, range = hi - lo, middle = (float)((double)(in_lo + in_hi) / 2.0);
+  float per_range = range == 0 ? 0 : (float)(255.0 / (double)range);
+  int64_t scale = range == 0 ? 0 : to_int(255.0 * (1 << POINT) * (double)in_range / (double)range);
+  int64_t in_offset = to_int((double)(middle * per_range * (float)(1 << POINT)));
+  int64_t offset = range == 0 ? 0 : to_int((1 << POINT) * ((double)lo * 255.0) / (double)range);
+  uint64_t add = (uint64_t)in_offset - (uint64_t)offset + (1u << (POINT - 1));
+  for (int64_t i = 0; i < n; i++) {
+    int64_t product = (int64_t)((uint64_t)(int64_t)in[i] * (uint64_t)scale) >> 32;
+    int64_t v = (int64_t)((uint64_t)product + add) >> POINT;
+    out[i] = (uint8_t)MAX(0, MIN(v, 255));
+  }
+}
+
+static shoal_status scalar_in(const struct kernel_ctx *ctx, int i, const char *name, float *out) {
+  if (ctx_in(ctx, i)->n != 1)
+    return INVALID("%s must be a scalar, but got %" PRId64 " elements", name, ctx_in(ctx, i)->n);
+  *out = *T_DATA(ctx_in(ctx, i), const float);
+  return NULL;
+}
+
+static shoal_status give_scalar(struct kernel_ctx *ctx, int i, float v) {
+  struct tensor *t;
+  TRY(ctx_out_dims(ctx, i, 0, NULL, &t));
+  *T_DATA(t, float) = v;
+  return NULL;
+}
+
+/* ---- activations, shapes ---- */
+
+static shoal_status relu_with(struct kernel_ctx *ctx, bool six) {
+  float lo, hi;
+  struct tensor *y;
+  TRY(scalar_in(ctx, 1, "min_features", &lo));
+  TRY(scalar_in(ctx, 2, "max_features", &hi));
+  const struct tensor *x = ctx_in(ctx, 0);
+  struct shape shape = tensor_shape(x);
+  TRY(ctx_out(ctx, 0, &shape, &y));
+  uint8_t least = byte_clamped(0, lo, hi), most = six ? byte_clamped(6, lo, hi) : 255;
+  for (int64_t i = 0; i < x->n; i++) {
+    uint8_t v = T_DATA(x, const uint8_t)[i];
+    v = MAX(v, least);
+    T_DATA(y, uint8_t)[i] = MIN(v, most);
+  }
+  TRY(give_scalar(ctx, 1, lo));
+  return give_scalar(ctx, 2, hi);
+}
+
+static shoal_status relu_run(struct kernel_ctx *ctx) { return relu_with(ctx, false); }
+static shoal_status relu6_run(struct kernel_ctx *ctx) { return relu_with(ctx, true); }
+
+/* ---- 32 bits to 8 ---- */
+
+/* The range that the numbers use, from zero at most. */
+static void used_range(const struct tensor *x, float in_lo, float in_hi, float *lo, float *hi) {
+  int32_t least = INT32_MAX, most = INT32_MIN;
+  for (int64_t i = 0; i < x->n; i++) {
+    int32_t v = T_DATA(x, const int32_t)[i];
+    least = MIN(least, v);
+    most = MAX(most, v);
+  }
+  *lo = fminf(0.0f, value_of(least, in_lo, in_hi));
+  *hi = value_of(most, in_lo, in_hi);
+}
+
+static shoal_status range_run(struct kernel_ctx *ctx) {
+  float in_lo, in_hi, lo, hi;
+  TRY(scalar_in(ctx, 1, "input_min", &in_lo));
+  TRY(scalar_in(ctx, 2, "input_max", &in_hi));
+  used_range(ctx_in(ctx, 0), in_lo, in_hi, &lo, &hi);
+  TRY(give_scalar(ctx, 0, lo));
+  return give_scalar(ctx, 1, hi);
+}
+
+static shoal_status bring_down_to(struct kernel_ctx *ctx, float in_lo, float in_hi, float lo, float hi) {
+  const struct tensor *x = ctx_in(ctx, 0);
+  struct shape shape = tensor_shape(x);
+  struct tensor *y;
+  TRY(ctx_out(ctx, 0, &shape, &y));
+  bring_down(x->data, x->n, in_lo, in_hi, lo, hi, y->data);
+  TRY(give_scalar(ctx, 1, lo));
+  return give_scalar(ctx, 2, hi);
+}
+
+static shoal_status shrink_run(struct kernel_ctx *ctx) {
+  float in_lo, in_hi, lo, hi;
+  TRY(scalar_in(ctx, 1, "input_min", &in_lo));
+  TRY(scalar_in(ctx, 2, "input_max", &in_hi));
+  used_range(ctx_in(ctx, 0), in_lo, in_hi, &lo, &hi);
+  return bring_down_to(ctx, in_lo, in_hi, lo, hi);
+}
+
+static shoal_status requantize_run(struct kernel_ctx *ctx) {
+  float in_lo, in_hi, lo, hi;
+  TRY(scalar_in(ctx, 1, "input_min", &in_lo));
+  TRY(scalar_in(ctx, 2, "input_max", &in_hi));
+  TRY(scalar_in(ctx, 3, "requested_output_min", &lo));
+  TRY(scalar_in(ctx, 4, "requested_output_max", &hi));
+  if (!(lo <= 0)) return INVALID("requested_output_min must be <= 0, but got %g", (double)lo);
+  if (!(hi >= lo))
+    return INVALID("requested_output_max must be >= requested_output_min, but got %g and %g", (double)hi, (double)lo);
+  return bring_down_to(ctx, in_lo, in_hi, lo, hi);
+}
+
+/* ---- products ---- */
+
+struct matmul_state {
+  bool turn_a, turn_b;
+};
+
+static shoal_status matmul_init(struct kernel_init *ki, void *state) {
+  struct matmul_state *s = state;
+  TRY(node_get_bool(ki->node, "transpose_a", &s->turn_a));
+  return node_get_bool(ki->node, "transpose_b", &s->turn_b);
+}
+
+/* a [rows, inner] times b [inner, columns], each perhaps turned, less what stands for zero. */
+struct product {
+  const uint8_t *a, *b;
+  int64_t inner, columns, a_row, a_step, b_row, b_step;
+  int32_t a_zero, b_zero;
+  int32_t *out;
+};
+
+static void product_rows(void *arg, int64_t begin, int64_t end) {
+  const struct product *p = arg;
+  for (int64_t r = begin; r < end; r++)
+    for (int64_t c = 0; c < p->columns; c++) {
+      uint32_t sum = 0; /* wraps, as 32 bits do */
+      for (int64_t k = 0; k < p->inner; k++)
+        sum += (uint32_t)(p->a[r * p->a_row + k * p->a_step] - p->a_zero) *
+               (uint32_t)(p->b[k * p->b_row + c * p->b_step] - p->b_zero);
+      p->out[r * p->columns + c] = (int32_t)sum;
+    }
+}
+
+static shoal_status matmul_run(struct kernel_ctx *ctx) {
+  const struct matmul_state *s = ctx->state;
+  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
+  float lo_a, hi_a, lo_b, hi_b;
+  TRY(scalar_in(ctx, 2, "min_a", &lo_a));
+  TRY(scalar_in(ctx, 3, "max_a", &hi_a));
+  TRY(scalar_in(ctx, 4, "min_b", &lo_b));
+  TRY(scalar_in(ctx, 5, "max_b", &hi_b));
+  if (!(hi_a > lo_a)) return INVALID("max_a must be larger than min_a.");
+  if (!(hi_b > lo_b)) return INVALID("max_b must be larger than min_b.");
+  if (a->rank != 2 || b->rank != 2) return INVALID("In[0] and In[1] must be matrices");
+  int64_t rows = a->dims[s->turn_a], inner = a->dims[!s->turn_a], columns = b->dims[!s->turn_b];
+  if (inner != b->dims[s->turn_b])
+    return INVALID("Matrix size-incompatible: In[0] has %" PRId64 " columns, In[1] %" PRId64 " rows", inner,
+                   b->dims[s->turn_b]);
+  struct tensor *y;
+  TRY(ctx_out_dims(ctx, 0, 2, (int64_t[]){rows, columns}, &y));
+  struct product p = {.a = a->data, .b = b->data, .inner = inner, .columns = columns, .out = y->data};
+  p.a_row = s->turn_a ? 1 : inner;
+  p.a_step = s->turn_a ? rows : 1;
+  p.b_row = s->turn_b ? 1 : columns;
+  p.b_step = s->turn_b ? inner : 1;
+  p.a_zero = (int32_t)(uint32_t)(uint64_t)byte_of(0, lo_a, hi_a);
+  p.b_zero = (int32_t)(uint32_t)(uint64_t)byte_of(0, lo_b, hi_b);
+  int64_t cost;
+  if (mul_overflows(MAX(inner, 1), MAX(columns, 1), &cost)) cost = INT64_MAX;
+  pool_for(ctx_pool(ctx), rows, nn_grain(cost), product_rows, &p);
+  float level = (hi_a - lo_a) / 255 * ((hi_b - lo_b) / 255);
+  TRY(give_scalar(ctx, 1, level * (float)INT32_MIN));
+  return give_scalar(ctx, 2, level * (float)INT32_MAX);
+}
+
+static shoal_status matmul_shape(struct shape_ctx *c) {
+  bool turn_a, turn_b;
+  TRY(node_get_bool(c->node, "transpose_a", &turn_a));
+  TRY(node_get_bool(c->node, "transpose_b", &turn_b));
+  c->out[0] =
+      shape_matrix(c->in[0].rank == 2 ? c->in[0].dims[turn_a] : -1, c->in[1].rank == 2 ? c->in[1].dims[!turn_b] : -1);
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+
+/* ---- scales and zero points ---- */
+
+struct uniform_state {
+  int64_t axis, least, most;
+};
+
+static shoal_status uniform_init(struct kernel_init *ki, void *state) {
+  struct uniform_state *s = state;
+  TRY(node_get_int(ki->node, "quantization_axis", &s->axis));
+  TRY(node_get_int(ki->node, "quantization_min_val", &s->least));
+  TRY(node_get_int(ki->node, "quantization_max_val", &s->most));
+  if (s->axis < -1) return INVALID("quantization_axis must be at least -1, given: %" PRId64, s->axis);
+  if (s->least >= s->most)
+    return INVALID("quantization_min_val must be smaller than quantization_max_val: %" PRId64 " and %" PRId64, s->least,
+                   s->most);
+  if (s->least < INT32_MIN || s->most > INT32_MAX) return INVALID("quantization_min_val or _max_val is out of range");
+  return NULL;
+}
+
+/* How often a slice comes, how many there are, how long one is; scales and zero points must be as many. */
+struct slices {
+  int64_t outer, n, inner;
+};
+
+static shoal_status slices_of(const struct kernel_ctx *ctx, const struct tensor *scales, const struct tensor *zeros,
+                              struct slices *out) {
+  const struct uniform_state *s = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0);
+  if (s->axis >= x->rank) return INVALID("quantization_axis %" PRId64 " is out of range for rank %d", s->axis, x->rank);
+  *out = s->axis < 0 ? (struct slices){1, 1, x->n}
+                     : (struct slices){dims_product(x->dims, 0, (int)s->axis), x->dims[s->axis],
+                                       dims_product(x->dims, (int)s->axis + 1, x->rank)};
+  int rank = s->axis < 0 ? 0 : 1;
+  if (scales->rank != rank || scales->n != out->n || zeros->rank != rank || zeros->n != out->n)
+    return INVALID("scales and zero_points must be %s", rank ? "vectors, of the axis' dimension" : "scalars");
+  return NULL;
+}
+
+static int32_t get_q(const struct tensor *t, int64_t i) {
+  return t->dtype == SHOAL_QINT8 ? T_DATA(t, const int8_t)[i] : T_DATA(t, const int32_t)[i];
+}
+
+static shoal_status uniform_quantize_run(struct kernel_ctx *ctx) {
+  const struct uniform_state *s = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0), *scales = ctx_in(ctx, 1), *zeros = ctx_in(ctx, 2);
+  struct slices sl;
+  struct tensor *y;
+  struct shape shape = tensor_shape(x);
+  TRY(slices_of(ctx, scales, zeros, &sl));
+  TRY(ctx_out(ctx, 0, &shape, &y));
+  bool small = y->dtype == SHOAL_QINT8;
+  int64_t least = small ? MAX(s->least, INT8_MIN) : s->least, most = small ? MIN(s->most, INT8_MAX) : s->most;
+  for (int64_t i = 0; i < x->n; i++) {
+    int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
+    float by = 1.0f / T_DATA(scales, const float)[k];
+    int64_t q = to_int((double)floorf(T_DATA(x, const float)[i] * by + 0.5f)) + T_DATA(zeros, const int32_t)[k];
+    q = MAX(least, MIN(q, most));
+    if (small) T_DATA(y, int8_t)[i] = (int8_t)q;
+    else T_DATA(y, int32_t)[i] = (int32_t)q;
+  }
+  return NULL;
+}
+
+static shoal_status uniform_dequantize_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *scales = ctx_in(ctx, 1), *zeros = ctx_in(ctx, 2);
+  struct slices sl;
+  struct tensor *y;
+  struct shape shape = tensor_shape(x);
+  TRY(slices_of(ctx, scales, zeros, &sl));
+  TRY(ctx_out(ctx, 0, &shape, &y));
+  for (int64_t i = 0; i < x->n; i++) {
+    int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
+    int32_t q = (int32_t)((uint32_t)get_q(x, i) - (uint32_t)T_DATA(zeros, const int32_t)[k]);
+    T_DATA(y, float)[i] = (float)q * T_DATA(scales, const float)[k];
+  }
+  return NULL;
+}
+
+static shoal_status uniform_clip_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *lo = ctx_in(ctx, 1), *hi = ctx_in(ctx, 2);
+  struct slices sl;
+  struct tensor *y;
+  struct shape shape = tensor_shape(x);
+  TRY(slices_of(ctx, ctx_in(ctx, 3), ctx_in(ctx, 4), &sl));
+  if (lo->n != sl.n || hi->n != sl.n) return INVALID("min and max must have as many elements as scales");
+  TRY(ctx_out(ctx, 0, &shape, &y));
+  for (int64_t i = 0; i < x->n; i++) {
+    int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
+    int32_t v = T_DATA(x, const int32_t)[i], least = T_DATA(lo, const int32_t)[k], most = T_DATA(hi, const int32_t)[k];
+    v = MIN(v, most);
+    T_DATA(y, int32_t)[i] = MAX(v, least);
+  }
+  return NULL;
+}
+
+/* ---- rows ---- */
+
+#define KERNEL(attr, type, run_)                                            \
+  (const struct kernel_def[]) {                                             \
+    {.device = "CPU", .type_attr = attr, .types = type, .run = run_}, { 0 } \
+  }
+#define DOWN(attr, run_)        \
+  (const struct kernel_def[]) { \
+    {.device = "CPU",           \
+     .type_attr = "Tinput",     \
+     .types = DT(QINT32),       \
+     .type_attr2 = attr,        \
+     .types2 = DT(QUINT8),      \
+     .run = run_},              \
+    {                           \
+      0                         \
+    }                           \
+  }
+#define UNIFORM(attr, type, run_)                \
+  (const struct kernel_def[]) {                  \
+    {.device = "CPU",                            \
+     .type_attr = attr,                          \
+     .types = type,                              \
+     .state_size = sizeof(struct uniform_state), \
+     .init = uniform_init,                       \
+     .run = run_},                               \
+    {                                            \
+      0                                          \
+    }                                            \
+  }
+static const struct kernel_def matmul_kernels[] = {{.device = "CPU",
+                                                    .type_attr = "T1",
+                                                    .types = DT(QUINT8),
+                                                    .type_attr2 = "T2",
+                                                    .types2 = DT(QUINT8),
+                                                    .state_size = sizeof(struct matmul_state),
+                                                    .init = matmul_init,
+                                                    .run = matmul_run},
+                                                   {0}};
+
+static shoal_status with_range_shape(struct shape_ctx *c) {
+  c->out[0] = c->in[0];
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+
+static shoal_status range_shape(struct shape_ctx *c) {
+  c->out[0] = c->out[1] = shape_scalar();
+  return NULL;
+}
+
+static const struct op_row rows[] = {
+    {.name = "QuantizedRelu",
+     .flags = OP_NO_GRADIENT,
+     .shape = with_range_shape,
+     .in = "features: Tinput, min_features: float, max_features: float",
+     .out = "activations: out_type, min_activations: float, max_activations: float",
+     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype} = quint8",
+     .kernels = KERNEL("Tinput", DT(QUINT8), relu_run)},
+    {.name = "QuantizedRelu6",
+     .flags = OP_NO_GRADIENT,
+     .shape = with_range_shape,
+     .in = "features: Tinput, min_features: float, max_features: float",
+     .out = "activations: out_type, min_activations: float, max_activations: float",
+     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype} = quint8",
+     .kernels = KERNEL("Tinput", DT(QUINT8), relu6_run)},
+    {.name = "QuantizeDownAndShrinkRange",
+     .flags = OP_NO_GRADIENT,
+     .shape = with_range_shape,
+     .in = "input: Tinput, input_min: float, input_max: float",
+     .out = "output: out_type, output_min: float, output_max: float",
+     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype}",
+     .kernels = DOWN("out_type", shrink_run)},
+    {.name = "Requantize",
+     .flags = OP_NO_GRADIENT,
+     .shape = with_range_shape,
+     .in =
+         "input: Tinput, input_min: float, input_max: float, requested_output_min: float, requested_output_max: float",
+     .out = "output: out_type, output_min: float, output_max: float",
+     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype}",
+     .kernels = DOWN("out_type", requantize_run)},
+    {.name = "RequantizationRange",
+     .flags = OP_NO_GRADIENT,
+     .shape = range_shape,
+     .in = "input: Tinput, input_min: float, input_max: float",
+     .out = "output_min: float, output_max: float",
+     .attrs = "Tinput: {quantizedtype}",
+     .kernels = KERNEL("Tinput", DT(QINT32), range_run)},
+    {.name = "QuantizedMatMul",
+     .flags = OP_NO_GRADIENT,
+     .shape = matmul_shape,
+     .in = "a: T1, b: T2, min_a: float, max_a: float, min_b: float, max_b: float",
+     .out = "out: Toutput, min_out: float, max_out: float",
+     .attrs = "T1: {quantizedtype}; T2: {quantizedtype}; Toutput: {quantizedtype} = qint32; transpose_a: bool = false; "
+              "transpose_b: bool = false; Tactivation: {quantizedtype} = quint8",
+     .kernels = matmul_kernels},
+    {.name = "UniformQuantize",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .in = "input: Tin, scales: float, zero_points: int32",
+     .out = "output: Tout",
+     .attrs = "Tin: {float}; Tout: {qint8, qint32}; quantization_axis: int = -1; quantization_min_val: int; "
+              "quantization_max_val: int",
+     .kernels = UNIFORM("Tout", DT(QINT8) | DT(QINT32), uniform_quantize_run)},
+    {.name = "UniformDequantize",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .in = "input: Tin, scales: float, zero_points: int32",
+     .out = "output: Tout",
+     .attrs = "Tin: {qint8, qint32}; Tout: {float}; quantization_axis: int = -1; quantization_min_val: int; "
+              "quantization_max_val: int",
+     .kernels = UNIFORM("Tin", DT(QINT8) | DT(QINT32), uniform_dequantize_run)},
+    {.name = "UniformQuantizedClipByValue",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .in = "operand: T, min: T, max: T, scales: float, zero_points: int32",
+     .out = "output: T",
+     .attrs = "T: {qint32}; quantization_axis: int = -1; quantization_min_val: int; quantization_max_val: int",
+     .kernels = UNIFORM("T", DT(QINT32), uniform_clip_run)},
+};
+OP_FAMILY(quantized, rows);

@@ -1,8 +1,8 @@
 /* HTTP/2 connections: their life. http2_input.c has what they receive, http2_output.c what they send.
  *
- * Framing by hand was here before: a third faster for the smallest of messages than nghttp2 used as its manual shows,
- * and the place where most holes were. With output that is never copied (NGHTTP2_DATA_FLAG_NO_COPY) and input that is
- * read to where it stays, nghttp2's sessions are as fast (docs/design.md), and its rules are tried by many. */
+ * Framing by hand was here before, and was where most holes were. With output that is never copied
+ * (NGHTTP2_DATA_FLAG_NO_COPY) and input that is read to where it stays, nghttp2's sessions are as fast (docs/design.md
+ * has the numbers), and their rules are tried by many. */
 #include "rpc/http2.h"
 
 #include <arpa/inet.h>

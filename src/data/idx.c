@@ -114,7 +114,8 @@ shoal_status idx_read(const char *path, struct tensor *out) {
 
 shoal_status shoal_read_idx(const char *path, shoal_tensor **out) {
   struct tensor t;
-  TRY(idx_read(path, &t));
+  shoal_status s = idx_read(path, &t);
+  if (s) return status_prefix(s, "an IDX file cannot be read: ");
   *out = tensor_handle_take(&t);
   return NULL;
 }

@@ -1,11 +1,12 @@
 /* Event files for C programs: the public face of the event writer. */
 #include "shoal/train.h"
+#include "base/status.h"
 #include "data/event_writer.h"
 
 enum { MAX_QUEUE = 100, FLUSH_MS = 10000 };
 
 shoal_status shoal_events_open(const char *dir, shoal_events **out) {
-  return event_writer_new(dir, "", MAX_QUEUE, FLUSH_MS, out);
+  return status_prefix(event_writer_new(dir, "", MAX_QUEUE, FLUSH_MS, out), "event files cannot be written: ");
 }
 
 shoal_status shoal_events_scalar(shoal_events *w, int64_t step, const char *tag, float value) {

@@ -164,32 +164,6 @@ def together():
         assert float(re.search(r"local steps, loss (\S+)", text).group(1)) < 1, text
 
 
-BATCHES = """
-static void next_batch(shoal_tensor **images, shoal_tensor **labels) {
-  shoal_status_free(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){10, 784}, images));
-  shoal_status_free(shoal_tensor_new(SHOAL_INT64, 1, (const int64_t[]){10}, labels));
-  memset(shoal_tensor_data(*images), 0, 10 * 784 * 4);
-  memset(shoal_tensor_data(*labels), 0, 10 * 8);
-}
-"""
-
-
-def tutorial():
-    """The program of docs/training.md compiles and trains."""
-    import tensorflow.compat.v1 as tf
-    with open(f"{ROOT}/docs/training.md") as f:
-        program = re.search(r"```c\n(#include.*?)```", f.read(), re.S).group(1)
-    program = program.replace("int main", BATCHES + "\nint main", 1).replace("20000", "50")
-    build = os.path.dirname(SHOAL)
-    with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/program.c", "w") as f:
-            f.write("#include <stdio.h>\n#include <string.h>\n" + program.replace('"out"', f'"{folder}/out"'))
-        subprocess.run(["cc", "-Wall", "-Werror", f"{folder}/program.c", "-o", f"{folder}/program", f"-I{ROOT}/include",
-                        f"-I{build}/gen/include", f"-L{build}", "-lshoal", f"-Wl,-rpath,{build}"], check=True)
-        launch(f"{folder}/program")
-        assert 50 <= tf.train.load_checkpoint(f"{folder}/out").get_tensor("global_step") <= 52
-
-
 def mistakes():
     """Each a clear error before time is wasted."""
     def fails(text, *flags, code=2, env=None):
@@ -316,5 +290,5 @@ if __name__ == "__main__":
         print(f"ok - examples # SKIP there is no {DATA}")
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (asynchronous, synchronous, strict, bounded, chief_and_config,
-                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, tutorial, mistakes, by_hand,
+                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, mistakes, by_hand,
                      stopped, parameter_server_lost, network, train_py)]))

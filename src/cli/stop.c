@@ -21,7 +21,9 @@ int stop_main(int argc, char **argv) {
                    &argc, argv, &code))
     return code;
   if (argc < 2 && !cluster) {
-    fprintf(stderr, "shoal: stop: name a server (grpc://127.0.0.1:2222) or give --cluster_spec\n");
+    fprintf(stderr,
+            "shoal: stop: name a server (grpc://127.0.0.1:2222) or give --cluster_spec; a job of `shoal launch` is "
+            "stopped by Ctrl-C, or by SIGTERM to its process, which `shoal status` names\n");
     return EXIT_USAGE;
   }
   tls_flags_use(&tls);

@@ -74,6 +74,7 @@ static bool in_use(struct worker *w) {
 bool shoal_server_drain(shoal_server *s, int64_t grace_ms) {
   struct worker *w = s->worker;
   if (!in_use(w) || !mark_stop(w)) return false;
+  atomic_store(&s->draining, true);
   LOGW("%s: told to stop: waiting for the training run on this task to save and end", s->task);
   int64_t limit = clock_ns() + (grace_ms > 0 ? grace_ms : DEFAULT_GRACE_MS) * 1000000;
   while (in_use(w) && clock_ns() < limit) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);

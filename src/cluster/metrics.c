@@ -93,7 +93,7 @@ static int healthz(void *arg, struct text *out) {
   struct shoal_server *s = arg;
   struct server_probe *p = &s->probe;
   pthread_mutex_lock(&s->lock);
-  bool stopping = s->quit;
+  bool stopping = s->quit || atomic_load(&s->draining);
   pthread_mutex_unlock(&s->lock);
   if (stopping) {
     text_adds(out, "stopping\n");

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "graph/shape_fn.h"
 #include "ops/random_fill.h"
+#include "ops/random_variable.h"
 
 /* ---- shapes ---- */
 
@@ -46,9 +47,10 @@ static shoal_status run_uniform_int(struct kernel_ctx *ctx) {
 
 /* ---- RandomShuffle ---- */
 
-static shoal_status run_shuffle(struct kernel_ctx *ctx) {
+static bool nothing_to_shuffle(const struct tensor *x) { return x->n <= 1 || x->dims[0] <= 1; }
+
+static shoal_status shuffle_rows(struct kernel_ctx *ctx, struct philox p) {
   const struct tensor *x = ctx_in(ctx, 0);
-  if (x->n <= 1 || x->dims[0] <= 1) return ctx_forward(ctx, 0, 0, NULL);
   int64_t rows = x->dims[0], row = x->n / rows;
   struct shape shape = tensor_shape(x), index_shape = shape_vector(rows);
   struct tensor *out, index;
@@ -56,7 +58,7 @@ static shoal_status run_shuffle(struct kernel_ctx *ctx) {
   TRY(ctx_temp(ctx, SHOAL_INT64, &index_shape, &index));
   int64_t *at = index.data;
   for (int64_t i = 0; i < rows; i++) at[i] = i;
-  struct philox_stream s = philox_stream(random_reserve(ctx->state, (uint64_t)(rows - 1 + 3) / 4));
+  struct philox_stream s = philox_stream(p);
   for (int64_t i = 0; i + 1 < rows; i++) {
     int64_t j = i + (int64_t)(philox_u32(&s) % (uint32_t)(rows - i)), t = at[i];
     at[i] = at[j];
@@ -68,6 +70,18 @@ static shoal_status run_shuffle(struct kernel_ctx *ctx) {
     elements_copy(dtype, (char *)out->data + (size_t)i * bytes, (const char *)x->data + (size_t)at[i] * bytes, row);
   tensor_release(&index);
   return NULL;
+}
+
+static shoal_status run_shuffle(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0);
+  if (nothing_to_shuffle(x)) return ctx_forward(ctx, 0, 0, NULL);
+  return shuffle_rows(ctx, random_reserve(ctx->state, (uint64_t)(x->dims[0] - 1 + 3) / 4));
+}
+
+static shoal_status run_stateless_shuffle(struct kernel_ctx *ctx) {
+  struct philox p;
+  TRY(random_from_key(ctx, &p));
+  return nothing_to_shuffle(ctx_in(ctx, 0)) ? ctx_forward(ctx, 0, 0, NULL) : shuffle_rows(ctx, p);
 }
 
 /* ---- RandomIndexShuffle: a permutation of [0, max_index] by a small block cipher (SIMON with few rounds), whose
@@ -201,6 +215,13 @@ static const struct op_row rows[] = {
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_unchanged,
      .kernels = RANDOM_KERNEL("T", DT_ALL, run_shuffle)},
+    {.name = "StatelessShuffle",
+     .in = "value: T, key: uint64, counter: uint64, alg: int32",
+     .out = "output: T",
+     .attrs = "T: type",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_unchanged,
+     .kernels = (const struct kernel_def[]){{.device = "CPU", .run = run_stateless_shuffle, .host_in = 14}, {0}}},
     {.name = "RandomIndexShuffle",
      .in = "index: dtype, seed: Tseed, max_index: dtype",
      .out = "output: dtype",

@@ -60,3 +60,22 @@ for by in (-0.7, 0.0, 0.3, 1.0):
     op("AdjustHue", {"images": R(2, 3, 4, 3, lo=0, hi=1), "delta": np.float32(by)})
     op("AdjustSaturation", {"images": R(2, 3, 4, 3, lo=0, hi=1), "scale": np.float32(by * 2)})
     op("AdjustContrastv2", {"images": R(2, 3, 4, 2, lo=0, hi=1), "contrast_factor": np.float32(by * 2)})
+
+# ---- projective transforms ----
+TURN = np.array([[0.9, -0.3, 0.5, 0.2, 1.1, -0.7, 0, 0]], np.float32)
+TWO = np.array([[1, 0, 0.25, 0, 1, 0, 0.02, 0.01], [-1, 0, 3, 0, 2, -1, 0, 0]], np.float32)
+KINDS = [tf.uint8, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64]
+for how in ("NEAREST", "BILINEAR"):
+    for mode in ("REFLECT", "WRAP", "CONSTANT", "NEAREST"):
+        for t in (TURN, TWO):
+            op("ImageProjectiveTransformV2", {"images": R(2, 5, 4, 3), "transforms": t, "output_shape": np.array([6, 7], np.int32)},
+               {"interpolation": how, "fill_mode": mode}, dtypes=KINDS)
+        op("ImageProjectiveTransformV3", {"images": R(2, 5, 4, 1), "transforms": TWO, "output_shape": const(np.array([3, 9], np.int32)),
+                                          "fill_value": np.float32(7)}, {"interpolation": how, "fill_mode": mode}, dtypes=KINDS)
+op("ImageProjectiveTransformV2", {"images": R(1, 1, 1, 2), "transforms": TURN, "output_shape": np.array([3, 3], np.int32)},
+   {"interpolation": "BILINEAR", "fill_mode": "REFLECT"})
+for images, t, size, how in ((R(5, 4, 3), TURN, [6, 7], "NEAREST"), (R(3, 5, 4, 3), TWO, [6, 7], "NEAREST"),
+                             (R(2, 5, 4, 3), TURN[:, :7], [6, 7], "NEAREST"), (R(2, 5, 4, 3), TURN, [6, 7, 8], "NEAREST"),
+                             (R(2, 5, 4, 3), TURN, [6, 0], "NEAREST"), (R(2, 5, 4, 3), TURN, [6, -1], "NEAREST")):
+    op("ImageProjectiveTransformV2", {"images": images, "transforms": t, "output_shape": np.array(size, np.int32)},
+       {"interpolation": how}, error="INVALID_ARGUMENT")

@@ -156,3 +156,10 @@ def gamma_gradient(dtype):
 graph("RandomGamma's gradient", gamma_gradient, dtypes=[tf.float32, tf.float64], tol=1e-5)
 op("RandomGamma", {"shape": const(np.array([5, 2], np.int32)), "alpha": V([.5, 2., 30.])}, {"seed": 3}, grad=["alpha"], fd=False,
    dtypes=[tf.float32, tf.float64], tol=1e-5)
+
+# ---- shuffles by a key ----
+KEY = {"key": np.array([12345], np.uint64), "counter": np.array([3, 4], np.uint64), "alg": np.int32(1)}
+for shape in ((7,), (20, 3), (1, 5), (0, 2), ()):
+    op("StatelessShuffle", {"value": R(*shape), **KEY}, dtypes=[tf.float32, tf.int8, tf.string], tol=0)
+op("StatelessShuffle", {"value": R(5), **KEY, "alg": np.int32(9)}, error="INVALID_ARGUMENT")
+op("StatelessShuffle", {"value": R(5), **KEY, "key": np.array([1, 2], np.uint64)}, error="INVALID_ARGUMENT")

@@ -149,7 +149,7 @@ static shoal_status multiply_all(struct kernel_ctx *ctx, const struct csr *a, co
     out_dims[2] = a->rows;
   }
   struct tensor *out;
-  TRY(ctx_out_dims(ctx, 0, a->rank, out_dims + 3 - a->rank, &out));
+  TRY(ctx_out_dims(ctx, 0, a->rank, out_dims + (3 - a->rank), &out));
   tensor_zero(out);
   size_t size = dtype_size(a->dtype);
   for (int64_t k = 0; k < a->batch; k++) {
@@ -287,7 +287,7 @@ static shoal_status run_ordering(struct kernel_ctx *ctx) {
     return INVALID("sparse matrix must be square; got: %" PRId64 " != %" PRId64, a->rows, a->cols);
   struct tensor *out;
   int64_t dims[2] = {a->batch, a->rows};
-  TRY(ctx_out_dims(ctx, 0, a->rank - 1, dims + 3 - a->rank, &out));
+  TRY(ctx_out_dims(ctx, 0, a->rank - 1, dims + (3 - a->rank), &out));
   for (int64_t b = 0; b < a->batch; b++) {
     int32_t *order = T_DATA(out, int32_t) + b * a->rows;
     for (int64_t r = 0; r < a->rows; r++) order[r] = (int32_t)r;

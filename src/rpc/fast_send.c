@@ -186,7 +186,7 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
   bool open = atomic_load(&c->is_open), added = open && add_frame(c, f, head, body, data);
   pthread_mutex_unlock(&c->lock);
   if (open && !added) {
-    LOGW("the fast path hangs up on a peer that does not read: %zu bytes wait for it", budget_used(&c->copied));
+    LOGW("the fast path hangs up: %zu bytes wait for the peer, and there is no room for more", budget_used(&c->copied));
     fast_conn_shut(c);
   }
   if (!added) return;

@@ -1,5 +1,5 @@
-"""README, docs/tensorflow.md and the tutorial, as a new user reads them: their commands and programs, one after another, as
-they are written; only ports, and folders under /tmp, are those of this run."""
+"""README, docs/tensorflow.md and the tutorial, as a new user reads them: their commands and programs, in order, as they
+are written; only ports, and folders under /tmp, are those of this run."""
 # needs: tensorflow
 import glob
 import os
@@ -69,8 +69,8 @@ class Tree:
         script = os.path.join(self.folder, "commands.sh")  # not -c: pkill -f would find its own shell
         with open(script, "w") as f:
             f.write(text)
-        p = subprocess.run(["sh", "-e", script], cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                           text=True, timeout=600, check=False)
+        p = subprocess.run(["sh", "-e", script], cwd=self.folder, env=env, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
         assert p.returncode == code, f"{text}\n{p.returncode}: {p.stdout}"
         return p.stdout
 
@@ -106,7 +106,8 @@ def tutorial():
             f.write(program)
         for compiler in ("g++", "clang++"):
             if shutil.which(compiler):
-                tree.sh(f"{compiler} -x c++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -Iinclude -Ibuild/gen/include train.c")
+                tree.sh(f"{compiler} -x c++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -Iinclude "
+                        "-Ibuild/gen/include train.c")
         for text in shell("docs/training.md"):
             if "tensorboard" in text:
                 continue  # a program to look at

@@ -51,8 +51,8 @@ def asynchronous():
     """Asynchronous, with a checkpoint, event files and a trace that TensorFlow reads; validation; prediction."""
     import tensorflow.compat.v1 as tf
     with tempfile.TemporaryDirectory() as folder:
-        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3000", f"--checkpoint_dir={folder}", "--trace_steps=100",
-                      "--validation_steps=500", "--save_checkpoint_steps=1000")
+        text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3000", f"--checkpoint_dir={folder}",
+                      "--trace_steps=100", "--validation_steps=500", "--save_checkpoint_steps=1000")
         # What was done is said; steps past the last one are not.
         assert f"starts anew: there is no checkpoint in {folder}" in text, text
         assert text.count(f"saved {folder}/model.ckpt-") >= 2, text
@@ -79,7 +79,8 @@ def asynchronous():
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
         assert 96 <= sum(steps) <= 104, text
         text = run("predict", f"--checkpoint_dir={folder}", "--images=200")
-        assert f"restored {folder}/model.ckpt-" in text and int(re.search(r"(\d+) of 200 right", text).group(1)) > 140, text
+        assert f"restored {folder}/model.ckpt-" in text, text
+        assert int(re.search(r"(\d+) of 200 right", text).group(1)) > 140, text
 
 
 def synchronous():
@@ -184,8 +185,8 @@ def mistakes():
     fails("TF_CONFIG", code=1, env={"TF_CONFIG": "{"})
     fails("No such file", "--data_dir=/there/is/none", code=1)
     # Where the mistake is: in the example's file, not in the library's.
-    assert re.search(r"^\S*examples/common.h:\d+: NOT_FOUND: .*/there/is/none", run("mnist_replica", "--data_dir=/there/is/none",
-                                                                                code=1), re.M)
+    text = run("mnist_replica", "--data_dir=/there/is/none", code=1)
+    assert re.search(r"^\S*examples/common.h:\d+: NOT_FOUND: .*/there/is/none", text, re.M), text
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:
             g.write(f.read(100000))
@@ -289,6 +290,6 @@ if __name__ == "__main__":
     if not os.path.isdir(DATA):
         print(f"ok - examples # SKIP there is no {DATA}")
         sys.exit(0)
-    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (asynchronous, synchronous, strict, bounded, chief_and_config,
-                     existing_servers, in_graph, model_parallel, supervisor, tensorflow_program, together, mistakes, by_hand,
-                     stopped, parameter_server_lost, network, train_py)]))
+    sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
+        asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
+        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, parameter_server_lost, network, train_py)]))

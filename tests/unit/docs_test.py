@@ -1,5 +1,5 @@
-"""docs/ops.md is what `make docs` writes; the installed headers stand alone, in C and in C++; their macros work in C++, and
-so does what README and the tutorial show; an installed library can be used through pkg-config and CMake."""
+"""docs/ops.md is what `make docs` writes; the installed headers stand alone, in C and in C++; their macros work in C++,
+and so does what README shows; an installed library can be used through pkg-config and CMake."""
 import os
 import re
 import shutil
@@ -84,8 +84,8 @@ def snippets(name):
 def test_what_readme_shows():
     for text in snippets("README.md"):
         for command in [("cc", "-x", "c", "-std=c17")] + [(c, "-x", "c++", "-std=c++20") for c in compilers()]:
-            sh(*command, *STRICT, "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-fsyntax-only", f"-I{ROOT}/include",
-               f"-I{BUILD}/gen/include", "-", input=text)
+            sh(*command, *STRICT, "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-fsyntax-only",
+               f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-", input=text)
 
 
 def need_plain_build():

@@ -380,6 +380,23 @@ def test_updates_are_swept():
         assert len(updates[0]) == 1 and len(updates[1]) == 10, updates
 
 
+def test_python_functions_say_why_they_cannot_run():
+    _, g, _ = build(lambda: (tf.py_func(lambda x: x, [tf.constant(1.0)], tf.float32, name="p"), tf.constant(2.0, name="c")))
+    with shoal.Session(g) as s:
+        assert s.run(["c:0"])[0] == 2  # the rest of the graph is none the worse
+        try:
+            s.run(["p:0"])
+            raise AssertionError("it ran")
+        except shoal.Error as e:
+            assert e.code == tf.errors.UNIMPLEMENTED and "Python" in e.message, (e.code, e.message)
+
+
+def test_the_debuggers_ops_say_why_they_cannot_publish():
+    _, g, _ = build(lambda: tf.raw_ops.DebugIdentity(input=tf.constant(1.0), tensor_name="c:0", debug_urls=["file:///x"], name="d"))
+    with shoal.Session(g) as s:
+        assert code_of(lambda: s.run(["d:0"])) == tf.errors.UNIMPLEMENTED
+
+
 def test_export_loses_nothing():
     def make():
         with tf.device("/job:worker/task:1/cpu:0"), tf.name_scope("a"):

@@ -483,6 +483,7 @@ static bool wrap_up(struct call *c, shoal_status s) {
 static void async_done(struct kernel_ctx *ctx, shoal_status s) {
   struct call *c = (struct call *)ctx;
   struct flow *f = c->flow;
+  if (!s) s = ctx_check_types(ctx);
   c->ok = wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
   ready_list list = {0};
@@ -540,6 +541,7 @@ static void run_one(struct flow *f, struct ready r, ready_list *out) {
     if (atomic_exchange(&c->meet, CALL_LEFT) == CALL_ENDED) complete(c, !c->ok, out);
   } else {
     s = n->kernel->def->run(&c->ctx);
+    if (!s) s = ctx_check_types(&c->ctx);
     if (UNLIKELY(began)) outbox_after(began, &n->slow);
     if (!s && f->step->cancel && UNLIKELY(cancel_started(f->step->cancel))) s = cancel_reason(f->step->cancel);
     bool ok = wrap_up(c, s);

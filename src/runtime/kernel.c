@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "graph/lower.h"
+#include "runtime/plan.h"
 
 /* ---- choosing ---- */
 
@@ -78,6 +79,20 @@ bool kernel_exists(const struct op *op, const char *device_type) {
   for (const struct kernel_def *k = op->row->kernels; k && k->device; k++)
     if (!strcmp(k->device, device_type)) return true;
   return false;
+}
+
+static bool is_plain(shoal_dtype t) { return t != SHOAL_STRING && t != SHOAL_RESOURCE && t != SHOAL_VARIANT; }
+
+bool dtype_is_harmless(shoal_dtype is, shoal_dtype said) {
+  return is_plain(is) && is_plain(said) && dtype_size(is) == dtype_size(said);
+}
+
+/* References are read through elsewhere; types of one size that are numbers do no harm (quantized ones, say). */
+shoal_status ctx_type_error(const struct kernel_ctx *ctx, int i) {
+  shoal_dtype is = (shoal_dtype)ctx->out[i].dtype, said = dtype_base(ctx->kernel->out_types[i]);
+  if (is == said || dtype_is_harmless(is, said)) return NULL;
+  return INTERNAL("output %d of %s is %s where the graph says %s", i, ctx->kernel->op->name, shoal_dtype_name(is),
+                  shoal_dtype_name(said));
 }
 
 shoal_status ctx_error(const struct kernel_ctx *ctx, shoal_status s) {

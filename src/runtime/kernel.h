@@ -109,6 +109,18 @@ static inline shoal_dtype ctx_out_type(const struct kernel_ctx *ctx, int i) {
 }
 /* An error of the kernel, with the name of the node that the user knows. NULL stays NULL. */
 shoal_status ctx_error(const struct kernel_ctx *ctx, shoal_status s);
+/* After the kernel: does each output have the type that the op says? What follows it reads memory on that word. Graphs
+ * come from anyone, and not every kernel can see from its attributes what it will be given (functions, constants).
+ * INTERNAL names the output. */
+shoal_status ctx_type_error(const struct kernel_ctx *ctx, int i);
+static inline shoal_status ctx_check_types(const struct kernel_ctx *ctx) {
+  for (int i = 0; i < ctx->kernel->n_out; i++)
+    if (UNLIKELY(ctx->out[i].buffer && ctx->out[i].dtype != ctx->kernel->out_types[i])) {
+      shoal_status s = ctx_type_error(ctx, i);
+      if (s) return s;
+    }
+  return NULL;
+}
 static inline void ctx_done(struct kernel_ctx *ctx, shoal_status s) { ctx->done(ctx, s); }
 
 /* Output i, newly allocated with the kernel's output type; contents undefined. */

@@ -264,6 +264,7 @@ static shoal_status run_once(struct plan *p) {
     struct kernel_ctx ctx = {
         .kernel = n->kernel, .state = n->kernel->state, .step = &step, .out = &p->once[n->out_slot]};
     TRY(n->kernel->def->run(&ctx));
+    TRY(ctx_error(&ctx, ctx_check_types(&ctx)));
   }
   return NULL;
 }
@@ -315,7 +316,25 @@ static shoal_status compile(struct compiler *c, struct node **topological) {
   return NULL;
 }
 
+/* Inlined functions may not produce what their callers said: whoever reads it would take its memory for something else.
+ */
+static shoal_status check_edges(const struct graph *g) {
+  for (size_t k = 0; k < g->nodes.n; k++) {
+    const struct node *n = g->nodes.at[k];
+    for (int i = 0; n && i < n->n_in; i++) {
+      const struct node *from = n->in[i].node;
+      if (!from) continue;
+      shoal_dtype is = dtype_base(from->out_types[n->in[i].index]), wants = dtype_base(n->in_types[i]);
+      if (is != wants && !dtype_is_harmless(is, wants))
+        return INVALID("Input %d of node %s was passed %s from %s:%d incompatible with expected %s.", i, n->name,
+                       shoal_dtype_name(is), from->name, n->in[i].index, shoal_dtype_name(wants));
+    }
+  }
+  return NULL;
+}
+
 shoal_status plan_compile(const struct graph *g, const struct plan_options *options, struct plan **out) {
+  TRY(check_edges(g));
   struct plan *p = mem_zalloc(1, sizeof *p);
   atomic_init(&p->refs, 1);
   pthread_mutex_init(&p->lock, NULL);
@@ -387,6 +406,7 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, c
   struct kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
   uint64_t control = denormals_flush();
   s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
+  if (!s) s = ctx_check_types(&ctx);
   denormals_restore(control);
   for (int i = 0; s && i < n->n_out; i++) tensor_release(&out[i]);
   cancel_release(&cancel);

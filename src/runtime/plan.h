@@ -41,4 +41,7 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, c
 struct kernel_cache *kernel_cache_new(void);
 void kernel_cache_free(struct kernel_cache *c);
 
+/* May the one be taken for the other without reading memory that is not there? (kernel.c) */
+bool dtype_is_harmless(shoal_dtype is, shoal_dtype said);
+
 #endif

@@ -82,6 +82,7 @@ static shoal_status run_with_refs(const struct plan *p, struct exec *e, const st
     ctx->refs_in = refs;
     ctx->refs_out = e->slot_refs + n->out_slot;
     s = n->kernel->def->run(ctx);
+    if (!s) s = ctx_check_types(ctx);
     ctx->refs_in = NULL;
     ctx->refs_out = NULL;
   }
@@ -109,7 +110,8 @@ static shoal_status run_node(const struct plan *p, struct exec *e, const struct 
   ctx->out = e->slots + n->out_slot;
   ctx->steal = may_steal(p, n);
   if (UNLIKELY(n->flags & NODE_REFS)) return run_with_refs(p, e, n, ctx);
-  return n->kernel->def->run(ctx);
+  shoal_status s = n->kernel->def->run(ctx);
+  return s ? s : ctx_check_types(ctx);
 }
 
 static shoal_status run_traced(const struct plan *p, struct exec *e, const struct plan_node *n,

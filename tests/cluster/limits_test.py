@@ -389,6 +389,29 @@ def client_clusters():
         works(c)
 
 
+def wrong_types():
+    """A function that gives numbers where its caller says strings: an error, and nobody reads them as strings."""
+    with tf.Graph().as_default() as g:
+        tf.raw_ops.StringLength(input=tf.as_string(tf.function(lambda x: x + 1.0)(tf.placeholder(tf.float32, [4], "x"))),
+                                name="out")
+        graph = g.as_graph_def()
+    nodes = {n.name: n for n in graph.node}
+    call = next(n for n in graph.node if "PartitionedCall" in n.op)
+    call.attr["Tout"].list.type[:] = [tf.string.as_datatype_enum]
+    graph.node.remove(nodes[nodes["out"].input[0]])
+    nodes["out"].input[0] = call.name
+    feed = field(2, field(1, b"x:0") + field(2, tf.make_tensor_proto(np.full(4, 1e30, np.float32)).SerializeToString()))
+    with one() as c, Client(c) as a:
+        s = a.open(graph.SerializeToString())
+        try:
+            a.call(MASTER + "RunStep", field(1, s) + feed + field(3, b"out:0"))
+        except grpc.RpcError as e:
+            assert e.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL), e
+        else:
+            raise AssertionError("no error")
+        works(c)
+
+
 def documented():
     """docs/security.md has the flags of the limits, all of them, with the defaults that the help says."""
     text = subprocess.run([SHOAL, "server", "--help"], capture_output=True, text=True, timeout=120).stdout
@@ -551,7 +574,7 @@ def wrong_values():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
-    gone_clients, creations, graphs, registered_graphs, nodes, step_entries, client_clusters, documented, compressed, tensor_bytes,
+    gone_clients, creations, graphs, registered_graphs, nodes, step_entries, client_clusters, wrong_types, documented, compressed, tensor_bytes,
     machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
     wrong_values)]
 

@@ -2,8 +2,8 @@
  * leak, or stay unanswered once its client has gone.
  *
  * An input is a list of calls: method (index into the server's table), length (u16, little-endian), request. So that
- * inputs can speak of what the server made up, "$SESSION$SESSION$SESSION$SESSION" and "$GRAPH$GRAPH$GRA" (as long as handles
- * are) stand for the handles in the latest answers of CreateSession and RegisterGraph.
+ * inputs can speak of what the server made up, "$SESSION$SESSION$SESSION$SESSION" and "$GRAPH$GRAPH$GRA" (as long as
+ * handles are) stand for the handles in the latest answers of CreateSession and RegisterGraph.
  *
  * The server is real, with its port, threads and one device; the calls come over no network. It may touch no files: its
  * root is an empty directory. */

@@ -54,8 +54,9 @@ def readme():
 
 
 def make_debs(folder):
-    if not shutil.which("cpack") or not shutil.which("dpkg-shlibdeps"):
-        raise Skip("needs cpack and dpkg-shlibdeps")
+    missing = [p for p in ("cpack", "dpkg-shlibdeps", "file") if not shutil.which(p)]
+    if missing:
+        raise Skip(f"needs {', '.join(missing)}")
     sh(f"cpack -G DEB -B {folder}", cwd=BUILD)
     return {os.path.basename(p).split("_")[0]: p for p in glob.glob(f"{folder}/*.deb")}
 

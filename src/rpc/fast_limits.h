@@ -13,17 +13,17 @@
 
 /* 0: as --max_connections, --request_timeout, --max_connection_held_bytes say. */
 struct fast_limits {
-  int connections;          /* to one server; 0 */
-  int strangers;            /* of these, who have not shown the secret */
-  int requests;             /* open on one connection */
-  int arenas;               /* of shared memory, in the process */
-  int64_t secret_ns;        /* until the secret is there */
-  int64_t half_ns;          /* without a byte in the middle of a frame; 0 */
-  int64_t stall_ns;         /* without taking a byte of what waits for the peer */
-  size_t conn_held_bytes;   /* requests and bodies of one connection; 0 */
-  size_t conn_copied_bytes; /* frames that wait for one peer, large bodies not counted */
+  _Atomic(int) connections;          /* to one server; 0 */
+  _Atomic(int) strangers;            /* of these, who have not shown the secret */
+  _Atomic(int) requests;             /* open on one connection */
+  _Atomic(int) arenas;               /* of shared memory, in the process */
+  _Atomic(int64_t) secret_ns;        /* until the secret is there */
+  _Atomic(int64_t) half_ns;          /* without a byte in the middle of a frame; 0 */
+  _Atomic(int64_t) stall_ns;         /* without taking a byte of what waits for the peer */
+  _Atomic(size_t) conn_held_bytes;   /* requests and bodies of one connection; 0 */
+  _Atomic(size_t) conn_copied_bytes; /* frames that wait for one peer, large bodies not counted */
 };
-/* A test changes them before its first connection. */
+/* Tests change them, while connections of the test before may be on their way out. */
 extern struct fast_limits fast_limits;
 
 int fast_max_connections(void);

@@ -109,7 +109,7 @@ static bool take_later(struct later *l) {
 /* What was put off goes on, as far as there is room. Asked again after it has ended: somebody may have put work off
  * while this thread was the last one working. */
 static void do_later(void) {
-  struct later l;
+  struct later l = {0};
   while (atomic_load(&loop.queued) && begin_working()) {
     while (take_later(&l)) {
       fast_hold();

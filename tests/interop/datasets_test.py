@@ -153,7 +153,8 @@ def both(build, compare=None):
         try:
             if init:
                 s.run(targets=init) if shoals else s.run(init)
-            out.append([np.asarray(v).tolist() for v in s.run([t.name for t in fetches])])
+            # As objects: NumPy's own strings drop zeros at their end.
+            out.append([np.asarray(v, object).tolist() for v in s.run([t.name for t in fetches])])
         except Exception as e:
             out.append(e.code if shoals else e.error_code)
         finally:
@@ -207,7 +208,6 @@ ASKED = {
     "batches' size of none": lambda: batch_size(D.range(10)),
     "a table of a dataset": lambda: table_of(named(5), ["3", "0", "9"]),
     "a table of a dataset that contradicts itself": lambda: table_of(named(3).concatenate(D.range(1).map(lambda x: ("1", x))), ["1"]),
-    "a table of a dataset of other types": lambda: table_of(D.range(3).map(lambda x: (x, x)), ["1"]),
     "options that were set": lambda: [raw.GetOptions(input_dataset=raw.OptionsDataset(
         input_dataset=D.range(3)._variant_tensor, serialized_options=options()._to_proto().SerializeToString(), output_types=[tf.int64],
         output_shapes=[[]]))],

@@ -58,6 +58,7 @@ static struct {
   atomic_int spares; /* changed with the lock held: those that wait for the lead, or were started to */
   bool ending;       /* lock */
   bool closing;      /* lock: the last user is on its way out */
+  uint64_t closings; /* lock: how often it has ended */
   uint64_t next_number;
   atomic_ullong lead;
   atomic_ullong beat;                 /* events begun */
@@ -102,8 +103,15 @@ static bool start_thread(void *(*fn)(void *), bool spare) {
   return ok;
 }
 
+static void close_epoll(void);
+
+/* Call with the lock held. The last one out closes the loop. */
 static void end_thread(void) {
-  loop.threads--;
+  if (--loop.threads) return;
+  pthread_cond_destroy(&loop.traffic);
+  close_epoll();
+  loop.closing = false;
+  loop.closings++;
   pthread_cond_broadcast(&loop.ended);
 }
 
@@ -452,11 +460,8 @@ void rpc_loop_release(void) {
     bool must = must_wake(INT64_MIN);
     pthread_mutex_unlock(&loop.events_lock);
     wake(must);
-    while (loop.threads) pthread_cond_wait(&loop.ended, &loop.lock);
-    pthread_cond_destroy(&loop.traffic);
-    close_epoll();
-    loop.closing = false;
-    pthread_cond_broadcast(&loop.ended);
+    /* A thread of the loop cannot wait for itself: the loop ends after what it runs now. */
+    for (uint64_t n = loop.closings; !my_number && loop.closings == n;) pthread_cond_wait(&loop.ended, &loop.lock);
   }
   pthread_mutex_unlock(&loop.lock);
 }

@@ -40,7 +40,7 @@ struct rpc_timer {
 
 /* Starts the loop at the first call; each call is paired with a release, the last of which ends it. */
 void rpc_loop_acquire(void);
-/* Not from a thread of the loop. */
+/* The last one waits until the loop has ended; on a thread of the loop it does not, and it ends right after. */
 void rpc_loop_release(void);
 /* e is the loop's until its function is called; from any thread. */
 void rpc_loop_post(struct rpc_event *e);

@@ -379,8 +379,32 @@ static void smaller_and_larger(void **state) {
   assert_true(MIN((size_t)3, 2) == 2 && MAX(-1, (int64_t)1 << 40) == (int64_t)1 << 40 && MIN(1.5, 2) < 1.6);
 }
 
-RUN_TESTS(cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger), cmocka_unit_test(blocking),
-          cmocka_unit_test(watchdog), cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes),
-          cmocka_unit_test(no_memory), cmocka_unit_test(given_back), cmocka_unit_test(messages),
-          cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
-          cmocka_unit_test(timeouts))
+struct last {
+  struct rpc_channel *channel;
+  atomic_int ended;
+};
+
+static void let_go_of_the_last(void *arg, shoal_status s, struct rpc_body *body) {
+  struct last *l = arg;
+  assert_int_equal(shoal_status_code(s), SHOAL_UNAVAILABLE);
+  shoal_status_free(s);
+  rpc_channel_unref(l->channel);
+  atomic_store(&l->ended, 1);
+}
+
+/* Whoever needs the network no more may say so on the network's own thread; it can be begun again at once. */
+static void ended_from_within(void **state) {
+  for (int i = 0; i < 20; i++) {
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
+    struct last l = {.channel = rpc_channel_new(address, NULL, NULL)};
+    rpc_start(l.channel, "/nobody/hears", NULL, deadline_after_ms(60000), 0, let_go_of_the_last, &l, NULL);
+    while (!atomic_load(&l.ended)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+}
+
+RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger),
+          cmocka_unit_test(blocking), cmocka_unit_test(watchdog), cmocka_unit_test(turns),
+          cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory), cmocka_unit_test(given_back),
+          cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
+          cmocka_unit_test(stopping), cmocka_unit_test(timeouts))

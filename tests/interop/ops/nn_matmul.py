@@ -76,7 +76,8 @@ for shape in ((3, 4), (5,), (2, 3, 4), (0, 4), (300, 10), (4, 1000), (3, 1)):
     op("Softmax", {"logits": R(*shape, lo=-20, hi=20)}, dtypes=FLOATS, grad=True)
     op("LogSoftmax", {"logits": R(*shape, lo=-20, hi=20)}, dtypes=FLOATS, grad=True)
 op("Softmax", {"logits": V([[1000., 1000, -1000]])}, dtypes=[tf.float32, tf.float64])
-op("Softmax", {"logits": R()}, error="INVALID_ARGUMENT", message="logits must have >= 1 dimension")
+# oneDNN's kernels, TensorFlow's choice on x86_64 for float32, say ABORTED.
+op("Softmax", {"logits": R()}, dtypes=[tf.float64], error="INVALID_ARGUMENT", message="logits must have >= 1 dimension")
 for shape, labels in (((3, 4), (3, 4)), ((3, 4), (1, 4)), ((3, 4), (4,)), ((1, 4), (3, 4)), ((3, 4), (3, 1)), ((0, 3), (0, 3)), ((200, 10), (200, 10))):
     op("SoftmaxCrossEntropyWithLogits", {"features": R(*shape), "labels": R(*labels, lo=0, hi=1)}, dtypes=FLOATS,
        grad=shape == labels, fd=False)  # the gradient supposes that labels add up to 1

@@ -114,8 +114,9 @@ int main(int argc, char **argv) {
       shoal_status e = NULL;
       if (raw)
         e = shoal_session_step(raw, SHOAL_NO_FEEDS, SHOAL_FETCH(step.value, &now, first, &va, second, &vb), NULL);
+      bool lost = !raw || e;
       shoal_status_free(e);
-      if (!raw || e) break;
+      if (lost) break;
     }
     printf("stopping at step %" PRId64 " own %" PRId64 " a %g b %g slowest step %.4f s\n", now, own, (double)va,
            (double)vb, slowest);

@@ -64,12 +64,19 @@ static shoal_status get_options_run(struct kernel_ctx *ctx) {
 
 /* ---- promises ---- */
 
-static shoal_status assert_next_run(struct kernel_ctx *ctx) {
-  struct dataset *in;
-  const struct tensor *t = ctx_in(ctx, 1);
-  TRY(dataset_in(ctx, 0, &in));
+/* The dataset that is promised about, and the names of the transformations around it. */
+static shoal_status promise_in(struct kernel_ctx *ctx, struct dataset **in, const struct tensor **names) {
+  const struct tensor *t = *names = ctx_in(ctx, 1);
+  TRY(dataset_in(ctx, 0, in));
   if (t->rank != 1) return INVALID("`transformations` must be a vector.");
   if (t->n > DATASET_MAX_DEPTH) return INVALID("`transformations` has too many elements");
+  return NULL;
+}
+
+static shoal_status assert_next_run(struct kernel_ctx *ctx) {
+  struct dataset *in;
+  const struct tensor *t;
+  TRY(promise_in(ctx, &in, &t));
   char **names = mem_zalloc((size_t)t->n, sizeof *names);
   for (int64_t i = 0; i < t->n; i++) {
     const struct str *s = &T_DATA(t, const struct str)[i];
@@ -93,10 +100,8 @@ static shoal_status transformation_name(const struct str *s, char **out) {
 
 static shoal_status assert_previous_run(struct kernel_ctx *ctx) {
   struct dataset *in;
-  const struct tensor *t = ctx_in(ctx, 1);
-  TRY(dataset_in(ctx, 0, &in));
-  if (t->rank != 1) return INVALID("`transformations` must be a vector.");
-  if (t->n > DATASET_MAX_DEPTH) return INVALID("`transformations` has too many elements");
+  const struct tensor *t;
+  TRY(promise_in(ctx, &in, &t));
   char **names = mem_zalloc((size_t)t->n, sizeof *names);
   shoal_status bad = NULL;
   for (int64_t i = 0; i < t->n && !bad; i++) bad = transformation_name(&T_DATA(t, const struct str)[i], &names[i]);

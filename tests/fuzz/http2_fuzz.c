@@ -88,12 +88,24 @@ static void drain(int fd) {
   close(fd);
 }
 
-static void to_server(uint8_t mode, const uint8_t *p, size_t n) {
+/* A connection to the server. The fuzzer's alarm may interrupt, and thousands of connections a second may leave the
+ * system without a free port for a moment: neither is a finding. */
+static int dial(void) {
   struct sockaddr_in a = {.sin_family = AF_INET,
                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                           .sin_port = htons((uint16_t)rpc_server_port(server))};
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a)) abort();
+  for (;;) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0) abort();
+    if (!connect(fd, (struct sockaddr *)&a, sizeof a)) return fd;
+    if (errno != EINTR && errno != EADDRNOTAVAIL) abort();
+    close(fd);
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  }
+}
+
+static void to_server(uint8_t mode, const uint8_t *p, size_t n) {
+  int fd = dial();
   if (mode & 2) send_all(fd, preface, sizeof preface - 1);
   send_in_pieces(fd, mode, p, n);
   drain(fd);

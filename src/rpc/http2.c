@@ -30,6 +30,8 @@ void http2_unref(struct http2 *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   socket_release(&c->socket);
   nghttp2_session_del(c->session);
+  rpc_line_free(c->requests);
+  rpc_line_free(c->packed);
   text_release(&c->cause);
   text_release(&c->error);
   text_release(&c->small);
@@ -321,6 +323,10 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   c->closing = (struct rpc_event){.fn = on_closing, .kind = RPC_EVENT_QUICK};
   c->more = (struct rpc_event){.fn = on_more, .kind = RPC_EVENT_TURN};
   c->timer.fn = on_late;
+  if (role->server) {
+    c->requests = rpc_line_new();
+    c->packed = rpc_line_new();
+  }
   pthread_mutex_init(&c->lock, NULL);
   socket_init(&c->socket, fd, o->tls, role->server, o->name);
   c->state = role->server ? HTTP2_SHAKING : HTTP2_CONNECTING;

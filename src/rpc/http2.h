@@ -97,10 +97,11 @@ struct http2 {
   struct http2_stream *first;
   uint32_t streams;
   size_t max_message;
-  atomic_int calls;              /* the server's: calls that are not freed yet */
-  atomic_llong quiet_since;      /* without streams; 0: with some */
-  atomic_int opened;             /* the server's: what calls opened here, less what they closed */
-  atomic_int_fast64_t last_used; /* the server's: when a call last worked with it; 0: never */
+  struct rpc_line *requests, *packed; /* the server's: calls that wait for their handlers; to be inflated first */
+  atomic_int calls;                   /* the server's: calls that are not freed yet */
+  atomic_llong quiet_since;           /* without streams; 0: with some */
+  atomic_int opened;                  /* the server's: what calls opened here, less what they closed */
+  atomic_int_fast64_t last_used;      /* the server's: when a call last worked with it; 0: never */
 
   /* output */
   struct text small; /* frames, and small messages */

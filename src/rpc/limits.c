@@ -22,6 +22,7 @@ const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
     [RPC_MAX_CONNECTION_FRAMING_BYTES] = {"max_connection_framing_bytes", "N",
                                           "of these, of one connection (default 32 MiB)", (int64_t)32 << 20},
     [RPC_MAX_HANDLERS] = {"max_handlers", "N", "requests worked on at a time, others wait (default 192)", 192},
+    [RPC_MAX_CONNECTION_HANDLERS] = {"max_connection_handlers", "N", "of these, for one connection (default 64)", 64},
     [RPC_GREETING_TIMEOUT] = {"greeting_timeout", "SECONDS",
                               "until a client has begun with TLS and HTTP/2 (default 20)", 20},
     [RPC_REQUEST_TIMEOUT] = {"request_timeout", "SECONDS", "without a byte of a request that has begun (default 60)",

@@ -9,14 +9,14 @@
  * there is traffic and takes it from a leader that is still busy with the same event. The watcher also reports a leader
  * that neither turns nor sleeps.
  *
- * Events wait in a list for each kind. In a turn the leader does all that is quick, then at most one of everything else
- * (a timer, something that takes turns, an event that may block), so none starves another, and polls at the latest
- * after FAIR turns. Whoever posts from another thread wakes a leader that sleeps in epoll_wait by a write to an
- * eventfd.
+ * Events wait in a list for each kind, or in a line for each connection (turns.h). In a turn the leader does all that
+ * is quick, then at most one of everything else (a timer, something that takes turns, an event that may block), so none
+ * starves another, and polls at the latest after FAIR turns. Whoever posts from another thread wakes a leader that
+ * sleeps in epoll_wait by a write to an eventfd.
  *
  * Invariants, by number:
- *   1. A request is begun only while fewer than --max_handlers are under way, other events that may block only while
- *      fewer than RESERVE are.
+ *   1. A request is begun only while fewer than --max_handlers are under way, what computes only while fewer than
+ *      computers() are, other events that may block only while fewer than RESERVE are.
  *   2. Neither is begun unless another thread waits for the lead, or has been started: with 1, threads are bounded, and
  *      however many of them block there is one that polls. */
 #include "rpc/loop.h"
@@ -33,9 +33,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "base/vec.h"
 #include "rpc/limits.h"
+#include "rpc/turns.h"
 
 /* More spare threads than MAX_SPARES end. The watcher looks but once in DOZE_NS after QUIET looks without an event.
  * RETRY_NS: when no thread could be started, until it is tried again. */
@@ -63,7 +65,6 @@ static struct {
   atomic_ullong lead;
   atomic_ullong beat;                 /* events begun */
   atomic_bool dozing;                 /* the watcher sleeps until there is an event */
-  atomic_int requests, news;          /* under way */
   atomic_ullong turns;                /* of the leader */
   atomic_bool polling;                /* it is in epoll_wait */
   atomic_llong stalled_since, stalls; /* 0: it turns */
@@ -72,13 +73,13 @@ static struct {
   uint8_t *scratch;
 
   pthread_mutex_t events_lock;
-  struct list {
-    struct rpc_event *first, **last;
-  } lists[RPC_EVENT_QUICK + 1]; /* events_lock */
-  bool sleeping;                /* events_lock: the leader is in epoll_wait, or on the way there */
-  int64_t until;                /* events_lock: when it wakes up by itself */
-  bool stop;                    /* events_lock: end when there is nothing left to do */
-  VEC(struct rpc_timer *) heap; /* events_lock: the soonest first */
+  struct event_list news, turn, quick; /* events_lock */
+  atomic_int news_under_way;           /* changed with events_lock held */
+  struct turns requests, computing;    /* events_lock */
+  bool sleeping;                       /* events_lock: the leader is in epoll_wait, or on the way there */
+  int64_t until;                       /* events_lock: when it wakes up by itself */
+  bool stop;                           /* events_lock: end when there is nothing left to do */
+  VEC(struct rpc_timer *) heap;        /* events_lock: the soonest first */
 } loop = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .ended = PTHREAD_COND_INITIALIZER,
           .freed = PTHREAD_COND_INITIALIZER,
@@ -138,17 +139,22 @@ void rpc_loop_hand_over(void) {
 
 /* ---- what there is to do ---- */
 
-static void list_init(struct list *l) { *l = (struct list){NULL, &l->first}; }
+/* How many may compute at a time, and of these, for one connection. */
+static int computers(void) { return MAX(cpu_count() - 1, 2); }
 
-static bool is_empty(enum rpc_event_kind k) { return !loop.lists[k].first; }
+static int each(enum rpc_event_kind k) {
+  return k == RPC_EVENT_REQUEST ? (int)rpc_limit(RPC_MAX_CONNECTION_HANDLERS) : computers() / 2;
+}
 
-static struct rpc_event *pop(enum rpc_event_kind k) {
-  struct list *l = &loop.lists[k];
-  struct rpc_event *e = l->first;
-  if (!e) return NULL;
-  l->first = e->next;
-  if (!l->first) l->last = &l->first;
-  return e;
+struct rpc_line *rpc_line_new(void) {
+  return line_new();
+}
+
+void rpc_line_free(struct rpc_line *l) {
+  if (!l) return;
+  pthread_mutex_lock(&loop.events_lock);
+  line_leave(l);
+  pthread_mutex_unlock(&loop.events_lock);
 }
 
 /* Call with events_lock held; the leader looks at everything again. */
@@ -163,11 +169,14 @@ static void wake(bool must) {
 }
 
 void rpc_loop_post(struct rpc_event *e) {
-  e->next = NULL;
   pthread_mutex_lock(&loop.events_lock);
-  struct list *l = &loop.lists[e->kind];
-  *l->last = e;
-  l->last = &e->next;
+  switch (e->kind) {
+    case RPC_EVENT_NEWS: event_list_add(&loop.news, e); break;
+    case RPC_EVENT_TURN: event_list_add(&loop.turn, e); break;
+    case RPC_EVENT_QUICK: event_list_add(&loop.quick, e); break;
+    case RPC_EVENT_REQUEST: turns_add(&loop.requests, e->line, e, each(e->kind)); break;
+    case RPC_EVENT_COMPUTE: turns_add(&loop.computing, e->line, e, each(e->kind)); break;
+  }
   bool must = must_wake(INT64_MIN);
   pthread_mutex_unlock(&loop.events_lock);
   wake(must);
@@ -241,13 +250,22 @@ static void run(struct rpc_event *e, uint64_t number) {
     pthread_cond_signal(&loop.traffic);
     pthread_mutex_unlock(&loop.lock);
   }
-  bool request = e->kind == RPC_EVENT_REQUEST;
-  atomic_int *under_way = request ? &loop.requests : &loop.news;
-  e->fn(e);
-  if (atomic_fetch_sub(under_way, 1) < (request ? (int)rpc_limit(RPC_MAX_HANDLERS) : RESERVE)) return;
-  /* Those that wait for it were passed over: the leader looks again. */
+  enum rpc_event_kind kind = e->kind;
+  struct rpc_line *line = e->line;
+  if (kind == RPC_EVENT_COMPUTE) rpc_loop_hand_over();
+  e->fn(e); /* and e is gone */
   pthread_mutex_lock(&loop.events_lock);
-  bool must = must_wake(INT64_MIN);
+  bool more;
+  if (kind == RPC_EVENT_NEWS) {
+    atomic_fetch_sub(&loop.news_under_way, 1);
+    more = loop.news.first;
+  } else {
+    struct turns *t = kind == RPC_EVENT_REQUEST ? &loop.requests : &loop.computing;
+    turns_end(t, line, each(kind));
+    more = t->first;
+  }
+  /* Those that wait for it were passed over: the leader looks again. */
+  bool must = more && must_wake(INT64_MIN);
   pthread_mutex_unlock(&loop.events_lock);
   wake(must);
 }
@@ -273,13 +291,12 @@ static void poll_sockets(int64_t until) {
 static struct rpc_event *pop_blocking(bool successor) {
   if (!successor) return NULL;
   /* News first: it may be what handlers wait for. */
-  if (!is_empty(RPC_EVENT_NEWS) && atomic_load(&loop.news) < RESERVE) {
-    atomic_fetch_add(&loop.news, 1);
-    return pop(RPC_EVENT_NEWS);
+  if (loop.news.first && atomic_load(&loop.news_under_way) < RESERVE) {
+    atomic_fetch_add(&loop.news_under_way, 1);
+    return event_list_pop(&loop.news);
   }
-  if (is_empty(RPC_EVENT_REQUEST) || atomic_load(&loop.requests) >= rpc_limit(RPC_MAX_HANDLERS)) return NULL;
-  atomic_fetch_add(&loop.requests, 1);
-  return pop(RPC_EVENT_REQUEST);
+  struct rpc_event *e = loop.computing.first ? turns_next(&loop.computing, computers(), each(RPC_EVENT_COMPUTE)) : NULL;
+  return e ? e : turns_next(&loop.requests, (int)rpc_limit(RPC_MAX_HANDLERS), each(RPC_EVENT_REQUEST));
 }
 
 /* Polls and runs until the lead is lost; false: the loop ends. */
@@ -289,7 +306,7 @@ static bool lead(uint64_t number) {
     if (ran % FAIR == 0) poll_sockets(INT64_MIN);
     bool successor = has_successor();
     pthread_mutex_lock(&loop.events_lock);
-    struct rpc_event *quick = pop(RPC_EVENT_QUICK), *turn = NULL, *e = NULL;
+    struct rpc_event *quick = event_list_pop(&loop.quick), *turn = NULL, *e = NULL;
     struct rpc_timer *due = NULL;
     int64_t until = INT64_MAX;
     if (!quick) {
@@ -298,12 +315,12 @@ static bool lead(uint64_t number) {
         due = loop.heap.at[0];
         take_out(due);
       }
-      turn = pop(RPC_EVENT_TURN);
+      turn = event_list_pop(&loop.turn);
       e = pop_blocking(successor);
       if (!successor && until == INT64_MAX) until = clock_ns() + RETRY_NS;
     }
     bool idle = !quick && !due && !turn && !e;
-    bool stop = idle && loop.stop && is_empty(RPC_EVENT_NEWS) && is_empty(RPC_EVENT_REQUEST);
+    bool stop = idle && loop.stop && !loop.news.first && !loop.computing.first && !loop.requests.first;
     if (idle) {
       loop.sleeping = true;
       loop.until = until;
@@ -377,7 +394,7 @@ static void look_for_stall(unsigned long long *turns, int64_t *since) {
     LOGW(
         "the network's thread has not turned for %lld s: nothing is read or answered (%d requests and %d other events "
         "are under way)",
-        (long long)rpc_limit(RPC_WATCHDOG), atomic_load(&loop.requests), atomic_load(&loop.news));
+        (long long)rpc_limit(RPC_WATCHDOG), atomic_load(&loop.requests.under_way), atomic_load(&loop.news_under_way));
   }
 }
 
@@ -420,7 +437,11 @@ static void open_epoll(void) {
   loop.waker = (struct rpc_watch){.fn = on_woken, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   MUST(loop.epoll >= 0 && loop.waker.fd >= 0 && rpc_loop_watch(&loop.waker, EPOLLIN));
   loop.scratch = mem_alloc(RPC_SCRATCH);
-  for (size_t i = 0; i < COUNT_OF(loop.lists); i++) list_init(&loop.lists[i]);
+  event_list_init(&loop.news);
+  event_list_init(&loop.turn);
+  event_list_init(&loop.quick);
+  turns_init(&loop.requests);
+  turns_init(&loop.computing);
   loop.stop = loop.sleeping = false;
 }
 

@@ -5,10 +5,10 @@
  * event's function runs another thread takes over the network within milliseconds (answers, cancellations and pings
  * go on), at once when it says rpc_loop_hand_over().
  *
- * Whatever handlers do, the network goes on: requests are worked on by at most --max_handlers threads, further ones
- * wait in line; other events (answers that came, clients that went) have threads of their own beyond these, since it
- * may be them that the handlers wait for; and nothing that may block is begun before there is a thread that can take
- * over. */
+ * Whatever handlers do, the network goes on: requests are worked on by at most --max_handlers threads, and by at most
+ * --max_connection_handlers for one connection; further ones wait in their connection's line, and the lines take turns
+ * (turns.h). Other events (answers that came, clients that went) have threads of their own beyond these, since it may be
+ * them that the handlers wait for; and nothing that may block is begun before there is a thread that can take over. */
 #ifndef RPC_LOOP_H
 #define RPC_LOOP_H
 
@@ -19,9 +19,11 @@
 struct rpc_event {
   void (*fn)(struct rpc_event *e);
   struct rpc_event *next;
+  struct rpc_line *line; /* REQUEST and COMPUTE: whose it is, of that kind */
   enum rpc_event_kind {
     RPC_EVENT_NEWS,    /* of a call: may block, but should not for long */
     RPC_EVENT_REQUEST, /* a handler */
+    RPC_EVENT_COMPUTE, /* takes a processor for long and waits for nobody: a few at a time, never on the leader */
     RPC_EVENT_TURN,    /* goes on with something that does not block, and takes turns with all others */
     RPC_EVENT_QUICK,   /* does not block, and runs before all others: nobody polls meanwhile */
   } kind;
@@ -42,6 +44,9 @@ struct rpc_timer {
 void rpc_loop_acquire(void);
 /* The last one waits until the loop has ended; on a thread of the loop it does not, and it ends right after. */
 void rpc_loop_release(void);
+/* A connection's events of a kind. Nothing waits in it when it is freed; some may be under way. */
+struct rpc_line *rpc_line_new(void);
+void rpc_line_free(struct rpc_line *l);
 /* e is the loop's until its function is called; from any thread. */
 void rpc_loop_post(struct rpc_event *e);
 /* Watches for events (EPOLLIN, ...), from now on or with others than before. unwatch: from the thread that leads alone

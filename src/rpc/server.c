@@ -315,6 +315,26 @@ static void on_arrived(struct rpc_event *e) {
   after_handler(c);
 }
 
+/* The call's handler is next in its connection's line. */
+static void post_arrived(struct rpc_call *c) {
+  c->arrived = (struct rpc_event){.fn = on_arrived, .line = c->conn->requests, .kind = RPC_EVENT_REQUEST};
+  rpc_loop_post(&c->arrived);
+}
+
+/* A compressed request is inflated before its handler has its turn: that takes long, and few may do it at a time. */
+static void on_packed(struct rpc_event *e) {
+  struct rpc_call *c = (struct rpc_call *)((char *)e - offsetof(struct rpc_call, arrived));
+  const void *data;
+  size_t size;
+  shoal_status s = atomic_load(&c->lost) ? NULL : rpc_body_flat(&c->stream.body, &data, &size);
+  if (!s) {
+    post_arrived(c);
+    return;
+  }
+  rpc_call_fail(c, s);
+  after_handler(c);
+}
+
 static const struct rpc_method *find_method(const struct rpc_server *s, const char *path) {
   uint64_t hash = hash_bytes(path, strlen(path), 0);
   for (int i = 0; i < s->o.n_methods; i++)
@@ -331,7 +351,6 @@ static struct http2_stream *open_call(struct http2 *conn, struct headers *header
   else if (!budget_take(rpc_budget(RPC_MAX_CALLS), 1)) return NULL;
   struct rpc_call *c = call_new(s);
   atomic_init(&c->refs, 1);
-  c->arrived = (struct rpc_event){.fn = on_arrived, .kind = RPC_EVENT_REQUEST};
   c->closed.fn = on_closed;
   c->stream.headers = *headers;
   headers_init(headers);
@@ -357,6 +376,11 @@ static void call_ended(struct http2 *conn, struct http2_stream *stream) {
     return;
   }
   atomic_fetch_add(&c->refs, 2);
+  if (!stream->body.compressed || !c->method) {
+    post_arrived(c);
+    return;
+  }
+  c->arrived = (struct rpc_event){.fn = on_packed, .line = conn->packed, .kind = RPC_EVENT_COMPUTE};
   rpc_loop_post(&c->arrived);
 }
 

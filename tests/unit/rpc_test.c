@@ -14,6 +14,7 @@
 #include "rpc/limits.h"
 #include "rpc/loop.h"
 #include "rpc/server.h"
+#include "rpc/turns.h"
 
 enum { LONG_MS = 60000 };
 
@@ -194,23 +195,29 @@ static void timeouts(void **state) {
   }
 }
 
-/* Handlers that block take their threads with them, and no others: answers, deadlines and cancelling go on, more
- * requests wait in line, and when the handlers return everything is answered. */
+/* Handlers that block take their threads with them, and no others: those of one connection leave room for another's;
+ * when there is none left, answers, deadlines and cancelling go on, more requests wait in line, and when the handlers
+ * return everything is answered. */
 static void blocking(void **state) {
-  enum { CALLS = 300 };
-  int handlers = (int)rpc_limit(RPC_MAX_HANDLERS);
-  assert_in_range(handlers, 1, CALLS - 1);
+  enum { CALLS = 200, CLIENTS = 3 };
+  int handlers = (int)rpc_limit(RPC_MAX_HANDLERS), each = (int)rpc_limit(RPC_MAX_CONNECTION_HANDLERS);
+  assert_int_equal(handlers, CLIENTS * each);
+  assert_in_range(each, 1, CALLS - 1);
   sem_init(&blocked, 0, 0);
   sem_init(&released, 0, 0);
   struct rpc_server *s = start(0, NULL), *other = start(0, NULL);
-  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
-  static struct ending endings[CALLS];
-  for (int i = 0; i < CALLS; i++) {
-    sem_init(&endings[i].done, 0, 0);
-    rpc_start(c, "/t/Block", NULL, DEADLINE_NEVER, 0, ended, &endings[i], NULL);
+  static struct ending endings[CLIENTS][CALLS];
+  struct rpc_channel *clients[CLIENTS], *c = NULL;
+  for (int k = 0; k < CLIENTS; k++) {
+    clients[k] = c = dial(rpc_server_port(s), "127.0.0.1");
+    ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0)); /* whatever those before have blocked and let wait */
+    for (int i = 0; i < CALLS; i++) {
+      sem_init(&endings[k][i].done, 0, 0);
+      rpc_start(c, "/t/Block", NULL, DEADLINE_NEVER, 0, ended, &endings[k][i], NULL);
+    }
+    for (int i = 0; i < each; i++)
+      while (sem_wait(&blocked)) continue;
   }
-  for (int i = 0; i < handlers; i++)
-    while (sem_wait(&blocked)) continue;
   /* No request is begun beyond these, and yet: */
   ASSERT_FAILS(ask(c, "/t/Echo", 10, 100, 0), SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded");
   struct ending e = {0};
@@ -227,16 +234,45 @@ static void blocking(void **state) {
   rpc_server_stop(other, 0); /* one with nothing to do stops */
   assert_int_equal(sem_trywait(&blocked), -1);
   assert_int_equal(rpc_loop_stalled(), 0);
-  for (int i = 0; i < CALLS; i++) sem_post(&released);
-  for (int i = 0; i < CALLS; i++) {
-    while (sem_wait(&endings[i].done)) continue;
-    ASSERT_OK(endings[i].s);
-    sem_destroy(&endings[i].done);
+  for (int i = 0; i < CLIENTS * CALLS; i++) sem_post(&released);
+  for (int i = 0; i < CLIENTS * CALLS; i++) {
+    struct ending *one = &endings[i / CALLS][i % CALLS];
+    while (sem_wait(&one->done)) continue;
+    ASSERT_OK(one->s);
+    sem_destroy(&one->done);
   }
   ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
-  rpc_channel_unref(c);
+  for (int k = 0; k < CLIENTS; k++) rpc_channel_unref(clients[k]);
   rpc_server_stop(s, 0);
   sem_destroy(&e.done);
+}
+
+/* One event of a connection, then one of the next, however many the first has; no more at a time than there may be. */
+static void in_turns(void **state) {
+  enum { ALL = 4, EACH = 2 };
+  struct turns t;
+  struct rpc_line *a = line_new(), *b = line_new();
+  struct rpc_event of_a[5] = {0}, of_b[2] = {0};
+  turns_init(&t);
+  for (int i = 0; i < 5; i++) turns_add(&t, a, &of_a[i], EACH);
+  for (int i = 0; i < 2; i++) turns_add(&t, b, &of_b[i], EACH);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_a[0]);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_b[0]);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_a[1]);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_b[1]);
+  assert_null(turns_next(&t, ALL, EACH)); /* as many as there may be */
+  turns_end(&t, b, EACH);
+  assert_null(turns_next(&t, ALL, EACH)); /* a has its share */
+  line_leave(b);
+  turns_end(&t, b, EACH); /* and b is gone */
+  for (int i = 2; i < 5; i++) {
+    turns_end(&t, a, EACH);
+    assert_ptr_equal(turns_next(&t, ALL, EACH), &of_a[i]);
+  }
+  turns_end(&t, a, EACH);
+  turns_end(&t, a, EACH);
+  assert_int_equal(atomic_load(&t.under_way), 0);
+  line_leave(a);
 }
 
 static sem_t caught;
@@ -404,7 +440,7 @@ static void ended_from_within(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger),
-          cmocka_unit_test(blocking), cmocka_unit_test(watchdog), cmocka_unit_test(turns),
+          cmocka_unit_test(in_turns), cmocka_unit_test(blocking), cmocka_unit_test(watchdog), cmocka_unit_test(turns),
           cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory), cmocka_unit_test(given_back),
           cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
           cmocka_unit_test(stopping), cmocka_unit_test(timeouts))

@@ -28,6 +28,9 @@ typedef struct shoal_session_options {
   const char *const *device_filters; /* on a cluster: only tasks that one of these names take part, others need not be
                                       * there: "/job:ps", "/job:worker/task:0"; NULL at the end. NULL: all tasks */
   bool isolate_session_state;        /* on a cluster: variables and queues of its own, gone with the session */
+  /* On a cluster: this client's certificate and key, and the authority that signs the servers'; PEM files. All three
+   * NULL: those that SHOAL_TLS_CERT, SHOAL_TLS_KEY and SHOAL_TLS_CA name in the environment. */
+  const char *tls_cert, *tls_key, *tls_ca;
 } shoal_session_options;
 
 typedef struct shoal_run_options {

@@ -64,41 +64,39 @@ static struct pair weak(const uint8_t *s, uint64_t a, uint64_t b) {
   return (struct pair){a + z, b + c};
 }
 
+/* What both long hashes carry from one piece of 64 bytes to the next. */
+struct state {
+  uint64_t x, y, z;
+  struct pair v, w;
+};
+
+/* One piece. The last one of fingerprint64 has a multiplier of its own and weighs v.a and w.b by more than 1. */
+static void mix_64(struct state *h, const uint8_t *s, uint64_t mul, uint64_t weight) {
+  uint64_t x = rotate_right(h->x + h->y + h->v.a + load64(s + 8), 37) * mul ^ h->w.b * weight;
+  h->y = rotate_right(h->y + h->v.b + load64(s + 48), 42) * mul + h->v.a * weight + load64(s + 40);
+  h->x = rotate_right(h->z + h->w.a, 33) * mul;
+  h->v = weak(s, h->v.b * mul, x + h->w.a);
+  h->w = weak(s + 32, h->x + h->w.b, h->y + load64(s + 16));
+  h->z = x;
+}
+
 uint64_t fingerprint64(const void *data, size_t n) {
   const uint8_t *s = data;
   if (n <= 16) return short_hash(s, n);
   if (n <= 32) return hash_to_32(s, n);
   if (n <= 64) return hash_to_64(s, n);
   const uint64_t seed = 81;
-  uint64_t x = seed * K2 + load64(s), y = seed * K1 + 113, z = mix(y * K2 + 113) * K2, t;
-  struct pair v = {0, 0}, w = {0, 0};
-  const uint8_t *end = s + (n - 1) / 64 * 64, *last = end + ((n - 1) & 63) - 63;
-  do {
-    x = rotate_right(x + y + v.a + load64(s + 8), 37) * K1;
-    y = rotate_right(y + v.b + load64(s + 48), 42) * K1;
-    x ^= w.b;
-    y += v.a + load64(s + 40);
-    z = rotate_right(z + w.a, 33) * K1;
-    v = weak(s, v.b * K1, x + w.a);
-    w = weak(s + 32, z + w.b, y + load64(s + 16));
-    t = z;
-    z = x;
-    x = t;
-    s += 64;
-  } while (s != end);
-  uint64_t mul = K1 + ((z & 0xff) << 1);
-  s = last;
-  w.a += (n - 1) & 63;
-  v.a += w.a;
-  w.a += v.a;
-  x = rotate_right(x + y + v.a + load64(s + 8), 37) * mul;
-  y = rotate_right(y + v.b + load64(s + 48), 42) * mul;
-  x ^= w.b * 9;
-  y += v.a * 9 + load64(s + 40);
-  z = rotate_right(z + w.a, 33) * mul;
-  v = weak(s, v.b * mul, x + w.a);
-  w = weak(s + 32, z + w.b, y + load64(s + 16));
-  return join(join(v.a, w.a, mul) + mix(y) * K0 + x, join(v.b, w.b, mul) + z, mul);
+  struct state h = {.x = seed * K2 + load64(s), .y = seed * K1 + 113};
+  h.z = mix(h.y * K2 + 113) * K2;
+  size_t left = (n - 1) & 63;
+  const uint8_t *end = s + (n - 1) / 64 * 64;
+  for (; s != end; s += 64) mix_64(&h, s, K1, 1);
+  uint64_t mul = K1 + ((h.z & 0xff) << 1);
+  h.w.a += left;
+  h.v.a += h.w.a;
+  h.w.a += h.v.a;
+  mix_64(&h, end + left - 63, mul, 9);
+  return join(join(h.v.a, h.w.a, mul) + mix(h.y) * K0 + h.z, join(h.v.b, h.w.b, mul) + h.x, mul);
 }
 
 /* ---- 128 bits: CityHash's, which FarmHash kept ---- */
@@ -128,25 +126,15 @@ static struct pair to_127(const uint8_t *s, size_t n, struct pair seed) {
 }
 
 static struct pair from_128(const uint8_t *s, size_t n, struct pair seed) {
-  uint64_t x = seed.a, y = seed.b, z = n * K1, t;
-  struct pair v, w;
-  v.a = rotate_right(y ^ K1, 49) * K1 + load64(s);
-  v.b = rotate_right(v.a, 42) * K1 + load64(s + 8);
-  w.a = rotate_right(y + z, 35) * K1 + x;
-  w.b = rotate_right(x + load64(s + 88), 53) * K1;
+  struct state h = {.x = seed.a, .y = seed.b, .z = n * K1};
+  h.v.a = rotate_right(h.y ^ K1, 49) * K1 + load64(s);
+  h.v.b = rotate_right(h.v.a, 42) * K1 + load64(s + 8);
+  h.w.a = rotate_right(h.y + h.z, 35) * K1 + h.x;
+  h.w.b = rotate_right(h.x + load64(s + 88), 53) * K1;
   for (; n >= 128; n -= 128)
-    for (int half = 0; half < 2; half++, s += 64) {
-      x = rotate_right(x + y + v.a + load64(s + 8), 37) * K1;
-      y = rotate_right(y + v.b + load64(s + 48), 42) * K1;
-      x ^= w.b;
-      y += v.a + load64(s + 40);
-      z = rotate_right(z + w.a, 33) * K1;
-      v = weak(s, v.b * K1, x + w.a);
-      w = weak(s + 32, z + w.b, y + load64(s + 16));
-      t = z;
-      z = x;
-      x = t;
-    }
+    for (int half = 0; half < 2; half++, s += 64) mix_64(&h, s, K1, 1);
+  uint64_t x = h.x, y = h.y, z = h.z;
+  struct pair v = h.v, w = h.w;
   x += rotate_right(v.a + z, 49) * K0;
   y = y * K0 + rotate_right(w.b, 37);
   z = z * K0 + rotate_right(w.a, 27);

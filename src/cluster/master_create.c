@@ -11,6 +11,7 @@
  * --startup_timeout, or when a task is there but its certificate will not do. Giving up is cancelling the questions:
  * there is one way on, with the error or without. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,6 +242,9 @@ static void asked(void *arg) {
   struct text missing = {0};
   shoal_status err = NULL;
   int64_t now = clock_ns();
+  char until[96] = "";
+  if (k->limit != DEADLINE_NEVER)
+    snprintf(until, sizeof until, "; it gives up after %.0f s (%s)", (double)(k->limit - k->start) * 1e-9, k->reason);
   if (roll_count_missing(&k->roll)) {
     roll_missing(&k->roll, &missing);
     err = roll_hopeless(&k->roll);
@@ -248,7 +252,7 @@ static void asked(void *arg) {
       err = STATUS(SHOAL_DEADLINE_EXCEEDED, "no answer within %s (%.1f s) from: %s", k->reason,
                    (double)(k->limit - k->start) * 1e-9, text_cstr(&missing));
     if (!err && k->tell - k->start > FIRST_MS * 1000000ll)
-      LOGW("CreateSession still waiting for response from worker: %s", text_cstr(&missing));
+      LOGW("CreateSession still waiting for response from worker: %s%s", text_cstr(&missing), until);
   }
   text_release(&missing);
   roll_release(&k->roll);

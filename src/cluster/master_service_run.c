@@ -148,14 +148,15 @@ static shoal_status read_callable_run(struct call *c) {
 }
 
 /* MakeCallable's CallableOptions, or PartialRunSetup's own lists, which differ in their field numbers by one. */
-static void read_names(struct call *c, struct wire w, uint32_t first) {
+static shoal_status read_names(struct call *c, struct wire w, uint32_t first) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
     if (f.number == first) vec_push(&c->feeds, keep_name(c, &f));
     if (f.number == first + 1) vec_push(&c->fetches, keep_name(c, &f));
     if (f.number == first + 2) vec_push(&c->targets, keep_name(c, &f));
-    if (f.number == first + 3 && first == 1) read_run_options(&c->options, wire_inside(&f));
+    if (f.number == first + 3 && first == 1) TRY(read_run_options(&c->options, wire_inside(&f)));
   }
+  return NULL;
 }
 
 static shoal_status read_setup(struct call *c, bool callable) {
@@ -166,15 +167,10 @@ static shoal_status read_setup(struct call *c, bool callable) {
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
-    if (callable && f.number == 2 && f.type == WIRE_BYTES) {
-      struct wire options = wire_inside(&f);
-      read_names(c, options, 1);
-      for (struct wire_field k; wire_next(&options, &k) == WIRE_FIELD;)
-        if (k.number == 4 && k.type == WIRE_BYTES) TRY(read_run_options(&c->options, wire_inside(&k)));
-    }
+    if (callable && f.number == 2 && f.type == WIRE_BYTES) TRY(read_names(c, wire_inside(&f), 1));
     if (f.number == (callable ? 3 : 5) && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
   }
-  if (!callable) read_names(c, wire_from(data, size), 2);
+  if (!callable) TRY(read_names(c, wire_from(data, size), 2));
   make_signature(c);
   return step == WIRE_BROKEN ? INVALID("the request does not parse as a protocol buffer") : NULL;
 }

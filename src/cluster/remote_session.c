@@ -499,7 +499,9 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   s->target = mem_strdup(o->target);
   s->timeout_ms = o->operation_timeout_ms;
   pthread_mutex_init(&s->lock, NULL);
-  shoal_status err = rpc_tls_from_environment(&s->tls);
+  bool told = o->tls_cert || o->tls_key || o->tls_ca;
+  shoal_status err =
+      told ? rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls) : rpc_tls_from_environment(&s->tls);
   if (!err) {
     s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address, true);

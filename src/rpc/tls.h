@@ -20,8 +20,8 @@ void rpc_tls_free(struct rpc_tls *t);
 /* What OpenSSL needs of it, for SSL_CTX_free; NULL with an error (what cannot be used) when the certificate, the key or
  * the authority cannot be read, or do not fit together. A server without a certificate has none: plain text. */
 shoal_status rpc_tls_context(const struct rpc_tls *t, bool server, SSL_CTX **out);
-/* From the files that SHOAL_TLS_CERT, SHOAL_TLS_KEY and SHOAL_TLS_CA name: a client's certificates belong to the
- * machine, not to the program. *out NULL: plain text. */
+/* From the files that SHOAL_TLS_CERT, SHOAL_TLS_KEY and SHOAL_TLS_CA name, for clients whose program says nothing of
+ * certificates. *out NULL: plain text. */
 shoal_status rpc_tls_from_environment(struct rpc_tls **out);
 /* Adds to the error of a connection that could not be made what it means in terms of certificates. Where they cannot
  * fit, the code becomes UNAUTHENTICATED: trying again is of no use. Consumes s. */

@@ -13,6 +13,7 @@
 #include "train/variables.h"
 
 enum { MAX_SLOTS = 3 };
+typedef VEC(struct node *) node_list;
 
 /* An op's arguments, one letter each:
  *   v variable   0 1 2 slots   L learning rate   a b c numbers   p q powers of a and b   S this step's number
@@ -227,6 +228,9 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
   if (!v.handle.node) return NULL;
   shoal_var slots[MAX_SLOTS] = {0};
   make_slots(w, v, slots);
+  char *scope = mem_printf("update_%s", v.handle.node->name);
+  graph_push_scope(g, scope);
+  free(scope);
   graph_push_colocation(g, v.handle.node);
   struct node *done, *decayed = NULL;
   if (row->decays && w->o->d != 0) {
@@ -241,6 +245,7 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
   else done = apply_row(w, row->sparse, row->sparse_args, v, slots, unique_rows(g, gr));
   graph_pop_control(g);
   graph_pop_colocation(g);
+  graph_pop_scope(g);
   return done;
 }
 
@@ -271,11 +276,30 @@ static void make_powers(struct applying *w, const shoal_var *vars, const shoal_g
 
 static bool takes_step(const struct optimizer_row *row) { return strchr(row->dense_args, 'S') != NULL; }
 
+/* What is done once all variables have been updated; added to the vector of what the step consists of. */
+static void finish(struct applying *w, shoal_var step, node_list *done) {
+  struct graph *g = w->g;
+  graph_push_control(g, done->at, (int)done->n);
+  if (w->o->row->powers) {
+    vec_push(done, advance_power(w, w->power_a, w->o->a));
+    vec_push(done, advance_power(w, w->power_b, w->o->b));
+  }
+  if (step.handle.node) {
+    graph_push_colocation(g, step.handle.node);
+    vec_push(done, variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, out_type(step.value), 1)));
+    graph_pop_colocation(g);
+  }
+  graph_pop_control(g);
+}
+
+/* Nodes are called as TensorFlow calls them, Adam/update_hidden/kernel/ResourceApplyAdam: errors and traces are read by
+ * people who know those. All of it is the op Adam. */
 shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                 const shoal_gradient *grads, int n, shoal_var step) {
   struct applying w = {.g = g, .o = &optimizer};
-  VEC(struct node *) done = {0};
+  node_list done = {0};
   if (optimizer.row->powers) make_powers(&w, vars, grads, n);
+  graph_push_scope(g, optimizer.row->name);
   if (takes_step(optimizer.row)) {
     if (!step.value.node && !graph_error(g))
       graph_fail(g, INVALID("%s counts its steps: it needs a step variable", optimizer.row->name));
@@ -289,22 +313,9 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
   }
   if (!done.n && !graph_error(g))
     graph_fail(g, INVALID("no gradients: the loss depends on none of the %d variables", n));
-  if (graph_error(g)) {
-    vec_release(&done);
-    return NULL;
-  }
-  graph_push_control(g, done.at, (int)done.n);
-  if (optimizer.row->powers) {
-    vec_push(&done, advance_power(&w, w.power_a, optimizer.a));
-    vec_push(&done, advance_power(&w, w.power_b, optimizer.b));
-  }
-  if (step.handle.node) {
-    graph_push_colocation(g, step.handle.node);
-    vec_push(&done, variable_update_op(g, "AssignAdd", step.handle, build_const_int(g, out_type(step.value), 1)));
-    graph_pop_colocation(g);
-  }
-  graph_pop_control(g);
-  shoal_op *all = shoal_group(g, done.at, (int)done.n, optimizer.row->name);
+  if (!graph_error(g)) finish(&w, step, &done);
+  graph_pop_scope(g);
+  shoal_op *all = graph_error(g) ? NULL : shoal_group(g, done.at, (int)done.n, optimizer.row->name);
   vec_release(&done);
   return all;
 }

@@ -5,25 +5,38 @@ import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2
 
 from cluster import Cluster, report
 
 tf.disable_v2_behavior()
 
 
-def ask(target, options):
-    """A product on the ps, whose factor comes from the worker: its metadata."""
-    with tf.Graph().as_default():
+def product():
+    """A product on the ps, whose factor comes from the worker."""
+    with tf.Graph().as_default() as g:
         with tf.device("/job:worker/task:0"):
-            x = tf.placeholder(tf.float32, [], name="x")
-            here = tf.square(x, name="here")
+            here = tf.square(tf.placeholder(tf.float32, [], name="x"), name="here")
         with tf.device("/job:ps/task:0"):
-            there = tf.multiply(here, 3.0, name="there")
-        metadata = tf.RunMetadata()
-        with tf.Session(target) as s:
-            assert s.run(there, {x: 2.0}, options=options, run_metadata=metadata) == 12.0
-        return metadata
+            tf.multiply(here, 3.0, name="there")
+    return g
+
+
+def ask(target, options):
+    """The metadata of a step."""
+    metadata = tf.RunMetadata()
+    with tf.Session(target, graph=product()) as s:
+        assert s.run("there:0", {"x:0": 2.0}, options=options, run_metadata=metadata) == 12.0
+    return metadata
+
+
+def ask_callable(target, options):
+    with tf.Session(target, graph=product()) as s:
+        call = s._make_callable_from_options(config_pb2.CallableOptions(feed=["x:0"], fetch=["there:0"],
+                                                                        run_options=options))
+        assert call(np.float32(2)) == [12.0]
 
 
 def partition_graphs(c):
@@ -40,14 +53,16 @@ def debug_options(c):
     options = tf.RunOptions()
     options.debug_options.global_step = 1  # says nothing of any tensor
     ask(c.target("worker"), options)
+    ask_callable(c.target("worker"), options)
     options.debug_options.debug_tensor_watch_opts.add(node_name="there", output_slot=0, debug_ops=["DebugIdentity"],
                                                       debug_urls=["file:///tmp/nowhere"])
-    try:
-        ask(c.target("worker"), options)
-    except tf.errors.UnimplementedError as e:
-        assert "debug_options" in e.message, e.message
-        return
-    raise AssertionError("no error")
+    for way in (ask, ask_callable):
+        try:
+            way(c.target("worker"), options)
+        except tf.errors.UnimplementedError as e:
+            assert "debug_options" in e.message, e.message
+        else:
+            raise AssertionError("no error")
 
 
 def under(master):

@@ -14,7 +14,7 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow.compat.v1 as tf
 
-from cluster import SHOAL, Cluster, free_ports, report, until_step
+from cluster import SHOAL, Cluster, free_ports, report, until, until_step
 
 tf.disable_v2_behavior()
 
@@ -85,6 +85,27 @@ def startup_timeout_in_session():
             else:
                 raise AssertionError("no error")
         assert c.tasks["worker", 0].process.wait(60) == 1
+    finally:
+        c.__exit__()
+
+
+def startup_timeout_by_default():
+    """Nobody has said how long: five minutes, and the server that waits says so. Who comes in time is welcome."""
+    c = trio()
+    try:
+        t = c.tasks["worker", 0].start().wait()
+        with tf.Graph().as_default() as g:
+            x, found = tf.constant(2.0), []
+            client = threading.Thread(target=lambda: found.append(tf.Session(c.target("worker", 0), graph=g).run(x)))
+            client.start()
+            line = until(lambda: re.search(r"CreateSession still waiting .*", t.text()))[0]
+            for key in (("ps", 0), ("worker", 1)):
+                c.tasks[key].start().wait()
+            client.join(60)
+            assert found == [2.0], t.text()
+        for job, i in (("ps", 0), ("worker", 1)):
+            assert f"/job:{job}/replica:0/task:{i} at {c.spec[job][str(i)]} (" in line, line
+        assert line.endswith("; it gives up after 300 s (--startup_timeout)"), line
     finally:
         c.__exit__()
 
@@ -288,9 +309,8 @@ def all_forms():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    any_order, startup_timeout, startup_timeout_in_session, at_work_in_time, client_deadline, stop_cluster, stop_by_signal,
-    exit_with_job, exit_with_tensorflow,
-    port_in_use, bad_flags, all_forms)]
+    any_order, startup_timeout, startup_timeout_in_session, startup_timeout_by_default, at_work_in_time, client_deadline,
+    stop_cluster, stop_by_signal, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, all_forms)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

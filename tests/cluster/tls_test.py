@@ -62,8 +62,8 @@ def across():
     return shoal.Graph(g.as_graph_def().SerializeToString())
 
 
-def total(target):
-    with shoal.Session(across(), target=target, operation_timeout_ms=60000) as s:
+def total(target, **options):
+    with shoal.Session(across(), target=target, operation_timeout_ms=60000, **options) as s:
         return float(s.run(["sum:0"])[0])
 
 
@@ -95,6 +95,25 @@ def whole_cluster():
             assert total(c.target(job)) == 6.0 * 1024 * 1024
         told = command("status", c.target("ps"), c.target("worker"))
         assert "/job:ps/replica:0/task:0" in told and "/job:worker/replica:0/task:0" in told, told
+
+
+def options_of_a_session():
+    """A program may say which certificates are its own, for one session; what the environment says is then nothing."""
+    def files(pair, ca):
+        return {"tls_cert": pair[0].encode(), "tls_key": pair[1].encode(), "tls_ca": ca.encode()}
+    with cluster() as c:
+        assert total(c.target("ps"), **files(CLIENT, CA.ca)) == 6.0 * 1024 * 1024
+        with Identity(STRANGER, OTHER.ca):
+            assert total(c.target("worker"), **files(CLIENT, CA.ca)) == 6.0 * 1024 * 1024
+        for given, text in (({"tls_cert": CLIENT[0].encode()}, "--tls_key is missing"),
+                            (files((CLIENT[0], "/nowhere"), CA.ca), "--tls_key=/nowhere"),
+                            (files(CLIENT, OTHER.ca), "not signed by the authority")):
+            try:
+                total(c.target("ps"), **given)
+            except shoal.Error as e:
+                assert text in str(e), e
+            else:
+                raise AssertionError(f"no error: {text}")
 
 
 def tools():
@@ -333,7 +352,7 @@ connect = 127.0.0.1:{wires[other]}
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    whole_cluster, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
+    whole_cluster, options_of_a_session, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
     mixed_cluster, server_certificate_alone, clients_are_no_tasks,
     names_that_only_look_like_a_task, bad_files, binds_loopback, tunnel)]
 

@@ -43,7 +43,8 @@ class SessionOptions(C.Structure):
                 ("inter_op_threads", C.c_int), ("intra_op_threads", C.c_int), ("allow_soft_placement", C.c_bool),
                 ("log_device_placement", C.c_bool), ("operation_timeout_ms", C.c_int64), ("rewrites_off", C.c_char_p),
                 ("create_timeout_ms", C.c_int64), ("device_filters", C.POINTER(C.c_char_p)),
-                ("isolate_session_state", C.c_bool)]
+                ("isolate_session_state", C.c_bool), ("tls_cert", C.c_char_p), ("tls_key", C.c_char_p),
+                ("tls_ca", C.c_char_p)]
 
 
 class RunOptions(C.Structure):

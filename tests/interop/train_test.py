@@ -183,6 +183,41 @@ def test_reference_variables():
              train_tf(lambda loss, step: theirs().minimize(loss, step), refs=True))
 
 
+def test_update_names():
+    """The nodes that change variables are called as TensorFlow calls them, also a second time and inside a scope."""
+    for refs in (False, True):
+        for ours, theirs in ((optimizer("shoal_sgd", 0.3), tf.train.GradientDescentOptimizer(0.3)),
+                             (optimizer("shoal_nesterov", 0.1, 0.9), tf.train.MomentumOptimizer(0.1, 0.9)),
+                             (optimizer("shoal_adam", 0.05), tf.train.AdamOptimizer(0.05)),
+                             (optimizer("shoal_rmsprop", 0.05), tf.train.RMSPropOptimizer(0.05)),
+                             (optimizer("shoal_proximal_sgd", 0.2, 0.01, 0.1),
+                              tf.train.ProximalGradientDescentOptimizer(0.2, 0.01, 0.1))):
+            m = Model()
+            m.call("shoal_use_ref_variables", refs)
+            loss, step, names = shoal_model(m), m.call("shoal_global_step"), []
+            names += [m.op_name(m.call("shoal_minimize", ours, loss, step))]
+            m.call("shoal_push_scope", "outer")
+            names += [m.op_name(m.call("shoal_minimize", ours, loss, step)) for _ in range(2)]
+            m.call("shoal_pop_scope")
+            with tf.Graph().as_default() as g:
+                loss, step = tf_model(refs), tf.train.get_or_create_global_step()
+                expected = [op_of(theirs.minimize(loss, step)).name]
+                with tf.name_scope("outer"):
+                    expected += [op_of(theirs.minimize(loss, step)).name for _ in range(2)]
+                updates = changed(g.as_graph_def())
+            assert names == expected, (names, expected)
+            assert changed(tf.GraphDef.FromString(m.export())) == updates, (refs, updates)
+
+
+def op_of(x):
+    return getattr(x, "op", x)
+
+
+def changed(graph_def):
+    """Nodes that change variables. (Those of the old kind are scattered into by ScatterSub there, ScatterAdd here.)"""
+    return sorted((n.op, n.name) for n in graph_def.node if "Apply" in n.op or n.op == "ResourceScatterAdd")
+
+
 # ---- schedules ----
 
 def schedule(ours, theirs, steps=(0, 1, 7, 10, 11, 25, 99, 100, 101, 350, 1000)):

@@ -1,13 +1,10 @@
 /* ParseExample in its three generations: of a batch with keys as inputs, of a batch or one example with ragged
  * features too, and of one example with keys as attributes. */
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "graph/shape_fn.h"
 #include "ops/parsing_columns.h"
-
-enum { MAX_COLUMNS = 1 << 20, GRAIN = 8 };
 
 typedef VEC(shoal_dtype) type_list;
 typedef VEC(struct attr) key_list; /* owned copies of string attributes */
@@ -129,29 +126,14 @@ static shoal_status columns_single(struct kernel_ctx *ctx, struct columns *c) {
 
 /* ---- running ---- */
 
-struct scan {
-  const struct tensor *serialized;
-  struct batch *b;
-  atomic_int_fast64_t bad; /* the first example that is no Example; n: none */
-};
-
-static void scan_range(void *arg, int64_t begin, int64_t end) {
-  struct scan *s = arg;
-  size_t columns = s->b->columns->at.n;
-  for (int64_t i = begin; i < end; i++) {
-    const struct str *m = string_at(s->serialized, i);
-    if (example_scan(str_data(m), m->size, &s->b->columns->index, s->b->slots + (size_t)i * columns)) continue;
-    int_fast64_t had = atomic_load(&s->bad);
-    while (i < had && !atomic_compare_exchange_weak(&s->bad, &had, i)) continue;
-  }
-}
-
 static shoal_status emit(struct kernel_ctx *ctx, const struct batch *b) {
   const struct parse_state *s = ctx->state;
   int ns = s->n_sparse, nd = s->n_dense, nr = s->n_ragged;
-  for (int i = 0; i < ns; i++) TRY(column_sparse(ctx, i, ns + i, 2 * ns + i, b, (size_t)i));
-  for (int i = 0; i < nd; i++) TRY(column_dense(ctx, 3 * ns + i, b, (size_t)(ns + i)));
-  for (int i = 0; i < nr; i++) TRY(column_ragged(ctx, 3 * ns + nd + i, 3 * ns + nd + nr + i, b, (size_t)(ns + nd + i)));
+  struct pool *pool = ctx_pool(ctx);
+  struct tensor *out = ctx->out, *dense = out + 3 * ns, *ragged = dense + nd;
+  for (int i = 0; i < ns; i++) TRY(column_sparse(pool, b, (size_t)i, &out[i], &out[ns + i], &out[2 * ns + i]));
+  for (int i = 0; i < nd; i++) TRY(column_dense(pool, b, (size_t)(ns + i), &dense[i]));
+  for (int i = 0; i < nr; i++) TRY(column_ragged(pool, b, (size_t)(ns + nd + i), &ragged[i], &ragged[nr + i]));
   return NULL;
 }
 
@@ -160,22 +142,8 @@ static shoal_status parse(struct kernel_ctx *ctx, const struct columns *columns,
   const struct tensor *serialized = ctx_in(ctx, 0);
   struct batch b = {
       .columns = columns, .n = serialized->n, .scalar = scalar, .names = names && names->n ? names : NULL};
-  size_t slots;
-  if (columns->at.n > MAX_COLUMNS || __builtin_mul_overflow((size_t)b.n, columns->at.n, &slots))
-    return INVALID("Too many features");
-  b.slots = mem_try_zalloc(slots, sizeof *b.slots);
-  if (!b.slots) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to parse %" PRId64 " examples", b.n);
-  struct scan scan = {.serialized = serialized, .b = &b};
-  atomic_init(&scan.bad, b.n);
-  pool_for(ctx_pool(ctx), b.n, GRAIN, scan_range, &scan);
-  shoal_status s;
-  int64_t bad = atomic_load(&scan.bad);
-  if (bad < b.n) {
-    const struct str *m = string_at(serialized, bad);
-    s = INVALID("Could not parse example input, value: '%.*s'", (int)MIN(m->size, (size_t)1024), str_data(m));
-  } else {
-    s = emit(ctx, &b);
-  }
+  shoal_status s = batch_scan(ctx_pool(ctx), serialized, &b);
+  if (!s) s = emit(ctx, &b);
   free(b.slots);
   return s;
 }

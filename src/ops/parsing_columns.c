@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum { GRAIN = 16 };
@@ -55,6 +56,41 @@ static bool varies(const struct column *c) { return c->shape.rank > 0 && c->shap
 
 static const char *values_name(shoal_dtype t) {
   return t == SHOAL_INT64 ? "int64" : t == SHOAL_FLOAT32 ? "float" : "bytes";
+}
+
+/* ---- finding ---- */
+
+struct scan {
+  const struct tensor *serialized;
+  struct batch *b;
+  atomic_int_fast64_t bad; /* the first example that is no Example; n: none */
+};
+
+static void scan_range(void *arg, int64_t begin, int64_t end) {
+  struct scan *s = arg;
+  size_t columns = s->b->columns->at.n;
+  for (int64_t i = begin; i < end; i++) {
+    const struct str *m = string_at(s->serialized, i);
+    if (example_scan(str_data(m), m->size, &s->b->columns->index, s->b->slots + (size_t)i * columns)) continue;
+    int_fast64_t had = atomic_load(&s->bad);
+    while (i < had && !atomic_compare_exchange_weak(&s->bad, &had, i)) continue;
+  }
+}
+
+shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, struct batch *b) {
+  enum { MAX_COLUMNS = 1 << 20, SCAN_GRAIN = 8 };
+  size_t slots;
+  if (b->columns->at.n > MAX_COLUMNS || __builtin_mul_overflow((size_t)b->n, b->columns->at.n, &slots))
+    return INVALID("Too many features");
+  b->slots = mem_try_zalloc(slots, sizeof *b->slots);
+  if (!b->slots) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to parse %" PRId64 " examples", b->n);
+  struct scan scan = {.serialized = serialized, .b = b};
+  atomic_init(&scan.bad, b->n);
+  pool_for(pool, b->n, SCAN_GRAIN, scan_range, &scan);
+  int64_t bad = atomic_load(&scan.bad);
+  if (bad >= b->n) return NULL;
+  const struct str *m = string_at(serialized, bad);
+  return INVALID("Could not parse example input, value: '%.*s'", (int)MIN(m->size, (size_t)1024), str_data(m));
 }
 
 /* ---- one pass over the examples ---- */
@@ -155,12 +191,12 @@ static void copy_range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* counts (and room for offsets) of all examples; free(p->counts) afterwards. */
-static shoal_status count(struct kernel_ctx *ctx, const struct batch *b, size_t c, struct pass *p) {
+static shoal_status count(struct pool *pool, const struct batch *b, size_t c, struct pass *p) {
   *p = (struct pass){.b = b, .column = &b->columns->at.at[c], .c = c, .lock = PTHREAD_MUTEX_INITIALIZER};
   p->counts = mem_try_zalloc((size_t)b->n * 2 + 1, sizeof *p->counts);
   if (!p->counts) return NO_MEMORY(b->n * 16, "counts of examples");
   p->offsets = p->counts + b->n;
-  pool_for(ctx_pool(ctx), b->n, GRAIN, count_range, p);
+  pool_for(pool, b->n, GRAIN, count_range, p);
   if (!p->error) return NULL;
   free(p->counts);
   return p->error;
@@ -179,7 +215,7 @@ static int64_t place_in_sequence(struct pass *p, int64_t *longest) {
 
 /* ---- forms ---- */
 
-static shoal_status dense(struct kernel_ctx *ctx, int out, const struct batch *b, struct pass *p) {
+static shoal_status dense(struct pool *pool, const struct batch *b, struct pass *p) {
   const struct column *c = p->column;
   const struct tensor *dflt = c->dflt;
   int64_t row = c->stride, longest = 0;
@@ -201,7 +237,7 @@ static shoal_status dense(struct kernel_ctx *ctx, int out, const struct batch *b
     shape.dims[b->scalar ? 0 : 1] = c->stride ? longest / c->stride : 0;
     row = longest;
   }
-  TRY(ctx_out(ctx, out, &shape, &p->out));
+  TRY(tensor_new(p->out, c->dtype, &shape));
   if (!p->out->n) return NULL;
   size_t size = dtype_size(c->dtype);
   for (int64_t i = 0; i < b->n; i++) {
@@ -214,11 +250,11 @@ static shoal_status dense(struct kernel_ctx *ctx, int out, const struct batch *b
       elements_copy(c->dtype, at, dflt->data, row);
     }
   }
-  pool_for(ctx_pool(ctx), b->n, GRAIN, copy_range, p);
+  pool_for(pool, b->n, GRAIN, copy_range, p);
   return NULL;
 }
 
-static shoal_status check_default(const struct column *c) {
+shoal_status column_check_default(const struct column *c) {
   const struct tensor *d = c->dflt;
   struct shape s = tensor_shape(d);
   if (d->dtype != c->dtype)
@@ -236,49 +272,51 @@ static shoal_status check_default(const struct column *c) {
                  shape_str(&s), shape_str(&c->shape));
 }
 
-shoal_status column_dense(struct kernel_ctx *ctx, int out, const struct batch *b, size_t c) {
+shoal_status column_dense(struct pool *pool, const struct batch *b, size_t c, struct tensor *out) {
   struct pass p;
-  TRY(check_default(&b->columns->at.at[c]));
-  TRY(count(ctx, b, c, &p));
-  shoal_status s = dense(ctx, out, b, &p);
+  TRY(column_check_default(&b->columns->at.at[c]));
+  TRY(count(pool, b, c, &p));
+  p.out = out;
+  shoal_status s = dense(pool, b, &p);
   free(p.counts);
   return s;
 }
 
-shoal_status column_sparse(struct kernel_ctx *ctx, int indices, int values, int shape, const struct batch *b,
-                           size_t c) {
+shoal_status column_sparse(struct pool *pool, const struct batch *b, size_t c, struct tensor *indices,
+                           struct tensor *values, struct tensor *shape) {
   struct pass p;
-  TRY(count(ctx, b, c, &p));
+  TRY(count(pool, b, c, &p));
+  p.out = values;
   int64_t longest, total = place_in_sequence(&p, &longest), rank = b->scalar ? 1 : 2, dims[2] = {total, rank};
-  struct tensor *index, *dense_shape;
-  shoal_status s = ctx_out_dims(ctx, indices, 2, dims, &index);
-  if (!s) s = ctx_out_dims(ctx, values, 1, &total, &p.out);
-  if (!s) s = ctx_out_dims(ctx, shape, 1, &rank, &dense_shape);
+  shoal_status s = tensor_new_dims(indices, SHOAL_INT64, 2, dims);
+  if (!s) s = tensor_new_dims(values, p.column->dtype, 1, &total);
+  if (!s) s = tensor_new_dims(shape, SHOAL_INT64, 1, &rank);
   if (!s) {
-    int64_t *at = index->data;
+    int64_t *at = indices->data;
     for (int64_t i = 0; i < b->n; i++)
       for (int64_t k = 0; k < p.counts[i]; k++) {
         if (!b->scalar) *at++ = i;
         *at++ = k;
       }
-    if (!b->scalar) T_DATA(dense_shape, int64_t)[0] = b->n;
-    T_DATA(dense_shape, int64_t)[rank - 1] = longest;
-    pool_for(ctx_pool(ctx), b->n, GRAIN, copy_range, &p);
+    if (!b->scalar) T_DATA(shape, int64_t)[0] = b->n;
+    T_DATA(shape, int64_t)[rank - 1] = longest;
+    pool_for(pool, b->n, GRAIN, copy_range, &p);
   }
   free(p.counts);
   return s;
 }
 
-shoal_status column_ragged(struct kernel_ctx *ctx, int values, int splits, const struct batch *b, size_t c) {
+shoal_status column_ragged(struct pool *pool, const struct batch *b, size_t c, struct tensor *values,
+                           struct tensor *splits) {
   struct pass p;
-  TRY(count(ctx, b, c, &p));
+  TRY(count(pool, b, c, &p));
+  p.out = values;
   int64_t longest, total = place_in_sequence(&p, &longest), n = b->scalar ? 0 : b->n + 1;
-  struct tensor *rows;
-  shoal_status s = ctx_out_dims(ctx, values, 1, &total, &p.out);
-  if (!s) s = ctx_out_dims(ctx, splits, 1, &n, &rows);
+  shoal_status s = tensor_new_dims(values, p.column->dtype, 1, &total);
+  if (!s) s = tensor_new_dims(splits, p.column->splits, 1, &n);
   if (!s) {
-    for (int64_t i = 0; i < n; i++) set_split(rows, i, i < b->n ? p.offsets[i] : total);
-    pool_for(ctx_pool(ctx), b->n, GRAIN, copy_range, &p);
+    for (int64_t i = 0; i < n; i++) set_split(splits, i, i < b->n ? p.offsets[i] : total);
+    pool_for(pool, b->n, GRAIN, copy_range, &p);
   }
   free(p.counts);
   return s;

@@ -34,10 +34,17 @@ struct batch {
   const struct tensor *names; /* strings, or NULL */
 };
 
-/* Outputs of the kernel, from column c. Errors name the example and the key. */
-shoal_status column_dense(struct kernel_ctx *ctx, int out, const struct batch *b, size_t c);
-shoal_status column_sparse(struct kernel_ctx *ctx, int indices, int values, int shape, const struct batch *b, size_t c);
-shoal_status column_ragged(struct kernel_ctx *ctx, int values, int splits, const struct batch *b, size_t c);
+/* Finds the columns in n examples; b->slots is to be freed, whatever comes of it. */
+shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, struct batch *b);
+
+/* Tensors (empty before) from column c. Errors name the example and the key. */
+shoal_status column_dense(struct pool *pool, const struct batch *b, size_t c, struct tensor *out);
+shoal_status column_sparse(struct pool *pool, const struct batch *b, size_t c, struct tensor *indices,
+                           struct tensor *values, struct tensor *shape);
+shoal_status column_ragged(struct pool *pool, const struct batch *b, size_t c, struct tensor *values,
+                           struct tensor *splits);
+/* Is a dense column's default one that it can have? */
+shoal_status column_check_default(const struct column *c);
 
 /* The same where slots hold feature lists: a dimension of steps stands after that of the batch. */
 shoal_status column_list_dense(struct kernel_ctx *ctx, int out, int lengths, const struct batch *b, size_t c);

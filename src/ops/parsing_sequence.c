@@ -157,12 +157,13 @@ static shoal_status emit(struct kernel_ctx *ctx, const struct batch *context, co
   for (int g = 0; g < GROUPS; g++) n[g] = (int)s->types[g].n;
   size_t c = 0;
   for (int i = 0; i < n[CONTEXT_SPARSE]; i++)
-    TRY(column_sparse(ctx, i, n[CONTEXT_SPARSE] + i, 2 * n[CONTEXT_SPARSE] + i, context, c++));
+    TRY(column_sparse(ctx_pool(ctx), context, c++, &ctx->out[i], &ctx->out[n[CONTEXT_SPARSE] + i],
+                      &ctx->out[2 * n[CONTEXT_SPARSE] + i]));
   out = 3 * n[CONTEXT_SPARSE];
-  for (int i = 0; i < n[CONTEXT_DENSE]; i++) TRY(column_dense(ctx, out + i, context, c++));
+  for (int i = 0; i < n[CONTEXT_DENSE]; i++) TRY(column_dense(ctx_pool(ctx), context, c++, &ctx->out[out + i]));
   out += n[CONTEXT_DENSE];
   for (int i = 0; i < n[CONTEXT_RAGGED]; i++)
-    TRY(column_ragged(ctx, out + i, out + n[CONTEXT_RAGGED] + i, context, c++));
+    TRY(column_ragged(ctx_pool(ctx), context, c++, &ctx->out[out + i], &ctx->out[out + n[CONTEXT_RAGGED] + i]));
   out += 2 * n[CONTEXT_RAGGED];
   c = 0;
   for (int i = 0; i < n[LIST_SPARSE]; i++)

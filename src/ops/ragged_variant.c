@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ops/array_util.h"
+#include "ops/ragged_variant.h"
 #include "ops/tensor_list.h"
 #include "tensor/tensor_proto.h"
 
@@ -89,6 +90,13 @@ static struct ragged_variant *ragged_new(int ragged) {
   r->ragged = ragged;
   r->tensors = mem_zalloc((size_t)ragged + 1, sizeof *r->tensors);
   return r;
+}
+
+struct variant *ragged_variant_new(const struct tensor *splits, const struct tensor *values) {
+  struct ragged_variant *r = ragged_new(1);
+  tensor_ref(&r->tensors[0], splits);
+  tensor_ref(&r->tensors[1], values);
+  return &r->head;
 }
 
 /* ---- RaggedTensorToVariant ---- */

@@ -2,6 +2,7 @@
 
 # needs: tensorflow
 """
+import gzip
 import os
 import sys
 import tempfile
@@ -81,6 +82,71 @@ def from_offsets(*offsets):
     return raw.DatasetToSingleElement(dataset=d._variant_tensor, output_types=[tf.string], output_shapes=[[None]])
 
 
+CSV_FILES = {
+    "plain.csv": b"a,b,c\n1,x,2.5\n2,,-1e3\r\n3,\"y\",\n-4,zzz,7\r5,w,8",
+    "quotes.csv": b'n,"a\nheader",f\n1,"two, with ""quotes""",1\n2,"line\nbreak",2\n3,"",3\n4,"open",4\n',
+    "bad.csv": b'1,a,1\nx,b,2\n3,c\n4,d,4,5\n5,e"f,5\n6,"g"h,6\n7,i,\n\n8,j,8\n9,"k',
+    "empty.csv": b"",
+    "wide.csv": b"1;2;3;4;5\n6;NA;8;9;10\n",
+}
+for file, text in CSV_FILES.items():
+    open(os.path.join(FOLDER, file), "wb").write(text)
+with gzip.open(os.path.join(FOLDER, "packed.csv"), "wb") as w:
+    w.write(CSV_FILES["quotes.csv"])
+TYPES = (np.int32(0), b"", np.float32(0))
+
+
+def constant(value):
+    return tf.constant(value, tf.string) if getattr(value, "dtype", None) == object else tf.constant(value)
+
+
+def csv(files, defaults=TYPES, op="CSVDatasetV2", header=False, select=(), exclude=(), delim=",", quotes=True, na="", packing="", buffer=11):
+    """buffer_size: small, so that TensorFlow's fields cross its buffers."""
+    args = dict(filenames=[os.path.join(FOLDER, f) for f in files], compression_type=packing, buffer_size=buffer, header=header,
+                field_delim=delim, use_quote_delim=quotes, na_value=na, select_cols=np.array(select, np.int64),
+                record_defaults=[constant(d) for d in defaults], output_shapes=[[]] * len(defaults))
+    if op.endswith("V2"):
+        args["exclude_cols"] = np.array(exclude, np.int64)
+    return made(getattr(raw, op)(**args), tuple(tf.TensorSpec([], constant(d).dtype) for d in defaults))
+
+
+def example(**features):
+    def feature(v):
+        if isinstance(v[0], bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=v))
+        kind = dict(int64_list=tf.train.Int64List(value=v)) if isinstance(v[0], int) else dict(float_list=tf.train.FloatList(value=v))
+        return tf.train.Feature(**kind)
+    return tf.train.Example(features=tf.train.Features(feature={k: feature(v) for k, v in features.items() if v})).SerializeToString()
+
+
+EXAMPLES = [example(i=[i], f=[i + 0.5, -1.0], s=[b"%d" % k for k in range(i)], r=list(range(10, 10 + i % 3)), v=[float(i)] * (2 * (i % 3)))
+            for i in range(7)]
+FEATURES = {"i": tf.io.FixedLenFeature([], tf.int64), "f": tf.io.FixedLenFeature([2], tf.float32), "s": tf.io.VarLenFeature(tf.string),
+            "v": tf.io.FixedLenSequenceFeature([2], tf.float32, allow_missing=True, default_value=3.0),
+            "r": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int32), "absent": tf.io.FixedLenFeature([1], tf.string, b"none")}
+
+
+def flat(parsed):
+    return [p for k in sorted(parsed) for p in (
+        (parsed[k].indices, parsed[k].values, parsed[k].dense_shape) if isinstance(parsed[k], tf.SparseTensor)
+        else (parsed[k].values, parsed[k].row_splits) if isinstance(parsed[k], tf.RaggedTensor) else (parsed[k],))]
+
+
+def parsed(features, examples=EXAMPLES, batch=3, calls=1, deterministic=None):
+    return D.from_tensor_slices(np.array(examples, object)).batch(batch).apply(
+        tf.data.experimental.parse_example_dataset(features, calls, deterministic)).map(lambda p: tuple(flat(p)))
+
+
+def parsed_raw(op="ParseExampleDataset", keys=("a",), types=(tf.int64,), shapes=([],), defaults=(np.int64(1),), out=None, sparse=(), calls=1):
+    n = len(keys) + len(sparse)
+    out = out or [[None]] * n
+    return made(getattr(raw, op)(
+        input_dataset=D.from_tensors(np.array([example(a=[5]), example(b=[6])], object))._variant_tensor, num_parallel_calls=calls,
+        dense_defaults=[tf.constant(d) for d in defaults], sparse_keys=list(sparse), dense_keys=list(keys), sparse_types=[tf.int64] * len(sparse),
+        dense_shapes=list(shapes), output_types=list(types) + [tf.variant] * len(sparse), output_shapes=out),
+        tuple(tf.TensorSpec(None, t) for t in types))
+
+
 LISTED = [(np.float32(1), np.array([1, 2])), (np.float32(2), np.array([3, 4])), (np.float32(3), np.array([5, 6]))]
 PIPELINES = {
     "rebatch": lambda: over(raw.RebatchDataset, D.range(17).batch(8), vector(), num_replicas=3),
@@ -135,6 +201,45 @@ PIPELINES = {
     "wrapped": lambda: made(raw.UnwrapDatasetVariant(input_handle=raw.WrapDatasetVariant(input_handle=D.range(3)._variant_tensor)),
                             tf.TensorSpec([], tf.int64)),
     "unwrapped, not wrapped": lambda: made(raw.UnwrapDatasetVariant(input_handle=D.range(3)._variant_tensor), tf.TensorSpec([], tf.int64)),
+    "csv": lambda: csv(["plain.csv", "empty.csv", "plain.csv"]),
+    "csv with a header": lambda: csv(["plain.csv", "plain.csv"], header=True),
+    "csv with a header, nothing else": lambda: csv(["empty.csv", "plain.csv"], header=True),
+    "csv with quotes": lambda: csv(["quotes.csv"], header=True),
+    "csv in one buffer": lambda: csv(["quotes.csv", "bad.csv"], header=True, buffer=4096),
+    "csv with quotes taken as they are": lambda: csv(["quotes.csv"], (b"", b"", b""), quotes=False),
+    "csv, packed": lambda: csv(["packed.csv"], header=True, packing="GZIP", buffer=4096),
+    "csv, packed by a way that is none": lambda: csv(["packed.csv"], packing="SNAPPY"),
+    "csv with mistakes": lambda: csv(["bad.csv"]),
+    "csv with required fields": lambda: csv(["plain.csv"], (np.int64([]), np.array([], object), np.float64([]))),
+    "csv, some columns": lambda: csv(["wide.csv"], (np.int32(0), np.float64(7)), select=[1, 4], delim=";", na="NA"),
+    "csv, but some columns": lambda: csv(["wide.csv"], (np.int64(0), np.int32(7)), exclude=[0, 2, 3], delim=";", na="NA"),
+    "csv by the old names": lambda: csv(["wide.csv"], (np.int32(0),), "CSVDataset", select=[2], delim=";").concatenate(
+        csv(["wide.csv"], (np.int32(0),), "ExperimentalCSVDataset", select=[0], delim=";")),
+    "csv, more columns than there are": lambda: csv(["wide.csv"], (np.int32(0),), select=[7], delim=";"),
+    "csv, fewer defaults": lambda: csv(["wide.csv"], (np.int32(0),), delim=";"),
+    "csv, a file that is not there": lambda: csv(["none.csv"]),
+    "csv, columns in disorder": lambda: csv(["wide.csv"], (np.int32(0),) * 2, select=[2, 1]),
+    "csv, both lists": lambda: csv(["wide.csv"], (np.int32(0),), select=[2], exclude=[1]),
+    "csv, columns below 0": lambda: csv(["wide.csv"], (np.int32(0),), exclude=[-1]),
+    "csv, delimiters": lambda: csv(["wide.csv"], delim=";;"),
+    "csv, no buffer": lambda: csv(["wide.csv"], buffer=0),
+    "make_csv_dataset": lambda: tf.data.experimental.make_csv_dataset(
+        os.path.join(FOLDER, "quotes.csv"), 2, shuffle=False, num_epochs=1, column_names=["n", "a", "f"], header=True).map(
+            lambda c: (c["n"], c["a"], c["f"])),
+    "parsed examples": lambda: parsed(FEATURES),
+    "parsed examples, several calls": lambda: parsed(FEATURES, calls=4, deterministic=True),
+    "parsed examples, no batch": lambda: parsed({"f": FEATURES["f"]}, []),
+    "parsed examples, a broken one": lambda: parsed({"f": FEATURES["f"]}, EXAMPLES[:2] + [b"\x0a\x7f"] + EXAMPLES[2:], 1),
+    "parsed examples, a type": lambda: parsed({"f": tf.io.VarLenFeature(tf.int64)}),
+    "parsed examples, a shape": lambda: parsed({"f": tf.io.FixedLenFeature([3], tf.float32)}),
+    "parsed examples, one without": lambda: parsed({"s": tf.io.FixedLenFeature([1], tf.string)}, batch=1),
+    "parsed examples of the old op": lambda: parsed_raw("ExperimentalParseExampleDataset"),
+    "parsed examples of the op": lambda: parsed_raw(),
+    "parsed examples, another shape said": lambda: parsed_raw(out=[[3]]),
+    "parsed examples, a key twice": lambda: parsed_raw(keys=("a",), sparse=("a",)),
+    "parsed examples, a default's shape": lambda: parsed_raw(defaults=(np.array([1, 2], np.int64),)),
+    "parsed examples, no calls": lambda: parsed_raw(calls=0),
+    "parsed examples, shapes unknown within": lambda: parsed_raw(shapes=([2, None],)),
     "a window that would wrap around": lambda: D.range(5).window(1 << 62, shift=2, stride=3, drop_remainder=False).flat_map(
         lambda w: w.batch(3)),
 }

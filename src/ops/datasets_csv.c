@@ -276,8 +276,7 @@ static shoal_status read_options(const struct kernel_ctx *ctx, struct csv *d) {
 static shoal_status csv_run(struct kernel_ctx *ctx) {
   const struct dataset_state *s = ctx->state;
   if (ctx->kernel->n_in < 8 + s->spec.n) return INVALID("Expected %d record defaults", s->spec.n);
-  struct csv *d =
-      (struct csv *)dataset_new(sizeof *d, &csv_type, s->spec.n, s->spec.types, s->spec.shapes, NULL, 0);
+  struct csv *d = (struct csv *)dataset_new(sizeof *d, &csv_type, s->spec.n, s->spec.types, s->spec.shapes, NULL, 0);
   d->defaults = mem_zalloc((size_t)s->spec.n, sizeof *d->defaults);
   shoal_status bad = read_options(ctx, d);
   if (bad) dataset_unref(&d->head);
@@ -285,8 +284,8 @@ static shoal_status csv_run(struct kernel_ctx *ctx) {
   return dataset_give(ctx, &d->head);
 }
 
-#define IN                                                                                                      \
-  "filenames: string, compression_type: string, buffer_size: int64, header: bool, field_delim: string, "        \
+#define IN                                                                                               \
+  "filenames: string, compression_type: string, buffer_size: int64, header: bool, field_delim: string, " \
   "use_quote_delim: bool, na_value: string, select_cols: int64, record_defaults: output_types"
 #define ATTRS "output_types: list({float, double, int32, int64, string}) >= 1; output_shapes: list(shape) >= 1"
 

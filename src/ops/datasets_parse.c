@@ -27,7 +27,7 @@ struct parse_key {
 };
 
 struct parse_state {
-  struct dataset_state base; /* must be first: dataset_give and its kin read it */
+  struct dataset_state base;  /* must be first: dataset_give and its kin read it */
   VEC(struct parse_key) keys; /* in order of their names: as the components are */
 };
 
@@ -218,11 +218,11 @@ static shoal_status parse_run(struct kernel_ctx *ctx) {
 }
 
 #define LIST "list({float, int64, string}) >= 0"
-#define KEYS                                                                                                    \
-  "sparse_keys: list(string) >= 0; dense_keys: list(string) >= 0; sparse_types: " LIST "; Tdense: " LIST        \
+#define KEYS                                                                                             \
+  "sparse_keys: list(string) >= 0; dense_keys: list(string) >= 0; sparse_types: " LIST "; Tdense: " LIST \
   "; dense_shapes: list(shape) >= 0; " DATASET_SPEC
-#define RAGGED_KEYS                                                                                             \
-  "; ragged_keys: list(string) >= 0 = []; ragged_value_types: " LIST                                            \
+#define RAGGED_KEYS                                                  \
+  "; ragged_keys: list(string) >= 0 = []; ragged_value_types: " LIST \
   " = []; ragged_split_types: list({int32, int64}) >= 0 = []"
 #define IN "input_dataset: variant, num_parallel_calls: int64, dense_defaults: Tdense"
 #define KERNEL                                 \

@@ -107,10 +107,22 @@ static void top_rows(void *arg, int64_t begin, int64_t end) {
   buffer_unref(b);
 }
 
+/* ApproxTopK, too, finds the largest themselves: what is less is for other machines. As there, nothing else than the
+ * largest of the last dimension is to be had here. */
 static shoal_status top_init(struct kernel_init *ki, void *state) {
-  if (op_is(ki->node->op, "TopK")) return node_get_int(ki->node, "k", state);
   *(int64_t *)state = -1;
-  return NULL;
+  if (op_is(ki->node->op, "ApproxTopK")) {
+    bool largest;
+    int64_t dim;
+    TRY(node_get_bool(ki->node, "is_max_k", &largest));
+    TRY(node_get_int(ki->node, "reduction_dimension", &dim));
+    if (!largest || dim != -1)
+      return INVALID(
+          "No OpKernel was registered to support Op 'ApproxTopK' with is_max_k=%s, reduction_dimension=%" PRId64
+          " on the CPU: only the largest, of the last dimension",
+          largest ? "true" : "false", dim);
+  }
+  return node_attr(ki->node, "k") ? node_get_int(ki->node, "k", state) : NULL;
 }
 
 static shoal_status top_run(struct kernel_ctx *ctx) {
@@ -146,7 +158,7 @@ static shoal_status top_shape(struct shape_ctx *c) {
   struct shape x;
   int64_t k = -1;
   TRY(shape_in_rank_at_least(c, 0, 1, &x));
-  if (op_is(c->node->op, "TopK")) TRY(node_get_int(c->node, "k", &k));
+  if (node_attr(c->node, "k")) TRY(node_get_int(c->node, "k", &k));
   else if (!shape_in_int(c, 1, &k)) k = -1;
   if (x.rank < 0) return NULL;
   if (k >= 0 && x.dims[x.rank - 1] >= 0 && x.dims[x.rank - 1] < k)
@@ -310,6 +322,10 @@ static const struct op_row rows[] = {
      .attrs = "sorted: bool = true; T: realnumbertype; Tk: {int16, int32, int64} = int32; index_type: {int16, int32, "
               "int64} = int32",
      .shape = top_shape, .grad = top_grad, .kernels = top_kernels},
+    {"ApproxTopK", .in = "input: T", .out = "values: T, indices: int32",
+     .attrs = "k: int >= 0; reduction_dimension: int = -1; recall_target: float = 0.95; is_max_k: bool = true; "
+              "reduction_input_size_override: int = -1; aggregate_to_topk: bool = true; T: {half, bfloat16, float}",
+     .shape = top_shape, .kernels = top_kernels},
     {"InTopK", .in = "predictions: float, targets: T", .out = "precision: bool",
      .attrs = "k: int; T: {int32, int64} = int32", .flags = OP_NO_GRADIENT, .shape = in_shape, .kernels = in_kernels},
     {"InTopKV2", .in = "predictions: float, targets: T, k: T", .out = "precision: bool",

@@ -16,3 +16,10 @@ op("DeviceIndex", {}, {"device_names": ["GPU", "TPU"]})
 op("IsTensorFloat32Enabled")
 graph("SyncDevice", lambda: [tf.raw_ops.SyncDevice()])
 graph("HostConst", lambda d: [apply("HostConst", {}, {"value": tf.make_tensor_proto([1, 2, 3], d), "dtype": d})], dtypes=[tf.float32, tf.int32])
+for n, k, retries in ((30, 5, 0), (30, 5, 3), (30, 5, -1), (4, 4, 2), (1, 1, 0)):
+    for seed in (0, 7):
+        op("KmeansPlusPlusInitialization", {"points": R(n, 3, lo=-9, hi=9), "num_to_sample": np.int64(k), "seed": np.int64(seed),
+                                            "num_retries_per_sample": np.int64(retries)})
+for points, k, seed, retries in ((R(3), 1, 1, 0), (R(3, 2), 4, 1, 0), (R(3, 2), 0, 1, 0), (R(0, 2), 1, 1, 0), (R(3, 2), [1], 1, 0), (R(3, 2), 1, [1], 0)):
+    op("KmeansPlusPlusInitialization", {"points": points, "num_to_sample": np.array(k, np.int64), "seed": np.array(seed, np.int64),
+                                        "num_retries_per_sample": np.array(retries, np.int64)}, error="INVALID_ARGUMENT")

@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
                  flag_number("save_steps", "a checkpoint every so many steps", &save_steps, -1),
                  flags_end(),
              });
-  shoal_cluster *cluster = find_cluster("train_worker", &where);
+  shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) return 2;
   where.threads = (int)threads;
   where.no_fast_path = !fast_path;

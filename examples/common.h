@@ -17,6 +17,13 @@ static inline void check(shoal_status s) {
   exit(1);
 }
 
+/* The same for what the user can mend, as flags are: the line of the program is no help there. */
+static inline void check_given(shoal_status s) {
+  if (!s) return;
+  fprintf(stderr, "%s: %s\n", program_name, shoal_status_message(s));
+  exit(shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? 2 : 1);
+}
+
 static inline double seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -53,9 +60,13 @@ struct save_flags {
   flag_real("save_checkpoint_secs", "a checkpoint every so often; 0: every 30, or by steps", &(s).secs), \
       flag_number("save_checkpoint_steps", "a checkpoint every so many steps; 0: by seconds", &(s).steps, 0)
 #define SAVE_SECS(s) ((s).secs > 0 || (s).steps > 0 ? (s).secs : 30)
+static inline void check_save(const struct save_flags *s, const char *checkpoint_dir) {
+  if (!checkpoint_dir && (s->secs > 0 || s->steps > 0))
+    refuse("--save_checkpoint_secs and --save_checkpoint_steps are for --checkpoint_dir, which is not given");
+}
 
 /* From the flags, or from TF_CONFIG; NULL: there is no cluster. */
-static inline shoal_cluster *find_cluster(const char *program, const struct cluster_flags *f) {
+static inline shoal_cluster *find_cluster(const struct cluster_flags *f) {
   shoal_cluster *c = NULL;
   const char *config = getenv("TF_CONFIG");
   /* The client in this process has certificates to show, too: it looks for them in the environment. */
@@ -63,12 +74,13 @@ static inline shoal_cluster *find_cluster(const char *program, const struct clus
   if (f->tls_key) setenv("SHOAL_TLS_KEY", f->tls_key, 1);
   if (f->tls_ca) setenv("SHOAL_TLS_CA", f->tls_ca, 1);
   if (f->ps_hosts || f->worker_hosts)
-    check(shoal_cluster_from_hosts(f->ps_hosts, f->worker_hosts, f->job_name, (int)f->task_index, &c));
-  else if (config && *config) check(shoal_cluster_from_config(NULL, &c));
+    check_given(shoal_cluster_from_hosts(f->ps_hosts, f->worker_hosts, f->job_name,
+                                         f->task_index > INT32_MAX ? INT32_MAX : (int)f->task_index, &c));
+  else if (config && *config) check_given(shoal_cluster_from_config(NULL, &c));
   else if (f->job_name) {
     fprintf(stderr,
             "%s: --job_name=%s of which cluster? --ps_hosts and --worker_hosts, or TF_CONFIG, say where it is\n",
-            program, f->job_name);
+            program_name, f->job_name);
     exit(2);
   }
   return c;
@@ -77,7 +89,7 @@ static inline shoal_cluster *find_cluster(const char *program, const struct clus
 /* This task's server. A parameter server stays in here until training has ended, or until it is told to stop. */
 static inline shoal_server *start_server(const shoal_cluster *c, const struct cluster_flags *f) {
   shoal_server *server;
-  check(shoal_server_start(
+  check_given(shoal_server_start(
       SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(c), .job = shoal_cluster_job(c),
                     .task = shoal_cluster_task(c), .inter_op_threads = f->threads, .intra_op_threads = f->threads,
                     .insecure_bind_all = f->insecure_bind_all, .tls_cert = f->tls_cert, .tls_key = f->tls_key,
@@ -109,19 +121,32 @@ struct data {
   uint64_t seed;
 };
 
+/* One of the four files. */
+static inline shoal_tensor *load_file(const char *folder, const char *which, const char *what) {
+  char path[1024];
+  shoal_tensor *t = NULL;
+  snprintf(path, sizeof path, "%s/%s-%s-ubyte.gz", folder, which, what);
+  shoal_status s = shoal_read_idx(path, &t);
+  if (shoal_status_code(s) == SHOAL_NOT_FOUND) {
+    fprintf(stderr,
+            "%s: there is no %s: Fashion-MNIST is Debian's package dataset-fashion-mnist, or say where it is: "
+            "--data_dir=DIR\n",
+            program_name, path);
+    exit(1);
+  }
+  check(s);
+  return t;
+}
+
 /* which: "train" or "t10k". seed: of the order in which batches come. */
 static inline struct data load_data(const char *folder, const char *which, uint64_t seed) {
-  char path[1024];
-  shoal_tensor *images, *labels;
-  snprintf(path, sizeof path, "%s/%s-images-idx3-ubyte.gz", folder, which);
-  check(shoal_read_idx(path, &images));
-  snprintf(path, sizeof path, "%s/%s-labels-idx1-ubyte.gz", folder, which);
-  check(shoal_read_idx(path, &labels));
+  shoal_tensor *images = load_file(folder, which, "images-idx3"), *labels = load_file(folder, which, "labels-idx1");
   struct data d = {.n = shoal_tensor_dim(images, 0), .seed = seed * 2654435769u + 88172645463325252ull};
   if (shoal_tensor_rank(images) != 3 || shoal_tensor_elements(images) != d.n * PIXELS ||
       shoal_tensor_dtype(images) != SHOAL_UINT8 || shoal_tensor_dtype(labels) != SHOAL_UINT8 ||
       shoal_tensor_elements(labels) != d.n) {
-    fprintf(stderr, "%s: these are not %lld x 28 x 28 images with as many labels\n", path, (long long)d.n);
+    fprintf(stderr, "%s: %s of %s: these are not %lld x 28 x 28 images with as many labels\n", program_name, which,
+            folder, (long long)d.n);
     exit(1);
   }
   check(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){d.n, PIXELS}, &d.images));
@@ -158,6 +183,10 @@ static inline void shuffle(struct data *d) {
 /* The next batch, each example once an epoch. New tensors each time, for the caller to unref: a step may still share
  * those of the last one, and their memory comes from a cache. */
 static inline void next_batch(struct data *d, int64_t batch, shoal_tensor **images, shoal_tensor **labels) {
+  if (batch > d->n) {
+    fprintf(stderr, "%s: a batch of %lld: there are %lld examples\n", program_name, (long long)batch, (long long)d->n);
+    exit(2);
+  }
   if (d->at + batch > d->n) {
     shuffle(d);
     d->at = 0;
@@ -186,13 +215,12 @@ struct classifier {
 
 /* The share of d that the model tells right, in pieces that any message can carry. */
 static inline shoal_status measure(shoal_session *session, const struct classifier *m, struct data *d, float *right) {
-  enum { PIECE = 1000 };
+  const int64_t piece = d->n < 1000 ? d->n : 1000, pieces = d->n / piece;
   double sum = 0;
-  int64_t pieces = d->n / PIECE;
   for (int64_t i = 0; i < pieces; i++) {
     shoal_tensor *images, *labels;
     float share = 0;
-    next_batch(d, PIECE, &images, &labels);
+    next_batch(d, piece, &images, &labels);
     shoal_status s =
         shoal_session_step(session, SHOAL_FEED(m->x, images, m->y, labels), SHOAL_FETCH(m->accuracy, &share), NULL);
     shoal_tensor_unref(images);

@@ -11,6 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By what name the program was called, for its messages. */
+static const char *program_name = "";
+
+/* The end, when the program was given something that makes no sense. */
+static inline void refuse(const char *what) {
+  fprintf(stderr, "%s: %s\n", program_name, what);
+  exit(2);
+}
+
 struct flag {
   const char *name, *help;
   const char **text; /* where the value goes: one of these */
@@ -71,12 +80,11 @@ static inline int distance(const char *a, size_t n, const char *b) {
 }
 
 /* The end, with what was meant if that can be told. */
-static inline void refuse_flag(const char *program, const char *arg, const char *name, size_t n,
-                               const struct flag *flags) {
+static inline void refuse_flag(const char *arg, const char *name, size_t n, const struct flag *flags) {
   const struct flag *best = NULL;
   for (const struct flag *f = flags; f->name; f++)
     if (!best || distance(name, n, f->name) < distance(name, n, best->name)) best = f;
-  fprintf(stderr, "%s: %s is no flag", program, arg);
+  fprintf(stderr, "%s: %s is no flag", program_name, arg);
   if (*arg == '-' && best && distance(name, n, best->name) <= 2 + (int)n / 6)
     fprintf(stderr, ": did you mean --%s?", best->name);
   fprintf(stderr, " (--help lists the flags)\n");
@@ -109,6 +117,7 @@ static inline const char *set_flag(const struct flag *f, const char *value) {
 
 /* Fills in what the flags point to. `--help` prints them, with the defaults in brackets. */
 static inline void read_flags(int argc, char **argv, const char *about, const struct flag *flags) {
+  program_name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
   setvbuf(stdout, NULL, _IOLBF, 0); /* whoever reads our output wants lines as they come */
   for (int i = 1; i < argc; i++) {
     const char *arg = argv[i], *name = arg + strspn(arg, "-"), *equals = strchr(name, '=');
@@ -119,11 +128,12 @@ static inline void read_flags(int argc, char **argv, const char *about, const st
     }
     const struct flag *f = flags;
     while (f->name && (strlen(f->name) != n || strncmp(f->name, name, n) != 0)) f++;
-    if (*arg != '-' || !f->name) refuse_flag(argv[0], arg, name, n, flags);
+    if (*arg != '-' || !f->name) refuse_flag(arg, name, n, flags);
     const char *value = equals ? equals + 1 : f->on ? "true" : argv[++i];
     const char *expected = value ? set_flag(f, value) : "a value";
     if (!expected) continue;
-    fprintf(stderr, "%s: --%s%s%s: expected %s\n", argv[0], f->name, value ? "=" : "", value ? value : "", expected);
+    fprintf(stderr, "%s: --%s%s%s: expected %s\n", program_name, f->name, value ? "=" : "", value ? value : "",
+            expected);
     exit(2);
   }
 }

@@ -31,7 +31,8 @@ int main(int argc, char **argv) {
                  SAVE_FLAGS(save),
                  flags_end(),
              });
-  shoal_cluster *cluster = find_cluster("in_graph", &where);
+  check_save(&save, checkpoint_dir);
+  shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) {
     fprintf(stderr, "in_graph: this is for a cluster: shoal launch --ps=1 --workers=2 -- %s\n", argv[0]);
     return 2;

@@ -34,7 +34,8 @@ int main(int argc, char **argv) {
                              &validation_steps, 0),
                  flags_end(),
              });
-  shoal_cluster *cluster = find_cluster("mnist_cnn", &where);
+  check_save(&save, checkpoint_dir);
+  shoal_cluster *cluster = find_cluster(&where);
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);

@@ -44,7 +44,15 @@ int main(int argc, char **argv) {
           flags_end(),
       });
 
-  shoal_cluster *cluster = find_cluster("mnist_replica", &where);
+  check_save(&save, checkpoint_dir);
+  if (!log_dir) log_dir = checkpoint_dir;
+  if (trace_steps && !log_dir) refuse("--trace_steps is for --log_dir, which is not given: traces are written there");
+  if (replicas_to_aggregate && !sync_replicas) refuse("--replicas_to_aggregate is for --sync_replicas");
+  if (staleness && (sync_replicas || strict)) refuse("--staleness is instead of --sync_replicas and --strict");
+
+  shoal_cluster *cluster = find_cluster(&where);
+  if (existing_servers && !cluster)
+    refuse("--existing_servers of which cluster? --ps_hosts and --worker_hosts, or TF_CONFIG, say where they are");
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
   char worker_device[64] = "", master[512] = "";
@@ -102,7 +110,6 @@ int main(int argc, char **argv) {
   snprintf(label, sizeof label, "%s %d", cluster ? shoal_cluster_job(cluster) : "worker", task);
   struct classifier model = {x, y, loss, accuracy, train};
   struct validation validation = {0};
-  if (!log_dir) log_dir = checkpoint_dir;
   if (is_chief) validation = validation_new(&model, data_dir, log_dir, validation_steps);
   shoal_hook hooks[3];
   int n_hooks = 0;

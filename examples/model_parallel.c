@@ -59,7 +59,8 @@ int main(int argc, char **argv) {
                  SAVE_FLAGS(save),
                  flags_end(),
              });
-  shoal_cluster *cluster = find_cluster("model_parallel", &where);
+  check_save(&save, checkpoint_dir);
+  shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) {
     fprintf(stderr, "model_parallel: this is for a cluster: shoal launch --ps=0 --workers=3 -- %s\n", argv[0]);
     return 2;

@@ -26,10 +26,11 @@ int main(int argc, char **argv) {
                  flag_number("images", "how many of the test set", &images, 1),
                  flags_end(),
              });
-  char *checkpoint = checkpoint_dir ? shoal_latest_checkpoint(checkpoint_dir) : NULL;
+  if (!checkpoint_dir) refuse("which checkpoint? --checkpoint_dir=DIR, the one that mnist_replica was given");
+  char *checkpoint = shoal_latest_checkpoint(checkpoint_dir);
   if (!checkpoint) {
     fprintf(stderr, "predict: there is no checkpoint in %s: mnist_replica --checkpoint_dir=DIR makes one\n",
-            checkpoint_dir ? checkpoint_dir : "--checkpoint_dir, which is not given");
+            checkpoint_dir);
     return 2;
   }
 
@@ -46,7 +47,7 @@ int main(int argc, char **argv) {
 
   shoal_session *session;
   check(shoal_session_open(g, NULL, &session));
-  check(shoal_saver_restore(saver, session, checkpoint));
+  check_given(shoal_saver_restore(saver, session, checkpoint));
   printf("restored %s\n", checkpoint);
 
   struct data test = load_data(data_dir, "t10k", 1);

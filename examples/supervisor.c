@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
                  flag_number("save_model_secs", "a checkpoint every so often", &save_model_secs, 0),
                  flags_end(),
              });
-  shoal_cluster *cluster = find_cluster("supervisor", &where);
+  shoal_cluster *cluster = find_cluster(&where);
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,9 @@ static int run_rank(struct launch_job *j, int64_t rank) {
 /* Would the program be found? Better said once, before anything is started. */
 static shoal_status check_program(const struct launch_job *j) {
   const char *name = j->program[0], *path = getenv("PATH");
+  struct stat st;
+  if (strchr(name, '/') && !stat(name, &st) && S_ISDIR(st.st_mode))
+    return INVALID("cannot run %s: it is a folder; name the program in it", name);
   if (strchr(name, '/')) return access(name, X_OK) ? ERRNO_STATUS(errno, "cannot run %s", name) : NULL;
   char *list = mem_strdup(path ? path : "/usr/bin:/bin"), *rest = list;
   bool found = false;
@@ -112,6 +116,19 @@ static const char usage[] =
     "behind its arguments; where an argument holds {ps_hosts}, {worker_hosts}, {chief_hosts}, {job_name}, "
     "{task_index}\n"
     "or {cluster_spec}, these are filled in there instead. The exit code is that of the first task that failed.";
+
+/* A flag that would do nothing is a mistake; NULL: there is none. */
+static const char *misplaced(const struct launch_job *j) {
+  if (j->hosts_file && j->slurm) return "--hosts or --slurm, not both";
+  if (j->requeue && !j->slurm) return "--requeue is for --slurm";
+  if (j->ssh && !j->hosts_file) return "--ssh is for --hosts";
+  if (j->remote_shoal && !j->hosts_file && !j->slurm) return "--remote_shoal is for --hosts and --slurm";
+  if (j->forward && !j->hosts_file && !j->slurm)
+    return "--env is for --hosts and --slurm: on this machine tasks have the launcher's environment";
+  if (j->insecure_bind_all && !j->ps_server)
+    return "--insecure_bind_all is for --ps_server; the program's own flag of that name stands behind --";
+  return NULL;
+}
 
 int launch_main(int argc, char **argv) {
   struct launch_job j = {.ps = 1, .workers = 2, .grace = 30, .evaluator_wait = 60, .flags = true, .view = true};
@@ -150,19 +167,21 @@ int launch_main(int argc, char **argv) {
   j.program = have_program ? &argv[split + 1] : NULL;
   argc = split;
   argv[split] = NULL;
-  if (!flags_parse(usage, flags, (int)COUNT_OF(flags), &argc, argv, &code)) return code;
+  if (!flags_parse(usage, flags, (int)COUNT_OF(flags), &argc, argv, &code)) {
+    if (code == EXIT_USAGE && !have_program)
+      fprintf(stderr,
+              "shoal: launch: flags of the program stand behind --: shoal launch --workers=2 -- PROGRAM --x=1\n");
+    return code;
+  }
   if (argc > 1 || !have_program) {
     fprintf(stderr, "shoal: launch: %s%s%s\n",
             argc > 1 ? "put -- before the program: shoal launch --workers=2 -- " : "",
             argc > 1 ? argv[1] : "which program? shoal launch --workers=2 -- PROGRAM [ARG...]", argc > 1 ? " ..." : "");
     return EXIT_USAGE;
   }
-  if (j.hosts_file && j.slurm) {
-    fprintf(stderr, "shoal: launch: --hosts or --slurm, not both\n");
-    return EXIT_USAGE;
-  }
-  if (j.requeue && !j.slurm) {
-    fprintf(stderr, "shoal: launch: --requeue is for --slurm\n");
+  const char *other = misplaced(&j);
+  if (other) {
+    fprintf(stderr, "shoal: launch: %s\n", other);
     return EXIT_USAGE;
   }
   tls_flags_use(&j.tls);

@@ -79,7 +79,8 @@ struct launch_job {
   VEC(char *) hosts;
   int64_t began;
   time_t began_at;
-  int stop_signal; /* the launcher was told to stop by it */
+  int stop_signal;    /* the launcher was told to stop by it */
+  int64_t stop_since; /* when it came */
   int exit_code;
   struct launch_task *failed; /* the first that failed for good */
   struct launch_view *output;

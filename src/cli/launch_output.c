@@ -37,13 +37,14 @@ shoal_status launch_view_open(struct launch_job *j, struct launch_view **out) {
   for (size_t i = 0; i < j->tasks.n; i++) v->widest = MAX(v->widest, strlen(j->tasks.at[i].name));
   *out = v;
   if (!j->log_dir) return NULL;
-  TRY(directory_make(j->log_dir));
+  shoal_status made = directory_make(j->log_dir);
+  if (made) return status_prefix(made, "--log_dir=%s cannot be made: ", j->log_dir);
   v->logs = mem_zalloc(j->tasks.n, sizeof *v->logs);
   for (; v->n_logs < j->tasks.n; v->n_logs++) {
     const struct launch_task *t = &j->tasks.at[v->n_logs];
     char *path = mem_printf("%s/%s-%d.log", j->log_dir, t->job, t->index);
     v->logs[v->n_logs] = fopen(path, "ae");
-    shoal_status s = v->logs[v->n_logs] ? NULL : ERRNO_STATUS(errno, "%s", path);
+    shoal_status s = v->logs[v->n_logs] ? NULL : ERRNO_STATUS(errno, "--log_dir: %s cannot be written", path);
     free(path);
     if (s) return s;
   }

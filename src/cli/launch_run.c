@@ -4,7 +4,7 @@
  * stopped then, after an evaluator has had time for its last checkpoint. A task that fails more often than --restarts
  * allows ends the job. Stopping goes in the order in which tasks need each other: first those that train, which may
  * want to write a last checkpoint and need the parameter servers for it, then these. Each is asked (SIGTERM) and, when
- * its time is up, killed; a second signal to the launcher kills all at once.
+ * its time is up, killed; a second signal to the launcher, when a second has passed, kills all at once.
  *
  * One thread and one poll(): there is nothing here that is worth a lock. */
 #include <errno.h>
@@ -193,17 +193,24 @@ static void advance(struct launch_job *j, int64_t *trained) {
   }
 }
 
-static void take_signal(struct launch_job *j, int fd) {
-  struct signalfd_siginfo info;
-  if (read(fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD) return;
+/* timeout(1) and its like signal a process and its group, too: what comes within a second is one signal. */
+static void take_signal(struct launch_job *j, int sig, int64_t now) {
   if (!j->stop_signal) {
-    j->stop_signal = (int)info.ssi_signo;
-    launch_view_say(j, "%s: stopping all tasks, those that train first; again to kill them", strsignal(j->stop_signal));
-    return;
+    j->stop_signal = sig;
+    j->stop_since = now;
+    launch_view_say(j, "%s: stopping all tasks, those that train first; again to kill them", strsignal(sig));
   }
+  if (now < j->stop_since + SECOND) return;
+  launch_view_say(j, "%s again: killing all tasks", strsignal(sig));
   for (size_t i = 0; i < j->tasks.n; i++) j->tasks.at[i].stop_by = 0;
   for (size_t i = 0; i < j->tasks.n; i++)
     if (j->tasks.at[i].state == TASK_RUNNING && j->tasks.at[i].signal != SIGKILL) send_signal(&j->tasks.at[i], SIGKILL);
+}
+
+static void take_signals(struct launch_job *j, int fd) {
+  int64_t now = clock_ns();
+  for (struct signalfd_siginfo info; read(fd, &info, sizeof info) == sizeof info;)
+    if (info.ssi_signo != SIGCHLD) take_signal(j, (int)info.ssi_signo, now);
 }
 
 static void report_end(struct launch_job *j) {
@@ -283,7 +290,7 @@ static void wait_for_news(struct launch_job *j, int life, int signals) {
       process_kill_descendants();
       _exit(EXIT_FAILED);
     }
-    if (fds[1].revents) take_signal(j, signals);
+    if (fds[1].revents) take_signals(j, signals);
     for (size_t i = 0; i < 2 * j->tasks.n; i++)
       if (fds[2 + i].revents) launch_view_read(j, &j->tasks.at[i / 2], &j->tasks.at[i / 2].streams[i % 2]);
   }

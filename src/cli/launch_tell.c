@@ -164,7 +164,12 @@ void launch_tell_saved(struct launch_job *j, bool always) {
   struct stat st;
   bool there = !stat(state, &st), fresh = there && st.st_mtime >= j->began_at;
   char *newest = there ? newest_checkpoint(folder) : NULL;
-  if (fresh && newest) launch_view_say(j, "saved: %s; the same command goes on from there", newest);
+  const char *number = newest ? strrchr(newest, '-') : NULL;
+  int64_t step, lost = number && str_to_int64(number + 1, &step) ? j->step - step : 0;
+  if (fresh && newest && lost > 0)
+    launch_view_say(j, "saved: %s; the same command goes on from there: at least %lld steps are lost", newest,
+                    (long long)lost);
+  else if (fresh && newest) launch_view_say(j, "saved: %s; the same command goes on from there", newest);
   else if (always && newest)
     launch_view_say(j, "nothing was saved in this run; the same command goes on from %s, which is older", newest);
   else if (always) launch_view_say(j, "nothing was saved in %s: the same command begins anew", folder);

@@ -190,7 +190,11 @@ int server_main(int argc, char **argv) {
   struct text json = {0};
   bool listed = false;
   for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) listed = listed || (hosts[i].text && *hosts[i].text);
-  if (listed && !o.cluster) {
+  if (listed && o.cluster) {
+    fprintf(stderr, "shoal: server: --cluster_spec and host lists both describe the cluster: give one of them\n");
+    return EXIT_USAGE;
+  }
+  if (listed) {
     shoal_status s = hosts_to_json(hosts, (int)(sizeof hosts / sizeof *hosts), &json);
     if (s) {
       text_release(&json);

@@ -55,7 +55,10 @@ shoal_status address_parse(const char *field, const char *address, char *host, i
     unsigned char ch = (unsigned char)address[i];
     bool ok = isalnum(ch) || strchr("-._", ch) || (bracketed && strchr("[]:%", ch));
     if (!ok && ch == ':')
-      return INVALID("%s: \"%s\" has more than one ':': put an IPv6 host in brackets, [::1]:2222", field, address);
+      return INVALID(
+          "%s: \"%s\" has more than one ':': is a comma missing between two addresses? (An IPv6 host is put "
+          "in brackets: [::1]:2222)",
+          field, address);
     if (!ok) return INVALID("%s: \"%s\" contains '%c', which no host name has: write host:port", field, address, ch);
   }
   memcpy(host, address, n);
@@ -210,7 +213,10 @@ static shoal_status parse_json(const char *field, const char *text, cJSON **out)
   const char *end = NULL;
   *out = cJSON_ParseWithOpts(json, &end, 1);
   shoal_status s = NULL;
-  if (!*out)
+  if (!*out && end && !*end)
+    s = INVALID("%s: not valid JSON, it ends too early (after %zu characters): is a bracket or a quote missing?", field,
+                strlen(json));
+  else if (!*out)
     s = INVALID("%s: not valid JSON at character %zu (near \"%.20s\"): correct it there", field,
                 (size_t)(end ? end - json : 0), end ? end : "");
   else if (!cJSON_IsObject(*out))

@@ -397,8 +397,16 @@ shoal_status server_ask(const char *target, const char *method, int64_t timeout_
   TRY(rpc_tls_from_environment(&tls));
   struct rpc_channel *channel = rpc_channel_new(address, tls, NULL);
   rpc_tls_free(tls);
-  shoal_status s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms > 0 ? timeout_ms : 5000), 0, body);
+  if (timeout_ms <= 0) timeout_ms = 5000;
+  shoal_status s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms), 0, body);
   rpc_channel_unref(channel);
+  /* What gRPC says of these two tells nobody what to do. */
+  shoal_code code = shoal_status_code(s);
+  if (code == SHOAL_DEADLINE_EXCEEDED || code == SHOAL_UNIMPLEMENTED) shoal_status_free(s);
+  if (code == SHOAL_DEADLINE_EXCEEDED)
+    return STATUS(code, "%s: silent for %.1f s: the server there hangs or is stopped, or the port is another service's",
+                  target, (double)timeout_ms * 1e-3);
+  if (code == SHOAL_UNIMPLEMENTED) return STATUS(code, "%s: a server answers, but it is not Shoal's", target);
   return status_prefix(s, "%s: ", target);
 }
 

@@ -179,6 +179,7 @@ static shoal_status progress_after(void *state, shoal_run_context *c) {
 
 static shoal_status progress_end(void *state, shoal_session *session) {
   struct progress *s = state;
+  if (!s->own) return NULL; /* nothing was trained */
   TRY(session_get_int(session, s->global_step, &s->last_step));
   show(s, clock_ns(), true);
   return NULL;

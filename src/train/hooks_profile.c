@@ -20,6 +20,7 @@ struct profiler {
 
 static shoal_status begin(void *state, shoal_graph *g) {
   struct profiler *s = state;
+  if (!s->dir) return INVALID("ProfilerHook: no folder is given to write traces to");
   TRY(hook_global_step(g, "ProfilerHook", &s->global_step));
   return events_shared_get(s->dir, &s->events);
 }
@@ -68,6 +69,7 @@ static void release(void *state) {
 
 shoal_hook shoal_profiler_hook(int64_t save_steps, double save_secs, const char *dir) {
   struct profiler *s = mem_zalloc(1, sizeof *s);
-  *s = (struct profiler){.dir = mem_strdup(dir), .timer = timer_every(save_steps, save_secs, 1000, 0), .next_step = -1};
+  *s = (struct profiler){
+      .dir = dir ? mem_strdup(dir) : NULL, .timer = timer_every(save_steps, save_secs, 1000, 0), .next_step = -1};
   return (shoal_hook){s, .begin = begin, .before_run = before_run, .after_run = after_run, .free = release};
 }

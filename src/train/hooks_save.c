@@ -17,11 +17,13 @@ struct save_hook {
   struct event_writer *events;
   shoal_graph *graph;
   int fetch;
+  int64_t saved; /* the step of the newest checkpoint; -1: there is none of this run */
   bool graph_written;
 };
 
 static shoal_status begin(void *state, shoal_graph *g) {
   struct save_hook *s = state;
+  if (!s->dir) return INVALID("CheckpointSaverHook: no folder is given to save to");
   TRY(hook_global_step(g, "CheckpointSaverHook", &s->global_step));
   s->graph = g;
   if (!s->saver) s->saver = s->own = shoal_saver_new(g, NULL);
@@ -52,6 +54,7 @@ static shoal_status save(struct save_hook *s, shoal_session *session, int64_t st
   timer_set_off(&s->timer, step, NULL, NULL);
   if (behind) TRY(shoal_saver_save_behind(s->saver, session, s->prefix, step));
   else TRY(shoal_saver_save(s->saver, session, s->prefix, step, NULL));
+  s->saved = step;
   char *path = mem_printf("%s-%" PRId64, s->prefix, step);
   shoal_status e = event_write_session_log(s->events, step, 3, path);
   free(path);
@@ -63,7 +66,8 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   if (!s->graph_written) TRY(graph_write(s->graph, s->dir, s->events, 0, s->saver));
   s->graph_written = true;
   if (c->made == SHOAL_MADE_INITIALIZED) return save(s, c->session, c->global_step, false);
-  timer_set_off(&s->timer, c->global_step, NULL, NULL); /* that step's checkpoint is there */
+  timer_set_off(&s->timer, c->global_step, NULL, NULL);
+  s->saved = c->made == SHOAL_MADE_RESTORED ? c->global_step : -1;
   return NULL;
 }
 
@@ -88,7 +92,7 @@ static shoal_status end(void *state, shoal_session *session) {
   int64_t step;
   TRY(shoal_saver_wait(s->saver));
   TRY(session_get_int(session, s->global_step, &step));
-  return step != s->timer.last_step ? save(s, session, step, false) : NULL;
+  return step != s->saved ? save(s, session, step, false) : NULL;
 }
 
 static void before_close(void *state) {
@@ -110,8 +114,9 @@ static void release(void *state) {
 shoal_hook shoal_checkpoint_saver_hook(const char *dir, int64_t save_steps, double save_secs, shoal_saver *saver) {
   enum { DEFAULT_SECS = 600 };
   struct save_hook *s = mem_zalloc(1, sizeof *s);
-  *s = (struct save_hook){.dir = mem_strdup(dir),
-                          .prefix = mem_printf("%s/model.ckpt", dir),
+  *s = (struct save_hook){.dir = dir ? mem_strdup(dir) : NULL,
+                          .prefix = mem_printf("%s/model.ckpt", dir ? dir : ""),
+                          .saved = -1,
                           .timer = timer_every(save_steps, save_secs, 0, DEFAULT_SECS),
                           .saver = saver};
   return (shoal_hook){s,

@@ -286,8 +286,10 @@ shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix) 
   for (int i = 0; i < s->n && !e; i++) e = compare(&b, s->vars[i], &wrong);
   if (!e && wrong.n) {
     list_unknown(s, &b, &unknown);
-    e = INVALID("checkpoint %s is of another model. What the model has:%s%s%s", prefix, text_cstr(&wrong),
-                unknown.n ? "\nWhat the checkpoint has besides:" : "", text_cstr(&unknown));
+    e = INVALID(
+        "checkpoint %s is of another model: give another folder, or make the model as it was. What the model "
+        "has:%s%s%s",
+        prefix, text_cstr(&wrong), unknown.n ? "\nWhat the checkpoint has besides:" : "", text_cstr(&unknown));
   }
   text_release(&wrong);
   text_release(&unknown);

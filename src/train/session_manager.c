@@ -143,6 +143,9 @@ static shoal_status wait_ready(struct session_manager *m, shoal_session *s, stru
   for (;;) {
     TRY(make_local(m, s, missing));
     if (!*missing) return NULL;
+    char *what = *missing;
+    *missing = mem_printf("%s; the chief, which initialises or restores them, has not done so yet", what);
+    free(what);
     if (!pause_for(m, w, *missing)) return NULL;
     free(*missing);
   }

@@ -94,6 +94,8 @@ static void say_how_made(struct shoal_train_session *s) {
   if (c->made == SHOAL_MADE_RESTORED) progress_say(s->task, "restored %s", c->checkpoint);
   if (c->made == SHOAL_MADE_INITIALIZED && s->manager.checkpoint_dir && !s->known_step)
     progress_say(s->task, "starts anew: there is no checkpoint in %s", s->manager.checkpoint_dir);
+  if (c->made == SHOAL_MADE_REJOINED && !s->known_step)
+    progress_say(s->task, "goes on from step %" PRId64 ": the run is alive on its servers", c->global_step);
   int64_t lost = s->known_step - c->global_step;
   if (s->known_step > 0 && lost > 0)
     progress_say(s->task, "goes on from step %" PRId64 ": with a task %" PRId64 " steps were lost", c->global_step,
@@ -193,6 +195,16 @@ static void add_own_hooks(struct shoal_train_session *s, const shoal_train_sessi
              shoal_checkpoint_saver_hook(o->checkpoint_dir, o->save_steps, o->save_secs, s->scaffold.use.saver));
 }
 
+/* Trained so far already: not one step more. (TensorFlow's hook looks only after a step.) */
+static void stop_if_done(struct shoal_train_session *s) {
+  const shoal_created *c = &s->created;
+  if (s->stop_at_step <= 0 || c->global_step < s->stop_at_step) return;
+  s->stop = true;
+  if (s->task)
+    progress_say(s->task, "has nothing to train: step %" PRId64 " is reached, and training ends at %" PRId64,
+                 c->global_step, s->stop_at_step);
+}
+
 static shoal_status set_up(struct shoal_train_session *s, const shoal_train_session_options *o) {
   shoal_graph *g = s->graph;
   bool chief = o->is_chief || (!o->server && !(o->master && *o->master));
@@ -217,7 +229,9 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
     TRY(saver_check_room(s->scaffold.use.saver, o->checkpoint_dir));
     TRY(shoal_saver_recover(s->scaffold.use.saver, o->checkpoint_dir));
   }
-  return make_session(s);
+  TRY(make_session(s));
+  stop_if_done(s);
+  return NULL;
 }
 
 static void drop_fed(shoal_run_context *c) {

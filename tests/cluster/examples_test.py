@@ -185,18 +185,28 @@ def mistakes():
     fails("--learning_rate=nan: expected a number", "--learning_rate=nan")
     fails("--strict=perhaps: expected true or false", "--strict=perhaps")
     fails("--job_name=worker of which cluster?", "--job_name=worker", env={"TF_CONFIG": ""})
-    fails("--job_name", "--ps_hosts=localhost:1", "--worker_hosts=localhost:2", code=1)
-    fails("localhost", "--ps_hosts=localhost", "--worker_hosts=localhost:2", "--job_name=worker", code=1)
-    fails("task", "--worker_hosts=localhost:2", "--job_name=worker", "--task_index=3", code=1)
-    fails("TF_CONFIG", code=1, env={"TF_CONFIG": "{"})
-    fails("No such file", "--data_dir=/there/is/none", code=1)
-    # Where the mistake is: in the example's file, not in the library's.
-    text = run("mnist_replica", "--data_dir=/there/is/none", code=1)
-    assert re.search(r"^\S*examples/common.h:\d+: NOT_FOUND: .*/there/is/none", text, re.M), text
+    # What the user gave is spoken of by the program's name, not by a line of it.
+    fails("mnist_replica: --job_name", "--ps_hosts=localhost:1", "--worker_hosts=localhost:2")
+    fails("mnist_replica: --ps_hosts: \"localhost\"", "--ps_hosts=localhost", "--worker_hosts=localhost:2",
+          "--job_name=worker")
+    fails("is a comma missing", "--ps_hosts=h:1h:2", "--worker_hosts=localhost:2", "--job_name=worker")
+    for index in ("3", str(2**32)):
+        fails("is out of range", "--worker_hosts=localhost:2", "--job_name=worker", f"--task_index={index}")
+    fails("mnist_replica: TF_CONFIG: not valid JSON, it ends too early", env={"TF_CONFIG": "{"})
+    fails("--data_dir=DIR", "--data_dir=/there/is/none", code=1)
+    fails("there are 60000 examples", "--batch_size=60001")
+    # Flags that would do nothing.
+    fails("--trace_steps is for --log_dir", "--trace_steps=2")
+    fails("are for --checkpoint_dir", "--save_checkpoint_steps=2")
+    fails("is for --sync_replicas", "--replicas_to_aggregate=2")
+    fails("is instead of", "--staleness=2", "--strict")
+    fails("--existing_servers of which cluster?", "--existing_servers", env={"TF_CONFIG": ""})
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:
             g.write(f.read(100000))
-        fails("DATA_LOSS", f"--data_dir={folder}", code=1)
+        # Where a mistake is: in the example's file, not in the library's.
+        text = run("mnist_replica", f"--data_dir={folder}", code=1)
+        assert re.search(r"^\S*examples/common.h:\d+: DATA_LOSS: ", text, re.M), text
     for name in sorted(os.listdir(EXAMPLES)):
         assert name in run(name, "--help")
     # A loss that is no number: which step, and no accuracy.
@@ -252,6 +262,17 @@ def stopped():
         assert f"goes on from {folder}" in text and f"saved {folder}/model.ckpt-{step}" in text, text
 
 
+def done_already():
+    """A folder whose step is reached: says so, trains nothing, saves nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        run("mnist_replica", "--train_steps=20", f"--checkpoint_dir={folder}")
+        text = run("mnist_replica", "--train_steps=20", f"--checkpoint_dir={folder}")
+        assert "nothing to train: step 20 is reached, and training ends at 20" in text and "test accuracy" in text, text
+        assert "saved" not in text and "loss" not in text, text
+        text = run("predict", f"--checkpoint_dir={folder}", "--hidden_units=7", code=2)
+        assert f"predict: checkpoint {folder}/model.ckpt-20 is of another model: give another folder" in text, text
+
+
 def parameter_server_lost():
     """A parameter server is killed: what was restored, and how many steps were lost, is said."""
     with tempfile.TemporaryDirectory() as folder:
@@ -298,4 +319,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, parameter_server_lost, network, train_py)]))

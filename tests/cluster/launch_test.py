@@ -149,6 +149,42 @@ def terminate():
     assert "failed" not in out, out
 
 
+def twice():
+    """Two signals at once, as timeout(1) sends them, are one: tasks have their time to save. A later one kills."""
+    with tempfile.TemporaryDirectory() as folder:
+        body = f"trap 'touch {folder}/told; until [ -e {folder}/go ]; do sleep 0.05; done; echo saved; exit 75' TERM; "
+        job = Job(body + f"touch {folder}/up; while :; do sleep 0.05; done", "--workers=1", "--grace=300")
+        until(lambda: os.path.exists(f"{folder}/up"))
+        with open(f"/proc/{job.p.pid}/task/{job.p.pid}/children") as f:
+            keeper = int(f.read().split()[0])
+        os.kill(keeper, signal.SIGSTOP)  # so that it finds both
+        job.p.send_signal(signal.SIGINT)
+        job.p.send_signal(signal.SIGTERM)
+
+        def both_wait():
+            with open(f"/proc/{keeper}/status") as f:
+                waiting = int(re.search(r"ShdPnd:\s*(\w+)", f.read()).group(1), 16)
+            return all(waiting >> (s - 1) & 1 for s in (signal.SIGINT, signal.SIGTERM))
+        until(both_wait)
+        os.kill(keeper, signal.SIGCONT)
+        until(lambda: os.path.exists(f"{folder}/told"))
+        with open(f"{folder}/go", "w"):
+            pass
+        out, code = job.end()
+        assert code == 75 and "] saved" in out and "again: killing" not in out, (code, out)
+        os.remove(f"{folder}/go")
+        os.remove(f"{folder}/up")
+        os.remove(f"{folder}/told")
+        job = Job(body + f"touch {folder}/up; while :; do sleep 0.05; done", "--workers=1", "--grace=300")
+        until(lambda: os.path.exists(f"{folder}/up"))
+        job.p.send_signal(signal.SIGINT)
+        until(lambda: os.path.exists(f"{folder}/told"))
+        time.sleep(1.5)  # a second signal counts after a second
+        job.p.send_signal(signal.SIGINT)
+        out, code = job.end()
+        assert code == 130 and "again: killing" in out and "] saved" not in out, (code, out)
+
+
 def stubborn():
     """Who does not listen is killed when the grace is over."""
     with tempfile.TemporaryDirectory() as folder:
@@ -236,6 +272,14 @@ def mistakes():
         assert p.returncode == code and text in p.stdout, (p.returncode, p.stdout)
     fails("which program?", code=2)
     fails("put -- before", "true", code=2)
+    fails("stand behind --", "--workers=1", "true", "--train_steps=3", code=2)
+    fails("it is a folder", "--", "/tmp")
+    fails("--log_dir=/proc/x cannot be made", "--log_dir=/proc/x", "--", "true")
+    # Flags that would do nothing.
+    fails("--ssh is for --hosts", "--ssh=ssh", "--", "true", code=2)
+    fails("--env is for --hosts", "--env=HOME", "--", "true", code=2)
+    fails("--remote_shoal is for --hosts", "--remote_shoal=/x", "--", "true", code=2)
+    fails("--insecure_bind_all is for --ps_server", "--insecure_bind_all", "--", "true", code=2)
     fails("is not in PATH", "--", "there-is-no-such-program")
     fails("No such file", "--", "./there-is-no-such-program")
     fails("nobody would train", "--workers=0", "--", "true")
@@ -329,6 +373,8 @@ def what_was_saved():
             return out.replace(folder, "DIR"), code
     out, code = stop(lambda write: write(12) + "; exit 75")
     assert code == 75 and "saved: DIR/model.ckpt-12; the same command goes on from there" in out, (code, out)
+    out, code = stop(lambda write: "echo 'step 30/100'; " + write(12) + "; exit 75")
+    assert "DIR/model.ckpt-12; the same command goes on from there: at least 18 steps are lost" in out, out
     out, code = stop(lambda write: "exit 1")
     assert code == 130 and "nothing was saved in DIR: the same command begins anew" in out and "saved:" not in out, out
     out, code = stop(lambda write: "exit 75", before=7)
@@ -523,7 +569,7 @@ def real_ssh():
 
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
-         (told, placeholders, failure, restarts, restarted_ps, terminate, stubborn, ctrl_c, killed_launcher, runaways, many,
+         (told, placeholders, failure, restarts, restarted_ps, terminate, twice, stubborn, ctrl_c, killed_launcher, runaways, many,
           servers, mistakes, tells_plan, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
           open_servers, slurm_rank, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

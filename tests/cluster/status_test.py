@@ -59,6 +59,15 @@ def wrong_description():
         assert p.returncode == 1 and "cluster_spec" in p.stderr, (spec, p.stdout, p.stderr)
 
 
+def silent_port():
+    """Something listens there and says nothing: that is said, also by `shoal stop`."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        target = f"grpc://127.0.0.1:{s.getsockname()[1]}"
+        for command in ("status", "stop"):
+            p = subprocess.run([SHOAL, command, target, "--timeout_ms=300"], capture_output=True, text=True, timeout=120)
+            assert p.returncode == 1 and "silent for 0.3 s" in p.stderr and "another service" in p.stderr, p
+
+
 def waits():
     """What a step waits for, in words, in the table and in JSON."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -207,4 +216,4 @@ def pages():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        one_line_each, variables_and_step, wrong_description, waits, strangers_words, job_of_launch, pages)]))
+        one_line_each, variables_and_step, wrong_description, silent_port, waits, strangers_words, job_of_launch, pages)]))

@@ -283,7 +283,9 @@ static void bad_specs(void **state) {
       {"{\"a\": [\"127.0.0.1:1\"]}", "a", 1, "task_index: 1 is out of range"},
       {"{\"a\": {\"x\": \"h:1\"}}", "a", 0, "is no task index"},
       {"{\"a\": 3}", "a", 0, "expected a list of addresses"},
-      {"{\"a\": [", "a", 0, "not valid JSON"},
+      {"{\"a\": [", "a", 0, "ends too early"},
+      {"{\"a\": }", "a", 0, "not valid JSON at character 6"},
+      {"{\"a\": [\"h:1h:2\"]}", "a", 0, "is a comma missing"},
       {"{}", "a", 0, "the cluster has no tasks"},
       {"{\"a\": [\"203.0.113.1:4000\"]}", "a", 0, "is not on loopback"},
   };

@@ -373,6 +373,32 @@ static void errors_come_early(void **unused) {
   shoal_graph_free(m.g);
 }
 
+/* A run that has its steps trains none, and leaves its checkpoint as it is. */
+static void has_its_steps(void **unused) {
+  char *dir = fresh_dir();
+  int runs = 0;
+  shoal_made made;
+  train_to(dir, 5, &runs, &made);
+  runs = 0;
+  train_to(dir, 4, &runs, &made);
+  assert_int_equal(runs, 0);
+  assert_int_equal(made, SHOAL_MADE_RESTORED);
+  assert_true(exists(dir, "model.ckpt-5.index"));
+  assert_false(exists(dir, "model.ckpt-6.index"));
+  remove_dir(dir);
+}
+
+/* A hook that writes, and was not told where. */
+static void hooks_want_folders(void **unused) {
+  struct model m = build();
+  shoal_train_session *s;
+  shoal_hook hooks[] = {shoal_profiler_hook(1, 0, NULL), shoal_checkpoint_saver_hook(NULL, 1, 0, NULL)};
+  for (int i = 0; i < 2; i++)
+    ASSERT_FAILS(shoal_train_session_open(m.g, &(shoal_train_session_options){.hooks = &hooks[i], .n_hooks = 1}, &s),
+                 SHOAL_INVALID_ARGUMENT, "no folder is given");
+  shoal_graph_free(m.g);
+}
+
 /* A checkpoint of another model: names and shapes are listed, nothing is touched. */
 static void other_models_checkpoint(void **unused) {
   char *dir = fresh_dir();
@@ -414,4 +440,5 @@ RUN_TESTS(cmocka_unit_test(stops_at_step), cmocka_unit_test(resumes), cmocka_uni
           cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
           cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
           cmocka_unit_test(input_ends_cleanly), cmocka_unit_test(runner_error), cmocka_unit_test(errors_come_early),
+          cmocka_unit_test(has_its_steps), cmocka_unit_test(hooks_want_folders),
           cmocka_unit_test(other_models_checkpoint), cmocka_unit_test(model_larger_than_the_disk))

@@ -8,23 +8,33 @@
 
 #include "base/mem.h"
 
-/* FIRST: the least that is taken. STEP: at a time, when decompressing. Messages larger than SMALL leave 1/LEAVING of
- * the budget to those that are not: however many large ones wait for their ends, the small ones go on. */
-enum { FIRST = 4096, STEP = 64 << 10, GROWTH = 4, SMALL = 64 << 10, LEAVING = 8 };
+/* FIRST: the least that is taken. STEP: at a time, when decompressing. */
+enum { FIRST = 4096, STEP = 64 << 10, GROWTH = 4, SMALL = 64 << 10 };
 
-static bool take(struct budget *b, size_t n, size_t most) {
-  return (most <= SMALL || budget_has_room(b, n, LEAVING)) && budget_take(b, n);
+static bool take(struct rpc_body *b, size_t n, size_t most) {
+  if (n <= b->reserved) {
+    b->reserved -= n;
+    return true;
+  }
+  return (most <= SMALL || budget_has_room(b->budget, n, RPC_BODY_LEAVING)) && budget_take(b->budget, n);
+}
+
+bool rpc_body_reserve(struct rpc_body *b, size_t n) {
+  size_t more = n > b->room ? n - b->room : 0;
+  if (!budget_has_room(b->budget, more, RPC_BODY_LEAVING) || !budget_take(b->budget, more)) return false;
+  b->reserved = more;
+  return true;
 }
 
 bool rpc_body_grow(struct rpc_body *b, size_t n, size_t most) {
   size_t room = MIN(most, MAX(b->room * GROWTH, b->room + MAX(n, (size_t)FIRST)));
   if (room <= b->room) return most <= b->room;
   size_t more = room - b->room;
-  if (!take(b->budget, more, most)) {
+  if (!take(b, more, most)) {
     /* Then no more than is needed. */
     room = MIN(most, b->room + n);
     more = room - b->room;
-    if (!take(b->budget, more, most)) return false;
+    if (!take(b, more, most)) return false;
   }
   uint8_t *data = mem_try_realloc(b->data, room, 1); /* large ones grow without a copy: the pages move */
   if (!data) {
@@ -102,7 +112,7 @@ shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) 
 }
 
 void rpc_body_release(struct rpc_body *b) {
-  budget_give(b->budget, b->room);
+  budget_give(b->budget, b->room + b->reserved);
   free(b->data);
   *b = (struct rpc_body){0};
 }

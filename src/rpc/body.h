@@ -12,11 +12,16 @@
 #include "base/budget.h"
 #include "base/status.h"
 
+/* Messages larger than 64 KiB leave 1/RPC_BODY_LEAVING of the budget to those that are not: however many large ones
+ * wait for their ends, the small ones go on. */
+enum { RPC_BODY_LEAVING = 8 };
+
 struct rpc_body {
   uint8_t *data; /* NULL: empty */
   size_t size;   /* bytes of the message; while it arrives, those that are there */
   size_t room;
   size_t most;           /* when decompressed; 0: 2 GiB */
+  size_t reserved;       /* of the budget, for what is to come */
   struct budget *budget; /* of room; NULL: not counted. Outlives the message */
   bool compressed;       /* as it arrived */
   /* Bytes that were read to a place of their own, and are not in data. */
@@ -32,6 +37,8 @@ typedef bool (*rpc_place)(void *arg, const uint8_t *head, size_t n, size_t total
 /* Room for n bytes more than there are, or some multiple of it, but for no more than most in all; false when there is
  * no memory, or the budget is used up. */
 bool rpc_body_grow(struct rpc_body *b, size_t n, size_t most);
+/* Takes all that a message of n bytes needs from the budget, at once; false: there is no room. */
+bool rpc_body_reserve(struct rpc_body *b, size_t n);
 struct rpc_body rpc_body_copy(const void *data, size_t size);
 size_t rpc_body_size(const struct rpc_body *b);
 /* All of it, decompressed, valid until release. */

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "rpc/limits.h"
+#include "rpc/room.h"
 
 /* TURN: bytes read before others have their turn, and under TLS, where they cost more. */
 enum { TURN = 4 << 20, TURN_TLS = 512 << 10 };
@@ -87,6 +88,7 @@ void http2_remove(struct http2 *c, struct http2_stream *s) {
   if (s->previous) s->previous->next = s->next;
   else c->first = s->next;
   nghttp2_session_set_stream_user_data(c->session, (int32_t)s->id, NULL);
+  room_leave(c, s);
   s->id = 0;
   http2_forget_output(c, s);
   if (--c->streams == 0) atomic_store_explicit(&c->quiet_since, clock_ns(), memory_order_relaxed);
@@ -178,7 +180,7 @@ static void on_closing(struct rpc_event *e) {
 /* How often a connection is looked at: whatever has a limit is found at most a quarter of it too late. */
 static int64_t pace(void) {
   int64_t least = MIN(rpc_limit(RPC_REQUEST_TIMEOUT), rpc_limit(RPC_UNREAD_TIMEOUT));
-  return MIN(least, rpc_limit(RPC_IDLE_TIMEOUT)) * SECOND / 4;
+  return MIN(least, MIN(rpc_limit(RPC_IDLE_TIMEOUT), rpc_limit(RPC_ROOM_TIMEOUT))) * SECOND / 4;
 }
 
 void http2_be_on_time(struct http2 *c) {
@@ -209,7 +211,7 @@ static void on_late(struct rpc_timer *t) {
 /* ---- the beginning ---- */
 
 static void greet(struct http2 *c) {
-  nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, HTTP2_WINDOW},
+  nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, (uint32_t)c->first_window},
                                        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, HTTP2_FRAME},
                                        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HTTP2_HEADERS},
                                        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 0}, /* a server's */
@@ -337,6 +339,7 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   budget_init(&c->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), o->held);
   budget_init(&c->unread, role->server ? (size_t)rpc_limit(RPC_MAX_CONNECTION_UNREAD_BYTES) : SIZE_MAX,
               role->server ? rpc_budget(RPC_MAX_UNREAD_BYTES) : NULL);
+  c->first_window = room_first_window(c);
   c->left = role->server ? NGHTTP2_CLIENT_MAGIC_LEN : 0;
   headers_init(&c->others);
   open_session(c);

@@ -10,7 +10,7 @@
  * http2.c has the life of a connection, http2_input.c what it receives, http2_output.c what it sends, http2_memory.c
  * the session's memory.
  *
- * Lock order: channel or call, connection, server, loop. */
+ * Lock order: channel or call, connection, server or room, loop. */
 #ifndef RPC_HTTP2_H
 #define RPC_HTTP2_H
 
@@ -46,6 +46,13 @@ struct http2_stream {
   rpc_place place; /* optional: where a part of it shall go; asked once */
   void *place_arg;
   int64_t began, heard; /* when it was opened, and when the last byte of it came */
+
+  /* room for it (room.h): its lock */
+  enum { HTTP2_ROOM_NONE, HTTP2_ROOM_WAITS, HTTP2_ROOM_HAS } room; /* and the connection's */
+  struct http2_stream *room_next, **room_at;
+  struct http2 *room_conn;
+  int64_t room_since; /* it waits */
+  size_t held_back;   /* bytes that came and were not given back to its window; the connection's lock */
 };
 
 struct http2;
@@ -138,6 +145,12 @@ struct http2 {
   double patience; /* for frames that cost us more than the peer; filled up with time */
   int64_t patience_at;
   struct headers others; /* of a stream that is being opened */
+  size_t first_window;   /* of each stream: what it sends before it is asked to go on */
+  struct {
+    struct http2_stream *first, **last; /* that wait */
+    struct http2 *next;
+    bool in_turn;
+  } room; /* room's lock */
 };
 
 /* What differs between connections. */
@@ -183,8 +196,9 @@ enum {
   HTTP2_FRAME = 1 << 20, /* the largest frame taken in */
   HTTP2_WINDOW = 16 << 20,
   HTTP2_CONNECTION_WINDOW = 32 << 20,
-  HTTP2_HEADERS = 16384,   /* bytes of a call's header fields */
-  HTTP2_BACKLOG = 1 << 20, /* with more small bytes unsent nothing is read */
+  HTTP2_USUAL_WINDOW = 65535, /* a stream's, until the peer has heard of another */
+  HTTP2_HEADERS = 16384,      /* bytes of a call's header fields */
+  HTTP2_BACKLOG = 1 << 20,    /* with more small bytes unsent nothing is read */
 };
 
 nghttp2_mem http2_memory(struct budget *b);
@@ -205,6 +219,10 @@ bool http2_input(struct http2 *c, const uint8_t *p, size_t n);
 bool http2_input_direct(struct http2 *c, const uint8_t *p, size_t n);
 /* Where the next bytes may be read to directly: 0 bytes when they are not a message's. */
 size_t http2_direct(struct http2 *c, uint8_t **to);
+/* Refuses the message (why is consumed). */
+void http2_refuse(struct http2 *c, struct http2_stream *s, shoal_status why);
+/* There is room for all of the message: the peer may send it. */
+void http2_open_window(struct http2 *c, struct http2_stream *s);
 /* Gives up requests that have begun and said nothing for ns; false: the connection is dead. */
 bool http2_input_late(struct http2 *c, int64_t now, int64_t ns);
 void http2_forget_output(struct http2 *c, struct http2_stream *s);

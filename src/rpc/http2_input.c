@@ -13,13 +13,16 @@
 #include "base/mem.h"
 #include "rpc/http2.h"
 #include "rpc/limits.h"
+#include "rpc/room.h"
 
-/* MAX_BLOCK: bytes of a header block, in so many frames. PLACED: a part of larger messages may go to a place of its
- * own, told by their first HEAD bytes. PATIENCE: what a burst of frames that only cost may cost, and REFILL a second.
+/* MAX_BLOCK: bytes of a header block, in so many frames.
+ * PLACED: a part of larger messages may go to a place of its own, told by their first HEAD bytes. PATIENCE: what a
+ * burst of frames that only cost may cost, and REFILL a second.
  */
 enum {
   MAX_BLOCK = 60 << 10,
   MAX_BLOCK_FRAMES = 8,
+  PREFIX = 5,
   DIRECT = 4096,
   PLACED = 64 << 10,
   HEAD = 1024,
@@ -40,8 +43,10 @@ static int fail(struct http2 *c, uint32_t code, const char *why) {
 
 /* ---- messages ---- */
 
-static void refuse(struct http2 *c, struct http2_stream *s, shoal_status why) {
+void http2_refuse(struct http2 *c, struct http2_stream *s, shoal_status why) {
+  room_leave(c, s);
   rpc_body_release(&s->body);
+  room_freed();
   s->whole = true; /* what else comes of it is of no interest */
   c->role->refuse(c, s, why);
 }
@@ -55,12 +60,17 @@ static bool start_message(struct http2 *c, struct http2_stream *s) {
   shoal_status why = NULL;
   if (s->want > c->max_message)
     why = STATUS(SHOAL_RESOURCE_EXHAUSTED, "Received message larger than max (%zu vs. %zu)", s->want, c->max_message);
+  else if (!room_can_be(c, s->want))
+    why = STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                 "a message of %zu bytes is larger than all that may be held at a time (--max_held_bytes, "
+                 "--max_connection_held_bytes)",
+                 s->want);
   else if (p[0] > 1 || (p[0] && s->headers.identity))
     why = INTERNAL("a message is marked as compressed in an unknown way");
   else if (p[0] && !s->headers.compression)
     why = UNIMPLEMENTED("the message's compression is not supported: identity, deflate and gzip are");
   if (why) {
-    refuse(c, s, why);
+    http2_refuse(c, s, why);
     return false;
   }
   s->body.compressed = p[0];
@@ -83,6 +93,20 @@ static void place(struct http2_stream *s) {
   b->placed_size = size;
 }
 
+/* Is more to come than the stream's first window, with no room for it yet? */
+static bool lacks_room(const struct http2 *c, const struct http2_stream *s) {
+  return c->held.parent && s->want > c->first_window && s->room != HTTP2_ROOM_HAS && !s->whole;
+}
+
+void http2_open_window(struct http2 *c, struct http2_stream *s) {
+  int32_t id = (int32_t)s->id, wide = (int32_t)MIN(s->want + PREFIX, (size_t)HTTP2_WINDOW);
+  s->began = s->heard = clock_ns();
+  if (nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, id, wide) ||
+      nghttp2_session_consume_stream(c->session, id, s->held_back))
+    http2_kill(c, "no memory for a window");
+  s->held_back = 0;
+}
+
 /* Where the next bytes of the message go, and how many at once, when n of them are here; 0: it is refused. */
 static size_t next_room(struct http2 *c, struct http2_stream *s, size_t n, uint8_t **to) {
   struct rpc_body *b = &s->body;
@@ -94,10 +118,14 @@ static size_t next_room(struct http2 *c, struct http2_stream *s, size_t n, uint8
     return b->placed_at + b->placed_size - b->size;
   }
   size_t elsewhere = b->placed ? b->placed_size : 0, here = b->size - elsewhere;
-  if (here == b->room && !rpc_body_grow(b, n, asking ? HEAD : s->want - elsewhere)) {
-    refuse(c, s,
-           STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                  "there is no room for a message of %zu bytes beside those that wait (--max_held_bytes)", s->want));
+  size_t most = asking             ? HEAD
+                : lacks_room(c, s) ? MIN(s->want, MAX(c->first_window, (size_t)HTTP2_USUAL_WINDOW))
+                                   : s->want - elsewhere;
+  if (here == b->room && (here == most || !rpc_body_grow(b, n, most))) {
+    http2_refuse(
+        c, s,
+        STATUS(SHOAL_RESOURCE_EXHAUSTED,
+               "there is no room for a message of %zu bytes beside those that wait (--max_held_bytes)", s->want));
     return 0;
   }
   *to = b->data + here;
@@ -123,13 +151,17 @@ static void take_data(struct http2 *c, struct http2_stream *s, const uint8_t *p,
     n -= here;
     s->whole = s->body.size == s->want;
   }
+  if (s->whole) room_leave(c, s);
+  else if (s->room == HTTP2_ROOM_NONE && lacks_room(c, s) && s->body.size >= c->first_window / 2 && !room_ask(c, s))
+    http2_refuse(c, s,
+                 STATUS(SHOAL_RESOURCE_EXHAUSTED, "too many requests wait for room for theirs (--max_held_bytes)"));
 }
 
 /* The peer has said all. */
 static void end_remote(struct http2 *c, struct http2_stream *s) {
   s->remote_done = true;
   if (s->prefix_n && !s->whole) {
-    refuse(c, s, INTERNAL("the peer ended the call in the middle of a message"));
+    http2_refuse(c, s, INTERNAL("the peer ended the call in the middle of a message"));
     return;
   }
   if (!c->role->server) {
@@ -216,8 +248,11 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
   if (s) {
     s->heard = clock_ns();
     take_data(c, s, p, n);
+    if (c->held.parent) s = stream_of(c, id); /* it may be gone */
   }
-  int err = nghttp2_session_consume(session, id, n);
+  bool back = s && lacks_room(c, s);
+  if (back) s->held_back += n;
+  int err = back ? nghttp2_session_consume_connection(session, n) : nghttp2_session_consume(session, id, n);
   return err && nghttp2_is_fatal(err) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -409,9 +444,19 @@ bool http2_input_late(struct http2 *c, int64_t now, int64_t ns) {
   }
   for (struct http2_stream *s = c->first, *next; s && !c->dead; s = next) {
     next = s->next;
+    if (s->room == HTTP2_ROOM_WAITS) {
+      if (now - s->room_since > rpc_limit(RPC_ROOM_TIMEOUT) * 1000000000)
+        http2_refuse(c, s,
+                     STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                            "there was no room in time for a message of %zu bytes beside those that are held "
+                            "(--max_held_bytes, --room_timeout)",
+                            s->want));
+      continue;
+    }
     int64_t enough = ns + (int64_t)(s->body.size / SLOWEST) * 1000000000;
     if (s->remote_done || s->whole || (now - s->heard <= ns && now - s->began <= enough)) continue;
-    refuse(c, s, STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come in time (--request_timeout)"));
+    http2_refuse(c, s,
+                 STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come in time (--request_timeout)"));
   }
   return !c->dead;
 }

@@ -2,6 +2,7 @@
 #include "rpc/limits.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/machine.h"
 
@@ -27,17 +28,20 @@ const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
                               "until a client has begun with TLS and HTTP/2 (default 20)", 20},
     [RPC_REQUEST_TIMEOUT] = {"request_timeout", "SECONDS", "without a byte of a request that has begun (default 60)",
                              60},
+    [RPC_ROOM_TIMEOUT] = {"room_timeout", "SECONDS", "a request waits for room among those that are held (default 60)",
+                          60},
     [RPC_UNREAD_TIMEOUT] = {"unread_timeout", "SECONDS", "without a byte of an answer being taken (default 300)", 300},
     [RPC_IDLE_TIMEOUT] = {"idle_timeout", "SECONDS", "of a connection without calls (default 7200)", 7200},
     [RPC_WATCHDOG] = {"watchdog", "SECONDS", "the network's thread not turning is reported (default 10)", 10},
 };
 
-static int64_t chosen[RPC_LIMITS];
+static atomic_llong chosen[RPC_LIMITS];
 static struct budget budgets[RPC_LIMITS];
 
 int64_t rpc_limit(enum rpc_limit which) {
   const struct rpc_limit_row *row = &rpc_limit_rows[which];
-  if (chosen[which] > 0) return chosen[which];
+  int64_t mine = atomic_load_explicit(&chosen[which], memory_order_relaxed);
+  if (mine > 0) return mine;
   return row->usual ? row->usual : (int64_t)machine_memory() / row->share;
 }
 
@@ -53,6 +57,6 @@ struct budget *rpc_budget(enum rpc_limit which) {
 }
 
 void rpc_limit_set(enum rpc_limit which, int64_t value) {
-  chosen[which] = value;
+  atomic_store(&chosen[which], value);
   rpc_budget(which)->most = (size_t)rpc_limit(which);
 }

@@ -24,6 +24,7 @@ enum rpc_limit {
   RPC_MAX_CONNECTION_HANDLERS,
   RPC_GREETING_TIMEOUT,
   RPC_REQUEST_TIMEOUT,
+  RPC_ROOM_TIMEOUT,
   RPC_UNREAD_TIMEOUT,
   RPC_IDLE_TIMEOUT,
   RPC_WATCHDOG,
@@ -39,7 +40,7 @@ extern const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS];
 
 /* The limit in force. */
 int64_t rpc_limit(enum rpc_limit which);
-/* 0: as usual. Not while there are servers. */
+/* 0: as usual. Budgets and what a connection is told when it begins: not while there are servers. */
 void rpc_limit_set(enum rpc_limit which, int64_t value);
 /* The process's budget of a row that counts something; others have none. */
 struct budget *rpc_budget(enum rpc_limit which);

@@ -28,6 +28,7 @@
 #include "rpc/http2.h"
 #include "rpc/limits.h"
 #include "rpc/listener.h"
+#include "rpc/room.h"
 #include "rpc/rpc_status.h"
 
 /* LAST_MS: how long the answers of a server that is stopping may take to get out. SHOWN: characters of the name of a
@@ -85,7 +86,9 @@ static struct rpc_call *call_new(struct rpc_server *s) {
 static void call_unref(struct rpc_call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   struct rpc_server *s = c->server;
+  bool held = c->stream.body.room;
   rpc_body_release(&c->stream.body);
+  if (held) room_freed();
   headers_release(&c->stream.headers);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->idle);

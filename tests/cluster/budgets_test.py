@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from cluster import ROOT, SHOAL, Cluster, report
 from http2_test import (DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, Client, field, session,
@@ -55,9 +56,7 @@ def prefix(n, compressed=0):
 def begin(client, n, some, method="MasterService/CreateSession", compressed=0):
     """Opens a call with a message of n bytes, and sends no more than these of it."""
     stream = client.headers(method)
-    data = prefix(n, compressed) + some
-    for at in range(0, len(data), 16384):
-        client.send(DATA, 0, stream, data[at:at + 16384])
+    client.upload({stream: prefix(n, compressed) + some}, end=False)
     return stream
 
 
@@ -67,30 +66,48 @@ def said(client, stream):
     return "error" if f[0] == RST or f[1] & END_STREAM else "answer"
 
 
+def at_once(jobs):
+    """Runs them side by side, and all to their ends."""
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        for f in [pool.submit(job) for job in jobs]:
+            f.result()
+
+
 def uploads():
-    """Thirty requests of 3.9 MB at once, each within the limit, all together beyond it; none comes to its end."""
+    """Sixty requests of 3.9 MB at once, each within the limit, all together far beyond it: who finds no room is held back
+    until there is some, and all succeed; on connections of their own, and on one."""
     n = 3900000
-    with one(f"--max_request_bytes={4 * MB}") as c:
-        clients = []
-        for _ in range(30):
-            client = Client(address(c)).greet()
-            begin(client, n, bytes(n - 1))
-            clients.append(client)
-            serves(c)
-        for client in clients:
-            try:
-                client.send(DATA, END_STREAM, 1, b"\0")
-            except ConnectionError:
-                continue
-            assert said(client, 1) == "error"  # no graph, or no room
+    message = field(15, bytes(n))  # a field that nobody knows
+
+    def upload(c):
+        client = Client(address(c)).greet()
+        assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", message))
+        client.s.close()
+
+    with one(f"--max_held_bytes={20 * MB}", "--room_timeout=1000") as c:
+        at_once([lambda: upload(c)] * 60)
+        client = Client(address(c)).greet()
+        streams = [client.headers("MasterService/ListDevices") for _ in range(60)]
+        client.upload({stream: prefix(len(message)) + message for stream in streams})
+        assert set(said_of(client, streams).values()) == {"answer"}
+        client = Client(address(c)).greet()
+        stream = begin(client, 21 * MB, b"")  # never can have room
+        assert said(client, stream) == "error"
         serves(c)
-        client = Client(address(c)).greet()  # the same on one connection, in turns
-        streams = [begin(client, n, b"") for _ in range(30)]
-        for at in range(0, n, 16000):
-            for stream in streams:
-                client.send(DATA, END_STREAM if at + 16000 >= n else 0, stream, bytes(min(16000, n - at)))
-        assert set(said_of(client, streams).values()) == {"error"}
-        serves(c)
+
+
+def standing_still():
+    """Requests that have room and stop in the middle hold nobody up for long, whose turn is next: they lose it."""
+    with one(f"--max_held_bytes={20 * MB}", "--room_timeout=1000") as c:
+        still = Client(address(c)).greet()
+        streams = [still.headers("MasterService/ListDevices") for _ in range(20)]
+        some = prefix(5 * MB) + bytes(16000)
+        still.upload({stream: some for stream in streams}, end=False)
+        still.send(6, 0, 0, b"all read")
+        still.until(lambda f: f[0] == 6)
+        client = Client(address(c)).greet()
+        assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", field(15, bytes(5 * MB))))
+        assert said(still, streams[0]) == "error"
 
 
 def idle_requests():
@@ -286,8 +303,8 @@ def table():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    uploads, idle_requests, bombs, fields_from_a_table, requests_that_stop, idle_connections, unread_answers, connections,
-    calls, table)]
+    uploads, standing_still, idle_requests, bombs, fields_from_a_table, requests_that_stop, idle_connections,
+    unread_answers, connections, calls, table)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

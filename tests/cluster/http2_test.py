@@ -29,6 +29,9 @@ class Client:
         host, port = address.rsplit(":", 1)
         self.s = socket.create_connection((host, int(port)), WAIT)
         self.have, self.stream = b"", -1
+        self.windows, self.initial = {0: 65535}, 65535  # by stream, 0: the connection's; of a stream that begins
+        self.over = set()  # streams of which the server has said all
+        self.unread = []  # frames that came while something was sent
 
     def send(self, kind, flags, stream, payload=b""):
         self.s.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
@@ -47,11 +50,27 @@ class Client:
         out, self.have = self.have[:n], self.have[n:]
         return out
 
-    def frame(self):
-        """(kind, flags, stream, payload) of the next frame."""
+    def take(self):
         head = self.read(9)
         kind, flags, stream = struct.unpack(">BBI", head[3:])
-        return kind, flags, stream, self.read(int.from_bytes(head[:3], "big"))
+        payload = self.read(int.from_bytes(head[:3], "big"))
+        if kind == WINDOW:
+            self.windows[stream] = self.windows.get(stream, self.initial) + struct.unpack(">I", payload)[0]
+        if kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), 6):
+                key, value = struct.unpack(">HI", payload[at:at + 6])
+                if key != INITIAL_WINDOW:
+                    continue
+                for s in self.windows:
+                    self.windows[s] += value - self.initial if s else 0
+                self.initial = value
+        if kind == RST or kind == HEADERS and flags & END_STREAM:
+            self.over.add(stream)
+        return kind, flags, stream, payload
+
+    def frame(self):
+        """(kind, flags, stream, payload) of the next frame."""
+        return self.unread.pop(0) if self.unread else self.take()
 
     def headers(self, method, flags=END_HEADERS, more=()):
         self.stream += 2
@@ -61,11 +80,28 @@ class Client:
         self.send(HEADERS, flags, self.stream, block)
         return self.stream
 
+    def upload(self, parts, end=True):
+        """Sends data on streams ({stream: bytes}), in turns, as their windows allow; of those that end, no more."""
+        left = {stream: memoryview(data) for stream, data in parts.items()}
+        while left:
+            moved = False
+            for stream in list(left):
+                data, window = left[stream], self.windows.setdefault(stream, self.initial)
+                n = min(len(data), window, self.windows[0], 16384)
+                if n > 0:
+                    self.send(DATA, END_STREAM if end and n == len(data) else 0, stream, bytes(data[:n]))
+                    self.windows[stream] -= n
+                    self.windows[0] -= n
+                    left[stream] = data[n:]
+                    moved = True
+                if stream in self.over or not left[stream]:
+                    del left[stream]
+            if left and not moved:
+                self.unread.append(self.take())
+
     def call(self, method, message):
         stream = self.headers(method)
-        data = b"\0" + struct.pack(">I", len(message)) + message
-        for at in range(0, len(data), 16384):
-            self.send(DATA, END_STREAM if at + 16384 >= len(data) else 0, stream, data[at:at + 16384])
+        self.upload({stream: b"\0" + struct.pack(">I", len(message)) + message})
         return stream
 
     def until(self, wanted):

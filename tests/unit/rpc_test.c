@@ -407,6 +407,50 @@ static void given_back(void **state) {
   for (size_t i = 0; i < COUNT_OF(counted); i++) assert_int_equal(budget_used(rpc_budget(counted[i])), 0);
 }
 
+/* What finds no room beside others waits for it, its sender held back, and is refused in time; not so what never can
+ * have any. */
+static void room(void **state) {
+  enum { MB = 1 << 20 };
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 20 * MB);
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 1);
+  sem_init(&blocked, 0, 0);
+  sem_init(&released, 0, 0);
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1"), *d = dial(rpc_server_port(s), "127.0.0.1");
+  struct ending holder = {0}, waiting[8] = {0};
+  struct text t = {0};
+  sem_init(&holder.done, 0, 0);
+  for (int i = 0; i < 12 * MB; i++) text_addc(&t, 'x');
+  rpc_start(c, "/t/Block", message_from_text(&t), DEADLINE_NEVER, 0, ended, &holder, NULL);
+  while (sem_wait(&blocked)) continue;
+  ASSERT_FAILS(ask(c, "/t/Echo", 8 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
+  ASSERT_FAILS(ask(d, "/t/Echo", 8 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
+  ASSERT_FAILS(ask(d, "/t/Echo", 18 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "larger than all that may be held");
+  ASSERT_OK(ask(c, "/t/Echo", 4 * MB, LONG_MS, 0)); /* for this there is */
+  ASSERT_OK(ask(d, "/t/Echo", 10000, LONG_MS, 0));
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 1000);
+  for (size_t i = 0; i < COUNT_OF(waiting); i++) {
+    sem_init(&waiting[i].done, 0, 0);
+    for (int k = 0; k < 8 * MB; k++) text_addc(&t, 'x');
+    rpc_start(i % 2 ? c : d, "/t/Echo", message_from_text(&t), DEADLINE_NEVER, 0, ended, &waiting[i], NULL);
+  }
+  ASSERT_OK(ask(d, "/t/Echo", 10000, LONG_MS, 0)); /* a small one passes them */
+  sem_post(&released);
+  for (size_t i = 0; i < COUNT_OF(waiting); i++) {
+    while (sem_wait(&waiting[i].done)) continue;
+    ASSERT_OK(waiting[i].s);
+    sem_destroy(&waiting[i].done);
+  }
+  while (sem_wait(&holder.done)) continue;
+  ASSERT_OK(holder.s);
+  rpc_channel_unref(c);
+  rpc_channel_unref(d);
+  rpc_server_stop(s, 0);
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 0);
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 0);
+  assert_int_equal(budget_used(rpc_budget(RPC_MAX_HELD_BYTES)), 0);
+}
+
 /* An argument with effects is evaluated once. */
 static void smaller_and_larger(void **state) {
   int calls = 0;
@@ -440,7 +484,8 @@ static void ended_from_within(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger),
-          cmocka_unit_test(in_turns), cmocka_unit_test(blocking), cmocka_unit_test(watchdog), cmocka_unit_test(turns),
-          cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory), cmocka_unit_test(given_back),
-          cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
-          cmocka_unit_test(stopping), cmocka_unit_test(timeouts))
+          cmocka_unit_test(in_turns), cmocka_unit_test(blocking), cmocka_unit_test(room), cmocka_unit_test(watchdog),
+          cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory),
+          cmocka_unit_test(given_back), cmocka_unit_test(messages), cmocka_unit_test(errors),
+          cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
+          cmocka_unit_test(timeouts))

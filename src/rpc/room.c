@@ -1,0 +1,215 @@
+/* Room for large requests; see room.h.
+ *
+ * Who waits and who has room is known under a lock of its own, the last but the loop's. Room is given by the leader
+ * alone (an event, posted when somebody asks or something is given back; a timer, for what others gave back), which
+ * takes the lock of the connection whose turn it is. */
+#include "rpc/room.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/vec.h"
+#include "rpc/http2.h"
+#include "rpc/limits.h"
+
+/* STREAMS: whose first windows fit in a budget. */
+enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10 };
+static const int64_t TICK_NS = 250000000, STALL_NS = 5000000000;
+
+static void on_look(struct rpc_event *e);
+static void on_tick(struct rpc_timer *t);
+
+static struct {
+  pthread_mutex_t lock;
+  struct http2 *first, **last; /* connections with streams that wait, in turn */
+  struct http2_stream *having; /* streams that have room, and are not here to their end */
+  atomic_int waiting;          /* streams; changed with the lock held */
+  atomic_bool posted;
+  struct rpc_event look;
+  struct rpc_timer tick; /* set while some wait */
+} room = {.lock = PTHREAD_MUTEX_INITIALIZER,
+          .last = &room.first,
+          .look = {.fn = on_look, .kind = RPC_EVENT_QUICK},
+          .tick = {.fn = on_tick}};
+
+size_t room_first_window(const struct http2 *c) {
+  if (!c->held.parent) return HTTP2_WINDOW;
+  size_t least = SIZE_MAX;
+  for (const struct budget *b = &c->held; b; b = b->parent) least = MIN(least, b->most);
+  return MIN(MAX(least / STREAMS, (size_t)LEAST_WINDOW), (size_t)HTTP2_WINDOW);
+}
+
+bool room_can_be(const struct http2 *c, size_t n) {
+  if (n > c->first_window) n += c->first_window + HTTP2_USUAL_WINDOW; /* beside its own beginning */
+  for (const struct budget *b = c->held.parent ? &c->held : NULL; b; b = b->parent)
+    if (n > b->most - b->most / RPC_BODY_LEAVING) return false;
+  return true;
+}
+
+static void look(void) {
+  if (!atomic_exchange(&room.posted, true)) rpc_loop_post(&room.look);
+}
+
+void room_freed(void) {
+  if (atomic_load(&room.waiting)) look();
+}
+
+/* ---- lists; the lock is held ---- */
+
+static void append_conn(struct http2 *c) {
+  c->room.in_turn = true;
+  c->room.next = NULL;
+  *room.last = c;
+  room.last = &c->room.next;
+}
+
+static void take_out_conn(struct http2 *c) {
+  struct http2 **at = &room.first;
+  while (*at != c) at = &(*at)->room.next;
+  *at = c->room.next;
+  if (!*at) room.last = at;
+  c->room.in_turn = false;
+}
+
+static void take_out(struct http2 *c, struct http2_stream *s) {
+  if (s->room_next) s->room_next->room_at = s->room_at;
+  else if (s->room == HTTP2_ROOM_WAITS) c->room.last = s->room_at;
+  *s->room_at = s->room_next;
+  if (s->room == HTTP2_ROOM_WAITS) {
+    atomic_fetch_sub(&room.waiting, 1);
+    if (!c->room.first) take_out_conn(c);
+  }
+  s->room = HTTP2_ROOM_NONE;
+}
+
+/* ---- asking ---- */
+
+bool room_ask(struct http2 *c, struct http2_stream *s) {
+  pthread_mutex_lock(&room.lock);
+  int before = atomic_load(&room.waiting);
+  bool few = (size_t)before < c->held.parent->most / 2 / c->first_window;
+  if (few) {
+    if (!c->room.first) {
+      c->room.last = &c->room.first;
+      append_conn(c);
+    }
+    s->room = HTTP2_ROOM_WAITS;
+    s->room_since = clock_ns();
+    s->room_conn = c;
+    s->room_next = NULL;
+    s->room_at = c->room.last;
+    *c->room.last = s;
+    c->room.last = &s->room_next;
+    atomic_fetch_add(&room.waiting, 1);
+    if (!before) rpc_timer_set(&room.tick, s->room_since + TICK_NS);
+  }
+  pthread_mutex_unlock(&room.lock);
+  if (few) look();
+  return few;
+}
+
+void room_leave(struct http2 *c, struct http2_stream *s) {
+  if (s->room == HTTP2_ROOM_NONE) return;
+  pthread_mutex_lock(&room.lock);
+  take_out(c, s);
+  if (!atomic_load(&room.waiting)) rpc_timer_clear(&room.tick);
+  pthread_mutex_unlock(&room.lock);
+}
+
+/* ---- giving ---- */
+
+/* The connection's lock is held. False: there is no room, after all. */
+static bool give(struct http2 *c, struct http2_stream *s) {
+  if (!rpc_body_reserve(&s->body, s->want)) return false;
+  pthread_mutex_lock(&room.lock);
+  take_out(c, s);
+  if (c->room.in_turn) { /* the next one's turn */
+    take_out_conn(c);
+    append_conn(c);
+  }
+  s->room = HTTP2_ROOM_HAS;
+  s->room_at = &room.having;
+  s->room_next = room.having;
+  if (room.having) room.having->room_at = &s->room_next;
+  room.having = s;
+  if (!atomic_load(&room.waiting)) rpc_timer_clear(&room.tick);
+  pthread_mutex_unlock(&room.lock);
+  http2_open_window(c, s);
+  return true;
+}
+
+struct place {
+  struct http2 *conn; /* a reference; NULL: none */
+  uint32_t id;
+};
+
+/* Whose turn it is: the first for whom there is room; who finds none in his own connection's budget is passed over. */
+static struct place next_in_turn(void) {
+  struct place p = {0};
+  pthread_mutex_lock(&room.lock);
+  for (struct http2 *c = room.first; c && !p.conn; c = c->room.next) {
+    size_t more = c->room.first->want; /* what it holds of it already is little */
+    if (!budget_has_room(c->held.parent, more, RPC_BODY_LEAVING)) break;
+    if (!budget_has_room(&c->held, more, RPC_BODY_LEAVING)) continue;
+    p = (struct place){c, c->room.first->id};
+    http2_ref(c);
+  }
+  pthread_mutex_unlock(&room.lock);
+  return p;
+}
+
+/* Its stream, with the connection's lock taken; NULL when it is gone. */
+static struct http2_stream *enter(const struct place *p) {
+  http2_lock(p->conn);
+  return p->conn->dead ? NULL : nghttp2_session_get_stream_user_data(p->conn->session, (int32_t)p->id);
+}
+
+static void leave(struct place *p) {
+  http2_unlock(p->conn);
+  http2_unref(p->conn);
+}
+
+static void on_look(struct rpc_event *e) {
+  atomic_store(&room.posted, false);
+  bool more = true;
+  for (struct place p; more && (p = next_in_turn()).conn;) {
+    struct http2_stream *s = enter(&p);
+    if (s && s->room == HTTP2_ROOM_WAITS) {
+      more = give(p.conn, s);
+      if (more) http2_flush(p.conn);
+    }
+    leave(&p);
+  }
+}
+
+/* Those that have room and stand still, while others wait. */
+static void refuse_stalled(int64_t now) {
+  VEC(struct place) having = {0};
+  pthread_mutex_lock(&room.lock);
+  for (struct http2_stream *s = room.having; s; s = s->room_next) {
+    http2_ref(s->room_conn);
+    vec_push(&having, (struct place){s->room_conn, s->id});
+  }
+  pthread_mutex_unlock(&room.lock);
+  for (size_t i = 0; i < having.n; i++) {
+    struct http2_stream *s = enter(&having.at[i]);
+    if (s && s->room == HTTP2_ROOM_HAS && now - s->heard > STALL_NS) {
+      http2_refuse(
+          having.at[i].conn, s,
+          STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come, and others wait for its room"));
+      http2_flush(having.at[i].conn);
+    }
+    leave(&having.at[i]);
+  }
+  vec_release(&having);
+}
+
+static void on_tick(struct rpc_timer *t) {
+  int64_t now = clock_ns();
+  refuse_stalled(now);
+  look();
+  pthread_mutex_lock(&room.lock);
+  if (atomic_load(&room.waiting)) rpc_timer_set(&room.tick, now + TICK_NS);
+  pthread_mutex_unlock(&room.lock);
+}

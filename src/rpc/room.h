@@ -1,0 +1,36 @@
+/* Room for large requests: what does not fit beside the others waits, with its sender held back, and is not refused.
+ *
+ * A stream begins with a small window (first_window): a request that fits in it is taken as it comes. Of a larger one
+ * no more is sent than that, until there is room for all of it in the budgets of its connection, its server and the
+ * process. Then the room is taken, the window is opened as wide as the request, and it can come to its end whatever
+ * others do: no set of half requests holds all that there is and waits for more. Connections take turns, the requests
+ * of one are in order.
+ *
+ * What was rejected: taking room as bytes arrive, and holding back whoever finds none (sixty uploads then hold a third
+ * of themselves each, and none ends); not reading the socket (calls that are small, pings and cancellations wait, too).
+ *
+ * Room is given for what a request says of itself, once half of its first window has come. One that then stands still
+ * while others wait for room is refused after STALL (room.c); one that waits, after --room_timeout.
+ *
+ * All functions but the last are called with the connection's lock held. */
+#ifndef RPC_ROOM_H
+#define RPC_ROOM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct http2;
+struct http2_stream;
+
+/* The first window of a connection's streams: so small that thousands of them fit in its budgets. */
+size_t room_first_window(const struct http2 *c);
+/* Can a request of so many bytes ever have room? */
+bool room_can_be(const struct http2 *c, size_t n);
+/* s waits for its turn; false: too many wait. */
+bool room_ask(struct http2 *c, struct http2_stream *s);
+/* It needs no more than it has. */
+void room_leave(struct http2 *c, struct http2_stream *s);
+/* Something was given back. From any thread, under any lock. */
+void room_freed(void);
+
+#endif

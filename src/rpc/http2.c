@@ -19,8 +19,9 @@
 #include "rpc/limits.h"
 #include "rpc/room.h"
 
-/* TURN: bytes read before others have their turn, and under TLS, where they cost more. */
-enum { TURN = 4 << 20, TURN_TLS = 512 << 10 };
+/* TURN: bytes read before others have their turn, and under TLS, where they cost more; at most as many as are worked
+ * through in TURN_NS. LEAST: bytes read at once, however long such take. */
+enum { TURN = 4 << 20, TURN_TLS = 512 << 10, TURN_NS = 2000000, LEAST = 2048 };
 static const int64_t SECOND = 1000000000;
 
 static void on_socket(struct rpc_watch *w, uint32_t events);
@@ -249,15 +250,24 @@ static bool begin(struct http2 *c) {
   return !c->dead;
 }
 
+/* A few bytes may be much work (tiny frames, references to large fields): what is read at once follows the time that it
+ * took to work through the last. */
+static void keep_time(struct http2 *c, int64_t ns) {
+  if (ns > TURN_NS) c->gulp = MAX(c->gulp / 2, (size_t)LEAST);
+  else if (ns < TURN_NS / 4) c->gulp = MIN(c->gulp * 2, (size_t)RPC_SCRATCH);
+}
+
 static void read_some(struct http2 *c) {
   size_t turn = c->socket.ssl ? TURN_TLS : TURN;
-  for (size_t taken = 0; taken < turn && !c->dead;) {
+  int64_t began = clock_ns(), since = began;
+  atomic_store_explicit(&c->heard, began, memory_order_relaxed);
+  for (size_t taken = 0; taken < turn && since - began < TURN_NS && !c->dead;) {
     struct iovec v[2];
     uint8_t *to, *scratch = rpc_loop_scratch();
     size_t direct = http2_direct(c, &to);
     int n = 0;
     if (direct) v[n++] = (struct iovec){to, direct};
-    v[n++] = (struct iovec){scratch, direct ? 16384 : RPC_SCRATCH};
+    v[n++] = (struct iovec){scratch, direct ? MIN(c->gulp, (size_t)16384) : c->gulp};
     ssize_t got = socket_read(&c->socket, v, n);
     if (got < 0) http2_kill(c, text_cstr(&c->socket.error));
     if (got <= 0) return;
@@ -265,6 +275,9 @@ static void read_some(struct http2 *c) {
     if (first && !http2_input_direct(c, to, first)) return;
     if (rest && !http2_input(c, scratch, rest)) return;
     taken += (size_t)got;
+    int64_t now = clock_ns();
+    if (!direct) keep_time(c, now - since);
+    since = now;
     if (!c->socket.ssl && (size_t)got < v[0].iov_len + (n > 1 ? v[1].iov_len : 0)) return;
   }
   /* Under TLS bytes may be left that no poll tells of. */
@@ -333,6 +346,9 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   socket_init(&c->socket, fd, o->tls, role->server, o->name);
   c->state = role->server ? HTTP2_SHAKING : HTTP2_CONNECTING;
   c->max_message = o->max_message;
+  c->made = clock_ns();
+  atomic_init(&c->heard, c->made);
+  c->gulp = RPC_SCRATCH;
   /* The bounds are a server's: what a client asked for it has a use for. */
   budget_init(&c->framing, role->server ? (size_t)rpc_limit(RPC_MAX_CONNECTION_FRAMING_BYTES) : SIZE_MAX,
               role->server ? rpc_budget(RPC_MAX_FRAMING_BYTES) : NULL);

@@ -43,6 +43,7 @@ struct http2_stream {
   uint8_t prefix[5], prefix_n;
   size_t want;     /* bytes of the message */
   bool whole;      /* it is all there, or no more of it is wanted */
+  bool refused;    /* its answer has been given, and has nothing to do with what comes of it */
   rpc_place place; /* optional: where a part of it shall go; asked once */
   void *place_arg;
   int64_t began, heard; /* when it was opened, and when the last byte of it came */
@@ -104,9 +105,14 @@ struct http2 {
   struct http2_stream *first;
   uint32_t streams;
   size_t max_message;
+  int64_t made;                       /* when */
+  size_t gulp;                        /* bytes read at once: fewer where they take long to work through */
   struct rpc_line *requests, *packed; /* the server's: calls that wait for their handlers; to be inflated first */
   atomic_int calls;                   /* the server's: calls that are not freed yet */
+  atomic_int begun;                   /* the server's: of these, with all of their request here */
   atomic_llong quiet_since;           /* without streams; 0: with some */
+  atomic_bool greeted;                /* its state is HTTP2_OPEN */
+  atomic_llong heard;                 /* when the last byte came */
   atomic_int opened;                  /* the server's: what calls opened here, less what they closed */
   atomic_int_fast64_t last_used;      /* the server's: when a call last worked with it; 0: never */
 

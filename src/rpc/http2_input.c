@@ -17,7 +17,8 @@
 
 /* MAX_BLOCK: bytes of a header block, in so many frames.
  * PLACED: a part of larger messages may go to a place of its own, told by their first HEAD bytes. PATIENCE: what a
- * burst of frames that only cost may cost, and REFILL a second.
+ * burst of frames that only cost may cost, and REFILL a second; so does each KiB of a call's fields beyond FEW_FIELDS.
+ * A block has at most MOST_FIELDS of them, however it says them.
  */
 enum {
   MAX_BLOCK = 60 << 10,
@@ -28,7 +29,9 @@ enum {
   HEAD = 1024,
   PATIENCE = 40000,
   REFILL = 2000,
-  SLOWEST = 16 << 10
+  SLOWEST = 16 << 10,
+  FEW_FIELDS = 4 << 10,
+  MOST_FIELDS = 8 * HTTP2_HEADERS
 };
 
 static struct http2_stream *stream_of(const struct http2 *c, int32_t id) {
@@ -47,7 +50,7 @@ void http2_refuse(struct http2 *c, struct http2_stream *s, shoal_status why) {
   room_leave(c, s);
   rpc_body_release(&s->body);
   room_freed();
-  s->whole = true; /* what else comes of it is of no interest */
+  s->whole = s->refused = true; /* what else comes of it is of no interest */
   c->role->refuse(c, s, why);
 }
 
@@ -160,6 +163,7 @@ static void take_data(struct http2 *c, struct http2_stream *s, const uint8_t *p,
 /* The peer has said all. */
 static void end_remote(struct http2 *c, struct http2_stream *s) {
   s->remote_done = true;
+  if (s->refused) return;
   if (s->prefix_n && !s->whole) {
     http2_refuse(c, s, INTERNAL("the peer ended the call in the middle of a message"));
     return;
@@ -239,7 +243,9 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
   struct http2_stream *s = opens(c, frame) ? NULL : stream_of(c, frame->hd.stream_id);
   struct headers *to = s ? &s->headers : &c->others;
   headers_take(to, name, n, value, vn);
-  return to->bytes > 64 * HTTP2_HEADERS ? fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "header fields without end") : 0;
+  /* A byte may name a field of kilobytes, and nghttp2 has looked at each of them. */
+  bool dear = to->bytes > FEW_FIELDS && !spend(c, (double)(n + vn) / 1024);
+  return dear || to->bytes > MOST_FIELDS ? fail(c, NGHTTP2_ENHANCE_YOUR_CALM, "header fields without end") : 0;
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *user) {
@@ -271,6 +277,7 @@ static void take_settings(struct http2 *c, const nghttp2_settings *settings) {
     c->lifted |= settings->iv[i].settings_id == NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE;
   if (c->state != HTTP2_OPEN) {
     c->state = HTTP2_OPEN;
+    atomic_store(&c->greeted, true);
     atomic_store(&c->quiet_since, clock_ns());
     http2_be_on_time(c);
     if (c->role->ready) c->role->ready(c);
@@ -454,7 +461,7 @@ bool http2_input_late(struct http2 *c, int64_t now, int64_t ns) {
       continue;
     }
     int64_t enough = ns + (int64_t)(s->body.size / SLOWEST) * 1000000000;
-    if (s->remote_done || s->whole || (now - s->heard <= ns && now - s->began <= enough)) continue;
+    if (s->remote_done || s->refused || (now - s->heard <= ns && now - s->began <= enough)) continue;
     http2_refuse(c, s,
                  STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come in time (--request_timeout)"));
   }

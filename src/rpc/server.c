@@ -35,8 +35,9 @@
  * method that is unknown, in what is answered. */
 enum { MAX_METHODS = 64, LAST_MS = 1000, SHOWN = 100 };
 /* What a client may always have, whatever others hold: so many calls, and an answer of so many bytes when it has read
- * all before. Connections that have been idle for so long make room for new ones when there are too many. */
-enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10, IDLE_S = 10 };
+ * all before. Connections that have been idle for so long, in the middle of a request too, or have not begun with
+ * HTTP/2 for so long, make room for new ones when there are too many. */
+enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10, IDLE_S = 10, GREETING_S = 1 };
 static const int64_t SAY_NS = 5000000000; /* between two lines that say the same */
 
 struct rpc_call {
@@ -46,6 +47,7 @@ struct rpc_call {
   struct http2 *conn;
   const struct rpc_method *method; /* NULL: unknown */
   atomic_bool lost;                /* the client is gone */
+  bool begun;                      /* the connection's lock: all of the request is here, a handler has been asked for */
   atomic_int refs;
   pthread_mutex_t lock;
   pthread_cond_t idle;
@@ -94,6 +96,7 @@ static void call_unref(struct rpc_call *c) {
   pthread_cond_destroy(&c->idle);
   if (c->conn) {
     atomic_fetch_sub(&c->conn->calls, 1);
+    atomic_fetch_sub(&c->conn->begun, c->begun);
     budget_give(rpc_budget(RPC_MAX_CALLS), 1);
     http2_unref(c->conn);
   }
@@ -379,6 +382,8 @@ static void call_ended(struct http2 *conn, struct http2_stream *stream) {
     return;
   }
   atomic_fetch_add(&c->refs, 2);
+  atomic_fetch_add(&conn->begun, 1);
+  c->begun = true;
   if (!stream->body.compressed || !c->method) {
     post_arrived(c);
     return;
@@ -391,8 +396,8 @@ static void call_lost(struct http2 *conn, struct http2_stream *stream, shoal_sta
   struct rpc_call *c = of_stream(stream);
   shoal_status_free(why);
   atomic_store(&c->lost, true);
-  /* Without a request there was no handler, and will be none. */
-  if (stream->remote_done) rpc_loop_post(&c->closed);
+  /* Without a request, or with one that was refused, there was no handler, and will be none. */
+  if (c->begun) rpc_loop_post(&c->closed);
   else call_unref(c);
 }
 
@@ -422,22 +427,32 @@ static const struct http2_role serving = {.server = true,
                                           .sent = call_sent,
                                           .closed = conn_closed};
 
+/* For how long nothing has been done for a connection, beyond what it may take to get there; negative: not yet. */
+static int64_t idle_for(struct http2 *c, int64_t now) {
+  const int64_t second = 1000000000;
+  int64_t quiet = atomic_load_explicit(&c->quiet_since, memory_order_relaxed);
+  if (quiet) return now - quiet - IDLE_S * second;
+  if (!atomic_load(&c->greeted)) return now - c->made - GREETING_S * second;
+  if (atomic_load(&c->begun)) return -1;
+  return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - IDLE_S * second; /* half a request */
+}
+
 /* Ends the connection that has been idle for longest, to make room for another; false: none has been for long. */
 static bool end_an_idle_one(struct rpc_server *s) {
   struct http2 *c = NULL;
-  int64_t since = clock_ns() - (int64_t)IDLE_S * 1000000000;
+  int64_t now = clock_ns(), longest = 0;
   pthread_mutex_lock(&s->lock);
   for (size_t i = 0; i < s->conns.n; i++) {
-    int64_t quiet = atomic_load_explicit(&s->conns.at[i]->quiet_since, memory_order_relaxed);
-    if (!quiet || quiet > since) continue;
+    int64_t ns = idle_for(s->conns.at[i], now);
+    if (ns < longest) continue;
     c = s->conns.at[i];
-    since = quiet;
+    longest = ns;
   }
   if (c) http2_ref(c);
   pthread_mutex_unlock(&s->lock);
   if (!c) return false;
   http2_lock(c);
-  bool idle = !c->dead && !c->streams;
+  bool idle = !c->dead && !atomic_load(&c->begun);
   if (idle) {
     http2_drain(c);
     http2_flush(c);

@@ -5,6 +5,7 @@ Nothing here is measured by the clock: what must happen is waited for.
 """
 import gzip
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -12,8 +13,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from cluster import ROOT, SHOAL, Cluster, report
-from http2_test import (DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, Client, field, session,
-                        setting)
+from http2_test import (CALM, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, Client, field,
+                        session, setting)
 
 MB = 1 << 20
 
@@ -175,18 +176,73 @@ def fields_from_a_table():
         serves(c)
 
 
+def references_to_fields():
+    """Blocks of a few bytes that name large fields of the table again and again: looking at them all is work, and has an
+    end."""
+    with one() as c:
+        client = Client(address(c)).greet()
+        value = b"v" * 3900
+        size = b"\x7f" + bytes([(len(value) - 127) & 127 | 128, (len(value) - 127) >> 7])
+        client.send(HEADERS, END_HEADERS | END_STREAM, 1, b"\x83\x86\x84\x40\1k" + size + value)
+        block = b"\x83\x86\x84" + b"\xbe" * 20
+        try:
+            for i in range(5000):
+                client.send(HEADERS, END_HEADERS | END_STREAM, 2 * i + 3, block)
+        except ConnectionError:
+            pass
+        assert client.ended() in (CALM, None)
+        serves(c)
+
+
+def refused_requests():
+    """A request that is refused is not run as if it were empty; one that is refused and lost holds nothing, and a server
+    that is told to end does."""
+    with one(f"--max_request_bytes={MB}") as c:
+        client = Client(address(c)).greet()
+        streams = []
+        for _ in range(50):
+            streams.append(client.headers("MasterService/CreateSession"))
+            client.send(DATA, END_STREAM, streams[-1], prefix(MB + 1) + b"x")
+        assert set(said_of(client, streams).values()) == {"error"}
+        serves(c)
+        status = subprocess.run([SHOAL, "status", c.target("ps")], capture_output=True, text=True, timeout=WAIT).stdout
+        assert "\n0 master sessions" in status, status
+        value = b"v" * 3900
+        size = b"\x7f" + bytes([(len(value) - 127) & 127 | 128, (len(value) - 127) >> 7])
+        for end in (fields_frame(b"\x40\1k" + size + value + b"\xbe" * 5), fields_frame(b"") + half_message):
+            client = Client(address(c)).greet()
+            client.s.sendall(end + b"\0\0\4\3\0\0\0\0\1\0\0\0\x08")  # RST_STREAM before there is an answer
+            client.send(6, 0, 0, b"all read")
+            client.until(lambda f: f[0] == 6)
+            client.s.close()
+        serves(c)
+        task = c.tasks["ps", 0]
+        task.kill(signal.SIGTERM)
+        assert task.process.wait(WAIT) == 0, task.text()
+
+
+half_message = b"\0\0\6\0\1\0\0\0\1" + prefix(100) + b"x"  # the stream ends in the middle of it
+
+
+def fields_frame(more):
+    block = b"\x83\x86\x44\x23/tensorflow.MasterService/ListDevic" + more
+    return struct.pack(">I", len(block))[1:] + bytes([HEADERS, END_HEADERS | bool(more)]) + b"\0\0\0\1" + block
+
+
 def requests_that_stop():
-    """Half a request, half a header block, a connection that says nothing: each is given up after its time."""
+    """Half a request, half a header block, a connection that says nothing, a request that is all there and has no end:
+    each is given up after its time."""
     with one("--request_timeout=4", "--greeting_timeout=4") as c:
         half, block = Client(address(c)).greet(), Client(address(c)).greet()
         stream = begin(half, 1000, bytes(10))
+        endless = begin(half, 10, bytes(10))
         block.headers("MasterService/ListDevices", 0)
         mutes = []
         for start in (b"", b"PRI * HTTP/2.0\r\n"):
             mutes.append(Client.__new__(Client))
             mutes[-1].connect(address(c))
             mutes[-1].s.sendall(start)
-        assert said(half, stream) == "error"
+        assert said_of(half, [stream, endless]) == {stream: "error", endless: "error"}
         assert b"/device:CPU:0" in half.answer(half.call("MasterService/ListDevices", b""))  # the connection is fine
         for client in (block, *mutes):
             client.ended()
@@ -243,12 +299,22 @@ def said_of(client, streams):
     return out
 
 
+def waiting_step(client):
+    """A session in which a step on d waits for what nobody will put into a queue; its handle's field."""
+    types = field(5, field(1, b"component_types") + field(2, field(1, b"\x32\1\1")))
+    graph = (field(1, field(1, b"q") + field(2, b"FIFOQueueV2") + types) +
+             field(1, field(1, b"d") + field(2, b"QueueDequeueV2") + field(3, b"q") + types))
+    answer = client.answer(client.call("MasterService/CreateSession", field(1, graph)))
+    return answer[:2 + answer[1]]
+
+
 def connections():
     """No more than there may be; one that goes, or that has long been idle, makes room for another."""
     with one("--max_connections=5") as c:
         clients = [Client(address(c)).greet() for _ in range(5)]
+        handle = waiting_step(clients[0])
         for client in clients:
-            begin(client, 1000, b"")  # at work, as far as the server can tell
+            client.last = client.call("MasterService/RunStep", handle + field(4, b"d"))  # at work
         clients[0].send(6, 0, 0, b"all read")
         clients[0].until(lambda f: f[0] == 6)
         extra = Client.__new__(Client)
@@ -257,9 +323,18 @@ def connections():
         clients.pop().s.close()
         eventually(lambda: serves(c))
         for client in clients:
-            client.send(RST, 0, 1, struct.pack(">I", 8))  # idle from now on
+            client.send(RST, 0, client.last, struct.pack(">I", 8))  # idle from now on
         clients.append(eventually(lambda: Client(address(c)).greet()))
         begin(clients[-1], 1000, b"")
+        eventually(lambda: serves(c))
+    # So does one that has not begun, or stopped in the middle of its first request: a table full of them is no siege.
+    with one("--max_connections=5", "--greeting_timeout=600", "--request_timeout=600") as c:
+        mutes = [Client.__new__(Client) for _ in range(5)]
+        for client in mutes:
+            client.connect(address(c))
+        clients = [eventually(lambda: Client(address(c)).greet()) for _ in range(5)]
+        for client in clients:
+            begin(client, 1000, b"")
         eventually(lambda: serves(c))
 
 
@@ -303,8 +378,8 @@ def table():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    uploads, standing_still, idle_requests, bombs, fields_from_a_table, requests_that_stop, idle_connections,
-    unread_answers, connections, calls, table)]
+    uploads, standing_still, idle_requests, bombs, fields_from_a_table, references_to_fields, refused_requests,
+    requests_that_stop, idle_connections, unread_answers, connections, calls, table)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

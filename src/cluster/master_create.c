@@ -21,7 +21,8 @@
 #include "cluster/master.h"
 #include "graph/import.h"
 
-enum { LOOK_MS = 100, FIRST_MS = 1000, TELL_MS = 5000, ANSWER_MS = 1000 };
+/* NEAR_MS: what is left of a client's deadline, at most, for the answer that says who is missing to reach it. */
+enum { LOOK_MS = 100, FIRST_MS = 1000, TELL_MS = 5000, ANSWER_MS = 1000, NEAR_MS = 2000 };
 
 struct answer {
   struct creation *of;
@@ -299,7 +300,7 @@ static void set_limit(struct creation *k) {
   k->limit = deadline_after_ms(k->master->startup_timeout_ms);
   k->reason = "--startup_timeout";
   if (k->deadline == DEADLINE_NEVER) return;
-  int64_t near = k->deadline - MIN((k->deadline - k->start) / 4, 500 * 1000000ll);
+  int64_t near = k->deadline - MIN((k->deadline - k->start) / 4, NEAR_MS * 1000000ll);
   if (near >= k->limit) return;
   k->reason = "the client's deadline";
   k->limit = near;

@@ -37,7 +37,6 @@ struct call {
 
 static void call_unref(struct call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
-  if (c->counted) account_give(c->session->account, LIMIT_STEPS, 1);
   step_run_unref(c->run);
   compiled_unref(c->compiled);
   master_session_unref(c->session);
@@ -177,7 +176,14 @@ static shoal_status read_setup(struct call *c, bool callable) {
 
 /* ---- answers ---- */
 
+/* Before the answer: whoever has it may begin another, and is not to be refused for the sake of this one. */
+static void uncount(struct call *c) {
+  if (c->counted) account_give(c->session->account, LIMIT_STEPS, 1);
+  c->counted = false;
+}
+
 static void fail(struct call *c, shoal_status s) {
+  uncount(c);
   if (!c->in_body) {
     rpc_call_fail(c->rpc, s);
   } else {
@@ -208,6 +214,7 @@ static void reply(void *arg, shoal_status s, const struct tensor *values, const 
     return;
   }
   message_bytes(&m, 2, metadata->at, metadata->n);
+  uncount(c);
   rpc_call_reply(c->rpc, message_finish(&m));
   call_unref(c);
 }

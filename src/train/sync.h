@@ -40,11 +40,13 @@ void sync_runner_stop(struct sync_runner *r);
 
 /* A thread of every worker. It runs op a few times in the time of a lease, whatever the worker is doing: who does not
  * beat for a whole lease is dead. And while a step of the worker's takes long, it looks for signs of the chief's life:
- * says so when there are none, and after the time that tasks may be away ends the session with an error. */
+ * says so when there are none, and after the time that tasks may be away ends the session with an error. When all steps
+ * are done, a chief may have gone before it gave the last tokens: then the worker gives itself one. */
 struct sync_beat;
 struct sync_beat_options {
   const shoal_created *created;
-  const shoal_op *op; /* (optional) */
+  const shoal_op *op;   /* (optional) */
+  const shoal_op *last; /* (optional): gives what this worker waits for, after the last step */
   int64_t lease_ms;
   const atomic_llong *step_began; /* clock_ns; 0: no step is under way. (optional): the chief is not looked for */
   shoal_out step, chief_beats;    /* what changes while the chief lives; beats are (optional) */

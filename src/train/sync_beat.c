@@ -83,21 +83,33 @@ static shoal_status look_for_chief(struct sync_beat *b, int64_t step_began) {
   return NULL;
 }
 
+/* When a task is lost, the worker's own step finds out. */
+static void run_quietly(const struct sync_beat *b, const shoal_op *op) {
+  const char *name = shoal_op_name(op);
+  shoal_run_options o = {.timeout_ms = RUN_MS};
+  shoal_status_free(shoal_session_run(b->o.created->session, &o, NULL, NULL, 0, NULL, NULL, 0, &name, 1, NULL));
+}
+
+/* All steps are done, and the chief is silent. One of TensorFlow's leaves as soon as the last step is counted, which is
+ * before the tokens of that step are there. */
+static bool left_behind(const struct sync_beat *b) {
+  int64_t last = b->o.created->stop_at_step;
+  return b->o.last && last > 0 && b->step >= last && clock_ns() - b->seen_ns > LOOK_MS * INT64_C(1000000);
+}
+
 static void *beat(void *arg) {
   struct sync_beat *b = arg;
-  const char *op = b->o.op ? shoal_op_name(b->o.op) : NULL;
-  shoal_run_options o = {.timeout_ms = RUN_MS};
   int64_t patient_ms = MAX(LOOK_MS, MIN(b->o.lease_ms, SAY_MS)), beat_next = 0, look_next = 0;
   for (; !atomic_load(&b->stop); nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL)) {
     int64_t now = clock_ns(), began = b->o.step_began ? atomic_load(b->o.step_began) : 0;
-    if (op && now >= beat_next) {
+    if (b->o.op && now >= beat_next) {
       beat_next = now + b->o.lease_ms * 1000000 / 8;
-      /* When a task is lost, the worker's own step finds out. */
-      shoal_status_free(shoal_session_run(b->o.created->session, &o, NULL, NULL, 0, NULL, NULL, 0, &op, 1, NULL));
+      run_quietly(b, b->o.op);
     }
     if (!began || now - began < patient_ms * 1000000 || now < look_next) continue;
     look_next = now + LOOK_MS * INT64_C(1000000);
     shoal_status e = look_for_chief(b, began);
+    if (!e && left_behind(b)) run_quietly(b, b->o.last);
     if (!e) continue;
     shoal_coordinator_request_stop(b->o.created->coordinator, e); /* before the step fails: this is why */
     session_interrupt(b->o.created->session);

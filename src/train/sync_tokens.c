@@ -269,6 +269,7 @@ static shoal_status created(shoal_sync_replicas *s, const shoal_created *c) {
   if (!s->is_chief) {
     TRY(session_run_op(c->session, s->local_init));
     return sync_beat_start(&(struct sync_beat_options){.created = c,
+                                                       .last = s->give_back,
                                                        .lease_ms = s->o.lease_ms,
                                                        .step_began = &s->step_began,
                                                        .step = s->step.value,

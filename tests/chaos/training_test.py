@@ -227,11 +227,11 @@ def ps_told_to_stop():
 
 
 def ps_stays_away():
-    with Run(workers=1, flags=["--max_wait=3"]) as r:
+    with Run(workers=1, flags=["--max_wait=15"]) as r:  # also for the parameter servers, at the beginning
         r.workers[0].past(60)
         r.ps[0].kill().ends()
         assert r.workers[0].ends() == 1, r.workers[0].text()
-        assert "DEADLINE_EXCEEDED: Session was not ready after waiting 3 secs" in r.workers[0].text(), r.workers[0].text()
+        assert "DEADLINE_EXCEEDED: Session was not ready after waiting 15 secs" in r.workers[0].text(), r.workers[0].text()
 
 
 def chief_stays_away():

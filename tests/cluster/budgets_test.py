@@ -232,7 +232,7 @@ def fields_frame(more):
 def requests_that_stop():
     """Half a request, half a header block, a connection that says nothing, a request that is all there and has no end:
     each is given up after its time."""
-    with one("--request_timeout=4", "--greeting_timeout=4") as c:
+    with one("--request_timeout=8", "--greeting_timeout=8") as c:
         half, block = Client(address(c)).greet(), Client(address(c)).greet()
         stream = begin(half, 1000, bytes(10))
         endless = begin(half, 10, bytes(10))
@@ -250,7 +250,7 @@ def requests_that_stop():
 
 
 def idle_connections():
-    with one("--idle_timeout=4") as c:
+    with one("--idle_timeout=8") as c:
         client = Client(address(c)).greet()
         assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", b""))
         assert client.until(lambda f: f[0] == GOAWAY)[-1][3][4:8] == bytes(4)  # NO_ERROR
@@ -283,7 +283,7 @@ def unread_answers():
                 break
             assert time.time() < end
             time.sleep(0.1)
-    with one("--unread_timeout=4") as c:
+    with one("--unread_timeout=8") as c:
         handle = session(Client(address(c)).greet())
         client = Client(address(c), setting(INITIAL_WINDOW, 0)).greet()
         client.call("MasterService/RunStep", handle + field(3, b"c:0"))

@@ -38,7 +38,7 @@ LOSSES = []
 
 def program(ps, workers, master):
     with Cluster(ps=[ps], worker=workers) as c:
-        p = subprocess.run([CLIENT, c.target(*master)], capture_output=True, text=True, timeout=300)
+        p = subprocess.run([CLIENT, c.target(*master)], capture_output=True, text=True, timeout=600)
         lines = p.stdout.splitlines(keepends=True)
         losses = [float(line.split()[1]) for line in lines if line.startswith("loss ")]
         rest = "".join(line for line in lines if not line.startswith("loss "))

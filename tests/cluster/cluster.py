@@ -27,6 +27,12 @@ server.join()
 """
 
 
+# Seconds for what comes at once where a machine has nothing else to do: a test that has waited so long says that it does
+# not come. SLACK: what a promised bound on time may be passed by, for the same reason; still far below the time-outs of
+# TCP, or for ever, that end such waits where the promise is broken.
+PATIENCE = 120
+SLACK = 60
+
 CLAIMS = []  # sockets whose names are the ports of this process, held as long as it lives
 
 
@@ -53,7 +59,7 @@ def free_ports(n):
     raise RuntimeError("no free ports")
 
 
-def until(condition, seconds=60, what=lambda: "it does not come"):
+def until(condition, seconds=PATIENCE, what=lambda: "it does not come"):
     """Waits for a condition; its value."""
     end = time.time() + seconds
     while True:
@@ -67,9 +73,17 @@ def until(condition, seconds=60, what=lambda: "it does not come"):
 def until_step(target, text="running graph"):
     """Waits until a step is under way at a server, as far as a line of its status says."""
     def status():
-        p = subprocess.run([SHOAL, "status", target], capture_output=True, text=True, timeout=60)
+        p = subprocess.run([SHOAL, "status", target], capture_output=True, text=True, timeout=PATIENCE)
         return text in p.stdout
     until(status, what=lambda: f"no step at {target}")
+
+
+def gave_up(error):
+    """Did a step of TensorFlow's client end because its time was up? When the answer that says so comes just as the client
+    itself gives up, gRPC throws the message away and keeps the trailers: no message, and no error either."""
+    import tensorflow.compat.v1 as tf
+    return isinstance(error, tf.errors.DeadlineExceededError) or (
+        isinstance(error, tf.errors.UnimplementedError) and "No message returned" in error.message)
 
 
 class Task:

@@ -70,7 +70,7 @@ class Tree:
         with open(script, "w") as f:
             f.write(text)
         p = subprocess.run(["sh", "-e", script], cwd=self.folder, env=env, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
+                           stderr=subprocess.STDOUT, text=True, timeout=1200, check=False)
         assert p.returncode == code, f"{text}\n{p.returncode}: {p.stdout}"
         return p.stdout
 

@@ -18,16 +18,16 @@ EXAMPLES = os.path.join(os.path.dirname(SHOAL), "examples")
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
-def launch(*command, flags=(), code=0, seconds=400):
+def launch(*command, flags=(), code=0, seconds=800, env=None):
     p = subprocess.run([SHOAL, "launch", *flags, "--", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                       text=True, timeout=seconds, check=False)
+                       text=True, timeout=seconds, env={**os.environ, **(env or {})}, check=False)
     assert p.returncode == code, (p.returncode, p.stdout)
     return p.stdout
 
 
 def run(name, *flags, code=0, env=None):
     p = subprocess.run([f"{EXAMPLES}/{name}", *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                       timeout=300, env={**os.environ, **(env or {})}, check=False)
+                       timeout=600, env={**os.environ, **(env or {})}, check=False)
     assert p.returncode == code, (p.returncode, p.stdout)
     return p.stdout
 
@@ -126,7 +126,7 @@ def existing_servers():
                  "--existing_servers", "--train_steps=200", "--job_name=worker"]
         tasks = [subprocess.Popen([f"{EXAMPLES}/mnist_replica", *flags, f"--task_index={i}"], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True) for i in range(2)]
-        texts = [t.communicate(timeout=300)[0] for t in tasks]
+        texts = [t.communicate(timeout=600)[0] for t in tasks]
         assert all(t.returncode == 0 for t in tasks), texts
         learnt(texts[0])
 
@@ -160,12 +160,13 @@ def tensorflow_program():
 
 
 def together():
-    """A TensorFlow worker, the chief, and a Shoal worker train one model, asynchronously and with tokens."""
+    """A TensorFlow worker, the chief, and a Shoal worker train one model, asynchronously and with tokens. The chief ends it
+    when both have done their part, whoever of them is the faster."""
     for sync in (False, True):
         program = (f'case "$*" in *--job_name=worker\\ --task_index=0*) exec "{sys.executable}" '
                    f'"{ROOT}/tests/cluster/tf_replica.py" "$@";; *) exec "{EXAMPLES}/mnist_replica" "$@";; esac')
-        flags = ["--train_steps=200", "--sync_replicas"] if sync else ["--train_steps=4000"]
-        text = launch("sh", "-c", program, "program", *flags)
+        flags = ["--train_steps=1000000", *(["--sync_replicas"] if sync else [])]
+        text = launch("sh", "-c", program, "program", *flags, env={"ENOUGH": "100"})
         steps = {kind: int(n) for kind, n in re.findall(r"(\w+) \d: (\d+) local steps", text)}
         assert min(steps["worker"], steps["tensorflow"]) > 2, text
         assert float(re.search(r"local steps, loss (\S+)", text).group(1)) < 2, text
@@ -237,7 +238,7 @@ def by_hand():
             chief.kill()
             chief.communicate(timeout=120)
             chief = start("worker", 2000)
-            text, _ = chief.communicate(timeout=300)
+            text, _ = chief.communicate(timeout=600)
             assert chief.returncode == 0 and "test accuracy" in text, text
             said, _ = server.communicate(timeout=120)
             assert server.returncode == 0, said
@@ -273,6 +274,19 @@ def done_already():
         assert f"predict: checkpoint {folder}/model.ckpt-20 is of another model: give another folder" in text, text
 
 
+def process(*arguments):
+    """The one whose command line has all of these."""
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, errors="replace") as f:
+                line = f.read()
+        except OSError:  # it has ended
+            continue
+        if all(a in line for a in arguments):
+            return int(path.split("/")[2])
+    raise AssertionError(f"there is no process with {arguments}")
+
+
 def parameter_server_lost():
     """A parameter server is killed: what was restored, and how many steps were lost, is said."""
     with tempfile.TemporaryDirectory() as folder:
@@ -284,7 +298,7 @@ def parameter_server_lost():
             for line in p.stdout:
                 text += line
                 if not killed and "saved" in line and "ckpt-0" not in line:
-                    subprocess.run(["pkill", "-9", "-f", f"{folder}.*--job_name=ps"], check=True)
+                    os.kill(process(folder, "--job_name=ps"), signal.SIGKILL)
                     killed = True
                 if "goes on from step" in line:
                     break
@@ -309,7 +323,7 @@ def train_py():
     assert "worker 0: loss " in text, text
     with Cluster(ps=["shoal"], worker=["shoal"]) as c:
         p = subprocess.run([sys.executable, f"{ROOT}/examples/train.py", f"--master={c.target('worker')}"],
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
         assert p.returncode == 0 and float(re.search(r"loss (\S+) after step", p.stdout).group(1)) < 2, p.stdout
 
 

@@ -12,7 +12,7 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow.compat.v1 as tf
 
-from cluster import SHOAL, Cluster, report
+from cluster import PATIENCE, SHOAL, Cluster, report
 
 tf.disable_v2_behavior()
 tf.logging.set_verbosity(tf.logging.ERROR)
@@ -158,7 +158,7 @@ def other_task():
 
 def bad_root():
     p = subprocess.run([SHOAL, "server", '--cluster_spec={"worker": ["127.0.0.1:0"]}', "--job_name=worker",
-                        "--file_root=/nowhere/at/all"], capture_output=True, text=True, timeout=20)
+                        "--file_root=/nowhere/at/all"], capture_output=True, text=True, timeout=PATIENCE)
     assert p.returncode == 1 and "--file_root" in p.stderr and "/nowhere/at/all" in p.stderr, p
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from cluster import SHOAL, Cluster, report
+from cluster import PATIENCE, SHOAL, Cluster, report
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
@@ -35,7 +35,7 @@ def resident(task):
 def connect(c):
     host, port = c.spec["worker"]["0"].rsplit(":", 1)
     s = socket.create_connection((host, int(port)))
-    s.settimeout(20)
+    s.settimeout(PATIENCE)
     return s
 
 
@@ -59,7 +59,7 @@ def held(fn, most=48 * MB):
         kept = fn(c)
         grown = resident(task) - before
         assert grown < most, f"{grown / MB:.0f} MB more"
-        subprocess.run([SHOAL, "status", c.target("worker")], check=True, capture_output=True, timeout=30)
+        subprocess.run([SHOAL, "status", c.target("worker")], check=True, capture_output=True, timeout=PATIENCE)
         for s in kept or ():
             s.close()
     assert task.process.returncode == 0, task.text()

@@ -6,13 +6,13 @@ import socket
 import struct
 import sys
 
-from cluster import Cluster, report
+from cluster import PATIENCE, Cluster, report
 
 DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 STREAMS, INITIAL_WINDOW = 3, 4
 CALM = 11  # ENHANCE_YOUR_CALM
-WAIT = 120  # seconds for an answer, on however slow a machine
+WAIT = PATIENCE
 
 
 def setting(key, value):

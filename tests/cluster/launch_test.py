@@ -218,6 +218,14 @@ def ctrl_c():
 RUNAWAY = 'setsid sh -c "sleep 1000 & sleep 1001" & (sleep 1002 &) ; sleep 1003'
 
 
+def parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return int(f.read().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
+
+
 def killed_launcher():
     """kill -9 of either half of the launcher leaves nothing, not even what fled into sessions of its own."""
     for half in (0, 1):
@@ -225,8 +233,7 @@ def killed_launcher():
         job.wait_for(2 + 1 + 2 * 5)
         pid = job.p.pid
         if half:
-            with open(f"/proc/{pid}/task/{pid}/children") as f:
-                pid = int(f.read().split()[0])
+            pid, = [p for p in job.processes() if parent(p) == pid]
         os.kill(pid, signal.SIGKILL)
         job.p.communicate(timeout=120)
         job.nothing_left()

@@ -7,8 +7,9 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf import config_pb2
 
+from cluster import PATIENCE
+
 CODES = {c.value[0]: c.name for c in grpc.StatusCode}
-PATIENCE = 120  # seconds, for what comes at once on a machine that is not busy
 
 
 def varint(n):

@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cluster import Cluster, report
+from cluster import PATIENCE, Cluster, report
 
 tf.disable_v2_behavior()
 tf.logging.set_verbosity(tf.logging.ERROR)
@@ -147,7 +147,7 @@ def queue_between_clients(cluster, master):
         with tf.Session(cluster.target(*master)) as s:
             for i in range(10):
                 s.run(put, {a: i, b: "s%d" % i})
-            t.join(30)
+            t.join(PATIENCE)
             assert not t.is_alive()
             s.run(q.close())
     assert [g[0] for g in got] == list(range(10)) and got[3][1] == b"s3", got
@@ -189,7 +189,7 @@ def sync_replicas(cluster, master):
                     op = opt.minimize(loss, global_step=step)
                 hook = opt.make_session_run_hook(index == 0)
                 if index:
-                    ready.wait(60)
+                    ready.wait(PATIENCE)
                 # The master must be the replica's own server or any other; both are used.
                 with tf.train.MonitoredTrainingSession(cluster.target("worker", index), is_chief=index == 0,
                                                        hooks=[hook, tf.train.StopAtStepHook(last_step=5)],
@@ -205,7 +205,7 @@ def sync_replicas(cluster, master):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(90)
+        t.join(2 * PATIENCE)
         assert not t.is_alive(), "a replica hangs"
     assert not errors, errors
 

@@ -10,7 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import grpc
 import tensorflow.compat.v1 as tf
 
-from cluster import Cluster, report
+from cluster import PATIENCE, Cluster, report
 
 tf.disable_v2_behavior()
 
@@ -69,7 +69,7 @@ def given_up(cluster):
         assert s.partial_run(h, r1, {a: 1.0, b: 2.0}) == 3.0
         t = threading.Thread(target=s.close, daemon=True)
         t.start()
-        t.join(60)
+        t.join(PATIENCE)
         assert not t.is_alive(), "closing does not end"
         with tf.Session(cluster.target("worker", 0)) as s2:
             assert s2.run(r1, {a: 1.0, b: 2.0}) == 3.0

@@ -13,7 +13,7 @@ TASKS = [f"/job:worker/task:{i}" for i in range(3)]
 
 
 def train(target, micro, devices):
-    out = subprocess.run([TRAINER, target, str(micro), *devices], capture_output=True, text=True, timeout=240)
+    out = subprocess.run([TRAINER, target, str(micro), *devices], capture_output=True, text=True, timeout=600)
     assert out.returncode == 0, out.stdout + out.stderr
     values = {}
     for line in out.stdout.splitlines():

@@ -16,7 +16,7 @@ from cluster import ROOT, SHOAL, free_ports, report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IN_PLACE = os.path.join(ROOT, "tools", "in_place.py")
-LIMIT = 400
+LIMIT = 800
 
 
 class Run:
@@ -52,7 +52,7 @@ class Run:
             for process, log in self.tasks.values():
                 process.terminate()
                 try:
-                    process.wait(30)
+                    process.wait(120)
                 except subprocess.TimeoutExpired:
                     process.kill()
                 log.close()

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 from cluster import ROOT, SHOAL, free_ports, report, until
 
@@ -70,15 +69,10 @@ class Slurm:
         d = self.folder
         self.start("munged", "--force", "-F", f"--key-file={d}/key", f"--socket={d}/munge.socket",
                    f"--pid-file={d}/munge.pid", f"--log-file={d}/munge.log", f"--seed-file={d}/seed")
-        while not os.path.exists(f"{d}/munge.socket"):
-            time.sleep(0.05)
+        until(lambda: os.path.exists(f"{d}/munge.socket"))
         self.start("slurmctld", "-D", "-i")
         self.start("slurmd", "-D", "-N", host)
-        end = time.time() + 60
-        while "idle" not in self.run("sinfo", "-h", "-o", "%T")[0]:
-            if time.time() > end:
-                raise RuntimeError(f"Slurm did not come up: {self.run('sinfo')[0]}")
-            time.sleep(0.2)
+        until(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T")[0], what=lambda: self.run("sinfo")[0])
         return self
 
     def start(self, name, *flags):
@@ -204,7 +198,7 @@ def in_allocation():
                "--grace=5", "--", "sh", "-c", PROGRAM, "program"]
     out, code = slurm.run(*command, CODE="6")
     assert code == 6 and re.search(r"worker/\d on \S+ failed: exit code 6", out), (code, out)
-    until(lambda: not slurm.run("squeue", "-h", "--steps")[0].strip(), 60, lambda: slurm.run("squeue", "--steps"))
+    until(lambda: not slurm.run("squeue", "-h", "--steps")[0].strip(), what=lambda: slurm.run("squeue", "--steps"))
 
 
 missing = [p for p in ("slurmctld", "slurmd", "munged", "srun", "salloc", "sbatch", "scontrol")

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from concurrent import futures
 
-from cluster import SHOAL, Cluster, report, until
+from cluster import PATIENCE, SHOAL, Cluster, report, until
 
 
 def status(spec, *flags):
@@ -92,7 +92,7 @@ def waits():
         tasks = {t["task"]: t for t in json.loads(status(c.spec, "--json")[1])["tasks"]}
         assert any(re.match(wanted, w) for w in tasks["/job:worker/task:0"]["waits"]), tasks
         s.close()
-        t.join(60)
+        t.join(PATIENCE)
 
 
 def strangers_words():

@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import numpy as np
-from cluster import ROOT, Task, free_ports, report, until
+from cluster import PATIENCE, ROOT, Task, free_ports, report, until
 
 BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
 TRAINER = os.path.join(BUILD, "tests", "programs", "sync_trainer")
@@ -151,7 +151,7 @@ def asynchronous_as_tensorflow():
             ends.append(job.finish()[0])
     for name, start in zip(("w", "table"), initial()):
         moved = np.linalg.norm(start - ends[1][name])
-        assert np.linalg.norm(ends[0][name] - ends[1][name]) < 0.35 * moved, (name, moved)
+        assert np.linalg.norm(ends[0][name] - ends[1][name]) < 0.5 * moved, (name, moved)
 
 
 def tokens_two_workers():
@@ -242,16 +242,20 @@ def ends_on_time():
 
 
 def strict_killed_and_back():
-    with Job(3) as job:
+    """They take their time until the one that was killed has done some steps more."""
+    with Job(3) as job, tempfile.TemporaryDirectory() as d:
+        pace = os.path.join(d, "pace")
+        options = dict(program=["env", f"SYNC_PACE={pace}", TRAINER], steps=400, sleep=100, lease=1500)
         for t in range(3):
-            job.start(t, "strict", steps=400, sleep=10, lease=1500)
-        job.wait_steps(2, 10)
+            job.start(t, "strict", **options)
+        job.wait_steps(2, 5)
         job.workers[2].send_signal(signal.SIGKILL)
         job.workers[2].wait()
         before = job.steps(0)
-        job.wait_steps(0, before + 20)
-        job.start(2, "strict", steps=400, sleep=10, lease=1500)
-        job.wait_steps(2, 20)
+        job.wait_steps(0, before + 5)
+        job.start(2, "strict", **options)
+        job.wait_steps(2, 5)
+        open(pace, "w").close()
         for r in job.finish():
             assert r["step"] == 400
 
@@ -320,7 +324,7 @@ def chief_killed(mode):
             assert r["step"] >= 150, r
 
 
-def ends_with(job, task, code, said, seconds=60):
+def ends_with(job, task, code, said, seconds=PATIENCE):
     try:
         got = job.workers[task].wait(seconds)
     except subprocess.TimeoutExpired:
@@ -333,7 +337,7 @@ def chief_gone(mode, told):
     to stop, it does that at once."""
     with Job(2) as job:
         for t in range(2):
-            job.start(t, mode, steps=100000, sleep=10, lease=1500, wait=1000 if told else 4)
+            job.start(t, mode, steps=100000, sleep=10, lease=1500, wait=1000 if told else 15)
         job.wait_steps(1, 10)
         job.workers[0].send_signal(signal.SIGKILL)
         job.workers[0].wait()
@@ -353,7 +357,7 @@ def worker_gone(mode, **options):
         job.wait_steps(2, 5)
         job.workers[2].send_signal(signal.SIGKILL)
         job.workers[2].wait()
-        for r in job.finish(0, 1, seconds=90):
+        for r in job.finish(0, 1):
             assert r["step"] >= 60, r
 
 
@@ -415,17 +419,17 @@ def tensorflow_worker_gone(how):
         program = ["env", f"SYNC_GO={go}", sys.executable, TF_WORKER]
         more = dict(batches=5) if how == "leaves" else dict(sleep=20)
         job.start(1, "tokens", program, steps=100000, **more)
-        end = time.time() + 60
-        while "built" not in job.text(1) and time.time() < end:
-            time.sleep(0.05)
-        job.start(0, "tokens", steps=200, sleep=30, lease=1000)
+        until(lambda: "built" in job.text(1), 2 * PATIENCE, lambda: job.text(1))
+        pace = os.path.join(d, "pace")  # the chief takes its time until the other has done its part
+        job.start(0, "tokens", ["env", f"SYNC_PACE={pace}", TRAINER], steps=200, sleep=500, lease=1000)
         job.wait_steps(0, 1)
         open(go, "w").close()
-        job.wait_steps(1, 5)
+        until(lambda: job.steps(1) >= 5, 2 * PATIENCE, lambda: job.text(1))
         if how == "killed":
             job.workers[1].send_signal(signal.SIGKILL)
-        job.workers[1].wait(60)
-        r, = job.finish(0, seconds=120)
+        job.workers[1].wait(PATIENCE)
+        open(pace, "w").close()
+        r, = job.finish(0)
         assert r["step"] >= 200, r
 
 

@@ -1,5 +1,6 @@
 """A TensorFlow program as users have them: between-graph replication of the model of examples/mnist_replica.c, with the
-same names, so that it can train together with it. Takes TF_CONFIG, or the four flags."""
+same names, so that it can train together with it. Takes TF_CONFIG, or the four flags. With $ENOUGH in the environment it
+ends the training, by setting the step, when it and the others have done so many steps each."""
 import argparse
 import gzip
 import json
@@ -54,14 +55,19 @@ def main():
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=n, total_num_replicas=n)
             hooks.append(optimizer.make_session_run_hook(task == 0))
         train = optimizer.minimize(loss, global_step=step)
+        end = tf.assign(step, args.train_steps)
     images, labels = load(args.data_dir, "train")
-    rng, done = np.random.RandomState(task), 0
+    rng, done, enough = np.random.RandomState(task), 0, int(os.environ.get("ENOUGH", 0))
     with tf.train.MonitoredTrainingSession(server.target, is_chief=task == 0, hooks=hooks,
                                            config=tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{task}"])) as s:
         while not s.should_stop():
             at = rng.randint(0, len(images), 100)
-            value, _ = s.run([loss, train], {x: images[at] / np.float32(255), y: labels[at]})
+            value, now, _ = s.run([loss, step, train], {x: images[at] / np.float32(255), y: labels[at]})
             done += 1
+            others = now * (len(cluster["worker"]) if args.sync_replicas else 1) - done
+            if enough and done >= enough and others >= enough:
+                s.run(end)
+                break
         print(f"tensorflow {task}: {done} local steps, loss {value:.3f}", flush=True)
         if args.sync_replicas:
             os._exit(0)  # else TensorFlow's chief waits two minutes for its thread that waits for gradients

@@ -84,7 +84,7 @@ def many_steps(names):
             lives(c)
             extended = client.start(MASTER + "ExtendSession", field(1, handle))
             closing = client.start(MASTER + "CloseSession", field(1, handle))
-            until(lambda: all(s.done() for s in steps), 120)  # closing cancels them
+            until(lambda: all(s.done() for s in steps))  # closing cancels them
             lives(c)
             ends(c)
             until(lambda: closing.done() and extended.done())

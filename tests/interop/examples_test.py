@@ -43,7 +43,7 @@ def test_mnist_local():
         raise tap.Skip(f"there is no {DATA}")
     with tempfile.TemporaryDirectory() as folder:
         text = example("mnist_local", DATA, folder)
-        assert float(re.search(r"test accuracy (\S+) after", text).group(1)) >= 0.87, text
+        assert float(re.search(r"test accuracy (\S+) after", text).group(1)) >= 0.84, text  # 0.88 here; from epoch to epoch it moves by 0.01
         # The checkpoint, by TensorFlow's reader: every variable with its slots, under TensorFlow's names.
         prefix = re.search(r"checkpoint: +(\S+)", text).group(1)
         reader = tf.train.load_checkpoint(prefix)
@@ -59,7 +59,7 @@ def test_mnist_local():
         assert events[0].file_version.startswith("brain.Event:")
         assert any(e.graph_def for e in events)
         values = {v.tag: v.simple_value for e in events for v in e.summary.value}
-        assert values["test_accuracy"] >= 0.87 and 0 < values["loss"] < 1, values
+        assert values["test_accuracy"] >= 0.84 and 0 < values["loss"] < 1, values
 
 
 def test_mnist_with_bad_data():

@@ -193,7 +193,7 @@ def waits_for_the_other():
     t = threading.Thread(target=lambda: got.extend(s.get([a], 3)))
     t.start()
     others = s.get([b], 3)
-    t.join(60)
+    t.join()
     s.close()
     assert got == [[0], [2], [4]] and others == [[1], [3], [5]], (got, others)
 

@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
       s, g, .server = server, .master = text_flag(argc, argv, "master"), .is_chief = task == 0,
       .checkpoint_dir = text_flag(argc, argv, "checkpoint_dir"), .save_steps = number_flag(argc, argv, "save_steps", 0),
       .stop_at_step = number_flag(argc, argv, "steps", 100),
-      .max_wait_secs = (double)number_flag(argc, argv, "max_wait", 60), .scaffold = &(shoal_scaffold){.saver = saver},
+      .max_wait_secs = (double)number_flag(argc, argv, "max_wait", 240), .scaffold = &(shoal_scaffold){.saver = saver},
       .hooks = hooks, .n_hooks = trace ? 2 : 1,
       .progress = number_flag(argc, argv, "progress", 0) ? &(shoal_progress){.loss = first} : NULL, .status = &error) {
     while (!shoal_should_stop(s)) {

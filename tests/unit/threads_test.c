@@ -182,8 +182,8 @@ static void *work(void *arg) {
         expect(s, st, SHOAL_OK, v == (float)((1 << i % 6) - 1), "loop");
         break;
       case 2: /* never more in the queue than has room, whatever the order of threads */
-        expect(s, run(s, "x:0", 2, NULL, "put", 20000, NULL), SHOAL_OK, true, "put");
-        st = run(s, NULL, 0, "get:0", NULL, 20000, &v);
+        expect(s, run(s, "x:0", 2, NULL, "put", 120000, NULL), SHOAL_OK, true, "put");
+        st = run(s, NULL, 0, "get:0", NULL, 120000, &v);
         expect(s, st, SHOAL_OK, v == 2, "get");
         break;
       case 3: expect(s, run(s, "x:0", 0, "checked:0", NULL, 0, NULL), SHOAL_INVALID_ARGUMENT, true, "checked"); break;

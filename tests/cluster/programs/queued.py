@@ -58,7 +58,7 @@ def train(server, cluster, path):
                 seen += session.run(size)
         except tf.errors.OutOfRangeError:
             coordinator.request_stop()
-        coordinator.join(threads, stop_grace_period_secs=10)
+        coordinator.join(threads, stop_grace_period_secs=120)
         assert session.run(total) >= 3 * 2 * sum(range(60))
         try:
             session.run(finished)

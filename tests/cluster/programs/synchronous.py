@@ -56,7 +56,7 @@ def train(server, cluster, last_step, synchronous):
         scaffold = tf.train.Scaffold(saver=tf.train.Saver(sharded=True))
         with tf.train.MonitoredTrainingSession(server.target, is_chief=chief, checkpoint_dir=FLAGS.log_dir, hooks=hooks,
                                                scaffold=scaffold, save_checkpoint_secs=None, save_checkpoint_steps=25,
-                                               save_summaries_steps=20, config=config, max_wait_secs=60,
+                                               save_summaries_steps=20, config=config, max_wait_secs=600,
                                                stop_grace_period_secs=5) as session:
             first = session.run_step_fn(lambda step_context: step_context.session.run(step))
             while not session.should_stop():
@@ -72,7 +72,7 @@ def main():
         return
     first, watch = train(server, cluster, 60, True)
     assert np.all(np.isfinite(watch.seen)), watch.seen
-    assert FLAGS.task_index or watch.seen[-1] < watch.seen[0], watch.seen
+    assert len(watch.seen) < 20 or watch.seen[-1] < watch.seen[0], watch.seen  # the other may have done most of it
     again, watch = train(server, cluster, 120, False)
     assert again >= 25, again
     assert len(watch.seen) < 4 or watch.traced >= 2, watch.traced

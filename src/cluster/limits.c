@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/strmap.h"
 
@@ -19,6 +20,10 @@ const struct limit_row limit_rows[LIMITS] = {
     [LIMIT_NODES] = {"max_nodes", "max_connection_nodes", "nodes of graphs",
                      "nodes of all graphs held (default 20000000)",
                      "of these, of one connection's sessions (default 10000000)", 20000000, 10000000},
+    [LIMIT_GRAPH_BYTES] = {"max_graph_bytes", "max_connection_graph_bytes", "bytes of graphs",
+                           "bytes of GraphDefs held, repeated values written out (default: half the memory)",
+                           "of these, of one connection's sessions (default: a third of the memory)", 2, 3,
+                           .share = true},
     [LIMIT_GRAPHS] = {"max_graphs", "max_connection_graphs", "compiled steps and registered graphs",
                       "compiled steps and registered graphs (default 200000)",
                       "of these, of one connection's sessions (default 100000)", 200000, 100000},
@@ -43,6 +48,14 @@ void limit_set(enum limit which, int64_t server, int64_t connection) {
   chosen[which][1] = connection;
 }
 
+/* In force for servers (0) and connections (1) that are made now. */
+static size_t in_force(int which, int of) {
+  const struct limit_row *row = &limit_rows[which];
+  if (chosen[which][of] > 0) return (size_t)chosen[which][of];
+  int64_t usual = of ? row->connection : row->usual;
+  return row->share ? machine_memory() / (size_t)usual : (size_t)usual;
+}
+
 struct limits {
   char *task;
   struct budget all[LIMITS];
@@ -61,8 +74,7 @@ struct limits *limits_new(const char *task) {
   struct limits *l = mem_zalloc(1, sizeof *l);
   l->task = mem_strdup(task);
   pthread_mutex_init(&l->lock, NULL);
-  for (int i = 0; i < LIMITS; i++)
-    budget_init(&l->all[i], (size_t)(chosen[i][0] > 0 ? chosen[i][0] : limit_rows[i].usual), NULL);
+  for (int i = 0; i < LIMITS; i++) budget_init(&l->all[i], in_force(i, 0), NULL);
   return l;
 }
 
@@ -97,10 +109,7 @@ struct account *account_get(struct limits *l, uint64_t connection) {
     a = mem_zalloc(1, sizeof *a);
     a->of = l;
     snprintf(a->key, sizeof a->key, "%s", key);
-    for (int i = 0; i < LIMITS; i++) {
-      int64_t most = chosen[i][1] > 0 ? chosen[i][1] : limit_rows[i].connection;
-      budget_init(&a->own[i], connection ? (size_t)most : SIZE_MAX, &l->all[i]);
-    }
+    for (int i = 0; i < LIMITS; i++) budget_init(&a->own[i], connection ? in_force(i, 1) : SIZE_MAX, &l->all[i]);
     strmap_put(&l->accounts, key, a);
   }
   a->refs++;
@@ -132,6 +141,13 @@ shoal_status account_take(struct account *a, enum limit which, size_t n) {
   return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu %s%s, as many as --%s allows", a->of->task,
                 budget_used(all ? &a->of->all[which] : &a->own[which]), row->what, all ? "" : " of one connection",
                 all ? row->name : row->connection_name);
+}
+
+size_t account_room(const struct account *a, enum limit which) {
+  size_t room = SIZE_MAX;
+  for (const struct budget *b = &a->own[which]; b; b = b->parent)
+    room = MIN(room, b->most - MIN(b->most, budget_used(b)));
+  return room;
 }
 
 void account_give(struct account *a, enum limit which, size_t n) { budget_give(&a->own[which], n); }

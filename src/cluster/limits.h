@@ -17,6 +17,7 @@ enum limit {
   LIMIT_SESSIONS,
   LIMIT_CREATIONS,
   LIMIT_NODES,
+  LIMIT_GRAPH_BYTES,
   LIMIT_GRAPHS,
   LIMIT_STEPS,
   LIMIT_CALLABLES,
@@ -30,6 +31,7 @@ struct limit_row {
   const char *what;                   /* is held: "steps under way" */
   const char *help, *connection_help; /* of the flags */
   int64_t usual, connection;          /* for the server, for a connection */
+  bool share;                         /* these are parts of the machine's memory, 1/usual */
 };
 extern const struct limit_row limit_rows[LIMITS];
 
@@ -54,6 +56,8 @@ struct account *account_ref(struct account *a);
 void account_unref(struct account *a);
 /* RESOURCE_EXHAUSTED, naming the flag, when that would be too many. */
 shoal_status account_take(struct account *a, enum limit which, size_t n);
+/* How much may still be taken. */
+size_t account_room(const struct account *a, enum limit which);
 void account_give(struct account *a, enum limit which, size_t n);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cluster/latch.h"
 #include "graph/import.h"
+#include "graph/lower.h"
 #include "rpc/loop.h"
 
 enum { GOODBYE_MS = 1000 }; /* how long a server that stops waits for other tasks to forget its sessions */
@@ -71,6 +72,7 @@ struct master_session *master_session_new(struct master *m, struct account *acco
   s->handle = draw_handle();
   s->graph = graph_new();
   s->unprepared = true;
+  s->effort = LOWER_MAX_WORK;
   strand_init(&s->strand, m->worker->builders, master_session_ref, master_session_let_go, s);
   pthread_mutex_init(&s->lock, NULL);
   cancel_init(&s->ending);
@@ -114,6 +116,7 @@ void master_session_unref(struct master_session *s) {
   vec_release(&s->places);
   graph_free(s->graph);
   account_give(s->account, LIMIT_NODES, s->n_nodes);
+  account_give(s->account, LIMIT_GRAPH_BYTES, s->n_bytes);
   account_give(s->account, LIMIT_PEERS, s->n_peers);
   account_unref(s->account);
   master_config_release(&s->config);
@@ -131,14 +134,30 @@ void master_session_unref(struct master_session *s) {
 
 /* ---- extending ---- */
 
-shoal_status master_session_import(struct master_session *s, struct wire graph_def, bool opens_session) {
-  TRY(graph_import(
-      s->graph, graph_def.at, wire_left(&graph_def),
-      &(struct import_options){.opens_session = opens_session, .max_nodes = s->master->worker->max_graph_nodes}, NULL));
-  size_t more = s->graph->nodes.n - MIN(s->graph->nodes.n, s->n_nodes);
-  shoal_status full = account_take(s->account, LIMIT_NODES, more);
-  if (!full) s->n_nodes += more;
-  return full;
+static shoal_status admit(void *session, size_t nodes, size_t bytes) {
+  struct master_session *s = session;
+  TRY(account_take(s->account, LIMIT_GRAPH_BYTES, bytes));
+  shoal_status full = account_take(s->account, LIMIT_NODES, nodes);
+  if (full) {
+    account_give(s->account, LIMIT_GRAPH_BYTES, bytes);
+    return full;
+  }
+  s->n_bytes += bytes;
+  s->n_nodes += nodes;
+  return NULL;
+}
+
+shoal_status master_session_import(struct master_session *s, struct wire graph_def, bool opens_session,
+                                   bool (*over)(void *arg), void *arg) {
+  struct effort effort = {.left = EFFORT_UNBOUNDED, .over = over, .arg = arg};
+  return graph_import(s->graph, graph_def.at, wire_left(&graph_def),
+                      &(struct import_options){.opens_session = opens_session,
+                                               .max_nodes = s->master->worker->max_graph_nodes,
+                                               .effort = &effort,
+                                               .max_repeated = MAX(1, account_room(s->account, LIMIT_GRAPH_BYTES)),
+                                               .admit = admit,
+                                               .arg = s},
+                      NULL);
 }
 
 struct extension {
@@ -146,9 +165,12 @@ struct extension {
   struct master_session *session;
   struct wire graph_def;
   int64_t expected;
+  const atomic_bool *gone;
   void (*done)(void *arg, shoal_status s, int64_t version);
   void *arg;
 };
+
+static bool is_set(void *flag) { return atomic_load((atomic_bool *)flag); }
 
 static void extend(struct strand_task *t) {
   struct extension *e = (struct extension *)t;
@@ -157,7 +179,7 @@ static void extend(struct strand_task *t) {
   if (s->version != e->expected)
     err = STATUS(SHOAL_ABORTED, "Current version is %" PRId64 " but caller expected %" PRId64 ".", s->version,
                  e->expected);
-  else err = master_session_import(s, e->graph_def, false);
+  else err = master_session_import(s, e->graph_def, false, is_set, (void *)(uintptr_t)e->gone);
   if (!err) {
     s->unprepared = true;
     s->version++;
@@ -166,10 +188,10 @@ static void extend(struct strand_task *t) {
   free(e);
 }
 
-void master_extend(struct master_session *s, struct wire graph_def, int64_t expected,
+void master_extend(struct master_session *s, struct wire graph_def, int64_t expected, const atomic_bool *gone,
                    void (*done)(void *arg, shoal_status s, int64_t version), void *arg) {
   struct extension *e = mem_alloc(sizeof *e);
-  *e = (struct extension){{extend, NULL}, s, graph_def, expected, done, arg}; /* the strand keeps the session */
+  *e = (struct extension){{extend, NULL}, s, graph_def, expected, gone, done, arg}; /* the strand keeps the session */
   strand_run(&s->strand, &e->task);
 }
 

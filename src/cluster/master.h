@@ -78,7 +78,7 @@ struct master_session {
   struct master *master;
   struct account *account;  /* of the connection that opened it */
   size_t n_peers;           /* taken from it: tasks of a propagated cluster */
-  size_t n_nodes;           /* strand: taken from it */
+  size_t n_nodes, n_bytes;  /* strand: taken from it */
   atomic_ullong connection; /* over which it was last used */
   char *handle;             /* secret: whoever knows it may use the session */
   int64_t number;           /* what it is called where others read it */
@@ -92,6 +92,7 @@ struct master_session {
   struct graph *graph;  /* strand */
   int64_t version;      /* strand */
   bool unprepared;      /* strand: has nodes not yet lowered and placed */
+  int64_t effort;       /* strand: what may yet be spent on lowering; anew when it has been done */
   int64_t next_name;    /* strand */
 
   pthread_mutex_t lock;
@@ -120,8 +121,9 @@ void creation_cancel(struct creation *k, shoal_status why);
 /* Cancels all there are, and waits for their end. */
 void creations_stop(struct master *m);
 struct master_session *master_session_new(struct master *m, struct account *account);
-/* Adds to the session's graph: a task of its strand, or before anybody else knows of it. */
-shoal_status master_session_import(struct master_session *s, struct wire graph_def, bool opens_session);
+/* Adds to the session's graph: a task of its strand, or before anybody else knows of it. over: see base/effort.h. */
+shoal_status master_session_import(struct master_session *s, struct wire graph_def, bool opens_session,
+                                   bool (*over)(void *arg), void *arg);
 /* Closes sessions whose clients have gone. */
 void master_sweep(struct master *m, bool (*connected)(void *arg, uint64_t connection), void *arg);
 /* Asks the workers to forget the session; next(arg, NULL) when they have, or cannot be asked. */
@@ -130,8 +132,8 @@ shoal_status master_find_session(struct master *m, const char *handle, struct ma
 void master_session_ref(void *s);
 void master_session_let_go(void *s); /* the same as unref, for strands */
 void master_session_unref(struct master_session *s);
-/* graph_def must stay until done. */
-void master_extend(struct master_session *s, struct wire graph_def, int64_t expected,
+/* graph_def must stay until done. gone (stays too): set when nobody waits for it any more. */
+void master_extend(struct master_session *s, struct wire graph_def, int64_t expected, const atomic_bool *gone,
                    void (*done)(void *arg, shoal_status s, int64_t version), void *arg);
 /* Cancels steps; done when they have ended and the workers' halves are freed. */
 void master_close_session(struct master *m, const char *handle, master_done done, void *arg);
@@ -149,9 +151,11 @@ struct compiled_part {
 
 struct compiled {
   atomic_int refs;
-  struct account *account; /* where it counts */
-  VEC(char *) feeds;       /* in the order of _Arg */
-  VEC(char *) fetches;     /* in the order of _Retval */
+  struct account *account; /* where it counts, with its nodes */
+  size_t n_nodes;
+  int64_t last_used;   /* the session's lock */
+  VEC(char *) feeds;   /* in the order of _Arg */
+  VEC(char *) fetches; /* in the order of _Retval */
   VEC(struct compiled_part) parts;
   atomic_llong runs;
   struct text partition_graphs; /* RunMetadata.partition_graphs, when asked for */
@@ -163,10 +167,11 @@ enum compile_flags {
   COMPILE_GRAPHS = 2,  /* keep partition_graphs */
 };
 /* Finds, and calls done at once; or makes, and calls it later, on a thread of the network: with an error (consumed) or
- * a reference. sig must stay until then. */
+ * a reference. sig must stay until then, and gone (NULL: never), which is set when the caller waits no more: what
+ * nobody waits for is not gone on with. */
 typedef void (*compile_done)(void *arg, shoal_status s, struct compiled *c);
-void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, compile_done done,
-                    void *arg);
+void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
+                    compile_done done, void *arg);
 void compiled_unref(struct compiled *c);
 
 /* ---- steps ---- */

@@ -1,5 +1,8 @@
 /* From a signature to registered partitions: lower and place the whole graph (once for each extension), prune it to the
- * signature, cut it by task, register each part with its worker. The result is kept for the session's life.
+ * signature, cut it by task, register each part with its worker. The result is kept, MOST_KEPT of them a session: of
+ * more the one that was not used for the longest time is forgotten, here and by the workers, as it is where the limits
+ * on graphs and nodes would be passed. TensorFlow keeps them all, so a program that fetches something else every time
+ * grows its servers for ever.
  *
  * The computing is a task of the session's strand, on a builder; the registrations are answered when the workers
  * answer, and hold nobody up. Whoever asks for a signature that is being compiled waits for that, and gets its outcome:
@@ -9,12 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cluster/master.h"
 #include "graph/import.h"
 #include "graph/lower.h"
 #include "graph/partition.h"
 #include "graph/rewrite.h"
 #include "rpc/loop.h"
+
+enum { MOST_KEPT = 2000 };
 
 void compiled_unref(struct compiled *c) {
   if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
@@ -26,8 +32,40 @@ void compiled_unref(struct compiled *c) {
   text_release(&c->partition_graphs);
   if (c->pruned) graph_free(c->pruned);
   account_give(c->account, LIMIT_GRAPHS, 1);
+  account_give(c->account, LIMIT_NODES, c->n_nodes);
   account_unref(c->account);
   free(c);
+}
+
+/* Forgets the compiled step that was not used for the longest time; false: all are in use. References to one are taken
+ * with the lock held, or where there is another: nobody but the table has one that it alone holds. */
+static bool make_room(struct master_session *s) {
+  struct compiled *old = NULL;
+  const char *key, *old_key = NULL;
+  void *value;
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; strmap_next(&s->compiled, &i, &key, &value);) {
+    struct compiled *c = value;
+    if (atomic_load(&c->refs) != 1 || (old && old->last_used <= c->last_used)) continue;
+    old = c;
+    old_key = key;
+  }
+  if (old) strmap_remove(&s->compiled, old_key);
+  pthread_mutex_unlock(&s->lock);
+  if (!old) return false;
+  for (size_t i = 0; i < old->parts.n; i++) {
+    struct worker_link *w = &s->workers.at[old->parts.at[i].worker];
+    w->ops->deregister_graph(w, s->handle, old->parts.at[i].graph);
+  }
+  compiled_unref(old);
+  return true;
+}
+
+/* Takes n of the limit; what is not used makes room. */
+static shoal_status take(struct master_session *s, enum limit which, size_t n) {
+  shoal_status full;
+  while ((full = account_take(s->account, which, n)) && make_room(s)) shoal_status_free(full);
+  return full;
 }
 
 static int find_device(const struct master_session *s, const char *name) {
@@ -48,9 +86,29 @@ static uint64_t incarnation_of(void *arg, const char *device) {
   return i < 0 ? 0 : s->devices.at[i].incarnation;
 }
 
-static shoal_status prepare(struct master_session *s) {
+/* What lowering added counts too. */
+static shoal_status count_lowered(struct master_session *s) {
+  size_t more = s->graph->nodes.n - MIN(s->graph->nodes.n, s->n_nodes);
+  TRY(take(s, LIMIT_NODES, more));
+  s->n_nodes += more;
+  return NULL;
+}
+
+/* A graph whose lowering was broken off is in order, and gone on with by the next who asks; the effort that is left
+ * then is what was left now. */
+static shoal_status lower(struct master_session *s, bool (*over)(void *arg), void *arg) {
+  struct effort effort = {.left = s->effort, .what = "Inlining functions", .over = over, .arg = arg};
+  s->graph->effort = &effort;
+  shoal_status err = graph_try_lower(s->graph);
+  s->graph->effort = NULL;
+  s->effort = effort.left;
+  shoal_status full = count_lowered(s);
+  return status_merge(&err, full), err;
+}
+
+static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), void *arg) {
   if (!s->unprepared) return NULL;
-  graph_try_lower(s->graph);
+  TRY(lower(s, over, arg));
   struct place_options o = {.devices = s->places.at,
                             .n_devices = (int)s->places.n,
                             .own_task = s->task,
@@ -58,6 +116,7 @@ static shoal_status prepare(struct master_session *s) {
                             .log = s->config.log_placement};
   TRY(graph_place(s->graph, &o));
   s->unprepared = false;
+  s->effort = LOWER_MAX_WORK;
   return NULL;
 }
 
@@ -122,6 +181,7 @@ static shoal_status check_groups(struct master_session *s, const struct graph *g
 /* Who asked. */
 struct asker {
   struct rpc_event event;
+  const atomic_bool *gone; /* set: waits no more; NULL: waits */
   compile_done done;
   void *arg;
   struct compiled *compiled;
@@ -134,6 +194,7 @@ struct compiling {
   struct text key;
   const struct step_signature *sig; /* the first asker's, who waits */
   unsigned flags;
+  bool deserted; /* session->lock: nobody waits for it, or can find it */
   struct compiled *made;
   bool whole;           /* all on one task: its part is `pruned` itself */
   struct graph *pruned; /* NULL: not yet */
@@ -174,12 +235,17 @@ static void compiled(void *arg, shoal_status err) {
   if (!err && k->flags & COMPILE_GRAPHS) err = export_parts(k);
   parts_free(k);
   pthread_mutex_lock(&s->lock);
-  strmap_remove(&s->compiling, text_cstr(&k->key));
-  if (!err) {
-    atomic_fetch_add(&k->made->refs, (int)k->askers.n + 1);
+  if (!k->deserted) strmap_remove(&s->compiling, text_cstr(&k->key));
+  /* One that was deserted too late to be broken off may have been made again meanwhile. */
+  bool keep = !err && !k->deserted;
+  if (!err) atomic_fetch_add(&k->made->refs, (int)k->askers.n + keep);
+  if (keep) {
+    k->made->last_used = clock_ns();
     strmap_put(&s->compiled, text_cstr(&k->key), k->made);
   }
+  bool too_many = s->compiled.n > MOST_KEPT;
   pthread_mutex_unlock(&s->lock);
+  if (too_many) make_room(s);
   for (size_t i = 0; i < k->askers.n; i++) {
     struct asker *a = k->askers.at[i];
     a->compiled = err ? NULL : k->made;
@@ -214,14 +280,33 @@ static shoal_status evaluate(void *arg, const struct node *n, const struct tenso
   return plan_evaluate(&(struct plan_options){.device = w->devices[0], .resources = w->resources[0]}, n, in, out);
 }
 
+/* Nobody who comes later waits for what is broken off now. */
+static bool is_deserted(void *arg) {
+  struct compiling *k = arg;
+  struct master_session *s = k->session;
+  pthread_mutex_lock(&s->lock);
+  bool waits = false;
+  for (size_t i = 0; i < k->askers.n && !s->closed; i++)
+    waits = waits || !k->askers.at[i]->gone || !atomic_load(k->askers.at[i]->gone);
+  if (!waits && !k->deserted) {
+    k->deserted = true;
+    strmap_remove(&s->compiling, text_cstr(&k->key));
+  }
+  bool deserted = k->deserted;
+  pthread_mutex_unlock(&s->lock);
+  return deserted;
+}
+
 /* Cuts the graph to the signature, and by task. */
 static shoal_status cut(struct compiling *k) {
   struct master_session *s = k->session;
-  TRY(prepare(s));
+  TRY(prepare(s, is_deserted, k));
   struct prune_options po = {.style = k->flags & COMPILE_PARTIAL ? FEED_WIRES : FEED_ARGS,
                              .device = s->devices.at[0].name,
                              .incarnation = s->devices.at[0].incarnation};
   TRY(graph_prune(s->graph, k->sig, &po, &k->pruned));
+  TRY(take(s, LIMIT_NODES, k->pruned->nodes.n));
+  k->made->n_nodes = k->pruned->nodes.n;
   TRY(graph_rewrite(k->pruned,
                     &(struct rewrite_options){.off = s->config.rewrites_off, .evaluate = evaluate, .arg = s}));
   if (!(k->flags & COMPILE_PARTIAL)) graph_drop_joins(k->pruned); /* partial runs ask by name what a target needs */
@@ -278,8 +363,8 @@ static struct compiling *compiling_new(struct master_session *s, const struct st
   return k;
 }
 
-void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, compile_done done,
-                    void *arg) {
+void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
+                    compile_done done, void *arg) {
   struct text key = {0};
   text_addc(&key, (char)('0' + flags));
   add_names(&key, sig->feeds, sig->n_feeds);
@@ -287,21 +372,29 @@ void master_compile(struct master_session *s, const struct step_signature *sig, 
   add_names(&key, sig->targets, sig->n_targets);
   struct compiling *fresh = NULL;
   shoal_status full = NULL;
+  struct compiled *c;
+again:
   pthread_mutex_lock(&s->lock);
-  struct compiled *c = strmap_get(&s->compiled, text_cstr(&key));
+  c = strmap_get(&s->compiled, text_cstr(&key));
   if (c) {
     atomic_fetch_add(&c->refs, 1);
+    c->last_used = clock_ns();
   } else {
     struct compiling *k = strmap_get(&s->compiling, text_cstr(&key));
     if (!k && !(full = account_take(s->account, LIMIT_GRAPHS, 1)))
       k = fresh = compiling_new(s, sig, flags, text_cstr(&key));
     struct asker *a = k ? mem_zalloc(1, sizeof *a) : NULL;
     if (a) {
-      *a = (struct asker){.event.fn = tell, .done = done, .arg = arg};
+      *a = (struct asker){.event.fn = tell, .gone = gone, .done = done, .arg = arg};
       vec_push(&k->askers, a);
     }
   }
   pthread_mutex_unlock(&s->lock);
+  if (full && make_room(s)) {
+    shoal_status_free(full);
+    full = NULL;
+    goto again;
+  }
   text_release(&key);
   if (fresh) strand_run(&s->strand, &fresh->task);
   if (c || full) done(arg, full, c);

@@ -349,6 +349,8 @@ static void add_remote(struct master_session *s, const char *job, int index, con
   free(task);
 }
 
+static bool given_up(void *creation) { return cancel_started(&((struct creation *)creation)->cancel); }
+
 static shoal_status prepare(struct creation *k) {
   struct master *m = k->master;
   TRY(account_take(k->account, LIMIT_SESSIONS, 1));
@@ -378,7 +380,7 @@ static shoal_status prepare(struct creation *k) {
       if (device_filters_pass(s->config.filters.at, s->config.filters.n, j->name, j->tasks.at[n].index))
         add_remote(s, j->name, j->tasks.at[n].index, j->tasks.at[n].address);
     }
-  return master_session_import(s, k->graph_def, true);
+  return master_session_import(s, k->graph_def, true, given_up, k);
 }
 
 static void begin(void *arg) {

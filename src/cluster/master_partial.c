@@ -129,7 +129,7 @@ void master_partial_setup(struct master_session *s, const struct step_signature 
   }
   struct setup *k = mem_alloc(sizeof *k);
   *k = (struct setup){s, done, arg};
-  master_compile(s, sig, COMPILE_PARTIAL, begin, k);
+  master_compile(s, sig, COMPILE_PARTIAL, NULL, begin, k);
 }
 
 static int name_index(char *const *names, size_t n, const char *name) {

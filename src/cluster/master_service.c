@@ -69,15 +69,18 @@ void master_service_create_session(struct master *m, struct rpc_call *c) {
 struct extending {
   struct rpc_call *call;
   struct master_session *session;
+  atomic_bool gone;
 };
 
+static void extender_gone(void *arg) { atomic_store(&((struct extending *)arg)->gone, true); }
+
 static void extended(void *arg, shoal_status s, int64_t version) {
-  struct extending e = *(struct extending *)arg;
+  struct extending *e = arg;
   struct text t = {0};
-  free(arg);
   if (!s) wire_put_uint(&t, 4, (uint64_t)version);
-  master_session_unref(e.session);
-  answer(e.call, s, &t);
+  master_session_unref(e->session);
+  answer(e->call, s, &t);
+  free(e); /* after the answer nobody cancels */
 }
 
 void master_service_extend_session(struct master *m, struct rpc_call *c) {
@@ -99,9 +102,11 @@ void master_service_extend_session(struct master *m, struct rpc_call *c) {
     rpc_call_fail(c, s);
     return;
   }
-  struct extending *e = mem_alloc(sizeof *e);
-  *e = (struct extending){c, session};
-  master_extend(session, graph, expected, extended, e);
+  struct extending *e = mem_zalloc(1, sizeof *e);
+  e->call = c;
+  e->session = session;
+  rpc_call_on_cancel(c, extender_gone, e);
+  master_extend(session, graph, expected, &e->gone, extended, e);
 }
 
 static shoal_status read_handle(struct rpc_call *c, char **handle) {

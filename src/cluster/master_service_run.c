@@ -19,7 +19,7 @@ struct call {
   struct compiled *compiled;
   pthread_mutex_t lock;
   struct step_run *run; /* lock, until the call is answered */
-  bool gone;            /* lock: the client is */
+  atomic_bool gone;     /* the client is; set with the lock held */
   struct text names;    /* all strings, each with its NUL; offsets below are into it */
   VEC(size_t) feeds;
   VEC(size_t) fetches;
@@ -225,7 +225,7 @@ static void reply(void *arg, shoal_status s, const struct tensor *values, const 
 static void cancelled(void *arg) {
   struct call *c = arg;
   pthread_mutex_lock(&c->lock);
-  c->gone = true;
+  atomic_store(&c->gone, true);
   struct step_run *run = c->run; /* the call has a reference, and is not answered before this returns */
   pthread_mutex_unlock(&c->lock);
   if (run) step_run_cancel(run, STATUS(SHOAL_CANCELLED, "the client has gone"));
@@ -239,9 +239,10 @@ static void args_free(struct call *c, struct tensor *args) {
 
 static shoal_status decode_feeds(struct call *c, struct tensor **out) {
   struct tensor *args = mem_zalloc(c->values.n + 1, sizeof *args);
+  size_t budget = TENSOR_PROTO_MAX_REPEAT; /* of all together */
   shoal_status s = NULL;
   for (size_t i = 0; i < c->values.n && !s; i++)
-    s = tensor_proto_decode(c->values.at[i].at, wire_left(&c->values.at[i]), &args[i]);
+    s = tensor_proto_decode_within(c->values.at[i].at, wire_left(&c->values.at[i]), &budget, &args[i]);
   if (s) args_free(c, args);
   else *out = args;
   return s;
@@ -253,7 +254,8 @@ static shoal_status run(struct call *c) {
   c->counted = true;
   TRY(decode_feeds(c, &args));
   pthread_mutex_lock(&c->lock);
-  if (!c->gone) c->run = step_run_new(c->session, c->compiled, &c->options, rpc_call_deadline(c->rpc), args, reply, c);
+  if (!atomic_load(&c->gone))
+    c->run = step_run_new(c->session, c->compiled, &c->options, rpc_call_deadline(c->rpc), args, reply, c);
   pthread_mutex_unlock(&c->lock);
   if (!c->run) {
     args_free(c, args);
@@ -294,7 +296,7 @@ void master_service_run_step(struct master *m, struct rpc_call *rpc) {
     s = start_partial(c);
   } else if (!s) {
     rpc_call_on_cancel(rpc, cancelled, c); /* never before this handler returns */
-    master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, compiled_to_run, c);
+    master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->gone, compiled_to_run, c);
   }
   if (s) fail(c, s);
   call_unref(c);
@@ -365,7 +367,7 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
   if (!s) s = find(c, "MakeCallable (Master)");
   if (!s) s = account_take(c->session->account, LIMIT_CALLABLES, 1);
   if (s) fail(c, s);
-  else master_compile(c->session, &c->sig, 0, callable_made, c);
+  else master_compile(c->session, &c->sig, 0, NULL, callable_made, c);
   call_unref(c);
 }
 

@@ -149,7 +149,7 @@ static void compiled(void *arg, shoal_status s, struct compiled *c) {
 static shoal_status compile(struct master_session *s, struct near_step *step, const struct step_signature *sig,
                             unsigned flags) {
   latch_init(&step->latch, 1);
-  master_compile(s, sig, flags, compiled, step);
+  master_compile(s, sig, flags, NULL, compiled, step);
   return latch_finish(&step->latch);
 }
 

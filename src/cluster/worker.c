@@ -290,6 +290,7 @@ void worker_graph_unref(struct worker_graph *g) {
   for (size_t i = 0; i < g->graphs.n; i++) graph_free(g->graphs.at[i]);
   vec_release(&g->graphs);
   if (g->account) account_give(g->account, LIMIT_NODES, g->n_nodes);
+  if (g->account) account_give(g->account, LIMIT_GRAPH_BYTES, g->n_bytes);
   if (g->account) account_give(g->account, LIMIT_GRAPHS, 1);
   account_unref(g->account);
   free(g->plans);
@@ -347,16 +348,15 @@ static shoal_status compile(struct worker_session *s, const struct graph *g, int
 }
 
 /* What other masters register counts here; what this task's own does counts there. */
-static shoal_status count_graph(struct worker_session *s, const struct graph *g, struct worker_graph *wg) {
+static shoal_status count_graph(struct worker_session *s, const struct graph *g, size_t bytes,
+                                struct worker_graph *wg) {
   if (!s->account) return NULL;
   TRY(account_take(s->account, LIMIT_GRAPHS, 1));
-  shoal_status full = account_take(s->account, LIMIT_NODES, g->nodes.n);
-  if (full) {
-    account_give(s->account, LIMIT_GRAPHS, 1);
-    return full;
-  }
-  wg->account = account_ref(s->account);
+  wg->account = account_ref(s->account); /* what is taken from here on is given back with the graph */
+  TRY(account_take(s->account, LIMIT_NODES, g->nodes.n));
   wg->n_nodes = g->nodes.n;
+  TRY(account_take(s->account, LIMIT_GRAPH_BYTES, bytes));
+  wg->n_bytes = bytes;
   return NULL;
 }
 
@@ -369,14 +369,15 @@ shoal_status worker_graph_export(const struct worker_graph *g, struct text *out)
   return NULL;
 }
 
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, bool keep, struct worker_graph **out) {
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, size_t bytes, bool keep,
+                                   struct worker_graph **out) {
   int n = s->worker->n_devices, n_used = 0, last = 0;
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
   struct graph **parts = mem_zalloc((size_t)n, sizeof *parts);
   atomic_init(&wg->refs, 1);
   wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
-  shoal_status err = count_graph(s, g, wg);
+  shoal_status err = count_graph(s, g, bytes, wg);
   if (!err) err = survey(s, g, used, &meets);
   if (!err && g->functions.n) wg->functions = function_runtime_new(g);
   if (!err) graph_late_reads(g);

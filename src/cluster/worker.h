@@ -129,12 +129,13 @@ struct worker_graph {
   struct function_runtime *functions;
   bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
   struct account *account; /* it counts there, with its nodes; NULL: this task's own master keeps account */
-  size_t n_nodes;
+  size_t n_nodes, n_bytes;
   atomic_bool slow; /* the last run took long: the next one lets another thread serve the network meanwhile */
 };
 /* Compiles g, all of whose nodes are on this task; a new reference in *out. keep: g is taken over, and kept for masters
- * that ask for partition graphs; otherwise it stays the caller's, changed. */
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, bool keep, struct worker_graph **out);
+ * that ask for partition graphs; otherwise it stays the caller's, changed. bytes: of the GraphDef it came in. */
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, size_t bytes, bool keep,
+                                   struct worker_graph **out);
 /* RunGraphResponse.partition_graph, one for each device. */
 shoal_status worker_graph_export(const struct worker_graph *g, struct text *out);
 shoal_status worker_deregister_graph(struct worker_session *s, const char *handle);

@@ -33,7 +33,7 @@ static void register_graph(struct worker_link *w, const char *session, struct gr
   struct worker_session *s = NULL;
   struct worker_graph *wg = NULL;
   shoal_status err = worker_find_session(w->local, session, true, &s);
-  if (!err) err = worker_register_graph(s, g, false, &wg);
+  if (!err) err = worker_register_graph(s, g, 0, false, &wg);
   if (!err) snprintf(handle, 17, "%s", wg->handle);
   worker_graph_unref(wg);
   worker_session_unref(s);

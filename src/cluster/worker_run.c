@@ -108,6 +108,13 @@ void worker_describe(struct worker *w, struct text *out) {
   pthread_mutex_lock(&w->lock);
   text_addf(out, "%zu worker sessions\n", w->sessions.n);
   int64_t now = clock_ns();
+  void *value;
+  for (size_t i = 0; strmap_next(&w->sessions, &i, NULL, &value);) {
+    struct worker_session *s = value;
+    pthread_mutex_lock(&s->lock);
+    text_addf(out, " session %" PRId64 ": %zu registered graphs\n", s->number, s->graphs.n);
+    pthread_mutex_unlock(&s->lock);
+  }
   for (struct worker_run *r = w->runs; r; r = r->next)
     text_addf(out, "  step %" PRId64 ": running graph %s of session %" PRId64 " since %.1f s\n", r->step_id,
               r->graph->handle, r->session->number, (double)(now - r->started) * 1e-9);

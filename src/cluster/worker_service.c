@@ -130,23 +130,42 @@ struct registration {
   struct rpc_call *call; /* which holds what def is in */
   struct worker_session *session;
   struct wire def;
+  size_t bytes;
+  atomic_bool gone;
 };
 
+static void registrar_gone(void *arg) { atomic_store(&((struct registration *)arg)->gone, true); }
+
+static bool is_gone(void *arg) { return atomic_load(&((struct registration *)arg)->gone); }
+
+static shoal_status note_bytes(void *arg, size_t nodes, size_t bytes) {
+  ((struct registration *)arg)->bytes = bytes;
+  return NULL;
+}
+
 static void register_graph(void *arg) {
-  struct registration r = *(struct registration *)arg;
+  struct registration *r = arg;
   struct worker_graph *wg = NULL;
   struct graph *g = graph_new();
   struct text out = {0};
-  free(arg);
+  struct effort effort = {.left = EFFORT_UNBOUNDED, .over = is_gone, .arg = r};
+  struct account *a = r->session->account;
   shoal_status s =
-      graph_import(g, r.def.at, wire_left(&r.def),
-                   &(struct import_options){.internal = true, .max_nodes = r.worker->max_graph_nodes}, NULL);
+      graph_import(g, r->def.at, wire_left(&r->def),
+                   &(struct import_options){.internal = true,
+                                            .max_nodes = r->worker->max_graph_nodes,
+                                            .effort = &effort,
+                                            .max_repeated = a ? MAX(1, account_room(a, LIMIT_GRAPH_BYTES)) : 0,
+                                            .admit = note_bytes,
+                                            .arg = r},
+                   NULL);
   if (s) graph_free(g);
-  else s = worker_register_graph(r.session, g, true, &wg);
+  else s = worker_register_graph(r->session, g, r->bytes, true, &wg);
   if (!s) wire_put_str(&out, 1, wg->handle);
   worker_graph_unref(wg);
-  worker_session_unref(r.session);
-  answer(r.call, s, &out);
+  worker_session_unref(r->session);
+  answer(r->call, s, &out);
+  free(r); /* after the answer nobody cancels */
 }
 
 void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
@@ -168,8 +187,12 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
     rpc_call_fail(c, s);
     return;
   }
-  struct registration *r = mem_alloc(sizeof *r);
-  *r = (struct registration){w, c, session, def};
+  struct registration *r = mem_zalloc(1, sizeof *r);
+  r->worker = w;
+  r->call = c;
+  r->session = session;
+  r->def = def;
+  rpc_call_on_cancel(c, registrar_gone, r);
   pool_submit(w->builders, register_graph, r);
 }
 

@@ -274,7 +274,7 @@ shoal_status graph_gradients(struct graph *g, const struct out *ys, int ny, cons
   TRY(check(g, xs, nx, "x"));
   TRY(check(g, stop, n_stop, "stop"));
   bool infer = graph_needs_lowering(g);
-  graph_try_lower_portable(g);
+  TRY(graph_try_lower_portable(g));
   /* Gradients ask for ranks; nodes of an imported graph have no shapes yet. */
   for (size_t i = 0; !infer && i < g->nodes.n; i++)
     infer = g->nodes.at[i] && g->nodes.at[i]->n_out && !g->nodes.at[i]->out_shapes;

@@ -300,7 +300,8 @@ shoal_status graph_add(struct graph *g, const char *name, const struct op *op, c
   uint8_t *in_types = NULL, *out_types = NULL;
   int want_in = 0, n_out = 0;
   shoal_status s = NULL;
-  if (strmap_has(&g->by_name, name)) s = INVALID("Node name '%s' already exists in the Graph", name);
+  s = effort_spend(g->effort, 1);
+  if (!s && strmap_has(&g->by_name, name)) s = INVALID("Node name '%s' already exists in the Graph", name);
   if (!s) s = complete_attrs(&m);
   if (!s) s = expand(&m, op->in, op->n_in, &in_types, &want_in);
   if (!s) s = check_inputs(&m, in_types, want_in);
@@ -344,6 +345,27 @@ void graph_add_control(struct node *n, struct node *from) {
   for (size_t i = 0; i < n->control.n; i++)
     if (n->control.at[i] == from) return;
   vec_push(&n->control, from);
+}
+
+static int by_id(const void *a, const void *b) {
+  const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
+  return x->id < y->id ? -1 : x->id > y->id;
+}
+
+void graph_add_controls(struct node *n, struct node *const *from, size_t count) {
+  enum { FEW = 16 };
+  if (n->control.n + count <= FEW) {
+    for (size_t i = 0; i < count; i++) graph_add_control(n, from[i]);
+    return;
+  }
+  for (size_t i = 0; i < count; i++)
+    if (from[i] != n) vec_push(&n->control, from[i]);
+  if (!n->control.n) return;
+  qsort(n->control.at, n->control.n, sizeof *n->control.at, by_id);
+  size_t kept = 1;
+  for (size_t i = 1; i < n->control.n; i++)
+    if (n->control.at[i] != n->control.at[i - 1]) n->control.at[kept++] = n->control.at[i];
+  n->control.n = kept;
 }
 
 void graph_set_device(struct node *n, const char *device) {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/effort.h"
 #include "base/strmap.h"
 #include "base/vec.h"
 #include "graph/attr.h"
@@ -47,6 +48,7 @@ struct graph {
   struct strmap gradient_functions; /* function name -> char * (GradientDef) */
   int producer, min_consumer;
   VEC(int) bad_consumers;
+  struct effort *effort; /* each new node is taken from it while somebody has set it; NULL: as many as one likes */
   struct graph_builder *builder; /* name scopes, devices, sticky error: graph/builder.h; NULL until used */
 };
 
@@ -62,6 +64,8 @@ shoal_status graph_add(struct graph *g, const char *name, const struct op *op, c
 /* Fills in an input left open; checks the type. */
 shoal_status graph_set_input(struct graph *g, struct node *n, int i, struct out from);
 void graph_add_control(struct node *n, struct node *from); /* once only, never to itself */
+/* The same for many, in time that grows as their number does. */
+void graph_add_controls(struct node *n, struct node *const *from, size_t count);
 void graph_set_device(struct node *n, const char *device);
 /* Removes a node; nothing may refer to it any more. */
 void graph_remove(struct graph *g, struct node *n);

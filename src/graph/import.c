@@ -23,12 +23,14 @@
 
 enum { MAX_BAD_CONSUMERS = 1000, MAX_NAME = 1 << 16 };
 
+#define BUDGET (2 * TENSOR_PROTO_MAX_REPEAT) /* for repeated values in one GraphDef */
+
 struct importing {
   struct graph *g;
   const struct import_options *o;
   size_t prefix_n;
-  struct text name; /* scratch: prefix + name */
-  size_t budget;
+  struct text name;             /* scratch: prefix + name */
+  size_t budget, most_repeated; /* for repeated values: what is left, what there was */
   struct node_def def;
   VEC(struct wire) sources; /* of the new nodes, by id - first */
   VEC(char *) functions;    /* names added, to be taken out again on error */
@@ -329,6 +331,8 @@ static shoal_status import(struct importing *im, struct wire whole) {
     s = graph_topological_order(im->g, order);
     free(order);
   }
+  if (!s && im->o->admit)
+    s = im->o->admit(im->o->arg, im->g->nodes.n - im->first, wire_left(&whole) + im->most_repeated - im->budget);
   if (!s) take_versions(im->g, was_empty, &versions);
   vec_release(&versions.bad);
   return s;
@@ -345,8 +349,8 @@ static void undo(struct importing *im) {
 shoal_status graph_import(struct graph *g, const void *data, size_t size, const struct import_options *options,
                           int *added) {
   static const struct import_options none;
-  struct importing im = {
-      .g = g, .o = options ? options : &none, .budget = 2 * TENSOR_PROTO_MAX_REPEAT, .first = g->nodes.n};
+  struct importing im = {.g = g, .o = options ? options : &none, .first = g->nodes.n};
+  im.budget = im.most_repeated = im.o->max_repeated ? MIN(im.o->max_repeated, BUDGET) : BUDGET;
   shoal_status s = NULL;
   if (im.o->prefix && *im.o->prefix) {
     text_adds(&im.name, im.o->prefix);
@@ -355,7 +359,10 @@ shoal_status graph_import(struct graph *g, const void *data, size_t size, const 
     if (!node_name_valid(im.o->prefix, im.o->internal))
       s = INVALID("Imported node name prefix '%s' would lead to invalid node names", im.o->prefix);
   }
+  struct effort *outer = g->effort;
+  if (im.o->effort) g->effort = im.o->effort;
   if (!s) s = import(&im, wire_from(data, size));
+  g->effort = outer;
   if (s) undo(&im);
   else if (added) *added = (int)im.first;
   for (size_t i = 0; i < im.functions.n; i++) free(im.functions.at[i]);

@@ -7,11 +7,17 @@
 enum { GRAPH_VERSION = 1645 }; /* the GraphDef version of TensorFlow 2.15, which we read and write */
 
 struct import_options {
-  const char *prefix; /* put before every name with a '/'; NULL or "": none */
-  bool internal;      /* names may begin with '_': graphs between master and workers */
-  bool opens_session; /* a session's first graph: an attribute that its node's types need is NOT_FOUND, as at
-                         TensorFlow's masters, not INVALID_ARGUMENT */
-  int max_nodes;      /* 0: no limit */
+  const char *prefix;    /* put before every name with a '/'; NULL or "": none */
+  bool internal;         /* names may begin with '_': graphs between master and workers */
+  bool opens_session;    /* a session's first graph: an attribute that its node's types need is NOT_FOUND, as at
+                            TensorFlow's masters, not INVALID_ARGUMENT */
+  int max_nodes;         /* 0: no limit */
+  struct effort *effort; /* each node is taken from it; NULL: nobody counts */
+  size_t max_repeated; /* bytes that repeated values may take; 0: as many as TensorFlow's messages have bytes, 2 GiB */
+  /* Asked when all is read, before the graph is changed for good: may so many nodes come, which take so many bytes (the
+   * GraphDef's own, and those of repeated values written out)? NULL: they may. */
+  shoal_status (*admit)(void *arg, size_t nodes, size_t bytes);
+  void *arg;
 };
 
 /* Adds all nodes and functions. Nodes may come in any order and may refer to nodes that the graph already has; cycles

@@ -15,8 +15,10 @@ struct instance {
   struct named_attr *env; /* values of the function's attributes; borrowed values */
   int n_env;
   struct function_body *body;
-  VEC(int) arg_first;  /* [sig->n_in + 1] where an argument's tensors begin among the args */
-  struct node **nodes; /* [f->n_nodes] */
+  VEC(int) arg_first;          /* [sig->n_in + 1] where an argument's tensors begin among the args */
+  struct strmap arg_numbers;   /* an argument's name -> its number + 1 */
+  struct node **nodes;         /* [f->n_nodes] */
+  VEC(struct node *) controls; /* of one node, while it is connected */
 };
 
 /* What an input text refers to: `count` consecutive outputs of one node, or as many argument nodes. */
@@ -120,6 +122,8 @@ static shoal_status add_args(struct instance *in) {
     s = arg_types(in, &sig->in[a], &types, &n);
     if (s) break;
     vec_push(&in->arg_first, (int)args.n);
+    if (!strmap_has(&in->arg_numbers, sig->in[a].name))
+      strmap_put(&in->arg_numbers, sig->in[a].name, (void *)(intptr_t)(a + 1));
     for (int i = 0; i < n && !s; i++) {
       char *name = n > 1 ? mem_printf("%s_%d", sig->in[a].name, i) : mem_strdup(sig->in[a].name);
       struct node *node;
@@ -229,12 +233,9 @@ static bool read_index(struct slice s, int *out) {
 }
 
 static bool find_arg(const struct instance *in, struct slice name, int *arg) {
-  for (int i = 0; i < in->f->sig->n_in; i++)
-    if (slice_is(name, in->f->sig->in[i].name)) {
-      *arg = i;
-      return true;
-    }
-  return false;
+  intptr_t number = (intptr_t)strmap_getn(&in->arg_numbers, name.at, name.n);
+  *arg = (int)number - 1;
+  return number > 0;
 }
 
 static shoal_status resolve(const struct instance *in, struct slice text, struct source *out) {
@@ -260,6 +261,7 @@ static shoal_status resolve(const struct instance *in, struct slice text, struct
   struct node *node = graph_find(in->body->graph, name);
   free(name);
   int count;
+  if (node) TRY(effort_spend(in->library->effort, node->op->n_out / 16));
   if (!node || op_is(node->op, "_Arg") || n < 2 || !out_range(node, part[1], &out->first, &count)) goto missing;
   if (n == 3 && (!read_index(part[2], &index) || index >= count)) goto missing;
   out->node = node;
@@ -288,12 +290,15 @@ static struct node *control_source(const struct instance *in, struct slice name)
 
 static shoal_status connect(struct instance *in, const struct node_def *d, struct node *n) {
   int at = 0;
+  /* Looking up attributes among the function's own is work, too. */
+  TRY(effort_spend(in->library->effort, (int64_t)(d->in.n + d->attrs.n * (size_t)in->n_env) / 16));
+  in->controls.n = 0;
   for (size_t i = 0; i < d->in.n; i++) {
     struct slice text = d->in.at[i];
     if (text.n && text.at[0] == '^') {
       struct node *from = control_source(in, (struct slice){text.at + 1, text.n - 1});
       if (!from) return INVALID("input[%zu] == '%s', is not found.", i, SLICE_CSTR(text));
-      graph_add_control(n, from);
+      vec_push(&in->controls, from);
       continue;
     }
     struct source src;
@@ -305,6 +310,7 @@ static shoal_status connect(struct instance *in, const struct node_def *d, struc
   }
   if (at != n->n_in)
     return INVALID("Attempt to instantiate {{node %s}} with %d of its %d inputs", n->name, at, n->n_in);
+  graph_add_controls(n, in->controls.at, in->controls.n);
   return NULL;
 }
 
@@ -369,22 +375,29 @@ shoal_status function_instantiate(const struct graph *library, const struct func
                                   const struct named_attr *attrs, int n_attrs, struct function_body *out) {
   *out = (struct function_body){.graph = graph_new()};
   out->graph->producer = library->producer;
-  const char *key;
-  void *value;
-  for (size_t i = 0; strmap_next(&library->functions, &i, &key, &value);)
-    strmap_put(&out->graph->functions, key, function_def_ref(value));
-  for (size_t i = 0; strmap_next(&library->gradient_functions, &i, &key, &value);)
-    strmap_put(&out->graph->gradient_functions, key, mem_strdup(value));
+  out->graph->effort = library->effort;
   struct instance in = {.library = library, .f = f, .body = out};
   shoal_status s = instantiate(&in, attrs, n_attrs);
   free(in.env);
   free(in.nodes);
   vec_release(&in.arg_first);
+  vec_release(&in.controls);
+  strmap_release(&in.arg_numbers);
+  out->graph->effort = NULL;
   if (s) {
     function_body_release(out);
     return status_prefix(s, "Function '%s': ", f->name);
   }
   return NULL;
+}
+
+void function_body_take_library(struct function_body *b, const struct graph *library) {
+  const char *key;
+  void *value;
+  for (size_t i = 0; strmap_next(&library->functions, &i, &key, &value);)
+    strmap_put(&b->graph->functions, key, function_def_ref(value));
+  for (size_t i = 0; strmap_next(&library->gradient_functions, &i, &key, &value);)
+    strmap_put(&b->graph->gradient_functions, key, mem_strdup(value));
 }
 
 void function_body_release(struct function_body *b) {

@@ -16,7 +16,7 @@
 #include "graph/gradient.h"
 #include "graph/lower_internal.h"
 
-enum { MAX_NODES = 500000, MAX_CHAIN = 100 };
+enum { MAX_CHAIN = 100 };
 
 /* ---- making nodes ---- */
 
@@ -106,9 +106,13 @@ static const struct node *constant_target(const struct node *n) {
   return from && op_is(from->op, "Const") ? from : NULL;
 }
 
+bool lower_is_call_op(const char *op) {
+  return !strcmp(op, "PartitionedCall") || !strcmp(op, "StatefulPartitionedCall") || !strcmp(op, "SymbolicGradient") ||
+         !strcmp(op, "RemoteCall");
+}
+
 static bool is_call(const struct lowering *lo, const struct node *n) {
-  return op_is(n->op, "PartitionedCall") || op_is(n->op, "StatefulPartitionedCall") ||
-         op_is(n->op, "SymbolicGradient") || (op_is(n->op, "RemoteCall") && constant_target(n)) ||
+  return (lower_is_call_op(n->op->name) && (!op_is(n->op, "RemoteCall") || constant_target(n))) ||
          graph_function(lo->g, n->op->name);
 }
 
@@ -203,26 +207,29 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
                            const struct function_body *body, const struct out *inputs, struct node *start,
                            const bool *constant, bool strict, struct out *outs, struct node **done) {
   struct graph *from = body->graph;
-  if (lo->g->nodes.n + from->nodes.n > MAX_NODES)
-    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Inlining functions makes more than %d nodes", MAX_NODES);
+  if (lo->g->nodes.n + from->nodes.n > lo->most)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Inlining functions makes more than %d nodes", LOWER_MAX_NODES);
   struct node **map = mem_zalloc(from->nodes.n, sizeof *map);
   shoal_status s = NULL;
   for (size_t i = 0; i < from->nodes.n && !s; i++) {
     const struct node *n = from->nodes.at[i];
     if (n && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval")) s = clone(lo, caller, prefix, body, n, &map[i]);
   }
+  VEC(struct node *) ends = {0};
   struct out *arg = mem_zalloc(from->nodes.n, sizeof *arg);
   for (int i = 0; i < body->n_args; i++) arg[body->args[i]->id] = inputs[i];
   for (size_t i = 0; i < from->nodes.n && !s; i++) {
     struct node *n = from->nodes.at[i], *c = map[i];
     if (!c) continue;
     for (int k = 0; k < n->n_in && !s; k++) s = graph_set_input(lo->g, c, k, copy_of(map, arg, n->in[k]));
+    ends.n = 0;
     for (size_t k = 0; k < n->control.n && !s; k++)
-      graph_add_control(c, copy_of(map, arg, (struct out){n->control.at[k], 0}).node);
+      vec_push(&ends, copy_of(map, arg, (struct out){n->control.at[k], 0}).node);
+    graph_add_controls(c, ends.at, ends.n);
     if (start && (is_source(body, n, constant) || is_call(lo, c))) graph_add_control(c, start);
   }
   bool effects = false, branches = false;
-  VEC(struct node *) ends = {0};
+  ends.n = 0;
   for (int i = 0; i < body->n_controls && !s; i++)
     vec_push(&ends, copy_of(map, arg, (struct out){body->controls[i], 0}).node);
   effects = ends.n > 0;
@@ -240,7 +247,7 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
   /* An effect inside a conditional of the old kind may be dead while the call is not. */
   const char *end = effects && branches ? "ControlTrigger" : "NoOp";
   if (!s) s = lower_add(lo, caller, "output_control_node", end, NULL, 0, NULL, 0, done);
-  for (size_t i = 0; i < ends.n && !s; i++) graph_add_control(*done, ends.at[i]);
+  if (!s) graph_add_controls(*done, ends.at, ends.n);
   for (int i = 0; i < body->n_rets && !s && effects && strict; i++) {
     struct node *id;
     s = lower_add(lo, caller, "output", "Identity", &outs[i], 1, NULL, 0, &id);
@@ -278,6 +285,22 @@ static shoal_status check_call(const struct node *caller, const char *role, cons
   return NULL;
 }
 
+/* The function's body. One without attributes is made once, others are the last there was. */
+static shoal_status body_of(struct lowering *lo, const struct function_def *def, const struct func_attr *f,
+                            struct function_body **out) {
+  *out = f->n_attrs ? NULL : strmap_get(&lo->bodies, def->name);
+  if (*out) return NULL;
+  if (lo->last.graph) function_body_release(&lo->last);
+  TRY(function_instantiate(lo->g, def, f->attrs, f->n_attrs, &lo->last));
+  *out = &lo->last;
+  if (f->n_attrs) return NULL;
+  *out = mem_alloc(sizeof **out);
+  **out = lo->last;
+  lo->last = (struct function_body){0};
+  strmap_put(&lo->bodies, def->name, *out);
+  return NULL;
+}
+
 shoal_status lower_inline(struct lowering *lo, const struct node *caller, const char *suffix, const struct func_attr *f,
                           const struct out *inputs, int n_in, int n_out, struct node *start, const bool *constant,
                           struct out **outs, struct node **done) {
@@ -288,18 +311,15 @@ shoal_status lower_inline(struct lowering *lo, const struct node *caller, const 
     return INVALID("Function '%s' calls itself, directly or through others; {{node %s}}", f->name, caller->name);
   vec_push(&lo->links, (struct link){def->name, chain});
   lo->chain = (int)lo->links.n - 1;
-  struct function_body body;
-  shoal_status s = function_instantiate(lo->g, def, f->attrs, f->n_attrs, &body);
+  struct function_body *body;
+  shoal_status s = body_of(lo, def, f, &body);
+  if (!s) s = check_call(caller, suffix, body, inputs, n_in, n_out);
   if (!s) {
-    s = check_call(caller, suffix, &body, inputs, n_in, n_out);
-    if (!s) {
-      *outs = mem_zalloc((size_t)body.n_rets, sizeof **outs);
-      char *prefix = suffix ? mem_printf("%s/%s", caller->name, suffix) : mem_strdup(caller->name);
-      s = splice(lo, caller, prefix, &body, inputs, start, constant, !suffix, *outs, done);
-      free(prefix);
-      if (s) free(*outs);
-    }
-    function_body_release(&body);
+    *outs = mem_zalloc((size_t)body->n_rets, sizeof **outs);
+    char *prefix = suffix ? mem_printf("%s/%s", caller->name, suffix) : mem_strdup(caller->name);
+    s = splice(lo, caller, prefix, body, inputs, start, constant, !suffix, *outs, done);
+    free(prefix);
+    if (s) free(*outs);
   }
   lo->chain = chain;
   return s;
@@ -311,7 +331,7 @@ static shoal_status call_start(struct lowering *lo, const struct node *n, struct
   bool in_loop = lo->has_frames && !n->control.n && n->n_in;
   if (!n->control.n && !in_loop) return NULL;
   TRY(lower_add(lo, n, "input_control_node", "NoOp", NULL, 0, NULL, 0, start));
-  for (size_t i = 0; i < n->control.n; i++) graph_add_control(*start, n->control.at[i]);
+  graph_add_controls(*start, n->control.at, n->control.n);
   /* Constants of the body must live in the caller's frame, which only its inputs know. */
   if (in_loop) graph_add_control(*start, n->in[0].node);
   return NULL;
@@ -390,7 +410,10 @@ static shoal_status lower_gradient(struct lowering *lo, struct node *n, const st
   struct function_body body;
   shoal_status s = function_instantiate(lo->g, def, f->attrs, f->n_attrs, &body);
   if (!s) {
+    function_body_take_library(&body, lo->g);
+    body.graph->effort = lo->g->effort;
     s = make_gradient_body(&body, n);
+    body.graph->effort = NULL;
     if (!s) s = check_call(n, NULL, &body, inputs, n->n_in, n->n_out);
     if (!s) {
       *outs = mem_zalloc((size_t)body.n_rets, sizeof **outs);
@@ -457,6 +480,12 @@ static const struct {
                    {"Case", lower_case},   {"StatelessCase", lower_case},
                    {"While", lower_while}, {"StatelessWhile", lower_while}};
 
+bool lower_is_control(const char *op) {
+  for (size_t i = 0; i < COUNT_OF(control_ops); i++)
+    if (!strcmp(op, control_ops[i].op)) return true;
+  return false;
+}
+
 static shoal_status lower_node(struct lowering *lo, struct node *n) {
   if (is_call(lo, n)) return lower_call(lo, n);
   for (size_t i = 0; i < COUNT_OF(control_ops); i++)
@@ -466,10 +495,7 @@ static shoal_status lower_node(struct lowering *lo, struct node *n) {
 
 static bool wants_lowering(const struct graph *g, const struct node *n) {
   struct lowering lo = {.g = (struct graph *)g};
-  if (is_call(&lo, n)) return true;
-  for (size_t i = 0; i < COUNT_OF(control_ops); i++)
-    if (op_is(n->op, control_ops[i].op)) return true;
-  return false;
+  return is_call(&lo, n) || lower_is_control(n->op->name);
 }
 
 bool graph_needs_lowering(const struct graph *g) {
@@ -507,33 +533,67 @@ static void give_up(struct lowering *lo, struct node *n, size_t mark, shoal_stat
   node_set_attr(n, LOWER_ERROR, attr_string(text, strlen(text)));
 }
 
-static shoal_status lower(struct graph *g, bool portable) {
-  if (!graph_needs_lowering(g)) return NULL;
-  struct lowering lo = {.g = g, .portable = portable, .chain = -1};
-  for (size_t i = 0; i < g->nodes.n && !lo.has_frames; i++)
-    lo.has_frames = g->nodes.at[i] && (op_is(g->nodes.at[i]->op, "Enter") || op_is(g->nodes.at[i]->op, "RefEnter"));
+/* Not a mistake of one node's, but the end of all lowering. */
+static bool ends_all(shoal_status s) {
+  int code = shoal_status_code(s);
+  return code == SHOAL_RESOURCE_EXHAUSTED || code == SHOAL_CANCELLED;
+}
+
+static shoal_status lower_all(struct lowering *lo) {
+  struct graph *g = lo->g;
   shoal_status first = NULL;
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct node *n = g->nodes.at[i];
     if (!n) continue;
-    lo.chain = i < lo.chains.n ? lo.chains.at[i] : -1;
+    lo->chain = i < lo->chains.n ? lo->chains.at[i] : -1;
     size_t mark = g->nodes.n;
-    shoal_status s = lower_node(&lo, n);
+    shoal_status s = lower_node(lo, n);
     if (!s) continue;
-    give_up(&lo, n, mark, s);
+    give_up(lo, n, mark, s);
+    if (ends_all(s)) {
+      shoal_status_free(first);
+      return s;
+    }
     if (first) shoal_status_free(s);
     else first = s;
   }
+  return first;
+}
+
+static shoal_status lower(struct graph *g, bool portable) {
+  if (!graph_needs_lowering(g)) return NULL;
+  TRY(lower_check_size(g));
+  struct effort own = {.left = LOWER_MAX_WORK, .what = "Inlining functions"};
+  bool is_own = !g->effort;
+  if (is_own) g->effort = &own;
+  struct lowering lo = {.g = g, .portable = portable, .chain = -1, .most = g->nodes.n + LOWER_MAX_NODES};
+  for (size_t i = 0; i < g->nodes.n && !lo.has_frames; i++)
+    lo.has_frames = g->nodes.at[i] && (op_is(g->nodes.at[i]->op, "Enter") || op_is(g->nodes.at[i]->op, "RefEnter"));
+  shoal_status first = lower_all(&lo);
   rewire(&lo);
   for (size_t i = 0; i < lo.notes.n; i++) free(lo.notes.at[i].outs);
   vec_release(&lo.notes);
   vec_release(&lo.links);
   vec_release(&lo.chains);
+  void *body;
+  for (size_t i = 0; strmap_next(&lo.bodies, &i, NULL, &body);) {
+    function_body_release(body);
+    free(body);
+  }
+  strmap_release(&lo.bodies);
+  if (lo.last.graph) function_body_release(&lo.last);
+  if (is_own) g->effort = NULL;
   return first;
 }
 
 shoal_status graph_lower(struct graph *g) { return lower(g, false); }
 
-void graph_try_lower(struct graph *g) { shoal_status_free(lower(g, false)); }
+static shoal_status leave_to_run(shoal_status s) {
+  if (!s || ends_all(s)) return s;
+  shoal_status_free(s);
+  return NULL;
+}
 
-void graph_try_lower_portable(struct graph *g) { shoal_status_free(lower(g, true)); }
+shoal_status graph_try_lower(struct graph *g) { return leave_to_run(lower(g, false)); }
+
+shoal_status graph_try_lower_portable(struct graph *g) { return leave_to_run(lower(g, true)); }

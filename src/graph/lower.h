@@ -9,6 +9,11 @@
 
 #include "graph/graph.h"
 
+enum {
+  LOWER_MAX_NODES = 500000, /* that lowering a graph may add */
+  LOWER_MAX_WORK = 1500000, /* nodes made, of bodies and of their copies, where the graph has no effort of its own */
+};
+
 /* On a node that could not be lowered: why. */
 #define LOWER_ERROR "_lower_error"
 
@@ -16,11 +21,13 @@
  * the reason in its attribute LOWER_ERROR, and runs as a call if its op has a kernel; the first such reason is
  * returned, the graph is good all the same. */
 shoal_status graph_lower(struct graph *g);
-/* The same, for those who leave it to the run to complain. */
-void graph_try_lower(struct graph *g);
+/* The same, for those who leave it to the run to complain of single nodes. What is returned ended all lowering: it
+ * would make too many nodes (which is found out before the first of them is made, where the library tells), or the
+ * graph's effort is spent or over. */
+shoal_status graph_try_lower(struct graph *g);
 /* And again, with loops as TensorFlow's Python makes them: what a Switch hands to the body goes through an Identity,
  * without which TensorFlow's optimizer breaks the loop. For graphs that may leave this process. */
-void graph_try_lower_portable(struct graph *g);
+shoal_status graph_try_lower_portable(struct graph *g);
 /* Is there anything to lower? */
 bool graph_needs_lowering(const struct graph *g);
 

@@ -35,7 +35,7 @@ static shoal_status gate(struct lowering *lo, const struct node *n, const char *
   *out = NULL;
   if (!n->control.n) return NULL;
   TRY(lower_add(lo, n, name, "NoOp", NULL, 0, NULL, 0, out));
-  for (size_t i = 0; i < n->control.n; i++) graph_add_control(*out, n->control.at[i]);
+  graph_add_controls(*out, n->control.at, n->control.n);
   return NULL;
 }
 

@@ -2,7 +2,9 @@
 #ifndef GRAPH_LOWER_INTERNAL_H
 #define GRAPH_LOWER_INTERNAL_H
 
+#include "graph/function.h"
 #include "graph/graph.h"
+#include "graph/lower.h"
 
 /* What a node has become. */
 struct lowered {
@@ -22,9 +24,12 @@ struct lowering {
   bool portable;   /* graph_try_lower_portable() */
   bool has_frames; /* there were loops before, whose frames inlined constants must join */
   int chain;       /* the link that nodes added now belong to */
+  size_t most;     /* nodes there may be */
   VEC(struct link) links;
   VEC(int) chains;           /* by node id; -1: none */
   VEC(struct lowered) notes; /* by node id */
+  struct strmap bodies;      /* function -> struct function_body *, of those without attributes */
+  struct function_body last; /* of another */
 };
 
 /* Adds a node named "NEAR/SUFFIX" on near's device. attrs are taken over. */
@@ -41,6 +46,12 @@ shoal_status lower_inline(struct lowering *lo, const struct node *caller, const 
                           struct out **outs, struct node **done);
 /* n turns into its results. outs is taken over. */
 shoal_status lower_replace(struct lowering *lo, struct node *n, struct out *outs, struct node *done);
+
+/* Ops in whose place the functions are put that their attributes name. */
+bool lower_is_call_op(const char *op);
+bool lower_is_control(const char *op);
+/* RESOURCE_EXHAUSTED, naming the function, when as much as can be told beforehand is too much. */
+shoal_status lower_check_size(const struct graph *g);
 
 shoal_status lower_if(struct lowering *lo, struct node *n);
 shoal_status lower_case(struct lowering *lo, struct node *n);

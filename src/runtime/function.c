@@ -98,7 +98,12 @@ static shoal_status make(struct function_runtime *r, struct kernel_init *ki, con
   if (!def) return NOT_FOUND("Function %s is not defined.", attr->name);
   struct function_body body;
   TRY(function_instantiate(r->library, def, attr->attrs, attr->n_attrs, &body));
-  graph_try_lower(body.graph);
+  function_body_take_library(&body, r->library);
+  shoal_status s = graph_try_lower(body.graph);
+  if (s) {
+    function_body_release(&body);
+    return s;
+  }
   struct function *f = mem_zalloc(1, sizeof *f);
   pthread_mutex_init(&f->lock, NULL);
   f->runtime = r;

@@ -175,7 +175,7 @@ static void add_key(struct text *t, const char *const *names, int n) {
 
 static shoal_status place_graph(struct local_session *s) {
   if (s->placed) return NULL;
-  graph_try_lower(s->graph); /* plain nodes can be placed, rewritten and traced one by one */
+  TRY(graph_try_lower(s->graph)); /* plain nodes can be placed, rewritten and traced one by one */
   struct place_device *devices = mem_zalloc((size_t)s->env.n_devices, sizeof *devices);
   for (int i = 0; i < s->env.n_devices; i++) {
     devices[i].name = s->env.devices[i]->name;

@@ -144,12 +144,23 @@ static bool within_limit(size_t size) {
   return size <= most;
 }
 
+/* All buffers together are at most what the machine has. */
+static bool has_room(size_t bytes) {
+  size_t most = machine_memory();
+  for (int tries = 0; tries < 2; tries++) {
+    size_t used = atomic_load_explicit(&system_bytes, memory_order_relaxed);
+    if (used < most && bytes <= most - used) return true;
+    buffer_trim();
+  }
+  return false;
+}
+
 shoal_status buffer_new(size_t size, struct buffer **out) {
   unsigned c = size > ((size_t)1 << 46) || mem_fails() ? CLASSES : class_of(size);
   struct buffer *b = NULL;
   if (c < CLASSES) {
     b = take_cached(c);
-    if (!b && within_limit(size)) {
+    if (!b && within_limit(size) && has_room(size)) {
       void *p = NULL;
       if (system_new(ALIGN + class_bytes(c), &p)) b = p;
       if (!b) { /* what is cached in other classes may be what is missing */

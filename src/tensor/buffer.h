@@ -26,10 +26,12 @@ struct buffer {
   void *owner;                       /* for release */
 };
 
-/* size bytes of host memory, contents undefined. RESOURCE_EXHAUSTED when there is no memory. */
+/* size bytes of host memory, contents undefined. RESOURCE_EXHAUSTED when there is no memory, or when all buffers
+ * together would take more than the machine has: an overcommitting system would promise it and kill the process
+ * later. */
 shoal_status buffer_new(size_t size, struct buffer **out);
-/* No buffer of more bytes is made: RESOURCE_EXHAUSTED at once, where an overcommitting system would promise the memory
- * and kill the process later. 0: what the machine has, which is the default. For the whole process. */
+/* No buffer of more bytes is made: RESOURCE_EXHAUSTED. 0: what the machine has, which is the default. For the whole
+ * process. */
 void buffer_set_limit(size_t bytes);
 /* Wraps foreign memory; release(b) is called with the last reference (it frees what owner holds, not b). */
 struct buffer *buffer_wrap(void *data, size_t size, struct device *device, void (*release)(struct buffer *),

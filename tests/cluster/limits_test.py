@@ -301,15 +301,96 @@ def creations():
 
 
 def graphs():
+    """Compiled steps that are in use, here by callables, are too many; others make room."""
     with one("--max_graphs=3") as c, Client(c) as a:
         s = a.open(graph_of(5))
-        for i in range(3):
+        make = lambda name: a.call(MASTER + "MakeCallable", field(1, s) + field(2, field(2, name)))
+        for i in range(5):
             a.step(s, f"c{i}:0".encode())
+        for i in range(3):
+            make(f"c{i}:0".encode())
         refused(lambda: a.step(s, b"c3:0"), "--max_graphs")
         a.step(s, b"c1:0")
+        a.call(MASTER + "ReleaseCallable", field(1, s) + field(2, 1))
+        until(lambda: a.step(s, b"c3:0"))
         a.close(s)
         s = a.open(graph_of(5))
         eventually(lambda: a.step(s, b"c3:0"))
+
+
+def compiled_steps():
+    """Whoever fetches something else every time does not grow the server: what was not used for long is forgotten, by
+    the other task too, and made again when it is asked for."""
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c, Client(c) as a:
+        with tf.Graph().as_default() as g, tf.device("/job:ps/task:0"):
+            for i in range(12):
+                tf.constant(float(i), name=f"c{i}")
+        s = a.open(g.as_graph_def().SerializeToString())
+        values = lambda n: b"".join(field(3, f"c{i}:0".encode()) for i in range(12) if n >> i & 1)
+        first = a.call(MASTER + "RunStep", field(1, s) + values(5))
+        waiting = []
+        for n in range(1, 2300):
+            waiting.append(a.channel.unary_unary(MASTER + "RunStep").future(field(1, s) + values(n), timeout=240))
+            if len(waiting) > 50:
+                waiting.pop(0).result()
+        for w in waiting:
+            w.result()
+        status = a.call("/shoal.Server/Status").decode(errors="replace")
+        kept = [int(n) for n in re.findall(r"(\d+) compiled steps", status)]
+        assert kept and max(kept) <= 2000, status
+        with grpc.insecure_channel(c.spec["ps"]["0"]) as ps:
+            used = lambda: ps.unary_unary("/shoal.Server/Status")(b"", timeout=60).decode(errors="replace")
+            until(lambda: any(0 < int(n) <= 2000 for n in re.findall(r"(\d+) registered graphs", used())), what=used)
+        assert a.call(MASTER + "RunStep", field(1, s) + values(5)) == first
+
+
+def graph_bytes():
+    """GraphDefs of sessions, as they came; repeated values as they are written out; and registered graphs."""
+    def const(n, value=None, device=""):
+        t = tf.AttrValue()
+        t.tensor.CopyFrom(tf.make_tensor_proto(np.zeros(1, np.float32) if value is None else value))
+        if value is None:
+            t.tensor.tensor_shape.dim[0].size = n
+        g = tf.GraphDef()
+        g.node.add(name="c", op="Const", device=device).attr["value"].CopyFrom(t)
+        g.node[0].attr["dtype"].type = tf.float32.as_datatype_enum
+        g.node.add(name="d", op="NoOp")
+        return g.SerializeToString()
+
+    with one("--max_graph_bytes=100000") as c, Client(c) as a:
+        before = resident(c.tasks["worker", 0])
+        s = a.open(const(0, np.arange(15000, dtype=np.float32)))
+        refused(lambda: a.open(const(0, np.arange(15000, dtype=np.float32))), "--max_graph_bytes")
+        refused(lambda: a.call(MASTER + "ExtendSession", field(1, s) + field(2, const(1 << 28))), "more than is allowed")
+        a.call(MASTER + "ExtendSession", field(1, s) + field(2, graph_of(1)))  # what was refused has left nothing
+        a.close(s)
+
+        def opens():
+            try:
+                return a.open(const(0, np.arange(15000, dtype=np.float32)))
+            except grpc.RpcError:
+                return None
+        until(opens)
+        assert resident(c.tasks["worker", 0]) - before < 500, "a gigabyte was written out first"
+
+    c = Cluster(ps=["shoal"], worker=["shoal"])
+    c.tasks["ps", 0].flags.append("--max_graph_bytes=100000")
+    with c, Client(c) as a:
+        graph = const(0, np.arange(15000, dtype=np.float32), "/job:ps/task:0")
+        s = a.open(graph)
+        a.step(s, b"c:0")
+        t = a.open(graph)
+        refused(lambda: a.step(t, b"c:0"), "--max_graph_bytes", "/job:ps")
+        a.close(s)
+        until(lambda: try_step(a, t))
+        a.close(t)
+
+
+def try_step(client, session):
+    try:
+        return client.step(session, b"c:0")
+    except grpc.RpcError:
+        return None
 
 
 def registered_graphs():
@@ -570,8 +651,8 @@ def wrong_values():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
-    gone_clients, creations, graphs, registered_graphs, nodes, step_entries, client_clusters, wrong_types, documented, compressed, tensor_bytes,
-    machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
+    gone_clients, creations, graphs, compiled_steps, registered_graphs, nodes, graph_bytes, step_entries, client_clusters,
+    wrong_types, documented, compressed, tensor_bytes, machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
     wrong_values)]
 
 if __name__ == "__main__":

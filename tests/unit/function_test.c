@@ -87,19 +87,87 @@ static void endless_functions_are_errors(void **state) {
   graph_free(g);
 }
 
-static void functions_that_multiply_are_bounded(void **state) {
+/* f0 calls f1 twice, which calls f2 twice, ... */
+static struct graph *doubling(int depth) {
   struct text t = {0};
   text_adds(&t, "library { ");
-  for (int i = 0; i < 40; i++)
+  for (int i = 0; i < depth; i++)
     text_addf(&t,
               "function { signature { name: 'f%d' " ARG("a") RET("r") " } ret { key: 'r' value: 's:z:0' } "
               "node_def { name: 'p' op: 'f%d' input: 'a' } node_def { name: 'q' op: 'f%d' input: 'a' } "
               "node_def { name: 's' op: 'AddV2' input: 'p:r:0' input: 'q:r:0' " T "} } ", i, i + 1, i + 1);
-  text_adds(&t, "function { signature { name: 'f40' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } } } " X
-                                                                        "node { name: 'y' op: 'f0' input: 'x' }");
+  text_addf(&t,
+            "function { signature { name: 'f%d' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } } } " X
+                                                                    "node { name: 'y' op: 'f0' input: 'x' }",
+            depth);
   struct graph *g = graph_new();
   ASSERT_OK(take(g, text_cstr(&t)));
-  ASSERT_FAILS(graph_lower(g), SHOAL_RESOURCE_EXHAUSTED, "more than");
+  text_release(&t);
+  return g;
+}
+
+static void functions_that_multiply_are_bounded(void **state) {
+  struct graph *g = doubling(40);
+  int before = g->n_nodes;
+  ASSERT_FAILS(graph_lower(g), SHOAL_RESOURCE_EXHAUSTED, "{{node y}} (op f0) makes more than 500000");
+  assert_int_equal(g->n_nodes, before); /* it was known beforehand */
+  graph_free(g);
+}
+
+/* Each of nine functions calls all others: what the library does not tell beforehand is met on the way, and ends all
+ * lowering instead of every node's in turn. */
+static void functions_that_call_each_other_are_bounded(void **state) {
+  enum { N = 9 };
+  struct text t = {0};
+  text_adds(&t, "library { ");
+  for (int i = 0; i < N; i++) {
+    text_addf(&t, "function { signature { name: 'f%d' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } ", i);
+    for (int k = 0; k < N; k++)
+      if (k != i) text_addf(&t, "node_def { name: 'n%d' op: 'f%d' input: 'a' } ", k, k);
+    text_adds(&t, "} ");
+  }
+  text_adds(&t, "} " X "node { name: 'y' op: 'f0' input: 'x' }");
+  struct graph *g = graph_new();
+  ASSERT_OK(take(g, text_cstr(&t)));
+  struct effort effort = {.left = 20000, .what = "Inlining functions"};
+  g->effort = &effort;
+  ASSERT_FAILS(graph_try_lower(g), SHOAL_RESOURCE_EXHAUSTED, "Inlining functions takes more work than is allowed");
+  assert_in_range(g->n_nodes, 1000, 20000 + 100);
+  graph_free(g);
+  text_release(&t);
+}
+
+static bool after_three_looks(void *looks) { return ++*(int *)looks > 3; }
+
+static void lowering_stops_when_nobody_waits(void **state) {
+  struct graph *g = doubling(10);
+  int looks = 0;
+  struct effort effort = {.left = EFFORT_UNBOUNDED, .over = after_three_looks, .arg = &looks};
+  g->effort = &effort;
+  ASSERT_FAILS(graph_try_lower(g), SHOAL_CANCELLED, "nobody waits");
+  assert_int_equal(looks, 4);
+  assert_in_range(g->n_nodes, 10, 4 * EFFORT_LOOK);
+  g->effort = NULL;
+  ASSERT_OK(graph_try_lower(g)); /* the next one who asks goes on with it */
+  assert_false(graph_needs_lowering(g));
+  assert_float_equal(run(g, "y:0", 1), 1024, 0);
+  graph_free(g);
+}
+
+/* Control inputs that a body names again and again are there once. */
+static void controls_are_there_once(void **state) {
+  struct text t = {0};
+  text_adds(&t,
+            "library { function { signature { name: 'f' " ARG("a") RET("r") " } ret { key: 'r' value: 'i:output:0' } ");
+  for (int i = 0; i < 30; i++) text_addf(&t, "node_def { name: 'n%d' op: 'NoOp' input: '^a' } ", i);
+  text_adds(&t, "node_def { name: 'i' op: 'Identity' input: 'a' " T);
+  for (int i = 0; i < 90; i++) text_addf(&t, "input: '^n%d' ", i % 30);
+  text_adds(&t, "input: '^a' } } } " X "node { name: 'y' op: 'f' input: 'x' }");
+  struct graph *g = graph_new();
+  ASSERT_OK(take(g, text_cstr(&t)));
+  ASSERT_OK(graph_lower(g));
+  assert_int_equal(graph_find(g, "y/i")->control.n, 31);
+  assert_float_equal(run(g, "y:0", 3), 3, 0);
   graph_free(g);
   text_release(&t);
 }
@@ -151,4 +219,6 @@ static void a_call_must_fit(void **state) {
 
 RUN_TESTS(cmocka_unit_test(calls_are_inlined_under_their_name), cmocka_unit_test(a_body_is_typed_by_the_call),
           cmocka_unit_test(endless_functions_are_errors), cmocka_unit_test(functions_that_multiply_are_bounded),
+          cmocka_unit_test(functions_that_call_each_other_are_bounded),
+          cmocka_unit_test(lowering_stops_when_nobody_waits), cmocka_unit_test(controls_are_there_once),
           cmocka_unit_test(broken_bodies_are_named), cmocka_unit_test(a_call_must_fit))

@@ -57,7 +57,7 @@ void master_release(struct master *m) {
 
 /* ---- sessions ---- */
 
-/* Whoever has a session's handle has the session: nobody can guess it, and nobody else is shown it. */
+/* Whoever has a session's handle has the session: nobody can guess it, and nobody but its client is shown it. */
 static char *draw_handle(void) {
   uint64_t bits[2];
   MUST(getrandom(bits, sizeof bits, 0) == sizeof bits);
@@ -70,6 +70,7 @@ struct master_session *master_session_new(struct master *m, struct account *acco
   s->master = m;
   s->account = account_ref(account);
   s->handle = draw_handle();
+  s->half = draw_handle();
   s->graph = graph_new();
   s->unprepared = true;
   s->effort = LOWER_MAX_WORK;
@@ -124,6 +125,7 @@ void master_session_unref(struct master_session *s) {
   cancel_release(&s->ending);
   pthread_mutex_destroy(&s->lock);
   free(s->handle);
+  free(s->half);
   free(s->task);
   free(s);
   pthread_mutex_lock(&m->lock);
@@ -221,7 +223,7 @@ void master_delete_halves(struct master_session *s, master_done next, void *arg)
   g->arg = arg;
   join_init(&g->join, s->workers.n + 1, halves_deleted, g);
   for (size_t i = 0; i < s->workers.n; i++)
-    s->workers.at[i].ops->delete_session(&s->workers.at[i], s->handle, &s->master->ending, half_deleted, &g->join);
+    s->workers.at[i].ops->delete_session(&s->workers.at[i], s->half, &s->master->ending, half_deleted, &g->join);
   join_part(&g->join, NULL);
 }
 

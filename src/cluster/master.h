@@ -81,6 +81,7 @@ struct master_session {
   size_t n_nodes, n_bytes;  /* strand: taken from it */
   atomic_ullong connection; /* over which it was last used */
   char *handle;             /* secret: whoever knows it may use the session */
+  char *half;               /* what the workers are told instead: their halves' handle */
   int64_t number;           /* what it is called where others read it */
   struct master_config config;
   char *task;                      /* this task's name in the session */

@@ -268,7 +268,7 @@ static void register_parts(struct compiling *k) {
   join_init(&k->join, c->parts.n + 1, compiled, k);
   for (size_t i = 0; i < c->parts.n; i++) {
     struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-    w->ops->register_graph(w, s->handle, k->parts[c->parts.at[i].worker], &s->config.bytes, c->parts.at[i].graph,
+    w->ops->register_graph(w, s->half, k->parts[c->parts.at[i].worker], &s->config.bytes, c->parts.at[i].graph,
                            &s->ending, join_part, &k->join);
   }
   join_part(&k->join, NULL);

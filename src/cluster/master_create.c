@@ -176,7 +176,7 @@ static void make_halves(struct creation *k) {
     struct device_spec name;
     shoal_status bad = device_spec_parse(w->task, &name);
     shoal_status_free(bad);
-    struct worker_session_options o = {.handle = s->handle,
+    struct worker_session_options o = {.handle = s->half,
                                        .isolated = s->config.isolated,
                                        .master = s->task,
                                        .master_incarnation = (int64_t)s->workers.at[0].devices.at[0].incarnation,

@@ -1,7 +1,8 @@
 /* One step: every partition is started, the last to end gives the answer.
  *
  * A partition that fails cancels the others; of several errors the one that is no consequence of another is told. The
- * step's remains are cleaned up on all workers, whatever the outcome; nobody waits for that. */
+ * step's remains are cleaned up on all workers, whatever the outcome (by a call only where a worker does not do so by
+ * itself); nobody waits for that. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,7 +262,7 @@ static void start_parts(struct step_run *r) {
       struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
       if ((w->local != NULL) != (local == 1)) continue;
       struct part_run *p = &r->parts[i];
-      *p = (struct part_run){.session = s->handle,
+      *p = (struct part_run){.session = s->half,
                              .graph = c->parts.at[i].graph,
                              .step_id = r->id,
                              .deadline = r->deadline,

@@ -1,8 +1,8 @@
 /* The rendezvous of a step on one task: values made here wait for whoever asks, values made elsewhere are fetched.
  *
  * A request for a value may arrive before the step has started here, and waits: so a step is made by whichever comes
- * first. It goes with CleanupGraph; its number is remembered for a while, so that a request that comes too late fails
- * instead of waiting for ever. */
+ * first. It goes when its part has run well and its last value was taken, else with CleanupGraph; its number is
+ * remembered for a while, so that a request that comes too late fails instead of waiting for ever. */
 #ifndef CLUSTER_STEP_RENDEZVOUS_H
 #define CLUSTER_STEP_RENDEZVOUS_H
 

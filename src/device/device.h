@@ -1,8 +1,8 @@
-/* Devices: where memory lives and kernels run. The CPU is one implementation, CUDA another; nothing above asks
- * which, it goes through the table.
+/* Devices: where memory lives and kernels run. The CPU is the one implementation there is. Kernels and executors take
+ * memory from tensor/buffer.h; the table's functions for memory, copies and streams are called by nobody yet:
  *
  * Work on a device may be asynchronous: a kernel's run() may return when its work is only queued on the
- * device's stream. The executor orders such work by stream, and calls `sync` (or copies out, which implies it)
+ * device's stream. An executor shall order such work by stream, and call `sync` (or copy out, which implies it)
  * before the host looks at results. On the CPU all of this is immediate. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H

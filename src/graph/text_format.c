@@ -30,7 +30,11 @@ static shoal_status wrong_at(const struct scan *s, const char *what) {
   return INVALID("%d:%d: %s", s->token_line, s->token_column, what);
 }
 
-#define WRONG(s, ...) status_prefix(INVALID(__VA_ARGS__), "%d:%d: ", (s)->token_line, (s)->token_column)
+static shoal_status placed(const struct scan *s, shoal_status wrong) {
+  return status_prefix(wrong, "%d:%d: ", s->token_line, s->token_column);
+}
+
+#define WRONG(s, ...) placed((s), INVALID(__VA_ARGS__))
 
 static void step(struct scan *s) {
   if (*s->at == '\n') {

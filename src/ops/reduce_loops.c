@@ -14,12 +14,25 @@ static int64_t half_of(int64_t n, int64_t block) { return (n / 2 + block - 1) / 
 
 #define ADD(a, x) ((a) + (x))
 #define MULTIPLY(a, x) ((a) * (x))
-#define LARGER(a, x) ((x) > (a) || (x) != (x) ? (x) : (a)) /* NaN wins, and stays */
-#define SMALLER(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
 #define SAME(x) (x)
-#define SQUARE(x) ((x) * (x))
-#define SQUARE_C64(x) (crealf(x) * crealf(x) + cimagf(x) * cimagf(x))
-#define SQUARE_C128(x) (creal(x) * creal(x) + cimag(x) * cimag(x))
+
+/* What needs an argument more than once is a function; NaN wins over numbers, and stays. */
+#define INLINE static inline __attribute__((always_inline, const))
+#define OF_TYPE(type, tag)                                                      \
+  INLINE type larger_##tag(type a, type x) { return x > a || x != x ? x : a; }  \
+  INLINE type smaller_##tag(type a, type x) { return x < a || x != x ? x : a; } \
+  INLINE type square_##tag(type x) { return x * x; }
+OF_TYPE(float, float)
+OF_TYPE(double, double)
+OF_TYPE(int64_t, int64)
+OF_TYPE(uint64_t, uint64)
+INLINE c64 square_c64(c64 x) { return crealf(x) * crealf(x) + cimagf(x) * cimagf(x); }
+INLINE c128 square_c128(c128 x) { return creal(x) * creal(x) + cimag(x) * cimag(x); }
+#define NUMBER(which, x) \
+  _Generic((x), float : which##_float, double : which##_double, int64_t : which##_int64, uint64_t : which##_uint64)
+#define LARGER(a, x) NUMBER(larger, a)(a, x)
+#define SMALLER(a, x) NUMBER(smaller, a)(a, x)
+#define SQUARE(x) NUMBER(square, x)(x)
 
 /* A block of at most BLOCK elements in LANES interleaved parts, folded at the end. */
 #define DEFINE(op, tag, type, acc, load, element, combine, identity)                                                   \
@@ -93,7 +106,7 @@ REAL_TYPES(DEFINE, min, SAME, SMALLER, HIGHEST)
 /* Sums and products of integers wrap: the arithmetic is done without sign. */
 #define WRAP_ADD(a, x) ((__typeof__(a))((uint64_t)(a) + (uint64_t)(x)))
 #define WRAP_MULTIPLY(a, x) ((__typeof__(a))((uint64_t)(a) * (uint64_t)(x)))
-#define WRAP_SQUARE(x) ((uint64_t)(x) * (uint64_t)(x))
+#define WRAP_SQUARE(x) square_uint64((uint64_t)(x))
 #define ZERO(low, high) 0
 #define UNIT(low, high) 1
 #define FLOAT_TYPES(op, element, combine, identity)                     \
@@ -113,7 +126,7 @@ INTEGER_TYPES(DEFINE, prod, SAME, WRAP_MULTIPLY, UNIT)
 COMPLEX_TYPES(prod, SAME, SAME, MULTIPLY, 1)
 FLOAT_TYPES(squares, SQUARE, ADD, 0)
 INTEGER_TYPES(DEFINE, squares, WRAP_SQUARE, WRAP_ADD, ZERO)
-COMPLEX_TYPES(squares, SQUARE_C64, SQUARE_C128, ADD, 0)
+COMPLEX_TYPES(squares, square_c64, square_c128, ADD, 0)
 
 #define ENTRY(op, tag) \
   { op##_run_##tag, op##_rows_##tag }

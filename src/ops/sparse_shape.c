@@ -244,6 +244,11 @@ static const struct kernel_def concat_kernels[] = {
 
 /* ---- SparseSplit ---- */
 
+/* The first `longer` parts have one more than each. */
+static int64_t part_of(int64_t v, int64_t each, int64_t longer) {
+  return v < longer * (each + 1) ? v / (each + 1) : (v - longer) / each;
+}
+
 static shoal_status split_run(struct kernel_ctx *ctx) {
   const struct tensor *axis_t = ctx_in(ctx, 0);
   struct sparse s;
@@ -261,9 +266,7 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
                    n);
   TRY(sparse_in_bounds(&s));
   int64_t *counts = mem_zalloc((size_t)n, sizeof *counts);
-  /* The first `longer` parts have one more. */
-#define PART_OF(v) ((v) < longer * (each + 1) ? (v) / (each + 1) : ((v)-longer) / each)
-  for (int64_t i = 0; i < s.n; i++) counts[PART_OF(sparse_index(&s, i, (int)axis))]++;
+  for (int64_t i = 0; i < s.n; i++) counts[part_of(sparse_index(&s, i, (int)axis), each, longer)]++;
   shoal_status bad = NULL;
   for (int p = 0; p < n && !bad; p++) {
     struct shape matrix = shape_matrix(counts[p], s.rank), vector = shape_vector(counts[p]),
@@ -276,7 +279,7 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
     counts[p] = 0;
   }
   for (int64_t i = 0; !bad && i < s.n; i++) {
-    int64_t v = sparse_index(&s, i, (int)axis), p = PART_OF(v), start = p * each + MIN(p, longer);
+    int64_t v = sparse_index(&s, i, (int)axis), p = part_of(v, each, longer), start = p * each + MIN(p, longer);
     struct tensor *ix = &ctx->out[p];
     for (int k = 0; k < s.rank; k++)
       T_DATA(ix, int64_t)[counts[p] * s.rank + k] = sparse_index(&s, i, k) - (k == axis ? start : 0);

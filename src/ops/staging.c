@@ -13,6 +13,7 @@ struct tuple {
   int64_t bytes;
   struct tensor at[]; /* [n]; invalid: not here (yet, or any more) */
 };
+typedef VEC(struct tuple *) tuple_list;
 
 struct area {
   struct resource head;
@@ -20,8 +21,8 @@ struct area {
   int64_t capacity, memory_limit; /* 0: none */
   /* waits.lock: */
   int64_t bytes;
-  VEC(struct tuple *) ready;   /* in order of arrival; by key in an ordered map */
-  VEC(struct tuple *) partial; /* maps only */
+  tuple_list ready;   /* in order of arrival; by key in an ordered map */
+  tuple_list partial; /* maps only */
 };
 
 static void free_tuple(struct tuple *t) {
@@ -134,11 +135,10 @@ static struct tuple *tuple_new(int64_t key, int n) {
   return t;
 }
 
-#define REMOVE(v, i)                                                                     \
-  do {                                                                                   \
-    memmove(&(v)->at[i], &(v)->at[(i) + 1], ((v)->n - (size_t)(i)-1) * sizeof *(v)->at); \
-    (v)->n--;                                                                            \
-  } while (0)
+static void take_out(tuple_list *of, size_t i) {
+  memmove(&of->at[i], &of->at[i + 1], (of->n - i - 1) * sizeof *of->at);
+  of->n--;
+}
 
 /* ---- first in, first out ---- */
 
@@ -174,7 +174,7 @@ static bool try_unstage(struct kernel_ctx *ctx, struct resource *r, shoal_status
   if (!a->ready.n) return false;
   struct tuple *t = a->ready.at[0];
   *s = give(ctx, t);
-  REMOVE(&a->ready, 0);
+  take_out(&a->ready, 0);
   a->bytes -= t->bytes;
   free_tuple(t);
   return true;
@@ -212,15 +212,12 @@ static shoal_status check_bound(const struct tensor *indices, int n) {
   return INVALID("Index '%" PRId64 "' is out of bounds '%d'.", index_at(indices, indices->n - 1), n);
 }
 
-#define FIND(v, k, out)                    \
-  do {                                     \
-    (out) = (v)->n;                        \
-    for (size_t i_ = 0; i_ < (v)->n; i_++) \
-      if ((v)->at[i_]->key == (k)) {       \
-        (out) = i_;                        \
-        break;                             \
-      }                                    \
-  } while (0)
+/* Where the tuple of that key is; of->n: nowhere. */
+static size_t place_of(const tuple_list *of, int64_t key) {
+  size_t i = 0;
+  while (i < of->n && of->at[i]->key != key) i++;
+  return i;
+}
 
 static void add_ready(struct area *a, struct tuple *t, bool ordered) {
   vec_push(&a->ready, t);
@@ -240,8 +237,7 @@ static bool try_map_stage(struct kernel_ctx *ctx, struct resource *r, shoal_stat
   if (*s) return true;
   int64_t key = *T_DATA(ctx_in(ctx, 0), const int64_t), bytes = bytes_of(ctx, 2);
   const struct tensor *indices = ctx_in(ctx, 1);
-  size_t at;
-  FIND(&a->partial, key, at);
+  size_t at = place_of(&a->partial, key);
   struct tuple *t = at < a->partial.n ? a->partial.at[at] : NULL;
   bool completes = (t ? t->missing : st->n) == (int)indices->n;
   if (full(a, bytes, completes, s)) return false;
@@ -260,7 +256,7 @@ static bool try_map_stage(struct kernel_ctx *ctx, struct resource *r, shoal_stat
   t->bytes += bytes;
   a->bytes += bytes;
   if (!t->missing) {
-    REMOVE(&a->partial, at);
+    take_out(&a->partial, at);
     add_ready(a, t, st->ordered);
   }
   return true;
@@ -295,7 +291,7 @@ static shoal_status give_parts(struct kernel_ctx *ctx, struct area *a, size_t at
   }
   for (int i = 0; i < t->n; i++) empty &= !tensor_valid(&t->at[i]);
   if (empty) {
-    REMOVE(&a->ready, at);
+    take_out(&a->ready, at);
     free_tuple(t);
   }
   return NULL;
@@ -304,8 +300,7 @@ static shoal_status give_parts(struct kernel_ctx *ctx, struct area *a, size_t at
 static bool try_by_key(struct kernel_ctx *ctx, struct area *a, bool take, shoal_status *s) {
   *s = check_key(ctx, 0, 1);
   if (*s) return true;
-  size_t at;
-  FIND(&a->ready, *T_DATA(ctx_in(ctx, 0), const int64_t), at);
+  size_t at = place_of(&a->ready, *T_DATA(ctx_in(ctx, 0), const int64_t));
   if (at == a->ready.n) return false;
   *s = give_parts(ctx, a, at, ctx_in(ctx, 1), 0, take);
   return true;

@@ -4,7 +4,7 @@
  * counter at the end) is here once; what tells them apart is a row: which op applies a dense gradient, which a sparse
  * one, which slots there are, and in which order the op takes its arguments. Adding one adds a row.
  *
- * Names of slots are TensorFlow's, so that checkpoints go both ways. */
+ * Names of slots are TensorFlow's, so that checkpoints go both ways; so are those of the updates. */
 #include <string.h>
 
 #include "graph/gradient.h"

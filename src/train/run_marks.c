@@ -1,12 +1,13 @@
 /* Marks of a run on its servers: three numbers beside the model, which no checkpoint holds.
  *
- * run   which run this is. A chief that comes back finds its variables alive and this mark the one it knows (from its
- *       own memory, or from the file `shoal_run` in the checkpoint directory): then nothing needs to be restored, and
- * no step of the others is lost. A task that was restarted has no mark, and lacks its variables. stop  how often the
- * run was asked to stop. Every worker remembers the number at its start; one that is told to stop (SIGTERM) adds one,
- * and all see it. There is one on every task that holds variables, so that such a task can ask, too, before it goes.
- * done  1 when the chief has ended the training, as opposed to having crashed: a parameter server that is a program of
- * its own (shoal_server_serve) ends then. One on every task, too. */
+ *   run   Which run this is. A chief that comes back finds its variables alive and this mark the one it knows (from its
+ *         own memory, or from the file `shoal_run` in the checkpoint directory): then nothing needs to be restored, and
+ *         no step of the others is lost. A task that was restarted has no mark, and lacks its variables.
+ *   stop  How often the run was asked to stop. Every worker remembers the number at its start; one that is told to stop
+ *         (SIGTERM) adds one, and all see it. There is one on every task that holds variables, so that such a task can
+ *         ask, too, before it goes.
+ *   done  1 when the chief has ended the training, as opposed to having crashed: a parameter server that is a program
+ *         of its own (shoal_server_serve) ends then. One on every task, too. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -125,6 +125,46 @@ def strangers_words():
         server.stop(0)
 
 
+def handles():
+    """Whoever knows a session's handle has the session: neither other tasks nor those who ask for the status learn it."""
+    import grpc
+    from master_client import fields_of, message
+    told, seen = [], []
+
+    class Task(grpc.GenericRpcHandler):
+        def service(self, details):
+            method = details.method.rsplit("/", 1)[1]
+
+            def answer(request, context):
+                seen.append(request)
+                if method == "CreateWorkerSession":
+                    told.append(fields_of(request)[1].decode())
+                device = message((1, "/job:b/replica:0/task:0/device:CPU:0"), (2, "CPU"), (4, 1 << 28)) + b"\x31" + b"7" * 8
+                return message((1, device)) if method == "GetStatus" else b""
+            return grpc.unary_unary_rpc_method_handler(answer)
+    server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[Task()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    c = Cluster(["--http_port=0"], a=["shoal"], b=["shoal"])
+    c.spec["b"]["0"] = f"127.0.0.1:{port}"
+    t = c.tasks["a", 0]
+    try:
+        t.start().wait()
+        url = until(lambda: re.search(r"pages at (http://127.0.0.1:\d+)/", t.text()))[1]
+        with grpc.insecure_channel(c.spec["a"]["0"]) as channel:
+            answer = channel.unary_unary("/tensorflow.MasterService/CreateSession")(message((1, b"")), timeout=120)
+            handle = fields_of(answer)[1].decode()
+            assert len(handle) >= 32 and len(told) == 1 and told[0] != handle, (handle, told)
+            assert not any(handle.encode() in request for request in seen)
+            for flags in ([], ["--json"]):
+                p = subprocess.run([SHOAL, "status", *flags, c.target("a")], capture_output=True, text=True, timeout=120)
+                assert p.returncode == 0 and handle not in p.stdout and told[0] not in p.stdout, p
+            assert handle not in get(url + "/metrics")[1] and handle not in t.text()
+    finally:
+        t.end()
+        server.stop(0)
+
+
 def job_of_launch():
     """The job that launch runs here is found without ports; when there is none, that is said, with --watch too."""
     with tempfile.TemporaryDirectory() as folder:
@@ -216,4 +256,5 @@ def pages():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        one_line_each, variables_and_step, wrong_description, silent_port, waits, strangers_words, job_of_launch, pages)]))
+        one_line_each, variables_and_step, wrong_description, silent_port, waits, strangers_words, handles, job_of_launch,
+        pages)]))

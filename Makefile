@@ -102,7 +102,8 @@ uninstall: ## take back what the last `make install` put there; same PREFIX (and
 	@cd "$(DESTDIR)$(PREFIX)" && sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(abspath $(BUILD))/installed.log | \
 	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true
 deb: all ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages
-	@cd $(BUILD) && cpack -G DEB -B packages >packages.log || { cat packages.log; exit 1; }; ls packages/*.deb
+	@cd $(BUILD) && cpack -G DEB -B packages >packages.log 2>&1 || { cat packages.log; exit 1; }
+	@ls $(BUILD)/packages/*.deb
 wheel: all ## a wheel for pip: the command with its libraries inside, and shoal.in_place
 	@packaging/wheel.py $(BUILD)
 clean: ## remove all build folders

@@ -60,6 +60,7 @@ struct launch_task {
   struct launch_stream streams[2];
   char *tail[LAUNCH_TAIL]; /* its last lines, a ring */
   size_t n_lines;
+  bool tail_told;          /* the last of them was progress */
   char *progress;          /* what it said last of how far it is, in words of its own */
   struct progress_line at; /* or in ours */
   int64_t at_when;         /* when; 0: never */

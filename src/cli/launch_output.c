@@ -88,7 +88,10 @@ static void take_line(struct launch_job *j, struct launch_task *t, struct launch
   if (!whole) {
     if (*line && !told) set_progress(t, line);
   } else {
-    char **slot = &t->tail[t->n_lines++ % LAUNCH_TAIL];
+    /* Of a row of progress the last line is enough. */
+    if (!told || !t->tail_told) t->n_lines++;
+    t->tail_told = told;
+    char **slot = &t->tail[(t->n_lines - 1) % LAUNCH_TAIL];
     free(*slot);
     *slot = mem_strdup(line);
     if (!told && is_progress(line)) set_progress(t, line);

@@ -30,7 +30,9 @@ static void describe(int status, char *room, size_t size) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == SHOAL_EXIT_RETRY)
     snprintf(room, size, "exit code %d, \"run me again\"", WEXITSTATUS(status));
   else if (WIFEXITED(status)) snprintf(room, size, "exit code %d", WEXITSTATUS(status));
-  else snprintf(room, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  else
+    snprintf(room, size, "signal %d (%s%s)", WTERMSIG(status), strsignal(WTERMSIG(status)),
+             WTERMSIG(status) == SIGKILL ? ": by a person, or by the system for want of memory" : "");
 }
 
 static void fail_job(struct launch_job *j, struct launch_task *t) {
@@ -119,7 +121,7 @@ static void stop(struct launch_job *j, struct launch_task *t) {
 }
 
 static void ended(struct launch_job *j, struct launch_task *t, int status) {
-  char how[96];
+  char how[128];
   kill(-t->pid, SIGKILL); /* what it left behind in its group */
   for (int k = 0; k < 2; k++) {
     if (t->streams[k].fd >= 0) launch_view_read(j, t, &t->streams[k]);
@@ -223,7 +225,7 @@ static void report_end(struct launch_job *j) {
     return;
   }
   if (t) {
-    char how[96];
+    char how[128];
     describe(t->status, how, sizeof how);
     launch_view_say(j, "%s%s%s failed: %s, after %.1f s%s", t->name, t->host ? " on " : "", t->host ? t->host : "", how,
                     (double)(clock_ns() - t->started) * 1e-9,

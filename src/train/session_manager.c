@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/wire.h"
+#include "train/claim.h"
 #include "train/run_marks.h"
 #include "train/train_session.h"
 
@@ -29,6 +30,7 @@ void session_manager_release(struct session_manager *m) {
   free(m->config);
   free(m->checkpoint_dir);
   free(m->restored);
+  claim_free(m->claim);
   run_marks_free(m->marks);
 }
 

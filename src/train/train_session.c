@@ -16,6 +16,7 @@
 #include "base/wire.h"
 #include "graph/builder.h"
 #include "graph/device_name.h"
+#include "train/claim.h"
 #include "train/progress.h"
 #include "train/run_marks.h"
 #include "train/saver.h"
@@ -227,6 +228,7 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
   if (graph_error(g)) return status_copy(graph_error(g));
   if (s->manager.is_chief && o->checkpoint_dir && s->scaffold.use.saver) {
     TRY(saver_check_room(s->scaffold.use.saver, o->checkpoint_dir));
+    TRY(claim_take(o->checkpoint_dir, s->manager.give_up, &s->manager.claim));
     TRY(shoal_saver_recover(s->scaffold.use.saver, o->checkpoint_dir));
   }
   TRY(make_session(s));

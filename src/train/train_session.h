@@ -29,6 +29,7 @@ struct session_manager {
   char *target, *config;
   bool is_chief;
   char *checkpoint_dir; /* NULL: none */
+  struct claim *claim;  /* on that folder, of a chief that saves */
   char *restored;       /* the checkpoint of the last session, when it was made of one */
   double max_wait_secs;
   struct run_marks *marks;

@@ -287,6 +287,24 @@ def process(*arguments):
     raise AssertionError(f"there is no process with {arguments}")
 
 
+def one_folder_each():
+    """Two runs that save in one folder: the second is told whose it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [f"{EXAMPLES}/mnist_replica", "--train_steps=1000000000", f"--checkpoint_dir={folder}"]
+        p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            for line in p.stdout:
+                if "saved" in line:
+                    break
+            text = run("mnist_replica", "--train_steps=5", f"--checkpoint_dir={folder}", code=1)
+            assert f"saves in {folder}: each would go on from the other's" in text and "restored" not in text, text
+        finally:
+            p.kill()
+            p.communicate()
+        text = run("mnist_replica", "--train_steps=5", f"--checkpoint_dir={folder}")  # killed: the folder is free
+        assert f"restored {folder}/model.ckpt-" in text, text
+
+
 def parameter_server_lost():
     """A parameter server is killed: what was restored, and how many steps were lost, is said."""
     with tempfile.TemporaryDirectory() as folder:
@@ -333,4 +351,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, one_folder_each, parameter_server_lost, network, train_py)]))

@@ -88,6 +88,14 @@ def test_what_readme_shows():
                f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-", input=text)
 
 
+def test_python_of_the_tree_stays_where_it_is():
+    """tools/python.sh runs a program of the folder one is in."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "here.py"), "w") as f:
+            f.write("print('found')\n")
+        assert "found" in sh(os.path.join(ROOT, "tools", "python.sh"), "here.py", cwd=folder)
+
+
 def need_plain_build():
     with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
         if any(line.startswith("SHOAL_SANITIZE:") and line.strip().split("=", 1)[1] for line in f):

@@ -8,6 +8,8 @@
 
 #include <shoal/shoal.h>
 
+#include "train/claim.h"
+
 struct model {
   shoal_graph *g;
   shoal_out x, loss;
@@ -388,6 +390,23 @@ static void has_its_steps(void **unused) {
   remove_dir(dir);
 }
 
+static bool at_once(void) { return true; }
+
+/* A folder of checkpoints is one run's; who has it is said. */
+static void folders_are_claimed(void **unused) {
+  char *dir = fresh_dir();
+  struct claim *first, *second;
+  ASSERT_OK(claim_take(dir, NULL, &first));
+  assert_non_null(first);
+  ASSERT_FAILS(claim_take(dir, at_once, &second), SHOAL_FAILED_PRECONDITION, "saves in");
+  claim_free(first);
+  ASSERT_OK(claim_take(dir, at_once, &second));
+  claim_free(second);
+  ASSERT_OK(claim_take("/there/is/no/such/folder", NULL, &first));
+  assert_null(first);
+  remove_dir(dir);
+}
+
 /* A hook that writes, and was not told where. */
 static void hooks_want_folders(void **unused) {
   struct model m = build();
@@ -440,5 +459,5 @@ RUN_TESTS(cmocka_unit_test(stops_at_step), cmocka_unit_test(resumes), cmocka_uni
           cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
           cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
           cmocka_unit_test(input_ends_cleanly), cmocka_unit_test(runner_error), cmocka_unit_test(errors_come_early),
-          cmocka_unit_test(has_its_steps), cmocka_unit_test(hooks_want_folders),
+          cmocka_unit_test(has_its_steps), cmocka_unit_test(folders_are_claimed), cmocka_unit_test(hooks_want_folders),
           cmocka_unit_test(other_models_checkpoint), cmocka_unit_test(model_larger_than_the_disk))

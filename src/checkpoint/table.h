@@ -12,6 +12,7 @@
 #define CHECKPOINT_TABLE_H
 
 #include "base/file.h"
+#include "base/snappy.h"
 #include "base/text.h"
 
 /* ---- writing ---- */
@@ -32,7 +33,7 @@ void table_writer_abort(struct table_writer *w);
 
 /* ---- reading ---- */
 /* Snappy makes at most 64 bytes of 3; keys that share what they begin with are whole again after 16. */
-enum { TABLE_MOST_PACKED = 22, TABLE_MOST_SHARED = 16 };
+enum { TABLE_MOST_PACKED = SNAPPY_MOST, TABLE_MOST_SHARED = 16 };
 struct table_block {
   char *key; /* of the index entry: no key of the block is past it */
   size_t key_n;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/snappy.h"
 #include "base/wire.h"
 #include "checkpoint/table.h"
 
@@ -15,50 +16,6 @@ enum { FOOTER = 48, TRAILER = 5, STORED = 0, SNAPPY = 1, KEYS_FREE = 64 << 10 };
 static uint32_t get32(const char *p) {
   const unsigned char *b = (const unsigned char *)p;
   return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-}
-
-/* Snappy's block format: a length, then literals and copies from what is already out. */
-static shoal_status unsnap(const struct table *t, const char *in, size_t n, char **out, size_t *out_n) {
-  struct wire w = wire_from(in, n);
-  uint64_t length;
-  if (!wire_get_varint(&w, &length) || length > (uint64_t)n * TABLE_MOST_PACKED)
-    return LOST(t, "corrupted compressed block contents");
-  char *at = mem_try_alloc(length);
-  if (!at) return NO_MEMORY(length, t->file.path);
-  size_t made = 0;
-  while (w.at < w.end) {
-    unsigned tag = *w.at++, kind = tag & 3;
-    size_t len, back = 0, extra;
-    if (kind == 0) {
-      len = (tag >> 2) + 1;
-      extra = len > 60 ? len - 60 : 0;
-      if (extra > wire_left(&w)) goto bad;
-      if (extra) {
-        len = 0;
-        for (size_t i = 0; i < extra; i++) len |= (size_t)*w.at++ << (8 * i);
-        len++;
-      }
-      if (len > wire_left(&w) || len > length - made) goto bad;
-      memcpy(at + made, w.at, len);
-      w.at += len;
-      made += len;
-      continue;
-    }
-    extra = kind == 3 ? 4 : kind;
-    if (extra > wire_left(&w)) goto bad;
-    len = kind == 1 ? (tag >> 2 & 7) + 4 : (tag >> 2) + 1;
-    for (size_t i = 0; i < extra; i++) back |= (size_t)*w.at++ << (8 * i);
-    if (kind == 1) back |= (size_t)(tag >> 5) << 8;
-    if (back == 0 || back > made || len > length - made) goto bad;
-    for (; len; len--, made++) at[made] = at[made - back];
-  }
-  if (made != length) goto bad;
-  *out = at;
-  *out_n = made;
-  return NULL;
-bad:
-  free(at);
-  return LOST(t, "corrupted compressed block contents");
 }
 
 /* A block's contents, checked against its checksum; the caller frees them. */
@@ -73,7 +30,7 @@ static shoal_status read_block(const struct table *t, uint64_t offset, uint64_t 
   if (!s && crc32c_mask(crc32c(at, size + 1)) != get32(at + size + 1)) s = LOST(t, "block checksum mismatch");
   if (!s && at[size] == SNAPPY) {
     char *plain = NULL;
-    s = unsnap(t, at, size, &plain, n);
+    s = status_prefix(snappy_decode(at, size, &plain, n), "%s: ", t->file.path);
     if (!s) {
       free(at);
       *out = plain;
@@ -170,7 +127,7 @@ void table_close(struct table *t) {
 
 shoal_status table_each(const struct table *t, table_visit *fn, void *arg) {
   for (size_t i = 0; i < t->blocks.n; i++) {
-    char *block;
+    char *block = NULL;
     size_t n;
     TRY(read_block(t, t->blocks.at[i].offset, t->blocks.at[i].size, &block, &n));
     shoal_status s = each_entry(t, block, n, fn, arg);

@@ -201,4 +201,13 @@ struct record_options {
 };
 shoal_status dataset_records(const struct tensor *filenames, const struct record_options *o, struct dataset **out);
 
+/* Elements that go into files as they pass, elements that come from there, and both: written by the first walk, read by
+ * later ones (data/snapshot.h). compression: a number of data/record.h. shard (f NULL: all into one) and reader are
+ * taken over; the reader makes one dataset of that of the shards'. NOT_FOUND when there is nothing to load. */
+struct dataset *dataset_saving(struct dataset *in, const char *folder, int compression, struct captured *shard);
+shoal_status dataset_loading(const char *folder, int compression, struct captured *reader,
+                             const struct element_spec *spec, struct dataset **out);
+struct dataset *dataset_snapshot(struct dataset *in, const char *folder, const char *hash, int compression,
+                                 struct captured *reader, struct captured *shard);
+
 #endif

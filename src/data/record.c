@@ -1,5 +1,5 @@
 /* TFRecord files; see record.h. Packed streams go through zlib with a window of 15 bits; several gzip members after
- * one another are read as one. */
+ * one another are read as one. Snappy has no stream of its own: blocks of as much as TensorFlow puts into one. */
 #include "data/record.h"
 
 #include <inttypes.h>
@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "base/crc32c.h"
+#include "base/snappy.h"
 
 enum { BUFFER = 1 << 18, HEADER = 12, FOOTER = 4, GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15, GROW = 1 << 20 };
 
@@ -23,6 +24,8 @@ shoal_status record_compression_parse(const char *name, enum record_compression 
 shoal_status byte_stream_open(struct byte_stream *s, const char *path, enum record_compression c) {
   *s = (struct byte_stream){0};
   TRY(file_reader_open(&s->file, path));
+  s->snappy = c == RECORD_SNAPPY;
+  if (s->snappy) return NULL;
   s->raw = mem_alloc(BUFFER);
   s->out = s->raw;
   if (c == RECORD_PLAIN) return NULL;
@@ -68,8 +71,35 @@ static shoal_status unpack(struct byte_stream *s) {
   return NULL;
 }
 
+/* The next block. A length that is more than the file has left is no length. */
+static shoal_status unpack_snappy(struct byte_stream *s) {
+  unsigned char head[4];
+  int64_t left = s->file.size - s->file_at;
+  free(s->out);
+  s->out = NULL;
+  s->at = s->have = 0;
+  s->ended = left <= 0;
+  if (s->ended) return NULL;
+  if (left < (int64_t)sizeof head) return STATUS(SHOAL_DATA_LOSS, "%s: truncated block", s->file.path);
+  TRY(file_reader_get(&s->file, s->file_at, head, sizeof head));
+  size_t n = (size_t)head[0] << 24 | (size_t)head[1] << 16 | (size_t)head[2] << 8 | head[3];
+  if ((int64_t)n > left - (int64_t)sizeof head) return STATUS(SHOAL_DATA_LOSS, "%s: truncated block", s->file.path);
+  char *packed = mem_try_alloc(n + 1);
+  if (!packed) return NO_MEMORY(n, s->file.path);
+  shoal_status bad = file_reader_get(&s->file, s->file_at + (int64_t)sizeof head, packed, n);
+  if (!bad) bad = status_prefix(snappy_decode(packed, n, &s->out, &s->have), "%s: ", s->file.path);
+  free(packed);
+  s->file_at += (int64_t)(sizeof head + n);
+  return bad;
+}
+
 shoal_status byte_stream_fill(struct byte_stream *s) {
   if (s->at < s->have || s->ended) return NULL;
+  if (s->snappy) {
+    do TRY(unpack_snappy(s)); /* a block may hold nothing */
+    while (!s->have && !s->ended);
+    return NULL;
+  }
   if (s->z) return unpack(s);
   s->at = 0;
   TRY(read_raw(s, &s->have));
@@ -99,6 +129,7 @@ void byte_stream_close(struct byte_stream *s) {
     free(s->z);
     free(s->out);
   }
+  if (s->snappy) free(s->out);
   free(s->raw);
   file_reader_close(&s->file);
   *s = (struct byte_stream){0};
@@ -130,7 +161,7 @@ shoal_status record_read(struct record_reader *r, struct text *record) {
   if (crc32c_mask(crc32c(head, 8)) != get32(head + 8))
     return STATUS(SHOAL_DATA_LOSS, "corrupted record at %" PRIu64, r->offset);
   /* Memory grows with what the stream delivers, not with what the header claims. */
-  if (!r->in.z && length > (uint64_t)r->in.file.size) return truncated(r);
+  if (!r->in.z && !r->in.snappy && length > (uint64_t)r->in.file.size) return truncated(r);
   while (record->n < length) {
     size_t want = (size_t)MIN(length - record->n, (uint64_t)GROW);
     if (!text_try_reserve(record, want)) return NO_MEMORY(length, "a record");
@@ -155,6 +186,8 @@ shoal_status record_writer_open(struct record_writer *w, const char *path, enum 
   TRY(file_writer_open_direct(&w->file, path, false));
   if (c == RECORD_PLAIN) return NULL;
   w->packed = mem_alloc(BUFFER);
+  w->snappy = c == RECORD_SNAPPY;
+  if (w->snappy) return NULL;
   w->z = mem_zalloc(1, sizeof *w->z);
   int window = c == RECORD_GZIP ? GZIP_WINDOW : ZLIB_WINDOW;
   if (deflateInit2(w->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) == Z_OK) return NULL;
@@ -183,7 +216,33 @@ static shoal_status pack(struct record_writer *w, const void *data, size_t n, in
   return NULL;
 }
 
+/* What is pending as a block. */
+static shoal_status end_block(struct record_writer *w) {
+  if (!w->pending) return NULL;
+  struct text block = {0};
+  text_add(&block, "\0\0\0", 4);
+  bool packed = snappy_encode(w->packed, w->pending, &block);
+  for (int i = 0; packed && i < 4; i++) block.at[i] = (char)((block.n - 4) >> (24 - 8 * i));
+  shoal_status s = packed ? file_writer_add(&w->file, block.at, block.n) : NO_MEMORY(w->pending, w->file.path);
+  text_release(&block);
+  w->pending = 0;
+  return s;
+}
+
+static shoal_status put_snappy(struct record_writer *w, const char *data, size_t n) {
+  while (n) {
+    size_t k = MIN(n, BUFFER - w->pending);
+    memcpy(w->packed + w->pending, data, k);
+    w->pending += k;
+    data += k;
+    n -= k;
+    if (w->pending == BUFFER) TRY(end_block(w));
+  }
+  return NULL;
+}
+
 static shoal_status put(struct record_writer *w, const void *data, size_t n) {
+  if (w->snappy) return put_snappy(w, data, n);
   return w->z ? pack(w, data, n, Z_NO_FLUSH) : file_writer_add(&w->file, data, n);
 }
 
@@ -204,17 +263,16 @@ shoal_status record_write(struct record_writer *w, const void *data, size_t n) {
 
 shoal_status record_flush(struct record_writer *w) {
   if (w->z) TRY(pack(w, NULL, 0, Z_SYNC_FLUSH));
+  if (w->snappy) TRY(end_block(w));
   return file_writer_flush(&w->file);
 }
 
 shoal_status record_writer_close(struct record_writer *w) {
   if (!w->file.path) return NULL;
-  shoal_status s = w->z ? pack(w, NULL, 0, Z_FINISH) : NULL;
-  if (w->z) {
-    deflateEnd(w->z);
-    free(w->z);
-    free(w->packed);
-  }
+  shoal_status s = w->z ? pack(w, NULL, 0, Z_FINISH) : w->snappy ? end_block(w) : NULL;
+  if (w->z) deflateEnd(w->z);
+  free(w->z);
+  free(w->packed);
   shoal_status c = NULL;
   if (!s) c = file_writer_commit(&w->file);
   else file_writer_abort(&w->file);

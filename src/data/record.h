@@ -1,22 +1,24 @@
-/* TFRecord files: a sequence of byte strings with checksums, plain or inside a gzip or zlib stream.
+/* TFRecord files: a sequence of byte strings with checksums, plain or inside a gzip, zlib or Snappy stream.
  *
  *   record   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 masked CRC-32C of the data
  *
- * There is no header and no end: an empty file is a file of no records. */
+ * There is no header and no end: an empty file is a file of no records. A Snappy stream is blocks, each a u32 length,
+ * most significant byte first, and as many packed bytes (base/snappy.h). */
 #ifndef DATA_RECORD_H
 #define DATA_RECORD_H
 
 #include "base/file.h"
 #include "base/text.h"
 
-enum record_compression { RECORD_PLAIN, RECORD_GZIP, RECORD_ZLIB };
-/* "", "GZIP" or "ZLIB", as TensorFlow names them. */
+enum record_compression { RECORD_PLAIN, RECORD_GZIP, RECORD_ZLIB, RECORD_SNAPPY };
+/* "", "GZIP" or "ZLIB", as TensorFlow names them; "SNAPPY" is only for what it saves of datasets. */
 shoal_status record_compression_parse(const char *name, enum record_compression *out);
 
 /* A file read from front to back, unpacked on the way: records are one use, lines of text another. */
 struct byte_stream {
   struct file_reader file;
-  struct z_stream_s *z; /* NULL when plain */
+  struct z_stream_s *z; /* NULL when plain, or Snappy */
+  bool snappy;          /* out is the block last unpacked */
   char *raw, *out;      /* what was read, what it unpacked to (the same when plain) */
   size_t at, have;      /* out[at..have) is not yet taken */
   int64_t file_at;      /* the next byte to read from the file */
@@ -43,6 +45,8 @@ struct record_writer {
   struct file_writer file;
   struct z_stream_s *z;
   char *packed;
+  bool snappy;
+  size_t pending; /* Snappy: plain bytes in `packed` that wait for more */
 };
 shoal_status record_writer_open(struct record_writer *w, const char *path, enum record_compression c);
 shoal_status record_write(struct record_writer *w, const void *data, size_t n);

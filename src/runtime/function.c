@@ -54,6 +54,61 @@ shoal_status function_runtime_add(struct function_runtime *r, const struct graph
   return s;
 }
 
+/* What is deeper than this, or calls itself, counts by its name; so does the rest, once so many nodes have been seen:
+ * functions that each name another twice would be more than there is time for. */
+enum { HASH_DEPTH = 32, HASH_NODES = 1 << 20 };
+
+struct hashing {
+  const struct graph *library;
+  int64_t nodes;
+};
+
+static uint64_t hash_body(struct hashing *to, const struct function_def *f, int depth);
+
+static uint64_t hash_named(struct hashing *to, const char *name, int depth) {
+  bool deeper = depth < HASH_DEPTH && to->nodes < HASH_NODES;
+  const struct function_def *f = deeper ? graph_function(to->library, name) : NULL;
+  return f ? hash_body(to, f, depth + 1) : hash64_stable(name, strlen(name));
+}
+
+static uint64_t hash_attr(struct hashing *to, const struct attr *a, int depth) {
+  if (a->kind == ATTR_FUNC) return hash_named(to, a->func->name, depth);
+  struct text t = {0};
+  shoal_status_free(attr_proto_encode(a, &t));
+  uint64_t h = hash64_stable(text_cstr(&t), t.n);
+  text_release(&t);
+  return h;
+}
+
+static uint64_t hash_body(struct hashing *to, const struct function_def *f, int depth) {
+  uint64_t h = (uint64_t)f->n_nodes;
+  to->nodes += f->n_nodes + 1;
+  for (int i = 0; i < f->n_nodes; i++) {
+    const struct node_def *n = &f->nodes[i];
+    char *op = mem_strndup(n->op.at, n->op.n);
+    h = hash64_combine(h, hash_named(to, op, depth));
+    free(op);
+    h = hash64_combine(h, hash64_stable(n->name.at, n->name.n));
+    for (size_t k = 0; k < n->in.n; k++) h = hash64_combine(h, hash64_stable(n->in.at[k].at, n->in.at[k].n));
+    uint64_t attrs = 0; /* in no order */
+    for (size_t k = 0; k < n->attrs.n; k++)
+      if (n->attrs.at[k].name[0] != '_')
+        attrs += hash64_combine(hash64_stable(n->attrs.at[k].name, strlen(n->attrs.at[k].name)),
+                                hash_attr(to, &n->attrs.at[k].value, depth));
+    h = hash64_combine(h, attrs);
+  }
+  for (int i = 0; i < f->sig->n_out; i++) h = hash64_combine(h, hash64_stable(f->rets[i].at, f->rets[i].n));
+  return h;
+}
+
+uint64_t function_runtime_hash(struct function_runtime *r, const char *name) {
+  pthread_mutex_lock(&r->lock);
+  struct hashing to = {.library = r->library};
+  uint64_t h = graph_function(r->library, name) ? hash_named(&to, name, 0) : 0;
+  pthread_mutex_unlock(&r->lock);
+  return h;
+}
+
 struct function_runtime *function_runtime_ref(struct function_runtime *r) {
   atomic_fetch_add(&r->refs, 1);
   return r;

@@ -16,6 +16,8 @@ struct function_runtime *function_runtime_new(const struct graph *library);
 shoal_status function_runtime_add(struct function_runtime *r, const struct graph *library);
 struct function_runtime *function_runtime_ref(struct function_runtime *r);
 void function_runtime_unref(struct function_runtime *r);
+/* A hash of what a function does: of its body and of those it names in turn, whatever they are called. 0: none. */
+uint64_t function_runtime_hash(struct function_runtime *r, const char *name);
 
 /* Finds a function and makes its body. Functions that are not there are errors. The kernel_init's device and resources
  * are used. Calls nested deeper than a fixed bound fail when they are made. */

@@ -37,8 +37,9 @@ struct peer_call {
   struct fast_call *fast;      /* set->lock, once the call has begun */
   bool cancelled;              /* set->lock */
   rpc_done done;
-  fast_done fetched;  /* of peer_fetch */
-  struct tensor room; /* of peer_fetch: where the value is being read to */
+  fast_done fetched;           /* of peer_fetch */
+  struct tensor room;          /* of peer_fetch: where the value is being read to */
+  struct peer_call *elsewhere; /* set->lock: the next that waits for the fast path */
   void *arg;
 };
 
@@ -48,15 +49,16 @@ struct peer {
   struct peers *set;
   char *task, *address;
   struct rpc_channel *channel;
-  struct peer_call *calls;  /* set->lock */
-  int active;               /* set->lock: calls whose done has not returned yet */
-  int64_t heard;            /* set->lock: when it last answered anything */
-  bool asked;               /* set->lock: a status question is under way */
-  bool silent;              /* set->lock: the last one was not answered */
-  uint64_t incarnation;     /* set->lock: of its first device, once known */
-  struct fast_client *fast; /* set->lock: NULL until offered */
-  int fast_tries;           /* set->lock: tickets that led nowhere */
-  bool dialing;             /* set->lock: somebody tries one */
+  struct peer_call *calls;    /* set->lock */
+  int active;                 /* set->lock: calls whose done has not returned yet */
+  int64_t heard;              /* set->lock: when it last answered anything */
+  bool asked;                 /* set->lock: a status question is under way */
+  bool silent;                /* set->lock: the last one was not answered */
+  uint64_t incarnation;       /* set->lock: of its first device, once known */
+  struct fast_client *fast;   /* set->lock: NULL until offered */
+  int fast_tries;             /* set->lock: tickets that led nowhere */
+  bool dialing;               /* set->lock: one is being tried */
+  struct peer_call *oversize; /* set->lock: whose values can come by the fast path alone, once it is there */
 };
 
 struct peer_list {
@@ -290,24 +292,44 @@ bool peer_wants_ticket(struct peer *p) {
   return wants;
 }
 
+static void ask_elsewhere(struct peer_call *c);
+
+static void on_dialled(void *arg, struct fast_client *fast) {
+  struct peer *p = arg;
+  struct peers *set = p->set;
+  pthread_mutex_lock(&set->lock);
+  p->dialing = false;
+  if (!set->stopping) {
+    p->fast = fast;
+    fast = NULL;
+  }
+  if (p->fast) p->fast_tries = 0;
+  else if (p->fast_tries == MAX_TICKETS) LOGI("no fast path to %s (%s): gRPC carries everything", p->task, p->address);
+  struct peer_call *waiting = p->oversize;
+  p->oversize = NULL;
+  pthread_mutex_unlock(&set->lock);
+  fast_client_free(fast);
+  for (struct peer_call *next; waiting; waiting = next) {
+    next = waiting->elsewhere;
+    ask_elsewhere(waiting);
+  }
+  peer_unref(p);
+}
+
 void peer_take_ticket(struct peer *p, const struct text *ticket) {
   struct peers *set = p->set;
   pthread_mutex_lock(&set->lock);
-  bool wanted = !p->fast && !p->dialing && p->fast_tries++ < MAX_TICKETS;
-  if (wanted) p->dialing = true;
+  bool wanted = !set->stopping && !p->fast && !p->dialing && p->fast_tries++ < MAX_TICKETS;
+  if (wanted) {
+    p->dialing = true;
+    p->refs++;
+  }
   pthread_mutex_unlock(&set->lock);
   if (!wanted) return;
-  rpc_loop_hand_over();
   const char *colon = strrchr(p->address, ':');
   char *host = mem_strndup(p->address, colon ? (size_t)(colon - p->address) : strlen(p->address));
-  struct fast_client *fast = fast_client_new(ticket->at, ticket->n, host);
+  fast_client_dial(ticket->at, ticket->n, host, on_dialled, p);
   free(host);
-  pthread_mutex_lock(&set->lock);
-  p->dialing = false;
-  p->fast = fast;
-  if (fast) p->fast_tries = 0;
-  else if (p->fast_tries == MAX_TICKETS) LOGI("no fast path to %s (%s): gRPC carries everything", p->task, p->address);
-  pthread_mutex_unlock(&set->lock);
 }
 
 /* A peer that does not answer: nothing may wait on its connection, half a tensor included. */
@@ -371,20 +393,26 @@ static void on_fast(void *arg, shoal_status s, struct tensor *value, bool is_dea
   call_over(c);
 }
 
-/* The value does not fit in a gRPC message: by the fast path, or not at all. False: the call has gone there. */
-static bool fetch_elsewhere(struct peer_call *c, const struct text *ticket, shoal_status *s) {
+/* The value does not fit in a gRPC message: by the fast path, or not at all. The call goes on there, or ends. */
+static void ask_elsewhere(struct peer_call *c) {
   struct peer *p = c->peer;
-  peer_take_ticket(p, ticket);
+  shoal_status s = NULL;
   pthread_mutex_lock(&p->set->lock);
-  bool asked = false;
-  if (c->cancelled) *s = STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended");
-  else asked = p->fast && fast_ask(p->fast, c->step, c->what, on_fast, c, &c->fast);
+  bool waits = p->dialing && !c->cancelled;
+  if (waits) {
+    c->elsewhere = p->oversize;
+    p->oversize = c;
+  }
+  bool asked = !waits && !c->cancelled && p->fast && fast_ask(p->fast, c->step, c->what, on_fast, c, &c->fast);
+  if (c->cancelled) s = STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended");
   pthread_mutex_unlock(&p->set->lock);
-  if (!asked && !*s)
-    *s = STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                "the tensor is larger than the 2 GiB of a gRPC message, and the fast path to %s (%s) cannot be opened",
-                p->task, p->address);
-  return !asked;
+  if (waits || asked) return;
+  if (!s)
+    s = STATUS(SHOAL_RESOURCE_EXHAUSTED,
+               "the tensor is larger than the 2 GiB of a gRPC message, and the fast path to %s (%s) cannot be opened",
+               p->task, p->address);
+  struct tensor none = tensor_none();
+  on_fast(c, s, &none, false);
 }
 
 static bool place_value(void *arg, const uint8_t *head, size_t n, size_t total, size_t *at, size_t *size,
@@ -404,14 +432,14 @@ static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
   if (!s) s = transfer_parse(body, &c->room, &value, &is_dead, &ticket);
   tensor_release(&c->room);
   bool elsewhere = !s && ticket.n && !is_dead && !tensor_valid(&value);
-  if (elsewhere && !fetch_elsewhere(c, &ticket, &s)) {
-    text_release(&ticket);
+  if (ticket.n) peer_take_ticket(c->peer, &ticket);
+  text_release(&ticket);
+  if (elsewhere) {
+    ask_elsewhere(c);
     return;
   }
   call_answered(c, code);
   c->fetched(c->arg, decorate(c, s), &value, is_dead);
-  if (ticket.n && !elsewhere) peer_take_ticket(c->peer, &ticket);
-  text_release(&ticket);
   call_over(c);
 }
 

@@ -51,7 +51,7 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle);
 void peer_cancel(struct peer_call *c, shoal_status why);
-/* Should a request ask for a ticket to the fast path? And what to do with the one that came; it may take a while. */
+/* Should a request ask for a ticket to the fast path? And what to do with the one that came; it does not wait. */
 bool peer_wants_ticket(struct peer *p);
 void peer_take_ticket(struct peer *p, const struct text *ticket);
 static inline struct peer_call *peer_call_ref(struct peer_call *c) {

@@ -261,6 +261,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   s->target = mem_printf("grpc://%s:%d", host, s->master.port);
   near_add(s->target, &s->master);
   if (o->http_port) TRY(server_pages_start(s, o->http_host, o->http_port));
+  rpc_server_accept(s->rpc); /* the last: handlers look at all of it */
   return NULL;
 }
 

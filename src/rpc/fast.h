@@ -71,8 +71,13 @@ struct fast_client;
 struct fast_call;
 typedef void (*fast_done)(void *arg, shoal_status s, struct tensor *value, bool is_dead);
 
-/* host: the peer's, for TCP. NULL when the ticket leads nowhere from here. May take FAST_DIAL_MS. */
+/* host: the peer's, for TCP. NULL when the ticket leads nowhere from here. May take FAST_DIAL_MS, and longer where a name
+ * is to be looked up. */
 struct fast_client *fast_client_new(const void *ticket, size_t n, const char *host);
+/* The same on a thread that may wait; done is called there, once, with the client or NULL. (Where no thread can be had,
+ * at once with NULL.) */
+void fast_client_dial(const void *ticket, size_t n, const char *host, void (*done)(void *arg, struct fast_client *c),
+                      void *arg);
 /* Ends the connection; calls still open end with UNAVAILABLE. */
 void fast_client_free(struct fast_client *c);
 /* "shared memory" or "TCP". */

@@ -30,6 +30,7 @@ enum { MIN_THREADS = 2, MAX_WAITING = 4, MAX_THREADS = 128, MAX_WORKING = 112 };
 static const int64_t PAUSE_NS = 100000000;
 
 struct listener {
+  atomic_int refs; /* its own, and who arms it: the descriptor is closed after both */
   int fd;
   void (*fn)(void *, int);
   void *arg;
@@ -148,15 +149,24 @@ void fast_loop_run(struct fast_conn *c, fast_work *todo) {
 
 void fast_listen(int fd, void (*fn)(void *arg, int fd), void *arg) {
   struct listener *l = mem_zalloc(1, sizeof *l);
+  atomic_init(&l->refs, 1);
   l->fd = fd;
   l->fn = fn;
   l->arg = arg;
   fast_loop_arm(fd, EPOLLIN, l, FAST_TAG_LISTEN, EPOLL_CTL_ADD);
 }
 
+static void listener_unref(struct listener *l) {
+  if (atomic_fetch_sub(&l->refs, 1) != 1) return;
+  close(l->fd);
+  free(l);
+}
+
 static void listen_again(void *arg) {
   struct listener *l = arg;
+  atomic_fetch_add(&l->refs, 1);
   fast_loop_arm(l->fd, EPOLLIN, l, FAST_TAG_LISTEN, EPOLL_CTL_MOD);
+  listener_unref(l);
 }
 
 /* gone: the socket was shut down. A Unix socket then goes on to say that there is nobody to accept yet. */
@@ -178,8 +188,7 @@ static void on_connection(struct listener *l, bool gone) {
       return;
     }
     l->fn(l->arg, -1);
-    close(l->fd);
-    free(l);
+    listener_unref(l);
     return;
   }
   listen_again(l);

@@ -118,9 +118,12 @@ shoal_status listener_open(const char *host, int *port, listener_fn fn, void *ar
         "Could not start gRPC server: %s:%d: %m (is another server running there? choose another port or stop it)",
         host, *port);
   }
-  for (int i = 0; i < l->n; i++) MUST(rpc_loop_watch(&l->sockets[i].watch, EPOLLIN));
   *out = l;
   return NULL;
+}
+
+void listener_begin(struct listener *l) {
+  for (int i = 0; i < l->n; i++) MUST(rpc_loop_watch(&l->sockets[i].watch, EPOLLIN));
 }
 
 void listener_close(struct listener *l) {

@@ -552,6 +552,8 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
   return NULL;
 }
 
+void rpc_server_accept(struct rpc_server *s) { listener_begin(s->listener); }
+
 int rpc_server_port(const struct rpc_server *s) { return s->port; }
 
 /* Tells all connections that there will be no more calls, or ends them. */

@@ -32,8 +32,10 @@ struct rpc_server_options {
   int64_t max_request_bytes; /* 0: 2 GiB */
 };
 
-/* Listens. UNKNOWN "Could not start gRPC server" with the cause when the port is taken. */
+/* Listens: the port is known, and nobody is let in before rpc_server_accept(), which is for when all that handlers need
+ * is there. UNKNOWN "Could not start gRPC server" with the cause when the port is taken. */
 shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_server **out);
+void rpc_server_accept(struct rpc_server *s);
 int rpc_server_port(const struct rpc_server *s);
 /* Connections that are open. */
 int rpc_server_connections(struct rpc_server *s);

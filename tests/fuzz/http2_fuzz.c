@@ -53,6 +53,7 @@ static void start(void) {
   if (rpc_server_start(&(struct rpc_server_options){.methods = methods, .n_methods = 2, .max_request_bytes = 1 << 20},
                        &server))
     abort();
+  rpc_server_accept(server);
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   listening = socket(AF_INET, SOCK_STREAM, 0);
   if (bind(listening, (struct sockaddr *)&a, sizeof a) || listen(listening, 8) ||

@@ -190,6 +190,51 @@ static void other_sockets_are_not_dialled(void **state) {
   close(fd);
 }
 
+struct dialled {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int ended, reached;
+};
+
+static void on_dialled(void *arg, struct fast_client *c) {
+  struct dialled *d = arg;
+  pthread_mutex_lock(&d->lock);
+  d->ended++;
+  d->reached += c != NULL;
+  pthread_cond_signal(&d->changed);
+  pthread_mutex_unlock(&d->lock);
+  fast_client_free(c);
+}
+
+/* Whoever dials does not wait for it, and a peer that accepts nobody keeps no other from being reached: the lock that
+ * the end of each attempt needs is held while all are begun. */
+static void dialling_waits_for_nobody(void **state) {
+  enum { STUCK = 12 };
+  char stuck[FAST_SECRET + 2 + FAST_NAME] = {0}, good[FAST_SECRET + 2 + FAST_NAME] = {0};
+  int full = fast_bind_local(stuck + FAST_SECRET + 2), open = fast_bind_local(good + FAST_SECRET + 2);
+  assert_true(full >= 0 && open >= 0 && !listen(full, 0));
+  struct sockaddr_un a = {0};
+  socklen_t size = sizeof a;
+  assert_int_equal(getsockname(full, (struct sockaddr *)&a, &size), 0);
+  int fds[256], n = 0;
+  for (bool more = true; more;) { /* until its queue is full */
+    fds[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    more = connect(fds[n++], (struct sockaddr *)&a, size) == 0;
+    assert_true(n < 256);
+  }
+  struct dialled d = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+  pthread_mutex_lock(&d.lock);
+  for (int i = 0; i < STUCK; i++)
+    fast_client_dial(stuck, FAST_SECRET + 2 + strlen(stuck + FAST_SECRET + 2), NULL, on_dialled, &d);
+  fast_client_dial(good, FAST_SECRET + 2 + strlen(good + FAST_SECRET + 2), NULL, on_dialled, &d);
+  while (d.ended < STUCK + 1) pthread_cond_wait(&d.changed, &d.lock);
+  pthread_mutex_unlock(&d.lock);
+  assert_int_equal(d.reached, 1);
+  while (n) close(fds[--n]);
+  close(full);
+  close(open);
+}
+
 /* Shared memory is mapped only when it is the peer's own, and sealed: it could be made shorter under its reader. */
 static void memory_that_could_shrink_is_not_mapped(void **state) {
   enum { SIZE = 8 << 20 };
@@ -561,9 +606,9 @@ static void each_allocation_fails(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(senseless_values_are_errors),
-          cmocka_unit_test(other_sockets_are_not_dialled), cmocka_unit_test(memory_that_could_shrink_is_not_mapped),
-          cmocka_unit_test(silence_and_halves_end), cmocka_unit_test(who_does_not_read_is_hung_up_on),
-          cmocka_unit_test(requests_are_counted), cmocka_unit_test(connections_are_counted),
-          cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
-          cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
-          cmocka_unit_test(each_allocation_fails))
+          cmocka_unit_test(other_sockets_are_not_dialled), cmocka_unit_test(dialling_waits_for_nobody),
+          cmocka_unit_test(memory_that_could_shrink_is_not_mapped), cmocka_unit_test(silence_and_halves_end),
+          cmocka_unit_test(who_does_not_read_is_hung_up_on), cmocka_unit_test(requests_are_counted),
+          cmocka_unit_test(connections_are_counted), cmocka_unit_test(answers_are_no_questions),
+          cmocka_unit_test(too_late_is_not_kept), cmocka_unit_test(no_descriptors),
+          cmocka_unit_test(bodies_without_room), cmocka_unit_test(each_allocation_fails))

@@ -58,6 +58,7 @@ static struct rpc_server *start(int port, const char *host) {
                                                           .n_methods = COUNT_OF(methods),
                                                           .max_request_bytes = 64 << 20},
                              &s));
+  rpc_server_accept(s);
   return s;
 }
 

@@ -52,7 +52,9 @@ struct http2_stream {
   enum { HTTP2_ROOM_NONE, HTTP2_ROOM_WAITS, HTTP2_ROOM_HAS } room; /* and the connection's */
   struct http2_stream *room_next, **room_at;
   struct http2 *room_conn;
-  int64_t room_since; /* it waits */
+  int64_t room_since; /* it waits, or has room */
+  int room_passed;    /* how often others went before it, since it found none */
+  size_t room_from;   /* bytes of the message that were here when it got room */
   size_t held_back;   /* bytes that came and were not given back to its window; the connection's lock */
 };
 

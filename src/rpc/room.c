@@ -13,8 +13,8 @@
 #include "rpc/http2.h"
 #include "rpc/limits.h"
 
-/* STREAMS: whose first windows fit in a budget. */
-enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10 };
+/* STREAMS: whose first windows fit in a budget. PASSES: how often others may go before one that does not fit. */
+enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10, PASSES = 64 };
 static const int64_t TICK_NS = 250000000, STALL_NS = 5000000000;
 
 static void on_look(struct rpc_event *e);
@@ -96,6 +96,7 @@ bool room_ask(struct http2 *c, struct http2_stream *s) {
     }
     s->room = HTTP2_ROOM_WAITS;
     s->room_since = clock_ns();
+    s->room_passed = 0;
     s->room_conn = c;
     s->room_next = NULL;
     s->room_at = c->room.last;
@@ -129,6 +130,8 @@ static bool give(struct http2 *c, struct http2_stream *s) {
     append_conn(c);
   }
   s->room = HTTP2_ROOM_HAS;
+  s->room_since = clock_ns();
+  s->room_from = s->body.size;
   s->room_at = &room.having;
   s->room_next = room.having;
   if (room.having) room.having->room_at = &s->room_next;
@@ -144,16 +147,24 @@ struct place {
   uint32_t id;
 };
 
-/* Whose turn it is: the first for whom there is room; who finds none in his own connection's budget is passed over. */
+/* Whose turn it is: the first for whom there is room. */
 static struct place next_in_turn(void) {
   struct place p = {0};
   pthread_mutex_lock(&room.lock);
-  for (struct http2 *c = room.first; c && !p.conn; c = c->room.next) {
+  struct http2 *c = room.first;
+  for (; c; c = c->room.next) {
     size_t more = c->room.first->want; /* what it holds of it already is little */
-    if (!budget_has_room(c->held.parent, more, RPC_BODY_LEAVING)) break;
-    if (!budget_has_room(&c->held, more, RPC_BODY_LEAVING)) continue;
+    if (budget_has_room(&c->held, more, RPC_BODY_LEAVING)) break;
+    /* The others go on, until they have for long enough; always, where it is its own connection that has it all. */
+    bool waits = c->room.first->room_passed >= PASSES && !budget_has_room(c->held.parent, more, RPC_BODY_LEAVING);
+    if (!waits) continue;
+    c = NULL;
+    break;
+  }
+  if (c) {
     p = (struct place){c, c->room.first->id};
     http2_ref(c);
+    for (struct http2 *b = room.first; b != c; b = b->room.next) b->room.first->room_passed++;
   }
   pthread_mutex_unlock(&room.lock);
   return p;
@@ -183,7 +194,14 @@ static void on_look(struct rpc_event *e) {
   }
 }
 
-/* Those that have room and stand still, while others wait. */
+/* It has room, and is silent, or not as far as its part of the time is gone that the others may have to wait. */
+static bool is_late(const struct http2_stream *s, int64_t now) {
+  double came = (double)(s->body.size - s->room_from) / (double)(s->want - s->room_from);
+  double most = (double)STALL_NS + came * (double)rpc_limit(RPC_ROOM_TIMEOUT) * 1e9;
+  return now - s->heard > STALL_NS || (double)(now - s->room_since) > most;
+}
+
+/* Those that have room and do not go on, while others wait. */
 static void refuse_stalled(int64_t now) {
   VEC(struct place) having = {0};
   pthread_mutex_lock(&room.lock);
@@ -194,7 +212,7 @@ static void refuse_stalled(int64_t now) {
   pthread_mutex_unlock(&room.lock);
   for (size_t i = 0; i < having.n; i++) {
     struct http2_stream *s = enter(&having.at[i]);
-    if (s && s->room == HTTP2_ROOM_HAS && now - s->heard > STALL_NS) {
+    if (s && s->room == HTTP2_ROOM_HAS && is_late(s, now)) {
       http2_refuse(
           having.at[i].conn, s,
           STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come, and others wait for its room"));

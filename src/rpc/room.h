@@ -4,13 +4,14 @@
  * no more is sent than that, until there is room for all of it in the budgets of its connection, its server and the
  * process. Then the room is taken, the window is opened as wide as the request, and it can come to its end whatever
  * others do: no set of half requests holds all that there is and waits for more. Connections take turns, the requests
- * of one are in order.
+ * of one are in order; smaller ones go before one that does not fit, a bounded number of times.
  *
  * What was rejected: taking room as bytes arrive, and holding back whoever finds none (sixty uploads then hold a third
  * of themselves each, and none ends); not reading the socket (calls that are small, pings and cancellations wait, too).
  *
- * Room is given for what a request says of itself, once half of its first window has come. One that then stands still
- * while others wait for room is refused after STALL (room.c); one that waits, after --room_timeout.
+ * Room is given for what a request says of itself, once half of its first window has come. Then, while others wait, it
+ * has to go on: who is silent for a few seconds, or so slow that it would not be whole within --room_timeout, is refused
+ * (is_late() in room.c); so is who has waited for that long.
  *
  * All functions but the last are called with the connection's lock held. */
 #ifndef RPC_ROOM_H

@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -98,17 +99,37 @@ def uploads():
 
 
 def standing_still():
-    """Requests that have room and stop in the middle hold nobody up for long, whose turn is next: they lose it."""
+    """Requests that have room and stop in the middle, or come by drops, hold nobody up for long whose turn is next: they
+    lose it. Smaller ones go before one that does not fit."""
     with one(f"--max_held_bytes={20 * MB}", "--room_timeout=1000") as c:
-        still = Client(address(c)).greet()
+        still, drips = Client(address(c)).greet(), Client(address(c)).greet()
+        client, large = Client(address(c)).greet(), Client(address(c)).greet()
         streams = [still.headers("MasterService/ListDevices") for _ in range(20)]
+        drop = drips.headers("MasterService/ListDevices")
         some = prefix(5 * MB) + bytes(16000)
+        drips.upload({drop: some}, end=False)
         still.upload({stream: some for stream in streams}, end=False)
-        still.send(6, 0, 0, b"all read")
-        still.until(lambda f: f[0] == 6)
-        client = Client(address(c)).greet()
-        assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", field(15, bytes(5 * MB))))
-        assert said(still, streams[0]) == "error"
+        begin(large, 16 * MB, bytes(16000))
+        for each in (still, large):
+            each.send(6, 0, 0, b"all read")
+            each.until(lambda f: f[0] == 6)
+        stream = client.headers("MasterService/ListDevices")
+        done = threading.Event()
+        dripping = threading.Thread(target=drip, args=(drips, drop, done))
+        dripping.start()
+        try:
+            client.upload({stream: prefix(5 * MB + 5) + field(15, bytes(5 * MB))})
+            assert b"/device:CPU:0" in client.answer(stream)
+            assert said(still, streams[0]) == "error"
+            assert said(drips, drop) == "error"
+        finally:
+            done.set()
+            dripping.join()
+
+
+def drip(client, stream, done):
+    while not done.wait(0.5) and stream not in client.over:
+        client.send(DATA, 0, stream, b".")
 
 
 def idle_requests():

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/file_behind.h"
 #include "base/file_root.h"
+#include "base/machine.h"
 #include "base/text.h"
 
 enum { BUFFER = 1 << 18, PIECE = 1 << 20, MAX_IO = 1 << 30 };
@@ -47,9 +48,16 @@ static shoal_status locate(const char *path, bool follow, struct file_place *at)
   return file_place_find(p, follow, at);
 }
 
+static atomic_bool ordinary_only;
+
+void file_ordinary_only(bool only) { atomic_store(&ordinary_only, only); }
+
+static bool must_be_ordinary(const struct file_place *at) { return at->confined || atomic_load(&ordinary_only); }
+
 /* In a confined place a link, or a device that would block, is never opened. */
 static int open_in(const struct file_place *at, int flags) {
-  return openat(at->dir, at->name, flags | O_CLOEXEC | (at->confined ? O_NOFOLLOW | O_NONBLOCK : 0), 0666);
+  flags |= O_CLOEXEC | (at->confined ? O_NOFOLLOW : 0) | (must_be_ordinary(at) ? O_NONBLOCK : 0);
+  return openat(at->dir, at->name, flags, 0666);
 }
 
 static int stat_in(const struct file_place *at, struct stat *st) {
@@ -61,12 +69,12 @@ static shoal_status open_for_reading(const char *path, int *fd, struct stat *st)
   TRY(locate(path, true, &at));
   *fd = open_in(&at, O_RDONLY);
   int err = *fd < 0 ? errno : 0;
-  bool confined = at.confined;
+  bool ordinary = must_be_ordinary(&at);
   file_place_release(&at);
   if (err) return ERRNO_STATUS(err, "%s", path);
   if (fstat(*fd, st) != 0) err = errno;
   else if (S_ISDIR(st->st_mode)) err = EISDIR;
-  else if (confined && !S_ISREG(st->st_mode)) err = EACCES;
+  else if (ordinary && !S_ISREG(st->st_mode)) err = EACCES;
   if (!err) return NULL;
   close(*fd);
   return ERRNO_STATUS(err, "%s", path);
@@ -77,8 +85,9 @@ shoal_status file_read(const char *path, size_t limit, char **data, size_t *size
   struct stat st;
   TRY(open_for_reading(path, &fd, &st));
   shoal_status s = NULL;
+  if (!limit) limit = machine_memory() / 2; /* and room for a copy */
   size_t n = 0, cap = st.st_size > 0 ? (size_t)st.st_size + 1 : 4096;
-  if (limit && cap > limit + 1) cap = limit + 1;
+  if (cap > limit + 1) cap = limit + 1;
   char *at = mem_try_alloc(cap + 1);
   while (at) {
     ssize_t got = read(fd, at + n, MIN(cap - n, (size_t)MAX_IO));
@@ -86,7 +95,7 @@ shoal_status file_read(const char *path, size_t limit, char **data, size_t *size
     if (got < 0) s = ERRNO_STATUS(errno, "%s", path);
     if (got <= 0) break;
     n += (size_t)got;
-    if (limit && n > limit) {
+    if (n > limit) {
       s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s is larger than the %zu bytes allowed", path, limit);
       break;
     }
@@ -407,6 +416,12 @@ static shoal_status writer_begin(struct file_writer *w, const char *path, bool w
   struct file_place opened = *w->at;
   opened.name = whole ? w->temporary : w->at->name;
   w->fd = open_in(&opened, O_WRONLY | O_CREAT | flags);
+  struct stat st;
+  if (w->fd >= 0 && must_be_ordinary(&opened) && (fstat(w->fd, &st) || !S_ISREG(st.st_mode))) {
+    close(w->fd);
+    w->fd = -1;
+    errno = EACCES;
+  }
   if (w->fd < 0) {
     s = ERRNO_STATUS(errno, "%s", whole && !opened.confined ? w->temporary : p);
     free(w->temporary);

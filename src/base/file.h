@@ -17,8 +17,12 @@
 /* The path without "file://"; an error for other schemes. Points into path. */
 shoal_status file_local_path(const char *path, const char **out);
 
-/* The whole file in memory from malloc, with a NUL after its bytes. More than limit bytes (0: no limit but memory)
- * is RESOURCE_EXHAUSTED. */
+/* For a process that runs what strangers ask for: pipes, devices and sockets are not opened (PERMISSION_DENIED), since a
+ * thread could wait for them, or read, for ever. In a place that a --file_root confines they never are. */
+void file_ordinary_only(bool only);
+
+/* The whole file in memory from malloc, with a NUL after its bytes. More than limit bytes (0: half of the machine's
+ * memory) is RESOURCE_EXHAUSTED. */
 shoal_status file_read(const char *path, size_t limit, char **data, size_t *size);
 /* Replaces the file at once: readers see the old or the new one, also after a crash. */
 shoal_status file_write(const char *path, const void *data, size_t size);

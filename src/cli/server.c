@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/file_root.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -209,6 +210,7 @@ int server_main(int argc, char **argv) {
   shoal_server *server;
   file_roots_use(NULL); /* this thread is ours; those that run others' graphs are told, and nobody else opens files */
   file_roots_close_unknown(o.file_root != NULL);
+  file_ordinary_only(true);
   shoal_status s = shoal_server_start(&o, &server);
   text_release(&json);
   if (s) return report(s);

@@ -4,6 +4,8 @@
 
 #include "cluster/master.h"
 
+enum { MAX_FILTERS = 100000 }; /* as many as a cluster may have tasks */
+
 void master_config_release(struct master_config *c) {
   for (size_t i = 0; i < c->filters.n; i++) free(c->filters.at[i]);
   vec_release(&c->filters);
@@ -27,7 +29,11 @@ shoal_status master_config_read(struct master_config *c, struct wire w, int64_t 
   bool shared = false; /* experimental.share_session_state_in_clusterspec_propagation */
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     bool varint = f.type == WIRE_VARINT, bytes = f.type == WIRE_BYTES;
-    if (f.number == 4 && bytes) vec_push(&c->filters, mem_strndup((const char *)f.data, f.size));
+    if (f.number == 4 && bytes) {
+      if (c->filters.n == MAX_FILTERS)
+        return STATUS(SHOAL_RESOURCE_EXHAUSTED, "device_filters: more than %d of them", MAX_FILTERS);
+      vec_push(&c->filters, mem_strndup((const char *)f.data, f.size));
+    }
     if (f.number == 7 && varint) c->soft_placement = f.value != 0;
     if (f.number == 8 && varint) c->log_placement = f.value != 0;
     if (f.number == 9 && varint && f.value)

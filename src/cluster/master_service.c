@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster/request_parts.h"
 #include "rpc/message.h"
 
 static shoal_status request(struct rpc_call *c, struct wire *w) {
@@ -11,7 +12,7 @@ static shoal_status request(struct rpc_call *c, struct wire *w) {
   size_t size;
   TRY(rpc_call_request(c, &data, &size));
   *w = wire_from(data, size);
-  return NULL;
+  return request_parts(c, data, size);
 }
 
 static void set_string(char **to, const struct wire_field *f) {

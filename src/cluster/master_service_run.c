@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cluster/master_service.h"
+#include "cluster/request_parts.h"
 #include "cluster/transfer.h"
 #include "rpc/message.h"
 #include "tensor/tensor_proto.h"
@@ -112,6 +113,7 @@ static shoal_status read_step(struct call *c) {
   const void *data;
   size_t size;
   TRY(rpc_call_request(c->rpc, &data, &size));
+  TRY(request_parts(c->rpc, data, size));
   struct wire w = wire_from(data, size);
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
@@ -135,6 +137,7 @@ static shoal_status read_callable_run(struct call *c) {
   const void *data;
   size_t size;
   TRY(rpc_call_request(c->rpc, &data, &size));
+  TRY(request_parts(c->rpc, data, size));
   struct wire w = wire_from(data, size);
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
@@ -162,11 +165,15 @@ static shoal_status read_setup(struct call *c, bool callable) {
   const void *data;
   size_t size;
   TRY(rpc_call_request(c->rpc, &data, &size));
+  TRY(request_parts(c->rpc, data, size));
   struct wire w = wire_from(data, size);
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
-    if (callable && f.number == 2 && f.type == WIRE_BYTES) TRY(read_names(c, wire_inside(&f), 1));
+    if (callable && f.number == 2 && f.type == WIRE_BYTES) {
+      TRY(request_parts(c->rpc, f.data, f.size));
+      TRY(read_names(c, wire_inside(&f), 1));
+    }
     if (f.number == (callable ? 3 : 5) && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
   }
   if (!callable) TRY(read_names(c, wire_from(data, size), 2));

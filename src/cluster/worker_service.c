@@ -8,6 +8,7 @@
 #include "base/wire.h"
 #include "graph/import.h"
 #include "cluster/identity.h"
+#include "cluster/request_parts.h"
 #include "cluster/worker_ops.h"
 #include "cluster/worker_partial.h"
 #include "rpc/message.h"
@@ -22,7 +23,7 @@ static shoal_status request(struct rpc_call *c, struct wire *w) {
   size_t size;
   TRY(rpc_call_request(c, &data, &size));
   *w = wire_from(data, size);
-  return NULL;
+  return request_parts(c, data, size);
 }
 
 static shoal_status check_end(enum wire_step step, const char *message) {

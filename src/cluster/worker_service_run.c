@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/wire.h"
+#include "cluster/request_parts.h"
 #include "cluster/transfer.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
@@ -303,6 +304,7 @@ static shoal_status send_value(struct run *r, struct wire m) {
 
 static shoal_status read_request(struct run *r, const void *data, size_t size) {
   struct worker *w = r->worker;
+  TRY(request_parts(r->call, data, size));
   char *graph = mem_strdup(""), *session = mem_strdup("");
   bool called = false;
   int64_t id = 0;

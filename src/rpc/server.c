@@ -55,6 +55,7 @@ struct rpc_call {
   pthread_t canceller;                     /* lock: while cancelling */
   void (*cancel_fn)(void *);               /* lock */
   void *cancel_arg;
+  size_t unpacked;      /* taken of what the connection may hold; the handler's */
   rpc_local_done local; /* instead of a connection */
   void *local_arg;
 };
@@ -88,8 +89,9 @@ static struct rpc_call *call_new(struct rpc_server *s) {
 static void call_unref(struct rpc_call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   struct rpc_server *s = c->server;
-  bool held = c->stream.body.room;
+  bool held = c->stream.body.room || c->unpacked;
   rpc_body_release(&c->stream.body);
+  if (c->unpacked) budget_give(&c->conn->held, c->unpacked);
   if (held) room_freed();
   headers_release(&c->stream.headers);
   pthread_mutex_destroy(&c->lock);
@@ -203,6 +205,13 @@ void rpc_call_fail(struct rpc_call *c, shoal_status s) { answer(c, NULL, s); }
 
 shoal_status rpc_call_request(struct rpc_call *c, const void **data, size_t *size) {
   return rpc_body_flat(&c->stream.body, data, size);
+}
+
+bool rpc_call_unpacks(struct rpc_call *c, size_t n) {
+  if (!c->conn) return true;
+  if (!budget_take(&c->conn->held, n)) return false;
+  c->unpacked += n;
+  return true;
 }
 
 int64_t rpc_call_deadline(const struct rpc_call *c) { return c->stream.headers.deadline; }

@@ -48,6 +48,9 @@ void rpc_server_stop(struct rpc_server *s, int64_t grace_ms);
 
 /* The request in one piece; valid until the answer. */
 shoal_status rpc_call_request(struct rpc_call *c, const void **data, size_t *size);
+/* The request becomes so many bytes more: they are held as its own are, until the call has ended. False: there is no
+ * room for them. */
+bool rpc_call_unpacks(struct rpc_call *c, size_t n);
 /* As clock_ns() has it; DEADLINE_NEVER when the client gave none. */
 int64_t rpc_call_deadline(const struct rpc_call *c);
 /* "ipv4:10.0.0.1:4711"; the caller frees it. */

@@ -156,6 +156,26 @@ def other_task():
                     assert not allowed
 
 
+def pipes_and_devices():
+    """What may never end, or never begin, is not opened: not inside the root, nor by a server that has none."""
+    for d in (ROOT, OUT):
+        os.mkfifo(d + "/pipe")
+    for job, paths in (("worker", [ROOT + "/pipe"]), ("ps", [OUT + "/pipe", "/dev/zero", "/dev/ptmx"])):
+        for path in paths:
+            for make in (tf.io.read_file, lambda p: first(tf.data.TextLineDataset(p)),
+                         lambda p: tf.raw_ops.PrintV2(input="line", output_stream="file://" + p)):
+                with tf.Graph().as_default(), tf.device(f"/job:{job}/task:0"):
+                    fetch = make(path)
+                    config = tf.ConfigProto(isolate_session_state=True, operation_timeout_in_ms=PATIENCE * 1000)
+                    with tf.Session(CLUSTER.target("ps", 0), config=config) as s:
+                        try:
+                            s.run(fetch)
+                        except tf.errors.OpError as e:  # a pipe that nobody reads cannot be opened for writing at all
+                            assert "Permission denied" in e.message or "No such device" in e.message, e.message
+                        else:
+                            raise AssertionError(f"{path}: no error")
+
+
 def bad_root():
     p = subprocess.run([SHOAL, "server", '--cluster_spec={"worker": ["127.0.0.1:0"]}', "--job_name=worker",
                         "--file_root=/nowhere/at/all"], capture_output=True, text=True, timeout=PATIENCE)
@@ -165,7 +185,7 @@ def bad_root():
 TESTS = [(f"{name} works inside the root", lambda make=make: works_inside(make)) for name, make in {**READS, **WRITES}.items()]
 TESTS += [(f"{name} is refused outside", lambda make=make: refused_outside(make)) for name, make in {**READS, **WRITES}.items()]
 TESTS += [("a vocabulary given as an attribute", vocab_file), ("each task has its own root", other_task),
-          ("a root that does not exist", bad_root)]
+          ("pipes and devices", pipes_and_devices), ("a root that does not exist", bad_root)]
 
 if __name__ == "__main__":
     prepare()

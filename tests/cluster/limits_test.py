@@ -124,6 +124,28 @@ def request_bytes():
         assert resident(c.tasks["worker", 0]) - before < 128, "the refused requests were taken in"
 
 
+def names():
+    """Names take two bytes in a request and hundreds here: there is an end to them, and room for them is needed."""
+    with one() as c, Client(c) as client:
+        before = resident(c.tasks["worker", 0])
+        session, many = field(1, client.open(graph_of(1))), (1 << 20) + 1
+        for method, request in ((MASTER + "RunStep", session + field(3, b"") * many),
+                                (MASTER + "RunStep", session + field(2, b"") * many),
+                                (MASTER + "PartialRunSetup", session + field(4, b"") * many),
+                                (MASTER + "MakeCallable", session + field(2, field(2, b"") * many)),
+                                (MASTER + "RunCallable", session + field(3, b"") * many),
+                                (MASTER + "Reset", field(1, b"") * many),
+                                (WORKER + "RunGraph", field(4, b"") * many),
+                                (WORKER + "CleanupAll", field(1, b"") * many)):
+            refused(lambda: client.call(method, request), "names and values")
+        refused(lambda: client.open(config=field(4, b"") * many), "device_filters")
+        assert resident(c.tasks["worker", 0]) - before < 100, "they were unpacked"
+        works(c)
+    with one(f"--max_held_bytes={16 * MB}") as c, Client(c) as client:
+        refused(lambda: client.call(MASTER + "RunStep", field(3, b"") * 50000), "names and values", "--max_held_bytes")
+        works(c)
+
+
 def graph_nodes():
     with one("--max_graph_nodes=100") as c:
         with tf.Graph().as_default():
@@ -650,7 +672,7 @@ def wrong_values():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    request_bytes, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
+    request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
     gone_clients, creations, graphs, compiled_steps, registered_graphs, nodes, graph_bytes, step_entries, client_clusters,
     wrong_types, documented, compressed, tensor_bytes, machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
     wrong_values)]

@@ -117,7 +117,7 @@ def collect(kinds, build, fuzz_seconds, emulator):
             fresh = os.path.join(ROOT, "build-fuzz", "corpus", name)
             os.makedirs(fresh, exist_ok=True)
             kept = [d for d in [f"{ROOT}/tests/fuzz/corpus/{name}"] if os.path.isdir(d)]
-            jobs.append(Job("fuzz", name, [p, f"-max_total_time={fuzz_seconds}", "-timeout=10", "-rss_limit_mb=2048",
+            jobs.append(Job("fuzz", name, [p, f"-max_total_time={fuzz_seconds}", "-timeout=60", "-rss_limit_mb=2048",
                                            f"-artifact_prefix={fresh}-", "-print_final_stats=0", fresh, *kept],
                             seconds=fuzz_seconds))
     for j in jobs:

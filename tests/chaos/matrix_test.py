@@ -27,7 +27,7 @@ import numpy as np
 import shoal
 import tensorflow.compat.v1 as tf
 
-from cluster import PATIENCE, SHOAL, SLACK, Cluster, report, until, until_step
+from cluster import PATIENCE, SHOAL, SLACK, Cluster, free_ports, report, until, until_step
 
 tf.disable_v2_behavior()
 T = 5  # --peer_timeout, seconds: whoever is well must answer in that time, with several cells on one core
@@ -40,8 +40,8 @@ class Proxy:
 
     def __init__(self, port):
         self.to, self.shut, self.pairs, self.lock = port, False, {}, threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+        self.port, = free_ports(1)  # listened on again later: not one that the system gives to others meanwhile
+        self.listener = socket.create_server(("127.0.0.1", self.port))
         self.over = self.deaf = False
         self.turns = 0
         threading.Thread(target=self.serve, daemon=True).start()

@@ -237,7 +237,9 @@ def by_hand():
                     break
             chief.kill()
             chief.communicate(timeout=120)
-            chief = start("worker", 2000)
+            with open(f"{folder}/run/checkpoint") as f:
+                saved = int(re.search(r"ckpt-(\d+)", f.read()).group(1))
+            chief = start("worker", saved + 2000)
             text, _ = chief.communicate(timeout=600)
             assert chief.returncode == 0 and "test accuracy" in text, text
             said, _ = server.communicate(timeout=120)

@@ -17,7 +17,7 @@ import tempfile
 import termios
 import time
 
-from cluster import SHOAL, Skip, report, until
+from cluster import SHOAL, Skip, free_ports, report, until
 
 NUMBER = iter(range(1000))
 # By job: ps tasks wait for ever, others do what $BODY says with $job and $task.
@@ -547,14 +547,11 @@ def real_ssh():
     """The same by a real sshd on the loopback."""
     if os.geteuid() != 0 or not shutil.which("sshd", path="/usr/sbin:/usr/bin"):
         raise Skip("needs openssh-server and root")
-    import socket
     with tempfile.TemporaryDirectory() as folder:
         for key in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}"], check=True)
         shutil.copy(f"{folder}/user.pub", f"{folder}/authorized")
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port, = free_ports(1)
         os.makedirs("/run/sshd", exist_ok=True)
         sshd = subprocess.Popen([shutil.which("sshd", path="/usr/sbin:/usr/bin"), "-D", "-e", "-f", "/dev/null",
                                  "-h", f"{folder}/host", "-p", str(port), "-o", "ListenAddress=127.0.0.1",

@@ -73,7 +73,7 @@ static void training(const char *target) {
   shoal_op *train = shoal_minimize(g, shoal_adam(0.1), loss, step);
   shoal_pop_device(g);
   shoal_op *init = shoal_initialize(g);
-  shoal_session *s = open_on(target, g, 60000);
+  shoal_session *s = open_on(target, g, 240000);
   must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init), "initialize");
   shoal_tensor *xs = floats(2, (int64_t[]){ROWS, IN}, x_values), *ys = floats(2, (int64_t[]){ROWS, 1}, y_values);
   float l = 0;
@@ -108,7 +108,7 @@ static void sessions(const char *target) {
   snprintf(z_name, sizeof z_name, "%s:0", shoal_op_name(z.node));
   snprintf(w_name, sizeof w_name, "%s:0", shoal_op_name(w.node));
   snprintf(checked_name, sizeof checked_name, "%s:0", shoal_op_name(checked.node));
-  shoal_session *s = open_on(target, g, 60000);
+  shoal_session *s = open_on(target, g, 240000);
   shoal_tensor *four = floats(0, NULL, &(float){4}), *out[2] = {0};
   const char *feeds[] = {x_name, late_name}, *fetches[] = {z_name, w_name};
 
@@ -146,7 +146,7 @@ static void sessions(const char *target) {
   printf("extended %g\n", (double)v);
 
   shoal_bytes metadata = {0};
-  must(shoal_session_run(s, &(shoal_run_options){.trace_level = 3, .timeout_ms = 30000}, feeds, &four, 1, fetches, out,
+  must(shoal_session_run(s, &(shoal_run_options){.trace_level = 3, .timeout_ms = 240000}, feeds, &four, 1, fetches, out,
                          1, NULL, 0, &metadata),
        "traced");
   printf("traced %s\n", metadata.size > 100 ? "well" : "not");
@@ -202,7 +202,7 @@ static void functions(const char *target) {
   shoal_build_types(b, "component_types", (const shoal_dtype[]){SHOAL_FLOAT32}, 1);
   shoal_build_end(b);
   shoal_pop_device(g);
-  shoal_session *s = open_on(target, g, 60000);
+  shoal_session *s = open_on(target, g, 240000);
   for (int i = 1; i < 200; i *= 7) {
     shoal_tensor *in = floats(0, NULL, &(float){(float)i});
     float v = 0, dv = 0;
@@ -255,7 +255,7 @@ static void loops(const char *target) {
   shoal_gradient d[2];
   shoal_gradients(g, &results[1], 1, (shoal_out[]){weight.value, x}, 2, NULL, d);
   shoal_pop_device(g);
-  shoal_session *s = open_on(target, g, 60000);
+  shoal_session *s = open_on(target, g, 240000);
   must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init), "init");
   shoal_tensor *in = floats(0, NULL, &(float){5});
   for (int i = 0; i < 3; i++) {
@@ -276,7 +276,7 @@ static void reconnecting(const char *target) {
     shoal_push_device(g, PS);
     shoal_out z = shoal_add_v2(g, shoal_constant_float(g, (float)i), shoal_constant_float(g, 1));
     shoal_pop_device(g);
-    shoal_session *s = open_on(target, g, 60000);
+    shoal_session *s = open_on(target, g, 240000);
     float v = 0;
     must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(z, &v), NULL), "again");
     if (v != (float)i + 1) printf("again %g\n", (double)v);
@@ -295,7 +295,7 @@ static int endless(const char *target) {
   shoal_push_device(g, PS);
   shoal_out z = shoal_reduce_mean(g, y);
   shoal_pop_device(g);
-  shoal_session *s = open_on(target, g, 20000);
+  shoal_session *s = open_on(target, g, 40000);
   for (int i = 0;; i++) {
     float v;
     shoal_status st = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(z, &v), NULL);

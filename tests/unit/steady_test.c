@@ -42,7 +42,7 @@ int posix_memalign(void **out, size_t alignment, size_t n) {
 }
 #endif
 
-enum { STEPS = 100, MOST_WINDOWS = 10 };
+enum { STEPS = 100, MOST_WINDOWS = 200 };
 
 struct model {
   shoal_out x, y, loss;

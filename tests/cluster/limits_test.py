@@ -334,7 +334,7 @@ def graphs():
         refused(lambda: a.step(s, b"c3:0"), "--max_graphs")
         a.step(s, b"c1:0")
         a.call(MASTER + "ReleaseCallable", field(1, s) + field(2, 1))
-        until(lambda: a.step(s, b"c3:0"))
+        eventually(lambda: a.step(s, b"c3:0"))
         a.close(s)
         s = a.open(graph_of(5))
         eventually(lambda: a.step(s, b"c3:0"))
@@ -386,13 +386,7 @@ def graph_bytes():
         refused(lambda: a.call(MASTER + "ExtendSession", field(1, s) + field(2, const(1 << 28))), "more than is allowed")
         a.call(MASTER + "ExtendSession", field(1, s) + field(2, graph_of(1)))  # what was refused has left nothing
         a.close(s)
-
-        def opens():
-            try:
-                return a.open(const(0, np.arange(15000, dtype=np.float32)))
-            except grpc.RpcError:
-                return None
-        until(opens)
+        eventually(lambda: a.open(const(0, np.arange(15000, dtype=np.float32))))
         assert resident(c.tasks["worker", 0]) - before < 500, "a gigabyte was written out first"
 
     c = Cluster(ps=["shoal"], worker=["shoal"])
@@ -404,15 +398,8 @@ def graph_bytes():
         t = a.open(graph)
         refused(lambda: a.step(t, b"c:0"), "--max_graph_bytes", "/job:ps")
         a.close(s)
-        until(lambda: try_step(a, t))
+        eventually(lambda: a.step(t, b"c:0"))
         a.close(t)
-
-
-def try_step(client, session):
-    try:
-        return client.step(session, b"c:0")
-    except grpc.RpcError:
-        return None
 
 
 def registered_graphs():

@@ -59,7 +59,7 @@ struct save_flags {
 #define SAVE_FLAGS(s)                                                                                    \
   flag_real("save_checkpoint_secs", "a checkpoint every so often; 0: every 30, or by steps", &(s).secs), \
       flag_number("save_checkpoint_steps", "a checkpoint every so many steps; 0: by seconds", &(s).steps, 0)
-#define SAVE_SECS(s) ((s).secs > 0 || (s).steps > 0 ? (s).secs : 30)
+static inline double save_secs(const struct save_flags *s) { return s->secs > 0 || s->steps > 0 ? s->secs : 30; }
 static inline void check_save(const struct save_flags *s, const char *checkpoint_dir) {
   if (!checkpoint_dir && (s->secs > 0 || s->steps > 0))
     refuse("--save_checkpoint_secs and --save_checkpoint_steps are for --checkpoint_dir, which is not given");
@@ -282,7 +282,7 @@ static inline shoal_status train_alone(shoal_graph *g, const struct classifier *
   shoal_progress progress = {.loss = m->loss, .examples_per_step = batch_size, .last_step = train_steps};
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = true, .checkpoint_dir = checkpoint_dir,
-                      .save_steps = save->steps, .save_secs = SAVE_SECS(*save), .stop_at_step = train_steps,
+                      .save_steps = save->steps, .save_secs = save_secs(save), .stop_at_step = train_steps,
                       .progress = &progress, .status = &error) {
     shoal_tensor *images, *labels;
     while (!shoal_should_stop(s)) {

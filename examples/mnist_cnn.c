@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
   shoal_status error = NULL;
   int64_t global_step = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = is_chief, .checkpoint_dir = checkpoint_dir,
-                      .save_steps = save.steps, .save_secs = SAVE_SECS(save), .stop_at_step = train_steps,
+                      .save_steps = save.steps, .save_secs = save_secs(&save), .stop_at_step = train_steps,
                       .hooks = hooks, .n_hooks = 1, .progress = &progress, .status = &error) {
     while (!shoal_should_stop(s)) {
       shoal_tensor *images, *labels;

@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
   double start = seconds();
   int64_t local_steps = 0, global_step = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .master = *master ? master : NULL, .is_chief = is_chief,
-                      .checkpoint_dir = checkpoint_dir, .save_steps = save.steps, .save_secs = SAVE_SECS(save),
+                      .checkpoint_dir = checkpoint_dir, .save_steps = save.steps, .save_secs = save_secs(&save),
                       .log_dir = log_dir, .stop_at_step = train_steps, .hooks = hooks, .n_hooks = n_hooks,
                       .progress = &progress, .status = &error) {
     while (!shoal_should_stop(s)) {

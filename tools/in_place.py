@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs a TensorFlow program unchanged, with `shoal server` in the place of its tf.train.Server.
 
-    tools/in_place.py PROGRAM.py [its arguments...]           from the tree
-    shoal-in-place PROGRAM.py [its arguments...]              where Shoal is installed
-    python -m shoal.in_place PROGRAM.py [its arguments...]    by its wheel
+    tools/python.sh tools/in_place.py PROGRAM.py [its arguments...]    from the tree
+    shoal-in-place PROGRAM.py [its arguments...]                       where Shoal is installed
+    python -m shoal.in_place PROGRAM.py [its arguments...]             by its wheel
 
 A distributed program starts a server in its own process: tf.train.Server(...), or an Estimator with TF_CONFIG does it.
 Under this script each such server is a process of `shoal server` beside the program, with the same cluster, job and
@@ -14,6 +14,7 @@ Nothing but the four functions under tf.train.Server is replaced. (A ps task nee
 """
 import atexit
 import ctypes
+import importlib.util
 import json
 import os
 import runpy
@@ -54,7 +55,10 @@ class ServerProcess:
     def start(self):
         if self.process:
             return
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        try:
+            self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        except FileNotFoundError:
+            sys.exit(f"in_place: there is no command {self.command[0]}: build or install it, or name it by $SHOAL")
         atexit.register(self.process.terminate)
         line = self.process.stdout.readline()
         if "listening on " not in line:
@@ -74,10 +78,20 @@ def install():
         TF_ServerTarget=lambda s: s.target, TF_ServerStop=lambda s: None)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        sys.exit(2 if len(sys.argv) < 2 else 0)
     sys.argv = sys.argv[1:]
+    if not os.path.isfile(sys.argv[0]):
+        sys.exit(f"in_place: there is no program {sys.argv[0]}")
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    if not importlib.util.find_spec("tensorflow"):
+        sys.exit(f"in_place: {sys.executable} has no TensorFlow: run this by a Python that has it, in the tree after "
+                 "`make deps`: tools/python.sh tools/in_place.py PROGRAM.py")
     install()
     runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 /* Runs the tasks of a job: starts them, watches them, starts failed ones again, stops what is left.
  *
- * The job is over when the chief and all workers have ended: parameter servers, which never end by themselves, are
- * stopped then, after an evaluator has had time for its last checkpoint. A task that fails more often than --restarts
- * allows ends the job. Stopping goes in the order in which tasks need each other: first those that train, which may
- * want to write a last checkpoint and need the parameter servers for it, then these. Each is asked (SIGTERM) and, when
- * its time is up, killed; a second signal to the launcher, when a second has passed, kills all at once.
+ * The job is over when the chief and all workers have ended: parameter servers that have not ended by themselves
+ * are stopped then, after an evaluator has had time for its last checkpoint. A task that fails more often than
+ * --restarts allows ends the job. Stopping goes in the order in which tasks need each other: first those that train,
+ * which may want to write a last checkpoint and need the parameter servers for it, then these. Each is asked (SIGTERM)
+ * and, when its time is up, killed; a second signal to the launcher, when a second has passed, kills all at once.
  *
  * One thread and one poll(): there is nothing here that is worth a lock. */
 #include <errno.h>

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -123,7 +124,19 @@ static const char what_to_do[] =
     "one "
     "process needs no launcher";
 
+/* Codes that are not the program's, but of what brings it to another host. */
+static void hint_of_host(struct launch_job *j, const struct launch_task *t) {
+  int code = t->host && WIFEXITED(t->status) ? WEXITSTATUS(t->status) : 0;
+  if (code == 255 && !j->slurm)
+    launch_view_say(j, "ssh did not get there: `ssh %s true` must work from here without a password (--ssh, --hosts)",
+                    t->host);
+  if (code == 125) launch_view_say(j, "%s has no such folder: tasks run in the folder this is started in", t->host);
+  if (code == 126 || code == 127)
+    launch_view_say(j, "%s does not have the program: it must be at the same place on every host", t->host);
+}
+
 void launch_tell_hint(struct launch_job *j, const struct launch_task *t) {
+  hint_of_host(j, t);
   if (refuses_flags(j, t))
     launch_view_say(j,
                     "it seems that the program does not take --ps_hosts, --worker_hosts, --job_name, --task_index: %s",

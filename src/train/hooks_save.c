@@ -67,7 +67,7 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   s->graph_written = true;
   if (c->made == SHOAL_MADE_INITIALIZED) return save(s, c->session, c->global_step, false);
   timer_set_off(&s->timer, c->global_step, NULL, NULL);
-  s->saved = c->made == SHOAL_MADE_RESTORED ? c->global_step : -1;
+  s->saved = c->made == SHOAL_MADE_RESTORED ? checkpoint_step(c->checkpoint) : -1;
   return NULL;
 }
 

@@ -249,6 +249,12 @@ shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const c
 
 shoal_status shoal_saver_recover(shoal_saver *s, const char *dir) { return saver_files_recover(&s->files, dir); }
 
+int64_t checkpoint_step(const char *prefix) {
+  const char *dash = prefix ? strrchr(prefix, '-') : NULL;
+  int64_t step;
+  return dash && str_to_int64(dash + 1, &step) && step >= 0 ? step : -1;
+}
+
 char *shoal_latest_checkpoint(const char *dir) { return checkpoint_latest(dir); }
 
 shoal_status shoal_checkpoint_int(const char *prefix, const char *name, int64_t *out) {

@@ -33,6 +33,8 @@ struct saver_nodes {
 void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *vars, int n);
 void saver_nodes_release(struct saver_nodes *s);
 
+/* The N of "model.ckpt-N"; -1: it has none. */
+int64_t checkpoint_step(const char *prefix);
 /* Compares a checkpoint (as far as this process can read it) with the variables; an error lists what does not fit. */
 shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix);
 

@@ -97,11 +97,15 @@ static void say_how_made(struct shoal_train_session *s) {
     progress_say(s->task, "starts anew: there is no checkpoint in %s", s->manager.checkpoint_dir);
   if (c->made == SHOAL_MADE_REJOINED && !s->known_step)
     progress_say(s->task, "goes on from step %" PRId64 ": the run is alive on its servers", c->global_step);
-  int64_t lost = s->known_step - c->global_step;
+  /* Others may have trained on since the model was made, and before it was lost, unseen from here. */
+  bool anew = c->made == SHOAL_MADE_RESTORED || c->made == SHOAL_MADE_INITIALIZED;
+  int64_t from = c->made == SHOAL_MADE_RESTORED ? checkpoint_step(c->checkpoint) : anew ? 0 : c->global_step;
+  int64_t lost = s->known_step - MAX(from, 0);
   if (s->known_step > 0 && lost > 0)
-    progress_say(s->task, "goes on from step %" PRId64 ": with a task %" PRId64 " steps were lost", c->global_step,
+    progress_say(s->task, "goes on from step %" PRId64 ": with a task at least %" PRId64 " steps were lost", from,
                  lost);
-  else if (s->known_step > 0) progress_say(s->task, "goes on from step %" PRId64 ": no step was lost", c->global_step);
+  else if (s->known_step > 0)
+    progress_say(s->task, "goes on from step %" PRId64 "%s", from, anew ? "" : ": no step was lost");
   s->known_step = MAX(c->global_step, 0);
 }
 

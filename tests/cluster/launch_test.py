@@ -533,6 +533,22 @@ def over_ssh(ssh_flags, env=None):
                 time.sleep(0.1)
 
 
+def hosts_that_fail():
+    """A host that ssh does not reach, or that has no such program: what to look at is said."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/hosts", "w") as f:
+            f.write("node1\n")
+        for name, script, code, text in (
+                ("refused", "#!/bin/sh\necho refused >&2\nexit 255\n", 255, "`ssh node1 true` must work from here"),
+                ("fake", FAKE_SSH, 127, "node1 does not have the program")):
+            with open(f"{folder}/{name}", "w") as f:
+                f.write(script)
+            os.chmod(f"{folder}/{name}", 0o755)
+            out, got = Job("", f"--hosts={folder}/hosts", "--ps=0", "--workers=1", f"--ssh={folder}/{name}",
+                           program=["./there-is-no-such-program"]).end()
+            assert got == code and text in out, (got, out)
+
+
 def fake_ssh():
     """Hosts of a file, by a stand-in for ssh: quoting, exit codes, no orphan over there."""
     with tempfile.TemporaryDirectory() as folder:
@@ -575,5 +591,5 @@ def real_ssh():
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, twice, stubborn, ctrl_c, killed_launcher, runaways, many,
           servers, mistakes, tells_plan, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
-          open_servers, slurm_rank, fake_ssh, real_ssh)]
+          open_servers, slurm_rank, hosts_that_fail, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

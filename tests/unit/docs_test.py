@@ -96,6 +96,16 @@ def test_python_of_the_tree_stays_where_it_is():
         assert "found" in sh(os.path.join(ROOT, "tools", "python.sh"), "here.py", cwd=folder)
 
 
+def test_in_place_says_what_it_wants():
+    """A Python without TensorFlow, a program that is not there: a line each, no traceback."""
+    with tempfile.TemporaryDirectory() as folder:
+        open(os.path.join(folder, "here.py"), "w").close()
+        for program, text in (("here.py", "has no TensorFlow"), ("nowhere.py", "there is no program nowhere.py")):
+            p = subprocess.run([sys.executable, "-S", os.path.join(ROOT, "tools", "in_place.py"), program], cwd=folder,
+                               capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+            assert p.returncode == 1 and text in p.stderr and "Traceback" not in p.stderr, p
+
+
 def need_plain_build():
     with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
         if any(line.startswith("SHOAL_SANITIZE:") and line.strip().split("=", 1)[1] for line in f):

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/wire.h"
 #include "cluster/limits.h"
+#include "rpc/fast.h"
 #include "rpc/limits.h"
 #include "rpc/socket.h"
 #include "runtime/variable.h"
@@ -151,11 +152,10 @@ static void put_limits(struct text *out, const struct limits *l, bool used) {
   for (int i = 0; i < LIMITS; i++)
     text_addf(out, "%s{flag=\"%s\"} %" PRId64 "\n", name, limit_rows[i].name,
               used ? limits_used(l, (enum limit)i) : limits_most(l, (enum limit)i));
-  static const enum rpc_limit counted[] = {RPC_MAX_CONNECTIONS, RPC_MAX_CALLS, RPC_MAX_HELD_BYTES, RPC_MAX_UNREAD_BYTES,
-                                           RPC_MAX_FRAMING_BYTES};
-  for (size_t i = 0; i < COUNT_OF(counted); i++) {
-    const struct budget *b = rpc_budget(counted[i]);
-    text_addf(out, "%s{flag=\"%s\"} %zu\n", name, rpc_limit_rows[counted[i]].flag, used ? budget_used(b) : b->most);
+  for (int i = 0; i < RPC_LIMITS; i++) {
+    if (!rpc_limit_rows[i].counted) continue;
+    const struct budget *b = rpc_budget((enum rpc_limit)i);
+    text_addf(out, "%s{flag=\"%s\"} %zu\n", name, rpc_limit_rows[i].flag, used ? budget_used(b) : b->most);
   }
 }
 
@@ -177,6 +177,13 @@ static int metrics(void *arg, struct text *out) {
       (double)rpc_loop_stalls());
   put(out, "shoal_grpc_received_bytes_total", "counter", "Bytes read from gRPC's connections.", (double)in);
   put(out, "shoal_grpc_sent_bytes_total", "counter", "Bytes written to gRPC's connections.", (double)sent);
+  fast_bytes(&in, &sent);
+  put(out, "shoal_fast_connections", "gauge", "Open connections of the fast path to this server.",
+      (double)budget_used(rpc_budget(RPC_MAX_FAST_CONNECTIONS)));
+  put(out, "shoal_fast_received_bytes_total", "counter", "Bytes that came by the fast path, sockets and memory.",
+      (double)in);
+  put(out, "shoal_fast_sent_bytes_total", "counter", "Bytes that left by the fast path, sockets and memory.",
+      (double)sent);
   put(out, "shoal_tensor_bytes", "gauge", "Bytes in tensors.", (double)n.tensor_bytes);
   put(out, "shoal_tensor_cached_bytes", "gauge", "Bytes kept for tensors to come.", (double)buffer_bytes_cached());
   put(out, "shoal_variables", "gauge", "Variables on this task.", (double)n.variables);

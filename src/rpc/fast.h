@@ -40,6 +40,9 @@ void fast_release(void);
 /* Sends what is held: before anything that takes long. */
 void fast_flush(void);
 
+/* Bytes that came and left by the fast path so far, through sockets and memory. */
+void fast_bytes(int64_t *in, int64_t *out);
+
 /* ---- the answering side ---- */
 
 struct fast_server;
@@ -71,8 +74,8 @@ struct fast_client;
 struct fast_call;
 typedef void (*fast_done)(void *arg, shoal_status s, struct tensor *value, bool is_dead);
 
-/* host: the peer's, for TCP. NULL when the ticket leads nowhere from here. May take FAST_DIAL_MS, and longer where a name
- * is to be looked up. */
+/* host: the peer's, for TCP. NULL when the ticket leads nowhere from here. May take FAST_DIAL_MS, and longer where a
+ * name is to be looked up. */
 struct fast_client *fast_client_new(const void *ticket, size_t n, const char *host);
 /* The same on a thread that may wait; done is called there, once, with the client or NULL. (Where no thread can be had,
  * at once with NULL.) */

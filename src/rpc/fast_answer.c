@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "rpc/fast_limits.h"
 #include "rpc/fast_sender.h"
+#include "rpc/limits.h"
 #include "tensor/tensor_proto.h"
 
 enum { REMOTE_FROM = 64 << 10 };
@@ -44,6 +44,7 @@ static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, s
   pthread_mutex_unlock(&c->lock);
   if (!to) return false;
   memcpy(to, t->data, f.size);
+  fast_count(&fast_sent, f.size);
   struct held *h = mem_zalloc(1, sizeof *h);
   *h = (struct held){.id = f.id, .flags = f.flags, .shared = true, .offset = offset, .bytes = f.size};
   if (!proven) tensor_ref(&h->value, t);
@@ -75,10 +76,11 @@ static void send_value(struct sender *c, uint64_t id, uint8_t flags, struct tens
     *h = (struct held){.id = id, .flags = flags};
     tensor_ref(&h->value, t);
     pthread_mutex_lock(&c->lock);
-    bool allowed = !c->no_remote && atomic_load(&c->conn.lent) < fast_limits.requests && hold(c, h);
+    bool allowed = !c->no_remote && atomic_load(&c->conn.lent) < rpc_limit(RPC_MAX_FAST_REQUESTS) && hold(c, h);
     pthread_mutex_unlock(&c->lock);
     if (allowed) {
       f.kind = FAST_REMOTE;
+      fast_count(&fast_sent, f.size);
       head[t->rank] = (uint64_t)getpid();
       head[t->rank + 1] = (uint64_t)(uintptr_t)t->data;
       f.head += 16;

@@ -148,6 +148,7 @@ static int copy_remote(const struct fast_call *w, struct tensor *t) {
     if (k <= 0) return k < 0 ? errno : EIO;
     done += (size_t)k;
   }
+  fast_count(&fast_received, n);
   return 0;
 }
 
@@ -230,6 +231,7 @@ static bool finish_shared(struct fast_client *c, struct fast_call *w, shoal_stat
   struct block *b = mem_alloc(sizeof *b);
   *b = (struct block){shared, w->id};
   w->body = buffer_wrap(shared->view.at + at, n, NULL, release_block, b);
+  fast_count(&fast_received, n);
   return true;
 }
 

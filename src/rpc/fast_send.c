@@ -70,6 +70,7 @@ static bool flush(struct fast_conn *c) {
     if (k < 0 && errno == EINTR) continue;
     if (k < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     size_t sent = (size_t)k;
+    fast_count(&fast_sent, sent);
     atomic_store_explicit(&c->last_out, clock_ns(), memory_order_relaxed);
     while (c->first && sent) {
       struct fast_out *o = c->first;

@@ -19,7 +19,6 @@ struct fast_server {
   void *arg;
   pthread_mutex_t lock;
   struct sender *conns; /* lock: the newest first */
-  int n_conns;          /* lock */
   bool stopped;         /* lock */
 };
 

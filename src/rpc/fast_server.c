@@ -1,5 +1,5 @@
 /* The fast path's answering side: connections, requests, cancelling; see fast.h for what travels, fast_wire.h for how,
- * fast_limits.h for how much of it. */
+ * limits.h for how much of it. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
-#include "rpc/fast_limits.h"
 #include "rpc/fast_loop.h"
 #include "rpc/fast_sender.h"
+#include "rpc/limits.h"
 
 static const int64_t STOP_NS = 5000000000;
 
@@ -80,7 +80,7 @@ static void *work_of(struct fast_request *r, bool cancel) { return (char *)r + c
 static struct fast_request *begin_request(struct sender *c, const struct fast_frame *f, const uint8_t *head) {
   size_t bytes = sizeof(struct fast_request) + f->head + 1;
   pthread_mutex_lock(&c->lock);
-  bool many = c->n_requests >= fast_limits.requests;
+  bool many = c->n_requests >= rpc_limit(RPC_MAX_FAST_REQUESTS);
   c->n_requests += !many;
   pthread_mutex_unlock(&c->lock);
   bool room = !many && budget_take(&c->conn.held, bytes);
@@ -170,8 +170,8 @@ static void sender_closed(struct fast_conn *base) {
   else if (s->conns == c) s->conns = c->next;
   if (c->next) c->next->prev = c->prev;
   c->prev = c->next = NULL;
-  s->n_conns--;
   pthread_mutex_unlock(&s->lock);
+  budget_give(rpc_budget(RPC_MAX_FAST_CONNECTIONS), 1);
 }
 
 static void sender_free(struct fast_conn *base) {
@@ -197,16 +197,13 @@ static const struct fast_conn_ops sender_ops = {
 static void turn_out_strangers(struct fast_server *s) {
   int strangers = 0;
   for (struct sender *c = s->conns; c; c = c->next)
-    if (atomic_load(&c->conn.needs_secret) && ++strangers > fast_limits.strangers) fast_conn_shut(&c->conn);
+    if (atomic_load(&c->conn.needs_secret) && ++strangers > rpc_limit(RPC_MAX_FAST_STRANGERS)) fast_conn_shut(&c->conn);
 }
 
 static void accept_conn(struct fast_server *s, int fd, bool is_local) {
-  pthread_mutex_lock(&s->lock);
-  bool many = s->n_conns >= fast_max_connections();
-  s->n_conns += !many;
-  pthread_mutex_unlock(&s->lock);
-  if (many) {
-    LOGW("the fast path has %d connections: no more are taken", fast_max_connections());
+  if (!rpc_limit_take(RPC_MAX_FAST_CONNECTIONS)) {
+    LOGW("the fast path has %lld connections: no more are taken (--max_fast_connections)",
+         (long long)rpc_limit(RPC_MAX_FAST_CONNECTIONS));
     close(fd);
     return;
   }

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "rpc/fast_limits.h"
+#include "rpc/limits.h"
 
 enum { ARENA = 8 << 20, UNIT = SHARED_FROM, UNITS = ARENA / UNIT };
 
@@ -30,13 +29,8 @@ struct fast_arena {
   bool used[UNITS];
 };
 
-static atomic_int arenas; /* in the process */
-
 struct fast_arena *fast_arena_new(void) {
-  if (atomic_fetch_add(&arenas, 1) >= fast_limits.arenas) {
-    atomic_fetch_sub(&arenas, 1);
-    return NULL;
-  }
+  if (!rpc_limit_take(RPC_MAX_FAST_ARENAS)) return NULL;
   int fd = memfd_create("shoal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   struct stat st;
   void *at = MAP_FAILED;
@@ -45,7 +39,7 @@ struct fast_arena *fast_arena_new(void) {
     at = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
     if (fd >= 0) close(fd);
-    atomic_fetch_sub(&arenas, 1);
+    budget_give(rpc_budget(RPC_MAX_FAST_ARENAS), 1);
     return NULL;
   }
   struct fast_arena *a = mem_zalloc(1, sizeof *a);
@@ -60,7 +54,7 @@ void fast_arena_free(struct fast_arena *a) {
   munmap(a->at, ARENA);
   close(a->fd);
   free(a);
-  atomic_fetch_sub(&arenas, 1);
+  budget_give(rpc_budget(RPC_MAX_FAST_ARENAS), 1);
 }
 
 struct fast_place fast_arena_place(const struct fast_arena *a) {

@@ -20,10 +20,19 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "rpc/fast_limits.h"
+#include "rpc/fast.h"
 #include "rpc/fast_loop.h"
+#include "rpc/limits.h"
 
 enum { IN_ROOM = 256 << 10, ROUNDS = 64 };
+static const int64_t SECOND = 1000000000;
+
+atomic_llong fast_received, fast_sent;
+
+void fast_bytes(int64_t *in, int64_t *out) {
+  *in = atomic_load_explicit(&fast_received, memory_order_relaxed);
+  *out = atomic_load_explicit(&fast_sent, memory_order_relaxed);
+}
 
 /* ---- the sweep ---- */
 
@@ -35,20 +44,20 @@ static struct {
 } sweep = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *overdue(struct fast_conn *c, int64_t now) {
-  const struct fast_limits *l = &fast_limits;
-  if (atomic_load(&c->needs_secret)) return now - c->began > l->secret_ns ? "does not say who it is" : NULL;
-  if (atomic_load(&c->is_half) && now - atomic_load(&c->last_in) > fast_half_ns())
+  int64_t stall = rpc_limit(RPC_FAST_UNREAD_TIMEOUT) * SECOND;
+  if (atomic_load(&c->needs_secret))
+    return now - c->began > rpc_limit(RPC_FAST_GREETING_TIMEOUT) * SECOND ? "does not say who it is" : NULL;
+  if (atomic_load(&c->is_half) && now - atomic_load(&c->last_in) > rpc_limit(RPC_REQUEST_TIMEOUT) * SECOND)
     return "stopped in the middle of a frame";
-  if (atomic_load(&c->waits) && now - atomic_load(&c->last_out) > l->stall_ns) return "does not read";
+  if (atomic_load(&c->waits) && now - atomic_load(&c->last_out) > stall) return "does not read";
   int64_t last = MAX(atomic_load(&c->last_in), atomic_load(&c->last_out));
-  if (atomic_load(&c->lent) > 0 && now - last > l->stall_ns) return "does not take what it asked for";
+  if (atomic_load(&c->lent) > 0 && now - last > stall) return "does not take what it asked for";
   return NULL;
 }
 
 static int64_t sweep_period(void) {
-  const struct fast_limits *l = &fast_limits;
-  int64_t least = MIN(l->secret_ns, MIN(fast_half_ns(), l->stall_ns)) / 4;
-  return MAX(least, 10000000);
+  int64_t least = MIN(rpc_limit(RPC_REQUEST_TIMEOUT), rpc_limit(RPC_FAST_UNREAD_TIMEOUT));
+  return MIN(least, rpc_limit(RPC_FAST_GREETING_TIMEOUT)) * SECOND / 4;
 }
 
 static void on_sweep(void *unused) {
@@ -207,6 +216,7 @@ static bool drain(struct fast_conn *c, fast_work *todo) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (n == 0) return false;
+    fast_count(&fast_received, (uint64_t)n);
     if (c->skip) {
       c->skip -= (uint64_t)n;
       continue;
@@ -252,8 +262,8 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   atomic_init(&c->is_open, true);
   atomic_init(&c->needs_secret, needs_secret);
   memcpy(c->secret, secret, FAST_SECRET);
-  budget_init(&c->held, fast_conn_held_bytes(), fast_held());
-  budget_init(&c->copied, fast_limits.conn_copied_bytes, fast_copied());
+  budget_init(&c->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), rpc_budget(RPC_MAX_HELD_BYTES));
+  budget_init(&c->copied, (size_t)rpc_limit(RPC_MAX_FAST_UNREAD_BYTES), rpc_budget(RPC_MAX_UNREAD_BYTES));
   c->began = clock_ns();
   atomic_init(&c->last_in, c->began);
   atomic_init(&c->last_out, c->began);

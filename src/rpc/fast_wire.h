@@ -104,6 +104,12 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
 /* Adds a frame without a body to what leaves next; nothing is sent for its sake. */
 void fast_conn_queue(struct fast_conn *c, const struct fast_frame *f);
 
+/* Bytes that came and left, through sockets and memory. */
+extern atomic_llong fast_received, fast_sent;
+static inline void fast_count(atomic_llong *of, uint64_t n) {
+  atomic_fetch_add_explicit(of, (long long)n, memory_order_relaxed);
+}
+
 /* The loop's: there is something to read; there is room to write. */
 void fast_conn_input(struct fast_conn *c);
 void fast_conn_output(struct fast_conn *c);

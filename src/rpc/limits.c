@@ -7,19 +7,19 @@
 #include "base/machine.h"
 
 const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
-    [RPC_MAX_CONNECTIONS] = {"max_connections", "N", "connections at a time (default 4096)", 4096},
-    [RPC_MAX_CALLS] = {"max_calls", "N", "calls under way (default 65536)", 65536},
+    [RPC_MAX_CONNECTIONS] = {"max_connections", "N", "connections at a time (default 4096)", 4096, .counted = true},
+    [RPC_MAX_CALLS] = {"max_calls", "N", "calls under way (default 65536)", 65536, .counted = true},
     [RPC_MAX_CONNECTION_CALLS] = {"max_connection_calls", "N", "of these, on one connection (default 16384)", 16384},
     [RPC_MAX_HELD_BYTES] = {"max_held_bytes", "N", "requests that arrive or are worked on (default: half the memory)",
-                            .share = 2},
+                            .share = 2, .counted = true},
     [RPC_MAX_CONNECTION_HELD_BYTES] = {"max_connection_held_bytes", "N",
                                        "of these, from one connection (default: a third of the memory)", .share = 3},
     [RPC_MAX_UNREAD_BYTES] = {"max_unread_bytes", "N", "answers that clients have not read (default: half the memory)",
-                              .share = 2},
+                              .share = 2, .counted = true},
     [RPC_MAX_CONNECTION_UNREAD_BYTES] = {"max_connection_unread_bytes", "N",
                                          "of these, on one connection (default: a third of the memory)", .share = 3},
     [RPC_MAX_FRAMING_BYTES] = {"max_framing_bytes", "N", "HTTP/2's own tables and queues (default 256 MiB)",
-                               (int64_t)256 << 20},
+                               (int64_t)256 << 20, .counted = true},
     [RPC_MAX_CONNECTION_FRAMING_BYTES] = {"max_connection_framing_bytes", "N",
                                           "of these, of one connection (default 32 MiB)", (int64_t)32 << 20},
     [RPC_MAX_HANDLERS] = {"max_handlers", "N", "requests worked on at a time, others wait (default 192)", 192},
@@ -33,6 +33,20 @@ const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
     [RPC_UNREAD_TIMEOUT] = {"unread_timeout", "SECONDS", "without a byte of an answer being taken (default 300)", 300},
     [RPC_IDLE_TIMEOUT] = {"idle_timeout", "SECONDS", "of a connection without calls (default 7200)", 7200},
     [RPC_WATCHDOG] = {"watchdog", "SECONDS", "the network's thread not turning is reported (default 10)", 10},
+    [RPC_MAX_FAST_CONNECTIONS] = {"max_fast_connections", "N", "connections of the fast path at a time (default 4096)",
+                                  4096, .counted = true},
+    [RPC_MAX_FAST_STRANGERS] = {"max_fast_strangers", "N", "of these, who have not shown the secret (default 64)", 64},
+    [RPC_MAX_FAST_REQUESTS] = {"max_fast_requests", "N",
+                               "requests open on one connection of the fast path (default 65536)", 65536},
+    [RPC_MAX_FAST_UNREAD_BYTES] = {"max_fast_unread_bytes", "N",
+                                   "waiting for one peer of the fast path, large tensors not counted (default 64 MiB)",
+                                   (int64_t)64 << 20},
+    [RPC_MAX_FAST_ARENAS] = {"max_fast_arenas", "N", "shared memories of the fast path, of 8 MiB (default 512)", 512,
+                             .counted = true},
+    [RPC_FAST_GREETING_TIMEOUT] = {"fast_greeting_timeout", "SECONDS",
+                                   "until a peer of the fast path has shown the secret (default 5)", 5},
+    [RPC_FAST_UNREAD_TIMEOUT] = {"fast_unread_timeout", "SECONDS",
+                                 "without a byte taken by a peer of the fast path (default 60)", 60},
 };
 
 static atomic_llong chosen[RPC_LIMITS];
@@ -59,4 +73,12 @@ struct budget *rpc_budget(enum rpc_limit which) {
 void rpc_limit_set(enum rpc_limit which, int64_t value) {
   atomic_store(&chosen[which], value);
   rpc_budget(which)->most = (size_t)rpc_limit(which);
+}
+
+bool rpc_limit_take(enum rpc_limit which) {
+  struct budget *b = rpc_budget(which);
+  budget_force(b, 1);
+  if (budget_used(b) <= (size_t)rpc_limit(which)) return true;
+  budget_give(b, 1);
+  return false;
 }

@@ -226,6 +226,8 @@ def pages():
                 name, value = line.rsplit(" ", 1)
                 values[name] = float(value)
         for name in ("shoal_uptime_seconds", "shoal_connections", "shoal_steps_total", "process_resident_memory_bytes",
+                     "shoal_fast_connections", "shoal_fast_received_bytes_total", "shoal_fast_sent_bytes_total",
+                     'shoal_limit_used{flag="max_fast_connections"}', 'shoal_limit_max{flag="max_held_bytes"}',
                      'shoal_limit_max{flag="max_sessions"}', 'shoal_info{task="/job:a/replica:0/task:0"}'):
             assert name in values, text
         assert get(url + "/nothing")[0] == 404

@@ -15,9 +15,9 @@
 #include "base/mem.h"
 #include "rpc/fast.h"
 #include "rpc/fast_address.h"
-#include "rpc/fast_limits.h"
 #include "rpc/fast_shared.h"
 #include "rpc/fast_wire.h"
+#include "rpc/limits.h"
 #include "unit.h"
 
 struct answer {
@@ -272,23 +272,14 @@ static void memory_that_could_shrink_is_not_mapped(void **state) {
 
 enum { SMALL = 1 << 10, LARGE = 1 << 20, PATIENCE_MS = 60000 }; /* floats; ms */
 
-/* Field by field: others read them meanwhile. */
-static void copy_limits(struct fast_limits *to, struct fast_limits *from) {
-  to->connections = from->connections;
-  to->strangers = from->strangers;
-  to->requests = from->requests;
-  to->arenas = from->arenas;
-  to->secret_ns = from->secret_ns;
-  to->half_ns = from->half_ns;
-  to->stall_ns = from->stall_ns;
-  to->conn_held_bytes = from->conn_held_bytes;
-  to->conn_copied_bytes = from->conn_copied_bytes;
+/* As usual. */
+static void reset_limits(void) {
+  for (int i = 0; i < RPC_LIMITS; i++) rpc_limit_set((enum rpc_limit)i, 0);
 }
 
 struct server {
   struct fast_server *server;
   struct text ticket;
-  struct fast_limits before;
   pthread_mutex_t lock;
   pthread_cond_t changed;
   struct fast_request *late; /* its peer has gone */
@@ -327,7 +318,6 @@ static void take_call(void *arg, struct fast_request *r, const void *data, size_
 static void serve(struct server *s, const char *host) {
   static const struct fast_handlers handlers = {recv_value, take_call};
   *s = (struct server){.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-  copy_limits(&s->before, &fast_limits);
   s->server = fast_server_new(&handlers, s, host);
   assert_non_null(s->server);
   fast_server_ticket(s->server, &s->ticket);
@@ -335,7 +325,7 @@ static void serve(struct server *s, const char *host) {
 }
 
 static void end(struct server *s) {
-  copy_limits(&fast_limits, &s->before);
+  reset_limits();
   fast_server_stop(s->server);
   fast_server_unref(s->server);
   text_release(&s->ticket);
@@ -376,19 +366,23 @@ static struct fast_frame get_answer(int fd, size_t most) {
 
 static void works(struct server *s) {
   int fd = dial(s, true);
+  int64_t in, out, in_before, out_before;
+  fast_bytes(&in_before, &out_before);
   assert_true(ask(fd, 7, "s"));
   struct fast_frame f = get_answer(fd, 1 << 20);
   assert_true(f.kind == FAST_VALUE && f.id == 7);
+  fast_bytes(&in, &out);
+  assert_true(in > in_before && out >= out_before + (int64_t)f.size);
   close(fd);
 }
 
 static void silence_and_halves_end(void **state) {
   struct server s;
   serve(&s, NULL);
-  fast_limits.secret_ns = 100000000;
+  rpc_limit_set(RPC_FAST_GREETING_TIMEOUT, 1);
   hung_up(dial(&s, false)); /* never says who it is */
-  fast_limits.secret_ns = (int64_t)PATIENCE_MS * 1000000;
-  fast_limits.half_ns = 100000000;
+  rpc_limit_set(RPC_FAST_GREETING_TIMEOUT, PATIENCE_MS / 1000);
+  rpc_limit_set(RPC_REQUEST_TIMEOUT, 1);
   int fd = dial(&s, true);
   put(fd, "\1\0\0", 3); /* a frame that does not go on */
   hung_up(fd);
@@ -396,7 +390,7 @@ static void silence_and_halves_end(void **state) {
   struct fast_frame f = {.kind = FAST_CALL, .head = 1 << 19};
   put(fd, &f, sizeof f);
   hung_up(fd);
-  copy_limits(&fast_limits, &s.before);
+  reset_limits();
   works(&s);
   end(&s);
 }
@@ -404,14 +398,14 @@ static void silence_and_halves_end(void **state) {
 static void who_does_not_read_is_hung_up_on(void **state) {
   struct server s;
   serve(&s, NULL);
-  fast_limits.conn_copied_bytes = 1 << 20;
+  rpc_limit_set(RPC_MAX_FAST_UNREAD_BYTES, 1 << 20);
   int fd = dial(&s, true);
   uint64_t id = 0;
   while (ask(fd, ++id, "s")) assert_true(id < 1000000); /* far more than any buffer holds */
   hung_up(fd);
   /* Less than that, but for too long; in the socket, and in our memory. */
-  fast_limits.conn_copied_bytes = s.before.conn_copied_bytes;
-  fast_limits.stall_ns = 200000000;
+  rpc_limit_set(RPC_MAX_FAST_UNREAD_BYTES, 0);
+  rpc_limit_set(RPC_FAST_UNREAD_TIMEOUT, 1);
   fd = dial(&s, true);
   for (id = 0; id < 4000; id++)
     if (!ask(fd, id, "s")) break;
@@ -419,7 +413,7 @@ static void who_does_not_read_is_hung_up_on(void **state) {
   fd = dial(&s, true);
   assert_true(ask(fd, 1, "l"));
   hung_up(fd);
-  copy_limits(&fast_limits, &s.before);
+  reset_limits();
   works(&s);
   end(&s);
 }
@@ -427,7 +421,7 @@ static void who_does_not_read_is_hung_up_on(void **state) {
 static void requests_are_counted(void **state) {
   struct server s;
   serve(&s, NULL);
-  fast_limits.requests = 10;
+  rpc_limit_set(RPC_MAX_FAST_REQUESTS, 10);
   int fd = dial(&s, true);
   for (uint64_t id = 0; id < 10; id++) assert_true(ask(fd, id, "w"));
   assert_true(ask(fd, 10, "w"));
@@ -441,8 +435,8 @@ static void requests_are_counted(void **state) {
   f = get_answer(fd, 1 << 20);
   assert_true(f.kind == FAST_VALUE && f.id == 11);
   close(fd);
-  fast_limits.requests = s.before.requests;
-  fast_limits.conn_held_bytes = 100000;
+  rpc_limit_set(RPC_MAX_FAST_REQUESTS, 0);
+  rpc_limit_set(RPC_MAX_CONNECTION_HELD_BYTES, 100000);
   fd = dial(&s, true);
   struct fast_frame call = {.kind = FAST_CALL, .id = 1, .head = 150000};
   char *bytes = mem_zalloc(150000, 1);
@@ -463,7 +457,7 @@ static void requests_are_counted(void **state) {
 static void connections_are_counted(void **state) {
   struct server s;
   serve(&s, NULL);
-  fast_limits.connections = 3;
+  rpc_limit_set(RPC_MAX_FAST_CONNECTIONS, 3);
   int fd[3];
   for (int i = 0; i < 3; i++) {
     fd[i] = dial(&s, true);
@@ -552,9 +546,7 @@ static void no_descriptors(void **state) {
 
 /* A body for which there is no room is an error of its call; the connection goes on. */
 static void bodies_without_room(void **state) {
-  struct fast_limits before;
-  copy_limits(&before, &fast_limits);
-  fast_limits.conn_held_bytes = 100000;
+  rpc_limit_set(RPC_MAX_CONNECTION_HELD_BYTES, 100000);
   struct pair p = meet(false);
   struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
   assert_true(fast_ask(p.client, 1, "key", done, &a, NULL));
@@ -573,7 +565,7 @@ static void bodies_without_room(void **state) {
   assert_true(fast_ask(p.client, 1, "key", done, &a, NULL));
   answered_by_value(&p, &a, get_ask(p.fd).id);
   part(&p);
-  copy_limits(&fast_limits, &before);
+  reset_limits();
 }
 
 /* Every attempt to get memory for what came over the wire fails, one after the other, on both sides at once: a client

@@ -360,8 +360,8 @@ static void on_fast_result(void *arg, shoal_status s, struct tensor *value, bool
 static bool call_fast(struct peer_call *c, struct fast_client *fast, struct rpc_message *request, int64_t deadline) {
   const void *data;
   size_t size;
-  rpc_message_flat(request, &data, &size);
-  bool sent = fast_call(fast, data, size, deadline, on_fast_result, c, &c->fast);
+  bool sent = !request->failed && rpc_message_flat(request, &data, &size) &&
+              fast_call(fast, data, size, deadline, on_fast_result, c, &c->fast);
   if (sent) rpc_message_free(request);
   return sent;
 }

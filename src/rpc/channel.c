@@ -165,9 +165,8 @@ void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_mess
   if (handle) *handle = p;
   pthread_mutex_lock(&c->lock);
   if (timed) rpc_timer_set(&p->timer, deadline);
-  if (p->request->size > UINT32_MAX)
-    end(p, STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                  "a request of %zu bytes cannot be sent: gRPC's messages have less than 4 GiB", p->request->size));
+  shoal_status unfit = rpc_message_check(p->request, "a request");
+  if (unfit) end(p, unfit);
   else channel_enter(c, &p->waiting);
   pthread_mutex_unlock(&c->lock);
 }

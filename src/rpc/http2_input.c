@@ -103,11 +103,12 @@ static bool lacks_room(const struct http2 *c, const struct http2_stream *s) {
 
 void http2_open_window(struct http2 *c, struct http2_stream *s) {
   int32_t id = (int32_t)s->id, wide = (int32_t)MIN(s->want + PREFIX, (size_t)HTTP2_WINDOW);
+  size_t back = s->held_back;
   s->began = s->heard = clock_ns();
-  if (nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, id, wide) ||
-      nghttp2_session_consume_stream(c->session, id, s->held_back))
-    http2_kill(c, "no memory for a window");
   s->held_back = 0;
+  if (nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, id, wide) ||
+      nghttp2_session_consume_stream(c->session, id, back))
+    http2_kill(c, "no memory for a window"); /* and s is gone */
 }
 
 /* Where the next bytes of the message go, and how many at once, when n of them are here; 0: it is refused. */

@@ -27,9 +27,17 @@ void rpc_message_free(struct rpc_message *m) {
   free(m);
 }
 
-void rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
+shoal_status rpc_message_check(const struct rpc_message *m, const char *what) {
+  if (m->failed) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM: there is no memory for %s", what);
+  if (m->size <= UINT32_MAX) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s of %zu bytes cannot be sent: gRPC's messages have less than 4 GiB", what,
+                m->size);
+}
+
+bool rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
   if (m && m->n_pieces > 1) {
-    uint8_t *all = mem_alloc(m->size);
+    uint8_t *all = mem_try_alloc(m->size);
+    if (!all) return false;
     size_t at = 0;
     for (size_t i = 0; i < m->n_pieces; at += m->pieces[i++].n)
       if (m->pieces[i].n) memcpy(all + at, m->pieces[i].at, m->pieces[i].n);
@@ -40,6 +48,7 @@ void rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
   }
   *data = m && m->n_pieces ? m->pieces[0].at : (const uint8_t *)"";
   *size = m ? m->size : 0;
+  return true;
 }
 
 void message_init(struct message *m) { *m = (struct message){0}; }
@@ -50,12 +59,16 @@ static void close_chunk(struct message *m) {
   m->used = m->room = 0;
 }
 
-/* Room for n more bytes in one piece. */
+/* Room for n more bytes in one piece; NULL, and the message is failed, when they are many and there is no memory. */
 static uint8_t *reserve(struct message *m, size_t n) {
   if (m->room - m->used < n) {
     close_chunk(m);
+    m->chunk = n > CHUNK ? mem_try_alloc(n) : mem_alloc(CHUNK);
+    if (!m->chunk) {
+      m->failed = true;
+      return NULL;
+    }
     m->room = n > CHUNK ? n : CHUNK;
-    m->chunk = mem_alloc(m->room);
   }
   uint8_t *p = m->chunk + m->used;
   m->used += n;
@@ -65,6 +78,7 @@ static uint8_t *reserve(struct message *m, size_t n) {
 struct rpc_message *message_finish(struct message *m) {
   close_chunk(m);
   struct rpc_message *done = message_of(m->pieces.at, m->pieces.n);
+  done->failed = m->failed;
   *m = (struct message){0};
   return done;
 }
@@ -88,7 +102,8 @@ void message_varint(struct message *m, uint64_t v) {
 }
 
 void message_raw(struct message *m, const void *data, size_t n) {
-  if (n) memcpy(reserve(m, n), data, n);
+  uint8_t *to = n ? reserve(m, n) : NULL;
+  if (to) memcpy(to, data, n);
 }
 
 void message_int(struct message *m, uint32_t field, uint64_t v) {

@@ -2,7 +2,10 @@
  *
  * The messages of a step (RunStep, RunGraph, RecvTensor) are written thousands of times a second, some with hundreds of
  * megabytes of tensor; generated messages would copy every field. base/wire.h has the reader, and the writer for
- * small messages that are nested in these. */
+ * small messages that are nested in these.
+ *
+ * A field may be as large as what somebody sent: for one that there is no memory for, the message is failed, and
+ * whoever sends it gets RESOURCE_EXHAUSTED instead (rpc_message_check). */
 #ifndef RPC_MESSAGE_H
 #define RPC_MESSAGE_H
 
@@ -10,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
 #include "base/vec.h"
 #include "base/wire.h"
 
@@ -23,19 +27,24 @@ struct rpc_message {
   } * pieces;
   size_t n_pieces;
   size_t size;              /* bytes in all */
+  bool failed;              /* there was no memory for some of it */
   struct rpc_message *next; /* its holder's */
   int refs;                 /* under its connection's lock, once it is being sent */
 };
 
 void rpc_message_free(struct rpc_message *m);
-/* All of it in one piece, valid as long as m; copies (into m itself) only when there are several. */
-void rpc_message_flat(struct rpc_message *m, const void **data, size_t *size);
+/* RESOURCE_EXHAUSTED when it is failed, or too large to be sent; what: "a request", "an answer". */
+shoal_status rpc_message_check(const struct rpc_message *m, const char *what);
+/* All of it in one piece, valid as long as m; copies (into m itself) only when there are several. False: there is no
+ * memory for that, and m is as it was. */
+bool rpc_message_flat(struct rpc_message *m, const void **data, size_t *size);
 
 /* One that is being written. */
 struct message {
   VEC(struct rpc_piece) pieces; /* finished */
   uint8_t *chunk;               /* being filled */
   size_t used, room;            /* of chunk; room 0: there is none */
+  bool failed;                  /* sticks */
 };
 
 void message_init(struct message *m);

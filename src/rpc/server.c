@@ -162,9 +162,7 @@ static void send_answer(struct rpc_call *c, struct rpc_message *m, shoal_status 
 
 /* Why m cannot be the answer; NULL: it can. */
 static shoal_status unsendable(struct rpc_call *c, const struct rpc_message *m) {
-  if (m->size > UINT32_MAX)
-    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                  "an answer of %zu bytes cannot be sent: gRPC's messages have less than 4 GiB", m->size);
+  TRY(rpc_message_check(m, "an answer"));
   if (http2_has_room(c->conn, m->size) || (!c->conn->counted && m->size <= SMALL_ANSWER)) return NULL;
   return STATUS(SHOAL_RESOURCE_EXHAUSTED,
                 "there is no room for an answer of %zu bytes beside those that clients have not read "
@@ -179,6 +177,7 @@ static void answer(struct rpc_call *c, struct rpc_message *m, shoal_status s) {
   while (c->cancelling && !pthread_equal(c->canceller, pthread_self())) pthread_cond_wait(&c->idle, &c->lock);
   pthread_mutex_unlock(&c->lock);
   if (c->local) {
+    if (!s && m) s = rpc_message_check(m, "an answer");
     c->local(c->local_arg, s, m);
     rpc_message_free(m);
     call_unref(c);

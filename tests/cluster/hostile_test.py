@@ -8,23 +8,15 @@ import sys
 import time
 
 from cluster import PATIENCE, SHOAL, Cluster, report
+from http2_test import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST, SETTINGS, WINDOW,
+                        call_fields, frame)
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RESET, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
-END, END_HEADERS = 1, 4
 MB = 1 << 20
 
 
-def frame(kind, flags, stream, payload=b""):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def call(stream, method=b"GetStatus", message=b"\0\0\0\0\0"):
-    block = b""
-    for name, value in ((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/tensorflow.WorkerService/" + method),
-                        (b":authority", b"a"), (b"te", b"trailers"), (b"content-type", b"application/grpc")):
-        block += b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END, stream, message)
+def call(stream, method="GetStatus", message=b"\0\0\0\0\0"):
+    block = call_fields("WorkerService/" + method)
+    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, message)
 
 
 def resident(task):
@@ -85,7 +77,7 @@ def resets(c):
     s.sendall(PREFACE + frame(SETTINGS, 0, 0))
     for i in range(20000):
         stream = 2 * i + 1
-        s.sendall(call(stream) + frame(RESET, 0, stream, b"\0\0\0\x08"))
+        s.sendall(call(stream) + frame(RST, 0, stream, b"\0\0\0\x08"))
     return [s]
 
 
@@ -104,7 +96,7 @@ def unread(c):
     s.settimeout(1)
     try:
         for i in range(100000):
-            s.sendall(call(2 * i + 1, b"Nothing" * 10))
+            s.sendall(call(2 * i + 1, "Nothing" * 10))
     except OSError:
         pass
     return [s]

@@ -15,6 +15,20 @@ CALM = 11  # ENHANCE_YOUR_CALM
 WAIT = PATIENCE
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def call_fields(method, more=()):
+    """The header fields of a call, as literals."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/tensorflow." + method), (":authority", "here"),
+              ("te", "trailers"), ("content-type", "application/grpc"), *more]
+    return b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in fields)
+
+
 def setting(key, value):
     return struct.pack(">HI", key, value)
 
@@ -22,7 +36,7 @@ def setting(key, value):
 class Client:
     def __init__(self, address, settings=b""):
         self.connect(address)
-        self.s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        self.s.sendall(PREFACE)
         self.send(SETTINGS, 0, 0, settings)
 
     def connect(self, address):
@@ -34,7 +48,7 @@ class Client:
         self.unread = []  # frames that came while something was sent
 
     def send(self, kind, flags, stream, payload=b""):
-        self.s.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
+        self.s.sendall(frame(kind, flags, stream, payload))
 
     def greet(self):
         """Takes the server's settings: its windows are open from then on."""
@@ -74,10 +88,7 @@ class Client:
 
     def headers(self, method, flags=END_HEADERS, more=()):
         self.stream += 2
-        fields = [(":method", "POST"), (":scheme", "http"), (":path", "/tensorflow." + method), (":authority", "here"),
-                  ("te", "trailers"), ("content-type", "application/grpc"), *more]
-        block = b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in fields)
-        self.send(HEADERS, flags, self.stream, block)
+        self.send(HEADERS, flags, self.stream, call_fields(method, more))
         return self.stream
 
     def upload(self, parts, end=True):

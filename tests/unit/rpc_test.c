@@ -47,8 +47,14 @@ static void block(struct rpc_call *c, void *arg) {
 
 static void huge(struct rpc_call *c, void *arg);
 
-static const struct rpc_method methods[] = {
-    {"/t/Echo", echo}, {"/t/Refuse", refuse}, {"/t/Never", never}, {"/t/Block", block}, {"/t/Huge", huge}};
+static void failed(struct rpc_call *c, void *arg) {
+  struct rpc_message *m = message_from_text(&(struct text){0});
+  m->failed = true;
+  rpc_call_reply(c, m);
+}
+
+static const struct rpc_method methods[] = {{"/t/Echo", echo},   {"/t/Refuse", refuse}, {"/t/Never", never},
+                                            {"/t/Block", block}, {"/t/Huge", huge},     {"/t/Failed", failed}};
 
 static struct rpc_server *start(int port, const char *host) {
   struct rpc_server *s;
@@ -356,6 +362,39 @@ static void four_gigabytes(void **state) {
   rpc_server_stop(s, 0);
 }
 
+/* A message for which there is no memory is an error of its call, on either side. */
+static void large_fields(void **state) {
+  static char bytes[100000];
+  struct rpc_server *s = start(0, NULL);
+  struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
+  for (int k = 1; k <= 2; k++) { /* of the first field, of the second */
+    struct message m;
+    message_init(&m);
+    mem_fail_at(k);
+    message_bytes(&m, 1, bytes, sizeof bytes);
+    message_bytes(&m, 2, bytes, sizeof bytes);
+    assert_true(mem_fail_at(0));
+    ASSERT_FAILS(rpc_call_wait(c, "/t/Echo", message_finish(&m), deadline_after_ms(LONG_MS), 0, NULL),
+                 SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a request");
+  }
+  ASSERT_FAILS(ask(c, "/t/Failed", 0, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "there is no memory for an answer");
+  struct message m;
+  message_init(&m);
+  message_bytes(&m, 1, "a", 1);
+  message_reference(&m, bytes, sizeof bytes, NULL, NULL);
+  struct rpc_message *done = message_finish(&m);
+  const void *data;
+  size_t size;
+  mem_fail_at(1);
+  assert_false(rpc_message_flat(done, &data, &size));
+  mem_fail_at(0);
+  assert_true(rpc_message_flat(done, &data, &size));
+  assert_int_equal(size, sizeof bytes + 3);
+  rpc_message_free(done);
+  rpc_channel_unref(c);
+  rpc_server_stop(s, 0);
+}
+
 /* Memory that may fail does, once at each place in turn: a call ends in an error or not at all, and all goes on. */
 static void no_memory(void **state) {
   struct rpc_server *s = start(0, NULL);
@@ -485,7 +524,7 @@ static void ended_from_within(void **state) {
 
 RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger),
           cmocka_unit_test(in_turns), cmocka_unit_test(blocking), cmocka_unit_test(room), cmocka_unit_test(watchdog),
-          cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory),
-          cmocka_unit_test(given_back), cmocka_unit_test(messages), cmocka_unit_test(errors),
-          cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
+          cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes), cmocka_unit_test(large_fields),
+          cmocka_unit_test(no_memory), cmocka_unit_test(given_back), cmocka_unit_test(messages),
+          cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
           cmocka_unit_test(timeouts))

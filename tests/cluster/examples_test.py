@@ -72,16 +72,16 @@ def asynchronous():
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
         assert len(steps) == 2 and 3000 <= sum(steps) <= 3004, text
         reader = tf.train.load_checkpoint(folder)
-        assert reader.get_tensor("global_step") == sum(steps)
+        saved = int(reader.get_tensor("global_step"))
+        assert 3000 <= saved <= sum(steps), (saved, text)  # the other worker's last step may end after the chief's
         assert reader.get_variable_to_shape_map()["hid_w/Adam"] == [784, 100]
         events = [e for f in glob.glob(f"{folder}/events.out.*") for e in tf.train.summary_iterator(f)]
         assert any(v.tag == "loss" for e in events for v in e.summary.value)
         with open(glob.glob(f"{folder}/timeline-*.json")[0]) as f:
             assert len(json.load(f)["traceEvents"]) > 20
         # And on from there.
-        before = sum(steps)
         text = launch(f"{EXAMPLES}/mnist_replica", "--train_steps=3100", f"--checkpoint_dir={folder}")
-        assert f"restored {folder}/model.ckpt-{before}" in text, text
+        assert f"restored {folder}/model.ckpt-{saved}" in text, text
         steps = [int(n) for n in re.findall(r"worker \d: (\d+) local steps", text)]
         assert 96 <= sum(steps) <= 104, text
         text = run("predict", f"--checkpoint_dir={folder}", "--images=200")

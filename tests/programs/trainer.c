@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     }
     /* Another worker's last step may be under way: its three updates are not one. What was lost stays lost. */
     float va = -1, vb = -1;
-    for (int i = 0; i < 200 && !(va == (float)now && vb == va); i++) {
+    for (int i = 0; i < 2400 && !(va == (float)now && vb == va); i++) {
       if (i) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
       shoal_session *raw = shoal_train_session_raw(s);
       shoal_status e = NULL;

@@ -99,6 +99,7 @@ install: all ## install under PREFIX (and DESTDIR); says what the shell must kno
 	   echo "  export PKG_CONFIG_PATH=$$lib/pkgconfig LD_LIBRARY_PATH=$$lib PATH=$(PREFIX)/bin:\$$PATH"; fi
 # Folders go too where they are empty, up to PREFIX.
 uninstall: ## take back what the last `make install` put there; same PREFIX (and DESTDIR)
+	@[ -e $(BUILD)/installed.log ] && cd "$(DESTDIR)$(PREFIX)" || { echo "nothing was installed there from here" >&2; exit 1; }
 	@cd "$(DESTDIR)$(PREFIX)" && sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(abspath $(BUILD))/installed.log | \
 	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true
 deb: all ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages

@@ -86,6 +86,13 @@ static inline shoal_cluster *find_cluster(const struct cluster_flags *f) {
   return c;
 }
 
+/* For workers that share one model. */
+static inline void need_servers(const shoal_cluster *c) {
+  if (c && !shoal_cluster_tasks(c, "ps") && shoal_cluster_tasks(c, "worker") + shoal_cluster_tasks(c, "chief") > 1)
+    refuse(
+        "several workers train one model on parameter servers, and there are none: --ps_hosts (shoal launch --ps=1)");
+}
+
 /* This task's server. A parameter server stays in here until training has ended, or until it is told to stop. */
 static inline shoal_server *start_server(const shoal_cluster *c, const struct cluster_flags *f) {
   shoal_server *server;

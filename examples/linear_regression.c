@@ -37,6 +37,11 @@ int main(int argc, char **argv) {
   for (int64_t i = 1; i <= steps; i++) {
     float l;
     check(shoal_session_step(session, SHOAL_FEED(x, xt, y, yt), SHOAL_FETCH(loss, &l), train));
+    if (!isfinite(l)) {
+      fprintf(stderr, "linear_regression: the loss is no number any more at step %lld: a smaller --learning_rate?\n",
+              (long long)i);
+      return 1;
+    }
     if (i == 1 || i % 100 == 0) printf("step %3lld  loss %.5f\n", (long long)i, (double)l);
   }
   float a, b;

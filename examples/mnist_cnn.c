@@ -36,6 +36,7 @@ int main(int argc, char **argv) {
              });
   check_save(&save, checkpoint_dir);
   shoal_cluster *cluster = find_cluster(&where);
+  need_servers(cluster);
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);

@@ -51,6 +51,7 @@ int main(int argc, char **argv) {
   if (staleness && (sync_replicas || strict)) refuse("--staleness is instead of --sync_replicas and --strict");
 
   shoal_cluster *cluster = find_cluster(&where);
+  need_servers(cluster);
   if (existing_servers && !cluster)
     refuse("--existing_servers of which cluster? --ps_hosts and --worker_hosts, or TF_CONFIG, say where they are");
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0;

@@ -22,6 +22,7 @@ int main(int argc, char **argv) {
                  flags_end(),
              });
   shoal_cluster *cluster = find_cluster(&where);
+  need_servers(cluster);
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
@@ -53,7 +54,9 @@ int main(int argc, char **argv) {
 
   struct data training = load_data(data_dir, "train", (uint64_t)task);
   int64_t step = 0;
-  double start = seconds();
+  check(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(global_step.value, &step), NULL));
+  if (step) printf("worker %d  goes on from step %lld\n", task, (long long)step);
+  double start = seconds(), next = start + 1;
   for (int64_t local = 0; !shoal_supervisor_should_stop(sv) && step < train_steps; local++) {
     shoal_tensor *images, *labels;
     float l;
@@ -66,10 +69,11 @@ int main(int argc, char **argv) {
       shoal_supervisor_request_stop(sv, s); /* ends the loop; stop returns it */
       break;
     }
-    if (local % 200 == 199)
-      printf("worker %d  step %lld/%lld  loss %.4f  %.0f examples/s\n", task,
-             (long long)(step < train_steps ? step : train_steps), (long long)train_steps, (double)l,
-             (double)((local + 1) * batch_size) / (seconds() - start));
+    if (seconds() < next) continue;
+    next = seconds() + 1;
+    printf("worker %d  step %lld/%lld  loss %.4f  %.0f examples/s\n", task,
+           (long long)(step < train_steps ? step : train_steps), (long long)train_steps, (double)l,
+           (double)((local + 1) * batch_size) / (seconds() - start));
   }
   if (is_chief && !shoal_supervisor_should_stop(sv)) {
     struct data test = load_data(data_dir, "t10k", 1);
@@ -78,7 +82,14 @@ int main(int argc, char **argv) {
     printf("test accuracy %.4f\n", (double)right);
     free_data(&test);
   }
+  /* What a step fetched may be from before its own update. */
+  if (shoal_preempted())
+    shoal_status_free(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(global_step.value, &step), NULL));
   shoal_status error = shoal_supervisor_stop(sv); /* the chief saves a last time */
+  if (!error && is_chief && shoal_preempted())
+    printf("worker %d  stopped at step %lld; %s%s\n", task, (long long)step,
+           logdir ? "the same command again goes on from " : "nothing was saved, for want of a logdir",
+           logdir ? logdir : "");
   free_data(&training);
   shoal_graph_free(g);
   shoal_server_stop(server);

@@ -28,6 +28,7 @@ struct launch_view {
   size_t widest;   /* of the tasks' names */
   FILE **logs;     /* with --log_dir, one for each task */
   size_t n_logs;
+  bool log_failed; /* and it was said */
 };
 
 shoal_status launch_view_open(struct launch_job *j, struct launch_view **out) {
@@ -165,5 +166,9 @@ void launch_view_flush(struct launch_job *j, bool last) {
   if (v->drawn_here && !last && (!v->drawn || clock_ns() >= v->next)) draw(j);
   fflush(stdout);
   fflush(stderr);
-  for (size_t i = 0; i < v->n_logs; i++) fflush(v->logs[i]);
+  for (size_t i = 0; i < v->n_logs; i++)
+    if (fflush(v->logs[i]) && !v->log_failed) {
+      v->log_failed = true;
+      launch_view_say(j, "--log_dir=%s: not all can be written there: %s", j->log_dir, strerror(errno));
+    }
 }

@@ -150,6 +150,7 @@ def supervisor():
         learnt(text)
         assert 400 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 410
         text = launch(f"{EXAMPLES}/supervisor", "--train_steps=500", f"--logdir={folder}")
+        assert "goes on from step 4" in text, text
         assert 500 <= tf.train.load_checkpoint(folder).get_tensor("global_step") <= 510
 
 
@@ -201,6 +202,9 @@ def mistakes():
     fails("are for --checkpoint_dir", "--save_checkpoint_steps=2")
     fails("is for --sync_replicas", "--replicas_to_aggregate=2")
     fails("is instead of", "--staleness=2", "--strict")
+    fails("several workers train one model on parameter servers", "--worker_hosts=localhost:1,localhost:2",
+          "--job_name=worker")
+    assert "no number any more at step" in run("linear_regression", "--learning_rate=100", code=1)
     fails("--existing_servers of which cluster?", "--existing_servers", env={"TF_CONFIG": ""})
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:
@@ -252,17 +256,20 @@ def by_hand():
 
 def stopped():
     """Told to stop, as by Ctrl-C: says where it stopped and how to go on."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [f"{EXAMPLES}/mnist_replica", "--train_steps=1000000000", f"--checkpoint_dir={folder}"]
-        p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for line in p.stdout:
-            if "  step " in line:
-                break
-        p.send_signal(signal.SIGINT)
-        text, _ = p.communicate(timeout=120)
-        assert p.returncode == 75, (p.returncode, text)
-        step, = re.findall(r"stopped at step (\d+)", text)
-        assert f"goes on from {folder}" in text and f"saved {folder}/model.ckpt-{step}" in text, text
+    for name, flag in (("mnist_replica", "checkpoint_dir"), ("supervisor", "logdir")):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [f"{EXAMPLES}/{name}", "--train_steps=1000000000", f"--{flag}={folder}"]
+            p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for line in p.stdout:
+                if "  step " in line:
+                    break
+            p.send_signal(signal.SIGINT)
+            text, _ = p.communicate(timeout=120)
+            assert p.returncode == 75, (p.returncode, text)
+            step, = re.findall(r"stopped at step (\d+)", text)
+            assert f"goes on from {folder}" in text, text
+            assert name == "supervisor" or f"saved {folder}/model.ckpt-{step}" in text, text
+            assert os.path.exists(f"{folder}/model.ckpt-{step}.index"), os.listdir(folder)
 
 
 def done_already():

@@ -269,6 +269,11 @@ def servers():
         assert sorted(os.listdir(f"{folder}/logs")) == ["ps-0.log", "worker-0.log", "worker-1.log"]
         with open(f"{folder}/logs/ps-0.log") as f:
             assert "listening on" in f.read()
+        # A full disk is said, and stops nobody.
+        os.makedirs(f"{folder}/full")
+        os.symlink("/dev/full", f"{folder}/full/worker-0.log")
+        out, code = Job("echo done", f"--log_dir={folder}/full").end()
+        assert code == 0 and out.count("not all can be written there: No space left") == 1, out
 
 
 def mistakes():

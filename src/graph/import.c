@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "graph/function.h"
+#include "graph/import_parts.h"
 #include "graph/shape_fn.h"
 #include "shoal/graph.h"
 #include "tensor/tensor_proto.h"
@@ -346,6 +347,16 @@ static void undo(struct importing *im) {
   for (size_t i = 0; i < im->gradients.n; i++) free(strmap_remove(&g->gradient_functions, im->gradients.at[i]));
 }
 
+/* Whoever gives repeated values a budget has no more for the rest. */
+static shoal_status check_parts(const struct import_options *o, struct wire graph_def) {
+  if (!o->max_repeated) return NULL;
+  size_t bytes = import_parts_bytes(graph_def);
+  if (bytes <= o->max_repeated) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                "the graph's lists and functions would take %zu bytes, and there is room for %zu (--max_graph_bytes)",
+                bytes, o->max_repeated);
+}
+
 shoal_status graph_import(struct graph *g, const void *data, size_t size, const struct import_options *options,
                           int *added) {
   static const struct import_options none;
@@ -359,6 +370,7 @@ shoal_status graph_import(struct graph *g, const void *data, size_t size, const 
     if (!node_name_valid(im.o->prefix, im.o->internal))
       s = INVALID("Imported node name prefix '%s' would lead to invalid node names", im.o->prefix);
   }
+  if (!s) s = check_parts(im.o, wire_from(data, size));
   struct effort *outer = g->effort;
   if (im.o->effort) g->effort = im.o->effort;
   if (!s) s = import(&im, wire_from(data, size));

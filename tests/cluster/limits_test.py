@@ -402,6 +402,29 @@ def graph_bytes():
         a.close(t)
 
 
+def graph_parts():
+    """Lists in attributes and what functions are made of: two bytes of a message each, hundreds here. What they would take
+    is known before they are unpacked."""
+    many = 1 << 20
+    noop = field(1, b"n") + field(2, b"NoOp")
+
+    def with_list(elements):
+        return field(1, noop + field(5, field(1, b"_a") + field(2, field(1, elements))))
+
+    def with_function(parts):
+        return field(2, field(1, field(1, field(1, b"f")) + parts))
+
+    with one(f"--max_graph_bytes={16 * MB}") as c, Client(c) as a:
+        before = resident(c.tasks["worker", 0])
+        for graph in (with_list(field(7, b"") * many), with_list(field(9, b"") * many), with_list(field(3, bytes(many))),
+                      with_function(field(3, b"") * many), field(2, field(2, b"") * many),
+                      field(1, noop + field(6, field(1, b"") * many))):
+            refused(lambda: a.open(graph), "--max_graph_bytes")
+        assert resident(c.tasks["worker", 0]) - before < 60, "they were unpacked"
+        a.open(with_list(field(7, b"") * 1000))
+        works(c)
+
+
 def registered_graphs():
     """The same on a worker, whose master is another."""
     c = Cluster(ps=["shoal"], worker=["shoal"])
@@ -660,7 +683,7 @@ def wrong_values():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
-    gone_clients, creations, graphs, compiled_steps, registered_graphs, nodes, graph_bytes, step_entries, client_clusters,
+    gone_clients, creations, graphs, compiled_steps, registered_graphs, nodes, graph_bytes, graph_parts, step_entries, client_clusters,
     wrong_types, documented, compressed, tensor_bytes, machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
     wrong_values)]
 

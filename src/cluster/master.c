@@ -115,6 +115,7 @@ void master_session_unref(struct master_session *s) {
   vec_release(&s->workers);
   vec_release(&s->devices);
   vec_release(&s->places);
+  strmap_release(&s->device_numbers);
   graph_free(s->graph);
   account_give(s->account, LIMIT_NODES, s->n_nodes);
   account_give(s->account, LIMIT_GRAPH_BYTES, s->n_bytes);

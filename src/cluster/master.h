@@ -88,6 +88,7 @@ struct master_session {
   VEC(struct worker_link) workers; /* [0]: this process; unchanging once made */
   VEC(struct master_device) devices;
   VEC(struct place_device) places;
+  struct strmap device_numbers; /* a device's name -> its place in both, + 1 */
 
   struct strand strand; /* of what uses the graph */
   struct graph *graph;  /* strand */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alarm.h"
 #include "base/clock.h"
 #include "cluster/master.h"
 #include "graph/import.h"
@@ -69,9 +70,7 @@ static shoal_status take(struct master_session *s, enum limit which, size_t n) {
 }
 
 static int find_device(const struct master_session *s, const char *name) {
-  for (size_t i = 0; i < s->devices.n; i++)
-    if (!strcmp(s->devices.at[i].name, name)) return (int)i;
-  return -1;
+  return (int)(intptr_t)strmap_get(&s->device_numbers, name) - 1;
 }
 
 static int place_of(void *arg, const char *device) {
@@ -109,12 +108,16 @@ static shoal_status lower(struct master_session *s, bool (*over)(void *arg), voi
 static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), void *arg) {
   if (!s->unprepared) return NULL;
   TRY(lower(s, over, arg));
+  struct effort effort = {.left = EFFORT_UNBOUNDED, .over = over, .arg = arg};
   struct place_options o = {.devices = s->places.at,
                             .n_devices = (int)s->places.n,
                             .own_task = s->task,
                             .allow_soft_placement = s->config.soft_placement,
                             .log = s->config.log_placement};
-  TRY(graph_place(s->graph, &o));
+  s->graph->effort = &effort;
+  shoal_status err = graph_place(s->graph, &o);
+  s->graph->effort = NULL;
+  TRY(err);
   s->unprepared = false;
   s->effort = LOWER_MAX_WORK;
   return NULL;
@@ -194,6 +197,7 @@ struct compiling {
   struct text key;
   const struct step_signature *sig; /* the first asker's, who waits */
   unsigned flags;
+  struct cancel folding;
   bool deserted; /* session->lock: nobody waits for it, or can find it */
   struct compiled *made;
   bool whole;           /* all on one task: its part is `pruned` itself */
@@ -276,8 +280,25 @@ static void register_parts(struct compiling *k) {
 
 /* Folds on this process's own CPU, wherever the node was placed: host values are the same everywhere. */
 static shoal_status evaluate(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out) {
-  struct worker *w = ((struct master_session *)arg)->master->worker;
-  return plan_evaluate(&(struct plan_options){.device = w->devices[0], .resources = w->resources[0]}, n, in, out);
+  struct compiling *k = arg;
+  struct worker *w = k->session->master->worker;
+  struct plan_options o = {.device = w->devices[0], .resources = w->resources[0]};
+  return plan_evaluate(&o, n, in, &k->folding, out);
+}
+
+static void end_folding(void *arg) { cancel_start(&((struct compiling *)arg)->folding, NULL); }
+
+/* What takes long to compute, or never ends, is left to the steps, which can be cancelled. */
+static shoal_status rewrite(struct compiling *k) {
+  enum { FOLDING_MS = 2000 };
+  struct alarm alarm = {0};
+  cancel_init(&k->folding);
+  alarm_set(&alarm, deadline_after_ms(FOLDING_MS), end_folding, k);
+  shoal_status s = graph_rewrite(
+      k->pruned, &(struct rewrite_options){.off = k->session->config.rewrites_off, .evaluate = evaluate, .arg = k});
+  alarm_clear(&alarm);
+  cancel_release(&k->folding);
+  return s;
 }
 
 /* Nobody who comes later waits for what is broken off now. */
@@ -307,8 +328,7 @@ static shoal_status cut(struct compiling *k) {
   TRY(graph_prune(s->graph, k->sig, &po, &k->pruned));
   TRY(take(s, LIMIT_NODES, k->pruned->nodes.n));
   k->made->n_nodes = k->pruned->nodes.n;
-  TRY(graph_rewrite(k->pruned,
-                    &(struct rewrite_options){.off = s->config.rewrites_off, .evaluate = evaluate, .arg = s}));
+  TRY(rewrite(k));
   if (!(k->flags & COMPILE_PARTIAL)) graph_drop_joins(k->pruned); /* partial runs ask by name what a target needs */
   bool *used = mem_zalloc(s->workers.n, sizeof *used);
   k->parts = mem_zalloc(s->workers.n, sizeof *k->parts);

@@ -201,6 +201,8 @@ static void list_devices(struct master_session *s) {
       }
       vec_push(&s->places, p);
       vec_push(&s->devices, (struct master_device){d->name, &d->attributes, d->incarnation, (int)i});
+      if (!strmap_has(&s->device_numbers, d->name))
+        strmap_put(&s->device_numbers, d->name, (void *)(intptr_t)s->devices.n);
     }
 }
 

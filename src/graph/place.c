@@ -1,6 +1,11 @@
-/* Placement: groups by union-find, one pass to choose their devices, one for nodes that follow neighbours. */
+/* Placement: groups by union-find, one pass to choose their devices, one for nodes that follow neighbours.
+ *
+ * A large cluster has thousands of devices, and a graph as many nodes for each: devices are found by their names and by
+ * their tasks, and a request that names neither (which may mean any of them) is answered once for all groups that have
+ * it. */
 #include "graph/place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +20,33 @@ struct placing {
   const char **given;         /* by group root: a device already assigned */
   int *device;                /* by group root: chosen, -1 before */
   struct device_spec own;
+  struct strmap by_name;   /* a device's name -> its number + 1 */
+  struct strmap by_task;   /* "JOB/TASK" -> the number + 1 of its first device */
+  int *next_of_task;       /* by device: the next of its task; -1: none */
+  struct strmap answered;  /* a request and its device types -> the number + 2 of the device that is best for it */
+  VEC(const char *) types; /* of devices other than CPUs, each once */
 };
+
+/* Names no task: false. */
+static bool task_key(const struct device_spec *d, char *out, size_t size) {
+  if (d->has_job && d->has_task) snprintf(out, size, "%s/%d", d->job, d->task);
+  return d->has_job && d->has_task;
+}
+
+static void index_devices(struct placing *p) {
+  p->next_of_task = mem_zalloc((size_t)p->o->n_devices, sizeof *p->next_of_task);
+  for (int d = p->o->n_devices - 1; d >= 0; d--) { /* backwards: the first of equals is found */
+    const struct place_device *dev = &p->o->devices[d];
+    char key[192];
+    strmap_put(&p->by_name, dev->name, (void *)(intptr_t)(d + 1));
+    p->next_of_task[d] = -1;
+    if (task_key(&dev->spec, key, sizeof key))
+      p->next_of_task[d] = (int)(intptr_t)strmap_put(&p->by_task, key, (void *)(intptr_t)(d + 1)) - 1;
+    bool known = !strcmp(dev->spec.type, "CPU");
+    for (size_t i = 0; i < p->types.n && !known; i++) known = !strcmp(p->types.at[i], dev->spec.type);
+    if (!known) vec_push(&p->types, dev->spec.type);
+  }
+}
 
 static int root_of(struct placing *p, int i) {
   while (p->parent[i] != i) i = p->parent[i] = p->parent[p->parent[i]];
@@ -24,7 +55,10 @@ static int root_of(struct placing *p, int i) {
 
 static shoal_status cannot(const struct placing *p, const struct node *n, const char *what) {
   struct text names = {0};
-  for (int i = 0; i < p->o->n_devices; i++) text_addf(&names, "%s%s", i ? ", " : " ", p->o->devices[i].name);
+  enum { MOST_NAMED = 100 };
+  for (int i = 0; i < MIN(p->o->n_devices, MOST_NAMED); i++)
+    text_addf(&names, "%s%s", i ? ", " : " ", p->o->devices[i].name);
+  if (p->o->n_devices > MOST_NAMED) text_addf(&names, " and %d more", p->o->n_devices - MOST_NAMED);
   shoal_status s = INVALID(
       "Cannot assign a device for operation %s: {{node %s}} %s but available devices are [%s ]. "
       "Make sure the device specification refers to a valid device.",
@@ -114,30 +148,44 @@ static void find_types(struct placing *p, unsigned *types) {
     if (!n) continue;
     unsigned have = 0;
     if (supports(p, n, "CPU")) have |= 1;
-    for (int d = 0; d < p->o->n_devices && !(have & 2); d++)
-      if (strcmp(p->o->devices[d].spec.type, "CPU") && supports(p, n, p->o->devices[d].spec.type)) have |= 2;
+    for (size_t k = 0; k < p->types.n && !(have & 2); k++)
+      if (supports(p, n, p->types.at[k])) have |= 2;
     types[root_of(p, (int)i)] &= have;
   }
 }
 
-static int best(const struct placing *p, const struct device_spec *wanted, unsigned types) {
+/* The better of device d, when it will do, and the one found before. */
+static int better(const struct placing *p, const struct device_spec *wanted, unsigned types, int found, int d) {
+  const struct place_device *dev = &p->o->devices[d];
+  if (!device_spec_matches(wanted, &dev->spec)) return found;
+  if (!(types & (strcmp(dev->spec.type, "CPU") ? 2u : 1u))) return found;
+  return found < 0 || rank(p, dev) < rank(p, &p->o->devices[found]) ? d : found;
+}
+
+static int best(struct placing *p, const struct device_spec *wanted, unsigned types) {
+  char key[192];
   int found = -1;
-  for (int d = 0; d < p->o->n_devices; d++) {
-    const struct place_device *dev = &p->o->devices[d];
-    if (!device_spec_matches(wanted, &dev->spec)) continue;
-    if (!(types & (strcmp(dev->spec.type, "CPU") ? 2u : 1u))) continue;
-    if (found < 0 || rank(p, dev) < rank(p, &p->o->devices[found])) found = d;
+  if (task_key(wanted, key, sizeof key)) {
+    int d = (int)(intptr_t)strmap_get(&p->by_task, key) - 1;
+    for (; d >= 0; d = p->next_of_task[d]) found = better(p, wanted, types, found, d);
+    return found;
   }
+  device_spec_print(wanted, key + 1, sizeof key - 1);
+  key[0] = (char)('0' + types);
+  intptr_t known = (intptr_t)strmap_get(&p->answered, key);
+  if (known) return (int)known - 2;
+  for (int d = 0; d < p->o->n_devices; d++) found = better(p, wanted, types, found, d);
+  strmap_put(&p->answered, key, (void *)(intptr_t)(found + 2));
   return found;
 }
 
 static shoal_status choose(struct placing *p, const struct node *n, int root, unsigned types) {
   struct device_spec wanted = p->wanted[root];
   if (p->given[root]) {
-    for (int d = 0; d < p->o->n_devices; d++)
-      if (!strcmp(p->o->devices[d].name, p->given[root])) p->device[root] = d;
+    p->device[root] = (int)(intptr_t)strmap_get(&p->by_name, p->given[root]) - 1;
     if (p->device[root] >= 0) return NULL;
   }
+  TRY(effort_spend(p->g->effort, 1 + p->o->n_devices / 64));
   int d = best(p, &wanted, types);
   if (d < 0 && p->o->allow_soft_placement) { /* another device of the same task */
     wanted.has_type = wanted.has_id = false;
@@ -235,7 +283,13 @@ shoal_status graph_place(struct graph *g, const struct place_options *o) {
   p.wanted = mem_zalloc(g->nodes.n, sizeof *p.wanted);
   p.given = mem_zalloc(g->nodes.n, sizeof *p.given);
   p.device = mem_zalloc(g->nodes.n, sizeof *p.device);
+  index_devices(&p);
   shoal_status s = place(&p);
+  strmap_release(&p.by_name);
+  strmap_release(&p.by_task);
+  strmap_release(&p.answered);
+  vec_release(&p.types);
+  free(p.next_of_task);
   free(p.parent);
   free(p.wanted);
   free(p.given);

@@ -261,17 +261,21 @@ static bool set_add(struct set *set, int64_t v) {
   return true;
 }
 
-/* Fills out with classes and returns how many were drawn for that. */
-static int64_t draw_distinct(const struct sampler *s, struct philox_stream *r, int64_t *out) {
+/* Fills out with classes and returns how many were drawn for that. The last ones of all there are may never come: then
+ * it ends with the step. */
+static int64_t draw_distinct(const struct sampler *s, const struct cancel *cancel, struct philox_stream *r,
+                             int64_t *out) {
   struct set set = {.mask = 15};
   while (set.mask < (size_t)s->num_sampled * 2) set.mask = set.mask * 2 + 1;
   set.at = mem_alloc((set.mask + 1) * sizeof *set.at);
   memset(set.at, 0xff, (set.mask + 1) * sizeof *set.at);
-  int64_t tries = 0;
-  for (int64_t n = 0; n < s->num_sampled && tries < INT32_MAX; tries++) {
+  int64_t tries = 0, n = 0;
+  for (; n < s->num_sampled && tries < INT32_MAX; tries++) {
     int64_t v = s->type->draw(s, r);
     if (set_add(&set, v)) out[n++] = v;
+    else if (cancel && cancel_started(cancel)) break;
   }
+  while (n < s->num_sampled) out[n++] = 0;
   free(set.at);
   return tries;
 }
@@ -310,7 +314,7 @@ static shoal_status run(struct kernel_ctx *ctx) {
   }
   pthread_mutex_lock(&s->lock);
   int64_t tries = s->num_sampled;
-  if (s->unique) tries = draw_distinct(s, &r, out);
+  if (s->unique) tries = draw_distinct(s, ctx->step->cancel, &r, out);
   else
     for (int64_t i = 0; i < s->num_sampled; i++) out[i] = s->type->draw(s, &r);
   for (int64_t i = 0; i < s->num_sampled; i++)

@@ -86,7 +86,11 @@ struct sampler {
   struct tensor *out;
   int64_t params, samples;
   draw_fn *draw;
+  const struct cancel
+      *cancel; /* drawing again and again, which may have no end, ends with the step; NULL: it does not */
 };
+
+static bool is_over(const struct sampler *s) { return s->cancel && cancel_started(s->cancel); }
 
 static void draw_range(void *arg, int64_t begin, int64_t end) {
   const struct sampler *s = arg;
@@ -99,6 +103,7 @@ static void draw_range(void *arg, int64_t begin, int64_t end) {
 }
 
 static void draw_all(struct kernel_ctx *ctx, struct sampler *s) {
+  s->cancel = ctx->step->cancel;
   if (s->out->n) pool_for(ctx_pool(ctx), s->out->n, 256, draw_range, s);
 }
 
@@ -117,7 +122,7 @@ static double draw_gamma(const struct sampler *s, double alpha, double unused, i
   bool small = alpha < 1;
   double d = alpha + (small ? 2.0 / 3 : -1.0 / 3), c = 1.0 / 3 / sqrt(d), normals[2];
   int left = 0;
-  for (;;) {
+  while (!is_over(s)) {
     if (!left) {
       uint32_t x[4];
       philox_next(&p, x);
@@ -136,6 +141,7 @@ static double draw_gamma(const struct sampler *s, double alpha, double unused, i
       return small ? result * pow(uniform(&u), 1 / alpha) : result;
     }
   }
+  return 0;
 }
 
 static double draw_poisson(const struct sampler *s, double rate, double unused, int64_t output) {
@@ -145,7 +151,7 @@ static double draw_poisson(const struct sampler *s, double rate, double unused, 
   if (!isfinite(rate) || rate < 0) return NAN;
   if (rate < 10) { /* Knuth: multiply until below exp(-rate) */
     double floor_at = exp(-rate), product = 1, x = 0;
-    for (;;) {
+    while (!is_over(s)) {
       product *= uniform(&u);
       if (product <= floor_at && x <= limit) return x;
       x += 1;
@@ -154,7 +160,7 @@ static double draw_poisson(const struct sampler *s, double rate, double unused, 
   /* Hörmann's transformed rejection. */
   double log_rate = log(rate), b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;
   double inv_alpha = 1.1239 + 1.1328 / (b - 3.4);
-  for (;;) {
+  while (!is_over(s)) { /* as in TensorFlow, what the type does not hold is drawn again: for ever where nothing fits */
     double x = uniform(&u) - 0.5, v = uniform(&u), us = 0.5 - fabs(x);
     double k = floor((2 * a / us + b) * x + rate + 0.43);
     if (k > limit) continue;
@@ -163,6 +169,7 @@ static double draw_poisson(const struct sampler *s, double rate, double unused, 
     int sign;
     if (log(v * inv_alpha / (a / (us * us) + b)) <= -rate + k * log_rate - lgamma_r(k + 1, &sign)) return k;
   }
+  return 0;
 }
 
 /* Differences between log k! and Stirling's formula. */
@@ -175,21 +182,22 @@ static double stirling_tail(double k) {
   return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / sq) / sq) / (k + 1);
 }
 
-static double binomial_by_geometric(double count, double prob, struct philox *p) {
+static double binomial_by_geometric(const struct sampler *s, double count, double prob, struct philox *p) {
   struct uniforms u = {.p = p};
   double sum = 0, n = 0;
-  for (;; n++) {
+  for (; !is_over(s); n++) {
     sum += ceil(log(uniform(&u)) / log1p(-prob));
     if (sum > count) return n;
   }
+  return 0;
 }
 
-static double binomial_by_rejection(double count, double prob, struct philox *p) {
+static double binomial_by_rejection(const struct sampler *s, double count, double prob, struct philox *p) {
   struct uniforms u = {.p = p};
   double dev = sqrt(count * prob * (1 - prob)), b = 1.15 + 2.53 * dev, a = -0.0873 + 0.0248 * b + 0.01 * prob;
   double c = count * prob + 0.5, v_r = 0.92 - 4.2 / b, r = prob / (1 - prob), alpha = (2.83 + 5.1 / b) * dev;
   double m = floor((count + 1) * prob);
-  for (;;) {
+  while (!is_over(s)) {
     double x = uniform(&u), v = uniform(&u);
     x -= 0.5;
     double us = 0.5 - fabs(x), k = floor((2 * a / us + b) * x + c);
@@ -202,6 +210,7 @@ static double binomial_by_rejection(double count, double prob, struct philox *p)
                    stirling_tail(k) - stirling_tail(count - k);
     if (v <= bound) return k;
   }
+  return 0;
 }
 
 static double draw_binomial(const struct sampler *s, double count, double prob, int64_t output) {
@@ -216,10 +225,10 @@ static double draw_binomial(const struct sampler *s, double count, double prob, 
   struct philox p;
   if (rounded(t, count * q) >= 10) {
     p = at_output(s, output, RANDOM_BLOCKS_PER_OUTPUT);
-    v = binomial_by_rejection(count, q, &p);
+    v = binomial_by_rejection(s, count, q, &p);
   } else {
     p = at_output(s, output, GEOMETRIC_BLOCKS);
-    v = binomial_by_geometric(count, q, &p);
+    v = binomial_by_geometric(s, count, q, &p);
   }
   return flip ? count - v : v;
 }

@@ -151,8 +151,10 @@ static shoal_status check(struct kernel_ctx *ctx, const struct cross_state *st, 
 }
 
 static shoal_status fill(struct kernel_ctx *ctx, struct cross *x, int64_t batch) {
+  const struct cancel *cancel = ctx->step->cancel;
   int64_t total = 0, longest = 0;
-  for (int64_t b = 0; b < batch; b++) {
+  for (int64_t b = 0; b < batch; b++) { /* rows may be many more than values */
+    if (b % 4096 == 0 && cancel && cancel_started(cancel)) return cancel_reason(ctx->step->cancel);
     int64_t n = row_begin(x, b);
     if (n < 0 || __builtin_add_overflow(total, n, &total)) return INVALID("There are too many combinations to cross");
     longest = MAX(longest, n);
@@ -164,7 +166,8 @@ static shoal_status fill(struct kernel_ctx *ctx, struct cross *x, int64_t batch)
   rewind_columns(x);
   int64_t *pick = mem_zalloc((size_t)x->n + 1, sizeof *pick), at = 0;
   struct text joined = {0};
-  for (int64_t b = 0; b < batch; b++) {
+  for (int64_t b = 0; b < batch && at < total; b++) {
+    if (b % 4096 == 0 && cancel && cancel_started(cancel)) break; /* the executor says why */
     int64_t n = row_begin(x, b);
     memset(pick, 0, (size_t)x->n * sizeof *pick);
     for (int64_t i = 0; i < n; i++, at++) {

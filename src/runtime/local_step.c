@@ -74,7 +74,7 @@ static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
 static shoal_status evaluate(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out) {
   struct local_env *env = arg;
   struct plan_options o = {.device = env->devices[0], .resources = env->resources[0]};
-  return plan_evaluate(&o, n, in, out);
+  return plan_evaluate(&o, n, in, NULL, out);
 }
 
 shoal_status local_step_compile(struct local_env *env, const struct graph *placed, const struct step_signature *sig,

@@ -392,24 +392,26 @@ void plan_unref(struct plan *p) {
 }
 
 shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, const struct tensor *const *in,
-                           struct tensor *out) {
+                           struct cancel *cancel, struct tensor *out) {
   struct kernel *k;
+  if (cancel && cancel_started(cancel)) return cancel_reason(cancel);
   const struct file_roots *before = file_roots_use(o->device->files);
   shoal_status s = kernel_make(n, o, &k);
   if (s) {
     file_roots_use(before);
     return s;
   }
-  struct cancel cancel;
-  cancel_init(&cancel);
-  struct step step = {.deadline = DEADLINE_NEVER, .session = "", .cancel = &cancel};
+  struct cancel own;
+  cancel_init(&own);
+  struct step step = {.deadline = DEADLINE_NEVER, .session = "", .cancel = cancel ? cancel : &own};
   struct kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
   uint64_t control = denormals_flush();
   s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
   if (!s) s = ctx_check_types(&ctx);
+  if (!s && cancel_started(step.cancel)) s = cancel_reason(step.cancel);
   denormals_restore(control);
   for (int i = 0; s && i < n->n_out; i++) tensor_release(&out[i]);
-  cancel_release(&cancel);
+  cancel_release(&own);
   kernel_free(k);
   file_roots_use(before);
   return s;

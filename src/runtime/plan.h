@@ -33,9 +33,10 @@ void plan_unref(struct plan *p);
 /* True when plan_run never waits for anything outside the plan and ends before it returns. */
 bool plan_is_straight(const struct plan *p);
 
-/* Runs one node now, outside any plan: for constant folding. Asynchronous kernels are refused. */
+/* Runs one node now, outside any plan: for constant folding. Asynchronous kernels are refused. cancel (NULL: nobody
+ * does) ends it as it ends a step. */
 shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, const struct tensor *const *in,
-                           struct tensor *out);
+                           struct cancel *cancel, struct tensor *out);
 
 /* Kernels whose state outlives a plan: a random op's counter belongs to the session and the node. */
 struct kernel_cache *kernel_cache_new(void);

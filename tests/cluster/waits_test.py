@@ -125,10 +125,52 @@ def fake_worker():
                 until(lambda: all(w.done() for w in waiting))
 
 
+def endless():
+    """Ops that compute for ever (drawing what no value of the type is, or the last of all classes) end with their steps;
+    where they were to be folded into constants, which more sessions ask for than there are threads to, others go on."""
+    ops = {
+        "poisson": lambda x: tf.raw_ops.RandomPoissonV2(shape=[3], rate=x, dtype=tf.int64),
+        "classes": lambda x: tf.raw_ops.LogUniformCandidateSampler(
+            true_classes=tf.cast([[x]], tf.int64) * 0, num_true=1, num_sampled=1 << 22, unique=True,
+            range_max=1 << 22)[0],
+        "rows": lambda x: tf.raw_ops.SparseCross(
+            indices=[tf.constant([[0, 0]], tf.int64)], values=[tf.constant(["a"])],
+            shapes=[tf.constant([1 << 50, 1], tf.int64) + tf.cast(0 * x, tf.int64)], dense_inputs=[],
+            hashed_output=False, num_buckets=0, hash_key=1, out_type=tf.string, internal_type=tf.string)[0],
+    }
+    with Cluster(worker=["shoal"]) as c, Client(c.spec["worker"]["0"]) as client:
+        def running():
+            return b"running graph" in client.call("/shoal.Server/Status")
+        for name, make in ops.items():
+            with tf.Graph().as_default(), tf.Session(c.target("worker")) as s:
+                x = tf.placeholder(tf.float32, [])
+                try:
+                    s.run(make(x).op, {x: 1e30 if name == "poisson" else 0}, tf.RunOptions(timeout_in_ms=700))
+                except tf.errors.DeadlineExceededError:
+                    pass
+                else:
+                    raise AssertionError(f"{name} came to an end")
+                until(lambda: not running(), what=lambda: f"{name} goes on after its step")
+        sessions = []
+        for _ in range(6):
+            with tf.Graph().as_default():
+                x = tf.raw_ops.StatelessRandomPoisson(shape=[3], seed=[1, 2], lam=[1e30, 1e30, 1e30], dtype=tf.int64)
+                sessions.append(tf.Session(c.target("worker")))
+                try:
+                    sessions[-1].run(x, options=tf.RunOptions(timeout_in_ms=100))
+                except tf.errors.DeadlineExceededError:
+                    pass
+        lives(c)
+        for s in sessions:
+            s.close()
+        ends(c)
+
+
 TESTS = [("three hundred steps of one signature", lambda: many_steps(1)),
          ("three hundred steps of as many signatures", lambda: many_steps(MANY)),
          ("three hundred sessions", stopped_while_creating),
-         ("a client's own worker", fake_worker)]
+         ("a client's own worker", fake_worker),
+         ("ops without an end", endless)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

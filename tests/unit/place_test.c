@@ -1,0 +1,93 @@
+/* Placement in a large cluster: every node where it asked to be, found without looking at every device for it. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "graph/place.h"
+
+enum { TASKS = 1000, EACH = 8, DEVICES = TASKS * EACH, NODES = 10000 };
+
+static struct place_device *make_devices(void) {
+  struct place_device *d = mem_zalloc(DEVICES, sizeof *d);
+  for (int i = 0; i < DEVICES; i++) {
+    d[i].name =
+        mem_printf("/job:worker/replica:0/task:%d/device:%s:%d", i / EACH, i % EACH < 4 ? "CPU" : "GPU", i % EACH % 4);
+    ASSERT_OK(device_spec_parse(d[i].name, &d[i].spec));
+  }
+  return d;
+}
+
+static void free_devices(struct place_device *d) {
+  for (int i = 0; i < DEVICES; i++) free((char *)d[i].name);
+  free(d);
+}
+
+static struct node *add(struct graph *g, int i, const char *device) {
+  char name[32];
+  snprintf(name, sizeof name, "n%d", i);
+  struct node *n;
+  ASSERT_OK(graph_add(g, name, op_find("NoOp"), NULL, 0, NULL, 0, &n));
+  graph_set_device(n, device);
+  return n;
+}
+
+static void every_node_is_where_it_asked(void **state) {
+  struct place_device *d = make_devices();
+  struct graph *g = graph_new();
+  for (int i = 0; i < NODES; i++) {
+    char device[128];
+    int task = (int)(i * 7919ll % TASKS);
+    if (i % 4 == 0) snprintf(device, sizeof device, "/job:worker/task:%d", task);
+    else if (i % 4 == 1) snprintf(device, sizeof device, "/job:worker/replica:0/task:%d/device:CPU:%d", task, i % 3);
+    else if (i % 4 == 2) snprintf(device, sizeof device, "/job:worker/task:%d/device:GPU:*", task);
+    else snprintf(device, sizeof device, "/device:CPU:%d", i % 3);
+    add(g, i, device);
+  }
+  graph_find(g, "n3")->assigned = mem_strdup(d[4711].name);
+  struct place_options o = {.devices = d, .n_devices = DEVICES, .own_task = "/job:worker/replica:0/task:500"};
+  int64_t start = clock_ns();
+  ASSERT_OK(graph_place(g, &o));
+  print_message("%d nodes on %d devices: %.3f s\n", NODES, DEVICES, (double)(clock_ns() - start) * 1e-9);
+  for (int i = 0; i < NODES; i++) {
+    const struct node *n = g->nodes.at[i];
+    struct device_spec want, have;
+    ASSERT_OK(device_spec_parse(n->device, &want));
+    ASSERT_OK(device_spec_parse(n->assigned, &have));
+    if (i == 3) assert_string_equal(n->assigned, d[4711].name);
+    else assert_true(device_spec_matches(&want, &have));
+    if (i % 4 == 0) assert_string_equal(have.type, "GPU");      /* the best of the task */
+    if (i % 4 == 3 && i != 3) assert_int_equal(have.task, 500); /* its own task before others */
+  }
+  graph_free(g);
+  free_devices(d);
+}
+
+static void what_is_not_there_is_named(void **state) {
+  struct place_device *d = make_devices();
+  struct place_options o = {.devices = d, .n_devices = DEVICES, .own_task = "/job:worker/replica:0/task:0"};
+  static const char *const missing[] = {"/job:worker/task:1000", "/job:ps/task:0", "/device:CPU:9", "/job:ps"};
+  for (size_t i = 0; i < COUNT_OF(missing); i++) {
+    struct graph *g = graph_new();
+    add(g, 0, missing[i]);
+    shoal_status s = graph_place(g, &o);
+    assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+    assert_non_null(strstr(shoal_status_message(s), "{{node n0}} was explicitly assigned to"));
+    assert_non_null(strstr(shoal_status_message(s), " and 7900 more"));
+    shoal_status_free(s);
+    graph_free(g);
+  }
+  free_devices(d);
+}
+
+static void soft_placement_stays_on_the_task(void **state) {
+  struct place_device *d = make_devices();
+  struct graph *g = graph_new();
+  add(g, 0, "/job:worker/task:77/device:CPU:9");
+  struct place_options o = {.devices = d, .n_devices = DEVICES, .allow_soft_placement = true};
+  ASSERT_OK(graph_place(g, &o));
+  assert_int_equal(strncmp(graph_find(g, "n0")->assigned, "/job:worker/replica:0/task:77/", 30), 0);
+  graph_free(g);
+  free_devices(d);
+}
+
+RUN_TESTS(cmocka_unit_test(every_node_is_where_it_asked), cmocka_unit_test(what_is_not_there_is_named),
+          cmocka_unit_test(soft_placement_stays_on_the_task))

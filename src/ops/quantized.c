@@ -1,38 +1,20 @@
 /* Ops on quantized numbers: a tensor of small integers and the range of floats [min, max] they stand for.
  *
- * The lowest integer of a type stands for min, the highest for max, and min is rounded to a step so that zero is exact.
- * Products are 32-bit sums that are brought down to 8 bits again, over the range they use or one that is given, in
- * fixed point with 16 bits behind the point: results are TensorFlow's to the bit.
+ * How the one becomes the other is in quantized.h. Products are 32-bit sums that are brought down to 8 bits again, over
+ * the range they use or one that is given, in fixed point with 16 bits behind the point: results are TensorFlow's to
+ * the bit.
  *
  * The Uniform ops have a scale and a zero point instead: value = scale * (integer - zero point), one pair for the
  * tensor or one for each slice along an axis. */
-#include <math.h>
 #include <string.h>
 
-#include "ops/nn_util.h"
+#include "ops/quantized.h"
 
 /* ---- numbers ---- */
 
-/* What a double is as an integer; nothing, where it is none (ranges come from outside). */
-static int64_t to_int(double v) { return v > -9e18 && v < 9e18 ? (int64_t)v : 0; }
-
-static int64_t byte_of(float x, float lo, float hi) {
-  if (lo == hi) return 0;
-  double range = (double)(hi - lo) * (256 / 255.0), scale = 256 / range;
-  return to_int(round((double)x * scale) - round((double)lo * scale));
-}
-
 static uint8_t byte_clamped(float x, float lo, float hi) {
-  int64_t q = byte_of(x, lo, hi);
+  int64_t q = level_of(&levels_quint8, x, lo, hi);
   return (uint8_t)MAX(0, MIN(q, 255));
-}
-
-static float value_of(int32_t q, float lo, float hi) {
-  if (lo == hi) return lo;
-  const double steps = 4294967296.0;
-  double scale = (double)(hi - lo) * (steps / (steps - 1.0)) / steps;
-  double least = round((double)(lo / (float)scale)) * (double)(float)scale;
-  return (float)(least + ((double)q - INT32_MIN) * scale);
 }
 
 /* 32-bit numbers over [in_lo, in_hi] as bytes over [lo, hi]. */
@@ -40,9 +22,9 @@ static void bring_down(const int32_t *in, int64_t n, float in_lo, float in_hi, f
   enum { POINT = 16 };
   float in_range = in_hi - in_lo, range = hi - lo, middle = (float)((double)(in_lo + in_hi) / 2.0);
   float per_range = range == 0 ? 0 : (float)(255.0 / (double)range);
-  int64_t scale = range == 0 ? 0 : to_int(255.0 * (1 << POINT) * (double)in_range / (double)range);
-  int64_t in_offset = to_int((double)(middle * per_range * (float)(1 << POINT)));
-  int64_t offset = range == 0 ? 0 : to_int((1 << POINT) * ((double)lo * 255.0) / (double)range);
+  int64_t scale = range == 0 ? 0 : level_int(255.0 * (1 << POINT) * (double)in_range / (double)range);
+  int64_t in_offset = level_int((double)(middle * per_range * (float)(1 << POINT)));
+  int64_t offset = range == 0 ? 0 : level_int((1 << POINT) * ((double)lo * 255.0) / (double)range);
   uint64_t add = (uint64_t)in_offset - (uint64_t)offset + (1u << (POINT - 1));
   for (int64_t i = 0; i < n; i++) {
     int64_t product = (int64_t)((uint64_t)(int64_t)in[i] * (uint64_t)scale) >> 32;
@@ -51,27 +33,13 @@ static void bring_down(const int32_t *in, int64_t n, float in_lo, float in_hi, f
   }
 }
 
-static shoal_status scalar_in(const struct kernel_ctx *ctx, int i, const char *name, float *out) {
-  if (ctx_in(ctx, i)->n != 1)
-    return INVALID("%s must be a scalar, but got %" PRId64 " elements", name, ctx_in(ctx, i)->n);
-  *out = *T_DATA(ctx_in(ctx, i), const float);
-  return NULL;
-}
-
-static shoal_status give_scalar(struct kernel_ctx *ctx, int i, float v) {
-  struct tensor *t;
-  TRY(ctx_out_dims(ctx, i, 0, NULL, &t));
-  *T_DATA(t, float) = v;
-  return NULL;
-}
-
 /* ---- activations, shapes ---- */
 
 static shoal_status relu_with(struct kernel_ctx *ctx, bool six) {
   float lo, hi;
   struct tensor *y;
-  TRY(scalar_in(ctx, 1, "min_features", &lo));
-  TRY(scalar_in(ctx, 2, "max_features", &hi));
+  TRY(range_in(ctx, 1, "min_features", &lo));
+  TRY(range_in(ctx, 2, "max_features", &hi));
   const struct tensor *x = ctx_in(ctx, 0);
   struct shape shape = tensor_shape(x);
   TRY(ctx_out(ctx, 0, &shape, &y));
@@ -81,8 +49,8 @@ static shoal_status relu_with(struct kernel_ctx *ctx, bool six) {
     v = MAX(v, least);
     T_DATA(y, uint8_t)[i] = MIN(v, most);
   }
-  TRY(give_scalar(ctx, 1, lo));
-  return give_scalar(ctx, 2, hi);
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
 }
 
 static shoal_status relu_run(struct kernel_ctx *ctx) { return relu_with(ctx, false); }
@@ -98,17 +66,17 @@ static void used_range(const struct tensor *x, float in_lo, float in_hi, float *
     least = MIN(least, v);
     most = MAX(most, v);
   }
-  *lo = fminf(0.0f, value_of(least, in_lo, in_hi));
-  *hi = value_of(most, in_lo, in_hi);
+  *lo = fminf(0.0f, level_value(&levels_qint32, least, in_lo, in_hi));
+  *hi = level_value(&levels_qint32, most, in_lo, in_hi);
 }
 
 static shoal_status range_run(struct kernel_ctx *ctx) {
   float in_lo, in_hi, lo, hi;
-  TRY(scalar_in(ctx, 1, "input_min", &in_lo));
-  TRY(scalar_in(ctx, 2, "input_max", &in_hi));
+  TRY(range_in(ctx, 1, "input_min", &in_lo));
+  TRY(range_in(ctx, 2, "input_max", &in_hi));
   used_range(ctx_in(ctx, 0), in_lo, in_hi, &lo, &hi);
-  TRY(give_scalar(ctx, 0, lo));
-  return give_scalar(ctx, 1, hi);
+  TRY(range_out(ctx, 0, lo));
+  return range_out(ctx, 1, hi);
 }
 
 static shoal_status bring_down_to(struct kernel_ctx *ctx, float in_lo, float in_hi, float lo, float hi) {
@@ -117,24 +85,24 @@ static shoal_status bring_down_to(struct kernel_ctx *ctx, float in_lo, float in_
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &shape, &y));
   bring_down(x->data, x->n, in_lo, in_hi, lo, hi, y->data);
-  TRY(give_scalar(ctx, 1, lo));
-  return give_scalar(ctx, 2, hi);
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
 }
 
 static shoal_status shrink_run(struct kernel_ctx *ctx) {
   float in_lo, in_hi, lo, hi;
-  TRY(scalar_in(ctx, 1, "input_min", &in_lo));
-  TRY(scalar_in(ctx, 2, "input_max", &in_hi));
+  TRY(range_in(ctx, 1, "input_min", &in_lo));
+  TRY(range_in(ctx, 2, "input_max", &in_hi));
   used_range(ctx_in(ctx, 0), in_lo, in_hi, &lo, &hi);
   return bring_down_to(ctx, in_lo, in_hi, lo, hi);
 }
 
 static shoal_status requantize_run(struct kernel_ctx *ctx) {
   float in_lo, in_hi, lo, hi;
-  TRY(scalar_in(ctx, 1, "input_min", &in_lo));
-  TRY(scalar_in(ctx, 2, "input_max", &in_hi));
-  TRY(scalar_in(ctx, 3, "requested_output_min", &lo));
-  TRY(scalar_in(ctx, 4, "requested_output_max", &hi));
+  TRY(range_in(ctx, 1, "input_min", &in_lo));
+  TRY(range_in(ctx, 2, "input_max", &in_hi));
+  TRY(range_in(ctx, 3, "requested_output_min", &lo));
+  TRY(range_in(ctx, 4, "requested_output_max", &hi));
   if (!(lo <= 0)) return INVALID("requested_output_min must be <= 0, but got %g", (double)lo);
   if (!(hi >= lo))
     return INVALID("requested_output_max must be >= requested_output_min, but got %g and %g", (double)hi, (double)lo);
@@ -177,10 +145,10 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
   const struct matmul_state *s = ctx->state;
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   float lo_a, hi_a, lo_b, hi_b;
-  TRY(scalar_in(ctx, 2, "min_a", &lo_a));
-  TRY(scalar_in(ctx, 3, "max_a", &hi_a));
-  TRY(scalar_in(ctx, 4, "min_b", &lo_b));
-  TRY(scalar_in(ctx, 5, "max_b", &hi_b));
+  TRY(range_in(ctx, 2, "min_a", &lo_a));
+  TRY(range_in(ctx, 3, "max_a", &hi_a));
+  TRY(range_in(ctx, 4, "min_b", &lo_b));
+  TRY(range_in(ctx, 5, "max_b", &hi_b));
   if (!(hi_a > lo_a)) return INVALID("max_a must be larger than min_a.");
   if (!(hi_b > lo_b)) return INVALID("max_b must be larger than min_b.");
   if (a->rank != 2 || b->rank != 2) return INVALID("In[0] and In[1] must be matrices");
@@ -195,14 +163,14 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
   p.a_step = s->turn_a ? rows : 1;
   p.b_row = s->turn_b ? 1 : columns;
   p.b_step = s->turn_b ? inner : 1;
-  p.a_zero = (int32_t)(uint32_t)(uint64_t)byte_of(0, lo_a, hi_a);
-  p.b_zero = (int32_t)(uint32_t)(uint64_t)byte_of(0, lo_b, hi_b);
+  p.a_zero = (int32_t)(uint32_t)(uint64_t)level_of(&levels_quint8, 0, lo_a, hi_a);
+  p.b_zero = (int32_t)(uint32_t)(uint64_t)level_of(&levels_quint8, 0, lo_b, hi_b);
   int64_t cost;
   if (mul_overflows(MAX(inner, 1), MAX(columns, 1), &cost)) cost = INT64_MAX;
   pool_for(ctx_pool(ctx), rows, nn_grain(cost), product_rows, &p);
   float level = (hi_a - lo_a) / 255 * ((hi_b - lo_b) / 255);
-  TRY(give_scalar(ctx, 1, level * (float)INT32_MIN));
-  return give_scalar(ctx, 2, level * (float)INT32_MAX);
+  TRY(range_out(ctx, 1, level * (float)INT32_MIN));
+  return range_out(ctx, 2, level * (float)INT32_MAX);
 }
 
 static shoal_status matmul_shape(struct shape_ctx *c) {
@@ -253,10 +221,6 @@ static shoal_status slices_of(const struct kernel_ctx *ctx, const struct tensor 
   return NULL;
 }
 
-static int32_t get_q(const struct tensor *t, int64_t i) {
-  return t->dtype == SHOAL_QINT8 ? T_DATA(t, const int8_t)[i] : T_DATA(t, const int32_t)[i];
-}
-
 static shoal_status uniform_quantize_run(struct kernel_ctx *ctx) {
   const struct uniform_state *s = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *scales = ctx_in(ctx, 1), *zeros = ctx_in(ctx, 2);
@@ -270,7 +234,7 @@ static shoal_status uniform_quantize_run(struct kernel_ctx *ctx) {
   for (int64_t i = 0; i < x->n; i++) {
     int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
     float by = 1.0f / T_DATA(scales, const float)[k];
-    int64_t q = to_int((double)floorf(T_DATA(x, const float)[i] * by + 0.5f)) + T_DATA(zeros, const int32_t)[k];
+    int64_t q = level_int((double)floorf(T_DATA(x, const float)[i] * by + 0.5f)) + T_DATA(zeros, const int32_t)[k];
     q = MAX(least, MIN(q, most));
     if (small) T_DATA(y, int8_t)[i] = (int8_t)q;
     else T_DATA(y, int32_t)[i] = (int32_t)q;
@@ -287,7 +251,7 @@ static shoal_status uniform_dequantize_run(struct kernel_ctx *ctx) {
   TRY(ctx_out(ctx, 0, &shape, &y));
   for (int64_t i = 0; i < x->n; i++) {
     int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
-    int32_t q = (int32_t)((uint32_t)get_q(x, i) - (uint32_t)T_DATA(zeros, const int32_t)[k]);
+    int32_t q = (int32_t)((uint32_t)level_at(x, i) - (uint32_t)T_DATA(zeros, const int32_t)[k]);
     T_DATA(y, float)[i] = (float)q * T_DATA(scales, const float)[k];
   }
   return NULL;

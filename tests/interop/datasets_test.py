@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.data.experimental.ops import testing
-from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.ops import dataset_ops, structured_function
 
 import shoal
 from data_check import check, report
@@ -147,6 +147,21 @@ def parsed_raw(op="ParseExampleDataset", keys=("a",), types=(tf.int64,), shapes=
         tuple(tf.TensorSpec(None, t) for t in types))
 
 
+def fastest(*branches, ratio=(1, 1)):
+    d = D.range(8)
+    made_of = [structured_function.StructuredFunctionWrapper(b, "branch", input_structure=dataset_ops.DatasetSpec(d.element_spec)) for b in branches]
+    inputs = [list(f.function.captured_inputs) for f in made_of]
+    return made(raw.ChooseFastestBranchDataset(
+        input_dataset=d._variant_tensor, ratio_numerator=ratio[0], ratio_denominator=ratio[1], other_arguments=sum(inputs, []),
+        num_elements_per_branch=2, branches=[f.function for f in made_of], other_arguments_lengths=[len(i) for i in inputs],
+        output_types=[tf.int64], output_shapes=[None]), tf.TensorSpec(None, tf.int64))
+
+
+def with_captured():
+    by, plus = tf.constant(3, tf.int64), tf.constant(1, tf.int64)
+    return fastest(lambda d: d.map(lambda x: x * by + plus), lambda d: d.map(lambda x: plus + by * x))
+
+
 LISTED = [(np.float32(1), np.array([1, 2])), (np.float32(2), np.array([3, 4])), (np.float32(3), np.array([5, 6]))]
 PIPELINES = {
     "rebatch": lambda: over(raw.RebatchDataset, D.range(17).batch(8), vector(), num_replicas=3),
@@ -240,6 +255,10 @@ PIPELINES = {
     "parsed examples, a default's shape": lambda: parsed_raw(defaults=(np.array([1, 2], np.int64),)),
     "parsed examples, no calls": lambda: parsed_raw(calls=0),
     "parsed examples, shapes unknown within": lambda: parsed_raw(shapes=([2, None],)),
+    "the fastest branch": lambda: fastest(lambda d: d.map(lambda x: x * x), lambda d: d.map(lambda x: x ** 2)),
+    "the fastest branch, captured values": with_captured,
+    "the fastest branch, of batches": lambda: fastest(lambda d: d.batch(2), lambda d: d.batch(2).map(lambda x: x), ratio=(2, 1)),
+    "the fastest branch, no ratio": lambda: fastest(lambda d: d, ratio=(0, 1)),
     "a window that would wrap around": lambda: D.range(5).window(1 << 62, shift=2, stride=3, drop_remainder=False).flat_map(
         lambda w: w.batch(3)),
 }

@@ -1,28 +1,8 @@
 """Ops on quantized tensors: activations, 32 bits brought down to 8, products, scales with zero points."""
 from cases import *
+from quantized_cases import *
 
 
-def numbers(shape, dtype, lo, hi, seed=1):
-    """Random quantized numbers: fed as plain integers and cast, since quantized types cannot be fed by numpy."""
-    plain = {tf.quint8: np.uint8, tf.qint8: np.int8, tf.qint32: np.int32}[dtype]
-    value = np.random.default_rng(seed).integers(lo, hi, shape, endpoint=True).astype(plain)
-    return tf.bitcast(feed(value), dtype)
-
-
-def plain(t):
-    return tf.bitcast(t, {tf.quint8: tf.uint8, tf.qint8: tf.int8, tf.qint32: tf.int32}[t.dtype]) if t.dtype.is_quantized else t
-
-
-def fetch(result):
-    return [plain(t) for t in (result if isinstance(result, (list, tuple)) else [result])]
-
-
-def case(name, build, **options):
-    """A build function whose parameters are all given."""
-    graph(name, lambda: build(), **options)
-
-
-BAD = dict(error="INVALID_ARGUMENT")
 for lo, hi in ((-6.0, 10.0), (0.0, 6.0), (-3.0, 0.0), (2.0, 2.0), (1.0, 9.0)):
     for name in ("QuantizedRelu", "QuantizedRelu6"):
         case(f"{name} {lo} {hi}", lambda name=name, lo=lo, hi=hi: fetch(apply(

@@ -1,0 +1,547 @@
+/* Layers on quantized numbers: sums, products, bias, convolutions, pooling, normalization, and what only moves numbers.
+ *
+ * Sums and products of bytes are 32-bit numbers over a range wide enough for them (quantized.h). Where TensorFlow's own
+ * broadcasting knows a vector along the last dimensions alone, so does this. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/quantized.h"
+#include "ops/window.h"
+
+/* ---- two operands ---- */
+
+struct operand {
+  const struct tensor *t;
+  float lo, hi;
+};
+
+/* The shape of both; which is repeated along the other: is a number, or a vector of its last dimensions. */
+static shoal_status pair_in(struct kernel_ctx *ctx, struct operand *large, struct operand *small) {
+  struct operand x = {.t = ctx_in(ctx, 0)}, y = {.t = ctx_in(ctx, 1)};
+  static const char *const names[] = {"min_x", "max_x", "min_y", "max_y"};
+  float *ends[] = {&x.lo, &x.hi, &y.lo, &y.hi};
+  for (int i = 0; i < 4; i++) {
+    if (ctx_in(ctx, 2 + i)->rank)
+      return INVALID("`%s` must be rank 0 but is rank %d", names[i], ctx_in(ctx, 2 + i)->rank);
+    TRY(range_in(ctx, 2 + i, names[i], ends[i]));
+  }
+  if (!(x.hi > x.lo)) return INVALID("max_x must be larger than min_x.");
+  if (!(y.hi > y.lo)) return INVALID("max_y must be larger than min_y.");
+  bool swap = x.t->n < y.t->n || (x.t->n == y.t->n && x.t->rank < y.t->rank);
+  *large = swap ? y : x;
+  *small = swap ? x : y;
+  const struct tensor *a = large->t, *b = small->t;
+  bool fits = b->rank <= a->rank;
+  int first = 0;
+  while (first < b->rank && b->dims[first] == 1) first++;
+  for (int i = first; fits && i < b->rank; i++) fits = b->dims[i] == a->dims[a->rank - b->rank + i];
+  if (!b->n && a->n) return INVALID("Must have some elements to add or multiply");
+  if (fits) return NULL;
+  for (int i = 1; i <= a->rank && i <= b->rank; i++) {
+    int64_t m = a->dims[a->rank - i], n = b->dims[b->rank - i];
+    if (m != n && m != 1 && n != 1)
+      return INVALID("Incompatible shapes: %s vs. %s", tensor_shape_str(x.t), tensor_shape_str(y.t));
+  }
+  return UNIMPLEMENTED("Broadcast between %s and %s is not supported yet.", tensor_shape_str(x.t),
+                       tensor_shape_str(y.t));
+}
+
+static shoal_status pair_out(struct kernel_ctx *ctx, const struct operand *large, struct tensor **out, float lo,
+                             float hi) {
+  struct shape s = tensor_shape(large->t);
+  TRY(ctx_out(ctx, 0, &s, out));
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
+}
+
+/* Bytes over one range as 32-bit numbers over another: that of 0, and what each step adds. */
+struct widening {
+  int64_t zero, step;
+};
+
+static struct widening widen(const struct operand *x, float lo, float hi) {
+  int64_t zero = level_of(&levels_qint32, level_value(&levels_quint8, 0, x->lo, x->hi), lo, hi);
+  int64_t one = level_of(&levels_qint32, level_value(&levels_quint8, 1, x->lo, x->hi), lo, hi);
+  return (struct widening){zero, (int32_t)(uint32_t)((uint64_t)one - (uint64_t)zero)};
+}
+
+static int32_t widened(const struct widening *w, uint8_t v) {
+  int64_t q = w->zero + v * w->step;
+  return (int32_t)MAX(INT32_MIN, MIN(q, INT32_MAX));
+}
+
+static shoal_status add_run(struct kernel_ctx *ctx) {
+  struct operand a, b;
+  TRY(pair_in(ctx, &a, &b));
+  float least = fminf(a.lo, b.lo), most = fmaxf(a.hi, b.hi), range = fmaxf(fabsf(least), fabsf(most)) * (1 << 14);
+  struct tensor *z;
+  TRY(pair_out(ctx, &a, &z, -range, range));
+  struct widening wa = widen(&a, -range, range), wb = widen(&b, -range, range);
+  const uint8_t *x = a.t->data, *y = b.t->data;
+  int32_t one = 0; /* a single number goes by way of its float */
+  if (b.t->n == 1 && a.t->n)
+    one = (int32_t)MAX(
+        INT32_MIN,
+        MIN(level_of(&levels_qint32, level_value(&levels_quint8, y[0], b.lo, b.hi), -range, range), INT32_MAX));
+  for (int64_t i = 0; i < a.t->n; i++) {
+    int32_t other = b.t->n == 1 ? one : widened(&wb, y[i % b.t->n]);
+    T_DATA(z, int32_t)[i] = (int32_t)((uint32_t)widened(&wa, x[i]) + (uint32_t)other);
+  }
+  return NULL;
+}
+
+/* The range of sums of products. */
+static float product_level(const struct levels *a, float a_lo, float a_hi, const struct levels *b, float b_lo,
+                           float b_hi) {
+  return (a_hi - a_lo) / (float)(a->highest - a->lowest) * ((b_hi - b_lo) / (float)(b->highest - b->lowest));
+}
+
+static int32_t zero_of(const struct levels *l, float lo, float hi) {
+  return (int32_t)(uint32_t)(uint64_t)level_of(l, 0, lo, hi);
+}
+
+static shoal_status mul_run(struct kernel_ctx *ctx) {
+  struct operand a, b;
+  TRY(pair_in(ctx, &a, &b));
+  float level = product_level(&levels_quint8, a.lo, a.hi, &levels_quint8, b.lo, b.hi);
+  struct tensor *z;
+  TRY(pair_out(ctx, &a, &z, level * (float)INT32_MIN, level * (float)INT32_MAX));
+  uint32_t za = (uint32_t)zero_of(&levels_quint8, a.lo, a.hi), zb = (uint32_t)zero_of(&levels_quint8, b.lo, b.hi);
+  const uint8_t *x = a.t->data, *y = b.t->data;
+  for (int64_t i = 0; i < a.t->n; i++) T_DATA(z, int32_t)[i] = (int32_t)((x[i] - za) * (y[i % b.t->n] - zb));
+  return NULL;
+}
+
+static shoal_status bias_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *bias = ctx_in(ctx, 1);
+  static const char *const names[] = {"min_input", "max_input", "min_bias", "max_bias"};
+  float end[4];
+  for (int i = 0; i < 4; i++) TRY(range_in(ctx, 2 + i, names[i], &end[i]));
+  if (x->rank < 2) return INVALID("Input tensor must be at least 2D: %s", tensor_shape_str(x));
+  if (bias->rank != 1) return INVALID("Biases must be 1D: %s", tensor_shape_str(bias));
+  if (bias->n != x->dims[x->rank - 1])
+    return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
+                   tensor_shape_str(bias), tensor_shape_str(x));
+  if (!bias->n) return INVALID("Must provide at least 1 bias");
+  float range = fmaxf(end[1], fmaxf(-end[0], fmaxf(end[3], -end[2]))) * (1 << 17);
+  struct tensor *y;
+  struct shape s = tensor_shape(x);
+  TRY(ctx_out(ctx, 0, &s, &y));
+  const struct levels *l = levels_of((shoal_dtype)x->dtype);
+  struct level_line in = line_to_float(l, end[0], end[1]), by = line_to_float(l, end[2], end[3]);
+  struct level_line to = line_from_float(&levels_qint32, -range, range);
+  int64_t zero = MAX(INT32_MIN, MIN(level_of(&levels_qint32, 0, -range, range), INT32_MAX));
+  for (int64_t i = 0; i < x->n; i++) {
+    int32_t a = line_level(&to, line_value(&in, level_at(x, i)));
+    int32_t b = line_level(&to, line_value(&by, level_at(bias, i % bias->n)));
+    T_DATA(y, int32_t)[i] = (int32_t)((uint32_t)a + (uint32_t)b + (uint32_t)zero);
+  }
+  TRY(range_out(ctx, 1, -range));
+  return range_out(ctx, 2, range);
+}
+
+/* ---- convolution ---- */
+
+struct conv_state {
+  struct window w;
+};
+
+static shoal_status conv_init(struct kernel_init *ki, void *state) {
+  struct conv_state *st = state;
+  TRY(window_init(&st->w, ki->node, 2));
+  if (st->w.stride[1] != st->w.stride[2])
+    return INVALID("Current implementation only supports equal length strides in the row and column dimensions.");
+  if (st->w.dilation[1] != 1 || st->w.dilation[2] != 1)
+    return INVALID("Current implementation only supports dilated rate as 1 in the row and column dimensions.");
+  return NULL;
+}
+
+struct convolving {
+  const uint8_t *x, *f;
+  int32_t *y;
+  int64_t rows, columns, depth, f_rows, f_columns, out_rows, out_columns, out_depth, stride, top, left;
+  int32_t x_zero, f_zero;
+};
+
+static void convolve_rows(void *arg, int64_t begin, int64_t end) {
+  const struct convolving *c = arg;
+  for (int64_t at = begin; at < end; at++)
+    for (int64_t column = 0; column < c->out_columns; column++)
+      for (int64_t k = 0; k < c->out_depth; k++) {
+        uint32_t sum = 0; /* wraps, as 32 bits do */
+        for (int64_t i = 0; i < c->f_rows; i++) {
+          int64_t r = at % c->out_rows * c->stride - c->top + i;
+          for (int64_t j = 0; r >= 0 && r < c->rows && j < c->f_columns; j++) {
+            int64_t q = column * c->stride - c->left + j;
+            if (q < 0 || q >= c->columns) continue;
+            const uint8_t *from = c->x + ((at / c->out_rows * c->rows + r) * c->columns + q) * c->depth;
+            const uint8_t *by = c->f + (i * c->f_columns + j) * c->depth * c->out_depth + k;
+            for (int64_t d = 0; d < c->depth; d++)
+              sum += (uint32_t)(from[d] - c->x_zero) * (uint32_t)(by[d * c->out_depth] - c->f_zero);
+          }
+        }
+        c->y[(at * c->out_columns + column) * c->out_depth + k] = (int32_t)sum;
+      }
+}
+
+static shoal_status conv_run(struct kernel_ctx *ctx) {
+  const struct conv_state *st = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0), *f = ctx_in(ctx, 1);
+  static const char *const names[] = {"min_input", "max_input", "min_filter", "max_filter"};
+  float e[4];
+  int64_t out[3] = {1}, pad[3], after;
+  if (x->rank != 4) return INVALID("input must be rank 4 but is rank %d", x->rank);
+  if (f->rank != 4) return INVALID("filter must be rank 4 but is rank %d", f->rank);
+  for (int i = 0; i < 4; i++) {
+    if (ctx_in(ctx, 2 + i)->rank)
+      return INVALID("%s must be rank 0 but is rank %d", names[i], ctx_in(ctx, 2 + i)->rank);
+    TRY(range_in(ctx, 2 + i, names[i], &e[i]));
+  }
+  if (x->dims[3] != f->dims[2])
+    return INVALID("input and filter must have the same depth: %" PRId64 " vs %" PRId64, x->dims[3], f->dims[2]);
+  for (int d = 1; d < 3; d++) TRY(window_out(&st->w, d, x->dims[d], f->dims[d - 1], &out[d], &pad[d], &after));
+  if (!x->dims[0] || !out[1] || !out[2] || !f->dims[3]) return INVALID("The convolution has no elements");
+  struct tensor *y;
+  TRY(ctx_out_dims(ctx, 0, 4, (int64_t[]){x->dims[0], out[1], out[2], f->dims[3]}, &y));
+  struct convolving c = {x->data,
+                         f->data,
+                         y->data,
+                         x->dims[1],
+                         x->dims[2],
+                         x->dims[3],
+                         f->dims[0],
+                         f->dims[1],
+                         out[1],
+                         out[2],
+                         f->dims[3],
+                         st->w.stride[1],
+                         pad[1],
+                         pad[2],
+                         zero_of(&levels_quint8, e[0], e[1]),
+                         zero_of(&levels_quint8, e[2], e[3])};
+  pool_for(ctx_pool(ctx), x->dims[0] * out[1], 1, convolve_rows, &c);
+  float level = product_level(&levels_quint8, e[0], e[1], &levels_quint8, e[2], e[3]);
+  TRY(range_out(ctx, 1, level * (float)INT32_MIN));
+  return range_out(ctx, 2, level * (float)INT32_MAX);
+}
+
+static shoal_status conv_shape(struct shape_ctx *c) {
+  struct window w;
+  struct shape x, f;
+  int64_t out[3] = {1}, before, after;
+  TRY(window_init(&w, c->node, 2));
+  TRY(shape_in_rank(c, 0, 4, &x));
+  TRY(shape_in_rank(c, 1, 4, &f));
+  for (int d = 1; d < 3; d++) TRY(window_out(&w, d, x.dims[d], f.dims[d - 1], &out[d], &before, &after));
+  c->out[0] = window_shape(&w, x.dims[0], out, f.dims[3]);
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+
+/* ---- pooling: the numbers themselves, whatever they stand for; means are rounded ---- */
+
+static shoal_status pool_init(struct kernel_init *ki, void *state) {
+  return window_init(&((struct conv_state *)state)->w, ki->node, 2);
+}
+
+static shoal_status pool_run(struct kernel_ctx *ctx) {
+  const struct window *w = &((const struct conv_state *)ctx->state)->w;
+  const struct tensor *x = ctx_in(ctx, 0);
+  bool max = op_is(ctx->kernel->op, "QuantizedMaxPool");
+  int64_t out[3] = {1}, pad[3], after, depth;
+  float lo, hi;
+  TRY(range_in(ctx, 1, "min_input", &lo));
+  TRY(range_in(ctx, 2, "max_input", &hi));
+  if (x->rank != 4) return INVALID("tensor_in must be 4-dimensional");
+  if (w->size_depth != 1 || w->stride_depth != 1)
+    return UNIMPLEMENTED("Non-spatial pooling is not yet supported. Volunteers? :)");
+  for (int d = 1; d < 3; d++) TRY(window_out(w, d, x->dims[d], w->size[d], &out[d], &pad[d], &after));
+  depth = x->dims[3];
+  struct tensor *y;
+  TRY(ctx_out_dims(ctx, 0, 4, (int64_t[]){x->dims[0], out[1], out[2], depth}, &y));
+  for (int64_t i = 0; i < y->n; i++) {
+    int64_t k = i % depth, column = i / depth % out[2], row = i / depth / out[2] % out[1],
+            image = i / depth / out[2] / out[1];
+    int64_t r0 = row * w->stride[1] - pad[1], q0 = column * w->stride[2] - pad[2], sum = 0, n = 0, most = INT32_MIN;
+    for (int64_t r = MAX(r0, 0); r < MIN(r0 + w->size[1], x->dims[1]); r++)
+      for (int64_t q = MAX(q0, 0); q < MIN(q0 + w->size[2], x->dims[2]); q++, n++) {
+        int64_t v = level_at(x, ((image * x->dims[1] + r) * x->dims[2] + q) * depth + k);
+        sum += v;
+        most = MAX(most, v);
+      }
+    level_put(y, i, max ? most : n ? lrintf((float)sum / (float)n) : 0);
+  }
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
+}
+
+static shoal_status pool_shape(struct shape_ctx *c) {
+  struct window w;
+  struct shape x;
+  int64_t out[3] = {1}, before, after;
+  TRY(window_init(&w, c->node, 2));
+  TRY(shape_in_rank(c, 0, 4, &x));
+  for (int d = 1; d < 3; d++) TRY(window_out(&w, d, x.dims[d], w.size[d], &out[d], &before, &after));
+  c->out[0] = window_shape(&w, x.dims[0], out, x.dims[3]);
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+
+/* ---- instance normalization ---- */
+
+struct norm_state {
+  bool given;
+  float lo, hi, epsilon, separation;
+};
+
+static shoal_status norm_init(struct kernel_init *ki, void *state) {
+  struct norm_state *st = state;
+  TRY(node_get_bool(ki->node, "output_range_given", &st->given));
+  TRY(node_get_float(ki->node, "given_y_min", &st->lo));
+  TRY(node_get_float(ki->node, "given_y_max", &st->hi));
+  TRY(node_get_float(ki->node, "variance_epsilon", &st->epsilon));
+  TRY(node_get_float(ki->node, "min_separation", &st->separation));
+  if (st->given && !(st->lo < st->hi))
+    return INVALID("given_y_min must be less than given_y_max : %g >= %g", (double)st->lo, (double)st->hi);
+  return NULL;
+}
+
+/* Each channel of each image, less its mean, by its deviation: into y. */
+static void normalize(const struct tensor *x, float scale, float epsilon, float *y) {
+  int64_t pixels = x->dims[1] * x->dims[2], depth = x->dims[3];
+  const uint8_t *in = x->data;
+  for (int64_t i = 0; i < x->dims[0] * depth; i++) {
+    int64_t first = i / depth * pixels * depth + i % depth;
+    double sum = 0, squares = 0;
+    for (int64_t p = 0; p < pixels; p++) sum += in[first + p * depth];
+    float mean = (float)(sum / (double)pixels);
+    for (int64_t p = 0; p < pixels; p++) {
+      double d = (double)(scale * ((float)in[first + p * depth] - mean));
+      squares += d * d;
+    }
+    float by = 1.0f / sqrtf((float)(squares / (double)pixels) + epsilon);
+    for (int64_t p = 0; p < pixels; p++) y[first + p * depth] = scale * ((float)in[first + p * depth] - mean) * by;
+  }
+}
+
+static shoal_status norm_run(struct kernel_ctx *ctx) {
+  const struct norm_state *st = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0);
+  float in_lo, in_hi, lo = st->lo, hi = st->hi;
+  static const char *const names[] = {"", "x_min", "x_max"};
+  for (int i = 1; i < 3; i++)
+    if (ctx_in(ctx, i)->rank) return INVALID("`%s` must be rank 0 but is rank %d", names[i], ctx_in(ctx, i)->rank);
+  TRY(range_in(ctx, 1, "x_min", &in_lo));
+  TRY(range_in(ctx, 2, "x_max", &in_hi));
+  if (!(in_lo < in_hi))
+    return INVALID("input_min must be less than input_max : %g >= %g", (double)in_lo, (double)in_hi);
+  if (x->rank != 4) return INVALID("x must be rank 4 but is rank %d", x->rank);
+  struct shape s = tensor_shape(x);
+  struct tensor *y, normed;
+  TRY(ctx_out(ctx, 0, &s, &y));
+  TRY(tensor_new(&normed, SHOAL_FLOAT32, &s));
+  float *v = normed.data;
+  normalize(x, (in_hi - in_lo) / 255.0f, st->epsilon, v);
+  if (!st->given) {
+    lo = INFINITY, hi = -INFINITY;
+    for (int64_t i = 0; i < x->n; i++) {
+      lo = fminf(lo, v[i]);
+      hi = fmaxf(hi, v[i]);
+    }
+  }
+  if (hi - lo < st->separation) hi = lo + st->separation;
+  struct level_line to = line_from_float(&levels_quint8, lo, hi);
+  for (int64_t i = 0; i < x->n; i++) T_DATA(y, uint8_t)[i] = (uint8_t)line_level(&to, v[i]);
+  tensor_release(&normed);
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
+}
+
+/* ---- numbers that only move ---- */
+
+static shoal_status reshape_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0), *sizes = ctx_in(ctx, 1);
+  struct shape s = {.rank = (int)MIN(sizes->n, SHOAL_MAX_RANK + 1)};
+  int64_t n = 1;
+  int open = -1;
+  if (sizes->rank != 1) return INVALID("sizes input must be 1-D, not %s", tensor_shape_str(sizes));
+  if (s.rank > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions", SHOAL_MAX_RANK);
+  for (int i = 0; i < s.rank; i++) {
+    s.dims[i] = int_at(sizes, i);
+    if (s.dims[i] == -1 && open >= 0) return INVALID("Only one input size may be -1, not both %d and %d", open, i);
+    if (s.dims[i] < -1) return INVALID("Size %d must be non-negative, not %" PRId64, i, s.dims[i]);
+    if (s.dims[i] == -1) open = i;
+    else if (mul_overflows(n, s.dims[i], &n)) return INVALID("The shape is too large");
+  }
+  if (open >= 0 && (n == 0 || x->n % n))
+    return INVALID("Input to reshape is a tensor with %" PRId64
+                   " values, but the requested shape requires a multiple of %" PRId64,
+                   x->n, n);
+  if (open >= 0) s.dims[open] = x->n / n, n = x->n;
+  if (n != x->n)
+    return INVALID("Input to reshape is a tensor with %" PRId64 " values, but the requested shape has %" PRId64, x->n,
+                   n);
+  float lo, hi;
+  TRY(range_in(ctx, 2, "input_min", &lo));
+  TRY(range_in(ctx, 3, "input_max", &hi));
+  TRY(ctx_forward(ctx, 0, 0, &s));
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
+}
+
+static shoal_status reshape_shape(struct shape_ctx *c) {
+  TRY(shape_in_value(c, 1, &c->out[0]));
+  for (int i = 0; i < c->out[0].rank; i++) c->out[0].dims[i] = MAX(c->out[0].dims[i], -1);
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+
+/* Numbers of several ranges brought to that of all of them, and joined. */
+static shoal_status concat_run(struct kernel_ctx *ctx) {
+  int n = (ctx->kernel->n_in - 1) / 3;
+  const struct tensor *axis_in = ctx_in(ctx, 0), *first = ctx_in(ctx, 1);
+  if (axis_in->rank)
+    return INVALID("Concat dim tensor should be a scalar integer, but got shape %s", tensor_shape_str(axis_in));
+  int64_t axis = int_at(axis_in, 0);
+  if (axis < 0 || axis >= first->rank)
+    return INVALID("ConcatOp : Expected concatenating dimensions in the range [0, %d), but got %" PRId64, first->rank,
+                   axis);
+  struct shape s = tensor_shape(first);
+  float lo = INFINITY, hi = -INFINITY, e[2];
+  s.dims[axis] = 0;
+  for (int i = 0; i < n; i++) {
+    const struct tensor *t = ctx_in(ctx, 1 + i);
+    TRY(range_in(ctx, 1 + n + i, "input_mins", &e[0]));
+    TRY(range_in(ctx, 1 + 2 * n + i, "input_maxes", &e[1]));
+    lo = fminf(lo, e[0]);
+    hi = fmaxf(hi, e[1]);
+    bool same = t->rank == first->rank;
+    for (int d = 0; same && d < t->rank; d++) same = d == axis || t->dims[d] == first->dims[d];
+    if (!same)
+      return INVALID("ConcatOp : Dimensions of inputs should match: shape[0] = %s vs. shape[%d] = %s",
+                     tensor_shape_str(first), i, tensor_shape_str(t));
+    if (__builtin_add_overflow(s.dims[axis], t->dims[axis], &s.dims[axis])) return INVALID("The result is too large");
+  }
+  if (first->dtype == SHOAL_QINT32) hi = fmaxf(fabsf(lo), fabsf(hi)), lo = -hi; /* zero in the middle */
+  struct tensor *y;
+  TRY(ctx_out(ctx, 0, &s, &y));
+  const struct levels *l = levels_of((shoal_dtype)first->dtype);
+  struct level_line to = line_from_float(l, lo, hi);
+  int64_t outer = dims_product(s.dims, 0, (int)axis), inner = dims_product(s.dims, (int)axis + 1, s.rank), at = 0;
+  for (int i = 0; i < n; i++) {
+    const struct tensor *t = ctx_in(ctx, 1 + i);
+    float in_lo = *T_DATA(ctx_in(ctx, 1 + n + i), const float),
+          in_hi = *T_DATA(ctx_in(ctx, 1 + 2 * n + i), const float);
+    struct level_line in = line_to_float(l, in_lo, in_hi);
+    int64_t row = t->dims[axis] * inner;
+    for (int64_t k = 0; k < outer * row; k++) {
+      int32_t v = level_at(t, k);
+      if (in_lo != lo || in_hi != hi) v = line_level(&to, line_value(&in, v));
+      level_put(y, k / row * s.dims[axis] * inner + at + k % row, v);
+    }
+    at += row;
+  }
+  TRY(range_out(ctx, 1, lo));
+  return range_out(ctx, 2, hi);
+}
+
+static shoal_status ranges_shape(struct shape_ctx *c) {
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+
+static shoal_status like_shape(struct shape_ctx *c) {
+  c->out[0] = c->in[0];
+  return ranges_shape(c);
+}
+
+/* ---- rows ---- */
+
+#define Q "{quantizedtype}"
+#define KERNEL(...)                       \
+  (const struct kernel_def[]) {           \
+    {.device = "CPU", __VA_ARGS__}, { 0 } \
+  }
+#define BYTES(a, b) .type_attr = a, .types = DT(QUINT8), .type_attr2 = b, .types2 = DT(QUINT8)
+#define WINDOW(init_) .state_size = sizeof(struct conv_state), .init = init_
+#define PAIR "x: T1, y: T2, min_x: float, max_x: float, min_y: float, max_y: float"
+#define PAIR_OUT "z: Toutput, min_z: float, max_z: float"
+#define POOLED "output: T, min_output: float, max_output: float"
+#define WINDOWS "ksize: list(int); strides: list(int); padding: {'SAME', 'VALID'}"
+
+static const struct op_row rows[] = {
+    {.name = "QuantizedAdd",
+     .flags = OP_NO_GRADIENT | OP_COMMUTATIVE,
+     .shape = ranges_shape,
+     .in = PAIR,
+     .out = PAIR_OUT,
+     .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32",
+     .kernels = KERNEL(BYTES("T1", "T2"), .run = add_run)},
+    {.name = "QuantizedMul",
+     .flags = OP_NO_GRADIENT | OP_COMMUTATIVE,
+     .shape = ranges_shape,
+     .in = PAIR,
+     .out = PAIR_OUT,
+     .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32",
+     .kernels = KERNEL(BYTES("T1", "T2"), .run = mul_run)},
+    {.name = "QuantizedBiasAdd",
+     .flags = OP_NO_GRADIENT,
+     .shape = like_shape,
+     .in = "input: T1, bias: T2, min_input: float, max_input: float, min_bias: float, max_bias: float",
+     .out = "output: out_type, min_out: float, max_out: float",
+     .attrs = "T1: " Q "; T2: " Q "; out_type: " Q,
+     .kernels = (const struct kernel_def[]){{.device = "CPU", BYTES("T1", "T2"), .run = bias_run},
+                                            {.device = "CPU",
+                                             .type_attr = "T1",
+                                             .types = DT(QINT8),
+                                             .type_attr2 = "T2",
+                                             .types2 = DT(QINT8),
+                                             .run = bias_run},
+                                            {0}}},
+    {.name = "QuantizedConv2D",
+     .flags = OP_NO_GRADIENT,
+     .shape = conv_shape,
+     .in = "input: Tinput, filter: Tfilter, min_input: float, max_input: float, min_filter: float, max_filter: float",
+     .out = "output: out_type, min_output: float, max_output: float",
+     .attrs = "Tinput: " Q "; Tfilter: " Q "; out_type: " Q
+              " = qint32; strides: list(int); padding: {'SAME', 'VALID'}; dilations: list(int) = [1,1,1,1]",
+     .kernels = KERNEL(BYTES("Tinput", "Tfilter"), .flags = KERNEL_EXPENSIVE, WINDOW(conv_init), .run = conv_run)},
+    {.name = "QuantizedAvgPool",
+     .flags = OP_NO_GRADIENT,
+     .shape = pool_shape,
+     .in = "input: T, min_input: float, max_input: float",
+     .out = POOLED,
+     .attrs = "T: " Q "; " WINDOWS,
+     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT8), WINDOW(pool_init), .run = pool_run)},
+    {.name = "QuantizedMaxPool",
+     .flags = OP_NO_GRADIENT,
+     .shape = pool_shape,
+     .in = "input: T, min_input: float, max_input: float",
+     .out = POOLED,
+     .attrs = "T: " Q "; " WINDOWS,
+     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT8), WINDOW(pool_init), .run = pool_run)},
+    {.name = "QuantizedInstanceNorm",
+     .flags = OP_NO_GRADIENT,
+     .shape = like_shape,
+     .in = "x: T, x_min: float, x_max: float",
+     .out = "y: T, y_min: float, y_max: float",
+     .attrs = "T: " Q "; output_range_given: bool = false; given_y_min: float = 0; given_y_max: float = 0; "
+              "variance_epsilon: float = 0.00001; min_separation: float = 0.001",
+     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8), .state_size = sizeof(struct norm_state),
+                       .init = norm_init, .run = norm_run)},
+    {.name = "QuantizedReshape",
+     .flags = OP_NO_GRADIENT,
+     .shape = reshape_shape,
+     .in = "tensor: T, shape: Tshape, input_min: float, input_max: float",
+     .out = "output: T, output_min: float, output_max: float",
+     .attrs = "T: type; Tshape: {int32, int64} = int32",
+     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32), .run = reshape_run)},
+    {.name = "QuantizedConcat",
+     .flags = OP_NO_GRADIENT,
+     .shape = ranges_shape,
+     .in = "concat_dim: int32, values: N * T, input_mins: N * float, input_maxes: N * float",
+     .out = "output: T, output_min: float, output_max: float",
+     .attrs = "N: int >= 2; T: type",
+     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32), .run = concat_run)},
+};
+OP_FAMILY(quantized_nn, rows);

@@ -165,6 +165,18 @@ def bombs():
                     left.discard(f[2])
             assert memory(c, "VmHWM") - before < 400, memory(c, "VmHWM")
             serves(c)
+    # What is not known is skipped, so that all is well with a request that has 15 MB of it, where there is room.
+    packed = gzip.compress(b"\x7a\x80\x80\xc0\x07" + bytes(15 * MB), 9)
+    for room, fits in ((12 * MB, False), (64 * MB, True)):
+        with one(f"--max_request_bytes={16 * MB}", f"--max_held_bytes={room}") as c:
+            client = Client(address(c)).greet()
+            stream = client.headers("MasterService/ListDevices", more=fields)
+            data = prefix(len(packed), 1) + packed
+            client.send(DATA, 0, stream, data[:16384])
+            client.send(DATA, END_STREAM, stream, data[16384:])
+            first = client.until(lambda f: f[2] == stream and f[0] in (HEADERS, RST))[-1]
+            assert (first[0] == HEADERS and not first[1] & END_STREAM) == fits, (room, first)
+            serves(c)
 
 
 def fields_from_a_table():

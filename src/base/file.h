@@ -17,8 +17,8 @@
 /* The path without "file://"; an error for other schemes. Points into path. */
 shoal_status file_local_path(const char *path, const char **out);
 
-/* For a process that runs what strangers ask for: pipes, devices and sockets are not opened (PERMISSION_DENIED), since a
- * thread could wait for them, or read, for ever. In a place that a --file_root confines they never are. */
+/* For a process that runs what strangers ask for: pipes, devices and sockets are not opened (PERMISSION_DENIED), since
+ * a thread could wait for them, or read, for ever. In a place that a --file_root confines they never are. */
 void file_ordinary_only(bool only);
 
 /* The whole file in memory from malloc, with a NUL after its bytes. More than limit bytes (0: half of the machine's

@@ -8,25 +8,9 @@
 #include "base/mem.h"
 #include "graph/gradient.h"
 #include "graph/shape_fn.h"
+#include "ops/array_util.h"
 #include "ops/random_fill.h"
 #include "ops/random_variable.h"
-
-static double get(const struct tensor *t, int64_t i) {
-  switch (t->dtype) {
-    case SHOAL_FLOAT32: return (double)T_DATA(t, float)[i];
-    case SHOAL_FLOAT64: return T_DATA(t, double)[i];
-    case SHOAL_FLOAT16: return (double)f16_to_float(T_DATA(t, f16)[i]);
-    case SHOAL_BFLOAT16: return (double)bf16_to_float(T_DATA(t, bf16)[i]);
-    case SHOAL_INT8: return T_DATA(t, int8_t)[i];
-    case SHOAL_UINT8: return T_DATA(t, uint8_t)[i];
-    case SHOAL_INT16: return T_DATA(t, int16_t)[i];
-    case SHOAL_UINT16: return T_DATA(t, uint16_t)[i];
-    case SHOAL_INT32: return T_DATA(t, int32_t)[i];
-    case SHOAL_UINT32: return T_DATA(t, uint32_t)[i];
-    case SHOAL_UINT64: return (double)T_DATA(t, uint64_t)[i];
-    default: return (double)T_DATA(t, int64_t)[i];
-  }
-}
 
 static void put(const struct tensor *t, int64_t i, double v) {
   switch (t->dtype) {
@@ -96,8 +80,8 @@ static void draw_range(void *arg, int64_t begin, int64_t end) {
   const struct sampler *s = arg;
   for (int64_t i = begin; i < end; i++) {
     int64_t param = i / s->samples, sample = i % s->samples;
-    double a = get(s->a, s->a_index ? s->a_index[param] : param);
-    double b = s->b ? get(s->b, s->b_index ? s->b_index[param] : param) : 0;
+    double a = real_at(s->a, s->a_index ? s->a_index[param] : param);
+    double b = s->b ? real_at(s->b, s->b_index ? s->b_index[param] : param) : 0;
     put(s->out, sample * s->params + param, s->draw(s, a, b, i));
   }
 }
@@ -388,7 +372,7 @@ static shoal_status multinomial(struct kernel_ctx *ctx, struct philox p, struct 
   for (int64_t b = 0; b < batch; b++) {
     double max = -INFINITY, total = 0;
     for (int64_t j = 0; j < classes; j++) {
-      cdf[j] = get(logits, b * classes + j);
+      cdf[j] = real_at(logits, b * classes + j);
       if (isfinite(cdf[j]) && cdf[j] > max) max = cdf[j];
     }
     for (int64_t j = 0; j < classes; j++) {

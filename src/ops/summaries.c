@@ -6,6 +6,7 @@
 #include "base/wire.h"
 #include "graph/shape_fn.h"
 #include "ops/string_in.h"
+#include "ops/array_util.h"
 #include "ops/summary_build.h"
 
 /* Output 0 takes the message over. */
@@ -29,7 +30,7 @@ static shoal_status run_scalar(struct kernel_ctx *ctx) {
                    (int)tag->size, str_data(tag));
   }
   struct text t = {0};
-  for (int64_t i = 0; i < tags->n; i++) summary_add_scalar(&t, string_at(tags, i), (float)summary_number(values, i));
+  for (int64_t i = 0; i < tags->n; i++) summary_add_scalar(&t, string_at(tags, i), (float)real_at(values, i));
   return finish(ctx, NULL, &t);
 }
 

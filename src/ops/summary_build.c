@@ -9,30 +9,12 @@
 
 #include "base/mem.h"
 #include "base/wire.h"
+#include "ops/array_util.h"
 #include "ops/image_format.h"
 #include "tensor/tensor_proto.h"
 
 /* Fields of Summary and Summary.Value. */
 enum { VALUE = 1, TAG = 1, SIMPLE_VALUE = 2, IMAGE = 4, HISTO = 5, AUDIO = 6, NODE_NAME = 7, TENSOR = 8, METADATA = 9 };
-
-double summary_number(const struct tensor *t, int64_t i) {
-  switch ((shoal_dtype)t->dtype) {
-    case SHOAL_FLOAT32: return (double)T_DATA(t, float)[i];
-    case SHOAL_FLOAT64: return T_DATA(t, double)[i];
-    case SHOAL_FLOAT16: return (double)f16_to_float(T_DATA(t, f16)[i]);
-    case SHOAL_BFLOAT16: return (double)bf16_to_float(T_DATA(t, bf16)[i]);
-    case SHOAL_INT8: return T_DATA(t, int8_t)[i];
-    case SHOAL_UINT8: return T_DATA(t, uint8_t)[i];
-    case SHOAL_INT16: return T_DATA(t, int16_t)[i];
-    case SHOAL_UINT16: return T_DATA(t, uint16_t)[i];
-    case SHOAL_INT32: return T_DATA(t, int32_t)[i];
-    case SHOAL_UINT32: return T_DATA(t, uint32_t)[i];
-    case SHOAL_INT64: return (double)T_DATA(t, int64_t)[i];
-    case SHOAL_UINT64: return (double)T_DATA(t, uint64_t)[i];
-    case SHOAL_BOOL: return T_DATA(t, bool)[i];
-    default: return 0;
-  }
-}
 
 static size_t begin(struct text *out, const struct str *tag, const char *suffix, int64_t index) {
   size_t at = wire_begin(out, VALUE);
@@ -81,7 +63,7 @@ shoal_status summary_add_histogram(struct text *out, const struct str *tag, cons
   double *buckets = mem_zalloc((size_t)n_limits * 2, sizeof *buckets), *ends = buckets + n_limits;
   double min = DBL_MAX, max = -DBL_MAX, sum = 0, squares = 0;
   for (int64_t i = 0; i < values->n; i++) {
-    double v = summary_number(values, i);
+    double v = real_at(values, i);
     if (!isfinite(v)) {
       free(buckets);
       return INVALID("%s in summary histogram for: %s", isnan(v) ? "Nan" : "Infinity", where);
@@ -134,9 +116,9 @@ static void normalize(const struct tensor *t, int64_t first, int64_t pixels, int
   float min = INFINITY, max = -INFINITY;
   for (int64_t p = 0; p < pixels; p++) {
     bool finite = true;
-    for (int c = 0; c < depth; c++) finite = finite && isfinite(summary_number(t, first + p * depth + c));
+    for (int c = 0; c < depth; c++) finite = finite && isfinite(real_at(t, first + p * depth + c));
     for (int c = 0; finite && c < depth; c++) {
-      float v = (float)summary_number(t, first + p * depth + c);
+      float v = (float)real_at(t, first + p * depth + c);
       if (v < min) min = v;
       if (v > max) max = v;
     }
@@ -153,9 +135,9 @@ static void normalize(const struct tensor *t, int64_t first, int64_t pixels, int
   double scale_in_type = in_type(dtype, (double)scale);
   for (int64_t p = 0; p < pixels; p++) {
     bool finite = true;
-    for (int c = 0; c < depth; c++) finite = finite && isfinite(summary_number(t, first + p * depth + c));
+    for (int c = 0; c < depth; c++) finite = finite && isfinite(real_at(t, first + p * depth + c));
     for (int c = 0; c < depth; c++) {
-      double v = summary_number(t, first + p * depth + c);
+      double v = real_at(t, first + p * depth + c);
       double scaled = in_type(dtype, in_type(dtype, v * scale_in_type) + (double)offset);
       to[p * depth + c] = finite ? (uint8_t)(scaled < 0 ? 0 : scaled > 255 ? 255 : scaled) : bad[c];
     }

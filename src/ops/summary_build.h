@@ -18,7 +18,5 @@ shoal_status summary_add_audio(struct text *out, const struct str *tag, const st
 /* tag and metadata (a serialized SummaryMetadata) may be NULL; so may node_name. */
 shoal_status summary_add_tensor(struct text *out, const struct str *tag, const struct tensor *t, const char *node_name,
                                 const struct str *metadata);
-/* Element i of a tensor of real numbers or bools. */
-double summary_number(const struct tensor *t, int64_t i);
 
 #endif

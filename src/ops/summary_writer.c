@@ -8,6 +8,7 @@
 #include "graph/shape_fn.h"
 #include "ops/state.h"
 #include "ops/string_in.h"
+#include "ops/array_util.h"
 #include "ops/summary_build.h"
 #include "data/event_writer.h"
 
@@ -123,7 +124,7 @@ static shoal_status write_event(struct kernel_ctx *ctx, fill_fn *fill) {
 static shoal_status fill_scalar(struct kernel_ctx *ctx, struct text *summary) {
   TRY(ctx_check_scalar(ctx, 2, "tag"));
   TRY(ctx_check_scalar(ctx, 3, "value"));
-  summary_add_scalar(summary, string_at(ctx_in(ctx, 2), 0), (float)summary_number(ctx_in(ctx, 3), 0));
+  summary_add_scalar(summary, string_at(ctx_in(ctx, 2), 0), (float)real_at(ctx_in(ctx, 3), 0));
   return NULL;
 }
 

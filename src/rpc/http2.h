@@ -157,7 +157,7 @@ struct http2 {
   struct {
     struct http2_stream *first, **last; /* that wait */
     struct http2 *next;
-    bool in_turn;
+    atomic_bool in_turn; /* some wait; changed with the lock held */
   } room; /* room's lock */
 };
 

@@ -7,8 +7,9 @@
  *
  * Whatever handlers do, the network goes on: requests are worked on by at most --max_handlers threads, and by at most
  * --max_connection_handlers for one connection; further ones wait in their connection's line, and the lines take turns
- * (turns.h). Other events (answers that came, clients that went) have threads of their own beyond these, since it may be
- * them that the handlers wait for; and nothing that may block is begun before there is a thread that can take over. */
+ * (turns.h). Other events (answers that came, clients that went) have threads of their own beyond these, since it may
+ * be them that the handlers wait for; and nothing that may block is begun before there is a thread that can take over.
+ */
 #ifndef RPC_LOOP_H
 #define RPC_LOOP_H
 

@@ -441,7 +441,7 @@ static int64_t idle_for(struct http2 *c, int64_t now) {
   int64_t quiet = atomic_load_explicit(&c->quiet_since, memory_order_relaxed);
   if (quiet) return now - quiet - IDLE_S * second;
   if (!atomic_load(&c->greeted)) return now - c->made - GREETING_S * second;
-  if (atomic_load(&c->begun)) return -1;
+  if (atomic_load(&c->begun) || atomic_load(&c->room.in_turn)) return -1; /* it is we who take our time */
   return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - IDLE_S * second; /* half a request */
 }
 

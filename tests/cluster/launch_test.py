@@ -155,8 +155,7 @@ def twice():
         body = f"trap 'touch {folder}/told; until [ -e {folder}/go ]; do sleep 0.05; done; echo saved; exit 75' TERM; "
         job = Job(body + f"touch {folder}/up; while :; do sleep 0.05; done", "--workers=1", "--grace=300")
         until(lambda: os.path.exists(f"{folder}/up"))
-        with open(f"/proc/{job.p.pid}/task/{job.p.pid}/children") as f:
-            keeper = int(f.read().split()[0])
+        keeper, = [p for p in job.processes() if parent(p) == job.p.pid]
         os.kill(keeper, signal.SIGSTOP)  # so that it finds both
         job.p.send_signal(signal.SIGINT)
         job.p.send_signal(signal.SIGTERM)

@@ -64,8 +64,8 @@ def silent_port():
     with socket.create_server(("127.0.0.1", 0)) as s:
         target = f"grpc://127.0.0.1:{s.getsockname()[1]}"
         for command in ("status", "stop"):
-            p = subprocess.run([SHOAL, command, target, "--timeout_ms=300"], capture_output=True, text=True, timeout=120)
-            assert p.returncode == 1 and "silent for 0.3 s" in p.stderr and "another service" in p.stderr, p
+            p = subprocess.run([SHOAL, command, target, "--timeout_ms=3000"], capture_output=True, text=True, timeout=120)
+            assert p.returncode == 1 and "silent for 3.0 s" in p.stderr and "another service" in p.stderr, p
 
 
 def waits():

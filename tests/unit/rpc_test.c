@@ -465,9 +465,9 @@ static void room(void **state) {
   ASSERT_FAILS(ask(c, "/t/Echo", 8 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
   ASSERT_FAILS(ask(d, "/t/Echo", 8 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
   ASSERT_FAILS(ask(d, "/t/Echo", 18 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "larger than all that may be held");
+  rpc_limit_set(RPC_ROOM_TIMEOUT, 1000);
   ASSERT_OK(ask(c, "/t/Echo", 4 * MB, LONG_MS, 0)); /* for this there is */
   ASSERT_OK(ask(d, "/t/Echo", 10000, LONG_MS, 0));
-  rpc_limit_set(RPC_ROOM_TIMEOUT, 1000);
   for (size_t i = 0; i < COUNT_OF(waiting); i++) {
     sem_init(&waiting[i].done, 0, 0);
     for (int k = 0; k < 8 * MB; k++) text_addc(&t, 'x');

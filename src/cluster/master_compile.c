@@ -56,7 +56,7 @@ static bool make_room(struct master_session *s) {
   if (!old) return false;
   for (size_t i = 0; i < old->parts.n; i++) {
     struct worker_link *w = &s->workers.at[old->parts.at[i].worker];
-    w->ops->deregister_graph(w, s->handle, old->parts.at[i].graph);
+    w->ops->deregister_graph(w, s->half, old->parts.at[i].graph);
   }
   compiled_unref(old);
   return true;

@@ -471,14 +471,14 @@ static shoal_status like_shape(struct shape_ctx *c) {
 
 static const struct op_row rows[] = {
     {.name = "QuantizedAdd",
-     .flags = OP_NO_GRADIENT | OP_COMMUTATIVE,
+     .flags = OP_NO_GRADIENT,
      .shape = ranges_shape,
      .in = PAIR,
      .out = PAIR_OUT,
      .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32",
      .kernels = KERNEL(BYTES("T1", "T2"), .run = add_run)},
     {.name = "QuantizedMul",
-     .flags = OP_NO_GRADIENT | OP_COMMUTATIVE,
+     .flags = OP_NO_GRADIENT,
      .shape = ranges_shape,
      .in = PAIR,
      .out = PAIR_OUT,

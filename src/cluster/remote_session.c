@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/cluster_spec.h"
@@ -467,14 +468,23 @@ static const struct session_ops remote_ops = {.extend = remote_extend,
                                               .release_callable = remote_release_callable,
                                               .list_devices = remote_list_devices};
 
-/* Asks until the server is there. One that hangs up on us for seconds, or whose certificate will not do, is there, and
- * does not want us. */
-static shoal_status meet(struct peer *master, int64_t limit_ms) {
-  enum { PAUSE_MS = 50, REFUSED_MS = 3000 };
-  int64_t limit = deadline_after_ms(limit_ms);
+/* Asks until the server is there, and now and then says so (a caller with a time of its own does that itself). One that
+ * hangs up on us for seconds, or whose certificate will not do, is there, and does not want us. */
+static shoal_status meet(struct peer *master, const char *target, int64_t limit_ms, bool say) {
+  enum { PAUSE_MS = 50, REFUSED_MS = 3000, SAY_MS = 5000 };
+  int64_t began = clock_ns(), limit = deadline_after_ms(limit_ms), next = deadline_after_ms(SAY_MS);
   for (int64_t refused = 0;;) { /* since when */
-    shoal_status err = peer_wait(master, "/tensorflow.WorkerService/GetStatus", NULL, limit, PEER_UNWATCHED, NULL);
-    if (shoal_status_code(err) != SHOAL_UNAVAILABLE) return err;
+    /* A try ends when there is something to say. */
+    int64_t until = say ? MIN(limit, MAX(next, deadline_after_ms(1000))) : limit;
+    shoal_status err = peer_wait(master, "/tensorflow.WorkerService/GetStatus", NULL, until, PEER_UNWATCHED, NULL);
+    bool silent = shoal_status_code(err) == SHOAL_DEADLINE_EXCEEDED && until < limit;
+    if (shoal_status_code(err) != SHOAL_UNAVAILABLE && !silent) return err;
+    if (say && clock_ns() >= next) {
+      const char *why = silent ? "what listens there does not answer" : shoal_status_message(err);
+      LOGW("%s: waiting since %.0f s for this server: %.*s", target, (double)(clock_ns() - began) * 1e-9,
+           (int)strcspn(why, "\n"), why);
+      next = deadline_after_ms(SAY_MS);
+    }
     if (!strstr(shoal_status_message(err), "it hung up")) refused = 0;
     else if (!refused) refused = clock_ns();
     else if (clock_ns() - refused > REFUSED_MS * 1000000ll) return err;
@@ -505,9 +515,11 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   if (!err) {
     s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address, true);
-    err = meet(s->master, o->create_timeout_ms > 0 ? o->create_timeout_ms
-                          : s->timeout_ms > 0      ? s->timeout_ms
-                                                   : CONNECT_MS);
+    err = meet(s->master, o->target,
+               o->create_timeout_ms > 0 ? o->create_timeout_ms
+               : s->timeout_ms > 0      ? s->timeout_ms
+                                        : CONNECT_MS,
+               o->create_timeout_ms <= 0);
   }
   if (!err) err = create(s, g, o);
   if (err) {

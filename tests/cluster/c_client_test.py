@@ -4,11 +4,12 @@ Then tasks die under its steps: the client ends with an error that says so, in s
 """
 # needs: tensorflow
 import os
+import socket
 import subprocess
 import sys
 import time
 
-from cluster import SHOAL, Cluster, report
+from cluster import SHOAL, Cluster, free_ports, report
 
 CLIENT = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "client")
 # What does not depend on anything; the losses are compared among the arrangements.
@@ -62,7 +63,23 @@ def dies(kinds, victim, code):
     assert text.startswith(code), text
 
 
+def wrong_port():
+    """Nobody is there, or somebody who does not answer: the client says so while it waits."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port, why in ((free_ports(1)[0], "Connection refused"), (silent.getsockname()[1], "does not answer")):
+            target = f"grpc://127.0.0.1:{port}"
+            p = subprocess.Popen([CLIENT, target], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            try:
+                line = next((line for line in p.stderr if "waiting since" in line), "nothing was said")
+                assert target in line and why in line, line
+            finally:
+                p.kill()
+                p.wait()
+                p.stderr.close()
+
+
 TESTS = [
+    ("at a wrong port", wrong_port),
     ("on TensorFlow's servers", lambda: program("tf", ["tf", "tf"], ("worker", 0))),
     ("on Shoal's servers", lambda: program("shoal", ["shoal", "shoal"], ("worker", 0))),
     ("on a Shoal master with TensorFlow's tasks", lambda: program("tf", ["shoal", "tf"], ("worker", 0))),

@@ -38,6 +38,14 @@ void compiled_unref(struct compiled *c) {
   free(c);
 }
 
+/* The workers forget its parts, as far as they have them. */
+static void deregister(struct master_session *s, const struct compiled *c) {
+  for (size_t i = 0; i < c->parts.n; i++) {
+    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
+    if (*c->parts.at[i].graph) w->ops->deregister_graph(w, s->half, c->parts.at[i].graph);
+  }
+}
+
 /* Forgets the compiled step that was not used for the longest time; false: all are in use. References to one are taken
  * with the lock held, or where there is another: nobody but the table has one that it alone holds. */
 static bool make_room(struct master_session *s) {
@@ -54,10 +62,7 @@ static bool make_room(struct master_session *s) {
   if (old) strmap_remove(&s->compiled, old_key);
   pthread_mutex_unlock(&s->lock);
   if (!old) return false;
-  for (size_t i = 0; i < old->parts.n; i++) {
-    struct worker_link *w = &s->workers.at[old->parts.at[i].worker];
-    w->ops->deregister_graph(w, s->half, old->parts.at[i].graph);
-  }
+  deregister(s, old);
   compiled_unref(old);
   return true;
 }
@@ -238,6 +243,7 @@ static void compiled(void *arg, shoal_status err) {
   struct master_session *s = k->session;
   if (!err && k->flags & COMPILE_GRAPHS) err = export_parts(k);
   parts_free(k);
+  if (err) deregister(s, k->made); /* some workers may have taken their parts */
   pthread_mutex_lock(&s->lock);
   if (!k->deserted) strmap_remove(&s->compiling, text_cstr(&k->key));
   /* One that was deserted too late to be broken off may have been made again meanwhile. */

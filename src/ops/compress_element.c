@@ -156,7 +156,11 @@ static shoal_status unpack_component(struct component *c, struct wire *bytes, st
   }
   if (!size) return tensor_new(out, c->type, &c->shape);
   if (!take(bytes, &c->sizes, &part)) return broken();
-  if (!dtype_plain(c->type)) return tensor_proto_decode(part.at, wire_left(&part), out);
+  if (!dtype_plain(c->type)) {
+    TRY(tensor_proto_decode(part.at, wire_left(&part), out));
+    struct shape have = tensor_shape(out);
+    return out->dtype == c->type && shape_compatible(&have, &c->shape) ? NULL : broken();
+  }
   if (wire_left(&part) != size) return broken();
   TRY(tensor_new(out, c->type, &c->shape));
   memcpy(out->data, part.at, size);

@@ -51,6 +51,7 @@ static shoal_status spread(const char *what, const int64_t *v, int n, const stru
 
 /* The window for an input of that rank. */
 static shoal_status window_of(const struct general_state *st, int rank, struct window *w) {
+  if (st->batch_dims < 0) return INVALID("batch_dims must not be negative: %" PRId64, st->batch_dims);
   int64_t spatial = rank - 1 - st->batch_dims;
   if (spatial != 2 && spatial != 3)
     return INVALID("The input must have 2 or 3 spatial dimensions but got %" PRId64, spatial);

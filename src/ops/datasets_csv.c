@@ -69,12 +69,19 @@ static shoal_status put_field(struct csv_iter *it, struct row *r) {
     if (dflt->n != 1) return INVALID("Field %d is required but missing in record!", i);
     elements_copy(type, r->out[i].data, dflt->data, 1);
   } else if (type == SHOAL_STRING) {
-    str_set(r->out[i].data, f->at, f->n);
+    if (!str_try_set(r->out[i].data, f->at, f->n)) return NO_MEMORY(f->n, "a string");
   } else if (!string_to_number(f->at, f->n, type, r->out[i].data, 0)) {
     return INVALID("Field %d in record is not a valid %s: %.*s", i, dtype_tf_name(type), (int)MIN(f->n, (size_t)1024),
                    f->at);
   }
   return NULL;
+}
+
+/* Adds a character to a field that is wanted, until there is no memory for it. */
+static void keep(struct csv_iter *it, struct row *r, int c, bool *wanted) {
+  if (!*wanted || text_try_add(&it->field, &(char){(char)c}, 1)) return;
+  *wanted = false;
+  mistake(r, NO_MEMORY(it->field.n, "a field"));
 }
 
 /* c ended a field: is it the record's last? */
@@ -100,7 +107,7 @@ static shoal_status plain_field(struct csv_iter *it, struct row *r, bool wanted)
       return end_field(it, r, c);
     }
     if (d->quotes && c == '"') mistake(r, INVALID("Unquoted fields cannot have quotes inside"));
-    if (wanted) text_addc(&it->field, (char)c);
+    keep(it, r, c, &wanted);
     it->in.at++;
   }
 }
@@ -128,7 +135,7 @@ static shoal_status quoted_field(struct csv_iter *it, struct row *r, bool wanted
         mistake(r, INVALID("Quote inside a string has to be escaped by another quote"));
       }
     }
-    if (wanted) text_addc(&it->field, (char)c);
+    keep(it, r, c, &wanted);
   }
 }
 

@@ -105,6 +105,7 @@ void http2_open_window(struct http2 *c, struct http2_stream *s) {
   int32_t id = (int32_t)s->id, wide = (int32_t)MIN(s->want + PREFIX, (size_t)HTTP2_WINDOW);
   size_t back = s->held_back;
   s->began = s->heard = clock_ns();
+  atomic_store_explicit(&c->heard, s->heard, memory_order_relaxed); /* until now it could not say anything */
   s->held_back = 0;
   if (nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, id, wide) ||
       nghttp2_session_consume_stream(c->session, id, back))

@@ -435,13 +435,16 @@ static const struct http2_role serving = {.server = true,
                                           .sent = call_sent,
                                           .closed = conn_closed};
 
+/* Does nobody wait for us there? Whose request waits for room is silent because it is held back. */
+static bool may_be_ended(const struct http2 *c) { return !atomic_load(&c->begun) && !atomic_load(&c->room.in_turn); }
+
 /* For how long nothing has been done for a connection, beyond what it may take to get there; negative: not yet. */
 static int64_t idle_for(struct http2 *c, int64_t now) {
   const int64_t second = 1000000000;
   int64_t quiet = atomic_load_explicit(&c->quiet_since, memory_order_relaxed);
   if (quiet) return now - quiet - IDLE_S * second;
   if (!atomic_load(&c->greeted)) return now - c->made - GREETING_S * second;
-  if (atomic_load(&c->begun) || atomic_load(&c->room.in_turn)) return -1; /* it is we who take our time */
+  if (!may_be_ended(c)) return -1;
   return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - IDLE_S * second; /* half a request */
 }
 
@@ -460,7 +463,7 @@ static bool end_an_idle_one(struct rpc_server *s) {
   pthread_mutex_unlock(&s->lock);
   if (!c) return false;
   http2_lock(c);
-  bool idle = !c->dead && !atomic_load(&c->begun);
+  bool idle = !c->dead && may_be_ended(c);
   if (idle) {
     http2_drain(c);
     http2_flush(c);

@@ -54,19 +54,20 @@ shoal_status function_runtime_add(struct function_runtime *r, const struct graph
   return s;
 }
 
-/* What is deeper than this, or calls itself, counts by its name; so does the rest, once so many nodes have been seen:
- * functions that each name another twice would be more than there is time for. */
-enum { HASH_DEPTH = 32, HASH_NODES = 1 << 20 };
+/* What is deeper than this, or calls itself, counts by its name; so does the rest, once so much has been seen (nodes,
+ * and each HASH_UNIT bytes of their attributes): functions that each name another twice would be more than there is
+ * time for. */
+enum { HASH_DEPTH = 32, HASH_MOST = 1 << 20, HASH_UNIT = 1024 };
 
 struct hashing {
   const struct graph *library;
-  int64_t nodes;
+  int64_t seen;
 };
 
 static uint64_t hash_body(struct hashing *to, const struct function_def *f, int depth);
 
 static uint64_t hash_named(struct hashing *to, const char *name, int depth) {
-  bool deeper = depth < HASH_DEPTH && to->nodes < HASH_NODES;
+  bool deeper = depth < HASH_DEPTH && to->seen < HASH_MOST;
   const struct function_def *f = deeper ? graph_function(to->library, name) : NULL;
   return f ? hash_body(to, f, depth + 1) : hash64_stable(name, strlen(name));
 }
@@ -76,13 +77,14 @@ static uint64_t hash_attr(struct hashing *to, const struct attr *a, int depth) {
   struct text t = {0};
   shoal_status_free(attr_proto_encode(a, &t));
   uint64_t h = hash64_stable(text_cstr(&t), t.n);
+  to->seen += (int64_t)(t.n / HASH_UNIT);
   text_release(&t);
   return h;
 }
 
 static uint64_t hash_body(struct hashing *to, const struct function_def *f, int depth) {
   uint64_t h = (uint64_t)f->n_nodes;
-  to->nodes += f->n_nodes + 1;
+  to->seen += f->n_nodes + 1;
   for (int i = 0; i < f->n_nodes; i++) {
     const struct node_def *n = &f->nodes[i];
     char *op = mem_strndup(n->op.at, n->op.n);

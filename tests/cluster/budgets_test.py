@@ -361,14 +361,21 @@ def connections():
         begin(clients[-1], 1000, b"")
         eventually(lambda: serves(c))
     # So does one that has not begun, or stopped in the middle of its first request: a table full of them is no siege.
-    with one("--max_connections=5", "--greeting_timeout=600", "--request_timeout=600") as c:
+    # Who is silent since its request waits for room, for longer than they are, is held back and not idle.
+    with one("--max_connections=5", "--greeting_timeout=600", "--request_timeout=600", f"--max_held_bytes={20 * MB}",
+             "--room_timeout=1000") as c:
         mutes = [Client.__new__(Client) for _ in range(5)]
         for client in mutes:
             client.connect(address(c))
-        clients = [eventually(lambda: Client(address(c)).greet()) for _ in range(5)]
-        for client in clients:
+        busy, waits, *halves = [eventually(lambda: Client(address(c)).greet()) for _ in range(5)]
+        handle = waiting_step(busy)
+        busy.call("MasterService/RunStep", handle + field(4, b"d") + field(15, bytes(12 * MB)))
+        begin(waits, 12 * MB, bytes(16000))
+        for client in halves:
             begin(client, 1000, b"")
         eventually(lambda: serves(c))
+        waits.send(6, 0, 0, b"still on")
+        waits.until(lambda f: f[0] == 6)
 
 
 def calls():

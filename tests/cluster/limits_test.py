@@ -366,6 +366,26 @@ def compiled_steps():
         assert a.call(MASTER + "RunStep", field(1, s) + values(5)) == first
 
 
+def failed_steps():
+    """What one task has registered of a step that another cannot run is forgotten."""
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c, Client(c) as a:
+        with tf.Graph().as_default() as g:
+            with tf.device("/job:worker/task:0"):
+                tf.constant(1.0, name="here")
+            with tf.device("/job:ps/task:0"):
+                tf.raw_ops.ApproxTopK(input=tf.random.uniform([4]), k=1, is_max_k=False, name="there")
+        s = a.open(g.as_graph_def().SerializeToString())
+        a.step(s, b"here:0")
+        for _ in range(3):
+            try:
+                a.call(MASTER + "RunStep", field(1, s) + field(3, b"here:0") + field(3, b"there:0"))
+                raise AssertionError("a step that cannot be run was")
+            except grpc.RpcError as e:
+                assert "ApproxTopK" in e.details(), e
+        status = lambda: a.call("/shoal.Server/Status").decode(errors="replace")
+        until(lambda: re.findall(r"(\d+) registered graphs", status()) == ["1"], what=status)
+
+
 def graph_bytes():
     """GraphDefs of sessions, as they came; repeated values as they are written out; and registered graphs."""
     def const(n, value=None, device=""):
@@ -683,9 +703,9 @@ def wrong_values():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
-    gone_clients, creations, graphs, compiled_steps, registered_graphs, nodes, graph_bytes, graph_parts, step_entries, client_clusters,
-    wrong_types, documented, compressed, tensor_bytes, machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers,
-    wrong_values)]
+    gone_clients, creations, graphs, compiled_steps, failed_steps, registered_graphs, nodes, graph_bytes, graph_parts,
+    step_entries, client_clusters, wrong_types, documented, compressed, tensor_bytes, machine_memory, metadata, nesting,
+    once_however_often_it_comes, time_is_the_servers, wrong_values)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -11,7 +11,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from tensorflow.core.framework import graph_pb2, tensor_pb2, types_pb2
+from tensorflow.core.framework import attr_value_pb2, graph_pb2, tensor_pb2, types_pb2
 
 import shoal
 import tap
@@ -181,6 +181,36 @@ def test_values_that_ask_for_the_world():
     ints.int64_val[:] = [-3, 2]
     dims = ("d", "Const", [], {"dtype": ("type", types_pb2.DT_INT64), "value": ("tensor", ints)})
     refused(graph(dims, ("c", "Const", [], const()), ("a", "Fill", ["d", "c"], {**T, **index})), INVALID, run="a:0")
+
+
+def ints(*values):
+    return ("list", attr_value_pb2.AttrValue.ListValue(i=values))
+
+
+def test_convolution_of_fewer_dimensions_than_none():
+    """A negative number of batch dimensions makes spatial ones of those that are not there."""
+    for rank, n in ((2, -1), (1, -2), (1, -3), (3, -1), (4, -1 << 63)):
+        attrs = {**T, "strides": ints(1, 1, 1, 1), "padding": ("s", b"SAME"), "batch_dims": ("i", n)}
+        x, f = const(dims=[3] * rank), const(dims=[3, 2, 3, 4])
+        refused(graph(("x", "Const", [], x), ("f", "Const", [], f), ("c", "Conv", ["x", "f"], attrs)), INVALID,
+                run="c:0")
+
+
+def test_packed_element_of_another_type():
+    """What is packed says that it is a variant, and holds a float."""
+    inner = tensor_pb2.TensorProto(dtype=FLOAT, float_val=[1.0]).SerializeToString()
+    field = lambda number, data: bytes([number << 3 | 2, len(data)]) + data
+    component = bytes([1 << 3, types_pb2.DT_VARIANT]) + field(2, b"") + field(4, bytes([len(inner)]))
+    packed = bytes([len(inner), len(inner) - 1 << 2]) + inner  # Snappy's: a length, a literal
+    t = tensor_pb2.TensorProto(dtype=types_pb2.DT_VARIANT)
+    t.variant_val.add(type_name="tensorflow.data.CompressedElement", metadata=field(1, packed) + field(2, component))
+    shapes = attr_value_pb2.AttrValue.ListValue()
+    shapes.shape.add()
+    types = attr_value_pb2.AttrValue.ListValue(type=[types_pb2.DT_VARIANT])
+    spec = {"output_types": ("list", types), "output_shapes": ("list", shapes)}
+    refused(graph(("v", "Const", [], {"dtype": ("type", types_pb2.DT_VARIANT), "value": ("tensor", t)}),
+                  ("u", "UncompressElement", ["v"], spec),
+                  ("d", "DatasetCardinality", ["u"], {})), INVALID, run="d:0")
 
 
 def test_every_truncation_of_a_graph():

@@ -54,6 +54,7 @@ struct http2_stream {
   struct http2 *room_conn;
   int64_t room_since; /* it waits, or has room */
   int room_passed;    /* how often others went before it, since it found none */
+  int room_late;      /* ticks that it has not gone on */
   size_t room_from;   /* bytes of the message that were here when it got room */
   size_t held_back;   /* bytes that came and were not given back to its window; the connection's lock */
 };
@@ -158,7 +159,7 @@ struct http2 {
     struct http2_stream *first, **last; /* that wait */
     struct http2 *next;
     atomic_bool in_turn; /* some wait; changed with the lock held */
-  } room; /* room's lock */
+  } room;                /* room's lock */
 };
 
 /* What differs between connections. */

@@ -30,6 +30,8 @@ const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
                              60},
     [RPC_ROOM_TIMEOUT] = {"room_timeout", "SECONDS", "a request waits for room among those that are held (default 60)",
                           60},
+    [RPC_STALL_TIMEOUT] = {"stall_timeout", "SECONDS",
+                           "without a byte of a request that has room while others wait (default 10)", 10},
     [RPC_UNREAD_TIMEOUT] = {"unread_timeout", "SECONDS", "without a byte of an answer being taken (default 300)", 300},
     [RPC_IDLE_TIMEOUT] = {"idle_timeout", "SECONDS", "of a connection without calls (default 7200)", 7200},
     [RPC_WATCHDOG] = {"watchdog", "SECONDS", "the network's thread not turning is reported (default 10)", 10},
@@ -72,7 +74,9 @@ struct budget *rpc_budget(enum rpc_limit which) {
 
 void rpc_limit_set(enum rpc_limit which, int64_t value) {
   atomic_store(&chosen[which], value);
-  rpc_budget(which)->most = (size_t)rpc_limit(which);
+  struct budget *b = rpc_budget(which);
+  size_t most = (size_t)rpc_limit(which);
+  if (b->most != most) b->most = most; /* others may be looking at it when it is what it was */
 }
 
 bool rpc_limit_take(enum rpc_limit which) {

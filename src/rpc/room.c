@@ -13,9 +13,10 @@
 #include "rpc/http2.h"
 #include "rpc/limits.h"
 
-/* STREAMS: whose first windows fit in a budget. PASSES: how often others may go before one that does not fit. */
-enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10, PASSES = 64 };
-static const int64_t TICK_NS = 250000000, STALL_NS = 5000000000;
+/* STREAMS: whose first windows fit in a budget. PASSES: how often others may go before one that does not fit.
+ * LATE: ticks in a row that one is found late: a machine that stood still for a while has its chance to go on. */
+enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10, PASSES = 64, LATE = 4 };
+static const int64_t TICK_NS = 250000000;
 
 static void on_look(struct rpc_event *e);
 static void on_tick(struct rpc_timer *t);
@@ -197,8 +198,9 @@ static void on_look(struct rpc_event *e) {
 /* It has room, and is silent, or not as far as its part of the time is gone that the others may have to wait. */
 static bool is_late(const struct http2_stream *s, int64_t now) {
   double came = (double)(s->body.size - s->room_from) / (double)(s->want - s->room_from);
-  double most = (double)STALL_NS + came * (double)rpc_limit(RPC_ROOM_TIMEOUT) * 1e9;
-  return now - s->heard > STALL_NS || (double)(now - s->room_since) > most;
+  int64_t stall = rpc_limit(RPC_STALL_TIMEOUT) * 1000000000;
+  double most = (double)stall + came * (double)rpc_limit(RPC_ROOM_TIMEOUT) * 1e9;
+  return now - s->heard > stall || (double)(now - s->room_since) > most;
 }
 
 /* Those that have room and do not go on, while others wait. */
@@ -212,7 +214,8 @@ static void refuse_stalled(int64_t now) {
   pthread_mutex_unlock(&room.lock);
   for (size_t i = 0; i < having.n; i++) {
     struct http2_stream *s = enter(&having.at[i]);
-    if (s && s->room == HTTP2_ROOM_HAS && is_late(s, now)) {
+    if (s) s->room_late = s->room == HTTP2_ROOM_HAS && is_late(s, now) ? s->room_late + 1 : 0;
+    if (s && s->room_late > LATE) {
       http2_refuse(
           having.at[i].conn, s,
           STATUS(SHOAL_DEADLINE_EXCEEDED, "the rest of the request did not come, and others wait for its room"));

@@ -10,7 +10,7 @@
  * of themselves each, and none ends); not reading the socket (calls that are small, pings and cancellations wait, too).
  *
  * Room is given for what a request says of itself, once half of its first window has come. Then, while others wait, it
- * has to go on: who is silent for a few seconds, or so slow that it would not be whole within --room_timeout, is
+ * has to go on: who is silent for --stall_timeout, or so slow that it would not be whole within --room_timeout, is
  * refused (is_late() in room.c); so is who has waited for that long.
  *
  * All functions but the last are called with the connection's lock held. */

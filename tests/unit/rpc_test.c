@@ -449,9 +449,10 @@ static void given_back(void **state) {
 /* What finds no room beside others waits for it, its sender held back, and is refused in time; not so what never can
  * have any. */
 static void room(void **state) {
-  enum { MB = 1 << 20 };
-  rpc_limit_set(RPC_MAX_HELD_BYTES, 20 * MB);
+  enum { UNIT = 100000 };
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 20 * UNIT);
   rpc_limit_set(RPC_ROOM_TIMEOUT, 1);
+  rpc_limit_set(RPC_STALL_TIMEOUT, 1000);
   sem_init(&blocked, 0, 0);
   sem_init(&released, 0, 0);
   struct rpc_server *s = start(0, NULL);
@@ -459,18 +460,18 @@ static void room(void **state) {
   struct ending holder = {0}, waiting[8] = {0};
   struct text t = {0};
   sem_init(&holder.done, 0, 0);
-  for (int i = 0; i < 12 * MB; i++) text_addc(&t, 'x');
+  for (int i = 0; i < 12 * UNIT; i++) text_addc(&t, 'x');
   rpc_start(c, "/t/Block", message_from_text(&t), DEADLINE_NEVER, 0, ended, &holder, NULL);
   while (sem_wait(&blocked)) continue;
-  ASSERT_FAILS(ask(c, "/t/Echo", 8 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
-  ASSERT_FAILS(ask(d, "/t/Echo", 8 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
-  ASSERT_FAILS(ask(d, "/t/Echo", 18 * MB, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "larger than all that may be held");
+  ASSERT_FAILS(ask(c, "/t/Echo", 8 * UNIT, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
+  ASSERT_FAILS(ask(d, "/t/Echo", 8 * UNIT, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "--room_timeout");
+  ASSERT_FAILS(ask(d, "/t/Echo", 18 * UNIT, LONG_MS, 0), SHOAL_RESOURCE_EXHAUSTED, "larger than all that may be held");
   rpc_limit_set(RPC_ROOM_TIMEOUT, 1000);
-  ASSERT_OK(ask(c, "/t/Echo", 4 * MB, LONG_MS, 0)); /* for this there is */
+  ASSERT_OK(ask(c, "/t/Echo", 4 * UNIT, LONG_MS, 0)); /* for this there is */
   ASSERT_OK(ask(d, "/t/Echo", 10000, LONG_MS, 0));
   for (size_t i = 0; i < COUNT_OF(waiting); i++) {
     sem_init(&waiting[i].done, 0, 0);
-    for (int k = 0; k < 8 * MB; k++) text_addc(&t, 'x');
+    for (int k = 0; k < 8 * UNIT; k++) text_addc(&t, 'x');
     rpc_start(i % 2 ? c : d, "/t/Echo", message_from_text(&t), DEADLINE_NEVER, 0, ended, &waiting[i], NULL);
   }
   ASSERT_OK(ask(d, "/t/Echo", 10000, LONG_MS, 0)); /* a small one passes them */
@@ -487,6 +488,7 @@ static void room(void **state) {
   rpc_server_stop(s, 0);
   rpc_limit_set(RPC_MAX_HELD_BYTES, 0);
   rpc_limit_set(RPC_ROOM_TIMEOUT, 0);
+  rpc_limit_set(RPC_STALL_TIMEOUT, 0);
   assert_int_equal(budget_used(rpc_budget(RPC_MAX_HELD_BYTES)), 0);
 }
 

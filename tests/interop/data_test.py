@@ -130,8 +130,9 @@ def cache_by_two(side):
 def cache_half_written():
     prefix = os.path.join(FOLDER, "half")
     elements("Shoal", [cached(prefix, 5)], [0, 0])
-    left, end = None, time.time() + 60  # the iterator goes with the last thread that had to do with it
+    left, end = None, time.time() + 120  # the iterator goes with the last thread that had to do with it
     while left != [] and time.time() < end:
+        time.sleep(0.02)
         left = [f for f in os.listdir(FOLDER) if f.startswith("half")]
     assert not left, left
     assert len(elements("Shoal", [cached(prefix, 5)])[0]) == 6

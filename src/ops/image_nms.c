@@ -274,9 +274,8 @@ static shoal_status combined_run(struct kernel_ctx *ctx) {
     int64_t n = MIN(width, end - found);
     T_DATA(out[3], int32_t)[i] = (int32_t)n;
     for (int64_t k = 0; k < n; k++) {
-      for (int e = 0; e < 4; e++)
-        T_DATA(out[0], float)
-        [(i * width + k) * 4 + e] = c.st->clip ? fmaxf(fminf(found[k].box[e], 1), 0) : found[k].box[e];
+      for (int e = 0; e < 4; e++) T_DATA(out[0], float)
+      [(i * width + k) * 4 + e] = c.st->clip ? fmaxf(fminf(found[k].box[e], 1), 0) : found[k].box[e];
       T_DATA(out[1], float)[i * width + k] = found[k].score;
       T_DATA(out[2], float)[i * width + k] = (float)found[k].class;
     }

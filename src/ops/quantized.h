@@ -69,6 +69,17 @@ static inline int32_t line_level(const struct level_line *from, float x) {
   return (int32_t)(v < from->most ? v : from->most);
 }
 
+/* The float that one step of a product of two stands for. */
+static inline float product_level(const struct levels *a, float a_lo, float a_hi, const struct levels *b, float b_lo,
+                                  float b_hi) {
+  return (a_hi - a_lo) / (float)(a->highest - a->lowest) * ((b_hi - b_lo) / (float)(b->highest - b->lowest));
+}
+
+/* The integer that stands for zero. */
+static inline int32_t zero_of(const struct levels *l, float lo, float hi) {
+  return (int32_t)(uint32_t)(uint64_t)level_of(l, 0, lo, hi);
+}
+
 /* A range's end, which must be one number. */
 static inline shoal_status range_in(const struct kernel_ctx *ctx, int i, const char *name, float *out) {
   if (ctx_in(ctx, i)->n != 1)

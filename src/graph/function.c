@@ -17,7 +17,11 @@
 #include "tensor/tensor_proto.h"
 
 static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
-static char *copy_slice(struct slice s) { return mem_strndup(s.n ? s.at : "", s.n); }
+static shoal_status copy_slice(struct slice s, char **out) {
+  free(*out);
+  *out = mem_try_strndup(s.n ? s.at : "", s.n);
+  return *out ? NULL : NO_MEMORY(s.n, "a function's names");
+}
 
 /* ---- the signature ---- */
 
@@ -73,8 +77,7 @@ static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr
     if (f.type == WIRE_VARINT && f.number == 6) a->minimum = (int64_t)f.value;
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 1) {
-      free(a->name);
-      a->name = copy_slice(slice_of(&f));
+      TRY(copy_slice(slice_of(&f), &a->name));
     } else if (f.number == 2) {
       type = slice_of(&f);
     } else if (f.number == 3) {
@@ -108,7 +111,7 @@ static const char *attr_for(const struct op *op, struct slice name, enum attr_ki
 }
 
 static shoal_status make_arg(const struct op *op, const struct arg_text *t, struct op_arg *a) {
-  a->name = copy_slice(t->name);
+  TRY(copy_slice(t->name, &a->name));
   a->is_ref = t->is_ref;
   bool bad = false;
   if (t->number_attr.n) bad |= !(a->number_attr = attr_for(op, t->number_attr, ATTR_INT, ATTR_NONE));
@@ -138,8 +141,7 @@ static shoal_status parse_signature(struct function_def *d, struct wire whole, s
     }
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 1) {
-      free(d->name);
-      d->name = copy_slice(slice_of(&f));
+      s = copy_slice(slice_of(&f), &d->name);
     } else if (f.number == 2) {
       s = parse_arg(wire_inside(&f), &a);
       vec_push(&in, a);
@@ -256,11 +258,11 @@ static shoal_status parse_rest(struct function_def *d, size_t *budget) {
 shoal_status function_def_decode(const void *data, size_t size, size_t *budget, struct function_def **out) {
   struct function_def *d = mem_zalloc(1, sizeof *d);
   atomic_init(&d->refs, 1);
-  d->bytes = mem_strndup(data, size);
+  d->bytes = mem_try_strndup(data, size);
   d->size = size;
   struct wire signature = {0};
-  shoal_status s = NULL;
-  if (!wire_find(wire_from(d->bytes, size), 1, &signature)) s = INVALID("A FunctionDef has no signature");
+  shoal_status s = d->bytes ? NULL : NO_MEMORY(size, "a function");
+  if (!s && !wire_find(wire_from(d->bytes, size), 1, &signature)) s = INVALID("A FunctionDef has no signature");
   if (!s) s = parse_signature(d, signature, budget);
   if (!s) {
     d->rets = mem_zalloc((size_t)d->sig->n_out, sizeof *d->rets);

@@ -225,11 +225,13 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
 static shoal_status add_gradient(struct importing *im, struct wire w) {
   struct wire function = {0}, gradient = {0};
   if (!wire_find(w, 1, &function) || !wire_find(w, 2, &gradient)) return INVALID("Malformed GradientDef");
-  char *name = mem_strndup((const char *)function.at, wire_left(&function));
-  char *value = mem_strndup((const char *)gradient.at, wire_left(&gradient));
-  const char *old = strmap_get(&im->g->gradient_functions, name);
+  char *name = mem_try_strndup((const char *)function.at, wire_left(&function));
+  char *value = mem_try_strndup((const char *)gradient.at, wire_left(&gradient));
+  const char *old = name ? strmap_get(&im->g->gradient_functions, name) : NULL;
   shoal_status s = NULL;
-  if (old && strcmp(old, value)) {
+  if (!name || !value) {
+    s = NO_MEMORY(wire_left(&function) + wire_left(&gradient), "a function's names");
+  } else if (old && strcmp(old, value)) {
     s = INVALID("Cannot assign gradient function '%s' to '%s' because it already has gradient function '%s'", value,
                 name, old);
   } else if (!old) {

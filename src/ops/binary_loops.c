@@ -86,14 +86,16 @@ BINARY_REALS(Xdivy, x == 0 ? 0 : x / y, x == 0 ? 0 : x / y)
 BINARY_COMPLEXES(Xdivy, x == 0 ? 0 : x / y, x == 0 ? 0 : x / y)
 
 #define DIV_ZERO "Integer division by zero"
+/* TensorFlow has the text above for the others alone. */
+#define UNEXPECTED "Unexpected error in binary operator (only integer div and mod should have errors)"
 #define INTS(op) IN_SIGNED(op), IN_UNSIGNED(op)
 const struct binary_loops binary_division[] = {
     {"RealDiv", COST_MOVE, .fn = {IN_REALS(Div), IN_COMPLEXES(Div)}},
     {"Div", COST_MOVE, DIV_ZERO, .fn = {IN_REALS(Div), IN_COMPLEXES(Div), INTS(TruncateDiv)}},
-    {"TruncateDiv", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(TruncateDiv), INTS(TruncateDiv)}},
+    {"TruncateDiv", COST_VECTOR, UNEXPECTED, .fn = {IN_REALS(TruncateDiv), INTS(TruncateDiv)}, .internal = true},
     {"FloorDiv", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(FloorDiv), IN_SIGNED(FloorDiv), IN_UNSIGNED(TruncateDiv)}},
     {"Mod", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(TruncateMod), IN_SIGNED(TruncateMod), IN_UNSIGNED(FloorMod)}},
-    {"TruncateMod", COST_VECTOR, DIV_ZERO,
+    {"TruncateMod", COST_VECTOR, UNEXPECTED, .internal = true,
      .fn = {IN_REALS(TruncateMod), IN_SIGNED(TruncateMod), IN_UNSIGNED(FloorMod)}},
     {"FloorMod", COST_VECTOR, DIV_ZERO, .fn = {IN_REALS(FloorMod), INTS(FloorMod)}},
     {"DivNoNan", COST_MOVE, .fn = {IN_REALS(DivNoNan), IN_COMPLEXES(DivNoNan)}},

@@ -122,6 +122,7 @@ shoal_status binary_loop_init(struct binary_loop *l, const char *op, shoal_dtype
       *l = (struct binary_loop){.fn = b->fn[in],
                                 .grain = grains[b->cost],
                                 .bad = b->bad,
+                                .internal = b->internal,
                                 .in_size = (uint8_t)dtype_size(in),
                                 .out_size = (uint8_t)dtype_size(out)};
       if (!l->fn && (in == SHOAL_FLOAT16 || in == SHOAL_BFLOAT16)) {
@@ -160,6 +161,10 @@ unsigned binary_loop_run(const struct binary_loop *l, void *out, const void *a, 
 shoal_status binary_init(struct kernel_init *ki, void *state) {
   const struct kernel *k = ki->kernel;
   return binary_loop_init(state, k->op->name, dtype_base(k->in_types[0]), dtype_base(k->out_types[0]));
+}
+
+static shoal_status bad_element(const struct binary_loop *l) {
+  return STATUS(l->internal ? SHOAL_INTERNAL : SHOAL_INVALID_ARGUMENT, "%s", l->bad);
 }
 
 struct binary_task {
@@ -259,7 +264,7 @@ static shoal_status run_broadcast(struct kernel_ctx *ctx, const struct binary_lo
                                            : SCALAR_VECTOR};
   if (tiles(&plan)) t.bad = run_tiled(ctx, &plan, &t);
   else pool_for(ctx_pool(ctx), plan.n, l->grain, plan.rank == 1 ? binary_piece : binary_planned_piece, &t);
-  return UNLIKELY(t.bad) ? INVALID("%s", l->bad) : NULL;
+  return UNLIKELY(t.bad) ? bad_element(l) : NULL;
 }
 
 shoal_status binary_run(struct kernel_ctx *ctx) {
@@ -270,9 +275,9 @@ shoal_status binary_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, (ctx->steal & 3) == 2 ? 1 : 0, &z));
   if (LIKELY(a->n <= l->grain)) {
     unsigned bad = binary_loop_run(l, z->data, a->data, b->data, a->n, VECTOR_VECTOR);
-    return UNLIKELY(bad) ? INVALID("%s", l->bad) : NULL;
+    return UNLIKELY(bad) ? bad_element(l) : NULL;
   }
   struct binary_task t = {.l = l, .out = z->data, .a = a->data, .b = b->data, .mode = VECTOR_VECTOR};
   pool_for(ctx_pool(ctx), a->n, l->grain, binary_piece, &t);
-  return UNLIKELY(t.bad) ? INVALID("%s", l->bad) : NULL;
+  return UNLIKELY(t.bad) ? bad_element(l) : NULL;
 }

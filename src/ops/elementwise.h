@@ -56,6 +56,7 @@ struct binary_loops {
   enum loop_cost cost;
   const char *bad; /* the error when a loop returns 1 */
   binary_fn fn[DTYPE_COUNT];
+  bool internal; /* which TensorFlow takes for one of its own */
 };
 
 struct binary_loop {
@@ -65,6 +66,7 @@ struct binary_loop {
   uint8_t in_size, out_size;
   int32_t grain;
   const char *bad;
+  bool internal;
 };
 
 shoal_status binary_loop_init(struct binary_loop *l, const char *op, shoal_dtype in, shoal_dtype out);

@@ -10,7 +10,8 @@ shown only when something failed. Kinds, all by default:
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
   cluster  tests/cluster/*_test.py: real server processes
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
-  fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME
+  fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
+           same inputs each time, so that a failure is a change's and not chance's
 
 A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped.
 """
@@ -92,7 +93,7 @@ def python_job(kind, path, have_tensorflow):
     return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path])
 
 
-def collect(kinds, build, fuzz_seconds, emulator):
+def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
     jobs, env = [], {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
     if "interop" in kinds:
@@ -117,7 +118,8 @@ def collect(kinds, build, fuzz_seconds, emulator):
             fresh = os.path.join(ROOT, "build-fuzz", "corpus", name)
             os.makedirs(fresh, exist_ok=True)
             kept = [d for d in [f"{ROOT}/tests/fuzz/corpus/{name}"] if os.path.isdir(d)]
-            jobs.append(Job("fuzz", name, [p, f"-max_total_time={fuzz_seconds}", "-timeout=60", "-rss_limit_mb=2048",
+            jobs.append(Job("fuzz", name, [p, f"-max_total_time={fuzz_seconds}", f"-seed={fuzz_seed}",
+                                           f"-runs={20000 if fuzz_seed else -1}", "-timeout=60", "-rss_limit_mb=2048",
                                            f"-artifact_prefix={fresh}-", "-print_final_stats=0", fresh, *kept],
                             seconds=fuzz_seconds))
     for j in jobs:
@@ -130,12 +132,13 @@ def main():
     parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="default: all")
     parser.add_argument("--build", default="build")
     parser.add_argument("--fuzz-seconds", type=int, default=10)
+    parser.add_argument("--fuzz-seed", type=int, default=0, help="other than 0: the same inputs each time")
     parser.add_argument("--only", help="a regular expression on the programs' names")
     parser.add_argument("--patience", type=int, default=1, help="times the usual bounds on a program's time")
     parser.add_argument("--emulator", help="runs the unit programs of a build for another architecture")
     parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds,
+    jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds, args.fuzz_seed,
                    args.emulator.split() if args.emulator else [])
     jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
     for j in jobs:

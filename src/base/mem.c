@@ -53,24 +53,23 @@ void *mem_try_realloc(void *p, size_t count, size_t size) {
   return realloc(p, bytes ? bytes : 1);
 }
 
+/* s may be NULL where n is 0: an empty string that came from a message has no place. */
+static char *copy_text(char *to, const char *s, size_t n) {
+  if (n) memcpy(to, s, n);
+  to[n] = 0;
+  return to;
+}
+
 char *mem_try_strndup(const char *s, size_t n) {
   char *copy = n < SIZE_MAX ? mem_try_alloc(n + 1) : NULL;
-  if (!copy) return NULL;
-  memcpy(copy, s, n);
-  copy[n] = 0;
-  return copy;
+  return copy ? copy_text(copy, s, n) : NULL;
 }
 
 /* ---- what may not ---- */
 
 char *mem_strdup(const char *s) { return checked(strdup(s), 1); }
 
-char *mem_strndup(const char *s, size_t n) {
-  char *copy = mem_alloc(n + 1);
-  memcpy(copy, s, n);
-  copy[n] = 0;
-  return copy;
-}
+char *mem_strndup(const char *s, size_t n) { return copy_text(mem_alloc(n + 1), s, n); }
 
 char *mem_printf(const char *fmt, ...) {
   va_list ap;

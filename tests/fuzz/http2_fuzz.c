@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
-enum { PATIENCE_MS = 10000, CALL_MS = 300 };
+enum { PATIENCE_MS = 10000, CALL_MS = 50 };
 
 static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"; /* and empty SETTINGS */
 static struct rpc_server *server;

@@ -83,7 +83,9 @@ def run_tf(g, runs, extra=()):
             tensors = [t for t in fetches if fetchable(t)]
             ops = [t if isinstance(t, tf.Operation) else t.op for t in fetches if not fetchable(t)]
             try:
-                results.append(s.run((tensors, ops), feeds)[0])
+                # Copies: there are ops that write where they read, and TensorFlow may use an array's memory as it is.
+                own = {t: v.copy() if isinstance(v, np.ndarray) else v for t, v in feeds.items()}
+                results.append(s.run((tensors, ops), own)[0])
             except tf.errors.OpError as e:
                 # Without the Python places, which TensorFlow puts first.
                 results.append((e.error_code, re.sub(r"(?s)^Graph execution error:.*?\nNode: [^\n]*\n", "", e.message)))

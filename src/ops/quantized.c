@@ -163,12 +163,12 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
   p.a_step = s->turn_a ? rows : 1;
   p.b_row = s->turn_b ? 1 : columns;
   p.b_step = s->turn_b ? inner : 1;
-  p.a_zero = (int32_t)(uint32_t)(uint64_t)level_of(&levels_quint8, 0, lo_a, hi_a);
-  p.b_zero = (int32_t)(uint32_t)(uint64_t)level_of(&levels_quint8, 0, lo_b, hi_b);
+  p.a_zero = zero_of(&levels_quint8, lo_a, hi_a);
+  p.b_zero = zero_of(&levels_quint8, lo_b, hi_b);
   int64_t cost;
   if (mul_overflows(MAX(inner, 1), MAX(columns, 1), &cost)) cost = INT64_MAX;
   pool_for(ctx_pool(ctx), rows, nn_grain(cost), product_rows, &p);
-  float level = (hi_a - lo_a) / 255 * ((hi_b - lo_b) / 255);
+  float level = product_level(&levels_quint8, lo_a, hi_a, &levels_quint8, lo_b, hi_b);
   TRY(range_out(ctx, 1, level * (float)INT32_MIN));
   return range_out(ctx, 2, level * (float)INT32_MAX);
 }
@@ -179,8 +179,7 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
   TRY(node_get_bool(c->node, "transpose_b", &turn_b));
   c->out[0] =
       shape_matrix(c->in[0].rank == 2 ? c->in[0].dims[turn_a] : -1, c->in[1].rank == 2 ? c->in[1].dims[!turn_b] : -1);
-  c->out[1] = c->out[2] = shape_scalar();
-  return NULL;
+  return ranges_shape(c);
 }
 
 /* ---- scales and zero points ---- */
@@ -276,49 +275,12 @@ static shoal_status uniform_clip_run(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define KERNEL(attr, type, run_)                                            \
-  (const struct kernel_def[]) {                                             \
-    {.device = "CPU", .type_attr = attr, .types = type, .run = run_}, { 0 } \
-  }
-#define DOWN(attr, run_)        \
-  (const struct kernel_def[]) { \
-    {.device = "CPU",           \
-     .type_attr = "Tinput",     \
-     .types = DT(QINT32),       \
-     .type_attr2 = attr,        \
-     .types2 = DT(QUINT8),      \
-     .run = run_},              \
-    {                           \
-      0                         \
-    }                           \
-  }
-#define UNIFORM(attr, type, run_)                \
-  (const struct kernel_def[]) {                  \
-    {.device = "CPU",                            \
-     .type_attr = attr,                          \
-     .types = type,                              \
-     .state_size = sizeof(struct uniform_state), \
-     .init = uniform_init,                       \
-     .run = run_},                               \
-    {                                            \
-      0                                          \
-    }                                            \
-  }
-static const struct kernel_def matmul_kernels[] = {{.device = "CPU",
-                                                    .type_attr = "T1",
-                                                    .types = DT(QUINT8),
-                                                    .type_attr2 = "T2",
-                                                    .types2 = DT(QUINT8),
-                                                    .state_size = sizeof(struct matmul_state),
-                                                    .init = matmul_init,
-                                                    .run = matmul_run},
-                                                   {0}};
-
-static shoal_status with_range_shape(struct shape_ctx *c) {
-  c->out[0] = c->in[0];
-  c->out[1] = c->out[2] = shape_scalar();
-  return NULL;
-}
+#define KERNEL(attr, type, run_) ONE_KERNEL(.type_attr = attr, .types = type, .run = run_)
+#define DOWN(attr, run_) \
+  ONE_KERNEL(.type_attr = "Tinput", .types = DT(QINT32), .type_attr2 = attr, .types2 = DT(QUINT8), .run = run_)
+#define UNIFORM(attr, type, run_)                                                                                \
+  ONE_KERNEL(.type_attr = attr, .types = type, .state_size = sizeof(struct uniform_state), .init = uniform_init, \
+             .run = run_)
 
 static shoal_status range_shape(struct shape_ctx *c) {
   c->out[0] = c->out[1] = shape_scalar();
@@ -328,48 +290,49 @@ static shoal_status range_shape(struct shape_ctx *c) {
 static const struct op_row rows[] = {
     {.name = "QuantizedRelu",
      .flags = OP_NO_GRADIENT,
-     .shape = with_range_shape,
+     .shape = like_shape,
      .in = "features: Tinput, min_features: float, max_features: float",
      .out = "activations: out_type, min_activations: float, max_activations: float",
-     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype} = quint8",
+     .attrs = "Tinput: " Q "; out_type: " Q " = quint8",
      .kernels = KERNEL("Tinput", DT(QUINT8), relu_run)},
     {.name = "QuantizedRelu6",
      .flags = OP_NO_GRADIENT,
-     .shape = with_range_shape,
+     .shape = like_shape,
      .in = "features: Tinput, min_features: float, max_features: float",
      .out = "activations: out_type, min_activations: float, max_activations: float",
-     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype} = quint8",
+     .attrs = "Tinput: " Q "; out_type: " Q " = quint8",
      .kernels = KERNEL("Tinput", DT(QUINT8), relu6_run)},
     {.name = "QuantizeDownAndShrinkRange",
      .flags = OP_NO_GRADIENT,
-     .shape = with_range_shape,
+     .shape = like_shape,
      .in = "input: Tinput, input_min: float, input_max: float",
      .out = "output: out_type, output_min: float, output_max: float",
-     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype}",
+     .attrs = "Tinput: " Q "; out_type: " Q,
      .kernels = DOWN("out_type", shrink_run)},
     {.name = "Requantize",
      .flags = OP_NO_GRADIENT,
-     .shape = with_range_shape,
+     .shape = like_shape,
      .in =
          "input: Tinput, input_min: float, input_max: float, requested_output_min: float, requested_output_max: float",
      .out = "output: out_type, output_min: float, output_max: float",
-     .attrs = "Tinput: {quantizedtype}; out_type: {quantizedtype}",
+     .attrs = "Tinput: " Q "; out_type: " Q,
      .kernels = DOWN("out_type", requantize_run)},
     {.name = "RequantizationRange",
      .flags = OP_NO_GRADIENT,
      .shape = range_shape,
      .in = "input: Tinput, input_min: float, input_max: float",
      .out = "output_min: float, output_max: float",
-     .attrs = "Tinput: {quantizedtype}",
+     .attrs = "Tinput: " Q,
      .kernels = KERNEL("Tinput", DT(QINT32), range_run)},
     {.name = "QuantizedMatMul",
      .flags = OP_NO_GRADIENT,
      .shape = matmul_shape,
      .in = "a: T1, b: T2, min_a: float, max_a: float, min_b: float, max_b: float",
      .out = "out: Toutput, min_out: float, max_out: float",
-     .attrs = "T1: {quantizedtype}; T2: {quantizedtype}; Toutput: {quantizedtype} = qint32; transpose_a: bool = false; "
-              "transpose_b: bool = false; Tactivation: {quantizedtype} = quint8",
-     .kernels = matmul_kernels},
+     .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32; transpose_a: bool = false; "
+              "transpose_b: bool = false; Tactivation: " Q " = quint8",
+     .kernels = ONE_KERNEL(BYTES("T1", "T2"), .state_size = sizeof(struct matmul_state), .init = matmul_init,
+                           .run = matmul_run)},
     {.name = "UniformQuantize",
      .flags = OP_NO_GRADIENT,
      .shape = shape_unchanged,

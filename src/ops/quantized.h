@@ -34,6 +34,8 @@ static inline void level_put(struct tensor *t, int64_t i, int64_t v) {
 /* What a double is as an integer; nothing, where it is none (ranges come from outside). */
 static inline int64_t level_int(double v) { return v > -9e18 && v < 9e18 ? (int64_t)v : 0; }
 
+static inline int32_t level_clamped(int64_t v) { return (int32_t)MAX(INT32_MIN, MIN(v, INT32_MAX)); }
+
 /* The integer for a float, perhaps past the type's. */
 static inline int64_t level_of(const struct levels *l, float x, float lo, float hi) {
   if (lo == hi) return l->lowest;
@@ -93,5 +95,25 @@ static inline shoal_status range_out(struct kernel_ctx *ctx, int i, float v) {
   *T_DATA(t, float) = v;
   return NULL;
 }
+
+/* Shapes of outputs 1 and 2, a range's ends; and of output 0, where it is that of input 0. */
+static inline shoal_status ranges_shape(struct shape_ctx *c) {
+  c->out[1] = c->out[2] = shape_scalar();
+  return NULL;
+}
+static inline shoal_status like_shape(struct shape_ctx *c) {
+  c->out[0] = c->in[0];
+  return ranges_shape(c);
+}
+
+/* ---- rows ---- */
+
+#define Q "{quantizedtype}"
+#define ONE_KERNEL(...)                   \
+  (const struct kernel_def[]) {           \
+    {.device = "CPU", __VA_ARGS__}, { 0 } \
+  }
+/* Attributes of types that are both bytes. */
+#define BYTES(a, b) .type_attr = a, .types = DT(QUINT8), .type_attr2 = b, .types2 = DT(QUINT8)
 
 #endif

@@ -64,10 +64,7 @@ static struct widening widen(const struct operand *x, float lo, float hi) {
   return (struct widening){zero, (int32_t)(uint32_t)((uint64_t)one - (uint64_t)zero)};
 }
 
-static int32_t widened(const struct widening *w, uint8_t v) {
-  int64_t q = w->zero + v * w->step;
-  return (int32_t)MAX(INT32_MIN, MIN(q, INT32_MAX));
-}
+static int32_t widened(const struct widening *w, uint8_t v) { return level_clamped(w->zero + v * w->step); }
 
 static shoal_status add_run(struct kernel_ctx *ctx) {
   struct operand a, b;
@@ -79,9 +76,7 @@ static shoal_status add_run(struct kernel_ctx *ctx) {
   const uint8_t *x = a.t->data, *y = b.t->data;
   int32_t one = 0; /* a single number goes by way of its float */
   if (b.t->n == 1 && a.t->n)
-    one = (int32_t)MAX(
-        INT32_MIN,
-        MIN(level_of(&levels_qint32, level_value(&levels_quint8, y[0], b.lo, b.hi), -range, range), INT32_MAX));
+    one = level_clamped(level_of(&levels_qint32, level_value(&levels_quint8, y[0], b.lo, b.hi), -range, range));
   for (int64_t i = 0; i < a.t->n; i++) {
     int32_t other = b.t->n == 1 ? one : widened(&wb, y[i % b.t->n]);
     T_DATA(z, int32_t)[i] = (int32_t)((uint32_t)widened(&wa, x[i]) + (uint32_t)other);
@@ -119,7 +114,7 @@ static shoal_status bias_run(struct kernel_ctx *ctx) {
   const struct levels *l = levels_of((shoal_dtype)x->dtype);
   struct level_line in = line_to_float(l, end[0], end[1]), by = line_to_float(l, end[2], end[3]);
   struct level_line to = line_from_float(&levels_qint32, -range, range);
-  int64_t zero = MAX(INT32_MIN, MIN(level_of(&levels_qint32, 0, -range, range), INT32_MAX));
+  int32_t zero = level_clamped(level_of(&levels_qint32, 0, -range, range));
   for (int64_t i = 0; i < x->n; i++) {
     int32_t a = line_level(&to, line_value(&in, level_at(x, i)));
     int32_t b = line_level(&to, line_value(&by, level_at(bias, i % bias->n)));
@@ -234,8 +229,7 @@ static shoal_status reshape_run(struct kernel_ctx *ctx) {
 static shoal_status reshape_shape(struct shape_ctx *c) {
   TRY(shape_in_value(c, 1, &c->out[0]));
   for (int i = 0; i < c->out[0].rank; i++) c->out[0].dims[i] = MAX(c->out[0].dims[i], -1);
-  c->out[1] = c->out[2] = shape_scalar();
-  return NULL;
+  return ranges_shape(c);
 }
 
 /* Numbers of several ranges brought to that of all of them, and joined. */
@@ -287,42 +281,19 @@ static shoal_status concat_run(struct kernel_ctx *ctx) {
   return range_out(ctx, 2, hi);
 }
 
-static shoal_status ranges_shape(struct shape_ctx *c) {
-  c->out[1] = c->out[2] = shape_scalar();
-  return NULL;
-}
-
-static shoal_status like_shape(struct shape_ctx *c) {
-  c->out[0] = c->in[0];
-  return ranges_shape(c);
-}
-
 /* ---- rows ---- */
 
-#define Q "{quantizedtype}"
-#define KERNEL(...)                       \
-  (const struct kernel_def[]) {           \
-    {.device = "CPU", __VA_ARGS__}, { 0 } \
+#define PAIR(name_, run_)                                                                                      \
+  {                                                                                                            \
+    .name = name_, .flags = OP_NO_GRADIENT, .shape = ranges_shape,                                             \
+    .in = "x: T1, y: T2, min_x: float, max_x: float, min_y: float, max_y: float",                              \
+    .out = "z: Toutput, min_z: float, max_z: float", .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32", \
+    .kernels = ONE_KERNEL(BYTES("T1", "T2"), .run = run_)                                                      \
   }
-#define BYTES(a, b) .type_attr = a, .types = DT(QUINT8), .type_attr2 = b, .types2 = DT(QUINT8)
-#define PAIR "x: T1, y: T2, min_x: float, max_x: float, min_y: float, max_y: float"
-#define PAIR_OUT "z: Toutput, min_z: float, max_z: float"
 
 static const struct op_row rows[] = {
-    {.name = "QuantizedAdd",
-     .flags = OP_NO_GRADIENT,
-     .shape = ranges_shape,
-     .in = PAIR,
-     .out = PAIR_OUT,
-     .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32",
-     .kernels = KERNEL(BYTES("T1", "T2"), .run = add_run)},
-    {.name = "QuantizedMul",
-     .flags = OP_NO_GRADIENT,
-     .shape = ranges_shape,
-     .in = PAIR,
-     .out = PAIR_OUT,
-     .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32",
-     .kernels = KERNEL(BYTES("T1", "T2"), .run = mul_run)},
+    PAIR("QuantizedAdd", add_run),
+    PAIR("QuantizedMul", mul_run),
     {.name = "QuantizedBiasAdd",
      .flags = OP_NO_GRADIENT,
      .shape = like_shape,
@@ -344,21 +315,21 @@ static const struct op_row rows[] = {
      .out = "y: T, y_min: float, y_max: float",
      .attrs = "T: " Q "; output_range_given: bool = false; given_y_min: float = 0; given_y_max: float = 0; "
               "variance_epsilon: float = 0.00001; min_separation: float = 0.001",
-     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8), .state_size = sizeof(struct norm_state),
-                       .init = norm_init, .run = norm_run)},
+     .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8), .state_size = sizeof(struct norm_state),
+                           .init = norm_init, .run = norm_run)},
     {.name = "QuantizedReshape",
      .flags = OP_NO_GRADIENT,
      .shape = reshape_shape,
      .in = "tensor: T, shape: Tshape, input_min: float, input_max: float",
      .out = "output: T, output_min: float, output_max: float",
      .attrs = "T: type; Tshape: {int32, int64} = int32",
-     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32), .run = reshape_run)},
+     .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32), .run = reshape_run)},
     {.name = "QuantizedConcat",
      .flags = OP_NO_GRADIENT,
      .shape = ranges_shape,
      .in = "concat_dim: int32, values: N * T, input_mins: N * float, input_maxes: N * float",
      .out = "output: T, output_min: float, output_max: float",
      .attrs = "N: int >= 2; T: type",
-     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32), .run = concat_run)},
+     .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32), .run = concat_run)},
 };
 OP_FAMILY(quantized_nn, rows);

@@ -41,8 +41,7 @@ static shoal_status ratio_of(double v, struct ratio *out) {
 
 static int32_t times(struct ratio r, int32_t x) {
   int by = 31 - r.shift;
-  int64_t v = ((int64_t)x * r.fraction + ((int64_t)1 << (by - 1))) >> by;
-  return (int32_t)MAX(INT32_MIN, MIN(v, INT32_MAX));
+  return level_clamped(((int64_t)x * r.fraction + ((int64_t)1 << (by - 1))) >> by);
 }
 
 static int32_t requantized(struct ratio r, int32_t x, int32_t zero_in, int32_t zero_out, const struct side *to) {
@@ -304,18 +303,8 @@ static shoal_status dot_shape(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define KERNEL(attr, type, run_)                 \
-  (const struct kernel_def[]) {                  \
-    {.device = "CPU",                            \
-     .type_attr = attr,                          \
-     .types = type,                              \
-     .state_size = sizeof(struct uniform_state), \
-     .init = init,                               \
-     .run = run_},                               \
-    {                                            \
-      0                                          \
-    }                                            \
-  }
+#define KERNEL(attr, type, run_) \
+  ONE_KERNEL(.type_attr = attr, .types = type, .state_size = sizeof(struct uniform_state), .init = init, .run = run_)
 #define SIDE(name) \
   name "_quantization_axis: int = -1; " name "_quantization_min_val: int; " name "_quantization_max_val: int"
 #define SCALES(name) name "_scales: float, " name "_zero_points: int32"

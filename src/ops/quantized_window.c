@@ -97,8 +97,7 @@ static shoal_status conv_shape(struct shape_ctx *c) {
   TRY(shape_in_rank(c, 1, 4, &f));
   for (int d = 1; d < 3; d++) TRY(window_out(&w, d, x.dims[d], f.dims[d - 1], &out[d], &before, &after));
   c->out[0] = window_shape(&w, x.dims[0], out, f.dims[3]);
-  c->out[1] = c->out[2] = shape_scalar();
-  return NULL;
+  return ranges_shape(c);
 }
 
 /* ---- pooling: the numbers themselves, whatever they stand for; means are rounded ---- */
@@ -146,21 +145,19 @@ static shoal_status pool_shape(struct shape_ctx *c) {
   TRY(shape_in_rank(c, 0, 4, &x));
   for (int d = 1; d < 3; d++) TRY(window_out(&w, d, x.dims[d], w.size[d], &out[d], &before, &after));
   c->out[0] = window_shape(&w, x.dims[0], out, x.dims[3]);
-  c->out[1] = c->out[2] = shape_scalar();
-  return NULL;
+  return ranges_shape(c);
 }
 
 /* ---- rows ---- */
 
-#define Q "{quantizedtype}"
-#define KERNEL(...)                       \
-  (const struct kernel_def[]) {           \
-    {.device = "CPU", __VA_ARGS__}, { 0 } \
-  }
-#define BYTES(a, b) .type_attr = a, .types = DT(QUINT8), .type_attr2 = b, .types2 = DT(QUINT8)
 #define WINDOW(init_) .state_size = sizeof(struct conv_state), .init = init_
-#define POOLED "output: T, min_output: float, max_output: float"
-#define WINDOWS "ksize: list(int); strides: list(int); padding: {'SAME', 'VALID'}"
+#define POOL(name_)                                                                                                    \
+  {                                                                                                                    \
+    .name = name_, .flags = OP_NO_GRADIENT, .shape = pool_shape, .in = "input: T, min_input: float, max_input: float", \
+    .out = "output: T, min_output: float, max_output: float",                                                          \
+    .attrs = "T: " Q "; ksize: list(int); strides: list(int); padding: {'SAME', 'VALID'}",                             \
+    .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT8), WINDOW(pool_init), .run = pool_run)       \
+  }
 
 static const struct op_row rows[] = {
     {.name = "QuantizedConv2D",
@@ -170,20 +167,8 @@ static const struct op_row rows[] = {
      .out = "output: out_type, min_output: float, max_output: float",
      .attrs = "Tinput: " Q "; Tfilter: " Q "; out_type: " Q
               " = qint32; strides: list(int); padding: {'SAME', 'VALID'}; dilations: list(int) = [1,1,1,1]",
-     .kernels = KERNEL(BYTES("Tinput", "Tfilter"), .flags = KERNEL_EXPENSIVE, WINDOW(conv_init), .run = conv_run)},
-    {.name = "QuantizedAvgPool",
-     .flags = OP_NO_GRADIENT,
-     .shape = pool_shape,
-     .in = "input: T, min_input: float, max_input: float",
-     .out = POOLED,
-     .attrs = "T: " Q "; " WINDOWS,
-     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT8), WINDOW(pool_init), .run = pool_run)},
-    {.name = "QuantizedMaxPool",
-     .flags = OP_NO_GRADIENT,
-     .shape = pool_shape,
-     .in = "input: T, min_input: float, max_input: float",
-     .out = POOLED,
-     .attrs = "T: " Q "; " WINDOWS,
-     .kernels = KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT8), WINDOW(pool_init), .run = pool_run)},
+     .kernels = ONE_KERNEL(BYTES("Tinput", "Tfilter"), .flags = KERNEL_EXPENSIVE, WINDOW(conv_init), .run = conv_run)},
+    POOL("QuantizedAvgPool"),
+    POOL("QuantizedMaxPool"),
 };
 OP_FAMILY(quantized_window, rows);

@@ -37,7 +37,7 @@ demo: all ## a cluster on this machine trains on Fashion-MNIST: 1 parameter serv
 
 .PHONY: test check fuzzers
 test: need-tensorflow all fuzzers ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
-	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS) --fuzz-seed 1
+	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS) --fuzz-seed 1 --again
 fuzzers:
 	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@; \
 	 else echo "there is no clang: fuzzing is skipped"; fi

@@ -13,6 +13,9 @@ shown only when something failed. Kinds, all by default:
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
+With --again a program that failed beside others is run once more when all is done, alone; what fails then has failed. One
+that passes counts, and the last lines name it: something in it, or in what it tests, rests on chance, and wants looking for.
+
 A Python test that needs TensorFlow says so with a line `# needs: tensorflow`; without it the file counts as one skipped.
 """
 import argparse
@@ -134,6 +137,7 @@ def main():
     parser.add_argument("--fuzz-seconds", type=int, default=10)
     parser.add_argument("--fuzz-seed", type=int, default=0, help="other than 0: the same inputs each time")
     parser.add_argument("--only", help="a regular expression on the programs' names")
+    parser.add_argument("--again", action="store_true", help="what failed beside others is run once more, alone")
     parser.add_argument("--patience", type=int, default=1, help="times the usual bounds on a program's time")
     parser.add_argument("--emulator", help="runs the unit programs of a build for another architecture")
     parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
@@ -143,37 +147,68 @@ def main():
     jobs = [j for j in jobs if not args.only or re.search(args.only, j.name)]
     for j in jobs:
         j.timeout *= args.patience
-    total, failed_names, skipped_names = [0, 0, 0], [], []
+    sys.exit(run_all(jobs, args.j, args.again))
+
+
+class Summary:
+    def __init__(self):
+        self.total, self.skipped, self.failed, self.chancy = [0, 0, 0], [], [], []
+
+    def tell(self, job, result):
+        counts, _, text, seconds = result
+        also = f", {counts[2]} skipped" if counts[2] else ""
+        print(f"{'FAIL' if counts[1] else 'ok  '} {job.name}: {counts[0]} passed, {counts[1]} failed{also} ({seconds:.1f} s)",
+              flush=True)
+        if counts[1]:
+            print("\n".join("     " + line for line in text.splitlines()[-200:]), flush=True)
+
+    def count(self, job, result):
+        counts, skipped = result[:2]
+        self.skipped += [(f"{job.name}: {name}", reason) for name, reason in skipped]
+        self.total = [a + b for a, b in zip(self.total, counts)]
+        if counts[1]:
+            self.failed.append(job.name)
+
+    def end(self):
+        for name, reason in sorted(self.skipped):
+            print(f"skipped: {name}" + (f": {reason}" if reason else ""))
+        if self.chancy:
+            print("failed beside others, passed alone: " + ", ".join(self.chancy))
+        if self.failed:
+            print("failed: " + ", ".join(self.failed))
+        print("{} passed, {} failed, {} skipped".format(*self.total))
+        return 1 if self.total[1] else 0
+
+
+def run_all(jobs, at_once, again):
+    """The exit code."""
+    summary, doubtful = Summary(), []
 
     def done(job, result):
-        counts, skipped, text, seconds = result
-        skipped_names.extend((f"{job.name}: {name}", reason) for name, reason in skipped)
-        for i in range(3):
-            total[i] += counts[i]
-        mark = "FAIL" if counts[1] else "ok  "
-        also = f", {counts[2]} skipped" if counts[2] else ""
-        print(f"{mark} {job.name}: {counts[0]} passed, {counts[1]} failed{also} ({seconds:.1f} s)", flush=True)
-        if counts[1]:
-            failed_names.append(job.name)
-            lines = text.splitlines()
-            print("\n".join("     " + line for line in lines[-200:]), flush=True)
+        summary.tell(job, result)
+        if result[0][1] and again and not job.exclusive:
+            doubtful.append(job)
+        else:
+            summary.count(job, result)
 
     for job in [j for j in jobs if not j.command]:
-        total[2] += 1
-        skipped_names.append((job.name, job.missing))
+        summary.total[2] += 1
+        summary.skipped.append((job.name, job.missing))
     jobs = [j for j in jobs if j.command]
     for job in [j for j in jobs if j.exclusive]:
         done(job, run(job))
-    with concurrent.futures.ThreadPoolExecutor(args.j) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(run, j): j for j in jobs if not j.exclusive}
         for f in concurrent.futures.as_completed(running):
             done(running[f], f.result())
-    for name, reason in sorted(skipped_names):
-        print(f"skipped: {name}" + (f": {reason}" if reason else ""))
-    if failed_names:
-        print("failed: " + ", ".join(failed_names))
-    print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
-    sys.exit(1 if total[1] else 0)
+    for job in doubtful:
+        print(f"once more, alone: {job.name}", flush=True)
+        result = run(job)
+        summary.tell(job, result)
+        summary.count(job, result)
+        if not result[0][1]:
+            summary.chancy.append(job.name)
+    return summary.end()
 
 
 if __name__ == "__main__":

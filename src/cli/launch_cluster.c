@@ -61,13 +61,14 @@ static bool can_bind(int port) {
   return can;
 }
 
-/* Tells other launchers that the port is ours, for as long as this process lives. */
+/* Tells other launchers that the port is ours, for as long as this process lives. Told before the port is tried: trying
+ * one that another launcher has chosen would take it from its task for a moment. */
 static bool claim(int port) {
   int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "shoal-launch-port-%d", port);
-  if (fd >= 0 && !bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
-    return true;
+  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+  if (fd >= 0 && !bind(fd, (struct sockaddr *)&a, size) && can_bind(port)) return true;
   if (fd >= 0) close(fd);
   return false;
 }
@@ -78,7 +79,7 @@ static shoal_status take_port(int *port) {
   if (!at) at = (int)((clock_ns() / 1000 + getpid()) % range);
   for (int tried = 0; tried < range; tried++) {
     at = (at + 1) % range;
-    if (!can_bind(FIRST_PORT + at) || !claim(FIRST_PORT + at)) continue;
+    if (!claim(FIRST_PORT + at)) continue;
     *port = FIRST_PORT + at;
     return NULL;
   }

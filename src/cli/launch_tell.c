@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "cli/launch.h"
+#include "train/saver.h"
 
 enum { MOST_SHOWN = 32 };
 
@@ -177,8 +178,7 @@ void launch_tell_saved(struct launch_job *j, bool always) {
   struct stat st;
   bool there = !stat(state, &st), fresh = there && st.st_mtime >= j->began_at;
   char *newest = there ? newest_checkpoint(folder) : NULL;
-  const char *number = newest ? strrchr(newest, '-') : NULL;
-  int64_t step, lost = number && str_to_int64(number + 1, &step) ? j->step - step : 0;
+  int64_t step = checkpoint_step(newest), lost = step >= 0 ? j->step - step : 0;
   if (fresh && newest && lost > 0)
     launch_view_say(j, "saved: %s; the same command goes on from there: at least %lld steps are lost", newest,
                     (long long)lost);

@@ -7,14 +7,6 @@
 #include "cluster/request_parts.h"
 #include "rpc/message.h"
 
-static shoal_status request(struct rpc_call *c, struct wire *w) {
-  const void *data;
-  size_t size;
-  TRY(rpc_call_request(c, &data, &size));
-  *w = wire_from(data, size);
-  return request_parts(c, data, size);
-}
-
 static void set_string(char **to, const struct wire_field *f) {
   free(*to);
   *to = mem_strndup((const char *)f->data, f->size);
@@ -46,7 +38,7 @@ void master_service_create_session(struct master *m, struct rpc_call *c) {
   struct wire w, config = wire_from("", 0), graph = config;
   char *target = mem_strdup("");
   enum wire_step step = WIRE_END;
-  shoal_status s = request(c, &w);
+  shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 1) graph = wire_inside(&f);
@@ -89,7 +81,7 @@ void master_service_extend_session(struct master *m, struct rpc_call *c) {
   char *handle = mem_strdup("");
   int64_t expected = 0;
   enum wire_step step = WIRE_END;
-  shoal_status s = request(c, &w);
+  shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
     if (f.number == 2 && f.type == WIRE_BYTES) graph = wire_inside(&f);
@@ -112,7 +104,7 @@ void master_service_extend_session(struct master *m, struct rpc_call *c) {
 
 static shoal_status read_handle(struct rpc_call *c, char **handle) {
   struct wire w;
-  TRY(request(c, &w));
+  TRY(request_read(c, &w));
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(handle, &f);
   return NULL;
@@ -156,7 +148,7 @@ void master_service_reset(struct master *m, struct rpc_call *c) {
   struct wire w;
   VEC(char *) containers = {0};
   VEC(char *) filters = {0};
-  shoal_status s = request(c, &w);
+  shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 1) vec_push(&containers, mem_strndup((const char *)f.data, f.size));

@@ -110,11 +110,8 @@ static void read_feed(struct call *c, struct wire w) {
 }
 
 static shoal_status read_step(struct call *c) {
-  const void *data;
-  size_t size;
-  TRY(rpc_call_request(c->rpc, &data, &size));
-  TRY(request_parts(c->rpc, data, size));
-  struct wire w = wire_from(data, size);
+  struct wire w;
+  TRY(request_read(c->rpc, &w));
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.type == WIRE_BYTES) {
@@ -134,11 +131,8 @@ static shoal_status read_step(struct call *c) {
 }
 
 static shoal_status read_callable_run(struct call *c) {
-  const void *data;
-  size_t size;
-  TRY(rpc_call_request(c->rpc, &data, &size));
-  TRY(request_parts(c->rpc, data, size));
-  struct wire w = wire_from(data, size);
+  struct wire w;
+  TRY(request_read(c->rpc, &w));
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
@@ -162,11 +156,9 @@ static shoal_status read_names(struct call *c, struct wire w, uint32_t first) {
 }
 
 static shoal_status read_setup(struct call *c, bool callable) {
-  const void *data;
-  size_t size;
-  TRY(rpc_call_request(c->rpc, &data, &size));
-  TRY(request_parts(c->rpc, data, size));
-  struct wire w = wire_from(data, size);
+  struct wire w;
+  TRY(request_read(c->rpc, &w));
+  const struct wire whole = w;
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
@@ -176,7 +168,7 @@ static shoal_status read_setup(struct call *c, bool callable) {
     }
     if (f.number == (callable ? 3 : 5) && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
   }
-  if (!callable) TRY(read_names(c, wire_from(data, size), 2));
+  if (!callable) TRY(read_names(c, whole, 2));
   make_signature(c);
   return step == WIRE_BROKEN ? INVALID("the request does not parse as a protocol buffer") : NULL;
 }

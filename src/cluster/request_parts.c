@@ -24,3 +24,11 @@ shoal_status request_parts(struct rpc_call *call, const void *data, size_t size)
                 "(--max_held_bytes)",
                 n);
 }
+
+shoal_status request_read(struct rpc_call *call, struct wire *out) {
+  const void *data;
+  size_t size;
+  TRY(rpc_call_request(call, &data, &size));
+  *out = wire_from(data, size);
+  return request_parts(call, data, size);
+}

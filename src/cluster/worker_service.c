@@ -18,14 +18,6 @@ static void set_string(char **to, const struct wire_field *f) {
   *to = mem_strndup((const char *)f->data, f->size);
 }
 
-static shoal_status request(struct rpc_call *c, struct wire *w) {
-  const void *data;
-  size_t size;
-  TRY(rpc_call_request(c, &data, &size));
-  *w = wire_from(data, size);
-  return request_parts(c, data, size);
-}
-
 static shoal_status check_end(enum wire_step step, const char *message) {
   return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
 }
@@ -73,7 +65,7 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   struct cluster_spec spec = {0};
   struct worker_session_options o = {0};
   enum wire_step step = WIRE_END;
-  shoal_status s = request(c, &m);
+  shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
     if (f.number == 2 && f.type == WIRE_BYTES)
@@ -117,7 +109,7 @@ static void names_release(struct names *n) {
 void worker_service_delete_session(struct worker *w, struct rpc_call *c) {
   struct wire m;
   char *handle = mem_strdup("");
-  shoal_status s = request(c, &m);
+  shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
   if (!s) worker_delete_session(w, handle);
@@ -174,7 +166,7 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   struct names n = {mem_strdup(""), NULL, false};
   struct worker_session *session = NULL;
   enum wire_step step = WIRE_END;
-  shoal_status s = request(c, &m);
+  shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.session, &f);
     if (f.number == 2 && f.type == WIRE_BYTES) def = wire_inside(&f);
@@ -200,7 +192,7 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
 void worker_service_deregister_graph(struct worker *w, struct rpc_call *c) {
   struct wire m;
   struct names n = {mem_strdup(""), mem_strdup(""), false};
-  shoal_status s = request(c, &m);
+  shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.graph, &f);
     if (f.number == 2 && f.type == WIRE_BYTES) set_string(&n.session, &f);
@@ -217,7 +209,7 @@ void worker_service_deregister_graph(struct worker *w, struct rpc_call *c) {
 void worker_service_cleanup_graph(struct worker *w, struct rpc_call *c) {
   struct wire m;
   int64_t id = 0;
-  shoal_status s = request(c, &m);
+  shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
     if (f.number == 1 && f.type == WIRE_VARINT) id = (int64_t)f.value;
   if (!s) partial_run_forget(w, id);
@@ -228,7 +220,7 @@ void worker_service_cleanup_graph(struct worker *w, struct rpc_call *c) {
 void worker_service_cleanup_all(struct worker *w, struct rpc_call *c) {
   struct wire m;
   VEC(char *) containers = {0};
-  shoal_status s = request(c, &m);
+  shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
     if (f.number == 1 && f.type == WIRE_BYTES) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
   if (!s) worker_cleanup_all(w, containers.at, (int)containers.n);

@@ -11,16 +11,19 @@ enum { PART = 192, PACKED = 6, DEPTH = 40 };
 
 static size_t count_attr(struct wire attr, int depth);
 
-/* A map's entries, or a function's arguments: each is one, and has an attribute's value inside. */
-static size_t count_entries(struct wire w, uint32_t field, int depth) {
+/* An entry of a map of attributes, without itself. */
+static size_t count_entry(struct wire w, int depth) {
   size_t n = 0;
-  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number != field || f.type != WIRE_BYTES) continue;
-    n++;
-    struct wire entry = wire_inside(&f);
-    for (struct wire_field k; wire_next(&entry, &k) == WIRE_FIELD;)
-      if (k.number == 2 && k.type == WIRE_BYTES) n += count_attr(wire_inside(&k), depth);
-  }
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.number == 2 && f.type == WIRE_BYTES) n += count_attr(wire_inside(&f), depth);
+  return n;
+}
+
+/* The attributes of a function that an attribute names. */
+static size_t count_named(struct wire w, int depth) {
+  size_t n = 0;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.number == 2 && f.type == WIRE_BYTES) n += 1 + count_entry(wire_inside(&f), depth);
   return n;
 }
 
@@ -29,7 +32,7 @@ static size_t count_list(struct wire w, int depth) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     bool packed = f.type == WIRE_BYTES && f.number >= 3 && f.number <= 6; /* i, f, b, type */
     n += packed ? f.size / PACKED : 1;
-    if (f.number == 9 && f.type == WIRE_BYTES && depth) n += count_entries(wire_inside(&f), 2, depth - 1);
+    if (f.number == 9 && f.type == WIRE_BYTES && depth) n += count_named(wire_inside(&f), depth - 1);
   }
   return n;
 }
@@ -40,7 +43,7 @@ static size_t count_attr(struct wire w, int depth) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 1) n += count_list(wire_inside(&f), depth);
-    if (f.number == 10 && depth) n += count_entries(wire_inside(&f), 2, depth - 1);
+    if (f.number == 10 && depth) n += count_named(wire_inside(&f), depth - 1);
   }
   return n;
 }
@@ -57,10 +60,7 @@ static size_t count_node(struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
     if (f.number == 6) n += count_fields(wire_inside(&f)); /* experimental_debug_info */
-    if (f.number != 5) continue;
-    struct wire entry = wire_inside(&f);
-    for (struct wire_field k; wire_next(&entry, &k) == WIRE_FIELD;)
-      if (k.number == 2 && k.type == WIRE_BYTES) n += count_attr(wire_inside(&k), DEPTH);
+    if (f.number == 5) n += count_entry(wire_inside(&f), DEPTH);
   }
   return n;
 }

@@ -4,7 +4,6 @@
  * The attribute `metadata` says what kind of value it is: CompositeTensorVariantMetadata{1: TypeSpecProto{1:
  * type_spec_class}}. It travels with the tensors, under TensorFlow's name. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/wire.h"
 #include "ops/array_util.h"
@@ -40,8 +39,7 @@ static const struct variant_type composite_type;
 static struct composite *composite_new(const void *metadata, size_t size, int n) {
   struct composite *c = mem_zalloc(1, sizeof *c);
   variant_init(&c->head, &composite_type);
-  c->metadata = mem_alloc(size + 1);
-  if (size) memcpy(c->metadata, metadata, size);
+  c->metadata = mem_strndup(metadata, size);
   c->size = size;
   c->n = n;
   c->parts = mem_zalloc((size_t)MAX(n, 1), sizeof *c->parts);
@@ -89,8 +87,7 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   const struct attr *a = node_attr(ki->node, "metadata");
   uint64_t class;
   if (!a || a->kind != ATTR_STRING || !class_of(a->s.data, a->s.n, &class)) return INVALID("Error parsing metadata");
-  s->metadata = mem_alloc(a->s.n + 1);
-  if (a->s.n) memcpy(s->metadata, a->s.data, a->s.n);
+  s->metadata = mem_strndup(a->s.data, a->s.n);
   s->size = a->s.n;
   return NULL;
 }

@@ -36,10 +36,9 @@ static const struct variant_type packed_type;
 
 /* NULL when there is no memory. */
 static struct variant *packed_new(const char *message, size_t n) {
-  char *copy = mem_try_alloc(n + 1);
+  char *copy = mem_try_strndup(message, n);
   if (!copy) return NULL;
   struct packed_element *p = mem_zalloc(1, sizeof *p);
-  if (n) memcpy(copy, message, n);
   p->message = copy;
   p->n = n;
   variant_init(&p->head, &packed_type);
@@ -48,7 +47,7 @@ static struct variant *packed_new(const char *message, size_t n) {
 
 static shoal_status packed_decode(const void *metadata, size_t size, const struct tensor *tensors, int n,
                                   struct variant **out) {
-  *out = packed_new(size ? metadata : "", size);
+  *out = packed_new(metadata, size);
   return *out ? NULL : NO_MEMORY(size, "a packed element");
 }
 

@@ -6,12 +6,9 @@
 #include "base/mem.h"
 #include "ops/dataset_state.h"
 
-struct branch_state {
-  struct dataset_state base; /* must be first; its f is the first branch */
-};
-
+/* The state's f is the first branch. */
 static shoal_status init(struct kernel_init *ki, void *state) {
-  struct dataset_state *s = &((struct branch_state *)state)->base;
+  struct dataset_state *s = state;
   const struct attr *branches, *lengths;
   TRY(dataset_state_init(ki, s));
   TRY(node_get_list(ki->node, "branches", ATTR_FUNC, &branches));
@@ -36,8 +33,6 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static void release(void *state) { dataset_state_release(&((struct branch_state *)state)->base); }
-
 static shoal_status run(struct kernel_ctx *ctx) {
   const struct dataset_state *s = ctx->state;
   struct dataset *in;
@@ -54,8 +49,12 @@ static shoal_status run(struct kernel_ctx *ctx) {
   return dataset_give(ctx, d);
 }
 
-static const struct kernel_def kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct branch_state), .init = init, .release = release, .run = run}, {0}};
+static const struct kernel_def kernels[] = {{.device = "CPU",
+                                             .state_size = sizeof(struct dataset_state),
+                                             .init = init,
+                                             .release = dataset_state_release,
+                                             .run = run},
+                                            {0}};
 
 static const struct op_row rows[] = {
     DATASET_ROW("ChooseFastestBranchDataset",

@@ -154,9 +154,7 @@ static shoal_status read_keys(const struct node *node, int kind, struct parse_st
     struct parse_key key = {.kind = kind, .type = (shoal_dtype)types->list.at[i].type, .dflt = (int)i, .n = k->s.n};
     if (splits) key.splits = (shoal_dtype)splits->list.at[i].type;
     if (shapes) key.shape = *shapes->list.at[i].shape;
-    key.key = mem_alloc(k->s.n + 1);
-    memcpy(key.key, k->s.data, k->s.n);
-    key.key[k->s.n] = 0;
+    key.key = mem_strndup(k->s.data, k->s.n);
     vec_push(&s->keys, key);
     bool known = kind != DENSE || key.shape.rank >= 0;
     for (int d = 1; d < key.shape.rank; d++) known = known && key.shape.dims[d] >= 0;

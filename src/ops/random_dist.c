@@ -70,8 +70,8 @@ struct sampler {
   struct tensor *out;
   int64_t params, samples;
   draw_fn *draw;
-  const struct cancel
-      *cancel; /* drawing again and again, which may have no end, ends with the step; NULL: it does not */
+  /* Drawing again and again, which may have no end, ends with the step; NULL: it does not. */
+  const struct cancel *cancel;
 };
 
 static bool is_over(const struct sampler *s) { return s->cancel && cancel_started(s->cancel); }

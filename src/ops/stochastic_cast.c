@@ -34,12 +34,7 @@ static shoal_status run(struct kernel_ctx *ctx) {
     int64_t n = MIN(BLOCK, x->n - at);
     random_fill(NULL, p, RANDOM_UNIFORM, SHOAL_FLOAT32, random, n);
     philox_skip(&p, BLOCK / 4);
-    for (int64_t i = 0; i < n; i++) {
-      double v = round_by(real_at(x, at + i), (double)random[i], least, most);
-      if (size == 1) T_DATA(y, int8_t)[at + i] = (int8_t)v;
-      else if (size == 2) T_DATA(y, int16_t)[at + i] = (int16_t)v;
-      else T_DATA(y, int32_t)[at + i] = (int32_t)v;
-    }
+    for (int64_t i = 0; i < n; i++) real_put(y, at + i, round_by(real_at(x, at + i), (double)random[i], least, most));
   }
   return NULL;
 }

@@ -41,7 +41,7 @@ class Proxy:
     def __init__(self, port):
         self.to, self.shut, self.pairs, self.lock = port, False, {}, threading.Lock()
         self.port, = free_ports(1)  # listened on again later: not one that the system gives to others meanwhile
-        self.listener = socket.create_server(("127.0.0.1", self.port))
+        until(self.open)
         self.over = self.deaf = False
         self.turns = 0
         threading.Thread(target=self.serve, daemon=True).start()
@@ -98,10 +98,18 @@ class Proxy:
         except OSError:  # the thread was quicker
             pass
 
+    def open(self):
+        """A process that another cell starts has a copy of the old listener until it runs its program."""
+        try:
+            self.listener = socket.create_server(("127.0.0.1", self.port))
+        except OSError:
+            return False
+        return True
+
     def listen(self, on):
         """Off: connections are refused, as they are where no process listens."""
         if on:
-            self.listener = socket.create_server(("127.0.0.1", self.port))
+            until(self.open)
             self.deaf = False
         else:
             self.deaf = True

@@ -46,6 +46,9 @@ def free_ports(n):
         claim, probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), socket.socket()
         try:
             claim.bind(f"\0shoal-launch-port-{port}")
+            # A process that another thread starts has a copy of this socket until it runs its program: not in the way of
+            # those who bind the port next, since they set this too.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("0.0.0.0", port))
         except OSError:
             claim.close()

@@ -17,8 +17,9 @@
 static inline bool claim_port(int port) {
   struct sockaddr_un name = {.sun_family = AF_UNIX};
   int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "shoal-launch-port-%d", port);
-  int claim = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), probe = socket(AF_INET, SOCK_STREAM, 0);
+  int claim = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
   bool ok =
       bind(claim, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0 &&
       bind(probe, (struct sockaddr *)&a, sizeof a) == 0;

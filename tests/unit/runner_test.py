@@ -1,5 +1,7 @@
 """The test runner counts what is told: a skipped test is named, inside a plan or beside it; a lost one is a failure. And
 tools/order.py finds calls that rest on the order of their arguments."""
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -32,6 +34,22 @@ def test_lost_tests():
     for text in ("1..3\nok - a\nok - b # SKIP why\n", "1..1\nok - a\nok - b\n", "1..2\n", ""):
         counts, _, last = judged(text)
         assert counts[1] == 1 and last.startswith("a program: "), (text, counts, last)
+
+
+def test_once_more_alone():
+    with tempfile.TemporaryDirectory() as folder:
+        # Fails the first time, and passes once its mark is there.
+        chancy = ["sh", "-c", f"test -e {folder}/mark && echo 'ok - a' || {{ touch {folder}/mark; echo 'not ok - a'; }}"]
+        for again, passing, last in ((False, False, "0 passed, 1 failed"), (True, True, "1 passed, 0 failed"),
+                                     (True, False, "0 passed, 1 failed")):
+            if os.path.exists(f"{folder}/mark"):
+                os.unlink(f"{folder}/mark")
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                code = runner.run_all([runner.Job("unit", "it", chancy if passing or not again else ["echo", "not ok - a"])],
+                                      1, again)
+            assert code == (0 if passing else 1) and last in out.getvalue().splitlines()[-1], out.getvalue()
+            assert ("passed alone: it" in out.getvalue()) == passing, out.getvalue()
 
 
 def test_order_of_arguments():

@@ -6,7 +6,7 @@
  *   master_compile.c  a signature (feeds, fetches, targets) made into registered partitions, once
  *   master_run.c      one step
  *   master_partial.c  partial runs
- *   master_service.c  MasterService on the wire
+ *   master_service.c  MasterService on the wire, master_service_run.c those of its calls that run steps
  *
  * Nothing here waits: most of this is called by handlers, on threads that the network needs. What takes another task's
  * answer goes on when it comes (a function and its argument), what takes long computing goes on on the worker's

@@ -265,7 +265,7 @@ static void start_connecting(struct rpc_channel *c) {
   atomic_fetch_sub(&c->holds, 1);
   take_addresses(c, EAI_SYSTEM, NULL);
   give_up(c);
-  /* The acquire above stays: the loop must not be released on a thread of its own. */
+  rpc_loop_release(); /* the channel has one of its own: this is not the last */
   LOGW("no thread to look up %s", c->address);
 }
 

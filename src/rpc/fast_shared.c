@@ -1,8 +1,8 @@
 /* Shared memory of the fast path; see fast_shared.h.
  *
  * The memory is sealed against shrinking, and is of the plain kind: a receiver that maps it cannot be made to touch
- * pages that are gone, or huge ones that never were there. What the
- * receiver writes into a block (it may, a consumer reuses its input's memory) the sender never reads.
+ * pages that are gone, or huge ones that never were there. What the receiver writes into a block (it may, a consumer
+ * reuses its input's memory) the sender never reads.
  *
  * Blocks are whole units, found from the start: in the steady state the same few pages serve every step. */
 #include "rpc/fast_shared.h"

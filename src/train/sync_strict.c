@@ -15,8 +15,8 @@
  * it, or, should somebody come after all, a stand-in does.
  *
  * Numbered, for the state of a worker (under the lock):
- *   1. active: nobody but the worker puts sets into its queues, and of a token for this step in its queue, in its
- * hands, and a set for this step in its queues there is exactly one
+ *   1. active: nobody but the worker puts sets into its queues; and there is exactly one of these: a token for this
+ *      step in its queue, one in its hands, a set for this step in its queues
  *   2. not active: the chief puts stand-ins, and no tokens */
 #include "train/sync_strict.h"
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -558,6 +559,22 @@ def documented():
         assert not default or re.search(rf"\b{default[1]}\b", rows[flag]), (flag, help_text, rows[flag])
 
 
+def flags_obeyed():
+    """Every flag of the two tables is in force, each by its own name: what /metrics says of those that are counted."""
+    text = subprocess.run([SHOAL, "server", "--help"], capture_output=True, text=True, timeout=120).stdout
+    wanted = {flag: 100003 + i for i, flag in enumerate(re.findall(r"--(\w+)=(?:N|SECONDS) .*(?:default|memory)", text))
+              if flag.startswith("max_") or flag.endswith("_timeout") or flag == "watchdog"}
+    with one("--http_port=0", *(f"--{flag}={value}" for flag, value in wanted.items() if flag != "peer_timeout")) as c:
+        told = c.tasks["worker", 0].text
+        url = until(lambda: re.search(r"pages at (http://127.0.0.1:\d+)/", told()))[1]
+        with urllib.request.urlopen(url + "/metrics", timeout=60) as r:
+            limits = dict(re.findall(r'^shoal_limit_max\{flag="(\w+)"\} (\d+)$', r.read().decode(), re.M))
+        assert len(limits) > 15, limits
+        for flag, value in limits.items():
+            assert int(value) == wanted[flag], (flag, value, wanted[flag])
+        works(c)
+
+
 def compressed():
     """A client that compresses its requests is understood, or told that it is not."""
     with one() as c, grpc.insecure_channel(c.spec["worker"]["0"], compression=grpc.Compression.Gzip) as channel:
@@ -704,8 +721,8 @@ def wrong_values():
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
     gone_clients, creations, graphs, compiled_steps, failed_steps, registered_graphs, nodes, graph_bytes, graph_parts,
-    step_entries, client_clusters, wrong_types, documented, compressed, tensor_bytes, machine_memory, metadata, nesting,
-    once_however_often_it_comes, time_is_the_servers, wrong_values)]
+    step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, tensor_bytes, machine_memory,
+    metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

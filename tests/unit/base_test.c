@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "base/suggest.h"
@@ -149,6 +150,14 @@ static void on_ring(void *arg) {
   pthread_mutex_unlock(r->lock);
 }
 
+static sem_t caught, released;
+
+static void catch_clockwork(void *arg) {
+  sem_post(&caught);
+  while (sem_wait(&released)) continue;
+}
+
+/* Their thread is held while they are set, so that none rings before all are there, however slow this thread is. */
 static void alarms_ring_in_order(void **state) {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t rang = PTHREAD_COND_INITIALIZER;
@@ -159,18 +168,27 @@ static void alarms_ring_in_order(void **state) {
   struct alarm never = {0};
   alarm_clear(&never); /* was never set */
   alarm_set(&never, clock_ns() + (int64_t)3600 * 1000000000, on_ring, NULL);
+  struct alarm gate;
+  sem_init(&caught, 0, 0);
+  sem_init(&released, 0, 0);
+  alarm_set(&gate, clock_ns(), catch_clockwork, NULL);
+  while (sem_wait(&caught)) continue;
   int64_t now = clock_ns();
   for (int i = 0; i < N; i++) {
     rings[i] = (struct ring){.due = now + rank[i] * 5000000, .order = &order, .lock = &lock, .rang = &rang};
     alarm_set(&rings[i].alarm, rings[i].due, on_ring, &rings[i]);
   }
   alarm_clear(&rings[3].alarm); /* the last of them */
+  sem_post(&released);
   pthread_mutex_lock(&lock);
   while (order < N - 1) pthread_cond_wait(&rang, &lock);
   for (int i = 0; i < N; i++) assert_int_equal(rings[i].place, i == 3 ? 0 : rank[i]);
   pthread_mutex_unlock(&lock);
   alarm_clear(&never);
+  alarm_clear(&gate);
   for (int i = 0; i < N; i++) alarm_clear(&rings[i].alarm);
+  sem_destroy(&caught);
+  sem_destroy(&released);
 }
 
 static void strangers_words(void **state) {

@@ -202,6 +202,12 @@ static void timeouts(void **state) {
   }
 }
 
+/* Is the network's thread one that turns? Where the machine itself stood still it needs a moment to be so again. */
+static void turns_again(void) {
+  for (int i = 0; i < 6000 && rpc_loop_stalled(); i++) usleep(10000);
+  assert_int_equal(rpc_loop_stalled(), 0);
+}
+
 /* Handlers that block take their threads with them, and no others: those of one connection leave room for another's;
  * when there is none left, answers, deadlines and cancelling go on, more requests wait in line, and when the handlers
  * return everything is answered. */
@@ -240,7 +246,7 @@ static void blocking(void **state) {
   rpc_channel_unref(nowhere);
   rpc_server_stop(other, 0); /* one with nothing to do stops */
   assert_int_equal(sem_trywait(&blocked), -1);
-  assert_int_equal(rpc_loop_stalled(), 0);
+  turns_again();
   for (int i = 0; i < CLIENTS * CALLS; i++) sem_post(&released);
   for (int i = 0; i < CLIENTS * CALLS; i++) {
     struct ending *one = &endings[i / CALLS][i % CALLS];
@@ -293,14 +299,14 @@ static void watchdog(void **state) {
   sem_init(&caught, 0, 0);
   rpc_limit_set(RPC_WATCHDOG, 1);
   struct rpc_server *s = start(0, NULL);
+  turns_again();
   int64_t before = rpc_loop_stalls();
-  assert_int_equal(rpc_loop_stalled(), 0);
   struct rpc_event e = {.fn = catch_leader, .kind = RPC_EVENT_QUICK};
   rpc_loop_post(&e);
   while (!rpc_loop_stalled()) usleep(10000);
   assert_true(rpc_loop_stalls() > before); /* where the machine itself stalls there are more */
   sem_post(&caught);
-  while (rpc_loop_stalled()) usleep(10000);
+  turns_again();
   struct rpc_channel *c = dial(rpc_server_port(s), "127.0.0.1");
   ASSERT_OK(ask(c, "/t/Echo", 10, LONG_MS, 0));
   rpc_channel_unref(c);

@@ -39,6 +39,17 @@ static void healthz(const shoal_server *s, char *first, char *last, size_t room)
   snprintf(first, room, "%.*s", (int)strcspn(answer, "\r"), answer);
 }
 
+/* A machine that stands still itself is not well for a moment. */
+static void is_well(const shoal_server *s) {
+  char first[256], last[256];
+  for (int i = 0; i < 20; i++) {
+    healthz(s, first, last, sizeof first);
+    if (!strcmp(first, "HTTP/1.1 200 OK")) break;
+  }
+  assert_string_equal(first, "HTTP/1.1 200 OK");
+  assert_string_equal(last, "ok\n");
+}
+
 static sem_t caught, released;
 
 static void catch_leader(struct rpc_event *e) {
@@ -51,10 +62,7 @@ static void health(void **state) {
   sem_init(&caught, 0, 0);
   sem_init(&released, 0, 0);
   shoal_server *s = start((shoal_server_options){.http_port = -1});
-  healthz(s, first, last, sizeof first);
-  assert_string_equal(first, "HTTP/1.1 200 OK");
-  assert_string_equal(last, "ok\n");
-
+  is_well(s);
   struct rpc_event e = {.fn = catch_leader, .kind = RPC_EVENT_QUICK};
   rpc_loop_post(&e);
   while (sem_wait(&caught)) continue;
@@ -64,8 +72,7 @@ static void health(void **state) {
     assert_non_null(strstr(last, "the network's loop has not turned for "));
   }
   sem_post(&released);
-  healthz(s, first, last, sizeof first);
-  assert_string_equal(first, "HTTP/1.1 200 OK");
+  is_well(s);
 
   shoal_server_quit(s);
   healthz(s, first, last, sizeof first);

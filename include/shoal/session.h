@@ -31,6 +31,9 @@ typedef struct shoal_session_options {
   /* On a cluster: this client's certificate and key, and the authority that signs the servers'; PEM files. All three
    * NULL: those that SHOAL_TLS_CERT, SHOAL_TLS_KEY and SHOAL_TLS_CA name in the environment. */
   const char *tls_cert, *tls_key, *tls_ca;
+  /* On a cluster: asked several times a second while the session is being made; once it says yes that ends with
+   * CANCELLED. NULL: nobody is asked */
+  bool (*give_up)(void);
 } shoal_session_options;
 
 typedef struct shoal_run_options {

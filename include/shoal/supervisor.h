@@ -27,7 +27,7 @@ typedef struct shoal_supervisor_options {
   const char *checkpoint_basename; /* NULL: "model.ckpt" */
   const shoal_queue_runner *queue_runners;
   int n_queue_runners;
-  double max_wait_secs;   /* for the model to be ready; 0: 7200 */
+  double max_wait_secs;   /* for the model to be ready; 0: 300 for the servers, 7200 once they were there */
   double stop_grace_secs; /* 0: 120 */
   bool no_signals;        /* SIGTERM and SIGINT are the program's own business */
 } shoal_supervisor_options;

@@ -56,7 +56,8 @@ typedef struct shoal_train_session_options {
   const shoal_queue_runner *queue_runners; /* started with every session */
   int n_queue_runners;
   const shoal_progress *progress; /* NULL: no progress line */
-  double max_wait_secs;           /* for the other tasks, at the start and after a failure; 0: 7200 */
+  double max_wait_secs;           /* for the other tasks, at the start and after a failure; 0: 300 for the
+                                   * servers at the start, 7200 otherwise */
   double stop_grace_secs;         /* for threads at the end; 0: 120 */
   bool no_signals;                /* SIGTERM and SIGINT are the program's own business */
   bool keep_cluster;              /* this is not the end of the job: parameter servers in shoal_server_serve stay */

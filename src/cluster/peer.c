@@ -137,8 +137,6 @@ void peer_unref(struct peer *p) {
   set_unref(set);
 }
 
-static void cancel_calls(struct peer *p);
-
 /* All peers, each with a reference. */
 static void list_peers(struct peers *p, struct peer_list *out) {
   void *e;
@@ -158,7 +156,7 @@ void peers_free(struct peers *p) {
   pthread_mutex_unlock(&p->lock);
   struct peer_list all = {0};
   list_peers(p, &all);
-  for (size_t i = 0; i < all.n; i++) cancel_calls(all.at[i]);
+  for (size_t i = 0; i < all.n; i++) peer_cancel_all(all.at[i], STATUS(SHOAL_CANCELLED, "this task is stopping"));
   pthread_mutex_lock(&p->lock);
   while (p->questions || waiting(p)) pthread_cond_wait(&p->changed, &p->lock);
   bool watching = p->watching;
@@ -507,7 +505,7 @@ static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
   shoal_status_free(why);
 }
 
-static void cancel_calls(struct peer *p) {
+void peer_cancel_all(struct peer *p, shoal_status why) {
   VEC(struct peer_call *) victims = {0};
   pthread_mutex_lock(&p->set->lock);
   for (struct peer_call *c = p->calls; c; c = c->next) {
@@ -516,10 +514,11 @@ static void cancel_calls(struct peer *p) {
   }
   pthread_mutex_unlock(&p->set->lock);
   for (size_t i = 0; i < victims.n; i++) {
-    peer_cancel(victims.at[i], STATUS(SHOAL_CANCELLED, "this task is stopping"));
+    peer_cancel(victims.at[i], status_copy(why));
     peer_call_unref(victims.at[i]);
   }
   vec_release(&victims);
+  shoal_status_free(why);
 }
 
 static uint64_t first_incarnation(struct rpc_body *body) {
@@ -650,13 +649,29 @@ static void wake_up(void *arg, shoal_status s, struct rpc_body *body) {
   sem_post(&w->done);
 }
 
+/* Has the answer come within a tenth of a second? */
+static bool answered_soon(struct waiter *w) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += 100000000;
+  if (until.tv_nsec >= 1000000000) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - 1000000000};
+  return sem_timedwait(&w->done, &until) == 0;
+}
+
 shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline,
-                       unsigned flags, struct rpc_body *body) {
+                       unsigned flags, bool (*give_up)(void), struct rpc_body *body) {
   struct waiter w = {0};
+  struct peer_call *call = NULL;
   sem_init(&w.done, 0, 0);
-  peer_start(p, method, request, deadline, flags, 0, NULL, wake_up, &w, NULL);
+  peer_start(p, method, request, deadline, flags, 0, NULL, wake_up, &w, give_up ? &call : NULL);
   rpc_loop_hand_over();
-  while (sem_wait(&w.done) != 0) continue;
+  while (give_up && !answered_soon(&w))
+    if (give_up()) {
+      peer_cancel(call, STATUS(SHOAL_CANCELLED, "given up"));
+      give_up = NULL;
+    }
+  while (!give_up && sem_wait(&w.done) != 0) continue;
+  peer_call_unref(call);
   sem_destroy(&w.done);
   if (body && !w.s) *body = w.body;
   else rpc_body_release(&w.body);

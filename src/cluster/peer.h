@@ -59,7 +59,10 @@ static inline struct peer_call *peer_call_ref(struct peer_call *c) {
   return c;
 }
 void peer_call_unref(struct peer_call *c);
+/* Waits for the answer; give_up (NULL: nobody) is asked meanwhile, and ends the call with CANCELLED. */
 shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline,
-                       unsigned flags, struct rpc_body *body);
+                       unsigned flags, bool (*give_up)(void), struct rpc_body *body);
+/* Ends what waits for this peer with why. */
+void peer_cancel_all(struct peer *p, shoal_status why);
 
 #endif

@@ -4,6 +4,8 @@
  * or cut off ends the call with UNAVAILABLE; none waits for ever. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +36,8 @@ struct remote_session {
   struct peer *master;
   char *target, *handle;
   int64_t timeout_ms;
+  bool (*give_up)(void);   /* while the session is being made; NULL then */
+  atomic_bool interrupted; /* nothing is asked of the server any more */
   pthread_mutex_t lock;
   int64_t version;       /* lock */
   size_t known;          /* lock: nodes of the graph that the server has */
@@ -63,17 +67,17 @@ static shoal_status ask(struct remote_session *s, const char *method, struct rpc
   const void *data;
   size_t size;
   *body = (struct rpc_body){0};
-  TRY(peer_wait(s->master, method, request, deadline, 0, body));
+  TRY(peer_wait(s->master, method, request, deadline, 0, s->give_up, body));
   shoal_status err = rpc_body_flat(body, &data, &size);
   if (err) rpc_body_release(body);
   else *answer = wire_from(data, size);
   return err;
 }
 
-static shoal_status ask_nothing(struct remote_session *s, const char *method, struct text *request) {
+static shoal_status ask_nothing(struct remote_session *s, const char *method, struct text *request, int64_t deadline) {
   struct rpc_body body;
   struct wire answer;
-  TRY(ask(s, method, message_from_text(request), deadline_of(s, NULL), &body, &answer));
+  TRY(ask(s, method, message_from_text(request), deadline, &body, &answer));
   rpc_body_release(&body);
   return NULL;
 }
@@ -116,6 +120,17 @@ static void put_config(const shoal_session_options *o, struct text *out) {
   }
 }
 
+/* The error of a wait that was given up says for what it was. */
+static shoal_status told(const struct remote_session *s, int64_t began, const char *doing, shoal_status err) {
+  shoal_code code = shoal_status_code(err);
+  bool waited = code == SHOAL_CANCELLED || code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED;
+  if (!waited || !s->give_up || !s->give_up()) return err;
+  shoal_status said = STATUS(SHOAL_CANCELLED, "given up after %.1f s while making a session on %s: %s",
+                             (double)(clock_ns() - began) * 1e-9, s->target, doing);
+  shoal_status_free(err);
+  return said;
+}
+
 static shoal_status create(struct remote_session *s, const struct graph *g, const shoal_session_options *o) {
   if (o->rewrites_off && *o->rewrites_off && strcmp(o->rewrites_off, "all") != 0)
     return INVALID("rewrites_off is '%s': a cluster does all rewrites, or none (\"all\")", o->rewrites_off);
@@ -135,7 +150,9 @@ static shoal_status create(struct remote_session *s, const struct graph *g, cons
   struct rpc_body body;
   struct wire answer;
   int64_t limit = o->create_timeout_ms > 0 ? deadline_after_ms(o->create_timeout_ms) : deadline_of(s, NULL);
-  TRY(ask(s, SERVICE "CreateSession", message_from_text(&request), limit, &body, &answer));
+  int64_t began = clock_ns();
+  TRY(told(s, began, "CreateSession was under way: not all tasks are there, or the graph takes long",
+           ask(s, SERVICE "CreateSession", message_from_text(&request), limit, &body, &answer)));
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) {
       free(s->handle);
@@ -419,7 +436,7 @@ static shoal_status remote_release_callable(shoal_session *base, int64_t callabl
   struct text request = {0};
   wire_put_str(&request, 1, s->handle);
   wire_put_uint(&request, 2, (uint64_t)callable);
-  return ask_nothing(s, SERVICE "ReleaseCallable", &request);
+  return ask_nothing(s, SERVICE "ReleaseCallable", &request, deadline_of(s, NULL));
 }
 
 /* ---- the rest ---- */
@@ -442,17 +459,24 @@ static shoal_status remote_list_devices(shoal_session *base, char **names) {
   return NULL;
 }
 
-static shoal_status close_there(struct remote_session *s) {
+static shoal_status close_there(struct remote_session *s, int64_t deadline) {
   struct text request = {0};
   wire_put_str(&request, 1, s->handle);
-  return ask_nothing(s, SERVICE "CloseSession", &request);
+  return ask_nothing(s, SERVICE "CloseSession", &request, deadline);
 }
 
-static void remote_interrupt(shoal_session *base) { shoal_status_free(close_there(self(base))); }
+/* A server that does not answer at once keeps nobody: what waits for it ends here. */
+static void remote_interrupt(shoal_session *base) {
+  enum { INTERRUPT_MS = 500 };
+  struct remote_session *s = self(base);
+  if (atomic_exchange(&s->interrupted, true)) return;
+  shoal_status_free(close_there(s, deadline_after_ms(INTERRUPT_MS)));
+  peer_cancel_all(s->master, STATUS(SHOAL_CANCELLED, "the session was interrupted"));
+}
 
 static shoal_status remote_close(shoal_session *base) {
   struct remote_session *s = self(base);
-  shoal_status err = close_there(s);
+  shoal_status err = atomic_load(&s->interrupted) ? NULL : close_there(s, deadline_of(s, NULL));
   session_free(s);
   return err;
 }
@@ -470,19 +494,22 @@ static const struct session_ops remote_ops = {.extend = remote_extend,
 
 /* Asks until the server is there, and now and then says so (a caller with a time of its own does that itself). One that
  * hangs up on us for seconds, or whose certificate will not do, is there, and does not want us. */
-static shoal_status meet(struct peer *master, const char *target, int64_t limit_ms, bool say) {
+static shoal_status meet(const struct remote_session *s, int64_t limit_ms, bool say) {
   enum { PAUSE_MS = 50, REFUSED_MS = 3000, SAY_MS = 5000 };
+  char why[512] = "it has not answered yet";
   int64_t began = clock_ns(), limit = deadline_after_ms(limit_ms), next = deadline_after_ms(SAY_MS);
   for (int64_t refused = 0;;) { /* since when */
     /* A try ends when there is something to say. */
     int64_t until = say ? MIN(limit, MAX(next, deadline_after_ms(1000))) : limit;
-    shoal_status err = peer_wait(master, "/tensorflow.WorkerService/GetStatus", NULL, until, PEER_UNWATCHED, NULL);
+    shoal_status err =
+        peer_wait(s->master, "/tensorflow.WorkerService/GetStatus", NULL, until, PEER_UNWATCHED, s->give_up, NULL);
     bool silent = shoal_status_code(err) == SHOAL_DEADLINE_EXCEEDED && until < limit;
-    if (shoal_status_code(err) != SHOAL_UNAVAILABLE && !silent) return err;
+    bool away = silent || shoal_status_code(err) == SHOAL_UNAVAILABLE;
+    const char *now = silent ? "what listens there does not answer" : shoal_status_message(err);
+    if (away) snprintf(why, sizeof why, "%.*s", (int)strcspn(now, "\n"), now);
+    if (!away || (s->give_up && s->give_up())) return told(s, began, why, err);
     if (say && clock_ns() >= next) {
-      const char *why = silent ? "what listens there does not answer" : shoal_status_message(err);
-      LOGW("%s: waiting since %.0f s for this server: %.*s", target, (double)(clock_ns() - began) * 1e-9,
-           (int)strcspn(why, "\n"), why);
+      LOGW("%s: waiting since %.0f s for this server: %s", s->target, (double)(clock_ns() - began) * 1e-9, why);
       next = deadline_after_ms(SAY_MS);
     }
     if (!strstr(shoal_status_message(err), "it hung up")) refused = 0;
@@ -515,7 +542,8 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
   if (!err) {
     s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address, true);
-    err = meet(s->master, o->target,
+    s->give_up = o->give_up;
+    err = meet(s,
                o->create_timeout_ms > 0 ? o->create_timeout_ms
                : s->timeout_ms > 0      ? s->timeout_ms
                                         : CONNECT_MS,
@@ -526,6 +554,7 @@ shoal_status remote_session_open(struct graph *g, const shoal_session_options *o
     session_free(s);
     return err;
   }
+  s->give_up = NULL;
   *out = &s->head;
   return NULL;
 }

@@ -11,13 +11,16 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/wire.h"
+#include "runtime/session_ops.h"
 #include "train/claim.h"
 #include "train/run_marks.h"
 #include "train/train_session.h"
 
-enum { LOOK_MS = 100, SAY_MS = 5000, DEFAULT_WAIT = 7200 };
-/* For one try to make a session: a quarter of the time waited so far. A try is not broken off when the process is told
- * to stop, so it stays below the half minute that schedulers give. */
+/* STARTUP_WAIT: for servers at the start, as a server's own --startup_timeout has it; who is not there by then, in a
+ * run that begins or one that has ended, does not come. A run under way waits much longer for what it has lost, and for
+ * its chief to make the model: as TensorFlow does. */
+enum { LOOK_MS = 100, SAY_MS = 5000, STARTUP_WAIT = 300, DEFAULT_WAIT = 7200 };
+/* For one try to make a session: a quarter of the time waited so far. */
 enum { CREATE_MS = 5000, CREATE_MOST_MS = 20000 };
 
 bool status_is_lost_task(shoal_status s) {
@@ -124,15 +127,27 @@ static shoal_status prepare(struct session_manager *m, shoal_session *s, shoal_m
 /* ---- waiting ---- */
 
 struct wait {
-  int64_t began, deadline, say_next;
+  int64_t began, say_next;
+  char *before; /* why the try before the last came to nothing; NULL: there was none */
 };
+
+static bool told_to_stop(const struct session_manager *m) { return m->give_up && m->give_up(); }
+
+/* How long this wait may take in all; longer once the servers have been there. */
+static double patience(const struct session_manager *m) {
+  return m->max_wait_secs <= 0 && !m->met ? STARTUP_WAIT : session_manager_max_wait(m);
+}
+static int64_t deadline(const struct session_manager *m, const struct wait *w) {
+  return w->began + (int64_t)(MIN(patience(m), 1e9) * 1e9);
+}
 
 /* One pause; false when there is no time left. Now and then says why. */
 static bool pause_for(struct session_manager *m, struct wait *w, const char *why) {
   int64_t now = clock_ns();
-  if (now >= w->deadline || (m->give_up && m->give_up())) return false;
+  if (now >= deadline(m, w) || told_to_stop(m)) return false;
   if (now >= w->say_next) {
-    LOGW("%s: waiting for %.0f s: %s", *m->target ? m->target : "session", (double)(now - w->began) * 1e-9, why);
+    LOGW("%s: waiting for %.0f s: %.*s; gives up after %.0f s", *m->target ? m->target : "session",
+         (double)(now - w->began) * 1e-9, (int)strcspn(why, "\n"), why, patience(m));
     w->say_next = now + (int64_t)SAY_MS * 1000000;
   }
   nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -153,14 +168,49 @@ static shoal_status wait_ready(struct session_manager *m, shoal_session *s, stru
   }
 }
 
+/* While the model is made ready or waited for: who is told to stop does not wait for steps that others do not answer.
+ */
+struct breaker {
+  shoal_coordinator *threads;
+  bool (*give_up)(void);
+  shoal_session *session;
+  bool broken; /* to be read after the join */
+};
+
+static shoal_status break_off(void *arg) {
+  struct breaker *b = arg;
+  while (!shoal_coordinator_wait_for_stop(b->threads, LOOK_MS * 1e-3))
+    if (b->give_up()) {
+      b->broken = true;
+      session_interrupt(b->session);
+      return NULL;
+    }
+  return NULL;
+}
+
+static shoal_status make_ready(struct session_manager *m, shoal_session *s, struct wait *w, shoal_made *made,
+                               char **missing) {
+  struct breaker b = {shoal_coordinator_new(), m->give_up, s, false};
+  shoal_status e = m->give_up ? shoal_coordinator_start(b.threads, break_off, &b) : NULL;
+  if (!e) e = m->is_chief ? prepare(m, s, made) : wait_ready(m, s, w, missing);
+  shoal_coordinator_request_stop(b.threads, NULL);
+  shoal_status_free(shoal_coordinator_join(b.threads, 0));
+  shoal_coordinator_free(b.threads);
+  if (!b.broken || *missing) return e;
+  shoal_status_free(e);
+  return STATUS(SHOAL_CANCELLED, "%s, and was broken off",
+                m->is_chief ? "the model was being initialised or restored" : "the chief's model was being looked for");
+}
+
 static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_session **out, shoal_made *made,
                             char **missing) {
   shoal_session_options o = m->session;
   o.target = m->target;
+  o.give_up = m->give_up;
   if (!o.create_timeout_ms) {
     int64_t now = clock_ns(), quarter = (now - w->began) / 4000000;
     o.create_timeout_ms = MIN(MAX(quarter, CREATE_MS), CREATE_MOST_MS);
-    o.create_timeout_ms = MAX(MIN(o.create_timeout_ms, (w->deadline - now) / 1000000), 100);
+    o.create_timeout_ms = MAX(MIN(o.create_timeout_ms, (deadline(m, w) - now) / 1000000), 100);
   }
   shoal_session *s;
   shoal_status e = shoal_session_open(m->graph, &o, &s);
@@ -171,8 +221,9 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
     e = other;
   }
   TRY(e);
+  m->met = true;
   *made = SHOAL_MADE_WAITED;
-  e = m->is_chief ? prepare(m, s, made) : wait_ready(m, s, w, missing);
+  e = make_ready(m, s, w, made, missing);
   if (!e && !*missing) {
     *out = s;
     return NULL;
@@ -182,29 +233,35 @@ static shoal_status attempt(struct session_manager *m, struct wait *w, shoal_ses
 }
 
 shoal_status session_manager_create(struct session_manager *m, shoal_session **out, shoal_made *made) {
-  double limit = session_manager_max_wait(m);
   int64_t now = clock_ns();
-  struct wait w = {now, now + (int64_t)(MIN(limit, 1e9) * 1e9), now + (int64_t)SAY_MS * 1000000};
+  struct wait w = {now, now + (int64_t)SAY_MS * 1000000, NULL};
   for (;;) {
     char *missing = NULL;
     *out = NULL;
     shoal_status e = attempt(m, &w, out, made, &missing);
-    if (!e && *out) return NULL;
-    if (e && !status_is_lost_task(e)) {
+    bool over = (!e && *out) || (e && !status_is_lost_task(e) && !told_to_stop(m));
+    if (over) {
       free(missing);
+      free(w.before);
       return e;
     }
     const char *why = e ? shoal_status_message(e) : missing;
     if (pause_for(m, &w, why)) {
+      free(w.before);
+      w.before = mem_strndup(why, strcspn(why, "\n"));
       free(missing);
       shoal_status_free(e);
       continue;
     }
     shoal_status late =
-        m->give_up && m->give_up()
-            ? STATUS(SHOAL_CANCELLED, "told to stop while waiting: %s", why)
-            : STATUS(SHOAL_DEADLINE_EXCEEDED, "Session was not ready after waiting %.0f secs: %s", limit, why);
+        told_to_stop(m)
+            ? STATUS(SHOAL_CANCELLED, "told to stop while waiting for a session, since %.0f s: %s%s%s",
+                     (double)(clock_ns() - w.began) * 1e-9, why, w.before ? "; before that: " : "",
+                     w.before ? w.before : "")
+            : STATUS(SHOAL_DEADLINE_EXCEEDED, "Session was not ready after waiting %.0f secs%s: %s", patience(m),
+                     m->met ? "" : " for its servers, which were never all there (has the run ended?)", why);
     free(missing);
+    free(w.before);
     shoal_status_free(e);
     return late;
   }

@@ -54,7 +54,7 @@ static shoal_status set_up(struct shoal_supervisor *sv, const shoal_supervisor_o
   sv->prefix = mem_printf("%s/%s", o->logdir, o->checkpoint_basename ? o->checkpoint_basename : "model.ckpt");
   if (sv->scaffold.use.saver) {
     TRY(saver_check_room(sv->scaffold.use.saver, o->logdir));
-    TRY(claim_take(o->logdir, NULL, &sv->manager.claim));
+    TRY(claim_take(o->logdir, sv->manager.give_up, &sv->manager.claim));
     TRY(shoal_saver_recover(sv->scaffold.use.saver, o->logdir));
   }
   return events_shared_get(o->logdir, &sv->events);

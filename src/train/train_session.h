@@ -32,6 +32,7 @@ struct session_manager {
   struct claim *claim;  /* on that folder, of a chief that saves */
   char *restored;       /* the checkpoint of the last session, when it was made of one */
   double max_wait_secs;
+  bool met; /* the servers were all there once */
   struct run_marks *marks;
   bool (*give_up)(void); /* asked while waiting: the process was told to stop */
 };

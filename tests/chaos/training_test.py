@@ -252,8 +252,8 @@ def chief_stays_away():
 
 def told_to_stop_while_waiting():
     """A worker that waits, for the chief to make the model or for a parameter server that is not there, stops soon after
-    SIGTERM, and asks to be run again."""
-    for missing in ("chief", "ps"):
+    SIGTERM, and asks to be run again. Unless told otherwise it waits five minutes for servers, longer for the chief."""
+    for missing, patience in (("chief", 7200), ("ps", 300)):
         with Run(workers=0) as r:
             r.spec["worker"] = [f"127.0.0.1:{p}" for p in free_ports(2)]
             for p in r.ps:
@@ -261,8 +261,9 @@ def told_to_stop_while_waiting():
                 p.ends()
             if missing == "chief":
                 r.ps = [r.start_ps(i) for i in range(2)]
+            r.flags = ["--max_wait=0"]
             w = r.start_worker(1)
-            w.until(r"waiting for \d+ s: ")
+            w.until(rf"waiting for \d+ s: .*; gives up after {patience} s")
             w.kill(signal.SIGTERM)
             assert w.ends() == RETRY, (missing, w.text())
             assert "CANCELLED: told to stop while waiting" in w.text(), w.text()

@@ -3,12 +3,16 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <shoal/shoal.h>
 
 #include "train/claim.h"
+#include "train/train_session.h"
 
 struct model {
   shoal_graph *g;
@@ -407,6 +411,45 @@ static void folders_are_claimed(void **unused) {
   remove_dir(dir);
 }
 
+static atomic_int asked;
+static bool when_asked_again(void) { return atomic_fetch_add(&asked, 1) >= 3; }
+
+static shoal_status make(shoal_graph *g, const char *target, shoal_op *init) {
+  struct scaffold f = {0};
+  scaffold_complete(&f, g, &(shoal_scaffold){.init_op = init}, false);
+  struct session_manager m = {.graph = g,
+                              .scaffold = &f,
+                              .session.create_timeout_ms = 3600000,
+                              .target = strdup(target),
+                              .is_chief = true,
+                              .give_up = when_asked_again};
+  shoal_session *s;
+  shoal_made made;
+  atomic_store(&asked, 0);
+  shoal_status e = session_manager_create(&m, &s, &made);
+  session_manager_release(&m);
+  scaffold_release(&f);
+  return e;
+}
+
+/* Told to stop while a session is being made: whatever that waits for is broken off, and named. */
+static void making_is_given_up(void **unused) {
+  struct model m = build();
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t n = sizeof a;
+  char target[64];
+  int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(bind(silent, (struct sockaddr *)&a, sizeof a) | listen(silent, 8), 0);
+  getsockname(silent, (struct sockaddr *)&a, &n);
+  snprintf(target, sizeof target, "grpc://127.0.0.1:%d", ntohs(a.sin_port));
+  ASSERT_FAILS(make(m.g, target, NULL), SHOAL_CANCELLED, "while making a session on grpc://127.0.0.1");
+  close(silent); /* now it refuses */
+  ASSERT_FAILS(make(m.g, target, NULL), SHOAL_CANCELLED, "while making a session on grpc://127.0.0.1");
+  shoal_out never = dequeue(m.g, queue(m.g, "q"));
+  ASSERT_FAILS(make(m.g, "", never.node), SHOAL_CANCELLED, "the model was being initialised or restored");
+  shoal_graph_free(m.g);
+}
+
 /* A hook that writes, and was not told where. */
 static void hooks_want_folders(void **unused) {
   struct model m = build();
@@ -459,5 +502,6 @@ RUN_TESTS(cmocka_unit_test(stops_at_step), cmocka_unit_test(resumes), cmocka_uni
           cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
           cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
           cmocka_unit_test(input_ends_cleanly), cmocka_unit_test(runner_error), cmocka_unit_test(errors_come_early),
-          cmocka_unit_test(has_its_steps), cmocka_unit_test(folders_are_claimed), cmocka_unit_test(hooks_want_folders),
-          cmocka_unit_test(other_models_checkpoint), cmocka_unit_test(model_larger_than_the_disk))
+          cmocka_unit_test(has_its_steps), cmocka_unit_test(folders_are_claimed), cmocka_unit_test(making_is_given_up),
+          cmocka_unit_test(hooks_want_folders), cmocka_unit_test(other_models_checkpoint),
+          cmocka_unit_test(model_larger_than_the_disk))

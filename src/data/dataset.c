@@ -5,11 +5,16 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/dataset_graph.h"
 
 static void dataset_free(struct variant *v) {
   struct dataset *d = (struct dataset *)v;
   if (d->type->release) d->type->release(d);
   for (int i = 0; i < d->n_inputs; i++) dataset_unref(d->inputs[i]);
+  tensors_release(d->args, d->n_args);
+  free(d->args);
+  dataset_origin_unref(d->origin);
+  function_runtime_unref(d->functions);
   free(d->inputs);
   free(d->types);
   free(d->shapes);

@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 
 struct dataset;
+struct dataset_origin; /* data/dataset_graph.h */
 struct data_iterator;
 
 enum { SIZE_INFINITE = -1, SIZE_UNKNOWN = -2, SIZE_NOT_ASKED = -3 };
@@ -31,7 +32,11 @@ struct dataset {
   struct shape *shapes; /* [n] as far as known */
   struct dataset **inputs;
   int n_inputs;
-  const char *op;            /* the op that made it, of the registry; NULL: made inside another */
+  const char *op;                     /* the op that made it, of the registry; NULL: made inside another */
+  struct dataset_origin *origin;      /* its node, a reference; NULL: likewise */
+  struct function_runtime *functions; /* those that the node names, a reference; NULL: it names none */
+  struct tensor *args;                /* [n_args] what the node was given */
+  int n_args;
   int depth, parts;          /* of what stands above it, itself and what its functions captured among them */
   atomic_int_fast64_t asked; /* what size() answered, or SIZE_NOT_ASKED: several may have the same input */
 };

@@ -59,6 +59,10 @@ static struct named_attr *copy_named(const struct named_attr *from, int n) {
   return to;
 }
 
+bool attr_names_function(const struct attr *a) {
+  return a->kind == ATTR_FUNC || (a->kind == ATTR_LIST && a->of == ATTR_FUNC);
+}
+
 struct attr attr_copy(const struct attr *a) {
   struct attr c = *a;
   switch (a->kind) {

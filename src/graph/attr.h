@@ -71,6 +71,8 @@ struct attr attr_list(enum attr_kind of);
 void attr_list_add(struct attr *list, struct attr element);
 struct attr attr_copy(const struct attr *a);
 void attr_release(struct attr *a);
+/* Is it a function, or a list of them? */
+bool attr_names_function(const struct attr *a);
 bool attr_equal(const struct attr *a, const struct attr *b);
 uint64_t attr_hash(const struct attr *a, uint64_t seed);
 /* "int", "list(type)", ...: for errors. */

@@ -395,9 +395,9 @@ void function_body_take_library(struct function_body *b, const struct graph *lib
   const char *key;
   void *value;
   for (size_t i = 0; strmap_next(&library->functions, &i, &key, &value);)
-    strmap_put(&b->graph->functions, key, function_def_ref(value));
+    function_def_unref(strmap_put(&b->graph->functions, key, function_def_ref(value)));
   for (size_t i = 0; strmap_next(&library->gradient_functions, &i, &key, &value);)
-    strmap_put(&b->graph->gradient_functions, key, mem_strdup(value));
+    free(strmap_put(&b->graph->gradient_functions, key, mem_strdup(value)));
 }
 
 void function_body_release(struct function_body *b) {

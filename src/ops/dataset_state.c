@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "data/dataset_graph.h"
 
 static shoal_status read_spec(const struct node *n, struct element_spec *spec) {
   const char *name = node_attr(n, "output_types") ? "output_types" : "Toutput_types";
@@ -26,12 +27,13 @@ static shoal_status read_spec(const struct node *n, struct element_spec *spec) {
 shoal_status dataset_state_init(struct kernel_init *ki, void *state) {
   struct dataset_state *s = state;
   TRY(read_spec(ki->node, &s->spec));
+  s->functions = ki->functions;
+  s->origin = dataset_origin_new(ki->node);
   const char *f = node_attr(ki->node, "f") ? "f" : node_attr(ki->node, "predicate") ? "predicate" : NULL;
   if (f) {
     const struct func_attr *attr;
     TRY(node_get_func(ki->node, f, &attr));
     TRY(function_get(ki, attr, &s->f));
-    s->functions = function_runtime_ref(ki->functions);
     node_in_range(ki->node, "other_arguments", &s->first_captured, &s->n_captured);
     node_in_range(ki->node, "initial_state", &s->first_state, &s->n_state);
   }
@@ -48,7 +50,7 @@ void dataset_state_release(void *state) {
   struct dataset_state *s = state;
   free((void *)(uintptr_t)s->spec.types);
   free((void *)(uintptr_t)s->spec.shapes);
-  function_runtime_unref(s->functions);
+  dataset_origin_unref(s->origin);
 }
 
 shoal_status dataset_give(struct kernel_ctx *ctx, struct dataset *d) {
@@ -58,6 +60,8 @@ shoal_status dataset_give(struct kernel_ctx *ctx, struct dataset *d) {
     if (bad) dataset_unref(d);
     TRY(bad);
     d->op = ctx->kernel->op->name;
+    const struct dataset_state *s = ctx->state;
+    dataset_set_origin(d, s->origin, s->functions, ctx->in, ctx->kernel->n_in);
   }
   TRY(dataset_to_tensor(d, &t));
   ctx_set(ctx, 0, &t);

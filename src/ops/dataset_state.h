@@ -9,7 +9,8 @@
 struct dataset_state {
   struct element_spec spec;           /* output_types and output_shapes */
   struct function *f;                 /* attribute "f" or "predicate" */
-  struct function_runtime *functions; /* a reference, with f */
+  struct function_runtime *functions; /* the plan's, which outlives it: a reference would be a circle */
+  struct dataset_origin *origin;      /* a reference */
   int n_captured;                     /* other_arguments: how many, */
   int first_captured;                 /* and where among the inputs */
   int n_state, first_state;           /* scan, reduce: initial_state */
@@ -20,12 +21,16 @@ struct dataset_state {
 
 shoal_status dataset_state_init(struct kernel_init *ki, void *state);
 void dataset_state_release(void *state);
-/* Output 0 becomes a dataset, whose reference is taken over. */
+/* Output 0 becomes a dataset, whose reference is taken over. The kernel's state begins with a dataset_state. */
 shoal_status dataset_give(struct kernel_ctx *ctx, struct dataset *d);
 shoal_status dataset_in(const struct kernel_ctx *ctx, int i, struct dataset **out);
 shoal_status dataset_in_int(const struct kernel_ctx *ctx, int i, const char *name, int64_t *out);
 shoal_status dataset_in_bool(const struct kernel_ctx *ctx, int i, const char *name, bool *out);
 shoal_status dataset_in_string(const struct kernel_ctx *ctx, int i, const char *name, char **out); /* free it */
+/* Output 0 becomes the dataset that is value `fetch` ("node:0") of a graph, whose functions come before those of the
+ * kernel's: for start(), which calls ctx_done itself when this fails. */
+struct graph;
+shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct graph *g, const char *fetch);
 /* Output shapes as the attribute output_shapes has them. */
 shoal_status dataset_element_shape(struct shape_ctx *c);
 /* The kernels of an op with this state. */

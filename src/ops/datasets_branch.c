@@ -27,7 +27,6 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   if (sum != all) return INVALID("other_arguments_lengths add up to %lld, not to %d", (long long)sum, all);
   s->n_captured = (int)lengths->list.at[0].i;
   TRY(function_get(ki, branches->list.at[0].func, &s->f));
-  s->functions = function_runtime_ref(ki->functions);
   if (function_rets(s->f) != 1 || function_ret_type(s->f, 0) != SHOAL_VARIANT)
     return INVALID("A branch must return one dataset");
   return NULL;

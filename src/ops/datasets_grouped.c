@@ -36,7 +36,6 @@ static shoal_status functions_init(struct kernel_init *ki, struct keyed_state *s
     TRY(node_get_func(ki->node, names[st->n_f], &attr));
     TRY(function_get(ki, attr, &st->f[st->n_f]));
   }
-  st->s.functions = function_runtime_ref(ki->functions);
   return NULL;
 }
 

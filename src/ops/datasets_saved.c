@@ -89,7 +89,6 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   bool use_shard = true;
   if (node_attr(ki->node, "use_shard_func")) TRY(node_get_bool(ki->node, "use_shard_func", &use_shard));
   if (use_shard) TRY(get_function(ki, "shard_func", &s->shard, &s->first_shard, &s->n_shard));
-  if (s->reader || s->shard) s->base.functions = function_runtime_ref(ki->functions);
   if (!node_attr(ki->node, "hash_valid")) return NULL;
   bool given;
   int64_t value;

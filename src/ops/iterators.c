@@ -81,7 +81,6 @@ static shoal_status handle_init(struct kernel_init *ki, void *state) {
   const struct func_attr *f;
   TRY(node_get_func(ki->node, "dataset_factory", &f));
   TRY(function_get(ki, f, &s->factory));
-  s->data.functions = function_runtime_ref(ki->functions);
   return NULL;
 }
 

@@ -54,6 +54,25 @@ shoal_status function_runtime_add(struct function_runtime *r, const struct graph
   return s;
 }
 
+void function_runtime_inherit(struct function_runtime *r, struct function_runtime *from) {
+  void *def;
+  pthread_mutex_lock(&from->lock); /* r is new: nobody has it and wants this one */
+  pthread_mutex_lock(&r->lock);
+  for (size_t i = 0; strmap_next(&from->library->functions, &i, NULL, &def);)
+    if (!graph_function(r->library, ((struct function_def *)def)->name))
+      shoal_status_free(graph_add_function(r->library, function_def_ref(def)));
+  pthread_mutex_unlock(&r->lock);
+  pthread_mutex_unlock(&from->lock);
+}
+
+struct function_def *function_runtime_find(struct function_runtime *r, const char *name) {
+  pthread_mutex_lock(&r->lock);
+  struct function_def *f = graph_function(r->library, name);
+  if (f) function_def_ref(f);
+  pthread_mutex_unlock(&r->lock);
+  return f;
+}
+
 /* What is deeper than this, or calls itself, counts by its name; so does the rest, once so much has been seen (nodes,
  * and each HASH_UNIT bytes of their attributes): functions that each name another twice would be more than there is
  * time for. */
@@ -149,12 +168,9 @@ static char *key_of(const struct func_attr *f, const struct kernel_init *ki) {
   return text_take(&t);
 }
 
-static shoal_status make(struct function_runtime *r, struct kernel_init *ki, const struct func_attr *attr,
-                         struct function **out) {
-  const struct function_def *def = graph_function(r->library, attr->name);
-  if (!def) return NOT_FOUND("Function %s is not defined.", attr->name);
-  struct function_body body;
-  TRY(function_instantiate(r->library, def, attr->attrs, attr->n_attrs, &body));
+/* The body is taken over. */
+static shoal_status adopt(struct function_runtime *r, struct device *device, struct resource_mgr *resources,
+                          const char *name, struct function_body body, struct function **out) {
   function_body_take_library(&body, r->library);
   shoal_status s = graph_try_lower(body.graph);
   if (s) {
@@ -164,9 +180,9 @@ static shoal_status make(struct function_runtime *r, struct kernel_init *ki, con
   struct function *f = mem_zalloc(1, sizeof *f);
   pthread_mutex_init(&f->lock, NULL);
   f->runtime = r;
-  f->name = mem_strdup(attr->name);
-  f->device = ki->device;
-  f->resources = resource_mgr_ref(ki->resources);
+  f->name = mem_strdup(name);
+  f->device = device;
+  f->resources = resource_mgr_ref(resources);
   f->body = body;
   f->n_args = body.n_args;
   f->n_rets = body.n_rets;
@@ -175,6 +191,26 @@ static shoal_status make(struct function_runtime *r, struct kernel_init *ki, con
   for (int i = 0; i < f->n_rets; i++) f->types[f->n_args + i] = dtype_base(body.rets[i]->in_types[0]);
   *out = f;
   return NULL;
+}
+
+static shoal_status make(struct function_runtime *r, struct kernel_init *ki, const struct func_attr *attr,
+                         struct function **out) {
+  const struct function_def *def = graph_function(r->library, attr->name);
+  if (!def) return NOT_FOUND("Function %s is not defined.", attr->name);
+  struct function_body body;
+  TRY(function_instantiate(r->library, def, attr->attrs, attr->n_attrs, &body));
+  return adopt(r, ki->device, ki->resources, attr->name, body, out);
+}
+
+shoal_status function_of_graph(struct function_runtime *r, struct device *device, struct resource_mgr *resources,
+                               struct graph *g, struct node *ret, struct function **out) {
+  struct function_body body = {.graph = g, .rets = mem_alloc(sizeof *body.rets), .n_rets = 1};
+  body.rets[0] = ret;
+  pthread_mutex_lock(&r->lock);
+  shoal_status s = adopt(r, device, resources, "graph", body, out);
+  if (!s) strmap_put(&r->functions, "graph", *out); /* no key of a named function is without a '|' */
+  pthread_mutex_unlock(&r->lock);
+  return s;
 }
 
 shoal_status function_get(struct kernel_init *ki, const struct func_attr *attr, struct function **out) {

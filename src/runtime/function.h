@@ -8,6 +8,7 @@
 #include "runtime/kernel.h"
 
 struct function_runtime;
+struct function_def; /* graph/function.h */
 struct function; /* owned by the runtime; compiled when first called */
 
 /* Starts with the functions that library has now; more are added with function_runtime_add. Shared by reference count:
@@ -16,12 +17,20 @@ struct function_runtime *function_runtime_new(const struct graph *library);
 shoal_status function_runtime_add(struct function_runtime *r, const struct graph *library);
 struct function_runtime *function_runtime_ref(struct function_runtime *r);
 void function_runtime_unref(struct function_runtime *r);
+/* Adds those of `from` whose names r does not have. */
+void function_runtime_inherit(struct function_runtime *r, struct function_runtime *from);
+/* A definition by name, a new reference; NULL: none. */
+struct function_def *function_runtime_find(struct function_runtime *r, const char *name);
 /* A hash of what a function does: of its body and of those it names in turn, whatever they are called. 0: none. */
 uint64_t function_runtime_hash(struct function_runtime *r, const char *name);
 
 /* Finds a function and makes its body. Functions that are not there are errors. The kernel_init's device and resources
  * are used. Calls nested deeper than a fixed bound fail when they are made. */
 shoal_status function_get(struct kernel_init *ki, const struct func_attr *f, struct function **out);
+/* The function that a whole graph is (taken over): it has no arguments, and one result, the input of ret. r's own, of
+ * which there is one. */
+shoal_status function_of_graph(struct function_runtime *r, struct device *device, struct resource_mgr *resources,
+                               struct graph *g, struct node *ret, struct function **out);
 int function_args(const struct function *f);
 int function_rets(const struct function *f);
 shoal_dtype function_arg_type(const struct function *f, int i);

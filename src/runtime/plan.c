@@ -12,6 +12,7 @@
 #include "base/strmap.h"
 #include "base/vec.h"
 #include "graph/frames.h"
+#include "runtime/function.h"
 #include "runtime/plan_internal.h"
 
 /* ---- stateful kernels ---- */
@@ -31,7 +32,8 @@ struct kernel_cache *kernel_cache_new(void) {
  * kernel, its state, the types and the name, since a step reads the first three of every node. */
 struct owned_kernel {
   struct kernel k;
-  atomic_int refs; /* of the plans that have it, and of the cache */
+  atomic_int refs;                    /* of the plans that have it, and of the cache */
+  struct function_runtime *functions; /* in the cache: whose functions its state points to, which outlive their graph */
   _Alignas(max_align_t) char rest[];
 };
 
@@ -39,6 +41,7 @@ void kernel_free(struct kernel *k) {
   struct owned_kernel *o = (struct owned_kernel *)k;
   if (atomic_fetch_sub(&o->refs, 1) != 1) return;
   if (k->def->release && k->state) k->def->release(k->state);
+  function_runtime_unref(o->functions);
   free(o);
 }
 
@@ -88,6 +91,12 @@ shoal_status kernel_make(const struct node *n, const struct plan_options *o, str
   return NULL;
 }
 
+static bool names_function(const struct node *n) {
+  for (int i = 0; i < n->n_attrs; i++)
+    if (attr_names_function(&n->attrs[i].value)) return true;
+  return false;
+}
+
 static shoal_status kernel_get(const struct node *n, const struct plan_options *o, struct kernel **out) {
   /* Ops that start with _ are made anew for each step signature, under names that mean nothing beyond it. */
   if (!o->kernels || !(n->op->flags & OP_STATEFUL) || n->op->name[0] == '_') return kernel_make(n, o, out);
@@ -97,7 +106,11 @@ static shoal_status kernel_get(const struct node *n, const struct plan_options *
   shoal_status s = NULL;
   if (!*out) {
     s = kernel_make(n, o, out);
-    if (!s) strmap_put(&o->kernels->kernels, key, *out);
+    if (!s) {
+      if (o->functions && names_function(n))
+        ((struct owned_kernel *)*out)->functions = function_runtime_ref(o->functions);
+      strmap_put(&o->kernels->kernels, key, *out);
+    }
   }
   if (!s) atomic_fetch_add(&((struct owned_kernel *)*out)->refs, 1);
   pthread_mutex_unlock(&o->kernels->lock);

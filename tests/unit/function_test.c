@@ -1,9 +1,13 @@
 /* Functions: the library, instantiation, lowering, and what must not be believed. */
 #include "unit.h"
 
+#include <semaphore.h>
+
 #include "graph/builder.h"
 #include "graph/function.h"
 #include "graph/lower.h"
+#include "runtime/function.h"
+#include "runtime/plan.h"
 #include "shoal/session.h"
 
 #define ARG(name) "input_arg { name: '" name "' type: DT_FLOAT } "
@@ -217,8 +221,66 @@ static void a_call_must_fit(void **state) {
   graph_free(g);
 }
 
+static void note(void *arg, shoal_status s) {
+  ASSERT_OK(s);
+  sem_post(arg);
+}
+
+/* A session keeps stateful kernels by their nodes' names, also when the graph that they came with has gone, and with
+ * it the functions that it brought. */
+static void a_kept_kernel_keeps_its_functions(void **state) {
+  struct pool *pool = pool_new(1, "test");
+  struct device *device = device_cpu_new("/job:localhost/replica:0/task:0", 0, pool);
+  struct resource_mgr *resources = resource_mgr_new("localhost"), *of_step = resource_mgr_new("step");
+  struct kernel_cache *kernels = kernel_cache_new();
+  struct cancel cancel;
+  cancel_init(&cancel);
+  for (int i = 0; i < 3; i++) {
+    struct graph *g = graph_new();
+    ASSERT_OK(take(
+        g, TWICE "node { name: 'x' op: '_Arg' attr { key: 'index' value { i: 0 } } " T "} " CALL(
+               "y", "twice", "x") "node { name: 'z' op: '_Retval' input: 'y' attr { key: 'index' value { i: 0 } } " T
+                                  "}"));
+    struct function_runtime *functions = function_runtime_new(g);
+    struct plan_options o = {device, resources, functions, kernels};
+    struct plan *p;
+    ASSERT_OK(plan_compile(g, &o, &p));
+    graph_free(g);
+    struct tensor in, out = {0};
+    ASSERT_OK(tensor_new_scalar(&in, SHOAL_FLOAT32));
+    *T_DATA(&in, float) = 2;
+    struct step step = {.cancel = &cancel,
+                        .inter = pool,
+                        .step_resources = of_step,
+                        .deadline = DEADLINE_NEVER,
+                        .session = "",
+                        .args = &in,
+                        .n_args = 1,
+                        .rets = &out,
+                        .n_rets = 1};
+    sem_t ended;
+    sem_init(&ended, 0, 0);
+    plan_run(p, &step, note, &ended);
+    while (sem_wait(&ended)) {
+    }
+    assert_float_equal(*T_DATA(&out, float), 4, 0);
+    sem_destroy(&ended);
+    tensor_release(&in);
+    tensor_release(&out);
+    plan_unref(p);
+    function_runtime_unref(functions);
+  }
+  kernel_cache_free(kernels);
+  resource_mgr_unref(of_step);
+  resource_mgr_unref(resources);
+  cancel_release(&cancel);
+  device_free(device);
+  pool_free(pool);
+}
+
 RUN_TESTS(cmocka_unit_test(calls_are_inlined_under_their_name), cmocka_unit_test(a_body_is_typed_by_the_call),
           cmocka_unit_test(endless_functions_are_errors), cmocka_unit_test(functions_that_multiply_are_bounded),
           cmocka_unit_test(functions_that_call_each_other_are_bounded),
           cmocka_unit_test(lowering_stops_when_nobody_waits), cmocka_unit_test(controls_are_there_once),
-          cmocka_unit_test(broken_bodies_are_named), cmocka_unit_test(a_call_must_fit))
+          cmocka_unit_test(broken_bodies_are_named), cmocka_unit_test(a_call_must_fit),
+          cmocka_unit_test(a_kept_kernel_keeps_its_functions))

@@ -46,7 +46,7 @@ check: all ## the unit tests alone: a minute
 
 .PHONY: soak
 soak: need-tensorflow all ## 10,000 steps and 1,000 sessions on a cluster, memory and threads watched
-	@SHOAL_SOAK=long SHOAL_BUILD=$(abspath $(BUILD)) tools/python.sh tests/cluster/soak_test.py
+	@SHOAL_SOAK=long SHOAL_BUILD="$$(cd $(BUILD) && pwd)" tools/python.sh tests/cluster/soak_test.py
 
 .PHONY: bench
 bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in one run
@@ -78,7 +78,7 @@ bare-check: ## (root) demo and test in a bare Debian 12, then again with everyth
 cross-check: ## (root) build for the other architecture with gcc and clang; the units under emulation
 	@tools/cross_check.sh
 package-check: all ## (root) packages, wheel and Dockerfile, each used in a bare Debian 12
-	@SHOAL_BARE=1 SHOAL_BUILD=$(abspath $(BUILD)) tools/python.sh tests/cluster/package_test.py
+	@SHOAL_BARE=1 SHOAL_BUILD="$$(cd $(BUILD) && pwd)" tools/python.sh tests/cluster/package_test.py
 kernels: all ## tests of the kernels for every instruction set that this machine or qemu has
 	@tools/kernels.sh $(BUILD)
 
@@ -94,16 +94,16 @@ docs: all ## write docs/ops.md from the op rows
 .PHONY: install uninstall deb wheel clean help
 # The dynamic linker of the system looks into its list of folders, and into a cache of what is in them.
 install: all ## install under PREFIX (and DESTDIR); says what the shell must know where that is not /usr/local
-	@cmake --install $(BUILD) --prefix $(PREFIX) >$(BUILD)/installed.log || { tail $(BUILD)/installed.log; exit 1; }
+	@cmake --install $(BUILD) --prefix "$(PREFIX)" >$(BUILD)/installed.log || { tail $(BUILD)/installed.log; exit 1; }
 	@if [ "$(PREFIX)" = /usr/local ] || [ "$(PREFIX)" = /usr ]; then [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true; \
-	 else lib=$(PREFIX)/$$(sed -n 's/^CMAKE_INSTALL_LIBDIR:PATH=//p' $(BUILD)/CMakeCache.txt); \
+	 else lib="$(PREFIX)"/$$(sed -n 's/^CMAKE_INSTALL_LIBDIR:PATH=//p' $(BUILD)/CMakeCache.txt); \
 	   echo "what a shell must know to use it:"; \
-	   echo "  export PKG_CONFIG_PATH=$$lib/pkgconfig LD_LIBRARY_PATH=$$lib PATH=$(PREFIX)/bin:\$$PATH"; fi
+	   echo "  export PKG_CONFIG_PATH='$$lib/pkgconfig' LD_LIBRARY_PATH='$$lib' PATH='$(PREFIX)/bin':\$$PATH"; fi
 # Folders go too where they are empty, up to PREFIX.
 uninstall: ## take back what the last `make install` put there; same PREFIX (and DESTDIR)
 	@[ -e $(BUILD)/installed.log ] && cd "$(DESTDIR)$(PREFIX)" || { echo "nothing was installed there from here" >&2; exit 1; }
-	@cd "$(DESTDIR)$(PREFIX)" && sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(abspath $(BUILD))/installed.log | \
-	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true
+	@sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(BUILD)/installed.log | { cd "$(DESTDIR)$(PREFIX)" && \
+	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true; }
 deb: all ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages
 	@cd $(BUILD) && cpack -G DEB -B packages >packages.log 2>&1 || { cat packages.log; exit 1; }
 	@ls $(BUILD)/packages/*.deb

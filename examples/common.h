@@ -47,9 +47,9 @@ struct cluster_flags {
       flag_text("job_name", "ps or worker", &(c).job_name),                                                  \
       flag_number("task_index", "the number of this task in its job", &(c).task_index, 0),                   \
       flag_on("insecure_bind_all", "listen beyond this machine without TLS", &(c).insecure_bind_all),        \
-      flag_text("tls_cert", "this task's certificate (PEM)", &(c).tls_cert),                                 \
-      flag_text("tls_key", "its key", &(c).tls_key),                                                         \
-      flag_text("tls_ca", "who signs all tasks' certificates", &(c).tls_ca)
+      flag_path("tls_cert", "this task's certificate (PEM)", &(c).tls_cert),                                 \
+      flag_path("tls_key", "its key", &(c).tls_key),                                                         \
+      flag_path("tls_ca", "who signs all tasks' certificates", &(c).tls_ca)
 
 /* How often the chief saves. */
 struct save_flags {
@@ -83,6 +83,10 @@ static inline shoal_cluster *find_cluster(const struct cluster_flags *f) {
             program_name, f->job_name);
     exit(2);
   }
+  if (!c && (f->task_index || f->insecure_bind_all || f->tls_cert || f->tls_key || f->tls_ca))
+    refuse(
+        "--task_index, --insecure_bind_all and --tls_* are for a task of a cluster, and there is none: --ps_hosts, "
+        "--worker_hosts, --job_name, or TF_CONFIG, say what it is");
   return c;
 }
 
@@ -253,7 +257,7 @@ static inline struct validation validation_new(const struct classifier *m, const
   struct validation v = {m, load_data(data_dir, "t10k", 1), NULL, every, every};
   char path[1024];
   snprintf(path, sizeof path, "%s/validation", log_dir ? log_dir : "");
-  if (log_dir) check(shoal_events_open(path, &v.events));
+  if (log_dir) check_given(shoal_events_open(path, &v.events));
   return v;
 }
 

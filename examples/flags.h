@@ -26,24 +26,32 @@ struct flag {
   int64_t *number;
   double *real;
   bool *on;
-  int64_t least; /* of a number */
+  int64_t least, most; /* of a number; of a text, how many characters it has at least */
 };
 
 /* The rows of a table of flags, which ends with flags_end(). */
 static inline struct flag flag_text(const char *name, const char *help, const char **to) {
-  struct flag f = {name, help, to, NULL, NULL, NULL, 0};
+  struct flag f = {name, help, to, NULL, NULL, NULL, 0, 0};
+  return f;
+}
+/* A file or folder: not "", which a variable of a script gives that is not set. */
+static inline struct flag flag_path(const char *name, const char *help, const char **to) {
+  struct flag f = {name, help, to, NULL, NULL, NULL, 1, 0};
+  return f;
+}
+static inline struct flag flag_between(const char *name, const char *help, int64_t *to, int64_t least, int64_t most) {
+  struct flag f = {name, help, NULL, to, NULL, NULL, least, most};
   return f;
 }
 static inline struct flag flag_number(const char *name, const char *help, int64_t *to, int64_t least) {
-  struct flag f = {name, help, NULL, to, NULL, NULL, least};
-  return f;
+  return flag_between(name, help, to, least, INT64_MAX);
 }
 static inline struct flag flag_real(const char *name, const char *help, double *to) { /* at least 0 */
-  struct flag f = {name, help, NULL, NULL, to, NULL, 0};
+  struct flag f = {name, help, NULL, NULL, to, NULL, 0, 0};
   return f;
 }
 static inline struct flag flag_on(const char *name, const char *help, bool *to) {
-  struct flag f = {name, help, NULL, NULL, NULL, to, 0};
+  struct flag f = {name, help, NULL, NULL, NULL, to, 0, 0};
   return f;
 }
 static inline struct flag flags_end(void) { return flag_text(NULL, NULL, NULL); }
@@ -93,14 +101,20 @@ static inline void refuse_flag(const char *arg, const char *name, size_t n, cons
 
 /* What is wrong with a value, or NULL; takes it over if nothing is. */
 static inline const char *set_flag(const struct flag *f, const char *value) {
-  static char expected[64];
+  static char expected[96];
   char *end = NULL;
   errno = 0;
-  if (f->text) *f->text = value;
+  if (f->text) {
+    if ((int64_t)strlen(value) < f->least) return "a path";
+    *f->text = value;
+  }
   if (f->number) {
     long long v = strtoll(value, &end, 10);
-    snprintf(expected, sizeof expected, "a whole number of at least %lld", (long long)f->least);
-    if (*end || end == value || errno || v < f->least) return expected;
+    if (f->most == INT64_MAX)
+      snprintf(expected, sizeof expected, "a whole number of at least %lld", (long long)f->least);
+    else
+      snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)f->least, (long long)f->most);
+    if (*end || end == value || errno || v < f->least || v > f->most) return expected;
     *f->number = v;
   }
   if (f->real) {

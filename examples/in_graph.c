@@ -23,11 +23,11 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "in_graph: one client trains a copy of the model on every worker",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_path("data_dir", "the four IDX files", &data_dir),
                  flag_number("train_steps", "steps to end at", &train_steps, 1),
                  flag_number("batch_size", "examples a step, shared by all workers", &batch_size, 1),
                  flag_real("learning_rate", "Adam's", &learning_rate),
-                 flag_text("checkpoint_dir", "where to save", &checkpoint_dir),
+                 flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
                  SAVE_FLAGS(save),
                  flags_end(),
              });

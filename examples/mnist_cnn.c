@@ -24,11 +24,11 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "mnist_cnn: trains a convolutional network, alone or on parameter servers",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_path("data_dir", "the four IDX files", &data_dir),
                  flag_number("train_steps", "global steps to end at", &train_steps, 1),
                  flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
                  flag_real("learning_rate", "Adam's", &learning_rate),
-                 flag_text("checkpoint_dir", "where the chief saves", &checkpoint_dir),
+                 flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
                  SAVE_FLAGS(save),
                  flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
                              &validation_steps, 0),

@@ -1,6 +1,6 @@
 /* Trains a classifier on Fashion-MNIST in this process.
  *
- *   mnist_local [--data_dir=DIR] [--out_dir=DIR] [--epochs=N], or the three without their names
+ *   mnist_local [--data_dir=DIR] [--out_dir=DIR] [--epochs=N]
  *
  * data_dir holds the four IDX files, as Debian's dataset-fashion-mnist installs them. out_dir gets a checkpoint that
  * TensorFlow can read, and an event file for TensorBoard. */
@@ -11,16 +11,10 @@ enum { BATCH = 100, HIDDEN = 128 };
 int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *out_dir = "build/mnist_local";
   int64_t epochs = 10;
-  if (argc > 1 && argv[1][0] != '-') {
-    data_dir = argv[1];
-    if (argc > 2) out_dir = argv[2];
-    if (argc > 3) epochs = atoi(argv[3]);
-  } else {
-    read_flags(argc, argv, "mnist_local: trains a classifier in this process",
-               (const struct flag[]){flag_text("data_dir", "the four IDX files", &data_dir),
-                                     flag_text("out_dir", "for the checkpoint and the event file", &out_dir),
-                                     flag_number("epochs", "how often every image is seen", &epochs, 1), flags_end()});
-  }
+  read_flags(argc, argv, "mnist_local: trains a classifier in this process",
+             (const struct flag[]){flag_path("data_dir", "the four IDX files", &data_dir),
+                                   flag_path("out_dir", "for the checkpoint and the event file", &out_dir),
+                                   flag_number("epochs", "how often every image is seen", &epochs, 1), flags_end()});
 
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);

@@ -24,19 +24,20 @@ int main(int argc, char **argv) {
       (const struct flag[]){
           CLUSTER_FLAGS(where),
           flag_on("existing_servers", "servers run already: start none", &existing_servers),
-          flag_text("data_dir", "the four IDX files", &data_dir),
+          flag_path("data_dir", "the four IDX files", &data_dir),
           flag_number("train_steps", "global steps to end at", &train_steps, 1),
           flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
           flag_real("learning_rate", "Adam's", &learning_rate),
           flag_on("decay", "let it fall to 0 at train_steps, along a cosine", &decay),
           flag_number("hidden_units", "in the hidden layer", &hidden_units, 1),
           flag_on("sync_replicas", "apply the mean of the workers' gradients", &sync_replicas),
-          flag_number("replicas_to_aggregate", "gradients in a mean; 0: one of each worker", &replicas_to_aggregate, 0),
+          flag_between("replicas_to_aggregate", "gradients in a mean; 0: one of each worker", &replicas_to_aggregate, 0,
+                       10000),
           flag_on("strict", "sync: one gradient of each worker in every step, the same at every run", &strict),
-          flag_number("staleness", "instead: no worker more than so many steps ahead; 0: any", &staleness, 0),
-          flag_text("checkpoint_dir", "where the chief saves", &checkpoint_dir),
+          flag_between("staleness", "instead: no worker more than so many steps ahead; 0: any", &staleness, 0, 1000000),
+          flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
           SAVE_FLAGS(save),
-          flag_text("log_dir", "for event files and traces; none: checkpoint_dir", &log_dir),
+          flag_path("log_dir", "for event files and traces; none: checkpoint_dir", &log_dir),
           flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
                       &validation_steps, 0),
           flag_number("trace_steps", "the chief traces a step every so often; 0: never", &trace_steps, 0),
@@ -54,6 +55,10 @@ int main(int argc, char **argv) {
   need_servers(cluster);
   if (existing_servers && !cluster)
     refuse("--existing_servers of which cluster? --ps_hosts and --worker_hosts, or TF_CONFIG, say where they are");
+  if ((sync_replicas || strict) && !cluster)
+    refuse("--sync_replicas and --strict are for a cluster: shoal launch --ps=1 --workers=2 -- mnist_replica ...");
+  if (existing_servers && !strcmp(shoal_cluster_job(cluster), "ps"))
+    refuse("--existing_servers with --job_name=ps: servers run already, and a ps is nothing else; start the workers");
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
   char worker_device[64] = "", master[512] = "";

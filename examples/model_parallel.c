@@ -49,13 +49,13 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "model_parallel: the layers of one model on different tasks",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_path("data_dir", "the four IDX files", &data_dir),
                  flag_number("train_steps", "steps to end at", &train_steps, 1),
                  flag_number("batch_size", "examples a step", &batch_size, 1),
                  flag_number("micro_batches", "into which a batch is cut", &micro_batches, 1),
                  flag_number("hidden_units", "in each hidden layer", &units, 1),
                  flag_real("learning_rate", "Adam's", &learning_rate),
-                 flag_text("checkpoint_dir", "where to save", &checkpoint_dir),
+                 flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
                  SAVE_FLAGS(save),
                  flags_end(),
              });

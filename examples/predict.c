@@ -5,6 +5,8 @@
  *
  * The checkpoint may as well be TensorFlow's, of a model with these names. Nothing of training is needed here: neither
  * the optimizer and its slots, nor the cluster. */
+#include <unistd.h>
+
 #include "common.h"
 
 static const char *const names[CLASSES] = {"T-shirt", "trousers", "pullover", "dress", "coat",
@@ -20,8 +22,8 @@ int main(int argc, char **argv) {
   int64_t hidden_units = 100, images = 10;
   read_flags(argc, argv, "predict: restores what mnist_replica has trained, and predicts",
              (const struct flag[]){
-                 flag_text("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
-                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_path("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
+                 flag_path("data_dir", "the four IDX files", &data_dir),
                  flag_number("hidden_units", "in the hidden layer, as in training", &hidden_units, 1),
                  flag_number("images", "how many of the test set", &images, 1),
                  flags_end(),
@@ -29,9 +31,13 @@ int main(int argc, char **argv) {
   if (!checkpoint_dir) refuse("which checkpoint? --checkpoint_dir=DIR, the one that mnist_replica was given");
   char *checkpoint = shoal_latest_checkpoint(checkpoint_dir);
   if (!checkpoint) {
-    fprintf(stderr, "predict: there is no checkpoint in %s: mnist_replica --checkpoint_dir=DIR makes one\n",
-            checkpoint_dir);
-    return 2;
+    char state[1024];
+    snprintf(state, sizeof state, "%s/checkpoint", checkpoint_dir);
+    if (access(state, R_OK) && errno != ENOENT) fprintf(stderr, "predict: %s: %s\n", state, strerror(errno));
+    else
+      fprintf(stderr, "predict: there is no checkpoint in %s: mnist_replica --checkpoint_dir=DIR makes one\n",
+              checkpoint_dir);
+    return 1;
   }
 
   shoal_graph *g = shoal_graph_new();

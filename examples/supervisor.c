@@ -13,11 +13,11 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "supervisor: trains on parameter servers, with a supervisor",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 flag_text("data_dir", "the four IDX files", &data_dir),
+                 flag_path("data_dir", "the four IDX files", &data_dir),
                  flag_number("train_steps", "global steps to end at", &train_steps, 1),
                  flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
                  flag_real("learning_rate", "of gradient descent", &learning_rate),
-                 flag_text("logdir", "for checkpoints and event files", &logdir),
+                 flag_path("logdir", "for checkpoints and event files", &logdir),
                  flag_number("save_model_secs", "a checkpoint every so often", &save_model_secs, 0),
                  flags_end(),
              });

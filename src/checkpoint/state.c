@@ -125,7 +125,9 @@ shoal_status checkpoint_state_read(const char *dir, const char *name, struct che
   if (!s) {
     if (!parse(dir, data, out)) {
       checkpoint_state_release(out);
-      s = STATUS(SHOAL_DATA_LOSS, "%s is no checkpoint state file", path);
+      s = STATUS(SHOAL_DATA_LOSS,
+                 "%s is no checkpoint state file: remove it, or let it say model_checkpoint_path: \"model.ckpt-N\"",
+                 path);
     }
     free(data);
   }

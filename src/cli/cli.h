@@ -20,7 +20,7 @@ int status_main(int argc, char **argv);
 int stop_main(int argc, char **argv);
 int launch_main(int argc, char **argv);
 
-enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_RUN = 127 /* as a shell has it */ };
 
 /* One flag of a subcommand: "--name=value", "--name value", or "--name" for switches. */
 struct flag {
@@ -46,7 +46,7 @@ struct tls_flags {
     "tls_ca", "FILE", "the authority of the servers' certificates (PEM; default: $SHOAL_TLS_CA)", .text = &(f).ca \
   }
 void tls_flags_use(const struct tls_flags *f);
-/* Prints an error to standard error and frees it; returns EXIT_FAILED. */
+/* Prints an error to standard error and frees it; returns EXIT_USAGE for what makes no sense, else EXIT_FAILED. */
 int report(shoal_status s);
 
 #endif

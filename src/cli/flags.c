@@ -98,6 +98,7 @@ int report(shoal_status s) {
   text_add_shown(&words, shoal_status_message(s), strlen(shoal_status_message(s)), true);
   fprintf(stderr, "shoal: %s: %s\n", shoal_code_name(shoal_status_code(s)), text_cstr(&words));
   text_release(&words);
+  int code = shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
   shoal_status_free(s);
-  return EXIT_FAILED;
+  return code;
 }

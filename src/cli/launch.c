@@ -77,7 +77,8 @@ static int run_rank(struct launch_job *j, int64_t rank) {
   setenv("TF_CONFIG", text_cstr(&tf_config), 1);
   text_release(&tf_config);
   execvp(argv[0], argv);
-  return report(ERRNO_STATUS(errno, "cannot run %s", argv[0]));
+  report(ERRNO_STATUS(errno, "cannot run %s", argv[0]));
+  return EXIT_NOT_RUN;
 }
 
 /* Would the program be found? Better said once, before anything is started. */
@@ -125,6 +126,7 @@ static const char *misplaced(const struct launch_job *j) {
   if (j->remote_shoal && !j->hosts_file && !j->slurm) return "--remote_shoal is for --hosts and --slurm";
   if (j->forward && !j->hosts_file && !j->slurm)
     return "--env is for --hosts and --slurm: on this machine tasks have the launcher's environment";
+  if (!j->tls.cert != !j->tls.key) return "--tls_cert and --tls_key go together: one of them is missing";
   if (j->insecure_bind_all && !j->ps_server)
     return "--insecure_bind_all is for --ps_server; the program's own flag of that name stands behind --";
   return NULL;
@@ -188,7 +190,11 @@ int launch_main(int argc, char **argv) {
   int64_t rank, ranks;
   bool one_rank = j.one_rank = j.slurm && launch_inside_step(&rank, &ranks);
   shoal_status s = one_rank || j.hosts_file ? NULL : check_program(&j);
-  if (!s) s = launch_job_plan(&j);
+  if (s) {
+    report(s);
+    return EXIT_NOT_RUN;
+  }
+  s = launch_job_plan(&j);
   if (!s && j.dry_run) {
     launch_tell_commands(&j);
     launch_job_release(&j);

@@ -54,6 +54,7 @@ struct launch_task {
   int signal; /* the last one sent in order to stop it */
   int status; /* as waitpid gave it, when ended */
   int restarts;
+  bool not_started;                    /* what is executed here could not be */
   bool listened;                       /* it said so: it is a server */
   const struct launch_task *waits_for; /* one that has ended: it would wait for ever */
 

@@ -158,21 +158,36 @@ shoal_status launch_hosts_expand(struct launch_job *j, const char *list) {
 
 /* ---- who runs where ---- */
 
-/* A task at the next port of its host. The address is the host's name without "user@". */
+/* A task at the next port of its host. The address is the host's name without "user@", an IPv6 host's in brackets. */
 static void place(struct launch_job *j, struct launch_task *t, size_t host, int *used) {
-  const char *name = j->hosts.at[host], *at = strrchr(name, '@');
+  const char *name = j->hosts.at[host], *at = strrchr(name, '@'), *bare = at ? at + 1 : name;
+  bool v6 = strchr(bare, ':') != NULL;
   t->host = name;
   if (t->role == ROLE_EVALUATOR) return;
   /* Two lines may name one host. */
   size_t same = 0;
   while (strcmp(j->hosts.at[same], name) != 0) same++;
-  t->address = mem_printf("%s:%d", at ? at + 1 : name, (int)(j->port ? j->port : DEFAULT_PORT) + used[same]++);
+  t->address = mem_printf("%s%s%s:%d", v6 ? "[" : "", bare, v6 ? "]" : "",
+                          (int)(j->port ? j->port : DEFAULT_PORT) + used[same]++);
 }
 
 static struct launch_task *unplaced(struct launch_job *j, const char *job) {
   for (size_t i = 0; i < j->tasks.n; i++)
     if (!j->tasks.at[i].host && !strcmp(j->tasks.at[i].job, job)) return &j->tasks.at[i];
   return NULL;
+}
+
+/* The first word of a line, as ssh shall be given it: that knows no brackets around IPv6 hosts. */
+static shoal_status add_named_host(struct launch_job *j, const char *word, int number) {
+  const char *at = strrchr(word, '@'), *bare = at ? at + 1 : word, *colon = strchr(bare, ':');
+  size_t n = strlen(bare);
+  bool bracketed = *bare == '[' && bare[n - 1] == ']';
+  if (*word == '-' || !n) return INVALID("%s:%d: \"%s\" is no host", j->hosts_file, number, word);
+  if (!bracketed && colon && (colon == strrchr(bare, ':') || strchr(bare, '[')))
+    return INVALID("%s:%d: \"%s\" has a port: servers' ports are given by --port, ssh's by --ssh='ssh -p N'",
+                   j->hosts_file, number, word);
+  return add_host(
+      j, bracketed ? mem_printf("%.*s%.*s", (int)(bare - word), word, (int)n - 2, bare + 1) : mem_strdup(word));
 }
 
 static shoal_status read_line(struct launch_job *j, char *line, int number, int *used, bool *named) {
@@ -182,8 +197,7 @@ static shoal_status read_line(struct launch_job *j, char *line, int number, int 
   while ((word = strsep(&words, " \t"))) {
     if (!*word) continue;
     if (!have_host) {
-      if (*word == '-') return INVALID("%s:%d: \"%s\" is no host", j->hosts_file, number, word);
-      TRY(add_host(j, mem_strdup(word)));
+      TRY(add_named_host(j, word, number));
       have_host = true;
       continue;
     }
@@ -202,8 +216,8 @@ static shoal_status read_line(struct launch_job *j, char *line, int number, int 
 static shoal_status read_hosts(struct launch_job *j, int *used, bool *named) {
   char *text;
   size_t size;
-  TRY(file_read(j->hosts_file, 1 << 20, &text, &size));
-  shoal_status s = NULL;
+  shoal_status s = file_read(j->hosts_file, 1 << 20, &text, &size);
+  if (s) return status_prefix(s, "--hosts, a file with one host a line, cannot be read: ");
   int number = 1;
   for (char *rest = text, *line; !s && (line = strsep(&rest, "\n")); number++)
     s = read_line(j, line, number, used, named);

@@ -91,10 +91,12 @@ static void start(struct launch_job *j, struct launch_task *t) {
     t->state = TASK_RUNNING;
     return;
   }
-  launch_view_say(j, "%s: %s", t->name, shoal_status_message(s));
+  launch_view_say(j, "%s: %s%s%s", t->name, shoal_status_message(s), t->host ? ": here, to reach " : "",
+                  t->host ? t->host : "");
   shoal_status_free(s);
   t->state = TASK_ENDED;
-  t->status = 127 << 8; /* as a shell would say it */
+  t->status = EXIT_NOT_RUN << 8;
+  t->not_started = true;
   fail_job(j, t);
 }
 

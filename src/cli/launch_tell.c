@@ -127,7 +127,9 @@ static const char what_to_do[] =
 
 /* Codes that are not the program's, but of what brings it to another host. */
 static void hint_of_host(struct launch_job *j, const struct launch_task *t) {
-  int code = t->host && WIFEXITED(t->status) ? WEXITSTATUS(t->status) : 0;
+  int code = t->host && WIFEXITED(t->status) && !t->not_started ? WEXITSTATUS(t->status) : 0;
+  if (t->host && t->not_started)
+    launch_view_say(j, "%s must be a command of this machine (--ssh)", j->slurm ? "srun" : j->ssh ? j->ssh : "ssh");
   if (code == 255 && !j->slurm)
     launch_view_say(j, "ssh did not get there: `ssh %s true` must work from here without a password (--ssh, --hosts)",
                     t->host);
@@ -151,24 +153,6 @@ void launch_tell_early_ps(struct launch_job *j, const struct launch_task *t) {
                   t->name, what_to_do);
 }
 
-/* Of the file "checkpoint": model_checkpoint_path: "model.ckpt-1234". */
-static char *newest_checkpoint(const char *folder) {
-  char *path = mem_printf("%s/checkpoint", folder), *text = NULL, *found = NULL;
-  size_t size;
-  shoal_status s = file_read(path, 1 << 20, &text, &size);
-  static const char field[] = "model_checkpoint_path: \"";
-  char *at = !s ? strstr(text, field) : NULL;
-  if (at && (at == text || at[-1] == '\n')) {
-    at += strlen(field);
-    at[strcspn(at, "\"\n")] = 0;
-    found = *at == '/' ? mem_strdup(at) : mem_printf("%s/%s", folder, at);
-  }
-  shoal_status_free(s);
-  free(text);
-  free(path);
-  return found;
-}
-
 void launch_tell_saved(struct launch_job *j, bool always) {
   const char *folder = checkpoint_folder(j);
   if (!folder) return;
@@ -177,7 +161,7 @@ void launch_tell_saved(struct launch_job *j, bool always) {
   char *state = mem_printf("%s/checkpoint", folder);
   struct stat st;
   bool there = !stat(state, &st), fresh = there && st.st_mtime >= j->began_at;
-  char *newest = there ? newest_checkpoint(folder) : NULL;
+  char *newest = there ? shoal_latest_checkpoint(folder) : NULL;
   int64_t step = checkpoint_step(newest), lost = step >= 0 ? j->step - step : 0;
   if (fresh && newest && lost > 0)
     launch_view_say(j, "saved: %s; the same command goes on from there: at least %lld steps are lost", newest,

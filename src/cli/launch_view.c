@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "cli/launch.h"
 
-enum { BAR = 20, MAX_COLUMNS = 400, OLD_SECS = 30 };
+enum { BAR = 20, SHORTEST_BAR = 10, NARROW = 72, MAX_COLUMNS = 400, OLD_SECS = 30 };
 
 bool launch_progress_take(struct launch_job *j, struct launch_task *t, const char *line) {
   struct progress_line p;
@@ -67,25 +67,52 @@ static const char *state_word(const struct launch_task *t, char *room, size_t si
   return room;
 }
 
-static void put_bar(struct text *out, const struct progress_line *p) {
+static void put_bar(struct text *out, const struct progress_line *p, int width) {
   int64_t step = p->step < p->last ? p->step : p->last;
-  int done = p->last > 0 ? (int)((double)step / (double)p->last * BAR) : 0;
+  int done = p->last > 0 ? (int)((double)step / (double)p->last * width) : 0;
   text_addc(out, '[');
-  for (int i = 0; i < BAR; i++) text_addc(out, i < done ? '#' : '-');
+  for (int i = 0; i < width; i++) text_addc(out, i < done ? '#' : '-');
   text_adds(out, "]  ");
 }
 
-static void put_task(struct text *out, const struct launch_job *j, const struct launch_task *t, int widest) {
+/* Characters, not bytes. */
+static int width_of(const char *s) {
+  int n = 0;
+  for (; *s; s++) n += (*s & 0xc0) != 0x80;
+  return n;
+}
+
+/* Puts the line, or as many of its fields (two blanks lie between them) as there is room for. */
+static void put_fitting(const char *line, int columns) {
+  size_t end = 0, field = 0;
+  for (int n = 0; line[end] && n < columns; n++) {
+    if (line[end] == ' ' && line[end + 1] == ' ') field = end;
+    for (end++; (line[end] & 0xc0) == 0x80;) end++;
+  }
+  if (line[end] && strncmp(line + end, "  ", 2) != 0 && field) end = field;
+  printf("%.*s", (int)end, line);
+}
+
+/* In a narrow terminal the numbers are what stays: first the bar goes, then what need not be said of a task that runs.
+ */
+static void put_task(struct text *out, const struct launch_job *j, const struct launch_task *t, int widest,
+                     int columns) {
   char room[32];
   int64_t until = t->ended ? t->ended : clock_ns(), seconds = t->started ? (until - t->started) / 1000000000 : 0;
-  text_addf(out, "%-*s  %-12s %3ld:%02ld  ", widest, t->name, state_word(t, room, sizeof room), (long)(seconds / 60),
-            (long)(seconds % 60));
+  text_addf(out, "%-*s  ", widest, t->name);
+  if (columns >= NARROW || t->state != TASK_RUNNING || !t->at_when)
+    text_addf(out, "%-*s %3ld:%02ld  ", columns >= NARROW ? 12 : 0, state_word(t, room, sizeof room),
+              (long)(seconds / 60), (long)(seconds % 60));
   if (t->at_when) {
+    struct text words = {0};
     struct progress_line p = t->at;
     p.task[0] = 0;
     p.eta_secs = -1; /* the job's is below */
-    if (p.last > 0) put_bar(out, &p);
-    progress_put(out, &p);
+    progress_put(&words, &p);
+    int bar = columns - width_of(text_cstr(out)) - width_of(text_cstr(&words)) - 4;
+    if (p.last > 0 && columns >= NARROW) put_bar(out, &p, MAX(MIN(bar, BAR), SHORTEST_BAR));
+    text_adds(out, text_cstr(&words));
+    text_release(&words);
   } else if (t->progress) {
     text_add_shown(out, t->progress, strlen(t->progress), false);
   }
@@ -99,15 +126,22 @@ int launch_view_draw(const struct launch_job *j, int widest) {
   struct text line = {0};
   for (size_t i = 0; i < j->tasks.n && i < most; i++, drawn++) {
     line.n = 0;
-    put_task(&line, j, &j->tasks.at[i], widest);
-    printf("\033[2m%.*s\033[0m\n", columns - 1, text_cstr(&line));
+    put_task(&line, j, &j->tasks.at[i], widest, columns - 1);
+    fputs("\033[2m", stdout);
+    put_fitting(text_cstr(&line), columns - 1);
+    fputs("\033[0m\n", stdout);
   }
   struct progress_line p;
   if (launch_progress_job(j, &p)) {
     line.n = 0;
     text_addf(&line, "%-*s  ", widest, "job");
+    if (columns <= NARROW) { /* the tasks say the rest */
+      p.has_loss = false;
+      p.examples_per_sec = p.staleness = -1;
+    }
     progress_put(&line, &p);
-    printf("%.*s\n", columns - 1, text_cstr(&line));
+    put_fitting(text_cstr(&line), columns - 1);
+    putchar('\n');
     drawn++;
   }
   text_release(&line);

@@ -1,7 +1,9 @@
 /* `shoal`: finds the subcommand and runs it. Part of the library; start.c says why. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/suggest.h"
@@ -21,7 +23,14 @@ static void help(FILE *out) {
   fprintf(out, "\n`shoal SUBCOMMAND --help` lists a subcommand's flags; `shoal --version` tells the version.\n");
 }
 
+/* A command that was started with a standard stream closed would print into the next file or connection it opens. */
+static void keep_standard_streams(void) {
+  for (int fd = 0; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
+}
+
 int shoal_main(int argc, char **argv) {
+  keep_standard_streams();
   if (argc < 2) {
     help(stderr);
     return EXIT_USAGE;

@@ -39,8 +39,10 @@ void cluster_spec_copy(struct cluster_spec *to, const struct cluster_spec *from)
 /* ---- the validator ---- */
 
 shoal_status address_parse(const char *field, const char *address, char *host, int *port) {
-  const char *colon = strrchr(address, ':');
+  const char *colon = strrchr(address, ':'), *bracket = strrchr(address, ']');
   int64_t p;
+  if (address[0] == '[' && bracket && bracket[1] != ':')
+    return INVALID("%s: \"%s\" has no port: a colon and a number follow the bracket, as in [::1]:2222", field, address);
   if (!colon || colon == address)
     return INVALID("%s: \"%s\" is no address: write host:port, such as 127.0.0.1:2222", field, address);
   if (!isdigit((unsigned char)colon[1]) || !str_to_int64(colon + 1, &p) || p > 65535)
@@ -153,8 +155,10 @@ shoal_status cluster_spec_task(const struct cluster_spec *c, const char *job, in
   if (!j) {
     struct text names = {0};
     for (size_t i = 0; i < c->jobs.n; i++) text_addf(&names, "%s\"%s\"", i ? ", " : "", c->jobs.at[i].name);
-    shoal_status s = INVALID("job_name: \"%s\" is not in the cluster, which has %s: choose one of these or add the job",
-                             job, names.n ? text_cstr(&names) : "no jobs");
+    shoal_status s = INVALID(
+        "job_name: \"%s\" is not in the cluster, which has %s: choose one of these (by --job_name, "
+        "or by task.type in TF_CONFIG) or add the job",
+        job, names.n ? text_cstr(&names) : "no jobs");
     text_release(&names);
     return s;
   }
@@ -201,10 +205,20 @@ static shoal_status read_text(const char *field, const char *text, char **out) {
   struct text t = {0};
   char piece[4096];
   for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0 && t.n < MAX_DESCRIPTION;) text_add(&t, piece, n);
+  shoal_status s = ferror(f) ? INVALID("%s: the file %s cannot be read: %m", field, text) : NULL;
   fclose(f);
-  *out = mem_strdup(text_cstr(&t));
+  if (!s) *out = mem_strdup(text_cstr(&t));
   text_release(&t);
-  return NULL;
+  return s;
+}
+
+/* What a person most likely did who wrote this; at: where the parser stopped, near the mistake. */
+static const char *json_advice(const char *json, const char *at) {
+  const char *before = at;
+  if (*at == '\'' || (at > json && at[-1] == '\'')) return "JSON has double quotes (\"), not single ones";
+  while (before > json && strchr(" \t\r\n]}", before[-1])) before--;
+  if (before > json && before[-1] == ',' && (before < at || strchr("]}", *at))) return "is there a comma too many?";
+  return "correct it there";
 }
 
 static shoal_status parse_json(const char *field, const char *text, cJSON **out) {
@@ -217,8 +231,8 @@ static shoal_status parse_json(const char *field, const char *text, cJSON **out)
     s = INVALID("%s: not valid JSON, it ends too early (after %zu characters): is a bracket or a quote missing?", field,
                 strlen(json));
   else if (!*out)
-    s = INVALID("%s: not valid JSON at character %zu (near \"%.20s\"): correct it there", field,
-                (size_t)(end ? end - json : 0), end ? end : "");
+    s = INVALID("%s: not valid JSON at character %zu (near \"%.20s\"): %s", field, (size_t)(end ? end - json : 0),
+                end && end > json ? end - 1 : json, json_advice(json, end ? end : json));
   else if (!cJSON_IsObject(*out))
     s = INVALID("%s: found JSON that is no object: write {\"job\": [\"host:port\", ...]}", field);
   if (s) cJSON_Delete(*out);
@@ -273,8 +287,9 @@ shoal_status cluster_spec_from_tf_config(struct cluster_spec *c, const char *fie
     const cJSON *index = cJSON_GetObjectItemCaseSensitive(me, "index");
     int64_t i = 0;
     if (!cJSON_IsString(type)) s = INVALID("%s.task.type: expected the name of this task's job as a string", field);
-    else if (cJSON_IsString(index) ? !str_to_int64(index->valuestring, &i) : index && !cJSON_IsNumber(index))
-      s = INVALID("%s.task.index: expected this task's number", field);
+    else if (cJSON_IsString(index) ? !str_to_int64(index->valuestring, &i)
+                                   : index && !(cJSON_IsNumber(index) && index->valuedouble == (double)index->valueint))
+      s = INVALID("%s.task.index: expected this task's number: 0, 1, ...", field);
     else {
       if (cJSON_IsNumber(index)) i = index->valueint;
       free(*job);

@@ -103,27 +103,56 @@ static void put_row(const struct asked *a, int widest[2], struct text *out) {
   text_addc(out, '\n');
 }
 
+typedef bool wait_fn(const struct asked *a, const char *line, int n, struct text *out); /* true: it took it */
+
 /* The lines of a server's text that say for what it waits; calls fn for each. */
-static void each_wait(const struct asked *a, void (*fn)(struct text *out, const char *line, int n), struct text *out) {
+static void each_wait(const struct asked *a, wait_fn *fn, struct text *out) {
   int found = 0;
   for (const char *at = a->text; at && *at && found < MAX_WAITS;) {
     int n = (int)strcspn(at, "\n");
     const char *line = at + strspn(at, " ");
-    if (memmem(at, (size_t)n, ": waits for ", 12) || memmem(at, (size_t)n, ": waiting here for ", 19)) {
-      fn(out, line, n - (int)(line - at));
-      found++;
-    }
+    if (memmem(at, (size_t)n, ": waits for ", 12) || memmem(at, (size_t)n, ": waiting here for ", 19))
+      found += fn(a, line, n - (int)(line - at), out);
     at += n + (at[n] == '\n');
   }
 }
 
-static void put_wait(struct text *out, const char *line, int n) { text_addf(out, "  %.*s\n", n, line); }
+/* For how long a line's step has run, by all that the server says of it; -1: it does not say. */
+static double step_age(const struct asked *a, const char *line) {
+  int n = (int)strcspn(line, ":\n");
+  double oldest = -1;
+  for (const char *at = a->text; at && *at;) {
+    const char *end = at + strcspn(at, "\n");
+    at += strspn(at, " ");
+    const char *since =
+        strncmp(at, line, (size_t)n) || at[n] != ':' ? NULL : memmem(at, (size_t)(end - at), " since ", 7);
+    double age = since ? strtod(since + 7, NULL) : -1;
+    if (age > oldest) oldest = age;
+    at = end + (*end == '\n');
+  }
+  return oldest;
+}
 
-static void put_wait_json(struct text *out, const char *line, int n) {
+/* In the table: what waits for no longer than a step may take is the normal course of things. Of the keys that values
+ * have between tasks people want the name alone: "TASK;INCARNATION;TASK;edge_7_w/read;0:0". */
+static bool put_wait(const struct asked *a, const char *line, int n, struct text *out) {
+  double age = step_age(a, line);
+  bool here = memmem(line, (size_t)n, ": waiting here for ", 19) != NULL;
+  if (age < 1 && (here || age >= 0)) return false;
+  const char *name = line + n, *end = memrchr(line, ';', (size_t)n), *key = end;
+  if (end) name = memrchr(line, ';', (size_t)(end - line));
+  while (key && key > line && key[-1] != ' ') key--;
+  if (end && name) text_addf(out, "  %.*s%.*s\n", (int)(key - line), line, (int)(end - name - 1), name + 1);
+  else text_addf(out, "  %.*s\n", n, line);
+  return true;
+}
+
+static bool put_wait_json(const struct asked *a, const char *line, int n, struct text *out) {
   char *copy = mem_strndup(line, (size_t)n);
   if (out->at[out->n - 1] != '[') text_adds(out, ", ");
   text_add_json(out, copy);
   free(copy);
+  return true;
 }
 
 static void put_table(const struct asked *all, size_t n, struct text *out) {
@@ -132,7 +161,7 @@ static void put_table(const struct asked *all, size_t n, struct text *out) {
     widest[0] = MAX(widest[0], (int)(all[i].task ? strlen(all[i].task) : 0));
     widest[1] = MAX(widest[1], (int)strlen(all[i].address));
   }
-  text_addf(out, "%-*s  %-*s  %12s %8s %9s %9s %8s %7s %10s %9s %11s\n", widest[0], "TASK", widest[1], "ADDRESS",
+  text_addf(out, "%-*s  %-*s  %-12s %8s %9s %9s %8s %7s %10s %9s %11s\n", widest[0], "TASK", widest[1], "ADDRESS",
             "STATE", "PROCESS", "MEMORY", "TENSORS", "SESSIONS", "RUNNING", "STEPS", "VARIABLES", "GLOBAL_STEP");
   for (size_t i = 0; i < n; i++) put_row(&all[i], widest, out);
   for (size_t i = 0; i < n; i++) {

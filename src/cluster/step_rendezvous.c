@@ -149,7 +149,13 @@ static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, stru
     return;
   }
   struct tensor none = tensor_none();
-  done(arg, INVALID("%.*s, which should send %s, is not in the cluster", (int)n, key, key), &none, false);
+  done(
+      arg,
+      INVALID(
+          "%.*s, which should send %s, is not in the cluster that this task was started with: start all tasks with the "
+          "same description of the cluster",
+          (int)n, key, key),
+      &none, false);
 }
 
 static void step_abort(struct rendezvous *r, shoal_status why) { rendezvous_abort(((struct entry *)r)->local, why); }

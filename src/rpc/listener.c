@@ -113,10 +113,10 @@ shoal_status listener_open(const char *host, int *port, listener_fn fn, void *ar
     for (int i = 0; i < l->n; i++) close(l->sockets[i].watch.fd);
     free(l);
     errno = why;
-    return STATUS(
-        SHOAL_UNKNOWN,
-        "Could not start gRPC server: %s:%d: %m (is another server running there? choose another port or stop it)",
-        host, *port);
+    return STATUS(SHOAL_UNKNOWN, "Could not start gRPC server: %s:%d: %m (%s)", host, *port,
+                  why == EACCES          ? "ports below 1024 are the system's: choose another"
+                  : why == EADDRNOTAVAIL ? "this machine does not have that address"
+                                         : "is another server running there? choose another port or stop it");
   }
   *out = l;
   return NULL;

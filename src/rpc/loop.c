@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -97,7 +98,7 @@ static bool start_thread(void *(*fn)(void *), bool spare) {
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attr, 4u << 20);
   if (spare) atomic_fetch_add(&loop.spares, 1); /* before it begins to wait: it is counted, not begun again */
-  bool ok = pthread_create(&t, &attr, fn, NULL) == 0;
+  bool ok = (errno = pthread_create(&t, &attr, fn, NULL)) == 0;
   if (ok) loop.threads++;
   else if (spare) atomic_fetch_sub(&loop.spares, 1);
   pthread_attr_destroy(&attr);
@@ -432,10 +433,16 @@ static void *watch(void *arg) {
   return NULL;
 }
 
+/* Without these nothing can be served or asked, by any of those who would be told: the process ends. */
+static _Noreturn void cannot_begin(const char *what) {
+  fprintf(stderr, "shoal: no %s for the network: %m; raise the limits of this process (ulimit -n, -u, -v)\n", what);
+  _exit(EXIT_FAILURE);
+}
+
 static void open_epoll(void) {
   loop.epoll = epoll_create1(EPOLL_CLOEXEC);
   loop.waker = (struct rpc_watch){.fn = on_woken, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  MUST(loop.epoll >= 0 && loop.waker.fd >= 0 && rpc_loop_watch(&loop.waker, EPOLLIN));
+  if (loop.epoll < 0 || loop.waker.fd < 0 || !rpc_loop_watch(&loop.waker, EPOLLIN)) cannot_begin("descriptors");
   loop.scratch = mem_alloc(RPC_SCRATCH);
   event_list_init(&loop.news);
   event_list_init(&loop.turn);
@@ -466,7 +473,7 @@ void rpc_loop_acquire(void) {
     pthread_cond_init(&loop.traffic, &attr);
     pthread_condattr_destroy(&attr);
     atomic_store(&loop.spares, 0);
-    MUST(start_thread(work, true) && start_thread(work, true) && start_thread(watch, false));
+    if (!start_thread(work, true) || !start_thread(work, true) || !start_thread(watch, false)) cannot_begin("threads");
   }
   pthread_mutex_unlock(&loop.lock);
 }

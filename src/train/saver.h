@@ -59,6 +59,10 @@ struct saver_files {
 shoal_status saver_files_add(struct saver_files *f, const char *path);
 shoal_status saver_files_recover(struct saver_files *f, const char *dir);
 void saver_files_release(struct saver_files *f);
+/* "" would be the root of the file system: a variable of a script that was not set. */
+shoal_status saver_files_check_name(const char *option, const char *dir);
+/* In words, why there is nothing to restore in a directory: what lies there without being named. */
+char *saver_files_why_none(const char *dir);
 /* Can so many files of so many bytes be written into the directory of path? Makes the directory. */
 shoal_status saver_files_check_room(const char *path, int64_t bytes, int times);
 

@@ -47,6 +47,46 @@ static void remove_checkpoint(const char *prefix) {
   free(pattern);
 }
 
+shoal_status saver_files_check_name(const char *option, const char *dir) {
+  return dir && !*dir ? INVALID("%s is empty: name a folder, or leave it out to save nothing", option) : NULL;
+}
+
+/* The checkpoint of the highest step, whatever the state file says; NULL: none. */
+static char *highest(const char *dir) {
+  struct path_list names = {0};
+  char *found = NULL;
+  int64_t step = -1;
+  shoal_status_free(directory_list(dir, &names));
+  for (size_t i = 0; i < names.paths.n; i++) {
+    char *name = names.paths.at[i];
+    if (!str_ends(name, ".index")) continue;
+    name[strlen(name) - strlen(".index")] = 0;
+    if (checkpoint_step(name) <= step) continue;
+    step = checkpoint_step(name);
+    free(found);
+    found = mem_strdup(name);
+  }
+  path_list_release(&names);
+  return found;
+}
+
+char *saver_files_why_none(const char *dir) {
+  struct checkpoint_state state;
+  shoal_status s = checkpoint_state_read(dir, NULL, &state);
+  char *latest = s ? NULL : state.latest, *other = highest(dir);
+  struct text why = {0};
+  if (latest) text_addf(&why, "%s/checkpoint names %s, which has no files", dir, latest);
+  else if (other) text_addf(&why, "%s has no file \"checkpoint\" that names one", dir);
+  else text_addf(&why, "there is no checkpoint in %s", dir);
+  if (other)
+    text_addf(&why, "; %s is there: to go on from it, stop, and write model_checkpoint_path: \"%s\" into %s/checkpoint",
+              other, other, dir);
+  if (!s) checkpoint_state_release(&state);
+  shoal_status_free(s);
+  free(other);
+  return text_take(&why);
+}
+
 /* The name inside the directory: what the state file says, so that a directory can be moved. */
 static char *inside(const char *path) {
   const char *slash = strrchr(path, '/');

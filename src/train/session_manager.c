@@ -88,6 +88,9 @@ static shoal_status restore(struct session_manager *m, shoal_session *s, bool *r
   if (!latest) return NULL;
   shoal_status e = shoal_saver_restore(m->scaffold->use.saver, s, latest);
   *restored = !e;
+  if (shoal_status_code(e) == SHOAL_DATA_LOSS || shoal_status_code(e) == SHOAL_OUT_OF_RANGE)
+    e = status_prefix(
+        e, "the newest checkpoint is damaged (%s/checkpoint may name an older one in its place): ", m->checkpoint_dir);
   if (e) free(latest);
   else m->restored = latest;
   return e;

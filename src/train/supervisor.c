@@ -39,6 +39,7 @@ struct shoal_supervisor {
 
 static shoal_status set_up(struct shoal_supervisor *sv, const shoal_supervisor_options *o) {
   shoal_graph *g = sv->graph;
+  TRY(saver_files_check_name("logdir", o->logdir));
   scaffold_complete(&sv->scaffold, g, o->scaffold, o->logdir && o->is_chief);
   if (!sv->scaffold.use.summary_op.node && o->logdir && o->is_chief) sv->scaffold.use.summary_op = summaries_merged(g);
   sv->manager = (struct session_manager){.graph = g,

@@ -93,8 +93,11 @@ static void say_how_made(struct shoal_train_session *s) {
   const shoal_created *c = &s->created;
   if (!s->task || !c->is_chief) return;
   if (c->made == SHOAL_MADE_RESTORED) progress_say(s->task, "restored %s", c->checkpoint);
-  if (c->made == SHOAL_MADE_INITIALIZED && s->manager.checkpoint_dir && !s->known_step)
-    progress_say(s->task, "starts anew: there is no checkpoint in %s", s->manager.checkpoint_dir);
+  if (c->made == SHOAL_MADE_INITIALIZED && s->manager.checkpoint_dir && !s->known_step) {
+    char *why = saver_files_why_none(s->manager.checkpoint_dir);
+    progress_say(s->task, "starts anew: %s", why);
+    free(why);
+  }
   if (c->made == SHOAL_MADE_REJOINED && !s->known_step)
     progress_say(s->task, "goes on from step %" PRId64 ": the run is alive on its servers", c->global_step);
   /* Others may have trained on since the model was made, and before it was lost, unseen from here. */
@@ -213,6 +216,8 @@ static void stop_if_done(struct shoal_train_session *s) {
 static shoal_status set_up(struct shoal_train_session *s, const shoal_train_session_options *o) {
   shoal_graph *g = s->graph;
   bool chief = o->is_chief || (!o->server && !(o->master && *o->master));
+  TRY(saver_files_check_name("checkpoint_dir", o->checkpoint_dir));
+  TRY(saver_files_check_name("log_dir", o->log_dir));
   /* Others need the saver's ops as little as they need its files. */
   scaffold_complete(&s->scaffold, g, o->scaffold, chief && o->checkpoint_dir);
   add_own_hooks(s, o, chief);

@@ -210,7 +210,7 @@ def service():
     unit = block("deploy.md", "[Unit]", "ini")
     command = re.search(r"^ExecStart=/usr/bin/shoal (.*?[^\\])$", unit, re.M | re.S).group(1).replace("\\\n", " ").split()
     p = subprocess.run([SHOAL, *command], capture_output=True, text=True, timeout=60, check=False)
-    assert p.returncode == 1 and "/etc/shoal/cluster.json" in p.stderr, p  # the flags are right, the files are not here
+    assert p.returncode == 2 and "/etc/shoal/cluster.json" in p.stderr, p  # the flags are right, the files are not here
     if shutil.which("systemd-analyze"):
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/shoal-ps.service", "w") as f:

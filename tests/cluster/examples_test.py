@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,6 +207,18 @@ def mistakes():
           "--job_name=worker")
     assert "no number any more at step" in run("linear_regression", "--learning_rate=100", code=1)
     fails("--existing_servers of which cluster?", "--existing_servers", env={"TF_CONFIG": ""})
+    fails("a ps is nothing else", "--existing_servers", "--ps_hosts=h:1", "--worker_hosts=h:2", "--job_name=ps")
+    for flag in ("--task_index=1", "--insecure_bind_all", "--tls_cert=x"):
+        fails("are for a task of a cluster", flag, env={"TF_CONFIG": ""})
+    for flag in ("--sync_replicas", "--strict"):
+        fails("shoal launch --ps=1 --workers=2", flag, env={"TF_CONFIG": ""})
+    fails("expected a whole number from 0 to 10000", "--sync_replicas", "--replicas_to_aggregate=4294967297")
+    fails("expected a whole number from 0 to 1000000", "--staleness=4294967297")
+    # A variable of a script that is not set: not the root of the file system.
+    for flag in ("--checkpoint_dir=", "--log_dir=", "--data_dir="):
+        fails(f"mnist_replica: {flag}: expected a path", flag)
+    fails("mnist_replica: event files cannot be written: /dev/null", "--checkpoint_dir=/dev/null", code=1)
+    assert "extra is no flag" in run("mnist_local", "extra", code=2)
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:
             g.write(f.read(100000))
@@ -281,6 +294,35 @@ def done_already():
         assert "saved" not in text and "loss" not in text, text
         text = run("predict", f"--checkpoint_dir={folder}", "--hidden_units=7", code=2)
         assert f"predict: checkpoint {folder}/model.ckpt-20 is of another model: give another folder" in text, text
+
+
+def left_behind():
+    """A folder with checkpoints that are not named, or damaged: says so, and how to go on."""
+    def train(steps, folder, code=0):
+        return run("mnist_replica", f"--train_steps={steps}", f"--checkpoint_dir={folder}", code=code)
+    with tempfile.TemporaryDirectory() as root:
+        first = f"{root}/first"
+        train(20, first)
+        for name, break_it, text in (
+                ("gone", lambda d: os.remove(f"{d}/checkpoint"), 'has no file "checkpoint" that names one; model.ckpt-20 is'),
+                ("empty", lambda d: open(f"{d}/checkpoint", "w").close(), "that names one; model.ckpt-20 is there"),
+                ("part", lambda d: os.remove(f"{d}/model.ckpt-20.index"), "model.ckpt-20, which has no files; model.ckpt-0")):
+            folder = f"{root}/{name}"
+            shutil.copytree(first, folder)
+            break_it(folder)
+            said = train(30, folder)
+            assert "starts anew: " in said and text in said and "there is no checkpoint" not in said, said
+        shutil.copytree(first, f"{root}/cut")
+        os.truncate(f"{root}/cut/model.ckpt-20.data-00000-of-00001", 100)
+        said = train(30, f"{root}/cut", code=1)
+        assert f"is damaged ({root}/cut/checkpoint may name an older one in its place)" in said, said
+        with open(f"{root}/cut/checkpoint", "w") as f:
+            f.write("nonsense")
+        assert "is no checkpoint state file: remove it, or let it say" in train(30, f"{root}/cut", code=1)
+        os.remove(f"{root}/cut/checkpoint")
+        os.symlink("checkpoint", f"{root}/cut/checkpoint")  # cannot be read, by root neither
+        said = run("predict", f"--checkpoint_dir={root}/cut", code=1)
+        assert f"predict: {root}/cut/checkpoint: Too many levels" in said, said
 
 
 def process(*arguments):
@@ -360,4 +402,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, one_folder_each, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, left_behind, one_folder_each, parameter_server_lost, network, train_py)]))

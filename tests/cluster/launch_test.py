@@ -11,6 +11,7 @@ import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,13 +30,14 @@ eval "$BODY"
 
 
 class Job:
-    def __init__(self, body, *flags, program=None, env=None, terminal=False):
+    def __init__(self, body, *flags, program=None, env=None, terminal=False, columns=120):
         self.mark = f"SHOAL_LAUNCH_TEST_{os.getpid()}_{next(NUMBER)}"
         command = [SHOAL, "launch", *flags, "--", *(program or ["sh", "-c", SCRIPT, "program"])]
         env = {**os.environ, self.mark: "1", "BODY": body, **(env or {})}
         self.terminal = None
         if terminal:
             self.terminal, inner = pty.openpty()
+            fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             env["TERM"] = "xterm"
             self.p = subprocess.Popen(command, env=env, stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
                                       preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
@@ -284,29 +286,47 @@ def mistakes():
     fails("which program?", code=2)
     fails("put -- before", "true", code=2)
     fails("stand behind --", "--workers=1", "true", "--train_steps=3", code=2)
-    fails("it is a folder", "--", "/tmp")
+    fails("it is a folder", "--", "/tmp", code=127)
     fails("--log_dir=/proc/x cannot be made", "--log_dir=/proc/x", "--", "true")
     # Flags that would do nothing.
     fails("--ssh is for --hosts", "--ssh=ssh", "--", "true", code=2)
     fails("--env is for --hosts", "--env=HOME", "--", "true", code=2)
     fails("--remote_shoal is for --hosts", "--remote_shoal=/x", "--", "true", code=2)
     fails("--insecure_bind_all is for --ps_server", "--insecure_bind_all", "--", "true", code=2)
-    fails("is not in PATH", "--", "there-is-no-such-program")
-    fails("No such file", "--", "./there-is-no-such-program")
-    fails("nobody would train", "--workers=0", "--", "true")
+    fails("is not in PATH", "--", "there-is-no-such-program", code=127)
+    fails("No such file", "--", "./there-is-no-such-program", code=127)
+    fails("nobody would train", "--workers=0", "--", "true", code=2)
+    fails("--tls_cert and --tls_key go together", "--tls_cert=x", "--", "true", code=2)
     fails("--workers=-1", "--workers=-1", "--", "true", code=2)
     fails("did you mean --workers?", "--wrokers=1", "--", "true", code=2)
     fails("--requeue is for --slurm", "--requeue", "--", "true", code=2)
     fails("unknown flag --wrokers=1", "--wrokers=1", "--", "true", code=2)
-    fails("No such file", "--hosts=/there/is/none", "--", "true")
-    fails("no allocation here", "--slurm", "--", "true")
+    fails("--hosts, a file with one host a line, cannot be read: /there/is/none", "--hosts=/there/is/none", "--", "true")
+    fails("no allocation here", "--slurm", "--", "true", code=2)
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("# nobody\n\n")
         f.flush()
-        fails("names no host", f"--hosts={f.name}", "--", "true")
+        fails("names no host", f"--hosts={f.name}", "--", "true", code=2)
         f.write("host1 worker\nhost2 gpu\n")
         f.flush()
-        fails(':4: there is no (further) task "gpu"', f"--hosts={f.name}", "--", "true")
+        fails(':4: there is no (further) task "gpu"', f"--hosts={f.name}", "--", "true", code=2)
+        for word in ("host1:2222", "[::1]:22"):
+            f.seek(0)
+            f.truncate()
+            f.write(f"{word}\n")
+            f.flush()
+            fails(f'"{word}" has a port: servers\' ports are given by --port', f"--hosts={f.name}", "--", "true", code=2)
+
+
+def hosts_by_number():
+    """IPv6 hosts: ssh is given them without brackets, the tasks with."""
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("::1 ps\nme@[fe80::1] worker\n")
+        f.flush()
+        p = subprocess.run([SHOAL, "launch", f"--hosts={f.name}", "--ps=1", "--workers=1", "--dry_run", "--", "train"],
+                           capture_output=True, text=True, timeout=120, check=True)
+        assert "# ps/0 at [::1]:2222 on ::1\n" in p.stdout and "ssh -o BatchMode=yes ::1 " in p.stdout, p.stdout
+        assert "# worker/0 at [fe80::1]:2222 on me@fe80::1\n" in p.stdout, p.stdout
 
 
 def tells_plan():
@@ -423,7 +443,19 @@ def live_view():
             assert time.time() < end, seen
             seen += os.read(job.terminal, 65536)
         assert b"[worker/0]" not in seen.replace(b"\x1b", b""), seen
+        # Where there is little room, whole fields stay: the step, no piece of a bar.
+        narrow, said = Job(body, terminal=True, env={"GO": f"{folder}/go"}, columns=40), b""
+        while not (b"worker/1  step 50/100  loss 0.5000\x1b" in said and b"job       step 50/100\r" in said):
+            assert time.time() < end, said
+            said += os.read(narrow.terminal, 65536)
+        assert b"[#" not in said, said
         open(f"{folder}/go", "w").close()
+        try:
+            while narrow.p.poll() is None:
+                os.read(narrow.terminal, 65536)
+        except OSError:
+            pass
+        assert narrow.p.wait(60) == 0
         try:
             while job.p.poll() is None:
                 seen += os.read(job.terminal, 65536)
@@ -448,7 +480,7 @@ def open_servers():
             p = subprocess.run([*base, *flags, "--", "train"], capture_output=True, text=True, timeout=120)
             return p.returncode, p.stderr, p.stdout.split("# worker/0")[0]
         code, err, _ = dry()
-        assert code == 1 and "node1:2222" in err and "--insecure_bind_all" in err and "--tls_cert" in err, err
+        assert code == 2 and "node1:2222" in err and "--insecure_bind_all" in err and "--tls_cert" in err, err
         code, err, ps = dry("--insecure_bind_all", "--remote_shoal=/opt/shoal")
         assert code == 0 and "/opt/shoal" in ps and "--insecure_bind_all" in ps, (err, ps)
         code, err, ps = dry("--tls_cert=c.pem", "--tls_key=k.pem", "--tls_ca=a.pem")
@@ -551,6 +583,9 @@ def hosts_that_fail():
             out, got = Job("", f"--hosts={folder}/hosts", "--ps=0", "--workers=1", f"--ssh={folder}/{name}",
                            program=["./there-is-no-such-program"]).end()
             assert got == code and text in out, (got, out)
+        out, got = Job("", f"--hosts={folder}/hosts", "--ps=0", "--workers=1", "--ssh=/there/is/none").end()
+        assert got == 127 and "/there/is/none must be a command of this machine (--ssh)" in out, (got, out)
+        assert "does not have the program" not in out, out
 
 
 def fake_ssh():
@@ -594,6 +629,6 @@ def real_ssh():
 
 TESTS = [(f.__doc__.split(".")[0].replace("\n", " "), f) for f in
          (told, placeholders, failure, restarts, restarted_ps, terminate, twice, stubborn, ctrl_c, killed_launcher, runaways, many,
-          servers, mistakes, tells_plan, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
+          servers, mistakes, hosts_by_number, tells_plan, no_cluster_flags, waits_for_the_ended, left_alone, what_was_saved, outside, live_view,
           open_servers, slurm_rank, hosts_that_fail, fake_ssh, real_ssh)]
 sys.exit(report(TESTS))

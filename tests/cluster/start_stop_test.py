@@ -247,21 +247,28 @@ def port_in_use():
 def bad_flags():
     spec = '{"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}'
     for args, code, texts in (
-            (["--cluster_spec=" + spec], 1, ["job_name", "--task_index"]),
-            (["--cluster_spec=" + spec, "--job_name=chief"], 1, ["job_name", '"chief"', '"ps"', '"worker"']),
-            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=2"], 1, ["task_index", "2 is out of range"]),
+            (["--cluster_spec=" + spec], 2, ["job_name", "--task_index"]),
+            (["--cluster_spec=" + spec, "--job_name=chief"], 2, ["job_name", '"chief"', '"ps"', '"worker"']),
+            (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=2"], 2, ["task_index", "2 is out of range"]),
             (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=-1"], 2, ["--task_index=-1", "from 0"]),
             (["--cluster_spec=" + spec, "--job_name=worker", "--task_index=x"], 2, ["--task_index=x", "number"]),
-            (["--cluster_spec={", "--job_name=worker"], 1, ["--cluster_spec", "not valid JSON"]),
-            (["--cluster_spec=/nowhere.json", "--job_name=worker"], 1, ["--cluster_spec", "/nowhere.json"]),
-            (["--worker_hosts=host", "--job_name=worker"], 1, ["--worker_hosts", '"host"']),
-            (["--worker_hosts=host:99999", "--job_name=worker"], 1, ["--worker_hosts", "port"]),
-            (["--worker_hosts=host:1host:2", "--job_name=worker"], 1, ["--worker_hosts", "comma missing"]),
-            (["--worker_hosts=127.0.0.1:2,127.0.0.1:2", "--job_name=worker"], 1, ["127.0.0.1:2", "two tasks"]),
-            (["--cluster_spec=" + spec, "--tf_config={}", "--job_name=ps"], 1, ["--cluster_spec", "--tf_config"]),
+            (["--cluster_spec={", "--job_name=worker"], 2, ["--cluster_spec", "not valid JSON"]),
+            (["--cluster_spec=/nowhere.json", "--job_name=worker"], 2, ["--cluster_spec", "/nowhere.json"]),
+            (["--cluster_spec=/tmp", "--job_name=worker"], 2, ["/tmp cannot be read", "directory"]),
+            (["--cluster_spec={'ps': ['h:1']}", "--job_name=ps"], 2, ["{'ps'", "double quotes"]),
+            (["--cluster_spec={\"ps\": [\"h:1\"],}", "--job_name=ps"], 2, ["a comma too many"]),
+            (["--worker_hosts=[::1]2222", "--job_name=worker"], 2, ['"[::1]2222"', "a colon and a number"]),
+            (["--worker_hosts=[::1]", "--job_name=worker"], 2, ['"[::1]"', "a colon and a number"]),
+            (["--worker_hosts=host", "--job_name=worker"], 2, ["--worker_hosts", '"host"']),
+            (["--worker_hosts=host:99999", "--job_name=worker"], 2, ["--worker_hosts", "port"]),
+            (["--worker_hosts=host:1host:2", "--job_name=worker"], 2, ["--worker_hosts", "comma missing"]),
+            (["--worker_hosts=127.0.0.1:2,127.0.0.1:2", "--job_name=worker"], 2, ["127.0.0.1:2", "two tasks"]),
+            (["--cluster_spec=" + spec, "--tf_config={}", "--job_name=ps"], 2, ["--cluster_spec", "--tf_config"]),
             (["--cluster_spec=" + spec, "--ps_hosts=h:1", "--job_name=ps"], 2, ["--cluster_spec", "host lists"]),
-            (["--tf_config={\"cluster\": 3}"], 1, ["--tf_config", "cluster"]),
-            (["--job_name=worker"], 1, ["cluster"]),
+            (["--tf_config={\"cluster\": 3}"], 2, ["--tf_config", "cluster"]),
+            (['--tf_config={"cluster": {"ps": ["h:1"]}, "task": {"type": "ps", "index": 0.5}}'], 2, ["task.index"]),
+            (['--tf_config={"cluster": {"ps": ["h:1"]}, "task": {"type": "x", "index": 0}}'], 2, ["task.type in TF_CONFIG"]),
+            (["--job_name=worker"], 2, ["cluster"]),
             (["--no_such_flag"], 2, ["--no_such_flag", "--help"]),
             (["--task-indx=0"], 2, ["--task-indx=0", "did you mean --task_index?"]),
             (["--cpu_devices=0"], 2, ["--cpu_devices=0", "from 1 to"]),
@@ -278,8 +285,32 @@ def bad_flags():
         assert p.returncode == code, (args, p)
         for t in texts:
             assert t in p.stderr, (args, t, p.stderr)
+    for command in (["status", "nowhere"], ["stop", "[::1]"]):
+        p = shoal(*command)
+        assert p.returncode == 2 and "INVALID_ARGUMENT" in p.stderr, p
     p = shoal("server", "--help")
     assert p.returncode == 0 and "--startup_timeout" in p.stdout and "--file_root" in p.stdout, p
+
+
+def limits_of_the_process():
+    """Too few descriptors: a line that says what to raise, no abort."""
+    p = subprocess.run(["sh", "-c", f'ulimit -n 8; exec "{SHOAL}" server --ps_hosts=127.0.0.1:1 --job_name=ps'],
+                       capture_output=True, text=True, timeout=120, check=False)
+    assert p.returncode == 1 and "Too many open files" in p.stderr and "invariant" not in p.stderr, p
+
+
+def closed_output():
+    """A server whose standard output is closed prints into nothing that it opens."""
+    port, = free_ports(1)
+    command = f'exec "{SHOAL}" server --ps_hosts=127.0.0.1:{port} --job_name=ps >&-'
+    p = subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE)
+    try:
+        until(lambda: shoal("status", f"127.0.0.1:{port}").returncode == 0)
+        assert os.readlink(f"/proc/{p.pid}/fd/1") == "/dev/null", os.readlink(f"/proc/{p.pid}/fd/1")
+    finally:
+        p.terminate()
+        p.communicate(timeout=120)
+    assert p.returncode == 0
 
 
 def all_forms():
@@ -308,7 +339,8 @@ def all_forms():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     any_order, startup_timeout, startup_timeout_in_session, startup_timeout_by_default, at_work_in_time, client_deadline,
-    stop_cluster, stop_by_signal, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, all_forms)]
+    stop_cluster, stop_by_signal, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, limits_of_the_process,
+    closed_output, all_forms)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -42,7 +42,7 @@ def test_mnist_local():
     if not os.path.isdir(DATA):
         raise tap.Skip(f"there is no {DATA}")
     with tempfile.TemporaryDirectory() as folder:
-        text = example("mnist_local", DATA, folder)
+        text = example("mnist_local", f"--data_dir={DATA}", f"--out_dir={folder}")
         assert float(re.search(r"test accuracy (\S+) after", text).group(1)) >= 0.84, text  # 0.88 here; from epoch to epoch it moves by 0.01
         # The checkpoint, by TensorFlow's reader: every variable with its slots, under TensorFlow's names.
         prefix = re.search(r"checkpoint: +(\S+)", text).group(1)
@@ -64,8 +64,8 @@ def test_mnist_local():
 
 def test_mnist_with_bad_data():
     with tempfile.TemporaryDirectory() as folder:
-        p = subprocess.run([os.path.join(BUILD, "examples", "mnist_local"), folder, folder], stderr=subprocess.PIPE, text=True,
-                           check=False)
+        p = subprocess.run([os.path.join(BUILD, "examples", "mnist_local"), f"--data_dir={folder}", f"--out_dir={folder}"],
+                           stderr=subprocess.PIPE, text=True, check=False)
         assert p.returncode == 1 and "train-images-idx3-ubyte.gz" in p.stderr, p.stderr
 
 

@@ -46,7 +46,7 @@ struct resource_handle {
   atomic_int refs;
   char *device, *container, *name, *type_name; /* never NULL */
   uint64_t hash_code;
-  struct resource_entry *entry; /* where it is in this process, once resolved (ops/resource.h); holds a reference */
+  struct resource_entry *entry; /* where it is in this process, once resolved (runtime/resource.h); holds a reference */
   void (*release_entry)(struct resource_entry *);
 };
 struct resource_handle *resource_handle_new(const char *device, const char *container, const char *name,

@@ -345,7 +345,7 @@ def waiting_step(client):
 
 def connections():
     """No more than there may be; one that goes, or that has long been idle, makes room for another."""
-    with one("--max_connections=5") as c:
+    with one("--max_connections=5", "--greeting_timeout=1000") as c:
         clients = [Client(address(c)).greet() for _ in range(5)]
         handle = waiting_step(clients[0])
         for client in clients:

@@ -5,6 +5,7 @@ when the other host dies or is cut off in the middle of a tensor, who is let in,
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -174,7 +175,7 @@ def strangers():
         assert len(ports) == 1, listening
         port = ports.pop()
         bad = socket.create_connection((THERE, port), PATIENCE)
-        bad.sendall(b"x" * 64)
+        bad.sendall(b"x" * 16 + struct.pack("<BBBBIQQ", 1, 0, 0, 0, 3, 1, 1) + b"key")  # would be a request
         bad.settimeout(PATIENCE)
         try:
             assert bad.recv(1) == b""

@@ -1,5 +1,7 @@
-"""docs/ops.md is what `make docs` writes; the installed headers stand alone, in C and in C++; their macros work in C++,
-and so does what README shows; an installed library can be used through pkg-config and CMake."""
+"""docs/ops.md is what `make docs` writes; documents name files and packages that there are; the installed headers stand
+alone, in C and in C++; their macros work in C++, and so does what README shows; an installed library can be used through
+pkg-config and CMake."""
+import glob
 import os
 import re
 import shutil
@@ -25,6 +27,35 @@ def test_table_of_ops_is_current():
         kept = f.read()
     made = sh(os.path.join(BUILD, "gen_ops"), "--docs")
     assert kept == made, "docs/ops.md is not what the op rows say: make docs"
+
+
+def alternatives(text):
+    """What a shell makes of a{b,c}d."""
+    m = re.search(r"\{([^{}]*)\}", text)
+    return [text] if not m else [t for a in m[1].split(",") for t in alternatives(text[:m.start()] + a + text[m.end():])]
+
+
+def test_documents_name_what_is_there():
+    """Links, and files and folders that are named; packages are those that `make deps` installs."""
+    folders = tuple(f + "/" for f in os.listdir(ROOT) if os.path.isdir(os.path.join(ROOT, f)))
+    pages = [os.path.join(ROOT, "README.md"), os.path.join(ROOT, "CONTRIBUTING.md"),
+             *glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True)]
+    for page in pages:
+        with open(page) as f:
+            text = f.read()
+        links = [t for t in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in t]
+        wrong = [t for t in links if not os.path.exists(os.path.join(os.path.dirname(page), t))]
+        named = [w.rstrip(".,:;") for code in re.findall(r"`([^`\n]+)`", text) for w in code.split()]
+        paths = [t for w in named if w.startswith(folders) and not re.search("[A-Z]{3}", w) for t in alternatives(w)]
+        wrong += [t for t in paths if not t.startswith("build") and not glob.glob(os.path.join(ROOT, t))]
+        assert not wrong, (page, wrong)
+    with open(os.path.join(ROOT, "tools", "deps.sh")) as f:
+        lists = dict(re.findall(r'^(PACKAGES|WANTED|DAEMONS)="([^"]*)"', f.read(), re.M))
+    with open(os.path.join(ROOT, "docs", "dependencies.md")) as f:
+        text = f.read()
+    rows = {name.strip() for row in re.findall(r"^\| ([^|]*) \|", text, re.M)[1:] for name in row.split(",")}
+    assert rows == {*lists["PACKAGES"].split(), *lists["WANTED"].split()}, rows
+    assert all(name in text for name in lists["DAEMONS"].split())
 
 
 def installed(folder):

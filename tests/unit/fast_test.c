@@ -399,6 +399,24 @@ static void silence_and_halves_end(void **state) {
   end(&s);
 }
 
+/* A request that makes sense, by one who does not know the secret or not all of it. */
+static void nobody_is_served_without_the_secret(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  for (int i = -1; i < FAST_SECRET; i++) {
+    char secret[FAST_SECRET] = {0}, byte;
+    if (i >= 0) memcpy(secret, s.ticket.at, FAST_SECRET);
+    if (i >= 0) secret[i] ^= 1;
+    int fd = dial(&s, false);
+    put(fd, secret, FAST_SECRET);
+    ask(fd, 1, "s"); /* which may find the connection closed */
+    assert_true(recv(fd, &byte, 1, 0) <= 0);
+    close(fd);
+  }
+  works(&s);
+  end(&s);
+}
+
 static void who_does_not_read_is_hung_up_on(void **state) {
   struct server s;
   serve(&s, NULL);
@@ -605,7 +623,8 @@ static void each_allocation_fails(void **state) {
 RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(senseless_values_are_errors),
           cmocka_unit_test(other_sockets_are_not_dialled), cmocka_unit_test(dialling_waits_for_nobody),
           cmocka_unit_test(memory_that_could_shrink_is_not_mapped), cmocka_unit_test(silence_and_halves_end),
-          cmocka_unit_test(who_does_not_read_is_hung_up_on), cmocka_unit_test(requests_are_counted),
-          cmocka_unit_test(connections_are_counted), cmocka_unit_test(answers_are_no_questions),
-          cmocka_unit_test(too_late_is_not_kept), cmocka_unit_test(no_descriptors),
-          cmocka_unit_test(bodies_without_room), cmocka_unit_test(each_allocation_fails))
+          cmocka_unit_test(nobody_is_served_without_the_secret), cmocka_unit_test(who_does_not_read_is_hung_up_on),
+          cmocka_unit_test(requests_are_counted), cmocka_unit_test(connections_are_counted),
+          cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
+          cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
+          cmocka_unit_test(each_allocation_fails))

@@ -179,7 +179,7 @@ def pipes_and_devices():
 def bad_root():
     p = subprocess.run([SHOAL, "server", '--cluster_spec={"worker": ["127.0.0.1:0"]}', "--job_name=worker",
                         "--file_root=/nowhere/at/all"], capture_output=True, text=True, timeout=PATIENCE)
-    assert p.returncode == 1 and "--file_root" in p.stderr and "/nowhere/at/all" in p.stderr, p
+    assert p.returncode == 2 and "--file_root" in p.stderr and "/nowhere/at/all" in p.stderr, p
 
 
 TESTS = [(f"{name} works inside the root", lambda make=make: works_inside(make)) for name, make in {**READS, **WRITES}.items()]

@@ -263,11 +263,11 @@ def names_that_only_look_like_a_task():
 
 def bad_files():
     spec = '--cluster_spec={"a": ["127.0.0.1:0"]}'
-    for given, texts in (([f"--tls_cert={PS[0]}"], ["--tls_key is missing"]),
-                         (["--tls_cert=/nowhere", f"--tls_key={PS[1]}"], ["--tls_cert=/nowhere"]),
-                         ([f"--tls_cert={PS[0]}", "--tls_key=/etc/hostname"], ["--tls_key", "no PEM"]),
-                         ([f"--tls_cert={PS[0]}", f"--tls_key={WORKER[1]}"], ["--tls_cert", "--tls_key"])):
-        told = command("server", spec, "--job_name=a", *given, code=1)
+    for code, given, texts in ((2, [f"--tls_cert={PS[0]}"], ["--tls_key is missing"]),
+                               (1, ["--tls_cert=/nowhere", f"--tls_key={PS[1]}"], ["--tls_cert=/nowhere"]),
+                               (2, [f"--tls_cert={PS[0]}", "--tls_key=/etc/hostname"], ["--tls_key", "no PEM"]),
+                               (2, [f"--tls_cert={PS[0]}", f"--tls_key={WORKER[1]}"], ["--tls_cert", "--tls_key"])):
+        told = command("server", spec, "--job_name=a", *given, code=code)
         for t in texts:
             assert t in told, told
 
@@ -293,7 +293,7 @@ def binds_loopback():
     # An address beyond loopback: refused without protection, taken with certificates or the flag.
     port = free_ports(1)[0]
     spec = '--cluster_spec={"ps": ["%s:%d"]}' % (socket.gethostname() + ".invalid", port)
-    told = command("server", spec, "--job_name=ps", code=1)
+    told = command("server", spec, "--job_name=ps", code=2)
     assert "is not on loopback" in told and "--insecure_bind_all" in told and "--tls_cert" in told, told
     for more in (["--insecure_bind_all"], flags(PS, CA.ca)):
         p = subprocess.Popen([SHOAL, "server", spec, "--job_name=ps", *more], stdout=subprocess.PIPE, text=True)

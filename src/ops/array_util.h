@@ -27,6 +27,8 @@ static inline int64_t int_at(const struct tensor *t, int64_t i) {
     default: return T_DATA(t, const int8_t)[i];
   }
 }
+/* What Reshape makes of x by the sizes it is given, one of which may be -1. */
+shoal_status reshape_size(const struct tensor *x, const struct tensor *sizes, struct shape *out);
 /* v fits the integer type of t, or the caller has checked. */
 static inline void int_put(struct tensor *t, int64_t i, int64_t v) {
   if (t->dtype == SHOAL_INT32) T_DATA(t, int32_t)[i] = (int32_t)v;

@@ -2,10 +2,7 @@
  *
  * How the one becomes the other is in quantized.h. Products are 32-bit sums that are brought down to 8 bits again, over
  * the range they use or one that is given, in fixed point with 16 bits behind the point: results are TensorFlow's to
- * the bit.
- *
- * The Uniform ops have a scale and a zero point instead: value = scale * (integer - zero point), one pair for the
- * tensor or one for each slice along an axis. */
+ * the bit. The Uniform ops, which have a scale and a zero point instead, are in quantized_uniform.c. */
 #include <string.h>
 
 #include "ops/quantized.h"
@@ -182,106 +179,11 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
   return ranges_shape(c);
 }
 
-/* ---- scales and zero points ---- */
-
-struct uniform_state {
-  int64_t axis, least, most;
-};
-
-static shoal_status uniform_init(struct kernel_init *ki, void *state) {
-  struct uniform_state *s = state;
-  TRY(node_get_int(ki->node, "quantization_axis", &s->axis));
-  TRY(node_get_int(ki->node, "quantization_min_val", &s->least));
-  TRY(node_get_int(ki->node, "quantization_max_val", &s->most));
-  if (s->axis < -1) return INVALID("quantization_axis must be at least -1, given: %" PRId64, s->axis);
-  if (s->least >= s->most)
-    return INVALID("quantization_min_val must be smaller than quantization_max_val: %" PRId64 " and %" PRId64, s->least,
-                   s->most);
-  if (s->least < INT32_MIN || s->most > INT32_MAX) return INVALID("quantization_min_val or _max_val is out of range");
-  return NULL;
-}
-
-/* How often a slice comes, how many there are, how long one is; scales and zero points must be as many. */
-struct slices {
-  int64_t outer, n, inner;
-};
-
-static shoal_status slices_of(const struct kernel_ctx *ctx, const struct tensor *scales, const struct tensor *zeros,
-                              struct slices *out) {
-  const struct uniform_state *s = ctx->state;
-  const struct tensor *x = ctx_in(ctx, 0);
-  if (s->axis >= x->rank) return INVALID("quantization_axis %" PRId64 " is out of range for rank %d", s->axis, x->rank);
-  *out = s->axis < 0 ? (struct slices){1, 1, x->n}
-                     : (struct slices){dims_product(x->dims, 0, (int)s->axis), x->dims[s->axis],
-                                       dims_product(x->dims, (int)s->axis + 1, x->rank)};
-  int rank = s->axis < 0 ? 0 : 1;
-  if (scales->rank != rank || scales->n != out->n || zeros->rank != rank || zeros->n != out->n)
-    return INVALID("scales and zero_points must be %s", rank ? "vectors, of the axis' dimension" : "scalars");
-  return NULL;
-}
-
-static shoal_status uniform_quantize_run(struct kernel_ctx *ctx) {
-  const struct uniform_state *s = ctx->state;
-  const struct tensor *x = ctx_in(ctx, 0), *scales = ctx_in(ctx, 1), *zeros = ctx_in(ctx, 2);
-  struct slices sl;
-  struct tensor *y;
-  struct shape shape = tensor_shape(x);
-  TRY(slices_of(ctx, scales, zeros, &sl));
-  TRY(ctx_out(ctx, 0, &shape, &y));
-  bool small = y->dtype == SHOAL_QINT8;
-  int64_t least = small ? MAX(s->least, INT8_MIN) : s->least, most = small ? MIN(s->most, INT8_MAX) : s->most;
-  for (int64_t i = 0; i < x->n; i++) {
-    int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
-    float by = 1.0f / T_DATA(scales, const float)[k];
-    int64_t q = level_int((double)floorf(T_DATA(x, const float)[i] * by + 0.5f)) + T_DATA(zeros, const int32_t)[k];
-    q = MAX(least, MIN(q, most));
-    if (small) T_DATA(y, int8_t)[i] = (int8_t)q;
-    else T_DATA(y, int32_t)[i] = (int32_t)q;
-  }
-  return NULL;
-}
-
-static shoal_status uniform_dequantize_run(struct kernel_ctx *ctx) {
-  const struct tensor *x = ctx_in(ctx, 0), *scales = ctx_in(ctx, 1), *zeros = ctx_in(ctx, 2);
-  struct slices sl;
-  struct tensor *y;
-  struct shape shape = tensor_shape(x);
-  TRY(slices_of(ctx, scales, zeros, &sl));
-  TRY(ctx_out(ctx, 0, &shape, &y));
-  for (int64_t i = 0; i < x->n; i++) {
-    int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
-    int32_t q = (int32_t)((uint32_t)level_at(x, i) - (uint32_t)T_DATA(zeros, const int32_t)[k]);
-    T_DATA(y, float)[i] = (float)q * T_DATA(scales, const float)[k];
-  }
-  return NULL;
-}
-
-static shoal_status uniform_clip_run(struct kernel_ctx *ctx) {
-  const struct tensor *x = ctx_in(ctx, 0), *lo = ctx_in(ctx, 1), *hi = ctx_in(ctx, 2);
-  struct slices sl;
-  struct tensor *y;
-  struct shape shape = tensor_shape(x);
-  TRY(slices_of(ctx, ctx_in(ctx, 3), ctx_in(ctx, 4), &sl));
-  if (lo->n != sl.n || hi->n != sl.n) return INVALID("min and max must have as many elements as scales");
-  TRY(ctx_out(ctx, 0, &shape, &y));
-  for (int64_t i = 0; i < x->n; i++) {
-    int64_t k = i / MAX(sl.inner, 1) % MAX(sl.n, 1);
-    int32_t v = T_DATA(x, const int32_t)[i], least = T_DATA(lo, const int32_t)[k], most = T_DATA(hi, const int32_t)[k];
-    v = MIN(v, most);
-    T_DATA(y, int32_t)[i] = MAX(v, least);
-  }
-  return NULL;
-}
-
 /* ---- rows ---- */
 
 #define KERNEL(attr, type, run_) ONE_KERNEL(.type_attr = attr, .types = type, .run = run_)
 #define DOWN(attr, run_) \
   ONE_KERNEL(.type_attr = "Tinput", .types = DT(QINT32), .type_attr2 = attr, .types2 = DT(QUINT8), .run = run_)
-#define UNIFORM(attr, type, run_)                                                                                \
-  ONE_KERNEL(.type_attr = attr, .types = type, .state_size = sizeof(struct uniform_state), .init = uniform_init, \
-             .run = run_)
-
 static shoal_status range_shape(struct shape_ctx *c) {
   c->out[0] = c->out[1] = shape_scalar();
   return NULL;
@@ -333,28 +235,5 @@ static const struct op_row rows[] = {
               "transpose_b: bool = false; Tactivation: " Q " = quint8",
      .kernels = ONE_KERNEL(BYTES("T1", "T2"), .state_size = sizeof(struct matmul_state), .init = matmul_init,
                            .run = matmul_run)},
-    {.name = "UniformQuantize",
-     .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged,
-     .in = "input: Tin, scales: float, zero_points: int32",
-     .out = "output: Tout",
-     .attrs = "Tin: {float}; Tout: {qint8, qint32}; quantization_axis: int = -1; quantization_min_val: int; "
-              "quantization_max_val: int",
-     .kernels = UNIFORM("Tout", DT(QINT8) | DT(QINT32), uniform_quantize_run)},
-    {.name = "UniformDequantize",
-     .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged,
-     .in = "input: Tin, scales: float, zero_points: int32",
-     .out = "output: Tout",
-     .attrs = "Tin: {qint8, qint32}; Tout: {float}; quantization_axis: int = -1; quantization_min_val: int; "
-              "quantization_max_val: int",
-     .kernels = UNIFORM("Tin", DT(QINT8) | DT(QINT32), uniform_dequantize_run)},
-    {.name = "UniformQuantizedClipByValue",
-     .flags = OP_NO_GRADIENT,
-     .shape = shape_unchanged,
-     .in = "operand: T, min: T, max: T, scales: float, zero_points: int32",
-     .out = "output: T",
-     .attrs = "T: {qint32}; quantization_axis: int = -1; quantization_min_val: int; quantization_max_val: int",
-     .kernels = UNIFORM("T", DT(QINT32), uniform_clip_run)},
 };
 OP_FAMILY(quantized, rows);

@@ -46,8 +46,8 @@ static inline int64_t level_of(const struct levels *l, float x, float lo, float 
 static inline float level_value(const struct levels *l, int32_t q, float lo, float hi) {
   if (lo == hi) return lo;
   double scale = (double)(hi - lo) * (l->steps / (l->steps - 1.0)) / l->steps;
-  double least = round((double)(lo / (float)scale)) * (double)(float)scale;
-  return (float)(least + ((double)q - (double)l->lowest) * scale);
+  float least = roundf(lo / (float)scale) * (float)scale;
+  return (float)((double)least + ((double)q - (double)l->lowest) * scale);
 }
 
 /* The same in floats throughout: value = base + q * scale, and q = round(x * scale) - base within [least, most]. */

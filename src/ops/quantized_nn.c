@@ -194,30 +194,66 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
   return range_out(ctx, 2, hi);
 }
 
+/* ---- batch normalization ---- */
+
+struct batch_norm_state {
+  float epsilon;
+  bool scaled;
+};
+
+static shoal_status batch_norm_init(struct kernel_init *ki, void *state) {
+  struct batch_norm_state *st = state;
+  TRY(node_get_float(ki->node, "variance_epsilon", &st->epsilon));
+  return node_get_bool(ki->node, "scale_after_normalization", &st->scaled);
+}
+
+/* x * scale + offset by channel, in fixed point: numbers over +-2^20, which is eleven bits behind the point. */
+static shoal_status batch_norm_run(struct kernel_ctx *ctx) {
+  enum { INPUT, MEAN, VARIANCE, BETA, GAMMA, OPERANDS };
+  static const char *const names[] = {"input", "mean", "var", "beta", "gamma"};
+  const struct batch_norm_state *st = ctx->state;
+  const float range = 1 << 20;
+  struct operand in[OPERANDS];
+  for (int i = 0; i < OPERANDS; i++) {
+    in[i].t = ctx_in(ctx, 3 * i);
+    TRY(range_in(ctx, 3 * i + 1, names[i], &in[i].lo));
+    TRY(range_in(ctx, 3 * i + 2, names[i], &in[i].hi));
+    int rank = i == INPUT ? 4 : 1;
+    if (in[i].t->rank != rank) return INVALID("%s must be %d-dimensional%s", names[i], rank, tensor_shape_str(in[i].t));
+    if (i != INPUT && in[i].t->n != in[INPUT].t->dims[3])
+      return INVALID("%s must have as many elements as the input's last dimension: %s vs. %s", names[i],
+                     tensor_shape_str(in[i].t), tensor_shape_str(in[INPUT].t));
+  }
+  const struct tensor *x = in[INPUT].t;
+  int64_t depth = x->dims[3];
+  if (depth < 2)
+    return INVALID("Must have at least a mean value%s", tensor_shape_str(in[MEAN].t)); /* TensorFlow's bound */
+  struct shape s = tensor_shape(x);
+  struct tensor *y;
+  TRY(ctx_out(ctx, 0, &s, &y));
+  int32_t one = level_clamped(level_of(&levels_qint32, 1, -range, range));
+  for (int64_t c = 0; c < depth; c++) {
+    float v[OPERANDS];
+    for (int i = MEAN; i < OPERANDS; i++) v[i] = level_value(&levels_quint8, level_at(in[i].t, c), in[i].lo, in[i].hi);
+    float scale = 1.0f / sqrtf(v[VARIANCE] + st->epsilon);
+    if (st->scaled) scale *= v[GAMMA];
+    uint32_t by = (uint32_t)level_clamped(level_of(&levels_qint32, scale, -range, range));
+    uint32_t add = (uint32_t)level_clamped(level_of(&levels_qint32, -v[MEAN] * scale + v[BETA], -range, range));
+    for (int64_t i = c; i < x->n; i += depth) {
+      float value = level_value(&levels_quint8, level_at(x, i), in[INPUT].lo, in[INPUT].hi);
+      uint32_t q = (uint32_t)level_clamped(level_of(&levels_qint32, value, -range, range));
+      T_DATA(y, int32_t)[i] = (int32_t)((uint32_t)((int32_t)(q * by) / one) + add);
+    }
+  }
+  TRY(range_out(ctx, 1, -range));
+  return range_out(ctx, 2, range);
+}
+
 /* ---- numbers that only move ---- */
 
 static shoal_status reshape_run(struct kernel_ctx *ctx) {
-  const struct tensor *x = ctx_in(ctx, 0), *sizes = ctx_in(ctx, 1);
-  struct shape s = {.rank = (int)MIN(sizes->n, SHOAL_MAX_RANK + 1)};
-  int64_t n = 1;
-  int open = -1;
-  if (sizes->rank != 1) return INVALID("sizes input must be 1-D, not %s", tensor_shape_str(sizes));
-  if (s.rank > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions", SHOAL_MAX_RANK);
-  for (int i = 0; i < s.rank; i++) {
-    s.dims[i] = int_at(sizes, i);
-    if (s.dims[i] == -1 && open >= 0) return INVALID("Only one input size may be -1, not both %d and %d", open, i);
-    if (s.dims[i] < -1) return INVALID("Size %d must be non-negative, not %" PRId64, i, s.dims[i]);
-    if (s.dims[i] == -1) open = i;
-    else if (mul_overflows(n, s.dims[i], &n)) return INVALID("The shape is too large");
-  }
-  if (open >= 0 && (n == 0 || x->n % n))
-    return INVALID("Input to reshape is a tensor with %" PRId64
-                   " values, but the requested shape requires a multiple of %" PRId64,
-                   x->n, n);
-  if (open >= 0) s.dims[open] = x->n / n, n = x->n;
-  if (n != x->n)
-    return INVALID("Input to reshape is a tensor with %" PRId64 " values, but the requested shape has %" PRId64, x->n,
-                   n);
+  struct shape s;
+  TRY(reshape_size(ctx_in(ctx, 0), ctx_in(ctx, 1), &s));
   float lo, hi;
   TRY(range_in(ctx, 2, "input_min", &lo));
   TRY(range_in(ctx, 3, "input_max", &hi));
@@ -317,6 +353,17 @@ static const struct op_row rows[] = {
               "variance_epsilon: float = 0.00001; min_separation: float = 0.001",
      .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8), .state_size = sizeof(struct norm_state),
                            .init = norm_init, .run = norm_run)},
+    {.name = "QuantizedBatchNormWithGlobalNormalization",
+     .flags = OP_NO_GRADIENT,
+     .shape = like_shape,
+     .in = "t: Tinput, t_min: float, t_max: float, m: Tinput, m_min: float, m_max: float, v: Tinput, v_min: float, "
+           "v_max: float, beta: Tinput, beta_min: float, beta_max: float, gamma: Tinput, gamma_min: float, gamma_max: "
+           "float",
+     .out = "result: out_type, result_min: float, result_max: float",
+     .attrs = "Tinput: " Q "; out_type: " Q "; variance_epsilon: float; scale_after_normalization: bool",
+     .kernels =
+         ONE_KERNEL(.type_attr = "Tinput", .types = DT(QUINT8), .type_attr2 = "out_type", .types2 = DT(QINT32),
+                    .state_size = sizeof(struct batch_norm_state), .init = batch_norm_init, .run = batch_norm_run)},
     {.name = "QuantizedReshape",
      .flags = OP_NO_GRADIENT,
      .shape = reshape_shape,

@@ -26,8 +26,7 @@ static shoal_status missing_size(const struct tensor *x, bool zero_asked, int64_
   return NULL;
 }
 
-static shoal_status reshape_run(struct kernel_ctx *ctx) {
-  const struct tensor *x = ctx_in(ctx, 0), *sizes = ctx_in(ctx, 1);
+shoal_status reshape_size(const struct tensor *x, const struct tensor *sizes, struct shape *out) {
   if (sizes->rank > 1) return INVALID("sizes input must be 1-D, not %s", tensor_shape_str(sizes));
   if (sizes->n > SHOAL_MAX_RANK)
     return INVALID("too many dimensions: must be < %d, but received %" PRId64, SHOAL_MAX_RANK, sizes->n);
@@ -54,6 +53,13 @@ static shoal_status reshape_run(struct kernel_ctx *ctx) {
   if (n != x->n)
     return INVALID("Input to reshape is a tensor with %" PRId64 " values, but the requested shape has %" PRId64, x->n,
                    n);
+  *out = s;
+  return NULL;
+}
+
+static shoal_status reshape_run(struct kernel_ctx *ctx) {
+  struct shape s;
+  TRY(reshape_size(ctx_in(ctx, 0), ctx_in(ctx, 1), &s));
   return ctx_forward(ctx, 0, 0, &s);
 }
 

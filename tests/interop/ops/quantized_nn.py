@@ -16,6 +16,7 @@ for name in ("QuantizedAdd", "QuantizedMul"):
         pair(name, a, b)
     pair(name, (40,), (40,), (0.0, 255.0, -128.0, 127.0))
     pair(name, (40,), (40,), (1e-3, 2e-3, 100.0, 1e6))
+    pair(name, (40,), (40,), (-4000.0, 70000.0, -3777.7, 12345.6))
     pair(name, (3,), (4,), known=False, **BAD)
     pair(name, (0, 4), (4,), **BAD)
     pair(name, (3,), (3,), (1.0, 1.0, 0.0, 1.0), **BAD)
@@ -112,3 +113,52 @@ concat([(2, 3), (2, 3)], 0, [(-1.0, 1.0), (-1.0, 1.0)], tf.qint32)
 concat([(2, 3), (3, 3)], 1, [(0.0, 1.0)] * 2, known=False, **BAD)
 concat([(2, 3), (2, 3)], 2, [(0.0, 1.0)] * 2, known=False, **BAD)
 concat([(2, 3), (2, 3)], -1, [(0.0, 1.0)] * 2, known=False, **BAD)
+
+
+def batch_norm(shape, n, ends=(-1.0, 3.0), epsilon=0.01, scaled=True, **options):
+    def build():
+        args = {}
+        for i, name in enumerate(("t", "m", "v", "beta", "gamma")):
+            args[name] = numbers(shape if i == 0 else n, tf.quint8, 0, 255, i)
+            args[name + "_min"], args[name + "_max"] = F(0.0 if name == "v" else ends[0] + i), F(ends[1] + 2 * i)
+        y, least, most = fetch(apply("QuantizedBatchNormWithGlobalNormalization", args,
+                                     {"out_type": tf.qint32, "variance_epsilon": epsilon, "scale_after_normalization": scaled}))
+        return [tf.cast(y, tf.float64), least, most]
+    # Where the processor multiplies and adds in one, TensorFlow's offsets are rounded once.
+    case(f"QuantizedBatchNormWithGlobalNormalization {shape} {n} {ends} {epsilon} {scaled}", build, tol=1e-6, **options)
+
+
+batch_norm((2, 3, 4, 5), (5,))
+batch_norm((2, 3, 4, 5), (5,), scaled=False)
+batch_norm((2, 3, 4, 5), (5,), ends=(-4000.0, 70000.0))
+batch_norm((1, 1, 1, 2), (2,), epsilon=1e-12)
+batch_norm((1, 1, 1, 1), (1,), **BAD)
+batch_norm((0, 3, 4, 5), (5,))
+batch_norm((3, 4, 5), (5,), known=False, **BAD)
+batch_norm((2, 3, 4, 5), (1, 5), known=False, **BAD)
+
+
+def resize(shape, size, dtype=tf.quint8, **attrs):
+    """Where TensorFlow has vectors of its own (one or three channels on ARM) the numbers may be off by one."""
+    options = {k: attrs.pop(k) for k in ("error", "known") if k in attrs}
+
+    def build():
+        lo, hi = (0, 255) if dtype == tf.quint8 else (-2**31, 2**31 - 1)
+        x = feed(R(*shape)) if dtype == tf.float32 else numbers(shape, dtype, lo, hi)
+        y, least, most = fetch(apply("QuantizedResizeBilinear", {"images": x, "size": np.array(size, np.int32), "min": F(-1), "max": F(3)}, attrs))
+        return [tf.cast(y, tf.float32) + 255 if dtype == tf.quint8 and shape[-1] != 2 else y, least, most]
+    case(f"QuantizedResizeBilinear {shape} {size} {dtype.name} {attrs}", build, tol=0.0021 if dtype == tf.quint8 else None, **options)
+
+
+for dtype in (tf.quint8, tf.qint32, tf.float32):
+    for attrs in ({}, {"align_corners": True}, {"half_pixel_centers": True}, {"align_corners": True, "half_pixel_centers": True}):
+        resize((2, 5, 7, 2), (8, 13), dtype, **attrs)
+        resize((2, 9, 17, 2), (4, 3), dtype, **attrs)
+    resize((1, 6, 7, 2), (6, 7), dtype)
+for depth in (1, 3):
+    resize((2, 5, 7, depth), (8, 20))
+    resize((2, 5, 7, depth), (8, 20), half_pixel_centers=True)
+resize((5, 7, 2), (8, 9), known=False, **BAD)
+resize((2, 5, 7, 2), (8, 9, 1), known=False, **BAD)
+resize((2, 5, 7, 2), (0, 9), known=False, **BAD)
+resize((2, 0, 7, 2), (3, 9), known=False, **BAD)

@@ -1,4 +1,5 @@
-/* Normal numbers between bounds of one's own: ParameterizedTruncatedNormal.
+/* Normal numbers between bounds of one's own: ParameterizedTruncatedNormal, and from a pair of seeds
+ * StatelessParameterizedTruncatedNormal, whose parameters are broadcast.
  *
  * Three methods, by where the bounds are: reject normal numbers when most of the curve is inside;
  * reject uniform ones when the bounds are close together; reject exponential ones in a tail. Batches go one after
@@ -8,6 +9,7 @@
 
 #include "base/mem.h"
 #include "graph/shape_fn.h"
+#include "ops/broadcast.h"
 #include "ops/random_fill.h"
 
 enum { MAX_TRIES = 1000, COMMON_BATCH = 100 };
@@ -33,7 +35,17 @@ static double get(const struct tensor *t, int64_t i) {
   return T_DATA(t, double)[i];
 }
 
-static void put(struct tensor *t, int64_t i, double v) {
+/* Where numbers go: left of them, from element at on, each so many further than the one before. */
+struct target {
+  struct tensor *out;
+  int64_t at, left, step;
+};
+
+static void put(struct target *to, double v) {
+  struct tensor *t = to->out;
+  int64_t i = to->at;
+  to->at += to->step;
+  to->left--;
   if (t->dtype == SHOAL_FLOAT32) T_DATA(t, float)[i] = (float)v;
   else if (t->dtype == SHOAL_FLOAT16) T_DATA(t, f16)[i] = f16_from_float((float)v);
   else T_DATA(t, double)[i] = v;
@@ -71,13 +83,13 @@ static shoal_status gave_up(const char *method) {
   return INTERNAL("TruncatedNormal %s rejection sampler failed to accept a sample.", method);
 }
 
-static shoal_status by_normal(const struct bounds *b, struct philox *p, struct tensor *out, int64_t at, int64_t end) {
-  for (int tries = 0; at < end;) {
+static shoal_status by_normal(const struct bounds *b, struct philox *p, struct target *to) {
+  for (int tries = 0; to->left;) {
     double v[4];
     int n = group(p, b->t, true, v);
-    for (int i = 0; i < n && at < end; i++) {
+    for (int i = 0; i < n && to->left; i++) {
       if (v[i] >= b->lo && v[i] <= b->hi) {
-        put(out, at++, back(b, v[i]));
+        put(to, back(b, v[i]));
         tries = 0;
       } else if (++tries > MAX_TRIES) {
         return gave_up("randn");
@@ -87,18 +99,18 @@ static shoal_status by_normal(const struct bounds *b, struct philox *p, struct t
   return NULL;
 }
 
-static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct tensor *out, int64_t at, int64_t end) {
+static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct target *to) {
   shoal_dtype t = b->t;
   double width = in_type(t, b->hi - b->lo), plus = b->lo < 0 ? 0 : in_type(t, b->lo * b->lo);
-  for (int tries = 0; at < end;) {
+  for (int tries = 0; to->left;) {
     double r[4], u[4];
     int n = group(p, t, false, r);
     group(p, t, false, u);
-    for (int i = 0; i < n && at < end; i++) {
+    for (int i = 0; i < n && to->left; i++) {
       double z = in_type(t, in_type(t, r[i] * width) + b->lo);
       double g = in_type(t, in_type(t, plus - in_type(t, z * z)) / 2);
       if (u[i] <= exp_in(t, g)) {
-        put(out, at++, back(b, z));
+        put(to, back(b, z));
         tries = 0;
       } else if (++tries >= MAX_TRIES) {
         return gave_up("uniform");
@@ -108,19 +120,18 @@ static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct 
   return NULL;
 }
 
-static shoal_status by_exponential(const struct bounds *b, struct philox *p, struct tensor *out, int64_t at,
-                                   int64_t end) {
+static shoal_status by_exponential(const struct bounds *b, struct philox *p, struct target *to) {
   shoal_dtype t = b->t;
   double alpha = in_type(t, in_type(t, b->lo + in_type(t, sqrt(in_type(t, in_type(t, b->lo * b->lo) + 4)))) / 2);
-  for (int tries = 0; at < end;) {
+  for (int tries = 0; to->left;) {
     double r[4];
     int n = group(p, t, false, r);
-    for (int i = 0; i < n && at < end; i += 2) {
+    for (int i = 0; i < n && to->left; i += 2) {
       double z = in_type(t, in_type(t, -log_in(t, r[i]) / alpha) + b->lo);
       double x = in_type(t, b->lo < alpha ? alpha - z : b->lo - alpha),
              g = exp_in(t, in_type(t, in_type(t, -x * x) / 2));
       if (r[i + 1] <= g && z < b->hi) {
-        put(out, at++, back(b, z));
+        put(to, back(b, z));
         tries = 0;
       } else if (++tries >= MAX_TRIES) {
         return gave_up("exponential distribution");
@@ -130,11 +141,12 @@ static shoal_status by_exponential(const struct bounds *b, struct philox *p, str
   return NULL;
 }
 
-static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct tensor *out, int64_t i, int64_t at,
-                               int64_t end) {
-  shoal_dtype t = (shoal_dtype)out->dtype;
-  struct bounds b = {.t = t, .mean = get(ctx_in(ctx, 1), i), .dev = get(ctx_in(ctx, 2), i)};
-  double lo = get(ctx_in(ctx, 3), i), hi = get(ctx_in(ctx, 4), i);
+/* The numbers of one set of parameters, which are at those places of four inputs. */
+static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct target *to, int first,
+                               const int64_t at[4]) {
+  shoal_dtype t = (shoal_dtype)to->out->dtype;
+  struct bounds b = {.t = t, .mean = get(ctx_in(ctx, first), at[0]), .dev = get(ctx_in(ctx, first + 1), at[1])};
+  double lo = get(ctx_in(ctx, first + 2), at[2]), hi = get(ctx_in(ctx, first + 3), at[3]);
   if (!(b.dev > 0 && lo < hi && (isfinite(lo) || isfinite(hi)))) return INVALID("Invalid parameters");
   if ((isinf(lo) && lo < 0) || hi < b.mean) { /* a bound on one side becomes the lower one */
     double swap = lo;
@@ -145,12 +157,12 @@ static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct 
   b.lo = in_type(t, in_type(t, lo - b.mean) / b.dev);
   b.hi = in_type(t, in_type(t, hi - b.mean) / b.dev);
   const double inside = in_type(t, 1.3);
-  if ((b.lo < -inside && b.hi >= 0) || (b.hi > inside && b.lo <= 0)) return by_normal(&b, p, out, at, end);
+  if ((b.lo < -inside && b.hi >= 0) || (b.hi > inside && b.lo <= 0)) return by_normal(&b, p, to);
   double root = in_type(t, sqrt(in_type(t, in_type(t, b.lo * b.lo) + 4)));
   double exponent = in_type(t, 0.5 + in_type(t, in_type(t, b.lo * in_type(t, b.lo - root)) / 4));
   double cutoff = in_type(t, in_type(t, 2 * exp_in(t, exponent)) / in_type(t, b.lo + root));
-  if (in_type(t, b.hi - b.lo) < cutoff) return by_uniform(&b, p, out, at, end);
-  return by_exponential(&b, p, out, at, end);
+  if (in_type(t, b.hi - b.lo) < cutoff) return by_uniform(&b, p, to);
+  return by_exponential(&b, p, to);
 }
 
 static shoal_status run_truncated(struct kernel_ctx *ctx) {
@@ -176,9 +188,54 @@ static shoal_status run_truncated(struct kernel_ctx *ctx) {
     batches = (out->n + per_batch - 1) / per_batch;
   }
   struct philox p = random_reserve(ctx->state, (uint64_t)batches * 2 * MAX_TRIES * (uint64_t)(per_batch + 3) / 4);
-  for (int64_t b = 0; b < batches; b++)
-    TRY(fill_batch(ctx, &p, out, b, b * per_batch, MIN((b + 1) * per_batch, out->n)));
+  for (int64_t b = 0; b < batches; b++) {
+    struct target to = {out, b * per_batch, MIN(per_batch, out->n - b * per_batch), 1};
+    TRY(fill_batch(ctx, &p, &to, 1, (int64_t[]){b, b, b, b}));
+  }
   return NULL;
+}
+
+/* ---- from a pair of seeds: [samples, batches], batches being the parameters' shape ---- */
+
+struct seeded {
+  struct kernel_ctx *ctx;
+  struct philox p;
+  struct target all;
+  int64_t batches;
+  bool step[4];
+  shoal_status s;
+};
+
+static void fill_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n) {
+  struct seeded *d = arg;
+  for (int64_t i = 0; !d->s && i < n; i++) {
+    struct target to = {d->all.out, at + i, d->all.left, d->batches};
+    int64_t places[4];
+    for (int k = 0; k < 4; k++) places[k] = in_at[k] + (d->step[k] ? i : 0);
+    d->s = fill_batch(d->ctx, &d->p, &to, 2, places);
+  }
+}
+
+static shoal_status run_seeded(struct kernel_ctx *ctx) {
+  const struct tensor *in[4];
+  struct seeded d = {.ctx = ctx};
+  struct broadcast plan;
+  struct shape shape;
+  for (int i = 0; i < 4; i++) in[i] = ctx_in(ctx, 2 + i);
+  TRY(random_from_seed_tensor(ctx_in(ctx, 1), &d.p));
+  TRY(broadcast_plan(&plan, in, 4));
+  TRY(random_shape(ctx_in(ctx, 0), &shape));
+  int more = shape.rank - plan.out.rank;
+  bool ends = more >= 0;
+  for (int i = 0; ends && i < plan.out.rank; i++) ends = shape.dims[more + i] == plan.out.dims[i];
+  if (!ends) return INVALID("Shape passed in must end with broadcasted shape.");
+  TRY(ctx_out(ctx, 0, &shape, &d.all.out));
+  if (!d.all.out->n) return NULL;
+  d.batches = plan.n;
+  d.all.left = d.all.out->n / plan.n;
+  for (int i = 0; i < 4; i++) d.step[i] = broadcast_inner(&plan, i);
+  broadcast_each(&plan, 0, plan.n, fill_stretch, &d);
+  return d.s;
 }
 
 static shoal_status shape_first(struct shape_ctx *c) { return shape_in_value(c, 0, &c->out[0]); }
@@ -198,6 +255,18 @@ static const struct op_row rows[] = {
                                              .init = random_state_init,
                                              .release = random_state_release,
                                              .run = run_truncated},
+                                            {0}}},
+    {.name = "StatelessParameterizedTruncatedNormal",
+     .in = "shape: S, seed: Tseed, means: dtype, stddevs: dtype, minvals: dtype, maxvals: dtype",
+     .out = "output: dtype",
+     .attrs = "S: {int32, int64}; Tseed: {int32, int64} = int64; dtype: {half, float, double}",
+     .flags = OP_NO_GRADIENT,
+     .shape = shape_first,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .type_attr = "dtype",
+                                             .types = DT(FLOAT16) | DT(FLOAT32) | DT(FLOAT64),
+                                             .flags = KERNEL_EXPENSIVE,
+                                             .run = run_seeded},
                                             {0}}},
 };
 OP_FAMILY(random_truncated, rows);

@@ -163,3 +163,37 @@ for shape in ((7,), (20, 3), (1, 5), (0, 2), ()):
     op("StatelessShuffle", {"value": R(*shape), **KEY}, dtypes=[tf.float32, tf.int8, tf.string], tol=0)
 op("StatelessShuffle", {"value": R(5), **KEY, "alg": np.int32(9)}, error="INVALID_ARGUMENT")
 op("StatelessShuffle", {"value": R(5), **KEY, "key": np.array([1, 2], np.uint64)}, error="INVALID_ARGUMENT")
+
+# ---- normal numbers between bounds, from a pair of seeds ----
+
+
+def seeded(shape, means, devs, lo, hi, seed=(3, 4), **options):
+    op("StatelessParameterizedTruncatedNormal", {"shape": np.array(shape, np.int32), "seed": np.array(seed, np.int64), "means": V(means),
+       "stddevs": V(devs), "minvals": V(lo), "maxvals": V(hi)}, **options)
+
+
+for a in ((0., 1., -2., 2.), (0., 1., 3., 4.), (0., 1., 2., 100.), (5., 2., -np.inf, 4.), (1., .5, .9, 1.1), (0., 1., -8., -5.)):
+    seeded((3, 70), *a, dtypes=[tf.float32, tf.float64])
+seeded((40, 3), [0., 1, 2], [1., 2, 3], [-1., 4, 0], [1., 9, 2.5], dtypes=[tf.float32, tf.float64])
+seeded((5, 2, 3), [[0.], [1.]], [1., 2, 3], -1., [2.], dtypes=[tf.float32, tf.float64])
+seeded((2, 3), [[0.], [1.]], [1., 2, 3], -1., 4., seed=(-1, 2**40), dtypes=[tf.float32, tf.float64])
+seeded((7,), 0., 1., -1., 4., dtypes=[tf.float16])
+seeded((), 0., 1., -1., 4.)
+seeded((0, 3), 0., 1., -1., 4.)
+for bad in (((3, 2), [0.] * 3, 1., 0., 1.), ((3,), [[0.]] * 3, 1., 0., 1.), ((3,), 0., -1., 0., 1.), ((3,), 0., 1., 1., 0.), ((3,), 0., 1., -np.inf, np.inf),
+            ((4, 3), [0.] * 3, [1.] * 2, 0., 1.), ((-1, 3), 0., 1., 0., 1.)):
+    seeded(*bad, error="INVALID_ARGUMENT")
+seeded((3,), 0., 1., 0., 1., seed=(1, 2, 3), error="INVALID_ARGUMENT")
+
+# ---- Sobol's sequence ----
+
+
+def sobol(dim, n, skip, dtypes=[tf.float64], **options):
+    op("SobolSample", {"dim": np.int32(dim), "num_results": np.int32(n), "skip": np.int32(skip)}, {"dtype": DT}, dtypes=dtypes, tol=0, **options)
+
+
+for dim, n, skip in ((1, 1, 0), (1, 40, 0), (7, 600, 0), (7, 33, 1), (7, 33, 1000000), (1111, 70, 0), (1111, 40, 2**20 - 7), (40, 3, 2**30 - 5), (40, 5, 2**31 - 8)):
+    sobol(dim, n, skip, [tf.float32, tf.float64])
+for dim, n, skip in ((0, 1, 0), (-1, 1, 0), (21201, 1, 0), (3, 0, 0), (3, -2, 0), (3, 1, -1), (3, 3, 2**31 - 4)):
+    sobol(dim, n, skip, error="INVALID_ARGUMENT")
+op("SobolSample", {"dim": np.array([3], np.int32), "num_results": np.int32(2), "skip": np.int32(0)}, {"dtype": DT}, error="INVALID_ARGUMENT")

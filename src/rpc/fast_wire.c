@@ -25,7 +25,6 @@
 #include "rpc/limits.h"
 
 enum { IN_ROOM = 256 << 10, ROUNDS = 64 };
-static const int64_t SECOND = 1000000000;
 
 atomic_llong fast_received, fast_sent;
 
@@ -44,10 +43,10 @@ static struct {
 } sweep = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *overdue(struct fast_conn *c, int64_t now) {
-  int64_t stall = rpc_limit(RPC_FAST_UNREAD_TIMEOUT) * SECOND;
+  int64_t stall = rpc_limit_ns(RPC_FAST_UNREAD_TIMEOUT);
   if (atomic_load(&c->needs_secret))
-    return now - c->began > rpc_limit(RPC_FAST_GREETING_TIMEOUT) * SECOND ? "does not say who it is" : NULL;
-  if (atomic_load(&c->is_half) && now - atomic_load(&c->last_in) > rpc_limit(RPC_REQUEST_TIMEOUT) * SECOND)
+    return now - c->began > rpc_limit_ns(RPC_FAST_GREETING_TIMEOUT) ? "does not say who it is" : NULL;
+  if (atomic_load(&c->is_half) && now - atomic_load(&c->last_in) > rpc_limit_ns(RPC_REQUEST_TIMEOUT))
     return "stopped in the middle of a frame";
   if (atomic_load(&c->waits) && now - atomic_load(&c->last_out) > stall) return "does not read";
   int64_t last = MAX(atomic_load(&c->last_in), atomic_load(&c->last_out));
@@ -56,8 +55,8 @@ static const char *overdue(struct fast_conn *c, int64_t now) {
 }
 
 static int64_t sweep_period(void) {
-  int64_t least = MIN(rpc_limit(RPC_REQUEST_TIMEOUT), rpc_limit(RPC_FAST_UNREAD_TIMEOUT));
-  return MIN(least, rpc_limit(RPC_FAST_GREETING_TIMEOUT)) * SECOND / 4;
+  int64_t least = MIN(rpc_limit_ns(RPC_REQUEST_TIMEOUT), rpc_limit_ns(RPC_FAST_UNREAD_TIMEOUT));
+  return MIN(least, rpc_limit_ns(RPC_FAST_GREETING_TIMEOUT)) / 4;
 }
 
 static void on_sweep(void *unused) {

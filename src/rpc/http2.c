@@ -18,11 +18,11 @@
 #include "base/mem.h"
 #include "rpc/limits.h"
 #include "rpc/room.h"
+#include "rpc/turns.h"
 
 /* TURN: bytes read before others have their turn, and under TLS, where they cost more; at most as many as are worked
  * through in TURN_NS. LEAST: bytes read at once, however long such take. */
 enum { TURN = 4 << 20, TURN_TLS = 512 << 10, TURN_NS = 2000000, LEAST = 2048 };
-static const int64_t SECOND = 1000000000;
 
 static void on_socket(struct rpc_watch *w, uint32_t events);
 
@@ -180,8 +180,8 @@ static void on_closing(struct rpc_event *e) {
 
 /* How often a connection is looked at: whatever has a limit is found at most a quarter of it too late. */
 static int64_t pace(void) {
-  int64_t least = MIN(rpc_limit(RPC_REQUEST_TIMEOUT), rpc_limit(RPC_UNREAD_TIMEOUT));
-  return MIN(least, MIN(rpc_limit(RPC_IDLE_TIMEOUT), rpc_limit(RPC_ROOM_TIMEOUT))) * SECOND / 4;
+  int64_t least = MIN(rpc_limit_ns(RPC_REQUEST_TIMEOUT), rpc_limit_ns(RPC_UNREAD_TIMEOUT));
+  return MIN(least, MIN(rpc_limit_ns(RPC_IDLE_TIMEOUT), rpc_limit_ns(RPC_ROOM_TIMEOUT))) / 4;
 }
 
 void http2_be_on_time(struct http2 *c) {
@@ -191,12 +191,12 @@ void http2_be_on_time(struct http2 *c) {
 
 static void look_after(struct http2 *c) {
   int64_t now = clock_ns();
-  if (!http2_input_late(c, now, rpc_limit(RPC_REQUEST_TIMEOUT) * SECOND)) return;
-  if (c->counted && now - c->taken > rpc_limit(RPC_UNREAD_TIMEOUT) * SECOND) {
+  if (!http2_input_late(c, now, rpc_limit_ns(RPC_REQUEST_TIMEOUT))) return;
+  if (c->counted && now - c->taken > rpc_limit_ns(RPC_UNREAD_TIMEOUT)) {
     http2_kill(c, "Timeout occurred: answers that are not read");
     return;
   }
-  if (!c->streams && now - c->quiet_since > rpc_limit(RPC_IDLE_TIMEOUT) * SECOND) http2_drain(c);
+  if (!c->streams && now - c->quiet_since > rpc_limit_ns(RPC_IDLE_TIMEOUT)) http2_drain(c);
   http2_flush(c);
   if (!c->dead) http2_be_on_time(c);
 }

@@ -454,7 +454,7 @@ bool http2_input_late(struct http2 *c, int64_t now, int64_t ns) {
   for (struct http2_stream *s = c->first, *next; s && !c->dead; s = next) {
     next = s->next;
     if (s->room == HTTP2_ROOM_WAITS) {
-      if (now - s->room_since > rpc_limit(RPC_ROOM_TIMEOUT) * 1000000000)
+      if (now - s->room_since > rpc_limit_ns(RPC_ROOM_TIMEOUT))
         http2_refuse(c, s,
                      STATUS(SHOAL_RESOURCE_EXHAUSTED,
                             "there was no room in time for a message of %zu bytes beside those that are held "

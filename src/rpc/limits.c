@@ -8,6 +8,8 @@
 
 const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS] = {
     [RPC_MAX_CONNECTIONS] = {"max_connections", "N", "connections at a time (default 4096)", 4096, .counted = true},
+    [RPC_MAX_ADDRESS_CONNECTIONS] = {"max_address_connections", "N",
+                                     "of these, from one address (default 3072, three quarters of them)"},
     [RPC_MAX_CALLS] = {"max_calls", "N", "calls under way (default 65536)", 65536, .counted = true},
     [RPC_MAX_CONNECTION_CALLS] = {"max_connection_calls", "N", "of these, on one connection (default 16384)", 16384},
     [RPC_MAX_HELD_BYTES] = {"max_held_bytes", "N", "requests that arrive or are worked on (default: half the memory)",
@@ -58,7 +60,10 @@ int64_t rpc_limit(enum rpc_limit which) {
   const struct rpc_limit_row *row = &rpc_limit_rows[which];
   int64_t mine = atomic_load_explicit(&chosen[which], memory_order_relaxed);
   if (mine > 0) return mine;
-  return row->usual ? row->usual : (int64_t)machine_memory() / row->share;
+  if (row->usual) return row->usual;
+  if (row->share) return (int64_t)machine_memory() / row->share;
+  int64_t before = rpc_limit(which - 1);
+  return before - before / 4;
 }
 
 static void set_budgets(void) {

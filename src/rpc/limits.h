@@ -18,6 +18,7 @@
 
 enum rpc_limit {
   RPC_MAX_CONNECTIONS,
+  RPC_MAX_ADDRESS_CONNECTIONS,
   RPC_MAX_CALLS,
   RPC_MAX_CONNECTION_CALLS,
   RPC_MAX_HELD_BYTES,
@@ -48,13 +49,14 @@ enum rpc_limit {
 struct rpc_limit_row {
   const char *flag, *unit, *meaning;
   int64_t usual; /* 0: told by the machine's memory */
-  int share;     /* then: a part of it, 1/share */
+  int share;     /* then: a part of it, 1/share; 0: of the row before, all but a quarter */
   bool counted;  /* there is a budget of the process that says how much of it is held */
 };
 extern const struct rpc_limit_row rpc_limit_rows[RPC_LIMITS];
 
-/* The limit in force. */
+/* The limit in force; of a time, in nanoseconds. */
 int64_t rpc_limit(enum rpc_limit which);
+static inline int64_t rpc_limit_ns(enum rpc_limit which) { return rpc_limit(which) * 1000000000; }
 /* 0: as usual. Budgets and what a connection is told when it begins: not while there are servers. */
 void rpc_limit_set(enum rpc_limit which, int64_t value);
 /* The process's budget of a row that counts something; others have none. */

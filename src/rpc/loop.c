@@ -147,10 +147,6 @@ static int each(enum rpc_event_kind k) {
   return k == RPC_EVENT_REQUEST ? (int)rpc_limit(RPC_MAX_CONNECTION_HANDLERS) : computers() / 2;
 }
 
-struct rpc_line *rpc_line_new(void) {
-  return line_new();
-}
-
 void rpc_line_free(struct rpc_line *l) {
   if (!l) return;
   pthread_mutex_lock(&loop.events_lock);
@@ -389,7 +385,7 @@ static void look_for_stall(unsigned long long *turns, int64_t *since) {
     atomic_store(&loop.stalled_since, 0);
     *turns = at;
     *since = now;
-  } else if (!atomic_load(&loop.stalled_since) && now - *since > rpc_limit(RPC_WATCHDOG) * 1000000000) {
+  } else if (!atomic_load(&loop.stalled_since) && now - *since > rpc_limit_ns(RPC_WATCHDOG)) {
     atomic_store(&loop.stalled_since, *since);
     atomic_fetch_add(&loop.stalls, 1);
     LOGW(

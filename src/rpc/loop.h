@@ -45,8 +45,7 @@ struct rpc_timer {
 void rpc_loop_acquire(void);
 /* The last one waits until the loop has ended; on a thread of the loop it does not, and it ends right after. */
 void rpc_loop_release(void);
-/* A connection's events of a kind. Nothing waits in it when it is freed; some may be under way. */
-struct rpc_line *rpc_line_new(void);
+/* Of rpc_line_new (turns.h). Nothing waits in it when it is freed; some may be under way. */
 void rpc_line_free(struct rpc_line *l);
 /* e is the loop's until its function is called; from any thread. */
 void rpc_loop_post(struct rpc_event *e);

@@ -198,8 +198,8 @@ static void on_look(struct rpc_event *e) {
 /* It has room, and is silent, or not as far as its part of the time is gone that the others may have to wait. */
 static bool is_late(const struct http2_stream *s, int64_t now) {
   double came = (double)(s->body.size - s->room_from) / (double)(s->want - s->room_from);
-  int64_t stall = rpc_limit(RPC_STALL_TIMEOUT) * 1000000000;
-  double most = (double)stall + came * (double)rpc_limit(RPC_ROOM_TIMEOUT) * 1e9;
+  int64_t stall = rpc_limit_ns(RPC_STALL_TIMEOUT);
+  double most = (double)stall + came * (double)rpc_limit_ns(RPC_ROOM_TIMEOUT);
   return now - s->heard > stall || (double)(now - s->room_since) > most;
 }
 

@@ -448,14 +448,35 @@ static int64_t idle_for(struct http2 *c, int64_t now) {
   return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - IDLE_S * second; /* half a request */
 }
 
-/* Ends the connection that has been idle for longest, to make room for another; false: none has been for long. */
-static bool end_an_idle_one(struct rpc_server *s) {
+/* The same machine, as far as an address tells: whoever has one of IPv6 has all that share its first half. */
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
+  const struct sockaddr_in *a4 = (const struct sockaddr_in *)a, *b4 = (const struct sockaddr_in *)b;
+  const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a, *b6 = (const struct sockaddr_in6 *)b;
+  if (a->ss_family != b->ss_family) return false;
+  if (a->ss_family == AF_INET) return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+  if (a->ss_family != AF_INET6) return true;
+  bool mapped = IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr);
+  return memcmp(&a6->sin6_addr, &b6->sin6_addr, mapped ? sizeof a6->sin6_addr : sizeof a6->sin6_addr / 2) == 0;
+}
+
+/* Has one address its share of the connections? They are counted only when there are enough of them in all. */
+static bool has_its_share(struct rpc_server *s, const struct sockaddr_storage *peer) {
+  int64_t most = rpc_limit(RPC_MAX_ADDRESS_CONNECTIONS), n = 0;
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; (int64_t)s->conns.n >= most && i < s->conns.n; i++) n += same_address(&s->conns.at[i]->peer, peer);
+  pthread_mutex_unlock(&s->lock);
+  return n >= most;
+}
+
+/* Ends the connection (of an address; NULL: of all) that has been idle for longest, to make room for another; false:
+ * none has been for long. */
+static bool end_an_idle_one(struct rpc_server *s, const struct sockaddr_storage *of) {
   struct http2 *c = NULL;
   int64_t now = clock_ns(), longest = 0;
   pthread_mutex_lock(&s->lock);
   for (size_t i = 0; i < s->conns.n; i++) {
     int64_t ns = idle_for(s->conns.at[i], now);
-    if (ns < longest) continue;
+    if (ns < longest || (of && !same_address(&s->conns.at[i]->peer, of))) continue;
     c = s->conns.at[i];
     longest = ns;
   }
@@ -474,30 +495,37 @@ static bool end_an_idle_one(struct rpc_server *s) {
   return idle;
 }
 
-static bool may_connect(struct rpc_server *s) {
-  if (budget_take(rpc_budget(RPC_MAX_CONNECTIONS), 1)) return true;
-  if (end_an_idle_one(s)) {
-    budget_force(rpc_budget(RPC_MAX_CONNECTIONS), 1);
-    return true;
+static bool may_connect(struct rpc_server *s, const struct sockaddr_storage *peer) {
+  bool share = has_its_share(s, peer), ended = share && end_an_idle_one(s, peer);
+  if (!share || ended) {
+    if (budget_take(rpc_budget(RPC_MAX_CONNECTIONS), 1)) return true;
+    if (ended || end_an_idle_one(s, NULL)) {
+      budget_force(rpc_budget(RPC_MAX_CONNECTIONS), 1);
+      return true;
+    }
   }
   static atomic_llong said; /* a flood of connections shall not be one of lines */
   int64_t now = clock_ns();
   if (now - atomic_load(&said) > SAY_NS) {
+    enum rpc_limit full = share ? RPC_MAX_ADDRESS_CONNECTIONS : RPC_MAX_CONNECTIONS;
+    struct text from = {0};
+    http2_address(peer, &from);
     atomic_store(&said, now);
-    LOGW("a connection is not taken: there are as many as there may be (--max_connections=%lld)",
-         (long long)rpc_limit(RPC_MAX_CONNECTIONS));
+    LOGW("a connection from %s is not taken: there are as many %sas there may be (--%s=%lld)", text_cstr(&from),
+         share ? "from there " : "", rpc_limit_rows[full].flag, (long long)rpc_limit(full));
+    text_release(&from);
   }
   return false;
 }
 
 static void on_connected(void *arg, int fd) {
   struct rpc_server *s = arg;
-  if (!may_connect(s)) {
+  struct sockaddr_storage peer = {0};
+  getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
+  if (!may_connect(s, &peer)) {
     close(fd);
     return;
   }
-  struct sockaddr_storage peer = {0};
-  getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
   struct http2 *c =
       http2_new(fd, &serving, s,
                 &(struct http2_options){

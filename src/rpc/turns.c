@@ -63,7 +63,7 @@ void turns_end(struct turns *t, struct rpc_line *l, int each) {
   else enter(t, l, each);
 }
 
-struct rpc_line *line_new(void) {
+struct rpc_line *rpc_line_new(void) {
   struct rpc_line *l = mem_zalloc(1, sizeof *l);
   event_list_init(&l->waiting);
   return l;

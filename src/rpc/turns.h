@@ -45,7 +45,7 @@ struct rpc_event *turns_next(struct turns *t, int all, int each);
 /* One of l's has ended. */
 void turns_end(struct turns *t, struct rpc_line *l, int each);
 
-struct rpc_line *line_new(void);
+struct rpc_line *rpc_line_new(void);
 /* Nothing waits in it. */
 void line_leave(struct rpc_line *l);
 

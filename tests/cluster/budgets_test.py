@@ -28,8 +28,8 @@ def address(c):
     return c.spec["ps"]["0"]
 
 
-def serves(c):
-    client = Client(address(c)).greet()
+def serves(c, source=None):
+    client = Client(address(c), source=source).greet()
     assert b"/device:CPU:0" in client.answer(client.call("MasterService/ListDevices", b""))
     assert c.tasks["ps", 0].process.poll() is None
     client.s.close()
@@ -345,7 +345,7 @@ def waiting_step(client):
 
 def connections():
     """No more than there may be; one that goes, or that has long been idle, makes room for another."""
-    with one("--max_connections=5", "--greeting_timeout=1000") as c:
+    with one("--max_connections=5", "--max_address_connections=5", "--greeting_timeout=1000") as c:
         clients = [Client(address(c)).greet() for _ in range(5)]
         handle = waiting_step(clients[0])
         for client in clients:
@@ -364,8 +364,8 @@ def connections():
         eventually(lambda: serves(c))
     # So does one that has not begun, or stopped in the middle of its first request: a table full of them is no siege.
     # Who is silent since its request waits for room, for longer than they are, is held back and not idle.
-    with one("--max_connections=5", "--greeting_timeout=600", "--request_timeout=600", f"--max_held_bytes={20 * MB}",
-             "--room_timeout=1000") as c:
+    with one("--max_connections=5", "--max_address_connections=5", "--greeting_timeout=600", "--request_timeout=600",
+             f"--max_held_bytes={20 * MB}", "--room_timeout=1000") as c:
         mutes = [Client.__new__(Client) for _ in range(5)]
         for client in mutes:
             client.connect(address(c))
@@ -378,6 +378,33 @@ def connections():
         eventually(lambda: serves(c))
         waits.send(6, 0, 0, b"still on")
         waits.until(lambda f: f[0] == 6)
+
+
+def addresses():
+    """One address has its share, three quarters of the connections, all of them at work: what it wants beyond that is not
+    taken, and who comes from another is served. The share is given back; idle ones of the own address make room first."""
+    with one("--max_connections=8") as c:
+        clients = [Client(address(c)).greet() for _ in range(6)]
+        handle = waiting_step(clients[0])
+        for client in clients:
+            client.last = client.call("MasterService/RunStep", handle + field(4, b"d"))
+            client.send(6, 0, 0, b"all read")
+            client.until(lambda f: f[0] == 6)
+        for _ in range(3):
+            extra = Client.__new__(Client)
+            extra.connect(address(c))
+            extra.ended()
+        serves(c, "127.0.0.2")
+        other = Client(address(c), source="127.0.0.2").greet()
+        serves(c, "127.0.0.3")
+        clients.pop().s.close()
+        eventually(lambda: serves(c))
+        clients.append(eventually(lambda: Client(address(c)).greet()))
+        clients[-1].last = clients[-1].call("MasterService/RunStep", handle + field(4, b"d"))
+        clients[0].send(RST, 0, clients[0].last, struct.pack(">I", 8))  # idle from now on
+        eventually(lambda: serves(c))
+        assert b"/device:CPU:0" in other.answer(other.call("MasterService/ListDevices", b""))
+        assert "--max_address_connections=6" in c.tasks["ps", 0].text()
 
 
 def calls():
@@ -421,7 +448,7 @@ def table():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     uploads, standing_still, idle_requests, bombs, fields_from_a_table, references_to_fields, refused_requests,
-    requests_that_stop, idle_connections, unread_answers, connections, calls, table)]
+    requests_that_stop, idle_connections, unread_answers, connections, addresses, calls, table)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -34,14 +34,15 @@ def setting(key, value):
 
 
 class Client:
-    def __init__(self, address, settings=b""):
-        self.connect(address)
+    def __init__(self, address, settings=b"", source=None):
+        self.connect(address, source)
         self.s.sendall(PREFACE)
         self.send(SETTINGS, 0, 0, settings)
 
-    def connect(self, address):
+    def connect(self, address, source=None):
+        """source: the client's own address."""
         host, port = address.rsplit(":", 1)
-        self.s = socket.create_connection((host, int(port)), WAIT)
+        self.s = socket.create_connection((host, int(port)), WAIT, (source, 0) if source else None)
         self.have, self.stream = b"", -1
         self.windows, self.initial = {0: 65535}, 65535  # by stream, 0: the connection's; of a stream that begins
         self.over = set()  # streams of which the server has said all

@@ -390,8 +390,9 @@ def what_was_saved():
     """Stopped: "saved" only of what was written in this run; else what there is to go on from."""
     def stop(on_term, before=None):
         with tempfile.TemporaryDirectory() as folder:
-            def write(step):
-                return f"echo 'model_checkpoint_path: \"model.ckpt-{step}\"' > {folder}/checkpoint"
+            def write(step, whole=True):
+                state = f"echo 'model_checkpoint_path: \"model.ckpt-{step}\"' > {folder}/checkpoint"
+                return state + (f"; touch {folder}/model.ckpt-{step}.index" if whole else "")
             if before is not None:
                 subprocess.run(["sh", "-c", write(before)], check=True)
                 os.utime(f"{folder}/checkpoint", (1, 1))
@@ -408,6 +409,8 @@ def what_was_saved():
     assert "DIR/model.ckpt-12; the same command goes on from there: at least 18 steps are lost" in out, out
     out, code = stop(lambda write: "exit 1")
     assert code == 130 and "nothing was saved in DIR: the same command begins anew" in out and "saved:" not in out, out
+    out, code = stop(lambda write: write(12, whole=False) + "; exit 75")  # the next run would not find it either
+    assert "nothing was saved in DIR: the same command begins anew" in out, out
     out, code = stop(lambda write: "exit 75", before=7)
     assert "nothing was saved in this run; the same command goes on from DIR/model.ckpt-7" in out, out
 

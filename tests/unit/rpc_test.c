@@ -264,7 +264,7 @@ static void blocking(void **state) {
 static void in_turns(void **state) {
   enum { ALL = 4, EACH = 2 };
   struct turns t;
-  struct rpc_line *a = line_new(), *b = line_new();
+  struct rpc_line *a = rpc_line_new(), *b = rpc_line_new();
   struct rpc_event of_a[5] = {0}, of_b[2] = {0};
   turns_init(&t);
   for (int i = 0; i < 5; i++) turns_add(&t, a, &of_a[i], EACH);

@@ -38,6 +38,9 @@ static void test_feeds(void **state) {
   ASSERT_FAILS(shoal_session_run(s, NULL, (const char *[]){"images", "images:0"}, (shoal_tensor *[]){right, right}, 2,
                                  (const char *[]){"Relu"}, &result, 1, NULL, 0, NULL),
                SHOAL_INVALID_ARGUMENT, "images:0");
+  ASSERT_FAILS(shoal_session_run(s, NULL, (const char *[]){"images:0"}, &ints, 1, (const char *[]){"Relu"}, &result, 1,
+                                 NULL, 0, NULL),
+               SHOAL_INVALID_ARGUMENT, "The value fed for images:0 is of type int64, not float");
   ASSERT_OK(shoal_session_step(s, SHOAL_FEED(x, right), SHOAL_FETCH(y, &result), NULL));
   shoal_tensor_unref(result);
   shoal_tensor_unref(narrow);

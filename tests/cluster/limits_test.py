@@ -521,6 +521,12 @@ def client_clusters():
             while connection.recv(1 << 16):  # until the server hangs up
                 pass
         works(c)
+    with one("--max_peers=3") as c, Client(c) as a:  # of all sessions together
+        target = b"grpc://" + c.spec["worker"]["0"].encode()
+        sessions = [a.open(b"", config_of(c), target) for _ in range(3)]
+        refused(lambda: a.open(b"", config_of(c), target), "--max_peers")
+        a.close(sessions.pop())
+        sessions.append(eventually(lambda: a.open(b"", config_of(c), target)))
 
 
 def wrong_types():

@@ -409,7 +409,7 @@ def addresses():
 
 def calls():
     """More calls at once than there may be are refused, on a connection and in all; a few (16) each client may have."""
-    with one("--max_calls=40", "--max_connection_calls=35") as c:
+    with one("--max_calls=40", "--max_connection_calls=35", "--request_timeout=1000") as c:
         first = Client(address(c)).greet()
         for _ in range(35):
             begin(first, 1000, b"")
@@ -429,6 +429,11 @@ def calls():
                 break
             assert time.time() < end
             time.sleep(0.05)
+    with one("--max_connection_calls=35", "--request_timeout=1000") as c:
+        greedy = Client(address(c)).greet()  # knows how many it may have
+        for _ in range(36):
+            greedy.headers("MasterService/ListDevices")
+        greedy.ended()
 
 
 def table():

@@ -75,10 +75,6 @@ struct ready {
 };
 typedef VEC(struct ready) ready_list;
 
-/* The two sides of an asynchronous call, whoever started the kernel and its end, each leave a mark; the second to come
- * goes on. So a kernel that ends before it returns is followed by its starter's loop, not by deeper recursion. */
-enum { CALL_OPEN, CALL_LEFT, CALL_ENDED };
-
 struct call { /* one run of one node */
   struct kernel_ctx ctx;
   struct flow *flow;
@@ -103,10 +99,8 @@ struct flow {
   struct step *step;
   void (*done)(void *, shoal_status);
   void *arg;
-  pthread_mutex_t lock;
-  int outstanding;     /* lock: nodes ready or running in all frames */
-  shoal_status status; /* lock */
-  atomic_bool failed;
+  struct verdict verdict; /* its lock is the one that all that follows is under */
+  int outstanding;        /* lock: nodes ready or running in all frames */
   struct frame *root;
   struct iter **free_iters; /* lock: by frame_info */
   struct call *free_calls;  /* lock */
@@ -358,13 +352,13 @@ static void run_all(struct flow *f, ready_list *list);
 static struct call *call_take(struct flow *f, struct ready r) {
   const struct plan_node *n = &f->plan->nodes[r.node];
   uint64_t steal = 0;
-  pthread_mutex_lock(&f->lock);
+  pthread_mutex_lock(&f->verdict.lock);
   struct call *c = f->free_calls;
   if (c) f->free_calls = c->next;
   for (int i = 0; i < n->n_in && i < 64; i++)
     if (r.iter->uses[f->plan->in_slots[n->first_in + i]] == 1) steal |= 1ull << i;
   int dead_inputs = r.iter->dead[n->local];
-  pthread_mutex_unlock(&f->lock);
+  pthread_mutex_unlock(&f->verdict.lock);
   if (!c) c = mem_zalloc(1, sizeof *c);
   c->flow = f;
   c->at = r;
@@ -379,24 +373,11 @@ static struct call *call_take(struct flow *f, struct ready r) {
   return c;
 }
 
-static void fail(struct flow *f, shoal_status s) {
-  shoal_status root = status_copy(s);
-  pthread_mutex_lock(&f->lock);
-  status_merge(&f->status, s);
-  bool first = !atomic_exchange(&f->failed, true);
-  pthread_mutex_unlock(&f->lock);
-  if (first) {
-    if (f->step->rendezvous) rendezvous_abort(f->step->rendezvous, status_copy(root));
-    if (f->step->cancel) cancel_start(f->step->cancel, status_mark_derived(status_copy(root)));
-  }
-  shoal_status_free(root);
-}
-
 static void finish_flow(struct flow *f) {
   void (*done)(void *, shoal_status) = f->done;
   void *arg = f->arg;
   struct plan *p = f->plan;
-  shoal_status s = f->status;
+  shoal_status s = f->verdict.status;
   frame_free(f, f->root);
   f->root = NULL;
   pthread_mutex_lock(&p->lock);
@@ -421,11 +402,11 @@ static void complete(struct call *c, bool dead, ready_list *out) {
   int node = c->at.node;
   struct iter *it = c->at.iter;
   const struct plan_node *n = &f->plan->nodes[node];
-  pthread_mutex_lock(&f->lock);
+  pthread_mutex_lock(&f->verdict.lock);
   c->next = f->free_calls;
   f->free_calls = c;
   release_inputs(f, n, it);
-  if (!atomic_load(&f->failed)) {
+  if (!atomic_load(&f->verdict.failed)) {
     if (n->flags & (NODE_ENTER | NODE_EXIT | NODE_NEXT)) {
       struct entering e = {.node = node, .dead = dead, .ref = c->through_ref[0]};
       if (!dead) tensor_move(&e.value, &c->through[0]);
@@ -446,18 +427,10 @@ static void complete(struct call *c, bool dead, ready_list *out) {
     if (c->through_ref[0]) variable_unref(c->through_ref[0]);
   }
   it->outstanding--;
-  if (!atomic_load(&f->failed)) settle(f, it->frame, out);
+  if (!atomic_load(&f->verdict.failed)) settle(f, it->frame, out);
   bool last = --f->outstanding == 0;
-  pthread_mutex_unlock(&f->lock);
+  pthread_mutex_unlock(&f->verdict.lock);
   if (last) finish_flow(f);
-}
-
-static shoal_status missing_output(const struct plan_node *n, const struct tensor *out, struct variable **refs) {
-  if (n->flags & NODE_MAY_SKIP) return NULL;
-  for (int i = 0; i < n->n_out; i++)
-    if (!out[i].buffer && !(refs && refs[i]))
-      return INTERNAL("Missing %d-th output from {{node %s}}", i, n->kernel->name);
-  return NULL;
 }
 
 /* After the kernel: sorts out errors and what reference inputs left behind. */
@@ -467,7 +440,7 @@ static bool wrap_up(struct call *c, shoal_status s) {
   for (int i = 0; (n->flags & NODE_REFS) && i < n->n_in; i++) tensor_release(&c->temps[i]);
   if (UNLIKELY(f->step->stats != NULL))
     step_stats_node(f->step->stats, f->plan->device->name, n->kernel, c->start_ns, wall_nanos(), c->ctx.out);
-  if (!s) s = missing_output(n, c->ctx.out, c->ctx.refs_out);
+  if (!s) s = missing_output(n, &c->ctx);
   if (!s) return true;
   for (int i = 0; i < n->n_out; i++) {
     tensor_release(&c->ctx.out[i]);
@@ -476,7 +449,7 @@ static bool wrap_up(struct call *c, shoal_status s) {
       c->ctx.refs_out[i] = NULL;
     }
   }
-  fail(f, ctx_error(&c->ctx, s));
+  verdict_fail(&f->verdict, f->step, ctx_error(&c->ctx, s));
   return false;
 }
 
@@ -525,7 +498,7 @@ static void run_one(struct flow *f, struct ready r, ready_list *out) {
   struct plan_node *n = &f->plan->nodes[r.node];
   struct call *c = call_take(f, r);
   bool skip = c->dead && (!(n->flags & NODE_DEAD_OK) || (n->flags & NODE_MERGE));
-  if (skip || atomic_load(&f->failed)) {
+  if (skip || atomic_load(&f->verdict.failed)) {
     complete(c, true, out);
     return;
   }
@@ -602,7 +575,7 @@ static struct flow *flow_take(struct plan *p) {
   pthread_mutex_unlock(&p->lock);
   if (f) return f;
   f = mem_zalloc(1, sizeof *f);
-  pthread_mutex_init(&f->lock, NULL);
+  pthread_mutex_init(&f->verdict.lock, NULL);
   f->free_iters = mem_zalloc((size_t)p->n_frames, sizeof *f->free_iters);
   return f;
 }
@@ -613,16 +586,16 @@ void dataflow_run(struct plan *p, struct step *step, void (*done)(void *, shoal_
   f->step = step;
   f->done = done;
   f->arg = arg;
-  f->status = NULL;
-  atomic_store(&f->failed, false);
+  f->verdict.status = NULL;
+  atomic_store(&f->verdict.failed, false);
   ready_list list = {0};
-  pthread_mutex_lock(&f->lock);
+  pthread_mutex_lock(&f->verdict.lock);
   f->outstanding = 0;
   f->root = frame_new(f, 0, NULL);
   struct iter *it = f->root->iters.at[0];
   for (int i = p->n_nodes - 1; i >= 0; i--)
     if (p->nodes[i].frame == 0 && p->nodes[i].pending == 0) make_ready(f, it, i, &list);
-  pthread_mutex_unlock(&f->lock);
+  pthread_mutex_unlock(&f->verdict.lock);
   if (!list.n) finish_flow(f);
   else run_all(f, &list);
   if (!list.n) vec_release(&list);
@@ -651,7 +624,7 @@ void dataflow_free(struct flow *f, const struct plan *p) {
       free(c);
     }
     free(f->free_iters);
-    pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->verdict.lock);
     free(f);
   }
 }

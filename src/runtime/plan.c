@@ -237,36 +237,11 @@ static void node_flags(struct compiler *c, int i) {
   if (pn->flags & NODE_REFS) c->p->has_refs = true;
 }
 
-/* Who reads a slot last, and which outputs nobody reads (straight plans only have frame 0). */
-static void find_last_uses(struct plan *p) {
-  int n_slots = p->frames[0].n_slots;
-  int *last = mem_alloc((size_t)n_slots * sizeof *last);
-  for (int s = 0; s < n_slots; s++) last[s] = -1;
-  for (int i = 0; i < p->total_in; i++) last[p->in_slots[i]] = i;
-  p->last_use = mem_zalloc((size_t)p->total_in, 1);
-  VEC(int) unused = {0};
-  p->first_unused = mem_zalloc((size_t)p->n_nodes + 1, sizeof *p->first_unused);
-  for (int i = 0; i < p->n_nodes; i++) {
-    for (int k = 0; k < p->nodes[i].n_out; k++)
-      if (last[p->nodes[i].out_slot + k] < 0) vec_push(&unused, p->nodes[i].out_slot + k);
-    p->first_unused[i + 1] = (int)unused.n;
-  }
-  for (int i = 0; i < p->n_nodes; i++) {
-    const struct plan_node *n = &p->nodes[i];
-    for (int k = 0; k < n->n_in; k++) {
-      int at = n->first_in + k, slot = p->in_slots[at];
-      if (slot < p->n_once_slots || last[slot] != at) continue;
-      p->last_use[at] = USE_LAST;
-      for (int j = 0; j < k; j++) /* Add(x, x): the other input would be overwritten with this one */
-        if (p->in_slots[n->first_in + j] == slot) p->last_use[at] = USE_LAST_SHARED;
-    }
-  }
-  p->unused = unused.at;
-  free(last);
+/* Constants are run once, here. They come first in the order, having no inputs. What a constant waits for matters only
+ * where it may turn out to be dead: where something is received. */
+static bool runs_once(const struct node *n, bool receives) {
+  return op_is(n->op, "Const") && n->n_in == 0 && (!receives || n->control.n == 0);
 }
-
-/* Constants are run once, here. They come first in the order, having no inputs. */
-static bool runs_once(const struct node *n) { return op_is(n->op, "Const") && n->n_in == 0; }
 
 static shoal_status run_once(struct plan *p) {
   for (int i = 0; i < p->n_once; i++) p->n_once_slots += p->nodes[i].n_out;
@@ -282,16 +257,47 @@ static shoal_status run_once(struct plan *p) {
   return NULL;
 }
 
-static void order_nodes(struct compiler *c, struct node **topological, bool straight) {
+/* The constants first, then the rest as it was. */
+static void once_first(struct compiler *c, struct node **topological, bool receives) {
+  struct plan *p = c->p;
   int n = 0;
-  if (straight) {
-    for (int i = 0; i < c->p->n_nodes; i++)
-      if (runs_once(topological[i])) c->order[n++] = topological[i];
-    c->p->n_once = n;
+  for (int i = 0; i < p->n_nodes; i++)
+    if (runs_once(topological[i], receives)) c->order[n++] = topological[i];
+  p->n_once = n;
+  for (int i = 0; i < p->n_nodes; i++)
+    if (!runs_once(topological[i], receives)) c->order[n++] = topological[i];
+}
+
+/* Cuts the plan into segments, unless it has frames, or too much that it waits for. */
+static shoal_status cut(struct compiler *c, struct node **topological, int *segment) {
+  enum { FRAMES = NODE_SWITCH | NODE_MERGE | NODE_ENTER | NODE_EXIT | NODE_NEXT };
+  struct plan *p = c->p;
+  bool framed = false, receives = false;
+  for (int i = 0; i < p->n_nodes; i++) {
+    framed |= (control_flags(topological[i]) & FRAMES) != 0;
+    receives |= (control_flags(topological[i]) & NODE_MAY_SKIP) != 0;
   }
-  for (int i = 0; i < c->p->n_nodes; i++)
-    if (!straight || !runs_once(topological[i])) c->order[n++] = topological[i];
-  for (int i = 0; i < c->p->n_nodes; i++) c->at[c->order[i]->id] = i;
+  if (!framed) {
+    once_first(c, topological, receives);
+    bool *async = mem_zalloc((size_t)p->n_nodes, sizeof *async);
+    shoal_status s = NULL;
+    for (int i = 0; !s && i < p->n_nodes; i++) {
+      const struct kernel_def *def;
+      s = kernel_find(c->order[i], c->o->device->ops->type, &def);
+      if (!s) async[i] = def->start != NULL;
+    }
+    p->straight = !s && segments_cut(p, c->order, async, c->g->nodes.n, segment);
+    free(async);
+    if (s) return s;
+  }
+  if (p->straight) {
+    segments_order(p, c->order, segment);
+  } else {
+    p->n_once = 0;
+    memcpy(c->order, topological, (size_t)p->n_nodes * sizeof *c->order);
+  }
+  for (int i = 0; i < p->n_nodes; i++) c->at[c->order[i]->id] = i;
+  return NULL;
 }
 
 static shoal_status check_whole(const struct graph *g) {
@@ -303,18 +309,11 @@ static shoal_status check_whole(const struct graph *g) {
   return NULL;
 }
 
-static shoal_status compile(struct compiler *c, struct node **topological) {
+static shoal_status compile(struct compiler *c, struct node **topological, int *segment) {
   struct plan *p = c->p;
   TRY(check_whole(c->g));
   TRY(graph_topological_order(c->g, topological));
-  bool straight = true;
-  for (int i = 0; i < p->n_nodes && straight; i++) {
-    const struct kernel_def *def;
-    TRY(kernel_find(topological[i], c->o->device->ops->type, &def));
-    if (def->start || control_flags(topological[i])) straight = false;
-  }
-  p->straight = straight;
-  order_nodes(c, topological, straight);
+  TRY(cut(c, topological, segment));
   for (int i = 0; i < p->n_nodes; i++) {
     struct node *n = c->order[i];
     p->nodes[i] = (struct plan_node){.flags = control_flags(n), .n_in = n->n_in, .n_out = n->n_out};
@@ -323,9 +322,11 @@ static shoal_status compile(struct compiler *c, struct node **topological) {
   }
   TRY(assign_frames(c));
   assign_slots(c);
-  if (!straight) return NULL;
+  if (!p->straight) return NULL;
   TRY(run_once(p));
-  find_last_uses(p);
+  segments_link(p, segment);
+  segments_last_uses(p, segment);
+  segments_find_unread(p);
   return NULL;
 }
 
@@ -359,9 +360,11 @@ shoal_status plan_compile(const struct graph *g, const struct plan_options *opti
   c.order = mem_zalloc((size_t)g->n_nodes, sizeof *c.order);
   c.at = mem_zalloc(g->nodes.n, sizeof *c.at);
   struct node **topological = mem_zalloc((size_t)g->n_nodes, sizeof *topological);
+  int *segment = mem_zalloc((size_t)g->n_nodes, sizeof *segment); /* of each node of a straight plan */
   const struct file_roots *before = file_roots_use(p->device->files);
-  shoal_status s = compile(&c, topological);
+  shoal_status s = compile(&c, topological, segment);
   file_roots_use(before);
+  free(segment);
   free(topological);
   free(c.order);
   free(c.at);
@@ -397,7 +400,10 @@ void plan_unref(struct plan *p) {
   free(p->nodes);
   free(p->in_slots);
   free(p->edges);
+  free(p->segments);
+  free(p->nexts);
   free(p->last_use);
+  free(p->readers);
   free(p->unused);
   free(p->first_unused);
   free(p->once);
@@ -430,11 +436,32 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, c
   return s;
 }
 
-bool plan_is_straight(const struct plan *p) { return p->straight; }
+bool plan_is_straight(const struct plan *p) { return p->straight && !p->n_calls; }
 
 void plan_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
   if (p->straight) straight_run(p, step, done, arg);
   else dataflow_run(p, step, done, arg);
+}
+
+void verdict_fail(struct verdict *v, struct step *step, shoal_status s) {
+  shoal_status root = status_copy(s);
+  pthread_mutex_lock(&v->lock);
+  status_merge(&v->status, s);
+  bool first = !atomic_exchange(&v->failed, true);
+  pthread_mutex_unlock(&v->lock);
+  if (first) {
+    if (step->rendezvous) rendezvous_abort(step->rendezvous, status_copy(root));
+    if (step->cancel) cancel_start(step->cancel, status_mark_derived(status_copy(root)));
+  }
+  shoal_status_free(root);
+}
+
+shoal_status missing_output(const struct plan_node *n, const struct kernel_ctx *ctx) {
+  if (n->flags & NODE_MAY_SKIP) return NULL;
+  for (int i = 0; i < n->n_out; i++)
+    if (!ctx->out[i].buffer && !(ctx->refs_out && ctx->refs_out[i]))
+      return INTERNAL("Missing %d-th output from {{node %s}}", i, n->kernel->name);
+  return NULL;
 }
 
 shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slot_refs, const int *in_slots,

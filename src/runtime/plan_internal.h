@@ -55,11 +55,33 @@ struct frame_info {
   int *nodes;     /* [n_nodes] plan node by local index */
 };
 
-enum last_use {
-  USE_NOT_LAST = 0,
-  USE_LAST = 1,        /* the kernel may take the buffer */
-  USE_LAST_SHARED = 2, /* the last, but the same node reads the slot through another input too */
+/* Nodes that become ready together and run one after the other, or one asynchronous node: segments.c. */
+struct segment {
+  int first, n;           /* its nodes */
+  int call;               /* asynchronous: its number among those; else -1 */
+  bool expensive;         /* has a node that is */
+  int pending;            /* segments it waits for */
+  int first_next, n_next; /* those that wait for it, in plan->nexts */
 };
+
+enum last_use {                /* bits; 0: this input is not the last of its segment to read its slot */
+                USE_LAST = 1,  /* it is */
+                USE_TWICE = 2, /* the same node reads the slot through another input too: its buffer cannot be taken */
+                USE_COUNTED = 4, /* other segments read it as well: a counter says which is the last */
+};
+
+/* How a run of a plan ended, when several threads may end it. */
+struct verdict {
+  pthread_mutex_t lock;
+  shoal_status status; /* lock */
+  atomic_bool failed;
+};
+/* The first failure also ends what the step waits for. */
+void verdict_fail(struct verdict *v, struct step *step, shoal_status s);
+
+/* The two sides of an asynchronous call, whoever started the kernel and its end, each leave a mark; the second to come
+ * goes on. So a kernel that ends before it returns is followed by its starter's loop, not by deeper recursion. */
+enum { CALL_OPEN, CALL_LEFT, CALL_ENDED };
 
 struct exec; /* a running step's memory: straight.c */
 struct flow; /* the same: dataflow.c */
@@ -78,11 +100,15 @@ struct plan {
   bool straight, has_refs;
   /* straight: */
   int n_once;          /* the first nodes, whose values are the same in every step: run when compiled */
-  uint8_t *last_use;   /* [total_in] enum last_use: is this input the last to read its slot? */
-  int *unused;         /* outputs nobody reads, released at once: slots */
-  int *first_unused;   /* [n_nodes + 1] into unused */
   struct tensor *once; /* [slots of the first n_once nodes] their values */
   int n_once_slots;
+  struct segment *segments;
+  int n_segments, n_calls; /* n_calls: how many are asynchronous */
+  int *nexts;
+  uint8_t *last_use; /* [total_in] enum last_use */
+  int *readers;      /* [slots] how many segments read it */
+  int *unused;       /* outputs nobody reads, released at once: slots */
+  int *first_unused; /* [n_nodes + 1] into unused */
   /* reusable memory of finished steps */
   pthread_mutex_t lock;
   struct exec *execs; /* lock */
@@ -92,11 +118,21 @@ struct plan {
 shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out);
 void kernel_free(struct kernel *k); /* drops one reference */
 
+/* In the order in which they are called. nodes: [n_nodes] the plan's, the first n_once of which are in no segment;
+ * segment: [n_nodes] is filled in. False: there are too many different sets of asynchronous nodes. */
+bool segments_cut(struct plan *p, struct node **nodes, const bool *async, size_t n_ids, int *segment);
+void segments_order(struct plan *p, struct node **nodes, int *segment); /* the nodes of one stand together */
+void segments_link(struct plan *p, const int *segment);
+void segments_last_uses(struct plan *p, const int *segment);
+void segments_find_unread(struct plan *p);
+
 void straight_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void straight_free(struct exec *e, const struct plan *p);
 void dataflow_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg);
 void dataflow_free(struct flow *f, const struct plan *p);
 
+/* TensorFlow's error when a kernel left an output without a value. */
+shoal_status missing_output(const struct plan_node *n, const struct kernel_ctx *ctx);
 /* The inputs of a node with references: fills in refs_in, and reads through where a value is wanted (into temps, to
  * be released). UNINITIALIZED in TensorFlow's words. */
 shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slot_refs, const int *in_slots,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cluster/master.h"
+#include "cluster/request_parts.h"
 
 enum { MAX_FILTERS = 100000 }; /* as many as a cluster may have tasks */
 
@@ -14,13 +15,9 @@ void master_config_release(struct master_config *c) {
 }
 
 static void read_graph_options(struct master_config *c, struct wire w) {
-  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+  c->rewrites_off = graph_options_as_is(w) ? "all" : NULL;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
     if (f.number == 4 && f.type == WIRE_VARINT) c->cost_every = (int64_t)f.value;
-    if (f.number != 10 || f.type != WIRE_BYTES) continue;
-    struct wire rewriter = wire_inside(&f);
-    for (struct wire_field k; wire_next(&rewriter, &k) == WIRE_FIELD;)
-      if (k.number == 19 && k.type == WIRE_VARINT && k.value) c->rewrites_off = "all"; /* disable_meta_optimizer */
-  }
 }
 
 shoal_status master_config_read(struct master_config *c, struct wire w, int64_t max_tasks) {

@@ -9,9 +9,11 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/device_name.h"
+#include "graph/frames.h"
 #include "graph/import.h"
 #include "graph/late_reads.h"
 #include "graph/partition.h"
+#include "graph/rewrite.h"
 
 enum { MAX_BUILDERS = 4 };
 
@@ -287,8 +289,7 @@ void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
   function_runtime_unref(g->functions);
-  for (size_t i = 0; i < g->graphs.n; i++) graph_free(g->graphs.at[i]);
-  vec_release(&g->graphs);
+  if (g->kept) graph_free(g->kept);
   if (g->account) account_give(g->account, LIMIT_NODES, g->n_nodes);
   if (g->account) account_give(g->account, LIMIT_GRAPH_BYTES, g->n_bytes);
   if (g->account) account_give(g->account, LIMIT_GRAPHS, 1);
@@ -360,47 +361,89 @@ static shoal_status count_graph(struct worker_session *s, const struct graph *g,
   return NULL;
 }
 
-shoal_status worker_graph_export(const struct worker_graph *g, struct text *out) {
-  for (size_t i = 0; i < g->graphs.n; i++) {
-    size_t at = wire_begin(out, 4);
-    TRY(graph_export(g->graphs.at[i], &(struct export_options){.assigned = true}, out));
-    wire_end(out, at);
-  }
+/* A graph for each device that has nodes, where there are several. */
+static shoal_status partition(struct worker_session *s, struct graph *g, struct graph **parts) {
+  int64_t counter = 0;
+  struct partition_options po = {.place_of = place_of,
+                                 .n_places = s->worker->n_devices,
+                                 .incarnation = incarnation_of,
+                                 .arg = s,
+                                 .next_name = &counter};
+  return graph_partition(g, &po, parts);
+}
+
+static shoal_status export_one(const struct graph *g, struct text *out) {
+  size_t at = wire_begin(out, 4);
+  TRY(graph_export(g, &(struct export_options){.assigned = true}, out));
+  wire_end(out, at);
   return NULL;
 }
 
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, size_t bytes, bool keep,
+shoal_status worker_graph_export(struct worker_session *s, const struct worker_graph *g, struct text *out) {
+  if (!g->kept || g->n_plans <= 1) return g->kept ? export_one(g->kept, out) : NULL;
+  struct graph **parts = mem_zalloc((size_t)s->worker->n_devices, sizeof *parts);
+  shoal_status err = partition(s, g->kept, parts);
+  for (int i = 0; i < s->worker->n_devices; i++) {
+    if (!parts[i]) continue;
+    if (!err) err = export_one(parts[i], out);
+    graph_free(parts[i]);
+  }
+  free(parts);
+  return err;
+}
+
+/* A part of a loop, or of a branch, is run as it came: what keeps its pace is spread over several tasks. */
+static bool has_frames(const struct graph *g) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct node *n = g->nodes.at[i];
+    if (n && (node_is_switch(n) || node_is_merge(n) || node_is_enter(n))) return true;
+  }
+  return false;
+}
+
+/* Rewrites the graph as a local session does, but for what the master has done already (folding). */
+static shoal_status rewrite(struct graph *g, bool as_is) {
+  struct rewrite_options o = {.elementwise = kernel_is_elementwise, .own_ops = true};
+  if (!as_is && !has_frames(g)) TRY(graph_rewrite(g, &o));
+  graph_late_reads(g);
+  return NULL;
+}
+
+static shoal_status compile_all(struct worker_session *s, struct graph *g, int n_used, int only,
+                                struct worker_graph *wg) {
+  if (n_used <= 1) return compile(s, g, only, wg);
+  int n = s->worker->n_devices;
+  struct graph **parts = mem_zalloc((size_t)n, sizeof *parts);
+  shoal_status err = partition(s, g, parts);
+  for (int i = 0; i < n; i++) {
+    if (!parts[i]) continue;
+    if (!err) err = compile(s, parts[i], i, wg);
+    graph_free(parts[i]);
+  }
+  free(parts);
+  return err;
+}
+
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, const struct worker_graph_options *o,
                                    struct worker_graph **out) {
   int n = s->worker->n_devices, n_used = 0, last = 0;
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
-  struct graph **parts = mem_zalloc((size_t)n, sizeof *parts);
   atomic_init(&wg->refs, 1);
   wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
-  shoal_status err = count_graph(s, g, bytes, wg);
+  if (o->keep) wg->kept = g;
+  shoal_status err = count_graph(s, g, o->bytes, wg);
   if (!err) err = survey(s, g, used, &meets);
-  if (!err && g->functions.n) wg->functions = function_runtime_new(g);
-  if (!err) graph_late_reads(g);
   for (int i = 0; i < n; i++)
     if (used[i]) n_used++, last = i;
   wg->meets = meets || n_used > 1;
-  if (!err && n_used <= 1) {
-    err = compile(s, g, last, wg);
-  } else if (!err) {
-    int64_t counter = 0;
-    struct partition_options po = {
-        .place_of = place_of, .n_places = n, .incarnation = incarnation_of, .arg = s, .next_name = &counter};
-    err = graph_partition(g, &po, parts);
-    for (int i = 0; i < n && !err; i++)
-      if (parts[i]) err = compile(s, parts[i], i, wg);
-    for (int i = 0; i < n; i++) {
-      if (parts[i] && keep) vec_push(&wg->graphs, parts[i]);
-      else if (parts[i]) graph_free(parts[i]);
-    }
+  if (!err) {
+    struct graph *own = graph_copy(g, NULL);
+    if (g->functions.n) wg->functions = function_runtime_new(own);
+    err = rewrite(own, o->as_is);
+    if (!err) err = compile_all(s, own, n_used, last, wg);
+    graph_free(own);
   }
-  if (keep && n_used <= 1) vec_push(&wg->graphs, g);
-  else if (keep) graph_free(g);
-  free(parts);
   free(used);
   if (err) {
     worker_graph_unref(wg);

@@ -123,21 +123,25 @@ void worker_session_unref(struct worker_session *s);
 struct worker_graph {
   atomic_int refs;
   char *handle;
-  struct plan **plans;        /* one for each device that has nodes */
-  VEC(struct graph *) graphs; /* kept: what they were made of. Constants are shared with the plans. */
+  struct plan **plans; /* one for each device that has nodes */
   int n_plans;
+  struct graph *kept; /* what they were made of, or NULL. Constants are shared with the plans. */
   struct function_runtime *functions;
   bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
   struct account *account; /* it counts there, with its nodes; NULL: this task's own master keeps account */
   size_t n_nodes, n_bytes;
   atomic_bool slow; /* the last run took long: the next one lets another thread serve the network meanwhile */
 };
-/* Compiles g, all of whose nodes are on this task; a new reference in *out. keep: g is taken over, and kept for masters
- * that ask for partition graphs; otherwise it stays the caller's, changed. bytes: of the GraphDef it came in. */
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, size_t bytes, bool keep,
+struct worker_graph_options {
+  size_t bytes; /* of the GraphDef it came in */
+  bool keep;    /* the graph is taken over, and kept for masters that ask for partition graphs */
+  bool as_is;   /* without rewrites */
+};
+/* Compiles a copy of g, all of whose nodes are on this task; a new reference in *out. */
+shoal_status worker_register_graph(struct worker_session *s, struct graph *g, const struct worker_graph_options *o,
                                    struct worker_graph **out);
 /* RunGraphResponse.partition_graph, one for each device. */
-shoal_status worker_graph_export(const struct worker_graph *g, struct text *out);
+shoal_status worker_graph_export(struct worker_session *s, const struct worker_graph *g, struct text *out);
 shoal_status worker_deregister_graph(struct worker_session *s, const char *handle);
 shoal_status worker_find_graph(struct worker_session *s, const char *handle, struct worker_graph **out);
 void worker_graph_unref(struct worker_graph *g);

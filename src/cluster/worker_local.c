@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster/request_parts.h"
 #include "cluster/worker_ops.h"
 
 static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
@@ -33,7 +34,8 @@ static void register_graph(struct worker_link *w, const char *session, struct gr
   struct worker_session *s = NULL;
   struct worker_graph *wg = NULL;
   shoal_status err = worker_find_session(w->local, session, true, &s);
-  if (!err) err = worker_register_graph(s, g, 0, false, &wg);
+  bool as_is = config_as_is(wire_from(text_cstr(config), config->n));
+  if (!err) err = worker_register_graph(s, g, &(struct worker_graph_options){.as_is = as_is}, &wg);
   if (!err) snprintf(handle, 17, "%s", wg->handle);
   worker_graph_unref(wg);
   worker_session_unref(s);

@@ -123,7 +123,7 @@ struct registration {
   struct rpc_call *call; /* which holds what def is in */
   struct worker_session *session;
   struct wire def;
-  size_t bytes;
+  struct worker_graph_options options;
   atomic_bool gone;
 };
 
@@ -132,7 +132,7 @@ static void registrar_gone(void *arg) { atomic_store(&((struct registration *)ar
 static bool is_gone(void *arg) { return atomic_load(&((struct registration *)arg)->gone); }
 
 static shoal_status note_bytes(void *arg, size_t nodes, size_t bytes) {
-  ((struct registration *)arg)->bytes = bytes;
+  ((struct registration *)arg)->options.bytes = bytes;
   return NULL;
 }
 
@@ -153,7 +153,7 @@ static void register_graph(void *arg) {
                                             .arg = r},
                    NULL);
   if (s) graph_free(g);
-  else s = worker_register_graph(r->session, g, r->bytes, true, &wg);
+  else s = worker_register_graph(r->session, g, &r->options, &wg);
   if (!s) wire_put_str(&out, 1, wg->handle);
   worker_graph_unref(wg);
   worker_session_unref(r->session);
@@ -165,13 +165,16 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   struct wire m, def = wire_from("", 0);
   struct names n = {mem_strdup(""), NULL, false};
   struct worker_session *session = NULL;
+  bool as_is = false;
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.session, &f);
     if (f.number == 2 && f.type == WIRE_BYTES) def = wire_inside(&f);
+    if (f.number == 4 && f.type == WIRE_BYTES) as_is |= graph_options_as_is(wire_inside(&f));
     if (f.number == 5 && f.type == WIRE_BYTES) s = debug_options_check(wire_inside(&f));
     if (f.number == 6 && f.type == WIRE_VARINT) n.called = f.value != 0;
+    if (f.number == 8 && f.type == WIRE_BYTES) as_is |= config_as_is(wire_inside(&f));
   }
   if (!s) s = check_end(step, "RegisterGraphRequest");
   if (!s) s = worker_find_session(w, n.session, n.called, &session);
@@ -185,6 +188,7 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   r->call = c;
   r->session = session;
   r->def = def;
+  r->options = (struct worker_graph_options){.keep = true, .as_is = as_is};
   rpc_call_on_cancel(c, registrar_gone, r);
   pool_submit(w->builders, register_graph, r);
 }

@@ -221,7 +221,7 @@ static void run_answer(struct run *r) {
   }
   if (r->wants_graphs && !s) {
     struct text graphs = {0};
-    s = worker_graph_export(r->run.graph, &graphs);
+    s = worker_graph_export(r->run.session, r->run.graph, &graphs);
     if (!s) message_raw(&m, graphs.at, graphs.n);
     text_release(&graphs);
   }

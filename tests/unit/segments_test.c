@@ -1,0 +1,264 @@
+/* Plans that wait: their values come in any order and on any thread, one of them may be dead, or fail, or never come.
+ */
+#include "unit.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <shoal/shoal.h>
+
+#include "device/device.h"
+#include "runtime/plan.h"
+#include "runtime/plan_internal.h"
+
+enum { CHAIN = 20, ROUNDS = 200 };
+
+struct setup {
+  struct pool *inter, *intra;
+  struct device *device;
+  struct resource_mgr *resources;
+  struct plan *plan;
+};
+
+static void add_edge(struct text *t, const char *op, const char *name, const char *in) {
+  text_addf(t, "node { name: \"%s\" op: \"%s\" ", name, op);
+  if (in) text_addf(t, "input: \"%s\" ", in);
+  text_addf(t, "attr { key: \"%s\" value { type: DT_FLOAT } } ", in ? "T" : "tensor_type");
+  text_addf(t, "attr { key: \"tensor_name\" value { s: \"%s\" } } ", name);
+  for (int i = 0; i < 2; i++) text_addf(t, "attr { key: \"%s_device\" value { s: \"d\" } } ", i ? "send" : "recv");
+  text_adds(t, "attr { key: \"send_device_incarnation\" value { i: 1 } } }\n");
+}
+
+static void add_node(struct text *t, const char *op, const char *name, const char *inputs) {
+  text_addf(t, "node { name: \"%s\" op: \"%s\" %s attr { key: \"T\" value { type: DT_FLOAT } } }\n", name, op, inputs);
+}
+
+static void add_ret(struct text *t, int i, const char *in) {
+  text_addf(t, "node { name: \"r%d\" op: \"_Retval\" input: \"%s\" attr { key: \"index\" value { i: %d } } ", i, in, i);
+  text_adds(t, "attr { key: \"T\" value { type: DT_FLOAT } } }\n");
+}
+
+static void set_up(struct setup *s, struct text *def) {
+  s->inter = pool_new(2, "inter");
+  s->intra = pool_new(1, "intra");
+  s->device = device_cpu_new("/job:a/replica:0/task:0", 0, s->intra);
+  s->resources = resource_mgr_new(NULL);
+  struct graph *g = graph_new();
+  ASSERT_OK(shoal_graph_import_text(g, text_cstr(def), def->n, NULL));
+  ASSERT_OK(plan_compile(g, &(struct plan_options){.device = s->device, .resources = s->resources}, &s->plan));
+  graph_free(g);
+  text_release(def);
+}
+
+static void take_down(struct setup *s) {
+  plan_unref(s->plan);
+  resource_mgr_close(s->resources);
+  device_free(s->device);
+  pool_free(s->inter);
+  pool_free(s->intra);
+}
+
+/* ---- a step ---- */
+
+struct run {
+  struct step step;
+  struct cancel cancel;
+  struct tensor rets[3];
+  pthread_mutex_t lock;
+  pthread_cond_t over;
+  bool is_over;
+  shoal_status status;
+};
+
+static void run_done(void *arg, shoal_status s) {
+  struct run *r = arg;
+  pthread_mutex_lock(&r->lock);
+  r->is_over = true;
+  r->status = s;
+  pthread_cond_signal(&r->over);
+  pthread_mutex_unlock(&r->lock);
+}
+
+static void begin(struct run *r, struct setup *s) {
+  *r = (struct run){.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+  cancel_init(&r->cancel);
+  r->step = (struct step){.cancel = &r->cancel,
+                          .rendezvous = rendezvous_local_new(),
+                          .inter = s->inter,
+                          .deadline = DEADLINE_NEVER,
+                          .session = "",
+                          .rets = r->rets,
+                          .n_rets = 3};
+  plan_run(s->plan, &r->step, run_done, r);
+}
+
+static shoal_status end(struct run *r) {
+  pthread_mutex_lock(&r->lock);
+  while (!r->is_over) pthread_cond_wait(&r->over, &r->lock);
+  pthread_mutex_unlock(&r->lock);
+  rendezvous_unref(r->step.rendezvous);
+  cancel_release(&r->cancel);
+  return r->status;
+}
+
+static void release(struct run *r) {
+  for (int i = 0; i < 3; i++) tensor_release(&r->rets[i]);
+}
+
+static void send(struct run *r, const char *name, float value, bool is_dead) {
+  char *key = rendezvous_key_make("d", 1, "d", name, 0, 0);
+  struct tensor t = tensor_none();
+  if (!is_dead) {
+    ASSERT_OK(tensor_new(&t, SHOAL_FLOAT32, &(struct shape){.rank = 1, .dims = {4}}));
+    for (int i = 0; i < 4; i++) ((float *)t.data)[i] = value;
+  }
+  ASSERT_OK(rendezvous_send(r->step.rendezvous, key, hash_bytes(key, strlen(key), 0), &t, is_dead));
+  free(key);
+}
+
+static float at(const struct run *r, int i) { return ((const float *)r->rets[i].data)[0]; }
+
+/* ---- values in any order ---- */
+
+/* A long chain on a, one on b, and both together: a and b are read by several segments, whoever comes last may take
+ * their memory. */
+static void build(struct text *def) {
+  char name[32], in[96];
+  add_edge(def, "_Recv", "a", NULL);
+  add_edge(def, "_Recv", "b", NULL);
+  for (int k = 0; k < 2; k++) {
+    for (int i = 0; i < CHAIN; i++) {
+      snprintf(name, sizeof name, "%c%d", 'p' + k, i);
+      if (i) snprintf(in, sizeof in, "input: \"%c%d\" input: \"%c\"", 'p' + k, i - 1, 'a' + k);
+      else snprintf(in, sizeof in, "input: \"%c\" input: \"%c\"", 'a' + k, 'a' + k);
+      add_node(def, "AddV2", name, in);
+    }
+    add_ret(def, k, name);
+  }
+  snprintf(in, sizeof in, "input: \"p%d\" input: \"q%d\"", CHAIN - 1, CHAIN - 1);
+  add_node(def, "Mul", "both", in);
+  add_node(def, "Sub", "less", "input: \"both\" input: \"a\"");
+  add_node(def, "Sub", "least", "input: \"less\" input: \"b\"");
+  add_ret(def, 2, "least");
+}
+
+struct sending {
+  struct run *run;
+  const char *name;
+  float value;
+  int wait_us;
+};
+
+static void *send_later(void *arg) {
+  struct sending *s = arg;
+  if (s->wait_us) usleep((useconds_t)s->wait_us);
+  send(s->run, s->name, s->value, false);
+  return NULL;
+}
+
+static void check(const struct run *r, float a, float b) {
+  float x = (CHAIN + 1) * a, y = (CHAIN + 1) * b;
+  assert_float_equal(at(r, 0), x, 0);
+  assert_float_equal(at(r, 1), y, 0);
+  assert_float_equal(at(r, 2), x * y - a - b, 0);
+}
+
+static void in_any_order(void **state) {
+  struct text def = {0};
+  struct setup s;
+  build(&def);
+  set_up(&s, &def);
+  assert_true(s.plan->straight && !plan_is_straight(s.plan));
+  assert_int_equal(s.plan->n_calls, 2);
+  assert_int_equal(s.plan->n_segments, 5); /* a, b, what follows from each alone, and from both */
+  for (int i = 0; i < ROUNDS; i++) {
+    struct run r;
+    begin(&r, &s);
+    float a = (float)(i % 7), b = (float)(i % 5);
+    struct sending one = {&r, "a", a, i % 3 == 0 ? 100 : 0}, two = {&r, "b", b, i % 3 == 1 ? 100 : 0};
+    pthread_t threads[2];
+    pthread_create(&threads[0], NULL, send_later, &one);
+    pthread_create(&threads[1], NULL, send_later, &two);
+    for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+    ASSERT_OK(end(&r));
+    check(&r, a, b);
+    release(&r);
+  }
+  take_down(&s);
+}
+
+/* Two steps of one plan at once. */
+static void side_by_side(void **state) {
+  struct text def = {0};
+  struct setup s;
+  build(&def);
+  set_up(&s, &def);
+  struct run one, two;
+  begin(&one, &s);
+  begin(&two, &s);
+  send(&two, "b", 2, false);
+  send(&one, "a", 3, false);
+  send(&two, "a", 4, false);
+  send(&one, "b", 5, false);
+  ASSERT_OK(end(&one));
+  ASSERT_OK(end(&two));
+  check(&one, 3, 5);
+  check(&two, 4, 2);
+  release(&one);
+  release(&two);
+  take_down(&s);
+}
+
+/* ---- dead values, and errors ---- */
+
+static void dead_values(void **state) {
+  struct text def = {0};
+  struct setup s;
+  build(&def);
+  add_edge(&def, "_Send", "out", "p3");
+  set_up(&s, &def);
+  for (int i = 0; i < 4; i++) {
+    struct run r;
+    begin(&r, &s);
+    bool dead = i % 2 == 0;
+    send(&r, "b", 2, false);
+    send(&r, "a", 1, dead);
+    ASSERT_OK(end(&r));
+    assert_true(tensor_valid(&r.rets[0]) == !dead && tensor_valid(&r.rets[2]) == !dead);
+    assert_float_equal(at(&r, 1), 2 * (CHAIN + 1), 0);
+    if (!dead) check(&r, 1, 2);
+    release(&r);
+  }
+  take_down(&s);
+}
+
+/* What ended a step does not stay: the next one is well. */
+static void errors_end_what_waits(void **state) {
+  struct text def = {0};
+  struct setup s;
+  build(&def);
+  text_adds(&def,
+            "node { name: \"wrong\" op: \"CheckNumerics\" input: \"a\" attr { key: \"T\" value { type: DT_FLOAT } } "
+            "attr { key: \"message\" value { s: \"not a number\" } } }\n");
+  set_up(&s, &def);
+  for (int i = 0; i < 3; i++) {
+    struct run r;
+    begin(&r, &s);
+    if (i == 1) cancel_start(&r.cancel, STATUS(SHOAL_ABORTED, "nobody wants it"));
+    else send(&r, "a", NAN, false); /* b never comes */
+    if (i == 1) ASSERT_FAILS(end(&r), SHOAL_CANCELLED, "RecvAsync is cancelled");
+    else ASSERT_FAILS(end(&r), SHOAL_INVALID_ARGUMENT, "not a number");
+    release(&r);
+    begin(&r, &s);
+    send(&r, "b", 6, false);
+    send(&r, "a", 5, false);
+    ASSERT_OK(end(&r));
+    check(&r, 5, 6);
+    release(&r);
+  }
+  take_down(&s);
+}
+
+RUN_TESTS(cmocka_unit_test(in_any_order), cmocka_unit_test(side_by_side), cmocka_unit_test(dead_values),
+          cmocka_unit_test(errors_end_what_waits))

@@ -564,8 +564,8 @@ static shoal_status lower(struct graph *g, bool portable) {
   if (!graph_needs_lowering(g)) return NULL;
   TRY(lower_check_size(g));
   struct effort own = {.left = LOWER_MAX_WORK, .what = "Inlining functions"};
-  bool is_own = !g->effort;
-  if (is_own) g->effort = &own;
+  struct effort *outer = g->effort, *effort = outer ? outer : &own;
+  g->effort = effort;
   struct lowering lo = {.g = g, .portable = portable, .chain = -1, .most = g->nodes.n + LOWER_MAX_NODES};
   for (size_t i = 0; i < g->nodes.n && !lo.has_frames; i++)
     lo.has_frames = g->nodes.at[i] && (op_is(g->nodes.at[i]->op, "Enter") || op_is(g->nodes.at[i]->op, "RefEnter"));
@@ -582,7 +582,7 @@ static shoal_status lower(struct graph *g, bool portable) {
   }
   strmap_release(&lo.bodies);
   if (lo.last.graph) function_body_release(&lo.last);
-  if (is_own) g->effort = NULL;
+  g->effort = outer;
   return first;
 }
 

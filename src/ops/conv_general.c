@@ -74,7 +74,7 @@ static shoal_status window_of(const struct general_state *st, int rank, struct w
   for (int i = 0; i < 8; i++) {
     if (st->explicit[i] < 0) return INVALID("All elements of explicit_paddings must be nonnegative");
     if (st->explicit[i] > INT32_MAX) return INVALID("explicit_paddings is too large: %" PRId64, st->explicit[i]);
-    if (st->explicit[i] && (i < 2 || i > 5))
+    if ((i < 2 || i > 5) && st->explicit[i])
       return INVALID("Nonzero explicit padding in the batch or depth dimensions is not supported");
   }
   for (int d = 1; d < 3; d++) {

@@ -436,6 +436,19 @@ def calls():
         greedy.ended()
 
 
+def framing():
+    """HTTP/2's own tables count, too: who opens calls until they are too large loses its connection, and nobody else."""
+    with one("--max_connection_framing_bytes=1000000", "--request_timeout=1000") as c:
+        other, greedy = Client(address(c)).greet(), Client(address(c)).greet()
+        try:
+            for _ in range(10000):
+                greedy.headers("MasterService/ListDevices")
+        except ConnectionError:
+            pass
+        greedy.ended()
+        assert said(other, other.call("MasterService/ListDevices", b"")) == "answer"
+
+
 def table():
     """docs/security.md has the flags that --help has, with the same words and defaults."""
     text = subprocess.run([SHOAL, "server", "--help"], capture_output=True, text=True, timeout=WAIT).stdout
@@ -453,7 +466,7 @@ def table():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     uploads, standing_still, idle_requests, bombs, fields_from_a_table, references_to_fields, refused_requests,
-    requests_that_stop, idle_connections, unread_answers, connections, addresses, calls, table)]
+    requests_that_stop, idle_connections, unread_answers, connections, addresses, calls, framing, table)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -68,10 +68,11 @@ def saved_graph(build):
 def feed_file(g, saver, path):
     """The graph with the file's name as a constant in place of what the saver would feed."""
     d = g.as_graph_def()
-    name = saver.filename_tensor_name.split(":")[0]
-    for n in d.node:
-        if n.name == name + "/input" or (n.name == name and n.op == "Const"):
-            n.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
+    nodes = {n.name: n for n in d.node}
+    at = nodes[saver.filename_tensor_name.split(":")[0]]
+    while at.op != "Const":  # placeholders with a default, one upon another
+        at = nodes[at.input[0]]
+    at.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
     with tf.Graph().as_default() as fixed:
         tf.import_graph_def(d, name="")
     return fixed

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/alarm.h"
+
 struct waiter {
   struct waiter *next;
   struct wait_list *list;
@@ -10,6 +12,8 @@ struct waiter {
   struct kernel_ctx *ctx;
   wait_try attempt;
   struct cancel_hook hook;
+  struct alarm alarm; /* zeros: it waits for as long as it takes */
+  const char *late;
   bool finished; /* lock */
   shoal_status status;
 };
@@ -24,6 +28,7 @@ void wait_list_release(struct wait_list *l) { pthread_mutex_destroy(&l->lock); }
 static void finish(struct waiter *w) {
   struct resource *r = w->r;
   cancel_deregister(w->ctx->step->cancel, &w->hook);
+  alarm_clear(&w->alarm);
   ctx_done(w->ctx, w->status);
   free(w);
   resource_unref(r);
@@ -53,26 +58,42 @@ static void flush_and_unlock(struct wait_list *l) {
   }
 }
 
-static void on_cancel(void *arg) {
-  struct waiter *w = arg;
+/* Ends it with s, unless it has ended. */
+static void give_up(struct waiter *w, shoal_status s) {
   struct wait_list *l = w->list;
   pthread_mutex_lock(&l->lock);
   if (w->finished) {
     pthread_mutex_unlock(&l->lock);
+    shoal_status_free(s);
     return;
   }
   struct waiter **at = &l->first;
   while (*at != w) at = &(*at)->next;
   *at = w->next;
   w->finished = true;
-  w->status = STATUS(SHOAL_CANCELLED, "%s operation was cancelled", w->ctx->kernel->op->name);
+  w->status = s;
   pthread_mutex_unlock(&l->lock);
   finish(w);
 }
 
+static void on_cancel(void *arg) {
+  struct waiter *w = arg;
+  give_up(w, STATUS(SHOAL_CANCELLED, "%s operation was cancelled", w->ctx->kernel->op->name));
+}
+
+static void on_alarm(void *arg) {
+  struct waiter *w = arg;
+  give_up(w, STATUS(SHOAL_DEADLINE_EXCEEDED, "%s", w->late));
+}
+
 void wait_start(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx, wait_try attempt) {
+  wait_start_until(l, r, ctx, attempt, DEADLINE_NEVER, NULL);
+}
+
+void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx, wait_try attempt,
+                      int64_t deadline, const char *late) {
   struct waiter *w = mem_zalloc(1, sizeof *w);
-  *w = (struct waiter){.list = l, .r = r, .ctx = ctx, .attempt = attempt};
+  *w = (struct waiter){.list = l, .r = r, .ctx = ctx, .attempt = attempt, .late = late};
   resource_ref(r);
   pthread_mutex_lock(&l->lock);
   if (!cancel_register(ctx->step->cancel, &w->hook, on_cancel, w)) {
@@ -85,6 +106,7 @@ void wait_start(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx,
   struct waiter **last = &l->first;
   while (*last) last = &(*last)->next;
   *last = w;
+  if (deadline != DEADLINE_NEVER) alarm_set(&w->alarm, deadline, on_alarm, w);
   flush_and_unlock(l);
 }
 

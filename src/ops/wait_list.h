@@ -19,6 +19,9 @@ void wait_list_init(struct wait_list *l);
 void wait_list_release(struct wait_list *l);
 /* Tries at once, and again after each change, until done or cancelled; then calls ctx_done. r holds the list. */
 void wait_start(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx, wait_try attempt);
+/* The same, but no longer than until `deadline` (clock_ns()): then it ends in DEADLINE_EXCEEDED, with this message. */
+void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx, wait_try attempt,
+                      int64_t deadline, const char *late);
 /* After a change made outside of a try: lets everybody try again. Called without the lock; r must be held. */
 void wait_changed(struct wait_list *l);
 

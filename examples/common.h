@@ -273,11 +273,16 @@ static inline void validate(struct validation *v, shoal_session *session, int64_
   }
   if (last) printf("test accuracy %.4f\n", (double)right);
   else printf("step %lld: validation accuracy %.4f\n", (long long)step, (double)right);
-  if (v->events) check(shoal_events_scalar(v->events, step, last ? "test_accuracy" : "validation_accuracy", right));
+  /* On a full disk there is still a model to be saved. */
+  if (v->events) s = shoal_events_scalar(v->events, step, last ? "test_accuracy" : "validation_accuracy", right);
+  if (s) fprintf(stderr, "%s: %s\n", program_name, shoal_status_message(s));
+  shoal_status_free(s);
 }
 
 static inline void validation_free(struct validation *v) {
-  if (v->events) check(shoal_events_close(v->events));
+  shoal_status s = v->events ? shoal_events_close(v->events) : NULL;
+  if (s) fprintf(stderr, "%s: %s\n", program_name, shoal_status_message(s));
+  shoal_status_free(s);
   free_data(&v->data);
 }
 

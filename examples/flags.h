@@ -106,6 +106,7 @@ static inline const char *set_flag(const struct flag *f, const char *value) {
   errno = 0;
   if (f->text) {
     if ((int64_t)strlen(value) < f->least) return "a path";
+    if (f->least && *value == '~') return "a path; shells do not put a folder for ~ behind =: write $HOME";
     *f->text = value;
   }
   if (f->number) {

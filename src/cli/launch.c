@@ -126,6 +126,8 @@ static const char *misplaced(const struct launch_job *j) {
   if (j->remote_shoal && !j->hosts_file && !j->slurm) return "--remote_shoal is for --hosts and --slurm";
   if (j->forward && !j->hosts_file && !j->slurm)
     return "--env is for --hosts and --slurm: on this machine tasks have the launcher's environment";
+  if ((j->log_dir && *j->log_dir == '~') || (j->hosts_file && *j->hosts_file == '~'))
+    return "shells do not put a folder for ~ behind =: write $HOME";
   if (!j->tls.cert != !j->tls.key) return "--tls_cert and --tls_key go together: one of them is missing";
   if (j->insecure_bind_all && !j->ps_server)
     return "--insecure_bind_all is for --ps_server; the program's own flag of that name stands behind --";

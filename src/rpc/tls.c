@@ -68,8 +68,10 @@ shoal_status rpc_tls_explain(shoal_status s, bool tls) {
   }
   /* A server that wants TLS, or another certificate, only hangs up; so does one that is being stopped. */
   if (strstr(text, "failed to connect") && (strstr(text, "Socket closed") || strstr(text, "Connection reset")))
-    return status_suffix(s, tls ? "; it hung up: perhaps it does not accept this side's certificate (--tls_cert)"
-                                : "; it hung up: if it wants TLS, give certificates (--tls_cert, --tls_key, --tls_ca)");
+    return status_suffix(s,
+                         tls ? "; it hung up: perhaps it does not accept this side's certificate (--tls_cert)"
+                             : "; it hung up: if it wants TLS, give certificates (--tls_cert, --tls_key, --tls_ca); or "
+                               "another service is there");
   return s;
 }
 

@@ -1,9 +1,11 @@
 /* Timers and shared event files of hooks. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "train/hooks.h"
@@ -78,4 +80,11 @@ void events_shared_release(struct event_writer *w) {
     break;
   }
   pthread_mutex_unlock(&files.lock);
+}
+
+void events_told(shoal_status s) {
+  static atomic_bool told;
+  if (s && !atomic_exchange(&told, true))
+    LOGW("event files cannot be written, training goes on without: %s", shoal_status_message(s));
+  shoal_status_free(s);
 }

@@ -54,7 +54,8 @@ static shoal_status counter_after(void *state, shoal_run_context *c) {
   timer_set_off(&s->timer, step, &secs, &steps);
   if (secs <= 0 || steps <= 0) return NULL;
   LOGI("global_step/sec: %g", (double)steps / secs);
-  return s->events ? event_write_scalar(s->events, step, "global_step/sec", (float)((double)steps / secs)) : NULL;
+  if (s->events) events_told(event_write_scalar(s->events, step, "global_step/sec", (float)((double)steps / secs)));
+  return NULL;
 }
 
 shoal_hook shoal_step_counter_hook(int64_t every_steps, double every_secs, const char *dir) {
@@ -85,7 +86,7 @@ static shoal_status summary_after(void *state, shoal_run_context *c) {
   bool first = s->next_step < 0;
   if (s->requested) TRY(session_get_int(shoal_context_session(c), s->global_step, &step));
   s->next_step = step + 1;
-  if (first) TRY(event_write_session_log(s->events, step, 1, NULL));
+  if (first) events_told(event_write_session_log(s->events, step, 1, NULL));
   if (!s->requested) return NULL;
   timer_set_off(&s->timer, step, NULL, NULL);
   const shoal_tensor *value = s->summary.node ? shoal_context_value(c, s->summary_fetch) : NULL;
@@ -94,14 +95,15 @@ static shoal_status summary_after(void *state, shoal_run_context *c) {
   for (int64_t i = 0; i < shoal_tensor_elements(value); i++) {
     size_t n;
     const char *data = shoal_tensor_string(value, i, &n);
-    TRY(event_write_summary(s->events, step, data, n));
+    events_told(event_write_summary(s->events, step, data, n));
   }
   return NULL;
 }
 
 static shoal_status flush(void *state, shoal_session *session) {
   struct events_hook *s = state;
-  return s->events ? event_writer_flush(s->events) : NULL;
+  if (s->events) events_told(event_writer_flush(s->events));
+  return NULL;
 }
 
 shoal_hook shoal_summary_saver_hook(int64_t save_steps, double save_secs, const char *dir, shoal_out summary) {

@@ -37,10 +37,11 @@ static shoal_status write_trace(struct profiler *s, int64_t step, shoal_bytes me
   struct text json = {0};
   char *path = mem_printf("%s/timeline-%" PRId64 ".json", s->dir, step), tag[40];
   shoal_status e = timeline_json(metadata.data, metadata.size, &json);
-  if (!e) e = file_write(path, json.at, json.n);
+  shoal_status lost = e ? NULL : file_write(path, json.at, json.n);
   snprintf(tag, sizeof tag, "step_%" PRId64, step);
-  if (!e) e = event_write_run_metadata(s->events, step, tag, metadata.data, metadata.size);
-  if (!e) LOGI("trace of step %" PRId64 ": %s", step, path);
+  if (!e && !lost) lost = event_write_run_metadata(s->events, step, tag, metadata.data, metadata.size);
+  if (!e && !lost) LOGI("trace of step %" PRId64 ": %s", step, path);
+  events_told(lost);
   free(path);
   text_release(&json);
   return e;

@@ -56,9 +56,9 @@ static shoal_status save(struct save_hook *s, shoal_session *session, int64_t st
   else TRY(shoal_saver_save(s->saver, session, s->prefix, step, NULL));
   s->saved = step;
   char *path = mem_printf("%s-%" PRId64, s->prefix, step);
-  shoal_status e = event_write_session_log(s->events, step, 3, path);
+  events_told(event_write_session_log(s->events, step, 3, path));
   free(path);
-  return e;
+  return NULL;
 }
 
 static shoal_status after_create(void *state, const shoal_created *c) {

@@ -179,7 +179,8 @@ static shoal_status save(void *arg) {
   if (step >= 0 && step == sv->saved_step) return NULL;
   TRY(shoal_saver_save(sv->scaffold.use.saver, sv->session, sv->prefix, step, NULL));
   sv->saved_step = step;
-  return event_write_session_log(sv->events, MAX(step, 0), 3, sv->prefix);
+  events_told(event_write_session_log(sv->events, MAX(step, 0), 3, sv->prefix));
+  return NULL;
 }
 
 static shoal_status summarise(void *arg) {
@@ -197,14 +198,13 @@ static shoal_status count(void *arg) {
   struct shoal_supervisor *sv = arg;
   int64_t step, now = clock_ns();
   TRY(step_now(sv, &step));
-  shoal_status e = NULL;
   if (sv->counted_ns && step > sv->counted_step) {
     double rate = (double)(step - sv->counted_step) / ((double)(now - sv->counted_ns) * 1e-9);
-    e = event_write_scalar(sv->events, step, "global_step/sec", (float)rate);
+    events_told(event_write_scalar(sv->events, step, "global_step/sec", (float)rate));
   }
   sv->counted_step = step;
   sv->counted_ns = now;
-  return e;
+  return NULL;
 }
 
 shoal_status shoal_supervisor_start_standard_services(shoal_supervisor *sv) {
@@ -234,7 +234,8 @@ shoal_status shoal_supervisor_summary_computed(shoal_supervisor *sv, const shoal
   if (step < 0) TRY(step_now(sv, &step));
   size_t n;
   const char *data = shoal_tensor_string(summary, 0, &n);
-  return event_write_summary(sv->events, MAX(step, 0), data, n);
+  events_told(event_write_summary(sv->events, MAX(step, 0), data, n));
+  return NULL;
 }
 
 /* ---- the end ---- */

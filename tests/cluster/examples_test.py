@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -217,6 +218,7 @@ def mistakes():
     # A variable of a script that is not set: not the root of the file system.
     for flag in ("--checkpoint_dir=", "--log_dir=", "--data_dir="):
         fails(f"mnist_replica: {flag}: expected a path", flag)
+    fails("write $HOME", "--checkpoint_dir=~/run")
     fails("mnist_replica: event files cannot be written: /dev/null", "--checkpoint_dir=/dev/null", code=1)
     assert "extra is no flag" in run("mnist_local", "extra", code=2)
     with tempfile.TemporaryDirectory() as folder:
@@ -325,6 +327,24 @@ def left_behind():
         assert f"predict: {root}/cut/checkpoint: Too many levels" in said, said
 
 
+def no_room_for_events():
+    """An event file that cannot grow any more, as on a full disk: said once, and training goes on."""
+    def train(steps, folder, **more):
+        return subprocess.run([f"{EXAMPLES}/mnist_replica", f"--train_steps={steps}", f"--log_dir={folder}"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=True,
+                              **more).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        train(1, f"{folder}/first")
+        size = max(os.path.getsize(f) for f in glob.glob(f"{folder}/first/events.out.*"))
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, size + 100))
+        text = train(500, f"{folder}/second", preexec_fn=limit)
+        assert text.count("event files cannot be written, training goes on without: ") == 1, text
+        assert "step 500/500" in text and "test accuracy" in text, text
+
+
 def process(*arguments):
     """The one whose command line has all of these."""
     for path in glob.glob("/proc/[0-9]*/cmdline"):
@@ -402,4 +422,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, left_behind, one_folder_each, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, train_py)]))

@@ -296,6 +296,7 @@ def mistakes():
     fails("is not in PATH", "--", "there-is-no-such-program", code=127)
     fails("No such file", "--", "./there-is-no-such-program", code=127)
     fails("nobody would train", "--workers=0", "--", "true", code=2)
+    fails("write $HOME", "--log_dir=~/logs", "--", "true", code=2)
     fails("--tls_cert and --tls_key go together", "--tls_cert=x", "--", "true", code=2)
     fails("--workers=-1", "--workers=-1", "--", "true", code=2)
     fails("did you mean --workers?", "--wrokers=1", "--", "true", code=2)

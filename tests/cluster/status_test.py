@@ -1,6 +1,7 @@
 """`shoal status`: every task of a cluster in a line, those of TensorFlow and those that are gone too; jobs of `shoal
 launch`; answers that would move a terminal's cursor. And the pages /healthz and /metrics."""
 # needs: tensorflow
+import http.server
 import json
 import os
 import re
@@ -66,6 +67,15 @@ def silent_port():
         for command in ("status", "stop"):
             p = subprocess.run([SHOAL, command, target, "--timeout_ms=3000"], capture_output=True, text=True, timeout=120)
             assert p.returncode == 1 and "silent for 3.0 s" in p.stderr and "another service" in p.stderr, p
+
+
+def other_service():
+    """What listens there is a server of pages: that is said, too."""
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as pages:
+        threading.Thread(target=pages.serve_forever, daemon=True).start()
+        p = subprocess.run([SHOAL, "status", f"127.0.0.1:{pages.server_port}"], capture_output=True, text=True, timeout=120)
+        pages.shutdown()
+        assert p.returncode == 1 and "another service is there" in p.stderr, p
 
 
 def waits():
@@ -261,5 +271,5 @@ def pages():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        one_line_each, variables_and_step, wrong_description, silent_port, waits, strangers_words, handles, job_of_launch,
-        pages)]))
+        one_line_each, variables_and_step, wrong_description, silent_port, other_service, waits, strangers_words, handles,
+        job_of_launch, pages)]))

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "data/dataset_graph.h"
+#include "tensor/strings.h"
 
 static void dataset_free(struct variant *v) {
   struct dataset *d = (struct dataset *)v;
@@ -95,7 +96,14 @@ shoal_status dataset_iterate(struct dataset *d, struct data_iterator **out) { re
 shoal_status iterator_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   *end = false;
   if (cancel_started(ctx->cancel)) return cancel_reason(ctx->cancel);
-  return it->type->next(it, ctx, out, end);
+  uint64_t lost = strings_lost();
+  shoal_status s = it->type->next(it, ctx, out, end);
+  if (LIKELY(s || *end || strings_lost() == lost)) return s;
+  bool strings = false;
+  for (int i = 0; i < it->of->n; i++) strings = strings || out[i].dtype == SHOAL_STRING;
+  if (!strings) return NULL; /* they were others' */
+  tensors_release(out, it->of->n);
+  return strings_kept(lost);
 }
 
 shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {

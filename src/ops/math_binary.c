@@ -122,6 +122,7 @@ static void join_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n)
   for (int64_t i = 0; i < n; i++) {
     const struct str *a = &j->a[in_at[0] + (j->step_a ? i : 0)], *b = &j->b[in_at[1] + (j->step_b ? i : 0)];
     char *to = str_resize(&j->out[at + i], a->size + b->size);
+    if (!to) return;
     memcpy(to, str_data(a), a->size);
     memcpy(to + a->size, str_data(b), b->size);
   }

@@ -190,6 +190,7 @@ static shoal_status run_encode_base64(struct kernel_ctx *ctx) {
     const unsigned char *p = (const unsigned char *)str_data(s);
     size_t rest = s->size % 3, n = s->size / 3 * 4 + (rest ? st->pad ? 4 : rest + 1 : 0);
     char *o = str_resize(&T_DATA(out, struct str)[i], n);
+    if (!o) return NO_MEMORY(n, "a string");
     for (size_t k = 0; k < s->size; k += 3) {
       size_t have = MIN(s->size - k, (size_t)3);
       uint32_t v = (uint32_t)p[k] << 16 | (have > 1 ? (uint32_t)p[k + 1] << 8 : 0) | (have > 2 ? p[k + 2] : 0);
@@ -215,6 +216,7 @@ static shoal_status decode_one(const struct str *s, struct str *out) {
   if (n && n % 4 == 0 && p[n - 1] == '=') n -= p[n - 2] == '=' ? 2 : 1;
   if (n % 4 == 1) return INVALID("Base64 string length cannot be 1 modulo 4.");
   char *o = str_resize(out, n / 4 * 3 + (n % 4 ? n % 4 - 1 : 0));
+  if (!o) return NO_MEMORY(n, "a string");
   for (size_t k = 0; k < n; k += 4) {
     size_t have = MIN(n - k, (size_t)4);
     uint32_t v = 0;

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "graph/shape_fn.h"
 #include "ops/string_in.h"
+#include "tensor/strings.h"
 
 struct regex_state {
   struct regex *fixed; /* the attribute's pattern; NULL when it is an input */
@@ -93,8 +94,16 @@ static bool rewrite_valid(const struct regex *r, const char *rewrite, size_t n) 
   return true;
 }
 
-static void put_rewrite(struct text *out, const char *text, const struct regex_span *spans, const char *rewrite,
+/* As it grows it is copied, and once more when it is whole. A few bytes can ask for any number of them. */
+static bool put(struct text *out, const char *from, size_t n) {
+  enum { COPIES = 4 };
+  return strings_have_room((out->n + n) * COPIES) && text_try_add(out, from, n);
+}
+
+/* False: there is no memory for it. */
+static bool put_rewrite(struct text *out, const char *text, const struct regex_span *spans, const char *rewrite,
                         size_t n) {
+  if (!put(out, "", 0)) return false;
   for (size_t i = 0; i < n; i++) {
     if (rewrite[i] != '\\') {
       text_addc(out, rewrite[i]);
@@ -102,12 +111,14 @@ static void put_rewrite(struct text *out, const char *text, const struct regex_s
     }
     char c = rewrite[++i];
     if (c == '\\') text_addc(out, '\\');
-    else if (spans[c - '0'].begin >= 0)
-      text_add(out, text + spans[c - '0'].begin, (size_t)(spans[c - '0'].end - spans[c - '0'].begin));
+    else if (spans[c - '0'].begin >= 0 &&
+             !put(out, text + spans[c - '0'].begin, (size_t)(spans[c - '0'].end - spans[c - '0'].begin)))
+      return false;
   }
+  return true;
 }
 
-static void replace(const struct regex *r, const struct str *in, const char *rewrite, size_t rewrite_n, bool global,
+static bool replace(const struct regex *r, const struct str *in, const char *rewrite, size_t rewrite_n, bool global,
                     struct text *out) {
   const char *text = str_data(in);
   size_t n = in->size, at = 0;
@@ -126,12 +137,13 @@ static void replace(const struct regex *r, const struct str *in, const char *rew
       last_end = -1;
       continue;
     }
-    put_rewrite(out, text, m, rewrite, rewrite_n);
+    if (!put_rewrite(out, text, m, rewrite, rewrite_n)) return false;
     at = (size_t)m[0].end;
     last_end = m[0].end;
     if (!global) break;
   }
   if (at < n) text_add(out, text + at, n - at);
+  return true;
 }
 
 static shoal_status replace_all(struct kernel_ctx *ctx, const struct regex *r, const char *rewrite, size_t n) {
@@ -142,13 +154,15 @@ static shoal_status replace_all(struct kernel_ctx *ctx, const struct regex *r, c
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &shape, &out));
   struct text t = {0};
-  for (int64_t i = 0; i < x->n; i++) {
+  bool fits = true;
+  for (int64_t i = 0; i < x->n && fits; i++) {
     t.n = 0;
-    replace(r, string_at(x, i), rewrite, n, s->global, &t);
-    str_set(&T_DATA(out, struct str)[i], t.at, t.n);
+    fits =
+        replace(r, string_at(x, i), rewrite, n, s->global, &t) && str_try_set(&T_DATA(out, struct str)[i], t.at, t.n);
   }
+  size_t size = t.n;
   text_release(&t);
-  return NULL;
+  return fits ? NULL : NO_MEMORY(size, "a string, and more");
 }
 
 static shoal_status run_replace(struct kernel_ctx *ctx) {

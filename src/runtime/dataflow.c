@@ -27,6 +27,7 @@
 #include "runtime/outbox.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
+#include "tensor/strings.h"
 
 enum slot_state { SLOT_EMPTY, SLOT_LIVE, SLOT_DEAD };
 
@@ -90,6 +91,7 @@ struct call { /* one run of one node */
   struct tensor *temps;
   int cap;
   int64_t start_ns;
+  uint64_t strings_lost; /* when it began */
   struct call *next;
 };
 
@@ -441,6 +443,7 @@ static bool wrap_up(struct call *c, shoal_status s) {
   if (UNLIKELY(f->step->stats != NULL))
     step_stats_node(f->step->stats, f->plan->device->name, n->kernel, c->start_ns, wall_nanos(), c->ctx.out);
   if (!s) s = missing_output(n, &c->ctx);
+  if (!s) s = missing_strings(n, &c->ctx, c->strings_lost);
   if (!s) return true;
   for (int i = 0; i < n->n_out; i++) {
     tensor_release(&c->ctx.out[i]);
@@ -483,6 +486,7 @@ static shoal_status prepare(struct call *c) {
                                .is_dead = c->dead,
                                .steal = c->steal,
                                .done = async_done};
+  c->strings_lost = strings_lost();
   if (UNLIKELY(f->step->stats != NULL)) c->start_ns = wall_nanos();
   for (int i = 0; i < n->n_in; i++) c->in[i] = &it->slots[slots[i]];
   if (!(n->flags & NODE_REFS)) return NULL;

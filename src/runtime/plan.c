@@ -14,6 +14,7 @@
 #include "graph/frames.h"
 #include "runtime/function.h"
 #include "runtime/plan_internal.h"
+#include "tensor/strings.h"
 
 /* ---- stateful kernels ---- */
 
@@ -251,7 +252,9 @@ static shoal_status run_once(struct plan *p) {
     struct plan_node *n = &p->nodes[i];
     struct kernel_ctx ctx = {
         .kernel = n->kernel, .state = n->kernel->state, .step = &step, .out = &p->once[n->out_slot]};
+    uint64_t lost = strings_lost();
     TRY(n->kernel->def->run(&ctx));
+    TRY(strings_kept(lost));
     TRY(ctx_error(&ctx, ctx_check_types(&ctx)));
   }
   return NULL;
@@ -425,7 +428,9 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, c
   struct step step = {.deadline = DEADLINE_NEVER, .session = "", .cancel = cancel ? cancel : &own};
   struct kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
   uint64_t control = denormals_flush();
+  uint64_t lost = strings_lost();
   s = k->def->run ? k->def->run(&ctx) : UNIMPLEMENTED("{{node %s}} is asynchronous", n->name);
+  if (!s) s = strings_kept(lost);
   if (!s) s = ctx_check_types(&ctx);
   if (!s && cancel_started(step.cancel)) s = cancel_reason(step.cancel);
   denormals_restore(control);
@@ -462,6 +467,14 @@ shoal_status missing_output(const struct plan_node *n, const struct kernel_ctx *
     if (!ctx->out[i].buffer && !(ctx->refs_out && ctx->refs_out[i]))
       return INTERNAL("Missing %d-th output from {{node %s}}", i, n->kernel->name);
   return NULL;
+}
+
+shoal_status missing_strings(const struct plan_node *n, const struct kernel_ctx *ctx, uint64_t before) {
+  if (LIKELY(strings_lost() == before)) return NULL;
+  bool found = !(n->flags & NODE_ASYNC);
+  for (int i = 0; i < n->n_in && !found; i++) found = ctx->in[i] && ctx->in[i]->dtype == SHOAL_STRING;
+  for (int i = 0; i < n->n_out && !found; i++) found = ctx->out[i].dtype == SHOAL_STRING;
+  return found ? strings_kept(before) : NULL;
 }
 
 shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slot_refs, const int *in_slots,

@@ -133,6 +133,9 @@ void dataflow_free(struct flow *f, const struct plan *p);
 
 /* TensorFlow's error when a kernel left an output without a value. */
 shoal_status missing_output(const struct plan_node *n, const struct kernel_ctx *ctx);
+/* And strings that found no memory since so many were lost (tensor/strings.h). One that waited while others found none
+ * has lost nothing, unless it is strings that it waited for. */
+shoal_status missing_strings(const struct plan_node *n, const struct kernel_ctx *ctx, uint64_t before);
 /* The inputs of a node with references: fills in refs_in, and reads through where a value is wanted (into temps, to
  * be released). UNINITIALIZED in TensorFlow's words. */
 shoal_status refs_prepare(const struct plan_node *n, struct variable *const *slot_refs, const int *in_slots,

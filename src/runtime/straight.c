@@ -20,6 +20,7 @@
 #include "runtime/outbox.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
+#include "tensor/strings.h"
 
 /* An asynchronous node under way. */
 struct call {
@@ -31,6 +32,7 @@ struct call {
   struct variable **refs_in;
   struct tensor *temps;
   int64_t start_ns;
+  uint64_t strings_lost; /* when it began */
 };
 
 /* A segment handed to another thread. */
@@ -201,7 +203,9 @@ static shoal_status run_with_refs(const struct plan *p, struct exec *e, const st
     ctx->in = in;
     ctx->refs_in = refs;
     ctx->refs_out = e->slot_refs + n->out_slot;
+    uint64_t lost = strings_lost();
     s = n->kernel->def->run(ctx);
+    if (!s) s = strings_kept(lost);
     if (!s) s = ctx_check_types(ctx);
     ctx->refs_in = NULL;
     ctx->refs_out = NULL;
@@ -234,7 +238,9 @@ static shoal_status run_node(const struct plan *p, struct exec *e, const struct 
   ctx->out = e->slots + n->out_slot;
   ctx->steal = may_steal(p, e, n);
   if (UNLIKELY(n->flags & NODE_REFS)) return run_with_refs(p, e, n, ctx);
+  uint64_t lost = strings_lost();
   shoal_status s = n->kernel->def->run(ctx);
+  if (!s) s = strings_kept(lost);
   return s ? s : ctx_check_types(ctx);
 }
 
@@ -351,6 +357,7 @@ static void call_wrap_up(struct call *c, shoal_status s) {
     step_stats_node(e->step->stats, e->plan->device->name, n->kernel, c->start_ns, wall_nanos(), c->ctx.out);
   if (!s) s = ctx_check_types(&c->ctx);
   if (!s) s = missing_output(n, &c->ctx);
+  if (!s) s = missing_strings(n, &c->ctx, c->strings_lost);
   if (s) verdict_fail(&e->verdict, e->step, ctx_error(&c->ctx, s));
 }
 
@@ -392,6 +399,7 @@ static void call_start(struct exec *e, int segment, struct todo *t) {
                                .is_dead = is_dead,
                                .steal = may_steal(p, e, n),
                                .done = call_done};
+  c->strings_lost = strings_lost();
   if (UNLIKELY(e->step->stats != NULL)) c->start_ns = wall_nanos();
   atomic_store(&c->meet, CALL_OPEN);
   shoal_status s = NULL;

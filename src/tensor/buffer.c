@@ -15,6 +15,7 @@
 
 #include "base/machine.h"
 #include "base/mem.h"
+#include "tensor/strings.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -36,6 +37,7 @@ struct list {
 
 struct thread_cache {
   struct list lists[SMALL_CLASSES];
+  int64_t strings; /* bytes, not in the account yet */
 };
 
 static struct {
@@ -105,6 +107,7 @@ static void cache_end(void *arg) {
   struct thread_cache *c = arg;
   for (int i = 0; i < SMALL_CLASSES; i++)
     for (struct buffer *b; (b = pop(&c->lists[i]));) share(b);
+  atomic_fetch_add_explicit(&system_bytes, (size_t)c->strings, memory_order_relaxed);
   free(c);
   tls = NULL;
 }
@@ -149,10 +152,22 @@ static bool has_room(size_t bytes) {
   size_t most = machine_memory();
   for (int tries = 0; tries < 2; tries++) {
     size_t used = atomic_load_explicit(&system_bytes, memory_order_relaxed);
+    if (used > SIZE_MAX / 2) used = 0; /* strings that one thread made and another, which is ahead, has freed */
     if (used < most && bytes <= most - used) return true;
     buffer_trim();
   }
   return false;
+}
+
+bool strings_have_room(size_t bytes) { return within_limit(bytes) && has_room(bytes); }
+
+void strings_count(int64_t bytes) {
+  enum { LITTLE = 32 << 10 };
+  struct thread_cache *c = thread_cache();
+  c->strings += bytes;
+  if (c->strings < LITTLE && c->strings > -LITTLE) return;
+  atomic_fetch_add_explicit(&system_bytes, (size_t)c->strings, memory_order_relaxed); /* modulo 2^64: also less */
+  c->strings = 0;
 }
 
 shoal_status buffer_new(size_t size, struct buffer **out) {
@@ -229,7 +244,10 @@ size_t buffer_bytes_cached(void) {
   return n;
 }
 
-size_t buffer_bytes_in_use(void) { return atomic_load(&system_bytes) - buffer_bytes_cached(); }
+size_t buffer_bytes_in_use(void) {
+  size_t all = atomic_load(&system_bytes), cached = buffer_bytes_cached();
+  return all > cached && all <= SIZE_MAX / 2 ? all - cached : 0;
+}
 
 void buffer_trim(void) {
   for (unsigned c = 0; c < CLASSES; c++) {

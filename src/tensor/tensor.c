@@ -6,33 +6,44 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tensor/strings.h"
 
 /* ---- strings, handles, variants ---- */
 
-char *str_resize(struct str *s, size_t size) {
-  if (s->size > STR_INLINE) free(s->ptr);
+_Atomic uint64_t strings_lost_;
+
+/* NULL: there is no memory, and s is empty. */
+static char *resize(struct str *s, size_t size) {
+  if (s->size > STR_INLINE) {
+    strings_count(-(int64_t)s->size);
+    free(s->ptr);
+  }
+  s->size = 0;
+  char *to = size <= STR_INLINE ? s->small : strings_have_room(size) ? mem_try_alloc(size) : NULL;
+  if (!to) return NULL;
   s->size = size;
-  if (size <= STR_INLINE) return s->small;
-  return s->ptr = mem_alloc(size);
+  if (size > STR_INLINE) {
+    s->ptr = to;
+    strings_count((int64_t)size);
+  }
+  return to;
+}
+
+char *str_resize(struct str *s, size_t size) {
+  char *to = resize(s, size);
+  if (UNLIKELY(!to)) atomic_fetch_add(&strings_lost_, 1);
+  return to;
 }
 
 void str_set(struct str *s, const char *data, size_t size) {
   char *to = str_resize(s, size);
-  if (size) memcpy(to, data, size);
+  if (to && size) memcpy(to, data, size);
 }
 
 bool str_try_set(struct str *s, const char *data, size_t size) {
-  str_resize(s, 0);
-  if (size > STR_INLINE) {
-    char *to = mem_try_alloc(size);
-    if (!to) return false;
-    s->ptr = to;
-    s->size = size;
-    memcpy(to, data, size);
-    return true;
-  }
-  str_set(s, data, size);
-  return true;
+  char *to = resize(s, size);
+  if (to && size) memcpy(to, data, size);
+  return to;
 }
 
 void str_clear(struct str *s) { str_resize(s, 0); }
@@ -196,9 +207,13 @@ void tensor_rows(struct tensor *to, const struct tensor *from, int64_t begin, in
 }
 
 shoal_status tensor_copy(struct tensor *to, const struct tensor *from) {
+  uint64_t lost = strings_lost();
   TRY(tensor_new_dims(to, (shoal_dtype)from->dtype, from->rank, from->dims));
   elements_copy((shoal_dtype)from->dtype, to->data, from->data, from->n);
-  return NULL;
+  if (LIKELY(from->dtype != SHOAL_STRING)) return NULL;
+  shoal_status s = strings_kept(lost);
+  if (s) tensor_release(to);
+  return s;
 }
 
 void tensor_zero(struct tensor *t) {
@@ -284,7 +299,10 @@ shoal_status shoal_tensor_from(shoal_dtype dtype, int rank, const int64_t *dims,
 shoal_status shoal_tensor_from_string(const char *data, size_t size, shoal_tensor **out) {
   struct tensor t;
   TRY(tensor_new_scalar(&t, SHOAL_STRING));
-  str_set(t.data, data, size);
+  if (!str_try_set(t.data, data, size)) {
+    tensor_release(&t);
+    return NO_MEMORY(size, "a string");
+  }
   *out = tensor_handle_take(&t);
   return NULL;
 }
@@ -325,6 +343,5 @@ const char *shoal_tensor_string(const shoal_tensor *t, int64_t i, size_t *size) 
 shoal_status shoal_tensor_set_string(shoal_tensor *t, int64_t i, const char *data, size_t size) {
   if (t->t.dtype != SHOAL_STRING) return INVALID("The tensor holds %s, not strings", dtype_tf_name(t->t.dtype));
   if (i < 0 || i >= t->t.n) return INVALID("Element %" PRId64 " is out of range", i);
-  str_set(&T_DATA(&t->t, struct str)[i], data, size);
-  return NULL;
+  return str_try_set(&T_DATA(&t->t, struct str)[i], data, size) ? NULL : NO_MEMORY(size, "a string");
 }

@@ -300,6 +300,87 @@ static void steps(void **state) {
   graph_free(g);
 }
 
+/* Strings that kernels make find no memory: the step says so, or has them all. */
+static shoal_status run_strings(void *arg) {
+  const char *fetch = "both:0";
+  shoal_tensor *out;
+  TRY(shoal_session_run(arg, NULL, NULL, NULL, 0, &fetch, &out, 1, NULL, 0, NULL));
+  for (int64_t i = 0; i < 3; i++) {
+    size_t size;
+    shoal_tensor_string(out, i, &size);
+    assert_int_equal(size, 2 * ((strlen(LONG) * 4 + 2) / 3));
+  }
+  shoal_tensor_unref(out);
+  return NULL;
+}
+
+static void strings_of_kernels(void **state) {
+  static const char text[] =
+      "node { name: 'c' op: 'Const' attr { key: 'dtype' value { type: DT_STRING } } attr { key: 'value' value { "
+      "tensor { dtype: DT_STRING tensor_shape { } string_val: '" LONG
+      "' } } } }"
+      "node { name: 'p' op: 'PlaceholderWithDefault' input: 'c' attr { key: 'dtype' value { type: DT_STRING } } attr { "
+      "key: 'shape' value { shape { } } } } "
+      "node { name: 'n' op: 'Const' attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor "
+      "{ dtype: DT_INT32 tensor_shape { dim { size: 1 } } int_val: 3 } } } } "
+      "node { name: 'fill' op: 'Fill' input: 'n' input: 'p' attr { key: 'T' value { type: DT_STRING } } } "
+      "node { name: 'coded' op: 'EncodeBase64' input: 'fill' } "
+      "node { name: 'both' op: 'Add' input: 'coded' input: 'coded' attr { key: 'T' value { type: DT_STRING } } }";
+  struct graph *g = graph_new();
+  shoal_session *s;
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  assert_true(fail_each(run_strings, s) >= 9);
+  ASSERT_OK(run_strings(s));
+  ASSERT_OK(shoal_session_close(s));
+  graph_free(g);
+}
+
+/* What a few bytes ask for is bounded, too. */
+static void strings_that_multiply(void **state) {
+  enum { N = 4000 };
+  char many[N + 1] = {0};
+  memset(many, 'a', N);
+  struct graph *g = graph_new();
+  shoal_out in = shoal_constant_string(g, many);
+  shoal_builder *b = shoal_build(g, "RegexReplace", NULL);
+  shoal_build_input(b, in);
+  shoal_build_input(b, shoal_constant_string(g, "a"));
+  shoal_build_input(b, in);
+  const char *target = shoal_op_name(shoal_build_end(b));
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.rewrites_off = "all"}, &s));
+  buffer_set_limit(1 << 20);
+  ASSERT_FAILS(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, &target, 1, NULL), SHOAL_RESOURCE_EXHAUSTED,
+               "a string, and more");
+  buffer_set_limit(0);
+  ASSERT_OK(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, &target, 1, NULL));
+  ASSERT_OK(shoal_session_close(s));
+  graph_free(g);
+}
+
+/* They are in the account of all tensors' memory, and under the bound of one. */
+static void strings_are_counted(void **state) {
+  enum { MANY = 1 << 20 };
+  char *bytes = calloc(1, MANY);
+  shoal_tensor *t;
+  size_t before = buffer_bytes_in_use();
+  ASSERT_OK(shoal_tensor_from_string(bytes, MANY, &t));
+  assert_true(buffer_bytes_in_use() > before + MANY / 2); /* a thread may owe the account a little */
+  shoal_tensor_unref(t);
+  assert_true(buffer_bytes_in_use() < before + MANY / 2);
+  buffer_set_limit(MANY - 1);
+  ASSERT_FAILS(shoal_tensor_from_string(bytes, MANY, &t), SHOAL_RESOURCE_EXHAUSTED, "a string");
+  struct text proto = {0};
+  put_tensor_head(&proto, SHOAL_STRING, 1);
+  wire_put_bytes(&proto, 8, bytes, MANY);
+  ASSERT_FAILS(decode_tensor(&proto), SHOAL_RESOURCE_EXHAUSTED, "");
+  buffer_set_limit(0);
+  ASSERT_OK(decode_tensor(&proto));
+  text_release(&proto);
+  free(bytes);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(limits_of_groups),
                                      cmocka_unit_test(arguments_are_evaluated_once),
@@ -307,6 +388,9 @@ int main(void) {
                                      cmocka_unit_test(graphs),
                                      cmocka_unit_test(checkpoints),
                                      cmocka_unit_test(files),
-                                     cmocka_unit_test(steps)};
+                                     cmocka_unit_test(steps),
+                                     cmocka_unit_test(strings_of_kernels),
+                                     cmocka_unit_test(strings_that_multiply),
+                                     cmocka_unit_test(strings_are_counted)};
   return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

@@ -342,7 +342,37 @@ def connections():
     put("http2_fuzz", "grpc_server", b"\1" + answered)
 
 
+def message_types():
+    """A set of all kinds of fields in both syntaxes, with messages of it as bytes and as text."""
+    from google.protobuf import descriptor_pb2
+    t = descriptor_pb2.FieldDescriptorProto
+    for syntax in ("proto2", "proto3"):
+        s = descriptor_pb2.FileDescriptorSet()
+        f = s.file.add(name="a", package="p", syntax=syntax)
+        m = f.message_type.add(name="M")
+        m.oneof_decl.add(name="o")
+        e = f.enum_type.add(name="E")
+        e.value.add(name="A", number=0)
+        e.value.add(name="B", number=2)
+        for kind in range(1, 19):
+            types = {t.TYPE_MESSAGE: ".p.M", t.TYPE_GROUP: "M", t.TYPE_ENUM: ".p.E"}
+            more = {"type_name": types[kind]} if kind in types else {}
+            m.field.add(name=f"a{kind}", number=kind, type=kind, label=t.LABEL_OPTIONAL, **more)
+            m.field.add(name=f"r{kind}", number=kind + 20, type=kind, label=t.LABEL_REPEATED, **more)
+        for i in (1, 2):
+            m.field.add(name=f"o{i}", number=50 + i, type=t.TYPE_INT32, label=t.LABEL_OPTIONAL, oneof_index=0)
+        if syntax == "proto2":
+            m.field[0].default_value = "-1.5"
+            m.field.add(name="d", number=60, type=t.TYPE_BYTES, label=t.LABEL_OPTIONAL, default_value="\\001a")
+            m.extension_range.add(start=100, end=200)
+            f.extension.add(name="x", number=100, type=t.TYPE_INT32, label=t.LABEL_REPEATED, extendee=".p.M")
+        data = struct.pack("<H", s.ByteSize()) + s.SerializeToString()
+        inner = b"\x28\x05\x98\x03\x01\xa0\x03\x02\xa2\x01\x02\x01\x02\x4a\x01s"
+        put("message_fuzz", syntax, data + b"\x5a" + bytes([len(inner)]) + inner + b"\x53\x28\x01\x54\xf0\x02\x05\xca\x02\x02\x02\x03")
+        put("message_fuzz", syntax + "_text", data + b'a5: -1 r5: [1, 2] a9: "x" a11 { a1: 1.5 r14: [A, B] } r11 < o1: 2 > [p.x]: 3')
+
+
 for make in (graphs, functions, tensors, bundles, examples, images, patterns, requests, clusters, frames,
-             connections):
+             connections, message_types):
     if len(sys.argv) < 2 or sys.argv[1] == make.__name__:
         make()

@@ -14,14 +14,16 @@
 #include <stdint.h>
 
 struct strmap_entry {
-  char *key; /* NULL: free */
+  char *key; /* NULL: removed */
   void *value;
   uint64_t hash;
 };
 
 struct strmap {
-  struct strmap_entry *at; /* open addressing; a power of two, or NULL */
-  size_t n, cap;
+  struct strmap_entry *at; /* in the order they came, [used] of [room] */
+  uint32_t *index;         /* [cap]: 1 + the place of an entry in at, 0: free */
+  size_t n, used, room;
+  size_t cap; /* a power of two, or 0 */
 };
 
 void *strmap_get(const struct strmap *m, const char *key);
@@ -31,7 +33,7 @@ bool strmap_has(const struct strmap *m, const char *key);
 void *strmap_put(struct strmap *m, const char *key, void *value);
 /* Removes key and returns its value (NULL if none). */
 void *strmap_remove(struct strmap *m, const char *key);
-/* Visits entries in no order of meaning; start with *i = 0. The map must not change meanwhile. */
+/* Visits entries in the order in which they came; start with *i = 0. The map must not change meanwhile. */
 bool strmap_next(const struct strmap *m, size_t *i, const char **key, void **value);
 void strmap_release(struct strmap *m);
 

@@ -275,7 +275,9 @@ static void free_server(struct shoal_server *s) {
   startup_over(s->startup);
   if (s->rpc) rpc_server_stop(s->rpc, 200);
   if (s->worker) {
-    fast_server_stop(s->worker->fast);
+    /* Where requests of the fast path go on, what they work on stays: the process ends, or has lost this much memory.
+     */
+    if (!fast_server_stop(s->worker->fast)) return;
     partial_runs_stop(s->worker);
     master_release(&s->master);
     startup_free(s->startup);
@@ -327,6 +329,7 @@ static bool connected(void *arg, uint64_t connection) {
 /* Sessions that nobody will close make room. Clients that come back over another connection find theirs: they are
  * dropped only when something is scarce. */
 static void server_sweep(struct shoal_server *s) {
+  steps_sweep(s->worker->steps, STEP_STALE_MS, connected, s);
   if (!limits_are_near(s->worker->limits)) return;
   master_sweep(&s->master, connected, s);
   worker_sweep(s->worker, connected, s);

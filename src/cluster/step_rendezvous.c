@@ -9,8 +9,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/keyed_hash.h"
 
-enum { BUCKETS = 256, REMEMBERED = 1024, STALE_MS = 60000 };
+enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, REMEMBERED = 1024 };
 
 struct entry {
   struct rendezvous head;
@@ -18,11 +19,12 @@ struct entry {
   struct steps *steps;  /* whose */
   atomic_bool finished; /* the step has run here: the last value taken ends it */
   int64_t id;
-  int64_t session; /* steps->lock: that has run it here; 0: none yet */
-  int64_t touched; /* steps->lock: when somebody was last at work on it */
-  int bound;       /* steps->lock: runs under way */
-  int requests;    /* steps->lock: from outside, that wait */
-  bool is_strange; /* steps->lock: only requests know of it */
+  int64_t session;     /* steps->lock: that has run it here; 0: none yet */
+  uint64_t connection; /* steps->lock: of who had it run here; 0: nobody yet */
+  int64_t touched;     /* steps->lock: when somebody was last at work on it */
+  int bound;           /* steps->lock: runs under way */
+  int requests;        /* steps->lock: from outside, that wait */
+  bool is_strange;     /* steps->lock: only requests know of it */
   struct rendezvous *local;
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
@@ -176,13 +178,15 @@ void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct ca
   if (atomic_load(&e->finished) && rendezvous_local_is_empty(e->local)) steps_cleanup(e->steps, e->id);
 }
 
-shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats) {
+shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, uint64_t connection,
+                                  struct step_stats *stats) {
   struct entry *e = (struct entry *)r;
   pthread_mutex_lock(&e->steps->lock);
   bool taken = e->session && e->session != names->session;
   if (!taken) {
     e->bound++;
     e->session = names->session;
+    e->connection = connection;
     e->is_strange = false;
     e->stats = stats;
     e->names = names;
@@ -212,7 +216,7 @@ struct steps *steps_new(int64_t most) {
 }
 
 static struct entry **bucket(struct steps *s, int64_t id) {
-  return &s->buckets[((uint64_t)id * 0x9e3779b97f4a7c15u) >> 56];
+  return &s->buckets[hash_keyed_number((uint64_t)id) >> (64 - BUCKET_BITS)]; /* strangers choose them */
 }
 
 void steps_free(struct steps *s) {
@@ -303,7 +307,7 @@ shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvou
   struct entry *e = find(s, id);
   if (!e) {
     for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
-    if (!gone && s->n >= s->most) stale = take_out(s, is_stale, clock_ns() - STALE_MS * 1000000ll);
+    if (!gone && s->n >= s->most) stale = take_out(s, is_stale, clock_ns() - STEP_STALE_MS * 1000000ll);
     full = s->n >= s->most;
   }
   *out = NULL;
@@ -354,6 +358,32 @@ void steps_cleanup(struct steps *s, int64_t id) {
   if (atomic_load(&e->head.refs) > 1 || !rendezvous_local_is_empty(e->local))
     rendezvous_abort(e->local, status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64, id)));
   rendezvous_unref(&e->head);
+}
+
+void steps_not_begun(struct steps *s, struct rendezvous *r) {
+  struct entry *e = (struct entry *)r;
+  pthread_mutex_lock(&s->lock);
+  bool over = !e->session && !e->requests;
+  pthread_mutex_unlock(&s->lock);
+  if (over) steps_cleanup(s, e->id);
+}
+
+struct idle_step {
+  int64_t id;
+  uint64_t connection;
+};
+
+void steps_sweep(struct steps *s, int64_t idle_ms, bool (*connected)(void *arg, uint64_t connection), void *arg) {
+  VEC(struct idle_step) idle = {0};
+  int64_t before = clock_ns() - idle_ms * 1000000;
+  pthread_mutex_lock(&s->lock);
+  for (int i = 0; s->n && i < BUCKETS; i++)
+    for (struct entry *e = s->buckets[i]; e; e = e->next)
+      if (e->connection && is_stale(e, before)) vec_push(&idle, (struct idle_step){e->id, e->connection});
+  pthread_mutex_unlock(&s->lock);
+  for (size_t i = 0; i < idle.n; i++)
+    if (!connected(arg, idle.at[i].connection)) steps_cleanup(s, idle.at[i].id);
+  vec_release(&idle);
 }
 
 void steps_finished(struct steps *s, int64_t id) {

@@ -11,6 +11,7 @@
 #include "runtime/step_stats.h"
 
 struct steps; /* of one worker */
+enum { STEP_STALE_MS = 60000 };
 
 /* What a step must know to fetch from others; stays the caller's while the step runs. */
 struct step_names {
@@ -31,9 +32,10 @@ struct rendezvous *steps_get(struct steps *s, int64_t id);
 shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out);
 /* The request has its value, or has gone: a step that only requests know of goes with the last of them. */
 void steps_request_over(struct steps *s, struct rendezvous *r);
-/* Before running; stats (optional) receives a span for each value fetched. INVALID_ARGUMENT when the step is running
- * for another session. */
-shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, struct step_stats *stats);
+/* Before running; connection: over which somebody wants it run (0: none); stats (optional) receives a span for each
+ * value fetched. INVALID_ARGUMENT when the step is running for another session. */
+shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, uint64_t connection,
+                                  struct step_stats *stats);
 /* After running: fetches and names are no more. */
 void step_rendezvous_unbind(struct rendezvous *r);
 /* A value made on this task, whoever makes it (client feeds, RecvTensor). */
@@ -41,6 +43,10 @@ void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct ca
                                 void *arg);
 /* Ends waiting receives with ABORTED and forgets the step. */
 void steps_cleanup(struct steps *s, int64_t id);
+/* It was to run here, and did not begin: what was sent to it goes, unless somebody else knows of the step. */
+void steps_not_begun(struct steps *s, struct rendezvous *r);
+/* Forgets steps that nobody has been at work on for so long, and whose master has gone: nobody will clean up. */
+void steps_sweep(struct steps *s, int64_t idle_ms, bool (*connected)(void *arg, uint64_t connection), void *arg);
 /* The step has run here, and all went well: it is forgotten as soon as its last value has been fetched. */
 void steps_finished(struct steps *s, int64_t id);
 /* The session is no more: neither are its steps. */

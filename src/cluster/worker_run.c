@@ -77,7 +77,10 @@ void worker_run_start(struct worker_run *r) {
   if (r->rendezvous) r->step.rendezvous = rendezvous_ref(r->rendezvous);
   else if (g->meets) r->step.rendezvous = steps_get(w->steps, r->step_id);
   pthread_mutex_init(&r->lock, NULL);
-  r->status = r->step.rendezvous ? step_rendezvous_bind(r->step.rendezvous, &r->session->names, r->stats) : NULL;
+  r->status = NULL;
+  if (r->step.rendezvous)
+    r->status =
+        step_rendezvous_bind(r->step.rendezvous, &r->session->names, atomic_load(&r->session->connection), r->stats);
   r->bound = r->step.rendezvous && !r->status;
   atomic_init(&r->left, g->n_plans + 1);
   pthread_mutex_lock(&w->lock);

@@ -367,6 +367,7 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
   pthread_mutex_init(&r->lock, NULL);
   r->status = s ? s : read_request(r, data, size);
   if (r->status) {
+    if (r->rendezvous) steps_not_begun(w->steps, r->rendezvous);
     r->trace = false;
     for (size_t i = 0; i < r->recv_keys.n; i++) free(r->recv_keys.at[i]);
     vec_clear(&r->recv_keys);

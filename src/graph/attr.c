@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/keyed_hash.h"
 #include "base/mem.h"
 
 struct attr attr_string(const char *data, size_t n) {
@@ -158,23 +159,28 @@ bool attr_equal(const struct attr *a, const struct attr *b) {
 }
 
 uint64_t attr_hash(const struct attr *a, uint64_t seed) {
-  uint64_t h = hash_bytes(&a->kind, sizeof a->kind, seed);
+  uint64_t h = hash_keyed(&a->kind, sizeof a->kind, seed);
   switch (a->kind) {
     case ATTR_STRING:
-    case ATTR_PLACEHOLDER: return hash_bytes(a->s.data, a->s.n, h);
-    case ATTR_INT: return hash_bytes(&a->i, sizeof a->i, h);
-    case ATTR_FLOAT: return hash_bytes(&a->f, sizeof a->f, h);
-    case ATTR_BOOL: return hash_bytes(&a->b, sizeof a->b, h);
-    case ATTR_TYPE: return hash_bytes(&a->type, sizeof a->type, h);
+    case ATTR_PLACEHOLDER: return hash_keyed(a->s.data, a->s.n, h);
+    case ATTR_INT: return hash_keyed(&a->i, sizeof a->i, h);
+    case ATTR_FLOAT: return hash_keyed(&a->f, sizeof a->f, h);
+    case ATTR_BOOL: return hash_keyed(&a->b, sizeof a->b, h);
+    case ATTR_TYPE: return hash_keyed(&a->type, sizeof a->type, h);
     case ATTR_SHAPE:
-      h = hash_bytes(&a->shape->rank, sizeof a->shape->rank, h);
-      return a->shape->rank > 0 ? hash_bytes(a->shape->dims, (size_t)a->shape->rank * 8, h) : h;
+      h = hash_keyed(&a->shape->rank, sizeof a->shape->rank, h);
+      return a->shape->rank > 0 ? hash_keyed(a->shape->dims, (size_t)a->shape->rank * 8, h) : h;
     case ATTR_TENSOR: {
       const struct tensor *t = a->tensor;
-      h = hash_bytes(t->dims, t->rank * sizeof *t->dims, h ^ t->dtype);
-      return dtype_plain((shoal_dtype)t->dtype) ? hash_bytes(t->data, tensor_bytes(t), h) : h;
+      h = hash_keyed(t->dims, t->rank * sizeof *t->dims, h ^ t->dtype);
+      if (dtype_plain((shoal_dtype)t->dtype)) return hash_keyed(t->data, tensor_bytes(t), h);
+      for (int64_t i = 0; t->dtype == SHOAL_STRING && i < t->n; i++) {
+        const struct str *one = &T_DATA(t, struct str)[i];
+        h = hash_keyed(str_data(one), one->size, h);
+      }
+      return h;
     }
-    case ATTR_FUNC: return hash_bytes(a->func->name, strlen(a->func->name), h);
+    case ATTR_FUNC: return hash_keyed(a->func->name, strlen(a->func->name), h);
     case ATTR_LIST:
       for (size_t i = 0; i < a->list.n; i++) h = attr_hash(&a->list.at[i], h);
       return h;

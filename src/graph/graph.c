@@ -140,7 +140,10 @@ static void infer_attrs(struct making *m) {
 
 static shoal_status check_one(const struct making *m, const struct op_attr *def, const struct attr *v) {
   if (v->kind == ATTR_TYPE) {
-    shoal_dtype t = dtype_base(v->type);
+    shoal_dtype t = (shoal_dtype)v->type;
+    if (dtype_is_ref(t) && dtype_valid(dtype_base(t))) /* they have no size, and nobody expects them */
+      return INVALID("AttrValue must not have reference type value of %s, for attr '%s'", dtype_tf_name(v->type),
+                     def->name);
     if (!dtype_valid(t)) return INVALID("Value for attr '%s' of %d is not a type", def->name, v->type);
     if (def->types && !(def->types >> t & 1)) {
       struct text allowed = {0};

@@ -2,15 +2,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/keyed_hash.h"
 #include "base/mem.h"
 #include "graph/rewrite.h"
 
+enum { MANY_CONTROLS = 64 };
+
+/* Of all that same() looks at, but for devices: what differs in nothing else is compared one by one. */
 static uint64_t hash_node(const struct node *n) {
-  uint64_t h = hash_bytes(n->op->name, strlen(n->op->name), 7);
+  uint64_t h = hash_keyed(&n->op, sizeof n->op, 0), controls = 0;
   for (int i = 0; i < n->n_in; i++) {
-    h = hash_bytes(&n->in[i].node->id, sizeof n->in[i].node->id, h);
-    h = hash_bytes(&n->in[i].index, sizeof n->in[i].index, h);
+    int64_t in[2] = {n->in[i].node->id, n->in[i].index};
+    h = hash_keyed(in, sizeof in, h);
   }
+  for (size_t i = 0; i < n->control.n; i++) controls += hash_keyed(&n->control.at[i], sizeof n->control.at[i], 0);
+  h ^= controls;
   for (int i = 0; i < n->n_attrs; i++)
     if (n->attrs[i].name[0] != '_') h = attr_hash(&n->attrs[i].value, h);
   return h;
@@ -22,17 +28,23 @@ static bool same_attrs(const struct node *a, const struct node *b) {
   return true;
 }
 
+/* In whatever order, if they are few; of many in another order nobody finds out. */
+static bool same_controls(const struct node *a, const struct node *b) {
+  size_t n = a->control.n;
+  for (size_t i = 0; i < n; i++) {
+    bool found = a->control.at[i] == b->control.at[i];
+    for (size_t k = 0; k < n && n <= MANY_CONTROLS && !found; k++) found = a->control.at[i] == b->control.at[k];
+    if (!found) return false;
+  }
+  return true;
+}
+
 static bool same(const struct node *a, const struct node *b) {
   if (a->op != b->op || a->n_in != b->n_in || a->control.n != b->control.n) return false;
   if (!str_equal(a->assigned, b->assigned) || (!a->assigned && strcmp(a->device, b->device))) return false;
   for (int i = 0; i < a->n_in; i++)
     if (a->in[i].node != b->in[i].node || a->in[i].index != b->in[i].index) return false;
-  for (size_t i = 0; i < a->control.n; i++) {
-    bool found = false;
-    for (size_t k = 0; k < b->control.n; k++) found |= a->control.at[i] == b->control.at[k];
-    if (!found) return false;
-  }
-  return same_attrs(a, b);
+  return same_controls(a, b) && same_attrs(a, b);
 }
 
 void rewrite_merge(struct rewriting *r) {

@@ -13,6 +13,17 @@ static shoal_status pass_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
+/* What goes in and comes out is told by attributes that need not agree. */
+static shoal_status list_init(struct kernel_init *ki, void *state) {
+  const struct node *n = ki->node;
+  if (n->n_in != n->n_out) return INTERNAL("#inputs != #outputs : %d vs. %d", n->n_in, n->n_out);
+  for (int i = 0; i < n->n_in; i++)
+    if (n->in_types[i] != n->out_types[i])
+      return INTERNAL("Input and output types for position %d do not match: %s vs. %s", i,
+                      dtype_tf_name(n->in_types[i]), dtype_tf_name(n->out_types[i]));
+  return NULL;
+}
+
 static shoal_status copy_run(struct kernel_ctx *ctx) {
   struct tensor t;
   TRY(tensor_copy(&t, ctx_in(ctx, 0)));
@@ -28,6 +39,8 @@ static shoal_status ref_pass_run(struct kernel_ctx *ctx) {
 static shoal_status nothing_run(struct kernel_ctx *ctx) { return NULL; }
 
 static const struct kernel_def pass_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = pass_run}, {0}};
+static const struct kernel_def list_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP, .init = list_init, .run = pass_run}, {0}};
 static const struct kernel_def ref_pass_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = ref_pass_run},
                                                      {0}};
 static const struct kernel_def copy_kernels[] = {{.device = "CPU", .run = copy_run}, {0}};
@@ -312,13 +325,13 @@ static const struct op_row rows[] = {
      .out = "output: N * T",
      .attrs = "Tin: list(type) >= 1; T: type; N: int >= 1",
      .shape = shape_pass,
-     .kernels = pass_kernels},
+     .kernels = list_kernels},
     {.name = "_ArrayToList",
      .in = "input: N * T",
      .out = "output: out_types",
      .attrs = "T: type; N: int >= 1; out_types: list(type) >= 1",
      .shape = shape_pass,
-     .kernels = pass_kernels},
+     .kernels = list_kernels},
     {.name = "CheckNumerics",
      .in = "tensor: T",
      .out = "output: T",

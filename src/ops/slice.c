@@ -27,7 +27,8 @@ static shoal_status masks_get(const struct node *n, struct masks *m) {
   TRY(node_get_int(n, "ellipsis_mask", &m->ellipsis));
   TRY(node_get_int(n, "new_axis_mask", &m->new_axis));
   TRY(node_get_int(n, "shrink_axis_mask", &m->shrink));
-  if (m->ellipsis & (m->ellipsis - 1)) return INVALID("Multiple ellipses in slice spec not allowed");
+  if ((uint64_t)m->ellipsis & ((uint64_t)m->ellipsis - 1))
+    return INVALID("Multiple ellipses in slice spec not allowed");
   return NULL;
 }
 

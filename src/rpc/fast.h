@@ -56,8 +56,9 @@ struct fast_handlers {
 
 /* host: where to listen for TCP ("127.0.0.1", "[::]"); NULL: not at all. NULL when the system has no such sockets. */
 struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *arg, const char *host);
-/* Ends all connections; requests still open are cancelled, and waited for. */
-void fast_server_stop(struct fast_server *s);
+/* Ends all connections; requests still open are cancelled, and waited for. False: some have not ended after a while,
+ * and may call the handlers yet. */
+bool fast_server_stop(struct fast_server *s);
 void fast_server_unref(struct fast_server *s);
 /* What a receiver needs to connect. */
 void fast_server_ticket(const struct fast_server *s, struct text *out);

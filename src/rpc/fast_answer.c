@@ -20,8 +20,9 @@ enum { REMOTE_FROM = 64 << 10 };
 /* Keeps it for the receiver; false, and it is gone, when the connection is closed. Call with the lock held. */
 static bool hold(struct sender *c, struct held *h) {
   if (c->closed) return false;
-  h->next = c->held;
-  c->held = h;
+  struct held **at = &c->held[fast_bucket(h->id)];
+  h->next = *at;
+  *at = h;
   if (!h->shared) atomic_fetch_add(&c->conn.lent, 1);
   return true;
 }
@@ -155,7 +156,7 @@ void fast_reply(struct fast_request *r, shoal_status s, struct text *bytes) {
 
 static struct held *take_held(struct sender *c, uint64_t id) {
   pthread_mutex_lock(&c->lock);
-  struct held **at = &c->held;
+  struct held **at = &c->held[fast_bucket(id)];
   while (*at && (*at)->id != id) at = &(*at)->next;
   struct held *h = *at;
   if (h) {
@@ -181,13 +182,15 @@ void sender_let_go(struct sender *c, uint64_t id, bool again) {
 }
 
 void sender_drop_held(struct sender *c) {
-  pthread_mutex_lock(&c->lock);
-  struct held *held = c->held;
-  c->held = NULL;
-  c->closed = true;
-  pthread_mutex_unlock(&c->lock);
-  for (struct held *next; held; held = next) {
-    next = held->next;
-    held_free(held);
+  for (int b = 0; b < FAST_BUCKETS; b++) {
+    pthread_mutex_lock(&c->lock);
+    c->closed = true;
+    struct held *held = c->held[b];
+    c->held[b] = NULL;
+    pthread_mutex_unlock(&c->lock);
+    for (struct held *next; held; held = next) {
+      next = held->next;
+      held_free(held);
+    }
   }
 }

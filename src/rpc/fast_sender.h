@@ -2,12 +2,13 @@
 #ifndef RPC_FAST_SENDER_H
 #define RPC_FAST_SENDER_H
 
+#include "base/keyed_hash.h"
 #include "rpc/fast.h"
 #include "rpc/fast_address.h"
 #include "rpc/fast_shared.h"
 #include "rpc/fast_wire.h"
 
-enum { FAST_BUCKETS = 256 };
+enum { FAST_BUCKET_BITS = 10, FAST_BUCKETS = 1 << FAST_BUCKET_BITS };
 
 struct fast_server {
   atomic_int refs;      /* the owner's, each listener's, each connection's */
@@ -60,11 +61,14 @@ struct sender {
   struct fast_request *requests[FAST_BUCKETS]; /* lock */
   int n_requests;                              /* lock */
   bool closed;                                 /* lock: nothing is held for it any more */
-  struct held *held;                           /* lock */
+  struct held *held[FAST_BUCKETS];             /* lock */
   bool no_remote;                              /* lock */
   bool no_shared, proven;                      /* lock: the receiver cannot map the arena; it has done so */
   struct fast_arena *arena;                    /* lock */
 };
+
+/* Where in a table an id is, which the peer has chosen. */
+static inline size_t fast_bucket(uint64_t id) { return hash_keyed_number(id) >> (64 - FAST_BUCKET_BITS); }
 
 /* Answers with an error; s is consumed. */
 void sender_error(struct sender *c, uint64_t id, shoal_status s);

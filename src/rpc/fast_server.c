@@ -34,7 +34,7 @@ void request_begin_answer(struct fast_request *r) {
   pthread_mutex_lock(&c->lock);
   r->answered = true;
   while (r->cancelling && !pthread_equal(r->canceller, pthread_self())) pthread_cond_wait(&c->idle, &c->lock);
-  for (struct fast_request **at = &c->requests[r->id % FAST_BUCKETS]; *at; at = &(*at)->next)
+  for (struct fast_request **at = &c->requests[fast_bucket(r->id)]; *at; at = &(*at)->next)
     if (*at == r) {
       *at = r->next;
       c->n_requests--;
@@ -76,13 +76,24 @@ static void cancel_request(struct sender *c, struct fast_request *r) {
 /* Work for later is a request; its lowest bit says that it is to be cancelled. */
 static void *work_of(struct fast_request *r, bool cancel) { return (char *)r + cancel; }
 
+/* Call with the lock held. */
+static struct fast_request *find_request(struct sender *c, uint64_t id) {
+  struct fast_request *r = c->requests[fast_bucket(id)];
+  while (r && r->id != id) r = r->next;
+  return r;
+}
+
 /* Notes a request, or answers it with an error and returns NULL. */
 static struct fast_request *begin_request(struct sender *c, const struct fast_frame *f, const uint8_t *head) {
   size_t bytes = sizeof(struct fast_request) + f->head + 1;
   pthread_mutex_lock(&c->lock);
-  bool many = c->n_requests >= rpc_limit(RPC_MAX_FAST_REQUESTS);
-  c->n_requests += !many;
+  bool again = find_request(c, f->id), many = c->n_requests >= rpc_limit(RPC_MAX_FAST_REQUESTS);
+  c->n_requests += !again && !many;
   pthread_mutex_unlock(&c->lock);
+  if (again) { /* which of the two would an answer be for? */
+    fast_conn_shut(&c->conn);
+    return NULL;
+  }
   bool room = !many && budget_take(&c->conn.held, bytes);
   struct fast_request *r = room ? mem_try_zalloc(1, bytes) : NULL;
   if (!r) {
@@ -106,8 +117,8 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
   r->n = f->head;
   memcpy(r->data, head, f->head);
   pthread_mutex_lock(&c->lock);
-  r->next = c->requests[r->id % FAST_BUCKETS];
-  c->requests[r->id % FAST_BUCKETS] = r;
+  r->next = c->requests[fast_bucket(r->id)];
+  c->requests[fast_bucket(r->id)] = r;
   pthread_mutex_unlock(&c->lock);
   return r;
 }
@@ -122,8 +133,7 @@ static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, co
     case FAST_CALL: r = begin_request(c, f, head); return r ? work_of(r, false) : NULL;
     case FAST_CANCEL:
       pthread_mutex_lock(&c->lock);
-      r = c->requests[f->id % FAST_BUCKETS];
-      while (r && r->id != f->id) r = r->next;
+      r = find_request(c, f->id);
       if (r) atomic_fetch_add(&r->refs, 1);
       pthread_mutex_unlock(&c->lock);
       return r ? work_of(r, true) : NULL;
@@ -261,8 +271,8 @@ struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *
   return s;
 }
 
-void fast_server_stop(struct fast_server *s) {
-  if (!s) return;
+bool fast_server_stop(struct fast_server *s) {
+  if (!s) return true;
   pthread_mutex_lock(&s->lock);
   if (!s->stopped && s->local_fd >= 0) shutdown(s->local_fd, SHUT_RDWR);
   if (!s->stopped && s->tcp_fd >= 0) shutdown(s->tcp_fd, SHUT_RDWR);
@@ -274,8 +284,9 @@ void fast_server_stop(struct fast_server *s) {
   for (int64_t late = clock_ns() + STOP_NS; atomic_load(&s->refs) > 1; usleep(1000))
     if (clock_ns() > late) {
       LOGW("%d connections of the fast path have not ended", atomic_load(&s->refs) - 1);
-      break;
+      return false;
     }
+  return true;
 }
 
 void fast_server_ticket(const struct fast_server *s, struct text *out) {

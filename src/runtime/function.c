@@ -162,7 +162,7 @@ static char *key_of(const struct func_attr *f, const struct kernel_init *ki) {
   for (int i = 0; i < f->n_attrs; i++) {
     text_addf(&t, "|%s=", f->attrs[i].name);
     attr_print(&f->attrs[i].value, &t);
-    h ^= attr_hash(&f->attrs[i].value, hash_bytes(f->attrs[i].name, strlen(f->attrs[i].name), 0));
+    h ^= attr_hash(&f->attrs[i].value, (uint64_t)i);
   }
   text_addf(&t, "|%llx", (unsigned long long)h);
   return text_take(&t);

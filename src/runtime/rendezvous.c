@@ -19,7 +19,8 @@ __thread struct outbox *outbox;
 struct local;
 
 struct item {
-  struct item *next;
+  struct item *prev, *next;
+  bool queued;
   /* a value ... */
   struct tensor value;
   bool is_dead;
@@ -54,14 +55,19 @@ static struct queue *queue_of(struct local *r, const char *key) {
 
 static void append(struct queue *q, struct item *i) {
   i->next = NULL;
+  i->prev = q->tail;
+  i->queued = true;
   if (q->tail) q->tail->next = i;
   else q->head = i;
   q->tail = i;
 }
 
-static struct item *take(struct local *r, const char *key, struct queue *q) {
-  struct item *i = q->head;
-  q->head = i->next;
+static struct item *take(struct local *r, const char *key, struct queue *q, struct item *i) {
+  if (i->prev) i->prev->next = i->next;
+  else q->head = i->next;
+  if (i->next) i->next->prev = i->prev;
+  else q->tail = i->prev;
+  i->queued = false;
   if (!q->head) {
     strmap_remove(&r->table, key);
     free(q);
@@ -94,7 +100,7 @@ static void local_send(struct rendezvous *base, const char *key, uint64_t hash, 
     pthread_mutex_unlock(&r->lock);
     return;
   }
-  struct item *w = take(r, key, q);
+  struct item *w = take(r, key, q, q->head);
   pthread_mutex_unlock(&r->lock);
   /* Once out of the table the waiter is ours, unless its cancellation runs right now and finds it gone. */
   if (w->cancel) cancel_deregister(w->cancel, &w->hook);
@@ -106,18 +112,9 @@ static void waiter_cancelled(void *arg) {
   struct item *w = arg;
   struct local *r = w->owner;
   pthread_mutex_lock(&r->lock);
-  struct queue *q = strmap_get(&r->table, w->key);
-  struct item **at = q ? &q->head : NULL, *before = NULL;
-  while (at && *at && *at != w) before = *at, at = &(*at)->next;
-  bool found = at && *at == w;
-  if (found) {
-    *at = w->next;
-    if (q->tail == w) q->tail = before;
-    if (!q->head) {
-      strmap_remove(&r->table, w->key);
-      free(q);
-    }
-  }
+  struct queue *q = w->queued ? strmap_get(&r->table, w->key) : NULL; /* none after an abort */
+  bool found = q != NULL;
+  if (found) take(r, w->key, q, w);
   pthread_mutex_unlock(&r->lock);
   if (!found) return; /* being served */
   struct tensor none = tensor_none();
@@ -138,7 +135,7 @@ static void local_recv(struct rendezvous *base, const char *key, uint64_t hash, 
   }
   struct queue *q = strmap_get(&r->table, key);
   if (q && !q->head->done) {
-    struct item *i = take(r, key, q);
+    struct item *i = take(r, key, q, q->head);
     pthread_mutex_unlock(&r->lock);
     done(arg, NULL, &i->value, i->is_dead);
     i->value.buffer = NULL; /* the callee owns it now */

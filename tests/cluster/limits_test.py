@@ -387,6 +387,27 @@ def failed_steps():
         until(lambda: re.findall(r"(\d+) registered graphs", status()) == ["1"], what=status)
 
 
+def failed_values():
+    """Values that came with a part of a step that then did not begin are not kept."""
+    with one() as c, Client(c) as a:
+        here = b"/job:worker/replica:0/task:0/device:CPU:0"
+        g = tf.GraphDef()
+        g.node.add(name="n", op="NoOp", device=here.decode())
+        answer = a.call(WORKER + "RegisterGraph", field(2, g.SerializeToString()))
+        handle = answer[2:2 + answer[1]]  # RegisterGraphResponse.graph_handle, short
+        value = tf.make_tensor_proto(np.zeros(MB // 4, np.float32)).SerializeToString()
+        for step in range(1, 17):
+            key = here + b";0000000000000001;" + here + b";edge;0:0"
+            try:
+                a.call(WORKER + "RunGraph", field(1, handle) + b"\x10" + encoder._VarintBytes(step) +
+                       field(3, field(1, key) + field(2, value)) + field(3, b"") + b"\x58" + encoder._VarintBytes(step))
+                raise AssertionError("a value without a name was taken")
+            except grpc.RpcError as e:
+                assert "without a name" in e.details(), e
+        status = a.call("/shoal.Server/Status").decode(errors="replace")
+        assert float(re.search(r"([\d.]+) MB in tensors", status)[1]) < 4, status
+
+
 def graph_bytes():
     """GraphDefs of sessions, as they came; repeated values as they are written out; and registered graphs."""
     def const(n, value=None, device=""):
@@ -730,9 +751,9 @@ def wrong_values():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
-    gone_clients, creations, graphs, compiled_steps, failed_steps, registered_graphs, nodes, graph_bytes, graph_parts,
-    step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, tensor_bytes, machine_memory,
-    metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]
+    gone_clients, creations, graphs, compiled_steps, failed_steps, failed_values, registered_graphs, nodes, graph_bytes,
+    graph_parts, step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, tensor_bytes,
+    machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -16,7 +16,7 @@ from tensorflow.core.framework import attr_value_pb2, graph_pb2, tensor_pb2, typ
 import shoal
 import tap
 
-INVALID, NOT_FOUND, UNIMPLEMENTED, EXHAUSTED = 3, 5, 12, 8
+INVALID, NOT_FOUND, UNIMPLEMENTED, EXHAUSTED, INTERNAL = 3, 5, 12, 8, 13
 FLOAT = types_pb2.DT_FLOAT
 
 
@@ -122,6 +122,34 @@ def test_wrong_types():
     refused(graph(c, ("a", "Identity", ["c"], {"T": ("type", 9999)})), INVALID)
     refused(graph(c, ("a", "Identity", ["c"], {"T": ("i", 1)})), INVALID)
     refused(graph(c, ("a", "Identity", ["c"], {})), INVALID)
+
+
+def test_reference_types():
+    table = {"key_dtype": ("type", types_pb2.DT_INT64), "value_dtype": ("type", types_pb2.DT_FLOAT_REF)}
+    assert "reference type" in refused(graph(("t", "MutableHashTableV2", [], table)), INVALID)
+    n = graph(("c", "Const", [], const()), ("a", "IdentityN", ["c"], {}))
+    n.node[1].attr["T"].list.type.append(types_pb2.DT_FLOAT_REF)
+    assert "reference type" in refused(n, INVALID)
+
+
+def test_more_outputs_than_inputs():
+    g = graph(("c", "Const", [], const()), ("a", "_ListToArray", ["c"], {**T, "N": ("i", 3)}))
+    g.node[1].attr["Tin"].list.type.append(FLOAT)
+    refused(g, INTERNAL, run="a:2")
+
+
+def test_masks_of_all_bits():
+    one = ("o", "Const", [], {"dtype": ("type", types_pb2.DT_INT32), "value": ("tensor", tensor_pb2.TensorProto(
+        dtype=types_pb2.DT_INT32, int_val=[1], tensor_shape={"dim": [{"size": 1}]}))})
+    for mask in (-1 << 63, -1):
+        masks = {m + "_mask": ("i", mask if m == "ellipsis" else 0) for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+        g = graph(("c", "Const", [], const(dims=[4])), one, ("a", "StridedSlice", ["c", "o", "o", "o"],
+                  {**T, "Index": ("type", types_pb2.DT_INT32), **masks}))
+        try:
+            with shoal.Session(shoal.Graph(g.SerializeToString())) as s:
+                s.run(["a:0"])
+        except shoal.Error as e:
+            assert e.code == INVALID, e
 
 
 def test_duplicate_names():

@@ -5,10 +5,14 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "base/suggest.h"
 #include "base/alarm.h"
 #include "base/clock.h"
+#include "base/keyed_hash.h"
 #include "base/strmap.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -119,6 +123,58 @@ static void strmap_against_a_plain_model(void **state) {
   for (size_t i = 0; strmap_next(&m, &i, &key, &value);) seen++;
   assert_int_equal(seen, n);
   strmap_release(&m);
+}
+
+static void strmap_keeps_the_order(void **state) {
+  struct strmap m = {0};
+  char key[16];
+  for (int i = 0; i < 100; i++) {
+    snprintf(key, sizeof key, "key%d", i);
+    strmap_put(&m, key, &m);
+  }
+  for (int i = 1; i < 100; i += 2) {
+    snprintf(key, sizeof key, "key%d", i);
+    assert_ptr_equal(strmap_remove(&m, key), &m);
+  }
+  for (int i = 100; i < 300; i++) { /* the holes go */
+    snprintf(key, sizeof key, "key%d", i);
+    strmap_put(&m, key, &m);
+  }
+  const char *got;
+  int next = 0;
+  for (size_t i = 0; strmap_next(&m, &i, &got, NULL); next += next < 100 ? 2 : 1) {
+    snprintf(key, sizeof key, "key%d", next);
+    assert_string_equal(got, key);
+  }
+  assert_int_equal(next, 300);
+  strmap_release(&m);
+}
+
+/* Where a name lies in a table nobody outside can know: each process has a key of its own. */
+static void hashes_are_secret(void **state) {
+  static const char variable[] = "SHOAL_TEST_PRINT_HASH";
+  if (getenv(variable)) {
+    printf("hash %016llx %016llx\n", (unsigned long long)hash_keyed("a name", 6, 0),
+           (unsigned long long)hash_keyed_number(1));
+    fflush(stdout);
+    _exit(0);
+  }
+  char self[4096], command[5000], line[3][256] = {0};
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  assert_true(n > 0);
+  self[n] = 0;
+  snprintf(command, sizeof command, "%s=1 '%s' 2>&1", variable, self);
+  for (int i = 0; i < 2; i++) {
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    while (fgets(line[2], sizeof line[2], f))
+      if (str_starts(line[2], "hash ")) memcpy(line[i], line[2], sizeof line[i]);
+    pclose(f);
+    assert_true(str_starts(line[i], "hash "));
+  }
+  assert_string_not_equal(line[0], line[1]);
+  assert_memory_not_equal(line[0] + 22, line[1] + 22, 16);
+  assert_true(hash_keyed("ab", 2, 0) != hash_keyed("ab", 2, 1) && hash_keyed("ab", 2, 0) != hash_keyed("ab", 1, 0));
 }
 
 static void vectors_grow(void **state) {
@@ -250,5 +306,6 @@ static void near_misses(void **state) {
 RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_test(status_prefix_and_suffix),
           cmocka_unit_test(status_merge_prefers_the_cause), cmocka_unit_test(status_from_errno),
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
-          cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(vectors_grow),
-          cmocka_unit_test(alarms_ring_in_order), cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))
+          cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(strmap_keeps_the_order),
+          cmocka_unit_test(hashes_are_secret), cmocka_unit_test(vectors_grow), cmocka_unit_test(alarms_ring_in_order),
+          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))

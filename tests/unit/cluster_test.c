@@ -10,6 +10,8 @@
 
 #include "base/file.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/step_rendezvous.h"
+#include "tensor/buffer.h"
 
 struct trio {
   char spec[256];
@@ -268,6 +270,43 @@ static void roots_are_the_servers(void **state) {
   }
 }
 
+static bool no_more(void *arg, uint64_t connection) { return connection != *(const uint64_t *)arg; }
+
+/* A value that a step sent and nobody took is kept for as long as its master is there, one of a step that did not begin
+ * is not. */
+static void values_nobody_takes(void **state) {
+  static const char key[] =
+      "/job:a/replica:0/task:0/device:CPU:0;0000000000000001;/job:b/replica:0/task:0/"
+      "device:CPU:0;edge;0:0";
+  struct steps *all = steps_new(100);
+  struct step_names names = {.task = "/job:a/replica:0/task:0", .session = 5};
+  uint64_t gone = 8;
+  struct rendezvous *r[3];
+  size_t before = buffer_bytes_in_use(), one = 0;
+  for (int i = 0; i < 3; i++) {
+    struct tensor t;
+    r[i] = steps_get(all, 100 + i);
+    ok(tensor_new_dims(&t, SHOAL_FLOAT32, 1, (const int64_t[]){1 << 20}));
+    if (!i) one = buffer_bytes_in_use() - before;
+    ok(rendezvous_send(r[i], key, hash_bytes(key, strlen(key), 0), &t, false));
+    if (i == 2) continue;
+    ok(step_rendezvous_bind(r[i], &names, (uint64_t)(7 + i), NULL));
+    step_rendezvous_unbind(r[i]);
+  }
+  assert_int_equal(buffer_bytes_in_use() - before, 3 * one);
+  steps_not_begun(all, r[0]); /* it has */
+  assert_int_equal(buffer_bytes_in_use() - before, 3 * one);
+  steps_not_begun(all, r[2]);
+  assert_int_equal(buffer_bytes_in_use() - before, 2 * one);
+  steps_sweep(all, 3600000, no_more, &gone); /* somebody was at work on it within the hour */
+  assert_int_equal(buffer_bytes_in_use() - before, 2 * one);
+  steps_sweep(all, -1, no_more, &gone);
+  assert_int_equal(buffer_bytes_in_use() - before, 1 * one);
+  for (int i = 0; i < 3; i++) rendezvous_unref(r[i]);
+  steps_free(all);
+  assert_int_equal(buffer_bytes_in_use(), before);
+}
+
 static void bad_specs(void **state) {
   static const struct {
     const char *json, *job;
@@ -330,6 +369,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(errors, start_trio, stop_trio),
       cmocka_unit_test_setup_teardown(tells_and_stops, start_trio, stop_trio),
       cmocka_unit_test_setup_teardown(port_in_use, start_trio, stop_trio),
+      cmocka_unit_test(values_nobody_takes),
       cmocka_unit_test(bad_specs),
       cmocka_unit_test(roots_are_the_servers),
       cmocka_unit_test(reads_tf_config),

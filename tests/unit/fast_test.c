@@ -283,6 +283,7 @@ struct server {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   struct fast_request *late; /* its peer has gone */
+  bool busy;                 /* a handler waits until it is not */
 };
 
 static void cancelled(void *arg) { fast_answer(arg, STATUS(SHOAL_CANCELLED, "not wanted"), NULL, false); }
@@ -302,10 +303,21 @@ static void give(struct fast_request *r, int64_t n) {
   fast_answer(r, s, s ? NULL : &t, false);
 }
 
-/* By the key's first letter: a small value, a large one, one that never comes, one that comes too late. */
+static void block(struct server *s, struct fast_request *r) {
+  pthread_mutex_lock(&s->lock);
+  s->busy = true;
+  pthread_cond_broadcast(&s->changed);
+  while (s->busy) pthread_cond_wait(&s->changed, &s->lock);
+  pthread_mutex_unlock(&s->lock);
+  cancelled(r);
+}
+
+/* By the key's first letter: a small value, a large one, one that never comes, one that comes too late, one that takes
+ * a thread. */
 static void recv_value(void *arg, struct fast_request *r, int64_t step, const char *key) {
   if (key[0] == 'w') fast_on_cancel(r, cancelled, r);
   else if (key[0] == 'n') fast_on_cancel(r, given_up, r);
+  else if (key[0] == 'b') block(arg, r);
   else give(r, key[0] == 'l' ? LARGE : SMALL);
 }
 
@@ -414,6 +426,35 @@ static void nobody_is_served_without_the_secret(void **state) {
     close(fd);
   }
   works(&s);
+  end(&s);
+}
+
+static void an_id_is_asked_for_once(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  int fd = dial(&s, true);
+  assert_true(ask(fd, 256, "w") && ask(fd, 512, "w") && ask(fd, 256, "w"));
+  hung_up(fd);
+  works(&s);
+  end(&s);
+}
+
+/* A handler that does not end: the server says so, and what the handler works on is still there. */
+static void handlers_that_go_on(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  int fd = dial(&s, true);
+  assert_true(ask(fd, 1, "b"));
+  pthread_mutex_lock(&s.lock);
+  while (!s.busy) pthread_cond_wait(&s.changed, &s.lock);
+  pthread_mutex_unlock(&s.lock);
+  assert_false(fast_server_stop(s.server));
+  pthread_mutex_lock(&s.lock);
+  s.busy = false;
+  pthread_cond_broadcast(&s.changed);
+  pthread_mutex_unlock(&s.lock);
+  while (!fast_server_stop(s.server)) continue;
+  close(fd);
   end(&s);
 }
 
@@ -628,4 +669,5 @@ RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(sens
           cmocka_unit_test(requests_are_counted), cmocka_unit_test(connections_are_counted),
           cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
           cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
-          cmocka_unit_test(each_allocation_fails))
+          cmocka_unit_test(each_allocation_fails), cmocka_unit_test(an_id_is_asked_for_once),
+          cmocka_unit_test(handlers_that_go_on))

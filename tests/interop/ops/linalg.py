@@ -58,6 +58,10 @@ def eig_pairs(a, t):
 
 
 over("Eig", "any", eig_pairs, grad=False)
+for vectors in (False, True):
+    for value in ([[np.inf]], [[1, np.inf], [1, 1]], [[1, 2, 3], [4, -np.inf, 6], [7, 8, 1]]):
+        op("Eig", {"input": np.array(value, np.float32)}, {"Tout": tf.complex64, "compute_v": vectors},
+           error="INVALID_ARGUMENT")
 
 
 def eig_use(a, t, vectors):

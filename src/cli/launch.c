@@ -96,6 +96,9 @@ static shoal_status check_program(const struct launch_job *j) {
     free(file);
   }
   free(list);
+  if (!found && strchr(name, ' '))
+    return NOT_FOUND("cannot run \"%s\": the program and its arguments are words of their own: -- PROGRAM ARG ...",
+                     name);
   return found ? NULL : NOT_FOUND("cannot run %s: it is not in PATH (a program in this folder is ./%s)", name, name);
 }
 

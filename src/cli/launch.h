@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -80,9 +81,9 @@ struct launch_job {
   VEC(struct launch_task) tasks; /* ps, chief, workers, evaluator */
   VEC(char *) hosts;
   int64_t began;
-  time_t began_at;
-  int stop_signal;    /* the launcher was told to stop by it */
-  int64_t stop_since; /* when it came */
+  struct stat state_before; /* the folder's state file as it was at the start; no st_nlink: there was none */
+  int stop_signal;          /* the launcher was told to stop by it */
+  int64_t stop_since;       /* when it came */
   int exit_code;
   struct launch_task *failed; /* the first that failed for good */
   struct launch_view *output;
@@ -155,6 +156,8 @@ void launch_tell_commands(const struct launch_job *j);
 void launch_tell_hint(struct launch_job *j, const struct launch_task *t);
 /* A ps that ended with success before anybody who trains. */
 void launch_tell_early_ps(struct launch_job *j, const struct launch_task *t);
+/* Remembers what there is before the start. */
+void launch_tell_begin(struct launch_job *j);
 /* Which checkpoint there is to go on from, and whether this run wrote it. always: also that there is none. */
 void launch_tell_saved(struct launch_job *j, bool always);
 

@@ -65,7 +65,9 @@ shoal_status process_start(char *const *argv, char *const *variables, bool contr
   int why;
   if (read(p.failed[0], &why, sizeof why) == sizeof why) {
     waitpid(child, NULL, 0);
-    s = ERRNO_STATUS(why, "cannot run %s", argv[0]);
+    bool script = why == ENOENT && strchr(argv[0], '/') && !access(argv[0], F_OK);
+    s = script ? NOT_FOUND("cannot run %s: it is there, but its interpreter is not (see its first line, #!)", argv[0])
+               : ERRNO_STATUS(why, "cannot run %s", argv[0]);
     goto fail;
   }
   *pid = child;

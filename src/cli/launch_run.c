@@ -312,7 +312,7 @@ int launch_run(struct launch_job *j, int life) {
   int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   process_adopt_orphans();
   j->began = clock_ns();
-  j->began_at = time(NULL);
+  launch_tell_begin(j);
   launch_tell_plan(j);
   for (int64_t trained = 0;;) {
     advance(j, &trained);

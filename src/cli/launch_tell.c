@@ -1,8 +1,9 @@
 /* What the launcher says of a job: what it is going to start, what to do when the program does not understand it, and
  * what is left when it is stopped.
  *
- * Of checkpoints it says only what it has seen: the state file of the folder that the program was given, when it was
- * written after the job began. A task's exit code alone is no proof, nor is what it printed. */
+ * Of checkpoints it says only what it has seen: the state file of the folder that the program was given, when it is not
+ * the one that was there before the job began. A task's exit code alone is no proof, nor is what it printed, nor a
+ * time: the clock of whoever keeps the files may be another one. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,20 +104,23 @@ void launch_tell_commands(const struct launch_job *j) {
   }
 }
 
-/* Has one of the flags that we appended been refused? Programs say so in many words, but all name it. */
+/* Has one of the flags that we appended been refused? Programs say so in many words, but all name it in the same line.
+ * (A line of usage that names it says that it is taken.) */
 static bool refuses_flags(const struct launch_job *j, const struct launch_task *t) {
   static const char *const flags[] = {"ps_hosts", "worker_hosts", "job_name", "task_index", "chief_hosts"};
-  static const char *const words[] = {"unrecogni",  "unknown", "invalid", "no flag", "not defined", "no such option",
-                                      "unexpected", "usage",   "is no",   "illegal", "unsupported", "did you mean"};
+  static const char *const words[] = {"unrecogni",   "unknown",        "invalid",     "no flag",
+                                      "not defined", "no such option", "unexpected",  "is no",
+                                      "illegal",     "unsupported",    "did you mean"};
   if (!j->flags || serves(j, t)) return false;
-  bool flag = false, word = false;
   size_t first = t->n_lines > LAUNCH_TAIL ? t->n_lines - LAUNCH_TAIL : 0;
   for (size_t k = first; k < t->n_lines; k++) {
     const char *line = t->tail[k % LAUNCH_TAIL];
+    bool flag = false, word = false;
     for (size_t i = 0; i < COUNT_OF(flags); i++) flag = flag || strstr(line, flags[i]);
     for (size_t i = 0; i < COUNT_OF(words); i++) word = word || strcasestr(line, words[i]);
+    if (flag && word) return true;
   }
-  return flag && word;
+  return false;
 }
 
 static const char what_to_do[] =
@@ -153,14 +157,27 @@ void launch_tell_early_ps(struct launch_job *j, const struct launch_task *t) {
                   t->name, what_to_do);
 }
 
+static bool state_file(const struct launch_job *j, struct stat *st) {
+  const char *folder = checkpoint_folder(j);
+  char *path = folder ? mem_printf("%s/checkpoint", folder) : NULL;
+  bool there = path && !stat(path, st);
+  free(path);
+  return there;
+}
+
+void launch_tell_begin(struct launch_job *j) {
+  if (!state_file(j, &j->state_before)) j->state_before.st_nlink = 0;
+}
+
 void launch_tell_saved(struct launch_job *j, bool always) {
   const char *folder = checkpoint_folder(j);
   if (!folder) return;
   /* With tasks on other hosts the folder may be shared or not: what is here counts, what is not here says nothing. */
   always = always && !(j->tasks.n && j->tasks.at[0].host);
-  char *state = mem_printf("%s/checkpoint", folder);
   struct stat st;
-  bool there = !stat(state, &st), fresh = there && st.st_mtime >= j->began_at;
+  const struct stat *before = &j->state_before;
+  bool there = state_file(j, &st), fresh = there && (!before->st_nlink || st.st_ino != before->st_ino ||
+                                                     memcmp(&st.st_mtim, &before->st_mtim, sizeof st.st_mtim) != 0);
   char *newest = there ? shoal_latest_checkpoint(folder) : NULL;
   int64_t step = checkpoint_step(newest), lost = step >= 0 ? j->step - step : 0;
   if (fresh && newest && lost > 0)
@@ -171,5 +188,4 @@ void launch_tell_saved(struct launch_job *j, bool always) {
     launch_view_say(j, "nothing was saved in this run; the same command goes on from %s, which is older", newest);
   else if (always) launch_view_say(j, "nothing was saved in %s: the same command begins anew", folder);
   free(newest);
-  free(state);
 }

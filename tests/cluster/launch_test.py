@@ -295,6 +295,12 @@ def mistakes():
     fails("--insecure_bind_all is for --ps_server", "--insecure_bind_all", "--", "true", code=2)
     fails("is not in PATH", "--", "there-is-no-such-program", code=127)
     fails("No such file", "--", "./there-is-no-such-program", code=127)
+    fails("words of their own: -- PROGRAM ARG", "--", "ls -l", code=127)
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/script", "w") as f:
+            f.write("#!/there/is/none\n")
+        os.chmod(f"{folder}/script", 0o755)
+        fails("it is there, but its interpreter is not", "--", f"{folder}/script", code=127)
     fails("nobody would train", "--workers=0", "--", "true", code=2)
     fails("write $HOME", "--log_dir=~/logs", "--", "true", code=2)
     fails("--tls_cert and --tls_key go together", "--tls_cert=x", "--", "true", code=2)
@@ -343,6 +349,9 @@ def tells_plan():
     assert ran.stdout.startswith("it's a  b $HOME --ps_hosts=127.0.0.1:"), ran
 
 
+FLAGS = ["--ps_hosts", "--worker_hosts", "--job_name", "--task_index"]
+
+
 def no_cluster_flags():
     """A program that takes no cluster flags, or ignores them: what to do."""
     out, code = Job("", program=[sys.executable, "-c", "import argparse; argparse.ArgumentParser().parse_args()"]).end()
@@ -356,6 +365,10 @@ def no_cluster_flags():
         assert job.p.wait(120) == 0
     out, code = Job("exit 3").end()
     assert code == 3 and "--flags=false" not in out, out
+    # Another flag is refused, with a usage that lists ours.
+    takes = "import argparse; p = argparse.ArgumentParser(); [p.add_argument(n) for n in " + repr(FLAGS) + "]; p.parse_args()"
+    out, code = Job("", program=[sys.executable, "-c", takes, "--nonsense"]).end()
+    assert code == 2 and "unrecognized arguments: --nonsense" in out and "--flags=false" not in out, out
 
 
 def waits_for_the_ended():
@@ -389,15 +402,15 @@ def left_alone():
 
 def what_was_saved():
     """Stopped: "saved" only of what was written in this run; else what there is to go on from."""
-    def stop(on_term, before=None):
+    def stop(on_term, before=None, when=1):
         with tempfile.TemporaryDirectory() as folder:
             def write(step, whole=True):
                 state = f"echo 'model_checkpoint_path: \"model.ckpt-{step}\"' > {folder}/checkpoint"
                 return state + (f"; touch {folder}/model.ckpt-{step}.index" if whole else "")
             if before is not None:
                 subprocess.run(["sh", "-c", write(before)], check=True)
-                os.utime(f"{folder}/checkpoint", (1, 1))
-            action = on_term(write).replace('"', '\\"')
+                os.utime(f"{folder}/checkpoint", (when, when))
+            action = on_term(write).replace('"', '\\"').replace("$dir", folder)
             body = f'trap "{action}" TERM; touch {folder}/$job$task; while :; do sleep 0.05; done'
             job = Job(body, "--workers=1", program=["sh", "-c", SCRIPT, "program", f"--checkpoint_dir={folder}"])
             until(lambda: os.path.exists(f"{folder}/worker0"))
@@ -412,8 +425,12 @@ def what_was_saved():
     assert code == 130 and "nothing was saved in DIR: the same command begins anew" in out and "saved:" not in out, out
     out, code = stop(lambda write: write(12, whole=False) + "; exit 75")  # the next run would not find it either
     assert "nothing was saved in DIR: the same command begins anew" in out, out
-    out, code = stop(lambda write: "exit 75", before=7)
-    assert "nothing was saved in this run; the same command goes on from DIR/model.ckpt-7" in out, out
+    # Whoever keeps the files may have another clock: it is not asked.
+    out, code = stop(lambda write: write(12) + "; touch -d 2001-01-01 $dir/checkpoint; exit 75", before=7)
+    assert "saved: DIR/model.ckpt-12" in out, out
+    for when in (1, 4000000000):
+        out, code = stop(lambda write: "exit 75", before=7, when=when)
+        assert "nothing was saved in this run; the same command goes on from DIR/model.ckpt-7" in out, out
 
 
 def outside():

@@ -58,7 +58,8 @@ for m in directions()[1:]:
     for value, width in [(p, 14)] + [(m[k] >> 1, k) for k in range(1, s)]:
         bits += [value >> i & 1 for i in reversed(range(width))]
 bits += [0] * (-len(bits) % BITS)
-text = "".join(chr(48 + int("".join(map(str, bits[i:i + BITS])), 2)) for i in range(0, len(bits), BITS)).replace("\\", "\\\\")
+digits = ("".join(map(str, bits[i:i + BITS])) for i in range(0, len(bits), BITS))
+text = "".join(chr(48 + int(d, 2)) for d in digits).replace("\\", "\\\\")
 print("/* Made by tools/sobol_table.py. */")
 print(f"enum {{ SOBOL_DIMS = {DIMS} }};")
 print("static const char sobol_bits[] =")

@@ -2,6 +2,7 @@
 is told to, while hundreds of calls wait for a task that never answers."""
 # needs: tensorflow
 import os
+import re
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 import tensorflow.compat.v1 as tf
 from google.protobuf.internal import encoder
+from tensorflow.python.framework import function
 
 from cluster import Cluster, gave_up, report, until
 
@@ -166,11 +168,45 @@ def endless():
         ends(c)
 
 
+def nested(levels, width):
+    """A graph whose functions call functions: width ** levels additions when they are inlined."""
+    def calls(inner):
+        def body(x):
+            for _ in range(width):
+                x = inner(x)
+            return x
+        return body
+    with tf.Graph().as_default() as g:
+        fn = lambda x: x + 1.0
+        for i in range(levels):
+            fn = function.Defun(tf.float32, func_name=f"level{i}")(calls(fn))
+        tf.identity(fn(tf.constant(0.0)), name="slow")
+        tf.constant(3.0, name="three")
+        return g.as_graph_def().SerializeToString()
+
+
+def deserted():
+    """A step whose client goes while it is compiled is not compiled to the end: what came of it is not kept. (One that
+    is done before the news comes is; so it is tried until the news is in time.)"""
+    graph = nested(5, 10)
+    with Cluster(worker=["shoal"]) as c, Client(c.spec["worker"]["0"]) as client:
+        def given_up():
+            session = string(client.call(MASTER + "CreateSession", field(1, graph)))
+            step = client.start(MASTER + "RunStep", field(1, session) + field(3, b"slow:0"))
+            client.call(MASTER + "ListDevices")  # on the same connection: it has been read
+            step.cancel()
+            client.call(MASTER + "RunStep", field(1, session) + field(3, b"three:0"))  # after it, in the same line
+            kept = re.search(rb"(\d+) compiled steps", client.call("/shoal.Server/Status"))
+            client.call(MASTER + "CloseSession", field(1, session))
+            return int(kept[1]) == 1
+        until(given_up)
+
+
 TESTS = [("three hundred steps of one signature", lambda: many_steps(1)),
          ("three hundred steps of as many signatures", lambda: many_steps(MANY)),
          ("three hundred sessions", stopped_while_creating),
          ("a client's own worker", fake_worker),
-         ("ops without an end", endless)]
+         ("a step that nobody waits for", deserted), ("ops without an end", endless)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

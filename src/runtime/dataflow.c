@@ -1,7 +1,6 @@
 /* The dataflow executor: nodes run when their inputs are there.
  *
- * It runs what the straight executor cannot: asynchronous kernels (queues, receives, function calls) and
- * TensorFlow's v1 control flow. The rules of the latter:
+ * It runs what the straight executor cannot: TensorFlow's v1 control flow. Its rules:
  *
  *   frames      a loop's nodes run in a frame, once for each iteration; frame 0, iteration 0 is the graph itself.
  *               Enter leads into iteration 0 of a child frame (a constant Enter: into all of its iterations),

@@ -2,9 +2,11 @@
  * for values, who uses a value last, frames of loops. Running then touches only arrays.
  *
  * Two ways to run, chosen when compiling:
- *   straight   no node is asynchronous and there is no v1 control flow: nodes run one after another in a fixed
- *              order on the calling thread, without a lock, a counter or a queue (kernels use the intra-op threads)
- *   dataflow   everything else: nodes run when their inputs are there, in frames and iterations, on inter-op threads
+ *   straight   no v1 control flow: runs of nodes, one after another in a fixed order, without a lock, a counter or a
+ *              queue for each (kernels use the intra-op threads); what waits (receives, queues, function calls) is
+ *              started early, and what follows from it runs where it ends. A plan that waits for nothing is one such
+ *              run on the calling thread
+ *   dataflow   the rest: nodes run when their inputs are there, in frames and iterations, on inter-op threads
  */
 #ifndef RUNTIME_PLAN_H
 #define RUNTIME_PLAN_H

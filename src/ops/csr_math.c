@@ -15,6 +15,7 @@
 
 #include "base/vec.h"
 #include "ops/csr.h"
+#include "ops/grad_help.h"
 
 shoal_status csr_transpose(const struct csr *a, bool conjugate, struct csr **out) {
   struct csr *t;
@@ -498,7 +499,7 @@ static shoal_status run_cholesky(struct kernel_ctx *ctx) {
   return s ? s : csr_out(ctx, m);
 }
 
-/* ---- gradients, of real matrices ---- */
+/* ---- gradients ---- */
 
 static bool has(const struct grad_ctx *c, const char *attr) {
   bool v = false;
@@ -513,9 +514,17 @@ static struct node *pattern_of(struct grad_ctx *c, struct out matrix, shoal_dtyp
   return build_end(&b);
 }
 
-static shoal_status only_real(const struct grad_ctx *c, shoal_dtype type) {
-  if (!dtype_complex(type)) return NULL;
-  return UNIMPLEMENTED("The gradient of %s is written for real matrices only", c->node->op->name);
+/* A matrix as a product takes it: conjugated, and then turned and conjugated. What is only turned is both. */
+struct operand {
+  struct out x;
+  bool conj, adjoint;
+};
+static struct operand operand_turned(struct operand o) { return (struct operand){o.x, !o.conj, !o.adjoint}; }
+static struct operand operand_adjoint(struct operand o) { return (struct operand){o.x, o.conj, !o.adjoint}; }
+static struct operand operand_conjugate(struct operand o) { return (struct operand){o.x, !o.conj, o.adjoint}; }
+static struct operand operand_in(const struct grad_ctx *c, int i, const char *transpose, const char *adj) {
+  struct operand o = {gin(c, i), false, false};
+  return has(c, transpose) ? operand_turned(o) : has(c, adj) ? operand_adjoint(o) : o;
 }
 
 static shoal_status grad_transpose(struct grad_ctx *c) {
@@ -529,37 +538,61 @@ static shoal_status grad_transpose(struct grad_ctx *c) {
   return NULL;
 }
 
+/* d(op(a)) = dy op(b)*, and d(op(b)) = op(a)* dy, each turned back. */
 static shoal_status grad_matmul(struct grad_ctx *c) {
-  struct out a = gin(c, 0), b = gin(c, 1), dy = grad_dy(c, 0);
-  shoal_dtype type = out_type(b);
-  TRY(only_real(c, type));
-  bool turn_a = has(c, "transpose_a") || has(c, "adjoint_a"), turn_b = has(c, "transpose_b") || has(c, "adjoint_b");
-  bool turn_out = has(c, "transpose_output");
+  struct operand b = operand_in(c, 1, "transpose_b", "adjoint_b"), dy = {grad_dy(c, 0), false, false};
+  shoal_dtype type = out_type(gin(c, 1));
+  bool turn_a = has(c, "transpose_a"), adjoint_a = has(c, "adjoint_a"), turn_b = has(c, "transpose_b");
+  if (has(c, "transpose_output")) dy = operand_turned(dy);
+  if (has(c, "conjugate_output")) dy = operand_conjugate(dy);
+  struct operand x = turn_a ? operand_turned(operand_adjoint(b)) : adjoint_a ? b : dy;
+  struct operand y = turn_a ? operand_turned(dy) : adjoint_a ? operand_adjoint(dy) : operand_adjoint(b);
   struct build da = build_begin(c->g, "BatchMatMulV2", NULL);
-  build_in(&da, turn_a ? b : dy);
-  build_in(&da, turn_a ? dy : b);
-  build_attr_bool(&da, "adj_x", turn_a ? turn_b : turn_out);
-  build_attr_bool(&da, "adj_y", turn_a ? !turn_out : !turn_b);
-  grad_set(c, 0, build_op2(c->g, "DenseToCSRSparseMatrix", build_end_out(&da), node_out(pattern_of(c, a, type), 0)));
+  build_in(&da, x.conj ? g_conj(c, x.x) : x.x);
+  build_in(&da, y.conj ? g_conj(c, y.x) : y.x);
+  build_attr_bool(&da, "adj_x", x.adjoint);
+  build_attr_bool(&da, "adj_y", y.adjoint);
+  struct out entries = node_out(pattern_of(c, gin(c, 0), type), 0);
+  grad_set(c, 0, build_op2(c->g, "DenseToCSRSparseMatrix", build_end_out(&da), entries));
+  /* A sparse matrix cannot be conjugated alone: conj(a) dy is conj(a conj(dy)). */
+  if (turn_a) dy = operand_conjugate(dy);
+  bool alone = dy.conj && !dy.adjoint;
   struct build db = build_begin(c->g, "SparseMatrixMatMul", NULL);
-  build_in(&db, a);
-  build_in(&db, dy);
-  build_attr_bool(&db, "transpose_a", !turn_a);
-  build_attr_bool(&db, "transpose_b", turn_out);
-  build_attr_bool(&db, "transpose_output", turn_b);
+  build_in(&db, gin(c, 0));
+  build_in(&db, alone ? g_conj(c, dy.x) : dy.x);
+  build_attr_bool(&db, "adjoint_a", !turn_a && !adjoint_a);
+  build_attr_bool(&db, "transpose_b", dy.adjoint && dy.conj);
+  build_attr_bool(&db, "adjoint_b", dy.adjoint && !dy.conj);
+  build_attr_bool(&db, "transpose_output", b.adjoint);
+  build_attr_bool(&db, "conjugate_output", turn_a != (b.adjoint && !turn_b));
   grad_set(c, 1, build_end_out(&db));
   return NULL;
 }
 
-/* x times y, turned as asked, at the entries of like alone. */
-static struct out product_like(struct grad_ctx *c, struct out x, struct out y, bool turn_x, bool turn_y,
-                               struct out like, shoal_dtype type) {
+/* A sparse operand: what is conjugated and not turned is turned twice. */
+static void sparse_in(struct grad_ctx *c, struct build *p, const struct operand *o, shoal_dtype type) {
+  if (!o->conj || o->adjoint) {
+    build_in(p, o->x);
+    return;
+  }
+  struct build t = build_begin(c->g, "SparseMatrixTranspose", NULL);
+  build_in(&t, o->x);
+  build_attr_bool(&t, "conjugate", true);
+  build_attr_type(&t, "type", type);
+  build_in(p, build_end_out(&t));
+}
+
+/* x times y at the entries of like alone. */
+static struct out product_like(struct grad_ctx *c, struct operand x, struct operand y, struct out like,
+                               shoal_dtype type) {
   struct build p = build_begin(c->g, "SparseMatrixSparseMatMul", NULL);
-  build_in(&p, x);
-  build_in(&p, y);
+  sparse_in(c, &p, &x, type);
+  sparse_in(c, &p, &y, type);
   build_attr_type(&p, "type", type);
-  build_attr_bool(&p, "transpose_a", turn_x);
-  build_attr_bool(&p, "transpose_b", turn_y);
+  build_attr_bool(&p, "transpose_a", x.conj);
+  build_attr_bool(&p, "transpose_b", y.conj);
+  build_attr_bool(&p, "adjoint_a", x.adjoint && !x.conj);
+  build_attr_bool(&p, "adjoint_b", y.adjoint && !y.conj);
   struct build d = build_begin(c->g, "CSRSparseMatrixToDense", NULL);
   build_in(&d, build_end_out(&p));
   build_attr_type(&d, "type", type);
@@ -567,15 +600,17 @@ static struct out product_like(struct grad_ctx *c, struct out x, struct out y, b
 }
 
 static shoal_status grad_sparse_matmul(struct grad_ctx *c) {
-  struct out a = gin(c, 0), b = gin(c, 1), dy = c->dy[0].values;
+  struct operand a = operand_in(c, 0, "transpose_a", "adjoint_a"), b = operand_in(c, 1, "transpose_b", "adjoint_b");
+  struct operand dy = {c->dy[0].values, false, false}, x = dy, y = operand_adjoint(b);
   shoal_dtype type;
   TRY(node_get_type(c->node, "type", &type));
-  TRY(only_real(c, type));
-  bool turn_a = has(c, "transpose_a") || has(c, "adjoint_a"), turn_b = has(c, "transpose_b") || has(c, "adjoint_b");
-  grad_set(c, 0,
-           turn_a ? product_like(c, b, dy, turn_b, true, a, type) : product_like(c, dy, b, false, !turn_b, a, type));
-  grad_set(c, 1,
-           turn_b ? product_like(c, dy, a, true, turn_a, b, type) : product_like(c, a, dy, !turn_a, false, b, type));
+  if (has(c, "transpose_a")) x = operand_turned(operand_adjoint(b)), y = operand_turned(dy);
+  else if (has(c, "adjoint_a")) x = b, y = operand_adjoint(dy);
+  grad_set(c, 0, product_like(c, x, y, gin(c, 0), type));
+  x = operand_adjoint(a), y = dy;
+  if (has(c, "transpose_b")) x = operand_turned(dy), y = operand_turned(operand_adjoint(a));
+  else if (has(c, "adjoint_b")) x = operand_adjoint(dy), y = a;
+  grad_set(c, 1, product_like(c, x, y, gin(c, 1), type));
   return NULL;
 }
 

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "ops/array_util.h"
+#include "ops/grad_help.h"
 
 enum fill_mode { FILL_REFLECT, FILL_WRAP, FILL_CONSTANT, FILL_NEAREST };
 
@@ -163,6 +164,33 @@ static shoal_status shape(struct shape_ctx *c) {
   return NULL;
 }
 
+/* TensorFlow's: the gradient as an image, brought back by the inverse transforms (of what lies outside nothing comes,
+ * and where pixels are shared this is not the derivative). */
+static shoal_status grad(struct grad_ctx *c) {
+  struct out t = gin(c, 1), one = build_const_float(c->g, SHOAL_FLOAT32, 1), part[2];
+  struct out more = g_reshape(c, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){0, 0, 0, 1}, 4),
+                              build_const_ints(c->g, SHOAL_INT32, (int64_t[]){2, 2}, 2));
+  struct out matrices = g_reshape(c, build_op3(c->g, "PadV2", t, more, one),
+                                  build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, 3, 3}, 3));
+  struct out flat =
+      g_reshape(c, g_op(c, "MatrixInverse", matrices), build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, 9}, 2));
+  for (int i = 0; i < 2; i++) /* the last entry, and the eight before it */
+    part[i] = build_op3(c->g, "Slice", flat, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){0, i ? 0 : 8}, 2),
+                        build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, i ? 8 : 1}, 2));
+  struct out size =
+      build_op3(c->g, "Slice", g_shape(c, gin(c, 0)), build_const_ints(c->g, SHOAL_INT32, (int64_t[]){1}, 1),
+                build_const_ints(c->g, SHOAL_INT32, (int64_t[]){2}, 1));
+  struct build b = build_begin(c->g, c->node->op->name, NULL);
+  build_in(&b, grad_dy(c, 0));
+  build_in(&b, g_div(c, part[1], part[0]));
+  build_in(&b, size);
+  if (c->node->n_in > 3) build_in(&b, build_const_float(c->g, SHOAL_FLOAT32, 0));
+  static const char *const names[] = {"interpolation", "fill_mode"};
+  for (int i = 0; i < 2; i++) build_attr(&b, names[i], attr_copy(node_attr(c->node, names[i])));
+  grad_set(c, 0, build_end_out(&b));
+  return NULL;
+}
+
 static const struct kernel_def kernels[] = {
     {.device = "CPU", .state_size = sizeof(struct transform_state), .init = init, .run = run, .host_in = 12}, {0}};
 #define ATTRS "dtype: {uint8, int32, int64, half, float, double}; interpolation: string; fill_mode: string = 'CONSTANT'"
@@ -173,12 +201,14 @@ static const struct op_row rows[] = {
      .out = "transformed_images: dtype",
      .attrs = ATTRS,
      .shape = shape,
+     .grad = grad,
      .kernels = kernels},
     {.name = "ImageProjectiveTransformV3",
      .in = "images: dtype, transforms: float, output_shape: int32, fill_value: float",
      .out = "transformed_images: dtype",
      .attrs = ATTRS,
      .shape = shape,
+     .grad = grad,
      .kernels = kernels},
 };
 OP_FAMILY(image_projective, rows);

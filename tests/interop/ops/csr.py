@@ -63,8 +63,7 @@ for a, b in ((False, False), (True, False), (False, True), (True, True)):
                 y.set_shape(rows[::-1] if out else rows)
                 return [y]
 
-            if kind == "transpose":
-                graph(f"gradient of product {flags} {out}", slope, dtypes=REAL, grad=["b", "a"])
+            graph(f"gradient of product {flags} {out}", slope, dtypes=TYPES, grad=["b", "a"])
 
         def of_sparse(dtype, flags=flags, turn=a != b):
             x, y = sparse(A, [4, 4]), sparse([[0, 0], [1, 2], [1, 3], [3, 1]], [4, 4])
@@ -72,15 +71,34 @@ for a, b in ((False, False), (True, False), (False, True), (True, True)):
 
         graph(f"product of sparse {flags}", of_sparse, dtypes=TYPES)
 
-    def slope_of_sparse(dtype, a=a, b=b):
-        x = RAW.DenseToCSRSparseMatrix(dense_input=feed(R(4, 4), "x"), indices=L([[i, j] for i in range(4) for j in range(4)]))
-        y = RAW.DenseToCSRSparseMatrix(dense_input=feed(R(4, 4), "y"), indices=L([[i, j] for i in range(4) for j in range(4)]))
-        p = RAW.CSRSparseMatrixToDense(sparse_input=RAW.SparseMatrixSparseMatMul(a=x, b=y, type=dtype, transpose_a=a,
-                                                                                 transpose_b=b), type=dtype)
-        p.set_shape([4, 4])
-        return [p * p]
+# ---- gradients of products, each operand as it is, turned, or turned and conjugated ----
+WAYS = (None, "transpose", "adjoint")
 
-    graph(f"gradient of product of sparse {a} {b}", slope_of_sparse, dtypes=REAL, grad=["x", "y"], tol=1e-4)
+
+def slope_of_sparse(dtype, way_a, way_b):
+    every = L([[i, j] for i in range(4) for j in range(4)])
+    x = RAW.DenseToCSRSparseMatrix(dense_input=feed(R(4, 4), "x"), indices=every)
+    y = RAW.DenseToCSRSparseMatrix(dense_input=feed(R(4, 4), "y"), indices=every)
+    flags = {w + s: True for w, s in ((way_a, "_a"), (way_b, "_b")) if w}
+    p = RAW.CSRSparseMatrixToDense(sparse_input=RAW.SparseMatrixSparseMatMul(a=x, b=y, type=dtype, **flags), type=dtype)
+    p.set_shape([4, 4])
+    return [p * p]
+
+
+def slope_of_mixed(dtype, way_a, way_b, out):
+    m = RAW.DenseToCSRSparseMatrix(dense_input=feed(R(4, 4), "a"), indices=L(A))
+    y = RAW.SparseMatrixMatMul(a=m, b=feed(R(4, 4), "b"), transpose_output=out[0], conjugate_output=out[1], **{way_a + "_a": True, way_b + "_b": True})
+    y.set_shape([4, 4])
+    return [y * y]
+
+
+for way_a in WAYS:
+    for way_b in WAYS:
+        graph(f"gradient of product of sparse {way_a} {way_b}", lambda dtype, a=way_a, b=way_b: slope_of_sparse(dtype, a, b), dtypes=TYPES, grad=["x", "y"], tol=1e-4)
+        if way_a and way_b and way_a != way_b:
+            for out in ((False, False), (True, False)):
+                graph(f"gradient of mixed product {way_a} {way_b} {out}", lambda dtype, a=way_a, b=way_b, o=out: slope_of_mixed(dtype, a, b, o), dtypes=TYPES,
+                      grad=["a", "b"], tol=1e-4)
 
 
 def batched(dtype):

@@ -72,6 +72,9 @@ for how in ("NEAREST", "BILINEAR"):
                {"interpolation": how, "fill_mode": mode}, dtypes=KINDS)
         op("ImageProjectiveTransformV3", {"images": R(2, 5, 4, 1), "transforms": TWO, "output_shape": const(np.array([3, 9], np.int32)),
                                           "fill_value": np.float32(7)}, {"interpolation": how, "fill_mode": mode}, dtypes=KINDS)
+        for name, more in (("V2", {}), ("V3", {"fill_value": np.float32(7)})):
+            op("ImageProjectiveTransform" + name, {"images": R(2, 5, 4, 2), "transforms": const(TURN), "output_shape": const(np.array([6, 7], np.int32)), **more},
+               {"interpolation": how, "fill_mode": mode}, dtypes=[tf.float32, tf.float64], grad=["images"], fd=False, tol=1e-4)
 op("ImageProjectiveTransformV2", {"images": R(1, 1, 1, 2), "transforms": TURN, "output_shape": np.array([3, 3], np.int32)},
    {"interpolation": "BILINEAR", "fill_mode": "REFLECT"})
 for images, t, size, how in ((R(5, 4, 3), TURN, [6, 7], "NEAREST"), (R(3, 5, 4, 3), TWO, [6, 7], "NEAREST"),

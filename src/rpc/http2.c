@@ -184,9 +184,27 @@ static int64_t pace(void) {
   return MIN(least, MIN(rpc_limit_ns(RPC_IDLE_TIMEOUT), rpc_limit_ns(RPC_ROOM_TIMEOUT))) / 4;
 }
 
+static void set_timer(struct http2 *c, int64_t ns) {
+  c->due = clock_ns() + ns;
+  rpc_timer_set(&c->timer, c->due);
+}
+
 void http2_be_on_time(struct http2 *c) {
-  if (c->role->server) rpc_timer_set(&c->timer, clock_ns() + pace());
+  if (c->role->server) set_timer(c, pace());
   else rpc_timer_clear(&c->timer);
+}
+
+/* This process stood still for so long (it was stopped, or its machine was): nobody was slow in that time. */
+static void forgive(struct http2 *c, int64_t now, int64_t ns) {
+  for (struct http2_stream *s = c->first; s; s = s->next) {
+    s->began = MIN(s->began + ns, now);
+    s->heard = MIN(s->heard + ns, now);
+    if (s->room == HTTP2_ROOM_WAITS) s->room_since = MIN(s->room_since + ns, now);
+  }
+  c->block_since = MIN(c->block_since + ns, now);
+  c->taken = MIN(c->taken + ns, now);
+  int64_t quiet = atomic_load_explicit(&c->quiet_since, memory_order_relaxed);
+  if (quiet) atomic_store_explicit(&c->quiet_since, MIN(quiet + ns, now), memory_order_relaxed);
 }
 
 static void look_after(struct http2 *c) {
@@ -203,8 +221,12 @@ static void look_after(struct http2 *c) {
 
 static void on_late(struct rpc_timer *t) {
   struct http2 *c = (struct http2 *)((char *)t - offsetof(struct http2, timer));
+  const int64_t second = 1000000000;
   http2_lock(c);
+  int64_t now = clock_ns(), late = now - c->due;
+  if (late > second) forgive(c, now, late);
   if (!c->dead && c->state == HTTP2_OPEN) look_after(c);
+  else if (!c->dead && late > second) set_timer(c, second); /* what it has said is read first */
   else http2_kill(c, "Timeout occurred: the connection was not ready in time");
   http2_unlock(c);
 }
@@ -366,7 +388,7 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   } else if (!c->session) {
     http2_kill(c, "no memory for a connection (--max_framing_bytes)");
   } else {
-    rpc_timer_set(&c->timer, clock_ns() + o->ready_ms * 1000000);
+    set_timer(c, o->ready_ms * 1000000);
     /* A client that speaks TLS to a server that does not shall see that at once. */
     if (role->server && !o->tls) begin(c);
   }

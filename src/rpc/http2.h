@@ -90,6 +90,7 @@ struct http2 {
   struct rpc_event closing;
   struct rpc_event more;  /* there is more to read, and others have had their turn */
   struct rpc_timer timer; /* until it is ready; then, what has taken too long */
+  int64_t due;            /* when it is to come; the lock's */
   uint32_t watched;       /* events */
   struct budget framing;  /* what the session takes */
   struct budget held;     /* what arrives */

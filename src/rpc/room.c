@@ -17,6 +17,7 @@
  * LATE: ticks in a row that one is found late: a machine that stood still for a while has its chance to go on. */
 enum { STREAMS = 4096, LEAST_WINDOW = 16 << 10, PASSES = 64, LATE = 4 };
 static const int64_t TICK_NS = 250000000;
+static const int64_t PAUSE_NS = 1000000000; /* a tick that comes so late tells of a process that stood still */
 
 static void on_look(struct rpc_event *e);
 static void on_tick(struct rpc_timer *t);
@@ -29,6 +30,7 @@ static struct {
   atomic_bool posted;
   struct rpc_event look;
   struct rpc_timer tick; /* set while some wait */
+  int64_t due;           /* when it is to come */
 } room = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .last = &room.first,
           .look = {.fn = on_look, .kind = RPC_EVENT_QUICK},
@@ -84,6 +86,11 @@ static void take_out(struct http2 *c, struct http2_stream *s) {
   s->room = HTTP2_ROOM_NONE;
 }
 
+static void set_tick(int64_t now) {
+  room.due = now + TICK_NS;
+  rpc_timer_set(&room.tick, room.due);
+}
+
 /* ---- asking ---- */
 
 bool room_ask(struct http2 *c, struct http2_stream *s) {
@@ -104,7 +111,7 @@ bool room_ask(struct http2 *c, struct http2_stream *s) {
     *c->room.last = s;
     c->room.last = &s->room_next;
     atomic_fetch_add(&room.waiting, 1);
-    if (!before) rpc_timer_set(&room.tick, s->room_since + TICK_NS);
+    if (!before) set_tick(s->room_since);
   }
   pthread_mutex_unlock(&room.lock);
   if (few) look();
@@ -203,8 +210,8 @@ static bool is_late(const struct http2_stream *s, int64_t now) {
   return now - s->heard > stall || (double)(now - s->room_since) > most;
 }
 
-/* Those that have room and do not go on, while others wait. */
-static void refuse_stalled(int64_t now) {
+/* Those that have room and do not go on, while others wait. The time for which this process was paused is not theirs. */
+static void refuse_stalled(int64_t now, int64_t paused) {
   VEC(struct place) having = {0};
   pthread_mutex_lock(&room.lock);
   for (struct http2_stream *s = room.having; s; s = s->room_next) {
@@ -214,6 +221,10 @@ static void refuse_stalled(int64_t now) {
   pthread_mutex_unlock(&room.lock);
   for (size_t i = 0; i < having.n; i++) {
     struct http2_stream *s = enter(&having.at[i]);
+    if (s && paused) {
+      s->room_since += paused;
+      s->heard = MIN(s->heard + paused, now);
+    }
     if (s) s->room_late = s->room == HTTP2_ROOM_HAS && is_late(s, now) ? s->room_late + 1 : 0;
     if (s && s->room_late > LATE) {
       http2_refuse(
@@ -228,9 +239,12 @@ static void refuse_stalled(int64_t now) {
 
 static void on_tick(struct rpc_timer *t) {
   int64_t now = clock_ns();
-  refuse_stalled(now);
+  pthread_mutex_lock(&room.lock);
+  int64_t late = now - room.due;
+  pthread_mutex_unlock(&room.lock);
+  refuse_stalled(now, late > PAUSE_NS ? late : 0);
   look();
   pthread_mutex_lock(&room.lock);
-  if (atomic_load(&room.waiting)) rpc_timer_set(&room.tick, now + TICK_NS);
+  if (atomic_load(&room.waiting)) set_tick(now);
   pthread_mutex_unlock(&room.lock);
 }

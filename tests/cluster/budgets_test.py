@@ -14,8 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from cluster import ROOT, SHOAL, Cluster, report
-from http2_test import (CALM, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, Client, field,
-                        session, setting)
+from http2_test import (CALM, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, WINDOW,
+                        Client, field, session, setting)
 
 MB = 1 << 20
 
@@ -127,6 +127,36 @@ def standing_still():
         finally:
             done.set()
             dripping.join()
+
+
+def stood_still():
+    """A server that is stopped and goes on later does not blame those who had room for the time it was away."""
+    message = field(15, bytes(12 * MB))
+    data = prefix(len(message)) + message
+    for tries in range(5):
+        with one(f"--max_held_bytes={20 * MB}", "--room_timeout=1000", "--stall_timeout=6") as c:
+            has, waits = Client(address(c)).greet(), Client(address(c)).greet()
+            first = has.headers("MasterService/ListDevices")
+            has.upload({first: data[:16000]}, end=False)
+            has.until(lambda f: f[0] == WINDOW and f[2] == first)  # it has room
+            second = waits.headers("MasterService/ListDevices")
+            waits.upload({second: data[:16000]}, end=False)
+            waits.send(6, 0, 0, b"all read")
+            waits.until(lambda f: f[0] == 6)
+            before = time.time()
+            task = c.tasks["ps", 0]
+            task.kill(signal.SIGSTOP)
+            time.sleep(8)
+            task.kill(signal.SIGCONT)
+            on = time.time()
+            time.sleep(2.5)  # silent for less than it may be
+            has.upload({first: data[16000:]})
+            mine = time.time() - on + (on - before - 8)
+            if said(has, first) == "answer":
+                waits.upload({second: data[16000:]})
+                assert said(waits, second) == "answer"
+                return
+            assert mine > 4.5, mine  # the machine was away, too: once more
 
 
 def drip(client, stream, done):
@@ -465,8 +495,8 @@ def table():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    uploads, standing_still, idle_requests, bombs, fields_from_a_table, references_to_fields, refused_requests,
-    requests_that_stop, idle_connections, unread_answers, connections, addresses, calls, framing, table)]
+    uploads, standing_still, stood_still, idle_requests, bombs, fields_from_a_table, references_to_fields,
+    refused_requests, requests_that_stop, idle_connections, unread_answers, connections, addresses, calls, framing, table)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -207,8 +207,8 @@ void step_run_cleanup(struct step_run *r, struct master_session *s);
 /* ---- partial runs ---- */
 
 struct partial;
-/* done gets an error or the handle. sig must stay until then. */
-void master_partial_setup(struct master_session *s, const struct step_signature *sig,
+/* done gets an error or the handle. sig must stay until then, and gone, as for master_compile. */
+void master_partial_setup(struct master_session *s, const struct step_signature *sig, const atomic_bool *gone,
                           void (*done)(void *arg, shoal_status s, const char *handle), void *arg);
 /* done gets the values in sig's order of fetches. */
 void master_partial_run(struct master_session *s, const char *handle, const struct step_signature *sig,

@@ -88,6 +88,7 @@ static void run_ended(void *arg, shoal_status err, const struct tensor *values, 
 
 struct setup {
   struct master_session *session;
+  const atomic_bool *gone;
   void (*done)(void *arg, shoal_status s, const char *handle);
   void *arg;
 };
@@ -96,6 +97,10 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   struct setup k = *(struct setup *)arg;
   struct master_session *s = k.session;
   free(arg);
+  if (!err && atomic_load(k.gone)) { /* nobody would know its handle */
+    compiled_unref(c);
+    err = STATUS(SHOAL_CANCELLED, "the client has gone");
+  }
   if (err) {
     account_give(s->account, LIMIT_PARTIAL_RUNS, 1);
     k.done(k.arg, err, NULL);
@@ -120,7 +125,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   free(handle);
 }
 
-void master_partial_setup(struct master_session *s, const struct step_signature *sig,
+void master_partial_setup(struct master_session *s, const struct step_signature *sig, const atomic_bool *gone,
                           void (*done)(void *arg, shoal_status s, const char *handle), void *arg) {
   shoal_status full = account_take(s->account, LIMIT_PARTIAL_RUNS, 1);
   if (full) {
@@ -128,8 +133,8 @@ void master_partial_setup(struct master_session *s, const struct step_signature 
     return;
   }
   struct setup *k = mem_alloc(sizeof *k);
-  *k = (struct setup){s, done, arg};
-  master_compile(s, sig, COMPILE_PARTIAL, NULL, begin, k);
+  *k = (struct setup){s, gone, done, arg};
+  master_compile(s, sig, COMPILE_PARTIAL, gone, begin, k);
 }
 
 static int name_index(char *const *names, size_t n, const char *name) {

@@ -338,13 +338,21 @@ void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
   shoal_status s = read_setup(c, false);
   if (!s) s = find(c, "PartialRunSetup (Master)");
-  if (s) fail(c, s);
-  else master_partial_setup(c->session, &c->sig, set_up, c);
+  if (s) {
+    fail(c, s);
+  } else {
+    rpc_call_on_cancel(rpc, cancelled, c);
+    master_partial_setup(c->session, &c->sig, &c->gone, set_up, c);
+  }
   call_unref(c);
 }
 
 static void callable_made(void *arg, shoal_status s, struct compiled *compiled) {
   struct call *c = arg;
+  if (!s && atomic_load(&c->gone)) { /* nobody would know its handle */
+    compiled_unref(compiled);
+    s = STATUS(SHOAL_CANCELLED, "the client has gone");
+  }
   if (s) {
     account_give(c->session->account, LIMIT_CALLABLES, 1);
     fail(c, s);
@@ -365,8 +373,12 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
   shoal_status s = read_setup(c, true);
   if (!s) s = find(c, "MakeCallable (Master)");
   if (!s) s = account_take(c->session->account, LIMIT_CALLABLES, 1);
-  if (s) fail(c, s);
-  else master_compile(c->session, &c->sig, 0, NULL, callable_made, c);
+  if (s) {
+    fail(c, s);
+  } else {
+    rpc_call_on_cancel(rpc, cancelled, c);
+    master_compile(c->session, &c->sig, 0, &c->gone, callable_made, c);
+  }
   call_unref(c);
 }
 

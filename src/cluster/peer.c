@@ -471,9 +471,14 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
 void peer_cancel(struct peer_call *c, shoal_status why) {
   pthread_mutex_lock(&c->peer->set->lock);
   c->cancelled = true;
-  bool fast = c->fast != NULL;
+  struct peer_call **at = &c->peer->oversize;
+  while (*at && *at != c) at = &(*at)->elsewhere;
+  bool fast = c->fast != NULL, dials = *at == c;
+  if (dials) *at = c->elsewhere; /* gRPC is done with it, and the fast path has not begun */
   pthread_mutex_unlock(&c->peer->set->lock);
-  if (fast) fast_cancel(c->fast, why);
+  struct tensor none = tensor_none();
+  if (dials) on_fast(c, why, &none, false);
+  else if (fast) fast_cancel(c->fast, why);
   else rpc_cancel(c->pending, why);
 }
 

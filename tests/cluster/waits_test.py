@@ -127,6 +127,36 @@ def fake_worker():
                 until(lambda: all(w.done() for w in waiting))
 
 
+def nobody_knows():
+    """A callable and a partial run whose clients have gone before they could be told the handle are not kept: the only
+    ones that there may be are free for others."""
+    with Cluster([NEVER, "--max_callables=1", "--max_partial_runs=1"], ps=["shoal"], worker=["shoal"]) as c:
+        with tf.Graph().as_default() as g, Client(c.spec["worker"]["0"]) as client:
+            with tf.device("/job:ps/task:0"):
+                for name in "abc":
+                    tf.placeholder_with_default(1.0, [], name=name)
+            handle = field(1, string(client.call(MASTER + "CreateSession",
+                                                 field(1, g.as_graph_def().SerializeToString()))))
+            def callable(name):
+                return MASTER + "MakeCallable", handle + field(2, field(2, name + b":0"))
+            def partial(name):
+                return MASTER + "PartialRunSetup", handle + field(3, name + b":0")
+            for make in (callable, partial):
+                c.tasks["ps", 0].kill(signal.SIGSTOP)  # it takes no part of a graph
+                waits = client.start(*make(b"a"))
+                until(lambda: b"RegisterGraph" in client.call("/shoal.Server/Status"))
+                waits.cancel()
+                lives(c)
+                client.call(WORKER + "GetStatus")  # by the same connection: the server has read that
+                c.tasks["ps", 0].kill(signal.SIGCONT)
+                def again():
+                    try:
+                        return client.call(*make(b"b")) is not None
+                    except grpc.RpcError as e:
+                        assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, e
+                until(again, what=lambda: f"{make.__name__}: the place is not given back")
+
+
 def endless():
     """Ops that compute for ever (drawing what no value of the type is, or the last of all classes) end with their steps;
     where they were to be folded into constants, which more sessions ask for than there are threads to, others go on."""
@@ -206,7 +236,8 @@ TESTS = [("three hundred steps of one signature", lambda: many_steps(1)),
          ("three hundred steps of as many signatures", lambda: many_steps(MANY)),
          ("three hundred sessions", stopped_while_creating),
          ("a client's own worker", fake_worker),
-         ("a step that nobody waits for", deserted), ("ops without an end", endless)]
+         ("a step that nobody waits for", deserted), ("what nobody knows of", nobody_knows),
+         ("ops without an end", endless)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -121,6 +121,8 @@ struct dataset *dataset_range(int64_t start, int64_t stop, int64_t step, shoal_d
 struct dataset *dataset_take(struct dataset *in, int64_t count);
 struct dataset *dataset_skip(struct dataset *in, int64_t count);
 struct dataset *dataset_repeat(struct dataset *in, int64_t count);
+/* shards SHARD_HINT: as many as AutoShardDataset says; walking it as it is is an error. */
+enum { SHARD_HINT = -1 };
 struct dataset *dataset_shard(struct dataset *in, int64_t shards, int64_t index, bool require_non_empty);
 shoal_status dataset_concatenate(struct dataset *a, struct dataset *b, struct dataset **out);
 struct dataset *dataset_zip(struct dataset *const *in, int n);

@@ -299,6 +299,10 @@ static shoal_status shard_next(struct data_iterator *it, struct data_ctx *ctx, s
   const struct counted *s = counted(it);
   int64_t *at = &((struct at_iter *)it)->at;
   struct data_iterator *in;
+  if (s->count == SHARD_HINT)
+    return STATUS(SHOAL_FAILED_PRECONDITION,
+                  "`tf.data.Dataset.shard(SHARD_HINT, ...)` can only be used where a strategy distributes the dataset, "
+                  "with the auto shard policy HINT");
   TRY(iterator_input(it, &in));
   for (;; ++*at) {
     TRY(iterator_next(in, ctx, out, end));
@@ -318,6 +322,7 @@ static shoal_status shard_next(struct data_iterator *it, struct data_ctx *ctx, s
 static int64_t shard_size(const struct dataset *d) {
   const struct counted *s = (const struct counted *)d;
   int64_t n = dataset_size(d->inputs[0]);
+  if (s->count == SHARD_HINT) return SIZE_UNKNOWN;
   return n < 0 ? n : n / s->count + (s->index < n % s->count);
 }
 

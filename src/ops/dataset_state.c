@@ -2,6 +2,7 @@
 #include "ops/dataset_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "data/dataset_graph.h"
@@ -103,4 +104,13 @@ shoal_status dataset_element_shape(struct shape_ctx *c) {
   TRY(node_get_list(c->node, "output_shapes", ATTR_SHAPE, &shapes));
   for (size_t i = 0; i < shapes->list.n && (int)i < c->node->n_out; i++) c->out[i] = *shapes->list.at[i].shape;
   return NULL;
+}
+
+bool dataset_op_is(const char *op, const char *const *list) {
+  size_t n = strlen(op), digits = 0;
+  while (digits < n && op[n - 1 - digits] >= '0' && op[n - 1 - digits] <= '9') digits++;
+  if (digits && digits < n && op[n - 1 - digits] == 'V') n -= digits + 1;
+  for (; *list; list++)
+    if (strlen(*list) == n && !memcmp(op, *list, n)) return true;
+  return false;
 }

@@ -31,6 +31,8 @@ shoal_status dataset_in_string(const struct kernel_ctx *ctx, int i, const char *
  * kernel's: for start(), which calls ctx_done itself when this fails. */
 struct graph;
 shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct graph *g, const char *fetch);
+/* Is op, without a number of a version, one of the list's (ended by NULL)? */
+bool dataset_op_is(const char *op, const char *const *list);
 /* Output shapes as the attribute output_shapes has them. */
 shoal_status dataset_element_shape(struct shape_ctx *c);
 /* The kernels of an op with this state. */

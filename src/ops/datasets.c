@@ -74,9 +74,9 @@ static shoal_status shard_run(struct kernel_ctx *ctx) {
   TRY(dataset_in(ctx, 0, &in));
   TRY(dataset_in_int(ctx, 1, "num_shards", &shards));
   TRY(dataset_in_int(ctx, 2, "index", &index));
-  if (shards < 1)
+  if (shards < 1 && shards != SHARD_HINT)
     return INVALID("Number of shards must be greater than zero (currently num_shards = %" PRId64 ").", shards);
-  if (index < 0 || index >= shards)
+  if (shards != SHARD_HINT && (index < 0 || index >= shards))
     return INVALID("Index must be between 0 and %" PRId64 " (currently index = %" PRId64 ").", shards - 1, index);
   return dataset_give(ctx, dataset_shard(in, shards, index, s->flag));
 }

@@ -189,16 +189,6 @@ static shoal_status unwrap_run(struct kernel_ctx *ctx) {
 
 /* ---- the size of batches ---- */
 
-/* op without a number of a version is one of the list's (ended by NULL). */
-static bool is_one_of(const char *op, const char *const *list) {
-  size_t n = strlen(op), digits = 0;
-  while (digits < n && op[n - 1 - digits] >= '0' && op[n - 1 - digits] <= '9') digits++;
-  if (digits && digits < n && op[n - 1 - digits] == 'V') n -= digits + 1;
-  for (; *list; list++)
-    if (strlen(*list) == n && !memcmp(op, *list, n)) return true;
-  return false;
-}
-
 static int64_t batch_size_of(const struct dataset *d) {
   static const char *const several[] = {"ConcatenateDataset", "ZipDataset", NULL};
   static const char *const same[] = {"AssertCardinalityDataset",
@@ -218,8 +208,8 @@ static int64_t batch_size_of(const struct dataset *d) {
                                      NULL};
   for (; dataset_batch_rows(d) < 0; d = d->inputs[0]) {
     if (!d->op || !d->n_inputs) return -1;
-    if (is_one_of(d->op, same)) continue;
-    if (!is_one_of(d->op, several)) return -1;
+    if (dataset_op_is(d->op, same)) continue;
+    if (!dataset_op_is(d->op, several)) return -1;
     for (int i = 1; i < d->n_inputs; i++)
       if (batch_size_of(d->inputs[i]) != batch_size_of(d->inputs[i - 1])) return -1;
   }

@@ -1,5 +1,5 @@
-/* Ops of datasets that cut, gather or choose anew: for replicas, for workers, as sparse tensors, at random. The
- * datasets are in src/data (dataset_rebatch.c, dataset_elements.c, dataset_pass.c). */
+/* Ops of datasets that cut, gather or choose anew: for replicas, as sparse tensors, at random. The datasets are in
+ * src/data (dataset_rebatch.c, dataset_elements.c, dataset_pass.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -108,44 +108,6 @@ static shoal_status sleep_run(struct kernel_ctx *ctx) {
   return dataset_give(ctx, dataset_sleep(in, micros));
 }
 
-/* ---- a part for each worker ---- */
-
-struct shard_state {
-  struct dataset_state s;
-  int64_t policy;
-};
-
-enum { POLICY_OFF = -1, POLICY_AUTO, POLICY_FILE, POLICY_DATA, POLICY_HINT };
-
-static shoal_status auto_shard_init(struct kernel_init *ki, void *state) {
-  struct shard_state *s = state;
-  TRY(dataset_state_init(ki, &s->s));
-  TRY(node_get_int(ki->node, "auto_shard_policy", &s->policy));
-  if (s->policy < POLICY_OFF || s->policy > POLICY_HINT)
-    return INVALID("auto_shard_policy %" PRId64 " is not one of -1 to 3", s->policy);
-  return NULL;
-}
-
-/* Elements are dealt out in turn, which is right for every pipeline. Dealing out files instead, as TensorFlow does
- * where it finds the op that reads them, spares reading what others take; whoever insists on it is told. */
-static shoal_status auto_shard_run(struct kernel_ctx *ctx) {
-  const struct shard_state *s = ctx->state;
-  struct dataset *in;
-  int64_t workers, index;
-  TRY(dataset_in(ctx, 0, &in));
-  TRY(dataset_in_int(ctx, 1, "num_workers", &workers));
-  TRY(dataset_in_int(ctx, 2, "index", &index));
-  if (workers < 1) return INVALID("`num_workers` must be greater than zero: %" PRId64, workers);
-  if (index < 0 || index >= workers)
-    return INVALID("`index` must be between 0 and %" PRId64 ": %" PRId64, workers - 1, index);
-  if (s->policy == POLICY_OFF || workers == 1) return dataset_give(ctx, dataset_ref(in));
-  if (s->policy == POLICY_FILE || s->policy == POLICY_HINT)
-    return UNIMPLEMENTED(
-        "AutoShardDataset deals out elements (policies AUTO, DATA), not files or by a hint; use "
-        "Dataset.shard() on the names of the files");
-  return dataset_give(ctx, dataset_shard(in, workers, index, false));
-}
-
 /* ---- the fastest of several that give the same: any ---- */
 
 static shoal_status fastest_run(struct kernel_ctx *ctx) {
@@ -162,12 +124,6 @@ static shoal_status fastest_run(struct kernel_ctx *ctx) {
 }
 
 #define MAKES(run_) DATASET_KERNELS(.run = run_)
-static const struct kernel_def auto_shard_kernels[] = {{.device = "CPU",
-                                                        .state_size = sizeof(struct shard_state),
-                                                        .init = auto_shard_init,
-                                                        .release = dataset_state_release,
-                                                        .run = auto_shard_run},
-                                                       {0}};
 #define SPEC DATASET_SPEC
 #define DATASET(name, in, attrs, flags, run) DATASET_ROW(name, in, attrs, flags, MAKES(run))
 
@@ -196,10 +152,6 @@ static const struct op_row rows[] = {
     DATASET("SamplingDataset", "input_dataset: variant, rate: float, seed: int64, seed2: int64", SPEC, 0, sampling_run),
     DATASET("SleepDataset", "input_dataset: variant, sleep_microseconds: int64", SPEC, 0, sleep_run),
     DATASET("ExperimentalSleepDataset", "input_dataset: variant, sleep_microseconds: int64", SPEC, 0, sleep_run),
-    DATASET_ROW("AutoShardDataset", "input_dataset: variant, num_workers: int64, index: int64",
-                "auto_shard_policy: int = 0; " SPEC "; num_replicas: int = 0", 0, auto_shard_kernels),
-    DATASET_ROW("ExperimentalAutoShardDataset", "input_dataset: variant, num_workers: int64, index: int64",
-                "auto_shard_policy: int = 0; " SPEC, 0, auto_shard_kernels),
     DATASET("ChooseFastestDataset", "input_datasets: N * variant", "N: int >= 2; num_experiments: int; " SPEC, 0,
             fastest_run),
     DATASET("ExperimentalChooseFastestDataset", "input_datasets: N * variant",

@@ -338,6 +338,32 @@ ASKED = {
     "no options": lambda: [raw.GetOptions(input_dataset=D.range(3)._variant_tensor)],
 }
 
+LINES = [os.path.join(FOLDER, f"lines {i}") for i in range(4)]
+for i, path in enumerate(LINES):
+    with open(path, "w") as w:
+        w.write("".join(f"{i}{c}\n" for c in "abc"))
+Text = tf.data.TextLineDataset
+SHARDED = {
+    "lines": lambda: Text(LINES),
+    "lines, transformed": lambda: Text(LINES).map(lambda x: x + "!").filter(lambda x: tf.strings.length(x) > 1).batch(2).prefetch(1),
+    "files interleaved": lambda: D.from_tensor_slices(LINES).interleave(lambda f: Text(f), cycle_length=2),
+    "files shuffled": lambda: D.from_tensor_slices(LINES).shuffle(4, seed=1).flat_map(lambda f: Text(f)),
+    "files zipped": lambda: D.zip((Text(LINES), Text(LINES))),
+    "files joined": lambda: Text(LINES[:2]).concatenate(Text(LINES[1:])),
+    "files beside numbers": lambda: D.zip((Text(LINES), D.range(9))),
+    "fewer files than workers": lambda: Text(LINES[:1]),
+    "numbers": lambda: D.range(7),
+    "names only": lambda: D.from_tensor_slices(LINES).flat_map(lambda f: D.from_tensors(f)),
+}
+for shown, policy in (("by what suits", 0), ("by file", 1), ("by element", 2), ("by hint", 3)):
+    for label, build in SHARDED.items():
+        if policy == 0 and label == "files beside numbers":
+            continue  # TensorFlow deals out the files and then, finding the numbers, the elements too: half of them are nobody's
+        PIPELINES[f"shards {shown}: {label}"] = lambda b=build, p=policy: over(raw.AutoShardDataset, b(), num_workers=2, index=1, auto_shard_policy=p)
+HINT = tf.data.experimental.SHARD_HINT
+PIPELINES["shards by hint: a hint"] = lambda: over(raw.AutoShardDataset, D.range(7).shard(HINT, HINT).map(lambda x: x + 1), num_workers=3, index=2,
+                                                   auto_shard_policy=3)
+
 
 def records_of(side):
     path = os.path.join(FOLDER, f"written by {side}")

@@ -212,13 +212,13 @@ static shoal_status read_text(const char *field, const char *text, char **out) {
   return s;
 }
 
-/* What a person most likely did who wrote this; at: where the parser stopped, near the mistake. */
+/* What a person most likely did who wrote this, if that can be told; at: where the parser stopped, near the mistake. */
 static const char *json_advice(const char *json, const char *at) {
   const char *before = at;
   if (*at == '\'' || (at > json && at[-1] == '\'')) return "JSON has double quotes (\"), not single ones";
   while (before > json && strchr(" \t\r\n]}", before[-1])) before--;
   if (before > json && before[-1] == ',' && (before < at || strchr("]}", *at))) return "is there a comma too many?";
-  return "correct it there";
+  return NULL;
 }
 
 static shoal_status parse_json(const char *field, const char *text, cJSON **out) {
@@ -227,12 +227,13 @@ static shoal_status parse_json(const char *field, const char *text, cJSON **out)
   const char *end = NULL;
   *out = cJSON_ParseWithOpts(json, &end, 1);
   shoal_status s = NULL;
-  if (!*out && end && !*end)
+  const char *advice = *out || !end ? NULL : json_advice(json, end);
+  if (!*out && end && !*end && !advice)
     s = INVALID("%s: not valid JSON, it ends too early (after %zu characters): is a bracket or a quote missing?", field,
                 strlen(json));
   else if (!*out)
     s = INVALID("%s: not valid JSON at character %zu (near \"%.20s\"): %s", field, (size_t)(end ? end - json : 0),
-                end && end > json ? end - 1 : json, json_advice(json, end ? end : json));
+                end && end > json ? end - 1 : json, advice ? advice : "correct it there");
   else if (!cJSON_IsObject(*out))
     s = INVALID("%s: found JSON that is no object: write {\"job\": [\"host:port\", ...]}", field);
   if (s) cJSON_Delete(*out);

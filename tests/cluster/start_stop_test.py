@@ -255,7 +255,7 @@ def bad_flags():
             (["--cluster_spec={", "--job_name=worker"], 2, ["--cluster_spec", "not valid JSON"]),
             (["--cluster_spec=/nowhere.json", "--job_name=worker"], 2, ["--cluster_spec", "/nowhere.json"]),
             (["--cluster_spec=/tmp", "--job_name=worker"], 2, ["/tmp cannot be read", "directory"]),
-            (["--cluster_spec={'ps': ['h:1']}", "--job_name=ps"], 2, ["{'ps'", "double quotes"]),
+            (["--cluster_spec={'ps': ['h:1']}", "--job_name=ps"], 2, ["'ps'", "double quotes"]),
             (["--cluster_spec={\"ps\": [\"h:1\"],}", "--job_name=ps"], 2, ["a comma too many"]),
             (["--worker_hosts=[::1]2222", "--job_name=worker"], 2, ['"[::1]2222"', "a colon and a number"]),
             (["--worker_hosts=[::1]", "--job_name=worker"], 2, ['"[::1]"', "a colon and a number"]),

@@ -43,6 +43,15 @@ void real_put(struct tensor *t, int64_t i, double v) {
   }
 }
 
+double real_rounded(shoal_dtype t, double v) {
+  switch (t) {
+    case SHOAL_FLOAT32: return (double)(float)v;
+    case SHOAL_FLOAT16: return (double)f16_to_float(f16_from_float((float)v));
+    case SHOAL_BFLOAT16: return (double)bf16_to_float(bf16_from_float((float)v));
+    default: return v;
+  }
+}
+
 shoal_status shape_from_values(const struct tensor *sizes, struct shape *out) {
   for (int64_t i = 0; i < sizes->n; i++)
     if (int_at(sizes, i) < 0) return INVALID("Dimension %" PRId64 " must be >= 0", int_at(sizes, i));

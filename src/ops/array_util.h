@@ -38,6 +38,8 @@ static inline void int_put(struct tensor *t, int64_t i, int64_t v) {
 /* Element i of a tensor of any real type, bool included, as a double; and a double rounded into one. */
 double real_at(const struct tensor *t, int64_t i);
 void real_put(struct tensor *t, int64_t i, double v);
+/* What arithmetic in a floating type would have given. */
+double real_rounded(shoal_dtype t, double v);
 
 static inline const char *tensor_shape_str(const struct tensor *t) {
   struct shape s = tensor_shape(t);

@@ -17,30 +17,10 @@ struct padded_state {
   int offset; /* 0: SYMMETRIC, the border is repeated; 1: REFLECT, it is not */
 };
 
-static shoal_status read_window(const struct node *n, struct window *w) {
-  int64_t s[4];
-  int count;
-  const char *padding;
-  *w = (struct window){.spatial = 2, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
-  TRY(node_get_string(n, "padding", &padding));
-  w->padding = str_equal(padding, "SAME") ? PADDING_SAME : PADDING_VALID;
-  const struct attr *list;
-  TRY(node_get_list(n, "strides", ATTR_INT, &list));
-  if (list->list.n != 4) return INVALID("Sliding window strides field must specify 4 dimensions");
-  TRY(node_get_ints(n, "strides", s, 4, &count));
-  if (s[0] != 1 || s[3] != 1)
-    return INVALID("Current implementation does not yet support strides in the batch and depth dimensions.");
-  for (int d = 1; d < 3; d++) {
-    if (s[d] <= 0 || s[d] > INT32_MAX) return INVALID("Stride must be > 0, but got %" PRId64, s[d]);
-    w->stride[d] = s[d];
-  }
-  return NULL;
-}
-
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct padded_state *st = state;
   const char *mode;
-  TRY(read_window(ki->node, &st->w));
+  TRY(window_init(&st->w, ki->node, 2));
   TRY(node_get_string(ki->node, "mode", &mode));
   st->offset = str_equal(mode, "REFLECT");
   st->resize = node_attr(ki->node, "resize_align_corners") != NULL;
@@ -177,7 +157,7 @@ static shoal_status shape(struct shape_ctx *c) {
   struct window w;
   struct shape x, filter;
   int first = c->node->n_in - 2; /* paddings */
-  TRY(read_window(c->node, &w));
+  TRY(window_init(&w, c->node, 2));
   TRY(shape_in_rank(c, 0, 4, &x));
   TRY(shape_in_rank(c, first + 1, 4, &filter));
   const struct tensor *p = c->values[first], *size = first == 2 ? c->values[1] : NULL;

@@ -10,15 +10,6 @@ struct segment {
   double sum, mean;
 };
 
-static double rounded(shoal_dtype t, double v) {
-  switch (t) {
-    case SHOAL_FLOAT64: return v;
-    case SHOAL_FLOAT32: return (double)(float)v;
-    case SHOAL_FLOAT16: return (double)f16_to_float(f16_from_float((float)v));
-    default: return (double)bf16_to_float(bf16_from_float((float)v));
-  }
-}
-
 struct work {
   const struct tensor *x;
   struct tensor *y, *segments;
@@ -33,12 +24,12 @@ static void solve_rows(void *arg, int64_t begin, int64_t end) {
     struct segment *s = w->room + r * w->width;
     int64_t n = 0;
     for (int64_t i = 0; i < w->width; i++) {
-      double v = rounded(t, real_at(w->x, r * w->width + i));
+      double v = real_rounded(t, real_at(w->x, r * w->width + i));
       s[n++] = (struct segment){i, i + 1, v, v};
       for (; n > 1 && s[n - 1].mean > s[n - 2].mean; n--) {
         s[n - 2].end = s[n - 1].end;
-        s[n - 2].sum = rounded(t, s[n - 2].sum + s[n - 1].sum);
-        s[n - 2].mean = rounded(t, s[n - 2].sum / rounded(t, (double)(s[n - 2].end - s[n - 2].begin)));
+        s[n - 2].sum = real_rounded(t, s[n - 2].sum + s[n - 1].sum);
+        s[n - 2].mean = real_rounded(t, s[n - 2].sum / real_rounded(t, (double)(s[n - 2].end - s[n - 2].begin)));
       }
     }
     for (int64_t k = 0; k < n; k++)

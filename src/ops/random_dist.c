@@ -23,13 +23,6 @@ static void put(const struct tensor *t, int64_t i, double v) {
   }
 }
 
-/* What arithmetic in the type would have given. */
-static double rounded(shoal_dtype t, double v) {
-  if (t == SHOAL_FLOAT32) return (double)(float)v;
-  if (t == SHOAL_FLOAT16) return (double)f16_to_float(f16_from_float((float)v));
-  return v;
-}
-
 static double highest(shoal_dtype t) {
   switch (t) {
     case SHOAL_FLOAT16: return 65504.0;
@@ -205,9 +198,9 @@ static double draw_binomial(const struct sampler *s, double count, double prob, 
   if (prob >= 1) return count;
   if (isinf(count)) return NAN;
   bool flip = prob > 0.5;
-  double q = flip ? rounded(t, 1 - prob) : prob, v;
+  double q = flip ? real_rounded(t, 1 - prob) : prob, v;
   struct philox p;
-  if (rounded(t, count * q) >= 10) {
+  if (real_rounded(t, count * q) >= 10) {
     p = at_output(s, output, RANDOM_BLOCKS_PER_OUTPUT);
     v = binomial_by_rejection(s, count, q, &p);
   } else {

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "graph/shape_fn.h"
+#include "ops/array_util.h"
 #include "ops/broadcast.h"
 #include "ops/random_fill.h"
 
@@ -16,24 +17,14 @@ enum { MAX_TRIES = 1000, COMMON_BATCH = 100 };
 
 /* ---- arithmetic of the element type, held in doubles ---- */
 
-static double in_type(shoal_dtype t, double v) {
-  if (t == SHOAL_FLOAT32) return (double)(float)v;
-  if (t == SHOAL_FLOAT16) return (double)f16_to_float(f16_from_float((float)v));
-  return v;
-}
 static double exp_in(shoal_dtype t, double v) {
-  return t == SHOAL_FLOAT64 ? exp(v) : in_type(t, (double)expf((float)v));
+  return t == SHOAL_FLOAT64 ? exp(v) : real_rounded(t, (double)expf((float)v));
 }
 static double log_in(shoal_dtype t, double v) {
-  return t == SHOAL_FLOAT64 ? log(v) : in_type(t, (double)logf((float)v));
+  return t == SHOAL_FLOAT64 ? log(v) : real_rounded(t, (double)logf((float)v));
 }
 
-static double get(const struct tensor *t, int64_t i) {
-  if (t->n == 1) i = 0;
-  if (t->dtype == SHOAL_FLOAT32) return (double)T_DATA(t, float)[i];
-  if (t->dtype == SHOAL_FLOAT16) return (double)f16_to_float(T_DATA(t, f16)[i]);
-  return T_DATA(t, double)[i];
-}
+static double get(const struct tensor *t, int64_t i) { return real_at(t, t->n == 1 ? 0 : i); }
 
 /* Where numbers go: left of them, from element at on, each so many further than the one before. */
 struct target {
@@ -42,13 +33,9 @@ struct target {
 };
 
 static void put(struct target *to, double v) {
-  struct tensor *t = to->out;
-  int64_t i = to->at;
+  real_put(to->out, to->at, v);
   to->at += to->step;
   to->left--;
-  if (t->dtype == SHOAL_FLOAT32) T_DATA(t, float)[i] = (float)v;
-  else if (t->dtype == SHOAL_FLOAT16) T_DATA(t, f16)[i] = f16_from_float((float)v);
-  else T_DATA(t, double)[i] = v;
 }
 
 /* A group of numbers from one block: four, or two doubles. */
@@ -65,7 +52,7 @@ static int group(struct philox *p, shoal_dtype t, bool normal, double out[4]) {
   for (int i = 0; normal && i < 4; i += 2) philox_normal_float(x[i], x[i + 1], v + i);
   for (int i = 0; i < 4; i++) {
     f16 half = {(uint16_t)(15u << 10 | (x[i] & 0x3ffu))};
-    out[i] = normal               ? in_type(t, (double)v[i])
+    out[i] = normal               ? real_rounded(t, (double)v[i])
              : t == SHOAL_FLOAT16 ? (double)(f16_to_float(half) - 1.0f)
                                   : (double)philox_float(x[i]);
   }
@@ -77,7 +64,9 @@ struct bounds {
   double mean, dev, lo, hi; /* lo and hi in deviations from the mean */
 };
 
-static double back(const struct bounds *b, double v) { return in_type(b->t, in_type(b->t, v * b->dev) + b->mean); }
+static double back(const struct bounds *b, double v) {
+  return real_rounded(b->t, real_rounded(b->t, v * b->dev) + b->mean);
+}
 
 static shoal_status gave_up(const char *method) {
   return INTERNAL("TruncatedNormal %s rejection sampler failed to accept a sample.", method);
@@ -101,14 +90,14 @@ static shoal_status by_normal(const struct bounds *b, struct philox *p, struct t
 
 static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct target *to) {
   shoal_dtype t = b->t;
-  double width = in_type(t, b->hi - b->lo), plus = b->lo < 0 ? 0 : in_type(t, b->lo * b->lo);
+  double width = real_rounded(t, b->hi - b->lo), plus = b->lo < 0 ? 0 : real_rounded(t, b->lo * b->lo);
   for (int tries = 0; to->left;) {
     double r[4], u[4];
     int n = group(p, t, false, r);
     group(p, t, false, u);
     for (int i = 0; i < n && to->left; i++) {
-      double z = in_type(t, in_type(t, r[i] * width) + b->lo);
-      double g = in_type(t, in_type(t, plus - in_type(t, z * z)) / 2);
+      double z = real_rounded(t, real_rounded(t, r[i] * width) + b->lo);
+      double g = real_rounded(t, real_rounded(t, plus - real_rounded(t, z * z)) / 2);
       if (u[i] <= exp_in(t, g)) {
         put(to, back(b, z));
         tries = 0;
@@ -122,14 +111,15 @@ static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct 
 
 static shoal_status by_exponential(const struct bounds *b, struct philox *p, struct target *to) {
   shoal_dtype t = b->t;
-  double alpha = in_type(t, in_type(t, b->lo + in_type(t, sqrt(in_type(t, in_type(t, b->lo * b->lo) + 4)))) / 2);
+  double alpha = real_rounded(
+      t, real_rounded(t, b->lo + real_rounded(t, sqrt(real_rounded(t, real_rounded(t, b->lo * b->lo) + 4)))) / 2);
   for (int tries = 0; to->left;) {
     double r[4];
     int n = group(p, t, false, r);
     for (int i = 0; i < n && to->left; i += 2) {
-      double z = in_type(t, in_type(t, -log_in(t, r[i]) / alpha) + b->lo);
-      double x = in_type(t, b->lo < alpha ? alpha - z : b->lo - alpha),
-             g = exp_in(t, in_type(t, in_type(t, -x * x) / 2));
+      double z = real_rounded(t, real_rounded(t, -log_in(t, r[i]) / alpha) + b->lo);
+      double x = real_rounded(t, b->lo < alpha ? alpha - z : b->lo - alpha),
+             g = exp_in(t, real_rounded(t, real_rounded(t, -x * x) / 2));
       if (r[i + 1] <= g && z < b->hi) {
         put(to, back(b, z));
         tries = 0;
@@ -154,14 +144,14 @@ static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct 
     hi = swap;
     b.dev = -b.dev;
   }
-  b.lo = in_type(t, in_type(t, lo - b.mean) / b.dev);
-  b.hi = in_type(t, in_type(t, hi - b.mean) / b.dev);
-  const double inside = in_type(t, 1.3);
+  b.lo = real_rounded(t, real_rounded(t, lo - b.mean) / b.dev);
+  b.hi = real_rounded(t, real_rounded(t, hi - b.mean) / b.dev);
+  const double inside = real_rounded(t, 1.3);
   if ((b.lo < -inside && b.hi >= 0) || (b.hi > inside && b.lo <= 0)) return by_normal(&b, p, to);
-  double root = in_type(t, sqrt(in_type(t, in_type(t, b.lo * b.lo) + 4)));
-  double exponent = in_type(t, 0.5 + in_type(t, in_type(t, b.lo * in_type(t, b.lo - root)) / 4));
-  double cutoff = in_type(t, in_type(t, 2 * exp_in(t, exponent)) / in_type(t, b.lo + root));
-  if (in_type(t, b.hi - b.lo) < cutoff) return by_uniform(&b, p, to);
+  double root = real_rounded(t, sqrt(real_rounded(t, real_rounded(t, b.lo * b.lo) + 4)));
+  double exponent = real_rounded(t, 0.5 + real_rounded(t, real_rounded(t, b.lo * real_rounded(t, b.lo - root)) / 4));
+  double cutoff = real_rounded(t, real_rounded(t, 2 * exp_in(t, exponent)) / real_rounded(t, b.lo + root));
+  if (real_rounded(t, b.hi - b.lo) < cutoff) return by_uniform(&b, p, to);
   return by_exponential(&b, p, to);
 }
 

@@ -102,13 +102,6 @@ shoal_status summary_add_histogram(struct text *out, const struct str *tag, cons
 
 /* ---- images ---- */
 
-/* Arithmetic as the element type does it. */
-static double in_type(shoal_dtype t, double v) {
-  if (t == SHOAL_FLOAT16) return (double)f16_to_float(f16_from_float((float)v));
-  if (t == SHOAL_FLOAT32) return (double)(float)v;
-  return v;
-}
-
 /* Scales an image to 0..255: by its largest value, or around 128 when there are negative ones. */
 static void normalize(const struct tensor *t, int64_t first, int64_t pixels, int depth, const uint8_t *bad,
                       uint8_t *to) {
@@ -132,13 +125,13 @@ static void normalize(const struct tensor *t, int64_t first, int64_t pixels, int
   } else {
     scale = max < tiny ? 0 : 255.0f / max;
   }
-  double scale_in_type = in_type(dtype, (double)scale);
+  double scale_in_type = real_rounded(dtype, (double)scale);
   for (int64_t p = 0; p < pixels; p++) {
     bool finite = true;
     for (int c = 0; c < depth; c++) finite = finite && isfinite(real_at(t, first + p * depth + c));
     for (int c = 0; c < depth; c++) {
       double v = real_at(t, first + p * depth + c);
-      double scaled = in_type(dtype, in_type(dtype, v * scale_in_type) + (double)offset);
+      double scaled = real_rounded(dtype, real_rounded(dtype, v * scale_in_type) + (double)offset);
       to[p * depth + c] = finite ? (uint8_t)(scaled < 0 ? 0 : scaled > 255 ? 255 : scaled) : bad[c];
     }
   }

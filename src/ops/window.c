@@ -88,6 +88,7 @@ shoal_status window_init(struct window *w, const struct node *n, int spatial) {
   TRY(check_positive(w->stride, spatial == 2 ? "Row and column strides should be larger than 0."
                                              : "Spatial strides should be larger than 0."));
   const char *rates = node_attr(n, "rates") ? "rates" : "dilations";
+  if (!node_attr(n, rates)) return NULL;
   TRY(node_get_ints(n, rates, v, COUNT_OF(v), &count));
   TRY(spread(w, rates, v, count, &batch, w->dilation, &depth));
   if (batch != 1 || depth != 1)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/cancel.h"
 #include "ops/image.h"
 
 struct nms_state {
@@ -68,6 +69,8 @@ struct nms {
   struct candidate *heap;
   struct candidate *chosen;
   int64_t n_chosen;
+  const struct cancel
+      *cancel; /* each box is compared with all that were chosen: a step that has ended goes no further */
 };
 
 /* The heap's first heap_n, in no order yet. */
@@ -75,7 +78,7 @@ static void nms_select(struct nms *m, int64_t heap_n) {
   for (int64_t i = heap_n / 2; i-- > 0;) heap_down(m->heap, heap_n, i);
   bool soft = m->sigma > 0;
   float scale = soft ? -0.5f / m->sigma : 0;
-  while (m->n_chosen < m->most && heap_n > 0) {
+  while (m->n_chosen < m->most && heap_n > 0 && !(m->cancel && cancel_started(m->cancel))) {
     struct candidate c = m->heap[0];
     float start = c.score;
     bool out = false;
@@ -131,6 +134,7 @@ static shoal_status nms_run(struct kernel_ctx *ctx) {
   for (int i = 3; i < ctx->kernel->n_in; i++)
     if (ctx_in(ctx, i)->rank) return INVALID("thresholds must be 0-D, got shape %s", tensor_shape_str(ctx_in(ctx, i)));
   struct nms m = {.st = st, .n = n, .stride = 4, .most = int_at(most, 0), .iou = st->iou, .score = -FLT_MAX};
+  m.cancel = ctx->step->cancel;
   if (m.most < 0) return INVALID("output size must be non-negative");
   if (!st->pad) m.most = MIN(m.most, n);
   if (!st->has_iou) m.iou = scalar_of(ctx_in(ctx, 3));
@@ -261,6 +265,7 @@ static shoal_status combined_run(struct kernel_ctx *ctx) {
   for (int i = 0; i < 3; i++) tensor_zero(out[i]);
   struct nms_state hard = {0};
   struct nms m = {.st = &hard, .n = c.boxes, .most = most, .stride = 4 * c.q, .iou = c.iou, .score = c.score};
+  m.cancel = ctx->step->cancel;
   m.heap = mem_try_zalloc(2 * (size_t)(c.boxes + 1), sizeof *m.heap);
   struct found *found = mem_try_zalloc((size_t)room + 1, sizeof *found);
   bool memory = m.heap && found;

@@ -162,6 +162,9 @@ def endless():
     where they were to be folded into constants, which more sessions ask for than there are threads to, others go on."""
     ops = {
         "poisson": lambda x: tf.raw_ops.RandomPoissonV2(shape=[3], rate=x, dtype=tf.int64),
+        "boxes": lambda x: tf.raw_ops.NonMaxSuppression(
+            boxes=tf.stack([tf.range(400000.0) + d for d in (0, 0, 0.5, 0.5)], 1), scores=tf.fill([400000], x),
+            max_output_size=400000),
         "classes": lambda x: tf.raw_ops.LogUniformCandidateSampler(
             true_classes=tf.cast([[x]], tf.int64) * 0, num_true=1, num_sampled=1 << 22, unique=True,
             range_max=1 << 22)[0],

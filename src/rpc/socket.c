@@ -69,6 +69,16 @@ static void expect_name(SSL *ssl, const char *name) {
   SSL_set_tlsext_host_name(ssl, name);
 }
 
+/* TLS has messages of its own: a handshake, then now and then new keys. A peer may send them without end, each of them
+ * costs far more than it has bytes, and SSL_read would not come back before there is something else. */
+enum { MATTERS = 64, MATTER_BYTES = 1 << 20 }; /* so many, and one more for so many bytes */
+
+static void note_matter(int is_ours, int version, int type, const void *data, size_t n, SSL *ssl, void *arg) {
+  if (!is_ours && (type == SSL3_RT_HANDSHAKE || type == SSL3_RT_ALERT)) ((struct rpc_socket *)arg)->matters++;
+}
+
+static bool too_many_matters(const struct rpc_socket *s) { return s->matters > MATTERS + s->taken / MATTER_BYTES; }
+
 void socket_init(struct rpc_socket *s, int fd, SSL_CTX *ctx, bool server, const char *name) {
   *s = (struct rpc_socket){.fd = fd};
   /* A peer whose machine is gone says nothing: the system asks after it. */
@@ -86,6 +96,8 @@ void socket_init(struct rpc_socket *s, int fd, SSL_CTX *ctx, bool server, const 
   MUST(s->ssl);
   BIO *b = make_bio(fd);
   SSL_set_bio(s->ssl, b, b);
+  SSL_set_msg_callback(s->ssl, note_matter);
+  SSL_set_msg_callback_arg(s->ssl, s);
   if (server) SSL_set_accept_state(s->ssl);
   else SSL_set_connect_state(s->ssl);
   if (!server && name) expect_name(s->ssl, name);
@@ -165,8 +177,15 @@ static ssize_t read_some(struct rpc_socket *s, const struct iovec *to, int n) {
     for (size_t at = 0; at < to[i].iov_len;) {
       ERR_clear_error();
       errno = 0;
+      int64_t matters = s->matters;
       int got = SSL_read(s->ssl, (char *)to[i].iov_base + at, (int)MIN(to[i].iov_len - at, INT_MAX));
+      if (too_many_matters(s)) {
+        say(s, "too many messages of TLS without data");
+        return -1;
+      }
+      if (got <= 0 && s->matters != matters && SSL_get_error(s->ssl, got) == SSL_ERROR_WANT_READ) continue;
       if (got <= 0) return all ? all : tls_result(s, got, NULL);
+      s->taken += got;
       at += (size_t)got;
       all += got;
     }

@@ -15,6 +15,8 @@ struct rpc_socket {
   int fd;
   SSL *ssl;          /* NULL: plain text */
   struct text error; /* of the last call that failed */
+  int64_t taken;     /* TLS: bytes read so far */
+  int64_t matters;   /* TLS: messages of its own that came so far: handshakes, new keys, alerts */
 };
 
 /* Takes over fd. ctx NULL: plain text. name: what the peer's certificate must be made out to (clients). */

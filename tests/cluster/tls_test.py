@@ -3,9 +3,11 @@
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,7 +20,8 @@ import shoal
 import tensorflow.compat.v1 as tf
 
 from certificates import Authority, flags
-from cluster import PATIENCE, SHOAL, Cluster, Skip, free_ports, report
+from cluster import PATIENCE, SHOAL, Cluster, Skip, free_ports, report, until
+from http2_test import PING, PREFACE, SETTINGS, frame
 
 tf.disable_v2_behavior()
 TOP = tempfile.TemporaryDirectory(prefix="shoal_tls_")
@@ -351,10 +354,51 @@ connect = 127.0.0.1:{wires[other]}
             p.wait()
 
 
+def new_keys_without_end():
+    """TLS's own messages cost more than they have bytes: a few are part of every connection, many end it."""
+    with cluster() as c:
+        address = c.target("worker").removeprefix("grpc://")
+        p = subprocess.Popen(["openssl", "s_client", "-tls1_3", "-alpn", "h2", "-connect", address, "-cert", CLIENT[0],
+                              "-key", CLIENT[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        out = bytearray()
+
+        def listen():
+            while data := os.read(p.stdout.fileno(), 65536):
+                out.extend(data)
+
+        def say(what, answer):
+            """Waits for what follows, once more than so far; False when the connection is over."""
+            before = out.count(answer)
+            try:
+                p.stdin.write(what)
+                p.stdin.flush()
+            except BrokenPipeError:
+                return False
+            until(lambda: out.count(answer) > before or p.poll() is not None, what=lambda: out.decode(errors="replace"))
+            return out.count(answer) > before
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            assert say(PREFACE + frame(SETTINGS, 0, 0), frame(SETTINGS, 1, 0)), bytes(out)
+            for i in range(5):
+                assert say(b"k\n", b"KEYUPDATE"), bytes(out)
+                ping = struct.pack(">Q", i)
+                assert say(frame(PING, 0, 0, ping), frame(PING, 1, 0, ping)), bytes(out)
+            assert not all(say(b"k\n", b"KEYUPDATE") for _ in range(1000)), "a thousand new keys"
+            p.wait(PATIENCE)
+        finally:
+            p.kill()
+            p.wait()
+            thread.join()
+        with Identity():
+            assert total(c.target("worker")) == 6 << 20
+
+
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     whole_cluster, options_of_a_session, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
     mixed_cluster, server_certificate_alone, clients_are_no_tasks,
-    names_that_only_look_like_a_task, bad_files, binds_loopback, tunnel)]
+    names_that_only_look_like_a_task, new_keys_without_end, bad_files, binds_loopback, tunnel)]
 
 if __name__ == "__main__":
     code = report(TESTS)

@@ -44,7 +44,7 @@ class SessionOptions(C.Structure):
                 ("log_device_placement", C.c_bool), ("operation_timeout_ms", C.c_int64), ("rewrites_off", C.c_char_p),
                 ("create_timeout_ms", C.c_int64), ("device_filters", C.POINTER(C.c_char_p)),
                 ("isolate_session_state", C.c_bool), ("tls_cert", C.c_char_p), ("tls_key", C.c_char_p),
-                ("tls_ca", C.c_char_p)]
+                ("tls_ca", C.c_char_p), ("give_up", C.c_void_p)]
 
 
 class RunOptions(C.Structure):

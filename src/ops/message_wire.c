@@ -155,7 +155,7 @@ static shoal_status put_message(const struct message_field *f, struct wire body,
 static shoal_status put_numbers(const struct record *at, size_t n, struct text *out, struct text *strays) {
   const struct message_field *f = at->f;
   int wire = field_wire(f->type);
-  size_t begun = f->packed ? wire_begin(out, f->number) : 0, before = out->n;
+  size_t before = out->n, begun = f->packed ? wire_begin(out, f->number) : 0;
   for (size_t i = 0; i < n; i++) {
     struct wire list = at[i].r.body;
     bool packed = at[i].r.wire != wire;
@@ -175,7 +175,7 @@ static shoal_status put_numbers(const struct record *at, size_t n, struct text *
       if (!packed) break;
     }
   }
-  if (f->packed && out->n == before) out->n = begun; /* nothing in any list: no field */
+  if (f->packed && out->n == begun) out->n = before; /* nothing in any list: no field */
   else if (f->packed) wire_end(out, begun);
   return NULL;
 }

@@ -167,6 +167,8 @@ for _ in range(120):
     deep = tag("m", 2) + varint(len(deep)) + deep
 decode("messages too deep", [deep], ["m"], [tf.string], sanitize=True, **LOST)
 decode("messages too deep, as they are", [deep], ["m"], [tf.string])
+empty = tag("int32_p", 2) + b"\0" + tag("int32", 0) + b"\5"
+decode("an empty list, sanitized", [tag("m", 2) + varint(len(empty)) + empty], ["m"], [tf.string], sanitize=True)
 decode("a value that the enum lacks, sanitized", [tag("e", 0) + b"\x63"], ["e"], [tf.int32], sanitize=True)
 decode("a required field", [b"\x10\5"], ["x"], [tf.int32], "p.Strict", sanitize=True)
 decode("without a required field", [b"\x08\5"], ["y"], [tf.int32], "p.Strict", sanitize=True, **LOST)

@@ -43,29 +43,17 @@ static shoal_status range_run(struct kernel_ctx *ctx) {
   return dataset_give(ctx, dataset_range(start, stop, step, s->spec.n ? s->spec.types[0] : SHOAL_INT64));
 }
 
-static shoal_status take_run(struct kernel_ctx *ctx) {
+static shoal_status counted(struct kernel_ctx *ctx, struct dataset *(*make)(struct dataset *in, int64_t count)) {
   struct dataset *in;
   int64_t count;
   TRY(dataset_in(ctx, 0, &in));
   TRY(dataset_in_int(ctx, 1, "count", &count));
-  return dataset_give(ctx, dataset_take(in, count));
+  return dataset_give(ctx, make(in, count));
 }
 
-static shoal_status skip_run(struct kernel_ctx *ctx) {
-  struct dataset *in;
-  int64_t count;
-  TRY(dataset_in(ctx, 0, &in));
-  TRY(dataset_in_int(ctx, 1, "count", &count));
-  return dataset_give(ctx, dataset_skip(in, count));
-}
-
-static shoal_status repeat_run(struct kernel_ctx *ctx) {
-  struct dataset *in;
-  int64_t count;
-  TRY(dataset_in(ctx, 0, &in));
-  TRY(dataset_in_int(ctx, 1, "count", &count));
-  return dataset_give(ctx, dataset_repeat(in, count));
-}
+static shoal_status take_run(struct kernel_ctx *ctx) { return counted(ctx, dataset_take); }
+static shoal_status skip_run(struct kernel_ctx *ctx) { return counted(ctx, dataset_skip); }
+static shoal_status repeat_run(struct kernel_ctx *ctx) { return counted(ctx, dataset_repeat); }
 
 static shoal_status shard_run(struct kernel_ctx *ctx) {
   STATE;
@@ -592,8 +580,7 @@ static const struct op_row rows[] = {
             "metadata: string = ''", OP_STATEFUL, lines_run),
     DATASET("TFRecordDataset", "filenames: string, compression_type: string, buffer_size: int64",
             "metadata: string = ''", OP_STATEFUL, tfrecord_run),
-    DATASET("TFRecordDatasetV2",
-            "filenames: string, compression_type: string, buffer_size: int64, byte_offsets: int64",
+    DATASET("TFRecordDatasetV2", "filenames: string, compression_type: string, buffer_size: int64, byte_offsets: int64",
             "metadata: string = ''", OP_STATEFUL, tfrecord_run),
     DATASET("FixedLengthRecordDataset",
             "filenames: string, header_bytes: int64, record_bytes: int64, footer_bytes: int64, buffer_size: int64",

@@ -15,9 +15,10 @@ bool log_level_from_name(const char *name, enum log_level *out);
 void log_write(enum log_level level, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-#define LOG_AT(level, ...)                                                             \
-  do {                                                                                 \
-    if ((level) >= log_get_level()) log_write(level, __FILE__, __LINE__, __VA_ARGS__); \
+#define LOG_AT(level, ...)                                                               \
+  do {                                                                                   \
+    const enum log_level log_at_ = (level);                                              \
+    if (log_at_ >= log_get_level()) log_write(log_at_, __FILE__, __LINE__, __VA_ARGS__); \
   } while (0)
 #define LOGD(...) LOG_AT(LOG_DEBUG, __VA_ARGS__)
 #define LOGI(...) LOG_AT(LOG_INFO, __VA_ARGS__)

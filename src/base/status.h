@@ -55,13 +55,13 @@ shoal_status status_errno_at(int err, const char *file, int line, const char *fu
     if (__builtin_expect(try_s_ != NULL, 0)) return status_passed(try_s_, __FILE__, __LINE__, __func__); \
   } while (0)
 
-#define TRY_GOTO(s, expr, label)                        \
-  do {                                                  \
-    (s) = (expr);                                       \
-    if (__builtin_expect((s) != NULL, 0)) {             \
-      status_passed((s), __FILE__, __LINE__, __func__); \
-      goto label;                                       \
-    }                                                   \
+#define TRY_GOTO(s, expr, label)                         \
+  do {                                                   \
+    shoal_status try_ = (s) = (expr);                    \
+    if (__builtin_expect(try_ != NULL, 0)) {             \
+      status_passed(try_, __FILE__, __LINE__, __func__); \
+      goto label;                                        \
+    }                                                    \
   } while (0)
 
 /* A broken invariant of our own: never the answer to bad input. */

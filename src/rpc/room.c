@@ -210,7 +210,7 @@ static bool is_late(const struct http2_stream *s, int64_t now) {
   return now - s->heard > stall || (double)(now - s->room_since) > most;
 }
 
-/* Those that have room and do not go on, while others wait. The time for which this process was paused is not theirs. */
+/* Those that have room and do not go on, while others wait. The time that this process was paused is not theirs. */
 static void refuse_stalled(int64_t now, int64_t paused) {
   VEC(struct place) having = {0};
   pthread_mutex_lock(&room.lock);

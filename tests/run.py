@@ -109,7 +109,8 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
             jobs += [python_job(kind, p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/{kind}/*_test.py"))]
     if "unit" in kinds:
         for p in sorted(glob.glob(os.path.join(build, "tests", "*_test"))):
-            jobs.append(Job("unit", os.path.basename(p), [*emulator, p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"}))
+            jobs.append(Job("unit", os.path.basename(p), [*emulator, p],
+                            {"CMOCKA_MESSAGE_OUTPUT": "TAP", "SHOAL_EMULATOR": " ".join(emulator)}))
         if not emulator:
             jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
     if "fuzz" in kinds:

@@ -21,7 +21,7 @@ try() {
     return
   fi
   for t in $tests; do
-    if out=$("$@" "$build/tests/$t" 2>&1); then
+    if out=$(SHOAL_EMULATOR="$*" "$@" "$build/tests/$t" 2>&1); then
       echo "ok   $variant: $t"
     else
       failed="$failed $variant:$t"

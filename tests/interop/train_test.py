@@ -285,9 +285,10 @@ def average_shoal(m, loss, step, num_updates):
 
 
 def average_tf(loss, step, num_updates):
-    train = tf.train.GradientDescentOptimizer(0.3).minimize(loss, step)
-    read = tf.identity(step)
-    with tf.control_dependencies([train, read]):
+    read = step + 0  # before the update, and not the variable's own memory
+    with tf.control_dependencies([read]):
+        train = tf.train.GradientDescentOptimizer(0.3).minimize(loss, step)
+    with tf.control_dependencies([train]):
         return tf.train.ExponentialMovingAverage(0.8, read if num_updates else None).apply(tf.trainable_variables())
 
 

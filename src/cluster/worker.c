@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "graph/device_name.h"
-#include "graph/frames.h"
 #include "graph/import.h"
 #include "graph/late_reads.h"
 #include "graph/partition.h"
@@ -392,19 +391,10 @@ shoal_status worker_graph_export(struct worker_session *s, const struct worker_g
   return err;
 }
 
-/* A part of a loop, or of a branch, is run as it came: what keeps its pace is spread over several tasks. */
-static bool has_frames(const struct graph *g) {
-  for (size_t i = 0; i < g->nodes.n; i++) {
-    const struct node *n = g->nodes.at[i];
-    if (n && (node_is_switch(n) || node_is_merge(n) || node_is_enter(n))) return true;
-  }
-  return false;
-}
-
 /* Rewrites the graph as a local session does, but for what the master has done already (folding). */
 static shoal_status rewrite(struct graph *g, bool as_is) {
   struct rewrite_options o = {.elementwise = kernel_is_elementwise, .own_ops = true};
-  if (!as_is && !has_frames(g)) TRY(graph_rewrite(g, &o));
+  if (!as_is) TRY(graph_rewrite(g, &o));
   graph_late_reads(g);
   return NULL;
 }

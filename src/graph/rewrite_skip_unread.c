@@ -4,8 +4,9 @@
  * as the layer's own, is waited for and never read. TensorFlow itself leaves it out the same way.
  *
  * Kept are nodes whose failing is their purpose (CheckNumerics), nodes that tell in which branch or loop others run
- * (those that read Switch, Merge, Enter, Exit or NextIteration), reads of ref variables (waited for to learn whether
- * they have a value), and nodes with so many edges on both sides that joining them would cost more than running. */
+ * (those that read Switch, Merge, Enter, Exit, NextIteration, or what another device sent: a value may be dead, waiting
+ * for its arrival never is), reads of ref variables (waited for to learn whether they have a value), and nodes with so
+ * many edges on both sides that joining them would cost more than running. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ enum { MAX_EDGES = 256 }; /* made in place of one node */
 typedef VEC(struct node *) node_list;
 
 static bool steers(const struct node *n) {
-  return node_is_switch(n) || node_is_merge(n) || node_is_enter(n) || node_is_exit(n) || node_is_next_iteration(n);
+  return node_is_switch(n) || node_is_merge(n) || node_is_enter(n) || node_is_exit(n) || node_is_next_iteration(n) ||
+         op_is(n->op, "_Recv") || op_is(n->op, "_HostRecv");
 }
 
 static bool can_skip(const struct node *n) {

@@ -1,5 +1,5 @@
 """What outlives a session on a server and what does not: containers and Reset, isolated sessions, callables that were
-released, steps whose time is up."""
+released, steps whose time is up, branches that were not taken."""
 # needs: tensorflow
 import os
 import sys
@@ -113,7 +113,35 @@ def time_is_up():
             assert s.run(get, options=tf.RunOptions(timeout_in_ms=60000)) == 5
 
 
-TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (reset_all, reset_one, isolated, released_callable, time_is_up)]
+def branch_not_taken():
+    """Of a v1 branch spread over tasks only what was taken has effects; what tells the other task is a dead value."""
+    with Cluster(**TWO) as c, tf.Graph().as_default():
+        tf.disable_control_flow_v2()
+
+        def variable():
+            with tf.device("/job:worker/task:1"):
+                return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="counted")
+
+        def counted():
+            with tf.device("/job:worker/task:1"):
+                one_more = tf.raw_ops.AssignAddVariableOp(resource=variable(), value=tf.constant(1.0))
+                with tf.control_dependencies([one_more]):
+                    return tf.constant(1.0)
+
+        taken = tf.placeholder(tf.bool, [])
+        with tf.device("/job:worker/task:0"):
+            y = tf.cond(taken, counted, lambda: tf.constant(-1.0))
+        init = tf.raw_ops.AssignVariableOp(resource=variable(), value=tf.constant(0.0))
+        read = tf.raw_ops.ReadVariableOp(resource=variable(), dtype=tf.float32)
+        with tf.Session(c.target("worker")) as s:
+            s.run(init)
+            for now in (True, False, False, True, False):
+                assert s.run(y, {taken: now}) == (1 if now else -1)
+            assert s.run(read) == 2, s.run(read)
+
+
+TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (reset_all, reset_one, isolated, released_callable, time_is_up,
+                                                         branch_not_taken)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -467,7 +467,8 @@ static void write_docs(struct text *t, const struct op *const *ops, int n) {
       "| op | file in src/ops | dtypes | gradient |\n|---|---|---|---|\n");
   for (int i = 0; i < n; i++) {
     const struct op *op = ops[i];
-    text_addf(t, "| %s | %s | ", op->name, op->family);
+    const char *file = strstr(op->family, "src/ops/");
+    text_addf(t, "| %s | %s | ", op->name, file ? file + strlen("src/ops/") : op->family);
     add_kernel_types(t, op);
     bool stops = op->row->grad == grad_stop || op->flags & OP_NO_GRADIENT;
     text_addf(t, " | %s |\n", stops ? "stops" : op->row->grad ? "yes" : "");

@@ -12,8 +12,8 @@ import os
 import re
 import sys
 
-ORDER = ["base", "proto", "tensor", "graph", "device", "collective", "runtime", "checkpoint", "data", "ops", "rpc",
-         "cluster", "train", "cli"]
+ORDER = ["base", "proto", "tensor", "graph", "math", "device", "collective", "runtime", "checkpoint", "data", "ops",
+         "rpc", "cluster", "train", "cli"]
 MAX_LINES = 1000
 OPS = ["checkpoint", "data", "ops"]
 FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/ops/sobol_numbers.inc: the direction numbers of Sobol's sequence that TensorFlow uses (those of Joe and
-Kuo), asked of TensorFlow itself.
+"""Writes src/ops/random/sobol_numbers.inc: the direction numbers of Sobol's sequence that TensorFlow uses (those of
+Joe and Kuo), asked of TensorFlow itself.
 
-  tools/python.sh tools/sobol_table.py > src/ops/sobol_numbers.inc
+  tools/python.sh tools/sobol_table.py > src/ops/random/sobol_numbers.inc
 
 Point 2^k of the sequence is v[k] ^ v[k - 1], so 31 samples give all direction numbers of all dimensions. Of each, the
 first few and a primitive polynomial make the rest, which is checked here; polynomials come in the order of their bits.

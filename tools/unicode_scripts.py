@@ -1,6 +1,6 @@
-"""Writes src/ops/unicode_scripts.inc: the script of every code point, as TensorFlow's UnicodeScript gives it.
+"""Writes src/ops/text/unicode_scripts.inc: the script of every code point, as TensorFlow's UnicodeScript gives it.
 
-  tools/python.sh tools/unicode_scripts.py > src/ops/unicode_scripts.inc
+  tools/python.sh tools/unicode_scripts.py > src/ops/text/unicode_scripts.inc
 
 Each word is the first code point of a run in its upper 24 bits and ICU's number of the script in its lower 8.
 """

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/text.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 
 #define SUFFIX ".shoal"
 enum { MAX_DIGITS = 9 };

@@ -10,7 +10,7 @@
 #include "base/alarm.h"
 #include "base/clock.h"
 #include "cluster/master.h"
-#include "rpc/fast.h"
+#include "rpc/fast/fast.h"
 #include "runtime/run_metadata.h"
 
 struct step_run {

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/wire.h"
 #include "cluster/limits.h"
-#include "rpc/fast.h"
+#include "rpc/fast/fast.h"
 #include "rpc/limits.h"
 #include "rpc/socket.h"
 #include "runtime/variable.h"

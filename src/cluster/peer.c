@@ -20,7 +20,7 @@
 #include "cluster/identity.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
-#include "rpc/fast.h"
+#include "rpc/fast/fast.h"
 #include "rpc/loop.h"
 
 enum { MAX_TICKETS = 4 }; /* a peer whose tickets lead nowhere is not asked for more */

@@ -14,7 +14,7 @@
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/cluster_spec.h"
-#include "cluster/near.h"
+#include "cluster/in_process.h"
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
@@ -312,10 +312,10 @@ static shoal_status run_named(struct remote_session *s, const shoal_run_options 
 static shoal_status remote_run(shoal_session *base, const shoal_run_options *o, const struct step_signature *sig,
                                shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata) {
   struct remote_session *s = self(base);
-  struct master *m = near_enter(s->target);
+  struct master *m = in_process_enter(s->target);
   if (!m) return run_named(s, o, NULL, sig, feeds, fetches, metadata);
-  shoal_status err = near_run(m, s->handle, o, deadline_of(s, o), sig, feeds, fetches, metadata);
-  near_leave(m);
+  shoal_status err = in_process_run(m, s->handle, o, deadline_of(s, o), sig, feeds, fetches, metadata);
+  in_process_leave(m);
   return err;
 }
 

@@ -17,7 +17,7 @@
 #include "cluster/identity.h"
 #include "cluster/master_service.h"
 #include "cluster/metrics.h"
-#include "cluster/near.h"
+#include "cluster/in_process.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
 #include "rpc/channel.h"
@@ -259,7 +259,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(rpc_server_start(&ro, &s->rpc));
   s->master.port = rpc_server_port(s->rpc);
   s->target = mem_printf("grpc://%s:%d", host, s->master.port);
-  near_add(s->target, &s->master);
+  in_process_add(s->target, &s->master);
   if (o->http_port) TRY(server_pages_start(s, o->http_host, o->http_port));
   rpc_server_accept(s->rpc); /* the last: handlers look at all of it */
   return NULL;
@@ -270,7 +270,7 @@ static void free_server(struct shoal_server *s) {
   /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
   if (s->worker) {
     master_close(&s->master);
-    near_remove(&s->master);
+    in_process_remove(&s->master);
   }
   startup_over(s->startup);
   if (s->rpc) rpc_server_stop(s->rpc, 200);

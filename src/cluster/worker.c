@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/wire.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "graph/import.h"
 #include "graph/late_reads.h"
 #include "graph/partition.h"

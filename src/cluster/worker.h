@@ -17,7 +17,7 @@
 #include "cluster/step_rendezvous.h"
 #include "device/device.h"
 #include "graph/graph.h"
-#include "rpc/fast.h"
+#include "rpc/fast/fast.h"
 #include "runtime/function.h"
 #include "runtime/plan.h"
 #include "runtime/step_stats.h"

@@ -12,7 +12,7 @@
 
 #include "base/pool.h"
 #include "base/status.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "tensor/tensor.h"
 
 struct device;

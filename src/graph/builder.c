@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "graph/shape_fn.h"
 
 struct device_level {

@@ -6,7 +6,7 @@
 #ifndef GRAPH_BUILDER_H
 #define GRAPH_BUILDER_H
 
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "graph/graph.h"
 
 enum { BUILD_MAX_ATTRS = 24 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "graph/function.h"
 #include "graph/gradient.h"
 #include "graph/lower_internal.h"

@@ -1,6 +1,6 @@
 /* Ops: their signatures, and the registry of all that are known.
  *
- * Each family of ops is a file in src/ops/ that exports one table of rows. A row holds everything there is to
+ * Each family of ops is a file in a room of src/ops/ that exports one table of rows. A row holds everything there is to
  * say of an op: its signature as text, its shape function, its gradient, its kernels. The list of families is
  * made by the build from the files that are there; nothing else lists ops.
  *
@@ -47,7 +47,7 @@ struct op_family {
   const struct op_row *rows;
   int n_rows;
 };
-#define OP_FAMILY(file, rows_) const struct op_family ops_##file = {#file, rows_, sizeof(rows_) / sizeof *(rows_)}
+#define OP_FAMILY(file, rows_) const struct op_family ops_##file = {__FILE__, rows_, sizeof(rows_) / sizeof *(rows_)}
 
 /* ---- the parsed form ---- */
 

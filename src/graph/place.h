@@ -8,7 +8,7 @@
 #ifndef GRAPH_PLACE_H
 #define GRAPH_PLACE_H
 
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "graph/graph.h"
 
 struct place_device {

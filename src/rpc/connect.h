@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "rpc/channel.h"
-#include "rpc/http2.h"
+#include "rpc/http2/http2.h"
 
 /* A call that waits for a connection. */
 struct channel_waiting {

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/vec.h"
-#include "rpc/http2.h"
+#include "rpc/http2/http2.h"
 #include "rpc/limits.h"
 
 /* STREAMS: whose first windows fit in a budget. PASSES: how often others may go before one that does not fit.

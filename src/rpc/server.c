@@ -25,7 +25,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
-#include "rpc/http2.h"
+#include "rpc/http2/http2.h"
 #include "rpc/limits.h"
 #include "rpc/listener.h"
 #include "rpc/room.h"

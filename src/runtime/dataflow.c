@@ -23,7 +23,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "runtime/outbox.h"
+#include "base/outbox.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
 #include "tensor/strings.h"

@@ -26,10 +26,11 @@ struct kernel_init;
 struct function; /* runtime/function.h */
 
 enum kernel_flags {
-  KERNEL_CHEAP = 1,       /* always worth running on the thread that made it ready */
-  KERNEL_EXPENSIVE = 2,   /* worth a thread of its own even for small inputs; also for kernels that block */
-  KERNEL_ELEMENTWISE = 8, /* output i depends on elements i of the inputs alone: can be fused (ops/elementwise.h) */
-  KERNEL_DEAD_OK = 4,     /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
+  KERNEL_CHEAP = 1,     /* always worth running on the thread that made it ready */
+  KERNEL_EXPENSIVE = 2, /* worth a thread of its own even for small inputs; also for kernels that block */
+  KERNEL_ELEMENTWISE =
+      8,              /* output i depends on elements i of the inputs alone: can be fused (ops/math/elementwise.h) */
+  KERNEL_DEAD_OK = 4, /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
 };
 
 #define DT(t) (1u << SHOAL_##t)

@@ -12,9 +12,6 @@
 
 #include "base/mem.h"
 #include "base/strmap.h"
-#include "runtime/outbox.h"
-
-__thread struct outbox *outbox;
 
 struct local;
 

@@ -17,7 +17,7 @@
 #include "base/denormals.h"
 #include "base/file_root.h"
 #include "base/mem.h"
-#include "runtime/outbox.h"
+#include "base/outbox.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
 #include "tensor/strings.h"

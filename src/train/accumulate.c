@@ -8,7 +8,7 @@
 
 #include "train/optimizer.h"
 #include "train/variables.h"
-#include "train/when.h"
+#include "train/only_if.h"
 
 struct sums {
   struct graph *g;
@@ -121,9 +121,9 @@ shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer optimizer, 
     if (all.grads[i].values.node) s.placed[i] = all.grads[i].indices.node ? add_sparse(&s, i) : add_dense(&s, i);
   struct node *train = NULL;
   if (!graph_error(g)) {
-    struct when w = when_begin(g, completes(&s));
+    struct only_if w = only_if_begin(g, completes(&s));
     for (int i = 0; i < all.n && !graph_error(g); i++) means[i] = mean(&s, i);
-    train = when_end(&w, clear(&s, shoal_apply_gradients(g, optimizer, all.vars, means, all.n, step)));
+    train = only_if_end(&w, clear(&s, shoal_apply_gradients(g, optimizer, all.vars, means, all.n, step)));
   }
   train = graph_error(g) ? NULL : shoal_group(g, &train, 1, "train");
   graph_pop_scope(g);

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "train/step.h"
+#include "train/step_request.h"
 
 enum { DEFAULT_GRACE = 120 };
 

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "train/hooks.h"
 #include "graph/graph.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "train/train_session.h"
 
 struct events_hook {

@@ -10,7 +10,7 @@
 #include "tensor/summarize.h"
 #include "train/hooks.h"
 #include "train/progress.h"
-#include "train/step.h"
+#include "train/step_request.h"
 
 /* ---- LoggingTensor ---- */
 
@@ -33,7 +33,7 @@ static void put_value(struct text *t, const shoal_tensor *v) {
   else tensor_summarize(&v->t, SHOWN, false, t);
 }
 
-static void print(struct logging *s, const struct step *step, const shoal_run_context *c) {
+static void print(struct logging *s, const struct step_request *step, const shoal_run_context *c) {
   struct text t = {0};
   for (int i = 0; i < s->n; i++) {
     text_addf(&t, "%s%s = ", i ? ", " : "", s->names[i]);
@@ -66,7 +66,7 @@ static shoal_status logging_after(void *state, shoal_run_context *c) {
 static shoal_status logging_end(void *state, shoal_session *session) {
   struct logging *s = state;
   if (!s->at_end) return NULL;
-  struct step step = {0};
+  struct step_request step = {0};
   for (int i = 0; i < s->n; i++) s->fetches[i] = step_fetch(&step, s->tensors[i]);
   shoal_status e = step_run(&step, session);
   if (!e) print(s, &step, NULL);

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "train/hooks.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "train/timeline.h"
 
 struct profiler {

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "train/hooks.h"
 #include "train/saver.h"
-#include "train/step.h"
+#include "train/step_request.h"
 
 struct save_hook {
   char *dir, *prefix;

@@ -10,7 +10,7 @@
 #include "base/stop.h"
 #include "graph/graph.h"
 #include "train/hooks.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "train/train_session.h"
 
 /* ---- StopAtStep ---- */

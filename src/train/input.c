@@ -10,7 +10,7 @@
 
 #include "base/philox.h"
 #include "graph/builder.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "train/variables.h"
 
 shoal_input shoal_input_position(shoal_graph *g, int worker) {

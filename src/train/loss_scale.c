@@ -5,7 +5,7 @@
 #include "shoal/accumulate.h"
 #include "train/optimizer.h"
 #include "train/variables.h"
-#include "train/when.h"
+#include "train/only_if.h"
 
 static struct out all_finite(struct graph *g, const struct gradients *all) {
   VEC(struct out) parts = {0};
@@ -71,9 +71,9 @@ shoal_op *shoal_minimize_scaled(shoal_graph *g, shoal_optimizer optimizer, shoal
     train = shoal_apply_gradients(g, optimizer, all.vars, all.grads, all.n, step);
   } else if (!graph_error(g)) {
     struct out finite = all_finite(g, &all);
-    struct when w = when_begin(g, finite);
+    struct only_if w = only_if_begin(g, finite);
     struct node *applied = shoal_apply_gradients(g, optimizer, all.vars, all.grads, all.n, step);
-    struct node *both[2] = {when_end(&w, applied), adapt(g, &o, scale, good, finite)};
+    struct node *both[2] = {only_if_end(&w, applied), adapt(g, &o, scale, good, finite)};
     train = graph_error(g) ? NULL : shoal_group(g, both, 2, "train_scaled");
   }
   gradients_release(&all);

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "graph/builder.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "runtime/mark_names.h"
 #include "train/run_marks.h"
 #include "train/train_session.h"
@@ -143,7 +143,7 @@ shoal_status run_marks_begin(struct run_marks *m, shoal_session *session, const 
 /* ---- stopping ---- */
 
 shoal_status run_marks_stops(struct run_marks *m, shoal_session *session, int64_t *sum) {
-  struct step step = {0};
+  struct step_request step = {0};
   *sum = 0;
   for (size_t i = 0; i < m->stops.n; i++) step_fetch(&step, m->stops.at[i].value);
   shoal_status s = m->stops.n ? step_run(&step, session) : NULL;
@@ -171,7 +171,7 @@ shoal_status run_marks_done(struct run_marks *m, shoal_session *session, bool do
 }
 
 shoal_status run_marks_request_stop(struct run_marks *m, shoal_session *session) {
-  struct step step = {0};
+  struct step_request step = {0};
   for (size_t i = 0; i < m->stops.n; i++) step_target(&step, m->stops.at[i].add);
   shoal_status s = m->stops.n ? step_run(&step, session) : NULL;
   step_release(&step);

@@ -13,7 +13,7 @@
 #include "checkpoint/bundle.h"
 #include "train/meta_graph.h"
 #include "train/progress.h"
-#include "train/step.h"
+#include "train/step_request.h"
 
 enum { DEFAULT_KEEP = 5, DEFAULT_KEEP_HOURS = 10000 };
 
@@ -68,7 +68,7 @@ static shoal_tensor *string_tensor(const char *text) {
 
 /* Do all tasks with variables find a file? */
 static shoal_status seen_by_all(shoal_saver *s, shoal_session *session, const char *path, bool *all) {
-  struct step step = {0};
+  struct step_request step = {0};
   shoal_tensor *pattern = string_tensor(path);
   shoal_status e = step_feed(&step, s->nodes.pattern, pattern);
   for (size_t i = 0; i < s->nodes.groups.n; i++) step_fetch(&step, s->nodes.groups.at[i].sees_files);

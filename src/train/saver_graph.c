@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "checkpoint/bundle.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "train/saver.h"
 #include "train/variables.h"
 

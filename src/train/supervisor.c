@@ -14,7 +14,7 @@
 #include "train/hooks.h"
 #include "train/saver.h"
 #include "base/stop.h"
-#include "train/stop_watch.h"
+#include "train/stop_together.h"
 #include "train/train_session.h"
 
 enum { DEFAULT_MODEL_SECS = 600, DEFAULT_SUMMARIES_SECS = 120 };
@@ -30,7 +30,7 @@ struct shoal_supervisor {
   struct event_writer *events;
   shoal_coordinator *coordinator; /* of the session that is open */
   shoal_session *session;
-  struct stop_watch watch;
+  struct stop_together watch;
   shoal_status error;                           /* of a session that was closed */
   int64_t counted_step, counted_ns, saved_step; /* of the step counter's thread; the last checkpoint's */
 };
@@ -117,7 +117,7 @@ shoal_status shoal_supervisor_prepare_or_wait(shoal_supervisor *sv, const char *
   TRY(session_manager_create(&sv->manager, &sv->session, &made));
   if (sv->signals) {
     struct run_marks *marks = *sv->manager.target ? sv->manager.marks : NULL;
-    TRY(stop_watch_start(&sv->watch, marks, sv->session, sv->coordinator, sv->manager.is_chief));
+    TRY(stop_together_start(&sv->watch, marks, sv->session, sv->coordinator, sv->manager.is_chief));
   }
   *session = sv->session;
   return NULL;
@@ -253,7 +253,7 @@ shoal_saver *shoal_supervisor_saver(shoal_supervisor *sv) { return sv->scaffold.
 
 static shoal_status save_last(struct shoal_supervisor *sv) {
   if (!sv->session || !sv->events || !sv->scaffold.use.saver || sv->model_secs < 0) return NULL;
-  if (sv->signals && stop_told()) stop_watch_settle(&sv->watch, sv->scaffold.global_step, 0);
+  if (sv->signals && stop_told()) stop_together_settle(&sv->watch, sv->scaffold.global_step, 0);
   return save(sv);
 }
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "runtime/session_ops.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "train/sync.h"
 
 enum { PAUSE_MS = 100, LOOK_MS = 1000, SAY_MS = 5000, RUN_MS = 2000 };
@@ -51,7 +51,7 @@ struct sync_beat {
 
 /* One number, in time; false: not now. */
 static bool ask(struct sync_beat *b, shoal_out what, int64_t *out) {
-  struct step s = {.options = {.timeout_ms = RUN_MS}};
+  struct step_request s = {.options = {.timeout_ms = RUN_MS}};
   if (!what.node) return false;
   step_fetch(&s, what);
   shoal_status e = step_run(&s, b->o.created->session);

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "base/stop.h"
 #include "train/sync.h"
 #include "train/variables.h"

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "runtime/session_ops.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "train/sync.h"
 
 enum { LOOK_MS = 100 };

@@ -26,7 +26,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/step.h"
+#include "train/step_request.h"
 #include "base/stop.h"
 
 enum { IDLE_MS = 5, READY_MS = 20, TOKEN_MS = 2000, QUIET_LOOKS = 3 };

@@ -15,13 +15,13 @@
 #include "base/text.h"
 #include "base/wire.h"
 #include "graph/builder.h"
-#include "graph/device_name.h"
+#include "base/device_name.h"
 #include "train/claim.h"
 #include "train/progress.h"
 #include "train/run_marks.h"
 #include "train/saver.h"
 #include "base/stop.h"
-#include "train/stop_watch.h"
+#include "train/stop_together.h"
 
 /* Not there in a build without the network's libraries, which has no servers to ask. */
 #pragma weak shoal_server_target
@@ -47,7 +47,7 @@ struct shoal_train_session {
   shoal_status error; /* kept for the end */
   int64_t step_ns;    /* how long the last step took */
 
-  struct stop_watch watch;
+  struct stop_together watch;
 };
 
 /* ---- hooks ---- */
@@ -117,7 +117,7 @@ static shoal_status after_create(struct shoal_train_session *s) {
   c->global_step = -1;
   if (s->scaffold.global_step.node) TRY(session_get_int(s->session, s->scaffold.global_step, &c->global_step));
   say_how_made(s);
-  if (s->signals) TRY(stop_watch_start(&s->watch, s->manager.marks, s->session, c->coordinator, c->is_chief));
+  if (s->signals) TRY(stop_together_start(&s->watch, s->manager.marks, s->session, c->coordinator, c->is_chief));
   for (size_t i = 0; i < s->runners.n; i++)
     TRY(shoal_queue_runner_start(&s->runners.at[i], s->session, c->coordinator));
   for (size_t i = 0; i < s->hooks.n; i++)
@@ -305,9 +305,9 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
     return e;
   }
   int64_t began = clock_ns();
-  stop_watch_step(&s->watch, began, s->step_ns);
+  stop_together_step(&s->watch, began, s->step_ns);
   shoal_status e = step_run(&c->step, s->session);
-  stop_watch_step(&s->watch, 0, 0);
+  stop_together_step(&s->watch, 0, 0);
   TRY(e);
   drop_fed(c);
   s->step_ns = clock_ns() - began;
@@ -392,7 +392,7 @@ static void say_goodbye(struct shoal_train_session *s) {
 shoal_status shoal_train_session_close(shoal_train_session *s) {
   if (!s) return NULL;
   if (!s->error && s->session) {
-    if (s->signals && stop_told()) stop_watch_settle(&s->watch, s->scaffold.global_step, s->step_ns);
+    if (s->signals && stop_told()) stop_together_settle(&s->watch, s->scaffold.global_step, s->step_ns);
     /* From the last to the first: the checkpoint comes after whatever the program's own hooks still do. */
     for (size_t i = s->hooks.n; i-- > 0;) {
       if (!s->hooks.at[i].end) continue;

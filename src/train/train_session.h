@@ -4,7 +4,7 @@
 #define TRAIN_TRAIN_SESSION_H
 
 #include "shoal/train_session.h"
-#include "train/step.h"
+#include "train/step_request.h"
 
 /* The step counter's value, in a graph that has one (resource variable or the old kind); else node NULL. */
 shoal_out global_step_value(const shoal_graph *g);
@@ -55,7 +55,7 @@ shoal_status run_marks_begin(struct run_marks *m, shoal_session *session, const 
 
 /* Steps with hooks: one step's context. */
 struct shoal_run_context {
-  struct step step;
+  struct step_request step;
   shoal_session *session;
   bool stop;
   shoal_status error;      /* of a feed */

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "rpc/fast.h"
-#include "rpc/fast_address.h"
-#include "rpc/fast_wire.h"
+#include "rpc/fast/fast.h"
+#include "rpc/fast/fast_address.h"
+#include "rpc/fast/fast_wire.h"
 #include "tensor/buffer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -2,7 +2,7 @@
  * server short of memory would. */
 #include <stdlib.h>
 
-#include "ops/image_format.h"
+#include "ops/image/image_format.h"
 
 enum { MOST = 1 << 24 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/message_wire.h"
+#include "ops/text/message_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* Broadcasting plans: what is merged, and that any split of the walk visits the same elements. */
 #include "unit.h"
 
-#include "ops/broadcast.h"
+#include "ops/math/broadcast.h"
 
 #define SHAPE(...) ((struct shape){.rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dims = {__VA_ARGS__}})
 

@@ -13,10 +13,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "rpc/fast.h"
-#include "rpc/fast_address.h"
-#include "rpc/fast_shared.h"
-#include "rpc/fast_wire.h"
+#include "rpc/fast/fast.h"
+#include "rpc/fast/fast_address.h"
+#include "rpc/fast/fast_shared.h"
+#include "rpc/fast/fast_wire.h"
 #include "rpc/limits.h"
 #include "unit.h"
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/cpu.h"
-#include "device/cpu/gemm_kernel.h"
+#include "math/gemm_kernel.h"
 
 static uint32_t state = 1;
 static double draw(void) {

@@ -7,7 +7,7 @@
 #include "checkpoint/bundle.h"
 #include "checkpoint/slices_v1.h"
 #include "checkpoint/table.h"
-#include "ops/image_format.h"
+#include "ops/image/image_format.h"
 #include "folder.h"
 #include "unit.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
-#include "ops/queue.h"
+#include "ops/state/queue.h"
 #include "runtime/variable.h"
 
 enum { THREADS = 4, EACH = 500 };

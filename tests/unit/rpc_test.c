@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "rpc/channel.h"
-#include "rpc/headers.h"
+#include "rpc/http2/headers.h"
 #include "rpc/limits.h"
 #include "rpc/loop.h"
 #include "rpc/server.h"

@@ -1,7 +1,7 @@
 /* The vector functions are as exact as they say, over all of float. */
 #include "unit.h"
 
-#include "ops/vector_math.h"
+#include "ops/math/vector_math.h"
 
 /* How far got is from want, in units of want's last place. */
 static double units(float got, double want) {

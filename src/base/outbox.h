@@ -1,0 +1,39 @@
+/* Messages that a thread holds back for a moment, so that those of many small nodes travel together.
+ *
+ * Whoever runs a plan on its thread (src/cluster) may point `outbox` at one of its own; senders then add to it instead
+ * of sending. What is held must not wait for a long computation: the executors ask before each node, and a node that
+ * was once seen to take long is never begun with anything held. */
+#ifndef BASE_OUTBOX_H
+#define BASE_OUTBOX_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+
+struct outbox {
+  int64_t since; /* when the first message was held; 0: there is none */
+  void (*flush)(struct outbox *o);
+};
+
+extern __thread struct outbox *outbox; /* this thread's; NULL: nothing is held back */
+
+enum { OUTBOX_HOLD_NS = 100000 };
+
+/* Before a node: sends what has been held long enough, or anything if the node is known as slow. Returns the time if
+ * something is still held, else 0. */
+static inline int64_t outbox_before(const atomic_bool *slow) {
+  struct outbox *o = outbox;
+  if (!o || !o->since) return 0;
+  int64_t now = clock_ns();
+  if (now - o->since < OUTBOX_HOLD_NS && !atomic_load_explicit(slow, memory_order_relaxed)) return now;
+  o->flush(o);
+  return 0;
+}
+
+/* After it, with what outbox_before() returned. */
+static inline void outbox_after(int64_t began, atomic_bool *slow) {
+  if (began && clock_ns() - began > OUTBOX_HOLD_NS) atomic_store_explicit(slow, true, memory_order_relaxed);
+}
+
+#endif

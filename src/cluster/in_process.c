@@ -1,0 +1,183 @@
+/* Steps by a call; see in_process.h. */
+#include "cluster/in_process.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/latch.h"
+
+struct place {
+  char *target;
+  struct master *master;
+  int inside; /* calls */
+};
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t left;
+  VEC(struct place) places; /* lock */
+} here = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+
+static struct place *place_of(const struct master *m) {
+  for (size_t i = 0; i < here.places.n; i++)
+    if (here.places.at[i].master == m) return &here.places.at[i];
+  return NULL;
+}
+
+void in_process_add(const char *target, struct master *m) {
+  pthread_mutex_lock(&here.lock);
+  vec_push(&here.places, (struct place){mem_strdup(target), m, 0});
+  pthread_mutex_unlock(&here.lock);
+}
+
+void in_process_remove(struct master *m) {
+  pthread_mutex_lock(&here.lock);
+  struct place *p = place_of(m);
+  if (p) p->target[0] = 0; /* nobody comes in any more */
+  while (p && p->inside) {
+    pthread_cond_wait(&here.left, &here.lock);
+    p = place_of(m); /* the list may have moved */
+  }
+  if (p) {
+    free(p->target);
+    *p = vec_pop(&here.places);
+    if (!here.places.n) vec_release(&here.places);
+  }
+  pthread_mutex_unlock(&here.lock);
+}
+
+struct master *in_process_enter(const char *target) {
+  pthread_mutex_lock(&here.lock);
+  struct master *m = NULL;
+  for (size_t i = 0; i < here.places.n && !m; i++) {
+    struct place *p = &here.places.at[i];
+    if (strcmp(p->target, target) != 0) continue;
+    p->inside++;
+    m = p->master;
+  }
+  pthread_mutex_unlock(&here.lock);
+  return m;
+}
+
+void in_process_leave(struct master *m) {
+  pthread_mutex_lock(&here.lock);
+  if (--place_of(m)->inside == 0) pthread_cond_broadcast(&here.left);
+  pthread_mutex_unlock(&here.lock);
+}
+
+/* ---- steps ---- */
+
+struct in_process_step {
+  struct latch latch;
+  struct compiled *compiled;
+  const struct step_signature *sig;
+  shoal_tensor **fetches;
+  shoal_bytes *metadata;
+};
+
+/* A name without an output is that of output 0. */
+static bool same_tensor(const char *asked, const char *name) {
+  size_t n = strlen(asked);
+  return !strncmp(asked, name, n) && (!name[n] || (!strcmp(name + n, ":0") && !strchr(asked, ':')));
+}
+
+static void step_ended(void *arg, shoal_status s, const struct tensor *values, const struct text *metadata) {
+  struct in_process_step *step = arg;
+  for (size_t k = 0; !s && k < step->compiled->fetches.n; k++) {
+    struct tensor t;
+    tensor_ref(&t, &values[k]);
+    shoal_tensor *handle = tensor_handle_take(&t);
+    for (int i = 0; i < step->sig->n_fetches; i++)
+      if (!step->fetches[i] && same_tensor(step->sig->fetches[i], step->compiled->fetches.at[k]))
+        step->fetches[i] = shoal_tensor_ref(handle);
+    shoal_tensor_unref(handle);
+  }
+  if (!s && step->metadata && metadata->n) {
+    *step->metadata = (shoal_bytes){mem_alloc(metadata->n), metadata->n};
+    memcpy(step->metadata->data, metadata->at, metadata->n);
+  }
+  latch_done(&step->latch, s);
+}
+
+/* The signature with every name whole, as it would come over the wire. */
+static struct step_signature whole_names(const struct step_signature *sig, struct text *names) {
+  int n = sig->n_feeds + sig->n_fetches + sig->n_targets;
+  const char **all = mem_zalloc((size_t)n + 1, sizeof *all);
+  size_t *offsets = mem_zalloc((size_t)n + 1, sizeof *offsets);
+  for (int i = 0; i < n; i++) {
+    bool tensor = i < sig->n_feeds + sig->n_fetches;
+    const char *name = i < sig->n_feeds ? sig->feeds[i]
+                       : tensor         ? sig->fetches[i - sig->n_feeds]
+                                        : sig->targets[i - sig->n_feeds - sig->n_fetches];
+    offsets[i] = names->n;
+    text_adds(names, name);
+    if (tensor && !strchr(name, ':')) text_adds(names, ":0");
+    text_add(names, "", 1);
+  }
+  for (int i = 0; i < n; i++) all[i] = names->at + offsets[i];
+  free(offsets);
+  struct step_signature out = *sig;
+  out.feeds = all;
+  out.fetches = all + sig->n_feeds;
+  out.targets = all + sig->n_feeds + sig->n_fetches;
+  return out;
+}
+
+/* The step runs in part on this thread. One that is late is cancelled, and then waited for: it uses our memory. */
+static shoal_status run_compiled(struct master_session *s, struct in_process_step *step, const struct run_options *o,
+                                 int64_t deadline, shoal_tensor *const *feeds) {
+  struct tensor *args = mem_zalloc((size_t)step->sig->n_feeds + 1, sizeof *args);
+  for (int i = 0; i < step->sig->n_feeds; i++) tensor_ref(&args[i], &feeds[i]->t);
+  latch_init(&step->latch, 1);
+  struct step_run *run = step_run_new(s, step->compiled, o, deadline, args, step_ended, step);
+  step_run_begin(run);
+  if (!latch_wait_until(&step->latch, deadline))
+    step_run_cancel(run, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out: the step did not end in time"));
+  shoal_status err = latch_finish(&step->latch);
+  step_run_unref(run);
+  return err;
+}
+
+static void compiled(void *arg, shoal_status s, struct compiled *c) {
+  struct in_process_step *step = arg;
+  step->compiled = c;
+  latch_done(&step->latch, s);
+}
+
+/* The client's thread may wait. */
+static shoal_status compile(struct master_session *s, struct in_process_step *step, const struct step_signature *sig,
+                            unsigned flags) {
+  latch_init(&step->latch, 1);
+  master_compile(s, sig, flags, NULL, compiled, step);
+  return latch_finish(&step->latch);
+}
+
+shoal_status in_process_run(struct master *m, const char *handle, const shoal_run_options *o, int64_t deadline,
+                            const struct step_signature *sig, shoal_tensor *const *feeds, shoal_tensor **fetches,
+                            shoal_bytes *metadata) {
+  for (int i = 0; i < sig->n_fetches; i++) fetches[i] = NULL;
+  for (int i = 0; i < sig->n_feeds; i++)
+    if (!feeds[i]) return INVALID("the value fed to %s is NULL", sig->feeds[i]);
+  struct master_session *s;
+  TRY(master_find_session(m, handle, &s));
+  struct run_options options = {.timeout_ms = o ? o->timeout_ms : 0,
+                                .trace = o && o->trace_level,
+                                .partition_graphs = o && o->output_partition_graphs};
+  struct text names = {0};
+  struct step_signature whole = whole_names(sig, &names);
+  struct in_process_step step = {.sig = sig, .fetches = fetches, .metadata = metadata};
+  shoal_status err = compile(s, &step, &whole, options.partition_graphs ? COMPILE_GRAPHS : 0);
+  if (!err) err = run_compiled(s, &step, &options, deadline, feeds);
+  for (int i = 0; i < sig->n_fetches; i++) {
+    if (!err && !fetches[i]) err = INTERNAL("the step has no value for %s", sig->fetches[i]);
+    if (!err) continue;
+    shoal_tensor_unref(fetches[i]);
+    fetches[i] = NULL;
+  }
+  compiled_unref(step.compiled);
+  free((void *)(uintptr_t)whole.feeds);
+  text_release(&names);
+  master_session_unref(s);
+  return err;
+}

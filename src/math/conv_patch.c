@@ -1,0 +1,286 @@
+/* Packing panels of patches.
+ *
+ * Two ways for each of the two operands: a quick one that writes the panel straight from the image, where the
+ * element type needs no conversion and taps fall on whole channels; and a plain one that first copies the patches
+ * wanted into scratch (which a panel's worth of fits the first-level cache) and packs from there. */
+#include "math/conv_patch.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "math/scratch.h"
+#include "math/transpose.h"
+
+enum { MAX_WIDTH = 64, ZEROS = 256 };
+static const float zeros[ZEROS];
+
+struct place {
+  int64_t n, at[3];
+};
+
+static struct place place_of(const struct patches *p, int64_t index) {
+  struct place s;
+  s.at[2] = index % p->grid[2];
+  index /= p->grid[2];
+  s.at[1] = index % p->grid[1];
+  index /= p->grid[1];
+  s.at[0] = index % p->grid[0];
+  s.n = index / p->grid[0];
+  return s;
+}
+
+static void place_next(const struct patches *p, struct place *s) {
+  for (int d = 2; d >= 0; d--) {
+    if (++s->at[d] < p->grid[d]) return;
+    s->at[d] = 0;
+  }
+  s->n++;
+}
+
+static struct place tap_of(const struct patches *p, int64_t index) {
+  struct place t = {0};
+  t.at[2] = index % p->taps[2];
+  index /= p->taps[2];
+  t.at[1] = index % p->taps[1];
+  t.at[0] = index / p->taps[1];
+  return t;
+}
+
+static void tap_next(const struct patches *p, struct place *t) {
+  for (int d = 2; d >= 0; d--) {
+    if (++t->at[d] < p->taps[d]) return;
+    t->at[d] = 0;
+  }
+}
+
+/* The pixel under a tap, in elements from the image's start; -1 outside. */
+static inline int64_t pixel_at(const struct patches *p, const struct place *s, const struct place *t) {
+  int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t->at[0]];
+  int64_t x1 = s->at[1] * p->step[1] + p->offset[1][t->at[1]];
+  int64_t x2 = s->at[2] * p->step[2] + p->offset[2][t->at[2]];
+  if (x0 < 0 || x0 >= p->size[0] || x1 < 0 || x1 >= p->size[1] || x2 < 0 || x2 >= p->size[2]) return -1;
+  return (((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2] + x2) * p->pixel;
+}
+
+/* ---- positions as lanes ---- */
+
+/* n steps of k from `lanes` rows, rows[i] contiguous: o[step * width + i]. */
+static void interleave(int width, int lanes, const float *const *rows, int64_t n, float *o) {
+  int i = 0;
+  for (; i + 4 <= lanes; i += 4) {
+    const float *r0 = rows[i], *r1 = rows[i + 1], *r2 = rows[i + 2], *r3 = rows[i + 3];
+    float *to = o + i;
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4, to += 4 * width) transpose_4x4(r0 + k, r1 + k, r2 + k, r3 + k, to, width);
+    for (; k < n; k++, to += width) {
+      to[0] = r0[k];
+      to[1] = r1[k];
+      to[2] = r2[k];
+      to[3] = r3[k];
+    }
+  }
+  for (; i < lanes; i++)
+    for (int64_t k = 0; k < n; k++) o[k * width + i] = rows[i][k];
+}
+
+/* One channel: of the positions that stand in one row, a step of k is a contiguous run of the image. s is the first of
+ * them, lanes [first, first + count) of rows of `step` bytes. */
+static void copy_row_of_pixels(const struct patches *p, const struct place *s, int first, int count, int64_t k,
+                               int64_t n, size_t step, char *o) {
+  struct place t = tap_of(p, k);
+  size_t es = dtype_size(p->type), bytes = (size_t)count * es;
+  o += (size_t)first * es;
+  for (int64_t i = 0; i < n; i++, o += step, tap_next(p, &t)) {
+    int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t.at[0]], x1 = s->at[1] * p->step[1] + p->offset[1][t.at[1]];
+    int64_t x2 = s->at[2] + p->offset[2][t.at[2]];
+    bool inside = x0 >= 0 && x0 < p->size[0] && x1 >= 0 && x1 < p->size[1];
+    const char *row = (const char *)p->image + (size_t)(((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2]) * es;
+    int64_t low = inside ? MAX(0, -x2) : count, high = inside ? MIN(count, p->size[2] - x2) : 0;
+    if (low == 0 && high == count) {
+      if (bytes == 32) memcpy(o, row + (size_t)x2 * es, 32);
+      else if (bytes == 16) memcpy(o, row + (size_t)x2 * es, 16);
+      else memcpy(o, row + (size_t)x2 * es, bytes);
+      continue;
+    }
+    memset(o, 0, bytes);
+    if (low < high) memcpy(o + (size_t)low * es, row + (size_t)(x2 + low) * es, (size_t)(high - low) * es);
+  }
+}
+
+/* What the panel's type or grouping does not take as it is goes through scratch. */
+static void pack_rows_of_pixels(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
+                                int lanes, int64_t k, int64_t n, void *dst) {
+  size_t step = (size_t)panel->width * dtype_size(p->type);
+  bool direct = p->type == panel->type && panel->group == 1;
+  char *o = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step);
+  if (lanes < panel->width) memset(o, 0, (size_t)n * step);
+  for (int i = 0, count; i < lanes; i += count) {
+    count = (int)MIN(lanes - i, p->grid[2] - places[i].at[2]);
+    copy_row_of_pixels(p, &places[i], i, count, k, n, step, o);
+  }
+  if (!direct) gemm_pack_block(panel, o, p->type, 1, panel->width, false, panel->width, n, dst);
+}
+
+/* Rows of pixels' channels, interleaved tap by tap. */
+static void pack_channels(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
+                          int lanes, int64_t k, int64_t n, float *o) {
+  const float *rows[MAX_WIDTH];
+  int w = panel->width;
+  struct place t = tap_of(p, k / p->channels);
+  int64_t c = k % p->channels;
+  for (int i = lanes; i < w; i++) rows[i] = zeros;
+  while (n > 0) {
+    int64_t len = MIN(MIN(p->channels - c, n), ZEROS);
+    for (int i = 0; i < lanes; i++) {
+      int64_t at = pixel_at(p, &places[i], &t);
+      rows[i] = at < 0 ? zeros : (const float *)p->image + at + c;
+    }
+    interleave(w, w, rows, len, o);
+    o += len * w;
+    n -= len;
+    c += len;
+    if (c == p->channels) {
+      c = 0;
+      tap_next(p, &t);
+    }
+  }
+}
+
+/* The same for groups of k: what a lane takes of a pixel goes down in pieces of a group. */
+static void pack_channel_groups(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
+                                int lanes, int64_t k, int64_t n, char *o) {
+  size_t piece = (size_t)panel->group * 2, step = piece * (size_t)panel->width;
+  struct place t = tap_of(p, k / p->channels);
+  int64_t c = k % p->channels, steps = (n + panel->round - 1) / panel->round * panel->round / panel->group;
+  if (lanes < panel->width) memset(o, 0, (size_t)steps * step);
+  int64_t rest = steps - n / panel->group;
+  if (rest) memset(o + (size_t)(n / panel->group) * step, 0, (size_t)rest * step);
+  while (n > 0) {
+    int64_t len = MIN(p->channels - c, n), pieces = len / panel->group;
+    for (int i = 0; i < lanes; i++) {
+      int64_t at = pixel_at(p, &places[i], &t);
+      const char *from = (const char *)p->image + (at + c) * 2;
+      char *to = o + (size_t)i * piece;
+      if (at < 0)
+        for (int64_t q = 0; q < pieces; q++, to += step) memset(to, 0, piece);
+      else if (piece == 8)
+        for (int64_t q = 0; q < pieces; q++, to += step, from += 8) memcpy(to, from, 8);
+      else
+        for (int64_t q = 0; q < pieces; q++, to += step, from += piece) memcpy(to, from, piece);
+    }
+    o += (size_t)pieces * step;
+    n -= len;
+    c += len;
+    if (c == p->channels) {
+      c = 0;
+      tap_next(p, &t);
+    }
+  }
+}
+
+/* Into scratch, row by row, then packed. */
+static void pack_copied(const struct patches *p, const struct gemm_panel *panel, const struct place *places, int lanes,
+                        int64_t k, int64_t n, void *dst) {
+  size_t es = dtype_size(p->type);
+  char *rows = scratch_get(SCRATCH_PATCH, (size_t)panel->width * (size_t)n * es);
+  for (int i = 0; i < lanes; i++) {
+    struct place t = tap_of(p, k / p->channels);
+    int64_t c = k % p->channels, left = n;
+    char *to = rows + (size_t)(i * n) * es;
+    while (left > 0) {
+      int64_t len = MIN(p->channels - c, left), at = pixel_at(p, &places[i], &t);
+      if (at < 0) memset(to, 0, (size_t)len * es);
+      else memcpy(to, (const char *)p->image + (size_t)(at + c) * es, (size_t)len * es);
+      to += (size_t)len * es;
+      left -= len;
+      c = 0;
+      tap_next(p, &t);
+    }
+  }
+  gemm_pack_block(panel, rows, p->type, n, 1, false, lanes, n, dst);
+}
+
+void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes,
+                          int64_t k, int64_t n, void *dst) {
+  const struct patches *p = o->arg;
+  struct place places[MAX_WIDTH];
+  places[0] = place_of(p, lane);
+  for (int i = 1; i < lanes; i++) {
+    places[i] = places[i - 1];
+    place_next(p, &places[i]);
+  }
+  if (p->step[2] == 1 && p->pixel == 1) pack_rows_of_pixels(p, panel, places, lanes, k, n, dst);
+  else if (p->type == SHOAL_FLOAT32) pack_channels(p, panel, places, lanes, k, n, dst);
+  else if (panel->type == SHOAL_BFLOAT16 && p->channels % panel->group == 0 && k % panel->group == 0 &&
+           n % panel->group == 0)
+    pack_channel_groups(p, panel, places, lanes, k, n, dst);
+  else pack_copied(p, panel, places, lanes, k, n, dst);
+}
+
+/* ---- taps as lanes ---- */
+
+/* Lanes [first, first + count) of the panel are channels [c, c + count) of one tap. Positions go row by row of the
+ * grid, so that what is inside the image is one range of each row. */
+static void copy_tap(const struct patches *p, const struct place *t, int64_t c, int64_t count, int64_t k, int64_t n,
+                     size_t step, char *dst) {
+  size_t es = dtype_size(p->type), bytes = (size_t)count * es;
+  struct place s = place_of(p, k);
+  while (n > 0) {
+    int64_t run = MIN(p->grid[2] - s.at[2], n);
+    int64_t x0 = s.at[0] * p->step[0] + p->offset[0][t->at[0]], x1 = s.at[1] * p->step[1] + p->offset[1][t->at[1]];
+    int64_t x2 = s.at[2] * p->step[2] + p->offset[2][t->at[2]];
+    bool inside = x0 >= 0 && x0 < p->size[0] && x1 >= 0 && x1 < p->size[1];
+    /* Positions [low, high) of the run are inside. */
+    int64_t low = x2 >= 0 ? 0 : (-x2 + p->step[2] - 1) / p->step[2];
+    int64_t high = x2 >= p->size[2] ? 0 : (p->size[2] - x2 + p->step[2] - 1) / p->step[2];
+    low = inside ? MIN(low, run) : run;
+    high = MAX(low, MIN(high, run));
+    for (int64_t i = 0; i < low; i++) memset(dst + (size_t)i * step, 0, bytes);
+    const char *from = (const char *)p->image +
+                       (size_t)((((s.n * p->size[0] + x0) * p->size[1] + x1) * p->size[2] + x2) * p->pixel + c) * es;
+    size_t jump = (size_t)(p->step[2] * p->pixel) * es;
+    char *to = dst + (size_t)low * step;
+    from += (size_t)low * jump;
+    int64_t many = high - low;
+#define COPY(B)                                                                       \
+  case B:                                                                             \
+    for (int64_t i = 0; i < many; i++, to += step, from += jump) memcpy(to, from, B); \
+    break;
+    switch (bytes) {
+      COPY(2)
+      COPY(4)
+      COPY(8)
+      COPY(16)
+      COPY(32)
+      COPY(48)
+      COPY(64)
+      default:
+        for (int64_t i = 0; i < many; i++, to += step, from += jump) memcpy(to, from, bytes);
+    }
+#undef COPY
+    for (int64_t i = high; i < run; i++) memset(dst + (size_t)i * step, 0, bytes);
+    dst += (size_t)run * step;
+    n -= run;
+    s.at[2] = p->grid[2] - 1;
+    place_next(p, &s);
+  }
+}
+
+void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes, int64_t k,
+                     int64_t n, void *dst) {
+  const struct patches *p = o->arg;
+  size_t es = dtype_size(p->type), step = (size_t)panel->width * es;
+  bool direct = p->type == panel->type && panel->group == 1;
+  char *block = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step);
+  if (direct && lanes < panel->width) memset(block, 0, (size_t)n * step);
+  struct place t = tap_of(p, lane / p->channels);
+  int64_t c = lane % p->channels;
+  for (int i = 0; i < lanes;) {
+    int64_t count = MIN(p->channels - c, lanes - i);
+    copy_tap(p, &t, c, count, k, n, step, block + (size_t)i * es);
+    i += (int)count;
+    c = 0;
+    tap_next(p, &t);
+  }
+  if (!direct) gemm_pack_block(panel, block, p->type, 1, panel->width, false, lanes, n, dst);
+}

@@ -1,0 +1,142 @@
+/* What happens to sums before they are stored: scale, bias, a matrix added, an activation, rounding to the type
+ * of C. Runs on rows that are still in the first-level cache. */
+#include "math/gemm_epilogue.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/vector.h"
+
+static const struct {
+  const char *name;
+  enum gemm_act act;
+} names[] = {
+    {"Relu", GEMM_RELU},
+    {"Relu6", GEMM_RELU6},
+    {"Elu", GEMM_ELU},
+    {"LeakyRelu", GEMM_LEAKY_RELU},
+    {"Tanh", GEMM_TANH},
+    {"Sigmoid", GEMM_SIGMOID},
+    {"GeluExact", GEMM_GELU_EXACT},
+    {"GeluApproximate", GEMM_GELU_APPROXIMATE},
+    {"_MklSwish", GEMM_SWISH},
+    {"Swish", GEMM_SWISH},
+};
+
+bool gemm_act_from_name(const char *name, enum gemm_act *out) {
+  for (size_t i = 0; i < COUNT_OF(names); i++)
+    if (!strcmp(names[i].name, name)) {
+      *out = names[i].act;
+      return true;
+    }
+  return false;
+}
+
+/* NaN passes through Relu as TensorFlow's max(x, 0) lets it: comparisons are written so that it does. */
+#define ACTIVATE(name, type, EXP, EXPM1, TANH, ERF)                                                            \
+  VECTOR_CLONES void name(type *x, int64_t n, enum gemm_act act, type alpha) {                                 \
+    switch (act) {                                                                                             \
+      case GEMM_NONE: break;                                                                                   \
+      case GEMM_RELU:                                                                                          \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i];                                            \
+        break;                                                                                                 \
+      case GEMM_RELU6:                                                                                         \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i] > 6 ? 6 : x[i];                             \
+        break;                                                                                                 \
+      case GEMM_ELU:                                                                                           \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? EXPM1(x[i]) : x[i];                                  \
+        break;                                                                                                 \
+      case GEMM_LEAKY_RELU:                                                                                    \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] > 0 ? x[i] : alpha * x[i];                                 \
+        break;                                                                                                 \
+      case GEMM_TANH:                                                                                          \
+        for (int64_t i = 0; i < n; i++) x[i] = TANH(x[i]);                                                     \
+        break;                                                                                                 \
+      case GEMM_SIGMOID:                                                                                       \
+        for (int64_t i = 0; i < n; i++) x[i] = 1 / (1 + EXP(-x[i]));                                           \
+        break;                                                                                                 \
+      case GEMM_SWISH:                                                                                         \
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] / (1 + EXP(-x[i]));                                        \
+        break;                                                                                                 \
+      case GEMM_GELU_EXACT:                                                                                    \
+        for (int64_t i = 0; i < n; i++) x[i] = (type)0.5 * x[i] * (1 + ERF(x[i] * (type)0.70710678118654752)); \
+        break;                                                                                                 \
+      case GEMM_GELU_APPROXIMATE:                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                                      \
+          type v = x[i];                                                                                       \
+          x[i] = (type)0.5 * v * (1 + TANH((type)0.7978845608028654 * (v + (type)0.044715 * v * v * v)));      \
+        }                                                                                                      \
+        break;                                                                                                 \
+    }                                                                                                          \
+  }
+
+ACTIVATE(gemm_activate, float, expf, expm1f, tanhf, erff)
+ACTIVATE(gemm_activate_double, double, exp, expm1, tanh, erf)
+
+VECTOR_CLONES static void finish_float(const struct gemm_epilogue *e, float *x, int64_t row, int64_t j0, int64_t n,
+                                       shoal_dtype type) {
+  if (e->scale) {
+    const float *s = (const float *)e->scale + j0;
+    for (int64_t j = 0; j < n; j++) x[j] *= s[j];
+  }
+  if (e->bias) {
+    const float *b = (const float *)e->bias + j0;
+    for (int64_t j = 0; j < n; j++) x[j] += b[j];
+  }
+  if (e->add) {
+    int64_t at = row * e->ld_add + j0;
+    if (type == SHOAL_FLOAT32)
+      for (int64_t j = 0; j < n; j++) x[j] += ((const float *)e->add)[at + j];
+    else if (type == SHOAL_FLOAT16)
+      for (int64_t j = 0; j < n; j++) x[j] += f16_to_float(((const f16 *)e->add)[at + j]);
+    else
+      for (int64_t j = 0; j < n; j++) x[j] += bf16_to_float(((const bf16 *)e->add)[at + j]);
+  }
+  gemm_activate(x, n, e->act, e->alpha);
+}
+
+static void finish_double(const struct gemm_epilogue *e, double *x, int64_t row, int64_t j0, int64_t n) {
+  for (int64_t j = 0; j < n; j++) {
+    if (e->scale) x[j] *= ((const double *)e->scale)[j0 + j];
+    if (e->bias) x[j] += ((const double *)e->bias)[j0 + j];
+    if (e->add) x[j] += ((const double *)e->add)[row * e->ld_add + j0 + j];
+  }
+  gemm_activate_double(x, n, e->act, (double)e->alpha);
+}
+
+VECTOR_CLONES static void round_f16(f16 *to, const float *x, int64_t n) {
+  for (int64_t j = 0; j < n; j++) to[j] = f16_from_float(x[j]);
+}
+
+VECTOR_CLONES static void round_bf16(bf16 *to, const float *x, int64_t n) {
+  for (int64_t j = 0; j < n; j++) to[j] = bf16_from_float(x[j]);
+}
+
+#define NARROW(type, wide)                                              \
+  {                                                                     \
+    type *to = (type *)g->c + row * g->ldc + j0;                        \
+    for (int64_t j = 0; j < n; j++) to[j] = (type)((const wide *)x)[j]; \
+    break;                                                              \
+  }
+
+void gemm_finish_row(const struct gemm *g, void *x, int64_t row, int64_t j0, int64_t n) {
+  shoal_dtype acc = gemm_acc_type(g->type);
+  if (g->epilogue) {
+    if (acc == SHOAL_FLOAT32) finish_float(g->epilogue, x, row, j0, n, g->type);
+    else if (acc == SHOAL_FLOAT64) finish_double(g->epilogue, x, row, j0, n);
+  }
+  switch (g->type) {
+    case SHOAL_FLOAT16: round_f16((f16 *)g->c + row * g->ldc + j0, x, n); break;
+    case SHOAL_BFLOAT16: round_bf16((bf16 *)g->c + row * g->ldc + j0, x, n); break;
+    case SHOAL_INT8:
+    case SHOAL_UINT8: NARROW(uint8_t, uint32_t)
+    case SHOAL_INT16:
+    case SHOAL_UINT16: NARROW(uint16_t, uint32_t)
+    default: {
+      size_t es = dtype_size(g->type);
+      char *to = (char *)g->c + (size_t)(row * g->ldc + j0) * es;
+      if (to != (char *)x) memcpy(to, x, (size_t)n * es);
+    }
+  }
+}

@@ -1,0 +1,238 @@
+/* Packing: a block of a matrix rearranged so that a micro-kernel reads it front to back. Converts on the way
+ * (half to float, narrow integers to words), so that one kernel serves several element types. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "math/gemm_kernel.h"
+#include "math/transpose.h"
+
+#define AS_IS(v) (v)
+#define AS_U32(v) ((uint32_t)(v))
+#define AS_U64(v) ((uint64_t)(v))
+
+/* One lane beside the other: two loops, so that whichever stride is 1 runs innermost where that pays. */
+#define PACK(name, from, to, convert)                                                                      \
+  static void name(int width, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n, void *out) { \
+    const from *x = data;                                                                                  \
+    to *y = out;                                                                                           \
+    if (ls == 1) {                                                                                         \
+      for (int64_t p = 0; p < n; p++, x += ks, y += width) {                                               \
+        for (int i = 0; i < lanes; i++) y[i] = convert(x[i]);                                              \
+        for (int i = lanes; i < width; i++) y[i] = 0;                                                      \
+      }                                                                                                    \
+      return;                                                                                              \
+    }                                                                                                      \
+    for (int i = 0; i < width; i++) {                                                                      \
+      const from *xi = x + i * ls;                                                                         \
+      if (i < lanes)                                                                                       \
+        for (int64_t p = 0; p < n; p++) y[p * width + i] = convert(xi[p * ks]);                            \
+      else                                                                                                 \
+        for (int64_t p = 0; p < n; p++) y[p * width + i] = 0;                                              \
+    }                                                                                                      \
+  }
+
+PACK(pack_float_any, float, float, AS_IS)
+PACK(pack_half, f16, float, f16_to_float)
+PACK(pack_bf16, bf16, float, bf16_to_float)
+PACK(pack_double, double, double, AS_IS)
+PACK(pack_i8, int8_t, uint32_t, AS_U32)
+PACK(pack_u8, uint8_t, uint32_t, AS_U32)
+PACK(pack_i16, int16_t, uint32_t, AS_U32)
+PACK(pack_u16, uint16_t, uint32_t, AS_U32)
+PACK(pack_i32, uint32_t, uint32_t, AS_U32)
+PACK(pack_i64, uint64_t, uint64_t, AS_U64)
+PACK(pack_c64, c64, c64, AS_IS)
+PACK(pack_c128, c128, c128, AS_IS)
+
+/* Four lanes at a time, four steps at a time. */
+static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, int64_t n, float *y) {
+  int i = 0;
+  for (; i + 4 <= lanes; i += 4) {
+    const float *r0 = x + i * ls, *r1 = r0 + ls, *r2 = r1 + ls, *r3 = r2 + ls;
+    float *o = y + i;
+    int64_t p = 0;
+    for (; p + 4 <= n; p += 4, o += 4 * width) transpose_4x4(r0 + p, r1 + p, r2 + p, r3 + p, o, width);
+    for (; p < n; p++, o += width) {
+      o[0] = r0[p];
+      o[1] = r1[p];
+      o[2] = r2[p];
+      o[3] = r3[p];
+    }
+  }
+  for (; i < width; i++)
+    for (int64_t p = 0; p < n; p++) y[p * width + i] = i < lanes ? x[i * ls + p] : 0;
+}
+
+/* Rows copied by a constant length: the compiler makes a few vector moves of each. */
+#define COPY_ROWS(W)                                                              \
+  case W:                                                                         \
+    for (int64_t p = 0; p < n; p++, x += ks, y += W) memcpy(y, x, W * sizeof *y); \
+    return;
+
+static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n, void *out) {
+  const float *x = data;
+  float *y = out;
+  if (ls == 1 && lanes == width) {
+    switch (width) {
+      COPY_ROWS(4)
+      COPY_ROWS(6)
+      COPY_ROWS(8)
+      COPY_ROWS(12)
+      COPY_ROWS(14)
+      COPY_ROWS(16)
+      COPY_ROWS(20)
+      COPY_ROWS(24)
+      COPY_ROWS(32)
+      COPY_ROWS(48)
+    }
+  }
+  if (ks == 1 && ls != 1) {
+    transpose_lanes(width, x, ls, lanes, n, y);
+    return;
+  }
+  pack_float_any(width, data, ls, ks, lanes, n, out);
+}
+
+bool gemm_packs_quads(const struct gemm_panel *p, shoal_dtype type) {
+  return p->width == 4 && p->type == SHOAL_FLOAT32 && type == SHOAL_FLOAT32;
+}
+
+void gemm_pack_quads(const float *x, int64_t ks, int64_t lanes, int64_t n, float *y, size_t step) {
+  for (int64_t l = 0; l < lanes; l += 16, x += 16, y += 4 * step) {
+    const float *from = x;
+    float *y0 = y, *y1 = y0 + step, *y2 = y1 + step, *y3 = y2 + step;
+    for (int64_t p = 0; p < n; p++, from += ks) {
+      memcpy(y0 + 4 * p, from, 16);
+      memcpy(y1 + 4 * p, from + 4, 16);
+      memcpy(y2 + 4 * p, from + 8, 16);
+      memcpy(y3 + 4 * p, from + 12, 16);
+    }
+  }
+}
+
+/* ---- bfloat16 in groups of k ---- */
+
+enum { MAX_GROUP = 32, MAX_WIDTH = 64 };
+
+/* k lies contiguous: a lane's group is one piece of memory. */
+static void group_runs(int width, int group, const uint16_t *x, int64_t ls, int lanes, int64_t groups, uint16_t *y) {
+  int64_t q = 0;
+  if (group == 2) /* pairs are 32-bit elements: four lanes and four pairs are turned round in registers */
+    for (; q + 4 <= groups; q += 4) {
+      int i = 0;
+      for (; i + 4 <= lanes; i += 4) {
+        const uint16_t *r = x + i * ls + 2 * q;
+        transpose_4x4(r, r + ls, r + 2 * ls, r + 3 * ls, y + (q * width + i) * 2, width);
+      }
+      for (; i < lanes; i++)
+        for (int t = 0; t < 4; t++) memcpy(y + ((q + t) * width + i) * 2, x + i * ls + 2 * (q + t), 4);
+    }
+  for (; q < groups; q++) {
+    uint16_t *to = y + q * width * group;
+    const uint16_t *from = x + q * group;
+    if (group == 4)
+      for (int i = 0; i < lanes; i++) memcpy(to + i * 4, from + i * ls, 8);
+    else if (group == 32)
+      for (int i = 0; i < lanes; i++) memcpy(to + i * 32, from + i * ls, 64);
+    else
+      for (int i = 0; i < lanes; i++) memcpy(to + i * group, from + i * ls, (size_t)group * 2);
+  }
+}
+
+/* Lanes lie contiguous: a group is `group` rows, interleaved. Returns how many lanes were done. */
+static int group_rows(int group, const uint16_t *x, int64_t ks, int lanes, uint16_t *y) {
+  int i = 0;
+  if (group == 2) {
+    const uint16_t *x1 = x + ks;
+    for (; i + 8 <= lanes; i += 8) interleave_8(x + i, x1 + i, y + 2 * i);
+    for (; i < lanes; i++) {
+      y[2 * i] = x[i];
+      y[2 * i + 1] = x1[i];
+    }
+  } else if (group == 32) {
+    for (; i + 8 <= lanes; i += 8)
+      for (int t = 0; t < 32; t += 8) transpose_8x8(x + i + t * ks, ks, y + i * 32 + t, 32);
+  } else if (group == 4) {
+#if defined(__aarch64__)
+    for (; i + 8 <= lanes; i += 8) {
+      uint16x8x4_t v = {
+          {vld1q_u16(x + i), vld1q_u16(x + ks + i), vld1q_u16(x + 2 * ks + i), vld1q_u16(x + 3 * ks + i)}};
+      vst4q_u16(y + i * 4, v);
+    }
+    for (; i + 4 <= lanes; i += 4) {
+      uint16x4x4_t v = {{vld1_u16(x + i), vld1_u16(x + ks + i), vld1_u16(x + 2 * ks + i), vld1_u16(x + 3 * ks + i)}};
+      vst4_u16(y + i * 4, v);
+    }
+#endif
+  }
+  return i;
+}
+
+static void pack_groups(const struct gemm_panel *p, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n,
+                        void *out) {
+  const uint16_t *x = data;
+  uint16_t *y = out;
+  int width = p->width, group = p->group;
+  int64_t whole = n / group, padded = (n + p->round - 1) / p->round * p->round;
+  if (lanes < width) memset(y, 0, (size_t)padded * (size_t)width * 2);
+  if (ks == 1) {
+    group_runs(width, group, x, ls, lanes, whole, y);
+  } else {
+    for (int64_t q = 0; q < whole; q++) {
+      const uint16_t *from = x + q * group * ks;
+      uint16_t *to = y + q * width * group;
+      for (int i = ls == 1 ? group_rows(group, from, ks, lanes, to) : 0; i < lanes; i++)
+        for (int t = 0; t < group; t++) to[i * group + t] = from[i * ls + t * ks];
+    }
+  }
+  /* What is left of k, and zeros up to a multiple of round. */
+  x += whole * group * ks;
+  y += whole * group * width;
+  n -= whole * group;
+  memset(y, 0, (size_t)(padded - whole * group) * (size_t)width * 2);
+  if (!n) return;
+  if (ls == 1 && group <= MAX_GROUP && width <= MAX_WIDTH) { /* rows that are not there are rows of zeros */
+    uint16_t rows[MAX_GROUP * MAX_WIDTH];
+    memset(rows, 0, (size_t)(group * width) * 2);
+    for (int64_t t = 0; t < n; t++) memcpy(rows + t * width, x + t * ks, (size_t)lanes * 2);
+    for (int i = group_rows(group, rows, width, width, y); i < lanes; i++)
+      for (int64_t t = 0; t < n; t++) y[i * group + t] = rows[t * width + i];
+    return;
+  }
+  for (int i = 0; i < lanes; i++)
+    for (int64_t t = 0; t < n; t++) y[i * group + t] = x[i * ls + t * ks];
+}
+
+void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dtype type, int64_t ls, int64_t ks,
+                     bool conj, int lanes, int64_t n, void *dst) {
+  int w = panel->width;
+  if (panel->type == SHOAL_BFLOAT16) {
+    pack_groups(panel, data, ls, ks, lanes, n, dst);
+    return;
+  }
+  switch (type) {
+    case SHOAL_FLOAT32: pack_float(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_FLOAT16: pack_half(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_BFLOAT16: pack_bf16(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_FLOAT64: pack_double(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT8: pack_i8(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_UINT8: pack_u8(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT16: pack_i16(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_UINT16: pack_u16(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT32:
+    case SHOAL_UINT32: pack_i32(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_INT64:
+    case SHOAL_UINT64: pack_i64(w, data, ls, ks, lanes, n, dst); break;
+    case SHOAL_COMPLEX64:
+      pack_c64(w, data, ls, ks, lanes, n, dst);
+      if (conj)
+        for (int64_t i = 0; i < n * w; i++) ((float *)dst)[2 * i + 1] = -((float *)dst)[2 * i + 1];
+      break;
+    case SHOAL_COMPLEX128:
+      pack_c128(w, data, ls, ks, lanes, n, dst);
+      if (conj)
+        for (int64_t i = 0; i < n * w; i++) ((double *)dst)[2 * i + 1] = -((double *)dst)[2 * i + 1];
+      break;
+    default: MUST(!"a type that gemm_run accepts");
+  }
+}

@@ -1,0 +1,157 @@
+/* Micro-kernels for x86_64, each compiled for its instruction set and used only where the machine has it.
+ *
+ * float and double: AVX-512 or AVX2, a register of B's columns times a broadcast element of A. bfloat16: AMX
+ * multiplies 16x32 with 32x16 tiles, four of them a step; AVX512-BF16 multiplies pairs. An AMX kernel needs the
+ * system's leave to use tiles (base/cpu.c asks for it) and a tile configuration (once a thread). */
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "base/cpu.h"
+#include "math/gemm_kernel.h"
+
+static bool has_avx2(void) { return cpu_has(CPU_AVX2); }
+static bool has_avx512(void) { return cpu_has(CPU_AVX512); }
+static bool has_avx512_bf16(void) { return cpu_has(CPU_AVX512_BF16); }
+static bool has_amx(void) { return cpu_has(CPU_AMX); }
+
+/* MR rows of NV registers of sums, of panels of PA lanes of A and PB registers of B. */
+#define KERNEL(name, isa, type, vec, W, MR, NV, PA, PB, ZERO, LOAD, SET, FMA, ADD, STORE)                         \
+  __attribute__((target(isa))) static void name(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, \
+                                                bool add) {                                                       \
+    const type *a = pa, *b = pb;                                                                                  \
+    type *c = pc;                                                                                                 \
+    vec s[MR][NV];                                                                                                \
+    _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++)    \
+        s[i][j] = ZERO();                                                                                         \
+    for (int64_t p = 0; p < n; p++, a += PA, b += PB * W) {                                                       \
+      vec v[NV];                                                                                                  \
+      _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) v[j] = LOAD(b + j * W);                                \
+      _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) {                                                     \
+        vec x = SET(a[i]);                                                                                        \
+        _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) s[i][j] = FMA(x, v[j], s[i][j]);                     \
+      }                                                                                                           \
+    }                                                                                                             \
+    _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) {  \
+      type *r = c + i * ldc + j * W;                                                                              \
+      STORE(r, add ? ADD(LOAD(r), s[i][j]) : s[i][j]);                                                            \
+    }                                                                                                             \
+  }
+#define AVX512_FLOAT(name, MR, NV, PA, PB)                                                                       \
+  KERNEL(name, "avx512f", float, __m512, 16, MR, NV, PA, PB, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps, \
+         _mm512_fmadd_ps, _mm512_add_ps, _mm512_storeu_ps)
+#define AVX2_FLOAT(name, MR, NV, PA, PB)                                                                         \
+  KERNEL(name, "avx2,fma", float, __m256, 8, MR, NV, PA, PB, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_set1_ps, \
+         _mm256_fmadd_ps, _mm256_add_ps, _mm256_storeu_ps)
+AVX512_FLOAT(avx512_12x32, 12, 2, 12, 2)
+AVX512_FLOAT(avx512_8x32, 8, 2, 12, 2)
+AVX512_FLOAT(avx512_4x32, 4, 2, 12, 2)
+AVX512_FLOAT(avx512_12x16, 12, 1, 12, 2)
+AVX512_FLOAT(avx512_8x16, 8, 1, 12, 2)
+AVX2_FLOAT(avx2_6x16, 6, 2, 6, 2)
+AVX2_FLOAT(avx2_6x8, 6, 1, 6, 2)
+KERNEL(avx512_double, "avx512f", double, __m512d, 8, 12, 2, 12, 2, _mm512_setzero_pd, _mm512_loadu_pd, _mm512_set1_pd,
+       _mm512_fmadd_pd, _mm512_add_pd, _mm512_storeu_pd)
+KERNEL(avx2_double, "avx2,fma", double, __m256d, 4, 6, 2, 6, 2, _mm256_setzero_pd, _mm256_loadu_pd, _mm256_set1_pd,
+       _mm256_fmadd_pd, _mm256_add_pd, _mm256_storeu_pd)
+
+static void avx512_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
+  if (cols <= 16) (rows <= 8 ? avx512_8x16 : avx512_12x16)(n, a, b, c, ldc, false);
+  else (rows <= 4 ? avx512_4x32 : rows <= 8 ? avx512_8x32 : avx512_12x32)(n, a, b, c, ldc, false);
+}
+
+static void avx2_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
+  (cols <= 8 ? avx2_6x8 : avx2_6x16)(n, a, b, c, ldc, false);
+}
+
+/* Pairs of k: element i of a register holds both factors of a pair. */
+__attribute__((target("avx512f,avx512bf16"))) static void avx512_bf16(int64_t n, const void *pa, const void *pb,
+                                                                      void *pc, int64_t ldc, bool add) {
+  enum { MR = 12 };
+  const int32_t *a = pa;
+  const char *b = pb;
+  float *c = pc;
+  __m512 s[MR][2];
+  _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++) s[i][0] = s[i][1] = _mm512_setzero_ps();
+  for (int64_t p = 0; p < n; p++, a += MR, b += 128) {
+    __m512bh v0 = (__m512bh)_mm512_loadu_si512(b), v1 = (__m512bh)_mm512_loadu_si512(b + 64);
+    _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++) {
+      __m512bh x = (__m512bh)_mm512_set1_epi32(a[i]);
+      s[i][0] = _mm512_dpbf16_ps(s[i][0], x, v0);
+      s[i][1] = _mm512_dpbf16_ps(s[i][1], x, v1);
+    }
+  }
+  _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++) {
+    float *r = c + i * ldc;
+    _mm512_storeu_ps(r, add ? _mm512_add_ps(_mm512_loadu_ps(r), s[i][0]) : s[i][0]);
+    _mm512_storeu_ps(r + 16, add ? _mm512_add_ps(_mm512_loadu_ps(r + 16), s[i][1]) : s[i][1]);
+  }
+}
+
+/* What LDTILECFG reads. */
+struct tile_config {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+};
+
+__attribute__((target("amx-tile"))) static void configure_tiles(void) {
+  static _Thread_local bool done;
+  if (done) return;
+  struct tile_config cfg = {.palette = 1};
+  for (int i = 0; i < 8; i++) {
+    cfg.row_bytes[i] = 64;
+    cfg.rows[i] = 16;
+  }
+  _tile_loadconfig(&cfg);
+  done = true;
+}
+
+/* Tiles 0 to 3 hold the sums of a 32x32 block, 4 and 5 rows of A, 6 and 7 columns of B. A step is 32 of k. */
+__attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32(int64_t n, const void *pa, const void *pb, void *pc,
+                                                                   int64_t ldc, bool add) {
+  const char *a = pa, *b = pb;
+  char *c = pc;
+  size_t row = (size_t)ldc * 4;
+  configure_tiles();
+  if (add) {
+    _tile_loadd(0, c, row);
+    _tile_loadd(1, c + 64, row);
+    _tile_loadd(2, c + 16 * row, row);
+    _tile_loadd(3, c + 16 * row + 64, row);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t p = 0; p < n; p++, a += 2048, b += 2048) {
+    _tile_loadd(4, a, 64);
+    _tile_loadd(6, b, 128);
+    _tile_loadd(7, b + 64, 128);
+    _tile_loadd(5, a + 1024, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, row);
+  _tile_stored(1, c + 64, row);
+  _tile_stored(2, c + 16 * row, row);
+  _tile_stored(3, c + 16 * row + 64, row);
+}
+
+const struct gemm_kernel gemm_kernels_x86[] = {
+    {"avx512 float 12x32", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512, avx512_12x32,
+     avx512_edge, 4, 16},
+    {"avx2 float 6x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16, avx2_edge, 6,
+     8},
+    {"avx512 double 12x16", SHOAL_FLOAT64, SHOAL_FLOAT64, 12, 16, 1, 1, 1, 192, 144, 1, has_avx512, avx512_double},
+    {"avx2 double 6x8", SHOAL_FLOAT64, SHOAL_FLOAT64, 6, 8, 1, 1, 1, 256, 96, 3, has_avx2, avx2_double},
+    {"amx bfloat16 32x32", SHOAL_BFLOAT16, SHOAL_FLOAT32, 32, 32, 32, 2, 32, 1024, 256, 1, has_amx, amx_32x32},
+    {"avx512 bfloat16 12x32", SHOAL_BFLOAT16, SHOAL_FLOAT32, 12, 32, 2, 2, 2, 512, 192, 8, has_avx512_bf16,
+     avx512_bf16},
+    {0},
+};
+#else
+typedef int gemm_x86_unused; /* a translation unit may not be empty */
+#endif

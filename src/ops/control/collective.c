@@ -1,0 +1,270 @@
+/* ops/control: how a graph runs and talks: v1 control flow, function calls, sends, collectives, prints, watches. */
+
+/* Collective ops: the same op on several devices, each with its own input, that ends when all have come. Where they
+ * meet and what they compute is collective/; here are the signatures, the arithmetic, and the step's meeting, which is
+ * made by the first op that needs one and goes with the step.
+ *
+ * V1 ops have their keys and sizes as attributes, V2 ops as inputs. Attributes about how to communicate
+ * (communication_hint, subdiv_offsets, wait_for, max_subdivs_per_device, is_stateless) choose among TensorFlow's
+ * algorithms and never the result; inside one process there is one way. */
+#include "collective/meeting.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/array/array_util.h"
+#include "ops/math/elementwise.h"
+
+/* ---- arithmetic ---- */
+
+struct arithmetic {
+  struct collective_arithmetic head;
+  struct binary_loop merge, final;
+  shoal_dtype dtype;
+};
+
+static void merge(const struct collective_arithmetic *base, void *sum, const void *by, int64_t n) {
+  binary_loop_run(&((const struct arithmetic *)base)->merge, sum, sum, by, n, VECTOR_VECTOR);
+}
+
+/* Divides by the number of members, in the values' own type. */
+static void divide(const struct collective_arithmetic *base, void *sum, int members, int64_t n) {
+  const struct arithmetic *a = (const struct arithmetic *)base;
+  union {
+    float f;
+    double d;
+    int32_t i;
+    int64_t l;
+    uint16_t half;
+  } by;
+  switch (a->dtype) {
+    case SHOAL_FLOAT64: by.d = members; break;
+    case SHOAL_INT32: by.i = members; break;
+    case SHOAL_INT64: by.l = members; break;
+    case SHOAL_FLOAT16:
+    case SHOAL_BFLOAT16: half_from_float(a->dtype, &by.half, &(float){(float)members}, 1); break;
+    default: by.f = (float)members;
+  }
+  binary_loop_run(&a->final, sum, sum, &by, n, VECTOR_SCALAR);
+}
+
+static shoal_status arithmetic_init(struct arithmetic *a, const struct node *n) {
+  static const char *const loops[][2] = {{"Add", "Add"}, {"Mul", "Mul"}, {"Max", "Maximum"}, {"Min", "Minimum"}};
+  const char *merge_op, *final_op, *loop = NULL;
+  TRY(node_get_string(n, "merge_op", &merge_op));
+  TRY(node_get_string(n, "final_op", &final_op));
+  TRY(node_get_type(n, "T", &a->dtype));
+  for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
+    if (!strcmp(merge_op, loops[i][0])) loop = loops[i][1];
+  if (!loop) return INVALID("merge_op must be one of {\"Add\", \"Mul\", \"Max\", \"Min\"} but got %s", merge_op);
+  a->head.merge = merge;
+  TRY(binary_loop_init(&a->merge, loop, a->dtype, a->dtype));
+  if (strcmp(final_op, "Div")) return NULL;
+  a->head.final = divide;
+  return binary_loop_init(&a->final, "Div", a->dtype, a->dtype);
+}
+
+/* ---- a node ---- */
+
+struct state {
+  enum collective_kind kind;
+  bool v2, is_source, receives;
+  int group_size, group_key, instance_key; /* V1 */
+  struct shape shape;                      /* V1 broadcasts: as declared */
+  float timeout_s;
+  struct arithmetic arithmetic;
+};
+
+static shoal_status check_group_size(int64_t n) {
+  return n > 0 ? NULL : INVALID("group_size must be positive integer but got %" PRId64, n);
+}
+
+static shoal_status init(struct kernel_init *ki, void *state) {
+  struct state *st = state;
+  const char *op = ki->node->op->name;
+  st->v2 = !strcmp(op + strlen(op) - 2, "V2");
+  st->is_source = strstr(op, "Send");
+  st->receives = strstr(op, "Recv");
+  st->kind = strstr(op, "Reduce") ? COLLECTIVE_REDUCE : strstr(op, "Gather") ? COLLECTIVE_GATHER : COLLECTIVE_BROADCAST;
+  TRY(node_get_float(ki->node, "timeout_seconds", &st->timeout_s));
+  if (st->kind == COLLECTIVE_REDUCE) TRY(arithmetic_init(&st->arithmetic, ki->node));
+  if (st->v2) return NULL;
+  int64_t size, key, instance;
+  TRY(node_get_int(ki->node, "group_size", &size));
+  TRY(node_get_int(ki->node, "group_key", &key));
+  TRY(node_get_int(ki->node, "instance_key", &instance));
+  TRY(check_group_size(size));
+  st->group_size = (int)MIN(size, INT32_MAX);
+  st->group_key = (int)key;
+  st->instance_key = (int)instance;
+  if (st->kind != COLLECTIVE_BROADCAST) return NULL;
+  TRY(node_get_shape(ki->node, "shape", &st->shape));
+  if (shape_known(&st->shape)) return NULL;
+  return INVALID("The shape of a broadcast must be known, but is %s", shape_str(&st->shape));
+}
+
+/* ---- the step's meeting ---- */
+
+struct place {
+  struct resource head;
+  struct meeting *meeting;
+};
+
+static void free_place(struct resource *r) {
+  meeting_free(((struct place *)r)->meeting);
+  free(r);
+}
+
+static const struct resource_type place_type = {"collective", "collective", free_place};
+
+static shoal_status make_place(void *arg, struct resource **out) {
+  struct place *p = mem_zalloc(1, sizeof *p);
+  resource_init(&p->head, &place_type);
+  p->meeting = meeting_new();
+  *out = &p->head;
+  return NULL;
+}
+
+/* ---- running ---- */
+
+struct attempt {
+  struct collective_member member;
+  struct kernel_ctx *ctx;
+};
+
+static struct kernel_ctx *ctx_of(struct collective_member *m) { return ((struct attempt *)m)->ctx; }
+
+/* The result of all is made as this member's output, in place of its input where nobody else needs that. */
+static shoal_status make(struct collective_member *m, struct tensor *out) {
+  struct tensor *t;
+  struct kernel_ctx *ctx = ctx_of(m);
+  if (m->kind == COLLECTIVE_REDUCE) TRY(ctx_out_like(ctx, 0, 0, &t));
+  else TRY(ctx_out(ctx, 0, &m->shape, &t));
+  tensor_move(out, t);
+  *t = tensor_none();
+  return NULL;
+}
+
+static void done(struct collective_member *m, shoal_status s, struct tensor *result) {
+  struct kernel_ctx *ctx = ctx_of(m);
+  if (!s) ctx_set(ctx, 0, result);
+  free(m);
+  ctx_done(ctx, s);
+}
+
+static shoal_status read_key(const struct kernel_ctx *ctx, int i, const char *name, int *out) {
+  const struct tensor *t = ctx_in(ctx, i);
+  if (t->rank) return INVALID("Unexpected dimensions on input %s, got %s", name, tensor_shape_str(t));
+  *out = T_DATA(t, const int32_t)[0];
+  return NULL;
+}
+
+static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
+  const struct state *st = ctx->state;
+  *m = (struct collective_member){.name = ctx->kernel->name,
+                                  .device = ctx->kernel->device,
+                                  .kind = st->kind,
+                                  .group_size = st->group_size,
+                                  .group_key = st->group_key,
+                                  .instance_key = st->instance_key,
+                                  .frame = ctx->frame,
+                                  .iter = ctx->iter,
+                                  .dtype = ctx_out_type(ctx, 0),
+                                  .is_source = st->is_source,
+                                  .timeout_s = st->timeout_s,
+                                  .arithmetic = &st->arithmetic.head,
+                                  .in = st->receives ? NULL : ctx_in(ctx, 0),
+                                  .cancel = ctx->step->cancel,
+                                  .make = make,
+                                  .done = done};
+  if (st->v2) {
+    int first = st->receives ? 0 : 1;
+    TRY(read_key(ctx, first, "group_size", &m->group_size));
+    TRY(read_key(ctx, first + 1, "group_key", &m->group_key));
+    TRY(read_key(ctx, first + 2, "instance_key", &m->instance_key));
+    TRY(check_group_size(m->group_size));
+  }
+  if (st->receives && st->v2) return shape_from_values(ctx_in(ctx, 3), &m->shape);
+  m->shape = st->kind == COLLECTIVE_BROADCAST && !st->v2 ? st->shape : tensor_shape(m->in);
+  if (st->kind == COLLECTIVE_GATHER) {
+    if (!m->in->rank) return INVALID("input should have rank > 0, received 0");
+    if (__builtin_mul_overflow(m->shape.dims[0], m->group_size, &m->shape.dims[0]))
+      return INVALID("The result of gathering %d times %s is too large", m->group_size, tensor_shape_str(m->in));
+  } else if (m->in) {
+    struct shape in = tensor_shape(m->in);
+    if (!shape_equal(&m->shape, &in))
+      return INTERNAL("Declared shape of op %s: Broadcast(1) does not match shape of input", m->name);
+  }
+  return NULL;
+}
+
+static void start(struct kernel_ctx *ctx) {
+  struct attempt *a = mem_zalloc(1, sizeof *a);
+  struct resource *r = NULL;
+  shoal_status s = fill(ctx, &a->member);
+  if (!s) s = resource_find_or_make(ctx->step->step_resources, "", &place_type, "", make_place, NULL, &r);
+  if (s) {
+    free(a);
+    ctx_done(ctx, s);
+    return;
+  }
+  a->ctx = ctx;
+  meeting_join(((struct place *)r)->meeting, &a->member);
+  resource_unref(r);
+}
+
+static const struct kernel_def kernels[] = {
+    {.device = "CPU", .state_size = sizeof(struct state), .init = init, .start = start}, {0}};
+
+/* ---- shapes ---- */
+
+static shoal_status gather_shape(struct shape_ctx *c) {
+  struct shape s;
+  int64_t size;
+  TRY(shape_in_rank_at_least(c, 0, 1, &s));
+  TRY(node_get_int(c->node, "group_size", &size));
+  if (s.rank > 0 && s.dims[0] >= 0 && __builtin_mul_overflow(s.dims[0], size, &s.dims[0])) s.dims[0] = -1;
+  c->out[0] = s;
+  return NULL;
+}
+
+static shoal_status gather_v2_shape(struct shape_ctx *c) {
+  struct shape s;
+  TRY(shape_in_rank_at_least(c, 0, 1, &s));
+  if (s.rank > 0) s.dims[0] = -1;
+  c->out[0] = s;
+  return NULL;
+}
+
+static shoal_status receive_v2_shape(struct shape_ctx *c) { return shape_in_value(c, 3, &c->out[0]); }
+
+#define REDUCED "T: {bfloat16, float, half, double, int32, int64}; "
+#define GATHERED "T: {float, half, double, int32, int64}; "
+#define SENT "T: {bool, float, half, double, int32, int64}; "
+#define HOW "communication_hint: string = 'auto'; timeout_seconds: float = 0"
+#define KEYS "group_size: int; group_key: int; instance_key: int; "
+#define KEY_INPUTS "group_size: int32, group_key: int32, instance_key: int32"
+#define TOKENS ", ordering_token: Nordering_token * resource"
+#define V2_ATTRS "; is_stateless: bool = false; Nordering_token: int >= 0 = 0"
+#define ARITHMETIC "merge_op: {'Min', 'Max', 'Mul', 'Add'}; final_op: {'Id', 'Div'}; "
+
+static const struct op_row rows[] = {
+    {"CollectiveReduce", "input: T", "data: T",
+     REDUCED KEYS ARITHMETIC "subdiv_offsets: list(int); wait_for: list(int) = []; " HOW, OP_STATEFUL, shape_unchanged,
+     NULL, kernels},
+    {"CollectiveReduceV2", "input: T, " KEY_INPUTS TOKENS, "data: T",
+     REDUCED ARITHMETIC HOW V2_ATTRS "; max_subdivs_per_device: int = -1", OP_STATEFUL, shape_unchanged, NULL, kernels},
+    {"CollectiveGather", "input: T", "data: T", GATHERED KEYS "shape: shape; " HOW, OP_STATEFUL, gather_shape, NULL,
+     kernels},
+    {"CollectiveGatherV2", "input: T, " KEY_INPUTS TOKENS, "data: T", GATHERED HOW V2_ATTRS, OP_STATEFUL,
+     gather_v2_shape, NULL, kernels},
+    {"CollectiveBcastSend", "input: T", "data: T", SENT KEYS "shape: shape; " HOW, OP_STATEFUL, shape_explicit, NULL,
+     kernels},
+    {"CollectiveBcastSendV2", "input: T, " KEY_INPUTS, "data: T", SENT HOW, OP_STATEFUL, shape_unchanged, NULL,
+     kernels},
+    {"CollectiveBcastRecv", NULL, "data: T", SENT KEYS "shape: shape; " HOW, OP_STATEFUL, shape_explicit, NULL,
+     kernels},
+    {"CollectiveBcastRecvV2", KEY_INPUTS ", shape: Tshape", "data: T", SENT "Tshape: {int32, int64} = int32; " HOW,
+     OP_STATEFUL, receive_v2_shape, NULL, kernels},
+};
+OP_FAMILY(collective, rows);

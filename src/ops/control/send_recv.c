@@ -1,0 +1,204 @@
+/* The ends of a graph: _Arg and _Retval hand values in and out of a step, _Send and _Recv meet in the step's
+ * rendezvous. _HostSend and _HostRecv are the same for values in host memory.
+ *
+ * A key is "SRC;INCARNATION;DST;EDGE;FRAME:ITER". All but the last part is made when the kernel is; outside of
+ * loops the whole key and its hash are, so that a step formats nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/array/array_util.h"
+#include "runtime/rendezvous.h"
+
+/* ---- _Arg, _Retval ---- */
+
+struct index_state {
+  int64_t index;
+};
+
+static shoal_status index_init(struct kernel_init *ki, void *state) {
+  return node_get_int(ki->node, "index", &((struct index_state *)state)->index);
+}
+
+static shoal_status arg_run(struct kernel_ctx *ctx) {
+  int64_t i = ((struct index_state *)ctx->state)->index;
+  if (i < 0 || i >= ctx->step->n_args)
+    return INVALID("There is no argument %" PRId64 ": the step has %d", i, ctx->step->n_args);
+  const struct tensor *a = &ctx->step->args[i];
+  if (!tensor_valid(a)) return INVALID("Argument %" PRId64 " has no value", i);
+  if (a->dtype != ctx_out_type(ctx, 0))
+    return INTERNAL("Output 0 of type %s does not match declared output type %s", dtype_tf_name(a->dtype),
+                    dtype_tf_name(ctx_out_type(ctx, 0)));
+  struct tensor t;
+  tensor_ref(&t, a);
+  ctx_set(ctx, 0, &t);
+  return NULL;
+}
+
+/* A dead value leaves its place empty: the caller says that there is none. */
+static shoal_status retval_run(struct kernel_ctx *ctx) {
+  int64_t i = ((struct index_state *)ctx->state)->index;
+  if (i < 0 || i >= ctx->step->n_rets)
+    return INVALID("There is no result %" PRId64 ": the step has %d", i, ctx->step->n_rets);
+  if (ctx->is_dead) return NULL;
+  tensor_release(&ctx->step->rets[i]);
+  tensor_ref(&ctx->step->rets[i], ctx_in(ctx, 0));
+  return NULL;
+}
+
+static const struct kernel_def arg_kernels[] = {{.device = "CPU",
+                                                 .flags = KERNEL_CHEAP,
+                                                 .state_size = sizeof(struct index_state),
+                                                 .init = index_init,
+                                                 .run = arg_run},
+                                                {0}};
+static const struct kernel_def retval_kernels[] = {{.device = "CPU",
+                                                    .flags = KERNEL_CHEAP | KERNEL_DEAD_OK,
+                                                    .state_size = sizeof(struct index_state),
+                                                    .init = index_init,
+                                                    .run = retval_run},
+                                                   {0}};
+
+/* ---- keys ---- */
+
+struct edge_state {
+  char *key;       /* whole, for 0:0 */
+  size_t prefix_n; /* up to and with the last ';' */
+  uint64_t hash;
+};
+
+static shoal_status edge_init(struct kernel_init *ki, void *state) {
+  struct edge_state *st = state;
+  const char *src, *dst, *name;
+  int64_t incarnation;
+  TRY(node_get_string(ki->node, "send_device", &src));
+  TRY(node_get_string(ki->node, "recv_device", &dst));
+  TRY(node_get_string(ki->node, "tensor_name", &name));
+  TRY(node_get_int(ki->node, "send_device_incarnation", &incarnation));
+  st->key = rendezvous_key_make(src, (uint64_t)incarnation, dst, name, 0, 0);
+  size_t n = strlen(st->key);
+  st->prefix_n = n - strlen("0:0");
+  st->hash = hash_bytes(st->key, n, 0);
+  return NULL;
+}
+
+static void edge_release(void *state) { free(((struct edge_state *)state)->key); }
+
+/* The key for this node's frame and iteration: the one made before, or a new one in *made (to be freed). */
+static const char *edge_key(const struct kernel_ctx *ctx, uint64_t *hash, char **made) {
+  const struct edge_state *st = ctx->state;
+  *made = NULL;
+  *hash = st->hash;
+  if (LIKELY(ctx->frame == 0 && ctx->iter == 0)) return st->key;
+  char *key = mem_alloc(st->prefix_n + 48);
+  memcpy(key, st->key, st->prefix_n);
+  int n = snprintf(key + st->prefix_n, 48, "%" PRIu64 ":%" PRIu64, ctx->frame, ctx->iter);
+  *hash = hash_bytes(key, st->prefix_n + (size_t)n, 0);
+  return *made = key;
+}
+
+/* ---- _Send, _Recv ---- */
+
+static shoal_status send_run(struct kernel_ctx *ctx) {
+  if (!ctx->step->rendezvous) return INTERNAL("Op _Send needs a rendezvous, but the step has none");
+  uint64_t hash;
+  char *made;
+  const char *key = edge_key(ctx, &hash, &made);
+  struct tensor t = tensor_none();
+  if (!ctx->is_dead) tensor_ref(&t, ctx_in(ctx, 0));
+  shoal_status s = rendezvous_send(ctx->step->rendezvous, key, hash, &t, ctx->is_dead);
+  free(made);
+  return s;
+}
+
+static void recv_done(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct kernel_ctx *ctx = arg;
+  if (!s) {
+    if (is_dead) {
+      ctx->is_dead = true;
+      if (value) tensor_release(value);
+    } else if (value->dtype != ctx_out_type(ctx, 0)) {
+      s = INTERNAL("Output 0 of type %s does not match declared output type %s for node %s",
+                   dtype_tf_name(value->dtype), dtype_tf_name(ctx_out_type(ctx, 0)), ctx->kernel->name);
+      tensor_release(value);
+    } else {
+      ctx_set(ctx, 0, value);
+    }
+  }
+  ctx_done(ctx, s);
+}
+
+static void recv_start(struct kernel_ctx *ctx) {
+  if (!ctx->step->rendezvous) {
+    ctx_done(ctx, INTERNAL("Op _Recv needs a rendezvous, but the step has none"));
+    return;
+  }
+  uint64_t hash;
+  char *made;
+  const char *key = edge_key(ctx, &hash, &made);
+  rendezvous_recv(ctx->step->rendezvous, key, hash, ctx->step->cancel, recv_done, ctx);
+  free(made);
+}
+
+static const struct kernel_def send_kernels[] = {{.device = "CPU",
+                                                  .flags = KERNEL_CHEAP | KERNEL_DEAD_OK,
+                                                  .state_size = sizeof(struct edge_state),
+                                                  .init = edge_init,
+                                                  .release = edge_release,
+                                                  .run = send_run},
+                                                 {0}};
+static const struct kernel_def recv_kernels[] = {{.device = "CPU",
+                                                  .flags = KERNEL_CHEAP,
+                                                  .state_size = sizeof(struct edge_state),
+                                                  .init = edge_init,
+                                                  .release = edge_release,
+                                                  .start = recv_start},
+                                                 {0}};
+
+static const struct op_row rows[] = {
+    {.name = "_Arg",
+     .out = "output: T",
+     .attrs = "T: type; index: int >= 0",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = arg_kernels},
+    {.name = "_Retval",
+     .in = "input: T",
+     .attrs = "T: type; index: int >= 0",
+     .flags = OP_STATEFUL,
+     .kernels = retval_kernels},
+    {.name = "_DeviceArg",
+     .out = "output: T",
+     .attrs = "T: type; index: int >= 0",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = arg_kernels},
+    {.name = "_DeviceRetval",
+     .in = "input: T",
+     .attrs = "T: type; index: int >= 0",
+     .flags = OP_STATEFUL,
+     .kernels = retval_kernels},
+    {.name = "_Send",
+     .in = "tensor: T",
+     .attrs = "T: type; tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
+              "client_terminated: bool = false",
+     .flags = OP_STATEFUL,
+     .kernels = send_kernels},
+    {.name = "_Recv",
+     .out = "tensor: tensor_type",
+     .attrs = "tensor_type: type; tensor_name: string; send_device: string; send_device_incarnation: int; "
+              "recv_device: string; client_terminated: bool = false",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = recv_kernels},
+    {.name = "_HostSend",
+     .in = "tensor: T",
+     .attrs = "T: type; tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
+              "client_terminated: bool = false",
+     .flags = OP_STATEFUL,
+     .kernels = send_kernels},
+    {.name = "_HostRecv",
+     .out = "tensor: tensor_type",
+     .attrs = "tensor_type: type; tensor_name: string; send_device: string; send_device_incarnation: int; "
+              "recv_device: string; client_terminated: bool = false",
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = recv_kernels},
+};
+OP_FAMILY(send_recv, rows);

@@ -1,0 +1,109 @@
+/* _SweepUpdates: many optimizer updates of small variables in one node, made by the rewrite of that name.
+ *
+ * It holds one kernel of the op it stands for (attribute `op`) and runs it `count` times, each time with the inputs
+ * that update has for itself (`own` says which of the op's inputs those are) and the scalars that all share. Inputs:
+ * the own ones of each update in turn, then the shared ones. Each update locks its own variables, as it did alone. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "ops/state/state.h"
+
+enum { MAX_INPUTS = 32, GRAIN = 16384 };
+
+struct sweep {
+  struct kernel one; /* of the op it stands for */
+  int count, n_own;
+  int at[MAX_INPUTS]; /* own: place among an update's own inputs; shared: -1 - place among the shared */
+  uint8_t types[MAX_INPUTS];
+};
+
+static shoal_status sweep_init(struct kernel_init *ki, void *state) {
+  struct sweep *s = state;
+  const char *name;
+  const struct attr *own;
+  int64_t count;
+  TRY(node_get_string(ki->node, "op", &name));
+  TRY(node_get_int(ki->node, "count", &count));
+  TRY(node_get_list(ki->node, "own", ATTR_INT, &own));
+  const struct op *op = op_find(name);
+  if (!op || op->n_in > MAX_INPUTS || op->n_in != (int)own->list.n || op->n_out || count < 1)
+    return INVALID("%s cannot be swept", name);
+  int shared = 0;
+  for (int i = 0; i < op->n_in; i++) s->at[i] = own->list.at[i].i ? s->n_own++ : -1 - shared++;
+  if (ki->node->n_in < shared || (ki->node->n_in - shared) != count * s->n_own)
+    return INVALID("%s: %d inputs are not %d updates", ki->node->name, ki->node->n_in, (int)count);
+  s->count = (int)count;
+  for (int i = 0; i < op->n_in; i++)
+    s->types[i] = ki->node->in_types[s->at[i] >= 0 ? s->at[i] : s->count * s->n_own - 1 - s->at[i]];
+  struct node like = *ki->node;
+  like.op = op;
+  like.n_in = op->n_in;
+  like.in_types = s->types;
+  const struct kernel_def *def;
+  TRY(kernel_find(&like, "CPU", &def));
+  if (!def->run) return INVALID("%s cannot be swept", name);
+  s->one = *ki->kernel;
+  s->one.op = op;
+  s->one.def = def;
+  s->one.n_in = op->n_in;
+  s->one.in_types = s->types;
+  s->one.state = mem_zalloc(1, MAX(def->state_size, 1));
+  struct kernel_init inner = *ki;
+  inner.node = &like;
+  inner.kernel = &s->one;
+  return def->init ? def->init(&inner, s->one.state) : NULL;
+}
+
+static void sweep_release(void *state) {
+  struct sweep *s = state;
+  if (s->one.state && s->one.def->release) s->one.def->release(s->one.state);
+  free(s->one.state);
+}
+
+struct pass {
+  struct kernel_ctx *ctx;
+  const struct sweep *s;
+  pthread_mutex_t lock;
+  shoal_status error; /* lock: the first */
+};
+
+static void run_some(void *arg, int64_t begin, int64_t end) {
+  struct pass *p = arg;
+  const struct sweep *s = p->s;
+  for (int64_t m = begin; m < end; m++) {
+    const struct tensor *in[MAX_INPUTS];
+    for (int i = 0; i < s->one.n_in; i++)
+      in[i] = p->ctx->in[s->at[i] >= 0 ? m * s->n_own + s->at[i] : (int64_t)s->count * s->n_own - 1 - s->at[i]];
+    struct kernel_ctx ctx = {.kernel = &s->one, .state = s->one.state, .step = p->ctx->step, .in = in};
+    shoal_status status = s->one.def->run(&ctx);
+    if (!status) continue;
+    pthread_mutex_lock(&p->lock);
+    if (!p->error) p->ctx->part = (int)m;
+    status_merge(&p->error, status);
+    pthread_mutex_unlock(&p->lock);
+  }
+}
+
+static shoal_status sweep_run(struct kernel_ctx *ctx) {
+  const struct sweep *s = ctx->state;
+  struct pass p = {.ctx = ctx, .s = s, .lock = PTHREAD_MUTEX_INITIALIZER};
+  int64_t elements = 0;
+  for (int i = 0; i < s->count * s->n_own; i++) elements += ctx_in(ctx, i)->n; /* mostly of gradients */
+  int64_t grain = elements <= GRAIN ? s->count : MAX(1, s->count * GRAIN / elements);
+  pool_for(elements <= GRAIN ? NULL : ctx_pool(ctx), s->count, grain, run_some, &p);
+  return p.error;
+}
+
+static const struct op_row rows[] = {
+    {.name = "_SweepUpdates",
+     .in = "inputs: Tin",
+     .attrs = "op: string; count: int >= 1; own: list(int); Tin: list(type) >= 1",
+     .flags = OP_STATEFUL,
+     .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .state_size = sizeof(struct sweep),
+                                             .init = sweep_init,
+                                             .release = sweep_release,
+                                             .run = sweep_run},
+                                            {0}}},
+};
+OP_FAMILY(sweep_updates, rows);

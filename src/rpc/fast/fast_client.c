@@ -1,0 +1,411 @@
+/* The fast path's asking side; see fast.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "rpc/fast/fast.h"
+#include "rpc/fast/fast_address.h"
+#include "rpc/fast/fast_shared.h"
+#include "rpc/fast/fast_wire.h"
+#include "tensor/tensor_proto.h"
+
+enum { BUCKETS = 256, LONG_COPY = 256 << 10 };
+
+struct fast_call {
+  struct fast_call *next; /* lock */
+  atomic_int refs;        /* the table's, the handle's */
+  struct fast_client *client;
+  uint64_t id;
+  fast_done done;
+  void *arg;
+  /* the answer, once it is there */
+  struct fast_frame frame;
+  struct shape shape;
+  struct buffer *body;
+  uint64_t pid, address;
+  struct fast_place place; /* SHARED: address is the offset in it */
+  char *message;
+};
+
+/* The peer's arena, mapped; held by the connection and by every tensor in it. */
+struct shared {
+  atomic_int refs;
+  pthread_mutex_t lock;
+  struct fast_conn *conn; /* lock: NULL when the connection is over */
+  struct fast_view view;
+};
+
+/* A tensor's block. */
+struct block {
+  struct shared *shared;
+  uint64_t id;
+};
+
+struct fast_client {
+  struct fast_conn conn;
+  pthread_mutex_t lock;
+  struct fast_call *calls[BUCKETS]; /* lock */
+  uint64_t next_id;                 /* lock */
+  bool closed;                      /* lock */
+  struct shared *shared;            /* lock */
+  bool is_tcp;
+  uint64_t peer; /* the process whose memory may be read; 0: none */
+};
+
+static void shared_unref(struct shared *s) {
+  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  fast_view_close(&s->view);
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+/* Takes a call out of the table: whoever succeeds ends it. Call with the lock held. */
+static struct fast_call *take_call(struct fast_client *c, uint64_t id) {
+  struct fast_call **at = &c->calls[id % BUCKETS];
+  while (*at && (*at)->id != id) at = &(*at)->next;
+  struct fast_call *call = *at;
+  if (call) *at = call->next;
+  return call;
+}
+
+static void put_call(struct fast_client *c, struct fast_call *call) {
+  call->next = c->calls[call->id % BUCKETS];
+  c->calls[call->id % BUCKETS] = call;
+}
+
+void fast_call_unref(struct fast_call *call) {
+  if (!call || atomic_fetch_sub(&call->refs, 1) != 1) return;
+  fast_conn_unref(&call->client->conn);
+  free(call);
+}
+
+static void end_call(struct fast_call *call, shoal_status s, struct tensor *value, bool is_dead) {
+  struct tensor none = tensor_none();
+  call->done(call->arg, s, value ? value : &none, is_dead);
+  fast_call_unref(call);
+}
+
+/* ---- answers ---- */
+
+static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
+                            struct buffer *body) {
+  struct fast_client *c = (struct fast_client *)base;
+  pthread_mutex_lock(&c->lock);
+  struct fast_call *call = take_call(c, f->id);
+  pthread_mutex_unlock(&c->lock);
+  if (!call) { /* cancelled meanwhile */
+    buffer_unref(body);
+    if (f->kind == FAST_REMOTE || f->kind == FAST_SHARED)
+      fast_conn_send(base, &(struct fast_frame){.kind = FAST_DONE, .id = f->id}, NULL, NULL, NULL);
+    return NULL;
+  }
+  call->frame = *f;
+  call->body = body;
+  if (f->kind == FAST_ERROR) {
+    call->message = mem_try_strndup((const char *)head, f->head);
+    return call;
+  }
+  if (f->kind == FAST_RESULT) {
+    call->frame.dtype = SHOAL_UINT8;
+    call->shape = (struct shape){.rank = 1, .dims = {(int64_t)f->size}};
+    return call;
+  }
+  size_t dims = (size_t)f->rank * 8, more = 0;
+  if (f->kind == FAST_REMOTE) more = sizeof call->pid + sizeof call->address;
+  if (f->kind == FAST_SHARED) more = sizeof call->place + sizeof call->address;
+  if (f->rank > SHOAL_MAX_RANK || f->head != dims + more) {
+    call->frame.kind = 0;
+    return call;
+  }
+  call->shape.rank = f->rank;
+  memcpy(call->shape.dims, head, dims);
+  if (f->kind == FAST_REMOTE) {
+    memcpy(&call->pid, head + dims, 8);
+    memcpy(&call->address, head + dims + 8, 8);
+  }
+  if (f->kind == FAST_SHARED) {
+    memcpy(&call->place, head + dims, sizeof call->place);
+    memcpy(&call->address, head + dims + sizeof call->place, 8);
+  }
+  return call;
+}
+
+/* Copies out of the sender's memory. 0, or errno. A sender that is another process than it says it is, as one in a
+ * container with numbers of its own is, or a liar, is not looked for. */
+static int copy_remote(const struct fast_call *w, struct tensor *t) {
+  size_t done = 0, n = w->frame.size;
+  if (!w->pid || w->pid != w->client->peer) return EPERM;
+  if (n > LONG_COPY) fast_flush();
+  while (done < n) {
+    struct iovec here = {(uint8_t *)t->data + done, n - done};
+    struct iovec there = {(void *)(uintptr_t)(w->address + done), n - done};
+    ssize_t k = process_vm_readv((pid_t)w->pid, &here, 1, &there, 1, 0);
+    if (k <= 0) return k < 0 ? errno : EIO;
+    done += (size_t)k;
+  }
+  fast_count(&fast_received, n);
+  return 0;
+}
+
+static shoal_status make_tensor(struct fast_call *w, struct tensor *t) {
+  int64_t elements;
+  size_t bytes;
+  if (!w->frame.kind || w->frame.dtype >= DTYPE_COUNT || !dtype_valid(w->frame.dtype) ||
+      !dtype_plain((shoal_dtype)w->frame.dtype))
+    return INTERNAL("a tensor on the fast path makes no sense");
+  TRY(tensor_bytes_for((shoal_dtype)w->frame.dtype, &w->shape, &elements, &bytes));
+  if (bytes != w->frame.size)
+    return INTERNAL("a tensor on the fast path has %zu bytes, not %zu", (size_t)w->frame.size, bytes);
+  if (!w->body) return tensor_new(t, (shoal_dtype)w->frame.dtype, &w->shape);
+  *t = (struct tensor){
+      .buffer = w->body, .data = w->body->data, .dtype = w->frame.dtype, .rank = (uint8_t)w->shape.rank, .n = elements};
+  w->body = NULL;
+  for (int i = 0; i < w->shape.rank; i++) t->dims[i] = w->shape.dims[i];
+  return NULL;
+}
+
+/* Asks for the value again, in another way; false when the connection is gone. */
+static bool ask_again(struct fast_client *c, struct fast_call *w) {
+  uint64_t id = w->id;
+  pthread_mutex_lock(&c->lock);
+  bool open = !c->closed;
+  if (open) put_call(c, w);
+  pthread_mutex_unlock(&c->lock);
+  if (open) fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_RESEND, .id = id}, NULL, NULL, NULL);
+  return open;
+}
+
+/* The last user of a block: the sender may have it back, with whatever is sent next. */
+static void release_block(struct buffer *b) {
+  struct block *mine = b->owner;
+  struct shared *s = mine->shared;
+  pthread_mutex_lock(&s->lock);
+  if (s->conn) fast_conn_queue(s->conn, &(struct fast_frame){.kind = FAST_DONE, .id = mine->id});
+  pthread_mutex_unlock(&s->lock);
+  free(mine);
+  shared_unref(s);
+}
+
+/* The arena of a SHARED frame, mapped at the first; a reference, or NULL. */
+static struct shared *find_shared(struct fast_client *c, const struct fast_place *place) {
+  pthread_mutex_lock(&c->lock);
+  struct shared *s = c->shared;
+  if (!s && !c->closed) {
+    s = mem_zalloc(1, sizeof *s);
+    atomic_init(&s->refs, 1);
+    pthread_mutex_init(&s->lock, NULL);
+    s->conn = &c->conn;
+    /* Of the process at the other end and of no other that it names. */
+    if (place->pid && place->pid == c->peer && fast_view_open(&s->view, place)) {
+      c->shared = s;
+    } else {
+      shared_unref(s);
+      s = NULL;
+    }
+  }
+  if (s && s->view.inode != place->inode) s = NULL;
+  if (s) atomic_fetch_add(&s->refs, 1);
+  pthread_mutex_unlock(&c->lock);
+  return s;
+}
+
+/* The work of a SHARED frame: the tensor's memory is the block. False when it must come again in another way. */
+static bool finish_shared(struct fast_client *c, struct fast_call *w, shoal_status *s) {
+  uint64_t n = w->frame.size, at = w->address;
+  struct shared *shared = find_shared(c, &w->place);
+  if (!shared) {
+    if (ask_again(c, w)) return false;
+    *s = STATUS(SHOAL_UNAVAILABLE, "Socket closed");
+    return true;
+  }
+  if (at % 64 || at > shared->view.size || n > shared->view.size - at) {
+    shared_unref(shared);
+    *s = INTERNAL("a tensor on the fast path lies outside of shared memory");
+    return true;
+  }
+  struct block *b = mem_alloc(sizeof *b);
+  *b = (struct block){shared, w->id};
+  w->body = buffer_wrap(shared->view.at + at, n, NULL, release_block, b);
+  fast_count(&fast_received, n);
+  return true;
+}
+
+/* The work of a REMOTE frame; false when it must come again through the socket. */
+static bool finish_remote(struct fast_client *c, struct fast_call *w, struct tensor *t, shoal_status *s) {
+  int err = *s ? 0 : copy_remote(w, t);
+  if (err) tensor_release(t);
+  if (err == EPERM || err == ENOSYS || err == EACCES) {
+    if (ask_again(c, w)) return false;
+    *s = STATUS(SHOAL_UNAVAILABLE, "Socket closed");
+    return true;
+  }
+  if (err) *s = STATUS(SHOAL_UNAVAILABLE, "the sender is gone (%s)", strerror(err));
+  fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_DONE, .id = w->id}, NULL, NULL, NULL);
+  return true;
+}
+
+static shoal_status error_of(struct fast_call *w) {
+  shoal_code code = (shoal_code)w->frame.dtype;
+  shoal_status s = STATUS(code && code <= SHOAL_UNAUTHENTICATED ? code : SHOAL_UNKNOWN, "%s",
+                          w->message ? w->message : "(no memory for the message)");
+  if (w->frame.flags & FAST_DERIVED) status_mark_derived(s);
+  if (w->frame.flags & FAST_RESTARTED) status_mark_restarted(s);
+  free(w->message);
+  w->message = NULL;
+  return s;
+}
+
+static void receiver_run(struct fast_conn *base, void *work) {
+  struct fast_client *c = (struct fast_client *)base;
+  struct fast_call *w = work;
+  struct tensor t = tensor_none();
+  shoal_status s = NULL;
+  bool is_dead = w->frame.flags & FAST_DEAD;
+  if (w->frame.kind == FAST_ERROR) {
+    s = error_of(w);
+  } else if (!is_dead) {
+    if (w->frame.kind == FAST_SHARED && !finish_shared(c, w, &s)) return;
+    if (!s) s = make_tensor(w, &t);
+    if (w->frame.kind == FAST_REMOTE && !finish_remote(c, w, &t, &s)) return;
+    if (!s && w->frame.flags & FAST_ENCODED) {
+      struct tensor decoded;
+      s = tensor_proto_decode(t.data, (size_t)t.n, &decoded);
+      tensor_release(&t);
+      if (!s) tensor_move(&t, &decoded);
+    } else if (!s && t.dtype == SHOAL_BOOL) {
+      for (int64_t i = 0; i < t.n; i++) T_DATA(&t, uint8_t)[i] = T_DATA(&t, uint8_t)[i] != 0;
+    }
+  }
+  buffer_unref(w->body);
+  w->body = NULL;
+  end_call(w, s, &t, is_dead);
+}
+
+static void receiver_closed(struct fast_conn *base) {
+  struct fast_client *c = (struct fast_client *)base;
+  pthread_mutex_lock(&c->lock);
+  c->closed = true;
+  struct fast_call *all = NULL;
+  for (int b = 0; b < BUCKETS; b++)
+    while (c->calls[b]) {
+      struct fast_call *call = c->calls[b];
+      c->calls[b] = call->next;
+      call->next = all;
+      all = call;
+    }
+  struct shared *shared = c->shared;
+  c->shared = NULL;
+  pthread_mutex_unlock(&c->lock);
+  if (shared) {
+    pthread_mutex_lock(&shared->lock);
+    shared->conn = NULL;
+    pthread_mutex_unlock(&shared->lock);
+    shared_unref(shared);
+  }
+  for (struct fast_call *next; all; all = next) {
+    next = all->next;
+    end_call(all, STATUS(SHOAL_UNAVAILABLE, "Socket closed"), NULL, false);
+  }
+}
+
+static void receiver_free(struct fast_conn *base) {
+  struct fast_client *c = (struct fast_client *)base;
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+}
+
+static const struct fast_conn_ops receiver_ops = {
+    .kinds = 1 << FAST_VALUE | 1 << FAST_REMOTE | 1 << FAST_ERROR | 1 << FAST_RESULT | 1 << FAST_SHARED,
+    .frame = receiver_frame,
+    .run = receiver_run,
+    .closed = receiver_closed,
+    .free = receiver_free};
+
+/* ---- the connection ---- */
+
+struct fast_client *fast_client_new(const void *ticket, size_t n, const char *host) {
+  const uint8_t *bytes = ticket;
+  if (n < FAST_SECRET + 2) return NULL;
+  int port = bytes[FAST_SECRET] | bytes[FAST_SECRET + 1] << 8;
+  int fd = fast_dial_local((const char *)bytes + FAST_SECRET + 2, n - FAST_SECRET - 2);
+  bool is_tcp = fd < 0;
+  if (is_tcp && port && host) fd = fast_dial_tcp(host, port);
+  if (fd < 0) return NULL;
+  if (send(fd, ticket, FAST_SECRET, MSG_NOSIGNAL) != FAST_SECRET) {
+    close(fd);
+    return NULL;
+  }
+  struct fast_client *c = mem_zalloc(1, sizeof *c);
+  pthread_mutex_init(&c->lock, NULL);
+  c->next_id = 1;
+  c->is_tcp = is_tcp;
+  c->peer = is_tcp ? 0 : (uint64_t)fast_peer_process(fd);
+  fast_conn_start(&c->conn, &receiver_ops, fd, ticket, false);
+  return c;
+}
+
+const char *fast_client_kind(const struct fast_client *c) { return c->is_tcp ? "TCP" : "shared memory"; }
+
+void fast_client_free(struct fast_client *c) {
+  if (!c) return;
+  fast_conn_shut(&c->conn);
+  fast_conn_unref(&c->conn);
+}
+
+/* ---- asking ---- */
+
+static bool start(struct fast_client *c, struct fast_frame f, const void *head, fast_done done, void *arg,
+                  struct fast_call **handle) {
+  struct fast_call *call = mem_zalloc(1, sizeof *call);
+  atomic_init(&call->refs, handle ? 2 : 1);
+  call->client = c;
+  call->done = done;
+  call->arg = arg;
+  pthread_mutex_lock(&c->lock);
+  bool closed = c->closed;
+  f.id = call->id = c->next_id++;
+  if (!closed) {
+    fast_conn_ref(&c->conn);
+    if (handle) *handle = call;
+    put_call(c, call);
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (closed) {
+    free(call);
+    return false;
+  }
+  fast_conn_send(&c->conn, &f, head, NULL, NULL);
+  return true;
+}
+
+bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,
+              struct fast_call **handle) {
+  struct fast_frame f = {.kind = FAST_ASK, .size = (uint64_t)step, .head = (uint32_t)strlen(key)};
+  return start(c, f, key, done, arg, handle);
+}
+
+bool fast_call(struct fast_client *c, const void *data, size_t n, int64_t deadline, fast_done done, void *arg,
+               struct fast_call **handle) {
+  if (n > FAST_MAX_HEAD) return false;
+  struct fast_frame f = {.kind = FAST_CALL, .size = UINT64_MAX, .head = (uint32_t)n};
+  if (deadline != DEADLINE_NEVER) f.size = (uint64_t)MAX(deadline - clock_ns(), (int64_t)0);
+  return start(c, f, data, done, arg, handle);
+}
+
+void fast_cancel(struct fast_call *call, shoal_status why) {
+  struct fast_client *c = call->client;
+  pthread_mutex_lock(&c->lock);
+  struct fast_call *mine = take_call(c, call->id);
+  pthread_mutex_unlock(&c->lock);
+  if (!mine) {
+    shoal_status_free(why);
+    return;
+  }
+  fast_conn_send(&c->conn, &(struct fast_frame){.kind = FAST_CANCEL, .id = call->id}, NULL, NULL, NULL);
+  end_call(mine, why, NULL, false);
+}

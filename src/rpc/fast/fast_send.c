@@ -1,0 +1,243 @@
+/* Writing to connections of the fast path; see fast_wire.h.
+ *
+ * Small frames are gathered in chunks and leave together. A thread between fast_hold() and fast_release() sends nothing
+ * until it has done all that it has at hand (base/outbox.h says when that would be too long): the hundreds of values
+ * and requests of one step between two tasks then are a few system calls.
+ *
+ * What waits for a peer that does not read is bounded: what is copied by a budget of the connection and one of the
+ * process, bodies by reference (which are somebody's tensors, perhaps the same for many peers) by the machine's memory
+ * for each connection. Who lets more wait is hung up on; so is, after a while, who takes nothing at all (the sweep in
+ * fast_wire.c). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/machine.h"
+#include "base/mem.h"
+#include "base/vec.h"
+#include "rpc/fast/fast.h"
+#include "rpc/fast/fast_loop.h"
+#include "rpc/fast/fast_wire.h"
+#include "base/outbox.h"
+
+enum {
+  MAX_SPARE = 8,    /* chunks kept for the next frames */
+  CHUNK = 32 << 10, /* small frames that leave together */
+  COPIED = 8 << 10  /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
+};
+
+/* Bytes of frames, then perhaps one large body by reference. */
+struct fast_out {
+  struct fast_out *next;
+  struct buffer *body;
+  const uint8_t *data;
+  size_t size;                  /* of data */
+  size_t head_size, room, sent; /* head, then data */
+  uint8_t head[];
+};
+
+static void out_free(struct fast_conn *c, struct fast_out *o) {
+  buffer_unref(o->body);
+  budget_give(&c->copied, o->head_size);
+  c->referred -= o->size;
+  if (o->room == CHUNK && c->n_spare < MAX_SPARE) {
+    o->next = c->spare;
+    c->spare = o;
+    c->n_spare++;
+  } else {
+    free(o);
+  }
+}
+
+/* Sends as much as the socket takes; false when the connection is broken. Call with the lock held. */
+static bool flush(struct fast_conn *c) {
+  while (c->first) {
+    struct iovec v[64];
+    int n = 0;
+    for (struct fast_out *o = c->first; o && n + 2 <= (int)COUNT_OF(v); o = o->next) {
+      size_t sent = o == c->first ? o->sent : 0;
+      if (sent < o->head_size) v[n++] = (struct iovec){o->head + sent, o->head_size - sent};
+      size_t done = sent > o->head_size ? sent - o->head_size : 0;
+      if (o->size > done) v[n++] = (struct iovec){(void *)(uintptr_t)(o->data + done), o->size - done};
+    }
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
+    ssize_t k = sendmsg(c->out_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (k < 0 && errno == EINTR) continue;
+    if (k < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    size_t sent = (size_t)k;
+    fast_count(&fast_sent, sent);
+    atomic_store_explicit(&c->last_out, clock_ns(), memory_order_relaxed);
+    while (c->first && sent) {
+      struct fast_out *o = c->first;
+      size_t left = o->head_size + o->size - o->sent, here = MIN(left, sent);
+      o->sent += here;
+      sent -= here;
+      if (here < left) break;
+      c->first = o->next;
+      if (!c->first) c->last = NULL;
+      out_free(c, o);
+    }
+  }
+  return true;
+}
+
+/* What this thread holds back. */
+struct held {
+  struct outbox box;
+  int depth;
+  VEC(struct fast_conn *) conns; /* each with a reference */
+};
+static __thread struct held held;
+
+static void send_now(struct fast_conn *c) {
+  pthread_mutex_lock(&c->lock);
+  bool ok = atomic_load(&c->is_open);
+  if (ok && !c->armed) ok = flush(c);
+  if (ok && c->first && !c->armed) {
+    c->armed = true;
+    fast_conn_ref(c);
+    atomic_store(&c->last_out, clock_ns());
+    atomic_store(&c->waits, true);
+    fast_loop_arm(c->out_fd, EPOLLOUT, &c->out_event, FAST_TAG_OUT, EPOLL_CTL_ADD);
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (!ok) fast_conn_shut(c);
+}
+
+static void flush_held(struct outbox *o) {
+  o->since = 0;
+  while (held.conns.n) {
+    struct fast_conn *c = vec_pop(&held.conns);
+    send_now(c);
+    fast_conn_unref(c);
+  }
+}
+
+void fast_hold(void) {
+  if (held.depth++) return;
+  held.box.flush = flush_held;
+  outbox = &held.box;
+}
+
+void fast_release(void) {
+  if (--held.depth) return;
+  outbox = NULL;
+  if (held.box.since) flush_held(&held.box);
+  vec_release(&held.conns); /* this thread may never come here again */
+}
+
+/* Room for n bytes at the end of what waits; NULL when too much does already, or there is no memory. */
+static uint8_t *append(struct fast_conn *c, size_t n) {
+  struct fast_out *o = c->last;
+  if (!budget_take(&c->copied, n)) return NULL;
+  if (!o || o->body || o->room - o->head_size < n) {
+    if (n <= CHUNK && c->spare) {
+      o = c->spare;
+      c->spare = o->next;
+      c->n_spare--;
+    } else {
+      o = mem_try_alloc(sizeof *o + MAX(n, (size_t)CHUNK));
+    }
+    if (!o) {
+      budget_give(&c->copied, n);
+      return NULL;
+    }
+    *o = (struct fast_out){.room = MAX(n, (size_t)CHUNK)};
+    if (c->last) c->last->next = o;
+    else c->first = o;
+    c->last = o;
+  }
+  uint8_t *at = o->head + o->head_size;
+  o->head_size += n;
+  return at;
+}
+
+/* Is there more for the peer than it may let wait? Whatever its size, one body passes. */
+static bool too_much(const struct fast_conn *c, size_t body) {
+  return c->referred && (c->referred > machine_memory() || body > machine_memory() - c->referred);
+}
+
+static bool add_frame(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
+                      const void *data) {
+  bool copied = body && f->size <= COPIED;
+  if (body && !copied && too_much(c, f->size)) return false;
+  uint8_t *to = append(c, sizeof *f + f->head + (copied ? f->size : 0));
+  if (!to) return false;
+  memcpy(to, f, sizeof *f);
+  if (f->head) memcpy(to + sizeof *f, head, f->head);
+  if (copied) {
+    memcpy(to + sizeof *f + f->head, data, f->size);
+  } else if (body) {
+    c->last->body = buffer_ref(body);
+    c->last->data = data;
+    c->last->size = f->size;
+    c->referred += f->size;
+  }
+  return true;
+}
+
+void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
+                    const void *data) {
+  pthread_mutex_lock(&c->lock);
+  bool open = atomic_load(&c->is_open), added = open && add_frame(c, f, head, body, data);
+  pthread_mutex_unlock(&c->lock);
+  if (open && !added) {
+    LOGW("the fast path hangs up: %zu bytes wait for the peer, and there is no room for more", budget_used(&c->copied));
+    fast_conn_shut(c);
+  }
+  if (!added) return;
+  if (!held.depth) {
+    send_now(c);
+    return;
+  }
+  for (size_t i = 0; i < held.conns.n; i++)
+    if (held.conns.at[i] == c) return;
+  if (!held.conns.n) held.box.since = clock_ns();
+  fast_conn_ref(c);
+  vec_push(&held.conns, c);
+}
+
+void fast_conn_queue(struct fast_conn *c, const struct fast_frame *f) {
+  pthread_mutex_lock(&c->lock);
+  bool open = atomic_load(&c->is_open);
+  uint8_t *to = open ? append(c, sizeof *f) : NULL;
+  if (to) memcpy(to, f, sizeof *f);
+  pthread_mutex_unlock(&c->lock);
+  if (open && !to) fast_conn_shut(c);
+}
+
+void fast_flush(void) {
+  if (held.box.since) flush_held(&held.box);
+}
+
+void fast_conn_output(struct fast_conn *c) {
+  pthread_mutex_lock(&c->lock);
+  c->armed = false;
+  fast_loop_forget(c->out_fd); /* registered only while needed: a hang-up is told to readers */
+  bool ok = atomic_load(&c->is_open) && flush(c), again = ok && c->first;
+  if (again) {
+    c->armed = true;
+    fast_loop_arm(c->out_fd, EPOLLOUT, &c->out_event, FAST_TAG_OUT, EPOLL_CTL_ADD);
+  } else {
+    atomic_store(&c->waits, false);
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (!ok) fast_conn_shut(c);
+  if (!again) fast_conn_unref(c);
+}
+
+void fast_conn_drop_output(struct fast_conn *c) {
+  for (struct fast_out *o; (o = c->first);) {
+    c->first = o->next;
+    out_free(c, o);
+  }
+  for (struct fast_out *o; (o = c->spare);) {
+    c->spare = o->next;
+    free(o);
+  }
+}

@@ -1,0 +1,83 @@
+/* The answering side's own: requests and connections (fast_server.c), answers (fast_answer.c). */
+#ifndef RPC_FAST_FAST_SENDER_H
+#define RPC_FAST_FAST_SENDER_H
+
+#include "base/keyed_hash.h"
+#include "rpc/fast/fast.h"
+#include "rpc/fast/fast_address.h"
+#include "rpc/fast/fast_shared.h"
+#include "rpc/fast/fast_wire.h"
+
+enum { FAST_BUCKET_BITS = 10, FAST_BUCKETS = 1 << FAST_BUCKET_BITS };
+
+struct fast_server {
+  atomic_int refs;      /* the owner's, each listener's, each connection's */
+  int local_fd, tcp_fd; /* -1: none */
+  int port;
+  char name[FAST_NAME];
+  uint8_t secret[FAST_SECRET];
+  struct fast_handlers handlers;
+  void *arg;
+  pthread_mutex_t lock;
+  struct sender *conns; /* lock: the newest first */
+  bool stopped;         /* lock */
+};
+
+struct fast_request {
+  struct fast_request *next; /* conn's lock */
+  struct sender *conn;       /* a reference */
+  atomic_int refs;           /* the answer's, the handler's, a canceller's */
+  uint64_t id;
+  bool is_call;
+  int64_t step;             /* ASK */
+  int64_t deadline;         /* CALL */
+  bool answered, cancelled; /* conn's lock */
+  bool cancelling;          /* conn's lock: the cancel function runs, on canceller */
+  pthread_t canceller;
+  void (*cancel_fn)(void *); /* conn's lock */
+  void *cancel_arg;
+  size_t held; /* bytes of the connection's budget */
+  size_t n;
+  char data[]; /* the key, or the request; NUL after it */
+};
+
+/* A tensor that the receiver copies, or a block that it uses, until it says DONE. */
+struct held {
+  struct held *next;
+  uint64_t id;
+  uint8_t flags;
+  struct tensor value; /* of a block: only until the first DONE, should the receiver not find the memory */
+  bool shared;
+  uint64_t offset; /* of the block */
+  size_t bytes;
+};
+
+struct sender {
+  struct fast_conn conn;
+  struct fast_server *server;
+  struct sender *prev, *next; /* server's lock */
+  pthread_mutex_t lock;
+  pthread_cond_t idle;
+  struct fast_request *requests[FAST_BUCKETS]; /* lock */
+  int n_requests;                              /* lock */
+  bool closed;                                 /* lock: nothing is held for it any more */
+  struct held *held[FAST_BUCKETS];             /* lock */
+  bool no_remote;                              /* lock */
+  bool no_shared, proven;                      /* lock: the receiver cannot map the arena; it has done so */
+  struct fast_arena *arena;                    /* lock */
+};
+
+/* Where in a table an id is, which the peer has chosen. */
+static inline size_t fast_bucket(uint64_t id) { return hash_keyed_number(id) >> (64 - FAST_BUCKET_BITS); }
+
+/* Answers with an error; s is consumed. */
+void sender_error(struct sender *c, uint64_t id, shoal_status s);
+/* The receiver needs a value no more (DONE), or cannot get at it and asks for it again (RESEND). */
+void sender_let_go(struct sender *c, uint64_t id, bool again);
+/* Lets go of all that is held for it, now and from now on. */
+void sender_drop_held(struct sender *c);
+/* The request is answered: it is in nobody's table any more, and its cancel function will not be called. */
+void request_begin_answer(struct fast_request *r);
+void request_unref(struct fast_request *r);
+
+#endif

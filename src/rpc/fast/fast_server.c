@@ -1,0 +1,296 @@
+/* The fast path's answering side: connections, requests, cancelling; see fast.h for what travels, fast_wire.h for how,
+ * limits.h for how much of it. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/vec.h"
+#include "rpc/fast/fast_loop.h"
+#include "rpc/fast/fast_sender.h"
+#include "rpc/limits.h"
+
+static const int64_t STOP_NS = 5000000000;
+
+void fast_server_unref(struct fast_server *s) {
+  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+void request_unref(struct fast_request *r) {
+  if (atomic_fetch_sub(&r->refs, 1) != 1) return;
+  budget_give(&r->conn->conn.held, r->held);
+  fast_conn_unref(&r->conn->conn);
+  free(r);
+}
+
+void request_begin_answer(struct fast_request *r) {
+  struct sender *c = r->conn;
+  pthread_mutex_lock(&c->lock);
+  r->answered = true;
+  while (r->cancelling && !pthread_equal(r->canceller, pthread_self())) pthread_cond_wait(&c->idle, &c->lock);
+  for (struct fast_request **at = &c->requests[fast_bucket(r->id)]; *at; at = &(*at)->next)
+    if (*at == r) {
+      *at = r->next;
+      c->n_requests--;
+      break;
+    }
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- cancelling ---- */
+
+void fast_on_cancel(struct fast_request *r, void (*fn)(void *arg), void *arg) {
+  pthread_mutex_lock(&r->conn->lock);
+  r->cancel_fn = fn;
+  r->cancel_arg = arg;
+  bool already = r->cancelled;
+  pthread_mutex_unlock(&r->conn->lock);
+  if (already) fn(arg);
+}
+
+/* Calls the request's cancel function, unless it has been answered. */
+static void cancel_request(struct sender *c, struct fast_request *r) {
+  pthread_mutex_lock(&c->lock);
+  void (*fn)(void *) = r->answered || r->cancelled ? NULL : r->cancel_fn;
+  r->cancelled = true;
+  if (fn) {
+    r->cancelling = true;
+    r->canceller = pthread_self();
+    pthread_mutex_unlock(&c->lock);
+    fn(r->cancel_arg);
+    pthread_mutex_lock(&c->lock);
+    r->cancelling = false;
+    pthread_cond_broadcast(&c->idle);
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- frames ---- */
+
+/* Work for later is a request; its lowest bit says that it is to be cancelled. */
+static void *work_of(struct fast_request *r, bool cancel) { return (char *)r + cancel; }
+
+/* Call with the lock held. */
+static struct fast_request *find_request(struct sender *c, uint64_t id) {
+  struct fast_request *r = c->requests[fast_bucket(id)];
+  while (r && r->id != id) r = r->next;
+  return r;
+}
+
+/* Notes a request, or answers it with an error and returns NULL. */
+static struct fast_request *begin_request(struct sender *c, const struct fast_frame *f, const uint8_t *head) {
+  size_t bytes = sizeof(struct fast_request) + f->head + 1;
+  pthread_mutex_lock(&c->lock);
+  bool again = find_request(c, f->id), many = c->n_requests >= rpc_limit(RPC_MAX_FAST_REQUESTS);
+  c->n_requests += !again && !many;
+  pthread_mutex_unlock(&c->lock);
+  if (again) { /* which of the two would an answer be for? */
+    fast_conn_shut(&c->conn);
+    return NULL;
+  }
+  bool room = !many && budget_take(&c->conn.held, bytes);
+  struct fast_request *r = room ? mem_try_zalloc(1, bytes) : NULL;
+  if (!r) {
+    if (room) budget_give(&c->conn.held, bytes);
+    pthread_mutex_lock(&c->lock);
+    c->n_requests -= !many;
+    pthread_mutex_unlock(&c->lock);
+    sender_error(c, f->id,
+                 STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM: %s on a connection of the fast path",
+                        many ? "too many requests" : "no room for a request"));
+    return NULL;
+  }
+  r->conn = c;
+  r->held = bytes;
+  fast_conn_ref(&c->conn);
+  atomic_init(&r->refs, 2);
+  r->id = f->id;
+  r->is_call = f->kind == FAST_CALL;
+  r->step = (int64_t)f->size;
+  r->deadline = f->size > INT64_MAX / 2 ? DEADLINE_NEVER : clock_ns() + (int64_t)f->size;
+  r->n = f->head;
+  memcpy(r->data, head, f->head);
+  pthread_mutex_lock(&c->lock);
+  r->next = c->requests[fast_bucket(r->id)];
+  c->requests[fast_bucket(r->id)] = r;
+  pthread_mutex_unlock(&c->lock);
+  return r;
+}
+
+static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
+                          struct buffer *body) {
+  struct sender *c = (struct sender *)base;
+  buffer_unref(body);
+  struct fast_request *r;
+  switch (f->kind) {
+    case FAST_ASK:
+    case FAST_CALL: r = begin_request(c, f, head); return r ? work_of(r, false) : NULL;
+    case FAST_CANCEL:
+      pthread_mutex_lock(&c->lock);
+      r = find_request(c, f->id);
+      if (r) atomic_fetch_add(&r->refs, 1);
+      pthread_mutex_unlock(&c->lock);
+      return r ? work_of(r, true) : NULL;
+    case FAST_DONE:
+    case FAST_RESEND: sender_let_go(c, f->id, f->kind == FAST_RESEND); return NULL;
+    default: return NULL;
+  }
+}
+
+/* Cancelling must not wait for what it cancels. */
+static bool sender_is_quick(const void *work) { return (uintptr_t)work & 1; }
+
+static void sender_run(struct fast_conn *base, void *work) {
+  struct sender *c = (struct sender *)base;
+  bool cancel = (uintptr_t)work & 1;
+  struct fast_request *r = (struct fast_request *)((char *)work - cancel);
+  struct fast_server *s = c->server;
+  if (cancel) cancel_request(c, r);
+  else if (r->is_call) s->handlers.call(s->arg, r, r->data, r->n, r->deadline);
+  else s->handlers.recv(s->arg, r, r->step, r->data);
+  request_unref(r);
+}
+
+static void sender_closed(struct fast_conn *base) {
+  struct sender *c = (struct sender *)base;
+  for (int b = 0; b < FAST_BUCKETS; b++) {
+    VEC(struct fast_request *) open = {0};
+    pthread_mutex_lock(&c->lock);
+    for (struct fast_request *r = c->requests[b]; r; r = r->next) {
+      atomic_fetch_add(&r->refs, 1);
+      vec_push(&open, r);
+    }
+    pthread_mutex_unlock(&c->lock);
+    for (size_t i = 0; i < open.n; i++) {
+      cancel_request(c, open.at[i]);
+      request_unref(open.at[i]);
+    }
+    vec_release(&open);
+  }
+  sender_drop_held(c);
+  struct fast_server *s = c->server;
+  pthread_mutex_lock(&s->lock);
+  if (c->prev) c->prev->next = c->next;
+  else if (s->conns == c) s->conns = c->next;
+  if (c->next) c->next->prev = c->prev;
+  c->prev = c->next = NULL;
+  pthread_mutex_unlock(&s->lock);
+  budget_give(rpc_budget(RPC_MAX_FAST_CONNECTIONS), 1);
+}
+
+static void sender_free(struct fast_conn *base) {
+  struct sender *c = (struct sender *)base;
+  fast_server_unref(c->server);
+  fast_arena_free(c->arena);
+  pthread_mutex_destroy(&c->lock);
+  pthread_cond_destroy(&c->idle);
+  free(c);
+}
+
+static const struct fast_conn_ops sender_ops = {
+    .kinds = 1 << FAST_ASK | 1 << FAST_CALL | 1 << FAST_CANCEL | 1 << FAST_DONE | 1 << FAST_RESEND,
+    .frame = sender_frame,
+    .run = sender_run,
+    .is_quick = sender_is_quick,
+    .closed = sender_closed,
+    .free = sender_free};
+
+/* ---- connections ---- */
+
+/* Strangers do not come in any number: the oldest go first. Call with the lock held. */
+static void turn_out_strangers(struct fast_server *s) {
+  int strangers = 0;
+  for (struct sender *c = s->conns; c; c = c->next)
+    if (atomic_load(&c->conn.needs_secret) && ++strangers > rpc_limit(RPC_MAX_FAST_STRANGERS)) fast_conn_shut(&c->conn);
+}
+
+static void accept_conn(struct fast_server *s, int fd, bool is_local) {
+  if (!rpc_limit_take(RPC_MAX_FAST_CONNECTIONS)) {
+    LOGW("the fast path has %lld connections: no more are taken (--max_fast_connections)",
+         (long long)rpc_limit(RPC_MAX_FAST_CONNECTIONS));
+    close(fd);
+    return;
+  }
+  struct sender *c = mem_zalloc(1, sizeof *c);
+  c->server = s;
+  c->no_remote = c->no_shared = !is_local;
+  atomic_fetch_add(&s->refs, 1);
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->idle, NULL);
+  pthread_mutex_lock(&s->lock);
+  bool stopped = s->stopped;
+  turn_out_strangers(s);
+  c->next = s->conns;
+  if (c->next) c->next->prev = c;
+  s->conns = c;
+  fast_conn_start(&c->conn, &sender_ops, fd, s->secret, true);
+  pthread_mutex_unlock(&s->lock);
+  if (stopped) fast_conn_shut(&c->conn);
+  fast_conn_unref(&c->conn);
+}
+
+static void accepted_local(void *arg, int fd) {
+  if (fd < 0) fast_server_unref(arg);
+  else if (!fast_same_user(fd)) close(fd);
+  else accept_conn(arg, fd, true);
+}
+
+static void accepted_tcp(void *arg, int fd) {
+  if (fd < 0) {
+    fast_server_unref(arg);
+    return;
+  }
+  fast_tune_tcp(fd);
+  accept_conn(arg, fd, false);
+}
+
+struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *arg, const char *host) {
+  struct fast_server *s = mem_zalloc(1, sizeof *s);
+  s->local_fd = fast_bind_local(s->name);
+  s->tcp_fd = host ? fast_bind_tcp(host, &s->port) : -1;
+  if ((s->local_fd < 0 && s->tcp_fd < 0) || getrandom(s->secret, FAST_SECRET, 0) != FAST_SECRET) {
+    if (s->local_fd >= 0) close(s->local_fd);
+    if (s->tcp_fd >= 0) close(s->tcp_fd);
+    free(s);
+    return NULL;
+  }
+  if (s->local_fd < 0) s->name[0] = 0;
+  if (s->tcp_fd < 0) s->port = 0;
+  atomic_init(&s->refs, 1 + (s->local_fd >= 0) + (s->tcp_fd >= 0));
+  s->handlers = *handlers;
+  s->arg = arg;
+  pthread_mutex_init(&s->lock, NULL);
+  if (s->local_fd >= 0) fast_listen(s->local_fd, accepted_local, s);
+  if (s->tcp_fd >= 0) fast_listen(s->tcp_fd, accepted_tcp, s);
+  return s;
+}
+
+bool fast_server_stop(struct fast_server *s) {
+  if (!s) return true;
+  pthread_mutex_lock(&s->lock);
+  if (!s->stopped && s->local_fd >= 0) shutdown(s->local_fd, SHUT_RDWR);
+  if (!s->stopped && s->tcp_fd >= 0) shutdown(s->tcp_fd, SHUT_RDWR);
+  s->stopped = true;
+  for (struct sender *c = s->conns; c; c = c->next) fast_conn_shut(&c->conn);
+  pthread_mutex_unlock(&s->lock);
+  /* Until every connection has cancelled what it had, and all of it has been answered: the handlers' owner goes next.
+   */
+  for (int64_t late = clock_ns() + STOP_NS; atomic_load(&s->refs) > 1; usleep(1000))
+    if (clock_ns() > late) {
+      LOGW("%d connections of the fast path have not ended", atomic_load(&s->refs) - 1);
+      return false;
+    }
+  return true;
+}
+
+void fast_server_ticket(const struct fast_server *s, struct text *out) {
+  text_add(out, (const char *)s->secret, FAST_SECRET);
+  text_add(out, (const char[]){(char)s->port, (char)(s->port >> 8)}, 2);
+  text_adds(out, s->name);
+}

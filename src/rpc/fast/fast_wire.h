@@ -1,0 +1,119 @@
+/* Connections of the fast path, shared by its two sides: frames in (fast_wire.c) and out (fast_send.c). */
+#ifndef RPC_FAST_FAST_WIRE_H
+#define RPC_FAST_FAST_WIRE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/budget.h"
+#include "tensor/tensor.h"
+
+enum fast_kind {
+  FAST_ASK = 1,
+  FAST_VALUE,
+  FAST_REMOTE,
+  FAST_ERROR,
+  FAST_CANCEL,
+  FAST_DONE,
+  FAST_RESEND,
+  FAST_CALL,
+  FAST_RESULT,
+  FAST_SHARED
+};
+enum fast_flags { FAST_DEAD = 1, FAST_ENCODED = 2, FAST_DERIVED = 4, FAST_RESTARTED = 8 };
+enum { FAST_SECRET = 16, FAST_MAX_HEAD = 1 << 20 };
+
+/* As it is on the wire; see the byte table in fast.h. */
+struct fast_frame {
+  uint8_t kind, flags, dtype, rank;
+  uint32_t head;
+  uint64_t id, size;
+};
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian, and written as they are");
+_Static_assert(sizeof(struct fast_frame) == 24, "frames have 24 bytes");
+_Static_assert(offsetof(struct fast_frame, flags) == 1 && offsetof(struct fast_frame, dtype) == 2 &&
+                   offsetof(struct fast_frame, rank) == 3 && offsetof(struct fast_frame, head) == 4 &&
+                   offsetof(struct fast_frame, id) == 8 && offsetof(struct fast_frame, size) == 16,
+               "fields of a frame lie where fast.h says");
+
+struct fast_conn;
+struct fast_conn_ops {
+  unsigned kinds; /* bits: the frames that the other side may send; others end the connection */
+  /* One frame has arrived; head is its bytes, body (VALUE, RESULT) its contents: a buffer the callee takes over.
+   * Returns what is to be done once the connection listens again (for run), or NULL. */
+  void *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
+  void (*run)(struct fast_conn *c, void *work);
+  bool (*is_quick)(const void *work); /* (optional) it ends soon, and others may wait for it */
+  /* Called once: nothing will arrive any more. */
+  void (*closed)(struct fast_conn *c);
+  void (*free)(struct fast_conn *c);
+};
+
+struct fast_out;
+
+/* The head of each side's own connection. */
+struct fast_conn {
+  const struct fast_conn_ops *ops;
+  atomic_int refs;
+  int fd, out_fd; /* two numbers for one socket: reading and writing are waited for apart */
+  atomic_bool is_open;
+  atomic_bool needs_secret; /* the peer has not sent it yet */
+  uint8_t secret[FAST_SECRET];
+  struct budget held;   /* bytes of requests, and of bodies that arrive */
+  struct budget copied; /* bytes that wait to be sent */
+  /* what the sweep looks at (fast_wire.c) */
+  struct fast_conn *prev, *next; /* the sweep's lock */
+  int64_t began;
+  atomic_llong last_in, last_out; /* clock_ns: when bytes last came, when some last left or began to wait */
+  atomic_bool is_half;            /* a frame has begun and not ended */
+  atomic_bool waits;              /* something waits to be sent */
+  atomic_int lent;                /* values that the peer is to copy out of our memory */
+  /* reading: one thread at a time */
+  uint8_t *in;
+  size_t have, room;
+  struct fast_frame frame; /* whose body is being read */
+  uint8_t *frame_head;
+  struct buffer *body;
+  size_t body_have;
+  uint64_t skip; /* bytes of a body for which there was no room */
+  /* writing */
+  pthread_mutex_t lock;
+  struct fast_out *first, *last; /* lock: not sent yet */
+  struct fast_out *spare;        /* lock: for reuse */
+  int n_spare;
+  size_t referred; /* lock: bytes of bodies that wait, by reference */
+  bool armed;      /* lock: out_fd waits for room */
+  struct fast_out_event {
+    struct fast_conn *conn;
+  } out_event;
+};
+
+/* Takes over fd; needs_secret: the peer must send it first. One reference is the caller's, one the threads'. */
+void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
+                     bool needs_secret);
+void fast_conn_unref(struct fast_conn *c);
+static inline void fast_conn_ref(struct fast_conn *c) { atomic_fetch_add(&c->refs, 1); }
+/* No more: closed() follows soon, on another thread. */
+void fast_conn_shut(struct fast_conn *c);
+/* Sends a frame, or adds it to what this thread holds (fast_hold). body (optional, f->size bytes at data) is kept by
+ * reference until it is sent, unless it is small. A peer for which too much waits already is hung up on. */
+void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
+                    const void *data);
+/* Adds a frame without a body to what leaves next; nothing is sent for its sake. */
+void fast_conn_queue(struct fast_conn *c, const struct fast_frame *f);
+
+/* Bytes that came and left, through sockets and memory. */
+extern atomic_llong fast_received, fast_sent;
+static inline void fast_count(atomic_llong *of, uint64_t n) {
+  atomic_fetch_add_explicit(of, (long long)n, memory_order_relaxed);
+}
+
+/* The loop's: there is something to read; there is room to write. */
+void fast_conn_input(struct fast_conn *c);
+void fast_conn_output(struct fast_conn *c);
+/* Frees what was not sent. */
+void fast_conn_drop_output(struct fast_conn *c);
+
+#endif

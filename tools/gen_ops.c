@@ -367,7 +367,7 @@ static void add_source_op(struct text *t, const struct op *op) {
   } else if (op->n_out == 1) {
     text_adds(t, "  return build_end_out(&build_);\n}\n");
   } else {
-    text_addf(t, "  struct node *node_ = build_end(&build_);\n  return (shoal_%s_outs){", name);
+    text_addf(t, "  struct shoal_node *node_ = build_end(&build_);\n  return (shoal_%s_outs){", name);
     for (int i = 0; i < op->n_out; i++) text_addf(t, "%s{node_, %d}", i ? ", " : "", i);
     text_adds(t, "};\n}\n");
   }
@@ -380,7 +380,7 @@ static void write_source(struct text *t, const struct op *const *ops, int n) {
             "/* Op wrappers, written by tools/gen_ops.c from the op rows: do not edit. */\n"
             "#include <shoal/ops.h>\n\n#include <string.h>\n\n#include \"graph/builder.h\"\n\n"
             "/* A shape that is none is kept as the graph's error. */\n"
-            "static __attribute__((unused)) struct attr to_shape(struct graph *g, shoal_dims d) {\n"
+            "static __attribute__((unused)) struct attr to_shape(struct shoal_graph *g, shoal_dims d) {\n"
             "  struct shape s = shape_unknown();\n"
             "  if (d.rank > SHOAL_MAX_RANK) graph_fail(g, INVALID(\"a shape of rank %d\", d.rank));\n"
             "  else if (d.rank >= 0) {\n    s.rank = d.rank;\n    for (int i = 0; i < d.rank; i++) s.dims[i] = "

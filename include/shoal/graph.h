@@ -12,12 +12,12 @@
 extern "C" {
 #endif
 
-typedef struct graph shoal_graph;
-typedef struct node shoal_op;
+typedef struct shoal_graph shoal_graph;
+typedef struct shoal_node shoal_op;
 
 /* One output of an op: a tensor that the graph computes. node NULL: none (after an error). */
-typedef struct out {
-  struct node *node;
+typedef struct shoal_out {
+  struct shoal_node *node;
   int index;
 } shoal_out;
 

@@ -11,7 +11,7 @@ extern "C" {
 
 /* How variables follow their gradients. Made by the functions below; fields may be changed before use. */
 typedef struct shoal_optimizer {
-  const struct optimizer_row *row; /* which one */
+  const struct shoal_optimizer_row *row; /* which one */
   double learning_rate;
   shoal_out learning_rate_out; /* a tensor instead of the number, for schedules; node NULL: none */
   double a, b, c, d;           /* its other numbers, in the order of the function's parameters */
@@ -58,7 +58,7 @@ SHOAL_API shoal_op *shoal_save_variables(shoal_graph *g, shoal_out prefix);
 SHOAL_API shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix);
 
 /* Event files, which TensorBoard shows: DIR/events.out.tfevents.TIME.HOST. Several threads may share one. */
-typedef struct event_writer shoal_events;
+typedef struct shoal_events shoal_events;
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_open(const char *dir, shoal_events **out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_events_scalar(shoal_events *w, int64_t step, const char *tag,
                                                             float value);

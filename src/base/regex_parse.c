@@ -11,19 +11,19 @@ enum { MAX_DEPTH = 500, MAX_REPEAT = 1000, MAX_PROGRAM = 200000 };
 
 enum kind { EMPTY, CHAR, CLASS, ANY, CAT, ALT, REPEAT, GROUP, ASSERT };
 
-struct node {
+struct regex_node {
   enum kind kind;
   uint32_t value; /* code point, class, assertion, group (0: does not remember) */
   int min, max;   /* REPEAT; max -1: no end */
   bool lazy;
-  VEC(struct node *) kids;
+  VEC(struct regex_node *) kids;
 };
 
 struct parser {
   const char *at, *end, *begin;
   bool fold, multi_line, dot_all, swap_greed;
   int depth;
-  VEC(struct node *) nodes; /* all, for freeing */
+  VEC(struct regex_node *) nodes; /* all, for freeing */
   VEC(struct regex_class) classes;
   VEC(struct regex_inst) prog;
   int groups;
@@ -37,8 +37,8 @@ static void fail(struct parser *p, const char *what, const char *at, size_t n) {
 }
 static void fail_rest(struct parser *p, const char *what, const char *at) { fail(p, what, at, (size_t)(p->end - at)); }
 
-static struct node *make(struct parser *p, enum kind kind, uint32_t value) {
-  struct node *n = mem_zalloc(1, sizeof *n);
+static struct regex_node *make(struct parser *p, enum kind kind, uint32_t value) {
+  struct regex_node *n = mem_zalloc(1, sizeof *n);
   n->kind = kind;
   n->value = value;
   vec_push(&p->nodes, n);
@@ -127,7 +127,7 @@ static void normalize(ranges *r, bool negate) {
   *r = out;
 }
 
-static struct node *class_node(struct parser *p, ranges *r, bool negate) {
+static struct regex_node *class_node(struct parser *p, ranges *r, bool negate) {
   normalize(r, negate);
   vec_push(&p->classes, (struct regex_class){r->at, (int)(r->n / 2)});
   return make(p, CLASS, (uint32_t)p->classes.n - 1);
@@ -237,7 +237,7 @@ static bool unicode_class(struct parser *p) {
   return false;
 }
 
-static struct node *parse_class(struct parser *p) {
+static struct regex_node *parse_class(struct parser *p) {
   const char *start = p->at - 1;
   ranges r = {0};
   bool negate = eat(p, "^"), first = true;
@@ -282,9 +282,9 @@ static struct node *parse_class(struct parser *p) {
 
 /* ---- expressions ---- */
 
-static struct node *parse_alternatives(struct parser *p);
+static struct regex_node *parse_alternatives(struct parser *p);
 
-static struct node *literal(struct parser *p, uint32_t rune) {
+static struct regex_node *literal(struct parser *p, uint32_t rune) {
   bool letter = rune < 128 && ((rune | 32) >= 'a' && (rune | 32) <= 'z');
   if (!p->fold || !letter) return make(p, CHAR, rune);
   ranges r = {0};
@@ -328,7 +328,7 @@ bad:
   return false;
 }
 
-static struct node *parse_group(struct parser *p) {
+static struct regex_node *parse_group(struct parser *p) {
   bool fold = p->fold, multi = p->multi_line, dot = p->dot_all, swap = p->swap_greed;
   bool opens = true, captures = true;
   if (eat(p, "?")) {
@@ -340,7 +340,7 @@ static struct node *parse_group(struct parser *p) {
     fail(p, "expression nests too deeply", "", 0);
     return NULL;
   }
-  struct node *inner = parse_alternatives(p);
+  struct regex_node *inner = parse_alternatives(p);
   p->depth--;
   if (p->error) return NULL;
   if (!eat(p, ")")) {
@@ -351,18 +351,18 @@ static struct node *parse_group(struct parser *p) {
   p->multi_line = multi;
   p->dot_all = dot;
   p->swap_greed = swap;
-  struct node *g = make(p, GROUP, index);
+  struct regex_node *g = make(p, GROUP, index);
   vec_push(&g->kids, inner);
   return g;
 }
 
-static struct node *any_but_newline(struct parser *p) {
+static struct regex_node *any_but_newline(struct parser *p) {
   ranges r = {0};
   add_range(&r, '\n', '\n');
   return class_node(p, &r, true);
 }
 
-static struct node *parse_backslash(struct parser *p, struct node *cat) {
+static struct regex_node *parse_backslash(struct parser *p, struct regex_node *cat) {
   char c = p->at < p->end ? *p->at : 0;
   if (c == 'A' || c == 'z' || c == 'b' || c == 'B') {
     p->at++;
@@ -370,7 +370,7 @@ static struct node *parse_backslash(struct parser *p, struct node *cat) {
   }
   if (c == 'Q') {
     p->at++;
-    struct node *last = NULL;
+    struct regex_node *last = NULL;
     while (p->at < p->end && !eat(p, "\\E")) {
       uint32_t rune;
       if (!take_rune(p, &rune)) return NULL;
@@ -389,7 +389,7 @@ static struct node *parse_backslash(struct parser *p, struct node *cat) {
   return parse_escape(p, &rune) ? literal(p, rune) : NULL;
 }
 
-static struct node *parse_atom(struct parser *p, struct node *cat) {
+static struct regex_node *parse_atom(struct parser *p, struct regex_node *cat) {
   const char *start = p->at;
   char c = *p->at;
   switch (c) {
@@ -428,7 +428,7 @@ static bool parse_counts(struct parser *p, int *min, int *max) {
   return false;
 }
 
-static struct node *parse_repeats(struct parser *p, struct node *atom) {
+static struct regex_node *parse_repeats(struct parser *p, struct regex_node *atom) {
   const char *op_before = NULL;
   while (p->at < p->end && !p->error) {
     const char *start = p->at;
@@ -450,7 +450,7 @@ static struct node *parse_repeats(struct parser *p, struct node *atom) {
       break;
     }
     op_before = start;
-    struct node *r = make(p, REPEAT, 0);
+    struct regex_node *r = make(p, REPEAT, 0);
     r->min = min;
     r->max = max;
     r->lazy = lazy != p->swap_greed;
@@ -460,8 +460,8 @@ static struct node *parse_repeats(struct parser *p, struct node *atom) {
   return atom;
 }
 
-static struct node *parse_alternatives(struct parser *p) {
-  struct node *alt = make(p, ALT, 0), *cat = make(p, CAT, 0);
+static struct regex_node *parse_alternatives(struct parser *p) {
+  struct regex_node *alt = make(p, ALT, 0), *cat = make(p, CAT, 0);
   vec_push(&alt->kids, cat);
   while (p->at < p->end && *p->at != ')' && !p->error) {
     if (eat(p, "|")) {
@@ -469,7 +469,7 @@ static struct node *parse_alternatives(struct parser *p) {
       vec_push(&alt->kids, cat);
       continue;
     }
-    struct node *atom = parse_atom(p, cat);
+    struct regex_node *atom = parse_atom(p, cat);
     if (atom) vec_push(&cat->kids, parse_repeats(p, atom));
   }
   return alt;
@@ -483,7 +483,7 @@ static uint32_t emit(struct parser *p, enum regex_op op, uint32_t x, uint32_t y)
   return (uint32_t)p->prog.n - 1;
 }
 
-static void compile(struct parser *p, const struct node *n);
+static void compile(struct parser *p, const struct regex_node *n);
 
 /* A choice whose first branch follows; returns it, to be given its other branch. */
 static uint32_t split(struct parser *p) { return emit(p, RX_SPLIT, (uint32_t)p->prog.n + 1, 0); }
@@ -498,8 +498,8 @@ static void set_other(struct parser *p, uint32_t at, bool lazy) {
   }
 }
 
-static void compile_repeat(struct parser *p, const struct node *n) {
-  const struct node *kid = n->kids.at[0];
+static void compile_repeat(struct parser *p, const struct regex_node *n) {
+  const struct regex_node *kid = n->kids.at[0];
   for (int i = 0; i < n->min && !p->error; i++) compile(p, kid);
   if (n->max < 0) {
     uint32_t loop = split(p);
@@ -517,7 +517,7 @@ static void compile_repeat(struct parser *p, const struct node *n) {
   vec_release(&exits);
 }
 
-static void compile_alternatives(struct parser *p, const struct node *n) {
+static void compile_alternatives(struct parser *p, const struct regex_node *n) {
   VEC(uint32_t) ends = {0};
   for (size_t i = 0; i < n->kids.n && !p->error; i++) {
     bool last = i + 1 == n->kids.n;
@@ -531,7 +531,7 @@ static void compile_alternatives(struct parser *p, const struct node *n) {
   vec_release(&ends);
 }
 
-static void compile(struct parser *p, const struct node *n) {
+static void compile(struct parser *p, const struct regex_node *n) {
   if (p->error) return;
   switch (n->kind) {
     case EMPTY: break;
@@ -592,7 +592,7 @@ static void find_starts(struct regex *r) {
 
 struct regex *regex_new(const char *pattern, size_t n, char **error) {
   struct parser p = {.at = pattern, .begin = pattern, .end = pattern + n};
-  struct node *root = parse_alternatives(&p);
+  struct regex_node *root = parse_alternatives(&p);
   if (!p.error && p.at < p.end) fail(&p, "unexpected )", pattern, n);
   emit(&p, RX_SAVE, 0, 0);
   compile(&p, root);

@@ -1,6 +1,6 @@
 /* Growing arrays. VEC(type) declares one; the fields are plain and meant to be read:
  *
- *   VEC(struct node *) nodes = {0};
+ *   VEC(struct shoal_node *) nodes = {0};
  *   vec_push(&nodes, n);
  *   for (size_t i = 0; i < nodes.n; i++) use(nodes.at[i]);
  *   vec_release(&nodes);

@@ -90,12 +90,12 @@ struct master_session {
   VEC(struct place_device) places;
   struct strmap device_numbers; /* a device's name -> its place in both, + 1 */
 
-  struct strand strand; /* of what uses the graph */
-  struct graph *graph;  /* strand */
-  int64_t version;      /* strand */
-  bool unprepared;      /* strand: has nodes not yet lowered and placed */
-  int64_t effort;       /* strand: what may yet be spent on lowering; anew when it has been done */
-  int64_t next_name;    /* strand */
+  struct strand strand;      /* of what uses the graph */
+  struct shoal_graph *graph; /* strand */
+  int64_t version;           /* strand */
+  bool unprepared;           /* strand: has nodes not yet lowered and placed */
+  int64_t effort;            /* strand: what may yet be spent on lowering; anew when it has been done */
+  int64_t next_name;         /* strand */
 
   pthread_mutex_t lock;
   struct strmap compiled;                            /* lock: signature -> struct compiled * */
@@ -161,7 +161,7 @@ struct compiled {
   VEC(struct compiled_part) parts;
   atomic_llong runs;
   struct text partition_graphs; /* RunMetadata.partition_graphs, when asked for */
-  struct graph *pruned;         /* partial runs: for asking what a fetch needs */
+  struct shoal_graph *pruned;   /* partial runs: for asking what a fetch needs */
 };
 
 enum compile_flags {

@@ -129,10 +129,10 @@ static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), v
 }
 
 /* Which workers have nodes? */
-static int survey(struct master_session *s, const struct graph *g, bool *used) {
+static int survey(struct master_session *s, const struct shoal_graph *g, bool *used) {
   int n = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
-    const struct node *node = g->nodes.at[i];
+    const struct shoal_node *node = g->nodes.at[i];
     int w = node && node->assigned ? place_of(s, node->assigned) : -1;
     if (w >= 0 && !used[w]) {
       used[w] = true;
@@ -143,7 +143,7 @@ static int survey(struct master_session *s, const struct graph *g, bool *used) {
 }
 
 /* The group that a collective node is in, where the graph says so: an attribute, or a constant input. */
-static bool group_key_of(const struct node *n, int64_t *key) {
+static bool group_key_of(const struct shoal_node *n, int64_t *key) {
   if (op_attr_find(n->op, "group_key")) {
     shoal_status s = node_get_int(n, "group_key", key);
     shoal_status_free(s);
@@ -151,7 +151,7 @@ static bool group_key_of(const struct node *n, int64_t *key) {
   }
   for (int i = 0; i < n->op->n_in; i++) {
     if (strcmp(n->op->in[i].name, "group_key")) continue;
-    const struct node *from = n->in[i].node; /* the arguments before it are single tensors */
+    const struct shoal_node *from = n->in[i].node; /* the arguments before it are single tensors */
     const struct tensor *t;
     if (!from || !op_is(from->op, "Const")) return false;
     shoal_status s = node_get_tensor(from, "value", &t);
@@ -164,14 +164,14 @@ static bool group_key_of(const struct node *n, int64_t *key) {
 }
 
 /* A group of devices of several tasks would wait for ever: each task meets its own members alone. */
-static shoal_status check_groups(struct master_session *s, const struct graph *g) {
-  VEC(const struct node *) seen = {0};
+static shoal_status check_groups(struct master_session *s, const struct shoal_graph *g) {
+  VEC(const struct shoal_node *) seen = {0};
   shoal_status err = NULL;
   for (size_t i = 0; i < g->nodes.n && !err; i++) {
-    const struct node *n = g->nodes.at[i];
+    const struct shoal_node *n = g->nodes.at[i];
     int64_t key, other;
     if (!n || strncmp(n->op->name, "Collective", 10) || !group_key_of(n, &key)) continue;
-    const struct node *first = NULL; /* of that group: one will do */
+    const struct shoal_node *first = NULL; /* of that group: one will do */
     for (size_t j = 0; j < seen.n && !first; j++)
       if (group_key_of(seen.at[j], &other) && other == key) first = seen.at[j];
     if (!first) vec_push(&seen, n);
@@ -205,9 +205,9 @@ struct compiling {
   struct cancel folding;
   bool deserted; /* session->lock: nobody waits for it, or can find it */
   struct compiled *made;
-  bool whole;           /* all on one task: its part is `pruned` itself */
-  struct graph *pruned; /* NULL: not yet */
-  struct graph **parts; /* [workers] */
+  bool whole;                 /* all on one task: its part is `pruned` itself */
+  struct shoal_graph *pruned; /* NULL: not yet */
+  struct shoal_graph **parts; /* [workers] */
   struct join join;
   VEC(struct asker *) askers; /* session->lock */
 };
@@ -285,7 +285,8 @@ static void register_parts(struct compiling *k) {
 }
 
 /* Folds on this process's own CPU, wherever the node was placed: host values are the same everywhere. */
-static shoal_status evaluate(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out) {
+static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
+                             struct tensor *out) {
   struct compiling *k = arg;
   struct worker *w = k->session->master->worker;
   struct plan_options o = {.device = w->devices[0], .resources = w->resources[0]};

@@ -144,7 +144,7 @@ static int name_index(char *const *names, size_t n, const char *name) {
 }
 
 /* The tensor that a client's end of a transfer stands for; NULL for other nodes. */
-static const char *client_tensor(const struct node *n, const char *op) {
+static const char *client_tensor(const struct shoal_node *n, const char *op) {
   if (!n || !op_is(n->op, op)) return NULL;
   const struct attr *mine = node_attr(n, "client_terminated"), *name = node_attr(n, "tensor_name");
   return mine && mine->b && name && name->kind == ATTR_STRING ? name->s.data : NULL;
@@ -152,15 +152,15 @@ static const char *client_tensor(const struct node *n, const char *op) {
 
 /* Does a fetch depend on a feed that has not come? */
 static bool needs_more(const struct partial *p, const char *fetch) {
-  const struct graph *g = p->compiled->pruned;
+  const struct shoal_graph *g = p->compiled->pruned;
   bool *seen = mem_zalloc(g->nodes.n, sizeof *seen), missing = false;
-  VEC(struct node *) todo = {0};
+  VEC(struct shoal_node *) todo = {0};
   for (size_t i = 0; i < g->nodes.n && !todo.n; i++) {
     const char *name = client_tensor(g->nodes.at[i], "_Send");
     if (name && !strcmp(name, fetch)) vec_push(&todo, g->nodes.at[i]);
   }
   while (todo.n && !missing) {
-    struct node *n = vec_pop(&todo);
+    struct shoal_node *n = vec_pop(&todo);
     if (seen[n->id]) continue;
     seen[n->id] = true;
     const char *name = client_tensor(n, "_Recv");

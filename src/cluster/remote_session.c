@@ -27,7 +27,7 @@
 #define SERVICE "/tensorflow.MasterService/"
 enum { CONNECT_MS = 60000 }; /* how long a server may take to come up when the session has no time-out */
 
-shoal_status remote_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out);
+shoal_status remote_session_open(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out);
 
 struct remote_session {
   shoal_session head;
@@ -85,7 +85,7 @@ static shoal_status ask_nothing(struct remote_session *s, const char *method, st
 /* ---- graphs ---- */
 
 /* A GraphDef of the nodes from `from` on, with all functions. */
-static shoal_status export_since(const struct graph *g, size_t from, struct text *out) {
+static shoal_status export_since(const struct shoal_graph *g, size_t from, struct text *out) {
   for (size_t i = from; i < g->nodes.n; i++) {
     if (!g->nodes.at[i]) continue;
     size_t at = wire_begin(out, 1);
@@ -131,7 +131,7 @@ static shoal_status told(const struct remote_session *s, int64_t began, const ch
   return said;
 }
 
-static shoal_status create(struct remote_session *s, const struct graph *g, const shoal_session_options *o) {
+static shoal_status create(struct remote_session *s, const struct shoal_graph *g, const shoal_session_options *o) {
   if (o->rewrites_off && *o->rewrites_off && strcmp(o->rewrites_off, "all") != 0)
     return INVALID("rewrites_off is '%s': a cluster does all rewrites, or none (\"all\")", o->rewrites_off);
   struct text request = {0};
@@ -164,7 +164,7 @@ static shoal_status create(struct remote_session *s, const struct graph *g, cons
   return s->handle && *s->handle ? NULL : INTERNAL("%s answered CreateSession without a session handle", o->target);
 }
 
-static shoal_status remote_extend(shoal_session *base, struct graph *g) {
+static shoal_status remote_extend(shoal_session *base, struct shoal_graph *g) {
   struct remote_session *s = self(base);
   pthread_mutex_lock(&s->lock);
   shoal_status err = NULL;
@@ -526,7 +526,7 @@ static shoal_status meet(const struct remote_session *s, int64_t limit_ms, bool 
   }
 }
 
-shoal_status remote_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out) {
+shoal_status remote_session_open(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out) {
   char host[256];
   int port;
   const char *address = o->target + strlen("grpc://");

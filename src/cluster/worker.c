@@ -317,13 +317,13 @@ static uint64_t incarnation_of(void *arg, const char *device) {
   return i < 0 ? 0 : s->worker->devices[i]->incarnation;
 }
 
-static const char *node_device(const struct node *n) { return n->assigned ? n->assigned : n->device; }
+static const char *node_device(const struct shoal_node *n) { return n->assigned ? n->assigned : n->device; }
 
 /* Every node on a device of this task? Which devices are used, and does anything meet in the rendezvous? What came by
  * the network has its devices as asked for, which is where they were assigned. */
-static shoal_status survey(struct worker_session *s, const struct graph *g, bool *used, bool *meets) {
+static shoal_status survey(struct worker_session *s, const struct shoal_graph *g, bool *used, bool *meets) {
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     int d = device_index(s, node_device(n));
     if (d < 0)
@@ -337,7 +337,8 @@ static shoal_status survey(struct worker_session *s, const struct graph *g, bool
   return NULL;
 }
 
-static shoal_status compile(struct worker_session *s, const struct graph *g, int device, struct worker_graph *out) {
+static shoal_status compile(struct worker_session *s, const struct shoal_graph *g, int device,
+                            struct worker_graph *out) {
   struct plan_options o = {.device = s->worker->devices[device],
                            .resources = s->resources[device],
                            .functions = out->functions,
@@ -348,7 +349,7 @@ static shoal_status compile(struct worker_session *s, const struct graph *g, int
 }
 
 /* What other masters register counts here; what this task's own does counts there. */
-static shoal_status count_graph(struct worker_session *s, const struct graph *g, size_t bytes,
+static shoal_status count_graph(struct worker_session *s, const struct shoal_graph *g, size_t bytes,
                                 struct worker_graph *wg) {
   if (!s->account) return NULL;
   TRY(account_take(s->account, LIMIT_GRAPHS, 1));
@@ -361,7 +362,7 @@ static shoal_status count_graph(struct worker_session *s, const struct graph *g,
 }
 
 /* A graph for each device that has nodes, where there are several. */
-static shoal_status partition(struct worker_session *s, struct graph *g, struct graph **parts) {
+static shoal_status partition(struct worker_session *s, struct shoal_graph *g, struct shoal_graph **parts) {
   int64_t counter = 0;
   struct partition_options po = {.place_of = place_of,
                                  .n_places = s->worker->n_devices,
@@ -371,7 +372,7 @@ static shoal_status partition(struct worker_session *s, struct graph *g, struct 
   return graph_partition(g, &po, parts);
 }
 
-static shoal_status export_one(const struct graph *g, struct text *out) {
+static shoal_status export_one(const struct shoal_graph *g, struct text *out) {
   size_t at = wire_begin(out, 4);
   TRY(graph_export(g, &(struct export_options){.assigned = true}, out));
   wire_end(out, at);
@@ -380,7 +381,7 @@ static shoal_status export_one(const struct graph *g, struct text *out) {
 
 shoal_status worker_graph_export(struct worker_session *s, const struct worker_graph *g, struct text *out) {
   if (!g->kept || g->n_plans <= 1) return g->kept ? export_one(g->kept, out) : NULL;
-  struct graph **parts = mem_zalloc((size_t)s->worker->n_devices, sizeof *parts);
+  struct shoal_graph **parts = mem_zalloc((size_t)s->worker->n_devices, sizeof *parts);
   shoal_status err = partition(s, g->kept, parts);
   for (int i = 0; i < s->worker->n_devices; i++) {
     if (!parts[i]) continue;
@@ -392,18 +393,18 @@ shoal_status worker_graph_export(struct worker_session *s, const struct worker_g
 }
 
 /* Rewrites the graph as a local session does, but for what the master has done already (folding). */
-static shoal_status rewrite(struct graph *g, bool as_is) {
+static shoal_status rewrite(struct shoal_graph *g, bool as_is) {
   struct rewrite_options o = {.elementwise = kernel_is_elementwise, .own_ops = true};
   if (!as_is) TRY(graph_rewrite(g, &o));
   graph_late_reads(g);
   return NULL;
 }
 
-static shoal_status compile_all(struct worker_session *s, struct graph *g, int n_used, int only,
+static shoal_status compile_all(struct worker_session *s, struct shoal_graph *g, int n_used, int only,
                                 struct worker_graph *wg) {
   if (n_used <= 1) return compile(s, g, only, wg);
   int n = s->worker->n_devices;
-  struct graph **parts = mem_zalloc((size_t)n, sizeof *parts);
+  struct shoal_graph **parts = mem_zalloc((size_t)n, sizeof *parts);
   shoal_status err = partition(s, g, parts);
   for (int i = 0; i < n; i++) {
     if (!parts[i]) continue;
@@ -414,8 +415,8 @@ static shoal_status compile_all(struct worker_session *s, struct graph *g, int n
   return err;
 }
 
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, const struct worker_graph_options *o,
-                                   struct worker_graph **out) {
+shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph *g,
+                                   const struct worker_graph_options *o, struct worker_graph **out) {
   int n = s->worker->n_devices, n_used = 0, last = 0;
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
@@ -428,7 +429,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct graph *g, co
     if (used[i]) n_used++, last = i;
   wg->meets = meets || n_used > 1;
   if (!err) {
-    struct graph *own = graph_copy(g, NULL);
+    struct shoal_graph *own = graph_copy(g, NULL);
     if (g->functions.n) wg->functions = function_runtime_new(own);
     err = rewrite(own, o->as_is);
     if (!err) err = compile_all(s, own, n_used, last, wg);

@@ -125,7 +125,7 @@ struct worker_graph {
   char *handle;
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
-  struct graph *kept; /* what they were made of, or NULL. Constants are shared with the plans. */
+  struct shoal_graph *kept; /* what they were made of, or NULL. Constants are shared with the plans. */
   struct function_runtime *functions;
   bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
   struct account *account; /* it counts there, with its nodes; NULL: this task's own master keeps account */
@@ -138,8 +138,8 @@ struct worker_graph_options {
   bool as_is;   /* without rewrites */
 };
 /* Compiles a copy of g, all of whose nodes are on this task; a new reference in *out. */
-shoal_status worker_register_graph(struct worker_session *s, struct graph *g, const struct worker_graph_options *o,
-                                   struct worker_graph **out);
+shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph *g,
+                                   const struct worker_graph_options *o, struct worker_graph **out);
 /* RunGraphResponse.partition_graph, one for each device. */
 shoal_status worker_graph_export(struct worker_session *s, const struct worker_graph *g, struct text *out);
 shoal_status worker_deregister_graph(struct worker_session *s, const char *handle);

@@ -29,7 +29,7 @@ static void delete_session(struct worker_link *w, const char *session, struct ca
   done(arg, NULL);
 }
 
-static void register_graph(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
+static void register_graph(struct worker_link *w, const char *session, struct shoal_graph *g, const struct text *config,
                            char *handle, struct cancel *cancel, worker_done done, void *arg) {
   struct worker_session *s = NULL;
   struct worker_graph *wg = NULL;

@@ -53,7 +53,7 @@ struct worker_ops {
   void (*delete_session)(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
                          void *arg);
   /* handle: 17 bytes. */
-  void (*register_graph)(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
+  void (*register_graph)(struct worker_link *w, const char *session, struct shoal_graph *g, const struct text *config,
                          char *handle, struct cancel *cancel, worker_done done, void *arg);
   void (*deregister_graph)(struct worker_link *w, const char *session, const char *handle);
   void (*run_graph)(struct worker_link *w, struct part_run *r);

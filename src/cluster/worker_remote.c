@@ -184,7 +184,7 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
   simple_end(c, s);
 }
 
-static void register_graph(struct worker_link *w, const char *session, struct graph *g, const struct text *config,
+static void register_graph(struct worker_link *w, const char *session, struct shoal_graph *g, const struct text *config,
                            char *handle, struct cancel *cancel, worker_done done, void *arg) {
   struct text m = {0};
   wire_put_str(&m, 1, session);

@@ -139,7 +139,7 @@ static shoal_status note_bytes(void *arg, size_t nodes, size_t bytes) {
 static void register_graph(void *arg) {
   struct registration *r = arg;
   struct worker_graph *wg = NULL;
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   struct text out = {0};
   struct effort effort = {.left = EFFORT_UNBOUNDED, .over = is_gone, .arg = r};
   struct account *a = r->session->account;

@@ -14,7 +14,7 @@
 
 /* ---- where datasets come from ---- */
 
-struct dataset_origin *dataset_origin_new(const struct node *n) {
+struct dataset_origin *dataset_origin_new(const struct shoal_node *n) {
   struct dataset_origin *o = mem_zalloc(1, sizeof *o);
   atomic_init(&o->refs, 1);
   o->op = n->op;
@@ -51,7 +51,8 @@ void dataset_set_origin(struct dataset *d, struct dataset_origin *o, struct func
 
 typedef VEC(struct function_def *) function_list; /* added to the graph, their own names not yet looked for */
 
-static shoal_status take_function(struct graph *g, struct function_runtime *r, const char *name, function_list *todo) {
+static shoal_status take_function(struct shoal_graph *g, struct function_runtime *r, const char *name,
+                                  function_list *todo) {
   struct function_def *f = function_runtime_find(r, name);
   if (!f) return NULL;
   bool had = graph_function(g, name) != NULL;
@@ -60,10 +61,11 @@ static shoal_status take_function(struct graph *g, struct function_runtime *r, c
   return NULL;
 }
 
-static shoal_status take_named(struct graph *g, struct function_runtime *r, const struct named_attr *attrs, size_t n,
-                               function_list *todo);
+static shoal_status take_named(struct shoal_graph *g, struct function_runtime *r, const struct named_attr *attrs,
+                               size_t n, function_list *todo);
 
-static shoal_status take_attr(struct graph *g, struct function_runtime *r, const struct attr *a, function_list *todo) {
+static shoal_status take_attr(struct shoal_graph *g, struct function_runtime *r, const struct attr *a,
+                              function_list *todo) {
   if (a->kind == ATTR_LIST && a->of == ATTR_FUNC)
     for (size_t i = 0; i < a->list.n; i++) TRY(take_attr(g, r, &a->list.at[i], todo));
   if (a->kind != ATTR_FUNC) return NULL;
@@ -72,13 +74,13 @@ static shoal_status take_attr(struct graph *g, struct function_runtime *r, const
 }
 
 /* (Attributes within attributes are at most ATTR_MAX_DEPTH deep.) */
-static shoal_status take_named(struct graph *g, struct function_runtime *r, const struct named_attr *attrs, size_t n,
-                               function_list *todo) {
+static shoal_status take_named(struct shoal_graph *g, struct function_runtime *r, const struct named_attr *attrs,
+                               size_t n, function_list *todo) {
   for (size_t i = 0; i < n; i++) TRY(take_attr(g, r, &attrs[i].value, todo));
   return NULL;
 }
 
-static shoal_status take_functions(struct graph *g, const struct dataset *d) {
+static shoal_status take_functions(struct shoal_graph *g, const struct dataset *d) {
   function_list todo = {0};
   shoal_status s = take_named(g, d->functions, d->origin->attrs, (size_t)d->origin->n_attrs, &todo);
   while (!s && todo.n) {
@@ -97,17 +99,17 @@ static shoal_status take_functions(struct graph *g, const struct dataset *d) {
 /* ---- nodes ---- */
 
 struct writing {
-  struct graph *g;
+  struct shoal_graph *g;
   struct strmap made; /* a dataset's address -> its node */
   unsigned flags;
   int next; /* number of the next node */
 };
 
-static shoal_status add_dataset(struct writing *w, const struct dataset *d, struct node **out);
+static shoal_status add_dataset(struct writing *w, const struct dataset *d, struct shoal_node **out);
 
 /* attrs are taken over. */
-static shoal_status add_node(struct writing *w, const char *op_name, const struct out *in, int n_in,
-                             struct named_attr *attrs, int n_attrs, struct node **out) {
+static shoal_status add_node(struct writing *w, const char *op_name, const shoal_out *in, int n_in,
+                             struct named_attr *attrs, int n_attrs, struct shoal_node **out) {
   const struct op *op = op_find(op_name);
   if (!op) return INTERNAL("the op %s is not there", op_name);
   char *name = mem_printf("%s/_%d", op_name, w->next++);
@@ -116,7 +118,7 @@ static shoal_status add_node(struct writing *w, const char *op_name, const struc
   return s;
 }
 
-static shoal_status add_constant(struct writing *w, const struct tensor *t, struct node **out) {
+static shoal_status add_constant(struct writing *w, const struct tensor *t, struct shoal_node **out) {
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
   attrs[0] = (struct named_attr){mem_strdup("value"), attr_tensor(t)};
   attrs[1] = (struct named_attr){mem_strdup("dtype"), attr_type(t->dtype)};
@@ -129,12 +131,12 @@ static const struct dataset *dataset_at(const struct tensor *t, int64_t i) {
 }
 
 /* A tensor of datasets is packed of them; anything else is a constant. */
-static shoal_status add_tensor(struct writing *w, const struct tensor *t, struct node **out) {
+static shoal_status add_tensor(struct writing *w, const struct tensor *t, struct shoal_node **out) {
   bool datasets = t->dtype == SHOAL_VARIANT && t->rank <= 1 && t->n && t->n <= DATASET_MAX_PARTS;
   for (int64_t i = 0; datasets && i < t->n; i++) datasets = dataset_at(t, i) != NULL;
   if (!datasets || (t->rank && (w->flags & GRAPH_IN_PROCESS))) return add_constant(w, t, out);
   if (!t->rank) return add_dataset(w, dataset_at(t, 0), out);
-  struct out *in = mem_zalloc((size_t)t->n, sizeof *in);
+  shoal_out *in = mem_zalloc((size_t)t->n, sizeof *in);
   shoal_status s = NULL;
   for (int64_t i = 0; !s && i < t->n; i++) s = add_dataset(w, dataset_at(t, i), &in[i].node);
   if (!s) s = add_node(w, "Pack", in, (int)t->n, NULL, 0, out);
@@ -142,7 +144,7 @@ static shoal_status add_tensor(struct writing *w, const struct tensor *t, struct
   return s;
 }
 
-static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct node **out) {
+static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct shoal_node **out) {
   if (!d->origin) {
     if (!(w->flags & GRAPH_IN_PROCESS))
       return UNIMPLEMENTED("A dataset that was made by walking another (%s) cannot be written as a graph",
@@ -153,7 +155,7 @@ static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct
     tensor_release(&t);
     return s;
   }
-  struct out *in = mem_zalloc((size_t)d->n_args, sizeof *in);
+  shoal_out *in = mem_zalloc((size_t)d->n_args, sizeof *in);
   shoal_status s = d->functions ? take_functions(w->g, d) : NULL;
   for (int i = 0; !s && i < d->n_args; i++) s = add_tensor(w, &d->args[i], &in[i].node);
   if (!s) {
@@ -168,7 +170,7 @@ static shoal_status add_fresh(struct writing *w, const struct dataset *d, struct
 }
 
 /* (A dataset's depth is bounded when it is made.) */
-static shoal_status add_dataset(struct writing *w, const struct dataset *d, struct node **out) {
+static shoal_status add_dataset(struct writing *w, const struct dataset *d, struct shoal_node **out) {
   char key[32];
   snprintf(key, sizeof key, "%p", (const void *)d);
   *out = strmap_get(&w->made, key);
@@ -178,7 +180,7 @@ static shoal_status add_dataset(struct writing *w, const struct dataset *d, stru
   return NULL;
 }
 
-shoal_status dataset_graph(const struct dataset *d, unsigned flags, struct graph *g, struct node **out) {
+shoal_status dataset_graph(const struct dataset *d, unsigned flags, struct shoal_graph *g, struct shoal_node **out) {
   struct writing w = {.g = g, .flags = flags};
   g->producer = GRAPH_VERSION;
   shoal_status s = add_dataset(&w, d, out);
@@ -206,7 +208,7 @@ static bool is_allowed(const struct op *op) {
   return op->n_out == 1 && op->out[0].type == SHOAL_VARIANT && strstr(op->name, "Dataset");
 }
 
-shoal_status dataset_graph_check_state(const struct graph *g) {
+shoal_status dataset_graph_check_state(const struct shoal_graph *g) {
   void *value;
   for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &value);) {
     const struct function_def *f = value;

@@ -14,7 +14,7 @@ struct dataset_origin {
   int n_attrs;
 };
 
-struct dataset_origin *dataset_origin_new(const struct node *n);
+struct dataset_origin *dataset_origin_new(const struct shoal_node *n);
 void dataset_origin_unref(struct dataset_origin *o);
 /* d was made by a node (o, which may be NULL, gets a reference, and so do functions and inputs). */
 void dataset_set_origin(struct dataset *d, struct dataset_origin *o, struct function_runtime *functions,
@@ -25,8 +25,8 @@ enum dataset_graph_flags {
 };
 /* The nodes that make d, in TensorFlow's order and under its names, inputs as constants, the functions that they name
  * in its library. *out is d's. An edge of the pipeline that is not a plain tensor or a dataset is an error. */
-shoal_status dataset_graph(const struct dataset *d, unsigned flags, struct graph *g, struct node **out);
+shoal_status dataset_graph(const struct dataset *d, unsigned flags, struct shoal_graph *g, struct shoal_node **out);
 /* FAILED_PRECONDITION when a function of the library has state that a graph does not show. */
-shoal_status dataset_graph_check_state(const struct graph *g);
+shoal_status dataset_graph_check_state(const struct shoal_graph *g);
 
 #endif

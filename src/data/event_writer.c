@@ -25,7 +25,7 @@ enum {
   SOURCE = 10
 };
 
-struct event_writer {
+struct shoal_events {
   pthread_mutex_t lock;
   char *dir, *suffix, *path; /* path: NULL until the file is there */
   struct record_writer file; /* lock */
@@ -35,9 +35,9 @@ struct event_writer {
 };
 
 shoal_status event_writer_new(const char *dir, const char *suffix, int max_queue, int flush_ms,
-                              struct event_writer **out) {
+                              struct shoal_events **out) {
   if (!file_is_directory(dir)) TRY(directory_make(dir));
-  struct event_writer *w = mem_zalloc(1, sizeof *w);
+  struct shoal_events *w = mem_zalloc(1, sizeof *w);
   pthread_mutex_init(&w->lock, NULL);
   w->dir = mem_strdup(dir);
   w->suffix = mem_strdup(suffix);
@@ -48,7 +48,7 @@ shoal_status event_writer_new(const char *dir, const char *suffix, int max_queue
 }
 
 /* Call with the lock held. */
-static shoal_status open_file(struct event_writer *w) {
+static shoal_status open_file(struct shoal_events *w) {
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
   int64_t seconds = wall_micros() / 1000000;
@@ -72,7 +72,7 @@ static shoal_status open_file(struct event_writer *w) {
   return s;
 }
 
-static shoal_status write_locked(struct event_writer *w, const void *event, size_t n) {
+static shoal_status write_locked(struct shoal_events *w, const void *event, size_t n) {
   if (w->closed) return STATUS(SHOAL_FAILED_PRECONDITION, "The event file is closed");
   if (!w->path) TRY(open_file(w));
   if (n) TRY(record_write(&w->file, event, n));
@@ -84,14 +84,14 @@ static shoal_status write_locked(struct event_writer *w, const void *event, size
   return record_flush(&w->file);
 }
 
-shoal_status event_write(struct event_writer *w, const void *event, size_t n) {
+shoal_status event_write(struct shoal_events *w, const void *event, size_t n) {
   pthread_mutex_lock(&w->lock);
   shoal_status s = write_locked(w, event, n);
   pthread_mutex_unlock(&w->lock);
   return s;
 }
 
-shoal_status event_writer_flush(struct event_writer *w) {
+shoal_status event_writer_flush(struct shoal_events *w) {
   pthread_mutex_lock(&w->lock);
   shoal_status s = w->closed ? NULL : w->path ? record_flush(&w->file) : open_file(w);
   w->waiting = 0;
@@ -100,7 +100,7 @@ shoal_status event_writer_flush(struct event_writer *w) {
   return s;
 }
 
-shoal_status event_writer_close(struct event_writer *w) {
+shoal_status event_writer_close(struct shoal_events *w) {
   pthread_mutex_lock(&w->lock);
   shoal_status s = w->closed ? NULL : record_writer_close(&w->file);
   w->closed = true;
@@ -108,7 +108,7 @@ shoal_status event_writer_close(struct event_writer *w) {
   return s;
 }
 
-void event_writer_free(struct event_writer *w) {
+void event_writer_free(struct shoal_events *w) {
   if (!w) return;
   shoal_status_free(event_writer_close(w));
   pthread_mutex_destroy(&w->lock);
@@ -118,7 +118,7 @@ void event_writer_free(struct event_writer *w) {
   free(w);
 }
 
-const char *event_writer_path(const struct event_writer *w) { return w->path; }
+const char *event_writer_path(const struct shoal_events *w) { return w->path; }
 
 /* ---- events by kind ---- */
 
@@ -127,32 +127,32 @@ static void begin(struct text *t, int64_t step) {
   if (step) wire_put_uint(t, STEP, (uint64_t)step);
 }
 
-static shoal_status end(struct event_writer *w, struct text *t) {
+static shoal_status end(struct shoal_events *w, struct text *t) {
   shoal_status s = event_write(w, t->at, t->n);
   text_release(t);
   return s;
 }
 
-static shoal_status write_bytes(struct event_writer *w, int64_t step, uint32_t field, const void *data, size_t n) {
+static shoal_status write_bytes(struct shoal_events *w, int64_t step, uint32_t field, const void *data, size_t n) {
   struct text t = {0};
   begin(&t, step);
   wire_put_bytes(&t, field, data, n);
   return end(w, &t);
 }
 
-shoal_status event_write_summary(struct event_writer *w, int64_t step, const void *summary, size_t n) {
+shoal_status event_write_summary(struct shoal_events *w, int64_t step, const void *summary, size_t n) {
   return write_bytes(w, step, SUMMARY, summary, n);
 }
 
-shoal_status event_write_graph(struct event_writer *w, int64_t step, const void *graph_def, size_t n) {
+shoal_status event_write_graph(struct shoal_events *w, int64_t step, const void *graph_def, size_t n) {
   return write_bytes(w, step, GRAPH_DEF, graph_def, n);
 }
 
-shoal_status event_write_meta_graph(struct event_writer *w, int64_t step, const void *meta_graph_def, size_t n) {
+shoal_status event_write_meta_graph(struct shoal_events *w, int64_t step, const void *meta_graph_def, size_t n) {
   return write_bytes(w, step, META_GRAPH, meta_graph_def, n);
 }
 
-shoal_status event_write_scalar(struct event_writer *w, int64_t step, const char *tag, float value) {
+shoal_status event_write_scalar(struct shoal_events *w, int64_t step, const char *tag, float value) {
   struct text t = {0};
   begin(&t, step);
   size_t summary = wire_begin(&t, SUMMARY), v = wire_begin(&t, 1);
@@ -163,7 +163,7 @@ shoal_status event_write_scalar(struct event_writer *w, int64_t step, const char
   return end(w, &t);
 }
 
-shoal_status event_write_session_log(struct event_writer *w, int64_t step, int status, const char *checkpoint_path) {
+shoal_status event_write_session_log(struct shoal_events *w, int64_t step, int status, const char *checkpoint_path) {
   struct text t = {0};
   begin(&t, step);
   size_t log = wire_begin(&t, SESSION_LOG);
@@ -173,7 +173,7 @@ shoal_status event_write_session_log(struct event_writer *w, int64_t step, int s
   return end(w, &t);
 }
 
-shoal_status event_write_run_metadata(struct event_writer *w, int64_t step, const char *tag, const void *data,
+shoal_status event_write_run_metadata(struct shoal_events *w, int64_t step, const char *tag, const void *data,
                                       size_t n) {
   struct text t = {0};
   begin(&t, step);

@@ -26,7 +26,7 @@ shoal_out shoal_graph_out(const shoal_graph *g, const char *text) {
   char name[4096];
   int index;
   if (!tensor_name_parse(text, name, sizeof name, &index)) return (shoal_out){0};
-  struct node *n = graph_find(g, name);
+  struct shoal_node *n = graph_find(g, name);
   return n && index < n->n_out ? node_out(n, index) : (shoal_out){0};
 }
 
@@ -122,7 +122,7 @@ void shoal_build_strings(shoal_builder *b, const char *attr, const char *const *
 }
 
 shoal_op *shoal_build_end(shoal_builder *b) {
-  struct node *n = build_end(&b->b);
+  struct shoal_node *n = build_end(&b->b);
   free(b);
   return n;
 }

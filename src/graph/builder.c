@@ -20,7 +20,7 @@ struct device_level {
 };
 
 struct control_level {
-  struct node **nodes;
+  struct shoal_node **nodes;
   int n;
   bool alone; /* levels outside of it do not count */
 };
@@ -43,7 +43,7 @@ struct graph_builder {
   int64_t seed, ops_seeded;
 };
 
-static struct graph_builder *builder(struct graph *g) {
+static struct graph_builder *builder(struct shoal_graph *g) {
   if (!g->builder) g->builder = mem_zalloc(1, sizeof *g->builder);
   return g->builder;
 }
@@ -69,22 +69,22 @@ void graph_builder_free(struct graph_builder *b) {
   free(b);
 }
 
-void graph_fail(struct graph *g, shoal_status s) {
+void graph_fail(struct shoal_graph *g, shoal_status s) {
   struct graph_builder *b = builder(g);
   if (b->error) shoal_status_free(s);
   else b->error = status_kept(s);
 }
 
-shoal_status graph_error(const struct graph *g) { return g->builder ? g->builder->error : NULL; }
+shoal_status graph_error(const struct shoal_graph *g) { return g->builder ? g->builder->error : NULL; }
 
 /* ---- stacks ---- */
 
-char *graph_scoped_name(struct graph *g, const char *name) {
+char *graph_scoped_name(struct shoal_graph *g, const char *name) {
   struct graph_builder *b = builder(g);
   return b->scopes.n && *vec_last(&b->scopes) ? mem_printf("%s/%s", vec_last(&b->scopes), name) : mem_strdup(name);
 }
 
-void graph_push_scope(struct graph *g, const char *name) {
+void graph_push_scope(struct shoal_graph *g, const char *name) {
   struct graph_builder *b = builder(g);
   char *base = graph_scoped_name(g, name);
   char *unique = mem_strdup(base);
@@ -97,26 +97,26 @@ void graph_push_scope(struct graph *g, const char *name) {
   free(base);
 }
 
-void graph_push_scope_root(struct graph *g) { vec_push(&builder(g)->scopes, mem_strdup("")); }
+void graph_push_scope_root(struct shoal_graph *g) { vec_push(&builder(g)->scopes, mem_strdup("")); }
 
-void graph_pop_scope(struct graph *g) {
+void graph_pop_scope(struct shoal_graph *g) {
   struct graph_builder *b = builder(g);
   if (!b->scopes.n) graph_fail(g, INVALID("a scope is closed that was not opened"));
   else free(vec_pop(&b->scopes));
 }
 
-void graph_push_device(struct graph *g, const char *device) {
+void graph_push_device(struct shoal_graph *g, const char *device) {
   struct device_spec spec;
   shoal_status s = device_spec_parse(device, &spec);
   if (s) graph_fail(g, s);
   vec_push(&builder(g)->devices, (struct device_level){.device = mem_strdup(device)});
 }
 
-void graph_push_device_fn(struct graph *g, device_fn *fn, void *arg, void (*release)(void *)) {
+void graph_push_device_fn(struct shoal_graph *g, device_fn *fn, void *arg, void (*release)(void *)) {
   vec_push(&builder(g)->devices, (struct device_level){.fn = fn, .arg = arg, .release = release});
 }
 
-void graph_pop_device(struct graph *g) {
+void graph_pop_device(struct shoal_graph *g) {
   struct graph_builder *b = builder(g);
   if (!b->devices.n) {
     graph_fail(g, INVALID("a device scope is closed that was not opened"));
@@ -127,26 +127,26 @@ void graph_pop_device(struct graph *g) {
   if (l.release) l.release(l.arg);
 }
 
-void graph_push_control(struct graph *g, struct node *const *nodes, int n) {
+void graph_push_control(struct shoal_graph *g, struct shoal_node *const *nodes, int n) {
   struct control_level l = {mem_zalloc(n > 0 ? (size_t)n : 1, sizeof *l.nodes), .alone = n < 0};
   for (int i = 0; i < n; i++)
     if (nodes[i]) l.nodes[l.n++] = nodes[i];
   vec_push(&builder(g)->controls, l);
 }
 
-void graph_pop_control(struct graph *g) {
+void graph_pop_control(struct shoal_graph *g) {
   struct graph_builder *b = builder(g);
   if (!b->controls.n) graph_fail(g, INVALID("a control scope is closed that was not opened"));
   else free(vec_pop(&b->controls).nodes);
 }
 
-void graph_push_colocation(struct graph *g, const struct node *with) {
+void graph_push_colocation(struct shoal_graph *g, const struct shoal_node *with) {
   vec_push(&builder(g)->colocations, (struct colocation_level){.loc = mem_printf("loc:@%s", with ? with->name : ""),
                                                                .device = mem_strdup(with ? with->device : ""),
                                                                .devices = builder(g)->devices.n});
 }
 
-void graph_pop_colocation(struct graph *g) {
+void graph_pop_colocation(struct shoal_graph *g) {
   struct graph_builder *b = builder(g);
   if (!b->colocations.n) {
     graph_fail(g, INVALID("a colocation scope is closed that was not opened"));
@@ -157,15 +157,15 @@ void graph_pop_colocation(struct graph *g) {
   free(l.device);
 }
 
-void graph_set_ref_variables(struct graph *g, bool on) { builder(g)->ref_variables = on; }
-bool graph_ref_variables(const struct graph *g) { return g->builder && g->builder->ref_variables; }
+void graph_set_ref_variables(struct shoal_graph *g, bool on) { builder(g)->ref_variables = on; }
+bool graph_ref_variables(const struct shoal_graph *g) { return g->builder && g->builder->ref_variables; }
 
-void graph_set_seed(struct graph *g, int64_t seed) {
+void graph_set_seed(struct shoal_graph *g, int64_t seed) {
   builder(g)->has_seed = true;
   builder(g)->seed = seed;
 }
 
-void graph_next_seeds(struct graph *g, int64_t *seed, int64_t *seed2) {
+void graph_next_seeds(struct shoal_graph *g, int64_t *seed, int64_t *seed2) {
   struct graph_builder *b = builder(g);
   *seed = b->has_seed ? b->seed : 0;
   *seed2 = b->has_seed ? b->ops_seeded++ : 0;
@@ -173,24 +173,24 @@ void graph_next_seeds(struct graph *g, int64_t *seed, int64_t *seed2) {
 
 /* ---- one node ---- */
 
-struct build build_begin(struct graph *g, const char *op, const char *name) {
+struct build build_begin(struct shoal_graph *g, const char *op, const char *name) {
   struct build b = {.g = g, .op_name = op, .name = mem_strdup(name ? name : op)};
   b.op = op_find(op);
   if (!b.op && !graph_error(g)) graph_fail(g, NOT_FOUND("Op type not registered '%s'", op));
   return b;
 }
 
-void build_in(struct build *b, struct out in) {
+void build_in(struct build *b, shoal_out in) {
   if (!in.node && !graph_error(b->g))
     graph_fail(b->g, INVALID("input %zu of %s '%s' is not a tensor of any op", b->in.n, b->op_name, b->name));
   vec_push(&b->in, in);
 }
 
-void build_in_list(struct build *b, const struct out *in, int n) {
+void build_in_list(struct build *b, const shoal_out *in, int n) {
   for (int i = 0; i < n; i++) build_in(b, in[i]);
 }
 
-void build_control(struct build *b, struct node *from) {
+void build_control(struct build *b, struct shoal_node *from) {
   if (from) vec_push(&b->control, from);
 }
 
@@ -246,7 +246,7 @@ static void fill_device(struct device_spec *spec, const char *text) {
 }
 
 /* The device for a node: the stack merged from the inside out, so that functions see what inner scopes asked for. */
-static void choose_device(struct graph_builder *gb, const struct node *n, char *out, size_t size) {
+static void choose_device(struct graph_builder *gb, const struct shoal_node *n, char *out, size_t size) {
   struct device_spec spec = {0};
   struct colocation_level *with = gb->colocations.n ? &vec_last(&gb->colocations) : NULL;
   size_t outermost = with ? with->devices : 0;
@@ -269,8 +269,8 @@ static void add_colocation(struct graph_builder *gb, struct build *b) {
   build_attr(b, "_class", list);
 }
 
-struct node *build_end(struct build *b) {
-  struct graph *g = b->g;
+struct shoal_node *build_end(struct build *b) {
+  struct shoal_graph *g = b->g;
   struct graph_builder *gb = builder(g);
   if (gb->error || !b->op) {
     build_release(b);
@@ -279,7 +279,7 @@ struct node *build_end(struct build *b) {
   char *scoped = graph_scoped_name(g, b->name);
   char *name = graph_unique_name(g, scoped);
   free(scoped);
-  struct node *n = NULL;
+  struct shoal_node *n = NULL;
   shoal_status s = NULL;
   if (!node_name_valid(name, true)) s = INVALID("'%s' is not a valid node name", name);
   if (!s) {
@@ -307,26 +307,24 @@ struct node *build_end(struct build *b) {
   return s ? NULL : n;
 }
 
-struct out build_end_out(struct build *b) {
-  return node_out(build_end(b), 0);
-}
+shoal_out build_end_out(struct build *b) { return node_out(build_end(b), 0); }
 
 /* ---- short forms ---- */
 
-struct out build_op1(struct graph *g, const char *op, struct out a) {
+shoal_out build_op1(struct shoal_graph *g, const char *op, shoal_out a) {
   struct build b = build_begin(g, op, NULL);
   build_in(&b, a);
   return build_end_out(&b);
 }
 
-struct out build_op2(struct graph *g, const char *op, struct out a, struct out c) {
+shoal_out build_op2(struct shoal_graph *g, const char *op, shoal_out a, shoal_out c) {
   struct build b = build_begin(g, op, NULL);
   build_in(&b, a);
   build_in(&b, c);
   return build_end_out(&b);
 }
 
-struct out build_op3(struct graph *g, const char *op, struct out a, struct out c, struct out d) {
+shoal_out build_op3(struct shoal_graph *g, const char *op, shoal_out a, shoal_out c, shoal_out d) {
   struct build b = build_begin(g, op, NULL);
   build_in(&b, a);
   build_in(&b, c);
@@ -334,7 +332,7 @@ struct out build_op3(struct graph *g, const char *op, struct out a, struct out c
   return build_end_out(&b);
 }
 
-struct out build_const(struct graph *g, const struct tensor *t, const char *name) {
+shoal_out build_const(struct shoal_graph *g, const struct tensor *t, const char *name) {
   struct build b = build_begin(g, "Const", name);
   build_attr(&b, "value", attr_tensor(t));
   build_attr_type(&b, "dtype", (shoal_dtype)t->dtype);
@@ -364,35 +362,35 @@ static shoal_status set_number(struct tensor *t, int64_t i, double v, int64_t ex
   return NULL;
 }
 
-static struct out const_numbers(struct graph *g, shoal_dtype dtype, const int64_t *ints, const double *reals, int rank,
-                                int n) {
-  if (graph_error(g)) return (struct out){0};
+static shoal_out const_numbers(struct shoal_graph *g, shoal_dtype dtype, const int64_t *ints, const double *reals,
+                               int rank, int n) {
+  if (graph_error(g)) return (shoal_out){0};
   struct tensor t;
   shoal_status s = tensor_new_dims(&t, dtype, rank, (int64_t[]){n});
   if (!s) {
     for (int i = 0; i < n && !s; i++)
       s = set_number(&t, i, reals ? reals[i] : (double)ints[i], ints ? ints[i] : (int64_t)reals[i]);
-    struct out o = s ? (struct out){0} : build_const(g, &t, NULL);
+    shoal_out o = s ? (shoal_out){0} : build_const(g, &t, NULL);
     tensor_release(&t);
     if (!s) return o;
   }
   graph_fail(g, s);
-  return (struct out){0};
+  return (shoal_out){0};
 }
 
-struct out build_const_int(struct graph *g, shoal_dtype dtype, int64_t v) {
+shoal_out build_const_int(struct shoal_graph *g, shoal_dtype dtype, int64_t v) {
   return const_numbers(g, dtype, &v, NULL, 0, 1);
 }
 
-struct out build_const_ints(struct graph *g, shoal_dtype dtype, const int64_t *v, int n) {
+shoal_out build_const_ints(struct shoal_graph *g, shoal_dtype dtype, const int64_t *v, int n) {
   return const_numbers(g, dtype, v, NULL, 1, n);
 }
 
-struct out build_const_float(struct graph *g, shoal_dtype dtype, double v) {
+shoal_out build_const_float(struct shoal_graph *g, shoal_dtype dtype, double v) {
   return const_numbers(g, dtype, NULL, &v, 0, 1);
 }
 
-struct out build_cast(struct graph *g, struct out x, shoal_dtype to) {
+shoal_out build_cast(struct shoal_graph *g, shoal_out x, shoal_dtype to) {
   if (!x.node || out_type(x) == to) return x;
   struct build b = build_begin(g, "Cast", NULL);
   build_in(&b, x);
@@ -400,6 +398,6 @@ struct out build_cast(struct graph *g, struct out x, shoal_dtype to) {
   return build_end_out(&b);
 }
 
-struct shape out_shape(struct out o) {
+struct shape out_shape(shoal_out o) {
   return o.node && o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown();
 }

@@ -17,49 +17,49 @@
 
 /* A loop's frame, or one branch of a conditional, while it is built. */
 struct region {
-  struct graph *g;
-  size_t begin;       /* nodes from this id on are inside */
-  struct node *pivot; /* what nodes without inputs wait for */
-  const char *frame;  /* of a loop; NULL: a branch */
+  struct shoal_graph *g;
+  size_t begin;             /* nodes from this id on are inside */
+  struct shoal_node *pivot; /* what nodes without inputs wait for */
+  const char *frame;        /* of a loop; NULL: a branch */
   int64_t parallel;
-  struct out pred; /* of a conditional */
-  int side;        /* which output of a Switch on pred */
+  shoal_out pred; /* of a conditional */
+  int side;       /* which output of a Switch on pred */
   struct strmap known;
-  VEC(struct node *) entries; /* run outside: control edges from outside end here */
+  VEC(struct shoal_node *) entries; /* run outside: control edges from outside end here */
 };
 
-static bool inside(const struct region *r, const struct node *n) { return (size_t)n->id >= r->begin; }
+static bool inside(const struct region *r, const struct shoal_node *n) { return (size_t)n->id >= r->begin; }
 
-static bool is_ref(struct out o) { return o.node->out_types[o.index] > 100; }
+static bool is_ref(shoal_out o) { return o.node->out_types[o.index] > 100; }
 
-static struct node *enter(struct region *r, struct out x, bool constant) {
+static struct shoal_node *enter(struct region *r, shoal_out x, bool constant) {
   struct build b = build_begin(r->g, constant && is_ref(x) ? "RefEnter" : "Enter", NULL);
   build_in(&b, x);
   build_attr_string(&b, "frame_name", r->frame);
   build_attr_bool(&b, "is_constant", constant);
   build_attr_int(&b, "parallel_iterations", r->parallel);
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   if (n) vec_push(&r->entries, n);
   return n;
 }
 
 /* An outside tensor, inside. Handles stay where what they stand for is. */
-static struct out bring_in(struct region *r, struct out x) {
+static shoal_out bring_in(struct region *r, shoal_out x) {
   char key[64];
   snprintf(key, sizeof key, "%d:%d", x.node->id, x.index);
-  struct node *n = strmap_get(&r->known, key);
+  struct shoal_node *n = strmap_get(&r->known, key);
   if (!n) {
     bool stays = is_ref(x) || out_type(x) == SHOAL_RESOURCE;
     if (stays) graph_push_colocation(r->g, x.node);
     n = r->frame ? enter(r, x, true) : build_op2(r->g, is_ref(x) ? "RefSwitch" : "Switch", x, r->pred).node;
     if (stays) graph_pop_colocation(r->g);
-    if (!n) return (struct out){0};
+    if (!n) return (shoal_out){0};
     strmap_put(&r->known, key, n);
   }
   return node_out(n, r->frame ? 0 : r->side);
 }
 
-static bool makes_variable(const struct node *n) {
+static bool makes_variable(const struct shoal_node *n) {
   static const char *const kinds[] = {"VarHandleOp", "VariableV2", "Variable", "TemporaryVariable"};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (op_is(n->op, kinds[i])) return true;
@@ -68,9 +68,9 @@ static bool makes_variable(const struct node *n) {
 
 /* Leads everything that nodes first..last take from outside in through the region's border. */
 static void close_border(struct region *r, size_t first, size_t last) {
-  struct graph *g = r->g;
+  struct shoal_graph *g = r->g;
   for (size_t id = first; id < last && !graph_error(g); id++) {
-    struct node *n = g->nodes.at[id];
+    struct shoal_node *n = g->nodes.at[id];
     if (!n) continue;
     if (makes_variable(n)) {
       graph_fail(g,
@@ -84,7 +84,7 @@ static void close_border(struct region *r, size_t first, size_t last) {
     }
     size_t kept = 0;
     for (size_t i = 0; i < n->control.n; i++) {
-      struct node *from = n->control.at[i];
+      struct shoal_node *from = n->control.at[i];
       if (inside(r, from)) n->control.at[kept++] = from;
       else
         for (size_t k = 0; k < r->entries.n; k++) graph_add_control(r->entries.at[k], from);
@@ -95,7 +95,7 @@ static void close_border(struct region *r, size_t first, size_t last) {
 }
 
 /* A result of a function: brought in if it is an outside tensor handed through. */
-static struct out settle(struct region *r, struct out x, const char *what, int i) {
+static shoal_out settle(struct region *r, shoal_out x, const char *what, int i) {
   if (!x.node) {
     if (!graph_error(r->g)) graph_fail(r->g, INVALID("result %d of the %s was not set", i, what));
     return x;
@@ -131,7 +131,7 @@ static bool covers(const struct shape *wide, const struct shape *narrow) {
   return true;
 }
 
-static void check_invariant(struct graph *g, struct out initial, const struct shape *in, struct out next) {
+static void check_invariant(struct shoal_graph *g, shoal_out initial, const struct shape *in, shoal_out next) {
   struct shape after = out_shape(next);
   if (graph_error(g) || covers(in, &after)) return;
   struct text a = {0}, b = {0};
@@ -145,11 +145,11 @@ static void check_invariant(struct graph *g, struct out initial, const struct sh
   text_release(&b);
 }
 
-static struct node *merge_of(struct graph *g, struct out x, const struct shape *shape) {
+static struct shoal_node *merge_of(struct shoal_graph *g, shoal_out x, const struct shape *shape) {
   struct build b = build_begin(g, "Merge", NULL);
   build_in(&b, x);
   build_in(&b, x); /* until the NextIteration is there */
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   if (n) n->out_shapes[0] = *shape;
   return n;
 }
@@ -157,13 +157,13 @@ static struct node *merge_of(struct graph *g, struct out x, const struct shape *
 struct loop {
   struct region r;
   int n;
-  struct node **merges, **switches;
+  struct shoal_node **merges, **switches;
   struct shape *shapes;
-  struct out *vars, *next;
+  shoal_out *vars, *next;
 };
 
 static void begin_loop(struct loop *l, const shoal_out *initial, const shoal_dims *shapes) {
-  struct graph *g = l->r.g;
+  struct shoal_graph *g = l->r.g;
   for (int i = 0; i < l->n && !graph_error(g); i++) {
     if (!initial[i].node) graph_fail(g, INVALID("initial value %d of the loop is not a tensor of any op", i));
     if (graph_error(g)) break;
@@ -171,7 +171,7 @@ static void begin_loop(struct loop *l, const shoal_out *initial, const shoal_dim
     l->shapes[i] = shapes ? asked_shape(&shapes[i]) : known;
     if (!covers(&l->shapes[i], &known))
       graph_fail(g, INVALID("the shape asked for of loop variable %d does not hold of %s", i, initial[i].node->name));
-    struct node *e = enter(&l->r, initial[i], false);
+    struct shoal_node *e = enter(&l->r, initial[i], false);
     if (e) l->vars[i] = node_out(e, 0);
   }
   graph_push_control(g, NULL, -1); /* what stands around the loop, its Enters have waited for */
@@ -182,19 +182,19 @@ static void begin_loop(struct loop *l, const shoal_out *initial, const shoal_dim
 }
 
 static void add_condition(struct loop *l, shoal_while_cond *cond, void *arg) {
-  struct graph *g = l->r.g;
+  struct shoal_graph *g = l->r.g;
   l->r.pivot = l->merges[0];
   size_t first = g->nodes.n;
-  struct out go_on = cond(g, arg, l->vars);
+  shoal_out go_on = cond(g, arg, l->vars);
   close_border(&l->r, first, g->nodes.n);
   go_on = settle(&l->r, go_on, "loop's condition", 0);
-  struct out pred = build_op1(g, "LoopCond", go_on);
+  shoal_out pred = build_op1(g, "LoopCond", go_on);
   for (int i = 0; i < l->n && !graph_error(g); i++)
     l->switches[i] = build_op2(g, "Switch", node_out(l->merges[i], 0), pred).node;
 }
 
 static void add_body(struct loop *l, shoal_while_body *body, void *arg, const shoal_out *initial) {
-  struct graph *g = l->r.g;
+  struct shoal_graph *g = l->r.g;
   for (int i = 0; i < l->n && !graph_error(g); i++) l->vars[i] = build_op1(g, "Identity", node_out(l->switches[i], 1));
   if (graph_error(g)) return;
   l->r.pivot = l->vars[0].node;
@@ -202,9 +202,9 @@ static void add_body(struct loop *l, shoal_while_body *body, void *arg, const sh
   body(g, arg, l->vars, l->next);
   close_border(&l->r, first, g->nodes.n);
   for (int i = 0; i < l->n && !graph_error(g); i++) {
-    struct out next = settle(&l->r, l->next[i], "loop's body", i);
+    shoal_out next = settle(&l->r, l->next[i], "loop's body", i);
     if (next.node) check_invariant(g, initial[i], &l->shapes[i], next);
-    struct out again = build_op1(g, "NextIteration", next);
+    shoal_out again = build_op1(g, "NextIteration", next);
     if (graph_error(g)) return;
     shoal_status s = graph_set_input(g, l->merges[i], 1, again);
     if (s) graph_fail(g, s);
@@ -250,8 +250,8 @@ void shoal_while_loop(shoal_graph *g, shoal_while_cond *cond, shoal_while_body *
 
 /* ---- conditionals ---- */
 
-static void add_branch(struct graph *g, struct out pred, struct node *turn, int side, shoal_branch *branch, void *arg,
-                       int n, struct out *results) {
+static void add_branch(struct shoal_graph *g, shoal_out pred, struct shoal_node *turn, int side, shoal_branch *branch,
+                       void *arg, int n, shoal_out *results) {
   struct region r = {.g = g, .pred = pred, .side = side};
   r.pivot = build_op1(g, "Identity", node_out(turn, side)).node;
   r.begin = g->nodes.n;
@@ -269,13 +269,13 @@ void shoal_cond(shoal_graph *g, shoal_out pred, shoal_branch *then, shoal_branch
   if (n < 1) graph_fail(g, INVALID("a conditional needs a result"));
   if (graph_error(g)) return;
   graph_push_scope(g, "cond");
-  struct out *sides[2] = {mem_zalloc((size_t)n, sizeof(struct out)), mem_zalloc((size_t)n, sizeof(struct out))};
-  struct node *turn = build_op2(g, "Switch", pred, pred).node;
+  shoal_out *sides[2] = {mem_zalloc((size_t)n, sizeof(shoal_out)), mem_zalloc((size_t)n, sizeof(shoal_out))};
+  struct shoal_node *turn = build_op2(g, "Switch", pred, pred).node;
   graph_push_control(g, NULL, -1);
   for (int side = 1; side >= 0 && !graph_error(g); side--)
     add_branch(g, pred, turn, side, side ? then : otherwise, arg, n, sides[side]);
   for (int i = 0; i < n && !graph_error(g); i++) {
-    struct out a = sides[0][i], b = sides[1][i];
+    shoal_out a = sides[0][i], b = sides[1][i];
     if (out_type(a) != out_type(b)) {
       graph_fail(g, INVALID("result %d of the conditional is %s where pred is true, %s where it is false", i,
                             shoal_dtype_name(out_type(b)), shoal_dtype_name(out_type(a))));

@@ -17,19 +17,19 @@ static bool is_default(const struct op *op, const struct named_attr *a) {
   return def && def->has_default && attr_equal(&def->dflt, &a->value);
 }
 
-static shoal_status put_attrs(const struct node *n, const struct export_options *o, struct text *out) {
+static shoal_status put_attrs(const struct shoal_node *n, const struct export_options *o, struct text *out) {
   for (int i = 0; i < n->n_attrs; i++)
     if (!o->strip_defaults || !is_default(n->op, &n->attrs[i])) TRY(attr_proto_encode_map(&n->attrs[i], 1, 5, out));
   return NULL;
 }
 
-shoal_status node_export(const struct node *n, const struct export_options *o, struct text *out) {
+shoal_status node_export(const struct shoal_node *n, const struct export_options *o, struct text *out) {
   static const struct export_options none;
   if (!o) o = &none;
   put_nonempty(out, 1, n->name);
   put_nonempty(out, 2, n->op->name);
   for (int i = 0; i < n->n_in; i++) {
-    struct out from = n->in[i];
+    shoal_out from = n->in[i];
     if (!from.node) return INVALID("Input %d of {{node %s}} is not connected", i, n->name);
     size_t at = wire_begin(out, 3);
     text_adds(out, from.node->name);
@@ -66,7 +66,7 @@ static const char **sorted_keys(const struct strmap *m) {
   return keys;
 }
 
-static void put_library(const struct graph *g, struct text *out) {
+static void put_library(const struct shoal_graph *g, struct text *out) {
   size_t at = wire_begin(out, 2);
   const char **names = sorted_keys(&g->functions);
   for (size_t i = 0; i < g->functions.n; i++) {
@@ -85,7 +85,7 @@ static void put_library(const struct graph *g, struct text *out) {
   wire_end(out, at);
 }
 
-shoal_status graph_export(const struct graph *g, const struct export_options *o, struct text *out) {
+shoal_status graph_export(const struct shoal_graph *g, const struct export_options *o, struct text *out) {
   static const struct export_options none;
   if (!o) o = &none;
   for (size_t i = 0; i < g->nodes.n; i++) {

@@ -6,18 +6,18 @@
 
 #include "base/mem.h"
 
-static bool is_either(const struct node *n, const char *name) {
+static bool is_either(const struct shoal_node *n, const char *name) {
   const char *op = n->op->name;
   return !strcmp(op, name) || (op[0] == 'R' && op[1] == 'e' && op[2] == 'f' && !strcmp(op + 3, name));
 }
 
-bool node_is_enter(const struct node *n) { return is_either(n, "Enter"); }
-bool node_is_exit(const struct node *n) { return is_either(n, "Exit"); }
-bool node_is_merge(const struct node *n) { return is_either(n, "Merge"); }
-bool node_is_switch(const struct node *n) { return is_either(n, "Switch") || op_is(n->op, "_SwitchN"); }
-bool node_is_next_iteration(const struct node *n) { return is_either(n, "NextIteration"); }
+bool node_is_enter(const struct shoal_node *n) { return is_either(n, "Enter"); }
+bool node_is_exit(const struct shoal_node *n) { return is_either(n, "Exit"); }
+bool node_is_merge(const struct shoal_node *n) { return is_either(n, "Merge"); }
+bool node_is_switch(const struct shoal_node *n) { return is_either(n, "Switch") || op_is(n->op, "_SwitchN"); }
+bool node_is_next_iteration(const struct shoal_node *n) { return is_either(n, "NextIteration"); }
 
-static int enter(struct frames *f, struct strmap *ids, int parent, const struct node *n) {
+static int enter(struct frames *f, struct strmap *ids, int parent, const struct shoal_node *n) {
   const struct attr *name = node_attr(n, "frame_name"), *parallel = node_attr(n, "parallel_iterations");
   char *key = mem_printf("%d;%s", parent, name && name->kind == ATTR_STRING ? name->s.data : "");
   int id = (int)(intptr_t)strmap_get(ids, key);
@@ -34,10 +34,10 @@ static int enter(struct frames *f, struct strmap *ids, int parent, const struct 
   return id;
 }
 
-static shoal_status assign(struct frames *f, struct strmap *ids, const struct node *n, const bool *seen) {
+static shoal_status assign(struct frames *f, struct strmap *ids, const struct shoal_node *n, const bool *seen) {
   int frame = -1;
   for (int k = 0; k < n->n_in + (int)n->control.n; k++) {
-    const struct node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
+    const struct shoal_node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
     if (!from || !seen[from->id]) continue; /* the way round a loop */
     int theirs = f->output_in[from->id];
     if (frame >= 0 && theirs != frame)
@@ -59,7 +59,7 @@ static shoal_status assign(struct frames *f, struct strmap *ids, const struct no
   return NULL;
 }
 
-shoal_status frames_init(struct frames *f, const struct graph *g, struct node *const *order) {
+shoal_status frames_init(struct frames *f, const struct shoal_graph *g, struct shoal_node *const *order) {
   *f = (struct frames){0};
   f->runs_in = mem_zalloc(g->nodes.n, sizeof *f->runs_in);
   f->output_in = mem_zalloc(g->nodes.n, sizeof *f->output_in);

@@ -18,13 +18,13 @@ struct frames {
 };
 
 /* order: g's nodes in topological order. A node whose inputs are in different frames is an error that names it. */
-shoal_status frames_init(struct frames *f, const struct graph *g, struct node *const *order);
+shoal_status frames_init(struct frames *f, const struct shoal_graph *g, struct shoal_node *const *order);
 void frames_release(struct frames *f);
 
-bool node_is_enter(const struct node *n);
-bool node_is_exit(const struct node *n);
-bool node_is_merge(const struct node *n);
-bool node_is_switch(const struct node *n);
-bool node_is_next_iteration(const struct node *n);
+bool node_is_enter(const struct shoal_node *n);
+bool node_is_exit(const struct shoal_node *n);
+bool node_is_merge(const struct shoal_node *n);
+bool node_is_switch(const struct shoal_node *n);
+bool node_is_next_iteration(const struct shoal_node *n);
 
 #endif

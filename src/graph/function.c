@@ -309,18 +309,18 @@ void function_def_unref(struct function_def *f) {
 
 /* ---- the library ---- */
 
-struct function_def *graph_function(const struct graph *g, const char *name) {
+struct function_def *graph_function(const struct shoal_graph *g, const char *name) {
   return strmap_get(&g->functions, name);
 }
 
-const struct op *graph_op(const struct graph *g, const char *name) {
+const struct op *graph_op(const struct shoal_graph *g, const char *name) {
   const struct op *op = op_find(name);
   if (op) return op;
   const struct function_def *f = graph_function(g, name);
   return f ? f->sig : NULL;
 }
 
-shoal_status graph_add_function(struct graph *g, struct function_def *f) {
+shoal_status graph_add_function(struct shoal_graph *g, struct function_def *f) {
   const struct function_def *old = graph_function(g, f->name);
   if (!old) {
     if (op_find(f->name)) {

@@ -44,26 +44,26 @@ struct function_def *function_def_ref(struct function_def *f);
 void function_def_unref(struct function_def *f);
 
 /* An op by name: of the registry, or a function of g's library; NULL when neither. */
-const struct op *graph_op(const struct graph *g, const char *name);
-struct function_def *graph_function(const struct graph *g, const char *name);
+const struct op *graph_op(const struct shoal_graph *g, const char *name);
+struct function_def *graph_function(const struct shoal_graph *g, const char *name);
 /* Adds a definition (its reference is taken over). The same again is fine; another of that name is an error. */
-shoal_status graph_add_function(struct graph *g, struct function_def *f);
+shoal_status graph_add_function(struct shoal_graph *g, struct function_def *f);
 
 /* Nodes of a body after instantiation. */
 struct function_body {
-  struct graph *graph;    /* with _Arg and _Retval nodes; without functions */
-  struct node **args;     /* [n_args]; one for each tensor, lists expanded */
-  struct node **rets;     /* [n_rets] _Retval nodes */
-  struct node **controls; /* [n_controls] nodes that must run even if nothing is fetched from them */
+  struct shoal_graph *graph;    /* with _Arg and _Retval nodes; without functions */
+  struct shoal_node **args;     /* [n_args]; one for each tensor, lists expanded */
+  struct shoal_node **rets;     /* [n_rets] _Retval nodes */
+  struct shoal_node **controls; /* [n_controls] nodes that must run even if nothing is fetched from them */
   int n_args, n_rets, n_controls;
 };
 /* The body of f with its attributes set (attrs; those the signature has and that are absent take their defaults),
  * as a graph of its own, without the library: its calls find their functions where f was found, or after
  * function_body_take_library(). Nested function calls are left as they are. */
-shoal_status function_instantiate(const struct graph *library, const struct function_def *f,
+shoal_status function_instantiate(const struct shoal_graph *library, const struct function_def *f,
                                   const struct named_attr *attrs, int n_attrs, struct function_body *out);
 /* The body gets the library too: for those who lower it on its own. */
-void function_body_take_library(struct function_body *b, const struct graph *library);
+void function_body_take_library(struct function_body *b, const struct shoal_graph *library);
 void function_body_release(struct function_body *b);
 
 #endif

@@ -22,7 +22,7 @@ bool grad_trainable(int type) {
 
 /* ---- gradients collected so far ---- */
 
-void grad_add(struct grad_run *r, struct out o, struct grad gr) {
+void grad_add(struct grad_run *r, shoal_out o, struct grad gr) {
   if (grad_none(gr) || (size_t)o.node->id >= r->first) return;
   struct grad_list **lists = &r->grads[o.node->id];
   if (!*lists) *lists = mem_zalloc((size_t)o.node->n_out, sizeof **lists);
@@ -31,14 +31,14 @@ void grad_add(struct grad_run *r, struct out o, struct grad gr) {
   l->at[l->n++] = gr;
 }
 
-bool grad_any(const struct grad_run *r, const struct node *n) {
+bool grad_any(const struct grad_run *r, const struct shoal_node *n) {
   const struct grad_list *l = r->grads[n->id];
   for (int i = 0; l && i < n->n_out; i++)
     if (l[i].n) return true;
   return false;
 }
 
-static struct out concat(struct graph *g, const struct out *parts, int n) {
+static shoal_out concat(struct shoal_graph *g, const shoal_out *parts, int n) {
   struct build b = build_begin(g, "ConcatV2", NULL);
   build_in_list(&b, parts, n);
   build_in(&b, build_const_int(g, SHOAL_INT32, 0));
@@ -46,10 +46,10 @@ static struct out concat(struct graph *g, const struct out *parts, int n) {
 }
 
 /* Slices of slices: rows one after another; a row that occurs twice counts twice. */
-static struct grad add_slices(struct graph *g, const struct grad *parts, int n) {
-  struct out *values = mem_zalloc((size_t)n, sizeof *values), *indices = mem_zalloc((size_t)n, sizeof *indices);
+static struct grad add_slices(struct shoal_graph *g, const struct grad *parts, int n) {
+  shoal_out *values = mem_zalloc((size_t)n, sizeof *values), *indices = mem_zalloc((size_t)n, sizeof *indices);
   bool same = true;
-  struct out dense_shape = {0};
+  shoal_out dense_shape = {0};
   for (int i = 0; i < n; i++) {
     same &= out_type(parts[i].indices) == out_type(parts[0].indices);
     if (!dense_shape.node) dense_shape = parts[i].dense_shape;
@@ -64,7 +64,7 @@ static struct grad add_slices(struct graph *g, const struct grad *parts, int n) 
   return sum;
 }
 
-static struct grad aggregate(struct graph *g, struct grad_list *l) {
+static struct grad aggregate(struct shoal_graph *g, struct grad_list *l) {
   if (!l->n) return (struct grad){0};
   bool all_sparse = true;
   for (int i = 0; i < l->n; i++) all_sparse &= grad_sparse(l->at[i]);
@@ -81,19 +81,19 @@ static struct grad aggregate(struct graph *g, struct grad_list *l) {
 
 /* ---- which nodes ---- */
 
-static void mark_between(struct grad_run *r, const struct out *ys, int ny, const struct out *xs, int nx) {
-  struct graph *g = r->g;
+static void mark_between(struct grad_run *r, const shoal_out *ys, int ny, const shoal_out *xs, int nx) {
+  struct shoal_graph *g = r->g;
   bool *reached = mem_zalloc(r->first, sizeof *reached);
   struct consumers users;
   consumers_init(&users, g);
-  VEC(struct node *) todo = {0};
+  VEC(struct shoal_node *) todo = {0};
   for (int i = 0; i < nx; i++)
     if (!reached[xs[i].node->id]) {
       reached[xs[i].node->id] = true;
       vec_push(&todo, xs[i].node);
     }
   while (todo.n) {
-    struct node *n = vec_pop(&todo);
+    struct shoal_node *n = vec_pop(&todo);
     FOR_CONSUMERS (c, &users, n) {
       if (c->input < 0 || reached[c->node->id] || !grad_trainable(n->out_types[c->index])) continue;
       reached[c->node->id] = true;
@@ -107,9 +107,9 @@ static void mark_between(struct grad_run *r, const struct out *ys, int ny, const
       vec_push(&todo, ys[i].node);
     }
   while (todo.n) {
-    struct node *n = vec_pop(&todo);
+    struct shoal_node *n = vec_pop(&todo);
     for (int i = 0; i < n->n_in; i++) {
-      struct node *from = n->in[i].node;
+      struct shoal_node *from = n->in[i].node;
       if (!reached[from->id]) continue;
       r->pending[from->id]++;
       if (r->between[from->id]) continue;
@@ -122,7 +122,7 @@ static void mark_between(struct grad_run *r, const struct out *ys, int ny, const
 }
 
 /* Gradients are not passed on by the xs that depend on no other x, nor by stop's nodes. */
-static bool *mark_stops(const struct grad_run *r, const struct out *xs, int nx, const struct out *stop, int n_stop) {
+static bool *mark_stops(const struct grad_run *r, const shoal_out *xs, int nx, const shoal_out *stop, int n_stop) {
   bool *stops = mem_zalloc(r->first, sizeof *stops);
   for (int i = 0; i < nx; i++) {
     bool inner = false;
@@ -135,9 +135,9 @@ static bool *mark_stops(const struct grad_run *r, const struct out *xs, int nx, 
 
 /* ---- the walk ---- */
 
-static void consumed(struct grad_run *r, struct node *n) {
+static void consumed(struct grad_run *r, struct shoal_node *n) {
   for (int i = 0; i < n->n_in; i++) {
-    struct node *from = n->in[i].node;
+    struct shoal_node *from = n->in[i].node;
     if (!r->between[from->id]) continue;
     bool ready = r->between[n->id] && --r->pending[from->id] == 0;
     /* A loop's Switch is visited twice: from the exit, and when the body is done. */
@@ -148,21 +148,21 @@ static void consumed(struct grad_run *r, struct node *n) {
   }
 }
 
-static shoal_status no_gradient(const struct node *n) {
+static shoal_status no_gradient(const struct shoal_node *n) {
   const struct attr *why = node_attr(n, LOWER_ERROR);
   if (why && why->kind == ATTR_STRING) return INVALID("%s", why->s.data);
   return STATUS(SHOAL_NOT_FOUND, "No gradient defined for operation '%s' (op type: %s)", n->name, n->op->name);
 }
 
-static shoal_status differentiate(struct grad_run *r, struct node *n, struct grad *dy, struct grad *dx) {
+static shoal_status differentiate(struct grad_run *r, struct shoal_node *n, struct grad *dy, struct grad *dx) {
   struct grad_ctx c = {.g = r->g, .node = n, .dy = dy, .dx = dx};
   if (r->has_flow && loop_gradient(r, &c)) return NULL;
   if (!n->op->row->grad) return n->op->flags & OP_NO_GRADIENT ? NULL : no_gradient(n);
   return n->op->row->grad(&c);
 }
 
-static shoal_status visit(struct grad_run *r, struct node *n, bool stops, bool colocate) {
-  struct graph *g = r->g;
+static shoal_status visit(struct grad_run *r, struct shoal_node *n, bool stops, bool colocate) {
+  struct shoal_graph *g = r->g;
   /* Gradients of a variable that is used more than once are added where they are made, not where the variable is:
    * only their sum travels to a parameter server. */
   if (op_is(n->op, "ReadVariableOp")) colocate = false;
@@ -196,7 +196,7 @@ static shoal_status visit(struct grad_run *r, struct node *n, bool stops, bool c
 }
 
 /* What comes in at the ys. */
-static shoal_status seed(struct grad_run *r, const struct out *ys, int ny, const struct grad *dys) {
+static shoal_status seed(struct grad_run *r, const shoal_out *ys, int ny, const struct grad *dys) {
   for (int i = 0; i < ny; i++) {
     int type = out_type(ys[i]);
     struct grad gr = dys ? dys[i] : (struct grad){0};
@@ -215,10 +215,10 @@ static shoal_status seed(struct grad_run *r, const struct out *ys, int ny, const
   return NULL;
 }
 
-static shoal_status walk(struct grad_run *r, const struct out *ys, int ny, const bool *stops, bool colocate) {
+static shoal_status walk(struct grad_run *r, const shoal_out *ys, int ny, const bool *stops, bool colocate) {
   bool *queued = mem_zalloc(r->first, sizeof *queued);
   for (int i = 0; i < ny; i++) {
-    struct node *n = ys[i].node;
+    struct shoal_node *n = ys[i].node;
     if (!r->between[n->id] || r->pending[n->id] || queued[n->id]) continue;
     queued[n->id] = true;
     if (!r->has_flow || !is_exit(n)) vec_push(&r->queue, n);
@@ -227,14 +227,14 @@ static shoal_status walk(struct grad_run *r, const struct out *ys, int ny, const
   if (r->has_flow) TRY(loops_begin(r, ys, ny));
   for (size_t i = 0; i < r->queue.n; i++) {
     if (graph_error(r->g)) return status_copy(graph_error(r->g));
-    struct node *n = r->queue.at[i];
+    struct shoal_node *n = r->queue.at[i];
     TRY(visit(r, n, stops[n->id], colocate));
   }
   if (r->has_flow) loops_end(r);
   return NULL;
 }
 
-static shoal_status check(const struct graph *g, const struct out *o, int n, const char *what) {
+static shoal_status check(const struct shoal_graph *g, const shoal_out *o, int n, const char *what) {
   for (int i = 0; i < n; i++) {
     if (!o[i].node) return INVALID("gradients: %s %d is not a tensor", what, i);
     if (o[i].index < 0 || o[i].index >= o[i].node->n_out || g->nodes.at[o[i].node->id] != o[i].node)
@@ -243,8 +243,8 @@ static shoal_status check(const struct graph *g, const struct out *o, int n, con
   return NULL;
 }
 
-static shoal_status run(struct grad_run *r, const struct out *ys, int ny, const struct grad *dys, const struct out *xs,
-                        int nx, const struct out *stop, int n_stop, bool colocate, struct grad *dxs) {
+static shoal_status run(struct grad_run *r, const shoal_out *ys, int ny, const struct grad *dys, const shoal_out *xs,
+                        int nx, const shoal_out *stop, int n_stop, bool colocate, struct grad *dxs) {
   mark_between(r, ys, ny, xs, nx);
   TRY(flow_analyse(r));
   for (int i = 0; i < nx && r->has_flow; i++)
@@ -265,8 +265,8 @@ static shoal_status run(struct grad_run *r, const struct out *ys, int ny, const 
   return graph_error(r->g) ? status_copy(graph_error(r->g)) : NULL;
 }
 
-shoal_status graph_gradients(struct graph *g, const struct out *ys, int ny, const struct grad *dys,
-                             const struct out *xs, int nx, const struct out *stop, int n_stop, bool colocate,
+shoal_status graph_gradients(struct shoal_graph *g, const shoal_out *ys, int ny, const struct grad *dys,
+                             const shoal_out *xs, int nx, const shoal_out *stop, int n_stop, bool colocate,
                              struct grad *dxs) {
   memset(dxs, 0, (size_t)nx * sizeof *dxs);
   if (graph_error(g)) return status_copy(graph_error(g));

@@ -8,18 +8,18 @@
 
 #include "graph/gradient_internal.h"
 
-bool is_loop_switch(const struct node *n) {
+bool is_loop_switch(const struct shoal_node *n) {
   return (op_is(n->op, "Switch") || op_is(n->op, "RefSwitch")) && n->in[1].node && op_is(n->in[1].node->op, "LoopCond");
 }
 
-bool is_loop_merge(const struct node *n) {
+bool is_loop_merge(const struct shoal_node *n) {
   if (!is_merge(n)) return false;
   for (int i = 0; i < n->n_in; i++)
     if (n->in[i].node && is_next(n->in[i].node)) return true;
   return false;
 }
 
-struct frame *flow_frame(const struct grad_run *r, const struct node *n) {
+struct frame *flow_frame(const struct grad_run *r, const struct shoal_node *n) {
   if ((size_t)n->id >= r->first) {
     const struct place *p = &r->places.at[(size_t)n->id - r->first];
     return p->forward ? p->frame : NULL;
@@ -28,20 +28,20 @@ struct frame *flow_frame(const struct grad_run *r, const struct node *n) {
   return f && is_exit(n) ? f->parent : f;
 }
 
-static struct guard *new_guard(struct grad_run *r, struct guard *up, struct node *n, int side) {
+static struct guard *new_guard(struct grad_run *r, struct guard *up, struct shoal_node *n, int side) {
   struct guard *g = mem_zalloc(1, sizeof *g);
   *g = (struct guard){up, n->in[1], op_is(n->op, "_SwitchN"), n->n_out, side, up ? up->depth + 1 : 1};
   vec_push(&r->all_guards, g);
   return g;
 }
 
-struct guard *flow_guard(const struct grad_run *r, struct out o) {
-  const struct node *n = o.node;
+struct guard *flow_guard(const struct grad_run *r, shoal_out o) {
+  const struct shoal_node *n = o.node;
   if ((size_t)n->id >= r->first) return r->places.at[(size_t)n->id - r->first].guard;
   struct guard *own = r->guards[n->id];
   if (is_exit(n)) return r->frames[n->id] ? r->frames[n->id]->guard : NULL;
   if (!is_switch(n) || is_loop_switch(n)) return own;
-  return new_guard((struct grad_run *)r, own, (struct node *)n, o.index);
+  return new_guard((struct grad_run *)r, own, (struct shoal_node *)n, o.index);
 }
 
 static bool same_guard(const struct guard *a, const struct guard *b) {
@@ -63,7 +63,7 @@ static struct guard *common(struct guard *a, struct guard *b) {
 
 static struct guard *deeper(struct guard *a, struct guard *b) { return !a || (b && b->depth > a->depth) ? b : a; }
 
-static struct frame *enter_frame(struct grad_run *r, struct frame *parent, struct node *n) {
+static struct frame *enter_frame(struct grad_run *r, struct frame *parent, struct shoal_node *n) {
   const char *name = NULL;
   shoal_status s = node_get_string(n, "frame_name", &name);
   if (s) {
@@ -85,12 +85,12 @@ static struct frame *enter_frame(struct grad_run *r, struct frame *parent, struc
   return f;
 }
 
-static void visit(struct grad_run *r, struct node *n) {
+static void visit(struct grad_run *r, struct shoal_node *n) {
   struct frame *frame = NULL;
   struct guard *guard = NULL;
   bool first = true;
   for (int i = 0; i < n->n_in; i++) {
-    struct node *from = n->in[i].node;
+    struct shoal_node *from = n->in[i].node;
     if (is_next(from) && is_merge(n)) continue;
     struct frame *f = flow_frame(r, from);
     if (f) frame = f;
@@ -101,7 +101,7 @@ static void visit(struct grad_run *r, struct node *n) {
   for (size_t i = 0; i < n->control.n; i++) {
     struct frame *f = flow_frame(r, n->control.at[i]);
     if (f) frame = f;
-    if (!is_merge(n)) guard = deeper(guard, flow_guard(r, (struct out){n->control.at[i], 0}));
+    if (!is_merge(n)) guard = deeper(guard, flow_guard(r, (shoal_out){n->control.at[i], 0}));
   }
   if (is_enter(n)) {
     struct frame *inner = enter_frame(r, frame, n);
@@ -124,7 +124,7 @@ shoal_status flow_analyse(struct grad_run *r) {
   if (!r->has_flow) return NULL;
   r->frames = mem_zalloc(r->first, sizeof *r->frames);
   r->guards = mem_zalloc(r->first, sizeof *r->guards);
-  struct node **order = mem_zalloc((size_t)r->g->n_nodes, sizeof *order);
+  struct shoal_node **order = mem_zalloc((size_t)r->g->n_nodes, sizeof *order);
   shoal_status s = graph_topological_order(r->g, order);
   for (int i = 0; i < r->g->n_nodes && !s; i++) visit(r, order[i]);
   free(order);

@@ -1,16 +1,16 @@
 /* What gradient functions of ops use: gradients as tensors, sums over broadcast dimensions, slices. */
 #include "graph/gradient.h"
 
-struct out grad_dy(struct grad_ctx *c, int i) {
+shoal_out grad_dy(struct grad_ctx *c, int i) {
   if (grad_none(c->dy[i])) return build_op1(c->g, "ZerosLike", gout(c, i));
   return grad_densify(c->g, c->dy[i]);
 }
 
-void grad_set(struct grad_ctx *c, int i, struct out dx) {
+void grad_set(struct grad_ctx *c, int i, shoal_out dx) {
   if (dx.node) c->dx[i] = grad_dense(dx);
 }
 
-void grad_set_slices(struct grad_ctx *c, int i, struct out values, struct out indices, struct out dense_shape) {
+void grad_set_slices(struct grad_ctx *c, int i, shoal_out values, shoal_out indices, shoal_out dense_shape) {
   if (values.node && indices.node) c->dx[i] = (struct grad){values, indices, dense_shape};
 }
 
@@ -21,11 +21,11 @@ shoal_status grad_pass(struct grad_ctx *c) {
   return NULL;
 }
 
-struct out grad_densify(struct graph *g, struct grad gr) {
+shoal_out grad_densify(struct shoal_graph *g, struct grad gr) {
   if (!grad_sparse(gr)) return gr.values;
   if (!gr.dense_shape.node) {
     graph_fail(g, INVALID("a sparse gradient without dense_shape cannot become a dense tensor"));
-    return (struct out){0};
+    return (shoal_out){0};
   }
   int64_t zero = 0, one = 1;
   struct build b = build_begin(g, "StridedSlice", "rows");
@@ -47,9 +47,9 @@ static bool broadcast_axes(const struct shape *want, const struct shape *have, i
   return true;
 }
 
-static struct out sum_over(struct graph *g, struct out x, struct out axes) { return build_op2(g, "Sum", x, axes); }
+static shoal_out sum_over(struct shoal_graph *g, shoal_out x, shoal_out axes) { return build_op2(g, "Sum", x, axes); }
 
-struct out grad_unbroadcast(struct graph *g, struct out dx, struct out like, struct out other, int which) {
+shoal_out grad_unbroadcast(struct shoal_graph *g, shoal_out dx, shoal_out like, shoal_out other, int which) {
   struct shape want = out_shape(like), have = out_shape(dx), beside = out_shape(other);
   if (shape_known(&want) && shape_known(&beside) && !shape_known(&have)) {
     shoal_status s = shape_broadcast(&want, &beside, &have);
@@ -62,14 +62,14 @@ struct out grad_unbroadcast(struct graph *g, struct out dx, struct out like, str
   int n;
   if (broadcast_axes(&want, &have, axes, &n)) {
     if (!n) return dx;
-    struct out summed = sum_over(g, dx, build_const_ints(g, SHOAL_INT32, axes, n));
+    shoal_out summed = sum_over(g, dx, build_const_ints(g, SHOAL_INT32, axes, n));
     if (n == have.rank - want.rank && axes[n - 1] == n - 1) return summed;
     return build_op2(g, "Reshape", summed, build_const_ints(g, SHOAL_INT64, want.dims, want.rank));
   }
-  struct out shape = build_op1(g, "Shape", like), beside_shape = build_op1(g, "Shape", other);
+  shoal_out shape = build_op1(g, "Shape", like), beside_shape = build_op1(g, "Shape", other);
   struct build b = build_begin(g, "BroadcastGradientArgs", NULL);
   build_in(&b, which == 0 ? shape : beside_shape);
   build_in(&b, which == 0 ? beside_shape : shape);
-  struct node *args = build_end(&b);
+  struct shoal_node *args = build_end(&b);
   return build_op2(g, "Reshape", sum_over(g, dx, node_out(args, which == 0 ? 0 : 1)), shape);
 }

@@ -16,13 +16,13 @@
 
 enum { MAX_OUTPUTS = 1 << 20 }; /* of one node: a bound on what a hostile attribute can make us allocate */
 
-struct graph *graph_new(void) {
-  struct graph *g = mem_zalloc(1, sizeof *g);
+struct shoal_graph *graph_new(void) {
+  struct shoal_graph *g = mem_zalloc(1, sizeof *g);
   g->producer = 1645; /* TensorFlow 2.15's */
   return g;
 }
 
-static void node_free(struct node *n) {
+static void node_free(struct shoal_node *n) {
   if (!n) return;
   for (int i = 0; i < n->n_attrs; i++) {
     free(n->attrs[i].name);
@@ -45,7 +45,7 @@ static void node_free(struct node *n) {
   free(n);
 }
 
-void graph_free(struct graph *g) {
+void graph_free(struct shoal_graph *g) {
   if (!g) return;
   for (size_t i = 0; i < g->nodes.n; i++) node_free(g->nodes.at[i]);
   vec_release(&g->nodes);
@@ -74,7 +74,7 @@ bool node_name_valid(const char *name, bool internal) {
 struct making {
   const char *name;
   const struct op *op;
-  const struct out *in;
+  const shoal_out *in;
   int n_in;
   struct named_attr *attrs;
   int n_attrs, cap_attrs;
@@ -93,7 +93,7 @@ static void give(struct making *m, const char *name, struct attr value) {
 }
 
 static shoal_dtype input_type(const struct making *m, int i) {
-  const struct out *o = &m->in[i];
+  const shoal_out *o = &m->in[i];
   return o->node ? dtype_base(o->node->out_types[o->index]) : SHOAL_DT_INVALID;
 }
 
@@ -261,7 +261,7 @@ too_many:
   return INVALID("op %s has more than %d inputs or outputs", m->op->name, MAX_OUTPUTS);
 }
 
-static shoal_status check_edge(const char *name, int i, int want, struct out from) {
+static shoal_status check_edge(const char *name, int i, int want, shoal_out from) {
   if (!from.node) return NULL;
   if (from.index < 0 || from.index >= from.node->n_out)
     return STATUS(SHOAL_OUT_OF_RANGE, "Node '%s' (type: '%s', num of outputs: %d) does not have output %d",
@@ -296,8 +296,8 @@ static void release_attrs(struct making *m) {
   free(m->attrs);
 }
 
-shoal_status graph_add(struct graph *g, const char *name, const struct op *op, const struct out *in, int n_in,
-                       struct named_attr *attrs, int n_attrs, struct node **out) {
+shoal_status graph_add(struct shoal_graph *g, const char *name, const struct op *op, const shoal_out *in, int n_in,
+                       struct named_attr *attrs, int n_attrs, struct shoal_node **out) {
   struct making m = {
       .name = name, .op = op, .in = in, .n_in = n_in, .attrs = attrs, .n_attrs = n_attrs, .cap_attrs = n_attrs};
   uint8_t *in_types = NULL, *out_types = NULL;
@@ -315,7 +315,7 @@ shoal_status graph_add(struct graph *g, const char *name, const struct op *op, c
     release_attrs(&m);
     return status_suffix(s, "; NodeDef: {{node %s}}", name);
   }
-  struct node *n = mem_zalloc(1, sizeof *n);
+  struct shoal_node *n = mem_zalloc(1, sizeof *n);
   n->id = (int)g->nodes.n;
   n->name = mem_strdup(name);
   n->op = op;
@@ -335,7 +335,7 @@ shoal_status graph_add(struct graph *g, const char *name, const struct op *op, c
   return NULL;
 }
 
-shoal_status graph_set_input(struct graph *g, struct node *n, int i, struct out from) {
+shoal_status graph_set_input(struct shoal_graph *g, struct shoal_node *n, int i, shoal_out from) {
   MUST(i >= 0 && i < n->n_in);
   shoal_status s = check_edge(n->name, i, n->in_types[i], from);
   if (s) return status_suffix(s, "; NodeDef: {{node %s}}", n->name);
@@ -343,7 +343,7 @@ shoal_status graph_set_input(struct graph *g, struct node *n, int i, struct out 
   return NULL;
 }
 
-void graph_add_control(struct node *n, struct node *from) {
+void graph_add_control(struct shoal_node *n, struct shoal_node *from) {
   if (n == from) return;
   for (size_t i = 0; i < n->control.n; i++)
     if (n->control.at[i] == from) return;
@@ -351,11 +351,11 @@ void graph_add_control(struct node *n, struct node *from) {
 }
 
 static int by_id(const void *a, const void *b) {
-  const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
+  const struct shoal_node *x = *(struct shoal_node *const *)a, *y = *(struct shoal_node *const *)b;
   return x->id < y->id ? -1 : x->id > y->id;
 }
 
-void graph_add_controls(struct node *n, struct node *const *from, size_t count) {
+void graph_add_controls(struct shoal_node *n, struct shoal_node *const *from, size_t count) {
   enum { FEW = 16 };
   if (n->control.n + count <= FEW) {
     for (size_t i = 0; i < count; i++) graph_add_control(n, from[i]);
@@ -371,24 +371,24 @@ void graph_add_controls(struct node *n, struct node *const *from, size_t count) 
   n->control.n = kept;
 }
 
-void graph_set_device(struct node *n, const char *device) {
+void graph_set_device(struct shoal_node *n, const char *device) {
   char *copy = mem_strdup(device);
   free(n->device);
   n->device = copy;
 }
 
-void graph_remove(struct graph *g, struct node *n) {
+void graph_remove(struct shoal_graph *g, struct shoal_node *n) {
   strmap_remove(&g->by_name, n->name);
   g->nodes.at[n->id] = NULL;
   g->n_nodes--;
   node_free(n);
 }
 
-struct node *graph_find(const struct graph *g, const char *name) {
+struct shoal_node *graph_find(const struct shoal_graph *g, const char *name) {
   return strmap_get(&g->by_name, name);
 }
 
-char *graph_unique_name(struct graph *g, const char *base) {
+char *graph_unique_name(struct shoal_graph *g, const char *base) {
   if (!strmap_has(&g->by_name, base)) return mem_strdup(base);
   for (intptr_t k = (intptr_t)strmap_get(&g->name_counts, base) + 1;; k++) {
     char *name = mem_printf("%s_%" PRIdPTR, base, k);
@@ -402,8 +402,8 @@ char *graph_unique_name(struct graph *g, const char *base) {
 
 /* ---- copies ---- */
 
-static struct node *copy_node(const struct node *n) {
-  struct node *c = mem_zalloc(1, sizeof *c);
+static struct shoal_node *copy_node(const struct shoal_node *n) {
+  struct shoal_node *c = mem_zalloc(1, sizeof *c);
   *c = *n;
   c->name = mem_strdup(n->name);
   c->device = mem_strdup(n->device);
@@ -434,15 +434,15 @@ static struct node *copy_node(const struct node *n) {
   return c;
 }
 
-struct graph *graph_copy(const struct graph *g, struct node **map) {
+struct shoal_graph *graph_copy(const struct shoal_graph *g, struct shoal_node **map) {
   return graph_subset(g, NULL, map);
 }
 
-struct graph *graph_subset(const struct graph *g, const bool *keep, struct node **map) {
-  struct graph *c = graph_new();
-  struct node **to = mem_zalloc(g->nodes.n, sizeof *to);
+struct shoal_graph *graph_subset(const struct shoal_graph *g, const bool *keep, struct shoal_node **map) {
+  struct shoal_graph *c = graph_new();
+  struct shoal_node **to = mem_zalloc(g->nodes.n, sizeof *to);
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n || (keep && !keep[i])) continue;
     to[i] = copy_node(n);
     to[i]->id = (int)c->nodes.n;
@@ -451,12 +451,12 @@ struct graph *graph_subset(const struct graph *g, const bool *keep, struct node 
     c->n_nodes++;
   }
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!to[i]) continue;
     for (int k = 0; k < n->n_in; k++)
-      to[i]->in[k] = (struct out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
+      to[i]->in[k] = (shoal_out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
     for (size_t k = 0; k < n->control.n; k++) {
-      struct node *from = to[n->control.at[k]->id];
+      struct shoal_node *from = to[n->control.at[k]->id];
       if (from) vec_push(&to[i]->control, from);
     }
     if (map) map[i] = to[i];
@@ -474,11 +474,11 @@ struct graph *graph_subset(const struct graph *g, const bool *keep, struct node 
   return c;
 }
 
-shoal_status graph_add_new(struct graph *g, const struct graph *from) {
-  struct node **to = mem_zalloc(from->nodes.n, sizeof *to);
+shoal_status graph_add_new(struct shoal_graph *g, const struct shoal_graph *from) {
+  struct shoal_node **to = mem_zalloc(from->nodes.n, sizeof *to);
   bool *is_new = mem_zalloc(from->nodes.n, sizeof *is_new);
   for (size_t i = 0; i < from->nodes.n; i++) {
-    struct node *n = from->nodes.at[i];
+    struct shoal_node *n = from->nodes.at[i];
     if (!n) continue;
     to[i] = graph_find(g, n->name);
     if (to[i]) continue;
@@ -490,10 +490,10 @@ shoal_status graph_add_new(struct graph *g, const struct graph *from) {
     g->n_nodes++;
   }
   for (size_t i = 0; i < from->nodes.n; i++) {
-    struct node *n = from->nodes.at[i];
+    struct shoal_node *n = from->nodes.at[i];
     if (!is_new[i]) continue;
     for (int k = 0; k < n->n_in; k++)
-      to[i]->in[k] = (struct out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
+      to[i]->in[k] = (shoal_out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
     for (size_t k = 0; k < n->control.n; k++) vec_push(&to[i]->control, to[n->control.at[k]->id]);
   }
   free(to);
@@ -508,16 +508,16 @@ shoal_status graph_add_new(struct graph *g, const struct graph *from) {
 
 /* ---- order and consumers ---- */
 
-static bool back_edge(const struct node *from, const struct node *to) {
+static bool back_edge(const struct shoal_node *from, const struct shoal_node *to) {
   return (op_is(from->op, "NextIteration") || op_is(from->op, "RefNextIteration")) &&
          (op_is(to->op, "Merge") || op_is(to->op, "RefMerge"));
 }
 
-void consumers_init(struct consumers *c, const struct graph *g) {
+void consumers_init(struct consumers *c, const struct shoal_graph *g) {
   c->first = mem_zalloc(g->nodes.n + 1, sizeof *c->first);
   size_t total = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     for (int k = 0; k < n->n_in; k++)
       if (n->in[k].node) c->first[n->in[k].node->id + 1]++, total++;
@@ -528,7 +528,7 @@ void consumers_init(struct consumers *c, const struct graph *g) {
   int *next = mem_alloc((g->nodes.n + 1) * sizeof *next);
   memcpy(next, c->first, (g->nodes.n + 1) * sizeof *next);
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     for (int k = 0; k < n->n_in; k++)
       if (n->in[k].node) c->at[next[n->in[k].node->id]++] = (struct consumer){n, k, n->in[k].index};
@@ -542,13 +542,13 @@ void consumers_release(struct consumers *c) {
   free(c->at);
 }
 
-shoal_status graph_topological_order(const struct graph *g, struct node **order) {
+shoal_status graph_topological_order(const struct shoal_graph *g, struct shoal_node **order) {
   int *pending = mem_zalloc(g->nodes.n, sizeof *pending);
   struct consumers users;
   consumers_init(&users, g);
   int head = 0, tail = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     pending[i] = (int)n->control.n;
     for (int k = 0; k < n->n_in; k++)
@@ -556,7 +556,7 @@ shoal_status graph_topological_order(const struct graph *g, struct node **order)
     if (!pending[i]) order[tail++] = n;
   }
   while (head < tail) {
-    struct node *n = order[head++];
+    struct shoal_node *n = order[head++];
     FOR_CONSUMERS (c, &users, n) {
       if (c->input >= 0 && back_edge(n, c->node)) continue;
       if (--pending[c->node->id] == 0) order[tail++] = c->node;
@@ -576,11 +576,11 @@ shoal_status graph_topological_order(const struct graph *g, struct node **order)
 
 /* ---- attributes of a node ---- */
 
-struct attr *node_attr(const struct node *n, const char *name) {
+struct attr *node_attr(const struct shoal_node *n, const char *name) {
   return named_attr_find(n->attrs, n->n_attrs, name);
 }
 
-void node_set_attr(struct node *n, const char *name, struct attr value) {
+void node_set_attr(struct shoal_node *n, const char *name, struct attr value) {
   struct attr *a = node_attr(n, name);
   if (a) {
     attr_release(a);
@@ -591,7 +591,7 @@ void node_set_attr(struct node *n, const char *name, struct attr value) {
   n->attrs[n->n_attrs++] = (struct named_attr){mem_strdup(name), value};
 }
 
-static shoal_status get(const struct node *n, const char *name, enum attr_kind kind, const struct attr **out) {
+static shoal_status get(const struct shoal_node *n, const char *name, enum attr_kind kind, const struct attr **out) {
   const struct attr *a = node_attr(n, name);
   struct attr want = {.kind = kind};
   if (!a) return STATUS(SHOAL_NOT_FOUND, "No attr named '%s' in NodeDef: {{node %s}}", name, n->name);
@@ -602,12 +602,12 @@ static shoal_status get(const struct node *n, const char *name, enum attr_kind k
   return NULL;
 }
 
-#define GETTER(suffix, kind, type, field)                                             \
-  shoal_status node_get_##suffix(const struct node *n, const char *name, type *out) { \
-    const struct attr *a;                                                             \
-    TRY(get(n, name, kind, &a));                                                      \
-    *out = field;                                                                     \
-    return NULL;                                                                      \
+#define GETTER(suffix, kind, type, field)                                                   \
+  shoal_status node_get_##suffix(const struct shoal_node *n, const char *name, type *out) { \
+    const struct attr *a;                                                                   \
+    TRY(get(n, name, kind, &a));                                                            \
+    *out = field;                                                                           \
+    return NULL;                                                                            \
   }
 GETTER(int, ATTR_INT, int64_t, a->i)
 GETTER(float, ATTR_FLOAT, float, a->f)
@@ -618,7 +618,7 @@ GETTER(shape, ATTR_SHAPE, struct shape, *a->shape)
 GETTER(tensor, ATTR_TENSOR, const struct tensor *, a->tensor)
 GETTER(func, ATTR_FUNC, const struct func_attr *, a->func)
 
-shoal_status node_get_list(const struct node *n, const char *name, enum attr_kind of, const struct attr **out) {
+shoal_status node_get_list(const struct shoal_node *n, const char *name, enum attr_kind of, const struct attr **out) {
   TRY(get(n, name, ATTR_LIST, out));
   if ((*out)->list.n && (*out)->of != of) {
     struct attr want = {.kind = ATTR_LIST, .of = of};
@@ -628,7 +628,7 @@ shoal_status node_get_list(const struct node *n, const char *name, enum attr_kin
   return NULL;
 }
 
-shoal_status node_get_ints(const struct node *n, const char *name, int64_t *out, int max, int *count) {
+shoal_status node_get_ints(const struct shoal_node *n, const char *name, int64_t *out, int max, int *count) {
   const struct attr *list;
   TRY(node_get_list(n, name, ATTR_INT, &list));
   if (list->list.n > (size_t)max)
@@ -639,7 +639,7 @@ shoal_status node_get_ints(const struct node *n, const char *name, int64_t *out,
   return NULL;
 }
 
-void node_in_range(const struct node *n, const char *arg, int *first, int *count) {
+void node_in_range(const struct shoal_node *n, const char *arg, int *first, int *count) {
   struct making m = {.op = n->op, .attrs = n->attrs, .n_attrs = n->n_attrs};
   *first = *count = 0;
   for (int a = 0; a < n->op->n_in; a++) {
@@ -650,6 +650,6 @@ void node_in_range(const struct node *n, const char *arg, int *first, int *count
   *count = 0;
 }
 
-shoal_status node_error(const struct node *n, shoal_status s) {
+shoal_status node_error(const struct shoal_node *n, shoal_status s) {
   return status_suffix(s, "\n\t [[{{node %s}}]]", n->name);
 }

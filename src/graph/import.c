@@ -27,7 +27,7 @@ enum { MAX_BAD_CONSUMERS = 1000, MAX_NAME = 1 << 16 };
 #define BUDGET (2 * TENSOR_PROTO_MAX_REPEAT) /* for repeated values in one GraphDef */
 
 struct importing {
-  struct graph *g;
+  struct shoal_graph *g;
   const struct import_options *o;
   size_t prefix_n;
   struct text name;             /* scratch: prefix + name */
@@ -117,7 +117,7 @@ static shoal_status take_slice(struct slice s, char **out) {
   return NULL;
 }
 
-static shoal_status add_details(struct node *n, const struct node_def *d) {
+static shoal_status add_details(struct shoal_node *n, const struct node_def *d) {
   if (d->device.n) TRY(take_slice(d->device, &n->device));
   for (size_t i = 0; i < d->original_names.n; i++) {
     vec_push(&n->original_names, NULL);
@@ -141,7 +141,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   TRY(node_def_parse(w, &im->budget, d));
   const char *name = full_name(im, d->name);
   if (!name || !node_name_valid(name, im->o->internal)) return INVALID("Illegal op name '%s'", SLICE_CSTR(d->name));
-  struct node *old = graph_find(im->g, name);
+  struct shoal_node *old = graph_find(im->g, name);
   if (old && (size_t)old->id >= im->first) return INVALID("Node '%s' is not unique", name);
   if (old) return INVALID("Node name '%s' already exists in the Graph", name);
   if (!d->op.n) return INVALID("Node '%s' does not specify an operation", name);
@@ -166,8 +166,8 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   }
   int n_attrs;
   struct named_attr *attrs = node_def_take_attrs(d, &n_attrs);
-  struct out *open = mem_zalloc((size_t)n_in, sizeof *open);
-  struct node *n;
+  shoal_out *open = mem_zalloc((size_t)n_in, sizeof *open);
+  struct shoal_node *n;
   shoal_status s = graph_add(im->g, name, op, open, n_in, attrs, n_attrs, &n);
   free(open);
   TRY(s);
@@ -191,7 +191,7 @@ static void split_input(struct slice in, struct slice *name, int *index) {
   *index = v > INT32_MAX ? INT32_MAX : (int)v;
 }
 
-static shoal_status connect(struct importing *im, struct node *n, struct wire w) {
+static shoal_status connect(struct importing *im, struct shoal_node *n, struct wire w) {
   struct wire_field f;
   int at = 0;
   while (wire_next(&w, &f) == WIRE_FIELD) {
@@ -202,7 +202,7 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
     if (control) name = (struct slice){in.at + 1, in.n - 1};
     else split_input(in, &name, &index);
     const char *full = full_name(im, name);
-    struct node *from = full ? graph_find(im->g, full) : NULL;
+    struct shoal_node *from = full ? graph_find(im->g, full) : NULL;
     if (!from) return INVALID("Node '%s': Unknown input node '%s'", n->name, SLICE_CSTR(in));
     if (control) {
       if (from == n) return INVALID("Node '%s' has itself as a control input", n->name);
@@ -215,7 +215,7 @@ static shoal_status connect(struct importing *im, struct node *n, struct wire w)
           "Node '%s': Connecting to invalid output %d of source node %s which has %d outputs. Try using "
           "tf.compat.v1.experimental.output_all_intermediates(True).",
           n->name, index, from->name, from->n_out);
-    TRY(graph_set_input(im->g, n, at++, (struct out){from, index}));
+    TRY(graph_set_input(im->g, n, at++, (shoal_out){from, index}));
   }
   return NULL;
 }
@@ -296,7 +296,7 @@ static shoal_status read_versions(struct wire w, struct versions *v) {
 }
 
 /* A merged graph is as old as its oldest part. */
-static void take_versions(struct graph *g, bool was_empty, const struct versions *v) {
+static void take_versions(struct shoal_graph *g, bool was_empty, const struct versions *v) {
   g->producer = was_empty ? v->producer : MIN(g->producer, v->producer);
   g->min_consumer = MAX(g->min_consumer, v->min_consumer);
   for (size_t i = 0; i < v->bad.n; i++) {
@@ -330,7 +330,7 @@ static shoal_status import(struct importing *im, struct wire whole) {
   im->controls = mem_zalloc(im->g->nodes.n, sizeof *im->controls);
   for (size_t i = 0; !s && i < im->sources.n; i++) s = connect(im, im->g->nodes.at[im->first + i], im->sources.at[i]);
   if (!s && im->g->n_nodes) {
-    struct node **order = mem_zalloc((size_t)im->g->n_nodes, sizeof *order);
+    struct shoal_node **order = mem_zalloc((size_t)im->g->n_nodes, sizeof *order);
     s = graph_topological_order(im->g, order);
     free(order);
   }
@@ -342,7 +342,7 @@ static shoal_status import(struct importing *im, struct wire whole) {
 }
 
 static void undo(struct importing *im) {
-  struct graph *g = im->g;
+  struct shoal_graph *g = im->g;
   for (size_t i = g->nodes.n; i-- > im->first;) graph_remove(g, g->nodes.at[i]);
   g->nodes.n = im->first;
   for (size_t i = 0; i < im->functions.n; i++) function_def_unref(strmap_remove(&g->functions, im->functions.at[i]));
@@ -359,7 +359,7 @@ static shoal_status check_parts(const struct import_options *o, struct wire grap
                 bytes, o->max_repeated);
 }
 
-shoal_status graph_import(struct graph *g, const void *data, size_t size, const struct import_options *options,
+shoal_status graph_import(struct shoal_graph *g, const void *data, size_t size, const struct import_options *options,
                           int *added) {
   static const struct import_options none;
   struct importing im = {.g = g, .o = options ? options : &none, .first = g->nodes.n};

@@ -23,7 +23,7 @@ struct import_options {
 /* Adds all nodes and functions. Nodes may come in any order and may refer to nodes that the graph already has; cycles
  * pass through NextIteration only. Attributes with defaults may be absent, others not. On error the graph is as
  * before. added (optional) gets the id of the first new node: the new ones are those from there on. */
-shoal_status graph_import(struct graph *g, const void *data, size_t size, const struct import_options *options,
+shoal_status graph_import(struct shoal_graph *g, const void *data, size_t size, const struct import_options *options,
                           int *added);
 
 struct export_options {
@@ -32,9 +32,9 @@ struct export_options {
   bool no_library;
 };
 /* Appends a GraphDef to out. */
-shoal_status graph_export(const struct graph *g, const struct export_options *options, struct text *out);
+shoal_status graph_export(const struct shoal_graph *g, const struct export_options *options, struct text *out);
 /* Appends one NodeDef. */
-shoal_status node_export(const struct node *n, const struct export_options *options, struct text *out);
+shoal_status node_export(const struct shoal_node *n, const struct export_options *options, struct text *out);
 /* Appends an OpDef. */
 shoal_status op_export(const struct op *op, struct text *out);
 

@@ -10,21 +10,21 @@
 #include "graph/function.h"
 
 struct instance {
-  const struct graph *library;
+  const struct shoal_graph *library;
   const struct function_def *f;
   struct named_attr *env; /* values of the function's attributes; borrowed values */
   int n_env;
   struct function_body *body;
-  VEC(int) arg_first;          /* [sig->n_in + 1] where an argument's tensors begin among the args */
-  struct strmap arg_numbers;   /* an argument's name -> its number + 1 */
-  struct node **nodes;         /* [f->n_nodes] */
-  VEC(struct node *) controls; /* of one node, while it is connected */
+  VEC(int) arg_first;                /* [sig->n_in + 1] where an argument's tensors begin among the args */
+  struct strmap arg_numbers;         /* an argument's name -> its number + 1 */
+  struct shoal_node **nodes;         /* [f->n_nodes] */
+  VEC(struct shoal_node *) controls; /* of one node, while it is connected */
 };
 
 /* What an input text refers to: `count` consecutive outputs of one node, or as many argument nodes. */
 struct source {
-  struct node **args; /* set: argument nodes, one output each */
-  struct node *node;
+  struct shoal_node **args; /* set: argument nodes, one output each */
+  struct shoal_node *node;
   int first, count;
 };
 
@@ -103,7 +103,7 @@ static struct named_attr *two_attrs(int type, int64_t index) {
   return a;
 }
 
-static void copy_arg_attrs(const struct instance *in, uint32_t arg, struct node *n) {
+static void copy_arg_attrs(const struct instance *in, uint32_t arg, struct shoal_node *n) {
   for (int i = 0; i < in->f->n_arg_attrs; i++) {
     const struct arg_attrs *a = &in->f->arg_attrs[i];
     for (int k = 0; a->arg == arg && k < a->n; k++)
@@ -115,7 +115,7 @@ static shoal_status add_args(struct instance *in) {
   const struct op *sig = in->f->sig;
   const struct op *op = op_find("_Arg");
   if (!op) return INTERNAL("the op _Arg is not there");
-  VEC(struct node *) args = {0};
+  VEC(struct shoal_node *) args = {0};
   shoal_status s = NULL;
   for (int a = 0; a < sig->n_in && !s; a++) {
     int *types, n;
@@ -126,7 +126,7 @@ static shoal_status add_args(struct instance *in) {
       strmap_put(&in->arg_numbers, sig->in[a].name, (void *)(intptr_t)(a + 1));
     for (int i = 0; i < n && !s; i++) {
       char *name = n > 1 ? mem_printf("%s_%d", sig->in[a].name, i) : mem_strdup(sig->in[a].name);
-      struct node *node;
+      struct shoal_node *node;
       s = graph_add(in->body->graph, name, op, NULL, 0, two_attrs(types[i], (int64_t)args.n), 2, &node);
       free(name);
       if (s) break;
@@ -163,7 +163,7 @@ static shoal_status count_inputs(const struct op *op, const struct named_attr *a
   return NULL;
 }
 
-static shoal_status add_body_node(struct instance *in, const struct node_def *d, struct node **out) {
+static shoal_status add_body_node(struct instance *in, const struct node_def *d, struct shoal_node **out) {
   if (!d->name.n || !d->op.n || slice_has_nul(d->name) || slice_has_nul(d->op))
     return INVALID("Illegal op name '%s'", SLICE_CSTR(d->name));
   char *op_name = mem_strndup(d->op.at, d->op.n), *name = mem_strndup(d->name.at, d->name.n);
@@ -188,7 +188,7 @@ static shoal_status add_body_node(struct instance *in, const struct node_def *d,
     }
   }
   if (!s) {
-    struct out *open = mem_zalloc((size_t)n_in, sizeof *open);
+    shoal_out *open = mem_zalloc((size_t)n_in, sizeof *open);
     s = graph_add(in->body->graph, name, op, open, n_in, attrs, n, out);
     free(open);
   }
@@ -205,7 +205,7 @@ static shoal_status add_body_node(struct instance *in, const struct node_def *d,
 /* ---- edges ---- */
 
 /* Where output argument `name` of a node begins among its outputs. */
-static bool out_range(const struct node *n, struct slice name, int *first, int *count) {
+static bool out_range(const struct shoal_node *n, struct slice name, int *first, int *count) {
   int at = 0;
   for (int i = 0; i < n->op->n_out; i++) {
     const struct op_arg *arg = &n->op->out[i];
@@ -258,7 +258,7 @@ static shoal_status resolve(const struct instance *in, struct slice text, struct
     return NULL;
   }
   char *name = mem_strndup(part[0].at, part[0].n);
-  struct node *node = graph_find(in->body->graph, name);
+  struct shoal_node *node = graph_find(in->body->graph, name);
   free(name);
   int count;
   if (node) TRY(effort_spend(in->library->effort, node->op->n_out / 16));
@@ -272,23 +272,23 @@ missing:
   return INVALID("input %s is not found in function '%s'", SLICE_CSTR(text), in->f->name);
 }
 
-static struct out source_at(const struct source *s, int i) {
-  return s->args ? (struct out){s->args[i], 0} : (struct out){s->node, s->first + i};
+static shoal_out source_at(const struct source *s, int i) {
+  return s->args ? (shoal_out){s->args[i], 0} : (shoal_out){s->node, s->first + i};
 }
 
-static struct node *control_source(const struct instance *in, struct slice name) {
+static struct shoal_node *control_source(const struct instance *in, struct slice name) {
   int arg;
   if (find_arg(in, name, &arg)) {
     int first = in->arg_first.at[arg];
     return first < in->arg_first.at[arg + 1] ? in->body->args[first] : NULL;
   }
   char *text = mem_strndup(name.at, name.n);
-  struct node *n = graph_find(in->body->graph, text);
+  struct shoal_node *n = graph_find(in->body->graph, text);
   free(text);
   return n;
 }
 
-static shoal_status connect(struct instance *in, const struct node_def *d, struct node *n) {
+static shoal_status connect(struct instance *in, const struct node_def *d, struct shoal_node *n) {
   int at = 0;
   /* Looking up attributes among the function's own is work, too. */
   TRY(effort_spend(in->library->effort, (int64_t)(d->in.n + d->attrs.n * (size_t)in->n_env) / 16));
@@ -296,7 +296,7 @@ static shoal_status connect(struct instance *in, const struct node_def *d, struc
   for (size_t i = 0; i < d->in.n; i++) {
     struct slice text = d->in.at[i];
     if (text.n && text.at[0] == '^') {
-      struct node *from = control_source(in, (struct slice){text.at + 1, text.n - 1});
+      struct shoal_node *from = control_source(in, (struct slice){text.at + 1, text.n - 1});
       if (!from) return INVALID("input[%zu] == '%s', is not found.", i, SLICE_CSTR(text));
       vec_push(&in->controls, from);
       continue;
@@ -318,7 +318,7 @@ static shoal_status add_rets(struct instance *in) {
   const struct op *sig = in->f->sig;
   const struct op *op = op_find("_Retval");
   if (!op) return INTERNAL("the op _Retval is not there");
-  VEC(struct node *) rets = {0};
+  VEC(struct shoal_node *) rets = {0};
   shoal_status s = NULL;
   for (int a = 0; a < sig->n_out && !s; a++) {
     int *types = NULL, n = 0;
@@ -330,8 +330,8 @@ static shoal_status add_rets(struct instance *in) {
     for (int i = 0; i < n && !s; i++) {
       char *base = n > 1 ? mem_printf("%s_RetVal_%d", sig->out[a].name, i) : mem_printf("%s_RetVal", sig->out[a].name);
       char *name = graph_unique_name(in->body->graph, base);
-      struct out from = source_at(&src, i);
-      struct node *node;
+      shoal_out from = source_at(&src, i);
+      struct shoal_node *node;
       s = graph_add(in->body->graph, name, op, &from, 1, two_attrs(types[i], (int64_t)rets.n), 2, &node);
       if (!s) vec_push(&rets, node);
       free(base);
@@ -348,7 +348,7 @@ static shoal_status add_controls(struct instance *in) {
   int n = in->f->n_control_rets;
   in->body->controls = mem_zalloc((size_t)n, sizeof *in->body->controls);
   for (int i = 0; i < n; i++) {
-    struct node *node = control_source(in, in->f->control_rets[i].node);
+    struct shoal_node *node = control_source(in, in->f->control_rets[i].node);
     if (!node)
       return INVALID("Control output '%s' of function '%s' is not a node", SLICE_CSTR(in->f->control_rets[i].node),
                      in->f->name);
@@ -365,13 +365,13 @@ static shoal_status instantiate(struct instance *in, const struct named_attr *at
   for (int i = 0; i < in->f->n_nodes; i++) TRY(connect(in, &in->f->nodes[i], in->nodes[i]));
   TRY(add_rets(in));
   TRY(add_controls(in));
-  struct node **order = mem_zalloc((size_t)in->body->graph->n_nodes, sizeof *order);
+  struct shoal_node **order = mem_zalloc((size_t)in->body->graph->n_nodes, sizeof *order);
   shoal_status s = graph_topological_order(in->body->graph, order);
   free(order);
   return s;
 }
 
-shoal_status function_instantiate(const struct graph *library, const struct function_def *f,
+shoal_status function_instantiate(const struct shoal_graph *library, const struct function_def *f,
                                   const struct named_attr *attrs, int n_attrs, struct function_body *out) {
   *out = (struct function_body){.graph = graph_new()};
   out->graph->producer = library->producer;
@@ -391,7 +391,7 @@ shoal_status function_instantiate(const struct graph *library, const struct func
   return NULL;
 }
 
-void function_body_take_library(struct function_body *b, const struct graph *library) {
+void function_body_take_library(struct function_body *b, const struct shoal_graph *library) {
   const char *key;
   void *value;
   for (size_t i = 0; strmap_next(&library->functions, &i, &key, &value);)

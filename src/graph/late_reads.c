@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *place(const struct node *n) { return n->assigned ? n->assigned : n->device; }
+static const char *place(const struct shoal_node *n) { return n->assigned ? n->assigned : n->device; }
 
 static bool is_read(const struct consumer *c) {
   return c->input == 0 && op_is(c->node->op, "Identity") && !dtype_is_ref(c->node->in_types[0]);
@@ -16,17 +16,17 @@ static bool is_read(const struct consumer *c) {
 static bool is_update(const struct consumer *c) { return c->input >= 0 && dtype_is_ref(c->node->in_types[c->input]); }
 
 struct pass {
-  struct graph *g;
+  struct shoal_graph *g;
   struct consumers users;
   int *mark; /* by node id: the number of the variable whose updates come before it */
-  VEC(struct node *) todo;
+  VEC(struct shoal_node *) todo;
 };
 
-static void mark_after(struct pass *p, const struct node *variable, int number) {
+static void mark_after(struct pass *p, const struct shoal_node *variable, int number) {
   FOR_CONSUMERS (c, &p->users, variable)
     if (is_update(c)) vec_push(&p->todo, c->node);
   while (p->todo.n) {
-    struct node *n = vec_pop(&p->todo);
+    struct shoal_node *n = vec_pop(&p->todo);
     FOR_CONSUMERS (c, &p->users, n) {
       if (p->mark[c->node->id] == number) continue;
       p->mark[c->node->id] = number;
@@ -48,13 +48,13 @@ static const char *reference_op(const struct consumer *c) {
 }
 
 /* What `n` does with a value, done with the reference `from`. */
-static struct node *twin_of(struct pass *p, const struct node *n, const char *op, struct out from) {
+static struct shoal_node *twin_of(struct pass *p, const struct shoal_node *n, const char *op, shoal_out from) {
   struct named_attr *attrs = mem_zalloc((size_t)n->n_attrs, sizeof *attrs);
   for (int i = 0; i < n->n_attrs; i++)
     attrs[i] = (struct named_attr){.name = mem_strdup(n->attrs[i].name), .value = attr_copy(&n->attrs[i].value)};
-  struct out in[2] = {from, n->n_in > 1 ? n->in[1] : (struct out){0}};
+  shoal_out in[2] = {from, n->n_in > 1 ? n->in[1] : (shoal_out){0}};
   char *name = graph_unique_name(p->g, n->name);
-  struct node *twin = NULL;
+  struct shoal_node *twin = NULL;
   shoal_status s = graph_add(p->g, name, op_find(op), in, n->n_in, attrs, n->n_attrs, &twin);
   free(name);
   shoal_status_free(s); /* without a twin the read stays a snapshot */
@@ -68,7 +68,7 @@ static struct node *twin_of(struct pass *p, const struct node *n, const char *op
 enum { MAX_CHAIN = 32 };
 
 /* Does anything after an update use this value, be it through others that only hand it on? */
-static bool is_used_late(struct pass *p, const struct node *value, int number, int depth) {
+static bool is_used_late(struct pass *p, const struct shoal_node *value, int number, int depth) {
   FOR_CONSUMERS (c, &p->users, value) {
     if (c->input < 0) continue;
     if (!reference_op(c)) {
@@ -81,13 +81,13 @@ static bool is_used_late(struct pass *p, const struct node *value, int number, i
 }
 
 /* Consumers of `value` after an update take the same output of `twin` (the variable, at the beginning). */
-static void redirect(struct pass *p, struct node *value, struct node *twin, int number, int depth) {
+static void redirect(struct pass *p, struct shoal_node *value, struct shoal_node *twin, int number, int depth) {
   FOR_CONSUMERS (c, &p->users, value) {
-    struct node *n = c->node;
+    struct shoal_node *n = c->node;
     if (c->input < 0 || strcmp(place(n), place(value))) continue;
-    struct out from = {twin, c->index};
+    shoal_out from = {twin, c->index};
     const char *op = depth < MAX_CHAIN && is_used_late(p, n, number, depth) ? reference_op(c) : NULL;
-    struct node *next = op ? twin_of(p, n, op, from) : NULL;
+    struct shoal_node *next = op ? twin_of(p, n, op, from) : NULL;
     if (next) redirect(p, n, next, number, depth + 1);
     /* Which input a Merge takes is said by which is alive; a variable always is. */
     if (p->mark[n->id] != number || op_is(n->op, "Merge")) continue;
@@ -96,13 +96,13 @@ static void redirect(struct pass *p, struct node *value, struct node *twin, int 
   }
 }
 
-void graph_late_reads(struct graph *g) {
+void graph_late_reads(struct shoal_graph *g) {
   struct pass p = {.g = g};
   consumers_init(&p.users, g);
   p.mark = mem_zalloc(g->nodes.n, sizeof *p.mark);
   size_t n = g->nodes.n; /* those of now */
   for (size_t i = 0; i < n; i++) {
-    struct node *v = g->nodes.at[i];
+    struct shoal_node *v = g->nodes.at[i];
     if (!v || !v->n_out || !dtype_is_ref(v->out_types[0]) || v->n_in) continue;
     bool read = false, updated = false;
     FOR_CONSUMERS (c, &p.users, v) {

@@ -10,6 +10,6 @@
 #include "graph/graph.h"
 
 /* For the graph of a task, just before it is compiled. */
-void graph_late_reads(struct graph *g);
+void graph_late_reads(struct shoal_graph *g);
 
 #endif

@@ -20,8 +20,8 @@ enum { MAX_CHAIN = 100 };
 
 /* ---- making nodes ---- */
 
-shoal_status lower_add(struct lowering *lo, const struct node *near, const char *suffix, const char *op,
-                       const struct out *in, int n_in, struct named_attr *attrs, int n_attrs, struct node **out) {
+shoal_status lower_add(struct lowering *lo, const struct shoal_node *near, const char *suffix, const char *op,
+                       const shoal_out *in, int n_in, struct named_attr *attrs, int n_attrs, struct shoal_node **out) {
   const struct op *found = op_find(op);
   char *base = mem_printf("%s/%s", near->name, suffix);
   char *name = graph_unique_name(lo->g, base);
@@ -35,7 +35,7 @@ shoal_status lower_add(struct lowering *lo, const struct node *near, const char 
   return NULL;
 }
 
-void lower_chain(struct lowering *lo, const struct node *n, int chain) {
+void lower_chain(struct lowering *lo, const struct shoal_node *n, int chain) {
   while (lo->chains.n <= (size_t)n->id) vec_push(&lo->chains, -1);
   lo->chains.at[n->id] = chain;
 }
@@ -47,13 +47,13 @@ struct named_attr *lower_attr(const char *name, struct attr value) {
 }
 
 /* The node's outputs and completion become these; outs is taken over. */
-static void note(struct lowering *lo, const struct node *n, struct out *outs, struct node *done) {
+static void note(struct lowering *lo, const struct shoal_node *n, shoal_out *outs, struct shoal_node *done) {
   while (lo->notes.n <= (size_t)n->id) vec_push(&lo->notes, (struct lowered){0});
   lo->notes.at[n->id] = (struct lowered){true, outs, done};
 }
 
 /* n itself turns into an IdentityN of outs, or a NoOp, that runs after done. */
-shoal_status lower_replace(struct lowering *lo, struct node *n, struct out *outs, struct node *done) {
+shoal_status lower_replace(struct lowering *lo, struct shoal_node *n, shoal_out *outs, struct shoal_node *done) {
   const struct op *op = op_find(n->n_out ? "IdentityN" : "NoOp");
   if (!op) {
     free(outs);
@@ -100,8 +100,8 @@ static int chain_length(const struct lowering *lo, int chain) {
 }
 
 /* Where a RemoteCall's target, its first input, is a constant, that; else NULL: its kernel looks when it runs. */
-static const struct node *constant_target(const struct node *n) {
-  const struct node *from = n->n_in ? n->in[0].node : NULL;
+static const struct shoal_node *constant_target(const struct shoal_node *n) {
+  const struct shoal_node *from = n->n_in ? n->in[0].node : NULL;
   while (from && op_is(from->op, "Identity")) from = from->in[0].node;
   return from && op_is(from->op, "Const") ? from : NULL;
 }
@@ -111,13 +111,13 @@ bool lower_is_call_op(const char *op) {
          !strcmp(op, "RemoteCall");
 }
 
-static bool is_call(const struct lowering *lo, const struct node *n) {
+static bool is_call(const struct lowering *lo, const struct shoal_node *n) {
   return (lower_is_call_op(n->op->name) && (!op_is(n->op, "RemoteCall") || constant_target(n))) ||
          graph_function(lo->g, n->op->name);
 }
 
 /* A body node's device: its own parts, completed by the caller's. */
-static void place_inlined(struct node *n, const char *caller) {
+static void place_inlined(struct shoal_node *n, const char *caller) {
   if (!*caller) return;
   struct device_spec own = {0}, from;
   shoal_status s = *n->device ? device_spec_parse(n->device, &own) : NULL;
@@ -134,7 +134,7 @@ static void place_inlined(struct node *n, const char *caller) {
 }
 
 /* Names inside attributes: frames, and colocation with another node of the body. */
-static void prefix_attrs(struct node *n, const struct function_body *body, const char *prefix) {
+static void prefix_attrs(struct shoal_node *n, const struct function_body *body, const char *prefix) {
   struct attr *frame = op_is(n->op, "Enter") || op_is(n->op, "RefEnter") ? node_attr(n, "frame_name") : NULL;
   if (frame && frame->kind == ATTR_STRING) {
     char *name = mem_printf("%s/%s", prefix, frame->s.data);
@@ -146,7 +146,7 @@ static void prefix_attrs(struct node *n, const struct function_body *body, const
   struct attr renamed = attr_list(ATTR_STRING);
   for (size_t i = 0; i < class->list.n; i++) {
     const char *text = class->list.at[i].s.data;
-    const struct node *with = str_starts(text, "loc:@") ? graph_find(body->graph, text + 5) : NULL;
+    const struct shoal_node *with = str_starts(text, "loc:@") ? graph_find(body->graph, text + 5) : NULL;
     if (!with || op_is(with->op, "_Arg")) continue;
     char *name = mem_printf("loc:@%s/%s", prefix, text + 5);
     attr_list_add(&renamed, attr_string(name, strlen(name)));
@@ -155,14 +155,14 @@ static void prefix_attrs(struct node *n, const struct function_body *body, const
   node_set_attr(n, "_class", renamed);
 }
 
-static shoal_status clone(struct lowering *lo, const struct node *caller, const char *prefix,
-                          const struct function_body *body, const struct node *n, struct node **out) {
+static shoal_status clone(struct lowering *lo, const struct shoal_node *caller, const char *prefix,
+                          const struct function_body *body, const struct shoal_node *n, struct shoal_node **out) {
   struct named_attr *attrs = mem_zalloc((size_t)n->n_attrs, sizeof *attrs);
   for (int i = 0; i < n->n_attrs; i++)
     attrs[i] = (struct named_attr){mem_strdup(n->attrs[i].name), attr_copy(&n->attrs[i].value)};
   char *base = mem_printf("%s/%s", prefix, n->name);
   char *name = graph_unique_name(lo->g, base);
-  struct out *open = mem_zalloc((size_t)n->n_in, sizeof *open);
+  shoal_out *open = mem_zalloc((size_t)n->n_in, sizeof *open);
   /* A direct call's op belongs to its definition, which the body's graph may outlive only by our own reference. */
   const struct op *op = graph_op(lo->g, n->op->name);
   shoal_status s = op ? graph_add(lo->g, name, op, open, n->n_in, attrs, n->n_attrs, out)
@@ -178,16 +178,16 @@ static shoal_status clone(struct lowering *lo, const struct node *caller, const 
   return NULL;
 }
 
-static bool has_effect(const struct node *n) {
+static bool has_effect(const struct shoal_node *n) {
   return (n->op->flags & OP_STATEFUL) && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval") &&
          !op_is(n->op, "Placeholder");
 }
 
 /* Does nothing in the body precede n, other than constants of the frame? */
-static bool is_source(const struct function_body *body, const struct node *n, const bool *constant) {
+static bool is_source(const struct function_body *body, const struct shoal_node *n, const bool *constant) {
   if (n->control.n) return false;
   for (int i = 0; i < n->n_in; i++) {
-    const struct node *from = n->in[i].node;
+    const struct shoal_node *from = n->in[i].node;
     if (!constant || !op_is(from->op, "_Arg")) return false;
     for (int k = 0; k < body->n_args; k++)
       if (body->args[k] == from && !constant[k]) return false;
@@ -196,42 +196,42 @@ static bool is_source(const struct function_body *body, const struct node *n, co
 }
 
 /* What stands for an output of the body's: its node's copy, or what its argument is given. */
-static struct out copy_of(struct node *const *map, const struct out *arg, struct out o) {
-  return map[o.node->id] ? (struct out){map[o.node->id], o.index} : arg[o.node->id];
+static shoal_out copy_of(struct shoal_node *const *map, const shoal_out *arg, shoal_out o) {
+  return map[o.node->id] ? (shoal_out){map[o.node->id], o.index} : arg[o.node->id];
 }
 
 /* Copies the body into the graph. inputs feed its arguments; nodes of the body that nothing precedes run after
  * `start` (NULL: nothing to wait for). outs ([n_rets]) and *done are what comes out; strict: results are there only
  * when the body's effects are done. */
-static shoal_status splice(struct lowering *lo, const struct node *caller, const char *prefix,
-                           const struct function_body *body, const struct out *inputs, struct node *start,
-                           const bool *constant, bool strict, struct out *outs, struct node **done) {
-  struct graph *from = body->graph;
+static shoal_status splice(struct lowering *lo, const struct shoal_node *caller, const char *prefix,
+                           const struct function_body *body, const shoal_out *inputs, struct shoal_node *start,
+                           const bool *constant, bool strict, shoal_out *outs, struct shoal_node **done) {
+  struct shoal_graph *from = body->graph;
   if (lo->g->nodes.n + from->nodes.n > lo->most)
     return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Inlining functions makes more than %d nodes", LOWER_MAX_NODES);
-  struct node **map = mem_zalloc(from->nodes.n, sizeof *map);
+  struct shoal_node **map = mem_zalloc(from->nodes.n, sizeof *map);
   shoal_status s = NULL;
   for (size_t i = 0; i < from->nodes.n && !s; i++) {
-    const struct node *n = from->nodes.at[i];
+    const struct shoal_node *n = from->nodes.at[i];
     if (n && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval")) s = clone(lo, caller, prefix, body, n, &map[i]);
   }
-  VEC(struct node *) ends = {0};
-  struct out *arg = mem_zalloc(from->nodes.n, sizeof *arg);
+  VEC(struct shoal_node *) ends = {0};
+  shoal_out *arg = mem_zalloc(from->nodes.n, sizeof *arg);
   for (int i = 0; i < body->n_args; i++) arg[body->args[i]->id] = inputs[i];
   for (size_t i = 0; i < from->nodes.n && !s; i++) {
-    struct node *n = from->nodes.at[i], *c = map[i];
+    struct shoal_node *n = from->nodes.at[i], *c = map[i];
     if (!c) continue;
     for (int k = 0; k < n->n_in && !s; k++) s = graph_set_input(lo->g, c, k, copy_of(map, arg, n->in[k]));
     ends.n = 0;
     for (size_t k = 0; k < n->control.n && !s; k++)
-      vec_push(&ends, copy_of(map, arg, (struct out){n->control.at[k], 0}).node);
+      vec_push(&ends, copy_of(map, arg, (shoal_out){n->control.at[k], 0}).node);
     graph_add_controls(c, ends.at, ends.n);
     if (start && (is_source(body, n, constant) || is_call(lo, c))) graph_add_control(c, start);
   }
   bool effects = false, branches = false;
   ends.n = 0;
   for (int i = 0; i < body->n_controls && !s; i++)
-    vec_push(&ends, copy_of(map, arg, (struct out){body->controls[i], 0}).node);
+    vec_push(&ends, copy_of(map, arg, (shoal_out){body->controls[i], 0}).node);
   effects = ends.n > 0;
   for (size_t i = 0; i < from->nodes.n && !s && !body->n_controls; i++)
     if (map[i] && has_effect(map[i])) {
@@ -249,7 +249,7 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
   if (!s) s = lower_add(lo, caller, "output_control_node", end, NULL, 0, NULL, 0, done);
   if (!s) graph_add_controls(*done, ends.at, ends.n);
   for (int i = 0; i < body->n_rets && !s && effects && strict; i++) {
-    struct node *id;
+    struct shoal_node *id;
     s = lower_add(lo, caller, "output", "Identity", &outs[i], 1, NULL, 0, &id);
     if (s) break;
     graph_add_control(id, *done);
@@ -262,7 +262,7 @@ static shoal_status splice(struct lowering *lo, const struct node *caller, const
 }
 
 /* In the words of the op that calls. */
-static shoal_status wrong_results(const struct node *caller, const char *role, int have, int want) {
+static shoal_status wrong_results(const struct shoal_node *caller, const char *role, int have, int want) {
   if (role && !strcmp(role, "cond"))
     return INVALID("Expected a single scalar return value from WhileOp cond, got %d tensors.", have);
   if (role && !strcmp(role, "body")) return INVALID("While loop body returned %d arguments. Expected: %d", have, want);
@@ -271,8 +271,8 @@ static shoal_status wrong_results(const struct node *caller, const char *role, i
   return INVALID("A function of %d results is called by {{node %s}}, which has %d outputs", have, caller->name, want);
 }
 
-static shoal_status check_call(const struct node *caller, const char *role, const struct function_body *body,
-                               const struct out *inputs, int n_in, int n_out) {
+static shoal_status check_call(const struct shoal_node *caller, const char *role, const struct function_body *body,
+                               const shoal_out *inputs, int n_in, int n_out) {
   if (body->n_rets != n_out) return node_error(caller, wrong_results(caller, role, body->n_rets, n_out));
   if (body->n_args != n_in)
     return INVALID("A function of %d arguments is called with %d by {{node %s}}", body->n_args, n_in, caller->name);
@@ -301,9 +301,9 @@ static shoal_status body_of(struct lowering *lo, const struct function_def *def,
   return NULL;
 }
 
-shoal_status lower_inline(struct lowering *lo, const struct node *caller, const char *suffix, const struct func_attr *f,
-                          const struct out *inputs, int n_in, int n_out, struct node *start, const bool *constant,
-                          struct out **outs, struct node **done) {
+shoal_status lower_inline(struct lowering *lo, const struct shoal_node *caller, const char *suffix,
+                          const struct func_attr *f, const shoal_out *inputs, int n_in, int n_out,
+                          struct shoal_node *start, const bool *constant, shoal_out **outs, struct shoal_node **done) {
   struct function_def *def = graph_function(lo->g, f->name);
   if (!def) return NOT_FOUND("Function '%s' is not found in the library; called by {{node %s}}", f->name, caller->name);
   int chain = (size_t)caller->id < lo->chains.n ? lo->chains.at[caller->id] : -1;
@@ -326,7 +326,7 @@ shoal_status lower_inline(struct lowering *lo, const struct node *caller, const 
 }
 
 /* The gate through which a call's control inputs reach its body; NULL when there are none. */
-static shoal_status call_start(struct lowering *lo, const struct node *n, struct node **start) {
+static shoal_status call_start(struct lowering *lo, const struct shoal_node *n, struct shoal_node **start) {
   *start = NULL;
   bool in_loop = lo->has_frames && !n->control.n && n->n_in;
   if (!n->control.n && !in_loop) return NULL;
@@ -340,8 +340,8 @@ static shoal_status call_start(struct lowering *lo, const struct node *n, struct
 /* ---- SymbolicGradient ---- */
 
 /* f's body with the gradient added: (x..., dy...) -> dx... */
-static shoal_status make_gradient_body(struct function_body *b, const struct node *n) {
-  struct graph *g = b->graph;
+static shoal_status make_gradient_body(struct function_body *b, const struct shoal_node *n) {
+  struct shoal_graph *g = b->graph;
   const struct op *arg_op = op_find("_Arg"), *ret_op = op_find("_Retval");
   int nx = b->n_args, ny = b->n_rets;
   if (n->n_in != nx + ny || n->n_out != nx)
@@ -349,7 +349,7 @@ static shoal_status make_gradient_body(struct function_body *b, const struct nod
         "SymbolicGradient {{node %s}} of a function of %d arguments and %d results has %d inputs and %d "
         "outputs",
         n->name, nx, ny, n->n_in, n->n_out);
-  struct out *ys = mem_zalloc((size_t)ny, sizeof *ys), *xs = mem_zalloc((size_t)nx, sizeof *xs);
+  shoal_out *ys = mem_zalloc((size_t)ny, sizeof *ys), *xs = mem_zalloc((size_t)nx, sizeof *xs);
   struct grad *dys = mem_zalloc((size_t)ny, sizeof *dys), *dxs = mem_zalloc((size_t)nx, sizeof *dxs);
   b->args = mem_realloc(b->args, (size_t)(nx + ny), sizeof *b->args);
   shoal_status s = NULL;
@@ -373,7 +373,7 @@ static shoal_status make_gradient_body(struct function_body *b, const struct nod
   }
   b->rets = mem_realloc(b->rets, (size_t)nx + 1, sizeof *b->rets);
   for (int i = 0; i < nx && !s; i++) {
-    struct out dx = grad_none(dxs[i]) ? build_op1(g, "ZerosLike", xs[i]) : grad_densify(g, dxs[i]);
+    shoal_out dx = grad_none(dxs[i]) ? build_op1(g, "ZerosLike", xs[i]) : grad_densify(g, dxs[i]);
     if (graph_error(g)) s = status_copy(graph_error(g));
     if (s) break;
     struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
@@ -391,8 +391,8 @@ static shoal_status make_gradient_body(struct function_body *b, const struct nod
   return s;
 }
 
-static shoal_status lower_gradient(struct lowering *lo, struct node *n, const struct out *inputs, struct node *start,
-                                   struct out **outs, struct node **done) {
+static shoal_status lower_gradient(struct lowering *lo, struct shoal_node *n, const shoal_out *inputs,
+                                   struct shoal_node *start, shoal_out **outs, struct shoal_node **done) {
   const struct func_attr *f;
   TRY(node_get_func(n, "f", &f));
   const char *own = strmap_get(&lo->g->gradient_functions, f->name);
@@ -427,7 +427,7 @@ static shoal_status lower_gradient(struct lowering *lo, struct node *n, const st
 }
 
 /* RemoteCall names the device of its body by its first input. */
-static shoal_status place_remote(struct node *n) {
+static shoal_status place_remote(struct shoal_node *n) {
   const struct tensor *t = NULL;
   TRY(node_get_tensor(constant_target(n), "value", &t));
   if (t->dtype != SHOAL_STRING || t->n != 1)
@@ -439,19 +439,19 @@ static shoal_status place_remote(struct node *n) {
   return NULL;
 }
 
-static shoal_status lower_call(struct lowering *lo, struct node *n) {
-  struct node *start, *done;
-  struct out *outs;
+static shoal_status lower_call(struct lowering *lo, struct shoal_node *n) {
+  struct shoal_node *start, *done;
+  shoal_out *outs;
   if (op_is(n->op, "RemoteCall")) TRY(place_remote(n));
   TRY(call_start(lo, n, &start));
   /* With something to wait for, arguments pass through identities that wait: nothing in the body starts early. */
-  struct out *inputs = mem_zalloc((size_t)n->n_in, sizeof *inputs);
+  shoal_out *inputs = mem_zalloc((size_t)n->n_in, sizeof *inputs);
   shoal_status s = NULL;
   int skip = op_is(n->op, "RemoteCall") ? 1 : 0; /* its first input is a device name */
   for (int i = skip; i < n->n_in && !s; i++) {
     inputs[i] = n->in[i];
     if (!n->control.n) continue;
-    struct node *id;
+    struct shoal_node *id;
     s = lower_add(lo, n, "input", "Identity", &n->in[i], 1, NULL, 0, &id);
     if (s) break;
     graph_add_control(id, start);
@@ -475,7 +475,7 @@ static shoal_status lower_call(struct lowering *lo, struct node *n) {
 
 static const struct {
   const char *op;
-  shoal_status (*lower)(struct lowering *lo, struct node *n);
+  shoal_status (*lower)(struct lowering *lo, struct shoal_node *n);
 } control_ops[] = {{"If", lower_if},       {"StatelessIf", lower_if},
                    {"Case", lower_case},   {"StatelessCase", lower_case},
                    {"While", lower_while}, {"StatelessWhile", lower_while}};
@@ -486,32 +486,32 @@ bool lower_is_control(const char *op) {
   return false;
 }
 
-static shoal_status lower_node(struct lowering *lo, struct node *n) {
+static shoal_status lower_node(struct lowering *lo, struct shoal_node *n) {
   if (is_call(lo, n)) return lower_call(lo, n);
   for (size_t i = 0; i < COUNT_OF(control_ops); i++)
     if (op_is(n->op, control_ops[i].op)) return control_ops[i].lower(lo, n);
   return NULL;
 }
 
-static bool wants_lowering(const struct graph *g, const struct node *n) {
-  struct lowering lo = {.g = (struct graph *)g};
+static bool wants_lowering(const struct shoal_graph *g, const struct shoal_node *n) {
+  struct lowering lo = {.g = (struct shoal_graph *)g};
   return is_call(&lo, n) || lower_is_control(n->op->name);
 }
 
-bool graph_needs_lowering(const struct graph *g) {
+bool graph_needs_lowering(const struct shoal_graph *g) {
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i] && wants_lowering(g, g->nodes.at[i])) return true;
   return false;
 }
 
-static const struct lowered *note_of(const struct lowering *lo, const struct node *n) {
+static const struct lowered *note_of(const struct lowering *lo, const struct shoal_node *n) {
   return (size_t)n->id < lo->notes.n && lo->notes.at[n->id].is ? &lo->notes.at[n->id] : NULL;
 }
 
 /* Follows the notes from every input and control input. */
 static void rewire(struct lowering *lo) {
   for (size_t i = 0; i < lo->g->nodes.n; i++) {
-    struct node *n = lo->g->nodes.at[i];
+    struct shoal_node *n = lo->g->nodes.at[i];
     if (!n) continue;
     const struct lowered *l;
     for (int k = 0; k < n->n_in; k++)
@@ -522,8 +522,8 @@ static void rewire(struct lowering *lo) {
 }
 
 /* Takes out what a node that could not be lowered had already been turned into, and notes why. */
-static void give_up(struct lowering *lo, struct node *n, size_t mark, shoal_status why) {
-  struct graph *g = lo->g;
+static void give_up(struct lowering *lo, struct shoal_node *n, size_t mark, shoal_status why) {
+  struct shoal_graph *g = lo->g;
   while (g->nodes.n > mark) {
     graph_remove(g, vec_last(&g->nodes));
     g->nodes.n--;
@@ -540,10 +540,10 @@ static bool ends_all(shoal_status s) {
 }
 
 static shoal_status lower_all(struct lowering *lo) {
-  struct graph *g = lo->g;
+  struct shoal_graph *g = lo->g;
   shoal_status first = NULL;
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     lo->chain = i < lo->chains.n ? lo->chains.at[i] : -1;
     size_t mark = g->nodes.n;
@@ -560,7 +560,7 @@ static shoal_status lower_all(struct lowering *lo) {
   return first;
 }
 
-static shoal_status lower(struct graph *g, bool portable) {
+static shoal_status lower(struct shoal_graph *g, bool portable) {
   if (!graph_needs_lowering(g)) return NULL;
   TRY(lower_check_size(g));
   struct effort own = {.left = LOWER_MAX_WORK, .what = "Inlining functions"};
@@ -586,7 +586,7 @@ static shoal_status lower(struct graph *g, bool portable) {
   return first;
 }
 
-shoal_status graph_lower(struct graph *g) { return lower(g, false); }
+shoal_status graph_lower(struct shoal_graph *g) { return lower(g, false); }
 
 static shoal_status leave_to_run(shoal_status s) {
   if (!s || ends_all(s)) return s;
@@ -594,6 +594,6 @@ static shoal_status leave_to_run(shoal_status s) {
   return NULL;
 }
 
-shoal_status graph_try_lower(struct graph *g) { return leave_to_run(lower(g, false)); }
+shoal_status graph_try_lower(struct shoal_graph *g) { return leave_to_run(lower(g, false)); }
 
-shoal_status graph_try_lower_portable(struct graph *g) { return leave_to_run(lower(g, true)); }
+shoal_status graph_try_lower_portable(struct shoal_graph *g) { return leave_to_run(lower(g, true)); }

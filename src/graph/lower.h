@@ -20,15 +20,15 @@ enum {
 /* Lowers every such node there is. One that cannot be (its function is missing, or calls itself) stays as it was, with
  * the reason in its attribute LOWER_ERROR, and runs as a call if its op has a kernel; the first such reason is
  * returned, the graph is good all the same. */
-shoal_status graph_lower(struct graph *g);
+shoal_status graph_lower(struct shoal_graph *g);
 /* The same, for those who leave it to the run to complain of single nodes. What is returned ended all lowering: it
  * would make too many nodes (which is found out before the first of them is made, where the library tells), or the
  * graph's effort is spent or over. */
-shoal_status graph_try_lower(struct graph *g);
+shoal_status graph_try_lower(struct shoal_graph *g);
 /* And again, with loops as TensorFlow's Python makes them: what a Switch hands to the body goes through an Identity,
  * without which TensorFlow's optimizer breaks the loop. For graphs that may leave this process. */
-shoal_status graph_try_lower_portable(struct graph *g);
+shoal_status graph_try_lower_portable(struct shoal_graph *g);
 /* Is there anything to lower? */
-bool graph_needs_lowering(const struct graph *g);
+bool graph_needs_lowering(const struct shoal_graph *g);
 
 #endif

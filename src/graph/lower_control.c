@@ -16,22 +16,22 @@
 #include "graph/function.h"
 #include "graph/lower_internal.h"
 
-static shoal_status to_bool(struct lowering *lo, const struct node *n, struct out x, struct out *out) {
+static shoal_status to_bool(struct lowering *lo, const struct shoal_node *n, shoal_out x, shoal_out *out) {
   *out = x;
   if (out_type(x) == SHOAL_BOOL) return NULL;
-  struct node *b;
+  struct shoal_node *b;
   TRY(lower_add(lo, n, "ToBool", "ToBool", &x, 1, NULL, 0, &b));
   *out = node_out(b, 0);
   return NULL;
 }
 
-static shoal_status add_identity(struct lowering *lo, const struct node *n, const char *name, struct out x,
-                                 struct node **out) {
+static shoal_status add_identity(struct lowering *lo, const struct shoal_node *n, const char *name, shoal_out x,
+                                 struct shoal_node **out) {
   return lower_add(lo, n, name, "Identity", &x, 1, NULL, 0, out);
 }
 
 /* A node that runs after n's control inputs; NULL when it has none. */
-static shoal_status gate(struct lowering *lo, const struct node *n, const char *name, struct node **out) {
+static shoal_status gate(struct lowering *lo, const struct shoal_node *n, const char *name, struct shoal_node **out) {
   *out = NULL;
   if (!n->control.n) return NULL;
   TRY(lower_add(lo, n, name, "NoOp", NULL, 0, NULL, 0, out));
@@ -39,32 +39,32 @@ static shoal_status gate(struct lowering *lo, const struct node *n, const char *
   return NULL;
 }
 
-static void after(struct node *n, struct node *gate_node) {
+static void after(struct shoal_node *n, struct shoal_node *gate_node) {
   if (gate_node) graph_add_control(n, gate_node);
 }
 
 /* ---- conditionals ---- */
 
 /* x sent one of n_ways ways by `select`: Switch for two ways and a bool, _SwitchN otherwise. */
-static shoal_status add_switch(struct lowering *lo, const struct node *n, const char *name, struct out x,
-                               struct out select, int ways, bool two, struct node *wait, struct node **out) {
-  struct out in[2] = {x, select};
+static shoal_status add_switch(struct lowering *lo, const struct shoal_node *n, const char *name, shoal_out x,
+                               shoal_out select, int ways, bool two, struct shoal_node *wait, struct shoal_node **out) {
+  shoal_out in[2] = {x, select};
   if (two) TRY(lower_add(lo, n, name, "Switch", in, 2, NULL, 0, out));
   else TRY(lower_add(lo, n, name, "_SwitchN", in, 2, lower_attr("num_outs", attr_int(ways)), 1, out));
   after(*out, wait);
   return NULL;
 }
 
-static shoal_status lower_branches(struct lowering *lo, struct node *n, const struct func_attr *const *branches,
-                                   int ways, struct out select, bool two) {
+static shoal_status lower_branches(struct lowering *lo, struct shoal_node *n, const struct func_attr *const *branches,
+                                   int ways, shoal_out select, bool two) {
   int n_in = n->n_in - 1, n_out = n->n_out;
-  struct node *wait, *pick, *executed = NULL;
+  struct shoal_node *wait, *pick, *executed = NULL;
   TRY(gate(lo, n, "input_control_node", &wait));
   TRY(add_switch(lo, n, "switch_pred", select, select, ways, two, wait, &pick));
-  struct node **switched = mem_zalloc((size_t)n_in, sizeof *switched);
-  struct out *in = mem_zalloc((size_t)n_in, sizeof *in);
-  struct out *merged = mem_zalloc((size_t)ways * (size_t)(n_out + 1), sizeof *merged); /* [n_out + 1][ways] */
-  struct out *outs = mem_zalloc((size_t)n_out, sizeof *outs);
+  struct shoal_node **switched = mem_zalloc((size_t)n_in, sizeof *switched);
+  shoal_out *in = mem_zalloc((size_t)n_in, sizeof *in);
+  shoal_out *merged = mem_zalloc((size_t)ways * (size_t)(n_out + 1), sizeof *merged); /* [n_out + 1][ways] */
+  shoal_out *outs = mem_zalloc((size_t)n_out, sizeof *outs);
   shoal_status s = NULL;
   for (int i = 0; i < n_in && !s; i++)
     s = add_switch(lo, n, "switch", n->in[i + 1], select, ways, two, wait, &switched[i]);
@@ -72,8 +72,8 @@ static shoal_status lower_branches(struct lowering *lo, struct node *n, const st
     char name[32];
     snprintf(name, sizeof name, "branch_%d", b);
     int side = two ? 1 - b : b; /* then is output 1 of a Switch */
-    struct node *pivot, *done, *end;
-    struct out *results;
+    struct shoal_node *pivot, *done, *end;
+    shoal_out *results;
     TRY_GOTO(s, add_identity(lo, n, two ? (b ? "pivot_f" : "pivot_t") : "pivot", node_out(pick, side), &pivot), out);
     for (int i = 0; i < n_in; i++) in[i] = node_out(switched[i], side);
     TRY_GOTO(s,
@@ -87,7 +87,7 @@ static shoal_status lower_branches(struct lowering *lo, struct node *n, const st
     merged[n_out * ways + b] = node_out(end, 0);
   }
   for (int i = 0; i <= n_out && !s; i++) {
-    struct node *m;
+    struct shoal_node *m;
     s = lower_add(lo, n, i < n_out ? "output" : "branch_executed", "Merge", &merged[i * ways], ways, NULL, 0, &m);
     if (s) break;
     if (i < n_out) outs[i] = node_out(m, 0);
@@ -104,16 +104,16 @@ out:
   return lower_replace(lo, n, outs, executed);
 }
 
-shoal_status lower_if(struct lowering *lo, struct node *n) {
+shoal_status lower_if(struct lowering *lo, struct shoal_node *n) {
   const struct func_attr *branches[2];
   TRY(node_get_func(n, "then_branch", &branches[0]));
   TRY(node_get_func(n, "else_branch", &branches[1]));
-  struct out pred;
+  shoal_out pred;
   TRY(to_bool(lo, n, n->in[0], &pred));
   return lower_branches(lo, n, branches, 2, pred, true);
 }
 
-shoal_status lower_case(struct lowering *lo, struct node *n) {
+shoal_status lower_case(struct lowering *lo, struct shoal_node *n) {
   const struct attr *list;
   TRY(node_get_list(n, "branches", ATTR_FUNC, &list));
   int ways = (int)list->list.n;
@@ -128,13 +128,13 @@ shoal_status lower_case(struct lowering *lo, struct node *n) {
 /* ---- loops ---- */
 
 struct loop {
-  struct node *n;
+  struct shoal_node *n;
   int vars;
-  bool *constant;                      /* [vars] handed on unchanged */
-  struct out *at_merge;                /* [vars] what the condition reads */
-  struct out *in_body;                 /* [vars] what the body reads */
-  struct node **merge, **exit, **turn; /* [vars] Merge, Exit, Switch; NULL for constants */
-  int first;                           /* a variable that is carried */
+  bool *constant;                            /* [vars] handed on unchanged */
+  shoal_out *at_merge;                       /* [vars] what the condition reads */
+  shoal_out *in_body;                        /* [vars] what the body reads */
+  struct shoal_node **merge, **exit, **turn; /* [vars] Merge, Exit, Switch; NULL for constants */
+  int first;                                 /* a variable that is carried */
 };
 
 /* Marks variables whose result is the argument itself. */
@@ -150,14 +150,14 @@ static void find_constants(const struct function_def *body, struct loop *l) {
 }
 
 static shoal_status enter_loop(struct lowering *lo, struct loop *l, int64_t parallel) {
-  struct node *n = l->n, *wait;
+  struct shoal_node *n = l->n, *wait;
   TRY(gate(lo, n, "LoopControlInputs", &wait));
   for (int i = 0; i < l->vars; i++) {
     struct named_attr *attrs = mem_zalloc(3, sizeof *attrs);
     attrs[0] = (struct named_attr){mem_strdup("frame_name"), attr_string(n->name, strlen(n->name))};
     attrs[1] = (struct named_attr){mem_strdup("parallel_iterations"), attr_int(parallel)};
     attrs[2] = (struct named_attr){mem_strdup("is_constant"), attr_bool(l->constant[i])};
-    struct node *enter;
+    struct shoal_node *enter;
     TRY(lower_add(lo, n, "enter", "Enter", &n->in[i], 1, attrs, 3, &enter));
     after(enter, wait);
     l->at_merge[i] = l->in_body[i] = node_out(enter, 0);
@@ -165,17 +165,17 @@ static shoal_status enter_loop(struct lowering *lo, struct loop *l, int64_t para
     attrs = mem_zalloc(2, sizeof *attrs);
     attrs[0] = (struct named_attr){mem_strdup("T"), attr_type(dtype_base(enter->out_types[0]))};
     attrs[1] = (struct named_attr){mem_strdup("N"), attr_int(2)};
-    struct out in[2] = {node_out(enter, 0), {0}};
+    shoal_out in[2] = {node_out(enter, 0), {0}};
     TRY(lower_add(lo, n, "merge", "Merge", in, 2, attrs, 2, &l->merge[i]));
     l->at_merge[i] = node_out(l->merge[i], 0);
   }
   return NULL;
 }
 
-static shoal_status add_condition(struct lowering *lo, struct loop *l, struct node **loop_cond) {
-  struct node *n = l->n, *done;
+static shoal_status add_condition(struct lowering *lo, struct loop *l, struct shoal_node **loop_cond) {
+  struct shoal_node *n = l->n, *done;
   const struct func_attr *f;
-  struct out *result, pred;
+  shoal_out *result, pred;
   TRY(node_get_func(n, "cond", &f));
   TRY(lower_inline(lo, n, "cond", f, l->at_merge, l->vars, 1, l->merge[l->first], l->constant, &result, &done));
   pred = result[0];
@@ -186,13 +186,13 @@ static shoal_status add_condition(struct lowering *lo, struct loop *l, struct no
   return NULL;
 }
 
-static shoal_status add_body(struct lowering *lo, struct loop *l, struct node *loop_cond) {
-  struct node *n = l->n, *pivot, *done, *next;
+static shoal_status add_body(struct lowering *lo, struct loop *l, struct shoal_node *loop_cond) {
+  struct shoal_node *n = l->n, *pivot, *done, *next;
   const struct func_attr *f;
-  struct out *results;
+  shoal_out *results;
   for (int i = 0; i < l->vars; i++) {
     if (l->constant[i]) continue;
-    struct out in[2] = {l->at_merge[i], node_out(loop_cond, 0)};
+    shoal_out in[2] = {l->at_merge[i], node_out(loop_cond, 0)};
     TRY(lower_add(lo, n, "switch", "Switch", in, 2, NULL, 0, &l->turn[i]));
     l->in_body[i] = node_out(l->turn[i], 1);
     if (!lo->portable) continue;
@@ -215,19 +215,19 @@ static shoal_status add_body(struct lowering *lo, struct loop *l, struct node *l
   return s;
 }
 
-static shoal_status leave_loop(struct lowering *lo, struct loop *l, struct out *outs, struct node **executed) {
-  struct node *n = l->n;
+static shoal_status leave_loop(struct lowering *lo, struct loop *l, shoal_out *outs, struct shoal_node **executed) {
+  struct shoal_node *n = l->n;
   TRY(lower_add(lo, n, "LoopExecuted", "NoOp", NULL, 0, NULL, 0, executed));
   for (int i = 0; i < l->vars; i++) {
     if (l->constant[i]) continue;
-    struct out in = node_out(l->turn[i], 0);
+    shoal_out in = node_out(l->turn[i], 0);
     TRY(lower_add(lo, n, "exit", "Exit", &in, 1, NULL, 0, &l->exit[i]));
     outs[i] = node_out(l->exit[i], 0);
     graph_add_control(*executed, l->exit[i]);
   }
   for (int i = 0; i < l->vars; i++) {
     if (!l->constant[i]) continue;
-    struct node *id;
+    struct shoal_node *id;
     TRY(add_identity(lo, n, "unchanged", n->in[i], &id));
     graph_add_control(id, *executed);
     outs[i] = node_out(id, 0);
@@ -235,7 +235,7 @@ static shoal_status leave_loop(struct lowering *lo, struct loop *l, struct out *
   return NULL;
 }
 
-shoal_status lower_while(struct lowering *lo, struct node *n) {
+shoal_status lower_while(struct lowering *lo, struct shoal_node *n) {
   if (!n->n_in || n->n_in != n->n_out) return INVALID("While {{node %s}} has no loop variables", n->name);
   int64_t parallel = 10;
   if (node_attr(n, "parallel_iterations")) TRY(node_get_int(n, "parallel_iterations", &parallel));
@@ -252,8 +252,8 @@ shoal_status lower_while(struct lowering *lo, struct node *n) {
                    .merge = mem_zalloc(vars, sizeof *l.merge),
                    .exit = mem_zalloc(vars, sizeof *l.exit),
                    .turn = mem_zalloc(vars, sizeof *l.turn)};
-  struct out *outs = mem_zalloc(vars, sizeof *outs);
-  struct node *loop_cond, *executed = NULL;
+  shoal_out *outs = mem_zalloc(vars, sizeof *outs);
+  struct shoal_node *loop_cond, *executed = NULL;
   find_constants(def, &l);
   shoal_status s = enter_loop(lo, &l, parallel);
   if (!s) s = add_condition(lo, &l, &loop_cond);

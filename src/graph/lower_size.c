@@ -12,7 +12,7 @@
 enum { MAX_DEPTH = 100 }; /* of calls in calls: beyond, inlining fails for another reason */
 
 struct sizing {
-  const struct graph *g;
+  const struct shoal_graph *g;
   struct strmap sizes; /* function -> its size + 1, once it is known or being found out */
 };
 
@@ -54,12 +54,12 @@ static int64_t size_of(struct sizing *z, const char *function, int depth) {
   return n;
 }
 
-shoal_status lower_check_size(const struct graph *g) {
+shoal_status lower_check_size(const struct shoal_graph *g) {
   struct sizing z = {.g = g};
   shoal_status s = NULL;
   int64_t total = 0;
   for (size_t i = 0; i < g->nodes.n && !s; i++) {
-    const struct node *n = g->nodes.at[i];
+    const struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     int64_t more = node_size(&z, n->op->name, n->attrs, (size_t)n->n_attrs, 0);
     total = capped(total + more);

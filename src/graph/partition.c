@@ -22,16 +22,16 @@
 #include "graph/prune.h"
 
 struct cutter {
-  const struct graph *g;
+  const struct shoal_graph *g;
   const struct partition_options *o;
-  struct graph **parts;
-  struct node **map; /* by node id of g: the copy in its part */
-  char **device;     /* by node id: where it is (moved nodes differ from assigned) */
-  int *place;        /* by node id */
+  struct shoal_graph **parts;
+  struct shoal_node **map; /* by node id of g: the copy in its part */
+  char **device;           /* by node id: where it is (moved nodes differ from assigned) */
+  int *place;              /* by node id */
   struct frames frames;
-  struct strmap recvs;     /* "id:index>device" -> struct node *: the receive (or Identity) standing for it */
-  struct strmap loops;     /* "frame@place" -> struct node *: the control loop's Merge */
-  struct node **loop_cond; /* by frame */
+  struct strmap recvs; /* "id:index>device" -> struct shoal_node *: the receive (or Identity) standing for it */
+  struct strmap loops; /* "frame@place" -> struct shoal_node *: the control loop's Merge */
+  struct shoal_node **loop_cond; /* by frame */
 };
 
 static void attr_put(struct named_attr *attrs, int *n, const char *name, struct attr value) {
@@ -39,8 +39,8 @@ static void attr_put(struct named_attr *attrs, int *n, const char *name, struct 
 }
 
 /* Adds a node to a part under a new name. attrs: an array on the heap, taken over. */
-static shoal_status add(struct cutter *c, struct graph *g, const char *base, const char *op, const struct out *in,
-                        int n_in, struct named_attr *attrs, int n_attrs, const char *device, struct node **out) {
+static shoal_status add(struct cutter *c, struct shoal_graph *g, const char *base, const char *op, const shoal_out *in,
+                        int n_in, struct named_attr *attrs, int n_attrs, const char *device, struct shoal_node **out) {
   char *wanted = mem_printf("%s_S%lld", base, (long long)(*c->o->next_name)++);
   char *name = graph_unique_name(g, wanted);
   free(wanted);
@@ -52,8 +52,8 @@ static shoal_status add(struct cutter *c, struct graph *g, const char *base, con
   return NULL;
 }
 
-static shoal_status add_dummy(struct cutter *c, struct graph *g, const char *base, const char *device,
-                              struct node **out) {
+static shoal_status add_dummy(struct cutter *c, struct shoal_graph *g, const char *base, const char *device,
+                              struct shoal_node **out) {
   struct tensor empty;
   TRY(tensor_new_dims(&empty, SHOAL_FLOAT32, 1, (int64_t[]){0}));
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
@@ -65,13 +65,13 @@ static shoal_status add_dummy(struct cutter *c, struct graph *g, const char *bas
 }
 
 /* A send in one part and the receive in another. */
-static shoal_status add_transfer(struct cutter *c, struct out from, const char *from_device, struct graph *to,
-                                 const char *to_device, const char *label, struct graph *from_part,
-                                 struct node **recv) {
+static shoal_status add_transfer(struct cutter *c, shoal_out from, const char *from_device, struct shoal_graph *to,
+                                 const char *to_device, const char *label, struct shoal_graph *from_part,
+                                 struct shoal_node **recv) {
   shoal_dtype type = dtype_base(from.node->out_types[from.index]);
   char *edge = mem_printf("edge_%lld_%s", (long long)*c->o->next_name, label);
   uint64_t incarnation = c->o->incarnation(c->o->arg, from_device);
-  struct node *send = NULL;
+  struct shoal_node *send = NULL;
   shoal_status s = NULL;
   for (int side = 0; side < 2 && !s; side++) {
     struct named_attr *attrs = mem_zalloc(5, sizeof *attrs);
@@ -88,19 +88,19 @@ static shoal_status add_transfer(struct cutter *c, struct out from, const char *
   return s;
 }
 
-static shoal_status loop_merge(struct cutter *c, int frame, int place, const char *device, struct node **out);
+static shoal_status loop_merge(struct cutter *c, int frame, int place, const char *device, struct shoal_node **out);
 
 /* What stands for output `from` at `device` (control: from.index -1). frame: where the consumer runs. */
-static shoal_status bring(struct cutter *c, struct out from, const char *device, int place, int frame,
-                          struct node **out) {
+static shoal_status bring(struct cutter *c, shoal_out from, const char *device, int place, int frame,
+                          struct shoal_node **out) {
   char *key = mem_printf("%d:%d>%s", from.node->id, from.index, device);
   *out = strmap_get(&c->recvs, key);
   shoal_status s = NULL;
   if (!*out) {
-    struct node *src = c->map[from.node->id];
+    struct shoal_node *src = c->map[from.node->id];
     const char *src_device = c->device[from.node->id];
-    struct graph *src_part = c->parts[c->place[from.node->id]], *dst_part = c->parts[place];
-    struct out value = {src, from.index};
+    struct shoal_graph *src_part = c->parts[c->place[from.node->id]], *dst_part = c->parts[place];
+    shoal_out value = {src, from.index};
     if (from.index < 0) {
       char *base = mem_printf("%s/ctrl", src->name);
       s = add_dummy(c, src_part, base, src_device, &value.node);
@@ -110,12 +110,12 @@ static shoal_status bring(struct cutter *c, struct out from, const char *device,
     }
     if (!s) s = add_transfer(c, value, src_device, dst_part, device, src->name, src_part, out);
     if (!s && frame > 0) {
-      struct node *merge;
+      struct shoal_node *merge;
       s = loop_merge(c, frame, place, device, &merge);
       if (!s) graph_add_control(*out, merge);
     }
     if (!s && from.index < 0) {
-      struct out recv = {*out, 0};
+      shoal_out recv = {*out, 0};
       s = add(c, dst_part, src->name, "Identity", &recv, 1, NULL, 0, device, out);
     }
     if (!s) strmap_put(&c->recvs, key, *out);
@@ -124,10 +124,11 @@ static shoal_status bring(struct cutter *c, struct out from, const char *device,
   return s;
 }
 
-static shoal_status add_control_loop(struct cutter *c, int frame, int place, const char *device, struct node **merge) {
-  struct graph *g = c->parts[place];
+static shoal_status add_control_loop(struct cutter *c, int frame, int place, const char *device,
+                                     struct shoal_node **merge) {
+  struct shoal_graph *g = c->parts[place];
   const struct frame_def *def = &c->frames.at.at[frame];
-  struct node *dummy, *enter, *next, *sw, *outer;
+  struct shoal_node *dummy, *enter, *next, *sw, *outer;
   char *base = mem_printf("_cloop%d", frame);
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
   int n = 0;
@@ -139,7 +140,7 @@ static shoal_status add_control_loop(struct cutter *c, int frame, int place, con
   }
   attr_put(attrs, &n, "frame_name", attr_string(def->name, strlen(def->name)));
   attr_put(attrs, &n, "parallel_iterations", attr_int(def->parallel_iterations));
-  struct out in = {dummy, 0};
+  shoal_out in = {dummy, 0};
   struct named_attr *enter_attrs = attrs;
   attrs = NULL;
   TRY_GOTO(s, add(c, g, base, "Enter", &in, 1, enter_attrs, n, device, &enter), done);
@@ -147,23 +148,23 @@ static shoal_status add_control_loop(struct cutter *c, int frame, int place, con
   n = 0;
   attr_put(merge_attrs, &n, "T", attr_type(SHOAL_FLOAT32));
   attr_put(merge_attrs, &n, "N", attr_int(2));
-  struct out merge_in[2] = {{enter, 0}, {NULL, 0}};
+  shoal_out merge_in[2] = {{enter, 0}, {NULL, 0}};
   TRY_GOTO(s, add(c, g, base, "Merge", merge_in, 2, merge_attrs, n, device, merge), done);
   char *key = mem_printf("%d@%d", frame, place);
   strmap_put(&c->loops, key, *merge);
   free(key);
-  struct node *cond = c->loop_cond[frame];
+  struct shoal_node *cond = c->loop_cond[frame];
   if (!cond) {
     s = INVALID("Invalid graph: the loop '%s' spans several places but has no LoopCond", def->name);
     goto done;
   }
-  struct node *pred = c->map[cond->id];
-  if (c->place[cond->id] != place) TRY_GOTO(s, bring(c, (struct out){cond, 0}, device, place, frame, &pred), done);
-  struct out switch_in[2] = {{*merge, 0}, {pred, 0}};
+  struct shoal_node *pred = c->map[cond->id];
+  if (c->place[cond->id] != place) TRY_GOTO(s, bring(c, (shoal_out){cond, 0}, device, place, frame, &pred), done);
+  shoal_out switch_in[2] = {{*merge, 0}, {pred, 0}};
   TRY_GOTO(s, add(c, g, base, "Switch", switch_in, 2, NULL, 0, device, &sw), done);
-  struct out next_in = {sw, 1};
+  shoal_out next_in = {sw, 1};
   TRY_GOTO(s, add(c, g, base, "NextIteration", &next_in, 1, NULL, 0, device, &next), done);
-  s = graph_set_input(g, *merge, 1, (struct out){next, 0});
+  s = graph_set_input(g, *merge, 1, (shoal_out){next, 0});
 done:
   free(attrs);
   free(base);
@@ -171,14 +172,14 @@ done:
 }
 
 /* The Merge of the control loop of a frame in a place, made when first asked for. */
-static shoal_status loop_merge(struct cutter *c, int frame, int place, const char *device, struct node **out) {
+static shoal_status loop_merge(struct cutter *c, int frame, int place, const char *device, struct shoal_node **out) {
   char *key = mem_printf("%d@%d", frame, place);
   *out = strmap_get(&c->loops, key);
   free(key);
   return *out ? NULL : add_control_loop(c, frame, place, device, out);
 }
 
-static void move_to(struct cutter *c, const struct node *n, const char *device) {
+static void move_to(struct cutter *c, const struct shoal_node *n, const char *device) {
   free(c->device[n->id]);
   c->device[n->id] = mem_strdup(device);
   c->place[n->id] = c->o->place_of(c->o->arg, device);
@@ -189,7 +190,7 @@ static void move_to_merges(struct cutter *c) {
   struct consumers users;
   consumers_init(&users, c->g);
   for (size_t i = 0; i < c->g->nodes.n; i++) {
-    struct node *n = c->g->nodes.at[i];
+    struct shoal_node *n = c->g->nodes.at[i];
     if (!n || !(node_is_enter(n) || node_is_next_iteration(n)) || dtype_is_ref(n->out_types[0]) ||
         n->out_types[0] == SHOAL_RESOURCE)
       continue;
@@ -214,29 +215,29 @@ static shoal_status add_control_loops(struct cutter *c) {
       first = c->place[i];
     }
     for (size_t i = 0; spans && i < c->g->nodes.n; i++) {
-      struct node *merge;
+      struct shoal_node *merge;
       if (c->g->nodes.at[i] && c->frames.runs_in[i] == f) TRY(loop_merge(c, f, c->place[i], c->device[i], &merge));
     }
   }
   return NULL;
 }
 
-static shoal_status connect(struct cutter *c, struct node *n) {
-  struct node *copy = c->map[n->id];
+static shoal_status connect(struct cutter *c, struct shoal_node *n) {
+  struct shoal_node *copy = c->map[n->id];
   int place = c->place[n->id], frame = c->frames.runs_in[n->id];
   for (int k = 0; k < n->n_in; k++) {
-    struct node *from = n->in[k].node, *here;
+    struct shoal_node *from = n->in[k].node, *here;
     if (c->place[from->id] == place) continue;
     if (dtype_is_ref(n->in_types[k]))
       return INVALID("Bad ref data edge: {{node %s}} takes a reference from {{node %s}} on another device", n->name,
                      from->name);
     TRY(bring(c, n->in[k], c->device[n->id], place, frame, &here));
-    copy->in[k] = (struct out){here, 0};
+    copy->in[k] = (shoal_out){here, 0};
   }
   for (size_t k = 0; k < n->control.n; k++) {
-    struct node *from = n->control.at[k], *here;
+    struct shoal_node *from = n->control.at[k], *here;
     if (c->place[from->id] == place) continue;
-    TRY(bring(c, (struct out){from, -1}, c->device[n->id], place, frame, &here));
+    TRY(bring(c, (shoal_out){from, -1}, c->device[n->id], place, frame, &here));
     graph_add_control(copy, here);
   }
   return NULL;
@@ -244,7 +245,7 @@ static shoal_status connect(struct cutter *c, struct node *n) {
 
 static shoal_status locate(struct cutter *c) {
   for (size_t i = 0; i < c->g->nodes.n; i++) {
-    struct node *n = c->g->nodes.at[i];
+    struct shoal_node *n = c->g->nodes.at[i];
     if (!n) continue;
     if (!n->assigned) return INTERNAL("{{node %s}} has not been placed", n->name);
     c->device[i] = mem_strdup(n->assigned);
@@ -254,8 +255,8 @@ static shoal_status locate(struct cutter *c) {
   return NULL;
 }
 
-static shoal_status cut(struct cutter *c, struct node **order) {
-  const struct graph *g = c->g;
+static shoal_status cut(struct cutter *c, struct shoal_node **order) {
+  const struct shoal_graph *g = c->g;
   TRY(graph_topological_order(g, order));
   TRY(frames_init(&c->frames, g, order));
   c->loop_cond = mem_zalloc(c->frames.at.n, sizeof *c->loop_cond);
@@ -263,7 +264,7 @@ static shoal_status cut(struct cutter *c, struct node **order) {
     if (op_is(order[i]->op, "LoopCond")) c->loop_cond[c->frames.runs_in[order[i]->id]] = order[i];
   if (c->frames.at.n > 1) move_to_merges(c);
   bool *keep = mem_zalloc(g->nodes.n, sizeof *keep);
-  struct node **map = mem_zalloc(g->nodes.n, sizeof *map);
+  struct shoal_node **map = mem_zalloc(g->nodes.n, sizeof *map);
   for (int p = 0; p < c->o->n_places; p++) {
     bool any = false;
     memset(map, 0, g->nodes.n * sizeof *map);
@@ -287,22 +288,22 @@ static shoal_status cut(struct cutter *c, struct node **order) {
   return NULL;
 }
 
-static bool is_join(const struct node *n) { return op_is(n->op, "NoOp") && n->control.n > 0; }
+static bool is_join(const struct shoal_node *n) { return op_is(n->op, "NoOp") && n->control.n > 0; }
 
-void graph_drop_joins(struct graph *g) {
+void graph_drop_joins(struct shoal_graph *g) {
   int *uses = mem_zalloc(g->nodes.n, sizeof *uses);
-  VEC(struct node *) last = {0};
+  VEC(struct shoal_node *) last = {0};
   for (size_t i = 0; i < g->nodes.n; i++) {
-    const struct node *n = g->nodes.at[i];
+    const struct shoal_node *n = g->nodes.at[i];
     for (int k = 0; n && k < n->n_in; k++) uses[n->in[k].node->id]++;
     for (size_t k = 0; n && k < n->control.n; k++) uses[n->control.at[k]->id]++;
   }
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i] && !uses[i] && is_join(g->nodes.at[i])) vec_push(&last, g->nodes.at[i]);
   while (last.n) {
-    struct node *n = vec_pop(&last);
+    struct shoal_node *n = vec_pop(&last);
     for (size_t k = 0; k < n->control.n; k++) {
-      struct node *from = n->control.at[k];
+      struct shoal_node *from = n->control.at[k];
       if (--uses[from->id] == 0 && is_join(from)) vec_push(&last, from);
     }
     graph_remove(g, n);
@@ -311,13 +312,14 @@ void graph_drop_joins(struct graph *g) {
   free(uses);
 }
 
-shoal_status graph_partition(const struct graph *g, const struct partition_options *o, struct graph **parts) {
+shoal_status graph_partition(const struct shoal_graph *g, const struct partition_options *o,
+                             struct shoal_graph **parts) {
   struct cutter c = {.g = g, .o = o, .parts = parts};
   for (int p = 0; p < o->n_places; p++) parts[p] = NULL;
   c.map = mem_zalloc(g->nodes.n, sizeof *c.map);
   c.device = mem_zalloc(g->nodes.n, sizeof *c.device);
   c.place = mem_zalloc(g->nodes.n, sizeof *c.place);
-  struct node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
+  struct shoal_node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
   shoal_status s = locate(&c);
   if (!s) s = cut(&c, order);
   for (size_t i = 0; i < g->nodes.n; i++) free(c.device[i]);

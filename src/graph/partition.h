@@ -17,9 +17,10 @@ struct partition_options {
 /* Before it: takes away NoOps at the end of the graph that only wait for others. A step ends when every place has run
  * all it has, so nobody needs to be told across places that others are done; of a training step with an update for each
  * variable this is half of all messages. */
-void graph_drop_joins(struct graph *g);
+void graph_drop_joins(struct shoal_graph *g);
 
 /* parts[n_places] receives a graph for each place that has nodes, else NULL. g is left as it was. */
-shoal_status graph_partition(const struct graph *g, const struct partition_options *o, struct graph **parts);
+shoal_status graph_partition(const struct shoal_graph *g, const struct partition_options *o,
+                             struct shoal_graph **parts);
 
 #endif

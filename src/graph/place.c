@@ -13,7 +13,7 @@
 #include "base/mem.h"
 
 struct placing {
-  struct graph *g;
+  struct shoal_graph *g;
   const struct place_options *o;
   int *parent;                /* union-find by node id */
   struct device_spec *wanted; /* by group root */
@@ -53,7 +53,7 @@ static int root_of(struct placing *p, int i) {
   return i;
 }
 
-static shoal_status cannot(const struct placing *p, const struct node *n, const char *what) {
+static shoal_status cannot(const struct placing *p, const struct shoal_node *n, const char *what) {
   struct text names = {0};
   enum { MOST_NAMED = 100 };
   for (int i = 0; i < MIN(p->o->n_devices, MOST_NAMED); i++)
@@ -69,7 +69,7 @@ static shoal_status cannot(const struct placing *p, const struct node *n, const 
 
 /* Two groups become one; conflicting requests are an error unless placement is soft, or b follows a (it takes a's
  * variable: then what b asked for gives way). */
-static shoal_status join(struct placing *p, const struct node *a, const struct node *b, bool follows) {
+static shoal_status join(struct placing *p, const struct shoal_node *a, const struct shoal_node *b, bool follows) {
   int x = root_of(p, a->id), y = root_of(p, b->id);
   if (x == y) return NULL;
   struct device_spec merged = p->wanted[x];
@@ -95,14 +95,14 @@ static shoal_status join(struct placing *p, const struct node *a, const struct n
 }
 
 /* TensorFlow's placer looks into the functions that these two call. */
-static shoal_status check_called(const struct placing *p, const struct node *n) {
+static shoal_status check_called(const struct placing *p, const struct shoal_node *n) {
   if (!op_is(n->op, "PartitionedCall") && !op_is(n->op, "StatefulPartitionedCall")) return NULL;
   const struct attr *f = node_attr(n, "f");
   if (!f || f->kind != ATTR_FUNC || strmap_has(&p->g->functions, f->func->name)) return NULL;
   return INVALID("Failed to find function \"%s\" in function library", f->func->name);
 }
 
-static shoal_status request(struct placing *p, const struct node *n) {
+static shoal_status request(struct placing *p, const struct shoal_node *n) {
   TRY(check_called(p, n));
   TRY(device_spec_parse(n->device, &p->wanted[n->id]));
   if (n->assigned) {
@@ -112,17 +112,17 @@ static shoal_status request(struct placing *p, const struct node *n) {
   return NULL;
 }
 
-static shoal_status group(struct placing *p, struct node *n) {
+static shoal_status group(struct placing *p, struct shoal_node *n) {
   const struct attr *c = node_attr(n, "_class");
   for (size_t i = 0; c && c->kind == ATTR_LIST && i < c->list.n; i++) {
     const struct attr *s = &c->list.at[i];
     if (s->kind != ATTR_STRING || !str_starts(s->s.data, "loc:@")) continue;
-    struct node *with = graph_find(p->g, s->s.data + 5);
+    struct shoal_node *with = graph_find(p->g, s->s.data + 5);
     /* The other node may have been pruned; then its name alone ties nothing. */
     if (with) TRY(join(p, with, n, false));
   }
   for (int i = 0; i < n->n_in; i++) {
-    struct out from = n->in[i];
+    shoal_out from = n->in[i];
     if (from.node && (dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE))
       TRY(join(p, from.node, n, true));
   }
@@ -136,7 +136,7 @@ static int rank(const struct placing *p, const struct place_device *d) {
   return (strcmp(d->spec.type, "CPU") == 0 ? 2 : 0) + (device_spec_matches(&p->own, &task) ? 0 : 1);
 }
 
-static bool supports(const struct placing *p, const struct node *n, const char *type) {
+static bool supports(const struct placing *p, const struct shoal_node *n, const char *type) {
   return !p->o->has_kernel || p->o->has_kernel(n->op, type);
 }
 
@@ -144,7 +144,7 @@ static bool supports(const struct placing *p, const struct node *n, const char *
 static void find_types(struct placing *p, unsigned *types) {
   for (size_t i = 0; i < p->g->nodes.n; i++) types[i] = 3;
   for (size_t i = 0; i < p->g->nodes.n; i++) {
-    struct node *n = p->g->nodes.at[i];
+    struct shoal_node *n = p->g->nodes.at[i];
     if (!n) continue;
     unsigned have = 0;
     if (supports(p, n, "CPU")) have |= 1;
@@ -179,7 +179,7 @@ static int best(struct placing *p, const struct device_spec *wanted, unsigned ty
   return found;
 }
 
-static shoal_status choose(struct placing *p, const struct node *n, int root, unsigned types) {
+static shoal_status choose(struct placing *p, const struct shoal_node *n, int root, unsigned types) {
   struct device_spec wanted = p->wanted[root];
   if (p->given[root]) {
     p->device[root] = (int)(intptr_t)strmap_get(&p->by_name, p->given[root]) - 1;
@@ -216,7 +216,7 @@ static shoal_status choose(struct placing *p, const struct node *n, int root, un
   return NULL;
 }
 
-static bool held(const struct placing *p, const struct node *n) {
+static bool held(const struct placing *p, const struct shoal_node *n) {
   return *n->device || n->assigned || node_attr(n, "_class");
 }
 
@@ -225,7 +225,7 @@ static void follow(struct placing *p) {
   struct consumers users;
   consumers_init(&users, p->g);
   for (size_t i = 0; i < p->g->nodes.n; i++) {
-    struct node *n = p->g->nodes.at[i];
+    struct shoal_node *n = p->g->nodes.at[i];
     if (!n || held(p, n)) continue;
     if (n->n_in == 0 && n->n_out == 1 && !dtype_is_ref(n->out_types[0]) && n->out_types[0] != SHOAL_RESOURCE &&
         !(n->op->flags & OP_STATEFUL)) {
@@ -248,7 +248,7 @@ static void follow(struct placing *p) {
 }
 
 static shoal_status place(struct placing *p) {
-  struct graph *g = p->g;
+  struct shoal_graph *g = p->g;
   if (!p->o->n_devices) return INVALID("No devices are registered");
   if (p->o->own_task) TRY(device_spec_parse(p->o->own_task, &p->own));
   for (size_t i = 0; i < g->nodes.n; i++) {
@@ -269,7 +269,7 @@ static shoal_status place(struct placing *p) {
   TRY(s);
   follow(p);
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n || n->assigned) continue;
     n->assigned = mem_strdup(p->o->devices[p->device[root_of(p, (int)i)]].name);
     if (p->o->log) log_write(LOG_INFO, __FILE__, __LINE__, "%s: (%s): %s", n->name, n->op->name, n->assigned);
@@ -277,7 +277,7 @@ static shoal_status place(struct placing *p) {
   return NULL;
 }
 
-shoal_status graph_place(struct graph *g, const struct place_options *o) {
+shoal_status graph_place(struct shoal_graph *g, const struct place_options *o) {
   struct placing p = {.g = g, .o = o};
   p.parent = mem_zalloc(g->nodes.n, sizeof *p.parent);
   p.wanted = mem_zalloc(g->nodes.n, sizeof *p.wanted);

@@ -27,6 +27,6 @@ struct place_options {
 };
 
 /* Sets node->assigned where it is not set yet. The error names the node, what it asked for and what there is. */
-shoal_status graph_place(struct graph *g, const struct place_options *o);
+shoal_status graph_place(struct shoal_graph *g, const struct place_options *o);
 
 #endif

@@ -24,7 +24,7 @@ bool tensor_name_parse(const char *text, char *name, size_t size, int *index) {
 }
 
 /* TensorFlow tells a name that is not there from an output that its node does not have. */
-static shoal_status find_out(const struct graph *g, const char *text, bool feed, struct out *out) {
+static shoal_status find_out(const struct shoal_graph *g, const char *text, bool feed, shoal_out *out) {
   char name[4096];
   bool control = text[0] == '^', parsed = tensor_name_parse(text + control, name, sizeof name, &out->index);
   out->node = parsed ? graph_find(g, name) : NULL;
@@ -43,15 +43,15 @@ static shoal_status find_out(const struct graph *g, const char *text, bool feed,
 }
 
 struct pruning {
-  const struct graph *g;
+  const struct shoal_graph *g;
   const struct step_signature *sig;
-  struct out *feeds, *fetches;
+  shoal_out *feeds, *fetches;
   struct strmap fed; /* "x:0" -> index + 1 */
   bool *keep;
-  VEC(struct node *) todo;
+  VEC(struct shoal_node *) todo;
 };
 
-static int fed_index(const struct pruning *p, struct out o) {
+static int fed_index(const struct pruning *p, shoal_out o) {
   if (!p->fed.n) return -1;
   char key[4096];
   snprintf(key, sizeof key, "%s:%d", o.node->name, o.index);
@@ -59,12 +59,12 @@ static int fed_index(const struct pruning *p, struct out o) {
 }
 
 /* What waits for a placeholder that is fed waits for the feed: the feed's index, else -1. */
-static int fed_placeholder(const struct pruning *p, const struct node *n) {
+static int fed_placeholder(const struct pruning *p, const struct shoal_node *n) {
   if (!op_is(n->op, "Placeholder") && !op_is(n->op, "PlaceholderV2")) return -1;
-  return fed_index(p, (struct out){(struct node *)(uintptr_t)n, 0});
+  return fed_index(p, (shoal_out){(struct shoal_node *)(uintptr_t)n, 0});
 }
 
-static void mark(struct pruning *p, struct node *n) {
+static void mark(struct pruning *p, struct shoal_node *n) {
   if (p->keep[n->id]) return;
   p->keep[n->id] = true;
   vec_push(&p->todo, n);
@@ -89,7 +89,8 @@ static shoal_status resolve(struct pruning *p) {
   for (int i = 0; i < sig->n_targets; i++) {
     char name[4096];
     int index;
-    struct node *n = tensor_name_parse(sig->targets[i], name, sizeof name, &index) ? graph_find(p->g, name) : NULL;
+    struct shoal_node *n =
+        tensor_name_parse(sig->targets[i], name, sizeof name, &index) ? graph_find(p->g, name) : NULL;
     if (n) mark(p, n);
     else text_addf(&missing, "%s ", sig->targets[i]);
   }
@@ -101,7 +102,7 @@ static shoal_status resolve(struct pruning *p) {
 
 static void mark_back(struct pruning *p) {
   while (p->todo.n) {
-    struct node *n = vec_pop(&p->todo);
+    struct shoal_node *n = vec_pop(&p->todo);
     for (int i = 0; i < n->n_in; i++)
       if (n->in[i].node && fed_index(p, n->in[i]) < 0) mark(p, n->in[i].node);
     for (size_t i = 0; i < n->control.n; i++)
@@ -114,8 +115,8 @@ static void put(struct named_attr *attrs, int *n, const char *name, struct attr 
 }
 
 /* _Arg, _Retval, or the client's end of a transfer. */
-static shoal_status add_end(struct graph *g, const struct prune_options *o, bool feed, const char *tensor, int index,
-                            struct out from, shoal_dtype type, struct node **out) {
+static shoal_status add_end(struct shoal_graph *g, const struct prune_options *o, bool feed, const char *tensor,
+                            int index, shoal_out from, shoal_dtype type, struct shoal_node **out) {
   bool wires = o->style == FEED_WIRES;
   const char *op = wires ? (feed ? "_Recv" : "_Send") : (feed ? "_Arg" : "_Retval");
   char *base = mem_printf("_%s_%s_%d", feed ? (wires ? "recv" : "arg") : (wires ? "send" : "retval"), tensor, index);
@@ -145,23 +146,23 @@ static shoal_status add_end(struct graph *g, const struct prune_options *o, bool
   return s;
 }
 
-static shoal_status cut(struct pruning *p, const struct prune_options *o, struct graph **out) {
-  struct node **map = mem_zalloc(p->g->nodes.n, sizeof *map);
-  struct graph *g = graph_subset(p->g, p->keep, map);
+static shoal_status cut(struct pruning *p, const struct prune_options *o, struct shoal_graph **out) {
+  struct shoal_node **map = mem_zalloc(p->g->nodes.n, sizeof *map);
+  struct shoal_graph *g = graph_subset(p->g, p->keep, map);
   shoal_status s = NULL;
-  struct node **args = mem_zalloc((size_t)p->sig->n_feeds, sizeof *args);
+  struct shoal_node **args = mem_zalloc((size_t)p->sig->n_feeds, sizeof *args);
   for (int i = 0; i < p->sig->n_feeds && !s; i++) {
-    struct out f = p->feeds[i];
-    s = add_end(g, o, true, p->sig->feeds[i], i, (struct out){0}, dtype_base(f.node->out_types[f.index]), &args[i]);
+    shoal_out f = p->feeds[i];
+    s = add_end(g, o, true, p->sig->feeds[i], i, (shoal_out){0}, dtype_base(f.node->out_types[f.index]), &args[i]);
   }
   for (size_t i = 0; i < p->g->nodes.n && !s && p->sig->n_feeds; i++) {
-    struct node *n = p->g->nodes.at[i];
+    struct shoal_node *n = p->g->nodes.at[i];
     for (int k = 0; map[i] && k < n->n_in; k++) {
       int feed = n->in[k].node ? fed_index(p, n->in[k]) : -1;
       if (feed < 0) continue;
       if (dtype_is_ref(n->in_types[k]))
         s = INVALID("Tensor %s is fed, but {{node %s}} needs the variable itself", p->sig->feeds[feed], n->name);
-      map[i]->in[k] = (struct out){args[feed], 0};
+      map[i]->in[k] = (shoal_out){args[feed], 0};
     }
     for (size_t k = 0; map[i] && k < n->control.n; k++) {
       int feed = fed_placeholder(p, n->control.at[k]);
@@ -169,9 +170,9 @@ static shoal_status cut(struct pruning *p, const struct prune_options *o, struct
     }
   }
   for (int i = 0; i < p->sig->n_fetches && !s; i++) {
-    struct out f = p->fetches[i];
-    struct node *end;
-    s = add_end(g, o, false, p->sig->fetches[i], i, (struct out){map[f.node->id], f.index},
+    shoal_out f = p->fetches[i];
+    struct shoal_node *end;
+    s = add_end(g, o, false, p->sig->fetches[i], i, (shoal_out){map[f.node->id], f.index},
                 dtype_base(f.node->out_types[f.index]), &end);
   }
   free(map);
@@ -181,8 +182,8 @@ static shoal_status cut(struct pruning *p, const struct prune_options *o, struct
   return s;
 }
 
-shoal_status graph_prune(const struct graph *g, const struct step_signature *sig, const struct prune_options *o,
-                         struct graph **out) {
+shoal_status graph_prune(const struct shoal_graph *g, const struct step_signature *sig, const struct prune_options *o,
+                         struct shoal_graph **out) {
   struct pruning p = {.g = g, .sig = sig};
   p.feeds = mem_zalloc((size_t)sig->n_feeds, sizeof *p.feeds);
   p.fetches = mem_zalloc((size_t)sig->n_fetches, sizeof *p.fetches);

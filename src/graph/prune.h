@@ -32,10 +32,10 @@ struct prune_options {
 /* A new graph that holds just what the fetches and targets need when the feeds are fed; feeds and fetches are
  * replaced as the options say. Errors in TensorFlow's words (unknown names, fed twice, fed and fetched, nothing
  * asked for). The functions come along. */
-shoal_status graph_prune(const struct graph *g, const struct step_signature *sig, const struct prune_options *o,
-                         struct graph **out);
+shoal_status graph_prune(const struct shoal_graph *g, const struct step_signature *sig, const struct prune_options *o,
+                         struct shoal_graph **out);
 
 /* The part of g whose nodes are marked in keep ([nodes.n]); inputs from outside must not exist. */
-struct graph *graph_subset(const struct graph *g, const bool *keep, struct node **map);
+struct shoal_graph *graph_subset(const struct shoal_graph *g, const bool *keep, struct shoal_node **map);
 
 #endif

@@ -34,7 +34,7 @@ static bool is_off(const char *off, const char *name) {
   return false;
 }
 
-bool node_is_pure(const struct node *n) {
+bool node_is_pure(const struct shoal_node *n) {
   if ((n->op->flags & (OP_STATEFUL | OP_LOCAL)) || n->op->name[0] == '_') return false;
   if (node_is_switch(n) || node_is_merge(n) || node_is_enter(n) || node_is_exit(n) || node_is_next_iteration(n) ||
       op_is(n->op, "LoopCond") || op_is(n->op, "ControlTrigger"))
@@ -46,8 +46,8 @@ bool node_is_pure(const struct node *n) {
   return true;
 }
 
-struct node *rewrite_only_consumer(const struct rewriting *r, const struct node *n) {
-  struct node *one = NULL;
+struct shoal_node *rewrite_only_consumer(const struct rewriting *r, const struct shoal_node *n) {
+  struct shoal_node *one = NULL;
   FOR_CONSUMERS (c, &r->users, n) {
     if (one || c->index != 0) return NULL;
     one = c->node;
@@ -55,12 +55,12 @@ struct node *rewrite_only_consumer(const struct rewriting *r, const struct node 
   return one;
 }
 
-void rewrite_redirect(struct rewriting *r, struct out from, struct out to) {
+void rewrite_redirect(struct rewriting *r, shoal_out from, shoal_out to) {
   FOR_CONSUMERS (c, &r->users, from.node)
     if (c->input >= 0 && c->index == from.index) c->node->in[c->input] = to;
 }
 
-void rewrite_redirect_control(struct rewriting *r, struct node *from, struct node *to) {
+void rewrite_redirect_control(struct rewriting *r, struct shoal_node *from, struct shoal_node *to) {
   FOR_CONSUMERS (c, &r->users, from) {
     if (c->input >= 0) continue;
     for (size_t i = 0; i < c->node->control.n; i++) {
@@ -72,9 +72,9 @@ void rewrite_redirect_control(struct rewriting *r, struct node *from, struct nod
   }
 }
 
-struct node *rewrite_add(struct rewriting *r, const struct node *like, const char *base, const char *op,
-                         const struct out *in, int n_in, struct named_attr *attrs, int n_attrs) {
-  struct node *n = NULL;
+struct shoal_node *rewrite_add(struct rewriting *r, const struct shoal_node *like, const char *base, const char *op,
+                               const shoal_out *in, int n_in, struct named_attr *attrs, int n_attrs) {
+  struct shoal_node *n = NULL;
   char *name = graph_unique_name(r->g, base);
   shoal_status s = graph_add(r->g, name, op_find(op), in, n_in, attrs, n_attrs, &n);
   free(name);
@@ -89,16 +89,16 @@ struct node *rewrite_add(struct rewriting *r, const struct node *like, const cha
   return n;
 }
 
-void rewrite_stands_for(struct node *n, const struct node *part) {
+void rewrite_stands_for(struct shoal_node *n, const struct shoal_node *part) {
   if (part) vec_push(&n->original_names, mem_strdup(part->name));
 }
 
 /* Pure nodes that had consumers and have none any more go, and what only they needed. */
-static void sweep(struct graph *g, const bool *had_users, size_t n_before) {
+static void sweep(struct shoal_graph *g, const bool *had_users, size_t n_before) {
   int *uses = mem_zalloc(g->nodes.n, sizeof *uses);
-  VEC(struct node *) idle = {0};
+  VEC(struct shoal_node *) idle = {0};
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n) continue;
     for (int k = 0; k < n->n_in; k++)
       if (n->in[k].node) uses[n->in[k].node->id]++;
@@ -107,7 +107,7 @@ static void sweep(struct graph *g, const bool *had_users, size_t n_before) {
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i] && !uses[i]) vec_push(&idle, g->nodes.at[i]);
   while (idle.n) {
-    struct node *n = vec_pop(&idle);
+    struct shoal_node *n = vec_pop(&idle);
     if (!node_is_pure(n) || ((size_t)n->id < n_before && !had_users[n->id])) continue;
     for (int k = 0; k < n->n_in; k++)
       if (n->in[k].node && --uses[n->in[k].node->id] == 0) vec_push(&idle, n->in[k].node);
@@ -119,7 +119,7 @@ static void sweep(struct graph *g, const bool *had_users, size_t n_before) {
   free(uses);
 }
 
-shoal_status graph_rewrite(struct graph *g, const struct rewrite_options *o) {
+shoal_status graph_rewrite(struct shoal_graph *g, const struct rewrite_options *o) {
   shoal_status s = graph_infer_shapes(g);
   shoal_status_free(s); /* what does not fit will say so when it runs */
   for (size_t i = 0; i < COUNT_OF(rewrites); i++) {

@@ -11,14 +11,14 @@ struct rewrite_options {
   const char *off; /* names of rewrites not to do, comma-separated; "all"; NULL: do all */
   /* Runs a stateless node whose inputs are all known, on the host. Fails where it cannot (that is no error). NULL: no
    * constant folding. */
-  shoal_status (*evaluate)(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out);
+  shoal_status (*evaluate)(void *arg, const struct shoal_node *n, const struct tensor *const *in, struct tensor *out);
   void *arg;
   /* Is output i of the node made of elements i of its inputs (equal in shape, or scalars)? NULL: no such fusion. */
-  bool (*elementwise)(const struct node *n);
+  bool (*elementwise)(const struct shoal_node *n);
   bool own_ops; /* the graph stays in this process: ops that TensorFlow does not know may stand in it */
 };
 
-shoal_status graph_rewrite(struct graph *g, const struct rewrite_options *o);
+shoal_status graph_rewrite(struct shoal_graph *g, const struct rewrite_options *o);
 /* The rewrites there are, in the order they are done, and what each does. NULL ends the list. */
 const char *rewrite_name(int i);
 const char *rewrite_about(int i);
@@ -26,7 +26,7 @@ const char *rewrite_about(int i);
 /* ---- for rewrites ---- */
 
 struct rewriting {
-  struct graph *g;
+  struct shoal_graph *g;
   const struct rewrite_options *o;
   struct consumers users; /* of the graph as it was when the rewrite began */
 };
@@ -39,18 +39,18 @@ void rewrite_fuse_elementwise(struct rewriting *r);
 void rewrite_sweep_updates(struct rewriting *r);
 
 /* No state, no effect, no loop: may be computed once, elsewhere, or not at all. */
-bool node_is_pure(const struct node *n);
+bool node_is_pure(const struct shoal_node *n);
 /* Output 0's one data consumer, when there is exactly one and no control consumer; else NULL. */
-struct node *rewrite_only_consumer(const struct rewriting *r, const struct node *n);
+struct shoal_node *rewrite_only_consumer(const struct rewriting *r, const struct shoal_node *n);
 /* All that read `from` read `to` instead. */
-void rewrite_redirect(struct rewriting *r, struct out from, struct out to);
+void rewrite_redirect(struct rewriting *r, shoal_out from, shoal_out to);
 /* Control edges from `from` come from `to` instead. */
-void rewrite_redirect_control(struct rewriting *r, struct node *from, struct node *to);
+void rewrite_redirect_control(struct rewriting *r, struct shoal_node *from, struct shoal_node *to);
 /* A node like `like`: its device, its colocation; name from base. attrs: on the heap, taken over. NULL: it could not be
  * made (never mind). */
-struct node *rewrite_add(struct rewriting *r, const struct node *like, const char *base, const char *op,
-                         const struct out *in, int n_in, struct named_attr *attrs, int n_attrs);
+struct shoal_node *rewrite_add(struct rewriting *r, const struct shoal_node *like, const char *base, const char *op,
+                               const shoal_out *in, int n_in, struct named_attr *attrs, int n_attrs);
 /* n stands for this node of the user's too (or NULL: for nothing more): an error in it is told under such a name. */
-void rewrite_stands_for(struct node *n, const struct node *part);
+void rewrite_stands_for(struct shoal_node *n, const struct shoal_node *part);
 
 #endif

@@ -11,13 +11,13 @@
 
 enum { MAX_BYTES = 10 << 20 }; /* a larger result is not worth keeping */
 
-static const struct tensor *constant(struct out o) {
+static const struct tensor *constant(shoal_out o) {
   if (!o.node || !op_is(o.node->op, "Const")) return NULL;
   const struct attr *v = node_attr(o.node, "value");
   return v && v->kind == ATTR_TENSOR ? v->tensor : NULL;
 }
 
-static bool small_outputs(const struct node *n) {
+static bool small_outputs(const struct shoal_node *n) {
   for (int i = 0; i < n->n_out; i++) {
     int64_t elements;
     if (!dtype_plain(dtype_base(n->out_types[i])) && n->out_types[i] != SHOAL_STRING) return false;
@@ -31,7 +31,7 @@ static bool small_outputs(const struct node *n) {
 }
 
 /* Shape, Size and Rank of what is known without running. */
-static shoal_status known_shape(const struct node *n, struct tensor *out) {
+static shoal_status known_shape(const struct shoal_node *n, struct tensor *out) {
   bool shape = op_is(n->op, "Shape"), size = op_is(n->op, "Size"), rank = op_is(n->op, "Rank");
   if (!(shape || size || rank) || !n->in[0].node || !n->in[0].node->out_shapes) return NOT_FOUND("no shape");
   /* A reference must have a value to have a shape, and an assignment may change it. */
@@ -52,7 +52,7 @@ static shoal_status known_shape(const struct node *n, struct tensor *out) {
   return NULL;
 }
 
-static shoal_status compute(struct rewriting *r, const struct node *n, struct tensor *out) {
+static shoal_status compute(struct rewriting *r, const struct shoal_node *n, struct tensor *out) {
   shoal_status s = known_shape(n, &out[0]);
   if (!s) return NULL;
   shoal_status_free(s);
@@ -69,22 +69,22 @@ static shoal_status compute(struct rewriting *r, const struct node *n, struct te
 }
 
 /* A read of a ref variable, which fails while the variable has no value. */
-static bool is_read(const struct node *n) {
+static bool is_read(const struct shoal_node *n) {
   return op_is(n->op, "Identity") && n->in[0].node && dtype_is_ref(n->in[0].node->out_types[n->in[0].index]);
 }
 
-static struct node *add_constant(struct rewriting *r, const struct node *n, int i, const struct tensor *value,
-                                 bool control_flow) {
+static struct shoal_node *add_constant(struct rewriting *r, const struct shoal_node *n, int i,
+                                       const struct tensor *value, bool control_flow) {
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
   attrs[0] = (struct named_attr){mem_strdup("value"), attr_tensor(value)};
   attrs[1] = (struct named_attr){mem_strdup("dtype"), attr_type(value->dtype)};
   char *base = mem_printf("%s/folded_%d", n->name, i);
-  struct node *c = rewrite_add(r, n, base, "Const", NULL, 0, attrs, 2);
+  struct shoal_node *c = rewrite_add(r, n, base, "Const", NULL, 0, attrs, 2);
   free(base);
   if (!c) return NULL;
   for (size_t k = 0; k < n->control.n; k++) graph_add_control(c, n->control.at[k]);
   for (int k = 0; k < n->n_in; k++) {
-    struct node *from = n->in[k].node;
+    struct shoal_node *from = n->in[k].node;
     for (size_t j = 0; constant(n->in[k]) && j < from->control.n; j++) graph_add_control(c, from->control.at[j]);
     /* Only its shape was looked at: it need not run, but in a loop or a branch it tells when this one does; and the
      * shape of a variable's value is asked for to learn whether it has one. */
@@ -94,14 +94,14 @@ static struct node *add_constant(struct rewriting *r, const struct node *n, int 
 }
 
 void rewrite_fold(struct rewriting *r) {
-  struct graph *g = r->g;
-  struct node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
+  struct shoal_graph *g = r->g;
+  struct shoal_node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
   int n_order = g->n_nodes;
   shoal_status s = graph_topological_order(g, order);
   bool control_flow = false;
   for (int i = 0; !s && i < n_order; i++) control_flow |= node_is_switch(order[i]) || node_is_enter(order[i]);
   for (int i = 0; !s && i < n_order; i++) {
-    struct node *n = order[i];
+    struct shoal_node *n = order[i];
     if (!node_is_pure(n) || op_is(n->op, "Const") || n->n_out == 0) continue;
     struct tensor *out = mem_zalloc((size_t)n->n_out, sizeof *out);
     shoal_status not_now = compute(r, n, out);
@@ -110,10 +110,10 @@ void rewrite_fold(struct rewriting *r) {
     size_t bytes = 0;
     for (int k = 0; done && k < n->n_out; k++) bytes += tensor_bytes(&out[k]);
     if (done && bytes <= MAX_BYTES) {
-      struct node *last = NULL;
+      struct shoal_node *last = NULL;
       for (int k = 0; k < n->n_out; k++) {
-        struct node *c = add_constant(r, n, k, &out[k], control_flow);
-        if (c) rewrite_redirect(r, (struct out){n, k}, (struct out){c, 0});
+        struct shoal_node *c = add_constant(r, n, k, &out[k], control_flow);
+        if (c) rewrite_redirect(r, (shoal_out){n, k}, (shoal_out){c, 0});
         if (c) last = c;
       }
       if (last) rewrite_redirect_control(r, n, last);

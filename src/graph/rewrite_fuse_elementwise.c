@@ -13,35 +13,35 @@ enum { MAX_STEPS = 16, MAX_INPUTS = 16 };
 
 struct fusing {
   struct rewriting *r;
-  struct out *shape_of; /* by node id: a tensor that has the shape of output 0 (itself, when nothing better) */
-  bool *fusable;        /* by node id */
-  bool *taken;          /* by node id: part of a program already */
+  shoal_out *shape_of; /* by node id: a tensor that has the shape of output 0 (itself, when nothing better) */
+  bool *fusable;       /* by node id */
+  bool *taken;         /* by node id: part of a program already */
 };
 
 struct program {
-  struct out in[MAX_INPUTS];
+  shoal_out in[MAX_INPUTS];
   int n_in;
-  const struct node *steps[MAX_STEPS];
+  const struct shoal_node *steps[MAX_STEPS];
   int a[MAX_STEPS], b[MAX_STEPS]; /* operands: an input's number; 1000 + a step's; -1: none */
   int n;
 };
 
-static struct shape known(struct out o) { return o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown(); }
+static struct shape known(shoal_out o) { return o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown(); }
 
-static bool is_scalar(struct out o) { return known(o).rank == 0; }
+static bool is_scalar(shoal_out o) { return known(o).rank == 0; }
 
-static struct out shape_source(const struct fusing *f, struct out o) {
+static shoal_out shape_source(const struct fusing *f, shoal_out o) {
   return o.index == 0 ? f->shape_of[o.node->id] : o;
 }
 
-static bool same_shape(const struct fusing *f, struct out a, struct out b) {
-  struct out x = shape_source(f, a), y = shape_source(f, b);
+static bool same_shape(const struct fusing *f, shoal_out a, shoal_out b) {
+  shoal_out x = shape_source(f, a), y = shape_source(f, b);
   if (x.node == y.node && x.index == y.index) return true;
   struct shape s = known(a), t = known(b);
   return shape_known(&s) && shape_equal(&s, &t);
 }
 
-static bool can_fuse(const struct fusing *f, const struct node *n) {
+static bool can_fuse(const struct fusing *f, const struct shoal_node *n) {
   if (!node_is_pure(n) || n->n_out != 1 || n->n_in < 1 || n->n_in > 2) return false;
   if (!dtype_floating(n->out_types[0])) return false;
   for (int i = 0; i < n->n_in; i++)
@@ -51,14 +51,14 @@ static bool can_fuse(const struct fusing *f, const struct node *n) {
   return is_scalar(n->in[0]) || is_scalar(n->in[1]) || same_shape(f, n->in[0], n->in[1]);
 }
 
-static void find_shape(struct fusing *f, const struct node *n) {
-  struct out *mine = &f->shape_of[n->id];
+static void find_shape(struct fusing *f, const struct shoal_node *n) {
+  shoal_out *mine = &f->shape_of[n->id];
   if (!f->fusable[n->id]) return;
   int from = n->n_in == 2 && is_scalar(n->in[0]) ? 1 : 0;
   *mine = shape_source(f, n->in[from]);
 }
 
-static int add_input(struct program *p, struct out o) {
+static int add_input(struct program *p, shoal_out o) {
   for (int i = 0; i < p->n_in; i++)
     if (p->in[i].node == o.node && p->in[i].index == o.index) return i;
   if (p->n_in == MAX_INPUTS) return -1;
@@ -67,10 +67,10 @@ static int add_input(struct program *p, struct out o) {
 }
 
 /* Adds n and, before it, those of its producers that can come along. Its step's number, or -1 for no room. */
-static int gather(struct fusing *f, struct program *p, struct node *n) {
+static int gather(struct fusing *f, struct program *p, struct shoal_node *n) {
   int operand[2] = {-1, -1};
   for (int i = 0; i < n->n_in; i++) {
-    struct node *from = n->in[i].node;
+    struct shoal_node *from = n->in[i].node;
     bool along = f->fusable[from->id] && !f->taken[from->id] && !is_scalar(n->in[i]) && from->control.n == 0 &&
                  rewrite_only_consumer(f->r, from) == n && str_equal(from->assigned, n->assigned) &&
                  from->out_types[0] == n->out_types[0] && p->n + 2 < MAX_STEPS;
@@ -91,7 +91,7 @@ static int gather(struct fusing *f, struct program *p, struct node *n) {
 }
 
 static void replace(struct fusing *f, const struct program *p) {
-  struct node *root = (struct node *)(uintptr_t)p->steps[p->n - 1];
+  struct shoal_node *root = (struct shoal_node *)(uintptr_t)p->steps[p->n - 1];
   struct attr ops = attr_list(ATTR_STRING), a = attr_list(ATTR_INT), b = attr_list(ATTR_INT);
   for (int i = 0; i < p->n; i++) {
     attr_list_add(&ops, attr_string(p->steps[i]->op->name, strlen(p->steps[i]->op->name)));
@@ -105,7 +105,7 @@ static void replace(struct fusing *f, const struct program *p) {
   attrs[3] = (struct named_attr){mem_strdup("a"), a};
   attrs[4] = (struct named_attr){mem_strdup("b"), b};
   char *base = mem_printf("%s/fused", root->name);
-  struct node *one = rewrite_add(f->r, root, base, "_Elementwise", p->in, p->n_in, attrs, 5);
+  struct shoal_node *one = rewrite_add(f->r, root, base, "_Elementwise", p->in, p->n_in, attrs, 5);
   free(base);
   if (!one) return;
   for (size_t k = 0; k < root->control.n; k++) graph_add_control(one, root->control.at[k]);
@@ -113,22 +113,22 @@ static void replace(struct fusing *f, const struct program *p) {
     f->taken[p->steps[i]->id] = true;
     rewrite_stands_for(one, p->steps[i]);
   }
-  rewrite_redirect(f->r, (struct out){root, 0}, (struct out){one, 0});
+  rewrite_redirect(f->r, (shoal_out){root, 0}, (shoal_out){one, 0});
   rewrite_redirect_control(f->r, root, one);
 }
 
 void rewrite_fuse_elementwise(struct rewriting *r) {
-  struct graph *g = r->g;
+  struct shoal_graph *g = r->g;
   if (!r->o->elementwise || !op_find("_Elementwise")) return;
   int n = g->n_nodes;
-  struct node **order = mem_zalloc((size_t)n, sizeof *order);
+  struct shoal_node **order = mem_zalloc((size_t)n, sizeof *order);
   struct fusing f = {.r = r};
   size_t n_ids = g->nodes.n;
   f.shape_of = mem_zalloc(n_ids, sizeof *f.shape_of);
   f.fusable = mem_zalloc(n_ids, sizeof *f.fusable);
   f.taken = mem_zalloc(n_ids, sizeof *f.taken);
   shoal_status s = graph_topological_order(g, order);
-  for (int i = 0; !s && i < n; i++) f.shape_of[order[i]->id] = (struct out){order[i], 0};
+  for (int i = 0; !s && i < n; i++) f.shape_of[order[i]->id] = (shoal_out){order[i], 0};
   for (int i = 0; !s && i < n; i++) {
     f.fusable[order[i]->id] = can_fuse(&f, order[i]);
     find_shape(&f, order[i]);

@@ -9,7 +9,7 @@
 enum { MANY_CONTROLS = 64 };
 
 /* Of all that same() looks at, but for devices: what differs in nothing else is compared one by one. */
-static uint64_t hash_node(const struct node *n) {
+static uint64_t hash_node(const struct shoal_node *n) {
   uint64_t h = hash_keyed(&n->op, sizeof n->op, 0), controls = 0;
   for (int i = 0; i < n->n_in; i++) {
     int64_t in[2] = {n->in[i].node->id, n->in[i].index};
@@ -22,14 +22,14 @@ static uint64_t hash_node(const struct node *n) {
   return h;
 }
 
-static bool same_attrs(const struct node *a, const struct node *b) {
+static bool same_attrs(const struct shoal_node *a, const struct shoal_node *b) {
   for (int i = 0; i < a->op->n_attrs; i++)
     if (!attr_equal(&a->attrs[i].value, &b->attrs[i].value)) return false;
   return true;
 }
 
 /* In whatever order, if they are few; of many in another order nobody finds out. */
-static bool same_controls(const struct node *a, const struct node *b) {
+static bool same_controls(const struct shoal_node *a, const struct shoal_node *b) {
   size_t n = a->control.n;
   for (size_t i = 0; i < n; i++) {
     bool found = a->control.at[i] == b->control.at[i];
@@ -39,7 +39,7 @@ static bool same_controls(const struct node *a, const struct node *b) {
   return true;
 }
 
-static bool same(const struct node *a, const struct node *b) {
+static bool same(const struct shoal_node *a, const struct shoal_node *b) {
   if (a->op != b->op || a->n_in != b->n_in || a->control.n != b->control.n) return false;
   if (!str_equal(a->assigned, b->assigned) || (!a->assigned && strcmp(a->device, b->device))) return false;
   for (int i = 0; i < a->n_in; i++)
@@ -48,14 +48,14 @@ static bool same(const struct node *a, const struct node *b) {
 }
 
 void rewrite_merge(struct rewriting *r) {
-  struct graph *g = r->g;
-  struct node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
+  struct shoal_graph *g = r->g;
+  struct shoal_node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
   shoal_status s = graph_topological_order(g, order);
   size_t cap = 16;
   while (cap < (size_t)g->n_nodes * 2) cap *= 2;
-  struct node **table = mem_zalloc(cap, sizeof *table);
+  struct shoal_node **table = mem_zalloc(cap, sizeof *table);
   for (int i = 0; !s && i < g->n_nodes; i++) {
-    struct node *n = order[i];
+    struct shoal_node *n = order[i];
     if (!node_is_pure(n) || n->n_out == 0) continue;
     size_t at = hash_node(n) & (cap - 1);
     while (table[at] && !same(table[at], n)) at = (at + 1) & (cap - 1);
@@ -63,7 +63,7 @@ void rewrite_merge(struct rewriting *r) {
       table[at] = n;
       continue;
     }
-    for (int k = 0; k < n->n_out; k++) rewrite_redirect(r, (struct out){n, k}, (struct out){table[at], k});
+    for (int k = 0; k < n->n_out; k++) rewrite_redirect(r, (shoal_out){n, k}, (shoal_out){table[at], k});
     rewrite_redirect_control(r, n, table[at]);
   }
   shoal_status_free(s);

@@ -16,21 +16,21 @@
 
 enum { MAX_EDGES = 256 }; /* made in place of one node */
 
-typedef VEC(struct node *) node_list;
+typedef VEC(struct shoal_node *) node_list;
 
-static bool steers(const struct node *n) {
+static bool steers(const struct shoal_node *n) {
   return node_is_switch(n) || node_is_merge(n) || node_is_enter(n) || node_is_exit(n) || node_is_next_iteration(n) ||
          op_is(n->op, "_Recv") || op_is(n->op, "_HostRecv");
 }
 
-static bool can_skip(const struct node *n) {
+static bool can_skip(const struct shoal_node *n) {
   if (!node_is_pure(n) || n->n_in == 0 || !strncmp(n->op->name, "CheckNumerics", 13)) return false;
   for (int i = 0; i < n->n_in; i++)
     if (steers(n->in[i].node) || dtype_is_ref(n->in[i].node->out_types[n->in[i].index])) return false;
   return true;
 }
 
-static void forget_control(struct node *n, const struct node *from) {
+static void forget_control(struct shoal_node *n, const struct shoal_node *from) {
   for (size_t i = 0; i < n->control.n; i++)
     if (n->control.at[i] == from) {
       n->control.at[i] = n->control.at[--n->control.n];
@@ -38,16 +38,16 @@ static void forget_control(struct node *n, const struct node *from) {
     }
 }
 
-static void wait_for(struct node *n, struct node *from, node_list *waiting) {
+static void wait_for(struct shoal_node *n, struct shoal_node *from, node_list *waiting) {
   size_t before = n->control.n;
   graph_add_control(n, from);
   if (n->control.n > before) vec_push(&waiting[from->id], n);
 }
 
 void rewrite_skip_unread(struct rewriting *r) {
-  struct graph *g = r->g;
+  struct shoal_graph *g = r->g;
   int n_order = g->n_nodes;
-  struct node **order = mem_zalloc((size_t)n_order, sizeof *order);
+  struct shoal_node **order = mem_zalloc((size_t)n_order, sizeof *order);
   node_list *waiting = mem_zalloc(g->nodes.n, sizeof *waiting); /* by id: those that wait for the node */
   int *readers = mem_zalloc(g->nodes.n, sizeof *readers);
   shoal_status s = graph_topological_order(g, order);
@@ -56,7 +56,7 @@ void rewrite_skip_unread(struct rewriting *r) {
     for (size_t k = 0; k < order[i]->control.n; k++) vec_push(&waiting[order[i]->control.at[k]->id], order[i]);
   }
   for (int i = n_order - 1; !s && i >= 0; i--) { /* readers before what they read: a chain goes as one */
-    struct node *n = order[i];
+    struct shoal_node *n = order[i];
     node_list *w = &waiting[n->id];
     if (readers[n->id] || !w->n || !can_skip(n) || w->n * ((size_t)n->n_in + n->control.n) > MAX_EDGES) continue;
     for (size_t k = 0; k < w->n; k++) {

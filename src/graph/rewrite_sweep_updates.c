@@ -12,7 +12,7 @@
 
 enum { SMALL = 1 << 14, MAX_INPUTS = 32 }; /* elements; inputs of an update */
 
-static bool is_small_update(const struct node *n) {
+static bool is_small_update(const struct shoal_node *n) {
   if (strncmp(n->op->name, "ResourceApply", 13) || n->n_out || n->n_in != n->op->n_in || n->n_in > MAX_INPUTS)
     return false;
   if (n->n_in < 1 || !n->in[0].node || !op_is(n->in[0].node->op, "VarHandleOp")) return false;
@@ -26,18 +26,18 @@ static bool is_small_update(const struct node *n) {
   return small;
 }
 
-static bool alike(const struct node *a, const struct node *b) {
+static bool alike(const struct shoal_node *a, const struct shoal_node *b) {
   if (a->op != b->op || !str_equal(a->assigned, b->assigned) || strcmp(a->device, b->device)) return false;
   for (int i = 0; i < a->op->n_attrs; i++)
     if (!attr_equal(&a->attrs[i].value, &b->attrs[i].value)) return false;
   return true;
 }
 
-typedef VEC(struct node *) node_list;
+typedef VEC(struct shoal_node *) node_list;
 
 /* Does each of the members have this input for itself? The others are scalars that all share. */
 static bool is_own(const node_list *members, int input) {
-  struct out first = members->at[0]->in[input];
+  shoal_out first = members->at[0]->in[input];
   for (size_t m = 1; m < members->n; m++)
     if (members->at[m]->in[input].node != first.node || members->at[m]->in[input].index != first.index) return true;
   return false;
@@ -54,7 +54,7 @@ static bool chained(struct rewriting *r, const node_list *members, const node_li
     vec_push(&todo, members->at[i]);
   }
   while (todo.n && !found) {
-    struct node *n = vec_pop(&todo);
+    struct shoal_node *n = vec_pop(&todo);
     FOR_CONSUMERS (c, &r->users, n) {
       found |= state[c->node->id] == 1;
       if (state[c->node->id]) continue;
@@ -68,11 +68,11 @@ static bool chained(struct rewriting *r, const node_list *members, const node_li
 }
 
 static void sweep(struct rewriting *r, const node_list *members, node_list *swept) {
-  const struct node *first = members->at[0];
-  VEC(struct out) in = {0};
+  const struct shoal_node *first = members->at[0];
+  VEC(shoal_out) in = {0};
   struct attr own = attr_list(ATTR_INT), types = attr_list(ATTR_TYPE);
   for (size_t m = 0; m <= members->n; m++) { /* what each has for itself, then what they share */
-    const struct node *n = m < members->n ? members->at[m] : first;
+    const struct shoal_node *n = m < members->n ? members->at[m] : first;
     for (int i = 0; i < n->n_in; i++) {
       if (is_own(members, i) != (m < members->n)) continue;
       vec_push(&in, n->in[i]);
@@ -89,12 +89,12 @@ static void sweep(struct rewriting *r, const node_list *members, node_list *swep
   for (int i = 0; i < first->n_attrs; i++)
     attrs[n++] = (struct named_attr){mem_strdup(first->attrs[i].name), attr_copy(&first->attrs[i].value)};
   char *base = mem_printf("%s/sweep", first->name);
-  struct node *one = rewrite_add(r, first, base, "_SweepUpdates", in.at, (int)in.n, attrs, n);
+  struct shoal_node *one = rewrite_add(r, first, base, "_SweepUpdates", in.at, (int)in.n, attrs, n);
   free(base);
   vec_release(&in);
   if (!one) return;
   for (size_t m = 0; m < members->n; m++) {
-    struct node *member = members->at[m];
+    struct shoal_node *member = members->at[m];
     rewrite_stands_for(one, member);
     for (size_t k = 0; k < member->control.n; k++) graph_add_control(one, member->control.at[k]);
     rewrite_redirect_control(r, member, one);
@@ -108,11 +108,11 @@ void rewrite_sweep_updates(struct rewriting *r) {
   bool *seen = mem_zalloc(n_nodes, sizeof *seen);
   node_list swept = {0}; /* removed at the end: until then r->users speaks of them */
   for (size_t i = 0; i < n_nodes; i++) {
-    const struct node *first = r->g->nodes.at[i];
+    const struct shoal_node *first = r->g->nodes.at[i];
     if (!first || seen[i] || !is_small_update(first)) continue;
     node_list members = {0};
     for (size_t k = i; k < n_nodes; k++) {
-      struct node *n = r->g->nodes.at[k];
+      struct shoal_node *n = r->g->nodes.at[k];
       if (!n || seen[k] || !is_small_update(n) || !alike(first, n)) continue;
       seen[k] = true;
       vec_push(&members, n);

@@ -12,8 +12,8 @@ enum { MAX_HOPS = 64 };
 
 /* The value of an output where it can be told without running: constants, and Shape/Size/Rank of what is known
  * are common enough to matter; anything else is left to constant folding. */
-static const struct tensor *constant_value(struct out o) {
-  struct node *n = o.node;
+static const struct tensor *constant_value(shoal_out o) {
+  struct shoal_node *n = o.node;
   for (int hops = 0; n && hops < MAX_HOPS && n->n_in == 1; hops++) {
     if (!op_is(n->op, "Identity") && !op_is(n->op, "Snapshot")) break;
     n = n->in[0].node;
@@ -24,8 +24,8 @@ static const struct tensor *constant_value(struct out o) {
 }
 
 /* For variables: the shape behind a resource handle is kept in the handle's own output shape attribute. */
-static struct shape handle_shape(struct out o) {
-  struct node *n = o.node;
+static struct shape handle_shape(shoal_out o) {
+  struct shoal_node *n = o.node;
   for (int hops = 0; n && hops < MAX_HOPS && n->n_in == 1; hops++) {
     if (!op_is(n->op, "Identity") && !op_is(n->op, "Enter")) break;
     n = n->in[0].node;
@@ -37,7 +37,7 @@ static struct shape handle_shape(struct out o) {
   return shape_unknown();
 }
 
-shoal_status node_infer_shapes(struct node *n) {
+shoal_status node_infer_shapes(struct shoal_node *n) {
   enum { INLINE = 8 };
   struct shape in_space[INLINE], handle_space[INLINE];
   const struct tensor *value_space[INLINE];
@@ -46,7 +46,7 @@ shoal_status node_infer_shapes(struct node *n) {
   struct shape *handles = big ? mem_alloc((size_t)n->n_in * sizeof *handles) : handle_space;
   const struct tensor **values = big ? mem_alloc((size_t)n->n_in * sizeof *values) : value_space;
   for (int i = 0; i < n->n_in; i++) {
-    struct out o = n->in[i];
+    shoal_out o = n->in[i];
     in[i] = o.node && o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown();
     handles[i] = n->in_types[i] == SHOAL_RESOURCE ? handle_shape(o) : shape_unknown();
     values[i] = constant_value(o);
@@ -68,16 +68,16 @@ shoal_status node_infer_shapes(struct node *n) {
   return s;
 }
 
-shoal_status graph_infer_shapes(struct graph *g) {
-  struct node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
+shoal_status graph_infer_shapes(struct shoal_graph *g) {
+  struct shoal_node **order = mem_zalloc((size_t)g->n_nodes, sizeof *order);
   shoal_status s = graph_topological_order(g, order);
   for (int i = 0; !s && i < g->n_nodes; i++) {
-    struct node *n = order[i];
+    struct shoal_node *n = order[i];
     bool loop = op_is(n->op, "Merge") || op_is(n->op, "RefMerge");
     s = node_infer_shapes(n);
     /* What comes round a loop may have another shape: only a shape every input agrees on is kept. */
     for (int k = 0; loop && !s && k < n->n_in; k++) {
-      struct out from = n->in[k];
+      shoal_out from = n->in[k];
       if (from.node && op_is(from.node->op, "NextIteration")) n->out_shapes[0] = shape_unknown();
     }
     if (s) s = node_error(n, s);
@@ -110,10 +110,10 @@ shoal_status shape_in_rank_at_least(struct shape_ctx *c, int i, int rank, struct
 shoal_status shape_in_value(struct shape_ctx *c, int i, struct shape *out) {
   *out = shape_unknown();
   if (c->values[i]) return tensor_get_shape(c->values[i], true, out);
-  struct out o = c->node->in[i];
+  shoal_out o = c->node->in[i];
   /* Shape(x), and Pack of constants and pieces of shapes, are how shapes are mostly made. */
   if (o.node && op_is(o.node->op, "Shape") && o.node->in[0].node) {
-    struct out x = o.node->in[0];
+    shoal_out x = o.node->in[0];
     if (x.node->out_shapes) *out = x.node->out_shapes[x.index];
     return NULL;
   }

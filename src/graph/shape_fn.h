@@ -6,7 +6,7 @@
 #include "graph/graph.h"
 
 struct shape_ctx {
-  const struct node *node;
+  const struct shoal_node *node;
   const struct shape *in;             /* [n_in] */
   const struct tensor *const *values; /* [n_in] the input's value where it is constant, else NULL */
   struct shape *out;                  /* [n_out] unknown to begin with */
@@ -16,9 +16,9 @@ struct shape_ctx {
 };
 
 /* Infers the shapes of one node's outputs from those of its inputs (out_shapes of their nodes). */
-shoal_status node_infer_shapes(struct node *n);
+shoal_status node_infer_shapes(struct shoal_node *n);
 /* All nodes of the graph, loops included (merges widen until nothing changes). */
-shoal_status graph_infer_shapes(struct graph *g);
+shoal_status graph_infer_shapes(struct shoal_graph *g);
 
 /* Checks an input's rank, when known, and gives the shape with that rank. */
 shoal_status shape_in_rank(struct shape_ctx *c, int i, int rank, struct shape *out);

@@ -19,8 +19,8 @@ enum { MAX_DEPTH = 100 };
 struct function_runtime {
   atomic_int refs;
   pthread_mutex_t lock;
-  struct graph *library;   /* lock: functions only */
-  struct strmap functions; /* lock: key -> struct function * */
+  struct shoal_graph *library; /* lock: functions only */
+  struct strmap functions;     /* lock: key -> struct function * */
 };
 
 struct function {
@@ -35,7 +35,7 @@ struct function {
   shoal_dtype *types; /* [n_args + n_rets] */
 };
 
-struct function_runtime *function_runtime_new(const struct graph *library) {
+struct function_runtime *function_runtime_new(const struct shoal_graph *library) {
   struct function_runtime *r = mem_zalloc(1, sizeof *r);
   atomic_init(&r->refs, 1);
   pthread_mutex_init(&r->lock, NULL);
@@ -44,7 +44,7 @@ struct function_runtime *function_runtime_new(const struct graph *library) {
   return r;
 }
 
-shoal_status function_runtime_add(struct function_runtime *r, const struct graph *library) {
+shoal_status function_runtime_add(struct function_runtime *r, const struct shoal_graph *library) {
   shoal_status s = NULL;
   void *def;
   pthread_mutex_lock(&r->lock);
@@ -79,7 +79,7 @@ struct function_def *function_runtime_find(struct function_runtime *r, const cha
 enum { HASH_DEPTH = 32, HASH_MOST = 1 << 20, HASH_UNIT = 1024 };
 
 struct hashing {
-  const struct graph *library;
+  const struct shoal_graph *library;
   int64_t seen;
 };
 
@@ -203,7 +203,7 @@ static shoal_status make(struct function_runtime *r, struct kernel_init *ki, con
 }
 
 shoal_status function_of_graph(struct function_runtime *r, struct device *device, struct resource_mgr *resources,
-                               struct graph *g, struct node *ret, struct function **out) {
+                               struct shoal_graph *g, struct shoal_node *ret, struct function **out) {
   struct function_body body = {.graph = g, .rets = mem_alloc(sizeof *body.rets), .n_rets = 1};
   body.rets[0] = ret;
   pthread_mutex_lock(&r->lock);
@@ -236,29 +236,29 @@ shoal_dtype function_ret_type(const struct function *f, int i) { return f->types
 
 /* ---- compiling ---- */
 
-static void mark(const struct node *n, bool *keep, struct node **todo, int *n_todo) {
+static void mark(const struct shoal_node *n, bool *keep, struct shoal_node **todo, int *n_todo) {
   if (keep[n->id]) return;
   keep[n->id] = true;
-  todo[(*n_todo)++] = (struct node *)(uintptr_t)n;
+  todo[(*n_todo)++] = (struct shoal_node *)(uintptr_t)n;
 }
 
 /* What the results need, what must run for its effect, and the arguments. */
-static struct graph *needed(const struct function_body *b) {
-  const struct graph *g = b->graph;
+static struct shoal_graph *needed(const struct function_body *b) {
+  const struct shoal_graph *g = b->graph;
   bool *keep = mem_zalloc(g->nodes.n, sizeof *keep);
-  struct node **todo = mem_zalloc(g->nodes.n, sizeof *todo);
+  struct shoal_node **todo = mem_zalloc(g->nodes.n, sizeof *todo);
   int n = 0;
   for (int i = 0; i < b->n_rets; i++) mark(b->rets[i], keep, todo, &n);
   for (int i = 0; i < b->n_controls; i++) mark(b->controls[i], keep, todo, &n);
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i] && (g->nodes.at[i]->op->flags & OP_STATEFUL)) mark(g->nodes.at[i], keep, todo, &n);
   while (n) {
-    struct node *node = todo[--n];
+    struct shoal_node *node = todo[--n];
     for (int i = 0; i < node->n_in; i++)
       if (node->in[i].node) mark(node->in[i].node, keep, todo, &n);
     for (size_t i = 0; i < node->control.n; i++) mark(node->control.at[i], keep, todo, &n);
   }
-  struct graph *out = graph_subset(g, keep, NULL);
+  struct shoal_graph *out = graph_subset(g, keep, NULL);
   free(keep);
   free(todo);
   return out;
@@ -268,7 +268,7 @@ static shoal_status compiled(struct function *f, struct plan **out) {
   pthread_mutex_lock(&f->lock);
   shoal_status s = NULL;
   if (!f->plan) {
-    struct graph *g = needed(&f->body);
+    struct shoal_graph *g = needed(&f->body);
     struct plan_options o = {.device = f->device, .resources = f->resources, .functions = f->runtime};
     s = plan_compile(g, &o, &f->plan);
     graph_free(g);

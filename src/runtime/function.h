@@ -9,12 +9,12 @@
 
 struct function_runtime;
 struct function_def; /* graph/function.h */
-struct function; /* owned by the runtime; compiled when first called */
+struct function;     /* owned by the runtime; compiled when first called */
 
 /* Starts with the functions that library has now; more are added with function_runtime_add. Shared by reference count:
  * a dataset may outlive the session that made it. */
-struct function_runtime *function_runtime_new(const struct graph *library);
-shoal_status function_runtime_add(struct function_runtime *r, const struct graph *library);
+struct function_runtime *function_runtime_new(const struct shoal_graph *library);
+shoal_status function_runtime_add(struct function_runtime *r, const struct shoal_graph *library);
 struct function_runtime *function_runtime_ref(struct function_runtime *r);
 void function_runtime_unref(struct function_runtime *r);
 /* Adds those of `from` whose names r does not have. */
@@ -30,7 +30,7 @@ shoal_status function_get(struct kernel_init *ki, const struct func_attr *f, str
 /* The function that a whole graph is (taken over): it has no arguments, and one result, the input of ret. r's own, of
  * which there is one. */
 shoal_status function_of_graph(struct function_runtime *r, struct device *device, struct resource_mgr *resources,
-                               struct graph *g, struct node *ret, struct function **out);
+                               struct shoal_graph *g, struct shoal_node *ret, struct function **out);
 int function_args(const struct function *f);
 int function_rets(const struct function *f);
 shoal_dtype function_arg_type(const struct function *f, int i);

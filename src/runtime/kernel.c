@@ -11,7 +11,7 @@
 
 /* ---- choosing ---- */
 
-static bool type_fits(const struct node *n, const char *attr, uint32_t types) {
+static bool type_fits(const struct shoal_node *n, const char *attr, uint32_t types) {
   if (!attr) return true;
   const struct attr *a = node_attr(n, attr);
   if (!a) return false;
@@ -35,7 +35,7 @@ static void print_types(const char *attr, uint32_t types, struct text *out) {
   text_addc(out, ']');
 }
 
-static shoal_status no_kernel(const struct node *n, const char *device_type) {
+static shoal_status no_kernel(const struct shoal_node *n, const char *device_type) {
   struct text attrs = {0}, have = {0};
   for (int i = 0; i < n->op->n_attrs; i++) {
     text_addf(&attrs, "%s%s=", i ? ", " : "", n->attrs[i].name);
@@ -56,7 +56,7 @@ static shoal_status no_kernel(const struct node *n, const char *device_type) {
   return s;
 }
 
-shoal_status kernel_find(const struct node *n, const char *device_type, const struct kernel_def **out) {
+shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out) {
   for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++) {
     if (strcmp(k->device, device_type)) continue;
     if (!type_fits(n, k->type_attr, k->types) || !type_fits(n, k->type_attr2, k->types2)) continue;
@@ -68,7 +68,7 @@ shoal_status kernel_find(const struct node *n, const char *device_type, const st
   return no_kernel(n, device_type);
 }
 
-bool kernel_is_elementwise(const struct node *n) {
+bool kernel_is_elementwise(const struct shoal_node *n) {
   for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++)
     if (!strcmp(k->device, "CPU") && type_fits(n, k->type_attr, k->types) && type_fits(n, k->type_attr2, k->types2))
       return k->flags & KERNEL_ELEMENTWISE;

@@ -76,7 +76,7 @@ struct kernel {
 
 /* What init() sees. Attribute getters are graph.h's node_get_*(ki->node, ...). */
 struct kernel_init {
-  const struct node *node;
+  const struct shoal_node *node;
   struct kernel *kernel;
   struct device *device;
   struct resource_mgr *resources;
@@ -150,9 +150,9 @@ shoal_status ctx_check_vector(const struct kernel_ctx *ctx, int i, const char *n
 
 /* The kernel for a node on a device, by type constraints. NOT_FOUND / INVALID_ARGUMENT name the op, the types it was
  * asked for and those there are. */
-shoal_status kernel_find(const struct node *n, const char *device_type, const struct kernel_def **out);
+shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out);
 /* True when the kernel for this node is KERNEL_ELEMENTWISE. */
-bool kernel_is_elementwise(const struct node *n);
+bool kernel_is_elementwise(const struct shoal_node *n);
 /* True when there is any kernel of op for device_type. */
 bool kernel_exists(const struct op *op, const char *device_type);
 

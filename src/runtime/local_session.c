@@ -31,7 +31,7 @@ struct partial { /* a partial run under way */
 struct local_session {
   shoal_session head;
   pthread_rwlock_t lock;
-  struct graph *graph;                /* lock: as given and extended; nodes are placed */
+  struct shoal_graph *graph;          /* lock: as given and extended; nodes are placed */
   bool placed;                        /* lock */
   struct strmap steps;                /* lock: signature -> struct local_step * */
   VEC(struct local_step *) callables; /* lock: by handle; NULL where released */
@@ -98,7 +98,7 @@ static shoal_status read_config(const shoal_session_options *o, struct settings 
 
 static const struct session_ops local_ops;
 
-shoal_status local_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out) {
+shoal_status local_session_open(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out) {
   struct settings set;
   TRY(read_config(o, &set));
   pthread_once(&shared.once, make_shared);
@@ -132,7 +132,7 @@ shoal_status local_session_open(struct graph *g, const shoal_session_options *o,
 }
 
 /* New nodes are added to the session's own graph; those it has stay as they are. */
-static shoal_status local_extend(shoal_session *base, struct graph *g) {
+static shoal_status local_extend(shoal_session *base, struct shoal_graph *g) {
   struct local_session *s = self(base);
   pthread_rwlock_wrlock(&s->lock);
   shoal_status status = graph_add_new(s->graph, g);
@@ -368,17 +368,17 @@ static shoal_status local_partial_setup(shoal_session *base, const struct step_s
 
 /* Does the tensor that `fetch` names depend on a feed that has not been fed? */
 static bool waits_for_feed(const struct partial *p, const struct local_step *step, int fetch) {
-  const struct graph *g = step->graph;
+  const struct shoal_graph *g = step->graph;
   bool *seen = mem_zalloc(g->nodes.n, sizeof *seen);
-  VEC(struct node *) todo = {0};
+  VEC(struct shoal_node *) todo = {0};
   bool waits = false;
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     const struct attr *name = n && op_is(n->op, "_Send") ? node_attr(n, "tensor_name") : NULL;
     if (name && !strcmp(name->s.data, step->fetches[fetch])) vec_push(&todo, n);
   }
   while (todo.n && !waits) {
-    struct node *n = vec_pop(&todo);
+    struct shoal_node *n = vec_pop(&todo);
     if (seen[n->id]) continue;
     seen[n->id] = true;
     if (op_is(n->op, "_Recv")) {

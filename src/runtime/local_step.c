@@ -31,13 +31,13 @@ static char **copy_names(const char *const *names, int n) {
   return copy;
 }
 
-static void find_feed_types(struct local_step *s, const struct graph *placed) {
+static void find_feed_types(struct local_step *s, const struct shoal_graph *placed) {
   s->feed_types = mem_zalloc((size_t)s->n_feeds, 1);
   for (int i = 0; i < s->n_feeds; i++) {
     char name[4096];
     int index;
     if (!tensor_name_parse(s->feeds[i], name, sizeof name, &index)) continue;
-    struct node *n = graph_find(placed, name);
+    struct shoal_node *n = graph_find(placed, name);
     s->feed_types[i] = (uint8_t)dtype_base(n->out_types[index]);
   }
 }
@@ -64,21 +64,22 @@ static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
   s->parts[env->n_devices] = NULL;
   for (int i = 0, n = 0; i < env->n_devices; i++)
     if (s->parts[i]) {
-      struct graph *part = s->parts[i];
+      struct shoal_graph *part = s->parts[i];
       s->parts[i] = NULL;
       s->parts[n++] = part;
     }
   return NULL;
 }
 
-static shoal_status evaluate(void *arg, const struct node *n, const struct tensor *const *in, struct tensor *out) {
+static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
+                             struct tensor *out) {
   struct local_env *env = arg;
   struct plan_options o = {.device = env->devices[0], .resources = env->resources[0]};
   return plan_evaluate(&o, n, in, NULL, out);
 }
 
-shoal_status local_step_compile(struct local_env *env, const struct graph *placed, const struct step_signature *sig,
-                                enum feed_style style, struct local_step **out) {
+shoal_status local_step_compile(struct local_env *env, const struct shoal_graph *placed,
+                                const struct step_signature *sig, enum feed_style style, struct local_step **out) {
   struct local_step *s = mem_zalloc(1, sizeof *s);
   atomic_init(&s->refs, 1);
   struct prune_options po = {

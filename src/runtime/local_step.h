@@ -26,8 +26,8 @@ struct local_step {
   atomic_int refs;
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
-  struct graph *graph; /* pruned, before it was cut: for partial runs and for showing */
-  struct graph **parts;
+  struct shoal_graph *graph; /* pruned, before it was cut: for partial runs and for showing */
+  struct shoal_graph **parts;
   int n_feeds, n_fetches;
   char **feeds, **fetches;
   uint8_t *feed_types;                /* [n_feeds] */
@@ -35,8 +35,8 @@ struct local_step {
 };
 
 /* placed: the session's graph with every node assigned. */
-shoal_status local_step_compile(struct local_env *env, const struct graph *placed, const struct step_signature *sig,
-                                enum feed_style style, struct local_step **out);
+shoal_status local_step_compile(struct local_env *env, const struct shoal_graph *placed,
+                                const struct step_signature *sig, enum feed_style style, struct local_step **out);
 void local_step_unref(struct local_step *s);
 
 /* One run of a step. Lives until both the plans have ended and its starter is done with it. */

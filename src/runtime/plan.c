@@ -55,7 +55,7 @@ void kernel_cache_free(struct kernel_cache *c) {
   free(c);
 }
 
-shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out) {
+shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
   TRY(kernel_find(n, o->device->ops->type, &def));
   size_t n_in = (size_t)n->n_in, n_out = (size_t)n->n_out, name_size = strlen(n->name) + 1, parts_size = 1;
@@ -92,13 +92,13 @@ shoal_status kernel_make(const struct node *n, const struct plan_options *o, str
   return NULL;
 }
 
-static bool names_function(const struct node *n) {
+static bool names_function(const struct shoal_node *n) {
   for (int i = 0; i < n->n_attrs; i++)
     if (attr_names_function(&n->attrs[i].value)) return true;
   return false;
 }
 
-static shoal_status kernel_get(const struct node *n, const struct plan_options *o, struct kernel **out) {
+static shoal_status kernel_get(const struct shoal_node *n, const struct plan_options *o, struct kernel **out) {
   /* Ops that start with _ are made anew for each step signature, under names that mean nothing beyond it. */
   if (!o->kernels || !(n->op->flags & OP_STATEFUL) || n->op->name[0] == '_') return kernel_make(n, o, out);
   char *key = mem_printf("%s@%s", n->name, o->device->name);
@@ -122,14 +122,14 @@ static shoal_status kernel_get(const struct node *n, const struct plan_options *
 /* ---- compiling ---- */
 
 struct compiler {
-  const struct graph *g;
+  const struct shoal_graph *g;
   const struct plan_options *o;
   struct plan *p;
-  struct node **order; /* [n_nodes] */
-  int *at;             /* node id -> plan index */
+  struct shoal_node **order; /* [n_nodes] */
+  int *at;                   /* node id -> plan index */
 };
 
-static unsigned control_flags(const struct node *n) {
+static unsigned control_flags(const struct shoal_node *n) {
   if (node_is_switch(n)) return NODE_SWITCH | NODE_MAY_SKIP;
   if (node_is_merge(n)) return NODE_MERGE;
   if (node_is_exit(n)) return NODE_EXIT;
@@ -182,7 +182,7 @@ static void assign_slots(struct compiler *c) {
   }
   for (int i = 0; i < p->n_nodes; i++) {
     struct plan_node *pn = &p->nodes[i];
-    struct node *n = c->order[i];
+    struct shoal_node *n = c->order[i];
     p->frames[pn->frame].nodes[pn->local] = i;
     for (int k = 0; k < n->n_in; k++) {
       struct plan_node *from = &p->nodes[c->at[n->in[k].node->id]];
@@ -208,7 +208,7 @@ static void assign_slots(struct compiler *c) {
     p->nodes[i].n_edges = 0;
   }
   for (int i = 0; i < p->n_nodes; i++) {
-    struct node *n = c->order[i];
+    struct shoal_node *n = c->order[i];
     for (int k = 0; k < n->n_in; k++) {
       struct plan_node *from = &p->nodes[c->at[n->in[k].node->id]];
       p->edges[from->first_edge + from->n_edges++] = (struct plan_edge){i, n->in[k].index};
@@ -221,7 +221,7 @@ static void assign_slots(struct compiler *c) {
 }
 
 static void node_flags(struct compiler *c, int i) {
-  struct node *n = c->order[i];
+  struct shoal_node *n = c->order[i];
   struct plan_node *pn = &c->p->nodes[i];
   const struct kernel_def *def = pn->kernel->def;
   if (def->start) pn->flags |= NODE_ASYNC;
@@ -240,7 +240,7 @@ static void node_flags(struct compiler *c, int i) {
 
 /* Constants are run once, here. They come first in the order, having no inputs. What a constant waits for matters only
  * where it may turn out to be dead: where something is received. */
-static bool runs_once(const struct node *n, bool receives) {
+static bool runs_once(const struct shoal_node *n, bool receives) {
   return op_is(n->op, "Const") && n->n_in == 0 && (!receives || n->control.n == 0);
 }
 
@@ -261,7 +261,7 @@ static shoal_status run_once(struct plan *p) {
 }
 
 /* The constants first, then the rest as it was. */
-static void once_first(struct compiler *c, struct node **topological, bool receives) {
+static void once_first(struct compiler *c, struct shoal_node **topological, bool receives) {
   struct plan *p = c->p;
   int n = 0;
   for (int i = 0; i < p->n_nodes; i++)
@@ -272,7 +272,7 @@ static void once_first(struct compiler *c, struct node **topological, bool recei
 }
 
 /* Cuts the plan into segments, unless it has frames, or too much that it waits for. */
-static shoal_status cut(struct compiler *c, struct node **topological, int *segment) {
+static shoal_status cut(struct compiler *c, struct shoal_node **topological, int *segment) {
   enum { FRAMES = NODE_SWITCH | NODE_MERGE | NODE_ENTER | NODE_EXIT | NODE_NEXT };
   struct plan *p = c->p;
   bool framed = false, receives = false;
@@ -303,22 +303,22 @@ static shoal_status cut(struct compiler *c, struct node **topological, int *segm
   return NULL;
 }
 
-static shoal_status check_whole(const struct graph *g) {
+static shoal_status check_whole(const struct shoal_graph *g) {
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     for (int k = 0; n && k < n->n_in; k++)
       if (!n->in[k].node) return INVALID("input %d of {{node %s}} is not connected", k, n->name);
   }
   return NULL;
 }
 
-static shoal_status compile(struct compiler *c, struct node **topological, int *segment) {
+static shoal_status compile(struct compiler *c, struct shoal_node **topological, int *segment) {
   struct plan *p = c->p;
   TRY(check_whole(c->g));
   TRY(graph_topological_order(c->g, topological));
   TRY(cut(c, topological, segment));
   for (int i = 0; i < p->n_nodes; i++) {
-    struct node *n = c->order[i];
+    struct shoal_node *n = c->order[i];
     p->nodes[i] = (struct plan_node){.flags = control_flags(n), .n_in = n->n_in, .n_out = n->n_out};
     TRY(kernel_get(n, c->o, &p->nodes[i].kernel));
     node_flags(c, i);
@@ -335,11 +335,11 @@ static shoal_status compile(struct compiler *c, struct node **topological, int *
 
 /* Inlined functions may not produce what their callers said: whoever reads it would take its memory for something else.
  */
-static shoal_status check_edges(const struct graph *g) {
+static shoal_status check_edges(const struct shoal_graph *g) {
   for (size_t k = 0; k < g->nodes.n; k++) {
-    const struct node *n = g->nodes.at[k];
+    const struct shoal_node *n = g->nodes.at[k];
     for (int i = 0; n && i < n->n_in; i++) {
-      const struct node *from = n->in[i].node;
+      const struct shoal_node *from = n->in[i].node;
       if (!from) continue;
       shoal_dtype is = dtype_base(from->out_types[n->in[i].index]), wants = dtype_base(n->in_types[i]);
       if (is != wants && !dtype_is_harmless(is, wants))
@@ -350,7 +350,7 @@ static shoal_status check_edges(const struct graph *g) {
   return NULL;
 }
 
-shoal_status plan_compile(const struct graph *g, const struct plan_options *options, struct plan **out) {
+shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options *options, struct plan **out) {
   TRY(check_edges(g));
   struct plan *p = mem_zalloc(1, sizeof *p);
   atomic_init(&p->refs, 1);
@@ -362,7 +362,7 @@ shoal_status plan_compile(const struct graph *g, const struct plan_options *opti
   struct compiler c = {.g = g, .o = options, .p = p};
   c.order = mem_zalloc((size_t)g->n_nodes, sizeof *c.order);
   c.at = mem_zalloc(g->nodes.n, sizeof *c.at);
-  struct node **topological = mem_zalloc((size_t)g->n_nodes, sizeof *topological);
+  struct shoal_node **topological = mem_zalloc((size_t)g->n_nodes, sizeof *topological);
   int *segment = mem_zalloc((size_t)g->n_nodes, sizeof *segment); /* of each node of a straight plan */
   const struct file_roots *before = file_roots_use(p->device->files);
   shoal_status s = compile(&c, topological, segment);
@@ -413,7 +413,7 @@ void plan_unref(struct plan *p) {
   free(p);
 }
 
-shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, const struct tensor *const *in,
+shoal_status plan_evaluate(const struct plan_options *o, const struct shoal_node *n, const struct tensor *const *in,
                            struct cancel *cancel, struct tensor *out) {
   struct kernel *k;
   if (cancel && cancel_started(cancel)) return cancel_reason(cancel);

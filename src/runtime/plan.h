@@ -26,7 +26,7 @@ struct plan_options {
 };
 
 /* The graph must be placed and partitioned; it may be freed afterwards. */
-shoal_status plan_compile(const struct graph *g, const struct plan_options *options, struct plan **out);
+shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options *options, struct plan **out);
 /* Runs one step; any number may run at once. done is called once, perhaps before this returns. The step must live until
  * then. */
 void plan_run(struct plan *p, struct step *step, void (*done)(void *arg, shoal_status s), void *arg);
@@ -37,7 +37,7 @@ bool plan_is_straight(const struct plan *p);
 
 /* Runs one node now, outside any plan: for constant folding. Asynchronous kernels are refused. cancel (NULL: nobody
  * does) ends it as it ends a step. */
-shoal_status plan_evaluate(const struct plan_options *o, const struct node *n, const struct tensor *const *in,
+shoal_status plan_evaluate(const struct plan_options *o, const struct shoal_node *n, const struct tensor *const *in,
                            struct cancel *cancel, struct tensor *out);
 
 /* Kernels whose state outlives a plan: a random op's counter belongs to the session and the node. */

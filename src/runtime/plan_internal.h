@@ -115,13 +115,13 @@ struct plan {
   struct flow *flows; /* lock */
 };
 
-shoal_status kernel_make(const struct node *n, const struct plan_options *o, struct kernel **out);
+shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *o, struct kernel **out);
 void kernel_free(struct kernel *k); /* drops one reference */
 
 /* In the order in which they are called. nodes: [n_nodes] the plan's, the first n_once of which are in no segment;
  * segment: [n_nodes] is filled in. False: there are too many different sets of asynchronous nodes. */
-bool segments_cut(struct plan *p, struct node **nodes, const bool *async, size_t n_ids, int *segment);
-void segments_order(struct plan *p, struct node **nodes, int *segment); /* the nodes of one stand together */
+bool segments_cut(struct plan *p, struct shoal_node **nodes, const bool *async, size_t n_ids, int *segment);
+void segments_order(struct plan *p, struct shoal_node **nodes, int *segment); /* the nodes of one stand together */
 void segments_link(struct plan *p, const int *segment);
 void segments_last_uses(struct plan *p, const int *segment);
 void segments_find_unread(struct plan *p);

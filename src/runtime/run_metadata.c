@@ -62,7 +62,7 @@ void step_stats_encode(const struct step_stats *s, struct text *out) {
   free(done);
 }
 
-shoal_status run_metadata_encode(const struct step_stats *stats, struct graph *const *parts, int n_parts,
+shoal_status run_metadata_encode(const struct step_stats *stats, struct shoal_graph *const *parts, int n_parts,
                                  shoal_bytes *out) {
   struct text t = {0};
   if (stats) {

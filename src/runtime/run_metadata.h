@@ -9,7 +9,7 @@
 /* Appends a tensorflow.StepStats. */
 void step_stats_encode(const struct step_stats *s, struct text *out);
 /* stats may be NULL. */
-shoal_status run_metadata_encode(const struct step_stats *stats, struct graph *const *parts, int n_parts,
+shoal_status run_metadata_encode(const struct step_stats *stats, struct shoal_graph *const *parts, int n_parts,
                                  shoal_bytes *out);
 
 #endif

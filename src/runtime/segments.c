@@ -67,12 +67,12 @@ static void sets_release(struct sets *s) {
 }
 
 /* What a node waits for: the union of the sets of all that leads to it. */
-static int set_of(struct sets *s, const struct node *n, const int *set_after) {
+static int set_of(struct sets *s, const struct shoal_node *n, const int *set_after) {
   int set = 0;
   bool mixed = false;
   int total = n->n_in + (int)n->control.n;
   for (int k = 0; k < total; k++) {
-    const struct node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
+    const struct shoal_node *from = k < n->n_in ? n->in[k].node : n->control.at[k - n->n_in];
     int other = set_after[from->id];
     if (other == 0 || other == set) continue;
     if (set != 0 && !mixed) {
@@ -99,7 +99,7 @@ static int segment_new(struct cutter *c, bool async) {
 }
 
 /* The segment of a node; -1: the plan cannot be cut. */
-static int segment_of(struct cutter *c, const struct node *n, bool async) {
+static int segment_of(struct cutter *c, const struct shoal_node *n, bool async) {
   int set = set_of(&c->sets, n, c->set_after);
   if (set < 0) return -1;
   c->set_after[n->id] = set;
@@ -114,7 +114,7 @@ static int segment_of(struct cutter *c, const struct node *n, bool async) {
   return c->segment_of_set.at[set];
 }
 
-bool segments_cut(struct plan *p, struct node **nodes, const bool *async, size_t n_ids, int *segment) {
+bool segments_cut(struct plan *p, struct shoal_node **nodes, const bool *async, size_t n_ids, int *segment) {
   struct cutter c = {0};
   for (int i = p->n_once; i < p->n_nodes; i++) p->n_calls += async[i];
   sets_init(&c.sets, p->n_calls);
@@ -134,9 +134,9 @@ bool segments_cut(struct plan *p, struct node **nodes, const bool *async, size_t
   return ok;
 }
 
-void segments_order(struct plan *p, struct node **nodes, int *segment) {
+void segments_order(struct plan *p, struct shoal_node **nodes, int *segment) {
   size_t n = (size_t)p->n_nodes;
-  struct node **was = memcpy(mem_alloc(n * sizeof *was + 1), nodes, n * sizeof *was);
+  struct shoal_node **was = memcpy(mem_alloc(n * sizeof *was + 1), nodes, n * sizeof *was);
   int *was_in = memcpy(mem_alloc(n * sizeof *was_in + 1), segment, n * sizeof *was_in);
   int at = p->n_once;
   for (int s = 0; s < p->n_segments; s++) {

@@ -7,7 +7,7 @@
 #include "shoal/session.h"
 
 struct session_ops {
-  shoal_status (*extend)(shoal_session *s, struct graph *g);
+  shoal_status (*extend)(shoal_session *s, struct shoal_graph *g);
   shoal_status (*close)(shoal_session *s); /* frees s */
   void (*interrupt)(shoal_session *s);
   shoal_status (*run)(shoal_session *s, const shoal_run_options *o, const struct step_signature *sig,
@@ -32,10 +32,10 @@ static inline void session_interrupt(shoal_session *s) { s->ops->interrupt(s); }
 
 struct session_scheme {
   const char *prefix; /* "grpc://"; NULL ends the list */
-  shoal_status (*open)(struct graph *g, const shoal_session_options *o, shoal_session **out);
+  shoal_status (*open)(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out);
 };
 extern const struct session_scheme session_schemes[];
 
-shoal_status local_session_open(struct graph *g, const shoal_session_options *o, shoal_session **out);
+shoal_status local_session_open(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out);
 
 #endif

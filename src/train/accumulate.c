@@ -11,16 +11,16 @@
 #include "train/only_if.h"
 
 struct sums {
-  struct graph *g;
+  struct shoal_graph *g;
   const struct gradients *all;
   int n;
-  shoal_var *dense;     /* [all->n] handle.node NULL: this one is sparse, or there is no gradient */
-  struct out *sparse;   /* [all->n] accumulators */
-  struct node **placed; /* [all->n] what adds this run's gradient */
+  shoal_var *dense;           /* [all->n] handle.node NULL: this one is sparse, or there is no gradient */
+  shoal_out *sparse;          /* [all->n] accumulators */
+  struct shoal_node **placed; /* [all->n] what adds this run's gradient */
 };
 
-static struct node *add_dense(struct sums *s, int i) {
-  struct graph *g = s->g;
+static struct shoal_node *add_dense(struct sums *s, int i) {
+  struct shoal_graph *g = s->g;
   struct shape shape = out_shape(s->all->vars[i].value);
   shoal_dtype t = out_type(s->all->vars[i].value);
   char *name = mem_printf("%s/accumulated", s->all->vars[i].handle.node->name);
@@ -34,8 +34,8 @@ static struct node *add_dense(struct sums *s, int i) {
   return build_end(&b);
 }
 
-static struct node *add_sparse(struct sums *s, int i) {
-  struct graph *g = s->g;
+static struct shoal_node *add_sparse(struct sums *s, int i) {
+  struct shoal_graph *g = s->g;
   struct shape shape = out_shape(s->all->vars[i].value);
   struct build b = build_begin(g, "SparseConditionalAccumulator", NULL);
   build_attr_type(&b, "dtype", out_type(s->all->grads[i].values));
@@ -54,9 +54,9 @@ static struct node *add_sparse(struct sums *s, int i) {
 
 /* The mean gradient of variable i; what is read is read now. */
 static shoal_gradient mean(struct sums *s, int i) {
-  struct graph *g = s->g;
+  struct shoal_graph *g = s->g;
   shoal_dtype t = out_type(s->all->vars[i].value);
-  struct out share = build_const_float(g, t, 1.0 / s->n);
+  shoal_out share = build_const_float(g, t, 1.0 / s->n);
   if (s->dense[i].handle.node)
     return (shoal_gradient){.values = build_op2(g, "Mul", variable_read_op(g, s->dense[i].handle, t, NULL), share)};
   if (!s->sparse[i].node) return (shoal_gradient){0};
@@ -64,13 +64,13 @@ static shoal_gradient mean(struct sums *s, int i) {
   build_in(&b, s->sparse[i]);
   build_in(&b, build_const_int(g, SHOAL_INT32, s->n));
   build_attr_type(&b, "dtype", t);
-  struct node *taken = build_end(&b);
+  struct shoal_node *taken = build_end(&b);
   return (shoal_gradient){build_op2(g, "Mul", node_out(taken, 1), share), node_out(taken, 0), node_out(taken, 2)};
 }
 
-static struct node *clear(struct sums *s, struct node *after) {
-  struct graph *g = s->g;
-  VEC(struct node *) done = {0};
+static struct shoal_node *clear(struct sums *s, struct shoal_node *after) {
+  struct shoal_graph *g = s->g;
+  VEC(struct shoal_node *) done = {0};
   vec_push(&done, after);
   graph_push_control(g, &after, 1);
   for (int i = 0; i < s->all->n; i++) {
@@ -81,14 +81,14 @@ static struct node *clear(struct sums *s, struct node *after) {
     vec_push(&done, shoal_variable_assign(g, s->dense[i], zeros));
   }
   graph_pop_control(g);
-  struct node *all = shoal_group(g, done.at, (int)done.n, "cleared");
+  struct shoal_node *all = shoal_group(g, done.at, (int)done.n, "cleared");
   vec_release(&done);
   return all;
 }
 
 /* Counts this run; does it complete a step? */
-static struct out completes(struct sums *s) {
-  struct graph *g = s->g;
+static shoal_out completes(struct sums *s) {
+  struct shoal_graph *g = s->g;
   graph_push_control(g, NULL, -1);
   shoal_var count = shoal_variable_local(g, "count", build_const_int(g, SHOAL_INT64, 0));
   graph_pop_control(g);
@@ -96,10 +96,10 @@ static struct out completes(struct sums *s) {
   struct build b = build_begin(g, "AssignAddVariableOp", NULL);
   build_in(&b, count.handle);
   build_in(&b, build_const_int(g, SHOAL_INT64, 1));
-  struct node *counted = build_end(&b);
+  struct shoal_node *counted = build_end(&b);
   graph_pop_control(g);
   graph_push_control(g, &counted, 1);
-  struct out now = variable_read_op(g, count.handle, SHOAL_INT64, NULL);
+  shoal_out now = variable_read_op(g, count.handle, SHOAL_INT64, NULL);
   graph_pop_control(g);
   return build_op2(g, "Equal", build_op2(g, "FloorMod", now, build_const_int(g, SHOAL_INT64, s->n)),
                    build_const_int(g, SHOAL_INT64, 0));
@@ -119,7 +119,7 @@ shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer optimizer, 
   graph_push_scope(g, "accumulate");
   for (int i = 0; i < all.n && !graph_error(g); i++)
     if (all.grads[i].values.node) s.placed[i] = all.grads[i].indices.node ? add_sparse(&s, i) : add_dense(&s, i);
-  struct node *train = NULL;
+  struct shoal_node *train = NULL;
   if (!graph_error(g)) {
     struct only_if w = only_if_begin(g, completes(&s));
     for (int i = 0; i < all.n && !graph_error(g); i++) means[i] = mean(&s, i);

@@ -18,27 +18,27 @@ shoal_var shoal_average_of(const shoal_graph *g, shoal_var v) {
   return average;
 }
 
-static bool is_average(const struct node *n) {
+static bool is_average(const struct shoal_node *n) {
   const char *end = strrchr(n->name, '/');
   return end && !strcmp(end + 1, suffix);
 }
 
 /* 1 - decay, as a float32 scalar. */
-static struct out pull(struct graph *g, double decay, struct out updates) {
-  struct out keep = build_const_float(g, SHOAL_FLOAT32, decay), one = build_const_float(g, SHOAL_FLOAT32, 1);
+static shoal_out pull(struct shoal_graph *g, double decay, shoal_out updates) {
+  shoal_out keep = build_const_float(g, SHOAL_FLOAT32, decay), one = build_const_float(g, SHOAL_FLOAT32, 1);
   if (updates.node) {
-    struct out n = build_cast(g, updates, SHOAL_FLOAT32);
-    struct out early = build_op2(g, "RealDiv", build_op2(g, "AddV2", one, n),
-                                 build_op2(g, "AddV2", build_const_float(g, SHOAL_FLOAT32, 10), n));
+    shoal_out n = build_cast(g, updates, SHOAL_FLOAT32);
+    shoal_out early = build_op2(g, "RealDiv", build_op2(g, "AddV2", one, n),
+                                build_op2(g, "AddV2", build_const_float(g, SHOAL_FLOAT32, 10), n));
     keep = build_op2(g, "Minimum", keep, early);
   }
   return build_op2(g, "Sub", one, keep);
 }
 
-static struct node *move(struct graph *g, shoal_var v, struct out amount) {
+static struct shoal_node *move(struct shoal_graph *g, shoal_var v, shoal_out amount) {
   shoal_var average = shoal_average_of(g, v);
   if (!average.handle.node) {
-    struct node *assign = variable_initializer(g, v);
+    struct shoal_node *assign = variable_initializer(g, v);
     if (!assign || assign->n_in < 2) {
       graph_fail(g, INVALID("variable '%s' has no initial value to start its average with", v.handle.node->name));
       return NULL;
@@ -48,9 +48,9 @@ static struct node *move(struct graph *g, shoal_var v, struct out amount) {
   if (!average.handle.node) return NULL;
   shoal_dtype t = out_type(v.value);
   graph_push_colocation(g, v.handle.node);
-  struct out now = variable_read_op(g, v.handle, t, NULL), old = variable_read_op(g, average.handle, t, NULL);
-  struct out change = build_op2(g, "Mul", build_op2(g, "Sub", old, now), build_cast(g, amount, t));
-  struct node *moved = variable_update_op(g, "AssignSub", average.handle, change);
+  shoal_out now = variable_read_op(g, v.handle, t, NULL), old = variable_read_op(g, average.handle, t, NULL);
+  shoal_out change = build_op2(g, "Mul", build_op2(g, "Sub", old, now), build_cast(g, amount, t));
+  struct shoal_node *moved = variable_update_op(g, "AssignSub", average.handle, change);
   graph_pop_colocation(g);
   return moved;
 }
@@ -64,7 +64,7 @@ shoal_op *shoal_average_variables(shoal_graph *g, double decay, shoal_out num_up
   else shoal_variables(g, true, all, n);
   graph_push_scope(g, suffix);
   graph_push_control(g, &after, 1);
-  struct out amount = pull(g, decay, num_updates);
+  shoal_out amount = pull(g, decay, num_updates);
   for (int i = 0; i < n && !graph_error(g); i++) moved[i] = move(g, all[i], amount);
   graph_pop_control(g);
   graph_pop_scope(g);
@@ -75,7 +75,7 @@ shoal_op *shoal_average_variables(shoal_graph *g, double decay, shoal_out num_up
 }
 
 /* A RestoreV2 of one tensor each: names differ from the variables' own, and parts restore their slices. */
-static struct out restored(struct graph *g, struct out prefix, shoal_var v, bool averaged) {
+static shoal_out restored(struct shoal_graph *g, shoal_out prefix, shoal_var v, bool averaged) {
   char *name = averaged ? mem_printf("%s/%s", variable_save_name(v), suffix) : mem_strdup(variable_save_name(v));
   const char *one[] = {name}, *slice[] = {variable_save_slice(v)};
   shoal_dtype t = out_type(v.value);

@@ -21,15 +21,15 @@ void timer_set_off(struct timer *t, int64_t step, double *secs, int64_t *steps);
 shoal_status hook_global_step(shoal_graph *g, const char *who, shoal_out *out);
 
 /* The event file of a directory: one for all hooks of this process that write there. Each get has its release. */
-shoal_status events_shared_get(const char *dir, struct event_writer **out);
-void events_shared_release(struct event_writer *w);
+shoal_status events_shared_get(const char *dir, struct shoal_events **out);
+void events_shared_release(struct shoal_events *w);
 /* What became of a write to it. A full disk is no reason to lose what is being trained: an error is said, once, and
  * freed. (That there is no such folder is an error, of events_shared_get.) */
 void events_told(shoal_status s);
 
 /* The graph for people (DIR/graph.pbtxt) and for TensorBoard (in events; with saver, which may be NULL, its
  * MetaGraphDef, too). */
-shoal_status graph_write(shoal_graph *g, const char *dir, struct event_writer *events, int64_t step,
+shoal_status graph_write(shoal_graph *g, const char *dir, struct shoal_events *events, int64_t step,
                          shoal_saver *saver);
 
 #endif

@@ -42,7 +42,7 @@ shoal_status hook_global_step(shoal_graph *g, const char *who, shoal_out *out) {
 
 struct shared {
   char *dir;
-  struct event_writer *w;
+  struct shoal_events *w;
   int users;
 };
 
@@ -51,7 +51,7 @@ static struct {
   VEC(struct shared) at; /* lock */
 } files = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-shoal_status events_shared_get(const char *dir, struct event_writer **out) {
+shoal_status events_shared_get(const char *dir, struct shoal_events **out) {
   enum { MAX_QUEUE = 100, FLUSH_MS = 5000 };
   shoal_status s = NULL;
   *out = NULL;
@@ -69,7 +69,7 @@ shoal_status events_shared_get(const char *dir, struct event_writer **out) {
   return status_prefix(s, "event files cannot be written: ");
 }
 
-void events_shared_release(struct event_writer *w) {
+void events_shared_release(struct shoal_events *w) {
   if (!w) return;
   pthread_mutex_lock(&files.lock);
   for (size_t i = 0; i < files.at.n; i++) {

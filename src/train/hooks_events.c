@@ -11,7 +11,7 @@
 struct events_hook {
   char *dir; /* NULL: log only */
   struct timer timer;
-  struct event_writer *events;
+  struct shoal_events *events;
   shoal_out global_step, summary;
   int step_fetch, summary_fetch;
   bool requested;    /* this step has a summary */

@@ -12,7 +12,7 @@ struct profiler {
   char *dir;
   struct timer timer;
   shoal_out global_step;
-  struct event_writer *events;
+  struct shoal_events *events;
   int fetch;
   bool requested;
   int64_t next_step; /* -1 before the first */

@@ -14,7 +14,7 @@ struct save_hook {
   struct timer timer;
   shoal_saver *saver, *own; /* own: when none was given */
   shoal_out global_step;
-  struct event_writer *events;
+  struct shoal_events *events;
   shoal_graph *graph;
   int fetch;
   int64_t saved; /* the step of the newest checkpoint; -1: there is none of this run */
@@ -33,7 +33,7 @@ static shoal_status begin(void *state, shoal_graph *g) {
   return events_shared_get(s->dir, &s->events);
 }
 
-shoal_status graph_write(shoal_graph *g, const char *dir, struct event_writer *events, int64_t step,
+shoal_status graph_write(shoal_graph *g, const char *dir, struct shoal_events *events, int64_t step,
                          shoal_saver *saver) {
   shoal_bytes text = {0}, def = {0};
   const struct text *meta;

@@ -18,7 +18,7 @@ shoal_input shoal_input_position(shoal_graph *g, int worker) {
     graph_fail(g, INVALID("worker %d: there are positions for workers 0 to %d", worker, SHOAL_MAX_INPUT_WORKERS - 1));
     return (shoal_input){0};
   }
-  struct node *there = graph_find(g, "input_position");
+  struct shoal_node *there = graph_find(g, "input_position");
   shoal_var v = {there ? node_out(there, 0) : (shoal_out){0}};
   bool refs = graph_ref_variables(g); /* ours alone: no program of TensorFlow 1 has it */
   graph_set_ref_variables(g, false);

@@ -8,7 +8,7 @@
 #include "graph/builder.h"
 #include "train/variables.h"
 
-static struct shape to_shape(struct graph *g, shoal_dims d) {
+static struct shape to_shape(struct shoal_graph *g, shoal_dims d) {
   struct shape s = shape_unknown();
   if (d.rank > SHOAL_MAX_RANK) {
     graph_fail(g, INVALID("a shape of rank %d; at most %d are possible", d.rank, SHOAL_MAX_RANK));
@@ -153,7 +153,7 @@ static shoal_out weights(shoal_graph *g, const char *name, shoal_dtype dtype, sh
 }
 
 /* The last dimension of x, which must be known. */
-static int64_t last_dim(struct graph *g, struct out x, int rank, const char *layer) {
+static int64_t last_dim(struct shoal_graph *g, shoal_out x, int rank, const char *layer) {
   struct shape s = out_shape(x);
   if (graph_error(g)) return 1;
   if (s.rank == rank && s.dims[rank - 1] > 0) return s.dims[rank - 1];

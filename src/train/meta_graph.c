@@ -12,7 +12,7 @@
 #include "train/train_session.h"
 #include "train/variables.h"
 
-static void put_out(struct text *t, uint32_t field, struct out o) {
+static void put_out(struct text *t, uint32_t field, shoal_out o) {
   char *name = mem_printf("%s:%d", o.node->name, o.index);
   wire_put_str(t, field, name);
   free(name);
@@ -36,8 +36,8 @@ static void put_slice(struct text *t, shoal_var v) {
   shoal_status_free(bad);
 }
 
-static void put_variable(struct text *t, const struct graph *g, shoal_var v, bool trainable) {
-  const struct node *init = variable_initializer(g, v);
+static void put_variable(struct text *t, const struct shoal_graph *g, shoal_var v, bool trainable) {
+  const struct shoal_node *init = variable_initializer(g, v);
   size_t at = wire_begin(t, 1);
   put_out(t, 1, v.handle);
   if (init) wire_put_str(t, 2, init->name);
@@ -77,7 +77,7 @@ static bool among(shoal_var v, const shoal_var *vars, int n) {
   return false;
 }
 
-static void put_variables(struct text *t, const struct graph *g, const char *key, const shoal_var *vars, int n,
+static void put_variables(struct text *t, const struct shoal_graph *g, const char *key, const shoal_var *vars, int n,
                           const shoal_var *trainable, int n_trainable) {
   if (!n) return;
   struct collection c = begin(t, key, BYTES);
@@ -85,7 +85,7 @@ static void put_variables(struct text *t, const struct graph *g, const char *key
   end(t, c);
 }
 
-static void put_collections(struct text *t, const struct graph *g) {
+static void put_collections(struct text *t, const struct shoal_graph *g) {
   int all = shoal_variables(g, false, NULL, 0), trainable = shoal_variables(g, true, NULL, 0);
   int local = shoal_local_variables(g, NULL, 0);
   shoal_var *vars = mem_zalloc((size_t)(all + trainable + local) + 1, sizeof *vars);
@@ -117,7 +117,7 @@ static void put_saver(struct text *t, const struct meta_saver *s) {
   wire_end(t, at);
 }
 
-shoal_status meta_graph_encode(struct graph *g, const struct meta_saver *saver, struct text *out) {
+shoal_status meta_graph_encode(struct shoal_graph *g, const struct meta_saver *saver, struct text *out) {
   shoal_bytes def;
   TRY(shoal_graph_export(g, &def));
   wire_put_bytes(out, 2, def.data, def.size);

@@ -8,13 +8,13 @@
 
 /* How a checkpoint is written and read in a session on the graph: by a fed file name, a tensor and an op. */
 struct meta_saver {
-  struct out filename, save;
-  const struct node *restore;
+  shoal_out filename, save;
+  const struct shoal_node *restore;
   int max_to_keep; /* 0: all */
   double keep_every_hours;
 };
 /* Appends the message: the graph, the saver, and the collections that TensorFlow's programs go by (variables,
  * trainable_variables, local_variables, global_step, summaries). */
-shoal_status meta_graph_encode(struct graph *g, const struct meta_saver *saver, struct text *out);
+shoal_status meta_graph_encode(struct shoal_graph *g, const struct meta_saver *saver, struct text *out);
 
 #endif

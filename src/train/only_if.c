@@ -1,16 +1,16 @@
 /* Updates that happen only in some steps: see when.h. */
 #include "train/only_if.h"
 
-struct only_if only_if_begin(struct graph *g, struct out happens) {
+struct only_if only_if_begin(struct shoal_graph *g, shoal_out happens) {
   struct only_if w = {.g = g, .choice = build_op2(g, "Switch", happens, happens).node};
-  struct node *pivot = build_op1(g, "Identity", node_out(w.choice, 1)).node;
+  struct shoal_node *pivot = build_op1(g, "Identity", node_out(w.choice, 1)).node;
   graph_push_control(g, &pivot, 1);
   return w;
 }
 
-struct node *only_if_end(struct only_if *w, struct node *done) {
+struct shoal_node *only_if_end(struct only_if *w, struct shoal_node *done) {
   graph_push_control(w->g, &done, 1);
-  struct out yes = build_op1(w->g, "Identity", node_out(w->choice, 1));
+  shoal_out yes = build_op1(w->g, "Identity", node_out(w->choice, 1));
   graph_pop_control(w->g);
   graph_pop_control(w->g);
   struct build b = build_begin(w->g, "Merge", NULL);

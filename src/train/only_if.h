@@ -9,10 +9,10 @@
 #include "graph/builder.h"
 
 struct only_if {
-  struct graph *g;
-  struct node *choice;
+  struct shoal_graph *g;
+  struct shoal_node *choice;
 };
-struct only_if only_if_begin(struct graph *g, struct out happens);
-struct node *only_if_end(struct only_if *w, struct node *done);
+struct only_if only_if_begin(struct shoal_graph *g, shoal_out happens);
+struct shoal_node *only_if_end(struct only_if *w, struct shoal_node *done);
 
 #endif

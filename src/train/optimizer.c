@@ -13,12 +13,12 @@
 #include "train/variables.h"
 
 enum { MAX_SLOTS = 3 };
-typedef VEC(struct node *) node_list;
+typedef VEC(struct shoal_node *) node_list;
 
 /* An op's arguments, one letter each:
  *   v variable   0 1 2 slots   L learning rate   a b c numbers   p q powers of a and b   S this step's number
  *   G gradient   I its indices */
-struct optimizer_row {
+struct shoal_optimizer_row {
   const char *name; /* of slots */
   const char *dense, *dense_args;
   const char *sparse, *sparse_args; /* NULL: made of single ops, by hand */
@@ -27,36 +27,37 @@ struct optimizer_row {
   bool powers, has_nesterov, decays; /* decays: the variable shrinks by rate * d before its update */
 };
 
-static const struct optimizer_row sgd = {"GradientDescent", "ResourceApplyGradientDescent", "vLG"};
-static const struct optimizer_row momentum = {
+static const struct shoal_optimizer_row sgd = {"GradientDescent", "ResourceApplyGradientDescent", "vLG"};
+static const struct shoal_optimizer_row momentum = {
     "Momentum", "ResourceApplyMomentum", "v0LGa", "ResourceSparseApplyMomentum", "v0LGIa",
     .slots = 1, .has_nesterov = true};
-static const struct optimizer_row adam = {"Adam",     "ResourceApplyAdam", "v01pqLabcG",
-                                          .slots = 2, .powers = true,      .has_nesterov = true};
-static const struct optimizer_row adamw = {"AdamW",        "ResourceApplyAdam",  "v01pqLabcG",  .slots = 2,
-                                           .powers = true, .has_nesterov = true, .decays = true};
-static const struct optimizer_row adagrad = {
+static const struct shoal_optimizer_row adam = {"Adam",     "ResourceApplyAdam", "v01pqLabcG",
+                                                .slots = 2, .powers = true,      .has_nesterov = true};
+static const struct shoal_optimizer_row adamw = {"AdamW",        "ResourceApplyAdam",  "v01pqLabcG",  .slots = 2,
+                                                 .powers = true, .has_nesterov = true, .decays = true};
+static const struct shoal_optimizer_row adagrad = {
     "Adagrad", "ResourceApplyAdagrad", "v0LG", "ResourceSparseApplyAdagrad", "v0LGI", .slots = 1, .initial = {0.1}};
-static const struct optimizer_row adagrad_da = {
+static const struct shoal_optimizer_row adagrad_da = {
     "AdagradDA", "ResourceApplyAdagradDA", "v01GLabS", "ResourceSparseApplyAdagradDA", "v01GILabS",
     .slots = 2,  .initial = {0, 0.1}};
-static const struct optimizer_row adadelta = {
+static const struct shoal_optimizer_row adadelta = {
     "Adadelta", "ResourceApplyAdadelta", "v01LabG", "ResourceSparseApplyAdadelta", "v01LabGI", .slots = 2};
-static const struct optimizer_row rmsprop = {
+static const struct shoal_optimizer_row rmsprop = {
     "RMSProp",  "ResourceApplyRMSProp", "v01LabcG", "ResourceSparseApplyRMSProp", "v01LabcGI",
     .slots = 2, .initial = {1}};
-static const struct optimizer_row centered_rmsprop = {"RMSProp",     "ResourceApplyCenteredRMSProp",
-                                                      "v102LabcG",   "ResourceSparseApplyCenteredRMSProp",
-                                                      "v102LabcGI",  .slots = 3,
-                                                      .initial = {1}};
-static const struct optimizer_row ftrl = {"Ftrl",      "ResourceApplyFtrl", "v01GLabc",      "ResourceSparseApplyFtrl",
-                                          "v01GILabc", .slots = 2,          .initial = {0.1}};
-static const struct optimizer_row proximal_sgd = {"ProximalGradientDescent", "ResourceApplyProximalGradientDescent",
-                                                  "vLabG", "ResourceSparseApplyProximalGradientDescent", "vLabGI"};
-static const struct optimizer_row proximal_adagrad = {"ProximalAdagrad", "ResourceApplyProximalAdagrad",
-                                                      "v0LabG",          "ResourceSparseApplyProximalAdagrad",
-                                                      "v0LabGI",         .slots = 1,
-                                                      .initial = {0.1}};
+static const struct shoal_optimizer_row centered_rmsprop = {"RMSProp",     "ResourceApplyCenteredRMSProp",
+                                                            "v102LabcG",   "ResourceSparseApplyCenteredRMSProp",
+                                                            "v102LabcGI",  .slots = 3,
+                                                            .initial = {1}};
+static const struct shoal_optimizer_row ftrl = {
+    "Ftrl", "ResourceApplyFtrl", "v01GLabc", "ResourceSparseApplyFtrl", "v01GILabc", .slots = 2, .initial = {0.1}};
+static const struct shoal_optimizer_row proximal_sgd = {"ProximalGradientDescent",
+                                                        "ResourceApplyProximalGradientDescent", "vLabG",
+                                                        "ResourceSparseApplyProximalGradientDescent", "vLabGI"};
+static const struct shoal_optimizer_row proximal_adagrad = {"ProximalAdagrad", "ResourceApplyProximalAdagrad",
+                                                            "v0LabG",          "ResourceSparseApplyProximalAdagrad",
+                                                            "v0LabGI",         .slots = 1,
+                                                            .initial = {0.1}};
 
 shoal_optimizer shoal_sgd(double rate) { return (shoal_optimizer){.row = &sgd, .learning_rate = rate}; }
 shoal_optimizer shoal_momentum(double rate, double m) {
@@ -101,33 +102,33 @@ shoal_var shoal_global_step(shoal_graph *g) {
 /* ---- one application ---- */
 
 struct applying {
-  struct graph *g;
+  struct shoal_graph *g;
   const shoal_optimizer *o;
   shoal_var power_a, power_b; /* of Adam: beta1 and beta2 to the power of the step; float32, as TensorFlow has them */
-  struct out step;            /* of AdagradDA: the number of this step, from 1 */
+  shoal_out step;             /* of AdagradDA: the number of this step, from 1 */
 };
 
-static struct out number(struct applying *w, shoal_dtype dtype, double v) { return build_const_float(w->g, dtype, v); }
+static shoal_out number(struct applying *w, shoal_dtype dtype, double v) { return build_const_float(w->g, dtype, v); }
 
-static struct out rate(struct applying *w, shoal_dtype dtype) {
+static shoal_out rate(struct applying *w, shoal_dtype dtype) {
   if (w->o->learning_rate_out.node) return build_cast(w->g, w->o->learning_rate_out, dtype);
   return number(w, dtype, w->o->learning_rate);
 }
 
 /* Rows that occur more than once, added up: an update that is not linear must see each row once. */
-static struct grad unique_rows(struct graph *g, struct grad gr) {
-  struct node *u = NULL;
+static struct grad unique_rows(struct shoal_graph *g, struct grad gr) {
+  struct shoal_node *u = NULL;
   struct build b = build_begin(g, "Unique", NULL);
   build_in(&b, gr.indices);
   u = build_end(&b);
   if (!u) return gr;
-  struct out count = build_op1(g, "Size", node_out(u, 0));
-  struct out sums = build_op3(g, "UnsortedSegmentSum", gr.values, node_out(u, 1), count);
+  shoal_out count = build_op1(g, "Size", node_out(u, 0));
+  shoal_out sums = build_op3(g, "UnsortedSegmentSum", gr.values, node_out(u, 1), count);
   return (struct grad){sums, node_out(u, 0), gr.dense_shape};
 }
 
-static struct node *apply_row(struct applying *w, const char *op, const char *args, shoal_var v, const shoal_var *slots,
-                              struct grad gr) {
+static struct shoal_node *apply_row(struct applying *w, const char *op, const char *args, shoal_var v,
+                                    const shoal_var *slots, struct grad gr) {
   shoal_dtype dtype = out_type(v.value);
   struct build b = build_begin(w->g, variable_op_name(v.handle, op), NULL);
   for (const char *a = args; *a; a++) {
@@ -152,52 +153,52 @@ static struct node *apply_row(struct applying *w, const char *op, const char *ar
 }
 
 /* var[indices] -= rate * values: linear, so repeated rows need no care. */
-static struct node *sgd_sparse(struct applying *w, shoal_var v, struct grad gr) {
-  struct out change = build_op2(w->g, "Mul", gr.values, build_op1(w->g, "Neg", rate(w, out_type(v.value))));
+static struct shoal_node *sgd_sparse(struct applying *w, shoal_var v, struct grad gr) {
+  shoal_out change = build_op2(w->g, "Mul", gr.values, build_op1(w->g, "Neg", rate(w, out_type(v.value))));
   return build_op3(w->g, variable_op_name(v.handle, "ResourceScatterAdd"), v.handle, gr.indices, change).node;
 }
 
 /* slot = slot * keep, then slot[indices] += (1 - keep) * values; returns the slot read after both. */
-static struct out adam_slot(struct applying *w, shoal_var slot, double keep, struct out values, struct out indices) {
-  struct graph *g = w->g;
+static shoal_out adam_slot(struct applying *w, shoal_var slot, double keep, shoal_out values, shoal_out indices) {
+  struct shoal_graph *g = w->g;
   shoal_dtype dtype = out_type(slot.value);
-  struct out kept = build_op2(g, "Mul", slot.value, number(w, dtype, keep));
-  struct node *decayed = variable_update_op(g, "Assign", slot.handle, kept), *added;
+  shoal_out kept = build_op2(g, "Mul", slot.value, number(w, dtype, keep));
+  struct shoal_node *decayed = variable_update_op(g, "Assign", slot.handle, kept), *added;
   graph_push_control(g, &decayed, decayed ? 1 : 0);
   added = build_op3(g, variable_op_name(slot.handle, "ResourceScatterAdd"), slot.handle, indices,
                     build_op2(g, "Mul", values, number(w, dtype, 1 - keep)))
               .node;
   graph_pop_control(g);
   graph_push_control(g, &added, added ? 1 : 0);
-  struct out now = variable_read_op(g, slot.handle, dtype, NULL);
+  shoal_out now = variable_read_op(g, slot.handle, dtype, NULL);
   graph_pop_control(g);
   return now;
 }
 
 /* TensorFlow has no sparse Adam op: the moments decay everywhere, gain in the rows, and all of var moves. */
-static struct node *adam_sparse(struct applying *w, shoal_var v, const shoal_var *slots, struct grad gr) {
-  struct graph *g = w->g;
+static struct shoal_node *adam_sparse(struct applying *w, shoal_var v, const shoal_var *slots, struct grad gr) {
+  struct shoal_graph *g = w->g;
   shoal_dtype dtype = out_type(v.value);
-  struct out one = number(w, dtype, 1);
-  struct out m = adam_slot(w, slots[0], w->o->a, gr.values, gr.indices);
-  struct out s = adam_slot(w, slots[1], w->o->b, build_op1(g, "Square", gr.values), gr.indices);
-  struct out pa = build_cast(g, w->power_a.value, dtype), pb = build_cast(g, w->power_b.value, dtype);
-  struct out corrected =
+  shoal_out one = number(w, dtype, 1);
+  shoal_out m = adam_slot(w, slots[0], w->o->a, gr.values, gr.indices);
+  shoal_out s = adam_slot(w, slots[1], w->o->b, build_op1(g, "Square", gr.values), gr.indices);
+  shoal_out pa = build_cast(g, w->power_a.value, dtype), pb = build_cast(g, w->power_b.value, dtype);
+  shoal_out corrected =
       build_op2(g, "RealDiv", build_op2(g, "Mul", rate(w, dtype), build_op1(g, "Sqrt", build_op2(g, "Sub", one, pb))),
                 build_op2(g, "Sub", one, pa));
-  struct out step = build_op2(g, "RealDiv", build_op2(g, "Mul", corrected, m),
-                              build_op2(g, "AddV2", build_op1(g, "Sqrt", s), number(w, dtype, w->o->c)));
+  shoal_out step = build_op2(g, "RealDiv", build_op2(g, "Mul", corrected, m),
+                             build_op2(g, "AddV2", build_op1(g, "Sqrt", s), number(w, dtype, w->o->c)));
   return variable_update_op(g, "AssignSub", v.handle, step);
 }
 
 /* Slots belong to a variable in every way: where it is, what it is called, which part of a whole it is. */
 static void make_slots(struct applying *w, shoal_var v, shoal_var *slots) {
-  const struct optimizer_row *row = w->o->row;
+  const struct shoal_optimizer_row *row = w->o->row;
   struct shape shape = out_shape(v.value);
   for (int i = 0; i < row->slots; i++) slots[i] = slot_variable(w->g, v, row->name, NULL, &shape, row->initial[i]);
 }
 
-shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const struct out *initial,
+shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, const shoal_out *initial,
                         const struct shape *shape, double fill) {
   if (!v.handle.node) return (shoal_var){0};
   char *full = mem_printf("%s/%s", v.handle.node->name, name);
@@ -222,9 +223,9 @@ shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const st
   return slot;
 }
 
-static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
-  const struct optimizer_row *row = w->o->row;
-  struct graph *g = w->g;
+static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
+  const struct shoal_optimizer_row *row = w->o->row;
+  struct shoal_graph *g = w->g;
   if (!v.handle.node) return NULL;
   shoal_var slots[MAX_SLOTS] = {0};
   make_slots(w, v, slots);
@@ -232,10 +233,10 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
   graph_push_scope(g, scope);
   free(scope);
   graph_push_colocation(g, v.handle.node);
-  struct node *done, *decayed = NULL;
+  struct shoal_node *done, *decayed = NULL;
   if (row->decays && w->o->d != 0) {
     shoal_dtype dtype = out_type(v.value);
-    struct out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
+    shoal_out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
     decayed = variable_update_op(g, "AssignSub", v.handle, build_op2(g, "Mul", v.value, shrink));
   }
   graph_push_control(g, &decayed, 1);
@@ -250,19 +251,19 @@ static struct node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
 }
 
 /* After all updates: the powers move on. */
-static struct node *advance_power(struct applying *w, shoal_var power, double by) {
+static struct shoal_node *advance_power(struct applying *w, shoal_var power, double by) {
   graph_push_colocation(w->g, power.handle.node);
-  struct out next = build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by));
-  struct node *n = variable_update_op(w->g, "Assign", power.handle, next);
+  shoal_out next = build_op2(w->g, "Mul", power.value, number(w, out_type(power.value), by));
+  struct shoal_node *n = variable_update_op(w->g, "Assign", power.handle, next);
   graph_pop_colocation(w->g);
   return n;
 }
 
 /* The powers stand with the variable whose name comes first, as TensorFlow has it. */
 static void make_powers(struct applying *w, const shoal_var *vars, const shoal_gradient *grads, int n) {
-  struct node *first = NULL;
+  struct shoal_node *first = NULL;
   for (int i = 0; i < n; i++) {
-    struct node *v = vars[i].handle.node;
+    struct shoal_node *v = vars[i].handle.node;
     if (v && grads[i].values.node && (!first || strcmp(v->name, first->name) < 0)) first = v;
   }
   if (!first) return;
@@ -274,11 +275,11 @@ static void make_powers(struct applying *w, const shoal_var *vars, const shoal_g
   graph_pop_colocation(w->g);
 }
 
-static bool takes_step(const struct optimizer_row *row) { return strchr(row->dense_args, 'S') != NULL; }
+static bool takes_step(const struct shoal_optimizer_row *row) { return strchr(row->dense_args, 'S') != NULL; }
 
 /* What is done once all variables have been updated; added to the vector of what the step consists of. */
 static void finish(struct applying *w, shoal_var step, node_list *done) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   graph_push_control(g, done->at, (int)done->n);
   if (w->o->row->powers) {
     vec_push(done, advance_power(w, w->power_a, w->o->a));
@@ -308,7 +309,7 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
   for (int i = 0; i < n; i++) {
     struct grad gr = {grads[i].values, grads[i].indices, grads[i].dense_shape};
     if (grad_none(gr)) continue;
-    struct node *one = apply_one(&w, vars[i], gr);
+    struct shoal_node *one = apply_one(&w, vars[i], gr);
     if (one) vec_push(&done, one);
   }
   if (!done.n && !graph_error(g))
@@ -330,7 +331,7 @@ int shoal_compute_gradients(shoal_graph *g, shoal_out loss, shoal_var *vars, sho
   return n;
 }
 
-struct gradients gradients_of(struct graph *g, struct out loss) {
+struct gradients gradients_of(struct shoal_graph *g, shoal_out loss) {
   struct gradients all = {.n = shoal_variables(g, true, NULL, 0)};
   all.vars = mem_zalloc((size_t)all.n + 1, sizeof *all.vars);
   all.grads = mem_zalloc((size_t)all.n + 1, sizeof *all.grads);

@@ -7,7 +7,7 @@
 
 /* A variable "NAME/name" that belongs to v: placed with it, and saved as the same part when v is a part. Its initial
  * value: *initial, or else `fill` everywhere. */
-shoal_var slot_variable(struct graph *g, shoal_var v, const char *name, const struct out *initial,
+shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, const shoal_out *initial,
                         const struct shape *shape, double fill);
 
 /* All trainable variables with their gradients. */
@@ -16,7 +16,7 @@ struct gradients {
   shoal_gradient *grads;
   int n;
 };
-struct gradients gradients_of(struct graph *g, struct out loss);
+struct gradients gradients_of(struct shoal_graph *g, shoal_out loss);
 void gradients_release(struct gradients *all);
 
 #endif

@@ -105,10 +105,10 @@ void shoal_partitioned_free(shoal_partitioned *p) {
 
 /* ---- lookup ---- */
 
-static struct out gather_rows(struct graph *g, shoal_var v, struct out ids) {
+static shoal_out gather_rows(struct shoal_graph *g, shoal_var v, shoal_out ids) {
   graph_push_colocation(g, v.handle.node);
   if (variable_is_ref(v.handle)) {
-    struct out found = build_op3(g, "GatherV2", v.value, ids, build_const_int(g, SHOAL_INT32, 0));
+    shoal_out found = build_op3(g, "GatherV2", v.value, ids, build_const_int(g, SHOAL_INT32, 0));
     graph_pop_colocation(g);
     return found;
   }
@@ -116,33 +116,33 @@ static struct out gather_rows(struct graph *g, shoal_var v, struct out ids) {
   build_in(&b, v.handle);
   build_in(&b, ids);
   build_attr_type(&b, "dtype", out_type(v.value));
-  struct out rows = build_end_out(&b);
+  shoal_out rows = build_end_out(&b);
   graph_pop_colocation(g);
   return rows;
 }
 
 /* For each id its shard and its row there. */
-static void assign_mod(struct graph *g, struct out ids, int n, struct out *shard, struct out *row) {
-  struct out count = build_const_int(g, out_type(ids), n);
+static void assign_mod(struct shoal_graph *g, shoal_out ids, int n, shoal_out *shard, shoal_out *row) {
+  shoal_out count = build_const_int(g, out_type(ids), n);
   *shard = build_op2(g, "FloorMod", ids, count);
   *row = build_op2(g, "FloorDiv", ids, count);
 }
 
 /* The first `extra` shards have one row more. */
-static void assign_div(struct graph *g, const shoal_var *shards, struct out ids, int n, struct out *shard,
-                       struct out *row) {
+static void assign_div(struct shoal_graph *g, const shoal_var *shards, shoal_out ids, int n, shoal_out *shard,
+                       shoal_out *row) {
   int64_t rows = 0;
   for (int i = 0; i < n; i++) rows += out_shape(shards[i].value).dims[0];
   shoal_dtype t = out_type(ids);
   int64_t each = rows / n, extra = rows % n;
-  struct out longer = build_const_int(g, t, each + 1), shorter = build_const_int(g, t, each > 0 ? each : 1);
-  struct out past = build_op2(g, "Sub", ids, build_const_int(g, t, extra));
+  shoal_out longer = build_const_int(g, t, each + 1), shorter = build_const_int(g, t, each > 0 ? each : 1);
+  shoal_out past = build_op2(g, "Sub", ids, build_const_int(g, t, extra));
   *shard = build_op2(g, "Maximum", build_op2(g, "FloorDiv", ids, longer), build_op2(g, "FloorDiv", past, shorter));
   *row = build_op3(g, "SelectV2", build_op2(g, "Less", *shard, build_const_int(g, t, extra)),
                    build_op2(g, "FloorMod", ids, longer), build_op2(g, "FloorMod", past, shorter));
 }
 
-static struct node *split_by(struct graph *g, struct out data, struct out shard, int n) {
+static struct shoal_node *split_by(struct shoal_graph *g, shoal_out data, shoal_out shard, int n) {
   struct build b = build_begin(g, "DynamicPartition", NULL);
   build_in(&b, data);
   build_in(&b, shard);
@@ -150,7 +150,7 @@ static struct node *split_by(struct graph *g, struct out data, struct out shard,
   return build_end(&b);
 }
 
-static bool check_lookup(struct graph *g, const shoal_var *shards, int n, struct out ids, const char *strategy) {
+static bool check_lookup(struct shoal_graph *g, const shoal_var *shards, int n, shoal_out ids, const char *strategy) {
   if (graph_error(g)) return false;
   bool whole = n > 0 && (out_type(ids) == SHOAL_INT32 || out_type(ids) == SHOAL_INT64);
   for (int i = 0; i < n && whole; i++) whole = shards[i].handle.node && out_shape(shards[i].value).rank >= 1;
@@ -164,26 +164,26 @@ static bool check_lookup(struct graph *g, const shoal_var *shards, int n, struct
 shoal_out shoal_embedding_lookup(shoal_graph *g, const shoal_var *shards, int n, shoal_out ids, const char *strategy) {
   if (!check_lookup(g, shards, n, ids, strategy)) return (shoal_out){0};
   graph_push_scope(g, "embedding_lookup");
-  struct out rows = {0};
+  shoal_out rows = {0};
   if (n == 1) {
     rows = build_op1(g, "Identity", gather_rows(g, shards[0], ids));
   } else {
-    struct out flat = build_op2(g, "Reshape", ids, build_const_ints(g, SHOAL_INT32, (const int64_t[]){-1}, 1));
-    struct out shard, row;
+    shoal_out flat = build_op2(g, "Reshape", ids, build_const_ints(g, SHOAL_INT32, (const int64_t[]){-1}, 1));
+    shoal_out shard, row;
     if (!strcmp(strategy, "mod")) assign_mod(g, flat, n, &shard, &row);
     else assign_div(g, shards, flat, n, &shard, &row);
-    struct out places = build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), build_op1(g, "Size", flat),
-                                  build_const_int(g, SHOAL_INT32, 1));
+    shoal_out places = build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), build_op1(g, "Size", flat),
+                                 build_const_int(g, SHOAL_INT32, 1));
     shard = build_cast(g, shard, SHOAL_INT32);
-    struct node *wanted = split_by(g, row, shard, n), *back = split_by(g, places, shard, n);
-    struct out *found = mem_zalloc((size_t)n, sizeof *found);
+    struct shoal_node *wanted = split_by(g, row, shard, n), *back = split_by(g, places, shard, n);
+    shoal_out *found = mem_zalloc((size_t)n, sizeof *found);
     for (int i = 0; i < n && wanted; i++) found[i] = gather_rows(g, shards[i], node_out(wanted, i));
     struct build b = build_begin(g, "ParallelDynamicStitch", NULL);
     for (int i = 0; i < n && back; i++) build_in(&b, node_out(back, i));
     build_in_list(&b, found, n);
     build_attr_int(&b, "N", n);
     build_attr_type(&b, "T", out_type(shards[0].value));
-    struct out stitched = build_end_out(&b);
+    shoal_out stitched = build_end_out(&b);
     free(found);
     struct shape row_shape = out_shape(shards[0].value);
     struct build c = build_begin(g, "ConcatV2", NULL);
@@ -198,15 +198,15 @@ shoal_out shoal_embedding_lookup(shoal_graph *g, const shoal_var *shards, int n,
 
 /* ---- towers ---- */
 
-static struct out mean_of(struct graph *g, const shoal_gradient *grads, int towers, int n, int i, int have) {
+static shoal_out mean_of(struct shoal_graph *g, const shoal_gradient *grads, int towers, int n, int i, int have) {
   struct build b = build_begin(g, "AddN", NULL);
   for (int t = 0; t < towers; t++)
     if (grads[t * n + i].values.node) build_in(&b, grads[t * n + i].values);
-  struct out sum = build_end_out(&b);
+  shoal_out sum = build_end_out(&b);
   return build_op2(g, "RealDiv", sum, build_const_float(g, out_type(sum), have));
 }
 
-static struct out joined(struct graph *g, const shoal_gradient *grads, int towers, int n, int i, bool indices) {
+static shoal_out joined(struct shoal_graph *g, const shoal_gradient *grads, int towers, int n, int i, bool indices) {
   struct build b = build_begin(g, "ConcatV2", NULL);
   for (int t = 0; t < towers; t++)
     if (grads[t * n + i].values.node) build_in(&b, indices ? grads[t * n + i].indices : grads[t * n + i].values);
@@ -231,7 +231,7 @@ void shoal_average_gradients(shoal_graph *g, const shoal_gradient *grads, int to
     } else if (!sparse) {
       out[i].values = mean_of(g, grads, towers, n, i, have);
     } else {
-      struct out all = joined(g, grads, towers, n, i, false);
+      shoal_out all = joined(g, grads, towers, n, i, false);
       out[i] = (shoal_gradient){build_op2(g, "RealDiv", all, build_const_float(g, out_type(all), have)),
                                 joined(g, grads, towers, n, i, true), grads[i].dense_shape};
     }

@@ -16,11 +16,11 @@
 
 /* One piece of work: where it begins, and a node that is done when it is. */
 struct piece {
-  struct node *begin, *end;
+  struct shoal_node *begin, *end;
 };
 
 struct stage {
-  struct out *in, *out;             /* [micro] */
+  shoal_out *in, *out;              /* [micro] */
   struct piece *forward, *backward; /* [micro] */
   shoal_var *vars;
   int n_vars;
@@ -28,10 +28,10 @@ struct stage {
 };
 
 struct pipeline {
-  struct graph *g;
+  struct shoal_graph *g;
   const shoal_pipeline *p;
   struct stage *stages;
-  struct out *losses; /* [micro] */
+  shoal_out *losses; /* [micro] */
 };
 
 static void stage_init(struct stage *s, int micro) {
@@ -51,18 +51,18 @@ static void stage_release(struct stage *s) {
   free(s->grads);
 }
 
-static struct out begin_piece(struct graph *g, const char *what, int micro, struct out in, struct piece *piece) {
+static shoal_out begin_piece(struct shoal_graph *g, const char *what, int micro, shoal_out in, struct piece *piece) {
   char name[64];
   snprintf(name, sizeof name, "%s_%d", what, micro);
   struct build b = build_begin(g, "Identity", name);
   build_in(&b, in);
-  struct out begun = build_end_out(&b);
+  shoal_out begun = build_end_out(&b);
   piece->begin = begun.node;
   return begun;
 }
 
 /* The trainable variables made since there were `before`. */
-static void keep_new_variables(struct graph *g, struct stage *s, int before) {
+static void keep_new_variables(struct shoal_graph *g, struct stage *s, int before) {
   int n = shoal_variables(g, true, NULL, 0);
   shoal_var *all = mem_zalloc((size_t)n + 1, sizeof *all);
   shoal_variables(g, true, all, n);
@@ -72,8 +72,8 @@ static void keep_new_variables(struct graph *g, struct stage *s, int before) {
   free(all);
 }
 
-static void build_forward(struct pipeline *w, int k, const struct out *inputs, const struct out *labels) {
-  struct graph *g = w->g;
+static void build_forward(struct pipeline *w, int k, const shoal_out *inputs, const shoal_out *labels) {
+  struct shoal_graph *g = w->g;
   const shoal_pipeline *p = w->p;
   struct stage *s = &w->stages[k];
   bool last = k == p->n_stages - 1;
@@ -95,8 +95,8 @@ static void build_forward(struct pipeline *w, int k, const struct out *inputs, c
 /* The backward pass of one micro-batch in one stage; dy comes from the stage after. Returns what goes to the one
  * before.
  */
-static struct out build_backward(struct pipeline *w, int k, int m, struct out dy) {
-  struct graph *g = w->g;
+static shoal_out build_backward(struct pipeline *w, int k, int m, shoal_out dy) {
+  struct shoal_graph *g = w->g;
   struct stage *s = &w->stages[k];
   dy = begin_piece(g, "backward", m, dy, &s->backward[m]);
   int n = s->n_vars + (k > 0);
@@ -105,7 +105,7 @@ static struct out build_backward(struct pipeline *w, int k, int m, struct out dy
   for (int i = 0; i < s->n_vars; i++) xs[i] = s->vars[i].handle;
   if (k > 0) xs[s->n_vars] = s->in[m];
   shoal_gradients(g, &s->out[m], 1, xs, n, &dy, dxs);
-  VEC(struct node *) done = {0};
+  VEC(struct shoal_node *) done = {0};
   for (int i = 0; i < n; i++) {
     if (i < s->n_vars) s->grads[m * s->n_vars + i] = dxs[i];
     if (dxs[i].values.node) vec_push(&done, dxs[i].values.node);
@@ -113,7 +113,7 @@ static struct out build_backward(struct pipeline *w, int k, int m, struct out dy
   }
   if (!done.n) vec_push(&done, s->backward[m].begin);
   s->backward[m].end = shoal_group(g, done.at, (int)done.n, "backward_done");
-  struct out dx = k > 0 ? dxs[s->n_vars].values : (struct out){0};
+  shoal_out dx = k > 0 ? dxs[s->n_vars].values : (shoal_out){0};
   if (k > 0 && (!dx.node || dxs[s->n_vars].indices.node) && !graph_error(g))
     graph_fail(g, INVALID("pipeline: stage %d has no dense gradient to its input", k));
   vec_release(&done);
@@ -142,7 +142,7 @@ static void put_in_order(struct stage *s, int stages_after, int micro) {
   }
 }
 
-static struct node *cut(struct graph *g, struct out whole, int parts) {
+static struct shoal_node *cut(struct shoal_graph *g, shoal_out whole, int parts) {
   struct build b = build_begin(g, "Split", NULL);
   build_in(&b, build_const_int(g, SHOAL_INT32, 0));
   build_in(&b, whole);
@@ -151,11 +151,11 @@ static struct node *cut(struct graph *g, struct out whole, int parts) {
 }
 
 static void build_stages(struct pipeline *w, shoal_out inputs, shoal_out labels) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   const shoal_pipeline *p = w->p;
   int micro = p->micro_batches;
-  struct node *x = cut(g, inputs, micro), *y = cut(g, labels, micro);
-  struct out *ins = mem_zalloc((size_t)micro, sizeof *ins), *marks = mem_zalloc((size_t)micro, sizeof *marks);
+  struct shoal_node *x = cut(g, inputs, micro), *y = cut(g, labels, micro);
+  shoal_out *ins = mem_zalloc((size_t)micro, sizeof *ins), *marks = mem_zalloc((size_t)micro, sizeof *marks);
   for (int m = 0; m < micro; m++) ins[m] = node_out(x, m), marks[m] = node_out(y, m);
   for (int k = 0; k < p->n_stages && !graph_error(g); k++) {
     char name[32];
@@ -166,7 +166,7 @@ static void build_stages(struct pipeline *w, shoal_out inputs, shoal_out labels)
     graph_pop_scope(g);
     graph_pop_device(g);
   }
-  struct out *dy = marks; /* the labels are used up */
+  shoal_out *dy = marks; /* the labels are used up */
   for (int m = 0; m < micro && !graph_error(g); m++) dy[m] = build_op1(g, "OnesLike", w->losses[m]);
   for (int k = p->n_stages; k-- > 0 && !graph_error(g);) {
     struct stage *s = &w->stages[k];
@@ -185,7 +185,7 @@ static void build_stages(struct pipeline *w, shoal_out inputs, shoal_out labels)
 }
 
 static shoal_op *apply(struct pipeline *w, shoal_optimizer optimizer, shoal_var step) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   int n = 0, at = 0;
   for (int k = 0; k < w->p->n_stages; k++) n += w->stages[k].n_vars;
   shoal_var *vars = mem_zalloc((size_t)n + 1, sizeof *vars);
@@ -203,10 +203,10 @@ static shoal_op *apply(struct pipeline *w, shoal_optimizer optimizer, shoal_var 
   return train;
 }
 
-static struct out mean_loss(struct pipeline *w) {
+static shoal_out mean_loss(struct pipeline *w) {
   struct build b = build_begin(w->g, "AddN", NULL);
   build_in_list(&b, w->losses, w->p->micro_batches);
-  struct out sum = build_end_out(&b);
+  shoal_out sum = build_end_out(&b);
   return build_op2(w->g, "RealDiv", sum, build_const_float(w->g, out_type(sum), w->p->micro_batches));
 }
 

@@ -47,14 +47,14 @@ static void setter_free(void *arg) {
   free(s);
 }
 
-static bool goes_to_ps(const struct setter *s, const struct node *n) {
+static bool goes_to_ps(const struct setter *s, const struct shoal_node *n) {
   for (char **op = s->ops; *op; op++)
     if (op_is(n->op, *op)) return true;
   return false;
 }
 
 /* What a variable takes. One of unknown size (tables) counts as nothing, as an entry of one byte in a balance. */
-static int64_t node_bytes(const struct node *n) {
+static int64_t node_bytes(const struct shoal_node *n) {
   struct shape shape;
   shoal_dtype dtype = SHOAL_DT_INVALID;
   shoal_status s =
@@ -68,7 +68,7 @@ static int64_t node_bytes(const struct node *n) {
   return bytes > 0 ? bytes : 1;
 }
 
-static int next_task(struct setter *s, const struct node *n) {
+static int next_task(struct setter *s, const struct shoal_node *n) {
   int task = s->next;
   if (!s->bytes) {
     s->next = (s->next + 1) % s->tasks;
@@ -81,7 +81,7 @@ static int next_task(struct setter *s, const struct node *n) {
   return task;
 }
 
-static const char *choose(void *arg, const struct node *n, const struct device_spec *inner) {
+static const char *choose(void *arg, const struct shoal_node *n, const struct device_spec *inner) {
   struct setter *s = arg;
   bool asked = inner->has_job || inner->has_replica || inner->has_task || inner->has_type || inner->has_id;
   if (s->no_merge && asked) return NULL;
@@ -97,7 +97,7 @@ static const char *choose(void *arg, const struct node *n, const struct device_s
   return s->answer;
 }
 
-static const char *no_device(void *arg, const struct node *n, const struct device_spec *inner) { return NULL; }
+static const char *no_device(void *arg, const struct shoal_node *n, const struct device_spec *inner) { return NULL; }
 
 void shoal_push_replica_setter(shoal_graph *g, const shoal_replica_setter *o) {
   if (o->ps_tasks <= 0) {

@@ -35,7 +35,7 @@ struct run_marks {
   int64_t id; /* of the run this process is part of; 0: none yet */
 };
 
-static struct mark make_mark(shoal_graph *g, const char *name, const char *shared, const struct node *with) {
+static struct mark make_mark(shoal_graph *g, const char *name, const char *shared, const struct shoal_node *with) {
   struct mark m = {0};
   struct shape scalar = shape_scalar();
   graph_push_colocation(g, with);
@@ -67,7 +67,7 @@ struct run_marks *run_marks_build(shoal_graph *g) {
   graph_push_scope(g, "shoal");
   graph_push_control(g, NULL, -1);
   for (int i = 0; i < n; i++) {
-    struct node *v = vars[i].handle.node;
+    struct shoal_node *v = vars[i].handle.node;
     if (!i) m->run = make_mark(g, "run", RUN_MARK, v);
     if (strmap_put(&seen, v->device, v)) continue;
     vec_push(&m->stops, make_mark(g, "stop", STOP_MARK, v));

@@ -5,7 +5,7 @@
 #include "train/variables.h"
 
 /* What checkpoints call the variables, and which slices they are. */
-static void names_and_slices(shoal_graph *g, const shoal_var *vars, int n, struct out *names, struct out *slices) {
+static void names_and_slices(shoal_graph *g, const shoal_var *vars, int n, shoal_out *names, shoal_out *slices) {
   const char **text = mem_zalloc((size_t)n + 1, sizeof *text);
   for (int i = 0; i < n; i++) text[i] = variable_save_name(vars[i]);
   *names = shoal_constant_strings(g, text, n);
@@ -26,7 +26,7 @@ shoal_op *shoal_save_variables(shoal_graph *g, shoal_out prefix) {
   int n;
   shoal_var *vars = all_variables(g, &n);
   graph_push_scope(g, "save");
-  struct out names, slices;
+  shoal_out names, slices;
   names_and_slices(g, vars, n, &names, &slices);
   struct build b = build_begin(g, "SaveV2", NULL);
   build_in(&b, prefix);
@@ -43,7 +43,7 @@ shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix) {
   int n;
   shoal_var *vars = all_variables(g, &n);
   graph_push_scope(g, "save");
-  struct out names, slices;
+  shoal_out names, slices;
   names_and_slices(g, vars, n, &names, &slices);
   shoal_dtype *types = mem_zalloc((size_t)n + 1, sizeof *types);
   for (int i = 0; i < n; i++) types[i] = out_type(vars[i].value);
@@ -52,7 +52,7 @@ shoal_op *shoal_restore_variables(shoal_graph *g, shoal_out prefix) {
   build_in(&b, names);
   build_in(&b, slices);
   build_attr_types(&b, "dtypes", types, n);
-  struct node *restored = build_end(&b);
+  struct shoal_node *restored = build_end(&b);
   shoal_op **assigns = mem_zalloc((size_t)n + 1, sizeof *assigns);
   for (int i = 0; i < n && restored; i++) assigns[i] = shoal_variable_assign(g, vars[i], node_out(restored, i));
   shoal_op *all = restored ? shoal_group(g, assigns, n, "restore_all") : NULL;

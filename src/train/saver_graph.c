@@ -75,7 +75,7 @@ static void read_ops(shoal_graph *g, const struct saver_nodes *s, const int *whi
   build_in(&b, s->prefix);
   add_names(g, s, which, n, &b);
   build_attr_types(&b, "dtypes", types, n);
-  struct node *values = build_end(&b);
+  struct shoal_node *values = build_end(&b);
   free(types);
   for (int i = 0; i < n && values; i++) {
     shoal_var v = s->vars[which[i]];
@@ -93,7 +93,7 @@ static shoal_out snapshot_of(shoal_graph *g, shoal_var v, shoal_op **take, shoal
   struct build b = build_begin(g, "VarHandleOp", "snapshot");
   build_attr_type(&b, "dtype", out_type(v.value));
   build_attr_shape(&b, "shape", &shape);
-  struct node *snap = build_end(&b);
+  struct shoal_node *snap = build_end(&b);
   shoal_out value = {0};
   *take = *drop = NULL;
   if (snap) {

@@ -9,10 +9,10 @@
 #include "train/variables.h"
 
 shoal_out global_step_value(const shoal_graph *g) {
-  struct node *n = graph_find(g, "global_step");
+  struct shoal_node *n = graph_find(g, "global_step");
   if (!n) return (shoal_out){0};
   if (!op_is(n->op, "VarHandleOp")) return n->n_out == 1 ? node_out(n, 0) : (shoal_out){0};
-  struct node *read = graph_find(g, "global_step/Read/ReadVariableOp");
+  struct shoal_node *read = graph_find(g, "global_step/Read/ReadVariableOp");
   return read ? node_out(read, 0) : (shoal_out){0};
 }
 
@@ -38,7 +38,7 @@ static shoal_out missing(shoal_graph *g, const shoal_var *vars, int n, const cha
   return build_end_out(&gather);
 }
 
-static bool starts_tables(const struct node *n) {
+static bool starts_tables(const struct shoal_node *n) {
   return op_is(n->op, "InitializeTable") || op_is(n->op, "InitializeTableV2") ||
          op_is(n->op, "InitializeTableFromTextFile") || op_is(n->op, "InitializeTableFromTextFileV2");
 }
@@ -76,7 +76,7 @@ void scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold 
 
 void scaffold_release(struct scaffold *s) { shoal_saver_free(s->own_saver); }
 
-bool node_is_summary(const struct node *n) {
+bool node_is_summary(const struct shoal_node *n) {
   static const char *const kinds[] = {"ScalarSummary",  "HistogramSummary", "ImageSummary",   "AudioSummary",
                                       "AudioSummaryV2", "TensorSummary",    "TensorSummaryV2"};
   for (size_t k = 0; k < COUNT_OF(kinds); k++)

@@ -18,7 +18,7 @@ struct shoal_sharing {
 };
 
 static _Thread_local struct {
-  struct graph *g;
+  struct shoal_graph *g;
   struct shoal_sharing *s;
 } on;
 
@@ -46,7 +46,7 @@ void shoal_sharing_free(shoal_sharing *s) {
   free(s);
 }
 
-bool sharing_take(struct graph *g, const char *name, struct out initial, shoal_var *out) {
+bool sharing_take(struct shoal_graph *g, const char *name, shoal_out initial, shoal_var *out) {
   if (on.g != g || !on.s || !on.s->complete) return false;
   *out = (shoal_var){0};
   if (graph_error(g)) return true;
@@ -67,6 +67,6 @@ bool sharing_take(struct graph *g, const char *name, struct out initial, shoal_v
   return true;
 }
 
-void sharing_give(struct graph *g, shoal_var v) {
+void sharing_give(struct shoal_graph *g, shoal_var v) {
   if (on.g == g && on.s) vec_push(&on.s->made, v);
 }

@@ -63,7 +63,7 @@ struct names {
 /* What a client of TensorFlow's checks before it asks a server. Other feeds than placeholders' go by what is known of
  * their shape, too. */
 static shoal_status check_feed(const shoal_feed *f) {
-  const struct node *n = f->to.node;
+  const struct shoal_node *n = f->to.node;
   if (!f->value) return INVALID("the value fed to %s:%d is NULL", n->name, f->to.index);
   shoal_dtype want = out_type(f->to), is = (shoal_dtype)f->value->t.dtype;
   if (want != is)

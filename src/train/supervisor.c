@@ -27,7 +27,7 @@ struct shoal_supervisor {
   char *prefix; /* of checkpoints; NULL: no logdir */
   double model_secs, summaries_secs, stop_grace_secs;
   bool signals;
-  struct event_writer *events;
+  struct shoal_events *events;
   shoal_coordinator *coordinator; /* of the session that is open */
   shoal_session *session;
   struct stop_together watch;

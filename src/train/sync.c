@@ -46,7 +46,7 @@ void shoal_sync_replicas_free(shoal_sync_replicas *s) {
 
 shoal_op *shoal_sync_apply_gradients(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n,
                                      shoal_var step) {
-  struct graph *g = s->g;
+  struct shoal_graph *g = s->g;
   if (!graph_error(g)) {
     int have = 0;
     for (int i = 0; i < n; i++) have += grads[i].values.node != NULL;
@@ -137,15 +137,16 @@ shoal_hook shoal_sync_hook(shoal_sync_replicas *s, bool is_chief) {
 
 /* ---- pieces of graphs ---- */
 
-static const char *anywhere(void *arg, const struct node *n, const struct device_spec *inner) { return NULL; }
+static const char *anywhere(void *arg, const struct shoal_node *n, const struct device_spec *inner) { return NULL; }
 
-void sync_push_device_of(struct graph *g, const struct node *n) {
+void sync_push_device_of(struct shoal_graph *g, const struct shoal_node *n) {
   /* The device "" would shut out the scopes around; what is nowhere in particular takes them. */
   if (*n->device) graph_push_device(g, n->device);
   else graph_push_device_fn(g, anywhere, NULL, NULL);
 }
 
-struct out sync_queue(struct graph *g, const char *name, const shoal_dtype *types, const struct shape *shapes, int n) {
+shoal_out sync_queue(struct shoal_graph *g, const char *name, const shoal_dtype *types, const struct shape *shapes,
+                     int n) {
   struct build b = build_begin(g, "FIFOQueueV2", name);
   build_attr_types(&b, "component_types", types, n);
   struct attr list = attr_list(ATTR_SHAPE);
@@ -156,14 +157,14 @@ struct out sync_queue(struct graph *g, const char *name, const shoal_dtype *type
   return build_end_out(&b);
 }
 
-struct out sync_enqueue(struct graph *g, struct out queue, const struct out *values, int n, bool many) {
+shoal_out sync_enqueue(struct shoal_graph *g, shoal_out queue, const shoal_out *values, int n, bool many) {
   struct build b = build_begin(g, many ? "QueueEnqueueManyV2" : "QueueEnqueueV2", NULL);
   build_in(&b, queue);
   build_in_list(&b, values, n);
   return node_out(build_end(&b), 0);
 }
 
-struct node *sync_dequeue(struct graph *g, struct out queue, const shoal_dtype *types, int n) {
+struct shoal_node *sync_dequeue(struct shoal_graph *g, shoal_out queue, const shoal_dtype *types, int n) {
   struct build b = build_begin(g, "QueueDequeueV2", NULL);
   build_in(&b, queue);
   build_attr_types(&b, "component_types", types, n);

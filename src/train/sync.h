@@ -66,7 +66,7 @@ shoal_status sync_wait_pause(struct sync_wait *w, int ms);
 /* ---- modes ---- */
 
 struct shoal_sync_replicas {
-  struct graph *g;
+  struct shoal_graph *g;
   shoal_optimizer optimizer;
   shoal_sync_options o;
   atomic_int refs;
@@ -105,10 +105,11 @@ struct sync_mode {
 extern const struct sync_mode sync_tokens, sync_strict, sync_bounded;
 
 /* Scope of the device that a node is on. */
-void sync_push_device_of(struct graph *g, const struct node *n);
+void sync_push_device_of(struct shoal_graph *g, const struct shoal_node *n);
 /* A queue that all workers know by this name, on the current device. */
-struct out sync_queue(struct graph *g, const char *name, const shoal_dtype *types, const struct shape *shapes, int n);
-struct out sync_enqueue(struct graph *g, struct out queue, const struct out *values, int n, bool many);
-struct node *sync_dequeue(struct graph *g, struct out queue, const shoal_dtype *types, int n);
+shoal_out sync_queue(struct shoal_graph *g, const char *name, const shoal_dtype *types, const struct shape *shapes,
+                     int n);
+shoal_out sync_enqueue(struct shoal_graph *g, shoal_out queue, const shoal_out *values, int n, bool many);
+struct shoal_node *sync_dequeue(struct shoal_graph *g, shoal_out queue, const shoal_dtype *types, int n);
 
 #endif

@@ -35,12 +35,12 @@ static bool check(const shoal_sync_options *o) {
 }
 
 static shoal_op *build(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n) {
-  struct graph *g = s->g;
+  struct shoal_graph *g = s->g;
   struct bounded *b = s->bounded = mem_zalloc(1, sizeof *b);
   size_t total = (size_t)s->o.total_replicas;
   b->seen = mem_zalloc(2 * total, sizeof *b->seen);
   b->since = mem_zalloc(total, sizeof *b->since);
-  struct node *applied = shoal_apply_gradients(g, s->optimizer, vars, grads, n, s->step);
+  struct shoal_node *applied = shoal_apply_gradients(g, s->optimizer, vars, grads, n, s->step);
   graph_push_colocation(g, s->step.handle.node);
   b->clocks =
       variable_unsaved(g, "sync_rep_clocks", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(2 * s->o.total_replicas)));

@@ -20,14 +20,14 @@
 
 /* Variables on one device. */
 struct place {
-  struct node *at;
+  struct shoal_node *at;
   VEC(int) vars;
   VEC(shoal_dtype) types; /* of a queue's components: step, then values (and indices) of each */
 };
 
 struct strict_graph {
   shoal_sync_replicas *s;
-  struct graph *g;
+  struct shoal_graph *g;
   const shoal_var *vars;
   const shoal_gradient *grads;
   int n;
@@ -37,7 +37,7 @@ struct strict_graph {
 static void sort_by_place(struct strict_graph *w) {
   for (int i = 0; i < w->n; i++) {
     if (!w->grads[i].values.node) continue;
-    struct node *v = w->vars[i].handle.node;
+    struct shoal_node *v = w->vars[i].handle.node;
     struct place *p = NULL;
     for (size_t k = 0; k < w->places.n && !p; k++)
       if (!strcmp(w->places.at[k].at->device, v->device)) p = &w->places.at[k];
@@ -53,13 +53,13 @@ static void sort_by_place(struct strict_graph *w) {
 }
 
 /* The queue of worker's gradients at places[k]; inside the place's device scope. */
-static struct out gradient_queue(struct strict_graph *w, int worker, size_t k) {
+static shoal_out gradient_queue(struct strict_graph *w, int worker, size_t k) {
   char name[64];
   snprintf(name, sizeof name, "sync_rep_gradients_%d_%zu", worker, k);
   return sync_queue(w->g, name, w->places.at[k].types.at, NULL, (int)w->places.at[k].types.n);
 }
 
-static struct out token_queue(struct strict_graph *w, int worker) {
+static shoal_out token_queue(struct strict_graph *w, int worker) {
   char name[64];
   shoal_dtype type = SHOAL_INT64;
   struct shape scalar = shape_scalar();
@@ -69,9 +69,9 @@ static struct out token_queue(struct strict_graph *w, int worker) {
 
 /* ---- a worker's half ---- */
 
-static struct node *put_own(struct strict_graph *w, struct out tag, size_t k) {
+static struct shoal_node *put_own(struct strict_graph *w, shoal_out tag, size_t k) {
   struct place *p = &w->places.at[k];
-  VEC(struct out) values = {0};
+  VEC(shoal_out) values = {0};
   sync_push_device_of(w->g, p->at);
   vec_push(&values, tag);
   for (size_t i = 0; i < p->vars.n; i++) {
@@ -79,27 +79,27 @@ static struct node *put_own(struct strict_graph *w, struct out tag, size_t k) {
     vec_push(&values, gr->values);
     if (gr->indices.node) vec_push(&values, build_cast(w->g, gr->indices, SHOAL_INT64));
   }
-  struct node *put = sync_enqueue(w->g, gradient_queue(w, w->s->o.task, k), values.at, (int)values.n, false).node;
+  struct shoal_node *put = sync_enqueue(w->g, gradient_queue(w, w->s->o.task, k), values.at, (int)values.n, false).node;
   graph_pop_device(w->g);
   vec_release(&values);
   return put;
 }
 
-static struct out read_members(struct strict_graph *w) {
+static shoal_out read_members(struct strict_graph *w) {
   return variable_read_op(w->g, w->s->strict->members.handle, SHOAL_INT64, NULL);
 }
 
 /* Where this worker's number is. */
-static struct out member_at(struct strict_graph *w, enum member what) {
+static shoal_out member_at(struct strict_graph *w, enum member what) {
   return build_const_int(w->g, SHOAL_INT32, (int64_t)what * w->s->o.total_replicas + w->s->o.task);
 }
 
-static struct node *set_member(struct strict_graph *w, const char *op, enum member what, struct out value) {
+static struct shoal_node *set_member(struct strict_graph *w, const char *op, enum member what, shoal_out value) {
   return build_op3(w->g, op, w->s->strict->members.handle, member_at(w, what), value).node;
 }
 
 static void build_membership(struct strict_graph *w) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   struct strict *t = w->s->strict;
   int64_t total = w->s->o.total_replicas;
   t->members =
@@ -107,13 +107,14 @@ static void build_membership(struct strict_graph *w) {
   if (!t->members.handle.node) return;
   t->members_init = variable_initializer(g, t->members);
   t->members_there = build_op1(g, "VarIsInitializedOp", t->members.handle);
-  struct node *fresh[] = {set_member(w, "ResourceScatterUpdate", MEMBER_ARRIVED, build_const_int(g, SHOAL_INT64, 0)),
-                          set_member(w, "ResourceScatterUpdate", MEMBER_HOLDS, build_const_int(g, SHOAL_INT64, -1))};
+  struct shoal_node *fresh[] = {
+      set_member(w, "ResourceScatterUpdate", MEMBER_ARRIVED, build_const_int(g, SHOAL_INT64, 0)),
+      set_member(w, "ResourceScatterUpdate", MEMBER_HOLDS, build_const_int(g, SHOAL_INT64, -1))};
   graph_push_control(g, fresh, 2);
   t->join = set_member(w, "ResourceScatterAdd", MEMBER_JOINS, build_const_int(g, SHOAL_INT64, 1));
   graph_pop_control(g);
   t->beat = set_member(w, "ResourceScatterAdd", MEMBER_BEATS, build_const_int(g, SHOAL_INT64, 1));
-  struct out joins =
+  shoal_out joins =
       build_op3(g, "GatherV2", read_members(w), member_at(w, MEMBER_JOINS), build_const_int(g, SHOAL_INT32, 0));
   t->leave = set_member(w, "ResourceScatterUpdate", MEMBER_LEFT, joins);
   w->s->chief_beats = build_op3(g, "GatherV2", read_members(w), build_const_int(g, SHOAL_INT32, MEMBER_BEATS * total),
@@ -121,28 +122,28 @@ static void build_membership(struct strict_graph *w) {
 }
 
 /* Waits for a token, says so, and keeps it. */
-static struct node *take_token(struct strict_graph *w, struct out queue) {
+static struct shoal_node *take_token(struct strict_graph *w, shoal_out queue) {
   shoal_dtype type = SHOAL_INT64;
-  struct node *taken = sync_dequeue(w->g, queue, &type, 1);
+  struct shoal_node *taken = sync_dequeue(w->g, queue, &type, 1);
   if (!taken) return NULL;
-  struct node *both[] = {set_member(w, "ResourceScatterUpdate", MEMBER_HOLDS, node_out(taken, 0)),
-                         shoal_variable_assign(w->g, w->s->local_step, node_out(taken, 0))};
+  struct shoal_node *both[] = {set_member(w, "ResourceScatterUpdate", MEMBER_HOLDS, node_out(taken, 0)),
+                               shoal_variable_assign(w->g, w->s->local_step, node_out(taken, 0))};
   return shoal_group(w->g, both, 2, "sync_rep_take_token");
 }
 
 static shoal_op *build_worker(struct strict_graph *w) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   shoal_sync_replicas *s = w->s;
-  VEC(struct node *) put = {0};
-  struct out tag = s->local_step.value;
+  VEC(struct shoal_node *) put = {0};
+  shoal_out tag = s->local_step.value;
   for (size_t k = 0; k < w->places.n; k++) vec_push(&put, put_own(w, tag, k));
   sync_push_device_of(g, s->step.handle.node);
   build_membership(w);
-  struct out queue = token_queue(w, s->o.task);
+  shoal_out queue = token_queue(w, s->o.task);
   s->strict->take_token = take_token(w, queue);
   graph_push_control(g, put.at, (int)put.n);
-  struct out after = build_op2(g, "AddV2", tag, build_const_int(g, SHOAL_INT64, 1));
-  struct node *said = set_member(w, "ResourceScatterUpdate", MEMBER_ARRIVED, after);
+  shoal_out after = build_op2(g, "AddV2", tag, build_const_int(g, SHOAL_INT64, 1));
+  struct shoal_node *said = set_member(w, "ResourceScatterUpdate", MEMBER_ARRIVED, after);
   graph_push_control(g, &said, 1);
   shoal_op *train = take_token(w, queue);
   graph_pop_control(g);
@@ -155,10 +156,10 @@ static shoal_op *build_worker(struct strict_graph *w) {
 /* ---- the chief's half ---- */
 
 /* Zeros that count for no step. */
-static struct node *put_stand_in(struct strict_graph *w, struct out queue, size_t k) {
-  struct graph *g = w->g;
+static struct shoal_node *put_stand_in(struct strict_graph *w, shoal_out queue, size_t k) {
+  struct shoal_graph *g = w->g;
   struct place *p = &w->places.at[k];
-  VEC(struct out) values = {0};
+  VEC(shoal_out) values = {0};
   vec_push(&values, build_const_int(g, SHOAL_INT64, -1));
   for (size_t i = 0; i < p->vars.n; i++) {
     const shoal_gradient *gr = &w->grads[p->vars.at[i]];
@@ -167,26 +168,26 @@ static struct node *put_stand_in(struct strict_graph *w, struct out queue, size_
     vec_push(&values, shoal_init_zeros(g, out_type(gr->values), (shoal_dims){shape.rank, shape.dims}));
     if (gr->indices.node) vec_push(&values, build_const_ints(g, SHOAL_INT64, NULL, 0));
   }
-  struct node *put = sync_enqueue(g, queue, values.at, (int)values.n, false).node;
+  struct shoal_node *put = sync_enqueue(g, queue, values.at, (int)values.n, false).node;
   vec_release(&values);
   return put;
 }
 
 /* For each worker, whether its set is for this step: a share of the mean, or nothing. */
-static void weigh(struct strict_graph *w, struct node **sets, struct out step, struct out *shares) {
-  struct graph *g = w->g;
+static void weigh(struct strict_graph *w, struct shoal_node **sets, shoal_out step, shoal_out *shares) {
+  struct shoal_graph *g = w->g;
   int total = w->s->o.total_replicas;
   struct build b = build_begin(g, "AddN", NULL);
   for (int i = 0; i < total; i++) {
     shares[i] = build_cast(g, build_op2(g, "Equal", node_out(sets[i], 0), step), SHOAL_FLOAT32);
     build_in(&b, shares[i]);
   }
-  struct out count = build_op2(g, "Maximum", build_end_out(&b), build_const_float(g, SHOAL_FLOAT32, 1));
+  shoal_out count = build_op2(g, "Maximum", build_end_out(&b), build_const_float(g, SHOAL_FLOAT32, 1));
   for (int i = 0; i < total; i++) shares[i] = build_op2(g, "RealDiv", shares[i], count);
 }
 
 /* Component c of worker's set, for variable var, times its share. Queues do not know shapes. */
-static struct out share_of(struct strict_graph *w, struct node *set, int c, int var, struct out share) {
+static shoal_out share_of(struct strict_graph *w, struct shoal_node *set, int c, int var, shoal_out share) {
   struct shape shape = out_shape(w->vars[var].value);
   if (w->grads[var].indices.node) shape.dims[0] = -1;
   struct build e = build_begin(w->g, "EnsureShape", NULL);
@@ -196,8 +197,8 @@ static struct out share_of(struct strict_graph *w, struct node *set, int c, int 
 }
 
 /* The mean of one variable's gradients, whose values are component c of the sets. */
-static shoal_gradient mean(struct strict_graph *w, struct node **sets, const struct out *shares, int c, int var) {
-  struct graph *g = w->g;
+static shoal_gradient mean(struct strict_graph *w, struct shoal_node **sets, const shoal_out *shares, int c, int var) {
+  struct shoal_graph *g = w->g;
   int total = w->s->o.total_replicas;
   bool sparse = w->grads[var].indices.node;
   if (sparse && total == 1) /* nothing to join */
@@ -205,7 +206,7 @@ static shoal_gradient mean(struct strict_graph *w, struct node **sets, const str
   struct build v = build_begin(g, sparse ? "ConcatV2" : "AddN", NULL);
   for (int i = 0; i < total; i++) build_in(&v, share_of(w, sets[i], c, var, shares[i]));
   if (!sparse) return (shoal_gradient){.values = build_end_out(&v)};
-  struct out axis = build_const_int(g, SHOAL_INT32, 0);
+  shoal_out axis = build_const_int(g, SHOAL_INT32, 0);
   struct build x = build_begin(g, "ConcatV2", NULL);
   for (int i = 0; i < total; i++) build_in(&x, node_out(sets[i], c + 1));
   build_in(&v, axis);
@@ -213,16 +214,16 @@ static shoal_gradient mean(struct strict_graph *w, struct node **sets, const str
   return (shoal_gradient){.values = build_end_out(&v), .indices = build_end_out(&x)};
 }
 
-static void build_place(struct strict_graph *w, size_t k, shoal_gradient *means, struct node **stand_ins,
-                        struct node **drops, struct out *sizes) {
-  struct graph *g = w->g;
+static void build_place(struct strict_graph *w, size_t k, shoal_gradient *means, struct shoal_node **stand_ins,
+                        struct shoal_node **drops, shoal_out *sizes) {
+  struct shoal_graph *g = w->g;
   struct place *p = &w->places.at[k];
   int total = w->s->o.total_replicas;
-  struct node **sets = mem_zalloc((size_t)total, sizeof *sets);
-  struct out *shares = mem_zalloc((size_t)total, sizeof *shares);
+  struct shoal_node **sets = mem_zalloc((size_t)total, sizeof *sets);
+  shoal_out *shares = mem_zalloc((size_t)total, sizeof *shares);
   sync_push_device_of(g, p->at);
   for (int i = 0; i < total && !graph_error(g); i++) {
-    struct out queue = gradient_queue(w, i, k);
+    shoal_out queue = gradient_queue(w, i, k);
     sets[i] = sync_dequeue(g, queue, p->types.at, (int)p->types.n);
     drops[i] = sync_dequeue(g, queue, p->types.at, (int)p->types.n);
     stand_ins[i] = put_stand_in(w, queue, k);
@@ -241,36 +242,36 @@ static void build_place(struct strict_graph *w, size_t k, shoal_gradient *means,
 }
 
 /* v[i:i+1] */
-static struct out slice_one(struct graph *g, struct out v, int64_t i) {
+static shoal_out slice_one(struct shoal_graph *g, shoal_out v, int64_t i) {
   return build_op3(g, "Slice", v, build_const_ints(g, SHOAL_INT32, &i, 1),
                    build_const_ints(g, SHOAL_INT32, (const int64_t[]){1}, 1));
 }
 
 static void build_chief(struct strict_graph *w) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   shoal_sync_replicas *s = w->s;
   size_t total = (size_t)s->o.total_replicas, places = w->places.n;
   s->strict->workers = mem_zalloc(total, sizeof *s->strict->workers);
   shoal_gradient *means = mem_zalloc((size_t)w->n + 1, sizeof *means);
-  struct node **stand_ins = mem_zalloc(total * places, sizeof *stand_ins);
-  struct node **drops = mem_zalloc(total * places, sizeof *drops);
-  struct out *sizes = mem_zalloc(total * places, sizeof *sizes);
+  struct shoal_node **stand_ins = mem_zalloc(total * places, sizeof *stand_ins);
+  struct shoal_node **drops = mem_zalloc(total * places, sizeof *drops);
+  shoal_out *sizes = mem_zalloc(total * places, sizeof *sizes);
   for (size_t k = 0; k < places && !graph_error(g); k++)
     build_place(w, k, means, stand_ins + k * total, drops + k * total, sizes + k * total);
   sync_push_device_of(g, s->step.handle.node);
   graph_push_scope_root(g);
-  struct node *update = shoal_apply_gradients(g, s->optimizer, w->vars, means, w->n, s->step);
+  struct shoal_node *update = shoal_apply_gradients(g, s->optimizer, w->vars, means, w->n, s->step);
   s->strict->active_fed = shoal_placeholder(g, SHOAL_INT32, SHOAL_SHAPE((int64_t)total), "sync_rep_active");
-  VEC(struct node *) invited = {0};
-  VEC(struct node *) of_worker = {0};
+  VEC(struct shoal_node *) invited = {0};
+  VEC(struct shoal_node *) of_worker = {0};
   shoal_dtype type = SHOAL_INT64;
   for (size_t i = 0; i < total && !graph_error(g); i++) {
     struct strict_worker *one = &s->strict->workers[i];
-    struct out queue = token_queue(w, (int)i);
-    struct out now = variable_read_op(g, s->step.handle, SHOAL_INT64, NULL);
+    shoal_out queue = token_queue(w, (int)i);
+    shoal_out now = variable_read_op(g, s->step.handle, SHOAL_INT64, NULL);
     one->invite = sync_enqueue(g, queue, &now, 1, false).node;
     graph_push_control(g, &update, 1);
-    struct out next = variable_read_op(g, s->step.handle, SHOAL_INT64, NULL);
+    shoal_out next = variable_read_op(g, s->step.handle, SHOAL_INT64, NULL);
     next = build_op2(g, "Fill", slice_one(g, s->strict->active_fed, (int64_t)i), next);
     vec_push(&invited, sync_enqueue(g, queue, &next, 1, true).node);
     graph_pop_control(g);

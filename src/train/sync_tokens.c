@@ -30,14 +30,14 @@ static bool check(const shoal_sync_options *o) { return o->replicas_to_aggregate
 
 struct gathering {
   shoal_sync_replicas *s;
-  struct graph *g;
-  VEC(struct node *) applied;     /* this worker's gradients are in */
-  VEC(struct node *) initialized; /* the accumulators know the step */
-  VEC(struct out) counts;
+  struct shoal_graph *g;
+  VEC(struct shoal_node *) applied;     /* this worker's gradients are in */
+  VEC(struct shoal_node *) initialized; /* the accumulators know the step */
+  VEC(shoal_out) counts;
   shoal_gradient *means; /* [n] */
 };
 
-static struct out accumulator(struct graph *g, shoal_var v, struct out values, bool sparse) {
+static shoal_out accumulator(struct shoal_graph *g, shoal_var v, shoal_out values, bool sparse) {
   char *shared = mem_printf("%s:0/grad_accum", v.handle.node->name);
   struct shape shape = sparse ? shape_scalar() : out_shape(v.value);
   struct build b = build_begin(g, sparse ? "SparseConditionalAccumulator" : "ResourceConditionalAccumulator",
@@ -49,8 +49,8 @@ static struct out accumulator(struct graph *g, shoal_var v, struct out values, b
   return build_end_out(&b);
 }
 
-static struct node *put_gradient(struct gathering *w, struct out acc, const shoal_gradient *gr) {
-  struct graph *g = w->g;
+static struct shoal_node *put_gradient(struct gathering *w, shoal_out acc, const shoal_gradient *gr) {
+  struct shoal_graph *g = w->g;
   bool sparse = gr->indices.node;
   struct build b = build_begin(g, sparse ? "SparseAccumulatorApplyGradient" : "ResourceAccumulatorApplyGradient", NULL);
   build_in(&b, acc);
@@ -67,22 +67,22 @@ static struct node *put_gradient(struct gathering *w, struct out acc, const shoa
   return build_end(&b);
 }
 
-static shoal_gradient take_mean(struct gathering *w, struct out acc, shoal_dtype dtype, bool sparse) {
+static shoal_gradient take_mean(struct gathering *w, shoal_out acc, shoal_dtype dtype, bool sparse) {
   struct build b =
       build_begin(w->g, sparse ? "SparseAccumulatorTakeGradient" : "ResourceAccumulatorTakeGradient", NULL);
   build_in(&b, acc);
   build_in(&b, build_const_int(w->g, SHOAL_INT32, w->s->o.replicas_to_aggregate));
   build_attr_type(&b, "dtype", dtype);
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   if (!sparse) return (shoal_gradient){.values = node_out(n, 0)};
   return (shoal_gradient){node_out(n, 1), node_out(n, 0), node_out(n, 2)};
 }
 
 static void gather_one(struct gathering *w, shoal_var v, const shoal_gradient *gr, int i) {
-  struct graph *g = w->g;
+  struct shoal_graph *g = w->g;
   bool sparse = gr->indices.node;
   sync_push_device_of(g, v.handle.node);
-  struct out acc = accumulator(g, v, gr->values, sparse);
+  shoal_out acc = accumulator(g, v, gr->values, sparse);
   vec_push(&w->applied, put_gradient(w, acc, gr));
   w->means[i] = take_mean(w, acc, out_type(gr->values), sparse);
   vec_push(&w->counts, build_op1(g, sparse ? "AccumulatorNumAccumulated" : "ResourceAccumulatorNumAccumulated", acc));
@@ -95,14 +95,14 @@ static void gather_one(struct gathering *w, shoal_var v, const shoal_gradient *g
 }
 
 /* Is this worker's gradient going to be dropped? Asked when it is ready. */
-static struct node *count_stale(shoal_sync_replicas *s, const shoal_gradient *grads, int n) {
-  struct graph *g = s->g;
-  VEC(struct node *) ready = {0};
+static struct shoal_node *count_stale(shoal_sync_replicas *s, const shoal_gradient *grads, int n) {
+  struct shoal_graph *g = s->g;
+  VEC(struct shoal_node *) ready = {0};
   for (int i = 0; i < n; i++)
     if (grads[i].values.node) vec_push(&ready, grads[i].values.node);
   graph_push_control(g, ready.at, (int)ready.n);
   graph_push_colocation(g, s->step.handle.node);
-  struct out now = variable_read_op(g, s->step.handle, out_type(s->step.value), NULL);
+  shoal_out now = variable_read_op(g, s->step.handle, out_type(s->step.value), NULL);
   graph_pop_colocation(g);
   graph_pop_control(g);
   vec_release(&ready);
@@ -110,30 +110,30 @@ static struct node *count_stale(shoal_sync_replicas *s, const shoal_gradient *gr
   struct build b = build_begin(g, "AssignAddVariableOp", NULL);
   build_in(&b, s->stale.handle);
   build_in(&b, build_cast(g, build_op2(g, "Less", s->local_step.value, now), SHOAL_INT64));
-  struct node *counted = build_end(&b);
+  struct shoal_node *counted = build_end(&b);
   graph_pop_colocation(g);
   return counted;
 }
 
-static struct out tokens(struct graph *g, struct out count, struct out step) {
+static shoal_out tokens(struct shoal_graph *g, shoal_out count, shoal_out step) {
   struct build b = build_begin(g, "Fill", NULL);
   build_in(&b, count);
   build_in(&b, step);
   return build_end_out(&b);
 }
 
-static struct node *put_tokens(shoal_sync_replicas *s, struct out queue, struct out count) {
-  struct graph *g = s->g;
-  struct out all = tokens(g, count, variable_read_op(g, s->step.handle, out_type(s->step.value), NULL));
+static struct shoal_node *put_tokens(shoal_sync_replicas *s, shoal_out queue, shoal_out count) {
+  struct shoal_graph *g = s->g;
+  shoal_out all = tokens(g, count, variable_read_op(g, s->step.handle, out_type(s->step.value), NULL));
   return sync_enqueue(g, queue, &all, 1, true).node;
 }
 
 /* [the fewest gradients in an accumulator, tokens in the queue, global step] */
-static struct out look_at(shoal_sync_replicas *s, struct out queue, const struct out *counts, int n) {
-  struct graph *g = s->g;
+static shoal_out look_at(shoal_sync_replicas *s, shoal_out queue, const shoal_out *counts, int n) {
+  struct shoal_graph *g = s->g;
   struct build p = build_begin(g, "Pack", NULL);
   build_in_list(&p, counts, n);
-  struct out fewest = build_op2(g, "Min", build_end_out(&p), build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1));
+  shoal_out fewest = build_op2(g, "Min", build_end_out(&p), build_const_ints(g, SHOAL_INT32, (const int64_t[]){0}, 1));
   struct build q = build_begin(g, "Pack", NULL);
   build_in(&q, build_cast(g, fewest, SHOAL_INT64));
   build_in(&q, build_cast(g, build_op1(g, "QueueSizeV2", queue), SHOAL_INT64));
@@ -141,21 +141,21 @@ static struct out look_at(shoal_sync_replicas *s, struct out queue, const struct
   return build_end_out(&q);
 }
 
-static struct node *close_queue(struct graph *g, struct out queue) {
+static struct shoal_node *close_queue(struct shoal_graph *g, shoal_out queue) {
   struct build b = build_begin(g, "QueueCloseV2", NULL);
   build_in(&b, queue);
   return build_end(&b);
 }
 
-static void build_queue_ops(shoal_sync_replicas *s, struct gathering *w, struct node *update) {
-  struct graph *g = s->g;
+static void build_queue_ops(shoal_sync_replicas *s, struct gathering *w, struct shoal_node *update) {
+  struct shoal_graph *g = s->g;
   shoal_dtype type = out_type(s->step.value);
   struct shape scalar = shape_scalar();
   int per_step = s->o.total_replicas > s->o.replicas_to_aggregate ? s->o.total_replicas : s->o.replicas_to_aggregate;
-  struct out queue = sync_queue(g, "sync_token_q", &type, &scalar, 1);
+  shoal_out queue = sync_queue(g, "sync_token_q", &type, &scalar, 1);
 
   graph_push_control(g, w->applied.at, (int)w->applied.n);
-  struct node *taken = sync_dequeue(g, queue, &type, 1);
+  struct shoal_node *taken = sync_dequeue(g, queue, &type, 1);
   graph_pop_control(g);
   s->train = taken ? shoal_variable_assign(g, s->local_step, node_out(taken, 0)) : NULL;
 
@@ -186,7 +186,7 @@ static void build_queue_ops(shoal_sync_replicas *s, struct gathering *w, struct 
 }
 
 static shoal_op *build(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n) {
-  struct graph *g = s->g;
+  struct shoal_graph *g = s->g;
   shoal_dtype type = out_type(s->step.value);
   struct gathering w = {.s = s, .g = g, .means = mem_zalloc((size_t)n + 1, sizeof *w.means)};
   s->local_step = shoal_variable_local(g, "sync_rep_local_step", build_const_int(g, type, 0));
@@ -200,7 +200,7 @@ static shoal_op *build(shoal_sync_replicas *s, const shoal_var *vars, const shoa
   vec_push(&w.initialized, s->local_init);
   sync_push_device_of(g, s->step.handle.node);
   graph_push_scope_root(g);
-  struct node *update = shoal_apply_gradients(g, s->optimizer, vars, w.means, n, s->step);
+  struct shoal_node *update = shoal_apply_gradients(g, s->optimizer, vars, w.means, n, s->step);
   if (!graph_error(g)) build_queue_ops(s, &w, update);
   graph_pop_scope(g);
   graph_pop_device(g);

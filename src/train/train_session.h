@@ -8,7 +8,7 @@
 
 /* The step counter's value, in a graph that has one (resource variable or the old kind); else node NULL. */
 shoal_out global_step_value(const shoal_graph *g);
-bool node_is_summary(const struct node *n);
+bool node_is_summary(const struct shoal_node *n);
 /* All summaries of the graph in one string; node NULL when there are none. */
 shoal_out summaries_merged(shoal_graph *g);
 

@@ -16,9 +16,9 @@ static const char trainable_attr[] = "_trainable", local_attr[] = "_local", unsa
 
 /* ---- the two kinds ---- */
 
-bool variable_is_ref(struct out handle) { return handle.node && !op_is(handle.node->op, "VarHandleOp"); }
+bool variable_is_ref(shoal_out handle) { return handle.node && !op_is(handle.node->op, "VarHandleOp"); }
 
-shoal_out variable_read_op(struct graph *g, struct out handle, shoal_dtype dtype, const char *name) {
+shoal_out variable_read_op(struct shoal_graph *g, shoal_out handle, shoal_dtype dtype, const char *name) {
   if (variable_is_ref(handle)) {
     struct build i = build_begin(g, "Identity", name);
     build_in(&i, handle);
@@ -30,7 +30,7 @@ shoal_out variable_read_op(struct graph *g, struct out handle, shoal_dtype dtype
   return build_end_out(&b);
 }
 
-struct node *variable_update_op(struct graph *g, const char *op, struct out handle, struct out value) {
+struct shoal_node *variable_update_op(struct shoal_graph *g, const char *op, shoal_out handle, shoal_out value) {
   char *resource = mem_printf("%sVariableOp", op);
   struct build b = build_begin(g, variable_is_ref(handle) ? op : resource, NULL);
   build_in(&b, handle);
@@ -39,11 +39,11 @@ struct node *variable_update_op(struct graph *g, const char *op, struct out hand
   return build_end(&b);
 }
 
-const char *variable_op_name(struct out handle, const char *resource_op) {
+const char *variable_op_name(shoal_out handle, const char *resource_op) {
   return variable_is_ref(handle) ? resource_op + strlen("Resource") : resource_op;
 }
 
-struct out variable_there_op(struct graph *g, struct out handle) {
+shoal_out variable_there_op(struct shoal_graph *g, shoal_out handle) {
   return build_op1(g, variable_is_ref(handle) ? "IsVariableInitialized" : "VarIsInitializedOp", handle);
 }
 
@@ -52,7 +52,7 @@ void shoal_use_ref_variables(shoal_graph *g, bool on) { graph_set_ref_variables(
 /* ---- making them ---- */
 
 /* The name a variable really got inside the current scope: name, or name_1 where that was taken. */
-static const char *own_name(const struct node *n, const char *name) {
+static const char *own_name(const struct shoal_node *n, const char *name) {
   const char *at = n->name + strlen(n->name) - strlen(name);
   while (at > n->name && strncmp(at, name, strlen(name))) at--;
   return at;
@@ -62,7 +62,7 @@ static const char *own_name(const struct node *n, const char *name) {
 enum { TRAINABLE = 1, LOCAL = 2, UNSAVED = 4 };
 
 /* How the node that reads it is called. */
-static const char *read_part(const struct node *variable) {
+static const char *read_part(const struct shoal_node *variable) {
   return op_is(variable->op, "VarHandleOp") ? "Read/ReadVariableOp" : "read";
 }
 
@@ -78,7 +78,7 @@ static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initia
   if (flags & TRAINABLE) build_attr_bool(&b, trainable_attr, true);
   if (flags & LOCAL) build_attr_bool(&b, local_attr, true);
   if (flags & UNSAVED) build_attr_bool(&b, unsaved_attr, true);
-  struct node *handle = build_end(&b);
+  struct shoal_node *handle = build_end(&b);
   if (!handle) return (shoal_var){0};
   /* Shared under its full name, so that all sessions on a server mean the same variable. */
   if (!ref) node_set_attr(handle, "shared_name", attr_string(handle->name, strlen(handle->name)));
@@ -113,7 +113,7 @@ shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial) {
 shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial) {
   return make_variable(g, name, initial, 0);
 }
-shoal_var variable_unsaved(struct graph *g, const char *name, struct out initial) {
+shoal_var variable_unsaved(struct shoal_graph *g, const char *name, shoal_out initial) {
   return make_variable(g, name, initial, UNSAVED);
 }
 
@@ -121,7 +121,7 @@ shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initi
   /* With an op of this worker, so that no device setter sends it to a parameter server. */
   graph_push_control(g, NULL, -1);
   struct build b = build_begin(g, "NoOp", NULL);
-  struct node *anchor = build_end(&b);
+  struct shoal_node *anchor = build_end(&b);
   graph_pop_control(g);
   graph_push_colocation(g, anchor);
   shoal_var v = make_variable(g, name, initial, LOCAL);
@@ -133,22 +133,22 @@ shoal_op *shoal_variable_assign(shoal_graph *g, shoal_var v, shoal_out value) {
   return variable_update_op(g, "Assign", v.handle, value);
 }
 
-static struct node *find_part(const struct graph *g, const struct node *variable, const char *part) {
+static struct shoal_node *find_part(const struct shoal_graph *g, const struct shoal_node *variable, const char *part) {
   char *name = mem_printf("%s/%s", variable->name, part);
-  struct node *n = graph_find(g, name);
+  struct shoal_node *n = graph_find(g, name);
   free(name);
   return n;
 }
 
-static bool marked(const struct node *n, const char *name) {
+static bool marked(const struct shoal_node *n, const char *name) {
   const struct attr *a = node_attr(n, name);
   return a && a->kind == ATTR_BOOL && a->b;
 }
 
-static int list_variables(const struct graph *g, bool trainable, bool local, shoal_var *out, int max) {
+static int list_variables(const struct shoal_graph *g, bool trainable, bool local, shoal_var *out, int max) {
   int n = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct node *v = g->nodes.at[i];
+    struct shoal_node *v = g->nodes.at[i];
     if (!v || !(op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2")) || !find_part(g, v, "Assign")) continue;
     if (!find_part(g, v, read_part(v))) continue;
     if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local || marked(v, unsaved_attr))
@@ -172,14 +172,16 @@ shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *n
   return build_end(&b);
 }
 
-shoal_var variable_find(const struct graph *g, const char *name) {
-  struct node *v = graph_find(g, name);
+shoal_var variable_find(const struct shoal_graph *g, const char *name) {
+  struct shoal_node *v = graph_find(g, name);
   if (!v || !(op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2"))) return (shoal_var){0};
-  struct node *read = find_part(g, v, read_part(v));
+  struct shoal_node *read = find_part(g, v, read_part(v));
   return read ? (shoal_var){node_out(v, 0), node_out(read, 0)} : (shoal_var){0};
 }
 
-shoal_op *variable_initializer(const struct graph *g, shoal_var v) { return find_part(g, v.handle.node, "Assign"); }
+shoal_op *variable_initializer(const struct shoal_graph *g, shoal_var v) {
+  return find_part(g, v.handle.node, "Assign");
+}
 
 static shoal_op *initialize(shoal_graph *g, bool local, const char *name) {
   int n = list_variables(g, false, local, NULL, 0);
@@ -200,7 +202,7 @@ shoal_op *shoal_initialize_local(shoal_graph *g) { return initialize(g, true, "l
 
 static const char save_name_attr[] = "_save_name", save_slice_attr[] = "_save_slice";
 
-static const char *text_attr(const struct node *n, const char *name, const char *otherwise) {
+static const char *text_attr(const struct shoal_node *n, const char *name, const char *otherwise) {
   const struct attr *a = node_attr(n, name);
   const char *text = otherwise;
   if (a && a->kind == ATTR_STRING) shoal_status_free(node_get_string(n, name, &text));

@@ -15,14 +15,14 @@ static void check(shoal_status s) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   struct import_options options = {.internal = true, .max_nodes = 1000};
   shoal_status s = graph_import(g, data, size, &options, NULL);
   if (!s) s = graph_lower(g);
   if (!s && graph_needs_lowering(g)) abort();
-  struct out x = {0}, y = {0};
+  shoal_out x = {0}, y = {0};
   for (size_t i = 0; !s && i < g->nodes.n; i++) {
-    struct node *n = g->nodes.at[i];
+    struct shoal_node *n = g->nodes.at[i];
     if (!n || !n->n_out) continue;
     if (!x.node) x = node_out(n, 0);
     y = node_out(n, 0);

@@ -305,7 +305,7 @@ static void test_state_file(void **state) {
 
 static void test_events(void **state) {
   char *logs = in_dir("logs/deep");
-  struct event_writer *w;
+  struct shoal_events *w;
   ASSERT_OK(event_writer_new(logs, ".v2", 10, 100000, &w));
   assert_null(event_writer_path(w));
   ASSERT_OK(event_write_scalar(w, 7, "loss", 0.5f));

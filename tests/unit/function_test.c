@@ -25,11 +25,11 @@
   "library { function { signature { name: 'twice' " ARG("a") RET("r") " } ret { key: 'r' value: 'sum:z:0' } "     \
   "node_def { name: 'sum' op: 'AddV2' input: 'a' input: 'a' " T "} } } "
 
-static shoal_status take(struct graph *g, const char *text) {
+static shoal_status take(struct shoal_graph *g, const char *text) {
   return shoal_graph_import_text(g, text, strlen(text), NULL);
 }
 
-static float run(struct graph *g, const char *fetch, float x) {
+static float run(struct shoal_graph *g, const char *fetch, float x) {
   shoal_session *s;
   ASSERT_OK(shoal_session_open(g, &(shoal_session_options){0}, &s));
   shoal_tensor *feed, *out;
@@ -43,9 +43,9 @@ static float run(struct graph *g, const char *fetch, float x) {
 }
 
 static void calls_are_inlined_under_their_name(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, TWICE X CALL("y", "twice", "x") "node { name: 'z' op: 'twice' input: 'y' }"));
-  struct node *y = graph_find(g, "y");
+  struct shoal_node *y = graph_find(g, "y");
   assert_true(graph_needs_lowering(g));
   ASSERT_OK(graph_lower(g));
   assert_false(graph_needs_lowering(g));
@@ -58,7 +58,7 @@ static void calls_are_inlined_under_their_name(void **state) {
 }
 
 static void a_body_is_typed_by_the_call(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g,
                  "library { function { signature { name: 'f' attr { name: 'T' type: 'type' } "
                  "input_arg { name: 'a' type_attr: 'T' } output_arg { name: 'r' type_attr: 'T' } } "
@@ -77,7 +77,7 @@ static void a_body_is_typed_by_the_call(void **state) {
 }
 
 static void endless_functions_are_errors(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
 #define SELF(name, callee) \
   "function { signature { name: '" name "' " ARG("a") RET("r") " } ret { key: 'r' value: 'c:output:0' } "          \
   "node_def { name: 'c' op: 'PartitionedCall' input: 'a' attr { key: 'f' value { func { name: '" callee "' } } } "  \
@@ -92,7 +92,7 @@ static void endless_functions_are_errors(void **state) {
 }
 
 /* f0 calls f1 twice, which calls f2 twice, ... */
-static struct graph *doubling(int depth) {
+static struct shoal_graph *doubling(int depth) {
   struct text t = {0};
   text_adds(&t, "library { ");
   for (int i = 0; i < depth; i++)
@@ -104,14 +104,14 @@ static struct graph *doubling(int depth) {
             "function { signature { name: 'f%d' " ARG("a") RET("r") " } ret { key: 'r' value: 'a' } } } " X
                                                                     "node { name: 'y' op: 'f0' input: 'x' }",
             depth);
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, text_cstr(&t)));
   text_release(&t);
   return g;
 }
 
 static void functions_that_multiply_are_bounded(void **state) {
-  struct graph *g = doubling(40);
+  struct shoal_graph *g = doubling(40);
   int before = g->n_nodes;
   ASSERT_FAILS(graph_lower(g), SHOAL_RESOURCE_EXHAUSTED, "{{node y}} (op f0) makes more than 500000");
   assert_int_equal(g->n_nodes, before); /* it was known beforehand */
@@ -131,7 +131,7 @@ static void functions_that_call_each_other_are_bounded(void **state) {
     text_adds(&t, "} ");
   }
   text_adds(&t, "} " X "node { name: 'y' op: 'f0' input: 'x' }");
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, text_cstr(&t)));
   struct effort effort = {.left = 20000, .what = "Inlining functions"};
   g->effort = &effort;
@@ -144,7 +144,7 @@ static void functions_that_call_each_other_are_bounded(void **state) {
 static bool after_three_looks(void *looks) { return ++*(int *)looks > 3; }
 
 static void lowering_stops_when_nobody_waits(void **state) {
-  struct graph *g = doubling(10);
+  struct shoal_graph *g = doubling(10);
   int looks = 0;
   struct effort effort = {.left = EFFORT_UNBOUNDED, .over = after_three_looks, .arg = &looks};
   g->effort = &effort;
@@ -167,7 +167,7 @@ static void controls_are_there_once(void **state) {
   text_adds(&t, "node_def { name: 'i' op: 'Identity' input: 'a' " T);
   for (int i = 0; i < 90; i++) text_addf(&t, "input: '^n%d' ", i % 30);
   text_adds(&t, "input: '^a' } } } " X "node { name: 'y' op: 'f' input: 'x' }");
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, text_cstr(&t)));
   ASSERT_OK(graph_lower(g));
   assert_int_equal(graph_find(g, "y/i")->control.n, 31);
@@ -196,7 +196,7 @@ static void broken_bodies_are_named(void **state) {
     struct text t = {0};
     text_addf(&t, "library { function { signature { name: 'f' " ARG("a") RET("r") " } %s } } " X CALL("y", "f", "x"),
               cases[i].body);
-    struct graph *g = graph_new();
+    struct shoal_graph *g = graph_new();
     ASSERT_OK(take(g, text_cstr(&t)));
     shoal_status s = graph_lower(g);
     if (!s || !strstr(shoal_status_message(s), cases[i].why)) fail_msg("%s: %s", cases[i].why, shoal_status_message(s));
@@ -207,7 +207,7 @@ static void broken_bodies_are_named(void **state) {
 }
 
 static void a_call_must_fit(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, TWICE
                  "node { name: 'i' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } } "
                  "node { name: 'y' op: 'PartitionedCall' input: 'i' attr { key: 'f' value { func { name: 'twice' } } } "
@@ -236,7 +236,7 @@ static void a_kept_kernel_keeps_its_functions(void **state) {
   struct cancel cancel;
   cancel_init(&cancel);
   for (int i = 0; i < 3; i++) {
-    struct graph *g = graph_new();
+    struct shoal_graph *g = graph_new();
     ASSERT_OK(take(
         g, TWICE "node { name: 'x' op: '_Arg' attr { key: 'index' value { i: 0 } } " T "} " CALL(
                "y", "twice", "x") "node { name: 'z' op: '_Retval' input: 'y' attr { key: 'index' value { i: 0 } } " T

@@ -5,19 +5,19 @@
 #include "shoal/session.h"
 #include "shoal/train.h"
 
-static struct out number(struct graph *g, float v) { return build_const_float(g, SHOAL_FLOAT32, v); }
+static shoal_out number(struct shoal_graph *g, float v) { return build_const_float(g, SHOAL_FLOAT32, v); }
 
-static struct out vector(struct graph *g, const float *v, int n) {
+static shoal_out vector(struct shoal_graph *g, const float *v, int n) {
   struct tensor t;
   ASSERT_OK(tensor_new_dims(&t, SHOAL_FLOAT32, 1, (const int64_t[]){n}));
   memcpy(t.data, v, (size_t)n * sizeof *v);
-  struct out o = build_const(g, &t, NULL);
+  shoal_out o = build_const(g, &t, NULL);
   tensor_release(&t);
   return o;
 }
 
 /* Runs the graph for one tensor. */
-static shoal_tensor *value(struct graph *g, struct out o) {
+static shoal_tensor *value(struct shoal_graph *g, shoal_out o) {
   assert_non_null(o.node);
   shoal_session *s;
   ASSERT_OK(shoal_session_open(g, &(shoal_session_options){0}, &s));
@@ -29,7 +29,7 @@ static shoal_tensor *value(struct graph *g, struct out o) {
   return t;
 }
 
-static void assert_values(struct graph *g, struct out o, const float *want, int n) {
+static void assert_values(struct shoal_graph *g, shoal_out o, const float *want, int n) {
   shoal_tensor *t = value(g, o);
   assert_int_equal(shoal_tensor_elements(t), n);
   for (int i = 0; i < n; i++) assert_float_equal(((const float *)shoal_tensor_const_data(t))[i], want[i], 1e-5);
@@ -37,8 +37,8 @@ static void assert_values(struct graph *g, struct out o, const float *want, int 
 }
 
 static void paths_are_added_up(void **state) {
-  struct graph *g = graph_new();
-  struct out x = number(g, 3), y = build_op2(g, "AddV2", build_op2(g, "Mul", x, x), x);
+  struct shoal_graph *g = graph_new();
+  shoal_out x = number(g, 3), y = build_op2(g, "AddV2", build_op2(g, "Mul", x, x), x);
   struct grad dx;
   ASSERT_OK(graph_gradients(g, &y, 1, NULL, &x, 1, NULL, 0, false, &dx));
   assert_values(g, dx.values, (float[]){7}, 1);
@@ -47,13 +47,13 @@ static void paths_are_added_up(void **state) {
 }
 
 static void what_does_not_depend_has_no_gradient(void **state) {
-  struct graph *g = graph_new();
-  struct out x[2] = {number(g, 3), number(g, 4)}, y = build_op2(g, "Mul", x[0], x[0]);
+  struct shoal_graph *g = graph_new();
+  shoal_out x[2] = {number(g, 3), number(g, 4)}, y = build_op2(g, "Mul", x[0], x[0]);
   struct grad dx[2];
   ASSERT_OK(graph_gradients(g, &y, 1, NULL, x, 2, NULL, 0, false, dx));
   assert_false(grad_none(dx[0]));
   assert_true(grad_none(dx[1]));
-  struct out cut = build_op2(g, "Mul", build_op1(g, "StopGradient", x[0]), x[1]);
+  shoal_out cut = build_op2(g, "Mul", build_op1(g, "StopGradient", x[0]), x[1]);
   ASSERT_OK(graph_gradients(g, &cut, 1, NULL, x, 2, NULL, 0, false, dx));
   assert_true(grad_none(dx[0]));
   assert_values(g, dx[1].values, (float[]){3}, 1);
@@ -61,8 +61,8 @@ static void what_does_not_depend_has_no_gradient(void **state) {
 }
 
 static void stops_and_weights(void **state) {
-  struct graph *g = graph_new();
-  struct out x = number(g, 2), mid = build_op2(g, "Mul", x, x), y = build_op2(g, "Mul", mid, x);
+  struct shoal_graph *g = graph_new();
+  shoal_out x = number(g, 2), mid = build_op2(g, "Mul", x, x), y = build_op2(g, "Mul", mid, x);
   struct grad dx, weight = grad_dense(number(g, 10));
   ASSERT_OK(graph_gradients(g, &y, 1, &weight, &x, 1, &mid, 1, false, &dx));
   assert_values(g, dx.values, (float[]){40}, 1); /* 10 * mid, mid itself taken as constant */
@@ -72,8 +72,8 @@ static void stops_and_weights(void **state) {
 }
 
 static void broadcasting_is_undone(void **state) {
-  struct graph *g = graph_new();
-  struct out x = vector(g, (float[]){1, 2, 3}, 3), b = number(g, 5), y = build_op2(g, "Mul", x, b);
+  struct shoal_graph *g = graph_new();
+  shoal_out x = vector(g, (float[]){1, 2, 3}, 3), b = number(g, 5), y = build_op2(g, "Mul", x, b);
   struct grad dx;
   ASSERT_OK(graph_gradients(g, &y, 1, NULL, &b, 1, NULL, 0, false, &dx));
   assert_values(g, dx.values, (float[]){6}, 1);
@@ -81,17 +81,17 @@ static void broadcasting_is_undone(void **state) {
 }
 
 static void slices_stay_slices(void **state) {
-  struct graph *g = graph_new();
-  struct out x = vector(g, (float[]){1, 2, 3}, 3), axis = build_const_int(g, SHOAL_INT32, 0);
-  struct out one = build_op3(g, "GatherV2", x, build_const_ints(g, SHOAL_INT32, (int64_t[]){0, 2}, 2), axis);
-  struct out two = build_op3(g, "GatherV2", x, build_const_ints(g, SHOAL_INT64, (int64_t[]){2}, 1), axis);
-  struct out y[2] = {build_op2(g, "Mul", one, one), two};
+  struct shoal_graph *g = graph_new();
+  shoal_out x = vector(g, (float[]){1, 2, 3}, 3), axis = build_const_int(g, SHOAL_INT32, 0);
+  shoal_out one = build_op3(g, "GatherV2", x, build_const_ints(g, SHOAL_INT32, (int64_t[]){0, 2}, 2), axis);
+  shoal_out two = build_op3(g, "GatherV2", x, build_const_ints(g, SHOAL_INT64, (int64_t[]){2}, 1), axis);
+  shoal_out y[2] = {build_op2(g, "Mul", one, one), two};
   struct grad dx;
   ASSERT_OK(graph_gradients(g, y, 2, NULL, &x, 1, NULL, 0, false, &dx));
   assert_true(grad_sparse(dx));
   assert_values(g, grad_densify(g, dx), (float[]){2, 0, 7}, 3);
   /* Beside a dense gradient the sum is dense. */
-  struct out z[2] = {two, build_op2(g, "Mul", x, x)};
+  shoal_out z[2] = {two, build_op2(g, "Mul", x, x)};
   ASSERT_OK(graph_gradients(g, z, 2, NULL, &x, 1, NULL, 0, false, &dx));
   assert_false(grad_sparse(dx));
   assert_values(g, dx.values, (float[]){2, 4, 7}, 3);
@@ -99,8 +99,8 @@ static void slices_stay_slices(void **state) {
 }
 
 static void colocation_follows_the_forward_node(void **state) {
-  struct graph *g = graph_new();
-  struct out x = number(g, 3), y = build_op2(g, "Mul", x, x);
+  struct shoal_graph *g = graph_new();
+  shoal_out x = number(g, 3), y = build_op2(g, "Mul", x, x);
   struct grad dx;
   ASSERT_OK(graph_gradients(g, &y, 1, NULL, &x, 1, NULL, 0, true, &dx));
   bool found = false;
@@ -113,8 +113,8 @@ static void colocation_follows_the_forward_node(void **state) {
 }
 
 static void mistakes_are_named(void **state) {
-  struct graph *g = graph_new(), *other = graph_new();
-  struct out x = number(g, 3), z = number(other, 1), none = {0};
+  struct shoal_graph *g = graph_new(), *other = graph_new();
+  shoal_out x = number(g, 3), z = number(other, 1), none = {0};
   struct grad dx;
   ASSERT_FAILS(graph_gradients(g, &none, 1, NULL, &x, 1, NULL, 0, false, &dx), SHOAL_INVALID_ARGUMENT, "y 0");
   ASSERT_FAILS(graph_gradients(g, &x, 1, NULL, &z, 1, NULL, 0, false, &dx), SHOAL_INVALID_ARGUMENT,
@@ -124,7 +124,7 @@ static void mistakes_are_named(void **state) {
 }
 
 static void clipping(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   float three_four[2] = {3, 4};
   shoal_gradient d[1] = {{.values = vector(g, three_four, 2)}};
   shoal_clip_gradients_by_norm(g, d, 1, 1);

@@ -10,12 +10,12 @@
 #define IDENTITY(name, in) \
   "node { name: '" name "' op: 'Identity' input: '" in "' attr { key: 'T' value { type: DT_FLOAT } } } "
 
-static shoal_status take(struct graph *g, const char *text, const char *prefix) {
+static shoal_status take(struct shoal_graph *g, const char *text, const char *prefix) {
   return shoal_graph_import_text(g, text, strlen(text), prefix);
 }
 
 static void refuse(const char *text, shoal_code code, const char *why) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_FAILS(take(g, text, NULL), code, why);
   assert_int_equal(g->n_nodes, 0);
   assert_int_equal(g->nodes.n, 0);
@@ -54,7 +54,7 @@ static void bad_graphs_are_named(void **state) {
 
 /* A message of a megabyte must not cost the square of what it holds. */
 static void long_lists_are_bounded(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   struct text def = {0};
   size_t at = wire_begin(&def, 4);
   for (uint64_t i = 0; i < 200000; i++) wire_put_uint(&def, 3, i + 10000);
@@ -95,7 +95,7 @@ static void long_lists_are_bounded(void **state) {
 static void cycles_pass_through_next_iteration_only(void **state) {
   refuse(IDENTITY("a", "b") IDENTITY("b", "a"), SHOAL_INVALID_ARGUMENT, "cycle");
   refuse("node { name: 'a' op: 'NoOp' input: '^a' }", SHOAL_INVALID_ARGUMENT, "itself");
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g,
                  X "node { name: 'm' op: 'Merge' input: 'x' input: 'n' attr { key: 'T' value { type: DT_FLOAT } }"
                    " attr { key: 'N' value { i: 2 } } }"
@@ -118,7 +118,7 @@ static void values_are_checked_before_memory_is_taken(void **state) {
 }
 
 static void nodes_may_come_in_any_order_and_refer_to_older_ones(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, IDENTITY("b", "a") IDENTITY("a", "x") X, NULL));
   ASSERT_OK(take(g, IDENTITY("c", "b"), NULL));
   assert_ptr_equal(graph_find(g, "c")->in[0].node, graph_find(g, "b"));
@@ -129,12 +129,12 @@ static void nodes_may_come_in_any_order_and_refer_to_older_ones(void **state) {
 }
 
 static void a_prefix_goes_before_names_inputs_and_colocations(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g,
                  X "node { name: 'a' op: 'Identity' input: 'x' input: '^x' attr { key: 'T' value { type: DT_FLOAT } } "
                    "attr { key: '_class' value { list { s: 'loc:@x' } } } }",
                  "tower"));
-  struct node *a = graph_find(g, "tower/a");
+  struct shoal_node *a = graph_find(g, "tower/a");
   assert_non_null(a);
   assert_ptr_equal(a->in[0].node, graph_find(g, "tower/x"));
   assert_int_equal(a->control.n, 1);
@@ -155,7 +155,7 @@ static void nothing_is_lost_on_the_way_through(void **state) {
       "node { name: 'c' op: 'Const' input: '^x' attr { key: 'dtype' value { type: DT_STRING } } "
       "attr { key: 'value' value { tensor { dtype: DT_STRING tensor_shape { dim { size: 2 } } string_val: 'p' "
       "string_val: '\\001q' } } } } versions { producer: 27 min_consumer: 12 bad_consumers: 3 }";
-  struct graph *g = graph_new(), *h = graph_new();
+  struct shoal_graph *g = graph_new(), *h = graph_new();
   ASSERT_OK(take(g, text, NULL));
   shoal_bytes one, two;
   ASSERT_OK(shoal_graph_export_text(g, &one));
@@ -176,7 +176,7 @@ static void nothing_is_lost_on_the_way_through(void **state) {
 }
 
 static void cut_bytes_are_refused(void **state) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(take(g, X IDENTITY("a", "x") "versions { producer: 1645 }", NULL));
   struct text whole = {0};
   ASSERT_OK(graph_export(g, NULL, &whole));
@@ -213,7 +213,7 @@ static void attributes_do_not_nest_for_ever(void **state) {
   wire_put_text(&attr, 2, &inner);
   wire_put_text(&node, 5, &attr);
   wire_put_text(&graph, 1, &node);
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_FAILS(shoal_graph_import(g, graph.at, graph.n, NULL), SHOAL_INVALID_ARGUMENT, "nested");
   graph_free(g);
   text_release(&inner);

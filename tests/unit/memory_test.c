@@ -156,7 +156,7 @@ static void tensors(void **state) {
 
 static shoal_status import(void *arg) {
   const struct text *bytes = arg;
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   shoal_status s = graph_import(g, bytes->at, bytes->n, NULL, NULL);
   assert_true(!s || (g->n_nodes == 0 && g->nodes.n == 0)); /* all or nothing */
   graph_free(g);
@@ -177,7 +177,7 @@ static void graphs(void **state) {
       "library { function { signature { name: 'called' attr { name: 'T' type: 'type' } "
       "input_arg { name: 'a' type_attr: 'T' } output_arg { name: 'r' type_attr: 'T' } } ret { key: 'r' value: 'a' } } "
       "gradient { function_name: 'called' gradient_func: 'called' } }";
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   struct text bytes = {0};
   ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
   ASSERT_OK(graph_export(g, &(struct export_options){0}, &bytes));
@@ -290,7 +290,7 @@ static void steps(void **state) {
       "{ i: 1 } } attr { key: 'sparse_keys' value { list { s: 'v' } } } attr { key: 'dense_keys' value { list { s: 'k' "
       "} } } attr { key: 'sparse_types' value { list { type: DT_FLOAT } } } attr { key: 'Tdense' value { list { type: "
       "DT_INT64 } } } attr { key: 'dense_shapes' value { list { shape { } } } } }";
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   shoal_session *s;
   ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
   ASSERT_OK(shoal_session_open(g, NULL, &s));
@@ -326,7 +326,7 @@ static void strings_of_kernels(void **state) {
       "node { name: 'fill' op: 'Fill' input: 'n' input: 'p' attr { key: 'T' value { type: DT_STRING } } } "
       "node { name: 'coded' op: 'EncodeBase64' input: 'fill' } "
       "node { name: 'both' op: 'Add' input: 'coded' input: 'coded' attr { key: 'T' value { type: DT_STRING } } }";
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   shoal_session *s;
   ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
   ASSERT_OK(shoal_session_open(g, NULL, &s));
@@ -341,7 +341,7 @@ static void strings_that_multiply(void **state) {
   enum { N = 4000 };
   char many[N + 1] = {0};
   memset(many, 'a', N);
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   shoal_out in = shoal_constant_string(g, many);
   shoal_builder *b = shoal_build(g, "RegexReplace", NULL);
   shoal_build_input(b, in);

@@ -21,10 +21,10 @@ static void free_devices(struct place_device *d) {
   free(d);
 }
 
-static struct node *add(struct graph *g, int i, const char *device) {
+static struct shoal_node *add(struct shoal_graph *g, int i, const char *device) {
   char name[32];
   snprintf(name, sizeof name, "n%d", i);
-  struct node *n;
+  struct shoal_node *n;
   ASSERT_OK(graph_add(g, name, op_find("NoOp"), NULL, 0, NULL, 0, &n));
   graph_set_device(n, device);
   return n;
@@ -32,7 +32,7 @@ static struct node *add(struct graph *g, int i, const char *device) {
 
 static void every_node_is_where_it_asked(void **state) {
   struct place_device *d = make_devices();
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   for (int i = 0; i < NODES; i++) {
     char device[128];
     int task = (int)(i * 7919ll % TASKS);
@@ -48,7 +48,7 @@ static void every_node_is_where_it_asked(void **state) {
   ASSERT_OK(graph_place(g, &o));
   print_message("%d nodes on %d devices: %.3f s\n", NODES, DEVICES, (double)(clock_ns() - start) * 1e-9);
   for (int i = 0; i < NODES; i++) {
-    const struct node *n = g->nodes.at[i];
+    const struct shoal_node *n = g->nodes.at[i];
     struct device_spec want, have;
     ASSERT_OK(device_spec_parse(n->device, &want));
     ASSERT_OK(device_spec_parse(n->assigned, &have));
@@ -66,7 +66,7 @@ static void what_is_not_there_is_named(void **state) {
   struct place_options o = {.devices = d, .n_devices = DEVICES, .own_task = "/job:worker/replica:0/task:0"};
   static const char *const missing[] = {"/job:worker/task:1000", "/job:ps/task:0", "/device:CPU:9", "/job:ps"};
   for (size_t i = 0; i < COUNT_OF(missing); i++) {
-    struct graph *g = graph_new();
+    struct shoal_graph *g = graph_new();
     add(g, 0, missing[i]);
     shoal_status s = graph_place(g, &o);
     assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
@@ -80,7 +80,7 @@ static void what_is_not_there_is_named(void **state) {
 
 static void soft_placement_stays_on_the_task(void **state) {
   struct place_device *d = make_devices();
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   add(g, 0, "/job:worker/task:77/device:CPU:9");
   struct place_options o = {.devices = d, .n_devices = DEVICES, .allow_soft_placement = true};
   ASSERT_OK(graph_place(g, &o));

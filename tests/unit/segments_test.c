@@ -44,7 +44,7 @@ static void set_up(struct setup *s, struct text *def) {
   s->intra = pool_new(1, "intra");
   s->device = device_cpu_new("/job:a/replica:0/task:0", 0, s->intra);
   s->resources = resource_mgr_new(NULL);
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   ASSERT_OK(shoal_graph_import_text(g, text_cstr(def), def->n, NULL));
   ASSERT_OK(plan_compile(g, &(struct plan_options){.device = s->device, .resources = s->resources}, &s->plan));
   graph_free(g);

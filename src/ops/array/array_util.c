@@ -168,7 +168,7 @@ void ctx_forward_part(struct kernel_ctx *ctx, int i, int j, int64_t offset, cons
 
 /* ---- graph pieces ---- */
 
-struct out array_shape(struct graph *g, struct out x, shoal_dtype type) {
+shoal_out array_shape(struct shoal_graph *g, shoal_out x, shoal_dtype type) {
   if (!x.node) return x;
   struct shape s = out_shape(x);
   if (shape_known(&s)) return build_const_ints(g, type, s.dims, s.rank);
@@ -178,13 +178,13 @@ struct out array_shape(struct graph *g, struct out x, shoal_dtype type) {
   return build_end_out(&b);
 }
 
-struct out array_rank(struct graph *g, struct out x) {
+shoal_out array_rank(struct shoal_graph *g, shoal_out x) {
   if (!x.node) return x;
   struct shape s = out_shape(x);
   return s.rank >= 0 ? build_const_int(g, SHOAL_INT32, s.rank) : build_op1(g, "Rank", x);
 }
 
-struct out array_axes(struct graph *g, struct out x) {
+shoal_out array_axes(struct shoal_graph *g, shoal_out x) {
   if (!x.node) return x;
   struct shape s = out_shape(x);
   if (s.rank < 0)
@@ -195,7 +195,7 @@ struct out array_axes(struct graph *g, struct out x) {
   return build_const_ints(g, SHOAL_INT32, axes, s.rank);
 }
 
-struct out array_sum(struct graph *g, struct out x, struct out axes, bool keep) {
+shoal_out array_sum(struct shoal_graph *g, shoal_out x, shoal_out axes, bool keep) {
   struct build b = build_begin(g, "Sum", NULL);
   build_in(&b, x);
   build_in(&b, axes);
@@ -203,31 +203,27 @@ struct out array_sum(struct graph *g, struct out x, struct out axes, bool keep) 
   return build_end_out(&b);
 }
 
-struct out array_sum_all(struct graph *g, struct out x) {
-  return array_sum(g, x, array_axes(g, x), false);
-}
+shoal_out array_sum_all(struct shoal_graph *g, shoal_out x) { return array_sum(g, x, array_axes(g, x), false); }
 
-struct out array_reshape(struct graph *g, struct out x, struct out shape) {
+shoal_out array_reshape(struct shoal_graph *g, shoal_out x, shoal_out shape) {
   return build_op2(g, "Reshape", x, shape);
 }
 
-struct out array_reshape_like(struct graph *g, struct out x, struct out like) {
+shoal_out array_reshape_like(struct shoal_graph *g, shoal_out x, shoal_out like) {
   return array_reshape(g, x, array_shape(g, like, SHOAL_INT32));
 }
 
-struct out array_zeros_like(struct graph *g, struct out x) {
-  return build_op1(g, "ZerosLike", x);
-}
+shoal_out array_zeros_like(struct shoal_graph *g, shoal_out x) { return build_op1(g, "ZerosLike", x); }
 
-struct out array_transpose(struct graph *g, struct out x, struct out perm) {
+shoal_out array_transpose(struct shoal_graph *g, shoal_out x, shoal_out perm) {
   return build_op2(g, "Transpose", x, perm);
 }
 
-struct out array_slice(struct graph *g, struct out x, struct out begin, struct out size) {
+shoal_out array_slice(struct shoal_graph *g, shoal_out x, shoal_out begin, shoal_out size) {
   return build_op3(g, "Slice", x, begin, size);
 }
 
-struct out array_concat(struct graph *g, const struct out *values, int n, int axis) {
+shoal_out array_concat(struct shoal_graph *g, const shoal_out *values, int n, int axis) {
   if (n == 1) return values[0];
   struct build b = build_begin(g, "ConcatV2", NULL);
   build_in_list(&b, values, n);
@@ -235,7 +231,7 @@ struct out array_concat(struct graph *g, const struct out *values, int n, int ax
   return build_end_out(&b);
 }
 
-struct out array_part(struct graph *g, struct out x, int begin, int end) {
+shoal_out array_part(struct shoal_graph *g, shoal_out x, int begin, int end) {
   int64_t b = begin, e = end, one = 1;
   struct build n = build_begin(g, "StridedSlice", NULL);
   build_in(&n, x);
@@ -246,7 +242,7 @@ struct out array_part(struct graph *g, struct out x, int begin, int end) {
   return build_end_out(&n);
 }
 
-struct out array_at(struct graph *g, struct out x, int i) {
+shoal_out array_at(struct shoal_graph *g, shoal_out x, int i) {
   int64_t b = i, e = i + 1, one = 1;
   struct build n = build_begin(g, "StridedSlice", NULL);
   build_in(&n, x);
@@ -258,11 +254,11 @@ struct out array_at(struct graph *g, struct out x, int i) {
   return build_end_out(&n);
 }
 
-struct out array_expand(struct graph *g, struct out x, int axis) {
+shoal_out array_expand(struct shoal_graph *g, shoal_out x, int axis) {
   return build_op2(g, "ExpandDims", x, build_const_int(g, SHOAL_INT32, axis));
 }
 
-bool array_const_int(struct out o, int64_t *value) {
+bool array_const_int(shoal_out o, int64_t *value) {
   if (!o.node || !op_is(o.node->op, "Const")) return false;
   const struct attr *a = node_attr(o.node, "value");
   if (!a || a->kind != ATTR_TENSOR || a->tensor->n != 1) return false;
@@ -271,6 +267,6 @@ bool array_const_int(struct out o, int64_t *value) {
   return true;
 }
 
-struct out array_gather(struct graph *g, struct out x, struct out indices, int axis) {
+shoal_out array_gather(struct shoal_graph *g, shoal_out x, shoal_out indices, int axis) {
   return build_op3(g, "GatherV2", x, indices, build_const_int(g, SHOAL_INT32, axis));
 }

@@ -90,30 +90,30 @@ void ctx_forward_part(struct kernel_ctx *ctx, int i, int j, int64_t offset, cons
 
 /* ---- graph pieces ---- */
 /* The shape of x as a vector of type: a constant where it is known. */
-struct out array_shape(struct graph *g, struct out x, shoal_dtype type);
+shoal_out array_shape(struct shoal_graph *g, shoal_out x, shoal_dtype type);
 /* The rank of x as an int32 scalar: a constant where it is known. */
-struct out array_rank(struct graph *g, struct out x);
+shoal_out array_rank(struct shoal_graph *g, shoal_out x);
 /* 0, 1, ... rank - 1. */
-struct out array_axes(struct graph *g, struct out x);
+shoal_out array_axes(struct shoal_graph *g, shoal_out x);
 /* The sum of all elements. */
-struct out array_sum_all(struct graph *g, struct out x);
-struct out array_sum(struct graph *g, struct out x, struct out axes, bool keep);
-struct out array_reshape(struct graph *g, struct out x, struct out shape);
+shoal_out array_sum_all(struct shoal_graph *g, shoal_out x);
+shoal_out array_sum(struct shoal_graph *g, shoal_out x, shoal_out axes, bool keep);
+shoal_out array_reshape(struct shoal_graph *g, shoal_out x, shoal_out shape);
 /* x reshaped as like is. */
-struct out array_reshape_like(struct graph *g, struct out x, struct out like);
-struct out array_zeros_like(struct graph *g, struct out x);
-struct out array_transpose(struct graph *g, struct out x, struct out perm);
-struct out array_slice(struct graph *g, struct out x, struct out begin, struct out size);
+shoal_out array_reshape_like(struct shoal_graph *g, shoal_out x, shoal_out like);
+shoal_out array_zeros_like(struct shoal_graph *g, shoal_out x);
+shoal_out array_transpose(struct shoal_graph *g, shoal_out x, shoal_out perm);
+shoal_out array_slice(struct shoal_graph *g, shoal_out x, shoal_out begin, shoal_out size);
 /* values joined along a constant axis. */
-struct out array_concat(struct graph *g, const struct out *values, int n, int axis);
+shoal_out array_concat(struct shoal_graph *g, const shoal_out *values, int n, int axis);
 /* x[begin:end] of a vector; INT_MAX as end means all that is left. */
-struct out array_part(struct graph *g, struct out x, int begin, int end);
+shoal_out array_part(struct shoal_graph *g, shoal_out x, int begin, int end);
 /* x[i] of a vector. */
-struct out array_at(struct graph *g, struct out x, int i);
+shoal_out array_at(struct shoal_graph *g, shoal_out x, int i);
 /* x[..., with a dimension of 1 put in at axis */
-struct out array_expand(struct graph *g, struct out x, int axis);
+shoal_out array_expand(struct shoal_graph *g, shoal_out x, int axis);
 /* A constant's value; false when o is none. */
-bool array_const_int(struct out o, int64_t *value);
-struct out array_gather(struct graph *g, struct out x, struct out indices, int axis);
+bool array_const_int(shoal_out o, int64_t *value);
+shoal_out array_gather(struct shoal_graph *g, shoal_out x, shoal_out indices, int axis);
 
 #endif

@@ -97,7 +97,7 @@ static shoal_status concat(struct kernel_ctx *ctx, int first, int axis_in, const
 static shoal_status concat_run(struct kernel_ctx *ctx) { return concat(ctx, 1, 0, "concat_dim"); }
 static shoal_status concat_v2_run(struct kernel_ctx *ctx) { return concat(ctx, 0, ctx->kernel->n_in - 1, "axis"); }
 
-static bool is_v2(const struct node *n) { return op_is(n->op, "ConcatV2"); }
+static bool is_v2(const struct shoal_node *n) { return op_is(n->op, "ConcatV2"); }
 
 static shoal_status concat_shape(struct shape_ctx *c) {
   int n = c->node->n_in - 1, first = is_v2(c->node) ? 0 : 1, axis_in = is_v2(c->node) ? n : 0;
@@ -141,18 +141,18 @@ static shoal_status concat_shape(struct shape_ctx *c) {
 
 static shoal_status concat_grad(struct grad_ctx *c) {
   int n = c->node->n_in - 1, first = is_v2(c->node) ? 0 : 1, axis_in = is_v2(c->node) ? n : 0;
-  struct out dy = grad_dy(c, 0), axis = gin(c, axis_in);
+  shoal_out dy = grad_dy(c, 0), axis = gin(c, axis_in);
   if (n == 1) {
     grad_set(c, first, dy);
     return NULL;
   }
   struct build b = build_begin(c->g, "ShapeN", NULL);
   for (int i = 0; i < n; i++) build_in(&b, gin(c, first + i));
-  struct node *shapes = build_end(&b);
+  struct shoal_node *shapes = build_end(&b);
   b = build_begin(c->g, "ConcatOffset", NULL);
   build_in(&b, build_cast(c->g, axis, SHOAL_INT32));
   for (int i = 0; i < n; i++) build_in(&b, node_out(shapes, i));
-  struct node *offsets = build_end(&b);
+  struct shoal_node *offsets = build_end(&b);
   for (int i = 0; i < n; i++) grad_set(c, first + i, array_slice(c->g, dy, node_out(offsets, i), node_out(shapes, i)));
   return NULL;
 }
@@ -429,7 +429,7 @@ static shoal_status pack_grad(struct grad_ctx *c) {
   build_in(&b, grad_dy(c, 0));
   build_attr_int(&b, "num", c->node->n_in);
   build_attr_int(&b, "axis", axis);
-  struct node *parts = build_end(&b);
+  struct shoal_node *parts = build_end(&b);
   for (int i = 0; i < c->node->n_in; i++) grad_set(c, i, node_out(parts, i));
   return NULL;
 }

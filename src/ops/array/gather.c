@@ -163,12 +163,12 @@ static shoal_status gather_shape(struct shape_ctx *c) {
 
 /* Rows 0: the gradient is the rows themselves, with their indices. */
 static void gather_grad_rows(struct grad_ctx *c) {
-  struct out params = gin(c, 0), indices = gin(c, 1), dy = grad_dy(c, 0);
-  struct out shape = array_shape(c->g, params, SHOAL_INT32);
+  shoal_out params = gin(c, 0), indices = gin(c, 1), dy = grad_dy(c, 0);
+  shoal_out shape = array_shape(c->g, params, SHOAL_INT32);
   int64_t flat = -1;
   if (out_shape(indices).rank != 1) {
-    struct out count = array_expand(c->g, build_op1(c->g, "Size", indices), 0);
-    struct out parts[2] = {count, array_part(c->g, shape, 1, INT32_MAX)};
+    shoal_out count = array_expand(c->g, build_op1(c->g, "Size", indices), 0);
+    shoal_out parts[2] = {count, array_part(c->g, shape, 1, INT32_MAX)};
     dy = array_reshape(c->g, dy, array_concat(c->g, parts, 2, 0));
   }
   indices = array_reshape(c->g, indices, build_const_ints(c->g, SHOAL_INT32, &flat, 1));
@@ -178,25 +178,25 @@ static void gather_grad_rows(struct grad_ctx *c) {
 /* Any axis, with batch dimensions: the gathered dimension comes first (after one that stands for the batch), the
  * rows are added up where they came from, and everything goes back to its place. */
 static shoal_status gather_grad_axis(struct grad_ctx *c, int64_t axis, int64_t batch) {
-  struct graph *g = c->g;
-  struct out params = gin(c, 0), indices = gin(c, 1), dy = grad_dy(c, 0);
+  struct shoal_graph *g = c->g;
+  shoal_out params = gin(c, 0), indices = gin(c, 1), dy = grad_dy(c, 0);
   struct shape p = out_shape(params), ix = out_shape(indices);
   if (p.rank < 0 || ix.rank < 0)
     return UNIMPLEMENTED("The gradient of %s (%s) needs the ranks of its inputs", c->node->name, c->node->op->name);
   if (axis < 0) axis += p.rank;
   if (batch < 0) batch += ix.rank;
   int a = (int)axis, b = (int)batch, outer = a - b, inner = p.rank - a - 1;
-  struct out shape = array_shape(g, params, SHOAL_INT32), one = build_const_int(g, SHOAL_INT32, 1);
+  shoal_out shape = array_shape(g, params, SHOAL_INT32), one = build_const_int(g, SHOAL_INT32, 1);
   int64_t flat = -1, zero = 0;
-  struct out minus = build_const_ints(g, SHOAL_INT32, &flat, 1), zeros = build_const_ints(g, SHOAL_INT32, &zero, 1);
-  struct out dim = array_at(g, shape, a), entries = build_op2(g, "Prod", array_part(g, shape, 0, b), zeros);
+  shoal_out minus = build_const_ints(g, SHOAL_INT32, &flat, 1), zeros = build_const_ints(g, SHOAL_INT32, &zero, 1);
+  shoal_out dim = array_at(g, shape, a), entries = build_op2(g, "Prod", array_part(g, shape, 0, b), zeros);
   if (b == 0) entries = one;
-  struct out entries1 = array_expand(g, entries, 0), dim1 = array_expand(g, dim, 0);
-  struct out outer_shape = array_part(g, shape, b, a), inner_shape = array_part(g, shape, a + 1, INT32_MAX);
+  shoal_out entries1 = array_expand(g, entries, 0), dim1 = array_expand(g, dim, 0);
+  shoal_out outer_shape = array_part(g, shape, b, a), inner_shape = array_part(g, shape, a + 1, INT32_MAX);
   /* [entries, outer..., n, inner...] -> [entries, n, outer..., inner...] */
-  struct out count = build_op2(g, "Prod", array_part(g, array_shape(g, indices, SHOAL_INT32), b, INT32_MAX), zeros);
-  struct out parts[5] = {entries1, outer_shape, array_expand(g, count, 0), inner_shape};
-  struct out v = array_reshape(g, dy, array_concat(g, parts, 4, 0));
+  shoal_out count = build_op2(g, "Prod", array_part(g, array_shape(g, indices, SHOAL_INT32), b, INT32_MAX), zeros);
+  shoal_out parts[5] = {entries1, outer_shape, array_expand(g, count, 0), inner_shape};
+  shoal_out v = array_reshape(g, dy, array_concat(g, parts, 4, 0));
   int64_t perm[SHOAL_MAX_RANK + 2], back[SHOAL_MAX_RANK + 2];
   int rank = 1 + outer + 1 + inner;
   perm[0] = 0;
@@ -205,21 +205,20 @@ static shoal_status gather_grad_axis(struct grad_ctx *c, int64_t axis, int64_t b
   for (int i = 0; i < inner; i++) perm[2 + outer + i] = 2 + outer + i;
   for (int i = 0; i < rank; i++) back[perm[i]] = i;
   if (outer) v = array_transpose(g, v, build_const_ints(g, SHOAL_INT32, perm, rank));
-  struct out rows[3] = {minus, outer_shape, inner_shape};
+  shoal_out rows[3] = {minus, outer_shape, inner_shape};
   v = array_reshape(g, v, array_concat(g, rows, 3, 0));
   /* Entry e's indices are moved on by e times the size of the dimension. */
   shoal_dtype it = out_type(indices);
-  struct out ids = array_reshape(g, indices, minus);
+  shoal_out ids = array_reshape(g, indices, minus);
   if (b) {
-    struct out steps =
-        build_op2(g, "Mul", build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), entries, one), dim);
-    struct out grid[2] = {entries1, minus};
+    shoal_out steps = build_op2(g, "Mul", build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), entries, one), dim);
+    shoal_out grid[2] = {entries1, minus};
     ids = build_op2(g, "AddV2", array_reshape(g, indices, array_concat(g, grid, 2, 0)),
                     array_expand(g, build_cast(g, steps, it), 1));
     ids = array_reshape(g, ids, minus);
   }
   v = build_op3(g, "UnsortedSegmentSum", v, ids, build_op2(g, "Mul", entries, dim));
-  struct out whole[4] = {entries1, dim1, outer_shape, inner_shape};
+  shoal_out whole[4] = {entries1, dim1, outer_shape, inner_shape};
   v = array_reshape(g, v, array_concat(g, whole, 4, 0));
   if (outer) v = array_transpose(g, v, build_const_ints(g, SHOAL_INT32, back, rank));
   grad_set(c, 0, array_reshape(g, v, shape));
@@ -329,8 +328,8 @@ static shoal_status gather_nd_shape(struct shape_ctx *c) {
 }
 
 static shoal_status gather_nd_grad(struct grad_ctx *c) {
-  struct out params = gin(c, 0), ix = gin(c, 1), dy = grad_dy(c, 0);
-  struct out shape = array_shape(c->g, params, out_type(ix) == SHOAL_INT64 ? SHOAL_INT64 : SHOAL_INT32);
+  shoal_out params = gin(c, 0), ix = gin(c, 1), dy = grad_dy(c, 0);
+  shoal_out shape = array_shape(c->g, params, out_type(ix) == SHOAL_INT64 ? SHOAL_INT64 : SHOAL_INT32);
   struct shape is = out_shape(ix);
   if (is.rank == 2 && is.dims[1] == 1) {
     int64_t flat = -1;

@@ -15,7 +15,7 @@ static shoal_status pass_run(struct kernel_ctx *ctx) {
 
 /* What goes in and comes out is told by attributes that need not agree. */
 static shoal_status list_init(struct kernel_init *ki, void *state) {
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   if (n->n_in != n->n_out) return INTERNAL("#inputs != #outputs : %d vs. %d", n->n_in, n->n_out);
   for (int i = 0; i < n->n_in; i++)
     if (n->in_types[i] != n->out_types[i])
@@ -154,7 +154,7 @@ struct ensure_state {
 
 static shoal_status ensure_init(struct kernel_init *ki, void *state) {
   struct ensure_state *st = state;
-  struct out in = ki->node->in[0];
+  shoal_out in = ki->node->in[0];
   st->input = in.index ? mem_printf("%s:%d", in.node->name, in.index) : mem_strdup(in.node->name);
   return node_get_shape(ki->node, "shape", &st->shape);
 }

@@ -85,7 +85,7 @@ struct align_state {
   bool left_super, left_sub;
 };
 
-static shoal_status align_get(const struct node *n, struct align_state *st) {
+static shoal_status align_get(const struct shoal_node *n, struct align_state *st) {
   st->left_super = st->left_sub = true;
   if (!node_attr(n, "align")) return NULL;
   const char *align;
@@ -328,11 +328,11 @@ static shoal_status set_diag_shape(struct shape_ctx *c) { return shape_in_rank_a
 /* ---- gradients: the family turns into itself ---- */
 
 /* "", "V2" or "V3": which generation the node is of. */
-static const char *generation(const struct node *n) {
+static const char *generation(const struct shoal_node *n) {
   return str_ends(n->op->name, "V3") ? "V3" : str_ends(n->op->name, "V2") ? "V2" : "";
 }
 
-static void copy_align(struct build *b, const struct node *from) {
+static void copy_align(struct build *b, const struct shoal_node *from) {
   const char *align;
   if (!node_attr(from, "align")) return;
   shoal_status s = node_get_string(from, "align", &align);
@@ -340,7 +340,7 @@ static void copy_align(struct build *b, const struct node *from) {
   build_attr_string(b, "align", align);
 }
 
-static struct out part_of(struct grad_ctx *c, struct out x, int k_in) {
+static shoal_out part_of(struct grad_ctx *c, shoal_out x, int k_in) {
   const char *v = generation(c->node);
   char *name = mem_printf("MatrixDiagPart%s", v);
   struct build b = build_begin(c->g, name, NULL);
@@ -350,12 +350,12 @@ static struct out part_of(struct grad_ctx *c, struct out x, int k_in) {
     build_in(&b, build_const_float(c->g, out_type(x), 0));
   }
   copy_align(&b, c->node);
-  struct out y = build_end_out(&b);
+  shoal_out y = build_end_out(&b);
   free(name);
   return y;
 }
 
-static struct out set_in(struct grad_ctx *c, struct out x, struct out diagonal, int k_in) {
+static shoal_out set_in(struct grad_ctx *c, shoal_out x, shoal_out diagonal, int k_in) {
   const char *v = generation(c->node);
   char *name = mem_printf("MatrixSetDiag%s", v);
   struct build b = build_begin(c->g, name, NULL);
@@ -363,7 +363,7 @@ static struct out set_in(struct grad_ctx *c, struct out x, struct out diagonal, 
   build_in(&b, diagonal);
   if (*v) build_in(&b, gin(c, k_in));
   copy_align(&b, c->node);
-  struct out y = build_end_out(&b);
+  shoal_out y = build_end_out(&b);
   free(name);
   return y;
 }
@@ -379,7 +379,7 @@ static shoal_status diag_part_of_grad(struct grad_ctx *c) {
 }
 
 static shoal_status set_diag_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, set_in(c, dy, array_zeros_like(c->g, gin(c, 1)), 2));
   grad_set(c, 1, part_of(c, dy, 2));
   return NULL;

@@ -69,12 +69,12 @@ static shoal_status pad_shape(struct shape_ctx *c) {
 }
 
 static shoal_status pad_grad(struct grad_ctx *c) {
-  struct out x = gin(c, 0), p = gin(c, 1);
+  shoal_out x = gin(c, 0), p = gin(c, 1);
   shoal_dtype index = out_type(p);
   int64_t zeros[2] = {0, 0};
   int64_t first[2] = {-1, 1};
-  struct out before = array_slice(c->g, p, build_const_ints(c->g, SHOAL_INT32, zeros, 2),
-                                  build_const_ints(c->g, SHOAL_INT32, first, 2));
+  shoal_out before = array_slice(c->g, p, build_const_ints(c->g, SHOAL_INT32, zeros, 2),
+                                 build_const_ints(c->g, SHOAL_INT32, first, 2));
   int64_t flat = -1;
   before = array_reshape(c->g, before, build_const_ints(c->g, SHOAL_INT32, &flat, 1));
   grad_set(c, 0, array_slice(c->g, grad_dy(c, 0), before, array_shape(c->g, x, index)));
@@ -323,18 +323,18 @@ static shoal_status tile_shape(struct shape_ctx *c) {
 
 /* [m0*d0, m1*d1] seen as [m0, d0, m1, d1] and summed over every m. */
 static shoal_status tile_grad(struct grad_ctx *c) {
-  struct out x = gin(c, 0), dy = grad_dy(c, 0), times = gin(c, 1);
-  struct out size = array_shape(c->g, x, out_type(times));
+  shoal_out x = gin(c, 0), dy = grad_dy(c, 0), times = gin(c, 1);
+  shoal_out size = array_shape(c->g, x, out_type(times));
   struct build b = build_begin(c->g, "Pack", NULL);
   build_in(&b, times);
   build_in(&b, size);
   build_attr_int(&b, "axis", 1);
   int64_t flat = -1;
-  struct out split = array_reshape(c->g, build_end_out(&b), build_const_ints(c->g, SHOAL_INT32, &flat, 1));
-  struct out rank = build_op1(c->g, "Size", split);
-  struct out axes =
+  shoal_out split = array_reshape(c->g, build_end_out(&b), build_const_ints(c->g, SHOAL_INT32, &flat, 1));
+  shoal_out rank = build_op1(c->g, "Size", split);
+  shoal_out axes =
       build_op3(c->g, "Range", build_const_int(c->g, SHOAL_INT32, 0), rank, build_const_int(c->g, SHOAL_INT32, 2));
-  struct out dx = array_sum(c->g, array_reshape(c->g, dy, split), axes, false);
+  shoal_out dx = array_sum(c->g, array_reshape(c->g, dy, split), axes, false);
   grad_set(c, 0, array_reshape_like(c->g, dx, x));
   return NULL;
 }

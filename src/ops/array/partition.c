@@ -61,19 +61,19 @@ static shoal_status partition_shape(struct shape_ctx *c) {
 
 /* The row numbers are dealt out the same way, and say where each gradient row belongs. */
 static shoal_status partition_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out data = gin(c, 0), parts = gin(c, 1);
+  struct shoal_graph *g = c->g;
+  shoal_out data = gin(c, 0), parts = gin(c, 1);
   int n = c->node->n_out;
-  struct out shape = array_shape(g, parts, SHOAL_INT32);
+  shoal_out shape = array_shape(g, parts, SHOAL_INT32);
   int64_t zero = 0;
-  struct out size = build_op2(g, "Prod", shape, build_const_ints(g, SHOAL_INT32, &zero, 1));
-  struct out numbers = array_reshape(
+  shoal_out size = build_op2(g, "Prod", shape, build_const_ints(g, SHOAL_INT32, &zero, 1));
+  shoal_out numbers = array_reshape(
       g, build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), size, build_const_int(g, SHOAL_INT32, 1)), shape);
   struct build b = build_begin(g, "DynamicPartition", NULL);
   build_in(&b, numbers);
   build_in(&b, parts);
   build_attr_int(&b, "num_partitions", n);
-  struct node *places = build_end(&b);
+  struct shoal_node *places = build_end(&b);
   b = build_begin(g, "DynamicStitch", NULL);
   for (int i = 0; i < n; i++) build_in(&b, node_out(places, i));
   for (int i = 0; i < n; i++) build_in(&b, grad_dy(c, i));
@@ -149,7 +149,7 @@ static shoal_status stitch_shape(struct shape_ctx *c) {
 
 static shoal_status stitch_grad(struct grad_ctx *c) {
   int n = c->node->n_in / 2;
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   for (int k = 0; k < n; k++) grad_set(c, n + k, array_gather(c->g, dy, gin(c, k), 0));
   return NULL;
 }

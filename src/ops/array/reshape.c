@@ -252,7 +252,7 @@ static shoal_status transpose_shape(struct shape_ctx *c) {
 }
 
 static shoal_status transpose_grad(struct grad_ctx *c) {
-  struct out back = build_op1(c->g, "InvertPermutation", gin(c, 1));
+  shoal_out back = build_op1(c->g, "InvertPermutation", gin(c, 1));
   grad_set(c, 0, build_op2(c->g, c->node->op->name, grad_dy(c, 0), back));
   return NULL;
 }

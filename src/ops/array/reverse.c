@@ -81,7 +81,7 @@ struct sequence_state {
   int64_t seq, batch;
 };
 
-static shoal_status sequence_get(const struct node *n, struct sequence_state *st) {
+static shoal_status sequence_get(const struct shoal_node *n, struct sequence_state *st) {
   TRY(node_get_int(n, "seq_dim", &st->seq));
   return node_get_int(n, "batch_dim", &st->batch);
 }

@@ -137,21 +137,21 @@ static shoal_status max_run(struct kernel_ctx *ctx) { return tensor_scatter(ctx,
 
 /* tensor: dy with the places that were overwritten set to 0; updates: dy at those places. */
 static shoal_status update_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), ix = gin(c, 1);
+  shoal_out dy = grad_dy(c, 0), ix = gin(c, 1);
   grad_set(c, 0, build_op3(c->g, "TensorScatterUpdate", dy, ix, array_zeros_like(c->g, gin(c, 2))));
   grad_set(c, 2, build_op2(c->g, "GatherNd", dy, ix));
   return NULL;
 }
 
 static shoal_status add_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, dy);
   grad_set(c, 2, build_op2(c->g, "GatherNd", dy, gin(c, 1)));
   return NULL;
 }
 
 static shoal_status sub_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, dy);
   grad_set(c, 2, build_op1(c->g, "Neg", build_op2(c->g, "GatherNd", dy, gin(c, 1))));
   return NULL;
@@ -159,13 +159,13 @@ static shoal_status sub_grad(struct grad_ctx *c) {
 
 /* What was chosen gets the gradient; where several were equal, each gets an equal share. */
 static shoal_status extreme_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), x = gin(c, 0), ix = gin(c, 1), up = gin(c, 2), y = gout(c, 0);
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 0), ix = gin(c, 1), up = gin(c, 2), y = gout(c, 0);
   shoal_dtype t = out_type(dy);
-  struct out kept = build_cast(g, build_op2(g, "Equal", x, y), t);
-  struct out taken = build_cast(g, build_op2(g, "Equal", up, build_op2(g, "GatherNd", y, ix)), t);
-  struct out count = build_op3(g, "TensorScatterAdd", kept, ix, taken);
-  struct out share = build_op2(g, "RealDiv", dy, build_op2(g, "Maximum", count, build_const_float(g, t, 1)));
+  shoal_out kept = build_cast(g, build_op2(g, "Equal", x, y), t);
+  shoal_out taken = build_cast(g, build_op2(g, "Equal", up, build_op2(g, "GatherNd", y, ix)), t);
+  shoal_out count = build_op3(g, "TensorScatterAdd", kept, ix, taken);
+  shoal_out share = build_op2(g, "RealDiv", dy, build_op2(g, "Maximum", count, build_const_float(g, t, 1)));
   grad_set(c, 0, build_op2(g, "Mul", kept, share));
   grad_set(c, 2, build_op2(g, "Mul", taken, build_op2(g, "GatherNd", share, ix)));
   return NULL;

@@ -21,7 +21,7 @@ struct plan {
 
 enum { FROM_NEW_AXIS = -1, FROM_SHRUNK = -2 };
 
-static shoal_status masks_get(const struct node *n, struct masks *m) {
+static shoal_status masks_get(const struct shoal_node *n, struct masks *m) {
   TRY(node_get_int(n, "begin_mask", &m->begin));
   TRY(node_get_int(n, "end_mask", &m->end));
   TRY(node_get_int(n, "ellipsis_mask", &m->ellipsis));
@@ -199,7 +199,7 @@ static shoal_status strided_slice_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static void copy_masks(struct build *b, const struct node *from) {
+static void copy_masks(struct build *b, const struct shoal_node *from) {
   static const char *const names[] = {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"};
   for (size_t i = 0; i < COUNT_OF(names); i++) {
     int64_t v;
@@ -278,7 +278,7 @@ static shoal_status update_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status update_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   struct build b = build_begin(c->g, "TensorStridedSliceUpdate", NULL);
   build_in(&b, dy);
   for (int i = 1; i < 4; i++) build_in(&b, gin(c, i));
@@ -387,11 +387,11 @@ static shoal_status slice_shape(struct shape_ctx *c) {
 
 /* The gradient padded back to the input's shape. */
 static shoal_status slice_op_grad(struct grad_ctx *c) {
-  struct out x = gin(c, 0), dy = grad_dy(c, 0), begin = gin(c, 1);
+  shoal_out x = gin(c, 0), dy = grad_dy(c, 0), begin = gin(c, 1);
   shoal_dtype index = out_type(begin);
-  struct out after = build_op2(
+  shoal_out after = build_op2(
       c->g, "Sub", build_op2(c->g, "Sub", array_shape(c->g, x, index), array_shape(c->g, gout(c, 0), index)), begin);
-  struct out columns[2] = {array_expand(c->g, begin, 1), array_expand(c->g, after, 1)};
+  shoal_out columns[2] = {array_expand(c->g, begin, 1), array_expand(c->g, after, 1)};
   grad_set(c, 0, build_op2(c->g, "Pad", dy, array_concat(c->g, columns, 2, 1)));
   return NULL;
 }

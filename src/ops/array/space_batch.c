@@ -179,7 +179,7 @@ struct depth_state {
   bool channels_first;
 };
 
-static shoal_status depth_get(const struct node *n, struct depth_state *st) {
+static shoal_status depth_get(const struct shoal_node *n, struct depth_state *st) {
   const char *format;
   TRY(node_get_int(n, "block_size", &st->block));
   TRY(node_get_string(n, "data_format", &format));

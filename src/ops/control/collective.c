@@ -48,7 +48,7 @@ static void divide(const struct collective_arithmetic *base, void *sum, int memb
   binary_loop_run(&a->final, sum, sum, &by, n, VECTOR_SCALAR);
 }
 
-static shoal_status arithmetic_init(struct arithmetic *a, const struct node *n) {
+static shoal_status arithmetic_init(struct arithmetic *a, const struct shoal_node *n) {
   static const char *const loops[][2] = {{"Add", "Add"}, {"Mul", "Mul"}, {"Max", "Maximum"}, {"Min", "Minimum"}};
   const char *merge_op, *final_op, *loop = NULL;
   TRY(node_get_string(n, "merge_op", &merge_op));

@@ -56,7 +56,7 @@ static const char *const passing[] = {"AssertCardinalityDataset",
                                       NULL};
 
 struct sharding {
-  struct graph *g;
+  struct shoal_graph *g;
   int64_t workers, index;
   int added;
 };
@@ -69,7 +69,7 @@ static bool slice_is_any(struct slice op, const char *const *list) {
 }
 
 /* Does the function read the file that its argument names, or another that it gives the name to? */
-static bool reads_file(const struct graph *g, const char *function, int depth) {
+static bool reads_file(const struct shoal_graph *g, const char *function, int depth) {
   const struct function_def *f = depth < MAX_NESTED ? graph_function(g, function) : NULL;
   for (int i = 0; f && i < f->n_nodes; i++) {
     const struct node_def *n = &f->nodes[i];
@@ -82,7 +82,7 @@ static bool reads_file(const struct graph *g, const char *function, int depth) {
   return false;
 }
 
-static shoal_status add_number(struct sharding *s, int64_t value, struct out *out) {
+static shoal_status add_number(struct sharding *s, int64_t value, shoal_out *out) {
   struct tensor t;
   TRY(tensor_new_scalar(&t, SHOAL_INT64));
   *T_DATA(&t, int64_t) = value;
@@ -91,27 +91,27 @@ static shoal_status add_number(struct sharding *s, int64_t value, struct out *ou
   attrs[1] = (struct named_attr){mem_strdup("dtype"), attr_type(SHOAL_INT64)};
   tensor_release(&t);
   char *name = graph_unique_name(s->g, "shard/number");
-  *out = (struct out){0};
+  *out = (shoal_out){0};
   shoal_status bad = graph_add(s->g, name, op_find("Const"), NULL, 0, attrs, 2, &out->node);
   free(name);
   return bad;
 }
 
-static void bypass(struct graph *g, const struct node *n) {
+static void bypass(struct shoal_graph *g, const struct shoal_node *n) {
   for (size_t i = 0; i < g->nodes.n; i++)
     for (int k = 0; g->nodes.at[i] && k < g->nodes.at[i]->n_in; k++)
       if (g->nodes.at[i]->in[k].node == n) g->nodes.at[i]->in[k] = n->in[0];
 }
 
 /* Deals out what n is given, before any shuffle of it. */
-static shoal_status shard_input(struct sharding *s, struct node *n) {
-  struct node *shuffle = NULL, *shard;
-  for (struct node *up = n->in[0].node; up->n_in && strstr(up->op->name, "Dataset"); up = up->in[0].node)
+static shoal_status shard_input(struct sharding *s, struct shoal_node *n) {
+  struct shoal_node *shuffle = NULL, *shard;
+  for (struct shoal_node *up = n->in[0].node; up->n_in && strstr(up->op->name, "Dataset"); up = up->in[0].node)
     if (dataset_op_is(up->op->name, shuffles)) {
       shuffle = up;
       bypass(s->g, up);
     }
-  const struct node *from = n->in[0].node;
+  const struct shoal_node *from = n->in[0].node;
   const struct attr *types = node_attr(from, "output_types"), *shapes = node_attr(from, "output_shapes");
   if (!types) types = node_attr(from, "Toutput_types");
   if (!types || !shapes)
@@ -119,7 +119,7 @@ static shoal_status shard_input(struct sharding *s, struct node *n) {
         "Unable to shard this input. You may need to wrap the inputs to your reader dataset in a "
         "TensorSliceDataset. Input node is %s",
         from->name);
-  struct out in[3] = {n->in[0]};
+  shoal_out in[3] = {n->in[0]};
   TRY(add_number(s, s->workers, &in[1]));
   TRY(add_number(s, s->index, &in[2]));
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
@@ -129,16 +129,16 @@ static shoal_status shard_input(struct sharding *s, struct node *n) {
   shoal_status bad = graph_add(s->g, name, op_find("ShardDataset"), in, 3, attrs, 2, &shard);
   free(name);
   TRY(bad);
-  n->in[0] = (struct out){shard, 0};
+  n->in[0] = (shoal_out){shard, 0};
   if (shuffle) {
-    shuffle->in[0] = (struct out){shard, 0};
-    n->in[0] = (struct out){shuffle, 0};
+    shuffle->in[0] = (shoal_out){shard, 0};
+    n->in[0] = (shoal_out){shuffle, 0};
   }
   s->added++;
   return NULL;
 }
 
-static shoal_status shard_files(struct sharding *s, struct node *n) {
+static shoal_status shard_files(struct sharding *s, struct shoal_node *n) {
   while (dataset_op_is(n->op->name, passing)) n = n->in[0].node;
   if (dataset_op_is(n->op->name, several)) {
     for (int i = 0; i < n->n_in; i++) TRY(shard_files(s, n->in[i].node));
@@ -151,7 +151,7 @@ static shoal_status shard_files(struct sharding *s, struct node *n) {
 
 /* ---- hints ---- */
 
-static bool is_hint(const struct node *n) {
+static bool is_hint(const struct shoal_node *n) {
   const struct attr *value = !strcmp(n->op->name, "ShardDataset") ? node_attr(n->in[1].node, "value") : NULL;
   return value && value->kind == ATTR_TENSOR && value->tensor->dtype == SHOAL_INT64 && value->tensor->n == 1 &&
          *T_DATA(value->tensor, const int64_t) == SHARD_HINT;
@@ -159,7 +159,7 @@ static bool is_hint(const struct node *n) {
 
 static shoal_status shard_hints(struct sharding *s) {
   for (size_t i = 0, n = s->g->nodes.n; i < n; i++) {
-    struct node *at = s->g->nodes.at[i];
+    struct shoal_node *at = s->g->nodes.at[i];
     if (!at || !is_hint(at)) continue;
     TRY(add_number(s, s->workers, &at->in[1]));
     TRY(add_number(s, s->index, &at->in[2]));
@@ -197,7 +197,7 @@ static shoal_status read_inputs(struct kernel_ctx *ctx, struct dataset **in, str
 /* Rewrites the pipeline and has it made; *begun: ctx_done will be called. */
 static shoal_status rewrite(struct kernel_ctx *ctx, struct dataset *in, struct sharding *s, bool *begun) {
   const struct shard_state *st = ctx->state;
-  struct node *end;
+  struct shoal_node *end;
   TRY(dataset_graph(in, GRAPH_IN_PROCESS, s->g, &end));
   if (st->policy == POLICY_HINT) TRY(shard_hints(s));
   else TRY(shard_files(s, end));

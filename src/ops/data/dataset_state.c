@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "data/dataset_graph.h"
 
-static shoal_status read_spec(const struct node *n, struct element_spec *spec) {
+static shoal_status read_spec(const struct shoal_node *n, struct element_spec *spec) {
   const char *name = node_attr(n, "output_types") ? "output_types" : "Toutput_types";
   if (!node_attr(n, name) || !node_attr(n, "output_shapes")) return NULL;
   const struct attr *types, *shapes;

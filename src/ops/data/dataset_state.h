@@ -29,8 +29,8 @@ shoal_status dataset_in_bool(const struct kernel_ctx *ctx, int i, const char *na
 shoal_status dataset_in_string(const struct kernel_ctx *ctx, int i, const char *name, char **out); /* free it */
 /* Output 0 becomes the dataset that is value `fetch` ("node:0") of a graph, whose functions come before those of the
  * kernel's: for start(), which calls ctx_done itself when this fails. */
-struct graph;
-shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct graph *g, const char *fetch);
+struct shoal_graph;
+shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph *g, const char *fetch);
 /* Is op, without a number of a version, one of the list's (ended by NULL)? */
 bool dataset_op_is(const char *op, const char *const *list);
 /* Output shapes as the attribute output_shapes has them. */

@@ -42,15 +42,15 @@ static shoal_status to_graph_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static shoal_status mark_result(struct graph *g, struct node *d) {
+static shoal_status mark_result(struct shoal_graph *g, struct shoal_node *d) {
   struct named_attr *attrs = mem_zalloc(2, sizeof *attrs);
   attrs[0] = (struct named_attr){mem_strdup("T"), attr_type(SHOAL_VARIANT)};
   attrs[1] = (struct named_attr){mem_strdup("index"), attr_int(0)};
-  struct node *end;
-  return graph_add(g, "dataset", op_find("_Retval"), &(struct out){d, 0}, 1, attrs, 2, &end);
+  struct shoal_node *end;
+  return graph_add(g, "dataset", op_find("_Retval"), &(shoal_out){d, 0}, 1, attrs, 2, &end);
 }
 
-static shoal_status check_size(const struct graph *g) {
+static shoal_status check_size(const struct shoal_graph *g) {
   size_t bytes = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
     const struct attr *value = g->nodes.at[i] ? node_attr(g->nodes.at[i], "value") : NULL;
@@ -92,10 +92,10 @@ static void copy_local(struct wire w, const uint32_t *path, struct text *out) {
   }
 }
 
-static shoal_status write_graph(const struct dataset *d, const struct to_graph_state *s, struct graph *g,
+static shoal_status write_graph(const struct dataset *d, const struct to_graph_state *s, struct shoal_graph *g,
                                 struct text *out) {
   static const uint32_t devices[] = {2 /* library */, 1 /* function */, 3 /* node_def */, 4 /* device */, 0};
-  struct node *end;
+  struct shoal_node *end;
   TRY(dataset_graph(d, 0, g, &end));
   if (s->fail) TRY(dataset_graph_check_state(g));
   TRY(mark_result(g, end));
@@ -113,7 +113,7 @@ static shoal_status to_graph_run(struct kernel_ctx *ctx) {
   struct tensor *out;
   TRY(dataset_in(ctx, 0, &in));
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &out));
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   struct text t = {0};
   shoal_status s = write_graph(in, ctx->state, g, &t);
   if (!s) str_set(out->data, text_cstr(&t), t.n);
@@ -129,12 +129,12 @@ enum { MAX_NODES = 200000 };
 static bool nobody_waits(void *cancel) { return cancel_started(cancel); }
 
 /* The name of the value that the last _Retval is given. */
-static shoal_status result_name(const struct graph *g, char **out) {
-  const struct node *end = NULL;
+static shoal_status result_name(const struct shoal_graph *g, char **out) {
+  const struct shoal_node *end = NULL;
   for (size_t i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i] && !strcmp(g->nodes.at[i]->op->name, "_Retval")) end = g->nodes.at[i];
   if (!end) return NOT_FOUND("The graph has no _Retval node, which would say which node is the dataset");
-  struct out from = end->in[0];
+  shoal_out from = end->in[0];
   if (from.node->out_types[from.index] != SHOAL_VARIANT)
     return INVALID("Type mismatch: actual %s vs. expect variant",
                    dtype_tf_name(dtype_base(from.node->out_types[from.index])));
@@ -160,10 +160,10 @@ static void made(void *arg, shoal_status s, struct tensor *rets) {
   ctx_done(ctx, s);
 }
 
-shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct graph *g, const char *fetch) {
+shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph *g, const char *fetch) {
   const struct dataset_state *st = ctx->state;
   const struct kernel *k = ctx->kernel;
-  struct graph *part;
+  struct shoal_graph *part;
   const char *fetches[] = {fetch};
   struct step_signature sig = {.fetches = fetches, .n_fetches = 1};
   TRY(graph_prune(g, &sig, &(struct prune_options){.style = FEED_ARGS, .device = k->device->name}, &part));
@@ -181,7 +181,7 @@ shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct graph *g, co
   return NULL;
 }
 
-static shoal_status read_graph(struct kernel_ctx *ctx, struct graph *g, char **fetch) {
+static shoal_status read_graph(struct kernel_ctx *ctx, struct shoal_graph *g, char **fetch) {
   const struct tensor *t = ctx_in(ctx, 0);
   if (t->rank) return INVALID("graph_def must be a scalar");
   const struct str *bytes = t->data;
@@ -193,7 +193,7 @@ static shoal_status read_graph(struct kernel_ctx *ctx, struct graph *g, char **f
 }
 
 static void from_graph_start(struct kernel_ctx *ctx) {
-  struct graph *g = graph_new();
+  struct shoal_graph *g = graph_new();
   char *fetch = NULL;
   shoal_status s = read_graph(ctx, g, &fetch);
   if (!s) s = dataset_run_graph(ctx, g, fetch);

@@ -139,7 +139,7 @@ static int by_key(const void *x, const void *y) {
   return order ? order : a->n < b->n ? -1 : a->n > b->n;
 }
 
-static shoal_status read_keys(const struct node *node, int kind, struct parse_state *s) {
+static shoal_status read_keys(const struct shoal_node *node, int kind, struct parse_state *s) {
   const struct attr *keys, *types, *splits = NULL, *shapes = NULL;
   if (!node_attr(node, key_attrs[kind])) return NULL;
   TRY(node_get_list(node, key_attrs[kind], ATTR_STRING, &keys));

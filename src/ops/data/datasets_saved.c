@@ -31,15 +31,15 @@ static bool counts(const struct named_attr *a) {
 
 /* Nodes are numbered as they are found, from n upwards; each says what it is and where its inputs come from. */
 static shoal_status pipeline_hash(const struct kernel_init *ki, uint64_t *hash) {
-  const struct node *n = ki->node;
-  VEC(const struct node *) found = {0};
+  const struct shoal_node *n = ki->node;
+  VEC(const struct shoal_node *) found = {0};
   struct strmap numbers = {0}; /* name -> number + 1 */
   struct text t = {0};
   shoal_status s = NULL;
   vec_push(&found, n);
   strmap_put(&numbers, n->name, (void *)(uintptr_t)1);
   for (size_t i = 0; !s && i < found.n; i++) {
-    const struct node *at = found.at[i];
+    const struct shoal_node *at = found.at[i];
     vec_clear(&t);
     text_adds(&t, at->op->name);
     for (int k = 0; !s && k < at->n_attrs; k++) {
@@ -50,7 +50,7 @@ static shoal_status pipeline_hash(const struct kernel_init *ki, uint64_t *hash) 
       else s = attr_proto_encode(&at->attrs[k].value, &t);
     }
     for (int k = 0; k < at->n_in; k++) {
-      const struct node *from = at->in[k].node;
+      const struct shoal_node *from = at->in[k].node;
       uintptr_t number = (uintptr_t)strmap_get(&numbers, from->name);
       if (!number) {
         vec_push(&found, from);

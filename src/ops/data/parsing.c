@@ -16,7 +16,7 @@ struct parse_state {
   key_list sparse_keys, dense_keys; /* ParseSingleExample */
 };
 
-static shoal_status read_types(const struct node *n, const char *name, type_list *out) {
+static shoal_status read_types(const struct shoal_node *n, const char *name, type_list *out) {
   const struct attr *a;
   if (!node_attr(n, name)) return NULL;
   TRY(node_get_list(n, name, ATTR_TYPE, &a));
@@ -24,7 +24,7 @@ static shoal_status read_types(const struct node *n, const char *name, type_list
   return NULL;
 }
 
-static shoal_status read_keys(const struct node *n, const char *name, key_list *out) {
+static shoal_status read_keys(const struct shoal_node *n, const char *name, key_list *out) {
   const struct attr *a = node_attr(n, name);
   if (!a || a->kind != ATTR_LIST) return NULL;
   TRY(node_get_list(n, name, ATTR_STRING, &a));

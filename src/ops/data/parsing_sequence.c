@@ -28,7 +28,7 @@ struct sequence_state {
   attr_vec types[GROUPS], splits[GROUPS], shapes[GROUPS], keys[GROUPS], assumed_empty; /* owned copies */
 };
 
-static shoal_status copy_list(const struct node *n, const char *name, enum attr_kind of, attr_vec *out) {
+static shoal_status copy_list(const struct shoal_node *n, const char *name, enum attr_kind of, attr_vec *out) {
   const struct attr *a = name ? node_attr(n, name) : NULL;
   if (!a) return NULL;
   TRY(node_get_list(n, name, of, &a));

@@ -419,13 +419,13 @@ struct maker {
   char *name;
 };
 
-static shoal_status not_negative(const struct node *n, const char *attr, int64_t *out) {
+static shoal_status not_negative(const struct shoal_node *n, const char *attr, int64_t *out) {
   TRY(node_get_int(n, attr, out));
   return *out >= 0 ? NULL : INVALID("%s must be >= 0 not %" PRId64, attr, *out);
 }
 
 static shoal_status maker_init(struct kernel_init *ki, struct maker *st, enum reader_kind kind, const char *label) {
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   struct reader_config *c = &st->config;
   const char *compression = "";
   c->kind = kind;

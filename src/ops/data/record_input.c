@@ -32,7 +32,7 @@ struct record_state {
 
 static shoal_status record_init(struct kernel_init *ki, void *state) {
   struct record_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   const char *pattern, *compression;
   TRY(node_get_string(n, "file_pattern", &pattern));
   TRY(node_get_int(n, "file_random_seed", &st->seed));

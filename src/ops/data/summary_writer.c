@@ -14,7 +14,7 @@
 
 struct writer {
   struct resource head;
-  struct event_writer *events;
+  struct shoal_events *events;
 };
 
 static void writer_free(struct resource *r) {
@@ -56,7 +56,7 @@ struct opening {
 
 static shoal_status open_writer(void *arg, struct resource **out) {
   const struct opening *o = arg;
-  struct event_writer *events;
+  struct shoal_events *events;
   TRY(event_writer_new(o->dir, o->suffix, o->max_queue, o->flush_ms, &events));
   shoal_status s = event_writer_flush(events); /* the file is there from now on */
   if (s) {

@@ -82,7 +82,7 @@ struct sample_state {
   bool whole_image, stateless;
 };
 
-static shoal_status read_pair(const struct node *n, const char *name, const char *what, float out[2]) {
+static shoal_status read_pair(const struct shoal_node *n, const char *name, const char *what, float out[2]) {
   const struct attr *list;
   TRY(node_get_list(n, name, ATTR_FLOAT, &list));
   if (list->list.n != 2) return INVALID("%s field must specify 2 dimensions", what);
@@ -94,7 +94,7 @@ static shoal_status read_pair(const struct node *n, const char *name, const char
 
 static shoal_status sample_init(struct kernel_init *ki, void *state) {
   struct sample_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   st->stateless = op_is(n->op, "StatelessSampleDistortedBoundingBox");
   if (!st->stateless) TRY(random_state_init(ki, &st->random));
   if (node_attr(n, "min_object_covered")) {

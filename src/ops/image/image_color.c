@@ -73,7 +73,7 @@ static shoal_status color_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static struct out both(struct grad_ctx *c, struct out a, struct out b) {
+static shoal_out both(struct grad_ctx *c, shoal_out a, shoal_out b) {
   return build_cast(c->g, g_op2(c, "LogicalAnd", a, b), out_type(gin(c, 0)));
 }
 
@@ -81,14 +81,14 @@ static struct out both(struct grad_ctx *c, struct out a, struct out b) {
  * the last the smallest). v is the largest, s is 1 - smallest / largest, and h grows with the difference of the two
  * others over the range. */
 static shoal_status to_hsv_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out parts[2][3], dy[3], x[3], dx[3], large[3], small[3];
+  struct shoal_graph *g = c->g;
+  shoal_out parts[2][3], dy[3], x[3], dx[3], large[3], small[3];
   for (int i = 0; i < 2; i++) {
     struct build b = build_begin(g, "Split", NULL);
     build_in(&b, build_const_int(g, SHOAL_INT32, -1));
     build_in(&b, i ? grad_dy(c, 0) : gin(c, 0));
     build_attr_int(&b, "num_split", 3);
-    struct node *n = build_end(&b);
+    struct shoal_node *n = build_end(&b);
     if (!n) return NULL;
     for (int k = 0; k < 3; k++) parts[i][k] = node_out(n, k);
   }
@@ -99,18 +99,18 @@ static shoal_status to_hsv_grad(struct grad_ctx *c) {
   small[0] = both(c, g_op2(c, "Less", x[0], x[2]), g_op2(c, "Less", x[0], x[1]));
   small[1] = both(c, g_op2(c, "LessEqual", x[1], x[0]), g_op2(c, "Less", x[1], x[2]));
   small[2] = both(c, g_op2(c, "LessEqual", x[2], x[0]), g_op2(c, "LessEqual", x[2], x[1]));
-  struct out most = g_op2(c, "Maximum", x[0], g_op2(c, "Maximum", x[1], x[2]));
-  struct out least = g_op2(c, "Minimum", x[0], g_op2(c, "Minimum", x[1], x[2])), range = g_sub(c, most, least);
-  struct out top = g_zeros_like(c, x[0]); /* what h's numerator is */
+  shoal_out most = g_op2(c, "Maximum", x[0], g_op2(c, "Maximum", x[1], x[2]));
+  shoal_out least = g_op2(c, "Minimum", x[0], g_op2(c, "Minimum", x[1], x[2])), range = g_sub(c, most, least);
+  shoal_out top = g_zeros_like(c, x[0]); /* what h's numerator is */
   for (int k = 0; k < 3; k++) top = g_add(c, top, g_mul(c, large[k], g_sub(c, x[(k + 1) % 3], x[(k + 2) % 3])));
-  struct out by_range = g_op2(c, "DivNoNan", g_num(c, x[0], 1.0 / 6), range);
-  struct out by_square = g_op2(c, "DivNoNan", g_mul(c, top, by_range), range);
+  shoal_out by_range = g_op2(c, "DivNoNan", g_num(c, x[0], 1.0 / 6), range);
+  shoal_out by_square = g_op2(c, "DivNoNan", g_mul(c, top, by_range), range);
   for (int k = 0; k < 3; k++) {
     /* The numerator is x[k] - ... when the colour two on is the largest, ... - x[k] when the next one is. */
-    struct out turn = g_mul(c, by_range, g_sub(c, large[(k + 2) % 3], large[(k + 1) % 3]));
-    struct out dh = g_sub(c, turn, g_mul(c, by_square, g_sub(c, large[k], small[k])));
-    struct out ds = g_sub(c, g_op2(c, "DivNoNan", g_mul(c, large[k], least), g_square(c, most)),
-                          g_op2(c, "DivNoNan", small[k], most));
+    shoal_out turn = g_mul(c, by_range, g_sub(c, large[(k + 2) % 3], large[(k + 1) % 3]));
+    shoal_out dh = g_sub(c, turn, g_mul(c, by_square, g_sub(c, large[k], small[k])));
+    shoal_out ds = g_sub(c, g_op2(c, "DivNoNan", g_mul(c, large[k], least), g_square(c, most)),
+                         g_op2(c, "DivNoNan", small[k], most));
     dx[k] = g_add(c, g_add(c, g_mul(c, dy[0], dh), g_mul(c, dy[1], ds)), g_mul(c, dy[2], large[k]));
   }
   grad_set(c, 0, array_concat(g, dx, 3, -1));

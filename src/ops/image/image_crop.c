@@ -194,10 +194,10 @@ static shoal_status crop_boxes_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status crop_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   const char *method;
   TRY(node_get_string(c->node, "method", &method));
-  struct out dy = grad_dy(c, 0), x = gin(c, 0);
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 0);
   if (dtype_floating(out_type(x)) && out_type(x) != SHOAL_BFLOAT16) {
     struct build b = build_begin(g, "CropAndResizeGradImage", NULL);
     build_in(&b, dy);

@@ -18,7 +18,7 @@ struct glimpse_state {
 
 static shoal_status glimpse_init(struct kernel_init *ki, void *state) {
   struct glimpse_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   bool uniform;
   const char *noise;
   TRY(node_get_bool(n, "normalized", &st->normalized));

@@ -8,7 +8,7 @@
 #include "ops/nn/window.h"
 
 /* ksizes, strides and rates; batch and depth must be 1. */
-static shoal_status read_list(const struct node *n, const char *name, int spatial, int64_t *out) {
+static shoal_status read_list(const struct shoal_node *n, const char *name, int spatial, int64_t *out) {
   int64_t v[10];
   int count;
   TRY(node_get_ints(n, name, v, COUNT_OF(v), &count));
@@ -24,7 +24,7 @@ static shoal_status read_list(const struct node *n, const char *name, int spatia
   return NULL;
 }
 
-static shoal_status read_window(const struct node *n, struct window *w) {
+static shoal_status read_window(const struct shoal_node *n, struct window *w) {
   const char *padding;
   *w = (struct window){.spatial = op_is(n->op, "ExtractImagePatches") ? 2 : 3, .size_depth = 1};
   for (int d = 0; d < 3; d++) w->dilation[d] = 1;
@@ -121,27 +121,27 @@ static shoal_status patches_shape(struct shape_ctx *c) {
 }
 
 /* The product of a vector. */
-static struct out count_of(struct graph *g, struct out dims) {
+static shoal_out count_of(struct shoal_graph *g, shoal_out dims) {
   return build_op2(g, "Prod", dims, build_const_ints(g, SHOAL_INT32, (int64_t[]){0}, 1));
 }
 
 static shoal_status patches_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), dy = grad_dy(c, 0);
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), dy = grad_dy(c, 0);
   struct window w;
   TRY(read_window(c->node, &w));
   int spatial = w.spatial;
   int64_t taps = w.size[0] * w.size[1] * w.size[2];
   shoal_dtype wide = SHOAL_INT64;
-  struct out shape = array_shape(g, x, wide), one = build_const_ints(g, wide, (int64_t[]){1}, 1);
-  struct out batch = array_part(g, shape, 0, 1), depth = array_part(g, shape, spatial + 1, INT_MAX);
-  struct out space = array_part(g, shape, 1, spatial + 1), rest = build_const_ints(g, wide, (int64_t[]){-1}, 1);
-  struct out pixels = count_of(g, space);
+  shoal_out shape = array_shape(g, x, wide), one = build_const_ints(g, wide, (int64_t[]){1}, 1);
+  shoal_out batch = array_part(g, shape, 0, 1), depth = array_part(g, shape, spatial + 1, INT_MAX);
+  shoal_out space = array_part(g, shape, 1, spatial + 1), rest = build_const_ints(g, wide, (int64_t[]){-1}, 1);
+  shoal_out pixels = count_of(g, space);
   /* Where each element of a patch comes from; -1 is padding, which UnsortedSegmentSum leaves out. */
-  struct out numbers =
+  shoal_out numbers =
       build_op3(g, "Range", build_const_int(g, wide, 1), build_op2(g, "AddV2", pixels, build_const_int(g, wide, 1)),
                 build_const_int(g, wide, 1));
-  numbers = array_reshape(g, numbers, array_concat(g, (struct out[]){one, space, one}, 3, 0));
+  numbers = array_reshape(g, numbers, array_concat(g, (shoal_out[]){one, space, one}, 3, 0));
   struct build b = build_begin(g, c->node->op->name, NULL);
   build_in(&b, numbers);
   static const char *const copied[] = {"ksizes", "strides", "rates", "padding"};
@@ -149,13 +149,13 @@ static shoal_status patches_grad(struct grad_ctx *c) {
     const struct attr *a = node_attr(c->node, copied[i]);
     if (a) build_attr(&b, copied[i], attr_copy(a));
   }
-  struct out from = build_op2(g, "Sub", array_reshape(g, build_end_out(&b), rest), build_const_int(g, wide, 1));
+  shoal_out from = build_op2(g, "Sub", array_reshape(g, build_end_out(&b), rest), build_const_int(g, wide, 1));
   /* dy as [places * taps, batch, depth] */
-  struct out places = array_part(g, array_shape(g, dy, wide), 1, spatial + 1);
-  struct out count = array_reshape(g, build_op2(g, "Mul", count_of(g, places), build_const_int(g, wide, taps)), one);
-  struct out flat = array_reshape(g, dy, array_concat(g, (struct out[]){batch, count, depth}, 3, 0));
-  struct out swap = build_const_ints(g, SHOAL_INT32, (int64_t[]){1, 0, 2}, 3);
-  struct out sums = build_op3(g, "UnsortedSegmentSum", array_transpose(g, flat, swap), from, pixels);
+  shoal_out places = array_part(g, array_shape(g, dy, wide), 1, spatial + 1);
+  shoal_out count = array_reshape(g, build_op2(g, "Mul", count_of(g, places), build_const_int(g, wide, taps)), one);
+  shoal_out flat = array_reshape(g, dy, array_concat(g, (shoal_out[]){batch, count, depth}, 3, 0));
+  shoal_out swap = build_const_ints(g, SHOAL_INT32, (int64_t[]){1, 0, 2}, 3);
+  shoal_out sums = build_op3(g, "UnsortedSegmentSum", array_transpose(g, flat, swap), from, pixels);
   grad_set(c, 0, array_reshape_like(g, array_transpose(g, sums, swap), x));
   return NULL;
 }

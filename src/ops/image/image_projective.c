@@ -167,17 +167,17 @@ static shoal_status shape(struct shape_ctx *c) {
 /* TensorFlow's: the gradient as an image, brought back by the inverse transforms (of what lies outside nothing comes,
  * and where pixels are shared this is not the derivative). */
 static shoal_status grad(struct grad_ctx *c) {
-  struct out t = gin(c, 1), one = build_const_float(c->g, SHOAL_FLOAT32, 1), part[2];
-  struct out more = g_reshape(c, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){0, 0, 0, 1}, 4),
-                              build_const_ints(c->g, SHOAL_INT32, (int64_t[]){2, 2}, 2));
-  struct out matrices = g_reshape(c, build_op3(c->g, "PadV2", t, more, one),
-                                  build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, 3, 3}, 3));
-  struct out flat =
+  shoal_out t = gin(c, 1), one = build_const_float(c->g, SHOAL_FLOAT32, 1), part[2];
+  shoal_out more = g_reshape(c, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){0, 0, 0, 1}, 4),
+                             build_const_ints(c->g, SHOAL_INT32, (int64_t[]){2, 2}, 2));
+  shoal_out matrices = g_reshape(c, build_op3(c->g, "PadV2", t, more, one),
+                                 build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, 3, 3}, 3));
+  shoal_out flat =
       g_reshape(c, g_op(c, "MatrixInverse", matrices), build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, 9}, 2));
   for (int i = 0; i < 2; i++) /* the last entry, and the eight before it */
     part[i] = build_op3(c->g, "Slice", flat, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){0, i ? 0 : 8}, 2),
                         build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1, i ? 8 : 1}, 2));
-  struct out size =
+  shoal_out size =
       build_op3(c->g, "Slice", g_shape(c, gin(c, 0)), build_const_ints(c->g, SHOAL_INT32, (int64_t[]){1}, 1),
                 build_const_ints(c->g, SHOAL_INT32, (int64_t[]){2}, 1));
   struct build b = build_begin(c->g, c->node->op->name, NULL);

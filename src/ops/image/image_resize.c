@@ -10,7 +10,7 @@ struct resize_state {
   bool align_corners, half_pixel;
 };
 
-static shoal_status resize_get(const struct node *n, struct resize_state *st) {
+static shoal_status resize_get(const struct shoal_node *n, struct resize_state *st) {
   TRY(node_get_bool(n, "align_corners", &st->align_corners));
   st->half_pixel = false;
   if (node_attr(n, "half_pixel_centers")) TRY(node_get_bool(n, "half_pixel_centers", &st->half_pixel));
@@ -56,7 +56,7 @@ static shoal_status grad_like_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static void copy_options(struct build *b, const struct node *from) {
+static void copy_options(struct build *b, const struct shoal_node *from) {
   struct resize_state st;
   shoal_status s = resize_get(from, &st);
   MUST(!s);
@@ -324,7 +324,7 @@ static shoal_status nearest_grad_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status nearest_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   struct build b = build_begin(g, "ResizeNearestNeighborGrad", NULL);
   build_in(&b, grad_dy(c, 0));
   build_in(&b, array_part(g, array_shape(g, gin(c, 0), SHOAL_INT32), 1, 3));

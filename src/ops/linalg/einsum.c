@@ -342,7 +342,7 @@ static shoal_status einsum_shape(struct shape_ctx *c) {
 
 /* ---- gradient ---- */
 
-static struct out einsum_node(struct graph *g, const char *equation, const struct out *in, int n) {
+static shoal_out einsum_node(struct shoal_graph *g, const char *equation, const shoal_out *in, int n) {
   struct build b = build_begin(g, "Einsum", NULL);
   build_in_list(&b, in, n);
   build_attr_string(&b, "equation", equation);
@@ -351,24 +351,24 @@ static struct out einsum_node(struct graph *g, const char *equation, const struc
 
 /* dx from a gradient that has every label of x but those only x has (summed ones, to be put back by broadcasting), and
  * the output's broadcasting dimensions, of which those that x has not are added up. */
-static struct out fit(struct graph *g, struct out dx, struct out x, const struct subscripts *sx, const bool *summed,
-                      bool wide) {
+static shoal_out fit(struct shoal_graph *g, shoal_out dx, shoal_out x, const struct subscripts *sx, const bool *summed,
+                     bool wide) {
   bool any = false;
   int pos = sx->ellipsis < 0 ? (wide ? 0 : sx->n) : sx->ellipsis; /* labels before the ellipsis */
   for (int i = 0; i < pos; i++)
     if (summed[i]) dx = array_expand(g, dx, i), any = true;
   for (int i = sx->n - 1; i >= pos; i--)
     if (summed[i]) dx = array_expand(g, dx, i - sx->n), any = true;
-  struct out shape = array_shape(g, x, SHOAL_INT32);
+  shoal_out shape = array_shape(g, x, SHOAL_INT32);
   if (wide) {
-    struct out full = array_shape(g, dx, SHOAL_INT32);
+    shoal_out full = array_shape(g, dx, SHOAL_INT32);
     int after = sx->n - pos, end = after ? -after : INT32_MAX, none = sx->ellipsis < 0;
     struct build n = build_begin(g, "BroadcastGradientArgs", NULL);
     build_in(&n, none ? array_part(g, shape, 0, 0) : array_part(g, shape, pos, end));
     build_in(&n, array_part(g, full, pos, end));
-    struct node *args = build_end(&n);
+    struct shoal_node *args = build_end(&n);
     if (!args) return dx;
-    struct out axes = build_op2(g, "AddV2", node_out(args, 0), build_const_int(g, SHOAL_INT32, pos));
+    shoal_out axes = build_op2(g, "AddV2", node_out(args, 0), build_const_int(g, SHOAL_INT32, pos));
     dx = array_sum(g, dx, axes, any);
     if (!any) dx = array_reshape(g, dx, shape);
   }
@@ -376,12 +376,13 @@ static struct out fit(struct graph *g, struct out dx, struct out x, const struct
 }
 
 /* "from->to" of one tensor. */
-static struct out rearrange(struct graph *g, struct out x, const struct subscripts *from, const struct subscripts *to) {
+static shoal_out rearrange(struct shoal_graph *g, shoal_out x, const struct subscripts *from,
+                           const struct subscripts *to) {
   struct text t = {0};
   subscripts_print(from, false, &t);
   text_adds(&t, "->");
   subscripts_print(to, false, &t);
-  struct out y = einsum_node(g, text_cstr(&t), &x, 1);
+  shoal_out y = einsum_node(g, text_cstr(&t), &x, 1);
   text_release(&t);
   return y;
 }
@@ -396,8 +397,8 @@ static struct subscripts without_repeats(const struct subscripts *s) {
   return u;
 }
 
-static struct out grad_of(struct grad_ctx *c, const struct equation *e, int which) {
-  struct graph *g = c->g;
+static shoal_out grad_of(struct grad_ctx *c, const struct equation *e, int which) {
+  struct shoal_graph *g = c->g;
   const struct subscripts *given = &e->in[which], *other = e->n_in == 2 ? &e->in[1 - which] : NULL;
   struct subscripts sx = without_repeats(given), left = {.ellipsis = -1};
   bool repeats = sx.n != given->n, summed[SHOAL_MAX_RANK], wide = e->out.ellipsis >= 0;
@@ -409,17 +410,17 @@ static struct out grad_of(struct grad_ctx *c, const struct equation *e, int whic
     if (!summed[i]) left.label[left.n++] = sx.label[i];
   }
   struct text t = {0};
-  struct out in[2] = {grad_dy(c, 0)}, x = gin(c, which);
+  shoal_out in[2] = {grad_dy(c, 0)}, x = gin(c, which);
   subscripts_print(&e->out, false, &t);
   if (other) {
-    struct out y = gin(c, 1 - which);
+    shoal_out y = gin(c, 1 - which);
     in[1] = dtype_complex(out_type(y)) ? build_op1(g, "Conj", y) : y;
     text_addc(&t, ',');
     subscripts_print(other, false, &t);
   }
   text_adds(&t, "->");
   subscripts_print(&left, wide, &t);
-  struct out dx = einsum_node(g, text_cstr(&t), in, e->n_in);
+  shoal_out dx = einsum_node(g, text_cstr(&t), in, e->n_in);
   text_release(&t);
   if (!repeats) return fit(g, dx, x, &sx, summed, wide);
   /* On the diagonal the gradient is what it is for the diagonal alone; elsewhere zero. */

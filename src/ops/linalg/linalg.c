@@ -48,7 +48,7 @@ struct state {
 };
 
 /* An attribute that not every op has. */
-static shoal_status optional_bool(const struct node *n, const char *name, bool absent, bool *out) {
+static shoal_status optional_bool(const struct shoal_node *n, const char *name, bool absent, bool *out) {
   *out = absent;
   return node_attr(n, name) ? node_get_bool(n, name, out) : NULL;
 }
@@ -60,7 +60,7 @@ static int find_kind(const char *op) {
   return -1;
 }
 
-static shoal_status read_attrs(const struct node *n, struct linalg *k) {
+static shoal_status read_attrs(const struct shoal_node *n, struct linalg *k) {
   TRY(optional_bool(n, "adjoint", false, &k->adjoint));
   TRY(optional_bool(n, "lower", true, &k->lower));
   TRY(optional_bool(n, "full_matrices", false, &k->full));

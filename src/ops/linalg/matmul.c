@@ -293,11 +293,11 @@ static const struct kernel_def sparse_matmul_kernels[] = {
 
 /* ---- gradients ---- */
 
-static struct out conj_of(struct graph *g, struct out x) {
+static shoal_out conj_of(struct shoal_graph *g, shoal_out x) {
   return dtype_complex(out_type(x)) ? build_op1(g, "Conj", x) : x;
 }
 
-static struct out product(struct graph *g, struct out a, struct out b, bool ta, bool tb) {
+static shoal_out product(struct shoal_graph *g, shoal_out a, shoal_out b, bool ta, bool tb) {
   struct build n = build_begin(g, "MatMul", NULL);
   build_in(&n, a);
   build_in(&n, b);
@@ -307,8 +307,8 @@ static struct out product(struct graph *g, struct out a, struct out b, bool ta, 
 }
 
 static shoal_status matmul_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), a = conj_of(g, gin(c, 0)), b = conj_of(g, gin(c, 1));
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), a = conj_of(g, gin(c, 0)), b = conj_of(g, gin(c, 1));
   bool ta, tb;
   TRY(node_get_bool(c->node, "transpose_a", &ta));
   TRY(node_get_bool(c->node, "transpose_b", &tb));
@@ -317,8 +317,8 @@ static shoal_status matmul_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static struct out sparse_product(struct graph *g, struct out a, bool sparse_a, bool ta, struct out b, bool sparse_b,
-                                 bool tb, shoal_dtype type) {
+static shoal_out sparse_product(struct shoal_graph *g, shoal_out a, bool sparse_a, bool ta, shoal_out b, bool sparse_b,
+                                bool tb, shoal_dtype type) {
   struct build n = build_begin(g, "SparseMatMul", NULL);
   build_in(&n, a);
   build_in(&n, b);
@@ -330,8 +330,8 @@ static struct out sparse_product(struct graph *g, struct out a, bool sparse_a, b
 }
 
 static shoal_status sparse_matmul_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), a = gin(c, 0), b = gin(c, 1);
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), a = gin(c, 0), b = gin(c, 1);
   bool ta, tb, sa, sb;
   TRY(node_get_bool(c->node, "transpose_a", &ta));
   TRY(node_get_bool(c->node, "transpose_b", &tb));
@@ -348,7 +348,7 @@ static shoal_status sparse_matmul_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static struct out batch_product(struct grad_ctx *c, struct out x, struct out y, bool ax, bool ay, shoal_dtype type) {
+static shoal_out batch_product(struct grad_ctx *c, shoal_out x, shoal_out y, bool ax, bool ay, shoal_dtype type) {
   const char *op = c->node->op->name;
   struct build n = build_begin(c->g, op, NULL);
   build_in(&n, x);
@@ -361,30 +361,30 @@ static struct out batch_product(struct grad_ctx *c, struct out x, struct out y, 
 
 /* Adds up dx over the batch dimensions that broadcasting gave to x. The last two never broadcast, so the shapes
  * compared are those without them. */
-static struct out reduce_batch(struct grad_ctx *c, struct out dx, struct out x, struct out other, int which) {
+static shoal_out reduce_batch(struct grad_ctx *c, shoal_out dx, shoal_out x, shoal_out other, int which) {
   struct shape sx = out_shape(x), so = out_shape(other);
   if (sx.rank >= 2 && so.rank >= 2 && shape_known(&sx) && shape_known(&so) && sx.rank == so.rank &&
       !memcmp(sx.dims, so.dims, (size_t)(sx.rank - 2) * sizeof *sx.dims))
     return dx;
-  struct graph *g = c->g;
-  struct out shape_x = array_shape(g, x, SHOAL_INT32), shape_o = array_shape(g, other, SHOAL_INT32);
+  struct shoal_graph *g = c->g;
+  shoal_out shape_x = array_shape(g, x, SHOAL_INT32), shape_o = array_shape(g, other, SHOAL_INT32);
   struct build n = build_begin(g, "BroadcastGradientArgs", NULL);
-  struct out batch_x = array_part(g, shape_x, 0, -2), batch_o = array_part(g, shape_o, 0, -2);
+  shoal_out batch_x = array_part(g, shape_x, 0, -2), batch_o = array_part(g, shape_o, 0, -2);
   build_in(&n, which ? batch_o : batch_x);
   build_in(&n, which ? batch_x : batch_o);
-  struct node *args = build_end(&n);
-  if (!args) return (struct out){NULL, 0};
+  struct shoal_node *args = build_end(&n);
+  if (!args) return (shoal_out){NULL, 0};
   return array_reshape(g, array_sum(g, dx, node_out(args, which), false), shape_x);
 }
 
 static shoal_status batch_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), x = gin(c, 0), y = gin(c, 1);
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 0), y = gin(c, 1);
   bool ax, ay;
   TRY(node_get_bool(c->node, "adj_x", &ax));
   TRY(node_get_bool(c->node, "adj_y", &ay));
   shoal_dtype tx = out_type(x), ty = out_type(y);
-  struct out dx = ax ? batch_product(c, y, dy, ay, true, tx) : batch_product(c, dy, y, false, !ay, tx);
-  struct out d2 = ay ? batch_product(c, dy, x, true, ax, ty) : batch_product(c, x, dy, !ax, false, ty);
+  shoal_out dx = ax ? batch_product(c, y, dy, ay, true, tx) : batch_product(c, dy, y, false, !ay, tx);
+  shoal_out d2 = ay ? batch_product(c, dy, x, true, ax, ty) : batch_product(c, x, dy, !ax, false, ty);
   if (strcmp(c->node->op->name, "BatchMatMul")) {
     dx = reduce_batch(c, dx, x, y, 0);
     d2 = reduce_batch(c, d2, y, x, 1);

@@ -172,7 +172,7 @@ static shoal_status cross_shape(struct shape_ctx *c) {
 }
 
 static shoal_status cross_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, g_op2(c, "Cross", gin(c, 1), dy));
   grad_set(c, 1, g_op2(c, "Cross", dy, gin(c, 0)));
   return NULL;

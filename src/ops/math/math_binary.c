@@ -13,8 +13,8 @@
 
 #define GRADIENT_OF(name, left, right, gx, gy)   \
   static shoal_status name(struct grad_ctx *c) { \
-    struct out dz = grad_dy(c, 0);               \
-    struct out x = left, y = right;              \
+    shoal_out dz = grad_dy(c, 0);                \
+    shoal_out x = left, y = right;               \
     (void)x;                                     \
     (void)y;                                     \
     return g_set_broadcast(c, gx, gy);           \
@@ -24,7 +24,7 @@
 #define PLAIN_GRADIENT(name, gx, gy) GRADIENT_OF(name, gin(c, 0), gin(c, 1), gx, gy)
 #define MUL(a, b) g_mul(c, a, b)
 #define DIV(a, b) g_div(c, a, b)
-#define NOTHING ((struct out){0})
+#define NOTHING ((shoal_out){0})
 
 GRADIENT(add_grad, dz, dz)
 GRADIENT(sub_grad, dz, g_neg(c, dz))
@@ -37,7 +37,7 @@ GRADIENT(div_no_nan_grad, g_op2(c, "DivNoNan", dz, y),
 GRADIENT(floor_mod_grad, dz, MUL(dz, g_neg(c, g_op2(c, "FloorDiv", x, y))))
 
 /* Where x is not 0 in the type of x. */
-static struct out not_zero(struct grad_ctx *c, struct out x) {
+static shoal_out not_zero(struct grad_ctx *c, shoal_out x) {
   return build_cast(c->g, g_op2(c, "NotEqual", x, g_num(c, x, 0)), out_type(x));
 }
 PLAIN_GRADIENT(xlogy_grad, MUL(g_op2(c, "Xlogy", not_zero(c, x), y), dz), MUL(g_op2(c, "Xdivy", x, y), dz))
@@ -48,42 +48,42 @@ PLAIN_GRADIENT(xdivy_grad, MUL(g_op2(c, "Xdivy", not_zero(c, x), y), dz),
 
 /* The larger (or smaller) side gets it all; on a tie that is x. */
 static shoal_status choose_grad(struct grad_ctx *c, const char *op) {
-  struct out dz = grad_dy(c, 0), zero = g_num(c, dz, 0);
-  struct out mask = g_op2(c, op, gin(c, 0), gin(c, 1));
+  shoal_out dz = grad_dy(c, 0), zero = g_num(c, dz, 0);
+  shoal_out mask = g_op2(c, op, gin(c, 0), gin(c, 1));
   return g_set_broadcast(c, build_op3(c->g, "SelectV2", mask, dz, zero), build_op3(c->g, "SelectV2", mask, zero, dz));
 }
 static shoal_status maximum_grad(struct grad_ctx *c) { return choose_grad(c, "GreaterEqual"); }
 static shoal_status minimum_grad(struct grad_ctx *c) { return choose_grad(c, "LessEqual"); }
 
 static shoal_status squared_difference_grad(struct grad_ctx *c) {
-  struct out dx = g_mul(c, g_scale(c, grad_dy(c, 0), 2), g_sub(c, gin(c, 0), gin(c, 1)));
+  shoal_out dx = g_mul(c, g_scale(c, grad_dy(c, 0), 2), g_sub(c, gin(c, 0), gin(c, 1)));
   return g_set_broadcast(c, dx, g_neg(c, dx));
 }
 
 /* The logarithm is taken only where x has one; elsewhere the gradient of the exponent is 0. */
 static shoal_status pow_grad(struct grad_ctx *c) {
-  struct out x = g_conj(c, gin(c, 0)), y = g_conj(c, gin(c, 1)), z = g_conj(c, gout(c, 0)), dz = grad_dy(c, 0);
-  struct out gx = g_mul(c, g_mul(c, dz, y), g_op2(c, "Pow", x, g_sub(c, y, g_num(c, y, 1))));
-  struct out gy = {0};
+  shoal_out x = g_conj(c, gin(c, 0)), y = g_conj(c, gin(c, 1)), z = g_conj(c, gout(c, 0)), dz = grad_dy(c, 0);
+  shoal_out gx = g_mul(c, g_mul(c, dz, y), g_op2(c, "Pow", x, g_sub(c, y, g_num(c, y, 1))));
+  shoal_out gy = {0};
   if (!dtype_integer(out_type(x))) {
-    struct out mask = g_op2(c, dtype_complex(out_type(x)) ? "NotEqual" : "Greater", x, g_num(c, x, 0));
-    struct out log_x = g_op(c, "Log", build_op3(c->g, "SelectV2", mask, x, g_num(c, x, 1)));
+    shoal_out mask = g_op2(c, dtype_complex(out_type(x)) ? "NotEqual" : "Greater", x, g_num(c, x, 0));
+    shoal_out log_x = g_op(c, "Log", build_op3(c->g, "SelectV2", mask, x, g_num(c, x, 1)));
     gy = g_mul(c, g_mul(c, dz, z), log_x);
   }
   return g_set_broadcast(c, gx, gy);
 }
 
 static shoal_status atan2_grad(struct grad_ctx *c) {
-  struct out y = gin(c, 0), x = gin(c, 1);
-  struct out r = g_div(c, grad_dy(c, 0), g_add(c, g_square(c, x), g_square(c, y)));
+  shoal_out y = gin(c, 0), x = gin(c, 1);
+  shoal_out r = g_div(c, grad_dy(c, 0), g_add(c, g_square(c, x), g_square(c, y)));
   return g_set_broadcast(c, g_mul(c, x, r), g_mul(c, g_neg(c, y), r));
 }
 
 static shoal_status igamma_grad_of(struct grad_ctx *c, bool complement) {
-  struct out a = gin(c, 0), x = gin(c, 1), dz = grad_dy(c, 0);
+  shoal_out a = gin(c, 0), x = gin(c, 1), dz = grad_dy(c, 0);
   if (complement) dz = g_neg(c, dz);
   /* In logarithms: gamma(a) itself may be too large. */
-  struct out e = g_sub(c, g_mul(c, g_sub(c, a, g_num(c, a, 1)), g_op(c, "Log", x)), x);
+  shoal_out e = g_sub(c, g_mul(c, g_sub(c, a, g_num(c, a, 1)), g_op(c, "Log", x)), x);
   e = g_op(c, "Exp", g_sub(c, e, g_op(c, "Lgamma", a)));
   return g_set_broadcast(c, g_mul(c, g_op2(c, "IgammaGradA", a, x), dz), g_mul(c, e, dz));
 }
@@ -94,18 +94,18 @@ GRADIENT(zeta_grad, NOTHING, MUL(dz, MUL(g_neg(c, x), g_op2(c, "Zeta", g_add(c, 
 GRADIENT(polygamma_grad, NOTHING, MUL(dz, g_op2(c, "Polygamma", g_add(c, x, g_num(c, x, 1)), y)))
 
 static shoal_status betainc_grad(struct grad_ctx *c) {
-  struct out a = gin(c, 0), b = gin(c, 1), x = gin(c, 2), one = g_num(c, x, 1);
-  struct out log_beta =
+  shoal_out a = gin(c, 0), b = gin(c, 1), x = gin(c, 2), one = g_num(c, x, 1);
+  shoal_out log_beta =
       g_sub(c, g_add(c, g_op(c, "Lgamma", a), g_op(c, "Lgamma", b)), g_op(c, "Lgamma", g_add(c, a, b)));
-  struct out e = g_add(c, g_mul(c, g_sub(c, b, one), g_op(c, "Log1p", g_neg(c, x))),
-                       g_mul(c, g_sub(c, a, one), g_op(c, "Log", x)));
-  struct out gx = g_mul(c, grad_dy(c, 0), g_op(c, "Exp", g_sub(c, e, log_beta)));
+  shoal_out e = g_add(c, g_mul(c, g_sub(c, b, one), g_op(c, "Log1p", g_neg(c, x))),
+                      g_mul(c, g_sub(c, a, one), g_op(c, "Log", x)));
+  shoal_out gx = g_mul(c, grad_dy(c, 0), g_op(c, "Exp", g_sub(c, e, log_beta)));
   grad_set(c, 2, grad_unbroadcast(c->g, gx, x, a, 0));
   return NULL;
 }
 
 static shoal_status next_after_grad(struct grad_ctx *c) {
-  struct out dz = grad_dy(c, 0);
+  shoal_out dz = grad_dy(c, 0);
   return g_set_broadcast(c, dz, g_zeros_like(c, dz));
 }
 

@@ -11,8 +11,8 @@
 
 #define GRADIENT(name, expr)                     \
   static shoal_status name(struct grad_ctx *c) { \
-    struct out dy = grad_dy(c, 0);               \
-    struct out x = gin(c, 0), y = gout(c, 0);    \
+    shoal_out dy = grad_dy(c, 0);                \
+    shoal_out x = gin(c, 0), y = gout(c, 0);     \
     (void)dy;                                    \
     (void)x;                                     \
     (void)y;                                     \
@@ -59,10 +59,10 @@ GRADIENT(digamma_grad, MUL(dy, g_op2(c, "Polygamma", ONE, x)))
 GRADIENT(conj_grad, g_op(c, "Conj", dy))
 
 /* y / x, which is 1/2 where x is tiny for the functions below of order one. */
-static struct out over_x(struct grad_ctx *c, struct out y, struct out x, double at_zero) {
+static shoal_out over_x(struct grad_ctx *c, shoal_out y, shoal_out x, double at_zero) {
   double eps = out_type(x) == SHOAL_FLOAT64 ? 0x1p-52 : out_type(x) == SHOAL_FLOAT32 ? 0x1p-23 : 0x1p-10;
-  struct out large = g_op2(c, "Greater", g_op(c, "Abs", x), g_num(c, x, eps));
-  struct out safe = build_op3(c->g, "SelectV2", large, x, g_num(c, x, 1));
+  shoal_out large = g_op2(c, "Greater", g_op(c, "Abs", x), g_num(c, x, eps));
+  shoal_out safe = build_op3(c->g, "SelectV2", large, x, g_num(c, x, 1));
   return build_op3(c->g, "SelectV2", large, g_div(c, y, safe), g_num(c, x, at_zero));
 }
 
@@ -86,8 +86,8 @@ GRADIENT(fresnel_sin_grad, MUL(dy, g_op(c, "Sin", g_scale(c, g_square(c, x), M_P
 
 /* -log(x) / (x - 1), which is -1 at x = 1. */
 static shoal_status spence_grad(struct grad_ctx *c) {
-  struct out x = gin(c, 0), dy = grad_dy(c, 0), one = g_num(c, x, 1);
-  struct out d = g_neg(c, g_div(c, g_op(c, "Log", x), g_sub(c, x, one)));
+  shoal_out x = gin(c, 0), dy = grad_dy(c, 0), one = g_num(c, x, 1);
+  shoal_out d = g_neg(c, g_div(c, g_op(c, "Log", x), g_sub(c, x, one)));
   d = build_op3(c->g, "SelectV2", g_op2(c, "Equal", x, one), g_num(c, x, -1), d);
   grad_set(c, 0, g_mul(c, dy, d));
   return NULL;
@@ -95,7 +95,7 @@ static shoal_status spence_grad(struct grad_ctx *c) {
 
 /* ---- between real and complex ---- */
 
-static struct out make_complex(struct grad_ctx *c, struct out re, struct out im) {
+static shoal_out make_complex(struct grad_ctx *c, shoal_out re, shoal_out im) {
   struct build b = build_begin(c->g, "Complex", NULL);
   build_in(&b, re);
   build_in(&b, im);
@@ -103,7 +103,7 @@ static struct out make_complex(struct grad_ctx *c, struct out re, struct out im)
   return build_end_out(&b);
 }
 
-static struct out part_of(struct grad_ctx *c, const char *op, struct out z) {
+static shoal_out part_of(struct grad_ctx *c, const char *op, shoal_out z) {
   struct build b = build_begin(c->g, op, NULL);
   build_in(&b, z);
   build_attr_type(&b, "Tout", out_type(z) == SHOAL_COMPLEX128 ? SHOAL_FLOAT64 : SHOAL_FLOAT32);
@@ -116,49 +116,49 @@ GRADIENT(complex_abs_grad,
          MUL(g_op2(c, "DivNoNan", make_complex(c, dy, g_zeros_like(c, dy)), make_complex(c, y, g_zeros_like(c, y))), x))
 
 static shoal_status angle_grad(struct grad_ctx *c) {
-  struct out z = gin(c, 0), dy = grad_dy(c, 0);
-  struct out turned = make_complex(c, part_of(c, "Imag", z), part_of(c, "Real", z));
+  shoal_out z = gin(c, 0), dy = grad_dy(c, 0);
+  shoal_out turned = make_complex(c, part_of(c, "Imag", z), part_of(c, "Real", z));
   grad_set(c, 0, g_mul(c, make_complex(c, g_neg(c, dy), g_num(c, dy, 0)), g_op(c, "Reciprocal", turned)));
   return NULL;
 }
 
 static shoal_status complex_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   return g_set_broadcast(c, part_of(c, "Real", dy), part_of(c, "Imag", dy));
 }
 
 /* ---- gradients of gradients: inputs are y of the function and b, the gradient that came to it ---- */
 
 static shoal_status tanh_grad_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), a = g_conj(c, gin(c, 0)), b = g_conj(c, gin(c, 1));
+  shoal_out dy = grad_dy(c, 0), a = g_conj(c, gin(c, 0)), b = g_conj(c, gin(c, 1));
   grad_set(c, 0, g_mul(c, g_scale(c, g_mul(c, dy, b), -2), a));
   grad_set(c, 1, g_op2(c, "TanhGrad", a, dy));
   return NULL;
 }
 
 static shoal_status sigmoid_grad_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), a = g_conj(c, gin(c, 0)), b = g_conj(c, gin(c, 1)), gb = g_mul(c, dy, b);
+  shoal_out dy = grad_dy(c, 0), a = g_conj(c, gin(c, 0)), b = g_conj(c, gin(c, 1)), gb = g_mul(c, dy, b);
   grad_set(c, 0, g_sub(c, gb, g_mul(c, g_scale(c, gb, 2), a)));
   grad_set(c, 1, g_op2(c, "SigmoidGrad", a, dy));
   return NULL;
 }
 
 static shoal_status reciprocal_grad_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), ca = g_conj(c, gin(c, 0));
+  shoal_out dy = grad_dy(c, 0), ca = g_conj(c, gin(c, 0));
   grad_set(c, 0, g_mul(c, g_mul(c, g_scale(c, g_conj(c, dy), -2), gin(c, 1)), ca));
   grad_set(c, 1, g_op2(c, "ReciprocalGrad", ca, dy));
   return NULL;
 }
 
 static shoal_status sqrt_grad_grad(struct grad_ctx *c) {
-  struct out ga = g_div(c, grad_dy(c, 0), gin(c, 0));
+  shoal_out ga = g_div(c, grad_dy(c, 0), gin(c, 0));
   grad_set(c, 0, g_mul(c, g_neg(c, g_conj(c, ga)), gout(c, 0)));
   grad_set(c, 1, g_scale(c, ga, 0.5));
   return NULL;
 }
 
 static shoal_status rsqrt_grad_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), ca = g_conj(c, gin(c, 0));
+  shoal_out dy = grad_dy(c, 0), ca = g_conj(c, gin(c, 0));
   grad_set(c, 0, g_mul(c, g_mul(c, g_scale(c, g_conj(c, dy), -1.5), gin(c, 1)), g_square(c, ca)));
   grad_set(c, 1, g_op2(c, "RsqrtGrad", ca, dy));
   return NULL;

@@ -4,14 +4,14 @@
 #include "ops/math/reduce.h"
 
 /* The axes as a vector of int32, none negative. */
-static struct out plain_axes(struct grad_ctx *c) {
-  struct out axes = build_cast(c->g, gin(c, 1), SHOAL_INT32), rank = array_rank(c->g, gin(c, 0));
+static shoal_out plain_axes(struct grad_ctx *c) {
+  shoal_out axes = build_cast(c->g, gin(c, 1), SHOAL_INT32), rank = array_rank(c->g, gin(c, 0));
   axes = g_reshape(c, axes, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){-1}, 1));
   return g_op2(c, "FloorMod", g_add(c, axes, rank), rank);
 }
 
 /* The output's shape with reduced dimensions kept as 1. */
-static struct out kept_shape(struct grad_ctx *c) {
+static shoal_out kept_shape(struct grad_ctx *c) {
   struct shape in = out_shape(gin(c, 0)), out = out_shape(gout(c, 0));
   bool keep = false;
   shoal_status s = node_get_bool(c->node, "keep_dims", &keep);
@@ -22,10 +22,10 @@ static struct out kept_shape(struct grad_ctx *c) {
     for (int i = 0; i < in.rank; i++) ones[i] = 1;
     return build_const_ints(c->g, SHOAL_INT32, ones, in.rank);
   }
-  struct out axes = plain_axes(c);
-  struct out indices[2] = {array_axes(c->g, gin(c, 0)), axes};
-  struct out sizes[2] = {array_shape(c->g, gin(c, 0), SHOAL_INT32),
-                         g_op2(c, "Fill", g_shape(c, axes), build_const_int(c->g, SHOAL_INT32, 1))};
+  shoal_out axes = plain_axes(c);
+  shoal_out indices[2] = {array_axes(c->g, gin(c, 0)), axes};
+  shoal_out sizes[2] = {array_shape(c->g, gin(c, 0), SHOAL_INT32),
+                        g_op2(c, "Fill", g_shape(c, axes), build_const_int(c->g, SHOAL_INT32, 1))};
   struct build b = build_begin(c->g, "DynamicStitch", NULL);
   build_in_list(&b, indices, 2);
   build_in_list(&b, sizes, 2);
@@ -34,7 +34,7 @@ static struct out kept_shape(struct grad_ctx *c) {
 }
 
 /* dy in the input's shape. */
-static struct out spread(struct grad_ctx *c, struct out dy, struct out kept) {
+static shoal_out spread(struct grad_ctx *c, shoal_out dy, shoal_out kept) {
   return g_op2(c, "BroadcastTo", g_reshape(c, dy, kept), array_shape(c->g, gin(c, 0), SHOAL_INT32));
 }
 
@@ -44,14 +44,14 @@ shoal_status reduce_sum_grad(struct grad_ctx *c) {
 }
 
 shoal_status reduce_mean_grad(struct grad_ctx *c) {
-  struct out dx = spread(c, grad_dy(c, 0), kept_shape(c)), factor;
+  shoal_out dx = spread(c, grad_dy(c, 0), kept_shape(c)), factor;
   struct shape in = out_shape(gin(c, 0)), out = out_shape(gout(c, 0));
   int64_t n_in, n_out;
   TRY(shape_elements(&in, &n_in));
   TRY(shape_elements(&out, &n_out));
   if (n_in >= 0 && n_out >= 0) factor = g_num(c, dx, (double)(n_in / MAX(n_out, 1)));
   else {
-    struct out size = g_op(c, "Size", gin(c, 0)), results = g_op(c, "Size", gout(c, 0));
+    shoal_out size = g_op(c, "Size", gin(c, 0)), results = g_op(c, "Size", gout(c, 0));
     results = g_op2(c, "Maximum", results, build_const_int(c->g, SHOAL_INT32, 1));
     factor = build_cast(c->g, g_op2(c, "FloorDiv", size, results), out_type(dx));
   }
@@ -59,11 +59,11 @@ shoal_status reduce_mean_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static struct out prod_all(struct grad_ctx *c, struct out v) {
+static shoal_out prod_all(struct grad_ctx *c, shoal_out v) {
   return g_op2(c, "Prod", v, build_const_ints(c->g, SHOAL_INT32, (int64_t[]){0}, 1));
 }
 
-static struct out cumprod(struct grad_ctx *c, struct out x, bool reverse) {
+static shoal_out cumprod(struct grad_ctx *c, shoal_out x, bool reverse) {
   struct build b = build_begin(c->g, "Cumprod", NULL);
   build_in(&b, x);
   build_in(&b, build_const_int(c->g, SHOAL_INT32, 0));
@@ -75,35 +75,35 @@ static struct out cumprod(struct grad_ctx *c, struct out x, bool reverse) {
 /* The product of all others, for each element: products from the left times products from the right, which zeros do not
  * disturb. The reduced dimensions are moved to the front for it. */
 shoal_status reduce_prod_grad(struct grad_ctx *c) {
-  struct out x = gin(c, 0), shape = array_shape(c->g, x, SHOAL_INT32), axes = plain_axes(c);
-  struct out dy = spread(c, grad_dy(c, 0), kept_shape(c));
-  struct out other = g_op2(c, "ListDiff", array_axes(c->g, x), axes);
-  struct out perm = array_concat(c->g, (struct out[]){axes, other}, 2, 0);
-  struct out sizes[2] = {prod_all(c, array_gather(c->g, shape, axes, 0)),
-                         prod_all(c, array_gather(c->g, shape, other, 0))};
+  shoal_out x = gin(c, 0), shape = array_shape(c->g, x, SHOAL_INT32), axes = plain_axes(c);
+  shoal_out dy = spread(c, grad_dy(c, 0), kept_shape(c));
+  shoal_out other = g_op2(c, "ListDiff", array_axes(c->g, x), axes);
+  shoal_out perm = array_concat(c->g, (shoal_out[]){axes, other}, 2, 0);
+  shoal_out sizes[2] = {prod_all(c, array_gather(c->g, shape, axes, 0)),
+                        prod_all(c, array_gather(c->g, shape, other, 0))};
   struct build b = build_begin(c->g, "Pack", NULL);
   build_in_list(&b, sizes, 2);
-  struct out matrix = build_end_out(&b);
-  struct out moved = array_transpose(c->g, x, perm);
-  struct out flat = g_reshape(c, moved, matrix);
-  struct out rest = g_mul(c, g_conj(c, cumprod(c, flat, false)), g_conj(c, cumprod(c, flat, true)));
+  shoal_out matrix = build_end_out(&b);
+  shoal_out moved = array_transpose(c->g, x, perm);
+  shoal_out flat = g_reshape(c, moved, matrix);
+  shoal_out rest = g_mul(c, g_conj(c, cumprod(c, flat, false)), g_conj(c, cumprod(c, flat, true)));
   rest = g_reshape(c, rest, g_shape(c, moved));
-  struct out dx = g_mul(c, dy, array_transpose(c->g, rest, g_op(c, "InvertPermutation", perm)));
+  shoal_out dx = g_mul(c, dy, array_transpose(c->g, rest, g_op(c, "InvertPermutation", perm)));
   grad_set(c, 0, g_reshape(c, dx, shape));
   return NULL;
 }
 
 /* Max and Min: shared evenly by all elements that have the value. */
 shoal_status reduce_extreme_grad(struct grad_ctx *c) {
-  struct out kept = kept_shape(c), dy = g_reshape(c, grad_dy(c, 0), kept), y = g_reshape(c, gout(c, 0), kept);
-  struct out hit = build_cast(c->g, g_op2(c, "Equal", y, gin(c, 0)), out_type(dy));
-  struct out hits = g_reshape(c, g_op2(c, "Sum", hit, gin(c, 1)), kept);
+  shoal_out kept = kept_shape(c), dy = g_reshape(c, grad_dy(c, 0), kept), y = g_reshape(c, gout(c, 0), kept);
+  shoal_out hit = build_cast(c->g, g_op2(c, "Equal", y, gin(c, 0)), out_type(dy));
+  shoal_out hits = g_reshape(c, g_op2(c, "Sum", hit, gin(c, 1)), kept);
   grad_set(c, 0, g_mul(c, g_op2(c, "Div", hit, hits), dy));
   return NULL;
 }
 
 shoal_status reduce_norm_grad(struct grad_ctx *c) {
-  struct out kept = kept_shape(c), dy = g_reshape(c, grad_dy(c, 0), kept), y = g_reshape(c, gout(c, 0), kept);
+  shoal_out kept = kept_shape(c), dy = g_reshape(c, grad_dy(c, 0), kept), y = g_reshape(c, gout(c, 0), kept);
   grad_set(c, 0, g_mul(c, gin(c, 0), g_div(c, dy, y)));
   return NULL;
 }

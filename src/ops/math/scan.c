@@ -136,7 +136,7 @@ static shoal_status scan_run(struct kernel_ctx *ctx) {
 
 /* ---- gradients: scans the other way ---- */
 
-static struct out scan_of(struct grad_ctx *c, const char *op, struct out x, bool exclusive, bool reverse) {
+static shoal_out scan_of(struct grad_ctx *c, const char *op, shoal_out x, bool exclusive, bool reverse) {
   struct build b = build_begin(c->g, op, NULL);
   build_in(&b, x);
   build_in(&b, gin(c, 1));
@@ -160,8 +160,8 @@ static shoal_status cumsum_grad(struct grad_ctx *c) {
 static shoal_status cumprod_grad(struct grad_ctx *c) {
   bool exclusive, reverse;
   TRY(scan_attrs(c, &exclusive, &reverse));
-  struct out x = gin(c, 0), prod = scan_of(c, "Cumprod", x, exclusive, reverse);
-  struct out sum = scan_of(c, "Cumsum", g_mul(c, prod, grad_dy(c, 0)), exclusive, !reverse);
+  shoal_out x = gin(c, 0), prod = scan_of(c, "Cumprod", x, exclusive, reverse);
+  shoal_out sum = scan_of(c, "Cumsum", g_mul(c, prod, grad_dy(c, 0)), exclusive, !reverse);
   grad_set(c, 0, g_op2(c, "Div", sum, x));
   return NULL;
 }
@@ -170,12 +170,12 @@ static shoal_status cumprod_grad(struct grad_ctx *c) {
 static shoal_status cumulative_logsumexp_grad(struct grad_ctx *c) {
   bool exclusive, reverse;
   TRY(scan_attrs(c, &exclusive, &reverse));
-  struct out x = gin(c, 0), y = gout(c, 0), dy = grad_dy(c, 0), zero = g_num(c, dy, 0);
-  struct out lowest = g_num(c, dy, -INFINITY), parts[2];
+  shoal_out x = gin(c, 0), y = gout(c, 0), dy = grad_dy(c, 0), zero = g_num(c, dy, 0);
+  shoal_out lowest = g_num(c, dy, -INFINITY), parts[2];
   for (int k = 0; k < 2; k++) {
-    struct out sign = g_op2(c, k ? "Less" : "Greater", dy, zero);
-    struct out l = build_op3(c->g, "SelectV2", sign, g_op(c, "Log", k ? g_neg(c, dy) : dy), lowest);
-    struct out s = scan_of(c, "CumulativeLogsumexp", g_sub(c, l, y), exclusive, !reverse);
+    shoal_out sign = g_op2(c, k ? "Less" : "Greater", dy, zero);
+    shoal_out l = build_op3(c->g, "SelectV2", sign, g_op(c, "Log", k ? g_neg(c, dy) : dy), lowest);
+    shoal_out s = scan_of(c, "CumulativeLogsumexp", g_sub(c, l, y), exclusive, !reverse);
     parts[k] = g_op(c, "Exp", g_add(c, s, x));
   }
   grad_set(c, 0, g_sub(c, parts[0], parts[1]));

@@ -150,26 +150,26 @@ static shoal_status sum_grad(struct grad_ctx *c) {
 }
 
 static shoal_status mean_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
-  struct out ones_shape[2] = {
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
+  shoal_out ones_shape[2] = {
       array_shape(g, ids, SHOAL_INT32),
       build_op2(g, "Fill",
                 array_expand(g, build_op2(g, "Sub", array_rank(g, x), build_const_int(g, SHOAL_INT32, 1)), 0),
                 build_const_int(g, SHOAL_INT32, 1))};
-  struct out ones = build_op2(g, "Fill", array_concat(g, ones_shape, 2, 0), build_const_float(g, out_type(dy), 1));
-  struct out scaled = build_op2(g, "RealDiv", dy, build_op2(g, "SegmentSum", ones, ids));
+  shoal_out ones = build_op2(g, "Fill", array_concat(g, ones_shape, 2, 0), build_const_float(g, out_type(dy), 1));
+  shoal_out scaled = build_op2(g, "RealDiv", dy, build_op2(g, "SegmentSum", ones, ids));
   grad_set(c, 0, array_gather(g, scaled, ids, 0));
   return NULL;
 }
 
 /* Shared evenly among the rows that equal the result. */
 static shoal_status extreme_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
-  struct out chosen = build_op2(g, "Equal", x, array_gather(g, gout(c, 0), ids, 0));
-  struct out count = build_op2(g, "SegmentSum", build_cast(g, chosen, out_type(dy)), ids);
-  struct out share = array_gather(g, build_op2(g, "RealDiv", dy, count), ids, 0);
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
+  shoal_out chosen = build_op2(g, "Equal", x, array_gather(g, gout(c, 0), ids, 0));
+  shoal_out count = build_op2(g, "SegmentSum", build_cast(g, chosen, out_type(dy)), ids);
+  shoal_out share = array_gather(g, build_op2(g, "RealDiv", dy, count), ids, 0);
   grad_set(c, 0, build_op3(g, "Select", chosen, share, array_zeros_like(g, share)));
   return NULL;
 }
@@ -235,32 +235,32 @@ static shoal_status unsorted_shape(struct shape_ctx *c) {
 }
 
 /* Rows of params by id; zeros where the id is negative. *positive gets the mask, in the shape of the result. */
-static struct out gather_positive(struct graph *g, struct out params, struct out ids, struct out *positive) {
-  struct out clipped = build_op2(g, "Maximum", ids, array_zeros_like(g, ids));
-  struct out rows = array_gather(g, params, clipped, 0);
-  struct out mask = build_op2(g, "GreaterEqual", ids, build_const_int(g, out_type(ids), 0));
-  struct out extra =
+static shoal_out gather_positive(struct shoal_graph *g, shoal_out params, shoal_out ids, shoal_out *positive) {
+  shoal_out clipped = build_op2(g, "Maximum", ids, array_zeros_like(g, ids));
+  shoal_out rows = array_gather(g, params, clipped, 0);
+  shoal_out mask = build_op2(g, "GreaterEqual", ids, build_const_int(g, out_type(ids), 0));
+  shoal_out extra =
       build_op2(g, "Fill", array_expand(g, build_op2(g, "Sub", array_rank(g, rows), array_rank(g, ids)), 0),
                 build_const_int(g, SHOAL_INT32, 1));
-  struct out shape[2] = {array_shape(g, ids, SHOAL_INT32), extra};
+  shoal_out shape[2] = {array_shape(g, ids, SHOAL_INT32), extra};
   mask = array_reshape(g, mask, array_concat(g, shape, 2, 0));
   *positive = mask;
   return build_op3(g, "SelectV2", mask, rows, array_zeros_like(g, rows));
 }
 
 static shoal_status unsorted_sum_grad(struct grad_ctx *c) {
-  struct out mask;
+  shoal_out mask;
   grad_set(c, 0, gather_positive(c->g, grad_dy(c, 0), gin(c, 1), &mask));
   return NULL;
 }
 
 static shoal_status unsorted_extreme_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), ids = gin(c, 1), num = gin(c, 2), dy = grad_dy(c, 0), mask;
-  struct out chosen = build_op2(g, "Equal", x, gather_positive(g, gout(c, 0), ids, &mask));
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), ids = gin(c, 1), num = gin(c, 2), dy = grad_dy(c, 0), mask;
+  shoal_out chosen = build_op2(g, "Equal", x, gather_positive(g, gout(c, 0), ids, &mask));
   chosen = build_op2(g, "LogicalAnd", chosen, mask);
-  struct out count = build_op3(g, "UnsortedSegmentSum", build_cast(g, chosen, out_type(dy)), ids, num);
-  struct out share = gather_positive(g, build_op2(g, "RealDiv", dy, count), ids, &mask);
+  shoal_out count = build_op3(g, "UnsortedSegmentSum", build_cast(g, chosen, out_type(dy)), ids, num);
+  shoal_out share = gather_positive(g, build_op2(g, "RealDiv", dy, count), ids, &mask);
   grad_set(c, 0, build_op3(g, "SelectV2", chosen, share, array_zeros_like(g, share)));
   return NULL;
 }
@@ -268,33 +268,33 @@ static shoal_status unsorted_extreme_grad(struct grad_ctx *c) {
 /* The product divided by the element; where a segment has one zero only that element has a gradient, the product
  * of the others; where it has more, none has. */
 static shoal_status unsorted_prod_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), ids = gin(c, 1), num = gin(c, 2), dy = grad_dy(c, 0), mask;
-  struct out is_zero = build_op2(g, "Equal", x, array_zeros_like(g, x));
-  struct out zeros = build_op3(g, "UnsortedSegmentSum", build_cast(g, is_zero, SHOAL_INT32), ids, num);
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), ids = gin(c, 1), num = gin(c, 2), dy = grad_dy(c, 0), mask;
+  shoal_out is_zero = build_op2(g, "Equal", x, array_zeros_like(g, x));
+  shoal_out zeros = build_op3(g, "UnsortedSegmentSum", build_cast(g, is_zero, SHOAL_INT32), ids, num);
   dy = build_op3(g, "SelectV2", build_op2(g, "Greater", zeros, build_const_int(g, SHOAL_INT32, 1)),
                  array_zeros_like(g, dy), dy);
-  struct out others =
+  shoal_out others =
       build_op3(g, "UnsortedSegmentProd", build_op3(g, "SelectV2", is_zero, build_op1(g, "OnesLike", x), x), ids, num);
-  struct out clipped = build_op2(g, "Maximum", ids, array_zeros_like(g, ids));
-  struct out part = build_op3(g, "SelectV2", is_zero, array_gather(g, others, clipped, 0),
-                              build_op2(g, "RealDiv", array_gather(g, gout(c, 0), clipped, 0), x));
+  shoal_out clipped = build_op2(g, "Maximum", ids, array_zeros_like(g, ids));
+  shoal_out part = build_op3(g, "SelectV2", is_zero, array_gather(g, others, clipped, 0),
+                             build_op2(g, "RealDiv", array_gather(g, gout(c, 0), clipped, 0), x));
   grad_set(c, 0, build_op2(g, "Mul", gather_positive(g, dy, ids, &mask), part));
   return NULL;
 }
 
 /* The same for sorted ids, none of which is negative. */
 static shoal_status prod_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
-  struct out is_zero = build_op2(g, "Equal", x, array_zeros_like(g, x));
-  struct out zeros = build_op2(g, "SegmentSum", build_cast(g, is_zero, SHOAL_INT32), ids);
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), ids = gin(c, 1), dy = grad_dy(c, 0);
+  shoal_out is_zero = build_op2(g, "Equal", x, array_zeros_like(g, x));
+  shoal_out zeros = build_op2(g, "SegmentSum", build_cast(g, is_zero, SHOAL_INT32), ids);
   dy = build_op3(g, "SelectV2", build_op2(g, "Greater", zeros, build_const_int(g, SHOAL_INT32, 1)),
                  array_zeros_like(g, dy), dy);
-  struct out filled = build_op3(g, "SelectV2", is_zero, build_op1(g, "OnesLike", x), x);
-  struct out others = build_op2(g, "SegmentProd", filled, ids);
-  struct out part = build_op3(g, "SelectV2", is_zero, array_gather(g, others, ids, 0),
-                              build_op2(g, "RealDiv", array_gather(g, gout(c, 0), ids, 0), filled));
+  shoal_out filled = build_op3(g, "SelectV2", is_zero, build_op1(g, "OnesLike", x), x);
+  shoal_out others = build_op2(g, "SegmentProd", filled, ids);
+  shoal_out part = build_op3(g, "SelectV2", is_zero, array_gather(g, others, ids, 0),
+                             build_op2(g, "RealDiv", array_gather(g, gout(c, 0), ids, 0), filled));
   grad_set(c, 0, build_op2(g, "Mul", array_gather(g, dy, ids, 0), part));
   return NULL;
 }

@@ -167,15 +167,15 @@ static shoal_status select_shape(struct shape_ctx *c) {
 }
 
 static shoal_status select_grad(struct grad_ctx *c) {
-  struct out cond = gin(c, 0), dy = grad_dy(c, 0), zeros = g_zeros_like(c, gin(c, 1));
+  shoal_out cond = gin(c, 0), dy = grad_dy(c, 0), zeros = g_zeros_like(c, gin(c, 1));
   grad_set(c, 1, build_op3(c->g, "Select", cond, dy, zeros));
   grad_set(c, 2, build_op3(c->g, "Select", cond, zeros, dy));
   return NULL;
 }
 
 static shoal_status select_v2_grad(struct grad_ctx *c) {
-  struct out cond = gin(c, 0), dy = grad_dy(c, 0), zero = g_num(c, dy, 0);
-  struct out gx = build_op3(c->g, "SelectV2", cond, dy, zero), gy = build_op3(c->g, "SelectV2", cond, zero, dy);
+  shoal_out cond = gin(c, 0), dy = grad_dy(c, 0), zero = g_num(c, dy, 0);
+  shoal_out gx = build_op3(c->g, "SelectV2", cond, dy, zero), gy = build_op3(c->g, "SelectV2", cond, zero, dy);
   grad_set(c, 1, grad_unbroadcast(c->g, gx, gin(c, 1), gout(c, 0), 0));
   grad_set(c, 2, grad_unbroadcast(c->g, gy, gin(c, 2), gout(c, 0), 0));
   return NULL;
@@ -247,10 +247,10 @@ static shoal_status clip_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status clip_grad(struct grad_ctx *c) {
-  struct out t = gin(c, 0), lo = gin(c, 1), hi = gin(c, 2), dy = grad_dy(c, 0), zero = g_num(c, dy, 0);
-  struct out below = g_op2(c, "Less", t, lo), above = g_op2(c, "Greater", t, hi);
+  shoal_out t = gin(c, 0), lo = gin(c, 1), hi = gin(c, 2), dy = grad_dy(c, 0), zero = g_num(c, dy, 0);
+  shoal_out below = g_op2(c, "Less", t, lo), above = g_op2(c, "Greater", t, hi);
   grad_set(c, 0, build_op3(c->g, "SelectV2", g_op2(c, "LogicalOr", below, above), zero, dy));
-  struct out g_lo = build_op3(c->g, "SelectV2", below, dy, zero), g_hi = build_op3(c->g, "SelectV2", above, dy, zero);
+  shoal_out g_lo = build_op3(c->g, "SelectV2", below, dy, zero), g_hi = build_op3(c->g, "SelectV2", above, dy, zero);
   grad_set(c, 1, grad_unbroadcast(c->g, g_lo, lo, t, 0));
   grad_set(c, 2, grad_unbroadcast(c->g, g_hi, hi, t, 0));
   return NULL;

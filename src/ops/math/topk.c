@@ -171,23 +171,23 @@ static shoal_status top_shape(struct shape_ctx *c) {
 /* The gradient goes back to where each value came from: row offsets are added to the indices, and the values are
  * scattered into a flat tensor of the input's size. */
 static shoal_status top_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), shape = array_shape(g, x, SHOAL_INT64), index = gout(c, 1);
-  struct out last = array_at(g, shape, -1);
-  struct out k = array_at(g, array_shape(g, index, SHOAL_INT64), -1);
-  struct out minus = build_const_int(g, SHOAL_INT64, -1);
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), shape = array_shape(g, x, SHOAL_INT64), index = gout(c, 1);
+  shoal_out last = array_at(g, shape, -1);
+  shoal_out k = array_at(g, array_shape(g, index, SHOAL_INT64), -1);
+  shoal_out minus = build_const_int(g, SHOAL_INT64, -1);
   struct build pack = build_begin(g, "Pack", NULL);
-  struct out dims[2] = {minus, k};
+  shoal_out dims[2] = {minus, k};
   build_in_list(&pack, dims, 2);
-  struct out index_2d = array_reshape(g, build_cast(g, index, SHOAL_INT64), build_end_out(&pack));
-  struct out rows = array_at(g, array_shape(g, index_2d, SHOAL_INT64), 0);
-  struct out offsets = build_op3(g, "Range", build_const_int(g, SHOAL_INT64, 0), build_op2(g, "Mul", rows, last), last);
-  struct out flat = build_op2(g, "AddV2", index_2d, array_expand(g, offsets, -1));
+  shoal_out index_2d = array_reshape(g, build_cast(g, index, SHOAL_INT64), build_end_out(&pack));
+  shoal_out rows = array_at(g, array_shape(g, index_2d, SHOAL_INT64), 0);
+  shoal_out offsets = build_op3(g, "Range", build_const_int(g, SHOAL_INT64, 0), build_op2(g, "Mul", rows, last), last);
+  shoal_out flat = build_op2(g, "AddV2", index_2d, array_expand(g, offsets, -1));
   int64_t column[2] = {-1, 1}, all = -1;
-  struct out where = array_reshape(g, flat, build_const_ints(g, SHOAL_INT64, column, 2));
-  struct out values = array_reshape(g, grad_dy(c, 0), build_const_ints(g, SHOAL_INT64, &all, 1));
-  struct out size = array_reshape(g, build_op2(g, "Prod", shape, build_const_int(g, SHOAL_INT32, 0)),
-                                  build_const_ints(g, SHOAL_INT64, (const int64_t[]){1}, 1));
+  shoal_out where = array_reshape(g, flat, build_const_ints(g, SHOAL_INT64, column, 2));
+  shoal_out values = array_reshape(g, grad_dy(c, 0), build_const_ints(g, SHOAL_INT64, &all, 1));
+  shoal_out size = array_reshape(g, build_op2(g, "Prod", shape, build_const_int(g, SHOAL_INT32, 0)),
+                                 build_const_ints(g, SHOAL_INT64, (const int64_t[]){1}, 1));
   grad_set(c, 0, array_reshape(g, build_op3(g, "ScatterNd", where, values, size), shape));
   return NULL;
 }
@@ -288,10 +288,10 @@ static shoal_status nth_shape(struct shape_ctx *c) {
 
 /* Shared equally by all elements that have the value. */
 static shoal_status nth_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 0), y = array_expand(g, gout(c, 0), -1), dy = array_expand(g, grad_dy(c, 0), -1);
-  struct out same = build_cast(g, build_op2(g, "Equal", y, x), out_type(x));
-  struct out count = array_sum(g, same, build_const_int(g, SHOAL_INT32, -1), true);
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 0), y = array_expand(g, gout(c, 0), -1), dy = array_expand(g, grad_dy(c, 0), -1);
+  shoal_out same = build_cast(g, build_op2(g, "Equal", y, x), out_type(x));
+  shoal_out count = array_sum(g, same, build_const_int(g, SHOAL_INT32, -1), true);
   grad_set(c, 0, build_op2(g, "Mul", build_op2(g, "RealDiv", same, count), dy));
   return NULL;
 }

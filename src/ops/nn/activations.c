@@ -234,7 +234,7 @@ static shoal_status softsign_g(struct grad_ctx *c) {
   return NULL;
 }
 
-static struct out leaky_node(struct grad_ctx *c, struct out dy, struct out x) {
+static shoal_out leaky_node(struct grad_ctx *c, shoal_out dy, shoal_out x) {
   struct build n = build_begin(c->g, "LeakyReluGrad", NULL);
   float alpha = 0;
   shoal_status s = node_get_float(c->node, "alpha", &alpha);
@@ -251,7 +251,7 @@ static shoal_status leaky_g(struct grad_ctx *c) {
 
 /* Piecewise linear: the second derivative is zero. */
 static shoal_status relu_grad_g(struct grad_ctx *c) {
-  struct out x = gin(c, 1);
+  shoal_out x = gin(c, 1);
   grad_set(c, 0, build_op2(c->g, c->node->op->name, grad_dy(c, 0), x));
   grad_set(c, 1, array_zeros_like(c->g, x));
   return NULL;
@@ -263,28 +263,28 @@ static shoal_status leaky_grad_g(struct grad_ctx *c) {
 }
 /* Elu and Selu: the slope is linear in the output below zero. */
 static shoal_status elu_grad_g(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), x = gin(c, 1), zero = array_zeros_like(g, x);
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 1), zero = array_zeros_like(g, x);
   grad_set(c, 0, build_op2(g, c->node->op->name, dy, x));
-  struct out below = build_op2(g, "Less", x, zero);
+  shoal_out below = build_op2(g, "Less", x, zero);
   grad_set(c, 1, build_op3(g, "SelectV2", below, build_op2(g, "Mul", dy, gin(c, 0)), zero));
   return NULL;
 }
 /* d(dy / (1 + e^-x))/dx = dy / (e^-x + 2 + e^x). */
 static shoal_status softplus_grad_g(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out ddx = grad_dy(c, 0), x = gin(c, 1);
+  struct shoal_graph *g = c->g;
+  shoal_out ddx = grad_dy(c, 0), x = gin(c, 1);
   grad_set(c, 0, build_op2(g, "SoftplusGrad", ddx, x));
-  struct out down = build_op1(g, "Exp", build_op1(g, "Neg", x)), up = build_op1(g, "Exp", x);
-  struct out sum = build_op2(g, "AddV2", build_op2(g, "AddV2", down, build_const_float(g, out_type(x), 2)), up);
+  shoal_out down = build_op1(g, "Exp", build_op1(g, "Neg", x)), up = build_op1(g, "Exp", x);
+  shoal_out sum = build_op2(g, "AddV2", build_op2(g, "AddV2", down, build_const_float(g, out_type(x), 2)), up);
   grad_set(c, 1, build_op2(g, "RealDiv", build_op2(g, "Mul", ddx, gin(c, 0)), sum));
   return NULL;
 }
 /* x s + x^2 s (1 - s) over x, with s = sigmoid(x): dy (y + s (1 - y)). */
 static shoal_status swish_g(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out y = gout(c, 0), s = build_op1(g, "Sigmoid", gin(c, 0)), one = build_const_float(g, out_type(y), 1);
-  struct out slope = build_op2(g, "AddV2", y, build_op2(g, "Mul", s, build_op2(g, "Sub", one, y)));
+  struct shoal_graph *g = c->g;
+  shoal_out y = gout(c, 0), s = build_op1(g, "Sigmoid", gin(c, 0)), one = build_const_float(g, out_type(y), 1);
+  shoal_out slope = build_op2(g, "AddV2", y, build_op2(g, "Mul", s, build_op2(g, "Sub", one, y)));
   grad_set(c, 0, build_op2(g, "Mul", grad_dy(c, 0), slope));
   return NULL;
 }

@@ -16,7 +16,7 @@ struct norm_state {
 
 static shoal_status norm_init(struct kernel_init *ki, void *state) {
   struct norm_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   const char *text;
   TRY(node_get_float(n, "epsilon", &st->epsilon));
   TRY(node_get_bool(n, "is_training", &st->training));
@@ -371,7 +371,7 @@ static const struct kernel_def grad_kernels[] = {{.device = "CPU",
 
 /* ---- shapes ---- */
 
-static shoal_status format_at(const struct node *n, int *rank, int *channel) {
+static shoal_status format_at(const struct shoal_node *n, int *rank, int *channel) {
   const char *text;
   TRY(node_get_string(n, "data_format", &text));
   *rank = (int)strlen(text);
@@ -418,12 +418,12 @@ static shoal_status norm_grad(struct grad_ctx *c) {
   if (v3) build_in(&n, gout(c, 5));
   static const char *const attrs[] = {"epsilon", "data_format", "is_training"};
   for (size_t i = 0; i < COUNT_OF(attrs); i++) build_attr(&n, attrs[i], attr_copy(node_attr(c->node, attrs[i])));
-  struct node *back = build_end(&n);
+  struct shoal_node *back = build_end(&n);
   for (int i = 0; back && i < 3; i++) grad_set(c, i, node_out(back, i));
   return NULL;
 }
 
-static struct out mean_of(struct graph *g, struct out x, struct out axes) {
+static shoal_out mean_of(struct shoal_graph *g, shoal_out x, shoal_out axes) {
   struct build n = build_begin(g, "Mean", NULL);
   build_in(&n, x);
   build_in(&n, axes);
@@ -433,8 +433,8 @@ static struct out mean_of(struct graph *g, struct out x, struct out axes) {
 
 /* The gradient's formula written out in plain ops, which are then differentiated themselves. */
 static shoal_status norm_grad_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = gin(c, 0), x = gin(c, 1), scale = gin(c, 2);
+  struct shoal_graph *g = c->g;
+  shoal_out dy = gin(c, 0), x = gin(c, 1), scale = gin(c, 2);
   int rank, at, n_axes = 0;
   int64_t axes_v[4], shape_v[5];
   float epsilon;
@@ -446,11 +446,11 @@ static shoal_status norm_grad_grad(struct grad_ctx *c) {
     shape_v[i] = i == at ? -1 : 1;
     if (i != at) axes_v[n_axes++] = i;
   }
-  struct out axes = build_const_ints(g, SHOAL_INT32, axes_v, n_axes),
-             shape = build_const_ints(g, SHOAL_INT32, shape_v, rank);
-  struct out eps = build_const_float(g, SHOAL_FLOAT32, (double)epsilon);
-  struct out xf = build_cast(g, x, SHOAL_FLOAT32), dyf = build_cast(g, dy, SHOAL_FLOAT32);
-  struct out wide = array_reshape(g, scale, shape), mean, variance;
+  shoal_out axes = build_const_ints(g, SHOAL_INT32, axes_v, n_axes),
+            shape = build_const_ints(g, SHOAL_INT32, shape_v, rank);
+  shoal_out eps = build_const_float(g, SHOAL_FLOAT32, (double)epsilon);
+  shoal_out xf = build_cast(g, x, SHOAL_FLOAT32), dyf = build_cast(g, dy, SHOAL_FLOAT32);
+  shoal_out wide = array_reshape(g, scale, shape), mean, variance;
   if (training) {
     mean = mean_of(g, xf, axes);
     variance = mean_of(g, build_op2(g, "SquaredDifference", xf, mean), axes);
@@ -458,18 +458,18 @@ static shoal_status norm_grad_grad(struct grad_ctx *c) {
     mean = array_reshape(g, gin(c, 3), shape);
     variance = array_reshape(g, gin(c, 4), shape);
   }
-  struct out inv = build_op1(g, "Rsqrt", build_op2(g, "AddV2", variance, eps));
-  struct out centred = build_op2(g, "Sub", xf, mean), product = build_op2(g, "Mul", dyf, centred);
-  struct out dx = dyf;
+  shoal_out inv = build_op1(g, "Rsqrt", build_op2(g, "AddV2", variance, eps));
+  shoal_out centred = build_op2(g, "Sub", xf, mean), product = build_op2(g, "Mul", dyf, centred);
+  shoal_out dx = dyf;
   if (training) {
-    struct out slope = build_op2(g, "Mul", mean_of(g, product, axes), build_op1(g, "Square", inv));
+    shoal_out slope = build_op2(g, "Mul", mean_of(g, product, axes), build_op1(g, "Square", inv));
     dx = build_op2(g, "Sub", build_op2(g, "Sub", dyf, mean_of(g, dyf, axes)), build_op2(g, "Mul", centred, slope));
   }
   dx = build_cast(g, build_op2(g, "Mul", build_op2(g, "Mul", wide, inv), dx), out_type(x));
-  struct out like = array_shape(g, scale, SHOAL_INT32);
-  struct out dscale = array_reshape(g, array_sum(g, build_op2(g, "Mul", product, inv), axes, false), like);
-  struct out doffset = array_reshape(g, array_sum(g, dyf, axes, false), like);
-  struct out ys[3] = {dx, dscale, doffset}, xs[3] = {dy, x, scale}, used[3];
+  shoal_out like = array_shape(g, scale, SHOAL_INT32);
+  shoal_out dscale = array_reshape(g, array_sum(g, build_op2(g, "Mul", product, inv), axes, false), like);
+  shoal_out doffset = array_reshape(g, array_sum(g, dyf, axes, false), like);
+  shoal_out ys[3] = {dx, dscale, doffset}, xs[3] = {dy, x, scale}, used[3];
   struct grad dys[3], dxs[3];
   int n = 0;
   for (int i = 0; i < 3; i++)

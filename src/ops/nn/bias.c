@@ -253,7 +253,7 @@ static shoal_status bias_grad_shape(struct shape_ctx *c) {
 /* ---- gradients ---- */
 
 static shoal_status bias_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   const char *format;
   TRY(node_get_string(c->node, "data_format", &format));
   grad_set(c, 0, dy);
@@ -265,7 +265,7 @@ static shoal_status bias_grad(struct grad_ctx *c) {
 }
 
 static shoal_status bias_v1_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, dy);
   grad_set(c, 1, build_op1(c->g, "BiasAddGrad", dy));
   return NULL;
@@ -273,8 +273,8 @@ static shoal_status bias_v1_grad(struct grad_ctx *c) {
 
 /* The bias's gradient spread over the shape it was summed from. */
 static shoal_status bias_grad_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), x = gin(c, 0), zero = array_zeros_like(g, x);
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 0), zero = array_zeros_like(g, x);
   const char *format;
   TRY(node_get_string(c->node, "data_format", &format));
   struct build n = build_begin(g, "BiasAdd", NULL);

@@ -20,7 +20,7 @@ struct conv_state {
   struct gemm_epilogue epilogue;
 };
 
-static int dims_of(const struct node *n) { return str_starts(n->op->name, "Conv3D") ? 3 : 2; }
+static int dims_of(const struct shoal_node *n) { return str_starts(n->op->name, "Conv3D") ? 3 : 2; }
 
 static shoal_status conv_init(struct kernel_init *ki, void *state) {
   struct conv_state *st = state;
@@ -361,7 +361,7 @@ static shoal_status like_second_shape(struct shape_ctx *c) { return shape_in_ran
 
 /* ---- gradients ---- */
 
-static struct out conv_node(struct grad_ctx *c, const char *op, struct out a, struct out b, struct out d) {
+static shoal_out conv_node(struct grad_ctx *c, const char *op, shoal_out a, shoal_out b, shoal_out d) {
   struct build n = build_begin(c->g, op, NULL);
   build_in(&n, a);
   build_in(&n, b);
@@ -376,26 +376,26 @@ static const char *op_for(const struct grad_ctx *c, enum conv_kind kind) {
   return names[dims_of(c->node) - 2][kind];
 }
 
-static struct out shape_of(struct grad_ctx *c, struct out x) { return array_shape(c->g, x, SHOAL_INT32); }
+static shoal_out shape_of(struct grad_ctx *c, shoal_out x) { return array_shape(c->g, x, SHOAL_INT32); }
 
 static shoal_status forward_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), x = gin(c, 0), f = gin(c, 1);
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 0), f = gin(c, 1);
   grad_set(c, 0, conv_node(c, op_for(c, BACK_INPUT), shape_of(c, x), f, dy));
   grad_set(c, 1, conv_node(c, op_for(c, BACK_FILTER), x, shape_of(c, f), dy));
   return NULL;
 }
 
 static shoal_status back_input_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), f = gin(c, 1), back = gin(c, 2);
+  shoal_out dy = grad_dy(c, 0), f = gin(c, 1), back = gin(c, 2);
   grad_set(c, 1, conv_node(c, op_for(c, BACK_FILTER), dy, shape_of(c, f), back));
-  grad_set(c, 2, conv_node(c, op_for(c, FORWARD), dy, f, (struct out){NULL, 0}));
+  grad_set(c, 2, conv_node(c, op_for(c, FORWARD), dy, f, (shoal_out){NULL, 0}));
   return NULL;
 }
 
 static shoal_status back_filter_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), x = gin(c, 0), back = gin(c, 2);
+  shoal_out dy = grad_dy(c, 0), x = gin(c, 0), back = gin(c, 2);
   grad_set(c, 0, conv_node(c, op_for(c, BACK_INPUT), shape_of(c, x), dy, back));
-  grad_set(c, 2, conv_node(c, op_for(c, FORWARD), x, dy, (struct out){NULL, 0}));
+  grad_set(c, 2, conv_node(c, op_for(c, FORWARD), x, dy, (shoal_out){NULL, 0}));
   return NULL;
 }
 

@@ -15,14 +15,14 @@ struct general_state {
   int n_strides, n_dilations, n_explicit;
 };
 
-static shoal_status read_list(const struct node *n, const char *name, int64_t *out, int *count) {
+static shoal_status read_list(const struct shoal_node *n, const char *name, int64_t *out, int *count) {
   const struct attr *list;
   TRY(node_get_list(n, name, ATTR_INT, &list));
   if (list->list.n > MOST) return INVALID("Conv: %s has %zu elements", name, list->list.n);
   return node_get_ints(n, name, out, MOST, count);
 }
 
-static shoal_status read_state(const struct node *n, struct general_state *st) {
+static shoal_status read_state(const struct shoal_node *n, struct general_state *st) {
   const char *text;
   TRY(node_get_int(n, "batch_dims", &st->batch_dims));
   TRY(node_get_int(n, "groups", &st->groups));

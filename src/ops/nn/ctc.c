@@ -208,7 +208,7 @@ static shoal_status loss_shape(struct shape_ctx *c) {
 
 /* Each sequence's loss gradient times the gradient made with the loss: [batch] against [time, batch, classes]. */
 static shoal_status loss_grad(struct grad_ctx *c) {
-  struct out each = array_expand(c->g, grad_dy(c, 0), -1);
+  shoal_out each = array_expand(c->g, grad_dy(c, 0), -1);
   grad_set(c, 0, build_op2(c->g, "Mul", each, gout(c, 1)));
   return NULL;
 }

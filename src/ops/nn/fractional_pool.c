@@ -18,7 +18,7 @@ struct fraction_state {
 
 static shoal_status fraction_init(struct kernel_init *ki, void *state) {
   struct fraction_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   st->average = strstr(n->op->name, "Avg") != NULL;
   TRY(node_get_bool(n, "overlapping", &st->overlapping));
   if (!node_attr(n, "pooling_ratio")) return NULL; /* a gradient */

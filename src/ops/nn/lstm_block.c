@@ -283,7 +283,7 @@ static shoal_status lstm_grad(struct grad_ctx *c) {
   build_in(&b, grad_dy(c, 1));
   build_in(&b, grad_dy(c, 6));
   build_attr_bool(&b, "use_peephole", peephole);
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   for (int i = 0; n && i < 8; i++) grad_set(c, i + 1, node_out(n, i));
   return NULL;
 }

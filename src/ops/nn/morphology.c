@@ -128,7 +128,7 @@ static shoal_status like_filter_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static struct out back(struct grad_ctx *c, const char *op) {
+static shoal_out back(struct grad_ctx *c, const char *op) {
   struct build n = build_begin(c->g, op, NULL);
   build_in(&n, gin(c, 0));
   build_in(&n, gin(c, 1));

@@ -268,7 +268,7 @@ static shoal_status global_grad(struct grad_ctx *c) {
   build_in(&n, grad_dy(c, 0));
   static const char *const attrs[] = {"variance_epsilon", "scale_after_normalization"};
   for (size_t i = 0; i < COUNT_OF(attrs); i++) build_attr(&n, attrs[i], attr_copy(node_attr(c->node, attrs[i])));
-  struct node *back = build_end(&n);
+  struct shoal_node *back = build_end(&n);
   for (int i = 0; back && i < 5; i++) grad_set(c, i, node_out(back, i));
   return NULL;
 }

@@ -12,7 +12,7 @@ struct pool_state {
   bool batch_in_index;
 };
 
-static int dims_of(const struct node *n) { return strstr(n->op->name, "Pool3D") ? 3 : 2; }
+static int dims_of(const struct shoal_node *n) { return strstr(n->op->name, "Pool3D") ? 3 : 2; }
 
 static shoal_status pool_init(struct kernel_init *ki, void *state) {
   struct pool_state *st = state;
@@ -376,7 +376,7 @@ static shoal_status avg_grad_shape(struct shape_ctx *c) {
 
 /* ---- gradients ---- */
 
-static struct out pool_node(struct grad_ctx *c, const char *op, const struct out *in, int n) {
+static shoal_out pool_node(struct grad_ctx *c, const char *op, const shoal_out *in, int n) {
   struct build b = build_begin(c->g, op, NULL);
   for (int i = 0; i < n; i++) build_in(&b, in[i]);
   window_copy_attrs(&b, c->node);
@@ -388,7 +388,7 @@ static struct out pool_node(struct grad_ctx *c, const char *op, const struct out
 static shoal_status max_grad(struct grad_ctx *c) {
   bool v2 = op_is(c->node->op, "MaxPoolV2");
   const char *op = v2 ? "MaxPoolGradV2" : dims_of(c->node) == 3 ? "MaxPool3DGrad" : "MaxPoolGrad";
-  struct out in[5] = {gin(c, 0), gout(c, 0), grad_dy(c, 0)};
+  shoal_out in[5] = {gin(c, 0), gout(c, 0), grad_dy(c, 0)};
   for (int i = 1; v2 && i < 3; i++) in[2 + i] = gin(c, i);
   grad_set(c, 0, pool_node(c, op, in, v2 ? 5 : 3));
   return NULL;
@@ -398,7 +398,7 @@ static shoal_status max_grad(struct grad_ctx *c) {
 static shoal_status max_grad_grad(struct grad_ctx *c) {
   bool v2 = op_is(c->node->op, "MaxPoolGradV2");
   const char *op = v2 ? "MaxPoolGradGradV2" : dims_of(c->node) == 3 ? "MaxPool3DGradGrad" : "MaxPoolGradGrad";
-  struct out in[5] = {gin(c, 0), gin(c, 1), grad_dy(c, 0)};
+  shoal_out in[5] = {gin(c, 0), gin(c, 1), grad_dy(c, 0)};
   for (int i = 3; v2 && i < 5; i++) in[i] = gin(c, i);
   grad_set(c, 0, array_zeros_like(c->g, gin(c, 0)));
   grad_set(c, 1, array_zeros_like(c->g, gin(c, 1)));
@@ -408,7 +408,7 @@ static shoal_status max_grad_grad(struct grad_ctx *c) {
 
 static shoal_status max_grad_grad_grad(struct grad_ctx *c) {
   const char *op = dims_of(c->node) == 3 ? "MaxPool3DGrad" : "MaxPoolGrad";
-  struct out in[3] = {gin(c, 0), gin(c, 1), grad_dy(c, 0)};
+  shoal_out in[3] = {gin(c, 0), gin(c, 1), grad_dy(c, 0)};
   grad_set(c, 0, array_zeros_like(c->g, gin(c, 0)));
   grad_set(c, 1, array_zeros_like(c->g, gin(c, 1)));
   grad_set(c, 2, pool_node(c, op, in, 3));
@@ -416,19 +416,19 @@ static shoal_status max_grad_grad_grad(struct grad_ctx *c) {
 }
 
 static shoal_status argmax_grad(struct grad_ctx *c) {
-  struct out in[3] = {gin(c, 0), grad_dy(c, 0), gout(c, 1)};
+  shoal_out in[3] = {gin(c, 0), grad_dy(c, 0), gout(c, 1)};
   grad_set(c, 0, pool_node(c, "MaxPoolGradWithArgmax", in, 3));
   return NULL;
 }
 
 static shoal_status avg_grad(struct grad_ctx *c) {
-  struct out in[2] = {array_shape(c->g, gin(c, 0), SHOAL_INT32), grad_dy(c, 0)};
+  shoal_out in[2] = {array_shape(c->g, gin(c, 0), SHOAL_INT32), grad_dy(c, 0)};
   grad_set(c, 0, pool_node(c, dims_of(c->node) == 3 ? "AvgPool3DGrad" : "AvgPoolGrad", in, 2));
   return NULL;
 }
 
 static shoal_status avg_grad_grad(struct grad_ctx *c) {
-  struct out in[1] = {grad_dy(c, 0)};
+  shoal_out in[1] = {grad_dy(c, 0)};
   grad_set(c, 1, pool_node(c, dims_of(c->node) == 3 ? "AvgPool3D" : "AvgPool", in, 1));
   return NULL;
 }

@@ -326,47 +326,47 @@ static shoal_status sparse_shape(struct shape_ctx *c) {
 
 /* ---- gradients ---- */
 
-static struct out sum_last(struct graph *g, struct out x) {
+static shoal_out sum_last(struct shoal_graph *g, shoal_out x) {
   return array_sum(g, x, build_const_int(g, SHOAL_INT32, -1), true);
 }
 
 static shoal_status softmax_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), y = gout(c, 0);
-  struct out centred = build_op2(g, "Sub", dy, sum_last(g, build_op2(g, "Mul", dy, y)));
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), y = gout(c, 0);
+  shoal_out centred = build_op2(g, "Sub", dy, sum_last(g, build_op2(g, "Mul", dy, y)));
   grad_set(c, 0, build_op2(g, "Mul", centred, y));
   return NULL;
 }
 
 static shoal_status log_softmax_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), p = build_op1(g, "Exp", gout(c, 0));
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), p = build_op1(g, "Exp", gout(c, 0));
   grad_set(c, 0, build_op2(g, "Sub", dy, build_op2(g, "Mul", sum_last(g, dy), p)));
   return NULL;
 }
 
 /* The logits' gradient: each row's loss gradient times output 1, and, when output 1 itself was used, the
  * derivative of softmax. */
-static struct out logits_grad(struct grad_ctx *c, struct out *each) {
-  struct graph *g = c->g;
+static shoal_out logits_grad(struct grad_ctx *c, shoal_out *each) {
+  struct shoal_graph *g = c->g;
   *each = array_expand(g, grad_dy(c, 0), -1);
-  struct out dx = build_op2(g, "Mul", *each, gout(c, 1));
+  shoal_out dx = build_op2(g, "Mul", *each, gout(c, 1));
   if (grad_none(c->dy[1])) return dx;
-  struct out dd = grad_dy(c, 1), p = build_op1(g, "Softmax", gin(c, 0));
-  struct out centred = build_op2(g, "Sub", dd, sum_last(g, build_op2(g, "Mul", dd, p)));
+  shoal_out dd = grad_dy(c, 1), p = build_op1(g, "Softmax", gin(c, 0));
+  shoal_out centred = build_op2(g, "Sub", dd, sum_last(g, build_op2(g, "Mul", dd, p)));
   return build_op2(g, "AddV2", dx, build_op2(g, "Mul", centred, p));
 }
 
 static shoal_status dense_grad(struct grad_ctx *c) {
-  struct out each, dx = logits_grad(c, &each);
+  shoal_out each, dx = logits_grad(c, &each);
   grad_set(c, 0, dx);
-  struct out log_p = build_op1(c->g, "LogSoftmax", gin(c, 0));
+  shoal_out log_p = build_op1(c->g, "LogSoftmax", gin(c, 0));
   grad_set(c, 1, build_op2(c->g, "Mul", each, build_op1(c->g, "Neg", log_p)));
   return NULL;
 }
 
 static shoal_status sparse_grad(struct grad_ctx *c) {
-  struct out each;
+  shoal_out each;
   grad_set(c, 0, logits_grad(c, &each));
   return NULL;
 }

@@ -24,7 +24,7 @@ static shoal_status check_positive(const int64_t *v, const char *message) {
   return NULL;
 }
 
-static shoal_status read_explicit(struct window *w, const struct node *n) {
+static shoal_status read_explicit(struct window *w, const struct shoal_node *n) {
   int64_t v[10];
   int count;
   TRY(node_get_ints(n, "explicit_paddings", v, COUNT_OF(v), &count));
@@ -60,7 +60,7 @@ shoal_status window_set(struct window *w, const int64_t *ksize, int n_ksize, con
   return NULL;
 }
 
-shoal_status window_init(struct window *w, const struct node *n, int spatial) {
+shoal_status window_init(struct window *w, const struct shoal_node *n, int spatial) {
   *w = (struct window){.spatial = spatial, .size_batch = 1, .size_depth = 1, .stride_batch = 1, .stride_depth = 1};
   for (int d = 0; d < 3; d++) w->size[d] = w->stride[d] = w->dilation[d] = 1;
   const char *text;
@@ -202,7 +202,7 @@ void window_store(const struct window *w, struct pool *pool, const struct tensor
                   dims_product(to->dims, 2, to->rank), to->dims[1]);
 }
 
-void window_copy_attrs(struct build *b, const struct node *n) {
+void window_copy_attrs(struct build *b, const struct shoal_node *n) {
   static const char *const names[] = {"strides",           "dilations",   "rates", "padding",
                                       "explicit_paddings", "data_format", "ksize", "use_cudnn_on_gpu"};
   for (size_t i = 0; i < COUNT_OF(names); i++) {

@@ -18,7 +18,7 @@ struct window {
 };
 
 /* Reads data_format, padding, explicit_paddings, and, as far as the op has them, strides, dilations, ksize. */
-shoal_status window_init(struct window *w, const struct node *n, int spatial);
+shoal_status window_init(struct window *w, const struct shoal_node *n, int spatial);
 /* Sets sizes and strides from lists by data format (MaxPoolV2's inputs). */
 shoal_status window_set(struct window *w, const int64_t *ksize, int n_ksize, const int64_t *strides, int n_strides);
 /* One dimension: output size and padding. -1 in gives -1 out, for shape functions. */
@@ -45,6 +45,6 @@ void transpose_inner(struct pool *pool, size_t element, const void *from, void *
                      int64_t cols);
 
 /* For gradients: the window's attributes copied from a node to one being built. */
-void window_copy_attrs(struct build *b, const struct node *n);
+void window_copy_attrs(struct build *b, const struct shoal_node *n);
 
 #endif

@@ -29,7 +29,7 @@ static shoal_status check_bits(int64_t bits, bool is_signed, const char *what) {
 
 static shoal_status rounding_init(struct kernel_init *ki, void *state) {
   struct rounding_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   const char *mode;
   st->axis = -1;
   TRY(node_get_bool(n, "signed_input", &st->is_signed));
@@ -165,7 +165,7 @@ static shoal_status rounding_v4_grad(struct grad_ctx *c) {
   build_in(&b, grad_dy(c, 0));
   for (int i = 0; i < 3; i++) build_in(&b, gin(c, i));
   build_attr_int(&b, "axis", axis);
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   for (int i = 0; n && i < 3; i++) grad_set(c, i, node_out(n, i));
   return NULL;
 }
@@ -310,7 +310,7 @@ static shoal_status fake_grad(struct grad_ctx *c) {
   static const char *const copied[] = {"min", "max", "num_bits", "narrow_range"};
   for (size_t i = 0; i < COUNT_OF(copied); i++)
     if (node_attr(c->node, copied[i])) build_attr(&b, copied[i], attr_copy(node_attr(c->node, copied[i])));
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   for (int i = 0; n && i < c->node->n_in; i++) grad_set(c, i, node_out(n, i));
   return NULL;
 }

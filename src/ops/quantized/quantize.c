@@ -57,7 +57,7 @@ static int32_t get_quantized(const struct tensor *t, int64_t i) {
   }
 }
 
-static shoal_status read_mode(const struct node *n, struct quantize_state *st) {
+static shoal_status read_mode(const struct shoal_node *n, struct quantize_state *st) {
   const char *mode;
   TRY(node_get_string(n, "mode", &mode));
   st->mode = !strcmp(mode, "MIN_COMBINED") ? MIN_COMBINED : !strcmp(mode, "MIN_FIRST") ? MIN_FIRST : SCALED;

@@ -64,7 +64,7 @@ static shoal_status orders_read(const char *data, size_t size, struct conv_state
   return step == WIRE_BROKEN ? INVALID("Error parsing convolution dimension numbers.") : NULL;
 }
 
-static shoal_status list_read(const struct node *n, const char *name, int64_t *out, int most, int *count) {
+static shoal_status list_read(const struct shoal_node *n, const char *name, int64_t *out, int most, int *count) {
   TRY(node_get_ints(n, name, out, most, count));
   for (int i = 0; i < *count; i++)
     if (out[i] != (int32_t)out[i])
@@ -72,7 +72,7 @@ static shoal_status list_read(const struct node *n, const char *name, int64_t *o
   return NULL;
 }
 
-static shoal_status state_read(const struct node *n, struct conv_state *st) {
+static shoal_status state_read(const struct shoal_node *n, struct conv_state *st) {
   const char *padding;
   *st = (struct conv_state){.lhs.axis = -1, .rhs.axis = -1, .out.axis = -1};
   TRY(side_read(n, "lhs_", &st->lhs));

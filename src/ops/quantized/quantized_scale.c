@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-shoal_status side_read(const struct node *n, const char *prefix, struct side *out) {
+shoal_status side_read(const struct shoal_node *n, const char *prefix, struct side *out) {
   static const char *const names[] = {"axis", "min_val", "max_val"};
   int64_t *to[] = {&out->axis, &out->least, &out->most};
   for (int i = 0; i < 3; i++) {

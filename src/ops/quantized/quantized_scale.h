@@ -13,7 +13,7 @@ struct side {
   int64_t axis, least, most;
 };
 /* Reads PREFIXquantization_axis, _min_val and _max_val, as far as the op has them. */
-shoal_status side_read(const struct node *n, const char *prefix, struct side *out);
+shoal_status side_read(const struct shoal_node *n, const char *prefix, struct side *out);
 
 /* Scales and zero points of a tensor, by slice. */
 struct scale {

@@ -397,25 +397,25 @@ static shoal_status run_seed_multinomial(struct kernel_ctx *ctx) {
 
 /* ---- the gradient of gamma samples: alpha gets unit dimensions in front, the samples' dimensions are summed ---- */
 
-static struct out pack_first(struct graph *g, struct out scalar) {
-  struct out dims[] = {scalar};
+static shoal_out pack_first(struct shoal_graph *g, shoal_out scalar) {
+  shoal_out dims[] = {scalar};
   struct build b = build_begin(g, "Pack", NULL);
   build_in_list(&b, dims, 1);
   build_attr_int(&b, "axis", 0);
   return build_end_out(&b);
 }
 
-static shoal_status grad_alpha(struct grad_ctx *c, int at, struct out sample_dims) {
-  struct graph *g = c->g;
-  struct out alpha = gin(c, at), sample = gout(c, 0), zero = build_const_int(g, SHOAL_INT32, 0);
-  struct out ones = build_op2(g, "Fill", pack_first(g, sample_dims), build_const_int(g, SHOAL_INT32, 1));
-  struct out parts[] = {ones, build_op1(g, "Shape", alpha)};
+static shoal_status grad_alpha(struct grad_ctx *c, int at, shoal_out sample_dims) {
+  struct shoal_graph *g = c->g;
+  shoal_out alpha = gin(c, at), sample = gout(c, 0), zero = build_const_int(g, SHOAL_INT32, 0);
+  shoal_out ones = build_op2(g, "Fill", pack_first(g, sample_dims), build_const_int(g, SHOAL_INT32, 1));
+  shoal_out parts[] = {ones, build_op1(g, "Shape", alpha)};
   struct build b = build_begin(g, "ConcatV2", NULL);
   build_in_list(&b, parts, 2);
   build_in(&b, zero);
-  struct out wide = build_op2(g, "Reshape", alpha, build_end_out(&b));
-  struct out moved = build_op2(g, "Mul", grad_dy(c, 0), build_op2(g, "RandomGammaGrad", wide, sample));
-  struct out axes = build_op3(g, "Range", zero, sample_dims, build_const_int(g, SHOAL_INT32, 1));
+  shoal_out wide = build_op2(g, "Reshape", alpha, build_end_out(&b));
+  shoal_out moved = build_op2(g, "Mul", grad_dy(c, 0), build_op2(g, "RandomGammaGrad", wide, sample));
+  shoal_out axes = build_op3(g, "Range", zero, sample_dims, build_const_int(g, SHOAL_INT32, 1));
   grad_set(c, at, build_op2(g, "Sum", moved, axes));
   return NULL;
 }
@@ -425,7 +425,7 @@ static shoal_status grad_gamma(struct grad_ctx *c) { return grad_alpha(c, 1, bui
 /* The shape of the stateless ones ends with alpha's own. */
 static shoal_status grad_stateless_gamma(struct grad_ctx *c) {
   int at = c->node->n_in - 1;
-  struct out dims = build_op2(c->g, "Sub", build_op1(c->g, "Size", gin(c, 0)), build_op1(c->g, "Rank", gin(c, at)));
+  shoal_out dims = build_op2(c->g, "Sub", build_op1(c->g, "Size", gin(c, 0)), build_op1(c->g, "Rank", gin(c, at)));
   return grad_alpha(c, at, dims);
 }
 

@@ -202,8 +202,8 @@ static shoal_status real_shape(struct shape_ctx *c) {
 /* ---- gradients ---- */
 
 /* The number of elements each transform runs over, as a scalar of x's type (complex or real). */
-static struct out size_of(struct graph *g, struct out x, int rank, shoal_dtype type) {
-  struct out last = array_part(g, array_shape(g, x, SHOAL_INT32), -rank, INT32_MAX);
+static shoal_out size_of(struct shoal_graph *g, shoal_out x, int rank, shoal_dtype type) {
+  shoal_out last = array_part(g, array_shape(g, x, SHOAL_INT32), -rank, INT32_MAX);
   return build_cast(g, build_op2(g, "Prod", last, build_const_int(g, SHOAL_INT32, 0)), type);
 }
 
@@ -211,8 +211,8 @@ static struct out size_of(struct graph *g, struct out x, int rank, shoal_dtype t
 static shoal_status complex_grad(struct grad_ctx *c) {
   static const char *const names[2][3] = {{"FFT", "FFT2D", "FFT3D"}, {"IFFT", "IFFT2D", "IFFT3D"}};
   struct fft_state st = kind_of(c->node->op->name);
-  struct out dy = grad_dy(c, 0), back = build_op1(c->g, names[!st.inverse][st.rank - 1], dy);
-  struct out n = size_of(c->g, dy, st.rank, out_type(dy));
+  shoal_out dy = grad_dy(c, 0), back = build_op1(c->g, names[!st.inverse][st.rank - 1], dy);
+  shoal_out n = size_of(c->g, dy, st.rank, out_type(dy));
   grad_set(c, 0, build_op2(c->g, st.inverse ? "Div" : "Mul", back, n));
   return NULL;
 }
@@ -220,18 +220,18 @@ static shoal_status complex_grad(struct grad_ctx *c) {
 /* The half that was kept, with zeros in place of the rest, transformed back; its real part. */
 static shoal_status rfft_grad(struct grad_ctx *c) {
   static const char *const names[3] = {"IFFT", "IFFT2D", "IFFT3D"};
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   struct fft_state st = kind_of(c->node->op->name);
-  struct out dy = grad_dy(c, 0), length = gin(c, 1), shape = array_shape(g, dy, SHOAL_INT32);
-  struct out missing = build_op2(g, "Sub", array_part(g, length, -1, INT32_MAX), array_part(g, shape, -1, INT32_MAX));
-  struct out dims[2] = {array_part(g, shape, 0, -1), missing};
-  struct out zero = build_cast(g, build_const_float(g, SHOAL_FLOAT32, 0), out_type(dy));
-  struct out zeros = build_op2(g, "Fill", array_concat(g, dims, 2, 0), zero), parts[2] = {dy, zeros};
-  struct out back = build_op1(g, names[st.rank - 1], array_concat(g, parts, 2, -1));
+  shoal_out dy = grad_dy(c, 0), length = gin(c, 1), shape = array_shape(g, dy, SHOAL_INT32);
+  shoal_out missing = build_op2(g, "Sub", array_part(g, length, -1, INT32_MAX), array_part(g, shape, -1, INT32_MAX));
+  shoal_out dims[2] = {array_part(g, shape, 0, -1), missing};
+  shoal_out zero = build_cast(g, build_const_float(g, SHOAL_FLOAT32, 0), out_type(dy));
+  shoal_out zeros = build_op2(g, "Fill", array_concat(g, dims, 2, 0), zero), parts[2] = {dy, zeros};
+  shoal_out back = build_op1(g, names[st.rank - 1], array_concat(g, parts, 2, -1));
   struct build real = build_begin(g, "Real", NULL);
   build_in(&real, back);
   build_attr_type(&real, "Tout", out_type(gin(c, 0)));
-  struct out n = build_cast(g, build_op2(g, "Prod", length, build_const_int(g, SHOAL_INT32, 0)), out_type(gin(c, 0)));
+  shoal_out n = build_cast(g, build_op2(g, "Prod", length, build_const_int(g, SHOAL_INT32, 0)), out_type(gin(c, 0)));
   grad_set(c, 0, build_op2(g, "Mul", build_end_out(&real), n));
   return NULL;
 }
@@ -239,22 +239,22 @@ static shoal_status rfft_grad(struct grad_ctx *c) {
 /* The transform of the gradient over n; frequencies that stand for two count twice. */
 static shoal_status irfft_grad(struct grad_ctx *c) {
   static const char *const names[3] = {"RFFT", "RFFT2D", "RFFT3D"};
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   struct fft_state st = kind_of(c->node->op->name);
-  struct out dy = grad_dy(c, 0), length = gin(c, 1), x = gin(c, 0);
+  shoal_out dy = grad_dy(c, 0), length = gin(c, 1), x = gin(c, 0);
   shoal_dtype type = out_type(x), real = out_type(dy);
   struct build n = build_begin(g, names[st.rank - 1], NULL);
   build_in(&n, dy);
   build_in(&n, length);
   build_attr_type(&n, "Tcomplex", type);
-  struct out forward = build_end_out(&n), zero = build_const_int(g, SHOAL_INT32, 0),
-             one = build_const_int(g, SHOAL_INT32, 1);
-  struct out k = build_op3(g, "Range", zero, array_at(g, array_shape(g, x, SHOAL_INT32), -1), one);
-  struct out twice = build_op2(g, "Mul", k, build_const_int(g, SHOAL_INT32, 2));
-  struct out alone =
+  shoal_out forward = build_end_out(&n), zero = build_const_int(g, SHOAL_INT32, 0),
+            one = build_const_int(g, SHOAL_INT32, 1);
+  shoal_out k = build_op3(g, "Range", zero, array_at(g, array_shape(g, x, SHOAL_INT32), -1), one);
+  shoal_out twice = build_op2(g, "Mul", k, build_const_int(g, SHOAL_INT32, 2));
+  shoal_out alone =
       build_op2(g, "LogicalOr", build_op2(g, "Equal", k, zero), build_op2(g, "Equal", twice, array_at(g, length, -1)));
-  struct out weight = build_op3(g, "SelectV2", alone, build_const_float(g, real, 1), build_const_float(g, real, 2));
-  struct out scale = build_op2(g, "RealDiv", weight, size_of(g, dy, st.rank, real));
+  shoal_out weight = build_op3(g, "SelectV2", alone, build_const_float(g, real, 1), build_const_float(g, real, 2));
+  shoal_out scale = build_op2(g, "RealDiv", weight, size_of(g, dy, st.rank, real));
   grad_set(c, 0, build_op2(g, "Mul", forward, build_cast(g, scale, type)));
   return NULL;
 }

@@ -343,7 +343,7 @@ static shoal_status run_count(struct kernel_ctx *ctx) {
 
 /* ---- gradients: of a matrix, a matrix with the same entries ---- */
 
-static struct node *to_sparse(struct grad_ctx *c, struct out matrix, shoal_dtype type) {
+static struct shoal_node *to_sparse(struct grad_ctx *c, shoal_out matrix, shoal_dtype type) {
   struct build b = build_begin(c->g, "CSRSparseMatrixToSparseTensor", NULL);
   build_in(&b, matrix);
   build_attr_type(&b, "type", type);
@@ -369,8 +369,8 @@ static shoal_status grad_from_dense(struct grad_ctx *c) {
 }
 
 static shoal_status grad_to_dense(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
-  struct node *pattern = to_sparse(c, gin(c, 0), out_type(dy));
+  shoal_out dy = grad_dy(c, 0);
+  struct shoal_node *pattern = to_sparse(c, gin(c, 0), out_type(dy));
   grad_set(c, 0, build_op2(c->g, "DenseToCSRSparseMatrix", dy, node_out(pattern, 0)));
   return NULL;
 }

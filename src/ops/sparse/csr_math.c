@@ -48,7 +48,7 @@ struct flags {
 
 static shoal_status init_flags(struct kernel_init *ki, void *state) {
   struct flags *f = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   TRY(node_get_bool(n, "transpose_a", &f->transpose_a));
   TRY(node_get_bool(n, "transpose_b", &f->transpose_b));
   TRY(node_get_bool(n, "adjoint_a", &f->adjoint_a));
@@ -507,7 +507,7 @@ static bool has(const struct grad_ctx *c, const char *attr) {
   return v;
 }
 
-static struct node *pattern_of(struct grad_ctx *c, struct out matrix, shoal_dtype type) {
+static struct shoal_node *pattern_of(struct grad_ctx *c, shoal_out matrix, shoal_dtype type) {
   struct build b = build_begin(c->g, "CSRSparseMatrixToSparseTensor", NULL);
   build_in(&b, matrix);
   build_attr_type(&b, "type", type);
@@ -516,7 +516,7 @@ static struct node *pattern_of(struct grad_ctx *c, struct out matrix, shoal_dtyp
 
 /* A matrix as a product takes it: conjugated, and then turned and conjugated. What is only turned is both. */
 struct operand {
-  struct out x;
+  shoal_out x;
   bool conj, adjoint;
 };
 static struct operand operand_turned(struct operand o) { return (struct operand){o.x, !o.conj, !o.adjoint}; }
@@ -552,7 +552,7 @@ static shoal_status grad_matmul(struct grad_ctx *c) {
   build_in(&da, y.conj ? g_conj(c, y.x) : y.x);
   build_attr_bool(&da, "adj_x", x.adjoint);
   build_attr_bool(&da, "adj_y", y.adjoint);
-  struct out entries = node_out(pattern_of(c, gin(c, 0), type), 0);
+  shoal_out entries = node_out(pattern_of(c, gin(c, 0), type), 0);
   grad_set(c, 0, build_op2(c->g, "DenseToCSRSparseMatrix", build_end_out(&da), entries));
   /* A sparse matrix cannot be conjugated alone: conj(a) dy is conj(a conj(dy)). */
   if (turn_a) dy = operand_conjugate(dy);
@@ -583,8 +583,8 @@ static void sparse_in(struct grad_ctx *c, struct build *p, const struct operand 
 }
 
 /* x times y at the entries of like alone. */
-static struct out product_like(struct grad_ctx *c, struct operand x, struct operand y, struct out like,
-                               shoal_dtype type) {
+static shoal_out product_like(struct grad_ctx *c, struct operand x, struct operand y, shoal_out like,
+                              shoal_dtype type) {
   struct build p = build_begin(c->g, "SparseMatrixSparseMatMul", NULL);
   sparse_in(c, &p, &x, type);
   sparse_in(c, &p, &y, type);

@@ -142,7 +142,7 @@ static shoal_status grad(struct grad_ctx *c) {
   struct build b = build_begin(c->g, sparse ? "SparseFillEmptyRowsGrad" : "RaggedFillEmptyRowsGrad", NULL);
   build_in(&b, gout(c, 3));
   build_in(&b, grad_dy(c, 1));
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   grad_set(c, 1, node_out(n, 0));
   grad_set(c, 3, node_out(n, 1));
   return NULL;

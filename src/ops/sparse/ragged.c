@@ -215,18 +215,18 @@ static shoal_status gather_shape(struct shape_ctx *c) {
 
 /* Each value's gradient is added back where the value came from: the values' numbers are gathered along. */
 static shoal_status gather_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   int n_out = c->node->n_out - 1, ragged = c->node->n_in - 2;
-  struct out values = gin(c, ragged);
-  struct out rows = array_at(g, array_shape(g, values, SHOAL_INT64), 0);
-  struct out numbers =
+  shoal_out values = gin(c, ragged);
+  shoal_out rows = array_at(g, array_shape(g, values, SHOAL_INT64), 0);
+  shoal_out numbers =
       build_op3(g, "Range", build_const_int(g, SHOAL_INT64, 0), rows, build_const_int(g, SHOAL_INT64, 1));
   struct build b = build_begin(g, "RaggedGather", NULL);
   for (int i = 0; i < ragged; i++) build_in(&b, gin(c, i));
   build_in(&b, numbers);
   build_in(&b, gin(c, ragged + 1));
   build_attr_int(&b, "OUTPUT_RAGGED_RANK", n_out);
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   grad_set_slices(c, ragged, grad_dy(c, n_out), node_out(n, n_out), array_shape(g, values, SHOAL_INT64));
   return NULL;
 }

@@ -15,7 +15,7 @@ struct dense_state {
   VEC(enum partition) types;
 };
 
-static shoal_status types_get(const struct node *n, struct dense_state *st) {
+static shoal_status types_get(const struct shoal_node *n, struct dense_state *st) {
   const struct attr *list;
   TRY(node_get_list(n, "row_partition_types", ATTR_STRING, &list));
   for (size_t i = 0; i < list->list.n; i++) {
@@ -233,29 +233,29 @@ static shoal_status dense_shape(struct shape_ctx *c) {
 
 /* The values' numbers are put into a tensor of the same form: they say which value each place shows. */
 static shoal_status dense_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out dy = grad_dy(c, 0), values = gin(c, 1), dflt = gin(c, 2), shape = array_shape(g, gout(c, 0), SHOAL_INT64);
+  struct shoal_graph *g = c->g;
+  shoal_out dy = grad_dy(c, 0), values = gin(c, 1), dflt = gin(c, 2), shape = array_shape(g, gout(c, 0), SHOAL_INT64);
   const struct attr *types = node_attr(c->node, "row_partition_types");
   struct dense_state st = {0};
   shoal_status bad = types_get(c->node, &st);
   int lead = bad ? 0 : (int)st.types.n + (st.types.at[0] == FIRST_DIM_SIZE ? 0 : 1);
   types_release(&st);
   TRY(bad);
-  struct out vshape = array_shape(g, values, SHOAL_INT64), one = build_const_int(g, SHOAL_INT64, 1);
-  struct out numbers = build_op3(g, "Range", one, build_op2(g, "AddV2", array_at(g, vshape, 0), one), one);
+  shoal_out vshape = array_shape(g, values, SHOAL_INT64), one = build_const_int(g, SHOAL_INT64, 1);
+  shoal_out numbers = build_op3(g, "Range", one, build_op2(g, "AddV2", array_at(g, vshape, 0), one), one);
   struct build b = build_begin(g, "RaggedTensorToTensor", NULL);
   build_in(&b, array_part(g, shape, 0, lead));
   build_in(&b, numbers);
   build_in(&b, build_const_int(g, SHOAL_INT64, 0));
   for (int i = 3; i < c->node->n_in; i++) build_in(&b, gin(c, i));
   build_attr(&b, "row_partition_types", attr_copy(types));
-  struct out shown = build_end_out(&b), zero = build_const_int(g, SHOAL_INT64, 0);
-  struct out places = build_op1(g, "Where", build_op2(g, "Greater", shown, zero));
-  struct out which = build_op2(g, "Sub", build_op2(g, "GatherNd", shown, places), one);
+  shoal_out shown = build_end_out(&b), zero = build_const_int(g, SHOAL_INT64, 0);
+  shoal_out places = build_op1(g, "Where", build_op2(g, "Greater", shown, zero));
+  shoal_out which = build_op2(g, "Sub", build_op2(g, "GatherNd", shown, places), one);
   grad_set(c, 1, build_op3(g, "ScatterNd", array_expand(g, which, 1), build_op2(g, "GatherNd", dy, places), vshape));
-  struct out unused = build_op1(g, "Where", build_op2(g, "Equal", shown, zero));
-  struct out rest = build_op2(g, "GatherNd", dy, unused); /* [n, inner...] */
-  struct out sum = array_sum(g, rest, build_const_int(g, SHOAL_INT32, 0), false);
+  shoal_out unused = build_op1(g, "Where", build_op2(g, "Equal", shown, zero));
+  shoal_out rest = build_op2(g, "GatherNd", dy, unused); /* [n, inner...] */
+  shoal_out sum = array_sum(g, rest, build_const_int(g, SHOAL_INT32, 0), false);
   grad_set(c, 2, grad_unbroadcast(g, sum, dflt, sum, 0));
   return NULL;
 }

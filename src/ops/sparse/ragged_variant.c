@@ -427,7 +427,7 @@ static shoal_status from_grad(struct grad_ctx *c) {
     return UNIMPLEMENTED(
         "Unable to compute gradient: RaggedTensorToVariant can currently only generate 0D or 1D output.");
   int n = c->node->n_out - 1;
-  struct out *outs = mem_zalloc((size_t)n, sizeof *outs);
+  shoal_out *outs = mem_zalloc((size_t)n, sizeof *outs);
   for (int i = 0; i < n; i++) outs[i] = gout(c, i);
   struct build b = build_begin(c->g, "RaggedTensorToVariant", NULL);
   build_in_list(&b, outs, n);

@@ -77,7 +77,7 @@ static shoal_status to_dense_run(struct kernel_ctx *ctx) {
 static shoal_status to_dense_shape(struct shape_ctx *c) { return shape_in_value(c, 1, &c->out[0]); }
 
 static shoal_status to_dense_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), values = build_op2(c->g, "GatherNd", dy, gin(c, 0));
+  shoal_out dy = grad_dy(c, 0), values = build_op2(c->g, "GatherNd", dy, gin(c, 0));
   grad_set(c, 2, values);
   grad_set(c, 3, build_op2(c->g, "Sub", array_sum_all(c->g, dy), array_sum_all(c->g, values)));
   return NULL;
@@ -92,7 +92,7 @@ struct matmul_state {
   bool adjoint_a, adjoint_b;
 };
 
-static shoal_status matmul_get(const struct node *n, struct matmul_state *st) {
+static shoal_status matmul_get(const struct shoal_node *n, struct matmul_state *st) {
   TRY(node_get_bool(n, "adjoint_a", &st->adjoint_a));
   return node_get_bool(n, "adjoint_b", &st->adjoint_b);
 }
@@ -222,36 +222,36 @@ static shoal_status matmul_shape(struct shape_ctx *c) {
   return NULL;
 }
 
-static struct out column(struct graph *g, struct out indices, int k) {
+static shoal_out column(struct shoal_graph *g, shoal_out indices, int k) {
   int64_t begin[2] = {0, k}, size[2] = {-1, 1}, flat = -1;
-  struct out part =
+  shoal_out part =
       array_slice(g, indices, build_const_ints(g, SHOAL_INT32, begin, 2), build_const_ints(g, SHOAL_INT32, size, 2));
   return array_reshape(g, part, build_const_ints(g, SHOAL_INT32, &flat, 1));
 }
 
-static struct out adjoint(struct graph *g, struct out x) {
+static shoal_out adjoint(struct shoal_graph *g, shoal_out x) {
   int64_t perm[2] = {1, 0};
   return build_op2(g, dtype_complex(out_type(x)) ? "ConjugateTranspose" : "Transpose", x,
                    build_const_ints(g, SHOAL_INT32, perm, 2));
 }
 
 static shoal_status matmul_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   struct matmul_state st;
   TRY(matmul_get(c->node, &st));
-  struct out dy = grad_dy(c, 0), ix = gin(c, 0), b = gin(c, 3);
+  shoal_out dy = grad_dy(c, 0), ix = gin(c, 0), b = gin(c, 3);
   bool is_complex = dtype_complex(out_type(dy));
   struct build n = build_begin(g, "SparseTensorDenseMatMul", NULL);
   for (int i = 0; i < 3; i++) build_in(&n, gin(c, i));
   build_in(&n, dy);
   build_attr_bool(&n, "adjoint_a", !st.adjoint_a);
-  struct out db = build_end_out(&n);
+  shoal_out db = build_end_out(&n);
   grad_set(c, 3, st.adjoint_b ? adjoint(g, db) : db);
-  struct out rows = column(g, ix, st.adjoint_a ? 1 : 0), cols = column(g, ix, st.adjoint_a ? 0 : 1);
-  struct out parts_a = array_gather(g, dy, rows, 0);
-  struct out parts_b = array_gather(g, st.adjoint_b ? adjoint(g, b) : b, cols, 0);
+  shoal_out rows = column(g, ix, st.adjoint_a ? 1 : 0), cols = column(g, ix, st.adjoint_a ? 0 : 1);
+  shoal_out parts_a = array_gather(g, dy, rows, 0);
+  shoal_out parts_b = array_gather(g, st.adjoint_b ? adjoint(g, b) : b, cols, 0);
   if (is_complex) parts_b = build_op1(g, "Conj", parts_b);
-  struct out da = array_sum(g, build_op2(g, "Mul", parts_a, parts_b), build_const_int(g, SHOAL_INT32, 1), false);
+  shoal_out da = array_sum(g, build_op2(g, "Mul", parts_a, parts_b), build_const_int(g, SHOAL_INT32, 1), false);
   if (is_complex && st.adjoint_a) da = build_op1(g, "Conj", da);
   grad_set(c, 1, da);
   return NULL;
@@ -311,7 +311,7 @@ static shoal_status dense_add_shape(struct shape_ctx *c) {
 }
 
 static shoal_status dense_add_grad(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 1, build_op2(c->g, "GatherNd", dy, gin(c, 0)));
   grad_set(c, 3, dy);
   return NULL;
@@ -382,23 +382,23 @@ static shoal_status cwise_shape(struct shape_ctx *c) {
 }
 
 /* The dense side's elements beside each sparse value, and where they are in it. */
-static struct out beside(struct grad_ctx *c, struct out *scaled) {
-  struct graph *g = c->g;
-  struct out x = gin(c, 3), ix = gin(c, 0), shape = gin(c, 2);
-  struct out dims = array_shape(g, x, SHOAL_INT64);
+static shoal_out beside(struct grad_ctx *c, shoal_out *scaled) {
+  struct shoal_graph *g = c->g;
+  shoal_out x = gin(c, 3), ix = gin(c, 0), shape = gin(c, 2);
+  shoal_out dims = array_shape(g, x, SHOAL_INT64);
   /* A dense side of lower rank is seen with leading dimensions of 1. */
-  struct out extra = build_op2(g, "Sub", build_op1(g, "Size", shape), array_rank(g, x));
-  struct out lead = build_op2(g, "Fill", array_expand(g, extra, 0), build_const_int(g, SHOAL_INT64, 1));
-  struct out parts[2] = {lead, dims};
-  struct out full = array_concat(g, parts, 2, 0);
+  shoal_out extra = build_op2(g, "Sub", build_op1(g, "Size", shape), array_rank(g, x));
+  shoal_out lead = build_op2(g, "Fill", array_expand(g, extra, 0), build_const_int(g, SHOAL_INT64, 1));
+  shoal_out parts[2] = {lead, dims};
+  shoal_out full = array_concat(g, parts, 2, 0);
   *scaled = build_op2(g, "FloorDiv", ix, build_op2(g, "FloorDiv", shape, full));
   return build_op2(g, "GatherNd", array_reshape(g, x, full), *scaled);
 }
 
 static shoal_status cwise_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   bool mul = op_is(c->node->op, "SparseDenseCwiseMul");
-  struct out dy = grad_dy(c, 0), values = gin(c, 1), x = gin(c, 3), scaled, dense_values = beside(c, &scaled), dv, dd;
+  shoal_out dy = grad_dy(c, 0), values = gin(c, 1), x = gin(c, 3), scaled, dense_values = beside(c, &scaled), dv, dd;
   if (mul) {
     dv = build_op2(g, "Mul", dy, dense_values);
     dd = build_op2(g, "Mul", dy, values);
@@ -407,9 +407,9 @@ static shoal_status cwise_grad(struct grad_ctx *c) {
     dd = build_op1(g, "Neg", build_op2(g, "Mul", dv, build_op2(g, "RealDiv", values, dense_values)));
   }
   grad_set(c, 1, dv);
-  struct out extra = build_op2(g, "Sub", build_op1(g, "Size", gin(c, 2)), array_rank(g, x));
-  struct out lead = build_op2(g, "Fill", array_expand(g, extra, 0), build_const_int(g, SHOAL_INT64, 1));
-  struct out parts[2] = {lead, array_shape(g, x, SHOAL_INT64)};
+  shoal_out extra = build_op2(g, "Sub", build_op1(g, "Size", gin(c, 2)), array_rank(g, x));
+  shoal_out lead = build_op2(g, "Fill", array_expand(g, extra, 0), build_const_int(g, SHOAL_INT64, 1));
+  shoal_out parts[2] = {lead, array_shape(g, x, SHOAL_INT64)};
   grad_set(c, 3, array_reshape_like(g, build_op3(g, "ScatterNd", scaled, dd, array_concat(g, parts, 2, 0)), x));
   return NULL;
 }

@@ -157,7 +157,7 @@ static shoal_status add_grad(struct grad_ctx *c) {
   build_in(&b, gin(c, 0));
   build_in(&b, gin(c, 3));
   build_in(&b, gout(c, 0));
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   grad_set(c, 1, node_out(n, 0));
   grad_set(c, 4, node_out(n, 1));
   return NULL;
@@ -370,13 +370,13 @@ static shoal_status reduce_shape(struct shape_ctx *c) {
 
 /* Every value gets the gradient of the place it was added to. */
 static shoal_status reduce_sum_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out ix = gin(c, 0), shape = gin(c, 2), axes = gin(c, 3), dy = grad_dy(c, 0);
-  struct out rank = build_op1(g, "Size", shape);
-  struct out one = build_const_int(g, SHOAL_INT32, 1), zero = build_const_int(g, SHOAL_INT32, 0);
+  struct shoal_graph *g = c->g;
+  shoal_out ix = gin(c, 0), shape = gin(c, 2), axes = gin(c, 3), dy = grad_dy(c, 0);
+  shoal_out rank = build_op1(g, "Size", shape);
+  shoal_out one = build_const_int(g, SHOAL_INT32, 1), zero = build_const_int(g, SHOAL_INT32, 0);
   /* The shape with 1 where a dimension was reduced. */
   int64_t flat = -1;
-  struct out ax = array_reshape(g, axes, build_const_ints(g, SHOAL_INT32, &flat, 1));
+  shoal_out ax = array_reshape(g, axes, build_const_ints(g, SHOAL_INT32, &flat, 1));
   ax = build_op2(g, "FloorMod", build_op2(g, "AddV2", ax, rank), rank);
   struct build b = build_begin(g, "DynamicStitch", NULL);
   build_in(&b, build_op3(g, "Range", zero, rank, one));
@@ -384,9 +384,9 @@ static shoal_status reduce_sum_grad(struct grad_ctx *c) {
   build_in(&b, build_cast(g, shape, SHOAL_INT64));
   build_in(&b, build_op2(g, "Fill", array_shape(g, ax, SHOAL_INT32), build_const_int(g, SHOAL_INT64, 1)));
   build_attr_int(&b, "N", 2);
-  struct out kept = build_end_out(&b);
-  struct out scale = build_op2(g, "FloorDiv", build_cast(g, shape, SHOAL_INT64),
-                               build_op2(g, "Maximum", kept, build_const_int(g, SHOAL_INT64, 1)));
+  shoal_out kept = build_end_out(&b);
+  shoal_out scale = build_op2(g, "FloorDiv", build_cast(g, shape, SHOAL_INT64),
+                              build_op2(g, "Maximum", kept, build_const_int(g, SHOAL_INT64, 1)));
   scale = build_op2(g, "Maximum", scale, build_const_int(g, SHOAL_INT64, 1));
   grad_set(c, 1, build_op2(g, "GatherNd", array_reshape(g, dy, kept), build_op2(g, "FloorDiv", ix, scale)));
   return NULL;
@@ -439,8 +439,8 @@ static shoal_status softmax_shape(struct shape_ctx *c) {
 }
 
 static shoal_status softmax_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out ix = gin(c, 0), shape = gin(c, 2), y = gout(c, 0), dy = grad_dy(c, 0);
+  struct shoal_graph *g = c->g;
+  shoal_out ix = gin(c, 0), shape = gin(c, 2), y = gout(c, 0), dy = grad_dy(c, 0);
   struct build b = build_begin(g, "SparseReduceSum", NULL);
   build_in(&b, ix);
   build_in(&b, build_op2(g, "Mul", y, dy));
@@ -448,7 +448,7 @@ static shoal_status softmax_grad(struct grad_ctx *c) {
   int64_t last = -1;
   build_in(&b, build_const_ints(g, SHOAL_INT32, &last, 1));
   build_attr_bool(&b, "keep_dims", true);
-  struct out sums = build_op1(g, "Neg", build_end_out(&b));
+  shoal_out sums = build_op1(g, "Neg", build_end_out(&b));
   b = build_begin(g, "SparseDenseCwiseAdd", NULL);
   build_in(&b, ix);
   build_in(&b, dy);

@@ -14,7 +14,7 @@ struct kind_state {
   enum kind kind;
 };
 
-static enum kind kind_of(const struct node *n) {
+static enum kind kind_of(const struct shoal_node *n) {
   return strstr(n->op->name, "SqrtN") ? SQRT_N : strstr(n->op->name, "Mean") ? MEAN : SUM;
 }
 
@@ -169,13 +169,13 @@ static shoal_status reduce_grad(struct grad_ctx *c) {
   bool slices = false;
   if (node_attr(c->node, "sparse_gradient")) TRY(node_get_bool(c->node, "sparse_gradient", &slices));
   enum kind k = kind_of(c->node);
-  struct out shape = array_shape(c->g, gin(c, 0), SHOAL_INT32);
+  shoal_out shape = array_shape(c->g, gin(c, 0), SHOAL_INT32);
   struct build b = build_begin(c->g, slices ? sparse[k] : names[k], NULL);
   build_in(&b, grad_dy(c, 0));
   build_in(&b, gin(c, 1));
   build_in(&b, gin(c, 2));
   build_in(&b, array_at(c->g, shape, 0));
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   if (slices) grad_set_slices(c, 0, node_out(n, 0), node_out(n, 1), shape);
   else grad_set(c, 0, node_out(n, 0));
   return NULL;

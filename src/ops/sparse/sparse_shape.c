@@ -120,17 +120,17 @@ static shoal_status reorder_shape(struct shape_ctx *c) {
 
 /* The positions are sorted along; turned round they say where each gradient goes. */
 static shoal_status reorder_grad(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out count = build_op1(g, "Size", gin(c, 1));
-  struct out places =
+  struct shoal_graph *g = c->g;
+  shoal_out count = build_op1(g, "Size", gin(c, 1));
+  shoal_out places =
       build_op3(g, "Range", build_const_int(g, SHOAL_INT32, 0), count, build_const_int(g, SHOAL_INT32, 1));
-  struct node *n;
+  struct shoal_node *n;
   struct build b = build_begin(g, "SparseReorder", NULL);
   build_in(&b, gin(c, 0));
   build_in(&b, places);
   build_in(&b, gin(c, 2));
   n = build_end(&b);
-  struct out back = build_op1(g, "InvertPermutation", node_out(n, 1));
+  shoal_out back = build_op1(g, "InvertPermutation", node_out(n, 1));
   grad_set(c, 1, array_gather(g, grad_dy(c, 1), back, 0));
   return NULL;
 }

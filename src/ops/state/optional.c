@@ -215,7 +215,7 @@ static shoal_status from_value_grad(struct grad_ctx *c) {
   }
   build_attr(&b, "output_types", types);
   build_attr(&b, "output_shapes", shapes);
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   for (int i = 0; n && i < c->node->n_in; i++) grad_set(c, i, node_out(n, i));
   return NULL;
 }

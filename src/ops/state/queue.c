@@ -80,7 +80,7 @@ void queue_spec_copy(struct queue_spec *to, const struct queue_spec *from) {
   memcpy(to->shapes, from->shapes, (size_t)from->n * sizeof *to->shapes);
 }
 
-shoal_status queue_spec_init(struct queue_spec *s, const struct node *n, enum queue_kind kind) {
+shoal_status queue_spec_init(struct queue_spec *s, const struct shoal_node *n, enum queue_kind kind) {
   const struct attr *types, *shapes;
   int64_t capacity;
   *s = (struct queue_spec){.kind = kind};

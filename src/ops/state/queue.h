@@ -17,7 +17,7 @@ struct queue_spec {
   int64_t min_after_dequeue, seed, seed2; /* QUEUE_SHUFFLE */
 };
 /* From the attributes of one of the queue ops. */
-shoal_status queue_spec_init(struct queue_spec *s, const struct node *n, enum queue_kind kind);
+shoal_status queue_spec_init(struct queue_spec *s, const struct shoal_node *n, enum queue_kind kind);
 void queue_spec_copy(struct queue_spec *to, const struct queue_spec *from);
 void queue_spec_release(struct queue_spec *s);
 

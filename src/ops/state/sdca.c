@@ -136,7 +136,7 @@ static shoal_status init_shrink(struct kernel_init *ki, void *state) {
 
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct sdca_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   const char *loss;
   int64_t sparse, values, dense, partitions;
   TRY(init_shrink(ki, state));

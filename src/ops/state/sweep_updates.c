@@ -35,7 +35,7 @@ static shoal_status sweep_init(struct kernel_init *ki, void *state) {
   s->count = (int)count;
   for (int i = 0; i < op->n_in; i++)
     s->types[i] = ki->node->in_types[s->at[i] >= 0 ? s->at[i] : s->count * s->n_own - 1 - s->at[i]];
-  struct node like = *ki->node;
+  struct shoal_node like = *ki->node;
   like.op = op;
   like.n_in = op->n_in;
   like.in_types = s->types;

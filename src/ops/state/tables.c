@@ -21,7 +21,7 @@ struct maker {
 };
 
 static shoal_status maker_init(struct kernel_init *ki, struct maker *st, enum lookup_kind kind) {
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   bool by_node = false;
   st->kind = kind;
   st->value_shape = shape_scalar();

@@ -542,7 +542,7 @@ static shoal_status close_run(struct kernel_ctx *ctx) {
 /* ---- gradients: the same op on the array of gradients, which is found by the handle and the name of this call ---- */
 
 /* The part of a node's name up to its last scope "gradients...": distinct for each call for gradients. */
-static void grad_source(const struct node *n, struct build *b) {
+static void grad_source(const struct shoal_node *n, struct build *b) {
   const char *end = NULL;
   for (const char *p = n->name; p; p = strchr(p, '/')) {
     if (*p == '/') p++;
@@ -554,16 +554,16 @@ static void grad_source(const struct node *n, struct build *b) {
 }
 
 struct grad_array {
-  struct out handle, flow;
+  shoal_out handle, flow;
 };
 
-static struct grad_array grad_array(struct grad_ctx *c, struct out handle, struct out flow, struct out dy) {
+static struct grad_array grad_array(struct grad_ctx *c, shoal_out handle, shoal_out flow, shoal_out dy) {
   struct build b = build_begin(c->g, "TensorArrayGradV3", NULL);
   build_in(&b, handle);
   build_in(&b, flow);
   if (dy.node) grad_source(dy.node, &b);
   else build_attr_string(&b, "source", "gradients");
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   if (!n) return (struct grad_array){0};
   b = build_begin(c->g, "Identity", "gradient_flow");
   build_in(&b, flow);
@@ -571,7 +571,7 @@ static struct grad_array grad_array(struct grad_ctx *c, struct out handle, struc
   return (struct grad_array){node_out(n, 0), build_end_out(&b)};
 }
 
-static struct out grad_use(struct graph *g, const char *op, const struct out *in, int n, shoal_dtype dtype) {
+static shoal_out grad_use(struct shoal_graph *g, const char *op, const shoal_out *in, int n, shoal_dtype dtype) {
   struct build b = build_begin(g, op, NULL);
   for (int i = 0; i < n; i++) build_in(&b, in[i]);
   if (dtype) build_attr_type(&b, "dtype", dtype);
@@ -579,48 +579,48 @@ static struct out grad_use(struct graph *g, const char *op, const struct out *in
 }
 
 static shoal_status grad_read(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), gin(c, 2), dy);
-  grad_set(c, 2, grad_use(c->g, "TensorArrayWriteV3", (struct out[]){a.handle, gin(c, 1), dy, a.flow}, 4, 0));
+  grad_set(c, 2, grad_use(c->g, "TensorArrayWriteV3", (shoal_out[]){a.handle, gin(c, 1), dy, a.flow}, 4, 0));
   return NULL;
 }
 
 static shoal_status grad_write(struct grad_ctx *c) {
-  struct out flow = grad_dy(c, 0);
+  shoal_out flow = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), flow, flow);
   grad_set(c, 2,
-           grad_use(c->g, "TensorArrayReadV3", (struct out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
+           grad_use(c->g, "TensorArrayReadV3", (shoal_out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
   grad_set(c, 3, flow);
   return NULL;
 }
 
 static shoal_status grad_gather(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), gin(c, 2), dy);
-  grad_set(c, 2, grad_use(c->g, "TensorArrayScatterV3", (struct out[]){a.handle, gin(c, 1), dy, a.flow}, 4, 0));
+  grad_set(c, 2, grad_use(c->g, "TensorArrayScatterV3", (shoal_out[]){a.handle, gin(c, 1), dy, a.flow}, 4, 0));
   return NULL;
 }
 
 static shoal_status grad_scatter(struct grad_ctx *c) {
-  struct out flow = grad_dy(c, 0);
+  shoal_out flow = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), flow, flow);
   grad_set(c, 2,
-           grad_use(c->g, "TensorArrayGatherV3", (struct out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
+           grad_use(c->g, "TensorArrayGatherV3", (shoal_out[]){a.handle, gin(c, 1), a.flow}, 3, out_type(gin(c, 2))));
   grad_set(c, 3, flow);
   return NULL;
 }
 
 static shoal_status grad_concat(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), gin(c, 1), dy);
-  grad_set(c, 1, grad_use(c->g, "TensorArraySplitV3", (struct out[]){a.handle, dy, gout(c, 1), a.flow}, 4, 0));
+  grad_set(c, 1, grad_use(c->g, "TensorArraySplitV3", (shoal_out[]){a.handle, dy, gout(c, 1), a.flow}, 4, 0));
   return NULL;
 }
 
 static shoal_status grad_split(struct grad_ctx *c) {
-  struct out flow = grad_dy(c, 0);
+  shoal_out flow = grad_dy(c, 0);
   struct grad_array a = grad_array(c, gin(c, 0), flow, flow);
-  grad_set(c, 1, grad_use(c->g, "TensorArrayConcatV3", (struct out[]){a.handle, a.flow}, 2, out_type(gin(c, 1))));
+  grad_set(c, 1, grad_use(c->g, "TensorArrayConcatV3", (shoal_out[]){a.handle, a.flow}, 2, out_type(gin(c, 1))));
   grad_set(c, 3, flow);
   return NULL;
 }

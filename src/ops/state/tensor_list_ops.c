@@ -101,7 +101,7 @@ struct op_state {
 
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct op_state *st = state;
-  const struct node *n = ki->node;
+  const struct shoal_node *n = ki->node;
   st->num_elements = -1;
   st->element_shape = shape_unknown();
   if (node_attr(n, "element_dtype")) TRY(node_get_type(n, "element_dtype", &st->dtype));
@@ -613,16 +613,16 @@ static shoal_status push_batch_run(struct kernel_ctx *ctx) {
 
 /* ---- gradients ---- */
 
-static struct out use(struct graph *g, const char *op, const struct out *in, int n, shoal_dtype dtype) {
+static shoal_out use(struct shoal_graph *g, const char *op, const shoal_out *in, int n, shoal_dtype dtype) {
   struct build b = build_begin(g, op, NULL);
   for (int i = 0; i < n; i++) build_in(&b, in[i]);
   if (dtype) build_attr_type(&b, "element_dtype", dtype);
   return build_end_out(&b);
 }
 #define USE(g, op, dtype, ...) \
-  use(g, op, (const struct out[]){__VA_ARGS__}, sizeof((const struct out[]){__VA_ARGS__}) / sizeof(struct out), dtype)
+  use(g, op, (const shoal_out[]){__VA_ARGS__}, sizeof((const shoal_out[]){__VA_ARGS__}) / sizeof(shoal_out), dtype)
 
-static struct out element_shape_of(struct graph *g, struct out list) {
+static shoal_out element_shape_of(struct shoal_graph *g, shoal_out list) {
   struct build b = build_begin(g, "TensorListElementShape", NULL);
   build_in(&b, list);
   build_attr_type(&b, "shape_type", SHOAL_INT32);
@@ -630,13 +630,13 @@ static struct out element_shape_of(struct graph *g, struct out list) {
 }
 
 /* The shape of a tensor's rows. */
-static struct out row_shape(struct graph *g, struct out t) {
+static shoal_out row_shape(struct shoal_graph *g, shoal_out t) {
   return array_slice(g, array_shape(g, t, SHOAL_INT32), build_const_ints(g, SHOAL_INT32, (int64_t[]){1}, 1),
                      build_const_ints(g, SHOAL_INT32, (int64_t[]){-1}, 1));
 }
 
 /* The gradient list that came back, or an empty one. */
-static struct out list_dy(struct grad_ctx *c, int i, shoal_dtype dtype) {
+static shoal_out list_dy(struct grad_ctx *c, int i, shoal_dtype dtype) {
   if (!grad_none(c->dy[i])) return grad_dy(c, i);
   return USE(c->g, "EmptyTensorList", dtype, element_shape_of(c->g, gout(c, i)),
              build_const_int(c->g, SHOAL_INT32, -1));
@@ -647,7 +647,7 @@ static shoal_status grad_push(struct grad_ctx *c) {
   build_in(&b, grad_dy(c, 0));
   build_in(&b, array_shape(c->g, gin(c, 1), SHOAL_INT32));
   build_attr_type(&b, "element_dtype", out_type(gin(c, 1)));
-  struct node *n = build_end(&b);
+  struct shoal_node *n = build_end(&b);
   if (!n) return NULL;
   grad_set(c, 0, node_out(n, 0));
   grad_set(c, 1, node_out(n, 1));
@@ -661,20 +661,20 @@ static shoal_status grad_pop(struct grad_ctx *c) {
 }
 
 static shoal_status grad_stack(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, USE(c->g, "TensorListFromTensor", out_type(dy), dy, row_shape(c->g, dy)));
   return NULL;
 }
 
 static shoal_status grad_concat(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0);
+  shoal_out dy = grad_dy(c, 0);
   grad_set(c, 0, USE(c->g, "TensorListSplit", out_type(dy), dy, element_shape_of(c->g, gin(c, 0)), gout(c, 1)));
   return NULL;
 }
 
 static shoal_status grad_split(struct grad_ctx *c) {
-  struct graph *g = c->g;
-  struct out parts[2] = {build_const_ints(g, SHOAL_INT32, (int64_t[]){-1}, 1), row_shape(g, gin(c, 0))};
+  struct shoal_graph *g = c->g;
+  shoal_out parts[2] = {build_const_ints(g, SHOAL_INT32, (int64_t[]){-1}, 1), row_shape(g, gin(c, 0))};
   grad_set(c, 0,
            USE(g, "TensorListConcatV2", out_type(gin(c, 0)), grad_dy(c, 0), array_concat(g, parts, 2, 0), gin(c, 2)));
   return NULL;
@@ -693,15 +693,15 @@ static shoal_status grad_from_tensor(struct grad_ctx *c) {
 }
 
 static shoal_status grad_get(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), list = gin(c, 0);
-  struct out empty = USE(c->g, "TensorListReserve", out_type(dy), element_shape_of(c->g, list),
-                         build_op1(c->g, "TensorListLength", list));
+  shoal_out dy = grad_dy(c, 0), list = gin(c, 0);
+  shoal_out empty = USE(c->g, "TensorListReserve", out_type(dy), element_shape_of(c->g, list),
+                        build_op1(c->g, "TensorListLength", list));
   grad_set(c, 0, USE(c->g, "TensorListSetItem", out_type(dy), empty, gin(c, 1), dy));
   return NULL;
 }
 
 static shoal_status grad_set_item(struct grad_ctx *c) {
-  struct out dlist = grad_dy(c, 0), item = gin(c, 2);
+  shoal_out dlist = grad_dy(c, 0), item = gin(c, 2);
   grad_set(c, 0, USE(c->g, "TensorListSetItem", out_type(item), dlist, gin(c, 1), array_zeros_like(c->g, item)));
   grad_set(c, 2,
            USE(c->g, "TensorListGetItem", out_type(item), dlist, gin(c, 1), array_shape(c->g, item, SHOAL_INT32)));
@@ -714,21 +714,21 @@ static shoal_status grad_resize(struct grad_ctx *c) {
 }
 
 static shoal_status grad_gather(struct grad_ctx *c) {
-  struct out dy = grad_dy(c, 0), list = gin(c, 0);
-  struct out empty = USE(c->g, "TensorListReserve", out_type(dy), element_shape_of(c->g, list),
-                         build_op1(c->g, "TensorListLength", list));
+  shoal_out dy = grad_dy(c, 0), list = gin(c, 0);
+  shoal_out empty = USE(c->g, "TensorListReserve", out_type(dy), element_shape_of(c->g, list),
+                        build_op1(c->g, "TensorListLength", list));
   grad_set(c, 0, USE(c->g, "TensorListScatterIntoExistingList", out_type(dy), empty, dy, gin(c, 1)));
   return NULL;
 }
 
 static shoal_status grad_scatter(struct grad_ctx *c) {
-  struct out t = gin(c, 0);
+  shoal_out t = gin(c, 0);
   grad_set(c, 0, USE(c->g, "TensorListGather", out_type(t), grad_dy(c, 0), gin(c, 1), row_shape(c->g, t)));
   return NULL;
 }
 
 static shoal_status grad_scatter_into(struct grad_ctx *c) {
-  struct out t = gin(c, 1), dlist = grad_dy(c, 0);
+  shoal_out t = gin(c, 1), dlist = grad_dy(c, 0);
   grad_set(c, 0,
            USE(c->g, "TensorListScatterIntoExistingList", out_type(t), dlist, array_zeros_like(c->g, t), gin(c, 2)));
   grad_set(c, 1, USE(c->g, "TensorListGather", out_type(t), dlist, gin(c, 2), row_shape(c->g, t)));

@@ -398,25 +398,25 @@ static shoal_status grad_resource_gather(struct grad_ctx *c) {
   int64_t batch_dims;
   TRY(node_get_int(c->node, "batch_dims", &batch_dims));
   if (batch_dims != 0) return UNIMPLEMENTED("The gradient of ResourceGather with batch_dims is not supported");
-  struct graph *g = c->g;
+  struct shoal_graph *g = c->g;
   struct build b = build_begin(g, "VariableShape", NULL);
   build_in(&b, gin(c, 0));
   build_attr_type(&b, "out_type", SHOAL_INT32);
-  struct out shape = build_end_out(&b), indices = gin(c, 1);
+  shoal_out shape = build_end_out(&b), indices = gin(c, 1);
   b = build_begin(g, "Size", NULL);
   build_in(&b, indices);
-  struct out size = build_op2(g, "ExpandDims", build_end_out(&b), build_const_int(g, SHOAL_INT32, 0));
+  shoal_out size = build_op2(g, "ExpandDims", build_end_out(&b), build_const_int(g, SHOAL_INT32, 0));
   b = build_begin(g, "StridedSlice", NULL);
   build_in(&b, shape);
   build_in(&b, build_const_ints(g, SHOAL_INT32, (int64_t[]){1}, 1));
   build_in(&b, build_const_ints(g, SHOAL_INT32, (int64_t[]){0}, 1));
   build_in(&b, build_const_ints(g, SHOAL_INT32, (int64_t[]){1}, 1));
   build_attr_int(&b, "end_mask", 1);
-  struct out rest = build_end_out(&b);
+  shoal_out rest = build_end_out(&b);
   b = build_begin(g, "ConcatV2", NULL);
-  build_in_list(&b, (struct out[]){size, rest}, 2);
+  build_in_list(&b, (shoal_out[]){size, rest}, 2);
   build_in(&b, build_const_int(g, SHOAL_INT32, 0));
-  struct out values = build_op2(g, "Reshape", grad_dy(c, 0), build_end_out(&b));
+  shoal_out values = build_op2(g, "Reshape", grad_dy(c, 0), build_end_out(&b));
   grad_set_slices(c, 0, values, build_op2(g, "Reshape", indices, size), shape);
   return NULL;
 }
@@ -425,7 +425,7 @@ static shoal_status grad_resource_gather_nd(struct grad_ctx *c) {
   struct build b = build_begin(c->g, "VariableShape", NULL);
   build_in(&b, gin(c, 0));
   build_attr_type(&b, "out_type", out_type(gin(c, 1)));
-  struct out shape = build_end_out(&b);
+  shoal_out shape = build_end_out(&b);
   grad_set(c, 0, build_op3(c->g, "ScatterNd", gin(c, 1), grad_dy(c, 0), shape));
   return NULL;
 }

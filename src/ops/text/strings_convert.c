@@ -17,7 +17,7 @@ static shoal_status like_input(struct kernel_ctx *ctx, struct tensor **out) {
 }
 
 /* An attribute's string, as a copy; NUL-terminated beyond its n bytes. */
-static shoal_status dup_attr(const struct node *n, const char *name, char **out, size_t *size) {
+static shoal_status dup_attr(const struct shoal_node *n, const char *name, char **out, size_t *size) {
   const struct attr *a = node_attr(n, name);
   if (!a || a->kind != ATTR_STRING) return INVALID("%s must be a string", name);
   *out = mem_alloc(a->s.n + 1);

@@ -141,7 +141,7 @@ bool file_roots_below(const char *path) {
 
 /* ---- the walk ---- */
 
-struct walk {
+struct path_walk {
   const struct file_roots *roots;
   const char *path; /* as asked for, for errors */
   VEC(int) stack;
@@ -149,17 +149,17 @@ struct walk {
   int links;
 };
 
-static void pop(struct walk *w) { close(vec_pop(&w->stack)); }
+static void pop(struct path_walk *w) { close(vec_pop(&w->stack)); }
 
-static shoal_status denied(const struct walk *w) {
+static shoal_status denied(const struct path_walk *w) {
   return STATUS(SHOAL_PERMISSION_DENIED, "%s; Permission denied: it is not inside --file_root=%s", w->path,
                 w->roots->text);
 }
 
-static shoal_status failed(const struct walk *w, int err) { return ERRNO_STATUS(err, "%s", w->path); }
+static shoal_status failed(const struct path_walk *w, int err) { return ERRNO_STATUS(err, "%s", w->path); }
 
 /* Begins at the root that an absolute path lies in; consumes path. */
-static shoal_status enter_root(struct walk *w, char *path) {
+static shoal_status enter_root(struct path_walk *w, char *path) {
   const char *rest = NULL;
   const struct root *r = find_root(w->roots, path, &rest);
   shoal_status s = NULL;
@@ -178,7 +178,7 @@ static shoal_status enter_root(struct walk *w, char *path) {
 }
 
 /* Goes on with a link's text in place of the link. */
-static shoal_status follow_link(struct walk *w, int dir, const char *name) {
+static shoal_status follow_link(struct path_walk *w, int dir, const char *name) {
   char target[PATH_MAX];
   ssize_t n = readlinkat(dir, name, target, sizeof target);
   if (n < 0) return failed(w, errno);
@@ -196,7 +196,7 @@ static shoal_status follow_link(struct walk *w, int dir, const char *name) {
 }
 
 /* A component that others follow: a directory, or a link to one. */
-static shoal_status enter(struct walk *w, const char *name) {
+static shoal_status enter(struct path_walk *w, const char *name) {
   struct stat st;
   int fd = openat(vec_last(&w->stack), name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return failed(w, errno);
@@ -217,7 +217,7 @@ static bool is_link(int dir, const char *name) {
 }
 
 /* Takes the next component off the rest; false at the end. */
-static bool take(struct walk *w, char name[NAME_MAX + 1], bool *last, shoal_status *s) {
+static bool take(struct path_walk *w, char name[NAME_MAX + 1], bool *last, shoal_status *s) {
   char *at = w->rest + strspn(w->rest, "/");
   size_t n = strcspn(at, "/");
   if (!n) return false;
@@ -234,7 +234,7 @@ static bool take(struct walk *w, char name[NAME_MAX + 1], bool *last, shoal_stat
   return true;
 }
 
-static shoal_status walk(struct walk *w, bool follow, char name[NAME_MAX + 1]) {
+static shoal_status walk(struct path_walk *w, bool follow, char name[NAME_MAX + 1]) {
   shoal_status s = NULL;
   bool last = false;
   while (!s && take(w, name, &last, &s)) {
@@ -255,7 +255,7 @@ shoal_status file_place_find(const char *path, bool follow, struct file_place *o
   if (is_open()) return NULL;
   if (current == &unknown)
     return STATUS(SHOAL_PERMISSION_DENIED, "%s: with --file_root, this thread may open no files", path);
-  struct walk w = {.roots = current, .path = path};
+  struct path_walk w = {.roots = current, .path = path};
   if (strlen(path) >= PATH_MAX) return failed(&w, ENAMETOOLONG);
   if (!*path) return failed(&w, ENOENT);
   shoal_status s = enter_root(&w, make_absolute(path));

@@ -65,13 +65,13 @@ static struct pair weak(const uint8_t *s, uint64_t a, uint64_t b) {
 }
 
 /* What both long hashes carry from one piece of 64 bytes to the next. */
-struct state {
+struct long_hash {
   uint64_t x, y, z;
   struct pair v, w;
 };
 
 /* One piece. The last one of fingerprint64 has a multiplier of its own and weighs v.a and w.b by more than 1. */
-static void mix_64(struct state *h, const uint8_t *s, uint64_t mul, uint64_t weight) {
+static void mix_64(struct long_hash *h, const uint8_t *s, uint64_t mul, uint64_t weight) {
   uint64_t x = rotate_right(h->x + h->y + h->v.a + load64(s + 8), 37) * mul ^ h->w.b * weight;
   h->y = rotate_right(h->y + h->v.b + load64(s + 48), 42) * mul + h->v.a * weight + load64(s + 40);
   h->x = rotate_right(h->z + h->w.a, 33) * mul;
@@ -86,7 +86,7 @@ uint64_t fingerprint64(const void *data, size_t n) {
   if (n <= 32) return hash_to_32(s, n);
   if (n <= 64) return hash_to_64(s, n);
   const uint64_t seed = 81;
-  struct state h = {.x = seed * K2 + load64(s), .y = seed * K1 + 113};
+  struct long_hash h = {.x = seed * K2 + load64(s), .y = seed * K1 + 113};
   h.z = mix(h.y * K2 + 113) * K2;
   size_t left = (n - 1) & 63;
   const uint8_t *end = s + (n - 1) / 64 * 64;
@@ -126,7 +126,7 @@ static struct pair to_127(const uint8_t *s, size_t n, struct pair seed) {
 }
 
 static struct pair from_128(const uint8_t *s, size_t n, struct pair seed) {
-  struct state h = {.x = seed.a, .y = seed.b, .z = n * K1};
+  struct long_hash h = {.x = seed.a, .y = seed.b, .z = n * K1};
   h.v.a = rotate_right(h.y ^ K1, 49) * K1 + load64(s);
   h.v.b = rotate_right(h.v.a, 42) * K1 + load64(s + 8);
   h.w.a = rotate_right(h.y + h.z, 35) * K1 + h.x;

@@ -28,7 +28,7 @@ enum {
   SPIN_RETRY = 64,    /* one in so many is made all the same */
 };
 
-struct task {
+struct pool_task {
   void (*fn)(void *);
   void *arg;
   const struct file_roots *files; /* the submitter's confinement holds for what it submits */
@@ -37,7 +37,7 @@ struct task {
 struct pool {
   pthread_mutex_t lock;
   pthread_cond_t wake;
-  struct task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
+  struct pool_task *ring; /* lock: cap is a power of two; waiting are [head, tail) */
   size_t cap;
   _Atomic size_t head, tail;     /* written under the lock; a thread that looks out for work reads them without */
   int idle;                      /* lock: threads asleep */
@@ -112,7 +112,7 @@ static void *work(void *arg) {
       p->idle--;
     }
     if (p->head == p->tail) break;
-    struct task t = p->ring[p->head++ & (p->cap - 1)];
+    struct pool_task t = p->ring[p->head++ & (p->cap - 1)];
     if (!t.fn) continue; /* withdrawn */
     pthread_mutex_unlock(&p->lock);
     file_roots_use(t.files);
@@ -161,9 +161,9 @@ int pool_threads(const struct pool *p) { return p ? p->n_threads : 0; }
 
 bool pool_is_mine(const struct pool *p) { return mine == p; }
 
-static void push(struct pool *p, struct task t) {
+static void push(struct pool *p, struct pool_task t) {
   if (p->tail - p->head == p->cap) {
-    struct task *ring = mem_zalloc(p->cap * 2, sizeof *ring);
+    struct pool_task *ring = mem_zalloc(p->cap * 2, sizeof *ring);
     for (size_t i = p->head; i < p->tail; i++) ring[i & (p->cap * 2 - 1)] = p->ring[i & (p->cap - 1)];
     free(p->ring);
     p->ring = ring;
@@ -178,13 +178,13 @@ void pool_submit(struct pool *p, void (*fn)(void *), void *arg) {
     return;
   }
   pthread_mutex_lock(&p->lock);
-  push(p, (struct task){fn, arg, file_roots_current()});
+  push(p, (struct pool_task){fn, arg, file_roots_current()});
   bool sleeping = p->idle > 0;
   pthread_mutex_unlock(&p->lock);
   if (sleeping) pthread_cond_signal(&p->wake);
 }
 
-struct loop {
+struct pool_loop {
   void (*fn)(void *, int64_t, int64_t);
   void *arg;
   int64_t n, grain;
@@ -194,7 +194,7 @@ struct loop {
   atomic_int helpers; /* lock, for writing: offers taken and not finished, plus offers still in the ring */
 };
 
-static void loop_run(struct loop *l) {
+static void loop_run(struct pool_loop *l) {
   for (;;) {
     int64_t begin = atomic_fetch_add(&l->next, l->grain);
     if (begin >= l->n) return;
@@ -203,7 +203,7 @@ static void loop_run(struct loop *l) {
 }
 
 static void loop_help(void *arg) {
-  struct loop *l = arg;
+  struct pool_loop *l = arg;
   loop_run(l);
   pthread_mutex_lock(&l->lock);
   if (--l->helpers == 0) pthread_cond_signal(&l->done);
@@ -211,15 +211,15 @@ static void loop_help(void *arg) {
 }
 
 static bool all_helped(const void *loop) {
-  return atomic_load_explicit(&((const struct loop *)loop)->helpers, memory_order_relaxed) == 0;
+  return atomic_load_explicit(&((const struct pool_loop *)loop)->helpers, memory_order_relaxed) == 0;
 }
 
 /* Takes back the offers nobody has begun; returns how many. */
-static int withdraw(struct pool *p, struct loop *l) {
+static int withdraw(struct pool *p, struct pool_loop *l) {
   int n = 0;
   pthread_mutex_lock(&p->lock);
   for (size_t i = p->head; i < p->tail; i++) {
-    struct task *t = &p->ring[i & (p->cap - 1)];
+    struct pool_task *t = &p->ring[i & (p->cap - 1)];
     if (t->fn != loop_help || t->arg != l) continue;
     t->fn = NULL;
     n++;
@@ -230,11 +230,11 @@ static int withdraw(struct pool *p, struct loop *l) {
 
 static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*fn)(void *, int64_t, int64_t),
                   void *arg) {
-  struct loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .helpers = helpers};
+  struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .helpers = helpers};
   pthread_mutex_init(&l.lock, NULL);
   pthread_cond_init(&l.done, NULL);
   pthread_mutex_lock(&p->lock);
-  for (int i = 0; i < helpers; i++) push(p, (struct task){loop_help, &l, file_roots_current()});
+  for (int i = 0; i < helpers; i++) push(p, (struct pool_task){loop_help, &l, file_roots_current()});
   /* No more than there is work for. */
   int wake = MIN(MIN(p->idle, helpers), (int)(p->tail - p->head) - p->spinning);
   for (int i = 0; i < wake; i++) pthread_cond_signal(&p->wake);

@@ -142,7 +142,7 @@ static int compare(const void *a, size_t an, const void *b, size_t bn) {
   return c ? c : (an > bn) - (an < bn);
 }
 
-struct search {
+struct table_search {
   const void *key;
   size_t key_n;
   char *value;
@@ -150,7 +150,7 @@ struct search {
 };
 
 static shoal_status match(void *arg, const char *key, size_t key_n, const char *value, size_t n) {
-  struct search *f = arg;
+  struct table_search *f = arg;
   if (f->value || key_n != f->key_n || (key_n && memcmp(key, f->key, key_n) != 0)) return NULL;
   f->value = mem_try_alloc(n + 1);
   if (!f->value) return NO_MEMORY(n, "a value");
@@ -172,7 +172,7 @@ shoal_status table_find(const struct table *t, const void *key, size_t key_n, ch
   char *block;
   size_t size;
   TRY(read_block(t, t->blocks.at[lo].offset, t->blocks.at[lo].size, &block, &size));
-  struct search f = {.key = key, .key_n = key_n};
+  struct table_search f = {.key = key, .key_n = key_n};
   shoal_status s = each_entry(t, block, size, match, &f);
   free(block);
   if (s) {

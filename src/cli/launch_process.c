@@ -87,10 +87,10 @@ fail:
 
 void process_adopt_orphans(void) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-struct pair {
+struct process_pair {
   pid_t pid, parent;
 };
-typedef VEC(struct pair) pair_list;
+typedef VEC(struct process_pair) pair_list;
 
 static void list_processes(pair_list *all) {
   DIR *d = opendir("/proc");
@@ -105,7 +105,7 @@ static void list_processes(pair_list *all) {
     stat[n > 0 ? n : 0] = 0;
     /* "pid (name) state parent ...": the name may hold anything, also brackets. */
     const char *after = strrchr(stat, ')');
-    struct pair p = {(pid_t)atoi(e->d_name), 0};
+    struct process_pair p = {(pid_t)atoi(e->d_name), 0};
     if (after && sscanf(after + 1, " %*c %d", &p.parent) == 1) vec_push(all, p);
   }
   if (d) closedir(d);

@@ -57,17 +57,17 @@ shoal_status data_thread_start(void (*fn)(void *arg), void *arg) {
 
 /* ---- lines ---- */
 
-struct task {
+struct data_task {
   struct errand what;
-  struct task *next;
+  struct data_task *next;
 };
 
 struct task_line {
   pthread_mutex_t lock;
   pthread_cond_t change;
-  struct task *first, *last; /* lock: from here on */
-  bool running;              /* there is a thread */
-  bool over;                 /* freed: who goes last takes the memory with him */
+  struct data_task *first, *last; /* lock: from here on */
+  bool running;                   /* there is a thread */
+  bool over;                      /* freed: who goes last takes the memory with him */
 };
 
 struct task_line *task_line_new(void) {
@@ -88,7 +88,7 @@ static void run_line(void *arg) {
   bool late = false;
   pthread_mutex_lock(&l->lock);
   for (;;) {
-    struct task *t = l->first;
+    struct data_task *t = l->first;
     if (t) {
       l->first = t->next;
       pthread_mutex_unlock(&l->lock);
@@ -122,7 +122,7 @@ void task_line_free(struct task_line *l) {
 }
 
 shoal_status task_line_add(struct task_line *l, void (*fn)(void *arg), void *arg) {
-  struct task *t = mem_zalloc(1, sizeof *t);
+  struct data_task *t = mem_zalloc(1, sizeof *t);
   t->what = (struct errand){fn, arg, file_roots_current()};
   pthread_mutex_lock(&l->lock);
   shoal_status s = NULL;

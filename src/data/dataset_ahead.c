@@ -13,7 +13,7 @@
 
 enum { DEFAULT_BUFFER = 2, MAX_BUFFER = 1 << 20 };
 
-struct slot {
+struct ahead_slot {
   struct tensor *t; /* [n] */
   shoal_status status;
   bool end;
@@ -28,11 +28,11 @@ struct prefetch_iter {
   struct cancel cancel;
   pthread_mutex_t lock;
   pthread_cond_t change;
-  VEC(struct slot) slots; /* lock: oldest first */
-  bool stop, ended;       /* lock */
+  VEC(struct ahead_slot) slots; /* lock: oldest first */
+  bool stop, ended;             /* lock */
 };
 
-static void slot_free(struct slot *s, int n) {
+static void slot_free(struct ahead_slot *s, int n) {
   tensors_release(s->t, n);
   free(s->t);
   shoal_status_free(s->status);
@@ -49,7 +49,7 @@ static void *run_ahead(void *arg) {
     bool stop = p->stop;
     pthread_mutex_unlock(&p->lock);
     if (stop) break;
-    struct slot s = {.t = mem_zalloc((size_t)MAX(n, 1), sizeof *s.t)};
+    struct ahead_slot s = {.t = mem_zalloc((size_t)MAX(n, 1), sizeof *s.t)};
     s.status = iterator_next(p->head.in, &ctx, s.t, &s.end);
     over = s.end;
     pthread_mutex_lock(&p->lock);
@@ -101,7 +101,7 @@ static shoal_status prefetch_next(struct data_iterator *it, struct data_ctx *ctx
   while (!p->slots.n && !p->ended && !cancel_started(ctx->cancel)) {
     data_wait(&p->change, &p->lock);
   }
-  struct slot s = {.end = true};
+  struct ahead_slot s = {.end = true};
   bool got = p->slots.n > 0;
   if (got && !p->slots.at[0].end) {
     s = p->slots.at[0];

@@ -6,7 +6,7 @@
 #include "base/vec.h"
 #include "data/dataset_rows.h"
 
-struct batch {
+struct batch_dataset {
   struct dataset head;
   int64_t size;
   bool drop;
@@ -16,7 +16,7 @@ struct batch {
 };
 
 static int64_t batch_size(const struct dataset *d) {
-  const struct batch *b = (const struct batch *)d;
+  const struct batch_dataset *b = (const struct batch_dataset *)d;
   int64_t n = dataset_size(d->inputs[0]);
   if (n < 0) return n;
   return n / b->size + (!b->drop && n % b->size ? 1 : 0);
@@ -89,7 +89,7 @@ static void place(shoal_dtype type, char *to, const int64_t *to_dims, const char
     place(type, to + (size_t)i * to_row, to_dims + 1, from + (size_t)i * from_row, dims + 1, rank - 1);
 }
 
-static shoal_status stack_padded(const struct batch *b, const struct tensor *rows, int64_t n_rows, int n, int c,
+static shoal_status stack_padded(const struct batch_dataset *b, const struct tensor *rows, int64_t n_rows, int n, int c,
                                  struct tensor *out) {
   struct shape s = {.rank = b->pad_shapes[c].rank + 1, .dims = {n_rows}};
   const struct shape *want = &b->pad_shapes[c];
@@ -122,7 +122,7 @@ static shoal_status stack_padded(const struct batch *b, const struct tensor *row
 }
 
 static shoal_status batch_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
-  const struct batch *b = (const struct batch *)it->of;
+  const struct batch_dataset *b = (const struct batch_dataset *)it->of;
   int n = it->of->n;
   struct tensor *rows;
   int64_t n_rows;
@@ -138,7 +138,7 @@ static shoal_status batch_next(struct data_iterator *it, struct data_ctx *ctx, s
 }
 
 static shoal_status batch_skip(struct data_iterator *it, struct data_ctx *ctx, bool *end) {
-  const struct batch *b = (const struct batch *)it->of;
+  const struct batch_dataset *b = (const struct batch_dataset *)it->of;
   struct data_iterator *in;
   int64_t rows = 0;
   TRY(iterator_input(it, &in));
@@ -151,7 +151,7 @@ static shoal_status batch_skip(struct data_iterator *it, struct data_ctx *ctx, b
 }
 
 static void batch_free(struct dataset *d) {
-  struct batch *b = (struct batch *)d;
+  struct batch_dataset *b = (struct batch_dataset *)d;
   if (b->pad_values) tensors_release(b->pad_values, d->n);
   free(b->pad_values);
   free(b->pad_shapes);
@@ -167,11 +167,12 @@ static shoal_status batch_iterate(struct dataset *d, struct data_iterator **out)
 static const struct dataset_type batch_type = {"Batch", batch_iterate, batch_size, batch_free};
 
 int64_t dataset_batch_rows(const struct dataset *d) {
-  return d->type == &batch_type ? ((const struct batch *)d)->size : -1;
+  return d->type == &batch_type ? ((const struct batch_dataset *)d)->size : -1;
 }
 
-static struct batch *batch_new(struct dataset *in, int64_t size, bool drop) {
-  struct batch *b = (struct batch *)dataset_new(sizeof *b, &batch_type, in->n, in->types, in->shapes, &in, 1);
+static struct batch_dataset *batch_new(struct dataset *in, int64_t size, bool drop) {
+  struct batch_dataset *b =
+      (struct batch_dataset *)dataset_new(sizeof *b, &batch_type, in->n, in->types, in->shapes, &in, 1);
   b->size = size;
   b->drop = drop;
   return b;
@@ -185,7 +186,7 @@ struct shape batch_shape(const struct shape *s, int64_t rows) {
 }
 
 struct dataset *dataset_batch(struct dataset *in, int64_t size, bool drop) {
-  struct batch *b = batch_new(in, size, drop);
+  struct batch_dataset *b = batch_new(in, size, drop);
   for (int i = 0; i < in->n; i++) b->head.shapes[i] = batch_shape(&in->shapes[i], drop ? size : -1);
   return &b->head;
 }
@@ -198,7 +199,7 @@ shoal_status dataset_padded_batch(struct dataset *in, int64_t size, bool drop, c
       return INVALID("Mismatched type between padding value %d and input dataset's component %d: %s vs. %s", i, i,
                      dtype_tf_name(pad_values[i].dtype), dtype_tf_name(in->types[i]));
   }
-  struct batch *b = batch_new(in, size, drop);
+  struct batch_dataset *b = batch_new(in, size, drop);
   b->padded = true;
   b->pad_shapes = mem_zalloc((size_t)in->n, sizeof *b->pad_shapes);
   b->pad_values = mem_zalloc((size_t)in->n, sizeof *b->pad_values);

@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "data/record.h"
 
-struct records {
+struct record_dataset {
   struct dataset head;
   enum record_kind kind;
   enum record_compression compression;
@@ -29,7 +29,7 @@ struct records_iter {
 
 static void close_file(struct records_iter *r) {
   if (!r->open) return;
-  if (((struct records *)r->head.of)->kind == RECORDS_TFRECORD) record_reader_close(&r->reader);
+  if (((struct record_dataset *)r->head.of)->kind == RECORDS_TFRECORD) record_reader_close(&r->reader);
   else byte_stream_close(&r->stream);
   r->open = false;
 }
@@ -54,7 +54,7 @@ static shoal_status pass_by(struct byte_stream *in, int64_t n, bool *all) {
   return NULL;
 }
 
-static shoal_status open_file(struct records_iter *r, const struct records *d) {
+static shoal_status open_file(struct records_iter *r, const struct record_dataset *d) {
   const char *path = d->files[r->file++];
   bool all;
   if (d->kind == RECORDS_TFRECORD) {
@@ -104,7 +104,7 @@ static shoal_status read_line(struct records_iter *r, bool *got) {
 }
 
 /* A record of fixed length, with the footer's bytes always held back. */
-static shoal_status read_fixed(struct records_iter *r, const struct records *d, bool *got) {
+static shoal_status read_fixed(struct records_iter *r, const struct record_dataset *d, bool *got) {
   size_t want = (size_t)(d->record + d->footer);
   while (r->tail.n < want) {
     char piece[8192];
@@ -122,7 +122,7 @@ static shoal_status read_fixed(struct records_iter *r, const struct records *d, 
   return NULL;
 }
 
-static shoal_status read_one(struct records_iter *r, const struct records *d, bool *got) {
+static shoal_status read_one(struct records_iter *r, const struct record_dataset *d, bool *got) {
   if (d->kind == RECORDS_LINES) return read_line(r, got);
   if (d->kind == RECORDS_FIXED) return read_fixed(r, d, got);
   shoal_status s = record_read(&r->reader, &r->line);
@@ -136,7 +136,7 @@ static shoal_status read_one(struct records_iter *r, const struct records *d, bo
 
 static shoal_status records_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct records_iter *r = (struct records_iter *)it;
-  const struct records *d = (const struct records *)it->of;
+  const struct record_dataset *d = (const struct record_dataset *)it->of;
   for (;;) {
     bool got = false;
     if (!r->open) {
@@ -167,7 +167,7 @@ static shoal_status records_iterate(struct dataset *d, struct data_iterator **ou
 static int64_t records_size(const struct dataset *d) { return SIZE_UNKNOWN; }
 
 static void records_free(struct dataset *d) {
-  struct records *r = (struct records *)d;
+  struct record_dataset *r = (struct record_dataset *)d;
   for (int64_t i = 0; i < r->n_files; i++) free(r->files[i]);
   free(r->files);
   free(r->offsets);
@@ -195,7 +195,7 @@ shoal_status dataset_records(const struct tensor *filenames, const struct record
   }
   shoal_dtype type = SHOAL_STRING;
   struct shape scalar = shape_scalar();
-  struct records *d = (struct records *)dataset_new(sizeof *d, &records_type, 1, &type, &scalar, NULL, 0);
+  struct record_dataset *d = (struct record_dataset *)dataset_new(sizeof *d, &records_type, 1, &type, &scalar, NULL, 0);
   d->kind = o->kind;
   d->compression = compression;
   d->header = o->header;

@@ -20,17 +20,17 @@ struct keyed {
   struct captured f[4];
 };
 
-struct group {
+struct element_group {
   int64_t key;
-  int64_t size;          /* windows: elements that fill it */
-  struct dataset *held;  /* windows: a dataset of given elements */
-  struct tensor *state;  /* reductions: [n_state] */
+  int64_t size;         /* windows: elements that fill it */
+  struct dataset *held; /* windows: a dataset of given elements */
+  struct tensor *state; /* reductions: [n_state] */
 };
 
 struct keyed_iter {
   struct data_iterator head;
-  VEC(struct group) groups;   /* in order of key */
-  struct data_iterator *made; /* windows: over what the last full one became */
+  VEC(struct element_group) groups; /* in order of key */
+  struct data_iterator *made;       /* windows: over what the last full one became */
   bool ended;
 };
 
@@ -38,7 +38,7 @@ static const struct captured *function_of(const struct data_iterator *it, int wh
   return &((const struct keyed *)it->of)->f[which];
 }
 
-static void group_release(struct group *g, int n_state) {
+static void group_release(struct element_group *g, int n_state) {
   dataset_unref(g->held);
   if (g->state) tensors_release(g->state, n_state);
   free(g->state);
@@ -85,15 +85,15 @@ static size_t place_of(const struct keyed_iter *k, int64_t key, bool *found) {
   return lo;
 }
 
-static struct group *insert_group(struct keyed_iter *k, size_t at, struct group g) {
+static struct element_group *insert_group(struct keyed_iter *k, size_t at, struct element_group g) {
   vec_push(&k->groups, g);
   for (size_t i = k->groups.n - 1; i > at; i--) k->groups.at[i] = k->groups.at[i - 1];
   k->groups.at[at] = g;
   return &k->groups.at[at];
 }
 
-static struct group take_group(struct keyed_iter *k, size_t at) {
-  struct group g = k->groups.at[at];
+static struct element_group take_group(struct keyed_iter *k, size_t at) {
+  struct element_group g = k->groups.at[at];
   for (size_t i = at + 1; i < k->groups.n; i++) k->groups.at[i - 1] = k->groups.at[i];
   k->groups.n--;
   return g;
@@ -108,7 +108,7 @@ static shoal_status key_tensor(int64_t key, struct tensor *out) {
 /* ---- windows by key ---- */
 
 /* reduce_func(key, window) is a dataset; its elements come next. */
-static shoal_status start_window(struct keyed_iter *k, struct data_ctx *ctx, struct group *g) {
+static shoal_status start_window(struct keyed_iter *k, struct data_ctx *ctx, struct element_group *g) {
   struct tensor args[2] = {{0}}, made = {0};
   struct dataset *d;
   shoal_status s = key_tensor(g->key, &args[0]);
@@ -141,12 +141,13 @@ static shoal_status hold(struct keyed_iter *k, struct data_ctx *ctx, const struc
     tensor_release(&t);
     TRY(s);
     if (size <= 0) return INVALID("Window size must be greater than zero, but got %" PRId64 ".", size);
-    insert_group(k, at, (struct group){.key = key, .size = size, .held = elements_new(in->n, in->types, in->shapes)});
+    insert_group(k, at,
+                 (struct element_group){.key = key, .size = size, .held = elements_new(in->n, in->types, in->shapes)});
   }
   struct dataset *held = k->groups.at[at].held;
   for (int i = 0; i < in->n; i++) elements_add(held, &element[i]);
   if (elements_count(held) < k->groups.at[at].size) return NULL;
-  struct group g = take_group(k, at);
+  struct element_group g = take_group(k, at);
   shoal_status s = start_window(k, ctx, &g);
   group_release(&g, 0);
   return s;
@@ -167,7 +168,7 @@ static shoal_status windows_next(struct data_iterator *it, struct data_ctx *ctx,
     if (k->ended) {
       *end = k->groups.n == 0;
       if (*end) return NULL;
-      struct group g = take_group(k, 0);
+      struct element_group g = take_group(k, 0);
       shoal_status s = start_window(k, ctx, &g);
       group_release(&g, 0);
       TRY(s);
@@ -224,7 +225,7 @@ static shoal_status reduce(struct keyed_iter *k, struct data_ctx *ctx, const str
       free(state);
       return s;
     }
-    insert_group(k, at, (struct group){.key = key, .state = state});
+    insert_group(k, at, (struct element_group){.key = key, .state = state});
   }
   struct tensor *state = k->groups.at[at].state, *args = mem_zalloc((size_t)(n_state + n), sizeof *args);
   for (int i = 0; i < n_state; i++) tensor_move(&args[i], &state[i]);
@@ -256,7 +257,7 @@ static shoal_status reductions_next(struct data_iterator *it, struct data_ctx *c
   *end = k->groups.n == 0;
   if (*end) return NULL;
   int n_state = function_rets(function_of(it, INIT)->f);
-  struct group g = take_group(k, 0);
+  struct element_group g = take_group(k, 0);
   shoal_status s = captured_call(function_of(it, FINISH), ctx, g.state, n_state, out);
   group_release(&g, n_state);
   return s;

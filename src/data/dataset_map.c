@@ -77,7 +77,7 @@ static const struct data_iterator_type map_iter = {sizeof(struct data_iterator),
 
 /* ---- map, several at once, in order ---- */
 
-struct job {
+struct map_job {
   struct parallel_iter *of;
   struct tensor *in, *out;
   shoal_status status;
@@ -91,12 +91,12 @@ struct parallel_iter {
   struct cancel cancel;
   pthread_mutex_t lock;
   pthread_cond_t change;
-  VEC(struct job *) jobs; /* oldest first; used by the consumer alone */
+  VEC(struct map_job *) jobs; /* oldest first; used by the consumer alone */
   bool ended;
 };
 
 static void run_job(void *arg) {
-  struct job *j = arg;
+  struct map_job *j = arg;
   struct parallel_iter *p = j->of;
   struct data_ctx ctx = {.cancel = &p->cancel};
   shoal_status s = not_the_end(&mapped(&p->head)->f,
@@ -108,14 +108,14 @@ static void run_job(void *arg) {
   pthread_mutex_unlock(&p->lock);
 }
 
-static void job_free(struct job *j) {
+static void job_free(struct map_job *j) {
   element_free(j->in, j->of->head.of->inputs[0]);
   free(j->out);
   free(j);
 }
 
 /* Until the job is done; with a ctx, only as long as it is not cancelled. */
-static bool wait_for(struct parallel_iter *p, const struct job *j, struct data_ctx *ctx) {
+static bool wait_for(struct parallel_iter *p, const struct map_job *j, struct data_ctx *ctx) {
   pthread_mutex_lock(&p->lock);
   while (!j->done && !(ctx && cancel_started(ctx->cancel))) {
     data_wait(&p->change, &p->lock);
@@ -131,8 +131,8 @@ static shoal_status start_jobs(struct parallel_iter *p, struct data_ctx *ctx) {
   while (!p->ended && (int64_t)p->jobs.n < mapped(&p->head)->parallel) {
     struct tensor *element = element_new(in->of);
     shoal_status s = iterator_next(in, ctx, element, &p->ended);
-    struct job *j = mem_zalloc(1, sizeof *j);
-    *j = (struct job){.of = p, .in = element, .out = element_new(p->head.of)};
+    struct map_job *j = mem_zalloc(1, sizeof *j);
+    *j = (struct map_job){.of = p, .in = element, .out = element_new(p->head.of)};
     if (p->ended) {
       job_free(j);
       break;
@@ -152,7 +152,7 @@ static shoal_status parallel_next(struct data_iterator *it, struct data_ctx *ctx
   TRY(start_jobs(p, ctx));
   *end = p->jobs.n == 0;
   if (*end) return NULL;
-  struct job *j = p->jobs.at[0];
+  struct map_job *j = p->jobs.at[0];
   if (!wait_for(p, j, ctx)) return cancel_reason(ctx->cancel);
   for (size_t i = 1; i < p->jobs.n; i++) p->jobs.at[i - 1] = p->jobs.at[i];
   p->jobs.n--;
@@ -175,7 +175,7 @@ static void parallel_free(struct data_iterator *it) {
   struct parallel_iter *p = (struct parallel_iter *)it;
   cancel_start(&p->cancel, NULL);
   for (size_t i = 0; i < p->jobs.n; i++) {
-    struct job *j = p->jobs.at[i];
+    struct map_job *j = p->jobs.at[i];
     wait_for(p, j, NULL);
     if (!j->status) tensors_release(j->out, it->of->n);
     shoal_status_free(j->status);

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 
-struct pass {
+struct passing_dataset {
   struct dataset head;
   float rate; /* sampling */
   int64_t seed, seed2;
@@ -21,14 +21,15 @@ struct pass {
 };
 
 static void pass_free(struct dataset *d) {
-  struct pass *p = (struct pass *)d;
+  struct passing_dataset *p = (struct passing_dataset *)d;
   free(p->note);
   for (int i = 0; i < p->n_names; i++) free(p->names[i]);
   free(p->names);
 }
 
-static struct pass *pass_new(const struct dataset_type *type, struct dataset *in) {
-  return (struct pass *)dataset_new(sizeof(struct pass), type, in->n, in->types, in->shapes, &in, 1);
+static struct passing_dataset *pass_new(const struct dataset_type *type, struct dataset *in) {
+  return (struct passing_dataset *)dataset_new(sizeof(struct passing_dataset), type, in->n, in->types, in->shapes, &in,
+                                               1);
 }
 
 /* ---- a part, at random ---- */
@@ -44,7 +45,7 @@ static shoal_status sampling_next(struct data_iterator *it, struct data_ctx *ctx
   TRY(iterator_input(it, &in));
   for (;;) {
     TRY(iterator_next(in, ctx, out, end));
-    if (*end || philox_stream_float(&s->random) < ((const struct pass *)it->of)->rate) return NULL;
+    if (*end || philox_stream_float(&s->random) < ((const struct passing_dataset *)it->of)->rate) return NULL;
     tensors_release(out, it->of->n);
   }
 }
@@ -52,7 +53,7 @@ static shoal_status sampling_next(struct data_iterator *it, struct data_ctx *ctx
 static const struct data_iterator_type sampling_iter_type = {sizeof(struct sampling_iter), sampling_next, NULL};
 
 static shoal_status sampling_iterate(struct dataset *d, struct data_iterator **out) {
-  const struct pass *p = (const struct pass *)d;
+  const struct passing_dataset *p = (const struct passing_dataset *)d;
   *out = iterator_new(&sampling_iter_type, d);
   ((struct sampling_iter *)*out)->random = philox_stream(philox_from_seeds((uint64_t)p->seed, (uint64_t)p->seed2));
   return NULL;
@@ -63,7 +64,7 @@ static int64_t unknown(const struct dataset *d) { return SIZE_UNKNOWN; }
 static const struct dataset_type sampling_type = {"Sampling", sampling_iterate, unknown, pass_free};
 
 struct dataset *dataset_sampling(struct dataset *in, float rate, int64_t seed, int64_t seed2) {
-  struct pass *p = pass_new(&sampling_type, in);
+  struct passing_dataset *p = pass_new(&sampling_type, in);
   p->rate = rate;
   p->seed = seed;
   p->seed2 = seed2;
@@ -75,7 +76,7 @@ struct dataset *dataset_sampling(struct dataset *in, float rate, int64_t seed, i
 static shoal_status sleep_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct data_iterator *in;
   TRY(iterator_input(it, &in));
-  int64_t begun = clock_ns() / 1000, micros = ((const struct pass *)it->of)->micros;
+  int64_t begun = clock_ns() / 1000, micros = ((const struct passing_dataset *)it->of)->micros;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t never = PTHREAD_COND_INITIALIZER;
   pthread_mutex_lock(&lock);
@@ -98,7 +99,7 @@ static shoal_status sleep_iterate(struct dataset *d, struct data_iterator **out)
 static const struct dataset_type sleep_type = {"Sleep", sleep_iterate, NULL, pass_free};
 
 struct dataset *dataset_sleep(struct dataset *in, int64_t micros) {
-  struct pass *p = pass_new(&sleep_type, in);
+  struct passing_dataset *p = pass_new(&sleep_type, in);
   p->micros = micros;
   return &p->head;
 }
@@ -112,7 +113,7 @@ static shoal_status note_iterate(struct dataset *d, struct data_iterator **out) 
 static const struct dataset_type options_type = {"Options", note_iterate, NULL, pass_free};
 
 struct dataset *dataset_options(struct dataset *in, const void *options, size_t n) {
-  struct pass *p = pass_new(&options_type, in);
+  struct passing_dataset *p = pass_new(&options_type, in);
   p->note = mem_alloc(MAX(n, 1));
   memcpy(p->note, options, n);
   p->note_size = n;
@@ -124,7 +125,7 @@ void dataset_get_options(const struct dataset *d, struct text *out) {
     if (!d->n_inputs) return;
   /* Messages after one another are one message, where what comes later counts. */
   dataset_get_options(d->inputs[0], out);
-  text_add(out, ((const struct pass *)d)->note, ((const struct pass *)d)->note_size);
+  text_add(out, ((const struct passing_dataset *)d)->note, ((const struct passing_dataset *)d)->note_size);
 }
 
 /* ---- promises of what stands around ---- */
@@ -158,7 +159,7 @@ struct promise_iter {
 
 static shoal_status promise_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct promise_iter *p = (struct promise_iter *)it;
-  const struct pass *d = (const struct pass *)it->of;
+  const struct passing_dataset *d = (const struct passing_dataset *)it->of;
   struct data_iterator *in;
   const struct data_iterator *above = it->user;
   for (int i = 0; !p->kept && i < d->n_names; i++, above = above->user) {
@@ -184,7 +185,7 @@ static shoal_status promise_iterate(struct dataset *d, struct data_iterator **ou
 static const struct dataset_type promise_type = {"AssertNext", promise_iterate, NULL, pass_free};
 
 struct dataset *dataset_assert_next(struct dataset *in, char **names, int n) {
-  struct pass *p = pass_new(&promise_type, in);
+  struct passing_dataset *p = pass_new(&promise_type, in);
   p->names = names;
   p->n_names = n;
   return &p->head;

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "data/snapshot.h"
 
-struct saved {
+struct saved_dataset {
   struct dataset head;
   bool reads, writes;
   char *folder, *hash; /* hash: NULL where there is none */
@@ -21,11 +21,13 @@ struct saved_iter {
   struct snapshot_writer *writer;
 };
 
-static const struct saved *saved(const struct saved_iter *it) { return (const struct saved *)it->head.of; }
+static const struct saved_dataset *saved(const struct saved_iter *it) {
+  return (const struct saved_dataset *)it->head.of;
+}
 
 /* What the reader makes of the shards. */
 static shoal_status begin_reading(struct saved_iter *it, struct data_ctx *ctx, const char *run_id) {
-  const struct saved *d = saved(it);
+  const struct saved_dataset *d = saved(it);
   struct element_spec spec = {d->head.n, d->head.types, d->head.shapes};
   char *run = mem_printf("%s/%s", d->folder, run_id);
   struct dataset *shards, *made;
@@ -49,7 +51,7 @@ static shoal_status begin_reading(struct saved_iter *it, struct data_ctx *ctx, c
 }
 
 static shoal_status begin(struct saved_iter *it, struct data_ctx *ctx) {
-  const struct saved *d = saved(it);
+  const struct saved_dataset *d = saved(it);
   struct snapshot_metadata m = {0};
   bool there = false;
   if (d->reads) TRY(snapshot_read_metadata(d->folder, &m, &there));
@@ -64,7 +66,8 @@ static shoal_status begin(struct saved_iter *it, struct data_ctx *ctx) {
   return s;
 }
 
-static shoal_status shard_of(const struct saved *d, struct data_ctx *ctx, const struct tensor *element, int64_t *out) {
+static shoal_status shard_of(const struct saved_dataset *d, struct data_ctx *ctx, const struct tensor *element,
+                             int64_t *out) {
   *out = 0;
   if (!d->shard.f) return NULL;
   struct tensor t = tensor_none();
@@ -78,7 +81,7 @@ static shoal_status shard_of(const struct saved *d, struct data_ctx *ctx, const 
 }
 
 static shoal_status write_next(struct saved_iter *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
-  const struct saved *d = saved(it);
+  const struct saved_dataset *d = saved(it);
   struct data_iterator *in;
   int64_t shard = 0;
   TRY(iterator_input(&it->head, &in));
@@ -113,11 +116,11 @@ static shoal_status iterate(struct dataset *d, struct data_iterator **out) {
 }
 
 static int64_t size(const struct dataset *d) {
-  return d->n_inputs ? dataset_size(d->inputs[0]) : ((const struct saved *)d)->n_elements;
+  return d->n_inputs ? dataset_size(d->inputs[0]) : ((const struct saved_dataset *)d)->n_elements;
 }
 
 static void release(struct dataset *head) {
-  struct saved *d = (struct saved *)head;
+  struct saved_dataset *d = (struct saved_dataset *)head;
   free(d->folder);
   free(d->hash);
   if (d->reader.f) captured_release(&d->reader);
@@ -128,9 +131,10 @@ static const struct dataset_type saving_type = {"Save", iterate, size, release};
 static const struct dataset_type loading_type = {"Load", iterate, size, release};
 static const struct dataset_type snapshot_type = {"Snapshot", iterate, size, release};
 
-static struct saved *saved_new(const struct dataset_type *type, struct dataset *in, const struct element_spec *spec,
-                               const char *folder, int compression) {
-  struct saved *d = (struct saved *)dataset_new(sizeof *d, type, spec->n, spec->types, spec->shapes, &in, in ? 1 : 0);
+static struct saved_dataset *saved_new(const struct dataset_type *type, struct dataset *in,
+                                       const struct element_spec *spec, const char *folder, int compression) {
+  struct saved_dataset *d =
+      (struct saved_dataset *)dataset_new(sizeof *d, type, spec->n, spec->types, spec->shapes, &in, in ? 1 : 0);
   d->folder = mem_strdup(folder);
   d->compression = (enum record_compression)compression;
   return d;
@@ -144,7 +148,7 @@ static void take(struct captured *to, struct captured *from) {
 
 struct dataset *dataset_saving(struct dataset *in, const char *folder, int compression, struct captured *shard) {
   struct element_spec spec = {in->n, in->types, in->shapes};
-  struct saved *d = saved_new(&saving_type, in, &spec, folder, compression);
+  struct saved_dataset *d = saved_new(&saving_type, in, &spec, folder, compression);
   d->writes = true;
   take(&d->shard, shard);
   return &d->head;
@@ -157,7 +161,7 @@ shoal_status dataset_loading(const char *folder, int compression, struct capture
   TRY(snapshot_read_metadata(folder, &m, &there));
   free(m.run_id);
   if (!there) return NOT_FOUND("%s/snapshot.metadata; No such file or directory", folder);
-  struct saved *d = saved_new(&loading_type, NULL, spec, folder, compression);
+  struct saved_dataset *d = saved_new(&loading_type, NULL, spec, folder, compression);
   d->reads = true;
   d->n_elements = m.n_elements >= 0 ? m.n_elements : SIZE_UNKNOWN;
   take(&d->reader, reader);
@@ -168,7 +172,7 @@ shoal_status dataset_loading(const char *folder, int compression, struct capture
 struct dataset *dataset_snapshot(struct dataset *in, const char *folder, const char *hash, int compression,
                                  struct captured *reader, struct captured *shard) {
   struct element_spec spec = {in->n, in->types, in->shapes};
-  struct saved *d = saved_new(&snapshot_type, in, &spec, folder, compression);
+  struct saved_dataset *d = saved_new(&snapshot_type, in, &spec, folder, compression);
   d->reads = d->writes = true;
   d->hash = mem_strdup(hash);
   take(&d->reader, reader);

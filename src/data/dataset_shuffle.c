@@ -116,7 +116,7 @@ struct shuffle {
   struct seed_generator *seeds;
 };
 
-struct slice { /* elements of one round: [start, end), modulo the buffer's size */
+struct round_slice { /* elements of one round: [start, end), modulo the buffer's size */
   int64_t start, end;
 };
 
@@ -126,7 +126,7 @@ struct shuffle_iter {
   struct tensor *buffer; /* [buffer * n] */
   int64_t room;          /* elements that buffer has memory for; grows up to the dataset's */
   int64_t count;         /* elements in it */
-  VEC(struct slice) slices;
+  VEC(struct round_slice) slices;
   int64_t epoch;
   bool exhausted, begun;
 };
@@ -162,8 +162,8 @@ static shoal_status fill(struct shuffle_iter *s, struct data_ctx *ctx) {
       if (status || !end) break;
       if (!s->begun && d->repeat < 0) break; /* an empty input repeated for ever is empty */
       s->epoch++;
-      struct slice last = vec_last(&s->slices);
-      vec_push(&s->slices, (struct slice){last.end, last.end});
+      struct round_slice last = vec_last(&s->slices);
+      vec_push(&s->slices, (struct round_slice){last.end, last.end});
       iterator_free(it->in);
       it->in = NULL;
     }
@@ -195,7 +195,7 @@ static shoal_status shuffle_next(struct data_iterator *it, struct data_ctx *ctx,
   while (s->slices.at[first].start == s->slices.at[first].end) first++;
   for (size_t i = first; i < s->slices.n; i++) s->slices.at[i - first] = s->slices.at[i];
   s->slices.n -= first;
-  struct slice *oldest = &s->slices.at[0];
+  struct round_slice *oldest = &s->slices.at[0];
   int64_t offset = (int64_t)(philox_u32(&s->random) % (uint64_t)(oldest->end - oldest->start));
   int64_t index = (oldest->start + offset) % d->buffer, front = oldest->start % d->buffer;
   for (int i = 0; i < n; i++) {
@@ -217,7 +217,7 @@ static shoal_status shuffle_iterate(struct dataset *d, struct data_iterator **ou
   *out = iterator_new(&shuffle_iter_type, d);
   struct shuffle_iter *s = (struct shuffle_iter *)*out;
   s->random = next_stream(((struct shuffle *)d)->seeds);
-  vec_push(&s->slices, (struct slice){0, 0});
+  vec_push(&s->slices, (struct round_slice){0, 0});
   return NULL;
 }
 

@@ -6,7 +6,7 @@
 #include "base/vec.h"
 #include "data/dataset_rows.h"
 
-struct window {
+struct window_dataset {
   struct dataset head;
   int64_t size, shift, stride;
   bool drop;
@@ -61,7 +61,7 @@ static shoal_status fill(struct window_iter *w, struct data_ctx *ctx, int n, int
 }
 
 /* From the first element of a window to its last. */
-static int64_t span_of(const struct window *b) {
+static int64_t span_of(const struct window_dataset *b) {
   int64_t span;
   return mul_overflows(b->size - 1, b->stride, &span) || span >= INT64_MAX / DATASET_MAX_COMPONENTS
              ? INT64_MAX / DATASET_MAX_COMPONENTS
@@ -70,7 +70,7 @@ static int64_t span_of(const struct window *b) {
 
 static shoal_status give_datasets(const struct window_iter *w, int64_t rows, struct tensor *out) {
   const struct dataset *in = w->head.of->inputs[0];
-  int64_t stride = ((const struct window *)w->head.of)->stride;
+  int64_t stride = ((const struct window_dataset *)w->head.of)->stride;
   for (int c = 0; c < in->n; c++) {
     struct dataset *d = elements_new(1, &in->types[c], &in->shapes[c]);
     for (int64_t r = 0; r < rows; r++) {
@@ -88,7 +88,7 @@ static shoal_status give_datasets(const struct window_iter *w, int64_t rows, str
 /* The rows stand stride elements apart in the buffer: as components of rows that much wider. */
 static shoal_status give_batch(const struct window_iter *w, int64_t rows, struct tensor *out) {
   int n = w->head.of->n;
-  int64_t stride = rows > 1 ? ((const struct window *)w->head.of)->stride : 1;
+  int64_t stride = rows > 1 ? ((const struct window_dataset *)w->head.of)->stride : 1;
   for (int c = 0; c < n; c++) {
     shoal_status s = rows_stack(w->buffer.at, rows, (int)stride * n, c, &out[c]);
     if (s) tensors_release(out, c);
@@ -99,7 +99,7 @@ static shoal_status give_batch(const struct window_iter *w, int64_t rows, struct
 
 static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct window_iter *w = (struct window_iter *)it;
-  const struct window *b = (const struct window *)it->of;
+  const struct window_dataset *b = (const struct window_dataset *)it->of;
   const struct dataset *in = it->of->inputs[0];
   int64_t span = span_of(b);
   TRY(fill(w, ctx, in->n, span));
@@ -121,7 +121,7 @@ static shoal_status window_next(struct data_iterator *it, struct data_ctx *ctx, 
 }
 
 static int64_t window_size(const struct dataset *d) {
-  const struct window *b = (const struct window *)d;
+  const struct window_dataset *b = (const struct window_dataset *)d;
   int64_t n = dataset_size(d->inputs[0]), span = span_of(b);
   if (n < 0) return n;
   if (!b->drop) return n / b->shift + (n % b->shift ? 1 : 0);
@@ -138,7 +138,8 @@ static shoal_status window_iterate(struct dataset *d, struct data_iterator **out
 static const struct dataset_type window_type = {"Window", window_iterate, window_size, NULL};
 
 struct dataset *dataset_window(struct dataset *in, int64_t size, int64_t shift, int64_t stride, bool drop) {
-  struct window *b = (struct window *)dataset_new(sizeof *b, &window_type, in->n, in->types, in->shapes, &in, 1);
+  struct window_dataset *b =
+      (struct window_dataset *)dataset_new(sizeof *b, &window_type, in->n, in->types, in->shapes, &in, 1);
   for (int i = 0; i < in->n; i++) {
     b->head.types[i] = SHOAL_VARIANT;
     b->head.shapes[i] = shape_scalar();
@@ -151,7 +152,7 @@ struct dataset *dataset_window(struct dataset *in, int64_t size, int64_t shift, 
 }
 
 struct dataset *dataset_sliding(struct dataset *in, int64_t size, int64_t shift, int64_t stride, bool drop) {
-  struct window *b = (struct window *)dataset_window(in, size, shift, stride, drop);
+  struct window_dataset *b = (struct window_dataset *)dataset_window(in, size, shift, stride, drop);
   b->stacked = true;
   for (int i = 0; i < in->n; i++) {
     b->head.types[i] = in->types[i];

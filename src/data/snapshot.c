@@ -14,7 +14,7 @@
 /* Each shard has a file open while its elements come: a function that names ever new ones must not take them all. */
 enum { VERSION = 2, MAX_SHARDS = 512, MAX_METADATA = 1 << 20, FIELD_FINALIZED = 1000 };
 
-struct shard {
+struct snapshot_shard {
   int64_t number;
   struct record_writer file;
 };
@@ -26,7 +26,7 @@ struct snapshot_writer {
   shoal_dtype *types; /* [n] */
   int64_t written;
   struct text record; /* reused */
-  VEC(struct shard) shards;
+  VEC(struct snapshot_shard) shards;
 };
 
 shoal_status snapshot_compression_parse(const char *name, enum record_compression *out) {
@@ -106,7 +106,7 @@ shoal_status snapshot_writer_new(const char *folder, const char *hash, enum reco
   return s;
 }
 
-static shoal_status find_shard(struct snapshot_writer *w, int64_t number, struct shard **out) {
+static shoal_status find_shard(struct snapshot_writer *w, int64_t number, struct snapshot_shard **out) {
   for (size_t i = 0; i < w->shards.n; i++)
     if (w->shards.at[i].number == number) {
       *out = &w->shards.at[i];
@@ -116,7 +116,7 @@ static shoal_status find_shard(struct snapshot_writer *w, int64_t number, struct
     return STATUS(SHOAL_RESOURCE_EXHAUSTED, "More than %d shards of a snapshot are not supported", MAX_SHARDS);
   char *folder = mem_printf("%s/%s/%08" PRIu64 ".shard", w->folder, w->run_id, (uint64_t)number);
   char *path = mem_printf("%s/%08d.snapshot", folder, 0);
-  struct shard shard = {.number = number};
+  struct snapshot_shard shard = {.number = number};
   shoal_status s = directory_make(folder);
   if (!s) s = record_writer_open(&shard.file, path, w->compression);
   free(folder);
@@ -128,7 +128,7 @@ static shoal_status find_shard(struct snapshot_writer *w, int64_t number, struct
 }
 
 shoal_status snapshot_write(struct snapshot_writer *w, int64_t number, const struct tensor *element) {
-  struct shard *shard;
+  struct snapshot_shard *shard;
   TRY(find_shard(w, number, &shard));
   for (int i = 0; i < w->n; i++) {
     vec_clear(&w->record);

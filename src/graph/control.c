@@ -154,7 +154,7 @@ static struct shoal_node *merge_of(struct shoal_graph *g, shoal_out x, const str
   return n;
 }
 
-struct loop {
+struct built_loop {
   struct region r;
   int n;
   struct shoal_node **merges, **switches;
@@ -162,7 +162,7 @@ struct loop {
   shoal_out *vars, *next;
 };
 
-static void begin_loop(struct loop *l, const shoal_out *initial, const shoal_dims *shapes) {
+static void begin_loop(struct built_loop *l, const shoal_out *initial, const shoal_dims *shapes) {
   struct shoal_graph *g = l->r.g;
   for (int i = 0; i < l->n && !graph_error(g); i++) {
     if (!initial[i].node) graph_fail(g, INVALID("initial value %d of the loop is not a tensor of any op", i));
@@ -181,7 +181,7 @@ static void begin_loop(struct loop *l, const shoal_out *initial, const shoal_dim
   }
 }
 
-static void add_condition(struct loop *l, shoal_while_cond *cond, void *arg) {
+static void add_condition(struct built_loop *l, shoal_while_cond *cond, void *arg) {
   struct shoal_graph *g = l->r.g;
   l->r.pivot = l->merges[0];
   size_t first = g->nodes.n;
@@ -193,7 +193,7 @@ static void add_condition(struct loop *l, shoal_while_cond *cond, void *arg) {
     l->switches[i] = build_op2(g, "Switch", node_out(l->merges[i], 0), pred).node;
 }
 
-static void add_body(struct loop *l, shoal_while_body *body, void *arg, const shoal_out *initial) {
+static void add_body(struct built_loop *l, shoal_while_body *body, void *arg, const shoal_out *initial) {
   struct shoal_graph *g = l->r.g;
   for (int i = 0; i < l->n && !graph_error(g); i++) l->vars[i] = build_op1(g, "Identity", node_out(l->switches[i], 1));
   if (graph_error(g)) return;
@@ -221,11 +221,11 @@ void shoal_while_loop(shoal_graph *g, shoal_while_cond *cond, shoal_while_body *
   const char *name = options->name ? options->name : "while";
   graph_push_scope(g, name);
   char *frame = graph_scoped_name(g, "while_context");
-  struct loop l = {.r = {.g = g,
-                         .begin = g->nodes.n,
-                         .frame = frame,
-                         .parallel = options->parallel_iterations > 0 ? options->parallel_iterations : 10},
-                   .n = n};
+  struct built_loop l = {.r = {.g = g,
+                               .begin = g->nodes.n,
+                               .frame = frame,
+                               .parallel = options->parallel_iterations > 0 ? options->parallel_iterations : 10},
+                         .n = n};
   size_t room = (size_t)n;
   l.merges = mem_zalloc(room, sizeof *l.merges);
   l.switches = mem_zalloc(room, sizeof *l.switches);

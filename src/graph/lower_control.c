@@ -127,7 +127,7 @@ shoal_status lower_case(struct lowering *lo, struct shoal_node *n) {
 
 /* ---- loops ---- */
 
-struct loop {
+struct lowered_loop {
   struct shoal_node *n;
   int vars;
   bool *constant;                            /* [vars] handed on unchanged */
@@ -138,7 +138,7 @@ struct loop {
 };
 
 /* Marks variables whose result is the argument itself. */
-static void find_constants(const struct function_def *body, struct loop *l) {
+static void find_constants(const struct function_def *body, struct lowered_loop *l) {
   const struct op *sig = body->sig;
   if (sig->n_in != l->vars || sig->n_out != l->vars) return;
   for (int i = 0; i < l->vars; i++) {
@@ -149,7 +149,7 @@ static void find_constants(const struct function_def *body, struct loop *l) {
   if (l->first == l->vars) l->constant[l->first = 0] = false;
 }
 
-static shoal_status enter_loop(struct lowering *lo, struct loop *l, int64_t parallel) {
+static shoal_status enter_loop(struct lowering *lo, struct lowered_loop *l, int64_t parallel) {
   struct shoal_node *n = l->n, *wait;
   TRY(gate(lo, n, "LoopControlInputs", &wait));
   for (int i = 0; i < l->vars; i++) {
@@ -172,7 +172,7 @@ static shoal_status enter_loop(struct lowering *lo, struct loop *l, int64_t para
   return NULL;
 }
 
-static shoal_status add_condition(struct lowering *lo, struct loop *l, struct shoal_node **loop_cond) {
+static shoal_status add_condition(struct lowering *lo, struct lowered_loop *l, struct shoal_node **loop_cond) {
   struct shoal_node *n = l->n, *done;
   const struct func_attr *f;
   shoal_out *result, pred;
@@ -186,7 +186,7 @@ static shoal_status add_condition(struct lowering *lo, struct loop *l, struct sh
   return NULL;
 }
 
-static shoal_status add_body(struct lowering *lo, struct loop *l, struct shoal_node *loop_cond) {
+static shoal_status add_body(struct lowering *lo, struct lowered_loop *l, struct shoal_node *loop_cond) {
   struct shoal_node *n = l->n, *pivot, *done, *next;
   const struct func_attr *f;
   shoal_out *results;
@@ -215,7 +215,8 @@ static shoal_status add_body(struct lowering *lo, struct loop *l, struct shoal_n
   return s;
 }
 
-static shoal_status leave_loop(struct lowering *lo, struct loop *l, shoal_out *outs, struct shoal_node **executed) {
+static shoal_status leave_loop(struct lowering *lo, struct lowered_loop *l, shoal_out *outs,
+                               struct shoal_node **executed) {
   struct shoal_node *n = l->n;
   TRY(lower_add(lo, n, "LoopExecuted", "NoOp", NULL, 0, NULL, 0, executed));
   for (int i = 0; i < l->vars; i++) {
@@ -244,14 +245,14 @@ shoal_status lower_while(struct lowering *lo, struct shoal_node *n) {
   const struct function_def *def = graph_function(lo->g, body->name);
   if (!def) return NOT_FOUND("Function '%s' is not found in the library; called by {{node %s}}", body->name, n->name);
   size_t vars = (size_t)n->n_in;
-  struct loop l = {.n = n,
-                   .vars = n->n_in,
-                   .constant = mem_zalloc(vars, sizeof *l.constant),
-                   .at_merge = mem_zalloc(vars, sizeof *l.at_merge),
-                   .in_body = mem_zalloc(vars, sizeof *l.in_body),
-                   .merge = mem_zalloc(vars, sizeof *l.merge),
-                   .exit = mem_zalloc(vars, sizeof *l.exit),
-                   .turn = mem_zalloc(vars, sizeof *l.turn)};
+  struct lowered_loop l = {.n = n,
+                           .vars = n->n_in,
+                           .constant = mem_zalloc(vars, sizeof *l.constant),
+                           .at_merge = mem_zalloc(vars, sizeof *l.at_merge),
+                           .in_body = mem_zalloc(vars, sizeof *l.in_body),
+                           .merge = mem_zalloc(vars, sizeof *l.merge),
+                           .exit = mem_zalloc(vars, sizeof *l.exit),
+                           .turn = mem_zalloc(vars, sizeof *l.turn)};
   shoal_out *outs = mem_zalloc(vars, sizeof *outs);
   struct shoal_node *loop_cond, *executed = NULL;
   find_constants(def, &l);

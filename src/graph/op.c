@@ -18,16 +18,16 @@ extern const struct op_family *const op_families[]; /* made by the build */
 
 /* ---- the parser ---- */
 
-struct scan {
+struct signature_scan {
   const char *at;
   const char *op;
 };
 
-static void skip(struct scan *s) {
+static void skip(struct signature_scan *s) {
   while (isspace((unsigned char)*s->at)) s->at++;
 }
 
-static bool eat(struct scan *s, const char *word) {
+static bool eat(struct signature_scan *s, const char *word) {
   skip(s);
   size_t n = strlen(word);
   if (strncmp(s->at, word, n)) return false;
@@ -35,19 +35,19 @@ static bool eat(struct scan *s, const char *word) {
   return true;
 }
 
-static shoal_status expect(struct scan *s, const char *word) {
+static shoal_status expect(struct signature_scan *s, const char *word) {
   if (eat(s, word)) return NULL;
   return INTERNAL("op %s: expected '%s' at '%.30s'", s->op, word, s->at);
 }
 
-static char *word(struct scan *s) {
+static char *word(struct signature_scan *s) {
   skip(s);
   const char *from = s->at;
   while (isalnum((unsigned char)*s->at) || *s->at == '_') s->at++;
   return mem_strndup(from, (size_t)(s->at - from));
 }
 
-static char *quoted(struct scan *s) {
+static char *quoted(struct signature_scan *s) {
   skip(s);
   char mark = *s->at++;
   struct text t = {0};
@@ -92,7 +92,7 @@ static uint64_t set_bits(const char *w) {
 }
 
 /* {float, double} or {'SAME', 'VALID'}: the brace is eaten already. */
-static shoal_status parse_set(struct scan *s, struct op_attr *a, enum attr_kind *element) {
+static shoal_status parse_set(struct signature_scan *s, struct op_attr *a, enum attr_kind *element) {
   *element = ATTR_TYPE;
   do {
     skip(s);
@@ -113,9 +113,9 @@ static shoal_status parse_set(struct scan *s, struct op_attr *a, enum attr_kind 
   return expect(s, "}");
 }
 
-static shoal_status parse_value(struct scan *s, enum attr_kind kind, struct attr *out);
+static shoal_status parse_value(struct signature_scan *s, enum attr_kind kind, struct attr *out);
 
-static shoal_status parse_shape(struct scan *s, struct attr *out) {
+static shoal_status parse_shape(struct signature_scan *s, struct attr *out) {
   struct shape shape = {.rank = 0};
   if (eat(s, "{") || eat(s, "<unknown>")) { /* {} or {unknown_rank: true}: any shape */
     while (*s->at && *s->at != '}' && *s->at != ';') s->at++;
@@ -141,7 +141,7 @@ static shoal_status parse_shape(struct scan *s, struct attr *out) {
 }
 
 /* {int32 0}, {float 1.5}, {uint8 [255, 0, 0, 255]}: a scalar, or a vector. */
-static shoal_status parse_tensor(struct scan *s, struct attr *out) {
+static shoal_status parse_tensor(struct signature_scan *s, struct attr *out) {
   TRY(expect(s, "{"));
   char *w = word(s);
   shoal_dtype t = dtype_from_name(w, strlen(w));
@@ -174,7 +174,7 @@ static shoal_status parse_tensor(struct scan *s, struct attr *out) {
   return NULL;
 }
 
-static shoal_status parse_list(struct scan *s, enum attr_kind of, struct attr *out) {
+static shoal_status parse_list(struct signature_scan *s, enum attr_kind of, struct attr *out) {
   TRY(expect(s, "["));
   *out = attr_list(of);
   while (!eat(s, "]")) {
@@ -186,7 +186,7 @@ static shoal_status parse_list(struct scan *s, enum attr_kind of, struct attr *o
   return NULL;
 }
 
-static shoal_status parse_value(struct scan *s, enum attr_kind kind, struct attr *out) {
+static shoal_status parse_value(struct signature_scan *s, enum attr_kind kind, struct attr *out) {
   skip(s);
   char *end;
   switch (kind) {
@@ -220,7 +220,7 @@ static shoal_status parse_value(struct scan *s, enum attr_kind kind, struct attr
   return NULL;
 }
 
-static shoal_status parse_attr(struct scan *s, struct op_attr *a) {
+static shoal_status parse_attr(struct signature_scan *s, struct op_attr *a) {
   a->name = word(s);
   TRY(expect(s, ":"));
   bool list = eat(s, "list(");
@@ -272,7 +272,7 @@ static shoal_status resolve_type(struct op *op, struct op_arg *arg, const char *
   return NULL;
 }
 
-static shoal_status parse_arg(struct scan *s, struct op *op, struct op_arg *arg) {
+static shoal_status parse_arg(struct signature_scan *s, struct op *op, struct op_arg *arg) {
   arg->name = word(s);
   TRY(expect(s, ":"));
   arg->is_ref = eat(s, "Ref(");
@@ -293,7 +293,7 @@ static shoal_status parse_arg(struct scan *s, struct op *op, struct op_arg *arg)
 }
 
 static shoal_status parse_args(struct op *op, const char *text, struct op_arg **args, int *n) {
-  struct scan s = {text ? text : "", op->name};
+  struct signature_scan s = {text ? text : "", op->name};
   VEC(struct op_arg) v = {0};
   skip(&s);
   shoal_status status = NULL;
@@ -309,7 +309,7 @@ static shoal_status parse_args(struct op *op, const char *text, struct op_arg **
 }
 
 static shoal_status parse_attrs(struct op *op, const char *text) {
-  struct scan s = {text ? text : "", op->name};
+  struct signature_scan s = {text ? text : "", op->name};
   VEC(struct op_attr) v = {0};
   skip(&s);
   shoal_status status = NULL;

@@ -179,14 +179,14 @@ void rpc_cancel(struct rpc_pending *p, shoal_status why) {
   shoal_status_free(why);
 }
 
-struct waiter {
+struct call_waiter {
   sem_t done;
   shoal_status s;
   struct rpc_body body;
 };
 
 static void wake(void *arg, shoal_status s, struct rpc_body *body) {
-  struct waiter *w = arg;
+  struct call_waiter *w = arg;
   w->s = s;
   w->body = *body;
   *body = (struct rpc_body){0};
@@ -195,7 +195,7 @@ static void wake(void *arg, shoal_status s, struct rpc_body *body) {
 
 shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
                            unsigned flags, struct rpc_body *body) {
-  struct waiter w = {0};
+  struct call_waiter w = {0};
   sem_init(&w.done, 0, 0);
   rpc_start(c, method, request, deadline, flags, wake, &w, NULL);
   rpc_loop_hand_over();

@@ -150,14 +150,14 @@ static bool give(struct http2 *c, struct http2_stream *s) {
   return true;
 }
 
-struct place {
+struct room_place {
   struct http2 *conn; /* a reference; NULL: none */
   uint32_t id;
 };
 
 /* Whose turn it is: the first for whom there is room. */
-static struct place next_in_turn(void) {
-  struct place p = {0};
+static struct room_place next_in_turn(void) {
+  struct room_place p = {0};
   pthread_mutex_lock(&room.lock);
   struct http2 *c = room.first;
   for (; c; c = c->room.next) {
@@ -170,7 +170,7 @@ static struct place next_in_turn(void) {
     break;
   }
   if (c) {
-    p = (struct place){c, c->room.first->id};
+    p = (struct room_place){c, c->room.first->id};
     http2_ref(c);
     for (struct http2 *b = room.first; b != c; b = b->room.next) b->room.first->room_passed++;
   }
@@ -179,12 +179,12 @@ static struct place next_in_turn(void) {
 }
 
 /* Its stream, with the connection's lock taken; NULL when it is gone. */
-static struct http2_stream *enter(const struct place *p) {
+static struct http2_stream *enter(const struct room_place *p) {
   http2_lock(p->conn);
   return p->conn->dead ? NULL : nghttp2_session_get_stream_user_data(p->conn->session, (int32_t)p->id);
 }
 
-static void leave(struct place *p) {
+static void leave(struct room_place *p) {
   http2_unlock(p->conn);
   http2_unref(p->conn);
 }
@@ -192,7 +192,7 @@ static void leave(struct place *p) {
 static void on_look(struct rpc_event *e) {
   atomic_store(&room.posted, false);
   bool more = true;
-  for (struct place p; more && (p = next_in_turn()).conn;) {
+  for (struct room_place p; more && (p = next_in_turn()).conn;) {
     struct http2_stream *s = enter(&p);
     if (s && s->room == HTTP2_ROOM_WAITS) {
       more = give(p.conn, s);
@@ -212,11 +212,11 @@ static bool is_late(const struct http2_stream *s, int64_t now) {
 
 /* Those that have room and do not go on, while others wait. The time that this process was paused is not theirs. */
 static void refuse_stalled(int64_t now, int64_t paused) {
-  VEC(struct place) having = {0};
+  VEC(struct room_place) having = {0};
   pthread_mutex_lock(&room.lock);
   for (struct http2_stream *s = room.having; s; s = s->room_next) {
     http2_ref(s->room_conn);
-    vec_push(&having, (struct place){s->room_conn, s->id});
+    vec_push(&having, (struct room_place){s->room_conn, s->id});
   }
   pthread_mutex_unlock(&room.lock);
   for (size_t i = 0; i < having.n; i++) {

@@ -40,7 +40,7 @@ shoal_status hook_global_step(shoal_graph *g, const char *who, shoal_out *out) {
 
 /* ---- event files ---- */
 
-struct shared {
+struct shared_events {
   char *dir;
   struct shoal_events *w;
   int users;
@@ -48,7 +48,7 @@ struct shared {
 
 static struct {
   pthread_mutex_t lock;
-  VEC(struct shared) at; /* lock */
+  VEC(struct shared_events) at; /* lock */
 } files = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 shoal_status events_shared_get(const char *dir, struct shoal_events **out) {
@@ -63,7 +63,7 @@ shoal_status events_shared_get(const char *dir, struct shoal_events **out) {
     }
   if (!*out) {
     s = event_writer_new(dir, "", MAX_QUEUE, FLUSH_MS, out);
-    if (!s) vec_push(&files.at, (struct shared){mem_strdup(dir), *out, 1});
+    if (!s) vec_push(&files.at, (struct shared_events){mem_strdup(dir), *out, 1});
   }
   pthread_mutex_unlock(&files.lock);
   return status_prefix(s, "event files cannot be written: ");

@@ -106,20 +106,20 @@ shoal_hook shoal_nan_tensor_hook(shoal_out loss, bool fail_on_nan) {
 
 /* ---- GlobalStepWaiter ---- */
 
-struct waiter {
+struct stop_waiter {
   int64_t until;
   shoal_out global_step;
   bool passed;
 };
 
 static shoal_status waiter_begin(void *state, shoal_graph *g) {
-  struct waiter *s = state;
+  struct stop_waiter *s = state;
   return hook_global_step(g, "GlobalStepWaiterHook", &s->global_step);
 }
 
 static shoal_status waiter_before(void *state, shoal_run_context *c) {
   enum { LOOK_MS = 100, SAY_S = 5 };
-  struct waiter *s = state;
+  struct stop_waiter *s = state;
   int64_t say = clock_ns() + (int64_t)SAY_S * 1000000000, step = 0;
   while (!s->passed && s->until > 0) {
     TRY(session_get_int(shoal_context_session(c), s->global_step, &step));
@@ -135,7 +135,7 @@ static shoal_status waiter_before(void *state, shoal_run_context *c) {
 }
 
 shoal_hook shoal_global_step_waiter_hook(int64_t wait_until_step) {
-  struct waiter *s = mem_zalloc(1, sizeof *s);
+  struct stop_waiter *s = mem_zalloc(1, sizeof *s);
   s->until = wait_until_step;
   return (shoal_hook){s, .begin = waiter_begin, .before_run = waiter_before, .free = free};
 }

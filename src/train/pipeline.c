@@ -15,13 +15,13 @@
 #include "train/variables.h"
 
 /* One piece of work: where it begins, and a node that is done when it is. */
-struct piece {
+struct stage_piece {
   struct shoal_node *begin, *end;
 };
 
 struct stage {
-  shoal_out *in, *out;              /* [micro] */
-  struct piece *forward, *backward; /* [micro] */
+  shoal_out *in, *out;                    /* [micro] */
+  struct stage_piece *forward, *backward; /* [micro] */
   shoal_var *vars;
   int n_vars;
   shoal_gradient *grads; /* [micro * n_vars] */
@@ -51,7 +51,8 @@ static void stage_release(struct stage *s) {
   free(s->grads);
 }
 
-static shoal_out begin_piece(struct shoal_graph *g, const char *what, int micro, shoal_out in, struct piece *piece) {
+static shoal_out begin_piece(struct shoal_graph *g, const char *what, int micro, shoal_out in,
+                             struct stage_piece *piece) {
   char name[64];
   snprintf(name, sizeof name, "%s_%d", what, micro);
   struct build b = build_begin(g, "Identity", name);
@@ -122,14 +123,14 @@ static shoal_out build_backward(struct pipeline *w, int k, int m, shoal_out dy) 
   return dx;
 }
 
-static void follow(struct piece *next, const struct piece *before) {
+static void follow(struct stage_piece *next, const struct stage_piece *before) {
   if (before && next->begin && before->end) graph_add_control(next->begin, before->end);
 }
 
 /* One forward, one backward: first as many forward passes as there are stages to come, then by turns. */
 static void put_in_order(struct stage *s, int stages_after, int micro) {
   int ahead = stages_after < micro ? stages_after : micro;
-  const struct piece *before = NULL;
+  const struct stage_piece *before = NULL;
   for (int i = 0; i < micro + ahead; i++) {
     if (i < micro) {
       follow(&s->forward[i], before);

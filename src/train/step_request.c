@@ -55,7 +55,7 @@ void step_release(struct step_request *s) {
 }
 
 /* All names of a step in one piece of memory: "node:index" for outputs. */
-struct names {
+struct request_names {
   const char **at;
   char *text;
 };
@@ -86,17 +86,17 @@ static shoal_status check(const struct step_request *s) {
   return NULL;
 }
 
-static char *put_name(struct names *n, size_t i, char *at, shoal_out o) {
+static char *put_name(struct request_names *n, size_t i, char *at, shoal_out o) {
   n->at[i] = at;
   return at + sprintf(at, "%s:%d", o.node->name, o.index) + 1;
 }
 
-static struct names make_names(const struct step_request *s) {
+static struct request_names make_names(const struct step_request *s) {
   enum { INDEX = 14 };
   size_t bytes = 1;
   for (size_t i = 0; i < s->feeds.n; i++) bytes += strlen(s->feeds.at[i].to.node->name) + INDEX;
   for (size_t i = 0; i < s->fetches.n; i++) bytes += strlen(s->fetches.at[i].node->name) + INDEX;
-  struct names n = {mem_zalloc(s->feeds.n + s->fetches.n + s->targets.n + 1, sizeof *n.at), mem_alloc(bytes)};
+  struct request_names n = {mem_zalloc(s->feeds.n + s->fetches.n + s->targets.n + 1, sizeof *n.at), mem_alloc(bytes)};
   char *at = n.text;
   for (size_t i = 0; i < s->feeds.n; i++) at = put_name(&n, i, at, s->feeds.at[i].to);
   for (size_t i = 0; i < s->fetches.n; i++) at = put_name(&n, s->feeds.n + i, at, s->fetches.at[i]);
@@ -107,7 +107,7 @@ static struct names make_names(const struct step_request *s) {
 shoal_status step_run(struct step_request *s, shoal_session *session) {
   TRY(check(s));
   step_drop_values(s);
-  struct names n = make_names(s);
+  struct request_names n = make_names(s);
   shoal_tensor **feeds = mem_zalloc(s->feeds.n + 1, sizeof *feeds);
   for (size_t i = 0; i < s->feeds.n; i++) feeds[i] = s->feeds.at[i].value;
   vec_reserve(&s->values, s->fetches.n + 1);

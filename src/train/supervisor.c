@@ -138,7 +138,7 @@ shoal_status shoal_supervisor_managed_session(shoal_supervisor *sv, const char *
 
 /* ---- threads by the clock ---- */
 
-struct loop {
+struct supervisor_loop {
   shoal_coordinator *c;
   double seconds;
   shoal_status (*fn)(void *arg);
@@ -146,7 +146,7 @@ struct loop {
 };
 
 static shoal_status run_loop(void *arg) {
-  struct loop l = *(struct loop *)arg;
+  struct supervisor_loop l = *(struct supervisor_loop *)arg;
   free(arg);
   int64_t next = clock_ns();
   while (!shoal_coordinator_should_stop(l.c)) {
@@ -160,8 +160,8 @@ static shoal_status run_loop(void *arg) {
 }
 
 shoal_status shoal_supervisor_loop(shoal_supervisor *sv, double seconds, shoal_status (*fn)(void *arg), void *arg) {
-  struct loop *l = mem_zalloc(1, sizeof *l);
-  *l = (struct loop){sv->coordinator, seconds > 0 ? seconds : 0, fn, arg};
+  struct supervisor_loop *l = mem_zalloc(1, sizeof *l);
+  *l = (struct supervisor_loop){sv->coordinator, seconds > 0 ? seconds : 0, fn, arg};
   shoal_status e = shoal_coordinator_start(sv->coordinator, run_loop, l);
   if (e) free(l);
   return e;

@@ -19,7 +19,7 @@
 #include "train/variables.h"
 
 /* Variables on one device. */
-struct place {
+struct device_vars {
   struct shoal_node *at;
   VEC(int) vars;
   VEC(shoal_dtype) types; /* of a queue's components: step, then values (and indices) of each */
@@ -31,18 +31,18 @@ struct strict_graph {
   const shoal_var *vars;
   const shoal_gradient *grads;
   int n;
-  VEC(struct place) places;
+  VEC(struct device_vars) places;
 };
 
 static void sort_by_place(struct strict_graph *w) {
   for (int i = 0; i < w->n; i++) {
     if (!w->grads[i].values.node) continue;
     struct shoal_node *v = w->vars[i].handle.node;
-    struct place *p = NULL;
+    struct device_vars *p = NULL;
     for (size_t k = 0; k < w->places.n && !p; k++)
       if (!strcmp(w->places.at[k].at->device, v->device)) p = &w->places.at[k];
     if (!p) {
-      vec_push(&w->places, (struct place){.at = v});
+      vec_push(&w->places, (struct device_vars){.at = v});
       p = &vec_last(&w->places);
       vec_push(&p->types, SHOAL_INT64);
     }
@@ -70,7 +70,7 @@ static shoal_out token_queue(struct strict_graph *w, int worker) {
 /* ---- a worker's half ---- */
 
 static struct shoal_node *put_own(struct strict_graph *w, shoal_out tag, size_t k) {
-  struct place *p = &w->places.at[k];
+  struct device_vars *p = &w->places.at[k];
   VEC(shoal_out) values = {0};
   sync_push_device_of(w->g, p->at);
   vec_push(&values, tag);
@@ -158,7 +158,7 @@ static shoal_op *build_worker(struct strict_graph *w) {
 /* Zeros that count for no step. */
 static struct shoal_node *put_stand_in(struct strict_graph *w, shoal_out queue, size_t k) {
   struct shoal_graph *g = w->g;
-  struct place *p = &w->places.at[k];
+  struct device_vars *p = &w->places.at[k];
   VEC(shoal_out) values = {0};
   vec_push(&values, build_const_int(g, SHOAL_INT64, -1));
   for (size_t i = 0; i < p->vars.n; i++) {
@@ -217,7 +217,7 @@ static shoal_gradient mean(struct strict_graph *w, struct shoal_node **sets, con
 static void build_place(struct strict_graph *w, size_t k, shoal_gradient *means, struct shoal_node **stand_ins,
                         struct shoal_node **drops, shoal_out *sizes) {
   struct shoal_graph *g = w->g;
-  struct place *p = &w->places.at[k];
+  struct device_vars *p = &w->places.at[k];
   int total = w->s->o.total_replicas;
   struct shoal_node **sets = mem_zalloc((size_t)total, sizeof *sets);
   shoal_out *shares = mem_zalloc((size_t)total, sizeof *shares);

@@ -62,7 +62,7 @@ shoal_status shape_from_values(const struct tensor *sizes, struct shape *out) {
 
 /* ---- copying and filling ---- */
 
-struct copy {
+struct row_copy {
   shoal_dtype dtype;
   size_t size;
   char *to;
@@ -70,17 +70,17 @@ struct copy {
 };
 
 static void copy_piece(void *arg, int64_t begin, int64_t end) {
-  struct copy *c = arg;
+  struct row_copy *c = arg;
   elements_copy(c->dtype, c->to + (size_t)begin * c->size, c->from + (size_t)begin * c->size, end - begin);
 }
 
 void elements_copy_parallel(struct pool *p, shoal_dtype dtype, void *to, const void *from, int64_t n) {
-  struct copy c = {dtype, dtype_size(dtype), to, from};
+  struct row_copy c = {dtype, dtype_size(dtype), to, from};
   pool_for(p, n, copy_grain((int64_t)c.size), copy_piece, &c);
 }
 
 static void fill_piece(void *arg, int64_t begin, int64_t end) {
-  struct copy *c = arg;
+  struct row_copy *c = arg;
   char *to = c->to + (size_t)begin * c->size;
   size_t n = (size_t)(end - begin);
   if (!n) return;
@@ -104,7 +104,7 @@ static void fill_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 void elements_fill(struct pool *p, shoal_dtype dtype, void *to, const void *value, int64_t n) {
-  struct copy c = {dtype, dtype_size(dtype), to, value};
+  struct row_copy c = {dtype, dtype_size(dtype), to, value};
   pool_for(p, n, copy_grain((int64_t)c.size), fill_piece, &c);
 }
 

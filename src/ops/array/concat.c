@@ -7,7 +7,7 @@
 
 /* ---- joining rows ---- */
 
-struct join {
+struct concat_job {
   shoal_dtype dtype;
   size_t size;
   int n;
@@ -17,7 +17,7 @@ struct join {
 };
 
 static void join_piece(void *arg, int64_t begin, int64_t end) {
-  const struct join *j = arg;
+  const struct concat_job *j = arg;
   bool plain = dtype_plain(j->dtype);
   for (int64_t r = begin; r < end; r++) {
     char *to = j->to + (size_t)(r * j->row) * j->size;
@@ -32,7 +32,7 @@ static void join_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void join_rows(struct pool *pool, struct join *j) {
+static void join_rows(struct pool *pool, struct concat_job *j) {
   if (j->row == 0 || j->outer == 0) return;
   int64_t bytes = j->row * (int64_t)j->size;
   if (bytes < COPY_GRAIN) {
@@ -83,12 +83,12 @@ static shoal_status concat(struct kernel_ctx *ctx, int first, int axis_in, const
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct join j = {.dtype = (shoal_dtype)y->dtype,
-                   .size = dtype_size((shoal_dtype)y->dtype),
-                   .n = n,
-                   .in = in,
-                   .outer = dims_product(s.dims, 0, (int)axis),
-                   .to = y->data};
+  struct concat_job j = {.dtype = (shoal_dtype)y->dtype,
+                         .size = dtype_size((shoal_dtype)y->dtype),
+                         .n = n,
+                         .in = in,
+                         .outer = dims_product(s.dims, 0, (int)axis),
+                         .to = y->data};
   j.row = y->n / j.outer;
   join_rows(ctx_pool(ctx), &j);
   return NULL;
@@ -398,12 +398,12 @@ static shoal_status pack_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct join j = {.dtype = (shoal_dtype)y->dtype,
-                   .size = dtype_size((shoal_dtype)y->dtype),
-                   .n = n,
-                   .in = in,
-                   .outer = dims_product(s.dims, 0, axis),
-                   .to = y->data};
+  struct concat_job j = {.dtype = (shoal_dtype)y->dtype,
+                         .size = dtype_size((shoal_dtype)y->dtype),
+                         .n = n,
+                         .in = in,
+                         .outer = dims_product(s.dims, 0, axis),
+                         .to = y->data};
   j.row = y->n / j.outer;
   join_rows(ctx_pool(ctx), &j);
   return NULL;
@@ -488,13 +488,13 @@ static shoal_status parallel_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct join j = {.dtype = (shoal_dtype)y->dtype,
-                   .size = dtype_size((shoal_dtype)y->dtype),
-                   .n = n,
-                   .in = ctx->in,
-                   .outer = 1,
-                   .row = y->n,
-                   .to = y->data};
+  struct concat_job j = {.dtype = (shoal_dtype)y->dtype,
+                         .size = dtype_size((shoal_dtype)y->dtype),
+                         .n = n,
+                         .in = ctx->in,
+                         .outer = 1,
+                         .row = y->n,
+                         .to = y->data};
   join_rows(ctx_pool(ctx), &j);
   return NULL;
 }

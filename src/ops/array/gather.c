@@ -6,7 +6,7 @@
 
 /* ---- Gather along an axis ---- */
 
-struct gather {
+struct gather_work {
   shoal_dtype dtype;
   char *to;
   const char *from;
@@ -22,7 +22,7 @@ struct gather {
 
 /* Row r of the output is [batch, outer, index]. */
 static void gather_piece(void *arg, int64_t begin, int64_t end) {
-  const struct gather *g = arg;
+  const struct gather_work *g = arg;
   size_t bytes = g->bytes;
   bool plain = dtype_plain(g->dtype);
   int64_t slice = begin / g->n, at = begin % g->n;
@@ -105,7 +105,7 @@ static shoal_status gather(struct kernel_ctx *ctx, int64_t axis, int64_t batch) 
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct gather g = {.dtype = (shoal_dtype)params->dtype, .to = y->data, .from = params->data, .indices = indices};
+  struct gather_work g = {.dtype = (shoal_dtype)params->dtype, .to = y->data, .from = params->data, .indices = indices};
   if (indices->dtype == SHOAL_INT32) g.narrow = indices->data;
   else if (indices->dtype == SHOAL_INT64) g.wide = indices->data;
   g.n = dims_product(indices->dims, (int)batch, indices->rank);

@@ -77,18 +77,18 @@ static const struct kernel_def reverse_v2_kernels[] = {{.device = "CPU", .run = 
 
 /* ---- ReverseSequence ---- */
 
-struct sequence_state {
+struct reverse_sequence_state {
   int64_t seq, batch;
 };
 
-static shoal_status sequence_get(const struct shoal_node *n, struct sequence_state *st) {
+static shoal_status sequence_get(const struct shoal_node *n, struct reverse_sequence_state *st) {
   TRY(node_get_int(n, "seq_dim", &st->seq));
   return node_get_int(n, "batch_dim", &st->batch);
 }
 
 static shoal_status sequence_init(struct kernel_init *ki, void *state) { return sequence_get(ki->node, state); }
 
-struct sequence {
+struct reversed_rows {
   const struct tensor *x, *lens;
   struct tensor *y;
   int seq, batch;
@@ -96,7 +96,7 @@ struct sequence {
 };
 
 /* Batch entry b: [0, len) turned round, the rest as it is. */
-static void sequence_part(const struct sequence *q, int64_t b, bool turned) {
+static void sequence_part(const struct reversed_rows *q, int64_t b, bool turned) {
   int64_t len = int_at(q->lens, b), total = q->x->dims[q->seq], step = q->strides[q->seq];
   int64_t count = turned ? len : total - len, to = b * q->strides[q->batch], from = to;
   if (!count) return;
@@ -121,7 +121,7 @@ static void sequence_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 static shoal_status sequence_run(struct kernel_ctx *ctx) {
-  const struct sequence_state *st = ctx->state;
+  const struct reverse_sequence_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *lens = ctx_in(ctx, 1);
   int64_t seq = st->seq, batch = st->batch;
   if (seq < 0) return INVALID("Invalid seq_dim %" PRId64, seq);
@@ -141,14 +141,14 @@ static shoal_status sequence_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
-  struct sequence q = {.x = x, .lens = lens, .y = y, .seq = (int)seq, .batch = (int)batch};
+  struct reversed_rows q = {.x = x, .lens = lens, .y = y, .seq = (int)seq, .batch = (int)batch};
   strides_of(x->rank, x->dims, q.strides);
   pool_for(ctx_pool(ctx), lens->n, copy_grain((int64_t)tensor_bytes(x) / lens->n), sequence_piece, &q);
   return NULL;
 }
 
 static shoal_status sequence_shape(struct shape_ctx *c) {
-  struct sequence_state st;
+  struct reverse_sequence_state st;
   struct shape lens;
   TRY(sequence_get(c->node, &st));
   TRY(shape_in_rank(c, 1, 1, &lens));
@@ -162,7 +162,7 @@ static shoal_status sequence_shape(struct shape_ctx *c) {
 }
 
 static shoal_status sequence_grad(struct grad_ctx *c) {
-  struct sequence_state st;
+  struct reverse_sequence_state st;
   TRY(sequence_get(c->node, &st));
   struct build b = build_begin(c->g, "ReverseSequence", NULL);
   build_in(&b, grad_dy(c, 0));
@@ -174,7 +174,8 @@ static shoal_status sequence_grad(struct grad_ctx *c) {
 }
 
 static const struct kernel_def sequence_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct sequence_state), .init = sequence_init, .run = sequence_run}, {0}};
+    {.device = "CPU", .state_size = sizeof(struct reverse_sequence_state), .init = sequence_init, .run = sequence_run},
+    {0}};
 
 /* ---- Roll ---- */
 

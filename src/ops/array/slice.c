@@ -14,7 +14,7 @@ struct masks {
   int64_t begin, end, ellipsis, new_axis, shrink;
 };
 
-struct plan {
+struct slice_plan {
   int64_t begin[SHOAL_MAX_RANK], stride[SHOAL_MAX_RANK], count[SHOAL_MAX_RANK]; /* for each input dimension */
   struct shape out;
 };
@@ -52,7 +52,7 @@ static int64_t clamp_range(int64_t dim, int64_t stride, bool no_begin, bool no_e
 
 /* in may have unknown dimensions; b and e may be NULL (not known yet). Counts are then -1 where unknown. */
 static shoal_status plan_make(const struct masks *m, const struct shape *in, const struct tensor *b,
-                              const struct tensor *e, const struct tensor *strides, int n, struct plan *p) {
+                              const struct tensor *e, const struct tensor *strides, int n, struct slice_plan *p) {
   if (n > 32) return INVALID("Slice specs of more than 32 parts are not supported");
   int from[SHOAL_MAX_RANK + 33], n_from = 0, at = 0, new_after = 0;
   bool seen = false;
@@ -110,7 +110,7 @@ static shoal_status plan_make(const struct masks *m, const struct shape *in, con
 }
 
 /* The plan from inputs b, b + 1, b + 2 of a kernel. */
-static shoal_status plan_from(struct kernel_ctx *ctx, const struct shape *in, int b, struct plan *p) {
+static shoal_status plan_from(struct kernel_ctx *ctx, const struct shape *in, int b, struct slice_plan *p) {
   const struct tensor *begin = ctx_in(ctx, b), *end = ctx_in(ctx, b + 1), *strides = ctx_in(ctx, b + 2);
   if (begin->rank != 1 || end->rank != 1 || strides->rank != 1 || begin->n != end->n || begin->n != strides->n)
     return INVALID(
@@ -121,7 +121,7 @@ static shoal_status plan_from(struct kernel_ctx *ctx, const struct shape *in, in
   return plan_make(ctx->state, in, begin, end, strides, (int)begin->n, p);
 }
 
-static void plan_strided(const struct plan *p, int rank, const int64_t *whole, int64_t *offset, int64_t *steps) {
+static void plan_strided(const struct slice_plan *p, int rank, const int64_t *whole, int64_t *offset, int64_t *steps) {
   *offset = 0;
   for (int i = 0; i < rank; i++) {
     *offset += p->begin[i] * whole[i];
@@ -130,7 +130,7 @@ static void plan_strided(const struct plan *p, int rank, const int64_t *whole, i
 }
 
 /* Copies the part of `whole` that p names to, or from, a dense tensor. */
-static void copy_part(struct pool *pool, const struct plan *p, const struct tensor *whole, void *part, bool out) {
+static void copy_part(struct pool *pool, const struct slice_plan *p, const struct tensor *whole, void *part, bool out) {
   int64_t strides[SHOAL_MAX_RANK], steps[SHOAL_MAX_RANK], dense[SHOAL_MAX_RANK], offset;
   if (dims_product(p->count, 0, whole->rank) == 0) return;
   strides_of(whole->rank, whole->dims, strides);
@@ -144,7 +144,7 @@ static void copy_part(struct pool *pool, const struct plan *p, const struct tens
 }
 
 /* The part is one run of memory; *offset is where it begins. */
-static bool contiguous(const struct plan *p, const struct tensor *x, int64_t *offset) {
+static bool contiguous(const struct slice_plan *p, const struct tensor *x, int64_t *offset) {
   int64_t strides[SHOAL_MAX_RANK], steps[SHOAL_MAX_RANK];
   int i = 0;
   while (i < x->rank && p->count[i] == 1) i++;
@@ -156,7 +156,7 @@ static bool contiguous(const struct plan *p, const struct tensor *x, int64_t *of
   return true;
 }
 
-static shoal_status take(struct kernel_ctx *ctx, const struct plan *p) {
+static shoal_status take(struct kernel_ctx *ctx, const struct slice_plan *p) {
   const struct tensor *x = ctx_in(ctx, 0);
   int64_t n = dims_product(p->out.dims, 0, p->out.rank), offset;
   if (n && contiguous(p, x, &offset)) {
@@ -175,7 +175,7 @@ static shoal_status masks_init(struct kernel_init *ki, void *state) { return mas
 
 static shoal_status strided_slice_run(struct kernel_ctx *ctx) {
   struct shape in = tensor_shape(ctx_in(ctx, 0));
-  struct plan p;
+  struct slice_plan p;
   TRY(plan_from(ctx, &in, 1, &p));
   return take(ctx, &p);
 }
@@ -193,7 +193,7 @@ static shoal_status strided_slice_shape(struct shape_ctx *c) {
   for (int i = 1; i < 4; i++)
     if (c->values[i] && (c->values[i]->rank != 1 || c->values[i]->n != n))
       return INVALID("Expected begin, end, and strides to be 1D equal size tensors");
-  struct plan p;
+  struct slice_plan p;
   TRY(plan_make(&m, &c->in[0], c->values[1], c->values[2], c->values[3], (int)n, &p));
   c->out[0] = p.out;
   return NULL;
@@ -225,7 +225,7 @@ static const struct kernel_def strided_slice_kernels[] = {
 
 /* ---- StridedSliceGrad ---- */
 
-static shoal_status check_part(const char *what, const struct tensor *part, const struct plan *p) {
+static shoal_status check_part(const char *what, const struct tensor *part, const struct slice_plan *p) {
   struct shape s = tensor_shape(part);
   if (!shape_equal(&s, &p->out))
     return INVALID("shape of %s was %s instead of %s", what, shape_str(&s), shape_str(&p->out));
@@ -234,7 +234,7 @@ static shoal_status check_part(const char *what, const struct tensor *part, cons
 
 static shoal_status slice_grad_run(struct kernel_ctx *ctx) {
   struct shape s;
-  struct plan p;
+  struct slice_plan p;
   if (ctx_in(ctx, 0)->rank != 1)
     return INVALID("shape must be 1-D, got shape.shape = %s", tensor_shape_str(ctx_in(ctx, 0)));
   TRY(tensor_get_shape(ctx_in(ctx, 0), false, &s));
@@ -266,7 +266,7 @@ static const struct kernel_def slice_grad_kernels[] = {
 
 static shoal_status update_run(struct kernel_ctx *ctx) {
   struct shape s = tensor_shape(ctx_in(ctx, 0));
-  struct plan p;
+  struct slice_plan p;
   TRY(plan_from(ctx, &s, 1, &p));
   TRY(check_part("value", ctx_in(ctx, 4), &p));
   struct tensor *y;
@@ -296,7 +296,7 @@ static shoal_status update_grad(struct grad_ctx *c) {
 static shoal_status assign_part(struct kernel_ctx *ctx, struct variable *v) {
   pthread_rwlock_wrlock(&v->lock);
   shoal_status s = NULL;
-  struct plan p;
+  struct slice_plan p;
   if (!tensor_valid(&v->value))
     s = STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to assign to a slice of uninitialized variable %s", v->name);
   if (!s && v->value.dtype != ctx_in_type(ctx, 4))
@@ -335,7 +335,7 @@ SLICE_KERNEL(resource_assign_kernels, resource_assign_run);
 /* ---- Slice ---- */
 
 static shoal_status slice_plan(const struct shape *x, const struct tensor *begin, const struct tensor *size,
-                               struct plan *p) {
+                               struct slice_plan *p) {
   if (begin->rank != 1 || size->rank != 1 || begin->n != x->rank || size->n != x->rank)
     return INVALID("Expected begin and size arguments to be 1-D tensors of size %d, but got shapes %s and %s instead.",
                    x->rank, tensor_shape_str(begin), tensor_shape_str(size));
@@ -356,7 +356,7 @@ static shoal_status slice_plan(const struct shape *x, const struct tensor *begin
 
 static shoal_status slice_run(struct kernel_ctx *ctx) {
   struct shape x = tensor_shape(ctx_in(ctx, 0));
-  struct plan p;
+  struct slice_plan p;
   TRY(slice_plan(&x, ctx_in(ctx, 1), ctx_in(ctx, 2), &p));
   return take(ctx, &p);
 }
@@ -369,7 +369,7 @@ static shoal_status slice_shape(struct shape_ctx *c) {
     x = shape_unknown_of_rank((int)vector.dims[0]);
   if (x.rank < 0) return NULL;
   if (c->values[1] && c->values[2]) {
-    struct plan p;
+    struct slice_plan p;
     TRY(slice_plan(&x, c->values[1], c->values[2], &p));
     c->out[0] = p.out;
     return NULL;

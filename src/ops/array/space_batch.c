@@ -174,12 +174,12 @@ static const struct kernel_def from_batch_kernels[] = {{.device = "CPU",
 
 /* ---- depth ---- */
 
-struct depth_state {
+struct space_depth_state {
   int64_t block;
   bool channels_first;
 };
 
-static shoal_status depth_get(const struct shoal_node *n, struct depth_state *st) {
+static shoal_status depth_get(const struct shoal_node *n, struct space_depth_state *st) {
   const char *format;
   TRY(node_get_int(n, "block_size", &st->block));
   TRY(node_get_string(n, "data_format", &format));
@@ -191,13 +191,14 @@ static shoal_status depth_get(const struct shoal_node *n, struct depth_state *st
 static shoal_status depth_init(struct kernel_init *ki, void *state) { return depth_get(ki->node, state); }
 
 /* Dimensions of [batch, height, width, channels] in the tensor. */
-static void depth_dims(const struct depth_state *st, int *h, int *w, int *c) {
+static void depth_dims(const struct space_depth_state *st, int *h, int *w, int *c) {
   *h = st->channels_first ? 2 : 1;
   *w = *h + 1;
   *c = st->channels_first ? 1 : 3;
 }
 
-static shoal_status depth_out(const struct depth_state *st, bool to_depth, const struct shape *x, struct shape *y) {
+static shoal_status depth_out(const struct space_depth_state *st, bool to_depth, const struct shape *x,
+                              struct shape *y) {
   int h, w, c;
   depth_dims(st, &h, &w, &c);
   if (x->rank != 4) return INVALID("Input rank should be 4 instead of %d", x->rank);
@@ -222,7 +223,7 @@ static shoal_status depth_out(const struct depth_state *st, bool to_depth, const
 }
 
 static shoal_status depth_run(struct kernel_ctx *ctx, bool to_depth) {
-  const struct depth_state *st = ctx->state;
+  const struct space_depth_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct shape xs = tensor_shape(x), ys;
   TRY(depth_out(st, to_depth, &xs, &ys));
@@ -250,7 +251,7 @@ static shoal_status to_depth_run(struct kernel_ctx *ctx) { return depth_run(ctx,
 static shoal_status from_depth_run(struct kernel_ctx *ctx) { return depth_run(ctx, false); }
 
 static shoal_status depth_shape(struct shape_ctx *c) {
-  struct depth_state st;
+  struct space_depth_state st;
   struct shape x;
   TRY(depth_get(c->node, &st));
   TRY(shape_in_rank(c, 0, 4, &x));
@@ -272,9 +273,9 @@ static shoal_status depth_grad(struct grad_ctx *c) {
 }
 
 static const struct kernel_def to_depth_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct depth_state), .init = depth_init, .run = to_depth_run}, {0}};
+    {.device = "CPU", .state_size = sizeof(struct space_depth_state), .init = depth_init, .run = to_depth_run}, {0}};
 static const struct kernel_def from_depth_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct depth_state), .init = depth_init, .run = from_depth_run}, {0}};
+    {.device = "CPU", .state_size = sizeof(struct space_depth_state), .init = depth_init, .run = from_depth_run}, {0}};
 
 static const struct op_row rows[] = {
     {.name = "SpaceToBatchND",

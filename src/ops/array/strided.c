@@ -13,7 +13,7 @@
 
 #include "ops/array/array_util.h"
 
-struct job {
+struct strided_job {
   struct strided s; /* without the dimensions that the inner loop takes */
   shoal_dtype dtype;
   size_t size;
@@ -42,7 +42,7 @@ static void locate(const struct strided *s, int64_t i, int64_t *to, int64_t *fro
 }
 
 static void rows_piece(void *arg, int64_t begin, int64_t end) {
-  const struct job *j = arg;
+  const struct strided_job *j = arg;
   for (int64_t u = begin; u < end; u++) {
     int64_t to, from, at = u % j->pieces * j->piece;
     locate(&j->s, u / j->pieces, &to, &from);
@@ -79,7 +79,7 @@ TILE_FN(tile8, uint64_t)
 TILE_FN(tile16, bytes16)
 
 static void transpose_piece(void *arg, int64_t begin, int64_t end) {
-  const struct job *j = arg;
+  const struct strided_job *j = arg;
   for (int64_t u = begin; u < end; u++) {
     int64_t to, from, tile = u;
     int64_t a = tile % j->tiles_a * TILE;
@@ -112,7 +112,7 @@ static void transpose_piece(void *arg, int64_t begin, int64_t end) {
   } while (0)
 
 static void elements_piece(void *arg, int64_t begin, int64_t end) {
-  const struct job *j = arg;
+  const struct strided_job *j = arg;
   for (int64_t u = begin; u < end; u++) {
     int64_t to, from;
     locate(&j->s, u, &to, &from);
@@ -161,7 +161,7 @@ static void normalise(struct strided *s) {
 }
 
 void strided_copy(struct pool *pool, shoal_dtype dtype, const struct strided *view, void *to, const void *from) {
-  struct job j = {.s = *view, .dtype = dtype, .size = dtype_size(dtype), .to = to, .from = from};
+  struct strided_job j = {.s = *view, .dtype = dtype, .size = dtype_size(dtype), .to = to, .from = from};
   struct strided *s = &j.s;
   if (outer_count(s) == 0) return;
   normalise(s);

@@ -66,7 +66,7 @@ static shoal_status arithmetic_init(struct arithmetic *a, const struct shoal_nod
 
 /* ---- a node ---- */
 
-struct state {
+struct collective_state {
   enum collective_kind kind;
   bool v2, is_source, receives;
   int group_size, group_key, instance_key; /* V1 */
@@ -80,7 +80,7 @@ static shoal_status check_group_size(int64_t n) {
 }
 
 static shoal_status init(struct kernel_init *ki, void *state) {
-  struct state *st = state;
+  struct collective_state *st = state;
   const char *op = ki->node->op->name;
   st->v2 = !strcmp(op + strlen(op) - 2, "V2");
   st->is_source = strstr(op, "Send");
@@ -105,20 +105,20 @@ static shoal_status init(struct kernel_init *ki, void *state) {
 
 /* ---- the step's meeting ---- */
 
-struct place {
+struct meeting_place {
   struct resource head;
   struct meeting *meeting;
 };
 
 static void free_place(struct resource *r) {
-  meeting_free(((struct place *)r)->meeting);
+  meeting_free(((struct meeting_place *)r)->meeting);
   free(r);
 }
 
 static const struct resource_type place_type = {"collective", "collective", free_place};
 
 static shoal_status make_place(void *arg, struct resource **out) {
-  struct place *p = mem_zalloc(1, sizeof *p);
+  struct meeting_place *p = mem_zalloc(1, sizeof *p);
   resource_init(&p->head, &place_type);
   p->meeting = meeting_new();
   *out = &p->head;
@@ -127,12 +127,12 @@ static shoal_status make_place(void *arg, struct resource **out) {
 
 /* ---- running ---- */
 
-struct attempt {
+struct collective_try {
   struct collective_member member;
   struct kernel_ctx *ctx;
 };
 
-static struct kernel_ctx *ctx_of(struct collective_member *m) { return ((struct attempt *)m)->ctx; }
+static struct kernel_ctx *ctx_of(struct collective_member *m) { return ((struct collective_try *)m)->ctx; }
 
 /* The result of all is made as this member's output, in place of its input where nobody else needs that. */
 static shoal_status make(struct collective_member *m, struct tensor *out) {
@@ -160,7 +160,7 @@ static shoal_status read_key(const struct kernel_ctx *ctx, int i, const char *na
 }
 
 static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
-  const struct state *st = ctx->state;
+  const struct collective_state *st = ctx->state;
   *m = (struct collective_member){.name = ctx->kernel->name,
                                   .device = ctx->kernel->device,
                                   .kind = st->kind,
@@ -199,7 +199,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
 }
 
 static void start(struct kernel_ctx *ctx) {
-  struct attempt *a = mem_zalloc(1, sizeof *a);
+  struct collective_try *a = mem_zalloc(1, sizeof *a);
   struct resource *r = NULL;
   shoal_status s = fill(ctx, &a->member);
   if (!s) s = resource_find_or_make(ctx->step->step_resources, "", &place_type, "", make_place, NULL, &r);
@@ -209,12 +209,12 @@ static void start(struct kernel_ctx *ctx) {
     return;
   }
   a->ctx = ctx;
-  meeting_join(((struct place *)r)->meeting, &a->member);
+  meeting_join(((struct meeting_place *)r)->meeting, &a->member);
   resource_unref(r);
 }
 
 static const struct kernel_def kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct state), .init = init, .start = start}, {0}};
+    {.device = "CPU", .state_size = sizeof(struct collective_state), .init = init, .start = start}, {0}};
 
 /* ---- shapes ---- */
 

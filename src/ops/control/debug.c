@@ -96,12 +96,12 @@ static shoal_status run_nan_count(struct kernel_ctx *ctx) {
 
 /* ---- DebugNumericSummary ---- */
 
-struct bounds {
+struct debug_bounds {
   float lower, upper;
 };
 
 static shoal_status init_summary(struct kernel_init *ki, void *state) {
-  struct bounds *b = state;
+  struct debug_bounds *b = state;
   TRY(init_named(ki, state));
   TRY(node_get_float(ki->node, "lower_bound", &b->lower));
   return node_get_float(ki->node, "upper_bound", &b->upper);
@@ -110,7 +110,7 @@ static shoal_status init_summary(struct kernel_init *ki, void *state) {
 enum { SUMMARY_FIXED = 14 };
 
 static shoal_status run_summary(struct kernel_ctx *ctx) {
-  const struct bounds *b = ctx->state;
+  const struct debug_bounds *b = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct tally c = tally_of(x, b->lower, b->upper);
   struct tensor *out;
@@ -228,7 +228,7 @@ static const struct kernel_def nan_count_kernels[] = {
 static const struct kernel_def summary_kernels[] = {{.device = "CPU",
                                                      .type_attr = "T",
                                                      .types = (DT_REAL & ~(DT(FLOAT16) | DT(BFLOAT16))) | DT(BOOL),
-                                                     .state_size = sizeof(struct bounds),
+                                                     .state_size = sizeof(struct debug_bounds),
                                                      .init = init_summary,
                                                      .run = run_summary},
                                                     {0}};

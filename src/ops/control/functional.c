@@ -147,7 +147,7 @@ static shoal_status to_bool_run(struct kernel_ctx *ctx) {
  * two sides of a call, its maker and its end, each leave a mark, and the second to come goes on. */
 enum { CALL_OPEN, CALL_LEFT, CALL_ENDED };
 
-struct loop {
+struct while_call {
   struct kernel_ctx *ctx;
   struct functional *f;
   int n;               /* loop variables */
@@ -162,7 +162,7 @@ struct loop {
   int n_rets;
 };
 
-static void loop_finish(struct loop *l, shoal_status s) {
+static void loop_finish(struct while_call *l, shoal_status s) {
   for (int i = 0; i < l->n; i++) {
     if (!s) ctx_set(l->ctx, i, &l->vars[l->first + i]);
   }
@@ -174,12 +174,12 @@ static void loop_finish(struct loop *l, shoal_status s) {
   ctx_done(ctx, s);
 }
 
-static void loop_go(struct loop *l, bool asked);
+static void loop_go(struct while_call *l, bool asked);
 
 static void called_cond(void *arg, shoal_status s, struct tensor *rets);
 static void called_body(void *arg, shoal_status s, struct tensor *rets);
 
-static void returned(struct loop *l, shoal_status s, struct tensor *rets, int n, bool asked) {
+static void returned(struct while_call *l, shoal_status s, struct tensor *rets, int n, bool asked) {
   l->status = s;
   for (int i = 0; !s && i < n; i++) tensor_move(&l->rets[i], &rets[i]);
   l->n_rets = s ? 0 : n;
@@ -190,11 +190,11 @@ static void returned(struct loop *l, shoal_status s, struct tensor *rets, int n,
 static void called_cond(void *arg, shoal_status s, struct tensor *rets) { returned(arg, s, rets, 1, true); }
 
 static void called_body(void *arg, shoal_status s, struct tensor *rets) {
-  struct loop *l = arg;
+  struct while_call *l = arg;
   returned(l, s, rets, l->n, false);
 }
 
-static void take_body(struct loop *l) {
+static void take_body(struct while_call *l) {
   for (int i = 0; i < l->n; i++) {
     tensor_release(&l->vars[l->first + i]);
     tensor_move(&l->vars[l->first + i], &l->rets[i]);
@@ -203,7 +203,7 @@ static void take_body(struct loop *l) {
 }
 
 /* A new scalar each time: the body may have kept the one before. */
-static shoal_status set_counter(struct loop *l) {
+static shoal_status set_counter(struct while_call *l) {
   tensor_release(&l->vars[0]);
   TRY(tensor_new_scalar(&l->vars[0], SHOAL_INT32));
   *T_DATA(&l->vars[0], int32_t) = (int32_t)l->at;
@@ -211,7 +211,7 @@ static shoal_status set_counter(struct loop *l) {
 }
 
 /* Makes one call; true when it ended at once. */
-static bool loop_call(struct loop *l, bool cond) {
+static bool loop_call(struct while_call *l, bool cond) {
   atomic_store(&l->call, CALL_OPEN);
   struct function *f = l->is_for ? l->f->f[0] : l->f->f[cond ? 0 : 1];
   function_call(f, l->ctx->step, l->vars, l->first + l->n, cond ? called_cond : called_body, l);
@@ -219,7 +219,7 @@ static bool loop_call(struct loop *l, bool cond) {
 }
 
 /* Goes on after a call has ended: asked tells which (the condition, or the body). */
-static void loop_go(struct loop *l, bool asked) {
+static void loop_go(struct while_call *l, bool asked) {
   for (;;) {
     shoal_status s = l->status;
     bool more = true;
@@ -244,8 +244,8 @@ static void loop_go(struct loop *l, bool asked) {
   }
 }
 
-static struct loop *loop_new(struct kernel_ctx *ctx, int n, int first_in, int first) {
-  struct loop *l = mem_zalloc(1, sizeof *l);
+static struct while_call *loop_new(struct kernel_ctx *ctx, int n, int first_in, int first) {
+  struct while_call *l = mem_zalloc(1, sizeof *l);
   l->ctx = ctx;
   l->f = ctx->state;
   l->n = n;
@@ -295,7 +295,7 @@ static void for_start(struct kernel_ctx *ctx) {
       return;
     }
   }
-  struct loop *l = loop_new(ctx, ctx->kernel->n_in - 3, 3, 1);
+  struct while_call *l = loop_new(ctx, ctx->kernel->n_in - 3, 3, 1);
   l->is_for = true;
   l->at = bounds[0];
   l->limit = bounds[1];

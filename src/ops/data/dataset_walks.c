@@ -10,13 +10,13 @@
 #include "ops/data/dataset_state.h"
 #include "ops/state/lookup.h"
 
-struct pass {
+struct dataset_walk {
   struct kernel_ctx *ctx;
   struct dataset *d; /* a reference */
-  shoal_status (*walk)(struct pass *p, struct tensor *out);
+  shoal_status (*walk)(struct dataset_walk *p, struct tensor *out);
 };
 
-static shoal_status single(struct pass *p, struct tensor *out) {
+static shoal_status single(struct dataset_walk *p, struct tensor *out) {
   struct data_iterator *it;
   struct data_ctx dc = {.cancel = p->ctx->step->cancel};
   bool end = false, more = false;
@@ -33,7 +33,7 @@ static shoal_status single(struct pass *p, struct tensor *out) {
   return s;
 }
 
-static shoal_status reduce(struct pass *p, struct tensor *out) {
+static shoal_status reduce(struct dataset_walk *p, struct tensor *out) {
   const struct dataset_state *st = p->ctx->state;
   int n_state = st->n_state, n = p->d->n;
   if (function_rets(st->f) != n_state || p->ctx->kernel->n_out != n_state)
@@ -62,7 +62,7 @@ static shoal_status reduce(struct pass *p, struct tensor *out) {
 }
 
 /* The element of that number. Walking there is as right as TensorFlow's way, which some datasets alone know. */
-static shoal_status at_index(struct pass *p, struct tensor *out) {
+static shoal_status at_index(struct dataset_walk *p, struct tensor *out) {
   int64_t index, size = dataset_size(p->d);
   if (p->d->n != p->ctx->kernel->n_out) return INVALID("The dataset's elements have %d components", p->d->n);
   TRY(dataset_in_int(p->ctx, 1, "index", &index));
@@ -86,7 +86,7 @@ static shoal_status at_index(struct pass *p, struct tensor *out) {
   return s;
 }
 
-static shoal_status to_records(struct pass *p, struct tensor *out) {
+static shoal_status to_records(struct dataset_walk *p, struct tensor *out) {
   if (p->d->n != 1 || p->d->types[0] != SHOAL_STRING)
     return INVALID("The dataset's elements must be single strings to be written as records");
   char *path, *name;
@@ -122,7 +122,7 @@ static shoal_status to_records(struct pass *p, struct tensor *out) {
 }
 
 /* Keys and values, one pair an element. */
-static shoal_status fill_table(struct pass *p, struct lookup_table *t, struct tensor *out) {
+static shoal_status fill_table(struct dataset_walk *p, struct lookup_table *t, struct tensor *out) {
   if (t->kind != TABLE_FIXED) return INVALID("Table is not initializable");
   if (p->d->n != 2 || p->d->types[0] != t->key_dtype || p->d->types[1] != t->value_dtype)
     return INVALID("Dataset elements must be a key of type %s and a value of type %s", dtype_tf_name(t->key_dtype),
@@ -154,7 +154,7 @@ static shoal_status fill_table(struct pass *p, struct lookup_table *t, struct te
   return s;
 }
 
-static shoal_status to_table(struct pass *p, struct tensor *out) {
+static shoal_status to_table(struct dataset_walk *p, struct tensor *out) {
   struct resource *r;
   TRY(state_from_handle(p->ctx, 0, &lookup_type, &r));
   shoal_status s = fill_table(p, (struct lookup_table *)r, out);
@@ -163,7 +163,7 @@ static shoal_status to_table(struct pass *p, struct tensor *out) {
 }
 
 static void run_pass(void *arg) {
-  struct pass *p = arg;
+  struct dataset_walk *p = arg;
   struct kernel_ctx *ctx = p->ctx;
   int n = ctx->kernel->n_out;
   struct tensor *out = mem_zalloc((size_t)MAX(n, p->d->n) + 1, sizeof *out);
@@ -176,15 +176,15 @@ static void run_pass(void *arg) {
   ctx_done(ctx, s);
 }
 
-static void start(struct kernel_ctx *ctx, int input, shoal_status (*walk)(struct pass *p, struct tensor *out)) {
+static void start(struct kernel_ctx *ctx, int input, shoal_status (*walk)(struct dataset_walk *p, struct tensor *out)) {
   struct dataset *d;
   shoal_status s = dataset_from_tensor(ctx_in(ctx, input), &d);
   if (s) {
     ctx_done(ctx, s);
     return;
   }
-  struct pass *p = mem_zalloc(1, sizeof *p);
-  *p = (struct pass){ctx, dataset_ref(d), walk};
+  struct dataset_walk *p = mem_zalloc(1, sizeof *p);
+  *p = (struct dataset_walk){ctx, dataset_ref(d), walk};
   s = data_thread_start(run_pass, p);
   if (!s) return;
   dataset_unref(d);

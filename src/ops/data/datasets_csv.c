@@ -14,7 +14,7 @@
 
 typedef VEC(int64_t) column_list;
 
-struct csv {
+struct csv_dataset {
   struct dataset head;
   enum record_compression compression;
   char **files;
@@ -42,7 +42,7 @@ struct row {
   shoal_status bad; /* the first mistake */
 };
 
-static const struct csv *csv_of(const struct csv_iter *it) { return (const struct csv *)it->head.of; }
+static const struct csv_dataset *csv_of(const struct csv_iter *it) { return (const struct csv_dataset *)it->head.of; }
 
 static void mistake(struct row *r, shoal_status s) {
   if (r->bad) shoal_status_free(s);
@@ -57,7 +57,7 @@ static shoal_status peek(struct csv_iter *it, int *c) {
 }
 
 static shoal_status put_field(struct csv_iter *it, struct row *r) {
-  const struct csv *d = csv_of(it);
+  const struct csv_dataset *d = csv_of(it);
   const struct text *f = &it->field;
   if (r->n >= d->head.n) return INVALID("Expect %d fields but have more in record", d->head.n);
   int i = r->n++;
@@ -94,12 +94,12 @@ static shoal_status end_field(struct csv_iter *it, struct row *r, int c) {
   return NULL;
 }
 
-static bool ends_field(const struct csv *d, int c) {
+static bool ends_field(const struct csv_dataset *d, int c) {
   return c < 0 || c == (unsigned char)d->delim || c == '\n' || c == '\r';
 }
 
 static shoal_status plain_field(struct csv_iter *it, struct row *r, bool wanted) {
-  const struct csv *d = csv_of(it);
+  const struct csv_dataset *d = csv_of(it);
   for (int c;;) {
     TRY(peek(it, &c));
     if (ends_field(d, c)) {
@@ -113,7 +113,7 @@ static shoal_status plain_field(struct csv_iter *it, struct row *r, bool wanted)
 }
 
 static shoal_status quoted_field(struct csv_iter *it, struct row *r, bool wanted) {
-  const struct csv *d = csv_of(it);
+  const struct csv_dataset *d = csv_of(it);
   it->in.at++;
   for (int c;;) {
     TRY(peek(it, &c));
@@ -143,7 +143,7 @@ static bool is_next(const column_list *l, size_t at, int64_t column) { return at
 
 /* One record; *end when the file has no more. */
 static shoal_status read_record(struct csv_iter *it, struct row *r, bool *end) {
-  const struct csv *d = csv_of(it);
+  const struct csv_dataset *d = csv_of(it);
   size_t selected = 0, excluded = 0;
   int c;
   TRY(peek(it, &c));
@@ -166,7 +166,7 @@ static void close_file(struct csv_iter *it) {
 }
 
 static shoal_status open_file(struct csv_iter *it) {
-  const struct csv *d = csv_of(it);
+  const struct csv_dataset *d = csv_of(it);
   TRY(byte_stream_open(&it->in, d->files[it->file], d->compression));
   it->file++;
   it->open = true;
@@ -182,7 +182,7 @@ static shoal_status open_file(struct csv_iter *it) {
 
 static shoal_status csv_next(struct data_iterator *self, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct csv_iter *it = (struct csv_iter *)self;
-  const struct csv *d = csv_of(it);
+  const struct csv_dataset *d = csv_of(it);
   for (;;) {
     if (!it->open) {
       *end = it->file >= d->n_files;
@@ -217,7 +217,7 @@ static shoal_status csv_iterate(struct dataset *d, struct data_iterator **out) {
 static int64_t csv_size(const struct dataset *d) { return SIZE_UNKNOWN; }
 
 static void csv_free(struct dataset *head) {
-  struct csv *d = (struct csv *)head;
+  struct csv_dataset *d = (struct csv_dataset *)head;
   for (int64_t i = 0; i < d->n_files; i++) free(d->files[i]);
   free(d->files);
   text_release(&d->na);
@@ -253,7 +253,7 @@ static shoal_status read_defaults(const struct kernel_ctx *ctx, int n, struct te
   return NULL;
 }
 
-static shoal_status read_options(const struct kernel_ctx *ctx, struct csv *d) {
+static shoal_status read_options(const struct kernel_ctx *ctx, struct csv_dataset *d) {
   const struct tensor *files = ctx_in(ctx, 0), *delim = ctx_in(ctx, 4), *na = ctx_in(ctx, 6);
   char *compression;
   int64_t buffer;
@@ -283,7 +283,8 @@ static shoal_status read_options(const struct kernel_ctx *ctx, struct csv *d) {
 static shoal_status csv_run(struct kernel_ctx *ctx) {
   const struct dataset_state *s = ctx->state;
   if (ctx->kernel->n_in < 8 + s->spec.n) return INVALID("Expected %d record defaults", s->spec.n);
-  struct csv *d = (struct csv *)dataset_new(sizeof *d, &csv_type, s->spec.n, s->spec.types, s->spec.shapes, NULL, 0);
+  struct csv_dataset *d =
+      (struct csv_dataset *)dataset_new(sizeof *d, &csv_type, s->spec.n, s->spec.types, s->spec.shapes, NULL, 0);
   d->defaults = mem_zalloc((size_t)s->spec.n, sizeof *d->defaults);
   shoal_status bad = read_options(ctx, d);
   if (bad) dataset_unref(&d->head);

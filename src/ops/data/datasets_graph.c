@@ -143,13 +143,13 @@ static shoal_status result_name(const struct shoal_graph *g, char **out) {
 }
 
 /* Runs the graph for that value; runtime (taken over) has its functions. */
-struct making {
+struct dataset_making {
   struct kernel_ctx *ctx;
   struct function_runtime *runtime;
 };
 
 static void made(void *arg, shoal_status s, struct tensor *rets) {
-  struct making *m = arg;
+  struct dataset_making *m = arg;
   struct kernel_ctx *ctx = m->ctx;
   struct dataset *d;
   if (!s) s = dataset_from_tensor(&rets[0], &d);
@@ -175,8 +175,8 @@ shoal_status dataset_run_graph(struct kernel_ctx *ctx, const struct shoal_graph 
     function_runtime_unref(r);
     return s;
   }
-  struct making *m = mem_zalloc(1, sizeof *m);
-  *m = (struct making){ctx, r};
+  struct dataset_making *m = mem_zalloc(1, sizeof *m);
+  *m = (struct dataset_making){ctx, r};
   function_call(f, ctx->step, NULL, 0, made, m);
   return NULL;
 }

@@ -26,7 +26,7 @@ struct parse_key {
   int dflt;                 /* dense: which of dense_defaults */
 };
 
-struct parse_state {
+struct parse_dataset_state {
   struct dataset_state base;  /* must be first: dataset_give and its kin read it */
   VEC(struct parse_key) keys; /* in order of their names: as the components are */
 };
@@ -42,7 +42,7 @@ struct parse {
 
 /* ---- elements ---- */
 
-static shoal_status sparse_component(struct pool *pool, const struct batch *b, size_t c, struct tensor *out) {
+static shoal_status sparse_component(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *out) {
   struct tensor part[3] = {{0}};
   shoal_status s = column_sparse(pool, b, c, &part[0], &part[1], &part[2]);
   if (!s) s = tensor_new_dims(out, SHOAL_VARIANT, 1, (int64_t[]){3});
@@ -51,7 +51,7 @@ static shoal_status sparse_component(struct pool *pool, const struct batch *b, s
   return s;
 }
 
-static shoal_status ragged_component(struct pool *pool, const struct batch *b, size_t c, struct tensor *out) {
+static shoal_status ragged_component(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *out) {
   struct tensor part[2] = {{0}};
   shoal_status s = column_ragged(pool, b, c, &part[0], &part[1]);
   if (!s) s = tensor_new_scalar(out, SHOAL_VARIANT);
@@ -60,7 +60,7 @@ static shoal_status ragged_component(struct pool *pool, const struct batch *b, s
   return s;
 }
 
-static shoal_status make_component(const struct parse *d, const struct batch *b, int i, struct tensor *out) {
+static shoal_status make_component(const struct parse *d, const struct example_batch *b, int i, struct tensor *out) {
   switch (d->kinds[i]) {
     case DENSE: TRY(column_dense(d->pool, b, (size_t)i, out)); break;
     case SPARSE: TRY(sparse_component(d->pool, b, (size_t)i, out)); break;
@@ -99,7 +99,7 @@ static shoal_status parse_next(struct data_iterator *it, struct data_ctx *ctx, s
   tensors_release(element, n);
   free(element);
   if (s || *end) return s;
-  struct batch b = {.columns = &d->columns, .n = all.n};
+  struct example_batch b = {.columns = &d->columns, .n = all.n};
   s = batch_scan(d->pool, &all, &b);
   for (int i = 0; !s && i < d->head.n; i++) s = make_component(d, &b, i, &out[i]);
   if (s) tensors_release(out, d->head.n);
@@ -139,7 +139,7 @@ static int by_key(const void *x, const void *y) {
   return order ? order : a->n < b->n ? -1 : a->n > b->n;
 }
 
-static shoal_status read_keys(const struct shoal_node *node, int kind, struct parse_state *s) {
+static shoal_status read_keys(const struct shoal_node *node, int kind, struct parse_dataset_state *s) {
   const struct attr *keys, *types, *splits = NULL, *shapes = NULL;
   if (!node_attr(node, key_attrs[kind])) return NULL;
   TRY(node_get_list(node, key_attrs[kind], ATTR_STRING, &keys));
@@ -165,7 +165,7 @@ static shoal_status read_keys(const struct shoal_node *node, int kind, struct pa
 }
 
 static shoal_status parse_init(struct kernel_init *ki, void *state) {
-  struct parse_state *s = state;
+  struct parse_dataset_state *s = state;
   TRY(dataset_state_init(ki, &s->base));
   for (int kind = 0; kind < KINDS; kind++) TRY(read_keys(ki->node, kind, s));
   if (s->keys.n) qsort(s->keys.at, s->keys.n, sizeof *s->keys.at, by_key);
@@ -175,13 +175,13 @@ static shoal_status parse_init(struct kernel_init *ki, void *state) {
 }
 
 static void parse_release(void *state) {
-  struct parse_state *s = state;
+  struct parse_dataset_state *s = state;
   for (size_t i = 0; i < s->keys.n; i++) free(s->keys.at[i].key);
   vec_release(&s->keys);
   dataset_state_release(&s->base);
 }
 
-static shoal_status add_columns(const struct parse_state *s, struct parse *d) {
+static shoal_status add_columns(const struct parse_dataset_state *s, struct parse *d) {
   for (size_t i = 0; i < s->keys.n; i++) {
     const struct parse_key *k = &s->keys.at[i];
     if (i && !by_key(k, k - 1)) return INVALID("Duplicate key not allowed: %s", k->key);
@@ -195,7 +195,7 @@ static shoal_status add_columns(const struct parse_state *s, struct parse *d) {
 }
 
 static shoal_status parse_run(struct kernel_ctx *ctx) {
-  const struct parse_state *s = ctx->state;
+  const struct parse_dataset_state *s = ctx->state;
   struct dataset *in;
   int64_t calls;
   TRY(dataset_in(ctx, 0, &in));
@@ -223,16 +223,16 @@ static shoal_status parse_run(struct kernel_ctx *ctx) {
   "; ragged_keys: list(string) >= 0 = []; ragged_value_types: " LIST \
   " = []; ragged_split_types: list({int32, int64}) >= 0 = []"
 #define IN "input_dataset: variant, num_parallel_calls: int64, dense_defaults: Tdense"
-#define KERNEL                                 \
-  (const struct kernel_def[]) {                \
-    {.device = "CPU",                          \
-     .state_size = sizeof(struct parse_state), \
-     .init = parse_init,                       \
-     .release = parse_release,                 \
-     .run = parse_run},                        \
-    {                                          \
-      0                                        \
-    }                                          \
+#define KERNEL                                         \
+  (const struct kernel_def[]) {                        \
+    {.device = "CPU",                                  \
+     .state_size = sizeof(struct parse_dataset_state), \
+     .init = parse_init,                               \
+     .release = parse_release,                         \
+     .run = parse_run},                                \
+    {                                                  \
+      0                                                \
+    }                                                  \
   }
 
 static const struct op_row rows[] = {

@@ -154,14 +154,14 @@ static shoal_status saving_run(struct kernel_ctx *ctx) {
   return dataset_give(ctx, d);
 }
 
-struct walk {
+struct save_walk {
   struct kernel_ctx *ctx;
   struct dataset *d; /* owned */
 };
 
 /* To the end: everything is written then. */
 static void save_all(void *arg) {
-  struct walk *w = arg;
+  struct save_walk *w = arg;
   struct data_ctx dc = {.cancel = w->ctx->step->cancel};
   struct tensor *element = mem_zalloc((size_t)MAX(w->d->n, 1), sizeof *element);
   struct data_iterator *it = NULL;
@@ -183,8 +183,8 @@ static void save_start(struct kernel_ctx *ctx) {
   struct dataset *d;
   shoal_status s = make_saving(ctx, &d);
   if (!s) {
-    struct walk *w = mem_zalloc(1, sizeof *w);
-    *w = (struct walk){ctx, d};
+    struct save_walk *w = mem_zalloc(1, sizeof *w);
+    *w = (struct save_walk){ctx, d};
     s = data_thread_start(save_all, w);
     if (!s) return;
     dataset_unref(d);

@@ -19,7 +19,7 @@
 
 enum { VERSION = 1, F_VERSION = 1, F_ASKED, F_FAILED, F_SEEDS };
 
-struct saved {
+struct saved_iterator {
   struct variant head;
   int64_t asked;
   bool failed;
@@ -27,12 +27,12 @@ struct saved {
 };
 
 static void saved_free(struct variant *v) {
-  text_release(&((struct saved *)v)->seeds);
+  text_release(&((struct saved_iterator *)v)->seeds);
   free(v);
 }
 
 static shoal_status saved_encode(const struct variant *v, struct text *metadata, struct tensor **tensors, int *n) {
-  const struct saved *s = (const struct saved *)v;
+  const struct saved_iterator *s = (const struct saved_iterator *)v;
   wire_put_uint(metadata, F_VERSION, VERSION);
   wire_put_uint(metadata, F_ASKED, (uint64_t)s->asked);
   wire_put_uint(metadata, F_FAILED, s->failed);
@@ -50,15 +50,15 @@ static const struct variant_type saved_type = {
 
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&saved_type); }
 
-static struct saved *saved_new(void) {
-  struct saved *s = mem_zalloc(1, sizeof *s);
+static struct saved_iterator *saved_new(void) {
+  struct saved_iterator *s = mem_zalloc(1, sizeof *s);
   variant_init(&s->head, &saved_type);
   return s;
 }
 
 static shoal_status saved_decode(const void *metadata, size_t size, const struct tensor *tensors, int n,
                                  struct variant **out) {
-  struct saved *s = saved_new();
+  struct saved_iterator *s = saved_new();
   struct wire w = wire_from(metadata, size);
   struct wire_field f;
   enum wire_step step;
@@ -77,13 +77,13 @@ static shoal_status saved_decode(const void *metadata, size_t size, const struct
 
 /* ---- on the iterator's line ---- */
 
-struct errand {
+struct iterator_errand {
   struct kernel_ctx *ctx;
-  struct iterator *it; /* a reference */
-  struct saved *state; /* to restore; a reference */
+  struct iterator *it;          /* a reference */
+  struct saved_iterator *state; /* to restore; a reference */
 };
 
-static void finish(struct errand *e, shoal_status s) {
+static void finish(struct iterator_errand *e, shoal_status s) {
   struct kernel_ctx *ctx = e->ctx;
   struct resource *r = &e->it->head;
   if (e->state) variant_unref(&e->state->head);
@@ -92,14 +92,14 @@ static void finish(struct errand *e, shoal_status s) {
   resource_unref(r);
 }
 
-static shoal_status save(struct errand *e) {
+static shoal_status save(struct iterator_errand *e) {
   if (!e->it->at)
     return STATUS(SHOAL_FAILED_PRECONDITION,
                   "Save() failed because the iterator has not been initialized. Ensure that you have run the "
                   "initializer operation for this iterator before saving it.");
   struct tensor *out;
   TRY(ctx_out_dims(e->ctx, 0, 0, NULL, &out));
-  struct saved *s = saved_new();
+  struct saved_iterator *s = saved_new();
   s->asked = e->it->asked;
   s->failed = e->it->failed;
   text_add(&s->seeds, text_cstr(&e->it->seeds), e->it->seeds.n);
@@ -108,7 +108,7 @@ static shoal_status save(struct errand *e) {
 }
 
 /* Errors come again where they came before: then every element is made, so that what fails is what failed. */
-static shoal_status pass_by(struct iterator *it, const struct saved *to, struct cancel *cancel) {
+static shoal_status pass_by(struct iterator *it, const struct saved_iterator *to, struct cancel *cancel) {
   struct data_ctx ctx = {.cancel = cancel};
   int n = it->at->of->n;
   struct tensor *t = mem_zalloc((size_t)MAX(n, 1), sizeof *t);
@@ -122,7 +122,7 @@ static shoal_status pass_by(struct iterator *it, const struct saved *to, struct 
   return cancel_started(cancel) ? cancel_reason(cancel) : NULL;
 }
 
-static shoal_status restore(struct errand *e) {
+static shoal_status restore(struct iterator_errand *e) {
   if (!e->it->at)
     return STATUS(SHOAL_FAILED_PRECONDITION,
                   "Restore() failed because the iterator has not been initialized. Ensure that you have run the "
@@ -138,15 +138,15 @@ static shoal_status restore(struct errand *e) {
 static void save_on_line(void *arg) { finish(arg, save(arg)); }
 static void restore_on_line(void *arg) { finish(arg, restore(arg)); }
 
-static void start(struct kernel_ctx *ctx, struct saved *state, void (*fn)(void *)) {
+static void start(struct kernel_ctx *ctx, struct saved_iterator *state, void (*fn)(void *)) {
   struct resource *r;
   shoal_status s = resource_from_handle(ctx->kernel->resources, ctx_in(ctx, 0), &iterator_type, &r);
   if (s) {
     ctx_done(ctx, s);
     return;
   }
-  struct errand *e = mem_zalloc(1, sizeof *e);
-  *e = (struct errand){ctx, (struct iterator *)r, state};
+  struct iterator_errand *e = mem_zalloc(1, sizeof *e);
+  *e = (struct iterator_errand){ctx, (struct iterator *)r, state};
   if (state) variant_ref(&state->head);
   s = task_line_add(e->it->line, fn, e);
   if (s) finish(e, s);
@@ -157,7 +157,7 @@ static void serialize_start(struct kernel_ctx *ctx) { start(ctx, NULL, save_on_l
 static void deserialize_start(struct kernel_ctx *ctx) {
   const struct tensor *t = ctx_in(ctx, 1);
   struct variant *v = t->rank == 0 ? *T_DATA(t, struct variant *const) : NULL;
-  if (v && v->type == &saved_type) start(ctx, (struct saved *)v, restore_on_line);
+  if (v && v->type == &saved_type) start(ctx, (struct saved_iterator *)v, restore_on_line);
   else ctx_done(ctx, INVALID("DeserializeIterator requires the state of an iterator"));
 }
 

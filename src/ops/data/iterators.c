@@ -139,21 +139,21 @@ static shoal_status delete_run(struct kernel_ctx *ctx) {
 
 /* ---- what runs on the iterator's line ---- */
 
-struct request {
+struct next_request {
   struct kernel_ctx *ctx;
   struct iterator *it;  /* a reference */
   struct dataset *data; /* to walk from the beginning; a reference */
   bool one_shot;        /* forget the iterator when this fails, so that the next step tries again */
 };
 
-static struct request *request_new(struct kernel_ctx *ctx, struct resource *r) {
-  struct request *q = mem_zalloc(1, sizeof *q);
+static struct next_request *request_new(struct kernel_ctx *ctx, struct resource *r) {
+  struct next_request *q = mem_zalloc(1, sizeof *q);
   q->ctx = ctx;
   q->it = (struct iterator *)r;
   return q;
 }
 
-static void request_end(struct request *q, shoal_status s) {
+static void request_end(struct next_request *q, shoal_status s) {
   struct resource *r = &q->it->head;
   struct kernel_ctx *ctx = q->ctx;
   if (s && q->one_shot) {
@@ -167,7 +167,7 @@ static void request_end(struct request *q, shoal_status s) {
 }
 
 /* Runs fn(q) when all that was asked before is done. */
-static void on_line(struct request *q, void (*fn)(void *)) {
+static void on_line(struct next_request *q, void (*fn)(void *)) {
   shoal_status s = task_line_add(q->it->line, fn, q);
   if (s) request_end(q, s);
 }
@@ -192,7 +192,7 @@ shoal_status iterator_begin(struct iterator *it, struct dataset *d) {
 }
 
 static void initialise(void *arg) {
-  struct request *q = arg;
+  struct next_request *q = arg;
   request_end(q, iterator_begin(q->it, q->data));
 }
 
@@ -223,7 +223,7 @@ shoal_status element_give(struct kernel_ctx *ctx, struct tensor *t, int n) {
 }
 
 static void get_optional(void *arg) {
-  struct request *q = arg;
+  struct next_request *q = arg;
   int n = q->it->at ? q->it->at->of->n : 0;
   struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out), t;
   bool end = false;
@@ -236,7 +236,7 @@ static void get_optional(void *arg) {
 }
 
 static void get_next(void *arg) {
-  struct request *q = arg;
+  struct next_request *q = arg;
   int n = q->it->at ? q->it->at->of->n : 0;
   struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out);
   bool end = false;
@@ -255,7 +255,7 @@ static void start_on(struct kernel_ctx *ctx, int input, void (*fn)(void *), stru
     ctx_done(ctx, s);
     return;
   }
-  struct request *q = request_new(ctx, r);
+  struct next_request *q = request_new(ctx, r);
   q->data = data ? dataset_ref(data) : NULL;
   on_line(q, fn);
 }
@@ -273,7 +273,7 @@ static void make_start(struct kernel_ctx *ctx) {
 /* ---- one-shot iterators: a function makes the dataset when the iterator is first asked for ---- */
 
 static void factory_done(void *arg, shoal_status s, struct tensor *rets) {
-  struct request *q = arg;
+  struct next_request *q = arg;
   struct dataset *d = NULL;
   if (!s) {
     s = dataset_from_tensor(&rets[0], &d);
@@ -315,7 +315,7 @@ static void one_shot_start(struct kernel_ctx *ctx) {
     resource_unref(r);
     ctx_done(ctx, INVALID("The `dataset_factory` function must return a single scalar of dtype DT_VARIANT."));
   } else {
-    struct request *q = request_new(ctx, r);
+    struct next_request *q = request_new(ctx, r);
     q->one_shot = true;
     function_call(s->factory, ctx->step, NULL, 0, factory_done, q);
   }

@@ -14,23 +14,23 @@
 
 enum { MAX_DEVICES = 1 << 12 };
 
-struct slot { /* an element, or why there is none */
+struct element_slot { /* an element, or why there is none */
   struct tensor *t;
   shoal_status status;
 };
 
-struct request {
+struct shard_request {
   struct kernel_ctx *ctx;
   struct multi *of;     /* a reference */
   struct dataset *data; /* of Init; a reference */
   int64_t shard, incarnation, buffer;
   struct cancel_hook hook;
-  struct request *next; /* lock: of those that wait */
-  bool waiting;         /* lock */
+  struct shard_request *next; /* lock: of those that wait */
+  bool waiting;               /* lock */
 };
 
-struct shard {
-  VEC(struct slot) slots; /* oldest first */
+struct device_shard {
+  VEC(struct element_slot) slots; /* oldest first */
 };
 
 struct multi {
@@ -40,14 +40,14 @@ struct multi {
   /* used by tasks of the line alone: */
   struct data_iterator *at;
   int64_t incarnation, buffer;
-  struct shard *shards; /* [n] */
-  int n, turn;          /* turn: the shard of the next element */
+  struct device_shard *shards; /* [n] */
+  int n, turn;                 /* turn: the shard of the next element */
   bool ended;
   pthread_mutex_t lock;
-  struct request *waiting; /* lock: in order of arrival */
+  struct shard_request *waiting; /* lock: in order of arrival */
 };
 
-static void slot_free(struct slot *s, int n) {
+static void slot_free(struct element_slot *s, int n) {
   if (s->t) tensors_release(s->t, n);
   free(s->t);
   shoal_status_free(s->status);
@@ -159,7 +159,7 @@ static shoal_status from_string_run(struct kernel_ctx *ctx) {
 
 /* ---- requests ---- */
 
-static void request_end(struct request *q, shoal_status s) {
+static void request_end(struct shard_request *q, shoal_status s) {
   struct resource *r = &q->of->head;
   struct kernel_ctx *ctx = q->ctx;
   dataset_unref(q->data);
@@ -169,9 +169,9 @@ static void request_end(struct request *q, shoal_status s) {
 }
 
 /* Takes q out of those that wait, with the lock held; false when somebody else did. */
-static bool unlink_locked(struct request *q) {
+static bool unlink_locked(struct shard_request *q) {
   if (!q || !q->waiting) return false;
-  struct request **at = &q->of->waiting;
+  struct shard_request **at = &q->of->waiting;
   while (*at != q) at = &(*at)->next;
   *at = q->next;
   q->waiting = false;
@@ -179,7 +179,7 @@ static bool unlink_locked(struct request *q) {
 }
 
 static void cancelled(void *arg) {
-  struct request *q = arg;
+  struct shard_request *q = arg;
   struct multi *m = q->of;
   pthread_mutex_lock(&m->lock);
   bool mine = unlink_locked(q);
@@ -187,10 +187,10 @@ static void cancelled(void *arg) {
   if (mine) request_end(q, cancel_reason(q->ctx->step->cancel));
 }
 
-static void wait(struct request *q) {
+static void wait(struct shard_request *q) {
   struct multi *m = q->of;
   pthread_mutex_lock(&m->lock);
-  struct request **at = &m->waiting;
+  struct shard_request **at = &m->waiting;
   while (*at) at = &(*at)->next;
   *at = q;
   q->next = NULL;
@@ -201,9 +201,9 @@ static void wait(struct request *q) {
 }
 
 /* The first that waits for that shard (-1: for any), out of the list and ours; NULL: none. */
-static struct request *next_waiting(struct multi *m, int64_t shard) {
+static struct shard_request *next_waiting(struct multi *m, int64_t shard) {
   pthread_mutex_lock(&m->lock);
-  struct request *q = m->waiting;
+  struct shard_request *q = m->waiting;
   while (q && shard >= 0 && q->shard != shard) q = q->next;
   unlink_locked(q);
   pthread_mutex_unlock(&m->lock);
@@ -211,7 +211,7 @@ static struct request *next_waiting(struct multi *m, int64_t shard) {
   return q;
 }
 
-static void answer(struct request *q, struct slot s, int n) {
+static void answer(struct shard_request *q, struct element_slot s, int n) {
   shoal_status status = s.status;
   s.status = NULL;
   if (!status) status = element_give(q->ctx, s.t, n);
@@ -223,17 +223,17 @@ static shoal_status at_end(void) { return STATUS(SHOAL_OUT_OF_RANGE, "End of seq
 
 /* Everybody who waits is told that there will be nothing. */
 static void tell_all(struct multi *m, shoal_status (*why)(void)) {
-  for (struct request *q; (q = next_waiting(m, -1));) request_end(q, why());
+  for (struct shard_request *q; (q = next_waiting(m, -1));) request_end(q, why());
 }
 
 /* The next element for the shard in turn: to whoever waits for it, or into its buffer. False: it is full, or the step
  * that walks was cancelled. */
 static bool walk_on(struct multi *m, struct cancel *cancel) {
-  struct shard *to = &m->shards[m->turn];
+  struct device_shard *to = &m->shards[m->turn];
   int n = m->at->of->n;
-  struct request *q = next_waiting(m, m->turn);
+  struct shard_request *q = next_waiting(m, m->turn);
   if (!q && (int64_t)to->slots.n >= m->buffer) return false;
-  struct slot s = {.t = mem_zalloc((size_t)MAX(n, 1), sizeof *s.t)};
+  struct element_slot s = {.t = mem_zalloc((size_t)MAX(n, 1), sizeof *s.t)};
   struct data_ctx ctx = {.cancel = cancel};
   bool end = false;
   s.status = iterator_next(m->at, &ctx, s.t, &end);
@@ -255,15 +255,15 @@ static bool walk_on(struct multi *m, struct cancel *cancel) {
   return true;
 }
 
-static struct slot take_first(struct shard *s) {
-  struct slot first = s->slots.at[0];
+static struct element_slot take_first(struct device_shard *s) {
+  struct element_slot first = s->slots.at[0];
   for (size_t i = 1; i < s->slots.n; i++) s->slots.at[i - 1] = s->slots.at[i];
   s->slots.n--;
   return first;
 }
 
 static void get(void *arg) {
-  struct request *q = arg;
+  struct shard_request *q = arg;
   struct multi *m = q->of;
   struct cancel *cancel = q->ctx->step->cancel;
   if (!m->at) {
@@ -277,15 +277,15 @@ static void get(void *arg) {
                        : INVALID("Shard %" PRId64 " is not one of %d", q->shard, m->n));
     return;
   }
-  struct shard *mine = &m->shards[q->shard];
+  struct device_shard *mine = &m->shards[q->shard];
   while (!mine->slots.n && !m->ended && walk_on(m, cancel)) continue;
   if (mine->slots.n) {
-    struct slot s = take_first(mine);
+    struct element_slot s = take_first(mine);
     /* There is room now for what others wait for, who gave up before this shard's buffer. q stays until that is done:
      * its step, whose cancellation counts, ends with it. */
     for (bool more = true; more && !m->ended;) {
       pthread_mutex_lock(&m->lock);
-      struct request *other = m->waiting;
+      struct shard_request *other = m->waiting;
       pthread_mutex_unlock(&m->lock);
       more = other && walk_on(m, cancel);
     }
@@ -302,7 +302,7 @@ static void get(void *arg) {
 static shoal_status begun_anew(void) { return STATUS(SHOAL_CANCELLED, "The MultiDeviceIterator was initialized anew"); }
 
 static void begin(void *arg) {
-  struct request *q = arg;
+  struct shard_request *q = arg;
   struct multi *m = q->of;
   struct data_iterator *fresh;
   struct tensor *out;
@@ -320,7 +320,7 @@ static void begin(void *arg) {
 }
 
 /* Puts a request on the line of the iterator that input `handle` names. */
-static void start_on(struct kernel_ctx *ctx, int handle, struct request with, void (*fn)(void *)) {
+static void start_on(struct kernel_ctx *ctx, int handle, struct shard_request with, void (*fn)(void *)) {
   struct resource *r;
   shoal_status s = resource_from_handle(ctx->kernel->resources, ctx_in(ctx, handle), &multi_type, &r);
   if (s) {
@@ -328,7 +328,7 @@ static void start_on(struct kernel_ctx *ctx, int handle, struct request with, vo
     ctx_done(ctx, s);
     return;
   }
-  struct request *q = mem_zalloc(1, sizeof *q);
+  struct shard_request *q = mem_zalloc(1, sizeof *q);
   *q = with;
   q->ctx = ctx;
   q->of = (struct multi *)r;
@@ -337,7 +337,7 @@ static void start_on(struct kernel_ctx *ctx, int handle, struct request with, vo
 }
 
 static void init_start(struct kernel_ctx *ctx) {
-  struct request with = {0};
+  struct shard_request with = {0};
   struct dataset *d;
   shoal_status s = dataset_in(ctx, 0, &d);
   if (!s) s = dataset_in_int(ctx, 2, "max_buffer_size", &with.buffer);
@@ -350,7 +350,7 @@ static void init_start(struct kernel_ctx *ctx) {
 }
 
 static void get_start(struct kernel_ctx *ctx) {
-  struct request with = {0};
+  struct shard_request with = {0};
   shoal_status s = dataset_in_int(ctx, 1, "shard_num", &with.shard);
   if (!s) s = dataset_in_int(ctx, 2, "incarnation_id", &with.incarnation);
   if (s) ctx_done(ctx, s);

@@ -126,7 +126,7 @@ static shoal_status columns_single(struct kernel_ctx *ctx, struct columns *c) {
 
 /* ---- running ---- */
 
-static shoal_status emit(struct kernel_ctx *ctx, const struct batch *b) {
+static shoal_status emit(struct kernel_ctx *ctx, const struct example_batch *b) {
   const struct parse_state *s = ctx->state;
   int ns = s->n_sparse, nd = s->n_dense, nr = s->n_ragged;
   struct pool *pool = ctx_pool(ctx);
@@ -140,7 +140,7 @@ static shoal_status emit(struct kernel_ctx *ctx, const struct batch *b) {
 static shoal_status parse(struct kernel_ctx *ctx, const struct columns *columns, bool scalar,
                           const struct tensor *names) {
   const struct tensor *serialized = ctx_in(ctx, 0);
-  struct batch b = {
+  struct example_batch b = {
       .columns = columns, .n = serialized->n, .scalar = scalar, .names = names && names->n ? names : NULL};
   shoal_status s = batch_scan(ctx_pool(ctx), serialized, &b);
   if (!s) s = emit(ctx, &b);

@@ -37,7 +37,7 @@ void columns_release(struct columns *c) {
   feature_index_release(&c->index);
 }
 
-const char *batch_name(const struct batch *b, int64_t i, int *n) {
+const char *batch_name(const struct example_batch *b, int64_t i, int *n) {
   if (b->names && i < b->names->n) {
     const struct str *s = string_at(b->names, i);
     *n = (int)s->size;
@@ -60,14 +60,14 @@ static const char *values_name(shoal_dtype t) {
 
 /* ---- finding ---- */
 
-struct scan {
+struct example_scan {
   const struct tensor *serialized;
-  struct batch *b;
+  struct example_batch *b;
   atomic_int_fast64_t bad; /* the first example that is no Example; n: none */
 };
 
 static void scan_range(void *arg, int64_t begin, int64_t end) {
-  struct scan *s = arg;
+  struct example_scan *s = arg;
   size_t columns = s->b->columns->at.n;
   for (int64_t i = begin; i < end; i++) {
     const struct str *m = string_at(s->serialized, i);
@@ -77,14 +77,14 @@ static void scan_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, struct batch *b) {
+shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, struct example_batch *b) {
   enum { MAX_COLUMNS = 1 << 20, SCAN_GRAIN = 8 };
   size_t slots;
   if (b->columns->at.n > MAX_COLUMNS || __builtin_mul_overflow((size_t)b->n, b->columns->at.n, &slots))
     return INVALID("Too many features");
   b->slots = mem_try_zalloc(slots, sizeof *b->slots);
   if (!b->slots) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "no memory to parse %" PRId64 " examples", b->n);
-  struct scan scan = {.serialized = serialized, .b = b};
+  struct example_scan scan = {.serialized = serialized, .b = b};
   atomic_init(&scan.bad, b->n);
   pool_for(pool, b->n, SCAN_GRAIN, scan_range, &scan);
   int64_t bad = atomic_load(&scan.bad);
@@ -95,8 +95,8 @@ shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, stru
 
 /* ---- one pass over the examples ---- */
 
-struct pass {
-  const struct batch *b;
+struct column_pass {
+  const struct example_batch *b;
   const struct column *column;
   size_t c;
   int64_t *counts;  /* [n]: filled by the first pass; -1: the feature is absent */
@@ -107,7 +107,7 @@ struct pass {
   int64_t error_at;   /* lock */
 };
 
-static void fail(struct pass *p, int64_t i, shoal_status s) {
+static void fail(struct column_pass *p, int64_t i, shoal_status s) {
   pthread_mutex_lock(&p->lock);
   if (!p->error || i < p->error_at) {
     shoal_status_free(p->error);
@@ -119,21 +119,21 @@ static void fail(struct pass *p, int64_t i, shoal_status s) {
   pthread_mutex_unlock(&p->lock);
 }
 
-static shoal_status example_error(const struct pass *p, int64_t i, const char *what) {
+static shoal_status example_error(const struct column_pass *p, int64_t i, const char *what) {
   int n;
   const char *name = batch_name(p->b, i, &n);
   if (p->b->scalar) return INVALID("Key: %s.  %s", p->column->key, what);
   return INVALID("Name: %.*s, Key: %s, Index: %" PRId64 ".  %s", n, name, p->column->key, i, what);
 }
 
-static shoal_status wrong_type(const struct pass *p, int64_t i, shoal_dtype have) {
+static shoal_status wrong_type(const struct column_pass *p, int64_t i, shoal_dtype have) {
   char text[160];
   snprintf(text, sizeof text, "Data types don't match. Data type: %s but expected type: %s", dtype_tf_name(have),
            dtype_tf_name(p->column->dtype));
   return example_error(p, i, text);
 }
 
-static shoal_status wrong_count(const struct pass *p, int64_t i, int64_t have) {
+static shoal_status wrong_count(const struct column_pass *p, int64_t i, int64_t have) {
   char text[320];
   const char *kind = values_name(p->column->dtype), *shape = shape_str(&p->column->shape);
   if (varies(p->column))
@@ -146,7 +146,7 @@ static shoal_status wrong_count(const struct pass *p, int64_t i, int64_t have) {
   return example_error(p, i, text);
 }
 
-static shoal_status missing(const struct pass *p, int64_t i) {
+static shoal_status missing(const struct column_pass *p, int64_t i) {
   int n;
   const char *name = batch_name(p->b, i, &n), *type = dtype_tf_name(p->column->dtype);
   if (p->b->scalar)
@@ -155,12 +155,12 @@ static shoal_status missing(const struct pass *p, int64_t i) {
                  type);
 }
 
-static const struct feature_slot *slot_of(const struct batch *b, size_t c, int64_t i) {
+static const struct feature_slot *slot_of(const struct example_batch *b, size_t c, int64_t i) {
   return &b->slots[(size_t)i * b->columns->at.n + c];
 }
 
 static void count_range(void *arg, int64_t begin, int64_t end) {
-  struct pass *p = arg;
+  struct column_pass *p = arg;
   for (int64_t i = begin; i < end; i++) {
     const struct feature_slot *slot = slot_of(p->b, p->c, i);
     struct feature f;
@@ -181,7 +181,7 @@ static void count_range(void *arg, int64_t begin, int64_t end) {
 }
 
 static void copy_range(void *arg, int64_t begin, int64_t end) {
-  struct pass *p = arg;
+  struct column_pass *p = arg;
   size_t size = dtype_size(p->column->dtype);
   for (int64_t i = begin; i < end; i++) {
     struct feature f;
@@ -191,8 +191,8 @@ static void copy_range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* counts (and room for offsets) of all examples; free(p->counts) afterwards. */
-static shoal_status count(struct pool *pool, const struct batch *b, size_t c, struct pass *p) {
-  *p = (struct pass){.b = b, .column = &b->columns->at.at[c], .c = c, .lock = PTHREAD_MUTEX_INITIALIZER};
+static shoal_status count(struct pool *pool, const struct example_batch *b, size_t c, struct column_pass *p) {
+  *p = (struct column_pass){.b = b, .column = &b->columns->at.at[c], .c = c, .lock = PTHREAD_MUTEX_INITIALIZER};
   p->counts = mem_try_zalloc((size_t)b->n * 2 + 1, sizeof *p->counts);
   if (!p->counts) return NO_MEMORY(b->n * 16, "counts of examples");
   p->offsets = p->counts + b->n;
@@ -202,7 +202,7 @@ static shoal_status count(struct pool *pool, const struct batch *b, size_t c, st
   return p->error;
 }
 
-static int64_t place_in_sequence(struct pass *p, int64_t *longest) {
+static int64_t place_in_sequence(struct column_pass *p, int64_t *longest) {
   int64_t total = 0;
   *longest = 0;
   for (int64_t i = 0; i < p->b->n; i++) {
@@ -215,7 +215,7 @@ static int64_t place_in_sequence(struct pass *p, int64_t *longest) {
 
 /* ---- forms ---- */
 
-static shoal_status dense(struct pool *pool, const struct batch *b, struct pass *p) {
+static shoal_status dense(struct pool *pool, const struct example_batch *b, struct column_pass *p) {
   const struct column *c = p->column;
   const struct tensor *dflt = c->dflt;
   int64_t row = c->stride, longest = 0;
@@ -272,8 +272,8 @@ shoal_status column_check_default(const struct column *c) {
                  shape_str(&s), shape_str(&c->shape));
 }
 
-shoal_status column_dense(struct pool *pool, const struct batch *b, size_t c, struct tensor *out) {
-  struct pass p;
+shoal_status column_dense(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *out) {
+  struct column_pass p;
   TRY(column_check_default(&b->columns->at.at[c]));
   TRY(count(pool, b, c, &p));
   p.out = out;
@@ -282,9 +282,9 @@ shoal_status column_dense(struct pool *pool, const struct batch *b, size_t c, st
   return s;
 }
 
-shoal_status column_sparse(struct pool *pool, const struct batch *b, size_t c, struct tensor *indices,
+shoal_status column_sparse(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *indices,
                            struct tensor *values, struct tensor *shape) {
-  struct pass p;
+  struct column_pass p;
   TRY(count(pool, b, c, &p));
   p.out = values;
   int64_t longest, total = place_in_sequence(&p, &longest), rank = b->scalar ? 1 : 2, dims[2] = {total, rank};
@@ -306,9 +306,9 @@ shoal_status column_sparse(struct pool *pool, const struct batch *b, size_t c, s
   return s;
 }
 
-shoal_status column_ragged(struct pool *pool, const struct batch *b, size_t c, struct tensor *values,
+shoal_status column_ragged(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *values,
                            struct tensor *splits) {
-  struct pass p;
+  struct column_pass p;
   TRY(count(pool, b, c, &p));
   p.out = values;
   int64_t longest, total = place_in_sequence(&p, &longest), n = b->scalar ? 0 : b->n + 1;

@@ -26,7 +26,7 @@ shoal_status columns_add(struct columns *c, const char *key, size_t n, shoal_dty
 void columns_release(struct columns *c);
 
 /* A batch of examples, scanned: slot of column c of example i is slots[i * columns + c]. */
-struct batch {
+struct example_batch {
   const struct columns *columns;
   struct feature_slot *slots;
   int64_t n;
@@ -35,26 +35,26 @@ struct batch {
 };
 
 /* Finds the columns in n examples; b->slots is to be freed, whatever comes of it. */
-shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, struct batch *b);
+shoal_status batch_scan(struct pool *pool, const struct tensor *serialized, struct example_batch *b);
 
 /* Tensors (empty before) from column c. Errors name the example and the key. */
-shoal_status column_dense(struct pool *pool, const struct batch *b, size_t c, struct tensor *out);
-shoal_status column_sparse(struct pool *pool, const struct batch *b, size_t c, struct tensor *indices,
+shoal_status column_dense(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *out);
+shoal_status column_sparse(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *indices,
                            struct tensor *values, struct tensor *shape);
-shoal_status column_ragged(struct pool *pool, const struct batch *b, size_t c, struct tensor *values,
+shoal_status column_ragged(struct pool *pool, const struct example_batch *b, size_t c, struct tensor *values,
                            struct tensor *splits);
 /* Is a dense column's default one that it can have? */
 shoal_status column_check_default(const struct column *c);
 
 /* The same where slots hold feature lists: a dimension of steps stands after that of the batch. */
-shoal_status column_list_dense(struct kernel_ctx *ctx, int out, int lengths, const struct batch *b, size_t c);
-shoal_status column_list_sparse(struct kernel_ctx *ctx, int indices, int values, int shape, const struct batch *b,
-                                size_t c);
-shoal_status column_list_ragged(struct kernel_ctx *ctx, int values, int outer, int inner, const struct batch *b,
+shoal_status column_list_dense(struct kernel_ctx *ctx, int out, int lengths, const struct example_batch *b, size_t c);
+shoal_status column_list_sparse(struct kernel_ctx *ctx, int indices, int values, int shape,
+                                const struct example_batch *b, size_t c);
+shoal_status column_list_ragged(struct kernel_ctx *ctx, int values, int outer, int inner, const struct example_batch *b,
                                 size_t c);
 
 /* "<unknown>" when the op was given none. Not terminated: %.*s */
-const char *batch_name(const struct batch *b, int64_t i, int *n);
+const char *batch_name(const struct example_batch *b, int64_t i, int *n);
 /* Element i of a splits tensor of either type. */
 void set_split(struct tensor *t, int64_t i, int64_t v);
 

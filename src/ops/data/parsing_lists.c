@@ -10,14 +10,15 @@ struct extent {
   int64_t total_steps, total_values, most_steps, most_values;
 };
 
-static shoal_status list_error(const struct batch *b, int64_t i, const struct column *c, int64_t step,
+static shoal_status list_error(const struct example_batch *b, int64_t i, const struct column *c, int64_t step,
                                const char *what) {
   int n;
   const char *name = batch_name(b, i, &n);
   return INVALID("Name: %.*s, Feature list: %s, Index: %" PRId64 ".  %s", n, name, c->key, step, what);
 }
 
-static shoal_status wrong_count(const struct batch *b, int64_t i, const struct column *c, int64_t step, int64_t have) {
+static shoal_status wrong_count(const struct example_batch *b, int64_t i, const struct column *c, int64_t step,
+                                int64_t have) {
   int n;
   const char *name = batch_name(b, i, &n);
   const char *kind = c->dtype == SHOAL_INT64 ? "int64" : c->dtype == SHOAL_FLOAT32 ? "float" : "bytes";
@@ -27,8 +28,8 @@ static shoal_status wrong_count(const struct batch *b, int64_t i, const struct c
 }
 
 /* The next feature of a list; its values counted. *end when there is none. */
-static shoal_status next(struct feature_walk *w, const struct batch *b, int64_t i, const struct column *c, int64_t step,
-                         struct feature *f, int64_t *count, bool *end) {
+static shoal_status next(struct feature_walk *w, const struct example_batch *b, int64_t i, const struct column *c,
+                         int64_t step, struct feature *f, int64_t *count, bool *end) {
   struct feature_slot slot;
   enum wire_step s = feature_list_next(w, &slot);
   *end = s == WIRE_END;
@@ -44,11 +45,11 @@ static shoal_status next(struct feature_walk *w, const struct batch *b, int64_t 
   return *count < 0 ? list_error(b, i, c, step, "Can't parse serialized Example.") : NULL;
 }
 
-static const struct feature_slot *slot_of(const struct batch *b, size_t c, int64_t i) {
+static const struct feature_slot *slot_of(const struct example_batch *b, size_t c, int64_t i) {
   return &b->slots[(size_t)i * b->columns->at.n + c];
 }
 
-static shoal_status measure(const struct batch *b, size_t col, bool dense, struct extent *e) {
+static shoal_status measure(const struct example_batch *b, size_t col, bool dense, struct extent *e) {
   const struct column *c = &b->columns->at.at[col];
   for (int64_t i = 0; i < b->n; i++) {
     const struct feature_slot *slot = slot_of(b, col, i);
@@ -82,7 +83,7 @@ static shoal_status measure(const struct batch *b, size_t col, bool dense, struc
 
 /* Copies the values of example i in order; each_step (optional) is told how many a step has. */
 typedef void step_fn(void *arg, int64_t example, int64_t step, int64_t count);
-static void copy(const struct batch *b, size_t col, int64_t i, char *to, step_fn *each_step, void *arg) {
+static void copy(const struct example_batch *b, size_t col, int64_t i, char *to, step_fn *each_step, void *arg) {
   const struct column *c = &b->columns->at.at[col];
   const struct feature_slot *slot = slot_of(b, col, i);
   if (!slot->data) return;
@@ -100,7 +101,7 @@ static void copy(const struct batch *b, size_t col, int64_t i, char *to, step_fn
 
 /* ---- dense: [batch,] steps, shape; shorter lists are filled up with zeros ---- */
 
-static shoal_status dense(struct kernel_ctx *ctx, int out, int lengths, const struct batch *b, size_t col,
+static shoal_status dense(struct kernel_ctx *ctx, int out, int lengths, const struct example_batch *b, size_t col,
                           const struct extent *e) {
   const struct column *c = &b->columns->at.at[col];
   struct shape shape = {0};
@@ -119,7 +120,7 @@ static shoal_status dense(struct kernel_ctx *ctx, int out, int lengths, const st
   return NULL;
 }
 
-shoal_status column_list_dense(struct kernel_ctx *ctx, int out, int lengths, const struct batch *b, size_t c) {
+shoal_status column_list_dense(struct kernel_ctx *ctx, int out, int lengths, const struct example_batch *b, size_t c) {
   const struct column *col = &b->columns->at.at[c];
   if (col->shape.rank > 0 && col->shape.dims[0] < 0)
     return INVALID("feature_list_dense_shapes of %s must be fully defined, but is %s", col->key,
@@ -148,8 +149,8 @@ static void put_indices(void *arg, int64_t example, int64_t step, int64_t count)
   }
 }
 
-shoal_status column_list_sparse(struct kernel_ctx *ctx, int indices, int values, int shape, const struct batch *b,
-                                size_t c) {
+shoal_status column_list_sparse(struct kernel_ctx *ctx, int indices, int values, int shape,
+                                const struct example_batch *b, size_t c) {
   struct extent e = {.steps = mem_try_zalloc((size_t)b->n + 1, sizeof(int64_t))};
   if (!e.steps) return NO_MEMORY(b->n * 8, "steps of examples");
   shoal_status s = measure(b, c, false, &e);
@@ -188,7 +189,7 @@ static void put_split(void *arg, int64_t example, int64_t step, int64_t count) {
   set_split(x->inner, ++x->step, x->total);
 }
 
-shoal_status column_list_ragged(struct kernel_ctx *ctx, int values, int outer, int inner, const struct batch *b,
+shoal_status column_list_ragged(struct kernel_ctx *ctx, int values, int outer, int inner, const struct example_batch *b,
                                 size_t c) {
   struct extent e = {.steps = mem_try_zalloc((size_t)b->n + 1, sizeof(int64_t))};
   if (!e.steps) return NO_MEMORY(b->n * 8, "steps of examples");

@@ -151,7 +151,8 @@ static shoal_status add_columns(struct kernel_ctx *ctx, struct columns *context,
 
 /* ---- running ---- */
 
-static shoal_status emit(struct kernel_ctx *ctx, const struct batch *context, const struct batch *lists) {
+static shoal_status emit(struct kernel_ctx *ctx, const struct example_batch *context,
+                         const struct example_batch *lists) {
   const struct sequence_state *s = ctx->state;
   int n[GROUPS], out = 0;
   for (int g = 0; g < GROUPS; g++) n[g] = (int)s->types[g].n;
@@ -180,8 +181,8 @@ static shoal_status emit(struct kernel_ctx *ctx, const struct batch *context, co
 static shoal_status parse(struct kernel_ctx *ctx, const struct columns *context_columns,
                           const struct columns *list_columns, bool scalar, const struct tensor *names) {
   const struct tensor *serialized = ctx_in(ctx, 0);
-  struct batch context = {.columns = context_columns, .n = serialized->n, .scalar = scalar};
-  struct batch lists = {.columns = list_columns, .n = serialized->n, .scalar = scalar};
+  struct example_batch context = {.columns = context_columns, .n = serialized->n, .scalar = scalar};
+  struct example_batch lists = {.columns = list_columns, .n = serialized->n, .scalar = scalar};
   context.names = lists.names = names->n ? names : NULL;
   size_t n = (size_t)serialized->n, nc = context_columns->at.n, nl = list_columns->at.n;
   context.slots = mem_try_zalloc(n * nc + 1, sizeof *context.slots);

@@ -12,7 +12,7 @@
 
 /* ---- DecodeCSV ---- */
 
-struct csv {
+struct csv_state {
   char delim;
   bool quotes;
   char *na;
@@ -22,7 +22,7 @@ struct csv {
 };
 
 static shoal_status init_csv(struct kernel_init *ki, void *state) {
-  struct csv *s = state;
+  struct csv_state *s = state;
   const struct attr *types, *cols, *delim = node_attr(ki->node, "field_delim"), *na = node_attr(ki->node, "na_value");
   TRY(node_get_list(ki->node, "OUT_TYPE", ATTR_TYPE, &types));
   TRY(node_get_list(ki->node, "select_cols", ATTR_INT, &cols));
@@ -45,18 +45,18 @@ static shoal_status init_csv(struct kernel_init *ki, void *state) {
 }
 
 static void release_csv(void *state) {
-  struct csv *s = state;
+  struct csv_state *s = state;
   free(s->na);
   vec_release(&s->select);
 }
 
 /* One record while it is read: `field` holds the field just read. */
-struct record {
+struct csv_record {
   const char *at, *end;
   struct text field;
 };
 
-static shoal_status plain_field(const struct csv *s, struct record *r) {
+static shoal_status plain_field(const struct csv_state *s, struct csv_record *r) {
   const char *start = r->at;
   for (; r->at < r->end && *r->at != s->delim; r->at++)
     if ((s->quotes && *r->at == '"') || *r->at == '\n' || *r->at == '\r')
@@ -67,7 +67,7 @@ static shoal_status plain_field(const struct csv *s, struct record *r) {
 }
 
 /* Up to a quote that a delimiter or the end follows; two quotes stand for one. */
-static shoal_status quoted_field(const struct csv *s, struct record *r) {
+static shoal_status quoted_field(const struct csv_state *s, struct csv_record *r) {
   r->at++;
   while (r->at + 1 < r->end && !(r->at[0] == '"' && r->at[1] == s->delim)) {
     if (*r->at != '"') {
@@ -84,7 +84,7 @@ static shoal_status quoted_field(const struct csv *s, struct record *r) {
   return NULL;
 }
 
-static shoal_status store(struct kernel_ctx *ctx, const struct csv *s, const struct text *field, int f, int64_t i,
+static shoal_status store(struct kernel_ctx *ctx, const struct csv_state *s, const struct text *field, int f, int64_t i,
                           struct tensor *out) {
   bool missing = !field->n || (field->n == s->na_n && memcmp(field->at, s->na, s->na_n) == 0);
   shoal_dtype type = (shoal_dtype)out->dtype;
@@ -103,7 +103,7 @@ static shoal_status store(struct kernel_ctx *ctx, const struct csv *s, const str
                  field->at);
 }
 
-static shoal_status decode_record(struct kernel_ctx *ctx, const struct csv *s, struct record *r, int64_t i,
+static shoal_status decode_record(struct kernel_ctx *ctx, const struct csv_state *s, struct csv_record *r, int64_t i,
                                   struct tensor **outs) {
   int64_t column = 0;
   int taken = 0;
@@ -132,7 +132,7 @@ static shoal_status decode_record(struct kernel_ctx *ctx, const struct csv *s, s
 }
 
 static shoal_status run_csv(struct kernel_ctx *ctx) {
-  const struct csv *s = ctx->state;
+  const struct csv_state *s = ctx->state;
   const struct tensor *records = ctx_in(ctx, 0);
   for (int f = 0; f < s->fields; f++) {
     const struct tensor *d = ctx_in(ctx, 1 + f);
@@ -143,7 +143,7 @@ static shoal_status run_csv(struct kernel_ctx *ctx) {
   struct shape shape = tensor_shape(records);
   shoal_status e = NULL;
   for (int f = 0; !e && f < s->fields; f++) e = ctx_out(ctx, f, &shape, &outs[f]);
-  struct record r = {0};
+  struct csv_record r = {0};
   for (int64_t i = 0; !e && i < records->n; i++) {
     const struct str *t = string_at(records, i);
     r.at = str_data(t);
@@ -339,7 +339,7 @@ static const struct op_row rows[] = {
      .shape = shape_csv,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
                                              .flags = KERNEL_EXPENSIVE,
-                                             .state_size = sizeof(struct csv),
+                                             .state_size = sizeof(struct csv_state),
                                              .init = init_csv,
                                              .release = release_csv,
                                              .run = run_csv},

@@ -20,7 +20,7 @@ struct reader_config {
 };
 
 struct read;
-struct reader {
+struct reader_resource {
   struct resource head;
   char *name; /* "TextLineReader 'node'" */
   struct reader_config config;
@@ -39,7 +39,7 @@ struct reader {
 
 /* ---- files ---- */
 
-static void close_file(struct reader *r) {
+static void close_file(struct reader_resource *r) {
   if (r->open) {
     if (r->config.kind == READER_RECORDS) record_reader_close(&r->records);
     else byte_stream_close(&r->bytes);
@@ -48,7 +48,7 @@ static void close_file(struct reader *r) {
 }
 
 static void free_reader(struct resource *res) {
-  struct reader *r = (struct reader *)res;
+  struct reader_resource *r = (struct reader_resource *)res;
   close_file(r);
   text_release(&r->work);
   text_release(&r->ahead);
@@ -99,7 +99,7 @@ static shoal_status read_bytes(struct byte_stream *s, int64_t n, struct text *to
   return NULL;
 }
 
-static shoal_status start_file(struct reader *r) {
+static shoal_status start_file(struct reader_resource *r) {
   const struct reader_config *c = &r->config;
   const char *path = text_cstr(&r->work);
   r->number = 0;
@@ -124,7 +124,7 @@ static shoal_status start_file(struct reader *r) {
   return NULL;
 }
 
-static shoal_status read_fixed(struct reader *r, struct text *value, bool *produced) {
+static shoal_status read_fixed(struct reader_resource *r, struct text *value, bool *produced) {
   const struct reader_config *c = &r->config;
   int64_t hop = c->hop ? c->hop : c->record, got;
   if (r->number) {
@@ -148,7 +148,8 @@ static shoal_status read_fixed(struct reader *r, struct text *value, bool *produ
 }
 
 /* One record of the current work; *end when the work is done (with or without a last record). */
-static shoal_status read_record(struct reader *r, struct text *key, struct text *value, bool *produced, bool *end) {
+static shoal_status read_record(struct reader_resource *r, struct text *key, struct text *value, bool *produced,
+                                bool *end) {
   const char *work = text_cstr(&r->work);
   shoal_status s;
   *produced = *end = false;
@@ -196,7 +197,7 @@ static shoal_status read_record(struct reader *r, struct text *key, struct text 
   return INTERNAL("A reader of no kind");
 }
 
-static void reset(struct reader *r) {
+static void reset(struct reader_resource *r) {
   close_file(r);
   r->started = 0;
   r->finished = 0;
@@ -211,7 +212,7 @@ struct read {
   atomic_int refs; /* its turn, and whoever is asking the queue for it */
   struct read *next;
   struct kernel_ctx *ctx;
-  struct reader *reader; /* references */
+  struct reader_resource *reader; /* references */
   struct queue *queue;
   int64_t want; /* -1: one, as scalars */
   VEC(struct text) keys, values;
@@ -243,7 +244,7 @@ static void unref_read(struct read *op) {
 
 /* Ends the turn of op; the next one begins. */
 static void finish(struct read *op, shoal_status s) {
-  struct reader *r = op->reader;
+  struct reader_resource *r = op->reader;
   struct kernel_ctx *ctx = op->ctx;
   if (!s) s = set_strings(ctx, 0, op->want < 0, op->keys.at, op->keys.n);
   if (!s) s = set_strings(ctx, 1, op->want < 0, op->values.at, op->values.n);
@@ -260,7 +261,7 @@ static void finish(struct read *op, shoal_status s) {
   }
 }
 
-static shoal_status take_work(struct reader *r, struct tensor *name) {
+static shoal_status take_work(struct reader_resource *r, struct tensor *name) {
   if (name->n != 1) return INVALID("Expected to dequeue a one-element string tensor");
   const struct str *s = T_DATA(name, const struct str);
   r->work.n = 0;
@@ -297,7 +298,7 @@ static bool ask(struct read *op) {
 }
 
 static void run(struct read *op) {
-  struct reader *r = op->reader;
+  struct reader_resource *r = op->reader;
   for (;;) {
     if (r->finished == r->started && !ask(op)) return;
     struct text key = {0}, value = {0};
@@ -325,7 +326,7 @@ static void run(struct read *op) {
 
 static void on_cancel(void *arg) {
   struct read *op = arg;
-  struct reader *r = op->reader;
+  struct reader_resource *r = op->reader;
   pthread_mutex_lock(&r->lock);
   bool mine = op->waits;
   if (mine) {
@@ -363,7 +364,7 @@ static shoal_status new_read(struct kernel_ctx *ctx, int64_t want, struct read *
   struct read *op = mem_zalloc(1, sizeof *op);
   atomic_init(&op->refs, 1);
   op->ctx = ctx;
-  op->reader = (struct reader *)reader;
+  op->reader = (struct reader_resource *)reader;
   op->queue = (struct queue *)queue;
   op->want = want;
   *out = op;
@@ -377,7 +378,7 @@ static void start_read(struct kernel_ctx *ctx, int64_t want) {
     ctx_done(ctx, s);
     return;
   }
-  struct reader *r = op->reader;
+  struct reader_resource *r = op->reader;
   pthread_mutex_lock(&r->lock);
   bool first = !r->turns;
   if (!first && !cancel_register(ctx->step->cancel, &op->hook, on_cancel, op)) {
@@ -413,7 +414,7 @@ static void read_up_to_start(struct kernel_ctx *ctx) {
 
 /* ---- making ---- */
 
-struct maker {
+struct reader_maker {
   struct state_maker m;
   struct reader_config config;
   char *name;
@@ -424,7 +425,8 @@ static shoal_status not_negative(const struct shoal_node *n, const char *attr, i
   return *out >= 0 ? NULL : INVALID("%s must be >= 0 not %" PRId64, attr, *out);
 }
 
-static shoal_status maker_init(struct kernel_init *ki, struct maker *st, enum reader_kind kind, const char *label) {
+static shoal_status maker_init(struct kernel_init *ki, struct reader_maker *st, enum reader_kind kind,
+                               const char *label) {
   const struct shoal_node *n = ki->node;
   struct reader_config *c = &st->config;
   const char *compression = "";
@@ -462,14 +464,14 @@ static shoal_status records_init(struct kernel_init *ki, void *st) {
 }
 
 static void maker_release(void *state) {
-  struct maker *st = state;
+  struct reader_maker *st = state;
   state_maker_release(&st->m);
   free(st->name);
 }
 
 static shoal_status make(void *arg, struct resource **out) {
-  struct maker *st = arg;
-  struct reader *r = mem_zalloc(1, sizeof *r);
+  struct reader_maker *st = arg;
+  struct reader_resource *r = mem_zalloc(1, sizeof *r);
   resource_init(&r->head, &reader_type);
   pthread_mutex_init(&r->lock, NULL);
   r->name = mem_strdup(st->name);
@@ -479,17 +481,17 @@ static shoal_status make(void *arg, struct resource **out) {
 }
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
-  struct maker *st = ctx->state;
+  struct reader_maker *st = ctx->state;
   return state_maker_run(&st->m, ctx, make, st, NULL);
 }
 
 /* ---- state ---- */
 
 /* A reader that nobody reads from just now, locked. */
-static shoal_status find_idle(struct kernel_ctx *ctx, struct reader **out) {
+static shoal_status find_idle(struct kernel_ctx *ctx, struct reader_resource **out) {
   struct resource *res;
   TRY(state_from_handle(ctx, 0, &reader_type, &res));
-  struct reader *r = (struct reader *)res;
+  struct reader_resource *r = (struct reader_resource *)res;
   pthread_mutex_lock(&r->lock);
   if (r->turns) {
     pthread_mutex_unlock(&r->lock);
@@ -500,7 +502,7 @@ static shoal_status find_idle(struct kernel_ctx *ctx, struct reader **out) {
   return NULL;
 }
 
-static void let_go(struct reader *r) {
+static void let_go(struct reader_resource *r) {
   pthread_mutex_unlock(&r->lock);
   resource_unref(&r->head);
 }
@@ -510,7 +512,7 @@ static shoal_status count_run(struct kernel_ctx *ctx) {
   struct tensor *out;
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &out));
   TRY(state_from_handle(ctx, 0, &reader_type, &res));
-  struct reader *r = (struct reader *)res;
+  struct reader_resource *r = (struct reader_resource *)res;
   bool records = str_starts(ctx->kernel->op->name, "ReaderNumRecords");
   pthread_mutex_lock(&r->lock);
   *T_DATA(out, int64_t) = records ? r->produced : r->finished;
@@ -520,21 +522,21 @@ static shoal_status count_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status reset_run(struct kernel_ctx *ctx) {
-  struct reader *r;
+  struct reader_resource *r;
   TRY(find_idle(ctx, &r));
   reset(r);
   let_go(r);
   return NULL;
 }
 
-static bool has_state(const struct reader *r) {
+static bool has_state(const struct reader_resource *r) {
   return r->config.kind == READER_IDENTITY || r->config.kind == READER_WHOLE_FILE;
 }
 
 /* ReaderBaseState: 1 work_started, 2 work_finished, 3 num_records_produced, 4 current_work. */
 static shoal_status serialize_run(struct kernel_ctx *ctx) {
   struct tensor *out;
-  struct reader *r;
+  struct reader_resource *r;
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &out));
   TRY(find_idle(ctx, &r));
   if (!has_state(r)) {
@@ -552,7 +554,7 @@ static shoal_status serialize_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static shoal_status restore_from(struct reader *r, const struct str *state) {
+static shoal_status restore_from(struct reader_resource *r, const struct str *state) {
   if (!has_state(r)) return UNIMPLEMENTED("Reader RestoreState");
   reset(r);
   struct wire w = wire_from(str_data(state), state->size);
@@ -585,7 +587,7 @@ static shoal_status restore_run(struct kernel_ctx *ctx) {
     struct shape shape = tensor_shape(state);
     return INVALID("Reader state must be scalar, but had shape: %s", shape_str(&shape));
   }
-  struct reader *r;
+  struct reader_resource *r;
   TRY(find_idle(ctx, &r));
   shoal_status s = restore_from(r, state->data);
   if (s) reset(r);
@@ -597,7 +599,7 @@ static shoal_status restore_run(struct kernel_ctx *ctx) {
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
 #define MAKER(id, init_) \
-  KERNEL(id, .state_size = sizeof(struct maker), .init = init_, .release = maker_release, .run = maker_run)
+  KERNEL(id, .state_size = sizeof(struct reader_maker), .init = init_, .release = maker_release, .run = maker_run)
 MAKER(identity_kernels, identity_init);
 MAKER(whole_file_kernels, whole_file_init);
 MAKER(lines_kernels, lines_init);

@@ -23,12 +23,12 @@ static shoal_status vocab_init(struct kernel_init *ki, void *state) {
   return node_get_int(ki->node, "old_vocab_size", &st->old_size);
 }
 
-struct lines {
+struct vocabulary {
   char *data;
   VEC(const char *) at; /* NUL-terminated, inside data */
 };
 
-static void release_lines(struct lines *l) {
+static void release_lines(struct vocabulary *l) {
   free(l->data);
   l->data = NULL;
   vec_release(&l->at);
@@ -36,9 +36,9 @@ static void release_lines(struct lines *l) {
 
 /* The lines of a file, at most `limit` (negative: all, and then none may be missing). */
 static shoal_status read_lines(const struct kernel_ctx *ctx, int input, const char *what, int64_t limit,
-                               struct lines *out) {
+                               struct vocabulary *out) {
   const struct tensor *name = ctx_in(ctx, input);
-  *out = (struct lines){0};
+  *out = (struct vocabulary){0};
   if (name->rank) return INVALID("%s should be a single string, but got %s", what, tensor_shape_str(name));
   const struct str *text = T_DATA(name, const struct str);
   if (!text->size) return INVALID("%s filename cannot be empty.", input ? "old vocab" : "new vocab");
@@ -64,7 +64,7 @@ static shoal_status read_lines(const struct kernel_ctx *ctx, int input, const ch
 
 static shoal_status vocab_run(struct kernel_ctx *ctx) {
   const struct vocab_state *st = ctx->state;
-  struct lines fresh, old = {0};
+  struct vocabulary fresh, old = {0};
   struct strmap place = {0}; /* old word -> its line in old.at */
   shoal_status s = NULL;
   TRY(read_lines(ctx, 0, "new_vocab_file", -1, &fresh));

@@ -229,18 +229,18 @@ static shoal_status run_save_slices(struct kernel_ctx *ctx) { return save_v1(ctx
 
 /* ---- merging and names ---- */
 
-struct merge {
+struct merge_state {
   bool delete_old_dirs, allow_missing;
 };
 
 static shoal_status init_merge(struct kernel_init *ki, void *state) {
-  struct merge *m = state;
+  struct merge_state *m = state;
   TRY(node_get_bool(ki->node, "delete_old_dirs", &m->delete_old_dirs));
   return node_get_bool(ki->node, "allow_missing_files", &m->allow_missing);
 }
 
 static shoal_status run_merge(struct kernel_ctx *ctx) {
-  const struct merge *m = ctx->state;
+  const struct merge_state *m = ctx->state;
   const struct tensor *prefixes = ctx_in(ctx, 0), *to = ctx_in(ctx, 1);
   struct shape shape;
   if (prefixes->rank != 1) {
@@ -343,7 +343,7 @@ static const struct op_row rows[] = {
      .flags = EFFECT,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
                                              .flags = KERNEL_EXPENSIVE,
-                                             .state_size = sizeof(struct merge),
+                                             .state_size = sizeof(struct merge_state),
                                              .init = init_merge,
                                              .run = run_merge},
                                             {0}}},

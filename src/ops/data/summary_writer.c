@@ -28,18 +28,18 @@ static const struct resource_type writer_type = {"N10tensorflow22SummaryWriterIn
 
 /* ---- the handle ---- */
 
-struct handle_state {
+struct writer_state {
   struct resource_name name;
 };
 
 static shoal_status init_handle(struct kernel_init *ki, void *state) {
-  return resource_name_init(&((struct handle_state *)state)->name, ki);
+  return resource_name_init(&((struct writer_state *)state)->name, ki);
 }
 
-static void release_handle(void *state) { resource_name_release(&((struct handle_state *)state)->name); }
+static void release_handle(void *state) { resource_name_release(&((struct writer_state *)state)->name); }
 
 static shoal_status run_handle(struct kernel_ctx *ctx) {
-  const struct handle_state *s = ctx->state;
+  const struct writer_state *s = ctx->state;
   struct tensor t;
   TRY(resource_handle_tensor(ctx->kernel->resources, ctx->kernel->device->name, s->name.container, s->name.name,
                              &writer_type, &t));
@@ -247,7 +247,7 @@ static const struct op_row rows[] = {
      .shape = shape_scalar_out,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
                                              .flags = KERNEL_CHEAP,
-                                             .state_size = sizeof(struct handle_state),
+                                             .state_size = sizeof(struct writer_state),
                                              .init = init_handle,
                                              .release = release_handle,
                                              .run = run_handle},

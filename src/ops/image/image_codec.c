@@ -64,7 +64,7 @@ static shoal_status init_decode(struct kernel_init *ki, void *state) {
 }
 
 /* Where a decoder's pixels go: the output itself when that has their type, a temporary otherwise. */
-struct target {
+struct pixel_target {
   struct kernel_ctx *ctx;
   const struct decode_state *state;
   enum format format;
@@ -75,7 +75,7 @@ struct target {
 };
 
 static shoal_status alloc(void *arg, int64_t height, int64_t width, int64_t channels, void **pixels) {
-  struct target *t = arg;
+  struct pixel_target *t = arg;
   const struct decode_state *s = t->state;
   struct shape shape = {.rank = 3, .dims = {height, width, channels}};
   bool four = s->is_gif || (t->format == GIF && s->is_image && s->expand_animations);
@@ -121,7 +121,7 @@ static shoal_status read_window(struct kernel_ctx *ctx, struct jpeg_options *o) 
   return NULL;
 }
 
-static shoal_status decode(struct target *t, const char *data, size_t n) {
+static shoal_status decode(struct pixel_target *t, const char *data, size_t n) {
   const struct decode_state *s = t->state;
   switch (t->format) {
     case JPEG: {
@@ -162,7 +162,7 @@ static shoal_status run_decode(struct kernel_ctx *ctx) {
   const struct str *in = string_at(contents, 0);
   if (!in->size) return INVALID("Input is empty.");
   if (in->size > INT32_MAX) return INVALID("Input contents are too large for int: %zu", in->size);
-  struct target t = {
+  struct pixel_target t = {
       .ctx = ctx, .state = ctx->state, .format = format_of(str_data(in), in->size), .pixel = SHOAL_UINT8};
   shoal_status s = decode(&t, str_data(in), in->size);
   if (tensor_valid(&t.temp)) {

@@ -38,13 +38,14 @@ static struct jpeg_error_mgr *set_errors(struct failure *f) {
 static shoal_status bad_data(void) { return INVALID("jpeg::Uncompress failed. Invalid JPEG data or crop window."); }
 
 /* Lines as they come from the decoder to the output: cut to the crop window, four colours made three. */
-struct lines {
+struct jpeg_lines {
   int components, width; /* of the output */
   bool cmyk;
   size_t skip; /* samples at the start of a line, when it had to begin at a block */
 };
 
-static void put_line(const struct jpeg_decompress_struct *c, const struct lines *l, const JSAMPLE *line, uint8_t *to) {
+static void put_line(const struct jpeg_decompress_struct *c, const struct jpeg_lines *l, const JSAMPLE *line,
+                     uint8_t *to) {
   line += l->skip;
   if (!l->cmyk) {
     memcpy(to, line, (size_t)l->width * (size_t)l->components);
@@ -57,7 +58,7 @@ static void put_line(const struct jpeg_decompress_struct *c, const struct lines 
   }
 }
 
-struct decoding {
+struct jpeg_decoding {
   struct jpeg_decompress_struct c;
   struct failure failure;
   JSAMPLE *line;
@@ -71,8 +72,8 @@ static bool window_fits(const struct jpeg_options *o, const struct jpeg_decompre
 }
 
 /* May jump back to the caller at any call of the library. */
-static bool decode(struct decoding *d, const void *data, size_t n, const struct jpeg_options *o, image_alloc *alloc,
-                   void *arg) {
+static bool decode(struct jpeg_decoding *d, const void *data, size_t n, const struct jpeg_options *o,
+                   image_alloc *alloc, void *arg) {
   struct jpeg_decompress_struct *c = &d->c;
   jpeg_mem_src(c, data, (unsigned long)n);
   jpeg_read_header(c, TRUE);
@@ -89,7 +90,8 @@ static bool decode(struct decoding *d, const void *data, size_t n, const struct 
       (uint64_t)c->output_width * c->output_height * (uint64_t)c->num_components >= MAX_SAMPLES)
     return false;
   jpeg_start_decompress(c);
-  struct lines l = {.components = components, .width = (int)c->output_width, .cmyk = c->out_color_space == JCS_CMYK};
+  struct jpeg_lines l = {
+      .components = components, .width = (int)c->output_width, .cmyk = c->out_color_space == JCS_CMYK};
   int64_t height = c->output_height, first = 0;
   if (o->crop) {
     if (!window_fits(o, c)) return false;
@@ -115,7 +117,7 @@ static bool decode(struct decoding *d, const void *data, size_t n, const struct 
 }
 
 shoal_status jpeg_decode(const void *data, size_t n, const struct jpeg_options *o, image_alloc *alloc, void *arg) {
-  struct decoding *d = mem_zalloc(1, sizeof *d);
+  struct jpeg_decoding *d = mem_zalloc(1, sizeof *d);
   d->c.err = set_errors(&d->failure);
   bool ok = false;
   if (setjmp(d->failure.jump) == 0) {
@@ -130,7 +132,7 @@ shoal_status jpeg_decode(const void *data, size_t n, const struct jpeg_options *
 }
 
 shoal_status jpeg_shape(const void *data, size_t n, int *height, int *width, int *channels) {
-  struct decoding *d = mem_zalloc(1, sizeof *d);
+  struct jpeg_decoding *d = mem_zalloc(1, sizeof *d);
   d->c.err = set_errors(&d->failure);
   bool ok = false;
   if (setjmp(d->failure.jump) == 0) {

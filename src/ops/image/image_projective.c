@@ -113,7 +113,7 @@ static void pixel(const struct picture *p, const struct transform_state *st, con
   }
 }
 
-struct work {
+struct projective_work {
   const struct transform_state *st;
   struct picture picture;
   const struct tensor *transforms;
@@ -121,7 +121,7 @@ struct work {
 };
 
 static void some_rows(void *arg, int64_t begin, int64_t end) {
-  struct work *w = arg;
+  struct projective_work *w = arg;
   int64_t height = w->out->dims[1], width = w->out->dims[2];
   for (int64_t r = begin; r < end; r++) {
     int64_t image = r / height;
@@ -141,9 +141,9 @@ static shoal_status run(struct kernel_ctx *ctx) {
     return INVALID("output shape must be 1-dimensional with 2 elements: %s", tensor_shape_str(size));
   int64_t height = int_at(size, 0), width = int_at(size, 1);
   if (height <= 0 || width <= 0) return INVALID("output dimensions must be positive");
-  struct work w = {.st = ctx->state,
-                   .transforms = transforms,
-                   .picture = {images, images->dims[1], images->dims[2], images->dims[3], 0}};
+  struct projective_work w = {.st = ctx->state,
+                              .transforms = transforms,
+                              .picture = {images, images->dims[1], images->dims[2], images->dims[3], 0}};
   if (ctx->kernel->n_in > 3) {
     if (ctx_in(ctx, 3)->rank) return INVALID("fill_value must be a scalar");
     w.picture.fill = (float)fitted((shoal_dtype)images->dtype, real_at(ctx_in(ctx, 3), 0));

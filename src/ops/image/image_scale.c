@@ -100,12 +100,12 @@ static shoal_status spans_make(const struct scale_state *st, int64_t out, int64_
 
 /* ---- both ways ---- */
 
-struct plan {
+struct scale_plan {
   struct spans rows, cols;
   int64_t batch, depth, big[2], small[2]; /* big: the source's height and width; small: the result's */
 };
 
-static shoal_status plan_make(const struct kernel_ctx *ctx, int scale_at, struct plan *p) {
+static shoal_status plan_make(const struct kernel_ctx *ctx, int scale_at, struct scale_plan *p) {
   const float *v[2];
   for (int i = 0; i < 2; i++) {
     const struct tensor *t = ctx_in(ctx, scale_at + i);
@@ -121,7 +121,7 @@ static shoal_status plan_make(const struct kernel_ctx *ctx, int scale_at, struct
   return spans_make(ctx->state, p->small[1], p->big[1], v[0][1], v[1][1], &p->cols);
 }
 
-static void plan_release(struct plan *p) {
+static void plan_release(struct scale_plan *p) {
   spans_release(&p->rows);
   spans_release(&p->cols);
 }
@@ -132,7 +132,7 @@ static void add_scaled(float *to, const float *from, float w, int64_t n) {
 }
 
 /* One image: rows first, through a strip of as many rows as the result has. */
-static void resample(const struct plan *p, const float *from, float *strip, float *to) {
+static void resample(const struct scale_plan *p, const float *from, float *strip, float *to) {
   int64_t line = p->big[1] * p->depth;
   memset(strip, 0, (size_t)(p->small[0] * line) * sizeof *strip);
   memset(to, 0, (size_t)(p->small[0] * p->small[1] * p->depth) * sizeof *to);
@@ -152,7 +152,7 @@ static void resample(const struct plan *p, const float *from, float *strip, floa
 }
 
 /* The way back. */
-static void hand_back(const struct plan *p, const float *dy, float *strip, float *dx) {
+static void hand_back(const struct scale_plan *p, const float *dy, float *strip, float *dx) {
   int64_t line = p->big[1] * p->depth;
   memset(strip, 0, (size_t)(p->small[0] * line) * sizeof *strip);
   memset(dx, 0, (size_t)(p->big[0] * line) * sizeof *dx);
@@ -171,7 +171,7 @@ static void hand_back(const struct plan *p, const float *dy, float *strip, float
     }
 }
 
-static shoal_status run_all(const struct plan *p, const float *from, float *to, bool back) {
+static shoal_status run_all(const struct scale_plan *p, const float *from, float *to, bool back) {
   int64_t big = p->big[0] * p->big[1] * p->depth, small = p->small[0] * p->small[1] * p->depth;
   struct tensor strip;
   TRY(tensor_new_dims(&strip, SHOAL_FLOAT32, 2, (int64_t[]){p->small[0], p->big[1] * p->depth}));
@@ -187,10 +187,10 @@ static shoal_status scale_run(struct kernel_ctx *ctx) {
   if (x->rank != 4) return INVALID("input must be 4-dimensional%s", tensor_shape_str(x));
   if (size->rank != 1) return INVALID("output_shape_t must be 1-dimensional%s", tensor_shape_str(size));
   if (size->n != 2) return INVALID("output_shape_t must have two elements%s", tensor_shape_str(size));
-  struct plan p = {.batch = x->dims[0],
-                   .depth = x->dims[3],
-                   .big = {x->dims[1], x->dims[2]},
-                   .small = {int_at(size, 0), int_at(size, 1)}};
+  struct scale_plan p = {.batch = x->dims[0],
+                         .depth = x->dims[3],
+                         .big = {x->dims[1], x->dims[2]},
+                         .small = {int_at(size, 0), int_at(size, 1)}};
   struct tensor *y, pixels = {0};
   shoal_status s = plan_make(ctx, 2, &p);
   if (!s) s = ctx_out_dims(ctx, 0, 4, (int64_t[]){p.batch, p.small[0], p.small[1], p.depth}, &y);
@@ -208,7 +208,7 @@ static shoal_status scale_grad_run(struct kernel_ctx *ctx) {
   if (dy->dims[0] != x->dims[0] || dy->dims[3] != x->dims[3])
     return INVALID("grads %s and original_image %s differ in batch or channels", tensor_shape_str(dy),
                    tensor_shape_str(x));
-  struct plan p = {
+  struct scale_plan p = {
       .batch = x->dims[0], .depth = x->dims[3], .big = {x->dims[1], x->dims[2]}, .small = {dy->dims[1], dy->dims[2]}};
   struct shape shape = tensor_shape(x);
   struct tensor *dx;

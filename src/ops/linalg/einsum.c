@@ -20,12 +20,12 @@ static shoal_status einsum_init(struct kernel_init *ki, void *state) {
 
 /* ---- strided sums: copies, diagonals and reductions ---- */
 
-struct walk {
+struct einsum_walk {
   int n;
   int64_t dim[MAX_AXES], from[MAX_AXES], to[MAX_AXES];
 };
 
-static void walk_add(struct walk *w, int64_t dim, int64_t from, int64_t to) {
+static void walk_add(struct einsum_walk *w, int64_t dim, int64_t from, int64_t to) {
   if (dim == 1) return;
   w->dim[w->n] = dim;
   w->from[w->n] = from;
@@ -45,7 +45,7 @@ static void walk_add(struct walk *w, int64_t dim, int64_t from, int64_t to) {
 #define PLAIN(v) (v)
 
 /* Walks all axes, the last in a loop of its own; sum adds into what is there. */
-static void walk_run(const struct walk *w, shoal_dtype type, const void *from, void *to, bool sum) {
+static void walk_run(const struct einsum_walk *w, shoal_dtype type, const void *from, void *to, bool sum) {
   int64_t at[MAX_AXES] = {0}, at_from = 0, at_to = 0;
   int last = w->n - 1;
   int64_t n = w->n ? w->dim[last] : 1, sf = w->n ? w->from[last] : 0, st = w->n ? w->to[last] : 0;
@@ -76,7 +76,7 @@ static void walk_run(const struct walk *w, shoal_dtype type, const void *from, v
 }
 
 /* Sums of half and bfloat16 are kept in float. */
-static shoal_status sum_into(const struct walk *w, shoal_dtype type, const struct tensor *x, struct tensor *y) {
+static shoal_status sum_into(const struct einsum_walk *w, shoal_dtype type, const struct tensor *x, struct tensor *y) {
   shoal_dtype acc = gemm_acc_type(type);
   if (type != SHOAL_FLOAT16 && type != SHOAL_BFLOAT16) {
     walk_run(w, type, x->data, y->data, true);
@@ -98,7 +98,7 @@ done:
 }
 
 static shoal_status run_unary(const struct bound *b, shoal_dtype type, const struct tensor *x, struct tensor *y) {
-  struct walk kept = {0};
+  struct einsum_walk kept = {0};
   bool reduces = false;
   for (int i = 0; i < b->n; i++) {
     walk_add(&kept, b->axis[i].dim, b->axis[i].stride[0], b->axis[i].out_stride);
@@ -113,19 +113,19 @@ static shoal_status run_unary(const struct bound *b, shoal_dtype type, const str
 
 /* ---- products ---- */
 
-struct group {
+struct axis_group {
   int n;
   int axis[MAX_AXES];
   int64_t size;
 };
 
-static void group_add(struct group *g, int axis, int64_t dim) {
+static void group_add(struct axis_group *g, int axis, int64_t dim) {
   g->axis[g->n++] = axis;
   g->size *= dim;
 }
 
 /* One stride for all axes of a group, or -1. which: 0, 1 an input, 2 the output. */
-static int64_t stride_of(const struct bound *b, const struct group *g, int which) {
+static int64_t stride_of(const struct bound *b, const struct axis_group *g, int which) {
   int64_t stride = -1, next = 0;
   for (int i = g->n - 1; i >= 0; i--) {
     const struct axis *a = &b->axis[g->axis[i]];
@@ -140,12 +140,12 @@ static int64_t stride_of(const struct bound *b, const struct group *g, int which
 
 /* Operand `which` with its summed labels gone, copied to the order [batch, rows, columns] when `order` is given. */
 static shoal_status settle(struct bound *b, int which, shoal_dtype type, const struct tensor *x,
-                           const struct group *batch, const struct group *rows, const struct group *cols, bool copy,
-                           struct tensor *out) {
-  struct walk w = {0};
+                           const struct axis_group *batch, const struct axis_group *rows, const struct axis_group *cols,
+                           bool copy, struct tensor *out) {
+  struct einsum_walk w = {0};
   int64_t step = 1, strides[MAX_AXES] = {0};
   bool sums = false;
-  const struct group *order[3] = {batch, rows, cols};
+  const struct axis_group *order[3] = {batch, rows, cols};
   for (int g = 2; g >= 0; g--)
     for (int i = order[g]->n - 1; i >= 0; i--) {
       int k = order[g]->axis[i];
@@ -176,20 +176,21 @@ static shoal_status settle(struct bound *b, int which, shoal_dtype type, const s
 }
 
 /* What an operand needs to be read in place: rows and columns with one stride each, one of them 1. */
-static bool readable(const struct bound *b, int which, const struct group *free_, const struct group *contract) {
+static bool readable(const struct bound *b, int which, const struct axis_group *free_,
+                     const struct axis_group *contract) {
   int64_t f = stride_of(b, free_, which), c = stride_of(b, contract, which);
   return f >= 0 && c >= 0 && (f == 1 || c == 1);
 }
 
-static struct gemm_operand operand(const struct bound *b, int which, shoal_dtype type, const struct group *rows,
-                                   const struct group *cols, const void *data) {
+static struct gemm_operand operand(const struct bound *b, int which, shoal_dtype type, const struct axis_group *rows,
+                                   const struct axis_group *cols, const void *data) {
   int64_t r = stride_of(b, rows, which), c = stride_of(b, cols, which);
   bool trans = c != 1 || (r == 1 && rows->size > 1 && cols->size <= 1);
   return (struct gemm_operand){.data = data, .type = type, .ld = trans ? c : r, .trans = trans};
 }
 
 /* The products of all batches: pointers first, then one call. */
-static shoal_status multiply(struct pool *pool, const struct bound *b, struct gemm *g, const struct group *batch,
+static shoal_status multiply(struct pool *pool, const struct bound *b, struct gemm *g, const struct axis_group *batch,
                              const void *a, const void *b_data, void *c, const int64_t *c_strides) {
   size_t es = dtype_size(g->type);
   struct buffer *room;
@@ -219,7 +220,7 @@ static int by_out_stride(const struct bound *b, int x, int y) {
   return b->axis[x].out_stride > b->axis[y].out_stride ? -1 : 1;
 }
 
-static void sort_group(const struct bound *b, struct group *g) { /* as the output has them */
+static void sort_group(const struct bound *b, struct axis_group *g) { /* as the output has them */
   for (int i = 1; i < g->n; i++)
     for (int k = i; k > 0 && by_out_stride(b, g->axis[k], g->axis[k - 1]) < 0; k--) {
       int t = g->axis[k];
@@ -229,7 +230,7 @@ static void sort_group(const struct bound *b, struct group *g) { /* as the outpu
 }
 
 static shoal_status run_binary(struct kernel_ctx *ctx, struct bound *b, shoal_dtype type, struct tensor *y) {
-  struct group batch = {.size = 1}, rows = {.size = 1}, cols = {.size = 1}, contract = {.size = 1};
+  struct axis_group batch = {.size = 1}, rows = {.size = 1}, cols = {.size = 1}, contract = {.size = 1};
   for (int i = 0; i < b->n; i++) {
     const struct axis *a = &b->axis[i];
     if (a->in[0] && a->in[1]) group_add(a->in_out ? &batch : &contract, i, a->dim);
@@ -289,8 +290,8 @@ static shoal_status run_binary(struct kernel_ctx *ctx, struct bound *b, shoal_dt
     TRY_GOTO(s, multiply(ctx_pool(ctx), b, &g, &batch, in[0].data, in[1].data, c, strides), done);
   }
   if (!direct) {
-    struct walk w = {0};
-    const struct group *order[3] = {&batch, &rows, &cols};
+    struct einsum_walk w = {0};
+    const struct axis_group *order[3] = {&batch, &rows, &cols};
     int64_t step = work.n;
     for (int k = 0; k < 3; k++)
       for (int i = 0; i < order[k]->n; i++) {

@@ -40,7 +40,7 @@ static const struct {
              {"TridiagonalSolve", LINALG_TRIDIAGONAL_SOLVE, 2, 1},
              {"TridiagonalMatMul", LINALG_TRIDIAGONAL_MULTIPLY, 4, 1}};
 
-struct state {
+struct linalg_state {
   struct linalg k;
   linalg_fn fn;
   int n_in, n_out;
@@ -72,7 +72,7 @@ static shoal_status read_attrs(const struct shoal_node *n, struct linalg *k) {
 }
 
 static shoal_status linalg_init(struct kernel_init *ki, void *state) {
-  struct state *st = state;
+  struct linalg_state *st = state;
   int kind = find_kind(ki->kernel->op->name);
   if (kind < 0) return INTERNAL("%s is no matrix operation", ki->kernel->op->name);
   st->k.op = kinds[kind].kind;
@@ -145,7 +145,7 @@ static struct shape batch_of(struct shape s) {
 }
 
 /* Checks that all inputs fit together, and that the sizes are sane. */
-static shoal_status check_inputs(const struct state *st, const struct shape *s) {
+static shoal_status check_inputs(const struct linalg_state *st, const struct shape *s) {
   const struct linalg *k = &st->k;
   int last = st->n_in - 1; /* the right-hand side, where there is one */
   for (int i = 0; i < st->n_in; i++) {
@@ -207,8 +207,8 @@ static shoal_status check_inputs(const struct state *st, const struct shape *s) 
 
 /* ---- running ---- */
 
-struct task {
-  const struct state *st;
+struct linalg_task {
+  const struct linalg_state *st;
   struct linalg k;
   const char *in[LINALG_MAX_ARGS];
   char *out[LINALG_MAX_ARGS];
@@ -219,7 +219,7 @@ struct task {
   int64_t error_at;   /* lock: of the first matrix that failed */
 };
 
-static void work_one(struct task *t, int64_t i, const int64_t *at) {
+static void work_one(struct linalg_task *t, int64_t i, const int64_t *at) {
   const void *in[LINALG_MAX_ARGS];
   void *out[LINALG_MAX_ARGS];
   for (int a = 0; a < t->st->n_in; a++) in[a] = t->in[a] + (at ? at[a] : i) * t->in_step[a];
@@ -238,7 +238,7 @@ static void work_one(struct task *t, int64_t i, const int64_t *at) {
 }
 
 static void work_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n) {
-  struct task *t = arg;
+  struct linalg_task *t = arg;
   for (int64_t i = 0; i < n; i++) {
     int64_t from[2];
     for (int k = 0; k < 2; k++) from[k] = in_at[k] + (broadcast_inner(t->plan, k) ? i : 0);
@@ -247,7 +247,7 @@ static void work_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n)
 }
 
 static void work_range(void *arg, int64_t begin, int64_t end) {
-  struct task *t = arg;
+  struct linalg_task *t = arg;
   if (t->plan) broadcast_each(t->plan, begin, end, work_stretch, t);
   else
     for (int64_t i = begin; i < end; i++) work_one(t, i, NULL);
@@ -262,8 +262,8 @@ static shoal_status widen(struct kernel_ctx *ctx, const struct tensor *t, struct
 }
 
 static shoal_status linalg_run(struct kernel_ctx *ctx) {
-  const struct state *st = ctx->state;
-  struct task t = {.st = st, .k = st->k};
+  const struct linalg_state *st = ctx->state;
+  struct linalg_task t = {.st = st, .k = st->k};
   struct shape s[LINALG_MAX_ARGS], batch;
   for (int i = 0; i < st->n_in; i++) s[i] = tensor_shape(ctx_in(ctx, i));
   TRY(check_inputs(st, s));
@@ -336,7 +336,7 @@ static shoal_status linalg_run(struct kernel_ctx *ctx) {
 /* ---- shapes of graphs ---- */
 
 static shoal_status linalg_shape(struct shape_ctx *c) {
-  struct state st = {0};
+  struct linalg_state st = {0};
   int kind = find_kind(c->node->op->name);
   if (kind < 0) return NULL;
   st.k.op = kinds[kind].kind;
@@ -371,19 +371,19 @@ static shoal_status linalg_shape(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define MATRIX_KERNEL(types_)                                                                               \
-  {                                                                                                         \
-    "CPU", "T", types_, .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct state), .init = linalg_init, \
-                        .run = linalg_run                                                                   \
+#define MATRIX_KERNEL(types_)                                                                                      \
+  {                                                                                                                \
+    "CPU", "T", types_, .flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct linalg_state), .init = linalg_init, \
+                        .run = linalg_run                                                                          \
   }
 #define REALS (DT(FLOAT32) | DT(FLOAT64) | DT(FLOAT16))
 static const struct kernel_def any_kernels[] = {MATRIX_KERNEL(REALS | DT_COMPLEX), {0}};
 static const struct kernel_def real_kernels[] = {MATRIX_KERNEL(REALS), {0}};
 static const struct kernel_def eig_kernels[] = {
     {"CPU", "T", DT(FLOAT32) | DT(COMPLEX64), "Tout", DT(COMPLEX64), .flags = KERNEL_EXPENSIVE,
-     .state_size = sizeof(struct state), .init = linalg_init, .run = linalg_run},
+     .state_size = sizeof(struct linalg_state), .init = linalg_init, .run = linalg_run},
     {"CPU", "T", DT(FLOAT64) | DT(COMPLEX128), "Tout", DT(COMPLEX128), .flags = KERNEL_EXPENSIVE,
-     .state_size = sizeof(struct state), .init = linalg_init, .run = linalg_run},
+     .state_size = sizeof(struct linalg_state), .init = linalg_init, .run = linalg_run},
     {0}};
 
 static const struct op_row rows[] = {

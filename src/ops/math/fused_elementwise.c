@@ -18,14 +18,14 @@ struct step_code {
   int a, b; /* an input, or n_in + a step before */
 };
 
-struct chain {
+struct fused_chain {
   int n, n_in;
   size_t size; /* of an element */
   struct step_code steps[MAX_STEPS];
 };
 
 static shoal_status chain_init(struct kernel_init *ki, void *state) {
-  struct chain *c = state;
+  struct fused_chain *c = state;
   const struct attr *ops;
   int64_t a[MAX_STEPS], b[MAX_STEPS];
   int n_a, n_b;
@@ -52,8 +52,8 @@ static shoal_status chain_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-struct run {
-  const struct chain *c;
+struct chain_run {
+  const struct fused_chain *c;
   const char *in[MAX_INPUTS];
   bool scalar[MAX_INPUTS];
   char *out;
@@ -61,8 +61,8 @@ struct run {
 };
 
 static void run_blocks(void *arg, int64_t begin, int64_t end) {
-  struct run *r = arg;
-  const struct chain *c = r->c;
+  struct chain_run *r = arg;
+  const struct fused_chain *c = r->c;
   _Alignas(64) char temps[MAX_STEPS - 1][BLOCK * sizeof(double)];
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t n = MIN(BLOCK, end - at);
@@ -88,8 +88,8 @@ static void run_blocks(void *arg, int64_t begin, int64_t end) {
 }
 
 static shoal_status chain_run(struct kernel_ctx *ctx) {
-  const struct chain *c = ctx->state;
-  struct run r = {.c = c};
+  const struct fused_chain *c = ctx->state;
+  struct chain_run r = {.c = c};
   int whole = -1; /* the first input that is not a scalar */
   for (int i = 0; i < c->n_in; i++) {
     const struct tensor *x = ctx_in(ctx, i);
@@ -137,6 +137,6 @@ static const struct op_row rows[] = {
      .shape = chain_shape,
      .kernels =
          (const struct kernel_def[]){
-             {.device = "CPU", .state_size = sizeof(struct chain), .init = chain_init, .run = chain_run}, {0}}},
+             {.device = "CPU", .state_size = sizeof(struct fused_chain), .init = chain_init, .run = chain_run}, {0}}},
 };
 OP_FAMILY(fused_elementwise, rows);

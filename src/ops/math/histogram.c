@@ -66,12 +66,12 @@ static shoal_status bincount_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-struct dense {
+struct bincount_state {
   bool binary;
 };
 
 static shoal_status dense_init(struct kernel_init *ki, void *state) {
-  return node_get_bool(ki->node, "binary_output", &((struct dense *)state)->binary);
+  return node_get_bool(ki->node, "binary_output", &((struct bincount_state *)state)->binary);
 }
 
 static shoal_status dense_run(struct kernel_ctx *ctx) {
@@ -89,7 +89,7 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
   struct tensor *bins;
   TRY(ctx_out_dims(ctx, 0, matrix ? 2 : 1, matrix ? (int64_t[]){n_rows, size} : &size, &bins));
   tensor_zero(bins);
-  bool binary = ((struct dense *)ctx->state)->binary;
+  bool binary = ((struct bincount_state *)ctx->state)->binary;
   for (int64_t r = 0; r < n_rows; r++)
     if (!count(bins, r, size, arr, r * n, n, weights, binary)) return INVALID("Input arr must be non-negative!");
   return NULL;
@@ -99,7 +99,7 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
 
 static shoal_status sparse_bins(struct kernel_ctx *ctx, int64_t size, struct tensor *bins) {
   const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *w = ctx_in(ctx, 4);
-  bool binary = ((struct dense *)ctx->state)->binary;
+  bool binary = ((struct bincount_state *)ctx->state)->binary;
   if (bins->rank == 1)
     return count(bins, 0, size, v, 0, v->n, w, binary) ? NULL : INVALID("Input arr must be non-negative!");
   for (int64_t i = 0; i < v->n; i++) {
@@ -143,7 +143,7 @@ static shoal_status ragged_run(struct kernel_ctx *ctx) {
   struct tensor *bins;
   TRY(ctx_out_dims(ctx, 0, 2, (int64_t[]){rows, size}, &bins));
   tensor_zero(bins);
-  bool binary = ((struct dense *)ctx->state)->binary;
+  bool binary = ((struct bincount_state *)ctx->state)->binary;
   for (int64_t i = 0, row = 0; i < v->n; i++) { /* a value is of the first row that ends after it */
     while (i >= int_at(splits, row)) row++;
     if (!count(bins, row - 1, size, v, i, 1, w, binary)) return INVALID("Input must be non-negative");
@@ -230,14 +230,15 @@ static shoal_status histogram_shape(struct shape_ctx *c) {
 
 #define WEIGHTS (DT(INT32) | DT(INT64) | DT(FLOAT32) | DT(FLOAT64))
 static const struct kernel_def bincount_kernels[] = {{"CPU", "T", WEIGHTS, .run = bincount_run, .host_in = 2}, {0}};
-static const struct kernel_def dense_kernels[] = {
-    {"CPU", "T", WEIGHTS, .state_size = sizeof(struct dense), .init = dense_init, .run = dense_run, .host_in = 2}, {0}};
-static const struct kernel_def sparse_kernels[] = {
-    {"CPU", "T", WEIGHTS, .state_size = sizeof(struct dense), .init = dense_init, .run = sparse_run, .host_in = 8},
-    {0}};
-static const struct kernel_def ragged_kernels[] = {
-    {"CPU", "T", WEIGHTS, .state_size = sizeof(struct dense), .init = dense_init, .run = ragged_run, .host_in = 4},
-    {0}};
+static const struct kernel_def dense_kernels[] = {{"CPU", "T", WEIGHTS, .state_size = sizeof(struct bincount_state),
+                                                   .init = dense_init, .run = dense_run, .host_in = 2},
+                                                  {0}};
+static const struct kernel_def sparse_kernels[] = {{"CPU", "T", WEIGHTS, .state_size = sizeof(struct bincount_state),
+                                                    .init = dense_init, .run = sparse_run, .host_in = 8},
+                                                   {0}};
+static const struct kernel_def ragged_kernels[] = {{"CPU", "T", WEIGHTS, .state_size = sizeof(struct bincount_state),
+                                                    .init = dense_init, .run = ragged_run, .host_in = 4},
+                                                   {0}};
 static const struct kernel_def histogram_kernels[] = {{"CPU", "T", WEIGHTS, .run = histogram_run, .host_in = 6}, {0}};
 
 static const struct op_row rows[] = {

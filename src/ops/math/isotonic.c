@@ -5,27 +5,27 @@
  * half and bfloat16 round after each sum, as TensorFlow's. */
 #include "ops/array/array_util.h"
 
-struct segment {
+struct pooled_run {
   int64_t begin, end;
   double sum, mean;
 };
 
-struct work {
+struct isotonic_work {
   const struct tensor *x;
   struct tensor *y, *segments;
-  struct segment *room; /* [elements]: a row has that many segments at most */
+  struct pooled_run *room; /* [elements]: a row has that many segments at most */
   int64_t width;
 };
 
 static void solve_rows(void *arg, int64_t begin, int64_t end) {
-  const struct work *w = arg;
+  const struct isotonic_work *w = arg;
   shoal_dtype t = (shoal_dtype)w->y->dtype;
   for (int64_t r = begin; r < end; r++) {
-    struct segment *s = w->room + r * w->width;
+    struct pooled_run *s = w->room + r * w->width;
     int64_t n = 0;
     for (int64_t i = 0; i < w->width; i++) {
       double v = real_rounded(t, real_at(w->x, r * w->width + i));
-      s[n++] = (struct segment){i, i + 1, v, v};
+      s[n++] = (struct pooled_run){i, i + 1, v, v};
       for (; n > 1 && s[n - 1].mean > s[n - 2].mean; n--) {
         s[n - 2].end = s[n - 1].end;
         s[n - 2].sum = real_rounded(t, s[n - 2].sum + s[n - 1].sum);
@@ -41,7 +41,7 @@ static void solve_rows(void *arg, int64_t begin, int64_t end) {
 }
 
 static shoal_status run(struct kernel_ctx *ctx) {
-  struct work w = {.x = ctx_in(ctx, 0)};
+  struct isotonic_work w = {.x = ctx_in(ctx, 0)};
   struct shape s = tensor_shape(w.x);
   w.width = s.rank ? s.dims[s.rank - 1] : 1;
   int64_t rows = w.width ? w.x->n / w.width : 0;

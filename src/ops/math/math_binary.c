@@ -111,14 +111,14 @@ static shoal_status next_after_grad(struct grad_ctx *c) {
 
 /* ---- strings ---- */
 
-struct join {
+struct string_join {
   struct str *out;
   const struct str *a, *b;
   bool step_a, step_b;
 };
 
 static void join_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n) {
-  const struct join *j = arg;
+  const struct string_join *j = arg;
   for (int64_t i = 0; i < n; i++) {
     const struct str *a = &j->a[in_at[0] + (j->step_a ? i : 0)], *b = &j->b[in_at[1] + (j->step_b ? i : 0)];
     char *to = str_resize(&j->out[at + i], a->size + b->size);
@@ -134,7 +134,7 @@ static shoal_status add_strings_run(struct kernel_ctx *ctx) {
   TRY(broadcast_plan(&plan, (const struct tensor *const[]){a, b}, 2));
   struct tensor *z;
   TRY(ctx_out(ctx, 0, &plan.out, &z));
-  struct join j = {z->data, a->data, b->data, broadcast_inner(&plan, 0), broadcast_inner(&plan, 1)};
+  struct string_join j = {z->data, a->data, b->data, broadcast_inner(&plan, 0), broadcast_inner(&plan, 1)};
   broadcast_each(&plan, 0, plan.n, join_stretch, &j);
   return NULL;
 }

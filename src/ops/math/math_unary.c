@@ -168,14 +168,14 @@ static shoal_status rsqrt_grad_grad(struct grad_ctx *c) {
 
 enum { CHAIN_BLOCK = 2048 };
 
-struct chain {
+struct unary_chain {
   struct unary_loop *loops;
   int n;
   int32_t grain;
 };
 
 static shoal_status chain_init(struct kernel_init *ki, void *state) {
-  struct chain *ch = state;
+  struct unary_chain *ch = state;
   const struct attr *names;
   TRY(node_get_list(ki->node, "op_names", ATTR_STRING, &names));
   if (names->list.n == 0) return INVALID("Number of unary op compositions must be greater than zero");
@@ -192,10 +192,10 @@ static shoal_status chain_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static void chain_release(void *state) { free(((struct chain *)state)->loops); }
+static void chain_release(void *state) { free(((struct unary_chain *)state)->loops); }
 
 struct chain_task {
-  const struct chain *ch;
+  const struct unary_chain *ch;
   char *out;
   const char *in;
   int size;
@@ -213,7 +213,7 @@ static void chain_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 static shoal_status chain_run(struct kernel_ctx *ctx) {
-  const struct chain *ch = ctx->state;
+  const struct unary_chain *ch = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
@@ -241,7 +241,7 @@ static const struct kernel_def make_complex_kernels[] = {
     TWO_TYPES(binary, FLOAT32, COMPLEX64), TWO_TYPES(binary, FLOAT64, COMPLEX128), {0}};
 static const struct kernel_def gradient_kernels[] = {BINARY_KERNEL(DT_FLOATING | DT_COMPLEX), {0}};
 static const struct kernel_def chain_kernels[] = {
-    {"CPU", "T", DT(FLOAT32) | DT(FLOAT64) | DT(FLOAT16), .state_size = sizeof(struct chain), .init = chain_init,
+    {"CPU", "T", DT(FLOAT32) | DT(FLOAT64) | DT(FLOAT16), .state_size = sizeof(struct unary_chain), .init = chain_init,
      .release = chain_release, .run = chain_run},
     {0}};
 

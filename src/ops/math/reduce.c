@@ -19,7 +19,7 @@
 /* Elements of a piece, and the number of independent results from which on a pass is not cut along its length. */
 enum { PIECE = 32768, ENOUGH = 8 };
 
-struct pass {
+struct reduce_pass {
   const struct reduce_loops *loops, *merge; /* over elements; over accumulators */
   int64_t in_size, out_size;
   const char *in;
@@ -30,7 +30,7 @@ struct pass {
 };
 
 /* Rows of few columns: several of them are taken as one wide row, and the wide result is folded. */
-static void reduce_narrow(const struct pass *s, char *out, const char *in, int64_t n) {
+static void reduce_narrow(const struct reduce_pass *s, char *out, const char *in, int64_t n) {
   int64_t group = REDUCE_COLUMNS / 2 / s->inner, wide = group > 1 ? n / group : 0;
   if (wide < 4) {
     s->loops->rows(out, in, n, s->inner, s->inner);
@@ -46,7 +46,7 @@ static void reduce_narrow(const struct pass *s, char *out, const char *in, int64
 }
 
 /* Work item i: a result (or a chunk of columns of one), and a piece of its length. */
-static void pass_item(const struct pass *s, int64_t i) {
+static void pass_item(const struct reduce_pass *s, int64_t i) {
   int64_t chunk = i % s->chunks, piece = i / s->chunks % s->pieces, o = i / s->chunks / s->pieces;
   int64_t first = piece * s->piece, n = MIN(s->piece, s->length - first);
   int64_t column = chunk * s->columns, columns = MIN(s->columns, s->inner - column);
@@ -65,16 +65,16 @@ static void pass_range(void *arg, int64_t begin, int64_t end) {
 static shoal_status reduce_pass(struct kernel_ctx *ctx, const struct reduce *r, bool elements, const void *in,
                                 int64_t outer, int64_t length, int64_t inner, void *out) {
   if (outer == 0 || inner == 0) return NULL;
-  struct pass s = {.loops = elements ? r->loops : r->merge,
-                   .merge = r->merge,
-                   .in_size = (int64_t)dtype_size(elements ? r->dtype : r->acc),
-                   .out_size = (int64_t)dtype_size(r->acc),
-                   .in = in,
-                   .outer = outer,
-                   .length = length,
-                   .inner = inner,
-                   .piece = MAX(length, 1),
-                   .pieces = 1};
+  struct reduce_pass s = {.loops = elements ? r->loops : r->merge,
+                          .merge = r->merge,
+                          .in_size = (int64_t)dtype_size(elements ? r->dtype : r->acc),
+                          .out_size = (int64_t)dtype_size(r->acc),
+                          .in = in,
+                          .outer = outer,
+                          .length = length,
+                          .inner = inner,
+                          .piece = MAX(length, 1),
+                          .pieces = 1};
   s.columns = MIN(inner, REDUCE_COLUMNS);
   s.chunks = (inner + s.columns - 1) / s.columns;
   if (outer * s.chunks < ENOUGH && length > 2 * MAX(PIECE / inner, 64)) {
@@ -240,13 +240,13 @@ static const struct {
              {"Min", REDUCE_MIN, FINISH_NONE},   {"All", REDUCE_MIN, FINISH_NONE},
              {"Any", REDUCE_MAX, FINISH_NONE},   {"EuclideanNorm", REDUCE_SQUARES, FINISH_ROOT}};
 
-struct reduction {
+struct reduction_state {
   struct reduce r;
   bool keep_dims;
 };
 
 static shoal_status reduction_init(struct kernel_init *ki, void *state) {
-  struct reduction *k = state;
+  struct reduction_state *k = state;
   TRY(node_get_bool(ki->node, "keep_dims", &k->keep_dims));
   for (size_t i = 0; i < COUNT_OF(kinds); i++)
     if (op_is(ki->kernel->op, kinds[i].op))
@@ -255,7 +255,7 @@ static shoal_status reduction_init(struct kernel_init *ki, void *state) {
 }
 
 static shoal_status reduction_run(struct kernel_ctx *ctx) {
-  const struct reduction *k = ctx->state;
+  const struct reduction_state *k = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   bool reduced[SHOAL_MAX_RANK];
   TRY(reduce_axes(ctx_in(ctx, 1), x->rank, reduced));
@@ -313,15 +313,16 @@ static shoal_status l2_loss_run(struct kernel_ctx *ctx) {
 
 /* ---- rows ---- */
 
-#define REDUCTION(types_)                                                                                     \
-  {                                                                                                           \
-    "CPU", "T", types_, .state_size = sizeof(struct reduction), .init = reduction_init, .run = reduction_run, \
-                        .host_in = 2                                                                          \
+#define REDUCTION(types_)                                                                                           \
+  {                                                                                                                 \
+    "CPU", "T", types_, .state_size = sizeof(struct reduction_state), .init = reduction_init, .run = reduction_run, \
+                        .host_in = 2                                                                                \
   }
 static const struct kernel_def number_kernels[] = {REDUCTION(DT_NUMBER), {0}};
 static const struct kernel_def real_kernels[] = {REDUCTION(DT_REAL | DT_QUANTIZED), {0}};
 static const struct kernel_def bool_kernels[] = {
-    {"CPU", .state_size = sizeof(struct reduction), .init = reduction_init, .run = reduction_run, .host_in = 2}, {0}};
+    {"CPU", .state_size = sizeof(struct reduction_state), .init = reduction_init, .run = reduction_run, .host_in = 2},
+    {0}};
 static const struct kernel_def l2_loss_kernels[] = {
     {"CPU", "T", DT_FLOATING, .state_size = sizeof(struct reduce), .init = l2_loss_init, .run = l2_loss_run}, {0}};
 

@@ -77,13 +77,13 @@ FLOATS(lse, log_sum, log_sumf, -INFINITY)
 static const scan_fn sum_fns[DTYPE_COUNT] = {NUMBER_ENTRIES(sum)}, prod_fns[DTYPE_COUNT] = {NUMBER_ENTRIES(prod)},
                      lse_fns[DTYPE_COUNT] = {FLOAT_ENTRIES(lse)};
 
-struct scan {
+struct scan_state {
   scan_fn fn;
   bool exclusive, reverse;
 };
 
 static shoal_status scan_init(struct kernel_init *ki, void *state) {
-  struct scan *s = state;
+  struct scan_state *s = state;
   const struct op *op = ki->kernel->op;
   TRY(node_get_bool(ki->node, "exclusive", &s->exclusive));
   TRY(node_get_bool(ki->node, "reverse", &s->reverse));
@@ -93,7 +93,7 @@ static shoal_status scan_init(struct kernel_init *ki, void *state) {
 }
 
 struct scan_task {
-  const struct scan *s;
+  const struct scan_state *s;
   char *out;
   const char *in;
   int64_t size, length, inner, columns, chunks;
@@ -183,7 +183,7 @@ static shoal_status cumulative_logsumexp_grad(struct grad_ctx *c) {
 }
 
 #define SCAN(types_) \
-  { "CPU", "T", types_, .state_size = sizeof(struct scan), .init = scan_init, .run = scan_run, .host_in = 2 }
+  { "CPU", "T", types_, .state_size = sizeof(struct scan_state), .init = scan_init, .run = scan_run, .host_in = 2 }
 static const struct kernel_def number_kernels[] = {SCAN(DT_NUMBER), {0}};
 static const struct kernel_def float_kernels[] = {SCAN(DT_FLOATING), {0}};
 

@@ -8,13 +8,13 @@
 
 #include "ops/nn/nn_util.h"
 
-struct entry {
+struct top_entry {
   int64_t key;
   int64_t index;
 };
 
 /* a goes before b: larger first, then the lower index. */
-static inline bool before(const struct entry *a, const struct entry *b) {
+static inline bool before(const struct top_entry *a, const struct top_entry *b) {
   return a->key != b->key ? a->key > b->key : a->index < b->index;
 }
 static int compare(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
@@ -46,22 +46,22 @@ static int64_t key_at(shoal_dtype type, const void *row, int64_t i) {
 }
 
 /* Puts the k first entries of n in front, in no order: quickselect with the middle of three as pivot. */
-static void select_first(struct entry *e, int64_t n, int64_t k) {
+static void select_first(struct top_entry *e, int64_t n, int64_t k) {
   int64_t low = 0, high = n - 1;
   while (low < high) {
-    struct entry a = e[low], b = e[low + (high - low) / 2], c = e[high];
-    struct entry pivot = before(&a, &b) ? (before(&b, &c)   ? b
-                                           : before(&a, &c) ? c
-                                                            : a)
-                                        : (before(&a, &c)   ? a
-                                           : before(&b, &c) ? c
-                                                            : b);
+    struct top_entry a = e[low], b = e[low + (high - low) / 2], c = e[high];
+    struct top_entry pivot = before(&a, &b) ? (before(&b, &c)   ? b
+                                               : before(&a, &c) ? c
+                                                                : a)
+                                            : (before(&a, &c)   ? a
+                                               : before(&b, &c) ? c
+                                                                : b);
     int64_t i = low, j = high;
     while (i <= j) {
       while (before(&e[i], &pivot)) i++;
       while (before(&pivot, &e[j])) j--;
       if (i > j) break;
-      struct entry t = e[i];
+      struct top_entry t = e[i];
       e[i++] = e[j];
       e[j--] = t;
     }
@@ -91,12 +91,12 @@ static void top_rows(void *arg, int64_t begin, int64_t end) {
   const struct top *t = arg;
   size_t es = dtype_size(t->type);
   struct buffer *b;
-  shoal_status s = buffer_new((size_t)t->cols * sizeof(struct entry), &b);
+  shoal_status s = buffer_new((size_t)t->cols * sizeof(struct top_entry), &b);
   MUST(!s); /* a small multiple of a row that is in memory */
-  struct entry *e = b->data;
+  struct top_entry *e = b->data;
   for (int64_t r = begin; r < end; r++) {
     const char *row = t->x + (size_t)(r * t->cols) * es;
-    for (int64_t i = 0; i < t->cols; i++) e[i] = (struct entry){key_at(t->type, row, i), i};
+    for (int64_t i = 0; i < t->cols; i++) e[i] = (struct top_entry){key_at(t->type, row, i), i};
     if (t->k < t->cols) select_first(e, t->cols, t->k);
     if (t->k > 1) qsort(e, (size_t)t->k, sizeof *e, compare);
     for (int64_t i = 0; i < t->k; i++) {
@@ -243,12 +243,12 @@ static void nth_rows(void *arg, int64_t begin, int64_t end) {
   const struct top *t = arg; /* k: how many from the largest */
   size_t es = dtype_size(t->type);
   struct buffer *b;
-  shoal_status s = buffer_new((size_t)t->cols * sizeof(struct entry), &b);
+  shoal_status s = buffer_new((size_t)t->cols * sizeof(struct top_entry), &b);
   MUST(!s); /* a small multiple of a row that is in memory */
-  struct entry *e = b->data;
+  struct top_entry *e = b->data;
   for (int64_t r = begin; r < end; r++) {
     const char *row = t->x + (size_t)(r * t->cols) * es;
-    for (int64_t i = 0; i < t->cols; i++) e[i] = (struct entry){key_at(t->type, row, i), i};
+    for (int64_t i = 0; i < t->cols; i++) e[i] = (struct top_entry){key_at(t->type, row, i), i};
     select_first(e, t->cols, t->k);
     int64_t last = 0; /* of the first k: the one that goes behind all others */
     for (int64_t i = 1; i < t->k; i++)

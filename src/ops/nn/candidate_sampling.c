@@ -14,13 +14,13 @@
 #include "ops/random/random_fill.h"
 #include "ops/text/string_in.h"
 
-struct sampler;
+struct candidate_sampler;
 struct sampler_type {
-  int64_t (*draw)(const struct sampler *s, struct philox_stream *r);
-  float (*probability)(const struct sampler *s, int64_t value);
+  int64_t (*draw)(const struct candidate_sampler *s, struct philox_stream *r);
+  float (*probability)(const struct candidate_sampler *s, int64_t value);
 };
 
-struct sampler {
+struct candidate_sampler {
   struct random_state random;      /* first: random_reserve's */
   const struct sampler_type *type; /* NULL: all classes, in order */
   int64_t num_true, num_sampled, range;
@@ -39,16 +39,16 @@ struct sampler {
 
 /* ---- uniform, log-uniform ---- */
 
-static int64_t uniform_draw(const struct sampler *s, struct philox_stream *r) {
+static int64_t uniform_draw(const struct candidate_sampler *s, struct philox_stream *r) {
   return (int64_t)philox_below64(r, (uint64_t)s->range);
 }
-static float uniform_probability(const struct sampler *s, int64_t value) { return s->inv_range; }
+static float uniform_probability(const struct candidate_sampler *s, int64_t value) { return s->inv_range; }
 static const struct sampler_type uniform = {uniform_draw, uniform_probability};
 
-static int64_t log_uniform_draw(const struct sampler *s, struct philox_stream *r) {
+static int64_t log_uniform_draw(const struct candidate_sampler *s, struct philox_stream *r) {
   return ((int64_t)exp(philox_stream_double(r) * s->log_range) - 1) % s->range;
 }
-static float log_uniform_probability(const struct sampler *s, int64_t value) {
+static float log_uniform_probability(const struct candidate_sampler *s, int64_t value) {
   double v = (double)value;
   return (float)(log((v + 2.0) / (v + 1.0)) / s->log_range);
 }
@@ -56,7 +56,7 @@ static const struct sampler_type log_uniform = {log_uniform_draw, log_uniform_pr
 
 /* ---- learned unigrams: as often as seen so far, plus one ---- */
 
-static int64_t learned_draw(const struct sampler *s, struct philox_stream *r) {
+static int64_t learned_draw(const struct candidate_sampler *s, struct philox_stream *r) {
   int32_t place = (int32_t)philox_below32(r, (uint32_t)s->tree[1]);
   int64_t at = 1;
   while (at < s->leaves) {
@@ -65,13 +65,13 @@ static int64_t learned_draw(const struct sampler *s, struct philox_stream *r) {
   }
   return at - s->leaves;
 }
-static float learned_probability(const struct sampler *s, int64_t value) {
+static float learned_probability(const struct candidate_sampler *s, int64_t value) {
   if (value < 0 || value >= s->range) return 0;
   return (float)s->tree[s->leaves + value] / (float)s->tree[1];
 }
 static const struct sampler_type learned = {learned_draw, learned_probability};
 
-static void learn(struct sampler *s, const int64_t *values, int64_t n) {
+static void learn(struct candidate_sampler *s, const int64_t *values, int64_t n) {
   n = MIN(n, (int64_t)INT32_MAX - s->tree[1]);
   for (int64_t i = 0; i < n; i++) {
     if (values[i] < 0 || values[i] >= s->range) continue;
@@ -81,18 +81,18 @@ static void learn(struct sampler *s, const int64_t *values, int64_t n) {
 
 /* ---- fixed unigrams ---- */
 
-static int64_t fixed_draw(const struct sampler *s, struct philox_stream *r) {
+static int64_t fixed_draw(const struct candidate_sampler *s, struct philox_stream *r) {
   float v = philox_stream_float(r);
   uint32_t i = philox_below32(r, (uint32_t)s->range);
   return v < s->keep[i] ? (int64_t)i : s->other[i];
 }
-static float fixed_probability(const struct sampler *s, int64_t value) {
+static float fixed_probability(const struct candidate_sampler *s, int64_t value) {
   return value < 0 || value >= s->range ? 0 : s->weights[value] / s->total;
 }
 static const struct sampler_type fixed = {fixed_draw, fixed_probability};
 
 /* Walker's method: every class keeps its own share of 1/n and gives the rest of the place to a richer one. */
-static void make_alternatives(struct sampler *s) {
+static void make_alternatives(struct candidate_sampler *s) {
   size_t n = (size_t)s->range;
   double sum = 0, *share = mem_zalloc(n, sizeof *share);
   int *low = mem_zalloc(n, sizeof *low), *high = mem_zalloc(n, sizeof *high);
@@ -125,7 +125,7 @@ static void make_alternatives(struct sampler *s) {
 
 /* ---- making them ---- */
 
-static shoal_status init_common(struct kernel_init *ki, struct sampler *s) {
+static shoal_status init_common(struct kernel_init *ki, struct candidate_sampler *s) {
   TRY(random_state_init(ki, &s->random));
   pthread_mutex_init(&s->lock, NULL);
   TRY(node_get_int(ki->node, "num_true", &s->num_true));
@@ -143,17 +143,17 @@ static shoal_status init_common(struct kernel_init *ki, struct sampler *s) {
 static shoal_status init_all(struct kernel_init *ki, void *state) { return init_common(ki, state); }
 
 static shoal_status init_uniform(struct kernel_init *ki, void *state) {
-  ((struct sampler *)state)->type = &uniform;
+  ((struct candidate_sampler *)state)->type = &uniform;
   return init_common(ki, state);
 }
 
 static shoal_status init_log_uniform(struct kernel_init *ki, void *state) {
-  ((struct sampler *)state)->type = &log_uniform;
+  ((struct candidate_sampler *)state)->type = &log_uniform;
   return init_common(ki, state);
 }
 
 static shoal_status init_learned(struct kernel_init *ki, void *state) {
-  struct sampler *s = state;
+  struct candidate_sampler *s = state;
   s->type = &learned;
   TRY(init_common(ki, s));
   if (s->range >= INT32_MAX / 2) return INVALID("range_max must be below 2^30, not %" PRId64, s->range);
@@ -201,7 +201,7 @@ static shoal_status load_weights(struct weights *w, const char *path) {
 }
 
 static shoal_status init_fixed(struct kernel_init *ki, void *state) {
-  struct sampler *s = state;
+  struct candidate_sampler *s = state;
   s->type = &fixed;
   TRY(init_common(ki, s));
   const char *file;
@@ -236,7 +236,7 @@ static shoal_status init_fixed(struct kernel_init *ki, void *state) {
 }
 
 static void release(void *state) {
-  struct sampler *s = state;
+  struct candidate_sampler *s = state;
   free(s->tree);
   free(s->weights);
   free(s->keep);
@@ -263,7 +263,7 @@ static bool set_add(struct set *set, int64_t v) {
 
 /* Fills out with classes and returns how many were drawn for that. The last ones of all there are may never come: then
  * it ends with the step. */
-static int64_t draw_distinct(const struct sampler *s, const struct cancel *cancel, struct philox_stream *r,
+static int64_t draw_distinct(const struct candidate_sampler *s, const struct cancel *cancel, struct philox_stream *r,
                              int64_t *out) {
   struct set set = {.mask = 15};
   while (set.mask < (size_t)s->num_sampled * 2) set.mask = set.mask * 2 + 1;
@@ -285,7 +285,7 @@ static float expected(float p, int64_t drawn, int64_t tries) {
 }
 
 /* How many classes can come up at all: drawing more distinct ones would never end. */
-static int64_t possible(const struct sampler *s) {
+static int64_t possible(const struct candidate_sampler *s) {
   if (s->type != &fixed) return s->range;
   int64_t n = 0;
   for (int64_t i = 0; i < s->range; i++) n += s->weights[i] > 0;
@@ -293,7 +293,7 @@ static int64_t possible(const struct sampler *s) {
 }
 
 static shoal_status run(struct kernel_ctx *ctx) {
-  struct sampler *s = ctx->state;
+  struct candidate_sampler *s = ctx->state;
   const struct tensor *classes = ctx_in(ctx, 0);
   if (classes->rank != 2) return INVALID("true_classes must be a matrix");
   if (classes->dims[1] != s->num_true)
@@ -348,17 +348,17 @@ static shoal_status init_hits(struct kernel_init *ki, void *state) {
 }
 
 /* Candidates in order, for search; of equal ones the last position counts. */
-struct place {
+struct candidate_place {
   int64_t candidate, position;
 };
 
 static int by_candidate(const void *a, const void *b) {
-  const struct place *x = a, *y = b;
+  const struct candidate_place *x = a, *y = b;
   if (x->candidate != y->candidate) return x->candidate < y->candidate ? -1 : 1;
   return x->position < y->position ? -1 : x->position > y->position;
 }
 
-static int64_t find_last(const struct place *at, int64_t n, int64_t candidate) {
+static int64_t find_last(const struct candidate_place *at, int64_t n, int64_t candidate) {
   int64_t lo = 0, hi = n; /* the first past the candidate */
   while (lo < hi) {
     int64_t mid = lo + (hi - lo) / 2;
@@ -374,13 +374,13 @@ static shoal_status run_hits(struct kernel_ctx *ctx) {
     return INVALID("true_candidates must be a batch_size * num_true matrix");
   if (sampled->rank != 1)
     return INVALID("sampled_candidates must be a vector, which is typically an output from CandidateSampler");
-  struct place *places = mem_zalloc((size_t)sampled->n + 1, sizeof *places);
-  for (int64_t i = 0; i < sampled->n; i++) places[i] = (struct place){T_DATA(sampled, int64_t)[i], i};
+  struct candidate_place *places = mem_zalloc((size_t)sampled->n + 1, sizeof *places);
+  for (int64_t i = 0; i < sampled->n; i++) places[i] = (struct candidate_place){T_DATA(sampled, int64_t)[i], i};
   qsort(places, (size_t)sampled->n, sizeof *places, by_candidate);
-  VEC(struct place) hits = {0}; /* row, position */
+  VEC(struct candidate_place) hits = {0}; /* row, position */
   for (int64_t i = 0; i < classes->n; i++) {
     int64_t at = find_last(places, sampled->n, T_DATA(classes, int64_t)[i]);
-    if (at >= 0) vec_push(&hits, (struct place){i / classes->dims[1], at});
+    if (at >= 0) vec_push(&hits, (struct candidate_place){i / classes->dims[1], at});
   }
   free(places);
   int64_t n = (int64_t)hits.n;
@@ -404,9 +404,12 @@ static shoal_status shape_hits(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define KERNEL(init_)                                                                                             \
-  (const struct kernel_def[]) {                                                                                   \
-    {.device = "CPU", .state_size = sizeof(struct sampler), .init = init_, .release = release, .run = run}, { 0 } \
+#define KERNEL(init_)                                                                                                 \
+  (const struct kernel_def[]) {                                                                                       \
+    {.device = "CPU", .state_size = sizeof(struct candidate_sampler), .init = init_, .release = release, .run = run}, \
+    {                                                                                                                 \
+      0                                                                                                               \
+    }                                                                                                                 \
   }
 #define SAMPLER(op, extra, init_)                                                                               \
   {                                                                                                             \

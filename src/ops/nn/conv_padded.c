@@ -28,13 +28,13 @@ static shoal_status init(struct kernel_init *ki, void *state) {
 }
 
 /* One dimension: which two input pixels each pixel of the padded image lies between, and how far from the first. */
-struct axis {
+struct padded_axis {
   int64_t in, resized, before, padded;
   int64_t *low, *high; /* [padded] */
   double *part;
 };
 
-static void axis_fill(const struct padded_state *st, struct axis *a) {
+static void axis_fill(const struct padded_state *st, struct padded_axis *a) {
   bool corners = st->align_corners && a->resized > 1;
   float scale = corners ? (float)(a->in - 1) / (float)(a->resized - 1) : (float)a->in / (float)a->resized;
   for (int64_t i = 0; i < a->padded; i++) {
@@ -48,7 +48,8 @@ static void axis_fill(const struct padded_state *st, struct axis *a) {
   }
 }
 
-static shoal_status axis_init(const struct padded_state *st, const struct tensor *paddings, int d, struct axis *a) {
+static shoal_status axis_init(const struct padded_state *st, const struct tensor *paddings, int d,
+                              struct padded_axis *a) {
   int64_t after = int_at(paddings, 2 * d + 1), n = a->resized, most = n - st->offset;
   a->before = int_at(paddings, 2 * d);
   if (a->before < 0 || after < 0)
@@ -68,12 +69,12 @@ static shoal_status axis_init(const struct padded_state *st, const struct tensor
 struct filling {
   const struct tensor *x;
   struct tensor *to;
-  const struct axis *rows, *columns;
+  const struct padded_axis *rows, *columns;
 };
 
 static void fill_rows(void *arg, int64_t begin, int64_t end) {
   const struct filling *f = arg;
-  const struct axis *rows = f->rows, *columns = f->columns;
+  const struct padded_axis *rows = f->rows, *columns = f->columns;
   int64_t depth = f->x->dims[3];
   for (int64_t i = begin; i < end; i++) {
     int64_t r = i % rows->padded, image = i / rows->padded * rows->in;
@@ -130,7 +131,8 @@ static shoal_status run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 0), *paddings = ctx_in(ctx, 1 + st->resize),
                       *filter = ctx_in(ctx, 2 + st->resize);
   TRY(check(x, paddings, filter));
-  struct axis rows = {.in = x->dims[1], .resized = x->dims[1]}, columns = {.in = x->dims[2], .resized = x->dims[2]};
+  struct padded_axis rows = {.in = x->dims[1], .resized = x->dims[1]},
+                     columns = {.in = x->dims[2], .resized = x->dims[2]};
   if (st->resize) {
     TRY(image_size(ctx, 1, &rows.resized, &columns.resized));
   }

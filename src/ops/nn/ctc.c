@@ -22,7 +22,7 @@ static shoal_status loss_init(struct kernel_init *ki, void *state) {
 
 /* ---- one sequence ---- */
 
-struct sequence {
+struct ctc_sequence {
   const struct ctc_state *st;
   int64_t time, classes, places; /* places of l' */
   const int *label;              /* l' */
@@ -31,13 +31,13 @@ struct sequence {
 };
 
 /* Place u may be reached from u - 2: it is no blank, and not the same label again (which would be merged). */
-static bool skips(const struct sequence *s, int64_t u, int blank) {
+static bool skips(const struct ctc_sequence *s, int64_t u, int blank) {
   return u > 1 && s->label[u] != blank && !(s->st->merge && s->label[u] == s->label[u - 2]);
 }
 /* A place may last: blanks always, labels only where repetitions are merged. */
-static bool stays(const struct sequence *s, int64_t u, int blank) { return s->st->merge || s->label[u] == blank; }
+static bool stays(const struct ctc_sequence *s, int64_t u, int blank) { return s->st->merge || s->label[u] == blank; }
 
-static double forward_backward(const struct sequence *s, int blank) {
+static double forward_backward(const struct ctc_sequence *s, int blank) {
   int64_t n = s->places;
   for (int64_t i = 0; i < s->time * n; i++) s->alpha[i] = s->beta[i] = -INFINITY;
   for (int64_t u = 0; u < MIN(2, n); u++) s->alpha[u] = s->log_y[s->label[u]];
@@ -128,7 +128,7 @@ static shoal_status run_one(struct kernel_ctx *ctx, int64_t b, const int32_t *la
   struct buffer *places, *room;
   TRY(buffer_new((size_t)(2 * n + 1) * sizeof(int), &places));
   int *all = places->data;
-  struct sequence s = {.st = st, .time = time, .classes = classes, .label = all};
+  struct ctc_sequence s = {.st = st, .time = time, .classes = classes, .label = all};
   s.places = with_blanks(st, label, n, blank, all, &need);
   if (need > time) {
     buffer_unref(places);

@@ -11,20 +11,20 @@
 #include "base/vec.h"
 #include "ops/nn/ctc.h"
 
-struct decode_state {
+struct ctc_decode_state {
   bool merge;
   int64_t blank, width, paths;
 };
 
 static shoal_status greedy_init(struct kernel_init *ki, void *state) {
-  struct decode_state *st = state;
+  struct ctc_decode_state *st = state;
   st->paths = 1;
   TRY(node_get_bool(ki->node, "merge_repeated", &st->merge));
   return node_get_int(ki->node, "blank_index", &st->blank);
 }
 
 static shoal_status beam_init(struct kernel_init *ki, void *state) {
-  struct decode_state *st = state;
+  struct ctc_decode_state *st = state;
   TRY(node_get_bool(ki->node, "merge_repeated", &st->merge));
   TRY(node_get_int(ki->node, "beam_width", &st->width));
   return node_get_int(ki->node, "top_paths", &st->paths);
@@ -41,7 +41,7 @@ struct decoded {
 };
 
 static shoal_status decoded_init(struct decoded *d, struct kernel_ctx *ctx, struct tensor **score) {
-  const struct decode_state *st = ctx->state;
+  const struct ctc_decode_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *len = ctx_in(ctx, 1);
   if (x->rank != 3) return INVALID("inputs is not a 3-Tensor");
   if (len->rank != 1) return INVALID("sequence_length is not a vector");
@@ -100,7 +100,7 @@ static shoal_status put_paths(struct kernel_ctx *ctx, const struct decoded *d) {
 /* ---- greedy: the best class of each moment ---- */
 
 static shoal_status greedy_run(struct kernel_ctx *ctx) {
-  const struct decode_state *st = ctx->state;
+  const struct ctc_decode_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct decoded d;
   struct tensor *score;
@@ -142,7 +142,7 @@ struct prefix {
   struct chance before, now; /* at the last moment, at this one */
 };
 
-struct search {
+struct beam_search {
   int64_t width, classes;
   struct prefix *made;   /* the newest */
   struct prefix **beam;  /* [width], n of them: a heap with the least likely first */
@@ -152,7 +152,7 @@ struct search {
   int64_t n;
 };
 
-static struct prefix *extend(struct search *s, struct prefix *parent, int label) {
+static struct prefix *extend(struct beam_search *s, struct prefix *parent, int label) {
   struct prefix *p = mem_zalloc(1, sizeof *p);
   *p = (struct prefix){.parent = parent, .label = label, .made_before = s->made, .before = never, .now = never};
   s->made = p;
@@ -163,7 +163,7 @@ static struct prefix *extend(struct search *s, struct prefix *parent, int label)
   return p;
 }
 
-static void search_clear(struct search *s) {
+static void search_clear(struct beam_search *s) {
   for (struct prefix *p = s->made, *before; p; p = before) {
     before = p->made_before;
     free(p);
@@ -172,7 +172,7 @@ static void search_clear(struct search *s) {
   s->n = 0;
 }
 
-static void sift_down(struct search *s, int64_t i) {
+static void sift_down(struct beam_search *s, int64_t i) {
   struct prefix *p = s->beam[i];
   for (int64_t k; (k = 2 * i + 1) < s->n; i = k) {
     if (k + 1 < s->n && s->beam[k + 1]->now.total < s->beam[k]->now.total) k++;
@@ -182,7 +182,7 @@ static void sift_down(struct search *s, int64_t i) {
   s->beam[i] = p;
 }
 
-static void push(struct search *s, struct prefix *p) {
+static void push(struct beam_search *s, struct prefix *p) {
   if (s->n == s->width) { /* the least likely goes */
     s->beam[0]->now = never;
     s->beam[0] = p;
@@ -194,12 +194,12 @@ static void push(struct search *s, struct prefix *p) {
   s->beam[i] = p;
 }
 
-static bool fits(const struct search *s, const struct chance *c) {
+static bool fits(const struct beam_search *s, const struct chance *c) {
   return c->total > -INFINITY && (s->n < s->width || c->total > s->beam[0]->now.total);
 }
 
 /* Empties the beam into old, most likely first; how many there were. */
-static int64_t take_all(struct search *s) {
+static int64_t take_all(struct beam_search *s) {
   int64_t n = s->n;
   while (s->n) {
     s->old[s->n - 1] = s->beam[0];
@@ -213,7 +213,7 @@ static double last_of(const struct prefix *p, int label) {
   return label == p->label ? p->before.blank : p->before.total;
 }
 
-static void advance(struct search *s) {
+static void advance(struct beam_search *s) {
   int64_t n = take_all(s);
   double blank = s->log_y[s->classes - 1];
   for (int64_t i = 0; i < n; i++) s->old[i]->before = s->old[i]->now;
@@ -259,9 +259,9 @@ static void spell(const struct prefix *p, bool merge, labels *out) {
   }
 }
 
-static shoal_status search_one(struct kernel_ctx *ctx, struct search *s, int64_t b, const struct decoded *d,
+static shoal_status search_one(struct kernel_ctx *ctx, struct beam_search *s, int64_t b, const struct decoded *d,
                                struct tensor *score) {
-  const struct decode_state *st = ctx->state;
+  const struct ctc_decode_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct prefix *root = extend(s, NULL, -1);
   root->now.total = root->now.blank = 0;
@@ -281,7 +281,7 @@ static shoal_status search_one(struct kernel_ctx *ctx, struct search *s, int64_t
 }
 
 static shoal_status beam_run(struct kernel_ctx *ctx) {
-  const struct decode_state *st = ctx->state;
+  const struct ctc_decode_state *st = ctx->state;
   struct decoded d;
   struct tensor *score;
   if (st->paths > st->width) return INVALID("requested more paths than the beam width.");
@@ -293,7 +293,7 @@ static shoal_status beam_run(struct kernel_ctx *ctx) {
     s = INVALID("beam_width %" PRId64 " is too large", st->width);
   if (!s) s = buffer_new((size_t)room + (size_t)classes * (sizeof(void *) + sizeof(double)), &memory);
   if (!s) {
-    struct search se = {.width = st->width, .classes = classes, .beam = memory->data};
+    struct beam_search se = {.width = st->width, .classes = classes, .beam = memory->data};
     se.old = se.beam + st->width;
     se.child = se.old + st->width;
     se.log_y = (double *)(se.child + classes);
@@ -309,13 +309,13 @@ static shoal_status beam_run(struct kernel_ctx *ctx) {
   return s;
 }
 
-#define KERNELS(name, init_, run_)                                                     \
-  static const struct kernel_def name[] = {{.device = "CPU",                           \
-                                            .type_attr = "T",                          \
-                                            .types = DT(FLOAT32) | DT(FLOAT64),        \
-                                            .state_size = sizeof(struct decode_state), \
-                                            .init = init_,                             \
-                                            .run = run_},                              \
+#define KERNELS(name, init_, run_)                                                         \
+  static const struct kernel_def name[] = {{.device = "CPU",                               \
+                                            .type_attr = "T",                              \
+                                            .types = DT(FLOAT32) | DT(FLOAT64),            \
+                                            .state_size = sizeof(struct ctc_decode_state), \
+                                            .init = init_,                                 \
+                                            .run = run_},                                  \
                                            {0}}
 KERNELS(greedy_kernels, greedy_init, greedy_run);
 KERNELS(beam_kernels, beam_init, beam_run);

@@ -19,23 +19,23 @@ struct quantize_state {
 };
 
 /* What a quantized type holds. */
-struct limits {
+struct type_range {
   double lo, hi, half; /* half: what is added to a signed value to count from zero */
 };
 
-static struct limits limits_of(shoal_dtype t) {
+static struct type_range limits_of(shoal_dtype t) {
   switch (t) {
-    case SHOAL_QINT8: return (struct limits){INT8_MIN, INT8_MAX, 128};
-    case SHOAL_QUINT8: return (struct limits){0, UINT8_MAX, 0};
-    case SHOAL_QINT16: return (struct limits){INT16_MIN, INT16_MAX, 32768};
-    case SHOAL_QUINT16: return (struct limits){0, UINT16_MAX, 0};
-    default: return (struct limits){INT32_MIN, INT32_MAX, 2147483648.0};
+    case SHOAL_QINT8: return (struct type_range){INT8_MIN, INT8_MAX, 128};
+    case SHOAL_QUINT8: return (struct type_range){0, UINT8_MAX, 0};
+    case SHOAL_QINT16: return (struct type_range){INT16_MIN, INT16_MAX, 32768};
+    case SHOAL_QUINT16: return (struct type_range){0, UINT16_MAX, 0};
+    default: return (struct type_range){INT32_MIN, INT32_MAX, 2147483648.0};
   }
 }
 
 /* v, already rounded, is cut to what the type and a float can hold; what is not a number becomes the least. */
 static void put_quantized(struct tensor *t, int64_t i, float v) {
-  struct limits l = limits_of((shoal_dtype)t->dtype);
+  struct type_range l = limits_of((shoal_dtype)t->dtype);
   float lo = (float)l.lo, hi = fminf((float)l.hi, 2147483520.0f);
   int32_t q = (int32_t)(v >= hi ? hi : v > lo ? v : lo);
   switch (t->dtype) {
@@ -90,14 +90,14 @@ static shoal_status dequantize_init(struct kernel_init *ki, void *state) {
 }
 
 /* How often a slice comes, how many there are, how long one is. */
-struct slices {
+struct axis_slices {
   int64_t outer, n, inner;
 };
 
-static struct slices slices_of(const struct tensor *x, int64_t axis) {
-  if (axis < 0) return (struct slices){1, 1, x->n};
-  return (struct slices){dims_product(x->dims, 0, (int)axis), x->dims[axis],
-                         dims_product(x->dims, (int)axis + 1, x->rank)};
+static struct axis_slices slices_of(const struct tensor *x, int64_t axis) {
+  if (axis < 0) return (struct axis_slices){1, 1, x->n};
+  return (struct axis_slices){dims_product(x->dims, 0, (int)axis), x->dims[axis],
+                              dims_product(x->dims, (int)axis + 1, x->rank)};
 }
 
 /* ---- QuantizeV2 ---- */
@@ -130,7 +130,7 @@ struct quantum {
 };
 
 static struct quantum quantum_of(const struct quantize_state *st, shoal_dtype type, float *lo, float *hi) {
-  struct limits l = limits_of(type);
+  struct type_range l = limits_of(type);
   struct quantum q = {.rounding = st->to_even ? HALF_EVEN : HALF_AWAY};
   if (st->mode == MIN_COMBINED) {
     q.scale = (float)((l.hi - l.lo) / (double)(*hi - *lo));
@@ -173,7 +173,7 @@ static shoal_status quantize_run(struct kernel_ctx *ctx) {
         axis, x->rank);
   TRY(check_range(x, lo, "min_range", axis));
   TRY(check_range(x, hi, "max_range", axis));
-  struct slices s = slices_of(x, axis);
+  struct axis_slices s = slices_of(x, axis);
   if (s.n != 1 && st->mode == MIN_FIRST)
     return UNIMPLEMENTED("MIN_FIRST mode is not implemented for Quantize with axis != -1.");
   struct shape shape = tensor_shape(x), range = tensor_shape(lo);
@@ -215,7 +215,7 @@ static shoal_status dequantize_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 0), *lo = ctx_in(ctx, 1), *hi = ctx_in(ctx, 2);
   int64_t axis = st->axis < 0 ? -1 : st->axis;
   if (axis >= x->rank) return INVALID("Axis must be less than input dimension(%d), got %" PRId64, x->rank, axis);
-  struct slices s = slices_of(x, axis);
+  struct axis_slices s = slices_of(x, axis);
   for (int i = 1; i < 3; i++)
     if (ctx_in(ctx, i)->n != s.n)
       return INVALID("input_%s_tensor must have as many elements as input on the dequantization axis (%" PRId64
@@ -226,7 +226,7 @@ static shoal_status dequantize_run(struct kernel_ctx *ctx) {
   struct shape shape = tensor_shape(x);
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &shape, &y));
-  struct limits l = limits_of((shoal_dtype)x->dtype);
+  struct type_range l = limits_of((shoal_dtype)x->dtype);
   for (int64_t k = 0; k < s.n; k++) {
     float a = T_DATA(lo, const float)[k], b = T_DATA(hi, const float)[k], scale, add = 0, shift = 0;
     if (st->mode == SCALED) {

@@ -108,18 +108,18 @@ static shoal_status requantize_run(struct kernel_ctx *ctx) {
 
 /* ---- products ---- */
 
-struct matmul_state {
+struct quantized_matmul_state {
   bool turn_a, turn_b;
 };
 
 static shoal_status matmul_init(struct kernel_init *ki, void *state) {
-  struct matmul_state *s = state;
+  struct quantized_matmul_state *s = state;
   TRY(node_get_bool(ki->node, "transpose_a", &s->turn_a));
   return node_get_bool(ki->node, "transpose_b", &s->turn_b);
 }
 
 /* a [rows, inner] times b [inner, columns], each perhaps turned, less what stands for zero. */
-struct product {
+struct quantized_product {
   const uint8_t *a, *b;
   int64_t inner, columns, a_row, a_step, b_row, b_step;
   int32_t a_zero, b_zero;
@@ -127,7 +127,7 @@ struct product {
 };
 
 static void product_rows(void *arg, int64_t begin, int64_t end) {
-  const struct product *p = arg;
+  const struct quantized_product *p = arg;
   for (int64_t r = begin; r < end; r++)
     for (int64_t c = 0; c < p->columns; c++) {
       uint32_t sum = 0; /* wraps, as 32 bits do */
@@ -139,7 +139,7 @@ static void product_rows(void *arg, int64_t begin, int64_t end) {
 }
 
 static shoal_status matmul_run(struct kernel_ctx *ctx) {
-  const struct matmul_state *s = ctx->state;
+  const struct quantized_matmul_state *s = ctx->state;
   const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
   float lo_a, hi_a, lo_b, hi_b;
   TRY(range_in(ctx, 2, "min_a", &lo_a));
@@ -155,7 +155,7 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
                    b->dims[s->turn_b]);
   struct tensor *y;
   TRY(ctx_out_dims(ctx, 0, 2, (int64_t[]){rows, columns}, &y));
-  struct product p = {.a = a->data, .b = b->data, .inner = inner, .columns = columns, .out = y->data};
+  struct quantized_product p = {.a = a->data, .b = b->data, .inner = inner, .columns = columns, .out = y->data};
   p.a_row = s->turn_a ? 1 : inner;
   p.a_step = s->turn_a ? rows : 1;
   p.b_row = s->turn_b ? 1 : columns;
@@ -233,7 +233,7 @@ static const struct op_row rows[] = {
      .out = "out: Toutput, min_out: float, max_out: float",
      .attrs = "T1: " Q "; T2: " Q "; Toutput: " Q " = qint32; transpose_a: bool = false; "
               "transpose_b: bool = false; Tactivation: " Q " = quint8",
-     .kernels = ONE_KERNEL(BYTES("T1", "T2"), .state_size = sizeof(struct matmul_state), .init = matmul_init,
+     .kernels = ONE_KERNEL(BYTES("T1", "T2"), .state_size = sizeof(struct quantized_matmul_state), .init = matmul_init,
                            .run = matmul_run)},
 };
 OP_FAMILY(quantized, rows);

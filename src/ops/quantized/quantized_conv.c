@@ -19,7 +19,7 @@ struct order {
   int n;
 };
 
-struct conv_state {
+struct uniform_conv_state {
   struct side lhs, rhs, out;
   enum { VALID, SAME, EXPLICIT } padding;
   bool ordered; /* dimension_numbers were given */
@@ -38,7 +38,7 @@ static bool spatial_add(struct order *o, int64_t v) {
 
 /* dimension_numbers, a message of int64 fields: 1, 2, 3* of the input; 4 (features), 5, 6* of the kernel; 7, 8, 9* of
  * the output. */
-static shoal_status orders_read(const char *data, size_t size, struct conv_state *st) {
+static shoal_status orders_read(const char *data, size_t size, struct uniform_conv_state *st) {
   struct order *const orders[] = {&st->in, &st->kernel, &st->result};
   struct wire w = wire_from(data, size);
   struct wire_field f;
@@ -72,9 +72,9 @@ static shoal_status list_read(const struct shoal_node *n, const char *name, int6
   return NULL;
 }
 
-static shoal_status state_read(const struct shoal_node *n, struct conv_state *st) {
+static shoal_status state_read(const struct shoal_node *n, struct uniform_conv_state *st) {
   const char *padding;
-  *st = (struct conv_state){.lhs.axis = -1, .rhs.axis = -1, .out.axis = -1};
+  *st = (struct uniform_conv_state){.lhs.axis = -1, .rhs.axis = -1, .out.axis = -1};
   TRY(side_read(n, "lhs_", &st->lhs));
   TRY(side_read(n, "rhs_", &st->rhs));
   TRY(side_read(n, "output_", &st->out));
@@ -138,7 +138,7 @@ static shoal_status order_check(const struct order *o, int rank) {
   return NULL;
 }
 
-static shoal_status groups_check(const struct conv_state *st, const struct conv_plan *p, const struct shape *x,
+static shoal_status groups_check(const struct uniform_conv_state *st, const struct conv_plan *p, const struct shape *x,
                                  const struct shape *f) {
   int64_t in = x->dims[p->in.feature], by = f->dims[p->kernel.feature], out = f->dims[p->kernel.batch];
   int64_t images = x->dims[p->in.batch], groups = st->feature_groups, batches = st->batch_groups;
@@ -177,7 +177,7 @@ static shoal_status dilated(int64_t size, int64_t by, int64_t *out) {
   return NULL;
 }
 
-static shoal_status plan_make(const struct conv_state *st, const struct shape *x, const struct shape *f,
+static shoal_status plan_make(const struct uniform_conv_state *st, const struct shape *x, const struct shape *f,
                               struct conv_plan *p) {
   int rank = x->rank;
   if (rank != f->rank)
@@ -224,7 +224,7 @@ static shoal_status plan_make(const struct conv_state *st, const struct shape *x
 
 /* ---- sums ---- */
 
-struct convolving {
+struct uniform_convolving {
   const struct conv_plan *p;
   const int8_t *x, *f;
   const int32_t *x_zeros; /* one, or one for each image */
@@ -233,7 +233,7 @@ struct convolving {
   struct shape xs, fs;
   int64_t x_step[SHOAL_MAX_RANK], f_step[SHOAL_MAX_RANK], out_step[SHOAL_MAX_RANK];
   /* What becomes of a sum: requantized into ints, or scaled into floats. */
-  const struct conv_state *st;
+  const struct uniform_conv_state *st;
   const struct ratio *ratios;
   const struct scale *to;
   const struct byte_line *lines;
@@ -247,7 +247,7 @@ static void steps_of(const struct shape *s, int64_t *step) {
 }
 
 /* The sum at one pixel of one feature of one image: at holds the pixel's place by spatial dimension. */
-static int32_t sum_at(const struct convolving *c, const int64_t *at, int64_t image, int64_t out_feature) {
+static int32_t sum_at(const struct uniform_convolving *c, const int64_t *at, int64_t image, int64_t out_feature) {
   const struct conv_plan *p = c->p;
   int64_t depth = c->fs.dims[p->kernel.feature], features = c->fs.dims[p->kernel.batch];
   int64_t first = out_feature / (features / c->st->feature_groups) * depth;
@@ -277,7 +277,7 @@ static int32_t sum_at(const struct convolving *c, const int64_t *at, int64_t ima
 
 /* Planes [begin, end): one feature of one image of the result each. */
 static void convolve_planes(void *arg, int64_t begin, int64_t end) {
-  const struct convolving *c = arg;
+  const struct uniform_convolving *c = arg;
   const struct conv_plan *p = c->p;
   int64_t features = p->out.dims[p->result.feature], images = p->out.dims[p->result.batch], at[SPATIAL_MAX];
   for (int64_t plane = begin; plane < end; plane++) {
@@ -298,7 +298,7 @@ static void convolve_planes(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void convolve(struct kernel_ctx *ctx, struct convolving *c) {
+static void convolve(struct kernel_ctx *ctx, struct uniform_convolving *c) {
   const struct conv_plan *p = c->p;
   steps_of(&c->xs, c->x_step);
   steps_of(&c->fs, c->f_step);
@@ -313,9 +313,9 @@ static void convolve(struct kernel_ctx *ctx, struct convolving *c) {
   pool_for(ctx_pool(ctx), planes, 1, convolve_planes, c);
 }
 
-static shoal_status begin(struct kernel_ctx *ctx, struct conv_plan *p, struct convolving *c) {
-  const struct conv_state *st = ctx->state;
-  *c = (struct convolving){.p = p, .st = st, .f = ctx_in(ctx, 1)->data};
+static shoal_status begin(struct kernel_ctx *ctx, struct conv_plan *p, struct uniform_convolving *c) {
+  const struct uniform_conv_state *st = ctx->state;
+  *c = (struct uniform_convolving){.p = p, .st = st, .f = ctx_in(ctx, 1)->data};
   c->xs = tensor_shape(ctx_in(ctx, 0));
   c->fs = tensor_shape(ctx_in(ctx, 1));
   TRY(plan_make(st, &c->xs, &c->fs, p));
@@ -327,9 +327,9 @@ static shoal_status begin(struct kernel_ctx *ctx, struct conv_plan *p, struct co
 }
 
 static shoal_status conv_run(struct kernel_ctx *ctx) {
-  const struct conv_state *st = ctx->state;
+  const struct uniform_conv_state *st = ctx->state;
   struct conv_plan p;
-  struct convolving c;
+  struct uniform_convolving c;
   struct scale one, by, to;
   struct tensor *y;
   TRY(begin(ctx, &p, &c));
@@ -375,10 +375,10 @@ static void quantize_images(const struct tensor *x, int axis, int8_t *to, struct
 }
 
 static shoal_status hybrid_run(struct kernel_ctx *ctx) {
-  const struct conv_state *st = ctx->state;
+  const struct uniform_conv_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct conv_plan p;
-  struct convolving c;
+  struct uniform_convolving c;
   struct scale by;
   struct tensor *y;
   TRY(begin(ctx, &p, &c));
@@ -407,7 +407,7 @@ static shoal_status hybrid_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status shape(struct shape_ctx *c) {
-  struct conv_state st;
+  struct uniform_conv_state st;
   struct conv_plan p;
   int64_t n;
   TRY(state_read(c->node, &st));
@@ -423,7 +423,7 @@ static shoal_status shape(struct shape_ctx *c) {
 /* ---- rows ---- */
 
 #define KERNEL(run_) \
-  ONE_KERNEL(.flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct conv_state), .init = init, .run = run_)
+  ONE_KERNEL(.flags = KERNEL_EXPENSIVE, .state_size = sizeof(struct uniform_conv_state), .init = init, .run = run_)
 #define WINDOW                                                                                                        \
   "window_strides: list(int) = []; padding: string; explicit_padding: list(int) = []; lhs_dilation: list(int) = []; " \
   "rhs_dilation: list(int) = []; batch_group_count: int = 1; feature_group_count: int = 1; "                          \

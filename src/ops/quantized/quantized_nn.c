@@ -9,14 +9,14 @@
 
 /* ---- two operands ---- */
 
-struct operand {
+struct quantized_operand {
   const struct tensor *t;
   float lo, hi;
 };
 
 /* The shape of both; which is repeated along the other: is a number, or a vector of its last dimensions. */
-static shoal_status pair_in(struct kernel_ctx *ctx, struct operand *large, struct operand *small) {
-  struct operand x = {.t = ctx_in(ctx, 0)}, y = {.t = ctx_in(ctx, 1)};
+static shoal_status pair_in(struct kernel_ctx *ctx, struct quantized_operand *large, struct quantized_operand *small) {
+  struct quantized_operand x = {.t = ctx_in(ctx, 0)}, y = {.t = ctx_in(ctx, 1)};
   static const char *const names[] = {"min_x", "max_x", "min_y", "max_y"};
   float *ends[] = {&x.lo, &x.hi, &y.lo, &y.hi};
   for (int i = 0; i < 4; i++) {
@@ -45,8 +45,8 @@ static shoal_status pair_in(struct kernel_ctx *ctx, struct operand *large, struc
                        tensor_shape_str(y.t));
 }
 
-static shoal_status pair_out(struct kernel_ctx *ctx, const struct operand *large, struct tensor **out, float lo,
-                             float hi) {
+static shoal_status pair_out(struct kernel_ctx *ctx, const struct quantized_operand *large, struct tensor **out,
+                             float lo, float hi) {
   struct shape s = tensor_shape(large->t);
   TRY(ctx_out(ctx, 0, &s, out));
   TRY(range_out(ctx, 1, lo));
@@ -58,7 +58,7 @@ struct widening {
   int64_t zero, step;
 };
 
-static struct widening widen(const struct operand *x, float lo, float hi) {
+static struct widening widen(const struct quantized_operand *x, float lo, float hi) {
   int64_t zero = level_of(&levels_qint32, level_value(&levels_quint8, 0, x->lo, x->hi), lo, hi);
   int64_t one = level_of(&levels_qint32, level_value(&levels_quint8, 1, x->lo, x->hi), lo, hi);
   return (struct widening){zero, (int32_t)(uint32_t)((uint64_t)one - (uint64_t)zero)};
@@ -67,7 +67,7 @@ static struct widening widen(const struct operand *x, float lo, float hi) {
 static int32_t widened(const struct widening *w, uint8_t v) { return level_clamped(w->zero + v * w->step); }
 
 static shoal_status add_run(struct kernel_ctx *ctx) {
-  struct operand a, b;
+  struct quantized_operand a, b;
   TRY(pair_in(ctx, &a, &b));
   float least = fminf(a.lo, b.lo), most = fmaxf(a.hi, b.hi), range = fmaxf(fabsf(least), fabsf(most)) * (1 << 14);
   struct tensor *z;
@@ -85,7 +85,7 @@ static shoal_status add_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status mul_run(struct kernel_ctx *ctx) {
-  struct operand a, b;
+  struct quantized_operand a, b;
   TRY(pair_in(ctx, &a, &b));
   float level = product_level(&levels_quint8, a.lo, a.hi, &levels_quint8, b.lo, b.hi);
   struct tensor *z;
@@ -126,13 +126,13 @@ static shoal_status bias_run(struct kernel_ctx *ctx) {
 
 /* ---- instance normalization ---- */
 
-struct norm_state {
+struct quantized_norm_state {
   bool given;
   float lo, hi, epsilon, separation;
 };
 
 static shoal_status norm_init(struct kernel_init *ki, void *state) {
-  struct norm_state *st = state;
+  struct quantized_norm_state *st = state;
   TRY(node_get_bool(ki->node, "output_range_given", &st->given));
   TRY(node_get_float(ki->node, "given_y_min", &st->lo));
   TRY(node_get_float(ki->node, "given_y_max", &st->hi));
@@ -162,7 +162,7 @@ static void normalize(const struct tensor *x, float scale, float epsilon, float 
 }
 
 static shoal_status norm_run(struct kernel_ctx *ctx) {
-  const struct norm_state *st = ctx->state;
+  const struct quantized_norm_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   float in_lo, in_hi, lo = st->lo, hi = st->hi;
   static const char *const names[] = {"", "x_min", "x_max"};
@@ -213,7 +213,7 @@ static shoal_status batch_norm_run(struct kernel_ctx *ctx) {
   static const char *const names[] = {"input", "mean", "var", "beta", "gamma"};
   const struct batch_norm_state *st = ctx->state;
   const float range = 1 << 20;
-  struct operand in[OPERANDS];
+  struct quantized_operand in[OPERANDS];
   for (int i = 0; i < OPERANDS; i++) {
     in[i].t = ctx_in(ctx, 3 * i);
     TRY(range_in(ctx, 3 * i + 1, names[i], &in[i].lo));
@@ -351,7 +351,7 @@ static const struct op_row rows[] = {
      .out = "y: T, y_min: float, y_max: float",
      .attrs = "T: " Q "; output_range_given: bool = false; given_y_min: float = 0; given_y_max: float = 0; "
               "variance_epsilon: float = 0.00001; min_separation: float = 0.001",
-     .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8), .state_size = sizeof(struct norm_state),
+     .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8), .state_size = sizeof(struct quantized_norm_state),
                            .init = norm_init, .run = norm_run)},
     {.name = "QuantizedBatchNormWithGlobalNormalization",
      .flags = OP_NO_GRADIENT,

@@ -7,24 +7,24 @@
 #include "ops/image/image.h"
 #include "ops/quantized/quantized.h"
 
-struct resize_state {
+struct quantized_resize_state {
   bool align_corners, half_pixel;
 };
 
 static shoal_status init(struct kernel_init *ki, void *state) {
-  struct resize_state *st = state;
+  struct quantized_resize_state *st = state;
   TRY(node_get_bool(ki->node, "align_corners", &st->align_corners));
   return node_get_bool(ki->node, "half_pixel_centers", &st->half_pixel);
 }
 
 /* Between which two input pixels an output pixel lies, and how far from the first. */
-struct place {
+struct pixel_place {
   int64_t low, high;
   float part;
 };
 
-static struct place *places_new(const struct resize_state *st, int64_t in, int64_t out) {
-  struct place *p = mem_try_zalloc((size_t)out, sizeof *p);
+static struct pixel_place *places_new(const struct quantized_resize_state *st, int64_t in, int64_t out) {
+  struct pixel_place *p = mem_try_zalloc((size_t)out, sizeof *p);
   float scale = st->align_corners && out > 1 ? (float)(in - 1) / (float)(out - 1) : (float)in / (float)out;
   for (int64_t i = 0; p && i < out; i++) {
     float at = st->half_pixel ? ((float)i + 0.5f) * scale - 0.5f : (float)i * scale, base = floorf(at);
@@ -38,10 +38,11 @@ static struct place *places_new(const struct resize_state *st, int64_t in, int64
 struct resizing {
   const struct tensor *x;
   struct tensor *y;
-  const struct place *rows, *columns;
+  const struct pixel_place *rows, *columns;
 };
 
-static int64_t between(const int64_t corner[4], const struct place *column, const struct place *row, int bits) {
+static int64_t between(const int64_t corner[4], const struct pixel_place *column, const struct pixel_place *row,
+                       int bits) {
   int64_t one = (int64_t)1 << bits, right = (int64_t)(column->part * (float)one),
           down = (int64_t)(row->part * (float)one);
   int64_t top = corner[0] * one + (corner[1] - corner[0]) * right;
@@ -54,10 +55,10 @@ static void resize_rows(void *arg, int64_t begin, int64_t end) {
   const struct tensor *x = z->x;
   int64_t height = z->y->dims[1], width = z->y->dims[2], depth = x->dims[3];
   for (int64_t at = begin; at < end; at++) {
-    const struct place *row = &z->rows[at % height];
+    const struct pixel_place *row = &z->rows[at % height];
     int64_t image = at / height * x->dims[1];
     for (int64_t q = 0; q < width; q++) {
-      const struct place *column = &z->columns[q];
+      const struct pixel_place *column = &z->columns[q];
       int64_t from[4] = {(image + row->low) * x->dims[2] + column->low, (image + row->low) * x->dims[2] + column->high,
                          (image + row->high) * x->dims[2] + column->low,
                          (image + row->high) * x->dims[2] + column->high};
@@ -95,8 +96,8 @@ static shoal_status run(struct kernel_ctx *ctx) {
   struct resizing z = {.x = x};
   TRY(ctx_out(ctx, 0, &s, &z.y));
   if (!z.y->n) return NULL;
-  struct place *rows = places_new(ctx->state, x->dims[1], s.dims[1]);
-  struct place *columns = places_new(ctx->state, x->dims[2], s.dims[2]);
+  struct pixel_place *rows = places_new(ctx->state, x->dims[1], s.dims[1]);
+  struct pixel_place *columns = places_new(ctx->state, x->dims[2], s.dims[2]);
   bool there = rows && columns;
   z.rows = rows;
   z.columns = columns;
@@ -121,6 +122,6 @@ static const struct op_row rows[] = {
      .out = "resized_images: T, out_min: float, out_max: float",
      .attrs = "T: {quint8, qint32, float}; align_corners: bool = false; half_pixel_centers: bool = false",
      .kernels = ONE_KERNEL(.type_attr = "T", .types = DT(QUINT8) | DT(QINT32) | DT(FLOAT32), .flags = KERNEL_EXPENSIVE,
-                           .state_size = sizeof(struct resize_state), .init = init, .run = run)},
+                           .state_size = sizeof(struct quantized_resize_state), .init = init, .run = run)},
 };
 OP_FAMILY(quantized_resize, rows);

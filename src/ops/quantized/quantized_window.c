@@ -5,12 +5,12 @@
 
 /* ---- convolution ---- */
 
-struct conv_state {
+struct quantized_conv_state {
   struct window w;
 };
 
 static shoal_status conv_init(struct kernel_init *ki, void *state) {
-  struct conv_state *st = state;
+  struct quantized_conv_state *st = state;
   TRY(window_init(&st->w, ki->node, 2));
   if (st->w.stride[1] != st->w.stride[2])
     return INVALID("Current implementation only supports equal length strides in the row and column dimensions.");
@@ -48,7 +48,7 @@ static void convolve_rows(void *arg, int64_t begin, int64_t end) {
 }
 
 static shoal_status conv_run(struct kernel_ctx *ctx) {
-  const struct conv_state *st = ctx->state;
+  const struct quantized_conv_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *f = ctx_in(ctx, 1);
   static const char *const names[] = {"min_input", "max_input", "min_filter", "max_filter"};
   float e[4];
@@ -103,11 +103,11 @@ static shoal_status conv_shape(struct shape_ctx *c) {
 /* ---- pooling: the numbers themselves, whatever they stand for; means are rounded ---- */
 
 static shoal_status pool_init(struct kernel_init *ki, void *state) {
-  return window_init(&((struct conv_state *)state)->w, ki->node, 2);
+  return window_init(&((struct quantized_conv_state *)state)->w, ki->node, 2);
 }
 
 static shoal_status pool_run(struct kernel_ctx *ctx) {
-  const struct window *w = &((const struct conv_state *)ctx->state)->w;
+  const struct window *w = &((const struct quantized_conv_state *)ctx->state)->w;
   const struct tensor *x = ctx_in(ctx, 0);
   bool max = op_is(ctx->kernel->op, "QuantizedMaxPool");
   int64_t out[3] = {1}, pad[3], after, depth;
@@ -150,7 +150,7 @@ static shoal_status pool_shape(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define WINDOW(init_) .state_size = sizeof(struct conv_state), .init = init_
+#define WINDOW(init_) .state_size = sizeof(struct quantized_conv_state), .init = init_
 #define POOL(name_)                                                                                                    \
   {                                                                                                                    \
     .name = name_, .flags = OP_NO_GRADIENT, .shape = pool_shape, .in = "input: T, min_input: float, max_input: float", \

@@ -53,10 +53,10 @@ static double uniform(struct uniforms *u) {
 
 /* ---- samples of parameters: output [sample dims..., parameter dims...] ---- */
 
-struct sampler;
-typedef double draw_fn(const struct sampler *s, double a, double b, int64_t output);
+struct drawing;
+typedef double draw_fn(const struct drawing *s, double a, double b, int64_t output);
 
-struct sampler {
+struct drawing {
   struct philox p;
   const struct tensor *a, *b;       /* parameters; b (optional) is broadcast with a */
   const int64_t *a_index, *b_index; /* NULL: element i itself */
@@ -67,10 +67,10 @@ struct sampler {
   const struct cancel *cancel;
 };
 
-static bool is_over(const struct sampler *s) { return s->cancel && cancel_started(s->cancel); }
+static bool is_over(const struct drawing *s) { return s->cancel && cancel_started(s->cancel); }
 
 static void draw_range(void *arg, int64_t begin, int64_t end) {
-  const struct sampler *s = arg;
+  const struct drawing *s = arg;
   for (int64_t i = begin; i < end; i++) {
     int64_t param = i / s->samples, sample = i % s->samples;
     double a = real_at(s->a, s->a_index ? s->a_index[param] : param);
@@ -79,18 +79,18 @@ static void draw_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void draw_all(struct kernel_ctx *ctx, struct sampler *s) {
+static void draw_all(struct kernel_ctx *ctx, struct drawing *s) {
   s->cancel = ctx->step->cancel;
   if (s->out->n) pool_for(ctx_pool(ctx), s->out->n, 256, draw_range, s);
 }
 
-static struct philox at_output(const struct sampler *s, int64_t output, uint64_t blocks) {
+static struct philox at_output(const struct drawing *s, int64_t output, uint64_t blocks) {
   struct philox p = s->p;
   philox_skip(&p, blocks * (uint64_t)output);
   return p;
 }
 
-static double draw_gamma(const struct sampler *s, double alpha, double unused, int64_t output) {
+static double draw_gamma(const struct drawing *s, double alpha, double unused, int64_t output) {
   struct philox p = at_output(s, output, RANDOM_BLOCKS_PER_OUTPUT);
   struct uniforms u = {.p = &p};
   if (alpha == 1.0) return -log(1.0 - uniform(&u));
@@ -121,7 +121,7 @@ static double draw_gamma(const struct sampler *s, double alpha, double unused, i
   return 0;
 }
 
-static double draw_poisson(const struct sampler *s, double rate, double unused, int64_t output) {
+static double draw_poisson(const struct drawing *s, double rate, double unused, int64_t output) {
   struct philox p = at_output(s, output, RANDOM_BLOCKS_PER_OUTPUT);
   struct uniforms u = {.p = &p};
   double limit = highest((shoal_dtype)s->out->dtype);
@@ -159,7 +159,7 @@ static double stirling_tail(double k) {
   return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / sq) / sq) / (k + 1);
 }
 
-static double binomial_by_geometric(const struct sampler *s, double count, double prob, struct philox *p) {
+static double binomial_by_geometric(const struct drawing *s, double count, double prob, struct philox *p) {
   struct uniforms u = {.p = p};
   double sum = 0, n = 0;
   for (; !is_over(s); n++) {
@@ -169,7 +169,7 @@ static double binomial_by_geometric(const struct sampler *s, double count, doubl
   return 0;
 }
 
-static double binomial_by_rejection(const struct sampler *s, double count, double prob, struct philox *p) {
+static double binomial_by_rejection(const struct drawing *s, double count, double prob, struct philox *p) {
   struct uniforms u = {.p = p};
   double dev = sqrt(count * prob * (1 - prob)), b = 1.15 + 2.53 * dev, a = -0.0873 + 0.0248 * b + 0.01 * prob;
   double c = count * prob + 0.5, v_r = 0.92 - 4.2 / b, r = prob / (1 - prob), alpha = (2.83 + 5.1 / b) * dev;
@@ -190,7 +190,7 @@ static double binomial_by_rejection(const struct sampler *s, double count, doubl
   return 0;
 }
 
-static double draw_binomial(const struct sampler *s, double count, double prob, int64_t output) {
+static double draw_binomial(const struct drawing *s, double count, double prob, int64_t output) {
   enum { GEOMETRIC_BLOCKS = 42 };
   shoal_dtype t = (shoal_dtype)s->a->dtype;
   if (isnan(prob) || isnan(count)) return NAN;
@@ -230,7 +230,7 @@ static shoal_status run_appended(struct kernel_ctx *ctx, draw_fn *draw) {
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &shape, &out));
   if (out->n == 0) return NULL;
-  struct sampler s = {.a = param, .out = out, .params = param->n, .samples = samples, .draw = draw};
+  struct drawing s = {.a = param, .out = out, .params = param->n, .samples = samples, .draw = draw};
   s.p = random_reserve(ctx->state, (uint64_t)out->n * RANDOM_BLOCKS_PER_OUTPUT);
   draw_all(ctx, &s);
   return NULL;
@@ -253,7 +253,7 @@ static shoal_status run_ending(struct kernel_ctx *ctx, struct philox p, const st
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &shape, &out));
   if (out->n == 0) return NULL;
-  struct sampler s = {.p = p, .a = param, .out = out, .params = param->n, .samples = out->n / param->n, .draw = draw};
+  struct drawing s = {.p = p, .a = param, .out = out, .params = param->n, .samples = out->n / param->n, .draw = draw};
   draw_all(ctx, &s);
   return NULL;
 }
@@ -321,7 +321,7 @@ static shoal_status binomial(struct kernel_ctx *ctx, int shape_in, int counts_in
   int64_t *at = index.data;
   broadcast_index(&both, counts, at, params);
   broadcast_index(&both, probs, at + params, params);
-  struct sampler sampler = {.p = p,
+  struct drawing sampler = {.p = p,
                             .a = counts,
                             .b = probs,
                             .a_index = at,

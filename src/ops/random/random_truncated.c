@@ -27,12 +27,12 @@ static double log_in(shoal_dtype t, double v) {
 static double get(const struct tensor *t, int64_t i) { return real_at(t, t->n == 1 ? 0 : i); }
 
 /* Where numbers go: left of them, from element at on, each so many further than the one before. */
-struct target {
+struct drawing_target {
   struct tensor *out;
   int64_t at, left, step;
 };
 
-static void put(struct target *to, double v) {
+static void put(struct drawing_target *to, double v) {
   real_put(to->out, to->at, v);
   to->at += to->step;
   to->left--;
@@ -59,12 +59,12 @@ static int group(struct philox *p, shoal_dtype t, bool normal, double out[4]) {
   return 4;
 }
 
-struct bounds {
+struct truncation {
   shoal_dtype t;
   double mean, dev, lo, hi; /* lo and hi in deviations from the mean */
 };
 
-static double back(const struct bounds *b, double v) {
+static double back(const struct truncation *b, double v) {
   return real_rounded(b->t, real_rounded(b->t, v * b->dev) + b->mean);
 }
 
@@ -72,7 +72,7 @@ static shoal_status gave_up(const char *method) {
   return INTERNAL("TruncatedNormal %s rejection sampler failed to accept a sample.", method);
 }
 
-static shoal_status by_normal(const struct bounds *b, struct philox *p, struct target *to) {
+static shoal_status by_normal(const struct truncation *b, struct philox *p, struct drawing_target *to) {
   for (int tries = 0; to->left;) {
     double v[4];
     int n = group(p, b->t, true, v);
@@ -88,7 +88,7 @@ static shoal_status by_normal(const struct bounds *b, struct philox *p, struct t
   return NULL;
 }
 
-static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct target *to) {
+static shoal_status by_uniform(const struct truncation *b, struct philox *p, struct drawing_target *to) {
   shoal_dtype t = b->t;
   double width = real_rounded(t, b->hi - b->lo), plus = b->lo < 0 ? 0 : real_rounded(t, b->lo * b->lo);
   for (int tries = 0; to->left;) {
@@ -109,7 +109,7 @@ static shoal_status by_uniform(const struct bounds *b, struct philox *p, struct 
   return NULL;
 }
 
-static shoal_status by_exponential(const struct bounds *b, struct philox *p, struct target *to) {
+static shoal_status by_exponential(const struct truncation *b, struct philox *p, struct drawing_target *to) {
   shoal_dtype t = b->t;
   double alpha = real_rounded(
       t, real_rounded(t, b->lo + real_rounded(t, sqrt(real_rounded(t, real_rounded(t, b->lo * b->lo) + 4)))) / 2);
@@ -132,10 +132,10 @@ static shoal_status by_exponential(const struct bounds *b, struct philox *p, str
 }
 
 /* The numbers of one set of parameters, which are at those places of four inputs. */
-static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct target *to, int first,
+static shoal_status fill_batch(struct kernel_ctx *ctx, struct philox *p, struct drawing_target *to, int first,
                                const int64_t at[4]) {
   shoal_dtype t = (shoal_dtype)to->out->dtype;
-  struct bounds b = {.t = t, .mean = get(ctx_in(ctx, first), at[0]), .dev = get(ctx_in(ctx, first + 1), at[1])};
+  struct truncation b = {.t = t, .mean = get(ctx_in(ctx, first), at[0]), .dev = get(ctx_in(ctx, first + 1), at[1])};
   double lo = get(ctx_in(ctx, first + 2), at[2]), hi = get(ctx_in(ctx, first + 3), at[3]);
   if (!(b.dev > 0 && lo < hi && (isfinite(lo) || isfinite(hi)))) return INVALID("Invalid parameters");
   if ((isinf(lo) && lo < 0) || hi < b.mean) { /* a bound on one side becomes the lower one */
@@ -179,7 +179,7 @@ static shoal_status run_truncated(struct kernel_ctx *ctx) {
   }
   struct philox p = random_reserve(ctx->state, (uint64_t)batches * 2 * MAX_TRIES * (uint64_t)(per_batch + 3) / 4);
   for (int64_t b = 0; b < batches; b++) {
-    struct target to = {out, b * per_batch, MIN(per_batch, out->n - b * per_batch), 1};
+    struct drawing_target to = {out, b * per_batch, MIN(per_batch, out->n - b * per_batch), 1};
     TRY(fill_batch(ctx, &p, &to, 1, (int64_t[]){b, b, b, b}));
   }
   return NULL;
@@ -190,7 +190,7 @@ static shoal_status run_truncated(struct kernel_ctx *ctx) {
 struct seeded {
   struct kernel_ctx *ctx;
   struct philox p;
-  struct target all;
+  struct drawing_target all;
   int64_t batches;
   bool step[4];
   shoal_status s;
@@ -199,7 +199,7 @@ struct seeded {
 static void fill_stretch(void *arg, int64_t at, const int64_t *in_at, int64_t n) {
   struct seeded *d = arg;
   for (int64_t i = 0; !d->s && i < n; i++) {
-    struct target to = {d->all.out, at + i, d->all.left, d->batches};
+    struct drawing_target to = {d->all.out, at + i, d->all.left, d->batches};
     int64_t places[4];
     for (int k = 0; k < 4; k++) places[k] = in_at[k] + (d->step[k] ? i : 0);
     d->s = fill_batch(d->ctx, &d->p, &to, 2, places);

@@ -77,11 +77,11 @@ struct wav {
   const unsigned char *samples;
 };
 
-struct scan {
+struct wav_scan {
   const unsigned char *at, *end;
 };
 
-static bool number(struct scan *s, int bytes, uint32_t *out) {
+static bool number(struct wav_scan *s, int bytes, uint32_t *out) {
   if (s->end - s->at < bytes) return false;
   *out = 0;
   for (int i = 0; i < bytes; i++) *out |= (uint32_t)*s->at++ << (8 * i);
@@ -90,7 +90,7 @@ static bool number(struct scan *s, int bytes, uint32_t *out) {
 
 static shoal_status short_data(void) { return INVALID("Data too short when trying to read string"); }
 
-static shoal_status expect(struct scan *s, const char *text) {
+static shoal_status expect(struct wav_scan *s, const char *text) {
   if (s->end - s->at < 4) return short_data();
   if (memcmp(s->at, text, 4) != 0)
     return INVALID("Header mismatch: Expected %s but found %.4s", text, (const char *)s->at);
@@ -98,7 +98,7 @@ static shoal_status expect(struct scan *s, const char *text) {
   return NULL;
 }
 
-static shoal_status find_samples(struct scan s, uint32_t bytes_per_frame, struct wav *w) {
+static shoal_status find_samples(struct wav_scan s, uint32_t bytes_per_frame, struct wav *w) {
   while (s.at < s.end) {
     char id[5] = {0};
     uint32_t size;
@@ -122,8 +122,8 @@ static shoal_status find_samples(struct scan s, uint32_t bytes_per_frame, struct
 }
 
 static shoal_status parse(const struct str *contents, struct wav *w) {
-  struct scan s = {(const unsigned char *)str_data(contents),
-                   (const unsigned char *)str_data(contents) + contents->size};
+  struct wav_scan s = {(const unsigned char *)str_data(contents),
+                       (const unsigned char *)str_data(contents) + contents->size};
   uint32_t total, format_size, format, channels, per_second, per_frame, bits;
   TRY(expect(&s, "RIFF"));
   if (!number(&s, 4, &total)) return short_data();
@@ -151,18 +151,18 @@ static shoal_status parse(const struct str *contents, struct wav *w) {
   return find_samples(s, per_frame, w);
 }
 
-struct decode_state {
+struct wav_decode_state {
   int64_t channels, samples; /* -1: as the file has them */
 };
 
 static shoal_status init_decode(struct kernel_init *ki, void *state) {
-  struct decode_state *s = state;
+  struct wav_decode_state *s = state;
   TRY(node_get_int(ki->node, "desired_channels", &s->channels));
   return node_get_int(ki->node, "desired_samples", &s->samples);
 }
 
 static shoal_status run_decode(struct kernel_ctx *ctx) {
-  const struct decode_state *st = ctx->state;
+  const struct wav_decode_state *st = ctx->state;
   const struct tensor *contents = ctx_in(ctx, 0);
   if (contents->rank != 0) {
     struct shape s = tensor_shape(contents);
@@ -209,7 +209,7 @@ static const struct op_row rows[] = {
      .shape = shape_decode,
      .kernels =
          (const struct kernel_def[]){
-             {.device = "CPU", .state_size = sizeof(struct decode_state), .init = init_decode, .run = run_decode},
+             {.device = "CPU", .state_size = sizeof(struct wav_decode_state), .init = init_decode, .run = run_decode},
              {0}}},
     {.name = "EncodeWav",
      .in = "audio: float, sample_rate: int32",

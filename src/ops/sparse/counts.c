@@ -22,7 +22,7 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   return node_get_bool(ki->node, "binary_output", &st->binary);
 }
 
-struct pair {
+struct counted_pair {
   int64_t row, value, at;
 };
 
@@ -32,7 +32,7 @@ struct counting {
   bool vector;                           /* the result has no rows */
   int64_t rows;
   struct tensor memory;
-  struct pair *pairs; /* in memory */
+  struct counted_pair *pairs; /* in memory */
   int64_t n, largest;
   bool negative; /* a value was */
 };
@@ -55,18 +55,20 @@ static void add(struct counting *c, int64_t row, int64_t at) {
   int64_t v = int_at(c->values, at);
   if (v < 0) c->negative = true;
   if (v < 0 || (c->st->max_length >= 0 && v >= c->st->max_length)) return;
-  c->pairs[c->n++] = (struct pair){row, v, at};
+  c->pairs[c->n++] = (struct counted_pair){row, v, at};
   c->largest = MAX(c->largest, v);
 }
 
 static int by_place(const void *a, const void *b) {
-  const struct pair *x = a, *y = b;
+  const struct counted_pair *x = a, *y = b;
   if (x->row != y->row) return x->row < y->row ? -1 : 1;
   if (x->value != y->value) return x->value < y->value ? -1 : 1;
   return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static bool same_place(const struct pair *a, const struct pair *b) { return a->row == b->row && a->value == b->value; }
+static bool same_place(const struct counted_pair *a, const struct counted_pair *b) {
+  return a->row == b->row && a->value == b->value;
+}
 
 #define ADD_UP(type)                                                                       \
   do {                                                                                     \

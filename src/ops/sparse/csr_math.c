@@ -94,7 +94,7 @@ static shoal_status run_transpose(struct kernel_ctx *ctx) {
 /* ---- SparseMatrixMatMul ---- */
 
 /* One matrix of the batch: out[i, j] += a[i, k] * b[k, j], with steps between rows and columns for what is turned. */
-struct product {
+struct csr_product {
   const struct csr *a;
   int64_t batch, width;
   const void *b;
@@ -106,7 +106,7 @@ struct product {
 
 #define SAME(x) (x)
 #define MULTIPLY(type, CONJ)                                                                                          \
-  static void multiply_##type(const struct product *p) {                                                              \
+  static void multiply_##type(const struct csr_product *p) {                                                          \
     const int32_t *start = csr_rows(p->a, p->batch), *columns = p->a->columns.data;                                   \
     int64_t first = csr_offset(p->a, p->batch);                                                                       \
     for (int64_t i = 0; i < p->a->rows; i++) {                                                                        \
@@ -127,7 +127,7 @@ MULTIPLY(double, SAME)
 MULTIPLY(c64, conjf)
 MULTIPLY(c128, conj)
 
-static void multiply(const struct product *p) {
+static void multiply(const struct csr_product *p) {
   switch (p->a->dtype) {
     case SHOAL_FLOAT32: multiply_float(p); break;
     case SHOAL_FLOAT64: multiply_double(p); break;
@@ -154,17 +154,17 @@ static shoal_status multiply_all(struct kernel_ctx *ctx, const struct csr *a, co
   tensor_zero(out);
   size_t size = dtype_size(a->dtype);
   for (int64_t k = 0; k < a->batch; k++) {
-    struct product p = {.a = a,
-                        .batch = k,
-                        .width = width,
-                        .b = (const char *)b->data + (size_t)(k * inner * width) * size,
-                        .b_row = turn_b ? 1 : width,
-                        .b_column = turn_b ? inner : 1,
-                        .conjugate_b = f->adjoint_b,
-                        .conjugate_out = f->conjugate_output,
-                        .out = (char *)out->data + (size_t)(k * a->rows * width) * size,
-                        .out_row = f->transpose_output ? 1 : width,
-                        .out_column = f->transpose_output ? a->rows : 1};
+    struct csr_product p = {.a = a,
+                            .batch = k,
+                            .width = width,
+                            .b = (const char *)b->data + (size_t)(k * inner * width) * size,
+                            .b_row = turn_b ? 1 : width,
+                            .b_column = turn_b ? inner : 1,
+                            .conjugate_b = f->adjoint_b,
+                            .conjugate_out = f->conjugate_output,
+                            .out = (char *)out->data + (size_t)(k * a->rows * width) * size,
+                            .out_row = f->transpose_output ? 1 : width,
+                            .out_column = f->transpose_output ? a->rows : 1};
     multiply(&p);
   }
   return NULL;
@@ -299,7 +299,7 @@ static shoal_status run_ordering(struct kernel_ctx *ctx) {
 
 /* ---- SparseMatrixSparseCholesky ---- */
 
-struct entry {
+struct csr_entry {
   int64_t row, column;
   c128 v;
 };
@@ -307,17 +307,18 @@ struct entry {
 /* One matrix being factored. Lists of ints in one allocation, n each. */
 struct factor {
   int64_t n;
-  VEC(struct entry) a; /* the lower triangle, permuted, by rows */
-  int64_t *first;      /* [n + 1] where the rows of a begin */
+  VEC(struct csr_entry) a; /* the lower triangle, permuted, by rows */
+  int64_t *first;          /* [n + 1] where the rows of a begin */
   int64_t *parent, *ancestor, *mark, *reach, *column, *filled;
-  c128 *x;             /* [n] the row being solved */
-  VEC(struct entry) l; /* the factor's columns, without the diagonal: column[j] + filled[j] is the next place of j */
+  c128 *x; /* [n] the row being solved */
+  VEC(struct csr_entry)
+  l; /* the factor's columns, without the diagonal: column[j] + filled[j] is the next place of j */
   double *diagonal;
-  VEC(struct entry) rows; /* the result, by rows */
+  VEC(struct csr_entry) rows; /* the result, by rows */
 };
 
 static int by_row(const void *x, const void *y) {
-  const struct entry *a = x, *b = y;
+  const struct csr_entry *a = x, *b = y;
   if (a->row != b->row) return a->row < b->row ? -1 : 1;
   return a->column < b->column ? -1 : a->column > b->column;
 }
@@ -336,8 +337,8 @@ static void factor_load(struct factor *f, const struct csr *a, int64_t b, const 
       if (c > r) continue; /* the upper triangle follows from the lower */
       int64_t i = inverse[r], j = inverse[c];
       c128 v = csr_get(&a->values, e);
-      if (i >= j) vec_push(&f->a, (struct entry){i, j, v});
-      else vec_push(&f->a, (struct entry){j, i, conj(v)});
+      if (i >= j) vec_push(&f->a, (struct csr_entry){i, j, v});
+      else vec_push(&f->a, (struct csr_entry){j, i, conj(v)});
     }
   if (f->a.n) qsort(f->a.at, f->a.n, sizeof *f->a.at, by_row);
   memset(f->first, 0, ((size_t)f->n + 1) * sizeof *f->first);
@@ -402,15 +403,15 @@ static bool factor_row(struct factor *f, int64_t k) {
   for (int64_t i = 0; i < n; i++) {
     int64_t j = f->reach[i];
     c128 v = f->x[j] / f->diagonal[j];
-    struct entry *column = f->l.at + f->column[j];
+    struct csr_entry *column = f->l.at + f->column[j];
     for (int64_t e = 0; e < f->filled[j]; e++) f->x[column[e].row] -= v * conj(column[e].v);
-    column[f->filled[j]++] = (struct entry){k, j, v};
+    column[f->filled[j]++] = (struct csr_entry){k, j, v};
     d -= creal(v * conj(v));
-    vec_push(&f->rows, (struct entry){k, j, v});
+    vec_push(&f->rows, (struct csr_entry){k, j, v});
   }
   if (!(d > 0)) return false;
   f->diagonal[k] = sqrt(d);
-  vec_push(&f->rows, (struct entry){k, k, f->diagonal[k]});
+  vec_push(&f->rows, (struct csr_entry){k, k, f->diagonal[k]});
   return true;
 }
 

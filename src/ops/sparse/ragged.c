@@ -104,14 +104,14 @@ static const struct kernel_def range_kernels[] = {
 /* ---- RaggedGather ---- */
 
 /* Rows of values [begin, end) that go to the output, in order. */
-struct piece {
+struct value_range {
   int64_t begin, end;
 };
 
-struct gather {
+struct ragged_gather {
   int ragged;            /* params' ragged rank */
   VEC(int64_t) * splits; /* [ragged] output splits for each of params' dimensions */
-  VEC(struct piece) pieces;
+  VEC(struct value_range) pieces;
   int64_t n_values;
 };
 
@@ -131,7 +131,7 @@ static shoal_status gather_check(struct kernel_ctx *ctx, int ragged) {
   return NULL;
 }
 
-static shoal_status gather_put(struct kernel_ctx *ctx, struct gather *g, int n_out) {
+static shoal_status gather_put(struct kernel_ctx *ctx, struct ragged_gather *g, int n_out) {
   const struct tensor *values = ctx_in(ctx, g->ragged), *indices = ctx_in(ctx, g->ragged + 1);
   struct tensor *y;
   int outer = indices->rank - 1; /* splits of the indices' own dimensions come first: uniform rows */
@@ -157,7 +157,7 @@ static shoal_status gather_put(struct kernel_ctx *ctx, struct gather *g, int n_o
   int64_t width = dims_product(s.dims, 1, s.rank), at = 0;
   size_t bytes = (size_t)width * dtype_size(t);
   for (size_t i = 0; i < g->pieces.n && bytes; i++) {
-    const struct piece *p = &g->pieces.at[i];
+    const struct value_range *p = &g->pieces.at[i];
     elements_copy(t, (char *)y->data + (size_t)at * bytes, (const char *)values->data + (size_t)p->begin * bytes,
                   (p->end - p->begin) * width);
     at += p->end - p->begin;
@@ -167,7 +167,7 @@ static shoal_status gather_put(struct kernel_ctx *ctx, struct gather *g, int n_o
 
 static shoal_status gather_run(struct kernel_ctx *ctx) {
   int n_out = ctx->kernel->n_out - 1;
-  struct gather g = {.ragged = ctx->kernel->n_in - 2};
+  struct ragged_gather g = {.ragged = ctx->kernel->n_in - 2};
   const struct tensor *indices = ctx_in(ctx, g.ragged + 1);
   const struct tensor *outer = ctx_in(ctx, 0);
   if (outer->rank == 1 && outer->n >= 1)
@@ -191,7 +191,7 @@ static shoal_status gather_run(struct kernel_ctx *ctx) {
       end = int_at(s, end);
     }
     if (begin != end) {
-      vec_push(&g.pieces, (struct piece){begin, end});
+      vec_push(&g.pieces, (struct value_range){begin, end});
       g.n_values += end - begin;
     }
   }

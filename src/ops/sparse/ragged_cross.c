@@ -8,7 +8,7 @@
 #include "base/fingerprint.h"
 #include "ops/array/array_util.h"
 
-struct cross_state {
+struct ragged_cross_state {
   char *order; /* 'R', 'S' or 'D' for each column */
   int n, n_ragged, n_sparse, n_dense;
   int64_t buckets;
@@ -23,7 +23,7 @@ static shoal_status list_size(const struct kernel_init *ki, const char *name, in
 }
 
 static shoal_status init(struct kernel_init *ki, void *state) {
-  struct cross_state *st = state;
+  struct ragged_cross_state *st = state;
   const char *order;
   int n_splits, n_values;
   int64_t sparse, key;
@@ -45,16 +45,16 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static void release(void *state) { free(((struct cross_state *)state)->order); }
+static void release(void *state) { free(((struct ragged_cross_state *)state)->order); }
 
 /* One column: the features of row b are values[start, start + count). */
-struct column {
+struct ragged_column {
   const struct tensor *values;
   const struct tensor *splits, *indices; /* ragged has the one, sparse the other, dense neither */
   int64_t start, count;
 };
 
-static void column_begin(struct column *c, int64_t b) {
+static void column_begin(struct ragged_column *c, int64_t b) {
   if (c->splits) {
     c->start = int_at(c->splits, b);
     c->count = int_at(c->splits, b + 1) - c->start;
@@ -82,21 +82,21 @@ static shoal_status check_ragged(const struct tensor *v, const struct tensor *sp
 }
 
 /* The columns in the order of the inputs: ragged, sparse, dense. */
-static shoal_status read_columns(struct kernel_ctx *ctx, struct column *columns, int64_t *batch) {
-  const struct cross_state *st = ctx->state;
+static shoal_status read_columns(struct kernel_ctx *ctx, struct ragged_column *columns, int64_t *batch) {
+  const struct ragged_cross_state *st = ctx->state;
   int r = st->n_ragged, s = st->n_sparse, first_sparse = 2 * r, first_dense = 2 * r + 3 * s;
   *batch = -1;
   for (int i = 0; i < st->n; i++) {
-    struct column *c = &columns[i];
+    struct ragged_column *c = &columns[i];
     int64_t rows;
     if (i < r) {
-      *c = (struct column){.values = ctx_in(ctx, i), .splits = ctx_in(ctx, r + i)};
+      *c = (struct ragged_column){.values = ctx_in(ctx, i), .splits = ctx_in(ctx, r + i)};
       TRY(check_ragged(c->values, c->splits));
       rows = c->splits->n - 1;
     } else if (i < r + s) {
       int k = first_sparse + i - r;
       const struct tensor *shape = ctx_in(ctx, k + 2 * s);
-      *c = (struct column){.values = ctx_in(ctx, k + s), .indices = ctx_in(ctx, k)};
+      *c = (struct ragged_column){.values = ctx_in(ctx, k + s), .indices = ctx_in(ctx, k)};
       if (c->indices->rank != 2 || c->values->rank != 1 || shape->rank != 1)
         return INVALID("Invalid SparseTensor %d", i - r);
       if (shape->n != 2) return rank_error();
@@ -104,7 +104,7 @@ static shoal_status read_columns(struct kernel_ctx *ctx, struct column *columns,
         return INVALID("Invalid SparseTensor %d", i - r);
       rows = int_at(shape, 0);
     } else {
-      *c = (struct column){.values = ctx_in(ctx, first_dense + i - r - s)};
+      *c = (struct ragged_column){.values = ctx_in(ctx, first_dense + i - r - s)};
       if (c->values->rank != 2) return rank_error();
       rows = c->values->dims[0];
     }
@@ -115,7 +115,8 @@ static shoal_status read_columns(struct kernel_ctx *ctx, struct column *columns,
   return NULL;
 }
 
-static shoal_status order_columns(const struct cross_state *st, const struct column *from, struct column *to) {
+static shoal_status order_columns(const struct ragged_cross_state *st, const struct ragged_column *from,
+                                  struct ragged_column *to) {
   int next[3] = {0, st->n_ragged, st->n_ragged + st->n_sparse}, end[3] = {next[1], next[2], st->n};
   for (int i = 0; i < st->n; i++) {
     const char *kind = strchr("RSD", st->order[i]);
@@ -128,7 +129,7 @@ static shoal_status order_columns(const struct cross_state *st, const struct col
   return NULL;
 }
 
-static int64_t row_begin(struct column *columns, int n, int64_t b) {
+static int64_t row_begin(struct ragged_column *columns, int n, int64_t b) {
   int64_t total = 1;
   bool none = false;
   for (int k = 0; k < n; k++) {
@@ -139,10 +140,10 @@ static int64_t row_begin(struct column *columns, int n, int64_t b) {
   return none ? 0 : total;
 }
 
-static int64_t hash_of(const struct cross_state *st, const struct column *columns, const int64_t *pick) {
+static int64_t hash_of(const struct ragged_cross_state *st, const struct ragged_column *columns, const int64_t *pick) {
   uint64_t h = st->key;
   for (int k = 0; k < st->n; k++) {
-    const struct column *c = &columns[k];
+    const struct ragged_column *c = &columns[k];
     int64_t i = c->start + pick[k];
     uint64_t f;
     if (c->values->dtype == SHOAL_STRING) {
@@ -156,10 +157,11 @@ static int64_t hash_of(const struct cross_state *st, const struct column *column
   return (int64_t)(h % (st->buckets > 0 ? (uint64_t)st->buckets : (uint64_t)INT64_MAX));
 }
 
-static void join(const struct cross_state *st, const struct column *columns, const int64_t *pick, struct text *out) {
+static void join(const struct ragged_cross_state *st, const struct ragged_column *columns, const int64_t *pick,
+                 struct text *out) {
   out->n = 0;
   for (int k = 0; k < st->n; k++) {
-    const struct column *c = &columns[k];
+    const struct ragged_column *c = &columns[k];
     int64_t i = c->start + pick[k];
     if (k) text_adds(out, "_X_");
     if (c->values->dtype == SHOAL_STRING) {
@@ -171,8 +173,8 @@ static void join(const struct cross_state *st, const struct column *columns, con
   }
 }
 
-static shoal_status write_crosses(struct kernel_ctx *ctx, struct column *columns, int64_t batch, int64_t *pick) {
-  const struct cross_state *st = ctx->state;
+static shoal_status write_crosses(struct kernel_ctx *ctx, struct ragged_column *columns, int64_t batch, int64_t *pick) {
+  const struct ragged_cross_state *st = ctx->state;
   struct tensor *out, *splits;
   int64_t total = 0, at = 0, n_splits = batch + 1;
   TRY(ctx_out_dims(ctx, 1, 1, &n_splits, &splits));
@@ -204,9 +206,9 @@ static shoal_status write_crosses(struct kernel_ctx *ctx, struct column *columns
 }
 
 static shoal_status run(struct kernel_ctx *ctx) {
-  const struct cross_state *st = ctx->state;
+  const struct ragged_cross_state *st = ctx->state;
   size_t n = (size_t)st->n;
-  struct column *columns = mem_zalloc(2 * n + 1, sizeof *columns);
+  struct ragged_column *columns = mem_zalloc(2 * n + 1, sizeof *columns);
   int64_t *pick = mem_zalloc(n + 1, sizeof *pick), batch;
   shoal_status s = read_columns(ctx, columns, &batch);
   if (!s) s = order_columns(st, columns, columns + n);
@@ -223,7 +225,8 @@ static shoal_status shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct cross_state), .init = init, .release = release, .run = run}, {0}};
+    {.device = "CPU", .state_size = sizeof(struct ragged_cross_state), .init = init, .release = release, .run = run},
+    {0}};
 
 static const struct op_row rows[] = {
     {.name = "RaggedCross",

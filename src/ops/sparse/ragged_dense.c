@@ -40,13 +40,13 @@ static shoal_status types_init(struct kernel_init *ki, void *state) {
 }
 
 /* One ragged dimension. */
-struct level {
+struct ragged_level {
   enum partition type;
   const struct tensor *t;
 };
 
 /* The longest row. */
-static int64_t level_width(const struct level *l) {
+static int64_t level_width(const struct ragged_level *l) {
   int64_t best = 0, run = 0;
   for (int64_t i = 0; i < l->t->n; i++) {
     if (l->type == ROW_SPLITS) run = i ? int_at(l->t, i) - int_at(l->t, i - 1) : 0;
@@ -57,8 +57,8 @@ static int64_t level_width(const struct level *l) {
 }
 
 /* The places of this level's entries, from those of its rows: at most `size` a row, each `step` apart. */
-static shoal_status level_places(const struct level *l, const int64_t *rows, int64_t n_rows, int64_t step, int64_t size,
-                                 int64_t limit, int64_t **out, int64_t *n_out) {
+static shoal_status level_places(const struct ragged_level *l, const int64_t *rows, int64_t n_rows, int64_t step,
+                                 int64_t size, int64_t limit, int64_t **out, int64_t *n_out) {
   VEC(int64_t) at = {0};
   const struct tensor *t = l->t;
   shoal_status s = NULL;
@@ -101,7 +101,7 @@ static shoal_status level_places(const struct level *l, const int64_t *rows, int
 }
 
 /* The output's shape: what was asked for, and the rest from the partitions and the values. */
-static shoal_status dense_dims(const struct shape *want, const struct level *levels, int n, int64_t first,
+static shoal_status dense_dims(const struct shape *want, const struct ragged_level *levels, int n, int64_t first,
                                const struct tensor *values, struct shape *out) {
   out->rank = n + values->rank;
   if (out->rank > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions", SHOAL_MAX_RANK);
@@ -153,7 +153,7 @@ static shoal_status spread_default(const struct tensor *d, const struct tensor *
   return NULL;
 }
 
-static shoal_status fill(struct kernel_ctx *ctx, const struct level *levels, int n, int64_t first,
+static shoal_status fill(struct kernel_ctx *ctx, const struct ragged_level *levels, int n, int64_t first,
                          const struct tensor *dflt) {
   const struct tensor *values = ctx_in(ctx, 1);
   struct tensor *y = &ctx->out[0];
@@ -188,7 +188,7 @@ static shoal_status fill(struct kernel_ctx *ctx, const struct level *levels, int
 static shoal_status dense_run(struct kernel_ctx *ctx) {
   const struct dense_state *st = ctx->state;
   const struct tensor *values = ctx_in(ctx, 1);
-  struct level levels[SHOAL_MAX_RANK];
+  struct ragged_level levels[SHOAL_MAX_RANK];
   struct shape want, s;
   int n = 0, n_parts = ctx->kernel->n_in - 3;
   if ((int)st->types.n != n_parts)
@@ -200,7 +200,7 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
     const struct tensor *t = ctx_in(ctx, 3 + i);
     if (n == SHOAL_MAX_RANK - 1) return INVALID("Too many ragged dimensions");
     if (t->rank != 1) return INVALID("Partitions must be vectors, but one has shape %s", tensor_shape_str(t));
-    levels[n++] = (struct level){st->types.at[i], t};
+    levels[n++] = (struct ragged_level){st->types.at[i], t};
   }
   if (!n) return INVALID("There is no ragged dimension");
   if (!sized && levels[0].type == VALUE_ROWIDS) return INVALID("Cannot handle VALUE_ROWIDS in first dimension.");

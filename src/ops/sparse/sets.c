@@ -65,30 +65,30 @@ static int64_t sort_unique(shoal_dtype t, const void **at, int64_t n) {
 
 /* ---- one side ---- */
 
-struct run {
+struct set_run {
   int64_t group, begin, end;
 };
 
-struct side {
+struct set_side {
   const struct tensor *values;
   struct shape groups; /* all dimensions but the last */
-  VEC(struct run) runs;
+  VEC(struct set_run) runs;
 };
 
-static const void *element(const struct side *s, int64_t i) {
+static const void *element(const struct set_side *s, int64_t i) {
   return (const char *)s->values->data + (size_t)i * dtype_size((shoal_dtype)s->values->dtype);
 }
 
-static shoal_status side_dense(struct side *s, const struct tensor *x) {
+static shoal_status side_dense(struct set_side *s, const struct tensor *x) {
   if (x->rank < 2) return INVALID("Shape %s has rank %d < 2", tensor_shape_str(x), x->rank);
   s->values = x;
   s->groups = tensor_shape(x);
   int64_t last = s->groups.dims[--s->groups.rank], n = dims_product(s->groups.dims, 0, s->groups.rank);
-  for (int64_t g = 0; g < n; g++) vec_push(&s->runs, (struct run){g, g * last, (g + 1) * last});
+  for (int64_t g = 0; g < n; g++) vec_push(&s->runs, (struct set_run){g, g * last, (g + 1) * last});
   return NULL;
 }
 
-static shoal_status side_sparse(struct side *s, const struct sparse *x, bool validate) {
+static shoal_status side_sparse(struct set_side *s, const struct sparse *x, bool validate) {
   if (x->rank < 2) return INVALID("Shape %s has rank %d < 2", ints_str(x->shape, 0, x->rank, ","), x->rank);
   s->values = x->values;
   s->groups.rank = x->rank - 1;
@@ -113,12 +113,12 @@ static shoal_status side_sparse(struct side *s, const struct sparse *x, bool val
                            i, ints_str(x->indices, i * x->rank, x->rank, ","))
                  : INVALID("indices[%" PRId64 "] = %s is repeated", i, ints_str(x->indices, i * x->rank, x->rank, ","));
     if (s->runs.n && vec_last(&s->runs).group == group) vec_last(&s->runs).end++;
-    else vec_push(&s->runs, (struct run){group, i, i + 1});
+    else vec_push(&s->runs, (struct set_run){group, i, i + 1});
   }
   return NULL;
 }
 
-static shoal_status side_get(struct kernel_ctx *ctx, int *input, bool sparse, bool validate, struct side *s) {
+static shoal_status side_get(struct kernel_ctx *ctx, int *input, bool sparse, bool validate, struct set_side *s) {
   if (!sparse) return side_dense(s, ctx_in(ctx, (*input)++));
   struct sparse x;
   TRY(sparse_get(ctx, *input, &x));
@@ -133,7 +133,7 @@ struct result {
   const void *element;
 };
 
-struct work {
+struct set_work {
   shoal_dtype type;
   enum set_op op;
   VEC(struct result) out;
@@ -141,7 +141,7 @@ struct work {
   int64_t longest;
 };
 
-static void load(const struct side *s, const struct run *r, struct work *w, bool first) {
+static void load(const struct set_side *s, const struct set_run *r, struct set_work *w, bool first) {
   w->b.n = 0;
   if (first) w->a.n = 0;
   for (int64_t i = r ? r->begin : 0; r && i < r->end; i++) {
@@ -152,7 +152,7 @@ static void load(const struct side *s, const struct run *r, struct work *w, bool
   if (!first && w->b.n) w->b.n = (size_t)sort_unique(w->type, w->b.at, (int64_t)w->b.n);
 }
 
-static void combine(struct work *w, int64_t group) {
+static void combine(struct set_work *w, int64_t group) {
   size_t i = 0, j = 0, before = w->out.n;
   while (i < w->a.n || j < w->b.n) {
     int order = i >= w->a.n ? 1 : j >= w->b.n ? -1 : compare(w->type, w->a.at[i], w->b.at[j]);
@@ -169,7 +169,7 @@ static void combine(struct work *w, int64_t group) {
   w->longest = MAX(w->longest, (int64_t)(w->out.n - before));
 }
 
-static shoal_status put_result(struct kernel_ctx *ctx, const struct work *w, const struct shape *groups) {
+static shoal_status put_result(struct kernel_ctx *ctx, const struct set_work *w, const struct shape *groups) {
   struct tensor *ix, *v, *shape;
   int rank = groups->rank + 1;
   int64_t n = (int64_t)w->out.n;
@@ -191,8 +191,8 @@ static shoal_status put_result(struct kernel_ctx *ctx, const struct work *w, con
 
 static shoal_status operate(struct kernel_ctx *ctx, bool sparse_a, bool sparse_b) {
   const struct set_state *st = ctx->state;
-  struct side a = {0}, b = {0};
-  struct work w = {.op = st->op};
+  struct set_side a = {0}, b = {0};
+  struct set_work w = {.op = st->op};
   int input = 0;
   shoal_status s = side_get(ctx, &input, sparse_a, st->validate, &a);
   if (!s) s = side_get(ctx, &input, sparse_b, st->validate, &b);
@@ -238,8 +238,8 @@ static shoal_status operate_shape(struct shape_ctx *c) {
 
 static shoal_status size_run(struct kernel_ctx *ctx) {
   const struct set_state *st = ctx->state;
-  struct side a = {0};
-  struct work w = {0};
+  struct set_side a = {0};
+  struct set_work w = {0};
   int input = 0;
   struct tensor *y;
   shoal_status s = side_get(ctx, &input, true, st->validate, &a);

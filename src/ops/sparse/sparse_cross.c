@@ -42,7 +42,7 @@ static shoal_status cross_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-struct column {
+struct crossed_column {
   const struct tensor *values;
   const struct tensor *indices; /* NULL: dense */
   int64_t start, count;         /* of the row being worked on */
@@ -50,7 +50,7 @@ struct column {
 
 struct cross {
   const struct cross_state *st;
-  struct column *columns;
+  struct crossed_column *columns;
   int n;
   int64_t buckets;
   bool strong;
@@ -61,7 +61,7 @@ struct cross {
 
 /* ---- features ---- */
 
-static uint64_t feature_hash(const struct cross *x, const struct column *c, int64_t i) {
+static uint64_t feature_hash(const struct cross *x, const struct crossed_column *c, int64_t i) {
   bool keyed = x->st->form == CROSS_HASHED;
   if (c->values->dtype == SHOAL_STRING) {
     const struct str *s = &T_DATA(c->values, const struct str)[i];
@@ -74,7 +74,7 @@ static uint64_t feature_hash(const struct cross *x, const struct column *c, int6
   return keyed && c->indices ? fingerprint64(&v, 4) : (uint64_t)v;
 }
 
-static void feature_text(const struct column *c, int64_t i, struct text *out) {
+static void feature_text(const struct crossed_column *c, int64_t i, struct text *out) {
   if (c->values->dtype == SHOAL_STRING) {
     const struct str *s = &T_DATA(c->values, const struct str)[i];
     text_add(out, str_data(s), s->size);
@@ -98,7 +98,7 @@ static int64_t hash_of(const struct cross *x, const int64_t *pick) {
 static int64_t row_begin(struct cross *x, int64_t b) {
   int64_t total = 1;
   for (int k = 0; k < x->n; k++) {
-    struct column *c = &x->columns[k];
+    struct crossed_column *c = &x->columns[k];
     if (c->indices) {
       c->start += c->count;
       c->count = 0;
@@ -214,8 +214,8 @@ static shoal_status cross_run(struct kernel_ctx *ctx) {
   }
   TRY(check(ctx, st, n_dense, &batch));
   x.columns = mem_zalloc((size_t)x.n + 1, sizeof *x.columns);
-  for (int k = 0; k < st->n; k++) x.columns[k] = (struct column){ctx_in(ctx, st->n + k), ctx_in(ctx, k)};
-  for (int k = 0; k < n_dense; k++) x.columns[st->n + k] = (struct column){ctx_in(ctx, 3 * st->n + k)};
+  for (int k = 0; k < st->n; k++) x.columns[k] = (struct crossed_column){ctx_in(ctx, st->n + k), ctx_in(ctx, k)};
+  for (int k = 0; k < n_dense; k++) x.columns[st->n + k] = (struct crossed_column){ctx_in(ctx, 3 * st->n + k)};
   shoal_status s = fill(ctx, &x, batch);
   free(x.columns);
   return s;

@@ -88,11 +88,11 @@ static const struct kernel_def to_dense_kernels[] = {
 
 /* ---- SparseTensorDenseMatMul ---- */
 
-struct matmul_state {
+struct sparse_matmul_state {
   bool adjoint_a, adjoint_b;
 };
 
-static shoal_status matmul_get(const struct shoal_node *n, struct matmul_state *st) {
+static shoal_status matmul_get(const struct shoal_node *n, struct sparse_matmul_state *st) {
   TRY(node_get_bool(n, "adjoint_a", &st->adjoint_a));
   return node_get_bool(n, "adjoint_b", &st->adjoint_b);
 }
@@ -100,7 +100,7 @@ static shoal_status matmul_get(const struct shoal_node *n, struct matmul_state *
 static shoal_status matmul_init(struct kernel_init *ki, void *state) { return matmul_get(ki->node, state); }
 
 struct matmul {
-  const struct matmul_state *st;
+  const struct sparse_matmul_state *st;
   const struct tensor *ix, *v, *b;
   struct tensor *y;
   int64_t cols; /* of the product */
@@ -173,7 +173,7 @@ static shoal_status multiply_short(struct pool *pool, const struct matmul *m, in
 
 static shoal_status matmul_run(struct kernel_ctx *ctx) {
   const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *as = ctx_in(ctx, 2), *b = ctx_in(ctx, 3);
-  const struct matmul_state *st = ctx->state;
+  const struct sparse_matmul_state *st = ctx->state;
   if (b->rank != 2) return INVALID("Tensor 'b' is not a matrix");
   if (as->rank != 1) return INVALID("Tensor 'a_shape' is not a vector");
   if (as->n != 2) return INVALID("Tensor 'a_shape' must have 2 elements");
@@ -212,7 +212,7 @@ static shoal_status matmul_run(struct kernel_ctx *ctx) {
 }
 
 static shoal_status matmul_shape(struct shape_ctx *c) {
-  struct matmul_state st;
+  struct sparse_matmul_state st;
   struct shape b;
   TRY(matmul_get(c->node, &st));
   TRY(shape_in_rank(c, 3, 2, &b));
@@ -237,7 +237,7 @@ static shoal_out adjoint(struct shoal_graph *g, shoal_out x) {
 
 static shoal_status matmul_grad(struct grad_ctx *c) {
   struct shoal_graph *g = c->g;
-  struct matmul_state st;
+  struct sparse_matmul_state st;
   TRY(matmul_get(c->node, &st));
   shoal_out dy = grad_dy(c, 0), ix = gin(c, 0), b = gin(c, 3);
   bool is_complex = dtype_complex(out_type(dy));
@@ -260,7 +260,7 @@ static shoal_status matmul_grad(struct grad_ctx *c) {
 static const struct kernel_def matmul_kernels[] = {{.device = "CPU",
                                                     .type_attr = "T",
                                                     .types = DT_FLOATING | DT(INT32) | DT_COMPLEX,
-                                                    .state_size = sizeof(struct matmul_state),
+                                                    .state_size = sizeof(struct sparse_matmul_state),
                                                     .init = matmul_init,
                                                     .run = matmul_run},
                                                    {0}};

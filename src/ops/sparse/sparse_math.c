@@ -234,14 +234,14 @@ static shoal_status reduce_init(struct kernel_init *ki, void *state) {
   return node_get_bool(ki->node, "keep_dims", &((struct reduce_state *)state)->keep);
 }
 
-struct reduce {
+struct sparse_reduce {
   struct sparse s;
   bool gone[SHOAL_MAX_RANK];
   int kept[SHOAL_MAX_RANK], n_kept;
   struct shape out;
 };
 
-static shoal_status reduce_get(struct kernel_ctx *ctx, struct reduce *r) {
+static shoal_status reduce_get(struct kernel_ctx *ctx, struct sparse_reduce *r) {
   const struct tensor *ix = ctx_in(ctx, 0), *v = ctx_in(ctx, 1), *axes = ctx_in(ctx, 3);
   bool keep = ((struct reduce_state *)ctx->state)->keep;
   if (ix->rank == 2 && v->rank == 1 && ix->dims[0] != v->n)
@@ -276,7 +276,7 @@ static shoal_status reduce_get(struct kernel_ctx *ctx, struct reduce *r) {
 }
 
 static shoal_status reduce(struct kernel_ctx *ctx, enum update op) {
-  struct reduce r;
+  struct sparse_reduce r;
   TRY(reduce_get(ctx, &r));
   struct tensor *y, seen;
   TRY(ctx_out(ctx, 0, &r.out, &y));
@@ -302,7 +302,7 @@ static shoal_status reduce_max_run(struct kernel_ctx *ctx) { return reduce(ctx, 
 
 /* The same with a sparse result: entries sorted by what is kept, then each run reduced. */
 static shoal_status reduce_sparse(struct kernel_ctx *ctx, enum update op) {
-  struct reduce r;
+  struct sparse_reduce r;
   TRY(reduce_get(ctx, &r));
   struct tensor keys, *ix, *v, *shape;
   TRY(tensor_new_dims(&keys, SHOAL_INT64, 2, (int64_t[]){r.s.n, r.n_kept}));

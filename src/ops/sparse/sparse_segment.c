@@ -29,7 +29,7 @@ static double scale_of(enum kind k, int64_t count) {
 
 /* ---- forward ---- */
 
-struct reduce {
+struct segment_reduce {
   shoal_dtype dtype;
   enum kind kind;
   update_fn add;
@@ -55,7 +55,7 @@ static void load_row(shoal_dtype t, float *acc, const void *from, int64_t n, boo
 }
 
 static void reduce_piece(void *arg, int64_t begin, int64_t end) {
-  const struct reduce *r = arg;
+  const struct segment_reduce *r = arg;
   bool half = r->dtype == SHOAL_FLOAT16 || r->dtype == SHOAL_BFLOAT16;
   size_t bytes = (size_t)r->width * dtype_size(r->dtype);
   float *acc = half ? mem_alloc(sizeof *acc * (size_t)MAX(r->width, 1)) : NULL;
@@ -137,14 +137,14 @@ static shoal_status reduce_run(struct kernel_ctx *ctx) {
     T_DATA(&first, int64_t)[row] = i;
   }
   shoal_dtype t = (shoal_dtype)x->dtype;
-  struct reduce r = {.dtype = t,
-                     .kind = ((struct kind_state *)ctx->state)->kind,
-                     .add = update_find(UPDATE_ADD, t),
-                     .x = x,
-                     .indices = indices,
-                     .y = y,
-                     .first = first.data,
-                     .width = dims_product(s.dims, 1, s.rank)};
+  struct segment_reduce r = {.dtype = t,
+                             .kind = ((struct kind_state *)ctx->state)->kind,
+                             .add = update_find(UPDATE_ADD, t),
+                             .x = x,
+                             .indices = indices,
+                             .y = y,
+                             .first = first.data,
+                             .width = dims_product(s.dims, 1, s.rank)};
   int64_t work = (ids->n / rows + 1) * r.width * (int64_t)dtype_size(t);
   pool_for(ctx_pool(ctx), rows, copy_grain(work), reduce_piece, &r);
   tensor_release(&first);

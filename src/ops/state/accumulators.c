@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "ops/state/state.h"
 
-struct take {
-  struct take *next;
+struct accumulator_take {
+  struct accumulator_take *next;
   struct accumulator *acc; /* a reference */
   struct kernel_ctx *ctx;
   struct cancel_hook hook;
@@ -30,13 +30,13 @@ struct accumulator {
   shoal_dtype dtype;
   struct shape shape;
   bool sparse, mean;
-  int64_t global_step; /* lock */
-  int32_t count;       /* lock: gradients in the sum */
-  struct tensor sum;   /* lock: dense value, or the rows [n, ...] */
-  int64_t *indices;    /* lock: sparse, of each row */
-  int32_t *touched;    /* lock: sparse, gradients in each row */
-  int64_t n_rows;      /* lock */
-  struct take *takes;  /* lock: in order of arrival */
+  int64_t global_step;            /* lock */
+  int32_t count;                  /* lock: gradients in the sum */
+  struct tensor sum;              /* lock: dense value, or the rows [n, ...] */
+  int64_t *indices;               /* lock: sparse, of each row */
+  int32_t *touched;               /* lock: sparse, gradients in each row */
+  int64_t n_rows;                 /* lock */
+  struct accumulator_take *takes; /* lock: in order of arrival */
 };
 
 static void clear(struct accumulator *a) {
@@ -61,7 +61,7 @@ static const struct resource_type accumulator_type = {"N10tensorflow26Conditiona
 
 /* ---- making ---- */
 
-struct maker {
+struct accumulator_maker {
   struct state_maker m;
   shoal_dtype dtype;
   struct shape shape;
@@ -69,7 +69,7 @@ struct maker {
 };
 
 static shoal_status maker_init(struct kernel_init *ki, void *state) {
-  struct maker *st = state;
+  struct accumulator_maker *st = state;
   const char *reduction;
   TRY(node_get_type(ki->node, "dtype", &st->dtype));
   TRY(node_get_shape(ki->node, "shape", &st->shape));
@@ -79,10 +79,10 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
   return state_maker_init(&st->m, ki, &accumulator_type, true);
 }
 
-static void maker_release(void *state) { state_maker_release(&((struct maker *)state)->m); }
+static void maker_release(void *state) { state_maker_release(&((struct accumulator_maker *)state)->m); }
 
 static shoal_status make(void *arg, struct resource **out) {
-  struct maker *st = arg;
+  struct accumulator_maker *st = arg;
   struct accumulator *a = mem_zalloc(1, sizeof *a);
   resource_init(&a->head, &accumulator_type);
   pthread_mutex_init(&a->lock, NULL);
@@ -95,7 +95,7 @@ static shoal_status make(void *arg, struct resource **out) {
 }
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
-  struct maker *st = ctx->state;
+  struct accumulator_maker *st = ctx->state;
   return state_maker_run(&st->m, ctx, make, st, NULL);
 }
 
@@ -295,7 +295,7 @@ static shoal_status hand_out(struct accumulator *a, struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static void finish(struct take *t) {
+static void finish(struct accumulator_take *t) {
   struct accumulator *a = t->acc;
   cancel_deregister(t->ctx->step->cancel, &t->hook);
   ctx_done(t->ctx, t->status);
@@ -305,9 +305,9 @@ static void finish(struct take *t) {
 
 /* Called with the lock held; drops it. */
 static void flush_and_unlock(struct accumulator *a) {
-  struct take *finished = NULL, **last = &finished;
+  struct accumulator_take *finished = NULL, **last = &finished;
   while (a->takes && a->count >= a->takes->required) {
-    struct take *t = a->takes;
+    struct accumulator_take *t = a->takes;
     a->takes = t->next;
     t->next = NULL;
     t->finished = true;
@@ -317,20 +317,20 @@ static void flush_and_unlock(struct accumulator *a) {
   }
   pthread_mutex_unlock(&a->lock);
   while (finished) {
-    struct take *t = finished;
+    struct accumulator_take *t = finished;
     finished = t->next;
     finish(t);
   }
 }
 
-static void unlink_take(struct accumulator *a, struct take *t) {
-  struct take **at = &a->takes;
+static void unlink_take(struct accumulator *a, struct accumulator_take *t) {
+  struct accumulator_take **at = &a->takes;
   while (*at != t) at = &(*at)->next;
   *at = t->next;
 }
 
 static void on_cancel(void *arg) {
-  struct take *t = arg;
+  struct accumulator_take *t = arg;
   struct accumulator *a = t->acc;
   pthread_mutex_lock(&a->lock);
   if (t->finished) {
@@ -369,7 +369,7 @@ static void take_start(struct kernel_ctx *ctx) {
     ctx_done(ctx, s);
     return;
   }
-  struct take *t = mem_zalloc(1, sizeof *t);
+  struct accumulator_take *t = mem_zalloc(1, sizeof *t);
   t->acc = a;
   t->ctx = ctx;
   t->required = *T_DATA(required, const int32_t);
@@ -381,7 +381,7 @@ static void take_start(struct kernel_ctx *ctx) {
     ctx_done(ctx, STATUS(SHOAL_CANCELLED, "TakeGrad operation was cancelled"));
     return;
   }
-  struct take **last = &a->takes;
+  struct accumulator_take **last = &a->takes;
   while (*last) last = &(*last)->next;
   *last = t;
   resource_ref(&a->head); /* finishing t drops its own */
@@ -461,8 +461,8 @@ static shoal_status set_step_run(struct kernel_ctx *ctx) {
 /* ---- rows ---- */
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .type_attr = "dtype", .types = DT_NUMBER, .state_size = sizeof(struct maker), .init = maker_init,
-       .release = maker_release, .run = maker_run);
+KERNEL(maker_kernels, .type_attr = "dtype", .types = DT_NUMBER, .state_size = sizeof(struct accumulator_maker),
+       .init = maker_init, .release = maker_release, .run = maker_run);
 KERNEL(apply_kernels, .type_attr = "dtype", .types = DT_NUMBER, .state_size = sizeof(struct apply), .init = apply_init,
        .run = apply_run);
 KERNEL(take_kernels, .type_attr = "dtype", .types = DT_NUMBER, .start = take_start);

@@ -47,13 +47,13 @@ static const struct resource_type barrier_type = {"N10tensorflow7barrier7Barrier
 
 /* ---- making ---- */
 
-struct maker {
+struct barrier_maker {
   struct state_maker m;
   struct queue_spec spec; /* of the ready queue */
 };
 
 static shoal_status maker_init(struct kernel_init *ki, void *state) {
-  struct maker *st = state;
+  struct barrier_maker *st = state;
   const struct attr *types, *shapes;
   int64_t capacity;
   TRY(node_get_list(ki->node, "component_types", ATTR_TYPE, &types));
@@ -86,13 +86,13 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
 }
 
 static void maker_release(void *state) {
-  struct maker *st = state;
+  struct barrier_maker *st = state;
   state_maker_release(&st->m);
   queue_spec_release(&st->spec);
 }
 
 static shoal_status make(void *arg, struct resource **out) {
-  struct maker *st = arg;
+  struct barrier_maker *st = arg;
   struct queue_spec spec;
   queue_spec_copy(&spec, &st->spec);
   struct barrier *b = mem_zalloc(1, sizeof *b);
@@ -109,7 +109,7 @@ static shoal_status make(void *arg, struct resource **out) {
 }
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
-  struct maker *st = ctx->state;
+  struct barrier_maker *st = ctx->state;
   struct resource *r;
   TRY(state_maker_run(&st->m, ctx, make, st, &r));
   shoal_status s = queue_matches(((struct barrier *)r)->ready, &st->spec, ctx->kernel->name, "Barrier");
@@ -128,13 +128,13 @@ static char *key_text(const struct str *key) {
   return text_take(&t);
 }
 
-struct ready {
+struct ready_elements {
   VEC(struct incomplete *) elements;
   VEC(const struct str *) keys;
 };
 
 static shoal_status insert_one(struct barrier *b, const struct str *key, const struct tensor *values, int64_t i,
-                               int64_t component, struct ready *ready, bool *fresh) {
+                               int64_t component, struct ready_elements *ready, bool *fresh) {
   char *text = key_text(key);
   struct incomplete *e = strmap_get(&b->keys, text);
   shoal_status s = NULL;
@@ -174,7 +174,7 @@ static shoal_status insert_one(struct barrier *b, const struct str *key, const s
 static void enqueued(void *arg, shoal_status s, struct tensor *tuple) { *(shoal_status *)arg = s; }
 
 /* The queue is unbounded: enqueueing is done when this returns. */
-static void enqueue_ready(struct barrier *b, struct ready *ready, shoal_status *s) {
+static void enqueue_ready(struct barrier *b, struct ready_elements *ready, shoal_status *s) {
   for (size_t i = 0; i < ready->elements.n; i++) {
     struct incomplete *e = ready->elements.at[i];
     struct tensor index = tensor_none(), key = tensor_none();
@@ -239,7 +239,7 @@ static shoal_status insert_run(struct kernel_ctx *ctx) {
   struct resource *r;
   TRY(state_from_handle(ctx, 0, &barrier_type, &r));
   struct barrier *b = (struct barrier *)r;
-  struct ready ready = {0};
+  struct ready_elements ready = {0};
   bool fresh = false, drained;
   shoal_status s = check_insert(b, component, keys, values);
   pthread_mutex_lock(&b->lock);
@@ -261,7 +261,7 @@ static shoal_status insert_run(struct kernel_ctx *ctx) {
 
 /* ---- taking out ---- */
 
-struct take {
+struct barrier_take {
   bool small_batch;
 };
 
@@ -269,7 +269,7 @@ static shoal_status take_init(struct kernel_init *ki, void *state) {
   int64_t timeout;
   TRY(node_get_int(ki->node, "timeout_ms", &timeout));
   if (timeout != -1) return INVALID("Timeout not supported yet.");
-  return node_get_bool(ki->node, "allow_small_batch", &((struct take *)state)->small_batch);
+  return node_get_bool(ki->node, "allow_small_batch", &((struct barrier_take *)state)->small_batch);
 }
 
 static void taken(void *arg, shoal_status s, struct tensor *tuple) {
@@ -280,7 +280,7 @@ static void taken(void *arg, shoal_status s, struct tensor *tuple) {
 
 static shoal_status check_take(struct kernel_ctx *ctx, struct barrier *b, int64_t *n) {
   const struct queue_spec *spec = queue_spec_of(b->ready);
-  struct take *st = ctx->state;
+  struct barrier_take *st = ctx->state;
   bool same = ctx->kernel->n_out == spec->n;
   for (int i = 0; same && i < spec->n; i++) same = ctx_out_type(ctx, i) == spec->types[i];
   if (!same) return INVALID("Signature mismatch: the barrier has other component types than %s", ctx->kernel->name);
@@ -313,22 +313,22 @@ static void take_start(struct kernel_ctx *ctx) {
   struct barrier *b = (struct barrier *)r;
   s = check_take(ctx, b, &n);
   if (s) ctx_done(ctx, s);
-  else queue_dequeue_many(b->ready, n, ((struct take *)ctx->state)->small_batch, ctx->step->cancel, taken, ctx);
+  else queue_dequeue_many(b->ready, n, ((struct barrier_take *)ctx->state)->small_batch, ctx->step->cancel, taken, ctx);
   resource_unref(r);
 }
 
 /* ---- closing and asking ---- */
 
-struct close {
+struct barrier_close {
   bool cancel_pending;
 };
 
 static shoal_status close_init(struct kernel_init *ki, void *state) {
-  return node_get_bool(ki->node, "cancel_pending_enqueues", &((struct close *)state)->cancel_pending);
+  return node_get_bool(ki->node, "cancel_pending_enqueues", &((struct barrier_close *)state)->cancel_pending);
 }
 
 static shoal_status close_run(struct kernel_ctx *ctx) {
-  bool cancel = ((struct close *)ctx->state)->cancel_pending, drained = false;
+  bool cancel = ((struct barrier_close *)ctx->state)->cancel_pending, drained = false;
   struct resource *r;
   TRY(state_from_handle(ctx, 0, &barrier_type, &r));
   struct barrier *b = (struct barrier *)r;
@@ -365,11 +365,11 @@ static shoal_status size_run(struct kernel_ctx *ctx) {
 /* ---- rows ---- */
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release,
+KERNEL(maker_kernels, .state_size = sizeof(struct barrier_maker), .init = maker_init, .release = maker_release,
        .run = maker_run);
 KERNEL(insert_kernels, .state_size = sizeof(struct insert), .init = insert_init, .run = insert_run);
-KERNEL(take_kernels, .state_size = sizeof(struct take), .init = take_init, .start = take_start);
-KERNEL(close_kernels, .state_size = sizeof(struct close), .init = close_init, .run = close_run);
+KERNEL(take_kernels, .state_size = sizeof(struct barrier_take), .init = take_init, .start = take_start);
+KERNEL(close_kernels, .state_size = sizeof(struct barrier_close), .init = close_init, .run = close_run);
 KERNEL(size_kernels, .run = size_run);
 
 static const struct op_row rows[] = {

@@ -22,7 +22,7 @@
 #include "base/vec.h"
 #include "data/data_thread.h"
 
-struct call {
+struct batched_call {
   struct kernel_ctx *ctx; /* lock: NULL once it is answered, or about to be, by who took it */
   struct batch_queue *q;
   struct batch_kind kind; /* functions: a reference */
@@ -39,13 +39,13 @@ struct call {
 };
 
 struct part { /* of a call, in a batch */
-  struct call *call;
+  struct batched_call *call;
   int number; /* among the call's */
   int64_t first, rows;
 };
 
-struct batch {
-  struct batch *next;
+struct joined_batch {
+  struct joined_batch *next;
   VEC(struct part) parts;
   int64_t rows;
   int64_t due;          /* clock_ns(): ready then at the latest */
@@ -58,16 +58,16 @@ struct batch_queue {
   struct batch_options o;
   pthread_mutex_t lock;
   pthread_cond_t change;
-  struct batch *first, *last; /* lock: that wait */
-  int64_t n;                  /* lock: how many */
-  struct batch *running;      /* lock */
-  int64_t threads, busy;      /* lock: all, and those that work on a batch */
-  uint64_t ids;               /* lock */
+  struct joined_batch *first, *last; /* lock: that wait */
+  int64_t n;                         /* lock: how many */
+  struct joined_batch *running;      /* lock */
+  int64_t threads, busy;             /* lock: all, and those that work on a batch */
+  uint64_t ids;                      /* lock */
 };
 
 /* ---- calls ---- */
 
-static void call_unref(struct call *c) {
+static void call_unref(struct batched_call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   for (int i = 0; i < c->n_in; i++) tensor_release(&c->in[i]);
   for (int i = 0; c->outs && i < c->n_parts * c->n_out; i++) tensor_release(&c->outs[i]);
@@ -79,13 +79,13 @@ static void call_unref(struct call *c) {
 }
 
 /* Whoever gets the ctx answers it. With the lock. */
-static struct kernel_ctx *take_ctx(struct call *c) {
+static struct kernel_ctx *take_ctx(struct batched_call *c) {
   struct kernel_ctx *ctx = c->ctx;
   c->ctx = NULL;
   return ctx;
 }
 
-static void answer(struct call *c, struct kernel_ctx *ctx, shoal_status s) {
+static void answer(struct batched_call *c, struct kernel_ctx *ctx, shoal_status s) {
   cancel_deregister(ctx->step->cancel, &c->hook);
   function_runtime_unref(c->kind.functions); /* while the step, and all behind it, is there */
   c->kind.functions = NULL;
@@ -93,15 +93,15 @@ static void answer(struct call *c, struct kernel_ctx *ctx, shoal_status s) {
   call_unref(c);
 }
 
-static bool waits(const struct call *c) { return c->ctx && !c->cancelled; }
+static bool waits(const struct batched_call *c) { return c->ctx && !c->cancelled; }
 
-static bool wanted(const struct batch *b) {
+static bool wanted(const struct joined_batch *b) {
   for (size_t i = 0; i < b->parts.n; i++)
     if (waits(b->parts.at[i].call)) return true;
   return false;
 }
 
-static void batch_free(struct batch *b) {
+static void batch_free(struct joined_batch *b) {
   for (size_t i = 0; i < b->parts.n; i++) call_unref(b->parts.at[i].call);
   vec_release(&b->parts);
   cancel_release(&b->cancel);
@@ -109,7 +109,7 @@ static void batch_free(struct batch *b) {
 }
 
 /* Leaves out the parts of calls that nobody waits for. With the lock. */
-static void leave_out(struct batch *b) {
+static void leave_out(struct joined_batch *b) {
   size_t n = 0;
   for (size_t i = 0; i < b->parts.n; i++) {
     struct part p = b->parts.at[i];
@@ -126,7 +126,7 @@ static void leave_out(struct batch *b) {
 /* The same for the batches that wait; those with nothing left go. */
 static void leave_out_all(struct batch_queue *q) {
   q->last = NULL;
-  for (struct batch **at = &q->first, *b; (b = *at);) {
+  for (struct joined_batch **at = &q->first, *b; (b = *at);) {
     leave_out(b);
     if (b->parts.n) {
       q->last = b;
@@ -146,7 +146,7 @@ static shoal_status cancelled(const struct kernel_ctx *ctx) {
 /* Breaks off batches that nobody waits for. With the lock, which it lets go of meanwhile: what a batch is doing may end
  * on this thread. */
 static void break_off(struct batch_queue *q) {
-  for (struct batch *b = q->running; b; b = b->next) {
+  for (struct joined_batch *b = q->running; b; b = b->next) {
     if (wanted(b) || cancel_started(&b->cancel)) continue;
     b->pins++;
     pthread_mutex_unlock(&q->lock);
@@ -158,7 +158,7 @@ static void break_off(struct batch_queue *q) {
 }
 
 static void on_cancel(void *arg) {
-  struct call *c = arg;
+  struct batched_call *c = arg;
   struct batch_queue *q = c->q;
   pthread_mutex_lock(&q->lock);
   c->cancelled = true;
@@ -171,16 +171,16 @@ static void on_cancel(void *arg) {
   resource_unref(&q->head);
 }
 
-static struct call *call_new(struct batch_queue *q, const struct batch_kind *kind, struct kernel_ctx *ctx,
-                             int64_t rows) {
-  struct call *c = mem_zalloc(1, sizeof *c);
-  *c = (struct call){.ctx = ctx,
-                     .q = q,
-                     .kind = *kind,
-                     .n_in = ctx->kernel->n_in,
-                     .n_out = ctx->kernel->n_out,
-                     .depth = ctx->step->depth,
-                     .rows = rows};
+static struct batched_call *call_new(struct batch_queue *q, const struct batch_kind *kind, struct kernel_ctx *ctx,
+                                     int64_t rows) {
+  struct batched_call *c = mem_zalloc(1, sizeof *c);
+  *c = (struct batched_call){.ctx = ctx,
+                             .q = q,
+                             .kind = *kind,
+                             .n_in = ctx->kernel->n_in,
+                             .n_out = ctx->kernel->n_out,
+                             .depth = ctx->step->depth,
+                             .rows = rows};
   if (kind->functions) function_runtime_ref(kind->functions);
   c->in = mem_zalloc((size_t)c->n_in, sizeof *c->in);
   for (int i = 0; i < c->n_in; i++) tensor_ref(&c->in[i], ctx_in(ctx, i));
@@ -207,8 +207,8 @@ static bool same_captured(const struct tensor *a, const struct tensor *b) {
   return dtype_plain(a->dtype) && bytes <= LOOKED_AT && !memcmp(a->data, b->data, bytes);
 }
 
-static bool fits(const struct batch *b, const struct call *c) {
-  const struct call *other = b->parts.at[0].call;
+static bool fits(const struct joined_batch *b, const struct batched_call *c) {
+  const struct batched_call *other = b->parts.at[0].call;
   if (other->kind.hash != c->kind.hash || !other->kind.f != !c->kind.f || other->n_in != c->n_in ||
       other->n_out != c->n_out || other->kind.n_batched != c->kind.n_batched)
     return false;
@@ -222,14 +222,14 @@ static bool fits(const struct batch *b, const struct call *c) {
   return true;
 }
 
-static void put_part(struct batch *b, struct call *c, int64_t first, int64_t rows) {
+static void put_part(struct joined_batch *b, struct batched_call *c, int64_t first, int64_t rows) {
   atomic_fetch_add(&c->refs, 1);
   vec_push(&b->parts, (struct part){c, c->n_parts++, first, rows});
   b->rows += rows;
 }
 
-static struct batch *begin_batch(struct batch_queue *q) {
-  struct batch *b = mem_zalloc(1, sizeof *b);
+static struct joined_batch *begin_batch(struct batch_queue *q) {
+  struct joined_batch *b = mem_zalloc(1, sizeof *b);
   int64_t wait;
   cancel_init(&b->cancel);
   b->due = mul_overflows(q->o.timeout_micros, 1000, &wait) || wait > INT64_MAX / 2 ? INT64_MAX : clock_ns() + wait;
@@ -241,7 +241,7 @@ static struct batch *begin_batch(struct batch_queue *q) {
 }
 
 /* With the lock. Nothing has changed when it fails. */
-static shoal_status enqueue(struct batch_queue *q, struct call *c) {
+static shoal_status enqueue(struct batch_queue *q, struct batched_call *c) {
   int64_t max = q->o.max_rows, in_last = 0, first = 0;
   if (q->last && fits(q->last, c)) in_last = max - q->last->rows;
   if (!q->o.splitting && in_last < c->rows) in_last = 0;
@@ -292,7 +292,7 @@ static int64_t padded(const struct batch_options *o, int64_t rows) {
 }
 
 /* Input i of all parts, padded. */
-static shoal_status join_input(const struct batch_queue *q, const struct batch *b, int i, struct tensor *out) {
+static shoal_status join_input(const struct batch_queue *q, const struct joined_batch *b, int i, struct tensor *out) {
   struct tensor *parts = mem_zalloc(b->parts.n, sizeof *parts);
   for (size_t k = 0; k < b->parts.n; k++) {
     const struct part *p = &b->parts.at[k];
@@ -305,7 +305,7 @@ static shoal_status join_input(const struct batch_queue *q, const struct batch *
 }
 
 /* Batch: the last call gets all rows and says whose they are, the others get none. */
-static shoal_status give_batch(const struct batch_queue *q, const struct batch *b, struct kernel_ctx *ctx) {
+static shoal_status give_batch(const struct batch_queue *q, const struct joined_batch *b, struct kernel_ctx *ctx) {
   int n = ctx->kernel->n_in;
   for (int i = 0; i < n; i++) {
     struct tensor t;
@@ -334,7 +334,7 @@ static shoal_status give_nothing(struct kernel_ctx *ctx) {
   return ctx_out_dims(ctx, n, 2, (int64_t[]){0, 3}, &out);
 }
 
-static void hand_out(struct batch_queue *q, struct batch *b) {
+static void hand_out(struct batch_queue *q, struct joined_batch *b) {
   struct kernel_ctx **all = mem_zalloc(b->parts.n, sizeof *all);
   size_t n = 0; /* (nobody else takes the ctx of a call that is worked on) */
   pthread_mutex_lock(&q->lock);
@@ -361,8 +361,8 @@ static shoal_status check_output(const struct tensor *t, int64_t rows) {
 }
 
 /* What the function makes of the batch: rets [n_out]. */
-static shoal_status call_function(struct batch_queue *q, struct batch *b, struct tensor *rets) {
-  const struct call *c = b->parts.at[b->parts.n - 1].call;
+static shoal_status call_function(struct batch_queue *q, struct joined_batch *b, struct tensor *rets) {
+  const struct batched_call *c = b->parts.at[b->parts.n - 1].call;
   struct tensor *args = mem_zalloc((size_t)c->n_in, sizeof *args);
   shoal_status s = NULL;
   for (int i = 0; !s && i < c->n_in; i++) {
@@ -383,7 +383,7 @@ static shoal_status call_function(struct batch_queue *q, struct batch *b, struct
 }
 
 /* All parts of the call are there; with its ctx. */
-static shoal_status join_outputs(struct call *c, struct kernel_ctx *ctx) {
+static shoal_status join_outputs(struct batched_call *c, struct kernel_ctx *ctx) {
   struct tensor *parts = mem_zalloc((size_t)c->n_parts, sizeof *parts);
   shoal_status s = c->status;
   c->status = NULL;
@@ -403,14 +403,14 @@ static shoal_status join_outputs(struct call *c, struct kernel_ctx *ctx) {
   return s;
 }
 
-static void compute(struct batch_queue *q, struct batch *b) {
+static void compute(struct batch_queue *q, struct joined_batch *b) {
   int n_out = b->parts.at[0].call->n_out;
   struct tensor *rets = mem_zalloc((size_t)n_out, sizeof *rets);
   shoal_status s = call_function(q, b, rets);
   int64_t row = 0;
   for (size_t i = 0; i < b->parts.n; row += b->parts.at[i].rows, i++) {
     struct part *p = &b->parts.at[i];
-    struct call *c = p->call;
+    struct batched_call *c = p->call;
     pthread_mutex_lock(&q->lock);
     if (!c->outs) c->outs = mem_zalloc((size_t)c->n_parts * (size_t)n_out, sizeof *c->outs);
     for (int k = 0; !s && k < n_out; k++) tensor_rows(&c->outs[p->number * n_out + k], &rets[k], row, row + p->rows);
@@ -430,8 +430,8 @@ static void compute(struct batch_queue *q, struct batch *b) {
 /* ---- threads ---- */
 
 /* The oldest batch when it is ready; NULL: there is none yet, or none at all. With the lock. */
-static struct batch *take_ready(struct batch_queue *q) {
-  struct batch *b = q->first;
+static struct joined_batch *take_ready(struct batch_queue *q) {
+  struct joined_batch *b = q->first;
   if (!b || (!b->next && b->rows < q->o.max_rows && clock_ns() < b->due)) return NULL;
   q->first = b->next;
   if (!q->first) q->last = NULL;
@@ -440,15 +440,15 @@ static struct batch *take_ready(struct batch_queue *q) {
 }
 
 /* With the lock. */
-static void begin_work(struct batch_queue *q, struct batch *b) {
+static void begin_work(struct batch_queue *q, struct joined_batch *b) {
   for (size_t i = 0; i < b->parts.n; i++) b->parts.at[i].call->running++;
   b->next = q->running;
   q->running = b;
   q->busy++;
 }
 
-static void end_work(struct batch_queue *q, struct batch *b) {
-  struct batch **at = &q->running;
+static void end_work(struct batch_queue *q, struct joined_batch *b) {
+  struct joined_batch **at = &q->running;
   while (b->pins) pthread_cond_wait(&q->change, &q->lock);
   while (*at != b) at = &(*at)->next;
   *at = b->next;
@@ -459,7 +459,7 @@ static void work(void *arg) {
   struct batch_queue *q = arg;
   pthread_mutex_lock(&q->lock);
   while (q->first) {
-    struct batch *b = take_ready(q);
+    struct joined_batch *b = take_ready(q);
     if (!b) {
       struct timespec due = {.tv_sec = q->first->due / 1000000000, .tv_nsec = q->first->due % 1000000000};
       pthread_cond_timedwait(&q->change, &q->lock, &due);
@@ -490,7 +490,7 @@ static shoal_status add_thread(struct batch_queue *q) {
 }
 
 void batch_queue_add(struct batch_queue *q, const struct batch_kind *kind, struct kernel_ctx *ctx, int64_t rows) {
-  struct call *c = call_new(q, kind, ctx, rows);
+  struct batched_call *c = call_new(q, kind, ctx, rows);
   shoal_status s = NULL;
   pthread_mutex_lock(&q->lock);
   if (!cancel_register(ctx->step->cancel, &c->hook, on_cancel, c)) s = cancel_reason(ctx->step->cancel);

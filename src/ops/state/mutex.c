@@ -38,13 +38,13 @@ static shoal_status maker_run(struct kernel_ctx *ctx) {
 
 /* ---- locks ---- */
 
-struct held {
+struct mutex_lock {
   struct variant head;
   struct mutex *mutex; /* a reference */
 };
 
 static void free_held(struct variant *v) {
-  struct held *h = (struct held *)v;
+  struct mutex_lock *h = (struct mutex_lock *)v;
   struct mutex *m = h->mutex;
   free(h);
   pthread_mutex_lock(&m->waiting.lock);
@@ -65,7 +65,7 @@ static bool try_lock(struct kernel_ctx *ctx, struct resource *r, shoal_status *s
   struct tensor *y;
   *s = ctx_out(ctx, 0, &scalar, &y);
   if (*s) return true;
-  struct held *h = mem_zalloc(1, sizeof *h);
+  struct mutex_lock *h = mem_zalloc(1, sizeof *h);
   variant_init(&h->head, &held_type);
   h->mutex = m;
   resource_ref(r);

@@ -9,13 +9,13 @@
 
 /* ---- making ---- */
 
-struct maker {
+struct queue_maker {
   struct state_maker m;
   struct queue_spec spec;
   uint64_t random_seed;
 };
 
-static shoal_status maker_init(struct kernel_init *ki, struct maker *st, enum queue_kind kind) {
+static shoal_status maker_init(struct kernel_init *ki, struct queue_maker *st, enum queue_kind kind) {
   st->random_seed = ki->random_seed;
   TRY(queue_spec_init(&st->spec, ki->node, kind));
   return state_maker_init(&st->m, ki, &queue_type, true);
@@ -26,13 +26,13 @@ static shoal_status shuffle_init(struct kernel_init *ki, void *st) { return make
 static shoal_status priority_init(struct kernel_init *ki, void *st) { return maker_init(ki, st, QUEUE_PRIORITY); }
 
 static void maker_release(void *state) {
-  struct maker *st = state;
+  struct queue_maker *st = state;
   state_maker_release(&st->m);
   queue_spec_release(&st->spec);
 }
 
 static shoal_status make_queue(void *arg, struct resource **out) {
-  struct maker *st = arg;
+  struct queue_maker *st = arg;
   struct queue_spec spec;
   queue_spec_copy(&spec, &st->spec);
   *out = (struct resource *)queue_new(st->m.name, &spec, st->random_seed);
@@ -40,7 +40,7 @@ static shoal_status make_queue(void *arg, struct resource **out) {
 }
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
-  struct maker *st = ctx->state;
+  struct queue_maker *st = ctx->state;
   struct resource *r;
   TRY(state_maker_run(&st->m, ctx, make_queue, st, &r));
   shoal_status s = queue_matches((struct queue *)r, &st->spec, ctx->kernel->name, ctx->kernel->op->name);
@@ -157,12 +157,12 @@ static void dequeue_up_to_start(struct kernel_ctx *ctx) { dequeue_batch(ctx, tru
 
 /* ---- closing and asking ---- */
 
-struct close {
+struct queue_close {
   bool cancel_pending;
 };
 
 static shoal_status close_init(struct kernel_init *ki, void *state) {
-  return node_get_bool(ki->node, "cancel_pending_enqueues", &((struct close *)state)->cancel_pending);
+  return node_get_bool(ki->node, "cancel_pending_enqueues", &((struct queue_close *)state)->cancel_pending);
 }
 
 static void close_start(struct kernel_ctx *ctx) {
@@ -172,7 +172,7 @@ static void close_start(struct kernel_ctx *ctx) {
     ctx_done(ctx, s);
     return;
   }
-  queue_close((struct queue *)r, ((struct close *)ctx->state)->cancel_pending, enqueued, ctx);
+  queue_close((struct queue *)r, ((struct queue_close *)ctx->state)->cancel_pending, enqueued, ctx);
   resource_unref(r);
 }
 
@@ -200,7 +200,7 @@ static shoal_status is_closed_run(struct kernel_ctx *ctx) {
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
 #define MAKER(id, init_) \
-  KERNEL(id, .state_size = sizeof(struct maker), .init = init_, .release = maker_release, .run = maker_run)
+  KERNEL(id, .state_size = sizeof(struct queue_maker), .init = init_, .release = maker_release, .run = maker_run)
 MAKER(fifo_kernels, fifo_init);
 MAKER(padding_kernels, padding_init);
 MAKER(shuffle_kernels, shuffle_init);
@@ -211,7 +211,7 @@ KERNEL(enqueue_many_kernels, .init = access_init, .start = enqueue_many_start);
 KERNEL(dequeue_kernels, .init = access_init, .start = dequeue_start);
 KERNEL(dequeue_many_kernels, .init = access_init, .start = dequeue_many_start);
 KERNEL(dequeue_up_to_kernels, .init = access_init, .start = dequeue_up_to_start);
-KERNEL(close_kernels, .state_size = sizeof(struct close), .init = close_init, .start = close_start);
+KERNEL(close_kernels, .state_size = sizeof(struct queue_close), .init = close_init, .start = close_start);
 KERNEL(size_kernels, .run = size_run);
 KERNEL(is_closed_kernels, .run = is_closed_run);
 

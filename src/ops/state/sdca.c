@@ -171,7 +171,7 @@ static double draw_unit(struct sdca_state *st) { return (double)(draw(st) >> 11)
 /* ---- examples and weights ---- */
 
 /* One group of sparse features. The entries of example e are [end[e - 1], end[e]). */
-struct group {
+struct sparse_group {
   const float *values; /* NULL: all one */
   int64_t *end;        /* [examples] */
   int64_t *slot;       /* [entries] which weight */
@@ -179,7 +179,7 @@ struct group {
   float *deltas;
 };
 
-struct dense {
+struct dense_features {
   const float *features, *weights;
   float *deltas;
   int64_t width, n_weights;
@@ -188,25 +188,25 @@ struct dense {
 struct model {
   struct sdca_state *st;
   int64_t n; /* examples */
-  struct group *groups;
-  struct dense *dense;
+  struct sparse_group *groups;
+  struct dense_features *dense;
   const float *weights, *labels;
   float *states; /* [n, 4] dual, primal loss, dual loss, weight */
   double shrinkage;
 };
 
-struct feature {
+struct sparse_feature {
   int64_t index, slot;
 };
 
 static int by_index(const void *x, const void *y) {
-  const struct feature *a = x, *b = y;
+  const struct sparse_feature *a = x, *b = y;
   if (a->index != b->index) return a->index < b->index ? -1 : 1;
   return a->slot < b->slot ? -1 : a->slot > b->slot;
 }
 
 /* The last slot of an index counts; -1 when there is none. */
-static int64_t find_slot(const struct feature *known, int64_t n, int64_t index) {
+static int64_t find_slot(const struct sparse_feature *known, int64_t n, int64_t index) {
   int64_t low = 0, high = n;
   while (low < high) {
     int64_t middle = low + (high - low) / 2;
@@ -217,14 +217,14 @@ static int64_t find_slot(const struct feature *known, int64_t n, int64_t index) 
 }
 
 /* Finds the weights of a group's entries and cuts them by examples. memory: 2 * weights + entries + n + weights. */
-static shoal_status load_group(struct group *g, const struct tensor *examples, const struct tensor *features,
+static shoal_status load_group(struct sparse_group *g, const struct tensor *examples, const struct tensor *features,
                                const struct tensor *indices, int64_t n, int64_t *memory) {
-  struct feature *known = (struct feature *)memory;
+  struct sparse_feature *known = (struct sparse_feature *)memory;
   int64_t *seen = memory + 2 * indices->n;
   g->end = seen + indices->n;
   g->slot = g->end + n;
   for (int64_t i = 0; i < indices->n; i++) {
-    known[i] = (struct feature){int_at(indices, i), i};
+    known[i] = (struct sparse_feature){int_at(indices, i), i};
     seen[i] = -1;
   }
   if (indices->n) qsort(known, (size_t)indices->n, sizeof *known, by_index);
@@ -242,8 +242,8 @@ static shoal_status load_group(struct group *g, const struct tensor *examples, c
   return NULL;
 }
 
-static double group_value(const struct group *g, int64_t i) { return g->values ? (double)g->values[i] : 1.0; }
-static int64_t group_begin(const struct group *g, int64_t e) { return e ? g->end[e - 1] : 0; }
+static double group_value(const struct sparse_group *g, int64_t i) { return g->values ? (double)g->values[i] : 1.0; }
+static int64_t group_begin(const struct sparse_group *g, int64_t e) { return e ? g->end[e - 1] : 0; }
 
 static double shrink(const struct model *m, double w) {
   double s = fmax(fabs(w) - m->shrinkage, 0.0);
@@ -262,7 +262,7 @@ static double squared_norm(const struct model *m, int64_t e) {
       sum += v * v;
     }
   for (int j = 0; j < m->st->n_dense; j++) {
-    const struct dense *d = &m->dense[j];
+    const struct dense_features *d = &m->dense[j];
     float part = 0;
     for (int64_t k = 0; k < d->width; k++) part += d->features[e * d->width + k] * d->features[e * d->width + k];
     sum += (double)part;
@@ -274,7 +274,7 @@ static double squared_norm(const struct model *m, int64_t e) {
 static void logits(const struct model *m, int64_t e, double *wx, double *before) {
   *wx = *before = 0;
   for (int j = 0; j < m->st->n_sparse; j++) {
-    const struct group *g = &m->groups[j];
+    const struct sparse_group *g = &m->groups[j];
     for (int64_t i = group_begin(g, e); i < g->end[e]; i++) {
       float w = g->weights[g->slot[i]], now = w + g->deltas[g->slot[i]] * (float)m->st->partitions;
       *before += group_value(g, i) * shrink(m, (double)w);
@@ -282,7 +282,7 @@ static void logits(const struct model *m, int64_t e, double *wx, double *before)
     }
   }
   for (int j = 0; j < m->st->n_dense; j++) {
-    const struct dense *d = &m->dense[j];
+    const struct dense_features *d = &m->dense[j];
     const float *x = d->features + e * d->width;
     float was = 0, now = 0;
     for (int64_t k = 0; k < d->width; k++) {
@@ -296,14 +296,14 @@ static void logits(const struct model *m, int64_t e, double *wx, double *before)
 
 static void add_deltas(struct model *m, int64_t e, double by) {
   for (int j = 0; j < m->st->n_sparse; j++) {
-    struct group *g = &m->groups[j];
+    struct sparse_group *g = &m->groups[j];
     for (int64_t i = group_begin(g, e); i < g->end[e]; i++) {
       float *d = &g->deltas[g->slot[i]];
       *d = (float)((double)*d + group_value(g, i) * by);
     }
   }
   for (int j = 0; j < m->st->n_dense; j++) {
-    struct dense *d = &m->dense[j];
+    struct dense_features *d = &m->dense[j];
     for (int64_t k = 0; k < d->width; k++) d->deltas[k] += d->features[e * d->width + k] * (float)by;
   }
 }
@@ -445,7 +445,7 @@ static shoal_status set_up(struct kernel_ctx *ctx, struct model *m) {
       m->groups[j].values = j < v ? ctx_in(ctx, 2 * s + j)->data : NULL;
     } else {
       const struct tensor *x = ctx_in(ctx, 2 * s + v + j - s);
-      m->dense[j - s] = (struct dense){x->data, w->data, out->data, x->dims[1], w->n};
+      m->dense[j - s] = (struct dense_features){x->data, w->data, out->data, x->dims[1], w->n};
     }
   }
   struct tensor states;

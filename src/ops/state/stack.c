@@ -28,13 +28,13 @@ static void free_stack(struct resource *r) {
 static const struct resource_type stack_type = {"N10tensorflow5StackE", "stack", free_stack};
 static const char stacks[] = "_stacks";
 
-struct maker {
+struct stack_maker {
   char *name;
   shoal_dtype dtype;
 };
 
 static shoal_status maker_init(struct kernel_init *ki, void *state) {
-  struct maker *m = state;
+  struct stack_maker *m = state;
   const char *name;
   TRY(node_get_type(ki->node, "elem_type", &m->dtype));
   TRY(node_get_string(ki->node, "stack_name", &name));
@@ -42,7 +42,7 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static void maker_release(void *state) { free(((struct maker *)state)->name); }
+static void maker_release(void *state) { free(((struct stack_maker *)state)->name); }
 
 static shoal_status set_handle(struct kernel_ctx *ctx, const char *name, const char *full) {
   if (!dtype_is_ref(ctx->kernel->out_types[0])) {
@@ -65,7 +65,7 @@ static shoal_status set_handle(struct kernel_ctx *ctx, const char *name, const c
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
   static _Atomic uint64_t numbers;
-  struct maker *m = ctx->state;
+  struct stack_maker *m = ctx->state;
   int64_t max = -1;
   if (ctx->kernel->n_in) {
     struct shape shape = tensor_shape(ctx_in(ctx, 0));
@@ -170,7 +170,7 @@ static shoal_status shape_push(struct shape_ctx *c) {
 }
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release,
+KERNEL(maker_kernels, .state_size = sizeof(struct stack_maker), .init = maker_init, .release = maker_release,
        .run = maker_run);
 KERNEL(push_kernels, .run = push_run);
 KERNEL(pop_kernels, .run = pop_run);

@@ -50,7 +50,7 @@ static void free_area(struct resource *r) {
 static const struct resource_type stage_type = {"N10tensorflow12_GLOBAL__N_16BufferE", "staging area", free_area};
 static const struct resource_type map_type = {"N10tensorflow12_GLOBAL__N_110StagingMapE", "staging map", free_area};
 
-struct state {
+struct staging_state {
   struct resource_entry *entry;
   int64_t capacity, memory_limit;
   int n; /* parts of a tuple */
@@ -58,7 +58,7 @@ struct state {
   char *container, *name;
 };
 
-static shoal_status init(struct kernel_init *ki, struct state *st, const struct resource_type *type) {
+static shoal_status init(struct kernel_init *ki, struct staging_state *st, const struct resource_type *type) {
   bool is_private;
   const struct attr *types;
   TRY(node_get_int(ki->node, "capacity", &st->capacity));
@@ -74,13 +74,13 @@ static shoal_status stage_init(struct kernel_init *ki, void *state) { return ini
 static shoal_status map_init(struct kernel_init *ki, void *state) { return init(ki, state, &map_type); }
 
 static void release(void *state) {
-  struct state *st = state;
+  struct staging_state *st = state;
   resource_entry_unref(st->entry);
   free(st->container);
   free(st->name);
 }
 
-static shoal_status make(const struct state *st, const struct resource_type *type, struct resource **out) {
+static shoal_status make(const struct staging_state *st, const struct resource_type *type, struct resource **out) {
   struct area *a = mem_zalloc(1, sizeof *a);
   resource_init(&a->head, type);
   wait_list_init(&a->waits);
@@ -93,7 +93,7 @@ static shoal_status make_stage(void *arg, struct resource **out) { return make(a
 static shoal_status make_map(void *arg, struct resource **out) { return make(arg, &map_type, out); }
 
 static shoal_status find(struct kernel_ctx *ctx, bool map, struct resource **out) {
-  struct state *st = ctx->state;
+  struct staging_state *st = ctx->state;
   return resource_entry_find_or_make(st->entry, map ? make_map : make_stage, st, out);
 }
 
@@ -229,7 +229,7 @@ static void add_ready(struct area *a, struct tuple *t, bool ordered) {
 
 static bool try_map_stage(struct kernel_ctx *ctx, struct resource *r, shoal_status *s) {
   struct area *a = (struct area *)r;
-  const struct state *st = ctx->state;
+  const struct staging_state *st = ctx->state;
   *s = check_key(ctx, 0, 1);
   if (!*s && ctx_in(ctx, 1)->n != ctx->kernel->n_in - 2)
     *s = INVALID("There are %" PRId64 " indices for %d values", ctx_in(ctx, 1)->n, ctx->kernel->n_in - 2);
@@ -365,9 +365,10 @@ static void map_any_start(struct kernel_ctx *ctx) { start(ctx, true, try_map_any
 
 /* ---- rows ---- */
 
-#define KERNEL(id, init_, ...)            \
-  static const struct kernel_def id[] = { \
-      {.device = "CPU", .state_size = sizeof(struct state), .init = init_, .release = release, __VA_ARGS__}, {0}}
+#define KERNEL(id, init_, ...)                                                                                       \
+  static const struct kernel_def id[] = {                                                                            \
+      {.device = "CPU", .state_size = sizeof(struct staging_state), .init = init_, .release = release, __VA_ARGS__}, \
+      {0}}
 KERNEL(stage_kernels, stage_init, .start = stage_start);
 KERNEL(unstage_kernels, stage_init, .start = unstage_start);
 KERNEL(peek_kernels, stage_init, .start = peek_start);

@@ -60,7 +60,7 @@ static void sweep_release(void *state) {
   free(s->one.state);
 }
 
-struct pass {
+struct sweep_pass {
   struct kernel_ctx *ctx;
   const struct sweep *s;
   pthread_mutex_t lock;
@@ -68,7 +68,7 @@ struct pass {
 };
 
 static void run_some(void *arg, int64_t begin, int64_t end) {
-  struct pass *p = arg;
+  struct sweep_pass *p = arg;
   const struct sweep *s = p->s;
   for (int64_t m = begin; m < end; m++) {
     const struct tensor *in[MAX_INPUTS];
@@ -86,7 +86,7 @@ static void run_some(void *arg, int64_t begin, int64_t end) {
 
 static shoal_status sweep_run(struct kernel_ctx *ctx) {
   const struct sweep *s = ctx->state;
-  struct pass p = {.ctx = ctx, .s = s, .lock = PTHREAD_MUTEX_INITIALIZER};
+  struct sweep_pass p = {.ctx = ctx, .s = s, .lock = PTHREAD_MUTEX_INITIALIZER};
   int64_t elements = 0;
   for (int i = 0; i < s->count * s->n_own; i++) elements += ctx_in(ctx, i)->n; /* mostly of gradients */
   int64_t grain = elements <= GRAIN ? s->count : MAX(1, s->count * GRAIN / elements);

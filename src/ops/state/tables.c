@@ -10,7 +10,7 @@
 
 /* ---- making ---- */
 
-struct maker {
+struct table_maker {
   struct state_maker m; /* not used by anonymous tables */
   bool anonymous;
   enum lookup_kind kind;
@@ -20,7 +20,7 @@ struct maker {
   float max_load;
 };
 
-static shoal_status maker_init(struct kernel_init *ki, struct maker *st, enum lookup_kind kind) {
+static shoal_status maker_init(struct kernel_init *ki, struct table_maker *st, enum lookup_kind kind) {
   const struct shoal_node *n = ki->node;
   bool by_node = false;
   st->kind = kind;
@@ -48,22 +48,22 @@ static shoal_status fixed_init(struct kernel_init *ki, void *st) { return maker_
 static shoal_status mutable_init(struct kernel_init *ki, void *st) { return maker_init(ki, st, TABLE_MUTABLE); }
 static shoal_status dense_init(struct kernel_init *ki, void *st) { return maker_init(ki, st, TABLE_DENSE); }
 static shoal_status of_tensors_init(struct kernel_init *ki, void *state) {
-  struct maker *st = state;
+  struct table_maker *st = state;
   TRY(maker_init(ki, st, TABLE_MUTABLE));
   if (st->value_shape.rank == 1) return NULL;
   return INVALID("Default value must be a vector, got shape %s", shape_str(&st->value_shape));
 }
 
-static void maker_release(void *state) { state_maker_release(&((struct maker *)state)->m); }
+static void maker_release(void *state) { state_maker_release(&((struct table_maker *)state)->m); }
 
-struct making {
-  struct maker *st;
+struct table_making {
+  struct table_maker *st;
   struct kernel_ctx *ctx;
 };
 
 static shoal_status make_table(void *arg, struct resource **out) {
-  struct making *m = arg;
-  struct maker *st = m->st;
+  struct table_making *m = arg;
+  struct table_maker *st = m->st;
   struct shape key_shape = shape_scalar();
   const struct tensor *empty = NULL, *deleted = NULL;
   if (st->kind == TABLE_DENSE) {
@@ -100,8 +100,8 @@ static shoal_status make_table(void *arg, struct resource **out) {
 }
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
-  struct maker *st = ctx->state;
-  struct making m = {st, ctx};
+  struct table_maker *st = ctx->state;
+  struct table_making m = {st, ctx};
   struct resource *r;
   if (st->anonymous) {
     struct tensor handle;
@@ -520,7 +520,7 @@ static shoal_status shape_table(struct shape_ctx *c) {
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
 #define MAKER(id, init_) \
-  KERNEL(id, .state_size = sizeof(struct maker), .init = init_, .release = maker_release, .run = maker_run)
+  KERNEL(id, .state_size = sizeof(struct table_maker), .init = init_, .release = maker_release, .run = maker_run)
 MAKER(fixed_kernels, fixed_init);
 MAKER(mutable_kernels, mutable_init);
 MAKER(of_tensors_kernels, of_tensors_init);

@@ -83,7 +83,7 @@ static shoal_status set_flow(struct kernel_ctx *ctx) { return ctx_forward(ctx, 0
 
 /* ---- making ---- */
 
-struct maker {
+struct array_maker {
   shoal_dtype dtype;
   struct shape element_shape;
   bool dynamic, clear_after_read, identical_shapes;
@@ -91,7 +91,7 @@ struct maker {
 };
 
 static shoal_status maker_init(struct kernel_init *ki, void *state) {
-  struct maker *st = state;
+  struct array_maker *st = state;
   const char *name;
   TRY(node_get_type(ki->node, "dtype", &st->dtype));
   TRY(node_get_shape(ki->node, "element_shape", &st->element_shape));
@@ -104,11 +104,11 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static void maker_release(void *state) { free(((struct maker *)state)->name); }
+static void maker_release(void *state) { free(((struct array_maker *)state)->name); }
 
 static shoal_status maker_run(struct kernel_ctx *ctx) {
   static _Atomic uint64_t numbers;
-  struct maker *st = ctx->state;
+  struct array_maker *st = ctx->state;
   const struct tensor *size = ctx_in(ctx, 0);
   if (size->rank != 0) {
     struct shape shape = tensor_shape(size);
@@ -634,7 +634,7 @@ static shoal_status shape_made(struct shape_ctx *c) {
 }
 
 #define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct maker), .init = maker_init, .release = maker_release,
+KERNEL(maker_kernels, .state_size = sizeof(struct array_maker), .init = maker_init, .release = maker_release,
        .run = maker_run);
 KERNEL(grad_kernels, .state_size = sizeof(struct grad_maker), .init = grad_maker_init, .release = grad_maker_release,
        .run = grad_maker_run);

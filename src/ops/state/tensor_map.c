@@ -14,14 +14,14 @@
 #include "tensor/summarize.h"
 #include "tensor/tensor_proto.h"
 
-struct item {
+struct map_item {
   uint64_t hash;
   struct tensor key, value;
 };
 
 struct tensor_map {
   struct variant head;
-  VEC(struct item) items;
+  VEC(struct map_item) items;
   uint32_t *slots; /* [n_slots], a power of two; NULL while there is nothing */
   size_t n_slots;
 };
@@ -56,13 +56,13 @@ static bool key_equal(const struct tensor *a, const struct tensor *b) {
 static size_t slot_of(const struct tensor_map *m, const struct tensor *key, uint64_t hash) {
   size_t at = hash & (m->n_slots - 1);
   for (; m->slots[at]; at = (at + 1) & (m->n_slots - 1)) {
-    const struct item *it = &m->items.at[m->slots[at] - 1];
+    const struct map_item *it = &m->items.at[m->slots[at] - 1];
     if (it->hash == hash && key_equal(&it->key, key)) break;
   }
   return at;
 }
 
-static struct item *find(const struct tensor_map *m, const struct tensor *key) {
+static struct map_item *find(const struct tensor_map *m, const struct tensor *key) {
   if (!m->slots) return NULL;
   uint32_t i = m->slots[slot_of(m, key, key_hash(key))];
   return i ? &m->items.at[i - 1] : NULL;
@@ -81,7 +81,7 @@ static void fill_slots(struct tensor_map *m, size_t n_slots) {
 
 static void put(struct tensor_map *m, const struct tensor *key, const struct tensor *value) {
   if (m->items.n * 2 >= m->n_slots) fill_slots(m, m->n_slots ? m->n_slots * 2 : FIRST_SLOTS);
-  struct item fresh = {.hash = key_hash(key)};
+  struct map_item fresh = {.hash = key_hash(key)};
   tensor_ref(&fresh.value, value);
   size_t at = slot_of(m, key, fresh.hash);
   if (m->slots[at]) {
@@ -95,12 +95,12 @@ static void put(struct tensor_map *m, const struct tensor *key, const struct ten
   m->slots[at] = (uint32_t)m->items.n;
 }
 
-static void item_release(struct item *it) {
+static void item_release(struct map_item *it) {
   tensor_release(&it->key);
   tensor_release(&it->value);
 }
 
-static void drop(struct tensor_map *m, struct item *it) {
+static void drop(struct tensor_map *m, struct map_item *it) {
   size_t i = (size_t)(it - m->items.at);
   item_release(it);
   memmove(it, it + 1, (m->items.n - i - 1) * sizeof *it);
@@ -126,7 +126,7 @@ static struct tensor_map *map_copy(const struct tensor_map *m) {
   struct tensor_map *c = map_new();
   vec_reserve(&c->items, m->items.n);
   for (size_t i = 0; i < m->items.n; i++) {
-    struct item *it = &c->items.at[c->items.n++];
+    struct map_item *it = &c->items.at[c->items.n++];
     it->hash = m->items.at[i].hash;
     tensor_ref(&it->key, &m->items.at[i].key);
     tensor_ref(&it->value, &m->items.at[i].value);
@@ -178,8 +178,8 @@ static shoal_status map_add(const struct variant *a, const struct variant *b, st
   const struct tensor_map *by = (const struct tensor_map *)b;
   shoal_status s = NULL;
   for (size_t i = 0; i < by->items.n && !s; i++) {
-    const struct item *it = &by->items.at[i];
-    struct item *mine = find(sum, &it->key);
+    const struct map_item *it = &by->items.at[i];
+    struct map_item *mine = find(sum, &it->key);
     struct tensor both;
     if (!mine) {
       put(sum, &it->key, &it->value);
@@ -263,7 +263,7 @@ static shoal_status run_has(struct kernel_ctx *ctx) {
 static shoal_status run_lookup(struct kernel_ctx *ctx) {
   struct tensor_map *m;
   TRY(map_in(ctx, &m));
-  struct item *it = find(m, ctx_in(ctx, 1));
+  struct map_item *it = find(m, ctx_in(ctx, 1));
   if (!it) return missing(ctx, "lookup non-existent key");
   if (it->value.dtype != ctx_out_type(ctx, 0))
     return INVALID("The value of that key is of type %s, not %s", dtype_tf_name((shoal_dtype)it->value.dtype),

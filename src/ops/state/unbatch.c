@@ -15,7 +15,7 @@
 
 enum { MAX_KEPT = 4096 };
 
-struct kept {
+struct kept_rows {
   int64_t id, until; /* clock_ns() */
   struct tensor value;
 };
@@ -23,7 +23,7 @@ struct kept {
 struct exchange {
   struct resource head;
   struct wait_list waits;
-  VEC(struct kept) kept; /* waits.lock: oldest first */
+  VEC(struct kept_rows) kept; /* waits.lock: oldest first */
 };
 
 static void exchange_free(struct resource *r) {
@@ -47,13 +47,13 @@ static shoal_status exchange_make(void *type, struct resource **out) {
 
 /* ---- what is kept; all with the lock ---- */
 
-static struct kept *find(struct exchange *e, int64_t id) {
+static struct kept_rows *find(struct exchange *e, int64_t id) {
   for (size_t i = 0; i < e->kept.n; i++)
     if (e->kept.at[i].id == id) return &e->kept.at[i];
   return NULL;
 }
 
-static void drop(struct exchange *e, struct kept *k) {
+static void drop(struct exchange *e, struct kept_rows *k) {
   tensor_release(&k->value);
   size_t at = (size_t)(k - e->kept.at);
   memmove(k, k + 1, (e->kept.n - at - 1) * sizeof *k);
@@ -66,7 +66,7 @@ static void keep(struct exchange *e, int64_t id, int64_t until, struct tensor *v
   for (size_t i = e->kept.n; i-- > 0;)
     if (e->kept.at[i].until < now) drop(e, &e->kept.at[i]);
   if (e->kept.n >= MAX_KEPT) drop(e, &e->kept.at[0]);
-  struct kept k = {.id = id, .until = until};
+  struct kept_rows k = {.id = id, .until = until};
   tensor_move(&k.value, value);
   vec_push(&e->kept, k);
 }
@@ -149,7 +149,7 @@ static shoal_status keep_parts(struct kernel_ctx *ctx, struct exchange *e, int64
 
 static bool take_part(struct kernel_ctx *ctx, struct resource *r, shoal_status *s) {
   struct exchange *e = (struct exchange *)r;
-  struct kept *k = find(e, int_at(ctx_in(ctx, 2), 0));
+  struct kept_rows *k = find(e, int_at(ctx_in(ctx, 2), 0));
   if (!k) return false;
   struct tensor t;
   tensor_ref(&t, &k->value);
@@ -202,7 +202,7 @@ static bool take_grads(struct kernel_ctx *ctx, struct resource *r, shoal_status 
   if (!*s) *s = batch_join(parts, n, 0, &out);
   if (!*s) ctx_set(ctx, 0, &out);
   for (int i = 0; i < n; i++) {
-    struct kept *k = find(e, int_at(index, 3 * i)); /* (the index may name one twice) */
+    struct kept_rows *k = find(e, int_at(index, 3 * i)); /* (the index may name one twice) */
     if (k) drop(e, k);
     tensor_release(&parts[i]);
   }

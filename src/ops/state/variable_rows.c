@@ -259,12 +259,12 @@ static shoal_status scatter_any(struct kernel_ctx *ctx, enum update op,
 
 /* ---- gathering ---- */
 
-struct gather {
+struct row_gather_state {
   int64_t batch_dims;
 };
 
 static shoal_status gather_init(struct kernel_init *ki, void *state) {
-  return node_get_int(ki->node, "batch_dims", &((struct gather *)state)->batch_dims);
+  return node_get_int(ki->node, "batch_dims", &((struct row_gather_state *)state)->batch_dims);
 }
 
 struct copy_loop {
@@ -300,7 +300,7 @@ static void copy_all(struct kernel_ctx *ctx, const struct tensor *params, struct
 
 static shoal_status gather_locked(struct kernel_ctx *ctx, const struct tensor *params) {
   const struct tensor *indices = ctx_in(ctx, 1);
-  int64_t b = ((struct gather *)ctx->state)->batch_dims;
+  int64_t b = ((struct row_gather_state *)ctx->state)->batch_dims;
   struct shape ps = tensor_shape(params);
   if (params->rank < 1) return INVALID("params must be at least 1 dimensional");
   if (b < 0) b += indices->rank;
@@ -479,7 +479,7 @@ static shoal_status scatter_mul_run(struct kernel_ctx *ctx) { return scatter_any
 static shoal_status scatter_div_run(struct kernel_ctx *ctx) { return scatter_any(ctx, UPDATE_DIV, scatter_locked); }
 KERNEL(scatter_mul, .run = scatter_mul_run);
 KERNEL(scatter_div, .run = scatter_div_run);
-KERNEL(gather_kernels, .state_size = sizeof(struct gather), .init = gather_init, .run = gather_run);
+KERNEL(gather_kernels, .state_size = sizeof(struct row_gather_state), .init = gather_init, .run = gather_run);
 KERNEL(gather_nd_kernels, .run = gather_nd_run);
 
 #define REF(op_, types_, lock, kernels_)                                                                    \

@@ -5,8 +5,8 @@
 
 #include "base/alarm.h"
 
-struct waiter {
-  struct waiter *next;
+struct staged_waiter {
+  struct staged_waiter *next;
   struct wait_list *list;
   struct resource *r; /* a reference */
   struct kernel_ctx *ctx;
@@ -25,7 +25,7 @@ void wait_list_init(struct wait_list *l) {
 
 void wait_list_release(struct wait_list *l) { pthread_mutex_destroy(&l->lock); }
 
-static void finish(struct waiter *w) {
+static void finish(struct staged_waiter *w) {
   struct resource *r = w->r;
   cancel_deregister(w->ctx->step->cancel, &w->hook);
   alarm_clear(&w->alarm);
@@ -36,9 +36,9 @@ static void finish(struct waiter *w) {
 
 /* Called with the lock held; drops it. */
 static void flush_and_unlock(struct wait_list *l) {
-  struct waiter *done = NULL, **last = &done;
-  for (struct waiter **at = &l->first; *at;) {
-    struct waiter *w = *at;
+  struct staged_waiter *done = NULL, **last = &done;
+  for (struct staged_waiter **at = &l->first; *at;) {
+    struct staged_waiter *w = *at;
     if (!w->attempt(w->ctx, w->r, &w->status)) {
       at = &w->next;
       continue;
@@ -52,14 +52,14 @@ static void flush_and_unlock(struct wait_list *l) {
   }
   pthread_mutex_unlock(&l->lock);
   while (done) {
-    struct waiter *w = done;
+    struct staged_waiter *w = done;
     done = w->next;
     finish(w);
   }
 }
 
 /* Ends it with s, unless it has ended. */
-static void give_up(struct waiter *w, shoal_status s) {
+static void give_up(struct staged_waiter *w, shoal_status s) {
   struct wait_list *l = w->list;
   pthread_mutex_lock(&l->lock);
   if (w->finished) {
@@ -67,7 +67,7 @@ static void give_up(struct waiter *w, shoal_status s) {
     shoal_status_free(s);
     return;
   }
-  struct waiter **at = &l->first;
+  struct staged_waiter **at = &l->first;
   while (*at != w) at = &(*at)->next;
   *at = w->next;
   w->finished = true;
@@ -77,12 +77,12 @@ static void give_up(struct waiter *w, shoal_status s) {
 }
 
 static void on_cancel(void *arg) {
-  struct waiter *w = arg;
+  struct staged_waiter *w = arg;
   give_up(w, STATUS(SHOAL_CANCELLED, "%s operation was cancelled", w->ctx->kernel->op->name));
 }
 
 static void on_alarm(void *arg) {
-  struct waiter *w = arg;
+  struct staged_waiter *w = arg;
   give_up(w, STATUS(SHOAL_DEADLINE_EXCEEDED, "%s", w->late));
 }
 
@@ -92,8 +92,8 @@ void wait_start(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx,
 
 void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx *ctx, wait_try attempt,
                       int64_t deadline, const char *late) {
-  struct waiter *w = mem_zalloc(1, sizeof *w);
-  *w = (struct waiter){.list = l, .r = r, .ctx = ctx, .attempt = attempt, .late = late};
+  struct staged_waiter *w = mem_zalloc(1, sizeof *w);
+  *w = (struct staged_waiter){.list = l, .r = r, .ctx = ctx, .attempt = attempt, .late = late};
   resource_ref(r);
   pthread_mutex_lock(&l->lock);
   if (!cancel_register(ctx->step->cancel, &w->hook, on_cancel, w)) {
@@ -103,7 +103,7 @@ void wait_start_until(struct wait_list *l, struct resource *r, struct kernel_ctx
     resource_unref(r);
     return;
   }
-  struct waiter **last = &l->first;
+  struct staged_waiter **last = &l->first;
   while (*last) last = &(*last)->next;
   *last = w;
   if (deadline != DEADLINE_NEVER) alarm_set(&w->alarm, deadline, on_alarm, w);

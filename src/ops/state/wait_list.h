@@ -6,10 +6,10 @@
 #include "base/cancel.h"
 #include "ops/state/state.h"
 
-struct waiter;
+struct staged_waiter;
 struct wait_list {
   pthread_mutex_t lock; /* the resource's */
-  struct waiter *first;
+  struct staged_waiter *first;
 };
 
 /* Tries, with the lock held. False: not yet. True: done, with *s the outcome. */

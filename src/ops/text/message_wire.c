@@ -67,7 +67,7 @@ void message_put_bits(struct text *t, int wire, uint64_t bits) {
 
 /* ---- rewriting ---- */
 
-struct record {
+struct field_record {
   const struct message_field *f; /* NULL: not known */
   size_t order;
   struct raw_field r;
@@ -77,13 +77,13 @@ struct choice {
   const struct message_field *f;
   size_t order;
 };
-struct records {
-  VEC(struct record) all;
+struct field_records {
+  VEC(struct field_record) all;
   VEC(struct choice) choices; /* by oneof, and in order */
 };
 
 static int by_field(const void *a, const void *b) {
-  const struct record *x = a, *y = b;
+  const struct field_record *x = a, *y = b;
   uint32_t m = x->f ? x->f->number : UINT32_MAX, n = y->f ? y->f->number : UINT32_MAX;
   if (m != n) return m < n ? -1 : 1;
   return x->order < y->order ? -1 : 1;
@@ -96,7 +96,7 @@ static int by_oneof(const void *a, const void *b) {
 }
 
 /* The member of a oneof that came last. */
-static const struct message_field *chosen(const struct records *r, int oneof) {
+static const struct message_field *chosen(const struct field_records *r, int oneof) {
   size_t low = 0, high = r->choices.n;
   while (high - low > 1) {
     size_t mid = low + (high - low) / 2;
@@ -152,7 +152,7 @@ static shoal_status put_message(const struct message_field *f, struct wire body,
 }
 
 /* All numbers of a repeated field, packed ones among them; those that its enum lacks are strays. */
-static shoal_status put_numbers(const struct record *at, size_t n, struct text *out, struct text *strays) {
+static shoal_status put_numbers(const struct field_record *at, size_t n, struct text *out, struct text *strays) {
   const struct message_field *f = at->f;
   int wire = field_wire(f->type);
   size_t before = out->n, begun = f->packed ? wire_begin(out, f->number) : 0;
@@ -181,7 +181,7 @@ static shoal_status put_numbers(const struct record *at, size_t n, struct text *
 }
 
 /* The n values of one field. */
-static shoal_status put_field(const struct record *at, size_t n, bool strict, int depth, struct text *out,
+static shoal_status put_field(const struct field_record *at, size_t n, bool strict, int depth, struct text *out,
                               struct text *strays) {
   const struct message_field *f = at->f;
   const struct raw_field *last = &at[n - 1].r;
@@ -212,9 +212,9 @@ static shoal_status put_field(const struct record *at, size_t n, bool strict, in
 }
 
 /* Known fields into out, all others into strays. */
-static shoal_status put_records(const struct message_type *m, const struct records *r, bool strict, int depth,
+static shoal_status put_records(const struct message_type *m, const struct field_records *r, bool strict, int depth,
                                 struct text *out, struct text *strays) {
-  const struct record *at = r->all.at;
+  const struct field_record *at = r->all.at;
   size_t required = 0;
   for (size_t i = 1; strict && i < r->choices.n; i++)
     if (r->choices.at[i].f->oneof == r->choices.at[i - 1].f->oneof && r->choices.at[i].f != r->choices.at[i - 1].f)
@@ -234,13 +234,13 @@ static shoal_status put_records(const struct message_type *m, const struct recor
 }
 
 shoal_status message_rewrite_at(const struct message_type *m, struct wire w, bool strict, int depth, struct text *out) {
-  struct records r = {0};
+  struct field_records r = {0};
   struct text strays = {0};
   struct raw_field f;
   enum wire_step step;
   if (depth > MESSAGE_MAX_DEPTH) return LOST("Messages are within messages too deep");
   while ((step = raw_next(&w, &f)) == WIRE_FIELD) {
-    struct record one = {known(m, &f), r.all.n, f};
+    struct field_record one = {known(m, &f), r.all.n, f};
     if (one.f && one.f->oneof >= 0) vec_push(&r.choices, (struct choice){one.f, one.order});
     vec_push(&r.all, one);
   }

@@ -20,7 +20,7 @@
 
 /* ---- fields of the attributes ---- */
 
-struct column {
+struct message_column {
   const struct message_field *f;
   shoal_dtype type;
   int at; /* the output or input */
@@ -36,7 +36,7 @@ struct messages_state {
   bool looked_up; /* lock; what follows does not change after it */
   struct message_pool pool;
   const struct message_type *type;
-  struct column *columns; /* by field number */
+  struct message_column *columns; /* by field number */
   int n;
 };
 
@@ -127,7 +127,7 @@ static shoal_status pool_make(const struct messages_state *st, struct message_po
 }
 
 static int by_number(const void *a, const void *b) {
-  const struct column *x = a, *y = b;
+  const struct message_column *x = a, *y = b;
   if (x->f->number != y->f->number) return x->f->number < y->f->number ? -1 : 1;
   return x->at - y->at;
 }
@@ -138,7 +138,7 @@ static shoal_status columns_make(struct kernel_ctx *ctx, struct messages_state *
   if (!st->type) return INVALID("No descriptor found for message type %s", st->type_name);
   st->columns = mem_zalloc((size_t)st->n_names + 1, sizeof *st->columns);
   for (int i = 0; i < st->n_names; i++) {
-    struct column *c = &st->columns[i];
+    struct message_column *c = &st->columns[i];
     c->f = message_field_named(st->type, st->names[i], strlen(st->names[i]));
     if (!c->f || (c->f->extension && !st->decodes))
       return INVALID("Unknown field: %s in message type %s", st->names[i], st->type_name);
@@ -173,7 +173,7 @@ static shoal_status look_up(struct kernel_ctx *ctx) {
 
 /* ---- decoding ---- */
 
-static struct column *column_of(const struct messages_state *st, uint32_t number) {
+static struct message_column *column_of(const struct messages_state *st, uint32_t number) {
   for (int i = 0; i < st->n; i++)
     if (st->columns[i].f->number == number) return &st->columns[i];
   return NULL;
@@ -199,7 +199,7 @@ static shoal_status count(const struct messages_state *st, struct wire w, int32_
   struct raw_field r;
   enum wire_step step;
   while ((step = raw_next(&w, &r)) == WIRE_FIELD) {
-    struct column *c = column_of(st, r.number);
+    struct message_column *c = column_of(st, r.number);
     if (!c) continue;
     int32_t *n = &counts[c - st->columns];
     int64_t more = r.wire == field_wire(c->f->type);
@@ -264,7 +264,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct wire w, int64_t m, int32
   const struct messages_state *st = ctx->state;
   struct raw_field r;
   while (raw_next(&w, &r) == WIRE_FIELD) {
-    struct column *c = column_of(st, r.number);
+    struct message_column *c = column_of(st, r.number);
     if (!c) continue;
     struct tensor *t = &ctx->out[c->at];
     int64_t most = t->dims[t->rank - 1];
@@ -448,7 +448,7 @@ static shoal_status encode_run(struct kernel_ctx *ctx) {
   for (int64_t m = 0; m < out->n; m++) {
     body.n = 0;
     for (int i = 0; i < st->n; i++) {
-      const struct column *c = &st->columns[i];
+      const struct message_column *c = &st->columns[i];
       const struct tensor *t = ctx_in(ctx, c->at);
       int32_t n = T_DATA(ctx_in(ctx, 0), const int32_t)[m * st->n + c->at - 1];
       if (n > 0) encode_field(c->f, t, m * t->dims[t->rank - 1], n, &body);

@@ -187,12 +187,12 @@ static shoal_status run_segment_join(struct kernel_ctx *ctx) {
 
 /* ---- StringSplit, StringSplitV2: a sparse matrix of parts ---- */
 
-struct part {
+struct string_part {
   const char *at;
   size_t n;
   int64_t row;
 };
-typedef VEC(struct part) parts;
+typedef VEC(struct string_part) parts;
 
 static shoal_status put_parts(struct kernel_ctx *ctx, const parts *p, int64_t rows) {
   int64_t n = (int64_t)p->n, dims[2] = {n, 2}, two = 2, column = 0, widest = 0;
@@ -243,13 +243,13 @@ static void split_at_set(parts *out, const struct str *s, const struct str *deli
   const char *text = str_data(s), *set = str_data(delimiters);
   if (!s->size) return;
   if (!delimiters->size) {
-    for (size_t i = 0; i < s->size; i++) vec_push(out, (struct part){text + i, 1, row});
+    for (size_t i = 0; i < s->size; i++) vec_push(out, (struct string_part){text + i, 1, row});
     return;
   }
   size_t start = 0;
   for (size_t i = 0; i <= s->size; i++) {
     if (i < s->size && !memchr(set, text[i], delimiters->size)) continue;
-    if (i > start || !skip_empty) vec_push(out, (struct part){text + start, i - start, row});
+    if (i > start || !skip_empty) vec_push(out, (struct string_part){text + start, i - start, row});
     start = i + 1;
   }
 }
@@ -269,7 +269,7 @@ static shoal_status run_split(struct kernel_ctx *ctx) {
 static void split_at_text(parts *out, const struct str *s, const struct str *sep, int64_t max, int64_t row) {
   const char *at = str_data(s), *end = at + s->size;
   if (max == 0) {
-    vec_push(out, (struct part){at, s->size, row});
+    vec_push(out, (struct string_part){at, s->size, row});
     return;
   }
   int64_t done = 0;
@@ -277,24 +277,24 @@ static void split_at_text(parts *out, const struct str *s, const struct str *sep
     for (;;) {
       while (at < end && is_space(*at)) at++;
       if (max > 0 && done == max) {
-        vec_push(out, (struct part){at, (size_t)(end - at), row});
+        vec_push(out, (struct string_part){at, (size_t)(end - at), row});
         return;
       }
       const char *stop = at;
       while (stop < end && !is_space(*stop)) stop++;
       if (stop == at) return;
-      vec_push(out, (struct part){at, (size_t)(stop - at), row});
+      vec_push(out, (struct string_part){at, (size_t)(stop - at), row});
       at = stop;
       done++;
     }
   }
   const char *hit;
   while ((max < 0 || done < max) && (hit = memmem(at, (size_t)(end - at), str_data(sep), sep->size))) {
-    vec_push(out, (struct part){at, (size_t)(hit - at), row});
+    vec_push(out, (struct string_part){at, (size_t)(hit - at), row});
     at = hit + sep->size;
     done++;
   }
-  vec_push(out, (struct part){at, (size_t)(end - at), row});
+  vec_push(out, (struct string_part){at, (size_t)(end - at), row});
 }
 
 static shoal_status run_split_v2(struct kernel_ctx *ctx) {

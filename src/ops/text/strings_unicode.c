@@ -76,7 +76,7 @@ static void release(void *state) { free(((struct unicode_state *)state)->in_name
 
 /* ---- reading characters ---- */
 
-struct reader {
+struct text_reader {
   enum encoding encoding;
   iconv_t cd;
 };
@@ -105,7 +105,7 @@ static uint32_t unit(const unsigned char *p, int bytes, bool little) {
   return v;
 }
 
-static size_t next_other(struct reader *r, const char *at, size_t left, uint32_t *rune, bool *bad) {
+static size_t next_other(struct text_reader *r, const char *at, size_t left, uint32_t *rune, bool *bad) {
   for (size_t n = 1; n <= MIN(left, (size_t)8); n++) {
     unsigned char out[8];
     char *in = (char *)(uintptr_t)at, *to = (char *)out;
@@ -121,7 +121,7 @@ static size_t next_other(struct reader *r, const char *at, size_t left, uint32_t
 }
 
 /* The character at `at`: how many bytes it takes; *bad when it is none. */
-static size_t next(struct reader *r, const char *at, const char *end, uint32_t *rune, bool *bad) {
+static size_t next(struct text_reader *r, const char *at, const char *end, uint32_t *rune, bool *bad) {
   const unsigned char *p = (const unsigned char *)at;
   size_t left = (size_t)(end - at);
   bool little = r->encoding == UTF16_LE || r->encoding == UTF32_LE;
@@ -186,7 +186,7 @@ static void put_rune(struct text *t, enum encoding e, uint32_t r) {
 
 /* The order of bytes of one string: big end first unless a mark says otherwise. Returns the mark's size; a mark alone
  * is a character. */
-static size_t read_mark(struct reader *r, const char *at, size_t n) {
+static size_t read_mark(struct text_reader *r, const char *at, size_t n) {
   bool wide = r->encoding == UTF32_BE || r->encoding == UTF32_LE;
   size_t size = wide ? 4 : 2;
   r->encoding = wide ? UTF32_BE : UTF16_BE;
@@ -198,7 +198,8 @@ static size_t read_mark(struct reader *r, const char *at, size_t n) {
 
 /* Calls fn with every character of the string that is kept. */
 typedef void visit(void *arg, uint32_t rune, size_t offset);
-static bool each_char(const struct unicode_state *st, struct reader *r, const struct str *s, visit *fn, void *arg) {
+static bool each_char(const struct unicode_state *st, struct text_reader *r, const struct str *s, visit *fn,
+                      void *arg) {
   const char *begin = str_data(s), *end = begin + s->size;
   bool any_bad = false;
   size_t mark = st->marked ? read_mark(r, begin, s->size) : 0; /* counts to the first character */
@@ -218,10 +219,10 @@ static bool each_char(const struct unicode_state *st, struct reader *r, const st
   return any_bad;
 }
 
-static struct reader reader_begin(const struct unicode_state *st) {
-  return (struct reader){st->in, st->in == OTHER ? iconv_open("UTF-32LE", st->in_name) : NULL};
+static struct text_reader reader_begin(const struct unicode_state *st) {
+  return (struct text_reader){st->in, st->in == OTHER ? iconv_open("UTF-32LE", st->in_name) : NULL};
 }
-static void reader_end(struct reader *r) {
+static void reader_end(struct text_reader *r) {
   if (r->encoding == OTHER) iconv_close(r->cd);
 }
 
@@ -243,7 +244,7 @@ static shoal_status run_transcode(struct kernel_ctx *ctx) {
   struct shape shape = tensor_shape(x);
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &shape, &out));
-  struct reader r = reader_begin(st);
+  struct text_reader r = reader_begin(st);
   struct transcoding t = {.out = st->out};
   bool bad = false;
   for (int64_t i = 0; i < x->n; i++) {
@@ -258,18 +259,18 @@ static shoal_status run_transcode(struct kernel_ctx *ctx) {
 
 /* ---- UnicodeDecode, UnicodeDecodeWithOffsets ---- */
 
-struct decoding {
+struct decoded_text {
   VEC(int32_t) chars;
   VEC(int64_t) offsets;
 };
 
 static void put_decoded(void *arg, uint32_t rune, size_t offset) {
-  struct decoding *d = arg;
+  struct decoded_text *d = arg;
   vec_push(&d->chars, (int32_t)rune);
   vec_push(&d->offsets, (int64_t)offset);
 }
 
-static shoal_status put_all(struct kernel_ctx *ctx, const struct decoding *d) {
+static shoal_status put_all(struct kernel_ctx *ctx, const struct decoded_text *d) {
   int64_t n = (int64_t)d->chars.n;
   struct tensor *chars, *offsets;
   TRY(ctx_out_dims(ctx, 1, 1, &n, &chars));
@@ -286,8 +287,8 @@ static shoal_status run_decode(struct kernel_ctx *ctx) {
   int64_t n = x->n + 1;
   struct tensor *splits;
   TRY(ctx_out_dims(ctx, 0, 1, &n, &splits));
-  struct reader r = reader_begin(st);
-  struct decoding d = {0};
+  struct text_reader r = reader_begin(st);
+  struct decoded_text d = {0};
   bool bad = false;
   for (int64_t i = 0; i <= x->n; i++) {
     if (splits->dtype == SHOAL_INT32) T_DATA(splits, int32_t)[i] = (int32_t)d.chars.n;
@@ -401,7 +402,7 @@ static void change_case(const struct case_state *st, bool upper, const struct st
     }
     return;
   }
-  struct reader r = {.encoding = UTF8};
+  struct text_reader r = {.encoding = UTF8};
   bool after = false, bad, next_bad;
   while (at < end) {
     uint32_t rune = REPLACEMENT, following = REPLACEMENT;

@@ -160,14 +160,16 @@ static inline struct data load_data(const char *folder, const char *which, uint6
             folder, (long long)d.n);
     exit(1);
   }
-  check(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){d.n, PIXELS}, &d.images));
-  check(shoal_tensor_new(SHOAL_INT64, 1, (const int64_t[]){d.n}, &d.labels));
-  const unsigned char *pixel = shoal_tensor_const_data(images), *label = shoal_tensor_const_data(labels);
-  float *x = shoal_tensor_data(d.images);
-  int64_t *y = shoal_tensor_data(d.labels);
+  const int64_t dims[] = {d.n, PIXELS};
+  check(shoal_tensor_new(SHOAL_FLOAT32, 2, dims, &d.images));
+  check(shoal_tensor_new(SHOAL_INT64, 1, dims, &d.labels));
+  const unsigned char *pixel = (const unsigned char *)shoal_tensor_const_data(images);
+  const unsigned char *label = (const unsigned char *)shoal_tensor_const_data(labels);
+  float *x = (float *)shoal_tensor_data(d.images);
+  int64_t *y = (int64_t *)shoal_tensor_data(d.labels);
   for (int64_t i = 0; i < d.n * PIXELS; i++) x[i] = (float)pixel[i] / 255;
   for (int64_t i = 0; i < d.n; i++) y[i] = label[i];
-  d.order = malloc((size_t)d.n * sizeof *d.order);
+  d.order = (int *)malloc((size_t)d.n * sizeof *d.order);
   for (int i = 0; i < d.n; i++) d.order[i] = i;
   d.at = d.n;
   shoal_tensor_unref(images);
@@ -202,12 +204,13 @@ static inline void next_batch(struct data *d, int64_t batch, shoal_tensor **imag
     shuffle(d);
     d->at = 0;
   }
-  check(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){batch, PIXELS}, images));
-  check(shoal_tensor_new(SHOAL_INT64, 1, (const int64_t[]){batch}, labels));
-  const float *x = shoal_tensor_const_data(d->images);
-  const int64_t *y = shoal_tensor_const_data(d->labels);
-  float *to = shoal_tensor_data(*images);
-  int64_t *label = shoal_tensor_data(*labels);
+  const int64_t dims[] = {batch, PIXELS};
+  check(shoal_tensor_new(SHOAL_FLOAT32, 2, dims, images));
+  check(shoal_tensor_new(SHOAL_INT64, 1, dims, labels));
+  const float *x = (const float *)shoal_tensor_const_data(d->images);
+  const int64_t *y = (const int64_t *)shoal_tensor_const_data(d->labels);
+  float *to = (float *)shoal_tensor_data(*images);
+  int64_t *label = (int64_t *)shoal_tensor_data(*labels);
   for (int64_t i = 0; i < batch; i++) {
     int64_t from = d->order[d->at + i];
     memcpy(to + i * PIXELS, x + from * PIXELS, PIXELS * sizeof *x);

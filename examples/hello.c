@@ -2,7 +2,8 @@
 #include "common.h"
 
 int main(int argc, char **argv) {
-  read_flags(argc, argv, "hello: adds two numbers in a session", (const struct flag[]){flags_end()});
+  const struct flag flags[] = {flags_end()};
+  read_flags(argc, argv, "hello: adds two numbers in a session", flags);
   shoal_graph *g = shoal_graph_new();
   shoal_out sum = shoal_add_v2(g, shoal_constant_float(g, 40), shoal_constant_float(g, 2));
   if (shoal_graph_error(g)) return shoal_report(g);

@@ -20,17 +20,17 @@ int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
   int64_t train_steps = 500, batch_size = 200;
   double learning_rate = 0.001;
-  read_flags(argc, argv, "in_graph: one client trains a copy of the model on every worker",
-             (const struct flag[]){
-                 CLUSTER_FLAGS(where),
-                 flag_path("data_dir", "the four IDX files", &data_dir),
-                 flag_number("train_steps", "steps to end at", &train_steps, 1),
-                 flag_number("batch_size", "examples a step, shared by all workers", &batch_size, 1),
-                 flag_real("learning_rate", "Adam's", &learning_rate),
-                 flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
-                 SAVE_FLAGS(save),
-                 flags_end(),
-             });
+  const struct flag flags[] = {
+      CLUSTER_FLAGS(where),
+      flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_number("train_steps", "steps to end at", &train_steps, 1),
+      flag_number("batch_size", "examples a step, shared by all workers", &batch_size, 1),
+      flag_real("learning_rate", "Adam's", &learning_rate),
+      flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
+      SAVE_FLAGS(save),
+      flags_end(),
+  };
+  read_flags(argc, argv, "in_graph: one client trains a copy of the model on every worker", flags);
   check_save(&save, checkpoint_dir);
   shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) {
@@ -50,7 +50,8 @@ int main(int argc, char **argv) {
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);
   /* Variables go to the parameter servers in turn, everything else to worker 0 unless it says otherwise. */
-  shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = ps_tasks, .worker_device = "/job:worker/task:0"});
+  shoal_push_replica_setter(
+      g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = ps_tasks, .worker_device = "/job:worker/task:0"));
   shoal_var step = shoal_global_step(g);
   shoal_var vars[4] = {
       shoal_variable(g, "hidden/kernel", shoal_init_glorot_uniform(g, SHOAL_FLOAT32, SHOAL_SHAPE(PIXELS, HIDDEN))),

@@ -8,9 +8,9 @@ enum { POINTS = 200 };
 int main(int argc, char **argv) {
   int64_t steps = 300;
   double learning_rate = 0.5;
-  read_flags(argc, argv, "linear_regression: fits y = 3x + 2 to noisy points",
-             (const struct flag[]){flag_number("train_steps", "how many", &steps, 1),
-                                   flag_real("learning_rate", "of gradient descent", &learning_rate), flags_end()});
+  const struct flag flags[] = {flag_number("train_steps", "how many", &steps, 1),
+                               flag_real("learning_rate", "of gradient descent", &learning_rate), flags_end()};
+  read_flags(argc, argv, "linear_regression: fits y = 3x + 2 to noisy points", flags);
   shoal_graph *g = shoal_graph_new();
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(POINTS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(POINTS), "y");

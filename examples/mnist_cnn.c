@@ -21,19 +21,19 @@ int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
   int64_t train_steps = 1000, batch_size = 64, validation_steps = 200;
   double learning_rate = 0.001;
-  read_flags(argc, argv, "mnist_cnn: trains a convolutional network, alone or on parameter servers",
-             (const struct flag[]){
-                 CLUSTER_FLAGS(where),
-                 flag_path("data_dir", "the four IDX files", &data_dir),
-                 flag_number("train_steps", "global steps to end at", &train_steps, 1),
-                 flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
-                 flag_real("learning_rate", "Adam's", &learning_rate),
-                 flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
-                 SAVE_FLAGS(save),
-                 flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
-                             &validation_steps, 0),
-                 flags_end(),
-             });
+  const struct flag flags[] = {
+      CLUSTER_FLAGS(where),
+      flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_number("train_steps", "global steps to end at", &train_steps, 1),
+      flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
+      flag_real("learning_rate", "Adam's", &learning_rate),
+      flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
+      SAVE_FLAGS(save),
+      flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
+                  &validation_steps, 0),
+      flags_end(),
+  };
+  read_flags(argc, argv, "mnist_cnn: trains a convolutional network, alone or on parameter servers", flags);
   check_save(&save, checkpoint_dir);
   shoal_cluster *cluster = find_cluster(&where);
   need_servers(cluster);

@@ -11,10 +11,10 @@ enum { BATCH = 100, HIDDEN = 128 };
 int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *out_dir = "build/mnist_local";
   int64_t epochs = 10;
-  read_flags(argc, argv, "mnist_local: trains a classifier in this process",
-             (const struct flag[]){flag_path("data_dir", "the four IDX files", &data_dir),
-                                   flag_path("out_dir", "for the checkpoint and the event file", &out_dir),
-                                   flag_number("epochs", "how often every image is seen", &epochs, 1), flags_end()});
+  const struct flag flags[] = {flag_path("data_dir", "the four IDX files", &data_dir),
+                               flag_path("out_dir", "for the checkpoint and the event file", &out_dir),
+                               flag_number("epochs", "how often every image is seen", &epochs, 1), flags_end()};
+  read_flags(argc, argv, "mnist_local: trains a classifier in this process", flags);
 
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);

@@ -19,31 +19,30 @@ int main(int argc, char **argv) {
           validation_steps = 0, staleness = 0, seed = 1;
   double learning_rate = 0.001;
   bool decay = false, strict = false, sync_replicas = false, existing_servers = false;
-  read_flags(
-      argc, argv, "mnist_replica: trains on parameter servers, over any number of workers",
-      (const struct flag[]){
-          CLUSTER_FLAGS(where),
-          flag_on("existing_servers", "servers run already: start none", &existing_servers),
-          flag_path("data_dir", "the four IDX files", &data_dir),
-          flag_number("train_steps", "global steps to end at", &train_steps, 1),
-          flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
-          flag_real("learning_rate", "Adam's", &learning_rate),
-          flag_on("decay", "let it fall to 0 at train_steps, along a cosine", &decay),
-          flag_number("hidden_units", "in the hidden layer", &hidden_units, 1),
-          flag_on("sync_replicas", "apply the mean of the workers' gradients", &sync_replicas),
-          flag_between("replicas_to_aggregate", "gradients in a mean; 0: one of each worker", &replicas_to_aggregate, 0,
-                       10000),
-          flag_on("strict", "sync: one gradient of each worker in every step, the same at every run", &strict),
-          flag_between("staleness", "instead: no worker more than so many steps ahead; 0: any", &staleness, 0, 1000000),
-          flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
-          SAVE_FLAGS(save),
-          flag_path("log_dir", "for event files and traces; none: checkpoint_dir", &log_dir),
-          flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
-                      &validation_steps, 0),
-          flag_number("trace_steps", "the chief traces a step every so often; 0: never", &trace_steps, 0),
-          flag_number("seed", "of initial values and batches", &seed, 0),
-          flags_end(),
-      });
+  const struct flag flags[] = {
+      CLUSTER_FLAGS(where),
+      flag_on("existing_servers", "servers run already: start none", &existing_servers),
+      flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_number("train_steps", "global steps to end at", &train_steps, 1),
+      flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
+      flag_real("learning_rate", "Adam's", &learning_rate),
+      flag_on("decay", "let it fall to 0 at train_steps, along a cosine", &decay),
+      flag_number("hidden_units", "in the hidden layer", &hidden_units, 1),
+      flag_on("sync_replicas", "apply the mean of the workers' gradients", &sync_replicas),
+      flag_between("replicas_to_aggregate", "gradients in a mean; 0: one of each worker", &replicas_to_aggregate, 0,
+                   10000),
+      flag_on("strict", "sync: one gradient of each worker in every step, the same at every run", &strict),
+      flag_between("staleness", "instead: no worker more than so many steps ahead; 0: any", &staleness, 0, 1000000),
+      flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
+      SAVE_FLAGS(save),
+      flag_path("log_dir", "for event files and traces; none: checkpoint_dir", &log_dir),
+      flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
+                  &validation_steps, 0),
+      flag_number("trace_steps", "the chief traces a step every so often; 0: never", &trace_steps, 0),
+      flag_number("seed", "of initial values and batches", &seed, 0),
+      flags_end(),
+  };
+  read_flags(argc, argv, "mnist_replica: trains on parameter servers, over any number of workers", flags);
 
   check_save(&save, checkpoint_dir);
   if (!log_dir) log_dir = checkpoint_dir;
@@ -75,7 +74,8 @@ int main(int argc, char **argv) {
   struct data training = load_data(data_dir, "train", (uint64_t)(seed * 1000 + task));
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, seed);
-  shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = ps_tasks, .worker_device = worker_device});
+  shoal_push_replica_setter(g,
+                            SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = ps_tasks, .worker_device = worker_device));
   shoal_var step = shoal_global_step(g);
   shoal_var hid_w = shoal_variable(
       g, "hid_w", shoal_init_truncated_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(PIXELS, hidden_units), 0, 1.0 / 28));
@@ -101,13 +101,14 @@ int main(int argc, char **argv) {
   if (sync_replicas || strict || staleness)
     sync = shoal_sync_replicas_new(
         g, adam,
-        &(shoal_sync_options){.mode = strict      ? SHOAL_SYNC_STRICT
-                                      : staleness ? SHOAL_SYNC_BOUNDED
-                                                  : SHOAL_SYNC_TOKENS,
-                              .replicas_to_aggregate = replicas_to_aggregate ? (int)replicas_to_aggregate : workers,
-                              .total_replicas = workers,
-                              .task = task + (cluster && !is_chief ? shoal_cluster_tasks(cluster, "chief") : 0),
-                              .staleness = (int)staleness});
+        SHOAL_OPTIONS(shoal_sync_options,
+                      .mode = strict      ? SHOAL_SYNC_STRICT
+                              : staleness ? SHOAL_SYNC_BOUNDED
+                                          : SHOAL_SYNC_TOKENS,
+                      .replicas_to_aggregate = replicas_to_aggregate ? (int)replicas_to_aggregate : workers,
+                      .total_replicas = workers,
+                      .task = task + (cluster && !is_chief ? shoal_cluster_tasks(cluster, "chief") : 0),
+                      .staleness = (int)staleness));
   shoal_op *train = sync ? shoal_sync_minimize(sync, loss, step) : shoal_minimize(g, adam, loss, step);
   shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);

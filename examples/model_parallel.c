@@ -22,7 +22,7 @@ static shoal_out layer(shoal_graph *g, shoal_out x, const struct stage *s, int i
 
 /* Called for every micro-batch; all but the first time the variables are those made before. */
 static shoal_out forward(shoal_graph *g, shoal_out h, void *arg) {
-  struct stage *s = arg;
+  struct stage *s = (struct stage *)arg;
   for (int i = s->first; i < s->last; i++) {
     char name[32];
     int64_t in = i ? s->units : PIXELS, out = i == LAYERS - 1 ? CLASSES : s->units;
@@ -46,19 +46,19 @@ int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
   int64_t train_steps = 500, batch_size = 128, micro_batches = 4, units = 256;
   double learning_rate = 0.001;
-  read_flags(argc, argv, "model_parallel: the layers of one model on different tasks",
-             (const struct flag[]){
-                 CLUSTER_FLAGS(where),
-                 flag_path("data_dir", "the four IDX files", &data_dir),
-                 flag_number("train_steps", "steps to end at", &train_steps, 1),
-                 flag_number("batch_size", "examples a step", &batch_size, 1),
-                 flag_number("micro_batches", "into which a batch is cut", &micro_batches, 1),
-                 flag_number("hidden_units", "in each hidden layer", &units, 1),
-                 flag_real("learning_rate", "Adam's", &learning_rate),
-                 flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
-                 SAVE_FLAGS(save),
-                 flags_end(),
-             });
+  const struct flag flags[] = {
+      CLUSTER_FLAGS(where),
+      flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_number("train_steps", "steps to end at", &train_steps, 1),
+      flag_number("batch_size", "examples a step", &batch_size, 1),
+      flag_number("micro_batches", "into which a batch is cut", &micro_batches, 1),
+      flag_number("hidden_units", "in each hidden layer", &units, 1),
+      flag_real("learning_rate", "Adam's", &learning_rate),
+      flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
+      SAVE_FLAGS(save),
+      flags_end(),
+  };
+  read_flags(argc, argv, "model_parallel: the layers of one model on different tasks", flags);
   check_save(&save, checkpoint_dir);
   shoal_cluster *cluster = find_cluster(&where);
   if (!cluster) {
@@ -91,8 +91,9 @@ int main(int argc, char **argv) {
     stages[i] = (shoal_pipeline_stage){devices[i], forward, &layers[i]};
   }
   shoal_out loss;
-  shoal_op *train = shoal_pipeline_minimize(g, &(shoal_pipeline){stages, n_stages, (int)micro_batches, mean_loss, NULL},
-                                            x, y, shoal_adam(learning_rate), step, &loss);
+  shoal_op *train =
+      shoal_pipeline_minimize(g, SHOAL_OPTIONS(shoal_pipeline, stages, n_stages, (int)micro_batches, mean_loss, NULL),
+                              x, y, shoal_adam(learning_rate), step, &loss);
   shoal_out h = x; /* for the test: once through all stages */
   for (int k = 0; k < n_stages; k++) {
     shoal_push_device(g, devices[k]);

@@ -20,14 +20,14 @@ static shoal_out variable(shoal_graph *g, const char *name, shoal_dims shape) {
 int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
   int64_t hidden_units = 100, images = 10;
-  read_flags(argc, argv, "predict: restores what mnist_replica has trained, and predicts",
-             (const struct flag[]){
-                 flag_path("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
-                 flag_path("data_dir", "the four IDX files", &data_dir),
-                 flag_number("hidden_units", "in the hidden layer, as in training", &hidden_units, 1),
-                 flag_number("images", "how many of the test set", &images, 1),
-                 flags_end(),
-             });
+  const struct flag flags[] = {
+      flag_path("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
+      flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_number("hidden_units", "in the hidden layer, as in training", &hidden_units, 1),
+      flag_number("images", "how many of the test set", &images, 1),
+      flags_end(),
+  };
+  read_flags(argc, argv, "predict: restores what mnist_replica has trained, and predicts", flags);
   if (!checkpoint_dir) refuse("which checkpoint? --checkpoint_dir=DIR, the one that mnist_replica was given");
   char *checkpoint = shoal_latest_checkpoint(checkpoint_dir);
   if (!checkpoint) {
@@ -61,8 +61,8 @@ int main(int argc, char **argv) {
   shoal_tensor *pictures, *labels, *out;
   next_batch(&test, images, &pictures, &labels);
   check(shoal_session_step(session, SHOAL_FEED(x, pictures), SHOAL_FETCH(chances, &out), NULL));
-  const float *p = shoal_tensor_const_data(out);
-  const int64_t *label = shoal_tensor_const_data(labels);
+  const float *p = (const float *)shoal_tensor_const_data(out);
+  const int64_t *label = (const int64_t *)shoal_tensor_const_data(labels);
   int64_t right = 0;
   for (int64_t i = 0; i < images; i++, p += CLASSES) {
     int best = 0;

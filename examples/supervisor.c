@@ -10,17 +10,17 @@ int main(int argc, char **argv) {
   const char *data_dir = FASHION_MNIST, *logdir = NULL;
   int64_t train_steps = 1000, batch_size = 100, save_model_secs = 10;
   double learning_rate = 0.05;
-  read_flags(argc, argv, "supervisor: trains on parameter servers, with a supervisor",
-             (const struct flag[]){
-                 CLUSTER_FLAGS(where),
-                 flag_path("data_dir", "the four IDX files", &data_dir),
-                 flag_number("train_steps", "global steps to end at", &train_steps, 1),
-                 flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
-                 flag_real("learning_rate", "of gradient descent", &learning_rate),
-                 flag_path("logdir", "for checkpoints and event files", &logdir),
-                 flag_number("save_model_secs", "a checkpoint every so often", &save_model_secs, 0),
-                 flags_end(),
-             });
+  const struct flag flags[] = {
+      CLUSTER_FLAGS(where),
+      flag_path("data_dir", "the four IDX files", &data_dir),
+      flag_number("train_steps", "global steps to end at", &train_steps, 1),
+      flag_number("batch_size", "examples a step, of each worker", &batch_size, 1),
+      flag_real("learning_rate", "of gradient descent", &learning_rate),
+      flag_path("logdir", "for checkpoints and event files", &logdir),
+      flag_number("save_model_secs", "a checkpoint every so often", &save_model_secs, 0),
+      flags_end(),
+  };
+  read_flags(argc, argv, "supervisor: trains on parameter servers, with a supervisor", flags);
   shoal_cluster *cluster = find_cluster(&where);
   need_servers(cluster);
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
@@ -32,8 +32,9 @@ int main(int argc, char **argv) {
 
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);
-  shoal_push_replica_setter(g, &(shoal_replica_setter){.ps_tasks = cluster ? shoal_cluster_tasks(cluster, "ps") : 0,
-                                                       .worker_device = worker_device});
+  shoal_push_replica_setter(
+      g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = cluster ? shoal_cluster_tasks(cluster, "ps") : 0,
+                       .worker_device = worker_device));
   shoal_var global_step = shoal_global_step(g);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
@@ -44,10 +45,10 @@ int main(int argc, char **argv) {
   shoal_pop_device(g);
 
   shoal_supervisor *sv;
-  check(shoal_supervisor_new(
-      g,
-      &(shoal_supervisor_options){.is_chief = is_chief, .logdir = logdir, .save_model_secs = (double)save_model_secs},
-      &sv));
+  check(shoal_supervisor_new(g,
+                             SHOAL_OPTIONS(shoal_supervisor_options, .is_chief = is_chief, .logdir = logdir,
+                                           .save_model_secs = (double)save_model_secs),
+                             &sv));
   if (shoal_graph_error(g)) return shoal_report(g);
   shoal_session *session;
   check(shoal_supervisor_managed_session(sv, server ? shoal_server_target(server) : "", NULL, &session));

@@ -82,7 +82,8 @@ static shoal_status begin(void *state, shoal_graph *g) {
   return NULL;
 }
 
-/* A worker may come so late that the others have taken all steps: there is nobody left to be in step with. */
+/* A worker may come so late that the others have taken all steps: there is nobody left to be in step with. The servers
+ * may be going already, so what it has to tell the others it tells as best it can. */
 static shoal_status after_create(void *state, const shoal_created *created) {
   shoal_sync_replicas *s = state;
   atomic_store(&s->step_began, 0);
@@ -90,6 +91,7 @@ static shoal_status after_create(void *state, const shoal_created *created) {
   if (!s->too_late) return s->mode->created(s, created);
   LOGW("the training is at step %lld already, and was to end at %lld: nothing is left to do",
        (long long)created->global_step, (long long)created->stop_at_step);
+  if (s->mode->too_late) shoal_status_free(s->mode->too_late(s, created->session));
   shoal_coordinator_request_stop(created->coordinator, NULL);
   return NULL;
 }

@@ -98,6 +98,8 @@ struct sync_mode {
   bool (*check)(const shoal_sync_options *o); /* do the options make sense? */
   shoal_op *(*build)(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n);
   shoal_status (*created)(shoal_sync_replicas *s, const shoal_created *c);
+  /* (optional) in place of created and end, in a worker that finds all steps taken */
+  shoal_status (*too_late)(shoal_sync_replicas *s, shoal_session *session);
   shoal_status (*before_run)(shoal_sync_replicas *s, shoal_run_context *c); /* (optional) */
   shoal_status (*end)(shoal_sync_replicas *s, shoal_session *session);
   void (*release)(shoal_sync_replicas *s); /* (optional) */

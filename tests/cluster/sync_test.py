@@ -411,6 +411,15 @@ def bounded_killed():
         job.finish(0)
 
 
+def bounded_too_late():
+    """A worker that comes when all steps are taken says so: nobody waits a lease (here: an hour) for it."""
+    with Job(3) as job:
+        options = dict(steps=5, staleness=2, lease=3600000)
+        job.start(0, "bounded", **options).wait_steps(0, 3)  # as far as it gets without the others
+        job.start(1, "bounded", **options).finish(1)
+        job.start(2, "bounded", **options).finish()
+
+
 def tensorflow_worker_gone(how):
     """TensorFlow's worker under our chief, both needed for a step: it is killed with a token in its hand, or runs out of
     data and ends; ours goes on."""
@@ -489,6 +498,7 @@ TESTS = [("asynchronous, two workers", asynchronous),
          ("TensorFlow's worker out of data", lambda: tensorflow_worker_gone("leaves")),
          ("bounded staleness: the chief is killed and comes back", lambda: chief_killed("bounded")),
          ("bounded staleness", bounded), ("bounded staleness: a killed worker", bounded_killed),
+         ("bounded staleness: a worker comes too late", bounded_too_late),
          ("TensorFlow's worker under our chief, its ps", lambda: mixed("shoal", ("tf",), 0)),
          ("our worker under TensorFlow's chief, our ps, variables of TensorFlow 1", lambda: mixed("tf", ("shoal",), 1))]
 

@@ -103,6 +103,12 @@ def test_macros_in_cpp20():
             assert "not ok" not in sh(program)
 
 
+def test_examples_in_cpp20():
+    for program in sorted(glob.glob(os.path.join(ROOT, "examples", "*.c"))):
+        for compiler in compilers():
+            sh(compiler, "-x", "c++", "-std=c++20", "-fsyntax-only", f"-I{ROOT}/include", f"-I{BUILD}/gen/include", program)
+
+
 def snippets(name):
     """The C that a document shows, as whole files: what is no program is put into one."""
     with open(os.path.join(ROOT, name)) as f:

@@ -51,97 +51,12 @@ struct depth {
   int64_t piece; /* rows of one */
 };
 
-/* Rows of y. M == 1 is the common case and runs as one vector loop. */
-#define LOOPS(T)                                                                                         \
-  static void forward_##T(void *arg, int64_t begin, int64_t end) {                                       \
-    const struct depth *p = arg;                                                                         \
-    int64_t co = p->ci * p->mult;                                                                        \
-    for (int64_t u = begin; u < end; u++) {                                                              \
-      int64_t n = u / p->out[0], oy = u % p->out[0];                                                     \
-      for (int64_t ox = 0; ox < p->out[1]; ox++) {                                                       \
-        T *y = (T *)p->result + (u * p->out[1] + ox) * co;                                               \
-        memset(y, 0, (size_t)co * sizeof *y);                                                            \
-        for (int64_t ky = 0; ky < p->filter[0]; ky++) {                                                  \
-          int64_t iy = oy * p->stride[0] + ky * p->dilation[0] - p->pad[0];                              \
-          if (iy < 0 || iy >= p->in[0]) continue;                                                        \
-          for (int64_t kx = 0; kx < p->filter[1]; kx++) {                                                \
-            int64_t ix = ox * p->stride[1] + kx * p->dilation[1] - p->pad[1];                            \
-            if (ix < 0 || ix >= p->in[1]) continue;                                                      \
-            const T *x = (const T *)p->x + ((n * p->in[0] + iy) * p->in[1] + ix) * p->ci;                \
-            const T *f = (const T *)p->f + (ky * p->filter[1] + kx) * co;                                \
-            if (p->mult == 1)                                                                            \
-              for (int64_t c = 0; c < co; c++) y[c] += x[c] * f[c];                                      \
-            else                                                                                         \
-              for (int64_t c = 0; c < p->ci; c++)                                                        \
-                for (int64_t m = 0; m < p->mult; m++) y[c * p->mult + m] += x[c] * f[c * p->mult + m];   \
-          }                                                                                              \
-        }                                                                                                \
-      }                                                                                                  \
-    }                                                                                                    \
-  }                                                                                                      \
-  static void back_input_##T(void *arg, int64_t begin, int64_t end) {                                    \
-    const struct depth *p = arg;                                                                         \
-    int64_t co = p->ci * p->mult;                                                                        \
-    for (int64_t u = begin; u < end; u++) {                                                              \
-      int64_t n = u / p->in[0], iy = u % p->in[0];                                                       \
-      for (int64_t ix = 0; ix < p->in[1]; ix++) {                                                        \
-        T *dx = (T *)p->result + (u * p->in[1] + ix) * p->ci;                                            \
-        memset(dx, 0, (size_t)p->ci * sizeof *dx);                                                       \
-        for (int64_t ky = 0; ky < p->filter[0]; ky++) {                                                  \
-          int64_t ty = iy + p->pad[0] - ky * p->dilation[0], oy = ty / p->stride[0];                     \
-          if (ty < 0 || ty % p->stride[0] || oy >= p->out[0]) continue;                                  \
-          for (int64_t kx = 0; kx < p->filter[1]; kx++) {                                                \
-            int64_t tx = ix + p->pad[1] - kx * p->dilation[1], ox = tx / p->stride[1];                   \
-            if (tx < 0 || tx % p->stride[1] || ox >= p->out[1]) continue;                                \
-            const T *dy = (const T *)p->dy + ((n * p->out[0] + oy) * p->out[1] + ox) * co;               \
-            const T *f = (const T *)p->f + (ky * p->filter[1] + kx) * co;                                \
-            if (p->mult == 1)                                                                            \
-              for (int64_t c = 0; c < co; c++) dx[c] += dy[c] * f[c];                                    \
-            else                                                                                         \
-              for (int64_t c = 0; c < p->ci; c++)                                                        \
-                for (int64_t m = 0; m < p->mult; m++) dx[c] += dy[c * p->mult + m] * f[c * p->mult + m]; \
-          }                                                                                              \
-        }                                                                                                \
-      }                                                                                                  \
-    }                                                                                                    \
-  }                                                                                                      \
-  static void back_filter_##T(void *arg, int64_t begin, int64_t end) {                                   \
-    const struct depth *p = arg;                                                                         \
-    int64_t co = p->ci * p->mult, taps = p->filter[0] * p->filter[1];                                    \
-    T *sums = (T *)p->partial + begin / p->piece * taps * co;                                            \
-    memset(sums, 0, (size_t)(taps * co) * sizeof *sums);                                                 \
-    for (int64_t u = begin; u < end; u++) {                                                              \
-      int64_t n = u / p->out[0], oy = u % p->out[0];                                                     \
-      for (int64_t ox = 0; ox < p->out[1]; ox++) {                                                       \
-        const T *dy = (const T *)p->dy + (u * p->out[1] + ox) * co;                                      \
-        for (int64_t ky = 0; ky < p->filter[0]; ky++) {                                                  \
-          int64_t iy = oy * p->stride[0] + ky * p->dilation[0] - p->pad[0];                              \
-          if (iy < 0 || iy >= p->in[0]) continue;                                                        \
-          for (int64_t kx = 0; kx < p->filter[1]; kx++) {                                                \
-            int64_t ix = ox * p->stride[1] + kx * p->dilation[1] - p->pad[1];                            \
-            if (ix < 0 || ix >= p->in[1]) continue;                                                      \
-            const T *x = (const T *)p->x + ((n * p->in[0] + iy) * p->in[1] + ix) * p->ci;                \
-            T *s = sums + (ky * p->filter[1] + kx) * co;                                                 \
-            if (p->mult == 1)                                                                            \
-              for (int64_t c = 0; c < co; c++) s[c] += x[c] * dy[c];                                     \
-            else                                                                                         \
-              for (int64_t c = 0; c < p->ci; c++)                                                        \
-                for (int64_t m = 0; m < p->mult; m++) s[c * p->mult + m] += x[c] * dy[c * p->mult + m];  \
-          }                                                                                              \
-        }                                                                                                \
-      }                                                                                                  \
-    }                                                                                                    \
-  }                                                                                                      \
-  static void join_##T(const struct depth *p, int64_t pieces) {                                          \
-    int64_t n = p->filter[0] * p->filter[1] * p->ci * p->mult;                                           \
-    T *to = p->result;                                                                                   \
-    for (int64_t i = 0; i < n; i++) to[i] = 0;                                                           \
-    for (int64_t s = 0; s < pieces; s++)                                                                 \
-      for (int64_t i = 0; i < n; i++) to[i] += ((const T *)p->partial)[s * n + i];                       \
-  }
-
-LOOPS(float)
-LOOPS(double)
+#define T float
+#define NAME(x) x##_float
+#include "ops/nn/depthwise_loops.inc"
+#define T double
+#define NAME(x) x##_double
+#include "ops/nn/depthwise_loops.inc"
 
 /* ---- kernels ---- */
 

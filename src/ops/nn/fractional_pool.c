@@ -90,56 +90,26 @@ struct fraction {
   void *result;
 };
 
-/* Forward and both gradients walk the same windows. A gradient of averages is summed in double, as TensorFlow does. */
-#define LOOPS(E, T, LOW)                                                                                       \
-  static void forward_##T(const struct fraction *p) {                                                          \
-    for (int64_t u = 0; u < p->batch * p->out[0] * p->out[1]; u++) {                                           \
-      int64_t c = u % p->out[1], r = u / p->out[1] % p->out[0], n = u / p->out[1] / p->out[0], r0, r1, c0, c1; \
-      window_of(p->edge[0], r, p->overlapping, p->in[0], &r0, &r1);                                            \
-      window_of(p->edge[1], c, p->overlapping, p->in[1], &c0, &c1);                                            \
-      for (int64_t d = 0; d < p->depth; d++) {                                                                 \
-        T best = LOW, sum = 0;                                                                                 \
-        for (int64_t i = r0; i < r1; i++)                                                                      \
-          for (int64_t j = c0; j < c1; j++) {                                                                  \
-            T v = ((const T *)p->x)[((n * p->in[0] + i) * p->in[1] + j) * p->depth + d];                       \
-            best = v > best ? v : best;                                                                        \
-            sum = PLUS_##T(sum, v);                                                                            \
-          }                                                                                                    \
-        T count = (T)((r1 - r0) * (c1 - c0));                                                                  \
-        ((T *)p->result)[u * p->depth + d] = p->average ? sum / count : best;                                  \
-      }                                                                                                        \
-    }                                                                                                          \
-  }                                                                                                            \
-  static void backward_##T(const struct fraction *p, double *share) {                                          \
-    for (int64_t u = 0; u < p->batch * p->out[0] * p->out[1]; u++) {                                           \
-      int64_t c = u % p->out[1], r = u / p->out[1] % p->out[0], n = u / p->out[1] / p->out[0], r0, r1, c0, c1; \
-      window_of(p->edge[0], r, p->overlapping, p->in[0], &r0, &r1);                                            \
-      window_of(p->edge[1], c, p->overlapping, p->in[1], &c0, &c1);                                            \
-      for (int64_t d = 0; d < p->depth; d++) {                                                                 \
-        T g = ((const T *)p->dy)[u * p->depth + d], best = 0;                                                  \
-        int64_t where = -1;                                                                                    \
-        for (int64_t i = r0; i < r1; i++)                                                                      \
-          for (int64_t j = c0; j < c1; j++) {                                                                  \
-            int64_t at = ((n * p->in[0] + i) * p->in[1] + j) * p->depth + d;                                   \
-            if (p->average) {                                                                                  \
-              share[at] += (double)g / (double)((r1 - r0) * (c1 - c0));                                        \
-            } else if (where < 0 || ((const T *)p->x)[at] > best) {                                            \
-              best = ((const T *)p->x)[at];                                                                    \
-              where = at;                                                                                      \
-            }                                                                                                  \
-          }                                                                                                    \
-        if (where >= 0) ((T *)p->result)[where] = PLUS_##T(((T *)p->result)[where], g);                        \
-      }                                                                                                        \
-    }                                                                                                          \
-  }
-#define PLUS_float(a, b) ((a) + (b))
-#define PLUS_double(a, b) ((a) + (b))
-#define PLUS_int32_t(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
-#define PLUS_int64_t(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
-LOOPS(SHOAL_FLOAT32, float, -FLT_MAX)
-LOOPS(SHOAL_FLOAT64, double, -DBL_MAX)
-LOOPS(SHOAL_INT32, int32_t, INT32_MIN)
-LOOPS(SHOAL_INT64, int64_t, INT64_MIN)
+#define T float
+#define PLUS(a, b) ((a) + (b))
+#define LOWEST (-FLT_MAX)
+#define NAME(x) x##_float
+#include "ops/nn/fractional_loops.inc"
+#define T double
+#define PLUS(a, b) ((a) + (b))
+#define LOWEST (-DBL_MAX)
+#define NAME(x) x##_double
+#include "ops/nn/fractional_loops.inc"
+#define T int32_t
+#define PLUS(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define LOWEST INT32_MIN
+#define NAME(x) x##_int32_t
+#include "ops/nn/fractional_loops.inc"
+#define T int64_t
+#define PLUS(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+#define LOWEST INT64_MIN
+#define NAME(x) x##_int64_t
+#include "ops/nn/fractional_loops.inc"
 
 /* ---- kernels ---- */
 

@@ -1,5 +1,5 @@
 /* The loops of pooling. Max pooling is compiled once for each element type from pooling_max.inc; average pooling
- * is for floating types and sums in float or double. */
+ * is for floating types and sums in float or double (pooling_avg.inc). */
 #include "ops/nn/pooling_loops.h"
 
 #include <float.h>
@@ -153,76 +153,6 @@ static int64_t count_of(const struct pooling *p, int64_t a, int64_t b, int64_t c
   return n * (window_high(p, 2, c) - window_low(p, 2, c));
 }
 
-#define AVG_LOOPS(E, TYPE, ACC)                                                                                    \
-  static void all_images_##E(void *arg, int64_t begin, int64_t end) {                                              \
-    const struct pooling *p = arg;                                                                                 \
-    for (int64_t n = begin; n < end; n++)                                                                          \
-      for (int64_t a = 0; a < p->out[0]; a++)                                                                      \
-        for (int64_t b = 0; b < p->out[1]; b++)                                                                    \
-          for (int64_t c = 0; c < p->out[2]; c++) {                                                                \
-            int64_t at = (((n * p->out[0] + a) * p->out[1] + b) * p->out[2] + c) * p->depth;                       \
-            const TYPE *dy = (const TYPE *)p->dy + at, *y = (const TYPE *)p->y + at;                               \
-            for (int64_t i = window_low(p, 0, a); i < window_high(p, 0, a); i++)                                   \
-              for (int64_t j = window_low(p, 1, b); j < window_high(p, 1, b); j++)                                 \
-                for (int64_t k = window_low(p, 2, c); k < window_high(p, 2, c); k++) {                             \
-                  int64_t from = (((n * p->in[0] + i) * p->in[1] + j) * p->in[2] + k) * p->depth;                  \
-                  const TYPE *x = (const TYPE *)p->x + from;                                                       \
-                  TYPE *dx = (TYPE *)p->result + from;                                                             \
-                  for (int64_t q = 0; q < p->depth; q++) {                                                         \
-                    ACC far = LOAD_##TYPE(x[q]) - LOAD_##TYPE(y[q]);                                               \
-                    if (far < (ACC)1e-5 && far > (ACC)-1e-5)                                                       \
-                      dx[q] = STORE_##TYPE(LOAD_##TYPE(dx[q]) + LOAD_##TYPE(dy[q]));                               \
-                  }                                                                                                \
-                }                                                                                                  \
-          }                                                                                                        \
-  }                                                                                                                \
-  static void avg_rows_##E(void *arg, int64_t begin, int64_t end) {                                                \
-    const struct pooling *p = arg;                                                                                 \
-    ACC sum[STRIP];                                                                                                \
-    for (int64_t u = begin; u < end; u++) {                                                                        \
-      int64_t b = u % p->out[1], a = u / p->out[1] % p->out[0], n = u / p->out[1] / p->out[0];                     \
-      for (int64_t c = 0; c < p->out[2]; c++) {                                                                    \
-        ACC count = (ACC)count_of(p, a, b, c);                                                                     \
-        for (int64_t q0 = 0; q0 < p->depth; q0 += STRIP) {                                                         \
-          int64_t w = MIN(STRIP, p->depth - q0);                                                                   \
-          for (int64_t q = 0; q < w; q++) sum[q] = 0;                                                              \
-          for (int64_t i = window_low(p, 0, a); i < window_high(p, 0, a); i++)                                     \
-            for (int64_t j = window_low(p, 1, b); j < window_high(p, 1, b); j++)                                   \
-              for (int64_t k = window_low(p, 2, c); k < window_high(p, 2, c); k++) {                               \
-                const TYPE *x =                                                                                    \
-                    (const TYPE *)p->x + (((n * p->in[0] + i) * p->in[1] + j) * p->in[2] + k) * p->depth + q0;     \
-                for (int64_t q = 0; q < w; q++) sum[q] += LOAD_##TYPE(x[q]);                                       \
-              }                                                                                                    \
-          TYPE *y = (TYPE *)p->result + (u * p->out[2] + c) * p->depth + q0;                                       \
-          for (int64_t q = 0; q < w; q++) y[q] = STORE_##TYPE(sum[q] / count);                                     \
-        }                                                                                                          \
-      }                                                                                                            \
-    }                                                                                                              \
-  }                                                                                                                \
-  /* Rows of the image: what each pixel gets from the windows that hold it. */                                     \
-  static void avg_grad_rows_##E(void *arg, int64_t begin, int64_t end) {                                           \
-    const struct pooling *p = arg;                                                                                 \
-    ACC sum[STRIP];                                                                                                \
-    for (int64_t u = begin; u < end; u++) {                                                                        \
-      int64_t j = u % p->in[1], i = u / p->in[1] % p->in[0], n = u / p->in[1] / p->in[0];                          \
-      for (int64_t k = 0; k < p->in[2]; k++)                                                                       \
-        for (int64_t q0 = 0; q0 < p->depth; q0 += STRIP) {                                                         \
-          int64_t w = MIN(STRIP, p->depth - q0);                                                                   \
-          for (int64_t q = 0; q < w; q++) sum[q] = 0;                                                              \
-          for (int64_t a = first_holding(p, 0, i); a <= last_holding(p, 0, i); a++)                                \
-            for (int64_t b = first_holding(p, 1, j); b <= last_holding(p, 1, j); b++)                              \
-              for (int64_t c = first_holding(p, 2, k); c <= last_holding(p, 2, k); c++) {                          \
-                ACC share = 1 / (ACC)count_of(p, a, b, c);                                                         \
-                const TYPE *dy =                                                                                   \
-                    (const TYPE *)p->dy + (((n * p->out[0] + a) * p->out[1] + b) * p->out[2] + c) * p->depth + q0; \
-                for (int64_t q = 0; q < w; q++) sum[q] += LOAD_##TYPE(dy[q]) * share;                              \
-              }                                                                                                    \
-          TYPE *dx = (TYPE *)p->result + (u * p->in[2] + k) * p->depth + q0;                                       \
-          for (int64_t q = 0; q < w; q++) dx[q] = STORE_##TYPE(sum[q]);                                            \
-        }                                                                                                          \
-    }                                                                                                              \
-  }
-
 /* The windows that hold coordinate i: [i + pad - size + 1, i + pad] over the stride. */
 static int64_t first_holding(const struct pooling *p, int d, int64_t i) {
   int64_t low = i + p->pad[d] - p->size[d] + 1;
@@ -232,7 +162,30 @@ static int64_t last_holding(const struct pooling *p, int d, int64_t i) {
   return MIN(p->out[d] - 1, (i + p->pad[d]) / p->stride[d]);
 }
 
-NN_FLOATING(AVG_LOOPS)
+#define T float
+#define ACC float
+#define LOAD LOAD_float
+#define STORE STORE_float
+#define NAME(x) x##_SHOAL_FLOAT32
+#include "ops/nn/pooling_avg.inc"
+#define T double
+#define ACC double
+#define LOAD LOAD_double
+#define STORE STORE_double
+#define NAME(x) x##_SHOAL_FLOAT64
+#include "ops/nn/pooling_avg.inc"
+#define T f16
+#define ACC float
+#define LOAD LOAD_f16
+#define STORE STORE_f16
+#define NAME(x) x##_SHOAL_FLOAT16
+#include "ops/nn/pooling_avg.inc"
+#define T bf16
+#define ACC float
+#define LOAD LOAD_bf16
+#define STORE STORE_bf16
+#define NAME(x) x##_SHOAL_BFLOAT16
+#include "ops/nn/pooling_avg.inc"
 
 #define FOR_FLOATING(fn)                             \
   static loop_fn fn##_for(shoal_dtype t) {           \

@@ -1,4 +1,4 @@
-/* Protocol buffers by hand; see wire.h. Fixed-width numbers are little-endian on the wire, whatever the machine. */
+/* Protocol buffers in place; see wire.h. Fixed-width numbers are little-endian on the wire, whatever the machine. */
 #include "base/wire.h"
 
 enum { GROUP_BEGIN = 3, GROUP_END = 4, GROUP_DEPTH = 32 };
@@ -20,66 +20,78 @@ size_t wire_varint_size(uint64_t v) {
   return n;
 }
 
-static void put_tag(struct text *t, uint32_t field, enum wire_type type) {
-  wire_put_varint(t, (uint64_t)field << 3 | type);
-}
-
 static void put_little(struct text *t, uint64_t v, int bytes) {
   char b[8];
   for (int i = 0; i < bytes; i++) b[i] = (char)(v >> (8 * i));
   text_add(t, b, (size_t)bytes);
 }
 
-void wire_put_uint(struct text *t, uint32_t field, uint64_t v) {
-  put_tag(t, field, WIRE_VARINT);
+void wire_add_uint(struct text *t, uint32_t tag, uint64_t v) {
+  wire_put_varint(t, tag);
   wire_put_varint(t, v);
 }
 
-void wire_put_fixed32(struct text *t, uint32_t field, uint32_t v) {
-  put_tag(t, field, WIRE_FIXED32);
+void wire_add_fixed32(struct text *t, uint32_t tag, uint32_t v) {
+  wire_put_varint(t, tag);
   put_little(t, v, 4);
 }
 
-void wire_put_float(struct text *t, uint32_t field, float v) {
+void wire_add_fixed64(struct text *t, uint32_t tag, uint64_t v) {
+  wire_put_varint(t, tag);
+  put_little(t, v, 8);
+}
+
+void wire_add_float(struct text *t, uint32_t tag, float v) {
   uint32_t bits;
   memcpy(&bits, &v, 4);
-  wire_put_fixed32(t, field, bits);
+  wire_add_fixed32(t, tag, bits);
 }
 
-static void put_double_value(struct text *t, double v) {
+static uint64_t bits_of(double v) {
   uint64_t bits;
   memcpy(&bits, &v, 8);
-  put_little(t, bits, 8);
+  return bits;
 }
 
-void wire_put_double(struct text *t, uint32_t field, double v) {
-  put_tag(t, field, WIRE_FIXED64);
-  put_double_value(t, v);
-}
+void wire_add_double(struct text *t, uint32_t tag, double v) { wire_add_fixed64(t, tag, bits_of(v)); }
 
-void wire_put_bytes(struct text *t, uint32_t field, const void *data, size_t n) {
-  put_tag(t, field, WIRE_BYTES);
+void wire_add_bytes(struct text *t, uint32_t tag, const void *data, size_t n) {
+  wire_put_varint(t, tag);
   wire_put_varint(t, n);
   text_add(t, data, n);
 }
 
-void wire_put_str(struct text *t, uint32_t field, const char *s) { wire_put_bytes(t, field, s, strlen(s)); }
+void wire_add_str(struct text *t, uint32_t tag, const char *s) { wire_add_bytes(t, tag, s, strlen(s)); }
 
+void wire_add_doubles(struct text *t, uint32_t tag, const double *v, size_t n) {
+  if (!n) return;
+  wire_put_varint(t, tag);
+  wire_put_varint(t, n * 8);
+  for (size_t i = 0; i < n; i++) put_little(t, bits_of(v[i]), 8);
+}
+
+void wire_put_uint(struct text *t, uint32_t field, uint64_t v) { wire_add_uint(t, wire_tag(field, WIRE_VARINT), v); }
+void wire_put_fixed32(struct text *t, uint32_t field, uint32_t v) {
+  wire_add_fixed32(t, wire_tag(field, WIRE_FIXED32), v);
+}
+void wire_put_float(struct text *t, uint32_t field, float v) { wire_add_float(t, wire_tag(field, WIRE_FIXED32), v); }
+void wire_put_double(struct text *t, uint32_t field, double v) { wire_add_double(t, wire_tag(field, WIRE_FIXED64), v); }
+void wire_put_bytes(struct text *t, uint32_t field, const void *data, size_t n) {
+  wire_add_bytes(t, wire_tag(field, WIRE_BYTES), data, n);
+}
+void wire_put_str(struct text *t, uint32_t field, const char *s) { wire_put_bytes(t, field, s, strlen(s)); }
 void wire_put_text(struct text *t, uint32_t field, const struct text *inner) {
   wire_put_bytes(t, field, inner->at, inner->n);
 }
-
 void wire_put_doubles(struct text *t, uint32_t field, const double *v, size_t n) {
-  if (!n) return;
-  put_tag(t, field, WIRE_BYTES);
-  wire_put_varint(t, n * 8);
-  for (size_t i = 0; i < n; i++) put_double_value(t, v[i]);
+  wire_add_doubles(t, wire_tag(field, WIRE_BYTES), v, n);
 }
+size_t wire_begin(struct text *t, uint32_t field) { return wire_open(t, wire_tag(field, WIRE_BYTES)); }
 
 /* One byte is kept for the length, and the body moved up when it turns out to need more: most messages are short,
  * and a pass that only measures would visit everything twice. */
-size_t wire_begin(struct text *t, uint32_t field) {
-  put_tag(t, field, WIRE_BYTES);
+size_t wire_open(struct text *t, uint32_t tag) {
+  wire_put_varint(t, tag);
   text_addc(t, 0);
   return t->n;
 }
@@ -146,6 +158,7 @@ static enum wire_step next(struct wire *w, struct wire_field *f, int depth) {
     if (w->at == w->end) return WIRE_END;
     uint64_t tag;
     if (!wire_get_varint(w, &tag) || tag >> 3 == 0 || tag >> 32) return WIRE_BROKEN;
+    f->tag = (uint32_t)tag;
     f->number = (uint32_t)(tag >> 3);
     f->data = NULL;
     f->size = 0;
@@ -175,14 +188,18 @@ static enum wire_step next(struct wire *w, struct wire_field *f, int depth) {
 
 enum wire_step wire_next(struct wire *w, struct wire_field *f) { return next(w, f, 0); }
 
-bool wire_find(struct wire w, uint32_t number, struct wire *out) {
+bool wire_find_tag(struct wire w, uint32_t tag, struct wire *out) {
   struct wire_field f;
   enum wire_step r;
   bool found = false;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD)
-    if (f.number == number && f.type == WIRE_BYTES) {
+    if (f.tag == tag) {
       *out = wire_inside(&f);
       found = true;
     }
   return found && r == WIRE_END;
+}
+
+bool wire_find(struct wire w, uint32_t number, struct wire *out) {
+  return wire_find_tag(w, wire_tag(number, WIRE_BYTES), out);
 }

@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/wire.h"
 #include "checkpoint/bundle.h"
+#include "proto/checkpoint.wire.h"
 #include "tensor/tensor_proto.h"
 
 char *bundle_data_path(const char *prefix, int shard, int shards) {
@@ -22,16 +23,16 @@ void bundle_entry_release(struct bundle_entry *e) { vec_release(&e->slices); }
 
 /* Fields in order of number, zeros left out: the bytes TensorFlow would write. */
 void bundle_entry_encode(const struct bundle_entry *e, struct text *out) {
-  if (e->dtype) wire_put_uint(out, 1, (uint64_t)e->dtype);
-  size_t shape = wire_begin(out, 2);
+  if (e->dtype) put_BundleEntryProto_dtype(out, e->dtype);
+  size_t shape = begin_BundleEntryProto_shape(out);
   shape_proto_encode(&e->shape, out);
   wire_end(out, shape);
-  if (e->shard) wire_put_uint(out, 3, (uint64_t)e->shard);
-  if (e->offset) wire_put_uint(out, 4, (uint64_t)e->offset);
-  if (e->size) wire_put_uint(out, 5, (uint64_t)e->size);
-  if (e->crc) wire_put_fixed32(out, 6, e->crc);
+  if (e->shard) put_BundleEntryProto_shard_id(out, e->shard);
+  if (e->offset) put_BundleEntryProto_offset(out, e->offset);
+  if (e->size) put_BundleEntryProto_size(out, e->size);
+  if (e->crc) put_BundleEntryProto_crc32c(out, e->crc);
   for (size_t i = 0; i < e->slices.n; i++) {
-    size_t slice = wire_begin(out, 7);
+    size_t slice = begin_BundleEntryProto_slices(out);
     slice_encode(&e->slices.at[i], out);
     wire_end(out, slice);
   }
@@ -45,23 +46,23 @@ shoal_status bundle_entry_decode(const char *key, const void *data, size_t n, st
   struct slice slice;
   bool ok = true;
   while (ok && (step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 1) out->dtype = (shoal_dtype)(f.value < DTYPE_COUNT ? f.value : 0);
-    else if (f.number == 2 && f.type == WIRE_BYTES) {
+    if (f.tag == BundleEntryProto_dtype) out->dtype = (shoal_dtype)(f.value < DTYPE_COUNT ? f.value : 0);
+    else if (f.tag == BundleEntryProto_shape) {
       shoal_status s = shape_proto_decode(f.data, f.size, &out->shape);
       if (s || !shape_known(&out->shape)) {
         shoal_status_free(s);
         bundle_entry_release(out);
         return STATUS(SHOAL_DATA_LOSS, "Invalid tensor shape: %s", key);
       }
-    } else if (f.number == 3) {
+    } else if (f.tag == BundleEntryProto_shard_id) {
       out->shard = f.value > INT32_MAX ? -1 : (int)f.value;
-    } else if (f.number == 4) {
+    } else if (f.tag == BundleEntryProto_offset) {
       out->offset = (int64_t)f.value;
-    } else if (f.number == 5) {
+    } else if (f.tag == BundleEntryProto_size) {
       out->size = (int64_t)f.value;
-    } else if (f.number == 6) {
+    } else if (f.tag == BundleEntryProto_crc32c) {
       out->crc = (uint32_t)f.value;
-    } else if (f.number == 7 && f.type == WIRE_BYTES) {
+    } else if (f.tag == BundleEntryProto_slices) {
       ok = slice_decode(f.data, f.size, &slice) && slice.rank == out->shape.rank;
       if (ok) vec_push(&out->slices, slice);
     }

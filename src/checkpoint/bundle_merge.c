@@ -5,6 +5,8 @@
 #include "base/wire.h"
 #include "checkpoint/bundle.h"
 #include "checkpoint/table.h"
+#include "proto/checkpoint.wire.h"
+#include "proto/types.wire.h"
 
 struct merge {
   VEC(struct bundle_item *) items;
@@ -101,9 +103,9 @@ static shoal_status write_index(struct merge *m, const char *merged) {
   free(path);
   TRY(s);
   struct text value = {0};
-  if (m->files.n) wire_put_uint(&value, 1, m->files.n);
-  size_t version = wire_begin(&value, 3);
-  if (m->producer) wire_put_uint(&value, 1, (uint64_t)m->producer);
+  if (m->files.n) put_BundleHeaderProto_num_shards(&value, m->files.n);
+  size_t version = begin_BundleHeaderProto_version(&value);
+  if (m->producer) put_VersionDef_producer(&value, m->producer);
   wire_end(&value, version);
   s = table_writer_add(&table, "", 0, value.at, value.n);
   for (size_t i = 0; !s && i < m->items.n; i++) {

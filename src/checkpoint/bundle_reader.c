@@ -6,6 +6,8 @@
 #include "base/crc32c.h"
 #include "checkpoint/bundle.h"
 #include "checkpoint/table.h"
+#include "proto/checkpoint.wire.h"
+#include "proto/types.wire.h"
 
 enum { MAX_SHARDS = 100000, OUR_VERSION = 1 };
 
@@ -15,13 +17,13 @@ static shoal_status read_header(struct bundle *b, const char *data, size_t n) {
   uint64_t shards = 0, endianness = 0, min_consumer = 0;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 1) shards = f.value;
-    if (f.number == 2) endianness = f.value;
-    if (f.number != 3 || f.type != WIRE_BYTES) continue;
+    if (f.tag == BundleHeaderProto_num_shards) shards = f.value;
+    if (f.tag == BundleHeaderProto_endianness) endianness = f.value;
+    if (f.tag != BundleHeaderProto_version) continue;
     v = wire_inside(&f);
     while ((step = wire_next(&v, &f)) == WIRE_FIELD) {
-      if (f.number == 1) b->producer = (int)f.value;
-      if (f.number == 2) min_consumer = f.value;
+      if (f.tag == VersionDef_producer) b->producer = (int)f.value;
+      if (f.tag == VersionDef_min_consumer) min_consumer = f.value;
     }
     if (step == WIRE_BROKEN) break;
   }

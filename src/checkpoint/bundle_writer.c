@@ -6,6 +6,8 @@
 #include "base/wire.h"
 #include "checkpoint/bundle.h"
 #include "checkpoint/table.h"
+#include "proto/checkpoint.wire.h"
+#include "proto/types.wire.h"
 
 static void item_free(struct bundle_item *it) {
   bundle_entry_release(&it->entry);
@@ -119,9 +121,9 @@ static shoal_status write_index(struct bundle_writer *w) {
   free(path);
   TRY(s);
   struct text value = {0};
-  wire_put_uint(&value, 1, 1); /* one shard */
-  size_t version = wire_begin(&value, 3);
-  wire_put_uint(&value, 1, 1); /* producer */
+  put_BundleHeaderProto_num_shards(&value, 1); /* one shard */
+  size_t version = begin_BundleHeaderProto_version(&value);
+  put_VersionDef_producer(&value, 1); /* producer */
   wire_end(&value, version);
   s = table_writer_add(&table, "", 0, value.at, value.n);
   for (size_t i = 0; !s && i < w->items.n; i++) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "proto/types.wire.h"
 
 struct slice slice_whole(int rank) {
   struct slice s = {.rank = rank};
@@ -174,10 +175,10 @@ void slice_copy(const struct shape *full, const struct slice *from, const struct
 
 void slice_encode(const struct slice *s, struct text *out) {
   for (int i = 0; i < s->rank; i++) {
-    size_t extent = wire_begin(out, 1);
+    size_t extent = begin_TensorSliceProto_extent(out);
     if (s->length[i] >= 0) {
-      if (s->start[i]) wire_put_uint(out, 1, (uint64_t)s->start[i]);
-      wire_put_uint(out, 2, (uint64_t)s->length[i]);
+      if (s->start[i]) put_TensorSliceProto_Extent_start(out, s->start[i]);
+      put_TensorSliceProto_Extent_length(out, s->length[i]);
     }
     wire_end(out, extent);
   }
@@ -189,15 +190,15 @@ bool slice_decode(const void *data, size_t n, struct slice *out) {
   struct wire_field f, e;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != TensorSliceProto_extent) continue;
     if (out->rank == SHOAL_MAX_RANK) return false;
     int i = out->rank++;
     out->length[i] = -1;
     struct wire inside = wire_inside(&f);
     while ((step = wire_next(&inside, &e)) == WIRE_FIELD) {
       if (e.type != WIRE_VARINT) continue;
-      if (e.number == 1) out->start[i] = (int64_t)e.value;
-      if (e.number == 2) out->length[i] = (int64_t)e.value;
+      if (e.tag == TensorSliceProto_Extent_start) out->start[i] = (int64_t)e.value;
+      if (e.tag == TensorSliceProto_Extent_length) out->length[i] = (int64_t)e.value;
     }
     if (step == WIRE_BROKEN || out->start[i] < 0 || out->length[i] < -1) return false;
     if (out->length[i] < 0 ? out->start[i] != 0 : out->start[i] > INT64_MAX - out->length[i]) return false;

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "checkpoint/slices_v1.h"
+#include "proto/checkpoint.wire.h"
+#include "proto/tensor.wire.h"
 #include "tensor/tensor_proto.h"
 
 #define LOST(...) STATUS(SHOAL_DATA_LOSS, __VA_ARGS__)
@@ -21,14 +23,14 @@ static shoal_status add_tensor(struct v1_reader *r, int file, struct wire w) {
   shoal_status s = NULL;
   while (!s && (step = wire_next(&w, &f)) == WIRE_FIELD) {
     struct slice slice;
-    if (f.number == 1 && f.type == WIRE_BYTES && !t->name) {
+    if (f.tag == SavedSliceMeta_name && !t->name) {
       t->name = mem_try_strndup((const char *)f.data, f.size);
       if (!t->name) s = NO_MEMORY(f.size, "a tensor's name");
-    } else if (f.number == 2 && f.type == WIRE_BYTES) {
+    } else if (f.tag == SavedSliceMeta_shape) {
       s = shape_proto_decode(f.data, f.size, &t->shape);
-    } else if (f.number == 3) {
+    } else if (f.tag == SavedSliceMeta_type) {
       t->dtype = (shoal_dtype)(f.value < DTYPE_COUNT ? f.value : 0);
-    } else if (f.number == 4 && f.type == WIRE_BYTES) {
+    } else if (f.tag == SavedSliceMeta_slice) {
       if (!slice_decode(f.data, f.size, &slice)) {
         s = LOST("a slice that cannot be read");
         break;
@@ -61,11 +63,11 @@ static shoal_status add_tensor(struct v1_reader *r, int file, struct wire w) {
 
 static shoal_status read_meta(struct v1_reader *r, int file, struct wire w) {
   struct wire meta;
-  if (!wire_find(w, 1, &meta)) return LOST("no list of tensors");
+  if (!find_SavedTensorSlices_meta(w, &meta)) return LOST("no list of tensors");
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&meta, &f)) == WIRE_FIELD)
-    if (f.number == 1 && f.type == WIRE_BYTES) TRY(add_tensor(r, file, wire_inside(&f)));
+    if (f.tag == SavedTensorSliceMeta_tensor) TRY(add_tensor(r, file, wire_inside(&f)));
   return step == WIRE_BROKEN ? LOST("a list of tensors that cannot be read") : NULL;
 }
 
@@ -132,12 +134,12 @@ static shoal_status read_slice(const struct v1_reader *r, const struct v1_tensor
   TRY(s);
   if (!value) return NOT_FOUND("A slice of tensor %s is not in its checkpoint file", t->name);
   struct wire slice, data;
-  if (!wire_find(wire_from(value, n), 2, &slice) || !wire_find(slice, 3, &data)) {
+  if (!find_SavedTensorSlices_data(wire_from(value, n), &slice) || !find_SavedSlice_data(slice, &data)) {
     free(value);
     return LOST("A slice of tensor %s cannot be read", t->name);
   }
-  wire_put_uint(&proto, 1, (uint64_t)t->dtype);
-  size_t at = wire_begin(&proto, 2);
+  put_TensorProto_dtype(&proto, t->dtype);
+  size_t at = begin_TensorProto_tensor_shape(&proto);
   shape_proto_encode(&shape, &proto);
   wire_end(&proto, at);
   if (!text_try_add(&proto, (const char *)data.at, wire_left(&data))) s = NO_MEMORY(wire_left(&data), "a slice");

@@ -2,6 +2,9 @@
 #include <string.h>
 
 #include "checkpoint/slices_v1.h"
+#include "proto/checkpoint.wire.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 #include "tensor/tensor_proto.h"
 
 struct v1_item {
@@ -9,9 +12,9 @@ struct v1_item {
 };
 
 /* TensorProto's packed integers: one varint an element, sign-extended. */
-#define PUT_INTS(type, field)                                                                       \
+#define PUT_INTS(type, tag)                                                                         \
   do {                                                                                              \
-    size_t at_ = wire_begin(out, field);                                                            \
+    size_t at_ = wire_open(out, tag);                                                               \
     for (int64_t i = 0; i < t->n; i++) wire_put_varint(out, (uint64_t)(int64_t)T_DATA(t, type)[i]); \
     wire_end(out, at_);                                                                             \
   } while (0)
@@ -19,27 +22,29 @@ struct v1_item {
 static shoal_status put_values(const struct tensor *t, struct text *out) {
   if (!t->n) return NULL;
   switch ((shoal_dtype)t->dtype) {
-    case SHOAL_FLOAT32: wire_put_bytes(out, 5, t->data, tensor_bytes(t)); break; /* packed numbers are their bytes */
-    case SHOAL_FLOAT64: wire_put_bytes(out, 6, t->data, tensor_bytes(t)); break;
-    case SHOAL_COMPLEX64: wire_put_bytes(out, 9, t->data, tensor_bytes(t)); break;
-    case SHOAL_COMPLEX128: wire_put_bytes(out, 12, t->data, tensor_bytes(t)); break;
+    case SHOAL_FLOAT32:
+      put_TensorProto_float_val_packed_n(out, t->data, tensor_bytes(t));
+      break; /* packed numbers are their bytes */
+    case SHOAL_FLOAT64: put_TensorProto_double_val_packed_n(out, t->data, tensor_bytes(t)); break;
+    case SHOAL_COMPLEX64: put_TensorProto_scomplex_val_packed_n(out, t->data, tensor_bytes(t)); break;
+    case SHOAL_COMPLEX128: put_TensorProto_dcomplex_val_packed_n(out, t->data, tensor_bytes(t)); break;
     case SHOAL_INT32:
-    case SHOAL_QINT32: PUT_INTS(int32_t, 7); break;
+    case SHOAL_QINT32: PUT_INTS(int32_t, TensorProto_int_val_packed); break;
     case SHOAL_INT16:
-    case SHOAL_QINT16: PUT_INTS(int16_t, 7); break;
+    case SHOAL_QINT16: PUT_INTS(int16_t, TensorProto_int_val_packed); break;
     case SHOAL_INT8:
-    case SHOAL_QINT8: PUT_INTS(int8_t, 7); break;
+    case SHOAL_QINT8: PUT_INTS(int8_t, TensorProto_int_val_packed); break;
     case SHOAL_UINT8:
-    case SHOAL_QUINT8: PUT_INTS(uint8_t, 7); break;
+    case SHOAL_QUINT8: PUT_INTS(uint8_t, TensorProto_int_val_packed); break;
     case SHOAL_UINT16:
-    case SHOAL_QUINT16: PUT_INTS(uint16_t, 7); break;
-    case SHOAL_INT64: PUT_INTS(int64_t, 10); break;
-    case SHOAL_BOOL: PUT_INTS(bool, 11); break;
+    case SHOAL_QUINT16: PUT_INTS(uint16_t, TensorProto_int_val_packed); break;
+    case SHOAL_INT64: PUT_INTS(int64_t, TensorProto_int64_val_packed); break;
+    case SHOAL_BOOL: PUT_INTS(bool, TensorProto_bool_val_packed); break;
     case SHOAL_FLOAT16:
-    case SHOAL_BFLOAT16: PUT_INTS(uint16_t, 13); break;
+    case SHOAL_BFLOAT16: PUT_INTS(uint16_t, TensorProto_half_val_packed); break;
     case SHOAL_STRING:
       for (int64_t i = 0; i < t->n; i++)
-        wire_put_bytes(out, 8, str_data(&T_DATA(t, struct str)[i]), T_DATA(t, struct str)[i].size);
+        put_TensorProto_string_val_n(out, str_data(&T_DATA(t, struct str)[i]), T_DATA(t, struct str)[i].size);
       break;
     default: return UNIMPLEMENTED("Saving data type %s not yet supported", dtype_tf_name(t->dtype));
   }
@@ -79,12 +84,12 @@ shoal_status v1_writer_add(struct v1_writer *w, const char *name, size_t n, cons
   struct v1_item *it = mem_zalloc(1, sizeof *it);
   vec_push(&w->items, it);
   slice_key(name, n, s, &it->key);
-  size_t data = wire_begin(&it->value, 2);
-  wire_put_bytes(&it->value, 1, name, n);
-  size_t slice = wire_begin(&it->value, 2);
+  size_t data = begin_SavedTensorSlices_data(&it->value);
+  put_SavedSlice_name_n(&it->value, name, n);
+  size_t slice = begin_SavedSlice_slice(&it->value);
   slice_encode(s, &it->value);
   wire_end(&it->value, slice);
-  size_t proto = wire_begin(&it->value, 3);
+  size_t proto = begin_SavedSlice_data(&it->value);
   TRY(put_values(t, &it->value));
   wire_end(&it->value, proto);
   wire_end(&it->value, data);
@@ -92,24 +97,24 @@ shoal_status v1_writer_add(struct v1_writer *w, const char *name, size_t n, cons
 }
 
 static void put_meta(const struct v1_writer *w, struct text *out) {
-  size_t meta = wire_begin(out, 1);
+  size_t meta = begin_SavedTensorSlices_meta(out);
   for (size_t i = 0; i < w->tensors.n; i++) {
     const struct v1_tensor *t = w->tensors.at[i];
-    size_t tensor = wire_begin(out, 1);
-    wire_put_str(out, 1, t->name);
-    size_t shape = wire_begin(out, 2);
+    size_t tensor = begin_SavedTensorSliceMeta_tensor(out);
+    put_SavedSliceMeta_name(out, t->name);
+    size_t shape = begin_SavedSliceMeta_shape(out);
     shape_proto_encode(&t->shape, out);
     wire_end(out, shape);
-    wire_put_uint(out, 3, (uint64_t)t->dtype);
+    put_SavedSliceMeta_type(out, t->dtype);
     for (size_t k = 0; k < t->slices.n; k++) {
-      size_t slice = wire_begin(out, 4);
+      size_t slice = begin_SavedSliceMeta_slice(out);
       slice_encode(&t->slices.at[k], out);
       wire_end(out, slice);
     }
     wire_end(out, tensor);
   }
-  size_t versions = wire_begin(out, 2);
-  wire_put_uint(out, 1, 1); /* producer */
+  size_t versions = begin_SavedTensorSliceMeta_versions(out);
+  put_VersionDef_producer(out, 1); /* producer */
   wire_end(out, versions);
   wire_end(out, meta);
 }

@@ -11,19 +11,7 @@
 #include "base/clock.h"
 #include "base/wire.h"
 #include "data/record.h"
-
-/* Fields of Event. */
-enum {
-  WALL_TIME = 1,
-  STEP = 2,
-  FILE_VERSION = 3,
-  GRAPH_DEF = 4,
-  SUMMARY = 5,
-  SESSION_LOG = 7,
-  RUN_METADATA = 8,
-  META_GRAPH = 9,
-  SOURCE = 10
-};
+#include "proto/event.wire.h"
 
 struct shoal_events {
   pthread_mutex_t lock;
@@ -61,10 +49,10 @@ static shoal_status open_file(struct shoal_events *w) {
   w->path = path;
   w->flushed = clock_ns();
   struct text t = {0};
-  wire_put_double(&t, WALL_TIME, (double)seconds);
-  wire_put_str(&t, FILE_VERSION, "brain.Event:2");
-  size_t source = wire_begin(&t, SOURCE);
-  wire_put_str(&t, 1, "tensorflow.core.util.events_writer"); /* what readers of the format know */
+  put_Event_wall_time(&t, (double)seconds);
+  put_Event_file_version(&t, "brain.Event:2");
+  size_t source = begin_Event_source_metadata(&t);
+  put_SourceMetadata_writer(&t, "tensorflow.core.util.events_writer"); /* what readers of the format know */
   wire_end(&t, source);
   s = record_write(&w->file, t.at, t.n);
   text_release(&t);
@@ -123,8 +111,8 @@ const char *event_writer_path(const struct shoal_events *w) { return w->path; }
 /* ---- events by kind ---- */
 
 static void begin(struct text *t, int64_t step) {
-  wire_put_double(t, WALL_TIME, (double)wall_micros() / 1e6);
-  if (step) wire_put_uint(t, STEP, (uint64_t)step);
+  put_Event_wall_time(t, (double)wall_micros() / 1e6);
+  if (step) put_Event_step(t, step);
 }
 
 static shoal_status end(struct shoal_events *w, struct text *t) {
@@ -133,31 +121,31 @@ static shoal_status end(struct shoal_events *w, struct text *t) {
   return s;
 }
 
-static shoal_status write_bytes(struct shoal_events *w, int64_t step, uint32_t field, const void *data, size_t n) {
+static shoal_status write_bytes(struct shoal_events *w, int64_t step, uint32_t tag, const void *data, size_t n) {
   struct text t = {0};
   begin(&t, step);
-  wire_put_bytes(&t, field, data, n);
+  wire_add_bytes(&t, tag, data, n);
   return end(w, &t);
 }
 
 shoal_status event_write_summary(struct shoal_events *w, int64_t step, const void *summary, size_t n) {
-  return write_bytes(w, step, SUMMARY, summary, n);
+  return write_bytes(w, step, Event_summary, summary, n);
 }
 
 shoal_status event_write_graph(struct shoal_events *w, int64_t step, const void *graph_def, size_t n) {
-  return write_bytes(w, step, GRAPH_DEF, graph_def, n);
+  return write_bytes(w, step, Event_graph_def, graph_def, n);
 }
 
 shoal_status event_write_meta_graph(struct shoal_events *w, int64_t step, const void *meta_graph_def, size_t n) {
-  return write_bytes(w, step, META_GRAPH, meta_graph_def, n);
+  return write_bytes(w, step, Event_meta_graph_def, meta_graph_def, n);
 }
 
 shoal_status event_write_scalar(struct shoal_events *w, int64_t step, const char *tag, float value) {
   struct text t = {0};
   begin(&t, step);
-  size_t summary = wire_begin(&t, SUMMARY), v = wire_begin(&t, 1);
-  wire_put_str(&t, 1, tag);
-  wire_put_float(&t, 2, value);
+  size_t summary = begin_Event_summary(&t), v = begin_Summary_value(&t);
+  put_Summary_Value_tag(&t, tag);
+  put_Summary_Value_simple_value(&t, value);
   wire_end(&t, v);
   wire_end(&t, summary);
   return end(w, &t);
@@ -166,9 +154,9 @@ shoal_status event_write_scalar(struct shoal_events *w, int64_t step, const char
 shoal_status event_write_session_log(struct shoal_events *w, int64_t step, int status, const char *checkpoint_path) {
   struct text t = {0};
   begin(&t, step);
-  size_t log = wire_begin(&t, SESSION_LOG);
-  wire_put_uint(&t, 1, (uint64_t)status);
-  if (checkpoint_path) wire_put_str(&t, 2, checkpoint_path);
+  size_t log = begin_Event_session_log(&t);
+  put_SessionLog_status(&t, status);
+  if (checkpoint_path) put_SessionLog_checkpoint_path(&t, checkpoint_path);
   wire_end(&t, log);
   return end(w, &t);
 }
@@ -177,9 +165,9 @@ shoal_status event_write_run_metadata(struct shoal_events *w, int64_t step, cons
                                       size_t n) {
   struct text t = {0};
   begin(&t, step);
-  size_t m = wire_begin(&t, RUN_METADATA);
-  wire_put_str(&t, 1, tag);
-  wire_put_bytes(&t, 2, data, n);
+  size_t m = begin_Event_tagged_run_metadata(&t);
+  put_TaggedRunMetadata_tag(&t, tag);
+  put_TaggedRunMetadata_run_metadata_n(&t, data, n);
   wire_end(&t, m);
   return end(w, &t);
 }

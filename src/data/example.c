@@ -3,6 +3,7 @@
 #include "data/example.h"
 
 #include "base/mem.h"
+#include "proto/example.wire.h"
 
 void feature_index_add(struct feature_index *x, const char *key, size_t column) {
   strmap_put(&x->columns, key, (void *)(uintptr_t)(column + 1));
@@ -10,15 +11,14 @@ void feature_index_add(struct feature_index *x, const char *key, size_t column) 
 
 void feature_index_release(struct feature_index *x) { strmap_release(&x->columns); }
 
-/* One entry of a map<string, message>: key 1, value 2. */
+/* One entry of a map<string, message>. */
 static bool read_entry(struct wire w, struct wire_field *key, struct wire_field *value) {
   struct wire_field f;
   enum wire_step step;
   *key = *value = (struct wire_field){0};
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) *key = f;
-    if (f.number == 2) *value = f;
+    if (f.tag == Features_FeatureEntry_key) *key = f;
+    if (f.tag == Features_FeatureEntry_value) *value = f;
   }
   return step == WIRE_END;
 }
@@ -28,7 +28,7 @@ static bool scan_map(struct wire w, const struct feature_index *want, struct fea
   struct wire_field f, key, value;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != Features_feature) continue;
     if (!read_entry(wire_inside(&f), &key, &value)) return false;
     void *found = strmap_getn(&want->columns, key.size ? (const char *)key.data : "", key.size);
     if (!found) continue;
@@ -45,7 +45,7 @@ bool example_scan(const void *data, size_t n, const struct feature_index *want, 
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD)
-    if (f.number == 1 && f.type == WIRE_BYTES && !scan_map(wire_inside(&f), want, slots)) return false;
+    if (f.tag == Example_features && !scan_map(wire_inside(&f), want, slots)) return false;
   return step == WIRE_END;
 }
 
@@ -56,29 +56,32 @@ bool sequence_example_scan(const void *data, size_t n, const struct feature_inde
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1 && !scan_map(wire_inside(&f), context, context_slots)) return false;
-    if (f.number == 2 && !scan_map(wire_inside(&f), lists, list_slots)) return false;
+    if (f.tag == SequenceExample_context && !scan_map(wire_inside(&f), context, context_slots)) return false;
+    if (f.tag == SequenceExample_feature_lists && !scan_map(wire_inside(&f), lists, list_slots)) return false;
   }
   return step == WIRE_END;
 }
 
 bool feature_open(const struct feature_slot *slot, struct feature *out) {
-  static const shoal_dtype types[] = {SHOAL_DT_INVALID, SHOAL_STRING, SHOAL_FLOAT32, SHOAL_INT64};
   struct wire w = wire_from(slot->data, slot->size);
   struct wire_field f;
   enum wire_step step;
   out->dtype = SHOAL_DT_INVALID;
   out->list = wire_from(slot->data, 0);
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number < 1 || f.number > 3 || f.type != WIRE_BYTES) continue;
-    out->dtype = types[f.number];
+    if (f.tag == Feature_bytes_list) out->dtype = SHOAL_STRING;
+    else if (f.tag == Feature_float_list) out->dtype = SHOAL_FLOAT32;
+    else if (f.tag == Feature_int64_list) out->dtype = SHOAL_INT64;
+    else continue;
     out->list = wire_inside(&f);
   }
   return step == WIRE_END;
 }
 
-/* ---- values: fields 1 of a list, each one value or, packed, many ---- */
+/* ---- values of a list, each field one value or, packed, many; the three kinds of lists number them alike ---- */
+
+enum { VALUE = BytesList_value >> 3 };
+_Static_assert(FloatList_value >> 3 == VALUE && Int64List_value >> 3 == VALUE, "one number for the values of a list");
 
 static int64_t count_varints(struct wire w) {
   int64_t n = 0;
@@ -96,7 +99,7 @@ int64_t feature_count(const struct feature *f) {
   enum wire_step step;
   int64_t n = 0;
   while ((step = wire_next(&w, &v)) == WIRE_FIELD) {
-    if (v.number != 1) continue;
+    if (v.number != VALUE) continue;
     int64_t more = 1;
     if (f->dtype == SHOAL_STRING) {
       if (v.type != WIRE_BYTES) return -1;
@@ -120,7 +123,7 @@ void feature_copy(const struct feature *f, void *to) {
   float *floats = to;
   int64_t *ints = to;
   while (wire_next(&w, &v) == WIRE_FIELD) {
-    if (v.number != 1) continue;
+    if (v.number != VALUE) continue;
     if (f->dtype == SHOAL_STRING) {
       str_set(strings++, (const char *)v.data, v.size);
     } else if (f->dtype == SHOAL_FLOAT32) {
@@ -147,7 +150,7 @@ enum wire_step feature_list_next(struct feature_walk *w, struct feature_slot *ou
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&w->rest, &f)) == WIRE_FIELD) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != FeatureList_feature) continue;
     out->data = f.data;
     out->size = f.size;
     return WIRE_FIELD;

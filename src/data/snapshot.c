@@ -9,10 +9,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/wire.h"
+#include "proto/snapshot.wire.h"
 #include "tensor/tensor_proto.h"
 
 /* Each shard has a file open while its elements come: a function that names ever new ones must not take them all. */
-enum { VERSION = 2, MAX_SHARDS = 512, MAX_METADATA = 1 << 20, FIELD_FINALIZED = 1000 };
+enum { VERSION = 2, MAX_SHARDS = 512, MAX_METADATA = 1 << 20 };
 
 struct snapshot_shard {
   int64_t number;
@@ -47,13 +48,13 @@ shoal_status snapshot_read_metadata(const char *folder, struct snapshot_metadata
   struct wire_field f;
   enum wire_step step = WIRE_END;
   while (!s && data && (step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 2 && f.type == WIRE_BYTES) {
+    if (f.tag == SnapshotMetadataRecord_run_id) {
       free(out->run_id);
       out->run_id = mem_strndup((const char *)f.data, f.size);
     }
-    if (f.number == 4 && f.type == WIRE_VARINT) out->version = (int64_t)f.value;
-    if (f.number == 6 && f.type == WIRE_VARINT) out->n_elements = (int64_t)f.value;
-    if (f.number == FIELD_FINALIZED && f.type == WIRE_VARINT) out->finalized = f.value != 0;
+    if (f.tag == SnapshotMetadataRecord_version) out->version = (int64_t)f.value;
+    if (f.tag == SnapshotMetadataRecord_num_elements) out->n_elements = (int64_t)f.value;
+    if (f.tag == SnapshotMetadataRecord_finalized) out->finalized = f.value != 0;
   }
   bool sound = step == WIRE_END && out->run_id && !strchr(out->run_id, '/') && !str_equal(out->run_id, "..");
   if (!s && *there && !sound) s = STATUS(SHOAL_DATA_LOSS, "%s: no metadata of a snapshot", path);
@@ -65,15 +66,15 @@ shoal_status snapshot_read_metadata(const char *folder, struct snapshot_metadata
 
 static shoal_status write_metadata(const struct snapshot_writer *w, bool finalized) {
   struct text t = {0}, types = {0};
-  if (w->hash) wire_put_str(&t, 1, w->hash);
-  wire_put_str(&t, 2, w->run_id);
-  wire_put_uint(&t, 3, (uint64_t)wall_micros());
-  wire_put_uint(&t, 4, VERSION);
+  if (w->hash) put_SnapshotMetadataRecord_graph_hash(&t, w->hash);
+  put_SnapshotMetadataRecord_run_id(&t, w->run_id);
+  put_SnapshotMetadataRecord_creation_timestamp(&t, wall_micros());
+  put_SnapshotMetadataRecord_version(&t, VERSION);
   for (int i = 0; i < w->n; i++) wire_put_varint(&types, (uint64_t)w->types[i]);
-  wire_put_text(&t, 5, &types);
+  put_SnapshotMetadataRecord_dtype_packed_n(&t, types.at, types.n);
   if (finalized) {
-    if (w->written) wire_put_uint(&t, 6, (uint64_t)w->written);
-    wire_put_uint(&t, FIELD_FINALIZED, 1);
+    if (w->written) put_SnapshotMetadataRecord_num_elements(&t, w->written);
+    put_SnapshotMetadataRecord_finalized(&t, true);
   }
   char *path = mem_printf("%s/snapshot.metadata", w->folder);
   shoal_status s = file_write(path, t.at, t.n);

@@ -1,12 +1,5 @@
 /* The function library of a graph: reading FunctionDefs.
  *
- *   FunctionDef  1 signature (OpDef)  3 node_def*  4 ret{}*  5 attr{}*  6 control_ret{}*  7 arg_attr{}*
- *                8 resource_arg_unique_id{}*
- *   OpDef        1 name  2 input_arg*  3 output_arg*  4 attr*  16 is_aggregate  17 is_stateful  18 is_commutative
- *                19 allows_uninitialized_input  20 control_output*
- *   ArgDef       1 name  3 type  4 type_attr  5 number_attr  6 type_list_attr  16 is_ref
- *   AttrDef      1 name  2 type ("int", "list(type)")  3 default_value  5 has_minimum  6 minimum  7 allowed_values
- *
  * The body is parsed when the function comes in, and checked against the ops only when it is instantiated: a
  * library often holds functions that nobody calls. */
 #include "graph/function.h"
@@ -14,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/graph.wire.h"
 #include "tensor/tensor_proto.h"
 
 static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
@@ -36,13 +30,13 @@ static shoal_status parse_arg(struct wire w, struct arg_text *a) {
   enum wire_step r;
   *a = (struct arg_text){0};
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type == WIRE_VARINT && f.number == 3) a->type = (int)f.value;
-    if (f.type == WIRE_VARINT && f.number == 16) a->is_ref = f.value != 0;
+    if (f.tag == OpDef_ArgDef_type) a->type = (int)f.value;
+    if (f.tag == OpDef_ArgDef_is_ref) a->is_ref = f.value != 0;
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) a->name = slice_of(&f);
-    else if (f.number == 4) a->type_attr = slice_of(&f);
-    else if (f.number == 5) a->number_attr = slice_of(&f);
-    else if (f.number == 6) a->list_attr = slice_of(&f);
+    if (f.tag == OpDef_ArgDef_name) a->name = slice_of(&f);
+    else if (f.tag == OpDef_ArgDef_type_attr) a->type_attr = slice_of(&f);
+    else if (f.tag == OpDef_ArgDef_number_attr) a->number_attr = slice_of(&f);
+    else if (f.tag == OpDef_ArgDef_type_list_attr) a->list_attr = slice_of(&f);
   }
   return r == WIRE_BROKEN ? INVALID("Malformed ArgDef") : NULL;
 }
@@ -73,18 +67,18 @@ static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr
   enum wire_step r;
   struct slice type = {0};
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type == WIRE_VARINT && f.number == 5) a->has_minimum = f.value != 0;
-    if (f.type == WIRE_VARINT && f.number == 6) a->minimum = (int64_t)f.value;
+    if (f.tag == OpDef_AttrDef_has_minimum) a->has_minimum = f.value != 0;
+    if (f.tag == OpDef_AttrDef_minimum) a->minimum = (int64_t)f.value;
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) {
+    if (f.tag == OpDef_AttrDef_name) {
       TRY(copy_slice(slice_of(&f), &a->name));
-    } else if (f.number == 2) {
+    } else if (f.tag == OpDef_AttrDef_type) {
       type = slice_of(&f);
-    } else if (f.number == 3) {
+    } else if (f.tag == OpDef_AttrDef_default_value) {
       attr_release(&a->dflt);
       TRY(attr_proto_decode(wire_inside(&f), budget, 0, &a->dflt));
       a->has_default = true;
-    } else if (f.number == 7) {
+    } else if (f.tag == OpDef_AttrDef_allowed_values) {
       struct attr allowed;
       TRY(attr_proto_decode(wire_inside(&f), budget, 0, &allowed));
       allow(a, &allowed);
@@ -134,21 +128,21 @@ static shoal_status parse_signature(struct function_def *d, struct wire whole, s
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
     struct arg_text a;
     if (f.type == WIRE_VARINT && f.value) {
-      if (f.number == 16) op->flags |= OP_AGGREGATE;
-      else if (f.number == 17) op->flags |= OP_STATEFUL;
-      else if (f.number == 18) op->flags |= OP_COMMUTATIVE;
-      else if (f.number == 19) op->flags |= OP_UNINITIALIZED_OK;
+      if (f.tag == OpDef_is_aggregate) op->flags |= OP_AGGREGATE;
+      else if (f.tag == OpDef_is_stateful) op->flags |= OP_STATEFUL;
+      else if (f.tag == OpDef_is_commutative) op->flags |= OP_COMMUTATIVE;
+      else if (f.tag == OpDef_allows_uninitialized_input) op->flags |= OP_UNINITIALIZED_OK;
     }
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) {
+    if (f.tag == OpDef_name) {
       s = copy_slice(slice_of(&f), &d->name);
-    } else if (f.number == 2) {
+    } else if (f.tag == OpDef_input_arg) {
       s = parse_arg(wire_inside(&f), &a);
       vec_push(&in, a);
-    } else if (f.number == 3) {
+    } else if (f.tag == OpDef_output_arg) {
       s = parse_arg(wire_inside(&f), &a);
       vec_push(&out, a);
-    } else if (f.number == 4) {
+    } else if (f.tag == OpDef_attr) {
       vec_push(&attrs, (struct op_attr){0});
       s = parse_attr_def(wire_inside(&f), budget, &vec_last(&attrs));
     }
@@ -176,8 +170,8 @@ static shoal_status parse_pair(struct wire w, struct slice *key, struct slice *v
   *key = *value = (struct slice){0};
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) *key = slice_of(&f);
-    else if (f.number == 2) *value = slice_of(&f);
+    if (f.tag == FunctionDef_RetEntry_key) *key = slice_of(&f);
+    else if (f.tag == FunctionDef_RetEntry_value) *value = slice_of(&f);
   }
   return r == WIRE_BROKEN ? INVALID("Malformed FunctionDef") : NULL;
 }
@@ -189,12 +183,12 @@ static shoal_status parse_arg_attrs(struct wire w, size_t *budget, struct arg_at
   VEC(struct named_attr) v = {0};
   shoal_status s = NULL;
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 1 && f.type == WIRE_VARINT) out->arg = (uint32_t)f.value;
-    if (f.number != 2 || f.type != WIRE_BYTES) continue;
+    if (f.tag == FunctionDef_ArgAttrEntry_key) out->arg = (uint32_t)f.value;
+    if (f.tag != FunctionDef_ArgAttrEntry_value) continue;
     struct wire inner = wire_inside(&f);
     while (!s && (r = wire_next(&inner, &g)) == WIRE_FIELD) {
       struct named_attr a;
-      if (g.number != 1 || g.type != WIRE_BYTES) continue;
+      if (g.tag != FunctionDef_ArgAttrs_attr) continue;
       s = named_attr_decode(wire_inside(&g), budget, 0, &a);
       if (!s) vec_push(&v, a);
     }
@@ -224,20 +218,20 @@ static shoal_status parse_rest(struct function_def *d, size_t *budget) {
     if (f.type != WIRE_BYTES) continue;
     struct wire in = wire_inside(&f);
     struct slice key, value;
-    if (f.number == 3) {
+    if (f.tag == FunctionDef_node_def) {
       vec_push(&nodes, (struct node_def){0});
       s = node_def_parse(in, budget, &vec_last(&nodes));
-    } else if (f.number == 4) {
+    } else if (f.tag == FunctionDef_ret) {
       s = parse_pair(in, &key, &value);
       if (!s) s = set_ret(d, key, value);
-    } else if (f.number == 5) {
+    } else if (f.tag == FunctionDef_attr) {
       struct named_attr a;
       s = named_attr_decode(in, budget, 0, &a);
       if (!s) vec_push(&attrs, a);
-    } else if (f.number == 6) {
+    } else if (f.tag == FunctionDef_control_ret) {
       s = parse_pair(in, &key, &value);
       if (!s) vec_push(&controls, (struct control_ret){key, value});
-    } else if (f.number == 7) {
+    } else if (f.tag == FunctionDef_arg_attr) {
       struct arg_attrs a;
       s = parse_arg_attrs(in, budget, &a);
       vec_push(&arg_attrs, a);
@@ -262,7 +256,8 @@ shoal_status function_def_decode(const void *data, size_t size, size_t *budget, 
   d->size = size;
   struct wire signature = {0};
   shoal_status s = d->bytes ? NULL : NO_MEMORY(size, "a function");
-  if (!s && !wire_find(wire_from(d->bytes, size), 1, &signature)) s = INVALID("A FunctionDef has no signature");
+  if (!s && !find_FunctionDef_signature(wire_from(d->bytes, size), &signature))
+    s = INVALID("A FunctionDef has no signature");
   if (!s) s = parse_signature(d, signature, budget);
   if (!s) {
     d->rets = mem_zalloc((size_t)d->sig->n_out, sizeof *d->rets);

@@ -1,8 +1,5 @@
 /* GraphDef in.
  *
- *   GraphDef            1 node*  2 library  3 version (obsolete)  4 versions{ 1 producer 2 min_consumer 3 bad* }
- *   FunctionDefLibrary  1 function*  2 gradient{ 1 function_name 2 gradient_func }*
- *
  * Nodes are added in the order they stand in, with their inputs open; when all are there, inputs are looked up and
  * connected, and the whole is checked for cycles. So no order is needed, and loops need no special care. The bytes
  * are read in place: generated code would first build a tree of a dozen small allocations for each node, and take
@@ -19,6 +16,8 @@
 #include "graph/function.h"
 #include "graph/import_parts.h"
 #include "graph/shape_fn.h"
+#include "proto/graph.wire.h"
+#include "proto/types.wire.h"
 #include "shoal/graph.h"
 #include "tensor/tensor_proto.h"
 
@@ -195,7 +194,7 @@ static shoal_status connect(struct importing *im, struct shoal_node *n, struct w
   struct wire_field f;
   int at = 0;
   while (wire_next(&w, &f) == WIRE_FIELD) {
-    if (f.number != 3 || f.type != WIRE_BYTES) continue;
+    if (f.tag != NodeDef_input) continue;
     struct slice in = {(const char *)f.data, f.size}, name;
     bool control = in.at[0] == '^';
     int index = 0;
@@ -224,7 +223,8 @@ static shoal_status connect(struct importing *im, struct shoal_node *n, struct w
 
 static shoal_status add_gradient(struct importing *im, struct wire w) {
   struct wire function = {0}, gradient = {0};
-  if (!wire_find(w, 1, &function) || !wire_find(w, 2, &gradient)) return INVALID("Malformed GradientDef");
+  if (!find_GradientDef_function_name(w, &function) || !find_GradientDef_gradient_func(w, &gradient))
+    return INVALID("Malformed GradientDef");
   char *name = mem_try_strndup((const char *)function.at, wire_left(&function));
   char *value = mem_try_strndup((const char *)gradient.at, wire_left(&gradient));
   const char *old = name ? strmap_get(&im->g->gradient_functions, name) : NULL;
@@ -249,12 +249,12 @@ static shoal_status add_library(struct importing *im, struct wire w) {
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) {
+    if (f.tag == FunctionDefLibrary_function) {
       struct function_def *d;
       TRY(function_def_decode(f.data, f.size, &im->budget, &d));
       if (!graph_function(im->g, d->name)) vec_push(&im->functions, mem_strdup(d->name));
       TRY(graph_add_function(im->g, d));
-    } else if (f.number == 2) {
+    } else if (f.tag == FunctionDefLibrary_gradient) {
       TRY(add_gradient(im, wire_inside(&f)));
     }
   }
@@ -270,10 +270,10 @@ static shoal_status read_versions(struct wire w, struct versions *v) {
   struct wire_field f;
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type == WIRE_VARINT && f.number == 1) v->producer = (int)f.value;
-    else if (f.type == WIRE_VARINT && f.number == 2) v->min_consumer = (int)f.value;
-    else if (f.type == WIRE_VARINT && f.number == 3) vec_push(&v->bad, (int)f.value);
-    else if (f.type == WIRE_BYTES && f.number == 3) {
+    if (f.tag == VersionDef_producer) v->producer = (int)f.value;
+    else if (f.tag == VersionDef_min_consumer) v->min_consumer = (int)f.value;
+    else if (f.tag == VersionDef_bad_consumers) vec_push(&v->bad, (int)f.value);
+    else if (f.tag == VersionDef_bad_consumers_packed) {
       struct wire list = wire_inside(&f);
       uint64_t x;
       while (list.at < list.end && wire_get_varint(&list, &x)) vec_push(&v->bad, (int)x);
@@ -317,12 +317,12 @@ static shoal_status import(struct importing *im, struct wire whole) {
   shoal_status s = NULL;
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 2) s = add_library(im, wire_inside(&f));
-    else if (f.number == 4) s = read_versions(wire_inside(&f), &versions);
+    if (f.tag == GraphDef_library) s = add_library(im, wire_inside(&f));
+    else if (f.tag == GraphDef_versions) s = read_versions(wire_inside(&f), &versions);
   }
   if (!s && r == WIRE_BROKEN) s = INVALID("Malformed GraphDef");
   for (w = whole; !s && wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != GraphDef_node) continue;
     if (im->o->max_nodes && im->g->n_nodes >= im->o->max_nodes)
       s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "The graph has more than %d nodes", im->o->max_nodes);
     else s = add_node(im, wire_inside(&f));

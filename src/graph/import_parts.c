@@ -5,6 +5,8 @@
  * is counted too late. The message is walked as its schema has it, and nothing is taken from it but lengths. */
 #include "graph/import_parts.h"
 
+#include "proto/graph.wire.h"
+
 /* PART: bytes of one. Numbers of a list are packed: each takes a sixth of that, and at least a byte of the message.
  * DEPTH: of functions in attributes, more of which nobody imports. */
 enum { PART = 192, PACKED = 6, DEPTH = 40 };
@@ -15,7 +17,7 @@ static size_t count_attr(struct wire attr, int depth);
 static size_t count_entry(struct wire w, int depth) {
   size_t n = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-    if (f.number == 2 && f.type == WIRE_BYTES) n += count_attr(wire_inside(&f), depth);
+    if (f.tag == NodeDef_AttrEntry_value) n += count_attr(wire_inside(&f), depth);
   return n;
 }
 
@@ -23,16 +25,17 @@ static size_t count_entry(struct wire w, int depth) {
 static size_t count_named(struct wire w, int depth) {
   size_t n = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-    if (f.number == 2 && f.type == WIRE_BYTES) n += 1 + count_entry(wire_inside(&f), depth);
+    if (f.tag == NameAttrList_attr) n += 1 + count_entry(wire_inside(&f), depth);
   return n;
 }
 
 static size_t count_list(struct wire w, int depth) {
   size_t n = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    bool packed = f.type == WIRE_BYTES && f.number >= 3 && f.number <= 6; /* i, f, b, type */
+    bool packed = f.tag == AttrValue_ListValue_i_packed || f.tag == AttrValue_ListValue_f_packed ||
+                  f.tag == AttrValue_ListValue_b_packed || f.tag == AttrValue_ListValue_type_packed;
     n += packed ? f.size / PACKED : 1;
-    if (f.number == 9 && f.type == WIRE_BYTES && depth) n += count_named(wire_inside(&f), depth - 1);
+    if (f.tag == AttrValue_ListValue_func && depth) n += count_named(wire_inside(&f), depth - 1);
   }
   return n;
 }
@@ -41,9 +44,8 @@ static size_t count_list(struct wire w, int depth) {
 static size_t count_attr(struct wire w, int depth) {
   size_t n = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) n += count_list(wire_inside(&f), depth);
-    if (f.number == 10 && depth) n += count_named(wire_inside(&f), depth - 1);
+    if (f.tag == AttrValue_list) n += count_list(wire_inside(&f), depth);
+    if (f.tag == AttrValue_func && depth) n += count_named(wire_inside(&f), depth - 1);
   }
   return n;
 }
@@ -58,9 +60,8 @@ static size_t count_fields(struct wire w) {
 static size_t count_node(struct wire w) {
   size_t n = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 6) n += count_fields(wire_inside(&f)); /* experimental_debug_info */
-    if (f.number == 5) n += count_entry(wire_inside(&f), DEPTH);
+    if (f.tag == NodeDef_experimental_debug_info) n += count_fields(wire_inside(&f));
+    if (f.tag == NodeDef_attr) n += count_entry(wire_inside(&f), DEPTH);
   }
   return n;
 }
@@ -70,9 +71,8 @@ static size_t count_function(struct wire w) {
   size_t n = 1;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     n++;
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) n += count_fields(wire_inside(&f));
-    if (f.number == 3) n += count_fields(wire_inside(&f)) + count_node(wire_inside(&f));
+    if (f.tag == FunctionDef_signature) n += count_fields(wire_inside(&f));
+    if (f.tag == FunctionDef_node_def) n += count_fields(wire_inside(&f)) + count_node(wire_inside(&f));
   }
   return n;
 }
@@ -80,12 +80,11 @@ static size_t count_function(struct wire w) {
 size_t import_parts_bytes(struct wire w) {
   size_t n = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) n += count_node(wire_inside(&f));
-    if (f.number != 2) continue;
+    if (f.tag == GraphDef_node) n += count_node(wire_inside(&f));
+    if (f.tag != GraphDef_library) continue;
     struct wire library = wire_inside(&f);
     for (struct wire_field k; wire_next(&library, &k) == WIRE_FIELD;)
-      if (k.type == WIRE_BYTES) n += k.number == 1 ? count_function(wire_inside(&k)) : 1;
+      if (k.type == WIRE_BYTES) n += k.tag == FunctionDefLibrary_function ? count_function(wire_inside(&k)) : 1;
   }
   return n * PART;
 }

@@ -1,26 +1,38 @@
-/* Reading and writing NodeDef and AttrValue.
- *
- *   NodeDef    1 name  2 op  3 input*  4 device  5 attr{ 1 key  2 AttrValue }*  6 debug info{ 1 names* 2 funcs* }
- *              7 experimental_type
- *   AttrValue  1 list  2 s  3 i  4 f  5 b  6 type  7 shape  8 tensor  9 placeholder  10 func{ 1 name  2 attr* }
- *   its list   2 s*  3 i*  4 f*  5 b*  6 type*  7 shape*  8 tensor*  9 func*  (numbers packed or not)
- *
- * The numbers of kinds are the same in both but for placeholder and func, which one small table hides. */
+/* Reading and writing NodeDef and AttrValue. Lists of numbers are read packed or not, and written packed. */
 #include "graph/node_def.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/graph.wire.h"
 #include "tensor/tensor_proto.h"
 
 static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
 
-static const enum attr_kind kind_of[] = {
-    [1] = ATTR_LIST, [2] = ATTR_STRING, [3] = ATTR_INT,    [4] = ATTR_FLOAT,       [5] = ATTR_BOOL,
-    [6] = ATTR_TYPE, [7] = ATTR_SHAPE,  [8] = ATTR_TENSOR, [9] = ATTR_PLACEHOLDER, [10] = ATTR_FUNC};
+/* Kinds by the numbers of their fields, in an AttrValue and in its list. */
+enum { KINDS = (AttrValue_func >> 3) + 1 };
+static const enum attr_kind kind_of[KINDS] = {
+    [AttrValue_list >> 3] = ATTR_LIST,   [AttrValue_s >> 3] = ATTR_STRING,
+    [AttrValue_i >> 3] = ATTR_INT,       [AttrValue_f >> 3] = ATTR_FLOAT,
+    [AttrValue_b >> 3] = ATTR_BOOL,      [AttrValue_type >> 3] = ATTR_TYPE,
+    [AttrValue_shape >> 3] = ATTR_SHAPE, [AttrValue_tensor >> 3] = ATTR_TENSOR,
+    [AttrValue_func >> 3] = ATTR_FUNC,   [AttrValue_placeholder >> 3] = ATTR_PLACEHOLDER,
+};
+static const enum attr_kind kind_in_list[KINDS] = {
+    [AttrValue_ListValue_s >> 3] = ATTR_STRING,      [AttrValue_ListValue_i >> 3] = ATTR_INT,
+    [AttrValue_ListValue_f >> 3] = ATTR_FLOAT,       [AttrValue_ListValue_b >> 3] = ATTR_BOOL,
+    [AttrValue_ListValue_type >> 3] = ATTR_TYPE,     [AttrValue_ListValue_shape >> 3] = ATTR_SHAPE,
+    [AttrValue_ListValue_tensor >> 3] = ATTR_TENSOR, [AttrValue_ListValue_func >> 3] = ATTR_FUNC,
+};
 
 static enum wire_type wire_of_kind(enum attr_kind k) {
   return k == ATTR_INT || k == ATTR_BOOL || k == ATTR_TYPE ? WIRE_VARINT : k == ATTR_FLOAT ? WIRE_FIXED32 : WIRE_BYTES;
+}
+
+static uint32_t number_of(const enum attr_kind *kinds, enum attr_kind k) {
+  uint32_t i = 1;
+  while (i < KINDS && kinds[i] != k) i++;
+  return i;
 }
 
 static shoal_status decode_func(struct wire w, size_t *budget, int depth, struct attr *out) {
@@ -31,8 +43,8 @@ static shoal_status decode_func(struct wire w, size_t *budget, int depth, struct
   enum wire_step r = WIRE_END;
   shoal_status s = NULL;
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 1 && f.type == WIRE_BYTES) name = slice_of(&f);
-    if (f.number != 2 || f.type != WIRE_BYTES) continue;
+    if (f.tag == NameAttrList_name) name = slice_of(&f);
+    if (f.tag != NameAttrList_attr) continue;
     struct named_attr a;
     s = named_attr_decode(wire_inside(&f), budget, depth + 1, &a);
     if (!s) vec_push(&attrs, a);
@@ -106,8 +118,8 @@ static shoal_status decode_list(struct wire w, size_t *budget, int depth, struct
   enum wire_step r = WIRE_END;
   shoal_status s = NULL;
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number < 2 || f.number > 9) continue;
-    enum attr_kind kind = f.number == 9 ? ATTR_FUNC : kind_of[f.number];
+    enum attr_kind kind = f.number < KINDS ? kind_in_list[f.number] : ATTR_NONE;
+    if (kind == ATTR_NONE) continue;
     if (out->list.n && out->of != kind) {
       s = INVALID("A list in an AttrValue holds values of two kinds");
     } else if (f.type == wire_of_kind(kind)) {
@@ -130,8 +142,8 @@ shoal_status attr_proto_decode(struct wire w, size_t *budget, int depth, struct 
   struct wire_field f;
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number < 1 || f.number > 10) continue;
-    enum attr_kind kind = kind_of[f.number];
+    enum attr_kind kind = f.number < KINDS ? kind_of[f.number] : ATTR_NONE;
+    if (kind == ATTR_NONE) continue;
     struct attr a;
     shoal_status s;
     if (f.type != wire_of_kind(kind)) s = INVALID("Malformed AttrValue");
@@ -155,8 +167,8 @@ shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct 
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) key = slice_of(&f);
-    else if (f.number == 2) value = wire_inside(&f);
+    if (f.tag == NodeDef_AttrEntry_key) key = slice_of(&f);
+    else if (f.tag == NodeDef_AttrEntry_value) value = wire_inside(&f);
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed attribute");
   shoal_status s = attr_proto_decode(value, budget, depth, &out->value);
@@ -180,8 +192,8 @@ static void parse_debug(struct wire w, struct node_def *d) {
   struct wire_field f;
   while (wire_next(&w, &f) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) vec_push(&d->original_names, slice_of(&f));
-    else if (f.number == 2) vec_push(&d->original_funcs, slice_of(&f));
+    if (f.tag == NodeDef_ExperimentalDebugInfo_original_node_names) vec_push(&d->original_names, slice_of(&f));
+    else if (f.tag == NodeDef_ExperimentalDebugInfo_original_func_names) vec_push(&d->original_funcs, slice_of(&f));
   }
 }
 
@@ -206,12 +218,12 @@ shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
-    switch (f.number) {
-      case 1: d->name = slice_of(&f); break;
-      case 2: d->op = slice_of(&f); break;
-      case 3: vec_push(&d->in, slice_of(&f)); break;
-      case 4: d->device = slice_of(&f); break;
-      case 5: {
+    switch (f.tag) {
+      case NodeDef_name: d->name = slice_of(&f); break;
+      case NodeDef_op: d->op = slice_of(&f); break;
+      case NodeDef_input: vec_push(&d->in, slice_of(&f)); break;
+      case NodeDef_device: d->device = slice_of(&f); break;
+      case NodeDef_attr: {
         struct named_attr a;
         shoal_status s = named_attr_decode(wire_inside(&f), budget, 0, &a);
         if (s) return status_suffix(s, " of NodeDef: {{node %s}}", SLICE_CSTR(d->name));
@@ -220,8 +232,8 @@ shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
           return INVALID("A node has at most %d attributes; NodeDef: {{node %s}}", NODE_MAX_ATTRS, SLICE_CSTR(d->name));
         break;
       }
-      case 6: parse_debug(wire_inside(&f), d); break;
-      case 7: d->full_type = slice_of(&f); break;
+      case NodeDef_experimental_debug_info: parse_debug(wire_inside(&f), d); break;
+      case NodeDef_experimental_type: d->full_type = slice_of(&f); break;
     }
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed NodeDef: {{node %s}}", SLICE_CSTR(d->name));
@@ -249,43 +261,37 @@ void node_def_release(struct node_def *d) {
 
 /* ---- writing ---- */
 
-static shoal_status encode_one(const struct attr *a, uint32_t number, struct text *out) {
+static shoal_status encode_one(const struct attr *a, uint32_t tag, struct text *out) {
   size_t at;
   switch (a->kind) {
     case ATTR_STRING:
-    case ATTR_PLACEHOLDER: wire_put_bytes(out, number, a->s.data, a->s.n); return NULL;
-    case ATTR_INT: wire_put_uint(out, number, (uint64_t)a->i); return NULL;
-    case ATTR_FLOAT: wire_put_float(out, number, a->f); return NULL;
-    case ATTR_BOOL: wire_put_uint(out, number, a->b); return NULL;
-    case ATTR_TYPE: wire_put_uint(out, number, (uint64_t)(int64_t)a->type); return NULL;
+    case ATTR_PLACEHOLDER: wire_add_bytes(out, tag, a->s.data, a->s.n); return NULL;
+    case ATTR_INT: wire_add_uint(out, tag, (uint64_t)a->i); return NULL;
+    case ATTR_FLOAT: wire_add_float(out, tag, a->f); return NULL;
+    case ATTR_BOOL: wire_add_uint(out, tag, a->b); return NULL;
+    case ATTR_TYPE: wire_add_uint(out, tag, (uint64_t)(int64_t)a->type); return NULL;
     case ATTR_SHAPE:
-      at = wire_begin(out, number);
+      at = wire_open(out, tag);
       shape_proto_encode(a->shape, out);
       wire_end(out, at);
       return NULL;
     case ATTR_TENSOR:
-      at = wire_begin(out, number);
+      at = wire_open(out, tag);
       TRY(tensor_proto_compact(a->tensor, out));
       wire_end(out, at);
       return NULL;
     case ATTR_FUNC:
-      at = wire_begin(out, number);
-      wire_put_str(out, 1, a->func->name);
-      TRY(attr_proto_encode_map(a->func->attrs, a->func->n_attrs, 2, out));
+      at = wire_open(out, tag);
+      put_NameAttrList_name(out, a->func->name);
+      TRY(attr_proto_encode_map(a->func->attrs, a->func->n_attrs, NameAttrList_attr, out));
       wire_end(out, at);
       return NULL;
     default: return NULL;
   }
 }
 
-static uint32_t number_in_list(enum attr_kind kind) {
-  for (uint32_t i = 2; i <= 8; i++)
-    if (kind_of[i] == kind) return i;
-  return 9;
-}
-
-static void encode_packed(const struct attr *list, uint32_t number, struct text *out) {
-  size_t at = wire_begin(out, number);
+static void encode_packed(const struct attr *list, uint32_t tag, struct text *out) {
+  size_t at = wire_open(out, tag);
   for (size_t i = 0; i < list->list.n; i++) {
     const struct attr *a = &list->list.at[i];
     if (a->kind == ATTR_FLOAT) text_add(out, (const char *)&a->f, 4);
@@ -296,25 +302,23 @@ static void encode_packed(const struct attr *list, uint32_t number, struct text 
 
 shoal_status attr_proto_encode(const struct attr *a, struct text *out) {
   if (a->kind == ATTR_LIST) {
-    size_t at = wire_begin(out, 1);
-    if (a->list.n && wire_of_kind(a->of) != WIRE_BYTES) {
-      encode_packed(a, number_in_list(a->of), out);
-    } else {
-      for (size_t i = 0; i < a->list.n; i++) TRY(encode_one(&a->list.at[i], number_in_list(a->of), out));
-    }
+    size_t at = begin_AttrValue_list(out);
+    uint32_t tag = wire_tag(number_of(kind_in_list, a->of), WIRE_BYTES);
+    if (a->list.n && wire_of_kind(a->of) != WIRE_BYTES) encode_packed(a, tag, out);
+    else
+      for (size_t i = 0; i < a->list.n; i++) TRY(encode_one(&a->list.at[i], tag, out));
     wire_end(out, at);
     return NULL;
   }
-  for (uint32_t i = 2; i < COUNT_OF(kind_of); i++)
-    if (kind_of[i] == a->kind) return encode_one(a, i, out);
-  return NULL;
+  if (a->kind == ATTR_NONE) return NULL;
+  return encode_one(a, wire_tag(number_of(kind_of, a->kind), wire_of_kind(a->kind)), out);
 }
 
-shoal_status attr_proto_encode_map(const struct named_attr *attrs, int n, uint32_t number, struct text *out) {
+shoal_status attr_proto_encode_map(const struct named_attr *attrs, int n, uint32_t tag, struct text *out) {
   for (int i = 0; i < n; i++) {
-    size_t entry = wire_begin(out, number);
-    wire_put_str(out, 1, attrs[i].name);
-    size_t value = wire_begin(out, 2);
+    size_t entry = wire_open(out, tag);
+    put_NodeDef_AttrEntry_key(out, attrs[i].name);
+    size_t value = begin_NodeDef_AttrEntry_value(out);
     TRY(attr_proto_encode(&attrs[i].value, out));
     wire_end(out, value);
     wire_end(out, entry);

@@ -47,8 +47,8 @@ void node_def_release(struct node_def *d);
 shoal_status attr_proto_decode(struct wire w, size_t *budget, int depth, struct attr *out);
 /* Cannot fail but for variants in tensors that have no encoding. */
 shoal_status attr_proto_encode(const struct attr *a, struct text *out);
-/* A map<string, AttrValue> as field `number`. */
-shoal_status attr_proto_encode_map(const struct named_attr *attrs, int n, uint32_t number, struct text *out);
+/* A map<string, AttrValue> as the field of that tag. */
+shoal_status attr_proto_encode_map(const struct named_attr *attrs, int n, uint32_t tag, struct text *out);
 /* One entry of such a map. */
 shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct named_attr *out);
 

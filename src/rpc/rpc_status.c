@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/wire.h"
+#include "proto/rpc_payload.wire.h"
 
 #define DERIVED "type.googleapis.com/tensorflow.DerivedStatus"
 #define RESTARTED "type.googleapis.com/tensorflow.distributed_runtime.WorkerPossiblyRestarted"
@@ -22,9 +23,9 @@ void rpc_status_text(shoal_status s, struct text *out) {
 }
 
 static void put_mark(struct text *out, const char *key) {
-  size_t entry = wire_begin(out, 1);
-  wire_put_str(out, 1, key);
-  wire_put_bytes(out, 2, "", 0);
+  size_t entry = begin_GrpcPayloadContainer_payloads(out);
+  put_GrpcPayloadContainer_PayloadsEntry_key(out, key);
+  put_GrpcPayloadContainer_PayloadsEntry_value_n(out, "", 0);
   wire_end(out, entry);
 }
 
@@ -36,10 +37,10 @@ void rpc_status_payload(shoal_status s, struct text *out) {
 static void read_marks(shoal_status s, const struct text *payload) {
   struct wire w = wire_from(payload->at, payload->n);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != GrpcPayloadContainer_payloads) continue;
     struct wire entry = wire_inside(&f);
     for (struct wire_field k; wire_next(&entry, &k) == WIRE_FIELD;) {
-      if (k.number != 1 || k.type != WIRE_BYTES) continue;
+      if (k.tag != GrpcPayloadContainer_PayloadsEntry_key) continue;
       if (k.size == strlen(DERIVED) && !memcmp(k.data, DERIVED, k.size)) status_mark_derived(s);
       if (k.size == strlen(RESTARTED) && !memcmp(k.data, RESTARTED, k.size)) status_mark_restarted(s);
     }

@@ -7,21 +7,24 @@
 #include "base/mem.h"
 #include "base/wire.h"
 #include "graph/import.h"
+#include "proto/config.wire.h"
+#include "proto/step_stats.wire.h"
+#include "proto/tensor.wire.h"
 #include "tensor/tensor_proto.h"
 
 static void encode_output(const struct step_stats_row *r, struct text *out) {
-  size_t node_output = wire_begin(out, 7);
-  size_t tensor = wire_begin(out, 3);
-  if (r->out_type) wire_put_uint(out, 1, (uint64_t)r->out_type);
+  size_t node_output = begin_NodeExecStats_output(out);
+  size_t tensor = begin_NodeOutput_tensor_description(out);
+  if (r->out_type) put_TensorDescription_dtype(out, r->out_type);
   struct text shape = {0};
   if (r->out_shape.rank >= 0) {
     shape_proto_encode(&r->out_shape, &shape);
-    wire_put_text(out, 2, &shape);
+    put_TensorDescription_shape_n(out, shape.at, shape.n);
     text_release(&shape);
   }
-  size_t allocation = wire_begin(out, 4);
-  wire_put_uint(out, 1, (uint64_t)r->out_bytes);
-  wire_put_str(out, 3, "cpu");
+  size_t allocation = begin_TensorDescription_allocation_description(out);
+  put_AllocationDescription_requested_bytes(out, r->out_bytes);
+  put_AllocationDescription_allocator_name(out, "cpu");
   wire_end(out, allocation);
   wire_end(out, tensor);
   wire_end(out, node_output);
@@ -29,18 +32,18 @@ static void encode_output(const struct step_stats_row *r, struct text *out) {
 
 static void encode_row(const struct step_stats_row *r, struct text *out) {
   int64_t start = r->start_ns / 1000, length = (r->end_ns - r->start_ns + 999) / 1000;
-  size_t node = wire_begin(out, 2);
-  wire_put_str(out, 1, r->name);
-  wire_put_uint(out, 2, (uint64_t)start);
-  wire_put_uint(out, 4, (uint64_t)length);
-  wire_put_uint(out, 5, (uint64_t)length);
+  size_t node = begin_DeviceStepStats_node_stats(out);
+  put_NodeExecStats_node_name(out, r->name);
+  put_NodeExecStats_all_start_micros(out, start);
+  put_NodeExecStats_op_end_rel_micros(out, length);
+  put_NodeExecStats_all_end_rel_micros(out, length);
   if (r->has_output) encode_output(r, out);
-  wire_put_str(out, 8, r->label);
-  wire_put_uint(out, 9, (uint64_t)start);
-  wire_put_uint(out, 13, (uint64_t)r->start_ns);
-  wire_put_uint(out, 15, (uint64_t)(r->end_ns - r->start_ns));
-  wire_put_uint(out, 16, (uint64_t)(r->end_ns - r->start_ns));
-  wire_put_uint(out, 17, (uint64_t)r->start_ns);
+  put_NodeExecStats_timeline_label(out, r->label);
+  put_NodeExecStats_scheduled_micros(out, start);
+  put_NodeExecStats_all_start_nanos(out, r->start_ns);
+  put_NodeExecStats_op_end_rel_nanos(out, (r->end_ns - r->start_ns));
+  put_NodeExecStats_all_end_rel_nanos(out, (r->end_ns - r->start_ns));
+  put_NodeExecStats_scheduled_nanos(out, r->start_ns);
   wire_end(out, node);
 }
 
@@ -50,8 +53,8 @@ void step_stats_encode(const struct step_stats *s, struct text *out) {
   bool *done = mem_zalloc(n, sizeof *done);
   for (size_t i = 0; i < n; i++) {
     if (done[i]) continue;
-    size_t device = wire_begin(out, 1);
-    wire_put_str(out, 1, rows[i].device);
+    size_t device = begin_StepStats_dev_stats(out);
+    put_DeviceStepStats_device(out, rows[i].device);
     for (size_t k = i; k < n; k++) {
       if (done[k] || strcmp(rows[k].device, rows[i].device)) continue;
       encode_row(&rows[k], out);
@@ -66,7 +69,7 @@ shoal_status run_metadata_encode(const struct step_stats *stats, struct shoal_gr
                                  shoal_bytes *out) {
   struct text t = {0};
   if (stats) {
-    size_t field = wire_begin(&t, 1);
+    size_t field = begin_RunMetadata_step_stats(&t);
     step_stats_encode(stats, &t);
     wire_end(&t, field);
   }
@@ -74,7 +77,7 @@ shoal_status run_metadata_encode(const struct step_stats *stats, struct shoal_gr
     struct text part = {0};
     struct export_options o = {.assigned = true};
     shoal_status s = graph_export(parts[i], &o, &part);
-    if (!s) wire_put_text(&t, 3, &part);
+    if (!s) put_RunMetadata_partition_graphs_n(&t, part.at, part.n);
     text_release(&part);
     if (s) {
       text_release(&t);

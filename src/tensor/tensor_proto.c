@@ -1,10 +1,6 @@
 /* Reading TensorProto. Bytes come from anywhere, so the order is: shape and type, then how many values the message
  * really holds, then memory, then values.
  *
- *   TensorProto   1 dtype  2 shape  4 content  5 float  6 double  7 int  8 string  9 complex64  10 int64  11 bool
- *                 12 complex128  13 half  14 resource  15 variant  16 uint32  17 uint64
- *   TensorShapeProto   2 dim { 1 size  2 name }  3 unknown_rank
- *
  * Content wins over typed values. Typed values shorter than the shape repeat the last one; none at all are zeros;
  * surplus ones are ignored. A shape that is absent, or of unknown rank, is a scalar's. All this as TensorFlow
  * does. Repetition lets a message of ten bytes ask for any amount of memory, so it has a budget. */
@@ -14,6 +10,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw contents are little-endian, and copied as they are");
 
@@ -28,14 +26,14 @@ shoal_status shape_proto_decode(const void *data, size_t size, struct shape *out
   bool unknown = false;
   int rank = 0;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 3 && f.type == WIRE_VARINT) unknown = f.value != 0;
-    if (f.number != 2 || f.type != WIRE_BYTES) continue;
+    if (f.tag == TensorShapeProto_unknown_rank) unknown = f.value != 0;
+    if (f.tag != TensorShapeProto_dim) continue;
     if (rank == SHOAL_MAX_RANK) return INVALID("Shapes of more than %d dimensions are not supported", SHOAL_MAX_RANK);
     struct wire d = wire_inside(&f);
     struct wire_field g;
     int64_t dim = 0;
     while ((r = wire_next(&d, &g)) == WIRE_FIELD)
-      if (g.number == 1 && g.type == WIRE_VARINT) dim = (int64_t)g.value;
+      if (g.tag == TensorShapeProto_Dim_size) dim = (int64_t)g.value;
     if (r == WIRE_BROKEN) break;
     if (dim < -1) return INVALID("Shape has dimension %" PRId64 "; dimensions must be >= -1 (-1 being unknown)", dim);
     out->dims[rank++] = dim;
@@ -56,9 +54,9 @@ shoal_status tensor_proto_peek(const void *data, size_t size, struct tensor_prot
   enum wire_step r;
   int64_t dtype = 0;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 1 && f.type == WIRE_VARINT) dtype = (int64_t)f.value;
-    else if (f.number == 2 && f.type == WIRE_BYTES) TRY(shape_proto_decode(f.data, f.size, &out->shape));
-    else if (f.number == 4 && f.type == WIRE_BYTES) {
+    if (f.tag == TensorProto_dtype) dtype = (int64_t)f.value;
+    else if (f.tag == TensorProto_tensor_shape) TRY(shape_proto_decode(f.data, f.size, &out->shape));
+    else if (f.tag == TensorProto_tensor_content) {
       out->content = wire_inside(&f);
       out->has_content = f.size > 0;
     }
@@ -76,30 +74,29 @@ shoal_status tensor_proto_peek(const void *data, size_t size, struct tensor_prot
 
 /* ---- typed values ---- */
 
-static uint32_t field_of(shoal_dtype t) {
+static uint32_t tag_of(shoal_dtype t) {
   switch (t) {
-    case SHOAL_FLOAT32: return 5;
-    case SHOAL_FLOAT64: return 6;
-    case SHOAL_STRING: return 8;
-    case SHOAL_COMPLEX64: return 9;
-    case SHOAL_INT64: return 10;
-    case SHOAL_BOOL: return 11;
-    case SHOAL_COMPLEX128: return 12;
+    case SHOAL_FLOAT32: return TensorProto_float_val;
+    case SHOAL_FLOAT64: return TensorProto_double_val;
+    case SHOAL_STRING: return TensorProto_string_val;
+    case SHOAL_COMPLEX64: return TensorProto_scomplex_val;
+    case SHOAL_INT64: return TensorProto_int64_val;
+    case SHOAL_BOOL: return TensorProto_bool_val;
+    case SHOAL_COMPLEX128: return TensorProto_dcomplex_val;
     case SHOAL_FLOAT16:
-    case SHOAL_BFLOAT16: return 13;
-    case SHOAL_RESOURCE: return 14;
-    case SHOAL_VARIANT: return 15;
-    case SHOAL_UINT32: return 16;
-    case SHOAL_UINT64: return 17;
-    default: return 7;
+    case SHOAL_BFLOAT16: return TensorProto_half_val;
+    case SHOAL_RESOURCE: return TensorProto_resource_handle_val;
+    case SHOAL_VARIANT: return TensorProto_variant_val;
+    case SHOAL_UINT32: return TensorProto_uint32_val;
+    case SHOAL_UINT64: return TensorProto_uint64_val;
+    default: return TensorProto_int_val;
   }
 }
 
 /* Width on the wire of the numbers in the typed list: 4, 8, or 0 for varints. */
-static unsigned wire_width(shoal_dtype t) {
-  if (t == SHOAL_FLOAT32 || t == SHOAL_COMPLEX64) return 4;
-  if (t == SHOAL_FLOAT64 || t == SHOAL_COMPLEX128) return 8;
-  return 0;
+static unsigned wire_width(uint32_t tag) {
+  enum wire_type type = wire_tag_type(tag);
+  return type == WIRE_FIXED32 ? 4 : type == WIRE_FIXED64 ? 8 : 0;
 }
 
 static void put_number(void *data, size_t width, shoal_dtype t, int64_t i, uint64_t v) {
@@ -111,17 +108,16 @@ static void put_number(void *data, size_t width, shoal_dtype t, int64_t i, uint6
 /* Numbers of the message's typed list into data, at most n (complex types count their parts); *got says how
  * many there were. */
 static shoal_status read_numbers(const struct tensor_proto_view *v, void *data, int64_t n, int64_t *got) {
-  unsigned wide = wire_width(v->dtype);
+  uint32_t tag = tag_of(v->dtype);
+  unsigned wide = wire_width(tag);
   size_t width = wide ? wide : dtype_size(v->dtype);
-  uint32_t number = field_of(v->dtype);
   struct wire w = v->message;
   struct wire_field f;
   int64_t have = 0;
   while (have < n && wire_next(&w, &f) == WIRE_FIELD) {
-    if (f.number != number) continue;
+    if (f.number != wire_tag_number(tag)) continue;
     if (f.type != WIRE_BYTES) {
-      enum wire_type want = wide == 4 ? WIRE_FIXED32 : wide == 8 ? WIRE_FIXED64 : WIRE_VARINT;
-      if (f.type != want) return malformed("a value of another type than its list");
+      if (f.tag != tag) return malformed("a value of another type than its list");
       put_number(data, width, v->dtype, have++, f.value);
       continue;
     }
@@ -145,14 +141,14 @@ static shoal_status read_numbers(const struct tensor_proto_view *v, void *data, 
 
 /* How many values the typed list holds, at most max: decides whether the rest is repetition. */
 static int64_t count_values(const struct tensor_proto_view *v, int64_t max) {
-  unsigned wide = wire_width(v->dtype);
+  uint32_t tag = tag_of(v->dtype);
+  unsigned wide = wire_width(tag);
   bool numbers = dtype_plain(v->dtype);
-  uint32_t number = field_of(v->dtype);
   struct wire w = v->message;
   struct wire_field f;
   int64_t have = 0;
   while (have < max && wire_next(&w, &f) == WIRE_FIELD) {
-    if (f.number != number) continue;
+    if (f.number != wire_tag_number(tag)) continue;
     if (f.type != WIRE_BYTES || !numbers) have++;
     else if (wide) have += (int64_t)(f.size / wide);
     else
@@ -247,12 +243,12 @@ static shoal_status read_list(const struct tensor_proto_view *v, struct tensor *
   struct wire w = v->message;
   struct wire_field f;
   size_t width = dtype_size(v->dtype);
-  uint32_t number = field_of(v->dtype);
+  uint32_t tag = tag_of(v->dtype);
   int64_t have = 0;
   char *data = out->data;
   while (have < v->n && wire_next(&w, &f) == WIRE_FIELD) {
-    if (f.number != number) continue;
-    if (f.type != WIRE_BYTES) return malformed("a value of another type than its list");
+    if (f.number != wire_tag_number(tag)) continue;
+    if (f.tag != tag) return malformed("a value of another type than its list");
     TRY(set_element(v->dtype, data + (size_t)have * width, wire_inside(&f), budget, depth));
     have++;
   }

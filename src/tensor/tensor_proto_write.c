@@ -1,33 +1,35 @@
-/* Writing TensorProto; the reading half, and the table of fields, is tensor_proto.c. */
+/* Writing TensorProto; the reading half is tensor_proto.c. */
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 #include "tensor/tensor_proto.h"
 
 void shape_proto_encode(const struct shape *s, struct text *out) {
   if (s->rank < 0) {
-    wire_put_uint(out, 3, 1);
+    put_TensorShapeProto_unknown_rank(out, 1);
     return;
   }
   for (int i = 0; i < s->rank; i++) {
-    size_t at = wire_begin(out, 2);
-    if (s->dims[i]) wire_put_uint(out, 1, (uint64_t)s->dims[i]); /* proto3 leaves out zeros */
+    size_t at = begin_TensorShapeProto_dim(out);
+    if (s->dims[i]) put_TensorShapeProto_Dim_size(out, s->dims[i]); /* proto3 leaves out zeros */
     wire_end(out, at);
   }
 }
 
 static void put_shape(const struct tensor *t, struct text *out) {
   struct shape s = tensor_shape(t);
-  size_t at = wire_begin(out, 2);
+  size_t at = begin_TensorProto_tensor_shape(out);
   shape_proto_encode(&s, out);
   wire_end(out, at);
 }
 
 void tensor_proto_header(const struct tensor *t, struct text *out) {
-  wire_put_uint(out, 1, t->dtype);
+  put_TensorProto_dtype(out, t->dtype);
   if (t->rank) put_shape(t, out);
   size_t n = tensor_bytes(t);
-  wire_put_varint(out, 4 << 3 | WIRE_BYTES);
+  wire_put_varint(out, TensorProto_tensor_content);
   wire_put_varint(out, n);
 }
 
@@ -46,10 +48,10 @@ static shoal_status put_element(shoal_dtype t, const void *at, int depth, struct
   return variant_proto_encode(*(struct variant *const *)at, depth + 1, out);
 }
 
-static shoal_status put_list(const struct tensor *t, uint32_t field, int depth, struct text *out) {
+static shoal_status put_list(const struct tensor *t, uint32_t tag, int depth, struct text *out) {
   size_t width = dtype_size((shoal_dtype)t->dtype);
   for (int64_t i = 0; i < t->n; i++) {
-    size_t at = wire_begin(out, field);
+    size_t at = wire_open(out, tag);
     TRY(put_element((shoal_dtype)t->dtype, (const char *)t->data + (size_t)i * width, depth, out));
     wire_end(out, at);
   }
@@ -61,7 +63,7 @@ static void put_strings(const struct tensor *t, struct text *out) {
   const struct str *s = t->data;
   size_t total = 0;
   for (int64_t i = 0; i < t->n; i++) total += wire_varint_size(s[i].size) + s[i].size;
-  wire_put_varint(out, 4 << 3 | WIRE_BYTES);
+  wire_put_varint(out, TensorProto_tensor_content);
   wire_put_varint(out, total);
   for (int64_t i = 0; i < t->n; i++) wire_put_varint(out, s[i].size);
   for (int64_t i = 0; i < t->n; i++) text_add(out, str_data(&s[i]), s[i].size);
@@ -69,17 +71,18 @@ static void put_strings(const struct tensor *t, struct text *out) {
 
 shoal_status tensor_proto_encode_nested(const struct tensor *t, int depth, struct text *out) {
   if (!tensor_valid(t)) return NULL;
-  wire_put_uint(out, 1, t->dtype);
+  put_TensorProto_dtype(out, t->dtype);
   put_shape(t, out);
   if (dtype_plain((shoal_dtype)t->dtype)) {
-    wire_put_bytes(out, 4, t->data, tensor_bytes(t));
+    put_TensorProto_tensor_content_n(out, t->data, tensor_bytes(t));
     return NULL;
   }
   if (t->dtype == SHOAL_STRING) {
     if (t->n) put_strings(t, out);
     return NULL;
   }
-  return put_list(t, t->dtype == SHOAL_RESOURCE ? 14 : 15, depth, out);
+  return put_list(t, t->dtype == SHOAL_RESOURCE ? TensorProto_resource_handle_val : TensorProto_variant_val, depth,
+                  out);
 }
 
 shoal_status tensor_proto_encode(const struct tensor *t, struct text *out) {
@@ -92,34 +95,34 @@ static void put_typed(const struct tensor *t, struct text *out) {
   const void *d = t->data;
   size_t at;
   switch ((shoal_dtype)t->dtype) {
-    case SHOAL_FLOAT32: wire_put_bytes(out, 5, d, 4); return;
-    case SHOAL_FLOAT64: wire_put_bytes(out, 6, d, 8); return;
-    case SHOAL_COMPLEX64: wire_put_bytes(out, 9, d, 8); return;
-    case SHOAL_COMPLEX128: wire_put_bytes(out, 12, d, 16); return;
+    case SHOAL_FLOAT32: put_TensorProto_float_val_packed_n(out, d, 4); return;
+    case SHOAL_FLOAT64: put_TensorProto_double_val_packed_n(out, d, 8); return;
+    case SHOAL_COMPLEX64: put_TensorProto_scomplex_val_packed_n(out, d, 8); return;
+    case SHOAL_COMPLEX128: put_TensorProto_dcomplex_val_packed_n(out, d, 16); return;
     default: break;
   }
-  uint32_t field = 7;
+  uint32_t packed = TensorProto_int_val_packed;
   uint64_t v = 0;
   switch ((shoal_dtype)t->dtype) {
     case SHOAL_INT64:
-      field = 10;
+      packed = TensorProto_int64_val_packed;
       v = (uint64_t) * (const int64_t *)d;
       break;
     case SHOAL_UINT64:
-      field = 17;
+      packed = TensorProto_uint64_val_packed;
       v = *(const uint64_t *)d;
       break;
     case SHOAL_UINT32:
-      field = 16;
+      packed = TensorProto_uint32_val_packed;
       v = *(const uint32_t *)d;
       break;
     case SHOAL_BOOL:
-      field = 11;
+      packed = TensorProto_bool_val_packed;
       v = *(const uint8_t *)d;
       break;
     case SHOAL_FLOAT16:
     case SHOAL_BFLOAT16:
-      field = 13;
+      packed = TensorProto_half_val_packed;
       v = *(const uint16_t *)d;
       break;
     case SHOAL_UINT16:
@@ -132,7 +135,7 @@ static void put_typed(const struct tensor *t, struct text *out) {
     case SHOAL_QINT8: v = (uint64_t)(int64_t) * (const int8_t *)d; break;
     default: v = (uint64_t)(int64_t) * (const int32_t *)d; break;
   }
-  at = wire_begin(out, field);
+  at = wire_open(out, packed);
   wire_put_varint(out, v);
   wire_end(out, at);
 }
@@ -147,11 +150,12 @@ shoal_status tensor_proto_compact(const struct tensor *t, struct text *out) {
   if (!tensor_valid(t)) return NULL;
   shoal_dtype dtype = (shoal_dtype)t->dtype;
   if (dtype_plain(dtype) && !all_equal(t)) return tensor_proto_encode(t, out);
-  wire_put_uint(out, 1, t->dtype);
+  put_TensorProto_dtype(out, t->dtype);
   put_shape(t, out);
   if (dtype_plain(dtype)) {
     put_typed(t, out);
     return NULL;
   }
-  return put_list(t, dtype == SHOAL_STRING ? 8 : dtype == SHOAL_RESOURCE ? 14 : 15, 0, out);
+  if (dtype == SHOAL_STRING) return put_list(t, TensorProto_string_val, 0, out);
+  return put_list(t, dtype == SHOAL_RESOURCE ? TensorProto_resource_handle_val : TensorProto_variant_val, 0, out);
 }

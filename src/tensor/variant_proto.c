@@ -1,8 +1,5 @@
 /* Resource handles and variants as messages.
  *
- *   ResourceHandleProto      1 device  2 container  3 name  4 hash_code  5 maybe_type_name
- *   VariantTensorDataProto   1 type_name  2 metadata  3 tensors
- *
  * A variant's type is looked up by its name. One that is not registered here (a dataset on its way through this
  * task, say) is kept as its parts, as TensorFlow keeps it, and written out again unchanged. */
 #include <pthread.h>
@@ -10,6 +7,8 @@
 
 #include "base/mem.h"
 #include "base/vec.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 #include "tensor/tensor_proto.h"
 
 /* ---- handles ---- */
@@ -29,13 +28,12 @@ shoal_status handle_proto_decode(const void *data, size_t size, struct resource_
   struct wire_field f;
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 4 && f.type == WIRE_VARINT) h->hash_code = f.value;
-    if (f.type != WIRE_BYTES) continue;
+    if (f.tag == ResourceHandleProto_hash_code) h->hash_code = f.value;
     char **to = NULL;
-    if (f.number == 1) to = &h->device;
-    else if (f.number == 2) to = &h->container;
-    else if (f.number == 3) to = &h->name;
-    else if (f.number == 5) to = &h->type_name;
+    if (f.tag == ResourceHandleProto_device) to = &h->device;
+    else if (f.tag == ResourceHandleProto_container) to = &h->container;
+    else if (f.tag == ResourceHandleProto_name) to = &h->name;
+    else if (f.tag == ResourceHandleProto_maybe_type_name) to = &h->type_name;
     if (!to || take_string(to, &f)) continue;
     resource_handle_unref(h);
     return NO_MEMORY(f.size, "a resource's name");
@@ -49,16 +47,16 @@ shoal_status handle_proto_decode(const void *data, size_t size, struct resource_
   return NULL;
 }
 
-static void put_nonempty(struct text *out, uint32_t field, const char *s) {
-  if (*s) wire_put_str(out, field, s);
+static void put_nonempty(struct text *out, uint32_t tag, const char *s) {
+  if (*s) wire_add_str(out, tag, s);
 }
 
 void handle_proto_encode(const struct resource_handle *h, struct text *out) {
-  put_nonempty(out, 1, h->device);
-  put_nonempty(out, 2, h->container);
-  put_nonempty(out, 3, h->name);
-  if (h->hash_code) wire_put_uint(out, 4, h->hash_code);
-  put_nonempty(out, 5, h->type_name);
+  put_nonempty(out, ResourceHandleProto_device, h->device);
+  put_nonempty(out, ResourceHandleProto_container, h->container);
+  put_nonempty(out, ResourceHandleProto_name, h->name);
+  if (h->hash_code) put_ResourceHandleProto_hash_code(out, h->hash_code);
+  put_nonempty(out, ResourceHandleProto_maybe_type_name, h->type_name);
 }
 
 /* ---- types of variants ---- */
@@ -135,10 +133,9 @@ shoal_status variant_proto_decode(struct wire w, size_t *budget, int depth, stru
   enum wire_step r;
   shoal_status s = NULL;
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) name = wire_inside(&f);
-    else if (f.number == 2) metadata = wire_inside(&f);
-    else if (f.number == 3) {
+    if (f.tag == VariantTensorDataProto_type_name) name = wire_inside(&f);
+    else if (f.tag == VariantTensorDataProto_metadata) metadata = wire_inside(&f);
+    else if (f.tag == VariantTensorDataProto_tensors) {
       struct tensor t;
       s = tensor_proto_decode_nested(wire_inside(&f), budget, depth, &t);
       if (!s) vec_push(&tensors, t);
@@ -158,10 +155,10 @@ shoal_status variant_proto_decode(struct wire w, size_t *budget, int depth, stru
 
 static shoal_status put_parts(const char *name, size_t name_n, const struct text *metadata,
                               const struct tensor *tensors, int n, int depth, struct text *out) {
-  if (name_n) wire_put_bytes(out, 1, name, name_n);
-  if (metadata->n) wire_put_text(out, 2, metadata);
+  if (name_n) put_VariantTensorDataProto_type_name_n(out, name, name_n);
+  if (metadata->n) put_VariantTensorDataProto_metadata_n(out, metadata->at, metadata->n);
   for (int i = 0; i < n; i++) {
-    size_t at = wire_begin(out, 3);
+    size_t at = begin_VariantTensorDataProto_tensors(out);
     TRY(tensor_proto_encode_nested(&tensors[i], depth, out));
     wire_end(out, at);
   }

@@ -8,13 +8,14 @@
 
 #include "base/wire.h"
 #include "checkpoint/slice.h"
+#include "proto/meta_graph.wire.h"
 #include "shoal/layers.h"
 #include "train/train_session.h"
 #include "train/variables.h"
 
-static void put_out(struct text *t, uint32_t field, shoal_out o) {
+static void put_out(struct text *t, uint32_t tag, shoal_out o) {
   char *name = mem_printf("%s:%d", o.node->name, o.index);
-  wire_put_str(t, field, name);
+  wire_add_str(t, tag, name);
   free(name);
 }
 
@@ -26,11 +27,11 @@ static void put_slice(struct text *t, shoal_var v) {
   if (!*spec) return;
   shoal_status bad = slice_parse(spec, strlen(spec), &full, &slice, &part);
   if (!bad) {
-    size_t at = wire_begin(t, 4);
-    wire_put_str(t, 1, variable_save_name(v));
-    for (int i = 0; i < full.rank; i++) wire_put_uint(t, 2, (uint64_t)full.dims[i]);
-    for (int i = 0; i < full.rank; i++) wire_put_uint(t, 3, (uint64_t)MAX(slice.start[i], 0));
-    for (int i = 0; i < full.rank; i++) wire_put_uint(t, 4, (uint64_t)part.dims[i]);
+    size_t at = begin_VariableDef_save_slice_info_def(t);
+    put_SaveSliceInfoDef_full_name(t, variable_save_name(v));
+    for (int i = 0; i < full.rank; i++) put_SaveSliceInfoDef_full_shape(t, full.dims[i]);
+    for (int i = 0; i < full.rank; i++) put_SaveSliceInfoDef_var_offset(t, MAX(slice.start[i], 0));
+    for (int i = 0; i < full.rank; i++) put_SaveSliceInfoDef_var_shape(t, part.dims[i]);
     wire_end(t, at);
   }
   shoal_status_free(bad);
@@ -38,14 +39,14 @@ static void put_slice(struct text *t, shoal_var v) {
 
 static void put_variable(struct text *t, const struct shoal_graph *g, shoal_var v, bool trainable) {
   const struct shoal_node *init = variable_initializer(g, v);
-  size_t at = wire_begin(t, 1);
-  put_out(t, 1, v.handle);
-  if (init) wire_put_str(t, 2, init->name);
-  put_out(t, 3, v.value);
+  size_t at = wire_open(t, CollectionDef_BytesList_value);
+  put_out(t, VariableDef_variable_name, v.handle);
+  if (init) put_VariableDef_initializer_name(t, init->name);
+  put_out(t, VariableDef_snapshot_name, v.value);
   put_slice(t, v);
-  if (!variable_is_ref(v.handle)) wire_put_uint(t, 5, 1);
-  if (init && init->n_in > 1) put_out(t, 6, init->in[1]);
-  if (trainable) wire_put_uint(t, 7, 1);
+  if (!variable_is_ref(v.handle)) put_VariableDef_is_resource(t, 1);
+  if (init && init->n_in > 1) put_out(t, VariableDef_initial_value_name, init->in[1]);
+  if (trainable) put_VariableDef_trainable(t, 1);
   wire_end(t, at);
 }
 
@@ -56,10 +57,10 @@ struct collection {
 
 static struct collection begin(struct text *t, const char *key, uint32_t kind) {
   struct collection c;
-  c.entry = wire_begin(t, 4);
-  wire_put_str(t, 1, key);
-  c.value = wire_begin(t, 2);
-  c.list = wire_begin(t, kind);
+  c.entry = begin_MetaGraphDef_collection_def(t);
+  put_MetaGraphDef_CollectionDefEntry_key(t, key);
+  c.value = begin_MetaGraphDef_CollectionDefEntry_value(t);
+  c.list = wire_open(t, kind);
   return c;
 }
 
@@ -68,8 +69,6 @@ static void end(struct text *t, struct collection c) {
   wire_end(t, c.value);
   wire_end(t, c.entry);
 }
-
-enum { NODES = 1, BYTES = 2 }; /* kinds of collections */
 
 static bool among(shoal_var v, const shoal_var *vars, int n) {
   for (int i = 0; i < n; i++)
@@ -80,7 +79,7 @@ static bool among(shoal_var v, const shoal_var *vars, int n) {
 static void put_variables(struct text *t, const struct shoal_graph *g, const char *key, const shoal_var *vars, int n,
                           const shoal_var *trainable, int n_trainable) {
   if (!n) return;
-  struct collection c = begin(t, key, BYTES);
+  struct collection c = begin(t, key, CollectionDef_bytes_list);
   for (int i = 0; i < n; i++) put_variable(t, g, vars[i], among(vars[i], trainable, n_trainable));
   end(t, c);
 }
@@ -99,28 +98,28 @@ static void put_collections(struct text *t, const struct shoal_graph *g) {
   shoal_var step = variable_find(g, "global_step");
   if (step.handle.node) put_variables(t, g, "global_step", &step, 1, trained, trainable);
   free(vars);
-  struct collection c = begin(t, "summaries", NODES);
+  struct collection c = begin(t, "summaries", CollectionDef_node_list);
   for (size_t i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i] && node_is_summary(g->nodes.at[i])) put_out(t, 1, node_out(g->nodes.at[i], 0));
+    if (g->nodes.at[i] && node_is_summary(g->nodes.at[i]))
+      put_out(t, CollectionDef_NodeList_value, node_out(g->nodes.at[i], 0));
   end(t, c);
 }
 
 static void put_saver(struct text *t, const struct meta_saver *s) {
-  enum { V2 = 2 };
-  size_t at = wire_begin(t, 3);
-  put_out(t, 1, s->filename);
-  put_out(t, 2, s->save);
-  wire_put_str(t, 3, s->restore->name);
-  if (s->max_to_keep > 0) wire_put_uint(t, 4, (uint64_t)s->max_to_keep);
-  wire_put_float(t, 6, (float)s->keep_every_hours);
-  wire_put_uint(t, 7, V2);
+  size_t at = begin_MetaGraphDef_saver_def(t);
+  put_out(t, SaverDef_filename_tensor_name, s->filename);
+  put_out(t, SaverDef_save_tensor_name, s->save);
+  put_SaverDef_restore_op_name(t, s->restore->name);
+  if (s->max_to_keep > 0) put_SaverDef_max_to_keep(t, s->max_to_keep);
+  put_SaverDef_keep_checkpoint_every_n_hours(t, (float)s->keep_every_hours);
+  put_SaverDef_version(t, SaverDef_CheckpointFormatVersion_V2);
   wire_end(t, at);
 }
 
 shoal_status meta_graph_encode(struct shoal_graph *g, const struct meta_saver *saver, struct text *out) {
   shoal_bytes def;
   TRY(shoal_graph_export(g, &def));
-  wire_put_bytes(out, 2, def.data, def.size);
+  put_MetaGraphDef_graph_def_n(out, def.data, def.size);
   shoal_bytes_free(&def);
   put_saver(out, saver);
   put_collections(out, g);

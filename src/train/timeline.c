@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "base/wire.h"
+#include "proto/config.wire.h"
+#include "proto/step_stats.wire.h"
 
 struct span {
   int64_t start, end; /* microseconds */
@@ -41,10 +43,10 @@ static void type_of(const struct span *s, const char **at, size_t *n) {
 static struct span read_span(struct wire w) {
   struct span s = {0};
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type == WIRE_VARINT && f.number == 2) s.start = (int64_t)f.value;
-    if (f.type == WIRE_VARINT && f.number == 5) s.end = (int64_t)f.value;
-    if (f.type == WIRE_BYTES && f.number == 1) s.name = f.data, s.name_n = f.size;
-    if (f.type == WIRE_BYTES && f.number == 8) s.label = f.data, s.label_n = f.size;
+    if (f.tag == NodeExecStats_all_start_micros) s.start = (int64_t)f.value;
+    if (f.tag == NodeExecStats_all_end_rel_micros) s.end = (int64_t)f.value;
+    if (f.tag == NodeExecStats_node_name) s.name = f.data, s.name_n = f.size;
+    if (f.tag == NodeExecStats_timeline_label) s.label = f.data, s.label_n = f.size;
   }
   s.end = s.start + MAX(s.end, 0);
   if (!s.label) s.label = s.name, s.label_n = s.name_n;
@@ -61,8 +63,8 @@ static void put_device(struct text *events, int pid, struct wire device) {
   VEC(int64_t) lanes = {0}; /* when each is free again */
   struct wire_field name = {0};
   for (struct wire_field f; wire_next(&device, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) name = f;
-    if (f.number == 2 && f.type == WIRE_BYTES) vec_push(&spans, read_span(wire_inside(&f)));
+    if (f.tag == DeviceStepStats_device) name = f;
+    if (f.tag == DeviceStepStats_node_stats) vec_push(&spans, read_span(wire_inside(&f)));
   }
   if (events->n) text_adds(events, ",\n");
   text_addf(events, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":", pid);
@@ -97,10 +99,10 @@ shoal_status timeline_json(const void *metadata, size_t size, struct text *out) 
   enum wire_step step;
   int pid = 0;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != RunMetadata_step_stats) continue;
     struct wire stats = wire_inside(&f);
     for (struct wire_field d; wire_next(&stats, &d) == WIRE_FIELD;)
-      if (d.number == 1 && d.type == WIRE_BYTES) put_device(&events, pid++, wire_inside(&d));
+      if (d.tag == StepStats_dev_stats) put_device(&events, pid++, wire_inside(&d));
   }
   shoal_status s = step == WIRE_BROKEN ? STATUS(SHOAL_DATA_LOSS, "the run metadata does not parse") : NULL;
   if (!s) text_addf(out, "{\"traceEvents\":[\n%s\n]}\n", text_cstr(&events));

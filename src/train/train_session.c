@@ -10,17 +10,18 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/device_name.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/strmap.h"
 #include "base/text.h"
 #include "base/wire.h"
 #include "graph/builder.h"
-#include "base/device_name.h"
+#include "proto/config.wire.h"
 #include "train/claim.h"
 #include "train/progress.h"
 #include "train/run_marks.h"
 #include "train/saver.h"
-#include "base/stop.h"
 #include "train/stop_together.h"
 
 /* Not there in a build without the network's libraries, which has no servers to ask. */
@@ -164,7 +165,7 @@ static void add_filters(struct text *config, const shoal_graph *g, const char *o
     if (!named) continue;
     spec.has_type = spec.has_id = spec.has_replica = false;
     device_spec_print(&spec, name, sizeof name);
-    if (!strmap_put(&seen, name, (void *)1)) wire_put_str(config, 4, name);
+    if (!strmap_put(&seen, name, (void *)1)) put_ConfigProto_device_filters(config, name);
   }
   strmap_release(&seen);
 }

@@ -12,6 +12,7 @@
 #include "base/snappy.h"
 #include "ops/array/array_util.h"
 #include "ops/data/dataset_state.h"
+#include "proto/dataset.wire.h"
 #include "tensor/tensor_proto.h"
 
 struct packed_element {
@@ -62,9 +63,9 @@ __attribute__((constructor)) static void register_type(void) { variant_type_regi
 static shoal_status add_component(const struct tensor *t, struct text *bytes, struct text *message) {
   struct text sizes = {0};
   struct shape shape = tensor_shape(t);
-  size_t begun = wire_begin(message, 2), before = bytes->n;
-  wire_put_uint(message, 1, t->dtype);
-  size_t shape_at = wire_begin(message, 2);
+  size_t begun = begin_CompressedElement_component_metadata(message), before = bytes->n;
+  put_CompressedComponentMetadata_dtype(message, t->dtype);
+  size_t shape_at = begin_CompressedComponentMetadata_tensor_shape(message);
   shape_proto_encode(&shape, message);
   wire_end(message, shape_at);
   bool fits = true;
@@ -80,7 +81,7 @@ static shoal_status add_component(const struct tensor *t, struct text *bytes, st
     else s = tensor_proto_encode(t, bytes);
     if (bytes->n > before) wire_put_varint(&sizes, bytes->n - before);
   }
-  if (sizes.n) wire_put_text(message, 4, &sizes);
+  if (sizes.n) put_CompressedComponentMetadata_uncompressed_bytes_packed_n(message, sizes.at, sizes.n);
   wire_end(message, begun);
   text_release(&sizes);
   return s ? s : fits ? NULL : NO_MEMORY(tensor_bytes(t), "an element to pack");
@@ -96,7 +97,7 @@ static shoal_status compress_run(struct kernel_ctx *ctx) {
   if (!s && !snappy_encode(text_cstr(&bytes), bytes.n, &packed)) s = NO_MEMORY(bytes.n, "a packed element");
   if (!s) s = ctx_out_dims(ctx, 0, 0, NULL, &out);
   if (!s) {
-    wire_put_text(&message, 1, &packed);
+    put_CompressedElement_data_n(&message, packed.at, packed.n);
     text_add(&message, text_cstr(&components), components.n);
     *T_DATA(out, struct variant *) = packed_new(text_cstr(&message), message.n);
     if (!*T_DATA(out, struct variant *)) s = NO_MEMORY(message.n, "a packed element");
@@ -123,9 +124,9 @@ static shoal_status read_component(struct wire w, struct component *c) {
   enum wire_step step;
   *c = (struct component){.shape = shape_scalar()};
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == 1 && f.type == WIRE_VARINT) c->type = (shoal_dtype)(f.value & 127);
-    if (f.number == 2 && f.type == WIRE_BYTES) TRY(shape_proto_decode(f.data, f.size, &c->shape));
-    if (f.number == 4 && f.type == WIRE_BYTES) c->sizes = wire_inside(&f);
+    if (f.tag == CompressedComponentMetadata_dtype) c->type = (shoal_dtype)(f.value & 127);
+    if (f.tag == CompressedComponentMetadata_tensor_shape) TRY(shape_proto_decode(f.data, f.size, &c->shape));
+    if (f.tag == CompressedComponentMetadata_uncompressed_bytes_packed) c->sizes = wire_inside(&f);
   }
   return step == WIRE_END && c->shape.rank >= 0 ? NULL : broken();
 }
@@ -179,7 +180,7 @@ static shoal_status unpack_all(struct kernel_ctx *ctx, struct wire message, stru
   enum wire_step step;
   int i = 0;
   while ((step = wire_next(&message, &f)) == WIRE_FIELD) {
-    if (f.number != 2 || f.type != WIRE_BYTES) continue;
+    if (f.tag != CompressedElement_component_metadata) continue;
     struct component c;
     if (i >= ctx->kernel->n_out) return other_number(ctx);
     TRY(read_component(wire_inside(&f), &c));
@@ -205,7 +206,7 @@ static shoal_status uncompress_run(struct kernel_ctx *ctx) {
   struct wire message = wire_from(p->message, p->n), packed;
   char *plain = NULL;
   size_t n = 0;
-  if (!wire_find(message, 1, &packed)) return broken();
+  if (!find_CompressedElement_data(message, &packed)) return broken();
   TRY(snappy_decode(packed.at, wire_left(&packed), &plain, &n));
   shoal_status s = unpack_all(ctx, message, wire_from(plain, n));
   free(plain);

@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/device_name.h"
 #include "base/mem.h"
 #include "base/wire.h"
 #include "data/dataset_graph.h"
-#include "base/device_name.h"
 #include "graph/import.h"
 #include "graph/prune.h"
 #include "ops/data/dataset_state.h"
+#include "proto/graph.wire.h"
 
 /* ---- to a graph ---- */
 
@@ -71,7 +72,7 @@ static void put_local_device(struct text *out, const struct wire_field *f) {
     local = (struct device_spec){.has_type = true, .has_id = true, .id = spec.has_id ? spec.id : 0};
     memcpy(local.type, spec.type, sizeof local.type);
     device_spec_print(&local, text, sizeof text);
-    wire_put_str(out, f->number, text);
+    wire_add_str(out, f->tag, text);
   }
   shoal_status_free(bad);
 }
@@ -80,10 +81,10 @@ static void put_local_device(struct text *out, const struct wire_field *f) {
 static void copy_local(struct wire w, const uint32_t *path, struct text *out) {
   struct wire_field f;
   for (const uint8_t *from = w.at; wire_next(&w, &f) == WIRE_FIELD; from = w.at) {
-    if (f.number != path[0] || f.type != WIRE_BYTES) {
+    if (f.tag != path[0]) {
       text_add(out, (const char *)from, (size_t)(w.at - from));
     } else if (path[1]) {
-      size_t at = wire_begin(out, f.number);
+      size_t at = wire_open(out, f.tag);
       copy_local(wire_inside(&f), path + 1, out);
       wire_end(out, at);
     } else {
@@ -94,7 +95,8 @@ static void copy_local(struct wire w, const uint32_t *path, struct text *out) {
 
 static shoal_status write_graph(const struct dataset *d, const struct to_graph_state *s, struct shoal_graph *g,
                                 struct text *out) {
-  static const uint32_t devices[] = {2 /* library */, 1 /* function */, 3 /* node_def */, 4 /* device */, 0};
+  static const uint32_t devices[] = {GraphDef_library, FunctionDefLibrary_function, FunctionDef_node_def,
+                                     NodeDef_device, 0};
   struct shoal_node *end;
   TRY(dataset_graph(d, 0, g, &end));
   if (s->fail) TRY(dataset_graph_check_state(g));

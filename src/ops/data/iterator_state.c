@@ -6,7 +6,7 @@
  * dataset instead, which restores sooner, but makes states of shuffles as large as their buffers, and needs two
  * functions of every dataset there is.
  *
- *   variant "tensorflow::Iterator", metadata: one message {1: version, 2: asked, 3: failed, 4: seeds} */
+ *   variant "tensorflow::Iterator", metadata: a SavedIterator (src/proto/shoal.proto) */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,10 @@
 #include "base/text.h"
 #include "base/wire.h"
 #include "ops/data/iterator.h"
+#include "proto/shoal.wire.h"
 #include "tensor/tensor_proto.h"
 
-enum { VERSION = 1, F_VERSION = 1, F_ASKED, F_FAILED, F_SEEDS };
+enum { VERSION = 1 };
 
 struct saved_iterator {
   struct variant head;
@@ -33,10 +34,10 @@ static void saved_free(struct variant *v) {
 
 static shoal_status saved_encode(const struct variant *v, struct text *metadata, struct tensor **tensors, int *n) {
   const struct saved_iterator *s = (const struct saved_iterator *)v;
-  wire_put_uint(metadata, F_VERSION, VERSION);
-  wire_put_uint(metadata, F_ASKED, (uint64_t)s->asked);
-  wire_put_uint(metadata, F_FAILED, s->failed);
-  wire_put_text(metadata, F_SEEDS, &s->seeds);
+  put_SavedIterator_version(metadata, VERSION);
+  put_SavedIterator_asked(metadata, s->asked);
+  put_SavedIterator_failed(metadata, s->failed);
+  put_SavedIterator_seeds_n(metadata, s->seeds.at, s->seeds.n);
   *tensors = NULL;
   *n = 0;
   return NULL;
@@ -64,10 +65,10 @@ static shoal_status saved_decode(const void *metadata, size_t size, const struct
   enum wire_step step;
   uint64_t version = 0;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number == F_VERSION) version = f.value;
-    if (f.number == F_ASKED) s->asked = (int64_t)f.value;
-    if (f.number == F_FAILED) s->failed = f.value != 0;
-    if (f.number == F_SEEDS && f.type == WIRE_BYTES) text_add(&s->seeds, (const char *)f.data, f.size);
+    if (f.tag == SavedIterator_version) version = f.value;
+    if (f.tag == SavedIterator_asked) s->asked = (int64_t)f.value;
+    if (f.tag == SavedIterator_failed) s->failed = f.value != 0;
+    if (f.tag == SavedIterator_seeds) text_add(&s->seeds, (const char *)f.data, f.size);
   }
   *out = &s->head;
   if (step == WIRE_END && version == VERSION && s->asked >= 0) return NULL;

@@ -8,6 +8,8 @@
 #include "base/wire.h"
 #include "graph/shape_fn.h"
 #include "ops/text/string_in.h"
+#include "proto/example.wire.h"
+#include "proto/tensor.wire.h"
 #include "tensor/tensor_proto.h"
 
 /* ---- DecodeCSV ---- */
@@ -194,15 +196,16 @@ static bool put_base64(const char *s, struct text *out) {
   return true;
 }
 
-static bool put_value(int kind, const cJSON *v, struct text *list) {
-  if (kind == 1) {
+/* The kind of a list is its tag in a Feature. */
+static bool put_value(uint32_t kind, const cJSON *v, struct text *list) {
+  if (kind == Feature_bytes_list) {
     struct text bytes = {0};
     bool ok = cJSON_IsString(v) && put_base64(v->valuestring, &bytes);
-    if (ok) wire_put_text(list, 1, &bytes);
+    if (ok) put_BytesList_value_n(list, bytes.at, bytes.n);
     text_release(&bytes);
     return ok;
   }
-  if (kind == 2) {
+  if (kind == Feature_float_list) {
     float f = 0;
     if (cJSON_IsNumber(v)) f = (float)v->valuedouble;
     else if (!cJSON_IsString(v) || !string_to_number(v->valuestring, strlen(v->valuestring), SHOAL_FLOAT32, &f, 0))
@@ -220,15 +223,19 @@ static bool put_value(int kind, const cJSON *v, struct text *list) {
 }
 
 static bool put_feature(const cJSON *feature, struct text *out) {
-  static const char *const names[][2] = {
-      {"bytesList", "bytes_list"}, {"floatList", "float_list"}, {"int64List", "int64_list"}};
-  for (int kind = 1; kind <= 3; kind++) {
-    const cJSON *list = member(feature, names[kind - 1][0], names[kind - 1][1]), *v;
+  static const struct {
+    uint32_t tag, packed;
+    const char *camel, *snake;
+  } kinds[] = {{Feature_bytes_list, 0, "bytesList", "bytes_list"},
+               {Feature_float_list, FloatList_value_packed, "floatList", "float_list"},
+               {Feature_int64_list, Int64List_value_packed, "int64List", "int64_list"}};
+  for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+    const cJSON *list = member(feature, kinds[i].camel, kinds[i].snake), *v;
     if (!list) continue;
     const cJSON *values = cJSON_GetObjectItemCaseSensitive(list, "value");
-    size_t at = wire_begin(out, (uint32_t)kind);
-    size_t packed = kind > 1 && cJSON_GetArraySize(values) ? wire_begin(out, 1) : 0;
-    cJSON_ArrayForEach(v, values) if (!put_value(kind, v, out)) return false;
+    size_t at = wire_open(out, kinds[i].tag);
+    size_t packed = kinds[i].packed && cJSON_GetArraySize(values) ? wire_open(out, kinds[i].packed) : 0;
+    cJSON_ArrayForEach(v, values) if (!put_value(kinds[i].tag, v, out)) return false;
     if (packed) wire_end(out, packed);
     wire_end(out, at);
   }
@@ -239,12 +246,12 @@ static bool put_example(const cJSON *root, struct text *out) {
   const cJSON *features = cJSON_GetObjectItemCaseSensitive(root, "features"), *f;
   if (!cJSON_IsObject(root)) return false;
   if (!features) return true;
-  size_t all = wire_begin(out, 1);
+  size_t all = begin_Example_features(out);
   cJSON_ArrayForEach(f, cJSON_GetObjectItemCaseSensitive(features, "feature")) {
     if (!f->string) return false;
-    size_t entry = wire_begin(out, 1);
-    wire_put_str(out, 1, f->string);
-    size_t value = wire_begin(out, 2);
+    size_t entry = begin_Features_feature(out);
+    put_Features_FeatureEntry_key(out, f->string);
+    size_t value = begin_Features_FeatureEntry_value(out);
     if (!put_feature(f, out)) return false;
     wire_end(out, value);
     wire_end(out, entry);
@@ -302,13 +309,14 @@ static shoal_status run_parse_tensor(struct kernel_ctx *ctx) {
 static shoal_status put_tensor(const struct tensor *x, struct text *t) {
   if (!dtype_plain((shoal_dtype)x->dtype) && x->dtype != SHOAL_STRING) return tensor_proto_encode(x, t);
   struct shape shape = tensor_shape(x);
-  wire_put_uint(t, 1, x->dtype);
-  size_t at = wire_begin(t, 2);
+  put_TensorProto_dtype(t, x->dtype);
+  size_t at = begin_TensorProto_tensor_shape(t);
   shape_proto_encode(&shape, t);
   wire_end(t, at);
   if (x->dtype == SHOAL_STRING)
-    for (int64_t i = 0; i < x->n; i++) wire_put_bytes(t, 8, str_data(string_at(x, i)), string_at(x, i)->size);
-  else if (x->n) wire_put_bytes(t, 4, x->data, tensor_bytes(x));
+    for (int64_t i = 0; i < x->n; i++)
+      put_TensorProto_string_val_n(t, str_data(string_at(x, i)), string_at(x, i)->size);
+  else if (x->n) put_TensorProto_tensor_content_n(t, x->data, tensor_bytes(x));
   return NULL;
 }
 

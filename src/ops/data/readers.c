@@ -9,6 +9,7 @@
 #include "base/wire.h"
 #include "data/record.h"
 #include "ops/state/queue.h"
+#include "proto/checkpoint.wire.h"
 
 enum reader_kind { READER_IDENTITY, READER_WHOLE_FILE, READER_LINES, READER_FIXED, READER_RECORDS };
 
@@ -544,10 +545,10 @@ static shoal_status serialize_run(struct kernel_ctx *ctx) {
     return UNIMPLEMENTED("Reader SerializeState");
   }
   struct text t = {0};
-  if (r->started) wire_put_uint(&t, 1, (uint64_t)r->started);
-  if (r->finished) wire_put_uint(&t, 2, (uint64_t)r->finished);
-  if (r->produced) wire_put_uint(&t, 3, (uint64_t)r->produced);
-  if (r->work.n) wire_put_bytes(&t, 4, r->work.at, r->work.n);
+  if (r->started) put_ReaderBaseState_work_started(&t, r->started);
+  if (r->finished) put_ReaderBaseState_work_finished(&t, r->finished);
+  if (r->produced) put_ReaderBaseState_num_records_produced(&t, r->produced);
+  if (r->work.n) put_ReaderBaseState_current_work_n(&t, r->work.at, r->work.n);
   str_set(out->data, text_cstr(&t), t.n);
   text_release(&t);
   let_go(r);
@@ -560,24 +561,26 @@ static shoal_status restore_from(struct reader_resource *r, const struct str *st
   struct wire w = wire_from(str_data(state), state->size);
   struct wire_field f;
   enum wire_step step;
-  int64_t values[4] = {0};
+  int64_t started = 0, finished = 0, produced = 0;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type == WIRE_VARINT && f.number >= 1 && f.number <= 3) values[f.number] = (int64_t)f.value;
-    if (f.type == WIRE_BYTES && f.number == 4) {
+    if (f.tag == ReaderBaseState_work_started) started = (int64_t)f.value;
+    if (f.tag == ReaderBaseState_work_finished) finished = (int64_t)f.value;
+    if (f.tag == ReaderBaseState_num_records_produced) produced = (int64_t)f.value;
+    if (f.tag == ReaderBaseState_current_work) {
       r->work.n = 0;
       text_add(&r->work, (const char *)f.data, f.size);
     }
   }
   if (step == WIRE_BROKEN) return INVALID("Could not parse state for %s", r->name);
-  if (values[1] < 0 || values[2] < 0 || values[3] < 0)
+  if (started < 0 || finished < 0 || produced < 0)
     return INVALID("Unexpected negative value when restoring in %s", r->name);
-  if (values[1] > values[2])
+  if (started > finished)
     return INVALID("Inconsistent work started vs. finished when restoring in %s: work_started: %" PRId64
                    " work_finished: %" PRId64,
-                   r->name, values[1], values[2]);
-  r->started = values[1];
-  r->finished = values[2];
-  r->produced = values[3];
+                   r->name, started, finished);
+  r->started = started;
+  r->finished = finished;
+  r->produced = produced;
   return NULL;
 }
 

@@ -5,9 +5,10 @@
 #include "base/strmap.h"
 #include "base/wire.h"
 #include "graph/shape_fn.h"
-#include "ops/text/string_in.h"
 #include "ops/array/array_util.h"
 #include "ops/data/summary_build.h"
+#include "ops/text/string_in.h"
+#include "proto/event.wire.h"
 
 /* Output 0 takes the message over. */
 static shoal_status finish(struct kernel_ctx *ctx, shoal_status s, struct text *message) {
@@ -118,7 +119,7 @@ static shoal_status check_tag(struct strmap *seen, struct wire value) {
   const char *tag = NULL;
   size_t n = 0;
   while ((step = wire_next(&value, &f)) == WIRE_FIELD)
-    if (f.number == 1 && f.type == WIRE_BYTES) {
+    if (f.tag == Summary_Value_tag) {
       tag = (const char *)f.data;
       n = f.size;
     }
@@ -136,9 +137,9 @@ static shoal_status merge_one(struct text *out, struct strmap *seen, const struc
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != Summary_value) continue;
     TRY(check_tag(seen, wire_inside(&f)));
-    wire_put_bytes(out, 1, f.data, f.size);
+    put_Summary_value_n(out, f.data, f.size);
   }
   return step == WIRE_BROKEN ? INVALID("Could not parse one of the summary inputs") : NULL;
 }

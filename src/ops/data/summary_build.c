@@ -11,26 +11,25 @@
 #include "base/wire.h"
 #include "ops/array/array_util.h"
 #include "ops/image/image_format.h"
+#include "proto/event.wire.h"
+#include "proto/tensor.wire.h"
 #include "tensor/tensor_proto.h"
 
-/* Fields of Summary and Summary.Value. */
-enum { VALUE = 1, TAG = 1, SIMPLE_VALUE = 2, IMAGE = 4, HISTO = 5, AUDIO = 6, NODE_NAME = 7, TENSOR = 8, METADATA = 9 };
-
 static size_t begin(struct text *out, const struct str *tag, const char *suffix, int64_t index) {
-  size_t at = wire_begin(out, VALUE);
+  size_t at = begin_Summary_value(out);
   if (!tag) return at;
   struct text name = {0};
   text_add(&name, str_data(tag), tag->size);
   if (suffix) text_adds(&name, suffix);
   if (index >= 0) text_addf(&name, "/%" PRId64, index);
-  if (name.n) wire_put_text(out, TAG, &name);
+  if (name.n) put_Summary_Value_tag_n(out, name.at, name.n);
   text_release(&name);
   return at;
 }
 
 void summary_add_scalar(struct text *out, const struct str *tag, float value) {
   size_t at = begin(out, tag, NULL, -1);
-  wire_put_float(out, SIMPLE_VALUE, value);
+  put_Summary_Value_simple_value(out, value);
   wire_end(out, at);
 }
 
@@ -51,10 +50,10 @@ static void make_limits(void) {
   for (int i = 0; i < n; i++) limits[n_limits++] = positive[i];
 }
 
-static void put_double(struct text *out, uint32_t field, double v) {
+static void put_double(struct text *out, uint32_t tag, double v) {
   uint64_t bits;
   memcpy(&bits, &v, 8);
-  if (bits) wire_put_double(out, field, v);
+  if (bits) wire_add_double(out, tag, v);
 }
 
 shoal_status summary_add_histogram(struct text *out, const struct str *tag, const struct tensor *values,
@@ -86,14 +85,14 @@ shoal_status summary_add_histogram(struct text *out, const struct str *tag, cons
     ends[n] = limits[i];
     buckets[n++] = buckets[i];
   }
-  size_t at = begin(out, tag, NULL, -1), histo = wire_begin(out, HISTO);
-  put_double(out, 1, min);
-  put_double(out, 2, max);
-  put_double(out, 3, (double)values->n);
-  put_double(out, 4, sum);
-  put_double(out, 5, squares);
-  wire_put_doubles(out, 6, ends, (size_t)n);
-  wire_put_doubles(out, 7, buckets, (size_t)n);
+  size_t at = begin(out, tag, NULL, -1), histo = begin_Summary_Value_histo(out);
+  put_double(out, HistogramProto_min, min);
+  put_double(out, HistogramProto_max, max);
+  put_double(out, HistogramProto_num, (double)values->n);
+  put_double(out, HistogramProto_sum, sum);
+  put_double(out, HistogramProto_sum_squares, squares);
+  put_HistogramProto_bucket_limit_packed(out, ends, (size_t)n);
+  put_HistogramProto_bucket_packed(out, buckets, (size_t)n);
   wire_end(out, histo);
   wire_end(out, at);
   free(buckets);
@@ -177,11 +176,11 @@ shoal_status summary_add_images(struct text *out, const struct str *tag, const s
     png.n = 0;
     s = png_encode(image, w, h, depth, 8, -1, &png);
     if (s) break;
-    size_t at = begin(out, tag, "/image", max_images > 1 ? i : -1), message = wire_begin(out, IMAGE);
-    wire_put_uint(out, 1, (uint64_t)h);
-    wire_put_uint(out, 2, (uint64_t)w);
-    wire_put_uint(out, 3, (uint64_t)depth);
-    wire_put_text(out, 4, &png);
+    size_t at = begin(out, tag, "/image", max_images > 1 ? i : -1), message = begin_Summary_Value_image(out);
+    put_Summary_Image_height(out, h);
+    put_Summary_Image_width(out, w);
+    put_Summary_Image_colorspace(out, depth);
+    put_Summary_Image_encoded_image_string_n(out, png.at, png.n);
     wire_end(out, message);
     wire_end(out, at);
   }
@@ -208,12 +207,12 @@ shoal_status summary_add_audio(struct text *out, const struct str *tag, const st
     s = wav_encode(T_DATA(t, float) + i * frames * channels, rate ? rate : 1, (uint64_t)channels, (uint64_t)frames,
                    &wav);
     if (s) break;
-    size_t at = begin(out, tag, "/audio", max_outputs > 1 ? i : -1), message = wire_begin(out, AUDIO);
-    wire_put_float(out, 1, sample_rate);
-    wire_put_uint(out, 2, (uint64_t)channels);
-    wire_put_uint(out, 3, (uint64_t)frames);
-    wire_put_text(out, 4, &wav);
-    wire_put_str(out, 5, "audio/wav");
+    size_t at = begin(out, tag, "/audio", max_outputs > 1 ? i : -1), message = begin_Summary_Value_audio(out);
+    put_Summary_Audio_sample_rate(out, sample_rate);
+    put_Summary_Audio_num_channels(out, channels);
+    put_Summary_Audio_length_frames(out, frames);
+    put_Summary_Audio_encoded_audio_string_n(out, wav.at, wav.n);
+    put_Summary_Audio_content_type(out, "audio/wav");
     wire_end(out, message);
     wire_end(out, at);
   }
@@ -228,23 +227,23 @@ shoal_status summary_add_tensor(struct text *out, const struct str *tag, const s
   if (!dtype_plain((shoal_dtype)t->dtype) && t->dtype != SHOAL_STRING)
     return UNIMPLEMENTED("A summary cannot hold a tensor of type %s", dtype_tf_name(t->dtype));
   size_t at = begin(out, tag, NULL, -1);
-  if (node_name) wire_put_str(out, NODE_NAME, node_name);
-  size_t proto = wire_begin(out, TENSOR);
+  if (node_name) put_Summary_Value_node_name(out, node_name);
+  size_t proto = begin_Summary_Value_tensor(out);
   struct shape shape = tensor_shape(t);
-  wire_put_uint(out, 1, t->dtype);
-  size_t dims = wire_begin(out, 2);
+  put_TensorProto_dtype(out, t->dtype);
+  size_t dims = begin_TensorProto_tensor_shape(out);
   shape_proto_encode(&shape, out);
   wire_end(out, dims);
   if (t->dtype == SHOAL_STRING) { /* readers in Python want strings as values, not as raw content */
     for (int64_t i = 0; i < t->n; i++) {
       const struct str *s = &T_DATA(t, struct str)[i];
-      wire_put_bytes(out, 8, str_data(s), s->size);
+      put_TensorProto_string_val_n(out, str_data(s), s->size);
     }
   } else if (t->n) {
-    wire_put_bytes(out, 4, t->data, tensor_bytes(t));
+    put_TensorProto_tensor_content_n(out, t->data, tensor_bytes(t));
   }
   wire_end(out, proto);
-  if (metadata) wire_put_bytes(out, METADATA, str_data(metadata), metadata->size);
+  if (metadata) put_Summary_Value_metadata_n(out, str_data(metadata), metadata->size);
   wire_end(out, at);
   return NULL;
 }

@@ -10,6 +10,7 @@
 
 #include "base/wire.h"
 #include "ops/quantized/quantized_scale.h"
+#include "proto/attributes.wire.h"
 
 enum { SPATIAL_MAX = SHOAL_MAX_RANK - 2 };
 
@@ -36,27 +37,54 @@ static bool spatial_add(struct order *o, int64_t v) {
   return o->n++ < SPATIAL_MAX;
 }
 
-/* dimension_numbers, a message of int64 fields: 1, 2, 3* of the input; 4 (features), 5, 6* of the kernel; 7, 8, 9* of
- * the output. */
+/* The field of that number in dimension_numbers: one value, or one of a list. */
+static struct order *dimension_of(struct uniform_conv_state *st, uint32_t number, int64_t **one) {
+  struct order *o = NULL;
+  switch (number) {
+    case UniformQuantizedConvolutionDimensionNumbersAttr_input_batch_dimension >> 3:
+      o = &st->in, *one = &o->batch;
+      break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_input_feature_dimension >> 3:
+      o = &st->in, *one = &o->feature;
+      break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_input_spatial_dimensions >> 3: o = &st->in; break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_kernel_input_feature_dimension >> 3:
+      o = &st->kernel, *one = &o->feature;
+      break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_kernel_output_feature_dimension >> 3:
+      o = &st->kernel, *one = &o->batch;
+      break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_kernel_spatial_dimensions >> 3: o = &st->kernel; break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_output_batch_dimension >> 3:
+      o = &st->result, *one = &o->batch;
+      break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_output_feature_dimension >> 3:
+      o = &st->result, *one = &o->feature;
+      break;
+    case UniformQuantizedConvolutionDimensionNumbersAttr_output_spatial_dimensions >> 3: o = &st->result; break;
+    default: break;
+  }
+  return o;
+}
+
 static shoal_status orders_read(const char *data, size_t size, struct uniform_conv_state *st) {
-  struct order *const orders[] = {&st->in, &st->kernel, &st->result};
   struct wire w = wire_from(data, size);
   struct wire_field f;
   enum wire_step step;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number < 1 || f.number > 9) continue;
-    struct order *o = orders[(f.number - 1) / 3];
-    int which = (int)((f.number - 1) % 3);
+    int64_t *one = NULL;
+    struct order *o = dimension_of(st, f.number, &one);
     bool fits = true;
-    if (which == 2 && f.type == WIRE_BYTES) {
+    if (!o) continue;
+    if (!one && f.type == WIRE_BYTES) {
       struct wire list = wire_inside(&f);
       for (uint64_t v; fits && wire_left(&list);) {
         if (!wire_get_varint(&list, &v)) return INVALID("Error parsing convolution dimension numbers.");
         fits = spatial_add(o, (int64_t)v);
       }
     } else if (f.type == WIRE_VARINT) {
-      if (which == 2) fits = spatial_add(o, (int64_t)f.value);
-      else *((which == 0) == (o != &st->kernel) ? &o->batch : &o->feature) = (int64_t)f.value;
+      if (one) *one = (int64_t)f.value;
+      else fits = spatial_add(o, (int64_t)f.value);
     }
     if (!fits) return INVALID("A convolution has at most %d spatial dimensions", SPATIAL_MAX);
   }

@@ -7,6 +7,8 @@
 
 #include "base/wire.h"
 #include "ops/array/array_util.h"
+#include "proto/attributes.wire.h"
+#include "proto/saved_object.wire.h"
 #include "tensor/tensor_proto.h"
 
 struct composite {
@@ -73,10 +75,10 @@ static bool class_of(const void *metadata, size_t size, uint64_t *out) {
   enum wire_step step, inner = WIRE_END;
   *out = 0;
   while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != CompositeTensorVariantMetadata_type_spec_proto) continue;
     struct wire spec = wire_inside(&f);
     while ((inner = wire_next(&spec, &g)) == WIRE_FIELD)
-      if (g.number == 1 && g.type == WIRE_VARINT) *out = g.value;
+      if (g.tag == TypeSpecProto_type_spec_class) *out = g.value;
     if (inner == WIRE_BROKEN) return false;
   }
   return step == WIRE_END;

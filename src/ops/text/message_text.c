@@ -64,7 +64,7 @@ static shoal_status read_message(struct scan *s, const struct message_field *f, 
   struct text inner = {0};
   shoal_status bad = read_fields(s, f->message, closing, depth + 1, &inner);
   if (!bad && f->type == FIELD_MESSAGE) {
-    wire_put_text(out, f->number, &inner);
+    wire_add_bytes(out, wire_tag(f->number, WIRE_BYTES), inner.at, inner.n);
   } else if (!bad) {
     wire_put_varint(out, (uint64_t)f->number << 3 | WIRE_GROUP);
     text_add(out, text_cstr(&inner), inner.n);
@@ -80,7 +80,7 @@ static shoal_status read_value(struct scan *s, const struct message_field *f, in
   if (wire == WIRE_BYTES) {
     struct text t = {0};
     shoal_status bad = scan_string(s, &t);
-    if (!bad) wire_put_text(out, f->number, &t);
+    if (!bad) wire_add_bytes(out, wire_tag(f->number, WIRE_BYTES), t.at, t.n);
     text_release(&t);
     return bad;
   }

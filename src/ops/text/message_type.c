@@ -18,6 +18,7 @@
 
 #include "base/text.h"
 #include "base/wire.h"
+#include "proto/descriptor.wire.h"
 
 /* What a stranger's set may have: memory for names and fields stays within some hundred MiB. */
 enum { NESTING_MAX = 32, NAME_MAX_BYTES = 512, TYPES_MAX = 1 << 16, FIELDS_MAX = 1 << 18 };
@@ -133,12 +134,14 @@ struct reading {
 
 static shoal_status broken(void) { return INVALID("Source does not represent serialized file descriptor set proto."); }
 
+_Static_assert((int)DescriptorProto_name == (int)EnumDescriptorProto_name, "names of types are read alike");
+
 #define EACH(w, f, step) while (((step) = wire_next(&(w), &(f))) == WIRE_FIELD)
 
-/* A name of letters, digits and underscores (dots: where it may be a path), the last field of that number. */
-static shoal_status name_of(struct wire w, uint32_t number, bool path, char **out) {
+/* A name of letters, digits and underscores (dots: where it may be a path), the last field of that tag. */
+static shoal_status name_of(struct wire w, uint32_t tag, bool path, char **out) {
   struct wire v;
-  if (!wire_find(w, number, &v) || !wire_left(&v)) return INVALID("A descriptor without a name");
+  if (!wire_find_tag(w, tag, &v) || !wire_left(&v)) return INVALID("A descriptor without a name");
   if (wire_left(&v) > NAME_MAX_BYTES) return INVALID("A descriptor's name is too long");
   for (const uint8_t *p = v.at; p < v.end; p++)
     if (!isalnum(*p) && *p != '_' && !(path && *p == '.')) return INVALID("A descriptor's name is no identifier");
@@ -152,7 +155,7 @@ static char *joined(const char *scope, const char *name) {
 
 static shoal_status declare_name(struct reading *r, struct wire w, const char *scope, char **full) {
   char *name;
-  TRY(name_of(w, 1, false, &name));
+  TRY(name_of(w, DescriptorProto_name, false, &name));
   if (r->pool->types.n + r->pool->enums.n >= TYPES_MAX || strlen(scope) + strlen(name) > NAME_MAX_BYTES) {
     free(name);
     return INVALID("The set has too many types, or a name that is too long");
@@ -176,11 +179,11 @@ static shoal_status declare_enum(struct reading *r, struct wire w, const char *s
   struct wire_field f, g;
   enum wire_step step;
   EACH(w, f, step) {
-    if (f.number != 2 || f.type != WIRE_BYTES) continue;
+    if (f.tag != EnumDescriptorProto_value) continue;
     struct enum_value v = {0};
-    TRY(name_of(wire_inside(&f), 1, false, &v.name));
+    TRY(name_of(wire_inside(&f), EnumValueDescriptorProto_name, false, &v.name));
     struct wire inside = wire_inside(&f);
-    EACH(inside, g, step) if (g.number == 2 && g.type == WIRE_VARINT) v.number = (int32_t)g.value;
+    EACH(inside, g, step) if (g.tag == EnumValueDescriptorProto_number) v.number = (int32_t)g.value;
     vec_push(&e->values, v);
   }
   if (step == WIRE_BROKEN) return broken();
@@ -199,10 +202,9 @@ static shoal_status declare_message(struct reading *r, struct wire w, const char
   struct wire_field f;
   enum wire_step step;
   EACH(w, f, step) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 3) TRY(declare_message(r, wire_inside(&f), full, proto3, depth + 1));
-    if (f.number == 4) TRY(declare_enum(r, wire_inside(&f), full, proto3));
-    m->n_oneofs += f.number == 8;
+    if (f.tag == DescriptorProto_nested_type) TRY(declare_message(r, wire_inside(&f), full, proto3, depth + 1));
+    if (f.tag == DescriptorProto_enum_type) TRY(declare_enum(r, wire_inside(&f), full, proto3));
+    m->n_oneofs += f.tag == DescriptorProto_oneof_decl;
   }
   return step == WIRE_BROKEN ? broken() : NULL;
 }
@@ -211,21 +213,20 @@ static shoal_status declare_file(struct reading *r, struct wire w) {
   struct wire v;
   struct wire_field f;
   enum wire_step step;
-  if (!wire_find(w, 1, &v)) v = (struct wire){w.at, w.at};
+  if (!find_FileDescriptorProto_name(w, &v)) v = (struct wire){w.at, w.at};
   char *name = mem_strndup((const char *)v.at, wire_left(&v)), *package = NULL;
   bool again = strmap_put(&r->files, name, r->pool) != NULL;
   free(name);
   if (again) return INVALID("Failed to load FileDescriptorProto: a file is there twice");
-  if (!wire_find(w, 2, &v) || !wire_left(&v)) package = mem_strndup("", 0);
-  else TRY(name_of(w, 2, true, &package));
-  bool proto3 = wire_find(w, 12, &v) && wire_left(&v) == 6 && !memcmp(v.at, "proto3", 6);
+  if (!find_FileDescriptorProto_package(w, &v) || !wire_left(&v)) package = mem_strndup("", 0);
+  else TRY(name_of(w, FileDescriptorProto_package, true, &package));
+  bool proto3 = find_FileDescriptorProto_syntax(w, &v) && wire_left(&v) == 6 && !memcmp(v.at, "proto3", 6);
   vec_push(&r->declared, (struct declared){NULL, w, package, proto3});
   EACH(w, f, step) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == 3 && !strmap_getn(&r->files, (const char *)f.data, f.size))
+    if (f.tag == FileDescriptorProto_dependency && !strmap_getn(&r->files, (const char *)f.data, f.size))
       return INVALID("Failed to load FileDescriptorProto: a file imports one that is not before it in the set");
-    if (f.number == 4) TRY(declare_message(r, wire_inside(&f), package, proto3, 1));
-    if (f.number == 5) TRY(declare_enum(r, wire_inside(&f), package, proto3));
+    if (f.tag == FileDescriptorProto_message_type) TRY(declare_message(r, wire_inside(&f), package, proto3, 1));
+    if (f.tag == FileDescriptorProto_enum_type) TRY(declare_enum(r, wire_inside(&f), package, proto3));
   }
   return step == WIRE_BROKEN ? broken() : NULL;
 }
@@ -330,7 +331,7 @@ struct field_says {
 static shoal_status options_read(struct wire w, struct field_says *to) {
   struct wire_field f;
   enum wire_step step;
-  EACH(w, f, step) if (f.number == 2 && f.type == WIRE_VARINT) to->packed_given = true, to->packed = f.value != 0;
+  EACH(w, f, step) if (f.tag == FieldOptions_packed) to->packed_given = true, to->packed = f.value != 0;
   return step == WIRE_BROKEN ? broken() : NULL;
 }
 
@@ -339,16 +340,15 @@ static shoal_status says_read(struct wire w, struct message_field *f, struct fie
   enum wire_step step;
   *to = (struct field_says){.oneof = -1};
   EACH(w, g, step) {
-    bool bytes = g.type == WIRE_BYTES, number = g.type == WIRE_VARINT;
-    if (g.number == 2 && bytes) to->extendee = wire_inside(&g);
-    if (g.number == 3 && number) to->number = (int64_t)g.value;
-    if (g.number == 4 && number) to->label = g.value;
-    if (g.number == 5 && number) f->type = g.value <= FIELD_SINT64 ? (enum field_type)g.value : 0;
-    if (g.number == 6 && bytes) to->type_name = wire_inside(&g);
-    if (g.number == 7 && bytes) to->dflt = wire_inside(&g);
-    if (g.number == 8 && bytes) TRY(options_read(wire_inside(&g), to));
-    if (g.number == 9 && number) to->oneof = (int64_t)g.value;
-    if (g.number == 17 && number) to->optional3 = g.value != 0;
+    if (g.tag == FieldDescriptorProto_extendee) to->extendee = wire_inside(&g);
+    if (g.tag == FieldDescriptorProto_number) to->number = (int64_t)g.value;
+    if (g.tag == FieldDescriptorProto_label) to->label = g.value;
+    if (g.tag == FieldDescriptorProto_type) f->type = g.value <= FIELD_SINT64 ? (enum field_type)g.value : 0;
+    if (g.tag == FieldDescriptorProto_type_name) to->type_name = wire_inside(&g);
+    if (g.tag == FieldDescriptorProto_default_value) to->dflt = wire_inside(&g);
+    if (g.tag == FieldDescriptorProto_options) TRY(options_read(wire_inside(&g), to));
+    if (g.tag == FieldDescriptorProto_oneof_index) to->oneof = (int64_t)g.value;
+    if (g.tag == FieldDescriptorProto_proto3_optional) to->optional3 = g.value != 0;
   }
   return step == WIRE_BROKEN ? broken() : NULL;
 }
@@ -391,7 +391,7 @@ static shoal_status field_read(struct reading *r, const struct declared *d, stru
   struct message_field f = {.extension = extension};
   struct message_type *owner = d->type;
   if (++r->n_fields > FIELDS_MAX) return INVALID("The set has too many fields");
-  TRY(name_of(w, 1, false, &f.name));
+  TRY(name_of(w, FieldDescriptorProto_name, false, &f.name));
   if (extension) {
     char *full = joined(d->scope, f.name);
     free(f.name);
@@ -414,9 +414,8 @@ static shoal_status fields_make(struct reading *r) {
     const struct declared *d = &r->declared.at[i];
     struct wire w = d->body;
     EACH(w, f, step) {
-      if (f.type != WIRE_BYTES) continue;
-      bool extension = f.number == (d->type ? 6 : 7);
-      if (extension || (d->type && f.number == 2)) TRY(field_read(r, d, wire_inside(&f), extension));
+      bool extension = f.tag == (d->type ? DescriptorProto_extension : FileDescriptorProto_extension);
+      if (extension || (d->type && f.tag == DescriptorProto_field)) TRY(field_read(r, d, wire_inside(&f), extension));
     }
     if (step == WIRE_BROKEN) return broken();
   }
@@ -434,7 +433,7 @@ shoal_status message_pool_read(struct message_pool *p, const void *data, size_t 
   enum wire_step step = WIRE_END;
   shoal_status s = size > MESSAGE_SET_MAX ? INVALID("A FileDescriptorSet of %zu bytes is too large", size) : NULL;
   while (!s && (step = wire_next(&w, &f)) == WIRE_FIELD)
-    if (f.number == 1 && f.type == WIRE_BYTES) s = declare_file(&r, wire_inside(&f));
+    if (f.tag == FileDescriptorSet_file) s = declare_file(&r, wire_inside(&f));
   if (!s && step == WIRE_BROKEN) s = broken();
   if (!s) s = fields_make(&r);
   for (size_t i = 0; i < r.declared.n; i++) free(r.declared.at[i].scope);

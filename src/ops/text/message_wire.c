@@ -141,7 +141,7 @@ static shoal_status put_message(const struct message_field *f, struct wire body,
                                 struct text *out) {
   struct text inner = {0};
   shoal_status s = message_rewrite_at(f->message, body, strict, depth + 1, &inner);
-  if (!s && f->type == FIELD_MESSAGE) wire_put_text(out, f->number, &inner);
+  if (!s && f->type == FIELD_MESSAGE) wire_add_bytes(out, wire_tag(f->number, WIRE_BYTES), inner.at, inner.n);
   if (!s && f->type == FIELD_GROUP) {
     put_tag(out, f->number, WIRE_GROUP);
     text_add(out, text_cstr(&inner), inner.n);
@@ -155,7 +155,7 @@ static shoal_status put_message(const struct message_field *f, struct wire body,
 static shoal_status put_numbers(const struct field_record *at, size_t n, struct text *out, struct text *strays) {
   const struct message_field *f = at->f;
   int wire = field_wire(f->type);
-  size_t before = out->n, begun = f->packed ? wire_begin(out, f->number) : 0;
+  size_t before = out->n, begun = f->packed ? wire_open(out, wire_tag(f->number, WIRE_BYTES)) : 0;
   for (size_t i = 0; i < n; i++) {
     struct wire list = at[i].r.body;
     bool packed = at[i].r.wire != wire;
@@ -200,7 +200,7 @@ static shoal_status put_field(const struct field_record *at, size_t n, bool stri
   if (wire == WIRE_BYTES) {
     for (size_t i = f->repeated ? 0 : n - 1; i < n; i++)
       if (f->repeated || !f->implicit || wire_left(&last->body))
-        wire_put_bytes(out, f->number, at[i].r.body.at, wire_left(&at[i].r.body));
+        wire_add_bytes(out, wire_tag(f->number, WIRE_BYTES), at[i].r.body.at, wire_left(&at[i].r.body));
     return NULL;
   }
   if (f->repeated) return put_numbers(at, n, out, strays);

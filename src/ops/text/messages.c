@@ -393,7 +393,7 @@ static void encode_field(const struct message_field *f, const struct tensor *t, 
                          struct text *out) {
   int wire = field_wire(f->type);
   size_t begun = 0;
-  if (f->packed_said) begun = wire_begin(out, f->number);
+  if (f->packed_said) begun = wire_open(out, wire_tag(f->number, WIRE_BYTES));
   for (int64_t i = first; i < first + n; i++) {
     if (!f->packed_said) wire_put_varint(out, (uint64_t)f->number << 3 | (uint64_t)wire);
     if (wire == WIRE_BYTES || wire == WIRE_GROUP) {

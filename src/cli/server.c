@@ -2,7 +2,10 @@
  *
  * SIGTERM and SIGINT end the server (after a training run that has its variables here has saved), SIGUSR1 prints what
  * every pending step waits for. A handler hands the signal through a pipe to a thread; blocking signals and waiting for
- * them was rejected, since libraries start threads before main. */
+ * them was rejected, since libraries start threads before main.
+ *
+ * Steps are cancelled then, and waited for; but a kernel that computes heeds nothing, and clients choose what it
+ * computes: after LAST_S seconds the process goes all the same. */
 #include <errno.h>
 #include <fcntl.h>
 #ifdef __GLIBC__
@@ -14,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -30,7 +34,7 @@
 
 #include <shoal/cluster.h>
 
-enum { MAX_TASK = 999999, MAX_SECONDS = 1000000 };
+enum { MAX_TASK = 999999, MAX_SECONDS = 1000000, LAST_S = 10 };
 
 struct hosts {
   const char *job, *text;
@@ -61,6 +65,7 @@ static shoal_status hosts_to_json(const struct hosts *hosts, int n, struct text 
 
 static int signal_pipe[2];
 static atomic_bool drained; /* a training run was asked to stop, and to be started again */
+static atomic_bool stopped; /* nothing runs here any more */
 
 static void on_signal(int sig) {
   int saved = errno;
@@ -86,6 +91,20 @@ static void *take_signals(void *arg) {
     fflush(stderr);
     free(text);
   }
+}
+
+/* Ends the process when it has had its time. */
+static void *leave(void *unused) {
+  struct timespec left = {.tv_sec = LAST_S};
+  while (nanosleep(&left, &left)) continue;
+  if (atomic_load(&stopped)) return NULL;
+  fprintf(stderr, "shoal: server: a kernel still computes after %d s: leaving it\n", LAST_S);
+  _exit(drained ? SHOAL_EXIT_RETRY : EXIT_OK);
+}
+
+static void leave_in_time(void) {
+  pthread_t t;
+  if (pthread_create(&t, NULL, leave, NULL) == 0) pthread_detach(t);
 }
 
 static void catch_signals(void) {
@@ -224,7 +243,9 @@ int server_main(int argc, char **argv) {
   shoal_server_join(server);
   if (server->job_over) printf("the job has ended: all who had sessions here are gone\n");
   s = shoal_server_failure(server);
+  if (!s) leave_in_time();
   shoal_server_stop(server);
+  atomic_store(&stopped, true);
   if (s) return report(s);
   return drained ? SHOAL_EXIT_RETRY : EXIT_OK;
 }

@@ -10,9 +10,9 @@
  * that neither turns nor sleeps.
  *
  * Events wait in a list for each kind, or in a line for each connection (turns.h). In a turn the leader does all that
- * is quick, then at most one of everything else (a timer, something that takes turns, an event that may block), so none
- * starves another, and polls at the latest after FAIR turns. Whoever posts from another thread wakes a leader that
- * sleeps in epoll_wait by a write to an eventfd.
+ * is quick, then at most one of everything else (a timer, something that takes turns, handshakes for GREET_NS, an event
+ * that may block), so none starves another, and polls at the latest after FAIR turns. Whoever posts from another thread
+ * wakes a leader that sleeps in epoll_wait by a write to an eventfd.
  *
  * Invariants, by number:
  *   1. A request is begun only while fewer than --max_handlers are under way, what computes only while fewer than
@@ -48,6 +48,7 @@ enum {
   TICK_NS = 1000000,
   DOZE_NS = 1000000000,
   RETRY_NS = 50000000,
+  GREET_NS = 2000000,
   QUIET = 50,
   FAIR = 16
 };
@@ -74,13 +75,13 @@ static struct {
   uint8_t *scratch;
 
   pthread_mutex_t events_lock;
-  struct event_list news, turn, quick; /* events_lock */
-  atomic_int news_under_way;           /* changed with events_lock held */
-  struct turns requests, computing;    /* events_lock */
-  bool sleeping;                       /* events_lock: the leader is in epoll_wait, or on the way there */
-  int64_t until;                       /* events_lock: when it wakes up by itself */
-  bool stop;                           /* events_lock: end when there is nothing left to do */
-  VEC(struct rpc_timer *) heap;        /* events_lock: the soonest first */
+  struct event_list news, turn, greetings, quick; /* events_lock */
+  atomic_int news_under_way;                      /* changed with events_lock held */
+  struct turns requests, computing;               /* events_lock */
+  bool sleeping;                                  /* events_lock: the leader is in epoll_wait, or on the way there */
+  int64_t until;                                  /* events_lock: when it wakes up by itself */
+  bool stop;                                      /* events_lock: end when there is nothing left to do */
+  VEC(struct rpc_timer *) heap;                   /* events_lock: the soonest first */
 } loop = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .ended = PTHREAD_COND_INITIALIZER,
           .freed = PTHREAD_COND_INITIALIZER,
@@ -170,6 +171,7 @@ void rpc_loop_post(struct rpc_event *e) {
   switch (e->kind) {
     case RPC_EVENT_NEWS: event_list_add(&loop.news, e); break;
     case RPC_EVENT_TURN: event_list_add(&loop.turn, e); break;
+    case RPC_EVENT_GREETING: event_list_add(&loop.greetings, e); break;
     case RPC_EVENT_QUICK: event_list_add(&loop.quick, e); break;
     case RPC_EVENT_REQUEST: turns_add(&loop.requests, e->line, e, each(e->kind)); break;
     case RPC_EVENT_COMPUTE: turns_add(&loop.computing, e->line, e, each(e->kind)); break;
@@ -296,6 +298,17 @@ static struct rpc_event *pop_blocking(bool successor) {
   return e ? e : turns_next(&loop.requests, (int)rpc_limit(RPC_MAX_HANDLERS), each(RPC_EVENT_REQUEST));
 }
 
+/* Handshakes, from e on: each costs some tenths of a millisecond, and whoever connects can ask for one. */
+static void greet(struct rpc_event *e) {
+  for (int64_t until = clock_ns() + GREET_NS; e;) {
+    e->fn(e);
+    if (clock_ns() >= until) return;
+    pthread_mutex_lock(&loop.events_lock);
+    e = event_list_pop(&loop.greetings);
+    pthread_mutex_unlock(&loop.events_lock);
+  }
+}
+
 /* Polls and runs until the lead is lost; false: the loop ends. */
 static bool lead(uint64_t number) {
   for (int ran = 1;; ran++) {
@@ -303,7 +316,7 @@ static bool lead(uint64_t number) {
     if (ran % FAIR == 0) poll_sockets(INT64_MIN);
     bool successor = has_successor();
     pthread_mutex_lock(&loop.events_lock);
-    struct rpc_event *quick = event_list_pop(&loop.quick), *turn = NULL, *e = NULL;
+    struct rpc_event *quick = event_list_pop(&loop.quick), *turn = NULL, *greeting = NULL, *e = NULL;
     struct rpc_timer *due = NULL;
     int64_t until = INT64_MAX;
     if (!quick) {
@@ -313,10 +326,11 @@ static bool lead(uint64_t number) {
         take_out(due);
       }
       turn = event_list_pop(&loop.turn);
+      greeting = event_list_pop(&loop.greetings);
       e = pop_blocking(successor);
       if (!successor && until == INT64_MAX) until = clock_ns() + RETRY_NS;
     }
-    bool idle = !quick && !due && !turn && !e;
+    bool idle = !quick && !due && !turn && !greeting && !e;
     bool stop = idle && loop.stop && !loop.news.first && !loop.computing.first && !loop.requests.first;
     if (idle) {
       loop.sleeping = true;
@@ -327,9 +341,10 @@ static bool lead(uint64_t number) {
     if (quick) quick->fn(quick);
     if (due) due->fn(due);
     if (turn) turn->fn(turn);
+    if (greeting) greet(greeting);
     if (idle) poll_sockets(until);
     if (idle) ran = 0;
-    if (turn) ran = FAIR - 1; /* it took its time */
+    if (turn || greeting) ran = FAIR - 1; /* it took its time */
     if (!e) continue;
     run(e, number);
     unsigned long long mine = number | BUSY;
@@ -442,6 +457,7 @@ static void open_epoll(void) {
   loop.scratch = mem_alloc(RPC_SCRATCH);
   event_list_init(&loop.news);
   event_list_init(&loop.turn);
+  event_list_init(&loop.greetings);
   event_list_init(&loop.quick);
   turns_init(&loop.requests);
   turns_init(&loop.computing);

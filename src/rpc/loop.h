@@ -22,11 +22,12 @@ struct rpc_event {
   struct rpc_event *next;
   struct rpc_line *line; /* REQUEST and COMPUTE: whose it is, of that kind */
   enum rpc_event_kind {
-    RPC_EVENT_NEWS,    /* of a call: may block, but should not for long */
-    RPC_EVENT_REQUEST, /* a handler */
-    RPC_EVENT_COMPUTE, /* takes a processor for long and waits for nobody: a few at a time, never on the leader */
-    RPC_EVENT_TURN,    /* goes on with something that does not block, and takes turns with all others */
-    RPC_EVENT_QUICK,   /* does not block, and runs before all others: nobody polls meanwhile */
+    RPC_EVENT_NEWS,     /* of a call: may block, but should not for long */
+    RPC_EVENT_REQUEST,  /* a handler */
+    RPC_EVENT_COMPUTE,  /* takes a processor for long and waits for nobody: a few at a time, never on the leader */
+    RPC_EVENT_TURN,     /* goes on with something that does not block, and takes turns with all others */
+    RPC_EVENT_GREETING, /* the same for handshakes, apart: those who come wait for nobody's uploads */
+    RPC_EVENT_QUICK,    /* does not block, and runs before all others: nobody polls meanwhile */
   } kind;
 };
 

@@ -72,6 +72,8 @@ static void expect_name(SSL *ssl, const char *name) {
 /* TLS has messages of its own: a handshake, then now and then new keys. A peer may send them without end, each of them
  * costs far more than it has bytes, and SSL_read would not come back before there is something else. */
 enum { MATTERS = 64, MATTER_BYTES = 1 << 20 }; /* so many, and one more for so many bytes */
+/* Records that are read at once: one may hold a single byte. */
+enum { RECORDS = 64 };
 
 static void note_matter(int is_ours, int version, int type, const void *data, size_t n, SSL *ssl, void *arg) {
   if (!is_ours && (type == SSL3_RT_HANDSHAKE || type == SSL3_RT_ALERT)) ((struct rpc_socket *)arg)->matters++;
@@ -173,7 +175,7 @@ static ssize_t counted(atomic_int_fast64_t *so_far, ssize_t n) {
 static ssize_t read_some(struct rpc_socket *s, const struct iovec *to, int n) {
   if (!s->ssl) return plain_result(s, readv(s->fd, to, n));
   ssize_t all = 0;
-  for (int i = 0; i < n; i++) {
+  for (int i = 0, records = 0; i < n; i++) {
     for (size_t at = 0; at < to[i].iov_len;) {
       ERR_clear_error();
       errno = 0;
@@ -188,6 +190,7 @@ static ssize_t read_some(struct rpc_socket *s, const struct iovec *to, int n) {
       s->taken += got;
       at += (size_t)got;
       all += got;
+      if (++records == RECORDS) return all;
     }
   }
   return all;

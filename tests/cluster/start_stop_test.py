@@ -15,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow.compat.v1 as tf
 
 from cluster import PATIENCE, SHOAL, SLACK, Cluster, free_ports, report, until, until_step
+from master_client import Client, Wrong, graph_def
 
 tf.disable_v2_behavior()
 
@@ -238,6 +239,31 @@ def stop_by_signal():
                 assert t.process.wait(PATIENCE) == 0, t.text()
 
 
+def processor_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return sum(map(int, f.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def stop_beside_a_kernel():
+    """A kernel that computes for minutes heeds nothing: the server goes without it."""
+    with Cluster(a=["shoal"]) as c:
+        t = c.tasks["a", 0]
+        graph = graph_def(lambda: tf.raw_ops.Svd(input=tf.random.uniform([4000, 4000]), name="slow"))
+        s = Client(c.target("a")).create(graph)
+
+        def step():
+            try:
+                s.run(target="slow")
+            except Wrong:
+                pass
+        thread = threading.Thread(target=step)
+        thread.start()
+        until(lambda: processor_seconds(t.process.pid) > 3)  # the matrix is there by then
+        t.kill(signal.SIGTERM)
+        assert t.process.wait(PATIENCE) == 0, t.text()
+        thread.join()
+
+
 def port_in_use():
     with Cluster(a=["shoal"]) as c:
         p = shoal("server", "--cluster_spec=" + json.dumps(c.lists()), "--job_name=a")
@@ -339,7 +365,7 @@ def all_forms():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     any_order, startup_timeout, startup_timeout_in_session, startup_timeout_by_default, at_work_in_time, client_deadline,
-    stop_cluster, stop_by_signal, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, limits_of_the_process,
+    stop_cluster, stop_by_signal, stop_beside_a_kernel, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, limits_of_the_process,
     closed_output, all_forms)]
 
 if __name__ == "__main__":

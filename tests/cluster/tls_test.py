@@ -395,10 +395,41 @@ def new_keys_without_end():
             assert total(c.target("worker")) == 6 << 20
 
 
+def hello(*args):
+    """What openssl's client begins with, as bytes that anybody may send again."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE)
+        p = subprocess.Popen(["openssl", "s_client", "-alpn", "h2", *args, "-connect",
+                              "127.0.0.1:%d" % listener.getsockname()[1]],
+                             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            peer, _ = listener.accept()
+            with peer, peer.makefile("rb") as f:
+                head = f.read(5)
+                return head + f.read(int.from_bytes(head[3:], "big"))
+        finally:
+            p.kill()
+            p.communicate()
+
+
+def dear_handshakes():
+    """A recorded greeting costs its sender nothing: what would cost us a third of a second is not to be had."""
+    alert, handshake = b"\x15", b"\x16"
+    with cluster() as c:
+        host, port = c.target("worker").removeprefix("grpc://").split(":")
+        for args, answer in ((("-tls1_3", "-groups", "ffdhe8192"), alert), (("-tls1_3", "-groups", "ffdhe2048"), alert),
+                             (("-tls1_3", "-groups", "P-521"), alert), (("-tls1_3",), handshake),
+                             (("-tls1_3", "-groups", "P-256"), handshake), (("-tls1_2",), handshake),
+                             (("-tls1_2", "-cipher", "DHE:RSA:@SECLEVEL=0"), alert)):
+            with socket.create_connection((host, int(port)), PATIENCE) as s:
+                s.sendall(hello(*args))
+                assert s.recv(1) == answer, args
+
+
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     whole_cluster, options_of_a_session, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
     mixed_cluster, server_certificate_alone, clients_are_no_tasks,
-    names_that_only_look_like_a_task, new_keys_without_end, bad_files, binds_loopback, tunnel)]
+    names_that_only_look_like_a_task, new_keys_without_end, dear_handshakes, bad_files, binds_loopback, tunnel)]
 
 if __name__ == "__main__":
     code = report(TESTS)

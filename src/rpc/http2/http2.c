@@ -20,11 +20,12 @@
 #include "rpc/room.h"
 #include "rpc/turns.h"
 
-/* TURN: bytes read before others have their turn, and under TLS, where they cost more; at most as many as are worked
- * through in TURN_NS. LEAST: bytes read at once, however long such take. */
-enum { TURN = 4 << 20, TURN_TLS = 512 << 10, TURN_NS = 2000000, LEAST = 2048 };
-
-static void on_socket(struct rpc_watch *w, uint32_t events);
+/* What is read from a connection before others have their turn is worked through in TURN_NS and is at most TURN bytes,
+ * fewer under TLS, where they cost more. But a connection that has something to read is given a GLANCE_NS only: that is
+ * all that most need, and as many as the limits allow may be ready at once. Whoever has more to say waits in the line
+ * of those who have, of which the loop takes one after each poll: they share the time among themselves, and cannot take
+ * it from others. LEAST and FIRST: bytes read at once, however long such take, and when nothing is known of that. */
+enum { TURN = 4 << 20, TURN_TLS = 512 << 10, TURN_NS = 2000000, GLANCE_NS = 200000, LEAST = 2048, FIRST = 4 << 10 };
 
 void http2_ref(struct http2 *c) { atomic_fetch_add(&c->refs, 1); }
 
@@ -110,6 +111,19 @@ static void watch_for(struct http2 *c, uint32_t events) {
   rpc_loop_rewatch(&c->watch, events);
 }
 
+/* Does the peer not read what is said of what it sent? Then nothing more is read of it. */
+static bool is_full(const struct http2 *c) { return c->small.n - c->small_done > HTTP2_BACKLOG; }
+
+/* The connection waits for its turn; what comes meanwhile does not wake the loop. */
+static void stand_in_line(struct http2 *c) {
+  c->put_off = false;
+  if (c->in_line) return;
+  c->in_line = true;
+  c->turn.kind = c->state == HTTP2_SHAKING ? RPC_EVENT_GREETING : RPC_EVENT_TURN;
+  http2_ref(c);
+  rpc_loop_post(&c->turn);
+}
+
 void http2_flush(struct http2 *c) {
   if (c->dead || c->state < HTTP2_PREFACE) return;
   bool more = http2_write(c);
@@ -117,8 +131,9 @@ void http2_flush(struct http2 *c) {
   if (c->close_when_empty && !c->streams && !c->queued) http2_kill(c, "Socket closed");
   else if (!c->queued && !nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session))
     http2_end(c, "Socket closed");
-  bool full = c->small.n - c->small_done > HTTP2_BACKLOG;
-  watch_for(c, (full ? 0 : EPOLLIN) | (more ? EPOLLOUT : 0));
+  bool full = is_full(c);
+  if (c->put_off && !full && !c->dead) stand_in_line(c);
+  watch_for(c, (full || c->in_line ? 0 : EPOLLIN) | (more ? EPOLLOUT : 0));
 }
 
 /* ---- the end ---- */
@@ -279,11 +294,12 @@ static void keep_time(struct http2 *c, int64_t ns) {
   else if (ns < TURN_NS / 4) c->gulp = MIN(c->gulp * 2, (size_t)RPC_SCRATCH);
 }
 
-static void read_some(struct http2 *c) {
+/* What is there, for so long; false: that was not enough, or nobody knows. */
+static bool read_some(struct http2 *c, int64_t ns) {
   size_t turn = c->socket.ssl ? TURN_TLS : TURN;
   int64_t began = clock_ns(), since = began;
   atomic_store_explicit(&c->heard, began, memory_order_relaxed);
-  for (size_t taken = 0; taken < turn && since - began < TURN_NS && !c->dead;) {
+  for (size_t taken = 0; taken < turn && since - began < ns && !c->dead;) {
     struct iovec v[2];
     uint8_t *to, *scratch = rpc_loop_scratch();
     size_t direct = http2_direct(c, &to);
@@ -292,37 +308,42 @@ static void read_some(struct http2 *c) {
     v[n++] = (struct iovec){scratch, direct ? MIN(c->gulp, (size_t)16384) : c->gulp};
     ssize_t got = socket_read(&c->socket, v, n);
     if (got < 0) http2_kill(c, text_cstr(&c->socket.error));
-    if (got <= 0) return;
+    if (got <= 0) return true;
     size_t first = MIN((size_t)got, direct), rest = (size_t)got - first;
-    if (first && !http2_input_direct(c, to, first)) return;
-    if (rest && !http2_input(c, scratch, rest)) return;
+    if (first && !http2_input_direct(c, to, first)) return true;
+    if (rest && !http2_input(c, scratch, rest)) return true;
     taken += (size_t)got;
     int64_t now = clock_ns();
     if (!direct) keep_time(c, now - since);
     since = now;
-    if (!c->socket.ssl && (size_t)got < v[0].iov_len + (n > 1 ? v[1].iov_len : 0)) return;
+    if (!c->socket.ssl && (size_t)got < v[0].iov_len + (n > 1 ? v[1].iov_len : 0)) return true;
   }
-  /* Under TLS bytes may be left that no poll tells of. */
-  if (c->dead || !c->socket.ssl || c->more_posted) return;
-  c->more_posted = true;
-  http2_ref(c);
-  rpc_loop_post(&c->more);
+  return c->dead;
 }
 
-static void on_more(struct rpc_event *e) {
-  struct http2 *c = (struct http2 *)((char *)e - offsetof(struct http2, more));
+static void on_turn(struct rpc_event *e) {
+  struct http2 *c = (struct http2 *)((char *)e - offsetof(struct http2, turn));
   http2_lock(c);
-  c->more_posted = false;
+  c->in_line = false;
+  if (!c->dead && begin(c)) {
+    c->put_off = is_full(c);
+    if (!c->put_off && !read_some(c, e->kind == RPC_EVENT_GREETING ? GLANCE_NS : TURN_NS)) stand_in_line(c);
+    http2_flush(c);
+  }
   http2_unlock(c);
-  on_socket(&c->watch, EPOLLIN);
   http2_unref(c);
 }
 
 static void on_socket(struct rpc_watch *w, uint32_t events) {
   struct http2 *c = (struct http2 *)((char *)w - offsetof(struct http2, watch));
   http2_lock(c);
-  if (!c->dead && begin(c)) {
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_some(c);
+  bool shakes = c->state == HTTP2_SHAKING && c->socket.ssl && c->role->server;
+  if (!c->dead && shakes) {
+    stand_in_line(c);
+    watch_for(c, 0);
+  } else if (!c->dead && begin(c)) {
+    bool ready = events & (EPOLLIN | EPOLLHUP | EPOLLERR);
+    if (ready && !c->in_line && !read_some(c, GLANCE_NS)) stand_in_line(c);
     http2_flush(c);
   }
   http2_unlock(c);
@@ -358,7 +379,7 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   c->owner = owner;
   c->watch = (struct rpc_watch){.fn = on_socket, .fd = fd};
   c->closing = (struct rpc_event){.fn = on_closing, .kind = RPC_EVENT_QUICK};
-  c->more = (struct rpc_event){.fn = on_more, .kind = RPC_EVENT_TURN};
+  c->turn.fn = on_turn;
   c->timer.fn = on_late;
   if (role->server) {
     c->requests = rpc_line_new();
@@ -370,7 +391,7 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   c->max_message = o->max_message;
   c->made = clock_ns();
   atomic_init(&c->heard, c->made);
-  c->gulp = RPC_SCRATCH;
+  c->gulp = FIRST;
   /* The bounds are a server's: what a client asked for it has a use for. */
   budget_init(&c->framing, role->server ? (size_t)rpc_limit(RPC_MAX_CONNECTION_FRAMING_BYTES) : SIZE_MAX,
               role->server ? rpc_budget(RPC_MAX_FRAMING_BYTES) : NULL);

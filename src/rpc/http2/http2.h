@@ -88,7 +88,7 @@ struct http2 {
   struct sockaddr_storage peer;
   struct rpc_watch watch;
   struct rpc_event closing;
-  struct rpc_event more;  /* there is more to read, and others have had their turn */
+  struct rpc_event turn;  /* while in_line */
   struct rpc_timer timer; /* until it is ready; then, what has taken too long */
   int64_t due;            /* when it is to come; the lock's */
   uint32_t watched;       /* events */
@@ -103,9 +103,10 @@ struct http2 {
   bool dead;             /* nothing is sent or received any more */
   bool draining;         /* no new streams: a GOAWAY was sent or received, or the numbers are used up */
   bool close_when_empty; /* its streams, and what is left to send */
-  bool more_posted;
-  struct text cause; /* what the session finds fault with */
-  struct text error; /* why it is dead */
+  bool in_line;          /* there is more to read, or a handshake to go on with, when others have had their turn */
+  bool put_off;          /* the same, but first the peer has to read */
+  struct text cause;     /* what the session finds fault with */
+  struct text error;     /* why it is dead */
   struct http2_stream *first;
   uint32_t streams;
   size_t max_message;

@@ -26,6 +26,7 @@ struct listener {
     struct listener *of;
   } sockets[MAX_SOCKETS];
   int n;
+  bool full; /* the last attempt found no descriptor: that was said */
 };
 
 static void on_connection(struct rpc_watch *w, uint32_t events) {
@@ -33,11 +34,13 @@ static void on_connection(struct rpc_watch *w, uint32_t events) {
   for (int i = 0; i < AT_ONCE; i++) {
     int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
+      l->full = false;
       l->fn(l->arg, fd);
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      LOGW("no connections are taken in for a moment: %m");
+      if (!l->full) LOGW("no connections are taken in for a moment: %m");
+      l->full = true;
       for (int k = 0; k < l->n; k++) rpc_loop_rewatch(&l->sockets[k].watch, 0);
       rpc_timer_set(&l->resume, clock_ns() + (int64_t)PAUSE_MS * 1000000);
     }
@@ -120,6 +123,13 @@ shoal_status listener_open(const char *host, int *port, listener_fn fn, void *ar
   }
   *out = l;
   return NULL;
+}
+
+struct listener *listener_of(int fd, listener_fn fn, void *arg) {
+  struct listener *l = mem_zalloc(1, sizeof *l);
+  *l = (struct listener){.fn = fn, .arg = arg, .resume.fn = on_resume, .n = 1};
+  l->sockets[0] = (struct listening){{.fn = on_connection, .fd = fd}, l};
+  return l;
 }
 
 void listener_begin(struct listener *l) {

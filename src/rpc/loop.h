@@ -1,4 +1,4 @@
-/* The network's threads: one epoll set for all servers and channels of a process.
+/* The network's threads: one epoll set for all servers and channels of a process, gRPC's and the fast path's.
  *
  * Sockets are watched by a struct rpc_watch, moments by a struct rpc_timer; their functions run on the thread that
  * leads, must not block and call nobody's handlers. What may take its time is posted as a struct rpc_event: while an

@@ -283,7 +283,8 @@ struct server {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   struct fast_request *late; /* its peer has gone */
-  bool busy;                 /* a handler waits until it is not */
+  int busy;                  /* handlers that wait until they are released */
+  bool released;
 };
 
 static void cancelled(void *arg) { fast_answer(arg, STATUS(SHOAL_CANCELLED, "not wanted"), NULL, false); }
@@ -292,7 +293,7 @@ static struct server *serving;
 static void given_up(void *arg) {
   pthread_mutex_lock(&serving->lock);
   serving->late = arg;
-  pthread_cond_signal(&serving->changed);
+  pthread_cond_broadcast(&serving->changed);
   pthread_mutex_unlock(&serving->lock);
 }
 
@@ -305,11 +306,24 @@ static void give(struct fast_request *r, int64_t n) {
 
 static void block(struct server *s, struct fast_request *r) {
   pthread_mutex_lock(&s->lock);
-  s->busy = true;
+  s->busy++;
   pthread_cond_broadcast(&s->changed);
-  while (s->busy) pthread_cond_wait(&s->changed, &s->lock);
+  while (!s->released) pthread_cond_wait(&s->changed, &s->lock);
   pthread_mutex_unlock(&s->lock);
   cancelled(r);
+}
+
+static void wait_busy(struct server *s, int n) {
+  pthread_mutex_lock(&s->lock);
+  while (s->busy < n) pthread_cond_wait(&s->changed, &s->lock);
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void release(struct server *s) {
+  pthread_mutex_lock(&s->lock);
+  s->released = true;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
 }
 
 /* By the key's first letter: a small value, a large one, one that never comes, one that comes too late, one that takes
@@ -445,15 +459,45 @@ static void handlers_that_go_on(void **state) {
   serve(&s, NULL);
   int fd = dial(&s, true);
   assert_true(ask(fd, 1, "b"));
-  pthread_mutex_lock(&s.lock);
-  while (!s.busy) pthread_cond_wait(&s.changed, &s.lock);
-  pthread_mutex_unlock(&s.lock);
+  wait_busy(&s, 1);
   assert_false(fast_server_stop(s.server));
-  pthread_mutex_lock(&s.lock);
-  s.busy = false;
-  pthread_cond_broadcast(&s.changed);
-  pthread_mutex_unlock(&s.lock);
+  release(&s);
   while (!fast_server_stop(s.server)) continue;
+  close(fd);
+  end(&s);
+}
+
+/* A connection has no more handlers at work than it may; while they wait for whatever it is, and many more would,
+ * others are served, what it no longer wants is cancelled, and its end is seen. */
+static void handlers_that_wait_keep_nobody(void **state) {
+  enum { MOST = 5, MORE = 300 };
+  struct server s;
+  serve(&s, NULL);
+  rpc_limit_set(RPC_MAX_CONNECTION_HANDLERS, MOST);
+  int fd = dial(&s, true), other = dial(&s, true);
+  assert_true(ask(fd, 1, "w"));
+  assert_true(ask(fd, 2, "s")); /* when this is answered the one before has begun */
+  assert_int_equal(get_answer(fd, 1 << 20).id, 2);
+  for (int i = 1; i <= MOST; i++) { /* one by one: each is an event of its own */
+    assert_true(ask(fd, 100 + (uint64_t)i, "b"));
+    wait_busy(&s, i);
+  }
+  for (uint64_t i = 0; i < MORE; i++) assert_true(ask(fd, 1000 + i, "b"));
+  assert_true(ask(other, 1, "n"));
+  works(&s);
+  struct fast_frame cancel = {.kind = FAST_CANCEL, .id = 1};
+  for (int i = 0; i < 10; i++) put(fd, &cancel, sizeof cancel);
+  struct fast_frame f = get_answer(fd, 4096);
+  assert_true(f.kind == FAST_ERROR && f.id == 1 && f.dtype == SHOAL_CANCELLED);
+  close(other);
+  pthread_mutex_lock(&s.lock);
+  while (!s.late) pthread_cond_wait(&s.changed, &s.lock);
+  int busy = s.busy;
+  pthread_mutex_unlock(&s.lock);
+  assert_int_equal(busy, MOST);
+  give(s.late, SMALL);
+  release(&s);
+  for (int i = 0; i < MOST + MORE; i++) get_answer(fd, 4096);
   close(fd);
   end(&s);
 }
@@ -670,4 +714,4 @@ RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(sens
           cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
           cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
           cmocka_unit_test(each_allocation_fails), cmocka_unit_test(an_id_is_asked_for_once),
-          cmocka_unit_test(handlers_that_go_on))
+          cmocka_unit_test(handlers_that_go_on), cmocka_unit_test(handlers_that_wait_keep_nobody))

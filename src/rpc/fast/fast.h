@@ -86,7 +86,7 @@ void fast_client_dial(const void *ticket, size_t n, const char *host, void (*don
 void fast_client_free(struct fast_client *c);
 /* "shared memory" or "TCP". */
 const char *fast_client_kind(const struct fast_client *c);
-/* Asks for a value; done is called once, from a thread of the fast path, or by fast_cancel. handle (optional): a
+/* Asks for a value; done is called once, from a thread of the network, or by fast_cancel. handle (optional): a
  * reference for cancelling. False, and nothing has happened, when the connection is gone. */
 bool fast_ask(struct fast_client *c, int64_t step, const char *key, fast_done done, void *arg,
               struct fast_call **handle);

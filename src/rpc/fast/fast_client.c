@@ -17,6 +17,7 @@
 enum { BUCKETS = 256, LONG_COPY = 256 << 10 };
 
 struct fast_call {
+  struct fast_work work;
   struct fast_call *next; /* lock */
   atomic_int refs;        /* the table's, the handle's */
   struct fast_client *client;
@@ -92,8 +93,8 @@ static void end_call(struct fast_call *call, shoal_status s, struct tensor *valu
 
 /* ---- answers ---- */
 
-static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
-                            struct buffer *body) {
+static struct fast_work *receiver_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
+                                        struct buffer *body) {
   struct fast_client *c = (struct fast_client *)base;
   pthread_mutex_lock(&c->lock);
   struct fast_call *call = take_call(c, f->id);
@@ -108,19 +109,19 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
   call->body = body;
   if (f->kind == FAST_ERROR) {
     call->message = mem_try_strndup((const char *)head, f->head);
-    return call;
+    return &call->work;
   }
   if (f->kind == FAST_RESULT) {
     call->frame.dtype = SHOAL_UINT8;
     call->shape = (struct shape){.rank = 1, .dims = {(int64_t)f->size}};
-    return call;
+    return &call->work;
   }
   size_t dims = (size_t)f->rank * 8, more = 0;
   if (f->kind == FAST_REMOTE) more = sizeof call->pid + sizeof call->address;
   if (f->kind == FAST_SHARED) more = sizeof call->place + sizeof call->address;
   if (f->rank > SHOAL_MAX_RANK || f->head != dims + more) {
     call->frame.kind = 0;
-    return call;
+    return &call->work;
   }
   call->shape.rank = f->rank;
   memcpy(call->shape.dims, head, dims);
@@ -132,7 +133,7 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
     memcpy(&call->place, head + dims, sizeof call->place);
     memcpy(&call->address, head + dims + sizeof call->place, 8);
   }
-  return call;
+  return &call->work;
 }
 
 /* Copies out of the sender's memory. 0, or errno. A sender that is another process than it says it is, as one in a
@@ -140,7 +141,10 @@ static void *receiver_frame(struct fast_conn *base, const struct fast_frame *f, 
 static int copy_remote(const struct fast_call *w, struct tensor *t) {
   size_t done = 0, n = w->frame.size;
   if (!w->pid || w->pid != w->client->peer) return EPERM;
-  if (n > LONG_COPY) fast_flush();
+  if (n > LONG_COPY) {
+    fast_flush();
+    rpc_loop_hand_over();
+  }
   while (done < n) {
     struct iovec here = {(uint8_t *)t->data + done, n - done};
     struct iovec there = {(void *)(uintptr_t)(w->address + done), n - done};
@@ -260,9 +264,9 @@ static shoal_status error_of(struct fast_call *w) {
   return s;
 }
 
-static void receiver_run(struct fast_conn *base, void *work) {
+static void receiver_run(struct fast_conn *base, struct fast_work *work) {
   struct fast_client *c = (struct fast_client *)base;
-  struct fast_call *w = work;
+  struct fast_call *w = (struct fast_call *)work;
   struct tensor t = tensor_none();
   shoal_status s = NULL;
   bool is_dead = w->frame.flags & FAST_DEAD;
@@ -321,6 +325,7 @@ static void receiver_free(struct fast_conn *base) {
 
 static const struct fast_conn_ops receiver_ops = {
     .kinds = 1 << FAST_VALUE | 1 << FAST_REMOTE | 1 << FAST_ERROR | 1 << FAST_RESULT | 1 << FAST_SHARED,
+    .work = RPC_EVENT_NEWS,
     .frame = receiver_frame,
     .run = receiver_run,
     .closed = receiver_closed,

@@ -6,8 +6,9 @@
  *
  * What waits for a peer that does not read is bounded: what is copied by a budget of the connection and one of the
  * process, bodies by reference (which are somebody's tensors, perhaps the same for many peers) by the machine's memory
- * for each connection. Who lets more wait is hung up on; so is, after a while, who takes nothing at all (the sweep in
- * fast_wire.c). */
+ * for each connection. Who lets more wait is hung up on; so is, after a while, who takes nothing at all (fast_wire.c).
+ *
+ * A connection's lock is held while its socket is written, for AT_ONCE bytes at most: the leader may wait for it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +20,16 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/outbox.h"
 #include "base/vec.h"
 #include "rpc/fast/fast.h"
-#include "rpc/fast/fast_loop.h"
 #include "rpc/fast/fast_wire.h"
-#include "base/outbox.h"
 
 enum {
   MAX_SPARE = 8,    /* chunks kept for the next frames */
   CHUNK = 32 << 10, /* small frames that leave together */
-  COPIED = 8 << 10  /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
+  COPIED = 8 << 10, /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
+  AT_ONCE = 4 << 20 /* bytes written before others are served */
 };
 
 /* Bytes of frames, then perhaps one large body by reference. */
@@ -54,9 +55,9 @@ static void out_free(struct fast_conn *c, struct fast_out *o) {
   }
 }
 
-/* Sends as much as the socket takes; false when the connection is broken. Call with the lock held. */
+/* Sends as much as the socket takes, or AT_ONCE; false when the connection is broken. Call with the lock held. */
 static bool flush(struct fast_conn *c) {
-  while (c->first) {
+  for (size_t all = 0; c->first && all < AT_ONCE;) {
     struct iovec v[64];
     int n = 0;
     for (struct fast_out *o = c->first; o && n + 2 <= (int)COUNT_OF(v); o = o->next) {
@@ -66,10 +67,11 @@ static bool flush(struct fast_conn *c) {
       if (o->size > done) v[n++] = (struct iovec){(void *)(uintptr_t)(o->data + done), o->size - done};
     }
     struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
-    ssize_t k = sendmsg(c->out_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t k = sendmsg(c->watch.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (k < 0 && errno == EINTR) continue;
     if (k < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     size_t sent = (size_t)k;
+    all += sent;
     fast_count(&fast_sent, sent);
     atomic_store_explicit(&c->last_out, clock_ns(), memory_order_relaxed);
     while (c->first && sent) {
@@ -99,11 +101,9 @@ static void send_now(struct fast_conn *c) {
   bool ok = atomic_load(&c->is_open);
   if (ok && !c->armed) ok = flush(c);
   if (ok && c->first && !c->armed) {
-    c->armed = true;
-    fast_conn_ref(c);
     atomic_store(&c->last_out, clock_ns());
     atomic_store(&c->waits, true);
-    fast_loop_arm(c->out_fd, EPOLLOUT, &c->out_event, FAST_TAG_OUT, EPOLL_CTL_ADD);
+    c->armed = c->watched && rpc_loop_rewatch(&c->watch, EPOLLIN | EPOLLOUT);
   }
   pthread_mutex_unlock(&c->lock);
   if (!ok) fast_conn_shut(c);
@@ -217,18 +217,14 @@ void fast_flush(void) {
 
 void fast_conn_output(struct fast_conn *c) {
   pthread_mutex_lock(&c->lock);
-  c->armed = false;
-  fast_loop_forget(c->out_fd); /* registered only while needed: a hang-up is told to readers */
-  bool ok = atomic_load(&c->is_open) && flush(c), again = ok && c->first;
-  if (again) {
-    c->armed = true;
-    fast_loop_arm(c->out_fd, EPOLLOUT, &c->out_event, FAST_TAG_OUT, EPOLL_CTL_ADD);
-  } else {
+  bool ok = atomic_load(&c->is_open) && flush(c);
+  if (!ok || !c->first) {
+    c->armed = false;
     atomic_store(&c->waits, false);
+    if (c->watched) rpc_loop_rewatch(&c->watch, EPOLLIN);
   }
   pthread_mutex_unlock(&c->lock);
   if (!ok) fast_conn_shut(c);
-  if (!again) fast_conn_unref(c);
 }
 
 void fast_conn_drop_output(struct fast_conn *c) {

@@ -7,12 +7,14 @@
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
 #include "rpc/fast/fast_wire.h"
+#include "rpc/listener.h"
 
 enum { FAST_BUCKET_BITS = 10, FAST_BUCKETS = 1 << FAST_BUCKET_BITS };
 
 struct fast_server {
-  atomic_int refs;      /* the owner's, each listener's, each connection's */
-  int local_fd, tcp_fd; /* -1: none */
+  atomic_int refs;              /* the owner's, the listeners', each connection's */
+  struct listener *local, *tcp; /* NULL: none */
+  struct rpc_event stopping;    /* closes them */
   int port;
   char name[FAST_NAME];
   uint8_t secret[FAST_SECRET];
@@ -24,6 +26,8 @@ struct fast_server {
 };
 
 struct fast_request {
+  struct fast_work work;
+  struct rpc_event cancel;   /* calls the cancel function */
   struct fast_request *next; /* conn's lock */
   struct sender *conn;       /* a reference */
   atomic_int refs;           /* the answer's, the handler's, a canceller's */
@@ -32,6 +36,7 @@ struct fast_request {
   int64_t step;             /* ASK */
   int64_t deadline;         /* CALL */
   bool answered, cancelled; /* conn's lock */
+  bool unwanted;            /* conn's lock: cancel was posted, once */
   bool cancelling;          /* conn's lock: the cancel function runs, on canceller */
   pthread_t canceller;
   void (*cancel_fn)(void *); /* conn's lock */

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
-#include "rpc/fast/fast_loop.h"
 #include "rpc/fast/fast_sender.h"
 #include "rpc/limits.h"
 
@@ -71,16 +70,32 @@ static void cancel_request(struct sender *c, struct fast_request *r) {
   pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- frames ---- */
+static void on_unwanted(struct rpc_event *e) {
+  struct fast_request *r = (struct fast_request *)((char *)e - offsetof(struct fast_request, cancel));
+  cancel_request(r->conn, r);
+  request_unref(r);
+}
 
-/* Work for later is a request; its lowest bit says that it is to be cancelled. */
-static void *work_of(struct fast_request *r, bool cancel) { return (char *)r + cancel; }
+/* ---- frames ---- */
 
 /* Call with the lock held. */
 static struct fast_request *find_request(struct sender *c, uint64_t id) {
   struct fast_request *r = c->requests[fast_bucket(id)];
   while (r && r->id != id) r = r->next;
   return r;
+}
+
+/* The peer wants it no more. Cancelling must not wait for what it cancels: it is news, and waits in no line. */
+static void give_up(struct sender *c, uint64_t id) {
+  pthread_mutex_lock(&c->lock);
+  struct fast_request *r = find_request(c, id);
+  if (r && r->unwanted) r = NULL;
+  if (r) {
+    r->unwanted = true;
+    atomic_fetch_add(&r->refs, 1);
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (r) rpc_loop_post(&r->cancel);
 }
 
 /* Notes a request, or answers it with an error and returns NULL. */
@@ -107,6 +122,7 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
     return NULL;
   }
   r->conn = c;
+  r->cancel = (struct rpc_event){.fn = on_unwanted, .kind = RPC_EVENT_NEWS};
   r->held = bytes;
   fast_conn_ref(&c->conn);
   atomic_init(&r->refs, 2);
@@ -123,36 +139,25 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
   return r;
 }
 
-static void *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
-                          struct buffer *body) {
+static struct fast_work *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,
+                                      struct buffer *body) {
   struct sender *c = (struct sender *)base;
   buffer_unref(body);
   struct fast_request *r;
   switch (f->kind) {
     case FAST_ASK:
-    case FAST_CALL: r = begin_request(c, f, head); return r ? work_of(r, false) : NULL;
-    case FAST_CANCEL:
-      pthread_mutex_lock(&c->lock);
-      r = find_request(c, f->id);
-      if (r) atomic_fetch_add(&r->refs, 1);
-      pthread_mutex_unlock(&c->lock);
-      return r ? work_of(r, true) : NULL;
+    case FAST_CALL: r = begin_request(c, f, head); return r ? &r->work : NULL;
+    case FAST_CANCEL: give_up(c, f->id); return NULL;
     case FAST_DONE:
     case FAST_RESEND: sender_let_go(c, f->id, f->kind == FAST_RESEND); return NULL;
     default: return NULL;
   }
 }
 
-/* Cancelling must not wait for what it cancels. */
-static bool sender_is_quick(const void *work) { return (uintptr_t)work & 1; }
-
-static void sender_run(struct fast_conn *base, void *work) {
-  struct sender *c = (struct sender *)base;
-  bool cancel = (uintptr_t)work & 1;
-  struct fast_request *r = (struct fast_request *)((char *)work - cancel);
-  struct fast_server *s = c->server;
-  if (cancel) cancel_request(c, r);
-  else if (r->is_call) s->handlers.call(s->arg, r, r->data, r->n, r->deadline);
+static void sender_run(struct fast_conn *base, struct fast_work *work) {
+  struct fast_request *r = (struct fast_request *)work;
+  struct fast_server *s = ((struct sender *)base)->server;
+  if (r->is_call) s->handlers.call(s->arg, r, r->data, r->n, r->deadline);
   else s->handlers.recv(s->arg, r, r->step, r->data);
   request_unref(r);
 }
@@ -195,9 +200,9 @@ static void sender_free(struct fast_conn *base) {
 
 static const struct fast_conn_ops sender_ops = {
     .kinds = 1 << FAST_ASK | 1 << FAST_CALL | 1 << FAST_CANCEL | 1 << FAST_DONE | 1 << FAST_RESEND,
+    .work = RPC_EVENT_REQUEST,
     .frame = sender_frame,
     .run = sender_run,
-    .is_quick = sender_is_quick,
     .closed = sender_closed,
     .free = sender_free};
 
@@ -236,51 +241,57 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
 }
 
 static void accepted_local(void *arg, int fd) {
-  if (fd < 0) fast_server_unref(arg);
-  else if (!fast_same_user(fd)) close(fd);
+  if (!fast_same_user(fd)) close(fd);
   else accept_conn(arg, fd, true);
 }
 
 static void accepted_tcp(void *arg, int fd) {
-  if (fd < 0) {
-    fast_server_unref(arg);
-    return;
-  }
   fast_tune_tcp(fd);
   accept_conn(arg, fd, false);
 }
 
+static void on_stopping(struct rpc_event *e) {
+  struct fast_server *s = (struct fast_server *)((char *)e - offsetof(struct fast_server, stopping));
+  listener_close(s->local);
+  listener_close(s->tcp);
+  fast_server_unref(s);
+  rpc_loop_release();
+}
+
 struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *arg, const char *host) {
   struct fast_server *s = mem_zalloc(1, sizeof *s);
-  s->local_fd = fast_bind_local(s->name);
-  s->tcp_fd = host ? fast_bind_tcp(host, &s->port) : -1;
-  if ((s->local_fd < 0 && s->tcp_fd < 0) || getrandom(s->secret, FAST_SECRET, 0) != FAST_SECRET) {
-    if (s->local_fd >= 0) close(s->local_fd);
-    if (s->tcp_fd >= 0) close(s->tcp_fd);
+  int local = fast_bind_local(s->name), tcp = host ? fast_bind_tcp(host, &s->port) : -1;
+  if ((local < 0 && tcp < 0) || getrandom(s->secret, FAST_SECRET, 0) != FAST_SECRET) {
+    if (local >= 0) close(local);
+    if (tcp >= 0) close(tcp);
     free(s);
     return NULL;
   }
-  if (s->local_fd < 0) s->name[0] = 0;
-  if (s->tcp_fd < 0) s->port = 0;
-  atomic_init(&s->refs, 1 + (s->local_fd >= 0) + (s->tcp_fd >= 0));
+  if (local < 0) s->name[0] = 0;
+  if (tcp < 0) s->port = 0;
+  atomic_init(&s->refs, 2);
+  s->stopping = (struct rpc_event){.fn = on_stopping, .kind = RPC_EVENT_QUICK};
   s->handlers = *handlers;
   s->arg = arg;
   pthread_mutex_init(&s->lock, NULL);
-  if (s->local_fd >= 0) fast_listen(s->local_fd, accepted_local, s);
-  if (s->tcp_fd >= 0) fast_listen(s->tcp_fd, accepted_tcp, s);
+  rpc_loop_acquire();
+  s->local = local >= 0 ? listener_of(local, accepted_local, s) : NULL;
+  s->tcp = tcp >= 0 ? listener_of(tcp, accepted_tcp, s) : NULL;
+  if (s->local) listener_begin(s->local);
+  if (s->tcp) listener_begin(s->tcp);
   return s;
 }
 
 bool fast_server_stop(struct fast_server *s) {
   if (!s) return true;
   pthread_mutex_lock(&s->lock);
-  if (!s->stopped && s->local_fd >= 0) shutdown(s->local_fd, SHUT_RDWR);
-  if (!s->stopped && s->tcp_fd >= 0) shutdown(s->tcp_fd, SHUT_RDWR);
+  if (!s->stopped) rpc_loop_post(&s->stopping);
   s->stopped = true;
   for (struct sender *c = s->conns; c; c = c->next) fast_conn_shut(&c->conn);
   pthread_mutex_unlock(&s->lock);
   /* Until every connection has cancelled what it had, and all of it has been answered: the handlers' owner goes next.
    */
+  rpc_loop_hand_over();
   for (int64_t late = clock_ns() + STOP_NS; atomic_load(&s->refs) > 1; usleep(1000))
     if (clock_ns() > late) {
       LOGW("%d connections of the fast path have not ended", atomic_load(&s->refs) - 1);

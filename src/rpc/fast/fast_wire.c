@@ -3,8 +3,13 @@
  * No length in a frame is believed. A body for which there is no room, in memory or in the budgets, is read away, and
  * the call it answers ends with RESOURCE_EXHAUSTED; the connection goes on. A frame that makes no sense ends it.
  *
- * A sweep looks at all connections now and then, for those who never show the secret, who stop in the middle of a frame
- * and who take nothing of what waits for them. */
+ * The leader reads no more than ROUNDS times what a socket has, then others are served. What the frames ask for is
+ * posted: as requests, which take turns with all others (turns.h), or as news of calls. It is begun on the leader's own
+ * thread, which nobody is woken for; a connection whose work took long the last time begins with the lead handed over,
+ * so that others are not read only when the watcher has noticed.
+ *
+ * Every connection is looked at now and then: has it never shown the secret, stopped in the middle of a frame, taken
+ * nothing of what waits for it? */
 #include "rpc/fast/fast_wire.h"
 
 #include <errno.h>
@@ -16,15 +21,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/alarm.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "rpc/fast/fast.h"
-#include "rpc/fast/fast_loop.h"
 #include "rpc/limits.h"
+#include "rpc/turns.h"
 
-enum { IN_ROOM = 256 << 10, ROUNDS = 64 };
+enum { IN_ROOM = 256 << 10, ROUNDS = 8, SLOW_NS = 200000 };
 
 atomic_llong fast_received, fast_sent;
 
@@ -33,14 +37,7 @@ void fast_bytes(int64_t *in, int64_t *out) {
   *out = atomic_load_explicit(&fast_sent, memory_order_relaxed);
 }
 
-/* ---- the sweep ---- */
-
-static struct {
-  pthread_mutex_t lock;
-  struct fast_conn *first; /* lock */
-  struct alarm alarm;
-  bool set; /* lock */
-} sweep = {.lock = PTHREAD_MUTEX_INITIALIZER};
+/* ---- what is overdue ---- */
 
 static const char *overdue(struct fast_conn *c, int64_t now) {
   int64_t stall = rpc_limit_ns(RPC_FAST_UNREAD_TIMEOUT);
@@ -54,41 +51,20 @@ static const char *overdue(struct fast_conn *c, int64_t now) {
   return NULL;
 }
 
-static int64_t sweep_period(void) {
+static int64_t check_period(void) {
   int64_t least = MIN(rpc_limit_ns(RPC_REQUEST_TIMEOUT), rpc_limit_ns(RPC_FAST_UNREAD_TIMEOUT));
   return MIN(least, rpc_limit_ns(RPC_FAST_GREETING_TIMEOUT)) / 4;
 }
 
-static void on_sweep(void *unused) {
+static void on_check(struct rpc_timer *t) {
+  struct fast_conn *c = (struct fast_conn *)((char *)t - offsetof(struct fast_conn, check));
   int64_t now = clock_ns();
-  pthread_mutex_lock(&sweep.lock);
-  for (struct fast_conn *c = sweep.first; c; c = c->next) {
-    const char *why = atomic_load(&c->is_open) ? overdue(c, now) : NULL;
-    if (!why) continue;
+  const char *why = atomic_load(&c->is_open) ? overdue(c, now) : NULL;
+  if (why) {
     LOGW("the fast path hangs up on a peer that %s", why);
     fast_conn_shut(c);
   }
-  sweep.set = sweep.first;
-  if (sweep.set) alarm_set(&sweep.alarm, now + sweep_period(), on_sweep, NULL);
-  pthread_mutex_unlock(&sweep.lock);
-}
-
-static void watch(struct fast_conn *c) {
-  pthread_mutex_lock(&sweep.lock);
-  c->next = sweep.first;
-  if (c->next) c->next->prev = c;
-  sweep.first = c;
-  if (!sweep.set) alarm_set(&sweep.alarm, clock_ns() + sweep_period(), on_sweep, NULL);
-  sweep.set = true;
-  pthread_mutex_unlock(&sweep.lock);
-}
-
-static void unwatch(struct fast_conn *c) {
-  pthread_mutex_lock(&sweep.lock);
-  if (c->prev) c->prev->next = c->next;
-  else sweep.first = c->next;
-  if (c->next) c->next->prev = c->prev;
-  pthread_mutex_unlock(&sweep.lock);
+  rpc_timer_set(t, now + check_period());
 }
 
 /* ---- reading ---- */
@@ -97,10 +73,18 @@ static bool has_body(const struct fast_frame *f) {
   return (f->kind == FAST_VALUE || f->kind == FAST_RESULT) && f->size > 0;
 }
 
+struct work_list {
+  struct fast_work *first, *last;
+};
+
 static void deliver(struct fast_conn *c, const struct fast_frame *f, const void *head, struct buffer *body,
-                    fast_work *todo) {
-  void *w = c->ops->frame(c, f, head, body);
-  if (w) vec_push(todo, w);
+                    struct work_list *todo) {
+  struct fast_work *w = c->ops->frame(c, f, head, body);
+  if (!w) return;
+  w->next = NULL;
+  if (todo->last) todo->last->next = w;
+  else todo->first = w;
+  todo->last = w;
 }
 
 /* The body's memory and its share of the budgets; false when there is none. */
@@ -115,7 +99,7 @@ static bool take_body(struct fast_conn *c, const struct fast_frame *f) {
 }
 
 /* Whoever waits for the body learns that it cannot be had. */
-static void deliver_refusal(struct fast_conn *c, const struct fast_frame *f, fast_work *todo) {
+static void deliver_refusal(struct fast_conn *c, const struct fast_frame *f, struct work_list *todo) {
   char text[128];
   int n = snprintf(text, sizeof text, "OOM when receiving a tensor of %llu bytes on the fast path",
                    (unsigned long long)f->size);
@@ -125,7 +109,7 @@ static void deliver_refusal(struct fast_conn *c, const struct fast_frame *f, fas
 
 /* A frame with a body, of which `there` bytes have come with the head. False: no memory for its head. */
 static bool begin_body(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, size_t there,
-                       fast_work *todo) {
+                       struct work_list *todo) {
   if (!take_body(c, f)) {
     deliver_refusal(c, f, todo);
     c->skip = f->size - there;
@@ -147,7 +131,7 @@ static bool begin_body(struct fast_conn *c, const struct fast_frame *f, const ui
   return true;
 }
 
-static void finish_body(struct fast_conn *c, fast_work *todo) {
+static void finish_body(struct fast_conn *c, struct work_list *todo) {
   uint8_t *head = c->frame_head;
   struct buffer *body = c->body;
   c->frame_head = NULL;
@@ -174,7 +158,7 @@ static bool grow_input(struct fast_conn *c, size_t whole) {
 
 /* Takes whole frames out of the input; a large body is left to be read straight into its buffer. False: it makes no
  * sense. */
-static bool parse(struct fast_conn *c, fast_work *todo) {
+static bool parse(struct fast_conn *c, struct work_list *todo) {
   size_t at = 0;
   if (atomic_load_explicit(&c->needs_secret, memory_order_relaxed)) {
     if (c->have < FAST_SECRET) return true;
@@ -205,13 +189,13 @@ static bool parse(struct fast_conn *c, fast_work *todo) {
 }
 
 /* Reads what is there. False: the connection is over. */
-static bool drain(struct fast_conn *c, fast_work *todo) {
+static bool drain(struct fast_conn *c, struct work_list *todo) {
   for (int rounds = 0; rounds < ROUNDS; rounds++) {
     bool straight = c->body != NULL;
     void *to = straight ? (uint8_t *)c->body->data + c->body_have : c->in + c->have;
     size_t want = straight ? c->frame.size - c->body_have : c->room - c->have;
     if (c->skip) want = (size_t)MIN(c->skip, (uint64_t)c->room); /* nothing else is in the input */
-    ssize_t n = recv(c->fd, c->skip ? c->in : to, want, MSG_DONTWAIT);
+    ssize_t n = recv(c->watch.fd, c->skip ? c->in : to, want, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (n == 0) return false;
@@ -232,20 +216,53 @@ static bool drain(struct fast_conn *c, fast_work *todo) {
   return true;
 }
 
-void fast_conn_input(struct fast_conn *c) {
-  fast_work todo = {0};
+static void on_work(struct rpc_event *e) {
+  struct fast_work *w = (struct fast_work *)((char *)e - offsetof(struct fast_work, event)), *next;
+  struct fast_conn *c = w->conn;
+  if (atomic_load_explicit(&c->slow, memory_order_relaxed)) rpc_loop_hand_over();
+  int64_t began = clock_ns();
+  fast_hold();
+  for (; w; w = next) {
+    next = w->next;
+    c->ops->run(c, w);
+  }
+  fast_release();
+  atomic_store_explicit(&c->slow, clock_ns() - began > SLOW_NS, memory_order_relaxed);
+  fast_conn_unref(c);
+}
+
+static void on_gone(struct rpc_event *e) {
+  struct fast_conn *c = (struct fast_conn *)((char *)e - offsetof(struct fast_conn, gone));
+  fast_conn_shut(c);
+  c->ops->closed(c);
+  fast_conn_unref(c); /* the loop's */
+  rpc_loop_release();
+}
+
+static void input(struct fast_conn *c) {
+  struct work_list todo = {0};
   bool ok = drain(c, &todo);
   atomic_store_explicit(&c->last_in, clock_ns(), memory_order_relaxed);
   atomic_store_explicit(&c->is_half, c->have || c->body || c->skip, memory_order_relaxed);
-  fast_conn_ref(c);
-  if (ok) fast_loop_arm(c->fd, EPOLLIN, c, FAST_TAG_IN, EPOLL_CTL_MOD);
-  fast_loop_run(c, &todo);
-  if (!ok) {
-    fast_conn_shut(c);
-    c->ops->closed(c);
-    fast_conn_unref(c); /* the threads' */
+  if (todo.first) {
+    fast_conn_ref(c);
+    todo.first->conn = c;
+    todo.first->event = (struct rpc_event){.fn = on_work, .line = c->line, .kind = c->ops->work};
+    rpc_loop_post(&todo.first->event);
   }
-  fast_conn_unref(c);
+  if (ok) return;
+  pthread_mutex_lock(&c->lock);
+  c->watched = false;
+  pthread_mutex_unlock(&c->lock);
+  rpc_loop_unwatch(&c->watch);
+  rpc_timer_clear(&c->check);
+  rpc_loop_post(&c->gone);
+}
+
+static void on_ready(struct rpc_watch *w, uint32_t events) {
+  struct fast_conn *c = (struct fast_conn *)((char *)w - offsetof(struct fast_conn, watch));
+  if (events & EPOLLOUT) fast_conn_output(c);
+  if (events & ~(uint32_t)EPOLLOUT) input(c);
 }
 
 /* ---- life ---- */
@@ -254,10 +271,14 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
                      bool needs_secret) {
   int size = 1 << 20;
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  rpc_loop_acquire();
   c->ops = ops;
   atomic_init(&c->refs, 2);
-  c->fd = fd;
-  c->out_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  c->watch = (struct rpc_watch){.fn = on_ready, .fd = fd};
+  c->check.fn = on_check;
+  c->gone = (struct rpc_event){.fn = on_gone, .kind = RPC_EVENT_NEWS};
+  c->line = ops->work == RPC_EVENT_REQUEST ? rpc_line_new() : NULL;
+  atomic_init(&c->slow, false);
   atomic_init(&c->is_open, true);
   atomic_init(&c->needs_secret, needs_secret);
   memcpy(c->secret, secret, FAST_SECRET);
@@ -267,28 +288,30 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   atomic_init(&c->last_in, c->began);
   atomic_init(&c->last_out, c->began);
   c->in = mem_alloc(c->room = IN_ROOM);
-  c->out_event.conn = c;
   pthread_mutex_init(&c->lock, NULL);
-  if (c->out_fd < 0) fast_conn_shut(c); /* no descriptor is free: it ends as one that was hung up on */
-  watch(c);
-  fast_loop_arm(c->fd, EPOLLIN, c, FAST_TAG_IN, EPOLL_CTL_ADD);
+  c->watched = true;
+  rpc_timer_set(&c->check, c->began + check_period());
+  if (rpc_loop_watch(&c->watch, EPOLLIN)) return;
+  LOGW("the network cannot watch a connection of the fast path: %m");
+  c->watched = false; /* nobody else has it yet */
+  rpc_timer_clear(&c->check);
+  rpc_loop_post(&c->gone);
 }
 
 void fast_conn_unref(struct fast_conn *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
-  unwatch(c);
   fast_conn_drop_output(c);
-  close(c->fd);
-  if (c->out_fd >= 0) close(c->out_fd);
+  close(c->watch.fd);
   if (c->body) budget_give(&c->held, c->frame.size);
   if (c->room > IN_ROOM) budget_give(&c->held, c->room);
   buffer_unref(c->body);
   free(c->frame_head);
   free(c->in);
+  rpc_line_free(c->line);
   pthread_mutex_destroy(&c->lock);
   c->ops->free(c);
 }
 
 void fast_conn_shut(struct fast_conn *c) {
-  if (atomic_exchange(&c->is_open, false)) shutdown(c->fd, SHUT_RDWR);
+  if (atomic_exchange(&c->is_open, false)) shutdown(c->watch.fd, SHUT_RDWR);
 }

@@ -1,4 +1,7 @@
-/* Connections of the fast path, shared by its two sides: frames in (fast_wire.c) and out (fast_send.c). */
+/* Connections of the fast path, shared by its two sides: frames in (fast_wire.c) and out (fast_send.c).
+ *
+ * A connection is a source of the network's loop (rpc/loop.h) like any of gRPC's: whoever leads reads it, and posts
+ * what its frames ask for. Any thread writes, as far as the socket takes it; the leader writes the rest. */
 #ifndef RPC_FAST_FAST_WIRE_H
 #define RPC_FAST_FAST_WIRE_H
 
@@ -8,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/budget.h"
+#include "rpc/loop.h"
 #include "tensor/tensor.h"
 
 enum fast_kind {
@@ -39,14 +43,23 @@ _Static_assert(offsetof(struct fast_frame, flags) == 1 && offsetof(struct fast_f
                "fields of a frame lie where fast.h says");
 
 struct fast_conn;
+
+/* What a frame asks for, at the head of a request or of a call. What was read at once is one event of the loop, that of
+ * the first of them: hundreds of small frames pass from the reader to their doer as one. */
+struct fast_work {
+  struct rpc_event event;
+  struct fast_work *next;
+  struct fast_conn *conn; /* the first one's: a reference */
+};
+
 struct fast_conn_ops {
-  unsigned kinds; /* bits: the frames that the other side may send; others end the connection */
-  /* One frame has arrived; head is its bytes, body (VALUE, RESULT) its contents: a buffer the callee takes over.
-   * Returns what is to be done once the connection listens again (for run), or NULL. */
-  void *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
-  void (*run)(struct fast_conn *c, void *work);
-  bool (*is_quick)(const void *work); /* (optional) it ends soon, and others may wait for it */
-  /* Called once: nothing will arrive any more. */
+  unsigned kinds;           /* bits: the frames that the other side may send; others end the connection */
+  enum rpc_event_kind work; /* REQUEST or NEWS: what is to be done, for the loop */
+  /* One frame has arrived, and the leader reads; head is its bytes, body (VALUE, RESULT) its contents: a buffer the
+   * callee takes over. Returns what is to be done about it (for run), or NULL. */
+  struct fast_work *(*frame)(struct fast_conn *c, const struct fast_frame *f, const uint8_t *head, struct buffer *body);
+  void (*run)(struct fast_conn *c, struct fast_work *w);
+  /* Called once: nothing will arrive any more. It may take its time. */
   void (*closed)(struct fast_conn *c);
   void (*free)(struct fast_conn *c);
 };
@@ -57,20 +70,23 @@ struct fast_out;
 struct fast_conn {
   const struct fast_conn_ops *ops;
   atomic_int refs;
-  int fd, out_fd; /* two numbers for one socket: reading and writing are waited for apart */
+  struct rpc_watch watch; /* its fd is the socket */
+  struct rpc_timer check; /* for what is overdue */
+  struct rpc_event gone;
+  struct rpc_line *line; /* REQUEST: where its work waits its turn */
+  atomic_bool slow;      /* its last work took long: the next begins with the lead handed over */
   atomic_bool is_open;
   atomic_bool needs_secret; /* the peer has not sent it yet */
   uint8_t secret[FAST_SECRET];
   struct budget held;   /* bytes of requests, and of bodies that arrive */
   struct budget copied; /* bytes that wait to be sent */
-  /* what the sweep looks at (fast_wire.c) */
-  struct fast_conn *prev, *next; /* the sweep's lock */
+  /* what the check looks at */
   int64_t began;
   atomic_llong last_in, last_out; /* clock_ns: when bytes last came, when some last left or began to wait */
   atomic_bool is_half;            /* a frame has begun and not ended */
   atomic_bool waits;              /* something waits to be sent */
   atomic_int lent;                /* values that the peer is to copy out of our memory */
-  /* reading: one thread at a time */
+  /* reading: the leader's */
   uint8_t *in;
   size_t have, room;
   struct fast_frame frame; /* whose body is being read */
@@ -84,13 +100,11 @@ struct fast_conn {
   struct fast_out *spare;        /* lock: for reuse */
   int n_spare;
   size_t referred; /* lock: bytes of bodies that wait, by reference */
-  bool armed;      /* lock: out_fd waits for room */
-  struct fast_out_event {
-    struct fast_conn *conn;
-  } out_event;
+  bool watched;    /* lock: the loop has it */
+  bool armed;      /* lock: the leader goes on when there is room */
 };
 
-/* Takes over fd; needs_secret: the peer must send it first. One reference is the caller's, one the threads'. */
+/* Takes over fd; needs_secret: the peer must send it first. One reference is the caller's, one the loop's. */
 void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
                      bool needs_secret);
 void fast_conn_unref(struct fast_conn *c);
@@ -110,8 +124,7 @@ static inline void fast_count(atomic_llong *of, uint64_t n) {
   atomic_fetch_add_explicit(of, (long long)n, memory_order_relaxed);
 }
 
-/* The loop's: there is something to read; there is room to write. */
-void fast_conn_input(struct fast_conn *c);
+/* The leader's: there is room to write. */
 void fast_conn_output(struct fast_conn *c);
 /* Frees what was not sent. */
 void fast_conn_drop_output(struct fast_conn *c);

@@ -36,7 +36,8 @@ static shoal_status convert(struct kernel_ctx *ctx, void (*f)(const float *, flo
   const struct tensor *x = ctx_in(ctx, 0);
   if (x->rank < 1) return INVALID("input must be at least 1D%s", tensor_shape_str(x));
   if (x->dims[x->rank - 1] != 3)
-    return INVALID("input must have 3 channels but input only has %" PRId64 " channels.", x->dims[x->rank - 1]);
+    return STATUS(SHOAL_FAILED_PRECONDITION, "input must have 3 channels but input only has %" PRId64 " channels.",
+                  x->dims[x->rank - 1]);
   struct shape s = tensor_shape(x);
   struct tensor *y, pixels;
   TRY(ctx_out(ctx, 0, &s, &y));

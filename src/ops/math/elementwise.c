@@ -4,6 +4,7 @@
  * allocation to the loop. Only different shapes make a plan, and only long loops see the pool. */
 #include "ops/math/elementwise.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 
 #include "base/mem.h"
@@ -267,12 +268,11 @@ static shoal_status run_broadcast(struct kernel_ctx *ctx, const struct binary_lo
   return UNLIKELY(t.bad) ? bad_element(l) : NULL;
 }
 
-shoal_status binary_run(struct kernel_ctx *ctx) {
-  const struct binary_loop *l = ctx->state;
-  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
-  if (!tensor_same_shape(a, b)) return run_broadcast(ctx, l, a, b);
+/* As many elements of each; the result is like that input. */
+static inline shoal_status run_pairs(struct kernel_ctx *ctx, const struct binary_loop *l, const struct tensor *a,
+                                     const struct tensor *b, int like) {
   struct tensor *z;
-  TRY(ctx_out_like(ctx, 0, (ctx->steal & 3) == 2 ? 1 : 0, &z));
+  TRY(ctx_out_like(ctx, 0, like, &z));
   if (LIKELY(a->n <= l->grain)) {
     unsigned bad = binary_loop_run(l, z->data, a->data, b->data, a->n, VECTOR_VECTOR);
     return UNLIKELY(bad) ? bad_element(l) : NULL;
@@ -280,4 +280,19 @@ shoal_status binary_run(struct kernel_ctx *ctx) {
   struct binary_task t = {.l = l, .out = z->data, .a = a->data, .b = b->data, .mode = VECTOR_VECTOR};
   pool_for(ctx_pool(ctx), a->n, l->grain, binary_piece, &t);
   return UNLIKELY(t.bad) ? bad_element(l) : NULL;
+}
+
+shoal_status binary_run(struct kernel_ctx *ctx) {
+  const struct binary_loop *l = ctx->state;
+  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
+  if (!tensor_same_shape(a, b)) return run_broadcast(ctx, l, a, b);
+  return run_pairs(ctx, l, a, b, (ctx->steal & 3) == 2 ? 1 : 0);
+}
+
+shoal_status binary_pairs_run(struct kernel_ctx *ctx) {
+  const struct tensor *a = ctx_in(ctx, 0), *b = ctx_in(ctx, 1);
+  if (a->n != b->n)
+    return INVALID("The two arguments to a cwise op must have same number of elements, got %" PRId64 " and %" PRId64,
+                   a->n, b->n);
+  return run_pairs(ctx, ctx->state, a, b, (ctx->steal & 3) == 2 && tensor_same_shape(a, b) ? 1 : 0);
 }

@@ -76,6 +76,7 @@ unsigned binary_loop_run(const struct binary_loop *l, void *out, const void *a, 
 /* State begins with a struct binary_loop. */
 shoal_status binary_init(struct kernel_init *ki, void *state);
 shoal_status binary_run(struct kernel_ctx *ctx);
+shoal_status binary_pairs_run(struct kernel_ctx *ctx); /* nothing is broadcast: as many elements on both sides */
 #define BINARY_KERNEL(types_)                                                                                       \
   {                                                                                                                 \
     "CPU", "T", types_, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct binary_loop), .init = binary_init, \

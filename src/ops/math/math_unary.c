@@ -239,7 +239,10 @@ static const struct kernel_def part_kernels[] = {
     TWO_TYPES(unary, COMPLEX64, FLOAT32), TWO_TYPES(unary, COMPLEX128, FLOAT64), {0}};
 static const struct kernel_def make_complex_kernels[] = {
     TWO_TYPES(binary, FLOAT32, COMPLEX64), TWO_TYPES(binary, FLOAT64, COMPLEX128), {0}};
-static const struct kernel_def gradient_kernels[] = {BINARY_KERNEL(DT_FLOATING | DT_COMPLEX), {0}};
+static const struct kernel_def gradient_kernels[] = {
+    {"CPU", "T", DT_FLOATING | DT_COMPLEX, .flags = KERNEL_ELEMENTWISE, .state_size = sizeof(struct binary_loop),
+     .init = binary_init, .run = binary_pairs_run},
+    {0}};
 static const struct kernel_def chain_kernels[] = {
     {"CPU", "T", DT(FLOAT32) | DT(FLOAT64) | DT(FLOAT16), .state_size = sizeof(struct unary_chain), .init = chain_init,
      .release = chain_release, .run = chain_run},

@@ -24,7 +24,7 @@ double special_digamma(double x) {
   if (isnan(x)) return x;
   if (x <= 0) {
     if (x == floor(x)) return NAN;
-    return special_digamma(1 - x) - M_PI / tan(M_PI * (x - floor(x)));
+    return special_digamma(1 - x) - M_PI / tan(M_PI * (x - rint(x))); /* near 0 all digits of x count */
   }
   if (isinf(x)) return x;
   double r = 0;
@@ -40,9 +40,10 @@ double special_zeta(double x, double q) {
   if (x == 1) return INFINITY;
   if (isnan(x) || isnan(q) || x < 1) return NAN;
   if (q <= 0) {
-    if (q == floor(q)) return fmod(x, 2) == 0 ? INFINITY : NAN;
+    if (q == floor(q)) return isinf(x) || fmod(x, 2) == 0 ? INFINITY : NAN;
     if (x != floor(x)) return NAN;
   }
+  if (isinf(q) || (isinf(x) && q > 1)) return 0;
   double s = 0, a = q;
   int n = 0;
   for (; n < 10 || a < 10; n++, a++) {
@@ -157,9 +158,9 @@ static double igammac_fraction(double a, double x) {
 }
 
 double special_igamma(double a, double x) {
-  if (isnan(a) || isnan(x) || x < 0 || a <= 0) return x == 0 && a > 0 ? 0 : NAN;
-  if (x == 0) return 0;
-  if (isinf(a)) return isinf(x) ? NAN : 0;
+  if (x == 0) return 0; /* whatever a is: TensorFlow asks for it first */
+  if (isnan(a) || isnan(x) || x < 0 || a <= 0) return NAN;
+  if (isinf(a)) return 0;
   if (isinf(x)) return 1;
   return x > 1 && x > a ? 1 - igammac_fraction(a, x) : igamma_series(a, x);
 }
@@ -167,7 +168,7 @@ double special_igamma(double a, double x) {
 double special_igammac(double a, double x) {
   if (isnan(a) || isnan(x) || x < 0 || a <= 0) return NAN;
   if (x == 0) return 1;
-  if (isinf(a)) return isinf(x) ? NAN : 1;
+  if (isinf(a)) return isinf(x) ? 0 : 1;
   if (isinf(x)) return 0;
   return x < 1 || x < a ? 1 - igamma_series(a, x) : igammac_fraction(a, x);
 }
@@ -224,14 +225,16 @@ static double igammac_fraction_da(double a, double x) {
 }
 
 double special_igamma_grad_a(double a, double x) {
+  if (x == 0) return 0;
   if (isnan(a) || isnan(x) || x < 0 || a <= 0) return NAN;
-  if (x == 0 || isinf(x)) return 0;
+  if (isinf(a) || isinf(x)) return 0;
   return x > 1 && x > a ? -igammac_fraction_da(a, x) : igamma_series_da(a, x);
 }
 
 double special_random_gamma_grad(double alpha, double sample) {
-  if (isnan(alpha) || isnan(sample) || sample < 0 || alpha <= 0) return NAN;
   if (sample == 0) return 0;
+  if (isnan(alpha) || isnan(sample) || sample < 0 || alpha <= 0) return NAN;
+  if (isinf(alpha) || isinf(sample)) return 0;
   double density = exp((alpha - 1) * log(sample) - sample - special_lgamma(alpha));
   if (density == 0) return 0; /* so far out that nothing moves there; TensorFlow says the same */
   return -special_igamma_grad_a(alpha, sample) / density;
@@ -304,9 +307,10 @@ double special_bessel_i(int order, double x, bool scaled) {
   return order && x < 0 ? -r : r;
 }
 
+/* Infinity below 0, too, where TensorFlow has it. */
 double special_bessel_k(int order, double x, bool scaled) {
-  if (isnan(x) || x < 0) return NAN;
-  if (x == 0) return INFINITY;
+  if (isnan(x)) return NAN;
+  if (x <= 0) return INFINITY;
   if (isinf(x)) return 0;
   if (x <= 2) {
     double h2 = x * x / 4, gamma = 0.57721566490153286061, r;
@@ -328,6 +332,14 @@ double special_bessel_k(int order, double x, bool scaled) {
       r = 1 / x + log(x / 2) * special_bessel_i(1, x, false) - sum / 2;
     }
     return scaled ? r * exp(x) : r;
+  }
+  if (x > 50) { /* its asymptotic series, to the last digit from here on */
+    double mu = 4.0 * order * order, term = 1, sum = 1;
+    for (int k = 1; k < 30 && fabs(term) > 1e-17; k++) {
+      term *= (mu - (2.0 * k - 1) * (2.0 * k - 1)) / (8.0 * k * x);
+      sum += term;
+    }
+    return sqrt(M_PI / 2 / x) * sum * (scaled ? 1 : exp(-x));
   }
   /* Integral of exp(-x (cosh t - 1)) cosh(order t) over t >= 0: the trapezoidal rule converges exponentially. */
   double step = 1.0 / 64, sum = 0.5;

@@ -59,8 +59,9 @@ UNARY(softplus,
 UNARY(softsign, x / (1 + fabsf(x)), x / (1 + fabs(x)))
 UNARY(swish, x *vm_sigmoid(x), x / (1 + exp(-x)))
 
-BINARY1(relu_grad, x > 0 ? g : 0)
-BINARY1(relu6_grad, x > 0 && x < 6 ? g : 0)
+/* Products, not choices: a gradient that is no number stays one where the unit is off, as TensorFlow has it. */
+BINARY1(relu_grad, g *(x > 0))
+BINARY1(relu6_grad, g *(x > 0 && x < 6))
 BINARY1(elu_grad, x < 0 ? (x + 1) * g : g)
 BINARY(selu_grad, x < 0 ? g * (x + (float)SELU_SCALE_ALPHA) : g * (float)SELU_SCALE,
        x < 0 ? g * (x + SELU_SCALE_ALPHA) : g * SELU_SCALE)

@@ -83,14 +83,19 @@ shoal_status window_init(struct window *w, const struct shoal_node *n, int spati
   if (!node_attr(n, "strides")) return NULL;
   TRY(node_get_ints(n, "strides", v, COUNT_OF(v), &count));
   TRY(spread(w, "strides", v, count, &batch, w->stride, &depth));
+  bool dilation2d = node_attr(n, "rates"); /* the only one that calls them so; its words and code are others, too */
+  if ((batch != 1 || depth != 1) && dilation2d)
+    return UNIMPLEMENTED("Stride is only supported across spatial dimensions.");
   if (batch != 1 || depth != 1)
     return INVALID("Current implementation does not yet support strides in the batch and depth dimensions.");
   TRY(check_positive(w->stride, spatial == 2 ? "Row and column strides should be larger than 0."
                                              : "Spatial strides should be larger than 0."));
-  const char *rates = node_attr(n, "rates") ? "rates" : "dilations";
+  const char *rates = dilation2d ? "rates" : "dilations";
   if (!node_attr(n, rates)) return NULL;
   TRY(node_get_ints(n, rates, v, COUNT_OF(v), &count));
   TRY(spread(w, rates, v, count, &batch, w->dilation, &depth));
+  if ((batch != 1 || depth != 1) && dilation2d)
+    return UNIMPLEMENTED("Rate is only supported across spatial dimensions.");
   if (batch != 1 || depth != 1)
     return INVALID("Current implementation does not yet support dilations in the batch and depth dimensions.");
   return check_positive(w->dilation, "Dilated rates should be larger than 0.");

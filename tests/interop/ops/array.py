@@ -54,6 +54,8 @@ def cond(dtype):
     return [tf.cond(p, lambda: x + x, lambda: x * x), tf.cond(tf.logical_not(p), lambda: x + x, lambda: x * x)]
 
 
+for promised in ([2, 3], [], None):
+    graph(f"FakeParam {promised}", lambda promised=promised: [tf.shape(tf.raw_ops.FakeParam(dtype=tf.float32, shape=promised))])
 graph("cond", cond, dtypes=[tf.float32, tf.int32])
 
 

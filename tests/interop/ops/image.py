@@ -56,6 +56,9 @@ for shape in ((3,), (2, 3), (2, 3, 4, 3), (0, 3)):
     op("RGBToHSV", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS, grad=True, fd=False)
     op("HSVToRGB", {"images": R(*shape, lo=0, hi=1)}, dtypes=FLOATS)
 op("RGBToHSV", {"images": V([[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1, 1], [0.5, 0.5, 0.2], [0.2, 0.5, 0.5]])}, dtypes=FLOATS)
+for name in ("RGBToHSV", "HSVToRGB"):
+    op(name, {"images": R(3, 4)}, error="FAILED_PRECONDITION", message="must have 3 channels but input only has 4")
+    op(name, {"images": R()}, error="INVALID_ARGUMENT", message="input must be at least 1D")
 for by in (-0.7, 0.0, 0.3, 1.0):
     op("AdjustHue", {"images": R(2, 3, 4, 3, lo=0, hi=1), "delta": np.float32(by)})
     op("AdjustSaturation", {"images": R(2, 3, 4, 3, lo=0, hi=1), "scale": np.float32(by * 2)})

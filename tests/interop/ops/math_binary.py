@@ -5,7 +5,7 @@ FC = FLOATS + COMPLEX
 SIGNED = [tf.int8, tf.int16, tf.int32, tf.int64]
 PAIRS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((4, 1, 3), (2, 1)), ((), (5,)), ((5,), ()), ((0, 3), (1, 3)), ((), ()),
          ((2, 3, 4), (2, 1, 4)), ((3, 1), (1, 4)), ((2, 1, 3, 1), (4, 1, 5))]
-NAN = np.nan
+NAN, INF = np.nan, np.inf
 
 
 def pairs(name, dtypes, grad=True, fd=True, lo=-2, hi=2, tol=None, names=("x", "y")):
@@ -58,6 +58,9 @@ for name in ("Igamma", "Igammac"):
     pairs(name, [tf.float32, tf.float64], names=("a", "x"), lo=0.2, hi=6, tol=1e-5, fd=False)
     op(name, {"a": V([1, 1, 0.5, 30, 3, 100]), "x": V([0, 2, 7, 20, 50, 110])}, dtypes=[tf.float32, tf.float64], tol=2e-5)
     op(name, {"a": V([0, -1, 1, NAN, 1]), "x": V([1, 1, -1, 1, NAN])}, dtypes=[tf.float32, tf.float64])
+for name in ("Igamma", "IgammaGradA"):
+    op(name, {"a": V([NAN, -1, 0, -INF]), "x": V([0, 0, 0, 0])}, dtypes=[tf.float32, tf.float64], name="outside")
+op("Zeta", {"x": V([INF, INF, 2, 3.5]), "q": V([2, -1, INF, INF])}, dtypes=[tf.float32, tf.float64], name="outside")
 op("IgammaGradA", {"a": R(30, lo=0.2, hi=20), "x": R(30, lo=0.2, hi=20)}, dtypes=[tf.float32, tf.float64], tol=1e-4)
 op("RandomGammaGrad", {"alpha": R(30, lo=0.2, hi=8), "sample": R(30, lo=0.1, hi=8)}, dtypes=[tf.float32, tf.float64], tol=1e-4)
 pairs("Zeta", [tf.float32, tf.float64], names=("x", "q"), lo=1.2, hi=6, tol=1e-5, grad=["q"])

@@ -40,11 +40,14 @@ for name in ("Erfinv",):
 both("Ndtri", [tf.float32, tf.float64], dict(lo=0.01, hi=0.99), tol=1e-5)
 for name in ("Lgamma", "Digamma"):
     both(name, [tf.float32, tf.float64, tf.float16], POSITIVE, grad=name == "Lgamma")
+op("Digamma", {"x": V([-1e-30, -1e-12, -0.25, -7.999])}, dtypes=[tf.float32, tf.float64], tol=1e-3, name="below 0")
 op("Digamma", {"x": R(20, lo=-5, hi=6)}, dtypes=[tf.float32, tf.float64], grad=True, tol=1e-4)
 for name in ("BesselI0", "BesselI0e", "BesselI1", "BesselI1e"):
     both(name, [tf.float32, tf.float64], dict(lo=-30, hi=30), tol=1e-5)
 for name in ("BesselK0", "BesselK0e", "BesselK1", "BesselK1e", "BesselY0", "BesselY1"):
     both(name, [tf.float32, tf.float64], dict(lo=0.05, hi=12), tol=1e-5)
+    op(name, {"x": V([-3.5, -1, -1e-30] + ([60, 1000, 3e4, 1e10] if "K" in name else []))}, dtypes=[tf.float32, tf.float64],
+       tol=1e-6 if "e" in name[-1] else None, name="outside")
 for name in ("BesselJ0", "BesselJ1", "Dawsn", "FresnelCos", "FresnelSin"):
     both(name, [tf.float32, tf.float64], dict(lo=-8, hi=8), tol=2e-5)
 both("Expint", [tf.float32, tf.float64], dict(lo=0.05, hi=50), tol=1e-5)
@@ -72,6 +75,9 @@ op("ComplexAbs", {"x": R(3, 4)}, {"Tout": tf.float64}, dtypes=[tf.complex128], g
 op("Complex", {"real": R(3, 4), "imag": R(4)}, {"Tout": tf.complex64}, dtypes=[tf.float32], grad=True)
 op("Complex", {"real": R(3, 1), "imag": R(4)}, {"Tout": tf.complex128}, dtypes=[tf.float64], grad=True, fd=False)
 
+for name in ("TanhGrad", "SigmoidGrad", "RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad"):
+    op(name, {"y": R(3, 1), "dy": R(4)}, dtypes=[tf.float32, tf.complex64], error="INVALID_ARGUMENT",
+       message="must have same number of elements, got 3 and 4")
 for name in ("TanhGrad", "SigmoidGrad", "RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad"):
     for s in SHAPES:
         op(name, {"y": R(*s, lo=0.2, hi=2), "dy": R(*s)}, dtypes=FC, grad=True, fd=False)

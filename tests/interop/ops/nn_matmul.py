@@ -70,6 +70,9 @@ for shape in ((2, 3), (), (0, 4), (70001,)):
 op("LeakyRelu", {"features": R(50)}, {"alpha": 1.5}, dtypes=FLOATS, grad=True, fd=False)
 op("Softplus", {"features": V([-100., -20, -15, -13, 0, 13, 15, 20, 100])}, dtypes=[tf.float32, tf.float64])
 op("Relu", {"features": V([float("nan"), float("inf"), -float("inf"), -0.0])}, dtypes=FLOATS)
+for name in ("ReluGrad", "Relu6Grad"):
+    op(name, {"gradients": V([float("nan"), float("inf"), float("nan"), 2, -float("inf"), float("nan")]),
+              "features": V([-1., -1, 1, float("nan"), 7, 0])}, dtypes=FLOATS, name="no numbers")
 op("ReluGrad", {"gradients": R(2, 3), "features": R(3)}, error="INVALID_ARGUMENT", message="must have the same size and shape")
 
 for shape in ((3, 4), (5,), (2, 3, 4), (0, 4), (300, 10), (4, 1000), (3, 1)):

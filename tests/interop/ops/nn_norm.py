@@ -40,6 +40,11 @@ for padding in ("SAME", "VALID"):
            dtypes=[tf.float32, tf.float64, tf.float16], grad=True)
     op("Dilation2D", {"input": R(2, 5, 6, 3), "filter": R(2, 3, 3)}, {"strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1], "padding": padding},
        dtypes=[tf.float32, tf.float64, tf.int32], grad=True, fd=False)
+for attr, what in (("strides", "Stride"), ("rates", "Rate")):
+    for odd in ([2, 1, 1, 1], [1, 1, 1, 2]):
+        op("Dilation2D", {"input": R(2, 5, 6, 3), "filter": R(2, 3, 3)},
+           {"strides": [1, 1, 1, 1], "rates": [1, 1, 1, 1], attr: odd, "padding": "SAME"}, error="UNIMPLEMENTED",
+           message=f"{what} is only supported across spatial dimensions", name=f"{attr} {odd}")
 
 for shape, k in (((10,), 3), ((4, 10), 10), ((2, 3, 50), 1), ((3, 5), 0), ((2, 1000), 20)):
     op("TopKV2", {"input": R(*shape, lo=-60, hi=60), "k": np.int32(k)}, dtypes=REALS, grad=["input"], fd=False)

@@ -5,8 +5,7 @@
  *   for (...) start(..., join_part, &j);      each part may end at once, on this very thread
  *   join_part(&j, NULL);                      the starter is a part too: only now may all be over
  *
- * Nobody waits: whoever ends last calls next(arg, status). What a thread may wait for is a latch (cluster/latch.h);
- * threads of the network may not. */
+ * Nobody waits: whoever ends last calls next(arg, status). What a thread may wait for is a latch (base/latch.h). */
 #ifndef BASE_JOIN_H
 #define BASE_JOIN_H
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cluster/latch.h"
+#include "base/latch.h"
+#include "rpc/loop.h"
 
 struct place {
   char *target;
@@ -132,6 +133,7 @@ static shoal_status run_compiled(struct master_session *s, struct in_process_ste
   latch_init(&step->latch, 1);
   struct step_run *run = step_run_new(s, step->compiled, o, deadline, args, step_ended, step);
   step_run_begin(run);
+  rpc_loop_hand_over();
   if (!latch_wait_until(&step->latch, deadline))
     step_run_cancel(run, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out: the step did not end in time"));
   shoal_status err = latch_finish(&step->latch);
@@ -150,6 +152,7 @@ static shoal_status compile(struct master_session *s, struct in_process_step *st
                             unsigned flags) {
   latch_init(&step->latch, 1);
   master_compile(s, sig, flags, NULL, compiled, step);
+  rpc_loop_hand_over();
   return latch_finish(&step->latch);
 }
 

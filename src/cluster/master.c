@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/latch.h"
 #include "base/log.h"
-#include "cluster/latch.h"
 #include "graph/import.h"
 #include "graph/lower.h"
 #include "rpc/loop.h"
@@ -38,6 +38,7 @@ void master_close(struct master *m) {
   }
   vec_release(&handles);
   creations_stop(m);
+  rpc_loop_hand_over();
   latch_wait_until(&closed, deadline_after_ms(GOODBYE_MS));
   cancel_start(&m->ending, STATUS(SHOAL_CANCELLED, "%s is stopping", m->worker->task));
   shoal_status_free(latch_finish(&closed));
@@ -75,6 +76,7 @@ struct master_session *master_session_new(struct master *m, struct account *acco
   s->unprepared = true;
   s->effort = LOWER_MAX_WORK;
   strand_init(&s->strand, m->worker->builders, master_session_ref, master_session_let_go, s);
+  master_compiled_init(s);
   pthread_mutex_init(&s->lock, NULL);
   cancel_init(&s->ending);
   pthread_mutex_lock(&m->lock);
@@ -103,9 +105,7 @@ void master_session_unref(struct master_session *s) {
   void *value;
   for (size_t i = 0; strmap_next(&s->partials, &i, NULL, &value);) partial_unref(value);
   strmap_release(&s->partials);
-  for (size_t i = 0; strmap_next(&s->compiled, &i, NULL, &value);) compiled_unref(value);
-  strmap_release(&s->compiled);
-  strmap_release(&s->compiling);
+  master_compiled_release(s);
   for (size_t i = 0; i < s->callables.n; i++) {
     if (s->callables.at[i]) account_give(s->account, LIMIT_CALLABLES, 1);
     compiled_unref(s->callables.at[i]);

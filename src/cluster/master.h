@@ -21,6 +21,7 @@
 #include "cluster/worker_ops.h"
 #include "graph/place.h"
 #include "graph/prune.h"
+#include "runtime/signatures.h"
 
 struct master {
   struct worker *worker; /* of this process */
@@ -97,9 +98,8 @@ struct master_session {
   int64_t effort;            /* strand: what may yet be spent on lowering; anew when it has been done */
   int64_t next_name;         /* strand */
 
+  struct signatures compiled; /* struct compiled */
   pthread_mutex_t lock;
-  struct strmap compiled;                            /* lock: signature -> struct compiled * */
-  struct strmap compiling;                           /* lock: signature -> struct compiling * */
   VEC(struct compiled *) callables;                  /* lock: by handle; NULL: released */
   struct strmap partials;                            /* lock: handle -> struct partial * */
   int64_t next_partial;                              /* lock */
@@ -152,10 +152,9 @@ struct compiled_part {
 };
 
 struct compiled {
-  atomic_int refs;
+  struct signature head;
   struct account *account; /* where it counts, with its nodes */
   size_t n_nodes;
-  int64_t last_used;   /* the session's lock */
   VEC(char *) feeds;   /* in the order of _Arg */
   VEC(char *) fetches; /* in the order of _Retval */
   VEC(struct compiled_part) parts;
@@ -175,6 +174,9 @@ typedef void (*compile_done)(void *arg, shoal_status s, struct compiled *c);
 void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
                     compile_done done, void *arg);
 void compiled_unref(struct compiled *c);
+/* The session's table of them. */
+void master_compiled_init(struct master_session *s);
+void master_compiled_release(struct master_session *s);
 
 /* ---- steps ---- */
 

@@ -24,7 +24,7 @@
 enum { MOST_KEPT = 2000 };
 
 void compiled_unref(struct compiled *c) {
-  if (!c || atomic_fetch_sub(&c->refs, 1) != 1) return;
+  if (!c || atomic_fetch_sub(&c->head.refs, 1) != 1) return;
   for (size_t i = 0; i < c->feeds.n; i++) free(c->feeds.at[i]);
   for (size_t i = 0; i < c->fetches.n; i++) free(c->fetches.at[i]);
   vec_release(&c->feeds);
@@ -46,31 +46,22 @@ static void deregister(struct master_session *s, const struct compiled *c) {
   }
 }
 
-/* Forgets the compiled step that was not used for the longest time; false: all are in use. References to one are taken
- * with the lock held, or where there is another: nobody but the table has one that it alone holds. */
-static bool make_room(struct master_session *s) {
-  struct compiled *old = NULL;
-  const char *key, *old_key = NULL;
-  void *value;
-  pthread_mutex_lock(&s->lock);
-  for (size_t i = 0; strmap_next(&s->compiled, &i, &key, &value);) {
-    struct compiled *c = value;
-    if (atomic_load(&c->refs) != 1 || (old && old->last_used <= c->last_used)) continue;
-    old = c;
-    old_key = key;
-  }
-  if (old) strmap_remove(&s->compiled, old_key);
-  pthread_mutex_unlock(&s->lock);
-  if (!old) return false;
-  deregister(s, old);
-  compiled_unref(old);
-  return true;
+/* A compiled step has left the table: the workers forget it too. */
+static void forget(void *session, struct signature *old) {
+  deregister(session, (struct compiled *)old);
+  compiled_unref((struct compiled *)old);
 }
+
+static void let_go(struct signature *old) { compiled_unref((struct compiled *)old); }
+
+void master_compiled_init(struct master_session *s) { signatures_init(&s->compiled, MOST_KEPT, forget, s); }
+
+void master_compiled_release(struct master_session *s) { signatures_release(&s->compiled, let_go); }
 
 /* Takes n of the limit; what is not used makes room. */
 static shoal_status take(struct master_session *s, enum limit which, size_t n) {
   shoal_status full;
-  while ((full = account_take(s->account, which, n)) && make_room(s)) shoal_status_free(full);
+  while ((full = account_take(s->account, which, n)) && signatures_make_room(&s->compiled)) shoal_status_free(full);
   return full;
 }
 
@@ -186,10 +177,10 @@ static shoal_status check_groups(struct master_session *s, const struct shoal_gr
 
 /* ---- compiling ---- */
 
-/* Who asked. */
+/* Who asked; is told on a thread of the network. */
 struct asker {
+  struct signature_asker head;
   struct rpc_event event;
-  const atomic_bool *gone; /* set: waits no more; NULL: waits */
   compile_done done;
   void *arg;
   struct compiled *compiled;
@@ -198,24 +189,29 @@ struct asker {
 
 struct compiling {
   struct strand_task task;
-  struct master_session *session; /* a reference */
-  struct text key;
+  struct signature_work work;
+  struct master_session *session;   /* a reference */
   const struct step_signature *sig; /* the first asker's, who waits */
   unsigned flags;
   struct cancel folding;
-  bool deserted; /* session->lock: nobody waits for it, or can find it */
   struct compiled *made;
   bool whole;                 /* all on one task: its part is `pruned` itself */
   struct shoal_graph *pruned; /* NULL: not yet */
   struct shoal_graph **parts; /* [workers] */
   struct join join;
-  VEC(struct asker *) askers; /* session->lock */
 };
 
 static void tell(struct rpc_event *e) {
-  struct asker a = *(struct asker *)e;
-  free(e);
-  a.done(a.arg, a.status, a.compiled);
+  struct asker *a = (struct asker *)((char *)e - offsetof(struct asker, event)), told = *a;
+  free(a);
+  told.done(told.arg, told.status, told.compiled);
+}
+
+static void tell_soon(struct signature_asker *asker, shoal_status err, struct signature *made) {
+  struct asker *a = (struct asker *)asker;
+  a->compiled = (struct compiled *)made;
+  a->status = err;
+  rpc_loop_post(&a->event);
 }
 
 static void parts_free(struct compiling *k) {
@@ -243,29 +239,11 @@ static void compiled(void *arg, shoal_status err) {
   struct master_session *s = k->session;
   if (!err && k->flags & COMPILE_GRAPHS) err = export_parts(k);
   parts_free(k);
-  if (err) deregister(s, k->made); /* some workers may have taken their parts */
-  pthread_mutex_lock(&s->lock);
-  if (!k->deserted) strmap_remove(&s->compiling, text_cstr(&k->key));
-  /* One that was deserted too late to be broken off may have been made again meanwhile. */
-  bool keep = !err && !k->deserted;
-  if (!err) atomic_fetch_add(&k->made->refs, (int)k->askers.n + keep);
-  if (keep) {
-    k->made->last_used = clock_ns();
-    strmap_put(&s->compiled, text_cstr(&k->key), k->made);
+  if (err) { /* some workers may have taken their parts */
+    deregister(s, k->made);
+    compiled_unref(k->made);
   }
-  bool too_many = s->compiled.n > MOST_KEPT;
-  pthread_mutex_unlock(&s->lock);
-  if (too_many) make_room(s);
-  for (size_t i = 0; i < k->askers.n; i++) {
-    struct asker *a = k->askers.at[i];
-    a->compiled = err ? NULL : k->made;
-    a->status = err ? status_copy(err) : NULL;
-    rpc_loop_post(&a->event);
-  }
-  shoal_status_free(err);
-  compiled_unref(k->made);
-  vec_release(&k->askers);
-  text_release(&k->key);
+  signatures_end(&s->compiled, &k->work, err ? NULL : &k->made->head, err);
   free(k);
   master_session_unref(s);
 }
@@ -308,21 +286,13 @@ static shoal_status rewrite(struct compiling *k) {
   return s;
 }
 
-/* Nobody who comes later waits for what is broken off now. */
 static bool is_deserted(void *arg) {
   struct compiling *k = arg;
   struct master_session *s = k->session;
   pthread_mutex_lock(&s->lock);
-  bool waits = false;
-  for (size_t i = 0; i < k->askers.n && !s->closed; i++)
-    waits = waits || !k->askers.at[i]->gone || !atomic_load(k->askers.at[i]->gone);
-  if (!waits && !k->deserted) {
-    k->deserted = true;
-    strmap_remove(&s->compiling, text_cstr(&k->key));
-  }
-  bool deserted = k->deserted;
+  bool closed = s->closed;
   pthread_mutex_unlock(&s->lock);
-  return deserted;
+  return signatures_deserted(&s->compiled, &k->work, closed);
 }
 
 /* Cuts the graph to the signature, and by task. */
@@ -360,69 +330,55 @@ static void compile(struct strand_task *t) {
   else register_parts(k);
 }
 
-/* The count first, in base 64 and without printf: this is done for every step. */
-static void add_names(struct text *key, const char *const *names, int n) {
-  unsigned count = (unsigned)n;
-  do text_addc(key, (char)('0' + count % 64));
-  while (count /= 64);
-  text_addc(key, '\n');
-  for (int i = 0; i < n; i++) {
-    text_adds(key, names[i]);
-    text_addc(key, ';');
-  }
-}
-
-static struct compiling *compiling_new(struct master_session *s, const struct step_signature *sig, unsigned flags,
-                                       const char *key) {
-  struct compiling *k = mem_zalloc(1, sizeof *k);
+/* It takes its place among the graphs; what is not used makes room. */
+static shoal_status compiling_new(struct master_session *s, const struct step_signature *sig, unsigned flags,
+                                  struct compiling **out) {
+  TRY(take(s, LIMIT_GRAPHS, 1));
+  struct compiling *k = *out = mem_zalloc(1, sizeof *k);
   k->task.fn = compile;
   k->session = s;
-  master_session_ref(s);
-  text_adds(&k->key, key);
   k->sig = sig;
   k->flags = flags;
   k->made = mem_zalloc(1, sizeof *k->made);
-  atomic_init(&k->made->refs, 1);
+  atomic_init(&k->made->head.refs, 1);
   k->made->account = account_ref(s->account);
   for (int i = 0; i < sig->n_feeds; i++) vec_push(&k->made->feeds, mem_strdup(sig->feeds[i]));
   for (int i = 0; i < sig->n_fetches; i++) vec_push(&k->made->fetches, mem_strdup(sig->fetches[i]));
-  strmap_put(&s->compiling, key, k);
-  return k;
+  return NULL;
+}
+
+/* Waits for the step, or has it compiled; false: it is there after all, or may not be made. */
+static bool await(struct master_session *s, const char *key, const struct step_signature *sig, unsigned flags,
+                  struct asker *a, struct signature **found, shoal_status *full) {
+  struct compiling *fresh = NULL;
+  enum signature_state state = signatures_find(&s->compiled, key, NULL, &a->head, found);
+  if (state == SIGNATURE_ABSENT) {
+    if ((*full = compiling_new(s, sig, flags, &fresh))) return false;
+    state = signatures_find(&s->compiled, key, &fresh->work, &a->head, found);
+  }
+  if (state == SIGNATURE_ABSENT) {
+    master_session_ref(s);
+    strand_run(&s->strand, &fresh->task);
+  } else if (fresh) { /* somebody was quicker */
+    compiled_unref(fresh->made);
+    free(fresh);
+  }
+  return state != SIGNATURE_KEPT;
 }
 
 void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
                     compile_done done, void *arg) {
   struct text key = {0};
-  text_addc(&key, (char)('0' + flags));
-  add_names(&key, sig->feeds, sig->n_feeds);
-  add_names(&key, sig->fetches, sig->n_fetches);
-  add_names(&key, sig->targets, sig->n_targets);
-  struct compiling *fresh = NULL;
+  signature_key(&key, (char)('0' + flags), sig);
+  struct signature *found = NULL;
   shoal_status full = NULL;
-  struct compiled *c;
-again:
-  pthread_mutex_lock(&s->lock);
-  c = strmap_get(&s->compiled, text_cstr(&key));
-  if (c) {
-    atomic_fetch_add(&c->refs, 1);
-    c->last_used = clock_ns();
-  } else {
-    struct compiling *k = strmap_get(&s->compiling, text_cstr(&key));
-    if (!k && !(full = account_take(s->account, LIMIT_GRAPHS, 1)))
-      k = fresh = compiling_new(s, sig, flags, text_cstr(&key));
-    struct asker *a = k ? mem_zalloc(1, sizeof *a) : NULL;
-    if (a) {
-      *a = (struct asker){.event.fn = tell, .gone = gone, .done = done, .arg = arg};
-      vec_push(&k->askers, a);
-    }
-  }
-  pthread_mutex_unlock(&s->lock);
-  if (full && make_room(s)) {
-    shoal_status_free(full);
-    full = NULL;
-    goto again;
+  bool waits = false;
+  if (signatures_find(&s->compiled, text_cstr(&key), NULL, NULL, &found) != SIGNATURE_KEPT) {
+    struct asker *a = mem_zalloc(1, sizeof *a);
+    *a = (struct asker){.head = {.tell = tell_soon, .gone = gone}, .event.fn = tell, .done = done, .arg = arg};
+    waits = await(s, text_cstr(&key), sig, flags, a, &found, &full);
+    if (!waits) free(a);
   }
   text_release(&key);
-  if (fresh) strand_run(&s->strand, &fresh->task);
-  if (c || full) done(arg, full, c);
+  if (!waits) done(arg, full, (struct compiled *)found);
 }

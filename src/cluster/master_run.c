@@ -212,7 +212,7 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   r->session = s;
   master_session_ref(s);
   r->compiled = c;
-  atomic_fetch_add(&c->refs, 1);
+  signature_ref(&c->head);
   r->id = (int64_t)(random_bits() >> 7);
   r->started = clock_ns();
   cancel_init(&r->cancel);
@@ -314,7 +314,8 @@ void master_describe(struct master *m, struct text *out) {
   for (size_t i = 0; strmap_next(&m->sessions, &i, NULL, &value);) {
     struct master_session *s = value;
     pthread_mutex_lock(&s->lock);
-    text_addf(out, " session %" PRId64 ": %zu tasks, %zu compiled steps\n", s->number, s->workers.n, s->compiled.n);
+    text_addf(out, " session %" PRId64 ": %zu tasks, %zu compiled steps\n", s->number, s->workers.n,
+              signatures_count(&s->compiled));
     for (struct step_run *r = s->running; r; r = r->next)
       text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", r->id,
                 (double)(now - r->started) * 1e-9, atomic_load(&r->left), r->compiled->parts.n);

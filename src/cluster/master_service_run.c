@@ -310,7 +310,7 @@ void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
     pthread_mutex_lock(&c->session->lock);
     if (c->callable >= 0 && (size_t)c->callable < c->session->callables.n)
       c->compiled = c->session->callables.at[c->callable];
-    if (c->compiled) atomic_fetch_add(&c->compiled->refs, 1);
+    if (c->compiled) signature_ref(&c->compiled->head);
     pthread_mutex_unlock(&c->session->lock);
     if (!c->compiled) s = INVALID("No such callable handle: %" PRId64, c->callable);
     else if (c->compiled->feeds.n != c->values.n)

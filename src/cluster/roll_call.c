@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/latch.h"
 #include "base/log.h"
 #include "cluster/identity.h"
-#include "cluster/latch.h"
+#include "rpc/loop.h"
 
 void roll_init(struct roll *r) {
   *r = (struct roll){0};
@@ -154,6 +155,7 @@ static size_t ask_and_wait(struct startup *s) {
   struct latch l;
   latch_init(&l, 1);
   roll_ask(&s->roll, s->timeout_ms ? MIN(ANSWER_MS, s->timeout_ms) : ANSWER_MS, all_asked, &l);
+  rpc_loop_hand_over();
   shoal_status_free(latch_finish(&l));
   return roll_count_missing(&s->roll);
 }

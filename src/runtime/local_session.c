@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/latch.h"
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "base/vec.h"
@@ -17,10 +18,11 @@
 #include "runtime/local_step.h"
 #include "runtime/run_metadata.h"
 #include "runtime/session_ops.h"
+#include "runtime/signatures.h"
 #include "runtime/step_stats.h"
 
 #define TASK "/job:localhost/replica:0/task:0"
-enum { MAX_DEVICES = 256, MAX_THREADS = 4096 };
+enum { MAX_DEVICES = 256, MAX_THREADS = 4096, MOST_STEPS = 2000 };
 
 struct partial { /* a partial run under way */
   struct local_run run;
@@ -30,10 +32,11 @@ struct partial { /* a partial run under way */
 
 struct local_session {
   shoal_session head;
-  pthread_rwlock_t lock;
-  struct shoal_graph *graph;          /* lock: as given and extended; nodes are placed */
-  bool placed;                        /* lock */
-  struct strmap steps;                /* lock: signature -> struct local_step * */
+  pthread_mutex_t graph_lock;
+  struct shoal_graph *graph; /* graph_lock: as given and extended; nodes are placed */
+  bool placed;               /* graph_lock */
+  struct signatures steps;   /* struct local_step */
+  pthread_mutex_t lock;
   VEC(struct local_step *) callables; /* lock: by handle; NULL where released */
   struct strmap partials;             /* lock: handle -> struct partial * */
   int64_t next_partial;               /* lock */
@@ -98,13 +101,19 @@ static shoal_status read_config(const shoal_session_options *o, struct settings 
 
 static const struct session_ops local_ops;
 
+static void drop_step(struct signature *step) { local_step_unref((struct local_step *)step); }
+
+static void forget_step(void *none, struct signature *step) { drop_step(step); }
+
 shoal_status local_session_open(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out) {
   struct settings set;
   TRY(read_config(o, &set));
   pthread_once(&shared.once, make_shared);
   struct local_session *s = mem_zalloc(1, sizeof *s);
   s->head.ops = &local_ops;
-  pthread_rwlock_init(&s->lock, NULL);
+  pthread_mutex_init(&s->graph_lock, NULL);
+  pthread_mutex_init(&s->lock, NULL);
+  signatures_init(&s->steps, MOST_STEPS, forget_step, NULL);
   pthread_mutex_init(&s->runs_lock, NULL);
   pthread_cond_init(&s->runs_idle, NULL);
   s->graph = graph_copy(g, NULL);
@@ -134,11 +143,11 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
 /* New nodes are added to the session's own graph; those it has stay as they are. */
 static shoal_status local_extend(shoal_session *base, struct shoal_graph *g) {
   struct local_session *s = self(base);
-  pthread_rwlock_wrlock(&s->lock);
+  pthread_mutex_lock(&s->graph_lock);
   shoal_status status = graph_add_new(s->graph, g);
   if (!status) status = function_runtime_add(s->env.functions, g);
   s->placed = false;
-  pthread_rwlock_unlock(&s->lock);
+  pthread_mutex_unlock(&s->graph_lock);
   return status;
 }
 
@@ -165,14 +174,6 @@ static void run_end(struct local_session *s, struct local_run *r) {
   pthread_mutex_unlock(&s->runs_lock);
 }
 
-static void add_key(struct text *t, const char *const *names, int n) {
-  for (int i = 0; i < n; i++) {
-    text_adds(t, names[i]);
-    text_addc(t, ',');
-  }
-  text_addc(t, ';');
-}
-
 static shoal_status place_graph(struct local_session *s) {
   if (s->placed) return NULL;
   TRY(graph_try_lower(s->graph)); /* plain nodes can be placed, rewritten and traced one by one */
@@ -193,32 +194,50 @@ static shoal_status place_graph(struct local_session *s) {
   return status;
 }
 
+struct step_wait {
+  struct signature_asker asker;
+  struct latch latch;
+  struct signature *made;
+};
+
+static void step_made(struct signature_asker *a, shoal_status err, struct signature *made) {
+  struct step_wait *w = (struct step_wait *)a;
+  w->made = made;
+  latch_done(&w->latch, err);
+}
+
+static shoal_status compile(struct local_session *s, const struct step_signature *sig, enum feed_style style,
+                            struct local_step **out) {
+  pthread_mutex_lock(&s->graph_lock);
+  shoal_status status = place_graph(s);
+  if (!status) status = local_step_compile(&s->env, s->graph, sig, style, out);
+  pthread_mutex_unlock(&s->graph_lock);
+  return status;
+}
+
 /* A new reference to the step for a signature, compiled now if this is the first time. */
 static shoal_status find_step(struct local_session *s, const struct step_signature *sig, enum feed_style style,
                               struct local_step **out) {
   struct text key = {0};
-  text_addc(&key, style == FEED_WIRES ? 'w' : 'a');
-  add_key(&key, sig->feeds, sig->n_feeds);
-  add_key(&key, sig->fetches, sig->n_fetches);
-  add_key(&key, sig->targets, sig->n_targets);
-  pthread_rwlock_rdlock(&s->lock);
-  struct local_step *step = strmap_get(&s->steps, text_cstr(&key));
-  if (step) atomic_fetch_add(&step->refs, 1);
-  pthread_rwlock_unlock(&s->lock);
+  struct signature *found = NULL;
   shoal_status status = NULL;
-  if (!step) {
-    pthread_rwlock_wrlock(&s->lock);
-    step = strmap_get(&s->steps, text_cstr(&key));
-    if (!step) {
-      status = place_graph(s);
-      if (!status) status = local_step_compile(&s->env, s->graph, sig, style, &step);
-      if (!status) strmap_put(&s->steps, text_cstr(&key), step);
+  signature_key(&key, style == FEED_WIRES ? 'w' : 'a', sig);
+  if (signatures_find(&s->steps, text_cstr(&key), NULL, NULL, &found) != SIGNATURE_KEPT) {
+    struct step_wait wait = {.asker.tell = step_made};
+    struct signature_work work;
+    latch_init(&wait.latch, 1);
+    enum signature_state state = signatures_find(&s->steps, text_cstr(&key), &work, &wait.asker, &found);
+    if (state == SIGNATURE_ABSENT) {
+      struct local_step *made = NULL;
+      status = compile(s, sig, style, &made);
+      signatures_end(&s->steps, &work, made ? &made->head : NULL, status);
     }
-    if (!status) atomic_fetch_add(&step->refs, 1);
-    pthread_rwlock_unlock(&s->lock);
+    if (state == SIGNATURE_KEPT) latch_done(&wait.latch, NULL);
+    status = latch_finish(&wait.latch);
+    if (state != SIGNATURE_KEPT) found = wait.made;
   }
   text_release(&key);
-  *out = step;
+  *out = (struct local_step *)found;
   return status;
 }
 
@@ -290,23 +309,22 @@ static shoal_status local_make_callable(shoal_session *base, const struct step_s
   struct local_session *s = self(base);
   struct local_step *step;
   TRY(find_step(s, sig, FEED_ARGS, &step));
-  pthread_rwlock_wrlock(&s->lock);
+  pthread_mutex_lock(&s->lock);
   *callable = (int64_t)s->callables.n;
   vec_push(&s->callables, step);
-  pthread_rwlock_unlock(&s->lock);
+  pthread_mutex_unlock(&s->lock);
   return NULL;
 }
 
 static struct local_step *callable_at(struct local_session *s, int64_t callable, bool take) {
   struct local_step *step = NULL;
-  if (take) pthread_rwlock_wrlock(&s->lock);
-  else pthread_rwlock_rdlock(&s->lock);
+  pthread_mutex_lock(&s->lock);
   if (callable >= 0 && (size_t)callable < s->callables.n) {
     step = s->callables.at[callable];
     if (take) s->callables.at[callable] = NULL;
-    else if (step) atomic_fetch_add(&step->refs, 1);
+    else if (step) signature_ref(&step->head);
   }
-  pthread_rwlock_unlock(&s->lock);
+  pthread_mutex_unlock(&s->lock);
   return step;
 }
 
@@ -359,10 +377,10 @@ static shoal_status local_partial_setup(shoal_session *base, const struct step_s
     return status;
   }
   local_run_start(&p->run);
-  pthread_rwlock_wrlock(&s->lock);
+  pthread_mutex_lock(&s->lock);
   *handle = mem_printf("%lld", (long long)s->next_partial++);
   strmap_put(&s->partials, *handle, p);
-  pthread_rwlock_unlock(&s->lock);
+  pthread_mutex_unlock(&s->lock);
   return NULL;
 }
 
@@ -452,9 +470,9 @@ static shoal_status partial_check(struct partial *p, const struct local_step *st
 }
 
 static shoal_status partial_finish(struct local_session *s, const char *handle, struct partial *p, bool cancel) {
-  pthread_rwlock_wrlock(&s->lock);
+  pthread_mutex_lock(&s->lock);
   strmap_remove(&s->partials, handle);
-  pthread_rwlock_unlock(&s->lock);
+  pthread_mutex_unlock(&s->lock);
   if (cancel) cancel_start(&p->run.cancel, NULL);
   shoal_status status = local_run_wait(&p->run);
   run_end(s, &p->run);
@@ -468,9 +486,9 @@ static shoal_status partial_finish(struct local_session *s, const char *handle, 
 static shoal_status local_partial_run(shoal_session *base, const char *handle, const struct step_signature *sig,
                                       shoal_tensor *const *feeds, shoal_tensor **fetches) {
   struct local_session *s = self(base);
-  pthread_rwlock_rdlock(&s->lock);
+  pthread_mutex_lock(&s->lock);
   struct partial *p = strmap_get(&s->partials, handle);
-  pthread_rwlock_unlock(&s->lock);
+  pthread_mutex_unlock(&s->lock);
   if (!p) return INVALID("Must run 'setup' before performing partial runs!");
   const struct local_step *step = p->run.of;
   shoal_status status = partial_check(p, step, sig);
@@ -536,8 +554,7 @@ static shoal_status local_close(shoal_session *base) {
   pthread_mutex_lock(&s->runs_lock);
   while (s->runs) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
   pthread_mutex_unlock(&s->runs_lock);
-  for (size_t i = 0; strmap_next(&s->steps, &i, NULL, &value);) local_step_unref(value);
-  strmap_release(&s->steps);
+  signatures_release(&s->steps, drop_step);
   strmap_release(&s->partials);
   for (size_t i = 0; i < s->callables.n; i++) local_step_unref(s->callables.at[i]);
   vec_release(&s->callables);
@@ -553,7 +570,8 @@ static shoal_status local_close(shoal_session *base) {
   pool_free(s->own_inter);
   pool_free(s->own_intra);
   graph_free(s->graph);
-  pthread_rwlock_destroy(&s->lock);
+  pthread_mutex_destroy(&s->graph_lock);
+  pthread_mutex_destroy(&s->lock);
   pthread_mutex_destroy(&s->runs_lock);
   pthread_cond_destroy(&s->runs_idle);
   free(s);

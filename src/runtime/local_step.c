@@ -81,7 +81,7 @@ static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct
 shoal_status local_step_compile(struct local_env *env, const struct shoal_graph *placed,
                                 const struct step_signature *sig, enum feed_style style, struct local_step **out) {
   struct local_step *s = mem_zalloc(1, sizeof *s);
-  atomic_init(&s->refs, 1);
+  atomic_init(&s->head.refs, 1);
   struct prune_options po = {
       .style = style, .device = env->devices[0]->name, .incarnation = env->devices[0]->incarnation};
   shoal_status status = graph_prune(placed, sig, &po, &s->graph);
@@ -109,7 +109,7 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
 }
 
 void local_step_unref(struct local_step *s) {
-  if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (!s || atomic_fetch_sub(&s->head.refs, 1) != 1) return;
   for (int i = 0; i < s->n_plans; i++) plan_unref(s->plans[i]);
   resource_mgr_unref(s->spare);
   for (int i = 0; i < s->n_feeds; i++) free(s->feeds[i]);
@@ -140,7 +140,7 @@ static void put_resources(struct local_step *s, struct resource_mgr *m) {
 
 void local_run_init(struct local_run *r, struct local_env *env, struct local_step *s, int64_t id, int64_t deadline) {
   *r = (struct local_run){.of = s};
-  atomic_fetch_add(&s->refs, 1);
+  signature_ref(&s->head);
   cancel_init(&r->cancel);
   pthread_mutex_init(&r->lock, NULL);
   pthread_condattr_t monotonic;

@@ -8,6 +8,7 @@
 #include "graph/prune.h"
 #include "runtime/function.h"
 #include "runtime/plan.h"
+#include "runtime/signatures.h"
 #include "shoal/session.h"
 
 /* What steps need of the process: devices with their resources, threads, functions, kernels with state. */
@@ -23,7 +24,7 @@ struct local_env {
 };
 
 struct local_step {
-  atomic_int refs;
+  struct signature head;
   struct plan **plans; /* one for each device that has nodes */
   int n_plans;
   struct shoal_graph *graph; /* pruned, before it was cut: for partial runs and for showing */

@@ -1,13 +1,13 @@
-/* Waiting for several calls at once. */
-#ifndef CLUSTER_LATCH_H
-#define CLUSTER_LATCH_H
+/* Waiting for things that end on their own: a join (base/join.h) for threads that may wait. A thread of the network may
+ * only after it has handed over the lead (rpc_loop_hand_over). */
+#ifndef BASE_LATCH_H
+#define BASE_LATCH_H
 
 #include <errno.h>
 #include <pthread.h>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "rpc/loop.h"
 
 struct latch {
   pthread_mutex_t lock;
@@ -27,7 +27,7 @@ static inline void latch_init(struct latch *l, int n) {
   l->status = NULL;
 }
 
-/* A worker_done. */
+/* One of them has ended; s is consumed. */
 static inline void latch_done(void *arg, shoal_status s) {
   struct latch *l = arg;
   pthread_mutex_lock(&l->lock);
@@ -39,7 +39,6 @@ static inline void latch_done(void *arg, shoal_status s) {
 /* False when the time passed first. */
 static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
   int err = 0;
-  rpc_loop_hand_over();
   pthread_mutex_lock(&l->lock);
   struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
   while (l->left && err != ETIMEDOUT)

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -30,7 +31,8 @@ static inline void join_init(struct join *j, size_t parts, void (*next)(void *ar
   j->arg = arg;
 }
 
-/* One part has ended; s is consumed. The join is not to be used after its last part. */
+/* One part has ended; s is consumed. After its last part nothing but
+ * join_enter may be asked of it. */
 static inline void join_part(void *join, shoal_status s) {
   struct join *j = join;
   if (s) {
@@ -41,6 +43,24 @@ static inline void join_part(void *join, shoal_status s) {
   if (atomic_fetch_sub(&j->left, 1) != 1) return;
   pthread_mutex_destroy(&j->lock);
   j->next(j->arg, j->status);
+}
+
+/* Are there parts beside the one that asks? */
+static inline bool join_has_others(const struct join *j) { return atomic_load(&j->left) > 1; }
+
+/* The starter's part, where nobody else is left: true, with the outcome in *s, and next is not called. */
+static inline bool join_ended_here(struct join *j, shoal_status *s) {
+  if (join_has_others(j)) return false;
+  pthread_mutex_destroy(&j->lock);
+  *s = j->status;
+  return true;
+}
+
+/* One part more, for what may come at any time (a cancellation); false when all have ended. */
+static inline bool join_enter(struct join *j) {
+  int left = atomic_load(&j->left);
+  while (left > 0 && !atomic_compare_exchange_weak(&j->left, &left, left + 1)) continue;
+  return left > 0;
 }
 
 #endif

@@ -49,12 +49,17 @@ static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
   return done;
 }
 
-/* Waits for all, and releases; the error is the caller's. */
-static inline shoal_status latch_finish(struct latch *l) {
-  latch_wait_until(l, DEADLINE_NEVER);
+/* After a wait that saw the end of all; the error is the caller's. */
+static inline shoal_status latch_release(struct latch *l) {
   pthread_mutex_destroy(&l->lock);
   pthread_cond_destroy(&l->changed);
   return l->status;
+}
+
+/* Waits for all, and releases. */
+static inline shoal_status latch_finish(struct latch *l) {
+  latch_wait_until(l, DEADLINE_NEVER);
+  return latch_release(l);
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/strmap.h"
 #include "base/wire.h"
 
 enum { MAX_TASKS = 100000, MAX_DESCRIPTION = 16 << 20 };
@@ -148,6 +149,24 @@ const char *cluster_spec_find(const struct cluster_spec *c, const char *job, int
     else high = k;
   }
   return NULL;
+}
+
+shoal_status cluster_spec_admit(const struct cluster_spec *c, const struct cluster_spec *named, const char *self,
+                                const char *task) {
+  struct strmap known = {0};
+  const char *stranger = NULL;
+  for (size_t i = 0; i < c->jobs.n; i++)
+    for (size_t k = 0; k < c->jobs.at[i].tasks.n; k++) strmap_put(&known, c->jobs.at[i].tasks.at[k].address, &known);
+  if (self) strmap_put(&known, self, &known);
+  for (size_t i = 0; i < named->jobs.n && !stranger; i++)
+    for (size_t k = 0; k < named->jobs.at[i].tasks.n && !stranger; k++)
+      if (!strmap_has(&known, named->jobs.at[i].tasks.at[k].address)) stranger = named->jobs.at[i].tasks.at[k].address;
+  strmap_release(&known);
+  if (!stranger) return NULL;
+  return STATUS(SHOAL_PERMISSION_DENIED,
+                "the session's cluster_def has a task at %s, which is not in the cluster of %s: start the server with "
+                "--allow_client_clusters if its clients may have it connect to addresses of their own choice",
+                stranger, task);
 }
 
 shoal_status cluster_spec_task(const struct cluster_spec *c, const char *job, int index, const char **address) {

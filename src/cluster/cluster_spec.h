@@ -53,6 +53,11 @@ shoal_status cluster_spec_task(const struct cluster_spec *c, const char *job, in
 /* NULL when there is none. */
 const char *cluster_spec_find(const struct cluster_spec *c, const char *job, int index);
 
+/* A cluster that a client named to a task of this one: PERMISSION_DENIED, naming the flag that allows it, when it has
+ * tasks at addresses that this one has not. self: the address by which the client means that task; NULL: none. */
+shoal_status cluster_spec_admit(const struct cluster_spec *c, const struct cluster_spec *named, const char *self,
+                                const char *task);
+
 /* "host:port" in parts; port 0 to 65535. host has room for 256 bytes; IPv6 hosts stand in brackets. */
 shoal_status address_parse(const char *field, const char *address, char *host, int *port);
 /* Does the host stand for this machine alone (127.0.0.0/8, ::1, or a name that resolves only to such)? */

@@ -14,8 +14,11 @@
 
 enum { GOODBYE_MS = 1000 }; /* how long a server that stops waits for other tasks to forget its sessions */
 
-void master_init(struct master *m, struct worker *w, const struct cluster_spec *spec, struct peers *peers) {
-  *m = (struct master){.worker = w, .spec = spec, .peers = peers, .ids = w->ids};
+static void listed(void *arg, shoal_status s) { shoal_status_free(s); }
+
+void master_init(struct master *m, const struct master_options *o, const struct worker_link *own) {
+  *m = (struct master){.server = *o, .own = *own};
+  m->own.ops->get_status(&m->own, DEADLINE_NEVER, NULL, listed, NULL);
   pthread_mutex_init(&m->lock, NULL);
   pthread_cond_init(&m->left, NULL);
   cancel_init(&m->ending);
@@ -40,7 +43,7 @@ void master_close(struct master *m) {
   creations_stop(m);
   rpc_loop_hand_over();
   latch_wait_until(&closed, deadline_after_ms(GOODBYE_MS));
-  cancel_start(&m->ending, STATUS(SHOAL_CANCELLED, "%s is stopping", m->worker->task));
+  cancel_start(&m->ending, STATUS(SHOAL_CANCELLED, "%s is stopping", m->server.task));
   shoal_status_free(latch_finish(&closed));
 }
 
@@ -51,6 +54,7 @@ void master_release(struct master *m) {
   pthread_mutex_unlock(&m->lock);
   rpc_loop_release();
   strmap_release(&m->sessions);
+  worker_link_release(&m->own);
   cancel_release(&m->ending);
   pthread_cond_destroy(&m->left);
   pthread_mutex_destroy(&m->lock);
@@ -75,7 +79,7 @@ struct master_session *master_session_new(struct master *m, struct account *acco
   s->graph = graph_new();
   s->unprepared = true;
   s->effort = LOWER_MAX_WORK;
-  strand_init(&s->strand, m->worker->builders, master_session_ref, master_session_let_go, s);
+  strand_init(&s->strand, m->server.builders, master_session_ref, master_session_let_go, s);
   master_compiled_init(s);
   pthread_mutex_init(&s->lock, NULL);
   cancel_init(&s->ending);
@@ -155,7 +159,7 @@ shoal_status master_session_import(struct master_session *s, struct wire graph_d
   struct effort effort = {.left = EFFORT_UNBOUNDED, .over = over, .arg = arg};
   return graph_import(s->graph, graph_def.at, wire_left(&graph_def),
                       &(struct import_options){.opens_session = opens_session,
-                                               .max_nodes = s->master->worker->max_graph_nodes,
+                                               .max_nodes = s->master->server.max_graph_nodes,
                                                .effort = &effort,
                                                .max_repeated = MAX(1, account_room(s->account, LIMIT_GRAPH_BYTES)),
                                                .admit = admit,
@@ -328,16 +332,16 @@ void master_reset(struct master *m, char *const *containers, int n, char *const 
   r->done = done;
   r->arg = arg;
   struct worker_link own;
-  worker_link_local(&own, m->worker, m->worker->task);
+  worker_link_again(&own, &m->own, m->server.task);
   vec_push(&r->workers, own);
-  for (size_t i = 0; i < m->spec->jobs.n; i++)
-    for (size_t k = 0; k < m->spec->jobs.at[i].tasks.n; k++) {
-      const struct cluster_job *j = &m->spec->jobs.at[i];
+  for (size_t i = 0; i < m->server.spec->jobs.n; i++)
+    for (size_t k = 0; k < m->server.spec->jobs.at[i].tasks.n; k++) {
+      const struct cluster_job *j = &m->server.spec->jobs.at[i];
       int index = j->tasks.at[k].index;
       char *task = mem_printf("/job:%s/replica:0/task:%d", j->name, index);
       struct worker_link w;
-      if (strcmp(task, m->worker->task) && device_filters_pass(filters, (size_t)n_filters, j->name, index)) {
-        worker_link_remote(&w, peers_get(m->peers, task, j->tasks.at[k].address, true), task);
+      if (strcmp(task, m->server.task) && device_filters_pass(filters, (size_t)n_filters, j->name, index)) {
+        worker_link_remote(&w, peers_get(m->server.peers, task, j->tasks.at[k].address, true), task);
         vec_push(&r->workers, w);
       }
       free(task);

@@ -17,18 +17,29 @@
 #include "base/join.h"
 #include "base/strand.h"
 #include "base/wire.h"
-#include "cluster/roll_call.h"
+#include "cluster/limits.h"
+#include "cluster/request_ids.h"
 #include "cluster/worker_ops.h"
 #include "graph/place.h"
 #include "graph/prune.h"
 #include "runtime/signatures.h"
 
-struct master {
-  struct worker *worker; /* of this process */
+/* What of its server a master uses, with the worker. */
+struct master_options {
+  const char *task;
   const struct cluster_spec *spec;
   struct peers *peers;
+  struct pool *builders;
+  struct limits *limits;
   struct request_ids *ids;
-  int port; /* that the server listens on */
+  int max_graph_nodes;  /* of one graph */
+  bool client_clusters; /* may clients name tasks that are not in the cluster? */
+};
+
+struct master {
+  struct master_options server;
+  struct worker_link own; /* the worker of this process */
+  int port;               /* that the server listens on */
   int64_t startup_timeout_ms;
   struct startup *startup; /* the server's; NULL: nobody to wait for */
   pthread_mutex_t lock;
@@ -41,7 +52,8 @@ struct master {
   struct cancel ending;       /* what is still asked of other tasks when the server has waited long enough */
 };
 
-void master_init(struct master *m, struct worker *w, const struct cluster_spec *spec, struct peers *peers);
+/* What the options refer to must stay; the link is taken over. */
+void master_init(struct master *m, const struct master_options *o, const struct worker_link *own);
 /* Takes no more sessions, and closes those there are: waits, though not for tasks that do not answer. Not from a
  * handler. */
 void master_close(struct master *m);
@@ -65,6 +77,8 @@ void master_config_release(struct master_config *c);
 /* Does a task pass any of the filters? Parts that either leaves open match anything. */
 bool device_filters_pass(char *const *filters, size_t n, const char *job, int task);
 
+enum { OWN }; /* the place of this process among a session's workers */
+
 struct master_device {
   const char *name; /* of the worker_link */
   const struct text *attributes;
@@ -86,7 +100,7 @@ struct master_session {
   int64_t number;           /* what it is called where others read it */
   struct master_config config;
   char *task;                      /* this task's name in the session */
-  VEC(struct worker_link) workers; /* [0]: this process; unchanging once made */
+  VEC(struct worker_link) workers; /* [OWN]: this process; unchanging once made */
   VEC(struct master_device) devices;
   VEC(struct place_device) places;
   struct strmap device_numbers; /* a device's name -> its place in both, + 1 */

@@ -256,8 +256,12 @@ static void register_parts(struct compiling *k) {
   join_init(&k->join, c->parts.n + 1, compiled, k);
   for (size_t i = 0; i < c->parts.n; i++) {
     struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-    w->ops->register_graph(w, s->half, k->parts[c->parts.at[i].worker], &s->config.bytes, c->parts.at[i].graph,
-                           &s->ending, join_part, &k->join);
+    struct graph_registration r = {.session = s->half,
+                                   .graph = k->parts[c->parts.at[i].worker],
+                                   .config = &s->config.bytes,
+                                   .as_is = s->config.rewrites_off != NULL,
+                                   .handle = c->parts.at[i].graph};
+    w->ops->register_graph(w, &r, &s->ending, join_part, &k->join);
   }
   join_part(&k->join, NULL);
 }
@@ -266,9 +270,8 @@ static void register_parts(struct compiling *k) {
 static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
                              struct tensor *out) {
   struct compiling *k = arg;
-  struct worker *w = k->session->master->worker;
-  struct plan_options o = {.device = w->devices[0], .resources = w->resources[0]};
-  return plan_evaluate(&o, n, in, &k->folding, out);
+  struct worker_link *own = &k->session->workers.at[OWN];
+  return own->ops->evaluate(own, n, in, &k->folding, out);
 }
 
 static void end_folding(void *arg) { cancel_start(&((struct compiling *)arg)->folding, NULL); }

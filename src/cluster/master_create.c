@@ -75,7 +75,7 @@ struct creation *creation_new(struct master *m, struct wire config, struct wire 
   k->graph_def = graph_def;
   k->target = mem_strdup(target);
   k->connection = connection;
-  k->account = account_get(m->worker->limits, connection);
+  k->account = account_get(m->server.limits, connection);
   k->deadline = deadline;
   k->done = done;
   k->arg = arg;
@@ -104,7 +104,7 @@ void creations_stop(struct master *m) {
   pthread_mutex_unlock(&m->lock);
   for (size_t i = 0; i < all.n; i++) {
     shoal_status why = startup_late(m->startup); /* what ends the server ends its sessions */
-    creation_cancel(all.at[i], why ? why : STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task));
+    creation_cancel(all.at[i], why ? why : STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->server.task));
     creation_unref(all.at[i]);
   }
   vec_release(&all);
@@ -151,7 +151,7 @@ static shoal_status enter(struct creation *k) {
   if (cancel_started(&k->cancel)) return STATUS(SHOAL_CANCELLED, "the client has gone"); /* nobody would close it */
   startup_over(m->startup);
   pthread_mutex_lock(&m->lock);
-  shoal_status err = m->closing ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task) : NULL;
+  shoal_status err = m->closing ? STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->server.task) : NULL;
   if (!err) {
     master_session_ref(s);
     strmap_put(&m->sessions, s->handle, s);
@@ -179,7 +179,7 @@ static void make_halves(struct creation *k) {
     struct worker_session_options o = {.handle = s->half,
                                        .isolated = s->config.isolated,
                                        .master = s->task,
-                                       .master_incarnation = (int64_t)s->workers.at[0].devices.at[0].incarnation,
+                                       .master_incarnation = (int64_t)s->workers.at[OWN].devices.at[0].incarnation,
                                        .job = name.job,
                                        .task = name.task,
                                        .spec = s->config.propagated ? &s->config.spec : NULL};
@@ -281,10 +281,9 @@ static void look(void *arg) {
   if (ask) {
     atomic_fetch_add(&k->refs, 1);
     roll_init(&k->roll);
-    for (size_t i = 1; i < k->session->workers.n; i++) {
+    for (size_t i = 0; i < k->session->workers.n; i++) {
       const struct worker_link *w = &k->session->workers.at[i];
-      if (!k->answers[i].come)
-        roll_add(&k->roll, w->task, peer_address(w->peer), rpc_channel_ref(peer_channel(w->peer)));
+      if (!k->answers[i].come) w->ops->enroll(w, &k->roll);
     }
   } else if (!k->met) {
     look_again(k);
@@ -345,7 +344,7 @@ static void add_remote(struct master_session *s, const char *job, int index, con
   char *task = mem_printf("/job:%s/replica:0/task:%d", job, index);
   struct worker_link w;
   if (strcmp(task, s->task) != 0) {
-    worker_link_remote(&w, peers_get(s->master->peers, task, address, !s->config.propagated), task);
+    worker_link_remote(&w, peers_get(s->master->server.peers, task, address, !s->config.propagated), task);
     vec_push(&s->workers, w);
   }
   free(task);
@@ -359,22 +358,23 @@ static shoal_status prepare(struct creation *k) {
   k->taken = 1;
   struct master_session *s = k->session = master_session_new(m, k->account);
   atomic_init(&s->connection, k->connection);
-  TRY(master_config_read(&s->config, k->config, limits_most(m->worker->limits, LIMIT_PEERS)));
-  const struct cluster_spec *spec = s->config.propagated ? &s->config.spec : m->spec;
+  TRY(master_config_read(&s->config, k->config, limits_most(m->server.limits, LIMIT_PEERS)));
+  const struct cluster_spec *spec = s->config.propagated ? &s->config.spec : m->server.spec;
   if (s->config.propagated) {
     const char *job;
     int task;
     TRY(find_self(spec, k->target, &job, &task));
-    TRY(worker_check_cluster(m->worker, spec, cluster_spec_find(spec, job, task)));
+    if (!m->server.client_clusters)
+      TRY(cluster_spec_admit(m->server.spec, spec, cluster_spec_find(spec, job, task), m->server.task));
     size_t peers = cluster_spec_count(spec);
     TRY(account_take(k->account, LIMIT_PEERS, peers));
     s->n_peers = peers;
     s->task = mem_printf("/job:%s/replica:0/task:%d", job, task);
   } else {
-    s->task = mem_strdup(m->worker->task);
+    s->task = mem_strdup(m->server.task);
   }
   struct worker_link own;
-  worker_link_local(&own, m->worker, s->task);
+  worker_link_again(&own, &m->own, s->task);
   vec_push(&s->workers, own);
   for (size_t i = 0; i < spec->jobs.n; i++)
     for (size_t n = 0; n < spec->jobs.at[i].tasks.n; n++) {
@@ -403,6 +403,6 @@ void creation_begin(struct creation *k) {
   shoal_status full = account_take(k->account, LIMIT_CREATIONS, 1);
   k->counted = !full;
   if (full) finish(k, full);
-  else if (closing) finish(k, STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->worker->task));
-  else pool_submit(m->worker->builders, begin, k);
+  else if (closing) finish(k, STATUS(SHOAL_UNAVAILABLE, "the server %s is stopping", m->server.task));
+  else pool_submit(m->server.builders, begin, k);
 }

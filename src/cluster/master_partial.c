@@ -1,10 +1,11 @@
 /* Partial runs: a step whose feeds come, and whose fetches are asked for, in several calls. The step runs from the
  * set-up on; its feeds and fetches meet in the rendezvous. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "cluster/master.h"
+#include "cluster/step_rendezvous.h"
+#include "runtime/partial.h"
 
 struct partial {
   atomic_int refs; /* the session's table's, the run's, and each call's */
@@ -12,25 +13,22 @@ struct partial {
   struct compiled *compiled;
   char *handle;
   struct step_run *run;
-  bool *fed, *fetched; /* session->lock */
+  struct partial_marks marks; /* session->lock */
   pthread_mutex_t lock;
-  bool ended;                   /* lock: all partitions have */
-  shoal_status status;          /* lock: how */
-  struct partial_call *waiting; /* lock: calls that wait for the end */
+  bool ended;           /* lock: all partitions have */
+  shoal_status status;  /* lock: how */
+  struct call *waiting; /* lock: calls that wait for the end */
 };
 
 /* One RunStep of a partial run. */
-struct partial_call {
-  struct partial *partial;   /* a reference */
-  struct partial_call *next; /* partial->lock */
+struct call {
+  struct partial *partial; /* a reference */
+  struct call *next;       /* partial->lock */
+  struct partial_call exchange;
   step_done done;
   void *arg;
-  int n_fetches;
-  struct tensor *values;
   bool is_last;
-  atomic_int left; /* fetches, and the starter */
-  pthread_mutex_t lock;
-  shoal_status status; /* lock */
+  shoal_status status;
 };
 
 void partial_unref(struct partial *p) {
@@ -41,24 +39,21 @@ void partial_unref(struct partial *p) {
   step_run_unref(p->run);
   shoal_status_free(p->status);
   pthread_mutex_destroy(&p->lock);
-  free(p->fed);
-  free(p->fetched);
+  partial_marks_release(&p->marks);
   free(p->handle);
   free(p);
 }
 
-static void call_answer(struct partial_call *c) {
+static void call_answer(struct call *c) {
   struct text none = {0};
   partial_unref(c->partial); /* before the answer, which lets go of the session */
-  c->done(c->arg, c->status, c->values, &none);
-  for (int i = 0; i < c->n_fetches; i++) tensor_release(&c->values[i]);
-  free(c->values);
-  pthread_mutex_destroy(&c->lock);
+  c->done(c->arg, c->status, c->exchange.values, &none);
+  partial_call_release(&c->exchange);
   free(c);
 }
 
 /* The step has ended, as err says: so has the call, and with it the partial run. */
-static void last_call(struct partial_call *c, shoal_status err) {
+static void last_call(struct call *c, shoal_status err) {
   struct partial *p = c->partial;
   struct master_session *s = p->session;
   status_merge(&c->status, err);
@@ -76,10 +71,10 @@ static void run_ended(void *arg, shoal_status err, const struct tensor *values, 
   pthread_mutex_lock(&p->lock);
   p->ended = true;
   p->status = err;
-  struct partial_call *c = p->waiting;
+  struct call *c = p->waiting;
   p->waiting = NULL;
   pthread_mutex_unlock(&p->lock);
-  for (struct partial_call *next; c; c = next) {
+  for (struct call *next; c; c = next) {
     next = c->next;
     last_call(c, err ? status_copy(err) : NULL);
   }
@@ -110,8 +105,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   atomic_init(&p->refs, 3); /* the table's, the run's, and ours */
   p->session = s;
   p->compiled = c;
-  p->fed = mem_zalloc(c->feeds.n, sizeof *p->fed);
-  p->fetched = mem_zalloc(c->fetches.n, sizeof *p->fetched);
+  partial_marks_init(&p->marks, c->pruned, c->feeds.at, (int)c->feeds.n, c->fetches.at, (int)c->fetches.n);
   pthread_mutex_init(&p->lock, NULL);
   p->run = step_run_new(s, c, &(struct run_options){0}, DEADLINE_NEVER, NULL, run_ended, p);
   pthread_mutex_lock(&s->lock);
@@ -137,70 +131,12 @@ void master_partial_setup(struct master_session *s, const struct step_signature 
   master_compile(s, sig, COMPILE_PARTIAL, gone, begin, k);
 }
 
-static int name_index(char *const *names, size_t n, const char *name) {
-  for (size_t i = 0; i < n; i++)
-    if (!strcmp(names[i], name)) return (int)i;
-  return -1;
-}
-
-/* The tensor that a client's end of a transfer stands for; NULL for other nodes. */
-static const char *client_tensor(const struct shoal_node *n, const char *op) {
-  if (!n || !op_is(n->op, op)) return NULL;
-  const struct attr *mine = node_attr(n, "client_terminated"), *name = node_attr(n, "tensor_name");
-  return mine && mine->b && name && name->kind == ATTR_STRING ? name->s.data : NULL;
-}
-
-/* Does a fetch depend on a feed that has not come? */
-static bool needs_more(const struct partial *p, const char *fetch) {
-  const struct shoal_graph *g = p->compiled->pruned;
-  bool *seen = mem_zalloc(g->nodes.n, sizeof *seen), missing = false;
-  VEC(struct shoal_node *) todo = {0};
-  for (size_t i = 0; i < g->nodes.n && !todo.n; i++) {
-    const char *name = client_tensor(g->nodes.at[i], "_Send");
-    if (name && !strcmp(name, fetch)) vec_push(&todo, g->nodes.at[i]);
-  }
-  while (todo.n && !missing) {
-    struct shoal_node *n = vec_pop(&todo);
-    if (seen[n->id]) continue;
-    seen[n->id] = true;
-    const char *name = client_tensor(n, "_Recv");
-    int feed = name ? name_index(p->compiled->feeds.at, p->compiled->feeds.n, name) : -1;
-    missing = feed >= 0 && !p->fed[feed];
-    for (int i = 0; i < n->n_in; i++)
-      if (n->in[i].node) vec_push(&todo, n->in[i].node);
-    for (size_t i = 0; i < n->control.n; i++) vec_push(&todo, n->control.at[i]);
-  }
-  vec_release(&todo);
-  free(seen);
-  return missing;
-}
-
-/* Marks the feeds and fetches of one call; call with the session's lock held. */
-static shoal_status mark(struct partial *p, const struct step_signature *sig, bool *all) {
-  for (int i = 0; i < sig->n_feeds; i++) {
-    int k = name_index(p->compiled->feeds.at, p->compiled->feeds.n, sig->feeds[i]);
-    if (k < 0) return INVALID("The feed %s was not specified in partial_run_setup.", sig->feeds[i]);
-    if (p->fed[k]) return INVALID("The feed %s has already been fed.", sig->feeds[i]);
-    p->fed[k] = true;
-  }
-  for (int i = 0; i < sig->n_fetches; i++) {
-    int k = name_index(p->compiled->fetches.at, p->compiled->fetches.n, sig->fetches[i]);
-    if (k < 0) return INVALID("The fetch %s was not specified in partial_run_setup.", sig->fetches[i]);
-    if (p->fetched[k]) return INVALID("The fetch %s has already been fetched.", sig->fetches[i]);
-    if (needs_more(p, sig->fetches[i]))
-      return INVALID("Fetch %s can't be computed from the feeds that have been fed so far.", sig->fetches[i]);
-    p->fetched[k] = true;
-  }
-  *all = true;
-  for (size_t i = 0; i < p->compiled->feeds.n; i++) *all = *all && p->fed[i];
-  for (size_t i = 0; i < p->compiled->fetches.n; i++) *all = *all && p->fetched[i];
-  return NULL;
-}
-
-static void call_end(struct partial_call *c) {
-  if (atomic_fetch_sub(&c->left, 1) != 1) return;
+/* Its values are there, or cannot come. */
+static void call_end(void *arg, shoal_status failed) {
+  struct call *c = arg;
   struct partial *p = c->partial;
-  if (!c->is_last && !c->status) {
+  c->status = failed;
+  if (!c->is_last && !failed) {
     call_answer(c);
     return;
   }
@@ -217,38 +153,13 @@ static void call_end(struct partial_call *c) {
   if (ended) last_call(c, err);
 }
 
-struct value_wait {
-  struct partial_call *call;
-  int index;
-};
-
-static void got_value(void *arg, shoal_status err, struct tensor *value, bool is_dead) {
-  struct value_wait *w = arg;
-  struct partial_call *c = w->call;
-  if (!err && is_dead) err = INVALID("The tensor returned was not valid.");
-  if (err) {
-    tensor_release(value);
-    pthread_mutex_lock(&c->lock);
-    status_merge(&c->status, err);
-    pthread_mutex_unlock(&c->lock);
-  } else {
-    tensor_move(&c->values[w->index], value);
-  }
-  free(w);
-  call_end(c);
-}
-
-static char *client_key(const struct master_session *s, const char *tensor) {
-  const struct master_device *d = &s->devices.at[0];
-  return rendezvous_key_make(d->name, d->incarnation, d->name, tensor, 0, 0);
-}
-
 void master_partial_run(struct master_session *s, const char *handle, const struct step_signature *sig,
                         struct tensor *feeds, step_done done, void *arg) {
   bool all = false;
   pthread_mutex_lock(&s->lock);
   struct partial *p = strmap_get(&s->partials, handle);
-  shoal_status err = p ? mark(p, sig, &all) : INVALID("Must run PartialRunSetup before performing partial runs");
+  shoal_status err =
+      p ? partial_marks_take(&p->marks, sig, &all) : INVALID("Must run PartialRunSetup before performing partial runs");
   if (!err) atomic_fetch_add(&p->refs, 1);
   pthread_mutex_unlock(&s->lock);
   if (err) {
@@ -257,32 +168,15 @@ void master_partial_run(struct master_session *s, const char *handle, const stru
     done(arg, err, NULL, &none);
     return;
   }
-  struct partial_call *c = mem_zalloc(1, sizeof *c);
+  struct call *c = mem_zalloc(1, sizeof *c);
   c->partial = p;
   c->done = done;
   c->arg = arg;
   c->is_last = all;
-  c->n_fetches = sig->n_fetches;
-  c->values = mem_zalloc((size_t)sig->n_fetches, sizeof *c->values);
-  atomic_init(&c->left, sig->n_fetches + 1);
-  pthread_mutex_init(&c->lock, NULL);
-  struct rendezvous *r = step_run_rendezvous(p->run);
-  for (int i = 0; i < sig->n_feeds; i++) {
-    char *key = client_key(s, sig->feeds[i]);
-    err = rendezvous_send(r, key, hash_bytes(key, strlen(key), 0), &feeds[i], false);
-    free(key);
-    if (err) {
-      pthread_mutex_lock(&c->lock);
-      status_merge(&c->status, err);
-      pthread_mutex_unlock(&c->lock);
-    }
-  }
-  for (int i = 0; i < sig->n_fetches; i++) {
-    struct value_wait *w = mem_zalloc(1, sizeof *w);
-    *w = (struct value_wait){c, i};
-    char *key = client_key(s, sig->fetches[i]);
-    step_rendezvous_recv_local(r, key, step_run_cancellation(p->run), got_value, w);
-    free(key);
-  }
-  call_end(c);
+  struct partial_end end = {.rendezvous = step_run_rendezvous(p->run),
+                            .recv = step_rendezvous_recv_local,
+                            .cancel = step_run_cancellation(p->run),
+                            .device = s->devices.at[0].name,
+                            .incarnation = s->devices.at[0].incarnation};
+  partial_call_begin(&c->exchange, &end, sig, feeds, call_end, c);
 }

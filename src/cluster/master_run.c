@@ -13,6 +13,12 @@
 #include "rpc/fast/fast.h"
 #include "runtime/run_metadata.h"
 
+/* What one worker does of it. */
+struct part {
+  struct graph_run run;
+  struct step_run *of;
+};
+
 struct step_run {
   atomic_int refs;              /* the run's own, the handle's, and a closer's */
   struct step_run *prev, *next; /* session->lock */
@@ -22,14 +28,12 @@ struct step_run {
   struct alarm alarm; /* at the deadline, where the call itself does not end then */
   struct cancel cancel;
   struct tensor *args, *rets;
-  struct part_run *parts;
+  struct part *parts;            /* [compiled->parts.n] */
   struct rendezvous *rendezvous; /* partial runs */
-  atomic_int left;
-  pthread_mutex_t lock;
-  shoal_status status; /* lock */
+  struct join join;              /* the parts, and the starter */
+  shoal_status status;           /* when they have ended: how */
   struct step_stats *stats;
-  atomic_int logging; /* traced: workers that have not answered about their logs, and the asker */
-  bool is_over;       /* traced: they are asked for them */
+  struct join logging; /* traced: workers that are asked about their logs, and the asker */
   bool partition_graphs;
   bool is_timed; /* by a time-out of its own */
   step_done done;
@@ -39,7 +43,6 @@ struct step_run {
 void step_run_unref(struct step_run *r) {
   if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
   rendezvous_unref(r->rendezvous);
-  pthread_mutex_destroy(&r->lock);
   cancel_release(&r->cancel);
   free(r->parts);
   free(r);
@@ -56,7 +59,9 @@ struct cancel *step_run_cancellation(struct step_run *r) {
   return &r->cancel;
 }
 
-void step_run_cleanup(struct step_run *r, struct master_session *s) { steps_cleanup(s->master->worker->steps, r->id); }
+void step_run_cleanup(struct step_run *r, struct master_session *s) {
+  s->workers.at[OWN].ops->cleanup_graph(&s->workers.at[OWN], r->id);
+}
 
 struct rendezvous *step_run_rendezvous(struct step_run *r) {
   return r->rendezvous;
@@ -85,7 +90,7 @@ static void put_metadata(struct step_run *r, struct text *out) {
     size_t at = wire_begin(out, 1);
     step_stats_encode(r->stats, out);
     for (size_t i = 0; i < r->compiled->parts.n; i++)
-      text_add(out, text_cstr(&r->parts[i].step_stats), r->parts[i].step_stats.n);
+      text_add(out, text_cstr(&r->parts[i].run.step_stats), r->parts[i].run.step_stats.n);
     wire_end(out, at);
   }
   int64_t every = r->session->config.cost_every;
@@ -134,7 +139,7 @@ static void conclude(struct step_run *r) {
   text_release(&metadata);
   for (size_t i = 0; r->args && i < c->feeds.n; i++) tensor_release(&r->args[i]);
   for (size_t i = 0; r->rets && i < c->fetches.n; i++) tensor_release(&r->rets[i]);
-  for (size_t i = 0; i < c->parts.n; i++) text_release(&r->parts[i].step_stats);
+  for (size_t i = 0; i < c->parts.n; i++) text_release(&r->parts[i].run.step_stats);
   free(r->args);
   free(r->rets);
   step_stats_free(r->stats);
@@ -148,61 +153,56 @@ static void conclude(struct step_run *r) {
 
 static void start_parts(struct step_run *r);
 
-static void logs_answered(void *arg, shoal_status err) {
-  struct step_run *r = arg;
+static void log_answered(void *arg, shoal_status err) {
   shoal_status_free(err); /* a trace may lack them */
-  if (atomic_fetch_sub(&r->logging, 1) != 1) return;
-  if (r->is_over) conclude(r);
-  else start_parts(r);
+  join_part(arg, NULL);
 }
+
+static void logging_begun(void *arg, shoal_status none) { start_parts(arg); }
+
+static void logging_over(void *arg, shoal_status none) { conclude(arg); }
 
 /* Before the step, and after it, when what they have comes to their part's stats. */
 static void ask_about_logs(struct step_run *r, bool is_over) {
   enum { PATIENCE_MS = 5000 };
-  r->is_over = is_over;
   size_t n = r->compiled->parts.n;
-  atomic_store(&r->logging, (int)n + 1);
+  join_init(&r->logging, n + 1, is_over ? logging_over : logging_begun, r);
   for (size_t i = 0; i < n; i++) {
     struct worker_link *w = &r->session->workers.at[r->compiled->parts.at[i].worker];
     w->ops->log_transfers(w, !is_over, r->id, MIN(r->deadline, deadline_after_ms(PATIENCE_MS)),
-                          is_over ? &r->parts[i].step_stats : NULL, logs_answered, r);
+                          is_over ? &r->parts[i].run.step_stats : NULL, log_answered, &r->logging);
   }
-  logs_answered(r, NULL);
+  join_part(&r->logging, NULL);
 }
 
 /* ---- the parts ---- */
 
-static void finish(struct step_run *r) {
+static void finish(void *arg, shoal_status err) {
+  struct step_run *r = arg;
   struct compiled *c = r->compiled;
+  r->status = err;
   for (size_t i = 0; i < c->parts.n; i++) {
-    struct worker_link *w = &r->session->workers.at[c->parts.at[i].worker];
+    int worker = c->parts.at[i].worker;
+    struct worker_link *w = &r->session->workers.at[worker];
     /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
-    if (w->local ? !r->rendezvous : !r->parts[i].cleans_up || r->status) w->ops->cleanup_graph(w, r->id);
+    bool kept = r->rendezvous && worker == OWN;
+    if (!kept && (!r->parts[i].run.cleans_up || err)) w->ops->cleanup_graph(w, r->id);
   }
   /* Who has cancelled the step does not wait for its trace. */
   if (r->stats && !cancel_started(&r->cancel)) ask_about_logs(r, true);
   else conclude(r);
 }
 
-static void part_end(struct step_run *r) {
-  if (atomic_fetch_sub(&r->left, 1) == 1) finish(r);
-}
-
-static void part_failed(struct step_run *r, const char *task, shoal_status err) {
-  /* "From": once, by the master nearest to the failure. */
-  if (!str_starts(shoal_status_message(err), "From /job:")) status_prefix(err, "From %s:\n", task);
-  bool last = atomic_load(&r->left) == 1;
-  if (!last) cancel_start(&r->cancel, status_mark_derived(status_copy(err)));
-  pthread_mutex_lock(&r->lock);
-  status_merge(&r->status, err);
-  pthread_mutex_unlock(&r->lock);
-}
-
 static void part_done(void *arg, shoal_status err) {
-  struct part_run *p = arg;
-  struct step_run *r = p->owner;
-  if (err) part_failed(r, r->session->workers.at[r->compiled->parts.at[p - r->parts].worker].task, err);
-  part_end(r);
+  struct part *p = arg;
+  struct step_run *r = p->of;
+  if (err) {
+    const char *task = r->session->workers.at[r->compiled->parts.at[p - r->parts].worker].task;
+    /* "From": once, by the master nearest to the failure. */
+    if (!str_starts(shoal_status_message(err), "From /job:")) status_prefix(err, "From %s:\n", task);
+    if (join_has_others(&r->join)) cancel_start(&r->cancel, status_mark_derived(status_copy(err)));
+  }
+  join_part(&r->join, err);
 }
 
 struct step_run *step_run_new(struct master_session *s, struct compiled *c, const struct run_options *o,
@@ -216,7 +216,6 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   r->id = (int64_t)(random_bits() >> 7);
   r->started = clock_ns();
   cancel_init(&r->cancel);
-  pthread_mutex_init(&r->lock, NULL);
   r->args = args;
   r->done = done;
   r->arg = arg;
@@ -226,15 +225,15 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.operation_timeout_ms;
   r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
   r->is_timed = r->deadline < call_deadline;
-  if (partial) r->rendezvous = steps_get(s->master->worker->steps, r->id);
+  if (partial) r->rendezvous = s->workers.at[OWN].ops->rendezvous(&s->workers.at[OWN], r->id);
   else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);
   r->parts = mem_zalloc(c->parts.n, sizeof *r->parts);
-  atomic_init(&r->left, (int)c->parts.n + 1);
   return r;
 }
 
 void step_run_begin(struct step_run *r) {
   struct master_session *s = r->session;
+  join_init(&r->join, r->compiled->parts.n + 1, finish, r);
   pthread_mutex_lock(&s->lock);
   bool closed = s->closed;
   r->next = s->running;
@@ -242,8 +241,7 @@ void step_run_begin(struct step_run *r) {
   s->running = r;
   pthread_mutex_unlock(&s->lock);
   if (closed) {
-    r->status = STATUS(SHOAL_CANCELLED, "Session has been closed.");
-    finish(r);
+    finish(r, STATUS(SHOAL_CANCELLED, "Session has been closed."));
     return;
   }
   if (r->is_timed) alarm_set(&r->alarm, r->deadline, on_deadline, r);
@@ -255,32 +253,30 @@ static void start_parts(struct step_run *r) {
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
   bool partial = c->pruned != NULL;
-  /* Remote parts first: they run while this thread works on the local one, whose requests travel with theirs. */
+  /* This process' own part, the first, is begun last: the others run while this thread works on it, and its requests
+   * travel with theirs. */
   fast_hold();
-  for (int local = 0; local < 2; local++)
-    for (size_t i = 0; i < c->parts.n; i++) {
-      struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-      if ((w->local != NULL) != (local == 1)) continue;
-      struct part_run *p = &r->parts[i];
-      *p = (struct part_run){.session = s->half,
-                             .graph = c->parts.at[i].graph,
-                             .step_id = r->id,
-                             .deadline = r->deadline,
-                             .cancel = &r->cancel,
-                             .args = r->args,
-                             .n_args = partial ? 0 : (int)c->feeds.n,
-                             .rets = r->rets,
-                             .n_rets = partial ? 0 : (int)c->fetches.n,
-                             .stats = r->stats,
-                             .trace = r->stats != NULL,
-                             .rendezvous = local ? r->rendezvous : NULL,
-                             .owner = r,
-                             .done = part_done,
-                             .arg = p};
-      w->ops->run_graph(w, p);
-    }
+  for (size_t i = c->parts.n; i-- > 0;) {
+    struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
+    struct part *p = &r->parts[i];
+    p->of = r;
+    p->run = (struct graph_run){.run.step = {.id = r->id,
+                                             .deadline = r->deadline,
+                                             .cancel = &r->cancel,
+                                             .args = r->args,
+                                             .n_args = partial ? 0 : (int)c->feeds.n,
+                                             .rets = r->rets,
+                                             .n_rets = partial ? 0 : (int)c->fetches.n,
+                                             .stats = r->stats,
+                                             .rendezvous = r->rendezvous},
+                                .session_handle = s->half,
+                                .graph_handle = c->parts.at[i].graph,
+                                .done = part_done,
+                                .arg = p};
+    w->ops->run_graph(w, &p->run);
+  }
   fast_release();
-  part_end(r);
+  join_part(&r->join, NULL);
 }
 
 void step_runs_stop(struct master_session *s, void (*then)(struct master_session *s, void *arg), void *arg) {
@@ -318,7 +314,7 @@ void master_describe(struct master *m, struct text *out) {
               signatures_count(&s->compiled));
     for (struct step_run *r = s->running; r; r = r->next)
       text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", r->id,
-                (double)(now - r->started) * 1e-9, atomic_load(&r->left), r->compiled->parts.n);
+                (double)(now - r->started) * 1e-9, atomic_load(&r->join.left), r->compiled->parts.n);
     pthread_mutex_unlock(&s->lock);
   }
   pthread_mutex_unlock(&m->lock);

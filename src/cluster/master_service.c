@@ -133,11 +133,7 @@ void master_service_list_devices(struct master *m, struct rpc_call *c) {
   if (session) {
     for (size_t i = 0; i < session->devices.n; i++) wire_put_text(&t, 1, session->devices.at[i].attributes);
   } else if (!s) {
-    for (int i = 0; i < m->worker->n_devices; i++) {
-      size_t at = wire_begin(&t, 1);
-      worker_device_attributes(m->worker, i, m->worker->devices[i]->name, &t);
-      wire_end(&t, at);
-    }
+    for (size_t i = 0; i < m->own.devices.n; i++) wire_put_text(&t, 1, &m->own.devices.at[i].attributes);
   }
   master_session_unref(session);
   free(handle);

@@ -66,7 +66,7 @@ void server_numbers_get(struct shoal_server *s, struct server_numbers *n) {
   for (int i = 0; i < w->n_devices; i++) resource_each(w->resources[i], count, n);
   pthread_mutex_lock(&w->lock);
   n->sessions = (int64_t)w->sessions.n;
-  for (struct worker_run *r = w->runs; r; r = r->next) n->running++;
+  for (struct graph_run *r = w->runs; r; r = r->next) n->running++;
   pthread_mutex_unlock(&w->lock);
   pthread_mutex_lock(&s->master.lock);
   n->master_sessions = (int64_t)s->master.sessions.n;

@@ -245,7 +245,18 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .intra_threads = o->intra_op_threads});
   /* With TLS, what leaves the host stays inside it: no TCP. */
   if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
-  master_init(&s->master, s->worker, &s->spec, s->peers);
+  struct worker_link own;
+  worker_link_local(&own, s->worker, s->task);
+  master_init(&s->master,
+              &(struct master_options){.task = s->task,
+                                       .spec = &s->spec,
+                                       .peers = s->peers,
+                                       .builders = s->worker->builders,
+                                       .limits = s->worker->limits,
+                                       .ids = s->worker->ids,
+                                       .max_graph_nodes = s->worker->max_graph_nodes,
+                                       .client_clusters = s->worker->client_clusters},
+              &own);
   s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
   /* Before the first request can come: it may be the session that ends the roll call. */
   s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), not_whole, s);

@@ -4,6 +4,7 @@
 #define CLUSTER_SERVER_H
 
 #include "cluster/master.h"
+#include "cluster/worker.h"
 #include "rpc/loop.h"
 #include "rpc/pages.h"
 #include "rpc/server.h"

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/keyed_hash.h"
+#include "cluster/cancellable.h"
 
 enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, REMEMBERED = 1024 };
 
@@ -41,12 +42,8 @@ struct steps {
 /* ---- fetching a value from another task ---- */
 
 struct fetch {
-  pthread_mutex_t lock;
   struct entry *step;
-  struct cancel *cancel;
-  struct cancel_hook hook;
-  struct peer_call *call; /* lock */
-  bool cancelled;         /* lock */
+  struct cancellable call;
   rendezvous_done done;
   void *arg;
   int64_t started_wall;
@@ -54,22 +51,9 @@ struct fetch {
 };
 
 static void fetch_free(struct fetch *f) {
-  peer_call_unref(f->call);
-  pthread_mutex_destroy(&f->lock);
   free(f->key);
   rendezvous_unref(&f->step->head);
   free(f);
-}
-
-static void fetch_cancelled(void *arg) {
-  struct fetch *f = arg;
-  pthread_mutex_lock(&f->lock);
-  f->cancelled = true;
-  struct peer_call *call = f->call ? peer_call_ref(f->call) : NULL;
-  pthread_mutex_unlock(&f->lock);
-  if (!call) return;
-  peer_cancel(call, STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended")); /* may free f */
-  peer_call_unref(call);
 }
 
 static void record(struct fetch *f, const struct tensor *value) {
@@ -89,9 +73,7 @@ static void record(struct fetch *f, const struct tensor *value) {
 
 static void fetch_done(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct fetch *f = arg;
-  pthread_mutex_lock(&f->lock); /* whoever started the call has let go of it */
-  pthread_mutex_unlock(&f->lock);
-  if (f->cancel) cancel_deregister(f->cancel, &f->hook);
+  cancellable_end(&f->call);
   if (!s) record(f, value);
   if (shoal_status_code(s) == SHOAL_CANCELLED) status_mark_derived(s);
   f->done(f->arg, s, value, is_dead);
@@ -101,26 +83,20 @@ static void fetch_done(void *arg, shoal_status s, struct tensor *value, bool is_
 static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct cancel *cancel,
                         rendezvous_done done, void *arg) {
   struct fetch *f = mem_zalloc(1, sizeof *f);
-  pthread_mutex_init(&f->lock, NULL);
   f->step = e;
   rendezvous_ref(&e->head);
-  f->cancel = cancel;
   f->done = done;
   f->arg = arg;
   f->key = mem_strdup(key);
   if (e->stats) f->started_wall = wall_nanos();
-  bool fresh = !cancel || cancel_register(cancel, &f->hook, fetch_cancelled, f);
-  pthread_mutex_lock(&f->lock);
-  if (!fresh || f->cancelled) {
-    pthread_mutex_unlock(&f->lock);
-    if (fresh) cancel_deregister(cancel, &f->hook);
+  if (!cancellable_begin(&f->call, cancel, "the step that waited for this value has ended")) {
     struct tensor none = tensor_none();
     done(arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "RecvAsync is cancelled.")), &none, false);
     fetch_free(f);
     return;
   }
-  peer_fetch(peer, e->id, key, fetch_done, f, &f->call);
-  pthread_mutex_unlock(&f->lock);
+  peer_fetch(peer, e->id, key, fetch_done, f, &f->call.call);
+  cancellable_begun(&f->call);
 }
 
 /* ---- the interface ---- */

@@ -11,7 +11,6 @@
 #include "base/device_name.h"
 #include "graph/import.h"
 #include "graph/late_reads.h"
-#include "graph/partition.h"
 #include "graph/rewrite.h"
 
 enum { MAX_BUILDERS = 4 };
@@ -106,24 +105,6 @@ void worker_cleanup_all(struct worker *w, char *const *containers, int n) {
     if (n == 0) resource_clear(w->resources[i], "");
     for (int k = 0; k < n; k++) resource_clear(w->resources[i], containers[k]);
   }
-}
-
-shoal_status worker_check_cluster(const struct worker *w, const struct cluster_spec *spec, const char *self) {
-  struct strmap known = {0};
-  const char *stranger = NULL;
-  for (size_t i = 0; i < w->spec->jobs.n; i++)
-    for (size_t k = 0; k < w->spec->jobs.at[i].tasks.n; k++)
-      strmap_put(&known, w->spec->jobs.at[i].tasks.at[k].address, (void *)w);
-  if (self) strmap_put(&known, self, (void *)w);
-  for (size_t i = 0; i < spec->jobs.n && !stranger && !w->client_clusters; i++)
-    for (size_t k = 0; k < spec->jobs.at[i].tasks.n && !stranger; k++)
-      if (!strmap_has(&known, spec->jobs.at[i].tasks.at[k].address)) stranger = spec->jobs.at[i].tasks.at[k].address;
-  strmap_release(&known);
-  if (!stranger) return NULL;
-  return STATUS(SHOAL_PERMISSION_DENIED,
-                "the session's cluster_def has a task at %s, which is not in the cluster of %s: start the server with "
-                "--allow_client_clusters if its clients may have it connect to addresses of their own choice",
-                stranger, w->task);
 }
 
 /* ---- sessions ---- */
@@ -286,14 +267,13 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
 
 void worker_graph_unref(struct worker_graph *g) {
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
-  for (int i = 0; i < g->n_plans; i++) plan_unref(g->plans[i]);
+  plan_set_release(&g->set);
   function_runtime_unref(g->functions);
   if (g->kept) graph_free(g->kept);
   if (g->account) account_give(g->account, LIMIT_NODES, g->n_nodes);
   if (g->account) account_give(g->account, LIMIT_GRAPH_BYTES, g->n_bytes);
   if (g->account) account_give(g->account, LIMIT_GRAPHS, 1);
   account_unref(g->account);
-  free(g->plans);
   free(g->handle);
   free(g);
 }
@@ -311,10 +291,16 @@ static int device_index(const struct worker_session *s, const char *name) {
 
 static int place_of(void *arg, const char *device) { return device_index(arg, device); }
 
-static uint64_t incarnation_of(void *arg, const char *device) {
-  struct worker_session *s = arg;
-  int i = device_index(s, device);
-  return i < 0 ? 0 : s->worker->devices[i]->incarnation;
+/* counter: of the names that cutting gives. */
+static struct plan_places places_of(struct worker_session *s, struct function_runtime *functions, int64_t *counter) {
+  return (struct plan_places){.devices = s->worker->devices,
+                              .resources = s->resources,
+                              .n_devices = s->worker->n_devices,
+                              .functions = functions,
+                              .kernels = s->kernels,
+                              .place_of = place_of,
+                              .arg = s,
+                              .next_name = counter};
 }
 
 static const char *node_device(const struct shoal_node *n) { return n->assigned ? n->assigned : n->device; }
@@ -337,17 +323,6 @@ static shoal_status survey(struct worker_session *s, const struct shoal_graph *g
   return NULL;
 }
 
-static shoal_status compile(struct worker_session *s, const struct shoal_graph *g, int device,
-                            struct worker_graph *out) {
-  struct plan_options o = {.device = s->worker->devices[device],
-                           .resources = s->resources[device],
-                           .functions = out->functions,
-                           .kernels = s->kernels};
-  TRY(plan_compile(g, &o, &out->plans[out->n_plans]));
-  out->n_plans++;
-  return NULL;
-}
-
 /* What other masters register counts here; what this task's own does counts there. */
 static shoal_status count_graph(struct worker_session *s, const struct shoal_graph *g, size_t bytes,
                                 struct worker_graph *wg) {
@@ -361,17 +336,6 @@ static shoal_status count_graph(struct worker_session *s, const struct shoal_gra
   return NULL;
 }
 
-/* A graph for each device that has nodes, where there are several. */
-static shoal_status partition(struct worker_session *s, struct shoal_graph *g, struct shoal_graph **parts) {
-  int64_t counter = 0;
-  struct partition_options po = {.place_of = place_of,
-                                 .n_places = s->worker->n_devices,
-                                 .incarnation = incarnation_of,
-                                 .arg = s,
-                                 .next_name = &counter};
-  return graph_partition(g, &po, parts);
-}
-
 static shoal_status export_one(const struct shoal_graph *g, struct text *out) {
   size_t at = wire_begin(out, 4);
   TRY(graph_export(g, &(struct export_options){.assigned = true}, out));
@@ -380,9 +344,11 @@ static shoal_status export_one(const struct shoal_graph *g, struct text *out) {
 }
 
 shoal_status worker_graph_export(struct worker_session *s, const struct worker_graph *g, struct text *out) {
-  if (!g->kept || g->n_plans <= 1) return g->kept ? export_one(g->kept, out) : NULL;
+  if (!g->kept || g->set.n <= 1) return g->kept ? export_one(g->kept, out) : NULL;
   struct shoal_graph **parts = mem_zalloc((size_t)s->worker->n_devices, sizeof *parts);
-  shoal_status err = partition(s, g->kept, parts);
+  int64_t counter = 0;
+  struct plan_places places = places_of(s, NULL, &counter);
+  shoal_status err = plan_places_cut(&places, g->kept, parts);
   for (int i = 0; i < s->worker->n_devices; i++) {
     if (!parts[i]) continue;
     if (!err) err = export_one(parts[i], out);
@@ -400,17 +366,15 @@ static shoal_status rewrite(struct shoal_graph *g, bool as_is) {
   return NULL;
 }
 
-static shoal_status compile_all(struct worker_session *s, struct shoal_graph *g, int n_used, int only,
-                                struct worker_graph *wg) {
-  if (n_used <= 1) return compile(s, g, only, wg);
-  int n = s->worker->n_devices;
-  struct shoal_graph **parts = mem_zalloc((size_t)n, sizeof *parts);
-  shoal_status err = partition(s, g, parts);
-  for (int i = 0; i < n; i++) {
-    if (!parts[i]) continue;
-    if (!err) err = compile(s, parts[i], i, wg);
-    graph_free(parts[i]);
-  }
+static shoal_status compile(struct worker_session *s, struct shoal_graph *g, int n_used, int only,
+                            struct worker_graph *wg) {
+  int64_t counter = 0;
+  struct plan_places places = places_of(s, wg->functions, &counter);
+  if (n_used <= 1) return plan_set_add(&wg->set, &places, only, g);
+  struct shoal_graph **parts = mem_zalloc((size_t)places.n_devices, sizeof *parts);
+  shoal_status err = plan_set_compile(&wg->set, &places, g, parts);
+  for (int i = 0; i < places.n_devices; i++)
+    if (parts[i]) graph_free(parts[i]);
   free(parts);
   return err;
 }
@@ -421,7 +385,6 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   bool *used = mem_zalloc((size_t)n, sizeof *used), meets = false;
   struct worker_graph *wg = mem_zalloc(1, sizeof *wg);
   atomic_init(&wg->refs, 1);
-  wg->plans = mem_zalloc((size_t)n, sizeof *wg->plans);
   if (o->keep) wg->kept = g;
   shoal_status err = count_graph(s, g, o->bytes, wg);
   if (!err) err = survey(s, g, used, &meets);
@@ -432,7 +395,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
     struct shoal_graph *own = graph_copy(g, NULL);
     if (g->functions.n) wg->functions = function_runtime_new(own);
     err = rewrite(own, o->as_is);
-    if (!err) err = compile_all(s, own, n_used, last, wg);
+    if (!err) err = compile(s, own, n_used, last, wg);
     graph_free(own);
   }
   free(used);

@@ -1,7 +1,7 @@
 /* A worker: runs registered partitions of graphs on this task's devices.
  *
  * The worker service (worker_service.c) and this task's own master reach it through the same calls; worker_ops.h is
- * the table that makes it and a remote worker look alike. */
+ * the table that makes it and a worker elsewhere look alike. */
 #ifndef CLUSTER_WORKER_H
 #define CLUSTER_WORKER_H
 
@@ -15,14 +15,12 @@
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
 #include "cluster/step_rendezvous.h"
+#include "cluster/worker_ops.h"
 #include "device/device.h"
 #include "graph/graph.h"
 #include "rpc/fast/fast.h"
-#include "runtime/function.h"
-#include "runtime/plan.h"
 #include "runtime/step_stats.h"
 
-struct worker_run;
 struct partial_run;
 
 struct worker {
@@ -43,7 +41,7 @@ struct worker {
   struct strmap sessions;        /* lock: handle -> struct worker_session * */
   struct worker_session *legacy; /* lock: for masters that create none */
   int64_t made;                  /* lock: sessions, ever */
-  struct worker_run *runs;       /* lock: running now */
+  struct graph_run *runs;        /* lock: running now */
   struct partial_run *partials;  /* lock: worker_partial.h */
   atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
   atomic_llong runs_started;
@@ -66,10 +64,6 @@ enum { DEFAULT_GRAPH_NODES = 2000000 };
 struct worker *worker_new(const struct worker_options *o);
 /* Nothing may be running. */
 void worker_free(struct worker *w);
-
-/* A cluster that a client named: PERMISSION_DENIED, naming the flag that allows it, when it has tasks at addresses that
- * the server's own does not have. self: the address by which the client means this server. */
-shoal_status worker_check_cluster(const struct worker *w, const struct cluster_spec *spec, const char *self);
 
 /* ---- sessions ---- */
 
@@ -97,17 +91,6 @@ struct worker_session {
   int64_t next_graph;   /* lock */
 };
 
-struct worker_session_options {
-  const char *handle;
-  bool isolated;
-  const char *master;
-  int64_t master_incarnation;
-  const char *job; /* with a propagated cluster: what this task is called in it; NULL: none */
-  int task;
-  const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
-  bool remote;                     /* opened by another task: it counts, on that connection */
-  uint64_t connection;
-};
 /* Making a handle twice is fine. Sessions that an earlier incarnation of the same master made are dropped. */
 shoal_status worker_create_session(struct worker *w, const struct worker_session_options *o);
 /* An unknown handle is fine. */
@@ -123,8 +106,7 @@ void worker_session_unref(struct worker_session *s);
 struct worker_graph {
   atomic_int refs;
   char *handle;
-  struct plan **plans; /* one for each device that has nodes */
-  int n_plans;
+  struct plan_set set;
   struct shoal_graph *kept; /* what they were made of, or NULL. Constants are shared with the plans. */
   struct function_runtime *functions;
   bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
@@ -148,31 +130,8 @@ void worker_graph_unref(struct worker_graph *g);
 
 /* ---- running ---- */
 
-/* One run of a graph: filled in by the caller, who keeps it until done. */
-struct worker_run {
-  struct worker_session *session; /* references are the caller's */
-  struct worker_graph *graph;
-  int64_t step_id;
-  struct cancel *cancel; /* the step's */
-  int64_t deadline;
-  const struct tensor *args; /* _Arg's values */
-  int n_args;
-  struct tensor *rets; /* _Retval's values */
-  int n_rets;
-  struct step_stats *stats;      /* NULL: not traced */
-  struct rendezvous *rendezvous; /* the step's (a reference is taken); NULL: found by step_id when needed */
-  void (*done)(void *arg, shoal_status s);
-  void *arg;
-  /* the worker's: */
-  struct worker_run *prev, *next;
-  struct step step;
-  atomic_int left;
-  pthread_mutex_t lock;
-  shoal_status status; /* lock */
-  int64_t started;
-  bool bound; /* to the step's rendezvous */
-};
-void worker_run_start(struct worker_run *r);
+/* r->session and r->graph are set, references that are taken over. */
+void worker_run_start(struct graph_run *r);
 
 /* Empties containers of all devices ("" is the default one). */
 void worker_cleanup_all(struct worker *w, char *const *containers, int n);

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/request_parts.h"
-#include "cluster/worker_ops.h"
+#include "cluster/worker.h"
 
 static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
   for (int i = 0; i < w->local->n_devices; i++) {
@@ -29,15 +28,14 @@ static void delete_session(struct worker_link *w, const char *session, struct ca
   done(arg, NULL);
 }
 
-static void register_graph(struct worker_link *w, const char *session, struct shoal_graph *g, const struct text *config,
-                           char *handle, struct cancel *cancel, worker_done done, void *arg) {
+static void register_graph(struct worker_link *w, const struct graph_registration *r, struct cancel *cancel,
+                           worker_done done, void *arg) {
   struct worker_session *s = NULL;
-  struct worker_graph *wg = NULL;
-  shoal_status err = worker_find_session(w->local, session, true, &s);
-  bool as_is = config_as_is(wire_from(text_cstr(config), config->n));
-  if (!err) err = worker_register_graph(s, g, &(struct worker_graph_options){.as_is = as_is}, &wg);
-  if (!err) snprintf(handle, 17, "%s", wg->handle);
-  worker_graph_unref(wg);
+  struct worker_graph *g = NULL;
+  shoal_status err = worker_find_session(w->local, r->session, true, &s);
+  if (!err) err = worker_register_graph(s, r->graph, &(struct worker_graph_options){.as_is = r->as_is}, &g);
+  if (!err) snprintf(r->handle, 17, "%s", g->handle);
+  worker_graph_unref(g);
   worker_session_unref(s);
   done(arg, err);
 }
@@ -50,37 +48,15 @@ static void deregister_graph(struct worker_link *w, const char *session, const c
   shoal_status_free(err);
 }
 
-static void run_done(void *arg, shoal_status s) {
-  struct part_run *r = arg;
-  worker_graph_unref(r->local.graph);
-  worker_session_unref(r->local.session);
-  r->done(r->arg, s);
-}
-
-static void run_graph(struct worker_link *w, struct part_run *r) {
-  struct worker_session *s = NULL;
-  struct worker_graph *g = NULL;
-  shoal_status err = worker_find_session(w->local, r->session, true, &s);
-  if (!err) err = worker_find_graph(s, r->graph, &g);
-  if (err) {
-    worker_session_unref(s);
-    r->done(r->arg, err);
+static void run_graph(struct worker_link *w, struct graph_run *r) {
+  shoal_status err = worker_find_session(w->local, r->session_handle, true, &r->session);
+  if (!err) err = worker_find_graph(r->session, r->graph_handle, &r->graph);
+  if (!err) {
+    worker_run_start(r);
     return;
   }
-  r->local = (struct worker_run){.session = s,
-                                 .graph = g,
-                                 .step_id = r->step_id,
-                                 .cancel = r->cancel,
-                                 .deadline = r->deadline,
-                                 .args = r->args,
-                                 .n_args = r->n_args,
-                                 .rets = r->rets,
-                                 .n_rets = r->n_rets,
-                                 .stats = r->stats,
-                                 .rendezvous = r->rendezvous,
-                                 .done = run_done,
-                                 .arg = r};
-  worker_run_start(&r->local);
+  worker_session_unref(r->session);
+  r->done(r->arg, err);
 }
 
 static void cleanup_graph(struct worker_link *w, int64_t step_id) { steps_cleanup(w->local->steps, step_id); }
@@ -96,6 +72,18 @@ static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64
   done(arg, NULL);
 }
 
+static void enroll(const struct worker_link *w, struct roll *roll) {}
+
+static struct rendezvous *rendezvous(struct worker_link *w, int64_t step_id) {
+  return steps_get(w->local->steps, step_id);
+}
+
+static shoal_status evaluate(struct worker_link *w, const struct shoal_node *n, const struct tensor *const *in,
+                             struct cancel *cancel, struct tensor *out) {
+  struct plan_options o = {.device = w->local->devices[0], .resources = w->local->resources[0]};
+  return plan_evaluate(&o, n, in, cancel, out);
+}
+
 static const struct worker_ops local_ops = {.get_status = get_status,
                                             .create_session = create_session,
                                             .delete_session = delete_session,
@@ -104,10 +92,17 @@ static const struct worker_ops local_ops = {.get_status = get_status,
                                             .run_graph = run_graph,
                                             .cleanup_graph = cleanup_graph,
                                             .log_transfers = log_transfers,
-                                            .cleanup_all = cleanup_all};
+                                            .cleanup_all = cleanup_all,
+                                            .enroll = enroll,
+                                            .rendezvous = rendezvous,
+                                            .evaluate = evaluate};
 
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task) {
   *w = (struct worker_link){.ops = &local_ops, .local = local, .task = mem_strdup(task)};
+}
+
+void worker_link_again(struct worker_link *w, const struct worker_link *of, const char *task) {
+  *w = (struct worker_link){.ops = of->ops, .local = of->local, .task = mem_strdup(task)};
 }
 
 void worker_link_release(struct worker_link *w) {

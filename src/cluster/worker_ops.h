@@ -2,9 +2,16 @@
 #ifndef CLUSTER_WORKER_OPS_H
 #define CLUSTER_WORKER_OPS_H
 
+#include "base/vec.h"
 #include "base/wire.h"
-#include "cluster/worker.h"
+#include "cluster/cancellable.h"
+#include "cluster/cluster_spec.h"
+#include "cluster/roll_call.h"
+#include "runtime/plan_set.h"
 
+struct worker;
+struct worker_graph;
+struct worker_session;
 typedef void (*worker_done)(void *arg, shoal_status s);
 
 /* A device as GetStatus told it. */
@@ -14,31 +21,50 @@ struct remote_device {
   struct text attributes; /* the DeviceAttributes message, with `name` in it */
 };
 
-/* One partition's part in a step: filled in by the caller, who keeps it until done. */
-struct part_run {
-  const char *session, *graph; /* handles */
-  int64_t step_id, deadline;
-  struct cancel *cancel;
-  const struct tensor *args; /* local workers only */
-  int n_args;
-  struct tensor *rets;
-  int n_rets;
-  struct step_stats *stats; /* local: where spans go; remote: non-NULL asks for them */
-  bool trace;
-  struct rendezvous *rendezvous; /* local: partial runs hold it already */
+/* A worker's half of a session. */
+struct worker_session_options {
+  const char *handle;
+  bool isolated;
+  const char *master;
+  int64_t master_incarnation;
+  const char *job; /* with a propagated cluster: what this task is called in it; NULL: none */
+  int task;
+  const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
+  bool remote;                     /* opened by another task: it counts, on that connection */
+  uint64_t connection;
+};
+
+/* A partition to be registered. */
+struct graph_registration {
+  const char *session; /* its half's handle */
+  struct shoal_graph *graph;
+  const struct text *config; /* the session's ConfigProto, for workers elsewhere */
+  bool as_is;                /* what it says of rewrites: none */
+  char *handle;              /* out: 17 bytes */
+};
+
+/* One run of a registered graph, the part of one worker in a step. The caller fills in the first half, and keeps all of
+ * it until done. */
+struct graph_run {
+  /* Of the step: id, cancel, deadline; args and rets, which stay in this process; stats (NULL: not traced), where spans
+   * of this process go; rendezvous, where the caller has it (NULL: it is found when needed). The worker adds the rest.
+   */
+  struct set_run run;
+  const char *session_handle, *graph_handle;
   worker_done done;
   void *arg;
-  void *owner; /* the caller's */
   /* results */
-  struct text step_stats; /* remote: a StepStats message */
+  struct text step_stats; /* of a worker elsewhere: a StepStats message */
   bool cleans_up;         /* the worker forgets the step by itself, if all went well */
-  /* the implementation's */
-  struct worker_run local;
+  /* a worker's of this process */
+  struct graph_run *prev, *next;  /* worker->lock */
+  struct worker_session *session; /* references */
+  struct worker_graph *graph;
+  int64_t started;
+  bool bound; /* to the step's rendezvous */
+  /* a worker's elsewhere */
   struct peer *peer;
-  struct peer_call *call;
-  struct cancel_hook hook;
-  pthread_mutex_t lock;
-  bool cancelled, hooked;
+  struct cancellable call;
 };
 
 struct worker_link;
@@ -52,11 +78,11 @@ struct worker_ops {
                          struct cancel *cancel, worker_done done, void *arg);
   void (*delete_session)(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
                          void *arg);
-  /* handle: 17 bytes. */
-  void (*register_graph)(struct worker_link *w, const char *session, struct shoal_graph *g, const struct text *config,
-                         char *handle, struct cancel *cancel, worker_done done, void *arg);
+  /* r itself need not stay. */
+  void (*register_graph)(struct worker_link *w, const struct graph_registration *r, struct cancel *cancel,
+                         worker_done done, void *arg);
   void (*deregister_graph)(struct worker_link *w, const char *session, const char *handle);
-  void (*run_graph)(struct worker_link *w, struct part_run *r);
+  void (*run_graph)(struct worker_link *w, struct graph_run *r);
   void (*cleanup_graph)(struct worker_link *w, int64_t step_id);
   /* Transfers are logged from here on; or no longer, and what was logged of the step is added to stats (optional) as
    * StepStats. TensorFlow's workers tell of transfers in this way only, ours in the answer to RunGraph. */
@@ -64,14 +90,23 @@ struct worker_ops {
                         worker_done done, void *arg);
   void (*cleanup_all)(struct worker_link *w, char *const *containers, int n, struct cancel *cancel, worker_done done,
                       void *arg);
+  /* Enters the task in a roll, where it may be missing. */
+  void (*enroll)(const struct worker_link *w, struct roll *roll);
+  /* Only of the worker in this process, NULL elsewhere: */
+  /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. */
+  struct rendezvous *(*rendezvous)(struct worker_link *w, int64_t step_id);
+  /* Computes a node now: host values are the same everywhere. */
+  shoal_status (*evaluate)(struct worker_link *w, const struct shoal_node *n, const struct tensor *const *in,
+                           struct cancel *cancel, struct tensor *out);
 };
 
 struct worker_link {
   const struct worker_ops *ops;
-  char *task; /* its name in the session */
+  char *task;                        /* its name in the session */
+  VEC(struct remote_device) devices; /* after get_status */
+  /* the implementation's: one of these */
   struct worker *local;
   struct peer *peer;
-  VEC(struct remote_device) devices; /* after get_status */
 };
 
 /* DebugOptions, of a step or of a partition: UNIMPLEMENTED when they watch tensors. */
@@ -80,6 +115,8 @@ shoal_status debug_options_check(struct wire w);
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task);
 /* The peer's reference is taken over. */
 void worker_link_remote(struct worker_link *w, struct peer *peer, const char *task);
+/* Another link to a worker in this process, by another name. */
+void worker_link_again(struct worker_link *w, const struct worker_link *of, const char *task);
 void worker_link_release(struct worker_link *w);
 
 #endif

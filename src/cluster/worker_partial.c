@@ -13,7 +13,7 @@ struct partial_run {
   struct worker *worker;
   struct account *account; /* the session's */
   int64_t step;
-  struct worker_run run;
+  struct graph_run run;
   struct cancel cancel;
   struct rendezvous *rendezvous;
   pthread_mutex_t lock;
@@ -29,8 +29,6 @@ void partial_run_unref(struct partial_run *p) {
   account_give(p->account, LIMIT_PARTIAL_RUNS, 1);
   account_unref(p->account);
   rendezvous_unref(p->rendezvous);
-  worker_graph_unref(p->run.graph);
-  worker_session_unref(p->run.session);
   cancel_release(&p->cancel);
   shoal_status_free(p->status);
   pthread_mutex_destroy(&p->lock);
@@ -64,14 +62,12 @@ static struct partial_run *partial_new(struct worker *w, int64_t step, struct wo
   pthread_cond_init(&p->changed, NULL);
   atomic_fetch_add(&session->refs, 1);
   atomic_fetch_add(&graph->refs, 1);
-  p->run = (struct worker_run){.session = session,
-                               .graph = graph,
-                               .step_id = step,
-                               .cancel = &p->cancel,
-                               .deadline = DEADLINE_NEVER,
-                               .rendezvous = rendezvous,
-                               .done = run_ended,
-                               .arg = p};
+  p->run = (struct graph_run){
+      .run.step = {.id = step, .cancel = &p->cancel, .deadline = DEADLINE_NEVER, .rendezvous = rendezvous},
+      .session = session,
+      .graph = graph,
+      .done = run_ended,
+      .arg = p};
   return p;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/wire.h"
+#include "cluster/request_ids.h"
 #include "cluster/transfer.h"
 #include "cluster/worker_ops.h"
 #include "graph/import.h"
@@ -18,12 +19,9 @@ struct simple {
   worker_done done;
   void *arg;
   struct cancel *cancel; /* NULL: none */
-  struct cancel_hook hook;
-  pthread_mutex_t lock;
-  struct peer_call *call; /* lock */
-  bool cancelled;         /* lock */
-  char *handle;           /* RegisterGraph's answer */
-  struct text *stats;     /* Logging's */
+  struct cancellable call;
+  char *handle;       /* RegisterGraph's answer */
+  struct text *stats; /* Logging's */
 };
 
 static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, worker_done done, void *arg) {
@@ -32,50 +30,32 @@ static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, w
   s->cancel = cancel;
   s->done = done;
   s->arg = arg;
-  pthread_mutex_init(&s->lock, NULL);
   return s;
 }
 
 static void simple_end(struct simple *s, shoal_status st) {
   worker_done done = s->done;
   void *arg = s->arg;
-  peer_call_unref(s->call);
-  pthread_mutex_destroy(&s->lock);
   free(s);
   done(arg, st);
 }
 
-static void simple_cancelled(void *arg) {
-  struct simple *s = arg;
-  pthread_mutex_lock(&s->lock);
-  s->cancelled = true;
-  if (s->call) peer_cancel(s->call, STATUS(SHOAL_CANCELLED, "nobody waits for the answer any more"));
-  pthread_mutex_unlock(&s->lock);
-}
-
-/* The answer has come: cancelling is over, and so is starting. */
-static void simple_answered(struct simple *s) {
-  pthread_mutex_lock(&s->lock);
-  pthread_mutex_unlock(&s->lock);
-  if (s->cancel) cancel_deregister(s->cancel, &s->hook);
-}
-
 static void simple_start(struct simple *s, const char *method, struct rpc_message *request, int64_t deadline,
                          unsigned flags, int64_t step, rpc_done done) {
-  bool fresh = !s->cancel || cancel_register(s->cancel, &s->hook, simple_cancelled, s);
-  pthread_mutex_lock(&s->lock);
-  bool cancelled = s->cancelled || !fresh;
-  if (!cancelled) peer_start(s->w->peer, method, request, deadline, flags, step, NULL, done, s, &s->call);
-  pthread_mutex_unlock(&s->lock);
-  if (!cancelled) return;
-  rpc_message_free(request);
-  if (fresh) cancel_deregister(s->cancel, &s->hook);
-  simple_end(s, STATUS(SHOAL_CANCELLED, "nobody waits for the answer any more"));
+  static const char why[] = "nobody waits for the answer any more";
+  if (!cancellable_begin(&s->call, s->cancel, why)) {
+    rpc_message_free(request);
+    simple_end(s, STATUS(SHOAL_CANCELLED, "%s", why));
+    return;
+  }
+  peer_start(s->w->peer, method, request, deadline, flags, step, NULL, done, s, &s->call.call);
+  cancellable_begun(&s->call);
 }
 
 static void simple_done(void *arg, shoal_status st, struct rpc_body *body) {
-  simple_answered(arg);
-  simple_end(arg, st);
+  struct simple *s = arg;
+  cancellable_end(&s->call);
+  simple_end(s, st);
 }
 
 /* ---- GetStatus ---- */
@@ -117,7 +97,7 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   const void *data;
   size_t size;
-  simple_answered(c);
+  cancellable_end(&c->call);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) {
     struct wire w = wire_from(data, size);
@@ -169,7 +149,7 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   const void *data;
   size_t size;
-  simple_answered(c);
+  cancellable_end(&c->call);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s) {
     struct wire w = wire_from(data, size);
@@ -184,12 +164,12 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
   simple_end(c, s);
 }
 
-static void register_graph(struct worker_link *w, const char *session, struct shoal_graph *g, const struct text *config,
-                           char *handle, struct cancel *cancel, worker_done done, void *arg) {
+static void register_graph(struct worker_link *w, const struct graph_registration *r, struct cancel *cancel,
+                           worker_done done, void *arg) {
   struct text m = {0};
-  wire_put_str(&m, 1, session);
+  wire_put_str(&m, 1, r->session);
   size_t def = wire_begin(&m, 2);
-  shoal_status s = graph_export(g, &(struct export_options){.strip_defaults = true, .assigned = true}, &m);
+  shoal_status s = graph_export(r->graph, &(struct export_options){.strip_defaults = true, .assigned = true}, &m);
   if (s) {
     text_release(&m);
     done(arg, s);
@@ -197,9 +177,9 @@ static void register_graph(struct worker_link *w, const char *session, struct sh
   }
   wire_end(&m, def);
   wire_put_uint(&m, 6, 1);
-  if (config->n) wire_put_text(&m, 8, config);
+  if (r->config->n) wire_put_text(&m, 8, r->config);
   struct simple *c = simple_new(w, cancel, done, arg);
-  c->handle = handle;
+  c->handle = r->handle;
   simple_start(c, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, register_done);
 }
 
@@ -216,7 +196,7 @@ static void deregister_graph(struct worker_link *w, const char *session, const c
 
 /* ---- running ---- */
 
-static shoal_status read_response(struct part_run *r, struct rpc_body *body, struct text *ticket) {
+static shoal_status read_response(struct graph_run *r, struct rpc_body *body, struct text *ticket) {
   const void *data;
   size_t size;
   TRY(rpc_body_flat(body, &data, &size));
@@ -237,61 +217,40 @@ static shoal_status read_response(struct part_run *r, struct rpc_body *body, str
 }
 
 static void run_done(void *arg, shoal_status s, struct rpc_body *body) {
-  struct part_run *r = arg;
-  pthread_mutex_lock(&r->lock);
-  pthread_mutex_unlock(&r->lock);
-  if (r->hooked) cancel_deregister(r->cancel, &r->hook);
+  struct graph_run *r = arg;
+  cancellable_end(&r->call);
   struct peer *peer = r->peer;
   struct text ticket = {0};
   if (!s) s = read_response(r, body, &ticket);
-  peer_call_unref(r->call);
-  pthread_mutex_destroy(&r->lock);
   r->done(r->arg, s);
   if (ticket.n) peer_take_ticket(peer, &ticket);
   text_release(&ticket);
 }
 
-static void run_cancelled(void *arg) {
-  struct part_run *r = arg;
-  pthread_mutex_lock(&r->lock);
-  r->cancelled = true;
-  struct peer_call *call = r->call ? peer_call_ref(r->call) : NULL;
-  pthread_mutex_unlock(&r->lock);
-  if (!call) return;
-  peer_cancel(call, STATUS(SHOAL_CANCELLED, "the step was cancelled")); /* may end the run here and now */
-  peer_call_unref(call);
-}
-
-static void run_graph(struct worker_link *w, struct part_run *r) {
+static void run_graph(struct worker_link *w, struct graph_run *r) {
+  static const char why[] = "the step was cancelled";
+  const struct step *step = &r->run.step;
   struct message m;
   message_init(&m);
-  message_string(&m, 1, r->graph);
-  message_int(&m, 2, (uint64_t)r->step_id);
-  if (r->trace) message_bytes(&m, 5, (const uint8_t[]){3 << 3, 1}, 2);
+  message_string(&m, 1, r->graph_handle);
+  message_int(&m, 2, (uint64_t)step->id);
+  if (step->stats) message_bytes(&m, 5, (const uint8_t[]){3 << 3, 1}, 2);
   else message_bytes(&m, 5, "", 0);
-  message_string(&m, 8, r->session);
+  message_string(&m, 8, r->session_handle);
   message_int(&m, 9, 1);
   message_int(&m, 10, 1);
   message_int(&m, 11, (uint64_t)request_id_new());
   if (peer_wants_ticket(w->peer)) transfer_put_fast(&m, TRANSFER_RUN_GRAPH_FIELD, "", 0);
   r->peer = w->peer;
-  pthread_mutex_init(&r->lock, NULL);
-  r->call = NULL;
-  r->cancelled = false;
-  r->hooked = r->cancel && cancel_register(r->cancel, &r->hook, run_cancelled, r);
-  pthread_mutex_lock(&r->lock);
-  bool cancelled = r->cancelled || (r->cancel && !r->hooked);
   struct rpc_message *bytes = message_finish(&m);
-  if (!cancelled)
-    r->cleans_up = peer_start(w->peer, SERVICE "RunGraph", bytes, r->deadline, PEER_FAST, r->step_id, w->task, run_done,
-                              r, &r->call);
-  pthread_mutex_unlock(&r->lock);
-  if (cancelled) {
+  if (!cancellable_begin(&r->call, step->cancel, why)) {
     rpc_message_free(bytes);
-    if (r->hooked) cancel_deregister(r->cancel, &r->hook);
-    pthread_mutex_destroy(&r->lock);
-    r->done(r->arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "the step was cancelled")));
+    r->done(r->arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "%s", why)));
+    return;
   }
+  r->cleans_up = peer_start(w->peer, SERVICE "RunGraph", bytes, step->deadline, PEER_FAST, step->id, w->task, run_done,
+                            r, &r->call.call);
+  cancellable_begun(&r->call);
 }
 
 static void cleanup_graph(struct worker_link *w, int64_t step_id) {
@@ -305,7 +264,7 @@ static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   const void *data;
   size_t size;
-  simple_answered(c);
+  cancellable_end(&c->call);
   if (!s) s = rpc_body_flat(body, &data, &size);
   if (!s && c->stats) {
     struct wire w = wire_from(data, size);
@@ -337,6 +296,10 @@ static void cleanup_all(struct worker_link *w, char *const *containers, int n, s
                0, 0, simple_done);
 }
 
+static void enroll(const struct worker_link *w, struct roll *roll) {
+  roll_add(roll, w->task, peer_address(w->peer), rpc_channel_ref(peer_channel(w->peer)));
+}
+
 static const struct worker_ops remote_ops = {.get_status = get_status,
                                              .create_session = create_session,
                                              .delete_session = delete_session,
@@ -345,7 +308,8 @@ static const struct worker_ops remote_ops = {.get_status = get_status,
                                              .run_graph = run_graph,
                                              .cleanup_graph = cleanup_graph,
                                              .log_transfers = log_transfers,
-                                             .cleanup_all = cleanup_all};
+                                             .cleanup_all = cleanup_all,
+                                             .enroll = enroll};
 
 void worker_link_remote(struct worker_link *w, struct peer *peer, const char *task) {
   *w = (struct worker_link){.ops = &remote_ops, .peer = peer, .task = mem_strdup(task)};

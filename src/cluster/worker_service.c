@@ -84,7 +84,8 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
     if (spec.jobs.n) {
       o.spec = &spec;
       o.job = job;
-      s = worker_check_cluster(w, &spec, job ? cluster_spec_find(&spec, job, o.task) : NULL);
+      const char *self = job ? cluster_spec_find(&spec, job, o.task) : NULL;
+      if (!w->client_clusters) s = cluster_spec_admit(w->spec, &spec, self, w->task);
     }
     if (!s) s = worker_create_session(w, &o);
   }

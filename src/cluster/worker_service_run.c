@@ -157,8 +157,10 @@ struct run {
   struct rpc_call *call; /* one of these two */
   struct fast_request *fast;
   struct worker *worker;
+  struct worker_session *session;
+  struct worker_graph *graph;
   struct cancel cancel;
-  struct worker_run run;
+  struct graph_run run;
   bool in_body; /* errors go into the answer */
   bool counted; /* one of the steps under way */
   bool trace;
@@ -169,22 +171,16 @@ struct run {
   struct rendezvous *rendezvous; /* when the client's values pass through us */
   VEC(char *) recv_keys;
   struct tensor *received; /* [recv_keys.n] */
-  atomic_int left;         /* the run, each key, and the starter */
-  pthread_mutex_t lock;
-  shoal_status status; /* lock */
+  struct join join;        /* the run, each key, and the starter */
 };
-
-static void run_part(struct run *r, shoal_status s);
 
 /* Cancelling may end the run on this very thread, so it counts as a part of it; a run that is over is left alone. */
 static void run_cancelled(void *arg) {
   struct run *r = arg;
-  int left = atomic_load(&r->left);
-  while (left > 0 && !atomic_compare_exchange_weak(&r->left, &left, left + 1)) continue;
-  if (!left) return;
+  if (!join_enter(&r->join)) return;
   cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "RunGraph was cancelled by the master"));
   if (r->steps_run) partial_run_cancel(r->steps_run, STATUS(SHOAL_CANCELLED, "RunGraph was cancelled by the master"));
-  run_part(r, NULL);
+  join_part(&r->join, NULL);
 }
 
 static void run_reply(struct run *r, shoal_status s, struct message *m) {
@@ -207,21 +203,21 @@ static void run_reply(struct run *r, shoal_status s, struct message *m) {
   }
 }
 
-static void run_answer(struct run *r) {
+static void run_answer(void *arg, shoal_status s) {
+  struct run *r = arg;
   struct message m;
   message_init(&m);
-  shoal_status s = r->status;
   for (size_t i = 0; i < r->recv_keys.n && !s; i++) s = transfer_put_named(&m, 1, r->recv_keys.at[i], &r->received[i]);
   if (r->trace) {
     struct text stats = {0};
-    step_stats_encode(r->run.stats, &stats);
+    step_stats_encode(r->run.run.step.stats, &stats);
     message_bytes(&m, 2, stats.at, stats.n);
     text_release(&stats);
-    step_stats_free(r->run.stats);
+    step_stats_free(r->run.run.step.stats);
   }
   if (r->wants_graphs && !s) {
     struct text graphs = {0};
-    s = worker_graph_export(r->run.session, r->run.graph, &graphs);
+    s = worker_graph_export(r->session, r->graph, &graphs);
     if (!s) message_raw(&m, graphs.at, graphs.n);
     text_release(&graphs);
   }
@@ -232,7 +228,7 @@ static void run_answer(struct run *r) {
     text_release(&ticket);
   }
   /* By the fast path no CleanupGraph follows a run that went well. */
-  if (r->fast && !s) steps_finished(r->worker->steps, r->run.step_id);
+  if (r->fast && !s) steps_finished(r->worker->steps, r->run.run.step.id);
   if (s && r->in_body) {
     message_int(&m, 5, (uint64_t)shoal_status_code(s));
     message_string(&m, 6, shoal_status_message(s));
@@ -244,30 +240,18 @@ static void run_answer(struct run *r) {
     free(r->recv_keys.at[i]);
   }
   vec_release(&r->recv_keys);
-  if (r->counted) account_give(r->run.session->account, LIMIT_STEPS, 1);
+  if (r->counted) account_give(r->session->account, LIMIT_STEPS, 1);
   free(r->received);
   rendezvous_unref(r->rendezvous);
-  worker_graph_unref(r->run.graph);
-  worker_session_unref(r->run.session);
+  worker_graph_unref(r->graph);
+  worker_session_unref(r->session);
   struct partial_run *steps_run = r->steps_run;
   run_reply(r, s, &m);
   /* After the answer: the call's cancel function is called no more. */
   partial_run_unref(steps_run);
   cancel_release(&r->cancel);
-  pthread_mutex_destroy(&r->lock);
   free(r);
 }
-
-static void run_part(struct run *r, shoal_status s) {
-  if (s) {
-    pthread_mutex_lock(&r->lock);
-    status_merge(&r->status, s);
-    pthread_mutex_unlock(&r->lock);
-  }
-  if (atomic_fetch_sub(&r->left, 1) == 1) run_answer(r);
-}
-
-static void run_done(void *arg, shoal_status s) { run_part(arg, s); }
 
 struct key_wait {
   struct run *run;
@@ -281,7 +265,7 @@ static void key_value(void *arg, shoal_status s, struct tensor *value, bool is_d
   if (s) tensor_release(value);
   else tensor_move(&r->received[k->index], value);
   free(k);
-  run_part(r, s);
+  join_part(&r->join, s);
 }
 
 /* A NamedTensorProto of the client's, into the step's rendezvous. */
@@ -328,7 +312,7 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
           }
       }
     } else if (f.type == WIRE_VARINT) {
-      if (f.number == 2) r->run.step_id = (int64_t)f.value;
+      if (f.number == 2) r->run.run.step.id = (int64_t)f.value;
       if (f.number == 6) r->partial = f.value != 0;
       if (f.number == 7) r->last = f.value != 0;
       if (f.number == 9) r->in_body = f.value != 0;
@@ -338,25 +322,25 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("RunGraphRequest does not parse as a protocol buffer");
   if (!s) s = request_ids_track(w->ids, "RunGraph (GrpcWorker)", id);
-  if (!s) s = worker_find_session(w, session, called, &r->run.session);
-  if (!s) s = worker_find_graph(r->run.session, graph, &r->run.graph);
+  if (!s) s = worker_find_session(w, session, called, &r->session);
+  if (!s) s = worker_find_graph(r->session, graph, &r->graph);
   free(graph);
   free(session);
   TRY(s);
-  struct account *account = r->run.session->account;
+  struct account *account = r->session->account;
   if (!account) return INVALID("RunGraph of a session that this task's own master has");
-  if (r->call) atomic_store_explicit(&r->run.session->connection, rpc_call_connection(r->call), memory_order_relaxed);
-  atomic_store_explicit(&r->run.session->last_used, clock_ns(), memory_order_relaxed);
+  if (r->call) atomic_store_explicit(&r->session->connection, rpc_call_connection(r->call), memory_order_relaxed);
+  atomic_store_explicit(&r->session->last_used, clock_ns(), memory_order_relaxed);
   TRY(account_take(account, LIMIT_STEPS, 1));
   r->counted = true;
   if (r->partial) r->trace = false; /* no answer would be the one to hold it */
-  if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.step_id);
+  if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.run.step.id);
   for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
     if (f.number == 3 && f.type == WIRE_BYTES) TRY(send_value(r, wire_inside(&f)));
   r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
-  if (r->trace) r->run.stats = step_stats_new(false);
+  if (r->trace) r->run.run.step.stats = step_stats_new(false);
   if (!r->partial) return NULL;
-  return partial_run_join(w, r->run.step_id, r->run.session, r->run.graph, r->rendezvous, &r->steps_run);
+  return partial_run_join(w, r->run.run.step.id, r->session, r->graph, r->rendezvous, &r->steps_run);
 }
 
 /* For either kind of request: s is what reading it came to. */
@@ -364,33 +348,39 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
                       int64_t deadline) {
   r->worker = w;
   cancel_init(&r->cancel);
-  pthread_mutex_init(&r->lock, NULL);
-  r->status = s ? s : read_request(r, data, size);
-  if (r->status) {
+  if (!s) s = read_request(r, data, size);
+  if (s) {
     if (r->rendezvous) steps_not_begun(w->steps, r->rendezvous);
     r->trace = false;
     for (size_t i = 0; i < r->recv_keys.n; i++) free(r->recv_keys.at[i]);
     vec_clear(&r->recv_keys);
-    run_answer(r);
+    run_answer(r, s);
     return;
   }
-  atomic_init(&r->left, (int)r->recv_keys.n + 2);
+  join_init(&r->join, r->recv_keys.n + 2, run_answer, r);
   if (r->fast) fast_on_cancel(r->fast, run_cancelled, r);
   else rpc_call_on_cancel(r->call, run_cancelled, r);
-  r->run.cancel = &r->cancel;
-  r->run.deadline = deadline;
-  r->run.rendezvous = r->rendezvous;
-  r->run.done = run_done;
-  r->run.arg = r;
+  r->run.run.step.cancel = &r->cancel;
+  r->run.run.step.deadline = deadline;
+  r->run.run.step.rendezvous = r->rendezvous;
+  r->run.done = join_part;
+  r->run.arg = &r->join;
   for (size_t i = 0; i < r->recv_keys.n; i++) {
     struct key_wait *k = mem_zalloc(1, sizeof *k);
     *k = (struct key_wait){r, i};
     step_rendezvous_recv_local(r->rendezvous, r->recv_keys.at[i], &r->cancel, key_value, k);
   }
-  if (!r->partial) worker_run_start(&r->run);
-  else if (r->last) partial_run_finish(r->steps_run, run_done, r);
-  else run_part(r, NULL);
-  run_part(r, NULL);
+  if (r->partial) {
+    if (r->last) partial_run_finish(r->steps_run, join_part, &r->join);
+    else join_part(&r->join, NULL);
+  } else {
+    r->run.session = r->session;
+    r->run.graph = r->graph;
+    atomic_fetch_add(&r->session->refs, 1);
+    atomic_fetch_add(&r->graph->refs, 1);
+    worker_run_start(&r->run);
+  }
+  join_part(&r->join, NULL);
 }
 
 void worker_service_run_graph(struct worker *w, struct rpc_call *c) {

@@ -16,6 +16,7 @@
 #include "proto/config.pb-c.h"
 #include "proto/proto_check.h"
 #include "runtime/local_step.h"
+#include "runtime/partial.h"
 #include "runtime/run_metadata.h"
 #include "runtime/session_ops.h"
 #include "runtime/signatures.h"
@@ -26,8 +27,8 @@ enum { MAX_DEVICES = 256, MAX_THREADS = 4096, MOST_STEPS = 2000 };
 
 struct partial { /* a partial run under way */
   struct local_run run;
-  bool *fed, *fetched;
-  bool broken;
+  struct partial_marks marks; /* the session's lock */
+  int refs;                   /* the session's lock: the table's, and each call's */
 };
 
 struct local_session {
@@ -124,17 +125,19 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   s->timeout_ms = set.timeout_ms;
   atomic_init(&s->next_step, 1);
   struct local_env *env = &s->env;
-  env->n_devices = set.devices;
+  local_env_init(env);
   env->inter = s->own_inter ? s->own_inter : shared.inter;
-  env->devices = mem_zalloc((size_t)set.devices, sizeof *env->devices);
-  env->resources = mem_zalloc((size_t)set.devices, sizeof *env->resources);
+  struct plan_places *p = &env->places;
+  p->n_devices = set.devices;
+  p->devices = mem_zalloc((size_t)set.devices, sizeof *p->devices);
+  p->resources = mem_zalloc((size_t)set.devices, sizeof *p->resources);
   for (int i = 0; i < set.devices; i++) {
-    env->devices[i] = device_cpu_new(TASK, i, s->own_intra ? s->own_intra : shared.intra);
-    env->devices[i]->task_devices = set.devices;
-    env->resources[i] = resource_mgr_new("localhost");
+    p->devices[i] = device_cpu_new(TASK, i, s->own_intra ? s->own_intra : shared.intra);
+    p->devices[i]->task_devices = set.devices;
+    p->resources[i] = resource_mgr_new("localhost");
   }
-  env->functions = function_runtime_new(s->graph);
-  env->kernels = kernel_cache_new();
+  p->functions = function_runtime_new(s->graph);
+  p->kernels = kernel_cache_new();
   env->rewrites_off = o->rewrites_off ? mem_strdup(o->rewrites_off) : NULL;
   *out = &s->head;
   return NULL;
@@ -145,7 +148,7 @@ static shoal_status local_extend(shoal_session *base, struct shoal_graph *g) {
   struct local_session *s = self(base);
   pthread_mutex_lock(&s->graph_lock);
   shoal_status status = graph_add_new(s->graph, g);
-  if (!status) status = function_runtime_add(s->env.functions, g);
+  if (!status) status = function_runtime_add(s->env.places.functions, g);
   s->placed = false;
   pthread_mutex_unlock(&s->graph_lock);
   return status;
@@ -177,13 +180,13 @@ static void run_end(struct local_session *s, struct local_run *r) {
 static shoal_status place_graph(struct local_session *s) {
   if (s->placed) return NULL;
   TRY(graph_try_lower(s->graph)); /* plain nodes can be placed, rewritten and traced one by one */
-  struct place_device *devices = mem_zalloc((size_t)s->env.n_devices, sizeof *devices);
-  for (int i = 0; i < s->env.n_devices; i++) {
-    devices[i].name = s->env.devices[i]->name;
+  struct place_device *devices = mem_zalloc((size_t)s->env.places.n_devices, sizeof *devices);
+  for (int i = 0; i < s->env.places.n_devices; i++) {
+    devices[i].name = s->env.places.devices[i]->name;
     shoal_status_free(device_spec_parse(devices[i].name, &devices[i].spec));
   }
   struct place_options o = {.devices = devices,
-                            .n_devices = s->env.n_devices,
+                            .n_devices = s->env.places.n_devices,
                             .own_task = TASK,
                             .allow_soft_placement = s->soft,
                             .log = s->log,
@@ -263,11 +266,11 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   struct tensor *values = n > INLINE ? mem_alloc((size_t)n * sizeof *values) : space;
   for (int i = 0; i < step->n_feeds; i++) tensor_move(&values[i], &feeds[i]->t);
   for (int i = 0; i < step->n_fetches; i++) values[step->n_feeds + i] = tensor_none();
-  r.step.args = values;
-  r.step.n_args = step->n_feeds;
-  r.step.rets = values + step->n_feeds;
-  r.step.n_rets = step->n_fetches;
-  if (metadata && o && o->trace_level > 0) r.step.stats = step_stats_new(true);
+  r.run.step.args = values;
+  r.run.step.n_args = step->n_feeds;
+  r.run.step.rets = values + step->n_feeds;
+  r.run.step.n_rets = step->n_fetches;
+  if (metadata && o && o->trace_level > 0) r.run.step.stats = step_stats_new(true);
   shoal_status status = run_begin(s, &r);
   if (!status) {
     local_run_start(&r);
@@ -275,7 +278,7 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
     run_end(s, &r);
   }
   for (int i = 0; i < step->n_fetches; i++) {
-    struct tensor *t = &r.step.rets[i];
+    struct tensor *t = &r.run.step.rets[i];
     if (!status && !tensor_valid(t)) status = INVALID("Retval[%d] does not have value", i);
     if (status) tensor_release(t);
     else fetches[i] = tensor_handle_take(t);
@@ -284,9 +287,9 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
     for (int i = 0; i < step->n_fetches; i++) fetches[i] = NULL;
   if (!status && metadata) {
     bool parts = o && o->output_partition_graphs;
-    status = run_metadata_encode(r.step.stats, parts ? step->parts : NULL, parts ? step->n_plans : 0, metadata);
+    status = run_metadata_encode(r.run.step.stats, parts ? step->parts : NULL, parts ? step->n_parts : 0, metadata);
   }
-  step_stats_free(r.step.stats);
+  step_stats_free(r.run.step.stats);
   if (values != space) free(values);
   local_run_release(&r);
   return status;
@@ -352,10 +355,17 @@ static shoal_status local_release_callable(shoal_session *base, int64_t callable
 
 /* ---- partial runs ---- */
 
-static int name_index(char *const *names, int n, const char *name) {
-  for (int i = 0; i < n; i++)
-    if (!strcmp(names[i], name)) return i;
-  return -1;
+static void partial_free(struct partial *p) {
+  partial_marks_release(&p->marks);
+  local_run_release(&p->run);
+  free(p);
+}
+
+static void partial_unref(struct local_session *s, struct partial *p) {
+  pthread_mutex_lock(&s->lock);
+  bool last = --p->refs == 0;
+  pthread_mutex_unlock(&s->lock);
+  if (last) partial_free(p);
 }
 
 static shoal_status local_partial_setup(shoal_session *base, const struct step_signature *sig, char **handle) {
@@ -363,17 +373,14 @@ static shoal_status local_partial_setup(shoal_session *base, const struct step_s
   struct local_step *step;
   TRY(find_step(s, sig, FEED_WIRES, &step));
   struct partial *p = mem_zalloc(1, sizeof *p);
+  p->refs = 1;
   local_run_init(&p->run, &s->env, step, atomic_fetch_add(&s->next_step, 1), DEADLINE_NEVER);
-  if (!p->run.step.rendezvous) p->run.step.rendezvous = rendezvous_local_new();
-  p->fed = mem_zalloc((size_t)step->n_feeds, sizeof *p->fed);
-  p->fetched = mem_zalloc((size_t)step->n_fetches, sizeof *p->fetched);
+  if (!p->run.run.step.rendezvous) p->run.run.step.rendezvous = rendezvous_local_new();
+  partial_marks_init(&p->marks, step->graph, step->feeds, step->n_feeds, step->fetches, step->n_fetches);
   local_step_unref(step);
   shoal_status status = run_begin(s, &p->run);
   if (status) {
-    local_run_release(&p->run);
-    free(p->fed);
-    free(p->fetched);
-    free(p);
+    partial_free(p);
     return status;
   }
   local_run_start(&p->run);
@@ -384,137 +391,61 @@ static shoal_status local_partial_setup(shoal_session *base, const struct step_s
   return NULL;
 }
 
-/* Does the tensor that `fetch` names depend on a feed that has not been fed? */
-static bool waits_for_feed(const struct partial *p, const struct local_step *step, int fetch) {
-  const struct shoal_graph *g = step->graph;
-  bool *seen = mem_zalloc(g->nodes.n, sizeof *seen);
-  VEC(struct shoal_node *) todo = {0};
-  bool waits = false;
-  for (size_t i = 0; i < g->nodes.n; i++) {
-    struct shoal_node *n = g->nodes.at[i];
-    const struct attr *name = n && op_is(n->op, "_Send") ? node_attr(n, "tensor_name") : NULL;
-    if (name && !strcmp(name->s.data, step->fetches[fetch])) vec_push(&todo, n);
-  }
-  while (todo.n && !waits) {
-    struct shoal_node *n = vec_pop(&todo);
-    if (seen[n->id]) continue;
-    seen[n->id] = true;
-    if (op_is(n->op, "_Recv")) {
-      int feed = name_index(step->feeds, step->n_feeds, node_attr(n, "tensor_name")->s.data);
-      waits = feed >= 0 && !p->fed[feed];
-    }
-    for (int i = 0; i < n->n_in; i++) vec_push(&todo, n->in[i].node);
-    for (size_t i = 0; i < n->control.n; i++) vec_push(&todo, n->control.at[i]);
-  }
-  vec_release(&todo);
-  free(seen);
-  return waits;
-}
-
-static char *client_key(const struct local_session *s, const char *tensor) {
-  const struct device *d = s->env.devices[0];
-  return rendezvous_key_make(d->name, d->incarnation, d->name, tensor, 0, 0);
-}
-
-struct fetching {
-  pthread_mutex_t lock;
-  pthread_cond_t cond;
-  bool ended;
-  shoal_status status;
-  struct tensor value;
-};
-
-static void fetched(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
-  struct fetching *f = arg;
-  pthread_mutex_lock(&f->lock);
-  f->status = s;
-  if (!s) tensor_move(&f->value, value);
-  if (!s && is_dead) f->status = INVALID("The tensor returned was not valid.");
-  f->ended = true;
-  pthread_cond_signal(&f->cond);
-  pthread_mutex_unlock(&f->lock);
-}
-
-static shoal_status fetch_one(struct local_session *s, struct partial *p, const char *name, shoal_tensor **out) {
-  struct fetching f = {.value = tensor_none()};
-  pthread_mutex_init(&f.lock, NULL);
-  pthread_cond_init(&f.cond, NULL);
-  char *key = client_key(s, name);
-  rendezvous_recv(p->run.step.rendezvous, key, hash_bytes(key, strlen(key), 0), &p->run.cancel, fetched, &f);
-  free(key);
-  pthread_mutex_lock(&f.lock);
-  while (!f.ended) pthread_cond_wait(&f.cond, &f.lock);
-  pthread_mutex_unlock(&f.lock);
-  pthread_mutex_destroy(&f.lock);
-  pthread_cond_destroy(&f.cond);
-  if (!f.status) *out = tensor_handle_take(&f.value);
-  return f.status;
-}
-
-static shoal_status partial_check(struct partial *p, const struct local_step *step, const struct step_signature *sig) {
-  for (int i = 0; i < sig->n_feeds; i++) {
-    int k = name_index(step->feeds, step->n_feeds, sig->feeds[i]);
-    if (k < 0) return INVALID("The feed %s was not specified in partial_run_setup.", sig->feeds[i]);
-    if (p->fed[k]) return INVALID("The feed %s has already been fed.", sig->feeds[i]);
-    p->fed[k] = true;
-  }
-  for (int i = 0; i < sig->n_fetches; i++) {
-    int k = name_index(step->fetches, step->n_fetches, sig->fetches[i]);
-    if (k < 0) return INVALID("The fetch %s was not specified in partial_run_setup.", sig->fetches[i]);
-    if (p->fetched[k]) return INVALID("The fetch %s has already been fetched.", sig->fetches[i]);
-    if (waits_for_feed(p, step, k))
-      return INVALID("Fetch %s can't be computed from the feeds that have been fed so far.", sig->fetches[i]);
-    p->fetched[k] = true;
-  }
-  return NULL;
-}
-
+/* Ends the step, unless another call is about to. */
 static shoal_status partial_finish(struct local_session *s, const char *handle, struct partial *p, bool cancel) {
   pthread_mutex_lock(&s->lock);
-  strmap_remove(&s->partials, handle);
+  bool listed = strmap_get(&s->partials, handle) == p;
+  if (listed) strmap_remove(&s->partials, handle);
   pthread_mutex_unlock(&s->lock);
   if (cancel) cancel_start(&p->run.cancel, NULL);
+  if (!listed) return NULL;
   shoal_status status = local_run_wait(&p->run);
   run_end(s, &p->run);
-  local_run_release(&p->run);
-  free(p->fed);
-  free(p->fetched);
-  free(p);
+  partial_unref(s, p);
+  return status;
+}
+
+static void receive(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done, void *arg) {
+  rendezvous_recv(r, key, hash_bytes(key, strlen(key), 0), cancel, done, arg);
+}
+
+/* Feeds and fetches; the values are the caller's. */
+static shoal_status exchange(struct local_session *s, struct partial *p, const struct step_signature *sig,
+                             shoal_tensor *const *feeds, shoal_tensor **fetches) {
+  const struct device *d = s->env.places.devices[0];
+  struct partial_end end = {.rendezvous = p->run.run.step.rendezvous,
+                            .recv = receive,
+                            .cancel = &p->run.cancel,
+                            .device = d->name,
+                            .incarnation = d->incarnation};
+  struct tensor *values = mem_zalloc((size_t)sig->n_feeds, sizeof *values);
+  for (int i = 0; i < sig->n_feeds; i++) tensor_ref(&values[i], &feeds[i]->t);
+  struct partial_call call;
+  struct latch come;
+  latch_init(&come, 1);
+  partial_call_begin(&call, &end, sig, values, latch_done, &come);
+  shoal_status status = latch_finish(&come);
+  for (int i = 0; !status && i < sig->n_fetches; i++) fetches[i] = tensor_handle_take(&call.values[i]);
+  partial_call_release(&call);
+  free(values);
   return status;
 }
 
 static shoal_status local_partial_run(shoal_session *base, const char *handle, const struct step_signature *sig,
                                       shoal_tensor *const *feeds, shoal_tensor **fetches) {
   struct local_session *s = self(base);
+  bool all = false;
+  for (int i = 0; i < sig->n_fetches; i++) fetches[i] = NULL;
   pthread_mutex_lock(&s->lock);
   struct partial *p = strmap_get(&s->partials, handle);
+  shoal_status status =
+      p ? partial_marks_take(&p->marks, sig, &all) : INVALID("Must run 'setup' before performing partial runs!");
+  if (!status) p->refs++;
   pthread_mutex_unlock(&s->lock);
-  if (!p) return INVALID("Must run 'setup' before performing partial runs!");
-  const struct local_step *step = p->run.of;
-  shoal_status status = partial_check(p, step, sig);
-  if (status) return status;
-  for (int i = 0; i < sig->n_feeds && !status; i++) {
-    struct tensor t;
-    tensor_ref(&t, &feeds[i]->t);
-    char *key = client_key(s, sig->feeds[i]);
-    status = rendezvous_send(p->run.step.rendezvous, key, hash_bytes(key, strlen(key), 0), &t, false);
-    free(key);
-  }
-  for (int i = 0; i < sig->n_fetches; i++) {
-    fetches[i] = NULL;
-    if (!status) status = fetch_one(s, p, sig->fetches[i], &fetches[i]);
-  }
-  bool over = status != NULL;
-  if (!over) {
-    over = true;
-    for (int i = 0; i < step->n_feeds; i++) over &= p->fed[i];
-    for (int i = 0; i < step->n_fetches; i++) over &= p->fetched[i];
-  }
-  if (over) {
-    shoal_status end = partial_finish(s, handle, p, status != NULL);
-    if (!status) status = end;
-    else shoal_status_free(end);
-  }
+  TRY(status);
+  status = exchange(s, p, sig, feeds, fetches);
+  if (all || status) status_merge(&status, partial_finish(s, handle, p, status != NULL));
+  partial_unref(s, p);
   for (int i = 0; status && i < sig->n_fetches; i++) {
     shoal_tensor_unref(fetches[i]);
     fetches[i] = NULL;
@@ -527,7 +458,7 @@ static shoal_status local_partial_run(shoal_session *base, const char *handle, c
 static shoal_status local_list_devices(shoal_session *base, char **names) {
   struct local_session *s = self(base);
   struct text t = {0};
-  for (int i = 0; i < s->env.n_devices; i++) text_addf(&t, "%s\n", s->env.devices[i]->name);
+  for (int i = 0; i < s->env.places.n_devices; i++) text_addf(&t, "%s\n", s->env.places.devices[i]->name);
   *names = text_take(&t);
   return NULL;
 }
@@ -558,14 +489,14 @@ static shoal_status local_close(shoal_session *base) {
   strmap_release(&s->partials);
   for (size_t i = 0; i < s->callables.n; i++) local_step_unref(s->callables.at[i]);
   vec_release(&s->callables);
-  function_runtime_unref(s->env.functions);
-  kernel_cache_free(s->env.kernels);
-  for (int i = 0; i < s->env.n_devices; i++) {
-    resource_mgr_close(s->env.resources[i]);
-    device_free(s->env.devices[i]);
+  function_runtime_unref(s->env.places.functions);
+  kernel_cache_free(s->env.places.kernels);
+  for (int i = 0; i < s->env.places.n_devices; i++) {
+    resource_mgr_close(s->env.places.resources[i]);
+    device_free(s->env.places.devices[i]);
   }
-  free(s->env.resources);
-  free(s->env.devices);
+  free(s->env.places.resources);
+  free(s->env.places.devices);
   free((char *)(uintptr_t)s->env.rewrites_off);
   pool_free(s->own_inter);
   pool_free(s->own_intra);

@@ -1,28 +1,26 @@
 /* Compiling and running steps on the devices of this process. */
 #include "runtime/local_step.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "graph/late_reads.h"
-#include "graph/partition.h"
 #include "graph/rewrite.h"
 
 /* ---- compiling ---- */
 
 static int place_of(void *arg, const char *device) {
   const struct local_env *env = arg;
-  for (int i = 0; i < env->n_devices; i++)
-    if (!strcmp(env->devices[i]->name, device)) return i;
+  for (int i = 0; i < env->places.n_devices; i++)
+    if (!strcmp(env->places.devices[i]->name, device)) return i;
   return -1;
 }
 
-static uint64_t incarnation_of(void *arg, const char *device) {
-  const struct local_env *env = arg;
-  int i = place_of(arg, device);
-  return i < 0 ? 0 : env->devices[i]->incarnation;
+void local_env_init(struct local_env *env) {
+  env->places.place_of = place_of;
+  env->places.arg = env;
+  env->places.next_name = &env->next_name;
 }
 
 static char **copy_names(const char *const *names, int n) {
@@ -43,38 +41,22 @@ static void find_feed_types(struct local_step *s, const struct shoal_graph *plac
 }
 
 static shoal_status compile_plans(struct local_env *env, struct local_step *s) {
-  struct partition_options o = {.place_of = place_of,
-                                .n_places = env->n_devices,
-                                .incarnation = incarnation_of,
-                                .arg = env,
-                                .next_name = &env->next_name};
-  s->parts = mem_zalloc((size_t)env->n_devices, sizeof *s->parts);
-  TRY(graph_partition(s->graph, &o, s->parts));
-  s->plans = mem_zalloc((size_t)env->n_devices, sizeof *s->plans);
-  for (int i = 0; i < env->n_devices; i++) {
-    if (!s->parts[i]) continue;
-    struct plan_options po = {.device = env->devices[i],
-                              .resources = env->resources[i],
-                              .functions = env->functions,
-                              .kernels = env->kernels};
-    TRY(plan_compile(s->parts[i], &po, &s->plans[s->n_plans]));
-    s->n_plans++;
+  int n = env->places.n_devices, used = 0;
+  s->parts = mem_zalloc((size_t)n, sizeof *s->parts);
+  shoal_status status = plan_set_compile(&s->set, &env->places, s->graph, s->parts);
+  for (int i = 0; i < n; i++) {
+    struct shoal_graph *part = s->parts[i];
+    s->parts[i] = NULL;
+    if (part) s->parts[used++] = part;
   }
-  s->parts = mem_realloc(s->parts, (size_t)env->n_devices + 1, sizeof *s->parts);
-  s->parts[env->n_devices] = NULL;
-  for (int i = 0, n = 0; i < env->n_devices; i++)
-    if (s->parts[i]) {
-      struct shoal_graph *part = s->parts[i];
-      s->parts[i] = NULL;
-      s->parts[n++] = part;
-    }
-  return NULL;
+  s->n_parts = used;
+  return status;
 }
 
 static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
                              struct tensor *out) {
   struct local_env *env = arg;
-  struct plan_options o = {.device = env->devices[0], .resources = env->resources[0]};
+  struct plan_options o = {.device = env->places.devices[0], .resources = env->places.resources[0]};
   return plan_evaluate(&o, n, in, NULL, out);
 }
 
@@ -83,7 +65,7 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
   struct local_step *s = mem_zalloc(1, sizeof *s);
   atomic_init(&s->head.refs, 1);
   struct prune_options po = {
-      .style = style, .device = env->devices[0]->name, .incarnation = env->devices[0]->incarnation};
+      .style = style, .device = env->places.devices[0]->name, .incarnation = env->places.devices[0]->incarnation};
   shoal_status status = graph_prune(placed, sig, &po, &s->graph);
   if (!status) {
     s->n_feeds = sig->n_feeds;
@@ -110,13 +92,12 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
 
 void local_step_unref(struct local_step *s) {
   if (!s || atomic_fetch_sub(&s->head.refs, 1) != 1) return;
-  for (int i = 0; i < s->n_plans; i++) plan_unref(s->plans[i]);
+  plan_set_release(&s->set);
   resource_mgr_unref(s->spare);
   for (int i = 0; i < s->n_feeds; i++) free(s->feeds[i]);
   for (int i = 0; i < s->n_fetches; i++) free(s->fetches[i]);
-  for (int i = 0; s->parts && i < s->n_plans; i++) graph_free(s->parts[i]);
+  for (int i = 0; i < s->n_parts; i++) graph_free(s->parts[i]);
   graph_free(s->graph);
-  free(s->plans);
   free(s->parts);
   free(s->feeds);
   free(s->fetches);
@@ -142,88 +123,35 @@ void local_run_init(struct local_run *r, struct local_env *env, struct local_ste
   *r = (struct local_run){.of = s};
   signature_ref(&s->head);
   cancel_init(&r->cancel);
-  pthread_mutex_init(&r->lock, NULL);
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&r->cond, &monotonic);
-  pthread_condattr_destroy(&monotonic);
-  bool alone = s->n_plans == 1 && plan_is_straight(s->plans[0]);
-  r->step = (struct step){.id = id,
-                          .cancel = &r->cancel,
-                          .inter = env->inter,
-                          .deadline = deadline,
-                          .session = "",
-                          .rendezvous = alone ? NULL : rendezvous_local_new(),
-                          .step_resources = take_resources(s)};
+  bool alone = s->set.n == 1 && plan_is_straight(s->set.plans[0]);
+  r->run.step = (struct step){.id = id,
+                              .cancel = &r->cancel,
+                              .inter = env->inter,
+                              .deadline = deadline,
+                              .session = "",
+                              .rendezvous = alone ? NULL : rendezvous_local_new(),
+                              .step_resources = take_resources(s)};
 }
 
-static void plan_ended(void *arg, shoal_status s) {
-  struct local_run *r = arg;
-  if (s) {
-    if (r->step.rendezvous) rendezvous_abort(r->step.rendezvous, status_copy(s));
-    cancel_start(&r->cancel, status_mark_derived(status_copy(s)));
-  }
-  pthread_mutex_lock(&r->lock);
-  status_merge(&r->status, s);
-  if (--r->running == 0) pthread_cond_broadcast(&r->cond);
-  pthread_mutex_unlock(&r->lock);
-}
-
-struct launch {
-  struct local_run *run;
-  struct plan *plan;
-};
-
-static void launch(void *arg) {
-  struct launch l = *(struct launch *)arg;
-  free(arg);
-  plan_run(l.plan, &l.run->step, plan_ended, l.run);
-}
-
-void local_run_start(struct local_run *r) {
-  int n = r->of->n_plans;
-  r->running = n;
-  for (int i = 0; i + 1 < n; i++) { /* the others on threads of their own, the last here */
-    struct launch *l = mem_alloc(sizeof *l);
-    *l = (struct launch){r, r->of->plans[i]};
-    if (r->step.inter) pool_submit(r->step.inter, launch, l);
-    else launch(l);
-  }
-  if (n) plan_run(r->of->plans[n - 1], &r->step, plan_ended, r);
-}
+void local_run_start(struct local_run *r) { plan_set_launch(&r->of->set, &r->run, latch_done, &r->ended); }
 
 shoal_status local_run_wait(struct local_run *r) {
-  pthread_mutex_lock(&r->lock);
-  bool timed_out = false;
-  while (r->running) {
-    if (r->step.deadline == DEADLINE_NEVER || timed_out) {
-      pthread_cond_wait(&r->cond, &r->lock);
-      continue;
-    }
-    struct timespec ts = {r->step.deadline / 1000000000, r->step.deadline % 1000000000};
-    if (pthread_cond_timedwait(&r->cond, &r->lock, &ts) != ETIMEDOUT || !r->running) continue;
-    timed_out = true;
-    pthread_mutex_unlock(&r->lock);
-    cancel_start(&r->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out waiting for notification"));
-    pthread_mutex_lock(&r->lock);
-  }
-  shoal_status s = r->status;
-  r->status = NULL;
-  pthread_mutex_unlock(&r->lock);
-  if (s && timed_out) { /* what the cancelled ops say is only a consequence */
-    shoal_status_free(s);
-    s = STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out waiting for notification");
-  }
-  return s;
+  static const char why[] = "Timed out waiting for notification";
+  shoal_status s;
+  if (join_ended_here(&r->run.join, &s)) return s; /* as nearly all do */
+  latch_init(&r->ended, 1);
+  join_part(&r->run.join, NULL);
+  if (latch_wait_until(&r->ended, r->run.step.deadline)) return latch_release(&r->ended);
+  cancel_start(&r->cancel, STATUS(SHOAL_DEADLINE_EXCEEDED, why));
+  s = latch_finish(&r->ended);
+  if (!s) return NULL;
+  shoal_status_free(s); /* what the cancelled ops say is only a consequence */
+  return STATUS(SHOAL_DEADLINE_EXCEEDED, why);
 }
 
 void local_run_release(struct local_run *r) {
-  rendezvous_unref(r->step.rendezvous);
-  put_resources(r->of, r->step.step_resources);
-  shoal_status_free(r->status);
-  pthread_mutex_destroy(&r->lock);
-  pthread_cond_destroy(&r->cond);
+  rendezvous_unref(r->run.step.rendezvous);
+  put_resources(r->of, r->run.step.step_resources);
   cancel_release(&r->cancel);
   local_step_unref(r->of);
 }

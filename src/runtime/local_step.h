@@ -3,32 +3,29 @@
 #ifndef RUNTIME_LOCAL_STEP_H
 #define RUNTIME_LOCAL_STEP_H
 
-#include <pthread.h>
-
+#include "base/latch.h"
 #include "graph/prune.h"
-#include "runtime/function.h"
-#include "runtime/plan.h"
+#include "runtime/plan_set.h"
 #include "runtime/signatures.h"
 #include "shoal/session.h"
 
 /* What steps need of the process: devices with their resources, threads, functions, kernels with state. */
 struct local_env {
-  struct device **devices;
-  struct resource_mgr **resources; /* [n_devices] */
-  int n_devices;
+  struct plan_places places;
   struct pool *inter;
-  struct function_runtime *functions;
-  struct kernel_cache *kernels;
   const char *rewrites_off;
   int64_t next_name;
 };
 
+/* Its places know devices by their own names; the rest is to be filled in. */
+void local_env_init(struct local_env *env);
+
 struct local_step {
   struct signature head;
-  struct plan **plans; /* one for each device that has nodes */
-  int n_plans;
-  struct shoal_graph *graph; /* pruned, before it was cut: for partial runs and for showing */
-  struct shoal_graph **parts;
+  struct plan_set set;
+  struct shoal_graph *graph;  /* pruned, before it was cut: for partial runs and for showing */
+  struct shoal_graph **parts; /* [n_parts] */
+  int n_parts;
   int n_feeds, n_fetches;
   char **feeds, **fetches;
   uint8_t *feed_types;                /* [n_feeds] */
@@ -42,20 +39,17 @@ void local_step_unref(struct local_step *s);
 
 /* One run of a step. Lives until both the plans have ended and its starter is done with it. */
 struct local_run {
-  struct step step;
+  struct set_run run;
   struct cancel cancel;
   struct local_step *of;
-  pthread_mutex_t lock;
-  pthread_cond_t cond;
-  int running;                   /* lock: plans not ended */
-  shoal_status status;           /* lock */
+  struct latch ended;            /* from its start on */
   struct local_run *prev, *next; /* the session's list of running steps */
 };
 
 void local_run_init(struct local_run *r, struct local_env *env, struct local_step *s, int64_t id, int64_t deadline);
 /* Starts all plans; straight ones may end before this returns. */
 void local_run_start(struct local_run *r);
-/* Waits for the end (or the deadline, which cancels); gives the error, if any. */
+/* Waits for the end (or the deadline, which cancels), once; gives the error, if any. */
 shoal_status local_run_wait(struct local_run *r);
 void local_run_release(struct local_run *r);
 

@@ -15,15 +15,15 @@ struct partial {
   struct step_run *run;
   struct partial_marks marks; /* session->lock */
   pthread_mutex_t lock;
-  bool ended;           /* lock: all partitions have */
-  shoal_status status;  /* lock: how */
-  struct call *waiting; /* lock: calls that wait for the end */
+  bool ended;                /* lock: all partitions have */
+  shoal_status status;       /* lock: how */
+  struct step_call *waiting; /* lock: calls that wait for the end */
 };
 
 /* One RunStep of a partial run. */
-struct call {
+struct step_call {
   struct partial *partial; /* a reference */
-  struct call *next;       /* partial->lock */
+  struct step_call *next;  /* partial->lock */
   struct partial_call exchange;
   step_done done;
   void *arg;
@@ -44,7 +44,7 @@ void partial_unref(struct partial *p) {
   free(p);
 }
 
-static void call_answer(struct call *c) {
+static void call_answer(struct step_call *c) {
   struct text none = {0};
   partial_unref(c->partial); /* before the answer, which lets go of the session */
   c->done(c->arg, c->status, c->exchange.values, &none);
@@ -53,7 +53,7 @@ static void call_answer(struct call *c) {
 }
 
 /* The step has ended, as err says: so has the call, and with it the partial run. */
-static void last_call(struct call *c, shoal_status err) {
+static void last_call(struct step_call *c, shoal_status err) {
   struct partial *p = c->partial;
   struct master_session *s = p->session;
   status_merge(&c->status, err);
@@ -71,10 +71,10 @@ static void run_ended(void *arg, shoal_status err, const struct tensor *values, 
   pthread_mutex_lock(&p->lock);
   p->ended = true;
   p->status = err;
-  struct call *c = p->waiting;
+  struct step_call *c = p->waiting;
   p->waiting = NULL;
   pthread_mutex_unlock(&p->lock);
-  for (struct call *next; c; c = next) {
+  for (struct step_call *next; c; c = next) {
     next = c->next;
     last_call(c, err ? status_copy(err) : NULL);
   }
@@ -133,7 +133,7 @@ void master_partial_setup(struct master_session *s, const struct step_signature 
 
 /* Its values are there, or cannot come. */
 static void call_end(void *arg, shoal_status failed) {
-  struct call *c = arg;
+  struct step_call *c = arg;
   struct partial *p = c->partial;
   c->status = failed;
   if (!c->is_last && !failed) {
@@ -168,7 +168,7 @@ void master_partial_run(struct master_session *s, const char *handle, const stru
     done(arg, err, NULL, &none);
     return;
   }
-  struct call *c = mem_zalloc(1, sizeof *c);
+  struct step_call *c = mem_zalloc(1, sizeof *c);
   c->partial = p;
   c->done = done;
   c->arg = arg;

@@ -14,7 +14,7 @@
 #include "runtime/run_metadata.h"
 
 /* What one worker does of it. */
-struct part {
+struct step_part {
   struct graph_run run;
   struct step_run *of;
 };
@@ -28,7 +28,7 @@ struct step_run {
   struct alarm alarm; /* at the deadline, where the call itself does not end then */
   struct cancel cancel;
   struct tensor *args, *rets;
-  struct part *parts;            /* [compiled->parts.n] */
+  struct step_part *parts;       /* [compiled->parts.n] */
   struct rendezvous *rendezvous; /* partial runs */
   struct join join;              /* the parts, and the starter */
   shoal_status status;           /* when they have ended: how */
@@ -194,7 +194,7 @@ static void finish(void *arg, shoal_status err) {
 }
 
 static void part_done(void *arg, shoal_status err) {
-  struct part *p = arg;
+  struct step_part *p = arg;
   struct step_run *r = p->of;
   if (err) {
     const char *task = r->session->workers.at[r->compiled->parts.at[p - r->parts].worker].task;
@@ -258,7 +258,7 @@ static void start_parts(struct step_run *r) {
   fast_hold();
   for (size_t i = c->parts.n; i-- > 0;) {
     struct worker_link *w = &s->workers.at[c->parts.at[i].worker];
-    struct part *p = &r->parts[i];
+    struct step_part *p = &r->parts[i];
     p->of = r;
     p->run = (struct graph_run){.run.step = {.id = r->id,
                                              .deadline = r->deadline,

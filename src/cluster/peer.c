@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -640,45 +639,20 @@ void peers_describe(struct peers *p, struct text *out) {
 
 /* ---- blocking form ---- */
 
-struct waiter {
-  sem_t done;
-  shoal_status s;
-  struct rpc_body body;
-};
-
-static void wake_up(void *arg, shoal_status s, struct rpc_body *body) {
-  struct waiter *w = arg;
-  w->s = s;
-  w->body = *body;
-  *body = (struct rpc_body){0};
-  sem_post(&w->done);
-}
-
-/* Has the answer come within a tenth of a second? */
-static bool answered_soon(struct waiter *w) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 100000000;
-  if (until.tv_nsec >= 1000000000) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - 1000000000};
-  return sem_timedwait(&w->done, &until) == 0;
-}
-
 shoal_status peer_wait(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline,
                        unsigned flags, bool (*give_up)(void), struct rpc_body *body) {
-  struct waiter w = {0};
+  enum { ASK_MS = 100 };
+  struct rpc_wait w;
   struct peer_call *call = NULL;
-  sem_init(&w.done, 0, 0);
-  peer_start(p, method, request, deadline, flags, 0, NULL, wake_up, &w, give_up ? &call : NULL);
+  rpc_wait_init(&w);
+  peer_start(p, method, request, deadline, flags, 0, NULL, rpc_wait_done, &w, give_up ? &call : NULL);
   rpc_loop_hand_over();
-  while (give_up && !answered_soon(&w))
+  while (give_up && !latch_wait_until(&w.ended, deadline_after_ms(ASK_MS)))
     if (give_up()) {
       peer_cancel(call, STATUS(SHOAL_CANCELLED, "given up"));
       give_up = NULL;
     }
-  while (!give_up && sem_wait(&w.done) != 0) continue;
+  shoal_status s = rpc_wait_finish(&w, body);
   peer_call_unref(call);
-  sem_destroy(&w.done);
-  if (body && !w.s) *body = w.body;
-  else rpc_body_release(&w.body);
-  return w.s;
+  return s;
 }

@@ -6,7 +6,6 @@
 #include "rpc/channel.h"
 
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,29 +178,30 @@ void rpc_cancel(struct rpc_pending *p, shoal_status why) {
   shoal_status_free(why);
 }
 
-struct call_waiter {
-  sem_t done;
-  shoal_status s;
-  struct rpc_body body;
-};
+void rpc_wait_init(struct rpc_wait *w) {
+  latch_init(&w->ended, 1);
+  w->body = (struct rpc_body){0};
+}
 
-static void wake(void *arg, shoal_status s, struct rpc_body *body) {
-  struct call_waiter *w = arg;
-  w->s = s;
+void rpc_wait_done(void *wait, shoal_status s, struct rpc_body *body) {
+  struct rpc_wait *w = wait;
   w->body = *body;
   *body = (struct rpc_body){0};
-  sem_post(&w->done);
+  latch_done(&w->ended, s);
+}
+
+shoal_status rpc_wait_finish(struct rpc_wait *w, struct rpc_body *body) {
+  shoal_status s = latch_finish(&w->ended);
+  if (body && !s) *body = w->body;
+  else rpc_body_release(&w->body);
+  return s;
 }
 
 shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
                            unsigned flags, struct rpc_body *body) {
-  struct call_waiter w = {0};
-  sem_init(&w.done, 0, 0);
-  rpc_start(c, method, request, deadline, flags, wake, &w, NULL);
+  struct rpc_wait w;
+  rpc_wait_init(&w);
+  rpc_start(c, method, request, deadline, flags, rpc_wait_done, &w, NULL);
   rpc_loop_hand_over();
-  while (sem_wait(&w.done) != 0) continue;
-  sem_destroy(&w.done);
-  if (body && !w.s) *body = w.body;
-  else rpc_body_release(&w.body);
-  return w.s;
+  return rpc_wait_finish(&w, body);
 }

@@ -6,6 +6,7 @@
 #ifndef RPC_CHANNEL_H
 #define RPC_CHANNEL_H
 
+#include "base/latch.h"
 #include "base/status.h"
 #include "rpc/body.h"
 #include "rpc/message.h"
@@ -38,6 +39,16 @@ void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_mess
 /* Ends the call with a copy of why's code and text; consumes why. Nothing happens to a call that has ended. */
 void rpc_cancel(struct rpc_pending *p, shoal_status why);
 void rpc_pending_unref(struct rpc_pending *p);
+
+/* A thread's wait for one call, which is started with rpc_wait_done and the wait. */
+struct rpc_wait {
+  struct latch ended;
+  struct rpc_body body;
+};
+void rpc_wait_init(struct rpc_wait *w);
+void rpc_wait_done(void *wait, shoal_status s, struct rpc_body *body);
+/* Waits; body (optional) is the caller's to release. */
+shoal_status rpc_wait_finish(struct rpc_wait *w, struct rpc_body *body);
 
 /* Starts and waits. body (optional) is the caller's to release. */
 shoal_status rpc_call_wait(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,

@@ -22,6 +22,7 @@
 #include "cluster/worker_ops.h"
 #include "graph/place.h"
 #include "graph/prune.h"
+#include "runtime/session_config.h"
 #include "runtime/signatures.h"
 
 /* What of its server a master uses, with the worker. */
@@ -61,15 +62,12 @@ void master_release(struct master *m);
 
 typedef void (*master_done)(void *arg, shoal_status s);
 
-/* What of a ConfigProto a master heeds. */
+/* What a client's ConfigProto makes of a session. */
 struct master_config {
-  VEC(char *) filters;
-  bool soft_placement, log_placement, isolated, propagated;
-  int64_t operation_timeout_ms; /* of steps that have no time-out of their own; 0: none */
-  const char *rewrites_off;     /* "all" or NULL */
-  int64_t cost_every;           /* graph_options.build_cost_model: metadata of every so many steps has a cost graph */
-  struct cluster_spec spec;     /* with propagated */
-  struct text bytes;            /* the whole message */
+  struct session_config said;
+  bool isolated, propagated;
+  struct cluster_spec spec; /* with propagated */
+  struct text bytes;        /* the whole message */
 };
 /* max_tasks: of a propagated cluster. */
 shoal_status master_config_read(struct master_config *c, struct wire w, int64_t max_tasks);

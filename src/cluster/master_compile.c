@@ -108,8 +108,8 @@ static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), v
   struct place_options o = {.devices = s->places.at,
                             .n_devices = (int)s->places.n,
                             .own_task = s->task,
-                            .allow_soft_placement = s->config.soft_placement,
-                            .log = s->config.log_placement};
+                            .allow_soft_placement = s->config.said.soft_placement,
+                            .log = s->config.said.log_placement};
   s->graph->effort = &effort;
   shoal_status err = graph_place(s->graph, &o);
   s->graph->effort = NULL;
@@ -259,7 +259,7 @@ static void register_parts(struct compiling *k) {
     struct graph_registration r = {.session = s->half,
                                    .graph = k->parts[c->parts.at[i].worker],
                                    .config = &s->config.bytes,
-                                   .as_is = s->config.rewrites_off != NULL,
+                                   .as_is = s->config.said.as_is,
                                    .handle = c->parts.at[i].graph};
     w->ops->register_graph(w, &r, &s->ending, join_part, &k->join);
   }
@@ -283,7 +283,8 @@ static shoal_status rewrite(struct compiling *k) {
   cancel_init(&k->folding);
   alarm_set(&alarm, deadline_after_ms(FOLDING_MS), end_folding, k);
   shoal_status s = graph_rewrite(
-      k->pruned, &(struct rewrite_options){.off = k->session->config.rewrites_off, .evaluate = evaluate, .arg = k});
+      k->pruned,
+      &(struct rewrite_options){.off = k->session->config.said.as_is ? "all" : NULL, .evaluate = evaluate, .arg = k});
   alarm_clear(&alarm);
   cancel_release(&k->folding);
   return s;

@@ -379,7 +379,7 @@ static shoal_status prepare(struct creation *k) {
   for (size_t i = 0; i < spec->jobs.n; i++)
     for (size_t n = 0; n < spec->jobs.at[i].tasks.n; n++) {
       const struct cluster_job *j = &spec->jobs.at[i];
-      if (device_filters_pass(s->config.filters.at, s->config.filters.n, j->name, j->tasks.at[n].index))
+      if (device_filters_pass(s->config.said.filters.at, s->config.said.filters.n, j->name, j->tasks.at[n].index))
         add_remote(s, j->name, j->tasks.at[n].index, j->tasks.at[n].address);
     }
   return master_session_import(s, k->graph_def, true, given_up, k);

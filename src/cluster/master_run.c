@@ -93,7 +93,7 @@ static void put_metadata(struct step_run *r, struct text *out) {
       text_add(out, text_cstr(&r->parts[i].run.step_stats), r->parts[i].run.step_stats.n);
     wire_end(out, at);
   }
-  int64_t every = r->session->config.cost_every;
+  int64_t every = r->session->config.said.cost_every;
   if (every > 0 && (atomic_fetch_add(&r->compiled->runs, 1) + 1) % every == 0) wire_put_bytes(out, 2, "", 0);
   if (r->partition_graphs) text_add(out, text_cstr(&r->compiled->partition_graphs), r->compiled->partition_graphs.n);
 }
@@ -222,7 +222,7 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   r->partition_graphs = o->partition_graphs;
   if (o->trace) r->stats = step_stats_new(false);
   bool partial = c->pruned != NULL; /* of many calls, each with its own time */
-  int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.operation_timeout_ms;
+  int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.said.operation_timeout_ms;
   r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
   r->is_timed = r->deadline < call_deadline;
   if (partial) r->rendezvous = s->workers.at[OWN].ops->rendezvous(&s->workers.at[OWN], r->id);

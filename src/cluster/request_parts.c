@@ -32,21 +32,3 @@ shoal_status request_read(struct rpc_call *call, struct wire *out) {
   *out = wire_from(data, size);
   return request_parts(call, data, size);
 }
-
-bool graph_options_as_is(struct wire graph_options) {
-  bool as_is = false;
-  for (struct wire_field f; wire_next(&graph_options, &f) == WIRE_FIELD;) {
-    if (f.number != 10 || f.type != WIRE_BYTES) continue; /* rewrite_options */
-    struct wire rewriter = wire_inside(&f);
-    for (struct wire_field k; wire_next(&rewriter, &k) == WIRE_FIELD;)
-      if (k.number == 19 && k.type == WIRE_VARINT) as_is = k.value != 0; /* disable_meta_optimizer */
-  }
-  return as_is;
-}
-
-bool config_as_is(struct wire config) {
-  bool as_is = false;
-  for (struct wire_field f; wire_next(&config, &f) == WIRE_FIELD;)
-    if (f.number == 10 && f.type == WIRE_BYTES) as_is = graph_options_as_is(wire_inside(&f));
-  return as_is;
-}

@@ -11,9 +11,5 @@
 shoal_status request_parts(struct rpc_call *call, const void *data, size_t size);
 /* The request of a call, so counted. */
 shoal_status request_read(struct rpc_call *call, struct wire *out);
-/* GraphOptions: is the graph to be run as it is, without rewrites (rewrite_options.disable_meta_optimizer)? */
-bool graph_options_as_is(struct wire graph_options);
-/* The same of a ConfigProto. */
-bool config_as_is(struct wire config);
 
 #endif

@@ -12,6 +12,7 @@
 #include "cluster/worker_ops.h"
 #include "cluster/worker_partial.h"
 #include "rpc/message.h"
+#include "runtime/session_config.h"
 
 static void set_string(char **to, const struct wire_field *f) {
   free(*to);
@@ -166,20 +167,21 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   struct wire m, def = wire_from("", 0);
   struct names n = {mem_strdup(""), NULL, false};
   struct worker_session *session = NULL;
-  bool as_is = false;
+  struct session_config config = {0};
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.session, &f);
     if (f.number == 2 && f.type == WIRE_BYTES) def = wire_inside(&f);
-    if (f.number == 4 && f.type == WIRE_BYTES) as_is |= graph_options_as_is(wire_inside(&f));
+    if (f.number == 4 && f.type == WIRE_BYTES) graph_options_read(&config, wire_inside(&f));
     if (f.number == 5 && f.type == WIRE_BYTES) s = debug_options_check(wire_inside(&f));
     if (f.number == 6 && f.type == WIRE_VARINT) n.called = f.value != 0;
-    if (f.number == 8 && f.type == WIRE_BYTES) as_is |= config_as_is(wire_inside(&f));
+    if (f.number == 8 && f.type == WIRE_BYTES) s = session_config_read(&config, wire_inside(&f));
   }
   if (!s) s = check_end(step, "RegisterGraphRequest");
   if (!s) s = worker_find_session(w, n.session, n.called, &session);
   names_release(&n);
+  session_config_release(&config);
   if (s) {
     rpc_call_fail(c, s);
     return;
@@ -189,7 +191,7 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   r->call = c;
   r->session = session;
   r->def = def;
-  r->options = (struct worker_graph_options){.keep = true, .as_is = as_is};
+  r->options = (struct worker_graph_options){.keep = true, .as_is = config.as_is};
   rpc_call_on_cancel(c, registrar_gone, r);
   pool_submit(w->builders, register_graph, r);
 }

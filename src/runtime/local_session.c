@@ -13,11 +13,10 @@
 #include "base/vec.h"
 #include "graph/lower.h"
 #include "graph/place.h"
-#include "proto/config.pb-c.h"
-#include "proto/proto_check.h"
 #include "runtime/local_step.h"
 #include "runtime/partial.h"
 #include "runtime/run_metadata.h"
+#include "runtime/session_config.h"
 #include "runtime/session_ops.h"
 #include "runtime/signatures.h"
 #include "runtime/step_stats.h"
@@ -67,36 +66,22 @@ static void make_shared(void) {
 
 /* ---- opening ---- */
 
-struct settings {
-  int devices, inter, intra;
-  bool soft, log;
-  int64_t timeout_ms;
-};
-
-static shoal_status read_config(const shoal_session_options *o, struct settings *s) {
-  *s = (struct settings){.devices = 1};
-  if (o->config_size) {
-    Tensorflow__ConfigProto *c;
-    TRY(proto_unpack(&tensorflow__config_proto__descriptor, o->config, o->config_size, &c));
-    s->inter = c->inter_op_parallelism_threads;
-    s->intra = c->intra_op_parallelism_threads;
-    s->soft = c->allow_soft_placement;
-    s->log = c->log_device_placement;
-    s->timeout_ms = c->operation_timeout_in_ms;
-    for (size_t i = 0; i < c->n_device_count; i++)
-      if (!strcmp(c->device_count[i]->key, "CPU")) s->devices = c->device_count[i]->value;
-    proto_free(c);
-  }
-  if (o->cpu_devices) s->devices = o->cpu_devices;
-  if (o->inter_op_threads) s->inter = o->inter_op_threads;
-  if (o->intra_op_threads) s->intra = o->intra_op_threads;
-  if (o->operation_timeout_ms) s->timeout_ms = o->operation_timeout_ms;
-  s->soft |= o->allow_soft_placement;
-  s->log |= o->log_device_placement;
-  if (s->devices < 1 || s->devices > MAX_DEVICES)
-    return INVALID("a session has 1 to %d CPU devices, not %d", MAX_DEVICES, s->devices);
-  if (s->inter > MAX_THREADS || s->intra > MAX_THREADS)
-    return INVALID("%d and %d threads were asked for; the most is %d", s->inter, s->intra, MAX_THREADS);
+/* The ConfigProto's settings, with the options laid over them. */
+static shoal_status read_config(const shoal_session_options *o, struct session_config *c) {
+  *c = (struct session_config){.cpu_devices = 1};
+  shoal_status s = session_config_read(c, wire_from(o->config_size ? o->config : "", o->config_size));
+  session_config_release(c); /* filters are for clusters */
+  TRY(s);
+  if (o->cpu_devices) c->cpu_devices = o->cpu_devices;
+  if (o->inter_op_threads) c->inter_threads = o->inter_op_threads;
+  if (o->intra_op_threads) c->intra_threads = o->intra_op_threads;
+  if (o->operation_timeout_ms) c->operation_timeout_ms = o->operation_timeout_ms;
+  c->soft_placement |= o->allow_soft_placement;
+  c->log_placement |= o->log_device_placement;
+  if (c->cpu_devices < 1 || c->cpu_devices > MAX_DEVICES)
+    return INVALID("a session has 1 to %d CPU devices, not %d", MAX_DEVICES, c->cpu_devices);
+  if (c->inter_threads > MAX_THREADS || c->intra_threads > MAX_THREADS)
+    return INVALID("%d and %d threads were asked for; the most is %d", c->inter_threads, c->intra_threads, MAX_THREADS);
   return NULL;
 }
 
@@ -107,7 +92,7 @@ static void drop_step(struct signature *step) { local_step_unref((struct local_s
 static void forget_step(void *none, struct signature *step) { drop_step(step); }
 
 shoal_status local_session_open(struct shoal_graph *g, const shoal_session_options *o, shoal_session **out) {
-  struct settings set;
+  struct session_config set;
   TRY(read_config(o, &set));
   pthread_once(&shared.once, make_shared);
   struct local_session *s = mem_zalloc(1, sizeof *s);
@@ -118,27 +103,28 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   pthread_mutex_init(&s->runs_lock, NULL);
   pthread_cond_init(&s->runs_idle, NULL);
   s->graph = graph_copy(g, NULL);
-  s->own_inter = set.inter > 0 ? pool_new(set.inter, "inter") : NULL;
-  s->own_intra = set.intra > 0 ? pool_new(set.intra, "intra") : NULL;
-  s->soft = set.soft;
-  s->log = set.log;
-  s->timeout_ms = set.timeout_ms;
+  s->own_inter = set.inter_threads > 0 ? pool_new(set.inter_threads, "inter") : NULL;
+  s->own_intra = set.intra_threads > 0 ? pool_new(set.intra_threads, "intra") : NULL;
+  s->soft = set.soft_placement;
+  s->log = set.log_placement;
+  s->timeout_ms = set.operation_timeout_ms;
   atomic_init(&s->next_step, 1);
   struct local_env *env = &s->env;
   local_env_init(env);
   env->inter = s->own_inter ? s->own_inter : shared.inter;
   struct plan_places *p = &env->places;
-  p->n_devices = set.devices;
-  p->devices = mem_zalloc((size_t)set.devices, sizeof *p->devices);
-  p->resources = mem_zalloc((size_t)set.devices, sizeof *p->resources);
-  for (int i = 0; i < set.devices; i++) {
+  p->n_devices = set.cpu_devices;
+  p->devices = mem_zalloc((size_t)set.cpu_devices, sizeof *p->devices);
+  p->resources = mem_zalloc((size_t)set.cpu_devices, sizeof *p->resources);
+  for (int i = 0; i < set.cpu_devices; i++) {
     p->devices[i] = device_cpu_new(TASK, i, s->own_intra ? s->own_intra : shared.intra);
-    p->devices[i]->task_devices = set.devices;
+    p->devices[i]->task_devices = set.cpu_devices;
     p->resources[i] = resource_mgr_new("localhost");
   }
   p->functions = function_runtime_new(s->graph);
   p->kernels = kernel_cache_new();
-  env->rewrites_off = o->rewrites_off ? mem_strdup(o->rewrites_off) : NULL;
+  const char *off = o->rewrites_off ? o->rewrites_off : set.as_is ? "all" : NULL;
+  env->rewrites_off = off ? mem_strdup(off) : NULL;
   *out = &s->head;
   return NULL;
 }

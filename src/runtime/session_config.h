@@ -1,0 +1,30 @@
+/* What a ConfigProto says to those who run sessions: read here for local sessions, masters and workers alike. Fields
+ * that none of them heeds are passed over. */
+#ifndef RUNTIME_SESSION_CONFIG_H
+#define RUNTIME_SESSION_CONFIG_H
+
+#include "base/status.h"
+#include "base/vec.h"
+#include "base/wire.h"
+
+struct session_config {
+  int cpu_devices; /* device_count["CPU"]; 0: not said */
+  int inter_threads, intra_threads;
+  bool own_threads; /* pools of the session's own are described */
+  bool soft_placement, log_placement;
+  bool isolated, shared_state;  /* isolate_session_state; experimental.share_session_state_in_clusterspec_propagation */
+  int64_t operation_timeout_ms; /* of steps that have no time-out of their own; 0: none */
+  bool as_is;                   /* graph_options: the graph is to be run without rewrites */
+  int64_t cost_every;           /* graph_options.build_cost_model */
+  VEC(char *) filters;          /* device_filters, as they came */
+  struct wire cluster_def;      /* in the message; empty: none */
+};
+
+/* What is read is laid over what c has: all zeros, or defaults. On an error it is to be released too. */
+shoal_status session_config_read(struct session_config *c, struct wire w);
+void session_config_release(struct session_config *c);
+
+/* GraphOptions, which workers also get without the rest. */
+void graph_options_read(struct session_config *c, struct wire w);
+
+#endif

@@ -1,0 +1,112 @@
+/* Sessions in this process: what a ConfigProto says is heeded, a call of a partial run that is refused takes nothing
+ * with it, and steps that were forgotten are compiled again. */
+#include "unit.h"
+
+#include <shoal/shoal.h>
+
+#include "base/text.h"
+#include "base/wire.h"
+
+static shoal_tensor *scalar(float value) {
+  shoal_tensor *t;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 0, NULL, &t));
+  *(float *)shoal_tensor_data(t) = value;
+  return t;
+}
+
+static float take(shoal_tensor *t) {
+  float value = *(const float *)shoal_tensor_const_data(t);
+  shoal_tensor_unref(t);
+  return value;
+}
+
+static const char *name(shoal_out out, char *room) {
+  snprintf(room, 64, "%s:%d", shoal_op_name(out.node), out.index);
+  return room;
+}
+
+static void refused_call_feeds_nothing(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out a = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SCALAR, "a");
+  shoal_out b = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SCALAR, "b");
+  char first[64], second[64];
+  shoal_out twice = shoal_add(g, a, a);
+  const char *fetches[] = {name(twice, first), name(shoal_mul(g, twice, b), second)}, *feeds[] = {"a:0", "b:0"};
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  char *handle;
+  ASSERT_OK(shoal_session_partial_setup(s, feeds, 2, fetches, 2, NULL, 0, &handle));
+  shoal_tensor *in[] = {scalar(3), scalar(5)}, *out[2];
+  ASSERT_FAILS(shoal_session_partial_run(s, handle, feeds, in, 1, fetches + 1, out, 1), SHOAL_INVALID_ARGUMENT,
+               "can't be computed from the feeds");
+  ASSERT_OK(shoal_session_partial_run(s, handle, feeds, in, 1, fetches, out, 1));
+  assert_true(take(out[0]) == 6);
+  ASSERT_FAILS(shoal_session_partial_run(s, handle, feeds, in, 1, fetches + 1, out, 1), SHOAL_INVALID_ARGUMENT,
+               "has already been fed");
+  ASSERT_OK(shoal_session_partial_run(s, handle, feeds + 1, in + 1, 1, fetches + 1, out, 1));
+  assert_true(take(out[0]) == 30);
+  ASSERT_FAILS(shoal_session_partial_run(s, handle, NULL, NULL, 0, fetches, out, 1), SHOAL_INVALID_ARGUMENT,
+               "Must run 'setup'");
+  free(handle);
+  for (int i = 0; i < 2; i++) shoal_tensor_unref(in[i]);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+/* Are these bytes (NodeDef's op, with its tag and length) in what was run? */
+static bool ran(shoal_graph *g, const struct text *config, const char *fetch, const char *op) {
+  shoal_session *s;
+  shoal_session_options o = {.config = text_cstr(config), .config_size = config->n};
+  ASSERT_OK(shoal_session_open(g, &o, &s));
+  shoal_bytes metadata;
+  shoal_tensor *out;
+  shoal_run_options run = {.output_partition_graphs = true};
+  ASSERT_OK(shoal_session_run(s, &run, NULL, NULL, 0, &fetch, &out, 1, NULL, 0, &metadata));
+  assert_true(take(out) == 5);
+  bool found = memmem(metadata.data, metadata.size, op, strlen(op)) != NULL;
+  shoal_bytes_free(&metadata);
+  ASSERT_OK(shoal_session_close(s));
+  return found;
+}
+
+static void config_may_forbid_rewrites(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  char room[64];
+  const char *sum = name(shoal_add(g, shoal_constant_float(g, 2), shoal_constant_float(g, 3)), room);
+  struct text config = {0};
+  assert_false(ran(g, &config, sum, "\022\003Add"));
+  size_t graph_options = wire_begin(&config, 10), rewriter = wire_begin(&config, 10);
+  wire_put_uint(&config, 19, 1); /* disable_meta_optimizer */
+  wire_end(&config, rewriter);
+  wire_end(&config, graph_options);
+  assert_true(ran(g, &config, sum, "\022\003Add"));
+  text_release(&config);
+  shoal_graph_free(g);
+}
+
+/* More signatures than are kept; those that are held by a callable stay whatever happens. */
+static void forgotten_steps_come_again(void **state) {
+  enum { NODES = 50, SIGNATURES = NODES * NODES };
+  shoal_graph *g = shoal_graph_new();
+  char names[NODES][64];
+  for (int i = 0; i < NODES; i++) name(shoal_constant_float(g, (float)i), names[i]);
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  int64_t callable;
+  const char *held[] = {names[7], names[7], names[9]};
+  ASSERT_OK(shoal_session_make_callable(s, NULL, 0, held, 3, NULL, 0, &callable));
+  shoal_tensor *out[3];
+  for (int i = 0; i <= SIGNATURES; i++) {
+    const char *fetches[] = {names[i % NODES], names[i / NODES % NODES]};
+    ASSERT_OK(shoal_session_run(s, NULL, NULL, NULL, 0, fetches, out, 2, NULL, 0, NULL));
+    assert_true(take(out[0]) == (float)(i % NODES));
+    assert_true(take(out[1]) == (float)(i / NODES % NODES));
+  }
+  ASSERT_OK(shoal_session_run_callable(s, callable, NULL, NULL, 0, out, 3, NULL));
+  assert_true(take(out[0]) == 7 && take(out[1]) == 7 && take(out[2]) == 9);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(config_may_forbid_rewrites),
+          cmocka_unit_test(forgotten_steps_come_again))

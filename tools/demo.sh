@@ -24,7 +24,7 @@ echo "test accuracy  $accuracy (a model of this kind reaches 0.88 to 0.90)"
 echo "checkpoint     $checkpoint"
 echo "               TensorFlow reads it: tf.train.load_checkpoint(\"$out\").get_tensor(\"hid_w\")"
 echo "event files    $out"
-echo "               tensorboard --logdir $out"
+echo "               tools/python.sh -m tensorboard.main --logdir $out (after make deps)"
 for trace in "$out"/timeline-*.json; do
   echo "trace          $trace"
 done

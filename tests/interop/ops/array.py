@@ -54,8 +54,13 @@ def cond(dtype):
     return [tf.cond(p, lambda: x + x, lambda: x * x), tf.cond(tf.logical_not(p), lambda: x + x, lambda: x * x)]
 
 
+def fake(shape):
+    """Its value is anything."""
+    return lambda: [tf.shape(tf.raw_ops.FakeParam(dtype=tf.float32, shape=shape))]
+
+
 for promised in ([2, 3], [], None):
-    graph(f"FakeParam {promised}", lambda promised=promised: [tf.shape(tf.raw_ops.FakeParam(dtype=tf.float32, shape=promised))])
+    graph(f"FakeParam {promised}", fake(promised))
 graph("cond", cond, dtypes=[tf.float32, tf.int32])
 
 

@@ -51,6 +51,17 @@ class Job:
         self.nothing_left(0)
         return self.out, self.p.returncode
 
+    def rest_of_terminal(self):
+        """What comes until the last who writes there has gone; it ends well."""
+        text = b""
+        try:
+            while True:
+                text += os.read(self.terminal, 65536)
+        except OSError:  # how a terminal says so
+            pass
+        assert self.p.wait(60) == 0, text
+        return text
+
     def processes(self):
         found = []
         for path in glob.glob("/proc/[0-9]*/environ"):
@@ -471,18 +482,8 @@ def live_view():
             said += os.read(narrow.terminal, 65536)
         assert b"[#" not in said, said
         open(f"{folder}/go", "w").close()
-        try:
-            while narrow.p.poll() is None:
-                os.read(narrow.terminal, 65536)
-        except OSError:
-            pass
-        assert narrow.p.wait(60) == 0
-        try:
-            while job.p.poll() is None:
-                seen += os.read(job.terminal, 65536)
-        except OSError:
-            pass
-        assert job.p.wait(60) == 0
+        narrow.rest_of_terminal()
+        seen += job.rest_of_terminal()
         assert seen.replace(b"\r", b"").rstrip().endswith(b"step 50/100  loss 0.5000"), seen[-500:]
         out, code = Job(body, env={"GO": f"{folder}/go"}).end()
         assert code == 0 and "\x1b" not in out, out

@@ -91,9 +91,10 @@ int main(int argc, char **argv) {
     stages[i] = (shoal_pipeline_stage){devices[i], forward, &layers[i]};
   }
   shoal_out loss;
-  shoal_op *train =
-      shoal_pipeline_minimize(g, SHOAL_OPTIONS(shoal_pipeline, stages, n_stages, (int)micro_batches, mean_loss, NULL),
-                              x, y, shoal_adam(learning_rate), step, &loss);
+  shoal_op *train = shoal_pipeline_minimize(g,
+                                            SHOAL_OPTIONS(shoal_pipeline, .stages = stages, .n_stages = n_stages,
+                                                          .micro_batches = (int)micro_batches, .loss = mean_loss),
+                                            x, y, shoal_adam(learning_rate), step, &loss);
   shoal_out h = x; /* for the test: once through all stages */
   for (int k = 0; k < n_stages; k++) {
     shoal_push_device(g, devices[k]);

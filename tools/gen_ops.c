@@ -201,7 +201,10 @@ static void add_default(struct text *t, const struct op_attr *a) {
 }
 
 static void add_options(struct text *t, const struct op *op, const char *name) {
-  text_addf(t, "typedef struct shoal_%s_options {\n  const char *name; /* of the node; NULL: the op's */\n", name);
+  text_addf(t,
+            "typedef struct shoal_%s_options {\n  size_t size; /* the macro below sets it */\n  const char *name; /* "
+            "of the node; NULL: the op's */\n",
+            name);
   struct text defaults = {0};
   for (int i = 0; i < op->n_attrs; i++) {
     const struct op_attr *a = &op->attrs[i];
@@ -218,7 +221,7 @@ static void add_options(struct text *t, const struct op *op, const char *name) {
   }
   text_addf(t, "} shoal_%s_options;\n#define SHOAL_", name);
   for (const char *p = name; *p; p++) text_addc(t, (char)toupper((unsigned char)*p));
-  text_addf(t, "_DEFAULTS {NULL%s}\n", text_cstr(&defaults));
+  text_addf(t, "_DEFAULTS {sizeof(shoal_%s_options), NULL%s}\n", name, text_cstr(&defaults));
   text_release(&defaults);
 }
 
@@ -344,9 +347,10 @@ static void add_source_op(struct text *t, const struct op *op) {
   add_wrapped(t, text_cstr(&line));
   text_adds(t, " {\n");
   if (with) {
-    text_addf(t, "  static const shoal_%s_options defaults_ = SHOAL_", name);
+    text_addf(t, "  shoal_%s_options options_ = SHOAL_", name);
     for (const char *p = name; *p; p++) text_addc(t, (char)toupper((unsigned char)*p));
-    text_adds(t, "_DEFAULTS;\n  if (!options) options = &defaults_;\n");
+    text_addf(t, "_DEFAULTS;\n  take_options(g, &options_, sizeof options_, options, \"shoal_%s_options\");\n", name);
+    text_adds(t, "  options = &options_;\n");
   }
   text_addf(t, "  struct build build_ = build_begin(g, \"%s\", %s);\n", op->name, with ? "options->name" : "NULL");
   for (int i = 0; i < op->n_in; i++) {
@@ -376,21 +380,26 @@ static void add_source_op(struct text *t, const struct op *op) {
 }
 
 static void write_source(struct text *t, const struct op *const *ops, int n) {
-  text_adds(t,
-            "/* Op wrappers, written by tools/gen_ops.c from the op rows: do not edit. */\n"
-            "#include <shoal/ops.h>\n\n#include <string.h>\n\n#include \"graph/builder.h\"\n\n"
-            "/* A shape that is none is kept as the graph's error. */\n"
-            "static __attribute__((unused)) struct attr to_shape(struct shoal_graph *g, shoal_dims d) {\n"
-            "  struct shape s = shape_unknown();\n"
-            "  if (d.rank > SHOAL_MAX_RANK) graph_fail(g, INVALID(\"a shape of rank %d\", d.rank));\n"
-            "  else if (d.rank >= 0) {\n    s.rank = d.rank;\n    for (int i = 0; i < d.rank; i++) s.dims[i] = "
-            "d.at[i];\n  }\n"
-            "  return attr_shape(&s);\n}\n\n"
-            "/* Seeds that are both 0 come from the graph's (shoal_set_random_seed). */\n"
-            "static __attribute__((unused)) void add_seeds(struct build *b, int64_t seed, int64_t seed2) {\n"
-            "  if (!seed && !seed2) graph_next_seeds(b->g, &seed, &seed2);\n"
-            "  build_attr_int(b, \"seed\", seed);\n"
-            "  build_attr_int(b, \"seed2\", seed2);\n}\n");
+  text_adds(
+      t,
+      "/* Op wrappers, written by tools/gen_ops.c from the op rows: do not edit. */\n"
+      "#include <shoal/ops.h>\n\n#include <string.h>\n\n#include \"base/options.h\"\n#include \"graph/builder.h\"\n\n"
+      "/* A shape that is none is kept as the graph's error. */\n"
+      "static __attribute__((unused)) struct attr to_shape(struct shoal_graph *g, shoal_dims d) {\n"
+      "  struct shape s = shape_unknown();\n"
+      "  if (d.rank > SHOAL_MAX_RANK) graph_fail(g, INVALID(\"a shape of rank %d\", d.rank));\n"
+      "  else if (d.rank >= 0) {\n    s.rank = d.rank;\n    for (int i = 0; i < d.rank; i++) s.dims[i] = "
+      "d.at[i];\n  }\n"
+      "  return attr_shape(&s);\n}\n\n"
+      "/* The options of a call, over the defaults in *to. */\n"
+      "static void take_options(shoal_graph *g, void *to, size_t size, const void *from, const char *type) {\n"
+      "  shoal_status e = options_take(to, size, 0, from, type);\n"
+      "  if (e) graph_fail(g, e);\n}\n\n"
+      "/* Seeds that are both 0 come from the graph's (shoal_set_random_seed). */\n"
+      "static __attribute__((unused)) void add_seeds(struct build *b, int64_t seed, int64_t seed2) {\n"
+      "  if (!seed && !seed2) graph_next_seeds(b->g, &seed, &seed2);\n"
+      "  build_attr_int(b, \"seed\", seed);\n"
+      "  build_attr_int(b, \"seed2\", seed2);\n}\n");
   for (int i = 0; i < n; i++)
     if (has_wrapper(ops[i])) add_source_op(t, ops[i]);
 }

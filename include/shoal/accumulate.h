@@ -17,6 +17,7 @@ SHOAL_API shoal_op *shoal_minimize_accumulated(shoal_graph *g, shoal_optimizer o
 
 /* Zero-filled is the default: dynamic, as TensorFlow's DynamicLossScale. */
 typedef struct shoal_loss_scale {
+  size_t size; /* shoal/options.h */
   double initial;           /* 0: 32768 */
   int64_t increment_period; /* 0: 2000 steps with finite gradients double it */
   double multiplier;        /* 0: 2 */

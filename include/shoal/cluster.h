@@ -35,6 +35,7 @@ typedef struct shoal_server shoal_server;
 
 /* Zero-filled is the default. */
 typedef struct shoal_server_options {
+  size_t size; /* shoal/options.h */
   const char *cluster; /* {"ps": ["host:port"], "worker": [...]} as JSON, or the name of a file that holds it */
   const char
       *tf_config;  /* instead: TensorFlow's TF_CONFIG, as JSON or a file; NULL, and cluster NULL: the environment's */

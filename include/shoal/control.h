@@ -16,6 +16,7 @@ typedef void shoal_while_body(shoal_graph *g, void *arg, const shoal_out *vars, 
 
 /* Zero-filled is the default. */
 typedef struct shoal_loop_options {
+  size_t size; /* shoal/options.h */
   const char *name;         /* NULL: "while" */
   int parallel_iterations;  /* rounds under way at once; 0: 10 */
   const shoal_dims *shapes; /* [n] what holds of the variables in every round; NULL: the shapes of the initial values */

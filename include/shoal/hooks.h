@@ -64,7 +64,7 @@ SHOAL_API void shoal_context_trace(shoal_run_context *step);
 SHOAL_API const shoal_tensor *shoal_context_value(const shoal_run_context *step, int fetch);
 /* The same as a number: element 0 of a numeric tensor. */
 SHOAL_API double shoal_context_number(const shoal_run_context *step, int fetch);
-/* A serialized RunMetadata when some hook asked for a trace; size 0 else. */
+/* A serialized RunMetadata when some hook asked for a trace, size 0 else; the step keeps it. */
 SHOAL_API shoal_bytes shoal_context_metadata(const shoal_run_context *step);
 /* At any time. */
 SHOAL_API shoal_session *shoal_context_session(const shoal_run_context *step);
@@ -113,6 +113,7 @@ SHOAL_API shoal_hook shoal_profiler_hook(int64_t save_steps, double save_secs, c
  * reads these lines: a program that prints others gets no bar. A training session with progress also says what it
  * restored and saved, how many steps were lost with a task, and how to go on after it was told to stop. */
 typedef struct shoal_progress {
+  size_t size; /* shoal/options.h */
   const char *label;         /* before the line: "worker 1"; NULL: none */
   shoal_out loss;            /* node NULL: none */
   int64_t examples_per_step; /* of this worker; 0: not shown */

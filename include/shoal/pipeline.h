@@ -22,6 +22,7 @@ typedef struct shoal_pipeline_stage {
 } shoal_pipeline_stage;
 
 typedef struct shoal_pipeline {
+  size_t size; /* shoal/options.h */
   const shoal_pipeline_stage *stages;
   int n_stages;
   int micro_batches; /* the batch must be a multiple of it */

@@ -11,6 +11,7 @@ extern "C" {
 
 /* As tf.train.replica_device_setter. Zero-filled: no parameter servers, nothing is placed. */
 typedef struct shoal_replica_setter {
+  size_t size; /* shoal/options.h */
   int ps_tasks;              /* 0: the scope does nothing */
   const char *ps_device;     /* NULL: "/job:ps"; "": variables stay with the worker */
   const char *worker_device; /* for all other ops; NULL: "/job:worker" */

@@ -25,6 +25,7 @@ typedef enum shoal_save_from {
 
 /* Zero-filled is the default. */
 typedef struct shoal_saver_options {
+  size_t size; /* shoal/options.h */
   const shoal_var *vars; /* NULL: all variables of the graph but local ones */
   int n_vars;
   int max_to_keep;         /* 0: 5; below 0: all */

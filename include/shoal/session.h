@@ -14,6 +14,7 @@ typedef struct shoal_session shoal_session;
 
 /* Zero-filled is the default. */
 typedef struct shoal_session_options {
+  size_t size; /* shoal/options.h */
   const char *target; /* NULL or "": this process */
   const void *config; /* a serialized tensorflow.ConfigProto; the fields below are laid over it */
   size_t config_size;
@@ -37,6 +38,7 @@ typedef struct shoal_session_options {
 } shoal_session_options;
 
 typedef struct shoal_run_options {
+  size_t size; /* shoal/options.h */
   int64_t timeout_ms; /* 0: none */
   int trace_level;    /* 0 none, 3 full: step stats in the metadata */
   bool output_partition_graphs;

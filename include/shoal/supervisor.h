@@ -19,6 +19,7 @@ typedef struct shoal_supervisor shoal_supervisor;
 
 /* Zero-filled is the default. */
 typedef struct shoal_supervisor_options {
+  size_t size; /* shoal/options.h */
   bool is_chief;
   const char *logdir;              /* checkpoints and event files; NULL: none */
   const shoal_scaffold *scaffold;  /* how the model is made ready, what to save, what to summarise */

@@ -29,6 +29,7 @@ extern "C" {
 typedef enum shoal_sync_mode { SHOAL_SYNC_TOKENS, SHOAL_SYNC_STRICT, SHOAL_SYNC_BOUNDED } shoal_sync_mode;
 
 typedef struct shoal_sync_options {
+  size_t size; /* shoal/options.h */
   shoal_sync_mode mode;
   int replicas_to_aggregate; /* tokens: gradients in a step */
   int total_replicas;        /* workers; 0: replicas_to_aggregate. Above it: the others are backup workers */

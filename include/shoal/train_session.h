@@ -26,6 +26,7 @@ typedef struct shoal_train_session shoal_train_session;
 
 /* How a model is made ready. Zero-filled: the graph's variables and nothing more. */
 typedef struct shoal_scaffold {
+  size_t size;       /* shoal/options.h */
   shoal_op *init_op; /* NULL: all variables get their initial values */
   shoal_feeds init_feed;
   shoal_status (*init_fn)(void *arg, shoal_session *session); /* after init_op; not when a checkpoint was restored */
@@ -39,6 +40,7 @@ typedef struct shoal_scaffold {
 
 /* Zero-filled is the default. */
 typedef struct shoal_train_session_options {
+  size_t size;                /* shoal/options.h */
   const shoal_server *server; /* this task's own; or */
   const char *master;         /* the target of any; both NULL: this process alone, which is the chief */
   bool is_chief;
@@ -61,8 +63,8 @@ typedef struct shoal_train_session_options {
   double stop_grace_secs;         /* for threads at the end; 0: 120 */
   bool no_signals;                /* SIGTERM and SIGINT are the program's own business */
   bool keep_cluster;              /* this is not the end of the job: parameter servers in shoal_server_serve stay */
-  shoal_session_options session;  /* target is not looked at */
-  shoal_status *status;           /* where SHOAL_TRAIN_SESSION leaves the error; NULL: printed */
+  const shoal_session_options *session; /* NULL: the defaults. target is not looked at */
+  shoal_status *status;                 /* where SHOAL_TRAIN_SESSION leaves the error; NULL: printed */
 } shoal_train_session_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_open(shoal_graph *g,
@@ -75,7 +77,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_run(shoal_train_sess
 SHOAL_API bool shoal_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches, const shoal_op *target);
 SHOAL_API bool shoal_should_stop(shoal_train_session *s);
 SHOAL_API void shoal_request_stop(shoal_train_session *s);
-/* The error that is kept for the end, or NULL; it stays the session's. For what is worth doing only after training that
+/* The error that is kept for the end, or NULL; the session keeps it. For what is worth doing only after training that
  * went well. */
 SHOAL_API shoal_status shoal_train_session_error(const shoal_train_session *s);
 /* The session underneath, for steps without hooks; it changes when a task was lost. */

@@ -1,6 +1,7 @@
 /* Log lines: one write() a line, so that lines of several processes do not mix. */
 #include "base/log.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 #include <strings.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "shoal/log.h"
 
 static atomic_int current = -1;
 
@@ -35,19 +38,51 @@ enum log_level log_get_level(void) {
   return from_env;
 }
 
+/* The program's own way with lines, if it has one. The lock is held while it runs: once shoal_set_log has returned,
+ * the function before is not called any more. */
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool has_sink;
+static shoal_log_fn *sink;
+static void *sink_arg;
+
+void shoal_set_log(shoal_log_fn *fn, void *arg) {
+  pthread_mutex_lock(&sink_lock);
+  sink = fn;
+  sink_arg = arg;
+  atomic_store(&has_sink, fn != NULL);
+  pthread_mutex_unlock(&sink_lock);
+}
+
+void shoal_set_log_level(shoal_log_level level) { log_set_level((enum log_level)level); }
+
+static bool give_to_sink(const struct shoal_log_line *line) {
+  pthread_mutex_lock(&sink_lock);
+  bool given = sink != NULL;
+  if (given) sink(sink_arg, line);
+  pthread_mutex_unlock(&sink_lock);
+  return given;
+}
+
 void log_write(enum log_level level, const char *file, int line, const char *fmt, ...) {
   struct timespec ts;
   struct tm tm;
   clock_gettime(CLOCK_REALTIME, &ts);
   localtime_r(&ts.tv_sec, &tm);
   const char *src = strstr(file, "src/");
+  src = src ? src + 4 : file;
   char text[2048];
+  va_list ap;
+  if (atomic_load_explicit(&has_sink, memory_order_relaxed)) {
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    shoal_log_line given = {(shoal_log_level)level, ts.tv_sec * 1000000000LL + ts.tv_nsec, src, line, text};
+    if (give_to_sink(&given)) return;
+  }
   int n = snprintf(text, sizeof text, "%c %02d:%02d:%02d.%03ld", "DIWE"[level], tm.tm_hour, tm.tm_min, tm.tm_sec,
                    ts.tv_nsec / 1000000);
-  if (log_get_level() == LOG_DEBUG)
-    n += snprintf(text + n, sizeof text - (size_t)n, " %s:%d", src ? src + 4 : file, line);
+  if (log_get_level() == LOG_DEBUG) n += snprintf(text + n, sizeof text - (size_t)n, " %s:%d", src, line);
   n += snprintf(text + n, sizeof text - (size_t)n, "] ");
-  va_list ap;
   va_start(ap, fmt);
   int m = vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);
   va_end(ap);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file_root.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "cluster/identity.h"
 #include "cluster/master_service.h"
 #include "cluster/metrics.h"
@@ -308,11 +309,13 @@ static void free_server(struct shoal_server *s) {
 }
 
 shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out) {
+  shoal_server_options o = {0};
+  TRY(OPTIONS_TAKE(shoal_server_options, no_fast_path, &o, options));
   struct shoal_server *s = mem_zalloc(1, sizeof *s);
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->quitting, NULL);
   s->started = clock_ns();
-  shoal_status err = start(options, s);
+  shoal_status err = start(&o, s);
   if (err) free_server(s);
   else *out = s;
   return err;

@@ -130,6 +130,7 @@ shoal_op *shoal_build_end(shoal_builder *b) {
 shoal_out shoal_build_end_out(shoal_builder *b) { return node_out(shoal_build_end(b), 0); }
 
 void shoal_bytes_free(shoal_bytes *b) {
+  if (!b) return;
   free(b->data);
   *b = (shoal_bytes){0};
 }

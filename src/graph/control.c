@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "graph/builder.h"
 #include "graph/shape_fn.h"
 
@@ -213,18 +214,19 @@ static void add_body(struct built_loop *l, shoal_while_body *body, void *arg, co
 
 void shoal_while_loop(shoal_graph *g, shoal_while_cond *cond, shoal_while_body *body, void *arg,
                       const shoal_out *initial, int n, const shoal_loop_options *options, shoal_out *results) {
-  static const shoal_loop_options defaults;
-  if (!options) options = &defaults;
+  shoal_loop_options o = {0};
+  shoal_status e = OPTIONS_TAKE(shoal_loop_options, shapes, &o, options);
+  if (e) graph_fail(g, e);
   give_nothing(results, n);
   if (n < 1) graph_fail(g, INVALID("a loop needs a variable"));
   if (graph_error(g)) return;
-  const char *name = options->name ? options->name : "while";
+  const char *name = o.name ? o.name : "while";
   graph_push_scope(g, name);
   char *frame = graph_scoped_name(g, "while_context");
   struct built_loop l = {.r = {.g = g,
                                .begin = g->nodes.n,
                                .frame = frame,
-                               .parallel = options->parallel_iterations > 0 ? options->parallel_iterations : 10},
+                               .parallel = o.parallel_iterations > 0 ? o.parallel_iterations : 10},
                          .n = n};
   size_t room = (size_t)n;
   l.merges = mem_zalloc(room, sizeof *l.merges);
@@ -232,7 +234,7 @@ void shoal_while_loop(shoal_graph *g, shoal_while_cond *cond, shoal_while_body *
   l.shapes = mem_zalloc(room, sizeof *l.shapes);
   l.vars = mem_zalloc(room, sizeof *l.vars);
   l.next = mem_zalloc(room, sizeof *l.next);
-  begin_loop(&l, initial, options->shapes);
+  begin_loop(&l, initial, o.shapes);
   if (!graph_error(g)) add_condition(&l, cond, arg);
   if (!graph_error(g)) add_body(&l, body, arg, initial);
   for (int i = 0; i < n && !graph_error(g); i++) results[i] = build_op1(g, "Exit", node_out(l.switches[i], 0));

@@ -3,18 +3,19 @@
 
 #include <string.h>
 
+#include "base/options.h"
 #include "base/text.h"
 #include "runtime/session_ops.h"
 
 shoal_status shoal_session_open(shoal_graph *g, const shoal_session_options *options, shoal_session **out) {
-  static const shoal_session_options defaults;
-  const shoal_session_options *o = options ? options : &defaults;
+  shoal_session_options o = {0};
+  TRY(OPTIONS_TAKE(shoal_session_options, give_up, &o, options));
   if (!g) return INVALID("a session needs a graph");
   if (shoal_graph_error(g)) return status_copy(shoal_graph_error(g));
-  if (!o->target || !*o->target || !strcmp(o->target, "local")) return local_session_open(g, o, out);
+  if (!o.target || !*o.target || !strcmp(o.target, "local")) return local_session_open(g, &o, out);
   for (const struct session_scheme *s = session_schemes; s->prefix; s++)
-    if (str_starts(o->target, s->prefix)) return s->open(g, o, out);
-  return INVALID("'%s' is no target of a session: it must be \"\" (this process) or grpc://host:port", o->target);
+    if (str_starts(o.target, s->prefix)) return s->open(g, &o, out);
+  return INVALID("'%s' is no target of a session: it must be \"\" (this process) or grpc://host:port", o.target);
 }
 
 shoal_status shoal_session_extend(shoal_session *s, shoal_graph *g) {
@@ -30,7 +31,9 @@ shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *option
                                shoal_bytes *metadata) {
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
   if (metadata) *metadata = (shoal_bytes){0};
-  return s->ops->run(s, options, &sig, feeds, fetches, metadata);
+  shoal_run_options o = {0};
+  TRY(OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &o, options));
+  return s->ops->run(s, options ? &o : NULL, &sig, feeds, fetches, metadata);
 }
 
 shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *feed_names, int n_feeds,
@@ -58,7 +61,9 @@ shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable, cons
                                         shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                         shoal_bytes *metadata) {
   if (metadata) *metadata = (shoal_bytes){0};
-  return s->ops->run_callable(s, callable, options, feeds, n_feeds, fetches, n_fetches, metadata);
+  shoal_run_options o = {0};
+  TRY(OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &o, options));
+  return s->ops->run_callable(s, callable, options ? &o : NULL, feeds, n_feeds, fetches, n_fetches, metadata);
 }
 
 shoal_status shoal_session_release_callable(shoal_session *s, int64_t callable) {

@@ -28,6 +28,7 @@ shoal_status shoal_events_graph(shoal_events *w, const shoal_graph *g) {
 const char *shoal_events_path(const shoal_events *w) { return event_writer_path(w); }
 
 shoal_status shoal_events_close(shoal_events *w) {
+  if (!w) return NULL;
   shoal_status s = event_writer_close(w);
   event_writer_free(w);
   return s;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "tensor/summarize.h"
@@ -112,10 +113,12 @@ struct progress {
   double loss;                         /* smoothed */
   double staleness;                    /* smoothed */
   bool terminal;
+  shoal_status refused; /* why the options are none; NULL: they are good */
 };
 
 static shoal_status progress_begin(void *state, shoal_graph *g) {
   struct progress *s = state;
+  if (s->refused) return status_copy(s->refused);
   return hook_global_step(g, "progress", &s->global_step);
 }
 
@@ -186,14 +189,15 @@ static shoal_status progress_end(void *state, shoal_session *session) {
 }
 
 static void progress_free(void *state) {
+  shoal_status_free(((struct progress *)state)->refused);
   free(((struct progress *)state)->label);
   free(state);
 }
 
 shoal_hook shoal_progress_hook(const shoal_progress *p) {
   struct progress *s = mem_zalloc(1, sizeof *s);
-  s->what = *p;
-  s->label = p->label ? mem_strdup(p->label) : NULL;
+  s->refused = OPTIONS_TAKE(shoal_progress, every_secs, &s->what, p);
+  s->label = s->what.label ? mem_strdup(s->what.label) : NULL;
   if (s->what.every_secs <= 0) s->what.every_secs = 1;
   s->next_ns = clock_ns() + (int64_t)(s->what.every_secs * 1e9);
   s->terminal = isatty(STDERR_FILENO);

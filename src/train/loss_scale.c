@@ -2,6 +2,7 @@
  *
  * The scale and the count of good steps are variables with TensorFlow's names, so that a checkpoint carries them. Both
  * are changed by selecting among values in every step; only the update itself is left out in a bad one. */
+#include "base/options.h"
 #include "shoal/accumulate.h"
 #include "train/optimizer.h"
 #include "train/variables.h"
@@ -40,8 +41,10 @@ static struct shoal_node *adapt(struct shoal_graph *g, const shoal_loss_scale *o
   return shoal_group(g, done, 2, "adapt");
 }
 
-static shoal_loss_scale with_defaults(const shoal_loss_scale *o) {
-  shoal_loss_scale s = o ? *o : (shoal_loss_scale){0};
+static shoal_loss_scale with_defaults(shoal_graph *g, const shoal_loss_scale *o) {
+  shoal_loss_scale s = {0};
+  shoal_status e = OPTIONS_TAKE(shoal_loss_scale, fixed, &s, o);
+  if (e) graph_fail(g, e);
   if (s.initial == 0) s.initial = 32768;
   if (s.increment_period == 0) s.increment_period = 2000;
   if (s.multiplier == 0) s.multiplier = 2;
@@ -50,7 +53,7 @@ static shoal_loss_scale with_defaults(const shoal_loss_scale *o) {
 
 shoal_op *shoal_minimize_scaled(shoal_graph *g, shoal_optimizer optimizer, shoal_out loss, shoal_var step,
                                 const shoal_loss_scale *options) {
-  shoal_loss_scale o = with_defaults(options);
+  shoal_loss_scale o = with_defaults(g, options);
   if ((o.initial < 1 || o.multiplier <= 1 || o.increment_period < 1) && !graph_error(g))
     graph_fail(g, INVALID("loss scale: it must be at least 1, its multiplier above 1, its period at least 1"));
   shoal_var scale = {0}, good = {0};

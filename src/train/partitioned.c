@@ -99,6 +99,7 @@ shoal_out shoal_partitioned_value(shoal_graph *g, const shoal_partitioned *p) {
 }
 
 void shoal_partitioned_free(shoal_partitioned *p) {
+  if (!p) return;
   free(p->parts);
   *p = (shoal_partitioned){0};
 }

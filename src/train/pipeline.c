@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "shoal/replicate.h"
 #include "train/variables.h"
 
@@ -211,8 +212,12 @@ static shoal_out mean_loss(struct pipeline *w) {
   return build_op2(w->g, "RealDiv", sum, build_const_float(w->g, out_type(sum), w->p->micro_batches));
 }
 
-shoal_op *shoal_pipeline_minimize(shoal_graph *g, const shoal_pipeline *p, shoal_out inputs, shoal_out labels,
+shoal_op *shoal_pipeline_minimize(shoal_graph *g, const shoal_pipeline *given, shoal_out inputs, shoal_out labels,
                                   shoal_optimizer optimizer, shoal_var step, shoal_out *loss) {
+  shoal_pipeline taken = {0};
+  const shoal_pipeline *p = &taken;
+  shoal_status e = OPTIONS_TAKE(shoal_pipeline, loss_arg, &taken, given);
+  if (e) graph_fail(g, e);
   if ((p->n_stages < 1 || p->micro_batches < 1 || p->n_stages > 10000 || p->micro_batches > 10000) && !graph_error(g))
     graph_fail(g, INVALID("pipeline: %d stages and %d micro-batches", p->n_stages, p->micro_batches));
   if (loss) *loss = (shoal_out){0};

@@ -6,6 +6,7 @@
  *
  * Greedy placement puts each variable, as it is made, on the task with the fewest bytes. (A second pass over all
  * variables sorted by size would pack better; but then no variable would have a place until the model is complete.) */
+#include "base/options.h"
 #include "shoal/replicate.h"
 
 #include <stdlib.h>
@@ -99,26 +100,29 @@ static const char *choose(void *arg, const struct shoal_node *n, const struct de
 
 static const char *no_device(void *arg, const struct shoal_node *n, const struct device_spec *inner) { return NULL; }
 
-void shoal_push_replica_setter(shoal_graph *g, const shoal_replica_setter *o) {
-  if (o->ps_tasks <= 0) {
-    if (o->ps_tasks < 0) graph_fail(g, INVALID("shoal_push_replica_setter: %d ps tasks", o->ps_tasks));
+void shoal_push_replica_setter(shoal_graph *g, const shoal_replica_setter *options) {
+  shoal_replica_setter o = {0};
+  shoal_status e = OPTIONS_TAKE(shoal_replica_setter, no_merge, &o, options);
+  if (e) graph_fail(g, e);
+  if (o.ps_tasks <= 0) {
+    if (o.ps_tasks < 0) graph_fail(g, INVALID("shoal_push_replica_setter: %d ps tasks", o.ps_tasks));
     graph_push_device_fn(g, no_device, NULL, NULL);
     return;
   }
   struct setter *s = mem_zalloc(1, sizeof *s);
-  s->tasks = o->ps_tasks;
-  s->no_merge = o->no_merge;
-  if (o->by_bytes) s->bytes = mem_zalloc((size_t)s->tasks, sizeof *s->bytes);
-  const char *const *ops = o->ps_ops ? o->ps_ops : variable_ops;
+  s->tasks = o.ps_tasks;
+  s->no_merge = o.no_merge;
+  if (o.by_bytes) s->bytes = mem_zalloc((size_t)s->tasks, sizeof *s->bytes);
+  const char *const *ops = o.ps_ops ? o.ps_ops : variable_ops;
   size_t n = 0;
   while (ops[n]) n++;
   s->ops = mem_zalloc(n + 1, sizeof *s->ops);
   for (size_t i = 0; i < n; i++) s->ops[i] = mem_strdup(ops[i]);
-  const char *ps = o->ps_device ? o->ps_device : "/job:ps";
+  const char *ps = o.ps_device ? o.ps_device : "/job:ps";
   s->has_ps = *ps != 0;
-  shoal_status e = device_spec_parse(ps, &s->ps);
+  e = device_spec_parse(ps, &s->ps);
   if (e) graph_fail(g, e);
-  e = device_spec_parse(o->worker_device ? o->worker_device : "/job:worker", &s->worker);
+  e = device_spec_parse(o.worker_device ? o.worker_device : "/job:worker", &s->worker);
   if (e) graph_fail(g, e);
   graph_push_device_fn(g, choose, s, setter_free);
 }

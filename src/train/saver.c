@@ -9,8 +9,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "checkpoint/bundle.h"
+#include "graph/builder.h"
 #include "train/meta_graph.h"
 #include "train/progress.h"
 #include "train/step_request.h"
@@ -36,15 +38,16 @@ struct shoal_saver {
 };
 
 shoal_saver *shoal_saver_new(shoal_graph *g, const shoal_saver_options *options) {
-  static const shoal_saver_options defaults;
-  const shoal_saver_options *o = options ? options : &defaults;
+  shoal_saver_options o = {0};
+  shoal_status e = OPTIONS_TAKE(shoal_saver_options, no_meta_graph, &o, options);
+  if (e) graph_fail(g, e);
   shoal_saver *s = mem_zalloc(1, sizeof *s);
   s->graph = g;
-  s->no_meta = o->no_meta_graph;
-  s->asked = s->from = o->from;
-  s->files.max_to_keep = o->max_to_keep ? o->max_to_keep : DEFAULT_KEEP;
-  s->files.keep_every_secs = (o->keep_every_hours > 0 ? o->keep_every_hours : DEFAULT_KEEP_HOURS) * 3600;
-  saver_nodes_build(&s->nodes, g, o->vars, o->n_vars);
+  s->no_meta = o.no_meta_graph;
+  s->asked = s->from = o.from;
+  s->files.max_to_keep = o.max_to_keep ? o.max_to_keep : DEFAULT_KEEP;
+  s->files.keep_every_secs = (o.keep_every_hours > 0 ? o.keep_every_hours : DEFAULT_KEEP_HOURS) * 3600;
+  saver_nodes_build(&s->nodes, g, o.vars, o.n_vars);
   return s;
 }
 

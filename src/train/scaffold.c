@@ -4,6 +4,7 @@
  * waits can say for what. */
 #include <string.h>
 
+#include "base/options.h"
 #include "graph/builder.h"
 #include "train/train_session.h"
 #include "train/variables.h"
@@ -53,9 +54,9 @@ static shoal_op *local_init(shoal_graph *g) {
   return all;
 }
 
-void scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold *given, bool needs_saver) {
+shoal_status scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold *given, bool needs_saver) {
   *s = (struct scaffold){.global_step = global_step_value(g)};
-  if (given) s->use = *given;
+  TRY(OPTIONS_TAKE(shoal_scaffold, summary_op, &s->use, given));
   int global = shoal_variables(g, false, NULL, 0), local = shoal_local_variables(g, NULL, 0);
   shoal_var *vars = mem_zalloc((size_t)(global + local) + 1, sizeof *vars);
   shoal_variables(g, false, vars, global);
@@ -72,6 +73,7 @@ void scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold 
   graph_pop_device(g);
   graph_pop_control(g);
   free(vars);
+  return NULL;
 }
 
 void scaffold_release(struct scaffold *s) { shoal_saver_free(s->own_saver); }

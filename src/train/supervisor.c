@@ -13,6 +13,7 @@
 #include "train/claim.h"
 #include "train/hooks.h"
 #include "train/saver.h"
+#include "base/options.h"
 #include "base/stop.h"
 #include "train/stop_together.h"
 #include "train/train_session.h"
@@ -40,7 +41,7 @@ struct shoal_supervisor {
 static shoal_status set_up(struct shoal_supervisor *sv, const shoal_supervisor_options *o) {
   shoal_graph *g = sv->graph;
   TRY(saver_files_check_name("logdir", o->logdir));
-  scaffold_complete(&sv->scaffold, g, o->scaffold, o->logdir && o->is_chief);
+  TRY(scaffold_complete(&sv->scaffold, g, o->scaffold, o->logdir && o->is_chief));
   if (!sv->scaffold.use.summary_op.node && o->logdir && o->is_chief) sv->scaffold.use.summary_op = summaries_merged(g);
   sv->manager = (struct session_manager){.graph = g,
                                          .scaffold = &sv->scaffold,
@@ -73,18 +74,20 @@ static void release(struct shoal_supervisor *sv) {
   free(sv);
 }
 
-shoal_status shoal_supervisor_new(shoal_graph *g, const shoal_supervisor_options *o, shoal_supervisor **out) {
+shoal_status shoal_supervisor_new(shoal_graph *g, const shoal_supervisor_options *options, shoal_supervisor **out) {
+  shoal_supervisor_options o = {0};
+  TRY(OPTIONS_TAKE(shoal_supervisor_options, no_signals, &o, options));
   struct shoal_supervisor *sv = mem_zalloc(1, sizeof *sv);
   sv->graph = g;
-  sv->model_secs = o->save_model_secs == 0 ? DEFAULT_MODEL_SECS : o->save_model_secs;
-  sv->summaries_secs = o->save_summaries_secs == 0 ? DEFAULT_SUMMARIES_SECS : o->save_summaries_secs;
-  sv->stop_grace_secs = o->stop_grace_secs;
-  sv->signals = !o->no_signals;
+  sv->model_secs = o.save_model_secs == 0 ? DEFAULT_MODEL_SECS : o.save_model_secs;
+  sv->summaries_secs = o.save_summaries_secs == 0 ? DEFAULT_SUMMARIES_SECS : o.save_summaries_secs;
+  sv->stop_grace_secs = o.stop_grace_secs;
+  sv->signals = !o.no_signals;
   sv->saved_step = -1;
   sv->coordinator = shoal_coordinator_new();
-  for (int i = 0; i < o->n_queue_runners; i++) vec_push(&sv->runners, o->queue_runners[i]);
+  for (int i = 0; i < o.n_queue_runners; i++) vec_push(&sv->runners, o.queue_runners[i]);
   if (sv->signals) stop_signals_take();
-  shoal_status e = set_up(sv, o);
+  shoal_status e = set_up(sv, &o);
   if (e) release(sv);
   else *out = sv;
   return e;
@@ -105,6 +108,8 @@ static void close_session(struct shoal_supervisor *sv) {
 
 shoal_status shoal_supervisor_prepare_or_wait(shoal_supervisor *sv, const char *target,
                                               const shoal_session_options *options, shoal_session **session) {
+  shoal_session_options o = {0};
+  TRY(OPTIONS_TAKE(shoal_session_options, give_up, &o, options));
   if (sv->session) {
     close_session(sv);
     shoal_coordinator_free(sv->coordinator);
@@ -112,7 +117,7 @@ shoal_status shoal_supervisor_prepare_or_wait(shoal_supervisor *sv, const char *
   }
   free(sv->manager.target);
   sv->manager.target = mem_strdup(target ? target : "");
-  sv->manager.session = options ? *options : (shoal_session_options){0};
+  sv->manager.session = o;
   shoal_made made;
   TRY(session_manager_create(&sv->manager, &sv->session, &made));
   if (sv->signals) {
@@ -258,6 +263,7 @@ static shoal_status save_last(struct shoal_supervisor *sv) {
 }
 
 shoal_status shoal_supervisor_stop(shoal_supervisor *sv) {
+  if (!sv) return NULL;
   shoal_coordinator_request_stop(sv->coordinator, NULL);
   shoal_status e = shoal_coordinator_join(sv->coordinator, sv->stop_grace_secs);
   if (!e && !sv->error) e = save_last(sv);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "train/optimizer.h"
 
 enum { MAX_REPLICAS = 10000 };
@@ -19,7 +20,8 @@ shoal_sync_replicas *shoal_sync_replicas_new(shoal_graph *g, shoal_optimizer opt
   shoal_sync_replicas *s = mem_zalloc(1, sizeof *s);
   s->g = g;
   s->optimizer = optimizer;
-  s->o = *options;
+  shoal_status e = OPTIONS_TAKE(shoal_sync_options, init_tokens, &s->o, options);
+  if (e) graph_fail(g, e);
   s->refs = 1;
   if (!s->o.total_replicas) s->o.total_replicas = s->o.replicas_to_aggregate;
   if (!s->o.lease_ms) s->o.lease_ms = 10000;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/device_name.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/stop.h"
 #include "base/strmap.h"
 #include "base/text.h"
@@ -31,6 +32,7 @@
 struct shoal_train_session {
   shoal_graph *graph;
   VEC(shoal_hook) hooks;
+  bool hooks_taken; /* those of the program are among them */
   struct scaffold scaffold;
   struct session_manager manager;
   VEC(shoal_queue_runner) runners;
@@ -170,24 +172,25 @@ static void add_filters(struct text *config, const shoal_graph *g, const char *o
   strmap_release(&seen);
 }
 
-static void set_up_manager(struct shoal_train_session *s, const shoal_train_session_options *o) {
+static shoal_status set_up_manager(struct shoal_train_session *s, const shoal_train_session_options *o) {
   struct session_manager *m = &s->manager;
   const char *target = o->server ? shoal_server_target(o->server) : o->master ? o->master : "";
   *m = (struct session_manager){.graph = s->graph,
                                 .scaffold = &s->scaffold,
-                                .session = o->session,
                                 .target = mem_strdup(target),
                                 .is_chief = o->is_chief || !*target,
                                 .checkpoint_dir = o->checkpoint_dir ? mem_strdup(o->checkpoint_dir) : NULL,
                                 .max_wait_secs = o->max_wait_secs,
                                 .give_up = o->no_signals ? NULL : stop_told};
+  TRY(OPTIONS_TAKE(shoal_session_options, give_up, &m->session, o->session));
   m->session.target = m->target;
   if (*target) m->marks = run_marks_build(s->graph);
   struct text config = {0};
-  text_add(&config, o->session.config, o->session.config_size);
+  text_add(&config, m->session.config, m->session.config_size);
   if (o->server) add_filters(&config, s->graph, shoal_server_task(o->server));
   m->session.config_size = config.n;
   m->session.config = m->config = text_take(&config);
+  return NULL;
 }
 
 /* What MonitoredTrainingSession adds by itself. */
@@ -214,18 +217,24 @@ static void stop_if_done(struct shoal_train_session *s) {
                  c->global_step, s->stop_at_step);
 }
 
+static void take_hooks(struct shoal_train_session *s, const shoal_train_session_options *o) {
+  for (int i = 0; i < o->n_hooks; i++) vec_push(&s->hooks, o->hooks[i]);
+  s->hooks_taken = true;
+}
+
 static shoal_status set_up(struct shoal_train_session *s, const shoal_train_session_options *o) {
   shoal_graph *g = s->graph;
   bool chief = o->is_chief || (!o->server && !(o->master && *o->master));
   TRY(saver_files_check_name("checkpoint_dir", o->checkpoint_dir));
   TRY(saver_files_check_name("log_dir", o->log_dir));
   /* Others need the saver's ops as little as they need its files. */
-  scaffold_complete(&s->scaffold, g, o->scaffold, chief && o->checkpoint_dir);
+  TRY(scaffold_complete(&s->scaffold, g, o->scaffold, chief && o->checkpoint_dir));
   add_own_hooks(s, o, chief);
-  for (int i = 0; i < o->n_hooks; i++) vec_push(&s->hooks, o->hooks[i]);
+  take_hooks(s, o);
   if (o->stop_at_step > 0) vec_push(&s->hooks, shoal_stop_at_step_hook(0, o->stop_at_step));
   if (o->progress) {
-    shoal_progress p = *o->progress;
+    shoal_progress p = {0};
+    TRY(OPTIONS_TAKE(shoal_progress, every_secs, &p, o->progress));
     s->task = mem_strdup(p.label ? p.label : "");
     if (s->scaffold.use.saver) saver_talk(s->scaffold.use.saver, s->task);
     if (!p.last_step) p.last_step = o->stop_at_step;
@@ -234,7 +243,7 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
   if (graph_error(g)) return status_copy(graph_error(g));
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].begin) TRY(s->hooks.at[i].begin(s->hooks.at[i].state, g));
-  set_up_manager(s, o);
+  TRY(set_up_manager(s, o));
   if (graph_error(g)) return status_copy(graph_error(g));
   if (s->manager.is_chief && o->checkpoint_dir && s->scaffold.use.saver) {
     TRY(saver_check_room(s->scaffold.use.saver, o->checkpoint_dir));
@@ -269,16 +278,19 @@ static void free_all(struct shoal_train_session *s) {
 
 shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_options *options,
                                       shoal_train_session **out) {
+  shoal_train_session_options o = {0};
+  shoal_status e = OPTIONS_TAKE(shoal_train_session_options, status, &o, options);
   struct shoal_train_session *s = mem_zalloc(1, sizeof *s);
   s->graph = g;
-  s->stop_grace_secs = options->stop_grace_secs;
-  s->stop_at_step = options->stop_at_step;
-  s->signals = !options->no_signals;
-  s->keep_cluster = options->keep_cluster;
-  s->status = options->status;
-  for (int i = 0; i < options->n_queue_runners; i++) vec_push(&s->runners, options->queue_runners[i]);
+  s->stop_grace_secs = o.stop_grace_secs;
+  s->stop_at_step = o.stop_at_step;
+  s->signals = !o.no_signals;
+  s->keep_cluster = o.keep_cluster;
+  s->status = o.status;
+  for (int i = 0; i < o.n_queue_runners; i++) vec_push(&s->runners, o.queue_runners[i]);
   if (s->signals) stop_signals_take();
-  shoal_status e = set_up(s, options);
+  if (!e) e = set_up(s, &o);
+  if (e && !s->hooks_taken) take_hooks(s, &o);
   if (e) free_all(s);
   else *out = s;
   return e;
@@ -411,9 +423,12 @@ shoal_status shoal_train_session_close(shoal_train_session *s) {
 
 shoal_train_session *shoal_train_session_begin(shoal_graph *g, const shoal_train_session_options *options) {
   shoal_train_session *s = NULL;
-  shoal_status e = shoal_train_session_open(g, options, &s);
+  shoal_train_session_options o = {0};
+  shoal_status e = OPTIONS_TAKE(shoal_train_session_options, status, &o, options);
+  shoal_status_free(e); /* opening says it again */
+  e = shoal_train_session_open(g, options, &s);
   if (!e) return s;
-  if (options->status) *options->status = e;
+  if (o.status) *o.status = e;
   else {
     shoal_status_print(e);
     shoal_status_free(e);

@@ -39,7 +39,7 @@ class Gradient(C.Structure):
 
 
 class SessionOptions(C.Structure):
-    _fields_ = [("target", C.c_char_p), ("config", C.c_char_p), ("config_size", C.c_size_t), ("cpu_devices", C.c_int),
+    _fields_ = [("size", C.c_size_t), ("target", C.c_char_p), ("config", C.c_char_p), ("config_size", C.c_size_t), ("cpu_devices", C.c_int),
                 ("inter_op_threads", C.c_int), ("intra_op_threads", C.c_int), ("allow_soft_placement", C.c_bool),
                 ("log_device_placement", C.c_bool), ("operation_timeout_ms", C.c_int64), ("rewrites_off", C.c_char_p),
                 ("create_timeout_ms", C.c_int64), ("device_filters", C.POINTER(C.c_char_p)),
@@ -48,7 +48,7 @@ class SessionOptions(C.Structure):
 
 
 class RunOptions(C.Structure):
-    _fields_ = [("timeout_ms", C.c_int64), ("trace_level", C.c_int), ("output_partition_graphs", C.c_bool),
+    _fields_ = [("size", C.c_size_t), ("timeout_ms", C.c_int64), ("trace_level", C.c_int), ("output_partition_graphs", C.c_bool),
                 ("inter_op_thread_pool", C.c_int)]
 
 

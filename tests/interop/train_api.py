@@ -30,11 +30,12 @@ class Optimizer(C.Structure):
 
 
 class LossScale(C.Structure):
-    _fields_ = [("initial", D), ("increment_period", L), ("multiplier", D), ("fixed", B)]
+    _fields_ = [("size", C.c_size_t), ("initial", D), ("increment_period", L), ("multiplier", D), ("fixed", B)]
 
 
 class Setter(C.Structure):
-    _fields_ = [("ps_tasks", I), ("ps_device", S), ("worker_device", S), ("ps_ops", C.POINTER(S)), ("by_bytes", B),
+    _fields_ = [("size", C.c_size_t), ("ps_tasks", I), ("ps_device", S), ("worker_device", S),
+                ("ps_ops", C.POINTER(S)), ("by_bytes", B),
                 ("no_merge", B)]
 
 

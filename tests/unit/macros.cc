@@ -45,7 +45,8 @@ static void steps(shoal_graph *g) {
   shoal_out row = shoal_constant_of(g, SHOAL_FLOAT32, 3);
   row = shoal_expand_dims(g, shoal_expand_dims(g, row, shoal_constant_int(g, 0)), shoal_constant_int(g, 0));
   shoal_out product = shoal_mat_mul_with(g, row, row, &transposed);
-  shoal_unique_outs unique = shoal_unique(g, shoal_constant_ints(g, SHOAL_SHAPE(1), SHOAL_OPTIONS(int32_t, 4)));
+  const int32_t ids[] = {4};
+  shoal_unique_outs unique = shoal_unique(g, shoal_constant_ints(g, SHOAL_SHAPE(1), ids));
   expect(!shoal_report(g), "a graph without mistakes");
   shoal_session *s = nullptr;
   expect_ok(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .intra_op_threads = 1), &s), "SHOAL_OPTIONS");

@@ -416,7 +416,7 @@ static bool when_asked_again(void) { return atomic_fetch_add(&asked, 1) >= 3; }
 
 static shoal_status make(shoal_graph *g, const char *target, shoal_op *init) {
   struct scaffold f = {0};
-  scaffold_complete(&f, g, &(shoal_scaffold){.init_op = init}, false);
+  ASSERT_OK(scaffold_complete(&f, g, &(shoal_scaffold){.init_op = init}, false));
   struct session_manager m = {.graph = g,
                               .scaffold = &f,
                               .session.create_timeout_ms = 3600000,

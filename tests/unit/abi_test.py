@@ -1,0 +1,104 @@
+"""Programs compiled with the last release run with this library: packaging/abi.txt. The comparison sees each kind of
+change that would break one, names it, and lets additions pass."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "tests", "interop"), os.path.join(ROOT, "tools")]
+import abi
+import tap
+
+BUILD = os.environ.get("SHOAL_BUILD", os.path.join(ROOT, "build"))
+
+
+def need(program):
+    if not shutil.which(program):
+        raise tap.Skip(f"there is no {program}")
+
+
+def test_last_release():
+    need("nm")
+    p = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "abi.py"), BUILD], capture_output=True, text=True,
+                       check=False)
+    assert p.returncode == 0, p.stdout + p.stderr
+
+
+def kept():
+    with open(abi.KEPT) as f:
+        return f.read().splitlines()
+
+
+def changed(pattern, by):
+    """What is said when lines of the release are changed so."""
+    lines = [re.sub(pattern, by, line) for line in kept()]
+    assert lines != kept(), pattern
+    return "\n".join(abi.differences(kept(), [line for line in lines if line]))
+
+
+def test_what_is_there():
+    text = "\n".join(kept())
+    for line in ("symbol shoal_session_open@SHOAL_0.1 shoal_status (shoal_graph *, const shoal_session_options *, "
+                 "shoal_session **)", "field shoal_session_options.size offset 0 size 8", "struct shoal_out size 16",
+                 "constant SHOAL_FLOAT32 1", "symbol shoal_version@SHOAL_0.1 const char * (void)"):
+        assert line in text, line
+    assert "@Base" not in text and not re.search(r"symbol (?!shoal_)", text)
+
+
+def test_what_breaks_programs():
+    for pattern, by, said in (
+            (r"^symbol shoal_session_run@.*", "", "symbol shoal_session_run@SHOAL_0.1 is gone"),
+            (r"shoal_tensor_rank@SHOAL_0.1", "shoal_tensor_rank@SHOAL_0.2", "shoal_tensor_rank@SHOAL_0.1 is gone"),
+            (r"^(symbol shoal_tensor_dim@.*), int\)", r"\1, int64_t)", "symbol shoal_tensor_dim@SHOAL_0.1: was"),
+            (r"shoal_run_options.trace_level offset \d+", "shoal_run_options.trace_level offset 4", "is offset 4"),
+            (r"^struct shoal_hook size \d+", "struct shoal_hook size 800", "struct shoal_hook: was size"),
+            (r"^constant SHOAL_ABORTED 10", "constant SHOAL_ABORTED 11", "constant SHOAL_ABORTED: was 10, is 11")):
+        text = changed(pattern, by)
+        assert said in text, (pattern, text)
+
+
+def test_growing():
+    size = int(next(line for line in kept() if line.startswith("struct shoal_run_options ")).split()[-1])
+    struct = f"struct shoal_run_options size {size}"
+
+    def grown(offset, bytes_, name="shoal_run_options"):
+        lines = [line if line != struct else f"struct shoal_run_options size {size + 8}" for line in kept()]
+        return "\n".join(abi.differences(kept(), [*lines, f"field {name}.more offset {offset} size {bytes_}"]))
+
+    assert grown(size, 8) == "", grown(size, 8)
+    assert "not after all" in grown(size - 4, 4)
+    assert "leaves padding" in grown(size, 1)
+    assert "cannot grow" in grown(16, 8, "shoal_out")
+    assert not abi.differences(kept(), [*kept(), "symbol shoal_new@SHOAL_0.2 void (void)"])
+
+
+def declarations():
+    """(header, comment before it, declaration) of every function of the public headers that were written by hand."""
+    for path in sorted(glob.glob(os.path.join(ROOT, "include", "shoal", "*.h"))):
+        with open(path) as f:
+            text = f.read()
+        for comment, group in re.findall(r"/\*((?:[^*]|\*(?!/))*)\*/\n((?:SHOAL_API[^;]*;[^\n]*\n)+)", text):
+            for one in re.findall(r"SHOAL_API([^;]*);([^\n]*)", group):
+                yield os.path.basename(path), " ".join((comment + one[1]).split()), " ".join(one[0].split())
+
+
+def test_who_frees_what():
+    """The rule at the head of shoal.h: what is made can be ended; statuses and bytes that are not the caller's say so."""
+    every = list(declarations())
+    assert len(every) > 200, len(every)
+    names = " ".join(d for _, _, d in every)
+    for header, comment, d in every:
+        made = re.search(r"\b(shoal_\w+?)_(new|open|start)\(", d)
+        if made and re.search(made[1] + r" \*{1,2}(\w+\)|shoal_)", d):
+            assert re.search(made[1] + r"_(free|close|stop|unref)\(", names), (header, d)
+        if re.match(r"(shoal_status|shoal_bytes) shoal_", d) and not re.match("shoal_status shoal_placed", d):
+            assert "keeps it" in comment or re.search("frees it|the caller|copy", comment), (header, d)
+        if re.match(r"char \*", d):
+            assert "free" in comment, (header, d)
+
+
+if __name__ == "__main__":
+    tap.main(globals())

@@ -4,6 +4,7 @@
 A folder of src/ may include from itself and from the folders before it in ORDER; include/shoal is for all. The runtime
 stands before the ops: kernels are written against it, and it reaches them only through the table in the op rows. File
 formats (checkpoint, data) stand before the ops too, since the ops that save, restore, read and write are made of them.
+A type of device, src/device/TYPE, brings kernels: it stands where the ops do, beside them.
 Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
 carries the confinement of whoever started it (base/file_root.h).
 Lines are of at most 120 columns; tables of test cases may be wider.
@@ -46,6 +47,8 @@ for folder, _, files in os.walk(root):
             if not m or parts[0] != "src":
                 continue
             here, there = parts[1], m.group(1)
+            if here == "device" and parts[2:] and there != "ops":
+                here = "ops"
             if here not in ORDER:
                 errors.append(f"{shown}: src/{here} has no place in the order of tools/layers.py")
             elif there in ORDER and ORDER.index(there) > ORDER.index(here):

@@ -19,6 +19,7 @@
 #include "graph/lower.h"
 #include "graph/partition.h"
 #include "graph/rewrite.h"
+#include "runtime/kernel.h"
 #include "rpc/loop.h"
 
 enum { MOST_KEPT = 2000 };
@@ -109,7 +110,9 @@ static shoal_status prepare(struct master_session *s, bool (*over)(void *arg), v
                             .n_devices = (int)s->places.n,
                             .own_task = s->task,
                             .allow_soft_placement = s->config.said.soft_placement,
-                            .log = s->config.said.log_placement};
+                            .log = s->config.said.log_placement,
+                            .has_kernel = kernel_supports,
+                            .priority = device_type_priority};
   s->graph->effort = &effort;
   shoal_status err = graph_place(s->graph, &o);
   s->graph->effort = NULL;

@@ -23,13 +23,11 @@ struct worker *worker_new(const struct worker_options *o) {
   w->inter = pool_new(o->inter_threads, "shoal-inter");
   w->intra = pool_new(o->intra_threads, "shoal-intra");
   w->builders = pool_new(MAX(2, MIN(cpu_count(), MAX_BUILDERS)), "shoal-build");
-  w->n_devices = MAX(o->cpu_devices, 1);
-  w->devices = mem_zalloc((size_t)w->n_devices, sizeof *w->devices);
+  struct device_count cpus = {device_type_host()->name, MAX(o->cpu_devices, 1)};
+  w->devices = devices_new(w->task, &cpus, 1, w->intra, &w->n_devices);
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
   w->key_starts = mem_zalloc((size_t)w->n_devices, sizeof *w->key_starts);
   for (int i = 0; i < w->n_devices; i++) {
-    w->devices[i] = device_cpu_new(w->task, i, w->intra);
-    w->devices[i]->task_devices = w->n_devices;
     w->devices[i]->files = o->files;
     w->resources[i] = resource_mgr_new(NULL);
     w->key_starts[i] = mem_printf("%s;%016" PRIx64 ";", w->devices[i]->name, w->devices[i]->incarnation);
@@ -85,15 +83,15 @@ struct device *worker_device(const struct worker *w, const char *name, size_t n)
   shoal_status_free(s);
   if (s || !spec.has_id || !spec.has_type) return NULL;
   for (int i = 0; i < w->n_devices; i++)
-    if (!strcmp(w->devices[i]->ops->type, spec.type) && w->devices[i]->ordinal == spec.id) return w->devices[i];
+    if (!strcmp(w->devices[i]->type->name, spec.type) && w->devices[i]->ordinal == spec.id) return w->devices[i];
   return NULL;
 }
 
 void worker_device_attributes(const struct worker *w, int i, const char *name, struct text *out) {
   const struct device *d = w->devices[i];
   wire_put_str(out, 1, name);
-  wire_put_str(out, 2, d->ops->type);
-  wire_put_uint(out, 4, d->memory_limit > 0 ? (uint64_t)d->memory_limit : 268435456);
+  wire_put_str(out, 2, d->type->name);
+  wire_put_uint(out, 4, (uint64_t)d->type->memory_limit);
   wire_put_bytes(out, 5, "", 0);
   wire_put_varint(out, 6 << 3 | WIRE_FIXED64);
   for (int k = 0; k < 8; k++) text_addc(out, (char)(d->incarnation >> (8 * k)));
@@ -148,7 +146,7 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
   s->device_names = mem_zalloc((size_t)w->n_devices, sizeof *s->device_names);
   for (int i = 0; i < w->n_devices; i++) {
     s->resources[i] = o->isolated ? resource_mgr_new(NULL) : resource_mgr_ref(w->resources[i]);
-    s->device_names[i] = mem_printf("%s/device:%s:%d", s->task, w->devices[i]->ops->type, w->devices[i]->ordinal);
+    s->device_names[i] = mem_printf("%s/device:%s:%d", s->task, w->devices[i]->type->name, w->devices[i]->ordinal);
   }
   s->names = (struct step_names){s->task, find_peer, s, s->number};
   atomic_init(&s->connection, o->connection);
@@ -360,7 +358,7 @@ shoal_status worker_graph_export(struct worker_session *s, const struct worker_g
 
 /* Rewrites the graph as a local session does, but for what the master has done already (folding). */
 static shoal_status rewrite(struct shoal_graph *g, bool as_is) {
-  struct rewrite_options o = {.elementwise = kernel_is_elementwise, .own_ops = true};
+  struct rewrite_options o = {.elementwise = kernel_is_elementwise, .has_kernel = kernel_is_here, .own_ops = true};
   if (!as_is) TRY(graph_rewrite(g, &o));
   graph_late_reads(g);
   return NULL;

@@ -8,8 +8,8 @@
 static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
   for (int i = 0; i < w->local->n_devices; i++) {
     const struct device *d = w->local->devices[i];
-    struct remote_device r = {.name = mem_printf("%s/device:%s:%d", w->task, d->ops->type, d->ordinal),
-                              .type = mem_strdup(d->ops->type),
+    struct remote_device r = {.name = mem_printf("%s/device:%s:%d", w->task, d->type->name, d->ordinal),
+                              .type = mem_strdup(d->type->name),
                               .incarnation = d->incarnation};
     worker_device_attributes(w->local, i, r.name, &r.attributes);
     vec_push(&w->devices, r);

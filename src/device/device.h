@@ -1,53 +1,93 @@
-/* Devices: where memory lives and kernels run. The CPU is the one implementation there is. Kernels and executors take
- * memory from tensor/buffer.h; the table's functions for memory, copies and streams are called by nobody yet:
+/* Devices: where memory lives and kernels run.
  *
- * Work on a device may be asynchronous: a kernel's run() may return when its work is only queued on the
- * device's stream. An executor shall order such work by stream, and call `sync` (or copy out, which implies it)
- * before the host looks at results. On the CPU all of this is immediate. */
+ * A type of device is a folder, src/device/TYPE/, that exports one row with DEVICE_TYPE; the build gathers the rows in
+ * device_types[], and nothing else lists them. A row says how many devices of the type a task has, how to start one,
+ * and which kernels it brings. The CPU is one such row; its kernels stand in the rows of the ops.
+ *
+ * Memory: a buffer says whose it is (tensor/buffer.h). The host may read a tensor's data only when that is nobody's but
+ * its own. Values go from one memory to the other by to_host and from_host, at the edges that runtime/memory_edges.c
+ * finds: kernels say which of their arguments are in host memory whatever the device.
+ *
+ * Order: a kernel's run() may return when its work is only queued, as long as whatever the device does for others comes
+ * after it: later kernels, to_host, and giving its memory to somebody else. So kernels of one device never wait for one
+ * another; who waits is to_host, whose `done` says that the host has the value. Work whose results (or shapes) the host
+ * must know before it can go on is a kernel with start(). */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/device_name.h"
 #include "base/pool.h"
 #include "base/status.h"
-#include "base/device_name.h"
 #include "tensor/tensor.h"
 
 struct device;
+struct kernel_def; /* runtime/kernel.h */
+struct op;         /* graph/op.h */
+
+typedef void (*device_done)(void *arg, shoal_status s);
 
 struct device_ops {
-  const char *type; /* "CPU", "GPU" */
-  /* Memory of the device; the buffer's device field is set. */
+  /* Memory of the device; the buffer's device field is set. Not asked of devices whose memory is the host's. */
   shoal_status (*alloc)(struct device *d, size_t size, struct buffer **out);
-  /* Tensors between host and device, and within one; done may be called later, from any thread. */
-  void (*to_host)(struct device *d, const struct tensor *from, struct tensor *to, void (*done)(void *, shoal_status),
-                  void *arg);
-  void (*from_host)(struct device *d, const struct tensor *from, struct tensor *to, void (*done)(void *, shoal_status),
-                    void *arg);
-  /* (optional) Waits for all queued work. */
-  shoal_status (*sync)(struct device *d);
-  /* (optional) Calls fn when the work queued so far is done. */
-  void (*when_done)(struct device *d, void (*fn)(void *), void *arg);
-  void (*free)(struct device *d);
+  /* Values between host and device: *to becomes a tensor of the other memory. done is called once, from any thread,
+   * perhaps before they return; from and to stay valid until then. A value that is there already is shared. */
+  void (*to_host)(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg);
+  void (*from_host)(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg);
+  void (*free)(struct device *d); /* (optional) what start() made; nothing runs there any more */
 };
 
-struct device {
+struct device_kernels { /* a row of a type's own table: kernels of an op, best first, ended by {0} */
+  const char *op;       /* NULL ends the table */
+  const struct kernel_def *kernels;
+};
+
+struct device_type {
+  const char *name; /* "CPU", "GPU" */
+  int priority; /* a node goes to the device of the highest that has a kernel for it; TensorFlow's: CPU 70, GPU 210 */
+  bool host;    /* its memory is host memory, and kernels finish before run() returns */
+  int64_t memory_limit; /* as others are told */
   const struct device_ops *ops;
-  char *name;           /* "/job:localhost/replica:0/task:0/device:CPU:0" */
-  int ordinal;          /* the 0 at its end */
-  uint64_t incarnation; /* drawn at start, never 0 */
-  int task_devices;     /* of its type in its task; 1 unless whoever makes them says otherwise */
-  int64_t memory_limit;
+  const struct device_kernels *kernels; /* NULL: none */
+  const struct kernel_def *(*more_kernels)(
+      const struct op *op); /* (optional) asked for ops that are not in the table */
+  int (*count)(int asked);  /* how many a task has when so many were asked for; asked -1: nothing was said */
+  shoal_status (*start)(struct device *d); /* (optional) sets d->impl */
+};
+#define DEVICE_TYPE(folder) const struct device_type device_type_##folder
+
+extern const struct device_type *const device_types[]; /* made by the build; NULL ends it */
+/* NULL: there are no devices of that type here, and what others have is not known. */
+const struct device_type *device_type_find(const char *name);
+/* The type whose memory is the host's: the CPU. */
+const struct device_type *device_type_host(void);
+/* Of the type of that name, known here or not. */
+int device_type_priority(const char *name);
+
+struct device {
+  const struct device_type *type;
+  char *name;                     /* "/job:localhost/replica:0/task:0/device:CPU:0" */
+  int ordinal;                    /* the 0 at its end */
+  uint64_t incarnation;           /* drawn at start, never 0 */
+  int task_devices;               /* of its type in its task */
   struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
-  bool host;                      /* its memory is host memory and kernels finish before run() returns */
-  void *stream;                   /* the implementation's */
+  void *impl;                     /* the type's */
   const struct file_roots *files; /* base/file_root.h: what kernels here may open; NULL: anything */
 };
 
-/* A logical CPU. The pool stays the caller's. */
-struct device *device_cpu_new(const char *task_name, int ordinal, struct pool *intra);
+/* One device, the only one of its type in its task. The pool stays the caller's. */
+shoal_status device_new(const char *type, const char *task, int ordinal, struct pool *intra, struct device **out);
 void device_free(struct device *d);
+
+struct device_count {
+  const char *type;
+  int n;
+};
+/* The devices of a task: of each type as many as were asked for, or as it has by itself; hosts first, so that the first
+ * of all is one. A device that does not start is left out, with a warning that says why. */
+struct device **devices_new(const char *task, const struct device_count *asked, int n_asked, struct pool *intra,
+                            int *n);
 
 #endif

@@ -24,7 +24,8 @@ struct placing {
   struct strmap by_task;   /* "JOB/TASK" -> the number + 1 of its first device */
   int *next_of_task;       /* by device: the next of its task; -1: none */
   struct strmap answered;  /* a request and its device types -> the number + 2 of the device that is best for it */
-  VEC(const char *) types; /* of devices other than CPUs, each once */
+  VEC(const char *) types; /* of devices, each once: bits of a group's types are in this order */
+  int *type_of;            /* by device: its type's number */
 };
 
 /* Names no task: false. */
@@ -35,6 +36,7 @@ static bool task_key(const struct device_spec *d, char *out, size_t size) {
 
 static void index_devices(struct placing *p) {
   p->next_of_task = mem_zalloc((size_t)p->o->n_devices, sizeof *p->next_of_task);
+  p->type_of = mem_zalloc((size_t)p->o->n_devices, sizeof *p->type_of);
   for (int d = p->o->n_devices - 1; d >= 0; d--) { /* backwards: the first of equals is found */
     const struct place_device *dev = &p->o->devices[d];
     char key[192];
@@ -42,9 +44,10 @@ static void index_devices(struct placing *p) {
     p->next_of_task[d] = -1;
     if (task_key(&dev->spec, key, sizeof key))
       p->next_of_task[d] = (int)(intptr_t)strmap_put(&p->by_task, key, (void *)(intptr_t)(d + 1)) - 1;
-    bool known = !strcmp(dev->spec.type, "CPU");
-    for (size_t i = 0; i < p->types.n && !known; i++) known = !strcmp(p->types.at[i], dev->spec.type);
-    if (!known) vec_push(&p->types, dev->spec.type);
+    size_t i = 0;
+    while (i < p->types.n && strcmp(p->types.at[i], dev->spec.type)) i++;
+    if (i == p->types.n) vec_push(&p->types, dev->spec.type);
+    p->type_of[d] = (int)i;
   }
 }
 
@@ -129,27 +132,34 @@ static shoal_status group(struct placing *p, struct shoal_node *n) {
   return NULL;
 }
 
-/* How good is a device for a group? Lower is better. */
-static int rank(const struct placing *p, const struct place_device *d) {
+static bool is_own(const struct placing *p, const struct place_device *d) {
   struct device_spec task = d->spec;
   task.has_type = task.has_id = false;
-  return (strcmp(d->spec.type, "CPU") == 0 ? 2 : 0) + (device_spec_matches(&p->own, &task) ? 0 : 1);
+  return device_spec_matches(&p->own, &task);
+}
+
+/* Is one device better for a group than another: by its type, then by its task? */
+static bool beats(const struct placing *p, const struct place_device *a, const struct place_device *b) {
+  int x = p->o->priority ? p->o->priority(a->spec.type) : 0, y = p->o->priority ? p->o->priority(b->spec.type) : 0;
+  return x != y ? x > y : is_own(p, a) && !is_own(p, b);
 }
 
 static bool supports(const struct placing *p, const struct shoal_node *n, const char *type) {
-  return !p->o->has_kernel || p->o->has_kernel(n->op, type);
+  return !p->o->has_kernel || p->o->has_kernel(n, type);
 }
 
-/* For each group the device types all members have kernels for: bit 0 CPU, bit 1 others. */
+enum { MAX_TYPES = 31 }; /* all from there on are one bit */
+static const unsigned any_type = UINT32_MAX;
+
+/* For each group the device types all members have kernels for, as bits. */
 static void find_types(struct placing *p, unsigned *types) {
-  for (size_t i = 0; i < p->g->nodes.n; i++) types[i] = 3;
+  for (size_t i = 0; i < p->g->nodes.n; i++) types[i] = any_type;
   for (size_t i = 0; i < p->g->nodes.n; i++) {
     struct shoal_node *n = p->g->nodes.at[i];
     if (!n) continue;
     unsigned have = 0;
-    if (supports(p, n, "CPU")) have |= 1;
-    for (size_t k = 0; k < p->types.n && !(have & 2); k++)
-      if (supports(p, n, p->types.at[k])) have |= 2;
+    for (size_t k = 0; k < p->types.n; k++)
+      if (supports(p, n, p->types.at[k])) have |= 1u << MIN(k, MAX_TYPES);
     types[root_of(p, (int)i)] &= have;
   }
 }
@@ -158,20 +168,20 @@ static void find_types(struct placing *p, unsigned *types) {
 static int better(const struct placing *p, const struct device_spec *wanted, unsigned types, int found, int d) {
   const struct place_device *dev = &p->o->devices[d];
   if (!device_spec_matches(wanted, &dev->spec)) return found;
-  if (!(types & (strcmp(dev->spec.type, "CPU") ? 2u : 1u))) return found;
-  return found < 0 || rank(p, dev) < rank(p, &p->o->devices[found]) ? d : found;
+  if (!(types >> MIN(p->type_of[d], MAX_TYPES) & 1)) return found;
+  return found < 0 || beats(p, dev, &p->o->devices[found]) ? d : found;
 }
 
 static int best(struct placing *p, const struct device_spec *wanted, unsigned types) {
-  char key[192];
+  char key[224];
   int found = -1;
   if (task_key(wanted, key, sizeof key)) {
     int d = (int)(intptr_t)strmap_get(&p->by_task, key) - 1;
     for (; d >= 0; d = p->next_of_task[d]) found = better(p, wanted, types, found, d);
     return found;
   }
-  device_spec_print(wanted, key + 1, sizeof key - 1);
-  key[0] = (char)('0' + types);
+  size_t n = (size_t)snprintf(key, sizeof key, "%x", types);
+  device_spec_print(wanted, key + n, sizeof key - n);
   intptr_t known = (intptr_t)strmap_get(&p->answered, key);
   if (known) return (int)known - 2;
   for (int d = 0; d < p->o->n_devices; d++) found = better(p, wanted, types, found, d);
@@ -192,11 +202,11 @@ static shoal_status choose(struct placing *p, const struct shoal_node *n, int ro
     d = best(p, &wanted, types);
   }
   if (d < 0) { /* an op without any kernel: let the task that gets it say so */
-    if (!types) d = best(p, &wanted, 3);
-    else if (types == 2 || types == 1) {
+    if (!types) d = best(p, &wanted, any_type);
+    else {
       struct device_spec any = wanted;
       any.has_type = any.has_id = false;
-      if (best(p, &any, 3) >= 0 && best(p, &wanted, 3) >= 0) {
+      if (best(p, &any, any_type) >= 0 && best(p, &wanted, any_type) >= 0) {
         char asked[192];
         device_spec_print(&wanted, asked, sizeof asked);
         return INVALID(
@@ -290,6 +300,7 @@ shoal_status graph_place(struct shoal_graph *g, const struct place_options *o) {
   strmap_release(&p.answered);
   vec_release(&p.types);
   free(p.next_of_task);
+  free(p.type_of);
   free(p.parent);
   free(p.wanted);
   free(p.given);

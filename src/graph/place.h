@@ -2,7 +2,7 @@
  *
  *   - what must be together forms a group: _class "loc:@NAME", inputs by reference, inputs by resource handle
  *   - a group's devices are those that match all its members' requests and have kernels for all its ops
- *   - of these the best type wins (GPU before CPU), then the master's own task, then the first by name
+ *   - of these the best type wins (GPU before CPU: `priority`), then the master's own task, then the first by name
  *   - a node that nothing holds may follow its neighbours: sources go to their one consumer's device, Shape, Size and
  *     Rank to their input's */
 #ifndef GRAPH_PLACE_H
@@ -22,8 +22,10 @@ struct place_options {
   const char *own_task; /* "/job:worker/replica:0/task:0": preferred */
   bool allow_soft_placement;
   bool log; /* tell each node's device */
-  /* Is there a kernel of op for a device type? */
-  bool (*has_kernel)(const struct op *op, const char *device_type);
+  /* Is there a kernel for the node, its dtypes among them, on a type of device? NULL: yes. */
+  bool (*has_kernel)(const struct shoal_node *n, const char *device_type);
+  /* Which type is better: the higher. NULL: all are alike. */
+  int (*priority)(const char *device_type);
 };
 
 /* Sets node->assigned where it is not set yet. The error names the node, what it asked for and what there is. */

@@ -84,6 +84,10 @@ struct shoal_node *rewrite_add(struct rewriting *r, const struct shoal_node *lik
   }
   graph_set_device(n, like->device);
   n->assigned = like->assigned ? mem_strdup(like->assigned) : NULL;
+  if (r->o->has_kernel && !r->o->has_kernel(n)) {
+    graph_remove(r->g, n);
+    return NULL;
+  }
   s = node_infer_shapes(n);
   shoal_status_free(s);
   return n;

@@ -15,6 +15,8 @@ struct rewrite_options {
   void *arg;
   /* Is output i of the node made of elements i of its inputs (equal in shape, or scalars)? NULL: no such fusion. */
   bool (*elementwise)(const struct shoal_node *n);
+  /* Does the node's device have a kernel for it? Asked of nodes that rewrites make. NULL: yes. */
+  bool (*has_kernel)(const struct shoal_node *n);
   bool own_ops; /* the graph stays in this process: ops that TensorFlow does not know may stand in it */
 };
 

@@ -2,14 +2,42 @@
 #include "runtime/kernel.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/strmap.h"
 #include "graph/lower.h"
 #include "runtime/plan.h"
 
 /* ---- choosing ---- */
+
+/* Each type's own table, by op. Made at the first question. */
+static struct {
+  pthread_once_t once;
+  struct strmap by_name; /* "TYPE OP" -> const struct kernel_def * */
+} tables = {.once = PTHREAD_ONCE_INIT};
+
+static void read_tables(void) {
+  for (const struct device_type *const *t = device_types; *t; t++)
+    for (const struct device_kernels *k = (*t)->kernels; k && k->op; k++) {
+      char *key = mem_printf("%s %s", (*t)->name, k->op);
+      strmap_put(&tables.by_name, key, (void *)(uintptr_t)k->kernels);
+      free(key);
+    }
+}
+
+/* The kernels of an op that a type of device brings itself; NULL: none. */
+static const struct kernel_def *own_kernels(const struct op *op, const struct device_type *type) {
+  if (!type || (!type->kernels && !type->more_kernels)) return NULL;
+  pthread_once(&tables.once, read_tables);
+  char key[256];
+  snprintf(key, sizeof key, "%s %s", type->name, op->name);
+  const struct kernel_def *k = strmap_get(&tables.by_name, key);
+  return k || !type->more_kernels ? k : type->more_kernels(op);
+}
 
 static bool type_fits(const struct shoal_node *n, const char *attr, uint32_t types) {
   if (!attr) return true;
@@ -35,18 +63,23 @@ static void print_types(const char *attr, uint32_t types, struct text *out) {
   text_addc(out, ']');
 }
 
+static void print_kernels(const struct kernel_def *k, struct text *out) {
+  for (; k && k->device; k++) {
+    text_addf(out, "  device='%s'", k->device);
+    if (k->type_attr) print_types(k->type_attr, k->types, out);
+    if (k->type_attr2) print_types(k->type_attr2, k->types2, out);
+    text_addc(out, '\n');
+  }
+}
+
 static shoal_status no_kernel(const struct shoal_node *n, const char *device_type) {
   struct text attrs = {0}, have = {0};
   for (int i = 0; i < n->op->n_attrs; i++) {
     text_addf(&attrs, "%s%s=", i ? ", " : "", n->attrs[i].name);
     attr_print(&n->attrs[i].value, &attrs);
   }
-  for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++) {
-    text_addf(&have, "  device='%s'", k->device);
-    if (k->type_attr) print_types(k->type_attr, k->types, &have);
-    if (k->type_attr2) print_types(k->type_attr2, k->types2, &have);
-    text_addc(&have, '\n');
-  }
+  print_kernels(own_kernels(n->op, device_type_find(device_type)), &have);
+  print_kernels(n->op->row->kernels, &have);
   shoal_status s = INVALID(
       "No OpKernel was registered to support Op '%s' used by {{node %s}} with these attrs: [%s]\n"
       "Registered devices: [%s]\nRegistered kernels:\n%s",
@@ -56,29 +89,72 @@ static shoal_status no_kernel(const struct shoal_node *n, const char *device_typ
   return s;
 }
 
+/* The first of a list that serves this type of device and the node's types. */
+static const struct kernel_def *fitting(const struct kernel_def *k, const struct shoal_node *n, const char *type) {
+  for (; k && k->device; k++)
+    if ((k->flags & KERNEL_ANYWHERE || !strcmp(k->device, type)) && type_fits(n, k->type_attr, k->types) &&
+        type_fits(n, k->type_attr2, k->types2))
+      return k;
+  return NULL;
+}
+
+static const struct kernel_def *find(const struct shoal_node *n, const char *type) {
+  const struct kernel_def *own = fitting(own_kernels(n->op, device_type_find(type)), n, type);
+  return own ? own : fitting(n->op->row->kernels, n, type);
+}
+
 shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out) {
-  for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++) {
-    if (strcmp(k->device, device_type)) continue;
-    if (!type_fits(n, k->type_attr, k->types) || !type_fits(n, k->type_attr2, k->types2)) continue;
-    *out = k;
-    return NULL;
-  }
+  *out = find(n, device_type);
+  if (*out) return NULL;
   const struct attr *why = node_attr(n, LOWER_ERROR);
   if (why && why->kind == ATTR_STRING) return INVALID("%s", why->s.data);
   return no_kernel(n, device_type);
 }
 
-bool kernel_is_elementwise(const struct shoal_node *n) {
-  for (const struct kernel_def *k = n->op->row->kernels; k && k->device; k++)
-    if (!strcmp(k->device, "CPU") && type_fits(n, k->type_attr, k->types) && type_fits(n, k->type_attr2, k->types2))
-      return k->flags & KERNEL_ELEMENTWISE;
-  return false;
+bool kernel_supports(const struct shoal_node *n, const char *device_type) {
+  return !device_type_find(device_type) || find(n, device_type);
 }
 
-bool kernel_exists(const struct op *op, const char *device_type) {
-  for (const struct kernel_def *k = op->row->kernels; k && k->device; k++)
-    if (!strcmp(k->device, device_type)) return true;
-  return false;
+/* The type of the device a node is on: the host's where nothing says. */
+static const char *type_of(const struct shoal_node *n, struct device_spec *spec) {
+  shoal_status s = device_spec_parse(n->assigned ? n->assigned : n->device, spec);
+  bool known = !s && spec->has_type;
+  shoal_status_free(s);
+  return known ? spec->type : device_type_host()->name;
+}
+
+bool kernel_is_here(const struct shoal_node *n) {
+  struct device_spec spec;
+  return kernel_supports(n, type_of(n, &spec));
+}
+
+bool kernel_is_elementwise(const struct shoal_node *n) {
+  struct device_spec spec;
+  const struct kernel_def *k = find(n, type_of(n, &spec));
+  return k && k->flags & KERNEL_ELEMENTWISE;
+}
+
+/* ---- memory ---- */
+
+static int width(const struct shoal_node *n, const struct op_arg *arg) {
+  const struct attr *a = NULL;
+  if (arg->number_attr) a = node_attr(n, arg->number_attr);
+  if (arg->list_attr) a = node_attr(n, arg->list_attr);
+  if (!a) return 1;
+  return a->kind == ATTR_LIST ? (int)a->list.n : (int)a->i;
+}
+
+static void find_host(const struct shoal_node *n, const struct op_arg *args, int n_args, uint32_t bits,
+                      const uint8_t *types, int n_types, uint8_t *host) {
+  int at = 0;
+  for (int a = 0; a < n_args; a++)
+    for (int k = width(n, &args[a]); k > 0 && at < n_types; k--, at++)
+      host[at] = (bits >> MIN(a, 31) & 1) || !dtype_plain(dtype_base(types[at]));
+}
+
+void kernel_memory(const struct shoal_node *n, const struct kernel_def *def, uint8_t *host_in, uint8_t *host_out) {
+  find_host(n, n->op->in, n->op->n_in, def->host_in, n->in_types, n->n_in, host_in);
+  find_host(n, n->op->out, n->op->n_out, def->host_out, n->out_types, n->n_out, host_out);
 }
 
 static bool is_plain(shoal_dtype t) { return t != SHOAL_STRING && t != SHOAL_RESOURCE && t != SHOAL_VARIANT; }
@@ -103,9 +179,7 @@ shoal_status ctx_error(const struct kernel_ctx *ctx, shoal_status s) {
 
 /* ---- outputs ---- */
 
-static bool on_host(const struct kernel *k, int output) {
-  return k->device->host || (k->def->host_out >> MIN(output, 31) & 1);
-}
+static bool on_host(const struct kernel *k, int output) { return LIKELY(!k->host_out) || k->host_out[output]; }
 
 /* Gives a tensor of the kernel's device (or of the host) its memory. */
 static shoal_status allocate(struct kernel_ctx *ctx, bool host, shoal_dtype dtype, const struct shape *shape,
@@ -116,7 +190,7 @@ static shoal_status allocate(struct kernel_ctx *ctx, bool host, shoal_dtype dtyp
   TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
   struct device *d = ctx->kernel->device;
   struct buffer *b;
-  TRY(d->ops->alloc(d, bytes, &b));
+  TRY(d->type->ops->alloc(d, bytes, &b));
   *t = (struct tensor){.buffer = b, .data = b->data, .dtype = (uint8_t)dtype, .rank = (uint8_t)shape->rank, .n = n};
   memcpy(t->dims, shape->dims, (size_t)shape->rank * sizeof *t->dims);
   return NULL;
@@ -135,13 +209,16 @@ shoal_status ctx_out_dims(struct kernel_ctx *ctx, int i, int rank, const int64_t
   return ctx_out(ctx, i, &s, out);
 }
 
-/* Moves input j's buffer to output i when no one else needs it and the bytes fit. */
+/* Moves input j's buffer to output i when no one else needs it, the bytes fit, and they are in the memory the output
+ * shall be in. What others own (a message, a file) is not ours to write into. */
 static bool reuse(struct kernel_ctx *ctx, int i, int j, int64_t elements) {
   if (j > 63 || !(ctx->steal >> j & 1)) return false;
   struct tensor *in = (struct tensor *)(uintptr_t)ctx->in[j];
   struct buffer *b = in->buffer;
   shoal_dtype type = ctx_out_type(ctx, i);
-  if (!b || b->release || buffer_shared(b) || b->elements_of || !dtype_plain(type)) return false;
+  if (!b || buffer_shared(b) || b->elements_of || !dtype_plain(type)) return false;
+  if (UNLIKELY(b->release) && !(b->device && b->device == ctx->kernel->device)) return false;
+  if (UNLIKELY(ctx->kernel->host_out != NULL) && on_host(ctx->kernel, i) != !b->device) return false;
   if ((size_t)elements * dtype_size(type) != tensor_bytes(in)) return false;
   struct tensor *out = &ctx->out[i];
   /* The executor drops the input's own reference as for any other. Nobody else has one: no need for an atomic addition.
@@ -191,7 +268,7 @@ void ctx_set(struct kernel_ctx *ctx, int i, struct tensor *t) {
 }
 
 shoal_status ctx_temp(struct kernel_ctx *ctx, shoal_dtype dtype, const struct shape *shape, struct tensor *out) {
-  return allocate(ctx, ctx->kernel->device->host, dtype, shape, out);
+  return allocate(ctx, ctx->kernel->device->type->host, dtype, shape, out);
 }
 
 void ctx_set_ref(struct kernel_ctx *ctx, int i, struct variable *v) {

@@ -29,8 +29,9 @@ enum kernel_flags {
   KERNEL_CHEAP = 1,     /* always worth running on the thread that made it ready */
   KERNEL_EXPENSIVE = 2, /* worth a thread of its own even for small inputs; also for kernels that block */
   KERNEL_ELEMENTWISE =
-      8,              /* output i depends on elements i of the inputs alone: can be fused (ops/math/elementwise.h) */
-  KERNEL_DEAD_OK = 4, /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
+      8,                /* output i depends on elements i of the inputs alone: can be fused (ops/math/elementwise.h) */
+  KERNEL_DEAD_OK = 4,   /* runs even when an input is dead (Merge, _Send, _Retval): executor and control flow only */
+  KERNEL_ANYWHERE = 16, /* looks at no element of what is not in host memory: it serves devices of every type */
 };
 
 #define DT(t) (1u << SHOAL_##t)
@@ -59,7 +60,8 @@ struct kernel_def {
   /* Starts work that ends later: calls ctx_done(ctx, status) exactly once, from any thread, perhaps before
    * returning. ctx and its inputs and outputs stay valid until then. Must heed ctx->step->cancel. */
   void (*start)(struct kernel_ctx *ctx);
-  uint32_t host_in, host_out; /* bits: arguments that are in host memory whatever the device (bit 31: all from 31 on) */
+  uint32_t host_in, host_out; /* bits: arguments of the op (a list is one) that are in host memory whatever the device
+                                 (bit 31: all from 31 on). Strings, handles and variants always are */
 };
 
 struct kernel {
@@ -69,6 +71,7 @@ struct kernel {
   const char *parts; /* names of the user's nodes that it was fused of, one behind the other, and "" at the end */
   int n_in, n_out;
   const uint8_t *in_types, *out_types; /* base dtype, + 100 for references */
+  const uint8_t *host_out;             /* [n_out] is it in host memory? NULL: all are, on this device */
   struct device *device;
   struct resource_mgr *resources; /* of the device, or of the isolated session */
   void *state;
@@ -148,13 +151,18 @@ void ctx_set_ref(struct kernel_ctx *ctx, int i, struct variable *v);
 shoal_status ctx_check_scalar(const struct kernel_ctx *ctx, int i, const char *name);
 shoal_status ctx_check_vector(const struct kernel_ctx *ctx, int i, const char *name);
 
-/* The kernel for a node on a device, by type constraints. NOT_FOUND / INVALID_ARGUMENT name the op, the types it was
- * asked for and those there are. */
+/* The kernel for a node on a device, by type constraints: of the device type's own table, else of the op's row (those
+ * of the CPU, and those that serve anywhere). NOT_FOUND / INVALID_ARGUMENT name the op, the types it was asked for and
+ * those there are. */
 shoal_status kernel_find(const struct shoal_node *n, const char *device_type, const struct kernel_def **out);
-/* True when the kernel for this node is KERNEL_ELEMENTWISE. */
+/* Is there one? For types that only other tasks have: who knows; yes. */
+bool kernel_supports(const struct shoal_node *n, const char *device_type);
+/* The same for the device that the node is on. */
+bool kernel_is_here(const struct shoal_node *n);
+/* True when the kernel for this node, on its device, is KERNEL_ELEMENTWISE. */
 bool kernel_is_elementwise(const struct shoal_node *n);
-/* True when there is any kernel of op for device_type. */
-bool kernel_exists(const struct op *op, const char *device_type);
+/* Which inputs and outputs of a node are in host memory, if this is its kernel on a device whose memory is its own. */
+void kernel_memory(const struct shoal_node *n, const struct kernel_def *def, uint8_t *host_in, uint8_t *host_out);
 
 /* ---- resource names by attribute: container and shared_name, else the node's name ---- */
 struct resource_name {

@@ -68,18 +68,22 @@ static void make_shared(void) {
 
 /* The ConfigProto's settings, with the options laid over them. */
 static shoal_status read_config(const shoal_session_options *o, struct session_config *c) {
-  *c = (struct session_config){.cpu_devices = 1};
+  *c = (struct session_config){0};
   shoal_status s = session_config_read(c, wire_from(o->config_size ? o->config : "", o->config_size));
   session_config_release(c); /* filters are for clusters */
   TRY(s);
-  if (o->cpu_devices) c->cpu_devices = o->cpu_devices;
+  if (o->cpu_devices) session_config_ask(c, device_type_host(), o->cpu_devices);
   if (o->inter_op_threads) c->inter_threads = o->inter_op_threads;
   if (o->intra_op_threads) c->intra_threads = o->intra_op_threads;
   if (o->operation_timeout_ms) c->operation_timeout_ms = o->operation_timeout_ms;
   c->soft_placement |= o->allow_soft_placement;
   c->log_placement |= o->log_device_placement;
-  if (c->cpu_devices < 1 || c->cpu_devices > MAX_DEVICES)
-    return INVALID("a session has 1 to %d CPU devices, not %d", MAX_DEVICES, c->cpu_devices);
+  for (int i = 0; i < c->n_devices; i++) {
+    const struct device_count *d = &c->devices[i];
+    int least = device_type_find(d->type)->host;
+    if (d->n < least || d->n > MAX_DEVICES)
+      return INVALID("a session has %d to %d %s devices, not %d", least, MAX_DEVICES, d->type, d->n);
+  }
   if (c->inter_threads > MAX_THREADS || c->intra_threads > MAX_THREADS)
     return INVALID("%d and %d threads were asked for; the most is %d", c->inter_threads, c->intra_threads, MAX_THREADS);
   return NULL;
@@ -113,14 +117,10 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   local_env_init(env);
   env->inter = s->own_inter ? s->own_inter : shared.inter;
   struct plan_places *p = &env->places;
-  p->n_devices = set.cpu_devices;
-  p->devices = mem_zalloc((size_t)set.cpu_devices, sizeof *p->devices);
-  p->resources = mem_zalloc((size_t)set.cpu_devices, sizeof *p->resources);
-  for (int i = 0; i < set.cpu_devices; i++) {
-    p->devices[i] = device_cpu_new(TASK, i, s->own_intra ? s->own_intra : shared.intra);
-    p->devices[i]->task_devices = set.cpu_devices;
-    p->resources[i] = resource_mgr_new("localhost");
-  }
+  p->devices =
+      devices_new(TASK, set.devices, set.n_devices, s->own_intra ? s->own_intra : shared.intra, &p->n_devices);
+  p->resources = mem_zalloc((size_t)p->n_devices, sizeof *p->resources);
+  for (int i = 0; i < p->n_devices; i++) p->resources[i] = resource_mgr_new("localhost");
   p->functions = function_runtime_new(s->graph);
   p->kernels = kernel_cache_new();
   const char *off = o->rewrites_off ? o->rewrites_off : set.as_is ? "all" : NULL;
@@ -176,7 +176,8 @@ static shoal_status place_graph(struct local_session *s) {
                             .own_task = TASK,
                             .allow_soft_placement = s->soft,
                             .log = s->log,
-                            .has_kernel = kernel_exists};
+                            .has_kernel = kernel_supports,
+                            .priority = device_type_priority};
   shoal_status status = graph_place(s->graph, &o);
   free(devices);
   s->placed = !status;

@@ -77,6 +77,7 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
                                  .evaluate = evaluate,
                                  .arg = env,
                                  .elementwise = kernel_is_elementwise,
+                                 .has_kernel = kernel_is_here,
                                  .own_ops = true};
     status = graph_rewrite(s->graph, &ro);
     if (!status) graph_late_reads(s->graph);

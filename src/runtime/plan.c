@@ -13,6 +13,7 @@
 #include "base/vec.h"
 #include "graph/frames.h"
 #include "runtime/function.h"
+#include "runtime/memory_edges.h"
 #include "runtime/plan_internal.h"
 #include "tensor/strings.h"
 
@@ -57,16 +58,19 @@ void kernel_cache_free(struct kernel_cache *c) {
 
 shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *o, struct kernel **out) {
   const struct kernel_def *def;
-  TRY(kernel_find(n, o->device->ops->type, &def));
+  TRY(kernel_find(n, o->device->type->name, &def));
   size_t n_in = (size_t)n->n_in, n_out = (size_t)n->n_out, name_size = strlen(n->name) + 1, parts_size = 1;
   size_t n_parts = n->op->name[0] == '_' ? n->original_names.n : 0;
   for (size_t i = 0; i < n_parts; i++) parts_size += strlen(n->original_names.at[i]) + 1;
-  struct owned_kernel *own = mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + name_size + parts_size);
-  uint8_t *types = (uint8_t *)own->rest + def->state_size;
-  char *name = memcpy(types + n_in + n_out, n->name, name_size), *part = name + name_size;
+  size_t n_memory = o->device->type->host ? 0 : n_in + n_out;
+  struct owned_kernel *own =
+      mem_zalloc(1, sizeof *own + def->state_size + n_in + n_out + n_memory + name_size + parts_size);
+  uint8_t *types = (uint8_t *)own->rest + def->state_size, *memory = types + n_in + n_out;
+  char *name = memcpy(memory + n_memory, n->name, name_size), *part = name + name_size;
   atomic_init(&own->refs, 1);
   if (n_in) memcpy(types, n->in_types, n_in);
   if (n_out) memcpy(types + n_in, n->out_types, n_out);
+  if (n_memory) kernel_memory(n, def, memory, memory + n_in);
   struct kernel *k = &own->k;
   *k = (struct kernel){.def = def,
                        .op = n->op,
@@ -76,6 +80,7 @@ shoal_status kernel_make(const struct shoal_node *n, const struct plan_options *
                        .n_out = n->n_out,
                        .in_types = types,
                        .out_types = types + n_in,
+                       .host_out = n_memory ? memory + n_in : NULL,
                        .device = o->device,
                        .resources = o->resources,
                        .state = def->state_size ? own->rest : NULL};
@@ -286,7 +291,7 @@ static shoal_status cut(struct compiler *c, struct shoal_node **topological, int
     shoal_status s = NULL;
     for (int i = 0; !s && i < p->n_nodes; i++) {
       const struct kernel_def *def;
-      s = kernel_find(c->order[i], c->o->device->ops->type, &def);
+      s = kernel_find(c->order[i], c->o->device->type->name, &def);
       if (!s) async[i] = def->start != NULL;
     }
     p->straight = !s && segments_cut(p, c->order, async, c->g->nodes.n, segment);
@@ -350,7 +355,7 @@ static shoal_status check_edges(const struct shoal_graph *g) {
   return NULL;
 }
 
-shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options *options, struct plan **out) {
+static shoal_status compile_for(const struct shoal_graph *g, const struct plan_options *options, struct plan **out) {
   TRY(check_edges(g));
   struct plan *p = mem_zalloc(1, sizeof *p);
   atomic_init(&p->refs, 1);
@@ -377,6 +382,15 @@ shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options
   }
   *out = p;
   return NULL;
+}
+
+shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options *options, struct plan **out) {
+  if (options->device->type->host) return compile_for(g, options, out);
+  struct shoal_graph *copy = graph_copy(g, NULL);
+  shoal_status s = memory_edges_add(copy, options->device);
+  if (!s) s = compile_for(copy, options, out);
+  graph_free(copy);
+  return s;
 }
 
 struct plan *plan_ref(struct plan *p) {

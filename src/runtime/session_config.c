@@ -1,6 +1,7 @@
 /* ConfigProto; see session_config.h. */
 #include "runtime/session_config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,15 +24,25 @@ void graph_options_read(struct session_config *c, struct wire w) {
   }
 }
 
+void session_config_ask(struct session_config *c, const struct device_type *type, int n) {
+  int i = 0;
+  while (i < c->n_devices && c->devices[i].type != type->name) i++;
+  if (i == MAX_DEVICE_TYPES) return;
+  c->devices[i] = (struct device_count){type->name, n};
+  c->n_devices = MAX(c->n_devices, i + 1);
+}
+
 /* An entry of device_count. */
 static void read_count(struct session_config *c, struct wire w) {
-  bool is_cpu = false;
+  char name[64] = "";
   int count = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) is_cpu = f.size == 3 && !memcmp(f.data, "CPU", 3);
+    if (f.number == 1 && f.type == WIRE_BYTES)
+      snprintf(name, sizeof name, "%.*s", (int)MIN(f.size, sizeof name - 1), (const char *)f.data);
     if (f.number == 2 && f.type == WIRE_VARINT) count = (int)f.value;
   }
-  if (is_cpu) c->cpu_devices = count;
+  const struct device_type *type = device_type_find(name);
+  if (type) session_config_ask(c, type, count);
 }
 
 static shoal_status read_filter(struct session_config *c, const struct wire_field *f) {

@@ -6,9 +6,13 @@
 #include "base/status.h"
 #include "base/vec.h"
 #include "base/wire.h"
+#include "device/device.h"
+
+enum { MAX_DEVICE_TYPES = 8 };
 
 struct session_config {
-  int cpu_devices; /* device_count["CPU"]; 0: not said */
+  struct device_count devices[MAX_DEVICE_TYPES]; /* device_count, of the types there are here */
+  int n_devices;
   int inter_threads, intra_threads;
   bool own_threads; /* pools of the session's own are described */
   bool soft_placement, log_placement;
@@ -23,6 +27,8 @@ struct session_config {
 /* What is read is laid over what c has: all zeros, or defaults. On an error it is to be released too. */
 shoal_status session_config_read(struct session_config *c, struct wire w);
 void session_config_release(struct session_config *c);
+/* So many devices of a type, whatever was said before. */
+void session_config_ask(struct session_config *c, const struct device_type *type, int n);
 
 /* GraphOptions, which workers also get without the rest. */
 void graph_options_read(struct session_config *c, struct wire w);

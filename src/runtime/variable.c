@@ -39,7 +39,7 @@ void variable_read(struct variable *v, struct tensor *out) {
   pthread_rwlock_rdlock(&v->lock);
   if (UNLIKELY(!tensor_valid(&v->value))) {
     *out = tensor_none();
-  } else if (UNLIKELY(atomic_load_explicit(&v->copy_on_read, memory_order_relaxed))) {
+  } else if (UNLIKELY(atomic_load_explicit(&v->copy_on_read, memory_order_relaxed)) && !v->value.buffer->device) {
     shoal_status s = tensor_copy(out, &v->value);
     if (s) { /* no memory for a copy: share, the next writer will need it then */
       shoal_status_free(s);

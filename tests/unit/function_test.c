@@ -230,7 +230,8 @@ static void note(void *arg, shoal_status s) {
  * it the functions that it brought. */
 static void a_kept_kernel_keeps_its_functions(void **state) {
   struct pool *pool = pool_new(1, "test");
-  struct device *device = device_cpu_new("/job:localhost/replica:0/task:0", 0, pool);
+  struct device *device;
+  ASSERT_OK(device_new("CPU", "/job:localhost/replica:0/task:0", 0, pool, &device));
   struct resource_mgr *resources = resource_mgr_new("localhost"), *of_step = resource_mgr_new("step");
   struct kernel_cache *kernels = kernel_cache_new();
   struct cancel cancel;

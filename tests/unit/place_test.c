@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "base/clock.h"
+#include "device/device.h"
 #include "graph/place.h"
 
 enum { TASKS = 1000, EACH = 8, DEVICES = TASKS * EACH, NODES = 10000 };
@@ -43,7 +44,10 @@ static void every_node_is_where_it_asked(void **state) {
     add(g, i, device);
   }
   graph_find(g, "n3")->assigned = mem_strdup(d[4711].name);
-  struct place_options o = {.devices = d, .n_devices = DEVICES, .own_task = "/job:worker/replica:0/task:500"};
+  struct place_options o = {.devices = d,
+                            .n_devices = DEVICES,
+                            .own_task = "/job:worker/replica:0/task:500",
+                            .priority = device_type_priority};
   int64_t start = clock_ns();
   ASSERT_OK(graph_place(g, &o));
   print_message("%d nodes on %d devices: %.3f s\n", NODES, DEVICES, (double)(clock_ns() - start) * 1e-9);

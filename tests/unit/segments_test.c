@@ -42,7 +42,7 @@ static void add_ret(struct text *t, int i, const char *in) {
 static void set_up(struct setup *s, struct text *def) {
   s->inter = pool_new(2, "inter");
   s->intra = pool_new(1, "intra");
-  s->device = device_cpu_new("/job:a/replica:0/task:0", 0, s->intra);
+  ASSERT_OK(device_new("CPU", "/job:a/replica:0/task:0", 0, s->intra, &s->device));
   s->resources = resource_mgr_new(NULL);
   struct shoal_graph *g = graph_new();
   ASSERT_OK(shoal_graph_import_text(g, text_cstr(def), def->n, NULL));

@@ -243,6 +243,13 @@ static void in_one_process(void **state) {
   together("/device:CPU:0", "/device:CPU:1", &(shoal_session_options){.cpu_devices = 2});
 }
 
+/* A device whose memory the host cannot read (src/device/soft); queues, which it has not, stay on the CPU. */
+static void with_a_soft_gpu(void **state) {
+  assert_int_equal(setenv("SHOAL_SOFT_GPUS", "1", 1), 0);
+  together("/device:CPU:0", "/device:GPU:0", &(shoal_session_options){.allow_soft_placement = true});
+  unsetenv("SHOAL_SOFT_GPUS");
+}
+
 static void on_a_cluster(void **state) {
   char spec[128];
   snprintf(spec, sizeof spec, "{\"w\": [\"127.0.0.1:%d\", \"127.0.0.1:%d\"]}", free_port(), free_port());
@@ -253,4 +260,4 @@ static void on_a_cluster(void **state) {
   for (int i = 0; i < 2; i++) shoal_server_stop(servers[i]);
 }
 
-RUN_TESTS(cmocka_unit_test(in_one_process), cmocka_unit_test(on_a_cluster))
+RUN_TESTS(cmocka_unit_test(in_one_process), cmocka_unit_test(with_a_soft_gpu), cmocka_unit_test(on_a_cluster))

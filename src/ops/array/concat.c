@@ -158,7 +158,7 @@ static shoal_status concat_grad(struct grad_ctx *c) {
 }
 
 static const struct kernel_def concat_kernels[] = {{.device = "CPU", .run = concat_run, .host_in = 1}, {0}};
-static const struct kernel_def concat_v2_kernels[] = {{.device = "CPU", .run = concat_v2_run}, {0}};
+static const struct kernel_def concat_v2_kernels[] = {{.device = "CPU", .run = concat_v2_run, .host_in = 2}, {0}};
 
 /* ---- ConcatOffset ---- */
 

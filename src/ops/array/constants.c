@@ -41,11 +41,12 @@ static shoal_status const_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def const_kernels[] = {{.device = "CPU",
-                                                   .flags = KERNEL_CHEAP,
+                                                   .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
                                                    .state_size = sizeof(struct const_state),
                                                    .init = const_init,
                                                    .release = const_release,
-                                                   .run = const_run},
+                                                   .run = const_run,
+                                                   .host_out = 1},
                                                   {0}};
 
 struct placeholder_state {

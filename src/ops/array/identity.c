@@ -38,13 +38,15 @@ static shoal_status ref_pass_run(struct kernel_ctx *ctx) {
 
 static shoal_status nothing_run(struct kernel_ctx *ctx) { return NULL; }
 
-static const struct kernel_def pass_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = pass_run}, {0}};
+static const struct kernel_def pass_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = pass_run}, {0}};
 static const struct kernel_def list_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .init = list_init, .run = pass_run}, {0}};
-static const struct kernel_def ref_pass_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = ref_pass_run},
-                                                     {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .init = list_init, .run = pass_run}, {0}};
+static const struct kernel_def ref_pass_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = ref_pass_run}, {0}};
 static const struct kernel_def copy_kernels[] = {{.device = "CPU", .run = copy_run}, {0}};
-static const struct kernel_def nothing_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = nothing_run}, {0}};
+static const struct kernel_def nothing_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = nothing_run}, {0}};
 
 /* Gradients of each input are those of its output, slices included. */
 static shoal_status pass_grad(struct grad_ctx *c) {
@@ -143,7 +145,8 @@ static shoal_status const_run(struct kernel_ctx *ctx) {
   return ctx_forward(ctx, 0, 0, NULL);
 }
 
-static const struct kernel_def const_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = const_run}, {0}};
+static const struct kernel_def const_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = const_run}, {0}};
 
 /* ---- EnsureShape ---- */
 
@@ -187,7 +190,7 @@ static shoal_status ensure_grad(struct grad_ctx *c) {
 }
 
 static const struct kernel_def ensure_kernels[] = {{.device = "CPU",
-                                                    .flags = KERNEL_CHEAP,
+                                                    .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
                                                     .state_size = sizeof(struct ensure_state),
                                                     .init = ensure_init,
                                                     .release = ensure_release,
@@ -237,11 +240,11 @@ static shoal_status shape_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def shape_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = shape_run, .host_out = UINT32_MAX}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = shape_run, .host_out = UINT32_MAX}, {0}};
 static const struct kernel_def size_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = size_run, .host_out = 1}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = size_run, .host_out = 1}, {0}};
 static const struct kernel_def rank_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = rank_run, .host_out = 1}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = rank_run, .host_out = 1}, {0}};
 
 static const struct op_row rows[] = {
     {.name = "NoOp", .kernels = nothing_kernels},

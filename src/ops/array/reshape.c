@@ -164,11 +164,11 @@ static shoal_status squeeze_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def reshape_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = reshape_run, .host_in = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = reshape_run, .host_in = 2}, {0}};
 static const struct kernel_def expand_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = expand_run, .host_in = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = expand_run, .host_in = 2}, {0}};
 static const struct kernel_def squeeze_kernels[] = {{.device = "CPU",
-                                                     .flags = KERNEL_CHEAP,
+                                                     .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
                                                      .state_size = sizeof(struct squeeze_state),
                                                      .init = squeeze_init,
                                                      .run = squeeze_run},

@@ -49,11 +49,11 @@ static shoal_status switch_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def switch_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = switch_run, .host_in = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = switch_run, .host_in = 2}, {0}};
 static const struct kernel_def ref_switch_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = ref_switch_run, .host_in = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = ref_switch_run, .host_in = 2}, {0}};
 static const struct kernel_def switch_n_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = switch_n_run, .host_in = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = switch_n_run, .host_in = 2}, {0}};
 
 /* ---- Merge, RefSelect ---- */
 
@@ -121,11 +121,12 @@ static shoal_status ref_select_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def merge_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_DEAD_OK, .run = merge_run, .host_out = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_DEAD_OK, .run = merge_run, .host_out = 2}, {0}};
 static const struct kernel_def ref_merge_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_DEAD_OK, .run = ref_merge_run, .host_out = 2}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE | KERNEL_DEAD_OK, .run = ref_merge_run, .host_out = 2},
+    {0}};
 static const struct kernel_def ref_select_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = ref_select_run, .host_in = 1}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = ref_select_run, .host_in = 1}, {0}};
 
 /* ---- Enter, Exit, NextIteration, LoopCond ---- */
 
@@ -138,11 +139,12 @@ static shoal_status ref_pass_run(struct kernel_ctx *ctx) {
 
 static shoal_status loop_cond_shape(struct shape_ctx *c) { return shape_in_rank(c, 0, 0, &c->out[0]); }
 
-static const struct kernel_def pass_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = pass_run}, {0}};
-static const struct kernel_def ref_pass_kernels[] = {{.device = "CPU", .flags = KERNEL_CHEAP, .run = ref_pass_run},
-                                                     {0}};
+static const struct kernel_def pass_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = pass_run}, {0}};
+static const struct kernel_def ref_pass_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = ref_pass_run}, {0}};
 static const struct kernel_def loop_cond_kernels[] = {
-    {.device = "CPU", .flags = KERNEL_CHEAP, .run = pass_run, .host_in = 1, .host_out = 1}, {0}};
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = pass_run, .host_in = 1, .host_out = 1}, {0}};
 
 /* ---- Abort ---- */
 

@@ -1,5 +1,6 @@
 /* The ends of a graph: _Arg and _Retval hand values in and out of a step, _Send and _Recv meet in the step's
- * rendezvous. _HostSend and _HostRecv are the same for values in host memory.
+ * rendezvous. _HostSend and _HostRecv are the same for values in host memory. What goes in and out is in host memory on
+ * every device.
  *
  * A key is "SRC;INCARNATION;DST;EDGE;FRAME:ITER". All but the last part is made when the kernel is; outside of
  * loops the whole key and its hash are, so that a step formats nothing. */
@@ -47,16 +48,18 @@ static shoal_status retval_run(struct kernel_ctx *ctx) {
 }
 
 static const struct kernel_def arg_kernels[] = {{.device = "CPU",
-                                                 .flags = KERNEL_CHEAP,
+                                                 .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
                                                  .state_size = sizeof(struct index_state),
                                                  .init = index_init,
-                                                 .run = arg_run},
+                                                 .run = arg_run,
+                                                 .host_out = 1},
                                                 {0}};
 static const struct kernel_def retval_kernels[] = {{.device = "CPU",
-                                                    .flags = KERNEL_CHEAP | KERNEL_DEAD_OK,
+                                                    .flags = KERNEL_CHEAP | KERNEL_DEAD_OK | KERNEL_ANYWHERE,
                                                     .state_size = sizeof(struct index_state),
                                                     .init = index_init,
-                                                    .run = retval_run},
+                                                    .run = retval_run,
+                                                    .host_in = 1},
                                                    {0}};
 
 /* ---- keys ---- */
@@ -141,18 +144,20 @@ static void recv_start(struct kernel_ctx *ctx) {
 }
 
 static const struct kernel_def send_kernels[] = {{.device = "CPU",
-                                                  .flags = KERNEL_CHEAP | KERNEL_DEAD_OK,
+                                                  .flags = KERNEL_CHEAP | KERNEL_DEAD_OK | KERNEL_ANYWHERE,
                                                   .state_size = sizeof(struct edge_state),
                                                   .init = edge_init,
                                                   .release = edge_release,
-                                                  .run = send_run},
+                                                  .run = send_run,
+                                                  .host_in = 1},
                                                  {0}};
 static const struct kernel_def recv_kernels[] = {{.device = "CPU",
-                                                  .flags = KERNEL_CHEAP,
+                                                  .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
                                                   .state_size = sizeof(struct edge_state),
                                                   .init = edge_init,
                                                   .release = edge_release,
-                                                  .start = recv_start},
+                                                  .start = recv_start,
+                                                  .host_out = 1},
                                                  {0}};
 
 static const struct op_row rows[] = {

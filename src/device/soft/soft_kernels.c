@@ -1,0 +1,270 @@
+/* Kernels of the soft device.
+ *
+ * Nearly all are borrowed: the CPU's kernel runs on the stream that computes, over memory opened for it, and what it
+ * made is put away again before anyone is told. Its shapes are known only then, so these are kernels with start(), as
+ * those of a card are that must look at a result (Where, Unique). Ops of the table are the other kind: run() makes the
+ * output, queues the work and returns.
+ *
+ * A variable's value is the device's too. While a borrowed kernel runs, the variables it reaches are open; all of a
+ * device's kernels run on one stream, one at a time. Which ops are borrowed: those without state on plain numbers, and
+ * of the others variables, their updates and random numbers. What waits, reads files or holds host values stays the
+ * CPU's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/denormals.h"
+#include "base/mem.h"
+#include "base/strmap.h"
+#include "base/vec.h"
+#include "device/soft/soft.h"
+#include "runtime/kernel.h"
+
+/* ---- borrowed kernels ---- */
+
+struct borrowed {
+  struct kernel inner; /* the CPU's, on soft->host */
+};
+
+static struct soft *soft_of(const struct kernel_ctx *ctx) { return ctx->kernel->device->impl; }
+
+static shoal_status borrowed_init(struct kernel_init *ki, void *state) {
+  struct borrowed *b = state;
+  struct soft *soft = ki->device->impl;
+  const struct kernel_def *def;
+  TRY(kernel_find(ki->node, soft->host.type->name, &def));
+  b->inner = *ki->kernel;
+  b->inner.def = def;
+  b->inner.device = &soft->host;
+  b->inner.host_out = NULL;
+  b->inner.state = mem_zalloc(1, MAX(def->state_size, 1));
+  struct kernel_init inner = *ki;
+  inner.kernel = &b->inner;
+  inner.device = &soft->host;
+  return def->init ? def->init(&inner, b->inner.state) : NULL;
+}
+
+static void borrowed_release(void *state) {
+  struct borrowed *b = state;
+  if (!b->inner.state) return;
+  if (b->inner.def->release) b->inner.def->release(b->inner.state);
+  free(b->inner.state);
+}
+
+typedef VEC(struct variable *) variables;
+
+/* The variables that the inputs lead to, those that are there by now; a reference to each. */
+static void find_variables(const struct kernel_ctx *ctx, variables *out) {
+  for (int i = 0; i < ctx->kernel->n_in; i++) {
+    struct variable *v = ctx->refs_in ? ctx->refs_in[i] : NULL;
+    struct resource *r = NULL;
+    if (v) {
+      resource_ref(&v->head);
+    } else if (dtype_base(ctx->kernel->in_types[i]) == SHOAL_RESOURCE) {
+      shoal_status s = resource_from_handle(ctx->kernel->resources, ctx->in[i], &variable_type, &r);
+      if (!s) v = (struct variable *)r;
+      shoal_status_free(s);
+    }
+    if (v) vec_push(out, v);
+  }
+}
+
+static void open_variables(const struct kernel_ctx *ctx) {
+  variables all = {0};
+  find_variables(ctx, &all);
+  for (size_t i = 0; i < all.n; i++) {
+    struct variable *v = all.at[i];
+    struct tensor open;
+    pthread_rwlock_wrlock(&v->lock);
+    if (tensor_valid(&v->value)) {
+      soft_open(&v->value, &open);
+      tensor_release(&v->value);
+      tensor_move(&v->value, &open);
+    }
+    pthread_rwlock_unlock(&v->lock);
+    variable_unref(v);
+  }
+  vec_release(&all);
+}
+
+static shoal_status close_variables(const struct kernel_ctx *ctx) {
+  variables all = {0};
+  find_variables(ctx, &all);
+  shoal_status s = NULL;
+  for (size_t i = 0; i < all.n; i++) {
+    struct variable *v = all.at[i];
+    pthread_rwlock_wrlock(&v->lock);
+    shoal_status one = soft_close(ctx->kernel->device, &v->value);
+    pthread_rwlock_unlock(&v->lock);
+    if (one) status_merge(&s, one);
+    variable_unref(v);
+  }
+  vec_release(&all);
+  return s;
+}
+
+struct launch {
+  struct kernel_ctx *ctx;
+  shoal_status status;
+};
+
+static void tell(void *arg) {
+  struct launch l = *(struct launch *)arg;
+  free(arg);
+  ctx_done(l.ctx, l.status);
+}
+
+static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const *in) {
+  struct borrowed *b = ctx->state;
+  struct kernel_ctx inner = *ctx;
+  inner.kernel = &b->inner;
+  inner.state = b->inner.state;
+  inner.in = in;
+  inner.steal = 0;
+  uint64_t control = denormals_flush();
+  shoal_status s = b->inner.def->run(&inner);
+  denormals_restore(control);
+  ctx->part = inner.part;
+  return s;
+}
+
+static void run(void *arg) {
+  struct launch *l = arg;
+  struct kernel_ctx *ctx = l->ctx;
+  int n_in = ctx->kernel->n_in;
+  struct tensor *opened = mem_zalloc((size_t)n_in, sizeof *opened);
+  const struct tensor **in = mem_zalloc((size_t)n_in, sizeof *in);
+  for (int i = 0; i < n_in; i++) {
+    soft_open(ctx->in[i], &opened[i]);
+    in[i] = &opened[i];
+  }
+  open_variables(ctx);
+  l->status = run_inner(ctx, in);
+  for (int i = 0; i < n_in; i++) tensor_release(&opened[i]);
+  for (int i = 0; i < ctx->kernel->n_out && !l->status; i++)
+    if (!ctx->kernel->host_out[i]) l->status = soft_close(ctx->kernel->device, &ctx->out[i]);
+  shoal_status put_away = close_variables(ctx);
+  if (put_away) status_merge(&l->status, put_away);
+  free(in);
+  free(opened);
+  pool_submit(soft_of(ctx)->events, tell, l);
+}
+
+static void borrowed_start(struct kernel_ctx *ctx) {
+  struct launch *l = mem_zalloc(1, sizeof *l);
+  l->ctx = ctx;
+  pool_submit(soft_of(ctx)->compute, run, l);
+}
+
+/* ---- which ---- */
+
+static struct {
+  pthread_mutex_t lock;
+  struct strmap lists; /* lock: op -> its kernels here, ended by {0} */
+} made = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is_state(const struct op *op) {
+  static const char *const families[] = {"variables.c", "variable_rows.c", "training.c",        "sweep_updates.c",
+                                         "random.c",    "random_dist.c",   "random_truncated.c"};
+  const char *slash = strrchr(op->family, '/');
+  for (size_t i = 0; i < COUNT_OF(families); i++)
+    if (!strcmp(slash ? slash + 1 : op->family, families[i])) return true;
+  return false;
+}
+
+static bool may_borrow(const struct op *op) {
+  if (op->flags & OP_LOCAL) return false;
+  for (int i = 0; i < op->n_attrs; i++)
+    if (op->attrs[i].kind == ATTR_FUNC || op->attrs[i].of == ATTR_FUNC) return false;
+  if (is_state(op)) return true;
+  if (op->flags & OP_STATEFUL) return false;
+  for (int i = 0; i < op->n_in + op->n_out; i++) {
+    const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
+    if (a->is_ref || (a->type && !dtype_plain(a->type))) return false;
+  }
+  return true;
+}
+
+/* Constrains a type attribute to plain numbers; false: there is no room to say so, or nothing is left. */
+static bool constrain(struct kernel_def *k, const char *attr) {
+  if (!attr) return true;
+  if (k->type_attr && !strcmp(k->type_attr, attr)) return (k->types &= DT_PLAIN) != 0;
+  if (k->type_attr2 && !strcmp(k->type_attr2, attr)) return (k->types2 &= DT_PLAIN) != 0;
+  if (!k->type_attr) {
+    k->type_attr = attr;
+    k->types = DT_PLAIN;
+  } else if (!k->type_attr2) {
+    k->type_attr2 = attr;
+    k->types2 = DT_PLAIN;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+static bool borrow_one(const struct op *op, const struct kernel_def *from, struct kernel_def *out) {
+  if (!from->run || from->flags & KERNEL_ANYWHERE) return false;
+  *out = (struct kernel_def){.device = "GPU",
+                             .type_attr = from->type_attr,
+                             .types = from->types,
+                             .type_attr2 = from->type_attr2,
+                             .types2 = from->types2,
+                             .state_size = sizeof(struct borrowed),
+                             .init = borrowed_init,
+                             .release = borrowed_release,
+                             .start = borrowed_start,
+                             .host_in = from->host_in,
+                             .host_out = from->host_out};
+  if (is_state(op)) return true;
+  for (int i = 0; i < op->n_in + op->n_out; i++) {
+    const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
+    if (!constrain(out, a->type_attr) || !constrain(out, a->list_attr)) return false;
+  }
+  return true;
+}
+
+static struct kernel_def *borrow_all(const struct op *op) {
+  int n = 0, have = 0;
+  for (const struct kernel_def *k = op->row->kernels; k && k->device; k++) n++;
+  struct kernel_def *list = mem_zalloc((size_t)n + 1, sizeof *list);
+  for (int i = 0; i < n && may_borrow(op); i++) have += borrow_one(op, &op->row->kernels[i], &list[have]);
+  list[have] = (struct kernel_def){0};
+  return list;
+}
+
+const struct kernel_def *soft_borrow(const struct op *op) {
+  pthread_mutex_lock(&made.lock);
+  struct kernel_def *list = strmap_get(&made.lists, op->name);
+  if (!list) strmap_put(&made.lists, op->name, list = borrow_all(op));
+  pthread_mutex_unlock(&made.lock);
+  return list;
+}
+
+/* ---- kernels of its own ---- */
+
+struct fill {
+  struct tensor t; /* held until it is done */
+};
+
+static void fill(void *arg) {
+  struct fill *f = arg;
+  struct tensor open;
+  soft_open(&f->t, &open);
+  memset(open.data, 0, tensor_bytes(&open));
+  tensor_release(&open);
+  tensor_release(&f->t);
+  free(f);
+}
+
+static shoal_status zeros_run(struct kernel_ctx *ctx) {
+  struct tensor *y;
+  TRY(ctx_out_like(ctx, 0, 0, &y));
+  struct fill *f = mem_zalloc(1, sizeof *f);
+  tensor_ref(&f->t, y);
+  pool_submit(soft_of(ctx)->compute, fill, f);
+  return NULL;
+}
+
+static const struct kernel_def zeros_kernels[] = {
+    {.device = "GPU", .type_attr = "T", .types = DT_PLAIN, .run = zeros_run}, {0}};
+
+const struct device_kernels soft_kernels[] = {{"ZerosLike", zeros_kernels}, {0}};

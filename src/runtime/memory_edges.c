@@ -1,0 +1,88 @@
+/* Copies between host memory and a device's own.
+ *
+ * What a node reads and makes is in the memory that its kernel says (host_in, host_out), else in the device's. Where an
+ * edge leads from one to the other, a node is put on it, _ToHost or _ToDevice, one for all that read the value there.
+ * So everything that goes in and out of a device passes here and nowhere else: arguments and results, sends and
+ * receives and constants are in host memory by their kernels' word, and sizes and axes are read there.
+ *
+ * It is done to the graph of one device just before it is compiled, when kernels are known; the graph a master made, or
+ * a client sees, has no such nodes. A reference is no edge of its own: whoever reads through it has the variable's
+ * value, which is in the device's memory. */
+#include "runtime/memory_edges.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "runtime/kernel.h"
+
+struct walk {
+  struct shoal_graph *g;
+  const struct device *d;
+  struct shoal_node **copies; /* by output, counted over all nodes: the copy of it in the other memory */
+  int *first_out;             /* [nodes] */
+  uint8_t *host_out;          /* by output */
+};
+
+static shoal_status add_copy(struct walk *w, shoal_out from, bool to_host, struct shoal_node **out) {
+  char *base = mem_printf("%s/%s", from.node->name, to_host ? "_to_host" : "_to_device");
+  char *name = graph_unique_name(w->g, base);
+  free(base);
+  shoal_status s = graph_add(w->g, name, op_find(to_host ? "_ToHost" : "_ToDevice"), &from, 1, NULL, 0, out);
+  free(name);
+  TRY(s);
+  graph_set_device(*out, w->d->name);
+  (*out)->assigned = mem_strdup(w->d->name);
+  return NULL;
+}
+
+static shoal_status join(struct walk *w, struct shoal_node *n, const uint8_t *host_in) {
+  for (int i = 0; i < n->n_in; i++) {
+    shoal_out from = n->in[i];
+    if (!from.node || dtype_is_ref(n->in_types[i])) continue;
+    int at = w->first_out[from.node->id] + from.index;
+    if (w->host_out[at] == host_in[i]) continue;
+    if (!w->copies[at]) TRY(add_copy(w, from, host_in[i], &w->copies[at]));
+    n->in[i] = (shoal_out){w->copies[at], 0};
+  }
+  return NULL;
+}
+
+static shoal_status walk_all(struct walk *w, size_t n_nodes, uint8_t *host_in) {
+  int in = 0;
+  for (size_t i = 0; i < n_nodes; i++) {
+    const struct shoal_node *n = w->g->nodes.at[i];
+    const struct kernel_def *def;
+    if (!n) continue;
+    TRY(kernel_find(n, w->d->type->name, &def));
+    kernel_memory(n, def, host_in + in, w->host_out + w->first_out[i]);
+    in += n->n_in;
+  }
+  in = 0;
+  for (size_t i = 0; i < n_nodes; i++) {
+    struct shoal_node *n = w->g->nodes.at[i];
+    if (!n) continue;
+    TRY(join(w, n, host_in + in));
+    in += n->n_in;
+  }
+  return NULL;
+}
+
+shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d) {
+  size_t n_nodes = g->nodes.n, n_in = 0, n_out = 0;
+  struct walk w = {.g = g, .d = d, .first_out = mem_zalloc(n_nodes, sizeof *w.first_out)};
+  for (size_t i = 0; i < n_nodes; i++) {
+    const struct shoal_node *n = g->nodes.at[i];
+    w.first_out[i] = (int)n_out;
+    n_in += n ? (size_t)n->n_in : 0;
+    n_out += n ? (size_t)n->n_out : 0;
+  }
+  w.copies = mem_zalloc(n_out, sizeof *w.copies);
+  w.host_out = mem_zalloc(n_out, 1);
+  uint8_t *host_in = mem_zalloc(n_in, 1);
+  shoal_status s = walk_all(&w, n_nodes, host_in);
+  free(host_in);
+  free(w.host_out);
+  free(w.copies);
+  free(w.first_out);
+  return s;
+}

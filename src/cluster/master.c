@@ -110,11 +110,7 @@ void master_session_unref(struct master_session *s) {
   for (size_t i = 0; strmap_next(&s->partials, &i, NULL, &value);) partial_unref(value);
   strmap_release(&s->partials);
   master_compiled_release(s);
-  for (size_t i = 0; i < s->callables.n; i++) {
-    if (s->callables.at[i]) account_give(s->account, LIMIT_CALLABLES, 1);
-    compiled_unref(s->callables.at[i]);
-  }
-  vec_release(&s->callables);
+  account_give(s->account, LIMIT_CALLABLES, atomic_load(&s->n_callables));
   for (size_t i = 0; i < s->workers.n; i++) worker_link_release(&s->workers.at[i]);
   vec_release(&s->workers);
   vec_release(&s->devices);

@@ -111,8 +111,8 @@ struct master_session {
   int64_t next_name;         /* strand */
 
   struct signatures compiled; /* struct compiled */
+  atomic_size_t n_callables;  /* taken from the account */
   pthread_mutex_t lock;
-  VEC(struct compiled *) callables;                  /* lock: by handle; NULL: released */
   struct strmap partials;                            /* lock: handle -> struct partial * */
   int64_t next_partial;                              /* lock */
   struct step_run *running;                          /* lock */

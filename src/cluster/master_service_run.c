@@ -307,11 +307,7 @@ void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
   shoal_status s = read_callable_run(c);
   if (!s) s = find(c, "RunCallable (Master)");
   if (!s) {
-    pthread_mutex_lock(&c->session->lock);
-    if (c->callable >= 0 && (size_t)c->callable < c->session->callables.n)
-      c->compiled = c->session->callables.at[c->callable];
-    if (c->compiled) signature_ref(&c->compiled->head);
-    pthread_mutex_unlock(&c->session->lock);
+    c->compiled = (struct compiled *)signatures_held(&c->session->compiled, c->callable, false);
     if (!c->compiled) s = INVALID("No such callable handle: %" PRId64, c->callable);
     else if (c->compiled->feeds.n != c->values.n)
       s = INVALID("Expected %zu feed tensors, but got %zu", c->compiled->feeds.n, c->values.n);
@@ -358,10 +354,8 @@ static void callable_made(void *arg, shoal_status s, struct compiled *compiled) 
     fail(c, s);
     return;
   }
-  pthread_mutex_lock(&c->session->lock);
-  size_t handle = c->session->callables.n;
-  vec_push(&c->session->callables, compiled);
-  pthread_mutex_unlock(&c->session->lock);
+  atomic_fetch_add(&c->session->n_callables, 1);
+  uint64_t handle = (uint64_t)signatures_hold(&c->session->compiled, &compiled->head);
   struct text t = {0};
   if (handle) wire_put_uint(&t, 1, handle);
   rpc_call_reply(c->rpc, message_from_text(&t));
@@ -386,17 +380,12 @@ void master_service_release_callable(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
   shoal_status s = read_callable_run(c);
   if (!s) s = find(c, "ReleaseCallable (Master)");
-  struct compiled *old = NULL;
-  if (!s) {
-    pthread_mutex_lock(&c->session->lock);
-    if (c->callable >= 0 && (size_t)c->callable < c->session->callables.n) {
-      old = c->session->callables.at[c->callable];
-      c->session->callables.at[c->callable] = NULL;
-    }
-    pthread_mutex_unlock(&c->session->lock);
+  struct signature *old = s ? NULL : signatures_held(&c->session->compiled, c->callable, true);
+  if (old) {
+    atomic_fetch_sub(&c->session->n_callables, 1);
+    account_give(c->session->account, LIMIT_CALLABLES, 1);
+    compiled_unref((struct compiled *)old);
   }
-  if (old) account_give(c->session->account, LIMIT_CALLABLES, 1);
-  compiled_unref(old);
   rpc_call_fail(rpc, s);
   call_unref(c);
   call_unref(c);

@@ -23,7 +23,7 @@ static void finish(void *arg, shoal_status s) {
   pthread_mutex_unlock(&w->lock);
   if (r->bound) step_rendezvous_unbind(step->rendezvous);
   rendezvous_unref(step->rendezvous);
-  resource_mgr_unref(step->step_resources);
+  plan_set_end(&r->graph->set, &r->run);
   if (step->stats && strcmp(w->task, r->session->task)) step_stats_rename(step->stats, w->task, r->session->task);
   worker_graph_unref(r->graph);
   worker_session_unref(r->session);
@@ -37,7 +37,6 @@ void worker_run_start(struct graph_run *r) {
   r->started = clock_ns();
   atomic_store_explicit(&w->last_run, r->started, memory_order_relaxed);
   atomic_fetch_add_explicit(&w->runs_started, 1, memory_order_relaxed);
-  step->step_resources = resource_mgr_new(NULL);
   step->inter = w->inter;
   step->session = r->session->handle;
   if (step->rendezvous) rendezvous_ref(step->rendezvous);

@@ -37,9 +37,8 @@ struct local_session {
   bool placed;               /* graph_lock */
   struct signatures steps;   /* struct local_step */
   pthread_mutex_t lock;
-  VEC(struct local_step *) callables; /* lock: by handle; NULL where released */
-  struct strmap partials;             /* lock: handle -> struct partial * */
-  int64_t next_partial;               /* lock */
+  struct strmap partials; /* lock: handle -> struct partial * */
+  int64_t next_partial;   /* lock */
   struct local_env env;
   struct pool *own_inter, *own_intra;
   bool soft, log;
@@ -299,23 +298,12 @@ static shoal_status local_make_callable(shoal_session *base, const struct step_s
   struct local_session *s = self(base);
   struct local_step *step;
   TRY(find_step(s, sig, FEED_ARGS, &step));
-  pthread_mutex_lock(&s->lock);
-  *callable = (int64_t)s->callables.n;
-  vec_push(&s->callables, step);
-  pthread_mutex_unlock(&s->lock);
+  *callable = signatures_hold(&s->steps, &step->head);
   return NULL;
 }
 
-static struct local_step *callable_at(struct local_session *s, int64_t callable, bool take) {
-  struct local_step *step = NULL;
-  pthread_mutex_lock(&s->lock);
-  if (callable >= 0 && (size_t)callable < s->callables.n) {
-    step = s->callables.at[callable];
-    if (take) s->callables.at[callable] = NULL;
-    else if (step) signature_ref(&step->head);
-  }
-  pthread_mutex_unlock(&s->lock);
-  return step;
+static struct local_step *callable_at(struct local_session *s, int64_t callable, bool release) {
+  return (struct local_step *)signatures_held(&s->steps, callable, release);
 }
 
 static shoal_status local_run_callable(shoal_session *base, int64_t callable, const shoal_run_options *o,
@@ -474,8 +462,6 @@ static shoal_status local_close(shoal_session *base) {
   pthread_mutex_unlock(&s->runs_lock);
   signatures_release(&s->steps, drop_step);
   strmap_release(&s->partials);
-  for (size_t i = 0; i < s->callables.n; i++) local_step_unref(s->callables.at[i]);
-  vec_release(&s->callables);
   function_runtime_unref(s->env.places.functions);
   kernel_cache_free(s->env.places.kernels);
   for (int i = 0; i < s->env.places.n_devices; i++) {

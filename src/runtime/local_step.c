@@ -94,7 +94,6 @@ shoal_status local_step_compile(struct local_env *env, const struct shoal_graph 
 void local_step_unref(struct local_step *s) {
   if (!s || atomic_fetch_sub(&s->head.refs, 1) != 1) return;
   plan_set_release(&s->set);
-  resource_mgr_unref(s->spare);
   for (int i = 0; i < s->n_feeds; i++) free(s->feeds[i]);
   for (int i = 0; i < s->n_fetches; i++) free(s->fetches[i]);
   for (int i = 0; i < s->n_parts; i++) graph_free(s->parts[i]);
@@ -108,18 +107,6 @@ void local_step_unref(struct local_step *s) {
 
 /* ---- running ---- */
 
-/* Most steps make nothing that lives as long as they do, so their manager serves again: the steady state of a step
- * takes no memory. */
-static struct resource_mgr *take_resources(struct local_step *s) {
-  struct resource_mgr *m = atomic_exchange(&s->spare, NULL);
-  return m ? m : resource_mgr_new("step");
-}
-
-static void put_resources(struct local_step *s, struct resource_mgr *m) {
-  if (resource_mgr_unused(m)) m = atomic_exchange(&s->spare, m);
-  resource_mgr_unref(m);
-}
-
 void local_run_init(struct local_run *r, struct local_env *env, struct local_step *s, int64_t id, int64_t deadline) {
   *r = (struct local_run){.of = s};
   signature_ref(&s->head);
@@ -130,8 +117,7 @@ void local_run_init(struct local_run *r, struct local_env *env, struct local_ste
                               .inter = env->inter,
                               .deadline = deadline,
                               .session = "",
-                              .rendezvous = alone ? NULL : rendezvous_local_new(),
-                              .step_resources = take_resources(s)};
+                              .rendezvous = alone ? NULL : rendezvous_local_new()};
 }
 
 void local_run_start(struct local_run *r) { plan_set_launch(&r->of->set, &r->run, latch_done, &r->ended); }
@@ -152,7 +138,7 @@ shoal_status local_run_wait(struct local_run *r) {
 
 void local_run_release(struct local_run *r) {
   rendezvous_unref(r->run.step.rendezvous);
-  put_resources(r->of, r->run.step.step_resources);
+  plan_set_end(&r->of->set, &r->run);
   cancel_release(&r->cancel);
   local_step_unref(r->of);
 }

@@ -28,8 +28,7 @@ struct local_step {
   int n_parts;
   int n_feeds, n_fetches;
   char **feeds, **fetches;
-  uint8_t *feed_types;                /* [n_feeds] */
-  struct resource_mgr *_Atomic spare; /* a step's manager in which nothing was made: the next run takes it */
+  uint8_t *feed_types; /* [n_feeds] */
 };
 
 /* placed: the session's graph with every node assigned. */

@@ -49,6 +49,7 @@ shoal_status plan_set_compile(struct plan_set *set, struct plan_places *p, struc
 
 void plan_set_release(struct plan_set *set) {
   for (int i = 0; i < set->n; i++) plan_unref(set->plans[i]);
+  resource_mgr_unref(set->spare);
   free(set->plans);
 }
 
@@ -79,8 +80,21 @@ static void launch(void *arg) {
   plan_run(l.plan, &l.run->step, plan_ended, l.run);
 }
 
-void plan_set_launch(const struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s),
-                     void *arg) {
+/* Most steps make nothing that lives as long as they do, so their manager serves again: the steady state of a step
+ * takes no memory. */
+static struct resource_mgr *take_resources(struct plan_set *set) {
+  struct resource_mgr *m = atomic_exchange(&set->spare, NULL);
+  return m ? m : resource_mgr_new("step");
+}
+
+void plan_set_end(struct plan_set *set, struct set_run *r) {
+  struct resource_mgr *m = r->step.step_resources;
+  if (m && resource_mgr_unused(m)) m = atomic_exchange(&set->spare, m);
+  resource_mgr_unref(m);
+}
+
+void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg) {
+  r->step.step_resources = take_resources(set);
   join_init(&r->join, (size_t)set->n + 1, next, arg);
   for (int i = 0; i + 1 < set->n; i++) {
     struct launch *l = mem_alloc(sizeof *l);

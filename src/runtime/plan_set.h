@@ -24,6 +24,7 @@ struct plan_places {
 struct plan_set {
   struct plan **plans;
   int n;
+  struct resource_mgr *_Atomic spare; /* a step's manager in which nothing was made: the next run takes it */
 };
 
 /* Cuts a graph by device: parts ([n_devices], all NULL) gets one for each that has nodes. */
@@ -35,7 +36,8 @@ shoal_status plan_set_compile(struct plan_set *set, struct plan_places *p, struc
                               struct shoal_graph **parts);
 void plan_set_release(struct plan_set *set);
 
-/* One run of a set, in the caller's memory until its end. The step is the caller's to fill in. */
+/* One run of a set, in the caller's memory until its end. The step is the caller's to fill in, but for what lives as
+ * long as it does: the launch brings that, and plan_set_end takes it away. */
 struct set_run {
   struct step step;
   struct join join;
@@ -43,6 +45,8 @@ struct set_run {
 
 /* Launches all plans: the last on this thread, the others on the step's. A plan that fails ends the others. The caller
  * is a part of the run too, and ends his by join_part(&r->join, ...); after that, next(arg, err) may be called. */
-void plan_set_launch(const struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg);
+void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg);
+/* Once it has been launched and is over. */
+void plan_set_end(struct plan_set *set, struct set_run *r);
 
 #endif

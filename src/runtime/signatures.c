@@ -13,6 +13,9 @@ void signatures_init(struct signatures *t, size_t most, void (*forget)(void *own
 void signatures_release(struct signatures *t, void (*let_go)(struct signature *s)) {
   void *s;
   for (size_t i = 0; strmap_next(&t->kept, &i, NULL, &s);) let_go(s);
+  for (size_t i = 0; i < t->callables.n; i++)
+    if (t->callables.at[i]) let_go(t->callables.at[i]);
+  vec_release(&t->callables);
   strmap_release(&t->kept);
   strmap_release(&t->making);
   pthread_mutex_destroy(&t->lock);
@@ -129,4 +132,24 @@ size_t signatures_count(struct signatures *t) {
   size_t n = t->kept.n;
   pthread_mutex_unlock(&t->lock);
   return n;
+}
+
+int64_t signatures_hold(struct signatures *t, struct signature *s) {
+  pthread_mutex_lock(&t->lock);
+  int64_t callable = (int64_t)t->callables.n;
+  vec_push(&t->callables, s);
+  pthread_mutex_unlock(&t->lock);
+  return callable;
+}
+
+struct signature *signatures_held(struct signatures *t, int64_t callable, bool release) {
+  struct signature *s = NULL;
+  pthread_mutex_lock(&t->lock);
+  if (callable >= 0 && (size_t)callable < t->callables.n) {
+    s = t->callables.at[callable];
+    if (release) t->callables.at[callable] = NULL;
+    else if (s) signature_ref(s);
+  }
+  pthread_mutex_unlock(&t->lock);
+  return s;
 }

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "base/strmap.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "graph/prune.h"
 
 /* The head of what was compiled. References are taken with the table's lock held, or by those who have one: what has
@@ -47,16 +48,17 @@ struct signature_work {
 
 struct signatures {
   pthread_mutex_t lock;
-  struct strmap kept;   /* lock: key -> struct signature * */
-  struct strmap making; /* lock: key -> struct signature_work * */
-  uint64_t uses;        /* lock */
+  struct strmap kept;                /* lock: key -> struct signature * */
+  struct strmap making;              /* lock: key -> struct signature_work * */
+  uint64_t uses;                     /* lock */
+  VEC(struct signature *) callables; /* lock: by handle; NULL where released */
   size_t most;
   void (*forget)(void *owner, struct signature *s); /* it has left the table: takes its reference over */
   void *owner;
 };
 
 void signatures_init(struct signatures *t, size_t most, void (*forget)(void *owner, struct signature *s), void *owner);
-/* Nothing is being compiled. let_go takes over the table's references. */
+/* Nothing is being compiled. let_go takes over the table's references, and those of callables. */
 void signatures_release(struct signatures *t, void (*let_go)(struct signature *s));
 
 /* The key of a signature: style tells apart what is compiled in different ways. */
@@ -74,5 +76,10 @@ bool signatures_deserted(struct signatures *t, struct signature_work *w, bool cl
 /* Forgets the one that was not used for the longest time; false: all are in use. */
 bool signatures_make_room(struct signatures *t);
 size_t signatures_count(struct signatures *t);
+
+/* Callables: steps that are held by a number until it is released. The reference is taken over. */
+int64_t signatures_hold(struct signatures *t, struct signature *s);
+/* A reference, or NULL; release: the one that was held, and the number is no more. */
+struct signature *signatures_held(struct signatures *t, int64_t callable, bool release);
 
 #endif

@@ -195,13 +195,15 @@ static void step_made(struct signature_asker *a, shoal_status err, struct signat
   latch_done(&w->latch, err);
 }
 
-static shoal_status compile(struct local_session *s, const struct step_signature *sig, enum feed_style style,
-                            struct local_step **out) {
+/* All are told before the graph can be extended: who has extended it gets no outcome of before. */
+static void compile(struct local_session *s, const struct step_signature *sig, enum feed_style style,
+                    struct signature_work *work) {
+  struct local_step *made = NULL;
   pthread_mutex_lock(&s->graph_lock);
   shoal_status status = place_graph(s);
-  if (!status) status = local_step_compile(&s->env, s->graph, sig, style, out);
+  if (!status) status = local_step_compile(&s->env, s->graph, sig, style, &made);
+  signatures_end(&s->steps, work, made ? &made->head : NULL, status);
   pthread_mutex_unlock(&s->graph_lock);
-  return status;
 }
 
 /* A new reference to the step for a signature, compiled now if this is the first time. */
@@ -216,14 +218,10 @@ static shoal_status find_step(struct local_session *s, const struct step_signatu
     struct signature_work work;
     latch_init(&wait.latch, 1);
     enum signature_state state = signatures_find(&s->steps, text_cstr(&key), &work, &wait.asker, &found);
-    if (state == SIGNATURE_ABSENT) {
-      struct local_step *made = NULL;
-      status = compile(s, sig, style, &made);
-      signatures_end(&s->steps, &work, made ? &made->head : NULL, status);
-    }
-    if (state == SIGNATURE_KEPT) latch_done(&wait.latch, NULL);
+    if (state == SIGNATURE_KEPT) step_made(&wait.asker, NULL, found);
+    if (state == SIGNATURE_ABSENT) compile(s, sig, style, &work);
     status = latch_finish(&wait.latch);
-    if (state != SIGNATURE_KEPT) found = wait.made;
+    found = wait.made;
   }
   text_release(&key);
   *out = (struct local_step *)found;

@@ -2,7 +2,10 @@
  *
  * Times, for a time-out T (10 s unless told otherwise): a peer not heard of for T/5 while something waits is asked for
  * its status; the question has 3T/5 to be answered. The watch looks every T/20. A dead peer is thus found within
- * 17T/20. */
+ * 17T/20.
+ *
+ * Locks: the set's guards its table, a peer's own all that is said to or heard from it: a socket that is slow to take a
+ * request keeps only those who wait for the same peer. The set's is taken first where both are. */
 #include "cluster/peer.h"
 
 #include <inttypes.h>
@@ -26,38 +29,39 @@ enum { MAX_TICKETS = 4 }; /* a peer whose tickets lead nowhere is not asked for 
 
 struct peer_call {
   atomic_int refs;               /* the call's own, and the handle's; first (peer_call_ref) */
-  struct peer_call *prev, *next; /* peers->lock */
+  struct peer_call *prev, *next; /* peer's lock */
   struct peer *peer;
   const char *method;
   int64_t step, started;
   char *what;
   bool unwatched;
   struct rpc_pending *pending; /* one of these two; both when the fast path took over */
-  struct fast_call *fast;      /* set->lock, once the call has begun */
-  bool cancelled;              /* set->lock */
+  struct fast_call *fast;      /* peer's lock, once the call has begun */
+  bool cancelled;              /* peer's lock */
   rpc_done done;
   fast_done fetched;           /* of peer_fetch */
   struct tensor room;          /* of peer_fetch: where the value is being read to */
-  struct peer_call *elsewhere; /* set->lock: the next that waits for the fast path */
+  struct peer_call *elsewhere; /* peer's lock: the next that waits for the fast path */
   void *arg;
 };
 
 struct peer {
-  int refs;  /* set->lock: holders, calls, questions, and the set's when it is kept */
-  bool kept; /* set->lock */
+  atomic_int refs; /* holders, calls, questions, and the set's when it is kept; the last goes with set->lock held */
+  bool kept;       /* set->lock */
   struct peers *set;
   char *task, *address;
   struct rpc_channel *channel;
-  struct peer_call *calls;    /* set->lock */
-  int active;                 /* set->lock: calls whose done has not returned yet */
-  int64_t heard;              /* set->lock: when it last answered anything */
-  bool asked;                 /* set->lock: a status question is under way */
-  bool silent;                /* set->lock: the last one was not answered */
-  uint64_t incarnation;       /* set->lock: of its first device, once known */
-  struct fast_client *fast;   /* set->lock: NULL until offered */
-  int fast_tries;             /* set->lock: tickets that led nowhere */
-  bool dialing;               /* set->lock: one is being tried */
-  struct peer_call *oversize; /* set->lock: whose values can come by the fast path alone, once it is there */
+  atomic_int active; /* calls whose done has not returned yet */
+  pthread_mutex_t lock;
+  struct peer_call *calls;    /* lock */
+  int64_t heard;              /* lock: when it last answered anything */
+  bool asked;                 /* lock: a status question is under way */
+  bool silent;                /* lock: the last one was not answered */
+  uint64_t incarnation;       /* lock: of its first device, once known */
+  struct fast_client *fast;   /* lock: NULL until offered */
+  int fast_tries;             /* lock: tickets that led nowhere */
+  bool dialing;               /* lock: one is being tried */
+  struct peer_call *oversize; /* lock: whose values can come by the fast path alone, once it is there */
 };
 
 struct peer_list {
@@ -74,8 +78,8 @@ struct peers {
   int refs;          /* lock: the owner's, and each peer's */
   struct strmap all; /* lock: "TASK ADDRESS" -> struct peer * */
   pthread_t watcher;
-  bool watching, stopping; /* lock */
-  int questions;           /* lock: status questions under way */
+  atomic_bool watching, stopping; /* changed with the lock held */
+  int questions;                  /* lock: status questions under way */
 };
 
 static void *watch(void *arg);
@@ -98,7 +102,7 @@ struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast
 static bool waiting(const struct peers *p) {
   void *e;
   for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);)
-    if (((struct peer *)e)->active) return true;
+    if (atomic_load(&((struct peer *)e)->active)) return true;
   return false;
 }
 
@@ -117,9 +121,11 @@ static char *key_of(const char *task, const char *address) { return mem_printf("
 
 void peer_unref(struct peer *p) {
   if (!p) return;
+  for (int n = atomic_load(&p->refs); n > 1;)
+    if (atomic_compare_exchange_weak(&p->refs, &n, n - 1)) return;
   struct peers *set = p->set;
   pthread_mutex_lock(&set->lock);
-  if (--p->refs) {
+  if (atomic_fetch_sub(&p->refs, 1) != 1) { /* somebody has found it in the table */
     pthread_mutex_unlock(&set->lock);
     return;
   }
@@ -129,6 +135,7 @@ void peer_unref(struct peer *p) {
   free(key);
   fast_client_free(p->fast);
   rpc_channel_unref(p->channel);
+  pthread_mutex_destroy(&p->lock);
   free(p->task);
   free(p->address);
   free(p);
@@ -141,7 +148,7 @@ static void list_peers(struct peers *p, struct peer_list *out) {
   void *e;
   pthread_mutex_lock(&p->lock);
   for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);) {
-    ((struct peer *)e)->refs++;
+    atomic_fetch_add(&((struct peer *)e)->refs, 1);
     vec_push(out, e);
   }
   pthread_mutex_unlock(&p->lock);
@@ -178,6 +185,7 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address, b
     e = mem_zalloc(1, sizeof *e);
     e->set = p;
     p->refs++;
+    pthread_mutex_init(&e->lock, NULL);
     e->task = mem_strdup(task);
     e->address = mem_strdup(address);
     char *name = identity_of_task(task);
@@ -185,7 +193,7 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address, b
     free(name);
     strmap_put(&p->all, key, e);
   }
-  e->refs += 1 + (keep && !e->kept);
+  atomic_fetch_add(&e->refs, 1 + (keep && !e->kept));
   e->kept = e->kept || keep;
   pthread_mutex_unlock(&p->lock);
   free(key);
@@ -200,9 +208,9 @@ struct rpc_channel *peer_channel(struct peer *p) {
 }
 
 bool peer_is_silent(struct peer *p) {
-  pthread_mutex_lock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
   bool silent = p->silent;
-  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_unlock(&p->lock);
   return silent;
 }
 
@@ -227,8 +235,7 @@ static shoal_status decorate(const struct peer_call *c, shoal_status s) {
 
 /* The answer has come: the call is in nobody's list any more. */
 static void call_answered(struct peer_call *c, shoal_code code) {
-  struct peers *set = c->peer->set;
-  pthread_mutex_lock(&set->lock);
+  pthread_mutex_lock(&c->peer->lock);
   if (c->prev) c->prev->next = c->next;
   else c->peer->calls = c->next;
   if (c->next) c->next->prev = c->prev;
@@ -236,16 +243,18 @@ static void call_answered(struct peer_call *c, shoal_code code) {
     c->peer->heard = clock_ns();
     c->peer->silent = false;
   }
-  pthread_mutex_unlock(&set->lock);
+  pthread_mutex_unlock(&c->peer->lock);
 }
 
 /* Only now is the call over for whoever waits to free the set. */
 static void call_over(struct peer_call *c) {
-  struct peer *p = c->peer;
-  pthread_mutex_lock(&p->set->lock);
-  p->active--;
-  if (p->set->stopping) pthread_cond_broadcast(&p->set->changed);
-  pthread_mutex_unlock(&p->set->lock);
+  struct peers *set = c->peer->set;
+  atomic_fetch_sub(&c->peer->active, 1);
+  if (atomic_load(&set->stopping)) {
+    pthread_mutex_lock(&set->lock);
+    pthread_cond_broadcast(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+  }
   peer_call_unref(c); /* with it the peer, and with that the set, may go */
 }
 
@@ -256,7 +265,7 @@ static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
   call_over(c);
 }
 
-/* Makes a call and puts it in the peer's list; call with the set's lock held. */
+/* Makes a call and puts it in the peer's list; call with its lock held. */
 static struct peer_call *call_new(struct peer *p, const char *method, int64_t step, const char *what, void *arg,
                                   struct peer_call **handle) {
   struct peer_call *c = mem_zalloc(1, sizeof *c);
@@ -271,21 +280,24 @@ static struct peer_call *call_new(struct peer *p, const char *method, int64_t st
   c->next = p->calls;
   if (c->next) c->next->prev = c;
   p->calls = c;
-  p->active++;
-  p->refs++;
+  atomic_fetch_add(&p->active, 1);
+  atomic_fetch_add(&p->refs, 1);
   return c;
 }
 
 static void keep_watch(struct peers *set) {
-  if (!set->watching) set->watching = pthread_create(&set->watcher, NULL, watch, set) == 0;
+  if (atomic_load_explicit(&set->watching, memory_order_relaxed)) return;
+  pthread_mutex_lock(&set->lock);
+  if (!set->watching && !set->stopping) set->watching = pthread_create(&set->watcher, NULL, watch, set) == 0;
+  pthread_mutex_unlock(&set->lock);
 }
 
 /* ---- the fast path ---- */
 
 bool peer_wants_ticket(struct peer *p) {
-  pthread_mutex_lock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
   bool wants = p->set->fast_path && !p->fast && !p->dialing && p->fast_tries < MAX_TICKETS;
-  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_unlock(&p->lock);
   return wants;
 }
 
@@ -293,10 +305,9 @@ static void ask_elsewhere(struct peer_call *c);
 
 static void on_dialled(void *arg, struct fast_client *fast) {
   struct peer *p = arg;
-  struct peers *set = p->set;
-  pthread_mutex_lock(&set->lock);
+  pthread_mutex_lock(&p->lock);
   p->dialing = false;
-  if (!set->stopping) {
+  if (!atomic_load(&p->set->stopping)) {
     p->fast = fast;
     fast = NULL;
   }
@@ -304,7 +315,7 @@ static void on_dialled(void *arg, struct fast_client *fast) {
   else if (p->fast_tries == MAX_TICKETS) LOGI("no fast path to %s (%s): gRPC carries everything", p->task, p->address);
   struct peer_call *waiting = p->oversize;
   p->oversize = NULL;
-  pthread_mutex_unlock(&set->lock);
+  pthread_mutex_unlock(&p->lock);
   fast_client_free(fast);
   for (struct peer_call *next; waiting; waiting = next) {
     next = waiting->elsewhere;
@@ -314,14 +325,13 @@ static void on_dialled(void *arg, struct fast_client *fast) {
 }
 
 void peer_take_ticket(struct peer *p, const struct text *ticket) {
-  struct peers *set = p->set;
-  pthread_mutex_lock(&set->lock);
-  bool wanted = !set->stopping && !p->fast && !p->dialing && p->fast_tries++ < MAX_TICKETS;
+  pthread_mutex_lock(&p->lock);
+  bool wanted = !atomic_load(&p->set->stopping) && !p->fast && !p->dialing && p->fast_tries++ < MAX_TICKETS;
   if (wanted) {
     p->dialing = true;
-    p->refs++;
+    atomic_fetch_add(&p->refs, 1);
   }
-  pthread_mutex_unlock(&set->lock);
+  pthread_mutex_unlock(&p->lock);
   if (!wanted) return;
   const char *colon = strrchr(p->address, ':');
   char *host = mem_strndup(p->address, colon ? (size_t)(colon - p->address) : strlen(p->address));
@@ -331,10 +341,10 @@ void peer_take_ticket(struct peer *p, const struct text *ticket) {
 
 /* A peer that does not answer: nothing may wait on its connection, half a tensor included. */
 static void drop_fast(struct peer *p) {
-  pthread_mutex_lock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
   struct fast_client *fast = p->fast;
   p->fast = NULL;
-  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_unlock(&p->lock);
   fast_client_free(fast);
 }
 
@@ -353,7 +363,7 @@ static void on_fast_result(void *arg, shoal_status s, struct tensor *value, bool
   call_over(c);
 }
 
-/* Call with the lock held. */
+/* Call with the peer's lock held. */
 static bool call_fast(struct peer_call *c, struct fast_client *fast, struct rpc_message *request, int64_t deadline) {
   const void *data;
   size_t size;
@@ -365,18 +375,17 @@ static bool call_fast(struct peer_call *c, struct fast_client *fast, struct rpc_
 
 bool peer_start(struct peer *p, const char *method, struct rpc_message *request, int64_t deadline, unsigned flags,
                 int64_t step, const char *what, rpc_done done, void *arg, struct peer_call **handle) {
-  struct peers *set = p->set;
+  if (!(flags & PEER_UNWATCHED)) keep_watch(p->set);
   /* Under the lock: the watch must not meet a call whose handle is not there yet. The completion runs on another
    * thread and waits for the lock. */
-  pthread_mutex_lock(&set->lock);
+  pthread_mutex_lock(&p->lock);
   struct peer_call *c = call_new(p, method, step, what, arg, handle);
   c->unwatched = flags & PEER_UNWATCHED;
   c->done = done;
-  if (!c->unwatched) keep_watch(set);
   /* Calls with a deadline are left to gRPC, which keeps it. */
   bool fast = flags & PEER_FAST && p->fast && deadline == DEADLINE_NEVER && call_fast(c, p->fast, request, deadline);
   if (!fast) rpc_start(p->channel, method, request, deadline, flags, on_done, c, &c->pending);
-  pthread_mutex_unlock(&set->lock);
+  pthread_mutex_unlock(&p->lock);
   return fast;
 }
 
@@ -394,7 +403,7 @@ static void on_fast(void *arg, shoal_status s, struct tensor *value, bool is_dea
 static void ask_elsewhere(struct peer_call *c) {
   struct peer *p = c->peer;
   shoal_status s = NULL;
-  pthread_mutex_lock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
   bool waits = p->dialing && !c->cancelled;
   if (waits) {
     c->elsewhere = p->oversize;
@@ -402,7 +411,7 @@ static void ask_elsewhere(struct peer_call *c) {
   }
   bool asked = !waits && !c->cancelled && p->fast && fast_ask(p->fast, c->step, c->what, on_fast, c, &c->fast);
   if (c->cancelled) s = STATUS(SHOAL_CANCELLED, "the step that waited for this value has ended");
-  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_unlock(&p->lock);
   if (waits || asked) return;
   if (!s)
     s = STATUS(SHOAL_RESOURCE_EXHAUSTED,
@@ -443,12 +452,11 @@ static void on_recv(void *arg, shoal_status s, struct rpc_body *body) {
 void peer_fetch(struct peer *p, int64_t step, const char *key,
                 void (*done)(void *arg, shoal_status s, struct tensor *value, bool is_dead), void *arg,
                 struct peer_call **handle) {
-  struct peers *set = p->set;
-  pthread_mutex_lock(&set->lock);
+  keep_watch(p->set);
+  pthread_mutex_lock(&p->lock);
   struct peer_call *c = call_new(p, "/tensorflow.WorkerService/RecvTensor", step, key, arg, handle);
   c->fetched = done;
   c->room = tensor_none();
-  keep_watch(set);
   struct fast_client *gone = NULL;
   bool asked = p->fast && fast_ask(p->fast, step, key, on_fast, c, &c->fast);
   if (!asked) {
@@ -458,23 +466,23 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
     message_init(&m);
     message_int(&m, 1, (uint64_t)step);
     message_string(&m, 2, key);
-    if (set->fast_path && p->fast_tries < MAX_TICKETS) transfer_put_fast(&m, 6, "", 0);
+    if (p->set->fast_path && p->fast_tries < MAX_TICKETS) transfer_put_fast(&m, 6, "", 0);
     message_int(&m, 7, (uint64_t)request_id_new());
     rpc_start_placed(p->channel, c->method, message_finish(&m), DEADLINE_NEVER, 0, place_value, on_recv, c,
                      &c->pending);
   }
-  pthread_mutex_unlock(&set->lock);
+  pthread_mutex_unlock(&p->lock);
   fast_client_free(gone);
 }
 
 void peer_cancel(struct peer_call *c, shoal_status why) {
-  pthread_mutex_lock(&c->peer->set->lock);
+  pthread_mutex_lock(&c->peer->lock);
   c->cancelled = true;
   struct peer_call **at = &c->peer->oversize;
   while (*at && *at != c) at = &(*at)->elsewhere;
   bool fast = c->fast != NULL, dials = *at == c;
   if (dials) *at = c->elsewhere; /* gRPC is done with it, and the fast path has not begun */
-  pthread_mutex_unlock(&c->peer->set->lock);
+  pthread_mutex_unlock(&c->peer->lock);
   struct tensor none = tensor_none();
   if (dials) on_fast(c, why, &none, false);
   else if (fast) fast_cancel(c->fast, why);
@@ -491,13 +499,13 @@ struct question {
 /* Fails what waited when the question was asked. Calls are cancelled outside the lock, each with a reference. */
 static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
   VEC(struct peer_call *) victims = {0};
-  pthread_mutex_lock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
   for (struct peer_call *c = p->calls; c; c = c->next)
     if (!c->unwatched && c->started <= before) {
       atomic_fetch_add(&c->refs, 1);
       vec_push(&victims, c);
     }
-  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_unlock(&p->lock);
   if (victims.n)
     LOGW("%s: %zu call%s that wait%s for it end%s", shoal_status_message(why), victims.n, victims.n == 1 ? "" : "s",
          victims.n == 1 ? "s" : "", victims.n == 1 ? "s" : "");
@@ -511,12 +519,12 @@ static void fail_calls(struct peer *p, int64_t before, shoal_status why) {
 
 void peer_cancel_all(struct peer *p, shoal_status why) {
   VEC(struct peer_call *) victims = {0};
-  pthread_mutex_lock(&p->set->lock);
+  pthread_mutex_lock(&p->lock);
   for (struct peer_call *c = p->calls; c; c = c->next) {
     atomic_fetch_add(&c->refs, 1);
     vec_push(&victims, c);
   }
-  pthread_mutex_unlock(&p->set->lock);
+  pthread_mutex_unlock(&p->lock);
   for (size_t i = 0; i < victims.n; i++) {
     peer_cancel(victims.at[i], status_copy(why));
     peer_call_unref(victims.at[i]);
@@ -555,31 +563,45 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
     drop_fast(p);
   } else if (!s) {
     uint64_t now = first_incarnation(body), before;
-    pthread_mutex_lock(&set->lock);
+    pthread_mutex_lock(&p->lock);
     before = p->incarnation;
     p->heard = clock_ns();
     if (now) p->incarnation = now;
-    pthread_mutex_unlock(&set->lock);
+    pthread_mutex_unlock(&p->lock);
     if (before && now && before != now)
       fail_calls(p, q->asked,
                  status_mark_restarted(STATUS(SHOAL_ABORTED, "Task %s at %s was restarted", p->task, p->address)));
   }
   shoal_status_free(s);
-  pthread_mutex_lock(&set->lock);
+  pthread_mutex_lock(&p->lock);
   p->silent = code == SHOAL_UNAVAILABLE || code == SHOAL_DEADLINE_EXCEEDED;
   p->asked = false;
+  pthread_mutex_unlock(&p->lock);
+  pthread_mutex_lock(&set->lock);
   if (--set->questions == 0) pthread_cond_broadcast(&set->changed);
   pthread_mutex_unlock(&set->lock);
   peer_unref(p);
   free(q);
 }
 
-/* Does anything wait for p that should be watched, and has p been silent since? */
-static bool overdue(const struct peer *p, int64_t now) {
+/* Does anything wait for p that should be watched, and has p been silent since? Then a question is to be asked. */
+static bool overdue(struct peer *p, int64_t now) {
   int64_t oldest = INT64_MAX;
+  pthread_mutex_lock(&p->lock);
   for (const struct peer_call *c = p->calls; c; c = c->next)
     if (!c->unwatched) oldest = MIN(oldest, c->started);
-  return oldest != INT64_MAX && now - MAX(oldest, p->heard) > p->set->timeout_ns / 5;
+  bool due = !p->asked && oldest != INT64_MAX && now - MAX(oldest, p->heard) > p->set->timeout_ns / 5;
+  p->asked = p->asked || due;
+  pthread_mutex_unlock(&p->lock);
+  return due;
+}
+
+/* The reference is taken over. */
+static void ask_status(struct peer *p, int64_t now) {
+  struct question *q = mem_zalloc(1, sizeof *q);
+  *q = (struct question){p, now};
+  rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + p->set->timeout_ns * 3 / 5, 0, on_status, q,
+            NULL);
 }
 
 static void *watch(void *arg) {
@@ -589,16 +611,19 @@ static void *watch(void *arg) {
   while (!set->stopping) {
     int64_t now = clock_ns(), wake = now + set->timeout_ns / 20;
     void *e;
+    struct peer_list due = {0};
     for (size_t i = 0; strmap_next(&set->all, &i, NULL, &e);) {
-      struct peer *p = e;
-      if (p->asked || !overdue(p, now)) continue;
-      struct question *q = mem_zalloc(1, sizeof *q);
-      *q = (struct question){p, now};
-      p->asked = true;
-      p->refs++;
+      if (!overdue(e, now)) continue;
+      atomic_fetch_add(&((struct peer *)e)->refs, 1);
       set->questions++;
-      rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + set->timeout_ns * 3 / 5, 0, on_status, q,
-                NULL);
+      vec_push(&due, e);
+    }
+    if (due.n) {
+      pthread_mutex_unlock(&set->lock);
+      for (size_t i = 0; i < due.n; i++) ask_status(due.at[i], now);
+      vec_release(&due);
+      pthread_mutex_lock(&set->lock);
+      if (set->stopping) break;
     }
     struct timespec until = {.tv_sec = wake / 1000000000, .tv_nsec = wake % 1000000000};
     pthread_cond_timedwait(&set->changed, &set->lock, &until);
@@ -620,7 +645,8 @@ void peers_describe(struct peers *p, struct text *out) {
   pthread_mutex_lock(&p->lock);
   int64_t now = clock_ns();
   for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);) {
-    const struct peer *peer = e;
+    struct peer *peer = e;
+    pthread_mutex_lock(&peer->lock);
     if (peer->fast)
       text_addf(out, "  %s (%s): fast path over %s\n", peer->task, peer->address, fast_client_kind(peer->fast));
     for (struct peer_call *c = peer->calls; c; c = c->next) {
@@ -633,6 +659,7 @@ void peers_describe(struct peers *p, struct text *out) {
       }
       text_addc(out, '\n');
     }
+    pthread_mutex_unlock(&peer->lock);
   }
   pthread_mutex_unlock(&p->lock);
 }

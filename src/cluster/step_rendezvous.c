@@ -150,7 +150,7 @@ static const struct rendezvous_ops step_ops = {
 void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
                                 void *arg) {
   struct entry *e = (struct entry *)r;
-  rendezvous_recv(e->local, key, hash_bytes(key, strlen(key), 0), cancel, done, arg);
+  rendezvous_recv(e->local, key, rendezvous_hash(key), cancel, done, arg);
   if (atomic_load(&e->finished) && rendezvous_local_is_empty(e->local)) steps_cleanup(e->steps, e->id);
 }
 

@@ -39,7 +39,7 @@ static void recv_unref(struct recv *r) {
 /* Too large for gRPC, but the receiver knows the fast path: the value waits until it asks again. */
 static shoal_status send_elsewhere(struct recv *r, struct tensor *value, const struct text *ticket,
                                    struct rpc_message **out) {
-  TRY(rendezvous_send(r->rendezvous, r->key, hash_bytes(r->key, strlen(r->key), 0), value, false));
+  TRY(rendezvous_send(r->rendezvous, r->key, rendezvous_hash(r->key), value, false));
   *out = transfer_elsewhere(ticket);
   return NULL;
 }
@@ -281,7 +281,7 @@ static shoal_status send_value(struct run *r, struct wire m) {
     if (f.number == 2 && f.type == WIRE_BYTES) proto = wire_inside(&f);
   }
   shoal_status s = key ? tensor_proto_decode(proto.at, wire_left(&proto), &t) : INVALID("RunGraph.send without a name");
-  if (!s) s = rendezvous_send(r->rendezvous, key, hash_bytes(key, strlen(key), 0), &t, false);
+  if (!s) s = rendezvous_send(r->rendezvous, key, rendezvous_hash(key), &t, false);
   free(key);
   return s;
 }

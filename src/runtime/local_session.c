@@ -379,7 +379,7 @@ static shoal_status partial_finish(struct local_session *s, const char *handle, 
 }
 
 static void receive(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done, void *arg) {
-  rendezvous_recv(r, key, hash_bytes(key, strlen(key), 0), cancel, done, arg);
+  rendezvous_recv(r, key, rendezvous_hash(key), cancel, done, arg);
 }
 
 /* Feeds and fetches; the values are the caller's. */

@@ -119,7 +119,7 @@ void partial_call_begin(struct partial_call *c, const struct partial_end *e, con
   join_init(&c->join, (size_t)sig->n_feeds + (size_t)c->n + 1, next, arg);
   for (int i = 0; i < sig->n_feeds; i++) {
     char *key = client_key(e, sig->feeds[i]);
-    join_part(&c->join, rendezvous_send(e->rendezvous, key, hash_bytes(key, strlen(key), 0), &feeds[i], false));
+    join_part(&c->join, rendezvous_send(e->rendezvous, key, rendezvous_hash(key), &feeds[i], false));
     free(key);
   }
   for (int i = 0; i < sig->n_fetches; i++) {

@@ -1,7 +1,10 @@
-/* The local rendezvous: a table of keys, each with values that nobody has asked for yet, or receivers that wait.
+/* The local rendezvous: a table by key of values that nobody has asked for yet and of receivers that wait.
  *
- * One lock a rendezvous: a step has few transfers, and they are short. Values and waiters of a key are queues in
- * order of arrival. A waiter's callback runs on the sender's thread, after the lock is dropped. */
+ * One lock a rendezvous: a step has few transfers, and they are short. A bucket's items stand in order of arrival, so
+ * the first with a key is the one whose turn it is; all that stand under one key are values, or all are waiters. An
+ * item holds its key itself, and its hash is made once for each kernel: a transfer is one allocation, and a step with a
+ * few hundred of them needs no other table than the one it begins with. A waiter's callback runs on the sender's
+ * thread, after the lock is dropped. */
 #include "runtime/rendezvous.h"
 
 #include <inttypes.h>
@@ -11,70 +14,99 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/strmap.h"
+
+enum { FEW = 64, CROWDED = 4, GROWTH = 8 }; /* buckets at first; items for each before there are GROWTH times as many */
 
 struct local;
 
 struct item {
-  struct item *prev, *next;
+  struct item *prev, *next; /* of its bucket */
+  uint64_t hash;
   bool queued;
-  /* a value ... */
-  struct tensor value;
   bool is_dead;
-  /* ... or a waiter */
-  rendezvous_done done;
+  struct tensor value;
+  rendezvous_done done; /* NULL: it is a value; else a waiter */
   void *arg;
   struct cancel *cancel;
   struct cancel_hook hook;
   struct local *owner;
-  char *key;
+  char key[];
 };
 
-struct queue {
-  struct item *head, *tail; /* all values, or all waiters */
+struct bucket {
+  struct item *first, *last;
 };
 
 struct local {
   struct rendezvous head;
   pthread_mutex_t lock;
-  struct strmap table;  /* lock: key -> struct queue * */
-  shoal_status aborted; /* lock */
+  struct bucket *buckets; /* lock: [cap], a power of two */
+  size_t cap, n;          /* lock */
+  shoal_status aborted;   /* lock */
+  struct bucket few[FEW];
 };
 
-static struct queue *queue_of(struct local *r, const char *key) {
-  struct queue *q = strmap_get(&r->table, key);
-  if (!q) {
-    q = mem_zalloc(1, sizeof *q);
-    strmap_put(&r->table, key, q);
-  }
-  return q;
+/* ---- the table; call with the lock held ---- */
+
+static struct bucket *bucket_of(struct local *r, uint64_t hash) { return &r->buckets[hash & (r->cap - 1)]; }
+
+/* The first of the key's, or NULL. */
+static struct item *find(struct local *r, const char *key, uint64_t hash) {
+  struct item *i = bucket_of(r, hash)->first;
+  while (i && (i->hash != hash || strcmp(i->key, key) != 0)) i = i->next;
+  return i;
 }
 
-static void append(struct queue *q, struct item *i) {
+static void append(struct bucket *b, struct item *i) {
   i->next = NULL;
-  i->prev = q->tail;
-  i->queued = true;
-  if (q->tail) q->tail->next = i;
-  else q->head = i;
-  q->tail = i;
+  i->prev = b->last;
+  if (b->last) b->last->next = i;
+  else b->first = i;
+  b->last = i;
 }
 
-static struct item *take(struct local *r, const char *key, struct queue *q, struct item *i) {
+static void grow(struct local *r) {
+  size_t was = r->cap;
+  struct bucket *old = r->buckets;
+  r->cap *= GROWTH;
+  r->buckets = mem_zalloc(r->cap, sizeof *r->buckets);
+  for (size_t k = 0; k < was; k++)
+    for (struct item *i = old[k].first, *next; i; i = next) {
+      next = i->next;
+      append(bucket_of(r, i->hash), i);
+    }
+  if (old != r->few) free(old);
+}
+
+static void put(struct local *r, struct item *i) {
+  if (r->n >= CROWDED * r->cap) grow(r);
+  append(bucket_of(r, i->hash), i);
+  i->queued = true;
+  r->n++;
+}
+
+static void take(struct local *r, struct item *i) {
+  struct bucket *b = bucket_of(r, i->hash);
   if (i->prev) i->prev->next = i->next;
-  else q->head = i->next;
+  else b->first = i->next;
   if (i->next) i->next->prev = i->prev;
-  else q->tail = i->prev;
+  else b->last = i->prev;
   i->queued = false;
-  if (!q->head) {
-    strmap_remove(&r->table, key);
-    free(q);
-  }
+  r->n--;
+}
+
+/* ---- sending and receiving ---- */
+
+static struct item *item_new(const char *key, uint64_t hash) {
+  size_t n = strlen(key) + 1;
+  struct item *i = mem_zalloc(1, sizeof *i + n);
+  i->hash = hash;
+  memcpy(i->key, key, n);
   return i;
 }
 
 static void item_free(struct item *i) {
   tensor_release(&i->value);
-  free(i->key);
   free(i);
 }
 
@@ -88,16 +120,16 @@ static void local_send(struct rendezvous *base, const char *key, uint64_t hash, 
     tensor_release(value);
     return;
   }
-  struct queue *q = queue_of(r, key);
-  if (!q->head || !q->head->done) {
-    struct item *i = mem_zalloc(1, sizeof *i);
+  struct item *w = find(r, key, hash);
+  if (!w || !w->done) {
+    struct item *i = item_new(key, hash);
     tensor_move(&i->value, value);
     i->is_dead = is_dead;
-    append(q, i);
+    put(r, i);
     pthread_mutex_unlock(&r->lock);
     return;
   }
-  struct item *w = take(r, key, q, q->head);
+  take(r, w);
   pthread_mutex_unlock(&r->lock);
   /* Once out of the table the waiter is ours, unless its cancellation runs right now and finds it gone. */
   if (w->cancel) cancel_deregister(w->cancel, &w->hook);
@@ -109,11 +141,10 @@ static void waiter_cancelled(void *arg) {
   struct item *w = arg;
   struct local *r = w->owner;
   pthread_mutex_lock(&r->lock);
-  struct queue *q = w->queued ? strmap_get(&r->table, w->key) : NULL; /* none after an abort */
-  bool found = q != NULL;
-  if (found) take(r, w->key, q, w);
+  bool found = w->queued;
+  if (found) take(r, w);
   pthread_mutex_unlock(&r->lock);
-  if (!found) return; /* being served */
+  if (!found) return; /* being served, or aborted */
   struct tensor none = tensor_none();
   w->done(w->arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "RecvAsync is cancelled.")), &none, false);
   item_free(w);
@@ -130,20 +161,19 @@ static void local_recv(struct rendezvous *base, const char *key, uint64_t hash, 
     done(arg, s, &none, false);
     return;
   }
-  struct queue *q = strmap_get(&r->table, key);
-  if (q && !q->head->done) {
-    struct item *i = take(r, key, q, q->head);
+  struct item *i = find(r, key, hash);
+  if (i && !i->done) {
+    take(r, i);
     pthread_mutex_unlock(&r->lock);
     done(arg, NULL, &i->value, i->is_dead);
     i->value.buffer = NULL; /* the callee owns it now */
     item_free(i);
     return;
   }
-  struct item *w = mem_zalloc(1, sizeof *w);
+  struct item *w = item_new(key, hash);
   w->done = done;
   w->arg = arg;
   w->owner = r;
-  w->key = mem_strdup(key);
   /* Registered under our lock, so that a sender that finds the waiter also finds its hook. */
   if (cancel && !cancel_register(cancel, &w->hook, waiter_cancelled, w)) {
     pthread_mutex_unlock(&r->lock);
@@ -152,7 +182,7 @@ static void local_recv(struct rendezvous *base, const char *key, uint64_t hash, 
     return;
   }
   w->cancel = cancel;
-  append(queue_of(r, key), w);
+  put(r, w);
   pthread_mutex_unlock(&r->lock);
 }
 
@@ -165,28 +195,26 @@ static void local_abort(struct rendezvous *base, shoal_status why) {
     return;
   }
   r->aborted = why;
-  struct strmap table = r->table;
-  r->table = (struct strmap){0};
-  pthread_mutex_unlock(&r->lock);
-  void *value;
-  for (size_t i = 0; strmap_next(&table, &i, NULL, &value);) {
-    struct queue *q = value;
-    for (struct item *w = q->head, *next; w; w = next) {
-      next = w->next;
-      struct tensor none = tensor_none();
-      if (w->cancel) cancel_deregister(w->cancel, &w->hook);
-      if (w->done) w->done(w->arg, status_copy(why), &none, false);
-      item_free(w);
+  struct bucket all = {0};
+  for (size_t k = 0; r->n && k < r->cap; k++)
+    for (struct item *i; (i = r->buckets[k].first);) {
+      take(r, i);
+      append(&all, i);
     }
-    free(q);
+  pthread_mutex_unlock(&r->lock);
+  for (struct item *w = all.first, *next; w; w = next) {
+    next = w->next;
+    struct tensor none = tensor_none();
+    if (w->cancel) cancel_deregister(w->cancel, &w->hook);
+    if (w->done) w->done(w->arg, status_copy(why), &none, false);
+    item_free(w);
   }
-  strmap_release(&table);
 }
 
 static void local_free(struct rendezvous *base) {
   struct local *r = (struct local *)base;
-  if (r->table.n) local_abort(base, STATUS(SHOAL_CANCELLED, "the step has ended"));
-  strmap_release(&r->table);
+  if (r->n) local_abort(base, STATUS(SHOAL_CANCELLED, "the step has ended"));
+  if (r->buckets != r->few) free(r->buckets);
   shoal_status_free(r->aborted);
   pthread_mutex_destroy(&r->lock);
   free(r);
@@ -198,6 +226,8 @@ static const struct rendezvous_ops local_ops = {
 struct rendezvous *rendezvous_local_new(void) {
   struct local *r = mem_zalloc(1, sizeof *r);
   r->head.ops = &local_ops;
+  r->buckets = r->few;
+  r->cap = FEW;
   atomic_init(&r->head.refs, 1);
   pthread_mutex_init(&r->lock, NULL);
   return &r->head;
@@ -206,7 +236,7 @@ struct rendezvous *rendezvous_local_new(void) {
 bool rendezvous_local_is_empty(struct rendezvous *base) {
   struct local *r = (struct local *)base;
   pthread_mutex_lock(&r->lock);
-  bool empty = r->table.n == 0;
+  bool empty = r->n == 0;
   pthread_mutex_unlock(&r->lock);
   return empty;
 }
@@ -214,10 +244,9 @@ bool rendezvous_local_is_empty(struct rendezvous *base) {
 void rendezvous_local_waiting(struct rendezvous *base, void (*fn)(void *, const char *), void *arg) {
   struct local *r = (struct local *)base;
   pthread_mutex_lock(&r->lock);
-  const char *key;
-  void *value;
-  for (size_t i = 0; strmap_next(&r->table, &i, &key, &value);)
-    if (((struct queue *)value)->head->done) fn(arg, key);
+  for (size_t k = 0; r->n && k < r->cap; k++)
+    for (const struct item *i = r->buckets[k].first; i; i = i->next)
+      if (i->done) fn(arg, i->key);
   pthread_mutex_unlock(&r->lock);
 }
 

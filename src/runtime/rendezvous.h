@@ -4,7 +4,10 @@
 #ifndef RUNTIME_RENDEZVOUS_H
 #define RUNTIME_RENDEZVOUS_H
 
+#include <string.h>
+
 #include "base/cancel.h"
+#include "base/keyed_hash.h"
 #include "base/status.h"
 #include "tensor/tensor.h"
 
@@ -26,7 +29,9 @@ struct rendezvous {
   atomic_int refs;
 };
 
-/* key and its hash_bytes(key, n, 0). The value is taken over. */
+/* What stands beside a key in all calls; whoever uses a key often makes it once. Strangers choose keys. */
+static inline uint64_t rendezvous_hash(const char *key) { return hash_keyed(key, strlen(key), 0); }
+/* The value is taken over. */
 static inline shoal_status rendezvous_send(struct rendezvous *r, const char *key, uint64_t hash, struct tensor *value,
                                            bool is_dead) {
   shoal_status s = NULL;

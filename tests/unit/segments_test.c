@@ -113,7 +113,7 @@ static void send(struct run *r, const char *name, float value, bool is_dead) {
     ASSERT_OK(tensor_new(&t, SHOAL_FLOAT32, &(struct shape){.rank = 1, .dims = {4}}));
     for (int i = 0; i < 4; i++) ((float *)t.data)[i] = value;
   }
-  ASSERT_OK(rendezvous_send(r->step.rendezvous, key, hash_bytes(key, strlen(key), 0), &t, is_dead));
+  ASSERT_OK(rendezvous_send(r->step.rendezvous, key, rendezvous_hash(key), &t, is_dead));
   free(key);
 }
 

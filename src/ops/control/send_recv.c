@@ -79,9 +79,8 @@ static shoal_status edge_init(struct kernel_init *ki, void *state) {
   TRY(node_get_string(ki->node, "tensor_name", &name));
   TRY(node_get_int(ki->node, "send_device_incarnation", &incarnation));
   st->key = rendezvous_key_make(src, (uint64_t)incarnation, dst, name, 0, 0);
-  size_t n = strlen(st->key);
-  st->prefix_n = n - strlen("0:0");
-  st->hash = hash_bytes(st->key, n, 0);
+  st->prefix_n = strlen(st->key) - strlen("0:0");
+  st->hash = rendezvous_hash(st->key);
   return NULL;
 }
 
@@ -95,8 +94,8 @@ static const char *edge_key(const struct kernel_ctx *ctx, uint64_t *hash, char *
   if (LIKELY(ctx->frame == 0 && ctx->iter == 0)) return st->key;
   char *key = mem_alloc(st->prefix_n + 48);
   memcpy(key, st->key, st->prefix_n);
-  int n = snprintf(key + st->prefix_n, 48, "%" PRIu64 ":%" PRIu64, ctx->frame, ctx->iter);
-  *hash = hash_bytes(key, st->prefix_n + (size_t)n, 0);
+  snprintf(key + st->prefix_n, 48, "%" PRIu64 ":%" PRIu64, ctx->frame, ctx->iter);
+  *hash = rendezvous_hash(key);
   return *made = key;
 }
 

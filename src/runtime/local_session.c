@@ -2,55 +2,21 @@
  *
  * Many threads may run steps at once. A run by names finds its compiled step by a key made of the names; a callable
  * holds it directly. */
-#include <pthread.h>
-#include <stdio.h>
+#include "runtime/local_session.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/latch.h"
 #include "base/mem.h"
-#include "base/strmap.h"
-#include "base/vec.h"
 #include "graph/lower.h"
 #include "graph/place.h"
-#include "runtime/local_step.h"
-#include "runtime/partial.h"
 #include "runtime/run_metadata.h"
 #include "runtime/session_config.h"
-#include "runtime/session_ops.h"
-#include "runtime/signatures.h"
 #include "runtime/step_stats.h"
 
 #define TASK "/job:localhost/replica:0/task:0"
 enum { MAX_DEVICES = 256, MAX_THREADS = 4096, MOST_STEPS = 2000 };
-
-struct partial { /* a partial run under way */
-  struct local_run run;
-  struct partial_marks marks; /* the session's lock */
-  int refs;                   /* the session's lock: the table's, and each call's */
-};
-
-struct local_session {
-  shoal_session head;
-  pthread_mutex_t graph_lock;
-  struct shoal_graph *graph; /* graph_lock: as given and extended; nodes are placed */
-  bool placed;               /* graph_lock */
-  struct signatures steps;   /* struct local_step */
-  pthread_mutex_t lock;
-  struct strmap partials; /* lock: handle -> struct partial * */
-  int64_t next_partial;   /* lock */
-  struct local_env env;
-  struct pool *own_inter, *own_intra;
-  bool soft, log;
-  int64_t timeout_ms;
-  atomic_int_fast64_t next_step;
-  pthread_mutex_t runs_lock;
-  pthread_cond_t runs_idle;
-  struct local_run *runs; /* runs_lock */
-  bool closed;            /* runs_lock */
-};
-
-static struct local_session *self(shoal_session *s) { return (struct local_session *)s; }
 
 /* Threads that all sessions share unless they ask for their own number. */
 static struct {
@@ -116,8 +82,7 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   local_env_init(env);
   env->inter = s->own_inter ? s->own_inter : shared.inter;
   struct plan_places *p = &env->places;
-  p->devices =
-      devices_new(TASK, set.devices, set.n_devices, s->own_intra ? s->own_intra : shared.intra, &p->n_devices);
+  p->devices = devices_new(TASK, set.devices, set.n_devices, s->own_intra ? s->own_intra : shared.intra, &p->n_devices);
   p->resources = mem_zalloc((size_t)p->n_devices, sizeof *p->resources);
   for (int i = 0; i < p->n_devices; i++) p->resources[i] = resource_mgr_new("localhost");
   p->functions = function_runtime_new(s->graph);
@@ -130,7 +95,7 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
 
 /* New nodes are added to the session's own graph; those it has stay as they are. */
 static shoal_status local_extend(shoal_session *base, struct shoal_graph *g) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   pthread_mutex_lock(&s->graph_lock);
   shoal_status status = graph_add_new(s->graph, g);
   if (!status) status = function_runtime_add(s->env.places.functions, g);
@@ -141,7 +106,7 @@ static shoal_status local_extend(shoal_session *base, struct shoal_graph *g) {
 
 /* ---- running steps ---- */
 
-static shoal_status run_begin(struct local_session *s, struct local_run *r) {
+shoal_status local_session_enter(struct local_session *s, struct local_run *r) {
   pthread_mutex_lock(&s->runs_lock);
   shoal_status status = s->closed ? STATUS(SHOAL_CANCELLED, "Session has been closed.") : NULL;
   if (!status) {
@@ -153,7 +118,7 @@ static shoal_status run_begin(struct local_session *s, struct local_run *r) {
   return status;
 }
 
-static void run_end(struct local_session *s, struct local_run *r) {
+void local_session_leave(struct local_session *s, struct local_run *r) {
   pthread_mutex_lock(&s->runs_lock);
   if (r->prev) r->prev->next = r->next;
   else s->runs = r->next;
@@ -206,9 +171,8 @@ static void compile(struct local_session *s, const struct step_signature *sig, e
   pthread_mutex_unlock(&s->graph_lock);
 }
 
-/* A new reference to the step for a signature, compiled now if this is the first time. */
-static shoal_status find_step(struct local_session *s, const struct step_signature *sig, enum feed_style style,
-                              struct local_step **out) {
+shoal_status local_session_step(struct local_session *s, const struct step_signature *sig, enum feed_style style,
+                                struct local_step **out) {
   struct text key = {0};
   struct signature *found = NULL;
   shoal_status status = NULL;
@@ -255,11 +219,11 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   r.run.step.rets = values + step->n_feeds;
   r.run.step.n_rets = step->n_fetches;
   if (metadata && o && o->trace_level > 0) r.run.step.stats = step_stats_new(true);
-  shoal_status status = run_begin(s, &r);
+  shoal_status status = local_session_enter(s, &r);
   if (!status) {
     local_run_start(&r);
     status = local_run_wait(&r);
-    run_end(s, &r);
+    local_session_leave(s, &r);
   }
   for (int i = 0; i < step->n_fetches; i++) {
     struct tensor *t = &r.run.step.rets[i];
@@ -282,9 +246,9 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
 static shoal_status local_run_by_names(shoal_session *base, const shoal_run_options *o,
                                        const struct step_signature *sig, shoal_tensor *const *feeds,
                                        shoal_tensor **fetches, shoal_bytes *metadata) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   struct local_step *step;
-  TRY(find_step(s, sig, FEED_ARGS, &step));
+  TRY(local_session_step(s, sig, FEED_ARGS, &step));
   shoal_status status = run_step(s, step, o, feeds, fetches, metadata);
   local_step_unref(step);
   return status;
@@ -293,9 +257,9 @@ static shoal_status local_run_by_names(shoal_session *base, const shoal_run_opti
 /* ---- callables ---- */
 
 static shoal_status local_make_callable(shoal_session *base, const struct step_signature *sig, int64_t *callable) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   struct local_step *step;
-  TRY(find_step(s, sig, FEED_ARGS, &step));
+  TRY(local_session_step(s, sig, FEED_ARGS, &step));
   *callable = signatures_hold(&s->steps, &step->head);
   return NULL;
 }
@@ -307,7 +271,7 @@ static struct local_step *callable_at(struct local_session *s, int64_t callable,
 static shoal_status local_run_callable(shoal_session *base, int64_t callable, const shoal_run_options *o,
                                        shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                        shoal_bytes *metadata) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   struct local_step *step = callable_at(s, callable, false);
   if (!step) return INVALID("No such callable handle: %lld", (long long)callable);
   shoal_status status = NULL;
@@ -320,116 +284,16 @@ static shoal_status local_run_callable(shoal_session *base, int64_t callable, co
 }
 
 static shoal_status local_release_callable(shoal_session *base, int64_t callable) {
-  struct local_step *step = callable_at(self(base), callable, true);
+  struct local_step *step = callable_at(local_session_of(base), callable, true);
   if (!step) return INVALID("No such callable handle: %lld", (long long)callable);
   local_step_unref(step);
   return NULL;
 }
 
-/* ---- partial runs ---- */
-
-static void partial_free(struct partial *p) {
-  partial_marks_release(&p->marks);
-  local_run_release(&p->run);
-  free(p);
-}
-
-static void partial_unref(struct local_session *s, struct partial *p) {
-  pthread_mutex_lock(&s->lock);
-  bool last = --p->refs == 0;
-  pthread_mutex_unlock(&s->lock);
-  if (last) partial_free(p);
-}
-
-static shoal_status local_partial_setup(shoal_session *base, const struct step_signature *sig, char **handle) {
-  struct local_session *s = self(base);
-  struct local_step *step;
-  TRY(find_step(s, sig, FEED_WIRES, &step));
-  struct partial *p = mem_zalloc(1, sizeof *p);
-  p->refs = 1;
-  local_run_init(&p->run, &s->env, step, atomic_fetch_add(&s->next_step, 1), DEADLINE_NEVER);
-  if (!p->run.run.step.rendezvous) p->run.run.step.rendezvous = rendezvous_local_new();
-  partial_marks_init(&p->marks, step->graph, step->feeds, step->n_feeds, step->fetches, step->n_fetches);
-  local_step_unref(step);
-  shoal_status status = run_begin(s, &p->run);
-  if (status) {
-    partial_free(p);
-    return status;
-  }
-  local_run_start(&p->run);
-  pthread_mutex_lock(&s->lock);
-  *handle = mem_printf("%lld", (long long)s->next_partial++);
-  strmap_put(&s->partials, *handle, p);
-  pthread_mutex_unlock(&s->lock);
-  return NULL;
-}
-
-/* Ends the step, unless another call is about to. */
-static shoal_status partial_finish(struct local_session *s, const char *handle, struct partial *p, bool cancel) {
-  pthread_mutex_lock(&s->lock);
-  bool listed = strmap_get(&s->partials, handle) == p;
-  if (listed) strmap_remove(&s->partials, handle);
-  pthread_mutex_unlock(&s->lock);
-  if (cancel) cancel_start(&p->run.cancel, NULL);
-  if (!listed) return NULL;
-  shoal_status status = local_run_wait(&p->run);
-  run_end(s, &p->run);
-  partial_unref(s, p);
-  return status;
-}
-
-static void receive(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done, void *arg) {
-  rendezvous_recv(r, key, rendezvous_hash(key), cancel, done, arg);
-}
-
-/* Feeds and fetches; the values are the caller's. */
-static shoal_status exchange(struct local_session *s, struct partial *p, const struct step_signature *sig,
-                             shoal_tensor *const *feeds, shoal_tensor **fetches) {
-  const struct device *d = s->env.places.devices[0];
-  struct partial_end end = {.rendezvous = p->run.run.step.rendezvous,
-                            .recv = receive,
-                            .cancel = &p->run.cancel,
-                            .device = d->name,
-                            .incarnation = d->incarnation};
-  struct tensor *values = mem_zalloc((size_t)sig->n_feeds, sizeof *values);
-  for (int i = 0; i < sig->n_feeds; i++) tensor_ref(&values[i], &feeds[i]->t);
-  struct partial_call call;
-  struct latch come;
-  latch_init(&come, 1);
-  partial_call_begin(&call, &end, sig, values, latch_done, &come);
-  shoal_status status = latch_finish(&come);
-  for (int i = 0; !status && i < sig->n_fetches; i++) fetches[i] = tensor_handle_take(&call.values[i]);
-  partial_call_release(&call);
-  free(values);
-  return status;
-}
-
-static shoal_status local_partial_run(shoal_session *base, const char *handle, const struct step_signature *sig,
-                                      shoal_tensor *const *feeds, shoal_tensor **fetches) {
-  struct local_session *s = self(base);
-  bool all = false;
-  for (int i = 0; i < sig->n_fetches; i++) fetches[i] = NULL;
-  pthread_mutex_lock(&s->lock);
-  struct partial *p = strmap_get(&s->partials, handle);
-  shoal_status status =
-      p ? partial_marks_take(&p->marks, sig, &all) : INVALID("Must run 'setup' before performing partial runs!");
-  if (!status) p->refs++;
-  pthread_mutex_unlock(&s->lock);
-  TRY(status);
-  status = exchange(s, p, sig, feeds, fetches);
-  if (all || status) status_merge(&status, partial_finish(s, handle, p, status != NULL));
-  partial_unref(s, p);
-  for (int i = 0; status && i < sig->n_fetches; i++) {
-    shoal_tensor_unref(fetches[i]);
-    fetches[i] = NULL;
-  }
-  return status;
-}
-
 /* ---- the rest ---- */
 
 static shoal_status local_list_devices(shoal_session *base, char **names) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   struct text t = {0};
   for (int i = 0; i < s->env.places.n_devices; i++) text_addf(&t, "%s\n", s->env.places.devices[i]->name);
   *names = text_take(&t);
@@ -437,7 +301,7 @@ static shoal_status local_list_devices(shoal_session *base, char **names) {
 }
 
 static void local_interrupt(shoal_session *base) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   pthread_mutex_lock(&s->runs_lock);
   s->closed = true;
   for (struct local_run *r = s->runs; r; r = r->next)
@@ -446,15 +310,9 @@ static void local_interrupt(shoal_session *base) {
 }
 
 static shoal_status local_close(shoal_session *base) {
-  struct local_session *s = self(base);
+  struct local_session *s = local_session_of(base);
   local_interrupt(base);
-  const char *handle;
-  void *value;
-  for (size_t i = 0; s->partials.n && strmap_next(&s->partials, &i, &handle, &value); i = 0) {
-    char *copy = mem_strdup(handle);
-    shoal_status_free(partial_finish(s, copy, value, true));
-    free(copy);
-  }
+  local_partials_stop(s);
   pthread_mutex_lock(&s->runs_lock);
   while (s->runs) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
   pthread_mutex_unlock(&s->runs_lock);

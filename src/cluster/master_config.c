@@ -19,6 +19,7 @@ shoal_status master_config_read(struct master_config *c, struct wire w, int64_t 
     if (s) return status_prefix(s, "device_filters: ");
   }
   struct wire def = c->said.cluster_def;
+  c->said.cluster_def = (struct wire){0}; /* the message goes */
   c->propagated = wire_left(&def) > 0;
   c->isolated = c->said.isolated || (c->propagated && !c->said.shared_state);
   return c->propagated ? cluster_spec_from_proto(&c->spec, def.at, wire_left(&def), max_tasks) : NULL;

@@ -28,7 +28,6 @@ struct step_run {
   struct alarm alarm; /* at the deadline, where the call itself does not end then */
   struct cancel cancel;
   struct tensor *args, *rets;
-  struct step_part *parts;       /* [compiled->parts.n] */
   struct rendezvous *rendezvous; /* partial runs */
   struct join join;              /* the parts, and the starter */
   shoal_status status;           /* when they have ended: how */
@@ -38,13 +37,13 @@ struct step_run {
   bool is_timed; /* by a time-out of its own */
   step_done done;
   void *arg;
+  struct step_part parts[]; /* [compiled->parts.n] */
 };
 
 void step_run_unref(struct step_run *r) {
   if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
   rendezvous_unref(r->rendezvous);
   cancel_release(&r->cancel);
-  free(r->parts);
   free(r);
 }
 
@@ -207,7 +206,7 @@ static void part_done(void *arg, shoal_status err) {
 
 struct step_run *step_run_new(struct master_session *s, struct compiled *c, const struct run_options *o,
                               int64_t call_deadline, struct tensor *args, step_done done, void *arg) {
-  struct step_run *r = mem_zalloc(1, sizeof *r);
+  struct step_run *r = mem_zalloc(1, sizeof *r + c->parts.n * sizeof *r->parts);
   atomic_init(&r->refs, 2); /* the run's own, and the caller's */
   r->session = s;
   master_session_ref(s);
@@ -227,7 +226,6 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   r->is_timed = r->deadline < call_deadline;
   if (partial) r->rendezvous = s->workers.at[OWN].ops->rendezvous(&s->workers.at[OWN], r->id);
   else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);
-  r->parts = mem_zalloc(c->parts.n, sizeof *r->parts);
   return r;
 }
 

@@ -243,10 +243,10 @@ static void node_flags(struct compiler *c, int i) {
   if (pn->flags & NODE_REFS) c->p->has_refs = true;
 }
 
-/* Constants are run once, here. They come first in the order, having no inputs. What a constant waits for matters only
- * where it may turn out to be dead: where something is received. */
-static bool runs_once(const struct shoal_node *n, bool receives) {
-  return op_is(n->op, "Const") && n->n_in == 0 && (!receives || n->control.n == 0);
+/* Constants are run once, here. They come first in the order, having no inputs. What a constant waits for, those that
+ * read it wait for too, perhaps through it alone: in a plan that waits for nothing the order sees to that. */
+static bool runs_once(const struct shoal_node *n, bool waits) {
+  return op_is(n->op, "Const") && n->n_in == 0 && (!waits || n->control.n == 0);
 }
 
 static shoal_status run_once(struct plan *p) {
@@ -266,37 +266,37 @@ static shoal_status run_once(struct plan *p) {
 }
 
 /* The constants first, then the rest as it was. */
-static void once_first(struct compiler *c, struct shoal_node **topological, bool receives) {
+static void once_first(struct compiler *c, struct shoal_node **topological, bool waits) {
   struct plan *p = c->p;
   int n = 0;
   for (int i = 0; i < p->n_nodes; i++)
-    if (runs_once(topological[i], receives)) c->order[n++] = topological[i];
+    if (runs_once(topological[i], waits)) c->order[n++] = topological[i];
   p->n_once = n;
   for (int i = 0; i < p->n_nodes; i++)
-    if (!runs_once(topological[i], receives)) c->order[n++] = topological[i];
+    if (!runs_once(topological[i], waits)) c->order[n++] = topological[i];
+}
+
+/* A node without a kernel says so when it gets one. */
+static bool is_async(const struct compiler *c, const struct shoal_node *n) {
+  const struct kernel_def *def;
+  shoal_status s = kernel_find(n, c->o->device->type->name, &def);
+  shoal_status_free(s);
+  return !s && def->start;
 }
 
 /* Cuts the plan into segments, unless it has frames, or too much that it waits for. */
-static shoal_status cut(struct compiler *c, struct shoal_node **topological, int *segment) {
+static void cut(struct compiler *c, struct shoal_node **topological, int *segment) {
   enum { FRAMES = NODE_SWITCH | NODE_MERGE | NODE_ENTER | NODE_EXIT | NODE_NEXT };
   struct plan *p = c->p;
-  bool framed = false, receives = false;
-  for (int i = 0; i < p->n_nodes; i++) {
-    framed |= (control_flags(topological[i]) & FRAMES) != 0;
-    receives |= (control_flags(topological[i]) & NODE_MAY_SKIP) != 0;
-  }
+  bool framed = false, waits = false;
+  for (int i = 0; i < p->n_nodes; i++) framed |= (control_flags(topological[i]) & FRAMES) != 0;
   if (!framed) {
-    once_first(c, topological, receives);
     bool *async = mem_zalloc((size_t)p->n_nodes, sizeof *async);
-    shoal_status s = NULL;
-    for (int i = 0; !s && i < p->n_nodes; i++) {
-      const struct kernel_def *def;
-      s = kernel_find(c->order[i], c->o->device->type->name, &def);
-      if (!s) async[i] = def->start != NULL;
-    }
-    p->straight = !s && segments_cut(p, c->order, async, c->g->nodes.n, segment);
+    for (int i = 0; i < p->n_nodes; i++) waits |= is_async(c, topological[i]);
+    once_first(c, topological, waits);
+    for (int i = 0; waits && i < p->n_nodes; i++) async[i] = is_async(c, c->order[i]);
+    p->straight = segments_cut(p, c->order, async, c->g->nodes.n, segment);
     free(async);
-    if (s) return s;
   }
   if (p->straight) {
     segments_order(p, c->order, segment);
@@ -305,7 +305,6 @@ static shoal_status cut(struct compiler *c, struct shoal_node **topological, int
     memcpy(c->order, topological, (size_t)p->n_nodes * sizeof *c->order);
   }
   for (int i = 0; i < p->n_nodes; i++) c->at[c->order[i]->id] = i;
-  return NULL;
 }
 
 static shoal_status check_whole(const struct shoal_graph *g) {
@@ -321,7 +320,7 @@ static shoal_status compile(struct compiler *c, struct shoal_node **topological,
   struct plan *p = c->p;
   TRY(check_whole(c->g));
   TRY(graph_topological_order(c->g, topological));
-  TRY(cut(c, topological, segment));
+  cut(c, topological, segment);
   for (int i = 0; i < p->n_nodes; i++) {
     struct shoal_node *n = c->order[i];
     p->nodes[i] = (struct plan_node){.flags = control_flags(n), .n_in = n->n_in, .n_out = n->n_out};

@@ -260,5 +260,39 @@ static void errors_end_what_waits(void **state) {
   take_down(&s);
 }
 
+/* ---- control edges through constants ---- */
+
+#define FLOAT(key) "attr { key: '" key "' value { type: DT_FLOAT } } "
+#define VALUE(v) "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: " v " } } } "
+#define TYPES(key) "attr { key: '" key "' value { list { type: DT_FLOAT } } } "
+
+/* TensorFlow ties an op to what it shall wait for by its constants alone, where those wait: the update waits for a
+ * queue that is never filled. */
+static void what_a_constant_waits_for_its_readers_do(void **state) {
+  static const char text[] =
+      "node { name: 'q' op: 'FIFOQueueV2' " TYPES("component_types") "} "
+      "node { name: 'get' op: 'QueueDequeueV2' input: 'q' " TYPES("component_types") "} "
+      "node { name: 'v' op: 'VarHandleOp' " FLOAT("dtype") "attr { key: 'shape' value { shape { } } } } "
+      "node { name: 'zero' op: 'Const' " FLOAT("dtype") VALUE("0") "} "
+      "node { name: 'one' op: 'Const' input: '^get' " FLOAT("dtype") VALUE("1") "} "
+      "node { name: 'init' op: 'AssignVariableOp' input: 'v' input: 'zero' " FLOAT("dtype") "} "
+      "node { name: 'add' op: 'AssignAddVariableOp' input: 'v' input: 'one' " FLOAT("dtype") "} "
+      "node { name: 'read' op: 'ReadVariableOp' input: 'v' " FLOAT("dtype") "} ";
+  shoal_graph *g = shoal_graph_new();
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  ASSERT_OK(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, (const char *[]){"init"}, 1, NULL));
+  ASSERT_FAILS(shoal_session_run(s, &(shoal_run_options){.timeout_ms = 100}, NULL, NULL, 0, NULL, NULL, 0,
+                                 (const char *[]){"add"}, 1, NULL),
+               SHOAL_DEADLINE_EXCEEDED, "");
+  shoal_tensor *v;
+  ASSERT_OK(shoal_session_run(s, NULL, NULL, NULL, 0, (const char *[]){"read:0"}, &v, 1, NULL, 0, NULL));
+  assert_true(*(const float *)shoal_tensor_data(v) == 0);
+  shoal_tensor_unref(v);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 RUN_TESTS(cmocka_unit_test(in_any_order), cmocka_unit_test(side_by_side), cmocka_unit_test(dead_values),
-          cmocka_unit_test(errors_end_what_waits))
+          cmocka_unit_test(errors_end_what_waits), cmocka_unit_test(what_a_constant_waits_for_its_readers_do))

@@ -16,16 +16,19 @@
 #define SHOAL_SHOAL_H
 
 #include <shoal/accumulate.h>
+#include <shoal/async.h>
 #include <shoal/averages.h>
 #include <shoal/cluster.h>
 #include <shoal/control.h>
 #include <shoal/coordinator.h>
 #include <shoal/data.h>
+#include <shoal/devices.h>
 #include <shoal/graph.h>
 #include <shoal/hooks.h>
 #include <shoal/input.h>
 #include <shoal/layers.h>
 #include <shoal/log.h>
+#include <shoal/op.h>
 #include <shoal/ops.h>
 #include <shoal/pipeline.h>
 #include <shoal/replicate.h>

@@ -22,6 +22,11 @@ int launch_main(int argc, char **argv);
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_RUN = 127 /* as a shell has it */ };
 
+struct flag_values {
+  const char *at[64];
+  int n;
+};
+
 /* One flag of a subcommand: "--name=value", "--name value", or "--name" for switches. */
 struct flag {
   const char *name;  /* without the dashes */
@@ -30,8 +35,9 @@ struct flag {
   const char **text; /* where the value goes: one of these */
   int64_t *number;
   bool *on;
-  int64_t min, max;   /* of a number: what is outside is refused; both 0: what is negative */
-  const char *absent; /* the value of "--name" alone, where one may leave it out */
+  int64_t min, max;           /* of a number: what is outside is refused; both 0: what is negative */
+  const char *absent;         /* the value of "--name" alone, where one may leave it out */
+  struct flag_values *values; /* instead of text: all values of a flag that may be given several times */
 };
 /* Reads the flags; what is no flag stays in argv, from 1 on, *argc counting it. False after printing the help (code
  * EXIT_OK) or an error (EXIT_USAGE). */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -42,6 +43,11 @@ static bool in_range(const struct flag *f, int64_t value) {
 
 static bool set(const struct flag *f, const char *value) {
   if (f->text) *f->text = value;
+  if (f->values && f->values->n == (int)COUNT_OF(f->values->at)) {
+    fprintf(stderr, "shoal: --%s: at most %d of them\n", f->name, f->values->n);
+    return false;
+  }
+  if (f->values) f->values->at[f->values->n++] = value;
   if (f->number && (!str_to_int64(value, f->number) || !in_range(f, *f->number))) {
     fprintf(stderr, "shoal: --%s=%s: expected a number", f->name, value);
     if (f->max) fprintf(stderr, " from %" PRId64 " to %" PRId64 "\n", f->min, f->max);

@@ -33,6 +33,7 @@
 #include "rpc/limits.h"
 
 #include <shoal/cluster.h>
+#include <shoal/op.h>
 
 enum { MAX_TASK = 999999, MAX_SECONDS = 1000000, LAST_S = 10 };
 
@@ -124,6 +125,7 @@ int server_main(int argc, char **argv) {
   struct hosts hosts[] = {{"ps", NULL}, {"worker", NULL}, {"chief", NULL}, {"evaluator", NULL}, {"master", NULL}};
   shoal_server_options o = {0};
   const char *level = NULL;
+  struct flag_values op_libraries = {0};
   bool fast = true;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0, http_port = -1;
   int64_t counts[LIMITS][2] = {0};
@@ -146,6 +148,8 @@ int server_main(int argc, char **argv) {
       {"tls_key", "FILE", "its private key (PEM)", .text = &o.tls_key},
       {"tls_ca", "FILE", "the authority that signs all tasks' certificates (PEM)", .text = &o.tls_ca},
       {"file_root", "DIR[:DIR...]", "confine file ops to these directories", .text = &o.file_root},
+      {"op_library", "FILE", "load the ops of this library (shoal/op.h); may be given several times: it is code",
+       .values = &op_libraries},
       {"peer_timeout", "SECONDS", "a silent task fails what waits for it after this (default 10)", .number = &silence,
        .min = 1, .max = MAX_SECONDS},
       {"startup_timeout", "SECONDS",
@@ -223,6 +227,12 @@ int server_main(int argc, char **argv) {
     o.cluster = text_cstr(&json);
   }
 
+  for (int i = 0; i < op_libraries.n; i++) {
+    shoal_status s = shoal_load_ops(op_libraries.at[i]);
+    if (!s) continue;
+    text_release(&json);
+    return report(s);
+  }
   if (pipe2(signal_pipe, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe for signals"));
   fcntl(signal_pipe[1], F_SETFL, O_NONBLOCK); /* a handler must not wait */
   catch_signals();

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "rpc/loop.h"
+#include "runtime/run_cancel.h"
 
 struct place {
   char *target;
@@ -125,6 +126,8 @@ static struct step_signature whole_names(const struct step_signature *sig, struc
   return out;
 }
 
+static void cancel_run(void *run) { step_run_cancel(run, run_cancel_status()); }
+
 /* The step runs in part on this thread. One that is late is cancelled, and then waited for: it uses our memory. */
 static shoal_status run_compiled(struct master_session *s, struct in_process_step *step, const struct run_options *o,
                                  int64_t deadline, shoal_tensor *const *feeds) {
@@ -132,11 +135,14 @@ static shoal_status run_compiled(struct master_session *s, struct in_process_ste
   for (int i = 0; i < step->sig->n_feeds; i++) tensor_ref(&args[i], &feeds[i]->t);
   latch_init(&step->latch, 1);
   struct step_run *run = step_run_new(s, step->compiled, o, deadline, args, step_ended, step);
+  struct run_cancel_link link;
+  run_cancel_link(&link, cancel_run, run);
   step_run_begin(run);
   rpc_loop_hand_over();
   if (!latch_wait_until(&step->latch, deadline))
     step_run_cancel(run, STATUS(SHOAL_DEADLINE_EXCEEDED, "Timed out: the step did not end in time"));
   shoal_status err = latch_finish(&step->latch);
+  run_cancel_unlink(&link);
   step_run_unref(run);
   return err;
 }

@@ -21,6 +21,7 @@
 #include "graph/function.h"
 #include "graph/import.h"
 #include "rpc/message.h"
+#include "runtime/run_cancel.h"
 #include "runtime/session_ops.h"
 #include "tensor/tensor_proto.h"
 
@@ -67,7 +68,7 @@ static shoal_status ask(struct remote_session *s, const char *method, struct rpc
   const void *data;
   size_t size;
   *body = (struct rpc_body){0};
-  TRY(peer_wait(s->master, method, request, deadline, 0, s->give_up, body));
+  TRY(peer_wait(s->master, method, request, deadline, 0, s->give_up ? s->give_up : run_cancel_asks(), body));
   shoal_status err = rpc_body_flat(body, &data, &size);
   if (err) rpc_body_release(body);
   else *answer = wire_from(data, size);
@@ -451,8 +452,17 @@ static shoal_status remote_list_devices(shoal_session *base, char **names) {
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES || (f.number != 1 && f.number != 2)) continue;
     struct wire device = wire_inside(&f);
-    for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;)
-      if (k.number == 1 && k.type == WIRE_BYTES) text_addf(&lines, "%.*s\n", (int)k.size, (const char *)k.data);
+    char name[256] = "", type[64] = "";
+    shoal_device d = {.name = name, .type = type};
+    for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;) {
+      if (k.number == 1 && k.type == WIRE_BYTES)
+        snprintf(name, sizeof name, "%.*s", (int)MIN(k.size, sizeof name), (const char *)k.data);
+      if (k.number == 2 && k.type == WIRE_BYTES)
+        snprintf(type, sizeof type, "%.*s", (int)MIN(k.size, sizeof type), (const char *)k.data);
+      if (k.number == 4 && k.type == WIRE_VARINT) d.memory = (int64_t)k.value;
+      if (k.number == 6 && k.type == WIRE_FIXED64) d.incarnation = k.value;
+    }
+    session_device_line(&lines, &d);
   }
   rpc_body_release(&body);
   *names = text_take(&lines);

@@ -2,11 +2,12 @@
  *
  * The signature language is described in op.h. A row that does not parse is a mistake in our own tables, so it
  * aborts at start with the row's name: a test that looks up any op finds it. */
-#include "graph/op.h"
+#include "graph/op_register.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -387,9 +388,48 @@ static void registry_build(void) {
   registry.n = (int)all.n;
 }
 
+/* Loaded ops stand apart, so that the built-in ones are found without a lock. */
+static struct {
+  atomic_bool any;
+  pthread_rwlock_t lock;
+  struct strmap by_name; /* lock */
+} loaded = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
 const struct op *op_find(const char *name) {
   pthread_once(&registry.once, registry_build);
-  return strmap_get(&registry.by_name, name);
+  const struct op *op = strmap_get(&registry.by_name, name);
+  if (op || !atomic_load_explicit(&loaded.any, memory_order_acquire)) return op;
+  pthread_rwlock_rdlock(&loaded.lock);
+  op = strmap_get(&loaded.by_name, name);
+  pthread_rwlock_unlock(&loaded.lock);
+  return op;
+}
+
+static shoal_status check_new(const struct op_row *const *rows, int i) {
+  bool there = strmap_get(&registry.by_name, rows[i]->name) || strmap_get(&loaded.by_name, rows[i]->name);
+  for (int k = 0; k < i && !there; k++) there = !strcmp(rows[i]->name, rows[k]->name);
+  return there ? STATUS(SHOAL_ALREADY_EXISTS, "there is an op %s already", rows[i]->name) : NULL;
+}
+
+shoal_status op_register(const struct op_row *const *rows, int n) {
+  pthread_once(&registry.once, registry_build);
+  struct op **ops = mem_zalloc((size_t)n, sizeof *ops);
+  shoal_status s = NULL;
+  for (int i = 0; i < n && !s; i++) {
+    shoal_status wrong = op_parse(rows[i], "loaded", &ops[i]);
+    if (wrong) s = INVALID("%s", shoal_status_message(wrong));
+    shoal_status_free(wrong);
+  }
+  pthread_rwlock_wrlock(&loaded.lock);
+  for (int i = 0; i < n && !s; i++) s = check_new(rows, i);
+  for (int i = 0; i < n; i++) {
+    if (s) op_free(ops[i]);
+    else strmap_put(&loaded.by_name, ops[i]->name, ops[i]);
+  }
+  if (!s) atomic_store_explicit(&loaded.any, true, memory_order_release);
+  pthread_rwlock_unlock(&loaded.lock);
+  free(ops);
+  return s;
 }
 
 const struct op *const *op_all(int *n) {

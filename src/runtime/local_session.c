@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "graph/lower.h"
 #include "graph/place.h"
+#include "runtime/run_cancel.h"
 #include "runtime/run_metadata.h"
 #include "runtime/session_config.h"
 #include "runtime/step_stats.h"
@@ -202,6 +203,8 @@ static shoal_status check_feeds(const struct local_step *step, shoal_tensor *con
   return NULL;
 }
 
+static void cancel_run(void *run) { cancel_start(&((struct local_run *)run)->cancel, run_cancel_status()); }
+
 static shoal_status run_step(struct local_session *s, struct local_step *step, const shoal_run_options *o,
                              shoal_tensor *const *feeds, shoal_tensor **fetches, shoal_bytes *metadata) {
   TRY(check_feeds(step, feeds));
@@ -221,8 +224,11 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   if (metadata && o && o->trace_level > 0) r.run.step.stats = step_stats_new(true);
   shoal_status status = local_session_enter(s, &r);
   if (!status) {
+    struct run_cancel_link link;
+    run_cancel_link(&link, cancel_run, &r);
     local_run_start(&r);
     status = local_run_wait(&r);
+    run_cancel_unlink(&link);
     local_session_leave(s, &r);
   }
   for (int i = 0; i < step->n_fetches; i++) {
@@ -295,7 +301,10 @@ static shoal_status local_release_callable(shoal_session *base, int64_t callable
 static shoal_status local_list_devices(shoal_session *base, char **names) {
   struct local_session *s = local_session_of(base);
   struct text t = {0};
-  for (int i = 0; i < s->env.places.n_devices; i++) text_addf(&t, "%s\n", s->env.places.devices[i]->name);
+  for (int i = 0; i < s->env.places.n_devices; i++) {
+    const struct device *d = s->env.places.devices[i];
+    session_device_line(&t, &(shoal_device){d->name, d->type->name, d->type->memory_limit, d->incarnation});
+  }
   *names = text_take(&t);
   return NULL;
 }

@@ -1,8 +1,11 @@
 /* The public session calls: check what was given, then go through the session's table. */
 #include "shoal/session.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/options.h"
 #include "base/text.h"
 #include "runtime/session_ops.h"
@@ -70,4 +73,56 @@ shoal_status shoal_session_release_callable(shoal_session *s, int64_t callable) 
   return s->ops->release_callable(s, callable);
 }
 
-shoal_status shoal_session_list_devices(shoal_session *s, char **names) { return s->ops->list_devices(s, names); }
+/* ---- devices: a line each, "name\ttype\tmemory\tincarnation" ---- */
+
+/* What a server sends as a name does not break the line. */
+static void add_word(struct text *to, const char *word) {
+  for (; *word; word++) text_addc(to, *word == '\t' || *word == '\n' ? '?' : *word);
+  text_addc(to, '\t');
+}
+
+void session_device_line(struct text *to, const shoal_device *d) {
+  add_word(to, d->name);
+  add_word(to, d->type);
+  text_addf(to, "%" PRId64 "\t%" PRIu64 "\n", d->memory, d->incarnation);
+}
+
+/* Ends the word and gives the place behind it. */
+static char *end_word(char *at) {
+  at += strcspn(at, "\t\n");
+  *at = 0;
+  return at + 1;
+}
+
+/* One block: the array, then the lines, which the strings are in. */
+shoal_status shoal_session_devices(shoal_session *s, shoal_device **out, int *n) {
+  char *lines;
+  TRY(s->ops->list_devices(s, &lines));
+  size_t count = 0, bytes = strlen(lines) + 1;
+  for (const char *at = lines; *at; at++) count += *at == '\n';
+  shoal_device *list = mem_alloc(count * sizeof *list + bytes);
+  char *at = memcpy(list + count, lines, bytes);
+  free(lines);
+  for (size_t i = 0; i < count; i++) {
+    list[i].name = at;
+    list[i].type = at = end_word(at);
+    at = end_word(at);
+    list[i].memory = strtoll(at, &at, 10);
+    list[i].incarnation = strtoull(at, &at, 10);
+    at = end_word(at);
+  }
+  *out = list;
+  *n = (int)count;
+  return NULL;
+}
+
+shoal_status shoal_session_list_devices(shoal_session *s, char **names) {
+  shoal_device *list;
+  int n;
+  TRY(shoal_session_devices(s, &list, &n));
+  struct text t = {0};
+  for (int i = 0; i < n; i++) text_addf(&t, "%s\n", list[i].name);
+  free(list);
+  *names = text_take(&t);
+  return NULL;
+}

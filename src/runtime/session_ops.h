@@ -3,7 +3,9 @@
 #ifndef RUNTIME_SESSION_OPS_H
 #define RUNTIME_SESSION_OPS_H
 
+#include "base/text.h"
 #include "graph/prune.h"
+#include "shoal/devices.h"
 #include "shoal/session.h"
 
 struct session_ops {
@@ -20,7 +22,7 @@ struct session_ops {
                                shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                shoal_bytes *metadata);
   shoal_status (*release_callable)(shoal_session *s, int64_t callable);
-  shoal_status (*list_devices)(shoal_session *s, char **names);
+  shoal_status (*list_devices)(shoal_session *s, char **lines); /* made by session_device_line */
 };
 
 struct shoal_session {
@@ -29,6 +31,9 @@ struct shoal_session {
 
 /* Ends the steps that are running, as closing does, from any thread; after it the session can only be closed. */
 static inline void session_interrupt(shoal_session *s) { s->ops->interrupt(s); }
+
+/* One device, for list_devices. */
+void session_device_line(struct text *to, const shoal_device *d);
 
 struct session_scheme {
   const char *prefix; /* "grpc://"; NULL ends the list */

@@ -2,6 +2,8 @@
  * program has to tell versions apart, and lines of the log for itself. */
 #include "unit.h"
 
+#include <unistd.h>
+
 #include <shoal/shoal.h>
 
 #include "base/log.h"
@@ -70,7 +72,7 @@ static shoal_status supervisor(shoal_graph *g, const void *o) {
   return shoal_supervisor_stop(s);
 }
 
-static shoal_status sync(shoal_graph *g, const void *o) {
+static shoal_status replicas(shoal_graph *g, const void *o) {
   shoal_sync_replicas_free(shoal_sync_replicas_new(g, shoal_sgd(1), o));
   return error_of(g);
 }
@@ -120,7 +122,7 @@ static const struct use uses[] = {
     {"shoal_progress", sizeof(shoal_progress), progress},
     {"shoal_progress", sizeof(shoal_progress), progress_hook},
     {"shoal_supervisor_options", sizeof(shoal_supervisor_options), supervisor},
-    {"shoal_sync_options", sizeof(shoal_sync_options), sync},
+    {"shoal_sync_options", sizeof(shoal_sync_options), replicas},
     {"shoal_loop_options", sizeof(shoal_loop_options), loop},
     {"shoal_replica_setter", sizeof(shoal_replica_setter), setter},
     {"shoal_loss_scale", sizeof(shoal_loss_scale), scale},
@@ -252,12 +254,32 @@ static void ends_of_nothing(void **state) {
   shoal_sharing_free(NULL);
   shoal_partitioned_free(NULL);
   shoal_sync_replicas_free(NULL);
+  shoal_async_free(NULL);
+  shoal_batches_free(NULL);
   ASSERT_OK(shoal_session_close(NULL));
   ASSERT_OK(shoal_train_session_close(NULL));
   ASSERT_OK(shoal_supervisor_stop(NULL));
   ASSERT_OK(shoal_events_close(NULL));
 }
 
+/* This program has the library inside: ops that are linked to the shared one would bring a second copy along. */
+static void another_copy(void **state) {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+  assert_true(n > 0);
+  path[n] = 0;
+  for (int up = 0; up < 2; up++) *strrchr(path, '/') = 0;
+  strcat(path, "/ops/own_op.so");
+  ASSERT_FAILS(shoal_load_ops(path), SHOAL_FAILED_PRECONDITION, "another copy of libshoal");
+  ASSERT_FAILS(shoal_load_ops("/nowhere/ops.so"), SHOAL_NOT_FOUND, "op library /nowhere/ops.so");
+}
+
+/* What a callback of the program's returns. */
+static void errors_of_programs(void **state) {
+  ASSERT_FAILS(shoal_status_new(SHOAL_DATA_LOSS, "row %d", 7), SHOAL_DATA_LOSS, "row 7");
+  assert_null(shoal_status_new(SHOAL_OK, "nothing"));
+}
+
 RUN_TESTS(cmocka_unit_test(newer_programs), cmocka_unit_test(older_programs), cmocka_unit_test(no_sizes),
           cmocka_unit_test(older_programs_of_ops), cmocka_unit_test(versions), cmocka_unit_test(lines_of_the_log),
-          cmocka_unit_test(ends_of_nothing))
+          cmocka_unit_test(ends_of_nothing), cmocka_unit_test(another_copy), cmocka_unit_test(errors_of_programs))

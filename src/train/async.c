@@ -1,0 +1,121 @@
+/* Steps in the background: a thread that makes the blocking call, and a handle to wait for it. A pool of such threads
+ * was rejected: steps wait for each other (queues, synchronous replicas), so that a bound on their number is a bound
+ * on what may be asked for. */
+#include "shoal/async.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "runtime/run_cancel.h"
+#include "train/step_request.h"
+
+struct shoal_async {
+  shoal_session *session;
+  struct step_request step;
+  VEC(shoal_fetch) fetches;
+  VEC(int) numbers; /* of fetches, in the step */
+  struct cancel cancel;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t ended;
+  bool done;          /* lock */
+  bool stored;        /* lock: what was fetched is where it goes */
+  shoal_status error; /* lock */
+};
+
+static void *run(void *arg) {
+  struct shoal_async *a = arg;
+  run_cancel_set(&a->cancel);
+  shoal_status e = cancel_started(&a->cancel) ? run_cancel_status() : step_run(&a->step, a->session);
+  run_cancel_set(NULL);
+  if (e && cancel_started(&a->cancel) && shoal_status_code(e) != SHOAL_CANCELLED) {
+    shoal_status_free(e); /* only a consequence */
+    e = run_cancel_status();
+  }
+  pthread_mutex_lock(&a->lock);
+  a->error = e;
+  a->done = true;
+  pthread_cond_broadcast(&a->ended);
+  pthread_mutex_unlock(&a->lock);
+  return NULL;
+}
+
+static void release(struct shoal_async *a) {
+  for (size_t i = 0; i < a->step.feeds.n; i++) shoal_tensor_unref(a->step.feeds.at[i].value);
+  step_release(&a->step);
+  vec_release(&a->fetches);
+  vec_release(&a->numbers);
+  cancel_release(&a->cancel);
+  pthread_mutex_destroy(&a->lock);
+  pthread_cond_destroy(&a->ended);
+  shoal_status_free(a->error);
+  free(a);
+}
+
+static void init(struct shoal_async *a, shoal_session *s) {
+  a->session = s;
+  cancel_init(&a->cancel);
+  pthread_mutex_init(&a->lock, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&a->ended, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options, shoal_feeds feeds,
+                             shoal_fetches fetches, const shoal_op *target, shoal_async **out) {
+  struct shoal_async *a = mem_zalloc(1, sizeof *a);
+  init(a, s);
+  shoal_status e = OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &a->step.options, options);
+  for (int i = 0; i < feeds.n && !e; i++) {
+    e = step_feed(&a->step, feeds.at[i].to, feeds.at[i].value);
+    if (!e && feeds.at[i].value) shoal_tensor_ref(feeds.at[i].value);
+  }
+  for (int i = 0; i < fetches.n; i++) {
+    vec_push(&a->fetches, fetches.at[i]);
+    vec_push(&a->numbers, step_fetch(&a->step, fetches.at[i].from));
+  }
+  step_target(&a->step, target);
+  if (!e && pthread_create(&a->thread, NULL, run, a))
+    e = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread for a step in the background");
+  if (e) release(a);
+  else *out = a;
+  return e;
+}
+
+bool shoal_async_done(shoal_async *a, int64_t timeout_ms) {
+  int64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
+  struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+  int err = 0;
+  pthread_mutex_lock(&a->lock);
+  while (!a->done && timeout_ms && err != ETIMEDOUT)
+    err = timeout_ms < 0 ? pthread_cond_wait(&a->ended, &a->lock) : pthread_cond_timedwait(&a->ended, &a->lock, &until);
+  bool done = a->done;
+  pthread_mutex_unlock(&a->lock);
+  return done;
+}
+
+shoal_status shoal_async_wait(shoal_async *a) {
+  shoal_async_done(a, -1);
+  pthread_mutex_lock(&a->lock);
+  for (size_t i = 0; i < a->fetches.n && !a->error && !a->stored; i++)
+    a->error = fetch_store(&a->fetches.at[i], a->step.values.at[a->numbers.at[i]]);
+  a->stored = true;
+  shoal_status e = a->error ? status_copy(a->error) : NULL;
+  pthread_mutex_unlock(&a->lock);
+  return e;
+}
+
+void shoal_async_cancel(shoal_async *a) { cancel_start(&a->cancel, NULL); }
+
+void shoal_async_free(shoal_async *a) {
+  if (!a) return;
+  shoal_async_cancel(a);
+  pthread_join(a->thread, NULL);
+  release(a);
+}

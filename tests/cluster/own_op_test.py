@@ -1,0 +1,127 @@
+"""Ops of one's own (shoal/op.h, examples/own_op.c): from C in a process and on a cluster, from TensorFlow's own client,
+which is told of the op's signature alone; and libraries that are refused, by name."""
+# needs: tensorflow
+import ctypes as C
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cluster import PATIENCE, ROOT, SHOAL, Cluster, free_ports, report
+
+BUILD = os.path.dirname(SHOAL)
+PROGRAM = os.path.join(BUILD, "examples", "use_own_op")
+LIBRARY = os.path.join(BUILD, "ops", "own_op.so")
+TOLD = "x 1: 2 x^3 is 2, its slope 6\nx 2: 2 x^3 is 16, its slope 24\nx 3: 2 x^3 is 54, its slope 54\n"
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def in_c():
+    p = run(PROGRAM, f"--op_library={LIBRARY}")
+    assert p.returncode == 0 and p.stdout == TOLD, p
+    p = run(PROGRAM, "--op_library=/nowhere/there.so")
+    assert p.returncode == 1 and "NOT_FOUND: op library /nowhere/there.so" in p.stderr, p
+
+
+def register(name, inputs, outputs, attrs=()):
+    """Tells this process's TensorFlow of an op that it has no kernel for, by TensorFlow's C API."""
+    lib = C.CDLL(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2"))
+    lib.TF_NewOpDefinitionBuilder.restype = lib.TF_NewStatus.restype = C.c_void_p
+    lib.TF_RegisterOpDefinition.argtypes = [C.c_void_p, C.c_void_p]
+    lib.TF_GetCode.argtypes = [C.c_void_p]
+    builder, status = lib.TF_NewOpDefinitionBuilder(name.encode()), lib.TF_NewStatus()
+    for what, texts in (("Attr", attrs), ("Input", inputs), ("Output", outputs)):
+        add = getattr(lib, f"TF_OpDefinitionBuilderAdd{what}")
+        add.argtypes = [C.c_void_p, C.c_char_p]
+        for text in texts:
+            add(builder, text.encode())
+    lib.TF_RegisterOpDefinition(builder, status)
+    assert lib.TF_GetCode(status) == 0
+
+
+def added(op, x, device, **attrs):
+    """Outputs of a node of such an op in the default graph."""
+    g = tf.get_default_graph()
+    with tf.device(device):
+        return g.create_op(op, [x], attrs={k: tf.AttrValue(**v) for k, v in attrs.items()}).outputs
+
+
+def from_tensorflow():
+    register("ScaledCube", ["x: T"], ["y: T"], ["T: {float, double}", "factor: float = 1.0"])
+    register("StringEnds", ["text: string"], ["length: int64", "ends: string"])
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, 2])
+        cube, = added("ScaledCube", x, "/job:ps", factor={"f": 0.5})
+        again, = added("ScaledCube", tf.cast(cube, tf.float64), "/job:worker")
+        words = tf.placeholder(tf.string, [None])
+        length, ends = added("StringEnds", words, "/job:ps")
+        with Cluster(flags=[f"--op_library={LIBRARY}"], ps=["shoal"], worker=["shoal"]) as c:
+            p = run(PROGRAM, f"--op_library={LIBRARY}", f"--master={c.target('worker')}")
+            assert p.returncode == 0 and p.stdout == TOLD, p
+            with tf.Session(c.target("worker")) as s:
+                values = np.float32([[1, 2], [3, -4]])
+                one, two = s.run([cube, again], {x: values})
+                np.testing.assert_allclose(one, 0.5 * values**3)
+                np.testing.assert_allclose(two, (0.5 * values.astype(np.float64)**3)**3)
+                many = np.random.RandomState(1).randn(50000, 2).astype(np.float32)  # in several pieces
+                np.testing.assert_allclose(s.run(cube, {x: many}), 0.5 * many**3, rtol=1e-5)
+                n, both = s.run([length, ends], {words: ["shoal", "o"]})
+                assert list(n) == [5, 1] and list(both) == [b"sl", b"oo"], (n, both)
+                try:
+                    s.run(ends, {words: ["a", ""]})
+                    raise AssertionError("an empty string has no ends")
+                except tf.errors.InvalidArgumentError as e:
+                    assert "string 1 is empty" in str(e), e
+        with Cluster(worker=["shoal"]) as c, tf.Session(c.target("worker")) as s:
+            try:
+                s.run(added("ScaledCube", tf.constant(1.0), "")[0])
+                raise AssertionError("the server has no such op")
+            except tf.errors.OpError as e:
+                assert "ScaledCube" in str(e), e
+
+
+ROW = """
+#include <shoal/op.h>
+static shoal_status nothing(shoal_op_run *r, void *state) { (void)r; (void)state; return NULL; }
+static const shoal_op_kernel kernels[] = {{.device = "CPU", .run = nothing}};
+static const shoal_op_row rows[] = {{.name = "%s", .in = "%s", .out = "y: float", .kernels = kernels, .n_kernels = 1}};
+"""
+# What is said, and the source of a library.
+REFUSED = [
+    ("ALREADY_EXISTS: op library {}: there is an op MatMul already", ROW % ("MatMul", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: argument x has unknown type 'flat'",
+     ROW % ("Mine", "x: flat") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: row 0: 'mine' is no name", ROW % ("mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine has no kernel",
+     '#include <shoal/op.h>\nstatic const shoal_op_row rows[] = {{.name = "Mine"}};\nSHOAL_OP_LIBRARY(rows);'),
+    ("INVALID_ARGUMENT: op library {}: it is no library of ops", "int x;"),
+    ("FAILED_PRECONDITION: op library {}: it was made for Shoal 99.0, and this is",
+     ROW % ("Mine", "x: float") + "#undef SHOAL_VERSION_NUMBER\n#define SHOAL_VERSION_NUMBER 99000000\n"
+     "SHOAL_OP_LIBRARY(rows);"),
+]
+
+
+def refused():
+    with tempfile.TemporaryDirectory() as folder:
+        for i, (said, source) in enumerate(REFUSED):
+            path = os.path.join(folder, f"wrong{i}.so")
+            p = subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-I", f"{ROOT}/include", "-I",
+                                f"{BUILD}/gen/include"], input=source, text=True, capture_output=True, check=False)
+            assert p.returncode == 0, p.stderr
+            spec = '{"w": ["127.0.0.1:%d"]}' % free_ports(1)[0]
+            p = run(SHOAL, "server", f"--cluster_spec={spec}", "--job_name=w", f"--op_library={LIBRARY}",
+                    f"--op_library={LIBRARY}", f"--op_library={path}")
+            assert p.returncode in (1, 2) and said.format(path) in p.stderr, (said, p)
+
+
+TESTS = [("from C, in a process", in_c), ("from TensorFlow's client, and from C, on a cluster", from_tensorflow),
+         ("libraries that are refused", refused)]
+
+if __name__ == "__main__":
+    sys.exit(report(TESTS))

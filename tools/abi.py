@@ -2,7 +2,7 @@
 """What a compiled program relies on: exported symbols with their versions and prototypes, the layout of public structs,
 the values of public constants.
 
-    tools/abi.py BUILD              compares with packaging/abi.txt, the last release's; says what changed and what to do
+    tools/abi.py BUILD              compares with packaging/abi.txt, the last release's; says what changed, what to do
     tools/abi.py --write BUILD      writes packaging/abi.txt: when a version is released, after a look at what changed
 
 What is added is no difference: a program of the last release never asks for it. Sizes and offsets come from a C program

@@ -37,8 +37,8 @@
 extern "C" {
 #endif
 
-/* An error of the program's own, for kernels and all other callbacks that return one. The caller hands it on or frees
- * it. */
+/* An error of the program's own, for kernels and all other callbacks: the caller returns it, hands it on, or frees it.
+ */
 SHOAL_API shoal_status shoal_status_new(shoal_code code, const char *format, ...) SHOAL_PRINTF(2, 3);
 
 /* ---- kernels: what an op does on a device ---- */
@@ -111,7 +111,7 @@ SHOAL_API int shoal_op_shapes_in(const shoal_op_shapes *s, int i, int64_t *dims)
 /* Output i; what is not set stays unknown. A rank or dimension of -1: unknown. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_shapes_out(shoal_op_shapes *s, int i, int rank, const int64_t *dims);
 /* A ready-made function: every output has input 0's shape. */
-SHOAL_API shoal_status shoal_op_same_shape(shoal_op_shapes *s);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_same_shape(shoal_op_shapes *s);
 
 /* ---- gradients: nodes that are added behind a node ---- */
 

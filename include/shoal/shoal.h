@@ -7,8 +7,8 @@
  * - A `char *` that is not const is the caller's, to be freed with free(); shoal_bytes with shoal_bytes_free; a
  *   shoal_status with shoal_status_free, or it is handed on; a shoal_tensor * that is stored through a pointer is a
  *   reference of the caller's, for shoal_tensor_unref. What is kept instead by what it was asked of says "keeps it".
- * - A const pointer that is returned, and what belongs to a graph (ops, outputs), stays the library's, and lives as long
- *   as what it was asked of unless a line says for how long.
+ * - A const pointer that is returned, and what belongs to a graph (ops, outputs), stays the library's. It lives as
+ *   long as what it was asked of unless a line says for how long.
  * - What is given to a function stays the caller's, and may be freed or changed once it returned: it copies, or takes a
  *   reference of its own. Where something is taken over instead, or must outlive the call, the header says so there.
  * - A callback's `arg` is the program's own; it must live as long as the callback may be called. */

@@ -57,7 +57,9 @@ struct own_state {
 static shoal_status own_init(struct kernel_init *ki, void *state) {
   const struct own_op *own = own_of(ki->kernel->op);
   struct own_state *s = state;
-  s->kernel = &own->kernels[ki->kernel->def - own->defs];
+  ptrdiff_t which = ki->kernel->def - own->defs;
+  MUST(which >= 0 && which < own->is.n_kernels);
+  s->kernel = &own->kernels[which];
   if (!s->kernel->init) return NULL;
   shoal_status e = s->kernel->init(ki->node, s->of_user);
   if (e) s->kernel = NULL; /* nothing to release */

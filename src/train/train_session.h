@@ -18,7 +18,8 @@ struct scaffold {
   shoal_saver *own_saver; /* when the caller gave none */
   shoal_out global_step;
 };
-SHOAL_MUST_CHECK shoal_status scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold *given, bool needs_saver);
+SHOAL_MUST_CHECK shoal_status scaffold_complete(struct scaffold *s, shoal_graph *g, const shoal_scaffold *given,
+                                                bool needs_saver);
 void scaffold_release(struct scaffold *s);
 
 /* How sessions on a model are made, again and again. */

@@ -3,6 +3,8 @@
  * nobody puts anything. */
 #include "unit.h"
 
+#include <time.h>
+
 #include <shoal/shoal.h>
 
 enum { PATIENCE_MS = 120000 };
@@ -49,6 +51,17 @@ static void goes_well(const struct model *m, shoal_session *s) {
   shoal_async_free(a);
 }
 
+/* The server, where there is one: a step that was cancelled here ends there, too. */
+static shoal_server *server;
+
+static void ends_there(void) {
+  for (bool busy = server != NULL; busy; nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL)) {
+    char *text = shoal_server_status(server);
+    busy = !strstr(text, "graphs run so far, 0 now");
+    free(text);
+  }
+}
+
 static void is_cancelled(const struct model *m, shoal_session *s) {
   float y = 7;
   shoal_async *a;
@@ -61,6 +74,7 @@ static void is_cancelled(const struct model *m, shoal_session *s) {
   ASSERT_FAILS(shoal_async_wait(a), SHOAL_CANCELLED, "");
   assert_true(y == 7);
   shoal_async_free(a);
+  ends_there();
   /* At once, perhaps before it began; and by freeing. */
   ASSERT_OK(shoal_run_async(s, NULL, SHOAL_NO_FEEDS, SHOAL_FETCH(m->never, &y), NULL, &a));
   shoal_async_cancel(a);
@@ -142,7 +156,6 @@ static void all(const char *target, const char *task) {
 static void in_this_process(void **state) { all("", "/job:localhost/replica:0/task:0"); }
 
 static void at_servers(void **state) {
-  shoal_server *server;
   ASSERT_OK(shoal_server_start(
       SHOAL_OPTIONS(shoal_server_options, .cluster = "{\"w\": [\"127.0.0.1:0\"]}", .job = "w", .cpu_devices = 2),
       &server));

@@ -33,7 +33,7 @@ static inline double seconds(void) {
 /* ---- the cluster ---- */
 
 struct cluster_flags {
-  const char *ps_hosts, *worker_hosts, *job_name;
+  const char *ps_hosts, *worker_hosts, *chief_hosts, *job_name;
   int64_t task_index;
   bool insecure_bind_all;
   const char *tls_cert, *tls_key, *tls_ca;
@@ -44,7 +44,8 @@ struct cluster_flags {
   flag_text("ps_hosts", "HOST:PORT,... of the parameter servers", &(c).ps_hosts),                            \
       flag_text("worker_hosts", "HOST:PORT,... of the workers; neither: TF_CONFIG, else this process alone", \
                 &(c).worker_hosts),                                                                          \
-      flag_text("job_name", "ps or worker", &(c).job_name),                                                  \
+      flag_text("chief_hosts", "HOST:PORT of a chief beside the workers", &(c).chief_hosts),                 \
+      flag_text("job_name", "ps, worker or chief", &(c).job_name),                                           \
       flag_number("task_index", "the number of this task in its job", &(c).task_index, 0),                   \
       flag_on("insecure_bind_all", "listen beyond this machine without TLS", &(c).insecure_bind_all),        \
       flag_path("tls_cert", "this task's certificate (PEM)", &(c).tls_cert),                                 \
@@ -73,9 +74,9 @@ static inline shoal_cluster *find_cluster(const struct cluster_flags *f) {
   if (f->tls_cert) setenv("SHOAL_TLS_CERT", f->tls_cert, 1);
   if (f->tls_key) setenv("SHOAL_TLS_KEY", f->tls_key, 1);
   if (f->tls_ca) setenv("SHOAL_TLS_CA", f->tls_ca, 1);
-  if (f->ps_hosts || f->worker_hosts)
-    check_given(shoal_cluster_from_hosts(f->ps_hosts, f->worker_hosts, f->job_name,
-                                         f->task_index > INT32_MAX ? INT32_MAX : (int)f->task_index, &c));
+  if (f->ps_hosts || f->worker_hosts || f->chief_hosts)
+    check_given(shoal_cluster_from_hosts_with_chief(f->chief_hosts, f->ps_hosts, f->worker_hosts, f->job_name,
+                                                    f->task_index > INT32_MAX ? INT32_MAX : (int)f->task_index, &c));
   else if (config && *config) check_given(shoal_cluster_from_config(NULL, &c));
   else if (f->job_name) {
     fprintf(stderr,
@@ -113,7 +114,8 @@ static inline shoal_server *start_server(const shoal_cluster *c, const struct cl
 
 /* Where one client has used all workers: lets the others' servers end. */
 static inline void stop_others(const shoal_cluster *c) {
-  for (int i = 1; i < shoal_cluster_tasks(c, "worker"); i++) {
+  int first = strcmp(shoal_cluster_job(c), "worker") == 0; /* else the client is a chief, and all workers are others */
+  for (int i = first; i < shoal_cluster_tasks(c, "worker"); i++) {
     char target[512];
     snprintf(target, sizeof target, "grpc://%s", shoal_cluster_address(c, "worker", i));
     shoal_status_free(shoal_server_remote_stop(target, 5000)); /* one that is gone already is no loss */

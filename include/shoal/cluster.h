@@ -15,6 +15,10 @@ typedef struct shoal_cluster shoal_cluster;
 /* From host lists as the flags of most programs have them: "host:port,host:port"; NULL or "": none of that job. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_from_hosts(const char *ps, const char *workers, const char *job,
                                                                  int task, shoal_cluster **out);
+/* The same with a job "chief", as Estimators have it. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_from_hosts_with_chief(const char *chief, const char *ps,
+                                                                            const char *workers, const char *job,
+                                                                            int task, shoal_cluster **out);
 /* From TF_CONFIG: as JSON, or a file that holds it; NULL: the environment's. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cluster_from_config(const char *tf_config, shoal_cluster **out);
 SHOAL_API void shoal_cluster_free(shoal_cluster *c);

@@ -108,9 +108,8 @@ void launch_tell_commands(const struct launch_job *j) {
  * (A line of usage that names it says that it is taken.) */
 static bool refuses_flags(const struct launch_job *j, const struct launch_task *t) {
   static const char *const flags[] = {"ps_hosts", "worker_hosts", "job_name", "task_index", "chief_hosts"};
-  static const char *const words[] = {"unrecogni",   "unknown",        "invalid",     "no flag",
-                                      "not defined", "no such option", "unexpected",  "is no",
-                                      "illegal",     "unsupported",    "did you mean"};
+  static const char *const words[] = {"unrecogni",      "unknown",    "invalid", "no flag",     "not defined",
+                                      "no such option", "unexpected", "illegal", "unsupported", "did you mean"};
   if (!j->flags || serves(j, t)) return false;
   size_t first = t->n_lines > LAUNCH_TAIL ? t->n_lines - LAUNCH_TAIL : 0;
   for (size_t k = first; k < t->n_lines; k++) {

@@ -45,12 +45,18 @@ static shoal_status finish(struct shoal_cluster *c, shoal_cluster **out) {
 
 shoal_status shoal_cluster_from_hosts(const char *ps, const char *workers, const char *job, int task,
                                       shoal_cluster **out) {
+  return shoal_cluster_from_hosts_with_chief(NULL, ps, workers, job, task, out);
+}
+
+shoal_status shoal_cluster_from_hosts_with_chief(const char *chief, const char *ps, const char *workers,
+                                                 const char *job, int task, shoal_cluster **out) {
   struct shoal_cluster *c = mem_zalloc(1, sizeof *c);
   c->job = mem_strdup(job ? job : "");
   c->task = task;
   shoal_status s = !job || !*job ? INVALID("--job_name: which job is this task of? ps or worker") : NULL;
   if (!s) s = cluster_spec_add_hosts(&c->spec, "--ps_hosts", "ps", ps ? ps : "");
   if (!s) s = cluster_spec_add_hosts(&c->spec, "--worker_hosts", "worker", workers ? workers : "");
+  if (!s) s = cluster_spec_add_hosts(&c->spec, "--chief_hosts", "chief", chief ? chief : "");
   if (!s) s = finish(c, out);
   if (s) shoal_cluster_free(c);
   return s;

@@ -39,7 +39,7 @@ shoal_status shape_elements(const struct shape *s, int64_t *out) {
   bool unknown = false, empty = false;
   for (int i = 0; i < s->rank; i++) {
     int64_t d = s->dims[i];
-    if (d < -1) return INVALID("Shape %s has a negative dimension", shape_str(s));
+    if (d < -1) return INVALID("Shape has dimension %" PRId64 "; dimensions must be >= -1 (-1 being unknown)", d);
     if (d == 0) empty = true;
     if (d == -1) unknown = true;
     else if (d > 0 && mul_overflows(n, d, &n))

@@ -15,6 +15,9 @@ static struct shape to_shape(struct shoal_graph *g, shoal_dims d) {
   } else if (d.rank >= 0) {
     s.rank = d.rank;
     for (int i = 0; i < d.rank; i++) s.dims[i] = d.at[i];
+    int64_t n;
+    shoal_status e = shape_elements(&s, &n);
+    if (e) graph_fail(g, e);
   }
   return s;
 }

@@ -115,8 +115,10 @@ def bounded():
 
 
 def chief_and_config():
-    """A chief, TF_CONFIG alone, three parameter servers."""
+    """A chief, three parameter servers: by TF_CONFIG alone, and by the flags alone."""
     replica(launch_flags=["--chief", "--flags=false", "--ps=3", "--workers=1"])
+    learnt(launch("env", "-u", "TF_CONFIG", f"{EXAMPLES}/mnist_replica", "--train_steps=300",
+                  flags=["--chief", "--ps=3", "--workers=1"]))
 
 
 def existing_servers():
@@ -136,6 +138,8 @@ def existing_servers():
 def in_graph():
     """One client, a copy of the model on each worker."""
     learnt(launch(f"{EXAMPLES}/in_graph", "--train_steps=200"))
+    text = launch(f"{EXAMPLES}/in_graph", "--train_steps=20", flags=["--chief", "--workers=1"])
+    assert "test accuracy" in text and "left alone" not in text, text  # a chief ends the workers, all of them
 
 
 def model_parallel():

@@ -36,6 +36,11 @@ static void from_hosts(void **state) {
   ok(shoal_cluster_from_hosts(NULL, "c:3", "worker", 0, &c));
   assert_true(shoal_cluster_is_chief(c));
   shoal_cluster_free(c);
+  ok(shoal_cluster_from_hosts_with_chief("d:4", "a:1", "c:3", "chief", 0, &c));
+  assert_string_equal(shoal_cluster_address(c, "chief", 0), "d:4");
+  assert_true(shoal_cluster_is_chief(c));
+  shoal_cluster_free(c);
+  expect_error(shoal_cluster_from_hosts_with_chief("d", "a:1", "c:3", "worker", 0, &c), "--chief_hosts");
   expect_error(shoal_cluster_from_hosts("a:1", "c:3", NULL, 0, &c), "--job_name");
   expect_error(shoal_cluster_from_hosts("a:1", "c:3", "worker", 1, &c), "worker");
   expect_error(shoal_cluster_from_hosts("a", "c:3", "worker", 0, &c), "--ps_hosts");

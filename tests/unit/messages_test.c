@@ -51,6 +51,17 @@ static void test_feeds(void **state) {
   shoal_graph_free(g);
 }
 
+/* A shape that cannot be is a mistake where it stands, not first on a server. */
+static void test_shapes(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, -2), "x");
+  shoal_status e = shoal_graph_error(g); /* the graph's */
+  assert_non_null(e);
+  assert_int_equal(shoal_status_code(e), SHOAL_INVALID_ARGUMENT);
+  assert_non_null(strstr(shoal_status_message(e), "dimension -2"));
+  shoal_graph_free(g);
+}
+
 static void test_uninitialised(void **state) {
   shoal_graph *g = shoal_graph_new();
   shoal_var v = shoal_variable(g, "weights", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SCALAR));
@@ -89,4 +100,5 @@ static void test_fused_product(void **state) {
   shoal_graph_free(g);
 }
 
-RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_uninitialised), cmocka_unit_test(test_fused_product))
+RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_shapes), cmocka_unit_test(test_uninitialised),
+          cmocka_unit_test(test_fused_product))

@@ -33,7 +33,7 @@ struct peer_call {
   struct peer *peer;
   const char *method;
   int64_t step, started;
-  char *what;
+  const char *what; /* kept behind it */
   bool unwatched;
   struct rpc_pending *pending; /* one of these two; both when the fast path took over */
   struct fast_call *fast;      /* peer's lock, once the call has begun */
@@ -219,7 +219,6 @@ void peer_call_unref(struct peer_call *c) {
   struct peer *p = c->peer;
   rpc_pending_unref(c->pending);
   fast_call_unref(c->fast);
-  free(c->what);
   free(c);
   peer_unref(p);
 }
@@ -268,13 +267,14 @@ static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
 /* Makes a call and puts it in the peer's list; call with its lock held. */
 static struct peer_call *call_new(struct peer *p, const char *method, int64_t step, const char *what, void *arg,
                                   struct peer_call **handle) {
-  struct peer_call *c = mem_zalloc(1, sizeof *c);
+  size_t n = what ? strlen(what) + 1 : 0;
+  struct peer_call *c = mem_zalloc(1, sizeof *c + n);
   atomic_init(&c->refs, handle ? 2 : 1);
   c->peer = p;
   c->method = method;
   c->step = step;
   c->started = clock_ns();
-  c->what = what ? mem_strdup(what) : NULL;
+  c->what = what ? memcpy(c + 1, what, n) : NULL;
   c->arg = arg;
   if (handle) *handle = c;
   c->next = p->calls;

@@ -58,7 +58,7 @@ static void fetch_free(struct fetch *f) {
 
 static void record(struct fetch *f, const struct tensor *value) {
   struct rendezvous_key k;
-  if (!f->step->stats) return;
+  if (!f->step->stats || !f->key) return;
   shoal_status s = rendezvous_key_parse(f->key, &k);
   shoal_status_free(s);
   if (s) return;
@@ -87,8 +87,10 @@ static void fetch_start(struct entry *e, struct peer *peer, const char *key, str
   rendezvous_ref(&e->head);
   f->done = done;
   f->arg = arg;
-  f->key = mem_strdup(key);
-  if (e->stats) f->started_wall = wall_nanos();
+  if (e->stats) {
+    f->key = mem_strdup(key);
+    f->started_wall = wall_nanos();
+  }
   if (!cancellable_begin(&f->call, cancel, "the step that waited for this value has ended")) {
     struct tensor none = tensor_none();
     done(arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "RecvAsync is cancelled.")), &none, false);

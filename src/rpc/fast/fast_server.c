@@ -98,27 +98,18 @@ static void give_up(struct sender *c, uint64_t id) {
   if (r) rpc_loop_post(&r->cancel);
 }
 
+static void refuse_request(struct sender *c, uint64_t id, const char *why) {
+  sender_error(c, id, STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM: %s on a connection of the fast path", why));
+}
+
 /* Notes a request, or answers it with an error and returns NULL. */
 static struct fast_request *begin_request(struct sender *c, const struct fast_frame *f, const uint8_t *head) {
   size_t bytes = sizeof(struct fast_request) + f->head + 1;
-  pthread_mutex_lock(&c->lock);
-  bool again = find_request(c, f->id), many = c->n_requests >= rpc_limit(RPC_MAX_FAST_REQUESTS);
-  c->n_requests += !again && !many;
-  pthread_mutex_unlock(&c->lock);
-  if (again) { /* which of the two would an answer be for? */
-    fast_conn_shut(&c->conn);
-    return NULL;
-  }
-  bool room = !many && budget_take(&c->conn.held, bytes);
+  bool room = budget_take(&c->conn.held, bytes);
   struct fast_request *r = room ? mem_try_zalloc(1, bytes) : NULL;
   if (!r) {
     if (room) budget_give(&c->conn.held, bytes);
-    pthread_mutex_lock(&c->lock);
-    c->n_requests -= !many;
-    pthread_mutex_unlock(&c->lock);
-    sender_error(c, f->id,
-                 STATUS(SHOAL_RESOURCE_EXHAUSTED, "OOM: %s on a connection of the fast path",
-                        many ? "too many requests" : "no room for a request"));
+    refuse_request(c, f->id, "no room for a request");
     return NULL;
   }
   r->conn = c;
@@ -129,14 +120,24 @@ static struct fast_request *begin_request(struct sender *c, const struct fast_fr
   r->id = f->id;
   r->is_call = f->kind == FAST_CALL;
   r->step = (int64_t)f->size;
-  r->deadline = f->size > INT64_MAX / 2 ? DEADLINE_NEVER : clock_ns() + (int64_t)f->size;
+  if (r->is_call) r->deadline = f->size > INT64_MAX / 2 ? DEADLINE_NEVER : clock_ns() + (int64_t)f->size;
   r->n = f->head;
   memcpy(r->data, head, f->head);
+  struct fast_request **first = &c->requests[fast_bucket(r->id)];
   pthread_mutex_lock(&c->lock);
-  r->next = c->requests[fast_bucket(r->id)];
-  c->requests[fast_bucket(r->id)] = r;
+  bool again = find_request(c, r->id), many = c->n_requests >= rpc_limit(RPC_MAX_FAST_REQUESTS);
+  if (!again && !many) {
+    r->next = *first;
+    *first = r;
+    c->n_requests++;
+  }
   pthread_mutex_unlock(&c->lock);
-  return r;
+  if (!again && !many) return r;
+  atomic_store(&r->refs, 1);
+  request_unref(r);
+  if (again) fast_conn_shut(&c->conn); /* which of the two would an answer be for? */
+  else refuse_request(c, f->id, "too many requests");
+  return NULL;
 }
 
 static struct fast_work *sender_frame(struct fast_conn *base, const struct fast_frame *f, const uint8_t *head,

@@ -26,6 +26,7 @@
 #include "graph/gradient.h"
 #include "graph/import.h"
 #include "graph/op.h"
+#include "proto/graph.wire.h"
 #include "runtime/kernel.h"
 
 /* These have a function of their own, of the same name, in shoal/layers.h, which does more. */
@@ -491,7 +492,7 @@ static void write_defs(struct text *t, const struct op *const *ops, int n) {
     struct text def = {0};
     shoal_status s = op_export(ops[i], &def);
     if (s) must_failed(shoal_status_message(s), __FILE__, __LINE__, __func__);
-    wire_put_text(t, 1, &def);
+    put_OpList_op_n(t, def.at, def.n);
     text_release(&def);
   }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Linters over every C file and header of the tree: the order of layers and lengths, that of arguments, cppcheck,
-clang-tidy.
+"""Linters over every C file and header of the tree: the order of layers and lengths, fields of messages, the order
+of arguments, cppcheck, clang-tidy.
 
   tools/lint.py BUILD_DIR [FILE...]     (the build folder has compile_commands.json and the generated headers)
 
@@ -102,7 +102,7 @@ def main():
     build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
     paths = [os.path.abspath(p) for p in sys.argv[2:]] or all_files()
     failed = any([subprocess.run([sys.executable, os.path.join(ROOT, "tools", script)], check=False).returncode
-                  for script in ("layers.py", "order.py")])
+                  for script in ("layers.py", "schema.py", "order.py")])
     try:
         linters = tools(build)
     except FileNotFoundError as e:

@@ -70,24 +70,6 @@ void wire_add_doubles(struct text *t, uint32_t tag, const double *v, size_t n) {
   for (size_t i = 0; i < n; i++) put_little(t, bits_of(v[i]), 8);
 }
 
-void wire_put_uint(struct text *t, uint32_t field, uint64_t v) { wire_add_uint(t, wire_tag(field, WIRE_VARINT), v); }
-void wire_put_fixed32(struct text *t, uint32_t field, uint32_t v) {
-  wire_add_fixed32(t, wire_tag(field, WIRE_FIXED32), v);
-}
-void wire_put_float(struct text *t, uint32_t field, float v) { wire_add_float(t, wire_tag(field, WIRE_FIXED32), v); }
-void wire_put_double(struct text *t, uint32_t field, double v) { wire_add_double(t, wire_tag(field, WIRE_FIXED64), v); }
-void wire_put_bytes(struct text *t, uint32_t field, const void *data, size_t n) {
-  wire_add_bytes(t, wire_tag(field, WIRE_BYTES), data, n);
-}
-void wire_put_str(struct text *t, uint32_t field, const char *s) { wire_put_bytes(t, field, s, strlen(s)); }
-void wire_put_text(struct text *t, uint32_t field, const struct text *inner) {
-  wire_put_bytes(t, field, inner->at, inner->n);
-}
-void wire_put_doubles(struct text *t, uint32_t field, const double *v, size_t n) {
-  wire_add_doubles(t, wire_tag(field, WIRE_BYTES), v, n);
-}
-size_t wire_begin(struct text *t, uint32_t field) { return wire_open(t, wire_tag(field, WIRE_BYTES)); }
-
 /* One byte is kept for the length, and the body moved up when it turns out to need more: most messages are short,
  * and a pass that only measures would visit everything twice. */
 size_t wire_open(struct text *t, uint32_t tag) {
@@ -198,8 +180,4 @@ bool wire_find_tag(struct wire w, uint32_t tag, struct wire *out) {
       found = true;
     }
   return found && r == WIRE_END;
-}
-
-bool wire_find(struct wire w, uint32_t number, struct wire *out) {
-  return wire_find_tag(w, wire_tag(number, WIRE_BYTES), out);
 }

@@ -37,16 +37,6 @@ void wire_add_doubles(struct text *t, uint32_t tag, const double *v, size_t n);
 /* An embedded message (or packed list) written in place: what is added between open and end is its body. */
 size_t wire_open(struct text *t, uint32_t tag);
 void wire_end(struct text *t, size_t begun);
-/* The same by number. */
-void wire_put_uint(struct text *t, uint32_t field, uint64_t v);
-void wire_put_float(struct text *t, uint32_t field, float v);
-void wire_put_double(struct text *t, uint32_t field, double v);
-void wire_put_fixed32(struct text *t, uint32_t field, uint32_t v);
-void wire_put_bytes(struct text *t, uint32_t field, const void *data, size_t n);
-void wire_put_str(struct text *t, uint32_t field, const char *s);
-void wire_put_text(struct text *t, uint32_t field, const struct text *inner);
-void wire_put_doubles(struct text *t, uint32_t field, const double *v, size_t n);
-size_t wire_begin(struct text *t, uint32_t field);
 /* Bytes that v takes as a varint; at most 10. */
 size_t wire_varint_size(uint64_t v);
 
@@ -88,7 +78,6 @@ enum wire_step wire_next(struct wire *w, struct wire_field *f);
 static inline size_t wire_left(const struct wire *w) { return (size_t)(w->end - w->at); }
 /* The last field of that tag, which is one of bytes, all fields before and after it being sound. */
 bool wire_find_tag(struct wire w, uint32_t tag, struct wire *out);
-bool wire_find(struct wire w, uint32_t number, struct wire *out);
 
 static inline float wire_float(const struct wire_field *f) {
   uint32_t bits = (uint32_t)f->value;

@@ -13,6 +13,7 @@
 
 #include "base/strmap.h"
 #include "base/wire.h"
+#include "proto/cluster.wire.h"
 
 enum { MAX_TASKS = 100000, MAX_DESCRIPTION = 16 << 20 };
 
@@ -326,8 +327,8 @@ static shoal_status add_proto_task(struct cluster_spec *c, const char *job, stru
   int64_t index = 0;
   char *address = NULL;
   for (struct wire_field f; wire_next(&entry, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_VARINT) index = (int64_t)f.value;
-    if (f.number == 2 && f.type == WIRE_BYTES) {
+    if (f.tag == JobDef_TasksEntry_key) index = (int64_t)f.value;
+    if (f.tag == JobDef_TasksEntry_value) {
       free(address);
       address = mem_strndup((const char *)f.data, f.size);
     }
@@ -342,17 +343,17 @@ shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, s
   struct wire w = wire_from(data, size);
   int64_t left = most;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != ClusterDef_job) continue;
     char *name = NULL;
     shoal_status s = NULL;
     struct wire job = wire_inside(&f), again = job;
     for (struct wire_field k; wire_next(&job, &k) == WIRE_FIELD;)
-      if (k.number == 1 && k.type == WIRE_BYTES) {
+      if (k.tag == JobDef_name) {
         free(name);
         name = mem_strndup((const char *)k.data, k.size);
       }
     for (struct wire_field k; !s && wire_next(&again, &k) == WIRE_FIELD;)
-      if (k.number == 2 && k.type == WIRE_BYTES)
+      if (k.tag == JobDef_tasks)
         s = left-- > 0 ? add_proto_task(c, name ? name : "", wire_inside(&k))
                        : STATUS(SHOAL_RESOURCE_EXHAUSTED,
                                 "cluster_def: more than %" PRId64 " tasks, as many as --max_peers allows", most);
@@ -364,12 +365,12 @@ shoal_status cluster_spec_from_proto(struct cluster_spec *c, const void *data, s
 
 void cluster_spec_to_proto(const struct cluster_spec *c, struct text *out) {
   for (size_t i = 0; i < c->jobs.n; i++) {
-    size_t job = wire_begin(out, 1);
-    wire_put_str(out, 1, c->jobs.at[i].name);
+    size_t job = begin_ClusterDef_job(out);
+    put_JobDef_name(out, c->jobs.at[i].name);
     for (size_t k = 0; k < c->jobs.at[i].tasks.n; k++) {
-      size_t task = wire_begin(out, 2);
-      wire_put_uint(out, 1, (uint64_t)c->jobs.at[i].tasks.at[k].index);
-      wire_put_str(out, 2, c->jobs.at[i].tasks.at[k].address);
+      size_t task = begin_JobDef_tasks(out);
+      put_JobDef_TasksEntry_key(out, c->jobs.at[i].tasks.at[k].index);
+      put_JobDef_TasksEntry_value(out, c->jobs.at[i].tasks.at[k].address);
       wire_end(out, task);
     }
     wire_end(out, job);

@@ -1,8 +1,5 @@
-/* The state of servers as a table or as JSON: every one is asked at once for its text and its numbers.
- *
- *   message StatusResponse { string text = 1; int64 pid = 2; int64 up_ms = 3; int64 tensor_bytes = 4; int64 sessions =
- *     5; int64 running = 6; int64 variables = 7; int64 variable_bytes = 8; int64 global_step = 9 (plus one); int64
- *     memory_bytes = 10; int64 steps = 11; int64 master_sessions = 12; string task = 13; }
+/* The state of servers as a table or as JSON: every one is asked at once for its text and its numbers (StatusResponse
+ * in src/proto/shoal.proto).
  *
  * What a server sends is a stranger's word: nothing of it reaches the terminal before text_add_shown() has seen it. */
 #include <assert.h>
@@ -14,22 +11,41 @@
 
 #include "base/mem.h"
 #include "cluster/metrics.h"
+#include "proto/shoal.wire.h"
 #include "rpc/message.h"
 
-enum { FIRST = 2, NUMBERS = sizeof(struct server_numbers) / sizeof(int64_t), TASK = FIRST + NUMBERS, MAX_WAITS = 8 };
-static_assert(offsetof(struct server_numbers, master_sessions) == (NUMBERS - 1) * sizeof(int64_t),
-              "the numbers are an array on the wire");
+enum { MAX_WAITS = 8 };
+
+/* What is in the message, in the structure and, by that name, in JSON. */
+#define NUMBER(field, name) \
+  { StatusResponse_##field, offsetof(struct server_numbers, field), name }
+static const struct {
+  uint32_t tag;
+  size_t at;
+  const char *name;
+} numbers[] = {NUMBER(pid, "process"),
+               NUMBER(up_ms, "up_ms"),
+               NUMBER(tensor_bytes, "tensor_bytes"),
+               NUMBER(sessions, "sessions"),
+               NUMBER(running, "running"),
+               NUMBER(variables, "variables"),
+               NUMBER(variable_bytes, "variable_bytes"),
+               NUMBER(global_step, "global_step"),
+               NUMBER(memory_bytes, "memory_bytes"),
+               NUMBER(steps, "steps"),
+               NUMBER(master_sessions, "master_sessions")};
+static_assert(COUNT_OF(numbers) == sizeof(struct server_numbers) / sizeof(int64_t), "each has its field");
+
+static int64_t *number_at(struct server_numbers *n, size_t i) { return (int64_t *)((char *)n + numbers[i].at); }
 
 /* ---- the server's side ---- */
 
 void server_status_numbers(struct shoal_server *s, struct text *out) {
   struct server_numbers n;
-  int64_t all[NUMBERS];
   server_numbers_get(s, &n);
   n.global_step++;
-  memcpy(all, &n, sizeof all);
-  for (uint32_t i = 0; i < NUMBERS; i++) wire_put_uint(out, i + FIRST, (uint64_t)all[i]);
-  wire_put_str(out, TASK, s->task);
+  for (size_t i = 0; i < COUNT_OF(numbers); i++) wire_add_uint(out, numbers[i].tag, (uint64_t)*number_at(&n, i));
+  put_StatusResponse_task(out, s->task);
 }
 
 /* ---- the asker's side ---- */
@@ -55,18 +71,16 @@ static void *ask_one(void *arg) {
   struct rpc_body body = {0};
   const void *data;
   size_t size;
-  int64_t all[NUMBERS] = {0};
   a->error = server_ask(a->address, "/shoal.Server/Status", a->timeout_ms, &body);
   if (a->error) return NULL;
   a->error = rpc_body_flat(&body, &data, &size);
   struct wire w = a->error ? wire_from("", 0) : wire_from(data, size);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type == WIRE_VARINT && f.number >= FIRST && f.number < FIRST + NUMBERS)
-      all[f.number - FIRST] = (int64_t)f.value;
-    if (f.type == WIRE_BYTES && f.number == 1 && !a->text) a->text = shown(f.data, f.size, true);
-    if (f.type == WIRE_BYTES && f.number == TASK && !a->task) a->task = shown(f.data, f.size, false);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++)
+      if (f.tag == numbers[i].tag) *number_at(&a->n, i) = (int64_t)f.value;
+    if (f.tag == StatusResponse_text && !a->text) a->text = shown(f.data, f.size, true);
+    if (f.tag == StatusResponse_task && !a->task) a->task = shown(f.data, f.size, false);
   }
-  memcpy(&a->n, all, sizeof all);
   a->n.global_step--;
   rpc_body_release(&body);
   return NULL;
@@ -173,11 +187,6 @@ static void put_table(const struct asked *all, size_t n, struct text *out) {
 }
 
 static void put_json(const struct asked *a, struct text *out) {
-  static const char *const names[NUMBERS] = {"process",      "up_ms",     "tensor_bytes",   "sessions",
-                                             "running",      "variables", "variable_bytes", "global_step",
-                                             "memory_bytes", "steps",     "master_sessions"};
-  int64_t all[NUMBERS];
-  memcpy(all, &a->n, sizeof all);
   text_adds(out, "{\"task\": ");
   text_add_json(out, a->task ? a->task : "");
   text_adds(out, ", \"address\": ");
@@ -187,9 +196,10 @@ static void put_json(const struct asked *a, struct text *out) {
     text_adds(out, ", \"error\": ");
     text_add_json(out, shoal_status_message(a->error));
   }
-  for (int i = 0; i < NUMBERS && !a->error; i++) {
-    if (all[i] < 0) continue; /* a global_step that is not there */
-    text_addf(out, ", \"%s\": %" PRId64, names[i], all[i]);
+  for (size_t i = 0; i < COUNT_OF(numbers) && !a->error; i++) {
+    int64_t v;
+    memcpy(&v, (const char *)&a->n + numbers[i].at, sizeof v);
+    if (v >= 0) text_addf(out, ", \"%s\": %" PRId64, numbers[i].name, v); /* a global_step may not be there */
   }
   text_adds(out, ", \"waits\": [");
   each_wait(a, put_wait_json, out);

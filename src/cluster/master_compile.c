@@ -19,8 +19,9 @@
 #include "graph/lower.h"
 #include "graph/partition.h"
 #include "graph/rewrite.h"
-#include "runtime/kernel.h"
+#include "proto/config.wire.h"
 #include "rpc/loop.h"
+#include "runtime/kernel.h"
 
 enum { MOST_KEPT = 2000 };
 
@@ -228,7 +229,7 @@ static void parts_free(struct compiling *k) {
 static shoal_status export_parts(struct compiling *k) {
   struct compiled *c = k->made;
   for (size_t i = 0; i < c->parts.n; i++) {
-    size_t at = wire_begin(&c->partition_graphs, 3);
+    size_t at = begin_RunMetadata_partition_graphs(&c->partition_graphs);
     TRY(graph_export(k->parts[c->parts.at[i].worker], &(struct export_options){.assigned = true},
                      &c->partition_graphs));
     wire_end(&c->partition_graphs, at);

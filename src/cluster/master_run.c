@@ -10,6 +10,7 @@
 #include "base/alarm.h"
 #include "base/clock.h"
 #include "cluster/master.h"
+#include "proto/config.wire.h"
 #include "rpc/fast/fast.h"
 #include "runtime/run_metadata.h"
 
@@ -86,14 +87,14 @@ static void tell_idle(struct master_session *s) {
 
 static void put_metadata(struct step_run *r, struct text *out) {
   if (r->stats) {
-    size_t at = wire_begin(out, 1);
+    size_t at = begin_RunMetadata_step_stats(out);
     step_stats_encode(r->stats, out);
     for (size_t i = 0; i < r->compiled->parts.n; i++)
       text_add(out, text_cstr(&r->parts[i].run.step_stats), r->parts[i].run.step_stats.n);
     wire_end(out, at);
   }
   int64_t every = r->session->config.said.cost_every;
-  if (every > 0 && (atomic_fetch_add(&r->compiled->runs, 1) + 1) % every == 0) wire_put_bytes(out, 2, "", 0);
+  if (every > 0 && (atomic_fetch_add(&r->compiled->runs, 1) + 1) % every == 0) put_RunMetadata_cost_graph_n(out, "", 0);
   if (r->partition_graphs) text_add(out, text_cstr(&r->compiled->partition_graphs), r->compiled->partition_graphs.n);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cluster/request_parts.h"
+#include "proto/master.wire.h"
 #include "rpc/message.h"
 
 static void set_string(char **to, const struct wire_field *f) {
@@ -30,7 +31,7 @@ static void client_gone(void *creation) { creation_cancel(creation, STATUS(SHOAL
 
 static void created(void *call, shoal_status s, const char *handle) {
   struct text t = {0};
-  if (!s) wire_put_str(&t, 1, handle);
+  if (!s) put_CreateSessionResponse_session_handle(&t, handle);
   answer(call, s, &t);
 }
 
@@ -41,9 +42,9 @@ void master_service_create_session(struct master *m, struct rpc_call *c) {
   shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) graph = wire_inside(&f);
-    if (f.number == 2) config = wire_inside(&f);
-    if (f.number == 3) set_string(&target, &f);
+    if (f.tag == CreateSessionRequest_graph_def) graph = wire_inside(&f);
+    if (f.tag == CreateSessionRequest_config) config = wire_inside(&f);
+    if (f.tag == CreateSessionRequest_target) set_string(&target, &f);
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("CreateSessionRequest does not parse as a protocol buffer");
   if (s) {
@@ -70,7 +71,7 @@ static void extender_gone(void *arg) { atomic_store(&((struct extending *)arg)->
 static void extended(void *arg, shoal_status s, int64_t version) {
   struct extending *e = arg;
   struct text t = {0};
-  if (!s) wire_put_uint(&t, 4, (uint64_t)version);
+  if (!s) put_ExtendSessionResponse_new_graph_version(&t, version);
   master_session_unref(e->session);
   answer(e->call, s, &t);
   free(e); /* after the answer nobody cancels */
@@ -83,9 +84,9 @@ void master_service_extend_session(struct master *m, struct rpc_call *c) {
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
-    if (f.number == 2 && f.type == WIRE_BYTES) graph = wire_inside(&f);
-    if (f.number == 3 && f.type == WIRE_VARINT) expected = (int64_t)f.value;
+    if (f.tag == ExtendSessionRequest_session_handle) set_string(&handle, &f);
+    if (f.tag == ExtendSessionRequest_graph_def) graph = wire_inside(&f);
+    if (f.tag == ExtendSessionRequest_current_graph_version) expected = (int64_t)f.value;
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("ExtendSessionRequest does not parse as a protocol buffer");
   struct master_session *session = NULL;
@@ -106,7 +107,7 @@ static shoal_status read_handle(struct rpc_call *c, char **handle) {
   struct wire w;
   TRY(request_read(c, &w));
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-    if (f.number == 1 && f.type == WIRE_BYTES) set_string(handle, &f);
+    if (f.tag == CloseSessionRequest_session_handle) set_string(handle, &f);
   return NULL;
 }
 
@@ -131,9 +132,12 @@ void master_service_list_devices(struct master *m, struct rpc_call *c) {
     }
   }
   if (session) {
-    for (size_t i = 0; i < session->devices.n; i++) wire_put_text(&t, 1, session->devices.at[i].attributes);
+    for (size_t i = 0; i < session->devices.n; i++)
+      put_ListDevicesResponse_local_device_n(&t, session->devices.at[i].attributes->at,
+                                             session->devices.at[i].attributes->n);
   } else if (!s) {
-    for (size_t i = 0; i < m->own.devices.n; i++) wire_put_text(&t, 1, &m->own.devices.at[i].attributes);
+    for (size_t i = 0; i < m->own.devices.n; i++)
+      put_ListDevicesResponse_local_device_n(&t, m->own.devices.at[i].attributes.at, m->own.devices.at[i].attributes.n);
   }
   master_session_unref(session);
   free(handle);
@@ -147,8 +151,8 @@ void master_service_reset(struct master *m, struct rpc_call *c) {
   shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.type != WIRE_BYTES) continue;
-    if (f.number == 1) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
-    if (f.number == 2) vec_push(&filters, mem_strndup((const char *)f.data, f.size));
+    if (f.tag == ResetRequest_container) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
+    if (f.tag == ResetRequest_device_filters) vec_push(&filters, mem_strndup((const char *)f.data, f.size));
   }
   if (s) rpc_call_fail(c, s);
   else master_reset(m, containers.at, (int)containers.n, filters.at, (int)filters.n, reply_status, c);

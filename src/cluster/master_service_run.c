@@ -10,6 +10,8 @@
 #include "cluster/master_service.h"
 #include "cluster/request_parts.h"
 #include "cluster/transfer.h"
+#include "proto/config.wire.h"
+#include "proto/master.wire.h"
 #include "rpc/message.h"
 #include "tensor/tensor_proto.h"
 
@@ -89,11 +91,11 @@ static void make_signature(struct call *c) {
 
 static shoal_status read_run_options(struct run_options *o, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 6 && f.type == WIRE_BYTES) TRY(debug_options_check(wire_inside(&f)));
+    if (f.tag == RunOptions_debug_options) TRY(debug_options_check(wire_inside(&f)));
     if (f.type != WIRE_VARINT) continue;
-    if (f.number == 1) o->trace = f.value != 0;
-    if (f.number == 2) o->timeout_ms = (int64_t)f.value;
-    if (f.number == 5) o->partition_graphs = f.value != 0;
+    if (f.tag == RunOptions_trace_level) o->trace = f.value != 0;
+    if (f.tag == RunOptions_timeout_in_ms) o->timeout_ms = (int64_t)f.value;
+    if (f.tag == RunOptions_output_partition_graphs) o->partition_graphs = f.value != 0;
   }
   return NULL;
 }
@@ -102,8 +104,8 @@ static void read_feed(struct call *c, struct wire w) {
   size_t name = SIZE_MAX;
   struct wire value = wire_from("", 0);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) name = keep_name(c, &f);
-    if (f.number == 2 && f.type == WIRE_BYTES) value = wire_inside(&f);
+    if (f.tag == NamedTensorProto_name) name = keep_name(c, &f);
+    if (f.tag == NamedTensorProto_tensor) value = wire_inside(&f);
   }
   vec_push(&c->feeds, name);
   vec_push(&c->values, value);
@@ -115,15 +117,16 @@ static shoal_status read_step(struct call *c) {
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.type == WIRE_BYTES) {
-      if (f.number == 1) c->handle = keep_name(c, &f);
-      if (f.number == 2) read_feed(c, wire_inside(&f));
-      if (f.number == 3) vec_push(&c->fetches, keep_name(c, &f));
-      if (f.number == 4) vec_push(&c->targets, keep_name(c, &f));
-      if (f.number == 5) TRY(read_run_options(&c->options, wire_inside(&f)));
-      if (f.number == 6) c->partial = f.size ? keep_name(c, &f) : SIZE_MAX; /* an empty one is none */
+      if (f.tag == RunStepRequest_session_handle) c->handle = keep_name(c, &f);
+      if (f.tag == RunStepRequest_feed) read_feed(c, wire_inside(&f));
+      if (f.tag == RunStepRequest_fetch) vec_push(&c->fetches, keep_name(c, &f));
+      if (f.tag == RunStepRequest_target) vec_push(&c->targets, keep_name(c, &f));
+      if (f.tag == RunStepRequest_options) TRY(read_run_options(&c->options, wire_inside(&f)));
+      if (f.tag == RunStepRequest_partial_run_handle)
+        c->partial = f.size ? keep_name(c, &f) : SIZE_MAX; /* an empty one is none */
     } else if (f.type == WIRE_VARINT) {
-      if (f.number == 7) c->in_body = f.value != 0;
-      if (f.number == 8) c->request_id = (int64_t)f.value;
+      if (f.tag == RunStepRequest_store_errors_in_response_body) c->in_body = f.value != 0;
+      if (f.tag == RunStepRequest_request_id) c->request_id = (int64_t)f.value;
     }
   }
   make_signature(c);
@@ -135,40 +138,51 @@ static shoal_status read_callable_run(struct call *c) {
   TRY(request_read(c->rpc, &w));
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
-    if (f.number == 2 && f.type == WIRE_VARINT) c->callable = (int64_t)f.value;
-    if (f.number == 3 && f.type == WIRE_BYTES) vec_push(&c->values, wire_inside(&f));
-    if (f.number == 4 && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
+    if (f.tag == RunCallableRequest_session_handle) c->handle = keep_name(c, &f);
+    if (f.tag == RunCallableRequest_handle) c->callable = (int64_t)f.value;
+    if (f.tag == RunCallableRequest_feed) vec_push(&c->values, wire_inside(&f));
+    if (f.tag == RunCallableRequest_request_id) c->request_id = (int64_t)f.value;
   }
   return step == WIRE_BROKEN ? INVALID("RunCallableRequest does not parse as a protocol buffer") : NULL;
 }
 
-/* MakeCallable's CallableOptions, or PartialRunSetup's own lists, which differ in their field numbers by one. */
-static shoal_status read_names(struct call *c, struct wire w, uint32_t first) {
+static shoal_status read_callable_options(struct call *c, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES) continue;
-    if (f.number == first) vec_push(&c->feeds, keep_name(c, &f));
-    if (f.number == first + 1) vec_push(&c->fetches, keep_name(c, &f));
-    if (f.number == first + 2) vec_push(&c->targets, keep_name(c, &f));
-    if (f.number == first + 3 && first == 1) TRY(read_run_options(&c->options, wire_inside(&f)));
+    if (f.tag == CallableOptions_feed) vec_push(&c->feeds, keep_name(c, &f));
+    if (f.tag == CallableOptions_fetch) vec_push(&c->fetches, keep_name(c, &f));
+    if (f.tag == CallableOptions_target) vec_push(&c->targets, keep_name(c, &f));
+    if (f.tag == CallableOptions_run_options) TRY(read_run_options(&c->options, wire_inside(&f)));
   }
   return NULL;
 }
 
-static shoal_status read_setup(struct call *c, bool callable) {
+static shoal_status read_make_callable(struct call *c) {
   struct wire w;
   TRY(request_read(c->rpc, &w));
-  const struct wire whole = w;
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) c->handle = keep_name(c, &f);
-    if (callable && f.number == 2 && f.type == WIRE_BYTES) {
+    if (f.tag == MakeCallableRequest_session_handle) c->handle = keep_name(c, &f);
+    if (f.tag == MakeCallableRequest_options) {
       TRY(request_parts(c->rpc, f.data, f.size));
-      TRY(read_names(c, wire_inside(&f), 1));
+      TRY(read_callable_options(c, wire_inside(&f)));
     }
-    if (f.number == (callable ? 3 : 5) && f.type == WIRE_VARINT) c->request_id = (int64_t)f.value;
+    if (f.tag == MakeCallableRequest_request_id) c->request_id = (int64_t)f.value;
   }
-  if (!callable) TRY(read_names(c, whole, 2));
+  make_signature(c);
+  return step == WIRE_BROKEN ? INVALID("the request does not parse as a protocol buffer") : NULL;
+}
+
+static shoal_status read_partial_setup(struct call *c) {
+  struct wire w;
+  TRY(request_read(c->rpc, &w));
+  enum wire_step step;
+  for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
+    if (f.tag == PartialRunSetupRequest_session_handle) c->handle = keep_name(c, &f);
+    if (f.tag == PartialRunSetupRequest_feed) vec_push(&c->feeds, keep_name(c, &f));
+    if (f.tag == PartialRunSetupRequest_fetch) vec_push(&c->fetches, keep_name(c, &f));
+    if (f.tag == PartialRunSetupRequest_target) vec_push(&c->targets, keep_name(c, &f));
+    if (f.tag == PartialRunSetupRequest_request_id) c->request_id = (int64_t)f.value;
+  }
   make_signature(c);
   return step == WIRE_BROKEN ? INVALID("the request does not parse as a protocol buffer") : NULL;
 }
@@ -188,8 +202,8 @@ static void fail(struct call *c, shoal_status s) {
   } else {
     struct message m;
     message_init(&m);
-    message_int(&m, 3, (uint64_t)shoal_status_code(s));
-    message_string(&m, 4, shoal_status_message(s));
+    message_int(&m, RunStepResponse_status_code, (uint64_t)shoal_status_code(s));
+    message_string(&m, RunStepResponse_status_error_message, shoal_status_message(s));
     shoal_status_free(s);
     rpc_call_reply(c->rpc, message_finish(&m));
   }
@@ -202,17 +216,18 @@ static void reply(void *arg, shoal_status s, const struct tensor *values, const 
   message_init(&m);
   size_t n = c->partial != SIZE_MAX ? c->fetches.n : s ? 0 : c->compiled->fetches.n;
   for (size_t i = 0; i < n && !s; i++) {
-    if (c->is_callable) s = transfer_put(&m, 1, &values[i]);
+    if (c->is_callable) s = transfer_put(&m, RunCallableResponse_fetch, &values[i]);
     else
-      s = transfer_put_named(&m, 1, c->partial != SIZE_MAX ? c->sig.fetches[i] : c->compiled->fetches.at[i],
-                             &values[i]);
+      s = transfer_put_named(&m, RunStepResponse_tensor,
+                             c->partial != SIZE_MAX ? c->sig.fetches[i] : c->compiled->fetches.at[i], &values[i]);
   }
   if (s) {
     message_release(&m);
     fail(c, s);
     return;
   }
-  message_bytes(&m, 2, metadata->at, metadata->n);
+  message_bytes(&m, c->is_callable ? (uint32_t)RunCallableResponse_metadata : RunStepResponse_metadata, metadata->at,
+                metadata->n);
   uncount(c);
   rpc_call_reply(c->rpc, message_finish(&m));
   call_unref(c);
@@ -325,14 +340,14 @@ static void set_up(void *arg, shoal_status s, const char *handle) {
     fail(c, s);
     return;
   }
-  wire_put_str(&t, 1, handle);
+  put_PartialRunSetupResponse_partial_run_handle(&t, handle);
   rpc_call_reply(c->rpc, message_from_text(&t));
   call_unref(c);
 }
 
 void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
-  shoal_status s = read_setup(c, false);
+  shoal_status s = read_partial_setup(c);
   if (!s) s = find(c, "PartialRunSetup (Master)");
   if (s) {
     fail(c, s);
@@ -357,14 +372,14 @@ static void callable_made(void *arg, shoal_status s, struct compiled *compiled) 
   atomic_fetch_add(&c->session->n_callables, 1);
   uint64_t handle = (uint64_t)signatures_hold(&c->session->compiled, &compiled->head);
   struct text t = {0};
-  if (handle) wire_put_uint(&t, 1, handle);
+  if (handle) put_MakeCallableResponse_handle(&t, handle);
   rpc_call_reply(c->rpc, message_from_text(&t));
   call_unref(c);
 }
 
 void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
   struct call *c = call_new(m, rpc);
-  shoal_status s = read_setup(c, true);
+  shoal_status s = read_make_callable(c);
   if (!s) s = find(c, "MakeCallable (Master)");
   if (!s) s = account_take(c->session->account, LIMIT_CALLABLES, 1);
   if (s) {

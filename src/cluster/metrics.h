@@ -4,8 +4,7 @@
 
 #include "cluster/server.h"
 
-/* In the order in which they go over the wire: as fields 2 and on of the answer to /shoal.Server/Status, whose first is
- * the text. */
+/* What /shoal.Server/Status answers, beside a text: StatusResponse in src/proto/shoal.proto. */
 struct server_numbers {
   int64_t pid, up_ms, tensor_bytes, sessions, running, variables, variable_bytes;
   int64_t global_step; /* -1: it is not here; on the wire one more */

@@ -22,6 +22,8 @@
 #include "cluster/identity.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
+#include "proto/step_stats.wire.h"
+#include "proto/worker.wire.h"
 #include "rpc/fast/fast.h"
 #include "rpc/loop.h"
 
@@ -464,10 +466,11 @@ void peer_fetch(struct peer *p, int64_t step, const char *key,
     p->fast = NULL;
     struct message m;
     message_init(&m);
-    message_int(&m, 1, (uint64_t)step);
-    message_string(&m, 2, key);
-    if (p->set->fast_path && p->fast_tries < MAX_TICKETS) transfer_put_fast(&m, 6, "", 0);
-    message_int(&m, 7, (uint64_t)request_id_new());
+    message_int(&m, RecvTensorRequest_step_id, (uint64_t)step);
+    message_string(&m, RecvTensorRequest_rendezvous_key, key);
+    if (p->set->fast_path && p->fast_tries < MAX_TICKETS)
+      transfer_put_fast(&m, RecvTensorRequest_transport_options, "", 0);
+    message_int(&m, RecvTensorRequest_request_id, (uint64_t)request_id_new());
     rpc_start_placed(p->channel, c->method, message_finish(&m), DEADLINE_NEVER, 0, place_value, on_recv, c,
                      &c->pending);
   }
@@ -541,10 +544,10 @@ static uint64_t first_incarnation(struct rpc_body *body) {
   if (s) return 0;
   struct wire w = wire_from(data, size);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number != 1 || f.type != WIRE_BYTES) continue;
+    if (f.tag != GetStatusResponse_device_attributes) continue;
     struct wire device = wire_inside(&f);
     for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;)
-      if (k.number == 6 && k.type == WIRE_FIXED64) return k.value;
+      if (k.tag == DeviceAttributes_incarnation) return k.value;
     return 0;
   }
   return 0;

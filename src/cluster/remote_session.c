@@ -20,8 +20,14 @@
 #include "cluster/transfer.h"
 #include "graph/function.h"
 #include "graph/import.h"
+#include "proto/config.wire.h"
+#include "proto/graph.wire.h"
+#include "proto/master.wire.h"
+#include "proto/step_stats.wire.h"
+#include "proto/types.wire.h"
 #include "rpc/message.h"
 #include "runtime/run_cancel.h"
+#include "runtime/session_config.h"
 #include "runtime/session_ops.h"
 #include "tensor/tensor_proto.h"
 
@@ -89,36 +95,21 @@ static shoal_status ask_nothing(struct remote_session *s, const char *method, st
 static shoal_status export_since(const struct shoal_graph *g, size_t from, struct text *out) {
   for (size_t i = from; i < g->nodes.n; i++) {
     if (!g->nodes.at[i]) continue;
-    size_t at = wire_begin(out, 1);
+    size_t at = begin_GraphDef_node(out);
     TRY(node_export(g->nodes.at[i], &(struct export_options){0}, out));
     wire_end(out, at);
   }
   if (g->functions.n) {
-    size_t library = wire_begin(out, 2);
+    size_t library = begin_GraphDef_library(out);
     void *f;
     for (size_t i = 0; strmap_next(&g->functions, &i, NULL, &f);)
-      wire_put_bytes(out, 1, ((struct function_def *)f)->bytes, ((struct function_def *)f)->size);
+      put_FunctionDefLibrary_function_n(out, ((struct function_def *)f)->bytes, ((struct function_def *)f)->size);
     wire_end(out, library);
   }
-  size_t versions = wire_begin(out, 4);
-  wire_put_uint(out, 1, GRAPH_VERSION);
+  size_t versions = begin_GraphDef_versions(out);
+  put_VersionDef_producer(out, GRAPH_VERSION);
   wire_end(out, versions);
   return NULL;
-}
-
-static void put_config(const shoal_session_options *o, struct text *out) {
-  if (o->config_size) text_add(out, o->config, o->config_size);
-  if (o->allow_soft_placement) wire_put_uint(out, 7, 1);
-  if (o->log_device_placement) wire_put_uint(out, 8, 1);
-  if (o->operation_timeout_ms > 0) wire_put_uint(out, 11, (uint64_t)o->operation_timeout_ms);
-  for (const char *const *f = o->device_filters; f && *f; f++) wire_put_str(out, 4, *f);
-  if (o->isolate_session_state) wire_put_uint(out, 15, 1);
-  if (o->rewrites_off && *o->rewrites_off) { /* graph_options.rewrite_options.disable_meta_optimizer */
-    size_t graph_options = wire_begin(out, 10), rewriter = wire_begin(out, 10);
-    wire_put_uint(out, 19, 1);
-    wire_end(out, rewriter);
-    wire_end(out, graph_options);
-  }
 }
 
 /* The error of a wait that was given up says for what it was. */
@@ -136,17 +127,17 @@ static shoal_status create(struct remote_session *s, const struct shoal_graph *g
   if (o->rewrites_off && *o->rewrites_off && strcmp(o->rewrites_off, "all") != 0)
     return INVALID("rewrites_off is '%s': a cluster does all rewrites, or none (\"all\")", o->rewrites_off);
   struct text request = {0};
-  size_t at = wire_begin(&request, 1);
+  size_t at = begin_CreateSessionRequest_graph_def(&request);
   shoal_status err = export_since(g, 0, &request);
   if (err) {
     text_release(&request);
     return err;
   }
   wire_end(&request, at);
-  at = wire_begin(&request, 2);
-  put_config(o, &request);
+  at = begin_CreateSessionRequest_config(&request);
+  session_config_write(o, &request);
   wire_end(&request, at);
-  wire_put_str(&request, 3, o->target);
+  put_CreateSessionRequest_target(&request, o->target);
   s->known = g->nodes.n;
   struct rpc_body body;
   struct wire answer;
@@ -155,11 +146,11 @@ static shoal_status create(struct remote_session *s, const struct shoal_graph *g
   TRY(told(s, began, "CreateSession was under way: not all tasks are there, or the graph takes long",
            ask(s, SERVICE "CreateSession", message_from_text(&request), limit, &body, &answer)));
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) {
+    if (f.tag == CreateSessionResponse_session_handle) {
       free(s->handle);
       s->handle = mem_strndup((const char *)f.data, f.size);
     }
-    if (f.number == 2 && f.type == WIRE_VARINT) s->version = (int64_t)f.value;
+    if (f.tag == CreateSessionResponse_graph_version) s->version = (int64_t)f.value;
   }
   rpc_body_release(&body);
   return s->handle && *s->handle ? NULL : INTERNAL("%s answered CreateSession without a session handle", o->target);
@@ -171,18 +162,18 @@ static shoal_status remote_extend(shoal_session *base, struct shoal_graph *g) {
   shoal_status err = NULL;
   struct text request = {0};
   if (g->nodes.n > s->known) {
-    wire_put_str(&request, 1, s->handle);
-    size_t at = wire_begin(&request, 2);
+    put_ExtendSessionRequest_session_handle(&request, s->handle);
+    size_t at = begin_ExtendSessionRequest_graph_def(&request);
     err = export_since(g, s->known, &request);
     if (!err) {
       wire_end(&request, at);
-      wire_put_uint(&request, 3, (uint64_t)s->version);
+      put_ExtendSessionRequest_current_graph_version(&request, s->version);
       struct rpc_body body;
       struct wire answer;
       err = ask(s, SERVICE "ExtendSession", message_from_text(&request), deadline_of(s, NULL), &body, &answer);
       if (!err) {
         for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
-          if (f.number == 4 && f.type == WIRE_VARINT) s->version = (int64_t)f.value;
+          if (f.tag == ExtendSessionResponse_new_graph_version) s->version = (int64_t)f.value;
         s->known = g->nodes.n;
         rpc_body_release(&body);
       }
@@ -195,13 +186,13 @@ static shoal_status remote_extend(shoal_session *base, struct shoal_graph *g) {
 
 /* ---- steps ---- */
 
-static void put_options(struct message *m, uint32_t field, const shoal_run_options *o) {
+static void put_options(struct message *m, uint32_t tag, const shoal_run_options *o) {
   struct text t = {0};
-  if (o && o->trace_level) wire_put_uint(&t, 1, (uint64_t)o->trace_level);
-  if (o && o->timeout_ms > 0) wire_put_uint(&t, 2, (uint64_t)o->timeout_ms);
-  if (o && o->inter_op_thread_pool) wire_put_uint(&t, 3, (uint64_t)(int64_t)o->inter_op_thread_pool);
-  if (o && o->output_partition_graphs) wire_put_uint(&t, 5, 1);
-  message_bytes(m, field, t.at, t.n);
+  if (o && o->trace_level) put_RunOptions_trace_level(&t, o->trace_level);
+  if (o && o->timeout_ms > 0) put_RunOptions_timeout_in_ms(&t, o->timeout_ms);
+  if (o && o->inter_op_thread_pool) put_RunOptions_inter_op_thread_pool(&t, o->inter_op_thread_pool);
+  if (o && o->output_partition_graphs) put_RunOptions_output_partition_graphs(&t, 1);
+  message_bytes(m, tag, t.at, t.n);
   text_release(&t);
 }
 
@@ -213,11 +204,11 @@ static shoal_status step_request(struct remote_session *s, const shoal_run_optio
                                  struct rpc_message **out) {
   struct message m;
   message_init(&m);
-  message_string(&m, 1, s->handle);
+  message_string(&m, RunStepRequest_session_handle, s->handle);
   for (int i = 0; i < sig->n_feeds; i++) {
     shoal_status err = NULL;
     char *name = tensor_name(sig->feeds[i]);
-    if (feeds[i]) err = transfer_put_named(&m, 2, name, &feeds[i]->t);
+    if (feeds[i]) err = transfer_put_named(&m, RunStepRequest_feed, name, &feeds[i]->t);
     else err = INVALID("the value fed to %s is NULL", name);
     free(name);
     if (err) {
@@ -227,14 +218,14 @@ static shoal_status step_request(struct remote_session *s, const shoal_run_optio
   }
   for (int i = 0; i < sig->n_fetches; i++) {
     char *name = tensor_name(sig->fetches[i]);
-    message_string(&m, 3, name);
+    message_string(&m, RunStepRequest_fetch, name);
     free(name);
   }
-  for (int i = 0; i < sig->n_targets; i++) message_string(&m, 4, sig->targets[i]);
-  put_options(&m, 5, o);
-  if (partial) message_string(&m, 6, partial);
-  message_int(&m, 7, 1);
-  message_int(&m, 8, (uint64_t)request_id_new());
+  for (int i = 0; i < sig->n_targets; i++) message_string(&m, RunStepRequest_target, sig->targets[i]);
+  put_options(&m, RunStepRequest_options, o);
+  if (partial) message_string(&m, RunStepRequest_partial_run_handle, partial);
+  message_int(&m, RunStepRequest_store_errors_in_response_body, 1);
+  message_int(&m, RunStepRequest_request_id, (uint64_t)request_id_new());
   *out = message_finish(&m);
   return NULL;
 }
@@ -244,11 +235,11 @@ static shoal_status take_fetch(const struct step_signature *sig, struct wire w, 
   char *name = NULL;
   struct wire proto = wire_from("", 0);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) {
+    if (f.tag == NamedTensorProto_name) {
       free(name);
       name = mem_strndup((const char *)f.data, f.size);
     }
-    if (f.number == 2 && f.type == WIRE_BYTES) proto = wire_inside(&f);
+    if (f.tag == NamedTensorProto_tensor) proto = wire_inside(&f);
   }
   struct tensor t = tensor_none();
   shoal_status err =
@@ -270,14 +261,14 @@ static shoal_status read_step(const struct step_signature *sig, struct wire answ
   struct wire message = wire_from("", 0);
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&answer, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) TRY(take_fetch(sig, wire_inside(&f), fetches));
-    if (f.number == 2 && f.type == WIRE_BYTES && metadata && f.size) {
+    if (f.tag == RunStepResponse_tensor) TRY(take_fetch(sig, wire_inside(&f), fetches));
+    if (f.tag == RunStepResponse_metadata && metadata && f.size) {
       free(metadata->data);
       *metadata = (shoal_bytes){mem_alloc(f.size), f.size};
       memcpy(metadata->data, f.data, f.size);
     }
-    if (f.number == 3 && f.type == WIRE_VARINT) code = (int64_t)f.value;
-    if (f.number == 4 && f.type == WIRE_BYTES) message = wire_inside(&f);
+    if (f.tag == RunStepResponse_status_code) code = (int64_t)f.value;
+    if (f.tag == RunStepResponse_status_error_message) message = wire_inside(&f);
   }
   if (step == WIRE_BROKEN) return INTERNAL("the server's answer does not parse");
   if (code)
@@ -320,28 +311,34 @@ static shoal_status remote_run(shoal_session *base, const shoal_run_options *o, 
   return err;
 }
 
-static void put_names(struct text *t, uint32_t first, const struct step_signature *sig) {
+struct name_tags {
+  uint32_t feed, fetch, target;
+};
+
+static void put_names(struct text *t, const struct name_tags *tags, const struct step_signature *sig) {
   for (int i = 0; i < sig->n_feeds + sig->n_fetches; i++) {
     bool feed = i < sig->n_feeds;
     char *name = tensor_name(feed ? sig->feeds[i] : sig->fetches[i - sig->n_feeds]);
-    wire_put_str(t, feed ? first : first + 1, name);
+    wire_add_str(t, feed ? tags->feed : tags->fetch, name);
     free(name);
   }
-  for (int i = 0; i < sig->n_targets; i++) wire_put_str(t, first + 2, sig->targets[i]);
+  for (int i = 0; i < sig->n_targets; i++) wire_add_str(t, tags->target, sig->targets[i]);
 }
 
 static shoal_status remote_partial_setup(shoal_session *base, const struct step_signature *sig, char **handle) {
   struct remote_session *s = self(base);
   struct text request = {0};
-  wire_put_str(&request, 1, s->handle);
-  put_names(&request, 2, sig);
-  wire_put_uint(&request, 5, (uint64_t)request_id_new());
+  put_PartialRunSetupRequest_session_handle(&request, s->handle);
+  static const struct name_tags tags = {PartialRunSetupRequest_feed, PartialRunSetupRequest_fetch,
+                                        PartialRunSetupRequest_target};
+  put_names(&request, &tags, sig);
+  put_PartialRunSetupRequest_request_id(&request, request_id_new());
   struct rpc_body body;
   struct wire answer;
   TRY(ask(s, SERVICE "PartialRunSetup", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
   *handle = NULL;
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
-    if (f.number == 1 && f.type == WIRE_BYTES) {
+    if (f.tag == PartialRunSetupResponse_partial_run_handle) {
       free(*handle);
       *handle = mem_strndup((const char *)f.data, f.size);
     }
@@ -359,17 +356,18 @@ static shoal_status remote_partial_run(shoal_session *base, const char *handle, 
 static shoal_status remote_make_callable(shoal_session *base, const struct step_signature *sig, int64_t *callable) {
   struct remote_session *s = self(base);
   struct text request = {0};
-  wire_put_str(&request, 1, s->handle);
-  size_t at = wire_begin(&request, 2);
-  put_names(&request, 1, sig);
+  put_MakeCallableRequest_session_handle(&request, s->handle);
+  size_t at = begin_MakeCallableRequest_options(&request);
+  static const struct name_tags tags = {CallableOptions_feed, CallableOptions_fetch, CallableOptions_target};
+  put_names(&request, &tags, sig);
   wire_end(&request, at);
-  wire_put_uint(&request, 3, (uint64_t)request_id_new());
+  put_MakeCallableRequest_request_id(&request, request_id_new());
   struct rpc_body body;
   struct wire answer;
   TRY(ask(s, SERVICE "MakeCallable", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
   *callable = 0;
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
-    if (f.number == 1 && f.type == WIRE_VARINT) *callable = (int64_t)f.value;
+    if (f.tag == MakeCallableResponse_handle) *callable = (int64_t)f.value;
   rpc_body_release(&body);
   if (*callable < 0 || *callable > INT32_MAX)
     return INTERNAL("the server gave the callable handle %" PRId64, *callable);
@@ -400,16 +398,17 @@ static shoal_status remote_run_callable(shoal_session *base, int64_t callable, c
   TRY(check_counts(s, callable, n_feeds, n_fetches));
   struct message m;
   message_init(&m);
-  message_string(&m, 1, s->handle);
-  message_int(&m, 2, (uint64_t)callable);
+  message_string(&m, RunCallableRequest_session_handle, s->handle);
+  message_int(&m, RunCallableRequest_handle, (uint64_t)callable);
   shoal_status err = NULL;
   for (int i = 0; i < n_feeds && !err; i++)
-    err = feeds[i] ? transfer_put(&m, 3, &feeds[i]->t) : INVALID("feed %d of the callable is NULL", i);
+    err = feeds[i] ? transfer_put(&m, RunCallableRequest_feed, &feeds[i]->t)
+                   : INVALID("feed %d of the callable is NULL", i);
   if (err) {
     message_release(&m);
     return err;
   }
-  message_int(&m, 4, (uint64_t)request_id_new());
+  message_int(&m, RunCallableRequest_request_id, (uint64_t)request_id_new());
   struct rpc_body body;
   struct wire answer;
   for (int i = 0; i < n_fetches; i++) fetches[i] = NULL;
@@ -417,11 +416,11 @@ static shoal_status remote_run_callable(shoal_session *base, int64_t callable, c
   int got = 0;
   for (struct wire_field f; !err && wire_next(&answer, &f) == WIRE_FIELD;) {
     struct tensor t;
-    if (f.number == 1 && f.type == WIRE_BYTES && got < n_fetches) {
+    if (f.tag == RunCallableResponse_fetch && got < n_fetches) {
       err = tensor_proto_decode(f.data, f.size, &t);
       if (!err) fetches[got++] = tensor_handle_take(&t);
     }
-    if (f.number == 2 && f.type == WIRE_BYTES && metadata && f.size && !metadata->data) {
+    if (f.tag == RunCallableResponse_metadata && metadata && f.size && !metadata->data) {
       *metadata = (shoal_bytes){mem_alloc(f.size), f.size};
       memcpy(metadata->data, f.data, f.size);
     }
@@ -435,8 +434,8 @@ static shoal_status remote_run_callable(shoal_session *base, int64_t callable, c
 static shoal_status remote_release_callable(shoal_session *base, int64_t callable) {
   struct remote_session *s = self(base);
   struct text request = {0};
-  wire_put_str(&request, 1, s->handle);
-  wire_put_uint(&request, 2, (uint64_t)callable);
+  put_ReleaseCallableRequest_session_handle(&request, s->handle);
+  put_ReleaseCallableRequest_handle(&request, callable);
   return ask_nothing(s, SERVICE "ReleaseCallable", &request, deadline_of(s, NULL));
 }
 
@@ -445,22 +444,22 @@ static shoal_status remote_release_callable(shoal_session *base, int64_t callabl
 static shoal_status remote_list_devices(shoal_session *base, char **names) {
   struct remote_session *s = self(base);
   struct text request = {0}, lines = {0};
-  wire_put_str(&request, 1, s->handle);
+  put_ListDevicesRequest_session_handle(&request, s->handle);
   struct rpc_body body;
   struct wire answer;
   TRY(ask(s, SERVICE "ListDevices", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES || (f.number != 1 && f.number != 2)) continue;
+    if (f.tag != ListDevicesResponse_local_device && f.tag != ListDevicesResponse_remote_device) continue;
     struct wire device = wire_inside(&f);
     char name[256] = "", type[64] = "";
     shoal_device d = {.name = name, .type = type};
     for (struct wire_field k; wire_next(&device, &k) == WIRE_FIELD;) {
-      if (k.number == 1 && k.type == WIRE_BYTES)
+      if (k.tag == DeviceAttributes_name)
         snprintf(name, sizeof name, "%.*s", (int)MIN(k.size, sizeof name), (const char *)k.data);
-      if (k.number == 2 && k.type == WIRE_BYTES)
+      if (k.tag == DeviceAttributes_device_type)
         snprintf(type, sizeof type, "%.*s", (int)MIN(k.size, sizeof type), (const char *)k.data);
-      if (k.number == 4 && k.type == WIRE_VARINT) d.memory = (int64_t)k.value;
-      if (k.number == 6 && k.type == WIRE_FIXED64) d.incarnation = k.value;
+      if (k.tag == DeviceAttributes_memory_limit) d.memory = (int64_t)k.value;
+      if (k.tag == DeviceAttributes_incarnation) d.incarnation = k.value;
     }
     session_device_line(&lines, &d);
   }
@@ -471,7 +470,7 @@ static shoal_status remote_list_devices(shoal_session *base, char **names) {
 
 static shoal_status close_there(struct remote_session *s, int64_t deadline) {
   struct text request = {0};
-  wire_put_str(&request, 1, s->handle);
+  put_CloseSessionRequest_session_handle(&request, s->handle);
   return ask_nothing(s, SERVICE "CloseSession", &request, deadline);
 }
 

@@ -16,11 +16,12 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "cluster/identity.h"
+#include "cluster/in_process.h"
 #include "cluster/master_service.h"
 #include "cluster/metrics.h"
-#include "cluster/in_process.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
+#include "proto/shoal.wire.h"
 #include "rpc/channel.h"
 #include "rpc/message.h"
 #include "tensor/buffer.h"
@@ -96,7 +97,7 @@ static void collectives(struct rpc_call *c, void *arg) {
 static void describe(struct rpc_call *c, void *arg) {
   struct text t = {0};
   char *status = shoal_server_status(arg);
-  wire_put_str(&t, 1, status);
+  put_StatusResponse_text(&t, status);
   server_status_numbers(arg, &t);
   free(status);
   rpc_call_reply(c, message_from_text(&t));

@@ -5,6 +5,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "proto/any.wire.h"
+#include "proto/master.wire.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
+#include "proto/worker.wire.h"
 #include "tensor/tensor_proto.h"
 
 /* Below INLINE a copy is cheaper than a piece of its own; above FLAT a message is read without looking for every field
@@ -38,37 +43,38 @@ static void put_body(struct message *m, const struct tensor *t, const struct tex
   else message_reference(m, t->data, n, drop_buffer, buffer_ref(t->buffer));
 }
 
-shoal_status transfer_put(struct message *m, uint32_t field, const struct tensor *t) {
+shoal_status transfer_put(struct message *m, uint32_t tag, const struct tensor *t) {
   struct text head = {0};
   size_t total;
   shoal_status s = encode_head(t, &head, &total);
   if (!s) {
-    message_header(m, field, total);
+    message_header(m, tag, total);
     put_body(m, t, &head);
   }
   text_release(&head);
   return s;
 }
 
-shoal_status transfer_put_named(struct message *m, uint32_t field, const char *name, const struct tensor *t) {
+shoal_status transfer_put_named(struct message *m, uint32_t tag, const char *name, const struct tensor *t) {
   struct text head = {0};
   size_t total, name_n = strlen(name);
   shoal_status s = encode_head(t, &head, &total);
   if (!s) {
-    message_header(m, field, message_field_size(1, name_n) + message_field_size(2, total));
-    message_bytes(m, 1, name, name_n);
-    message_header(m, 2, total);
+    message_header(
+        m, tag, message_field_size(NamedTensorProto_name, name_n) + message_field_size(NamedTensorProto_tensor, total));
+    message_bytes(m, NamedTensorProto_name, name, name_n);
+    message_header(m, NamedTensorProto_tensor, total);
     put_body(m, t, &head);
   }
   text_release(&head);
   return s;
 }
 
-void transfer_put_fast(struct message *m, uint32_t field, const void *value, size_t n) {
+void transfer_put_fast(struct message *m, uint32_t tag, const void *value, size_t n) {
   struct text any = {0};
-  wire_put_str(&any, 1, TRANSFER_FAST_PATH);
-  wire_put_bytes(&any, 2, value, n);
-  message_bytes(m, field, any.at, any.n);
+  put_Any_type_url(&any, TRANSFER_FAST_PATH);
+  put_Any_value_n(&any, value, n);
+  message_bytes(m, tag, any.at, any.n);
   text_release(&any);
 }
 
@@ -76,9 +82,9 @@ bool transfer_get_fast(struct wire any, struct text *value) {
   bool ours = false;
   struct wire found = wire_from("", 0);
   for (struct wire_field f; wire_next(&any, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES)
+    if (f.tag == Any_type_url)
       ours = f.size == strlen(TRANSFER_FAST_PATH) && !memcmp(f.data, TRANSFER_FAST_PATH, f.size);
-    if (f.number == 2 && f.type == WIRE_BYTES) found = wire_inside(&f);
+    if (f.tag == Any_value) found = wire_inside(&f);
   }
   if (ours && value) text_add(value, (const char *)found.at, wire_left(&found));
   return ours;
@@ -91,7 +97,7 @@ bool transfer_fits(const struct tensor *value) {
 struct rpc_message *transfer_elsewhere(const struct text *ticket) {
   struct message m;
   message_init(&m);
-  transfer_put_fast(&m, 4, ticket->at, ticket->n);
+  transfer_put_fast(&m, RecvTensorResponse_transport_options, ticket->at, ticket->n);
   return message_finish(&m);
 }
 
@@ -99,15 +105,20 @@ shoal_status transfer_response(const struct tensor *value, bool is_dead, const s
                                struct rpc_message **out) {
   struct message m;
   message_init(&m);
-  if (is_dead) message_int(&m, 2, 1);
-  message_int(&m, 3, (uint64_t)wall_micros());
-  if (ticket && ticket->n) transfer_put_fast(&m, 4, ticket->at, ticket->n);
+  if (is_dead) message_int(&m, RecvTensorResponse_is_dead, 1);
+  message_int(&m, RecvTensorResponse_send_start_micros, (uint64_t)wall_micros());
+  if (ticket && ticket->n) transfer_put_fast(&m, RecvTensorResponse_transport_options, ticket->at, ticket->n);
   shoal_status s = NULL;
   if (tensor_valid(value)) {
-    s = transfer_put(&m, 1, value);
+    s = transfer_put(&m, RecvTensorResponse_tensor, value);
   } else {
-    static const uint8_t empty[] = {8, 1, 18, 4, 18, 2, 8, 0, 34, 0}; /* float [0] */
-    message_bytes(&m, 1, empty, sizeof empty);
+    static const uint8_t empty[] = {/* float [0] */
+                                    TensorProto_dtype,          DataType_DT_FLOAT,
+                                    TensorProto_tensor_shape,   4,
+                                    TensorShapeProto_dim,       2,
+                                    TensorShapeProto_Dim_size,  0,
+                                    TensorProto_tensor_content, 0};
+    message_bytes(&m, RecvTensorResponse_tensor, empty, sizeof empty);
   }
   if (s) message_release(&m);
   else *out = message_finish(&m);
@@ -137,15 +148,15 @@ static enum found read_head(struct rpc_cursor *c, size_t n, shoal_dtype *type, s
   *shape = shape_scalar();
   while (c->remain > after) {
     if (!read_varint(c, &tag)) return UNUSUAL;
-    if (tag == (1 << 3 | WIRE_VARINT)) {
+    if (tag == TensorProto_dtype) {
       if (!read_varint(c, &dtype)) return UNUSUAL;
-    } else if (tag == (3 << 3 | WIRE_VARINT)) {
+    } else if (tag == TensorProto_version_number) {
       if (!read_varint(c, &v)) return UNUSUAL;
-    } else if (tag == (2 << 3 | WIRE_BYTES)) {
+    } else if (tag == TensorProto_tensor_shape) {
       uint8_t bytes[512];
       if (!read_varint(c, &v) || v > sizeof bytes || !rpc_cursor_read(c, bytes, v)) return UNUSUAL;
       if ((*s = shape_proto_decode(bytes, v, shape))) return FOUND;
-    } else if (tag == (4 << 3 | WIRE_BYTES)) {
+    } else if (tag == TensorProto_tensor_content) {
       int64_t elements;
       if (!read_varint(c, &v) || c->remain < after || v != c->remain - after || dtype > DTYPE_COUNT ||
           !dtype_valid((int)dtype) || !dtype_plain((shoal_dtype)dtype) || dtype == SHOAL_BOOL)
@@ -182,7 +193,7 @@ static enum found read_tensor(struct rpc_cursor *c, size_t n, struct tensor *roo
 bool transfer_place(const uint8_t *head, size_t n, size_t total, struct tensor *room, size_t *at, size_t *size) {
   struct rpc_cursor c = rpc_cursor_over(head, n, total);
   for (uint64_t tag, v; read_varint(&c, &tag) && read_varint(&c, &v);) {
-    if (tag == (1 << 3 | WIRE_BYTES)) {
+    if (tag == RecvTensorResponse_tensor) {
       shoal_dtype dtype;
       struct shape shape;
       shoal_status s = NULL;
@@ -206,12 +217,12 @@ static enum found parse_large(struct rpc_body *body, struct tensor *room, struct
   if (!rpc_cursor_start(&c, body)) return UNUSUAL;
   while (c.remain && !*s) {
     if (!read_varint(&c, &tag) || !read_varint(&c, &v)) break;
-    if (tag == (1 << 3 | WIRE_BYTES) && !have) {
+    if (tag == RecvTensorResponse_tensor && !have) {
       if (read_tensor(&c, v, room, value, s) == UNUSUAL) break;
       have = true;
-    } else if (tag == (2 << 3 | WIRE_VARINT)) {
+    } else if (tag == RecvTensorResponse_is_dead) {
       *is_dead = v != 0;
-    } else if (tag == (4 << 3 | WIRE_BYTES) && v <= 512) {
+    } else if (tag == RecvTensorResponse_transport_options && v <= 512) {
       uint8_t any[512];
       if (!rpc_cursor_read(&c, any, v)) break;
       if (ticket) transfer_get_fast(wire_from(any, v), ticket);
@@ -242,9 +253,9 @@ shoal_status transfer_parse(struct rpc_body *body, struct tensor *room, struct t
   struct wire w = wire_from(data, size), tensor = {0};
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) tensor = wire_inside(&f);
-    if (f.number == 2 && f.type == WIRE_VARINT) *is_dead = f.value != 0;
-    if (f.number == 4 && f.type == WIRE_BYTES && ticket) transfer_get_fast(wire_inside(&f), ticket);
+    if (f.tag == RecvTensorResponse_tensor) tensor = wire_inside(&f);
+    if (f.tag == RecvTensorResponse_is_dead) *is_dead = f.value != 0;
+    if (f.tag == RecvTensorResponse_transport_options && ticket) transfer_get_fast(wire_inside(&f), ticket);
   }
   if (step == WIRE_BROKEN) return INTERNAL("could not parse rpc response");
   if (!tensor.at && ticket && ticket->n) return NULL;

@@ -14,15 +14,14 @@
 #include "rpc/message.h"
 #include "tensor/tensor.h"
 
-/* A TensorProto as field `field`. RESOURCE_EXHAUSTED when the message would pass gRPC's 2 GiB. */
-shoal_status transfer_put(struct message *m, uint32_t field, const struct tensor *t);
+/* A TensorProto as the field of that tag. RESOURCE_EXHAUSTED when the message would pass gRPC's 2 GiB. */
+shoal_status transfer_put(struct message *m, uint32_t tag, const struct tensor *t);
 /* A NamedTensorProto {name, tensor}. */
-shoal_status transfer_put_named(struct message *m, uint32_t field, const char *name, const struct tensor *t);
+shoal_status transfer_put_named(struct message *m, uint32_t tag, const char *name, const struct tensor *t);
 
-/* transport_options between Shoal's own tasks: a google.protobuf.Any of this type. */
+/* transport_options between Shoal's own tasks, in RecvTensor's messages and (RunGraphExtra) in RunGraph's: a
+ * google.protobuf.Any of this type. */
 #define TRANSFER_FAST_PATH "type.shoal/FastPath"
-/* Where RunGraph's request and response hold it: a field that TensorFlow does not have, and skips. */
-#define TRANSFER_RUN_GRAPH_FIELD 1000
 
 /* Can a RecvTensorResponse hold it? A gRPC message has at most 2 GiB. */
 bool transfer_fits(const struct tensor *value);
@@ -39,8 +38,8 @@ bool transfer_place(const uint8_t *head, size_t n, size_t total, struct tensor *
  * means transfer_elsewhere. */
 shoal_status transfer_parse(struct rpc_body *body, struct tensor *room, struct tensor *value, bool *is_dead,
                             struct text *ticket);
-/* An Any of TRANSFER_FAST_PATH as field `field`; and its value, read. False: it is another. */
-void transfer_put_fast(struct message *m, uint32_t field, const void *value, size_t n);
+/* An Any of TRANSFER_FAST_PATH as the field of that tag; and its value, read. False: it is another. */
+void transfer_put_fast(struct message *m, uint32_t tag, const void *value, size_t n);
 bool transfer_get_fast(struct wire any, struct text *value);
 
 #endif

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/device_name.h"
 #include "base/log.h"
 #include "base/wire.h"
-#include "base/device_name.h"
 #include "graph/import.h"
 #include "graph/late_reads.h"
 #include "graph/rewrite.h"
+#include "proto/step_stats.wire.h"
+#include "proto/worker.wire.h"
 
 enum { MAX_BUILDERS = 4 };
 
@@ -89,13 +91,12 @@ struct device *worker_device(const struct worker *w, const char *name, size_t n)
 
 void worker_device_attributes(const struct worker *w, int i, const char *name, struct text *out) {
   const struct device *d = w->devices[i];
-  wire_put_str(out, 1, name);
-  wire_put_str(out, 2, d->type->name);
-  wire_put_uint(out, 4, (uint64_t)d->type->memory_limit);
-  wire_put_bytes(out, 5, "", 0);
-  wire_put_varint(out, 6 << 3 | WIRE_FIXED64);
-  for (int k = 0; k < 8; k++) text_addc(out, (char)(d->incarnation >> (8 * k)));
-  wire_put_uint(out, 8, UINT64_MAX);
+  put_DeviceAttributes_name(out, name);
+  put_DeviceAttributes_device_type(out, d->type->name);
+  put_DeviceAttributes_memory_limit(out, d->type->memory_limit);
+  put_DeviceAttributes_locality_n(out, "", 0);
+  put_DeviceAttributes_incarnation(out, d->incarnation);
+  put_DeviceAttributes_xla_global_id(out, -1);
 }
 
 void worker_cleanup_all(struct worker *w, char *const *containers, int n) {
@@ -335,7 +336,7 @@ static shoal_status count_graph(struct worker_session *s, const struct shoal_gra
 }
 
 static shoal_status export_one(const struct shoal_graph *g, struct text *out) {
-  size_t at = wire_begin(out, 4);
+  size_t at = begin_RunGraphResponse_partition_graph(out);
   TRY(graph_export(g, &(struct export_options){.assigned = true}, out));
   wire_end(out, at);
   return NULL;

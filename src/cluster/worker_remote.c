@@ -9,6 +9,10 @@
 #include "cluster/transfer.h"
 #include "cluster/worker_ops.h"
 #include "graph/import.h"
+#include "proto/config.wire.h"
+#include "proto/shoal.wire.h"
+#include "proto/step_stats.wire.h"
+#include "proto/worker.wire.h"
 #include "rpc/message.h"
 
 #define SERVICE "/tensorflow.WorkerService/"
@@ -66,18 +70,18 @@ static shoal_status take_device(struct worker_link *w, struct wire message) {
   struct text rest = {0};
   const uint8_t *before = message.at;
   for (struct wire_field f; wire_next(&message, &f) == WIRE_FIELD; before = message.at) {
-    if (f.number == 1 && f.type == WIRE_BYTES) {
+    if (f.tag == DeviceAttributes_name) {
       const char *at = memmem(f.data, f.size, "/device:", 8);
       free(d.name);
       d.name = at ? mem_printf("%s%.*s", w->task, (int)(f.size - (size_t)((const uint8_t *)at - f.data)), at)
                   : mem_strndup((const char *)f.data, f.size);
       continue;
     }
-    if (f.number == 2 && f.type == WIRE_BYTES) {
+    if (f.tag == DeviceAttributes_device_type) {
       free(d.type);
       d.type = mem_strndup((const char *)f.data, f.size);
     }
-    if (f.number == 6 && f.type == WIRE_FIXED64) d.incarnation = f.value;
+    if (f.tag == DeviceAttributes_incarnation) d.incarnation = f.value;
     text_add(&rest, (const char *)before, (size_t)(message.at - before));
   }
   if (!d.name || !d.type) {
@@ -86,7 +90,7 @@ static shoal_status take_device(struct worker_link *w, struct wire message) {
     text_release(&rest);
     return INTERNAL("%s at %s tells of a device without name or type", w->task, peer_address(w->peer));
   }
-  wire_put_str(&d.attributes, 1, d.name);
+  put_DeviceAttributes_name(&d.attributes, d.name);
   text_add(&d.attributes, text_cstr(&rest), rest.n);
   text_release(&rest);
   vec_push(&w->devices, d);
@@ -102,7 +106,7 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   if (!s) {
     struct wire w = wire_from(data, size);
     for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
-      if (f.number == 1 && f.type == WIRE_BYTES) s = take_device(c->w, wire_inside(&f));
+      if (f.tag == GetStatusResponse_device_attributes) s = take_device(c->w, wire_inside(&f));
   }
   simple_end(c, s);
 }
@@ -117,20 +121,20 @@ static void get_status(struct worker_link *w, int64_t deadline, struct cancel *c
 static void create_session(struct worker_link *w, const struct worker_session_options *o, int64_t deadline,
                            struct cancel *cancel, worker_done done, void *arg) {
   struct text m = {0};
-  wire_put_str(&m, 1, o->handle);
-  size_t def = wire_begin(&m, 2);
+  put_CreateWorkerSessionRequest_session_handle(&m, o->handle);
+  size_t def = begin_CreateWorkerSessionRequest_server_def(&m);
   if (o->spec) {
-    size_t cluster = wire_begin(&m, 1);
+    size_t cluster = begin_ServerDef_cluster(&m);
     cluster_spec_to_proto(o->spec, &m);
     wire_end(&m, cluster);
   }
-  if (o->job) wire_put_str(&m, 2, o->job);
-  if (o->job) wire_put_uint(&m, 3, (uint64_t)o->task);
-  wire_put_str(&m, 5, "grpc");
+  if (o->job) put_ServerDef_job_name(&m, o->job);
+  if (o->job) put_ServerDef_task_index(&m, o->task);
+  put_ServerDef_protocol(&m, "grpc");
   wire_end(&m, def);
-  if (o->isolated) wire_put_uint(&m, 3, 1);
-  wire_put_str(&m, 5, o->master);
-  wire_put_uint(&m, 6, (uint64_t)o->master_incarnation);
+  if (o->isolated) put_CreateWorkerSessionRequest_isolate_session_state(&m, 1);
+  put_CreateWorkerSessionRequest_master_task(&m, o->master);
+  put_CreateWorkerSessionRequest_master_incarnation(&m, o->master_incarnation);
   simple_start(simple_new(w, cancel, done, arg), SERVICE "CreateWorkerSession", message_from_text(&m), deadline, 0, 0,
                simple_done);
 }
@@ -138,7 +142,7 @@ static void create_session(struct worker_link *w, const struct worker_session_op
 static void delete_session(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
                            void *arg) {
   struct text m = {0};
-  wire_put_str(&m, 1, session);
+  put_DeleteWorkerSessionRequest_session_handle(&m, session);
   simple_start(simple_new(w, cancel, done, arg), SERVICE "DeleteWorkerSession", message_from_text(&m),
                deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, simple_done);
 }
@@ -155,7 +159,7 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
     struct wire w = wire_from(data, size);
     bool found = false;
     for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-      if (f.number == 1 && f.type == WIRE_BYTES && f.size <= 16) {
+      if (f.tag == RegisterGraphResponse_graph_handle && f.size <= 16) {
         snprintf(c->handle, 17, "%.*s", (int)f.size, (const char *)f.data);
         found = true;
       }
@@ -167,8 +171,8 @@ static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
 static void register_graph(struct worker_link *w, const struct graph_registration *r, struct cancel *cancel,
                            worker_done done, void *arg) {
   struct text m = {0};
-  wire_put_str(&m, 1, r->session);
-  size_t def = wire_begin(&m, 2);
+  put_RegisterGraphRequest_session_handle(&m, r->session);
+  size_t def = begin_RegisterGraphRequest_graph_def(&m);
   shoal_status s = graph_export(r->graph, &(struct export_options){.strip_defaults = true, .assigned = true}, &m);
   if (s) {
     text_release(&m);
@@ -176,8 +180,8 @@ static void register_graph(struct worker_link *w, const struct graph_registratio
     return;
   }
   wire_end(&m, def);
-  wire_put_uint(&m, 6, 1);
-  if (r->config->n) wire_put_text(&m, 8, r->config);
+  put_RegisterGraphRequest_create_worker_session_called(&m, 1);
+  if (r->config->n) put_RegisterGraphRequest_config_proto_n(&m, r->config->at, r->config->n);
   struct simple *c = simple_new(w, cancel, done, arg);
   c->handle = r->handle;
   simple_start(c, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, register_done);
@@ -187,9 +191,9 @@ static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
 
 static void deregister_graph(struct worker_link *w, const char *session, const char *handle) {
   struct text m = {0};
-  wire_put_str(&m, 1, handle);
-  wire_put_str(&m, 2, session);
-  wire_put_uint(&m, 3, 1);
+  put_DeregisterGraphRequest_graph_handle(&m, handle);
+  put_DeregisterGraphRequest_session_handle(&m, session);
+  put_DeregisterGraphRequest_create_worker_session_called(&m, 1);
   simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "DeregisterGraph", message_from_text(&m),
                deadline_after_ms(10000), 0, 0, simple_done);
 }
@@ -205,10 +209,10 @@ static shoal_status read_response(struct graph_run *r, struct rpc_body *body, st
   struct wire message = wire_from("", 0);
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.number == 2 && f.type == WIRE_BYTES) text_add(&r->step_stats, (const char *)f.data, f.size);
-    if (f.number == TRANSFER_RUN_GRAPH_FIELD && f.type == WIRE_BYTES) transfer_get_fast(wire_inside(&f), ticket);
-    if (f.number == 5 && f.type == WIRE_VARINT) code = (int64_t)f.value;
-    if (f.number == 6 && f.type == WIRE_BYTES) message = wire_inside(&f);
+    if (f.tag == RunGraphResponse_step_stats) text_add(&r->step_stats, (const char *)f.data, f.size);
+    if (f.tag == RunGraphExtra_fast_path) transfer_get_fast(wire_inside(&f), ticket);
+    if (f.tag == RunGraphResponse_status_code) code = (int64_t)f.value;
+    if (f.tag == RunGraphResponse_status_error_message) message = wire_inside(&f);
   }
   if (step == WIRE_BROKEN) return INTERNAL("a RunGraph response does not parse");
   if (!code) return NULL;
@@ -232,15 +236,16 @@ static void run_graph(struct worker_link *w, struct graph_run *r) {
   const struct step *step = &r->run.step;
   struct message m;
   message_init(&m);
-  message_string(&m, 1, r->graph_handle);
-  message_int(&m, 2, (uint64_t)step->id);
-  if (step->stats) message_bytes(&m, 5, (const uint8_t[]){3 << 3, 1}, 2);
-  else message_bytes(&m, 5, "", 0);
-  message_string(&m, 8, r->session_handle);
-  message_int(&m, 9, 1);
-  message_int(&m, 10, 1);
-  message_int(&m, 11, (uint64_t)request_id_new());
-  if (peer_wants_ticket(w->peer)) transfer_put_fast(&m, TRANSFER_RUN_GRAPH_FIELD, "", 0);
+  message_string(&m, RunGraphRequest_graph_handle, r->graph_handle);
+  message_int(&m, RunGraphRequest_step_id, (uint64_t)step->id);
+  if (step->stats)
+    message_bytes(&m, RunGraphRequest_exec_opts, (const uint8_t[]){ExecutorOpts_record_timeline, true}, 2);
+  else message_bytes(&m, RunGraphRequest_exec_opts, "", 0);
+  message_string(&m, RunGraphRequest_session_handle, r->session_handle);
+  message_int(&m, RunGraphRequest_store_errors_in_response_body, 1);
+  message_int(&m, RunGraphRequest_create_worker_session_called, 1);
+  message_int(&m, RunGraphRequest_request_id, (uint64_t)request_id_new());
+  if (peer_wants_ticket(w->peer)) transfer_put_fast(&m, RunGraphExtra_fast_path, "", 0);
   r->peer = w->peer;
   struct rpc_message *bytes = message_finish(&m);
   if (!cancellable_begin(&r->call, step->cancel, why)) {
@@ -255,7 +260,7 @@ static void run_graph(struct worker_link *w, struct graph_run *r) {
 
 static void cleanup_graph(struct worker_link *w, int64_t step_id) {
   struct text m = {0};
-  wire_put_uint(&m, 1, (uint64_t)step_id);
+  put_CleanupGraphRequest_step_id(&m, step_id);
   simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "CleanupGraph", message_from_text(&m),
                deadline_after_ms(10000), 0, step_id, simple_done);
 }
@@ -269,10 +274,10 @@ static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
   if (!s && c->stats) {
     struct wire w = wire_from(data, size);
     for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-      if (f.number != 1 || f.type != WIRE_BYTES) continue;
+      if (f.tag != LoggingResponse_step) continue;
       struct wire step = wire_inside(&f);
       for (struct wire_field k; wire_next(&step, &k) == WIRE_FIELD;)
-        if (k.number == 2 && k.type == WIRE_BYTES) text_add(c->stats, (const char *)k.data, k.size);
+        if (k.tag == LabeledStepStats_step_stats) text_add(c->stats, (const char *)k.data, k.size);
     }
   }
   simple_end(c, s);
@@ -281,8 +286,9 @@ static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
 static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64_t deadline, struct text *stats,
                           worker_done done, void *arg) {
   struct text m = {0};
-  wire_put_uint(&m, on ? 1 : 4, 1);
-  if (!on) wire_put_uint(&m, 3, (uint64_t)step_id);
+  if (on) put_LoggingRequest_enable_rpc_logging(&m, 1);
+  else put_LoggingRequest_disable_rpc_logging(&m, 1);
+  if (!on) put_LoggingRequest_fetch_step_id(&m, step_id);
   struct simple *c = simple_new(w, NULL, done, arg);
   c->stats = stats;
   simple_start(c, SERVICE "Logging", message_from_text(&m), deadline, 0, step_id, logging_done);
@@ -291,7 +297,7 @@ static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64
 static void cleanup_all(struct worker_link *w, char *const *containers, int n, struct cancel *cancel, worker_done done,
                         void *arg) {
   struct text m = {0};
-  for (int i = 0; i < n; i++) wire_put_str(&m, 1, containers[i]);
+  for (int i = 0; i < n; i++) put_CleanupAllRequest_container(&m, containers[i]);
   simple_start(simple_new(w, cancel, done, arg), SERVICE "CleanupAll", message_from_text(&m), deadline_after_ms(10000),
                0, 0, simple_done);
 }

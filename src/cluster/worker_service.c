@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "graph/import.h"
 #include "cluster/identity.h"
 #include "cluster/request_parts.h"
 #include "cluster/worker_ops.h"
 #include "cluster/worker_partial.h"
+#include "graph/import.h"
+#include "proto/config.wire.h"
+#include "proto/worker.wire.h"
 #include "rpc/message.h"
 #include "runtime/session_config.h"
 
@@ -35,7 +37,7 @@ static void answer(struct rpc_call *c, shoal_status s, struct text *t) {
 void worker_service_get_status(struct worker *w, struct rpc_call *c) {
   struct text t = {0};
   for (int i = 0; i < w->n_devices; i++) {
-    size_t at = wire_begin(&t, 1);
+    size_t at = begin_GetStatusResponse_device_attributes(&t);
     worker_device_attributes(w, i, w->devices[i]->name, &t);
     wire_end(&t, at);
   }
@@ -44,7 +46,7 @@ void worker_service_get_status(struct worker *w, struct rpc_call *c) {
 
 shoal_status debug_options_check(struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-    if (f.number == 4)
+    if (f.tag == DebugOptions_debug_tensor_watch_opts)
       return UNIMPLEMENTED("RunOptions.debug_options: watching tensors (debug_tensor_watch_opts) is not implemented");
   return NULL;
 }
@@ -53,9 +55,9 @@ shoal_status debug_options_check(struct wire w) {
 static shoal_status read_server_def(struct wire w, int64_t max_tasks, struct cluster_spec *spec, char **job,
                                     int *task) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) TRY(cluster_spec_from_proto(spec, f.data, f.size, max_tasks));
-    if (f.number == 2 && f.type == WIRE_BYTES) set_string(job, &f);
-    if (f.number == 3 && f.type == WIRE_VARINT) *task = (int)f.value;
+    if (f.tag == ServerDef_cluster) TRY(cluster_spec_from_proto(spec, f.data, f.size, max_tasks));
+    if (f.tag == ServerDef_job_name) set_string(job, &f);
+    if (f.tag == ServerDef_task_index) *task = (int)f.value;
   }
   return NULL;
 }
@@ -68,12 +70,12 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
-    if (f.number == 2 && f.type == WIRE_BYTES)
+    if (f.tag == CreateWorkerSessionRequest_session_handle) set_string(&handle, &f);
+    if (f.tag == CreateWorkerSessionRequest_server_def)
       s = read_server_def(wire_inside(&f), limits_most(w->limits, LIMIT_PEERS), &spec, &job, &o.task);
-    if (f.number == 3 && f.type == WIRE_VARINT) o.isolated = f.value != 0;
-    if (f.number == 5 && f.type == WIRE_BYTES) set_string(&master, &f);
-    if (f.number == 6 && f.type == WIRE_VARINT) o.master_incarnation = (int64_t)f.value;
+    if (f.tag == CreateWorkerSessionRequest_isolate_session_state) o.isolated = f.value != 0;
+    if (f.tag == CreateWorkerSessionRequest_master_task) set_string(&master, &f);
+    if (f.tag == CreateWorkerSessionRequest_master_incarnation) o.master_incarnation = (int64_t)f.value;
   }
   if (!s) s = check_end(step, "CreateWorkerSessionRequest");
   if (!s && *master) s = identity_check_task(c, master);
@@ -113,7 +115,7 @@ void worker_service_delete_session(struct worker *w, struct rpc_call *c) {
   char *handle = mem_strdup("");
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
-    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&handle, &f);
+    if (f.tag == DeleteWorkerSessionRequest_session_handle) set_string(&handle, &f);
   if (!s) worker_delete_session(w, handle);
   free(handle);
   rpc_call_fail(c, s);
@@ -156,7 +158,7 @@ static void register_graph(void *arg) {
                    NULL);
   if (s) graph_free(g);
   else s = worker_register_graph(r->session, g, &r->options, &wg);
-  if (!s) wire_put_str(&out, 1, wg->handle);
+  if (!s) put_RegisterGraphResponse_graph_handle(&out, wg->handle);
   worker_graph_unref(wg);
   worker_session_unref(r->session);
   answer(r->call, s, &out);
@@ -171,12 +173,12 @@ void worker_service_register_graph(struct worker *w, struct rpc_call *c) {
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.session, &f);
-    if (f.number == 2 && f.type == WIRE_BYTES) def = wire_inside(&f);
-    if (f.number == 4 && f.type == WIRE_BYTES) graph_options_read(&config, wire_inside(&f));
-    if (f.number == 5 && f.type == WIRE_BYTES) s = debug_options_check(wire_inside(&f));
-    if (f.number == 6 && f.type == WIRE_VARINT) n.called = f.value != 0;
-    if (f.number == 8 && f.type == WIRE_BYTES) s = session_config_read(&config, wire_inside(&f));
+    if (f.tag == RegisterGraphRequest_session_handle) set_string(&n.session, &f);
+    if (f.tag == RegisterGraphRequest_graph_def) def = wire_inside(&f);
+    if (f.tag == RegisterGraphRequest_graph_options) graph_options_read(&config, wire_inside(&f));
+    if (f.tag == RegisterGraphRequest_debug_options) s = debug_options_check(wire_inside(&f));
+    if (f.tag == RegisterGraphRequest_create_worker_session_called) n.called = f.value != 0;
+    if (f.tag == RegisterGraphRequest_config_proto) s = session_config_read(&config, wire_inside(&f));
   }
   if (!s) s = check_end(step, "RegisterGraphRequest");
   if (!s) s = worker_find_session(w, n.session, n.called, &session);
@@ -201,9 +203,9 @@ void worker_service_deregister_graph(struct worker *w, struct rpc_call *c) {
   struct names n = {mem_strdup(""), mem_strdup(""), false};
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) set_string(&n.graph, &f);
-    if (f.number == 2 && f.type == WIRE_BYTES) set_string(&n.session, &f);
-    if (f.number == 3 && f.type == WIRE_VARINT) n.called = f.value != 0;
+    if (f.tag == DeregisterGraphRequest_graph_handle) set_string(&n.graph, &f);
+    if (f.tag == DeregisterGraphRequest_session_handle) set_string(&n.session, &f);
+    if (f.tag == DeregisterGraphRequest_create_worker_session_called) n.called = f.value != 0;
   }
   struct worker_session *session = NULL;
   if (!s) s = worker_find_session(w, n.session, n.called, &session);
@@ -218,7 +220,7 @@ void worker_service_cleanup_graph(struct worker *w, struct rpc_call *c) {
   int64_t id = 0;
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
-    if (f.number == 1 && f.type == WIRE_VARINT) id = (int64_t)f.value;
+    if (f.tag == CleanupGraphRequest_step_id) id = (int64_t)f.value;
   if (!s) partial_run_forget(w, id);
   if (!s) steps_cleanup(w->steps, id);
   rpc_call_fail(c, s);
@@ -229,7 +231,7 @@ void worker_service_cleanup_all(struct worker *w, struct rpc_call *c) {
   VEC(char *) containers = {0};
   shoal_status s = request_read(c, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;)
-    if (f.number == 1 && f.type == WIRE_BYTES) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
+    if (f.tag == CleanupAllRequest_container) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
   if (!s) worker_cleanup_all(w, containers.at, (int)containers.n);
   for (size_t i = 0; i < containers.n; i++) free(containers.at[i]);
   vec_release(&containers);

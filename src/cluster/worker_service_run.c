@@ -10,6 +10,9 @@
 #include "cluster/transfer.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
+#include "proto/master.wire.h"
+#include "proto/shoal.wire.h"
+#include "proto/worker.wire.h"
 #include "rpc/message.h"
 #include "runtime/run_metadata.h"
 #include "tensor/tensor_proto.h"
@@ -126,13 +129,13 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   shoal_status s = rpc_call_request(c, &data, &size);
   struct wire m = wire_from(s ? "" : data, s ? 0 : size);
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_VARINT) step_id = (int64_t)f.value;
-    if (f.number == 2 && f.type == WIRE_BYTES) {
+    if (f.tag == RecvTensorRequest_step_id) step_id = (int64_t)f.value;
+    if (f.tag == RecvTensorRequest_rendezvous_key) {
       free(key);
       key = mem_strndup((const char *)f.data, f.size);
     }
-    if (f.number == 6 && f.type == WIRE_BYTES) wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
-    if (f.number == 7 && f.type == WIRE_VARINT) id = (int64_t)f.value;
+    if (f.tag == RecvTensorRequest_transport_options) wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
+    if (f.tag == RecvTensorRequest_request_id) id = (int64_t)f.value;
   }
   struct rendezvous *rendezvous = NULL;
   if (!s) s = request_ids_track(w->ids, "RecvTensor (GrpcWorker)", id);
@@ -207,11 +210,12 @@ static void run_answer(void *arg, shoal_status s) {
   struct run *r = arg;
   struct message m;
   message_init(&m);
-  for (size_t i = 0; i < r->recv_keys.n && !s; i++) s = transfer_put_named(&m, 1, r->recv_keys.at[i], &r->received[i]);
+  for (size_t i = 0; i < r->recv_keys.n && !s; i++)
+    s = transfer_put_named(&m, RunGraphResponse_recv, r->recv_keys.at[i], &r->received[i]);
   if (r->trace) {
     struct text stats = {0};
     step_stats_encode(r->run.run.step.stats, &stats);
-    message_bytes(&m, 2, stats.at, stats.n);
+    message_bytes(&m, RunGraphResponse_step_stats, stats.at, stats.n);
     text_release(&stats);
     step_stats_free(r->run.run.step.stats);
   }
@@ -224,14 +228,14 @@ static void run_answer(void *arg, shoal_status s) {
   if (r->wants_ticket && r->worker->fast) {
     struct text ticket = {0};
     fast_server_ticket(r->worker->fast, &ticket);
-    transfer_put_fast(&m, TRANSFER_RUN_GRAPH_FIELD, ticket.at, ticket.n);
+    transfer_put_fast(&m, RunGraphExtra_fast_path, ticket.at, ticket.n);
     text_release(&ticket);
   }
   /* By the fast path no CleanupGraph follows a run that went well. */
   if (r->fast && !s) steps_finished(r->worker->steps, r->run.run.step.id);
   if (s && r->in_body) {
-    message_int(&m, 5, (uint64_t)shoal_status_code(s));
-    message_string(&m, 6, shoal_status_message(s));
+    message_int(&m, RunGraphResponse_status_code, (uint64_t)shoal_status_code(s));
+    message_string(&m, RunGraphResponse_status_error_message, shoal_status_message(s));
     shoal_status_free(s);
     s = NULL;
   }
@@ -274,11 +278,11 @@ static shoal_status send_value(struct run *r, struct wire m) {
   struct wire proto = wire_from("", 0);
   struct tensor t;
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES) {
+    if (f.tag == NamedTensorProto_name) {
       free(key);
       key = mem_strndup((const char *)f.data, f.size);
     }
-    if (f.number == 2 && f.type == WIRE_BYTES) proto = wire_inside(&f);
+    if (f.tag == NamedTensorProto_tensor) proto = wire_inside(&f);
   }
   shoal_status s = key ? tensor_proto_decode(proto.at, wire_left(&proto), &t) : INVALID("RunGraph.send without a name");
   if (!s) s = rendezvous_send(r->rendezvous, key, rendezvous_hash(key), &t, false);
@@ -298,26 +302,26 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   bool has_send = false;
   for (struct wire_field f; (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.type == WIRE_BYTES) {
-      if (f.number == 1) free(graph), graph = mem_strndup((const char *)f.data, f.size);
-      if (f.number == 3) has_send = true;
-      if (f.number == 4) vec_push(&r->recv_keys, mem_strndup((const char *)f.data, f.size));
-      if (f.number == 8) free(session), session = mem_strndup((const char *)f.data, f.size);
-      if (f.number == TRANSFER_RUN_GRAPH_FIELD) r->wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
-      if (f.number == 5) {
+      if (f.tag == RunGraphRequest_graph_handle) free(graph), graph = mem_strndup((const char *)f.data, f.size);
+      if (f.tag == RunGraphRequest_send) has_send = true;
+      if (f.tag == RunGraphRequest_recv_key) vec_push(&r->recv_keys, mem_strndup((const char *)f.data, f.size));
+      if (f.tag == RunGraphRequest_session_handle) free(session), session = mem_strndup((const char *)f.data, f.size);
+      if (f.tag == RunGraphExtra_fast_path) r->wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
+      if (f.tag == RunGraphRequest_exec_opts) {
         struct wire opts = wire_inside(&f);
         for (struct wire_field k; wire_next(&opts, &k) == WIRE_FIELD;)
           if (k.type == WIRE_VARINT) {
-            if (k.number == 3) r->trace = k.value != 0;
-            if (k.number == 4) r->wants_graphs = k.value != 0;
+            if (k.tag == ExecutorOpts_record_timeline) r->trace = k.value != 0;
+            if (k.tag == ExecutorOpts_record_partition_graphs) r->wants_graphs = k.value != 0;
           }
       }
     } else if (f.type == WIRE_VARINT) {
-      if (f.number == 2) r->run.run.step.id = (int64_t)f.value;
-      if (f.number == 6) r->partial = f.value != 0;
-      if (f.number == 7) r->last = f.value != 0;
-      if (f.number == 9) r->in_body = f.value != 0;
-      if (f.number == 10) called = f.value != 0;
-      if (f.number == 11) id = (int64_t)f.value;
+      if (f.tag == RunGraphRequest_step_id) r->run.run.step.id = (int64_t)f.value;
+      if (f.tag == RunGraphRequest_is_partial) r->partial = f.value != 0;
+      if (f.tag == RunGraphRequest_is_last_partial_run) r->last = f.value != 0;
+      if (f.tag == RunGraphRequest_store_errors_in_response_body) r->in_body = f.value != 0;
+      if (f.tag == RunGraphRequest_create_worker_session_called) called = f.value != 0;
+      if (f.tag == RunGraphRequest_request_id) id = (int64_t)f.value;
     }
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("RunGraphRequest does not parse as a protocol buffer");
@@ -336,7 +340,7 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   if (r->partial) r->trace = false; /* no answer would be the one to hold it */
   if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.run.step.id);
   for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
-    if (f.number == 3 && f.type == WIRE_BYTES) TRY(send_value(r, wire_inside(&f)));
+    if (f.tag == RunGraphRequest_send) TRY(send_value(r, wire_inside(&f)));
   r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
   if (r->trace) r->run.run.step.stats = step_stats_new(false);
   if (!r->partial) return NULL;

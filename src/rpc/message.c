@@ -106,24 +106,24 @@ void message_raw(struct message *m, const void *data, size_t n) {
   if (to) memcpy(to, data, n);
 }
 
-void message_int(struct message *m, uint32_t field, uint64_t v) {
+void message_int(struct message *m, uint32_t tag, uint64_t v) {
   if (!v) return;
-  message_varint(m, (uint64_t)field << 3 | WIRE_VARINT);
+  message_varint(m, tag);
   message_varint(m, v);
 }
 
-void message_header(struct message *m, uint32_t field, size_t n) {
-  message_varint(m, (uint64_t)field << 3 | WIRE_BYTES);
+void message_header(struct message *m, uint32_t tag, size_t n) {
+  message_varint(m, tag);
   message_varint(m, n);
 }
 
-void message_bytes(struct message *m, uint32_t field, const void *data, size_t n) {
-  message_header(m, field, n);
+void message_bytes(struct message *m, uint32_t tag, const void *data, size_t n) {
+  message_header(m, tag, n);
   message_raw(m, data, n);
 }
 
-void message_string(struct message *m, uint32_t field, const char *s) {
-  if (*s) message_bytes(m, field, s, strlen(s));
+void message_string(struct message *m, uint32_t tag, const char *s) {
+  if (*s) message_bytes(m, tag, s, strlen(s));
 }
 
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner) {

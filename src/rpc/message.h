@@ -53,19 +53,19 @@ struct rpc_message *message_finish(struct message *m);
 void message_release(struct message *m);
 
 /* Bytes of a length-delimited field: tag, length, contents. */
-static inline size_t message_field_size(uint32_t field, size_t n) {
-  return wire_varint_size((uint64_t)field << 3) + wire_varint_size(n) + n;
+static inline size_t message_field_size(uint32_t tag, size_t n) {
+  return wire_varint_size(tag) + wire_varint_size(n) + n;
 }
 void message_varint(struct message *m, uint64_t v);
 void message_raw(struct message *m, const void *data, size_t n);
 /* A varint field, left out when 0 as proto3 does. */
-void message_int(struct message *m, uint32_t field, uint64_t v);
+void message_int(struct message *m, uint32_t tag, uint64_t v);
 /* A length-delimited field; written even when empty. */
-void message_bytes(struct message *m, uint32_t field, const void *data, size_t n);
+void message_bytes(struct message *m, uint32_t tag, const void *data, size_t n);
 /* The same for strings, left out when empty. */
-void message_string(struct message *m, uint32_t field, const char *s);
+void message_string(struct message *m, uint32_t tag, const char *s);
 /* Tag and length of a field of n bytes, which the caller writes next. */
-void message_header(struct message *m, uint32_t field, size_t n);
+void message_header(struct message *m, uint32_t tag, size_t n);
 /* n bytes by reference: release(owner) is called when they have been sent. */
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "proto/config.wire.h"
 
 enum { MAX_FILTERS = 100000 }; /* as many as a cluster may have tasks */
 
@@ -16,11 +17,11 @@ void session_config_release(struct session_config *c) {
 
 void graph_options_read(struct session_config *c, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 4 && f.type == WIRE_VARINT) c->cost_every = (int64_t)f.value;
-    if (f.number != 10 || f.type != WIRE_BYTES) continue; /* rewrite_options */
+    if (f.tag == GraphOptions_build_cost_model) c->cost_every = (int64_t)f.value;
+    if (f.tag != GraphOptions_rewrite_options) continue;
     struct wire rewriter = wire_inside(&f);
     for (struct wire_field k; wire_next(&rewriter, &k) == WIRE_FIELD;)
-      if (k.number == 19 && k.type == WIRE_VARINT) c->as_is = k.value != 0; /* disable_meta_optimizer */
+      if (k.tag == RewriterConfig_disable_meta_optimizer) c->as_is = k.value != 0;
   }
 }
 
@@ -37,9 +38,9 @@ static void read_count(struct session_config *c, struct wire w) {
   char name[64] = "";
   int count = 0;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.number == 1 && f.type == WIRE_BYTES)
+    if (f.tag == ConfigProto_DeviceCountEntry_key)
       snprintf(name, sizeof name, "%.*s", (int)MIN(f.size, sizeof name - 1), (const char *)f.data);
-    if (f.number == 2 && f.type == WIRE_VARINT) count = (int)f.value;
+    if (f.tag == ConfigProto_DeviceCountEntry_value) count = (int)f.value;
   }
   const struct device_type *type = device_type_find(name);
   if (type) session_config_ask(c, type, count);
@@ -54,28 +55,42 @@ static shoal_status read_filter(struct session_config *c, const struct wire_fiel
 
 static void read_experimental(struct session_config *c, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-    if (f.number == 8 && f.type == WIRE_VARINT) c->shared_state = f.value != 0;
+    if (f.tag == ConfigProto_Experimental_share_session_state_in_clusterspec_propagation)
+      c->shared_state = f.value != 0;
 }
 
 shoal_status session_config_read(struct session_config *c, struct wire w) {
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.type == WIRE_VARINT) {
-      if (f.number == 2) c->intra_threads = (int)f.value;
-      if (f.number == 5) c->inter_threads = (int)f.value;
-      if (f.number == 7) c->soft_placement = f.value != 0;
-      if (f.number == 8) c->log_placement = f.value != 0;
-      if (f.number == 9) c->own_threads |= f.value != 0;
-      if (f.number == 11) c->operation_timeout_ms = (int64_t)f.value;
-      if (f.number == 15) c->isolated = f.value != 0;
-    } else if (f.type == WIRE_BYTES) {
-      if (f.number == 1) read_count(c, wire_inside(&f));
-      if (f.number == 4) TRY(read_filter(c, &f));
-      if (f.number == 10) graph_options_read(c, wire_inside(&f));
-      if (f.number == 12) c->own_threads = true;
-      if (f.number == 14) c->cluster_def = wire_inside(&f);
-      if (f.number == 16) read_experimental(c, wire_inside(&f));
-    }
+    if (f.tag == ConfigProto_intra_op_parallelism_threads) c->intra_threads = (int)f.value;
+    if (f.tag == ConfigProto_inter_op_parallelism_threads) c->inter_threads = (int)f.value;
+    if (f.tag == ConfigProto_allow_soft_placement) c->soft_placement = f.value != 0;
+    if (f.tag == ConfigProto_log_device_placement) c->log_placement = f.value != 0;
+    if (f.tag == ConfigProto_use_per_session_threads) c->own_threads |= f.value != 0;
+    if (f.tag == ConfigProto_operation_timeout_in_ms) c->operation_timeout_ms = (int64_t)f.value;
+    if (f.tag == ConfigProto_isolate_session_state) c->isolated = f.value != 0;
+    if (f.tag == ConfigProto_device_count) read_count(c, wire_inside(&f));
+    if (f.tag == ConfigProto_device_filters) TRY(read_filter(c, &f));
+    if (f.tag == ConfigProto_graph_options) graph_options_read(c, wire_inside(&f));
+    if (f.tag == ConfigProto_session_inter_op_thread_pool) c->own_threads = true;
+    if (f.tag == ConfigProto_cluster_def) c->cluster_def = wire_inside(&f);
+    if (f.tag == ConfigProto_experimental) read_experimental(c, wire_inside(&f));
   }
   return step == WIRE_BROKEN ? INVALID("ConfigProto does not parse as a protocol buffer") : NULL;
 }
+
+void session_config_write(const shoal_session_options *o, struct text *out) {
+  if (o->config_size) text_add(out, o->config, o->config_size);
+  if (o->allow_soft_placement) put_ConfigProto_allow_soft_placement(out, true);
+  if (o->log_device_placement) put_ConfigProto_log_device_placement(out, true);
+  if (o->operation_timeout_ms > 0) put_ConfigProto_operation_timeout_in_ms(out, o->operation_timeout_ms);
+  for (const char *const *f = o->device_filters; f && *f; f++) session_config_add_filter(*f, out);
+  if (o->isolate_session_state) put_ConfigProto_isolate_session_state(out, true);
+  if (!o->rewrites_off || !*o->rewrites_off) return;
+  size_t graph_options = begin_ConfigProto_graph_options(out), rewriter = begin_GraphOptions_rewrite_options(out);
+  put_RewriterConfig_disable_meta_optimizer(out, true);
+  wire_end(out, rewriter);
+  wire_end(out, graph_options);
+}
+
+void session_config_add_filter(const char *filter, struct text *out) { put_ConfigProto_device_filters(out, filter); }

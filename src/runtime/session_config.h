@@ -1,4 +1,5 @@
-/* What a ConfigProto says to those who run sessions: read here for local sessions, masters and workers alike. Fields
+/* What a ConfigProto says to those who run sessions: read here for local sessions, masters and workers alike,
+ * and written here for sessions on servers. Fields
  * that none of them heeds are passed over. */
 #ifndef RUNTIME_SESSION_CONFIG_H
 #define RUNTIME_SESSION_CONFIG_H
@@ -7,6 +8,7 @@
 #include "base/vec.h"
 #include "base/wire.h"
 #include "device/device.h"
+#include "shoal/session.h"
 
 enum { MAX_DEVICE_TYPES = 8 };
 
@@ -32,5 +34,10 @@ void session_config_ask(struct session_config *c, const struct device_type *type
 
 /* GraphOptions, which workers also get without the rest. */
 void graph_options_read(struct session_config *c, struct wire w);
+
+/* What options for a session on a server become there: their own ConfigProto, if any, and the rest laid over it. */
+void session_config_write(const shoal_session_options *o, struct text *out);
+/* One more of device_filters. */
+void session_config_add_filter(const char *filter, struct text *out);
 
 #endif

@@ -16,9 +16,8 @@
 #include "base/stop.h"
 #include "base/strmap.h"
 #include "base/text.h"
-#include "base/wire.h"
 #include "graph/builder.h"
-#include "proto/config.wire.h"
+#include "runtime/session_config.h"
 #include "train/claim.h"
 #include "train/progress.h"
 #include "train/run_marks.h"
@@ -167,7 +166,7 @@ static void add_filters(struct text *config, const shoal_graph *g, const char *o
     if (!named) continue;
     spec.has_type = spec.has_id = spec.has_replica = false;
     device_spec_print(&spec, name, sizeof name);
-    if (!strmap_put(&seen, name, (void *)1)) put_ConfigProto_device_filters(config, name);
+    if (!strmap_put(&seen, name, (void *)1)) session_config_add_filter(name, config);
   }
   strmap_release(&seen);
 }

@@ -19,6 +19,7 @@
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/server.h"
+#include "proto/master.wire.h"
 #include "rpc/message.h"
 #include "tensor/buffer.h"
 
@@ -78,7 +79,7 @@ static void take(void *arg, shoal_status s, struct rpc_message *m) {
     rpc_message_flat(m, &data, &size);
     struct wire fields = wire_from(data, size);
     for (struct wire_field f; wire_next(&fields, &f) == WIRE_FIELD;)
-      if (f.number == 1 && f.type == WIRE_BYTES && f.size == w->keep_n) memcpy(w->keep, f.data, f.size);
+      if (f.tag == CreateSessionResponse_session_handle && f.size == w->keep_n) memcpy(w->keep, f.data, f.size);
   }
   shoal_status_free(s);
   pthread_mutex_lock(&w->lock);

@@ -29,9 +29,9 @@ static void test_crc(void **state) {
 
 static void test_wire(void **state) {
   struct text t = {0};
-  wire_put_uint(&t, 1, 300);
-  wire_put_str(&t, 2, "abc");
-  wire_put_double(&t, 3, 1.5);
+  wire_add_uint(&t, wire_tag(1, WIRE_VARINT), 300);
+  wire_add_str(&t, wire_tag(2, WIRE_BYTES), "abc");
+  wire_add_double(&t, wire_tag(3, WIRE_FIXED64), 1.5);
   struct wire w = wire_from(t.at, t.n);
   struct wire_field f;
   assert_int_equal(wire_next(&w, &f), WIRE_FIELD);

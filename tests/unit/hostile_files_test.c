@@ -7,8 +7,11 @@
 #include "checkpoint/bundle.h"
 #include "checkpoint/slices_v1.h"
 #include "checkpoint/table.h"
-#include "ops/image/image_format.h"
 #include "folder.h"
+#include "ops/image/image_format.h"
+#include "proto/checkpoint.wire.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 #include "unit.h"
 
 /* ---- tables ---- */
@@ -93,17 +96,17 @@ static void test_keys_that_repeat(void **state) {
 
 /* ---- slices ---- */
 
-static void put_slice(struct text *t, uint32_t field, int64_t start, int64_t length) {
-  size_t slice = wire_begin(t, field), extent = wire_begin(t, 1);
-  if (start) wire_put_uint(t, 1, (uint64_t)start);
-  if (length >= 0) wire_put_uint(t, 2, (uint64_t)length);
+static void put_slice(struct text *t, uint32_t tag, int64_t start, int64_t length) {
+  size_t slice = wire_open(t, tag), extent = begin_TensorSliceProto_extent(t);
+  if (start) put_TensorSliceProto_Extent_start(t, start);
+  if (length >= 0) put_TensorSliceProto_Extent_length(t, length);
   wire_end(t, extent);
   wire_end(t, slice);
 }
 
 static void put_shape(struct text *t, int64_t dim) {
-  size_t shape = wire_begin(t, 2), d = wire_begin(t, 2);
-  wire_put_uint(t, 1, (uint64_t)dim);
+  size_t shape = begin_SavedSliceMeta_shape(t), d = begin_TensorShapeProto_dim(t);
+  put_TensorShapeProto_Dim_size(t, dim);
   wire_end(t, d);
   wire_end(t, shape);
 }
@@ -125,7 +128,7 @@ static void test_bundle_overlap(void **state) {
   ASSERT_OK(bundle_open(&b, prefix));
   ASSERT_FAILS(bundle_read(&b, "v", 1, &back), SHOAL_INVALID_ARGUMENT, "sufficient slices");
   for (size_t i = 0; i < b.items.n; i++)
-    if (b.items.at[i].key_n == 1) put_slice(&b.items.at[i].value, 7, 0, 4);
+    if (b.items.at[i].key_n == 1) put_slice(&b.items.at[i].value, BundleEntryProto_slices, 0, 4);
   ASSERT_FAILS(bundle_read(&b, "v", 1, &back), SHOAL_INTERNAL, "Overlapping slices of tensor v");
   bundle_close(&b);
   tensor_release(&half);
@@ -135,9 +138,9 @@ static void test_bundle_overlap(void **state) {
 static void test_slice_messages(void **state) {
   struct text t = {0};
   struct slice s;
-  put_slice(&t, 7, 1, -1); /* a whole dimension has no start */
+  put_slice(&t, BundleEntryProto_slices, 1, -1); /* a whole dimension has no start */
   struct wire inside;
-  assert_true(wire_find(wire_from(t.at, t.n), 7, &inside));
+  assert_true(find_BundleEntryProto_slices(wire_from(t.at, t.n), &inside));
   assert_false(slice_decode(inside.at, wire_left(&inside), &s));
   text_release(&t);
 }
@@ -149,11 +152,11 @@ static char *write_v1(const char *name, int64_t dim, int n, const int64_t *start
   char *path = in_dir(name);
   struct table_writer w;
   struct text meta = {0}, key = {0}, value = {0};
-  size_t list = wire_begin(&meta, 1), tensor = wire_begin(&meta, 1);
-  wire_put_str(&meta, 1, "v");
+  size_t list = begin_SavedTensorSlices_meta(&meta), tensor = begin_SavedTensorSliceMeta_tensor(&meta);
+  put_SavedSliceMeta_name(&meta, "v");
   put_shape(&meta, dim);
-  wire_put_uint(&meta, 3, SHOAL_FLOAT32);
-  for (int i = 0; i < n; i++) put_slice(&meta, 4, starts[i], 4);
+  put_SavedSliceMeta_type(&meta, SHOAL_FLOAT32);
+  for (int i = 0; i < n; i++) put_slice(&meta, SavedSliceMeta_slice, starts[i], 4);
   wire_end(&meta, tensor);
   wire_end(&meta, list);
   ASSERT_OK(table_writer_open(&w, path));
@@ -163,8 +166,8 @@ static char *write_v1(const char *name, int64_t dim, int n, const int64_t *start
     struct slice s = {.rank = 1, .start = {starts[i]}, .length = {4}};
     key.n = value.n = 0;
     slice_key("v", 1, &s, &key);
-    size_t saved = wire_begin(&value, 2);
-    wire_put_text(&value, 3, values);
+    size_t saved = begin_SavedTensorSlices_data(&value);
+    put_SavedSlice_data_n(&value, values->at, values->n);
     wire_end(&value, saved);
     ASSERT_OK(table_writer_add(&w, key.at, key.n, value.at, value.n));
   }
@@ -191,14 +194,14 @@ static shoal_status read_v1(char *path) {
 
 static void test_v1(void **state) {
   struct text values = {0};
-  wire_put_bytes(&values, 5, "0123456789abcdef", 16);
+  put_TensorProto_float_val_packed_n(&values, "0123456789abcdef", 16);
   ASSERT_OK(read_v1(write_v1("sound", 8, 2, (int64_t[]){0, 4}, &values)));
   ASSERT_FAILS(read_v1(write_v1("twice", 8, 2, (int64_t[]){0, 0}, &values)), SHOAL_INTERNAL, "Overlapping slices");
   ASSERT_FAILS(read_v1(write_v1("huge", (int64_t)1 << 40, 1, (int64_t[]){0}, &values)), SHOAL_INVALID_ARGUMENT,
                "not all of tensor v");
   /* The values bring a type, or a shape, of their own. */
   struct text typed = {0}, shaped = {0};
-  wire_put_uint(&typed, 1, SHOAL_COMPLEX128);
+  put_TensorProto_dtype(&typed, SHOAL_COMPLEX128);
   ASSERT_FAILS(read_v1(write_v1("typed", 8, 2, (int64_t[]){0, 4}, &typed)), SHOAL_DATA_LOSS, "another shape or type");
   ASSERT_FAILS(read_v1(write_v1("typed1", 4, 1, (int64_t[]){0}, &typed)), SHOAL_DATA_LOSS, "another shape or type");
   put_shape(&shaped, 1);

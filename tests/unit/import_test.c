@@ -4,6 +4,8 @@
 #include "base/wire.h"
 #include "graph/function.h"
 #include "graph/import.h"
+#include "proto/graph.wire.h"
+#include "proto/types.wire.h"
 #include "shoal/graph.h"
 
 #define X "node { name: 'x' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } } "
@@ -56,19 +58,19 @@ static void bad_graphs_are_named(void **state) {
 static void long_lists_are_bounded(void **state) {
   struct shoal_graph *g = graph_new();
   struct text def = {0};
-  size_t at = wire_begin(&def, 4);
-  for (uint64_t i = 0; i < 200000; i++) wire_put_uint(&def, 3, i + 10000);
+  size_t at = begin_GraphDef_versions(&def);
+  for (uint64_t i = 0; i < 200000; i++) put_VersionDef_bad_consumers(&def, i + 10000);
   wire_end(&def, at);
   ASSERT_FAILS(graph_import(g, def.at, def.n, NULL, NULL), SHOAL_INVALID_ARGUMENT, "200000 bad consumers");
   def.n = 0;
   char name[32];
-  at = wire_begin(&def, 1);
-  wire_put_str(&def, 1, "a");
-  wire_put_str(&def, 2, "NoOp");
+  at = begin_GraphDef_node(&def);
+  put_NodeDef_name(&def, "a");
+  put_NodeDef_op(&def, "NoOp");
   for (int i = 0; i < 100000; i++) {
-    size_t attr = wire_begin(&def, 5);
+    size_t attr = begin_NodeDef_attr(&def);
     snprintf(name, sizeof name, "_%d", i);
-    wire_put_str(&def, 1, name);
+    put_NodeDef_AttrEntry_key(&def, name);
     wire_end(&def, attr);
   }
   wire_end(&def, at);
@@ -76,13 +78,13 @@ static void long_lists_are_bounded(void **state) {
   def.n = 0;
   enum { MANY = 50000 }; /* edges of control: twice each, and counted once */
   for (int i = 0; i <= MANY; i++) {
-    at = wire_begin(&def, 1);
+    at = begin_GraphDef_node(&def);
     snprintf(name, sizeof name, "n%d", i);
-    wire_put_str(&def, 1, name);
-    wire_put_str(&def, 2, "NoOp");
+    put_NodeDef_name(&def, name);
+    put_NodeDef_op(&def, "NoOp");
     for (int k = 0; i == MANY && k < 2 * MANY; k++) {
       snprintf(name, sizeof name, "^n%d", k % MANY);
-      wire_put_str(&def, 3, name);
+      put_NodeDef_input(&def, name);
     }
     wire_end(&def, at);
   }
@@ -198,21 +200,21 @@ static void attributes_do_not_nest_for_ever(void **state) {
   struct text inner = {0};
   for (int i = 0; i < 300; i++) { /* AttrValue{func{attr{value ...}}}, from the inside out */
     struct text value = {0}, entry = {0}, func = {0};
-    wire_put_text(&value, 2, &inner);
-    wire_put_text(&entry, 2, &value);
-    wire_put_text(&func, 10, &entry);
+    put_NodeDef_AttrEntry_value_n(&value, inner.at, inner.n);
+    put_NameAttrList_attr_n(&entry, value.at, value.n);
+    put_AttrValue_func_n(&func, entry.at, entry.n);
     text_release(&inner);
     inner = func;
     text_release(&value);
     text_release(&entry);
   }
   struct text node = {0}, graph = {0}, attr = {0};
-  wire_put_str(&node, 1, "a");
-  wire_put_str(&node, 2, "NoOp");
-  wire_put_str(&attr, 1, "deep");
-  wire_put_text(&attr, 2, &inner);
-  wire_put_text(&node, 5, &attr);
-  wire_put_text(&graph, 1, &node);
+  put_NodeDef_name(&node, "a");
+  put_NodeDef_op(&node, "NoOp");
+  put_NodeDef_AttrEntry_key(&attr, "deep");
+  put_NodeDef_AttrEntry_value_n(&attr, inner.at, inner.n);
+  put_NodeDef_attr_n(&node, attr.at, attr.n);
+  put_GraphDef_node_n(&graph, node.at, node.n);
   struct shoal_graph *g = graph_new();
   ASSERT_FAILS(shoal_graph_import(g, graph.at, graph.n, NULL), SHOAL_INVALID_ARGUMENT, "nested");
   graph_free(g);

@@ -4,6 +4,7 @@
 
 #include <shoal/shoal.h>
 
+#include "proto/config.wire.h"
 #include "base/text.h"
 #include "base/wire.h"
 
@@ -75,8 +76,9 @@ static void config_may_forbid_rewrites(void **state) {
   const char *sum = name(shoal_add(g, shoal_constant_float(g, 2), shoal_constant_float(g, 3)), room);
   struct text config = {0};
   assert_false(ran(g, &config, sum, "\022\003Add"));
-  size_t graph_options = wire_begin(&config, 10), rewriter = wire_begin(&config, 10);
-  wire_put_uint(&config, 19, 1); /* disable_meta_optimizer */
+  size_t graph_options = begin_ConfigProto_graph_options(&config);
+  size_t rewriter = begin_GraphOptions_rewrite_options(&config);
+  put_RewriterConfig_disable_meta_optimizer(&config, true);
   wire_end(&config, rewriter);
   wire_end(&config, graph_options);
   assert_true(ran(g, &config, sum, "\022\003Add"));

@@ -18,6 +18,8 @@
 #include "data/record.h"
 #include "folder.h"
 #include "graph/import.h"
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 #include "shoal/shoal.h"
 #include "tensor/tensor_proto.h"
 
@@ -114,9 +116,9 @@ static int fail_each(shoal_status (*fn)(void *), void *arg) {
 #define LONG "a text that is too long to be kept inside of a string"
 
 static void put_tensor_head(struct text *out, shoal_dtype type, int64_t n) {
-  wire_put_uint(out, 1, type);
+  put_TensorProto_dtype(out, type);
   struct shape shape = {.rank = 1, .dims = {n}};
-  size_t at = wire_begin(out, 2);
+  size_t at = begin_TensorProto_tensor_shape(out);
   shape_proto_encode(&shape, out);
   wire_end(out, at);
 }
@@ -132,20 +134,20 @@ static shoal_status decode_tensor(void *arg) {
 static void tensors(void **state) {
   struct text numbers = {0}, strings = {0}, handles = {0}, variants = {0}, inner = {0}, handle = {0};
   put_tensor_head(&numbers, SHOAL_FLOAT32, 4);
-  wire_put_bytes(&numbers, 4, "0123456789abcdef", 16);
+  put_TensorProto_tensor_content_n(&numbers, "0123456789abcdef", 16);
   put_tensor_head(&strings, SHOAL_STRING, 5); /* the last is repeated */
-  for (int i = 0; i < 3; i++) wire_put_str(&strings, 8, LONG);
-  wire_put_str(&handle, 1, "/device:CPU:0");
-  wire_put_str(&handle, 2, "container");
-  wire_put_str(&handle, 3, "name");
+  for (int i = 0; i < 3; i++) put_TensorProto_string_val(&strings, LONG);
+  put_ResourceHandleProto_device(&handle, "/device:CPU:0");
+  put_ResourceHandleProto_container(&handle, "container");
+  put_ResourceHandleProto_name(&handle, "name");
   put_tensor_head(&handles, SHOAL_RESOURCE, 1);
-  wire_put_text(&handles, 14, &handle);
-  wire_put_str(&inner, 1, "somebody::Else");
-  wire_put_str(&inner, 2, LONG);
-  wire_put_text(&inner, 3, &strings);
-  wire_put_text(&inner, 3, &numbers);
+  put_TensorProto_resource_handle_val_n(&handles, handle.at, handle.n);
+  put_VariantTensorDataProto_type_name(&inner, "somebody::Else");
+  put_VariantTensorDataProto_metadata(&inner, LONG);
+  put_VariantTensorDataProto_tensors_n(&inner, strings.at, strings.n);
+  put_VariantTensorDataProto_tensors_n(&inner, numbers.at, numbers.n);
   put_tensor_head(&variants, SHOAL_VARIANT, 1);
-  wire_put_text(&variants, 15, &inner);
+  put_TensorProto_variant_val_n(&variants, inner.at, inner.n);
   assert_true(fail_each(decode_tensor, &numbers) == 1);
   assert_true(fail_each(decode_tensor, &strings) == 6);
   assert_true(fail_each(decode_tensor, &handles) == 4);
@@ -373,7 +375,7 @@ static void strings_are_counted(void **state) {
   ASSERT_FAILS(shoal_tensor_from_string(bytes, MANY, &t), SHOAL_RESOURCE_EXHAUSTED, "a string");
   struct text proto = {0};
   put_tensor_head(&proto, SHOAL_STRING, 1);
-  wire_put_bytes(&proto, 8, bytes, MANY);
+  put_TensorProto_string_val_n(&proto, bytes, MANY);
   ASSERT_FAILS(decode_tensor(&proto), SHOAL_RESOURCE_EXHAUSTED, "");
   buffer_set_limit(0);
   ASSERT_OK(decode_tensor(&proto));

@@ -1,6 +1,8 @@
 /* Tensors as messages: every encoding in, and what must not be believed. */
 #include "unit.h"
 
+#include "proto/tensor.wire.h"
+#include "proto/types.wire.h"
 #include "tensor/tensor_proto.h"
 
 /* A TensorProto of a type and shape, to be filled in by hand. */
@@ -8,8 +10,8 @@ static struct text begin(int dtype, int rank, const int64_t *dims) {
   struct text t = {0};
   struct shape s = {.rank = rank};
   for (int i = 0; i < rank; i++) s.dims[i] = dims[i];
-  wire_put_uint(&t, 1, (uint64_t)dtype);
-  size_t at = wire_begin(&t, 2);
+  put_TensorProto_dtype(&t, dtype);
+  size_t at = begin_TensorProto_tensor_shape(&t);
   shape_proto_encode(&s, &t);
   wire_end(&t, at);
   return t;
@@ -33,30 +35,30 @@ static void take(struct text t, const float *want, int n) {
 static void the_last_value_repeats(void **state) {
   int64_t four = 4, two = 2;
   struct text t = begin(SHOAL_FLOAT32, 1, &four);
-  wire_put_float(&t, 5, 1);
-  wire_put_bytes(&t, 5, (float[]){2, 3}, 8); /* packed and not, in one message */
+  put_TensorProto_float_val(&t, 1);
+  put_TensorProto_float_val_packed_n(&t, (float[]){2, 3}, 8); /* packed and not, in one message */
   take(t, (float[]){1, 2, 3, 3}, 4);
   take(begin(SHOAL_FLOAT32, 1, &four), (float[]){0, 0, 0, 0}, 4);
   t = begin(SHOAL_FLOAT32, 1, &two);
-  wire_put_bytes(&t, 5, (float[]){1, 2, 3}, 12); /* more than the shape: ignored */
+  put_TensorProto_float_val_packed_n(&t, (float[]){1, 2, 3}, 12); /* more than the shape: ignored */
   take(t, (float[]){1, 2}, 2);
 }
 
 static void content_wins_and_must_fit(void **state) {
   int64_t two = 2;
   struct text t = begin(SHOAL_FLOAT32, 1, &two);
-  wire_put_float(&t, 5, 9);
-  wire_put_bytes(&t, 4, (float[]){1, 2}, 8);
+  put_TensorProto_float_val(&t, 9);
+  put_TensorProto_tensor_content_n(&t, (float[]){1, 2}, 8);
   take(t, (float[]){1, 2}, 2);
   t = begin(SHOAL_FLOAT32, 1, &two);
-  wire_put_bytes(&t, 4, (float[]){1, 2, 3}, 12);
+  put_TensorProto_tensor_content_n(&t, (float[]){1, 2, 3}, 12);
   refuse(t, SHOAL_INVALID_ARGUMENT, "12 bytes of content");
 }
 
 static void truth_is_zero_or_one(void **state) {
   int64_t three = 3;
   struct text t = begin(SHOAL_BOOL, 1, &three);
-  wire_put_bytes(&t, 4, "\x00\x02\xff", 3);
+  put_TensorProto_tensor_content_n(&t, "\x00\x02\xff", 3);
   struct tensor out;
   ASSERT_OK(tensor_proto_decode(t.at, t.n, &out));
   assert_memory_equal(out.data, "\x00\x01\x01", 3);
@@ -68,10 +70,10 @@ static void repeated_strings_have_a_price(void **state) {
   char *megabyte = calloc(1, 1 << 20);
   int64_t many = 1 << 20, few = 3;
   struct text t = begin(SHOAL_STRING, 1, &many); /* a terabyte in all */
-  wire_put_bytes(&t, 8, megabyte, 1 << 20);
+  put_TensorProto_string_val_n(&t, megabyte, 1 << 20);
   refuse(t, SHOAL_RESOURCE_EXHAUSTED, "repeats a string of 1048576 bytes");
   t = begin(SHOAL_STRING, 1, &few);
-  wire_put_bytes(&t, 8, megabyte, 1 << 20);
+  put_TensorProto_string_val_n(&t, megabyte, 1 << 20);
   struct tensor out;
   ASSERT_OK(tensor_proto_decode(t.at, t.n, &out));
   assert_int_equal(T_DATA(&out, struct str)[2].size, 1 << 20);
@@ -89,13 +91,13 @@ static void shapes_are_not_believed(void **state) {
   refuse(begin(99, 0, NULL), SHOAL_INVALID_ARGUMENT, "unsupported type 99");
   refuse(begin(101, 0, NULL), SHOAL_INVALID_ARGUMENT, "unsupported type 101");
   struct text t = begin(SHOAL_STRING, 1, &huge);
-  wire_put_bytes(&t, 4, "\x01\x01zz", 4);
+  put_TensorProto_tensor_content_n(&t, "\x01\x01zz", 4);
   refuse(t, SHOAL_INVALID_ARGUMENT, "lengths");
   struct text deep = {0};
-  for (int i = 0; i < 17; i++) wire_put_bytes(&deep, 2, "\x08\x01", 2);
+  for (int i = 0; i < 17; i++) put_TensorShapeProto_dim_n(&deep, "\x08\x01", 2);
   struct text shape = {0};
-  wire_put_uint(&shape, 1, SHOAL_FLOAT32);
-  wire_put_text(&shape, 2, &deep);
+  put_TensorProto_dtype(&shape, SHOAL_FLOAT32);
+  put_TensorProto_tensor_shape_n(&shape, deep.at, deep.n);
   refuse(shape, SHOAL_INVALID_ARGUMENT, "more than 16 dimensions");
   text_release(&deep);
 }
@@ -139,19 +141,20 @@ static void handles_go_both_ways(void **state) {
 
 static void unknown_variants_pass_through(void **state) {
   struct text inner = begin(SHOAL_FLOAT32, 0, NULL), variant = {0}, t = begin(SHOAL_VARIANT, 0, NULL), again = {0};
-  wire_put_float(&inner, 5, 7);
-  wire_put_str(&variant, 1, "somebody::Else");
-  wire_put_bytes(&variant, 2, "\x00meta", 5);
-  wire_put_text(&variant, 3, &inner);
-  wire_put_text(&t, 15, &variant);
+  put_TensorProto_float_val(&inner, 7);
+  put_VariantTensorDataProto_type_name(&variant, "somebody::Else");
+  put_VariantTensorDataProto_metadata_n(&variant, "\x00meta", 5);
+  put_VariantTensorDataProto_tensors_n(&variant, inner.at, inner.n);
+  put_TensorProto_variant_val_n(&t, variant.at, variant.n);
   struct tensor v, back;
   ASSERT_OK(tensor_proto_decode(t.at, t.n, &v));
   ASSERT_OK(tensor_proto_encode(&v, &again));
   ASSERT_OK(tensor_proto_decode(again.at, again.n, &back));
   assert_non_null(*T_DATA(&back, struct variant *));
   struct wire w;
-  assert_true(wire_find(wire_from(again.at, again.n), 15, &w));
-  assert_true(wire_find(w, 1, &w) && wire_left(&w) == 14 && !memcmp(w.at, "somebody::Else", 14));
+  assert_true(find_TensorProto_variant_val(wire_from(again.at, again.n), &w));
+  assert_true(find_VariantTensorDataProto_type_name(w, &w) && wire_left(&w) == 14 &&
+              !memcmp(w.at, "somebody::Else", 14));
   tensor_release(&v);
   tensor_release(&back);
   text_release(&inner);
@@ -164,9 +167,9 @@ static void variants_do_not_nest_for_ever(void **state) {
   struct text t = begin(SHOAL_VARIANT, 0, NULL);
   for (int i = 0; i < 100; i++) {
     struct text variant = {0}, outer = begin(SHOAL_VARIANT, 0, NULL);
-    wire_put_str(&variant, 1, "x");
-    wire_put_text(&variant, 3, &t);
-    wire_put_text(&outer, 15, &variant);
+    put_VariantTensorDataProto_type_name(&variant, "x");
+    put_VariantTensorDataProto_tensors_n(&variant, t.at, t.n);
+    put_TensorProto_variant_val_n(&outer, variant.at, variant.n);
     text_release(&variant);
     text_release(&t);
     t = outer;

@@ -3,8 +3,9 @@
 
 #include "base/wire.h"
 #include "graph/text_format.h"
-#include "proto/checkpoint.pb-c.h"
+#include "proto/event.pb-c.h"
 #include "proto/graph.pb-c.h"
+#include "proto/graph.wire.h"
 #include "proto/proto_check.h"
 
 static void refuse(const ProtobufCMessageDescriptor *d, const char *text, const char *why) {
@@ -39,33 +40,35 @@ static void nesting_is_bounded(void **state) {
 }
 
 static void all_ways_of_writing_are_read(void **state) {
-  const char *text =
-      "# a comment\nmodel_checkpoint_path: \"a\" 'b' \"\\x41\\101\\n\\u00e9\";\n"
-      "all_model_checkpoint_paths: [\"x\", 'y'], all_model_checkpoint_timestamps: 1.5e3f\n"
-      "all_model_checkpoint_timestamps: -inf last_preserved_timestamp: 0x10";
-  Tensorflow__CheckpointState *m;
-  ASSERT_OK(text_format_parse(&tensorflow__checkpoint_state__descriptor, text, strlen(text), &m));
-  assert_string_equal(m->model_checkpoint_path, "abAA\n\xc3\xa9");
-  assert_int_equal(m->n_all_model_checkpoint_paths, 2);
-  assert_string_equal(m->all_model_checkpoint_paths[1], "y");
-  assert_int_equal(m->n_all_model_checkpoint_timestamps, 2);
-  assert_true(m->all_model_checkpoint_timestamps[0] == 1500 && m->all_model_checkpoint_timestamps[1] < -1e308);
-  assert_true(m->last_preserved_timestamp == 16);
+  const char *text = "# a comment\nname: \"a\" 'b' \"\\x41\\101\\n\\u00e9\";\ninput: [\"x\", 'y'], op: 'z'";
+  Tensorflow__NodeDef *n;
+  ASSERT_OK(text_format_parse(&tensorflow__node_def__descriptor, text, strlen(text), &n));
+  assert_string_equal(n->name, "abAA\n\xc3\xa9");
+  assert_int_equal(n->n_input, 2);
+  assert_string_equal(n->input[1], "y");
   struct text out = {0};
-  text_format_print(m, &out);
-  assert_string_equal(text_cstr(&out),
-                      "model_checkpoint_path: \"abAA\\n\\303\\251\"\nall_model_checkpoint_paths: \"x\"\n"
-                      "all_model_checkpoint_paths: \"y\"\nall_model_checkpoint_timestamps: 1500\n"
-                      "all_model_checkpoint_timestamps: -inf\nlast_preserved_timestamp: 16\n");
+  text_format_print(n, &out);
+  assert_string_equal(text_cstr(&out), "name: \"abAA\\n\\303\\251\"\nop: \"z\"\ninput: \"x\"\ninput: \"y\"\n");
+  proto_free(n);
+
+  const char *numbers = "bucket: 1.5e3f\nbucket: -inf min: 0x10";
+  Tensorflow__HistogramProto *h;
+  ASSERT_OK(text_format_parse(&tensorflow__histogram_proto__descriptor, numbers, strlen(numbers), &h));
+  assert_int_equal(h->n_bucket, 2);
+  assert_true(h->bucket[0] == 1500 && h->bucket[1] < -1e308);
+  assert_true(h->min == 16);
+  out.n = 0;
+  text_format_print(h, &out);
+  assert_string_equal(text_cstr(&out), "min: 16\nbucket: 1500\nbucket: -inf\n");
   text_release(&out);
-  proto_free(m);
+  proto_free(h);
 }
 
 static void depth_and_size_are_checked_before_unpacking(void **state) {
   struct text deep = {0}; /* FullTypeDef nests in itself */
   for (int i = 0; i < 150; i++) {
     struct text around = {0};
-    wire_put_text(&around, 2, &deep);
+    put_FullTypeDef_args_n(&around, deep.at, deep.n);
     text_release(&deep);
     deep = around;
   }

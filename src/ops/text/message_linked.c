@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "ops/text/message_type.h"
-#include "proto/checkpoint.pb-c.h"
 #include "proto/config.pb-c.h"
 #include "proto/event.pb-c.h"
 #include "proto/example.pb-c.h"

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Checks that src/proto is the one schema: no field is read or written by a bare number, and no message is declared
+that nothing uses.
+
+A message is used when the code has one of its fields by name, when a descriptor of it is looked up (protobuf-c's, of
+types that DecodeProto knows and of graphs as text), or when a used one holds it.
+"""
+import glob
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BARE = [(re.compile(r"\b(wire_(add_\w+|open|find_tag|tag)|message_(int|bytes|string|header|field_size))\("
+                    r"(?:[&*\w.>\-]+(?:\([^()]*\))?, )?\(?\d"), "a field by its bare number"),
+        (re.compile(r"(\.|->)(number|tag) *(==|!=|<=|>=?|<(?! 1\b)) *\d"), "a field by its bare number"),
+        (re.compile(r"\d+ << 3 \| WIRE_"), "a tag put together by hand")]
+WORD = re.compile(r"(message|enum|oneof) (\w+) *\{|(\})|(?:map<\w+, *([\w.]+)>|(?:repeated )?([\w.]+)) \w+ = \d")
+SWITCH = re.compile(r"switch \([^()]*(?:\.|->)(?:number|tag)\) \{((?:[^{}]|\{[^{}]*\})*)\}")
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def messages():
+    """{name in C: (file, names of types its fields have)}, of all .proto files; enums have no fields."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(ROOT, "src/proto/*.proto"))):
+        scope = []
+        for word in WORD.finditer(re.sub(r"//.*", "", read(path))):
+            kind, name, end, value, one = word.groups()
+            if kind:
+                scope.append(name if kind == "message" else None)
+                if kind == "message":
+                    found["_".join(s for s in scope if s)] = (os.path.basename(path), [])
+            elif end:
+                scope.pop()
+            elif any(scope):
+                found["_".join(s for s in scope if s)][1].append((value or one).replace(".", "_"))
+    return found
+
+
+def snake(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def unused(code):
+    known = messages()
+    words = set(re.findall(r"\b(?:put_|find_|begin_)?([A-Z]\w*_\w+)", code))
+    looked_up = {d.replace("__", "_") for d in re.findall(r"\btensorflow__(\w+?)__descriptor\b", code)}
+    todo = [m for m in known if snake(m) in looked_up or any(w.startswith(m + "_") for w in words)]
+    used = set()
+    while todo:
+        m = todo.pop()
+        if m in used:
+            continue
+        used.add(m)
+        for t in known[m][1]:
+            todo += [k for k in known if k == t or k.endswith("_" + t) or t.endswith("_" + k)]
+    holders = {m for m in known for u in used if u.startswith(m + "_")}  # of a nested one
+    return [(known[m][0], m) for m in known if m not in used | holders]
+
+
+def main():
+    errors, code = [], []
+    for path in sorted(glob.glob(os.path.join(ROOT, "src/**/*.*"), recursive=True)):
+        if path.endswith((".c", ".h", ".inc")):
+            text, shown = read(path), os.path.relpath(path, ROOT)
+            code.append(text)
+            for i, line in enumerate(text.split("\n"), 1):
+                errors += [f"{shown}:{i}: {what}: its name is in src/proto" for rule, what in BARE if rule.search(line)]
+            for m in SWITCH.finditer(text):
+                if re.search(r"\bcase \d", m.group(1)):
+                    errors.append(f"{shown}:{text.count(chr(10), 0, m.start()) + 1}: fields by their bare numbers")
+    errors += [f"src/proto/{file}: nothing uses {m}" for file, m in unused("\n".join(code))]
+    print("\n".join(sorted(errors)) or "schema: every field by name, every message used")
+    sys.exit(bool(errors))
+
+
+if __name__ == "__main__":
+    main()

@@ -57,6 +57,7 @@ static shoal_status read_size(const struct tensor *t, int64_t *size) {
 static shoal_status bincount_run(struct kernel_ctx *ctx) {
   const struct tensor *arr = ctx_in(ctx, 0), *weights = ctx_in(ctx, 2);
   int64_t size;
+  if (ctx_in(ctx, 1)->rank) return INVALID("Shape must be rank 0 but is rank %d", ctx_in(ctx, 1)->rank);
   TRY(read_size(ctx_in(ctx, 1), &size));
   if (weights->n && weights->n != arr->n) return INVALID("Input indices and weights must have the same size.");
   struct tensor *bins;

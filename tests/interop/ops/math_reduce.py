@@ -85,6 +85,7 @@ for t in (tf.int32, tf.int64, tf.float32, tf.float64):
         op("DenseBincount", {"input": ids(3, 20), "size": size, "weights": R(0)}, {"binary_output": True}, dtypes=[t], name=i.name)
     for out in (tf.int32, tf.int64):
         op("HistogramFixedWidth", {"values": R(50, lo=-10, hi=20), "value_range": V([0, 10]), "nbins": const(7)}, {"dtype": out}, dtypes=[t])
+op("Bincount", {"arr": IDS, "size": np.array([6], np.int32), "weights": R(0)}, error="INVALID_ARGUMENT", message="must be rank 0")
 op("Bincount", {"arr": np.array([1, -1], np.int32), "size": 3, "weights": R(0)}, error="INVALID_ARGUMENT", message="non-negative")
 op("Bincount", {"arr": np.array([1, 1], np.int32), "size": -3, "weights": R(0)}, error="INVALID_ARGUMENT", message="must be non-negative")
 op("HistogramFixedWidth", {"values": R(5), "value_range": V([1, 1]), "nbins": 3}, error="INVALID_ARGUMENT", message="value_range should satisfy")

@@ -4,8 +4,9 @@
  * sync_rep_clocks, beside the step counter, has the number of steps of each worker, and then beats of each, which move
  * on while it lives. A worker reads it only when its bound is reached as far as it knows: the slowest can only have
  * come further since. One that is gone has a clock far beyond all others, so nobody waits for it: it sets that itself
- * when it ends, or comes when all steps are taken; when it was killed, whoever waits for it and sees its clock stand still for the time of a lease does.
- * One that finds itself gone was only slow, and starts again from where the slowest is. */
+ * when it ends, or comes when all steps are taken; when it was killed, whoever waits for it and sees its clock stand
+ * still for the time of a lease does. One that finds itself gone was only slow, and starts again from where the slowest
+ * is. */
 #include <stdlib.h>
 #include <time.h>
 

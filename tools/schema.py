@@ -2,6 +2,8 @@
 """Checks that src/proto is the one schema: no field is read or written by a bare number, and no message is declared
 that nothing uses.
 
+  tools/schema.py [FILE...]     FILEs are looked at for bare numbers alone; default: all of src/
+
 A message is used when the code has one of its fields by name, when a descriptor of it is looked up (protobuf-c's, of
 types that DecodeProto knows and of graphs as text), or when a used one holds it.
 """
@@ -65,7 +67,7 @@ def unused(code):
 
 def main():
     errors, code = [], []
-    for path in sorted(glob.glob(os.path.join(ROOT, "src/**/*.*"), recursive=True)):
+    for path in sys.argv[1:] or sorted(glob.glob(os.path.join(ROOT, "src/**/*.*"), recursive=True)):
         if path.endswith((".c", ".h", ".inc")):
             text, shown = read(path), os.path.relpath(path, ROOT)
             code.append(text)
@@ -74,7 +76,8 @@ def main():
             for m in SWITCH.finditer(text):
                 if re.search(r"\bcase \d", m.group(1)):
                     errors.append(f"{shown}:{text.count(chr(10), 0, m.start()) + 1}: fields by their bare numbers")
-    errors += [f"src/proto/{file}: nothing uses {m}" for file, m in unused("\n".join(code))]
+    if not sys.argv[1:]:
+        errors += [f"src/proto/{file}: nothing uses {m}" for file, m in unused("\n".join(code))]
     print("\n".join(sorted(errors)) or "schema: every field by name, every message used")
     sys.exit(bool(errors))
 

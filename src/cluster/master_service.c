@@ -41,7 +41,6 @@ void master_service_create_session(struct master *m, struct rpc_call *c) {
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && (step = wire_next(&w, &f)) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == CreateSessionRequest_graph_def) graph = wire_inside(&f);
     if (f.tag == CreateSessionRequest_config) config = wire_inside(&f);
     if (f.tag == CreateSessionRequest_target) set_string(&target, &f);
@@ -150,7 +149,6 @@ void master_service_reset(struct master *m, struct rpc_call *c) {
   VEC(char *) filters = {0};
   shoal_status s = request_read(c, &w);
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == ResetRequest_container) vec_push(&containers, mem_strndup((const char *)f.data, f.size));
     if (f.tag == ResetRequest_device_filters) vec_push(&filters, mem_strndup((const char *)f.data, f.size));
   }

@@ -92,7 +92,6 @@ static void make_signature(struct call *c) {
 static shoal_status read_run_options(struct run_options *o, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == RunOptions_debug_options) TRY(debug_options_check(wire_inside(&f)));
-    if (f.type != WIRE_VARINT) continue;
     if (f.tag == RunOptions_trace_level) o->trace = f.value != 0;
     if (f.tag == RunOptions_timeout_in_ms) o->timeout_ms = (int64_t)f.value;
     if (f.tag == RunOptions_output_partition_graphs) o->partition_graphs = f.value != 0;

@@ -32,7 +32,6 @@ static shoal_status parse_arg(struct wire w, struct arg_text *a) {
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.tag == OpDef_ArgDef_type) a->type = (int)f.value;
     if (f.tag == OpDef_ArgDef_is_ref) a->is_ref = f.value != 0;
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == OpDef_ArgDef_name) a->name = slice_of(&f);
     else if (f.tag == OpDef_ArgDef_type_attr) a->type_attr = slice_of(&f);
     else if (f.tag == OpDef_ArgDef_number_attr) a->number_attr = slice_of(&f);
@@ -69,7 +68,6 @@ static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.tag == OpDef_AttrDef_has_minimum) a->has_minimum = f.value != 0;
     if (f.tag == OpDef_AttrDef_minimum) a->minimum = (int64_t)f.value;
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == OpDef_AttrDef_name) {
       TRY(copy_slice(slice_of(&f), &a->name));
     } else if (f.tag == OpDef_AttrDef_type) {
@@ -133,7 +131,6 @@ static shoal_status parse_signature(struct function_def *d, struct wire whole, s
       else if (f.tag == OpDef_is_commutative) op->flags |= OP_COMMUTATIVE;
       else if (f.tag == OpDef_allows_uninitialized_input) op->flags |= OP_UNINITIALIZED_OK;
     }
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == OpDef_name) {
       s = copy_slice(slice_of(&f), &d->name);
     } else if (f.tag == OpDef_input_arg) {
@@ -169,7 +166,6 @@ static shoal_status parse_pair(struct wire w, struct slice *key, struct slice *v
   enum wire_step r;
   *key = *value = (struct slice){0};
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == FunctionDef_RetEntry_key) *key = slice_of(&f);
     else if (f.tag == FunctionDef_RetEntry_value) *value = slice_of(&f);
   }

@@ -248,7 +248,6 @@ static shoal_status add_library(struct importing *im, struct wire w) {
   struct wire_field f;
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == FunctionDefLibrary_function) {
       struct function_def *d;
       TRY(function_def_decode(f.data, f.size, &im->budget, &d));
@@ -316,7 +315,6 @@ static shoal_status import(struct importing *im, struct wire whole) {
   enum wire_step r;
   shoal_status s = NULL;
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == GraphDef_library) s = add_library(im, wire_inside(&f));
     else if (f.tag == GraphDef_versions) s = read_versions(wire_inside(&f), &versions);
   }

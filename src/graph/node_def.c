@@ -166,7 +166,6 @@ shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct 
   struct wire_field f;
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == NodeDef_AttrEntry_key) key = slice_of(&f);
     else if (f.tag == NodeDef_AttrEntry_value) value = wire_inside(&f);
   }
@@ -191,7 +190,6 @@ shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct 
 static void parse_debug(struct wire w, struct node_def *d) {
   struct wire_field f;
   while (wire_next(&w, &f) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
     if (f.tag == NodeDef_ExperimentalDebugInfo_original_node_names) vec_push(&d->original_names, slice_of(&f));
     else if (f.tag == NodeDef_ExperimentalDebugInfo_original_func_names) vec_push(&d->original_funcs, slice_of(&f));
   }
@@ -217,7 +215,6 @@ shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
   struct wire_field f;
   enum wire_step r;
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
-    if (f.type != WIRE_BYTES) continue;
     switch (f.tag) {
       case NodeDef_name: d->name = slice_of(&f); break;
       case NodeDef_op: d->op = slice_of(&f); break;

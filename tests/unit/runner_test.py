@@ -1,5 +1,5 @@
 """The test runner counts what is told: a skipped test is named, inside a plan or beside it; a lost one is a failure. And
-tools/order.py finds calls that rest on the order of their arguments."""
+tools/order.py finds calls that rest on the order of their arguments, tools/schema.py fields by bare numbers."""
 import contextlib
 import io
 import os
@@ -71,6 +71,26 @@ def test_order_of_arguments():
 
 def test_no_such_call_here():
     p = subprocess.run([os.path.join(ROOT, "tools", "order.py")], stdout=subprocess.PIPE, text=True, check=False)
+    assert p.returncode == 0, p.stdout
+
+
+def test_fields_by_bare_numbers():
+    source = """void f(struct text *t, struct wire_field f) {
+          wire_add_uint(t, 3, 1);
+          wire_add_uint(t, VersionDef_producer, 3);
+          if (f.number == 2) return;
+          if (f.tag == NodeDef_name && f.size == 2) return;
+          switch (f.tag) {
+            case 10: return;
+          }
+        }"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "x.c")
+        with open(path, "w") as f:
+            f.write(source)
+        p = subprocess.run([os.path.join(ROOT, "tools", "schema.py"), path], stdout=subprocess.PIPE, text=True, check=False)
+    assert p.returncode == 1 and [line.split(": ")[0].split(":")[1] for line in p.stdout.splitlines()] == ["2", "4", "6"], p.stdout
+    p = subprocess.run([os.path.join(ROOT, "tools", "schema.py")], stdout=subprocess.PIPE, text=True, check=False)
     assert p.returncode == 0, p.stdout
 
 

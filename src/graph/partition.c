@@ -11,7 +11,10 @@
  *
  * whose condition is the loop's, sent every iteration; the frame's receives run after its Merge. Inner loops hang
  * on the Merge of the outer one. Enter and NextIteration are first moved to where their Merge is: their values
- * exist in some iterations only, which a receive could not know. */
+ * exist in some iterations only, which a receive could not know.
+ *
+ * A part may be cut again, by the task that has it, for its devices. Where the loop's condition is in another part,
+ * that part's control loop has it: the one who cut before, TensorFlow's master or ours, named its nodes "_cloop...". */
 #include "graph/partition.h"
 
 #include <stdlib.h>
@@ -29,9 +32,9 @@ struct cutter {
   char **device;           /* by node id: where it is (moved nodes differ from assigned) */
   int *place;              /* by node id */
   struct frames frames;
-  struct strmap recvs; /* "id:index>device" -> struct shoal_node *: the receive (or Identity) standing for it */
-  struct strmap loops; /* "frame@place" -> struct shoal_node *: the control loop's Merge */
-  struct shoal_node **loop_cond; /* by frame */
+  struct strmap recvs;  /* "id:index>device" -> struct shoal_node *: the receive (or Identity) standing for it */
+  struct strmap loops;  /* "frame@place" -> struct shoal_node *: the control loop's Merge */
+  shoal_out *loop_cond; /* by frame: its condition; node NULL: unknown */
 };
 
 static void attr_put(struct named_attr *attrs, int *n, const char *name, struct attr value) {
@@ -153,14 +156,17 @@ static shoal_status add_control_loop(struct cutter *c, int frame, int place, con
   char *key = mem_printf("%d@%d", frame, place);
   strmap_put(&c->loops, key, *merge);
   free(key);
-  struct shoal_node *cond = c->loop_cond[frame];
-  if (!cond) {
+  shoal_out cond = c->loop_cond[frame];
+  if (!cond.node) {
     s = INVALID("Invalid graph: the loop '%s' spans several places but has no LoopCond", def->name);
     goto done;
   }
-  struct shoal_node *pred = c->map[cond->id];
-  if (c->place[cond->id] != place) TRY_GOTO(s, bring(c, (shoal_out){cond, 0}, device, place, frame, &pred), done);
-  shoal_out switch_in[2] = {{*merge, 0}, {pred, 0}};
+  shoal_out pred = {c->map[cond.node->id], cond.index};
+  if (c->place[cond.node->id] != place) {
+    pred.index = 0;
+    TRY_GOTO(s, bring(c, cond, device, place, frame, &pred.node), done);
+  }
+  shoal_out switch_in[2] = {{*merge, 0}, pred};
   TRY_GOTO(s, add(c, g, base, "Switch", switch_in, 2, NULL, 0, device, &sw), done);
   shoal_out next_in = {sw, 1};
   TRY_GOTO(s, add(c, g, base, "NextIteration", &next_in, 1, NULL, 0, device, &next), done);
@@ -260,8 +266,11 @@ static shoal_status cut(struct cutter *c, struct shoal_node **order) {
   TRY(graph_topological_order(g, order));
   TRY(frames_init(&c->frames, g, order));
   c->loop_cond = mem_zalloc(c->frames.at.n, sizeof *c->loop_cond);
-  for (int i = 0; i < g->n_nodes; i++)
-    if (op_is(order[i]->op, "LoopCond")) c->loop_cond[c->frames.runs_in[order[i]->id]] = order[i];
+  for (int i = 0; i < g->n_nodes; i++) {
+    shoal_out *cond = &c->loop_cond[c->frames.runs_in[order[i]->id]];
+    if (op_is(order[i]->op, "LoopCond")) *cond = (shoal_out){order[i], 0};
+    else if (!cond->node && node_is_switch(order[i]) && str_starts(order[i]->name, "_cloop")) *cond = order[i]->in[1];
+  }
   if (c->frames.at.n > 1) move_to_merges(c);
   bool *keep = mem_zalloc(g->nodes.n, sizeof *keep);
   struct shoal_node **map = mem_zalloc(g->nodes.n, sizeof *map);

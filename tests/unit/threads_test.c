@@ -260,4 +260,18 @@ static void on_a_cluster(void **state) {
   for (int i = 0; i < 2; i++) shoal_server_stop(servers[i]);
 }
 
-RUN_TESTS(cmocka_unit_test(in_one_process), cmocka_unit_test(with_a_soft_gpu), cmocka_unit_test(on_a_cluster))
+/* A loop that the master cut for a task, and the task for its devices: the condition is elsewhere. */
+static void on_two_devices_of_another_task(void **state) {
+  char spec[128];
+  snprintf(spec, sizeof spec, "{\"w\": [\"127.0.0.1:%d\", \"127.0.0.1:%d\"]}", free_port(), free_port());
+  shoal_server *servers[2];
+  for (int i = 0; i < 2; i++)
+    ASSERT_OK(shoal_server_start(&(shoal_server_options){.cluster = spec, .job = "w", .task = i, .cpu_devices = 2},
+                                 &servers[i]));
+  together("/job:w/task:1/device:CPU:0", "/job:w/task:1/device:CPU:1",
+           &(shoal_session_options){.target = shoal_server_target(servers[0])});
+  for (int i = 0; i < 2; i++) shoal_server_stop(servers[i]);
+}
+
+RUN_TESTS(cmocka_unit_test(in_one_process), cmocka_unit_test(with_a_soft_gpu), cmocka_unit_test(on_a_cluster),
+          cmocka_unit_test(on_two_devices_of_another_task))

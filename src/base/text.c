@@ -60,9 +60,10 @@ void text_addf(struct text *t, const char *fmt, ...) {
   va_end(again);
 }
 
-/* The length of the UTF-8 character at s that may be shown; 0: its first byte may not. */
-static size_t shown_length(const unsigned char *s, size_t n) {
-  if (s[0] < 0x80) return s[0] >= ' ' && s[0] != 0x7f;
+/* The length of the UTF-8 character at s, which is *out; 0: there is none. */
+static size_t utf8_length(const unsigned char *s, size_t n, uint32_t *out) {
+  *out = s[0];
+  if (s[0] < 0x80) return 1;
   size_t length = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : 2;
   if (s[0] < 0xc2 || s[0] >= 0xf5 || length > n) return 0;
   uint32_t c = s[0] & (0xff >> (length + 1));
@@ -70,9 +71,27 @@ static size_t shown_length(const unsigned char *s, size_t n) {
     if ((s[i] & 0xc0) != 0x80) return 0;
     c = c << 6 | (s[i] & 0x3f);
   }
+  *out = c;
   bool longer = (length == 3 && c < 0x800) || (length == 4 && (c < 0x10000 || c > 0x10ffff));
+  return longer || (c >= 0xd800 && c < 0xe000) ? 0 : length;
+}
+
+/* The same for one that may be shown. */
+static size_t shown_length(const unsigned char *s, size_t n) {
+  uint32_t c;
+  size_t length = utf8_length(s, n, &c);
   bool turns = (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x2028 || c == 0x2029;
-  return longer || turns || c < 0xa0 || (c >= 0xd800 && c < 0xe000) ? 0 : length;
+  return turns || c < ' ' || (c >= 0x7f && c < 0xa0) ? 0 : length;
+}
+
+void text_add_utf8(struct text *t, const char *s, size_t n) {
+  uint32_t c;
+  for (size_t i = 0; i < n;) {
+    size_t length = utf8_length((const unsigned char *)s + i, n - i, &c);
+    if (length) text_add(t, s + i, length);
+    else text_addf(t, "\\x%02x", (unsigned char)s[i]);
+    i += length ? length : 1;
+  }
 }
 
 void text_add_shown(struct text *t, const char *s, size_t n, bool lines) {

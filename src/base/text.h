@@ -21,6 +21,8 @@ void text_addf(struct text *t, const char *fmt, ...) __attribute__((format(print
 /* Adds what a stranger chose, for people's eyes: control characters, whatever else could move a terminal's cursor or
  * turn its text around, and bytes that are no UTF-8 become \xNN; lines: ends of lines stay as they are. */
 void text_add_shown(struct text *t, const char *s, size_t n, bool lines);
+/* Adds s as messages must have it: bytes that are no UTF-8 become \xNN. */
+void text_add_utf8(struct text *t, const char *s, size_t n);
 /* Adds s as a string of JSON, with its quotes. */
 void text_add_json(struct text *t, const char *s);
 /* The text as a C string ("" when empty); owned by t. */

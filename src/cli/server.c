@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -114,6 +115,14 @@ static void catch_signals(void) {
   sigemptyset(&a.sa_mask);
   for (size_t i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &a, NULL);
   signal(SIGPIPE, SIG_IGN);
+}
+
+/* Shells give a process a thousand descriptors, for the sake of programs that count on so few; it may have more. */
+static void raise_descriptors(void) {
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == files.rlim_max) return;
+  files.rlim_cur = files.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &files)) LOGI("no more than %llu descriptors: %m", (unsigned long long)files.rlim_cur);
 }
 
 int server_main(int argc, char **argv) {
@@ -236,6 +245,7 @@ int server_main(int argc, char **argv) {
   if (pipe2(signal_pipe, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe for signals"));
   fcntl(signal_pipe[1], F_SETFL, O_NONBLOCK); /* a handler must not wait */
   catch_signals();
+  raise_descriptors();
   shoal_server *server;
   file_roots_use(NULL); /* this thread is ours; those that run others' graphs are told, and nobody else opens files */
   file_roots_close_unknown(o.file_root != NULL);

@@ -42,8 +42,12 @@ static bool is_member(const char *name, void *arg) {
   size_t n;
   int64_t index;
   if (!parse(name, &job, &n, &index)) return false;
-  for (size_t i = 0; i < spec->jobs.n; i++)
-    if (strlen(spec->jobs.at[i].name) == n && !strncasecmp(spec->jobs.at[i].name, job, n)) return true;
+  for (size_t i = 0; i < spec->jobs.n; i++) {
+    const struct cluster_job *j = &spec->jobs.at[i];
+    if (strlen(j->name) != n || strncasecmp(j->name, job, n) != 0) continue;
+    for (size_t k = 0; k < j->tasks.n; k++)
+      if (index < 0 || j->tasks.at[k].index == index) return true;
+  }
   return false;
 }
 

@@ -202,7 +202,7 @@ static void fail(struct call *c, shoal_status s) {
     struct message m;
     message_init(&m);
     message_int(&m, RunStepResponse_status_code, (uint64_t)shoal_status_code(s));
-    message_string(&m, RunStepResponse_status_error_message, shoal_status_message(s));
+    message_text(&m, RunStepResponse_status_error_message, shoal_status_message(s));
     shoal_status_free(s);
     rpc_call_reply(c->rpc, message_finish(&m));
   }

@@ -235,7 +235,7 @@ static void run_answer(void *arg, shoal_status s) {
   if (r->fast && !s) steps_finished(r->worker->steps, r->run.run.step.id);
   if (s && r->in_body) {
     message_int(&m, RunGraphResponse_status_code, (uint64_t)shoal_status_code(s));
-    message_string(&m, RunGraphResponse_status_error_message, shoal_status_message(s));
+    message_text(&m, RunGraphResponse_status_error_message, shoal_status_message(s));
     shoal_status_free(s);
     s = NULL;
   }

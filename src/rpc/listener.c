@@ -16,31 +16,39 @@
 #include "base/log.h"
 
 enum { MAX_SOCKETS = 8, BACKLOG = 1024, AT_ONCE = 64, PAUSE_MS = 100 };
+static const int64_t SAY_NS = 5000000000;
 
 struct listener {
   listener_fn fn;
   void *arg;
   struct rpc_timer resume; /* after there were no descriptors */
+  int64_t said;            /* when that was last told */
   struct listening {
     struct rpc_watch watch;
     struct listener *of;
   } sockets[MAX_SOCKETS];
   int n;
-  bool full; /* the last attempt found no descriptor: that was said */
 };
+
+static void say_full(struct listener *l) {
+  int64_t now = clock_ns();
+  if (l->said && now - l->said < SAY_NS) return;
+  l->said = now;
+  LOGW("no connections are taken in for a moment: %m");
+}
 
 static void on_connection(struct rpc_watch *w, uint32_t events) {
   struct listener *l = ((struct listening *)w)->of;
   for (int i = 0; i < AT_ONCE; i++) {
     int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      l->full = false;
       l->fn(l->arg, fd);
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      if (!l->full) LOGW("no connections are taken in for a moment: %m");
-      l->full = true;
+      say_full(l);
+      l->fn(l->arg, -1);
+      errno = EMFILE;
       for (int k = 0; k < l->n; k++) rpc_loop_rewatch(&l->sockets[k].watch, 0);
       rpc_timer_set(&l->resume, clock_ns() + (int64_t)PAUSE_MS * 1000000);
     }

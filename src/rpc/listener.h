@@ -8,7 +8,8 @@
 
 struct listener;
 
-/* fn(arg, fd) is called on the leader for each connection; fd is nonblocking and fn's. */
+/* fn(arg, fd) is called on the leader for each connection; fd is nonblocking and fn's. -1: somebody waits, and no
+ * descriptor is free; they are tried again soon. */
 typedef void (*listener_fn)(void *arg, int fd);
 
 /* host: "127.0.0.1", "[::]", a name; port 0: any, *port says which. UNKNOWN "Could not start gRPC server" with the

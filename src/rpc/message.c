@@ -126,6 +126,13 @@ void message_string(struct message *m, uint32_t tag, const char *s) {
   if (*s) message_bytes(m, tag, s, strlen(s));
 }
 
+void message_text(struct message *m, uint32_t tag, const char *s) {
+  struct text t = {0};
+  text_add_utf8(&t, s, strlen(s));
+  message_bytes(m, tag, t.at, t.n);
+  text_release(&t);
+}
+
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner) {
   close_chunk(m);
   vec_push(&m->pieces, (struct rpc_piece){data, n, release, owner});

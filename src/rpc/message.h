@@ -64,6 +64,9 @@ void message_int(struct message *m, uint32_t tag, uint64_t v);
 void message_bytes(struct message *m, uint32_t tag, const void *data, size_t n);
 /* The same for strings, left out when empty. */
 void message_string(struct message *m, uint32_t tag, const char *s);
+/* The same for what may quote anything, such as an error's text: a message that is not UTF-8 is no message to its
+ * reader. */
+void message_text(struct message *m, uint32_t tag, const char *s);
 /* Tag and length of a field of n bytes, which the caller writes next. */
 void message_header(struct message *m, uint32_t tag, size_t n);
 /* n bytes by reference: release(owner) is called when they have been sent. */

@@ -13,12 +13,10 @@
 void rpc_status_text(shoal_status s, struct text *out) {
   static const char cut[] = " ... [truncated]";
   const char *m = shoal_status_message(s);
-  size_t n = strlen(m);
-  if (n <= RPC_MESSAGE_MAX) {
-    text_add(out, m, n);
-    return;
-  }
-  text_add(out, m, RPC_MESSAGE_MAX - (sizeof cut - 1));
+  text_add_utf8(out, m, strnlen(m, RPC_MESSAGE_MAX + 1));
+  if (out->n <= RPC_MESSAGE_MAX) return;
+  out->n = RPC_MESSAGE_MAX - (sizeof cut - 1);
+  while (((uint8_t)out->at[out->n] & 0xc0) == 0x80) out->n--; /* no part of a character */
   text_adds(out, cut);
 }
 

@@ -36,8 +36,8 @@
 enum { MAX_METHODS = 64, LAST_MS = 1000, SHOWN = 100 };
 /* What a client may always have, whatever others hold: so many calls, and an answer of so many bytes when it has read
  * all before. Connections that have been idle for so long, in the middle of a request too, or have not begun with
- * HTTP/2 for so long, make room for new ones when there are too many. */
-enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10, IDLE_S = 10, GREETING_S = 1 };
+ * HTTP/2 for so long, make room for new ones when there are too many; SOME of them when no descriptor is free. */
+enum { FEW_CALLS = 16, SMALL_ANSWER = 64 << 10, IDLE_S = 10, GREETING_S = 1, SOME = 16 };
 static const int64_t SAY_NS = 5000000000; /* between two lines that say the same */
 
 struct rpc_call {
@@ -521,6 +521,8 @@ static bool may_connect(struct rpc_server *s, const struct sockaddr_storage *pee
 static void on_connected(void *arg, int fd) {
   struct rpc_server *s = arg;
   struct sockaddr_storage peer = {0};
+  for (int i = 0; fd < 0 && i < SOME && end_an_idle_one(s, NULL);) i++;
+  if (fd < 0) return;
   getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
   if (!may_connect(s, &peer)) {
     close(fd);

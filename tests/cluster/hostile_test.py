@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from cluster import PATIENCE, SHOAL, Cluster, report
+from cluster import PATIENCE, SHOAL, Cluster, report, until
 from http2_test import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST, SETTINGS, WINDOW,
                         call_fields, frame)
 
@@ -139,8 +139,30 @@ def not_http2(c):
     return sockets
 
 
+def without_descriptors():
+    """Whoever says nothing gives way to those who come, also where descriptors run out before the count is full."""
+    c = Cluster(["--greeting_timeout=100000", "--log_level=none"], worker=["shoal"])
+    c.tasks["worker", 0].prefix = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh"]
+    with c:
+        mute = [connect(c) for _ in range(80)]
+        until(lambda: subprocess.run([SHOAL, "status", c.target("worker")], capture_output=True).returncode == 0)
+        for s in mute:
+            s.close()
+    assert c.tasks["worker", 0].process.returncode == 0
+
+
+def descriptors():
+    """A server takes as many descriptors as it may have, whatever its shell thinks."""
+    c = Cluster(worker=["shoal"])
+    c.tasks["worker", 0].prefix = ["sh", "-c", 'ulimit -S -n 256 && exec "$@"', "sh"]
+    with c, open("/proc/%d/limits" % c.tasks["worker", 0].process.pid) as f:
+        soft, hard = [line.split()[3:5] for line in f if line.startswith("Max open files")][0]
+        assert soft == hard, (soft, hard)
+
+
 TESTS = [(fn.__name__.replace("_", " "), lambda fn=fn: held(fn)) for fn in (
-    pings, settings, resets, no_window, unread, promises, headers_without_end, not_http2)]
+    pings, settings, resets, no_window, unread, promises, headers_without_end, not_http2)] + [
+        (fn.__name__.replace("_", " "), fn) for fn in (without_descriptors, descriptors)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -1,5 +1,5 @@
 """What a step's options ask for beyond its values: partition graphs under either master, and the debugger's watches,
-which are refused by name."""
+which are refused by name; and errors whose text quotes what is no text."""
 # needs: tensorflow
 import os
 import sys
@@ -65,10 +65,26 @@ def debug_options(c):
             raise AssertionError("no error")
 
 
+def odd_bytes(c):
+    """An error that quotes bytes which are no UTF-8 arrives as what it is."""
+    with tf.Graph().as_default():
+        for task in ("worker", "ps"):
+            with tf.device(f"/job:{task}/task:0"):
+                number = tf.strings.to_number(tf.placeholder(tf.string, [], name="s"))
+            with tf.Session(c.target("worker")) as s:
+                try:
+                    s.run(number, {number.op.inputs[0]: b"\xff\xfe of old"})
+                    raise AssertionError("no error")
+                except tf.errors.InvalidArgumentError as e:
+                    assert "\\xff\\xfe of old" in e.message, e
+
+
 def under(master):
     with Cluster(ps=["shoal"], worker=[master]) as c:  # one start of TensorFlow's is long enough
         partition_graphs(c)
         debug_options(c)
+        if master == "shoal":
+            odd_bytes(c)
 
 
 TESTS = [("under Shoal's master", lambda: under("shoal")), ("under TensorFlow's master", lambda: under("tf"))]

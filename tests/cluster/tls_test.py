@@ -241,7 +241,8 @@ def clients_are_no_tasks():
 
 
 def names_that_only_look_like_a_task():
-    """An e-mail address, a URI, a name that ends where a NUL is: none of them makes a task of its holder."""
+    """An e-mail address, a URI, a name that ends where a NUL is, a number that no task has: none of them makes a task of its
+    holder."""
     def holder(kind, value):
         der = bytes([kind, len(value)]) + value
         der = b"0" + bytes([len(der)]) + der
@@ -250,7 +251,8 @@ def names_that_only_look_like_a_task():
     with cluster(more=["--greeting_timeout=10"]) as c:
         address = c.spec["ps"]["0"]
         for kind, value in ((email, b"0.worker.shoal"), (uri, b"0.worker.shoal"), (dns, b"0.worker.shoal\0.example.com"),
-                            (dns, b"*.worker.shoal\0"), (dns, b"+0.worker.shoal"), (dns, b"00.worker.shoal")):
+                            (dns, b"*.worker.shoal\0"), (dns, b"+0.worker.shoal"), (dns, b"00.worker.shoal"),
+                            (dns, b"1.worker.shoal"), (dns, b"*.*.shoal"), (dns, b"0.worker.shoal.")):
             pair = holder(kind, value)
             denied(address, pair, "/tensorflow.WorkerService/RegisterGraph", b"", "names no task of this cluster")
         pair = holder(dns, b"0.worker.shoal")  # the same, as it should be

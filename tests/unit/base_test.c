@@ -273,6 +273,9 @@ static void strangers_words(void **state) {
   text_add_shown(&t, "a\nb", 3, true);
   text_add_shown(&t, "a\nb\0c", 5, false);
   assert_string_equal(text_cstr(&t), "a\nba\\x0ab\\x00c");
+  t.n = 0;
+  text_add_utf8(&t, "a\n\x7f\xff\xc3\xa4\xe2\x80\xae\xed\xa0\x80\xc3", 13);
+  assert_string_equal(text_cstr(&t), "a\n\x7f\\xff\xc3\xa4\xe2\x80\xae\\xed\\xa0\\x80\\xc3");
   text_release(&t);
 }
 

@@ -242,11 +242,13 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
 }
 
 static void accepted_local(void *arg, int fd) {
+  if (fd < 0) return;
   if (!fast_same_user(fd)) close(fd);
   else accept_conn(arg, fd, true);
 }
 
 static void accepted_tcp(void *arg, int fd) {
+  if (fd < 0) return;
   fast_tune_tcp(fd);
   accept_conn(arg, fd, false);
 }

@@ -90,7 +90,7 @@ static void what_is_used_stays(void **state) {
   use(&t, "a", 1);
   assert_int_equal(signatures_find(&t, "a", NULL, NULL, &held), SIGNATURE_KEPT);
   for (int i = 0; i < 10; i++) {
-    char key[8];
+    char key[16];
     snprintf(key, sizeof key, "k%d", i);
     assert_true(use(&t, key, 10 + i));
   }

@@ -51,11 +51,12 @@ static char *read_file(const char *name) {
   char *text = NULL;
   size_t n = 0, got;
   do {
-    text = realloc(text, n + 65536);
-    if (!f || !text) {
+    char *larger = realloc(text, n + 65536);
+    if (!f || !larger) {
       perror(name);
       exit(1);
     }
+    text = larger;
     got = fread(text + n, 1, 65535, f);
     n += got;
   } while (got);

@@ -62,13 +62,18 @@ void handle_proto_encode(const struct resource_handle *h, struct text *out) {
 /* ---- types of variants ---- */
 
 static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
-static VEC(const struct variant_type *) types; /* types_lock */
+/* Registered while the library is loaded: nothing is allocated that its unloading would lose. */
+static struct {
+  const struct variant_type *at[64];
+  size_t n;
+} types; /* types_lock */
 
 void variant_type_register(const struct variant_type *type) {
   pthread_mutex_lock(&types_lock);
   bool known = false;
   for (size_t i = 0; i < types.n; i++) known |= types.at[i] == type;
-  if (!known) vec_push(&types, type);
+  if (!known && types.n == sizeof types.at / sizeof *types.at) abort();
+  if (!known) types.at[types.n++] = type;
   pthread_mutex_unlock(&types_lock);
 }
 

@@ -9,7 +9,7 @@
 #include "rpc/loop.h"
 #include "runtime/run_cancel.h"
 
-struct place {
+struct server_place {
   char *target;
   struct master *master;
   int inside; /* calls */
@@ -18,10 +18,10 @@ struct place {
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t left;
-  VEC(struct place) places; /* lock */
+  VEC(struct server_place) places; /* lock */
 } here = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
 
-static struct place *place_of(const struct master *m) {
+static struct server_place *place_of(const struct master *m) {
   for (size_t i = 0; i < here.places.n; i++)
     if (here.places.at[i].master == m) return &here.places.at[i];
   return NULL;
@@ -29,13 +29,13 @@ static struct place *place_of(const struct master *m) {
 
 void in_process_add(const char *target, struct master *m) {
   pthread_mutex_lock(&here.lock);
-  vec_push(&here.places, (struct place){mem_strdup(target), m, 0});
+  vec_push(&here.places, (struct server_place){mem_strdup(target), m, 0});
   pthread_mutex_unlock(&here.lock);
 }
 
 void in_process_remove(struct master *m) {
   pthread_mutex_lock(&here.lock);
-  struct place *p = place_of(m);
+  struct server_place *p = place_of(m);
   if (p) p->target[0] = 0; /* nobody comes in any more */
   while (p && p->inside) {
     pthread_cond_wait(&here.left, &here.lock);
@@ -53,7 +53,7 @@ struct master *in_process_enter(const char *target) {
   pthread_mutex_lock(&here.lock);
   struct master *m = NULL;
   for (size_t i = 0; i < here.places.n && !m; i++) {
-    struct place *p = &here.places.at[i];
+    struct server_place *p = &here.places.at[i];
     if (strcmp(p->target, target) != 0) continue;
     p->inside++;
     m = p->master;

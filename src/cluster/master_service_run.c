@@ -15,7 +15,7 @@
 #include "rpc/message.h"
 #include "tensor/tensor_proto.h"
 
-struct call {
+struct run_call {
   struct rpc_call *rpc;
   struct master *master;
   struct master_session *session;
@@ -38,7 +38,7 @@ struct call {
   atomic_int refs; /* the answer's, and the handler's */
 };
 
-static void call_unref(struct call *c) {
+static void call_unref(struct run_call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   step_run_unref(c->run);
   compiled_unref(c->compiled);
@@ -53,8 +53,8 @@ static void call_unref(struct call *c) {
   free(c);
 }
 
-static struct call *call_new(struct master *m, struct rpc_call *rpc) {
-  struct call *c = mem_zalloc(1, sizeof *c);
+static struct run_call *call_new(struct master *m, struct rpc_call *rpc) {
+  struct run_call *c = mem_zalloc(1, sizeof *c);
   pthread_mutex_init(&c->lock, NULL);
   c->rpc = rpc;
   c->master = m;
@@ -63,19 +63,19 @@ static struct call *call_new(struct master *m, struct rpc_call *rpc) {
   return c;
 }
 
-static size_t keep_name(struct call *c, const struct wire_field *f) {
+static size_t keep_name(struct run_call *c, const struct wire_field *f) {
   size_t at = c->names.n;
   text_add(&c->names, (const char *)f->data, f->size);
   text_add(&c->names, "", 1);
   return at;
 }
 
-static const char *name_at(const struct call *c, size_t offset) {
+static const char *name_at(const struct run_call *c, size_t offset) {
   return offset == SIZE_MAX ? "" : c->names.at + offset;
 }
 
 /* The signature's three lists in one array. */
-static void make_signature(struct call *c) {
+static void make_signature(struct run_call *c) {
   size_t n = c->feeds.n + c->fetches.n + c->targets.n;
   const char **all = mem_zalloc(n + 1, sizeof *all), **at = all;
   c->sig.feeds = at;
@@ -99,7 +99,7 @@ static shoal_status read_run_options(struct run_options *o, struct wire w) {
   return NULL;
 }
 
-static void read_feed(struct call *c, struct wire w) {
+static void read_feed(struct run_call *c, struct wire w) {
   size_t name = SIZE_MAX;
   struct wire value = wire_from("", 0);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
@@ -110,7 +110,7 @@ static void read_feed(struct call *c, struct wire w) {
   vec_push(&c->values, value);
 }
 
-static shoal_status read_step(struct call *c) {
+static shoal_status read_step(struct run_call *c) {
   struct wire w;
   TRY(request_read(c->rpc, &w));
   enum wire_step step;
@@ -132,7 +132,7 @@ static shoal_status read_step(struct call *c) {
   return step == WIRE_BROKEN ? INVALID("RunStepRequest does not parse as a protocol buffer") : NULL;
 }
 
-static shoal_status read_callable_run(struct call *c) {
+static shoal_status read_callable_run(struct run_call *c) {
   struct wire w;
   TRY(request_read(c->rpc, &w));
   enum wire_step step;
@@ -145,7 +145,7 @@ static shoal_status read_callable_run(struct call *c) {
   return step == WIRE_BROKEN ? INVALID("RunCallableRequest does not parse as a protocol buffer") : NULL;
 }
 
-static shoal_status read_callable_options(struct call *c, struct wire w) {
+static shoal_status read_callable_options(struct run_call *c, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == CallableOptions_feed) vec_push(&c->feeds, keep_name(c, &f));
     if (f.tag == CallableOptions_fetch) vec_push(&c->fetches, keep_name(c, &f));
@@ -155,7 +155,7 @@ static shoal_status read_callable_options(struct call *c, struct wire w) {
   return NULL;
 }
 
-static shoal_status read_make_callable(struct call *c) {
+static shoal_status read_make_callable(struct run_call *c) {
   struct wire w;
   TRY(request_read(c->rpc, &w));
   enum wire_step step;
@@ -171,7 +171,7 @@ static shoal_status read_make_callable(struct call *c) {
   return step == WIRE_BROKEN ? INVALID("the request does not parse as a protocol buffer") : NULL;
 }
 
-static shoal_status read_partial_setup(struct call *c) {
+static shoal_status read_partial_setup(struct run_call *c) {
   struct wire w;
   TRY(request_read(c->rpc, &w));
   enum wire_step step;
@@ -189,12 +189,12 @@ static shoal_status read_partial_setup(struct call *c) {
 /* ---- answers ---- */
 
 /* Before the answer: whoever has it may begin another, and is not to be refused for the sake of this one. */
-static void uncount(struct call *c) {
+static void uncount(struct run_call *c) {
   if (c->counted) account_give(c->session->account, LIMIT_STEPS, 1);
   c->counted = false;
 }
 
-static void fail(struct call *c, shoal_status s) {
+static void fail(struct run_call *c, shoal_status s) {
   uncount(c);
   if (!c->in_body) {
     rpc_call_fail(c->rpc, s);
@@ -210,7 +210,7 @@ static void fail(struct call *c, shoal_status s) {
 }
 
 static void reply(void *arg, shoal_status s, const struct tensor *values, const struct text *metadata) {
-  struct call *c = arg;
+  struct run_call *c = arg;
   struct message m;
   message_init(&m);
   size_t n = c->partial != SIZE_MAX ? c->fetches.n : s ? 0 : c->compiled->fetches.n;
@@ -236,7 +236,7 @@ static void reply(void *arg, shoal_status s, const struct tensor *values, const 
 
 /* Perhaps before the step has begun: its signature is being compiled. */
 static void cancelled(void *arg) {
-  struct call *c = arg;
+  struct run_call *c = arg;
   pthread_mutex_lock(&c->lock);
   atomic_store(&c->gone, true);
   struct step_run *run = c->run; /* the call has a reference, and is not answered before this returns */
@@ -244,13 +244,13 @@ static void cancelled(void *arg) {
   if (run) step_run_cancel(run, STATUS(SHOAL_CANCELLED, "the client has gone"));
 }
 
-static void args_free(struct call *c, struct tensor *args) {
+static void args_free(struct run_call *c, struct tensor *args) {
   for (size_t i = 0; i < c->values.n; i++)
     if (tensor_valid(&args[i])) tensor_release(&args[i]);
   free(args);
 }
 
-static shoal_status decode_feeds(struct call *c, struct tensor **out) {
+static shoal_status decode_feeds(struct run_call *c, struct tensor **out) {
   struct tensor *args = mem_zalloc(c->values.n + 1, sizeof *args);
   size_t budget = TENSOR_PROTO_MAX_REPEAT; /* of all together */
   shoal_status s = NULL;
@@ -261,7 +261,7 @@ static shoal_status decode_feeds(struct call *c, struct tensor **out) {
   return s;
 }
 
-static shoal_status run(struct call *c) {
+static shoal_status run(struct run_call *c) {
   struct tensor *args = NULL;
   TRY(account_take(c->session->account, LIMIT_STEPS, 1));
   c->counted = true;
@@ -278,14 +278,14 @@ static shoal_status run(struct call *c) {
   return NULL;
 }
 
-static shoal_status find(struct call *c, const char *method) {
+static shoal_status find(struct run_call *c, const char *method) {
   TRY(request_ids_track(c->master->server.ids, method, c->request_id));
   TRY(master_find_session(c->master, name_at(c, c->handle), &c->session));
   atomic_store_explicit(&c->session->connection, rpc_call_connection(c->rpc), memory_order_relaxed);
   return NULL;
 }
 
-static shoal_status start_partial(struct call *c) {
+static shoal_status start_partial(struct run_call *c) {
   struct tensor *feeds = NULL;
   TRY(decode_feeds(c, &feeds));
   master_partial_run(c->session, name_at(c, c->partial), &c->sig, feeds, reply, c);
@@ -295,14 +295,14 @@ static shoal_status start_partial(struct call *c) {
 
 /* On the request's own thread when the signature is known. */
 static void compiled_to_run(void *arg, shoal_status s, struct compiled *compiled) {
-  struct call *c = arg;
+  struct run_call *c = arg;
   c->compiled = compiled;
   if (!s) s = run(c);
   if (s) fail(c, s);
 }
 
 void master_service_run_step(struct master *m, struct rpc_call *rpc) {
-  struct call *c = call_new(m, rpc);
+  struct run_call *c = call_new(m, rpc);
   shoal_status s = read_step(c);
   if (!s) s = find(c, "RunStep (Master)");
   if (!s && c->partial != SIZE_MAX) {
@@ -316,7 +316,7 @@ void master_service_run_step(struct master *m, struct rpc_call *rpc) {
 }
 
 void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
-  struct call *c = call_new(m, rpc);
+  struct run_call *c = call_new(m, rpc);
   c->is_callable = true;
   shoal_status s = read_callable_run(c);
   if (!s) s = find(c, "RunCallable (Master)");
@@ -333,7 +333,7 @@ void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
 }
 
 static void set_up(void *arg, shoal_status s, const char *handle) {
-  struct call *c = arg;
+  struct run_call *c = arg;
   struct text t = {0};
   if (s) {
     fail(c, s);
@@ -345,7 +345,7 @@ static void set_up(void *arg, shoal_status s, const char *handle) {
 }
 
 void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
-  struct call *c = call_new(m, rpc);
+  struct run_call *c = call_new(m, rpc);
   shoal_status s = read_partial_setup(c);
   if (!s) s = find(c, "PartialRunSetup (Master)");
   if (s) {
@@ -358,7 +358,7 @@ void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
 }
 
 static void callable_made(void *arg, shoal_status s, struct compiled *compiled) {
-  struct call *c = arg;
+  struct run_call *c = arg;
   if (!s && atomic_load(&c->gone)) { /* nobody would know its handle */
     compiled_unref(compiled);
     s = STATUS(SHOAL_CANCELLED, "the client has gone");
@@ -377,7 +377,7 @@ static void callable_made(void *arg, shoal_status s, struct compiled *compiled) 
 }
 
 void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
-  struct call *c = call_new(m, rpc);
+  struct run_call *c = call_new(m, rpc);
   shoal_status s = read_make_callable(c);
   if (!s) s = find(c, "MakeCallable (Master)");
   if (!s) s = account_take(c->session->account, LIMIT_CALLABLES, 1);
@@ -391,7 +391,7 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
 }
 
 void master_service_release_callable(struct master *m, struct rpc_call *rpc) {
-  struct call *c = call_new(m, rpc);
+  struct run_call *c = call_new(m, rpc);
   shoal_status s = read_callable_run(c);
   if (!s) s = find(c, "ReleaseCallable (Master)");
   struct signature *old = s ? NULL : signatures_held(&c->session->compiled, c->callable, true);

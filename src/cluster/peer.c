@@ -494,7 +494,7 @@ void peer_cancel(struct peer_call *c, shoal_status why) {
 
 /* ---- the watch ---- */
 
-struct question {
+struct peer_question {
   struct peer *peer;
   int64_t asked;
 };
@@ -554,7 +554,7 @@ static uint64_t first_incarnation(struct rpc_body *body) {
 }
 
 static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
-  struct question *q = arg;
+  struct peer_question *q = arg;
   struct peer *p = q->peer;
   struct peers *set = p->set;
   shoal_code code = shoal_status_code(s);
@@ -601,8 +601,8 @@ static bool overdue(struct peer *p, int64_t now) {
 
 /* The reference is taken over. */
 static void ask_status(struct peer *p, int64_t now) {
-  struct question *q = mem_zalloc(1, sizeof *q);
-  *q = (struct question){p, now};
+  struct peer_question *q = mem_zalloc(1, sizeof *q);
+  *q = (struct peer_question){p, now};
   rpc_start(p->channel, "/tensorflow.WorkerService/GetStatus", NULL, now + p->set->timeout_ns * 3 / 5, 0, on_status, q,
             NULL);
 }

@@ -54,13 +54,13 @@ static void part_done(struct roll *r) {
   r->then(r->arg);
 }
 
-struct question {
+struct roll_question {
   struct roll *roll;
   size_t index;
 };
 
 static void answered(void *arg, shoal_status s, struct rpc_body *body) {
-  struct question q = *(struct question *)arg;
+  struct roll_question q = *(struct roll_question *)arg;
   free(arg);
   struct roll_entry *e = &q.roll->all.at[q.index];
   shoal_status_free(e->cause);
@@ -77,8 +77,8 @@ void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void 
   for (size_t i = 0; i < r->all.n; i++) {
     struct roll_entry *e = &r->all.at[i];
     if (e->here) continue;
-    struct question *q = mem_alloc(sizeof *q);
-    *q = (struct question){r, i};
+    struct roll_question *q = mem_alloc(sizeof *q);
+    *q = (struct roll_question){r, i};
     struct rpc_pending *question = NULL;
     rpc_start(e->channel, "/tensorflow.WorkerService/GetStatus", NULL, deadline, 0, answered, q, &question);
     pthread_mutex_lock(&r->lock);

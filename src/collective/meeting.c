@@ -21,8 +21,8 @@ struct group {
   const struct device *devices[]; /* [size], n of them so far */
 };
 
-struct instance {
-  struct instance *next;
+struct meeting_instance {
+  struct meeting_instance *next;
   struct group *group;
   int key, n;
   uint64_t frame, iter;
@@ -31,8 +31,8 @@ struct instance {
 
 struct meeting {
   pthread_mutex_t lock;
-  struct group *groups;       /* lock */
-  struct instance *instances; /* lock: those not complete */
+  struct group *groups;               /* lock */
+  struct meeting_instance *instances; /* lock: those not complete */
 };
 
 struct meeting *meeting_new(void) {
@@ -53,8 +53,8 @@ void meeting_free(struct meeting *m) {
 
 /* ---- ending waits ---- */
 
-static void unlink_instance(struct meeting *m, struct instance *at) {
-  struct instance **p = &m->instances;
+static void unlink_instance(struct meeting *m, struct meeting_instance *at) {
+  struct meeting_instance **p = &m->instances;
   while (*p != at) p = &(*p)->next;
   *p = at->next;
 }
@@ -67,7 +67,7 @@ static void finish(struct collective_member *m, shoal_status s, struct tensor *r
 
 /* With the lock held: takes one member out of the instance it waits in; false when its wait has ended otherwise. */
 static bool take_out(struct collective_member *m) {
-  struct instance *at = m->instance;
+  struct meeting_instance *at = m->instance;
   if (!at) return false;
   int i = 0;
   while (at->members[i] != m) i++;
@@ -120,18 +120,19 @@ static shoal_status find_group(struct meeting *m, const struct collective_member
   return NULL;
 }
 
-static struct instance *find_instance(struct meeting *m, struct group *g, const struct collective_member *c) {
-  struct instance *at = m->instances;
+static struct meeting_instance *find_instance(struct meeting *m, struct group *g, const struct collective_member *c) {
+  struct meeting_instance *at = m->instances;
   while (at && !(at->group == g && at->key == c->instance_key && at->frame == c->frame && at->iter == c->iter))
     at = at->next;
   if (at) return at;
   at = mem_zalloc(1, sizeof *at + (size_t)g->size * sizeof *at->members);
-  *at = (struct instance){.next = m->instances, .group = g, .key = c->instance_key, .frame = c->frame, .iter = c->iter};
+  *at = (struct meeting_instance){
+      .next = m->instances, .group = g, .key = c->instance_key, .frame = c->frame, .iter = c->iter};
   return m->instances = at;
 }
 
 /* Whether the newcomer fits those who are there. */
-static shoal_status check_newcomer(const struct instance *at, const struct collective_member *c) {
+static shoal_status check_newcomer(const struct meeting_instance *at, const struct collective_member *c) {
   for (int i = 0; i < at->n; i++) {
     const struct collective_member *other = at->members[i];
     if (other->kind != c->kind || other->dtype != c->dtype)
@@ -154,14 +155,14 @@ static shoal_status check_newcomer(const struct instance *at, const struct colle
 }
 
 /* Devices of one task and type differ in their number alone. */
-static void insert_by_rank(struct instance *at, struct collective_member *c) {
+static void insert_by_rank(struct meeting_instance *at, struct collective_member *c) {
   int i = at->n++;
   for (; i && at->members[i - 1]->device->ordinal > c->device->ordinal; i--) at->members[i] = at->members[i - 1];
   at->members[i] = c;
   c->instance = at;
 }
 
-static shoal_status check_complete(const struct instance *at) {
+static shoal_status check_complete(const struct meeting_instance *at) {
   if (at->members[0]->kind != COLLECTIVE_BROADCAST) return NULL;
   for (int i = 0; i < at->n; i++)
     if (at->members[i]->is_source) return NULL;
@@ -172,7 +173,7 @@ static shoal_status check_complete(const struct instance *at) {
 }
 
 /* The instance is out of the list and its members' waits are decided: ends them all. s is consumed. */
-static void conclude(struct instance *at, shoal_status s) {
+static void conclude(struct meeting_instance *at, shoal_status s) {
   struct tensor result = tensor_none();
   if (!s) s = check_complete(at);
   if (s) status_prefix(s, "Collective ops is aborted by: ");
@@ -188,10 +189,10 @@ static void conclude(struct instance *at, shoal_status s) {
 }
 
 /* With the lock held. *ended: an instance that is complete, or that the newcomer does not fit (and is in). */
-static shoal_status admit(struct meeting *m, struct collective_member *c, struct instance **ended) {
+static shoal_status admit(struct meeting *m, struct collective_member *c, struct meeting_instance **ended) {
   struct group *g;
   TRY(find_group(m, c, &g));
-  struct instance *at = find_instance(m, g, c);
+  struct meeting_instance *at = find_instance(m, g, c);
   shoal_status s = check_newcomer(at, c);
   if (!s && c->cancel && !cancel_register(c->cancel, &c->hook, on_cancel, c)) s = cancelled(c);
   insert_by_rank(at, c);
@@ -217,7 +218,7 @@ void meeting_join(struct meeting *m, struct collective_member *c) {
     c->done(c, s, NULL);
     return;
   }
-  struct instance *ended = NULL;
+  struct meeting_instance *ended = NULL;
   pthread_mutex_lock(&m->lock);
   s = admit(m, c, &ended);
   pthread_mutex_unlock(&m->lock);

@@ -51,7 +51,7 @@ struct collective_member {
 
   /* the meeting's own */
   struct meeting *meeting;
-  struct instance *instance; /* meeting's lock: NULL once it is decided how the wait ends */
+  struct meeting_instance *instance; /* meeting's lock: NULL once it is decided how the wait ends */
   struct cancel_hook hook;
   struct alarm alarm;
 };

@@ -10,8 +10,8 @@
 #include "proto/graph.wire.h"
 #include "tensor/tensor_proto.h"
 
-static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
-static shoal_status copy_slice(struct slice s, char **out) {
+static struct chars slice_of(const struct wire_field *f) { return (struct chars){(const char *)f->data, f->size}; }
+static shoal_status copy_slice(struct chars s, char **out) {
   free(*out);
   *out = mem_try_strndup(s.n ? s.at : "", s.n);
   return *out ? NULL : NO_MEMORY(s.n, "a function's names");
@@ -20,7 +20,7 @@ static shoal_status copy_slice(struct slice s, char **out) {
 /* ---- the signature ---- */
 
 struct arg_text {
-  struct slice name, type_attr, number_attr, list_attr;
+  struct chars name, type_attr, number_attr, list_attr;
   int type;
   bool is_ref;
 };
@@ -40,7 +40,7 @@ static shoal_status parse_arg(struct wire w, struct arg_text *a) {
   return r == WIRE_BROKEN ? INVALID("Malformed ArgDef") : NULL;
 }
 
-static bool kind_from_name(struct slice s, enum attr_kind *out) {
+static bool kind_from_name(struct chars s, enum attr_kind *out) {
   for (enum attr_kind k = ATTR_STRING; k <= ATTR_FUNC; k++) {
     struct attr a = {.kind = k};
     if (!slice_is(s, attr_kind_name(&a))) continue;
@@ -64,7 +64,7 @@ static void allow(struct op_attr *a, const struct attr *allowed) {
 static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr *a) {
   struct wire_field f;
   enum wire_step r;
-  struct slice type = {0};
+  struct chars type = {0};
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.tag == OpDef_AttrDef_has_minimum) a->has_minimum = f.value != 0;
     if (f.tag == OpDef_AttrDef_minimum) a->minimum = (int64_t)f.value;
@@ -85,7 +85,7 @@ static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr
   }
   if (r == WIRE_BROKEN) return INVALID("Malformed AttrDef");
   bool list = type.n > 6 && !memcmp(type.at, "list(", 5) && type.at[type.n - 1] == ')';
-  if (list) type = (struct slice){type.at + 5, type.n - 6};
+  if (list) type = (struct chars){type.at + 5, type.n - 6};
   enum attr_kind kind;
   if (!a->name || !kind_from_name(type, &kind))
     return INVALID("Attr '%s' of a function has an unknown type '%s'", a->name ? a->name : "", SLICE_CSTR(type));
@@ -95,7 +95,7 @@ static shoal_status parse_attr_def(struct wire w, size_t *budget, struct op_attr
 }
 
 /* The attribute of that name and kind, for arguments that refer to one. */
-static const char *attr_for(const struct op *op, struct slice name, enum attr_kind kind, enum attr_kind of) {
+static const char *attr_for(const struct op *op, struct chars name, enum attr_kind kind, enum attr_kind of) {
   for (int i = 0; i < op->n_attrs; i++)
     if (slice_is(name, op->attrs[i].name) && op->attrs[i].kind == kind && (kind != ATTR_LIST || op->attrs[i].of == of))
       return op->attrs[i].name;
@@ -161,10 +161,10 @@ static shoal_status parse_signature(struct function_def *d, struct wire whole, s
 
 /* ---- the rest of a definition ---- */
 
-static shoal_status parse_pair(struct wire w, struct slice *key, struct slice *value) {
+static shoal_status parse_pair(struct wire w, struct chars *key, struct chars *value) {
   struct wire_field f;
   enum wire_step r;
-  *key = *value = (struct slice){0};
+  *key = *value = (struct chars){0};
   while ((r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.tag == FunctionDef_RetEntry_key) *key = slice_of(&f);
     else if (f.tag == FunctionDef_RetEntry_value) *value = slice_of(&f);
@@ -195,7 +195,7 @@ static shoal_status parse_arg_attrs(struct wire w, size_t *budget, struct arg_at
   return s;
 }
 
-static shoal_status set_ret(struct function_def *d, struct slice name, struct slice from) {
+static shoal_status set_ret(struct function_def *d, struct chars name, struct chars from) {
   for (int i = 0; i < d->sig->n_out; i++)
     if (slice_is(name, d->sig->out[i].name)) d->rets[i] = from;
   return NULL;
@@ -213,7 +213,7 @@ static shoal_status parse_rest(struct function_def *d, size_t *budget) {
   while (!s && (r = wire_next(&w, &f)) == WIRE_FIELD) {
     if (f.type != WIRE_BYTES) continue;
     struct wire in = wire_inside(&f);
-    struct slice key, value;
+    struct chars key, value;
     if (f.tag == FunctionDef_node_def) {
       vec_push(&nodes, (struct node_def){0});
       s = node_def_parse(in, budget, &vec_last(&nodes));

@@ -12,7 +12,7 @@
 #include "graph/node_def.h"
 
 struct control_ret {
-  struct slice name, node;
+  struct chars name, node;
 };
 
 struct arg_attrs {
@@ -28,7 +28,7 @@ struct function_def {
   struct op *sig;         /* the signature as an op */
   struct node_def *nodes; /* the body; slices point into bytes */
   int n_nodes;
-  struct slice *rets; /* [sig->n_out] "node:out:0", or an argument's name */
+  struct chars *rets; /* [sig->n_out] "node:out:0", or an argument's name */
   struct control_ret *control_rets;
   int n_control_rets;
   struct arg_attrs *arg_attrs;

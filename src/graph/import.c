@@ -41,14 +41,14 @@ struct importing {
 
 /* The name with the prefix, as a C string that lives until the next call; NULL when it holds a NUL or
  * is longer than any name. */
-static const char *full_name(struct importing *im, struct slice s) {
+static const char *full_name(struct importing *im, struct chars s) {
   if (s.n > MAX_NAME || slice_has_nul(s)) return NULL;
   im->name.n = im->prefix_n;
   text_add(&im->name, s.at, s.n);
   return im->name.at;
 }
 
-static shoal_status unknown_op(struct slice op) {
+static shoal_status unknown_op(struct chars op) {
   char host[256] = "localhost";
   if (gethostname(host, sizeof host - 1)) host[0] = 0;
   return NOT_FOUND(
@@ -108,7 +108,7 @@ static void prefix_colocation(struct importing *im, struct node_def *d) {
   }
 }
 
-static shoal_status take_slice(struct slice s, char **out) {
+static shoal_status take_slice(struct chars s, char **out) {
   char *copy = mem_try_strndup(s.n ? s.at : "", s.n);
   if (!copy) return NO_MEMORY(s.n, "a node's texts");
   free(*out);
@@ -156,7 +156,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
   int n_in = 0;
   bool control = false;
   for (size_t i = 0; i < d->in.n; i++) {
-    struct slice in = d->in.at[i];
+    struct chars in = d->in.at[i];
     if (!in.n || (in.at[0] == '^' && in.n == 1))
       return INVALID("Illegal op input name '%s'; NodeDef: {{node %s}}", SLICE_CSTR(in), name);
     if (in.at[0] == '^') control = true;
@@ -178,7 +178,7 @@ static shoal_status add_node(struct importing *im, struct wire w) {
 /* ---- edges ---- */
 
 /* "x" or "x:12" into a node's name and an output; a name of digits after ':' that does not fit is no output. */
-static void split_input(struct slice in, struct slice *name, int *index) {
+static void split_input(struct chars in, struct chars *name, int *index) {
   *name = in;
   *index = 0;
   size_t digits = 0;
@@ -195,10 +195,10 @@ static shoal_status connect(struct importing *im, struct shoal_node *n, struct w
   int at = 0;
   while (wire_next(&w, &f) == WIRE_FIELD) {
     if (f.tag != NodeDef_input) continue;
-    struct slice in = {(const char *)f.data, f.size}, name;
+    struct chars in = {(const char *)f.data, f.size}, name;
     bool control = in.at[0] == '^';
     int index = 0;
-    if (control) name = (struct slice){in.at + 1, in.n - 1};
+    if (control) name = (struct chars){in.at + 1, in.n - 1};
     else split_input(in, &name, &index);
     const char *full = full_name(im, name);
     struct shoal_node *from = full ? graph_find(im->g, full) : NULL;

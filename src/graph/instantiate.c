@@ -9,7 +9,7 @@
 
 #include "graph/function.h"
 
-struct instance {
+struct function_instance {
   const struct shoal_graph *library;
   const struct function_def *f;
   struct named_attr *env; /* values of the function's attributes; borrowed values */
@@ -28,13 +28,13 @@ struct source {
   int first, count;
 };
 
-static const struct attr *env_find(const struct instance *in, const char *name) {
+static const struct attr *env_find(const struct function_instance *in, const char *name) {
   return named_attr_find(in->env, in->n_env, name);
 }
 
 /* ---- attributes ---- */
 
-static shoal_status substitute(const struct instance *in, struct attr *a) {
+static shoal_status substitute(const struct function_instance *in, struct attr *a) {
   if (a->kind == ATTR_PLACEHOLDER) {
     const struct attr *v = env_find(in, a->s.data);
     if (!v) return INVALID("Attr %s is not set for function '%s'", a->s.data, in->f->name);
@@ -50,7 +50,7 @@ static shoal_status substitute(const struct instance *in, struct attr *a) {
 }
 
 /* The attributes of the call, completed with the signature's defaults. The array is ours, the values are not. */
-static shoal_status make_env(struct instance *in, const struct named_attr *attrs, int n_attrs) {
+static shoal_status make_env(struct function_instance *in, const struct named_attr *attrs, int n_attrs) {
   const struct op *sig = in->f->sig;
   in->env = mem_zalloc((size_t)(n_attrs + sig->n_attrs), sizeof *in->env);
   for (int i = 0; i < n_attrs; i++) in->env[in->n_env++] = attrs[i];
@@ -64,7 +64,7 @@ static shoal_status make_env(struct instance *in, const struct named_attr *attrs
 }
 
 /* The types of an argument's tensors. *types is allocated. */
-static shoal_status arg_types(const struct instance *in, const struct op_arg *arg, int **types, int *n) {
+static shoal_status arg_types(const struct function_instance *in, const struct op_arg *arg, int **types, int *n) {
   const struct attr *list = arg->list_attr ? env_find(in, arg->list_attr) : NULL;
   if (arg->list_attr) {
     if (!list || list->kind != ATTR_LIST || (list->list.n && list->of != ATTR_TYPE))
@@ -103,7 +103,7 @@ static struct named_attr *two_attrs(int type, int64_t index) {
   return a;
 }
 
-static void copy_arg_attrs(const struct instance *in, uint32_t arg, struct shoal_node *n) {
+static void copy_arg_attrs(const struct function_instance *in, uint32_t arg, struct shoal_node *n) {
   for (int i = 0; i < in->f->n_arg_attrs; i++) {
     const struct arg_attrs *a = &in->f->arg_attrs[i];
     for (int k = 0; a->arg == arg && k < a->n; k++)
@@ -111,7 +111,7 @@ static void copy_arg_attrs(const struct instance *in, uint32_t arg, struct shoal
   }
 }
 
-static shoal_status add_args(struct instance *in) {
+static shoal_status add_args(struct function_instance *in) {
   const struct op *sig = in->f->sig;
   const struct op *op = op_find("_Arg");
   if (!op) return INTERNAL("the op _Arg is not there");
@@ -163,7 +163,7 @@ static shoal_status count_inputs(const struct op *op, const struct named_attr *a
   return NULL;
 }
 
-static shoal_status add_body_node(struct instance *in, const struct node_def *d, struct shoal_node **out) {
+static shoal_status add_body_node(struct function_instance *in, const struct node_def *d, struct shoal_node **out) {
   if (!d->name.n || !d->op.n || slice_has_nul(d->name) || slice_has_nul(d->op))
     return INVALID("Illegal op name '%s'", SLICE_CSTR(d->name));
   char *op_name = mem_strndup(d->op.at, d->op.n), *name = mem_strndup(d->name.at, d->name.n);
@@ -205,7 +205,7 @@ static shoal_status add_body_node(struct instance *in, const struct node_def *d,
 /* ---- edges ---- */
 
 /* Where output argument `name` of a node begins among its outputs. */
-static bool out_range(const struct shoal_node *n, struct slice name, int *first, int *count) {
+static bool out_range(const struct shoal_node *n, struct chars name, int *first, int *count) {
   int at = 0;
   for (int i = 0; i < n->op->n_out; i++) {
     const struct op_arg *arg = &n->op->out[i];
@@ -222,7 +222,7 @@ static bool out_range(const struct shoal_node *n, struct slice name, int *first,
   return false;
 }
 
-static bool read_index(struct slice s, int *out) {
+static bool read_index(struct chars s, int *out) {
   int64_t v = 0;
   for (size_t i = 0; i < s.n; i++) {
     if (s.at[i] < '0' || s.at[i] > '9' || v > INT32_MAX) return false;
@@ -232,20 +232,20 @@ static bool read_index(struct slice s, int *out) {
   return s.n > 0;
 }
 
-static bool find_arg(const struct instance *in, struct slice name, int *arg) {
+static bool find_arg(const struct function_instance *in, struct chars name, int *arg) {
   intptr_t number = (intptr_t)strmap_getn(&in->arg_numbers, name.at, name.n);
   *arg = (int)number - 1;
   return number > 0;
 }
 
-static shoal_status resolve(const struct instance *in, struct slice text, struct source *out) {
+static shoal_status resolve(const struct function_instance *in, struct chars text, struct source *out) {
   *out = (struct source){0};
-  struct slice part[3] = {text};
+  struct chars part[3] = {text};
   int n = 1;
   for (size_t i = 0; i < text.n && n < 3; i++) {
     if (text.at[i] != ':') continue;
     size_t begin = (size_t)(part[n - 1].at - text.at);
-    part[n] = (struct slice){text.at + i + 1, text.n - i - 1};
+    part[n] = (struct chars){text.at + i + 1, text.n - i - 1};
     part[n - 1].n = i - begin;
     n++;
   }
@@ -276,7 +276,7 @@ static shoal_out source_at(const struct source *s, int i) {
   return s->args ? (shoal_out){s->args[i], 0} : (shoal_out){s->node, s->first + i};
 }
 
-static struct shoal_node *control_source(const struct instance *in, struct slice name) {
+static struct shoal_node *control_source(const struct function_instance *in, struct chars name) {
   int arg;
   if (find_arg(in, name, &arg)) {
     int first = in->arg_first.at[arg];
@@ -288,15 +288,15 @@ static struct shoal_node *control_source(const struct instance *in, struct slice
   return n;
 }
 
-static shoal_status connect(struct instance *in, const struct node_def *d, struct shoal_node *n) {
+static shoal_status connect(struct function_instance *in, const struct node_def *d, struct shoal_node *n) {
   int at = 0;
   /* Looking up attributes among the function's own is work, too. */
   TRY(effort_spend(in->library->effort, (int64_t)(d->in.n + d->attrs.n * (size_t)in->n_env) / 16));
   in->controls.n = 0;
   for (size_t i = 0; i < d->in.n; i++) {
-    struct slice text = d->in.at[i];
+    struct chars text = d->in.at[i];
     if (text.n && text.at[0] == '^') {
-      struct shoal_node *from = control_source(in, (struct slice){text.at + 1, text.n - 1});
+      struct shoal_node *from = control_source(in, (struct chars){text.at + 1, text.n - 1});
       if (!from) return INVALID("input[%zu] == '%s', is not found.", i, SLICE_CSTR(text));
       vec_push(&in->controls, from);
       continue;
@@ -314,7 +314,7 @@ static shoal_status connect(struct instance *in, const struct node_def *d, struc
   return NULL;
 }
 
-static shoal_status add_rets(struct instance *in) {
+static shoal_status add_rets(struct function_instance *in) {
   const struct op *sig = in->f->sig;
   const struct op *op = op_find("_Retval");
   if (!op) return INTERNAL("the op _Retval is not there");
@@ -344,7 +344,7 @@ static shoal_status add_rets(struct instance *in) {
   return s;
 }
 
-static shoal_status add_controls(struct instance *in) {
+static shoal_status add_controls(struct function_instance *in) {
   int n = in->f->n_control_rets;
   in->body->controls = mem_zalloc((size_t)n, sizeof *in->body->controls);
   for (int i = 0; i < n; i++) {
@@ -357,7 +357,7 @@ static shoal_status add_controls(struct instance *in) {
   return NULL;
 }
 
-static shoal_status instantiate(struct instance *in, const struct named_attr *attrs, int n_attrs) {
+static shoal_status instantiate(struct function_instance *in, const struct named_attr *attrs, int n_attrs) {
   TRY(make_env(in, attrs, n_attrs));
   TRY(add_args(in));
   in->nodes = mem_zalloc((size_t)in->f->n_nodes, sizeof *in->nodes);
@@ -376,7 +376,7 @@ shoal_status function_instantiate(const struct shoal_graph *library, const struc
   *out = (struct function_body){.graph = graph_new()};
   out->graph->producer = library->producer;
   out->graph->effort = library->effort;
-  struct instance in = {.library = library, .f = f, .body = out};
+  struct function_instance in = {.library = library, .f = f, .body = out};
   shoal_status s = instantiate(&in, attrs, n_attrs);
   free(in.env);
   free(in.nodes);

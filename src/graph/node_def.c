@@ -7,7 +7,7 @@
 #include "proto/graph.wire.h"
 #include "tensor/tensor_proto.h"
 
-static struct slice slice_of(const struct wire_field *f) { return (struct slice){(const char *)f->data, f->size}; }
+static struct chars slice_of(const struct wire_field *f) { return (struct chars){(const char *)f->data, f->size}; }
 
 /* Kinds by the numbers of their fields, in an AttrValue and in its list. */
 enum { KINDS = (AttrValue_func >> 3) + 1 };
@@ -37,7 +37,7 @@ static uint32_t number_of(const enum attr_kind *kinds, enum attr_kind k) {
 
 static shoal_status decode_func(struct wire w, size_t *budget, int depth, struct attr *out) {
   if (depth > ATTR_MAX_DEPTH) return INVALID("Function attributes are nested more than %d deep", ATTR_MAX_DEPTH);
-  struct slice name = {0};
+  struct chars name = {0};
   VEC(struct named_attr) attrs = {0};
   struct wire_field f;
   enum wire_step r = WIRE_END;
@@ -161,7 +161,7 @@ shoal_status attr_proto_decode(struct wire w, size_t *budget, int depth, struct 
 }
 
 shoal_status named_attr_decode(struct wire w, size_t *budget, int depth, struct named_attr *out) {
-  struct slice key = {0};
+  struct chars key = {0};
   struct wire value = {0};
   struct wire_field f;
   enum wire_step r;
@@ -208,7 +208,7 @@ static void put_attr(struct node_def *d, struct named_attr a) {
 }
 
 shoal_status node_def_parse(struct wire w, size_t *budget, struct node_def *d) {
-  d->name = d->op = d->device = d->full_type = (struct slice){0};
+  d->name = d->op = d->device = d->full_type = (struct chars){0};
   vec_clear(&d->in);
   vec_clear(&d->original_names);
   vec_clear(&d->original_funcs);

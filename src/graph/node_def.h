@@ -8,17 +8,17 @@
 #include "base/wire.h"
 #include "graph/attr.h"
 
-struct slice {
+struct chars {
   const char *at;
   size_t n;
 };
-static inline bool slice_is(struct slice s, const char *text) {
+static inline bool slice_is(struct chars s, const char *text) {
   return strlen(text) == s.n && (!s.n || memcmp(s.at, text, s.n) == 0);
 }
-static inline bool slice_has_nul(struct slice s) { return s.n && memchr(s.at, 0, s.n); }
+static inline bool slice_has_nul(struct chars s) { return s.n && memchr(s.at, 0, s.n); }
 /* A slice in a message, cut where it is long. */
 enum { SLICE_SHOWN = 201 };
-static inline const char *slice_shown(struct slice s, char out[SLICE_SHOWN]) {
+static inline const char *slice_shown(struct chars s, char out[SLICE_SHOWN]) {
   size_t n = s.n < SLICE_SHOWN ? s.n : SLICE_SHOWN - 1;
   if (n) memcpy(out, s.at, n);
   out[n] = 0;
@@ -27,11 +27,11 @@ static inline const char *slice_shown(struct slice s, char out[SLICE_SHOWN]) {
 #define SLICE_CSTR(s) slice_shown((s), (char[SLICE_SHOWN]){0})
 
 struct node_def {
-  struct slice name, op, device;
-  VEC(struct slice) in; /* "x", "x:1", "x:out:0" (in functions), and then "^x" */
+  struct chars name, op, device;
+  VEC(struct chars) in; /* "x", "x:1", "x:out:0" (in functions), and then "^x" */
   VEC(struct named_attr) attrs;
-  VEC(struct slice) original_names, original_funcs;
-  struct slice full_type; /* experimental_type's bytes */
+  VEC(struct chars) original_names, original_funcs;
+  struct chars full_type; /* experimental_type's bytes */
 };
 
 enum { ATTR_MAX_DEPTH = 32 };   /* of functions in attributes of functions in ... */

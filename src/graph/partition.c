@@ -24,7 +24,7 @@
 #include "graph/frames.h"
 #include "graph/prune.h"
 
-struct cutter {
+struct edge_cutter {
   const struct shoal_graph *g;
   const struct partition_options *o;
   struct shoal_graph **parts;
@@ -42,8 +42,9 @@ static void attr_put(struct named_attr *attrs, int *n, const char *name, struct 
 }
 
 /* Adds a node to a part under a new name. attrs: an array on the heap, taken over. */
-static shoal_status add(struct cutter *c, struct shoal_graph *g, const char *base, const char *op, const shoal_out *in,
-                        int n_in, struct named_attr *attrs, int n_attrs, const char *device, struct shoal_node **out) {
+static shoal_status add(struct edge_cutter *c, struct shoal_graph *g, const char *base, const char *op,
+                        const shoal_out *in, int n_in, struct named_attr *attrs, int n_attrs, const char *device,
+                        struct shoal_node **out) {
   char *wanted = mem_printf("%s_S%lld", base, (long long)(*c->o->next_name)++);
   char *name = graph_unique_name(g, wanted);
   free(wanted);
@@ -55,7 +56,7 @@ static shoal_status add(struct cutter *c, struct shoal_graph *g, const char *bas
   return NULL;
 }
 
-static shoal_status add_dummy(struct cutter *c, struct shoal_graph *g, const char *base, const char *device,
+static shoal_status add_dummy(struct edge_cutter *c, struct shoal_graph *g, const char *base, const char *device,
                               struct shoal_node **out) {
   struct tensor empty;
   TRY(tensor_new_dims(&empty, SHOAL_FLOAT32, 1, (int64_t[]){0}));
@@ -68,7 +69,7 @@ static shoal_status add_dummy(struct cutter *c, struct shoal_graph *g, const cha
 }
 
 /* A send in one part and the receive in another. */
-static shoal_status add_transfer(struct cutter *c, shoal_out from, const char *from_device, struct shoal_graph *to,
+static shoal_status add_transfer(struct edge_cutter *c, shoal_out from, const char *from_device, struct shoal_graph *to,
                                  const char *to_device, const char *label, struct shoal_graph *from_part,
                                  struct shoal_node **recv) {
   shoal_dtype type = dtype_base(from.node->out_types[from.index]);
@@ -91,10 +92,11 @@ static shoal_status add_transfer(struct cutter *c, shoal_out from, const char *f
   return s;
 }
 
-static shoal_status loop_merge(struct cutter *c, int frame, int place, const char *device, struct shoal_node **out);
+static shoal_status loop_merge(struct edge_cutter *c, int frame, int place, const char *device,
+                               struct shoal_node **out);
 
 /* What stands for output `from` at `device` (control: from.index -1). frame: where the consumer runs. */
-static shoal_status bring(struct cutter *c, shoal_out from, const char *device, int place, int frame,
+static shoal_status bring(struct edge_cutter *c, shoal_out from, const char *device, int place, int frame,
                           struct shoal_node **out) {
   char *key = mem_printf("%d:%d>%s", from.node->id, from.index, device);
   *out = strmap_get(&c->recvs, key);
@@ -127,7 +129,7 @@ static shoal_status bring(struct cutter *c, shoal_out from, const char *device, 
   return s;
 }
 
-static shoal_status add_control_loop(struct cutter *c, int frame, int place, const char *device,
+static shoal_status add_control_loop(struct edge_cutter *c, int frame, int place, const char *device,
                                      struct shoal_node **merge) {
   struct shoal_graph *g = c->parts[place];
   const struct frame_def *def = &c->frames.at.at[frame];
@@ -178,21 +180,22 @@ done:
 }
 
 /* The Merge of the control loop of a frame in a place, made when first asked for. */
-static shoal_status loop_merge(struct cutter *c, int frame, int place, const char *device, struct shoal_node **out) {
+static shoal_status loop_merge(struct edge_cutter *c, int frame, int place, const char *device,
+                               struct shoal_node **out) {
   char *key = mem_printf("%d@%d", frame, place);
   *out = strmap_get(&c->loops, key);
   free(key);
   return *out ? NULL : add_control_loop(c, frame, place, device, out);
 }
 
-static void move_to(struct cutter *c, const struct shoal_node *n, const char *device) {
+static void move_to(struct edge_cutter *c, const struct shoal_node *n, const char *device) {
   free(c->device[n->id]);
   c->device[n->id] = mem_strdup(device);
   c->place[n->id] = c->o->place_of(c->o->arg, device);
 }
 
 /* Enter and NextIteration go to their Merge (or, without one, to their one consumer). */
-static void move_to_merges(struct cutter *c) {
+static void move_to_merges(struct edge_cutter *c) {
   struct consumers users;
   consumers_init(&users, c->g);
   for (size_t i = 0; i < c->g->nodes.n; i++) {
@@ -210,7 +213,7 @@ static void move_to_merges(struct cutter *c) {
 }
 
 /* Every place that has nodes of a frame iterates, if the frame is in more than one. */
-static shoal_status add_control_loops(struct cutter *c) {
+static shoal_status add_control_loops(struct edge_cutter *c) {
   int n_frames = (int)c->frames.at.n;
   for (int f = 1; f < n_frames; f++) {
     int first = -1;
@@ -228,7 +231,7 @@ static shoal_status add_control_loops(struct cutter *c) {
   return NULL;
 }
 
-static shoal_status connect(struct cutter *c, struct shoal_node *n) {
+static shoal_status connect(struct edge_cutter *c, struct shoal_node *n) {
   struct shoal_node *copy = c->map[n->id];
   int place = c->place[n->id], frame = c->frames.runs_in[n->id];
   for (int k = 0; k < n->n_in; k++) {
@@ -249,7 +252,7 @@ static shoal_status connect(struct cutter *c, struct shoal_node *n) {
   return NULL;
 }
 
-static shoal_status locate(struct cutter *c) {
+static shoal_status locate(struct edge_cutter *c) {
   for (size_t i = 0; i < c->g->nodes.n; i++) {
     struct shoal_node *n = c->g->nodes.at[i];
     if (!n) continue;
@@ -261,7 +264,7 @@ static shoal_status locate(struct cutter *c) {
   return NULL;
 }
 
-static shoal_status cut(struct cutter *c, struct shoal_node **order) {
+static shoal_status cut(struct edge_cutter *c, struct shoal_node **order) {
   const struct shoal_graph *g = c->g;
   TRY(graph_topological_order(g, order));
   TRY(frames_init(&c->frames, g, order));
@@ -323,7 +326,7 @@ void graph_drop_joins(struct shoal_graph *g) {
 
 shoal_status graph_partition(const struct shoal_graph *g, const struct partition_options *o,
                              struct shoal_graph **parts) {
-  struct cutter c = {.g = g, .o = o, .parts = parts};
+  struct edge_cutter c = {.g = g, .o = o, .parts = parts};
   for (int p = 0; p < o->n_places; p++) parts[p] = NULL;
   c.map = mem_zalloc(g->nodes.n, sizeof *c.map);
   c.device = mem_zalloc(g->nodes.n, sizeof *c.device);

@@ -14,12 +14,12 @@
 enum { MAX_WIDTH = 64, ZEROS = 256 };
 static const float zeros[ZEROS];
 
-struct place {
+struct patch_place {
   int64_t n, at[3];
 };
 
-static struct place place_of(const struct patches *p, int64_t index) {
-  struct place s;
+static struct patch_place place_of(const struct patches *p, int64_t index) {
+  struct patch_place s;
   s.at[2] = index % p->grid[2];
   index /= p->grid[2];
   s.at[1] = index % p->grid[1];
@@ -29,7 +29,7 @@ static struct place place_of(const struct patches *p, int64_t index) {
   return s;
 }
 
-static void place_next(const struct patches *p, struct place *s) {
+static void place_next(const struct patches *p, struct patch_place *s) {
   for (int d = 2; d >= 0; d--) {
     if (++s->at[d] < p->grid[d]) return;
     s->at[d] = 0;
@@ -37,8 +37,8 @@ static void place_next(const struct patches *p, struct place *s) {
   s->n++;
 }
 
-static struct place tap_of(const struct patches *p, int64_t index) {
-  struct place t = {0};
+static struct patch_place tap_of(const struct patches *p, int64_t index) {
+  struct patch_place t = {0};
   t.at[2] = index % p->taps[2];
   index /= p->taps[2];
   t.at[1] = index % p->taps[1];
@@ -46,7 +46,7 @@ static struct place tap_of(const struct patches *p, int64_t index) {
   return t;
 }
 
-static void tap_next(const struct patches *p, struct place *t) {
+static void tap_next(const struct patches *p, struct patch_place *t) {
   for (int d = 2; d >= 0; d--) {
     if (++t->at[d] < p->taps[d]) return;
     t->at[d] = 0;
@@ -54,7 +54,7 @@ static void tap_next(const struct patches *p, struct place *t) {
 }
 
 /* The pixel under a tap, in elements from the image's start; -1 outside. */
-static inline int64_t pixel_at(const struct patches *p, const struct place *s, const struct place *t) {
+static inline int64_t pixel_at(const struct patches *p, const struct patch_place *s, const struct patch_place *t) {
   int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t->at[0]];
   int64_t x1 = s->at[1] * p->step[1] + p->offset[1][t->at[1]];
   int64_t x2 = s->at[2] * p->step[2] + p->offset[2][t->at[2]];
@@ -85,9 +85,9 @@ static void interleave(int width, int lanes, const float *const *rows, int64_t n
 
 /* One channel: of the positions that stand in one row, a step of k is a contiguous run of the image. s is the first of
  * them, lanes [first, first + count) of rows of `step` bytes. */
-static void copy_row_of_pixels(const struct patches *p, const struct place *s, int first, int count, int64_t k,
+static void copy_row_of_pixels(const struct patches *p, const struct patch_place *s, int first, int count, int64_t k,
                                int64_t n, size_t step, char *o) {
-  struct place t = tap_of(p, k);
+  struct patch_place t = tap_of(p, k);
   size_t es = dtype_size(p->type), bytes = (size_t)count * es;
   o += (size_t)first * es;
   for (int64_t i = 0; i < n; i++, o += step, tap_next(p, &t)) {
@@ -108,8 +108,8 @@ static void copy_row_of_pixels(const struct patches *p, const struct place *s, i
 }
 
 /* What the panel's type or grouping does not take as it is goes through scratch. */
-static void pack_rows_of_pixels(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
-                                int lanes, int64_t k, int64_t n, void *dst) {
+static void pack_rows_of_pixels(const struct patches *p, const struct gemm_panel *panel,
+                                const struct patch_place *places, int lanes, int64_t k, int64_t n, void *dst) {
   size_t step = (size_t)panel->width * dtype_size(p->type);
   bool direct = p->type == panel->type && panel->group == 1;
   char *o = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step);
@@ -122,11 +122,11 @@ static void pack_rows_of_pixels(const struct patches *p, const struct gemm_panel
 }
 
 /* Rows of pixels' channels, interleaved tap by tap. */
-static void pack_channels(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
+static void pack_channels(const struct patches *p, const struct gemm_panel *panel, const struct patch_place *places,
                           int lanes, int64_t k, int64_t n, float *o) {
   const float *rows[MAX_WIDTH];
   int w = panel->width;
-  struct place t = tap_of(p, k / p->channels);
+  struct patch_place t = tap_of(p, k / p->channels);
   int64_t c = k % p->channels;
   for (int i = lanes; i < w; i++) rows[i] = zeros;
   while (n > 0) {
@@ -147,10 +147,10 @@ static void pack_channels(const struct patches *p, const struct gemm_panel *pane
 }
 
 /* The same for groups of k: what a lane takes of a pixel goes down in pieces of a group. */
-static void pack_channel_groups(const struct patches *p, const struct gemm_panel *panel, const struct place *places,
-                                int lanes, int64_t k, int64_t n, char *o) {
+static void pack_channel_groups(const struct patches *p, const struct gemm_panel *panel,
+                                const struct patch_place *places, int lanes, int64_t k, int64_t n, char *o) {
   size_t piece = (size_t)panel->group * 2, step = piece * (size_t)panel->width;
-  struct place t = tap_of(p, k / p->channels);
+  struct patch_place t = tap_of(p, k / p->channels);
   int64_t c = k % p->channels, steps = (n + panel->round - 1) / panel->round * panel->round / panel->group;
   if (lanes < panel->width) memset(o, 0, (size_t)steps * step);
   int64_t rest = steps - n / panel->group;
@@ -179,12 +179,12 @@ static void pack_channel_groups(const struct patches *p, const struct gemm_panel
 }
 
 /* Into scratch, row by row, then packed. */
-static void pack_copied(const struct patches *p, const struct gemm_panel *panel, const struct place *places, int lanes,
-                        int64_t k, int64_t n, void *dst) {
+static void pack_copied(const struct patches *p, const struct gemm_panel *panel, const struct patch_place *places,
+                        int lanes, int64_t k, int64_t n, void *dst) {
   size_t es = dtype_size(p->type);
   char *rows = scratch_get(SCRATCH_PATCH, (size_t)panel->width * (size_t)n * es);
   for (int i = 0; i < lanes; i++) {
-    struct place t = tap_of(p, k / p->channels);
+    struct patch_place t = tap_of(p, k / p->channels);
     int64_t c = k % p->channels, left = n;
     char *to = rows + (size_t)(i * n) * es;
     while (left > 0) {
@@ -203,7 +203,7 @@ static void pack_copied(const struct patches *p, const struct gemm_panel *panel,
 void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes,
                           int64_t k, int64_t n, void *dst) {
   const struct patches *p = o->arg;
-  struct place places[MAX_WIDTH];
+  struct patch_place places[MAX_WIDTH];
   places[0] = place_of(p, lane);
   for (int i = 1; i < lanes; i++) {
     places[i] = places[i - 1];
@@ -221,10 +221,10 @@ void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel 
 
 /* Lanes [first, first + count) of the panel are channels [c, c + count) of one tap. Positions go row by row of the
  * grid, so that what is inside the image is one range of each row. */
-static void copy_tap(const struct patches *p, const struct place *t, int64_t c, int64_t count, int64_t k, int64_t n,
-                     size_t step, char *dst) {
+static void copy_tap(const struct patches *p, const struct patch_place *t, int64_t c, int64_t count, int64_t k,
+                     int64_t n, size_t step, char *dst) {
   size_t es = dtype_size(p->type), bytes = (size_t)count * es;
-  struct place s = place_of(p, k);
+  struct patch_place s = place_of(p, k);
   while (n > 0) {
     int64_t run = MIN(p->grid[2] - s.at[2], n);
     int64_t x0 = s.at[0] * p->step[0] + p->offset[0][t->at[0]], x1 = s.at[1] * p->step[1] + p->offset[1][t->at[1]];
@@ -273,7 +273,7 @@ void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *pane
   bool direct = p->type == panel->type && panel->group == 1;
   char *block = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step);
   if (direct && lanes < panel->width) memset(block, 0, (size_t)n * step);
-  struct place t = tap_of(p, lane / p->channels);
+  struct patch_place t = tap_of(p, lane / p->channels);
   int64_t c = lane % p->channels;
   for (int i = 0; i < lanes;) {
     int64_t count = MIN(p->channels - c, lanes - i);

@@ -35,7 +35,7 @@ enum {
   MAX_SPLITS = 16,
 };
 
-struct job {
+struct gemm_job {
   const struct gemm *g;
   const struct gemm_kernel *kn;
   struct gemm_panel pa, pb;
@@ -82,17 +82,17 @@ static void pack_panels(const struct gemm_operand *o, const struct gemm_panel *p
 }
 
 static void pack_b(void *arg, int64_t begin, int64_t end) {
-  struct job *j = arg;
+  struct gemm_job *j = arg;
   int64_t col = begin * j->kn->nr;
   pack_panels(&j->g->b, &j->pb, false, j->j0 + col, MIN(end * j->kn->nr, j->n) - col, 0, j->g->k,
               j->b + (size_t)begin * j->panel_bytes, j->panel_bytes);
 }
 
 /* Of one panel of A over kc steps. */
-static size_t row_bytes(const struct job *j) { return (size_t)j->kc * (size_t)j->kn->mr * j->in_size; }
+static size_t row_bytes(const struct gemm_job *j) { return (size_t)j->kc * (size_t)j->kn->mr * j->in_size; }
 
 static void pack_a(void *arg, int64_t begin, int64_t end) {
-  struct job *j = arg;
+  struct gemm_job *j = arg;
   size_t each = row_bytes(j), slice = (size_t)((j->g->m + j->kn->mr - 1) / j->kn->mr) * each;
   for (int64_t i = begin; i < end; i++)
     pack_panels(&j->g->a, &j->pa, true, 0, j->g->m, i * j->kc, MIN(j->kc, j->g->k - i * j->kc),
@@ -100,7 +100,7 @@ static void pack_a(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Stores a tile that sticks out of C. */
-static void store_edge(const struct job *j, const void *tile, void *c, int64_t ldc, int rows, int cols, bool add) {
+static void store_edge(const struct gemm_job *j, const void *tile, void *c, int64_t ldc, int rows, int cols, bool add) {
   for (int r = 0; r < rows; r++) {
     const char *from = (const char *)tile + (size_t)r * (size_t)j->kn->nr * j->acc_size;
     char *to = (char *)c + (size_t)(r * ldc) * j->acc_size;
@@ -131,8 +131,8 @@ static void store_edge(const struct job *j, const void *tile, void *c, int64_t l
 }
 
 /* Rows [i0, i0 + rows), columns [col, col + cols) of the chunk, over one piece of K. */
-static void run_block(const struct job *j, int64_t i0, int64_t rows, int64_t col, int64_t cols, int64_t k0, int64_t k1,
-                      char *partial) {
+static void run_block(const struct gemm_job *j, int64_t i0, int64_t rows, int64_t col, int64_t cols, int64_t k0,
+                      int64_t k1, char *partial) {
   const struct gemm *g = j->g;
   const struct gemm_kernel *kn = j->kn;
   int mr = kn->mr, nr = kn->nr;
@@ -187,7 +187,7 @@ static void run_block(const struct job *j, int64_t i0, int64_t rows, int64_t col
 }
 
 static void run_blocks(void *arg, int64_t begin, int64_t end) {
-  const struct job *j = arg;
+  const struct gemm_job *j = arg;
   for (int64_t u = begin; u < end; u++) {
     int64_t s = u % j->splits, t = u / j->splits, mi = t % j->m_blocks, ni = t / j->m_blocks;
     int64_t i0 = mi * j->mb, col = ni * j->nb, k0 = s * j->k_piece;
@@ -198,7 +198,7 @@ static void run_blocks(void *arg, int64_t begin, int64_t end) {
 
 /* Adds the pieces of K in order, then finishes the rows. */
 static void join_splits(void *arg, int64_t begin, int64_t end) {
-  const struct job *j = arg;
+  const struct gemm_job *j = arg;
   const struct gemm *g = j->g;
   size_t slice = (size_t)(g->m * j->n) * j->acc_size;
   for (int64_t i = begin; i < end; i++) {
@@ -221,11 +221,11 @@ static void join_splits(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static int64_t count_blocks(const struct job *j, int64_t mb, int64_t cols, int64_t nb) {
+static int64_t count_blocks(const struct gemm_job *j, int64_t mb, int64_t cols, int64_t nb) {
   return (j->g->m + mb - 1) / mb * ((cols + nb - 1) / nb) * j->splits;
 }
 
-static void choose_blocks(struct job *j, int threads) {
+static void choose_blocks(struct gemm_job *j, int threads) {
   const struct gemm_kernel *kn = j->kn;
   int64_t m = j->g->m, mb = kn->mc, rows = (m + kn->mr - 1) / kn->mr, cols = (j->n + kn->nr - 1) / kn->nr;
   int64_t narrow = MAX(BLOCK_COLUMNS / kn->nr, 1), widest = j->apart ? SUMS_COLUMNS / kn->nr : cols;
@@ -246,7 +246,7 @@ static void choose_blocks(struct job *j, int threads) {
   j->n_blocks = (j->n + j->nb - 1) / j->nb;
 }
 
-static void choose_splits(struct job *j) {
+static void choose_splits(struct gemm_job *j) {
   j->splits = 1;
   j->k_piece = j->g->k;
   bool summable = j->kn->acc == SHOAL_FLOAT32 || j->kn->acc == SHOAL_FLOAT64;
@@ -257,7 +257,7 @@ static void choose_splits(struct job *j) {
   j->splits = (j->g->k + j->k_piece - 1) / j->k_piece;
 }
 
-static void choose_steps(struct job *j) {
+static void choose_steps(struct gemm_job *j) {
   int64_t blocks = (j->k_piece + j->kn->kc - 1) / j->kn->kc, round = j->kn->round;
   j->kc = ((j->k_piece + blocks - 1) / blocks + round - 1) / round * round;
 }
@@ -270,12 +270,12 @@ static shoal_status panel_room(size_t bytes, struct buffer **buffer, char **out)
 }
 
 static void pack_shared(struct pool *pool, int64_t pieces, size_t each, void (*fn)(void *, int64_t, int64_t),
-                        struct job *j) {
+                        struct gemm_job *j) {
   pool_for((size_t)pieces * each > SMALL_PACKED ? pool : NULL, pieces, MAX(1, (int64_t)(SMALL_PACKED / 2 / each)), fn,
            j);
 }
 
-static shoal_status run_chunk(struct pool *pool, struct job *j) {
+static shoal_status run_chunk(struct pool *pool, struct gemm_job *j) {
   const struct gemm *g = j->g;
   choose_splits(j);
   choose_steps(j);
@@ -323,7 +323,7 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
   if (flops < PARALLEL_FLOPS) pool = NULL;
   if (gemv_suits(g)) return gemv_run(pool, g);
-  struct job j = {.g = g, .kn = gemm_kernel_find(g->a.type, g->m, g->n)};
+  struct gemm_job j = {.g = g, .kn = gemm_kernel_find(g->a.type, g->m, g->n)};
   MUST(j.kn);
   j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in};
   j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in};

@@ -16,7 +16,7 @@ bool gemv_suits(const struct gemm *g) {
   return typed && !g->a.pack && !g->b.pack && MIN(g->m, g->n) <= FEW;
 }
 
-struct job {
+struct gemv_job {
   const struct gemm *g;
   bool flipped; /* the vectors are columns of B and the matrix is A */
   bool k_runs;  /* k lies contiguous in the matrix */
@@ -28,7 +28,7 @@ struct job {
 
 #define GEMV(name, type)                                                                  \
   static void name(void *arg, int64_t begin, int64_t end) {                               \
-    const struct job *j = arg;                                                            \
+    const struct gemv_job *j = arg;                                                       \
     const struct gemm *g = j->g;                                                          \
     const type *x = j->x, *m = j->matrix;                                                 \
     type y[STRIP];                                                                        \
@@ -69,7 +69,7 @@ GEMV(run_float, float)
 GEMV(run_double, double)
 
 shoal_status gemv_run(struct pool *pool, const struct gemm *g) {
-  struct job j = {.g = g, .flipped = g->m > g->n};
+  struct gemv_job j = {.g = g, .flipped = g->m > g->n};
   const struct gemm_operand *vectors = j.flipped ? &g->b : &g->a, *matrix = j.flipped ? &g->a : &g->b;
   int64_t count = j.flipped ? g->n : g->m;
   j.n = j.flipped ? g->m : g->n;

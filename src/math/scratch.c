@@ -7,17 +7,17 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-struct block {
+struct scratch_block {
   void *at;
   size_t size;
 };
 
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Thread_local struct block *blocks; /* [SCRATCH_SLOTS] */
+static _Thread_local struct scratch_block *blocks; /* [SCRATCH_SLOTS] */
 
 static void release(void *arg) {
-  struct block *b = arg;
+  struct scratch_block *b = arg;
   for (int i = 0; i < SCRATCH_SLOTS; i++) free(b[i].at);
   free(b);
   blocks = NULL;
@@ -31,7 +31,7 @@ void *scratch_get(enum scratch_slot slot, size_t size) {
     blocks = mem_zalloc(SCRATCH_SLOTS, sizeof *blocks);
     pthread_setspecific(key, blocks);
   }
-  struct block *b = &blocks[slot];
+  struct scratch_block *b = &blocks[slot];
   if (b->size < size) {
     free(b->at);
     b->size = (size + 4095) & ~(size_t)4095;

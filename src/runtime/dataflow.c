@@ -30,14 +30,14 @@
 
 enum slot_state { SLOT_EMPTY, SLOT_LIVE, SLOT_DEAD };
 
-struct frame;
+struct running_frame;
 
 struct iter {
-  struct frame *frame;
+  struct running_frame *frame;
   uint64_t n;
   int outstanding; /* lock: nodes ready or running */
   int children;    /* lock: child frames not ended */
-  struct frame *first_child;
+  struct running_frame *first_child;
   struct iter *next_free;
   struct tensor *slots;
   uint8_t *state;         /* lock: enum slot_state */
@@ -55,11 +55,11 @@ struct entering {
   bool dead;
 };
 
-struct frame {
+struct running_frame {
   const struct frame_info *info;
   int info_index;
   struct iter *parent; /* NULL: the root */
-  struct frame *sibling;
+  struct running_frame *sibling;
   uint64_t id;
   VEC(struct iter *) iters;       /* lock: by number minus first; */
   uint64_t first;                 /* lock: the oldest iteration alive */
@@ -75,7 +75,7 @@ struct ready {
 };
 typedef VEC(struct ready) ready_list;
 
-struct call { /* one run of one node */
+struct node_call { /* one run of one node */
   struct kernel_ctx ctx;
   struct flow *flow;
   struct ready at;
@@ -91,7 +91,7 @@ struct call { /* one run of one node */
   int cap;
   int64_t start_ns;
   uint64_t strings_lost; /* when it began */
-  struct call *next;
+  struct node_call *next;
 };
 
 struct flow {
@@ -102,14 +102,14 @@ struct flow {
   void *arg;
   struct verdict verdict; /* its lock is the one that all that follows is under */
   int outstanding;        /* lock: nodes ready or running in all frames */
-  struct frame *root;
-  struct iter **free_iters; /* lock: by frame_info */
-  struct call *free_calls;  /* lock */
+  struct running_frame *root;
+  struct iter **free_iters;     /* lock: by frame_info */
+  struct node_call *free_calls; /* lock */
 };
 
 /* ---- memory ---- */
 
-static struct iter *iter_new(struct flow *f, struct frame *frame, uint64_t n) {
+static struct iter *iter_new(struct flow *f, struct running_frame *frame, uint64_t n) {
   const struct frame_info *info = frame->info;
   struct iter *it = f->free_iters[frame->info_index];
   if (it) {
@@ -152,8 +152,8 @@ static void iter_end(struct flow *f, struct iter *it) {
   f->free_iters[it->frame->info_index] = it;
 }
 
-static struct frame *frame_new(struct flow *f, int info_index, struct iter *parent) {
-  struct frame *fr = mem_zalloc(1, sizeof *fr);
+static struct running_frame *frame_new(struct flow *f, int info_index, struct iter *parent) {
+  struct running_frame *fr = mem_zalloc(1, sizeof *fr);
   fr->info_index = info_index;
   fr->info = &f->plan->frames[info_index];
   fr->parent = parent;
@@ -175,9 +175,9 @@ static void entering_release(struct entering *e) {
   if (e->ref) variable_unref(e->ref);
 }
 
-static void frame_free(struct flow *f, struct frame *fr) {
+static void frame_free(struct flow *f, struct running_frame *fr) {
   for (size_t i = 0; i < fr->iters.n; i++) {
-    for (struct frame *c = fr->iters.at[i]->first_child, *next; c; c = next) {
+    for (struct running_frame *c = fr->iters.at[i]->first_child, *next; c; c = next) {
       next = c->sibling;
       frame_free(f, c);
     }
@@ -254,11 +254,11 @@ static void enter_iter(struct flow *f, struct iter *it, const struct entering *e
   tell(f, it, e->node, e->dead, out);
 }
 
-static struct iter *iter_at(struct frame *fr, uint64_t n) {
+static struct iter *iter_at(struct running_frame *fr, uint64_t n) {
   return n >= fr->first && n - fr->first < fr->iters.n ? fr->iters.at[n - fr->first] : NULL;
 }
 
-static void next_iteration(struct flow *f, struct frame *fr, ready_list *out) {
+static void next_iteration(struct flow *f, struct running_frame *fr, ready_list *out) {
   struct iter *it = iter_new(f, fr, fr->first + fr->iters.n);
   vec_push(&fr->iters, it);
   vec_clear(&fr->dead_exits);
@@ -270,29 +270,29 @@ static void next_iteration(struct flow *f, struct frame *fr, ready_list *out) {
   vec_clear(&fr->held);
 }
 
-static struct frame *child_frame(struct flow *f, struct iter *it, int info_index) {
-  for (struct frame *c = it->first_child; c; c = c->sibling)
+static struct running_frame *child_frame(struct flow *f, struct iter *it, int info_index) {
+  for (struct running_frame *c = it->first_child; c; c = c->sibling)
     if (c->info_index == info_index) return c;
   return frame_new(f, info_index, it);
 }
 
-static void settle(struct flow *f, struct frame *fr, ready_list *out);
+static void settle(struct flow *f, struct running_frame *fr, ready_list *out);
 
 /* The frame has ended: its dead exits are dead in the parent. */
-static void frame_end(struct flow *f, struct frame *fr, ready_list *out) {
+static void frame_end(struct flow *f, struct running_frame *fr, ready_list *out) {
   struct iter *parent = fr->parent;
   for (size_t i = 0; i < fr->dead_exits.n; i++) tell(f, parent, fr->dead_exits.at[i], true, out);
-  struct frame **at = &parent->first_child;
+  struct running_frame **at = &parent->first_child;
   while (*at != fr) at = &(*at)->sibling;
   *at = fr->sibling;
   parent->children--;
-  struct frame *above = parent->frame;
+  struct running_frame *above = parent->frame;
   frame_free(f, fr);
   settle(f, above, out);
 }
 
 /* Ends iterations that are over, oldest first, and the frame with its last one. */
-static void settle(struct flow *f, struct frame *fr, ready_list *out) {
+static void settle(struct flow *f, struct running_frame *fr, ready_list *out) {
   if (!fr->parent) return;
   while (fr->iters.n) {
     struct iter *it = fr->iters.at[0];
@@ -309,7 +309,7 @@ static void settle(struct flow *f, struct frame *fr, ready_list *out) {
 
 static void leave_enter(struct flow *f, struct iter *it, int node, struct entering *e, ready_list *out) {
   const struct plan_node *n = &f->plan->nodes[node];
-  struct frame *child = child_frame(f, it, n->out_frame);
+  struct running_frame *child = child_frame(f, it, n->out_frame);
   if (n->flags & NODE_ENTER_CONST) {
     for (size_t i = 0; i < child->iters.n; i++) enter_iter(f, child->iters.at[i], e, out);
     vec_push(&child->constants, *e);
@@ -323,7 +323,7 @@ static void leave_enter(struct flow *f, struct iter *it, int node, struct enteri
 }
 
 static void leave_next(struct flow *f, struct iter *it, struct entering *e, ready_list *out) {
-  struct frame *fr = it->frame;
+  struct running_frame *fr = it->frame;
   struct iter *next = iter_at(fr, it->n + 1);
   if (!e->dead && !next && (int)fr->iters.n >= fr->info->parallel) {
     vec_push(&fr->held, *e);
@@ -340,7 +340,7 @@ static void leave_next(struct flow *f, struct iter *it, struct entering *e, read
 }
 
 static void leave_exit(struct flow *f, struct iter *it, int node, struct entering *e, ready_list *out) {
-  struct frame *fr = it->frame;
+  struct running_frame *fr = it->frame;
   if (!e->dead) enter_iter(f, fr->parent, e, out);
   else if (it->n == fr->first + fr->iters.n - 1) vec_push(&fr->dead_exits, node);
   entering_release(e);
@@ -350,11 +350,11 @@ static void leave_exit(struct flow *f, struct iter *it, int node, struct enterin
 
 static void run_all(struct flow *f, ready_list *list);
 
-static struct call *call_take(struct flow *f, struct ready r) {
+static struct node_call *call_take(struct flow *f, struct ready r) {
   const struct plan_node *n = &f->plan->nodes[r.node];
   uint64_t steal = 0;
   pthread_mutex_lock(&f->verdict.lock);
-  struct call *c = f->free_calls;
+  struct node_call *c = f->free_calls;
   if (c) f->free_calls = c->next;
   for (int i = 0; i < n->n_in && i < 64; i++)
     if (r.iter->uses[f->plan->in_slots[n->first_in + i]] == 1) steal |= 1ull << i;
@@ -398,7 +398,7 @@ static void release_inputs(struct flow *f, const struct plan_node *n, struct ite
 }
 
 /* The node has run (or was dead): passes on what it made. The call is done with. */
-static void complete(struct call *c, bool dead, ready_list *out) {
+static void complete(struct node_call *c, bool dead, ready_list *out) {
   struct flow *f = c->flow;
   int node = c->at.node;
   struct iter *it = c->at.iter;
@@ -435,7 +435,7 @@ static void complete(struct call *c, bool dead, ready_list *out) {
 }
 
 /* After the kernel: sorts out errors and what reference inputs left behind. */
-static bool wrap_up(struct call *c, shoal_status s) {
+static bool wrap_up(struct node_call *c, shoal_status s) {
   struct flow *f = c->flow;
   const struct plan_node *n = &f->plan->nodes[c->at.node];
   for (int i = 0; (n->flags & NODE_REFS) && i < n->n_in; i++) tensor_release(&c->temps[i]);
@@ -456,7 +456,7 @@ static bool wrap_up(struct call *c, shoal_status s) {
 }
 
 static void async_done(struct kernel_ctx *ctx, shoal_status s) {
-  struct call *c = (struct call *)ctx;
+  struct node_call *c = (struct node_call *)ctx;
   struct flow *f = c->flow;
   if (!s) s = ctx_check_types(ctx);
   c->ok = wrap_up(c, s);
@@ -467,7 +467,7 @@ static void async_done(struct kernel_ctx *ctx, shoal_status s) {
 }
 
 /* Prepares a call: inputs, room for outputs. */
-static shoal_status prepare(struct call *c) {
+static shoal_status prepare(struct node_call *c) {
   struct flow *f = c->flow;
   struct iter *it = c->at.iter;
   const struct plan_node *n = &f->plan->nodes[c->at.node];
@@ -499,7 +499,7 @@ static shoal_status prepare(struct call *c) {
 /* Runs or starts one ready node; what it makes ready is added to out. */
 static void run_one(struct flow *f, struct ready r, ready_list *out) {
   struct plan_node *n = &f->plan->nodes[r.node];
-  struct call *c = call_take(f, r);
+  struct node_call *c = call_take(f, r);
   bool skip = c->dead && (!(n->flags & NODE_DEAD_OK) || (n->flags & NODE_MERGE));
   if (skip || atomic_load(&f->verdict.failed)) {
     complete(c, true, out);
@@ -525,13 +525,13 @@ static void run_one(struct flow *f, struct ready r, ready_list *out) {
   }
 }
 
-struct offload {
+struct node_offload {
   struct flow *flow;
   struct ready ready;
 };
 
 static void run_offloaded(void *arg) {
-  struct offload *o = arg;
+  struct node_offload *o = arg;
   struct flow *f = o->flow;
   ready_list list = {0};
   vec_push(&list, o->ready);
@@ -559,8 +559,8 @@ static void run_all(struct flow *f, ready_list *list) {
     struct ready r = vec_pop(list);
     const struct plan_node *n = &f->plan->nodes[r.node];
     if ((n->flags & NODE_EXPENSIVE) && list->n && inter && pool_threads(inter) > 1) {
-      struct offload *o = mem_alloc(sizeof *o);
-      *o = (struct offload){f, r};
+      struct node_offload *o = mem_alloc(sizeof *o);
+      *o = (struct node_offload){f, r};
       pool_submit(inter, run_offloaded, o);
       continue;
     }
@@ -619,7 +619,7 @@ void dataflow_free(struct flow *f, const struct plan *p) {
         free(it);
       }
     }
-    for (struct call *c = f->free_calls, *after; c; c = after) {
+    for (struct node_call *c = f->free_calls, *after; c; c = after) {
       after = c->next;
       free(c->in);
       free(c->refs_in);

@@ -285,7 +285,7 @@ static shoal_status compiled(struct function *f, struct plan **out) {
 
 /* ---- calling ---- */
 
-struct call {
+struct function_call {
   struct step step;
   function_done done;
   void *arg;
@@ -295,7 +295,7 @@ struct call {
   int n_args, n_rets;
 };
 
-static void call_free(struct call *c) {
+static void call_free(struct function_call *c) {
   for (int i = 0; i < c->n_args; i++) tensor_release(&c->args[i]);
   if (c->has_own_cancel) {
     resource_mgr_unref(c->step.step_resources);
@@ -307,7 +307,7 @@ static void call_free(struct call *c) {
 }
 
 static void call_done(void *arg, shoal_status s) {
-  struct call *c = arg;
+  struct function_call *c = arg;
   if (s)
     for (int i = 0; i < c->n_rets; i++) tensor_release(&c->rets[i]);
   c->done(c->arg, s, c->rets);
@@ -336,7 +336,7 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
     done(arg, s, NULL);
     return;
   }
-  struct call *c = mem_zalloc(1, sizeof *c);
+  struct function_call *c = mem_zalloc(1, sizeof *c);
   if (caller) {
     c->step = *caller;
   } else {

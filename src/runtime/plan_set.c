@@ -69,13 +69,13 @@ static void plan_ended(void *arg, shoal_status s) {
   join_part(&r->join, s);
 }
 
-struct launch {
+struct plan_launch {
   struct set_run *run;
   struct plan *plan;
 };
 
 static void launch(void *arg) {
-  struct launch l = *(struct launch *)arg;
+  struct plan_launch l = *(struct plan_launch *)arg;
   free(arg);
   plan_run(l.plan, &l.run->step, plan_ended, l.run);
 }
@@ -97,8 +97,8 @@ void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void 
   r->step.step_resources = take_resources(set);
   join_init(&r->join, (size_t)set->n + 1, next, arg);
   for (int i = 0; i + 1 < set->n; i++) {
-    struct launch *l = mem_alloc(sizeof *l);
-    *l = (struct launch){r, set->plans[i]};
+    struct plan_launch *l = mem_alloc(sizeof *l);
+    *l = (struct plan_launch){r, set->plans[i]};
     pool_submit(r->step.inter, launch, l);
   }
   if (set->n) plan_run(set->plans[set->n - 1], &r->step, plan_ended, r);

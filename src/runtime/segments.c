@@ -85,7 +85,7 @@ static int set_of(struct sets *s, const struct shoal_node *n, const int *set_aft
   return mixed ? set_intern(s) : set;
 }
 
-struct cutter {
+struct segment_cutter {
   struct sets sets;
   int n_async;
   int *set_after;          /* by node id: what its readers wait for */
@@ -93,13 +93,13 @@ struct cutter {
   VEC(struct segment) segments;
 };
 
-static int segment_new(struct cutter *c, bool async) {
+static int segment_new(struct segment_cutter *c, bool async) {
   vec_push(&c->segments, (struct segment){.call = async ? c->n_async++ : -1});
   return (int)c->segments.n - 1;
 }
 
 /* The segment of a node; -1: the plan cannot be cut. */
-static int segment_of(struct cutter *c, const struct shoal_node *n, bool async) {
+static int segment_of(struct segment_cutter *c, const struct shoal_node *n, bool async) {
   int set = set_of(&c->sets, n, c->set_after);
   if (set < 0) return -1;
   c->set_after[n->id] = set;
@@ -115,7 +115,7 @@ static int segment_of(struct cutter *c, const struct shoal_node *n, bool async) 
 }
 
 bool segments_cut(struct plan *p, struct shoal_node **nodes, const bool *async, size_t n_ids, int *segment) {
-  struct cutter c = {0};
+  struct segment_cutter c = {0};
   for (int i = p->n_once; i < p->n_nodes; i++) p->n_calls += async[i];
   sets_init(&c.sets, p->n_calls);
   c.set_after = mem_zalloc(n_ids, sizeof *c.set_after);

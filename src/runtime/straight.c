@@ -23,7 +23,7 @@
 #include "tensor/strings.h"
 
 /* An asynchronous node under way. */
-struct call {
+struct waiting_call {
   struct kernel_ctx ctx;
   struct exec *exec;
   int segment;
@@ -36,7 +36,7 @@ struct call {
 };
 
 /* A segment handed to another thread. */
-struct offload {
+struct segment_offload {
   struct exec *exec;
   int segment;
 };
@@ -54,12 +54,12 @@ struct exec {
   struct verdict verdict;
   atomic_int outstanding; /* segments that are ready or running */
   atomic_bool any_dead;
-  atomic_bool *dead;        /* [nodes] */
-  atomic_int *pending;      /* [segments] what each still waits for; as at the start when it is over */
-  atomic_int *uses;         /* [slots] segments that will still read it, where there are several; the same */
-  int *after;               /* [segments] the next in a list of ready ones */
-  struct call *calls;       /* [n_calls] */
-  struct offload *offloads; /* [segments] */
+  atomic_bool *dead;                /* [nodes] */
+  atomic_int *pending;              /* [segments] what each still waits for; as at the start when it is over */
+  atomic_int *uses;                 /* [slots] segments that will still read it, where there are several; the same */
+  int *after;                       /* [segments] the next in a list of ready ones */
+  struct waiting_call *calls;       /* [n_calls] */
+  struct segment_offload *offloads; /* [segments] */
 };
 
 /* ---- memory ---- */
@@ -67,10 +67,10 @@ struct exec {
 static void calls_init(struct exec *e, const struct plan *p) {
   for (int s = 0; s < p->n_segments; s++) {
     const struct segment *seg = &p->segments[s];
-    e->offloads[s] = (struct offload){e, s};
+    e->offloads[s] = (struct segment_offload){e, s};
     if (seg->call < 0) continue;
     const struct plan_node *n = &p->nodes[seg->first];
-    struct call *c = &e->calls[seg->call];
+    struct waiting_call *c = &e->calls[seg->call];
     c->exec = e;
     c->segment = s;
     if (!(n->flags & NODE_REFS)) continue;
@@ -349,7 +349,7 @@ static void segment_end(struct exec *e, int segment, struct todo *t) {
 static void run_todo(struct exec *e, struct todo *t);
 
 /* After an asynchronous kernel: errors, and what reference inputs left behind. */
-static void call_wrap_up(struct call *c, shoal_status s) {
+static void call_wrap_up(struct waiting_call *c, shoal_status s) {
   struct exec *e = c->exec;
   const struct plan_node *n = &e->plan->nodes[e->plan->segments[c->segment].first];
   for (int i = 0; c->temps && i < n->n_in; i++) tensor_release(&c->temps[i]);
@@ -362,7 +362,7 @@ static void call_wrap_up(struct call *c, shoal_status s) {
 }
 
 /* It has ended, and whoever started it has left. */
-static void call_over(struct call *c, struct todo *t) {
+static void call_over(struct waiting_call *c, struct todo *t) {
   struct exec *e = c->exec;
   int node = e->plan->segments[c->segment].first;
   bool skipped = (e->plan->nodes[node].flags & NODE_MAY_SKIP) && !c->ctx.out[0].buffer;
@@ -372,7 +372,7 @@ static void call_over(struct call *c, struct todo *t) {
 }
 
 static void call_done(struct kernel_ctx *ctx, shoal_status s) {
-  struct call *c = (struct call *)ctx;
+  struct waiting_call *c = (struct waiting_call *)ctx;
   call_wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
   struct exec *e = c->exec;
@@ -385,7 +385,7 @@ static void call_start(struct exec *e, int segment, struct todo *t) {
   struct plan *p = e->plan;
   int node = p->segments[segment].first;
   struct plan_node *n = &p->nodes[node];
-  struct call *c = &e->calls[p->segments[segment].call];
+  struct waiting_call *c = &e->calls[p->segments[segment].call];
   bool is_dead = false;
   if (atomic_load(&e->any_dead) && pass_over(p, e, node, &is_dead)) {
     segment_end(e, segment, t);
@@ -421,7 +421,7 @@ static void call_start(struct exec *e, int segment, struct todo *t) {
 }
 
 static void run_offloaded(void *arg) {
-  struct offload *o = arg;
+  struct segment_offload *o = arg;
   struct todo t = {0};
   struct exec *e = o->exec;
   todo_add(e, &t, o->segment);

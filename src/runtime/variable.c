@@ -51,13 +51,13 @@ void variable_read(struct variable *v, struct tensor *out) {
   pthread_rwlock_unlock(&v->lock);
 }
 
-struct copy {
+struct value_copy {
   char *to;
   const char *from;
 };
 
 static void copy_piece(void *arg, int64_t begin, int64_t end) {
-  struct copy *c = arg;
+  struct value_copy *c = arg;
   memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
 }
 
@@ -69,7 +69,7 @@ static shoal_status copy_value(struct tensor *to, const struct tensor *from, str
   if (!pool || bytes < 2 * PIECE || !dtype_plain((shoal_dtype)from->dtype)) return tensor_copy(to, from);
   struct shape shape = tensor_shape(from);
   TRY(tensor_new(to, (shoal_dtype)from->dtype, &shape));
-  struct copy c = {to->data, from->data};
+  struct value_copy c = {to->data, from->data};
   pool_for_pieces(pool, (int64_t)bytes, PIECE, copy_piece, &c);
   return NULL;
 }

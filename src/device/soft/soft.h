@@ -11,7 +11,7 @@
 
 #include "device/device.h"
 
-struct soft {
+struct soft_device {
   struct device host; /* a CPU of the same name, for the kernels that are borrowed */
   struct pool *compute, *copy, *events;
 };

@@ -51,7 +51,7 @@ shoal_status soft_close(struct device *d, struct tensor *t) {
 
 /* ---- copies ---- */
 
-struct copy {
+struct soft_copy {
   struct device *d;
   struct tensor from; /* held until it is done */
   struct tensor *to;
@@ -61,17 +61,17 @@ struct copy {
   void *arg;
 };
 
-static struct soft *self(const struct device *d) { return d->impl; }
+static struct soft_device *self(const struct device *d) { return d->impl; }
 
 static void tell(void *arg) {
-  struct copy c = *(struct copy *)arg;
+  struct soft_copy c = *(struct soft_copy *)arg;
   free(arg);
   tensor_release(&c.from);
   c.done(c.arg, c.status);
 }
 
 static void copy(void *arg) {
-  struct copy *c = arg;
+  struct soft_copy *c = arg;
   struct tensor open;
   soft_open(&c->from, &open);
   c->status = tensor_copy(c->to, &open);
@@ -81,12 +81,12 @@ static void copy(void *arg) {
 }
 
 /* All that was queued before it has been computed. */
-static void computed(void *arg) { pool_submit(self(((struct copy *)arg)->d)->copy, copy, arg); }
+static void computed(void *arg) { pool_submit(self(((struct soft_copy *)arg)->d)->copy, copy, arg); }
 
-static struct copy *copy_new(struct device *d, const struct tensor *from, struct tensor *to, bool to_host,
-                             device_done done, void *arg) {
-  struct copy *c = mem_zalloc(1, sizeof *c);
-  *c = (struct copy){.d = d, .to = to, .to_host = to_host, .done = done, .arg = arg};
+static struct soft_copy *copy_new(struct device *d, const struct tensor *from, struct tensor *to, bool to_host,
+                                  device_done done, void *arg) {
+  struct soft_copy *c = mem_zalloc(1, sizeof *c);
+  *c = (struct soft_copy){.d = d, .to = to, .to_host = to_host, .done = done, .arg = arg};
   tensor_ref(&c->from, from);
   return c;
 }
@@ -110,7 +110,7 @@ static int soft_count(int asked) {
 }
 
 static shoal_status soft_start(struct device *d) {
-  struct soft *s = mem_zalloc(1, sizeof *s);
+  struct soft_device *s = mem_zalloc(1, sizeof *s);
   s->host = *d;
   s->host.type = device_type_host();
   s->compute = pool_new(1, "soft-compute");
@@ -122,7 +122,7 @@ static shoal_status soft_start(struct device *d) {
 
 /* What one stream hands to the next is there before that one ends. */
 static void soft_free(struct device *d) {
-  struct soft *s = d->impl;
+  struct soft_device *s = d->impl;
   pool_free(s->compute);
   pool_free(s->copy);
   pool_free(s->events);

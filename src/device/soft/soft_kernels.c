@@ -25,11 +25,11 @@ struct borrowed {
   struct kernel inner; /* the CPU's, on soft->host */
 };
 
-static struct soft *soft_of(const struct kernel_ctx *ctx) { return ctx->kernel->device->impl; }
+static struct soft_device *soft_of(const struct kernel_ctx *ctx) { return ctx->kernel->device->impl; }
 
 static shoal_status borrowed_init(struct kernel_init *ki, void *state) {
   struct borrowed *b = state;
-  struct soft *soft = ki->device->impl;
+  struct soft_device *soft = ki->device->impl;
   const struct kernel_def *def;
   TRY(kernel_find(ki->node, soft->host.type->name, &def));
   b->inner = *ki->kernel;
@@ -102,13 +102,13 @@ static shoal_status close_variables(const struct kernel_ctx *ctx) {
   return s;
 }
 
-struct launch {
+struct soft_launch {
   struct kernel_ctx *ctx;
   shoal_status status;
 };
 
 static void tell(void *arg) {
-  struct launch l = *(struct launch *)arg;
+  struct soft_launch l = *(struct soft_launch *)arg;
   free(arg);
   ctx_done(l.ctx, l.status);
 }
@@ -128,7 +128,7 @@ static shoal_status run_inner(struct kernel_ctx *ctx, const struct tensor *const
 }
 
 static void run(void *arg) {
-  struct launch *l = arg;
+  struct soft_launch *l = arg;
   struct kernel_ctx *ctx = l->ctx;
   int n_in = ctx->kernel->n_in;
   struct tensor *opened = mem_zalloc((size_t)n_in, sizeof *opened);
@@ -150,7 +150,7 @@ static void run(void *arg) {
 }
 
 static void borrowed_start(struct kernel_ctx *ctx) {
-  struct launch *l = mem_zalloc(1, sizeof *l);
+  struct soft_launch *l = mem_zalloc(1, sizeof *l);
   l->ctx = ctx;
   pool_submit(soft_of(ctx)->compute, run, l);
 }
@@ -241,12 +241,12 @@ const struct kernel_def *soft_borrow(const struct op *op) {
 
 /* ---- kernels of its own ---- */
 
-struct fill {
+struct soft_fill {
   struct tensor t; /* held until it is done */
 };
 
 static void fill(void *arg) {
-  struct fill *f = arg;
+  struct soft_fill *f = arg;
   struct tensor open;
   soft_open(&f->t, &open);
   memset(open.data, 0, tensor_bytes(&open));
@@ -258,7 +258,7 @@ static void fill(void *arg) {
 static shoal_status zeros_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
-  struct fill *f = mem_zalloc(1, sizeof *f);
+  struct soft_fill *f = mem_zalloc(1, sizeof *f);
   tensor_ref(&f->t, y);
   pool_submit(soft_of(ctx)->compute, fill, f);
   return NULL;

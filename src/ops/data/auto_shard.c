@@ -63,7 +63,7 @@ struct sharding {
 
 /* ---- files ---- */
 
-static bool slice_is_any(struct slice op, const char *const *list) {
+static bool slice_is_any(struct chars op, const char *const *list) {
   char name[SLICE_SHOWN];
   return dataset_op_is(slice_shown(op, name), list);
 }

@@ -67,7 +67,7 @@ static void softmax_double(const double *x, double *y, int64_t n, bool logarithm
 
 /* ---- Softmax, LogSoftmax ---- */
 
-struct soft {
+struct softmax_rows {
   shoal_dtype type;
   const char *x, *labels;
   char *y, *loss;
@@ -79,7 +79,7 @@ struct soft {
 };
 
 static void softmax_rows(void *arg, int64_t begin, int64_t end) {
-  const struct soft *s = arg;
+  const struct softmax_rows *s = arg;
   int64_t n = s->classes;
   size_t es = dtype_size(s->type);
   bool narrow = s->type == SHOAL_FLOAT16 || s->type == SHOAL_BFLOAT16;
@@ -110,11 +110,11 @@ static shoal_status softmax_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
   if (!y->n) return NULL;
-  struct soft s = {.type = ctx_in_type(ctx, 0),
-                   .x = ctx_in(ctx, 0)->data,
-                   .y = y->data,
-                   .classes = y->dims[y->rank - 1],
-                   .logarithm = *(const bool *)ctx->state};
+  struct softmax_rows s = {.type = ctx_in_type(ctx, 0),
+                           .x = ctx_in(ctx, 0)->data,
+                           .y = y->data,
+                           .classes = y->dims[y->rank - 1],
+                           .logarithm = *(const bool *)ctx->state};
   pool_for(ctx_pool(ctx), y->n / s.classes, nn_grain(s.classes * 4), softmax_rows, &s);
   return NULL;
 }
@@ -140,7 +140,7 @@ static double cross_double(double *x, const double *labels, double *back, int64_
 }
 
 /* A row of a tensor that may be broadcast, as contiguous floats (or doubles). */
-static void load_row(const struct soft *s, const char *base, int64_t at, int64_t each, void *to) {
+static void load_row(const struct softmax_rows *s, const char *base, int64_t at, int64_t each, void *to) {
   size_t es = dtype_size(s->type);
   const char *from = base + (size_t)at * es;
   if (s->type == SHOAL_FLOAT64) {
@@ -154,7 +154,7 @@ static void load_row(const struct soft *s, const char *base, int64_t at, int64_t
 }
 
 static void dense_rows(void *arg, int64_t begin, int64_t end) {
-  const struct soft *s = arg;
+  const struct softmax_rows *s = arg;
   int64_t n = s->classes;
   size_t es = dtype_size(s->type), acc = s->type == SHOAL_FLOAT64 ? 8 : 4;
   char *space = scratch_get(SCRATCH_PATCH, (size_t)n * acc * 3);
@@ -194,12 +194,12 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
     tensor_zero(loss);
     return NULL;
   }
-  struct soft s = {.type = ctx_in_type(ctx, 0),
-                   .x = x->data,
-                   .labels = labels->data,
-                   .y = back->data,
-                   .loss = loss->data,
-                   .classes = both.dims[1]};
+  struct softmax_rows s = {.type = ctx_in_type(ctx, 0),
+                           .x = x->data,
+                           .labels = labels->data,
+                           .y = back->data,
+                           .loss = loss->data,
+                           .classes = both.dims[1]};
   int64_t xc = a.rank ? a.dims[a.rank - 1] : 1, lc = b.rank ? b.dims[b.rank - 1] : 1;
   s.logit_each = xc == 1 && s.classes != 1 ? 0 : 1;
   s.label_each = lc == 1 && s.classes != 1 ? 0 : 1;
@@ -209,12 +209,12 @@ static shoal_status dense_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static int64_t label_at(const struct soft *s, int64_t r) {
+static int64_t label_at(const struct softmax_rows *s, int64_t r) {
   return s->wide_labels ? ((const int64_t *)s->labels)[r] : ((const int32_t *)s->labels)[r];
 }
 
 static void sparse_rows(void *arg, int64_t begin, int64_t end) {
-  const struct soft *s = arg;
+  const struct softmax_rows *s = arg;
   int64_t n = s->classes;
   size_t es = dtype_size(s->type);
   bool narrow = es == 2;
@@ -251,10 +251,10 @@ static shoal_status sparse_run(struct kernel_ctx *ctx) {
     return INVALID("logits and labels must have the same first dimension, got logits shape %s and labels shape %s",
                    tensor_shape_str(x), tensor_shape_str(labels));
   if (x->dims[1] <= 0) return INVALID("Must have at least one class, but got logits shape %s", tensor_shape_str(x));
-  struct soft s = {.type = ctx_in_type(ctx, 0),
-                   .classes = x->dims[1],
-                   .labels = labels->data,
-                   .wide_labels = labels->dtype == SHOAL_INT64};
+  struct softmax_rows s = {.type = ctx_in_type(ctx, 0),
+                           .classes = x->dims[1],
+                           .labels = labels->data,
+                           .wide_labels = labels->dtype == SHOAL_INT64};
   int64_t low = 0, high = 0;
   for (int64_t i = 0; i < labels->n; i++) {
     int64_t label = label_at(&s, i);

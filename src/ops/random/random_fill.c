@@ -9,7 +9,7 @@
 
 enum { CHUNK_BLOCKS = 64, GRAIN_BLOCKS = 2048, GRAIN_GROUPS = 512 };
 
-struct fill {
+struct random_filling {
   struct philox p;
   enum random_kind kind;
   shoal_dtype dtype;
@@ -69,7 +69,7 @@ static void normal(shoal_dtype dtype, const uint32_t *x, void *out, int64_t n) {
   }
 }
 
-static void ints(const struct fill *f, const uint32_t *restrict x, void *restrict out, int64_t n) {
+static void ints(const struct random_filling *f, const uint32_t *restrict x, void *restrict out, int64_t n) {
   if (dtype_size(f->dtype) == 8) {
     uint64_t *o = out;
     for (int64_t i = 0; i < n; i++) {
@@ -84,7 +84,7 @@ static void ints(const struct fill *f, const uint32_t *restrict x, void *restric
 
 /* Blocks [begin, end) of a distribution that takes one block a group. */
 static void fill_blocks(void *arg, int64_t begin, int64_t end) {
-  const struct fill *f = arg;
+  const struct random_filling *f = arg;
   size_t size = dtype_size(f->dtype);
   int64_t group = size == 8 ? 2 : 4;
   struct philox p = f->p;
@@ -100,7 +100,7 @@ static void fill_blocks(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void truncated_group(const struct fill *f, struct philox_stream *s, void *out, int64_t n) {
+static void truncated_group(const struct random_filling *f, struct philox_stream *s, void *out, int64_t n) {
   int64_t made = 0;
   if (f->dtype == SHOAL_FLOAT64) {
     while (made < n) {
@@ -123,7 +123,7 @@ static void truncated_group(const struct fill *f, struct philox_stream *s, void 
 }
 
 static void fill_truncated(void *arg, int64_t begin, int64_t end) {
-  const struct fill *f = arg;
+  const struct random_filling *f = arg;
   size_t size = dtype_size(f->dtype);
   int64_t group = size == 8 ? 2 : 4;
   for (int64_t g = begin; g < end; g++) {
@@ -133,20 +133,20 @@ static void fill_truncated(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void run(struct pool *pool, struct fill *f) {
+static void run(struct pool *pool, struct random_filling *f) {
   int64_t group = dtype_size(f->dtype) == 8 ? 2 : 4, groups = (f->n + group - 1) / group;
   if (!f->ranged && f->kind == RANDOM_TRUNCATED_NORMAL) pool_for(pool, groups, GRAIN_GROUPS, fill_truncated, f);
   else pool_for(pool, groups, f->kind == RANDOM_NORMAL ? GRAIN_GROUPS : GRAIN_BLOCKS, fill_blocks, f);
 }
 
 void random_fill(struct pool *pool, struct philox p, enum random_kind kind, shoal_dtype dtype, void *out, int64_t n) {
-  struct fill f = {.p = p, .kind = kind, .dtype = dtype, .out = out, .n = n};
+  struct random_filling f = {.p = p, .kind = kind, .dtype = dtype, .out = out, .n = n};
   run(pool, &f);
 }
 
 void random_fill_ints(struct pool *pool, struct philox p, shoal_dtype dtype, uint64_t lo, uint64_t range, void *out,
                       int64_t n) {
-  struct fill f = {
+  struct random_filling f = {
       .p = p, .kind = RANDOM_FULL_INT, .dtype = dtype, .ranged = true, .lo = lo, .range = range, .out = out, .n = n};
   run(pool, &f);
 }

@@ -65,14 +65,14 @@ static int64_t sort_unique(shoal_dtype t, const void **at, int64_t n) {
 
 /* ---- one side ---- */
 
-struct set_run {
+struct row_run {
   int64_t group, begin, end;
 };
 
 struct set_side {
   const struct tensor *values;
   struct shape groups; /* all dimensions but the last */
-  VEC(struct set_run) runs;
+  VEC(struct row_run) runs;
 };
 
 static const void *element(const struct set_side *s, int64_t i) {
@@ -84,7 +84,7 @@ static shoal_status side_dense(struct set_side *s, const struct tensor *x) {
   s->values = x;
   s->groups = tensor_shape(x);
   int64_t last = s->groups.dims[--s->groups.rank], n = dims_product(s->groups.dims, 0, s->groups.rank);
-  for (int64_t g = 0; g < n; g++) vec_push(&s->runs, (struct set_run){g, g * last, (g + 1) * last});
+  for (int64_t g = 0; g < n; g++) vec_push(&s->runs, (struct row_run){g, g * last, (g + 1) * last});
   return NULL;
 }
 
@@ -113,7 +113,7 @@ static shoal_status side_sparse(struct set_side *s, const struct sparse *x, bool
                            i, ints_str(x->indices, i * x->rank, x->rank, ","))
                  : INVALID("indices[%" PRId64 "] = %s is repeated", i, ints_str(x->indices, i * x->rank, x->rank, ","));
     if (s->runs.n && vec_last(&s->runs).group == group) vec_last(&s->runs).end++;
-    else vec_push(&s->runs, (struct set_run){group, i, i + 1});
+    else vec_push(&s->runs, (struct row_run){group, i, i + 1});
   }
   return NULL;
 }
@@ -141,7 +141,7 @@ struct set_work {
   int64_t longest;
 };
 
-static void load(const struct set_side *s, const struct set_run *r, struct set_work *w, bool first) {
+static void load(const struct set_side *s, const struct row_run *r, struct set_work *w, bool first) {
   w->b.n = 0;
   if (first) w->a.n = 0;
   for (int64_t i = r ? r->begin : 0; r && i < r->end; i++) {

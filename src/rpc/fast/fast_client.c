@@ -42,7 +42,7 @@ struct shared {
 };
 
 /* A tensor's block. */
-struct block {
+struct tensor_block {
   struct shared *shared;
   uint64_t id;
 };
@@ -186,7 +186,7 @@ static bool ask_again(struct fast_client *c, struct fast_call *w) {
 
 /* The last user of a block: the sender may have it back, with whatever is sent next. */
 static void release_block(struct buffer *b) {
-  struct block *mine = b->owner;
+  struct tensor_block *mine = b->owner;
   struct shared *s = mine->shared;
   pthread_mutex_lock(&s->lock);
   if (s->conn) fast_conn_queue(s->conn, &(struct fast_frame){.kind = FAST_DONE, .id = mine->id});
@@ -232,8 +232,8 @@ static bool finish_shared(struct fast_client *c, struct fast_call *w, shoal_stat
     *s = INTERNAL("a tensor on the fast path lies outside of shared memory");
     return true;
   }
-  struct block *b = mem_alloc(sizeof *b);
-  *b = (struct block){shared, w->id};
+  struct tensor_block *b = mem_alloc(sizeof *b);
+  *b = (struct tensor_block){shared, w->id};
   w->body = buffer_wrap(shared->view.at + at, n, NULL, release_block, b);
   fast_count(&fast_received, n);
   return true;

@@ -89,12 +89,12 @@ static bool flush(struct fast_conn *c) {
 }
 
 /* What this thread holds back. */
-struct held {
+struct held_back {
   struct outbox box;
   int depth;
   VEC(struct fast_conn *) conns; /* each with a reference */
 };
-static __thread struct held held;
+static __thread struct held_back held;
 
 static void send_now(struct fast_conn *c) {
   pthread_mutex_lock(&c->lock);

@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
   shoal_var step = shoal_global_step(g);
   shoal_pop_device(g);
   if (micro) {
-    shoal_pipeline p = {stages, 3, micro, loss_of, NULL};
+    shoal_pipeline p = {.stages = stages, .n_stages = 3, .micro_batches = micro, .loss = loss_of};
     train = shoal_pipeline_minimize(g, &p, x, y, shoal_adam(0.05), step, &loss);
   } else {
     shoal_push_device(g, argv[3]);

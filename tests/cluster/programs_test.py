@@ -16,7 +16,7 @@ from cluster import ROOT, SHOAL, free_ports, report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IN_PLACE = os.path.join(ROOT, "tools", "in_place.py")
-LIMIT = 800
+LIMIT = 300
 
 
 class Run:

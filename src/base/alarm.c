@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/status.h"
 
 static struct {
@@ -28,11 +29,8 @@ static void *watch(void *unused) {
   pthread_mutex_lock(&clockwork.lock);
   for (;;) {
     struct alarm *a = clockwork.first;
-    if (!a) {
-      pthread_cond_wait(&clockwork.earlier, &clockwork.lock);
-    } else if (a->at > clock_ns()) {
-      struct timespec ts = {a->at / 1000000000, a->at % 1000000000};
-      pthread_cond_timedwait(&clockwork.earlier, &clockwork.lock, &ts);
+    if (!a || a->at > clock_ns()) {
+      cond_wait_until(&clockwork.earlier, &clockwork.lock, a ? a->at : DEADLINE_NEVER);
     } else {
       unlink_alarm(a);
       clockwork.calling = a;
@@ -47,11 +45,7 @@ static void *watch(void *unused) {
 }
 
 static void start(void) {
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&clockwork.earlier, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  cond_init(&clockwork.earlier);
   MUST(!pthread_create(&clockwork.thread, NULL, watch, NULL));
   pthread_detach(clockwork.thread);
 }

@@ -31,8 +31,7 @@ static inline void join_init(struct join *j, size_t parts, void (*next)(void *ar
   j->arg = arg;
 }
 
-/* One part has ended; s is consumed. After its last part nothing but
- * join_enter may be asked of it. */
+/* One part has ended; s is consumed. After its last part nothing but join_enter may be asked of it. */
 static inline void join_part(void *join, shoal_status s) {
   struct join *j = join;
   if (s) {

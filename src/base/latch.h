@@ -3,10 +3,7 @@
 #ifndef BASE_LATCH_H
 #define BASE_LATCH_H
 
-#include <errno.h>
-#include <pthread.h>
-
-#include "base/clock.h"
+#include "base/cond.h"
 #include "base/status.h"
 
 struct latch {
@@ -18,11 +15,7 @@ struct latch {
 
 static inline void latch_init(struct latch *l, int n) {
   pthread_mutex_init(&l->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&l->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  cond_init(&l->changed);
   l->left = n;
   l->status = NULL;
 }
@@ -38,12 +31,8 @@ static inline void latch_done(void *arg, shoal_status s) {
 
 /* False when the time passed first. */
 static inline bool latch_wait_until(struct latch *l, int64_t deadline) {
-  int err = 0;
   pthread_mutex_lock(&l->lock);
-  struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
-  while (l->left && err != ETIMEDOUT)
-    err = deadline == DEADLINE_NEVER ? pthread_cond_wait(&l->changed, &l->lock)
-                                     : pthread_cond_timedwait(&l->changed, &l->lock, &until);
+  while (l->left && cond_wait_until(&l->changed, &l->lock, deadline)) continue;
   bool done = l->left == 0;
   pthread_mutex_unlock(&l->lock);
   return done;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/wire.h"
 #include "cluster/limits.h"
 #include "rpc/fast/fast.h"
@@ -84,10 +85,7 @@ static void on_turn(struct rpc_event *e) {
 }
 
 static void wait_for_turn(struct server_probe *p, int64_t deadline) {
-  struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
-  for (int err = 0; p->asked && !err;)
-    err = deadline == DEADLINE_NEVER ? pthread_cond_wait(&p->turned, &p->lock)
-                                     : pthread_cond_timedwait(&p->turned, &p->lock, &until);
+  while (p->asked && cond_wait_until(&p->turned, &p->lock, deadline)) continue;
 }
 
 static int healthz(void *arg, struct text *out) {
@@ -203,11 +201,7 @@ shoal_status server_pages_start(struct shoal_server *s, const char *host, int po
   struct server_probe *p = &s->probe;
   p->event = (struct rpc_event){.fn = on_turn, .kind = RPC_EVENT_QUICK};
   pthread_mutex_init(&p->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&p->turned, &attr);
-  pthread_condattr_destroy(&attr);
+  cond_init(&p->turned);
   p->ready = true;
   return pages_start(host ? host : "127.0.0.1", port > 0 ? port : 0, rows, (int)COUNT_OF(rows), s, &s->pages);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/strmap.h"
 #include "base/vec.h"
@@ -89,11 +90,7 @@ static void *watch(void *arg);
 struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path) {
   struct peers *p = mem_zalloc(1, sizeof *p);
   pthread_mutex_init(&p->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&p->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  cond_init(&p->changed);
   p->refs = 1;
   p->tls = tls;
   p->fast_path = fast_path;
@@ -628,8 +625,7 @@ static void *watch(void *arg) {
       pthread_mutex_lock(&set->lock);
       if (set->stopping) break;
     }
-    struct timespec until = {.tv_sec = wake / 1000000000, .tv_nsec = wake % 1000000000};
-    pthread_cond_timedwait(&set->changed, &set->lock, &until);
+    cond_wait_until(&set->changed, &set->lock, wake);
   }
   pthread_mutex_unlock(&set->lock);
   return NULL;

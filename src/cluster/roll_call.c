@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/latch.h"
 #include "base/log.h"
 #include "cluster/identity.h"
@@ -139,10 +140,8 @@ struct startup {
 };
 
 static bool pause_until(struct startup *s, int64_t when) {
-  struct timespec until = {.tv_sec = when / 1000000000, .tv_nsec = when % 1000000000};
   pthread_mutex_lock(&s->lock);
-  int err = 0;
-  while (!s->over && err != ETIMEDOUT) err = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+  while (!s->over && cond_wait_until(&s->changed, &s->lock, when)) continue;
   bool over = s->over;
   pthread_mutex_unlock(&s->lock);
   return !over;
@@ -221,11 +220,7 @@ struct startup *startup_new(const struct cluster_spec *spec, const char *self, c
   s->late = late;
   s->arg = arg;
   pthread_mutex_init(&s->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&s->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  cond_init(&s->changed);
   if (s->roll.all.n && pthread_create(&s->thread, NULL, call_roll, s) == 0) return s;
   roll_release(&s->roll);
   pthread_mutex_destroy(&s->lock);

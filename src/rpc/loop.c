@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/status.h"
@@ -410,11 +411,7 @@ static void look_for_stall(unsigned long long *turns, int64_t *since) {
   }
 }
 
-static void sleep_for(int64_t ns) {
-  int64_t until_ns = clock_ns() + ns;
-  struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
-  pthread_cond_timedwait(&loop.traffic, &loop.lock, &until);
-}
+static void sleep_for(int64_t ns) { cond_wait_until(&loop.traffic, &loop.lock, clock_ns() + ns); }
 
 /* Takes the lead from a thread that stays busy. */
 static void *watch(void *arg) {
@@ -479,11 +476,7 @@ void rpc_loop_acquire(void) {
     open_epoll();
     loop.ending = false;
     atomic_store(&loop.lead, 0);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&loop.traffic, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&loop.traffic);
     atomic_store(&loop.spares, 0);
     if (!start_thread(work, true) || !start_thread(work, true) || !start_thread(watch, false)) cannot_begin("threads");
   }

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/vec.h"
@@ -577,11 +578,7 @@ shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_ser
   budget_init(&s->held, most_held(o->max_request_bytes), rpc_budget(RPC_MAX_HELD_BYTES));
   s->stopping = (struct rpc_event){.fn = on_stopping, .kind = RPC_EVENT_QUICK};
   pthread_mutex_init(&s->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&s->done, &attr);
-  pthread_condattr_destroy(&attr);
+  cond_init(&s->done);
   for (int i = 0; i < o->n_methods; i++) s->hashes[i] = hash_bytes(o->methods[i].name, strlen(o->methods[i].name), 0);
   shoal_status err = rpc_tls_context(o->tls, true, &s->tls);
   if (!err) err = listener_open(o->host ? o->host : "127.0.0.1", &s->port, on_connected, s, &s->listener);
@@ -620,11 +617,8 @@ static void end_connections(struct rpc_server *s, bool at_once) {
 
 /* Until all calls (or connections) are gone, or it is too late. */
 static void wait_for(struct rpc_server *s, bool connections, int64_t deadline) {
-  struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
   pthread_mutex_lock(&s->lock);
-  for (int err = 0; (connections ? s->conns.n || s->calls : s->calls) && !err;)
-    err = deadline == DEADLINE_NEVER ? pthread_cond_wait(&s->done, &s->lock)
-                                     : pthread_cond_timedwait(&s->done, &s->lock, &until);
+  while ((s->calls || (connections && s->conns.n)) && cond_wait_until(&s->done, &s->lock, deadline)) continue;
   pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,6 +1,5 @@
-/* What a ConfigProto says to those who run sessions: read here for local sessions, masters and workers alike,
- * and written here for sessions on servers. Fields
- * that none of them heeds are passed over. */
+/* What a ConfigProto says to those who run sessions: read here for local sessions, masters and workers alike, and
+ * written here for sessions on servers. Fields that none of them heeds are passed over. */
 #ifndef RUNTIME_SESSION_CONFIG_H
 #define RUNTIME_SESSION_CONFIG_H
 

@@ -3,11 +3,7 @@
  * on what may be asked for. */
 #include "shoal/async.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <string.h>
-
-#include "base/clock.h"
+#include "base/latch.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "runtime/run_cancel.h"
@@ -20,11 +16,8 @@ struct shoal_async {
   VEC(int) numbers; /* of fetches, in the step */
   struct cancel cancel;
   pthread_t thread;
-  pthread_mutex_t lock;
-  pthread_cond_t ended;
-  bool done;          /* lock */
-  bool stored;        /* lock: what was fetched is where it goes */
-  shoal_status error; /* lock */
+  struct latch ended; /* its status: how */
+  bool stored;        /* the latch's lock: what was fetched is where it goes */
 };
 
 static void *run(void *arg) {
@@ -36,11 +29,7 @@ static void *run(void *arg) {
     shoal_status_free(e); /* only a consequence */
     e = run_cancel_status();
   }
-  pthread_mutex_lock(&a->lock);
-  a->error = e;
-  a->done = true;
-  pthread_cond_broadcast(&a->ended);
-  pthread_mutex_unlock(&a->lock);
+  latch_done(&a->ended, e);
   return NULL;
 }
 
@@ -50,27 +39,16 @@ static void release(struct shoal_async *a) {
   vec_release(&a->fetches);
   vec_release(&a->numbers);
   cancel_release(&a->cancel);
-  pthread_mutex_destroy(&a->lock);
-  pthread_cond_destroy(&a->ended);
-  shoal_status_free(a->error);
+  shoal_status_free(latch_release(&a->ended));
   free(a);
-}
-
-static void init(struct shoal_async *a, shoal_session *s) {
-  a->session = s;
-  cancel_init(&a->cancel);
-  pthread_mutex_init(&a->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&a->ended, &attr);
-  pthread_condattr_destroy(&attr);
 }
 
 shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options, shoal_feeds feeds,
                              shoal_fetches fetches, const shoal_op *target, shoal_async **out) {
   struct shoal_async *a = mem_zalloc(1, sizeof *a);
-  init(a, s);
+  a->session = s;
+  cancel_init(&a->cancel);
+  latch_init(&a->ended, 1);
   shoal_status e = OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &a->step.options, options);
   for (int i = 0; i < feeds.n && !e; i++) {
     e = step_feed(&a->step, feeds.at[i].to, feeds.at[i].value);
@@ -89,25 +67,18 @@ shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options,
 }
 
 bool shoal_async_done(shoal_async *a, int64_t timeout_ms) {
-  int64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : 0;
-  struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-  int err = 0;
-  pthread_mutex_lock(&a->lock);
-  while (!a->done && timeout_ms && err != ETIMEDOUT)
-    err = timeout_ms < 0 ? pthread_cond_wait(&a->ended, &a->lock) : pthread_cond_timedwait(&a->ended, &a->lock, &until);
-  bool done = a->done;
-  pthread_mutex_unlock(&a->lock);
-  return done;
+  return latch_wait_until(&a->ended, timeout_ms ? deadline_after_ms(timeout_ms) : 0);
 }
 
 shoal_status shoal_async_wait(shoal_async *a) {
   shoal_async_done(a, -1);
-  pthread_mutex_lock(&a->lock);
-  for (size_t i = 0; i < a->fetches.n && !a->error && !a->stored; i++)
-    a->error = fetch_store(&a->fetches.at[i], a->step.values.at[a->numbers.at[i]]);
+  struct latch *l = &a->ended;
+  pthread_mutex_lock(&l->lock);
+  for (size_t i = 0; i < a->fetches.n && !l->status && !a->stored; i++)
+    l->status = fetch_store(&a->fetches.at[i], a->step.values.at[a->numbers.at[i]]);
   a->stored = true;
-  shoal_status e = a->error ? status_copy(a->error) : NULL;
-  pthread_mutex_unlock(&a->lock);
+  shoal_status e = l->status ? status_copy(l->status) : NULL;
+  pthread_mutex_unlock(&l->lock);
   return e;
 }
 

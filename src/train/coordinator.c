@@ -1,12 +1,12 @@
 /* Coordinators and queue runners; see shoal/coordinator.h. */
 #include "shoal/coordinator.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "train/step_request.h"
@@ -31,11 +31,7 @@ struct thread {
 shoal_coordinator *shoal_coordinator_new(void) {
   shoal_coordinator *c = mem_zalloc(1, sizeof *c);
   pthread_mutex_init(&c->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&c->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  cond_init(&c->changed);
   c->refs = 1;
   return c;
 }
@@ -112,13 +108,6 @@ bool shoal_coordinator_should_stop(shoal_coordinator *c) {
   return stop;
 }
 
-/* Waits for a change until `until` (clock_ns; DEADLINE_NEVER). Call with the lock; false when the time is over. */
-static bool wait_change(shoal_coordinator *c, int64_t until) {
-  if (until == DEADLINE_NEVER) return pthread_cond_wait(&c->changed, &c->lock) == 0;
-  struct timespec ts = {until / 1000000000, until % 1000000000};
-  return pthread_cond_timedwait(&c->changed, &c->lock, &ts) != ETIMEDOUT;
-}
-
 static int64_t after(double seconds) {
   return seconds < 0 || seconds > 1e9 ? DEADLINE_NEVER : clock_ns() + (int64_t)(seconds * 1e9);
 }
@@ -126,7 +115,7 @@ static int64_t after(double seconds) {
 bool shoal_coordinator_wait_for_stop(shoal_coordinator *c, double seconds) {
   int64_t until = after(seconds);
   pthread_mutex_lock(&c->lock);
-  while (!c->stop && wait_change(c, until)) continue;
+  while (!c->stop && cond_wait_until(&c->changed, &c->lock, until)) continue;
   bool stop = c->stop;
   pthread_mutex_unlock(&c->lock);
   return stop;
@@ -142,9 +131,9 @@ shoal_status shoal_coordinator_error(shoal_coordinator *c) {
 shoal_status shoal_coordinator_join(shoal_coordinator *c, double grace_seconds) {
   shoal_status e = NULL;
   pthread_mutex_lock(&c->lock);
-  while (c->running && !c->stop) wait_change(c, DEADLINE_NEVER);
+  while (c->running && !c->stop) cond_wait_until(&c->changed, &c->lock, DEADLINE_NEVER);
   int64_t until = after(grace_seconds > 0 ? grace_seconds : DEFAULT_GRACE);
-  while (c->running && wait_change(c, until)) continue;
+  while (c->running && cond_wait_until(&c->changed, &c->lock, until)) continue;
   if (c->error) e = status_copy(c->error);
   else if (c->running)
     e = STATUS(SHOAL_DEADLINE_EXCEEDED, "Coordinator stopped with threads still running: %d of them", c->running);

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cond.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "data/data_thread.h"
@@ -461,8 +462,7 @@ static void work(void *arg) {
   while (q->first) {
     struct joined_batch *b = take_ready(q);
     if (!b) {
-      struct timespec due = {.tv_sec = q->first->due / 1000000000, .tv_nsec = q->first->due % 1000000000};
-      pthread_cond_timedwait(&q->change, &q->lock, &due);
+      cond_wait_until(&q->change, &q->lock, q->first->due);
       continue;
     }
     begin_work(q, b);
@@ -521,11 +521,7 @@ static shoal_status queue_make(void *arg, struct resource **out) {
   resource_init(&q->head, &queue_type);
   q->o = *(const struct batch_options *)arg;
   pthread_mutex_init(&q->lock, NULL);
-  pthread_condattr_t a;
-  pthread_condattr_init(&a);
-  pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-  pthread_cond_init(&q->change, &a);
-  pthread_condattr_destroy(&a);
+  cond_init(&q->change);
   q->ids = (uint64_t)wall_nanos() << 16; /* what one queue calls by an id another should not */
   *out = &q->head;
   return NULL;

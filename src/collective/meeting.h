@@ -18,17 +18,11 @@
 
 #include "base/alarm.h"
 #include "base/cancel.h"
+#include "collective/arithmetic.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 
 enum collective_kind { COLLECTIVE_REDUCE, COLLECTIVE_BROADCAST, COLLECTIVE_GATHER }; /* TensorFlow's numbers */
-
-/* How a reduction is computed; the op's. Both work on any part of the elements. */
-struct collective_arithmetic {
-  void (*merge)(const struct collective_arithmetic *a, void *sum, const void *by, int64_t n); /* sum op= by */
-  /* (optional) sum = final(sum, members) */
-  void (*final)(const struct collective_arithmetic *a, void *sum, int members, int64_t n);
-};
 
 /* Filled and owned by whoever joins; lives until done is called. */
 struct collective_member {

@@ -23,8 +23,8 @@ struct arithmetic {
   shoal_dtype dtype;
 };
 
-static void merge(const struct collective_arithmetic *base, void *sum, const void *by, int64_t n) {
-  binary_loop_run(&((const struct arithmetic *)base)->merge, sum, sum, by, n, VECTOR_VECTOR);
+static void merge(const struct collective_arithmetic *base, void *out, const void *x, const void *y, int64_t n) {
+  binary_loop_run(&((const struct arithmetic *)base)->merge, out, x, y, n, VECTOR_VECTOR);
 }
 
 /* Divides by the number of members, in the values' own type. */

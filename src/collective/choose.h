@@ -1,0 +1,16 @@
+/* Which algorithm: the cheapest of those that give the same bits. */
+#ifndef COLLECTIVE_CHOOSE_H
+#define COLLECTIVE_CHOOSE_H
+
+#include "collective/simulate.h"
+
+/* Seconds, by the formulas of docs/algorithms.md; all ranks on links of one kind. Not for HIERARCHICAL. */
+double collective_estimate(enum collective_operation operation, enum collective_algorithm algorithm, int size,
+                           double bytes, const struct machine_cost *cost, const struct link_cost *link);
+
+/* Sets r->algorithm. Every rank of a group comes to the same, given the same cost: what was measured is told to all by
+ * one. Where hosts hold several ranks each an all-reduce is HIERARCHICAL, whatever the costs: it may add in an order of
+ * its own. RING is never chosen; it is for groups with TensorFlow's processes, and for who asks for it. */
+void collective_choose(struct schedule_request *r, size_t element, const struct machine_cost *cost);
+
+#endif

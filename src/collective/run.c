@@ -1,0 +1,158 @@
+/* One thread at a time is in the program (`busy`); a message that ends while another thread is there leaves its mark
+ * and goes, and the thread that is there sees it before it leaves. Merges of large pieces are done by whoever is there,
+ * a thread of the transport's mostly: transports see to it that this is not one that others wait for.
+ *
+ * After the first error no step is begun, the transport is told to abandon what is under way, and the run ends when all
+ * of that has ended: until then it may write to memory that is not its own. */
+#include "collective/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct run_message {
+  struct collective_transfer transfer;
+  struct collective_run *run;
+  bool open;        /* run's lock */
+  const char *onto; /* of a receive that merges: what it is merged with */
+};
+
+static char *address(const struct collective_run *r, struct schedule_span s) {
+  char *base = s.buffer == BUFFER_IN ? (char *)r->in : s.buffer == BUFFER_OUT ? r->out : r->scratch;
+  return base + (size_t)s.at * r->element;
+}
+
+static size_t size_of(const struct collective_run *r, struct schedule_span s) { return (size_t)s.n * r->element; }
+
+/* With the lock held: whether step s writes what is still being sent. */
+static bool must_wait(const struct collective_run *r, const struct schedule_step *s) {
+  const char *begin = address(r, s->a), *end = begin + size_of(r, s->a);
+  for (size_t i = 0; i < r->at; i++) {
+    const struct run_message *m = &r->messages[i];
+    const char *data = m->transfer.data;
+    if (m->open && data < end && begin < data + m->transfer.bytes) return true;
+  }
+  return false;
+}
+
+static void advance(struct collective_run *r);
+
+static void message_done(struct collective_transfer *t, shoal_status s) {
+  struct run_message *m = (struct run_message *)t;
+  struct collective_run *r = m->run;
+  pthread_mutex_lock(&r->lock);
+  status_merge(&r->status, s);
+  m->open = false;
+  r->open--;
+  if (r->program->steps[m - r->messages].verb != STEP_SEND) r->waits = false;
+  bool mine = !r->busy;
+  r->busy = true;
+  pthread_mutex_unlock(&r->lock);
+  if (mine) advance(r);
+}
+
+static void merge_piece(struct collective_transfer *t, const void *piece, size_t at, size_t bytes) {
+  struct run_message *m = (struct run_message *)t;
+  const struct collective_arithmetic *a = m->run->arithmetic;
+  a->merge(a, (char *)t->data + at, m->onto + at, piece, (int64_t)(bytes / m->run->element));
+}
+
+static void begin_message(struct collective_run *r, const struct schedule_step *s) {
+  struct run_message *m = &r->messages[r->at];
+  m->run = r;
+  m->transfer = (struct collective_transfer){.peer = s->peer,
+                                             .number = s->number,
+                                             .pass = s->pass,
+                                             .section = s->section,
+                                             .data = address(r, s->a),
+                                             .bytes = size_of(r, s->a),
+                                             .done = message_done};
+  if (s->verb == STEP_RECV_MERGE) {
+    m->onto = address(r, s->b);
+    m->transfer.take = merge_piece;
+  }
+  pthread_mutex_lock(&r->lock);
+  m->open = true;
+  r->open++;
+  r->waits = s->verb != STEP_SEND;
+  pthread_mutex_unlock(&r->lock);
+  (s->verb == STEP_SEND ? r->transport->ops->send : r->transport->ops->recv)(r->transport, &r->id, &m->transfer);
+}
+
+static void perform(struct collective_run *r, const struct schedule_step *s) {
+  char *a = address(r, s->a), *b = address(r, s->b);
+  switch (s->verb) {
+    case STEP_SEND:
+    case STEP_RECV:
+    case STEP_RECV_MERGE: begin_message(r, s); break;
+    case STEP_MERGE: r->arithmetic->merge(r->arithmetic, a, a, b, s->a.n); break;
+    case STEP_COPY:
+      if (a != b) memcpy(a, b, size_of(r, s->a));
+      break;
+    case STEP_FINISH:
+      if (r->arithmetic->final) r->arithmetic->final(r->arithmetic, a, r->members, s->a.n);
+  }
+}
+
+static void finish(struct collective_run *r) {
+  shoal_status s = r->status;
+  free(r->scratch);
+  free(r->messages);
+  pthread_mutex_destroy(&r->lock);
+  r->done(r, s);
+}
+
+/* Called by the one who made the run busy. */
+static void advance(struct collective_run *r) {
+  pthread_mutex_lock(&r->lock);
+  for (;;) {
+    bool over = r->status || r->at == r->program->n;
+    if (r->status && !r->abandoned) {
+      r->abandoned = true;
+      shoal_status why = status_copy(r->status);
+      pthread_mutex_unlock(&r->lock);
+      r->transport->ops->abandon(r->transport, &r->id, why);
+      shoal_status_free(why);
+      pthread_mutex_lock(&r->lock);
+      continue;
+    }
+    if (over && !r->open) {
+      pthread_mutex_unlock(&r->lock);
+      finish(r);
+      return;
+    }
+    const struct schedule_step *s = over ? NULL : &r->program->steps[r->at];
+    if (over || r->waits || (s->verb != STEP_SEND && must_wait(r, s))) break;
+    pthread_mutex_unlock(&r->lock);
+    perform(r, s);
+    pthread_mutex_lock(&r->lock);
+    r->at++;
+  }
+  r->busy = false;
+  pthread_mutex_unlock(&r->lock);
+}
+
+void collective_run_start(struct collective_run *r) {
+  pthread_mutex_init(&r->lock, NULL);
+  r->busy = true;
+  r->waits = r->abandoned = false;
+  r->open = 0;
+  r->at = 0;
+  r->status = NULL;
+  r->messages = mem_zalloc(r->program->n + 1, sizeof *r->messages);
+  size_t bytes;
+  if (__builtin_mul_overflow((size_t)r->program->scratch, r->element, &bytes)) bytes = SIZE_MAX;
+  r->scratch = bytes ? mem_try_alloc(bytes) : NULL;
+  if (bytes && !r->scratch) r->status = NO_MEMORY(bytes, "a collective");
+  advance(r);
+}
+
+void collective_run_fail(struct collective_run *r, shoal_status s) {
+  pthread_mutex_lock(&r->lock);
+  status_merge(&r->status, s);
+  bool mine = !r->busy;
+  r->busy = true;
+  pthread_mutex_unlock(&r->lock);
+  if (mine) advance(r);
+}

@@ -1,0 +1,44 @@
+/* A rank's program (schedule.h) over a transport. Nobody waits on a thread: the program goes on wherever the message
+ * that it waited for has ended, and `done` is called at its end. */
+#ifndef COLLECTIVE_RUN_H
+#define COLLECTIVE_RUN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "collective/arithmetic.h"
+#include "collective/schedule.h"
+#include "collective/transport.h"
+
+struct run_message; /* run.c */
+
+/* Filled and owned by whoever starts it; lives until done is called. */
+struct collective_run {
+  const struct schedule *program;
+  struct collective_id id;
+  struct collective_transport *transport;
+  const struct collective_arithmetic *arithmetic; /* NULL where nothing is summed */
+  int members;                                    /* of the group, for a mean */
+  size_t element;                                 /* bytes */
+  const void *in;                                 /* may be `out`, or no part of it */
+  void *out;
+  void (*done)(struct collective_run *r, shoal_status s); /* exactly once, no lock held; s is to be taken over */
+
+  /* the run's own */
+  pthread_mutex_t lock;
+  bool busy;           /* lock: some thread is in the program */
+  bool waits;          /* lock: for the message that is being received */
+  bool abandoned;      /* lock */
+  int open;            /* lock: messages under way */
+  shoal_status status; /* lock: why it fails */
+  size_t at;           /* whoever made it busy: the next step */
+  char *scratch;
+  struct run_message *messages; /* [steps of the program]: each step has at most one */
+};
+
+/* May call done before it returns. */
+void collective_run_start(struct collective_run *r);
+/* Ends it early; s is consumed. Its own done is still called, once. */
+void collective_run_fail(struct collective_run *r, shoal_status s);
+
+#endif

@@ -31,9 +31,9 @@ double collective_estimate(enum collective_operation operation, enum collective_
       merged = carried;
       break;
     case ALGORITHM_HALVING:
-      /* Blocks of 4 + 2 + 1 pass their parts on from one to the next. */
+      /* Blocks of 4 + 2 + 1 pass their parts on from one to the next: the smallest has the most to pass. */
       latencies = sends = levels_of(size + 1) - 1 + __builtin_popcount((unsigned)size) - 1;
-      if (size & (size - 1)) carried += bytes / size * 2;
+      if (size & (size - 1)) carried += bytes / (size & -size);
       merged = share * bytes;
       break;
     case ALGORITHM_RING:

@@ -52,7 +52,8 @@ class Worker:
 def spread(values):
     """Half the distance between the quartiles (of few values: between the ends), in percent of the median."""
     low, _, high = statistics.quantiles(values, n=4) if len(values) >= 4 else (min(values), 0, max(values))
-    return 100 * (high - low) / 2 / statistics.median(values)
+    median = statistics.median(values)
+    return 100 * (high - low) / 2 / median if median else 0
 
 
 def bench(case, threads, folder, rounds, env):

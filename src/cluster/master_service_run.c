@@ -279,7 +279,7 @@ static shoal_status run(struct run_call *c) {
 }
 
 static shoal_status find(struct run_call *c, const char *method) {
-  TRY(request_ids_track(c->master->server.ids, method, c->request_id));
+  TRY(request_ids_track(c->master->server.ids, method, c->request_id, 0));
   TRY(master_find_session(c->master, name_at(c, c->handle), &c->session));
   atomic_store_explicit(&c->session->connection, rpc_call_connection(c->rpc), memory_order_relaxed);
   return NULL;

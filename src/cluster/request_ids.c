@@ -54,20 +54,27 @@ static void forget(struct request_ids *r, int64_t id) {
   }
 }
 
-shoal_status request_ids_track(struct request_ids *r, const char *method, int64_t id) {
+/* What is kept of a request; never 0. */
+static int64_t mark(int64_t id, int64_t step) {
+  int64_t both = (int64_t)((uint64_t)id ^ (uint64_t)step * 0x9e3779b97f4a7c15u);
+  return both ? both : 1;
+}
+
+shoal_status request_ids_track(struct request_ids *r, const char *method, int64_t id, int64_t step) {
   if (id == 0) return NULL;
+  int64_t kept = mark(id, step);
   pthread_mutex_lock(&r->lock);
   if (!r->ring) {
     r->ring = mem_zalloc(KEEP, sizeof *r->ring);
     r->set = mem_zalloc(SLOTS, sizeof *r->set);
   }
-  size_t i = home(id);
-  while (r->set[i] && r->set[i] != id) i = (i + 1) & (SLOTS - 1);
-  bool seen = r->set[i] == id;
+  size_t i = home(kept);
+  while (r->set[i] && r->set[i] != kept) i = (i + 1) & (SLOTS - 1);
+  bool seen = r->set[i] == kept;
   if (!seen) {
-    r->set[i] = id;
+    r->set[i] = kept;
     int64_t old = r->ring[r->next];
-    r->ring[r->next] = id;
+    r->ring[r->next] = kept;
     r->next = (r->next + 1) % KEEP;
     if (old) forget(r, old);
   }

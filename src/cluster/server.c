@@ -1,7 +1,6 @@
 /* Servers: putting worker, master and port together; see shoal/cluster.h. */
 #include "cluster/server.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/file_root.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -278,6 +278,18 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   return NULL;
 }
 
+static bool connected(void *arg, uint64_t connection) {
+  return rpc_server_connected(((struct shoal_server *)arg)->rpc, connection);
+}
+
+/* Takes no more calls, and gives those that run GRACE_MS to end. Masters elsewhere may have more to say, which they
+ * would wait for ever to be heard with: up to LINGER_MS for them, of which what runs has its grace. */
+static void stop_serving(struct shoal_server *s) {
+  enum { GRACE_MS = 200, LINGER_MS = 1000, LAST_GRACE_MS = 50 };
+  bool lingered = owed_linger(&s->worker->owed, connected, s, GRACE_MS, LINGER_MS) > 0;
+  rpc_server_stop(s->rpc, lingered ? LAST_GRACE_MS : GRACE_MS);
+}
+
 static void free_server(struct shoal_server *s) {
   server_pages_stop(s);
   /* Sessions first: their steps end with an error that says why. Then what other masters run here. */
@@ -286,7 +298,7 @@ static void free_server(struct shoal_server *s) {
     in_process_remove(&s->master);
   }
   startup_over(s->startup);
-  if (s->rpc) rpc_server_stop(s->rpc, 200);
+  if (s->rpc) stop_serving(s);
   if (s->worker) {
     /* Where requests of the fast path go on, what they work on stays: the process ends, or has lost this much memory.
      */
@@ -314,7 +326,7 @@ shoal_status shoal_server_start(const shoal_server_options *options, shoal_serve
   TRY(OPTIONS_TAKE(shoal_server_options, no_fast_path, &o, options));
   struct shoal_server *s = mem_zalloc(1, sizeof *s);
   pthread_mutex_init(&s->lock, NULL);
-  pthread_cond_init(&s->quitting, NULL);
+  cond_init(&s->quitting);
   s->started = clock_ns();
   shoal_status err = start(&o, s);
   if (err) free_server(s);
@@ -337,10 +349,6 @@ static void tidy(struct shoal_server *s, int64_t *tidied) {
 #endif
 }
 
-static bool connected(void *arg, uint64_t connection) {
-  return rpc_server_connected(((struct shoal_server *)arg)->rpc, connection);
-}
-
 /* Sessions that nobody will close make room. Clients that come back over another connection find theirs: they are
  * dropped only when something is scarce. */
 static void server_sweep(struct shoal_server *s) {
@@ -351,13 +359,11 @@ static void server_sweep(struct shoal_server *s) {
 }
 
 void shoal_server_join(shoal_server *s) {
+  static const int64_t LOOK_NS = 1000000000;
   pthread_mutex_lock(&s->lock);
   int64_t tidied = 0, gone_since = 0;
   while (!s->quit) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    if (pthread_cond_timedwait(&s->quitting, &s->lock, &until) != ETIMEDOUT) continue;
+    if (cond_wait_until(&s->quitting, &s->lock, clock_ns() + LOOK_NS)) continue;
     pthread_mutex_unlock(&s->lock);
     tidy(s, &tidied);
     server_sweep(s);

@@ -42,6 +42,7 @@ struct worker *worker_new(const struct worker_options *o) {
   limits_change(w->limits, LIMIT_CALLABLES, o->max_callables);
   limits_change(w->limits, LIMIT_PARTIAL_RUNS, o->max_partial_runs);
   w->steps = steps_new(limits_most(w->limits, LIMIT_STEPS));
+  owed_init(&w->owed);
   w->ids = request_ids_new();
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
@@ -57,6 +58,7 @@ void worker_free(struct worker *w) {
   strmap_release(&w->sessions);
   worker_session_unref(w->legacy);
   steps_free(w->steps);
+  owed_release(&w->owed);
   limits_free(w->limits);
   request_ids_free(w->ids);
   for (int i = 0; i < w->n_devices; i++) {

@@ -12,6 +12,7 @@
 #include "base/strmap.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/limits.h"
+#include "cluster/owed.h"
 #include "cluster/peer.h"
 #include "cluster/request_ids.h"
 #include "cluster/step_rendezvous.h"
@@ -34,6 +35,7 @@ struct worker {
   struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
   int n_devices;
   struct steps *steps;
+  struct owed owed; /* what other masters have yet to say of them */
   struct fast_server *fast; /* NULL: no fast path is offered */
   struct request_ids *ids;
   pthread_mutex_t lock;

@@ -223,6 +223,7 @@ void worker_service_cleanup_graph(struct worker *w, struct rpc_call *c) {
     if (f.tag == CleanupGraphRequest_step_id) id = (int64_t)f.value;
   if (!s) partial_run_forget(w, id);
   if (!s) steps_cleanup(w->steps, id);
+  owed_paid(&w->owed, id); /* before the answer, after which the worker may be no more */
   rpc_call_fail(c, s);
 }
 

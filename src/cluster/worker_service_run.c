@@ -138,7 +138,7 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
     if (f.tag == RecvTensorRequest_request_id) id = (int64_t)f.value;
   }
   struct rendezvous *rendezvous = NULL;
-  if (!s) s = request_ids_track(w->ids, "RecvTensor (GrpcWorker)", id);
+  if (!s) s = request_ids_track(w->ids, "RecvTensor (GrpcWorker)", id, step_id);
   if (!s) s = check_key(w, key ? key : "");
   if (!s) s = steps_get_for_request(w->steps, step_id, &rendezvous);
   if (s) {
@@ -250,6 +250,7 @@ static void run_answer(void *arg, shoal_status s) {
   worker_graph_unref(r->graph);
   worker_session_unref(r->session);
   struct partial_run *steps_run = r->steps_run;
+  if (r->call) owed_ended(&r->worker->owed, r->run.run.step.id);
   run_reply(r, s, &m);
   /* After the answer: the call's cancel function is called no more. */
   partial_run_unref(steps_run);
@@ -325,7 +326,7 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
     }
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("RunGraphRequest does not parse as a protocol buffer");
-  if (!s) s = request_ids_track(w->ids, "RunGraph (GrpcWorker)", id);
+  if (!s) s = request_ids_track(w->ids, "RunGraph (GrpcWorker)", id, r->run.run.step.id);
   if (!s) s = worker_find_session(w, session, called, &r->session);
   if (!s) s = worker_find_graph(r->session, graph, &r->graph);
   free(graph);
@@ -353,6 +354,7 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
   r->worker = w;
   cancel_init(&r->cancel);
   if (!s) s = read_request(r, data, size);
+  if (r->call) owed_begin(&w->owed, r->run.run.step.id, rpc_call_connection(r->call)); /* well or not: it tidies up */
   if (s) {
     if (r->rendezvous) steps_not_begun(w->steps, r->rendezvous);
     r->trace = false;

@@ -1,12 +1,11 @@
 /* Threads that walk datasets, and lines of tasks on them. */
 #include "data/data_thread.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/cond.h"
 #include "base/file_root.h"
 #include "base/mem.h"
 
@@ -73,7 +72,7 @@ struct task_line {
 struct task_line *task_line_new(void) {
   struct task_line *l = mem_zalloc(1, sizeof *l);
   pthread_mutex_init(&l->lock, NULL);
-  pthread_cond_init(&l->change, NULL);
+  cond_init(&l->change);
   return l;
 }
 
@@ -100,10 +99,7 @@ static void run_line(void *arg) {
       continue;
     }
     if (l->over || late) break;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LINGER_SECONDS;
-    late = pthread_cond_timedwait(&l->change, &l->lock, &until) == ETIMEDOUT;
+    late = !cond_wait_until(&l->change, &l->lock, clock_ns() + LINGER_SECONDS * 1000000000ll);
   }
   l->running = false;
   bool over = l->over;

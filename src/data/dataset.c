@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cond.h"
 #include "base/mem.h"
 #include "data/dataset_graph.h"
 #include "tensor/strings.h"
@@ -140,11 +141,7 @@ void tensors_release(struct tensor *t, int n) {
 
 void data_wait(pthread_cond_t *change, pthread_mutex_t *lock) {
   enum { POLL_MS = 50 };
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += POLL_MS * 1000000;
-  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-  pthread_cond_timedwait(change, lock, &until);
+  cond_wait_until(change, lock, clock_ns() + POLL_MS * 1000000);
 }
 
 struct dataset *dataset_new(size_t size, const struct dataset_type *type, int n, const shoal_dtype *types,

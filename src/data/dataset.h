@@ -82,7 +82,8 @@ shoal_status iterator_skip(struct data_iterator *it, struct data_ctx *ctx, bool 
 /* The iterator over the first input, made when first asked for. */
 shoal_status iterator_input(struct data_iterator *it, struct data_iterator **in);
 void tensors_release(struct tensor *t, int n);
-/* Waits for a change, but not for long: whoever waits looks at its cancellation again. */
+/* Waits for a change, but not for long: whoever waits looks at its cancellation again.
+ * change: made by cond_init(). */
 void data_wait(pthread_cond_t *change, pthread_mutex_t *lock);
 
 /* Counts inputs (those of the op that made d) into its depth and parts. INVALID_ARGUMENT when there are too many. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/cond.h"
 #include "base/file_root.h"
 #include "base/mem.h"
 #include "base/vec.h"
@@ -140,7 +141,7 @@ struct data_iterator *iterator_prefetch(struct dataset *of, struct data_iterator
   p->buffer = buffer > 0 ? MIN(buffer, MAX_BUFFER) : DEFAULT_BUFFER;
   cancel_init(&p->cancel);
   pthread_mutex_init(&p->lock, NULL);
-  pthread_cond_init(&p->change, NULL);
+  cond_init(&p->change);
   return &p->head;
 }
 

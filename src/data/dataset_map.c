@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/cond.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/vec.h"
@@ -203,7 +204,7 @@ static shoal_status map_iterate(struct dataset *d, struct data_iterator **out) {
   p->pool = pool_new(threads, "map");
   cancel_init(&p->cancel);
   pthread_mutex_init(&p->lock, NULL);
-  pthread_cond_init(&p->change, NULL);
+  cond_init(&p->change);
   return NULL;
 }
 

@@ -77,15 +77,9 @@ static shoal_status sleep_next(struct data_iterator *it, struct data_ctx *ctx, s
   struct data_iterator *in;
   TRY(iterator_input(it, &in));
   int64_t begun = clock_ns() / 1000, micros = ((const struct passing_dataset *)it->of)->micros;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_cond_t never = PTHREAD_COND_INITIALIZER;
-  pthread_mutex_lock(&lock);
-  for (int64_t left; (left = micros - (clock_ns() / 1000 - begun)) > 0 && !cancel_started(ctx->cancel);) {
-    enum { SHORT = 50000 }; /* data_wait()'s */
-    if (left >= SHORT) data_wait(&never, &lock);
-    else nanosleep(&(struct timespec){.tv_nsec = left * 1000}, NULL);
-  }
-  pthread_mutex_unlock(&lock);
+  enum { NAP = 50000 }; /* between two looks at the cancellation */
+  for (int64_t left; (left = micros - (clock_ns() / 1000 - begun)) > 0 && !cancel_started(ctx->cancel);)
+    nanosleep(&(struct timespec){.tv_nsec = MIN(left, NAP) * 1000}, NULL);
   return iterator_next(in, ctx, out, end);
 }
 

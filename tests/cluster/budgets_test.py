@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cluster import ROOT, SHOAL, Cluster, report
+from cluster import ROOT, SHOAL, Cluster, report, sanitized
 from http2_test import (CALM, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW, RST, WAIT, WINDOW,
                         Client, field, session, setting)
 
@@ -195,7 +195,8 @@ def bombs():
                 f = client.until(lambda f: f[0] in (HEADERS, RST))[-1]
                 if f[1] & END_STREAM or f[0] == RST:
                     left.discard(f[2])
-            assert memory(c, "VmHWM") - before < 400, memory(c, "VmHWM")
+            # All of them at once would be 1,500 MB; what a sanitizer keeps of memory that was freed is 256 MB.
+            assert memory(c, "VmHWM") - before < (900 if sanitized() else 400), memory(c, "VmHWM")
             serves(c)
     # What is not known is skipped, so that all is well with a request that has 15 MB of it, where there is room.
     packed = gzip.compress(b"\x7a\x80\x80\xc0\x07" + bytes(15 * MB), 9)

@@ -62,6 +62,12 @@ def free_ports(n):
     raise RuntimeError("no free ports")
 
 
+def sanitized():
+    """Is the server built with a sanitizer, whose own memory is beside what it holds?"""
+    with open(os.path.join(os.path.dirname(SHOAL), "CMakeCache.txt")) as f:
+        return any(line.startswith("SHOAL_SANITIZE:") and line.strip().split("=", 1)[1] for line in f)
+
+
 def until(condition, seconds=PATIENCE, what=lambda: "it does not come"):
     """Waits for a condition; its value."""
     end = time.time() + seconds

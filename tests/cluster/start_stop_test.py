@@ -10,12 +10,14 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import grpc
 import tensorflow.compat.v1 as tf
 
 from cluster import PATIENCE, SHOAL, SLACK, Cluster, free_ports, report, until, until_step
-from master_client import Client, Wrong, graph_def
+from master_client import Client, Wrong, graph_def, message
 
 tf.disable_v2_behavior()
 
@@ -264,6 +266,43 @@ def stop_beside_a_kernel():
         thread.join()
 
 
+def owed_cleanups():
+    """A server that is told to stop answers the CleanupGraph of a step that another master ran on it just before, as
+    TensorFlow's waits for ever where it does not; and does not wait where nothing is due."""
+    graph = tf.GraphDef()
+    graph.node.add(name="n", op="NoOp", device="/job:worker/replica:0/task:0/device:CPU:0")
+
+    def stop(due, gone):
+        with Cluster(["--log_level=info", "--http_port=0"], worker=["shoal"]) as c:
+            task, client = c.tasks["worker", 0], Client(c.target("worker"))
+            handle = client.worker("RegisterGraph", (2, graph))[1]
+            for step in (1, 2):
+                client.worker("RunGraph", (1, handle), (2, step), (11, step))
+            for step in range(1, 3 - due):
+                client.worker("CleanupGraph", (1, step))
+            if gone:
+                client.channel.close()
+                pages = until(lambda: re.search(r"pages at (http://\S*)/healthz", task.text()))[1]
+                until(lambda: b"shoal_connections 0\n" in urllib.request.urlopen(pages + "/metrics").read())
+            task.kill(signal.SIGTERM)
+            answered = False
+            if due and not gone:
+                time.sleep(0.3)  # without waiting for what is due it would be gone
+                clean = client.channel.unary_unary("/tensorflow.WorkerService/CleanupGraph")
+                try:
+                    for step in range(3 - due, 3):
+                        clean(message((1, step)), timeout=PATIENCE)
+                    answered = True
+                except grpc.RpcError:  # too late, on a machine that stood still for a while
+                    pass
+            assert task.process.wait(PATIENCE) == 0, task.text()
+            return answered, "have yet to tidy up" in task.text()
+
+    assert stop(0, False) == (False, False) and stop(2, True) == (False, False)
+    for due in (1, 2):
+        assert any(stop(due, False) == (True, True) for _ in range(5)), "nobody answered"
+
+
 def port_in_use():
     with Cluster(a=["shoal"]) as c:
         p = shoal("server", "--cluster_spec=" + json.dumps(c.lists()), "--job_name=a")
@@ -365,7 +404,7 @@ def all_forms():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     any_order, startup_timeout, startup_timeout_in_session, startup_timeout_by_default, at_work_in_time, client_deadline,
-    stop_cluster, stop_by_signal, stop_beside_a_kernel, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, limits_of_the_process,
+    stop_cluster, stop_by_signal, stop_beside_a_kernel, owed_cleanups, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, limits_of_the_process,
     closed_output, all_forms)]
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Queue runners read records on the workers; a queue on each ps tells it when all workers are through, and it ends."""
 import argparse
 import os
-import time
 
 import tensorflow.compat.v1 as tf
 
@@ -77,8 +76,6 @@ def main():
             one = done_queue(FLAGS.task_index).dequeue()
             for _ in WORKERS:
                 session.run(one)
-        # The last worker's step is not tidied up yet, and TensorFlow's master waits for ever for a ps that is gone then.
-        time.sleep(3)
         print("done")
         return
     path = os.path.join(FLAGS.log_dir, "records%d" % FLAGS.task_index)

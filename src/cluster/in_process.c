@@ -1,9 +1,11 @@
 /* Steps by a call; see in_process.h. */
 #include "cluster/in_process.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/latch.h"
 #include "rpc/loop.h"
@@ -102,27 +104,32 @@ static void step_ended(void *arg, shoal_status s, const struct tensor *values, c
   latch_done(&step->latch, s);
 }
 
-/* The signature with every name whole, as it would come over the wire. */
-static struct step_signature whole_names(const struct step_signature *sig, struct text *names) {
-  int n = sig->n_feeds + sig->n_fetches + sig->n_targets;
-  const char **all = mem_zalloc((size_t)n + 1, sizeof *all);
-  size_t *offsets = mem_zalloc((size_t)n + 1, sizeof *offsets);
+static size_t lengths(const char *const *names, int n) {
+  size_t sum = 0;
+  for (int i = 0; i < n; i++) sum += strlen(names[i]);
+  return sum;
+}
+
+/* Names of tensors as they would come over the wire: those that lack ":0" are written at *text, which moves on. */
+static const char **put_whole(const char **to, const char *const *names, int n, char **text) {
   for (int i = 0; i < n; i++) {
-    bool tensor = i < sig->n_feeds + sig->n_fetches;
-    const char *name = i < sig->n_feeds ? sig->feeds[i]
-                       : tensor         ? sig->fetches[i - sig->n_feeds]
-                                        : sig->targets[i - sig->n_feeds - sig->n_fetches];
-    offsets[i] = names->n;
-    text_adds(names, name);
-    if (tensor && !strchr(name, ':')) text_adds(names, ":0");
-    text_add(names, "", 1);
+    *to++ = strchr(names[i], ':') ? names[i] : *text;
+    if (to[-1] == *text) *text += sprintf(*text, "%s:0", names[i]) + 1;
   }
-  for (int i = 0; i < n; i++) all[i] = names->at + offsets[i];
-  free(offsets);
+  return to;
+}
+
+/* The signature with every name whole. Its lists, and names that were made longer, are one block that begins with the
+ * feeds. */
+static struct step_signature whole_names(const struct step_signature *sig) {
+  size_t n = (size_t)sig->n_feeds + (size_t)sig->n_fetches;
+  size_t bytes = lengths(sig->feeds, sig->n_feeds) + lengths(sig->fetches, sig->n_fetches) + n * sizeof ":0";
+  const char **all = block_alloc(n * sizeof *all + bytes);
+  char *text = (char *)(all + n);
   struct step_signature out = *sig;
   out.feeds = all;
-  out.fetches = all + sig->n_feeds;
-  out.targets = all + sig->n_feeds + sig->n_fetches;
+  out.fetches = put_whole(all, sig->feeds, sig->n_feeds, &text);
+  put_whole(all + sig->n_feeds, sig->fetches, sig->n_fetches, &text);
   return out;
 }
 
@@ -131,7 +138,7 @@ static void cancel_run(void *run) { step_run_cancel(run, run_cancel_status()); }
 /* The step runs in part on this thread. One that is late is cancelled, and then waited for: it uses our memory. */
 static shoal_status run_compiled(struct master_session *s, struct in_process_step *step, const struct run_options *o,
                                  int64_t deadline, shoal_tensor *const *feeds) {
-  struct tensor *args = mem_zalloc((size_t)step->sig->n_feeds + 1, sizeof *args);
+  struct tensor *args = block_zalloc(((size_t)step->sig->n_feeds + 1) * sizeof *args);
   for (int i = 0; i < step->sig->n_feeds; i++) tensor_ref(&args[i], &feeds[i]->t);
   latch_init(&step->latch, 1);
   struct step_run *run = step_run_new(s, step->compiled, o, deadline, args, step_ended, step);
@@ -173,8 +180,7 @@ shoal_status in_process_run(struct master *m, const char *handle, const shoal_ru
   struct run_options options = {.timeout_ms = o ? o->timeout_ms : 0,
                                 .trace = o && o->trace_level,
                                 .partition_graphs = o && o->output_partition_graphs};
-  struct text names = {0};
-  struct step_signature whole = whole_names(sig, &names);
+  struct step_signature whole = whole_names(sig);
   struct in_process_step step = {.sig = sig, .fetches = fetches, .metadata = metadata};
   shoal_status err = compile(s, &step, &whole, options.partition_graphs ? COMPILE_GRAPHS : 0);
   if (!err) err = run_compiled(s, &step, &options, deadline, feeds);
@@ -185,8 +191,7 @@ shoal_status in_process_run(struct master *m, const char *handle, const shoal_ru
     fetches[i] = NULL;
   }
   compiled_unref(step.compiled);
-  free((void *)(uintptr_t)whole.feeds);
-  text_release(&names);
+  block_free((void *)(uintptr_t)whole.feeds);
   master_session_unref(s);
   return err;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alarm.h"
+#include "base/block.h"
 #include "base/clock.h"
 #include "cluster/master.h"
 #include "graph/import.h"
@@ -376,17 +377,16 @@ static bool await(struct master_session *s, const char *key, const struct step_s
 
 void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
                     compile_done done, void *arg) {
-  struct text key = {0};
-  signature_key(&key, (char)('0' + flags), sig);
+  char *key = signature_key((char)('0' + flags), sig);
   struct signature *found = NULL;
   shoal_status full = NULL;
   bool waits = false;
-  if (signatures_find(&s->compiled, text_cstr(&key), NULL, NULL, &found) != SIGNATURE_KEPT) {
+  if (signatures_find(&s->compiled, key, NULL, NULL, &found) != SIGNATURE_KEPT) {
     struct asker *a = mem_zalloc(1, sizeof *a);
     *a = (struct asker){.head = {.tell = tell_soon, .gone = gone}, .event.fn = tell, .done = done, .arg = arg};
-    waits = await(s, text_cstr(&key), sig, flags, a, &found, &full);
+    waits = await(s, key, sig, flags, a, &found, &full);
     if (!waits) free(a);
   }
-  text_release(&key);
+  block_free(key);
   if (!waits) done(arg, full, (struct compiled *)found);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alarm.h"
+#include "base/block.h"
 #include "base/clock.h"
 #include "cluster/master.h"
 #include "proto/config.wire.h"
@@ -45,7 +46,7 @@ void step_run_unref(struct step_run *r) {
   if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
   rendezvous_unref(r->rendezvous);
   cancel_release(&r->cancel);
-  free(r);
+  block_free(r);
 }
 
 /* What is cancelled may end the run on this very thread: it stays until the cancellation is through. */
@@ -140,8 +141,8 @@ static void conclude(struct step_run *r) {
   for (size_t i = 0; r->args && i < c->feeds.n; i++) tensor_release(&r->args[i]);
   for (size_t i = 0; r->rets && i < c->fetches.n; i++) tensor_release(&r->rets[i]);
   for (size_t i = 0; i < c->parts.n; i++) text_release(&r->parts[i].run.step_stats);
-  free(r->args);
-  free(r->rets);
+  block_free(r->args);
+  block_free(r->rets);
   step_stats_free(r->stats);
   compiled_unref(c);
   step_run_unref(r);
@@ -207,7 +208,7 @@ static void part_done(void *arg, shoal_status err) {
 
 struct step_run *step_run_new(struct master_session *s, struct compiled *c, const struct run_options *o,
                               int64_t call_deadline, struct tensor *args, step_done done, void *arg) {
-  struct step_run *r = mem_zalloc(1, sizeof *r + c->parts.n * sizeof *r->parts);
+  struct step_run *r = block_zalloc(sizeof *r + c->parts.n * sizeof *r->parts);
   atomic_init(&r->refs, 2); /* the run's own, and the caller's */
   r->session = s;
   master_session_ref(s);
@@ -226,7 +227,7 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
   r->is_timed = r->deadline < call_deadline;
   if (partial) r->rendezvous = s->workers.at[OWN].ops->rendezvous(&s->workers.at[OWN], r->id);
-  else r->rets = mem_zalloc(c->fetches.n, sizeof *r->rets);
+  else r->rets = block_zalloc(c->fetches.n * sizeof *r->rets);
   return r;
 }
 

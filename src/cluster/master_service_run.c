@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "cluster/master_service.h"
 #include "cluster/request_parts.h"
@@ -247,11 +248,11 @@ static void cancelled(void *arg) {
 static void args_free(struct run_call *c, struct tensor *args) {
   for (size_t i = 0; i < c->values.n; i++)
     if (tensor_valid(&args[i])) tensor_release(&args[i]);
-  free(args);
+  block_free(args);
 }
 
 static shoal_status decode_feeds(struct run_call *c, struct tensor **out) {
-  struct tensor *args = mem_zalloc(c->values.n + 1, sizeof *args);
+  struct tensor *args = block_zalloc((c->values.n + 1) * sizeof *args);
   size_t budget = TENSOR_PROTO_MAX_REPEAT; /* of all together */
   shoal_status s = NULL;
   for (size_t i = 0; i < c->values.n && !s; i++)
@@ -289,7 +290,7 @@ static shoal_status start_partial(struct run_call *c) {
   struct tensor *feeds = NULL;
   TRY(decode_feeds(c, &feeds));
   master_partial_run(c->session, name_at(c, c->partial), &c->sig, feeds, reply, c);
-  free(feeds);
+  block_free(feeds);
   return NULL;
 }
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/log.h"
@@ -218,7 +219,7 @@ void peer_call_unref(struct peer_call *c) {
   struct peer *p = c->peer;
   rpc_pending_unref(c->pending);
   fast_call_unref(c->fast);
-  free(c);
+  block_free(c);
   peer_unref(p);
 }
 
@@ -267,7 +268,7 @@ static void on_done(void *arg, shoal_status s, struct rpc_body *body) {
 static struct peer_call *call_new(struct peer *p, const char *method, int64_t step, const char *what, void *arg,
                                   struct peer_call **handle) {
   size_t n = what ? strlen(what) + 1 : 0;
-  struct peer_call *c = mem_zalloc(1, sizeof *c + n);
+  struct peer_call *c = block_zalloc(sizeof *c + n);
   atomic_init(&c->refs, handle ? 2 : 1);
   c->peer = p;
   c->method = method;

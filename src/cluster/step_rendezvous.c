@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/keyed_hash.h"
 #include "cluster/cancellable.h"
@@ -53,7 +54,7 @@ struct fetch {
 static void fetch_free(struct fetch *f) {
   free(f->key);
   rendezvous_unref(&f->step->head);
-  free(f);
+  block_free(f);
 }
 
 static void record(struct fetch *f, const struct tensor *value) {
@@ -82,7 +83,7 @@ static void fetch_done(void *arg, shoal_status s, struct tensor *value, bool is_
 
 static void fetch_start(struct entry *e, struct peer *peer, const char *key, struct cancel *cancel,
                         rendezvous_done done, void *arg) {
-  struct fetch *f = mem_zalloc(1, sizeof *f);
+  struct fetch *f = block_zalloc(sizeof *f);
   f->step = e;
   rendezvous_ref(&e->head);
   f->done = done;
@@ -143,7 +144,7 @@ static void step_abort(struct rendezvous *r, shoal_status why) { rendezvous_abor
 static void step_free(struct rendezvous *r) {
   struct entry *e = (struct entry *)r;
   rendezvous_unref(e->local);
-  free(e);
+  block_free(e);
 }
 
 static const struct rendezvous_ops step_ops = {
@@ -218,7 +219,7 @@ static struct entry *find(struct steps *s, int64_t id) {
 static struct entry *find_or_make(struct steps *s, int64_t id) {
   struct entry *e = find(s, id);
   if (!e) {
-    e = mem_zalloc(1, sizeof *e);
+    e = block_zalloc(sizeof *e);
     e->head.ops = &step_ops;
     atomic_init(&e->head.refs, 1);
     e->id = id;
@@ -332,9 +333,7 @@ void steps_cleanup(struct steps *s, int64_t id) {
   }
   pthread_mutex_unlock(&s->lock);
   if (!e) return;
-  /* Nearly always nobody waits any more, and nobody else knows of the step. */
-  if (atomic_load(&e->head.refs) > 1 || !rendezvous_local_is_empty(e->local))
-    rendezvous_abort(e->local, status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64, id)));
+  rendezvous_local_end(e->local, id);
   rendezvous_unref(&e->head);
 }
 

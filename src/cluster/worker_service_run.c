@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/wire.h"
 #include "cluster/request_parts.h"
@@ -36,7 +37,7 @@ static void recv_unref(struct recv *r) {
   steps_request_over(r->worker->steps, r->rendezvous);
   rendezvous_unref(r->rendezvous);
   free(r->key);
-  free(r);
+  block_free(r);
 }
 
 /* Too large for gRPC, but the receiver knows the fast path: the value waits until it asks again. */
@@ -114,7 +115,7 @@ void worker_service_fast_recv(void *arg, struct fast_request *request, int64_t s
     fast_answer(request, s, NULL, false);
     return;
   }
-  struct recv *r = mem_zalloc(1, sizeof *r);
+  struct recv *r = block_zalloc(sizeof *r);
   r->fast = request;
   r->worker = w;
   recv_start(r, rendezvous, key);
@@ -146,7 +147,7 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
     rpc_call_fail(c, s);
     return;
   }
-  struct recv *r = mem_zalloc(1, sizeof *r);
+  struct recv *r = block_zalloc(sizeof *r);
   r->call = c;
   r->worker = w;
   r->wants_ticket = wants_ticket;
@@ -191,7 +192,7 @@ static void run_reply(struct run *r, shoal_status s, struct message *m) {
     struct text bytes = {0};
     if (s) {
       message_release(m);
-    } else {
+    } else if (!message_is_empty(m)) {
       struct rpc_message *whole = message_finish(m);
       for (size_t i = 0; i < whole->n_pieces; i++)
         text_add(&bytes, (const char *)whole->pieces[i].at, whole->pieces[i].n);
@@ -255,7 +256,7 @@ static void run_answer(void *arg, shoal_status s) {
   /* After the answer: the call's cancel function is called no more. */
   partial_run_unref(steps_run);
   cancel_release(&r->cancel);
-  free(r);
+  block_free(r);
 }
 
 struct key_wait {
@@ -294,7 +295,7 @@ static shoal_status send_value(struct run *r, struct wire m) {
 static shoal_status read_request(struct run *r, const void *data, size_t size) {
   struct worker *w = r->worker;
   TRY(request_parts(r->call, data, size));
-  char *graph = mem_strdup(""), *session = mem_strdup("");
+  char *graph = NULL, *session = NULL;
   bool called = false;
   int64_t id = 0;
   struct wire m = wire_from(data, size), sends = m;
@@ -303,10 +304,11 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   bool has_send = false;
   for (struct wire_field f; (step = wire_next(&m, &f)) == WIRE_FIELD;) {
     if (f.type == WIRE_BYTES) {
-      if (f.tag == RunGraphRequest_graph_handle) free(graph), graph = mem_strndup((const char *)f.data, f.size);
+      if (f.tag == RunGraphRequest_graph_handle) block_free(graph), graph = block_strndup((const char *)f.data, f.size);
       if (f.tag == RunGraphRequest_send) has_send = true;
       if (f.tag == RunGraphRequest_recv_key) vec_push(&r->recv_keys, mem_strndup((const char *)f.data, f.size));
-      if (f.tag == RunGraphRequest_session_handle) free(session), session = mem_strndup((const char *)f.data, f.size);
+      if (f.tag == RunGraphRequest_session_handle)
+        block_free(session), session = block_strndup((const char *)f.data, f.size);
       if (f.tag == RunGraphExtra_fast_path) r->wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
       if (f.tag == RunGraphRequest_exec_opts) {
         struct wire opts = wire_inside(&f);
@@ -327,10 +329,10 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   }
   if (!s && step == WIRE_BROKEN) s = INVALID("RunGraphRequest does not parse as a protocol buffer");
   if (!s) s = request_ids_track(w->ids, "RunGraph (GrpcWorker)", id, r->run.run.step.id);
-  if (!s) s = worker_find_session(w, session, called, &r->session);
-  if (!s) s = worker_find_graph(r->session, graph, &r->graph);
-  free(graph);
-  free(session);
+  if (!s) s = worker_find_session(w, session ? session : "", called, &r->session);
+  if (!s) s = worker_find_graph(r->session, graph ? graph : "", &r->graph);
+  block_free(graph);
+  block_free(session);
   TRY(s);
   struct account *account = r->session->account;
   if (!account) return INVALID("RunGraph of a session that this task's own master has");
@@ -342,7 +344,7 @@ static shoal_status read_request(struct run *r, const void *data, size_t size) {
   if (has_send || r->recv_keys.n || r->partial) r->rendezvous = steps_get(w->steps, r->run.run.step.id);
   for (struct wire_field f; has_send && wire_next(&sends, &f) == WIRE_FIELD;)
     if (f.tag == RunGraphRequest_send) TRY(send_value(r, wire_inside(&f)));
-  r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
+  if (r->recv_keys.n) r->received = mem_zalloc(r->recv_keys.n, sizeof *r->received);
   if (r->trace) r->run.run.step.stats = step_stats_new(false);
   if (!r->partial) return NULL;
   return partial_run_join(w, r->run.run.step.id, r->session, r->graph, r->rendezvous, &r->steps_run);
@@ -390,7 +392,7 @@ static void run_start(struct run *r, struct worker *w, const void *data, size_t 
 }
 
 void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
-  struct run *r = mem_zalloc(1, sizeof *r);
+  struct run *r = block_zalloc(sizeof *r);
   const void *data = NULL;
   size_t size = 0;
   r->call = c;
@@ -399,7 +401,7 @@ void worker_service_run_graph(struct worker *w, struct rpc_call *c) {
 }
 
 void worker_service_fast_run(void *arg, struct fast_request *request, const void *data, size_t n, int64_t deadline) {
-  struct run *r = mem_zalloc(1, sizeof *r);
+  struct run *r = block_zalloc(sizeof *r);
   r->fast = request;
   run_start(r, arg, data, n, NULL, deadline);
 }

@@ -4,18 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 
-enum { CHUNK = 1024 };
+enum { CHUNK = 1000 }; /* a block of 1 KiB */
 
 static void release_pieces(struct rpc_piece *pieces, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (pieces[i].release) pieces[i].release(pieces[i].owner);
-  free(pieces);
+  block_free(pieces);
 }
 
 static struct rpc_message *message_of(struct rpc_piece *pieces, size_t n) {
-  struct rpc_message *m = mem_alloc(sizeof *m);
+  struct rpc_message *m = block_alloc(sizeof *m);
   *m = (struct rpc_message){.pieces = pieces, .n_pieces = n, .refs = 1};
   for (size_t i = 0; i < n; i++) m->size += pieces[i].n;
   return m;
@@ -24,7 +25,7 @@ static struct rpc_message *message_of(struct rpc_piece *pieces, size_t n) {
 void rpc_message_free(struct rpc_message *m) {
   if (!m) return;
   release_pieces(m->pieces, m->n_pieces);
-  free(m);
+  block_free(m);
 }
 
 shoal_status rpc_message_check(const struct rpc_message *m, const char *what) {
@@ -36,14 +37,14 @@ shoal_status rpc_message_check(const struct rpc_message *m, const char *what) {
 
 bool rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
   if (m && m->n_pieces > 1) {
-    uint8_t *all = mem_try_alloc(m->size);
+    uint8_t *all = block_try_alloc(m->size);
     if (!all) return false;
     size_t at = 0;
     for (size_t i = 0; i < m->n_pieces; at += m->pieces[i++].n)
       if (m->pieces[i].n) memcpy(all + at, m->pieces[i].at, m->pieces[i].n);
     release_pieces(m->pieces, m->n_pieces);
-    m->pieces = mem_alloc(sizeof *m->pieces);
-    m->pieces[0] = (struct rpc_piece){all, m->size, free, all};
+    m->pieces = block_alloc(sizeof *m->pieces);
+    m->pieces[0] = (struct rpc_piece){all, m->size, block_free, all};
     m->n_pieces = 1;
   }
   *data = m && m->n_pieces ? m->pieces[0].at : (const uint8_t *)"";
@@ -53,9 +54,21 @@ bool rpc_message_flat(struct rpc_message *m, const void **data, size_t *size) {
 
 void message_init(struct message *m) { *m = (struct message){0}; }
 
+static void add_piece(struct message *m, struct rpc_piece piece) {
+  enum { FEW = 4 };
+  if (m->n_pieces == m->cap_pieces) {
+    struct rpc_piece *before = m->pieces;
+    m->cap_pieces = m->cap_pieces ? m->cap_pieces * 2 : FEW;
+    m->pieces = block_alloc(m->cap_pieces * sizeof *m->pieces);
+    if (before) memcpy(m->pieces, before, m->n_pieces * sizeof *before);
+    block_free(before);
+  }
+  m->pieces[m->n_pieces++] = piece;
+}
+
 static void close_chunk(struct message *m) {
-  if (m->used) vec_push(&m->pieces, (struct rpc_piece){m->chunk, m->used, free, m->chunk});
-  else if (m->room) free(m->chunk);
+  if (m->used) add_piece(m, (struct rpc_piece){m->chunk, m->used, block_free, m->chunk});
+  else if (m->room) block_free(m->chunk);
   m->used = m->room = 0;
 }
 
@@ -63,7 +76,7 @@ static void close_chunk(struct message *m) {
 static uint8_t *reserve(struct message *m, size_t n) {
   if (m->room - m->used < n) {
     close_chunk(m);
-    m->chunk = n > CHUNK ? mem_try_alloc(n) : mem_alloc(CHUNK);
+    m->chunk = n > CHUNK ? block_try_alloc(n) : block_alloc(CHUNK);
     if (!m->chunk) {
       m->failed = true;
       return NULL;
@@ -77,7 +90,7 @@ static uint8_t *reserve(struct message *m, size_t n) {
 
 struct rpc_message *message_finish(struct message *m) {
   close_chunk(m);
-  struct rpc_message *done = message_of(m->pieces.at, m->pieces.n);
+  struct rpc_message *done = message_of(m->pieces, m->n_pieces);
   done->failed = m->failed;
   *m = (struct message){0};
   return done;
@@ -85,7 +98,7 @@ struct rpc_message *message_finish(struct message *m) {
 
 void message_release(struct message *m) {
   close_chunk(m);
-  release_pieces(m->pieces.at, m->pieces.n);
+  release_pieces(m->pieces, m->n_pieces);
   *m = (struct message){0};
 }
 
@@ -135,14 +148,14 @@ void message_text(struct message *m, uint32_t tag, const char *s) {
 
 void message_reference(struct message *m, const void *data, size_t n, void (*release)(void *owner), void *owner) {
   close_chunk(m);
-  vec_push(&m->pieces, (struct rpc_piece){data, n, release, owner});
+  add_piece(m, (struct rpc_piece){data, n, release, owner});
 }
 
 struct rpc_message *message_from_text(struct text *t) {
   struct rpc_piece *piece = NULL;
   size_t n = t->n;
   if (n) {
-    piece = mem_alloc(sizeof *piece);
+    piece = block_alloc(sizeof *piece);
     char *all = text_take(t);
     *piece = (struct rpc_piece){(const uint8_t *)all, n, free, all};
   }

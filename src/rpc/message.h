@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "base/vec.h"
 #include "base/wire.h"
 
 /* A finished message: pieces of memory, sent in this order. */
@@ -41,16 +40,19 @@ bool rpc_message_flat(struct rpc_message *m, const void **data, size_t *size);
 
 /* One that is being written. */
 struct message {
-  VEC(struct rpc_piece) pieces; /* finished */
-  uint8_t *chunk;               /* being filled */
-  size_t used, room;            /* of chunk; room 0: there is none */
-  bool failed;                  /* sticks */
+  struct rpc_piece *pieces; /* finished: [n_pieces] of [cap_pieces] */
+  size_t n_pieces, cap_pieces;
+  uint8_t *chunk;    /* being filled */
+  size_t used, room; /* of chunk; room 0: there is none */
+  bool failed;       /* sticks */
 };
 
 void message_init(struct message *m);
 /* The message, ready to be sent; m is released. */
 struct rpc_message *message_finish(struct message *m);
 void message_release(struct message *m);
+/* Has nothing been written to it? */
+static inline bool message_is_empty(const struct message *m) { return !m->n_pieces && !m->used && !m->failed; }
 
 /* Bytes of a length-delimited field: tag, length, contents. */
 static inline size_t message_field_size(uint32_t tag, size_t n) {

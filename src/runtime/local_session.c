@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/latch.h"
 #include "base/mem.h"
 #include "graph/lower.h"
@@ -174,21 +175,20 @@ static void compile(struct local_session *s, const struct step_signature *sig, e
 
 shoal_status local_session_step(struct local_session *s, const struct step_signature *sig, enum feed_style style,
                                 struct local_step **out) {
-  struct text key = {0};
+  char *key = signature_key(style == FEED_WIRES ? 'w' : 'a', sig);
   struct signature *found = NULL;
   shoal_status status = NULL;
-  signature_key(&key, style == FEED_WIRES ? 'w' : 'a', sig);
-  if (signatures_find(&s->steps, text_cstr(&key), NULL, NULL, &found) != SIGNATURE_KEPT) {
+  if (signatures_find(&s->steps, key, NULL, NULL, &found) != SIGNATURE_KEPT) {
     struct step_wait wait = {.asker.tell = step_made};
     struct signature_work work;
     latch_init(&wait.latch, 1);
-    enum signature_state state = signatures_find(&s->steps, text_cstr(&key), &work, &wait.asker, &found);
+    enum signature_state state = signatures_find(&s->steps, key, &work, &wait.asker, &found);
     if (state == SIGNATURE_KEPT) step_made(&wait.asker, NULL, found);
     if (state == SIGNATURE_ABSENT) compile(s, sig, style, &work);
     status = latch_finish(&wait.latch);
     found = wait.made;
   }
-  text_release(&key);
+  block_free(key);
   *out = (struct local_step *)found;
   return status;
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 
 enum { FEW = 64, CROWDED = 4, GROWTH = 8 }; /* buckets at first; items for each before there are GROWTH times as many */
@@ -43,6 +44,8 @@ struct local {
   struct bucket *buckets; /* lock: [cap], a power of two */
   size_t cap, n;          /* lock */
   shoal_status aborted;   /* lock */
+  bool ended;             /* lock: its step was cleaned up, without anybody waiting */
+  int64_t step;           /* lock: which, when it is ended */
   struct bucket few[FEW];
 };
 
@@ -99,7 +102,7 @@ static void take(struct local *r, struct item *i) {
 
 static struct item *item_new(const char *key, uint64_t hash) {
   size_t n = strlen(key) + 1;
-  struct item *i = mem_zalloc(1, sizeof *i + n);
+  struct item *i = block_zalloc(sizeof *i + n);
   i->hash = hash;
   memcpy(i->key, key, n);
   return i;
@@ -107,15 +110,20 @@ static struct item *item_new(const char *key, uint64_t hash) {
 
 static void item_free(struct item *i) {
   tensor_release(&i->value);
-  free(i);
+  block_free(i);
+}
+
+/* Why nothing passes any more; NULL: it does. Call with the lock held. */
+static shoal_status reason(const struct local *r) {
+  if (LIKELY(!r->aborted && !r->ended)) return NULL;
+  return r->aborted ? status_copy(r->aborted) : status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64, r->step));
 }
 
 static void local_send(struct rendezvous *base, const char *key, uint64_t hash, struct tensor *value, bool is_dead,
                        shoal_status *s) {
   struct local *r = (struct local *)base;
   pthread_mutex_lock(&r->lock);
-  if (r->aborted) {
-    *s = status_copy(r->aborted);
+  if ((*s = reason(r))) {
     pthread_mutex_unlock(&r->lock);
     tensor_release(value);
     return;
@@ -155,8 +163,8 @@ static void local_recv(struct rendezvous *base, const char *key, uint64_t hash, 
   struct local *r = (struct local *)base;
   struct tensor none = tensor_none();
   pthread_mutex_lock(&r->lock);
-  if (r->aborted) {
-    shoal_status s = status_copy(r->aborted);
+  shoal_status s = reason(r);
+  if (s) {
     pthread_mutex_unlock(&r->lock);
     done(arg, s, &none, false);
     return;
@@ -211,20 +219,32 @@ static void local_abort(struct rendezvous *base, shoal_status why) {
   }
 }
 
+void rendezvous_local_end(struct rendezvous *base, int64_t step) {
+  struct local *r = (struct local *)base;
+  pthread_mutex_lock(&r->lock);
+  bool waits = r->n != 0;
+  if (!waits) { /* nearly always: then the reason is made when somebody asks */
+    r->ended = true;
+    r->step = step;
+  }
+  pthread_mutex_unlock(&r->lock);
+  if (waits) local_abort(base, status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64, step)));
+}
+
 static void local_free(struct rendezvous *base) {
   struct local *r = (struct local *)base;
   if (r->n) local_abort(base, STATUS(SHOAL_CANCELLED, "the step has ended"));
   if (r->buckets != r->few) free(r->buckets);
   shoal_status_free(r->aborted);
   pthread_mutex_destroy(&r->lock);
-  free(r);
+  block_free(r);
 }
 
 static const struct rendezvous_ops local_ops = {
     .send = local_send, .recv = local_recv, .abort = local_abort, .free = local_free};
 
 struct rendezvous *rendezvous_local_new(void) {
-  struct local *r = mem_zalloc(1, sizeof *r);
+  struct local *r = block_zalloc(sizeof *r);
   r->head.ops = &local_ops;
   r->buckets = r->few;
   r->cap = FEW;

@@ -55,6 +55,8 @@ static inline void rendezvous_unref(struct rendezvous *r) {
 struct rendezvous *rendezvous_local_new(void);
 /* Does nobody wait, and no value? */
 bool rendezvous_local_is_empty(struct rendezvous *r);
+/* Its step has been cleaned up: waiting receives end with ABORTED, and so do those to come, and sends. */
+void rendezvous_local_end(struct rendezvous *r, int64_t step);
 /* Calls fn for each key somebody waits for (status pages). */
 void rendezvous_local_waiting(struct rendezvous *r, void (*fn)(void *arg, const char *key), void *arg);
 

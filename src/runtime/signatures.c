@@ -2,7 +2,9 @@
 #include "runtime/signatures.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 
 void signatures_init(struct signatures *t, size_t most, void (*forget)(void *owner, struct signature *s), void *owner) {
@@ -21,23 +23,37 @@ void signatures_release(struct signatures *t, void (*let_go)(struct signature *s
   pthread_mutex_destroy(&t->lock);
 }
 
-/* The count first, in base 64 and without printf: this is done for every step. */
-static void add_names(struct text *key, const char *const *names, int n) {
-  unsigned count = (unsigned)n;
-  do text_addc(key, (char)('0' + count % 64));
-  while (count /= 64);
-  text_addc(key, '\n');
-  for (int i = 0; i < n; i++) {
-    text_adds(key, names[i]);
-    text_addc(key, ';');
-  }
+enum { COUNT_DIGITS = 7 }; /* of a number of names, with the line's end */
+
+static size_t names_size(const char *const *names, int n) {
+  size_t bytes = COUNT_DIGITS;
+  for (int i = 0; i < n; i++) bytes += strlen(names[i]) + 1;
+  return bytes;
 }
 
-void signature_key(struct text *key, char style, const struct step_signature *sig) {
-  text_addc(key, style);
-  add_names(key, sig->feeds, sig->n_feeds);
-  add_names(key, sig->fetches, sig->n_fetches);
-  add_names(key, sig->targets, sig->n_targets);
+/* The count first, in base 64 and without printf: this is done for every step. */
+static char *put_names(char *at, const char *const *names, int n) {
+  unsigned count = (unsigned)n;
+  do *at++ = (char)('0' + count % 64);
+  while (count /= 64);
+  *at++ = '\n';
+  for (int i = 0; i < n; i++) {
+    at = stpcpy(at, names[i]);
+    *at++ = ';';
+  }
+  return at;
+}
+
+char *signature_key(char style, const struct step_signature *sig) {
+  char *key = block_alloc(2 + names_size(sig->feeds, sig->n_feeds) + names_size(sig->fetches, sig->n_fetches) +
+                          names_size(sig->targets, sig->n_targets));
+  char *at = key;
+  *at++ = style;
+  at = put_names(at, sig->feeds, sig->n_feeds);
+  at = put_names(at, sig->fetches, sig->n_fetches);
+  at = put_names(at, sig->targets, sig->n_targets);
+  *at = 0;
+  return key;
 }
 
 enum signature_state signatures_find(struct signatures *t, const char *key, struct signature_work *fresh,

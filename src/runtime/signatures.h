@@ -61,8 +61,8 @@ void signatures_init(struct signatures *t, size_t most, void (*forget)(void *own
 /* Nothing is being compiled. let_go takes over the table's references, and those of callables. */
 void signatures_release(struct signatures *t, void (*let_go)(struct signature *s));
 
-/* The key of a signature: style tells apart what is compiled in different ways. */
-void signature_key(struct text *key, char style, const struct step_signature *sig);
+/* The key of a signature, a block: style tells apart what is compiled in different ways. */
+char *signature_key(char style, const struct step_signature *sig);
 
 enum signature_state { SIGNATURE_KEPT, SIGNATURE_AWAITED, SIGNATURE_ABSENT };
 /* a NULL: only looks. */

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/block.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "tensor/strings.h"
@@ -204,7 +205,7 @@ shoal_status buffer_new(size_t size, struct buffer **out) {
 
 struct buffer *buffer_wrap(void *data, size_t size, struct device *device, void (*release)(struct buffer *),
                            void *owner) {
-  struct buffer *b = mem_zalloc(1, sizeof *b);
+  struct buffer *b = block_zalloc(sizeof *b);
   atomic_init(&b->refs, 1);
   b->size_class = BUFFER_FOREIGN;
   b->data = data;
@@ -219,7 +220,7 @@ void buffer_free_(struct buffer *b) {
   if (UNLIKELY(b->elements_of)) elements_destroy((shoal_dtype)b->elements_of, b->data, b->size);
   if (UNLIKELY(b->size_class == BUFFER_FOREIGN)) {
     if (b->release) b->release(b);
-    free(b);
+    block_free(b);
     return;
   }
   if (b->size_class < SMALL_CLASSES) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "graph/builder.h"
 
 static bool same_out(shoal_out a, shoal_out b) { return a.node == b.node && a.index == b.index; }
@@ -96,7 +97,8 @@ static struct request_names make_names(const struct step_request *s) {
   size_t bytes = 1;
   for (size_t i = 0; i < s->feeds.n; i++) bytes += strlen(s->feeds.at[i].to.node->name) + INDEX;
   for (size_t i = 0; i < s->fetches.n; i++) bytes += strlen(s->fetches.at[i].node->name) + INDEX;
-  struct request_names n = {mem_zalloc(s->feeds.n + s->fetches.n + s->targets.n + 1, sizeof *n.at), mem_alloc(bytes)};
+  struct request_names n = {block_zalloc((s->feeds.n + s->fetches.n + s->targets.n + 1) * sizeof *n.at),
+                            block_alloc(bytes)};
   char *at = n.text;
   for (size_t i = 0; i < s->feeds.n; i++) at = put_name(&n, i, at, s->feeds.at[i].to);
   for (size_t i = 0; i < s->fetches.n; i++) at = put_name(&n, s->feeds.n + i, at, s->fetches.at[i]);
@@ -108,7 +110,7 @@ shoal_status step_run(struct step_request *s, shoal_session *session) {
   TRY(check(s));
   step_drop_values(s);
   struct request_names n = make_names(s);
-  shoal_tensor **feeds = mem_zalloc(s->feeds.n + 1, sizeof *feeds);
+  shoal_tensor **feeds = block_zalloc((s->feeds.n + 1) * sizeof *feeds);
   for (size_t i = 0; i < s->feeds.n; i++) feeds[i] = s->feeds.at[i].value;
   vec_reserve(&s->values, s->fetches.n + 1);
   shoal_status e = shoal_session_run(session, &s->options, n.at, feeds, (int)s->feeds.n, n.at + s->feeds.n,
@@ -119,9 +121,9 @@ shoal_status step_run(struct step_request *s, shoal_session *session) {
       (strstr(shoal_status_message(e), "Could not find variable") || strstr(shoal_status_message(e), "uninitialized")))
     status_suffix(e,
                   "\nVariables have no values yet: run the op that shoal_initialize(g) made, or restore a checkpoint.");
-  free(feeds);
-  free(n.at);
-  free(n.text);
+  block_free(feeds);
+  block_free(n.at);
+  block_free(n.text);
   return e;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "rpc/channel.h"
 #include "rpc/loop.h"
 #include "rpc/server.h"

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "rpc/channel.h"
 #include "rpc/http2/headers.h"
 #include "rpc/limits.h"

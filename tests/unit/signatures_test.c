@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 #include "runtime/signatures.h"
 
@@ -155,12 +156,12 @@ static void keys_differ(void **state) {
                                  {NULL, 0, NULL, 0, a_b, 1},   {a_b, 1, a_b + 1, 1, NULL, 0},
                                  {a_b, 1, NULL, 0, a_b + 1, 1}};
   enum { N = sizeof all / sizeof *all };
-  struct text keys[N + 1] = {0};
-  for (int i = 0; i < N; i++) signature_key(&keys[i], 'a', &all[i]);
-  signature_key(&keys[N], 'w', &all[0]);
+  char *keys[N + 1];
+  for (int i = 0; i < N; i++) keys[i] = signature_key('a', &all[i]);
+  keys[N] = signature_key('w', &all[0]);
   for (int i = 0; i <= N; i++)
-    for (int k = 0; k < i; k++) assert_string_not_equal(text_cstr(&keys[i]), text_cstr(&keys[k]));
-  for (int i = 0; i <= N; i++) text_release(&keys[i]);
+    for (int k = 0; k < i; k++) assert_string_not_equal(keys[i], keys[k]);
+  for (int i = 0; i <= N; i++) block_free(keys[i]);
 }
 
 RUN_TESTS(cmocka_unit_test(least_recently_used_goes), cmocka_unit_test(what_is_used_stays),

@@ -2,45 +2,9 @@
  * malloc for anything else. Counted by standing in for malloc in this program. */
 #include "unit.h"
 
-#include <malloc.h>
-#include <stdatomic.h>
-
 #include <shoal/shoal.h>
 
-#include "tensor/buffer.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static long allocations(void) { return (long)buffer_system_allocs(); }
-#else
-static atomic_long mallocs;
-static long allocations(void) { return mallocs + (long)buffer_system_allocs(); }
-
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t alignment, size_t n);
-
-void *malloc(size_t n) {
-  atomic_fetch_add(&mallocs, 1);
-  return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t size) {
-  atomic_fetch_add(&mallocs, 1);
-  return __libc_calloc(n, size);
-}
-void *realloc(void *p, size_t n) {
-  atomic_fetch_add(&mallocs, 1);
-  return __libc_realloc(p, n);
-}
-void *aligned_alloc(size_t alignment, size_t n) {
-  atomic_fetch_add(&mallocs, 1);
-  return __libc_memalign(alignment, n);
-}
-int posix_memalign(void **out, size_t alignment, size_t n) {
-  atomic_fetch_add(&mallocs, 1);
-  return (*out = __libc_memalign(alignment, n)) ? 0 : 12;
-}
-#endif
+#include "count_mallocs.h"
 
 enum { STEPS = 100, MOST_WINDOWS = 200 };
 

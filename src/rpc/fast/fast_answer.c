@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 #include "rpc/fast/fast_sender.h"
 #include "rpc/limits.h"
@@ -29,7 +30,7 @@ static bool hold(struct sender *c, struct held *h) {
 
 static void held_free(struct held *h) {
   tensor_release(&h->value);
-  free(h);
+  block_free(h);
 }
 
 /* By shared memory; false when that cannot be. head has t's dimensions, and room. */
@@ -46,7 +47,7 @@ static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, s
   if (!to) return false;
   memcpy(to, t->data, f.size);
   fast_count(&fast_sent, f.size);
-  struct held *h = mem_zalloc(1, sizeof *h);
+  struct held *h = block_alloc(sizeof *h);
   *h = (struct held){.id = f.id, .flags = f.flags, .shared = true, .offset = offset, .bytes = f.size};
   if (!proven) tensor_ref(&h->value, t);
   pthread_mutex_lock(&c->lock);
@@ -73,7 +74,7 @@ static void send_value(struct sender *c, uint64_t id, uint8_t flags, struct tens
   f.head = (uint32_t)t->rank * 8;
   if (may_remote && f.size >= SHARED_FROM && f.size <= SHARED_TO && send_shared(c, f, head, t)) return;
   if (may_remote && f.size >= REMOTE_FROM) {
-    struct held *h = mem_zalloc(1, sizeof *h);
+    struct held *h = block_alloc(sizeof *h);
     *h = (struct held){.id = id, .flags = flags};
     tensor_ref(&h->value, t);
     pthread_mutex_lock(&c->lock);

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "rpc/fast/fast.h"
@@ -82,7 +83,7 @@ static void put_call(struct fast_client *c, struct fast_call *call) {
 void fast_call_unref(struct fast_call *call) {
   if (!call || atomic_fetch_sub(&call->refs, 1) != 1) return;
   fast_conn_unref(&call->client->conn);
-  free(call);
+  block_free(call);
 }
 
 static void end_call(struct fast_call *call, shoal_status s, struct tensor *value, bool is_dead) {
@@ -191,7 +192,7 @@ static void release_block(struct buffer *b) {
   pthread_mutex_lock(&s->lock);
   if (s->conn) fast_conn_queue(s->conn, &(struct fast_frame){.kind = FAST_DONE, .id = mine->id});
   pthread_mutex_unlock(&s->lock);
-  free(mine);
+  block_free(mine);
   shared_unref(s);
 }
 
@@ -232,7 +233,7 @@ static bool finish_shared(struct fast_client *c, struct fast_call *w, shoal_stat
     *s = INTERNAL("a tensor on the fast path lies outside of shared memory");
     return true;
   }
-  struct tensor_block *b = mem_alloc(sizeof *b);
+  struct tensor_block *b = block_alloc(sizeof *b);
   *b = (struct tensor_block){shared, w->id};
   w->body = buffer_wrap(shared->view.at + at, n, NULL, release_block, b);
   fast_count(&fast_received, n);
@@ -366,7 +367,7 @@ void fast_client_free(struct fast_client *c) {
 
 static bool start(struct fast_client *c, struct fast_frame f, const void *head, fast_done done, void *arg,
                   struct fast_call **handle) {
-  struct fast_call *call = mem_zalloc(1, sizeof *call);
+  struct fast_call *call = block_zalloc(sizeof *call);
   atomic_init(&call->refs, handle ? 2 : 1);
   call->client = c;
   call->done = done;
@@ -381,7 +382,7 @@ static bool start(struct fast_client *c, struct fast_frame f, const void *head, 
   }
   pthread_mutex_unlock(&c->lock);
   if (closed) {
-    free(call);
+    block_free(call);
     return false;
   }
   fast_conn_send(&c->conn, &f, head, NULL, NULL);

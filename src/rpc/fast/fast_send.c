@@ -21,15 +21,15 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/outbox.h"
-#include "base/vec.h"
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_wire.h"
 
 enum {
-  MAX_SPARE = 8,    /* chunks kept for the next frames */
-  CHUNK = 32 << 10, /* small frames that leave together */
-  COPIED = 8 << 10, /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
-  AT_ONCE = 4 << 20 /* bytes written before others are served */
+  MAX_SPARE = 8,     /* chunks kept for the next frames */
+  CHUNK = 32 << 10,  /* small frames that leave together */
+  COPIED = 8 << 10,  /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
+  AT_ONCE = 4 << 20, /* bytes written before others are served */
+  MOST_HELD = 64     /* connections that a thread holds frames back from; then those leave */
 };
 
 /* Bytes of frames, then perhaps one large body by reference. */
@@ -92,7 +92,8 @@ static bool flush(struct fast_conn *c) {
 struct held_back {
   struct outbox box;
   int depth;
-  VEC(struct fast_conn *) conns; /* each with a reference */
+  struct fast_conn *conns[MOST_HELD]; /* each with a reference */
+  int n;
 };
 static __thread struct held_back held;
 
@@ -111,8 +112,8 @@ static void send_now(struct fast_conn *c) {
 
 static void flush_held(struct outbox *o) {
   o->since = 0;
-  while (held.conns.n) {
-    struct fast_conn *c = vec_pop(&held.conns);
+  while (held.n) {
+    struct fast_conn *c = held.conns[--held.n];
     send_now(c);
     fast_conn_unref(c);
   }
@@ -128,7 +129,6 @@ void fast_release(void) {
   if (--held.depth) return;
   outbox = NULL;
   if (held.box.since) flush_held(&held.box);
-  vec_release(&held.conns); /* this thread may never come here again */
 }
 
 /* Room for n bytes at the end of what waits; NULL when too much does already, or there is no memory. */
@@ -195,11 +195,12 @@ void fast_conn_send(struct fast_conn *c, const struct fast_frame *f, const void 
     send_now(c);
     return;
   }
-  for (size_t i = 0; i < held.conns.n; i++)
-    if (held.conns.at[i] == c) return;
-  if (!held.conns.n) held.box.since = clock_ns();
+  for (int i = 0; i < held.n; i++)
+    if (held.conns[i] == c) return;
+  if (held.n == MOST_HELD) flush_held(&held.box);
+  if (!held.n) held.box.since = clock_ns();
   fast_conn_ref(c);
-  vec_push(&held.conns, c);
+  held.conns[held.n++] = c;
 }
 
 void fast_conn_queue(struct fast_conn *c, const struct fast_frame *f) {

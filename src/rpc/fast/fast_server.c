@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -25,7 +26,7 @@ void request_unref(struct fast_request *r) {
   if (atomic_fetch_sub(&r->refs, 1) != 1) return;
   budget_give(&r->conn->conn.held, r->held);
   fast_conn_unref(&r->conn->conn);
-  free(r);
+  block_free(r);
 }
 
 void request_begin_answer(struct fast_request *r) {
@@ -106,7 +107,7 @@ static void refuse_request(struct sender *c, uint64_t id, const char *why) {
 static struct fast_request *begin_request(struct sender *c, const struct fast_frame *f, const uint8_t *head) {
   size_t bytes = sizeof(struct fast_request) + f->head + 1;
   bool room = budget_take(&c->conn.held, bytes);
-  struct fast_request *r = room ? mem_try_zalloc(1, bytes) : NULL;
+  struct fast_request *r = room ? block_try_zalloc(bytes) : NULL;
   if (!r) {
     if (room) budget_give(&c->conn.held, bytes);
     refuse_request(c, f->id, "no room for a request");

@@ -1,0 +1,72 @@
+/* The store of blocks: it gives what it was given, keeps no more than it may, and large ones not at all. */
+#include "unit.h"
+
+#include <string.h>
+
+#include "base/block.h"
+#include "base/mem.h"
+
+static bool keeps(void) {
+  size_t before = blocks_kept();
+  block_free(block_alloc(100));
+  return blocks_kept() > before || before; /* with a sanitizer it keeps nothing */
+}
+
+static void used_again(void **state) {
+  if (!keeps()) skip();
+  for (size_t n = 0; n + 16 <= BLOCK_LARGEST; n += 61) {
+    char *p = block_alloc(n);
+    assert_int_equal((uintptr_t)p % _Alignof(max_align_t), 0);
+    memset(p, 0xff, n);
+    block_free(p);
+    size_t kept = blocks_kept();
+    char *q = block_zalloc(n);
+    assert_ptr_equal(q, p);
+    assert_true(blocks_kept() < kept);
+    for (size_t i = 0; i < n; i++) assert_int_equal(q[i], 0);
+    block_free(q);
+    assert_int_equal(blocks_kept(), kept);
+  }
+}
+
+static void large_ones_go(void **state) {
+  size_t kept = blocks_kept();
+  char *p = block_zalloc(BLOCK_LARGEST + 1);
+  p[BLOCK_LARGEST] = 1;
+  block_free(p);
+  block_free(NULL);
+  assert_int_equal(blocks_kept(), kept);
+}
+
+static void bounded(void **state) {
+  enum { MANY = 2 * BLOCKS_KEPT / 8192 };
+  void **all = mem_alloc(MANY * sizeof *all);
+  for (int i = 0; i < MANY; i++) all[i] = block_alloc(8000);
+  for (int i = 0; i < MANY; i++) block_free(all[i]);
+  assert_true(blocks_kept() <= BLOCKS_KEPT);
+  if (keeps()) assert_true(blocks_kept() > BLOCKS_KEPT / 2);
+  free(all);
+}
+
+static void refused(void **state) {
+  block_free(block_alloc(40)); /* a full store does not hide that there is no memory */
+  mem_fail_at(1);
+  assert_null(block_try_alloc(40));
+  assert_true(mem_fail_at(0));
+  char *p = block_try_zalloc(40);
+  assert_non_null(p);
+  block_free(p);
+  assert_null(block_try_alloc(SIZE_MAX));
+}
+
+static void strings(void **state) {
+  char *s = block_strndup("abcdef", 3);
+  assert_string_equal(s, "abc");
+  block_free(s);
+  s = block_strndup(NULL, 0);
+  assert_string_equal(s, "");
+  block_free(s);
+}
+
+RUN_TESTS(cmocka_unit_test(used_again), cmocka_unit_test(large_ones_go), cmocka_unit_test(bounded),
+          cmocka_unit_test(refused), cmocka_unit_test(strings))

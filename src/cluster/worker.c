@@ -394,7 +394,10 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   wg->meets = meets || n_used > 1;
   if (!err) {
     struct shoal_graph *own = graph_copy(g, NULL);
-    if (g->functions.n) wg->functions = function_runtime_new(own);
+    if (g->functions.n) {
+      wg->functions = function_runtime_new(own);
+      function_runtime_place(wg->functions, s->worker->devices, s->device_names, s->resources, n);
+    }
     err = rewrite(own, o->as_is);
     if (!err) err = compile(s, own, n_used, last, wg);
     graph_free(own);

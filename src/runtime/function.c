@@ -12,7 +12,8 @@
 #include "graph/function.h"
 #include "graph/lower.h"
 #include "graph/prune.h"
-#include "runtime/plan.h"
+#include "runtime/function_place.h"
+#include "runtime/plan_set.h"
 
 enum { MAX_DEPTH = 100 };
 
@@ -21,6 +22,7 @@ struct function_runtime {
   pthread_mutex_t lock;
   struct shoal_graph *library; /* lock: functions only */
   struct strmap functions;     /* lock: key -> struct function * */
+  struct function_places places;
 };
 
 struct function {
@@ -28,9 +30,10 @@ struct function {
   char *name;
   struct device *device;
   struct resource_mgr *resources;
+  struct function_memory memory;
   pthread_mutex_t lock;
   struct function_body body; /* lock: until compiled */
-  struct plan *plan;         /* lock: NULL until compiled */
+  struct plan_set set;       /* lock: empty until compiled */
   int n_args, n_rets;
   shoal_dtype *types; /* [n_args + n_rets] */
 };
@@ -135,8 +138,13 @@ struct function_runtime *function_runtime_ref(struct function_runtime *r) {
   return r;
 }
 
+void function_runtime_place(struct function_runtime *r, struct device *const *devices, char *const *names,
+                            struct resource_mgr *const *resources, int n) {
+  function_places_init(&r->places, devices, names, resources, n);
+}
+
 static void function_free(struct function *f) {
-  plan_unref(f->plan);
+  plan_set_release(&f->set);
   if (f->body.graph) function_body_release(&f->body);
   resource_mgr_unref(f->resources);
   pthread_mutex_destroy(&f->lock);
@@ -151,13 +159,14 @@ void function_runtime_unref(struct function_runtime *r) {
   for (size_t i = 0; strmap_next(&r->functions, &i, NULL, &f);) function_free(f);
   strmap_release(&r->functions);
   graph_free(r->library);
+  function_places_release(&r->places);
   pthread_mutex_destroy(&r->lock);
   free(r);
 }
 
-static char *key_of(const struct func_attr *f, const struct kernel_init *ki) {
+static char *key_of(const struct func_attr *f, const struct kernel_init *ki, const struct function_memory *m) {
   struct text t = {0};
-  text_addf(&t, "%s|%s|%p", f->name, ki->device->name, (void *)ki->resources);
+  text_addf(&t, "%s|%s|%p|%x,%x", f->name, ki->device->name, (void *)ki->resources, m->host_args, m->host_rets);
   uint64_t h = 0;
   for (int i = 0; i < f->n_attrs; i++) {
     text_addf(&t, "|%s=", f->attrs[i].name);
@@ -214,14 +223,20 @@ shoal_status function_of_graph(struct function_runtime *r, struct device *device
 }
 
 shoal_status function_get(struct kernel_init *ki, const struct func_attr *attr, struct function **out) {
+  return function_get_with(ki, attr, (struct function_memory){0}, out);
+}
+
+shoal_status function_get_with(struct kernel_init *ki, const struct func_attr *attr, struct function_memory memory,
+                               struct function **out) {
   struct function_runtime *r = ki->functions;
   if (!r) return NOT_FOUND("Function %s is not defined: the graph has no library.", attr->name);
-  char *key = key_of(attr, ki);
+  char *key = key_of(attr, ki, &memory);
   pthread_mutex_lock(&r->lock);
   *out = strmap_get(&r->functions, key);
   shoal_status s = NULL;
   if (!*out) {
     s = make(r, ki, attr, out);
+    if (!s) (*out)->memory = memory;
     if (!s) strmap_put(&r->functions, key, *out);
   }
   pthread_mutex_unlock(&r->lock);
@@ -264,20 +279,23 @@ static struct shoal_graph *needed(const struct function_body *b) {
   return out;
 }
 
-static shoal_status compiled(struct function *f, struct plan **out) {
+static shoal_status compile(struct function *f) {
   pthread_mutex_lock(&f->lock);
   shoal_status s = NULL;
-  if (!f->plan) {
+  if (f->body.graph) {
     struct shoal_graph *g = needed(&f->body);
     struct plan_options o = {.device = f->device, .resources = f->resources, .functions = f->runtime};
-    s = plan_compile(g, &o, &f->plan);
+    struct plan_set set = {0};
+    s = function_place(&f->runtime->places, &o, f->memory.host_args, f->memory.host_rets, g, &set);
     graph_free(g);
-    if (!s) {
+    if (s) {
+      plan_set_release(&set);
+    } else {
+      f->set = set;
       function_body_release(&f->body);
       f->body = (struct function_body){0};
     }
   }
-  *out = f->plan;
   pthread_mutex_unlock(&f->lock);
   if (s) status_suffix(s, "\n\t [[in function %s]]", f->name);
   return s;
@@ -286,21 +304,23 @@ static shoal_status compiled(struct function *f, struct plan **out) {
 /* ---- calling ---- */
 
 struct function_call {
-  struct step step;
+  struct set_run run;
   function_done done;
   void *arg;
   struct tensor *args, *rets;
   struct cancel own_cancel; /* without a caller */
   bool has_own_cancel;
+  struct rendezvous *own_rendezvous; /* of a body on several devices */
   int n_args, n_rets;
 };
 
 static void call_free(struct function_call *c) {
   for (int i = 0; i < c->n_args; i++) tensor_release(&c->args[i]);
   if (c->has_own_cancel) {
-    resource_mgr_unref(c->step.step_resources);
+    resource_mgr_unref(c->run.step.step_resources);
     cancel_release(&c->own_cancel);
   }
+  rendezvous_unref(c->own_rendezvous);
   free(c->args);
   free(c->rets);
   free(c);
@@ -326,40 +346,46 @@ static shoal_status check_args(const struct function *f, const struct tensor *ar
 
 void function_call(struct function *f, struct step *caller, const struct tensor *args, int n_args, function_done done,
                    void *arg) {
-  struct plan *plan = NULL;
   shoal_status s = check_args(f, args, n_args);
   if (!s && caller && caller->depth >= MAX_DEPTH)
     s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "Function %s is called %d levels deep; it seems to call itself for ever",
                f->name, caller->depth);
-  if (!s) s = compiled(f, &plan);
+  if (!s) s = compile(f);
   if (s) {
     done(arg, s, NULL);
     return;
   }
   struct function_call *c = mem_zalloc(1, sizeof *c);
+  struct step *step = &c->run.step;
   if (caller) {
-    c->step = *caller;
+    *step = *caller;
   } else {
     cancel_init(&c->own_cancel);
     c->has_own_cancel = true;
-    c->step = (struct step){.cancel = &c->own_cancel,
-                            .step_resources = resource_mgr_new("function"),
-                            .deadline = DEADLINE_NEVER,
-                            .session = ""};
+    *step = (struct step){.cancel = &c->own_cancel,
+                          .step_resources = resource_mgr_new("function"),
+                          .deadline = DEADLINE_NEVER,
+                          .session = ""};
   }
   c->args = mem_zalloc((size_t)n_args, sizeof *c->args);
   c->n_args = n_args;
   for (int i = 0; i < n_args; i++) tensor_ref(&c->args[i], &args[i]);
   c->rets = mem_zalloc((size_t)f->n_rets, sizeof *c->rets);
   c->n_rets = f->n_rets;
-  c->step.args = c->args;
-  c->step.n_args = n_args;
-  c->step.rets = c->rets;
-  c->step.n_rets = f->n_rets;
-  c->step.depth = caller ? caller->depth + 1 : 1;
+  step->args = c->args;
+  step->n_args = n_args;
+  step->rets = c->rets;
+  step->n_rets = f->n_rets;
+  step->depth = caller ? caller->depth + 1 : 1;
   c->done = done;
   c->arg = arg;
-  plan_run(plan, &c->step, call_done, c);
+  if (f->set.n == 1) {
+    plan_run(f->set.plans[0], step, call_done, c);
+    return;
+  }
+  step->rendezvous = c->own_rendezvous = rendezvous_local_new();
+  plan_set_start(&f->set, &c->run, call_done, c);
+  join_part(&c->run.join, NULL);
 }
 
 struct waiting {

@@ -1,7 +1,8 @@
 /* Calling functions of the graph's library from kernels: PartitionedCall, While, If, dataset functions.
  *
  * A function is compiled once per (name, attributes) and device, on first use, and kept with the session's
- * runtime. A call is a step of its own with the caller's cancellation, resources and rendezvous. */
+ * runtime. A call is a step of its own with the caller's cancellation and resources; a body that is on several devices
+ * (function_place.c) has a rendezvous of its own too. */
 #ifndef RUNTIME_FUNCTION_H
 #define RUNTIME_FUNCTION_H
 
@@ -17,6 +18,11 @@ struct function_runtime *function_runtime_new(const struct shoal_graph *library)
 shoal_status function_runtime_add(struct function_runtime *r, const struct shoal_graph *library);
 struct function_runtime *function_runtime_ref(struct function_runtime *r);
 void function_runtime_unref(struct function_runtime *r);
+/* The devices that bodies may be placed on, with what the session calls them (NULL: as they are) and their resources.
+ * Once, before anything is called; without it, and on devices that are not among them, a body runs where it is called.
+ */
+void function_runtime_place(struct function_runtime *r, struct device *const *devices, char *const *names,
+                            struct resource_mgr *const *resources, int n);
 /* Adds those of `from` whose names r does not have. */
 void function_runtime_inherit(struct function_runtime *r, struct function_runtime *from);
 /* A definition by name, a new reference; NULL: none. */
@@ -27,6 +33,13 @@ uint64_t function_runtime_hash(struct function_runtime *r, const char *name);
 /* Finds a function and makes its body. Functions that are not there are errors. The kernel_init's device and resources
  * are used. Calls nested deeper than a fixed bound fail when they are made. */
 shoal_status function_get(struct kernel_init *ki, const struct func_attr *f, struct function **out);
+/* Of a function called on a device with memory of its own, the arguments and results that are in host memory all the
+ * same: bits, 31 for all from there on. Strings, handles and variants always are. */
+struct function_memory {
+  uint32_t host_args, host_rets;
+};
+shoal_status function_get_with(struct kernel_init *ki, const struct func_attr *f, struct function_memory memory,
+                               struct function **out);
 /* The function that a whole graph is (taken over): it has no arguments, and one result, the input of ret. r's own, of
  * which there is one. */
 shoal_status function_of_graph(struct function_runtime *r, struct device *device, struct resource_mgr *resources,

@@ -88,6 +88,7 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   p->resources = mem_zalloc((size_t)p->n_devices, sizeof *p->resources);
   for (int i = 0; i < p->n_devices; i++) p->resources[i] = resource_mgr_new("localhost");
   p->functions = function_runtime_new(s->graph);
+  function_runtime_place(p->functions, p->devices, NULL, p->resources, p->n_devices);
   p->kernels = kernel_cache_new();
   const char *off = o->rewrites_off ? o->rewrites_off : set.as_is ? "all" : NULL;
   env->rewrites_off = off ? mem_strdup(off) : NULL;

@@ -95,11 +95,16 @@ void plan_set_end(struct plan_set *set, struct set_run *r) {
 
 void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg) {
   r->step.step_resources = take_resources(set);
+  plan_set_start(set, r, next, arg);
+}
+
+void plan_set_start(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg) {
   join_init(&r->join, (size_t)set->n + 1, next, arg);
   for (int i = 0; i + 1 < set->n; i++) {
     struct plan_launch *l = mem_alloc(sizeof *l);
     *l = (struct plan_launch){r, set->plans[i]};
-    pool_submit(r->step.inter, launch, l);
+    if (r->step.inter) pool_submit(r->step.inter, launch, l);
+    else launch(l);
   }
   if (set->n) plan_run(set->plans[set->n - 1], &r->step, plan_ended, r);
 }

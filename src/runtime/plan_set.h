@@ -46,6 +46,8 @@ struct set_run {
 /* Launches all plans: the last on this thread, the others on the step's. A plan that fails ends the others. The caller
  * is a part of the run too, and ends his by join_part(&r->join, ...); after that, next(arg, err) may be called. */
 void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg);
+/* The same in a step whose resources are there: that of a caller. Without threads of the step, all on this one. */
+void plan_set_start(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg);
 /* Once it has been launched and is over. */
 void plan_set_end(struct plan_set *set, struct set_run *r);
 

@@ -20,10 +20,15 @@ struct functional {
   struct function *f[MAX_BRANCHES]; /* If: then, else; While: cond, body; Case: branches */
 };
 
-static shoal_status get_function(struct kernel_init *ki, const char *attr, struct functional *s) {
+static shoal_status get_function_with(struct kernel_init *ki, const char *attr, struct function_memory memory,
+                                      struct functional *s) {
   const struct func_attr *f;
   TRY(node_get_func(ki->node, attr, &f));
-  return function_get(ki, f, &s->f[s->n++]);
+  return function_get_with(ki, f, memory, &s->f[s->n++]);
+}
+
+static shoal_status get_function(struct kernel_init *ki, const char *attr, struct functional *s) {
+  return get_function_with(ki, attr, (struct function_memory){0}, s);
 }
 
 /* ---- calls ---- */
@@ -257,7 +262,7 @@ static struct while_call *loop_new(struct kernel_ctx *ctx, int n, int first_in, 
 }
 
 static shoal_status while_init(struct kernel_init *ki, void *state) {
-  TRY(get_function(ki, "cond", state));
+  TRY(get_function_with(ki, "cond", (struct function_memory){.host_rets = 1}, state));
   TRY(get_function(ki, "body", state));
   struct functional *s = state;
   int n = ki->kernel->n_in;
@@ -271,7 +276,7 @@ static shoal_status while_init(struct kernel_init *ki, void *state) {
 static void while_start(struct kernel_ctx *ctx) { loop_go(loop_new(ctx, ctx->kernel->n_in, 0, 0), false); }
 
 static shoal_status for_init(struct kernel_init *ki, void *state) {
-  TRY(get_function(ki, "body", state));
+  TRY(get_function_with(ki, "body", (struct function_memory){.host_args = 1}, state)); /* the counter */
   struct functional *s = state;
   int n = ki->kernel->n_in - 3;
   if (function_rets(s->f[0]) != n)
@@ -303,9 +308,16 @@ static void for_start(struct kernel_ctx *ctx) {
   loop_go(l, false);
 }
 
-#define FUNCTIONAL(init_, start_)                                                                     \
-  (const struct kernel_def[]) {                                                                       \
-    {.device = "CPU", .state_size = sizeof(struct functional), .init = init_, .start = start_}, { 0 } \
+/* host: the inputs that decide what is called. The rest is the functions' to look at. */
+#define FUNCTIONAL(init_, start_, host)       \
+  (const struct kernel_def[]) {               \
+    {.device = "CPU",                         \
+     .flags = KERNEL_ANYWHERE,                \
+     .state_size = sizeof(struct functional), \
+     .init = init_,                           \
+     .start = start_,                         \
+     .host_in = host},                        \
+        {0},                                  \
   }
 #define IF_ATTRS                                                                                     \
   "Tcond: type; Tin: list(type) >= 0; Tout: list(type) >= 0; then_branch: func; else_branch: func; " \
@@ -323,57 +335,57 @@ static const struct op_row rows[] = {
      .in = "args: Tin",
      .out = "output: Tout",
      .attrs = CALL_ATTRS,
-     .kernels = FUNCTIONAL(call_init, call_start)},
+     .kernels = FUNCTIONAL(call_init, call_start, 0)},
     {.name = "StatefulPartitionedCall",
      .in = "args: Tin",
      .out = "output: Tout",
      .attrs = CALL_ATTRS,
      .flags = OP_STATEFUL,
-     .kernels = FUNCTIONAL(call_init, call_start)},
+     .kernels = FUNCTIONAL(call_init, call_start, 0)},
     {.name = "If",
      .in = "cond: Tcond, input: Tin",
      .out = "output: Tout",
      .attrs = IF_ATTRS,
      .flags = OP_STATEFUL,
-     .kernels = FUNCTIONAL(if_init, if_start)},
+     .kernels = FUNCTIONAL(if_init, if_start, 1)},
     {.name = "StatelessIf",
      .in = "cond: Tcond, input: Tin",
      .out = "output: Tout",
      .attrs = IF_ATTRS,
-     .kernels = FUNCTIONAL(if_init, if_start)},
+     .kernels = FUNCTIONAL(if_init, if_start, 1)},
     {.name = "Case",
      .in = "branch_index: int32, input: Tin",
      .out = "output: Tout",
      .attrs = CASE_ATTRS,
      .flags = OP_STATEFUL,
-     .kernels = FUNCTIONAL(case_init, case_start)},
+     .kernels = FUNCTIONAL(case_init, case_start, 1)},
     {.name = "StatelessCase",
      .in = "branch_index: int32, input: Tin",
      .out = "output: Tout",
      .attrs = CASE_ATTRS,
-     .kernels = FUNCTIONAL(case_init, case_start)},
+     .kernels = FUNCTIONAL(case_init, case_start, 1)},
     {.name = "While",
      .in = "input: T",
      .out = "output: T",
      .attrs = WHILE_ATTRS,
      .flags = OP_STATEFUL,
-     .kernels = FUNCTIONAL(while_init, while_start)},
+     .kernels = FUNCTIONAL(while_init, while_start, 0)},
     {.name = "StatelessWhile",
      .in = "input: T",
      .out = "output: T",
      .attrs = WHILE_ATTRS,
-     .kernels = FUNCTIONAL(while_init, while_start)},
+     .kernels = FUNCTIONAL(while_init, while_start, 0)},
     {.name = "For",
      .in = "start: int32, limit: int32, delta: int32, input: T",
      .out = "output: T",
      .attrs = "T: list(type) >= 0; body: func",
-     .kernels = FUNCTIONAL(for_init, for_start)},
+     .kernels = FUNCTIONAL(for_init, for_start, 7)},
     {.name = "RemoteCall",
      .in = "target: string, args: Tin",
      .out = "output: Tout",
      .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func",
      .flags = OP_STATEFUL,
-     .kernels = FUNCTIONAL(call_init, remote_start)},
+     .kernels = FUNCTIONAL(call_init, remote_start, 1)},
     {.name = "SymbolicGradient",
      .in = "input: Tin",
      .out = "output: Tout",

@@ -1,6 +1,6 @@
 /* The ends of a graph: _Arg and _Retval hand values in and out of a step, _Send and _Recv meet in the step's
  * rendezvous. _HostSend and _HostRecv are the same for values in host memory. What goes in and out is in host memory on
- * every device.
+ * every device, but for _DeviceArg and _DeviceRetval: the ends of functions, whose callers have values of the device.
  *
  * A key is "SRC;INCARNATION;DST;EDGE;FRAME:ITER". All but the last part is made when the kernel is; outside of
  * loops the whole key and its hash are, so that a step formats nothing. */
@@ -47,20 +47,26 @@ static shoal_status retval_run(struct kernel_ctx *ctx) {
   return NULL;
 }
 
-static const struct kernel_def arg_kernels[] = {{.device = "CPU",
-                                                 .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
-                                                 .state_size = sizeof(struct index_state),
-                                                 .init = index_init,
-                                                 .run = arg_run,
-                                                 .host_out = 1},
-                                                {0}};
-static const struct kernel_def retval_kernels[] = {{.device = "CPU",
-                                                    .flags = KERNEL_CHEAP | KERNEL_DEAD_OK | KERNEL_ANYWHERE,
-                                                    .state_size = sizeof(struct index_state),
-                                                    .init = index_init,
-                                                    .run = retval_run,
-                                                    .host_in = 1},
-                                                   {0}};
+#define ARG_KERNELS(host)                      \
+  (const struct kernel_def[]) {                \
+    {.device = "CPU",                          \
+     .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,  \
+     .state_size = sizeof(struct index_state), \
+     .init = index_init,                       \
+     .run = arg_run,                           \
+     .host_out = host},                        \
+        {0},                                   \
+  }
+#define RETVAL_KERNELS(host)                                   \
+  (const struct kernel_def[]) {                                \
+    {.device = "CPU",                                          \
+     .flags = KERNEL_CHEAP | KERNEL_DEAD_OK | KERNEL_ANYWHERE, \
+     .state_size = sizeof(struct index_state),                 \
+     .init = index_init,                                       \
+     .run = retval_run,                                        \
+     .host_in = host},                                         \
+        {0},                                                   \
+  }
 
 /* ---- keys ---- */
 
@@ -164,22 +170,22 @@ static const struct op_row rows[] = {
      .out = "output: T",
      .attrs = "T: type; index: int >= 0",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .kernels = arg_kernels},
+     .kernels = ARG_KERNELS(1)},
     {.name = "_Retval",
      .in = "input: T",
      .attrs = "T: type; index: int >= 0",
      .flags = OP_STATEFUL,
-     .kernels = retval_kernels},
+     .kernels = RETVAL_KERNELS(1)},
     {.name = "_DeviceArg",
      .out = "output: T",
      .attrs = "T: type; index: int >= 0",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .kernels = arg_kernels},
+     .kernels = ARG_KERNELS(0)},
     {.name = "_DeviceRetval",
      .in = "input: T",
      .attrs = "T: type; index: int >= 0",
      .flags = OP_STATEFUL,
-     .kernels = retval_kernels},
+     .kernels = RETVAL_KERNELS(0)},
     {.name = "_Send",
      .in = "tensor: T",
      .attrs = "T: type; tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "

@@ -1,0 +1,23 @@
+/* Where the body of a function runs: the devices of the task that calls it. */
+#ifndef RUNTIME_FUNCTION_PLACE_H
+#define RUNTIME_FUNCTION_PLACE_H
+
+#include "runtime/plan_set.h"
+
+struct function_places {
+  struct device **devices;
+  char **names; /* as the session's graphs call them */
+  struct resource_mgr **resources;
+  int n;
+};
+/* All is copied, or referred to once more. */
+void function_places_init(struct function_places *p, struct device *const *devices, char *const *names,
+                          struct resource_mgr *const *resources, int n);
+void function_places_release(struct function_places *p);
+
+/* The plans of a body that is called on a device. The graph is changed on the way, and stays the caller's. host_args
+ * and host_rets: function_memory's. */
+shoal_status function_place(const struct function_places *p, const struct plan_options *home, uint32_t host_args,
+                            uint32_t host_rets, struct shoal_graph *g, struct plan_set *out);
+
+#endif

@@ -248,18 +248,19 @@ static inline shoal_status measure(shoal_session *session, const struct classifi
   return NULL;
 }
 
-/* Validation while training goes on, and the test at its end: printed, and written to event files in a folder of their
- * own, which TensorBoard shows beside the training's. */
+/* Validation while training goes on, and the test at its end: printed, the test's last of all, and written to event
+ * files in a folder of their own, which TensorBoard shows beside the training's. */
 struct validation {
   const struct classifier *model;
   struct data data;
   shoal_events *events; /* NULL: nothing is written */
   int64_t every, next;  /* global steps; every 0: only at the end */
+  float tested;         /* the accuracy at the end; -1: nothing was tested */
 };
 
 static inline struct validation validation_new(const struct classifier *m, const char *data_dir, const char *log_dir,
                                                int64_t every) {
-  struct validation v = {m, load_data(data_dir, "t10k", 1), NULL, every, every};
+  struct validation v = {m, load_data(data_dir, "t10k", 1), NULL, every, every, -1};
   char path[1024];
   snprintf(path, sizeof path, "%s/validation", log_dir ? log_dir : "");
   if (log_dir) check_given(shoal_events_open(path, &v.events));
@@ -276,7 +277,7 @@ static inline void validate(struct validation *v, shoal_session *session, int64_
     shoal_status_free(s);
     return;
   }
-  if (last) printf("test accuracy %.4f\n", (double)right);
+  if (last) v->tested = right;
   else printf("step %lld: validation accuracy %.4f\n", (long long)step, (double)right);
   /* On a full disk there is still a model to be saved. */
   if (v->events) s = shoal_events_scalar(v->events, step, last ? "test_accuracy" : "validation_accuracy", right);
@@ -284,7 +285,9 @@ static inline void validate(struct validation *v, shoal_session *session, int64_
   shoal_status_free(s);
 }
 
+/* Called when the session has ended: what it saved has been said. */
 static inline void validation_free(struct validation *v) {
+  if (v->tested >= 0) printf("test accuracy %.4f\n", (double)v->tested);
   shoal_status s = v->events ? shoal_events_close(v->events) : NULL;
   if (s) fprintf(stderr, "%s: %s\n", program_name, shoal_status_message(s));
   shoal_status_free(s);

@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
   if (is_chief && trace_steps) hooks[n_hooks++] = shoal_profiler_hook(trace_steps, 0, log_dir);
   shoal_progress progress = {.label = label, .loss = loss, .examples_per_step = batch_size, .last_step = train_steps};
   shoal_status error = NULL;
-  double start = seconds();
+  double start = seconds(), took = 0;
   int64_t local_steps = 0, global_step = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .master = *master ? master : NULL, .is_chief = is_chief,
                       .checkpoint_dir = checkpoint_dir, .save_steps = save.steps, .save_secs = save_secs(&save),
@@ -139,10 +139,11 @@ int main(int argc, char **argv) {
       shoal_tensor_unref(labels);
       if (is_chief) validate(&validation, shoal_train_session_raw(s), global_step, false);
     }
-    printf("%s: %lld local steps in %.1f s\n", label, (long long)local_steps, seconds() - start);
+    took = seconds() - start;
     if (is_chief && !shoal_preempted() && !shoal_train_session_error(s))
       validate(&validation, shoal_train_session_raw(s), train_steps, true);
   }
+  printf("%s: %lld local steps in %.1f s\n", label, (long long)local_steps, took);
   free_data(&training);
   if (is_chief) validation_free(&validation);
   shoal_sync_replicas_free(sync);

@@ -87,8 +87,8 @@ def main():
         sys.exit(f"in_place: there is no program {sys.argv[0]}")
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     if not importlib.util.find_spec("tensorflow"):
-        sys.exit(f"in_place: {sys.executable} has no TensorFlow: run this by a Python that has it, in the tree after "
-                 "`make deps`: tools/python.sh tools/in_place.py PROGRAM.py")
+        sys.exit(f"in_place: {sys.executable} has no TensorFlow: install it there (pip install tensorflow==2.15.1), "
+                 "or run this by a Python that has it; in Shoal's tree, after `make deps`, that is tools/python.sh")
     install()
     runpy.run_path(sys.argv[0], run_name="__main__")
 

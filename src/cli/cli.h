@@ -38,6 +38,7 @@ struct flag {
   int64_t min, max;           /* of a number: what is outside is refused; both 0: what is negative */
   const char *absent;         /* the value of "--name" alone, where one may leave it out */
   struct flag_values *values; /* instead of text: all values of a flag that may be given several times */
+  bool may_be_empty;          /* "--ps_hosts=": there are none */
 };
 /* Reads the flags; what is no flag stays in argv, from 1 on, *argc counting it. False after printing the help (code
  * EXIT_OK) or an error (EXIT_USAGE). */

@@ -42,6 +42,10 @@ static bool in_range(const struct flag *f, int64_t value) {
 }
 
 static bool set(const struct flag *f, const char *value) {
+  if ((f->text || f->values) && !*value && !f->may_be_empty) { /* "--log_dir=$DIR" would be the root folder */
+    fprintf(stderr, "shoal: --%s=: expected %s%s", f->name, f->value, " (is a variable of the shell not set?)\n");
+    return false;
+  }
   if (f->text) *f->text = value;
   if (f->values && f->values->n == (int)COUNT_OF(f->values->at)) {
     fprintf(stderr, "shoal: --%s: at most %d of them\n", f->name, f->values->n);

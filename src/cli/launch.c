@@ -87,7 +87,12 @@ static shoal_status check_program(const struct launch_job *j) {
   struct stat st;
   if (strchr(name, '/') && !stat(name, &st) && S_ISDIR(st.st_mode))
     return INVALID("cannot run %s: it is a folder; name the program in it", name);
-  if (strchr(name, '/')) return access(name, X_OK) ? ERRNO_STATUS(errno, "cannot run %s", name) : NULL;
+  if (strchr(name, '/') && access(name, X_OK))
+    return errno == EACCES && !access(name, R_OK)
+               ? NOT_FOUND("cannot run %s: it is not executable: chmod +x, or name what runs it, as in -- python3 %s",
+                           name, name)
+               : ERRNO_STATUS(errno, "cannot run %s", name);
+  if (strchr(name, '/')) return NULL;
   char *list = mem_strdup(path ? path : "/usr/bin:/bin"), *rest = list;
   bool found = false;
   for (char *folder; !found && (folder = strsep(&rest, ":"));) {
@@ -125,6 +130,7 @@ static const char usage[] =
 static const char *misplaced(const struct launch_job *j) {
   if (j->hosts_file && j->slurm) return "--hosts or --slurm, not both";
   if (j->requeue && !j->slurm) return "--requeue is for --slurm";
+  if (j->evaluator_wait >= 0 && !j->evaluator) return "--evaluator_wait is for --evaluator";
   if (j->ssh && !j->hosts_file) return "--ssh is for --hosts";
   if (j->remote_shoal && !j->hosts_file && !j->slurm) return "--remote_shoal is for --hosts and --slurm";
   if (j->forward && !j->hosts_file && !j->slurm)
@@ -138,7 +144,7 @@ static const char *misplaced(const struct launch_job *j) {
 }
 
 int launch_main(int argc, char **argv) {
-  struct launch_job j = {.ps = 1, .workers = 2, .grace = 30, .evaluator_wait = 60, .flags = true, .view = true};
+  struct launch_job j = {.ps = 1, .workers = 2, .grace = 30, .evaluator_wait = -1, .flags = true, .view = true};
   const struct flag flags[] = {
       {"ps", "N", "parameter servers (default 1)", .number = &j.ps, .max = LAUNCH_MAX_TASKS},
       {"workers", "N", "workers (default 2)", .number = &j.workers, .max = LAUNCH_MAX_TASKS},
@@ -191,6 +197,7 @@ int launch_main(int argc, char **argv) {
     fprintf(stderr, "shoal: launch: %s\n", other);
     return EXIT_USAGE;
   }
+  if (j.evaluator_wait < 0) j.evaluator_wait = 60;
   tls_flags_use(&j.tls);
   int64_t rank, ranks;
   bool one_rank = j.one_rank = j.slurm && launch_inside_step(&rank, &ranks);

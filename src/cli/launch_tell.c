@@ -54,7 +54,7 @@ void launch_tell_plan(struct launch_job *j) {
   struct text words = {0};
   char here[4096];
   for (char **a = j->program; *a; a++) text_addf(&words, " %s", *a);
-  launch_view_say(j, "%zu tasks of%s", j->tasks.n, text_cstr(&words));
+  launch_view_say(j, "%zu task%s of%s", j->tasks.n, j->tasks.n == 1 ? "" : "s", text_cstr(&words));
   for (size_t i = 0; i < j->tasks.n && i < MOST_SHOWN; i++) {
     const struct launch_task *t = &j->tasks.at[i];
     launch_view_say(j, "  %-11s %s%s%s%s", t->name, t->address ? t->address : "(outside of the cluster)",

@@ -124,12 +124,20 @@ int launch_view_draw(const struct launch_job *j, int widest) {
   size_t most = w.ws_row > 5 ? (size_t)w.ws_row - 4 : 8;
   columns = columns > MAX_COLUMNS ? MAX_COLUMNS : columns;
   struct text line = {0};
-  for (size_t i = 0; i < j->tasks.n && i < most; i++, drawn++) {
+  size_t shown = j->tasks.n > most ? most - 1 : j->tasks.n;
+  for (size_t i = 0; i < shown; i++, drawn++) {
     line.n = 0;
     put_task(&line, j, &j->tasks.at[i], widest, columns - 1);
     fputs("\033[2m", stdout);
     put_fitting(text_cstr(&line), columns - 1);
     fputs("\033[0m\n", stdout);
+  }
+  if (shown < j->tasks.n) {
+    line.n = 0;
+    text_addf(&line, "%-*s  and %zu more, for which the terminal has no room", widest, "...", j->tasks.n - shown);
+    put_fitting(text_cstr(&line), columns - 1);
+    putchar('\n');
+    drawn++;
   }
   struct progress_line p;
   if (launch_progress_job(j, &p)) {

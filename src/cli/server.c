@@ -139,11 +139,14 @@ int server_main(int argc, char **argv) {
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0, http_port = -1;
   int64_t counts[LIMITS][2] = {0};
   const struct flag own[] = {
-      {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text},
-      {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text},
-      {"chief_hosts", "HOST:PORT,...", "addresses of the job \"chief\"", .text = &hosts[2].text},
-      {"evaluator_hosts", "HOST:PORT,...", "addresses of the job \"evaluator\"", .text = &hosts[3].text},
-      {"master_hosts", "HOST:PORT,...", "addresses of the job \"master\"", .text = &hosts[4].text},
+      {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text, .may_be_empty = true},
+      {"worker_hosts", "HOST:PORT,...", "addresses of the job \"worker\"", .text = &hosts[1].text,
+       .may_be_empty = true},
+      {"chief_hosts", "HOST:PORT,...", "addresses of the job \"chief\"", .text = &hosts[2].text, .may_be_empty = true},
+      {"evaluator_hosts", "HOST:PORT,...", "addresses of the job \"evaluator\"", .text = &hosts[3].text,
+       .may_be_empty = true},
+      {"master_hosts", "HOST:PORT,...", "addresses of the job \"master\"", .text = &hosts[4].text,
+       .may_be_empty = true},
       {"cluster_spec", "JSON|FILE", "instead: {\"job\": [\"host:port\", ...], ...}", .text = &o.cluster},
       {"tf_config", "JSON|FILE", "instead: TF_CONFIG's contents (default: the environment's)", .text = &o.tf_config},
       {"job_name", "NAME", "the job of this task", .text = &o.job},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,12 @@ static const char nobody[] =
     "no job of `shoal launch` runs on this machine for this user; name a server, `shoal status grpc://HOST:PORT`, or "
     "give --cluster_spec";
 
+/* Of the terminal, in columns; 0: what is written goes elsewhere. */
+static int room(void) {
+  struct winsize w = {0};
+  return isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) ? w.ws_col : 0;
+}
+
 /* Keeps the first error. */
 static void keep(shoal_status *first, shoal_status s) {
   if (!*first) *first = s;
@@ -40,7 +47,7 @@ static shoal_status show_jobs(const struct asking *a, struct text *out) {
   for (int i = 0; i < n; i++) {
     char *answer = NULL;
     long age = (long)(time(NULL) - jobs[i].began);
-    shoal_status s = cluster_status(jobs[i].cluster, a->timeout, a->json ? STATUS_JSON : STATUS_TABLE, &answer);
+    shoal_status s = cluster_status(jobs[i].cluster, a->timeout, a->json ? STATUS_JSON : STATUS_TABLE, room(), &answer);
     if (a->json) {
       text_addf(out, "%s\n{\"process\": %lld, \"began\": %lld, \"program\": ", i ? "," : "", (long long)jobs[i].process,
                 (long long)jobs[i].began);
@@ -64,10 +71,10 @@ static shoal_status show_jobs(const struct asking *a, struct text *out) {
 static shoal_status show(const struct asking *a, struct text *out) {
   char *answer = NULL;
   shoal_status s;
-  if (a->cluster) s = cluster_status(a->cluster, a->timeout, a->json ? STATUS_JSON : STATUS_TABLE, &answer);
+  if (a->cluster) s = cluster_status(a->cluster, a->timeout, a->json ? STATUS_JSON : STATUS_TABLE, room(), &answer);
   else if (a->n_targets) {
     enum status_form form = a->json ? STATUS_JSON : a->watch && a->n_targets > 1 ? STATUS_TABLE : STATUS_TEXT;
-    s = server_status(a->targets, a->n_targets, a->timeout, form, &answer);
+    s = server_status(a->targets, a->n_targets, a->timeout, form, room(), &answer);
   } else return show_jobs(a, out);
   if (answer) text_adds(out, answer);
   free(answer);

@@ -88,14 +88,67 @@ static void *ask_one(void *arg) {
 
 static bool not_ours(const struct asked *a) { return shoal_status_code(a->error) == SHOAL_UNIMPLEMENTED; }
 
-static void put_size(struct text *out, int64_t bytes) {
-  double n = (double)bytes;
-  text_addf(out, n >= 1e9 ? " %6.1f GB" : " %6.1f MB", n >= 1e9 ? n / 1e9 : n / 1e6);
+/* The table's columns behind task, address and state. Where a terminal is too narrow for all, those whose number is
+ * highest go first, and the address last of all. */
+enum column { PROCESS, MEMORY, TENSORS, SESSIONS, RUNNING, STEPS, VARIABLES, GLOBAL_STEP, COLUMNS };
+static const struct {
+  const char *name;
+  int width, goes;
+} columns[COLUMNS] = {
+    [PROCESS] = {"PROCESS", 8, 6},     [MEMORY] = {"MEMORY", 9, 2},
+    [TENSORS] = {"TENSORS", 9, 7},     [SESSIONS] = {"SESSIONS", 8, 5},
+    [RUNNING] = {"RUNNING", 7, 4},     [STEPS] = {"STEPS", 10, 3},
+    [VARIABLES] = {"VARIABLES", 9, 8}, [GLOBAL_STEP] = {"GLOBAL_STEP", 11, 1},
+};
+
+struct layout {
+  int task, address; /* widths; address 0: left out */
+  bool has[COLUMNS];
+};
+
+enum { STATE_WIDTH = 12 };
+
+static struct layout lay_out(const struct asked *all, size_t n, int room) {
+  struct layout l = {.task = 4, .address = 7};
+  for (size_t i = 0; i < n; i++) {
+    l.task = MAX(l.task, (int)(all[i].task ? strlen(all[i].task) : 0));
+    l.address = MAX(l.address, (int)strlen(all[i].address));
+  }
+  int width = l.task + 2 + l.address + 2 + STATE_WIDTH;
+  for (int c = 0; c < COLUMNS; c++) {
+    l.has[c] = true;
+    width += 1 + columns[c].width;
+  }
+  for (int goes = COLUMNS; room && width > room && goes > 0; goes--)
+    for (int c = 0; c < COLUMNS; c++) {
+      if (columns[c].goes != goes) continue;
+      l.has[c] = false;
+      width -= 1 + columns[c].width;
+    }
+  if (room && width > room) l.address = 0;
+  return l;
 }
 
-static void put_row(const struct asked *a, int widest[2], struct text *out) {
+static void put_cell(const struct asked *a, enum column c, struct text *out) {
   const struct server_numbers *n = &a->n;
-  text_addf(out, "%-*s  %-*s  ", widest[0], a->task ? a->task : "", widest[1], a->address);
+  const int64_t values[COLUMNS] = {
+      [PROCESS] = n->pid,     [MEMORY] = n->memory_bytes, [TENSORS] = n->tensor_bytes, [SESSIONS] = n->sessions,
+      [RUNNING] = n->running, [STEPS] = n->steps,         [VARIABLES] = n->variables,  [GLOBAL_STEP] = n->global_step,
+  };
+  double size = (double)values[c];
+  if (c == MEMORY || c == TENSORS)
+    text_addf(out, size >= 1e9 ? " %6.1f GB" : " %6.1f MB", size >= 1e9 ? size / 1e9 : size / 1e6);
+  else if (values[c] >= 0)
+    text_addf(out, " %*" PRId64, columns[c].width, values[c]); /* a global step may not be there */
+}
+
+static void put_names(const char *task, const char *address, const struct layout *l, struct text *out) {
+  text_addf(out, "%-*s  ", l->task, task);
+  if (l->address) text_addf(out, "%-*s  ", l->address, address);
+}
+
+static void put_row(const struct asked *a, const struct layout *l, struct text *out) {
+  put_names(a->task ? a->task : l->address ? "" : a->address, a->address, l, out);
   if (not_ours(a)) {
     text_adds(out, "up, but not Shoal's\n");
     return;
@@ -109,11 +162,9 @@ static void put_row(const struct asked *a, int widest[2], struct text *out) {
     free(line);
     return;
   }
-  text_addf(out, "up %7.0f s %8" PRId64, (double)n->up_ms * 1e-3, n->pid);
-  put_size(out, n->memory_bytes);
-  put_size(out, n->tensor_bytes);
-  text_addf(out, " %8" PRId64 " %7" PRId64 " %10" PRId64 " %9" PRId64, n->sessions, n->running, n->steps, n->variables);
-  if (n->global_step >= 0) text_addf(out, " %11" PRId64, n->global_step);
+  text_addf(out, "up %7.0f s", (double)a->n.up_ms * 1e-3);
+  for (int c = 0; c < COLUMNS; c++)
+    if (l->has[c]) put_cell(a, (enum column)c, out);
   text_addc(out, '\n');
 }
 
@@ -169,15 +220,15 @@ static bool put_wait_json(const struct asked *a, const char *line, int n, struct
   return true;
 }
 
-static void put_table(const struct asked *all, size_t n, struct text *out) {
-  int widest[2] = {4, 7};
-  for (size_t i = 0; i < n; i++) {
-    widest[0] = MAX(widest[0], (int)(all[i].task ? strlen(all[i].task) : 0));
-    widest[1] = MAX(widest[1], (int)strlen(all[i].address));
-  }
-  text_addf(out, "%-*s  %-*s  %-12s %8s %9s %9s %8s %7s %10s %9s %11s\n", widest[0], "TASK", widest[1], "ADDRESS",
-            "STATE", "PROCESS", "MEMORY", "TENSORS", "SESSIONS", "RUNNING", "STEPS", "VARIABLES", "GLOBAL_STEP");
-  for (size_t i = 0; i < n; i++) put_row(&all[i], widest, out);
+/* room: columns of the terminal; 0: as many as it takes. */
+static void put_table(const struct asked *all, size_t n, int room, struct text *out) {
+  struct layout l = lay_out(all, n, room);
+  put_names("TASK", "ADDRESS", &l, out);
+  text_addf(out, "%-*s", STATE_WIDTH, "STATE");
+  for (int c = 0; c < COLUMNS; c++)
+    if (l.has[c]) text_addf(out, " %*s", columns[c].width, columns[c].name);
+  text_addc(out, '\n');
+  for (size_t i = 0; i < n; i++) put_row(&all[i], &l, out);
   for (size_t i = 0; i < n; i++) {
     struct text waits = {0};
     each_wait(&all[i], put_wait, &waits);
@@ -206,7 +257,7 @@ static void put_json(const struct asked *a, struct text *out) {
   text_adds(out, "]}");
 }
 
-static shoal_status ask_all(struct asked *all, size_t n, enum status_form form, char **result) {
+static shoal_status ask_all(struct asked *all, size_t n, enum status_form form, int room, char **result) {
   struct text out = {0};
   size_t missing = 0;
   for (size_t i = 0; i < n; i++) all[i].started = !pthread_create(&all[i].thread, NULL, ask_one, &all[i]);
@@ -216,7 +267,7 @@ static shoal_status ask_all(struct asked *all, size_t n, enum status_form form, 
     missing += all[i].error && !not_ours(&all[i]);
   }
   if (form == STATUS_TABLE) {
-    put_table(all, n, &out);
+    put_table(all, n, room, &out);
     text_addf(&out, "%zu tasks, %zu up\n", n, n - missing);
   } else if (form == STATUS_JSON) {
     text_addf(&out, "{\"tasks\": [");
@@ -248,18 +299,18 @@ static shoal_status ask_all(struct asked *all, size_t n, enum status_form form, 
   return err;
 }
 
-shoal_status server_status(const char *const *targets, size_t n, int64_t timeout_ms, enum status_form form,
+shoal_status server_status(const char *const *targets, size_t n, int64_t timeout_ms, enum status_form form, int room,
                            char **out) {
   struct asked *all = mem_zalloc(n ? n : 1, sizeof *all);
   for (size_t i = 0; i < n; i++)
     all[i] = (struct asked){.address = mem_strdup(str_starts(targets[i], "grpc://") ? targets[i] + 7 : targets[i]),
                             .timeout_ms = timeout_ms};
-  shoal_status s = ask_all(all, n, form, out);
+  shoal_status s = ask_all(all, n, form, room, out);
   free(all);
   return s;
 }
 
-shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status_form form, char **out) {
+shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status_form form, int room, char **out) {
   struct cluster_spec spec = {0};
   VEC(struct asked) all = {0};
   shoal_status err = cluster_spec_from_json(&spec, "cluster_spec", cluster);
@@ -271,19 +322,19 @@ shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status
                          .address = mem_strdup(spec.jobs.at[i].tasks.at[k].address),
                          .timeout_ms = timeout_ms});
   *out = NULL;
-  if (!err) err = ask_all(all.at, all.n, form, out);
+  if (!err) err = ask_all(all.at, all.n, form, room, out);
   vec_release(&all);
   cluster_spec_release(&spec);
   return err;
 }
 
 shoal_status shoal_cluster_status(const char *cluster, int64_t timeout_ms, char **table) {
-  return cluster_status(cluster, timeout_ms, STATUS_TABLE, table);
+  return cluster_status(cluster, timeout_ms, STATUS_TABLE, 0, table);
 }
 
 shoal_status shoal_server_remote_status(const char *target, int64_t timeout_ms, char **out) {
   char *text = NULL;
-  shoal_status s = server_status(&target, 1, timeout_ms, STATUS_TEXT, &text);
+  shoal_status s = server_status(&target, 1, timeout_ms, STATUS_TEXT, 0, &text);
   if (s) free(text);
   else *out = text;
   return s;

@@ -114,7 +114,7 @@ static int healthz(void *arg, struct text *out) {
 /* ---- /metrics ---- */
 
 static void put(struct text *out, const char *name, const char *type, const char *help, double value) {
-  text_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name, value);
+  text_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name, value);
 }
 
 static int64_t open_descriptors(void) {

@@ -224,6 +224,11 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   free(job);
   TRY(err);
   TRY(address_parse("cluster", address, host, &port));
+  if (o->tls_ca && !o->tls_cert && !o->tls_key)
+    return INVALID(
+        "--tls_ca=%s alone: a server shows a certificate of its own, or speaks plain text: give --tls_cert "
+        "and --tls_key, too",
+        o->tls_ca);
   TRY(rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls));
   TRY(choose_host(o, host, &bind_host));
   if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));

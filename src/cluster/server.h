@@ -53,9 +53,11 @@ enum status_form {
   STATUS_JSON,
 };
 /* Servers by their targets, or the tasks of a cluster (JSON or file), asked all at once; *out is the caller's, also
- * when some do not answer (UNAVAILABLE). It may be NULL on an error. cluster_status.c. */
-shoal_status server_status(const char *const *targets, size_t n, int64_t timeout_ms, enum status_form form, char **out);
-shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status_form form, char **out);
+ * when some do not answer (UNAVAILABLE). It may be NULL on an error. A table leaves out what there is no room for (in
+ * columns; 0: no limit). cluster_status.c. */
+shoal_status server_status(const char *const *targets, size_t n, int64_t timeout_ms, enum status_form form, int room,
+                           char **out);
+shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status_form form, int room, char **out);
 /* Adds the numbers for the cluster's table to the answer of /shoal.Server/Status (cluster_status.c). */
 void server_status_numbers(struct shoal_server *s, struct text *out);
 /* A call works with the server, and opens (1) or closes (-1) a session, or neither (0); job_end.c. */

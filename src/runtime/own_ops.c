@@ -371,8 +371,10 @@ static shoal_status add_ops(const shoal_op_library *library) {
 
 shoal_status shoal_load_ops(const char *path) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static VEC(void *) loaded; /* lock: what is here stays */
-  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  static VEC(void *) loaded;                                            /* lock: what is here stays */
+  char *here = mem_printf("%s%s", strchr(path, '/') ? "" : "./", path); /* a file, not a name in the loader's path */
+  void *handle = dlopen(here, RTLD_NOW | RTLD_LOCAL);
+  free(here);
   if (!handle) return NOT_FOUND("op library %s: %s", path, dlerror());
   const shoal_op_library *library = dlsym(handle, "shoal_op_library_");
   pthread_mutex_lock(&lock);

@@ -294,7 +294,8 @@ def stopped():
 def done_already():
     """A folder whose step is reached: says so, trains nothing, saves nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        run("mnist_replica", "--train_steps=20", f"--checkpoint_dir={folder}")
+        text = run("mnist_replica", "--train_steps=20", f"--checkpoint_dir={folder}")
+        assert re.search(r"saved \S+-20\nworker 0: 20 local steps in .*\ntest accuracy \S+\n$", text), text  # at the end
         text = run("mnist_replica", "--train_steps=20", f"--checkpoint_dir={folder}")
         assert "nothing to train: step 20 is reached, and training ends at 20" in text and "test accuracy" in text, text
         assert "saved" not in text and "loss" not in text, text

@@ -30,14 +30,14 @@ eval "$BODY"
 
 
 class Job:
-    def __init__(self, body, *flags, program=None, env=None, terminal=False, columns=120):
+    def __init__(self, body, *flags, program=None, env=None, terminal=False, columns=120, rows=24):
         self.mark = f"SHOAL_LAUNCH_TEST_{os.getpid()}_{next(NUMBER)}"
         command = [SHOAL, "launch", *flags, "--", *(program or ["sh", "-c", SCRIPT, "program"])]
         env = {**os.environ, self.mark: "1", "BODY": body, **(env or {})}
         self.terminal = None
         if terminal:
             self.terminal, inner = pty.openpty()
-            fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             env["TERM"] = "xterm"
             self.p = subprocess.Popen(command, env=env, stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
                                       preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
@@ -299,7 +299,9 @@ def mistakes():
     fails("stand behind --", "--workers=1", "true", "--train_steps=3", code=2)
     fails("it is a folder", "--", "/tmp", code=127)
     fails("--log_dir=/proc/x cannot be made", "--log_dir=/proc/x", "--", "true")
+    fails("--log_dir=: expected DIR", "--log_dir=", "--", "true", code=2)  # an unset variable: not the root folder
     # Flags that would do nothing.
+    fails("--evaluator_wait is for --evaluator", "--evaluator_wait=9", "--", "true", code=2)
     fails("--ssh is for --hosts", "--ssh=ssh", "--", "true", code=2)
     fails("--env is for --hosts", "--env=HOME", "--", "true", code=2)
     fails("--remote_shoal is for --hosts", "--remote_shoal=/x", "--", "true", code=2)
@@ -312,6 +314,10 @@ def mistakes():
             f.write("#!/there/is/none\n")
         os.chmod(f"{folder}/script", 0o755)
         fails("it is there, but its interpreter is not", "--", f"{folder}/script", code=127)
+        with open(f"{folder}/train.py", "w") as f:
+            f.write("print('here')\n")
+        fails(f"it is not executable: chmod +x, or name what runs it, as in -- python3 {folder}/train.py", "--",
+              f"{folder}/train.py", code=127)
     fails("nobody would train", "--workers=0", "--", "true", code=2)
     fails("write $HOME", "--log_dir=~/logs", "--", "true", code=2)
     fails("--tls_cert and --tls_key go together", "--tls_cert=x", "--", "true", code=2)
@@ -481,7 +487,13 @@ def live_view():
             assert time.time() < end, said
             said += os.read(narrow.terminal, 65536)
         assert b"[#" not in said, said
+        # Where there are more tasks than lines, it says how many are not shown.
+        low, lines = Job(body, "--ps=0", "--workers=9", terminal=True, env={"GO": f"{folder}/go"}, rows=9), b""
+        while not (re.search(rb"worker/3  [^\n]*\n[^\n]*\.\.\. +and 5 more", lines) and b"job       step 100/100" in lines):
+            assert time.time() < end, lines[-2000:]
+            lines += os.read(low.terminal, 65536)
         open(f"{folder}/go", "w").close()
+        assert not re.search(rb"worker/4 +running", lines + low.rest_of_terminal()), lines[-2000:]
         narrow.rest_of_terminal()
         seen += job.rest_of_terminal()
         assert seen.replace(b"\r", b"").rstrip().endswith(b"step 50/100  loss 0.5000"), seen[-500:]

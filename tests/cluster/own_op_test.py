@@ -25,6 +25,9 @@ def run(*command):
 def in_c():
     p = run(PROGRAM, f"--op_library={LIBRARY}")
     assert p.returncode == 0 and p.stdout == TOLD, p
+    p = subprocess.run([PROGRAM, f"--op_library={os.path.basename(LIBRARY)}"], cwd=os.path.dirname(LIBRARY),
+                       capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert p.returncode == 0 and p.stdout == TOLD, p  # a file of this folder, not a name for the loader
     p = run(PROGRAM, "--op_library=/nowhere/there.so")
     assert p.returncode == 1 and "NOT_FOUND: op library /nowhere/there.so" in p.stderr, p
 

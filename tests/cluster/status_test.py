@@ -1,15 +1,19 @@
 """`shoal status`: every task of a cluster in a line, those of TensorFlow and those that are gone too; jobs of `shoal
 launch`; answers that would move a terminal's cursor. And the pages /healthz and /metrics."""
 # needs: tensorflow
+import fcntl
 import http.server
 import json
 import os
+import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import urllib.error
 import urllib.request
@@ -52,6 +56,30 @@ def variables_and_step():
         ps = tasks["/job:ps/task:0"]
         assert code == 0 and ps["global_step"] == 12 and ps["state"] == "up" and ps["memory_bytes"] > 1 << 20, out
         assert ps["process"] == c.tasks["ps", 0].process.pid and tasks["/job:worker/task:0"]["steps"] >= 12, out
+
+
+def narrow_terminals():
+    """Whole columns go where there is no room for them, the least telling first: no line is broken."""
+    with Cluster(ps=["shoal"], worker=["shoal"]) as c:
+        for width, there, gone in ((200, ["ADDRESS", "TENSORS", "GLOBAL_STEP"], []),
+                                   (100, ["ADDRESS", "MEMORY", "STEPS", "GLOBAL_STEP"], ["TENSORS", "VARIABLES"]),
+                                   (80, ["ADDRESS", "MEMORY", "GLOBAL_STEP"], ["TENSORS", "VARIABLES", "SESSIONS"]),
+                                   (40, ["STATE"], ["ADDRESS", "GLOBAL_STEP"])):
+            outer, inner = pty.openpty()
+            fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+            subprocess.run([SHOAL, "status", f"--cluster_spec={json.dumps(c.spec)}"], stdout=inner, check=True, timeout=120)
+            os.close(inner)
+            out = ""
+            try:
+                while chunk := os.read(outer, 65536):
+                    out += chunk.decode()
+            except OSError:  # how a terminal says that all was read
+                pass
+            os.close(outer)
+            lines = out.split("\r\n")
+            assert max(map(len, lines)) <= width and lines[0].startswith("TASK ") and "2 tasks, 2 up" in lines, out
+            assert all(word in lines[0] for word in there) and not any(word in lines[0] for word in gone), out
+            assert re.match(r"/job:ps/task:0 .*up +\d+ s", lines[1]), out
 
 
 def wrong_description():
@@ -243,6 +271,7 @@ def pages():
                      'shoal_limit_used{flag="max_fast_connections"}', 'shoal_limit_max{flag="max_held_bytes"}',
                      'shoal_limit_max{flag="max_sessions"}', 'shoal_info{task="/job:a/replica:0/task:0"}'):
             assert name in values, text
+        assert re.search(r"^shoal_uptime_seconds \d+(\.\d{1,3})?$", text, re.M), text  # thousandths, and no more
         assert get(url + "/nothing")[0] == 404
 
         def raw(data):
@@ -271,5 +300,5 @@ def pages():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        one_line_each, variables_and_step, wrong_description, silent_port, other_service, waits, strangers_words, handles,
+        one_line_each, variables_and_step, narrow_terminals, wrong_description, silent_port, other_service, waits, strangers_words, handles,
         job_of_launch, pages)]))

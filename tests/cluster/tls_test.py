@@ -269,6 +269,8 @@ def names_that_only_look_like_a_task():
 def bad_files():
     spec = '--cluster_spec={"a": ["127.0.0.1:0"]}'
     for code, given, texts in ((2, [f"--tls_cert={PS[0]}"], ["--tls_key is missing"]),
+                               (2, [f"--tls_ca={CA.ca}"], [f"--tls_ca={CA.ca} alone", "give --tls_cert and --tls_key"]),
+                               (2, ["--tls_cert=", "--tls_key=", "--tls_ca="], ["--tls_cert=: expected FILE"]),
                                (1, ["--tls_cert=/nowhere", f"--tls_key={PS[1]}"], ["--tls_cert=/nowhere"]),
                                (2, [f"--tls_cert={PS[0]}", "--tls_key=/etc/hostname"], ["--tls_key", "no PEM"]),
                                (2, [f"--tls_cert={PS[0]}", f"--tls_key={WORKER[1]}"], ["--tls_cert", "--tls_key"])):

@@ -91,6 +91,42 @@ void *block_try_zalloc(size_t n) {
   return p ? memset(p, 0, n) : NULL;
 }
 
+/* In place, if that can be; NULL: it must move, or there is no memory. Only what is past the classes grows. */
+static void *resized(void *p, size_t bytes) {
+  union head *h = (union head *)p - 1;
+  unsigned c = h->size_class;
+  if (c != NO_CLASS) return class_bytes(c) >= bytes ? p : NULL;
+  if (class_of(bytes) != NO_CLASS) return NULL;
+  h = realloc(h, bytes);
+  return h ? h + 1 : NULL;
+}
+
+/* What stood in p, as far as n bytes have room for it. */
+static void *moved(void *to, void *p, size_t n) {
+  if (!to) return NULL;
+  unsigned c = ((union head *)p - 1)->size_class;
+  memcpy(to, p, c == NO_CLASS ? n : MIN(n, class_bytes(c) - sizeof(union head)));
+  block_free(p);
+  return to;
+}
+
+void *block_realloc(void *p, size_t count, size_t size) {
+  size_t n, bytes;
+  if (__builtin_mul_overflow(count, size, &n) || __builtin_add_overflow(n, sizeof(union head), &bytes))
+    return mem_alloc(SIZE_MAX);
+  void *same = p ? resized(p, bytes) : NULL;
+  return same ? same : p ? moved(block_alloc(n), p, n) : block_alloc(n);
+}
+
+void *block_try_realloc(void *p, size_t count, size_t size) {
+  size_t n, bytes;
+  if (__builtin_mul_overflow(count, size, &n) || __builtin_add_overflow(n, sizeof(union head), &bytes)) return NULL;
+  if (!p) return block_try_alloc(n);
+  if (mem_fails()) return NULL;
+  void *same = resized(p, bytes);
+  return same ? same : moved(block_try_alloc(n), p, n);
+}
+
 char *block_strndup(const char *s, size_t n) {
   char *copy = block_alloc(n + 1);
   if (n) memcpy(copy, s, n);

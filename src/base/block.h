@@ -17,8 +17,15 @@ char *block_strndup(const char *s, size_t n);
 /* As mem_try_alloc() and mem_try_zalloc(): NULL when there is no memory. */
 void *block_try_alloc(size_t n);
 void *block_try_zalloc(size_t n);
+/* As mem_realloc() and mem_try_realloc(), of blocks. Large ones grow without a copy: their pages move. */
+void *block_realloc(void *p, size_t count, size_t size);
+void *block_try_realloc(void *p, size_t count, size_t size);
 /* NULL is fine. */
 void block_free(void *p);
+
+/* Growing arrays (vec.h) in blocks. */
+#define block_vec_push(v, ...) vec_push_by(block_realloc, v, __VA_ARGS__)
+#define block_vec_release(v) vec_release_by(block_free, v)
 
 /* Bytes in the store now. */
 size_t blocks_kept(void);

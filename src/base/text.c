@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 
 static void reserve(struct text *t, size_t extra) {
   size_t want = t->n + extra + 1;
   if (want <= t->cap) return;
   t->cap = MAX(want, t->cap ? t->cap * 2 : 64);
-  t->at = mem_realloc(t->at, t->cap, 1);
+  t->at = (t->in_block ? block_realloc : mem_realloc)(t->at, t->cap, 1);
 }
 
 bool text_try_reserve(struct text *t, size_t extra) {
@@ -21,7 +22,7 @@ bool text_try_reserve(struct text *t, size_t extra) {
   if (__builtin_add_overflow(t->n, extra, &want) || __builtin_add_overflow(want, 1, &want)) return false;
   if (want <= t->cap) return true;
   size_t cap = MAX(want, t->cap ? t->cap * 2 : 64);
-  char *at = mem_try_realloc(t->at, cap, 1);
+  char *at = (t->in_block ? block_try_realloc : mem_try_realloc)(t->at, cap, 1);
   if (!at) return false;
   t->at = at;
   t->cap = cap;
@@ -120,13 +121,15 @@ void text_add_json(struct text *t, const char *s) {
 const char *text_cstr(const struct text *t) { return t->at ? t->at : ""; }
 
 char *text_take(struct text *t) {
-  char *s = t->at ? t->at : mem_strdup("");
+  char *s = t->at && !t->in_block ? t->at : mem_strndup(t->at, t->n);
+  if (t->in_block) block_free(t->at);
   *t = (struct text){0};
   return s;
 }
 
 void text_release(struct text *t) {
-  free(t->at);
+  if (t->in_block) block_free(t->at);
+  else free(t->at);
   *t = (struct text){0};
 }
 

@@ -9,6 +9,7 @@
 struct text {
   char *at; /* NULL while empty */
   size_t n, cap;
+  bool in_block; /* its memory is a block (base/block.h): for what every step writes */
 };
 
 void text_add(struct text *t, const char *data, size_t n);

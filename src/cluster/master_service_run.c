@@ -45,17 +45,18 @@ static void call_unref(struct run_call *c) {
   compiled_unref(c->compiled);
   master_session_unref(c->session);
   text_release(&c->names);
-  vec_release(&c->feeds);
-  vec_release(&c->fetches);
-  vec_release(&c->targets);
-  vec_release(&c->values);
-  free((void *)(uintptr_t)c->sig.feeds);
+  block_vec_release(&c->feeds);
+  block_vec_release(&c->fetches);
+  block_vec_release(&c->targets);
+  block_vec_release(&c->values);
+  block_free((void *)(uintptr_t)c->sig.feeds);
   pthread_mutex_destroy(&c->lock);
-  free(c);
+  block_free(c);
 }
 
 static struct run_call *call_new(struct master *m, struct rpc_call *rpc) {
-  struct run_call *c = mem_zalloc(1, sizeof *c);
+  struct run_call *c = block_zalloc(sizeof *c);
+  c->names.in_block = true;
   pthread_mutex_init(&c->lock, NULL);
   c->rpc = rpc;
   c->master = m;
@@ -78,7 +79,7 @@ static const char *name_at(const struct run_call *c, size_t offset) {
 /* The signature's three lists in one array. */
 static void make_signature(struct run_call *c) {
   size_t n = c->feeds.n + c->fetches.n + c->targets.n;
-  const char **all = mem_zalloc(n + 1, sizeof *all), **at = all;
+  const char **all = block_alloc((n + 1) * sizeof *all), **at = all;
   c->sig.feeds = at;
   for (size_t i = 0; i < c->feeds.n; i++) *at++ = name_at(c, c->feeds.at[i]);
   c->sig.fetches = at;
@@ -107,8 +108,8 @@ static void read_feed(struct run_call *c, struct wire w) {
     if (f.tag == NamedTensorProto_name) name = keep_name(c, &f);
     if (f.tag == NamedTensorProto_tensor) value = wire_inside(&f);
   }
-  vec_push(&c->feeds, name);
-  vec_push(&c->values, value);
+  block_vec_push(&c->feeds, name);
+  block_vec_push(&c->values, value);
 }
 
 static shoal_status read_step(struct run_call *c) {
@@ -119,8 +120,8 @@ static shoal_status read_step(struct run_call *c) {
     if (f.type == WIRE_BYTES) {
       if (f.tag == RunStepRequest_session_handle) c->handle = keep_name(c, &f);
       if (f.tag == RunStepRequest_feed) read_feed(c, wire_inside(&f));
-      if (f.tag == RunStepRequest_fetch) vec_push(&c->fetches, keep_name(c, &f));
-      if (f.tag == RunStepRequest_target) vec_push(&c->targets, keep_name(c, &f));
+      if (f.tag == RunStepRequest_fetch) block_vec_push(&c->fetches, keep_name(c, &f));
+      if (f.tag == RunStepRequest_target) block_vec_push(&c->targets, keep_name(c, &f));
       if (f.tag == RunStepRequest_options) TRY(read_run_options(&c->options, wire_inside(&f)));
       if (f.tag == RunStepRequest_partial_run_handle)
         c->partial = f.size ? keep_name(c, &f) : SIZE_MAX; /* an empty one is none */
@@ -140,7 +141,7 @@ static shoal_status read_callable_run(struct run_call *c) {
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.tag == RunCallableRequest_session_handle) c->handle = keep_name(c, &f);
     if (f.tag == RunCallableRequest_handle) c->callable = (int64_t)f.value;
-    if (f.tag == RunCallableRequest_feed) vec_push(&c->values, wire_inside(&f));
+    if (f.tag == RunCallableRequest_feed) block_vec_push(&c->values, wire_inside(&f));
     if (f.tag == RunCallableRequest_request_id) c->request_id = (int64_t)f.value;
   }
   return step == WIRE_BROKEN ? INVALID("RunCallableRequest does not parse as a protocol buffer") : NULL;
@@ -148,9 +149,9 @@ static shoal_status read_callable_run(struct run_call *c) {
 
 static shoal_status read_callable_options(struct run_call *c, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.tag == CallableOptions_feed) vec_push(&c->feeds, keep_name(c, &f));
-    if (f.tag == CallableOptions_fetch) vec_push(&c->fetches, keep_name(c, &f));
-    if (f.tag == CallableOptions_target) vec_push(&c->targets, keep_name(c, &f));
+    if (f.tag == CallableOptions_feed) block_vec_push(&c->feeds, keep_name(c, &f));
+    if (f.tag == CallableOptions_fetch) block_vec_push(&c->fetches, keep_name(c, &f));
+    if (f.tag == CallableOptions_target) block_vec_push(&c->targets, keep_name(c, &f));
     if (f.tag == CallableOptions_run_options) TRY(read_run_options(&c->options, wire_inside(&f)));
   }
   return NULL;
@@ -178,9 +179,9 @@ static shoal_status read_partial_setup(struct run_call *c) {
   enum wire_step step;
   for (struct wire_field f; (step = wire_next(&w, &f)) == WIRE_FIELD;) {
     if (f.tag == PartialRunSetupRequest_session_handle) c->handle = keep_name(c, &f);
-    if (f.tag == PartialRunSetupRequest_feed) vec_push(&c->feeds, keep_name(c, &f));
-    if (f.tag == PartialRunSetupRequest_fetch) vec_push(&c->fetches, keep_name(c, &f));
-    if (f.tag == PartialRunSetupRequest_target) vec_push(&c->targets, keep_name(c, &f));
+    if (f.tag == PartialRunSetupRequest_feed) block_vec_push(&c->feeds, keep_name(c, &f));
+    if (f.tag == PartialRunSetupRequest_fetch) block_vec_push(&c->fetches, keep_name(c, &f));
+    if (f.tag == PartialRunSetupRequest_target) block_vec_push(&c->targets, keep_name(c, &f));
     if (f.tag == PartialRunSetupRequest_request_id) c->request_id = (int64_t)f.value;
   }
   make_signature(c);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vec.h"
@@ -197,7 +198,12 @@ static void put_options(struct message *m, uint32_t tag, const shoal_run_options
 }
 
 /* "x" is "x:0": a TensorFlow server would wait for ever for the former. */
-static char *tensor_name(const char *name) { return strchr(name, ':') ? mem_strdup(name) : mem_printf("%s:0", name); }
+static char *tensor_name(const char *name) {
+  size_t n = strlen(name);
+  char *whole = block_alloc(n + sizeof ":0");
+  strcpy(stpcpy(whole, name), strchr(name, ':') ? "" : ":0");
+  return whole;
+}
 
 static shoal_status step_request(struct remote_session *s, const shoal_run_options *o, const char *partial,
                                  const struct step_signature *sig, shoal_tensor *const *feeds,
@@ -210,7 +216,7 @@ static shoal_status step_request(struct remote_session *s, const shoal_run_optio
     char *name = tensor_name(sig->feeds[i]);
     if (feeds[i]) err = transfer_put_named(&m, RunStepRequest_feed, name, &feeds[i]->t);
     else err = INVALID("the value fed to %s is NULL", name);
-    free(name);
+    block_free(name);
     if (err) {
       message_release(&m);
       return err;
@@ -219,7 +225,7 @@ static shoal_status step_request(struct remote_session *s, const shoal_run_optio
   for (int i = 0; i < sig->n_fetches; i++) {
     char *name = tensor_name(sig->fetches[i]);
     message_string(&m, RunStepRequest_fetch, name);
-    free(name);
+    block_free(name);
   }
   for (int i = 0; i < sig->n_targets; i++) message_string(&m, RunStepRequest_target, sig->targets[i]);
   put_options(&m, RunStepRequest_options, o);
@@ -236,8 +242,8 @@ static shoal_status take_fetch(const struct step_signature *sig, struct wire w, 
   struct wire proto = wire_from("", 0);
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == NamedTensorProto_name) {
-      free(name);
-      name = mem_strndup((const char *)f.data, f.size);
+      block_free(name);
+      name = block_strndup((const char *)f.data, f.size);
     }
     if (f.tag == NamedTensorProto_tensor) proto = wire_inside(&f);
   }
@@ -248,10 +254,10 @@ static shoal_status take_fetch(const struct step_signature *sig, struct wire w, 
   for (int i = 0; i < sig->n_fetches && handle; i++) {
     char *want = tensor_name(sig->fetches[i]);
     if (!strcmp(want, name) && !fetches[i]) fetches[i] = shoal_tensor_ref(handle);
-    free(want);
+    block_free(want);
   }
   shoal_tensor_unref(handle);
-  free(name);
+  block_free(name);
   return err;
 }
 
@@ -320,7 +326,7 @@ static void put_names(struct text *t, const struct name_tags *tags, const struct
     bool feed = i < sig->n_feeds;
     char *name = tensor_name(feed ? sig->feeds[i] : sig->fetches[i - sig->n_feeds]);
     wire_add_str(t, feed ? tags->feed : tags->fetch, name);
-    free(name);
+    block_free(name);
   }
   for (int i = 0; i < sig->n_targets; i++) wire_add_str(t, tags->target, sig->targets[i]);
 }

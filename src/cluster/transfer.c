@@ -44,7 +44,7 @@ static void put_body(struct message *m, const struct tensor *t, const struct tex
 }
 
 shoal_status transfer_put(struct message *m, uint32_t tag, const struct tensor *t) {
-  struct text head = {0};
+  struct text head = {.in_block = true};
   size_t total;
   shoal_status s = encode_head(t, &head, &total);
   if (!s) {
@@ -56,7 +56,7 @@ shoal_status transfer_put(struct message *m, uint32_t tag, const struct tensor *
 }
 
 shoal_status transfer_put_named(struct message *m, uint32_t tag, const char *name, const struct tensor *t) {
-  struct text head = {0};
+  struct text head = {.in_block = true};
   size_t total, name_n = strlen(name);
   shoal_status s = encode_head(t, &head, &total);
   if (!s) {
@@ -71,7 +71,7 @@ shoal_status transfer_put_named(struct message *m, uint32_t tag, const char *nam
 }
 
 void transfer_put_fast(struct message *m, uint32_t tag, const void *value, size_t n) {
-  struct text any = {0};
+  struct text any = {.in_block = true};
   put_Any_type_url(&any, TRANSFER_FAST_PATH);
   put_Any_value_n(&any, value, n);
   message_bytes(m, tag, any.at, any.n);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/wire.h"
 #include "cluster/request_ids.h"
@@ -29,7 +30,7 @@ struct simple {
 };
 
 static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, worker_done done, void *arg) {
-  struct simple *s = mem_zalloc(1, sizeof *s);
+  struct simple *s = block_zalloc(sizeof *s);
   s->w = w;
   s->cancel = cancel;
   s->done = done;
@@ -40,7 +41,7 @@ static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, w
 static void simple_end(struct simple *s, shoal_status st) {
   worker_done done = s->done;
   void *arg = s->arg;
-  free(s);
+  block_free(s);
   done(arg, st);
 }
 
@@ -259,10 +260,11 @@ static void run_graph(struct worker_link *w, struct graph_run *r) {
 }
 
 static void cleanup_graph(struct worker_link *w, int64_t step_id) {
-  struct text m = {0};
-  put_CleanupGraphRequest_step_id(&m, step_id);
-  simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "CleanupGraph", message_from_text(&m),
-               deadline_after_ms(10000), 0, step_id, simple_done);
+  struct message m;
+  message_init(&m);
+  message_int(&m, CleanupGraphRequest_step_id, (uint64_t)step_id);
+  simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "CleanupGraph", message_finish(&m), deadline_after_ms(10000),
+               0, step_id, simple_done);
 }
 
 static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {

@@ -132,8 +132,8 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.tag == RecvTensorRequest_step_id) step_id = (int64_t)f.value;
     if (f.tag == RecvTensorRequest_rendezvous_key) {
-      free(key);
-      key = mem_strndup((const char *)f.data, f.size);
+      block_free(key);
+      key = block_strndup((const char *)f.data, f.size);
     }
     if (f.tag == RecvTensorRequest_transport_options) wants_ticket = transfer_get_fast(wire_inside(&f), NULL);
     if (f.tag == RecvTensorRequest_request_id) id = (int64_t)f.value;
@@ -143,7 +143,7 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   if (!s) s = check_key(w, key ? key : "");
   if (!s) s = steps_get_for_request(w->steps, step_id, &rendezvous);
   if (s) {
-    free(key);
+    block_free(key);
     rpc_call_fail(c, s);
     return;
   }
@@ -152,7 +152,7 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   r->worker = w;
   r->wants_ticket = wants_ticket;
   recv_start(r, rendezvous, key);
-  free(key);
+  block_free(key);
 }
 
 /* ---- RunGraph ---- */

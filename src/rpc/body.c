@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 
 /* FIRST: the least that is taken. STEP: at a time, when decompressing. */
@@ -36,7 +37,7 @@ bool rpc_body_grow(struct rpc_body *b, size_t n, size_t most) {
     more = room - b->room;
     if (!take(b, more, most)) return false;
   }
-  uint8_t *data = mem_try_realloc(b->data, room, 1); /* large ones grow without a copy: the pages move */
+  uint8_t *data = block_try_realloc(b->data, room, 1);
   if (!data) {
     budget_give(b->budget, more);
     return false;
@@ -49,7 +50,7 @@ bool rpc_body_grow(struct rpc_body *b, size_t n, size_t most) {
 struct rpc_body rpc_body_copy(const void *data, size_t size) {
   struct rpc_body b = {0};
   if (!size) return b;
-  b.data = mem_alloc(size);
+  b.data = block_alloc(size);
   b.size = b.room = size;
   memcpy(b.data, data, size);
   return b;
@@ -83,12 +84,12 @@ static shoal_status decompress(const struct rpc_body *from, struct rpc_body *to)
 
 /* All bytes in data again. */
 static shoal_status gather(struct rpc_body *b) {
-  uint8_t *all = mem_try_alloc(b->size);
+  uint8_t *all = block_try_alloc(b->size);
   if (!all) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "there is no memory for a message of %zu bytes", b->size);
   struct rpc_cursor c;
   rpc_cursor_start(&c, b);
   rpc_cursor_read(&c, all, b->size);
-  free(b->data);
+  block_free(b->data);
   b->data = all;
   b->placed = NULL;
   return NULL;
@@ -113,7 +114,7 @@ shoal_status rpc_body_flat(struct rpc_body *b, const void **data, size_t *size) 
 
 void rpc_body_release(struct rpc_body *b) {
   budget_give(b->budget, b->room + b->reserved);
-  free(b->data);
+  block_free(b->data);
   *b = (struct rpc_body){0};
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -42,8 +43,8 @@ void rpc_pending_unref(struct rpc_pending *p) {
   rpc_body_release(&p->stream.body);
   headers_release(&p->stream.headers);
   if (p->conn) http2_unref(p->conn);
-  free(p->method);
-  free(p);
+  block_free(p->method);
+  block_free(p);
 }
 
 static void on_finished(struct rpc_event *e) {
@@ -146,7 +147,7 @@ void rpc_start(struct rpc_channel *c, const char *method, struct rpc_message *re
 
 void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_message *request, int64_t deadline,
                       unsigned flags, rpc_place place, rpc_done done, void *arg, struct rpc_pending **handle) {
-  struct rpc_pending *p = mem_zalloc(1, sizeof *p);
+  struct rpc_pending *p = block_zalloc(sizeof *p);
   bool timed = deadline != DEADLINE_NEVER;
   atomic_init(&p->refs, 1 + timed + (handle != NULL));
   headers_init(&p->stream.headers);
@@ -156,7 +157,7 @@ void rpc_start_placed(struct rpc_channel *c, const char *method, struct rpc_mess
   p->finished.fn = on_finished;
   p->timer.fn = on_deadline;
   p->channel = c;
-  p->method = mem_strdup(method);
+  p->method = block_strndup(method, strlen(method));
   p->request = request ? request : message_from_text(&(struct text){0});
   p->deadline = deadline;
   p->done = done;

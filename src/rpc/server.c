@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/log.h"
@@ -79,7 +80,7 @@ struct rpc_server {
 static struct rpc_call *of_stream(struct http2_stream *s) { return (struct rpc_call *)s; }
 
 static struct rpc_call *call_new(struct rpc_server *s) {
-  struct rpc_call *c = mem_zalloc(1, sizeof *c);
+  struct rpc_call *c = block_zalloc(sizeof *c);
   c->server = s;
   headers_init(&c->stream.headers);
   pthread_mutex_init(&c->lock, NULL);
@@ -103,7 +104,7 @@ static void call_unref(struct rpc_call *c) {
     budget_give(rpc_budget(RPC_MAX_CALLS), 1);
     http2_unref(c->conn);
   }
-  free(c);
+  block_free(c);
   if (!s) return;
   pthread_mutex_lock(&s->lock);
   if (--s->calls == 0) pthread_cond_broadcast(&s->done);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 #include "tensor/strings.h"
 
@@ -266,7 +267,7 @@ shoal_status tensor_get_shape(const struct tensor *t, bool partial, struct shape
 /* ---- the public handle ---- */
 
 shoal_tensor *tensor_handle_take(struct tensor *t) {
-  shoal_tensor *h = mem_zalloc(1, sizeof *h);
+  shoal_tensor *h = block_zalloc(sizeof *h);
   atomic_init(&h->refs, 1);
   tensor_move(&h->t, t);
   *t = tensor_none();
@@ -315,7 +316,7 @@ shoal_tensor *shoal_tensor_ref(shoal_tensor *t) {
 void shoal_tensor_unref(shoal_tensor *t) {
   if (!t || atomic_fetch_sub(&t->refs, 1) != 1) return;
   tensor_release(&t->t);
-  free(t);
+  block_free(t);
 }
 
 shoal_dtype shoal_tensor_dtype(const shoal_tensor *t) { return (shoal_dtype)t->t.dtype; }

@@ -1,4 +1,5 @@
-/* The store of blocks: it gives what it was given, keeps no more than it may, and large ones not at all. */
+/* The store of blocks: it gives what it was given, keeps no more than it may, and large ones not at all; what grows
+ * keeps what it holds. */
 #include "unit.h"
 
 #include <string.h>
@@ -59,6 +60,24 @@ static void refused(void **state) {
   assert_null(block_try_alloc(SIZE_MAX));
 }
 
+static void grown(void **state) {
+  static const size_t sizes[] = {1, 40, 200, 199, 5000, 40000, 300000, 50000, 10, 0};
+  size_t had = 1;
+  char *p = block_alloc(1);
+  p[0] = 0;
+  for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+    p = i % 2 ? block_realloc(p, sizes[i], 1) : block_try_realloc(p, sizes[i], 1);
+    for (size_t k = 0; k < MIN(had, sizes[i]); k++) assert_int_equal((uint8_t)p[k], k % 251);
+    for (size_t k = had; k < sizes[i]; k++) p[k] = (char)(k % 251);
+    had = sizes[i];
+  }
+  mem_fail_at(1);
+  assert_null(block_try_realloc(p, 100000, 1));
+  assert_true(mem_fail_at(0));
+  assert_null(block_try_realloc(p, SIZE_MAX, 2));
+  block_free(p);
+}
+
 static void strings(void **state) {
   char *s = block_strndup("abcdef", 3);
   assert_string_equal(s, "abc");
@@ -69,4 +88,4 @@ static void strings(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(used_again), cmocka_unit_test(large_ones_go), cmocka_unit_test(bounded),
-          cmocka_unit_test(refused), cmocka_unit_test(strings))
+          cmocka_unit_test(refused), cmocka_unit_test(grown), cmocka_unit_test(strings))

@@ -1,6 +1,6 @@
 /* The steady state of a training step on parameter servers takes no memory: not on the parameter server, not on the
- * workers, not in their masters. All tasks are in this process, where a counter stands in for malloc; steps of two
- * workers take turns. */
+ * workers, not in their masters, nor in a client. All tasks are in this process, where a counter stands in for malloc;
+ * steps of two workers take turns. */
 #include "unit.h"
 #include "ports.h"
 
@@ -8,17 +8,19 @@
 
 #include "count_mallocs.h"
 
-enum { STEPS = 25, MOST_WINDOWS = 400, TASKS = 3, BATCH = 16 };
+/* A batch makes a request of less than 16 KB: larger ones are no blocks. */
+enum { STEPS = 25, MOST_WINDOWS = 400, TASKS = 3, BATCH = 4 };
 
 struct job {
   shoal_server *servers[TASKS]; /* the ps, two workers */
   shoal_graph *graphs[TASKS];   /* the workers' */
   shoal_session *sessions[TASKS];
   const char *train;
+  char loss[64];
   shoal_tensor *feeds[2];
 };
 
-static shoal_graph *model(int task, const char **train, const char **init) {
+static shoal_graph *model(int task, struct job *j, const char **init) {
   char device[32];
   snprintf(device, sizeof device, "/job:worker/task:%d", task);
   shoal_graph *g = shoal_graph_new();
@@ -30,7 +32,8 @@ static shoal_graph *model(int task, const char **train, const char **init) {
   shoal_out h = shoal_relu(g, shoal_dense(g, x, 100, "hidden")); /* 300 KB: by shared memory */
   shoal_out logits = shoal_dense(g, h, 10, "logits");            /* in frames */
   shoal_out loss = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, y));
-  *train = shoal_op_name(shoal_minimize(g, shoal_adam(0.001), loss, step));
+  j->train = shoal_op_name(shoal_minimize(g, shoal_adam(0.001), loss, step));
+  snprintf(j->loss, sizeof j->loss, "%s:0", shoal_op_name(loss.node));
   *init = shoal_op_name(shoal_initialize(g));
   shoal_pop_device(g);
   ASSERT_OK(status_copy(shoal_graph_error(g)));
@@ -38,12 +41,21 @@ static shoal_graph *model(int task, const char **train, const char **init) {
 }
 
 static void run(struct job *j, int task) {
-  ASSERT_OK(shoal_session_run(j->sessions[task], NULL, (const char *[]){"x:0", "y:0"}, j->feeds, 2, NULL, NULL, 0,
-                              &j->train, 1, NULL));
+  shoal_tensor *loss;
+  ASSERT_OK(shoal_session_run(j->sessions[task], NULL, (const char *[]){"x:0", "y:0"}, j->feeds, 2,
+                              (const char *[]){j->loss}, &loss, 1, &j->train, 1, NULL));
+  shoal_tensor_unref(loss);
 }
 
-static void start(struct job *j, bool no_fast_path) {
-  char cluster[160];
+/* A client elsewhere: a server by another name is not known to be in this process. */
+static void put_target(const shoal_server *s, bool elsewhere, char *out, size_t room) {
+  const char *target = shoal_server_target(s);
+  if (elsewhere) snprintf(out, room, "grpc://localhost%s", strrchr(target, ':'));
+  else snprintf(out, room, "%s", target);
+}
+
+static void start(struct job *j, bool no_fast_path, bool elsewhere) {
+  char cluster[160], target[64];
   const char *init = NULL;
   snprintf(cluster, sizeof cluster, "{\"ps\": [\"127.0.0.1:%d\"], \"worker\": [\"127.0.0.1:%d\", \"127.0.0.1:%d\"]}",
            free_port(), free_port(), free_port());
@@ -53,9 +65,9 @@ static void start(struct job *j, bool no_fast_path) {
             .cluster = cluster, .job = i ? "worker" : "ps", .task = i ? i - 1 : 0, .no_fast_path = no_fast_path},
         &j->servers[i]));
   for (int i = 1; i < TASKS; i++) {
-    j->graphs[i] = model(i - 1, &j->train, &init);
-    ASSERT_OK(shoal_session_open(j->graphs[i], &(shoal_session_options){.target = shoal_server_target(j->servers[i])},
-                                 &j->sessions[i]));
+    j->graphs[i] = model(i - 1, j, &init);
+    put_target(j->servers[i], elsewhere, target, sizeof target);
+    ASSERT_OK(shoal_session_open(j->graphs[i], &(shoal_session_options){.target = target}, &j->sessions[i]));
   }
   ASSERT_OK(shoal_session_run(j->sessions[1], NULL, NULL, NULL, 0, NULL, NULL, 0, &init, 1, NULL));
   ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT32, 2, (const int64_t[]){BATCH, 784}, &j->feeds[0]));
@@ -75,9 +87,9 @@ static void stop(struct job *j) {
 
 /* The first steps connect, and take what later ones use again. How much that is at most depends on which of a sender
  * and its receiver comes first, and on which thread; so windows of steps, until one takes nothing. */
-static void check_steady(bool no_fast_path) {
+static void check_steady(bool no_fast_path, bool elsewhere) {
   struct job j = {0};
-  start(&j, no_fast_path);
+  start(&j, no_fast_path, elsewhere);
   long taken = -1;
   for (int window = 0; window < MOST_WINDOWS && taken; window++) {
     long before = allocations();
@@ -92,6 +104,8 @@ static void check_steady(bool no_fast_path) {
   assert_int_equal(taken, 0);
 }
 
-static void by_the_fast_path(void **state) { check_steady(false); }
+static void by_the_fast_path(void **state) { check_steady(false, false); }
+static void by_grpc(void **state) { check_steady(true, false); }
+static void client_elsewhere(void **state) { check_steady(false, true); }
 
-RUN_TESTS(cmocka_unit_test(by_the_fast_path))
+RUN_TESTS(cmocka_unit_test(by_the_fast_path), cmocka_unit_test(by_grpc), cmocka_unit_test(client_elsewhere))

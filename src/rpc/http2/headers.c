@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "rpc/rpc_status.h"
@@ -104,7 +105,7 @@ void headers_init(struct headers *h) {
 }
 
 void headers_release(struct headers *h) {
-  free(h->path);
+  block_free(h->path);
   text_release(&h->message);
   text_release(&h->details);
   headers_init(h);
@@ -154,8 +155,8 @@ void headers_take(struct headers *h, const uint8_t *name, size_t n, const uint8_
     return;
   }
   if (is(name, n, ":path")) {
-    free(h->path);
-    h->path = mem_strndup((const char *)value, MIN(vn, MAX_PATH));
+    block_free(h->path);
+    h->path = block_strndup((const char *)value, MIN(vn, MAX_PATH));
     h->odd_path = vn > MAX_PATH;
     for (size_t i = 0; i < vn; i++) h->odd_path |= value[i] <= 0x20 || value[i] >= 0x7f;
   } else if (is(name, n, ":status")) {

@@ -1,9 +1,8 @@
 /* The memory of an HTTP/2 session: nghttp2's own tables, queues and buffers, counted against the connection's budget
  * and the process's. A session that wants more gets NULL, and its connection ends; the others never notice. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/block.h"
 #include "rpc/http2/http2.h"
 
 /* Before each piece: its size. Sixteen bytes, so that what follows is aligned as malloc aligns. */
@@ -20,7 +19,7 @@ static void *take(size_t n, void *user) {
   struct budget *b = user;
   if (n > SIZE_MAX / 2 || (n > LARGE && !budget_has_room(b, n, 2)) || !budget_take(b, n + sizeof(union piece)))
     return NULL;
-  union piece *p = mem_try_alloc(n + sizeof *p);
+  union piece *p = block_try_alloc(n + sizeof *p);
   if (!p) {
     budget_give(b, n + sizeof *p);
     return NULL;
@@ -33,7 +32,7 @@ static void give(void *at, void *user) {
   if (!at) return;
   union piece *p = (union piece *)at - 1;
   budget_give(user, p->size + sizeof *p);
-  free(p);
+  block_free(p);
 }
 
 static void *take_zeroed(size_t count, size_t size, void *user) {
@@ -48,7 +47,7 @@ static void *change(void *at, size_t n, void *user) {
   union piece *p = (union piece *)at - 1;
   size_t before = p->size;
   if (n > SIZE_MAX / 2 || (n > before && !budget_take(user, n - before))) return NULL;
-  union piece *q = mem_try_realloc(p, n + sizeof *p, 1);
+  union piece *q = block_try_realloc(p, n + sizeof *p, 1);
   if (!q) {
     if (n > before) budget_give(user, n - before);
     return NULL;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/going_on.h"
 #include "base/status.h"
 
 static struct {
@@ -26,6 +27,7 @@ static void unlink_alarm(struct alarm *a) {
 }
 
 static void *watch(void *unused) {
+  going_on_forbid();
   pthread_mutex_lock(&clockwork.lock);
   for (;;) {
     struct alarm *a = clockwork.first;

@@ -3,6 +3,10 @@
 
 #include <stdint.h>
 
+#include "base/going_on.h"
+
+__thread struct going_on going_on;
+
 void cancel_init(struct cancel *c) {
   *c = (struct cancel){0};
   pthread_mutex_init(&c->lock, NULL);
@@ -32,6 +36,8 @@ void cancel_start(struct cancel *c, shoal_status why) {
   c->why = why ? why : STATUS(SHOAL_CANCELLED, "Step was cancelled");
   atomic_store_explicit(&c->started, true, memory_order_release);
   c->caller = pthread_self();
+  const struct cancel *before = going_on.cancelling;
+  going_on.cancelling = c;
   while (c->hooks) {
     struct cancel_hook *h = c->hooks;
     unlink_hook(c, h);
@@ -45,6 +51,7 @@ void cancel_start(struct cancel *c, shoal_status why) {
     pthread_cond_broadcast(&c->idle);
   }
   pthread_mutex_unlock(&c->lock);
+  going_on.cancelling = before;
 }
 
 shoal_status cancel_reason(struct cancel *c) {

@@ -179,12 +179,16 @@ enum compile_flags {
   COMPILE_PARTIAL = 1, /* feeds and fetches meet in the rendezvous, one by one */
   COMPILE_GRAPHS = 2,  /* keep partition_graphs */
 };
+/* Whose request it is for: gone is set when the client waits no more; what nobody waits for is not gone on with. */
+struct compile_client {
+  const atomic_bool *gone;
+  struct rpc_call *call; /* not answered yet; in its connection's line of requests it is gone on with */
+};
 /* Finds, and calls done at once; or makes, and calls it later, on a thread of the network: with an error (consumed) or
- * a reference. sig must stay until then, and gone (NULL: never), which is set when the caller waits no more: what
- * nobody waits for is not gone on with. */
+ * a reference. sig and client (NULL: none, and done does not take long) must stay until then. */
 typedef void (*compile_done)(void *arg, shoal_status s, struct compiled *c);
-void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
-                    compile_done done, void *arg);
+void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
+                    const struct compile_client *client, compile_done done, void *arg);
 void compiled_unref(struct compiled *c);
 /* The session's table of them. */
 void master_compiled_init(struct master_session *s);
@@ -221,12 +225,17 @@ void step_run_cleanup(struct step_run *r, struct master_session *s);
 /* ---- partial runs ---- */
 
 struct partial;
-/* done gets an error or the handle. sig must stay until then, and gone, as for master_compile. */
-void master_partial_setup(struct master_session *s, const struct step_signature *sig, const atomic_bool *gone,
+/* done gets an error or the handle. sig and client must stay until then, as for master_compile. */
+void master_partial_setup(struct master_session *s, const struct step_signature *sig,
+                          const struct compile_client *client,
                           void (*done)(void *arg, shoal_status s, const char *handle), void *arg);
+/* A reference to the partial run of that name; NULL: there is none. */
+struct partial *master_partial_find(struct master_session *s, const char *handle);
 /* done gets the values in sig's order of fetches. */
-void master_partial_run(struct master_session *s, const char *handle, const struct step_signature *sig,
-                        struct tensor *feeds, step_done done, void *arg);
+void master_partial_run(struct partial *p, const struct step_signature *sig, struct tensor *feeds, step_done done,
+                        void *arg);
+/* Who waits for one of its calls has gone: the whole of it ends, as with TensorFlow's master. */
+void master_partial_cancel(struct partial *p);
 void partial_unref(struct partial *p);
 
 #endif

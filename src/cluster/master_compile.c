@@ -7,7 +7,8 @@
  * The computing is a task of the session's strand, on a builder; the registrations are answered when the workers
  * answer, and hold nobody up. Whoever asks for a signature that is being compiled waits for that, and gets its outcome:
  * one worker that does not answer fails them all at once, instead of each in turn. Steps are then begun on threads of
- * the network, as if their requests had just come: builders do not run steps. */
+ * the network, as if their requests had just come, in the line of their connection: builders do not run steps, and
+ * steps that compute for long take no thread that news of others needs. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "graph/rewrite.h"
 #include "proto/config.wire.h"
 #include "rpc/loop.h"
+#include "rpc/server.h"
 #include "runtime/kernel.h"
 
 enum { MOST_KEPT = 2000 };
@@ -186,6 +188,7 @@ static shoal_status check_groups(struct master_session *s, const struct shoal_gr
 struct asker {
   struct signature_asker head;
   struct rpc_event event;
+  struct rpc_call *call; /* NULL: none */
   compile_done done;
   void *arg;
   struct compiled *compiled;
@@ -216,7 +219,8 @@ static void tell_soon(struct signature_asker *asker, shoal_status err, struct si
   struct asker *a = (struct asker *)asker;
   a->compiled = (struct compiled *)made;
   a->status = err;
-  rpc_loop_post(&a->event);
+  if (a->call) rpc_call_goes_on(a->call, &a->event);
+  else rpc_loop_post(&a->event);
 }
 
 static void parts_free(struct compiling *k) {
@@ -375,15 +379,19 @@ static bool await(struct master_session *s, const char *key, const struct step_s
   return state != SIGNATURE_KEPT;
 }
 
-void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags, const atomic_bool *gone,
-                    compile_done done, void *arg) {
+void master_compile(struct master_session *s, const struct step_signature *sig, unsigned flags,
+                    const struct compile_client *client, compile_done done, void *arg) {
   char *key = signature_key((char)('0' + flags), sig);
   struct signature *found = NULL;
   shoal_status full = NULL;
   bool waits = false;
   if (signatures_find(&s->compiled, key, NULL, NULL, &found) != SIGNATURE_KEPT) {
     struct asker *a = mem_zalloc(1, sizeof *a);
-    *a = (struct asker){.head = {.tell = tell_soon, .gone = gone}, .event.fn = tell, .done = done, .arg = arg};
+    *a = (struct asker){.head = {.tell = tell_soon, .gone = client ? client->gone : NULL},
+                        .event.fn = tell,
+                        .call = client ? client->call : NULL,
+                        .done = done,
+                        .arg = arg};
     waits = await(s, key, sig, flags, a, &found, &full);
     if (!waits) free(a);
   }

@@ -83,7 +83,7 @@ static void run_ended(void *arg, shoal_status err, const struct tensor *values, 
 
 struct setup {
   struct master_session *session;
-  const atomic_bool *gone;
+  const struct compile_client *client;
   void (*done)(void *arg, shoal_status s, const char *handle);
   void *arg;
 };
@@ -92,7 +92,7 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   struct setup k = *(struct setup *)arg;
   struct master_session *s = k.session;
   free(arg);
-  if (!err && atomic_load(k.gone)) { /* nobody would know its handle */
+  if (!err && atomic_load(k.client->gone)) { /* nobody would know its handle */
     compiled_unref(c);
     err = STATUS(SHOAL_CANCELLED, "the client has gone");
   }
@@ -119,7 +119,8 @@ static void begin(void *arg, shoal_status err, struct compiled *c) {
   free(handle);
 }
 
-void master_partial_setup(struct master_session *s, const struct step_signature *sig, const atomic_bool *gone,
+void master_partial_setup(struct master_session *s, const struct step_signature *sig,
+                          const struct compile_client *client,
                           void (*done)(void *arg, shoal_status s, const char *handle), void *arg) {
   shoal_status full = account_take(s->account, LIMIT_PARTIAL_RUNS, 1);
   if (full) {
@@ -127,8 +128,8 @@ void master_partial_setup(struct master_session *s, const struct step_signature 
     return;
   }
   struct setup *k = mem_alloc(sizeof *k);
-  *k = (struct setup){s, gone, done, arg};
-  master_compile(s, sig, COMPILE_PARTIAL, gone, begin, k);
+  *k = (struct setup){s, client, done, arg};
+  master_compile(s, sig, COMPILE_PARTIAL, client, begin, k);
 }
 
 /* Its values are there, or cannot come. */
@@ -153,13 +154,24 @@ static void call_end(void *arg, shoal_status failed) {
   if (ended) last_call(c, err);
 }
 
-void master_partial_run(struct master_session *s, const char *handle, const struct step_signature *sig,
-                        struct tensor *feeds, step_done done, void *arg) {
-  bool all = false;
+struct partial *master_partial_find(struct master_session *s, const char *handle) {
   pthread_mutex_lock(&s->lock);
   struct partial *p = strmap_get(&s->partials, handle);
-  shoal_status err =
-      p ? partial_marks_take(&p->marks, sig, &all) : INVALID("Must run PartialRunSetup before performing partial runs");
+  if (p) atomic_fetch_add(&p->refs, 1);
+  pthread_mutex_unlock(&s->lock);
+  return p;
+}
+
+void master_partial_cancel(struct partial *p) {
+  step_run_cancel(p->run, STATUS(SHOAL_CANCELLED, "the client has gone"));
+}
+
+void master_partial_run(struct partial *p, const struct step_signature *sig, struct tensor *feeds, step_done done,
+                        void *arg) {
+  struct master_session *s = p->session;
+  bool all = false;
+  pthread_mutex_lock(&s->lock);
+  shoal_status err = partial_marks_take(&p->marks, sig, &all);
   if (!err) atomic_fetch_add(&p->refs, 1);
   pthread_mutex_unlock(&s->lock);
   if (err) {

@@ -24,7 +24,9 @@ struct run_call {
   pthread_mutex_t lock;
   struct step_run *run; /* lock, until the call is answered */
   atomic_bool gone;     /* the client is; set with the lock held */
-  struct text names;    /* all strings, each with its NUL; offsets below are into it */
+  struct compile_client client;
+  struct partial *steps; /* partial runs: whose call it is; a reference */
+  struct text names;     /* all strings, each with its NUL; offsets below are into it */
   VEC(size_t) feeds;
   VEC(size_t) fetches;
   VEC(size_t) targets;
@@ -42,6 +44,7 @@ struct run_call {
 static void call_unref(struct run_call *c) {
   if (atomic_fetch_sub(&c->refs, 1) != 1) return;
   step_run_unref(c->run);
+  if (c->steps) partial_unref(c->steps);
   compiled_unref(c->compiled);
   master_session_unref(c->session);
   text_release(&c->names);
@@ -59,6 +62,7 @@ static struct run_call *call_new(struct master *m, struct rpc_call *rpc) {
   c->names.in_block = true;
   pthread_mutex_init(&c->lock, NULL);
   c->rpc = rpc;
+  c->client = (struct compile_client){&c->gone, rpc};
   c->master = m;
   c->handle = c->partial = SIZE_MAX;
   atomic_init(&c->refs, 2);
@@ -246,6 +250,9 @@ static void cancelled(void *arg) {
   if (run) step_run_cancel(run, STATUS(SHOAL_CANCELLED, "the client has gone"));
 }
 
+/* A call of a partial run. */
+static void call_given_up(void *arg) { master_partial_cancel(((struct run_call *)arg)->steps); }
+
 static void args_free(struct run_call *c, struct tensor *args) {
   for (size_t i = 0; i < c->values.n; i++)
     if (tensor_valid(&args[i])) tensor_release(&args[i]);
@@ -290,7 +297,13 @@ static shoal_status find(struct run_call *c, const char *method) {
 static shoal_status start_partial(struct run_call *c) {
   struct tensor *feeds = NULL;
   TRY(decode_feeds(c, &feeds));
-  master_partial_run(c->session, name_at(c, c->partial), &c->sig, feeds, reply, c);
+  c->steps = master_partial_find(c->session, name_at(c, c->partial));
+  if (!c->steps) {
+    args_free(c, feeds);
+    return INVALID("Must run PartialRunSetup before performing partial runs");
+  }
+  rpc_call_on_cancel(c->rpc, call_given_up, c);
+  master_partial_run(c->steps, &c->sig, feeds, reply, c);
   block_free(feeds);
   return NULL;
 }
@@ -311,7 +324,8 @@ void master_service_run_step(struct master *m, struct rpc_call *rpc) {
     s = start_partial(c);
   } else if (!s) {
     rpc_call_on_cancel(rpc, cancelled, c); /* never before this handler returns */
-    master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->gone, compiled_to_run, c);
+    master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->client, compiled_to_run,
+                   c);
   }
   if (s) fail(c, s);
   call_unref(c);
@@ -354,7 +368,7 @@ void master_service_partial_run_setup(struct master *m, struct rpc_call *rpc) {
     fail(c, s);
   } else {
     rpc_call_on_cancel(rpc, cancelled, c);
-    master_partial_setup(c->session, &c->sig, &c->gone, set_up, c);
+    master_partial_setup(c->session, &c->sig, &c->client, set_up, c);
   }
   call_unref(c);
 }
@@ -387,7 +401,7 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
     fail(c, s);
   } else {
     rpc_call_on_cancel(rpc, cancelled, c);
-    master_compile(c->session, &c->sig, 0, &c->gone, callable_made, c);
+    master_compile(c->session, &c->sig, 0, &c->client, callable_made, c);
   }
   call_unref(c);
 }

@@ -15,8 +15,9 @@
  * wakes a leader that sleeps in epoll_wait by a write to an eventfd.
  *
  * Invariants, by number:
- *   1. A request is begun only while fewer than --max_handlers are under way, what computes only while fewer than
- *      computers() are, other events that may block only while fewer than RESERVE are.
+ *   1. A request is begun only while fewer than --max_handlers are under way, or for a connection that has none twice
+ *      as many; what computes only while fewer than computers() are, other events that may block only while fewer
+ *      than RESERVE are.
  *   2. Neither is begun unless another thread waits for the lead, or has been started: with 1, threads are bounded, and
  *      however many of them block there is one that polls. */
 #include "rpc/loop.h"
@@ -34,6 +35,7 @@
 
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/going_on.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/status.h"
@@ -253,7 +255,10 @@ static void run(struct rpc_event *e, uint64_t number) {
   enum rpc_event_kind kind = e->kind;
   struct rpc_line *line = e->line;
   if (kind == RPC_EVENT_COMPUTE) rpc_loop_hand_over();
-  e->fn(e); /* and e is gone */
+  bool crowded = kind == RPC_EVENT_NEWS && atomic_load(&loop.news_under_way) > RESERVE / 2;
+  if (crowded) going_on_forbid(); /* steps compute: what is left is for those who bring news of others */
+  e->fn(e);                       /* and e is gone */
+  if (crowded) going_on_allow();
   pthread_mutex_lock(&loop.events_lock);
   bool more;
   if (kind == RPC_EVENT_NEWS) {

@@ -337,6 +337,12 @@ static void post_arrived(struct rpc_call *c) {
   rpc_loop_post(&c->arrived);
 }
 
+void rpc_call_goes_on(struct rpc_call *c, struct rpc_event *e) {
+  e->kind = c->conn ? RPC_EVENT_REQUEST : RPC_EVENT_NEWS;
+  e->line = c->conn ? c->conn->requests : NULL;
+  rpc_loop_post(e);
+}
+
 /* A compressed request is inflated before its handler has its turn: that takes long, and few may do it at a time. */
 static void on_packed(struct rpc_event *e) {
   struct rpc_call *c = (struct rpc_call *)((char *)e - offsetof(struct rpc_call, arrived));

@@ -44,10 +44,14 @@ void turns_add(struct turns *t, struct rpc_line *l, struct rpc_event *e, int eac
 }
 
 struct rpc_event *turns_next(struct turns *t, int all, int each) {
-  struct rpc_line *l = t->first;
-  if (!l || atomic_load_explicit(&t->under_way, memory_order_relaxed) >= all) return NULL;
-  t->first = l->next;
-  if (!t->first) t->last = &t->first;
+  int under_way = atomic_load_explicit(&t->under_way, memory_order_relaxed);
+  struct rpc_line **at = &t->first;
+  if (under_way >= 2 * all) return NULL;
+  while (*at && under_way >= all && (*at)->under_way) at = &(*at)->next;
+  struct rpc_line *l = *at;
+  if (!l) return NULL;
+  *at = l->next;
+  if (!*at) t->last = at;
   struct rpc_event *e = event_list_pop(&l->waiting);
   l->in_turn = false;
   l->under_way++;

@@ -40,7 +40,9 @@ struct rpc_event *event_list_pop(struct event_list *l);
 void turns_init(struct turns *t);
 /* e waits in l; each line may have so many under way. */
 void turns_add(struct turns *t, struct rpc_line *l, struct rpc_event *e, int each);
-/* The event whose turn it is, counted as under way; NULL when all in turn have to wait for one to end. */
+/* The event whose turn it is, counted as under way; NULL when all in turn have to wait for one to end. When there are
+ * as many as there may be in all, a line that has none under way may still begin one, up to as many again: a few
+ * connections whose requests do not end do not lock everybody else out. */
 struct rpc_event *turns_next(struct turns *t, int all, int each);
 /* One of l's has ended. */
 void turns_end(struct turns *t, struct rpc_line *l, int each);

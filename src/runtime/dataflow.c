@@ -20,6 +20,7 @@
 
 #include "base/denormals.h"
 #include "base/file_root.h"
+#include "base/going_on.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -455,15 +456,24 @@ static bool wrap_up(struct node_call *c, shoal_status s) {
   return false;
 }
 
+static void call_goes_on(void *arg) {
+  struct node_call *c = arg;
+  struct flow *f = c->flow;
+  ready_list list = {0};
+  going_on.depth++;
+  complete(c, !c->ok, &list);
+  run_all(f, &list);
+  going_on.depth--;
+}
+
 static void async_done(struct kernel_ctx *ctx, shoal_status s) {
   struct node_call *c = (struct node_call *)ctx;
   struct flow *f = c->flow;
   if (!s) s = ctx_check_types(ctx);
   c->ok = wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
-  ready_list list = {0};
-  complete(c, !c->ok, &list);
-  run_all(f, &list);
+  if (!f->step->inter || may_go_on(f->step->cancel)) call_goes_on(c);
+  else pool_submit(f->step->inter, call_goes_on, c);
 }
 
 /* Prepares a call: inputs, room for outputs. */

@@ -16,6 +16,7 @@
 
 #include "base/denormals.h"
 #include "base/file_root.h"
+#include "base/going_on.h"
 #include "base/mem.h"
 #include "base/outbox.h"
 #include "runtime/plan_internal.h"
@@ -371,14 +372,23 @@ static void call_over(struct waiting_call *c, struct todo *t) {
   segment_end(e, c->segment, t);
 }
 
+static void call_goes_on(void *arg) {
+  struct waiting_call *c = arg;
+  struct exec *e = c->exec;
+  struct todo t = {0};
+  going_on.depth++;
+  call_over(c, &t);
+  if (t.n) run_todo(e, &t);
+  going_on.depth--;
+}
+
 static void call_done(struct kernel_ctx *ctx, shoal_status s) {
   struct waiting_call *c = (struct waiting_call *)ctx;
   call_wrap_up(c, s);
   if (atomic_exchange(&c->meet, CALL_ENDED) == CALL_OPEN) return; /* the starter goes on */
-  struct exec *e = c->exec;
-  struct todo t = {0};
-  call_over(c, &t);
-  if (t.n) run_todo(e, &t);
+  struct step *step = c->exec->step;
+  if (!step->inter || may_go_on(step->cancel)) call_goes_on(c);
+  else pool_submit(step->inter, call_goes_on, c);
 }
 
 static void call_start(struct exec *e, int segment, struct todo *t) {

@@ -33,7 +33,8 @@ def string(message):
 
 class Client:
     def __init__(self, address):
-        self.channel = grpc.insecure_channel(address)
+        # A connection of its own: channels of one process would share one.
+        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
 
     def __enter__(self):
         return self
@@ -235,12 +236,90 @@ def deserted():
         until(given_up)
 
 
+def loop(start):
+    """Computes for ever, beginning with start; ends with its step."""
+    return tf.while_loop(lambda i: i > -1.0, lambda i: tf.abs(i * 0.5), [start])
+
+
+def running(client):
+    """Steps under way at a server, as its master counts them."""
+    return client.call("/shoal.Server/Status").count(b": running since")
+
+
+def computing():
+    """Steps that compute for ever, of as many signatures, over two connections that take all the handlers there are: others
+    are answered, and the steps end when their clients go."""
+    n = 80  # more than threads for what is no request
+    with Cluster(["--max_handlers=8", "--max_connection_handlers=4"], worker=["shoal"]) as c, tf.Graph().as_default() as g:
+        x = loop(tf.random.uniform([]))
+        for i in range(n):
+            tf.identity(x, name=f"x{i}")
+        address = c.spec["worker"]["0"]
+        with Client(address) as one, Client(address) as other:
+            session = string(one.call(MASTER + "CreateSession", field(1, g.as_graph_def().SerializeToString())))
+            steps = [client.start(MASTER + "RunStep", field(1, session) + field(3, f"x{i}:0".encode()))
+                     for i, client in enumerate([one, other] * (n // 2))]
+            with Client(address) as third:
+                until(lambda: running(third) >= 8)
+            lives(c)
+            assert not any(s.done() for s in steps)
+        with Client(address) as third:
+            until(lambda: running(third) == 0, what=lambda: "steps go on when their clients have gone")
+
+
+def time_outs():
+    """A step's time-out makes room in a queue for another, which computes for ever: that takes nothing from who looks after
+    the time-outs of others."""
+    def timed(ms):
+        return field(5, tf.RunOptions(timeout_in_ms=ms).SerializeToString())
+    with Cluster(worker=["shoal"]) as c, tf.Graph().as_default() as g, Client(c.spec["worker"]["0"]) as client:
+        q = tf.FIFOQueue(10, [tf.float32], shapes=[[]])
+        q.enqueue(1.0, name="put")
+        q.dequeue_many(2, name="two")
+        tf.identity(loop(q.dequeue()), name="endless")
+        tf.FIFOQueue(10, [tf.float32], shapes=[[]]).dequeue(name="never")
+        session = field(1, string(client.call(MASTER + "CreateSession", field(1, g.as_graph_def().SerializeToString()))))
+        client.call(MASTER + "RunStep", session + field(4, b"put"))
+        two = client.start(MASTER + "RunStep", session + field(3, b"two:0") + timed(2000))
+        until(lambda: running(client) or two.done())
+        endless = client.start(MASTER + "RunStep", session + field(3, b"endless:0"))
+        until(two.done)
+        never = client.start(MASTER + "RunStep", session + field(3, b"never:0") + timed(500))
+        until(never.done, what=lambda: "a time-out does not come")
+        assert never.code() == grpc.StatusCode.DEADLINE_EXCEEDED, never
+        assert not endless.done()
+        endless.cancel()
+        until(lambda: running(client) == 0)
+
+
+def parts_given_up():
+    """A call of a partial run that its client gives up ends the run, as with TensorFlow's master."""
+    with Cluster(worker=["shoal"]) as c, tf.Graph().as_default() as g, Client(c.spec["worker"]["0"]) as client:
+        q = tf.FIFOQueue(10, [tf.float32], shapes=[[]])
+        for i in range(2):
+            tf.identity(q.dequeue(), name=f"x{i}")
+        session = field(1, string(client.call(MASTER + "CreateSession", field(1, g.as_graph_def().SerializeToString()))))
+        run = string(client.call(MASTER + "PartialRunSetup", session + field(3, b"x0:0") + field(3, b"x1:0")))
+        assert running(client) == 1
+        part = client.start(MASTER + "RunStep", session + field(3, b"x0:0") + field(6, run))
+        client.call(MASTER + "ListDevices")  # on the same connection: it has been read
+        part.cancel()
+        until(lambda: running(client) == 0, what=lambda: "the run stays")
+        try:
+            client.call(MASTER + "RunStep", session + field(3, b"x1:0") + field(6, run))
+        except grpc.RpcError as e:
+            assert e.code() == grpc.StatusCode.INVALID_ARGUMENT, e
+        else:
+            raise AssertionError("no error")
+
+
 TESTS = [("three hundred steps of one signature", lambda: many_steps(1)),
          ("three hundred steps of as many signatures", lambda: many_steps(MANY)),
          ("three hundred sessions", stopped_while_creating),
          ("a client's own worker", fake_worker),
          ("a step that nobody waits for", deserted), ("what nobody knows of", nobody_knows),
-         ("ops without an end", endless)]
+         ("ops without an end", endless), ("steps without an end", computing), ("time-outs", time_outs),
+         ("partial runs given up", parts_given_up)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -266,7 +266,8 @@ static void in_turns(void **state) {
   enum { ALL = 4, EACH = 2 };
   struct turns t;
   struct rpc_line *a = rpc_line_new(), *b = rpc_line_new();
-  struct rpc_event of_a[5] = {0}, of_b[2] = {0};
+  struct rpc_line *c = rpc_line_new();
+  struct rpc_event of_a[5] = {0}, of_b[2] = {0}, of_c[2] = {0};
   turns_init(&t);
   for (int i = 0; i < 5; i++) turns_add(&t, a, &of_a[i], EACH);
   for (int i = 0; i < 2; i++) turns_add(&t, b, &of_b[i], EACH);
@@ -275,6 +276,13 @@ static void in_turns(void **state) {
   assert_ptr_equal(turns_next(&t, ALL, EACH), &of_a[1]);
   assert_ptr_equal(turns_next(&t, ALL, EACH), &of_b[1]);
   assert_null(turns_next(&t, ALL, EACH)); /* as many as there may be */
+  for (int i = 0; i < 2; i++) turns_add(&t, c, &of_c[i], EACH);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_c[0]); /* but who has none has one */
+  assert_null(turns_next(&t, ALL, EACH));
+  turns_end(&t, c, EACH);
+  assert_ptr_equal(turns_next(&t, ALL, EACH), &of_c[1]);
+  turns_end(&t, c, EACH);
+  line_leave(c);
   turns_end(&t, b, EACH);
   assert_null(turns_next(&t, ALL, EACH)); /* a has its share */
   line_leave(b);

@@ -294,5 +294,72 @@ static void what_a_constant_waits_for_its_readers_do(void **state) {
   shoal_graph_free(g);
 }
 
-RUN_TESTS(cmocka_unit_test(in_any_order), cmocka_unit_test(side_by_side), cmocka_unit_test(dead_values),
+/* ---- chains of those who wait ---- */
+
+enum { LINKS = 4000, SMALL_STACK = 512 << 10 };
+
+static void *put_first(void *s) {
+  shoal_status err = shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, (const char *[]){"put0"}, 1, NULL);
+  return err;
+}
+
+struct chain {
+  shoal_session *s;
+  const char *target;
+  shoal_status err;
+};
+
+static void *run_chain(void *arg) {
+  struct chain *c = arg;
+  c->err = shoal_session_run(c->s, NULL, NULL, NULL, 0, NULL, NULL, 0, &c->target, 1, NULL);
+  return NULL;
+}
+
+/* Thousands of queues, each of which fills the next: whoever puts something into the first one serves them all, and
+ * not each upon the stack of the one before. loop: in a plan with v1 control flow. */
+static void chain_of_queues(bool loop) {
+  struct text g = {0};
+  text_adds(&g, "node { name: 'one' op: 'Const' " FLOAT("dtype") VALUE("1") "} ");
+  for (int i = 0; i <= LINKS; i++)
+    text_addf(&g, "node { name: 'q%d' op: 'FIFOQueueV2' " TYPES("component_types") "} ", i);
+  text_adds(&g, "node { name: 'put0' op: 'QueueEnqueueV2' input: 'q0' input: 'one' " TYPES("Tcomponents") "} ");
+  for (int i = 0; i < LINKS; i++) {
+    text_addf(&g, "node { name: 'get%d' op: 'QueueDequeueV2' input: 'q%d' " TYPES("component_types") "} ", i, i);
+    text_addf(&g, "node { name: 'put%d' op: 'QueueEnqueueV2' input: 'q%d' input: 'get%d' " TYPES("Tcomponents") "} ",
+              i + 1, i + 1, i);
+  }
+  text_adds(&g, "node { name: 'all' op: 'NoOp' ");
+  if (loop) text_adds(&g, "input: '^merge' ");
+  for (int i = 1; i <= LINKS; i++) text_addf(&g, "input: '^put%d' ", i);
+  text_adds(&g, "} node { name: 'merge' op: 'Merge' input: 'one' " FLOAT("T") "attr { key: 'N' value { i: 1 } } } ");
+  shoal_graph *graph = shoal_graph_new();
+  ASSERT_OK(shoal_graph_import_text(graph, text_cstr(&g), g.n, NULL));
+  text_release(&g);
+  struct chain c = {.target = "all"};
+  ASSERT_OK(shoal_session_open(graph, NULL, &c.s));
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, SMALL_STACK);
+  for (int i = 0; i < 2; i++) { /* the second time all is compiled */
+    pthread_t chain, first;
+    void *err;
+    assert_int_equal(pthread_create(&chain, NULL, run_chain, &c), 0);
+    usleep(200000); /* they wait by then; if not, there is less to see */
+    assert_int_equal(pthread_create(&first, &small, put_first, c.s), 0);
+    pthread_join(first, &err);
+    ASSERT_OK((shoal_status)err);
+    pthread_join(chain, NULL);
+    ASSERT_OK(c.err);
+  }
+  pthread_attr_destroy(&small);
+  ASSERT_OK(shoal_session_close(c.s));
+  shoal_graph_free(graph);
+}
+
+static void a_chain_that_waits(void **state) { chain_of_queues(false); }
+
+static void a_chain_that_waits_in_a_dataflow(void **state) { chain_of_queues(true); }
+
+RUN_TESTS(cmocka_unit_test(a_chain_that_waits), cmocka_unit_test(a_chain_that_waits_in_a_dataflow),
+          cmocka_unit_test(in_any_order), cmocka_unit_test(side_by_side), cmocka_unit_test(dead_values),
           cmocka_unit_test(errors_end_what_waits), cmocka_unit_test(what_a_constant_waits_for_its_readers_do))

@@ -38,6 +38,7 @@ struct steps {
   int64_t gone[REMEMBERED];       /* lock: steps cleaned up, a ring */
   size_t next_gone;
   int64_t n, most; /* lock: known now; when strangers may add none */
+  int64_t looked;  /* lock: when stale ones were last looked for */
 };
 
 /* ---- fetching a value from another task ---- */
@@ -279,6 +280,15 @@ void steps_forget_session(struct steps *s, int64_t session) {
   end_all(gone, "its session has been closed");
 }
 
+/* Looks through the whole table, so not for everyone who finds it full. Call with the lock held. */
+static struct entry *take_stale(struct steps *s) {
+  enum { BETWEEN_LOOKS_NS = 500000000 };
+  int64_t now = clock_ns();
+  if (s->looked && now - s->looked < BETWEEN_LOOKS_NS) return NULL;
+  s->looked = now;
+  return take_out(s, is_stale, now - STEP_STALE_MS * 1000000ll);
+}
+
 shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out) {
   struct entry *stale = NULL;
   pthread_mutex_lock(&s->lock);
@@ -286,7 +296,7 @@ shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvou
   struct entry *e = find(s, id);
   if (!e) {
     for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
-    if (!gone && s->n >= s->most) stale = take_out(s, is_stale, clock_ns() - STEP_STALE_MS * 1000000ll);
+    if (!gone && s->n >= s->most) stale = take_stale(s);
     full = s->n >= s->most;
   }
   *out = NULL;

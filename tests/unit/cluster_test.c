@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -360,6 +361,37 @@ static void reads_tf_config(void **state) {
   free(job);
 }
 
+static int64_t own_time(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Who asks for a step that finds no room costs next to nothing, however many there are: to refuse a few takes less than
+ * to note all of the others took. */
+static void steps_beyond_the_limit(void **state) {
+  enum { MOST = 100000, MORE = 2000 };
+  struct steps *all = steps_new(MOST);
+  struct rendezvous **r = calloc(MOST, sizeof *r), *none;
+  int64_t began = own_time();
+  for (int i = 0; i < MOST; i++) ok(steps_get_for_request(all, 1 + i, &r[i]));
+  int64_t noting = own_time() - began;
+  began = own_time();
+  for (int i = 0; i < MORE; i++)
+    expect_error(steps_get_for_request(all, MOST + 1 + i, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_steps");
+  int64_t refusing = own_time() - began;
+  if (refusing > 3 * noting) fail_msg("%lld ns to note, %lld to refuse", (long long)noting, (long long)refusing);
+  for (int i = 0; i < MOST; i++) {
+    steps_request_over(all, r[i]);
+    rendezvous_unref(r[i]);
+  }
+  ok(steps_get_for_request(all, MOST + 1, &none)); /* there is room again */
+  steps_request_over(all, none);
+  rendezvous_unref(none);
+  free(r);
+  steps_free(all);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(runs_across_tasks, start_trio, stop_trio),
@@ -370,6 +402,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(tells_and_stops, start_trio, stop_trio),
       cmocka_unit_test_setup_teardown(port_in_use, start_trio, stop_trio),
       cmocka_unit_test(values_nobody_takes),
+      cmocka_unit_test(steps_beyond_the_limit),
       cmocka_unit_test(bad_specs),
       cmocka_unit_test(roots_are_the_servers),
       cmocka_unit_test(reads_tf_config),

@@ -8,10 +8,12 @@
  * its own. Values go from one memory to the other by to_host and from_host, at the edges that runtime/memory_edges.c
  * finds: kernels say which of their arguments are in host memory whatever the device.
  *
- * Order: a kernel's run() may return when its work is only queued, as long as whatever the device does for others comes
- * after it: later kernels, to_host, and giving its memory to somebody else. So kernels of one device never wait for one
- * another; who waits is to_host, whose `done` says that the host has the value. Work whose results (or shapes) the host
- * must know before it can go on is a kernel with start(). */
+ * Order: a kernel's run() may return when its work is only queued, and so does from_host. Who comes later sees what was
+ * queued before: within a queue by its order, across the queues of a device (computing, copies in, copies out) by the
+ * buffer, whose `ready` is the type's own mark of the last work that writes it. So nobody on a device waits for
+ * another; the host waits in to_host, whose `done` says that it has the value, and at the end of a step, in when_done.
+ * Work whose results (or shapes) the host must know before it can go on is a kernel with start(). An error that queued
+ * work finds goes to the step (step_fail_late), which does not end before that work has. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -29,13 +31,18 @@ struct op;         /* graph/op.h */
 
 typedef void (*device_done)(void *arg, shoal_status s);
 
-struct device_ops {
-  /* Memory of the device; the buffer's device field is set. Not asked of devices whose memory is the host's. */
+struct device_ops { /* but for free(), not asked of devices whose memory is the host's */
+  /* Memory of the device; the buffer's device field is set. */
   shoal_status (*alloc)(struct device *d, size_t size, struct buffer **out);
-  /* Values between host and device: *to becomes a tensor of the other memory. done is called once, from any thread,
-   * perhaps before they return; from and to stay valid until then. A value that is there already is shared. */
+  /* A value of the device for the host: *to becomes a tensor of its memory. done is called once, from any thread,
+   * perhaps before it returns; from and to stay valid until then. */
   void (*to_host)(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg);
-  void (*from_host)(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg);
+  /* A value of the host for the device: *to is there for whatever the device does from now on. The bytes of `from` are
+   * held, and may be read until the step ends. */
+  shoal_status (*from_host)(struct device *d, const struct tensor *from, struct tensor *to);
+  /* Tells when all that has been queued by now is over: once, from any thread. An error is one of the device itself,
+   * which nobody else was told of. */
+  void (*when_done)(struct device *d, device_done done, void *arg);
   void (*free)(struct device *d); /* (optional) what start() made; nothing runs there any more */
 };
 

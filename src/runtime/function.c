@@ -359,13 +359,16 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
   struct step *step = &c->run.step;
   if (caller) {
     *step = *caller;
+    step->waits = false;
   } else {
     cancel_init(&c->own_cancel);
     c->has_own_cancel = true;
     *step = (struct step){.cancel = &c->own_cancel,
                           .step_resources = resource_mgr_new("function"),
                           .deadline = DEADLINE_NEVER,
-                          .session = ""};
+                          .session = "",
+                          .waits = true,
+                          .late = &c->run.late};
   }
   c->args = mem_zalloc((size_t)n_args, sizeof *c->args);
   c->n_args = n_args;

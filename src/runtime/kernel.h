@@ -60,6 +60,8 @@ struct kernel_def {
   /* Starts work that ends later: calls ctx_done(ctx, status) exactly once, from any thread, perhaps before
    * returning. ctx and its inputs and outputs stay valid until then. Must heed ctx->step->cancel. */
   void (*start)(struct kernel_ctx *ctx);
+  bool borrowable; /* what it changes beyond its outputs is the value of a variable, or state of its own: a device of
+                      another type may run it over memory of that type */
   uint32_t host_in, host_out; /* bits: arguments of the op (a list is one) that are in host memory whatever the device
                                  (bit 31: all from 31 on). Strings, handles and variants always are */
 };

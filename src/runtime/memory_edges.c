@@ -3,7 +3,8 @@
  * What a node reads and makes is in the memory that its kernel says (host_in, host_out), else in the device's. Where an
  * edge leads from one to the other, a node is put on it, _ToHost or _ToDevice, one for all that read the value there.
  * So everything that goes in and out of a device passes here and nowhere else: arguments and results, sends and
- * receives and constants are in host memory by their kernels' word, and sizes and axes are read there.
+ * receives and constants are in host memory by their kernels' word, and sizes and axes are read there. A constant is
+ * copied once.
  *
  * It is done to the graph of one device just before it is compiled, when kernels are known; the graph a master made, or
  * a client sees, has no such nodes. A reference is no edge of its own: whoever reads through it has the variable's
@@ -30,6 +31,7 @@ static shoal_status add_copy(struct walk *w, shoal_out from, bool to_host, struc
   shoal_status s = graph_add(w->g, name, op_find(to_host ? "_ToHost" : "_ToDevice"), &from, 1, NULL, 0, out);
   free(name);
   TRY(s);
+  if (!to_host && op_is(from.node->op, "Const")) node_set_attr(*out, "constant", attr_bool(true));
   graph_set_device(*out, w->d->name);
   (*out)->assigned = mem_strdup(w->d->name);
   return NULL;

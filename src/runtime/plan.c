@@ -454,10 +454,45 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct shoal_node
   return s;
 }
 
-bool plan_is_straight(const struct plan *p) { return p->straight && !p->n_calls; }
+bool plan_is_straight(const struct plan *p) { return p->straight && !p->n_calls && p->device->type->host; }
+
+/* ---- the end of a step on a device that may still have work queued ---- */
+
+struct queue_end {
+  struct plan *plan;
+  struct step *step;
+  void (*done)(void *, shoal_status);
+  void *arg;
+  shoal_status status; /* the plan's */
+};
+
+static void queue_over(void *arg, shoal_status s) {
+  struct queue_end e = *(struct queue_end *)arg;
+  free(arg);
+  if (s) status_merge(&e.status, s);
+  s = e.step->late ? atomic_exchange(e.step->late, NULL) : NULL;
+  if (s) status_merge(&e.status, s);
+  e.done(e.arg, e.status);
+}
+
+/* Also after an error: what is queued refers to the step. */
+static void plan_over(void *arg, shoal_status s) {
+  struct queue_end *e = arg;
+  struct device *d = e->plan->device;
+  e->status = s;
+  d->type->ops->when_done(d, queue_over, e);
+}
+
+static void run_and_wait(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
+  struct queue_end *e = mem_alloc(sizeof *e);
+  *e = (struct queue_end){p, step, done, arg, NULL};
+  if (p->straight) straight_run(p, step, plan_over, e);
+  else dataflow_run(p, step, plan_over, e);
+}
 
 void plan_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
-  if (p->straight) straight_run(p, step, done, arg);
+  if (step->waits && UNLIKELY(!p->device->type->host)) run_and_wait(p, step, done, arg);
+  else if (p->straight) straight_run(p, step, done, arg);
   else dataflow_run(p, step, done, arg);
 }
 

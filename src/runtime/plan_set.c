@@ -95,6 +95,9 @@ void plan_set_end(struct plan_set *set, struct set_run *r) {
 
 void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void *arg, shoal_status s), void *arg) {
   r->step.step_resources = take_resources(set);
+  r->step.waits = true;
+  r->step.late = &r->late;
+  atomic_init(&r->late, NULL);
   plan_set_start(set, r, next, arg);
 }
 

@@ -41,6 +41,7 @@ void plan_set_release(struct plan_set *set);
 struct set_run {
   struct step step;
   struct join join;
+  shoal_status _Atomic late; /* the step's */
 };
 
 /* Launches all plans: the last on this thread, the others on the step's. A plan that fails ends the others. The caller

@@ -19,12 +19,21 @@ struct step {
   struct pool *inter;                  /* where nodes run */
   int64_t deadline;                    /* clock_ns(), or DEADLINE_NEVER */
   struct step_stats *stats;            /* NULL unless traced */
-  const char *session;       /* the session's handle, "" locally */
-  const struct tensor *args; /* _Arg's values ([n_args]); the caller's */
+  const char *session;                 /* the session's handle, "" locally */
+  const struct tensor *args;           /* _Arg's values ([n_args]); the caller's */
   int n_args;
   struct tensor *rets; /* _Retval's values go here ([n_rets]) */
   int n_rets;
-  int depth; /* function calls that led here */
+  int depth;  /* function calls that led here */
+  bool waits; /* it ends when what its devices have queued is over; calls inside it do not wait */
+  shoal_status _Atomic
+      *late; /* the first error of queued work, for the end of the step that waits; NULL: nobody does */
 };
+
+/* An error of work that a kernel queued, from any thread, by the `late` of the kernel's step. It is taken over. */
+static inline void step_fail_late(shoal_status _Atomic *late, shoal_status s) {
+  shoal_status none = NULL;
+  if (!late || !atomic_compare_exchange_strong(late, &none, s)) shoal_status_free(s);
+}
 
 #endif

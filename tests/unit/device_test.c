@@ -8,11 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/latch.h"
 #include "base/mem.h"
 #include "device/device.h"
+#include "device/soft/soft.h"
 #include "graph/graph.h"
 #include "runtime/kernel.h"
 #include "runtime/memory_edges.h"
+#include "runtime/plan.h"
 
 static const char task[] = "/job:a/replica:0/task:0";
 
@@ -74,8 +77,7 @@ static void memory_is_the_devices_own(void **state) {
   struct tensor host, there, back;
   ASSERT_OK(tensor_new_dims(&host, SHOAL_FLOAT32, 1, (int64_t[]){100}));
   for (int i = 0; i < 100; i++) T_DATA(&host, float)[i] = (float)i;
-  d->type->ops->from_host(d, &host, &there, wake, &w);
-  wait_for(&w);
+  ASSERT_OK(d->type->ops->from_host(d, &host, &there));
   assert_ptr_equal(there.buffer->device, d);
   pid_t child = fork();
   if (child == 0) {
@@ -90,6 +92,35 @@ static void memory_is_the_devices_own(void **state) {
   wait_for(&w);
   assert_null(back.buffer->device);
   assert_memory_equal(back.data, host.data, tensor_bytes(&host));
+  tensor_release(&host);
+  tensor_release(&there);
+  tensor_release(&back);
+  device_free(d);
+}
+
+/* What the copying thread has not brought yet is waited for by those that read it, on their own threads. */
+static void hold(void *until) { wait_for(until); }
+
+static void streams_wait_for_what_they_read(void **state) {
+  setup_gpus("1");
+  struct device *d;
+  ASSERT_OK(device_new("GPU", task, 0, NULL, &d));
+  struct soft_device *soft = d->impl;
+  struct waiting go = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false}, got = go, all = go;
+  struct tensor host, there, back;
+  ASSERT_OK(tensor_new_dims(&host, SHOAL_FLOAT32, 1, (int64_t[]){1000}));
+  for (int i = 0; i < 1000; i++) T_DATA(&host, float)[i] = (float)i;
+  pool_submit(soft->in, hold, &go);
+  ASSERT_OK(d->type->ops->from_host(d, &host, &there));
+  d->type->ops->to_host(d, &there, &back, wake, &got);
+  d->type->ops->when_done(d, wake, &all);
+  usleep(20000); /* for who does not wait to go wrong */
+  assert_true(buffer_shared(host.buffer));
+  wake(&go, NULL);
+  wait_for(&got);
+  assert_memory_equal(back.data, host.data, tensor_bytes(&host));
+  wait_for(&all);
+  assert_false(buffer_shared(host.buffer));
   tensor_release(&host);
   tensor_release(&there);
   tensor_release(&back);
@@ -217,6 +248,89 @@ static void compare_training(shoal_optimizer by) {
 static void training_by_momentum(void **state) { compare_training(shoal_momentum(0.05, 0.9)); }
 static void training_by_adam(void **state) { compare_training(shoal_adam(0.01)); }
 
+/* ---- the end of a step ---- */
+
+#define IN(name) "input: '" name "' "
+#define NAN_CONST                         \
+  "node { name: 'nan' op: 'Const' " TYPE( \
+      "dtype",                            \
+      "DT_FLOAT") "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: nan } } } } "
+#define CHECK(in) \
+  NODE("checked", "CheckNumerics", IN(in) TYPE("T", "DT_FLOAT") "attr { key: 'message' value { s: 'look' } } ")
+
+static shoal_status run_target(const char *text, const char *target) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  shoal_status end = shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, &target, 1, NULL);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+  return end;
+}
+
+/* Nobody reads what was computed: the step ends when the device has, with the error that it found. With and without
+ * frames, and in a function. */
+static void a_step_ends_with_its_devices(void **state) {
+  setup_gpus("1");
+  ASSERT_FAILS(run_target(NAN_CONST CHECK("nan"), "checked"), SHOAL_INVALID_ARGUMENT,
+               "look : Tensor had NaN values\n\t [[{{node checked}}]]");
+  ASSERT_FAILS(run_target(NAN_CONST NODE("enter", "Enter",
+                                         IN("nan") TYPE("T", "DT_FLOAT") "attr { key: 'frame_name' value { s: 'f' } } ")
+                              CHECK("enter") NODE("exit", "Exit", IN("checked") TYPE("T", "DT_FLOAT")),
+                          "exit"),
+               SHOAL_INVALID_ARGUMENT, "look : Tensor had NaN values");
+}
+
+/* ---- constants ---- */
+
+static atomic_int copies_in;
+static const struct device_ops *real_ops;
+
+static shoal_status counted(struct device *d, const struct tensor *from, struct tensor *to) {
+  atomic_fetch_add(&copies_in, 1);
+  return real_ops->from_host(d, from, to);
+}
+
+static void constants_are_copied_once(void **state) {
+  static const char text[] = NODE("c", "Const",
+                                  TYPE("dtype", "DT_FLOAT") "attr { key: 'value' value { tensor { dtype: DT_FLOAT "
+                                                            "tensor_shape { } float_val: 4 } } } ")
+      NODE("sum", "AddV2", IN("c") IN("c") TYPE("T", "DT_FLOAT"))
+          NODE("y", "_Retval", IN("sum") TYPE("T", "DT_FLOAT") "attr { key: 'index' value { i: 0 } } ");
+  setup_gpus("1");
+  struct device *d;
+  ASSERT_OK(device_new("GPU", task, 0, NULL, &d));
+  real_ops = d->type->ops;
+  struct device_type type = *d->type;
+  struct device_ops ops = *d->type->ops;
+  ops.from_host = counted;
+  type.ops = &ops;
+  d->type = &type;
+  shoal_graph *g = shoal_graph_new();
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  struct resource_mgr *resources = resource_mgr_new("localhost");
+  struct plan *p;
+  ASSERT_OK(plan_compile(g, &(struct plan_options){.device = d, .resources = resources}, &p));
+  for (int i = 0; i < 5; i++) {
+    struct tensor out = {0};
+    struct step step = {.deadline = DEADLINE_NEVER, .session = "", .rets = &out, .n_rets = 1, .waits = true};
+    struct latch ended;
+    latch_init(&ended, 1);
+    plan_run(p, &step, latch_done, &ended);
+    ASSERT_OK(latch_finish(&ended));
+    assert_float_equal(*T_DATA(&out, float), 8, 0);
+    tensor_release(&out);
+  }
+  assert_int_equal(atomic_load(&copies_in), 1);
+  plan_unref(p);
+  resource_mgr_unref(resources);
+  device_free(d);
+  shoal_graph_free(g);
+}
+
 RUN_TESTS(cmocka_unit_test(a_task_has_what_was_asked_for), cmocka_unit_test(memory_is_the_devices_own),
-          cmocka_unit_test(kernels_by_type_and_dtype), cmocka_unit_test(copies_stand_where_memory_changes),
-          cmocka_unit_test(training_by_momentum), cmocka_unit_test(training_by_adam))
+          cmocka_unit_test(streams_wait_for_what_they_read), cmocka_unit_test(a_step_ends_with_its_devices),
+          cmocka_unit_test(constants_are_copied_once), cmocka_unit_test(kernels_by_type_and_dtype),
+          cmocka_unit_test(copies_stand_where_memory_changes), cmocka_unit_test(training_by_momentum),
+          cmocka_unit_test(training_by_adam))

@@ -2,17 +2,9 @@
  * kernels are those in the rows of the ops. */
 #include "device/device.h"
 
-static shoal_status cpu_alloc(struct device *d, size_t size, struct buffer **out) { return buffer_new(size, out); }
-
-/* Host to host: the tensor itself travels. */
-static void cpu_share(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg) {
-  tensor_ref(to, from);
-  done(arg, NULL);
-}
-
 static int cpu_count_of(int asked) { return asked > 0 ? asked : 1; }
 
-static const struct device_ops cpu_ops = {.alloc = cpu_alloc, .to_host = cpu_share, .from_host = cpu_share};
+static const struct device_ops cpu_ops = {0}; /* nothing is to be copied or waited for */
 
 DEVICE_TYPE(cpu) = {.name = "CPU",
                     .priority = 70,

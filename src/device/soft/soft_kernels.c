@@ -7,8 +7,8 @@
  *
  * A variable's value is the device's too. While a borrowed kernel runs, the variables it reaches are open; all of a
  * device's kernels run on one stream, one at a time. Which ops are borrowed: those without state on plain numbers, and
- * of the others variables, their updates and random numbers. What waits, reads files or holds host values stays the
- * CPU's. */
+ * of the others those that say so (`borrowable`): variables, their updates and random numbers. What waits, reads files
+ * or holds host values stays the CPU's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,20 +162,11 @@ static struct {
   struct strmap lists; /* lock: op -> its kernels here, ended by {0} */
 } made = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool is_state(const struct op *op) {
-  static const char *const families[] = {"variables.c", "variable_rows.c", "training.c",        "sweep_updates.c",
-                                         "random.c",    "random_dist.c",   "random_truncated.c"};
-  const char *slash = strrchr(op->family, '/');
-  for (size_t i = 0; i < COUNT_OF(families); i++)
-    if (!strcmp(slash ? slash + 1 : op->family, families[i])) return true;
-  return false;
-}
-
-static bool may_borrow(const struct op *op) {
-  if (op->flags & OP_LOCAL) return false;
+static bool may_borrow(const struct op *op, const struct kernel_def *k) {
+  if (!k->run || k->flags & KERNEL_ANYWHERE || op->flags & OP_LOCAL) return false;
   for (int i = 0; i < op->n_attrs; i++)
     if (op->attrs[i].kind == ATTR_FUNC || op->attrs[i].of == ATTR_FUNC) return false;
-  if (is_state(op)) return true;
+  if (k->borrowable) return true;
   if (op->flags & OP_STATEFUL) return false;
   for (int i = 0; i < op->n_in + op->n_out; i++) {
     const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
@@ -202,7 +193,7 @@ static bool constrain(struct kernel_def *k, const char *attr) {
 }
 
 static bool borrow_one(const struct op *op, const struct kernel_def *from, struct kernel_def *out) {
-  if (!from->run || from->flags & KERNEL_ANYWHERE) return false;
+  if (!may_borrow(op, from)) return false;
   *out = (struct kernel_def){.device = "GPU",
                              .type_attr = from->type_attr,
                              .types = from->types,
@@ -214,7 +205,7 @@ static bool borrow_one(const struct op *op, const struct kernel_def *from, struc
                              .start = borrowed_start,
                              .host_in = from->host_in,
                              .host_out = from->host_out};
-  if (is_state(op)) return true;
+  if (from->borrowable) return true;
   for (int i = 0; i < op->n_in + op->n_out; i++) {
     const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
     if (!constrain(out, a->type_attr) || !constrain(out, a->list_attr)) return false;
@@ -226,7 +217,7 @@ static struct kernel_def *borrow_all(const struct op *op) {
   int n = 0, have = 0;
   for (const struct kernel_def *k = op->row->kernels; k && k->device; k++) n++;
   struct kernel_def *list = mem_zalloc((size_t)n + 1, sizeof *list);
-  for (int i = 0; i < n && may_borrow(op); i++) have += borrow_one(op, &op->row->kernels[i], &list[have]);
+  for (int i = 0; i < n; i++) have += borrow_one(op, &op->row->kernels[i], &list[have]);
   list[have] = (struct kernel_def){0};
   return list;
 }
@@ -239,18 +230,18 @@ const struct kernel_def *soft_borrow(const struct op *op) {
   return list;
 }
 
-/* ---- kernels of its own ---- */
+/* ---- kernels of its own: the work is queued, and nobody is told ---- */
 
 struct soft_fill {
   struct tensor t; /* held until it is done */
+  struct soft_turn turn;
 };
 
 static void fill(void *arg) {
   struct soft_fill *f = arg;
-  struct tensor open;
-  soft_open(&f->t, &open);
-  memset(open.data, 0, tensor_bytes(&open));
-  tensor_release(&open);
+  soft_turn_begin(&f->turn);
+  memset(soft_data(&f->t), 0, tensor_bytes(&f->t));
+  soft_turn_end(&f->turn);
   tensor_release(&f->t);
   free(f);
 }
@@ -260,6 +251,7 @@ static shoal_status zeros_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, 0, &y));
   struct soft_fill *f = mem_zalloc(1, sizeof *f);
   tensor_ref(&f->t, y);
+  f->turn = soft_write(y);
   pool_submit(soft_of(ctx)->compute, fill, f);
   return NULL;
 }
@@ -267,4 +259,45 @@ static shoal_status zeros_run(struct kernel_ctx *ctx) {
 static const struct kernel_def zeros_kernels[] = {
     {.device = "GPU", .type_attr = "T", .types = DT_PLAIN, .run = zeros_run}, {0}};
 
-const struct device_kernels soft_kernels[] = {{"ZerosLike", zeros_kernels}, {0}};
+/* CheckNumerics passes its input on before it has been looked at: the step learns at its end. */
+struct soft_check {
+  const struct kernel *kernel;
+  shoal_status _Atomic *late;
+  struct tensor t;
+};
+
+static void check(void *arg) {
+  struct soft_check *c = arg;
+  struct borrowed *b = c->kernel->state;
+  struct tensor open, out = tensor_none();
+  const struct tensor *in[] = {&open};
+  soft_open(&c->t, &open);
+  struct kernel_ctx inner = {.kernel = &b->inner, .state = b->inner.state, .in = in, .out = &out};
+  shoal_status s = ctx_error(&inner, b->inner.def->run(&inner));
+  if (s) step_fail_late(c->late, s);
+  tensor_release(&out);
+  tensor_release(&open);
+  tensor_release(&c->t);
+  free(c);
+}
+
+static shoal_status check_run(struct kernel_ctx *ctx) {
+  struct soft_check *c = mem_zalloc(1, sizeof *c);
+  c->kernel = ctx->kernel;
+  c->late = ctx->step->late;
+  tensor_ref(&c->t, ctx_in(ctx, 0));
+  pool_submit(soft_of(ctx)->compute, check, c);
+  return ctx_forward(ctx, 0, 0, NULL);
+}
+
+static const struct kernel_def check_kernels[] = {{.device = "GPU",
+                                                   .type_attr = "T",
+                                                   .types = DT_FLOATING,
+                                                   .state_size = sizeof(struct borrowed),
+                                                   .init = borrowed_init,
+                                                   .release = borrowed_release,
+                                                   .run = check_run},
+                                                  {0}};
+
+const struct device_kernels soft_kernels[] = {
+    {"CheckNumerics", check_kernels}, {"CheckNumericsV2", check_kernels}, {"ZerosLike", zeros_kernels}, {0}};

@@ -223,7 +223,9 @@ static const struct op_row rows[] = {
      .attrs = "T: type",
      .flags = OP_NO_GRADIENT,
      .shape = shape_unchanged,
-     .kernels = (const struct kernel_def[]){{.device = "CPU", .run = run_stateless_shuffle, .host_in = 14}, {0}}},
+     .kernels =
+         (const struct kernel_def[]){{.device = "CPU", .borrowable = true, .run = run_stateless_shuffle, .host_in = 14},
+                                     {0}}},
     {.name = "RandomIndexShuffle",
      .in = "index: dtype, seed: Tseed, max_index: dtype",
      .out = "output: dtype",
@@ -231,6 +233,7 @@ static const struct op_row rows[] = {
      .flags = OP_NO_GRADIENT,
      .shape = shape_index_shuffle,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .borrowable = true,
                                              .state_size = sizeof(struct index_shuffle),
                                              .init = init_index_shuffle,
                                              .run = run_index_shuffle},

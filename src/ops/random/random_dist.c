@@ -454,9 +454,9 @@ static shoal_status shape_multinomial(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define PLAIN(fn)                                                  \
-  (const struct kernel_def[]) {                                    \
-    {.device = "CPU", .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
+#define PLAIN(fn)                                                                      \
+  (const struct kernel_def[]) {                                                        \
+    {.device = "CPU", .borrowable = true, .flags = KERNEL_EXPENSIVE, .run = fn}, { 0 } \
   }
 #define SEEDS "seed: int = 0; seed2: int = 0; "
 #define REALS "{float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}"

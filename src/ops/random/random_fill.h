@@ -46,6 +46,7 @@ shoal_status random_from_seed_tensor(const struct tensor *seed, struct philox *o
 #define RANDOM_KERNEL(attr, dtypes, fn)         \
   (const struct kernel_def[]) {                 \
     {.device = "CPU",                           \
+     .borrowable = true,                        \
      .type_attr = attr,                         \
      .types = dtypes,                           \
      .flags = KERNEL_EXPENSIVE,                 \

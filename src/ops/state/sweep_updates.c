@@ -100,6 +100,7 @@ static const struct op_row rows[] = {
      .attrs = "op: string; count: int >= 1; own: list(int); Tin: list(type) >= 1",
      .flags = OP_STATEFUL,
      .kernels = (const struct kernel_def[]){{.device = "CPU",
+                                             .borrowable = true,
                                              .state_size = sizeof(struct sweep),
                                              .init = sweep_init,
                                              .release = sweep_release,

@@ -341,6 +341,7 @@ static shoal_status shape_training(struct shape_ctx *c) {
     return training_init(ki, state, rule_##_rules);                                                               \
   }                                                                                                               \
   static const struct kernel_def rule_##_kernels[] = {{.device = "CPU",                                           \
+                                                       .borrowable = true,                                        \
                                                        .type_attr = "T",                                          \
                                                        .types = types_,                                           \
                                                        .state_size = sizeof(struct training),                     \

@@ -462,7 +462,7 @@ static shoal_status shape_gather_nd(struct shape_ctx *c) {
 
 /* ---- rows ---- */
 
-#define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
+#define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", .borrowable = true, __VA_ARGS__}, {0}}
 #define SCATTER_RUN(op, OP)                                                                                       \
   static shoal_status scatter_##op##_run(struct kernel_ctx *ctx) { return scatter_any(ctx, OP, scatter_locked); } \
   static shoal_status scatter_nd_##op##_run(struct kernel_ctx *ctx) {                                             \

@@ -479,7 +479,7 @@ static shoal_status shape_update(struct shape_ctx *c) { return shape_merge(&c->i
 
 /* ---- rows ---- */
 
-#define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
+#define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", .borrowable = true, __VA_ARGS__}, {0}}
 KERNEL(variable_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .state_size = sizeof(struct ref_variable),
        .init = variable_init, .release = variable_release, .run = variable_run);
 KERNEL(temporary_kernels, .state_size = sizeof(struct temporary), .init = temporary_init, .release = temporary_release,

@@ -69,6 +69,7 @@ typedef struct shoal_server_options {
   bool allow_client_clusters; /* clients may name clusters (ConfigProto.cluster_def) with tasks that this one lacks:
                                * the server connects to whatever address they say */
   bool no_fast_path;          /* steps and tensors between Shoal's own tasks go by gRPC, as to others */
+  const char *devices;        /* "GPU=2,CPU=4": so many of each type; NULL, and of types not named: all there are */
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

@@ -13,6 +13,7 @@ static const struct subcommand subcommands[] = {
     {"server", "run one task of a cluster, in place of tf.train.Server", server_main},
     {"status", "show what a server is doing and what its steps wait for", status_main},
     {"stop", "end a server, or all servers of a cluster", stop_main},
+    {"devices", "list the devices of this machine, or of servers and their clusters", devices_main},
     {"launch", "run a program as a whole cluster, on this machine or on several", launch_main},
 };
 

@@ -132,7 +132,7 @@ int server_main(int argc, char **argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
   struct hosts hosts[] = {{"ps", NULL}, {"worker", NULL}, {"chief", NULL}, {"evaluator", NULL}, {"master", NULL}};
-  shoal_server_options o = {0};
+  shoal_server_options o = {.size = sizeof o};
   const char *level = NULL;
   struct flag_values op_libraries = {0};
   bool fast = true;
@@ -152,6 +152,8 @@ int server_main(int argc, char **argv) {
       {"job_name", "NAME", "the job of this task", .text = &o.job},
       {"task_index", "N", "the number of this task in its job (default 0)", .number = &task, .max = MAX_TASK},
       {"cpu_devices", "N", "logical CPU devices (default 1)", .number = &cpus, .min = 1, .max = 1024},
+      {"devices", "TYPE=N[,...]", "so many devices of each type (default: all there are; `shoal devices` lists them)",
+       .text = &o.devices},
       {"inter_op_threads", "N", "threads for nodes that run side by side (default 0: one a core)", .number = &inter,
        .max = 4096},
       {"intra_op_threads", "N", "threads inside one op (default 0: one a core)", .number = &intra, .max = 4096},

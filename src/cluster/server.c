@@ -237,6 +237,12 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->exit_with_job_ms = o->exit_with_job_ms;
   s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
+  enum { MOST_TYPES = 8 };
+  struct device_count devices[MOST_TYPES + 1] = {{device_type_host()->name, MAX(o->cpu_devices, 1)}};
+  int n_types = 0;
+  if (o->devices)
+    TRY(status_prefix(device_counts_parse(o->devices, devices + 1, MOST_TYPES, &n_types),
+                      "--devices=%s: ", o->devices));
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
                                                   .peers = s->peers,
@@ -247,7 +253,8 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .max_callables = o->max_callables,
                                                   .max_partial_runs = o->max_partial_runs,
                                                   .client_clusters = o->allow_client_clusters,
-                                                  .cpu_devices = o->cpu_devices,
+                                                  .devices = devices,
+                                                  .n_devices = n_types + 1,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
   /* With TLS, what leaves the host stays inside it: no TCP. */

@@ -25,8 +25,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->inter = pool_new(o->inter_threads, "shoal-inter");
   w->intra = pool_new(o->intra_threads, "shoal-intra");
   w->builders = pool_new(MAX(2, MIN(cpu_count(), MAX_BUILDERS)), "shoal-build");
-  struct device_count cpus = {device_type_host()->name, MAX(o->cpu_devices, 1)};
-  w->devices = devices_new(w->task, &cpus, 1, w->intra, &w->n_devices);
+  w->devices = devices_new(w->task, o->devices, o->n_devices, w->intra, &w->n_devices);
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
   w->key_starts = mem_zalloc((size_t)w->n_devices, sizeof *w->key_starts);
   for (int i = 0; i < w->n_devices; i++) {

@@ -57,7 +57,9 @@ struct worker_options {
   const char *task;
   const struct cluster_spec *spec;
   struct peers *peers;
-  int cpu_devices, inter_threads, intra_threads;
+  const struct device_count *devices; /* asked for; of other types, what there is */
+  int n_devices;
+  int inter_threads, intra_threads;
   const struct file_roots *files; /* what ops may open; NULL: anything */
   int64_t max_graph_nodes, max_sessions, max_steps, max_callables, max_partial_runs; /* 0: the defaults */
   bool client_clusters;

@@ -1,13 +1,17 @@
 /* What all devices share: the types there are, and the devices of a task. */
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/vec.h"
+
+enum { MOST_OF_A_TYPE = 1024 };
 
 const struct device_type *device_type_find(const char *name) {
   for (const struct device_type *const *t = device_types; *t; t++)
@@ -57,6 +61,35 @@ void device_free(struct device *d) {
   if (d->type->ops->free) d->type->ops->free(d);
   free(d->name);
   free(d);
+}
+
+static shoal_status count_parse(const char *text, size_t n, struct device_count *out) {
+  const char *equals = memchr(text, '=', n);
+  char name[64] = "", digits[16] = "";
+  int64_t wanted = -1;
+  if (equals) {
+    snprintf(name, sizeof name, "%.*s", (int)MIN((size_t)(equals - text), sizeof name - 1), text);
+    snprintf(digits, sizeof digits, "%.*s", (int)MIN(n - (size_t)(equals - text) - 1, sizeof digits - 1), equals + 1);
+  }
+  if (!str_to_int64(digits, &wanted) || wanted < 0 || wanted > MOST_OF_A_TYPE)
+    return INVALID("\"%.*s\": expected TYPE=N, with N from 0 to %d", (int)n, text, MOST_OF_A_TYPE);
+  const struct device_type *type = device_type_find(name);
+  if (!type) return NOT_FOUND("There are no devices of type %s here", name);
+  int have = type->count((int)wanted);
+  if (have != wanted) return INVALID("%.*s: there are %d devices of type %s here", (int)n, text, have, name);
+  *out = (struct device_count){type->name, (int)wanted};
+  return NULL;
+}
+
+shoal_status device_counts_parse(const char *text, struct device_count *out, int most, int *n) {
+  *n = 0;
+  for (const char *at = text; *at; at += *at == ',') {
+    size_t size = strcspn(at, ",");
+    if (*n == most) return INVALID("\"%s\" names more than %d types of devices", text, most);
+    TRY(count_parse(at, size, &out[(*n)++]));
+    at += size;
+  }
+  return NULL;
 }
 
 typedef VEC(struct device *) device_list;

@@ -92,6 +92,8 @@ struct device_count {
   const char *type;
   int n;
 };
+/* "GPU=2,CPU=4": so many of each. The types are those there are here, and there are so many. At most `most` of them. */
+shoal_status device_counts_parse(const char *text, struct device_count *out, int most, int *n);
 /* The devices of a task: of each type as many as were asked for, or as it has by itself; hosts first, so that the first
  * of all is one. A device that does not start is left out, with a warning that says why. */
 struct device **devices_new(const char *task, const struct device_count *asked, int n_asked, struct pool *intra,

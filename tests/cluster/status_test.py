@@ -82,6 +82,31 @@ def narrow_terminals():
             assert re.match(r"/job:ps/task:0 .*up +\d+ s", lines[1]), out
 
 
+def devices():
+    """`shoal devices`: what a task here would have, and what a server's cluster has; --devices says how many of a type."""
+    def shoal(*args, gpus):
+        p = subprocess.run([SHOAL, *args], capture_output=True, text=True, timeout=120,
+                           env={**os.environ, "SHOAL_SOFT_GPUS": str(gpus)})
+        return p.returncode, re.findall(r"^(\S+) type=\w+ memory=\d+ incarnation=\w{16}$", p.stdout, re.M), p.stderr
+
+    local = "/job:localhost/replica:0/task:0/device:"
+    assert shoal("devices", gpus=0)[:2] == (0, [local + "CPU:0"])
+    assert shoal("devices", gpus=2)[:2] == (0, [local + "CPU:0", local + "GPU:0", local + "GPU:1"])
+    start = ("server", "--worker_hosts=127.0.0.1:0", "--job_name=worker")
+    for asked, why in (("GPU=3", "there are 2 devices of type GPU here"), ("NPU=1", "no devices of type NPU"),
+                       ("GPU", "expected TYPE=N"), ("GPU=x", "expected TYPE=N"), ("CPU=0", "there are 1 devices of type")):
+        code, _, err = shoal(*start, f"--devices={asked}", gpus=2)
+        assert code and f"--devices={asked}" in err and why in err, (asked, code, err)
+    os.environ["SHOAL_SOFT_GPUS"] = "2"
+    try:
+        with Cluster(ps=["shoal"], worker=["shoal"], flags=["--devices=GPU=1,CPU=2"]) as c:
+            code, names, err = shoal("devices", c.target("worker"), gpus=0)
+    finally:
+        del os.environ["SHOAL_SOFT_GPUS"]
+    assert code == 0 and sorted(names) == [f"/job:{job}/replica:0/task:0/device:{d}" for job in ("ps", "worker")
+                                           for d in ("CPU:0", "CPU:1", "GPU:0")], (names, err)
+
+
 def wrong_description():
     for spec in ('{"worker": ["nowhere"]}', "/does/not/exist", "{}"):
         p = subprocess.run([SHOAL, "status", f"--cluster_spec={spec}"], capture_output=True, text=True, timeout=120)
@@ -302,3 +327,7 @@ if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
         one_line_each, variables_and_step, narrow_terminals, wrong_description, silent_port, other_service, waits, strangers_words, handles,
         job_of_launch, pages)]))
+
+
+        one_line_each, variables_and_step, wrong_description, silent_port, other_service, waits, strangers_words, handles,
+        job_of_launch, pages, devices)]))

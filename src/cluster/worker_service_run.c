@@ -48,8 +48,16 @@ static shoal_status send_elsewhere(struct recv *r, struct tensor *value, const s
   return NULL;
 }
 
+/* What devices of this task send to each other is not for others, whatever key they give. */
+static shoal_status for_others(shoal_status s, struct tensor *value) {
+  if (s || !value || !value->buffer || !value->buffer->device) return s;
+  tensor_release(value);
+  return INVALID("The value is in the memory of a device, and meant for another of this task");
+}
+
 static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct recv *r = arg;
+  s = for_others(s, value);
   if (r->fast) {
     fast_answer(r->fast, s, value, is_dead);
   } else {
@@ -267,6 +275,7 @@ struct key_wait {
 static void key_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct key_wait *k = arg;
   struct run *r = k->run;
+  s = for_others(s, value);
   if (!s && is_dead) s = INVALID("The tensor returned for %s was not valid.", r->recv_keys.at[k->index]);
   if (s) tensor_release(value);
   else tensor_move(&r->received[k->index], value);

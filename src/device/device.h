@@ -40,6 +40,8 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   /* A value of the host for the device: *to is there for whatever the device does from now on. The bytes of `from` are
    * held, and may be read until the step ends. */
   shoal_status (*from_host)(struct device *d, const struct tensor *from, struct tensor *to);
+  /* (optional) The same for a value of another device of the type in this process. */
+  shoal_status (*from_peer)(struct device *d, const struct tensor *from, struct tensor *to);
   /* Tells when all that has been queued by now is over: once, from any thread. An error is one of the device itself,
    * which nobody else was told of. */
   void (*when_done)(struct device *d, device_done done, void *arg);

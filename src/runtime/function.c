@@ -305,6 +305,7 @@ static shoal_status compile(struct function *f) {
 
 struct function_call {
   struct set_run run;
+  const struct function *of;
   function_done done;
   void *arg;
   struct tensor *args, *rets;
@@ -326,8 +327,20 @@ static void call_free(struct function_call *c) {
   free(c);
 }
 
+/* Each result where the caller looks for it? Bodies come from anyone, and may have ends of other kinds. */
+static shoal_status check_rets(const struct function_call *c) {
+  const struct function *f = c->of;
+  for (int i = 0; i < c->n_rets; i++) {
+    bool host = f->device->type->host || f->memory.host_rets >> MIN(i, 31) & 1 || !dtype_plain(f->types[f->n_args + i]);
+    if (tensor_valid(&c->rets[i]) && c->rets[i].buffer->device != (host ? NULL : f->device))
+      return INTERNAL("Result %d of function %s is in other memory than its caller's", i, f->name);
+  }
+  return NULL;
+}
+
 static void call_done(void *arg, shoal_status s) {
   struct function_call *c = arg;
+  if (!s) s = check_rets(c);
   if (s)
     for (int i = 0; i < c->n_rets; i++) tensor_release(&c->rets[i]);
   c->done(c->arg, s, c->rets);
@@ -380,6 +393,7 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
   step->rets = c->rets;
   step->n_rets = f->n_rets;
   step->depth = caller ? caller->depth + 1 : 1;
+  c->of = f;
   c->done = done;
   c->arg = arg;
   if (f->set.n == 1) {

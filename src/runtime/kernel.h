@@ -108,6 +108,10 @@ struct kernel_ctx {
 };
 
 static inline const struct tensor *ctx_in(const struct kernel_ctx *ctx, int i) { return ctx->in[i]; }
+/* The memory that output i is to be in: of a device, or NULL, the host's. */
+static inline const struct device *ctx_out_memory(const struct kernel_ctx *ctx, int i) {
+  return !ctx->kernel->host_out || ctx->kernel->host_out[i] ? NULL : ctx->kernel->device;
+}
 static inline struct pool *ctx_pool(const struct kernel_ctx *ctx) { return ctx->kernel->device->intra; }
 static inline shoal_dtype ctx_in_type(const struct kernel_ctx *ctx, int i) { return (shoal_dtype)ctx->in[i]->dtype; }
 static inline shoal_dtype ctx_out_type(const struct kernel_ctx *ctx, int i) {

@@ -4,7 +4,8 @@
  * edge leads from one to the other, a node is put on it, _ToHost or _ToDevice, one for all that read the value there.
  * So everything that goes in and out of a device passes here and nowhere else: arguments and results, sends and
  * receives and constants are in host memory by their kernels' word, and sizes and axes are read there. A constant is
- * copied once.
+ * copied once. Sends and receives between devices of one type in this task are made to take the device's memory first,
+ * if the type can copy between its devices.
  *
  * It is done to the graph of one device just before it is compiled, when kernels are known; the graph a master made, or
  * a client sees, has no such nodes. A reference is no edge of its own: whoever reads through it has the variable's
@@ -12,6 +13,7 @@
 #include "runtime/memory_edges.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "runtime/kernel.h"
@@ -69,7 +71,34 @@ static shoal_status walk_all(struct walk *w, size_t n_nodes, uint8_t *host_in) {
   return NULL;
 }
 
+/* Do both ends of a transfer see it so? They have the same attributes. */
+static bool is_between_peers(const struct shoal_node *n, const struct device *d) {
+  const struct attr *client = node_attr(n, "client_terminated");
+  const char *names[2];
+  struct device_spec ends[2];
+  if (!d->type->ops->from_peer || (client && client->kind == ATTR_BOOL && client->b)) return false;
+  for (int i = 0; i < 2; i++) {
+    shoal_status s = node_get_string(n, i ? "recv_device" : "send_device", &names[i]);
+    if (!s) s = device_spec_parse(names[i], &ends[i]);
+    bool good = !s && ends[i].has_type && !strcmp(ends[i].type, d->type->name);
+    shoal_status_free(s);
+    if (!good) return false;
+    ends[i].has_id = false;
+  }
+  return device_spec_matches(&ends[0], &ends[1]) && device_spec_matches(&ends[1], &ends[0]);
+}
+
+static void join_peers(struct shoal_graph *g, const struct device *d) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    struct shoal_node *n = g->nodes.at[i];
+    bool send = n && op_is(n->op, "_Send"), recv = n && op_is(n->op, "_Recv");
+    if ((!send && !recv) || !dtype_plain(dtype_base(send ? n->in_types[0] : n->out_types[0]))) continue;
+    if (is_between_peers(n, d)) n->op = op_find(send ? "_DeviceSend" : "_DeviceRecv");
+  }
+}
+
 shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d) {
+  join_peers(g, d);
   size_t n_nodes = g->nodes.n, n_in = 0, n_out = 0;
   struct walk w = {.g = g, .d = d, .first_out = mem_zalloc(n_nodes, sizeof *w.first_out)};
   for (size_t i = 0; i < n_nodes; i++) {

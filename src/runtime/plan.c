@@ -139,7 +139,7 @@ static unsigned control_flags(const struct shoal_node *n) {
   if (node_is_merge(n)) return NODE_MERGE;
   if (node_is_exit(n)) return NODE_EXIT;
   if (node_is_next_iteration(n)) return NODE_NEXT;
-  if (op_is(n->op, "_Recv") || op_is(n->op, "_HostRecv")) return NODE_MAY_SKIP;
+  if (op_is(n->op, "_Recv") || op_is(n->op, "_HostRecv") || op_is(n->op, "_DeviceRecv")) return NODE_MAY_SKIP;
   if (op_is(n->op, "ControlTrigger")) return NODE_TRIGGER;
   if (!node_is_enter(n)) return 0;
   const struct attr *constant = node_attr(n, "is_constant");

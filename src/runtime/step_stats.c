@@ -41,8 +41,9 @@ static void add(struct step_stats *s, struct step_stats_row row) {
 
 static bool is_told(const struct step_stats *s, const char *op) {
   if (*op != '_') return true;
-  if (!strcmp(op, "_Send") || !strcmp(op, "_Recv") || !strcmp(op, "_HostSend") || !strcmp(op, "_HostRecv"))
-    return false;
+  static const char *const hidden[] = {"_Send", "_Recv", "_HostSend", "_HostRecv", "_DeviceSend", "_DeviceRecv"};
+  for (size_t i = 0; i < COUNT_OF(hidden); i++)
+    if (!strcmp(op, hidden[i])) return false;
   return s->ends || (strcmp(op, "_Arg") && strcmp(op, "_Retval"));
 }
 

@@ -83,7 +83,7 @@ def narrow_terminals():
 
 
 def devices():
-    """`shoal devices`: what a task here would have, and what a server's cluster has; --devices says how many of a type."""
+    """`shoal devices`: what a task here would have, and what a server's cluster has; --devices: how many of a type."""
     def shoal(*args, gpus):
         p = subprocess.run([SHOAL, *args], capture_output=True, text=True, timeout=120,
                            env={**os.environ, "SHOAL_SOFT_GPUS": str(gpus)})
@@ -94,7 +94,7 @@ def devices():
     assert shoal("devices", gpus=2)[:2] == (0, [local + "CPU:0", local + "GPU:0", local + "GPU:1"])
     start = ("server", "--worker_hosts=127.0.0.1:0", "--job_name=worker")
     for asked, why in (("GPU=3", "there are 2 devices of type GPU here"), ("NPU=1", "no devices of type NPU"),
-                       ("GPU", "expected TYPE=N"), ("GPU=x", "expected TYPE=N"), ("CPU=0", "there are 1 devices of type")):
+                       ("GPU", "expected TYPE=N"), ("GPU=x", "expected TYPE=N"), ("CPU=0", "there are 1 devices")):
         code, _, err = shoal(*start, f"--devices={asked}", gpus=2)
         assert code and f"--devices={asked}" in err and why in err, (asked, code, err)
     os.environ["SHOAL_SOFT_GPUS"] = "2"

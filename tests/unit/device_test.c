@@ -248,9 +248,72 @@ static void compare_training(shoal_optimizer by) {
 static void training_by_momentum(void **state) { compare_training(shoal_momentum(0.05, 0.9)); }
 static void training_by_adam(void **state) { compare_training(shoal_adam(0.01)); }
 
+/* ---- between devices ---- */
+
+static int count(const shoal_bytes *in, const char *text) {
+  int n = 0;
+  const char *at = in->data, *end = at + in->size;
+  for (; (at = memmem(at, (size_t)(end - at), text, strlen(text))); at++) n++;
+  return n;
+}
+
+#define AT(device, name, op, rest) "node { name: '" name "' op: '" op "' device: '/device:" device "' " rest "} "
+#define IN(name) "input: '" name "' "
+#define FOUR                               \
+  "node { name: 'four' op: 'Const' " TYPE( \
+      "dtype",                             \
+      "DT_FLOAT") "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 4 } } } } "
+#define ADD(device, name, in) AT(device, name, "AddV2", IN(in) IN(in) TYPE("T", "DT_FLOAT"))
+
+static shoal_status run_fetch(const char *text, const char *fetch, const char *target, float *value,
+                              shoal_bytes *metadata) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  shoal_tensor *out = NULL;
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .rewrites_off = "all"), &s));
+  shoal_status e = shoal_session_run(s, &(shoal_run_options){.trace_level = 3}, NULL, NULL, 0, &fetch, &out, 1, &target,
+                                     target ? 1 : 0, metadata);
+  if (!e) *value = *(const float *)shoal_tensor_const_data(out);
+  shoal_tensor_unref(out);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+  return e;
+}
+
+/* From device to device and back: the host sees what is fetched, and nothing else. */
+static void peers_copy_without_the_host(void **state) {
+  setup_gpus("2");
+  float y = 0;
+  shoal_bytes trace = {0};
+  ASSERT_OK(
+      run_fetch(FOUR ADD("GPU:0", "a", "four") ADD("GPU:1", "b", "a") ADD("GPU:0", "c", "b"), "c:0", NULL, &y, &trace));
+  assert_float_equal(y, 32, 0);
+  assert_true(ran_on(&trace, "/device:GPU:0") && ran_on(&trace, "/device:GPU:1"));
+  assert_int_equal(count(&trace, "_to_host ="), 1);
+  shoal_bytes_free(&trace);
+}
+
+/* Ends for a device's memory, where a stranger's graph has them: an error, and nobody reads that memory. */
+static void ends_are_looked_at(void **state) {
+  setup_gpus("1");
+  float y;
+  shoal_bytes trace = {0};
+  ASSERT_FAILS(run_fetch(FOUR ADD("GPU:0", "a", "four")
+                             AT("GPU:0", "end", "_DeviceRetval",
+                                IN("a") TYPE("T", "DT_FLOAT") "attr { key: 'index' value { i: 0 } } "),
+                         "a:0", "end", &y, &trace),
+               SHOAL_INTERNAL, "would be in the memory of a device");
+  shoal_bytes_free(&trace);
+  ASSERT_OK(run_fetch(FOUR AT("CPU:0", "a", "_ToDevice", IN("four") TYPE("T", "DT_FLOAT"))
+                          AT("CPU:0", "b", "_ToHost", IN("a") TYPE("T", "DT_FLOAT")),
+                      "b:0", NULL, &y, &trace));
+  assert_float_equal(y, 4, 0);
+  shoal_bytes_free(&trace);
+}
+
 /* ---- the end of a step ---- */
 
-#define IN(name) "input: '" name "' "
 #define NAN_CONST                         \
   "node { name: 'nan' op: 'Const' " TYPE( \
       "dtype",                            \
@@ -331,6 +394,7 @@ static void constants_are_copied_once(void **state) {
 
 RUN_TESTS(cmocka_unit_test(a_task_has_what_was_asked_for), cmocka_unit_test(memory_is_the_devices_own),
           cmocka_unit_test(streams_wait_for_what_they_read), cmocka_unit_test(a_step_ends_with_its_devices),
-          cmocka_unit_test(constants_are_copied_once), cmocka_unit_test(kernels_by_type_and_dtype),
+          cmocka_unit_test(constants_are_copied_once), cmocka_unit_test(peers_copy_without_the_host),
+          cmocka_unit_test(ends_are_looked_at), cmocka_unit_test(kernels_by_type_and_dtype),
           cmocka_unit_test(copies_stand_where_memory_changes), cmocka_unit_test(training_by_momentum),
           cmocka_unit_test(training_by_adam))

@@ -30,10 +30,12 @@
 static const char library[] =
     "library { "
     "function { signature { name: 'less' " ARG("n") ARG("a") "output_arg { name: 'r' type: DT_BOOL } } "
-    "ret { key: 'r' value: 'c:z:0' } " CONST("ten", "10") OP("c", "Less", "input: 'n' input: 'ten:output:0' ", TYPE("T"))
+    "ret { key: 'r' value: 'c:z:0' } " CONST("ten", "10")
+    OP("c", "Less", "input: 'n' input: 'ten:output:0' ", TYPE("T"))
     "} function { signature { name: 'next' " ARG("n") ARG("a") RET("m") RET("b") "} "
     "ret { key: 'm' value: 'plus:z:0' } ret { key: 'b' value: 'sum:z:0' } " CONST("one", "1")
-    OP("plus", "AddV2", "input: 'n' input: 'one:output:0' ", TYPE("T")) OP("sum", "AddV2", "input: 'a' input: 'a' ", TYPE("T"))
+    OP("plus", "AddV2", "input: 'n' input: 'one:output:0' ", TYPE("T"))
+    OP("sum", "AddV2", "input: 'a' input: 'a' ", TYPE("T"))
     "} function { signature { name: 'twice' input_arg { name: 'i' type: DT_INT32 } " ARG("a") RET("r") "} "
     "ret { key: 'r' value: 'sum:z:0' } " OP("sum", "AddV2", "input: 'a' input: 'a' ", TYPE("T"))
     "} function { signature { name: 'both' " ARG("a") RET("r") "} "

@@ -126,15 +126,19 @@ struct soft_upload {
 
 static void upload(void *arg) {
   struct soft_upload *u = arg;
+  struct tensor open;
+  soft_open(&u->from, &open);
   soft_turn_begin(&u->turn);
-  if (u->to.n) memcpy(soft_data(&u->to), u->from.data, tensor_bytes(&u->from));
+  if (u->to.n) memcpy(soft_data(&u->to), open.data, tensor_bytes(&open));
   soft_turn_end(&u->turn);
+  tensor_release(&open);
   tensor_release(&u->from);
   tensor_release(&u->to);
   free(u);
 }
 
-static shoal_status soft_from_host(struct device *d, const struct tensor *from, struct tensor *to) {
+/* Of the host, or of another soft device, whose work that writes it is waited for. */
+static shoal_status soft_bring(struct device *d, const struct tensor *from, struct tensor *to) {
   struct buffer *b;
   TRY(soft_alloc(d, tensor_bytes(from), &b));
   tensor_move(to, from); /* its type and shape */
@@ -224,7 +228,9 @@ static void soft_free(struct device *d) {
 
 static const struct device_ops soft_ops = {.alloc = soft_alloc,
                                            .to_host = soft_to_host,
-                                           .from_host = soft_from_host,
+                                           .from_host = soft_bring,
+                                           .from_peer = soft_bring,
+
                                            .when_done = soft_when_done,
                                            .free = soft_free};
 

@@ -1,6 +1,8 @@
 /* The ends of a graph: _Arg and _Retval hand values in and out of a step, _Send and _Recv meet in the step's
  * rendezvous. _HostSend and _HostRecv are the same for values in host memory. What goes in and out is in host memory on
- * every device, but for _DeviceArg and _DeviceRetval: the ends of functions, whose callers have values of the device.
+ * every device, but for _DeviceArg and _DeviceRetval, the ends of functions, whose callers have values of the device,
+ * and _DeviceSend and _DeviceRecv, between devices of one type in one task. A graph may have any of them anywhere, so
+ * the memory of what arrives is looked at.
  *
  * A key is "SRC;INCARNATION;DST;EDGE;FRAME:ITER". All but the last part is made when the kernel is; outside of
  * loops the whole key and its hash are, so that a step formats nothing. */
@@ -30,6 +32,8 @@ static shoal_status arg_run(struct kernel_ctx *ctx) {
   if (a->dtype != ctx_out_type(ctx, 0))
     return INTERNAL("Output 0 of type %s does not match declared output type %s", dtype_tf_name(a->dtype),
                     dtype_tf_name(ctx_out_type(ctx, 0)));
+  if (a->buffer->device != ctx_out_memory(ctx, 0))
+    return INTERNAL("Argument %" PRId64 " is in other memory than this op takes it from", i);
   struct tensor t;
   tensor_ref(&t, a);
   ctx_set(ctx, 0, &t);
@@ -42,6 +46,8 @@ static shoal_status retval_run(struct kernel_ctx *ctx) {
   if (i < 0 || i >= ctx->step->n_rets)
     return INVALID("There is no result %" PRId64 ": the step has %d", i, ctx->step->n_rets);
   if (ctx->is_dead) return NULL;
+  if (!ctx->step->depth && ctx_in(ctx, 0)->buffer->device)
+    return INTERNAL("Result %" PRId64 " of a step would be in the memory of a device", i);
   tensor_release(&ctx->step->rets[i]);
   tensor_ref(&ctx->step->rets[i], ctx_in(ctx, 0));
   return NULL;
@@ -119,6 +125,21 @@ static shoal_status send_run(struct kernel_ctx *ctx) {
   return s;
 }
 
+/* What was sent from another device of this task is copied by the devices; all else arrives in host memory. */
+static shoal_status take_value(struct kernel_ctx *ctx, struct tensor *value) {
+  struct device *d = ctx->kernel->device;
+  const struct device *from = value->buffer->device, *to = ctx_out_memory(ctx, 0);
+  if (from == to) {
+    ctx_set(ctx, 0, value);
+    return NULL;
+  }
+  shoal_status s = from && to && from->type == to->type && d->type->ops->from_peer
+                       ? d->type->ops->from_peer(d, value, &ctx->out[0])
+                       : INTERNAL("A value was sent from other memory than it is received in");
+  tensor_release(value);
+  return s;
+}
+
 static void recv_done(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct kernel_ctx *ctx = arg;
   if (!s) {
@@ -130,7 +151,7 @@ static void recv_done(void *arg, shoal_status s, struct tensor *value, bool is_d
                    dtype_tf_name(value->dtype), dtype_tf_name(ctx_out_type(ctx, 0)), ctx->kernel->name);
       tensor_release(value);
     } else {
-      ctx_set(ctx, 0, value);
+      s = take_value(ctx, value);
     }
   }
   ctx_done(ctx, s);
@@ -148,22 +169,31 @@ static void recv_start(struct kernel_ctx *ctx) {
   free(made);
 }
 
-static const struct kernel_def send_kernels[] = {{.device = "CPU",
-                                                  .flags = KERNEL_CHEAP | KERNEL_DEAD_OK | KERNEL_ANYWHERE,
-                                                  .state_size = sizeof(struct edge_state),
-                                                  .init = edge_init,
-                                                  .release = edge_release,
-                                                  .run = send_run,
-                                                  .host_in = 1},
-                                                 {0}};
-static const struct kernel_def recv_kernels[] = {{.device = "CPU",
-                                                  .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
-                                                  .state_size = sizeof(struct edge_state),
-                                                  .init = edge_init,
-                                                  .release = edge_release,
-                                                  .start = recv_start,
-                                                  .host_out = 1},
-                                                 {0}};
+#define SEND_KERNELS(host)                                     \
+  (const struct kernel_def[]) {                                \
+    {.device = "CPU",                                          \
+     .flags = KERNEL_CHEAP | KERNEL_DEAD_OK | KERNEL_ANYWHERE, \
+     .state_size = sizeof(struct edge_state),                  \
+     .init = edge_init,                                        \
+     .release = edge_release,                                  \
+     .run = send_run,                                          \
+     .host_in = host},                                         \
+        {0},                                                   \
+  }
+#define RECV_KERNELS(host)                    \
+  (const struct kernel_def[]) {               \
+    {.device = "CPU",                         \
+     .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, \
+     .state_size = sizeof(struct edge_state), \
+     .init = edge_init,                       \
+     .release = edge_release,                 \
+     .start = recv_start,                     \
+     .host_out = host},                       \
+        {0},                                  \
+  }
+#define EDGE_ATTRS                                                                                \
+  "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; " \
+  "client_terminated: bool = false"
 
 static const struct op_row rows[] = {
     {.name = "_Arg",
@@ -188,27 +218,33 @@ static const struct op_row rows[] = {
      .kernels = RETVAL_KERNELS(0)},
     {.name = "_Send",
      .in = "tensor: T",
-     .attrs = "T: type; tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
-              "client_terminated: bool = false",
+     .attrs = "T: type; " EDGE_ATTRS,
      .flags = OP_STATEFUL,
-     .kernels = send_kernels},
+     .kernels = SEND_KERNELS(1)},
     {.name = "_Recv",
      .out = "tensor: tensor_type",
-     .attrs = "tensor_type: type; tensor_name: string; send_device: string; send_device_incarnation: int; "
-              "recv_device: string; client_terminated: bool = false",
+     .attrs = "tensor_type: type; " EDGE_ATTRS,
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .kernels = recv_kernels},
+     .kernels = RECV_KERNELS(1)},
     {.name = "_HostSend",
      .in = "tensor: T",
-     .attrs = "T: type; tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
-              "client_terminated: bool = false",
+     .attrs = "T: type; " EDGE_ATTRS,
      .flags = OP_STATEFUL,
-     .kernels = send_kernels},
+     .kernels = SEND_KERNELS(1)},
     {.name = "_HostRecv",
      .out = "tensor: tensor_type",
-     .attrs = "tensor_type: type; tensor_name: string; send_device: string; send_device_incarnation: int; "
-              "recv_device: string; client_terminated: bool = false",
+     .attrs = "tensor_type: type; " EDGE_ATTRS,
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
-     .kernels = recv_kernels},
+     .kernels = RECV_KERNELS(1)},
+    {.name = "_DeviceSend",
+     .in = "tensor: T",
+     .attrs = "T: type; " EDGE_ATTRS,
+     .flags = OP_STATEFUL,
+     .kernels = SEND_KERNELS(0)},
+    {.name = "_DeviceRecv",
+     .out = "tensor: tensor_type",
+     .attrs = "tensor_type: type; " EDGE_ATTRS,
+     .flags = OP_STATEFUL | OP_NO_GRADIENT,
+     .kernels = RECV_KERNELS(0)},
 };
 OP_FAMILY(send_recv, rows);

@@ -325,9 +325,5 @@ def pages():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        one_line_each, variables_and_step, narrow_terminals, wrong_description, silent_port, other_service, waits, strangers_words, handles,
-        job_of_launch, pages)]))
-
-
-        one_line_each, variables_and_step, wrong_description, silent_port, other_service, waits, strangers_words, handles,
-        job_of_launch, pages, devices)]))
+        one_line_each, variables_and_step, narrow_terminals, devices, wrong_description, silent_port, other_service,
+        waits, strangers_words, handles, job_of_launch, pages)]))

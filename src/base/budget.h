@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/status.h"
+
 struct budget {
   atomic_size_t used;
   size_t most; /* 0: nothing can be taken */
@@ -23,7 +25,10 @@ static inline void budget_init(struct budget *b, size_t most, struct budget *par
 }
 
 static inline void budget_give(struct budget *b, size_t n) {
-  for (; b; b = b->parent) atomic_fetch_sub_explicit(&b->used, n, memory_order_relaxed);
+  for (; b; b = b->parent) {
+    size_t before = atomic_fetch_sub_explicit(&b->used, n, memory_order_relaxed);
+    INVARIANT(9, before >= n);
+  }
 }
 
 /* Takes it whether or not there is room: for what is here already, and bounded otherwise. */

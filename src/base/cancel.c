@@ -14,6 +14,7 @@ void cancel_init(struct cancel *c) {
 }
 
 void cancel_release(struct cancel *c) {
+  INVARIANT(8, !c->hooks && !c->calling);
   shoal_status_free(c->why);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->idle);

@@ -39,7 +39,9 @@ static inline void join_part(void *join, shoal_status s) {
     status_merge(&j->status, s);
     pthread_mutex_unlock(&j->lock);
   }
-  if (atomic_fetch_sub(&j->left, 1) != 1) return;
+  int left = atomic_fetch_sub(&j->left, 1);
+  INVARIANT(1, left > 0);
+  if (left != 1) return;
   pthread_mutex_destroy(&j->lock);
   j->next(j->arg, j->status);
 }

@@ -25,6 +25,7 @@ static inline void latch_done(void *arg, shoal_status s) {
   struct latch *l = arg;
   pthread_mutex_lock(&l->lock);
   status_merge(&l->status, s);
+  INVARIANT(1, l->left > 0);
   if (--l->left == 0) pthread_cond_broadcast(&l->changed);
   pthread_mutex_unlock(&l->lock);
 }

@@ -69,6 +69,11 @@ shoal_status status_errno_at(int err, const char *file, int line, const char *fu
   do {                                                                                  \
     if (__builtin_expect(!(cond), 0)) must_failed(#cond, __FILE__, __LINE__, __func__); \
   } while (0)
+/* One that docs/design.md states under a number. */
+#define INVARIANT(number, cond)                                                                      \
+  do {                                                                                               \
+    if (__builtin_expect(!(cond), 0)) must_failed(#number ", " #cond, __FILE__, __LINE__, __func__); \
+  } while (0)
 _Noreturn void must_failed(const char *cond, const char *file, int line, const char *func);
 
 #endif

@@ -105,6 +105,7 @@ void master_session_let_go(void *session) { master_session_unref(session); }
 
 void master_session_unref(struct master_session *s) {
   if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
+  INVARIANT(10, !s->running);
   struct master *m = s->master;
   void *value;
   for (size_t i = 0; strmap_next(&s->partials, &i, NULL, &value);) partial_unref(value);

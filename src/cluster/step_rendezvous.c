@@ -178,6 +178,7 @@ shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names 
 void step_rendezvous_unbind(struct rendezvous *r) {
   struct entry *e = (struct entry *)r;
   pthread_mutex_lock(&e->steps->lock);
+  INVARIANT(7, e->bound > 0 && e->names);
   if (--e->bound == 0) {
     e->names = NULL;
     e->stats = NULL;
@@ -318,6 +319,7 @@ shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvou
 void steps_request_over(struct steps *s, struct rendezvous *r) {
   struct entry *e = (struct entry *)r;
   pthread_mutex_lock(&s->lock);
+  INVARIANT(7, e->requests > 0);
   e->requests--;
   e->touched = clock_ns();
   bool over = e->is_strange && !e->requests && find(s, e->id) == e;

@@ -51,6 +51,7 @@ struct worker *worker_new(const struct worker_options *o) {
 void worker_free(struct worker *w) {
   if (!w) return;
   pool_free(w->builders);
+  INVARIANT(10, !w->runs && !w->partials);
   const char *handle;
   void *session;
   for (size_t i = 0; strmap_next(&w->sessions, &i, &handle, &session);) worker_session_unref(session);

@@ -155,8 +155,8 @@ static void prefix_attrs(struct shoal_node *n, const struct function_body *body,
   node_set_attr(n, "_class", renamed);
 }
 
-static shoal_status clone(struct lowering *lo, const struct shoal_node *caller, const char *prefix,
-                          const struct function_body *body, const struct shoal_node *n, struct shoal_node **out) {
+static shoal_status clone_node(struct lowering *lo, const struct shoal_node *caller, const char *prefix,
+                               const struct function_body *body, const struct shoal_node *n, struct shoal_node **out) {
   struct named_attr *attrs = mem_zalloc((size_t)n->n_attrs, sizeof *attrs);
   for (int i = 0; i < n->n_attrs; i++)
     attrs[i] = (struct named_attr){mem_strdup(n->attrs[i].name), attr_copy(&n->attrs[i].value)};
@@ -213,7 +213,7 @@ static shoal_status splice(struct lowering *lo, const struct shoal_node *caller,
   shoal_status s = NULL;
   for (size_t i = 0; i < from->nodes.n && !s; i++) {
     const struct shoal_node *n = from->nodes.at[i];
-    if (n && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval")) s = clone(lo, caller, prefix, body, n, &map[i]);
+    if (n && !op_is(n->op, "_Arg") && !op_is(n->op, "_Retval")) s = clone_node(lo, caller, prefix, body, n, &map[i]);
   }
   VEC(struct shoal_node *) ends = {0};
   shoal_out *arg = mem_zalloc(from->nodes.n, sizeof *arg);

@@ -428,6 +428,7 @@ static void complete(struct node_call *c, bool dead, ready_list *out) {
     tensor_release(&c->through[0]);
     if (c->through_ref[0]) variable_unref(c->through_ref[0]);
   }
+  INVARIANT(4, it->outstanding > 0 && f->outstanding > 0);
   it->outstanding--;
   if (!atomic_load(&f->verdict.failed)) settle(f, it->frame, out);
   bool last = --f->outstanding == 0;

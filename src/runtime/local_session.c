@@ -123,6 +123,7 @@ shoal_status local_session_enter(struct local_session *s, struct local_run *r) {
 
 void local_session_leave(struct local_session *s, struct local_run *r) {
   pthread_mutex_lock(&s->runs_lock);
+  while (r->in_use) pthread_cond_wait(&s->runs_idle, &s->runs_lock);
   if (r->prev) r->prev->next = r->next;
   else s->runs = r->next;
   if (r->next) r->next->prev = r->prev;
@@ -310,12 +311,26 @@ static shoal_status local_list_devices(shoal_session *base, char **names) {
   return NULL;
 }
 
+/* Call with runs_lock held. */
+static struct local_run *next_to_interrupt(struct local_session *s) {
+  struct local_run *r = s->runs;
+  while (r && r->interrupted) r = r->next;
+  return r;
+}
+
 static void local_interrupt(shoal_session *base) {
   struct local_session *s = local_session_of(base);
   pthread_mutex_lock(&s->runs_lock);
   s->closed = true;
-  for (struct local_run *r = s->runs; r; r = r->next)
+  /* Without the lock: what waited goes on, on this thread, for as long as it takes. */
+  for (struct local_run *r; (r = next_to_interrupt(s));) {
+    r->interrupted = r->in_use = true;
+    pthread_mutex_unlock(&s->runs_lock);
     cancel_start(&r->cancel, STATUS(SHOAL_CANCELLED, "Session was closed while the step was running"));
+    pthread_mutex_lock(&s->runs_lock);
+    r->in_use = false;
+    pthread_cond_broadcast(&s->runs_idle);
+  }
   pthread_mutex_unlock(&s->runs_lock);
 }
 

@@ -43,6 +43,7 @@ struct local_run {
   struct local_step *of;
   struct latch ended;            /* from its start on */
   struct local_run *prev, *next; /* the session's list of running steps */
+  bool interrupted, in_use;      /* the session's runs_lock: it has been cancelled; it is being, and has to stay */
 };
 
 void local_run_init(struct local_run *r, struct local_env *env, struct local_step *s, int64_t id, int64_t deadline);

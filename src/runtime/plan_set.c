@@ -88,6 +88,7 @@ static struct resource_mgr *take_resources(struct plan_set *set) {
 }
 
 void plan_set_end(struct plan_set *set, struct set_run *r) {
+  INVARIANT(2, !join_has_others(&r->join));
   struct resource_mgr *m = r->step.step_resources;
   if (m && resource_mgr_unused(m)) m = atomic_exchange(&set->spare, m);
   resource_mgr_unref(m);

@@ -89,6 +89,7 @@ static void put(struct local *r, struct item *i) {
 }
 
 static void take(struct local *r, struct item *i) {
+  INVARIANT(5, i->queued && r->n);
   struct bucket *b = bucket_of(r, i->hash);
   if (i->prev) i->prev->next = i->next;
   else b->first = i->next;

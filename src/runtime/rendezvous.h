@@ -44,7 +44,8 @@ static inline void rendezvous_recv(struct rendezvous *r, const char *key, uint64
 }
 static inline void rendezvous_abort(struct rendezvous *r, shoal_status why) { r->ops->abort(r, why); }
 static inline struct rendezvous *rendezvous_ref(struct rendezvous *r) {
-  atomic_fetch_add(&r->refs, 1);
+  int before = atomic_fetch_add(&r->refs, 1);
+  INVARIANT(6, before > 0);
   return r;
 }
 static inline void rendezvous_unref(struct rendezvous *r) {

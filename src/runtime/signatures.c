@@ -13,6 +13,7 @@ void signatures_init(struct signatures *t, size_t most, void (*forget)(void *own
 }
 
 void signatures_release(struct signatures *t, void (*let_go)(struct signature *s)) {
+  INVARIANT(11, !t->making.n);
   void *s;
   for (size_t i = 0; strmap_next(&t->kept, &i, NULL, &s);) let_go(s);
   for (size_t i = 0; i < t->callables.n; i++)
@@ -109,7 +110,8 @@ bool signatures_make_room(struct signatures *t) {
 
 void signatures_end(struct signatures *t, struct signature_work *w, struct signature *s, shoal_status err) {
   pthread_mutex_lock(&t->lock);
-  if (!w->deserted) strmap_remove(&t->making, w->key);
+  struct signature_work *entered = w->deserted ? w : strmap_remove(&t->making, w->key);
+  INVARIANT(11, entered == w);
   for (struct signature_asker *a = w->askers; !err && a; a = a->next) signature_ref(s);
   /* One that was deserted too late to be broken off may have been made again meanwhile. */
   bool keep = !err && !w->deserted;

@@ -30,7 +30,10 @@ struct signature {
   uint64_t last_used; /* the table's lock: in uses of the table */
 };
 
-static inline void signature_ref(struct signature *s) { atomic_fetch_add(&s->refs, 1); }
+static inline void signature_ref(struct signature *s) {
+  int before = atomic_fetch_add(&s->refs, 1);
+  INVARIANT(6, before > 0);
+}
 
 /* Who asked. tell: with an error (consumed) or a reference; the asker is its owner's again. */
 struct signature_asker {

@@ -166,7 +166,9 @@ static void slots_clear(struct exec *e, const struct plan *p) {
 
 /* This segment is through with a slot that others read too: was it the last? */
 static bool last_of_all(const struct plan *p, struct exec *e, int slot) {
-  if (atomic_fetch_sub(&e->uses[slot], 1) != 1) return false;
+  int left = atomic_fetch_sub(&e->uses[slot], 1);
+  INVARIANT(3, left > 0);
+  if (left != 1) return false;
   atomic_store_explicit(&e->uses[slot], p->readers[slot], memory_order_relaxed);
   return true;
 }
@@ -339,12 +341,16 @@ static void segment_end(struct exec *e, int segment, struct todo *t) {
   int more = 0;
   for (int i = 0; i < seg->n_next && !atomic_load(&e->verdict.failed); i++) {
     int next = p->nexts[seg->first_next + i];
-    if (atomic_fetch_sub(&e->pending[next], 1) != 1) continue;
+    int left = atomic_fetch_sub(&e->pending[next], 1);
+    INVARIANT(3, left > 0);
+    if (left != 1) continue;
     atomic_store_explicit(&e->pending[next], p->segments[next].pending, memory_order_relaxed);
     todo_add(e, t, next);
     more++;
   }
-  if (atomic_fetch_add(&e->outstanding, more - 1) + more == 1) finish(e);
+  int before = atomic_fetch_add(&e->outstanding, more - 1);
+  INVARIANT(4, before > 0);
+  if (before + more == 1) finish(e);
 }
 
 static void run_todo(struct exec *e, struct todo *t);

@@ -35,6 +35,22 @@ def alternatives(text):
     return [text] if not m else [t for a in m[1].split(",") for t in alternatives(text[:m.start()] + a + text[m.end():])]
 
 
+def test_invariants_and_locks_are_those_stated():
+    """Every invariant that docs/design.md numbers is asserted, and no other; the order of locks names locks there are."""
+    with open(os.path.join(ROOT, "docs", "design.md")) as f:
+        section = f.read().split("## Invariants of a step\n")[1].split("\n## ")[0]
+    stated, asserted = set(re.findall(r"^(\d+)\. ", section, re.M)), set()
+    sources = {}
+    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.[ch]"), recursive=True):
+        with open(path) as f:
+            sources[os.path.relpath(path, os.path.join(ROOT, "src"))] = text = f.read()
+        asserted |= set(re.findall(r"\bINVARIANT\((\d+),", text))
+    assert stated and stated == asserted, (stated, asserted)
+    listed = re.findall(r'^ *\{"([^"]+)", "([^"]+)"', sources["base/lock_check.c"], re.M)
+    unknown = [(path, name) for path, name in listed if name not in sources.get(path, "")]
+    assert len(listed) > 10 and not unknown, unknown
+
+
 def test_documents_name_what_is_there():
     """Links, and files and folders that are named; packages are those that `make deps` installs."""
     folders = tuple(f + "/" for f in os.listdir(ROOT) if os.path.isdir(os.path.join(ROOT, f)))

@@ -8,6 +8,7 @@ A type of device, src/device/TYPE, brings kernels: it stands where the ops do, b
 Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
 carries the confinement of whoever started it (base/file_root.h).
 A struct tag is defined in one file: whoever looks for it finds what is meant.
+A function of more lines than MAX_MACRO is not inside a macro: it is a .inc file, as src/tensor/each_type.h has it.
 Lines are of at most 120 columns; tables of test cases may be wider.
 """
 import os
@@ -17,11 +18,15 @@ import sys
 ORDER = ["base", "proto", "tensor", "graph", "math", "device", "collective", "runtime", "checkpoint", "data", "ops",
          "rpc", "cluster", "train", "cli"]
 MAX_LINES = 1000
+MAX_MACRO = 18
 OPS = ["checkpoint", "data", "ops"]
 FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"
                        r"stat|lstat|access|realpath|symlink|link|truncate|mkstemp|mkdtemp)\(")
 
 STRUCT = re.compile(r"^(?:typedef |static |const )*struct (\w+) \{", re.M)
+# A macro of several lines, and the head of a function in one.
+MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:.*\\\n)+.*", re.M)
+FUNCTION = re.compile(r"\b(?:static|void|shoal_status)\b[^;{}()=]*\([^;{}]*\)\s*\\?\s*\{")
 
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 errors = []
@@ -39,6 +44,9 @@ for folder, _, files in os.walk(root):
             lines = f.read().split("\n")
         for tag in STRUCT.findall("\n".join(lines)) if parts[0] == "src" else []:
             structs.setdefault(tag, set()).add(shown)
+        for m in MACRO.finditer("\n".join(lines)) if parts[0] == "src" else []:
+            if m.group().count("\n") >= MAX_MACRO and FUNCTION.search(m.group()):
+                errors.append(f"{shown}: the macro {m.group(1)} holds a whole function; make it a .inc file")
         if len(lines) > MAX_LINES:
             errors.append(f"{shown}: {len(lines)} lines; look for the seam before {MAX_LINES}")
         by_ops = parts[0] == "src" and parts[1:] and parts[1] in OPS

@@ -132,7 +132,8 @@ shoal_status cluster_spec_check(const struct cluster_spec *c) {
     for (size_t k = 0; k < c->jobs.at[i].tasks.n; k++) vec_push(&all, c->jobs.at[i].tasks.at[k].address);
   shoal_status s = NULL;
   if (!all.n)
-    s = INVALID("the cluster has no tasks: name some in --cluster_spec or TF_CONFIG, or by --ps_hosts, --worker_hosts, ...");
+    s = INVALID(
+        "the cluster has no tasks: name some in --cluster_spec or TF_CONFIG, or by --ps_hosts, --worker_hosts, ...");
   else qsort(all.at, all.n, sizeof *all.at, compare_strings);
   for (size_t i = 1; i < all.n && !s; i++)
     if (!strcmp(all.at[i - 1], all.at[i]) && !str_ends(all.at[i], ":0"))

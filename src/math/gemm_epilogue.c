@@ -33,46 +33,20 @@ bool gemm_act_from_name(const char *name, enum gemm_act *out) {
   return false;
 }
 
-/* NaN passes through Relu as TensorFlow's max(x, 0) lets it: comparisons are written so that it does. */
-#define ACTIVATE(name, type, EXP, EXPM1, TANH, ERF)                                                            \
-  VECTOR_CLONES void name(type *x, int64_t n, enum gemm_act act, type alpha) {                                 \
-    switch (act) {                                                                                             \
-      case GEMM_NONE: break;                                                                                   \
-      case GEMM_RELU:                                                                                          \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i];                                            \
-        break;                                                                                                 \
-      case GEMM_RELU6:                                                                                         \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i] > 6 ? 6 : x[i];                             \
-        break;                                                                                                 \
-      case GEMM_ELU:                                                                                           \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0 ? EXPM1(x[i]) : x[i];                                  \
-        break;                                                                                                 \
-      case GEMM_LEAKY_RELU:                                                                                    \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] > 0 ? x[i] : alpha * x[i];                                 \
-        break;                                                                                                 \
-      case GEMM_TANH:                                                                                          \
-        for (int64_t i = 0; i < n; i++) x[i] = TANH(x[i]);                                                     \
-        break;                                                                                                 \
-      case GEMM_SIGMOID:                                                                                       \
-        for (int64_t i = 0; i < n; i++) x[i] = 1 / (1 + EXP(-x[i]));                                           \
-        break;                                                                                                 \
-      case GEMM_SWISH:                                                                                         \
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] / (1 + EXP(-x[i]));                                        \
-        break;                                                                                                 \
-      case GEMM_GELU_EXACT:                                                                                    \
-        for (int64_t i = 0; i < n; i++) x[i] = (type)0.5 * x[i] * (1 + ERF(x[i] * (type)0.70710678118654752)); \
-        break;                                                                                                 \
-      case GEMM_GELU_APPROXIMATE:                                                                              \
-        for (int64_t i = 0; i < n; i++) {                                                                      \
-          type v = x[i];                                                                                       \
-          x[i] = (type)0.5 * v * (1 + TANH((type)0.7978845608028654 * (v + (type)0.044715 * v * v * v)));      \
-        }                                                                                                      \
-        break;                                                                                                 \
-    }                                                                                                          \
-  }
-
-ACTIVATE(gemm_activate, float, expf, expm1f, tanhf, erff)
-ACTIVATE(gemm_activate_double, double, exp, expm1, tanh, erf)
+#define T float
+#define NAME gemm_activate
+#define EXP expf
+#define EXPM1 expm1f
+#define TANH tanhf
+#define ERF erff
+#include "math/gemm_activate.inc"
+#define T double
+#define NAME gemm_activate_double
+#define EXP exp
+#define EXPM1 expm1
+#define TANH tanh
+#define ERF erf
+#include "math/gemm_activate.inc"
 
 VECTOR_CLONES static void finish_float(const struct gemm_epilogue *e, float *x, int64_t row, int64_t j0, int64_t n,
                                        shoal_dtype type) {

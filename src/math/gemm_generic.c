@@ -19,27 +19,16 @@ REAL_KERNEL(micro_double, double, 4, 4)
 REAL_KERNEL(micro_u32, uint32_t, 4, 8)
 REAL_KERNEL(micro_u64, uint64_t, 4, 4)
 
-/* Written out on parts: the language's own complex product checks for infinities element by element. */
-#define COMPLEX_KERNEL(name, type, MR, NR)                                                       \
-  static void name(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) { \
-    const type *a = pa, *b = pb;                                                                 \
-    type *c = pc, re[MR][NR] = {{0}}, im[MR][NR] = {{0}};                                        \
-    for (int64_t p = 0; p < n; p++, a += 2 * MR, b += 2 * NR)                                    \
-      for (int i = 0; i < MR; i++)                                                               \
-        for (int j = 0; j < NR; j++) {                                                           \
-          re[i][j] += a[2 * i] * b[2 * j] - a[2 * i + 1] * b[2 * j + 1];                         \
-          im[i][j] += a[2 * i] * b[2 * j + 1] + a[2 * i + 1] * b[2 * j];                         \
-        }                                                                                        \
-    for (int i = 0; i < MR; i++)                                                                 \
-      for (int j = 0; j < NR; j++) {                                                             \
-        type *z = c + 2 * (i * ldc + j);                                                         \
-        z[0] = add ? z[0] + re[i][j] : re[i][j];                                                 \
-        z[1] = add ? z[1] + im[i][j] : im[i][j];                                                 \
-      }                                                                                          \
-  }
-
-COMPLEX_KERNEL(micro_c64, float, 4, 4)
-COMPLEX_KERNEL(micro_c128, double, 2, 4)
+#define T float
+#define NAME micro_c64
+#define MR 4
+#define NR 4
+#include "math/gemm_complex_micro.inc"
+#define T double
+#define NAME micro_c128
+#define MR 2
+#define NR 4
+#include "math/gemm_complex_micro.inc"
 
 const struct gemm_kernel gemm_kernels_generic[] = {
     {"c float 4x8", SHOAL_FLOAT32, SHOAL_FLOAT32, 4, 8, 1, 1, 1, 256, 64, 1, NULL, micro_float},

@@ -37,37 +37,21 @@ static void micro_8x8(int64_t n, const void *pa, const void *pb, void *pc, int64
   STORE8(0) STORE8(1) STORE8(2) STORE8(3) STORE8(4) STORE8(5) STORE8(6) STORE8(7)
 }
 
-/* NV registers of each of four rows, of panels of 20 columns. */
-#define FLAT(name, NV)                                                                                         \
-  static void name(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, bool add) {               \
-    const float *a = pa, *b = pb;                                                                              \
-    float *c = pc;                                                                                             \
-    float32x4_t s[4][NV];                                                                                      \
-    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {                                                      \
-      _Pragma("GCC unroll 5") for (int j = 0; j < NV; j++) s[i][j] = vdupq_n_f32(0);                           \
-      __builtin_prefetch(c + i * ldc, 1); /* rows of a large C are pages apart */                              \
-      __builtin_prefetch(c + i * ldc + 4 * NV - 1, 1);                                                         \
-    }                                                                                                          \
-    for (int64_t p = 0; p < n; p++, a += 4, b += 20) {                                                         \
-      float32x4_t av = vld1q_f32(a);                                                                           \
-      _Pragma("GCC unroll 5") for (int j = 0; j < NV; j++) {                                                   \
-        float32x4_t bv = vld1q_f32(b + 4 * j);                                                                 \
-        s[0][j] = vfmaq_laneq_f32(s[0][j], bv, av, 0);                                                         \
-        s[1][j] = vfmaq_laneq_f32(s[1][j], bv, av, 1);                                                         \
-        s[2][j] = vfmaq_laneq_f32(s[2][j], bv, av, 2);                                                         \
-        s[3][j] = vfmaq_laneq_f32(s[3][j], bv, av, 3);                                                         \
-      }                                                                                                        \
-    }                                                                                                          \
-    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) _Pragma("GCC unroll 5") for (int j = 0; j < NV; j++) { \
-      float *r = c + i * ldc + 4 * j;                                                                          \
-      vst1q_f32(r, add ? vaddq_f32(vld1q_f32(r), s[i][j]) : s[i][j]);                                          \
-    }                                                                                                          \
-  }
-FLAT(micro_4x20, 5)
-FLAT(micro_4x16, 4)
-FLAT(micro_4x12, 3)
-FLAT(micro_4x8, 2)
-FLAT(micro_4x4, 1)
+#define NAME micro_4x20
+#define NV 5
+#include "math/gemm_neon_flat.inc"
+#define NAME micro_4x16
+#define NV 4
+#include "math/gemm_neon_flat.inc"
+#define NAME micro_4x12
+#define NV 3
+#include "math/gemm_neon_flat.inc"
+#define NAME micro_4x8
+#define NV 2
+#include "math/gemm_neon_flat.inc"
+#define NAME micro_4x4
+#define NV 1
+#include "math/gemm_neon_flat.inc"
 
 static void edge_4x20(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
   static void (*const by_width[])(int64_t, const void *, const void *, void *, int64_t, bool) = {

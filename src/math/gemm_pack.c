@@ -6,43 +6,66 @@
 #include "math/gemm_kernel.h"
 #include "math/transpose.h"
 
-#define AS_IS(v) (v)
-#define AS_U32(v) ((uint32_t)(v))
-#define AS_U64(v) ((uint64_t)(v))
-
-/* One lane beside the other: two loops, so that whichever stride is 1 runs innermost where that pays. */
-#define PACK(name, from, to, convert)                                                                      \
-  static void name(int width, const void *data, int64_t ls, int64_t ks, int lanes, int64_t n, void *out) { \
-    const from *x = data;                                                                                  \
-    to *y = out;                                                                                           \
-    if (ls == 1) {                                                                                         \
-      for (int64_t p = 0; p < n; p++, x += ks, y += width) {                                               \
-        for (int i = 0; i < lanes; i++) y[i] = convert(x[i]);                                              \
-        for (int i = lanes; i < width; i++) y[i] = 0;                                                      \
-      }                                                                                                    \
-      return;                                                                                              \
-    }                                                                                                      \
-    for (int i = 0; i < width; i++) {                                                                      \
-      const from *xi = x + i * ls;                                                                         \
-      if (i < lanes)                                                                                       \
-        for (int64_t p = 0; p < n; p++) y[p * width + i] = convert(xi[p * ks]);                            \
-      else                                                                                                 \
-        for (int64_t p = 0; p < n; p++) y[p * width + i] = 0;                                              \
-    }                                                                                                      \
-  }
-
-PACK(pack_float_any, float, float, AS_IS)
-PACK(pack_half, f16, float, f16_to_float)
-PACK(pack_bf16, bf16, float, bf16_to_float)
-PACK(pack_double, double, double, AS_IS)
-PACK(pack_i8, int8_t, uint32_t, AS_U32)
-PACK(pack_u8, uint8_t, uint32_t, AS_U32)
-PACK(pack_i16, int16_t, uint32_t, AS_U32)
-PACK(pack_u16, uint16_t, uint32_t, AS_U32)
-PACK(pack_i32, uint32_t, uint32_t, AS_U32)
-PACK(pack_i64, uint64_t, uint64_t, AS_U64)
-PACK(pack_c64, c64, c64, AS_IS)
-PACK(pack_c128, c128, c128, AS_IS)
+#define NAME pack_float_any
+#define FROM float
+#define TO float
+#define CONVERT(v) (v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_half
+#define FROM f16
+#define TO float
+#define CONVERT(v) f16_to_float(v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_bf16
+#define FROM bf16
+#define TO float
+#define CONVERT(v) bf16_to_float(v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_double
+#define FROM double
+#define TO double
+#define CONVERT(v) (v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_i8
+#define FROM int8_t
+#define TO uint32_t
+#define CONVERT(v) ((uint32_t)(v))
+#include "math/gemm_pack_any.inc"
+#define NAME pack_u8
+#define FROM uint8_t
+#define TO uint32_t
+#define CONVERT(v) ((uint32_t)(v))
+#include "math/gemm_pack_any.inc"
+#define NAME pack_i16
+#define FROM int16_t
+#define TO uint32_t
+#define CONVERT(v) ((uint32_t)(v))
+#include "math/gemm_pack_any.inc"
+#define NAME pack_u16
+#define FROM uint16_t
+#define TO uint32_t
+#define CONVERT(v) ((uint32_t)(v))
+#include "math/gemm_pack_any.inc"
+#define NAME pack_i32
+#define FROM uint32_t
+#define TO uint32_t
+#define CONVERT(v) (v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_i64
+#define FROM uint64_t
+#define TO uint64_t
+#define CONVERT(v) (v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_c64
+#define FROM c64
+#define TO c64
+#define CONVERT(v) (v)
+#include "math/gemm_pack_any.inc"
+#define NAME pack_c128
+#define FROM c128
+#define TO c128
+#define CONVERT(v) (v)
+#include "math/gemm_pack_any.inc"
 
 /* Four lanes at a time, four steps at a time. */
 static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, int64_t n, float *y) {

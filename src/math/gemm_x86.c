@@ -14,45 +14,101 @@ static bool has_avx512(void) { return cpu_has(CPU_AVX512); }
 static bool has_avx512_bf16(void) { return cpu_has(CPU_AVX512_BF16); }
 static bool has_amx(void) { return cpu_has(CPU_AMX); }
 
-/* MR rows of NV registers of sums, of panels of PA lanes of A and PB registers of B. */
-#define KERNEL(name, isa, type, vec, W, MR, NV, PA, PB, ZERO, LOAD, SET, FMA, ADD, STORE)                         \
-  __attribute__((target(isa))) static void name(int64_t n, const void *pa, const void *pb, void *pc, int64_t ldc, \
-                                                bool add) {                                                       \
-    const type *a = pa, *b = pb;                                                                                  \
-    type *c = pc;                                                                                                 \
-    vec s[MR][NV];                                                                                                \
-    _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++)    \
-        s[i][j] = ZERO();                                                                                         \
-    for (int64_t p = 0; p < n; p++, a += PA, b += PB * W) {                                                       \
-      vec v[NV];                                                                                                  \
-      _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) v[j] = LOAD(b + j * W);                                \
-      _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) {                                                     \
-        vec x = SET(a[i]);                                                                                        \
-        _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) s[i][j] = FMA(x, v[j], s[i][j]);                     \
-      }                                                                                                           \
-    }                                                                                                             \
-    _Pragma("GCC unroll 32") for (int i = 0; i < MR; i++) _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) {  \
-      type *r = c + i * ldc + j * W;                                                                              \
-      STORE(r, add ? ADD(LOAD(r), s[i][j]) : s[i][j]);                                                            \
-    }                                                                                                             \
-  }
-#define AVX512_FLOAT(name, MR, NV, PA, PB)                                                                       \
-  KERNEL(name, "avx512f", float, __m512, 16, MR, NV, PA, PB, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps, \
-         _mm512_fmadd_ps, _mm512_add_ps, _mm512_storeu_ps)
-#define AVX2_FLOAT(name, MR, NV, PA, PB)                                                                         \
-  KERNEL(name, "avx2,fma", float, __m256, 8, MR, NV, PA, PB, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_set1_ps, \
-         _mm256_fmadd_ps, _mm256_add_ps, _mm256_storeu_ps)
-AVX512_FLOAT(avx512_12x32, 12, 2, 12, 2)
-AVX512_FLOAT(avx512_8x32, 8, 2, 12, 2)
-AVX512_FLOAT(avx512_4x32, 4, 2, 12, 2)
-AVX512_FLOAT(avx512_12x16, 12, 1, 12, 2)
-AVX512_FLOAT(avx512_8x16, 8, 1, 12, 2)
-AVX2_FLOAT(avx2_6x16, 6, 2, 6, 2)
-AVX2_FLOAT(avx2_6x8, 6, 1, 6, 2)
-KERNEL(avx512_double, "avx512f", double, __m512d, 8, 12, 2, 12, 2, _mm512_setzero_pd, _mm512_loadu_pd, _mm512_set1_pd,
-       _mm512_fmadd_pd, _mm512_add_pd, _mm512_storeu_pd)
-KERNEL(avx2_double, "avx2,fma", double, __m256d, 4, 6, 2, 6, 2, _mm256_setzero_pd, _mm256_loadu_pd, _mm256_set1_pd,
-       _mm256_fmadd_pd, _mm256_add_pd, _mm256_storeu_pd)
+#define ISA "avx512f"
+#define T float
+#define VEC __m512
+#define W 16
+#define DO(x) _mm512_##x##_ps
+#define PA 12
+#define PB 2
+#define NAME avx512_12x32
+#define MR 12
+#define NV 2
+#include "math/gemm_x86_micro.inc"
+#define NAME avx512_8x32
+#define MR 8
+#define NV 2
+#include "math/gemm_x86_micro.inc"
+#define NAME avx512_4x32
+#define MR 4
+#define NV 2
+#include "math/gemm_x86_micro.inc"
+#define NAME avx512_12x16
+#define MR 12
+#define NV 1
+#include "math/gemm_x86_micro.inc"
+#define NAME avx512_8x16
+#define MR 8
+#define NV 1
+#include "math/gemm_x86_micro.inc"
+#undef ISA
+#undef T
+#undef VEC
+#undef W
+#undef DO
+#undef PA
+#undef PB
+
+#define ISA "avx2,fma"
+#define T float
+#define VEC __m256
+#define W 8
+#define DO(x) _mm256_##x##_ps
+#define PA 6
+#define PB 2
+#define NAME avx2_6x16
+#define MR 6
+#define NV 2
+#include "math/gemm_x86_micro.inc"
+#define NAME avx2_6x8
+#define MR 6
+#define NV 1
+#include "math/gemm_x86_micro.inc"
+#undef ISA
+#undef T
+#undef VEC
+#undef W
+#undef DO
+#undef PA
+#undef PB
+
+#define ISA "avx512f"
+#define T double
+#define VEC __m512d
+#define W 8
+#define DO(x) _mm512_##x##_pd
+#define PA 12
+#define PB 2
+#define NAME avx512_double
+#define MR 12
+#define NV 2
+#include "math/gemm_x86_micro.inc"
+#undef ISA
+#undef T
+#undef VEC
+#undef W
+#undef DO
+#undef PA
+#undef PB
+
+#define ISA "avx2,fma"
+#define T double
+#define VEC __m256d
+#define W 4
+#define DO(x) _mm256_##x##_pd
+#define PA 6
+#define PB 2
+#define NAME avx2_double
+#define MR 6
+#define NV 2
+#include "math/gemm_x86_micro.inc"
+#undef ISA
+#undef T
+#undef VEC
+#undef W
+#undef DO
+#undef PA
+#undef PB
 
 static void avx512_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
   if (cols <= 16) (rows <= 8 ? avx512_8x16 : avx512_12x16)(n, a, b, c, ldc, false);

@@ -26,47 +26,12 @@ struct gemv_job {
   int64_t which; /* its row, or column, in C */
 };
 
-#define GEMV(name, type)                                                                  \
-  static void name(void *arg, int64_t begin, int64_t end) {                               \
-    const struct gemv_job *j = arg;                                                       \
-    const struct gemm *g = j->g;                                                          \
-    const type *x = j->x, *m = j->matrix;                                                 \
-    type y[STRIP];                                                                        \
-    for (int64_t at = begin; at < end; at += STRIP) {                                     \
-      int64_t n = MIN(STRIP, end - at), k = g->k;                                         \
-      if (j->k_runs) {                                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                 \
-          const type *row = m + (at + i) * j->ld;                                         \
-          type s[LANES] = {0}, sum = 0;                                                   \
-          int64_t p = 0;                                                                  \
-          for (; p + LANES <= k; p += LANES)                                              \
-            for (int l = 0; l < LANES; l++) s[l] += row[p + l] * x[p + l];                \
-          for (; p < k; p++) sum += row[p] * x[p];                                        \
-          y[i] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])) + sum; \
-        }                                                                                 \
-      } else {                                                                            \
-        memset(y, 0, sizeof y);                                                           \
-        for (int64_t p = 0; p < k; p++) {                                                 \
-          const type *row = m + p * j->ld + at, v = x[p];                                 \
-          for (int64_t i = 0; i < n; i++) y[i] += row[i] * v;                             \
-        }                                                                                 \
-      }                                                                                   \
-      type *c = g->c;                                                                     \
-      if (!j->flipped) {                                                                  \
-        if (g->accumulate)                                                                \
-          for (int64_t i = 0; i < n; i++) y[i] += c[j->which * g->ldc + at + i];          \
-        gemm_finish_row(g, y, j->which, at, n);                                           \
-      } else {                                                                            \
-        for (int64_t i = 0; i < n; i++) {                                                 \
-          if (g->accumulate) y[i] += c[(at + i) * g->ldc + j->which];                     \
-          gemm_finish_row(g, y + i, at + i, j->which, 1);                                 \
-        }                                                                                 \
-      }                                                                                   \
-    }                                                                                     \
-  }
-
-GEMV(run_float, float)
-GEMV(run_double, double)
+#define T float
+#define NAME run_float
+#include "math/gemv_loops.inc"
+#define T double
+#define NAME run_double
+#include "math/gemv_loops.inc"
 
 shoal_status gemv_run(struct pool *pool, const struct gemm *g) {
   struct gemv_job j = {.g = g, .flipped = g->m > g->n};

@@ -51,32 +51,25 @@ static void rows_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* One tile of [nb, na]: `to` advances by 1 along a, `from` by 1 along b. */
-#define TILE_FN(name, type)                                                                            \
-  static void name(type *to, const type *from, int64_t na, int64_t nb, int64_t a_from, int64_t b_to) { \
-    int64_t b = 0;                                                                                     \
-    for (; b + 8 <= nb; b += 8) {                                                                      \
-      int64_t a = 0;                                                                                   \
-      for (; a + 8 <= na; a += 8) {                                                                    \
-        type block[8][8];                                                                              \
-        for (int i = 0; i < 8; i++)                                                                    \
-          for (int k = 0; k < 8; k++) block[k][i] = from[(a + i) * a_from + b + k];                    \
-        for (int k = 0; k < 8; k++) memcpy(&to[(b + k) * b_to + a], block[k], sizeof block[k]);        \
-      }                                                                                                \
-      for (; a < na; a++)                                                                              \
-        for (int k = 0; k < 8; k++) to[(b + k) * b_to + a] = from[a * a_from + b + k];                 \
-    }                                                                                                  \
-    for (; b < nb; b++)                                                                                \
-      for (int64_t a = 0; a < na; a++) to[b * b_to + a] = from[a * a_from + b];                        \
-  }
 typedef struct {
   uint64_t half[2];
 } bytes16;
-TILE_FN(tile1, uint8_t)
-TILE_FN(tile2, uint16_t)
-TILE_FN(tile4, uint32_t)
-TILE_FN(tile8, uint64_t)
-TILE_FN(tile16, bytes16)
+
+#define T uint8_t
+#define NAME tile1
+#include "ops/array/strided_tile.inc"
+#define T uint16_t
+#define NAME tile2
+#include "ops/array/strided_tile.inc"
+#define T uint32_t
+#define NAME tile4
+#include "ops/array/strided_tile.inc"
+#define T uint64_t
+#define NAME tile8
+#include "ops/array/strided_tile.inc"
+#define T bytes16
+#define NAME tile16
+#include "ops/array/strided_tile.inc"
 
 static void transpose_piece(void *arg, int64_t begin, int64_t end) {
   const struct strided_job *j = arg;

@@ -7,29 +7,18 @@
 
 /* ---- RGB and HSV ---- */
 
-#define COLORS(type, suffix, FMIN, FMAX, FLOOR)                                                      \
-  static void rgb_to_hsv_##suffix(const type *in, type *out) {                                       \
-    type r = in[0], g = in[1], b = in[2], v = FMAX(r, FMAX(g, b)), range = v - FMIN(r, FMIN(g, b));  \
-    type s = v > 0 ? range / v : 0, norm = range > 0 ? (type)1 / ((type)6 * range) : 0, h;           \
-    if (r == v) h = norm * (g - b);                                                                  \
-    else if (g == v) h = norm * (b - r) + (type)2 / (type)6;                                         \
-    else h = norm * (r - g) + (type)4 / (type)6;                                                     \
-    if (range <= 0) h = 0;                                                                           \
-    if (h < 0) h += 1;                                                                               \
-    out[0] = h, out[1] = s, out[2] = v;                                                              \
-  }                                                                                                  \
-  static type clamp_##suffix(type x) { return x < 0 ? 0 : x > 1 ? 1 : x; }                           \
-  static void hsv_to_rgb_##suffix(const type *in, type *out) {                                       \
-    type h = in[0] * 6, s = in[1], v = in[2];                                                        \
-    type dr = clamp_##suffix(fabs##suffix(h - 3) - 1), dg = clamp_##suffix(2 - fabs##suffix(h - 2)); \
-    type db = clamp_##suffix(2 - fabs##suffix(h - 4)), base = 1 - s;                                 \
-    out[0] = (base + s * dr) * v;                                                                    \
-    out[1] = (base + s * dg) * v;                                                                    \
-    out[2] = (base + s * db) * v;                                                                    \
-  }
-#define fabsd fabs
-COLORS(float, f, fminf, fmaxf, floorf)
-COLORS(double, d, fmin, fmax, floor)
+#define T float
+#define NAME(x) x##_f
+#define FMIN fminf
+#define FMAX fmaxf
+#define FABS fabsf
+#include "ops/image/image_color_pixel.inc"
+#define T double
+#define NAME(x) x##_d
+#define FMIN fmin
+#define FMAX fmax
+#define FABS fabs
+#include "ops/image/image_color_pixel.inc"
 
 static shoal_status convert(struct kernel_ctx *ctx, void (*f)(const float *, float *),
                             void (*d)(const double *, double *)) {

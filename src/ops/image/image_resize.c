@@ -194,24 +194,12 @@ static shoal_status interpolate_run(struct kernel_ctx *ctx, taps_fn fn, int n) {
 static shoal_status bilinear_run(struct kernel_ctx *ctx) { return interpolate_run(ctx, linear_taps, 2); }
 static shoal_status bicubic_run(struct kernel_ctx *ctx) { return interpolate_run(ctx, cubic_taps, TAPS); }
 
-/* The gradient spreads each output pixel over the pixels it saw. */
-#define SPREAD(name, type)                                                                                            \
-  static void name(const struct tensor *dy, struct tensor *dx, const struct taps *ys, const struct taps *xs, int n) { \
-    const float *g = dy->data;                                                                                        \
-    type *to = dx->data;                                                                                              \
-    int64_t channels = dx->dims[3], line = dx->dims[2] * channels;                                                    \
-    for (int64_t b = 0; b < dy->dims[0]; b++, to += dx->dims[1] * line)                                               \
-      for (int64_t r = 0; r < dy->dims[1]; r++)                                                                       \
-        for (int64_t c = 0; c < dy->dims[2]; c++, g += channels)                                                      \
-          for (int i = 0; i < n; i++)                                                                                 \
-            for (int j = 0; j < n; j++) {                                                                             \
-              type *p = to + ys[r].at[i] * line + xs[c].at[j] * channels;                                             \
-              float w = ys[r].weight[i] * xs[c].weight[j];                                                            \
-              for (int64_t k = 0; k < channels; k++) p[k] += (type)(g[k] * w);                                        \
-            }                                                                                                         \
-  }
-SPREAD(spread_float, float)
-SPREAD(spread_double, double)
+#define T float
+#define NAME spread_float
+#include "ops/image/image_resize_spread.inc"
+#define T double
+#define NAME spread_double
+#include "ops/image/image_resize_spread.inc"
 
 static shoal_status spread_run(struct kernel_ctx *ctx, taps_fn fn, int n) {
   const struct tensor *dy = ctx_in(ctx, 0), *x = ctx_in(ctx, 1);

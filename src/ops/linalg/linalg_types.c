@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "ops/linalg/linalg.h"
+#include "tensor/each_type.h"
 
 #define STR size_t /* a hidden length */
 typedef const char *CS;
@@ -79,9 +80,6 @@ static void rotate_back(int n, const c128 *u, const c128 *t, c128 *scratch, c128
   multiply(n, "N", "N", u, t, scratch);
   multiply(n, "N", "C", scratch, u, a);
 }
-
-#define PASTE_(a, b) a##b
-#define PASTE(a, b) PASTE_(a, b)
 
 #define TAG f32
 #define SCALAR float

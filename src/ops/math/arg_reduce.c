@@ -7,64 +7,37 @@
 #include "graph/shape_fn.h"
 #include "ops/array/array_util.h"
 #include "ops/math/vector_math.h"
+#include "tensor/each_type.h"
 
 enum { COLUMNS = 128 };
 
 typedef void (*arg_fn)(int64_t *out, const void *in, int64_t n, int64_t stride, int64_t columns);
 
-#define SAME(x) (x)
-#define DEFINE(op, tag, type, wide, load, better, start)                                             \
-  static int64_t op##_run_##tag(const type *p, int64_t n) {                                          \
-    wide best = start;                                                                               \
-    for (int64_t i = 0; i < n; i++) {                                                                \
-      wide x = load(p[i]);                                                                           \
-      best = x better best ? x : best;                                                               \
-    }                                                                                                \
-    for (int64_t i = 0; i < n; i++)                                                                  \
-      if (load(p[i]) == best) return i;                                                              \
-    return 0;                                                                                        \
-  }                                                                                                  \
-  static void op##_##tag(int64_t *out, const void *in, int64_t n, int64_t stride, int64_t columns) { \
-    const type *p = in;                                                                              \
-    if (stride == 1) {                                                                               \
-      out[0] = op##_run_##tag(p, n);                                                                 \
-      return;                                                                                        \
-    }                                                                                                \
-    wide best[COLUMNS];                                                                              \
-    for (int64_t j = 0; j < columns; j++) {                                                          \
-      best[j] = start;                                                                               \
-      out[j] = 0;                                                                                    \
-    }                                                                                                \
-    for (int64_t i = 0; i < n; i++, p += stride)                                                     \
-      for (int64_t j = 0; j < columns; j++) {                                                        \
-        wide x = load(p[j]);                                                                         \
-        out[j] = x better best[j] ? i : out[j];                                                      \
-        best[j] = x better best[j] ? x : best[j];                                                    \
-      }                                                                                              \
-  }
-#define BOTH(tag, type, wide, load, low, high) \
-  DEFINE(max, tag, type, wide, load, >, low)   \
-  DEFINE(min, tag, type, wide, load, <, high)
-BOTH(f32, float, float, SAME, -INFINITY, INFINITY)
-BOTH(f64, double, double, SAME, -(double)INFINITY, (double)INFINITY)
-BOTH(f16, f16, float, f16_to_float, -INFINITY, INFINITY)
-BOTH(bf16, bf16, float, bf16_to_float, -INFINITY, INFINITY)
-BOTH(i8, int8_t, int8_t, SAME, INT8_MIN, INT8_MAX)
-BOTH(i16, int16_t, int16_t, SAME, INT16_MIN, INT16_MAX)
-BOTH(i32, int32_t, int32_t, SAME, INT32_MIN, INT32_MAX)
-BOTH(i64, int64_t, int64_t, SAME, INT64_MIN, INT64_MAX)
-BOTH(u8, uint8_t, uint8_t, SAME, 0, UINT8_MAX)
-BOTH(u16, uint16_t, uint16_t, SAME, 0, UINT16_MAX)
-BOTH(u32, uint32_t, uint32_t, SAME, 0, UINT32_MAX)
-BOTH(u64, uint64_t, uint64_t, SAME, 0, UINT64_MAX)
+/* A function's name: max_run_SHOAL_FLOAT32 and so on. */
+#define OF_OP(x) NAME(PASTE(OP, _##x))
+#define LOOPS "ops/math/arg_reduce_loops.inc"
+#define OP max
+#define BETTER >
+#define START LEAST
+#include "tensor/each_floating.inc"
+#include "tensor/each_integer.inc"
+#undef OP
+#undef BETTER
+#undef START
+#define OP min
+#define BETTER <
+#define START MOST
+#include "tensor/each_floating.inc"
+#include "tensor/each_integer.inc"
 
-#define TABLE(op)                                                                                                     \
-  {                                                                                                                   \
-    [SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64, [SHOAL_FLOAT16] = op##_f16, [SHOAL_BFLOAT16] = op##_bf16, \
-    [SHOAL_INT8] = op##_i8, [SHOAL_INT16] = op##_i16, [SHOAL_INT32] = op##_i32, [SHOAL_INT64] = op##_i64,             \
-    [SHOAL_UINT8] = op##_u8, [SHOAL_UINT16] = op##_u16, [SHOAL_UINT32] = op##_u32, [SHOAL_UINT64] = op##_u64,         \
-    [SHOAL_BOOL] = op##_u8, [SHOAL_QINT8] = op##_i8, [SHOAL_QINT16] = op##_i16, [SHOAL_QINT32] = op##_i32,            \
-    [SHOAL_QUINT8] = op##_u8, [SHOAL_QUINT16] = op##_u16                                                              \
+#define AS(op, type, loops) [SHOAL_##type] = op##_all_SHOAL_##loops
+#define OWN(op, type) AS(op, type, type)
+#define TABLE(op)                                                                                                      \
+  {                                                                                                                    \
+    OWN(op, FLOAT32), OWN(op, FLOAT64), OWN(op, FLOAT16), OWN(op, BFLOAT16), OWN(op, INT8), OWN(op, INT16),            \
+        OWN(op, INT32), OWN(op, INT64), OWN(op, UINT8), OWN(op, UINT16), OWN(op, UINT32), OWN(op, UINT64),             \
+        AS(op, BOOL, UINT8), AS(op, QINT8, INT8), AS(op, QINT16, INT16), AS(op, QINT32, INT32), AS(op, QUINT8, UINT8), \
+        AS(op, QUINT16, UINT16)                                                                                        \
   }
 static const arg_fn max_fns[DTYPE_COUNT] = TABLE(max), min_fns[DTYPE_COUNT] = TABLE(min);
 

@@ -17,26 +17,21 @@ struct wide {
   uint64_t a, b;
 };
 
-#define CHOOSE(size, type)                                                                                    \
-  VECTOR_CLONES static void choose_##size(type *o, const uint8_t *c, const type *t, const type *e, int64_t n, \
-                                          int64_t sc, int64_t st, int64_t se) {                               \
-    if (sc == 1 && st == 1 && se == 1) {                                                                      \
-      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? t[i] : e[i];                                    \
-    } else if (sc == 1 && st == 1) {                                                                          \
-      const type x = e[0];                                                                                    \
-      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? t[i] : x;                                       \
-    } else if (sc == 1 && se == 1) {                                                                          \
-      const type x = t[0];                                                                                    \
-      LOOP_FREE for (int64_t i = 0; i < n; i++) o[i] = c[i] ? x : e[i];                                       \
-    } else {                                                                                                  \
-      for (int64_t i = 0; i < n; i++) o[i] = c[i * sc] ? t[i * st] : e[i * se];                               \
-    }                                                                                                         \
-  }
-CHOOSE(1, uint8_t)
-CHOOSE(2, uint16_t)
-CHOOSE(4, uint32_t)
-CHOOSE(8, uint64_t)
-CHOOSE(16, struct wide)
+#define T uint8_t
+#define NAME choose_1
+#include "ops/math/select_loop.inc"
+#define T uint16_t
+#define NAME choose_2
+#include "ops/math/select_loop.inc"
+#define T uint32_t
+#define NAME choose_4
+#include "ops/math/select_loop.inc"
+#define T uint64_t
+#define NAME choose_8
+#include "ops/math/select_loop.inc"
+#define T struct wide
+#define NAME choose_16
+#include "ops/math/select_loop.inc"
 
 struct choose_task {
   const struct broadcast *plan;

@@ -122,61 +122,35 @@ struct ints {
   const void *g, *x;
   void *out;
 };
-#define INT_LOOPS(E, T, U)                                                                                        \
-  static void relu_##T(void *arg, int64_t begin, int64_t end) {                                                   \
-    const struct ints *s = arg;                                                                                   \
-    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = MAX(((const T *)s->x)[i], 0);                        \
-  }                                                                                                               \
-  static void relu6_##T(void *arg, int64_t begin, int64_t end) {                                                  \
-    const struct ints *s = arg;                                                                                   \
-    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = MIN(MAX(((const T *)s->x)[i], 0), 6);                \
-  }                                                                                                               \
-  static void relu_grad_##T(void *arg, int64_t begin, int64_t end) {                                              \
-    const struct ints *s = arg;                                                                                   \
-    for (int64_t i = begin; i < end; i++) ((T *)s->out)[i] = ((const T *)s->x)[i] > 0 ? ((const T *)s->g)[i] : 0; \
-  }                                                                                                               \
-  static void relu6_grad_##T(void *arg, int64_t begin, int64_t end) {                                             \
-    const struct ints *s = arg;                                                                                   \
-    for (int64_t i = begin; i < end; i++) {                                                                       \
-      T x = ((const T *)s->x)[i];                                                                                 \
-      ((T *)s->out)[i] = x > 0 && x < 6 ? ((const T *)s->g)[i] : 0;                                               \
-    }                                                                                                             \
-  }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtype-limits" /* an unsigned value is never below 0, and need not be */
-NN_INTEGERS(INT_LOOPS)
+#define LOOPS "ops/nn/relu_integers.inc"
+#include "tensor/each_integer.inc"
+#undef LOOPS
 #pragma GCC diagnostic pop
 
-#define RELU_KERNELS(name, n_in)                                                      \
-  static shoal_status name##_run(struct kernel_ctx *ctx) {                            \
-    void (*fn)(void *, int64_t, int64_t) = NULL;                                      \
-    switch (ctx_in_type(ctx, 0)) {                                                    \
-      NN_INTEGERS(RELU_CASE_##name)                                                   \
-      default: return run(ctx, n_in, CHEAP_GRAIN, name##_float, name##_double, NULL); \
-    }                                                                                 \
-    if (n_in == 2) TRY(nn_check_same(ctx, 0, 1));                                     \
-    struct tensor *out;                                                               \
-    TRY(ctx_out_like(ctx, 0, 0, &out));                                               \
-    struct ints s = {ctx_in(ctx, 0)->data, ctx_in(ctx, n_in - 1)->data, out->data};   \
-    pool_for(ctx_pool(ctx), out->n, CHEAP_GRAIN, fn, &s);                             \
-    return NULL;                                                                      \
-  }                                                                                   \
-  static const struct kernel_def name##_kernels[] = {                                 \
+static shoal_status run_relu(struct kernel_ctx *ctx, int n_in, nn_map_float f, nn_map_double d,
+                             void (*ints)(void *arg, int64_t begin, int64_t end)) {
+  if (!ints) return run(ctx, n_in, CHEAP_GRAIN, f, d, NULL);
+  if (n_in == 2) TRY(nn_check_same(ctx, 0, 1));
+  struct tensor *out;
+  TRY(ctx_out_like(ctx, 0, 0, &out));
+  struct ints s = {ctx_in(ctx, 0)->data, ctx_in(ctx, n_in - 1)->data, out->data};
+  pool_for(ctx_pool(ctx), out->n, CHEAP_GRAIN, ints, &s);
+  return NULL;
+}
+
+#define INTS(name)                                                                                                \
+  [SHOAL_INT8] = name##_SHOAL_INT8, [SHOAL_UINT8] = name##_SHOAL_UINT8, [SHOAL_INT16] = name##_SHOAL_INT16,       \
+  [SHOAL_UINT16] = name##_SHOAL_UINT16, [SHOAL_INT32] = name##_SHOAL_INT32, [SHOAL_UINT32] = name##_SHOAL_UINT32, \
+  [SHOAL_INT64] = name##_SHOAL_INT64, [SHOAL_UINT64] = name##_SHOAL_UINT64
+#define RELU_KERNELS(name, n_in)                                                        \
+  static shoal_status name##_run(struct kernel_ctx *ctx) {                              \
+    static void (*const ints[DTYPE_COUNT])(void *, int64_t, int64_t) = {INTS(name)};    \
+    return run_relu(ctx, n_in, name##_float, name##_double, ints[ctx_in_type(ctx, 0)]); \
+  }                                                                                     \
+  static const struct kernel_def name##_kernels[] = {                                   \
       {.device = "CPU", .type_attr = "T", .types = DT_REAL, .run = name##_run}, {0}};
-#define RELU_CASE_relu(E, T, U) \
-  case E:                       \
-    fn = relu_##T;              \
-    break;
-#define RELU_CASE_relu6(E, T, U) \
-  case E:                        \
-    fn = relu6_##T;              \
-    break;
-#define RELU_CASE_relu_grad(E, T, U) \
-  case E:                            \
-    fn = relu_grad_##T;              \
-    break;
-#define RELU_CASE_relu6_grad(E, T, U) \
-  case E: fn = relu6_grad_##T; break;
 RELU_KERNELS(relu, 1)
 RELU_KERNELS(relu6, 1)
 RELU_KERNELS(relu_grad, 2)

@@ -24,7 +24,7 @@ static void view(const struct tensor *t, bool nchw, int64_t *outer, int64_t *cha
   *inner = dims_product(t->dims, at + 1, t->rank);
 }
 
-/* ---- BiasAdd ---- */
+/* ---- loops ---- */
 
 struct add {
   const void *x, *bias;
@@ -32,45 +32,27 @@ struct add {
   int64_t channels, inner;
 };
 
-#define PLUS_F(T, a, b) STORE_##T(LOAD_##T(a) + LOAD_##T(b))
-#define ADD_BODY(T, PLUS)                                                          \
-  {                                                                                \
-    const T *x = a->x, *bias = a->bias;                                            \
-    T *y = a->y;                                                                   \
-    if (a->inner == 1) {                                                           \
-      for (int64_t r = begin; r < end; r++) {                                      \
-        const T *xr = x + r * a->channels;                                         \
-        T *yr = y + r * a->channels;                                               \
-        for (int64_t i = 0; i < a->channels; i++) yr[i] = PLUS(T, xr[i], bias[i]); \
-      }                                                                            \
-    } else {                                                                       \
-      for (int64_t r = begin; r < end; r++)                                        \
-        for (int64_t c = 0; c < a->channels; c++) {                                \
-          const T *xr = x + (r * a->channels + c) * a->inner, b = bias[c];         \
-          T *yr = y + (r * a->channels + c) * a->inner;                            \
-          for (int64_t i = 0; i < a->inner; i++) yr[i] = PLUS(T, xr[i], b);        \
-        }                                                                          \
-    }                                                                              \
-  }
-#define ADD_FLOAT(E, T, C)                                     \
-  static void add_##E(void *arg, int64_t begin, int64_t end) { \
-    const struct add *a = arg;                                 \
-    ADD_BODY(T, PLUS_F)                                        \
-  }
-NN_FLOATING(ADD_FLOAT)
-/* Whole numbers wrap: two's complement addition is the same for signed and unsigned. */
-#define PLUS_PLAIN(T, a, b) ((T)((a) + (b)))
-#define ADD_PLAIN(E, T)                                        \
-  static void add_##E(void *arg, int64_t begin, int64_t end) { \
-    const struct add *a = arg;                                 \
-    ADD_BODY(T, PLUS_PLAIN)                                    \
-  }
-ADD_PLAIN(8, uint8_t)
-ADD_PLAIN(16, uint16_t)
-ADD_PLAIN(32, uint32_t)
-ADD_PLAIN(64, uint64_t)
-ADD_PLAIN(c64, c64)
-ADD_PLAIN(c128, c128)
+struct sum {
+  const void *dy;
+  char *partial;                 /* [pieces][channels] sums */
+  int64_t channels, inner, rows; /* rows of a piece */
+};
+
+#define LOOPS "ops/nn/bias_loops.inc"
+#include "tensor/each_floating.inc"
+#include "tensor/each_integer.inc"
+#include "tensor/each_complex.inc"
+#undef LOOPS
+
+static const struct {
+  void (*add)(void *arg, int64_t begin, int64_t end);
+  void (*sum)(void *arg, int64_t begin, int64_t end);
+  void (*join)(const struct sum *s, int64_t pieces, void *out);
+} loops[DTYPE_COUNT] = {
+#define ENTRY(E, T, C) [E] = {add_##E, sum_##E, join_##E},
+    NN_FLOATING(ENTRY) NN_INTEGERS(ENTRY) ENTRY(SHOAL_COMPLEX64, , ) ENTRY(SHOAL_COMPLEX128, , )};
+
+/* ---- kernels ---- */
 
 static shoal_status bias_run(struct kernel_ctx *ctx) {
   const struct bias_state *st = ctx->state;
@@ -89,83 +71,9 @@ static shoal_status bias_run(struct kernel_ctx *ctx) {
   a.x = x->data;
   a.y = y->data;
   if (!y->n) return NULL;
-  void (*fn)(void *, int64_t, int64_t) = NULL;
-  switch (ctx_in_type(ctx, 0)) {
-#define CASE(E, T, C) \
-  case E: fn = add_##E; break;
-    NN_FLOATING(CASE)
-#undef CASE
-    case SHOAL_COMPLEX64: fn = add_c64; break;
-    case SHOAL_COMPLEX128: fn = add_c128; break;
-    default: {
-      size_t size = dtype_size(ctx_in_type(ctx, 0));
-      fn = size == 1 ? add_8 : size == 2 ? add_16 : size == 4 ? add_32 : add_64;
-    }
-  }
-  pool_for(ctx_pool(ctx), outer, nn_grain(a.channels * a.inner), fn, &a);
+  pool_for(ctx_pool(ctx), outer, nn_grain(a.channels * a.inner), loops[ctx_in_type(ctx, 0)].add, &a);
   return NULL;
 }
-
-/* ---- BiasAddGrad ---- */
-
-struct sum {
-  const void *dy;
-  char *partial;                 /* [pieces][channels] sums */
-  int64_t channels, inner, rows; /* rows of a piece */
-};
-
-#define SUM(E, T, ACC, LOAD)                                                               \
-  static void sum_##E(void *arg, int64_t begin, int64_t end) {                             \
-    const struct sum *s = arg;                                                             \
-    const T *dy = s->dy;                                                                   \
-    ACC *to = (ACC *)s->partial + begin / s->rows * s->channels;                           \
-    for (int64_t c = 0; c < s->channels; c++) to[c] = 0;                                   \
-    if (s->inner == 1) {                                                                   \
-      for (int64_t r = begin; r < end; r++) {                                              \
-        const T *row = dy + r * s->channels;                                               \
-        for (int64_t c = 0; c < s->channels; c++) to[c] += LOAD(row[c]);                   \
-      }                                                                                    \
-      return;                                                                              \
-    }                                                                                      \
-    for (int64_t r = begin; r < end; r++)                                                  \
-      for (int64_t c = 0; c < s->channels; c++) {                                          \
-        const T *row = dy + (r * s->channels + c) * s->inner;                              \
-        ACC lane[8] = {0};                                                                 \
-        int64_t i = 0;                                                                     \
-        for (; i + 8 <= s->inner; i += 8)                                                  \
-          for (int l = 0; l < 8; l++) lane[l] += LOAD(row[i + l]);                         \
-        for (; i < s->inner; i++) lane[0] += LOAD(row[i]);                                 \
-        for (int l = 0; l < 8; l++) to[c] += lane[l];                                      \
-      }                                                                                    \
-  }                                                                                        \
-  static void join_##E(const struct sum *s, int64_t pieces, void *out, shoal_dtype type) { \
-    ACC *to = (ACC *)s->partial;                                                           \
-    for (int64_t p = 1; p < pieces; p++)                                                   \
-      for (int64_t c = 0; c < s->channels; c++) to[c] += to[p * s->channels + c];          \
-    put_##ACC(to, out, type, s->channels);                                                 \
-  }
-
-static void put_float(const float *from, void *to, shoal_dtype type, int64_t n) { nn_from_float(type, from, to, n); }
-#define PUT(T)                                                                \
-  static void put_##T(const T *from, void *to, shoal_dtype type, int64_t n) { \
-    memcpy(to, from, (size_t)n * sizeof *from);                               \
-  }
-PUT(double)
-PUT(c64)
-PUT(c128)
-PUT(uint8_t)
-PUT(uint16_t)
-PUT(uint32_t)
-PUT(uint64_t)
-#define SUM_FLOAT(E, T, C) SUM(E, T, C, LOAD_##T)
-NN_FLOATING(SUM_FLOAT)
-#define PLAIN(v) (v)
-SUM(8, uint8_t, uint8_t, PLAIN)
-SUM(16, uint16_t, uint16_t, PLAIN)
-SUM(32, uint32_t, uint32_t, PLAIN)
-SUM(64, uint64_t, uint64_t, PLAIN)
-SUM(c64, c64, c64, PLAIN)
-SUM(c128, c128, c128, PLAIN)
 
 static shoal_status bias_grad_run(struct kernel_ctx *ctx) {
   const struct bias_state *st = ctx->state;
@@ -185,27 +93,9 @@ static shoal_status bias_grad_run(struct kernel_ctx *ctx) {
   struct buffer *b;
   TRY(buffer_new((size_t)(pieces * s.channels) * 16, &b));
   s.partial = b->data;
-  void (*fn)(void *, int64_t, int64_t) = NULL;
-  void (*join)(const struct sum *, int64_t, void *, shoal_dtype) = NULL;
   shoal_dtype type = ctx_in_type(ctx, 0);
-#define USE(E) fn = sum_##E, join = join_##E
-  switch (type) {
-#define CASE(E, T, C) \
-  case E: USE(E); break;
-    NN_FLOATING(CASE)
-#undef CASE
-    case SHOAL_COMPLEX64: USE(c64); break;
-    case SHOAL_COMPLEX128: USE(c128); break;
-    default:
-      switch (dtype_size(type)) {
-        case 1: USE(8); break;
-        case 2: USE(16); break;
-        case 4: USE(32); break;
-        default: USE(64); break;
-      }
-  }
-  pool_for_pieces(ctx_pool(ctx), outer, s.rows, fn, &s);
-  join(&s, pieces, out->data, type);
+  pool_for_pieces(ctx_pool(ctx), outer, s.rows, loops[type].sum, &s);
+  loops[type].join(&s, pieces, out->data);
   buffer_unref(b);
   return NULL;
 }

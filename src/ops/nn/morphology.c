@@ -23,45 +23,10 @@ static shoal_status dilate_init(struct kernel_init *ki, void *state) {
   return window_init(&st->w, ki->node, 2);
 }
 
-/* One loop for all three: it finds the best place and then does what `kind` asks. Gradients are added up in order. */
-#define DILATE(E, T, C, LOAD, STORE)                                                                       \
-  static void dilate_##E(const struct dilate *p, enum dilate_kind kind) {                                  \
-    const T *x = p->x, *f = p->f, *dy = p->dy;                                                             \
-    T *out = p->result;                                                                                    \
-    for (int64_t n = 0; n < p->batch; n++)                                                                 \
-      for (int64_t oy = 0; oy < p->out[0]; oy++)                                                           \
-        for (int64_t ox = 0; ox < p->out[1]; ox++)                                                         \
-          for (int64_t c = 0; c < p->depth; c++) {                                                         \
-            int64_t at = ((n * p->out[0] + oy) * p->out[1] + ox) * p->depth + c, best_x = -1, best_f = -1; \
-            C best = 0;                                                                                    \
-            for (int64_t ky = 0; ky < p->filter[0]; ky++) {                                                \
-              int64_t iy = oy * p->stride[0] + ky * p->rate[0] - p->pad[0];                                \
-              if (iy < 0 || iy >= p->in[0]) continue;                                                      \
-              for (int64_t kx = 0; kx < p->filter[1]; kx++) {                                              \
-                int64_t ix = ox * p->stride[1] + kx * p->rate[1] - p->pad[1];                              \
-                if (ix < 0 || ix >= p->in[1]) continue;                                                    \
-                int64_t at_x = ((n * p->in[0] + iy) * p->in[1] + ix) * p->depth + c;                       \
-                int64_t at_f = (ky * p->filter[1] + kx) * p->depth + c;                                    \
-                C v = (C)(LOAD(x[at_x]) + LOAD(f[at_f]));                                                  \
-                if (best_x >= 0 && !(v > best)) continue;                                                  \
-                best = v;                                                                                  \
-                best_x = at_x;                                                                             \
-                best_f = at_f;                                                                             \
-              }                                                                                            \
-            }                                                                                              \
-            if (kind == FORWARD) {                                                                         \
-              out[at] = STORE(best);                                                                       \
-            } else if (best_x >= 0) {                                                                      \
-              int64_t to = kind == BACK_INPUT ? best_x : best_f;                                           \
-              out[to] = STORE((C)(LOAD(out[to]) + LOAD(dy[at])));                                          \
-            }                                                                                              \
-          }                                                                                                \
-  }
-#define DILATE_FLOAT(E, T, C) DILATE(E, T, C, LOAD_##T, STORE_##T)
-#define PLAIN(v) (v)
-#define DILATE_INT(E, T, U) DILATE(E, T, T, PLAIN, PLAIN)
-NN_FLOATING(DILATE_FLOAT)
-NN_INTEGERS(DILATE_INT)
+#define LOOPS "ops/nn/morphology_loops.inc"
+#include "tensor/each_floating.inc"
+#include "tensor/each_integer.inc"
+#undef LOOPS
 
 static shoal_status dilate_run(struct kernel_ctx *ctx) {
   const struct dilate_state *st = ctx->state;

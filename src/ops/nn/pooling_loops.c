@@ -162,30 +162,9 @@ static int64_t last_holding(const struct pooling *p, int d, int64_t i) {
   return MIN(p->out[d] - 1, (i + p->pad[d]) / p->stride[d]);
 }
 
-#define T float
-#define ACC float
-#define LOAD LOAD_float
-#define STORE STORE_float
-#define NAME(x) x##_SHOAL_FLOAT32
-#include "ops/nn/pooling_avg.inc"
-#define T double
-#define ACC double
-#define LOAD LOAD_double
-#define STORE STORE_double
-#define NAME(x) x##_SHOAL_FLOAT64
-#include "ops/nn/pooling_avg.inc"
-#define T f16
-#define ACC float
-#define LOAD LOAD_f16
-#define STORE STORE_f16
-#define NAME(x) x##_SHOAL_FLOAT16
-#include "ops/nn/pooling_avg.inc"
-#define T bf16
-#define ACC float
-#define LOAD LOAD_bf16
-#define STORE STORE_bf16
-#define NAME(x) x##_SHOAL_BFLOAT16
-#include "ops/nn/pooling_avg.inc"
+#define LOOPS "ops/nn/pooling_avg.inc"
+#include "tensor/each_floating.inc"
+#undef LOOPS
 
 #define FOR_FLOATING(fn)                             \
   static loop_fn fn##_for(shoal_dtype t) {           \

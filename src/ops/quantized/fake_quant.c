@@ -48,31 +48,22 @@ static shoal_status rounding_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-/* One slice: [lo, hi] is widened on one side to a multiple of the step, then values are cut to it (when it was given)
- * and rounded to steps. */
-#define ROUND_SLICE(T, RINT, FLOOR, MIN_, MAX_, BIG)                                                                 \
-  static void round_##T(const struct rounding_state *st, int64_t bits, struct slices s, int64_t k, const T *x, T *y, \
-                        int64_t n, T lo, T hi) {                                                                     \
-    int64_t block = s.n * s.inner, first = k * s.inner;                                                              \
-    if (!st->given) {                                                                                                \
-      lo = BIG, hi = -BIG;                                                                                           \
-      for (int64_t o = first; o < n; o += block)                                                                     \
-        for (int64_t i = o; i < o + s.inner; i++) lo = x[i] < lo ? x[i] : lo, hi = x[i] > hi ? x[i] : hi;            \
-    }                                                                                                                \
-    int64_t span = (int64_t)1 << (st->is_signed ? bits - 1 : bits);                                                  \
-    T least = st->is_signed ? (T)(st->narrow ? 1 - span : -span) : 0, most = (T)(span - 1), step, scale;             \
-    T from_lo = least * lo > 0 ? least / lo : BIG, from_hi = most * hi > 0 ? most / hi : BIG;                        \
-    if (from_lo < from_hi) scale = from_lo, step = lo / least, hi = most * step;                                     \
-    else scale = from_hi, step = hi / most, lo = least * step;                                                       \
-    for (int64_t o = first; o < n; o += block)                                                                       \
-      for (int64_t i = o; i < o + s.inner; i++) {                                                                    \
-        T v = st->given ? MAX_(MIN_(x[i], hi), lo) : x[i];                                                           \
-        v *= scale;                                                                                                  \
-        y[i] = (st->up ? FLOOR(v + (T)0.5) : RINT(v)) * step;                                                        \
-      }                                                                                                              \
-  }
-ROUND_SLICE(float, rintf, floorf, fminf, fmaxf, FLT_MAX)
-ROUND_SLICE(double, rint, floor, fmin, fmax, DBL_MAX)
+#define T float
+#define NAME round_float
+#define RINT rintf
+#define FLOOR floorf
+#define FMIN fminf
+#define FMAX fmaxf
+#define BIG FLT_MAX
+#include "ops/quantized/fake_quant_slice.inc"
+#define T double
+#define NAME round_double
+#define RINT rint
+#define FLOOR floor
+#define FMIN fmin
+#define FMAX fmax
+#define BIG DBL_MAX
+#include "ops/quantized/fake_quant_slice.inc"
 
 static shoal_status rounding_run(struct kernel_ctx *ctx) {
   const struct rounding_state *st = ctx->state;

@@ -104,28 +104,22 @@ struct csr_product {
   int64_t out_row, out_column;
 };
 
-#define SAME(x) (x)
-#define MULTIPLY(type, CONJ)                                                                                          \
-  static void multiply_##type(const struct csr_product *p) {                                                          \
-    const int32_t *start = csr_rows(p->a, p->batch), *columns = p->a->columns.data;                                   \
-    int64_t first = csr_offset(p->a, p->batch);                                                                       \
-    for (int64_t i = 0; i < p->a->rows; i++) {                                                                        \
-      type *to = (type *)p->out + i * p->out_row;                                                                     \
-      for (int64_t e = first + start[i]; e < first + start[i + 1]; e++) {                                             \
-        type v = T_DATA(&p->a->values, const type)[e];                                                                \
-        const type *from = (const type *)p->b + columns[e] * p->b_row;                                                \
-        for (int64_t j = 0; j < p->width; j++) {                                                                      \
-          type w = from[j * p->b_column];                                                                             \
-          to[j * p->out_column] += v * (p->conjugate_b ? CONJ(w) : w);                                                \
-        }                                                                                                             \
-      }                                                                                                               \
-      for (int64_t j = 0; p->conjugate_out && j < p->width; j++) to[j * p->out_column] = CONJ(to[j * p->out_column]); \
-    }                                                                                                                 \
-  }
-MULTIPLY(float, SAME)
-MULTIPLY(double, SAME)
-MULTIPLY(c64, conjf)
-MULTIPLY(c128, conj)
+#define T float
+#define NAME multiply_float
+#define CONJ(x) (x)
+#include "ops/sparse/csr_multiply.inc"
+#define T double
+#define NAME multiply_double
+#define CONJ(x) (x)
+#include "ops/sparse/csr_multiply.inc"
+#define T c64
+#define NAME multiply_c64
+#define CONJ(x) conjf(x)
+#include "ops/sparse/csr_multiply.inc"
+#define T c128
+#define NAME multiply_c128
+#define CONJ(x) conj(x)
+#include "ops/sparse/csr_multiply.inc"
 
 static void multiply(const struct csr_product *p) {
   switch (p->a->dtype) {

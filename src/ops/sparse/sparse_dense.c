@@ -106,30 +106,26 @@ struct matmul {
   int64_t cols; /* of the product */
 };
 
-/* Rows [begin, end) of the product; each adds up its entries in order. */
-#define MATMUL(name, type, CONJ)                                                \
-  static void name(void *arg, int64_t begin, int64_t end) {                     \
-    const struct matmul *m = arg;                                               \
-    const type *v = m->v->data, *b = m->b->data;                                \
-    type *y = m->y->data;                                                       \
-    int64_t bc = m->b->dims[1];                                                 \
-    for (int64_t i = 0; i < m->v->n; i++) {                                     \
-      int64_t r = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 1 : 0));            \
-      int64_t k = int_at(m->ix, 2 * i + (m->st->adjoint_a ? 0 : 1));            \
-      if (r < begin || r >= end) continue;                                      \
-      type a = m->st->adjoint_a ? CONJ(v[i]) : v[i], *to = y + r * m->cols;     \
-      if (m->st->adjoint_b)                                                     \
-        for (int64_t j = 0; j < m->cols; j++) to[j] += a * CONJ(b[j * bc + k]); \
-      else                                                                      \
-        for (int64_t j = 0; j < m->cols; j++) to[j] += a * b[k * bc + j];       \
-    }                                                                           \
-  }
-#define SAME(x) (x)
-MATMUL(matmul_float, float, SAME)
-MATMUL(matmul_double, double, SAME)
-MATMUL(matmul_int32, int32_t, SAME)
-MATMUL(matmul_c64, c64, conjf)
-MATMUL(matmul_c128, c128, conj)
+#define T float
+#define NAME matmul_float
+#define CONJ(x) (x)
+#include "ops/sparse/sparse_dense_matmul.inc"
+#define T double
+#define NAME matmul_double
+#define CONJ(x) (x)
+#include "ops/sparse/sparse_dense_matmul.inc"
+#define T int32_t
+#define NAME matmul_int32
+#define CONJ(x) (x)
+#include "ops/sparse/sparse_dense_matmul.inc"
+#define T c64
+#define NAME matmul_c64
+#define CONJ(x) conjf(x)
+#include "ops/sparse/sparse_dense_matmul.inc"
+#define T c128
+#define NAME matmul_c128
+#define CONJ(x) conj(x)
+#include "ops/sparse/sparse_dense_matmul.inc"
 
 /* The short floating types are multiplied and added up as floats. */
 static shoal_status as_float(const struct tensor *t, struct tensor *out) {

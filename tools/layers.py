@@ -7,7 +7,7 @@ formats (checkpoint, data) stand before the ops too, since the ops that save, re
 A type of device, src/device/TYPE, brings kernels: it stands where the ops do, beside them.
 Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
 carries the confinement of whoever started it (base/file_root.h).
-A struct tag is defined in one file: whoever looks for it finds what is meant.
+The tag of a struct, union or enum is defined in one file: whoever looks for it finds what is meant.
 A function of more lines than MAX_MACRO is not inside a macro: it is a .inc file, as src/tensor/each_type.h has it.
 Lines are of at most 120 columns; tables of test cases may be wider.
 """
@@ -23,14 +23,14 @@ OPS = ["checkpoint", "data", "ops"]
 FILE_CALL = re.compile(r"\b(fopen|freopen|open|openat|creat|opendir|scandir|glob|nftw|mkdir|rmdir|unlink|remove|rename|"
                        r"stat|lstat|access|realpath|symlink|link|truncate|mkstemp|mkdtemp)\(")
 
-STRUCT = re.compile(r"^(?:typedef |static |const )*struct (\w+) \{", re.M)
+TAG = re.compile(r"\b((?:struct|union|enum) \w+) \{")
 # A macro of several lines, and the head of a function in one.
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:.*\\\n)+.*", re.M)
 FUNCTION = re.compile(r"\b(?:static|void|shoal_status)\b[^;{}()=]*\([^;{}]*\)\s*\\?\s*\{")
 
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 errors = []
-structs = {}
+tags = {}
 for folder, _, files in os.walk(root):
     parts = os.path.relpath(folder, root).split(os.sep)
     if parts[0].startswith(("build", ".")) and parts[0] != ".":
@@ -42,8 +42,8 @@ for folder, _, files in os.walk(root):
         shown = os.path.relpath(path, root)
         with open(path, encoding="utf-8") as f:
             lines = f.read().split("\n")
-        for tag in STRUCT.findall("\n".join(lines)) if parts[0] == "src" else []:
-            structs.setdefault(tag, set()).add(shown)
+        for tag in TAG.findall("\n".join(lines)) if parts[0] == "src" else []:
+            tags.setdefault(tag, set()).add(shown)
         for m in MACRO.finditer("\n".join(lines)) if parts[0] == "src" else []:
             if m.group().count("\n") >= MAX_MACRO and FUNCTION.search(m.group()):
                 errors.append(f"{shown}: the macro {m.group(1)} holds a whole function; make it a .inc file")
@@ -67,6 +67,6 @@ for folder, _, files in os.walk(root):
                 errors.append(f"{shown}: src/{here} has no place in the order of tools/layers.py")
             elif there in ORDER and ORDER.index(there) > ORDER.index(here):
                 errors.append(f"{shown}:{i}: src/{here} may not include from src/{there}, which stands after it")
-errors += [f"struct {tag} is defined in {', '.join(sorted(where))}" for tag, where in structs.items() if len(where) > 1]
+errors += [f"{tag} is defined in {', '.join(sorted(where))}" for tag, where in tags.items() if len(where) > 1]
 print("\n".join(sorted(set(errors))) or "layers: in order")
 sys.exit(bool(errors))

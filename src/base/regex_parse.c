@@ -9,10 +9,10 @@
 
 enum { MAX_DEPTH = 500, MAX_REPEAT = 1000, MAX_PROGRAM = 200000 };
 
-enum kind { EMPTY, CHAR, CLASS, ANY, CAT, ALT, REPEAT, GROUP, ASSERT };
+enum regex_node_kind { EMPTY, CHAR, CLASS, ANY, CAT, ALT, REPEAT, GROUP, ASSERT };
 
 struct regex_node {
-  enum kind kind;
+  enum regex_node_kind kind;
   uint32_t value; /* code point, class, assertion, group (0: does not remember) */
   int min, max;   /* REPEAT; max -1: no end */
   bool lazy;
@@ -37,7 +37,7 @@ static void fail(struct parser *p, const char *what, const char *at, size_t n) {
 }
 static void fail_rest(struct parser *p, const char *what, const char *at) { fail(p, what, at, (size_t)(p->end - at)); }
 
-static struct regex_node *make(struct parser *p, enum kind kind, uint32_t value) {
+static struct regex_node *make(struct parser *p, enum regex_node_kind kind, uint32_t value) {
   struct regex_node *n = mem_zalloc(1, sizeof *n);
   n->kind = kind;
   n->value = value;

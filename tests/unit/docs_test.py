@@ -74,6 +74,25 @@ def test_documents_name_what_is_there():
     assert all(name in text for name in lists["DAEMONS"].split())
 
 
+def test_the_tree_is_shown_as_it_is():
+    """README's table has every public header, its and docs/design.md's every folder, and that one's every room."""
+    with open(os.path.join(ROOT, "README.md")) as f:
+        readme = f.read().split("## The tree")[1].split("\n## ")[0]
+    with open(os.path.join(ROOT, "docs", "design.md")) as f:
+        layers = f.read().split("## Layers")[1].split("\n## ")[0]
+    headers = os.listdir(os.path.join(ROOT, "include", "shoal"))
+    hidden = [h for h in headers if h not in readme and h != "shoal.h"]
+    src = os.path.join(ROOT, "src")
+    folders = [f for f in os.listdir(src) if os.path.isdir(os.path.join(src, f))]
+    hidden += [f for f in folders if f"(src/{f}/)" not in readme or f"`src/{f}/`" not in layers]
+    rooms = dict(re.findall(r"^\| `(\w+)/` \| ([^|]*) \|", layers, re.M))
+    assert not hidden and set(rooms) == set(os.listdir(os.path.join(src, "ops"))), (hidden, rooms.keys())
+    for room, sentence in rooms.items():
+        with open(min(glob.glob(os.path.join(src, "ops", room, "*.c")))) as f:
+            said = f.readline()
+        assert said == f"/* ops/{room}: {sentence}. */\n", said
+
+
 def installed(folder):
     prefix = os.path.join(folder, "prefix")
     sh("cmake", "--install", BUILD, "--prefix", prefix)

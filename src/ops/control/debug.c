@@ -136,7 +136,7 @@ static shoal_status run_summary(struct kernel_ctx *ctx) {
 
 /* ---- DebugNumericSummaryV2 ---- */
 
-enum mode { CURT_HEALTH = 2, CONCISE_HEALTH = 3, FULL_HEALTH = 4, SHAPE = 5, REDUCE_INF_NAN_THREE_SLOTS = 8 };
+enum debug_mode { CURT_HEALTH = 2, CONCISE_HEALTH = 3, FULL_HEALTH = 4, SHAPE = 5, REDUCE_INF_NAN_THREE_SLOTS = 8 };
 enum { SHAPE_DIMS = 6, MAX_SLOTS = 11 };
 
 struct summary_v2 {

@@ -6,7 +6,7 @@
 #include "ops/array/array_util.h"
 #include "ops/state/state.h"
 
-enum kind { SUM, MEAN, PROD, MIN_OF, MAX_OF };
+enum segment_kind { SUM, MEAN, PROD, MIN_OF, MAX_OF };
 static const enum update step_of[] = {UPDATE_ADD, UPDATE_ADD, UPDATE_MUL, UPDATE_MIN, UPDATE_MAX};
 
 /* ---- neutral elements ---- */
@@ -49,7 +49,7 @@ static union element extreme_of(shoal_dtype t, bool lowest) {
   return e;
 }
 
-static union element neutral(enum kind k, shoal_dtype t) {
+static union element neutral(enum segment_kind k, shoal_dtype t) {
   if (k == PROD) return one_of(t);
   if (k == MIN_OF || k == MAX_OF) return extreme_of(t, k == MAX_OF);
   return (union element){.u = 0};
@@ -100,7 +100,7 @@ static shoal_status check_sorted(const struct tensor *ids, int64_t rows) {
   return NULL;
 }
 
-static shoal_status segment(struct kernel_ctx *ctx, enum kind kind) {
+static shoal_status segment(struct kernel_ctx *ctx, enum segment_kind kind) {
   const struct tensor *x = ctx_in(ctx, 0), *ids = ctx_in(ctx, 1);
   if (x->rank < 1) return INVALID("input must be at least rank 1");
   if (ids->rank != 1) return INVALID("segment_ids should be a vector.");
@@ -176,7 +176,7 @@ static shoal_status extreme_grad(struct grad_ctx *c) {
 
 /* ---- unsorted ---- */
 
-static shoal_status unsorted(struct kernel_ctx *ctx, enum kind kind) {
+static shoal_status unsorted(struct kernel_ctx *ctx, enum segment_kind kind) {
   const struct tensor *x = ctx_in(ctx, 0), *ids = ctx_in(ctx, 1), *num = ctx_in(ctx, 2);
   if (num->rank != 0) return INVALID("num_segments should be a scalar, not shape %s", tensor_shape_str(num));
   bool prefix = ids->rank <= x->rank;

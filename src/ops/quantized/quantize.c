@@ -9,10 +9,10 @@
 
 #include "ops/nn/nn_util.h"
 
-enum mode { MIN_COMBINED, MIN_FIRST, SCALED };
+enum quantize_mode { MIN_COMBINED, MIN_FIRST, SCALED };
 
 struct quantize_state {
-  enum mode mode;
+  enum quantize_mode mode;
   bool to_even, narrow;
   int64_t axis;
   float least_range;
@@ -154,7 +154,7 @@ static struct quantum quantum_of(const struct quantize_state *st, shoal_dtype ty
   return q;
 }
 
-static float quantum_apply(const struct quantum *q, float x, enum mode mode) {
+static float quantum_apply(const struct quantum *q, float x, enum quantize_mode mode) {
   if (mode == MIN_FIRST) return roundf(x * q->scale) - q->back;
   float v = (fmaxf(fminf(x, q->hi), q->lo) - q->shift) * q->scale;
   if (q->rounding == HALF_UP) return floorf(v + 0.5f);

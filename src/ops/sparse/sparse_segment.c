@@ -8,13 +8,13 @@
 #include "ops/array/array_util.h"
 #include "ops/state/state.h"
 
-enum kind { SUM, MEAN, SQRT_N };
+enum sparse_segment_kind { SUM, MEAN, SQRT_N };
 
 struct kind_state {
-  enum kind kind;
+  enum sparse_segment_kind kind;
 };
 
-static enum kind kind_of(const struct shoal_node *n) {
+static enum sparse_segment_kind kind_of(const struct shoal_node *n) {
   return strstr(n->op->name, "SqrtN") ? SQRT_N : strstr(n->op->name, "Mean") ? MEAN : SUM;
 }
 
@@ -23,7 +23,7 @@ static shoal_status kind_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-static double scale_of(enum kind k, int64_t count) {
+static double scale_of(enum sparse_segment_kind k, int64_t count) {
   return k == SUM ? 1 : k == MEAN ? 1.0 / (double)count : 1.0 / sqrt((double)count);
 }
 
@@ -31,7 +31,7 @@ static double scale_of(enum kind k, int64_t count) {
 
 struct segment_reduce {
   shoal_dtype dtype;
-  enum kind kind;
+  enum sparse_segment_kind kind;
   update_fn add;
   const struct tensor *x, *indices;
   struct tensor *y;
@@ -168,7 +168,7 @@ static shoal_status reduce_grad(struct grad_ctx *c) {
   static const char *const sparse[] = {"SparseSegmentSumGradV2", "SparseSegmentMeanGradV2", "SparseSegmentSqrtNGradV2"};
   bool slices = false;
   if (node_attr(c->node, "sparse_gradient")) TRY(node_get_bool(c->node, "sparse_gradient", &slices));
-  enum kind k = kind_of(c->node);
+  enum sparse_segment_kind k = kind_of(c->node);
   shoal_out shape = array_shape(c->g, gin(c, 0), SHOAL_INT32);
   struct build b = build_begin(c->g, slices ? sparse[k] : names[k], NULL);
   build_in(&b, grad_dy(c, 0));
@@ -230,7 +230,7 @@ static int64_t place_of(const struct tensor *unique, int64_t n, int64_t v) {
 static shoal_status back_run(struct kernel_ctx *ctx) {
   const struct tensor *dy = ctx_in(ctx, 0), *indices = ctx_in(ctx, 1), *ids = ctx_in(ctx, 2), *dim0 = ctx_in(ctx, 3);
   bool v2 = ctx->kernel->n_out == 2;
-  enum kind kind = ((struct kind_state *)ctx->state)->kind;
+  enum sparse_segment_kind kind = ((struct kind_state *)ctx->state)->kind;
   if (dy->rank < 1) return INVALID("grad must be at least rank 1");
   if (indices->rank != 1) return INVALID("indices should be a vector.");
   if (ids->rank != 1) return INVALID("segment_ids should be a vector.");

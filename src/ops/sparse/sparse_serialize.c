@@ -6,6 +6,7 @@
 
 #include "ops/sparse/sparse.h"
 #include "ops/state/state.h"
+#include "proto/tensor.wire.h"
 #include "tensor/tensor_proto.h"
 #include "tensor/tensor_variant.h"
 
@@ -19,7 +20,8 @@ static shoal_status put_tensor(struct tensor *to, int64_t i, const struct tensor
   struct text bytes = {0};
   shoal_status s = tensor_proto_encode(t, &bytes);
   /* No content at all for an empty tensor: the bytes are TensorFlow's. */
-  if (!s && t->n == 0 && bytes.n >= 2 && !memcmp(bytes.at + bytes.n - 2, "\x22\x00", 2)) bytes.n -= 2;
+  static const char none[] = {TensorProto_tensor_content, 0};
+  if (!s && t->n == 0 && bytes.n >= 2 && !memcmp(bytes.at + bytes.n - 2, none, 2)) bytes.n -= 2;
   if (!s) str_set(&T_DATA(to, struct str)[i], text_cstr(&bytes), bytes.n);
   text_release(&bytes);
   return s;
@@ -238,7 +240,7 @@ struct sparse_map {
   struct resource head;
   pthread_mutex_t lock;
   int64_t next; /* lock */
-  struct held {
+  struct sparse_map_entry {
     int64_t handle;
     struct owned parts;
   } * at; /* lock */
@@ -271,7 +273,7 @@ static int64_t map_add(struct sparse_map *m, struct owned *o) {
     m->at = mem_realloc(m->at, m->cap, sizeof *m->at);
   }
   int64_t handle = m->next++;
-  m->at[m->n++] = (struct held){handle, *o};
+  m->at[m->n++] = (struct sparse_map_entry){handle, *o};
   pthread_mutex_unlock(&m->lock);
   return handle;
 }

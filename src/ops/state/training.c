@@ -105,7 +105,7 @@ typedef void (*rule_fn)(void *const *x, const void *g, int64_t n, const struct h
 #include "runtime/variable_copy.h"
 #undef RULES_COMPLEX
 
-enum kind { K_F32, K_F64, K_F16, K_BF16, K_C64, K_C128, KINDS };
+enum { K_F32, K_F64, K_F16, K_BF16, K_C64, K_C128, KINDS };
 
 static int kind_of(shoal_dtype t) {
   switch (t) {

@@ -58,7 +58,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 
 .PHONY: asan tsan fuzz clang
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.
-SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test
+SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft_device_test
 # Where memory is watched, too: clients that mean no good.
 ATTACKED = http2_test|h2spec_test|budgets_test|codes_test|metadata_test
 asan: need-tensorflow build-asan/build.ninja ## units and servers under AddressSanitizer and UndefinedBehaviorSanitizer

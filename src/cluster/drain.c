@@ -15,38 +15,80 @@
 
 enum { DEFAULT_GRACE_MS = 25000, IDLE_MS = 2000, LOOK_MS = 50 };
 
-/* A mark of this task: an int64 scalar with a value, to be unref'd with its lock let go; NULL: there is none. */
+/* A mark of this task; NULL: there is none. */
 static struct variable *find_mark(struct worker *w, int device, const char *name) {
   struct resource *r;
   shoal_status s = resource_find(w->resources[device], "", &variable_type, name, &r);
-  if (s) {
-    shoal_status_free(s);
-    return NULL;
-  }
-  struct variable *v = (struct variable *)r;
-  pthread_rwlock_wrlock(&v->lock);
-  if (v->dtype == SHOAL_INT64 && v->value.n == 1 && tensor_valid(&v->value)) return v;
-  pthread_rwlock_unlock(&v->lock);
-  resource_unref(r);
-  return NULL;
+  shoal_status_free(s);
+  return s ? NULL : (struct variable *)r;
 }
 
-static void leave_mark(struct variable *v) {
+/* The number, in host memory; and the value it was read from, unless NULL. The device is waited for without the
+ * variable's lock, which work of its own may want. False: there is no number. */
+static bool read_mark(struct variable *v, struct tensor *number, struct tensor *value) {
+  struct tensor now;
+  variable_read(v, &now);
+  shoal_status s = NULL;
+  bool good = tensor_valid(&now) && now.dtype == SHOAL_INT64 && now.n == 1;
+  if (good) good = !(s = device_to_host(&now, number));
+  shoal_status_free(s);
+  if (good && value) tensor_move(value, &now);
+  else tensor_release(&now);
+  return good;
+}
+
+/* Call with the lock held for writing. */
+static bool is_in_host_memory(const struct variable *v) {
+  return tensor_valid(&v->value) && v->value.dtype == SHOAL_INT64 && v->value.n == 1 && !v->value.buffer->device;
+}
+
+static bool count_here(struct variable *v) {
+  pthread_rwlock_wrlock(&v->lock);
+  bool here = is_in_host_memory(v);
+  shoal_status s = here ? variable_make_writable(v) : NULL;
+  if (here && !s) ++*T_DATA(&v->value, int64_t);
   pthread_rwlock_unlock(&v->lock);
-  variable_unref(v);
+  shoal_status_free(s);
+  return here && !s;
+}
+
+/* A mark in a device's memory: its number is fetched, and one more put in the place of what was fetched; false when
+ * that is another value by now. */
+static bool count_there(struct variable *v) {
+  struct tensor number, was, there = tensor_none();
+  if (!read_mark(v, &number, &was)) return false;
+  struct device *d = was.buffer->device;
+  bool same = false;
+  shoal_status s = d ? NULL : INTERNAL("it is in host memory by now");
+  if (!s) ++*T_DATA(&number, int64_t);
+  if (!s) s = d->type->ops->from_host(d, &number, &there);
+  if (!s) {
+    pthread_rwlock_wrlock(&v->lock);
+    same = v->value.buffer == was.buffer;
+    if (same) {
+      struct tensor old = v->value;
+      v->value = there;
+      there = old;
+    }
+    pthread_rwlock_unlock(&v->lock);
+  }
+  shoal_status_free(s);
+  tensor_release(&there);
+  tensor_release(&was);
+  tensor_release(&number);
+  return same;
 }
 
 /* Adds one to the stop mark; false when this task has none. */
 static bool mark_stop(struct worker *w) {
+  enum { TRIES = 10 }; /* others may count, too */
   bool marked = false;
   for (int i = 0; i < w->n_devices; i++) {
     struct variable *v = find_mark(w, i, STOP_MARK);
-    if (!v) continue;
-    shoal_status s = variable_make_writable(v);
-    if (!s) ++*T_DATA(&v->value, int64_t);
-    marked = marked || !s;
-    shoal_status_free(s);
-    leave_mark(v);
+    bool counted = false;
+    for (int k = 0; v && k < TRIES && !counted; k++) counted = count_here(v) || count_there(v);
+    marked |= counted;
+    if (v) variable_unref(v);
   }
   return marked;
 }
@@ -55,9 +97,12 @@ static bool marked_done(struct worker *w) {
   bool done = false;
   for (int i = 0; i < w->n_devices && !done; i++) {
     struct variable *v = find_mark(w, i, DONE_MARK);
-    if (!v) continue;
-    done = *T_DATA(&v->value, int64_t) != 0;
-    leave_mark(v);
+    struct tensor number;
+    if (v && read_mark(v, &number, NULL)) {
+      done = *T_DATA(&number, int64_t) != 0;
+      tensor_release(&number);
+    }
+    if (v) variable_unref(v);
   }
   return done;
 }

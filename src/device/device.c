@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/latch.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -61,6 +62,18 @@ void device_free(struct device *d) {
   if (d->type->ops->free) d->type->ops->free(d);
   free(d->name);
   free(d);
+}
+
+shoal_status device_to_host(const struct tensor *from, struct tensor *to) {
+  struct device *d = from->buffer->device;
+  if (!d) {
+    tensor_ref(to, from);
+    return NULL;
+  }
+  struct latch copied;
+  latch_init(&copied, 1);
+  d->type->ops->to_host(d, from, to, latch_done, &copied);
+  return latch_finish(&copied);
 }
 
 static shoal_status count_parse(const char *text, size_t n, struct device_count *out) {

@@ -90,6 +90,10 @@ struct device {
 shoal_status device_new(const char *type, const char *task, int ordinal, struct pool *intra, struct device **out);
 void device_free(struct device *d);
 
+/* A value in host memory, wherever it was: waits for its device. Not for threads that a device waits for, nor with a
+ * lock that its work may want. */
+shoal_status device_to_host(const struct tensor *from, struct tensor *to);
+
 struct device_count {
   const char *type;
   int n;

@@ -49,15 +49,6 @@ def program(ps, workers, master):
         assert all(abs(a - b) < 1e-3 for a, b in zip(losses, LOSSES[0])), LOSSES
 
 
-def on_soft_gpus():
-    """Each of Shoal's tasks has a device whose memory the host cannot read (src/device/soft); all that can, runs there."""
-    os.environ["SHOAL_SOFT_GPUS"] = "1"
-    try:
-        program("shoal", ["shoal", "shoal"], ("worker", 0))
-    finally:
-        del os.environ["SHOAL_SOFT_GPUS"]
-
-
 def dies(kinds, victim, code):
     """A task of that cluster is killed under the steps of the client."""
     with Cluster(ps=[kinds[0]], worker=kinds[1:]) as c:
@@ -91,7 +82,6 @@ TESTS = [
     ("at a wrong port", wrong_port),
     ("on TensorFlow's servers", lambda: program("tf", ["tf", "tf"], ("worker", 0))),
     ("on Shoal's servers", lambda: program("shoal", ["shoal", "shoal"], ("worker", 0))),
-    ("on soft GPUs of Shoal's servers", on_soft_gpus),
     ("on a Shoal master with TensorFlow's tasks", lambda: program("tf", ["shoal", "tf"], ("worker", 0))),
     ("on TensorFlow's master with Shoal's tasks", lambda: program("shoal", ["tf", "shoal"], ("worker", 0))),
     ("TensorFlow's master dies", lambda: dies(["tf", "tf", "tf"], ("worker", 0), "UNAVAILABLE")),

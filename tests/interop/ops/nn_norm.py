@@ -28,7 +28,7 @@ for training in (True, False):
     graph("batch_norm_gradients_%s" % training, both, dtypes=[tf.float32], tol=1e-3)
     op("FusedBatchNormV3", {"x": R(2, 3, 4, 5), "scale": R(5), "offset": R(5), "mean": const(np.zeros(0 if training else 5, np.float32)),
                             "variance": const(np.ones(0 if training else 5, np.float32))}, {"is_training": training},
-       grad=["x", "scale", "offset"], only=[0, 1, 2, 3, 4], tol=1e-4)
+       grad=["x", "scale", "offset"], only=[0, 1, 2, 3, 4] if training else [0, 1, 2], tol=1e-4)
 op("FusedBatchNormV3", {"x": R(2, 5, 3, 4), "scale": R(5), "offset": R(5), "mean": const(np.zeros(0, np.float32)), "variance": const(np.zeros(0, np.float32))},
    {"data_format": "NCHW"}, only=[0, 1, 2, 3, 4], tol=1e-4)
 op("LRN", {"input": R(2, 2, 3, 12)}, {"depth_radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.75}, dtypes=[tf.float32, tf.float16], grad=True)

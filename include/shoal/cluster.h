@@ -86,8 +86,8 @@ SHOAL_API void shoal_server_quit(shoal_server *s);
 SHOAL_API bool shoal_server_drain(shoal_server *s, int64_t grace_ms);
 /* For main: serves until it is told to stop, by shoal_server_quit, `shoal stop`, SIGTERM or SIGINT (after draining), or
  * until a run that has variables here is over: its chief's training session ended well, and nobody uses this server any
- * more. A chief that crashed is waited for. Says how to exit: 0, or SHOAL_EXIT_RETRY when a run was asked to stop.
- * Stops s. */
+ * more. A chief that crashed is waited for, workers that have not come yet for ten seconds. Says how to exit: 0, or
+ * SHOAL_EXIT_RETRY when a run was asked to stop. Stops s. */
 SHOAL_API int shoal_server_serve(shoal_server *s);
 /* Why the server ended by itself (the cluster was not whole within startup_timeout_ms); NULL: it did not. The caller
  * frees it. */

@@ -171,7 +171,9 @@ int server_main(int argc, char **argv) {
        "after 300)",
        .number = &startup, .max = MAX_SECONDS},
       {"exit_with_job", "SECONDS",
-       "end with 0 when sessions were here and all who opened them have been gone for so long (default 5)",
+       "end with 0 when sessions were here and all who opened them have been gone for so long (default 5; 10 more "
+       "where "
+       "workers have not come yet)",
        .number = &with_job, .min = 1, .max = MAX_SECONDS, .absent = "5"},
       {"http_port", "N", "pages /healthz and /metrics (Prometheus) at this port (0: a free one; default: none)",
        .number = &http_port, .max = 65535},

@@ -3,7 +3,7 @@
  * a last checkpoint meanwhile. Without such a run there is nothing to wait for.
  *
  * And going with it: when the chief has marked the run as done, and nobody uses the task any more. A chief that crashed
- * leaves no such mark, and is waited for. */
+ * leaves no such mark, and is waited for; so are, for a while, workers that have not come yet (job_end.c). */
 #include <inttypes.h>
 #include <time.h>
 
@@ -108,22 +108,27 @@ static bool marked_done(struct worker *w) {
 }
 
 /* Workers that live look at the mark several times a second: a task that nobody runs anything on has none. */
-static bool in_use(struct worker *w) {
+static bool in_use(struct shoal_server *s) {
+  struct worker *w = s->worker;
   pthread_mutex_lock(&w->lock);
   bool sessions = w->sessions.n > 0 || w->legacy, running = w->runs != NULL;
   pthread_mutex_unlock(&w->lock);
-  int64_t idle = clock_ns() - atomic_load(&w->last_run);
+  int64_t last_run = atomic_load(&w->last_run), last_opened = atomic_load(&s->last_opened);
+  int64_t idle = clock_ns() - MAX(last_run, last_opened);
   return sessions && (running || idle < (int64_t)IDLE_MS * 1000000);
 }
 
 bool shoal_server_drain(shoal_server *s, int64_t grace_ms) {
   struct worker *w = s->worker;
-  if (!in_use(w) || !mark_stop(w)) return false;
+  if (!in_use(s) || !mark_stop(w)) return false;
   atomic_store(&s->draining, true);
   LOGW("%s: told to stop: waiting for the training run on this task to save and end", s->task);
   int64_t limit = clock_ns() + (grace_ms > 0 ? grace_ms : DEFAULT_GRACE_MS) * 1000000;
-  while (in_use(w) && clock_ns() < limit) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+  while (in_use(s) && clock_ns() < limit) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
   return true;
 }
 
-bool server_run_is_done(struct shoal_server *s) { return marked_done(s->worker) && !in_use(s->worker); }
+bool server_run_is_done(struct shoal_server *s, struct job_watch *w) {
+  bool busy = !marked_done(s->worker) || in_use(s);
+  return !server_waits_for_late(s, busy, w) && !busy;
+}

@@ -5,12 +5,18 @@
  * open over which one was opened and not closed, or which was used a moment ago: whoever has closed what he had is
  * done, whoever crashed has lost his connections. (Masters that make no sessions at workers leave graphs instead, and
  * count for as long as they are connected.) When nothing has been here for a while, and nobody came back, the job is
- * over. Asking the tasks that opened sessions whether they live was rejected: clients have no address. */
+ * over. Asking the tasks that opened sessions whether they live was rejected: clients have no address.
+ *
+ * Where tasks that train have not come at all (absent.c), being started late or slowly, they have LATE_MS more: a short
+ * job is over before the last of its workers has loaded its libraries. */
 #include <inttypes.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cluster/server.h"
+
+enum { LATE_MS = 10000 };
 
 void server_used(struct shoal_server *s, struct rpc_call *c, int opens) {
   rpc_call_uses(c, opens);
@@ -36,17 +42,33 @@ static bool in_use(struct shoal_server *s, int64_t idle) {
   return n > 0 && rpc_server_users(s->rpc, idle) > 0;
 }
 
-bool server_job_over(struct shoal_server *s, int64_t *gone_since) {
+bool server_waits_for_late(struct shoal_server *s, bool in_use, struct job_watch *w) {
+  if (in_use) w->late_since = 0;
+  if (in_use || !worker_absent(s->worker, NULL)) return false;
+  int64_t now = clock_ns();
+  if (!w->late_since) {
+    struct text who = {0};
+    worker_absent(s->worker, &who);
+    LOGW("%s: all who came have ended; staying %d s for %s, which have not come yet", s->task, LATE_MS / 1000,
+         text_cstr(&who));
+    text_release(&who);
+    w->late_since = now;
+  }
+  return now - w->late_since < LATE_MS * 1000000ll;
+}
+
+bool server_job_over(struct shoal_server *s, struct job_watch *w) {
   if (!s->exit_with_job_ms) return false;
   int64_t now = clock_ns();
   if (in_use(s, s->exit_with_job_ms * 1000000)) {
     atomic_store(&s->last_opened, now);
+    server_waits_for_late(s, true, w);
     return false;
   }
   int64_t opened = atomic_load(&s->last_opened);
   if (!opened) return false;
-  if (*gone_since < opened) *gone_since = now;
-  if (now - *gone_since < s->exit_with_job_ms * 1000000) return false;
+  if (w->gone_since < opened) w->gone_since = now;
+  if (now - w->gone_since < s->exit_with_job_ms * 1000000 || server_waits_for_late(s, false, w)) return false;
   LOGI("the job has ended: all who had sessions here have been gone for %" PRId64 " s", s->exit_with_job_ms / 1000);
   return true;
 }

@@ -19,7 +19,8 @@ struct serving {
 
 static void *watch(void *arg) {
   struct serving *s = arg;
-  while (!atomic_load(&s->over) && !stop_told() && !server_run_is_done(s->server))
+  struct job_watch seen = {0};
+  while (!atomic_load(&s->over) && !stop_told() && !server_run_is_done(s->server, &seen))
     nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
   if (stop_told()) s->drained = shoal_server_drain(s->server, 0);
   shoal_server_quit(s->server);

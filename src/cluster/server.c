@@ -373,13 +373,14 @@ static void server_sweep(struct shoal_server *s) {
 void shoal_server_join(shoal_server *s) {
   static const int64_t LOOK_NS = 1000000000;
   pthread_mutex_lock(&s->lock);
-  int64_t tidied = 0, gone_since = 0;
+  int64_t tidied = 0;
+  struct job_watch seen = {0};
   while (!s->quit) {
     if (cond_wait_until(&s->quitting, &s->lock, clock_ns() + LOOK_NS)) continue;
     pthread_mutex_unlock(&s->lock);
     tidy(s, &tidied);
     server_sweep(s);
-    bool over = server_job_over(s, &gone_since);
+    bool over = server_job_over(s, &seen);
     pthread_mutex_lock(&s->lock);
     s->quit = s->quit || over;
     s->job_over = over;

@@ -62,9 +62,17 @@ shoal_status cluster_status(const char *cluster, int64_t timeout_ms, enum status
 void server_status_numbers(struct shoal_server *s, struct text *out);
 /* A call works with the server, and opens (1) or closes (-1) a session, or neither (0); job_end.c. */
 void server_used(struct shoal_server *s, struct rpc_call *c, int opens);
-/* With exit_with_job_ms: has everybody been gone for that long? *gone_since is kept from one call to the next. */
-bool server_job_over(struct shoal_server *s, int64_t *gone_since);
+/* What one who watches for the end keeps from one look to the next; 0: not so. */
+struct job_watch {
+  int64_t gone_since; /* all who had sessions */
+  int64_t late_since; /* ... and others have not come yet */
+};
+/* With exit_with_job_ms: has everybody been gone for that long? */
+bool server_job_over(struct shoal_server *s, struct job_watch *w);
+/* All who came have ended, unless the server is in use: is it to stay for tasks that have not come yet? They have ten
+ * seconds, which is said. */
+bool server_waits_for_late(struct shoal_server *s, bool in_use, struct job_watch *w);
 /* Has the chief of a run of Shoal's ended it, and is nobody left here? drain.c. */
-bool server_run_is_done(struct shoal_server *s);
+bool server_run_is_done(struct shoal_server *s, struct job_watch *w);
 
 #endif

@@ -56,6 +56,7 @@ void worker_free(struct worker *w) {
   void *session;
   for (size_t i = 0; strmap_next(&w->sessions, &i, &handle, &session);) worker_session_unref(session);
   strmap_release(&w->sessions);
+  strmap_release(&w->absent);
   worker_session_unref(w->legacy);
   steps_free(w->steps);
   owed_release(&w->owed);
@@ -189,6 +190,7 @@ shoal_status worker_create_session(struct worker *w, const struct worker_session
   if (!*o->handle) return INVALID("CreateWorkerSession needs a session handle");
   VEC(struct worker_session *) old = {0};
   pthread_mutex_lock(&w->lock);
+  if (o->master) worker_came(w, o->master);
   const char *handle;
   void *value;
   for (size_t i = 0; o->master && *o->master && strmap_next(&w->sessions, &i, &handle, &value);) {
@@ -389,6 +391,7 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   if (o->keep) wg->kept = g;
   shoal_status err = count_graph(s, g, o->bytes, wg);
   if (!err) err = survey(s, g, used, &meets);
+  if (!err && meets) worker_graph_came(s->worker, g);
   for (int i = 0; i < n; i++)
     if (used[i]) n_used++, last = i;
   wg->meets = meets || n_used > 1;

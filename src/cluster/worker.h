@@ -35,7 +35,7 @@ struct worker {
   struct resource_mgr **resources; /* [n_devices], shared by sessions that are not isolated */
   int n_devices;
   struct steps *steps;
-  struct owed owed; /* what other masters have yet to say of them */
+  struct owed owed;         /* what other masters have yet to say of them */
   struct fast_server *fast; /* NULL: no fast path is offered */
   struct request_ids *ids;
   pthread_mutex_t lock;
@@ -43,6 +43,7 @@ struct worker {
   struct strmap sessions;        /* lock: handle -> struct worker_session * */
   struct worker_session *legacy; /* lock: for masters that create none */
   int64_t made;                  /* lock: sessions, ever */
+  struct strmap absent;          /* lock: names of tasks that train and have not come here yet; absent.c */
   struct graph_run *runs;        /* lock: running now */
   struct partial_run *partials;  /* lock: worker_partial.h */
   atomic_int_fast64_t last_run;  /* when one was last started (clock_ns) */
@@ -104,6 +105,17 @@ void worker_sweep(struct worker *w, bool (*connected)(void *arg, uint64_t connec
 /* A reference. called: the master has created sessions; otherwise the legacy session is meant. */
 shoal_status worker_find_session(struct worker *w, const char *handle, bool called, struct worker_session **out);
 void worker_session_unref(struct worker_session *s);
+
+/* ---- who has not come yet: absent.c ---- */
+
+/* All tasks of the cluster that train, but this one. */
+void worker_expect(struct worker *w, const struct cluster_spec *c);
+/* With the worker's lock held: a master of that task has opened a session here. */
+void worker_came(struct worker *w, const char *task);
+/* The graph is registered: tasks that it exchanges values with are here. */
+void worker_graph_came(struct worker *w, const struct shoal_graph *g);
+/* Is anybody missing? who (optional): their names are added. */
+bool worker_absent(struct worker *w, struct text *who);
 
 /* ---- graphs ---- */
 

@@ -273,6 +273,29 @@ def by_hand():
                 p.wait()
 
 
+def late_worker():
+    """A worker that comes when all others have ended: the parameter server says that it stays for it, and it trains."""
+    for command in ([f"{EXAMPLES}/mnist_replica"], [SHOAL, "server", "--exit_with_job=1"]):
+        ps, first, late = free_ports(3)
+        hosts = [f"--ps_hosts=localhost:{ps}", f"--worker_hosts=localhost:{first},localhost:{late}"]
+        server = subprocess.Popen([*command, *hosts, "--job_name=ps"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True)
+        try:
+            run("mnist_replica", *hosts, "--job_name=worker", "--train_steps=100")
+            said = ""
+            while "staying 10 s for /job:worker/replica:0/task:1, which" not in said:
+                line = server.stdout.readline()
+                assert line, said  # it has ended
+                said += line
+            text = run("mnist_replica", *hosts, "--job_name=worker", "--task_index=1", "--train_steps=200")
+            assert int(re.search(r"worker 1: (\d+) local steps", text)[1]) == 100, text
+            said, _ = server.communicate(timeout=120)
+            assert server.returncode == 0, said
+        finally:
+            server.kill()
+            server.wait()
+
+
 def stopped():
     """Told to stop, as by Ctrl-C: says where it stopped and how to go on."""
     for name, flag in (("mnist_replica", "checkpoint_dir"), ("supervisor", "logdir")):
@@ -427,4 +450,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, mistakes, by_hand, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, train_py)]))

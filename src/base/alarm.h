@@ -9,8 +9,9 @@
 struct alarm {
   void (*fn)(void *arg);
   void *arg;
-  int64_t at;                /* clock_ns() */
-  struct alarm *prev, *next; /* guarded by the clockwork's lock: in order of time */
+  int64_t at; /* clock_ns() */
+  /* Guarded by the clockwork's lock: later ones, siblings, and the sibling before (the first child's: its parent). */
+  struct alarm *child, *next, *prev;
   bool linked;
 };
 

@@ -98,6 +98,8 @@ bool limits_are_near(const struct limits *l) {
 
 int64_t limits_most(const struct limits *l, enum limit which) { return (int64_t)l->all[which].most; }
 
+int64_t limits_most_of_one(enum limit which) { return (int64_t)in_force(which, 1); }
+
 int64_t limits_used(const struct limits *l, enum limit which) { return (int64_t)budget_used(&l->all[which]); }
 
 struct account *account_get(struct limits *l, uint64_t connection) {

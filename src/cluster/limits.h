@@ -45,6 +45,8 @@ void limits_free(struct limits *l);
 void limits_change(struct limits *l, enum limit which, int64_t most);
 /* Has more than three quarters of anything been taken? */
 bool limits_are_near(const struct limits *l);
+/* Of what is counted elsewhere, by connections. */
+int64_t limits_most_of_one(enum limit which);
 /* The server's limit, and how much of it is taken. */
 int64_t limits_most(const struct limits *l, enum limit which);
 int64_t limits_used(const struct limits *l, enum limit which);

@@ -10,6 +10,7 @@
 #include "base/alarm.h"
 #include "base/block.h"
 #include "base/clock.h"
+#include "cluster/listing.h"
 #include "cluster/master.h"
 #include "proto/config.wire.h"
 #include "rpc/fast/fast.h"
@@ -307,15 +308,18 @@ void master_describe(struct master *m, struct text *out) {
   text_addf(out, "%zu master sessions\n", m->sessions.n);
   int64_t now = clock_ns();
   void *value;
-  for (size_t i = 0; strmap_next(&m->sessions, &i, NULL, &value);) {
+  struct listing sessions = {.out = out}, steps = {.out = out};
+  for (size_t i = 0; strmap_next(&m->sessions, &i, NULL, &value) && listing_line(&sessions);) {
     struct master_session *s = value;
     pthread_mutex_lock(&s->lock);
     text_addf(out, " session %" PRId64 ": %zu tasks, %zu compiled steps\n", s->number, s->workers.n,
               signatures_count(&s->compiled));
-    for (struct step_run *r = s->running; r; r = r->next)
+    for (struct step_run *r = s->running; r && listing_line(&steps); r = r->next)
       text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", r->id,
                 (double)(now - r->started) * 1e-9, atomic_load(&r->join.left), r->compiled->parts.n);
     pthread_mutex_unlock(&s->lock);
   }
+  if (sessions.full || steps.full)
+    text_addf(out, " ... and more: %" PRId64 " steps are under way\n", limits_used(m->server.limits, LIMIT_STEPS));
   pthread_mutex_unlock(&m->lock);
 }

@@ -22,6 +22,7 @@
 #include "base/vec.h"
 #include "base/wire.h"
 #include "cluster/identity.h"
+#include "cluster/listing.h"
 #include "cluster/request_ids.h"
 #include "cluster/transfer.h"
 #include "proto/step_stats.wire.h"
@@ -644,12 +645,13 @@ void peers_describe(struct peers *p, struct text *out) {
   void *e;
   pthread_mutex_lock(&p->lock);
   int64_t now = clock_ns();
-  for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e);) {
+  struct listing fast = {.out = out}, calls = {.out = out};
+  for (size_t i = 0; strmap_next(&p->all, &i, NULL, &e) && !calls.full;) {
     struct peer *peer = e;
     pthread_mutex_lock(&peer->lock);
-    if (peer->fast)
+    if (peer->fast && listing_line(&fast))
       text_addf(out, "  %s (%s): fast path over %s\n", peer->task, peer->address, fast_client_kind(peer->fast));
-    for (struct peer_call *c = peer->calls; c; c = c->next) {
+    for (struct peer_call *c = peer->calls; c && listing_line(&calls); c = c->next) {
       const char *method = strrchr(c->method, '/') + 1;
       text_addf(out, "  step %" PRId64 ": waits for %s since %.1f s: %s to %s (%s)", c->step, wanted(method),
                 (double)(now - c->started) * 1e-9, method, peer->task, peer->address);
@@ -662,6 +664,7 @@ void peers_describe(struct peers *p, struct text *out) {
     pthread_mutex_unlock(&peer->lock);
   }
   pthread_mutex_unlock(&p->lock);
+  if (calls.full) text_adds(out, "  ... and more calls to other tasks\n");
 }
 
 /* ---- blocking form ---- */

@@ -12,7 +12,7 @@
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/vec.h"
+#include "base/numbered.h"
 #include "base/wire.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/in_process.h"
@@ -47,9 +47,9 @@ struct remote_session {
   bool (*give_up)(void);   /* while the session is being made; NULL then */
   atomic_bool interrupted; /* nothing is asked of the server any more */
   pthread_mutex_t lock;
-  int64_t version;       /* lock */
-  size_t known;          /* lock: nodes of the graph that the server has */
-  VEC(int) fetch_counts; /* lock: of callables, by handle */
+  int64_t version;           /* lock */
+  size_t known;              /* lock: nodes of the graph that the server has */
+  struct numbered callables; /* lock: struct callable * */
 };
 
 static struct remote_session *self(shoal_session *s) { return (struct remote_session *)s; }
@@ -59,7 +59,9 @@ static void session_free(struct remote_session *s) {
   peers_free(s->peers);
   rpc_tls_free(s->tls);
   pthread_mutex_destroy(&s->lock);
-  vec_release(&s->fetch_counts);
+  void *callable;
+  for (size_t i = 0; (callable = numbered_next(&s->callables, &i));) free(callable);
+  numbered_release(&s->callables);
   free(s->target);
   free(s->handle);
   free(s);
@@ -359,6 +361,12 @@ static shoal_status remote_partial_run(shoal_session *base, const char *handle, 
 
 /* ---- callables ---- */
 
+/* Known to the program by a number of our own: what a server says is no measure for a table. */
+struct callable {
+  int64_t handle; /* the server's */
+  int n_feeds, n_fetches;
+};
+
 static shoal_status remote_make_callable(shoal_session *base, const struct step_signature *sig, int64_t *callable) {
   struct remote_session *s = self(base);
   struct text request = {0};
@@ -371,41 +379,38 @@ static shoal_status remote_make_callable(shoal_session *base, const struct step_
   struct rpc_body body;
   struct wire answer;
   TRY(ask(s, SERVICE "MakeCallable", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
-  *callable = 0;
+  struct callable *made = mem_alloc(sizeof *made);
+  *made = (struct callable){0, sig->n_feeds, sig->n_fetches};
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
-    if (f.tag == MakeCallableResponse_handle) *callable = (int64_t)f.value;
+    if (f.tag == MakeCallableResponse_handle) made->handle = (int64_t)f.value;
   rpc_body_release(&body);
-  if (*callable < 0 || *callable > INT32_MAX)
-    return INTERNAL("the server gave the callable handle %" PRId64, *callable);
   pthread_mutex_lock(&s->lock);
-  while (s->fetch_counts.n <= (size_t)*callable) vec_push(&s->fetch_counts, -1);
-  s->fetch_counts.at[*callable] = sig->n_feeds << 16 | sig->n_fetches;
+  *callable = numbered_add(&s->callables, made);
   pthread_mutex_unlock(&s->lock);
   return NULL;
 }
 
-/* A TensorFlow server that gets too few feeds ends: so they are counted here. */
-static shoal_status check_counts(struct remote_session *s, int64_t callable, int n_feeds, int n_fetches) {
-  int want = -1;
+static shoal_status find_callable(struct remote_session *s, int64_t number, struct callable *out) {
   pthread_mutex_lock(&s->lock);
-  if (callable >= 0 && (size_t)callable < s->fetch_counts.n) want = s->fetch_counts.at[callable];
+  const struct callable *found = numbered_get(&s->callables, number);
+  if (found) *out = *found;
   pthread_mutex_unlock(&s->lock);
-  if (want < 0) return INVALID("No such callable handle: %" PRId64, callable);
-  if (n_feeds != want >> 16 || n_fetches != (want & 0xffff))
-    return INVALID("Expected %d feed tensors and %d fetches, but got %d and %d", want >> 16, want & 0xffff, n_feeds,
-                   n_fetches);
-  return NULL;
+  return found ? NULL : INVALID("No such callable handle: %" PRId64, number);
 }
 
 static shoal_status remote_run_callable(shoal_session *base, int64_t callable, const shoal_run_options *o,
                                         shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                         shoal_bytes *metadata) {
   struct remote_session *s = self(base);
-  TRY(check_counts(s, callable, n_feeds, n_fetches));
+  struct callable called;
+  TRY(find_callable(s, callable, &called));
+  if (n_feeds != called.n_feeds || n_fetches != called.n_fetches) /* a TensorFlow server that gets too few feeds ends */
+    return INVALID("Expected %d feed tensors and %d fetches, but got %d and %d", called.n_feeds, called.n_fetches,
+                   n_feeds, n_fetches);
   struct message m;
   message_init(&m);
   message_string(&m, RunCallableRequest_session_handle, s->handle);
-  message_int(&m, RunCallableRequest_handle, (uint64_t)callable);
+  message_int(&m, RunCallableRequest_handle, (uint64_t)called.handle);
   shoal_status err = NULL;
   for (int i = 0; i < n_feeds && !err; i++)
     err = feeds[i] ? transfer_put(&m, RunCallableRequest_feed, &feeds[i]->t)
@@ -440,8 +445,13 @@ static shoal_status remote_run_callable(shoal_session *base, int64_t callable, c
 static shoal_status remote_release_callable(shoal_session *base, int64_t callable) {
   struct remote_session *s = self(base);
   struct text request = {0};
+  pthread_mutex_lock(&s->lock);
+  struct callable *released = numbered_remove(&s->callables, callable);
+  pthread_mutex_unlock(&s->lock);
+  if (!released) return INVALID("No such callable handle: %" PRId64, callable);
   put_ReleaseCallableRequest_session_handle(&request, s->handle);
-  put_ReleaseCallableRequest_handle(&request, callable);
+  put_ReleaseCallableRequest_handle(&request, released->handle);
+  free(released);
   return ask_nothing(s, SERVICE "ReleaseCallable", &request, deadline_of(s, NULL));
 }
 

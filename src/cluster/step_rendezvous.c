@@ -12,8 +12,9 @@
 #include "base/clock.h"
 #include "base/keyed_hash.h"
 #include "cluster/cancellable.h"
+#include "cluster/listing.h"
 
-enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, REMEMBERED = 1024 };
+enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, ASKER_BITS = 8, REMEMBERED = 1024 };
 
 struct entry {
   struct rendezvous head;
@@ -27,18 +28,28 @@ struct entry {
   int bound;           /* steps->lock: runs under way */
   int requests;        /* steps->lock: from outside, that wait */
   bool is_strange;     /* steps->lock: only requests know of it */
+  uint64_t asker;      /* steps->lock: with is_strange, the connection whose request came first */
   struct rendezvous *local;
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
 };
 
+/* A connection that has asked for values of steps which nobody runs here yet. */
+struct value_asker {
+  struct value_asker *next;
+  uint64_t connection;
+  int64_t n; /* of such steps */
+};
+
 struct steps {
   pthread_mutex_t lock;
-  struct entry *buckets[BUCKETS]; /* lock */
-  int64_t gone[REMEMBERED];       /* lock: steps cleaned up, a ring */
+  struct value_asker *askers[1 << ASKER_BITS]; /* lock: by connection */
+  struct entry *buckets[BUCKETS];              /* lock */
+  int64_t gone[REMEMBERED];                    /* lock: steps cleaned up, a ring */
   size_t next_gone;
-  int64_t n, most; /* lock: known now; when strangers may add none */
-  int64_t looked;  /* lock: when stale ones were last looked for */
+  int64_t n, most;     /* lock: known now; when strangers may add none */
+  int64_t most_of_one; /* that one connection may add */
+  int64_t looked;      /* lock: when stale ones were last looked for */
 };
 
 /* ---- fetching a value from another task ---- */
@@ -101,6 +112,41 @@ static void fetch_start(struct entry *e, struct peer *peer, const char *key, str
   }
   peer_fetch(peer, e->id, key, fetch_done, f, &f->call.call);
   cancellable_begun(&f->call);
+}
+
+/* ---- who asks; call with the lock held ---- */
+
+static struct value_asker **asker_at(struct steps *s, uint64_t connection) {
+  struct value_asker **at = &s->askers[hash_keyed_number(connection) >> (64 - ASKER_BITS)];
+  while (*at && (*at)->connection != connection) at = &(*at)->next;
+  return at;
+}
+
+static bool may_ask_more(struct steps *s, uint64_t connection) {
+  const struct value_asker *a = *asker_at(s, connection);
+  return !a || a->n < s->most_of_one;
+}
+
+static void count_strange(struct entry *e, uint64_t connection) {
+  struct value_asker **at = asker_at(e->steps, connection);
+  if (!*at) {
+    *at = block_zalloc(sizeof **at);
+    (*at)->connection = connection;
+  }
+  (*at)->n++;
+  e->is_strange = true;
+  e->asker = connection;
+}
+
+/* The step is run here, or goes: it is no longer of its asker's. */
+static void count_known(struct entry *e) {
+  if (!e->is_strange) return;
+  e->is_strange = false;
+  struct value_asker **at = asker_at(e->steps, e->asker), *a = *at;
+  INVARIANT(9, a && a->n > 0);
+  if (--a->n) return;
+  *at = a->next;
+  block_free(a);
 }
 
 /* ---- the interface ---- */
@@ -167,7 +213,7 @@ shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names 
     e->bound++;
     e->session = names->session;
     e->connection = connection;
-    e->is_strange = false;
+    count_known(e);
     e->stats = stats;
     e->names = names;
   }
@@ -189,9 +235,10 @@ void step_rendezvous_unbind(struct rendezvous *r) {
 
 /* ---- the table ---- */
 
-struct steps *steps_new(int64_t most) {
+struct steps *steps_new(int64_t most, int64_t most_of_one) {
   struct steps *s = mem_zalloc(1, sizeof *s);
   s->most = most;
+  s->most_of_one = most_of_one;
   pthread_mutex_init(&s->lock, NULL);
   return s;
 }
@@ -205,6 +252,7 @@ void steps_free(struct steps *s) {
   for (int i = 0; i < BUCKETS; i++)
     for (struct entry *e = s->buckets[i], *next; e; e = next) {
       next = e->next;
+      count_known(e);
       rendezvous_abort(e->local, STATUS(SHOAL_UNAVAILABLE, "the server is stopping"));
       rendezvous_unref(&e->head);
     }
@@ -238,7 +286,7 @@ static struct entry *find_or_make(struct steps *s, int64_t id) {
 struct rendezvous *steps_get(struct steps *s, int64_t id) {
   pthread_mutex_lock(&s->lock);
   struct entry *e = find_or_make(s, id);
-  e->is_strange = false;
+  count_known(e);
   e->touched = clock_ns();
   pthread_mutex_unlock(&s->lock);
   return &e->head;
@@ -255,6 +303,7 @@ static struct entry *take_out(struct steps *s, bool (*over)(const struct entry *
         continue;
       }
       *at = e->next;
+      count_known(e);
       e->next = out;
       out = e;
       s->n--;
@@ -290,27 +339,34 @@ static struct entry *take_stale(struct steps *s) {
   return take_out(s, is_stale, now - STEP_STALE_MS * 1000000ll);
 }
 
-shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out) {
+shoal_status steps_get_for_request(struct steps *s, int64_t id, uint64_t connection, struct rendezvous **out) {
   struct entry *stale = NULL;
   pthread_mutex_lock(&s->lock);
-  bool gone = false, full = false;
+  bool gone = false, full = false, greedy = false;
   struct entry *e = find(s, id);
   if (!e) {
     for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
     if (!gone && s->n >= s->most) stale = take_stale(s);
     full = s->n >= s->most;
+    greedy = !may_ask_more(s, connection);
   }
   *out = NULL;
-  if (!gone && !full) {
+  if (!gone && !full && !greedy) {
     bool fresh = !e;
     e = find_or_make(s, id);
-    if (fresh) e->is_strange = true;
+    if (fresh) count_strange(e, connection);
     e->requests++;
     *out = &e->head;
   }
   pthread_mutex_unlock(&s->lock);
   end_all(stale, "nobody has been at work on it for a while, and the table of steps is full");
   if (gone) return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
+  if (greedy)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "values of %" PRId64
+                  " steps that do not run here are asked for over one connection, as many as "
+                  "--max_connection_steps allows",
+                  s->most_of_one);
   if (!full) return NULL;
   return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps are waited for, as many as --max_steps allows",
                 s->most);
@@ -327,6 +383,7 @@ void steps_request_over(struct steps *s, struct rendezvous *r) {
     struct entry **at = bucket(s, e->id);
     while (*at != e) at = &(*at)->next;
     *at = e->next;
+    count_known(e);
     s->n--;
   }
   pthread_mutex_unlock(&s->lock);
@@ -340,6 +397,7 @@ void steps_cleanup(struct steps *s, int64_t id) {
   struct entry *e = *at;
   if (e) {
     *at = e->next;
+    count_known(e);
     s->n--;
     s->gone[s->next_gone++ % REMEMBERED] = id;
   }
@@ -385,21 +443,27 @@ void steps_finished(struct steps *s, int64_t id) {
 }
 
 struct description {
-  struct text *out;
+  struct listing *lines;
   int64_t id;
 };
 
-static void describe_key(void *arg, const char *key) {
+static bool describe_key(void *arg, const char *key) {
   struct description *d = arg;
-  text_addf(d->out, "  step %" PRId64 ": waiting here for ", d->id);
-  text_add_shown(d->out, key, strlen(key), false);
-  text_addc(d->out, '\n');
+  if (!listing_line(d->lines)) return false;
+  text_addf(d->lines->out, "  step %" PRId64 ": waiting here for ", d->id);
+  text_add_shown(d->lines->out, key, strlen(key), false);
+  text_addc(d->lines->out, '\n');
+  return true;
 }
 
 void steps_describe(struct steps *s, struct text *out) {
+  struct listing lines = {.out = out};
+  int64_t seen = 0;
   pthread_mutex_lock(&s->lock);
-  for (int i = 0; i < BUCKETS; i++)
-    for (struct entry *e = s->buckets[i]; e; e = e->next)
-      rendezvous_local_waiting(e->local, describe_key, &(struct description){out, e->id});
+  for (int i = 0; i < BUCKETS && !lines.full; i++)
+    for (struct entry *e = s->buckets[i]; e && !lines.full; e = e->next, seen++)
+      rendezvous_local_waiting(e->local, describe_key, &(struct description){&lines, e->id});
+  int64_t left = s->n - seen;
   pthread_mutex_unlock(&s->lock);
+  if (lines.full) text_addf(out, "  ... and of %" PRId64 " more steps\n", left + 1);
 }

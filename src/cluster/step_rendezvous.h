@@ -22,14 +22,15 @@ struct step_names {
   int64_t session; /* a number of its own */
 };
 
-/* most: steps; requests for values of more are refused, unless steps that nobody is at work on make room. */
-struct steps *steps_new(int64_t most);
+/* most: steps; requests for values of more are refused, unless steps that nobody is at work on make room. most_of_one:
+ * of these, that only requests of one connection know of. */
+struct steps *steps_new(int64_t most, int64_t most_of_one);
 void steps_free(struct steps *s);
 
 /* The step's rendezvous, made when there is none; a reference. */
 struct rendezvous *steps_get(struct steps *s, int64_t id);
-/* The same for a request from outside: ABORTED when the step was cleaned up before. */
-shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rendezvous **out);
+/* The same for a request from outside, over a connection: ABORTED when the step was cleaned up before. */
+shoal_status steps_get_for_request(struct steps *s, int64_t id, uint64_t connection, struct rendezvous **out);
 /* The request has its value, or has gone: a step that only requests know of goes with the last of them. */
 void steps_request_over(struct steps *s, struct rendezvous *r);
 /* Before running; connection: over which somebody wants it run (0: none); stats (optional) receives a span for each
@@ -51,7 +52,7 @@ void steps_sweep(struct steps *s, int64_t idle_ms, bool (*connected)(void *arg, 
 void steps_finished(struct steps *s, int64_t id);
 /* The session is no more: neither are its steps. */
 void steps_forget_session(struct steps *s, int64_t session);
-/* What is waited for, one line each. */
+/* What is waited for, one line each, up to a number. */
 void steps_describe(struct steps *s, struct text *out);
 
 #endif

@@ -40,11 +40,12 @@ struct worker *worker_new(const struct worker_options *o) {
   limits_change(w->limits, LIMIT_STEPS, o->max_steps);
   limits_change(w->limits, LIMIT_CALLABLES, o->max_callables);
   limits_change(w->limits, LIMIT_PARTIAL_RUNS, o->max_partial_runs);
-  w->steps = steps_new(limits_most(w->limits, LIMIT_STEPS));
+  w->steps = steps_new(limits_most(w->limits, LIMIT_STEPS), limits_most_of_one(LIMIT_STEPS));
   owed_init(&w->owed);
   w->ids = request_ids_new();
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
+  worker_expect(w, o->spec);
   return w;
 }
 

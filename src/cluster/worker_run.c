@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cluster/listing.h"
 #include "cluster/worker.h"
 #include "rpc/loop.h"
 
@@ -70,15 +71,18 @@ void worker_describe(struct worker *w, struct text *out) {
   text_addf(out, "%zu worker sessions\n", w->sessions.n);
   int64_t now = clock_ns();
   void *value;
-  for (size_t i = 0; strmap_next(&w->sessions, &i, NULL, &value);) {
+  struct listing sessions = {.out = out}, runs = {.out = out};
+  for (size_t i = 0; strmap_next(&w->sessions, &i, NULL, &value) && listing_line(&sessions);) {
     struct worker_session *s = value;
     pthread_mutex_lock(&s->lock);
     text_addf(out, " session %" PRId64 ": %zu registered graphs\n", s->number, s->graphs.n);
     pthread_mutex_unlock(&s->lock);
   }
-  for (struct graph_run *r = w->runs; r; r = r->next)
+  for (struct graph_run *r = w->runs; r && listing_line(&runs); r = r->next)
     text_addf(out, "  step %" PRId64 ": running graph %s of session %" PRId64 " since %.1f s\n", r->run.step.id,
               r->graph->handle, r->session->number, (double)(now - r->started) * 1e-9);
   pthread_mutex_unlock(&w->lock);
+  if (sessions.full || runs.full)
+    text_addf(out, " ... and more: %" PRId64 " steps are under way\n", limits_used(w->limits, LIMIT_STEPS));
   steps_describe(w->steps, out);
 }

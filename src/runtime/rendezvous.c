@@ -262,12 +262,13 @@ bool rendezvous_local_is_empty(struct rendezvous *base) {
   return empty;
 }
 
-void rendezvous_local_waiting(struct rendezvous *base, void (*fn)(void *, const char *), void *arg) {
+void rendezvous_local_waiting(struct rendezvous *base, bool (*fn)(void *, const char *), void *arg) {
   struct local *r = (struct local *)base;
+  bool more = true;
   pthread_mutex_lock(&r->lock);
-  for (size_t k = 0; r->n && k < r->cap; k++)
-    for (const struct item *i = r->buckets[k].first; i; i = i->next)
-      if (i->done) fn(arg, i->key);
+  for (size_t k = 0; r->n && k < r->cap && more; k++)
+    for (const struct item *i = r->buckets[k].first; i && more; i = i->next)
+      if (i->done) more = fn(arg, i->key);
   pthread_mutex_unlock(&r->lock);
 }
 

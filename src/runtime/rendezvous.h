@@ -59,7 +59,7 @@ bool rendezvous_local_is_empty(struct rendezvous *r);
 /* Its step has been cleaned up: waiting receives end with ABORTED, and so do those to come, and sends. */
 void rendezvous_local_end(struct rendezvous *r, int64_t step);
 /* Calls fn for each key somebody waits for (status pages). */
-void rendezvous_local_waiting(struct rendezvous *r, void (*fn)(void *arg, const char *key), void *arg);
+void rendezvous_local_waiting(struct rendezvous *r, bool (*fn)(void *arg, const char *key), void *arg);
 
 /* ---- keys: "SRC_DEVICE;INCARNATION;DST_DEVICE;EDGE_NAME;FRAME:ITER" ---- */
 struct rendezvous_key {

@@ -16,9 +16,8 @@ void signatures_release(struct signatures *t, void (*let_go)(struct signature *s
   INVARIANT(11, !t->making.n);
   void *s;
   for (size_t i = 0; strmap_next(&t->kept, &i, NULL, &s);) let_go(s);
-  for (size_t i = 0; i < t->callables.n; i++)
-    if (t->callables.at[i]) let_go(t->callables.at[i]);
-  vec_release(&t->callables);
+  for (size_t i = 0; (s = numbered_next(&t->callables, &i));) let_go(s);
+  numbered_release(&t->callables);
   strmap_release(&t->kept);
   strmap_release(&t->making);
   pthread_mutex_destroy(&t->lock);
@@ -154,20 +153,15 @@ size_t signatures_count(struct signatures *t) {
 
 int64_t signatures_hold(struct signatures *t, struct signature *s) {
   pthread_mutex_lock(&t->lock);
-  int64_t callable = (int64_t)t->callables.n;
-  vec_push(&t->callables, s);
+  int64_t callable = numbered_add(&t->callables, s);
   pthread_mutex_unlock(&t->lock);
   return callable;
 }
 
 struct signature *signatures_held(struct signatures *t, int64_t callable, bool release) {
-  struct signature *s = NULL;
   pthread_mutex_lock(&t->lock);
-  if (callable >= 0 && (size_t)callable < t->callables.n) {
-    s = t->callables.at[callable];
-    if (release) t->callables.at[callable] = NULL;
-    else if (s) signature_ref(s);
-  }
+  struct signature *s = release ? numbered_remove(&t->callables, callable) : numbered_get(&t->callables, callable);
+  if (s && !release) signature_ref(s);
   pthread_mutex_unlock(&t->lock);
   return s;
 }

@@ -17,10 +17,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/numbered.h"
 #include "base/status.h"
 #include "base/strmap.h"
 #include "base/text.h"
-#include "base/vec.h"
 #include "graph/prune.h"
 
 /* The head of what was compiled. References are taken with the table's lock held, or by those who have one: what has
@@ -51,10 +51,10 @@ struct signature_work {
 
 struct signatures {
   pthread_mutex_t lock;
-  struct strmap kept;                /* lock: key -> struct signature * */
-  struct strmap making;              /* lock: key -> struct signature_work * */
-  uint64_t uses;                     /* lock */
-  VEC(struct signature *) callables; /* lock: by handle; NULL where released */
+  struct strmap kept;        /* lock: key -> struct signature * */
+  struct strmap making;      /* lock: key -> struct signature_work * */
+  uint64_t uses;             /* lock */
+  struct numbered callables; /* lock: struct signature * */
   size_t most;
   void (*forget)(void *owner, struct signature *s); /* it has left the table: takes its reference over */
   void *owner;

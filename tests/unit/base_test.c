@@ -215,6 +215,13 @@ static void catch_clockwork(void *arg) {
 }
 
 /* Their thread is held while they are set, so that none rings before all are there, however slow this thread is. */
+static void hold_clockwork(struct alarm *gate) {
+  sem_init(&caught, 0, 0);
+  sem_init(&released, 0, 0);
+  alarm_set(gate, clock_ns(), catch_clockwork, NULL);
+  while (sem_wait(&caught)) continue;
+}
+
 static void alarms_ring_in_order(void **state) {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t rang = PTHREAD_COND_INITIALIZER;
@@ -226,10 +233,7 @@ static void alarms_ring_in_order(void **state) {
   alarm_clear(&never); /* was never set */
   alarm_set(&never, clock_ns() + (int64_t)3600 * 1000000000, on_ring, NULL);
   struct alarm gate;
-  sem_init(&caught, 0, 0);
-  sem_init(&released, 0, 0);
-  alarm_set(&gate, clock_ns(), catch_clockwork, NULL);
-  while (sem_wait(&caught)) continue;
+  hold_clockwork(&gate);
   int64_t now = clock_ns();
   for (int i = 0; i < N; i++) {
     rings[i] = (struct ring){.due = now + rank[i] * 5000000, .order = &order, .lock = &lock, .rang = &rang};
@@ -244,6 +248,41 @@ static void alarms_ring_in_order(void **state) {
   alarm_clear(&never);
   alarm_clear(&gate);
   for (int i = 0; i < N; i++) alarm_clear(&rings[i].alarm);
+  sem_destroy(&caught);
+  sem_destroy(&released);
+}
+
+enum { CROWD = 300000 };
+static struct alarm crowd[CROWD];
+static int crowd_rang, crowd_last; /* the clockwork's until the last has rung */
+static sem_t crowd_over;
+
+static void on_crowd(void *arg) {
+  int rank = CROWD - 1 - (int)((struct alarm *)arg - crowd); /* falling times: the last that was set is the first */
+  crowd_last = rank > crowd_last ? rank : CROWD;             /* once out of order, it stays so */
+  crowd_rang++;
+  if (arg == &crowd[0]) sem_post(&crowd_over);
+}
+
+/* Each earlier than those before it, some of which go again: a list in order of time would be walked for an hour. */
+static void a_crowd_of_alarms(void **state) {
+  struct alarm gate;
+  hold_clockwork(&gate);
+  sem_init(&crowd_over, 0, 0);
+  int64_t now = clock_ns();
+  int cleared = 0;
+  crowd_last = -1;
+  for (int i = 0; i < CROWD; i++) alarm_set(&crowd[i], now - i, on_crowd, &crowd[i]);
+  for (int i = 1; i < CROWD; i += 3) {
+    alarm_clear(&crowd[i]);
+    cleared++;
+  }
+  sem_post(&released);
+  while (sem_wait(&crowd_over)) continue;
+  assert_int_equal(crowd_rang, CROWD - cleared);
+  assert_int_equal(crowd_last, CROWD - 1);
+  alarm_clear(&gate);
+  sem_destroy(&crowd_over);
   sem_destroy(&caught);
   sem_destroy(&released);
 }
@@ -312,4 +351,4 @@ RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_te
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
           cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(strmap_keeps_the_order),
           cmocka_unit_test(hashes_are_secret), cmocka_unit_test(vectors_grow), cmocka_unit_test(alarms_ring_in_order),
-          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))
+          cmocka_unit_test(a_crowd_of_alarms), cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))

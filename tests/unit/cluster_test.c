@@ -279,7 +279,7 @@ static void values_nobody_takes(void **state) {
   static const char key[] =
       "/job:a/replica:0/task:0/device:CPU:0;0000000000000001;/job:b/replica:0/task:0/"
       "device:CPU:0;edge;0:0";
-  struct steps *all = steps_new(100);
+  struct steps *all = steps_new(100, 100);
   struct step_names names = {.task = "/job:a/replica:0/task:0", .session = 5};
   uint64_t gone = 8;
   struct rendezvous *r[3];
@@ -371,24 +371,79 @@ static int64_t own_time(void) {
  * to note all of the others took. */
 static void steps_beyond_the_limit(void **state) {
   enum { MOST = 100000, MORE = 2000 };
-  struct steps *all = steps_new(MOST);
+  struct steps *all = steps_new(MOST, MOST);
   struct rendezvous **r = calloc(MOST, sizeof *r), *none;
   int64_t began = own_time();
-  for (int i = 0; i < MOST; i++) ok(steps_get_for_request(all, 1 + i, &r[i]));
+  for (int i = 0; i < MOST; i++) ok(steps_get_for_request(all, 1 + i, 7, &r[i]));
   int64_t noting = own_time() - began;
   began = own_time();
   for (int i = 0; i < MORE; i++)
-    expect_error(steps_get_for_request(all, MOST + 1 + i, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_steps");
+    expect_error(steps_get_for_request(all, MOST + 1 + i, 9, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_steps");
   int64_t refusing = own_time() - began;
   if (refusing > 3 * noting) fail_msg("%lld ns to note, %lld to refuse", (long long)noting, (long long)refusing);
   for (int i = 0; i < MOST; i++) {
     steps_request_over(all, r[i]);
     rendezvous_unref(r[i]);
   }
-  ok(steps_get_for_request(all, MOST + 1, &none)); /* there is room again */
+  ok(steps_get_for_request(all, MOST + 1, 7, &none)); /* there is room again */
   steps_request_over(all, none);
   rendezvous_unref(none);
   free(r);
+  steps_free(all);
+}
+
+/* Values of steps that nobody runs are asked for by one connection up to its share, and the rest is there for others;
+ * those that are run here then, or asked for no more, count no longer. */
+static void steps_of_one_connection(void **state) {
+  enum { SHARE = 10 };
+  struct steps *all = steps_new(100, SHARE);
+  struct step_names names = {.task = "/job:a/replica:0/task:0", .session = 5};
+  struct rendezvous *r[SHARE], *other, *again, *run, *next, *last, *none;
+  for (int i = 0; i < SHARE; i++) ok(steps_get_for_request(all, 1 + i, 7, &r[i]));
+  expect_error(steps_get_for_request(all, 50, 7, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_connection_steps");
+  ok(steps_get_for_request(all, 1, 7, &again)); /* one that is known */
+  ok(steps_get_for_request(all, 50, 9, &other));
+  run = steps_get(all, 2);
+  ok(step_rendezvous_bind(run, &names, 7, NULL));
+  ok(steps_get_for_request(all, 51, 7, &next));
+  expect_error(steps_get_for_request(all, 52, 7, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_connection_steps");
+  steps_request_over(all, next);
+  rendezvous_unref(next);
+  ok(steps_get_for_request(all, 53, 7, &next));
+  step_rendezvous_unbind(run);
+  rendezvous_unref(run);
+  steps_cleanup(all, 3);
+  ok(steps_get_for_request(all, 54, 7, &last));
+  rendezvous_unref(last); /* the table goes with what it has */
+  rendezvous_unref(next);
+  rendezvous_unref(again);
+  rendezvous_unref(other);
+  for (int i = 0; i < SHARE; i++) rendezvous_unref(r[i]);
+  steps_free(all);
+}
+
+static void ignore_value(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  shoal_status_free(s);
+  tensor_release(value);
+}
+
+/* However many steps are waited for, what is told of them ends. */
+static void told_of_many_steps(void **state) {
+  enum { MANY = 5000 };
+  struct steps *all = steps_new(MANY, MANY);
+  for (int i = 0; i < MANY; i++) {
+    struct rendezvous *r;
+    ok(steps_get_for_request(all, 1 + i, 7, &r));
+    step_rendezvous_recv_local(r, "key", NULL, ignore_value, NULL);
+    rendezvous_unref(r);
+  }
+  struct text t = {0};
+  steps_describe(all, &t);
+  int lines = 0;
+  for (size_t i = 0; i < t.n; i++) lines += t.at[i] == '\n';
+  assert_in_range(lines, 100, 1000);
+  assert_non_null(strstr(text_cstr(&t), "... and of 4800 more steps"));
+  text_release(&t);
   steps_free(all);
 }
 
@@ -403,6 +458,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(port_in_use, start_trio, stop_trio),
       cmocka_unit_test(values_nobody_takes),
       cmocka_unit_test(steps_beyond_the_limit),
+      cmocka_unit_test(steps_of_one_connection),
+      cmocka_unit_test(told_of_many_steps),
       cmocka_unit_test(bad_specs),
       cmocka_unit_test(roots_are_the_servers),
       cmocka_unit_test(reads_tf_config),

@@ -65,7 +65,10 @@ static void many(void **state) {
   rendezvous_unref(r);
 }
 
-static void count_key(void *arg, const char *key) { ++*(int *)arg; }
+static bool count_key(void *arg, const char *key) {
+  ++*(int *)arg;
+  return true;
+}
 
 /* Who was cancelled is passed over; an abort ends those that wait, and those that come later. Values go with it. */
 static void cancelled_and_aborted(void **state) {

@@ -149,6 +149,30 @@ static void deserted_is_not_found(void **state) {
   signatures_release(&t, unref);
 }
 
+/* Numbers are never given twice, and those of long ago leave nothing. */
+static void callables_come_and_go(void **state) {
+  enum { EVER = 100000, AT_A_TIME = 100 };
+  struct signatures t;
+  setup(&t);
+  for (int i = 0; i < EVER; i++) {
+    assert_int_equal(signatures_hold(&t, make(i)), i);
+    if (i < AT_A_TIME) continue;
+    int old = i - AT_A_TIME;
+    struct signature *s = signatures_held(&t, old, true);
+    assert_int_equal(((struct made *)s)->number, old);
+    unref(s);
+    assert_null(signatures_held(&t, old, false));
+    assert_null(signatures_held(&t, old, true));
+  }
+  struct signature *last = signatures_held(&t, EVER - 1, false);
+  assert_int_equal(((struct made *)last)->number, EVER - 1);
+  unref(last);
+  assert_null(signatures_held(&t, EVER, false));
+  assert_null(signatures_held(&t, -1, false));
+  assert_true(t.callables.all.cap <= 8 * AT_A_TIME);
+  signatures_release(&t, unref);
+}
+
 static void keys_differ(void **state) {
   static const char *ab[] = {"a;b"}, *a_b[] = {"a", "b"};
   struct step_signature all[] = {{ab, 1, NULL, 0, NULL, 0},    {a_b, 2, NULL, 0, NULL, 0},
@@ -166,4 +190,4 @@ static void keys_differ(void **state) {
 
 RUN_TESTS(cmocka_unit_test(least_recently_used_goes), cmocka_unit_test(what_is_used_stays),
           cmocka_unit_test(others_get_the_outcome), cmocka_unit_test(deserted_is_not_found),
-          cmocka_unit_test(keys_differ))
+          cmocka_unit_test(callables_come_and_go), cmocka_unit_test(keys_differ))

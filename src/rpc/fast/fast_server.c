@@ -43,6 +43,8 @@ void request_begin_answer(struct fast_request *r) {
   pthread_mutex_unlock(&c->lock);
 }
 
+uint64_t fast_connection(const struct fast_request *r) { return (uint64_t)(uintptr_t)r->conn; }
+
 /* ---- cancelling ---- */
 
 void fast_on_cancel(struct fast_request *r, void (*fn)(void *arg), void *arg) {

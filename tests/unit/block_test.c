@@ -14,7 +14,7 @@ static bool keeps(void) {
 }
 
 static void used_again(void **state) {
-  if (!keeps()) skip();
+  bool kept_ones = keeps();
   for (size_t n = 0; n + 16 <= BLOCK_LARGEST; n += 61) {
     char *p = block_alloc(n);
     assert_int_equal((uintptr_t)p % _Alignof(max_align_t), 0);
@@ -22,8 +22,8 @@ static void used_again(void **state) {
     block_free(p);
     size_t kept = blocks_kept();
     char *q = block_zalloc(n);
-    assert_ptr_equal(q, p);
-    assert_true(blocks_kept() < kept);
+    if (kept_ones) assert_ptr_equal(q, p);
+    if (kept_ones) assert_true(blocks_kept() < kept);
     for (size_t i = 0; i < n; i++) assert_int_equal(q[i], 0);
     block_free(q);
     assert_int_equal(blocks_kept(), kept);

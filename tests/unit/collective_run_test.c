@@ -337,7 +337,8 @@ static int chosen(int operation, int size, int64_t n, const int *hosts) {
 }
 
 static void the_cheapest_is_chosen(void **state) {
-  static const int apart[] = {0, 1, 2, 3}, layered[] = {0, 0, 1, 1};
+  static const int layered[] = {0, 0, 1, 1};
+  static const int apart[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   assert_int_equal(chosen(OPERATION_ALL_REDUCE, 2, 1 << 20, NULL), ALGORITHM_DIRECT);
   assert_int_equal(chosen(OPERATION_ALL_REDUCE, 64, 1 << 20, NULL), ALGORITHM_HALVING);
   assert_int_equal(chosen(OPERATION_ALL_REDUCE, 4, 1, apart), ALGORITHM_CENTRAL);

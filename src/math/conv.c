@@ -1,7 +1,7 @@
 /* Convolutions as matrix products.
  *
  *   forward          y  [positions, co] = patches(x) [positions, taps*ci] * w [taps*ci, co]
- *   filter gradient  dw [taps*ci, co]   = patches(x)' * dy [positions, co]
+ *   filter gradient  dw [taps*ci, co]   = patches(x)' * dy [positions, co], or dw' = dy' * patches(x)
  *   input gradient   dx [positions, ci] = patches(dy) [positions, taps*co] * w turned round [taps*co, ci]
  *
  * With strides, the input gradient falls into as many phases as there are remainders of a coordinate by the
@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "math/conv_patch.h"
+#include "math/gemm_kernel.h"
 #include "tensor/buffer.h"
 
 enum { MAX_OFFSETS = 64 };
@@ -58,6 +59,16 @@ static bool is_product(const struct conv *c) {
   return true;
 }
 
+/* The patches as the left operand; ld: of the image, where that is the matrix. */
+static struct gemm_operand patch_operand(const struct conv *c, const struct patches *p, int64_t ld) {
+  struct gemm_operand o = {.data = p->image, .type = p->type, .ld = ld, .arg = p};
+  if (is_product(c)) return o;
+  o.pack = patch_pack_positions;
+  o.trans = patch_positions_run(p);
+  o.run = patch_run(p);
+  return o;
+}
+
 static struct gemm_epilogue of_group(const struct gemm_epilogue *e, int64_t first, size_t acc, size_t es) {
   struct gemm_epilogue g = *e;
   if (g.scale) g.scale = (const char *)g.scale + (size_t)first * acc;
@@ -82,8 +93,7 @@ shoal_status conv_forward(struct pool *pool, const struct conv *c, shoal_dtype t
       g.epilogue = &e;
     }
     p.image = (const char *)x + (size_t)(i * ci) * es;
-    g.a = (struct gemm_operand){.data = p.image, .type = type, .ld = c->ci, .arg = &p};
-    if (!is_product(c)) g.a.pack = patch_pack_positions;
+    g.a = patch_operand(c, &p, c->ci);
     g.b = (struct gemm_operand){.data = (const char *)w + (size_t)(i * co) * es, .type = type, .ld = c->co};
     g.c = (char *)y + (size_t)(i * co) * es;
     s = gemm_run(pool, &g);
@@ -92,23 +102,47 @@ shoal_status conv_forward(struct pool *pool, const struct conv *c, shoal_dtype t
   return s;
 }
 
+/* A tile's rows of A that begin and end within taps are copied in odd pieces, and there are many of them; where a
+ * tile's columns are whole taps, those are the better side to have them on. */
+static bool taps_suit_columns(const struct conv *c, shoal_dtype type, int64_t rows, int64_t co, int64_t ci) {
+  if (type != SHOAL_FLOAT32 || is_product(c)) return false;
+  const struct gemm_kernel *kn = gemm_kernel_find(type, rows, co, false);
+  return ci % kn->mr != 0 && ci % kn->nr == 0;
+}
+
+/* from [n, rows] to [rows, n], rows of `to` ld apart. */
+static void turn_back(const float *from, int64_t rows, int64_t n, float *to, int64_t ld) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < n; j++) to[i * ld + j] = from[j * rows + i];
+}
+
 shoal_status conv_backward_filter(struct pool *pool, const struct conv *c, shoal_dtype type, const void *x,
                                   const void *dy, void *dw) {
   struct patches p;
   struct offsets o;
   TRY(forward_patches(c, type, &p, &o));
   size_t es = dtype_size(type);
-  int64_t ci = c->ci / c->groups, co = c->co / c->groups;
-  shoal_status s = NULL;
+  int64_t ci = c->ci / c->groups, co = c->co / c->groups, rows = volume(c->filter) * ci;
+  bool turned = taps_suit_columns(c, type, rows, co, ci);
+  struct buffer *turned_dw = NULL;
+  shoal_status s = turned ? buffer_new((size_t)(rows * co) * es, &turned_dw) : NULL;
   for (int64_t i = 0; i < c->groups && !s; i++) {
     p.image = (const char *)x + (size_t)(i * ci) * es;
-    struct gemm g = {.m = volume(c->filter) * ci, .n = co, .k = c->batch * volume(c->out), .type = type, .ldc = c->co};
-    g.a = (struct gemm_operand){.data = p.image, .type = type, .ld = c->ci, .trans = true, .arg = &p};
-    if (!is_product(c)) g.a.pack = patch_pack_taps;
-    g.b = (struct gemm_operand){.data = (const char *)dy + (size_t)(i * co) * es, .type = type, .ld = c->co};
+    struct gemm_operand taps = {.data = p.image, .type = type, .ld = c->ci, .arg = &p};
+    struct gemm_operand grads = {.data = (const char *)dy + (size_t)(i * co) * es, .type = type, .ld = c->co};
+    if (!is_product(c)) taps.pack = patch_pack_taps;
+    struct gemm g = {.m = rows, .n = co, .k = c->batch * volume(c->out), .a = taps, .b = grads, .type = type};
     g.c = (char *)dw + (size_t)(i * co) * es;
+    g.ldc = c->co;
+    g.a.trans = is_product(c) || !patch_positions_run(&p);
+    if (turned) {
+      g = (struct gemm){co, rows, g.k, grads, taps, turned_dw->data, type, .ldc = rows};
+      g.a.trans = true;
+    }
     s = gemm_run(pool, &g);
+    if (turned && !s) turn_back(turned_dw->data, rows, co, (float *)dw + i * co, c->co);
   }
+  buffer_unref(turned_dw);
   offsets_release(&o);
   return s;
 }
@@ -118,7 +152,7 @@ shoal_status conv_backward_filter(struct pool *pool, const struct conv *c, shoal
 /* The taps of dimension d that reach coordinates of remainder `phase`: which[] and how far from the position. */
 static int64_t phase_taps(const struct conv *c, int d, int64_t phase, int64_t *which, int64_t *offset) {
   int64_t n = 0;
-  for (int64_t t = 0; t < c->filter[d]; t++) {
+  for (int64_t t = c->filter[d]; t-- > 0;) { /* from left to right in dy */
     int64_t at = phase + c->pad[d] - t * c->dilation[d];
     if (at % c->stride[d]) continue;
     which[n] = t;
@@ -180,8 +214,7 @@ static shoal_status run_phase(struct pool *pool, const struct conv *c, shoal_dty
   TRY_GOTO(s, buffer_new(MAX((size_t)(g.k * ci) * es, 1), &turned), done);
   turn_filter(c, es, w, p.taps, which.at, ci, co, turned->data);
   if (!whole) TRY_GOTO(s, buffer_new(MAX((size_t)(g.m * ci) * es, 1), &rows), done);
-  g.a = (struct gemm_operand){.data = dy, .type = type, .ld = c->co, .arg = &p};
-  if (!is_product(c)) g.a.pack = patch_pack_positions;
+  g.a = patch_operand(c, &p, c->co);
   g.b = (struct gemm_operand){.data = turned->data, .type = type, .ld = ci};
   g.c = whole ? (void *)dx : rows->data;
   g.ldc = whole ? c->ci : ci;

@@ -8,59 +8,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "math/conv_rows.h"
 #include "math/scratch.h"
 #include "math/transpose.h"
 
 enum { MAX_WIDTH = 64, ZEROS = 256 };
 static const float zeros[ZEROS];
-
-struct patch_place {
-  int64_t n, at[3];
-};
-
-static struct patch_place place_of(const struct patches *p, int64_t index) {
-  struct patch_place s;
-  s.at[2] = index % p->grid[2];
-  index /= p->grid[2];
-  s.at[1] = index % p->grid[1];
-  index /= p->grid[1];
-  s.at[0] = index % p->grid[0];
-  s.n = index / p->grid[0];
-  return s;
-}
-
-static void place_next(const struct patches *p, struct patch_place *s) {
-  for (int d = 2; d >= 0; d--) {
-    if (++s->at[d] < p->grid[d]) return;
-    s->at[d] = 0;
-  }
-  s->n++;
-}
-
-static struct patch_place tap_of(const struct patches *p, int64_t index) {
-  struct patch_place t = {0};
-  t.at[2] = index % p->taps[2];
-  index /= p->taps[2];
-  t.at[1] = index % p->taps[1];
-  t.at[0] = index / p->taps[1];
-  return t;
-}
-
-static void tap_next(const struct patches *p, struct patch_place *t) {
-  for (int d = 2; d >= 0; d--) {
-    if (++t->at[d] < p->taps[d]) return;
-    t->at[d] = 0;
-  }
-}
-
-/* The pixel under a tap, in elements from the image's start; -1 outside. */
-static inline int64_t pixel_at(const struct patches *p, const struct patch_place *s, const struct patch_place *t) {
-  int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t->at[0]];
-  int64_t x1 = s->at[1] * p->step[1] + p->offset[1][t->at[1]];
-  int64_t x2 = s->at[2] * p->step[2] + p->offset[2][t->at[2]];
-  if (x0 < 0 || x0 >= p->size[0] || x1 < 0 || x1 >= p->size[1] || x2 < 0 || x2 >= p->size[2]) return -1;
-  return (((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2] + x2) * p->pixel;
-}
 
 /* ---- positions as lanes ---- */
 
@@ -181,35 +134,17 @@ static void pack_channel_groups(const struct patches *p, const struct gemm_panel
 /* Into scratch, row by row, then packed. */
 static void pack_copied(const struct patches *p, const struct gemm_panel *panel, const struct patch_place *places,
                         int lanes, int64_t k, int64_t n, void *dst) {
-  size_t es = dtype_size(p->type);
-  char *rows = scratch_get(SCRATCH_PATCH, (size_t)panel->width * (size_t)n * es);
-  for (int i = 0; i < lanes; i++) {
-    struct patch_place t = tap_of(p, k / p->channels);
-    int64_t c = k % p->channels, left = n;
-    char *to = rows + (size_t)(i * n) * es;
-    while (left > 0) {
-      int64_t len = MIN(p->channels - c, left), at = pixel_at(p, &places[i], &t);
-      if (at < 0) memset(to, 0, (size_t)len * es);
-      else memcpy(to, (const char *)p->image + (size_t)(at + c) * es, (size_t)len * es);
-      to += (size_t)len * es;
-      left -= len;
-      c = 0;
-      tap_next(p, &t);
-    }
-  }
+  struct patch_columns c = patch_columns_of(p, k, n);
+  void *rows = scratch_get(SCRATCH_PATCH, (size_t)panel->width * (size_t)n * dtype_size(p->type));
+  patch_copy(p, &c, places, lanes, n, rows);
   gemm_pack_block(panel, rows, p->type, n, 1, false, lanes, n, dst);
 }
 
-void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes,
-                          int64_t k, int64_t n, void *dst) {
-  const struct patches *p = o->arg;
-  struct patch_place places[MAX_WIDTH];
-  places[0] = place_of(p, lane);
-  for (int i = 1; i < lanes; i++) {
-    places[i] = places[i - 1];
-    place_next(p, &places[i]);
-  }
-  if (p->step[2] == 1 && p->pixel == 1) pack_rows_of_pixels(p, panel, places, lanes, k, n, dst);
+bool patch_positions_run(const struct patches *p) { return p->step[2] == 1 && p->pixel == 1; }
+
+static void pack_positions(const struct patches *p, const struct gemm_panel *panel, const struct patch_place *places,
+                           int lanes, int64_t k, int64_t n, void *dst) {
+  if (patch_positions_run(p)) pack_rows_of_pixels(p, panel, places, lanes, k, n, dst);
   else if (p->type == SHOAL_FLOAT32) pack_channels(p, panel, places, lanes, k, n, dst);
   else if (panel->type == SHOAL_BFLOAT16 && p->channels % panel->group == 0 && k % panel->group == 0 &&
            n % panel->group == 0)
@@ -217,14 +152,27 @@ void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel 
   else pack_copied(p, panel, places, lanes, k, n, dst);
 }
 
+void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes,
+                          int64_t k, int64_t n, void *dst, size_t step) {
+  const struct patches *p = o->arg;
+  struct patch_place places[MAX_WIDTH], next = place_of(p, lane);
+  struct patch_columns columns;
+  if (panel->rows) columns = patch_columns_of(p, k, n);
+  for (int64_t l = 0; l < lanes; l += panel->width, dst = (char *)dst + step) {
+    int here = (int)MIN(panel->width, lanes - l);
+    for (int i = 0; i < here; i++, place_next(p, &next)) places[i] = next;
+    if (panel->rows) patch_rows(p, &columns, places, here, panel->width, dst);
+    else pack_positions(p, panel, places, here, k, n, dst);
+  }
+}
+
 /* ---- taps as lanes ---- */
 
 /* Lanes [first, first + count) of the panel are channels [c, c + count) of one tap. Positions go row by row of the
  * grid, so that what is inside the image is one range of each row. */
-static void copy_tap(const struct patches *p, const struct patch_place *t, int64_t c, int64_t count, int64_t k,
-                     int64_t n, size_t step, char *dst) {
+static void copy_tap(const struct patches *p, const struct patch_place *t, int64_t c, int64_t count,
+                     struct patch_place s, int64_t n, size_t step, char *dst) {
   size_t es = dtype_size(p->type), bytes = (size_t)count * es;
-  struct patch_place s = place_of(p, k);
   while (n > 0) {
     int64_t run = MIN(p->grid[2] - s.at[2], n);
     int64_t x0 = s.at[0] * p->step[0] + p->offset[0][t->at[0]], x1 = s.at[1] * p->step[1] + p->offset[1][t->at[1]];
@@ -254,6 +202,7 @@ static void copy_tap(const struct patches *p, const struct patch_place *t, int64
       COPY(32)
       COPY(48)
       COPY(64)
+      COPY(128)
       default:
         for (int64_t i = 0; i < many; i++, to += step, from += jump) memcpy(to, from, bytes);
     }
@@ -266,21 +215,41 @@ static void copy_tap(const struct patches *p, const struct patch_place *t, int64
   }
 }
 
-void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes, int64_t k,
-                     int64_t n, void *dst) {
-  const struct patches *p = o->arg;
+/* A panel from channel c of tap t on, for n positions from `first` on. Moves t on; returns the channel it comes to. */
+static int64_t pack_taps(const struct patches *p, const struct gemm_panel *panel, struct patch_place *t, int64_t c,
+                         struct patch_place first, int lanes, int64_t n, void *dst) {
   size_t es = dtype_size(p->type), step = (size_t)panel->width * es;
   bool direct = p->type == panel->type && panel->group == 1;
   char *block = direct ? dst : scratch_get(SCRATCH_PATCH, (size_t)n * step);
   if (direct && lanes < panel->width) memset(block, 0, (size_t)n * step);
-  struct patch_place t = tap_of(p, lane / p->channels);
-  int64_t c = lane % p->channels;
   for (int i = 0; i < lanes;) {
     int64_t count = MIN(p->channels - c, lanes - i);
-    copy_tap(p, &t, c, count, k, n, step, block + (size_t)i * es);
+    copy_tap(p, t, c, count, first, n, step, block + (size_t)i * es);
     i += (int)count;
+    c += count;
+    if (c < p->channels) continue;
     c = 0;
-    tap_next(p, &t);
+    tap_next(p, t);
   }
   if (!direct) gemm_pack_block(panel, block, p->type, 1, panel->width, false, lanes, n, dst);
+  return c;
+}
+
+/* One channel. */
+static void pack_tap_rows(const struct patches *p, struct patch_place *t, struct patch_place first, int lanes,
+                          int width, int64_t n, struct gemm_rows *to) {
+  for (int i = 0; i < lanes; i++, tap_next(p, t)) patch_tap_row(p, t, first, n, to->own[i]);
+  for (int i = 0; i < width; i++) to->at[i] = to->own[i < lanes ? i : 0];
+}
+
+void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes,
+                     int64_t k, int64_t n, void *dst, size_t step) {
+  const struct patches *p = o->arg;
+  struct patch_place t = tap_of(p, lane / p->channels), first = place_of(p, k);
+  int64_t c = lane % p->channels;
+  for (int64_t l = 0; l < lanes; l += panel->width, dst = (char *)dst + step) {
+    int here = (int)MIN(panel->width, lanes - l);
+    if (panel->rows) pack_tap_rows(p, &t, first, here, panel->width, n, dst);
+    else c = pack_taps(p, panel, &t, c, first, here, n, dst);
+  }
 }

@@ -16,10 +16,14 @@ struct patches {
 };
 
 /* Operand whose lanes are positions and whose k are taps and channels: for y = patches * w. */
-void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes,
-                          int64_t k, int64_t n, void *dst);
+void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes,
+                          int64_t k, int64_t n, void *dst, size_t step);
+/* There is one channel: positions of a row of the grid lie contiguous in the image, not what is under taps. */
+bool patch_positions_run(const struct patches *p);
+/* How many columns of the matrix lie contiguous in the image. */
+int64_t patch_run(const struct patches *p);
 /* Operand whose lanes are taps and channels and whose k are positions: for dw = patches' * dy. */
-void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes, int64_t k,
-                     int64_t n, void *dst);
+void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes,
+                     int64_t k, int64_t n, void *dst, size_t step);
 
 #endif

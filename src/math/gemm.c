@@ -54,10 +54,6 @@ struct gemm_job {
 
 static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane, int lanes,
                  int64_t k, int64_t n, void *dst) {
-  if (o->pack) {
-    o->pack(o, p, lane, lanes, k, n, dst);
-    return;
-  }
   bool k_runs = is_a != o->trans; /* k is the dimension that lies contiguous */
   int64_t ls = k_runs ? o->ld : 1, ks = k_runs ? 1 : o->ld;
   const char *at = (const char *)o->data + (size_t)(lane * ls + k * ks) * dtype_size(o->type);
@@ -69,7 +65,11 @@ static void pack(const struct gemm_operand *o, const struct gemm_panel *p, bool 
  * the copying. */
 static void pack_panels(const struct gemm_operand *o, const struct gemm_panel *p, bool is_a, int64_t lane,
                         int64_t lanes, int64_t k, int64_t n, char *dst, size_t step) {
-  bool rows = !o->pack && is_a == o->trans;
+  if (o->pack) {
+    o->pack(o, p, lane, lanes, k, n, dst, step);
+    return;
+  }
+  bool rows = is_a == o->trans;
   int64_t strip = rows ? PACK_ROWS : n, quads = rows && gemm_packs_quads(p, o->type) ? lanes / 16 * 16 : 0;
   for (int64_t at = 0; at < n; at += strip) {
     if (quads)
@@ -89,7 +89,11 @@ static void pack_b(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Of one panel of A over kc steps. */
-static size_t row_bytes(const struct gemm_job *j) { return (size_t)j->kc * (size_t)j->kn->mr * j->in_size; }
+static size_t row_bytes(const struct gemm_job *j) {
+  struct gemm_rows *rows;
+  if (j->kn->rows) return sizeof *rows + (size_t)j->kn->mr * sizeof *rows->own;
+  return (size_t)j->kc * (size_t)j->kn->mr * j->in_size;
+}
 
 static void pack_a(void *arg, int64_t begin, int64_t end) {
   struct gemm_job *j = arg;
@@ -231,12 +235,16 @@ static void choose_blocks(struct gemm_job *j, int threads) {
   int64_t narrow = MAX(BLOCK_COLUMNS / kn->nr, 1), widest = j->apart ? SUMS_COLUMNS / kn->nr : cols;
   int64_t nb = MIN(cols, widest), want = threads > 1 ? 4 * threads : 1;
   if (m <= mb) { /* B is packed block by block */
+    /* What a function packs (patches) is many times what they are made of: cut by columns alone, they stay in pieces.
+     */
+    int64_t least = j->g->b.pack ? 2 : 2 * NARROW_PANELS;
     nb = MIN(nb, narrow);
-    while (nb >= 2 * NARROW_PANELS && count_blocks(j, mb, cols, nb) < want) nb = (nb + 1) / 2;
+    while (nb >= least && count_blocks(j, mb, cols, nb) < want) nb = (nb + 1) / 2;
   } else if (count_blocks(j, mb, cols, nb) < want) {
     nb = MIN(nb, narrow);
   }
-  while (mb > MAX(2 * kn->mr, MIN_ROWS) && count_blocks(j, mb, cols, nb) < want) mb = (mb / kn->mr + 1) / 2 * kn->mr;
+  while (!j->g->b.pack && mb > MAX(2 * kn->mr, MIN_ROWS) && count_blocks(j, mb, cols, nb) < want)
+    mb = (mb / kn->mr + 1) / 2 * kn->mr;
   /* Even blocks: no thread is left with a sliver at the end. */
   int64_t blocks = (m + mb - 1) / mb;
   j->mb = (rows + blocks - 1) / blocks * kn->mr;
@@ -258,7 +266,13 @@ static void choose_splits(struct gemm_job *j) {
 }
 
 static void choose_steps(struct gemm_job *j) {
-  int64_t blocks = (j->k_piece + j->kn->kc - 1) / j->kn->kc, round = j->kn->round;
+  enum { LEAST_RUN = 64 }; /* of steps: less is not worth the tile's way to C and back */
+  int64_t blocks = (j->k_piece + j->kn->kc - 1) / j->kn->kc, round = j->kn->round, run = j->g->a.run;
+  if (j->kn->rows && run && j->k_piece % run == 0) {
+    for (j->kc = MIN(run, j->kn->kc); run % j->kc; j->kc--) {
+    }
+    if (j->kc >= LEAST_RUN) return;
+  }
   j->kc = ((j->k_piece + blocks - 1) / blocks + round - 1) / round * round;
 }
 
@@ -323,10 +337,11 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
   if (flops < PARALLEL_FLOPS) pool = NULL;
   if (gemv_suits(g)) return gemv_run(pool, g);
-  struct gemm_job j = {.g = g, .kn = gemm_kernel_find(g->a.type, g->m, g->n)};
+  struct gemm_job j = {.g = g, .kn = gemm_kernel_find(g->a.type, g->m, g->n, !g->a.trans)};
   MUST(j.kn);
-  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in};
-  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in};
+  MUST(!j.kn->rows || (j.kn->mr <= GEMM_ROWS && j.kn->kc <= GEMM_ROW));
+  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in, j.kn->rows};
+  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in, false};
   j.in_size = dtype_size(j.kn->in);
   j.acc_size = dtype_size(j.kn->acc);
   j.apart = gemm_acc_type(g->type) != g->type && dtype_size(g->type) != j.acc_size;

@@ -29,24 +29,34 @@ enum gemm_act {
 
 /* How a panel is laid out: `width` lanes (rows of A, columns of B) side by side for each group of `group` steps
  * of k: element (lane, k) stands at (k / group) * width * group + lane * group + k % group. The number of steps
- * is a multiple of `round` (itself one of group). */
+ * is a multiple of `round` (itself one of group). Or, with `rows`, it is a struct gemm_rows. */
 struct gemm_panel {
   int width, group, round;
   shoal_dtype type; /* of packed elements */
+  bool rows;
+};
+
+/* A panel of float whose lanes are wherever their steps lie contiguous: in the matrix itself, or copied into own. Lanes
+ * past the last have some row too. */
+enum { GEMM_ROWS = 16, GEMM_ROW = 256 + 16 }; /* lanes at most; steps at most, and a line: or all share a few sets */
+struct gemm_rows {
+  const float *at[GEMM_ROWS];
+  _Alignas(64) float own[][GEMM_ROW];
 };
 
 struct gemm_operand {
   const void *data;
   shoal_dtype type;
   int64_t ld; /* elements between rows as they stand in memory */
-  bool trans; /* the matrix is stored transposed */
+  bool trans; /* the matrix is stored transposed: of A, not k lies contiguous but the lanes */
   bool conj;  /* complex: take the conjugate */
-  /* (optional) Packs lanes [lane, lane + lanes), lanes <= panel->width, and k in [k, k + n) into dst; what is
-   * missing of the panel's width, and of n up to a multiple of round, is set to zero. `data` and the rest are then its
-   * own. */
-  void (*pack)(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int lanes, int64_t k,
-               int64_t n, void *dst);
+  /* (optional) Packs lanes [lane, lane + lanes) and k in [k, k + n) into panels from dst on, `step` bytes apart; what
+   * is missing of the last panel's width, and of n up to a multiple of round, is set to zero. `data` and `ld` are then
+   * its own. */
+  void (*pack)(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes, int64_t k,
+               int64_t n, void *dst, size_t step);
   const void *arg; /* for pack */
+  int64_t run;     /* for pack: k lies contiguous in stretches of so many; 0: in none worth while */
 };
 
 /* What happens to a sum before it is stored. Vectors have N elements of the accumulator's type (float for float,
@@ -76,9 +86,13 @@ shoal_status gemm_batch(struct pool *pool, const struct gemm *g, int64_t count, 
                         const void *const *b, void *const *c);
 /* The type sums are kept in. */
 shoal_dtype gemm_acc_type(shoal_dtype t);
-/* For pack functions: packs a strided block whose lane i, step p is at data[i * lane_stride + p * k_stride]. */
+/* For pack functions: packs, into one panel, a strided block whose lane i, step p is at data[i * lane_stride + p *
+ * k_stride]. */
 void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dtype type, int64_t lane_stride,
                      int64_t k_stride, bool conj, int lanes, int64_t n, void *dst);
+/* May rows of a panel stay where they are, so far apart? Those a power of two apart fall on the same few sets of the
+ * first-level cache. */
+bool gemm_rows_may_stay(int64_t step);
 /* The name of the kernel a product of this type and size would use: for benchmarks and status pages. */
 const char *gemm_kernel_name(shoal_dtype type, int64_t m, int64_t n);
 /* Applies an activation to n values in place. */

@@ -116,6 +116,20 @@ static void pack_float(int width, const void *data, int64_t ls, int64_t ks, int 
   pack_float_any(width, data, ls, ks, lanes, n, out);
 }
 
+bool gemm_rows_may_stay(int64_t ls) {
+  enum { LINE = 16, FEW = 32 * LINE }; /* floats; 32 lines on: every second row falls on the same set */
+  return ls < FEW || ls % FEW >= LINE;
+}
+
+static void pack_float_rows(const float *x, int64_t ls, int width, int lanes, int64_t n, struct gemm_rows *to) {
+  bool stay = gemm_rows_may_stay(ls);
+  for (int i = 0; i < lanes; i++) {
+    to->at[i] = stay ? x + i * ls : to->own[i];
+    if (!stay) memcpy(to->own[i], x + i * ls, (size_t)n * sizeof *x);
+  }
+  for (int i = lanes; i < width; i++) to->at[i] = to->at[0];
+}
+
 bool gemm_packs_quads(const struct gemm_panel *p, shoal_dtype type) {
   return p->width == 4 && p->type == SHOAL_FLOAT32 && type == SHOAL_FLOAT32;
 }
@@ -231,6 +245,10 @@ void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dty
   int w = panel->width;
   if (panel->type == SHOAL_BFLOAT16) {
     pack_groups(panel, data, ls, ks, lanes, n, dst);
+    return;
+  }
+  if (panel->rows) {
+    pack_float_rows(data, ls, w, lanes, n, dst);
     return;
   }
   switch (type) {

@@ -43,18 +43,23 @@ static bool proven(const struct gemm_kernel *k) {
   static _Alignas(64) float fa[MAX_MR * MAX_K], fb[MAX_NR * MAX_K], c[MAX_MR * (MAX_NR + ODD)];
   bool narrow = k->in == SHOAL_BFLOAT16;
   if (k->acc != SHOAL_FLOAT32) return true;
+  struct gemm_rows rows;
+  for (int i = 0; i < GEMM_ROWS; i++) rows.at[i] = fa + i * MAX_K;
   int n = k->round * PROOF_STEPS, ldc = k->nr + ODD;
   for (int l = 0; l < MAX(k->mr, k->nr); l++)
     for (int p = 0; p < n; p++) { /* small whole numbers: every sum is exact */
       float x = (float)((l * 7 + p * 3) % 5 - 2), y = (float)((l * 5 + p * 11) % 7 - 3);
-      int at_a = p / k->group_a * k->mr * k->group_a + l * k->group_a + p % k->group_a;
+      int at_a = k->rows ? l * MAX_K + p : p / k->group_a * k->mr * k->group_a + l * k->group_a + p % k->group_a;
       int at_b = p / k->group_b * k->nr * k->group_b + l * k->group_b + p % k->group_b;
-      if (l < k->mr) a[at_a] = bf16_from_float(fa[at_a] = x).bits;
-      if (l < k->nr) b[at_b] = bf16_from_float(fb[at_b] = y).bits;
+      if (l < k->mr && narrow) a[at_a] = bf16_from_float(x).bits;
+      else if (l < k->mr) fa[at_a] = x;
+      if (l < k->nr && narrow) b[at_b] = bf16_from_float(y).bits;
+      else if (l < k->nr) fb[at_b] = y;
     }
   for (int i = 0; i < k->mr * ldc; i++) c[i] = 1000;
-  k->micro(PROOF_STEPS, narrow ? (void *)a : fa, narrow ? (void *)b : fb, c, ldc, false);
-  k->micro(PROOF_STEPS, narrow ? (void *)a : fa, narrow ? (void *)b : fb, c, ldc, true);
+  const void *panel = k->rows ? (void *)&rows : narrow ? (void *)a : fa;
+  k->micro(PROOF_STEPS, panel, narrow ? (void *)b : fb, c, ldc, false);
+  k->micro(PROOF_STEPS, panel, narrow ? (void *)b : fb, c, ldc, true);
   for (int i = 0; i < k->mr; i++)
     for (int j = 0; j < ldc; j++) {
       float want = j < k->nr ? 0 : 1000;
@@ -97,12 +102,12 @@ static float extent(int64_t n, int whole, int step) {
 
 /* The kernels of one table that take packed elements of this type; the first table that has any wins, and
  * within it the kernel that wastes least on this shape. */
-static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n) {
+static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n, bool rows) {
   for (int t = 0; tables()[t]; t++) {
     const struct gemm_kernel *best = NULL;
     float best_cost = 0, rank = 0;
     for (const struct gemm_kernel *k = tables()[t]; k->name; k++) {
-      if (k->in != in || !usable(t, (int)(k - tables()[t]))) continue;
+      if (k->in != in || (k->rows && !rows) || !usable(t, (int)(k - tables()[t]))) continue;
       /* Kernels of another kind (cost above 2: slower instructions) only when the better kind is absent. */
       if (best && k->cost > 2 * rank) break;
       if (!best) rank = k->cost;
@@ -117,15 +122,15 @@ static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t 
   return NULL;
 }
 
-const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n) {
+const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n, bool k_runs) {
   if (type == SHOAL_BFLOAT16) {
-    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n);
+    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n, false);
     if (k) return k;
   }
-  return find_packed(gemm_acc_type(type), m, n);
+  return find_packed(gemm_acc_type(type), m, n, k_runs && type == SHOAL_FLOAT32); /* others are converted on the way */
 }
 
 const char *gemm_kernel_name(shoal_dtype type, int64_t m, int64_t n) {
-  const struct gemm_kernel *k = gemm_kernel_find(type, m, n);
+  const struct gemm_kernel *k = gemm_kernel_find(type, m, n, true);
   return k ? k->name : "none";
 }

@@ -1,8 +1,10 @@
 /* Micro-kernels for x86_64, each compiled for its instruction set and used only where the machine has it.
  *
- * float and double: AVX-512 or AVX2, a register of B's columns times a broadcast element of A. bfloat16: AMX
- * multiplies 16x32 with 32x16 tiles, four of them a step; AVX512-BF16 multiplies pairs. An AMX kernel needs the
- * system's leave to use tiles (base/cpu.c asks for it) and a tile configuration (once a thread). */
+ * float and double: AVX-512 or AVX2, a register of B's columns times a broadcast element of A. An element is broadcast
+ * from wherever it lies, so for float there are kernels that take rows of A (struct gemm_rows) beside those that take
+ * lanes side by side. bfloat16: AMX multiplies 16x32 with 32x16 tiles, four of them a step; AVX512-BF16 multiplies
+ * pairs. An AMX kernel needs the system's leave to use tiles (base/cpu.c asks for it) and a tile configuration (once a
+ * thread). */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -14,64 +16,14 @@ static bool has_avx512(void) { return cpu_has(CPU_AVX512); }
 static bool has_avx512_bf16(void) { return cpu_has(CPU_AVX512_BF16); }
 static bool has_amx(void) { return cpu_has(CPU_AMX); }
 
-#define ISA "avx512f"
-#define T float
-#define VEC __m512
-#define W 16
-#define DO(x) _mm512_##x##_ps
-#define PA 12
-#define PB 2
-#define NAME avx512_12x32
-#define MR 12
-#define NV 2
-#include "math/gemm_x86_micro.inc"
-#define NAME avx512_8x32
-#define MR 8
-#define NV 2
-#include "math/gemm_x86_micro.inc"
-#define NAME avx512_4x32
-#define MR 4
-#define NV 2
-#include "math/gemm_x86_micro.inc"
-#define NAME avx512_12x16
-#define MR 12
-#define NV 1
-#include "math/gemm_x86_micro.inc"
-#define NAME avx512_8x16
-#define MR 8
-#define NV 1
-#include "math/gemm_x86_micro.inc"
-#undef ISA
-#undef T
-#undef VEC
-#undef W
-#undef DO
-#undef PA
-#undef PB
+#define ROWS 0
+#define LIE(x) x##_lanes
+#include "math/gemm_x86_float.inc"
+#define ROWS 1
+#define LIE(x) x##_rows
+#include "math/gemm_x86_float.inc"
 
-#define ISA "avx2,fma"
-#define T float
-#define VEC __m256
-#define W 8
-#define DO(x) _mm256_##x##_ps
-#define PA 6
-#define PB 2
-#define NAME avx2_6x16
-#define MR 6
-#define NV 2
-#include "math/gemm_x86_micro.inc"
-#define NAME avx2_6x8
-#define MR 6
-#define NV 1
-#include "math/gemm_x86_micro.inc"
-#undef ISA
-#undef T
-#undef VEC
-#undef W
-#undef DO
-#undef PA
-#undef PB
-
+#define ROWS 0
 #define ISA "avx512f"
 #define T double
 #define VEC __m512d
@@ -109,15 +61,7 @@ static bool has_amx(void) { return cpu_has(CPU_AMX); }
 #undef DO
 #undef PA
 #undef PB
-
-static void avx512_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
-  if (cols <= 16) (rows <= 8 ? avx512_8x16 : avx512_12x16)(n, a, b, c, ldc, false);
-  else (rows <= 4 ? avx512_4x32 : rows <= 8 ? avx512_8x32 : avx512_12x32)(n, a, b, c, ldc, false);
-}
-
-static void avx2_edge(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols) {
-  (cols <= 8 ? avx2_6x8 : avx2_6x16)(n, a, b, c, ldc, false);
-}
+#undef ROWS
 
 /* Pairs of k: element i of a register holds both factors of a pair. */
 __attribute__((target("avx512f,avx512bf16"))) static void avx512_bf16(int64_t n, const void *pa, const void *pb,
@@ -197,10 +141,14 @@ __attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32(int64_t n, co
 }
 
 const struct gemm_kernel gemm_kernels_x86[] = {
-    {"avx512 float 12x32", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512, avx512_12x32,
-     avx512_edge, 4, 16},
-    {"avx2 float 6x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16, avx2_edge, 6,
-     8},
+    {"avx512 float 12x32, rows", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512,
+     avx512_12x32_rows, avx512_edge_rows, 4, 16, .rows = true},
+    {"avx512 float 12x32", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512, avx512_12x32_lanes,
+     avx512_edge_lanes, 4, 16},
+    {"avx2 float 6x16, rows", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16_rows,
+     avx2_edge_rows, 6, 8, .rows = true},
+    {"avx2 float 6x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16_lanes,
+     avx2_edge_lanes, 6, 8},
     {"avx512 double 12x16", SHOAL_FLOAT64, SHOAL_FLOAT64, 12, 16, 1, 1, 1, 192, 144, 1, has_avx512, avx512_double},
     {"avx2 double 6x8", SHOAL_FLOAT64, SHOAL_FLOAT64, 6, 8, 1, 1, 1, 256, 96, 3, has_avx2, avx2_double},
     {"amx bfloat16 32x32", SHOAL_BFLOAT16, SHOAL_FLOAT32, 32, 32, 32, 2, 32, 1024, 256, 1, has_amx, amx_32x32},

@@ -68,6 +68,19 @@ static struct model build(shoal_graph *g, const char *name, int64_t batch) {
     m.loss = shoal_reduce_mean(g, shoal_square(g, w.value));
     return m;
   }
+  if (!strcmp(name, "variables")) {
+    /* 200 of 4 KB: next to nothing is computed, all of them are pulled and pushed. */
+    m = (struct model){0};
+    shoal_out parts[200];
+    for (int i = 0; i < 200; i++) {
+      char var[32];
+      snprintf(var, sizeof var, "small_%d", i);
+      shoal_var w = shoal_variable(g, var, shoal_init_ones(g, SHOAL_FLOAT32, SHOAL_SHAPE(1024)));
+      parts[i] = shoal_reduce_mean(g, shoal_square(g, w.value));
+    }
+    m.loss = shoal_add_n(g, parts, 200);
+    return m;
+  }
   shoal_out h;
   if (!strcmp(name, "cnn")) {
     m = classifier(g, batch, SHOAL_SHAPE(batch, 28, 28, 1));
@@ -127,7 +140,7 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "train_worker: a task of bench/training.py",
              (const struct flag[]){
                  CLUSTER_FLAGS(where),
-                 flag_text("model", "mlp, mlp_big, cnn, embedding or gigabyte", &name),
+                 flag_text("model", "mlp, mlp_big, cnn, embedding, variables or gigabyte", &name),
                  flag_text("mode", "async, sync or strict", &mode),
                  flag_number("batch_size", "examples, or rows, a step", &batch, 1),
                  flag_number("threads", "in each server; 0: one a core", &threads, 0),

@@ -35,6 +35,9 @@ def build(name, batch):
         table = tf.get_variable("table", [1000000, 64], initializer=tf.random_uniform_initializer(-1, 1))
         ids = tf.placeholder(tf.int64, [batch])
         return tf.reduce_mean(tf.square(tf.nn.embedding_lookup(table, ids))), {ids: rng.randint(0, 1000000, batch)}
+    if name == "variables":
+        small = [tf.get_variable(f"small_{i}", [1024], initializer=tf.ones_initializer()) for i in range(200)]
+        return tf.add_n([tf.reduce_mean(tf.square(v)) for v in small]), {}
     y = tf.placeholder(tf.int64, [batch])
     if name == "cnn":
         x = tf.placeholder(tf.float32, [batch, 28, 28, 1])

@@ -7,7 +7,12 @@
  * To wake a sleeping thread takes as long as a small product, and loops come in rows: a training step has one every few
  * tens of microseconds. So who has helped in a loop looks out for the next one for a moment before it sleeps, and a
  * caller looks out likewise for its helpers' end. (To yield the core meanwhile was tried: where many threads want one,
- * who yields comes last of all, and steps took several times as long.) */
+ * who yields comes last of all, and steps took several times as long.)
+ *
+ * Where other processes want the cores (two workers and a parameter server on two of them), helpers come late, or take
+ * turns with somebody else's caller, and a loop takes as long as without them, or longer. So it is measured what
+ * helpers bring: the caller knows from its own share how long it would have taken alone. Where that was no gain they
+ * are left asleep, but for a try now and then. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -26,6 +31,8 @@ enum {
   SPIN_PAUSES = 32,   /* between two looks at the clock */
   SPIN_PATIENCE = 4,  /* vain tries in a row before looking out is given up */
   SPIN_RETRY = 64,    /* one in so many is made all the same */
+  HELP_LOOK = 4,      /* of so many loops one is measured */
+  HELP_RETRY = 13,    /* of so many loops one has helpers all the same; odd, as steps have a few loops each */
 };
 
 struct pool_task {
@@ -43,7 +50,9 @@ struct pool {
   int idle;                      /* lock: threads asleep */
   int spinning;                  /* lock: threads that look out for work */
   atomic_int patience, given_up; /* of looking out: tries left, times not tried since */
-  bool stop;                     /* lock */
+  atomic_llong help_gain;        /* nanoseconds that helpers spared of late; below 0: they are in the way */
+  atomic_uint loops;
+  bool stop; /* lock */
   int n_threads;
   pthread_t *threads;
 };
@@ -194,11 +203,13 @@ struct pool_loop {
   atomic_int helpers; /* lock, for writing: offers taken and not finished, plus offers still in the ring */
 };
 
-static void loop_run(struct pool_loop *l) {
-  for (;;) {
-    int64_t begin = atomic_fetch_add(&l->next, l->grain);
-    if (begin >= l->n) return;
-    l->fn(l->arg, begin, MIN(begin + l->grain, l->n));
+/* Returns how many elements fell to this thread. */
+static int64_t loop_run(struct pool_loop *l) {
+  for (int64_t did = 0;;) {
+    int64_t begin = atomic_fetch_add(&l->next, l->grain), end = MIN(begin + l->grain, l->n);
+    if (begin >= l->n) return did;
+    l->fn(l->arg, begin, end);
+    did += end - begin;
   }
 }
 
@@ -228,8 +239,22 @@ static int withdraw(struct pool *p, struct pool_loop *l) {
   return n;
 }
 
+/* What this thread has computed so far. */
+static int64_t thread_cpu_ns(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* A fifth less than alone is the least gain: what helpers take, others may have wanted. */
+static void judge_help(struct pool *p, int64_t took, int64_t alone) {
+  int64_t before = atomic_load_explicit(&p->help_gain, memory_order_relaxed);
+  atomic_store_explicit(&p->help_gain, before - before / 8 + (alone - alone / 5 - took), memory_order_relaxed);
+}
+
 static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*fn)(void *, int64_t, int64_t),
-                  void *arg) {
+                  void *arg, bool measured) {
+  int64_t began = measured ? clock_ns() : 0, busy = measured ? thread_cpu_ns() : 0;
   struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .helpers = helpers};
   pthread_mutex_init(&l.lock, NULL);
   pthread_cond_init(&l.done, NULL);
@@ -239,7 +264,8 @@ static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*
   int wake = MIN(MIN(p->idle, helpers), (int)(p->tail - p->head) - p->spinning);
   for (int i = 0; i < wake; i++) pthread_cond_signal(&p->wake);
   pthread_mutex_unlock(&p->lock);
-  loop_run(&l);
+  int64_t did = loop_run(&l);
+  if (measured) busy = thread_cpu_ns() - busy;
   int back = withdraw(p, &l);
   pthread_mutex_lock(&l.lock);
   l.helpers -= back;
@@ -252,6 +278,7 @@ static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*
   pthread_mutex_unlock(&l.lock);
   pthread_mutex_destroy(&l.lock);
   pthread_cond_destroy(&l.done);
+  if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)n / (double)did));
 }
 
 static int helpers_for(const struct pool *p, int64_t n, int64_t grain) {
@@ -261,21 +288,26 @@ static int helpers_for(const struct pool *p, int64_t n, int64_t grain) {
   return (int)MIN(pieces - 1, MIN(others, p->n_threads - 1));
 }
 
+/* With helpers, if there are any and they are worth it; false: the caller is to do it all. */
+static bool shared(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+  int helpers = helpers_for(p, n, grain);
+  if (helpers <= 0) return false;
+  bool in_the_way = atomic_load_explicit(&p->help_gain, memory_order_relaxed) < 0;
+  unsigned count = atomic_fetch_add_explicit(&p->loops, 1, memory_order_relaxed);
+  if (in_the_way && count % HELP_RETRY) return false;
+  share(p, n, grain, helpers, fn, arg, in_the_way || count % HELP_LOOK == 0);
+  return true;
+}
+
 void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
-  int helpers = helpers_for(p, n, grain);
-  if (helpers <= 0) fn(arg, 0, n);
-  else share(p, n, grain, helpers, fn, arg);
+  if (!shared(p, n, grain, fn, arg)) fn(arg, 0, n);
 }
 
 void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
-  int helpers = helpers_for(p, n, grain);
-  if (helpers > 0) {
-    share(p, n, grain, helpers, fn, arg);
-    return;
-  }
+  if (shared(p, n, grain, fn, arg)) return;
   for (int64_t i = 0; i < n; i += grain) fn(arg, i, MIN(i + grain, n));
 }

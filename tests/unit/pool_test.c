@@ -75,6 +75,35 @@ static void loops_inside_loops_end(void **state) {
   pool_free(n.p);
 }
 
+struct hindered {
+  struct pool *p;
+  atomic_int by_helpers;
+};
+/* Who helps takes far longer than the caller would. */
+static void slow_helpers(void *arg, int64_t begin, int64_t end) {
+  struct hindered *h = arg;
+  if (!pool_is_mine(h->p)) {
+    for (volatile int i = 0; i < 50000; i++) {
+    } /* time for them to come */
+    return;
+  }
+  atomic_fetch_add(&h->by_helpers, 1);
+  usleep(2000);
+}
+
+static void helpers_that_bring_nothing_are_left_asleep(void **state) {
+  enum { LOOPS = 260, TRIES = LOOPS / 13 };
+  struct hindered h = {pool_new(2, "test"), 0};
+  int helped = 0;
+  for (int i = -1; i < LOOPS; i++) {
+    h.by_helpers = 0;
+    pool_for(h.p, 8, 1, slow_helpers, &h);
+    if (i >= 0 && h.by_helpers) helped++;
+  }
+  assert_true(helped <= TRIES);
+  pool_free(h.p);
+}
+
 static void hook(void *arg) { atomic_fetch_add((atomic_int *)arg, 1); }
 
 static void cancel_calls_each_hook_once(void **state) {
@@ -129,5 +158,5 @@ static void cancel_races_with_deregister(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(submitted_tasks_all_run), cmocka_unit_test(loops_visit_each_index_once),
-          cmocka_unit_test(loops_inside_loops_end), cmocka_unit_test(cancel_calls_each_hook_once),
-          cmocka_unit_test(cancel_races_with_deregister))
+          cmocka_unit_test(loops_inside_loops_end), cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep),
+          cmocka_unit_test(cancel_calls_each_hook_once), cmocka_unit_test(cancel_races_with_deregister))

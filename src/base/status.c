@@ -75,39 +75,36 @@ shoal_status status_passed(shoal_status s, const char *file, int line, const cha
   return s;
 }
 
-static shoal_status replace_message(shoal_status s, char *text) {
-  if (!text) return s;
-  free(s->message);
-  s->message = text;
+/* Text before or behind the message; without memory for it the message stays as it was. */
+static shoal_status add_text(shoal_status s, bool before, const char *fmt, va_list ap) {
+  if (!s || s->is_static) return s;
+  char *more = format(fmt, ap);
+  if (!more) return s;
+  size_t n = strlen(more) + strlen(s->message) + 1;
+  char *text = malloc(n);
+  if (text) {
+    snprintf(text, n, "%s%s", before ? more : s->message, before ? s->message : more);
+    free(s->message);
+    s->message = text;
+  }
+  free(more);
   return s;
 }
 
 shoal_status status_prefix(shoal_status s, const char *fmt, ...) {
-  if (!s || s->is_static) return s;
   va_list ap;
   va_start(ap, fmt);
-  char *head = format(fmt, ap);
+  s = add_text(s, true, fmt, ap);
   va_end(ap);
-  if (!head) return s;
-  size_t n = strlen(head) + strlen(s->message) + 1;
-  char *text = malloc(n);
-  if (text) snprintf(text, n, "%s%s", head, s->message);
-  free(head);
-  return replace_message(s, text);
+  return s;
 }
 
 shoal_status status_suffix(shoal_status s, const char *fmt, ...) {
-  if (!s || s->is_static) return s;
   va_list ap;
   va_start(ap, fmt);
-  char *tail = format(fmt, ap);
+  s = add_text(s, false, fmt, ap);
   va_end(ap);
-  if (!tail) return s;
-  size_t n = strlen(tail) + strlen(s->message) + 1;
-  char *text = malloc(n);
-  if (text) snprintf(text, n, "%s%s", s->message, tail);
-  free(tail);
-  return replace_message(s, text);
+  return s;
 }
 
 shoal_status status_copy(shoal_status s) {

@@ -79,15 +79,20 @@ void worker_free(struct worker *w) {
   free(w);
 }
 
+/* A name out of a request, as text that ends and by its parts; false: it is none. */
+static bool read_name(const char *name, size_t n, char text[256], struct device_spec *spec) {
+  if (n >= 256) return false;
+  memcpy(text, name, n);
+  text[n] = 0;
+  shoal_status s = device_spec_parse(text, spec);
+  shoal_status_free(s);
+  return !s;
+}
+
 struct device *worker_device(const struct worker *w, const char *name, size_t n) {
   char text[256];
   struct device_spec spec;
-  if (n >= sizeof text) return NULL;
-  memcpy(text, name, n);
-  text[n] = 0;
-  shoal_status s = device_spec_parse(text, &spec);
-  shoal_status_free(s);
-  if (s || !spec.has_id || !spec.has_type) return NULL;
+  if (!read_name(name, n, text, &spec) || !spec.has_id || !spec.has_type) return NULL;
   for (int i = 0; i < w->n_devices; i++)
     if (!strcmp(w->devices[i]->type->name, spec.type) && w->devices[i]->ordinal == spec.id) return w->devices[i];
   return NULL;
@@ -117,12 +122,7 @@ static struct peer *find_peer(void *arg, const char *task, size_t n) {
   struct worker_session *s = arg;
   char text[256];
   struct device_spec spec;
-  if (n >= sizeof text) return NULL;
-  memcpy(text, task, n);
-  text[n] = 0;
-  shoal_status st = device_spec_parse(text, &spec);
-  shoal_status_free(st);
-  if (st || !spec.has_job || !spec.has_task) return NULL;
+  if (!read_name(task, n, text, &spec) || !spec.has_job || !spec.has_task) return NULL;
   pthread_mutex_lock(&s->lock);
   struct peer *p = strmap_get(&s->peers, text);
   if (!p) {

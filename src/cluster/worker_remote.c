@@ -57,6 +57,17 @@ static void simple_start(struct simple *s, const char *method, struct rpc_messag
   cancellable_begun(&s->call);
 }
 
+/* The call is over; what it was answered, if it was. */
+static shoal_status simple_answer(struct simple *c, shoal_status s, struct rpc_body *body, struct wire *out) {
+  const void *data;
+  size_t size;
+  cancellable_end(&c->call);
+  if (s) return s;
+  TRY(rpc_body_flat(body, &data, &size));
+  *out = wire_from(data, size);
+  return NULL;
+}
+
 static void simple_done(void *arg, shoal_status st, struct rpc_body *body) {
   struct simple *s = arg;
   cancellable_end(&s->call);
@@ -100,15 +111,10 @@ static shoal_status take_device(struct worker_link *w, struct wire message) {
 
 static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
-  const void *data;
-  size_t size;
-  cancellable_end(&c->call);
-  if (!s) s = rpc_body_flat(body, &data, &size);
-  if (!s) {
-    struct wire w = wire_from(data, size);
-    for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
-      if (f.tag == GetStatusResponse_device_attributes) s = take_device(c->w, wire_inside(&f));
-  }
+  struct wire w;
+  s = simple_answer(c, s, body, &w);
+  for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.tag == GetStatusResponse_device_attributes) s = take_device(c->w, wire_inside(&f));
   simple_end(c, s);
 }
 
@@ -152,20 +158,15 @@ static void delete_session(struct worker_link *w, const char *session, struct ca
 
 static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
-  const void *data;
-  size_t size;
-  cancellable_end(&c->call);
-  if (!s) s = rpc_body_flat(body, &data, &size);
-  if (!s) {
-    struct wire w = wire_from(data, size);
-    bool found = false;
-    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
-      if (f.tag == RegisterGraphResponse_graph_handle && f.size <= 16) {
-        snprintf(c->handle, 17, "%.*s", (int)f.size, (const char *)f.data);
-        found = true;
-      }
-    if (!found) s = INTERNAL("%s answered RegisterGraph without a graph handle", c->w->task);
-  }
+  struct wire w;
+  bool found = false;
+  s = simple_answer(c, s, body, &w);
+  for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.tag == RegisterGraphResponse_graph_handle && f.size <= 16) {
+      snprintf(c->handle, 17, "%.*s", (int)f.size, (const char *)f.data);
+      found = true;
+    }
+  if (!s && !found) s = INTERNAL("%s answered RegisterGraph without a graph handle", c->w->task);
   simple_end(c, s);
 }
 
@@ -269,18 +270,13 @@ static void cleanup_graph(struct worker_link *w, int64_t step_id) {
 
 static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
-  const void *data;
-  size_t size;
-  cancellable_end(&c->call);
-  if (!s) s = rpc_body_flat(body, &data, &size);
-  if (!s && c->stats) {
-    struct wire w = wire_from(data, size);
-    for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-      if (f.tag != LoggingResponse_step) continue;
-      struct wire step = wire_inside(&f);
-      for (struct wire_field k; wire_next(&step, &k) == WIRE_FIELD;)
-        if (k.tag == LabeledStepStats_step_stats) text_add(c->stats, (const char *)k.data, k.size);
-    }
+  struct wire w;
+  s = simple_answer(c, s, body, &w);
+  for (struct wire_field f; !s && c->stats && wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag != LoggingResponse_step) continue;
+    struct wire step = wire_inside(&f);
+    for (struct wire_field k; wire_next(&step, &k) == WIRE_FIELD;)
+      if (k.tag == LabeledStepStats_step_stats) text_add(c->stats, (const char *)k.data, k.size);
   }
   simple_end(c, s);
 }

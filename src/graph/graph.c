@@ -434,6 +434,27 @@ static struct shoal_node *copy_node(const struct shoal_node *n) {
   return c;
 }
 
+/* A copy of n in g, without inputs. */
+static struct shoal_node *add_copy(struct shoal_graph *g, const struct shoal_node *n) {
+  struct shoal_node *c = copy_node(n);
+  c->id = (int)g->nodes.n;
+  vec_push(&g->nodes, c);
+  strmap_put(&g->by_name, c->name, c);
+  g->n_nodes++;
+  return c;
+}
+
+/* The copy's inputs: the copies of n's, to[id]; control inputs that were not copied are left out. */
+static void connect_copy(const struct shoal_node *n, struct shoal_node *const *to) {
+  struct shoal_node *c = to[n->id];
+  for (int k = 0; k < n->n_in; k++)
+    c->in[k] = (shoal_out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
+  for (size_t k = 0; k < n->control.n; k++) {
+    struct shoal_node *from = to[n->control.at[k]->id];
+    if (from) vec_push(&c->control, from);
+  }
+}
+
 struct shoal_graph *graph_copy(const struct shoal_graph *g, struct shoal_node **map) {
   return graph_subset(g, NULL, map);
 }
@@ -444,21 +465,11 @@ struct shoal_graph *graph_subset(const struct shoal_graph *g, const bool *keep, 
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct shoal_node *n = g->nodes.at[i];
     if (!n || (keep && !keep[i])) continue;
-    to[i] = copy_node(n);
-    to[i]->id = (int)c->nodes.n;
-    vec_push(&c->nodes, to[i]);
-    strmap_put(&c->by_name, to[i]->name, to[i]);
-    c->n_nodes++;
+    to[i] = add_copy(c, n);
   }
   for (size_t i = 0; i < g->nodes.n; i++) {
-    struct shoal_node *n = g->nodes.at[i];
     if (!to[i]) continue;
-    for (int k = 0; k < n->n_in; k++)
-      to[i]->in[k] = (shoal_out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
-    for (size_t k = 0; k < n->control.n; k++) {
-      struct shoal_node *from = to[n->control.at[k]->id];
-      if (from) vec_push(&to[i]->control, from);
-    }
+    connect_copy(g->nodes.at[i], to);
     if (map) map[i] = to[i];
   }
   const char *key;
@@ -483,19 +494,10 @@ shoal_status graph_add_new(struct shoal_graph *g, const struct shoal_graph *from
     to[i] = graph_find(g, n->name);
     if (to[i]) continue;
     is_new[i] = true;
-    to[i] = copy_node(n);
-    to[i]->id = (int)g->nodes.n;
-    vec_push(&g->nodes, to[i]);
-    strmap_put(&g->by_name, to[i]->name, to[i]);
-    g->n_nodes++;
+    to[i] = add_copy(g, n);
   }
-  for (size_t i = 0; i < from->nodes.n; i++) {
-    struct shoal_node *n = from->nodes.at[i];
-    if (!is_new[i]) continue;
-    for (int k = 0; k < n->n_in; k++)
-      to[i]->in[k] = (shoal_out){n->in[k].node ? to[n->in[k].node->id] : NULL, n->in[k].index};
-    for (size_t k = 0; k < n->control.n; k++) vec_push(&to[i]->control, to[n->control.at[k]->id]);
-  }
+  for (size_t i = 0; i < from->nodes.n; i++)
+    if (is_new[i]) connect_copy(from->nodes.at[i], to);
   free(to);
   free(is_new);
   const char *key;

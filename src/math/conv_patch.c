@@ -20,18 +20,7 @@ static const float zeros[ZEROS];
 /* n steps of k from `lanes` rows, rows[i] contiguous: o[step * width + i]. */
 static void interleave(int width, int lanes, const float *const *rows, int64_t n, float *o) {
   int i = 0;
-  for (; i + 4 <= lanes; i += 4) {
-    const float *r0 = rows[i], *r1 = rows[i + 1], *r2 = rows[i + 2], *r3 = rows[i + 3];
-    float *to = o + i;
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4, to += 4 * width) transpose_4x4(r0 + k, r1 + k, r2 + k, r3 + k, to, width);
-    for (; k < n; k++, to += width) {
-      to[0] = r0[k];
-      to[1] = r1[k];
-      to[2] = r2[k];
-      to[3] = r3[k];
-    }
-  }
+  for (; i + 4 <= lanes; i += 4) interleave_4_rows(rows[i], rows[i + 1], rows[i + 2], rows[i + 3], n, o + i, width);
   for (; i < lanes; i++)
     for (int64_t k = 0; k < n; k++) o[k * width + i] = rows[i][k];
 }

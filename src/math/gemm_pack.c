@@ -67,20 +67,12 @@
 #define CONVERT(v) (v)
 #include "math/gemm_pack_any.inc"
 
-/* Four lanes at a time, four steps at a time. */
+/* Four lanes at a time. */
 static void transpose_lanes(int width, const float *x, int64_t ls, int lanes, int64_t n, float *y) {
   int i = 0;
   for (; i + 4 <= lanes; i += 4) {
-    const float *r0 = x + i * ls, *r1 = r0 + ls, *r2 = r1 + ls, *r3 = r2 + ls;
-    float *o = y + i;
-    int64_t p = 0;
-    for (; p + 4 <= n; p += 4, o += 4 * width) transpose_4x4(r0 + p, r1 + p, r2 + p, r3 + p, o, width);
-    for (; p < n; p++, o += width) {
-      o[0] = r0[p];
-      o[1] = r1[p];
-      o[2] = r2[p];
-      o[3] = r3[p];
-    }
+    const float *r = x + i * ls;
+    interleave_4_rows(r, r + ls, r + 2 * ls, r + 3 * ls, n, y + i, width);
   }
   for (; i < width; i++)
     for (int64_t p = 0; p < n; p++) y[p * width + i] = i < lanes ? x[i * ls + p] : 0;

@@ -87,4 +87,17 @@ static inline void interleave_8(const uint16_t *x, const uint16_t *y, uint16_t *
 }
 #endif
 
+/* o[j * step + i] = row i's element j, i below 4 and j below n. */
+static inline void interleave_4_rows(const float *r0, const float *r1, const float *r2, const float *r3, int64_t n,
+                                     float *o, int64_t step) {
+  int64_t j = 0;
+  for (; j + 4 <= n; j += 4, o += 4 * step) transpose_4x4(r0 + j, r1 + j, r2 + j, r3 + j, o, step);
+  for (; j < n; j++, o += step) {
+    o[0] = r0[j];
+    o[1] = r1[j];
+    o[2] = r2[j];
+    o[3] = r3[j];
+  }
+}
+
 #endif

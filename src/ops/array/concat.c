@@ -52,6 +52,23 @@ static void join_rows(struct pool *pool, struct concat_job *j) {
 
 /* ---- Concat, ConcatV2 ---- */
 
+/* The result, of shape s: for each index of the dimensions before `axis`, the inputs' parts one after the other. */
+static shoal_status join(struct kernel_ctx *ctx, const struct shape *s, int axis, const struct tensor *const *in,
+                         int n) {
+  struct tensor *y;
+  TRY(ctx_out(ctx, 0, s, &y));
+  if (!y->n) return NULL;
+  struct concat_job j = {.dtype = (shoal_dtype)y->dtype,
+                         .size = dtype_size((shoal_dtype)y->dtype),
+                         .n = n,
+                         .in = in,
+                         .outer = dims_product(s->dims, 0, axis),
+                         .to = y->data};
+  j.row = y->n / j.outer;
+  join_rows(ctx_pool(ctx), &j);
+  return NULL;
+}
+
 static shoal_status concat(struct kernel_ctx *ctx, int first, int axis_in, const char *axis_name) {
   const struct tensor *axis_t = ctx_in(ctx, axis_in);
   int n = ctx->kernel->n_in - 1;
@@ -80,18 +97,7 @@ static shoal_status concat(struct kernel_ctx *ctx, int first, int axis_in, const
     if (in[i]->n) filled++, filled_at = i;
   }
   if (filled == 1) return ctx_forward(ctx, 0, first + filled_at, NULL);
-  struct tensor *y;
-  TRY(ctx_out(ctx, 0, &s, &y));
-  if (!y->n) return NULL;
-  struct concat_job j = {.dtype = (shoal_dtype)y->dtype,
-                         .size = dtype_size((shoal_dtype)y->dtype),
-                         .n = n,
-                         .in = in,
-                         .outer = dims_product(s.dims, 0, (int)axis),
-                         .to = y->data};
-  j.row = y->n / j.outer;
-  join_rows(ctx_pool(ctx), &j);
-  return NULL;
+  return join(ctx, &s, (int)axis, in, n);
 }
 
 static shoal_status concat_run(struct kernel_ctx *ctx) { return concat(ctx, 1, 0, "concat_dim"); }
@@ -395,18 +401,7 @@ static shoal_status pack_run(struct kernel_ctx *ctx) {
                      tensor_shape_str(in[i]));
   insert_dim(&s, axis, n);
   if (n == 1) return ctx_forward(ctx, 0, 0, &s);
-  struct tensor *y;
-  TRY(ctx_out(ctx, 0, &s, &y));
-  if (!y->n) return NULL;
-  struct concat_job j = {.dtype = (shoal_dtype)y->dtype,
-                         .size = dtype_size((shoal_dtype)y->dtype),
-                         .n = n,
-                         .in = in,
-                         .outer = dims_product(s.dims, 0, axis),
-                         .to = y->data};
-  j.row = y->n / j.outer;
-  join_rows(ctx_pool(ctx), &j);
-  return NULL;
+  return join(ctx, &s, axis, in, n);
 }
 
 static shoal_status pack_shape(struct shape_ctx *c) {

@@ -69,12 +69,6 @@
   M(op, u32, uint32_t, uint32_t, body) \
   M(op, u64, uint64_t, uint64_t, body)
 
-#define IN_REALS(op) [SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64
-#define IN_COMPLEXES(op) [SHOAL_COMPLEX64] = op##_c64, [SHOAL_COMPLEX128] = op##_c128
-#define IN_SIGNED(op) \
-  [SHOAL_INT8] = op##_i8, [SHOAL_INT16] = op##_i16, [SHOAL_INT32] = op##_i32, [SHOAL_INT64] = op##_i64
-#define IN_UNSIGNED(op) \
-  [SHOAL_UINT8] = op##_u8, [SHOAL_UINT16] = op##_u16, [SHOAL_UINT32] = op##_u32, [SHOAL_UINT64] = op##_u64
 /* Arithmetic modulo 2^n is the same with and without sign: signed types take the unsigned loops. */
 #define IN_INTS_UNSIGNED(op) \
   [SHOAL_INT8] = op##_u8, [SHOAL_INT16] = op##_u16, [SHOAL_INT32] = op##_u32, [SHOAL_INT64] = op##_u64, IN_UNSIGNED(op)

@@ -92,4 +92,12 @@ extern const struct binary_loops binary_arithmetic[], binary_division[], binary_
 void half_to_float(shoal_dtype half, float *to, const void *from, int64_t n);
 void half_from_float(shoal_dtype half, void *to, const float *from, int64_t n);
 
+/* Entries of a table by dtype: the loops of an op that has them for the types of a group. */
+#define IN_REALS(op) [SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64
+#define IN_COMPLEXES(op) [SHOAL_COMPLEX64] = op##_c64, [SHOAL_COMPLEX128] = op##_c128
+#define IN_SIGNED(op) \
+  [SHOAL_INT8] = op##_i8, [SHOAL_INT16] = op##_i16, [SHOAL_INT32] = op##_i32, [SHOAL_INT64] = op##_i64
+#define IN_UNSIGNED(op) \
+  [SHOAL_UINT8] = op##_u8, [SHOAL_UINT16] = op##_u16, [SHOAL_UINT32] = op##_u32, [SHOAL_UINT64] = op##_u64
+
 #endif

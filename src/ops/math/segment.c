@@ -1,5 +1,7 @@
 /* Reductions of rows by segment: SegmentSum and its kin over sorted ids, UnsortedSegmentSum and its kin over any.
  * Both start from the operation's neutral row and apply rows in order, so results do not depend on threads. */
+#include "ops/math/segment.h"
+
 #include <float.h>
 #include <string.h>
 
@@ -86,17 +88,21 @@ static void divide_row(shoal_dtype t, void *row, int64_t n, int64_t count) {
 
 /* ---- sorted ---- */
 
-/* Segment by segment, so that of several mistakes the one TensorFlow finds first is named. */
+shoal_status segment_end(const struct tensor *ids, int64_t i, int64_t rows, bool *is_end) {
+  int64_t id = int_at(ids, i - 1);
+  *is_end = i == ids->n || int_at(ids, i) != id;
+  if (!*is_end) return NULL;
+  if (i < ids->n && int_at(ids, i) < id) return INVALID("segment ids are not increasing");
+  if (id < 0 || id >= rows)
+    return INVALID("Segment id %" PRId64 " out of range [0, %" PRId64
+                   "), possibly because 'segment_ids' input is not sorted.",
+                   id, rows);
+  return NULL;
+}
+
 static shoal_status check_sorted(const struct tensor *ids, int64_t rows) {
-  for (int64_t i = 1; i <= ids->n; i++) {
-    int64_t id = int_at(ids, i - 1);
-    if (i < ids->n && int_at(ids, i) == id) continue;
-    if (i < ids->n && int_at(ids, i) < id) return INVALID("segment ids are not increasing");
-    if (id < 0 || id >= rows)
-      return INVALID("Segment id %" PRId64 " out of range [0, %" PRId64
-                     "), possibly because 'segment_ids' input is not sorted.",
-                     id, rows);
-  }
+  bool is_end;
+  for (int64_t i = 1; i <= ids->n; i++) TRY(segment_end(ids, i, rows, &is_end));
   return NULL;
 }
 

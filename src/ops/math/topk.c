@@ -87,16 +87,27 @@ static void put_index(const struct top *t, int64_t at, int64_t v) {
   else ((int64_t *)t->indices)[at] = v;
 }
 
-static void top_rows(void *arg, int64_t begin, int64_t end) {
-  const struct top *t = arg;
-  size_t es = dtype_size(t->type);
+static struct buffer *room_for_row(const struct top *t) {
   struct buffer *b;
   shoal_status s = buffer_new((size_t)t->cols * sizeof(struct top_entry), &b);
   MUST(!s); /* a small multiple of a row that is in memory */
+  return b;
+}
+
+/* Row r's elements as entries; where the row is. */
+static const char *read_row(const struct top *t, int64_t r, struct top_entry *e) {
+  const char *row = t->x + (size_t)(r * t->cols) * dtype_size(t->type);
+  for (int64_t i = 0; i < t->cols; i++) e[i] = (struct top_entry){key_at(t->type, row, i), i};
+  return row;
+}
+
+static void top_rows(void *arg, int64_t begin, int64_t end) {
+  const struct top *t = arg;
+  size_t es = dtype_size(t->type);
+  struct buffer *b = room_for_row(t);
   struct top_entry *e = b->data;
   for (int64_t r = begin; r < end; r++) {
-    const char *row = t->x + (size_t)(r * t->cols) * es;
-    for (int64_t i = 0; i < t->cols; i++) e[i] = (struct top_entry){key_at(t->type, row, i), i};
+    const char *row = read_row(t, r, e);
     if (t->k < t->cols) select_first(e, t->cols, t->k);
     if (t->k > 1) qsort(e, (size_t)t->k, sizeof *e, compare);
     for (int64_t i = 0; i < t->k; i++) {
@@ -242,13 +253,10 @@ static shoal_status nth_init(struct kernel_init *ki, void *state) { return node_
 static void nth_rows(void *arg, int64_t begin, int64_t end) {
   const struct top *t = arg; /* k: how many from the largest */
   size_t es = dtype_size(t->type);
-  struct buffer *b;
-  shoal_status s = buffer_new((size_t)t->cols * sizeof(struct top_entry), &b);
-  MUST(!s); /* a small multiple of a row that is in memory */
+  struct buffer *b = room_for_row(t);
   struct top_entry *e = b->data;
   for (int64_t r = begin; r < end; r++) {
-    const char *row = t->x + (size_t)(r * t->cols) * es;
-    for (int64_t i = 0; i < t->cols; i++) e[i] = (struct top_entry){key_at(t->type, row, i), i};
+    const char *row = read_row(t, r, e);
     select_first(e, t->cols, t->k);
     int64_t last = 0; /* of the first k: the one that goes behind all others */
     for (int64_t i = 1; i < t->k; i++)

@@ -31,13 +31,6 @@
 #define REALS(op, f, d) DEFINE(op, f32, float, float, f) DEFINE(op, f64, double, double, d)
 #define COMPLEXES(op, f, d) DEFINE(op, c64, c64, c64, f) DEFINE(op, c128, c128, c128, d)
 
-#define IN_REALS(op) [SHOAL_FLOAT32] = op##_f32, [SHOAL_FLOAT64] = op##_f64
-#define IN_COMPLEXES(op) [SHOAL_COMPLEX64] = op##_c64, [SHOAL_COMPLEX128] = op##_c128
-#define IN_SIGNED(op) \
-  [SHOAL_INT8] = op##_i8, [SHOAL_INT16] = op##_i16, [SHOAL_INT32] = op##_i32, [SHOAL_INT64] = op##_i64
-#define IN_UNSIGNED(op) \
-  [SHOAL_UINT8] = op##_u8, [SHOAL_UINT16] = op##_u16, [SHOAL_UINT32] = op##_u32, [SHOAL_UINT64] = op##_u64
-
 /* ---- basic ---- */
 
 /* Integer arithmetic wraps around: it is done without sign. */

@@ -361,15 +361,6 @@ static shoal_status like_second_shape(struct shape_ctx *c) { return shape_in_ran
 
 /* ---- gradients ---- */
 
-static shoal_out conv_node(struct grad_ctx *c, const char *op, shoal_out a, shoal_out b, shoal_out d) {
-  struct build n = build_begin(c->g, op, NULL);
-  build_in(&n, a);
-  build_in(&n, b);
-  if (d.node) build_in(&n, d);
-  window_copy_attrs(&n, c->node);
-  return build_end_out(&n);
-}
-
 static const char *op_for(const struct grad_ctx *c, enum conv_kind kind) {
   static const char *const names[2][3] = {{"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"},
                                           {"Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"}};
@@ -380,22 +371,22 @@ static shoal_out shape_of(struct grad_ctx *c, shoal_out x) { return array_shape(
 
 static shoal_status forward_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), x = gin(c, 0), f = gin(c, 1);
-  grad_set(c, 0, conv_node(c, op_for(c, BACK_INPUT), shape_of(c, x), f, dy));
-  grad_set(c, 1, conv_node(c, op_for(c, BACK_FILTER), x, shape_of(c, f), dy));
+  grad_set(c, 0, window_grad_node(c, op_for(c, BACK_INPUT), shape_of(c, x), f, dy));
+  grad_set(c, 1, window_grad_node(c, op_for(c, BACK_FILTER), x, shape_of(c, f), dy));
   return NULL;
 }
 
 static shoal_status back_input_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), f = gin(c, 1), back = gin(c, 2);
-  grad_set(c, 1, conv_node(c, op_for(c, BACK_FILTER), dy, shape_of(c, f), back));
-  grad_set(c, 2, conv_node(c, op_for(c, FORWARD), dy, f, (shoal_out){NULL, 0}));
+  grad_set(c, 1, window_grad_node(c, op_for(c, BACK_FILTER), dy, shape_of(c, f), back));
+  grad_set(c, 2, window_grad_node(c, op_for(c, FORWARD), dy, f, (shoal_out){NULL, 0}));
   return NULL;
 }
 
 static shoal_status back_filter_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), x = gin(c, 0), back = gin(c, 2);
-  grad_set(c, 0, conv_node(c, op_for(c, BACK_INPUT), shape_of(c, x), dy, back));
-  grad_set(c, 2, conv_node(c, op_for(c, FORWARD), x, dy, (shoal_out){NULL, 0}));
+  grad_set(c, 0, window_grad_node(c, op_for(c, BACK_INPUT), shape_of(c, x), dy, back));
+  grad_set(c, 2, window_grad_node(c, op_for(c, FORWARD), x, dy, (shoal_out){NULL, 0}));
   return NULL;
 }
 

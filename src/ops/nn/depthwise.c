@@ -287,32 +287,24 @@ static shoal_status forward_shape(struct shape_ctx *c) {
 static shoal_status back_input_shape(struct shape_ctx *c) { return shape_in_value(c, 0, &c->out[0]); }
 static shoal_status back_filter_shape(struct shape_ctx *c) { return shape_in_value(c, 1, &c->out[0]); }
 
-static shoal_out depth_node(struct grad_ctx *c, const char *op, shoal_out a, shoal_out b, shoal_out d) {
-  struct build n = build_begin(c->g, op, NULL);
-  build_in(&n, a);
-  build_in(&n, b);
-  if (d.node) build_in(&n, d);
-  window_copy_attrs(&n, c->node);
-  return build_end_out(&n);
-}
 static shoal_out shape_of(struct grad_ctx *c, shoal_out x) { return array_shape(c->g, x, SHOAL_INT32); }
 
 static shoal_status forward_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), x = gin(c, 0), f = gin(c, 1);
-  grad_set(c, 0, depth_node(c, "DepthwiseConv2dNativeBackpropInput", shape_of(c, x), f, dy));
-  grad_set(c, 1, depth_node(c, "DepthwiseConv2dNativeBackpropFilter", x, shape_of(c, f), dy));
+  grad_set(c, 0, window_grad_node(c, "DepthwiseConv2dNativeBackpropInput", shape_of(c, x), f, dy));
+  grad_set(c, 1, window_grad_node(c, "DepthwiseConv2dNativeBackpropFilter", x, shape_of(c, f), dy));
   return NULL;
 }
 static shoal_status back_input_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), f = gin(c, 1), back = gin(c, 2);
-  grad_set(c, 1, depth_node(c, "DepthwiseConv2dNativeBackpropFilter", dy, shape_of(c, f), back));
-  grad_set(c, 2, depth_node(c, "DepthwiseConv2dNative", dy, f, (shoal_out){NULL, 0}));
+  grad_set(c, 1, window_grad_node(c, "DepthwiseConv2dNativeBackpropFilter", dy, shape_of(c, f), back));
+  grad_set(c, 2, window_grad_node(c, "DepthwiseConv2dNative", dy, f, (shoal_out){NULL, 0}));
   return NULL;
 }
 static shoal_status back_filter_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), x = gin(c, 0), back = gin(c, 2);
-  grad_set(c, 0, depth_node(c, "DepthwiseConv2dNativeBackpropInput", shape_of(c, x), dy, back));
-  grad_set(c, 2, depth_node(c, "DepthwiseConv2dNative", x, dy, (shoal_out){NULL, 0}));
+  grad_set(c, 0, window_grad_node(c, "DepthwiseConv2dNativeBackpropInput", shape_of(c, x), dy, back));
+  grad_set(c, 2, window_grad_node(c, "DepthwiseConv2dNative", x, dy, (shoal_out){NULL, 0}));
   return NULL;
 }
 

@@ -215,3 +215,12 @@ void window_copy_attrs(struct build *b, const struct shoal_node *n) {
     if (a && b->op && op_attr_find(b->op, names[i])) build_attr(b, names[i], attr_copy(a));
   }
 }
+
+shoal_out window_grad_node(struct grad_ctx *c, const char *op, shoal_out a, shoal_out b, shoal_out d) {
+  struct build n = build_begin(c->g, op, NULL);
+  build_in(&n, a);
+  build_in(&n, b);
+  if (d.node) build_in(&n, d);
+  window_copy_attrs(&n, c->node);
+  return build_end_out(&n);
+}

@@ -46,5 +46,7 @@ void transpose_inner(struct pool *pool, size_t element, const void *from, void *
 
 /* For gradients: the window's attributes copied from a node to one being built. */
 void window_copy_attrs(struct build *b, const struct shoal_node *n);
+/* A node with the attributes of c's, and two or three inputs (d.node NULL: two). */
+shoal_out window_grad_node(struct grad_ctx *c, const char *op, shoal_out a, shoal_out b, shoal_out d);
 
 #endif

@@ -343,7 +343,7 @@ static shoal_status run_count(struct kernel_ctx *ctx) {
 
 /* ---- gradients: of a matrix, a matrix with the same entries ---- */
 
-static struct shoal_node *to_sparse(struct grad_ctx *c, shoal_out matrix, shoal_dtype type) {
+struct shoal_node *csr_pattern(struct grad_ctx *c, shoal_out matrix, shoal_dtype type) {
   struct build b = build_begin(c->g, "CSRSparseMatrixToSparseTensor", NULL);
   build_in(&b, matrix);
   build_attr_type(&b, "type", type);
@@ -351,7 +351,7 @@ static struct shoal_node *to_sparse(struct grad_ctx *c, shoal_out matrix, shoal_
 }
 
 static shoal_status grad_from_sparse(struct grad_ctx *c) {
-  grad_set(c, 1, node_out(to_sparse(c, c->dy[0].values, out_type(gin(c, 1))), 1));
+  grad_set(c, 1, node_out(csr_pattern(c, c->dy[0].values, out_type(gin(c, 1))), 1));
   return NULL;
 }
 
@@ -370,7 +370,7 @@ static shoal_status grad_from_dense(struct grad_ctx *c) {
 
 static shoal_status grad_to_dense(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0);
-  struct shoal_node *pattern = to_sparse(c, gin(c, 0), out_type(dy));
+  struct shoal_node *pattern = csr_pattern(c, gin(c, 0), out_type(dy));
   grad_set(c, 0, build_op2(c->g, "DenseToCSRSparseMatrix", dy, node_out(pattern, 0)));
   return NULL;
 }

@@ -41,4 +41,7 @@ shoal_status csr_transpose(const struct csr *a, bool conjugate, struct csr **out
 
 #define CSR_TYPES (DT(FLOAT32) | DT(FLOAT64) | DT_COMPLEX)
 
+/* For gradients: a matrix as the three parts of a sparse tensor, where its entries are and what they are. */
+struct shoal_node *csr_pattern(struct grad_ctx *c, shoal_out matrix, shoal_dtype type);
+
 #endif

@@ -502,13 +502,6 @@ static bool has(const struct grad_ctx *c, const char *attr) {
   return v;
 }
 
-static struct shoal_node *pattern_of(struct grad_ctx *c, shoal_out matrix, shoal_dtype type) {
-  struct build b = build_begin(c->g, "CSRSparseMatrixToSparseTensor", NULL);
-  build_in(&b, matrix);
-  build_attr_type(&b, "type", type);
-  return build_end(&b);
-}
-
 /* A matrix as a product takes it: conjugated, and then turned and conjugated. What is only turned is both. */
 struct operand {
   shoal_out x;
@@ -547,7 +540,7 @@ static shoal_status grad_matmul(struct grad_ctx *c) {
   build_in(&da, y.conj ? g_conj(c, y.x) : y.x);
   build_attr_bool(&da, "adj_x", x.adjoint);
   build_attr_bool(&da, "adj_y", y.adjoint);
-  shoal_out entries = node_out(pattern_of(c, gin(c, 0), type), 0);
+  shoal_out entries = node_out(csr_pattern(c, gin(c, 0), type), 0);
   grad_set(c, 0, build_op2(c->g, "DenseToCSRSparseMatrix", build_end_out(&da), entries));
   /* A sparse matrix cannot be conjugated alone: conj(a) dy is conj(a conj(dy)). */
   if (turn_a) dy = operand_conjugate(dy);
@@ -591,7 +584,7 @@ static shoal_out product_like(struct grad_ctx *c, struct operand x, struct opera
   struct build d = build_begin(c->g, "CSRSparseMatrixToDense", NULL);
   build_in(&d, build_end_out(&p));
   build_attr_type(&d, "type", type);
-  return build_op2(c->g, "DenseToCSRSparseMatrix", build_end_out(&d), node_out(pattern_of(c, like, type), 0));
+  return build_op2(c->g, "DenseToCSRSparseMatrix", build_end_out(&d), node_out(csr_pattern(c, like, type), 0));
 }
 
 static shoal_status grad_sparse_matmul(struct grad_ctx *c) {

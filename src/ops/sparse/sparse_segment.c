@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/array/array_util.h"
+#include "ops/math/segment.h"
 #include "ops/state/state.h"
 
 enum sparse_segment_kind { SUM, MEAN, SQRT_N };
@@ -86,17 +87,11 @@ static void reduce_piece(void *arg, int64_t begin, int64_t end) {
   free(acc);
 }
 
-/* Segment by segment, so that of several mistakes the one TensorFlow finds first is named. */
 static shoal_status check_ids(const struct tensor *indices, const struct tensor *ids, int64_t dim, int64_t rows) {
   for (int64_t i = 1, first = 0; i <= ids->n; i++) {
-    int64_t id = int_at(ids, i - 1);
-    if (i < ids->n && int_at(ids, i) == id) continue;
-    if (i < ids->n && int_at(ids, i) < id) return INVALID("segment ids are not increasing");
-    if (id < 0 || id >= rows)
-      return INVALID("Segment id %" PRId64 " out of range [0, %" PRId64
-                     "), possibly because 'segment_ids' input is not sorted.",
-                     id, rows);
-    for (; first < i; first++) {
+    bool is_end;
+    TRY(segment_end(ids, i, rows, &is_end));
+    for (; is_end && first < i; first++) {
       int64_t ix = int_at(indices, first);
       if (ix < 0 || ix >= dim)
         return INVALID("Bad: indices[%" PRId64 "] == %" PRId64 " out of range [0, %" PRId64 ")", first, ix, dim);

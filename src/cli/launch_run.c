@@ -241,8 +241,8 @@ static void report_end(struct launch_job *j) {
     struct progress_line p;
     struct text how_far = {0};
     if (launch_progress_job(j, &p)) {
-      p.staleness = -1;
-      text_adds(&how_far, ": ");
+      p.staleness = p.eta_secs = -1;
+      text_adds(&how_far, p.last > p.step ? "; the last that they told: " : ": "); /* not all tell each step */
       progress_put(&how_far, &p);
     }
     launch_view_say(j, "all tasks have ended, after %.1f s%s", seconds, text_cstr(&how_far));

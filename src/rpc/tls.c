@@ -1,7 +1,6 @@
 /* Certificates from files; see tls.h. */
 #include "rpc/tls.h"
 
-#include <errno.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <pthread.h>
@@ -16,7 +15,7 @@ enum { MAX_PEM = 1 << 20 };
 
 static shoal_status read_pem(const char *flag, const char *file, char **out) {
   FILE *f = fopen(file, "re");
-  if (!f) return ERRNO_STATUS(errno, "%s=%s cannot be read", flag, file);
+  if (!f) return INVALID("%s=%s cannot be read: %m", flag, file);
   struct text t = {0};
   char piece[4096];
   for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0 && t.n < MAX_PEM;) text_add(&t, piece, n);

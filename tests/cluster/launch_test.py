@@ -500,7 +500,7 @@ def live_view():
         out, code = Job(body, env={"GO": f"{folder}/go"}).end()
         assert code == 0 and "\x1b" not in out, out
         assert "[worker/1] worker 1  step 50/100  loss 0.5000  1000 examples/s" in out, out
-        assert re.search(r"all tasks have ended, after .* s: step 50/100  loss 0.5000\n$", out), out
+        assert re.search(r"all tasks have ended, after .* s; the last that they told: step 50/100  loss 0.5000\n$", out), out
 
 
 def open_servers():

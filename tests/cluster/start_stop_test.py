@@ -322,6 +322,8 @@ def bad_flags():
             (["--cluster_spec=/tmp", "--job_name=worker"], 2, ["/tmp cannot be read", "directory"]),
             (["--cluster_spec={'ps': ['h:1']}", "--job_name=ps"], 2, ["'ps'", "double quotes"]),
             (["--cluster_spec={\"ps\": [\"h:1\"],}", "--job_name=ps"], 2, ["a comma too many"]),
+            (["--worker_hosts=h:1", "--tls_ca=/nowhere.pem", "--tls_cert=/nowhere.pem", "--tls_key=/nowhere.key"], 2,
+             ["--tls_cert=/nowhere.pem", "No such file"]),
             (["--worker_hosts=[::1]2222", "--job_name=worker"], 2, ['"[::1]2222"', "a colon and a number"]),
             (["--worker_hosts=[::1]", "--job_name=worker"], 2, ['"[::1]"', "a colon and a number"]),
             (["--worker_hosts=host", "--job_name=worker"], 2, ["--worker_hosts", '"host"']),

@@ -7,7 +7,8 @@
 
 #include <stddef.h>
 
-enum { BLOCK_LARGEST = 16 << 10, BLOCKS_KEPT = 8 << 20 }; /* bytes: of one; of all that the store keeps */
+/* Bytes: of one; of all that the store keeps; and what a thread has of them for itself. */
+enum { BLOCK_LARGEST = 16 << 10, BLOCKS_KEPT = 8 << 20, BLOCKS_SHELF = 256 << 10 };
 
 /* As mem_alloc() and mem_zalloc(): never NULL. */
 void *block_alloc(size_t n);
@@ -27,7 +28,7 @@ void block_free(void *p);
 #define block_vec_push(v, ...) vec_push_by(block_realloc, v, __VA_ARGS__)
 #define block_vec_release(v) vec_release_by(block_free, v)
 
-/* Bytes in the store now. */
+/* Bytes in the store now, and on this thread's shelf. */
 size_t blocks_kept(void);
 
 #endif

@@ -2,6 +2,7 @@
  * keeps what it holds. */
 #include "unit.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/block.h"
@@ -44,9 +45,49 @@ static void bounded(void **state) {
   void **all = mem_alloc(MANY * sizeof *all);
   for (int i = 0; i < MANY; i++) all[i] = block_alloc(8000);
   for (int i = 0; i < MANY; i++) block_free(all[i]);
-  assert_true(blocks_kept() <= BLOCKS_KEPT);
+  assert_true(blocks_kept() <= BLOCKS_KEPT + BLOCKS_SHELF);
   if (keeps()) assert_true(blocks_kept() > BLOCKS_KEPT / 2);
   free(all);
+}
+
+/* A store that is full: what there is more of is this thread's own. */
+static void shelf_is_bounded(void **state) {
+  enum { MOST = 1000 };
+  void *all[MOST];
+  size_t before = blocks_kept();
+  for (size_t n = 40; n < BLOCK_LARGEST; n += n / 4) {
+    for (int i = 0; i < MOST; i++) all[i] = block_alloc(n);
+    for (int i = 0; i < MOST; i++) block_free(all[i]);
+  }
+  assert_true(before < BLOCKS_KEPT / 2 || blocks_kept() <= BLOCKS_KEPT + BLOCKS_SHELF);
+}
+
+static void *take_all(void *arg) {
+  void **all = arg;
+  for (int i = 0; i < 100; i++) all[i] = block_alloc(1000);
+  return NULL;
+}
+
+static void *give_all(void *arg) {
+  void **all = arg;
+  for (int i = 0; i < 100; i++) block_free(all[i]);
+  return NULL;
+}
+
+/* What one thread takes and another gives back comes round, also when they have ended. */
+static void other_threads(void **state) {
+  void *all[100];
+  if (!keeps()) skip();
+  for (int i = 0; i < 20; i++) {
+    size_t before = blocks_kept();
+    void *(*const each[])(void *) = {take_all, give_all};
+    for (int k = 0; k < 2; k++) {
+      pthread_t t;
+      assert_int_equal(pthread_create(&t, NULL, each[k], all), 0);
+      pthread_join(t, NULL);
+    }
+    if (i) assert_int_equal(blocks_kept(), before);
+  }
 }
 
 static void refused(void **state) {
@@ -87,5 +128,6 @@ static void strings(void **state) {
   block_free(s);
 }
 
-RUN_TESTS(cmocka_unit_test(used_again), cmocka_unit_test(large_ones_go), cmocka_unit_test(bounded),
-          cmocka_unit_test(refused), cmocka_unit_test(grown), cmocka_unit_test(strings))
+RUN_TESTS(cmocka_unit_test(used_again), cmocka_unit_test(large_ones_go), cmocka_unit_test(other_threads),
+          cmocka_unit_test(bounded), cmocka_unit_test(shelf_is_bounded), cmocka_unit_test(refused),
+          cmocka_unit_test(grown), cmocka_unit_test(strings))

@@ -61,7 +61,7 @@ static bool count_there(struct variable *v) {
   bool same = false;
   shoal_status s = d ? NULL : INTERNAL("it is in host memory by now");
   if (!s) ++*T_DATA(&number, int64_t);
-  if (!s) s = d->type->ops->from_host(d, &number, &there);
+  if (!s) s = d->type->ops->from_host(d, v->name, &number, &there);
   if (!s) {
     pthread_rwlock_wrlock(&v->lock);
     same = v->value.buffer == was.buffer;

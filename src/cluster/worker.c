@@ -25,7 +25,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->inter = pool_new(o->inter_threads, "shoal-inter");
   w->intra = pool_new(o->intra_threads, "shoal-intra");
   w->builders = pool_new(MAX(2, MIN(cpu_count(), MAX_BUILDERS)), "shoal-build");
-  w->devices = devices_new(w->task, o->devices, o->n_devices, w->intra, &w->n_devices);
+  w->devices = devices_new(w->task, o->devices, o->n_devices, NULL, w->intra, &w->n_devices);
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
   w->key_starts = mem_zalloc((size_t)w->n_devices, sizeof *w->key_starts);
   for (int i = 0; i < w->n_devices; i++) {
@@ -98,13 +98,22 @@ struct device *worker_device(const struct worker *w, const char *name, size_t n)
   return NULL;
 }
 
+/* As TensorFlow has it: nothing is said of a CPU's, and a card's bus is the first, with no links to others. */
+static void put_locality(const struct device *d, struct text *out) {
+  size_t at = begin_DeviceAttributes_locality(out);
+  if (!d->type->host) put_DeviceLocality_bus_id(out, 1);
+  if (!d->type->host) put_DeviceLocality_links_n(out, "", 0);
+  wire_end(out, at);
+}
+
 void worker_device_attributes(const struct worker *w, int i, const char *name, struct text *out) {
   const struct device *d = w->devices[i];
   put_DeviceAttributes_name(out, name);
   put_DeviceAttributes_device_type(out, d->type->name);
-  put_DeviceAttributes_memory_limit(out, d->type->memory_limit);
-  put_DeviceAttributes_locality_n(out, "", 0);
+  put_DeviceAttributes_memory_limit(out, d->memory_limit);
+  put_locality(d, out);
   put_DeviceAttributes_incarnation(out, d->incarnation);
+  if (d->description) put_DeviceAttributes_physical_device_desc(out, d->description);
   put_DeviceAttributes_xla_global_id(out, -1);
 }
 
@@ -400,7 +409,8 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
     struct shoal_graph *own = graph_copy(g, NULL);
     if (g->functions.n) {
       wg->functions = function_runtime_new(own);
-      function_runtime_place(wg->functions, s->worker->devices, s->device_names, s->resources, n);
+      function_runtime_place(wg->functions, s->worker->devices, s->device_names, s->resources, n,
+                             o->as_is ? "all" : NULL);
     }
     err = rewrite(own, o->as_is);
     if (!err) err = compile(s, own, n_used, last, wg);

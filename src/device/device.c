@@ -14,11 +14,14 @@
 
 enum { MOST_OF_A_TYPE = 1024 };
 
-const struct device_type *device_type_find(const char *name) {
-  for (const struct device_type *const *t = device_types; *t; t++)
-    if (!strcmp((*t)->name, name) && (*t)->count(-1) > 0) return *t;
-  return NULL;
+const struct device_type *device_type_among(const struct device_type *const *types, const char *name) {
+  const struct device_type *found = NULL;
+  for (const struct device_type *const *t = types; *t; t++)
+    if (!strcmp((*t)->name, name) && (!found || (*t)->stands_in) && (*t)->count(-1) > 0) found = *t;
+  return found;
 }
+
+const struct device_type *device_type_find(const char *name) { return device_type_among(device_types, name); }
 
 const struct device_type *device_type_host(void) {
   const struct device_type *const *t = device_types;
@@ -32,17 +35,20 @@ int device_type_priority(const char *name) {
   return t ? t->priority : INT32_MAX;
 }
 
-static shoal_status make(const struct device_type *type, const char *task, int ordinal, struct pool *intra,
-                         struct device **out) {
+/* v: where it is and what it may take, if that was said. */
+static shoal_status make(const struct device_type *type, const char *task, int ordinal, const struct virtual_device *v,
+                         const struct device_options *o, struct pool *intra, struct device **out) {
   struct device *d = mem_zalloc(1, sizeof *d);
   d->type = type;
+  d->card = v->card;
+  d->memory_limit = v->memory;
   d->name = mem_printf("%s/device:%s:%d", task, type->name, ordinal);
   d->ordinal = ordinal;
   d->task_devices = 1;
   d->intra = intra;
   while (!d->incarnation)
     if (getrandom(&d->incarnation, sizeof d->incarnation, 0) < 0) d->incarnation = (uint64_t)(uintptr_t)d;
-  shoal_status s = type->start ? type->start(d) : NULL;
+  shoal_status s = type->start ? type->start(d, o) : NULL;
   if (s) {
     free(d->name);
     free(d);
@@ -54,12 +60,15 @@ static shoal_status make(const struct device_type *type, const char *task, int o
 
 shoal_status device_new(const char *type, const char *task, int ordinal, struct pool *intra, struct device **out) {
   const struct device_type *t = device_type_find(type);
-  return t ? make(t, task, ordinal, intra, out) : NOT_FOUND("There are no devices of type %s here", type);
+  struct virtual_device whole = {.card = ordinal};
+  return t ? make(t, task, ordinal, &whole, &(struct device_options){0}, intra, out)
+           : NOT_FOUND("There are no devices of type %s here", type);
 }
 
 void device_free(struct device *d) {
   if (!d) return;
   if (d->type->ops->free) d->type->ops->free(d);
+  free(d->description);
   free(d->name);
   free(d);
 }
@@ -105,35 +114,75 @@ shoal_status device_counts_parse(const char *text, struct device_count *out, int
   return NULL;
 }
 
-typedef VEC(struct device *) device_list;
+/* ---- the devices of a task ---- */
 
-static void make_all(const struct device_type *type, const char *task, int asked, struct pool *intra,
-                     device_list *out) {
-  int n = type->count(asked), made = 0;
-  for (int i = 0; i < n; i++) {
-    struct device *d;
-    shoal_status s = make(type, task, i, intra, &d);
-    if (s) {
-      LOGW("%s has no device %s:%d: %s", task, type->name, i, shoal_status_message(s));
-      shoal_status_free(s);
-      break;
-    }
-    vec_push(out, d);
-    made++;
-  }
-  for (int i = 0; i < made; i++) out->at[(int)out->n - 1 - i]->task_devices = made;
+static int asked_of(const struct device_type *type, const struct device_count *asked, int n) {
+  int wanted = -1;
+  for (int i = 0; i < n; i++)
+    if (!strcmp(asked[i].type, type->name)) wanted = asked[i].n;
+  return wanted;
 }
 
-struct device **devices_new(const char *task, const struct device_count *asked, int n_asked, struct pool *intra,
-                            int *n) {
+shoal_status device_options_check(const struct device_options *o, const struct device_count *asked, int n_asked) {
+  int cards = 0;
+  if (!o->n_virtual) return NULL;
+  if (o->memory_fraction > 0)
+    return INVALID("It's invalid to set per_process_gpu_memory_fraction when virtual_devices is set.");
+  for (const struct device_type *const *t = device_types; *t; t++)
+    if (!(*t)->host && device_type_find((*t)->name) == *t)
+      cards = MAX(cards, (*t)->count(asked_of(*t, asked, n_asked)));
+  if (cards >= o->n_cards) return NULL;
+  return STATUS(SHOAL_UNKNOWN, "Not enough GPUs to create virtual devices. num_gpus_to_use: %d #virtual_devices: %d",
+                cards, o->n_cards);
+}
+
+typedef VEC(struct device *) device_list;
+
+struct devices_making {
+  const struct device_type *type;
+  const char *task;
+  const struct device_options *options;
+  struct pool *intra;
+  device_list *out;
+  int made;
+};
+
+static bool make_next(struct devices_making *m, const struct virtual_device *v) {
+  struct device *d;
+  shoal_status s = make(m->type, m->task, m->made, v, m->options, m->intra, &d);
+  if (s) {
+    LOGW("%s has no device %s:%d: %s", m->task, m->type->name, m->made, shoal_status_message(s));
+    shoal_status_free(s);
+    return false;
+  }
+  vec_push(m->out, d);
+  m->made++;
+  return true;
+}
+
+/* All of a card: itself, or what it was divided into. */
+static bool make_card(struct devices_making *m, int card) {
+  bool divided = false;
+  for (int i = 0; i < m->options->n_virtual && !m->type->host; i++) {
+    const struct virtual_device *v = &m->options->virtual_devices[i];
+    if (v->card != card) continue;
+    divided = true;
+    if (!make_next(m, v)) return false;
+  }
+  return divided || make_next(m, &(struct virtual_device){.card = card});
+}
+
+struct device **devices_new(const char *task, const struct device_count *asked, int n_asked,
+                            const struct device_options *options, struct pool *intra, int *n) {
+  static const struct device_options none;
   device_list all = {0};
   for (int host = 1; host >= 0; host--)
     for (const struct device_type *const *t = device_types; *t; t++) {
-      if ((*t)->host != host) continue;
-      int wanted = -1;
-      for (int i = 0; i < n_asked; i++)
-        if (!strcmp(asked[i].type, (*t)->name)) wanted = asked[i].n;
-      make_all(*t, task, wanted, intra, &all);
+      if ((*t)->host != host || device_type_find((*t)->name) != *t) continue;
+      struct devices_making m = {*t, task, options ? options : &none, intra, &all, 0};
+      int cards = (*t)->count(asked_of(*t, asked, n_asked));
+      for (int i = 0; i < cards && make_card(&m, i); i++) continue;
+      for (int i = 0; i < m.made; i++) all.at[(int)all.n - 1 - i]->task_devices = m.made;
     }
   *n = (int)all.n;
   return all.at;

@@ -10,8 +10,9 @@
  *
  * Order: a kernel's run() may return when its work is only queued, and so does from_host. Who comes later sees what was
  * queued before: within a queue by its order, across the queues of a device (computing, copies in, copies out) by the
- * buffer, whose `ready` is the type's own mark of the last work that writes it. So nobody on a device waits for
- * another; the host waits in to_host, whose `done` says that it has the value, and at the end of a step, in when_done.
+ * type's own marks, which belong to the memory: whoever gets memory whose last reference went while work that uses it
+ * was queued writes after that work. So nobody on a device waits for another, and queued work needs no reference; the
+ * host waits in to_host, whose `done` says that it has the value, and at the end of a step, in when_done.
  * Work whose results (or shapes) the host must know before it can go on is a kernel with start(). An error that queued
  * work finds goes to the step (step_fail_late), which does not end before that work has. */
 #ifndef DEVICE_DEVICE_H
@@ -32,16 +33,17 @@ struct op;         /* graph/op.h */
 typedef void (*device_done)(void *arg, shoal_status s);
 
 struct device_ops { /* but for free(), not asked of devices whose memory is the host's */
-  /* Memory of the device; the buffer's device field is set. */
-  shoal_status (*alloc)(struct device *d, size_t size, struct buffer **out);
+  /* Memory of the device; the buffer's device field is set. `who` is the node that wants it: where there is no room,
+   * RESOURCE_EXHAUSTED says who has it (device/memory.h). */
+  shoal_status (*alloc)(struct device *d, const char *who, size_t size, struct buffer **out);
   /* A value of the device for the host: *to becomes a tensor of its memory. done is called once, from any thread,
    * perhaps before it returns; from and to stay valid until then. */
   void (*to_host)(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg);
   /* A value of the host for the device: *to is there for whatever the device does from now on. The bytes of `from` are
    * held, and may be read until the step ends. */
-  shoal_status (*from_host)(struct device *d, const struct tensor *from, struct tensor *to);
+  shoal_status (*from_host)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
   /* (optional) The same for a value of another device of the type in this process. */
-  shoal_status (*from_peer)(struct device *d, const struct tensor *from, struct tensor *to);
+  shoal_status (*from_peer)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
   /* Tells when all that has been queued by now is over: once, from any thread. An error is one of the device itself,
    * which nobody else was told of. */
   void (*when_done)(struct device *d, device_done done, void *arg);
@@ -53,23 +55,38 @@ struct device_kernels { /* a row of a type's own table: kernels of an op, best f
   const struct kernel_def *kernels;
 };
 
+/* What a session's ConfigProto says of devices that have memory of their own (gpu_options). */
+enum { MOST_VIRTUAL = 64 };
+struct virtual_device {
+  int card;
+  int64_t memory; /* bytes */
+};
+struct device_options {
+  double memory_fraction; /* how much of a card's memory a device may take; 0: the type knows */
+  struct virtual_device virtual_devices[MOST_VIRTUAL]; /* several devices on one card; those without any have one */
+  int n_virtual, n_cards;                              /* n_cards: so many cards were spoken of */
+};
+
 struct device_type {
   const char *name; /* "CPU", "GPU" */
-  int priority; /* a node goes to the device of the highest that has a kernel for it; TensorFlow's: CPU 70, GPU 210 */
-  bool host;    /* its memory is host memory, and kernels finish before run() returns */
-  int64_t memory_limit; /* as others are told */
+  int priority;   /* a node goes to the device of the highest that has a kernel for it; TensorFlow's: CPU 70, GPU 210 */
+  bool host;      /* its memory is host memory, and kernels finish before run() returns */
+  bool stands_in; /* takes the place of another type of this name, when it has any devices */
   const struct device_ops *ops;
   const struct device_kernels *kernels; /* NULL: none */
   const struct kernel_def *(*more_kernels)(
       const struct op *op); /* (optional) asked for ops that are not in the table */
-  int (*count)(int asked);  /* how many a task has when so many were asked for; asked -1: nothing was said */
-  shoal_status (*start)(struct device *d); /* (optional) sets d->impl */
+  int (*count)(int asked);  /* how many cards a task has when so many were asked for; asked -1: nothing was said */
+  /* (optional) Sets d->impl and d->description; and d->memory_limit, where that is 0. */
+  shoal_status (*start)(struct device *d, const struct device_options *o);
 };
 #define DEVICE_TYPE(folder) const struct device_type device_type_##folder
 
 extern const struct device_type *const device_types[]; /* made by the build; NULL ends it */
 /* NULL: there are no devices of that type here, and what others have is not known. */
 const struct device_type *device_type_find(const char *name);
+/* The same of a table: for tests. */
+const struct device_type *device_type_among(const struct device_type *const *types, const char *name);
 /* The type whose memory is the host's: the CPU. */
 const struct device_type *device_type_host(void);
 /* Of the type of that name, known here or not. */
@@ -79,6 +96,9 @@ struct device {
   const struct device_type *type;
   char *name;                     /* "/job:localhost/replica:0/task:0/device:CPU:0" */
   int ordinal;                    /* the 0 at its end */
+  int card;                       /* which of the type's it is on: the ordinal, unless some are virtual */
+  int64_t memory_limit;           /* bytes that it may take; the CPU says what TensorFlow's does, and heeds nothing */
+  char *description;              /* physical_device_desc, on the heap; NULL: none */
   uint64_t incarnation;           /* drawn at start, never 0 */
   int task_devices;               /* of its type in its task */
   struct pool *intra;             /* for loops inside kernels; shared between devices of a process */
@@ -100,9 +120,11 @@ struct device_count {
 };
 /* "GPU=2,CPU=4": so many of each. The types are those there are here, and there are so many. At most `most` of them. */
 shoal_status device_counts_parse(const char *text, struct device_count *out, int most, int *n);
+/* Can a task that asks for so many have these? In TensorFlow's words. */
+shoal_status device_options_check(const struct device_options *o, const struct device_count *asked, int n_asked);
 /* The devices of a task: of each type as many as were asked for, or as it has by itself; hosts first, so that the first
- * of all is one. A device that does not start is left out, with a warning that says why. */
-struct device **devices_new(const char *task, const struct device_count *asked, int n_asked, struct pool *intra,
-                            int *n);
+ * of all is one. A device that does not start is left out, with a warning that says why. options NULL: none. */
+struct device **devices_new(const char *task, const struct device_count *asked, int n_asked,
+                            const struct device_options *options, struct pool *intra, int *n);
 
 #endif

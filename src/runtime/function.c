@@ -139,8 +139,8 @@ struct function_runtime *function_runtime_ref(struct function_runtime *r) {
 }
 
 void function_runtime_place(struct function_runtime *r, struct device *const *devices, char *const *names,
-                            struct resource_mgr *const *resources, int n) {
-  function_places_init(&r->places, devices, names, resources, n);
+                            struct resource_mgr *const *resources, int n, const char *rewrites_off) {
+  function_places_init(&r->places, devices, names, resources, n, rewrites_off);
 }
 
 static void function_free(struct function *f) {

@@ -18,11 +18,11 @@ struct function_runtime *function_runtime_new(const struct shoal_graph *library)
 shoal_status function_runtime_add(struct function_runtime *r, const struct shoal_graph *library);
 struct function_runtime *function_runtime_ref(struct function_runtime *r);
 void function_runtime_unref(struct function_runtime *r);
-/* The devices that bodies may be placed on, with what the session calls them (NULL: as they are) and their resources.
- * Once, before anything is called; without it, and on devices that are not among them, a body runs where it is called.
- */
+/* The devices that bodies may be placed on, with what the session calls them (NULL: as they are) and their resources;
+ * and rewrites that bodies are not to have (rewrite_options'). Once, before anything is called; without it, and on
+ * devices that are not among them, a body runs where it is called. */
 void function_runtime_place(struct function_runtime *r, struct device *const *devices, char *const *names,
-                            struct resource_mgr *const *resources, int n);
+                            struct resource_mgr *const *resources, int n, const char *rewrites_off);
 /* Adds those of `from` whose names r does not have. */
 void function_runtime_inherit(struct function_runtime *r, struct function_runtime *from);
 /* A definition by name, a new reference; NULL: none. */

@@ -7,7 +7,9 @@
  *
  * Arguments and results cross in the memory of the home device (_DeviceArg, _DeviceRetval): a value that a loop carries
  * from call to call never leaves it. The caller may say of some that they are in host memory: a loop's condition, which
- * the host must see. Handles come along with what they lead to: the call was placed where its resources are. */
+ * the host must see. Handles come along with what they lead to: the call was placed where its resources are.
+ *
+ * Once every node has its device, the body is rewritten as a step's graph is. */
 #include "runtime/function_place.h"
 
 #include <stdlib.h>
@@ -15,10 +17,11 @@
 
 #include "base/mem.h"
 #include "graph/place.h"
+#include "graph/rewrite.h"
 
 void function_places_init(struct function_places *p, struct device *const *devices, char *const *names,
-                          struct resource_mgr *const *resources, int n) {
-  *p = (struct function_places){.n = n};
+                          struct resource_mgr *const *resources, int n, const char *rewrites_off) {
+  *p = (struct function_places){.n = n, .rewrites_off = rewrites_off ? mem_strdup(rewrites_off) : NULL};
   p->devices = mem_zalloc((size_t)n, sizeof *p->devices);
   p->names = mem_zalloc((size_t)n, sizeof *p->names);
   p->resources = mem_zalloc((size_t)n, sizeof *p->resources);
@@ -37,6 +40,7 @@ void function_places_release(struct function_places *p) {
   free(p->devices);
   free(p->names);
   free(p->resources);
+  free(p->rewrites_off);
   *p = (struct function_places){0};
 }
 
@@ -118,6 +122,35 @@ static shoal_status place(const struct body_placing *b, struct shoal_graph *g) {
   return graph_place(g, &o);
 }
 
+static void place_here(const struct device *home, struct shoal_graph *g) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    struct shoal_node *n = g->nodes.at[i];
+    if (!n) continue;
+    free(n->assigned);
+    n->assigned = mem_strdup(home->name);
+  }
+}
+
+/* ---- rewriting ---- */
+
+static shoal_status evaluate(void *arg, const struct shoal_node *n, const struct tensor *const *in,
+                             struct tensor *out) {
+  return plan_evaluate(arg, n, in, NULL, out);
+}
+
+/* What is known beforehand is computed on the host, the first of the devices. */
+static shoal_status rewrite(const struct function_places *p, const struct plan_options *home, struct shoal_graph *g) {
+  struct plan_options host = {.device = p->n ? p->devices[0] : home->device,
+                              .resources = p->n ? p->resources[0] : home->resources};
+  struct rewrite_options o = {.off = p->rewrites_off,
+                              .evaluate = host.device->type->host ? evaluate : NULL,
+                              .arg = &host,
+                              .elementwise = kernel_is_elementwise,
+                              .has_kernel = kernel_is_here,
+                              .own_ops = true};
+  return graph_rewrite(g, &o);
+}
+
 /* ---- compiling ---- */
 
 static int place_of(void *arg, const char *device) {
@@ -129,6 +162,7 @@ static int place_of(void *arg, const char *device) {
 
 static shoal_status compile_parts(const struct function_places *p, const struct plan_options *home,
                                   struct shoal_graph *g, struct plan_set *out) {
+  TRY(rewrite(p, home, g));
   int64_t next_name = 0;
   struct plan_places places = {.devices = p->devices,
                                .resources = p->resources,
@@ -145,7 +179,10 @@ static shoal_status compile_parts(const struct function_places *p, const struct 
   return s;
 }
 
-static shoal_status compile_here(const struct plan_options *home, const struct shoal_graph *g, struct plan_set *out) {
+static shoal_status compile_here(const struct function_places *p, const struct plan_options *home,
+                                 struct shoal_graph *g, struct plan_set *out) {
+  place_here(home->device, g);
+  TRY(rewrite(p, home, g));
   struct device *device = home->device;
   struct resource_mgr *resources = home->resources;
   struct plan_places here = {.devices = &device, .resources = &resources, .n_devices = 1, .functions = home->functions};
@@ -158,14 +195,14 @@ shoal_status function_place(const struct function_places *p, const struct plan_o
   if (!home->device->type->host) use_device_memory(g, host_args, host_rets);
   for (int i = 0; i < p->n; i++)
     if (p->devices[i] == home->device) b.home = i;
-  if (b.home < 0 || p->n == 1) return compile_here(home, g, out);
+  if (b.home < 0 || p->n == 1) return compile_here(p, home, g, out);
   b.devices = mem_zalloc((size_t)p->n, sizeof *b.devices);
   for (int i = 0; i < p->n; i++) {
     b.devices[i].name = p->names[i];
     shoal_status_free(device_spec_parse(p->names[i], &b.devices[i].spec));
   }
   bool here = stays(&b, g);
-  shoal_status s = here ? compile_here(home, g, out) : place(&b, g);
+  shoal_status s = here ? compile_here(p, home, g, out) : place(&b, g);
   if (!here && !s) s = compile_parts(p, home, g, out);
   free(b.devices);
   return s;

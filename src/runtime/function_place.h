@@ -9,10 +9,11 @@ struct function_places {
   char **names; /* as the session's graphs call them */
   struct resource_mgr **resources;
   int n;
+  char *rewrites_off; /* rewrite_options' */
 };
 /* All is copied, or referred to once more. */
 void function_places_init(struct function_places *p, struct device *const *devices, char *const *names,
-                          struct resource_mgr *const *resources, int n);
+                          struct resource_mgr *const *resources, int n, const char *rewrites_off);
 void function_places_release(struct function_places *p);
 
 /* The plans of a body that is called on a device. The graph is changed on the way, and stays the caller's. host_args

@@ -17,13 +17,14 @@
 /* Each type's own table, by op. Made at the first question. */
 static struct {
   pthread_once_t once;
-  struct strmap by_name; /* "TYPE OP" -> const struct kernel_def * */
+  struct strmap
+      by_name; /* "TYPE OP", the type by its address, since names may be shared -> const struct kernel_def * */
 } tables = {.once = PTHREAD_ONCE_INIT};
 
 static void read_tables(void) {
   for (const struct device_type *const *t = device_types; *t; t++)
     for (const struct device_kernels *k = (*t)->kernels; k && k->op; k++) {
-      char *key = mem_printf("%s %s", (*t)->name, k->op);
+      char *key = mem_printf("%p %s", (const void *)*t, k->op);
       strmap_put(&tables.by_name, key, (void *)(uintptr_t)k->kernels);
       free(key);
     }
@@ -34,7 +35,7 @@ static const struct kernel_def *own_kernels(const struct op *op, const struct de
   if (!type || (!type->kernels && !type->more_kernels)) return NULL;
   pthread_once(&tables.once, read_tables);
   char key[256];
-  snprintf(key, sizeof key, "%s %s", type->name, op->name);
+  snprintf(key, sizeof key, "%p %s", (const void *)type, op->name);
   const struct kernel_def *k = strmap_get(&tables.by_name, key);
   return k || !type->more_kernels ? k : type->more_kernels(op);
 }
@@ -190,7 +191,7 @@ static shoal_status allocate(struct kernel_ctx *ctx, bool host, shoal_dtype dtyp
   TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
   struct device *d = ctx->kernel->device;
   struct buffer *b;
-  TRY(d->type->ops->alloc(d, bytes, &b));
+  TRY(d->type->ops->alloc(d, ctx->kernel->name, bytes, &b));
   *t = (struct tensor){.buffer = b, .data = b->data, .dtype = (uint8_t)dtype, .rank = (uint8_t)shape->rank, .n = n};
   memcpy(t->dims, shape->dims, (size_t)shape->rank * sizeof *t->dims);
   return NULL;

@@ -51,6 +51,7 @@ static shoal_status read_config(const shoal_session_options *o, struct session_c
     if (d->n < least || d->n > MAX_DEVICES)
       return INVALID("a session has %d to %d %s devices, not %d", least, MAX_DEVICES, d->type, d->n);
   }
+  TRY(device_options_check(&c->device_options, c->devices, c->n_devices));
   if (c->inter_threads > MAX_THREADS || c->intra_threads > MAX_THREADS)
     return INVALID("%d and %d threads were asked for; the most is %d", c->inter_threads, c->intra_threads, MAX_THREADS);
   return NULL;
@@ -84,14 +85,15 @@ shoal_status local_session_open(struct shoal_graph *g, const shoal_session_optio
   local_env_init(env);
   env->inter = s->own_inter ? s->own_inter : shared.inter;
   struct plan_places *p = &env->places;
-  p->devices = devices_new(TASK, set.devices, set.n_devices, s->own_intra ? s->own_intra : shared.intra, &p->n_devices);
+  p->devices = devices_new(TASK, set.devices, set.n_devices, &set.device_options,
+                           s->own_intra ? s->own_intra : shared.intra, &p->n_devices);
   p->resources = mem_zalloc((size_t)p->n_devices, sizeof *p->resources);
   for (int i = 0; i < p->n_devices; i++) p->resources[i] = resource_mgr_new("localhost");
   p->functions = function_runtime_new(s->graph);
-  function_runtime_place(p->functions, p->devices, NULL, p->resources, p->n_devices);
-  p->kernels = kernel_cache_new();
   const char *off = o->rewrites_off ? o->rewrites_off : set.as_is ? "all" : NULL;
   env->rewrites_off = off ? mem_strdup(off) : NULL;
+  function_runtime_place(p->functions, p->devices, NULL, p->resources, p->n_devices, off);
+  p->kernels = kernel_cache_new();
   *out = &s->head;
   return NULL;
 }
@@ -305,7 +307,7 @@ static shoal_status local_list_devices(shoal_session *base, char **names) {
   struct text t = {0};
   for (int i = 0; i < s->env.places.n_devices; i++) {
     const struct device *d = s->env.places.devices[i];
-    session_device_line(&t, &(shoal_device){d->name, d->type->name, d->type->memory_limit, d->incarnation});
+    session_device_line(&t, &(shoal_device){d->name, d->type->name, d->memory_limit, d->incarnation});
   }
   *names = text_take(&t);
   return NULL;

@@ -46,6 +46,41 @@ static void read_count(struct session_config *c, struct wire w) {
   if (type) session_config_ask(c, type, count);
 }
 
+static shoal_status add_virtual(struct device_options *o, float mb) {
+  if (o->n_virtual == MOST_VIRTUAL) return INVALID("virtual_devices: more than %d of them", MOST_VIRTUAL);
+  if (!(mb >= 1 && mb < 1e9f)) return INVALID("virtual_devices: memory_limit_mb is %g", (double)mb);
+  o->virtual_devices[o->n_virtual++] = (struct virtual_device){o->n_cards - 1, (int64_t)((double)mb * (1 << 20))};
+  return NULL;
+}
+
+/* One card's: the limits of its devices; a card without any is whole. */
+static shoal_status read_virtual(struct device_options *o, struct wire w) {
+  o->n_cards++;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag == GPUOptions_Experimental_VirtualDevices_memory_limit_mb) TRY(add_virtual(o, wire_float(&f)));
+    if (f.tag != GPUOptions_Experimental_VirtualDevices_memory_limit_mb_packed) continue;
+    for (size_t at = 0; f.size - at >= sizeof(float); at += sizeof(float)) {
+      float mb;
+      memcpy(&mb, f.data + at, sizeof mb);
+      TRY(add_virtual(o, mb));
+    }
+  }
+  return NULL;
+}
+
+static shoal_status read_gpu_options(struct device_options *o, struct wire w) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag == GPUOptions_per_process_gpu_memory_fraction) o->memory_fraction = wire_double(&f);
+    if (f.tag != GPUOptions_experimental) continue;
+    struct wire inside = wire_inside(&f);
+    for (struct wire_field k; wire_next(&inside, &k) == WIRE_FIELD;)
+      if (k.tag == GPUOptions_Experimental_virtual_devices) TRY(read_virtual(o, wire_inside(&k)));
+  }
+  if (!(o->memory_fraction >= 0 && o->memory_fraction <= 1))
+    return INVALID("per_process_gpu_memory_fraction is %g", o->memory_fraction);
+  return NULL;
+}
+
 static shoal_status read_filter(struct session_config *c, const struct wire_field *f) {
   if (c->filters.n == MAX_FILTERS)
     return STATUS(SHOAL_RESOURCE_EXHAUSTED, "device_filters: more than %d of them", MAX_FILTERS);
@@ -70,6 +105,7 @@ shoal_status session_config_read(struct session_config *c, struct wire w) {
     if (f.tag == ConfigProto_operation_timeout_in_ms) c->operation_timeout_ms = (int64_t)f.value;
     if (f.tag == ConfigProto_isolate_session_state) c->isolated = f.value != 0;
     if (f.tag == ConfigProto_device_count) read_count(c, wire_inside(&f));
+    if (f.tag == ConfigProto_gpu_options) TRY(read_gpu_options(&c->device_options, wire_inside(&f)));
     if (f.tag == ConfigProto_device_filters) TRY(read_filter(c, &f));
     if (f.tag == ConfigProto_graph_options) graph_options_read(c, wire_inside(&f));
     if (f.tag == ConfigProto_session_inter_op_thread_pool) c->own_threads = true;

@@ -14,6 +14,7 @@ enum { MAX_DEVICE_TYPES = 8 };
 struct session_config {
   struct device_count devices[MAX_DEVICE_TYPES]; /* device_count, of the types there are here */
   int n_devices;
+  struct device_options device_options; /* gpu_options */
   int inter_threads, intra_threads;
   bool own_threads; /* pools of the session's own are described */
   bool soft_placement, log_placement;

@@ -199,7 +199,6 @@ shoal_status buffer_new(size_t size, struct buffer **out) {
   b->device = NULL;
   b->release = NULL;
   b->owner = NULL;
-  b->ready = NULL;
   *out = b;
   return NULL;
 }

@@ -24,7 +24,6 @@ struct buffer {
   struct device *device;             /* whose memory; NULL: host */
   void (*release)(struct buffer *b); /* NULL: host cache */
   void *owner;                       /* for release */
-  void *ready;                       /* of a device: its mark of the last work that writes here; NULL: all is there */
 };
 
 /* size bytes of host memory, contents undefined. RESOURCE_EXHAUSTED when there is no memory, or when all buffers

@@ -19,7 +19,11 @@ import urllib.error
 import urllib.request
 from concurrent import futures
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
+
 from cluster import PATIENCE, SHOAL, Cluster, report, until
+from master_client import Client
 
 
 def status(spec, *flags):
@@ -101,10 +105,16 @@ def devices():
     try:
         with Cluster(ps=["shoal"], worker=["shoal"], flags=["--devices=GPU=1,CPU=2"]) as c:
             code, names, err = shoal("devices", c.target("worker"), gpus=0)
+            last = Client(c.target("worker")).worker("GetStatus")[1]
     finally:
         del os.environ["SHOAL_SOFT_GPUS"]
     assert code == 0 and sorted(names) == [f"/job:{job}/replica:0/task:0/device:{d}" for job in ("ps", "worker")
                                            for d in ("CPU:0", "CPU:1", "GPU:0")], (names, err)
+
+
+    gpu = DeviceAttributes.FromString(last)  # what TensorFlow has of a GPU
+    assert gpu.name.endswith("/device:GPU:0") and gpu.memory_limit == 1 << 30 and gpu.locality.bus_id == 1, gpu
+    assert gpu.physical_device_desc.startswith("device: 0, name: soft device"), gpu
 
 
 def wrong_description():

@@ -24,14 +24,14 @@ static void setup_gpus(const char *n) { assert_int_equal(setenv("SHOAL_SOFT_GPUS
 static void a_task_has_what_was_asked_for(void **state) {
   unsetenv("SHOAL_SOFT_GPUS");
   int n;
-  struct device **d = devices_new(task, NULL, 0, NULL, &n);
+  struct device **d = devices_new(task, NULL, 0, NULL, NULL, &n);
   assert_int_equal(n, 1);
   assert_string_equal(d[0]->name, "/job:a/replica:0/task:0/device:CPU:0");
   assert_null(device_type_find("GPU"));
   device_free(d[0]);
   free(d);
   setup_gpus("2");
-  d = devices_new(task, (struct device_count[]){{"CPU", 3}}, 1, NULL, &n);
+  d = devices_new(task, (struct device_count[]){{"CPU", 3}}, 1, NULL, NULL, &n);
   assert_int_equal(n, 5);
   for (int i = 0; i < n; i++) {
     assert_string_equal(d[i]->type->name, i < 3 ? "CPU" : "GPU");
@@ -41,10 +41,27 @@ static void a_task_has_what_was_asked_for(void **state) {
     device_free(d[i]);
   }
   free(d);
-  d = devices_new(task, (struct device_count[]){{"GPU", 1}}, 1, NULL, &n);
+  d = devices_new(task, (struct device_count[]){{"GPU", 1}}, 1, NULL, NULL, &n);
   assert_int_equal(n, 2);
   for (int i = 0; i < n; i++) device_free(d[i]);
   free(d);
+}
+
+/* Real cards, as another folder would bring them: the soft device takes their place when it is asked for. */
+static int two_cards(int asked) { return asked < 0 || asked > 2 ? 2 : asked; }
+static const struct device_type cards = {.name = "GPU", .count = two_cards};
+extern DEVICE_TYPE(soft);
+
+static void one_type_of_a_name_is_there(void **state) {
+  const struct device_type *const first[] = {&cards, &device_type_soft, NULL};
+  const struct device_type *const last[] = {&device_type_soft, &cards, NULL};
+  setup_gpus("1");
+  assert_ptr_equal(device_type_among(first, "GPU"), &device_type_soft);
+  assert_ptr_equal(device_type_among(last, "GPU"), &device_type_soft);
+  unsetenv("SHOAL_SOFT_GPUS");
+  assert_ptr_equal(device_type_among(first, "GPU"), &cards);
+  assert_ptr_equal(device_type_among(last, "GPU"), &cards);
+  assert_null(device_type_among(first, "NPU"));
 }
 
 struct waiting {
@@ -77,7 +94,7 @@ static void memory_is_the_devices_own(void **state) {
   struct tensor host, there, back;
   ASSERT_OK(tensor_new_dims(&host, SHOAL_FLOAT32, 1, (int64_t[]){100}));
   for (int i = 0; i < 100; i++) T_DATA(&host, float)[i] = (float)i;
-  ASSERT_OK(d->type->ops->from_host(d, &host, &there));
+  ASSERT_OK(d->type->ops->from_host(d, "there", &host, &there));
   assert_ptr_equal(there.buffer->device, d);
   pid_t child = fork();
   if (child == 0) {
@@ -111,7 +128,7 @@ static void streams_wait_for_what_they_read(void **state) {
   ASSERT_OK(tensor_new_dims(&host, SHOAL_FLOAT32, 1, (int64_t[]){1000}));
   for (int i = 0; i < 1000; i++) T_DATA(&host, float)[i] = (float)i;
   pool_submit(soft->in, hold, &go);
-  ASSERT_OK(d->type->ops->from_host(d, &host, &there));
+  ASSERT_OK(d->type->ops->from_host(d, "there", &host, &there));
   d->type->ops->to_host(d, &there, &back, wake, &got);
   d->type->ops->when_done(d, wake, &all);
   usleep(20000); /* for who does not wait to go wrong */
@@ -294,6 +311,44 @@ static void peers_copy_without_the_host(void **state) {
   shoal_bytes_free(&trace);
 }
 
+#define REDUCE(device, name, in, key) \
+  AT(device, name, "CollectiveReduce",                                                                           \
+     IN(in) TYPE("T", "DT_FLOAT") "attr { key: 'group_size' value { i: 2 } } attr { key: 'group_key' value { i: 1 } } " \
+     "attr { key: 'instance_key' value { i: " key " } } attr { key: 'merge_op' value { s: 'Add' } } "            \
+     "attr { key: 'final_op' value { s: 'Id' } } attr { key: 'subdiv_offsets' value { list { i: 0 } } } ")
+
+/* Two devices add up what each has, and go on with the sum. */
+static void collectives_on_devices(void **state) {
+  setup_gpus("2");
+  float y = 0;
+  shoal_bytes trace = {0};
+  ASSERT_OK(run_fetch(FOUR ADD("GPU:0", "a", "four") ADD("GPU:1", "b", "a") REDUCE("GPU:0", "r", "a", "1")
+                          REDUCE("GPU:1", "s", "b", "1") ADD("GPU:0", "c", "r") ADD("GPU:1", "d", "s")
+                              AT("GPU:0", "sum", "AddV2", IN("c") IN("d") TYPE("T", "DT_FLOAT")),
+                      "sum:0", NULL, &y, &trace));
+  assert_float_equal(y, 96, 0);
+  assert_int_equal(count(&trace, "_to_host ="), 3); /* what each has, and what is fetched */
+  shoal_bytes_free(&trace);
+}
+
+/* What is pushed on a stack stays on its device. */
+static void stacks_on_devices(void **state) {
+  static const char text[] = FOUR ADD("GPU:0", "a", "four")
+      NODE("size", "Const", TYPE("dtype", "DT_INT32") "attr { key: 'value' value { tensor { dtype: DT_INT32 "
+                                                      "tensor_shape { } int_val: 9 } } } ")
+          NODE("stack", "StackV2", IN("size") TYPE("elem_type", "DT_FLOAT"))
+              NODE("push", "StackPushV2", IN("stack") IN("a") TYPE("T", "DT_FLOAT"))
+                  NODE("pop", "StackPopV2", IN("stack") IN("^push") TYPE("elem_type", "DT_FLOAT"))
+                      ADD("GPU:0", "b", "pop");
+  setup_gpus("1");
+  float y = 0;
+  shoal_bytes trace = {0};
+  ASSERT_OK(run_fetch(text, "b:0", NULL, &y, &trace));
+  assert_float_equal(y, 16, 0);
+  assert_int_equal(count(&trace, "_to_host ="), 1);
+  shoal_bytes_free(&trace);
+}
+
 /* Ends for a device's memory, where a stranger's graph has them: an error, and nobody reads that memory. */
 static void ends_are_looked_at(void **state) {
   setup_gpus("1");
@@ -350,9 +405,9 @@ static void a_step_ends_with_its_devices(void **state) {
 static atomic_int copies_in;
 static const struct device_ops *real_ops;
 
-static shoal_status counted(struct device *d, const struct tensor *from, struct tensor *to) {
+static shoal_status counted(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
   atomic_fetch_add(&copies_in, 1);
-  return real_ops->from_host(d, from, to);
+  return real_ops->from_host(d, who, from, to);
 }
 
 static void constants_are_copied_once(void **state) {
@@ -392,9 +447,10 @@ static void constants_are_copied_once(void **state) {
   shoal_graph_free(g);
 }
 
-RUN_TESTS(cmocka_unit_test(a_task_has_what_was_asked_for), cmocka_unit_test(memory_is_the_devices_own),
-          cmocka_unit_test(streams_wait_for_what_they_read), cmocka_unit_test(a_step_ends_with_its_devices),
-          cmocka_unit_test(constants_are_copied_once), cmocka_unit_test(peers_copy_without_the_host),
-          cmocka_unit_test(ends_are_looked_at), cmocka_unit_test(kernels_by_type_and_dtype),
-          cmocka_unit_test(copies_stand_where_memory_changes), cmocka_unit_test(training_by_momentum),
-          cmocka_unit_test(training_by_adam))
+RUN_TESTS(cmocka_unit_test(a_task_has_what_was_asked_for), cmocka_unit_test(one_type_of_a_name_is_there),
+          cmocka_unit_test(memory_is_the_devices_own), cmocka_unit_test(streams_wait_for_what_they_read),
+          cmocka_unit_test(a_step_ends_with_its_devices), cmocka_unit_test(constants_are_copied_once),
+          cmocka_unit_test(peers_copy_without_the_host), cmocka_unit_test(collectives_on_devices),
+          cmocka_unit_test(stacks_on_devices), cmocka_unit_test(ends_are_looked_at),
+          cmocka_unit_test(kernels_by_type_and_dtype), cmocka_unit_test(copies_stand_where_memory_changes),
+          cmocka_unit_test(training_by_momentum), cmocka_unit_test(training_by_adam))

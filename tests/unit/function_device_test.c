@@ -26,7 +26,7 @@
   "node { name: '" name "' op: '" op "' " rest TYPE("T") "attr { key: 'index' value { i: " i " } } } "
 
 /* less(n, a) = n < 10; next(n, a) = n + 1, a + a; twice(i, a) = a + a; both(a) = a + a + a; text(a) = a, by way of a
- * string; asks(a) = a + a, at CPU:0 */
+ * string; asks(a) = a + a, at CPU:0; known(a) = a + 2 * 2 */
 static const char library[] =
     "library { "
     "function { signature { name: 'less' " ARG("n") ARG("a") "output_arg { name: 'r' type: DT_BOOL } } "
@@ -47,6 +47,10 @@ static const char library[] =
     OP("back", "StringToNumber", "input: 'string:output:0' ", TYPE("out_type"))
     "} function { signature { name: 'asks' " ARG("a") RET("r") "} "
     "ret { key: 'r' value: 'sum:z:0' } " OP("sum", "AddV2", "input: 'a' input: 'a' device: '/device:CPU:0' ", TYPE("T"))
+    "} function { signature { name: 'known' " ARG("a") RET("r") "} "
+    "ret { key: 'r' value: 'sum:z:0' } " CONST("two", "2")
+    OP("square", "Mul", "input: 'two:output:0' input: 'two:output:0' ", TYPE("T"))
+    OP("sum", "AddV2", "input: 'a' input: 'square:z:0' ", TYPE("T"))
     "} } ";
 
 static const char task[] = "/job:localhost/replica:0/task:0";
@@ -61,7 +65,7 @@ struct place {
 static void place_init(struct place *p) {
   assert_int_equal(setenv("SHOAL_SOFT_GPUS", "1", 1), 0);
   p->pool = pool_new(2, "test");
-  p->devices = devices_new(task, NULL, 0, p->pool, &p->n);
+  p->devices = devices_new(task, NULL, 0, NULL, p->pool, &p->n);
   assert_int_equal(p->n, 2);
   p->resources = mem_zalloc((size_t)p->n, sizeof *p->resources);
   for (int i = 0; i < p->n; i++) p->resources[i] = resource_mgr_new("localhost");
@@ -79,14 +83,14 @@ static void place_release(struct place *p) {
 
 /* Runs a graph on one of the devices with x (and y, one more) as arguments: the first result, and where its nodes ran.
  */
-static float run_at(int device, const char *nodes, float x, shoal_bytes *trace) {
+static float run_without(const char *off, int device, const char *nodes, float x, shoal_bytes *trace) {
   struct place here;
   place_init(&here);
   struct shoal_graph *g = graph_new();
   ASSERT_OK(shoal_graph_import_text(g, library, strlen(library), NULL));
   ASSERT_OK(shoal_graph_import_text(g, nodes, strlen(nodes), NULL));
   struct function_runtime *functions = function_runtime_new(g);
-  function_runtime_place(functions, here.devices, NULL, here.resources, here.n);
+  function_runtime_place(functions, here.devices, NULL, here.resources, here.n, off);
   struct plan_options o = {here.devices[device], here.resources[device], functions, NULL};
   struct plan *p;
   ASSERT_OK(plan_compile(g, &o, &p));
@@ -125,6 +129,10 @@ static float run_at(int device, const char *nodes, float x, shoal_bytes *trace) 
   cancel_release(&cancel);
   place_release(&here);
   return first;
+}
+
+static float run_at(int device, const char *nodes, float x, shoal_bytes *trace) {
+  return run_without(NULL, device, nodes, x, trace);
 }
 
 /* Of a node: "NAME =". */
@@ -214,5 +222,25 @@ static void requests_inside_a_body_count(void **state) {
   shoal_bytes_free(&trace);
 }
 
+/* Bodies are rewritten as steps are: what is known beforehand is computed once, chains are fused where the device can.
+ */
+static void bodies_are_rewritten(void **state) {
+  for (int device = 0; device < 2; device++) {
+    shoal_bytes trace = {0};
+    assert_float_equal(run_at(device, ENDS(CALL("known")), 7, &trace), 12, 0);
+    assert_int_equal(count(&trace, "= Mul("), 0);
+    shoal_bytes_free(&trace);
+    trace = (shoal_bytes){0};
+    assert_float_equal(run_without("all", device, ENDS(CALL("known")), 7, &trace), 12, 0);
+    assert_int_equal(count(&trace, "= Mul("), 1);
+    shoal_bytes_free(&trace);
+  }
+  shoal_bytes trace = {0};
+  assert_float_equal(run_at(0, ENDS(CALL("both")), 7, &trace), 24, 0);
+  assert_int_equal(count(&trace, "= AddV2("), 0);
+  shoal_bytes_free(&trace);
+}
+
 RUN_TESTS(cmocka_unit_test(a_loop_stays_on_its_device), cmocka_unit_test(branches_and_counted_loops),
-          cmocka_unit_test(what_a_device_has_not_runs_elsewhere), cmocka_unit_test(requests_inside_a_body_count))
+          cmocka_unit_test(what_a_device_has_not_runs_elsewhere), cmocka_unit_test(requests_inside_a_body_count),
+          cmocka_unit_test(bodies_are_rewritten))

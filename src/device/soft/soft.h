@@ -6,42 +6,51 @@
  * Memory: a block of the host's behind an address that is not the host's: bit 55 is set, where user space ends on every
  * processor we run on. Whoever reads it without asking the device dies at once, under any sanitizer or none. Streams
  * are threads: one computes, one copies in, one copies out, one tells who waits; what is queued on one runs in order.
- * One waits for another by an event, which a buffer has (`ready`) while work that writes it may be queued. Work waits
- * only for what was queued before it, so streams that wait for each other never do so in a circle. */
+ * One waits for another by an event, which a block has while work that uses it may be queued (soft_memory.c). Work
+ * waits only for what was queued before it, so streams that wait for each other never do so in a circle.
+ *
+ * Where a type GPU of real cards is there too, this one takes its place when the variable is set, and only then. */
 #ifndef DEVICE_SOFT_SOFT_H
 #define DEVICE_SOFT_SOFT_H
 
 #include "device/device.h"
 
+struct soft_memory;
+
 struct soft_device {
   struct device host; /* a CPU of the same name, for the kernels that are borrowed */
   struct pool *compute, *in, *out, *events;
+  struct soft_memory *memory;
 };
 
-/* Something that a stream will have done. */
-struct soft_event;
-struct soft_event *soft_event_new(void);
-struct soft_event *soft_event_ref(struct soft_event *e);
-void soft_event_unref(struct soft_event *e);
-void soft_event_set(struct soft_event *e);
-void soft_event_wait(struct soft_event *e); /* on a stream; NULL: nothing to wait for */
+struct soft_memory *soft_memory_new(int64_t limit);
+void soft_memory_free(struct soft_memory *m); /* when nothing is queued any more */
 
-/* For work about to be queued that writes a tensor of the device, which is the caller's alone: what it must wait for
- * (a reference, or NULL), and the event that it sets then (a reference; the buffer has another). */
+/* For the node of that name. What was queued to use the memory before is waited for by who takes a turn to write. */
+shoal_status soft_alloc(struct device *d, const char *who, size_t size, struct buffer **out);
+
+struct soft_event; /* something that a stream will have done */
+/* The turn of work about to be queued, which has an address of the device and need not have a reference: what it must
+ * wait for, and what it sets then. */
 struct soft_turn {
-  struct soft_event *before, *after;
+  struct soft_event *before[2], *after;
 };
+/* To write a tensor, which is the caller's alone. */
 struct soft_turn soft_write(const struct tensor *t);
+/* To read one, on the stream that computes. */
+struct soft_turn soft_read(const struct tensor *t);
 void soft_turn_begin(struct soft_turn *turn);
 void soft_turn_end(struct soft_turn *turn);
 
 /* On a stream: a second reference to a value, which may be read: all that was queued to write it has been done. */
 void soft_open(const struct tensor *from, struct tensor *to);
-/* On a stream: where the bytes of a tensor of the device are. */
+/* Where the bytes of a tensor of the device are, for work on a stream. */
 void *soft_data(const struct tensor *t);
-/* On a stream: host memory becomes the device's. A block is behind one buffer only, so that who has that to itself may
- * write into it: one that others share is copied. */
-shoal_status soft_close(struct device *d, struct tensor *t);
+/* On a stream: host memory becomes the device's, by the node of that name. A block is behind one buffer only, so that
+ * who has that to itself may write into it: one that others share is copied. On an error it stays the host's. */
+shoal_status soft_close(struct device *d, const char *who, struct tensor *t);
+/* The same for a value that was the device's before it was opened: there is room for it. */
+shoal_status soft_close_again(struct device *d, const char *who, struct tensor *t);
 
 const struct kernel_def *soft_borrow(const struct op *op);
 extern const struct device_kernels soft_kernels[];

@@ -1,126 +1,20 @@
-/* The soft device: memory, streams, copies. See soft.h. */
-#include <pthread.h>
+/* The soft device: streams, copies, the type. See soft.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "device/soft/soft.h"
 
-enum { MOST = 16, AWAY_BIT = 55 };
-#define AWAY ((uintptr_t)1 << AWAY_BIT)
-
-static void *away(const void *data) { return (void *)((uintptr_t)data | AWAY); }
-static void *back(const void *data) { return (void *)((uintptr_t)data & ~AWAY); }
-
-/* ---- events ---- */
-
-struct soft_event {
-  atomic_int refs;
-  pthread_mutex_t lock;
-  pthread_cond_t set;
-  bool is_set; /* lock */
-};
-
-struct soft_event *soft_event_new(void) {
-  struct soft_event *e = mem_zalloc(1, sizeof *e);
-  atomic_init(&e->refs, 1);
-  pthread_mutex_init(&e->lock, NULL);
-  pthread_cond_init(&e->set, NULL);
-  return e;
-}
-
-struct soft_event *soft_event_ref(struct soft_event *e) {
-  atomic_fetch_add(&e->refs, 1);
-  return e;
-}
-
-void soft_event_unref(struct soft_event *e) {
-  if (!e || atomic_fetch_sub(&e->refs, 1) != 1) return;
-  pthread_mutex_destroy(&e->lock);
-  pthread_cond_destroy(&e->set);
-  free(e);
-}
-
-void soft_event_set(struct soft_event *e) {
-  pthread_mutex_lock(&e->lock);
-  e->is_set = true;
-  pthread_cond_broadcast(&e->set);
-  pthread_mutex_unlock(&e->lock);
-}
-
-void soft_event_wait(struct soft_event *e) {
-  if (!e) return;
-  pthread_mutex_lock(&e->lock);
-  while (!e->is_set) pthread_cond_wait(&e->set, &e->lock);
-  pthread_mutex_unlock(&e->lock);
-}
-
-struct soft_turn soft_write(const struct tensor *t) {
-  struct soft_turn turn = {.before = t->buffer->ready, .after = soft_event_new()};
-  t->buffer->ready = soft_event_ref(turn.after);
-  return turn;
-}
-
-void soft_turn_begin(struct soft_turn *turn) {
-  soft_event_wait(turn->before);
-  soft_event_unref(turn->before);
-}
-
-void soft_turn_end(struct soft_turn *turn) {
-  soft_event_set(turn->after);
-  soft_event_unref(turn->after);
-}
-
-/* ---- memory ---- */
-
-static void give_back(struct buffer *b) {
-  soft_event_unref(b->ready);
-  buffer_unref(b->owner);
-}
-
-/* Takes over the reference to the block. */
-static struct buffer *hide(struct device *d, struct buffer *block) {
-  return buffer_wrap(away(block->data), block->size, d, give_back, block);
-}
-
-static shoal_status soft_alloc(struct device *d, size_t size, struct buffer **out) {
-  struct buffer *block;
-  TRY(buffer_new(size, &block));
-  *out = hide(d, block);
-  return NULL;
-}
-
-void *soft_data(const struct tensor *t) { return back(t->data); }
-
-void soft_open(const struct tensor *from, struct tensor *to) {
-  tensor_ref(to, from);
-  struct buffer *b = from->buffer;
-  if (!b || !b->device) return;
-  soft_event_wait(b->ready);
-  to->buffer = buffer_ref(b->owner);
-  to->data = back(from->data);
-  buffer_unref(b);
-}
-
-shoal_status soft_close(struct device *d, struct tensor *t) {
-  if (!tensor_valid(t) || t->buffer->device || !dtype_plain((shoal_dtype)t->dtype)) return NULL;
-  if (buffer_shared(t->buffer) || t->buffer->release) {
-    struct tensor own;
-    TRY(tensor_copy(&own, t));
-    tensor_release(t);
-    tensor_move(t, &own);
-  }
-  t->buffer = hide(d, t->buffer);
-  t->data = away(t->data);
-  return NULL;
-}
+enum { MOST = 16 };
+#define CARD_MEMORY ((int64_t)1 << 30) /* what one is said to have */
 
 /* ---- copies ---- */
 
 static struct soft_device *self(const struct device *d) { return d->impl; }
 
 struct soft_upload {
-  struct tensor from, to; /* held until it is done */
+  struct tensor from; /* held until it is done */
+  void *to;
   struct soft_turn turn;
 };
 
@@ -129,24 +23,23 @@ static void upload(void *arg) {
   struct tensor open;
   soft_open(&u->from, &open);
   soft_turn_begin(&u->turn);
-  if (u->to.n) memcpy(soft_data(&u->to), open.data, tensor_bytes(&open));
+  if (open.n) memcpy(u->to, open.data, tensor_bytes(&open));
   soft_turn_end(&u->turn);
   tensor_release(&open);
   tensor_release(&u->from);
-  tensor_release(&u->to);
   free(u);
 }
 
 /* Of the host, or of another soft device, whose work that writes it is waited for. */
-static shoal_status soft_bring(struct device *d, const struct tensor *from, struct tensor *to) {
+static shoal_status soft_bring(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
   struct buffer *b;
-  TRY(soft_alloc(d, tensor_bytes(from), &b));
+  TRY(soft_alloc(d, who, tensor_bytes(from), &b));
   tensor_move(to, from); /* its type and shape */
   to->buffer = b;
   to->data = b->data;
   struct soft_upload *u = mem_zalloc(1, sizeof *u);
   tensor_ref(&u->from, from);
-  tensor_ref(&u->to, to);
+  u->to = soft_data(to);
   u->turn = soft_write(to);
   pool_submit(self(d)->in, upload, u);
   return NULL;
@@ -204,8 +97,12 @@ static int soft_count(int asked) {
   return asked < 0 ? have : MIN(asked, have);
 }
 
-static shoal_status soft_start(struct device *d) {
+static shoal_status soft_start(struct device *d, const struct device_options *o) {
   struct soft_device *s = mem_zalloc(1, sizeof *s);
+  if (!d->memory_limit) d->memory_limit = (int64_t)((o->memory_fraction > 0 ? o->memory_fraction : 1) * CARD_MEMORY);
+  d->description =
+      mem_printf("device: %d, name: soft device for tests, pci bus id: none, compute capability: 0.0", d->card);
+  s->memory = soft_memory_new(d->memory_limit);
   s->host = *d;
   s->host.type = device_type_host();
   s->compute = pool_new(1, "soft-compute");
@@ -223,6 +120,7 @@ static void soft_free(struct device *d) {
   pool_free(s->in);
   pool_free(s->out);
   pool_free(s->events);
+  soft_memory_free(s->memory);
   free(s);
 }
 
@@ -230,13 +128,12 @@ static const struct device_ops soft_ops = {.alloc = soft_alloc,
                                            .to_host = soft_to_host,
                                            .from_host = soft_bring,
                                            .from_peer = soft_bring,
-
                                            .when_done = soft_when_done,
                                            .free = soft_free};
 
 DEVICE_TYPE(soft) = {.name = "GPU",
                      .priority = 210,
-                     .memory_limit = 256 << 20,
+                     .stands_in = true,
                      .ops = &soft_ops,
                      .kernels = soft_kernels,
                      .more_kernels = soft_borrow,

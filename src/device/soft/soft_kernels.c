@@ -93,7 +93,7 @@ static shoal_status close_variables(const struct kernel_ctx *ctx) {
   for (size_t i = 0; i < all.n; i++) {
     struct variable *v = all.at[i];
     pthread_rwlock_wrlock(&v->lock);
-    shoal_status one = soft_close(ctx->kernel->device, &v->value);
+    shoal_status one = soft_close_again(ctx->kernel->device, v->name, &v->value);
     pthread_rwlock_unlock(&v->lock);
     if (one) status_merge(&s, one);
     variable_unref(v);
@@ -141,7 +141,7 @@ static void run(void *arg) {
   l->status = run_inner(ctx, in);
   for (int i = 0; i < n_in; i++) tensor_release(&opened[i]);
   for (int i = 0; i < ctx->kernel->n_out && !l->status; i++)
-    if (!ctx->kernel->host_out[i]) l->status = soft_close(ctx->kernel->device, &ctx->out[i]);
+    if (!ctx->kernel->host_out[i]) l->status = soft_close(ctx->kernel->device, ctx->kernel->name, &ctx->out[i]);
   shoal_status put_away = close_variables(ctx);
   if (put_away) status_merge(&l->status, put_away);
   free(in);
@@ -233,16 +233,16 @@ const struct kernel_def *soft_borrow(const struct op *op) {
 /* ---- kernels of its own: the work is queued, and nobody is told ---- */
 
 struct soft_fill {
-  struct tensor t; /* held until it is done */
+  void *data;
+  size_t bytes;
   struct soft_turn turn;
 };
 
 static void fill(void *arg) {
   struct soft_fill *f = arg;
   soft_turn_begin(&f->turn);
-  memset(soft_data(&f->t), 0, tensor_bytes(&f->t));
+  memset(f->data, 0, f->bytes);
   soft_turn_end(&f->turn);
-  tensor_release(&f->t);
   free(f);
 }
 
@@ -250,8 +250,7 @@ static shoal_status zeros_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
   struct soft_fill *f = mem_zalloc(1, sizeof *f);
-  tensor_ref(&f->t, y);
-  f->turn = soft_write(y);
+  *f = (struct soft_fill){soft_data(y), tensor_bytes(y), soft_write(y)};
   pool_submit(soft_of(ctx)->compute, fill, f);
   return NULL;
 }
@@ -263,29 +262,31 @@ static const struct kernel_def zeros_kernels[] = {
 struct soft_check {
   const struct kernel *kernel;
   shoal_status _Atomic *late;
-  struct tensor t;
+  struct tensor t; /* where it was: no reference */
+  struct soft_turn turn;
 };
 
 static void check(void *arg) {
   struct soft_check *c = arg;
   struct borrowed *b = c->kernel->state;
-  struct tensor open, out = tensor_none();
-  const struct tensor *in[] = {&open};
-  soft_open(&c->t, &open);
+  struct tensor out = tensor_none();
+  const struct tensor *in[] = {&c->t};
+  soft_turn_begin(&c->turn);
   struct kernel_ctx inner = {.kernel = &b->inner, .state = b->inner.state, .in = in, .out = &out};
   shoal_status s = ctx_error(&inner, b->inner.def->run(&inner));
   if (s) step_fail_late(c->late, s);
   tensor_release(&out);
-  tensor_release(&open);
-  tensor_release(&c->t);
+  soft_turn_end(&c->turn);
   free(c);
 }
 
 static shoal_status check_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0);
   struct soft_check *c = mem_zalloc(1, sizeof *c);
-  c->kernel = ctx->kernel;
-  c->late = ctx->step->late;
-  tensor_ref(&c->t, ctx_in(ctx, 0));
+  *c = (struct soft_check){.kernel = ctx->kernel, .late = ctx->step->late, .turn = soft_read(x)};
+  tensor_move(&c->t, x);
+  c->t.buffer = NULL;
+  c->t.data = soft_data(x);
   pool_submit(soft_of(ctx)->compute, check, c);
   return ctx_forward(ctx, 0, 0, NULL);
 }

@@ -213,8 +213,15 @@ static void start(struct kernel_ctx *ctx) {
   resource_unref(r);
 }
 
-static const struct kernel_def kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct collective_state), .init = init, .start = start}, {0}};
+/* Devices of every type take part, by way of host memory. */
+static const struct kernel_def kernels[] = {{.device = "CPU",
+                                             .flags = KERNEL_ANYWHERE,
+                                             .state_size = sizeof(struct collective_state),
+                                             .init = init,
+                                             .start = start,
+                                             .host_in = UINT32_MAX,
+                                             .host_out = UINT32_MAX},
+                                            {0}};
 
 /* ---- shapes ---- */
 

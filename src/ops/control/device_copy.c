@@ -35,9 +35,10 @@ static shoal_status to_device_run(struct kernel_ctx *ctx) {
   struct to_device *st = ctx->state;
   struct device *d = ctx->kernel->device;
   if (d->type->host) return ctx_forward(ctx, 0, 0, NULL);
-  if (!st->constant) return d->type->ops->from_host(d, ctx_in(ctx, 0), &ctx->out[0]);
+  if (!st->constant) return d->type->ops->from_host(d, ctx->kernel->name, ctx_in(ctx, 0), &ctx->out[0]);
   pthread_mutex_lock(&st->lock);
-  shoal_status s = tensor_valid(&st->kept) ? NULL : d->type->ops->from_host(d, ctx_in(ctx, 0), &st->kept);
+  shoal_status s =
+      tensor_valid(&st->kept) ? NULL : d->type->ops->from_host(d, ctx->kernel->name, ctx_in(ctx, 0), &st->kept);
   if (!s) tensor_ref(&ctx->out[0], &st->kept);
   pthread_mutex_unlock(&st->lock);
   return s;

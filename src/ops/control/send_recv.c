@@ -134,7 +134,7 @@ static shoal_status take_value(struct kernel_ctx *ctx, struct tensor *value) {
     return NULL;
   }
   shoal_status s = from && to && from->type == to->type && d->type->ops->from_peer
-                       ? d->type->ops->from_peer(d, value, &ctx->out[0])
+                       ? d->type->ops->from_peer(d, ctx->kernel->name, value, &ctx->out[0])
                        : INTERNAL("A value was sent from other memory than it is received in");
   tensor_release(value);
   return s;

@@ -1,5 +1,6 @@
 /* Stacks of tensors that live for one step: what loops push in the forward pass and pop in the gradient's. By
- * V1 (string reference) and V2 (resource) handles. swap_memory is accepted and means nothing on the CPU. */
+ * V1 (string reference) and V2 (resource) handles. What is pushed stays in the memory it is in: nobody looks at it, so
+ * these kernels serve every device. swap_memory is accepted and means nothing. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,8 +144,11 @@ static shoal_status pop_run(struct kernel_ctx *ctx) {
   pthread_mutex_unlock(&st->lock);
   resource_unref(&st->head);
   if (s) return s;
-  if ((shoal_dtype)t.dtype != ctx_out_type(ctx, 0)) {
+  if ((shoal_dtype)t.dtype != ctx_out_type(ctx, 0))
     s = INVALID("Must have type %s but got %s", dtype_tf_name(ctx_out_type(ctx, 0)), dtype_tf_name(t.dtype));
+  else if (t.buffer->device != ctx_out_memory(ctx, 0)) /* a stack is on one device, unless a graph says otherwise */
+    s = INVALID("Stack[%s]: what was pushed on one device cannot be popped on another", ctx->kernel->name);
+  if (s) {
     tensor_release(&t);
     return s;
   }
@@ -169,9 +173,10 @@ static shoal_status shape_push(struct shape_ctx *c) {
   return NULL;
 }
 
-#define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
+#define KERNEL(id, ...) \
+  static const struct kernel_def id[] = {{.device = "CPU", .flags = KERNEL_ANYWHERE, __VA_ARGS__}, {0}}
 KERNEL(maker_kernels, .state_size = sizeof(struct stack_maker), .init = maker_init, .release = maker_release,
-       .run = maker_run);
+       .run = maker_run, .host_in = 1);
 KERNEL(push_kernels, .run = push_run);
 KERNEL(pop_kernels, .run = pop_run);
 KERNEL(close_kernels, .run = close_run);

@@ -2,7 +2,8 @@
  *
  * Whoever runs a plan on its thread (src/cluster) may point `outbox` at one of its own; senders then add to it instead
  * of sending. What is held must not wait for a long computation: the executors ask before each node, and a node that
- * was once seen to take long is never begun with anything held. */
+ * took long is not begun with anything held until it is seen to take little. (It was not forgiven at first: where
+ * others want the cores every node takes long some time, and after a while each message travelled alone.) */
 #ifndef BASE_OUTBOX_H
 #define BASE_OUTBOX_H
 
@@ -21,19 +22,22 @@ extern __thread struct outbox *outbox; /* this thread's; NULL: nothing is held b
 enum { OUTBOX_HOLD_NS = 100000 };
 
 /* Before a node: sends what has been held long enough, or anything if the node is known as slow. Returns the time if
- * something is still held, else 0. */
+ * something was held and the node is worth looking at, else 0. */
 static inline int64_t outbox_before(const atomic_bool *slow) {
   struct outbox *o = outbox;
   if (!o || !o->since) return 0;
   int64_t now = clock_ns();
-  if (now - o->since < OUTBOX_HOLD_NS && !atomic_load_explicit(slow, memory_order_relaxed)) return now;
-  o->flush(o);
-  return 0;
+  bool is_slow = atomic_load_explicit(slow, memory_order_relaxed), ripe = now - o->since >= OUTBOX_HOLD_NS;
+  if (ripe || is_slow) o->flush(o);
+  return ripe && !is_slow ? 0 : now;
 }
 
 /* After it, with what outbox_before() returned. */
 static inline void outbox_after(int64_t began, atomic_bool *slow) {
-  if (began && clock_ns() - began > OUTBOX_HOLD_NS) atomic_store_explicit(slow, true, memory_order_relaxed);
+  if (!began) return;
+  bool is_slow = clock_ns() - began > OUTBOX_HOLD_NS;
+  if (is_slow != atomic_load_explicit(slow, memory_order_relaxed))
+    atomic_store_explicit(slow, is_slow, memory_order_relaxed);
 }
 
 #endif

@@ -25,7 +25,7 @@
 #include "rpc/fast/fast_wire.h"
 
 enum {
-  MAX_SPARE = 8,     /* chunks kept for the next frames */
+  MAX_SPARES = 128,  /* chunks kept for the next frames, of all connections: 4 MB */
   CHUNK = 32 << 10,  /* small frames that leave together */
   COPIED = 8 << 10,  /* bodies up to this are copied into the chunk: cheaper than a piece of their own */
   AT_ONCE = 4 << 20, /* bytes written before others are served */
@@ -42,17 +42,43 @@ struct fast_out {
   uint8_t head[];
 };
 
+/* Chunks for reuse. The values of one step may fill dozens on one connection and none on others: a few for each
+ * connection went back to the system in every step, and the next one had a page fault for each 4 KB. */
+static struct {
+  pthread_mutex_t lock;
+  struct fast_out *first; /* lock */
+  int n;                  /* lock */
+} spares = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct fast_out *take_spare(void) {
+  pthread_mutex_lock(&spares.lock);
+  struct fast_out *o = spares.first;
+  if (o) {
+    spares.first = o->next;
+    spares.n--;
+  }
+  pthread_mutex_unlock(&spares.lock);
+  return o;
+}
+
+static void give_spare(struct fast_out *o) {
+  pthread_mutex_lock(&spares.lock);
+  bool kept = spares.n < MAX_SPARES;
+  if (kept) {
+    o->next = spares.first;
+    spares.first = o;
+    spares.n++;
+  }
+  pthread_mutex_unlock(&spares.lock);
+  if (!kept) free(o);
+}
+
 static void out_free(struct fast_conn *c, struct fast_out *o) {
   buffer_unref(o->body);
   budget_give(&c->copied, o->head_size);
   c->referred -= o->size;
-  if (o->room == CHUNK && c->n_spare < MAX_SPARE) {
-    o->next = c->spare;
-    c->spare = o;
-    c->n_spare++;
-  } else {
-    free(o);
-  }
+  if (o->room == CHUNK) give_spare(o);
+  else free(o);
 }
 
 /* Sends as much as the socket takes, or AT_ONCE; false when the connection is broken. Call with the lock held. */
@@ -136,13 +162,8 @@ static uint8_t *append(struct fast_conn *c, size_t n) {
   struct fast_out *o = c->last;
   if (!budget_take(&c->copied, n)) return NULL;
   if (!o || o->body || o->room - o->head_size < n) {
-    if (n <= CHUNK && c->spare) {
-      o = c->spare;
-      c->spare = o->next;
-      c->n_spare--;
-    } else {
-      o = mem_try_alloc(sizeof *o + MAX(n, (size_t)CHUNK));
-    }
+    o = n <= CHUNK ? take_spare() : NULL;
+    if (!o) o = mem_try_alloc(sizeof *o + MAX(n, (size_t)CHUNK));
     if (!o) {
       budget_give(&c->copied, n);
       return NULL;
@@ -232,9 +253,5 @@ void fast_conn_drop_output(struct fast_conn *c) {
   for (struct fast_out *o; (o = c->first);) {
     c->first = o->next;
     out_free(c, o);
-  }
-  for (struct fast_out *o; (o = c->spare);) {
-    c->spare = o->next;
-    free(o);
   }
 }

@@ -97,8 +97,6 @@ struct fast_conn {
   /* writing */
   pthread_mutex_t lock;
   struct fast_out *first, *last; /* lock: not sent yet */
-  struct fast_out *spare;        /* lock: for reuse */
-  int n_spare;
   size_t referred; /* lock: bytes of bodies that wait, by reference */
   bool watched;    /* lock: the loop has it */
   bool armed;      /* lock: the leader goes on when there is room */

@@ -5,7 +5,8 @@ the values of public constants.
     tools/abi.py BUILD              compares with packaging/abi.txt, the last release's; says what changed, what to do
     tools/abi.py --write BUILD      writes packaging/abi.txt: when a version is released, after a look at what changed
 
-What is added is no difference: a program of the last release never asks for it. Sizes and offsets come from a C program
+What is added is no difference: a program of the last release never asks for it. A function that is added is of a later
+version than those released (cmake/symbols.cmake). Sizes and offsets come from a C program
 that includes the headers, so the compiler is the judge; the two processors that are supported agree in all of them.
 """
 import glob
@@ -21,8 +22,9 @@ ADVICE = """\
 A program that was compiled with the last release would not run with this library, or would run wrong. Either
 - leave what is there as it was, and add beside it: a new function, a new field at the end of a struct of options
   (aligned to 8 bytes and filling them, so that nothing lies in what was padding); or
-- if it must be: raise the major version in include/shoal/version.h and the name of the newest node in
-  packaging/symbols.map, and run `tools/abi.py --write build`."""
+- if it must be: raise the major version in include/shoal/version.h, and run `tools/abi.py --write build`.
+What is new belongs to a version that is not released yet: raise the minor one in include/shoal/version.h, once after
+each release."""
 
 
 def run(*command, **options):
@@ -121,7 +123,10 @@ def differences(kept, now):
             wrong.append(f"{what} is gone")
         elif new[what] != was and not (kind == "struct" and name in sized and int(new[what][5:]) > int(was[5:])):
             wrong.append(f"{what}: was {was}, is {new[what]}")
+    released = {what.split("@")[1] for what in old if what.startswith("symbol")}
     for what, layout in new.items():
+        if what.startswith("symbol") and what not in old and what.split("@")[1] in released:
+            wrong.append(f"{what} is new, of a version that was released without it")
         struct = what.split()[1].split(".")[0]
         if not what.startswith("field") or what in old or f"struct {struct}" not in old:
             continue

@@ -1,0 +1,28 @@
+# What the shared library shows, and since which version: the linker's version script. A program that uses
+# shoal_x@SHOAL_0.1 runs with every library that has it. What the last release had keeps its version, by name
+# (packaging/abi.txt); whatever came since is of the version that is being made (include/shoal/version.h), so that a
+# program which needs it is refused by an older library when it starts, and not in the middle. Nobody keeps a list.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS include/shoal/version.h packaging/abi.txt)
+set(newest SHOAL_${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+file(READ packaging/abi.txt text)
+string(REGEX MATCHALL "symbol [a-z0-9_]+@SHOAL_[0-9.]+" released "${text}")
+set(nodes ${newest})
+foreach(symbol IN LISTS released)
+  string(REGEX REPLACE "symbol (.*)@(.*)" "\\1" name ${symbol})
+  string(REGEX REPLACE "symbol (.*)@(.*)" "\\2" node ${symbol})
+  list(APPEND nodes ${node})
+  string(APPEND names_${node} "    ${name};\n")
+endforeach()
+list(REMOVE_DUPLICATES nodes)
+list(SORT nodes COMPARE NATURAL)
+set(text "/* Made by cmake/symbols.cmake from packaging/abi.txt. */\n")
+set(before "")
+foreach(node IN LISTS nodes)
+  if(node STREQUAL newest)
+    string(APPEND names_${node} "    shoal_*;\n  local:\n    *;\n")
+  endif()
+  string(APPEND text "${node} {\n  global:\n${names_${node}}}${before};\n")
+  set(before " ${node}")
+endforeach()
+set(SYMBOLS ${GEN}/symbols.map)
+file(CONFIGURE OUTPUT ${SYMBOLS} CONTENT "${text}" @ONLY)

@@ -54,6 +54,15 @@ shoal_status rpc_tls_explain(shoal_status s, bool tls) {
   } signs[] = {
       {"rong version number", "it does not speak TLS: start it with --tls_cert, or connect without certificates"},
       {"WRONG_VERSION_NUMBER", "it does not speak TLS: start it with --tls_cert, or connect without certificates"},
+      {"certificate has expired", "its certificate, or one of those above it, is out of date"},
+      {"certificate is not yet valid",
+       "its certificate, or one of those above it, is of the future: do the clocks agree?"},
+      {"certificate purpose", "its certificate is for another purpose: a task's is for serverAuth and clientAuth"},
+      {"invalid CA certificate", "its certificate was signed by one that is no authority's"},
+      {"path length constraint", "its certificate was signed by an authority that may not make others"},
+      {"unable to get local issuer certificate",
+       "its certificate is not signed by the authority given here (--tls_ca), or comes without those in between: they "
+       "follow it in the file of --tls_cert"},
       {"ertificate verify failed", "its certificate is not signed by the authority given here (--tls_ca)"},
       {"CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by the authority given here (--tls_ca)"},
       {"is not in peer certificate", "its certificate is made out to another name"},
@@ -115,8 +124,10 @@ static bool use_pair(SSL_CTX *ctx, const struct rpc_tls *t) {
   return ok;
 }
 
+/* Whoever is given is trusted, be it an authority under another: not all that are under that one. */
 static bool trust(SSL_CTX *ctx, const char *ca) {
   BIO *b = bio_of(ca);
+  X509_STORE_set_flags(SSL_CTX_get_cert_store(ctx), X509_V_FLAG_PARTIAL_CHAIN);
   int n = 0;
   for (X509 *cert; (cert = PEM_read_bio_X509(b, NULL, NULL, NULL)); X509_free(cert)) {
     X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), cert);

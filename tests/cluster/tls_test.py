@@ -19,7 +19,7 @@ import numpy as np
 import shoal
 import tensorflow.compat.v1 as tf
 
-from certificates import Authority, flags
+from certificates import Authority, chained, flags
 from cluster import PATIENCE, SHOAL, Cluster, Skip, free_ports, report, until
 from http2_test import PING, PREFACE, SETTINGS, frame
 
@@ -158,6 +158,47 @@ def wrong_authority():
         assert "not signed by the authority" in told, told
 
 
+def chains():
+    """Authorities under the authority; certificates that are out of date, of another purpose, or signed by whom it does
+    not behoove: who is taken, and what is said of whom is not."""
+    under = Authority(TOP.name, "under", CA)
+    last = Authority(TOP.name, "last", CA, "CA:TRUE,pathlen:0")
+    beyond = Authority(TOP.name, "beyond", last)
+    no_authority = Authority(TOP.name, "none", CA, "CA:FALSE")
+    old = Authority(TOP.name, "old", CA)
+    old.ca, _ = CA.sign("old", extensions=("basicConstraints=critical,CA:TRUE",), days=-1)
+
+    def leaf(of, **more):
+        return of.sign("leaf", "DNS:*.ps.shoal", *HOST, **more)
+    purpose = {"extensions": ("extendedKeyUsage=clientAuth",)}
+
+    def ask(pair, client, ca, code, server_ca=CA.ca):
+        c = Cluster(ps=["shoal"])
+        c.tasks["ps", 0].flags += flags(pair, server_ca)
+        with c:
+            return command("status", *flags(client, ca), c.target("ps"), code=code)
+    good = leaf(under)
+    assert "/job:ps" in ask(chained(good, under), CLIENT, CA.ca, 0)
+    for pair, text in ((good, "those in between"),
+                       (chained(leaf(beyond), beyond, last), "may not make others"),
+                       (chained(leaf(no_authority), no_authority), "no authority's"),
+                       (chained(leaf(old), old), "out of date"),
+                       (CA.sign("expired", *HOST, days=-1), "out of date"),
+                       (CA.sign("purpose", *HOST, **purpose), "serverAuth and clientAuth")):
+        told = ask(pair, CLIENT, CA.ca, 1)
+        assert text in told and "UNAUTHENTICATED" in told, told
+    # The same of clients, who are hung up on.
+    client = under.sign("client", "DNS:client.example")
+    assert "/job:ps" in ask(PS, chained(client, under), CA.ca, 0)
+    for pair in (client, chained(leaf(no_authority), no_authority), CA.sign("late", "DNS:client.example", days=-1),
+                 CA.sign("server", "DNS:client.example", extensions=("extendedKeyUsage=serverAuth",))):
+        assert "hung up" in ask(PS, pair, CA.ca, 1)
+    # An authority under another may be the one that is trusted: then what is signed above it is not.
+    assert "/job:ps" in ask(good, client, under.ca, 0, under.ca)
+    assert "not signed by the authority" in ask(PS, client, under.ca, 1)
+    assert "hung up" in ask(good, CLIENT, under.ca, 1, under.ca)
+
+
 def no_certificate():
     with cluster() as c, Identity(None, CA.ca):
         refused(c.target("ps"), [14], "certificate")
@@ -271,7 +312,7 @@ def bad_files():
     for code, given, texts in ((2, [f"--tls_cert={PS[0]}"], ["--tls_key is missing"]),
                                (2, [f"--tls_ca={CA.ca}"], [f"--tls_ca={CA.ca} alone", "give --tls_cert and --tls_key"]),
                                (2, ["--tls_cert=", "--tls_key=", "--tls_ca="], ["--tls_cert=: expected FILE"]),
-                               (1, ["--tls_cert=/nowhere", f"--tls_key={PS[1]}"], ["--tls_cert=/nowhere"]),
+                               (2, ["--tls_cert=/nowhere", f"--tls_key={PS[1]}"], ["--tls_cert=/nowhere"]),
                                (2, [f"--tls_cert={PS[0]}", "--tls_key=/etc/hostname"], ["--tls_key", "no PEM"]),
                                (2, [f"--tls_cert={PS[0]}", f"--tls_key={WORKER[1]}"], ["--tls_cert", "--tls_key"])):
         told = command("server", spec, "--job_name=a", *given, code=code)
@@ -431,7 +472,8 @@ def dear_handshakes():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    whole_cluster, options_of_a_session, tools, task_of_one_index, wrong_job, wrong_authority, no_certificate, plain_client, plain_server,
+    whole_cluster, options_of_a_session, tools, task_of_one_index, wrong_job, wrong_authority, chains, no_certificate,
+    plain_client, plain_server,
     mixed_cluster, server_certificate_alone, clients_are_no_tasks,
     names_that_only_look_like_a_task, new_keys_without_end, dear_handshakes, bad_files, binds_loopback, tunnel)]
 

@@ -152,13 +152,17 @@ void http2_fail(struct http2 *c, uint32_t code, const char *why) {
   nghttp2_session_terminate_session(c->session, code);
 }
 
+static void log_end(struct http2 *c, const char *what, const char *why) {
+  struct text peer = {0};
+  http2_address(&c->peer, &peer);
+  LOGI("%s: %s: %s", text_cstr(&peer), what, why);
+  text_release(&peer);
+}
+
 void http2_end(struct http2 *c, const char *why) {
   if (c->dead) return;
   if (c->cause.n) {
-    struct text peer = {0};
-    http2_address(&c->peer, &peer);
-    LOGI("%s: the connection ends: %s", text_cstr(&peer), text_cstr(&c->cause));
-    text_release(&peer);
+    log_end(c, "the connection ends", text_cstr(&c->cause));
     why = c->state == HTTP2_OPEN ? text_cstr(&c->cause) : "Socket closed (what it sent is not HTTP/2)";
   }
   http2_write(c);
@@ -278,7 +282,10 @@ static bool begin(struct http2 *c) {
   if (c->state == HTTP2_SHAKING) {
     uint32_t events = EPOLLIN;
     int done = socket_handshake(&c->socket, &events);
-    if (done < 0) http2_kill(c, text_cstr(&c->socket.error));
+    if (done < 0) {
+      log_end(c, "the handshake of TLS fails", text_cstr(&c->socket.error)); /* whoever is refused hears little of it */
+      http2_kill(c, text_cstr(&c->socket.error));
+    }
     if (done == 0) watch_for(c, events);
     if (done <= 0) return false;
     greet(c);

@@ -19,8 +19,12 @@ struct run_message {
 };
 
 static char *address(const struct collective_run *r, struct schedule_span s) {
-  char *base = s.buffer == BUFFER_IN ? (char *)r->in : s.buffer == BUFFER_OUT ? r->out : r->scratch;
+  char *base = s.buffer == BUFFER_IN ? (char *)r->in : s.buffer == BUFFER_OUT ? r->out : r->scratch->data;
   return base + (size_t)s.at * r->element;
+}
+
+static struct buffer *owner(const struct collective_run *r, struct schedule_span s) {
+  return s.buffer == BUFFER_IN ? r->in_owner : s.buffer == BUFFER_OUT ? r->out_owner : r->scratch;
 }
 
 static size_t size_of(const struct collective_run *r, struct schedule_span s) { return (size_t)s.n * r->element; }
@@ -62,11 +66,10 @@ static void begin_message(struct collective_run *r, const struct schedule_step *
   struct run_message *m = &r->messages[r->at];
   m->run = r;
   m->transfer = (struct collective_transfer){.peer = s->peer,
-                                             .number = s->number,
-                                             .pass = s->pass,
-                                             .section = s->section,
+                                             .label = s->label,
                                              .data = address(r, s->a),
                                              .bytes = size_of(r, s->a),
+                                             .owner = owner(r, s->a),
                                              .done = message_done};
   if (s->verb == STEP_RECV_MERGE) {
     m->onto = address(r, s->b);
@@ -97,7 +100,7 @@ static void perform(struct collective_run *r, const struct schedule_step *s) {
 
 static void finish(struct collective_run *r) {
   shoal_status s = r->status;
-  free(r->scratch);
+  buffer_unref(r->scratch);
   free(r->messages);
   pthread_mutex_destroy(&r->lock);
   r->done(r, s);
@@ -143,8 +146,8 @@ void collective_run_start(struct collective_run *r) {
   r->messages = mem_zalloc(r->program->n + 1, sizeof *r->messages);
   size_t bytes;
   if (__builtin_mul_overflow((size_t)r->program->scratch, r->element, &bytes)) bytes = SIZE_MAX;
-  r->scratch = bytes ? mem_try_alloc(bytes) : NULL;
-  if (bytes && !r->scratch) r->status = NO_MEMORY(bytes, "a collective");
+  r->scratch = NULL;
+  if (bytes) r->status = buffer_new(bytes, &r->scratch);
   advance(r);
 }
 

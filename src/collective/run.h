@@ -22,6 +22,7 @@ struct collective_run {
   size_t element;                                 /* bytes */
   const void *in;                                 /* may be `out`, or no part of it */
   void *out;
+  struct buffer *in_owner, *out_owner; /* (optional) whose memory they are, for transports */
   void (*done)(struct collective_run *r, shoal_status s); /* exactly once, no lock held; s is to be taken over */
 
   /* the run's own */
@@ -32,7 +33,7 @@ struct collective_run {
   int open;            /* lock: messages under way */
   shoal_status status; /* lock: why it fails */
   size_t at;           /* whoever made it busy: the next step */
-  char *scratch;
+  struct buffer *scratch; /* NULL: none is needed */
   struct run_message *messages; /* [steps of the program]: each step has at most one */
 };
 

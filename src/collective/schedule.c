@@ -8,7 +8,7 @@
 #include "collective/schedule_build.h"
 
 const char *const collective_algorithm_names[ALGORITHMS] = {"central", "direct", "tree",
-                                                            "halving", "ring",   "hierarchical"};
+                                                            "halving", "ring",   "hierarchical", "tasks"};
 
 /* ---- words ---- */
 
@@ -67,11 +67,14 @@ void step_signal(struct schedule *s, int to, int from) {
   if (from >= 0) add(s, STEP_RECV, from, nothing, nothing);
 }
 
-void step_label(struct schedule *s, size_t first, int pass, int section) {
-  for (size_t i = first; i < s->n; i++) {
-    s->steps[i].pass = pass;
-    s->steps[i].section = section;
-  }
+static void label_one(struct schedule_step *s, int a, int b, int c) {
+  s->label[0] = a;
+  s->label[1] = b;
+  s->label[2] = c;
+}
+
+void step_label(struct schedule *s, size_t first, int a, int b, int c) {
+  for (size_t i = first; i < s->n; i++) label_one(&s->steps[i], a, b, c);
 }
 
 struct schedule_span schedule_scratch(struct schedule *s, int64_t *top, int64_t n) {
@@ -145,6 +148,7 @@ static void broadcast(struct schedule *s, struct schedule_members m, const struc
   if (m.me == r->root) step_copy(s, out, span_in(out, BUFFER_IN));
   if (r->algorithm == ALGORITHM_TREE) broadcast_tree(s, m, r->root, out);
   else if (r->algorithm == ALGORITHM_CENTRAL) broadcast_central(s, m, r->root, out);
+  else if (r->algorithm == ALGORITHM_TASKS) broadcast_tasks(s, m, r->hosts, r->root, out);
   else {
     /* Each gets a piece from the root and gives it to all others. */
     for (int far = 1; m.me == r->root && far < m.n; far++) {
@@ -156,22 +160,29 @@ static void broadcast(struct schedule *s, struct schedule_members m, const struc
   }
 }
 
-static void number_messages(struct schedule *s, int size) {
-  int *sent = mem_zalloc((size_t)size, sizeof *sent), *received = mem_zalloc((size_t)size, sizeof *received);
-  for (size_t i = 0; i < s->n; i++)
-    if (s->steps[i].peer >= 0)
-      s->steps[i].number = (s->steps[i].verb == STEP_SEND ? sent : received)[s->steps[i].peer]++;
+static void number_messages(struct schedule *s, const struct schedule_request *r) {
+  size_t size = (size_t)r->size;
+  int *sent = mem_zalloc(size, sizeof *sent), *received = mem_zalloc(size, sizeof *received);
+  bool labelled = r->algorithm == ALGORITHM_RING || r->algorithm == ALGORITHM_TASKS;
+  for (size_t i = 0; i < s->n; i++) {
+    int peer = s->steps[i].peer;
+    if (peer < 0) continue;
+    bool sends = s->steps[i].verb == STEP_SEND;
+    s->steps[i].number = (sends ? sent : received)[peer]++;
+    if (!labelled) label_one(&s->steps[i], s->steps[i].number, sends ? r->rank : peer, sends ? peer : r->rank);
+  }
   free(sent);
   free(received);
 }
 
 bool collective_can(enum collective_operation operation, enum collective_algorithm algorithm) {
   static const unsigned of[] = {
-      [OPERATION_ALL_REDUCE] = (1u << ALGORITHMS) - 1,
+      [OPERATION_ALL_REDUCE] = (1u << ALGORITHM_TASKS) - 1,
       [OPERATION_REDUCE] = 1u << ALGORITHM_CENTRAL | 1u << ALGORITHM_TREE,
       [OPERATION_REDUCE_SCATTER] = 1u << ALGORITHM_DIRECT,
       [OPERATION_ALL_GATHER] = 1u << ALGORITHM_DIRECT | 1u << ALGORITHM_RING,
-      [OPERATION_BROADCAST] = 1u << ALGORITHM_CENTRAL | 1u << ALGORITHM_TREE | 1u << ALGORITHM_DIRECT,
+      [OPERATION_BROADCAST] =
+          1u << ALGORITHM_CENTRAL | 1u << ALGORITHM_TREE | 1u << ALGORITHM_DIRECT | 1u << ALGORITHM_TASKS,
       [OPERATION_ALL_TO_ALL] = 1u << ALGORITHM_DIRECT,
       [OPERATION_BARRIER] = 1u << ALGORITHM_TREE,
   };
@@ -188,6 +199,7 @@ static shoal_status check(const struct schedule_request *r) {
   int64_t all;
   if (r->n < 0 || mul_overflows(r->n, r->size, &all))
     return INVALID("A %s of %" PRId64 " elements among %d ranks is too large", names[r->operation], r->n, r->size);
+  if (r->algorithm == ALGORITHM_TASKS && !r->hosts) return INVALID("A tree over tasks without tasks");
   if (collective_can(r->operation, r->algorithm)) return NULL;
   return UNIMPLEMENTED("There is no %s by the algorithm \"%s\"", names[r->operation],
                        collective_algorithm_names[r->algorithm]);
@@ -209,7 +221,7 @@ shoal_status schedule_init(struct schedule *s, const struct schedule_request *r)
     case OPERATION_BARRIER: barrier(s, m); break;
   }
   free(ranks);
-  number_messages(s, r->size);
+  number_messages(s, r);
   return NULL;
 }
 

@@ -17,7 +17,10 @@
  *              number of ranks: choosing among them by measured costs never changes a result. HIERARCHICAL does where
  *              hosts hold equal, neighbouring ranks, a power of two each.
  *   ring       RING is TensorFlow's: the piece c begins at rank c and each next rank adds its own. Its pieces are
- *              TensorFlow's too, so a group may have TensorFlow's processes in it. */
+ *              TensorFlow's too, so a group may have TensorFlow's processes in it.
+ *
+ * Messages have labels, three numbers, which are those of TensorFlow's names in RING (pass, piece, sender) and TASKS
+ * (tree, sender's and receiver's places in it), so that its processes find them. */
 #ifndef COLLECTIVE_SCHEDULE_H
 #define COLLECTIVE_SCHEDULE_H
 
@@ -44,6 +47,7 @@ enum collective_algorithm {
   ALGORITHM_HALVING,      /* recursive halving, then doubling */
   ALGORITHM_RING,         /* TensorFlow's ring */
   ALGORITHM_HIERARCHICAL, /* inside each host, then between hosts */
+  ALGORITHM_TASKS,        /* TensorFlow's tree: between tasks, then inside each */
   ALGORITHMS
 };
 extern const char *const collective_algorithm_names[ALGORITHMS];
@@ -54,7 +58,7 @@ struct schedule_request {
   int rank, size, root;
   int64_t n;         /* elements: see the operations */
   int64_t alignment; /* of the ring's pieces, in elements: TensorFlow's are of 64 bytes */
-  const int *hosts;  /* [size], the host of each rank; NULL: all on one */
+  const int *hosts;  /* [size], the host of each rank; NULL: all on one. TASKS: the task of each, 0 first, in order */
 };
 
 enum schedule_buffer { BUFFER_IN, BUFFER_OUT, BUFFER_SCRATCH };
@@ -76,8 +80,8 @@ enum schedule_verb {
 struct schedule_step {
   enum schedule_verb verb;
   int peer;
-  int number;        /* of a message: how many went before it, in its direction, between the two */
-  int pass, section; /* and which of TensorFlow's it is, in a ring */
+  int number;   /* of a message: how many went before it, in its direction, between the two */
+  int label[3]; /* of a message: no other of its collective has the same */
   struct schedule_span a;
   struct schedule_span b; /* of as many elements as a, or of none */
 };

@@ -25,8 +25,8 @@ void step_copy(struct schedule *s, struct schedule_span a, struct schedule_span 
 void step_finish(struct schedule *s, struct schedule_span a);
 /* Messages without a byte. */
 void step_signal(struct schedule *s, int to, int from);
-/* The steps from `first` on are these of TensorFlow's messages. */
-void step_label(struct schedule *s, size_t first, int pass, int section);
+/* The steps from `first` on are this one of TensorFlow's messages. */
+void step_label(struct schedule *s, size_t first, int a, int b, int c);
 
 /* Room for n elements above *top, which is moved up; whoever puts *top back gives the room back. */
 struct schedule_span schedule_scratch(struct schedule *s, int64_t *top, int64_t n);
@@ -47,6 +47,9 @@ void hierarchical(struct schedule *s, struct schedule_members m, const int *host
 
 void broadcast_tree(struct schedule *s, struct schedule_members m, int root, struct schedule_span out);
 void broadcast_central(struct schedule *s, struct schedule_members m, int root, struct schedule_span out);
+/* tasks: [m.n], of each member. */
+void broadcast_tasks(struct schedule *s, struct schedule_members m, const int *tasks, int root,
+                     struct schedule_span out);
 /* Member i has piece i of `out`; afterwards all have all. */
 void gather_direct(struct schedule *s, struct schedule_members m, struct schedule_span out);
 void gather_ring(struct schedule *s, struct schedule_members m, struct schedule_span out);

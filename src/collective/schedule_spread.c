@@ -1,4 +1,6 @@
 /* Spreading what some have to all; and TensorFlow's ring, whose second half does that. */
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "collective/schedule_build.h"
 
@@ -13,6 +15,61 @@ void broadcast_tree(struct schedule *s, struct schedule_members m, int root, str
 void broadcast_central(struct schedule *s, struct schedule_members m, int root, struct schedule_span out) {
   if (m.me != root) step_recv(s, m.ranks[root], out);
   for (int far = 1; m.me == root && far < m.n; far++) step_send(s, m.ranks[(root + far) % m.n], out);
+}
+
+/* ---- TensorFlow's tree ---- */
+
+struct tree {
+  const int *ranks; /* [n] */
+  int n, me;        /* ranks[me]; -1: not in it */
+  int root, number; /* its place in the labels */
+};
+
+/* Where the root is the first, place r feeds 2r + 1 and 2r + 2. Where it is not, places count as if the root stood in
+ * front of them too: it feeds the first two beside what its own place feeds, and nobody feeds it. */
+static void tree_message(struct schedule *s, const struct tree *t, int from, int to, struct schedule_span out) {
+  if (from != t->me && to != t->me) return;
+  size_t first = s->n;
+  if (from == t->me) step_send(s, t->ranks[to], out);
+  else step_recv(s, t->ranks[from], out);
+  step_label(s, first, t->number, from, to);
+}
+
+static int tree_parent(const struct tree *t, int place) {
+  if (t->root == 0) return (place - 1) / 2;
+  int above = place / 2 - 1;
+  return above < 0 ? t->root : above;
+}
+
+static void tree_run(struct schedule *s, const struct tree *t, struct schedule_span out) {
+  if (t->me < 0) return;
+  if (t->me != t->root) tree_message(s, t, tree_parent(t, t->me), t->me, out);
+  for (int i = 0; i < t->n; i++)
+    if (i != t->root && i != t->me && tree_parent(t, i) == t->me) tree_message(s, t, t->me, i, out);
+}
+
+/* One member of each task first, the root or the task's first; then each task's own. */
+void broadcast_tasks(struct schedule *s, struct schedule_members m, const int *tasks, int root,
+                     struct schedule_span out) {
+  int n_tasks = tasks[m.n - 1] + 1;
+  int *ranks = mem_zalloc((size_t)m.n, sizeof *ranks);
+  struct tree between = {.ranks = ranks, .me = -1, .root = tasks[root]};
+  for (int i = 0; i < m.n; i++) {
+    bool first = i == 0 || tasks[i] != tasks[i - 1];
+    if (tasks[i] == tasks[root] ? i != root : !first) continue;
+    if (i == m.me) between.me = between.n;
+    ranks[between.n++] = m.ranks[i];
+  }
+  if (n_tasks > 1) tree_run(s, &between, out);
+  struct tree inside = {.ranks = ranks, .me = -1, .number = n_tasks > 1 ? tasks[m.me] + 1 : 0};
+  for (int i = 0; i < m.n; i++) {
+    if (tasks[i] != tasks[m.me]) continue;
+    if (i == m.me) inside.me = inside.n;
+    if (i == root) inside.root = inside.n;
+    ranks[inside.n++] = m.ranks[i];
+  }
+  tree_run(s, &inside, out);
+  free(ranks);
 }
 
 /* Each begins with its next neighbour, so that not all send to one at once. */
@@ -31,12 +88,12 @@ static void turn(struct schedule *s, struct schedule_members m, int pass, int gi
                  int take, struct schedule_span taken, const struct schedule_span *onto) {
   size_t first = s->n;
   step_send(s, m.ranks[(m.me + 1) % m.n], given);
-  step_label(s, first, pass, give);
+  step_label(s, first, pass, give, m.ranks[m.me]);
   first = s->n;
   int from = m.ranks[(m.me + m.n - 1) % m.n];
   if (onto) step_recv_merge(s, from, taken, *onto);
   else step_recv(s, from, taken);
-  step_label(s, first, pass, take);
+  step_label(s, first, pass, take, from);
 }
 
 static int wrap(int i, int n) { return (i % n + n) % n; }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/buffer.h"
 
 /* One operation of a group in one step: the same on all ranks. */
 struct collective_id {
@@ -19,11 +20,11 @@ struct collective_id {
 };
 
 struct collective_transfer {
-  int peer;          /* rank */
-  int number;        /* of the messages from that rank to the other in this collective, from 0 */
-  int pass, section; /* TensorFlow's name of it, in a ring */
-  void *data;        /* a send only reads it */
-  size_t bytes;      /* both sides agree */
+  int peer;             /* rank */
+  const int *label;     /* [3], which the other side has too: schedule.h */
+  void *data;           /* a send only reads it */
+  size_t bytes;         /* both sides agree */
+  struct buffer *owner; /* of data, where it has one: whoever takes a reference may read data for as long */
   /* (optional, of receives) Is given the bytes in order, whole elements at a time, from memory of the transport's own;
    * data stays untouched. */
   void (*take)(struct collective_transfer *t, const void *piece, size_t at, size_t bytes);

@@ -33,8 +33,6 @@ struct box_end {
 
 static void deliver(struct box_end *e, struct collective_transfer *from, struct collective_transfer *to) {
   assert_int_equal(from->bytes, to->bytes);
-  assert_int_equal(from->pass, to->pass);
-  assert_int_equal(from->section, to->section);
   if (!to->take && to->bytes) memcpy(to->data, from->data, to->bytes);
   for (size_t at = 0; to->take && at < to->bytes; at += e->piece)
     to->take(to, (char *)from->data + at, at, MIN(e->piece, to->bytes - at));
@@ -48,7 +46,7 @@ static void post(struct collective_transport *t, struct collective_transfer *x, 
   pthread_mutex_lock(&e->box->lock);
   struct posted **p = &e->box->waiting, *other;
   while ((other = *p) &&
-         !(other->from == from && other->to == to && other->sent != sent && other->x->number == x->number))
+         !(other->from == from && other->to == to && other->sent != sent && !memcmp(other->x->label, x->label, 3 * sizeof *x->label)))
     p = &other->next;
   if (other) *p = other->next;
   else {
@@ -234,6 +232,7 @@ static void check_group(const struct group_case *c) {
 static const int64_t sizes[] = {0, 1, 2, 5, 16, 97, 1000};
 
 static void all_operations(void **state) {
+  static const int tasks[MOST] = {0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 6, 6, 6};
   for (int size = 1; size <= MOST; size++)
     for (int op = 0; op <= OPERATION_BARRIER; op++)
       for (int algorithm = 0; algorithm < ALGORITHMS; algorithm++)
@@ -244,7 +243,8 @@ static void all_operations(void **state) {
                                               .size = size,
                                               .root = size / 2,
                                               .n = sizes[k],
-                                              .alignment = 4},
+                                              .alignment = 4,
+                                              .hosts = algorithm == ALGORITHM_TASKS ? tasks : NULL},
                                              .in_place = in_place,
                                              .arithmetic = k & 1 ? &means : &sums,
                                              .fails_at = -1});
@@ -266,7 +266,7 @@ static void hosts_of_all_sizes(void **state) {
 }
 
 static void ranks_on_threads(void **state) {
-  for (int algorithm = 0; algorithm < ALGORITHMS; algorithm++)
+  for (int algorithm = 0; algorithm < ALGORITHM_TASKS; algorithm++)
     for (int size = 2; size <= 8; size += 3)
       check_group(&(struct group_case){{.algorithm = algorithm, .size = size, .n = 1000, .alignment = 16},
                                        .in_place = true,
@@ -276,7 +276,7 @@ static void ranks_on_threads(void **state) {
 }
 
 static void a_missing_rank_ends_all(void **state) {
-  for (int algorithm = 0; algorithm < ALGORITHMS; algorithm++)
+  for (int algorithm = 0; algorithm < ALGORITHM_TASKS; algorithm++)
     for (int gone = 0; gone < 5; gone++) {
       struct group_case c = {
           {.algorithm = algorithm, .size = 5, .n = 100, .alignment = 16}, .arithmetic = &sums, .fails_at = gone};

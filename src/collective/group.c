@@ -1,0 +1,85 @@
+#include "collective/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "proto/step_stats.wire.h"
+#include "proto/worker.wire.h"
+
+size_t device_task_length(const char *device) {
+  const char *end = strstr(device, "/device:");
+  return end ? (size_t)(end - device) : strlen(device);
+}
+
+static shoal_status read_place(struct wire w, struct collective_place *p) {
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag == DeviceAttributes_name) {
+      free(p->device);
+      p->device = mem_strndup((const char *)f.data, f.size);
+    }
+    if (f.tag == DeviceAttributes_incarnation) p->incarnation = f.value;
+    if (f.tag == DeviceAttributes_physical_device_desc)
+      p->is_ours = f.size == strlen(COLLECTIVE_OURS) && !memcmp(f.data, COLLECTIVE_OURS, f.size);
+  }
+  return p->device ? NULL : INTERNAL("The leader of a collective group tells of a member without a name");
+}
+
+static void number_tasks(struct collective_group *g) {
+  for (int i = 1; i < g->size; i++) {
+    size_t n = device_task_length(g->places[i].device), before = device_task_length(g->places[i - 1].device);
+    bool same = n == before && !memcmp(g->places[i].device, g->places[i - 1].device, n);
+    g->tasks[i] = g->tasks[i - 1] + !same;
+  }
+}
+
+shoal_status collective_group_read(const void *data, size_t n, struct collective_group **out) {
+  struct wire w = wire_from(data, n), again = w;
+  int members = 0, size = 0, key = 0;
+  enum wire_step step;
+  struct wire_field f;
+  while ((step = wire_next(&w, &f)) == WIRE_FIELD) {
+    members += f.tag == CompleteGroupResponse_device_attributes;
+    if (f.tag == CompleteGroupResponse_group_size) size = (int)f.value;
+    if (f.tag == CompleteGroupResponse_group_key) key = (int)f.value;
+  }
+  if (step == WIRE_BROKEN || members != size || size < 1)
+    return INTERNAL("The leader of collective group %d tells of %d members in a group of %d", key, members, size);
+  struct collective_group *g = mem_zalloc(1, sizeof *g + (size_t)size * sizeof *g->places);
+  atomic_init(&g->refs, 1);
+  g->key = key;
+  g->size = size;
+  g->all_ours = true;
+  g->tasks = mem_zalloc((size_t)size, sizeof *g->tasks);
+  shoal_status s = NULL;
+  for (int i = 0; !s && wire_next(&again, &f) == WIRE_FIELD;) {
+    if (f.tag != CompleteGroupResponse_device_attributes) continue;
+    s = read_place(wire_inside(&f), &g->places[i]);
+    g->all_ours &= g->places[i++].is_ours;
+  }
+  if (s) {
+    collective_group_unref(g);
+    return s;
+  }
+  number_tasks(g);
+  *out = g;
+  return NULL;
+}
+
+struct collective_group *collective_group_ref(struct collective_group *g) {
+  atomic_fetch_add(&g->refs, 1);
+  return g;
+}
+
+void collective_group_unref(struct collective_group *g) {
+  if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
+  for (int i = 0; i < g->size; i++) free(g->places[i].device);
+  free(g->tasks);
+  free(g);
+}
+
+int collective_group_rank(const struct collective_group *g, const char *device) {
+  for (int i = 0; i < g->size; i++)
+    if (!strcmp(g->places[i].device, device)) return i;
+  return -1;
+}

@@ -1,0 +1,38 @@
+/* A group whose members are known: devices of one task or of several, in order of rank, as their leader told them
+ * (CompleteGroupResponse, which is what travels between tasks). */
+#ifndef COLLECTIVE_GROUP_H
+#define COLLECTIVE_GROUP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "base/wire.h"
+
+/* What Shoal's tasks say of their devices, in physical_device_desc, when they join a group: where all members do, they
+ * may use other algorithms than TensorFlow's. */
+#define COLLECTIVE_OURS "shoal"
+
+struct collective_group {
+  atomic_int refs;
+  int key, size;
+  bool all_ours;
+  int *tasks; /* [size], of each rank: 0, 1, ... in the order of ranks */
+  struct collective_place {
+    char *device;
+    uint64_t incarnation;
+    bool is_ours;
+  } places[]; /* [size] */
+};
+
+shoal_status collective_group_read(const void *data, size_t n, struct collective_group **out);
+struct collective_group *collective_group_ref(struct collective_group *g);
+void collective_group_unref(struct collective_group *g);
+/* The rank of a device; -1: it is no member. */
+int collective_group_rank(const struct collective_group *g, const char *device);
+/* The bytes of "/job:worker/replica:0/task:0" in a device's full name. */
+size_t device_task_length(const char *device);
+
+#endif

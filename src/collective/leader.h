@@ -1,0 +1,55 @@
+/* What the leader of collectives that span tasks knows: who is in which group, and what each instance is.
+ *
+ * A member asks twice, once for each group and once for each of its instances, and keeps the answers; both come when the
+ * last member has asked. TensorFlow's leader answers the second at once, so that whoever differs from the others (in the
+ * op, the type, the shape) is told alone, and the others wait for ever: here all are told, and what does not fit is
+ * forgotten, so that the same keys can be used again. Who asks again is answered from what is known: members that have
+ * lost an answer with a step that failed, or were restarted, find their group.
+ *
+ * Strangers choose keys and sizes: both tables are bounded, and what has been complete for longest makes room. */
+#ifndef COLLECTIVE_LEADER_H
+#define COLLECTIVE_LEADER_H
+
+#include "base/status.h"
+#include "base/text.h"
+#include "base/wire.h"
+#include "collective/meeting.h"
+
+struct leader;
+struct leader *leader_new(void);
+/* Nobody waits any more. */
+void leader_free(struct leader *l);
+
+struct group_question {
+  int key, size;
+  const char *device_type, *device;
+  struct wire attributes; /* a DeviceAttributes message, of that device */
+};
+
+struct instance_question {
+  int group_key, group_size, key;
+  enum collective_kind kind;
+  int dtype;
+  struct shape shape; /* of the result */
+  bool is_source;     /* of a broadcast */
+  const char *device;
+};
+
+/* Filled and owned by whoever asks; lives until done is called, or leader_leave has said that it will not be. */
+struct leader_wait {
+  /* Exactly once, from any thread, with no lock held; s is to be taken over. group: a CompleteGroupResponse, of answers
+   * about groups. source: a rank, or -1. */
+  void (*done)(struct leader_wait *w, shoal_status s, const struct text *group, int source);
+  /* the leader's own */
+  struct leader_wait *next;
+  struct leader_roll *roll; /* lock: where it waits; NULL: it does not */
+  char *device;
+};
+
+/* Both may call done before they return. */
+void leader_ask_group(struct leader *l, const struct group_question *q, struct leader_wait *w);
+void leader_ask_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w);
+/* Waits no longer. True: done will not be called; what was known of it is added to why ("2 of 3 members came: ..."). */
+bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why);
+
+#endif

@@ -1,0 +1,203 @@
+/* The leader of collectives: groups and instances are told to all when all are there, in order of rank; what does not fit
+ * is told to all, too, and forgotten; who leaves is not waited for. */
+#include "unit.h"
+
+#include "base/mem.h"
+#include "collective/group.h"
+#include "collective/leader.h"
+#include "proto/step_stats.wire.h"
+
+struct asked {
+  struct leader_wait wait;
+  bool answered;
+  shoal_status status;
+  struct collective_group *group;
+  int source;
+};
+
+static void answer(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+  struct asked *a = (struct asked *)w;
+  assert_false(a->answered);
+  a->answered = true;
+  a->status = s;
+  a->source = source;
+  if (!s && group && group->n) ASSERT_OK(collective_group_read(group->at, group->n, &a->group));
+}
+
+static void forget(struct asked *a) {
+  shoal_status_free(a->status);
+  collective_group_unref(a->group);
+  *a = (struct asked){0};
+}
+
+static const char *device_of(int task, int ordinal) {
+  static char name[4][80];
+  static int turn;
+  char *at = name[turn++ % 4];
+  snprintf(at, sizeof *name, "/job:worker/replica:0/task:%d/device:CPU:%d", task, ordinal);
+  return at;
+}
+
+static void join(struct leader *l, struct asked *a, int key, int size, int task, uint64_t incarnation) {
+  struct text t = {0};
+  const char *device = device_of(task, 0);
+  put_DeviceAttributes_name(&t, device);
+  put_DeviceAttributes_incarnation(&t, incarnation);
+  if (incarnation != 77) put_DeviceAttributes_physical_device_desc(&t, COLLECTIVE_OURS);
+  *a = (struct asked){.wait.done = answer};
+  leader_ask_group(l, &(struct group_question){key, size, "CPU", device, wire_from(t.at, t.n)}, &a->wait);
+  text_release(&t);
+}
+
+static struct instance_question question(int task, bool is_source) {
+  return (struct instance_question){.group_key = 1,
+                                    .group_size = 2,
+                                    .key = 5,
+                                    .kind = COLLECTIVE_BROADCAST,
+                                    .dtype = SHOAL_FLOAT32,
+                                    .device = device_of(task, 0),
+                                    .is_source = is_source};
+}
+
+static void ask(struct leader *l, struct asked *a, struct instance_question q) {
+  *a = (struct asked){.wait.done = answer};
+  leader_ask_instance(l, &q, &a->wait);
+}
+
+static void all_are_told_in_order_of_rank(void **state) {
+  struct leader *l = leader_new();
+  struct asked a[3];
+  join(l, &a[0], 1, 3, 10, 5);
+  join(l, &a[1], 1, 3, 2, 6);
+  assert_false(a[0].answered || a[1].answered);
+  join(l, &a[2], 1, 3, 0, 7);
+  for (int i = 0; i < 3; i++) {
+    assert_true(a[i].answered);
+    ASSERT_OK(a[i].status);
+    assert_true(a[i].group->all_ours);
+    assert_string_equal(a[i].group->places[1].device, device_of(2, 0));
+    assert_int_equal(collective_group_rank(a[i].group, device_of(10, 0)), 2); /* by number, not by letter */
+    assert_int_equal(a[i].group->tasks[2], 2);
+    forget(&a[i]);
+  }
+  /* Who asks again is answered; who was restarted is known by its new incarnation. */
+  join(l, &a[0], 1, 3, 2, 77);
+  assert_true(a[0].answered);
+  assert_int_equal(a[0].group->places[1].incarnation, 77);
+  assert_false(a[0].group->all_ours);
+  forget(&a[0]);
+  leader_free(l);
+}
+
+static void what_does_not_fit_is_told_to_all(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  join(l, &a, 1, 2, 0, 1);
+  join(l, &b, 1, 3, 1, 1);
+  assert_true(a.answered && b.answered);
+  ASSERT_FAILS(a.status, SHOAL_INTERNAL, "group with size 3, but that group has size 2 (group_key=1)");
+  ASSERT_FAILS(b.status, SHOAL_INTERNAL, "group with size 3");
+  /* and works again */
+  join(l, &a, 1, 2, 0, 1);
+  join(l, &b, 1, 2, 1, 1);
+  assert_true(a.answered && b.answered && !a.status && !b.status);
+  forget(&a);
+  forget(&b);
+  join(l, &a, 1, 2, 2, 1);
+  ASSERT_FAILS(a.status, SHOAL_INTERNAL, "already full");
+  for (int key = 0; key < 2; key++) {
+    join(l, &a, key, key ? -1 : 1 << 20, 2, 1);
+    ASSERT_FAILS(a.status, SHOAL_INVALID_ARGUMENT, "1 to 65536 members");
+  }
+  leader_free(l);
+}
+
+static void instances(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  ask(l, &a, question(0, true));
+  ASSERT_FAILS(a.status, SHOAL_ABORTED, "has to join it");
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  ask(l, &a, question(1, true));
+  assert_false(a.answered);
+  ask(l, &b, question(0, false));
+  assert_true(a.answered && b.answered && !a.status && !b.status);
+  assert_int_equal(a.source, 1);
+  assert_int_equal(b.source, 1);
+  ask(l, &a, question(0, false));
+  assert_true(a.answered && !a.status && a.source == 1);
+  struct instance_question q = question(0, false);
+  q.dtype = SHOAL_INT32;
+  ask(l, &a, q);
+  ASSERT_FAILS(a.status, SHOAL_INTERNAL, "Collective instance 5 expected type 1 and data_type 1");
+  q.key = 6;
+  ask(l, &a, q);
+  q.device = device_of(1, 0);
+  q.shape = (struct shape){.rank = 1, .dims = {3}};
+  ask(l, &b, q);
+  ASSERT_FAILS(a.status, SHOAL_INVALID_ARGUMENT, "Shape mismatch in the collective instance 6");
+  ASSERT_FAILS(b.status, SHOAL_INVALID_ARGUMENT, "Shape mismatch");
+  leader_free(l);
+}
+
+static void broadcasts_have_one_source(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  for (int sources = 0; sources <= 2; sources += 2) {
+    ask(l, &a, question(0, sources > 0));
+    ask(l, &b, question(1, sources > 0));
+    const char *text = sources ? "Instance 5 already has source 0" : "Instance 5 found no source";
+    ASSERT_FAILS(a.status, SHOAL_INTERNAL, text);
+    ASSERT_FAILS(b.status, SHOAL_INTERNAL, text);
+  }
+  leader_free(l);
+}
+
+static void who_leaves_is_not_waited_for(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  struct text why = {0};
+  join(l, &a, 1, 2, 0, 1);
+  assert_true(leader_leave(l, &a.wait, &why));
+  assert_string_equal(text_cstr(&why), "1 of 2 members came: /job:worker/replica:0/task:0/device:CPU:0");
+  text_release(&why);
+  assert_false(a.answered);
+  join(l, &a, 1, 2, 1, 1);
+  assert_false(a.answered);
+  join(l, &b, 1, 2, 2, 1);
+  assert_true(a.answered && !a.status && b.answered && !b.status);
+  assert_false(leader_leave(l, &a.wait, &why));
+  forget(&a);
+  forget(&b);
+  leader_free(l);
+}
+
+static void there_is_a_bound(void **state) {
+  struct leader *l = leader_new();
+  static struct asked a[1024];
+  struct asked b, c;
+  join(l, &b, -1, 1, 0, 1);
+  assert_true(b.answered && !b.status);
+  forget(&b);
+  for (int i = 0; i < 1024; i++) join(l, &a[i], i, 2, 0, 1); /* one complete group makes room */
+  assert_false(a[1023].answered);
+  join(l, &b, 5000, 2, 0, 1);
+  ASSERT_FAILS(b.status, SHOAL_RESOURCE_EXHAUSTED, "1024 collective groups wait");
+  join(l, &c, 0, 2, 1, 1);
+  assert_true(c.answered && !c.status);
+  forget(&c);
+  forget(&a[0]);
+  struct text why = {0};
+  for (int i = 1; i < 1024; i++) assert_true(leader_leave(l, &a[i].wait, &why));
+  text_release(&why);
+  leader_free(l);
+}
+
+RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(what_does_not_fit_is_told_to_all),
+          cmocka_unit_test(instances), cmocka_unit_test(broadcasts_have_one_source),
+          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound))

@@ -39,7 +39,7 @@ typedef struct shoal_server shoal_server;
 
 /* Zero-filled is the default. */
 typedef struct shoal_server_options {
-  size_t size; /* shoal/options.h */
+  size_t size;         /* shoal/options.h */
   const char *cluster; /* {"ps": ["host:port"], "worker": [...]} as JSON, or the name of a file that holds it */
   const char
       *tf_config;  /* instead: TensorFlow's TF_CONFIG, as JSON or a file; NULL, and cluster NULL: the environment's */
@@ -70,6 +70,10 @@ typedef struct shoal_server_options {
                                * the server connects to whatever address they say */
   bool no_fast_path;          /* steps and tensors between Shoal's own tasks go by gRPC, as to others */
   const char *devices;        /* "GPU=2,CPU=4": so many of each type; NULL, and of types not named: all there are */
+  const char
+      *collective_group_leader;  /* the task that collectives between tasks are agreed upon with, the same for all:
+                                  * "/job:worker/replica:0/task:0"; NULL: the chief, else the first worker */
+  int64_t collective_timeout_ms; /* how long a collective waits for its other members; 0: 10 minutes */
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

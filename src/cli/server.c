@@ -137,6 +137,7 @@ int server_main(int argc, char **argv) {
   struct flag_values op_libraries = {0};
   bool fast = true;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0, http_port = -1;
+  int64_t collective = 0;
   int64_t counts[LIMITS][2] = {0};
   const struct flag own[] = {
       {"ps_hosts", "HOST:PORT,...", "addresses of the job \"ps\"", .text = &hosts[0].text, .may_be_empty = true},
@@ -186,6 +187,10 @@ int server_main(int argc, char **argv) {
        .min = 1, .max = 1ll << 50},
       {"allow_client_clusters", NULL, "clients may name clusters of their own: the server connects where they say",
        .on = &o.allow_client_clusters},
+      {"collective_group_leader", "TASK", "agrees upon collectives between tasks (default: the chief, or first worker)",
+       .text = &o.collective_group_leader},
+      {"collective_timeout", "SECONDS", "for the other members of a collective (default 600)", .number = &collective,
+       .min = 1, .max = 1 << 30},
       {"fast_path", NULL, "between Shoal's tasks, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
@@ -218,6 +223,7 @@ int server_main(int argc, char **argv) {
   if (level) log_set_level(parsed);
   for (int i = 0; i < LIMITS; i++) limit_set((enum limit)i, counts[i][0], counts[i][1]);
   o.no_fast_path = !fast;
+  o.collective_timeout_ms = collective * 1000;
   o.peer_timeout_ms = silence * 1000;
   o.startup_timeout_ms = startup < 0 ? 0 : startup ? startup * 1000 : -1;
   o.exit_with_job_ms = with_job * 1000;

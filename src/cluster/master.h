@@ -17,6 +17,7 @@
 #include "base/join.h"
 #include "base/strand.h"
 #include "base/wire.h"
+#include "cluster/collectives.h"
 #include "cluster/limits.h"
 #include "cluster/request_ids.h"
 #include "cluster/worker_ops.h"
@@ -173,6 +174,7 @@ struct compiled {
   atomic_llong runs;
   struct text partition_graphs; /* RunMetadata.partition_graphs, when asked for */
   struct shoal_graph *pruned;   /* partial runs: for asking what a fetch needs */
+  struct collective_survey collectives;
 };
 
 enum compile_flags {
@@ -199,6 +201,7 @@ void master_compiled_release(struct master_session *s);
 struct run_options {
   int64_t timeout_ms;
   bool trace, partition_graphs;
+  int64_t collective_key; /* of the graphs that this one's steps meet; 0: found by what is in it */
 };
 
 /* Called once, from any thread: s (consumed) or the fetches' values ([n_fetches], owned by the run until the callee

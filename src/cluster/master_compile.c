@@ -140,48 +140,6 @@ static int survey(struct master_session *s, const struct shoal_graph *g, bool *u
   return n;
 }
 
-/* The group that a collective node is in, where the graph says so: an attribute, or a constant input. */
-static bool group_key_of(const struct shoal_node *n, int64_t *key) {
-  if (op_attr_find(n->op, "group_key")) {
-    shoal_status s = node_get_int(n, "group_key", key);
-    shoal_status_free(s);
-    return !s;
-  }
-  for (int i = 0; i < n->op->n_in; i++) {
-    if (strcmp(n->op->in[i].name, "group_key")) continue;
-    const struct shoal_node *from = n->in[i].node; /* the arguments before it are single tensors */
-    const struct tensor *t;
-    if (!from || !op_is(from->op, "Const")) return false;
-    shoal_status s = node_get_tensor(from, "value", &t);
-    shoal_status_free(s);
-    if (s || t->dtype != SHOAL_INT32 || t->n != 1) return false;
-    *key = T_DATA(t, const int32_t)[0];
-    return true;
-  }
-  return false;
-}
-
-/* A group of devices of several tasks would wait for ever: each task meets its own members alone. */
-static shoal_status check_groups(struct master_session *s, const struct shoal_graph *g) {
-  VEC(const struct shoal_node *) seen = {0};
-  shoal_status err = NULL;
-  for (size_t i = 0; i < g->nodes.n && !err; i++) {
-    const struct shoal_node *n = g->nodes.at[i];
-    int64_t key, other;
-    if (!n || strncmp(n->op->name, "Collective", 10) || !group_key_of(n, &key)) continue;
-    const struct shoal_node *first = NULL; /* of that group: one will do */
-    for (size_t j = 0; j < seen.n && !first; j++)
-      if (group_key_of(seen.at[j], &other) && other == key) first = seen.at[j];
-    if (!first) vec_push(&seen, n);
-    else if (place_of(s, first->assigned) != place_of(s, n->assigned))
-      err = UNIMPLEMENTED("Collective ops %s on %s and %s on %s are in one group (%" PRId64
-                          "); groups that span tasks are not implemented",
-                          first->name, first->assigned, n->name, n->assigned, key);
-  }
-  vec_release(&seen);
-  return err;
-}
-
 /* ---- compiling ---- */
 
 /* Who asked; is told on a thread of the network. */
@@ -269,6 +227,7 @@ static void register_parts(struct compiling *k) {
                                    .graph = k->parts[c->parts.at[i].worker],
                                    .config = &s->config.bytes,
                                    .as_is = s->config.said.as_is,
+                                   .collective_key = c->collectives.key,
                                    .handle = c->parts.at[i].graph};
     w->ops->register_graph(w, &r, &s->ending, join_part, &k->join);
   }
@@ -320,6 +279,7 @@ static shoal_status cut(struct compiling *k) {
   k->made->n_nodes = k->pruned->nodes.n;
   TRY(rewrite(k));
   if (!(k->flags & COMPILE_PARTIAL)) graph_drop_joins(k->pruned); /* partial runs ask by name what a target needs */
+  TRY(collective_survey(k->pruned, &k->made->collectives));
   bool *used = mem_zalloc(s->workers.n, sizeof *used);
   k->parts = mem_zalloc(s->workers.n, sizeof *k->parts);
   k->whole = survey(s, k->pruned, used) <= 1;
@@ -327,7 +287,6 @@ static shoal_status cut(struct compiling *k) {
     if (used[i]) k->parts[i] = k->pruned;
   free(used);
   if (k->whole) return NULL;
-  TRY(check_groups(s, k->pruned));
   struct partition_options o = {.place_of = place_of,
                                 .n_places = (int)s->workers.n,
                                 .incarnation = incarnation_of,

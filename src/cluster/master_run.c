@@ -28,6 +28,7 @@ struct step_run {
   struct master_session *session;
   struct compiled *compiled;
   int64_t id, started, deadline;
+  int64_t key;        /* its number is one that other masters' steps have, too; 0: it is its own */
   struct alarm alarm; /* at the deadline, where the call itself does not end then */
   struct cancel cancel;
   struct tensor *args, *rets;
@@ -119,6 +120,7 @@ static void conclude(struct step_run *r) {
   struct master_session *s = r->session;
   struct compiled *c = r->compiled;
   shoal_status err = r->status;
+  if (r->key && r->id) s->workers.at[OWN].ops->step_over(&s->workers.at[OWN], r->key, r->id);
   if (err && shoal_status_code(err) == SHOAL_CANCELLED && cancel_started(&r->cancel)) {
     shoal_status why = cancel_reason(&r->cancel);
     if (why && !status_is_derived(why)) {
@@ -188,7 +190,7 @@ static void finish(void *arg, shoal_status err) {
     struct worker_link *w = &r->session->workers.at[worker];
     /* A partial run's values may not have been asked for yet: step_run_cleanup() comes later. */
     bool kept = r->rendezvous && worker == OWN;
-    if (!kept && (!r->parts[i].run.cleans_up || err)) w->ops->cleanup_graph(w, r->id);
+    if (r->id && !kept && (!r->parts[i].run.cleans_up || err)) w->ops->cleanup_graph(w, r->id);
   }
   /* Who has cancelled the step does not wait for its trace. */
   if (r->stats && !cancel_started(&r->cancel)) ask_about_logs(r, true);
@@ -215,7 +217,12 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   master_session_ref(s);
   r->compiled = c;
   signature_ref(&c->head);
-  r->id = (int64_t)(random_bits() >> 7);
+  bool partial = c->pruned != NULL; /* of many calls, each with its own time */
+  if (c->collectives.any && !partial && cluster_spec_count(s->master->server.spec) > 1) {
+    if (o->collective_key) r->key = o->collective_key;
+    else if (!c->collectives.whole) r->key = c->collectives.key;
+  }
+  if (!r->key) r->id = (int64_t)(random_bits() >> 7);
   r->started = clock_ns();
   cancel_init(&r->cancel);
   r->args = args;
@@ -223,13 +230,45 @@ struct step_run *step_run_new(struct master_session *s, struct compiled *c, cons
   r->arg = arg;
   r->partition_graphs = o->partition_graphs;
   if (o->trace) r->stats = step_stats_new(false);
-  bool partial = c->pruned != NULL; /* of many calls, each with its own time */
   int64_t limit_ms = o->timeout_ms > 0 ? o->timeout_ms : s->config.said.operation_timeout_ms;
   r->deadline = limit_ms > 0 && !partial ? MIN(call_deadline, deadline_after_ms(limit_ms)) : call_deadline;
   r->is_timed = r->deadline < call_deadline;
   if (partial) r->rendezvous = s->workers.at[OWN].ops->rendezvous(&s->workers.at[OWN], r->id);
   else r->rets = block_zalloc(c->fetches.n * sizeof *r->rets);
   return r;
+}
+
+static void start(struct step_run *r) {
+  if (r->stats) ask_about_logs(r, false);
+  else start_parts(r);
+}
+
+/* Two steps at a time would have one number, and take each other's values. */
+static bool is_taken(struct step_run *r) {
+  struct master_session *s = r->session;
+  bool taken = false;
+  pthread_mutex_lock(&s->lock);
+  for (const struct step_run *o = s->running; o; o = o->next) taken |= o != r && o->key == r->key && o->id == r->id;
+  pthread_mutex_unlock(&s->lock);
+  return taken;
+}
+
+static void have_number(void *arg, shoal_status err, int64_t id) {
+  struct step_run *r = arg;
+  if (!err) {
+    pthread_mutex_lock(&r->session->lock);
+    r->id = id;
+    pthread_mutex_unlock(&r->session->lock);
+  }
+  if (!err && is_taken(r))
+    err = STATUS(SHOAL_FAILED_PRECONDITION,
+                 "A step with collectives between tasks is under way in this session: such steps run one at a time");
+  if (err) {
+    r->id = 0;
+    finish(r, err);
+  } else {
+    start(r);
+  }
 }
 
 void step_run_begin(struct step_run *r) {
@@ -246,8 +285,8 @@ void step_run_begin(struct step_run *r) {
     return;
   }
   if (r->is_timed) alarm_set(&r->alarm, r->deadline, on_deadline, r);
-  if (r->stats) ask_about_logs(r, false);
-  else start_parts(r);
+  if (r->id) start(r);
+  else s->workers.at[OWN].ops->next_step(&s->workers.at[OWN], r->key, &r->cancel, have_number, r);
 }
 
 static void start_parts(struct step_run *r) {

@@ -101,6 +101,9 @@ static shoal_status read_run_options(struct run_options *o, struct wire w) {
     if (f.tag == RunOptions_trace_level) o->trace = f.value != 0;
     if (f.tag == RunOptions_timeout_in_ms) o->timeout_ms = (int64_t)f.value;
     if (f.tag == RunOptions_output_partition_graphs) o->partition_graphs = f.value != 0;
+    struct wire more = wire_inside(&f);
+    for (struct wire_field k; f.tag == RunOptions_experimental && wire_next(&more, &k) == WIRE_FIELD;)
+      if (k.tag == RunOptions_Experimental_collective_graph_key) o->collective_key = (int64_t)k.value;
   }
   return NULL;
 }

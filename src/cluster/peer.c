@@ -63,6 +63,7 @@ struct peer {
   bool asked;                 /* lock: a status question is under way */
   bool silent;                /* lock: the last one was not answered */
   uint64_t incarnation;       /* lock: of its first device, once known */
+  struct text status;         /* lock: what it last said of its devices */
   struct fast_client *fast;   /* lock: NULL until offered */
   int fast_tries;             /* lock: tickets that led nowhere */
   bool dialing;               /* lock: one is being tried */
@@ -137,6 +138,7 @@ void peer_unref(struct peer *p) {
   fast_client_free(p->fast);
   rpc_channel_unref(p->channel);
   pthread_mutex_destroy(&p->lock);
+  text_release(&p->status);
   free(p->task);
   free(p->address);
   free(p);
@@ -535,13 +537,41 @@ void peer_cancel_all(struct peer *p, shoal_status why) {
   shoal_status_free(why);
 }
 
-static uint64_t first_incarnation(struct rpc_body *body) {
-  const void *data;
-  size_t size;
-  shoal_status s = rpc_body_flat(body, &data, &size);
-  shoal_status_free(s);
-  if (s) return 0;
-  struct wire w = wire_from(data, size);
+void peer_learn(struct peer *p, const void *status, size_t n) {
+  enum { MOST = 64 << 10 };
+  pthread_mutex_lock(&p->lock);
+  text_release(&p->status);
+  if (n <= MOST) text_add(&p->status, status, n);
+  pthread_mutex_unlock(&p->lock);
+}
+
+static const char *suffix_of(const char *device, size_t n) {
+  const char *at = memmem(device, n, "/device:", 8);
+  return at ? at : device;
+}
+
+uint64_t peer_device_incarnation(struct peer *p, const char *device) {
+  const char *want = suffix_of(device, strlen(device));
+  uint64_t found = 0;
+  pthread_mutex_lock(&p->lock);
+  struct wire w = wire_from(p->status.at, p->status.n);
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    if (f.tag != GetStatusResponse_device_attributes) continue;
+    struct wire attributes = wire_inside(&f), name = wire_from("", 0);
+    uint64_t incarnation = 0;
+    for (struct wire_field k; wire_next(&attributes, &k) == WIRE_FIELD;) {
+      if (k.tag == DeviceAttributes_name) name = wire_inside(&k);
+      if (k.tag == DeviceAttributes_incarnation) incarnation = k.value;
+    }
+    const char *have = suffix_of((const char *)name.at, wire_left(&name));
+    size_t n = (size_t)((const char *)name.end - have);
+    if (n == strlen(want) && !memcmp(have, want, n)) found = incarnation;
+  }
+  pthread_mutex_unlock(&p->lock);
+  return found;
+}
+
+static uint64_t first_incarnation(struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag != GetStatusResponse_device_attributes) continue;
     struct wire device = wire_inside(&f);
@@ -564,7 +594,12 @@ static void on_status(void *arg, shoal_status s, struct rpc_body *body) {
                code == SHOAL_DEADLINE_EXCEEDED ? "stopped, overloaded or unreachable" : shoal_status_message(s)));
     drop_fast(p);
   } else if (!s) {
-    uint64_t now = first_incarnation(body), before;
+    const void *said = "";
+    size_t size = 0;
+    shoal_status flat = rpc_body_flat(body, &said, &size);
+    if (!flat) peer_learn(p, said, size);
+    uint64_t now = flat ? 0 : first_incarnation(wire_from(said, size)), before;
+    shoal_status_free(flat);
     pthread_mutex_lock(&p->lock);
     before = p->incarnation;
     p->heard = clock_ns();

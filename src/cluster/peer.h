@@ -36,6 +36,11 @@ struct rpc_channel *peer_channel(struct peer *p);
 /* Did it fail to answer when last asked? Then nobody should wait long for it to tidy up. */
 bool peer_is_silent(struct peer *p);
 
+/* What it said of its devices, a GetStatusResponse: whoever asks tells. And the incarnation of one, by its name in any
+ * cluster; 0: it is not known. */
+void peer_learn(struct peer *p, const void *status, size_t n);
+uint64_t peer_device_incarnation(struct peer *p, const char *device);
+
 enum peer_flags {
   PEER_UNWATCHED = 0x100, /* not failed by the watch: for calls that wait for a peer to come up */
   PEER_FAST = 0x200,      /* may go by the fast path: RunGraph */

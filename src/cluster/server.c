@@ -80,18 +80,16 @@ WORKER(run_graph, worker_service_run_graph, 0)
 WORKER(cleanup_graph, worker_service_cleanup_graph, 0)
 WORKER(cleanup_all, worker_service_cleanup_all, 0)
 WORKER(recv_tensor, worker_service_recv_tensor, 0)
+WORKER(recv_buf, worker_service_recv_buf, 0)
+WORKER(complete_group, worker_service_complete_group, 0)
+WORKER(complete_instance, worker_service_complete_instance, 0)
+WORKER(get_step_sequence, worker_service_step_sequence, 0)
 WORKER(mark_recv_finished, worker_service_mark_recv_finished, 0)
 WORKER(logging, worker_service_logging, 0)
 
 /* As TensorFlow's servers answer. */
 static void tracing(struct rpc_call *c, void *arg) {
   if (admit(arg, c)) rpc_call_fail(c, UNIMPLEMENTED("Tracing"));
-}
-
-static void collectives(struct rpc_call *c, void *arg) {
-  if (!admit(arg, c)) return;
-  rpc_call_fail(c, UNIMPLEMENTED("this server has no collective operations over gRPC (RecvBuf, CompleteGroup, "
-                                 "CompleteInstance, GetStepSequence)"));
 }
 
 static void describe(struct rpc_call *c, void *arg) {
@@ -136,10 +134,10 @@ static const struct rpc_method methods[] = {
     {W "MarkRecvFinished", mark_recv_finished},
     {W "Logging", logging},
     {W "Tracing", tracing},
-    {W "RecvBuf", collectives},
-    {W "CompleteGroup", collectives},
-    {W "CompleteInstance", collectives},
-    {W "GetStepSequence", collectives},
+    {W "RecvBuf", recv_buf},
+    {W "CompleteGroup", complete_group},
+    {W "CompleteInstance", complete_instance},
+    {W "GetStepSequence", get_step_sequence},
     {"/shoal.Server/Status", describe},
     {"/shoal.Server/Stop", stop},
 };
@@ -193,14 +191,33 @@ static shoal_status check_limits(const shoal_server_options *o) {
   const struct {
     const char *name;
     int64_t value;
-  } all[] = {{"max_request_bytes", o->max_request_bytes}, {"max_graph_nodes", o->max_graph_nodes},
-             {"max_sessions", o->max_sessions},           {"max_steps", o->max_steps},
-             {"max_callables", o->max_callables},         {"max_partial_runs", o->max_partial_runs},
-             {"max_tensor_bytes", o->max_tensor_bytes},   {"cpu_devices", o->cpu_devices},
-             {"inter_op_threads", o->inter_op_threads},   {"intra_op_threads", o->intra_op_threads},
-             {"peer_timeout", o->peer_timeout_ms},        {"exit_with_job", o->exit_with_job_ms}};
+  } all[] = {{"max_request_bytes", o->max_request_bytes},
+             {"max_graph_nodes", o->max_graph_nodes},
+             {"max_sessions", o->max_sessions},
+             {"max_steps", o->max_steps},
+             {"max_callables", o->max_callables},
+             {"max_partial_runs", o->max_partial_runs},
+             {"max_tensor_bytes", o->max_tensor_bytes},
+             {"cpu_devices", o->cpu_devices},
+             {"inter_op_threads", o->inter_op_threads},
+             {"intra_op_threads", o->intra_op_threads},
+             {"peer_timeout", o->peer_timeout_ms},
+             {"exit_with_job", o->exit_with_job_ms},
+             {"collective_timeout", o->collective_timeout_ms}};
   for (size_t i = 0; i < COUNT_OF(all); i++)
     if (all[i].value < 0) return INVALID("--%s=%" PRId64 ": expected a positive number", all[i].name, all[i].value);
+  return NULL;
+}
+
+/* The leader's name in full: "/job:worker/task:0" is how people and TensorFlow's programs write it, too. */
+static shoal_status check_leader(const char *given, const struct cluster_spec *spec, char **out) {
+  struct device_spec d;
+  if (!given) return NULL;
+  TRY(status_prefix(device_spec_parse(given, &d), "--collective_group_leader=%s: ", given));
+  if (!d.has_job || !d.has_task || d.has_type || !cluster_spec_find(spec, d.job, d.task))
+    return INVALID("--collective_group_leader=%s: expected a task of the cluster, like /job:worker/replica:0/task:0",
+                   given);
+  *out = mem_printf("/job:%s/replica:0/task:%d", d.job, d.task);
   return NULL;
 }
 
@@ -233,6 +250,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   TRY(choose_host(o, host, &bind_host));
   if (o->file_root) TRY(file_roots_new(o->file_root, &s->files));
   TRY(check_limits(o));
+  TRY(check_leader(o->collective_group_leader, &s->spec, &s->collective_leader));
   if (o->http_host && !o->http_port) return INVALID("--http_host=%s without --http_port: which port?", o->http_host);
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->exit_with_job_ms = o->exit_with_job_ms;
@@ -253,6 +271,8 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .max_callables = o->max_callables,
                                                   .max_partial_runs = o->max_partial_runs,
                                                   .client_clusters = o->allow_client_clusters,
+                                                  .collective_leader = s->collective_leader,
+                                                  .collective_timeout_ms = o->collective_timeout_ms,
                                                   .devices = devices,
                                                   .n_devices = n_types + 1,
                                                   .inter_threads = o->inter_op_threads,
@@ -330,6 +350,7 @@ static void free_server(struct shoal_server *s) {
   pthread_cond_destroy(&s->quitting);
   free(s->task);
   free(s->target);
+  free(s->collective_leader);
   free(s);
 }
 

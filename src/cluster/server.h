@@ -21,8 +21,9 @@ struct server_probe {
 
 struct shoal_server {
   struct cluster_spec spec;
-  char *task;   /* "/job:worker/replica:0/task:0" */
-  char *target; /* "grpc://host:port" */
+  char *task;              /* "/job:worker/replica:0/task:0" */
+  char *target;            /* "grpc://host:port" */
+  char *collective_leader; /* task; NULL: by the cluster's description */
   struct rpc_tls *tls;
   struct file_roots *files; /* --file_root; NULL: ops may open anything */
   struct peers *peers;

@@ -125,6 +125,25 @@ shoal_status transfer_response(const struct tensor *value, bool is_dead, const s
   return s;
 }
 
+shoal_status transfer_buffer_response(const struct tensor *value, struct rpc_message **out) {
+  static const char type[] = "type.googleapis.com/tensorflow.RecvBufRespExtra";
+  if (!tensor_valid(value) || !transfer_fits(value))
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "a part of a collective does not fit into a gRPC message, of at most 2 GiB");
+  size_t bytes = tensor_bytes(value), extra = message_field_size(RecvBufRespExtra_tensor_content, bytes);
+  struct message m;
+  message_init(&m);
+  message_header(&m, RecvBufResponse_transport_options,
+                 message_field_size(Any_type_url, strlen(type)) + message_field_size(Any_value, extra));
+  message_bytes(&m, Any_type_url, type, strlen(type));
+  message_header(&m, Any_value, extra);
+  message_header(&m, RecvBufRespExtra_tensor_content, bytes);
+  put_body(&m, value, &(struct text){0});
+  message_int(&m, RecvBufResponse_send_start_micros, (uint64_t)wall_micros());
+  *out = message_finish(&m);
+  return NULL;
+}
+
 static bool read_varint(struct rpc_cursor *c, uint64_t *v) {
   *v = 0;
   for (int shift = 0; shift < 64; shift += 7) {

@@ -28,6 +28,8 @@ bool transfer_fits(const struct tensor *value);
 /* value is not consumed; a dead one may be empty. ticket (optional): where the fast path begins. */
 shoal_status transfer_response(const struct tensor *value, bool is_dead, const struct text *ticket,
                                struct rpc_message **out);
+/* A RecvBufResponse with the tensor's bytes; it is not consumed. */
+shoal_status transfer_buffer_response(const struct tensor *value, struct rpc_message **out);
 /* The answer for a value too large for gRPC: only the ticket. The receiver asks again, by the fast path. */
 struct rpc_message *transfer_elsewhere(const struct text *ticket);
 /* Given the first n bytes of a large RecvTensorResponse: makes the tensor (*room, invalid so far) that its value can be

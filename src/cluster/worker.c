@@ -43,6 +43,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->steps = steps_new(limits_most(w->limits, LIMIT_STEPS), limits_most_of_one(LIMIT_STEPS));
   owed_init(&w->owed);
   w->ids = request_ids_new();
+  collectives_init(&w->collectives, o->collective_leader, o->collective_timeout_ms);
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
   worker_expect(w, o->spec);
@@ -63,6 +64,7 @@ void worker_free(struct worker *w) {
   owed_release(&w->owed);
   limits_free(w->limits);
   request_ids_free(w->ids);
+  collectives_release(&w->collectives);
   for (int i = 0; i < w->n_devices; i++) {
     resource_mgr_close(w->resources[i]);
     device_free(w->devices[i]);
@@ -163,6 +165,7 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
     s->device_names[i] = mem_printf("%s/device:%s:%d", s->task, w->devices[i]->type->name, w->devices[i]->ordinal);
   }
   s->names = (struct step_names){s->task, find_peer, s, s->number};
+  session_collectives_init(&s->collectives, s);
   atomic_init(&s->connection, o->connection);
   atomic_init(&s->last_used, clock_ns());
   pthread_mutex_init(&s->lock, NULL);
@@ -186,6 +189,7 @@ void worker_session_unref(struct worker_session *s) {
     free(s->device_names[i]);
   }
   kernel_cache_free(s->kernels);
+  session_collectives_release(&s->collectives);
   free(s->resources);
   free(s->device_names);
   cluster_spec_release(&s->spec);
@@ -404,7 +408,10 @@ shoal_status worker_register_graph(struct worker_session *s, struct shoal_graph 
   if (!err && meets) worker_graph_came(s->worker, g);
   for (int i = 0; i < n; i++)
     if (used[i]) n_used++, last = i;
-  wg->meets = meets || n_used > 1;
+  struct collective_survey c = {.whole = true};
+  if (!err) err = collective_survey(g, &c);
+  wg->spans = !c.whole && cluster_spec_count(s->spec.jobs.n ? &s->spec : s->worker->spec) > 1;
+  wg->meets = meets || n_used > 1 || wg->spans;
   if (!err) {
     struct shoal_graph *own = graph_copy(g, NULL);
     if (g->functions.n) {

@@ -11,6 +11,7 @@
 #include "base/cancel.h"
 #include "base/strmap.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/collectives.h"
 #include "cluster/limits.h"
 #include "cluster/owed.h"
 #include "cluster/peer.h"
@@ -38,6 +39,7 @@ struct worker {
   struct owed owed;         /* what other masters have yet to say of them */
   struct fast_server *fast; /* NULL: no fast path is offered */
   struct request_ids *ids;
+  struct collectives collectives;
   pthread_mutex_t lock;
   pthread_cond_t idle;
   struct strmap sessions;        /* lock: handle -> struct worker_session * */
@@ -64,6 +66,8 @@ struct worker_options {
   const struct file_roots *files; /* what ops may open; NULL: anything */
   int64_t max_graph_nodes, max_sessions, max_steps, max_callables, max_partial_runs; /* 0: the defaults */
   bool client_clusters;
+  const char *collective_leader; /* a task; NULL: by the cluster's description */
+  int64_t collective_timeout_ms; /* 0: the default */
 };
 enum { DEFAULT_GRAPH_NODES = 2000000 };
 struct worker *worker_new(const struct worker_options *o);
@@ -90,6 +94,7 @@ struct worker_session {
   char *master; /* the task of the master that made it, "" unknown */
   int64_t master_incarnation;
   struct step_names names;
+  struct session_collectives collectives;
   pthread_mutex_t lock;
   struct strmap graphs; /* lock: handle -> struct worker_graph * */
   struct strmap peers;  /* lock: task's name -> struct peer *, a reference */
@@ -125,7 +130,8 @@ struct worker_graph {
   struct plan_set set;
   struct shoal_graph *kept; /* what they were made of, or NULL. Constants are shared with the plans. */
   struct function_runtime *functions;
-  bool meets;              /* has _Send or _Recv: needs the step's rendezvous */
+  bool meets;              /* has _Send or _Recv, or spans tasks: needs the step's rendezvous */
+  bool spans;              /* groups of its collectives may have members in other tasks */
   struct account *account; /* it counts there, with its nodes; NULL: this task's own master keeps account */
   size_t n_nodes, n_bytes;
   atomic_bool slow; /* the last run took long: the next one lets another thread serve the network meanwhile */

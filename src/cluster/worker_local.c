@@ -78,6 +78,13 @@ static struct rendezvous *rendezvous(struct worker_link *w, int64_t step_id) {
   return steps_get(w->local->steps, step_id);
 }
 
+static void next_step(struct worker_link *w, int64_t key, struct cancel *cancel,
+                      void (*done)(void *arg, shoal_status s, int64_t id), void *arg) {
+  collective_next_step(w->local, key, cancel, done, arg);
+}
+
+static void step_over(struct worker_link *w, int64_t key, int64_t id) { collective_step_over(w->local, key, id); }
+
 static shoal_status evaluate(struct worker_link *w, const struct shoal_node *n, const struct tensor *const *in,
                              struct cancel *cancel, struct tensor *out) {
   struct plan_options o = {.device = w->local->devices[0], .resources = w->local->resources[0]};
@@ -95,6 +102,8 @@ static const struct worker_ops local_ops = {.get_status = get_status,
                                             .cleanup_all = cleanup_all,
                                             .enroll = enroll,
                                             .rendezvous = rendezvous,
+                                            .next_step = next_step,
+                                            .step_over = step_over,
                                             .evaluate = evaluate};
 
 void worker_link_local(struct worker_link *w, struct worker *local, const char *task) {

@@ -40,6 +40,7 @@ struct graph_registration {
   struct shoal_graph *graph;
   const struct text *config; /* the session's ConfigProto, for workers elsewhere */
   bool as_is;                /* what it says of rewrites: none */
+  int64_t collective_key;    /* of collectives in the graph it is part of; 0: there are none */
   char *handle;              /* out: 17 bytes */
 };
 
@@ -93,6 +94,10 @@ struct worker_ops {
   /* Enters the task in a roll, where it may be missing. */
   void (*enroll)(const struct worker_link *w, struct roll *roll);
   /* Only of the worker in this process, NULL elsewhere: */
+  /* Numbers of steps that meet steps of other masters: collectives.h. */
+  void (*next_step)(struct worker_link *w, int64_t key, struct cancel *cancel,
+                    void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
+  void (*step_over)(struct worker_link *w, int64_t key, int64_t id);
   /* A step's rendezvous, where a client's feeds and fetches meet it; a reference. */
   struct rendezvous *(*rendezvous)(struct worker_link *w, int64_t step_id);
   /* Computes a node now: host values are the same everywhere. */

@@ -113,6 +113,7 @@ static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
   struct simple *c = arg;
   struct wire w;
   s = simple_answer(c, s, body, &w);
+  if (!s) peer_learn(c->w->peer, w.at, wire_left(&w));
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
     if (f.tag == GetStatusResponse_device_attributes) s = take_device(c->w, wire_inside(&f));
   simple_end(c, s);
@@ -183,6 +184,7 @@ static void register_graph(struct worker_link *w, const struct graph_registratio
   }
   wire_end(&m, def);
   put_RegisterGraphRequest_create_worker_session_called(&m, 1);
+  if (r->collective_key) put_RegisterGraphRequest_collective_graph_key(&m, r->collective_key);
   if (r->config->n) put_RegisterGraphRequest_config_proto_n(&m, r->config->at, r->config->n);
   struct simple *c = simple_new(w, cancel, done, arg);
   c->handle = r->handle;

@@ -40,6 +40,7 @@ void worker_run_start(struct graph_run *r) {
   atomic_fetch_add_explicit(&w->runs_started, 1, memory_order_relaxed);
   step->inter = w->inter;
   step->session = r->session->handle;
+  step->site = g->spans ? &r->session->collectives.site : NULL;
   if (step->rendezvous) rendezvous_ref(step->rendezvous);
   else if (g->meets) step->rendezvous = steps_get(w->steps, step->id);
   shoal_status taken = NULL;

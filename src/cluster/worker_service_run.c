@@ -11,6 +11,7 @@
 #include "cluster/transfer.h"
 #include "cluster/worker_partial.h"
 #include "cluster/worker_service.h"
+#include "graph/node_def.h"
 #include "proto/master.wire.h"
 #include "proto/shoal.wire.h"
 #include "proto/worker.wire.h"
@@ -25,6 +26,7 @@ struct recv {
   struct fast_request *fast;
   struct worker *worker;
   bool wants_ticket;
+  bool is_buffer;                /* RecvBuf: a message of a collective (collectives.h) */
   struct rendezvous *rendezvous; /* where the value comes from */
   char *key;                     /* when a ticket is wanted */
   struct cancel cancel;
@@ -64,7 +66,10 @@ static void recv_value(void *arg, shoal_status s, struct tensor *value, bool is_
     struct rpc_message *bytes = NULL;
     struct text ticket = {0};
     if (r->wants_ticket && r->worker->fast) fast_server_ticket(r->worker->fast, &ticket);
-    if (!s && ticket.n && !is_dead && !transfer_fits(value)) {
+    if (!s && r->is_buffer) {
+      s = transfer_buffer_response(value, &bytes);
+      tensor_release(value);
+    } else if (!s && ticket.n && !is_dead && !transfer_fits(value)) {
       s = send_elsewhere(r, value, &ticket, &bytes);
     } else {
       if (!s) s = transfer_response(value, is_dead, &ticket, &bytes);
@@ -161,6 +166,49 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   r->wants_ticket = wants_ticket;
   recv_start(r, rendezvous, key);
   block_free(key);
+}
+
+/* The parts of the value's key, as collective_wire.c makes it. */
+static shoal_status read_buffer_request(struct rpc_call *c, int64_t *step_id, int64_t *id, char **key) {
+  const void *data;
+  size_t size;
+  struct chars name = {0}, src = {0}, dst = {0};
+  uint64_t incarnation = 0;
+  TRY(rpc_call_request(c, &data, &size));
+  struct wire m = wire_from(data, size);
+  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
+    struct chars text = {(const char *)f.data, f.size};
+    if (f.tag == RecvBufRequest_step_id) *step_id = (int64_t)f.value;
+    if (f.tag == RecvBufRequest_request_id) *id = (int64_t)f.value;
+    if (f.tag == RecvBufRequest_src_incarnation) incarnation = f.value;
+    if (f.tag == RecvBufRequest_buf_rendezvous_key) name = text;
+    if (f.tag == RecvBufRequest_src_device) src = text;
+    if (f.tag == RecvBufRequest_dst_device) dst = text;
+  }
+  *key = mem_printf("%.*s;%016" PRIx64 ";%.*s;%.*s;0:0", (int)src.n, src.at ? src.at : "", incarnation, (int)dst.n,
+                    dst.at ? dst.at : "", (int)name.n, name.at ? name.at : "");
+  return NULL;
+}
+
+void worker_service_recv_buf(struct worker *w, struct rpc_call *c) {
+  int64_t step_id = 0, id = 0;
+  char *key = NULL;
+  struct rendezvous *rendezvous = NULL;
+  shoal_status s = read_buffer_request(c, &step_id, &id, &key);
+  if (!s) s = request_ids_track(w->ids, "RecvBuf (GrpcWorker)", id, step_id);
+  if (!s) s = check_key(w, key);
+  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_connection(c), &rendezvous);
+  if (s) {
+    free(key);
+    rpc_call_fail(c, s);
+    return;
+  }
+  struct recv *r = block_zalloc(sizeof *r);
+  r->call = c;
+  r->worker = w;
+  r->is_buffer = true;
+  recv_start(r, rendezvous, key);
+  free(key);
 }
 
 /* ---- RunGraph ---- */

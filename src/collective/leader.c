@@ -1,5 +1,5 @@
-/* Groups and instances are both rolls: members come until all are there. The lock is held for a look at one roll; whoever
- * is to be told is taken out of it, and told without the lock. */
+/* Groups and instances are both rolls: members come until all are there. The lock is held for a look at one roll;
+ * whoever is to be told is taken out of it, and told without the lock. */
 #include "collective/leader.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 
 enum { MOST_GROUPS = 1024, MOST_INSTANCES = 16384, MOST_MEMBERS = 65536, MOST_ATTRIBUTES = 4096 };
 /* A group that does not fit one that was complete for so long is another program's: the old one is forgotten. */
-static const int64_t SETTLED_NS = 10000000000;
+static const int64_t SETTLED_NS = 1000000000;
 
 struct roll_member {
   char *device;
@@ -287,9 +287,8 @@ void leader_ask_group(struct leader *l, const struct group_question *q, struct l
 
 static shoal_status check_instance(const struct leader_roll *r, const struct instance_question *q) {
   if (r->kind != q->kind || r->dtype != q->dtype)
-    return INTERNAL(
-        "Collective instance %d expected type %d and data_type %d but got type %d and data_type %d from %s", q->key,
-        r->kind, r->dtype, q->kind, q->dtype, q->device);
+    return INTERNAL("Collective instance %d expected type %d and data_type %d but got type %d and data_type %d from %s",
+                    q->key, r->kind, r->dtype, q->kind, q->dtype, q->device);
   /* Steps may differ in it, if all members do. */
   if (!r->complete && !shape_equal(&r->shape, &q->shape))
     return INVALID(

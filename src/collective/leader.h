@@ -1,10 +1,10 @@
 /* What the leader of collectives that span tasks knows: who is in which group, and what each instance is.
  *
- * A member asks twice, once for each group and once for each of its instances, and keeps the answers; both come when the
- * last member has asked. TensorFlow's leader answers the second at once, so that whoever differs from the others (in the
- * op, the type, the shape) is told alone, and the others wait for ever: here all are told, and what does not fit is
- * forgotten, so that the same keys can be used again. Who asks again is answered from what is known: members that have
- * lost an answer with a step that failed, or were restarted, find their group.
+ * A member asks twice, once for each group and once for each of its instances, and keeps the answers; both come when
+ * the last member has asked. TensorFlow's leader answers the second at once, so that whoever differs from the others
+ * (in the op, the type, the shape) is told alone, and the others wait for ever: here all are told, and what does not
+ * fit is forgotten, so that the same keys can be used again. Who asks again is answered from what is known: members
+ * that have lost an answer with a step that failed, or were restarted, find their group.
  *
  * Strangers choose keys and sizes: both tables are bounded, and what has been complete for longest makes room. */
 #ifndef COLLECTIVE_LEADER_H

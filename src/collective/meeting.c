@@ -211,8 +211,7 @@ void meeting_join(struct meeting *m, struct collective_member *c) {
   shoal_status s = NULL;
   if (c->group_size > c->device->task_devices)
     s = UNIMPLEMENTED(
-        "Collective op %s: group %d has %d members, but its task has %d devices of that type; groups that span tasks "
-        "are not implemented",
+        "Collective op %s: group %d has %d members, but its task has %d devices of that type, and no others to meet",
         c->name, c->group_key, c->group_size, c->device->task_devices);
   if (s) {
     c->done(c, s, NULL);

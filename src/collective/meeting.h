@@ -10,9 +10,7 @@
  * for all (exchange.h).
  *
  * All members of a group are devices of one task, that is of this process: a group that has more members than the task
- * has devices is refused at once. What groups across tasks will need comes between the two halves of this folder: the
- * checks of join() on behalf of members elsewhere (their resolution is the leader's), and another algorithm than
- * exchange_run, made of the same merge functions, that moves pieces between tasks instead of reading them in place. */
+ * has devices is refused at once. Groups of several tasks meet elsewhere (site.h). */
 #ifndef COLLECTIVE_MEETING_H
 #define COLLECTIVE_MEETING_H
 

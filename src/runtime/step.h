@@ -9,7 +9,8 @@
 #include "runtime/resource.h"
 #include "tensor/tensor.h"
 
-struct step_stats; /* runtime/step_stats.h */
+struct step_stats;      /* runtime/step_stats.h */
+struct collective_site; /* collective/site.h */
 
 struct step {
   int64_t id;
@@ -24,8 +25,9 @@ struct step {
   int n_args;
   struct tensor *rets; /* _Retval's values go here ([n_rets]) */
   int n_rets;
-  int depth;  /* function calls that led here */
-  bool waits; /* it ends when what its devices have queued is over; calls inside it do not wait */
+  struct collective_site *site; /* where collectives go that may have members in other tasks; NULL: none have */
+  int depth;                    /* function calls that led here */
+  bool waits;                   /* it ends when what its devices have queued is over; calls inside it do not wait */
   shoal_status _Atomic
       *late; /* the first error of queued work, for the end of the step that waits; NULL: nobody does */
 };

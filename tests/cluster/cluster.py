@@ -21,7 +21,9 @@ import json, os, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import tensorflow.compat.v1 as tf
 spec = {job: {int(i): a for i, a in tasks.items()} for job, tasks in json.loads(sys.argv[1]).items()}
-server = tf.train.Server(tf.train.ClusterSpec(spec), job_name=sys.argv[2], task_index=int(sys.argv[3]))
+config = tf.ConfigProto()
+config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+server = tf.train.Server(tf.train.ClusterSpec(spec), job_name=sys.argv[2], task_index=int(sys.argv[3]), config=config)
 print("listening on", server.target, flush=True)
 server.join()
 """

@@ -1,8 +1,11 @@
-"""Collective ops of TensorFlow clients on Shoal's servers: among the devices of one task they work, across tasks they are
-refused at once."""
+"""Collective ops of TensorFlow's clients on Shoal's servers and on mixed ones: among the devices of a task, across tasks by
+one client and by a client of each, with TensorFlow's servers as members and as leaders; what does not fit is told to all,
+who does not come is not waited for, and a group works again afterwards."""
 # needs: tensorflow
 import os
+import signal
 import sys
+import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
@@ -15,58 +18,159 @@ RAW = tf.raw_ops
 DEVICES = 3
 
 
-def sums(tasks, group_size, v2):
-    """One member on each device of each task, in one group."""
-    made = []
-    for task in tasks:
-        for d in range(group_size // len(tasks)):
-            with tf.device(f"/job:worker/task:{task}/cpu:{d}"):
-                x = tf.constant([1.0 + d, 10.0 * task])
-                keys = dict(group_size=group_size, group_key=7, instance_key=1, merge_op="Add", final_op="Id")
-                made.append(RAW.CollectiveReduceV2(input=x, ordering_token=[], **keys) if v2 else
-                            RAW.CollectiveReduce(input=x, subdiv_offsets=[0], **keys))
-    return made
+def member(op, x, task, cpu=0, v2=False, size=2, group=7, instance=1, **attrs):
+    keys = dict(group_size=size, group_key=group, instance_key=instance, **attrs)
+    with tf.device(f"/job:worker/task:{task}/cpu:{cpu}"):
+        if v2:
+            keys.update({k: tf.constant(keys[k]) for k in ("group_size", "group_key", "instance_key")})
+        if op == "reduce":
+            keys = {"merge_op": "Add", "final_op": "Id", **keys}
+            return (RAW.CollectiveReduceV2(input=tf.constant(x), ordering_token=[], **keys) if v2 else
+                    RAW.CollectiveReduce(input=tf.constant(x), subdiv_offsets=[0], **keys))
+        if op == "gather":
+            return (RAW.CollectiveGatherV2(input=tf.constant(x), ordering_token=[], **keys) if v2 else
+                    RAW.CollectiveGather(input=tf.constant(x), shape=[0], **keys))
+        if op == "send":
+            return (RAW.CollectiveBcastSendV2(input=tf.constant(x), **keys) if v2 else
+                    RAW.CollectiveBcastSend(input=tf.constant(x), shape=np.shape(x), **keys))
+        return (RAW.CollectiveBcastRecvV2(T=tf.float32, shape=tf.constant(np.shape(x)), **keys) if v2 else
+                RAW.CollectiveBcastRecv(T=tf.float32, shape=np.shape(x), **keys))
+
+
+def values(rank, n=1003):
+    return np.random.RandomState(rank).uniform(-1, 1, n).astype(np.float32)
 
 
 def within_a_task(cluster):
     for v2 in (False, True):
         for task in (0, 1):
             with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
-                made = sums([task], DEVICES, v2)
+                made = [member("reduce", [1.0 + d, 10.0 * task], task, d, v2, DEVICES) for d in range(DEVICES)]
                 for _ in range(20):
                     for value in s.run(made):
                         np.testing.assert_array_equal(value, [6.0, 30.0 * task])
 
 
-def across_tasks(cluster):
+def build(ranks, v2, mine=None):
+    """All operations among ranks, a list of (task, cpu); those of one task, if said so. Fetches and what they are."""
+    size, made, wanted = len(ranks), [], []
+    group = 100 + sum(1 << 4 * task + cpu for task, cpu in ranks)  # one for each set of members
+    whole = np.stack([values(r) for r in range(size)])
+    for r, (task, cpu) in enumerate(ranks):
+        if mine is not None and task != mine:
+            continue
+        at = dict(task=task, cpu=cpu, v2=v2, size=size, group=group)
+        made += [member("reduce", values(r), instance=1, final_op="Div", **at),
+                 member("reduce", values(r), instance=2, merge_op="Max", **at),
+                 member("gather", values(r), instance=3, **at),
+                 member("send" if r == size - 1 else "receive", values(r), instance=4, **at)]
+        wanted += [whole.mean(0), whole.max(0), whole.reshape(-1), values(size - 1)]
+    return made, wanted
+
+
+def check(got, wanted):
+    for a, b in zip(got, wanted):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def across(cluster, ranks, steps=5):
     for v2 in (False, True):
-        for size in (2, 2 * DEVICES):
-            with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
-                made = sums([0, 1], size, v2)
-                try:
-                    s.run(made)
-                except tf.errors.UnimplementedError as e:
-                    assert "groups that span tasks are not implemented" in e.message, e.message
-                else:
-                    raise AssertionError("no error")
+        first = None
+        with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+            made, wanted = build(ranks, v2)
+            for _ in range(steps):
+                got = s.run(made)
+                check(got, wanted)
+                first = first or got
+                assert all(a.tobytes() == b.tobytes() for a, b in zip(first, got)), "not repeatable"
+                sums = got[0::4]
+                assert all(a.tobytes() == sums[0].tobytes() for a in sums), "ranks differ"
+
+
+def across_tasks(cluster):
+    across(cluster, [(0, 0), (1, 0)])
+    across(cluster, [(t, d) for t in (0, 1) for d in range(DEVICES)])
+    across(cluster, [(0, 0), (0, 1), (1, 2)])
+
+
+def clients(cluster, ranks, v2, steps=5, **options):
+    """A client of each task at a time, each with a graph of its own; what each got or what it failed with."""
+    tasks = sorted({t for t, _ in ranks})
+    results = {}
+
+    def client(task):
+        try:
+            with tf.Graph().as_default(), tf.Session(cluster.target("worker", task)) as s:
+                made, wanted = build(ranks, v2, mine=task)
+                for _ in range(steps):
+                    check(s.run(made, **options), wanted)
+            results[task] = None
+        except Exception as e:
+            results[task] = e
+    threads = [threading.Thread(target=client, args=(t,)) for t in tasks]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for task, error in results.items():
+        if error:
+            raise AssertionError(f"task {task}: {error}")
 
 
 def a_client_of_each_task(cluster):
+    for v2 in (False, True):
+        clients(cluster, [(0, 0), (1, 0)], v2)
+        clients(cluster, [(0, 0), (0, 1), (1, 0)], v2)
+    options = tf.RunOptions()
+    options.experimental.collective_graph_key = 4711
+    clients(cluster, [(0, 0), (1, 0)], True, options=options)
+
+
+def large(cluster):
+    n = 3_000_001
     with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
-        with tf.device("/job:worker/task:0/cpu:0"):
-            one = RAW.CollectiveReduce(input=tf.constant([1.0]), group_size=DEVICES + 1, group_key=7, instance_key=1,
-                                       merge_op="Add", final_op="Id", subdiv_offsets=[0])
-        try:
-            s.run(one)
-        except tf.errors.UnimplementedError as e:
-            assert f"group 7 has {DEVICES + 1} members, but its task has {DEVICES} devices" in e.message, e.message
-        else:
-            raise AssertionError("no error")
+        x = [tf.placeholder(tf.float32, [n]) for _ in (0, 1)]
+        made = []
+        for t in (0, 1):
+            with tf.device(f"/job:worker/task:{t}/cpu:0"):
+                made.append(RAW.CollectiveReduce(input=x[t], group_size=2, group_key=7, instance_key=9, merge_op="Add",
+                                                 final_op="Id", subdiv_offsets=[0]))
+        fed = {x[t]: values(t, n) for t in (0, 1)}
+        for value in s.run(made, fed):
+            np.testing.assert_array_equal(value, values(0, n) + values(1, n))
+
+
+def fails(run, error, text):
+    try:
+        run()
+    except error as e:
+        assert text in e.message, e.message
+    else:
+        raise AssertionError("no error")
+
+
+def what_does_not_fit(cluster):
+    good = lambda s: check(s.run([member("reduce", [1.0], t, group=11) for t in (0, 1)]), [[2.0]] * 2)
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        fails(lambda: s.run([member("reduce", [1.0], 0, group=11), member("reduce", [1.0], 1, group=11, size=3)]),
+              tf.errors.InternalError, "is joining a group with size")
+        good(s)
+        fails(lambda: s.run([member("reduce", [1.0], 0, group=11, instance=5),
+                             member("reduce", [1], 1, group=11, instance=5)]),
+              tf.errors.InternalError, "Collective instance 5 expected type 0 and data_type")
+        good(s)
+        fails(lambda: s.run([member("reduce", [1.0], 0, group=11, instance=6),
+                             member("reduce", [1.0, 2.0], 1, group=11, instance=6)]),
+              tf.errors.InvalidArgumentError, "Shape mismatch in the collective instance 6")
+        good(s)
+        fails(lambda: s.run([member("reduce", [1.0], t, c, group=12) for t, c in ((0, 0), (1, 0), (1, 1))]),
+              tf.errors.InternalError, "already full")
+        good(s)
 
 
 def waits_end(cluster):
     with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
-        made = sums([0], DEVICES, True)
+        made = [member("reduce", [1.0 + d], 0, d, True, DEVICES, group=20) for d in range(DEVICES)]
         for _ in range(3):
             try:
                 s.run(made[:2], options=tf.RunOptions(timeout_in_ms=300))
@@ -74,11 +178,59 @@ def waits_end(cluster):
                 assert gave_up(e), e
             else:
                 raise AssertionError("no time-out")
-        np.testing.assert_array_equal(s.run(made)[2], [6.0, 0.0])
+        np.testing.assert_array_equal(s.run(made)[2], [6.0])
+        for leads in (0, 1):  # the member that came asks its own task, or another
+            alone = member("reduce", [1.0], leads, size=2, group=13 + leads, timeout_seconds=1)
+            fails(lambda: s.run(alone), tf.errors.DeadlineExceededError, "timed out waiting for other workers")
+
+
+def a_member_is_lost(cluster):
+    """The other ends with its name, at once; and the group works again when it is back."""
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        made = [member("reduce", [1.0], t, group=15) for t in (0, 1)]
+        check(s.run(made), [[2.0]] * 2)
+        cluster.tasks["worker", 1].kill(signal.SIGKILL)
+        fails(lambda: s.run(made), (tf.errors.UnavailableError, tf.errors.AbortedError), "task:1")
+    cluster.tasks["worker", 1].process.wait()
+    cluster.tasks["worker", 1].start().wait()
+    across(cluster, [(0, 0), (1, 0)])
+
+
+def three_tasks():
+    with Cluster(worker=["shoal"] * 3, flags=["--cpu_devices=2"]) as c:
+        across(c, [(0, 0), (1, 0), (2, 0)])
+        across(c, [(0, 0), (0, 1), (1, 1), (2, 1)])
+        clients(c, [(0, 0), (1, 0), (2, 0)], True)
+
+
+def without_the_fast_path():
+    with Cluster(worker=["shoal"] * 2, flags=["--fast_path=false"]) as c:
+        across(c, [(0, 0), (1, 0)])
+
+
+def another_leads():
+    flags = ["--collective_group_leader=/job:worker/task:1", "--collective_timeout=2"]
+    with Cluster(worker=["shoal"] * 2, flags=flags) as c:
+        across(c, [(0, 0), (1, 0)])
+        with tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+            fails(lambda: s.run(member("reduce", [1.0], 0, group=3)), tf.errors.DeadlineExceededError,
+                  "1 of 2 members came: /job:worker/replica:0/task:0/device:CPU:0")
+
+
+def mixed(kinds):
+    with Cluster(worker=kinds) as c:
+        ranks = [(t, 0) for t in range(len(kinds))]
+        across(c, ranks)
+        for v2 in (False, True):
+            clients(c, ranks, v2)
 
 
 if __name__ == "__main__":
     with Cluster(flags=[f"--cpu_devices={DEVICES}"], worker=["shoal", "shoal"]) as c:
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
-                       for f in (within_a_task, across_tasks, a_client_of_each_task, waits_end)])
+                       for f in (within_a_task, across_tasks, a_client_of_each_task, large, what_does_not_fit, waits_end,
+                                 a_member_is_lost)] +
+                      [(f.__name__.replace("_", " "), f) for f in (three_tasks, without_the_fast_path, another_leads)] +
+                      [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),
+                       ("led by tensorflow", lambda: mixed(["tf", "shoal"]))])
     sys.exit(code)

@@ -30,7 +30,8 @@ MODULES = [any_pb2, descriptor_pb2, example_pb2, cost_graph_pb2, dataset_pb2, de
            tensor_bundle_pb2, tensorflow_server_pb2, variable_pb2, event_pb2, saved_tensor_slice_pb2,
            uniform_quant_ops_attr_pb2]
 IN_LIBRARIES = ["tensorflow/core/protobuf/master.proto", "tensorflow/core/protobuf/worker.proto",
-                "tensorflow/core/protobuf/named_tensor.proto", "tsl/protobuf/distributed_runtime_payloads.proto"]
+                "tensorflow/core/protobuf/named_tensor.proto", "tensorflow/core/protobuf/transport_options.proto",
+                "tsl/protobuf/distributed_runtime_payloads.proto"]
 OUR_OWN = "shoal."
 BUILD = os.environ.get("SHOAL_BUILD", os.path.join(HERE, "..", "..", "build"))
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

@@ -2,12 +2,13 @@
 
 /* Collective ops: the same op on several devices, each with its own input, that ends when all have come. Where they
  * meet and what they compute is collective/; here are the signatures, the arithmetic, and the step's meeting, which is
- * made by the first op that needs one and goes with the step.
+ * made by the first op that needs one and goes with the step. Where other tasks may have members they meet at the
+ * step's site instead.
  *
  * V1 ops have their keys and sizes as attributes, V2 ops as inputs. Attributes about how to communicate
  * (communication_hint, subdiv_offsets, wait_for, max_subdivs_per_device, is_stateless) choose among TensorFlow's
- * algorithms and never the result; inside one process there is one way. */
-#include "collective/meeting.h"
+ * algorithms and never the result. */
+#include "collective/site.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,15 +201,20 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
 
 static void start(struct kernel_ctx *ctx) {
   struct collective_try *a = mem_zalloc(1, sizeof *a);
+  struct collective_site *site = ctx->step->site;
   struct resource *r = NULL;
   shoal_status s = fill(ctx, &a->member);
-  if (!s) s = resource_find_or_make(ctx->step->step_resources, "", &place_type, "", make_place, NULL, &r);
+  if (!s && !site) s = resource_find_or_make(ctx->step->step_resources, "", &place_type, "", make_place, NULL, &r);
   if (s) {
     free(a);
     ctx_done(ctx, s);
     return;
   }
   a->ctx = ctx;
+  if (site) {
+    site->join(site, ctx->step, &a->member);
+    return;
+  }
   meeting_join(((struct meeting_place *)r)->meeting, &a->member);
   resource_unref(r);
 }

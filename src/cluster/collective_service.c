@@ -1,0 +1,194 @@
+/* What other tasks ask of the leader of collectives; see collectives.h.
+ *
+ * Requests wait in the leader's tables until all members have asked. TensorFlow's tasks give no deadline, so the
+ * server's own bounds the wait; the answer then says who came. A caller that goes takes its question back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/collectives.h"
+#include "cluster/request_parts.h"
+#include "cluster/worker_service.h"
+#include "proto/step_stats.wire.h"
+#include "proto/worker.wire.h"
+#include "rpc/message.h"
+#include "tensor/tensor_proto.h"
+
+struct question {
+  atomic_int refs; /* the answer's, and those of whoever is about to end the wait */
+  struct leader_wait wait;
+  struct rpc_call *call;
+  struct leader *tables;
+  struct alarm alarm;
+  atomic_bool ended; /* somebody has wanted it to */
+  const char *what;
+  int key; /* group or instance */
+};
+
+static void question_unref(struct question *q) {
+  if (atomic_fetch_sub(&q->refs, 1) == 1) free(q);
+}
+
+static void reply(struct question *q, shoal_status s, struct text *t) {
+  alarm_clear(&q->alarm);
+  if (s) rpc_call_fail(q->call, s);
+  else rpc_call_reply(q->call, message_from_text(t));
+  question_unref(q);
+}
+
+/* From the alarm or the call's end, of which one may come while the other is at work, or after the answer. */
+static void give_up(struct question *q, shoal_code code, const char *why) {
+  struct text who = {0};
+  atomic_fetch_add(&q->refs, 1);
+  atomic_store(&q->ended, true);
+  if (leader_leave(q->tables, &q->wait, &who))
+    reply(q, STATUS(code, "%s %d of collectives: %s; %s", q->what, q->key, why, text_cstr(&who)), NULL);
+  text_release(&who);
+  question_unref(q);
+}
+
+static void on_time_out(void *arg) {
+  give_up(arg, SHOAL_DEADLINE_EXCEEDED, "Collective has timed out waiting for other workers");
+}
+
+static void on_gone(void *arg) { give_up(arg, SHOAL_CANCELLED, "the caller has gone"); }
+
+static struct question *question_new(struct worker *w, struct rpc_call *c, const char *what, int key,
+                                     void (*told)(struct leader_wait *w, shoal_status s, const struct text *group,
+                                                  int source)) {
+  struct question *q = mem_zalloc(1, sizeof *q);
+  atomic_init(&q->refs, 2); /* the second: the asker's, until it has asked */
+  q->call = c;
+  q->tables = w->collectives.tables;
+  q->what = what;
+  q->key = key;
+  q->wait.done = told;
+  return q;
+}
+
+/* Before asking. */
+static void watch(struct question *q, const struct worker *w) {
+  int64_t end = clock_ns() + w->collectives.timeout_ns, deadline = rpc_call_deadline(q->call);
+  if (deadline != DEADLINE_NEVER) end = MIN(end, deadline - LEADER_FIRST_MS * 1000000ll);
+  alarm_set(&q->alarm, end, on_time_out, q);
+  rpc_call_on_cancel(q->call, on_gone, q);
+}
+
+/* After it. Whoever wanted it to end before found nobody waiting. */
+static void asked(struct question *q) {
+  if (atomic_load(&q->ended)) on_gone(q);
+  question_unref(q);
+}
+
+static shoal_status check_end(enum wire_step step, const char *message) {
+  return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
+}
+
+/* ---- CompleteGroup ---- */
+
+static void group_told(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+  struct question *q = (struct question *)((char *)w - offsetof(struct question, wait));
+  struct text t = {0};
+  if (!s) text_add(&t, group->at, group->n);
+  reply(q, s, &t);
+}
+
+void worker_service_complete_group(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  struct group_question g = {.attributes = wire_from("", 0)};
+  char *type = mem_strdup(""), *device = mem_strdup("");
+  enum wire_step step = WIRE_END;
+  shoal_status s = request_read(c, &m);
+  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.tag == CompleteGroupRequest_group_key) g.key = (int)f.value;
+    if (f.tag == CompleteGroupRequest_group_size) g.size = (int)MIN((int64_t)f.value, INT32_MAX);
+    if (f.tag == CompleteGroupRequest_device_type) free(type), type = mem_strndup((const char *)f.data, f.size);
+    if (f.tag == CompleteGroupRequest_device_attributes) g.attributes = wire_inside(&f);
+  }
+  struct wire name;
+  if (find_DeviceAttributes_name(g.attributes, &name)) {
+    free(device);
+    device = mem_strndup((const char *)name.at, wire_left(&name));
+  }
+  if (!s) s = check_end(step, "CompleteGroupRequest");
+  if (s) {
+    rpc_call_fail(c, s);
+  } else {
+    g.device_type = type;
+    g.device = device;
+    struct question *q = question_new(w, c, "group", g.key, group_told);
+    watch(q, w);
+    leader_ask_group(q->tables, &g, &q->wait);
+    asked(q);
+  }
+  free(type);
+  free(device);
+}
+
+/* ---- CompleteInstance ---- */
+
+static void instance_told(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+  struct question *q = (struct question *)((char *)w - offsetof(struct question, wait));
+  struct text t = {0};
+  if (!s) {
+    put_CompleteInstanceResponse_instance_key(&t, q->key);
+    put_CompleteInstanceResponse_source_rank(&t, source);
+  }
+  reply(q, s, &t);
+}
+
+void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  struct instance_question i = {0};
+  char *device = mem_strdup("");
+  int64_t kind = 0;
+  enum wire_step step = WIRE_END;
+  shoal_status s = request_read(c, &m);
+  for (struct wire_field f; !s && (step = wire_next(&m, &f)) == WIRE_FIELD;) {
+    if (f.tag == CompleteInstanceRequest_type) kind = (int64_t)f.value;
+    if (f.tag == CompleteInstanceRequest_data_type) i.dtype = (int)f.value;
+    if (f.tag == CompleteInstanceRequest_shape) s = shape_proto_decode(f.data, f.size, &i.shape);
+    if (f.tag == CompleteInstanceRequest_group_key) i.group_key = (int)f.value;
+    if (f.tag == CompleteInstanceRequest_group_size) i.group_size = (int)MIN((int64_t)f.value, INT32_MAX);
+    if (f.tag == CompleteInstanceRequest_instance_key) i.key = (int)f.value;
+    if (f.tag == CompleteInstanceRequest_device) free(device), device = mem_strndup((const char *)f.data, f.size);
+    if (f.tag == CompleteInstanceRequest_is_source) i.is_source = f.value != 0;
+  }
+  if (!s) s = check_end(step, "CompleteInstanceRequest");
+  if (!s && (kind < COLLECTIVE_REDUCE || kind > COLLECTIVE_GATHER))
+    s = UNIMPLEMENTED("Collective instance %d: operations of the type %d between tasks", i.key, (int)kind);
+  if (s) {
+    rpc_call_fail(c, s);
+  } else {
+    i.kind = (enum collective_kind)kind;
+    i.device = device;
+    struct question *q = question_new(w, c, "instance", i.key, instance_told);
+    watch(q, w);
+    leader_ask_instance(q->tables, &i, &q->wait);
+    asked(q);
+  }
+  free(device);
+}
+
+/* ---- GetStepSequence ---- */
+
+void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  struct text t = {0};
+  shoal_status s = request_read(c, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
+    if (f.number != wire_tag_number(GetStepSequenceRequest_graph_key)) continue;
+    struct wire packed = f.type == WIRE_BYTES ? wire_inside(&f) : wire_from("", 0);
+    uint64_t key = f.value;
+    while (f.type == WIRE_VARINT || wire_get_varint(&packed, &key)) {
+      size_t at = begin_GetStepSequenceResponse_step_sequence(&t);
+      put_StepSequence_graph_key(&t, (int64_t)key);
+      put_StepSequence_next_step_id(&t, collective_sequence(&w->collectives, (int64_t)key));
+      wire_end(&t, at);
+      if (f.type == WIRE_VARINT) break;
+    }
+  }
+  if (s) text_release(&t);
+  if (s) rpc_call_fail(c, s);
+  else rpc_call_reply(c, message_from_text(&t));
+}

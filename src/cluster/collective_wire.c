@@ -1,0 +1,243 @@
+/* A message of a collective is a value of its step: bytes under a key that sender and receiver make of the same parts,
+ *
+ *   SENDER;INCARNATION;RECEIVER;GROUP:INSTANCE:FRAME:ITERATION:LABEL;0:0      LABEL: three numbers (schedule.h)
+ *
+ * of which the fourth is TensorFlow's name of the buffer. A send puts a reference to the sender's memory there and ends
+ * when whoever received it lets go. One that is given up leaves it behind: it goes with the step, and the memory with
+ * it.
+ *
+ * Merges of large pieces run on the step's own pool: messages arrive on threads of the network. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/collectives.h"
+#include "cluster/request_ids.h"
+#include "cluster/worker.h"
+#include "proto/any.wire.h"
+#include "proto/worker.wire.h"
+#include "rpc/message.h"
+
+enum { LARGE = 32 << 10 };
+
+static char *name_of(const struct collective_id *id, const int *label) {
+  return mem_printf("%d:%d:%" PRIu64 ":%" PRIu64 ":%d:%d:%d", id->group_key, id->instance_key, id->frame, id->iter,
+                    label[0], label[1], label[2]);
+}
+
+static char *key_of(const struct collective_wire *w, const struct collective_id *id, int from, int to,
+                    const int *label) {
+  const struct collective_place *a = &w->group->places[from], *b = &w->group->places[to];
+  char *name = name_of(id, label), *key = rendezvous_key_make(a->device, a->incarnation, b->device, name, 0, 0);
+  free(name);
+  return key;
+}
+
+/* ---- sending ---- */
+
+struct posted {
+  struct collective_transfer *transfer;
+  struct cancel *cancel;
+  struct cancel_hook hook;
+  struct buffer *owner;
+  atomic_bool ended; /* it is decided how */
+};
+
+/* The last who could read it has let go. */
+static void released(struct buffer *b) {
+  struct posted *p = b->owner;
+  if (!atomic_exchange(&p->ended, true)) {
+    cancel_deregister(p->cancel, &p->hook);
+    p->transfer->done(p->transfer, NULL);
+  }
+  buffer_unref(p->owner);
+  free(p);
+}
+
+static void given_up(void *arg) {
+  struct posted *p = arg;
+  struct collective_transfer *x = p->transfer; /* once it is decided p may go at any moment */
+  struct cancel *c = p->cancel;
+  if (!atomic_exchange(&p->ended, true)) x->done(x, cancel_reason(c));
+}
+
+static void wire_send(struct collective_transport *t, const struct collective_id *id, struct collective_transfer *x) {
+  struct collective_wire *w = (struct collective_wire *)t;
+  struct posted *p = mem_zalloc(1, sizeof *p);
+  *p = (struct posted){.transfer = x, .cancel = w->cancel, .owner = buffer_ref(x->owner)};
+  struct tensor value = {.buffer = buffer_wrap(x->data, x->bytes, NULL, released, p),
+                         .data = x->data,
+                         .dtype = SHOAL_UINT8,
+                         .rank = 1,
+                         .n = (int64_t)x->bytes,
+                         .dims = {(int64_t)x->bytes}};
+  struct buffer *own = buffer_ref(value.buffer); /* it does not end before it has begun */
+  if (!cancel_register(w->cancel, &p->hook, given_up, p)) {
+    tensor_release(&value);
+    given_up(p);
+  } else {
+    char *key = key_of(w, id, w->rank, x->peer, x->label);
+    shoal_status s = rendezvous_send(w->rendezvous, key, rendezvous_hash(key), &value, false);
+    free(key);
+    if (s && !atomic_exchange(&p->ended, true)) {
+      cancel_deregister(w->cancel, &p->hook);
+      x->done(x, s);
+    } else {
+      shoal_status_free(s);
+    }
+  }
+  buffer_unref(own);
+}
+
+/* ---- receiving ---- */
+
+struct received {
+  struct collective_transfer *transfer;
+  struct collective_wire *wire;
+  struct tensor value;
+  struct cancellable call; /* RecvBuf */
+  struct rpc_body body;
+};
+
+static void end(struct received *r, shoal_status s) {
+  struct collective_transfer *x = r->transfer;
+  atomic_store(&r->wire->waits_for, -1);
+  free(r);
+  x->done(x, s);
+}
+
+static shoal_status wrong_size(const struct received *r, size_t bytes) {
+  return INVALID("%s sends %zu bytes where %zu were expected: members of a collective op differ in shape",
+                 r->wire->group->places[r->transfer->peer].device, bytes, r->transfer->bytes);
+}
+
+static void put(struct collective_transfer *x, const void *data, size_t at, size_t bytes) {
+  if (!bytes) return;
+  if (x->take) x->take(x, data, at, bytes);
+  else memcpy((char *)x->data + at, data, bytes);
+}
+
+static void take_value(void *arg) {
+  struct received *r = arg;
+  put(r->transfer, r->value.data, 0, r->transfer->bytes);
+  tensor_release(&r->value);
+  end(r, NULL);
+}
+
+static void value_came(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct received *r = arg;
+  size_t bytes = s || is_dead || !tensor_valid(value) ? 0 : tensor_bytes(value);
+  if (!s && (is_dead || bytes != r->transfer->bytes)) s = wrong_size(r, bytes);
+  if (s) {
+    tensor_release(value);
+    end(r, s);
+    return;
+  }
+  tensor_move(&r->value, value);
+  if (bytes > LARGE && !pool_is_mine(r->wire->step->inter)) pool_submit(r->wire->step->inter, take_value, r);
+  else take_value(r);
+}
+
+/* ---- receiving from TensorFlow's tasks ---- */
+
+/* RecvBufRespExtra in an Any: the pieces of the buffer, in order. */
+static shoal_status take_pieces(struct received *r, struct wire any, bool count) {
+  struct wire extra, pieces;
+  size_t at = 0, whole = r->transfer->take ? 64 : 1; /* merges are of whole elements */
+  if (!find_Any_value(any, &extra)) return INTERNAL("An answer to RecvBuf has no content");
+  pieces = extra;
+  for (struct wire_field f; wire_next(&pieces, &f) == WIRE_FIELD;) {
+    if (f.tag != RecvBufRespExtra_tensor_content) continue;
+    if (at % whole && count) return INTERNAL("An answer to RecvBuf has its content in odd pieces");
+    if (!count) put(r->transfer, f.data, at, f.size);
+    at += f.size;
+  }
+  return count && at != r->transfer->bytes ? wrong_size(r, at) : NULL;
+}
+
+static void take_answer(void *arg) {
+  struct received *r = arg;
+  const void *data;
+  size_t size;
+  struct wire options = wire_from("", 0);
+  shoal_status s = rpc_body_flat(&r->body, &data, &size);
+  if (!s && !find_RecvBufResponse_transport_options(wire_from(data, size), &options))
+    s = INTERNAL("An answer to RecvBuf has no content");
+  for (int pass = 0; pass < 2 && !s; pass++) s = take_pieces(r, options, pass == 0);
+  rpc_body_release(&r->body);
+  end(r, s);
+}
+
+static void answer_came(void *arg, shoal_status s, struct rpc_body *body) {
+  struct received *r = arg;
+  cancellable_end(&r->call);
+  if (s) {
+    end(r, s);
+    return;
+  }
+  r->body = *body;
+  *body = (struct rpc_body){0};
+  if (r->transfer->bytes > LARGE) pool_submit(r->wire->step->inter, take_answer, r);
+  else take_answer(r);
+}
+
+static void ask_for_buffer(struct received *r, const struct collective_id *id) {
+  static const char why[] = "the collective that waited for this has ended";
+  struct collective_wire *w = r->wire;
+  struct collective_transfer *x = r->transfer;
+  const struct collective_place *from = &w->group->places[x->peer];
+  const struct step_names *names = &w->session->names;
+  struct peer *peer = names->find(names->arg, from->device, device_task_length(from->device));
+  if (!peer) {
+    end(r, INVALID("%s, a member of collective group %d, is not in this task's cluster", from->device, id->group_key));
+    return;
+  }
+  char *name = name_of(id, x->label);
+  struct text m = {0};
+  put_RecvBufRequest_step_id(&m, w->step->id);
+  put_RecvBufRequest_buf_rendezvous_key(&m, name);
+  put_RecvBufRequest_num_bytes(&m, (int64_t)x->bytes);
+  put_RecvBufRequest_client_locality_n(&m, "", 0);
+  put_RecvBufRequest_server_locality_n(&m, "", 0);
+  put_RecvBufRequest_src_device(&m, from->device);
+  put_RecvBufRequest_dst_device(&m, w->group->places[w->rank].device);
+  put_RecvBufRequest_request_id(&m, request_id_new());
+  put_RecvBufRequest_src_incarnation(&m, from->incarnation);
+  if (cancellable_begin(&r->call, w->cancel, why)) {
+    char *what = mem_printf("collective buffer %s", name);
+    peer_start(peer, "/tensorflow.WorkerService/RecvBuf", message_from_text(&m), w->step->deadline, 0, w->step->id,
+               what, answer_came, r, &r->call.call);
+    cancellable_begun(&r->call);
+    free(what);
+  } else {
+    text_release(&m);
+    end(r, cancel_reason(w->cancel));
+  }
+  free(name);
+}
+
+static void wire_recv(struct collective_transport *t, const struct collective_id *id, struct collective_transfer *x) {
+  struct collective_wire *w = (struct collective_wire *)t;
+  struct received *r = mem_zalloc(1, sizeof *r);
+  r->transfer = x;
+  r->wire = w;
+  atomic_store(&w->waits_for, x->peer);
+  if (!w->group->places[x->peer].is_ours) {
+    ask_for_buffer(r, id);
+    return;
+  }
+  char *key = key_of(w, id, x->peer, w->rank, x->label);
+  rendezvous_recv(w->rendezvous, key, rendezvous_hash(key), w->cancel, value_came, r);
+  free(key);
+}
+
+static void wire_abandon(struct collective_transport *t, const struct collective_id *id, shoal_status why) {
+  cancel_start(((struct collective_wire *)t)->cancel, status_copy(why));
+}
+
+void collective_wire_init(struct collective_wire *w) {
+  static const struct collective_transport_ops ops = {"rendezvous", wire_send, wire_recv, wire_abandon};
+  w->head.ops = &ops;
+  atomic_init(&w->waits_for, -1);
+}

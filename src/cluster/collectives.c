@@ -1,0 +1,537 @@
+/* A member of a collective goes through here once: who is in the group, what is the instance, then its program. Nobody
+ * waits on a thread: each function goes on with the next when its answer comes, or ends the whole with finish(). */
+#include "cluster/collectives.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster/worker.h"
+#include "collective/choose.h"
+#include "proto/step_stats.wire.h"
+#include "proto/worker.wire.h"
+#include "rpc/message.h"
+#include "tensor/tensor_proto.h"
+
+void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms) {
+  c->leader = leader ? mem_strdup(leader) : NULL;
+  c->timeout_ns = (timeout_ms > 0 ? timeout_ms : COLLECTIVE_TIMEOUT_MS) * 1000000;
+  c->tables = leader_new();
+  pthread_mutex_init(&c->lock, NULL);
+}
+
+void collectives_release(struct collectives *c) {
+  void *sequence;
+  for (size_t i = 0; strmap_next(&c->sequences, &i, NULL, &sequence);) free(sequence);
+  strmap_release(&c->sequences);
+  pthread_mutex_destroy(&c->lock);
+  leader_free(c->tables);
+  free(c->leader);
+}
+
+char *collectives_leader(const struct collectives *c, const struct cluster_spec *spec) {
+  if (c->leader) return mem_strdup(c->leader);
+  const char *job = spec->jobs.at[0].name;
+  static const char *const first[] = {"worker", "chief"};
+  for (size_t k = 0; k < COUNT_OF(first); k++)
+    if (cluster_spec_find(spec, first[k], 0)) job = first[k];
+  return mem_printf("/job:%s/replica:0/task:0", job);
+}
+
+/* ---- what a session knows ---- */
+
+struct known_instance {
+  enum collective_kind kind;
+  int dtype, source;
+};
+
+enum { MOST_KNOWN = 4096 }; /* groups, or instances: more are asked for again */
+
+static void forget_groups(struct session_collectives *c) {
+  void *value;
+  for (size_t i = 0; strmap_next(&c->groups, &i, NULL, &value);) collective_group_unref(value);
+  strmap_release(&c->groups);
+  c->groups = (struct strmap){0};
+}
+
+static void forget_instances(struct session_collectives *c) {
+  void *value;
+  for (size_t i = 0; strmap_next(&c->instances, &i, NULL, &value);) free(value);
+  strmap_release(&c->instances);
+  c->instances = (struct strmap){0};
+}
+
+static void site_join(struct collective_site *s, struct step *step, struct collective_member *m);
+
+void session_collectives_init(struct session_collectives *c, struct worker_session *s) {
+  c->site.join = site_join;
+  c->session = s;
+  pthread_mutex_init(&c->lock, NULL);
+}
+
+void session_collectives_release(struct session_collectives *c) {
+  forget_groups(c);
+  forget_instances(c);
+  pthread_mutex_destroy(&c->lock);
+}
+
+static struct collective_group *known_group(struct session_collectives *c, int key) {
+  char name[32];
+  snprintf(name, sizeof name, "%d", key);
+  pthread_mutex_lock(&c->lock);
+  struct collective_group *g = strmap_get(&c->groups, name);
+  if (g) collective_group_ref(g);
+  pthread_mutex_unlock(&c->lock);
+  return g;
+}
+
+static void know_group(struct session_collectives *c, struct collective_group *g) {
+  char name[32];
+  snprintf(name, sizeof name, "%d", g->key);
+  pthread_mutex_lock(&c->lock);
+  if (c->groups.n >= MOST_KNOWN) forget_groups(c);
+  collective_group_unref(strmap_put(&c->groups, name, collective_group_ref(g)));
+  pthread_mutex_unlock(&c->lock);
+}
+
+static void instance_name(const struct collective_member *m, char *out, size_t n) {
+  snprintf(out, n, "%d:%d", m->group_key, m->instance_key);
+}
+
+static bool known_instance(struct session_collectives *c, const struct collective_member *m, int *source) {
+  char name[64];
+  instance_name(m, name, sizeof name);
+  pthread_mutex_lock(&c->lock);
+  const struct known_instance *k = strmap_get(&c->instances, name);
+  bool known = k && k->kind == m->kind && k->dtype == (int)m->dtype;
+  if (known) *source = k->source;
+  pthread_mutex_unlock(&c->lock);
+  return known;
+}
+
+static void know_instance(struct session_collectives *c, const struct collective_member *m, int source) {
+  char name[64];
+  instance_name(m, name, sizeof name);
+  struct known_instance *k = mem_zalloc(1, sizeof *k);
+  *k = (struct known_instance){m->kind, (int)m->dtype, source};
+  pthread_mutex_lock(&c->lock);
+  if (c->instances.n >= MOST_KNOWN) forget_instances(c);
+  free(strmap_put(&c->instances, name, k));
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* Something of it may have changed. */
+static void forget(struct session_collectives *c, int group_key) {
+  char name[32];
+  snprintf(name, sizeof name, "%d", group_key);
+  pthread_mutex_lock(&c->lock);
+  collective_group_unref(strmap_remove(&c->groups, name));
+  forget_instances(c);
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- one member ---- */
+
+struct joining {
+  atomic_int refs; /* its own, and those of whoever is about to cancel it */
+  struct collective_member *member;
+  struct session_collectives *site;
+  struct step *step;
+  char *device; /* in the session's terms */
+  char *leader; /* task */
+  int64_t deadline;
+  struct cancel cancel;
+  struct cancel_hook hook; /* of the step's cancellation */
+  struct alarm alarm;
+  struct leader_wait wait; /* at our own tables */
+  struct cancel_hook leaving;
+  struct alarm again;      /* when to ask the leader once more */
+  struct cancellable call; /* at another task's */
+  struct collective_group *group;
+  int rank, source;
+  struct collective_wire wire;
+  struct schedule program;
+  struct collective_run run;
+  struct tensor out;
+};
+
+static void unref(struct joining *j) {
+  if (atomic_fetch_sub(&j->refs, 1) != 1) return;
+  collective_group_unref(j->group);
+  cancel_release(&j->cancel);
+  free(j->device);
+  free(j->leader);
+  free(j);
+}
+
+/* s is consumed. */
+static void finish(struct joining *j, shoal_status s) {
+  struct collective_member *m = j->member;
+  if (m->cancel) cancel_deregister(m->cancel, &j->hook);
+  alarm_clear(&j->alarm);
+  if (s && cancel_started(&j->cancel)) { /* what follows from it says less */
+    shoal_status_free(s);
+    s = cancel_reason(&j->cancel);
+  }
+  if (s) {
+    forget(j->site, m->group_key);
+    tensor_release(&j->out);
+    status_prefix(s, "Collective op %s (group %d, instance %d): ", m->name, m->group_key, m->instance_key);
+  }
+  m->done(m, s, s ? NULL : &j->out);
+  unref(j);
+}
+
+/* Cancelling may end it on this very thread. */
+static void stop(struct joining *j, shoal_status why) {
+  atomic_fetch_add(&j->refs, 1);
+  cancel_start(&j->cancel, why);
+  unref(j);
+}
+
+static void on_cancel(void *arg) { stop(arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "it was cancelled"))); }
+
+static void on_time_out(void *arg) {
+  struct joining *j = arg;
+  int rank = atomic_load(&j->wire.waits_for);
+  const char *who = !j->group || j->rank < 0 ? j->leader : rank >= 0 ? j->group->places[rank].device : NULL;
+  stop(j, STATUS(SHOAL_DEADLINE_EXCEEDED, "Collective has timed out waiting for other workers.%s%s",
+                 who ? " It waited for " : "", who ? who : ""));
+}
+
+/* ---- running ---- */
+
+static void run_over(struct collective_run *r, shoal_status s) {
+  struct joining *j = (struct joining *)((char *)r - offsetof(struct joining, run));
+  schedule_release(&j->program);
+  rendezvous_unref(j->wire.rendezvous);
+  finish(j, s);
+}
+
+/* Links of one host by the fast path, and of a network; measured on neither in particular, but their ratios hold. */
+static const struct machine_cost usual_cost = {
+    .inside = {2e-5, 5e-6, 2e-10}, .between = {5e-5, 1e-5, 1e-9}, .merge_per_byte = 1e-10, .copy_per_byte = 1e-10};
+
+static struct schedule_request request_of(const struct joining *j) {
+  static const enum collective_operation operations[] = {[COLLECTIVE_REDUCE] = OPERATION_ALL_REDUCE,
+                                                         [COLLECTIVE_BROADCAST] = OPERATION_BROADCAST,
+                                                         [COLLECTIVE_GATHER] = OPERATION_ALL_GATHER};
+  const struct collective_member *m = j->member;
+  size_t element = dtype_size(m->dtype);
+  struct schedule_request r = {.operation = operations[m->kind],
+                               .rank = j->rank,
+                               .size = j->group->size,
+                               .root = m->kind == COLLECTIVE_BROADCAST ? j->source : 0,
+                               .n = m->kind == COLLECTIVE_GATHER ? m->in->n : j->out.n};
+  if (j->group->all_ours) {
+    collective_choose(&r, element, &usual_cost);
+    return r;
+  }
+  r.algorithm = m->kind == COLLECTIVE_BROADCAST ? ALGORITHM_TASKS : ALGORITHM_RING;
+  r.alignment = MAX((int64_t)(64 / element), 1);
+  r.hosts = j->group->tasks;
+  return r;
+}
+
+static void begin(struct joining *j) {
+  struct collective_member *m = j->member;
+  shoal_status s = m->make(m, &j->out);
+  if (!s) {
+    struct schedule_request r = request_of(j);
+    s = schedule_init(&j->program, &r);
+  }
+  if (s) {
+    finish(j, s);
+    return;
+  }
+  j->wire.step = j->step;
+  j->wire.session = j->site->session;
+  j->wire.rendezvous = steps_get(j->site->session->worker->steps, j->step->id);
+  j->wire.group = j->group;
+  j->wire.rank = j->rank;
+  j->wire.cancel = &j->cancel;
+  j->run = (struct collective_run){.program = &j->program,
+                                   .id = {j->step->id, m->group_key, m->instance_key, m->frame, m->iter},
+                                   .transport = &j->wire.head,
+                                   .arithmetic = m->arithmetic,
+                                   .members = j->group->size,
+                                   .element = dtype_size(m->dtype),
+                                   .in = m->in ? m->in->data : NULL,
+                                   .out = j->out.data,
+                                   .in_owner = m->in ? m->in->buffer : NULL,
+                                   .out_owner = j->out.buffer,
+                                   .done = run_over};
+  collective_run_start(&j->run);
+}
+
+/* ---- asking ---- */
+
+/* At our own tables. */
+static void leave(void *arg) {
+  struct joining *j = arg;
+  struct text who = {0};
+  if (leader_leave(j->site->session->worker->collectives.tables, &j->wait, &who)) finish(j, cancel_reason(&j->cancel));
+  text_release(&who);
+}
+
+static void ask_here(struct joining *j, void (*ask)(struct joining *j, struct leader *l)) {
+  j->wait.roll = NULL;
+  if (!cancel_register(&j->cancel, &j->leaving, leave, j)) {
+    finish(j, cancel_reason(&j->cancel));
+    return;
+  }
+  atomic_fetch_add(&j->refs, 1);
+  ask(j, j->site->session->worker->collectives.tables);
+  /* Whoever cancelled between the two found nobody waiting. */
+  if (cancel_started(&j->cancel)) leave(j);
+  unref(j);
+}
+
+/* At another task's. The request is taken over. */
+static void ask_there(struct joining *j, const char *method, struct text *request, rpc_done done) {
+  static const char why[] = "the step has ended";
+  const struct step_names *names = &j->site->session->names;
+  struct peer *leader = names->find(names->arg, j->leader, strlen(j->leader));
+  shoal_status s = NULL;
+  if (!leader) s = INVALID("the leader of collectives, %s, is not in this task's cluster", j->leader);
+  else if (!cancellable_begin(&j->call, &j->cancel, why)) s = cancel_reason(&j->cancel);
+  if (s) {
+    text_release(request);
+    finish(j, s);
+    return;
+  }
+  char *what = mem_printf("group %d, instance %d of collectives", j->member->group_key, j->member->instance_key);
+  peer_start(leader, method, message_from_text(request), j->deadline + LEADER_FIRST_MS * 1000000ll, 0, j->step->id,
+             what, done, j, &j->call.call);
+  free(what);
+  cancellable_begun(&j->call);
+}
+
+/* Instances. */
+
+static void have_instance(struct joining *j, int source) {
+  struct collective_member *m = j->member;
+  if (m->kind == COLLECTIVE_BROADCAST && (source < 0 || source >= j->group->size)) {
+    finish(j, INTERNAL("the leader %s tells of no source", j->leader));
+    return;
+  }
+  j->source = source;
+  know_instance(j->site, m, source);
+  begin(j);
+}
+
+static void instance_told_here(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+  struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
+  cancel_deregister(&j->cancel, &j->leaving);
+  if (s) finish(j, s);
+  else have_instance(j, source);
+}
+
+static void instance_told_there(void *arg, shoal_status s, struct rpc_body *body) {
+  struct joining *j = arg;
+  const void *data;
+  size_t size;
+  int source = 0; /* where a message says nothing, it says 0 */
+  cancellable_end(&j->call);
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  if (s) {
+    finish(j, s);
+    return;
+  }
+  struct wire w = wire_from(data, size);
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.tag == CompleteInstanceResponse_source_rank) source = (int)(int64_t)f.value;
+  have_instance(j, source);
+}
+
+static void ask_about_instance(struct joining *j, struct leader *l) {
+  const struct collective_member *m = j->member;
+  leader_ask_instance(l,
+                      &(struct instance_question){.group_key = m->group_key,
+                                                  .group_size = m->group_size,
+                                                  .key = m->instance_key,
+                                                  .kind = m->kind,
+                                                  .dtype = m->dtype,
+                                                  .shape = m->shape,
+                                                  .is_source = m->is_source,
+                                                  .device = j->device},
+                      &j->wait);
+}
+
+static void find_instance(struct joining *j) {
+  static const char *const kinds[] = {
+      [COLLECTIVE_REDUCE] = "Reduce", [COLLECTIVE_BROADCAST] = "Broadcast", [COLLECTIVE_GATHER] = "Gather"};
+  struct collective_member *m = j->member;
+  if (known_instance(j->site, m, &j->source)) {
+    begin(j);
+    return;
+  }
+  if (!strcmp(j->leader, j->site->session->task)) {
+    j->wait.done = instance_told_here;
+    ask_here(j, ask_about_instance);
+    return;
+  }
+  struct text t = {0}, shape = {0};
+  char *name = mem_printf("%s: %s", m->name, kinds[m->kind]);
+  put_CompleteInstanceRequest_name(&t, name);
+  put_CompleteInstanceRequest_type(&t, m->kind);
+  put_CompleteInstanceRequest_data_type(&t, m->dtype);
+  shape_proto_encode(&m->shape, &shape);
+  put_CompleteInstanceRequest_shape_n(&t, shape.at, shape.n);
+  put_CompleteInstanceRequest_group_key(&t, m->group_key);
+  put_CompleteInstanceRequest_group_size(&t, m->group_size);
+  put_CompleteInstanceRequest_instance_key(&t, m->instance_key);
+  put_CompleteInstanceRequest_device_type(&t, m->device->type->name);
+  put_CompleteInstanceRequest_device(&t, j->device);
+  put_CompleteInstanceRequest_is_source(&t, m->is_source);
+  free(name);
+  text_release(&shape);
+  ask_there(j, "/tensorflow.WorkerService/CompleteInstance", &t, instance_told_there);
+}
+
+/* Groups. */
+
+static void find_group(struct joining *j);
+
+/* Has a member been restarted since it told the leader of itself? It will again, when it comes to its part of the step;
+ * what was restarted is known from the session's beginning, and whatever was asked since. */
+static bool is_out_of_date(const struct joining *j) {
+  const struct step_names *names = &j->site->session->names;
+  for (int i = 0; i < j->group->size; i++) {
+    const struct collective_place *p = &j->group->places[i];
+    size_t n = device_task_length(p->device);
+    if (n == strlen(names->task) && !memcmp(p->device, names->task, n)) continue;
+    struct peer *peer = names->find(names->arg, p->device, n);
+    uint64_t now = peer ? peer_device_incarnation(peer, p->device) : 0;
+    if (now && now != p->incarnation) return true;
+  }
+  return false;
+}
+
+static void ask_again(void *arg) {
+  struct joining *j = arg;
+  if (cancel_deregister(&j->cancel, &j->leaving)) find_group(j);
+}
+
+static void stop_waiting(void *arg) {
+  struct joining *j = arg;
+  alarm_clear(&j->again);
+  finish(j, cancel_reason(&j->cancel));
+}
+
+static void wait_for_news(struct joining *j) {
+  enum { BETWEEN_MS = 50 };
+  collective_group_unref(j->group);
+  j->group = NULL;
+  j->rank = -1;
+  if (cancel_register(&j->cancel, &j->leaving, stop_waiting, j))
+    alarm_set(&j->again, deadline_after_ms(BETWEEN_MS), ask_again, j);
+  else finish(j, cancel_reason(&j->cancel));
+}
+
+static void have_group(struct joining *j, shoal_status s, const void *data, size_t size) {
+  if (!s) s = collective_group_read(data, size, &j->group);
+  if (!s) {
+    j->rank = collective_group_rank(j->group, j->device);
+    if (j->rank < 0 || j->group->size != j->member->group_size)
+      s = INTERNAL("the leader %s tells of a group without %s", j->leader, j->device);
+  }
+  if (s) {
+    finish(j, s);
+    return;
+  }
+  if (is_out_of_date(j)) {
+    wait_for_news(j);
+    return;
+  }
+  know_group(j->site, j->group);
+  find_instance(j);
+}
+
+static void group_told_here(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+  struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
+  cancel_deregister(&j->cancel, &j->leaving);
+  have_group(j, s, s ? NULL : group->at, s ? 0 : group->n);
+}
+
+static void group_told_there(void *arg, shoal_status s, struct rpc_body *body) {
+  struct joining *j = arg;
+  const void *data = NULL;
+  size_t size = 0;
+  cancellable_end(&j->call);
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  have_group(j, s, data, size);
+}
+
+static void describe_device(const struct joining *j, struct text *out) {
+  const struct worker *w = j->site->session->worker;
+  for (int i = 0; i < w->n_devices; i++)
+    if (w->devices[i] == j->member->device) worker_device_attributes(w, i, j->device, out);
+  put_DeviceAttributes_physical_device_desc(out, COLLECTIVE_OURS);
+}
+
+static void ask_about_group(struct joining *j, struct leader *l) {
+  struct text attributes = {0};
+  describe_device(j, &attributes);
+  leader_ask_group(l,
+                   &(struct group_question){.key = j->member->group_key,
+                                            .size = j->member->group_size,
+                                            .device_type = j->member->device->type->name,
+                                            .device = j->device,
+                                            .attributes = wire_from(attributes.at, attributes.n)},
+                   &j->wait);
+  text_release(&attributes);
+}
+
+static void find_group(struct joining *j) {
+  struct collective_member *m = j->member;
+  struct collective_group *known = known_group(j->site, m->group_key);
+  int rank = known && known->size == m->group_size ? collective_group_rank(known, j->device) : -1;
+  if (rank >= 0) {
+    j->group = known;
+    j->rank = rank;
+    find_instance(j);
+    return;
+  }
+  collective_group_unref(known);
+  if (!strcmp(j->leader, j->site->session->task)) {
+    j->wait.done = group_told_here;
+    ask_here(j, ask_about_group);
+    return;
+  }
+  struct text t = {0};
+  put_CompleteGroupRequest_group_key(&t, m->group_key);
+  put_CompleteGroupRequest_group_size(&t, m->group_size);
+  put_CompleteGroupRequest_device_type(&t, m->device->type->name);
+  put_CompleteGroupRequest_collective_type(&t, m->kind);
+  size_t at = begin_CompleteGroupRequest_device_attributes(&t);
+  describe_device(j, &t);
+  wire_end(&t, at);
+  ask_there(j, "/tensorflow.WorkerService/CompleteGroup", &t, group_told_there);
+}
+
+static void site_join(struct collective_site *site, struct step *step, struct collective_member *m) {
+  struct session_collectives *c = (struct session_collectives *)site;
+  struct worker_session *s = c->session;
+  struct joining *j = mem_zalloc(1, sizeof *j);
+  atomic_init(&j->refs, 1);
+  j->member = m;
+  j->site = c;
+  j->step = step;
+  j->rank = -1;
+  cancel_init(&j->cancel);
+  collective_wire_init(&j->wire);
+  j->device = mem_printf("%s/device:%s:%d", s->task, m->device->type->name, m->device->ordinal);
+  j->leader = collectives_leader(&s->worker->collectives, s->spec.jobs.n ? &s->spec : s->worker->spec);
+  double given_s = MIN(m->timeout_s, 1e9);
+  j->deadline = clock_ns() + (given_s > 0 ? (int64_t)(given_s * 1e9) : s->worker->collectives.timeout_ns);
+  if (m->cancel && !cancel_register(m->cancel, &j->hook, on_cancel, j)) {
+    m->cancel = NULL;
+    finish(j, status_mark_derived(STATUS(SHOAL_CANCELLED, "it was cancelled")));
+    return;
+  }
+  alarm_set(&j->alarm, j->deadline + LEADER_FIRST_MS * 1000000ll, on_time_out, j);
+  find_group(j);
+}

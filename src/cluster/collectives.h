@@ -1,0 +1,99 @@
+/* Collectives among devices of several tasks.
+ *
+ *   collectives.c         a member's way: it asks the group's leader who is in it (CompleteGroup) and what the instance
+ *                         is (CompleteInstance), and runs its program
+ *   collective_wire.c     the transport of those programs: messages are values of the step's rendezvous, so they travel
+ *                         as all values between tasks do (shared memory, TCP, gRPC), are watched, cancelled and counted
+ *                         as they are, and go with their step. TensorFlow's tasks are asked, and ask, by RecvBuf
+ *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
+ *                         is worker_service_run.c's, beside RecvTensor
+ *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
+ *   collective_graph.c    which graphs these are
+ *
+ * One task leads: that of --collective_group_leader, else the chief, else the first worker. Among Shoal's tasks alone a
+ * group takes the cheapest algorithm that adds in the order of pairs (collective/schedule.h): the result has the same
+ * bits whatever the tasks and the transport. With a task of TensorFlow's in it a group does as that does, ring and
+ * tree.
+ *
+ * What is known of groups and instances is kept with the session, and forgotten when one of them fails: the next step
+ * asks again. */
+#ifndef CLUSTER_COLLECTIVES_H
+#define CLUSTER_COLLECTIVES_H
+
+#include "base/strmap.h"
+#include "cluster/cancellable.h"
+#include "cluster/cluster_spec.h"
+#include "collective/group.h"
+#include "collective/leader.h"
+#include "collective/run.h"
+#include "collective/site.h"
+#include "graph/graph.h"
+#include "runtime/step.h"
+
+struct worker;
+struct worker_session;
+
+struct collectives { /* of one worker */
+  char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
+  int64_t timeout_ns;
+  struct leader *tables; /* in case that it is us */
+  pthread_mutex_t lock;
+  struct strmap sequences; /* lock: a graph key -> struct step_sequence * */
+};
+
+enum { COLLECTIVE_TIMEOUT_MS = 600000 };
+/* How much longer than a leader's patience an asker has, so that the leader's answer, which says who is missing, comes
+ * first. */
+enum { LEADER_FIRST_MS = 1000 };
+
+void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms);
+void collectives_release(struct collectives *c);
+/* The leader of a cluster; the caller frees it. */
+char *collectives_leader(const struct collectives *c, const struct cluster_spec *spec);
+
+/* A session's half: the site of its steps. */
+struct session_collectives {
+  struct collective_site site;
+  struct worker_session *session;
+  pthread_mutex_t lock;
+  struct strmap groups;    /* lock: key -> struct collective_group * */
+  struct strmap instances; /* lock: "group:instance" -> struct known_instance * */
+};
+void session_collectives_init(struct session_collectives *c, struct worker_session *s);
+void session_collectives_release(struct session_collectives *c);
+
+/* ---- collective_graph.c ---- */
+
+struct collective_survey {
+  bool any;    /* are there collectives? */
+  bool whole;  /* all members of their groups are in this graph */
+  int64_t key; /* TensorFlow's name for graphs whose steps meet: the same wherever the same instances are; 0: none */
+};
+/* INTERNAL where a group has more members than its size, or several sizes. */
+shoal_status collective_survey(const struct shoal_graph *g, struct collective_survey *out);
+
+/* ---- collective_steps.c ---- */
+
+/* The number of the next step of graphs with that key; done is called with an error (consumed) or with it. */
+void collective_next_step(struct worker *w, int64_t key, struct cancel *cancel,
+                          void (*done)(void *arg, shoal_status s, int64_t id), void *arg);
+/* The step has ended: the next has another number. */
+void collective_step_over(struct worker *w, int64_t key, int64_t id);
+/* As the leader: what the next number is. */
+int64_t collective_sequence(struct collectives *c, int64_t key);
+
+/* ---- collective_wire.c ---- */
+
+struct collective_wire { /* of one member's run */
+  struct collective_transport head;
+  struct step *step;
+  struct worker_session *session;
+  struct rendezvous *rendezvous; /* the step's on this task: a function's step has another */
+  const struct collective_group *group;
+  int rank;
+  struct cancel *cancel; /* ends all of it */
+  atomic_int waits_for;  /* a rank, while something is received; -1 */
+};
+void collective_wire_init(struct collective_wire *w);
+
+#endif

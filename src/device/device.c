@@ -73,6 +73,18 @@ void device_free(struct device *d) {
   free(d);
 }
 
+shoal_status device_tensor_new(struct device *d, const char *who, shoal_dtype dtype, const struct shape *shape,
+                               struct tensor *out) {
+  size_t bytes;
+  int64_t n;
+  struct buffer *b;
+  TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
+  TRY(d->type->ops->alloc(d, who, bytes, &b));
+  *out = (struct tensor){.buffer = b, .data = b->data, .dtype = (uint8_t)dtype, .rank = (uint8_t)shape->rank, .n = n};
+  memcpy(out->dims, shape->dims, (size_t)shape->rank * sizeof *out->dims);
+  return NULL;
+}
+
 shoal_status device_to_host(const struct tensor *from, struct tensor *to) {
   struct device *d = from->buffer->device;
   if (!d) {

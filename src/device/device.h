@@ -44,6 +44,10 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   shoal_status (*from_host)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
   /* (optional) The same for a value of another device of the type in this process. */
   shoal_status (*from_peer)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
+  /* Queues, in the order of what computes: all of a value of the device goes to a place, in bytes, of another, or one
+   * becomes zeros. What is written is the caller's alone. */
+  void (*copy)(struct device *d, const struct tensor *from, const struct tensor *to, size_t at);
+  void (*zero)(struct device *d, const struct tensor *t);
   /* Tells when all that has been queued by now is over: once, from any thread. An error is one of the device itself,
    * which nobody else was told of. */
   void (*when_done)(struct device *d, device_done done, void *arg);
@@ -110,6 +114,9 @@ struct device {
 shoal_status device_new(const char *type, const char *task, int ordinal, struct pool *intra, struct device **out);
 void device_free(struct device *d);
 
+/* A tensor in a device's memory, for the node of that name; its contents are undefined. */
+shoal_status device_tensor_new(struct device *d, const char *who, shoal_dtype dtype, const struct shape *shape,
+                               struct tensor *out);
 /* A value in host memory, wherever it was: waits for its device. Not for threads that a device waits for, nor with a
  * lock that its work may want. */
 shoal_status device_to_host(const struct tensor *from, struct tensor *to);

@@ -186,15 +186,7 @@ static bool on_host(const struct kernel *k, int output) { return LIKELY(!k->host
 static shoal_status allocate(struct kernel_ctx *ctx, bool host, shoal_dtype dtype, const struct shape *shape,
                              struct tensor *t) {
   if (LIKELY(host)) return tensor_new(t, dtype, shape);
-  size_t bytes;
-  int64_t n;
-  TRY(tensor_bytes_for(dtype, shape, &n, &bytes));
-  struct device *d = ctx->kernel->device;
-  struct buffer *b;
-  TRY(d->type->ops->alloc(d, ctx->kernel->name, bytes, &b));
-  *t = (struct tensor){.buffer = b, .data = b->data, .dtype = (uint8_t)dtype, .rank = (uint8_t)shape->rank, .n = n};
-  memcpy(t->dims, shape->dims, (size_t)shape->rank * sizeof *t->dims);
-  return NULL;
+  return device_tensor_new(ctx->kernel->device, ctx->kernel->name, dtype, shape, t);
 }
 
 shoal_status ctx_out(struct kernel_ctx *ctx, int i, const struct shape *shape, struct tensor **out) {

@@ -311,44 +311,6 @@ static void peers_copy_without_the_host(void **state) {
   shoal_bytes_free(&trace);
 }
 
-#define REDUCE(device, name, in, key) \
-  AT(device, name, "CollectiveReduce",                                                                           \
-     IN(in) TYPE("T", "DT_FLOAT") "attr { key: 'group_size' value { i: 2 } } attr { key: 'group_key' value { i: 1 } } " \
-     "attr { key: 'instance_key' value { i: " key " } } attr { key: 'merge_op' value { s: 'Add' } } "            \
-     "attr { key: 'final_op' value { s: 'Id' } } attr { key: 'subdiv_offsets' value { list { i: 0 } } } ")
-
-/* Two devices add up what each has, and go on with the sum. */
-static void collectives_on_devices(void **state) {
-  setup_gpus("2");
-  float y = 0;
-  shoal_bytes trace = {0};
-  ASSERT_OK(run_fetch(FOUR ADD("GPU:0", "a", "four") ADD("GPU:1", "b", "a") REDUCE("GPU:0", "r", "a", "1")
-                          REDUCE("GPU:1", "s", "b", "1") ADD("GPU:0", "c", "r") ADD("GPU:1", "d", "s")
-                              AT("GPU:0", "sum", "AddV2", IN("c") IN("d") TYPE("T", "DT_FLOAT")),
-                      "sum:0", NULL, &y, &trace));
-  assert_float_equal(y, 96, 0);
-  assert_int_equal(count(&trace, "_to_host ="), 3); /* what each has, and what is fetched */
-  shoal_bytes_free(&trace);
-}
-
-/* What is pushed on a stack stays on its device. */
-static void stacks_on_devices(void **state) {
-  static const char text[] = FOUR ADD("GPU:0", "a", "four")
-      NODE("size", "Const", TYPE("dtype", "DT_INT32") "attr { key: 'value' value { tensor { dtype: DT_INT32 "
-                                                      "tensor_shape { } int_val: 9 } } } ")
-          NODE("stack", "StackV2", IN("size") TYPE("elem_type", "DT_FLOAT"))
-              NODE("push", "StackPushV2", IN("stack") IN("a") TYPE("T", "DT_FLOAT"))
-                  NODE("pop", "StackPopV2", IN("stack") IN("^push") TYPE("elem_type", "DT_FLOAT"))
-                      ADD("GPU:0", "b", "pop");
-  setup_gpus("1");
-  float y = 0;
-  shoal_bytes trace = {0};
-  ASSERT_OK(run_fetch(text, "b:0", NULL, &y, &trace));
-  assert_float_equal(y, 16, 0);
-  assert_int_equal(count(&trace, "_to_host ="), 1);
-  shoal_bytes_free(&trace);
-}
-
 /* Ends for a device's memory, where a stranger's graph has them: an error, and nobody reads that memory. */
 static void ends_are_looked_at(void **state) {
   setup_gpus("1");
@@ -450,7 +412,8 @@ static void constants_are_copied_once(void **state) {
 RUN_TESTS(cmocka_unit_test(a_task_has_what_was_asked_for), cmocka_unit_test(one_type_of_a_name_is_there),
           cmocka_unit_test(memory_is_the_devices_own), cmocka_unit_test(streams_wait_for_what_they_read),
           cmocka_unit_test(a_step_ends_with_its_devices), cmocka_unit_test(constants_are_copied_once),
-          cmocka_unit_test(peers_copy_without_the_host), cmocka_unit_test(collectives_on_devices),
-          cmocka_unit_test(stacks_on_devices), cmocka_unit_test(ends_are_looked_at),
-          cmocka_unit_test(kernels_by_type_and_dtype), cmocka_unit_test(copies_stand_where_memory_changes),
-          cmocka_unit_test(training_by_momentum), cmocka_unit_test(training_by_adam))
+          cmocka_unit_test(peers_copy_without_the_host),
+
+          cmocka_unit_test(ends_are_looked_at), cmocka_unit_test(kernels_by_type_and_dtype),
+          cmocka_unit_test(copies_stand_where_memory_changes), cmocka_unit_test(training_by_momentum),
+          cmocka_unit_test(training_by_adam))

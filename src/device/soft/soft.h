@@ -42,6 +42,9 @@ struct soft_turn soft_read(const struct tensor *t);
 void soft_turn_begin(struct soft_turn *turn);
 void soft_turn_end(struct soft_turn *turn);
 
+/* The type's. */
+void soft_zero(struct device *d, const struct tensor *t);
+
 /* On a stream: a second reference to a value, which may be read: all that was queued to write it has been done. */
 void soft_open(const struct tensor *from, struct tensor *to);
 /* Where the bytes of a tensor of the device are, for work on a stream. */

@@ -45,6 +45,38 @@ static shoal_status soft_bring(struct device *d, const char *who, const struct t
   return NULL;
 }
 
+/* Work without references: the marks of the memory are enough. */
+struct soft_move {
+  void *to;
+  const void *from; /* NULL: zeros */
+  size_t bytes;
+  struct soft_turn read, write;
+};
+
+static void move(void *arg) {
+  struct soft_move *m = arg;
+  if (m->from) soft_turn_begin(&m->read);
+  soft_turn_begin(&m->write);
+  if (m->from && m->bytes) memcpy(m->to, m->from, m->bytes);
+  if (!m->from) memset(m->to, 0, m->bytes);
+  if (m->from) soft_turn_end(&m->read);
+  soft_turn_end(&m->write);
+  free(m);
+}
+
+static void soft_copy(struct device *d, const struct tensor *from, const struct tensor *to, size_t at) {
+  struct soft_move *m = mem_zalloc(1, sizeof *m);
+  *m = (struct soft_move){(char *)soft_data(to) + at, soft_data(from), tensor_bytes(from), soft_read(from),
+                          soft_write(to)};
+  pool_submit(self(d)->compute, move, m);
+}
+
+void soft_zero(struct device *d, const struct tensor *t) {
+  struct soft_move *m = mem_zalloc(1, sizeof *m);
+  *m = (struct soft_move){.to = soft_data(t), .bytes = tensor_bytes(t), .write = soft_write(t)};
+  pool_submit(self(d)->compute, move, m);
+}
+
 struct soft_wait {
   struct device *d;
   struct tensor from; /* held until it is done */
@@ -128,6 +160,8 @@ static const struct device_ops soft_ops = {.alloc = soft_alloc,
                                            .to_host = soft_to_host,
                                            .from_host = soft_bring,
                                            .from_peer = soft_bring,
+                                           .copy = soft_copy,
+                                           .zero = soft_zero,
                                            .when_done = soft_when_done,
                                            .free = soft_free};
 

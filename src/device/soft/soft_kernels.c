@@ -232,26 +232,10 @@ const struct kernel_def *soft_borrow(const struct op *op) {
 
 /* ---- kernels of its own: the work is queued, and nobody is told ---- */
 
-struct soft_fill {
-  void *data;
-  size_t bytes;
-  struct soft_turn turn;
-};
-
-static void fill(void *arg) {
-  struct soft_fill *f = arg;
-  soft_turn_begin(&f->turn);
-  memset(f->data, 0, f->bytes);
-  soft_turn_end(&f->turn);
-  free(f);
-}
-
 static shoal_status zeros_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out_like(ctx, 0, 0, &y));
-  struct soft_fill *f = mem_zalloc(1, sizeof *f);
-  *f = (struct soft_fill){soft_data(y), tensor_bytes(y), soft_write(y)};
-  pool_submit(soft_of(ctx)->compute, fill, f);
+  soft_zero(ctx->kernel->device, y);
   return NULL;
 }
 

@@ -21,12 +21,13 @@ static void resize(struct tensor_array *a, size_t n) {
   while (a->items.n < n) a->items.at[a->items.n++] = (struct array_item){0};
 }
 
-struct tensor_array *tensor_array_new(const char *name, shoal_dtype dtype, const struct shape *element_shape,
-                                      int32_t n) {
+struct tensor_array *tensor_array_new(const char *name, struct device *device, shoal_dtype dtype,
+                                      const struct shape *element_shape, int32_t n) {
   struct tensor_array *a = mem_zalloc(1, sizeof *a);
   resource_init(&a->head, &tensor_array_type);
   pthread_mutex_init(&a->lock, NULL);
   a->name = mem_strdup(name);
+  a->device = dtype_plain(dtype) ? device : NULL;
   a->dtype = dtype;
   a->element_shape = *element_shape;
   a->marked_size = -1;
@@ -39,7 +40,7 @@ shoal_status tensor_array_check_open(const struct tensor_array *a) {
 }
 
 static shoal_status aggregate(struct tensor_array *a, struct pool *pool, int64_t index, struct array_item *it,
-                              const struct tensor *value) {
+                              const struct tensor *value, struct tensor *taken) {
   struct shape now = tensor_shape(value);
   if (!shape_equal(&it->shape, &now))
     return INVALID("TensorArray %s: Could not aggregate to TensorArray index %" PRId64
@@ -52,6 +53,10 @@ static shoal_status aggregate(struct tensor_array *a, struct pool *pool, int64_t
   }
   update_fn add = update_find(UPDATE_ADD, a->dtype);
   if (!add) return INVALID("TensorArray %s: elements of type %s cannot be added up", a->name, dtype_tf_name(a->dtype));
+  if (a->device) {
+    tensor_ref(taken, &it->t);
+    return NULL;
+  }
   if (!it->own || !tensor_writable(&it->t)) {
     struct tensor sum;
     TRY(tensor_copy(&sum, &it->t));
@@ -64,7 +69,18 @@ static shoal_status aggregate(struct tensor_array *a, struct pool *pool, int64_t
   return NULL;
 }
 
-shoal_status tensor_array_write(struct tensor_array *a, struct pool *pool, int64_t index, const struct tensor *value) {
+bool tensor_array_replace(struct tensor_array *a, int64_t index, const struct tensor *taken, struct tensor *sum) {
+  struct array_item *it = index < (int64_t)a->items.n ? &a->items.at[index] : NULL;
+  if (!it || it->t.buffer != taken->buffer || it->t.data != taken->data) return false;
+  tensor_release(&it->t);
+  tensor_move(&it->t, sum);
+  a->no_gradients = true;
+  return true;
+}
+
+shoal_status tensor_array_write(struct tensor_array *a, struct pool *pool, int64_t index, const struct tensor *value,
+                                struct tensor *taken) {
+  *taken = tensor_none();
   TRY(tensor_array_check_open(a));
   enum { MAX_ITEMS = 1 << 28 };
   if (index < 0 || (!a->dynamic && index >= (int64_t)a->items.n))
@@ -94,10 +110,21 @@ shoal_status tensor_array_write(struct tensor_array *a, struct pool *pool, int64
                    " because it has already been written "
                    "to.",
                    a->name, index);
-  if (it->written) return aggregate(a, pool, index, it, value);
+  if (it->written) return aggregate(a, pool, index, it, value, taken);
   tensor_ref(&it->t, value);
   it->shape = now;
   it->written = true;
+  return NULL;
+}
+
+static shoal_status new_zeros(const struct tensor_array *a, const struct shape *shape, struct tensor *out) {
+  if (a->device) {
+    TRY(device_tensor_new(a->device, a->name, a->dtype, shape, out));
+    a->device->type->ops->zero(a->device, out);
+    return NULL;
+  }
+  TRY(tensor_new(out, a->dtype, shape));
+  tensor_zero(out);
   return NULL;
 }
 
@@ -124,8 +151,7 @@ shoal_status tensor_array_read(struct tensor_array *a, int64_t index, struct ten
                    "(perhaps try setting clear_after_read = false?).",
                    a->name, index);
   if (!tensor_valid(&it->t)) {
-    TRY(tensor_new(&it->t, a->dtype, &it->shape));
-    tensor_zero(&it->t);
+    TRY(new_zeros(a, &it->shape, &it->t));
   }
   tensor_ref(out, &it->t);
   if (a->clear_after_read) {

@@ -1,5 +1,9 @@
 /* The TensorArray ops in their three generations. They differ in the handle alone: V3 a resource, V2 a string tensor
- * [container, name], V1 a reference to one. The arrays live with the step. */
+ * [container, name], V1 a reference to one. The arrays live with the step.
+ *
+ * Those of V3 are on every type of device, with their elements in its memory: they are joined and cleared by the device
+ * (copy, zero), and parts are views. What is written twice in an array of gradients is added up in host memory: that is
+ * rare. The flow's value means nothing. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +79,9 @@ static shoal_status set_handle(struct kernel_ctx *ctx, const char *container, co
   }
   if (ctx->kernel->n_out < 2) return NULL;
   TRY(ctx_out_dims(ctx, 1, 0, NULL, &flow));
-  *T_DATA(flow, float) = 0;
+  struct device *d = flow->buffer->device;
+  if (d) d->type->ops->zero(d, flow);
+  else *T_DATA(flow, float) = 0;
   return NULL;
 }
 
@@ -106,6 +112,11 @@ static shoal_status maker_init(struct kernel_init *ki, void *state) {
 
 static void maker_release(void *state) { free(((struct array_maker *)state)->name); }
 
+static struct device *memory_of(const struct kernel_ctx *ctx) {
+  struct device *d = ctx->kernel->device;
+  return d->type->host ? NULL : d;
+}
+
 static shoal_status maker_run(struct kernel_ctx *ctx) {
   static _Atomic uint64_t numbers;
   struct array_maker *st = ctx->state;
@@ -119,7 +130,7 @@ static shoal_status maker_run(struct kernel_ctx *ctx) {
   if (n > 1 << 28) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "A TensorArray of %d elements is too large", n);
   char *name = mem_printf("%s_%llu", st->name, (unsigned long long)atomic_fetch_add(&numbers, 1));
   char *full = mem_printf("%s%s", arrays, name);
-  struct tensor_array *a = tensor_array_new(name, st->dtype, &st->element_shape, n);
+  struct tensor_array *a = tensor_array_new(name, memory_of(ctx), st->dtype, &st->element_shape, n);
   a->dynamic = st->dynamic;
   a->clear_after_read = st->clear_after_read;
   a->identical_shapes = st->identical_shapes;
@@ -162,7 +173,7 @@ static shoal_status make_grad(void *arg, struct resource **out) {
     for (int d = 0; element.rank >= 0 && d < of->element_shape.rank; d++)
       element.dims[element.rank++] = of->element_shape.dims[d];
   }
-  struct tensor_array *a = tensor_array_new(m->name, of->dtype, &element, (int32_t)of->items.n);
+  struct tensor_array *a = tensor_array_new(m->name, of->device, of->dtype, &element, (int32_t)of->items.n);
   a->aggregate = a->is_grad = a->clear_after_read = true;
   a->identical_shapes = of->identical_shapes;
   a->marked_size = of->marked_size;
@@ -215,16 +226,52 @@ static shoal_status check_index(const struct tensor *index) {
   return index->rank == 0 ? NULL : INVALID("TensorArray index must be scalar, but had shape: %s", shape_str(&shape));
 }
 
+/* Ops are placed with their array; a graph may say otherwise. */
+static shoal_status elsewhere(const struct tensor_array *a) {
+  return INVALID("TensorArray %s is used on another device than it was made on", a->name);
+}
+
 static shoal_status check_write_type(const struct tensor_array *a, const struct tensor *value) {
-  if ((shoal_dtype)value->dtype == a->dtype) return NULL;
-  return INVALID("TensorArray dtype is %s but Op is trying to write dtype %s.", dtype_tf_name(a->dtype),
-                 dtype_tf_name(value->dtype));
+  if ((shoal_dtype)value->dtype != a->dtype)
+    return INVALID("TensorArray dtype is %s but Op is trying to write dtype %s.", dtype_tf_name(a->dtype),
+                   dtype_tf_name(value->dtype));
+  return value->buffer->device == a->device ? NULL : elsewhere(a);
 }
 
 static shoal_status check_read_type(const struct kernel_ctx *ctx, const struct tensor_array *a) {
-  if (ctx_out_type(ctx, 0) == a->dtype) return NULL;
-  return INVALID("TensorArray dtype is %s but Op requested dtype %s.", dtype_tf_name(a->dtype),
-                 dtype_tf_name(ctx_out_type(ctx, 0)));
+  if (ctx_out_type(ctx, 0) != a->dtype)
+    return INVALID("TensorArray dtype is %s but Op requested dtype %s.", dtype_tf_name(a->dtype),
+                   dtype_tf_name(ctx_out_type(ctx, 0)));
+  return ctx_out_memory(ctx, 0) == a->device ? NULL : elsewhere(a);
+}
+
+static shoal_status add_up(struct tensor_array *a, const struct tensor *x, const struct tensor *y, struct tensor *sum) {
+  struct tensor in_host[2] = {tensor_none(), tensor_none()};
+  shoal_status s = device_to_host(x, &in_host[0]);
+  if (!s) s = device_to_host(y, &in_host[1]);
+  if (!s) {
+    update_run(NULL, update_find(UPDATE_ADD, a->dtype), a->dtype, in_host[0].data, in_host[1].data, x->n);
+    s = a->device->type->ops->from_host(a->device, a->name, &in_host[0], sum);
+  }
+  for (int i = 0; i < 2; i++) tensor_release(&in_host[i]);
+  return s;
+}
+
+/* Call with the lock held; it is let go while a device adds. */
+static shoal_status write_one(struct kernel_ctx *ctx, struct tensor_array *a, int64_t index,
+                              const struct tensor *value) {
+  for (;;) {
+    struct tensor taken, sum;
+    TRY(tensor_array_write(a, ctx_pool(ctx), index, value, &taken));
+    if (!tensor_valid(&taken)) return NULL;
+    pthread_mutex_unlock(&a->lock);
+    shoal_status s = add_up(a, &taken, value, &sum);
+    pthread_mutex_lock(&a->lock);
+    bool done = s || tensor_array_replace(a, index, &taken, &sum);
+    if (!s && !done) tensor_release(&sum);
+    tensor_release(&taken);
+    if (done) return s;
+  }
 }
 
 static shoal_status write_run(struct kernel_ctx *ctx) {
@@ -235,7 +282,7 @@ static shoal_status write_run(struct kernel_ctx *ctx) {
   shoal_status s = check_write_type(a, value);
   if (!s) {
     pthread_mutex_lock(&a->lock);
-    s = tensor_array_write(a, ctx_pool(ctx), *T_DATA(index, const int32_t), value);
+    s = write_one(ctx, a, *T_DATA(index, const int32_t), value);
     pthread_mutex_unlock(&a->lock);
   }
   resource_unref(&a->head);
@@ -465,7 +512,7 @@ static shoal_status scatter_run(struct kernel_ctx *ctx) {
   for (int64_t i = 0; i < n && !s; i++) {
     struct tensor row;
     row_view(&row, value, i, i + 1, true);
-    s = tensor_array_write(a, ctx_pool(ctx), indices ? index_at(indices, i) : i, &row);
+    s = write_one(ctx, a, indices ? index_at(indices, i) : i, &row);
     tensor_release(&row);
   }
   pthread_mutex_unlock(&a->lock);
@@ -505,7 +552,7 @@ static shoal_status split_run(struct kernel_ctx *ctx) {
     struct tensor part;
     row_view(&part, value, at, at + index_at(lengths, i), false);
     at += index_at(lengths, i);
-    s = tensor_array_write(a, ctx_pool(ctx), i, &part);
+    s = write_one(ctx, a, i, &part);
     tensor_release(&part);
   }
   pthread_mutex_unlock(&a->lock);
@@ -538,6 +585,38 @@ static shoal_status close_run(struct kernel_ctx *ctx) {
   resource_unref(&a->head);
   return NULL;
 }
+
+/* ---- on devices ---- */
+
+struct later {
+  struct kernel_ctx *ctx;
+  shoal_status (*run)(struct kernel_ctx *ctx);
+};
+
+static void run_later(void *arg) {
+  struct later l = *(struct later *)arg;
+  free(arg);
+  ctx_done(l.ctx, l.run(l.ctx));
+}
+
+/* Who adds waits for the device, and this thread may be one that it tells things by. */
+static void start_write(struct kernel_ctx *ctx, shoal_status (*run)(struct kernel_ctx *ctx)) {
+  struct tensor_array *a;
+  shoal_status s = find(ctx, &a);
+  bool adds = !s && a->aggregate && ctx->step->inter;
+  if (!s) resource_unref(&a->head);
+  if (!adds) {
+    ctx_done(ctx, s ? s : run(ctx));
+    return;
+  }
+  struct later *l = mem_alloc(sizeof *l);
+  *l = (struct later){ctx, run};
+  pool_submit(ctx->step->inter, run_later, l);
+}
+
+static void write_start(struct kernel_ctx *ctx) { start_write(ctx, write_run); }
+static void scatter_start(struct kernel_ctx *ctx) { start_write(ctx, scatter_run); }
+static void split_start(struct kernel_ctx *ctx) { start_write(ctx, split_run); }
 
 /* ---- gradients: the same op on the array of gradients, which is found by the handle and the name of this call ---- */
 
@@ -633,79 +712,92 @@ static shoal_status shape_made(struct shape_ctx *c) {
   return NULL;
 }
 
-#define KERNEL(id, ...) static const struct kernel_def id[] = {{.device = "CPU", __VA_ARGS__}, {0}}
-KERNEL(maker_kernels, .state_size = sizeof(struct array_maker), .init = maker_init, .release = maker_release,
+/* One for handles by name, one for resources; in_, out_: what of the latter is in host memory. */
+#define KERNEL(id, in_, out_, ...)                                                                                  \
+  static const struct kernel_def                                                                                    \
+      id##_named[] = {{.device = "CPU", __VA_ARGS__}, {0}},                                                         \
+      id##_kernels[] = {{.device = "CPU", .flags = KERNEL_ANYWHERE, .host_in = in_, .host_out = out_, __VA_ARGS__}, \
+                        {0}}
+KERNEL(maker, 1, 0, .state_size = sizeof(struct array_maker), .init = maker_init, .release = maker_release,
        .run = maker_run);
-KERNEL(grad_kernels, .state_size = sizeof(struct grad_maker), .init = grad_maker_init, .release = grad_maker_release,
+KERNEL(grad, 4, 0, .state_size = sizeof(struct grad_maker), .init = grad_maker_init, .release = grad_maker_release,
        .run = grad_maker_run);
-KERNEL(write_kernels, .run = write_run);
-KERNEL(read_kernels, .run = read_run);
-KERNEL(gather_kernels, .state_size = sizeof(struct shaped), .init = gather_init, .run = gather_run);
-KERNEL(concat_kernels, .state_size = sizeof(struct shaped), .init = concat_init, .run = concat_run);
-KERNEL(scatter_kernels, .run = scatter_run);
-KERNEL(split_kernels, .run = split_run);
-KERNEL(size_kernels, .run = size_run);
-KERNEL(close_kernels, .run = close_run);
+KERNEL(read, 2, 0, .run = read_run);
+KERNEL(gather, 2, 0, .state_size = sizeof(struct shaped), .init = gather_init, .run = gather_run);
+KERNEL(concat, 0, 2, .state_size = sizeof(struct shaped), .init = concat_init, .run = concat_run);
+KERNEL(size, 0, 1, .run = size_run);
+KERNEL(close, 0, 0, .run = close_run);
+#define KERNEL_WRITES(id, in_)                                                                                         \
+  static const struct kernel_def id##_named[] = {{.device = "CPU", .run = id##_run}, {0}},                             \
+                                 id##_kernels[] = {                                                                    \
+                                     {.device = "CPU", .run = id##_run},                                               \
+                                     {.device = "CPU", .flags = KERNEL_ANYWHERE, .host_in = in_, .start = id##_start}, \
+                                     {0}}
+KERNEL_WRITES(write, 2);
+KERNEL_WRITES(scatter, 2);
+KERNEL_WRITES(split, 4);
 
 /* The ops that use an array, for one kind of handle; G marks those with a gradient (V3, which the gradients are made
  * of). */
-#define USE(v, H, flags_, G)                                                                    \
-  {.name = "TensorArrayWrite" v,                                                                \
-   .in = "handle: " H ", index: int32, value: T, flow_in: float",                               \
-   .out = "flow_out: float",                                                                    \
-   .attrs = "T: type",                                                                          \
-   .flags = flags_,                                                                             \
-   .shape = shape_scalar_out,                                                                   \
-   .grad = G(grad_write),                                                                       \
-   .kernels = write_kernels},                                                                   \
-      {.name = "TensorArrayRead" v,                                                             \
-       .in = "handle: " H ", index: int32, flow_in: float",                                     \
-       .out = "value: dtype",                                                                   \
-       .attrs = "dtype: type",                                                                  \
-       .flags = flags_,                                                                         \
-       .grad = G(grad_read),                                                                    \
-       .kernels = read_kernels},                                                                \
-      {.name = "TensorArrayGather" v,                                                           \
-       .in = "handle: " H ", indices: int32, flow_in: float",                                   \
-       .out = "value: dtype",                                                                   \
-       .attrs = "dtype: type; element_shape: shape = {}",                                       \
-       .flags = flags_,                                                                         \
-       .grad = G(grad_gather),                                                                  \
-       .kernels = gather_kernels},                                                              \
-      {.name = "TensorArrayScatter" v,                                                          \
-       .in = "handle: " H ", indices: int32, value: T, flow_in: float",                         \
-       .out = "flow_out: float",                                                                \
-       .attrs = "T: type",                                                                      \
-       .flags = flags_,                                                                         \
-       .shape = shape_scalar_out,                                                               \
-       .grad = G(grad_scatter),                                                                 \
-       .kernels = scatter_kernels},                                                             \
-      {.name = "TensorArrayConcat" v,                                                           \
-       .in = "handle: " H ", flow_in: float",                                                   \
-       .out = "value: dtype, lengths: int64",                                                   \
-       .attrs = "dtype: type; element_shape_except0: shape = {}",                               \
-       .flags = flags_,                                                                         \
-       .grad = G(grad_concat),                                                                  \
-       .kernels = concat_kernels},                                                              \
-      {.name = "TensorArraySplit" v,                                                            \
-       .in = "handle: " H ", value: T, lengths: int64, flow_in: float",                         \
-       .out = "flow_out: float",                                                                \
-       .attrs = "T: type",                                                                      \
-       .flags = flags_,                                                                         \
-       .shape = shape_scalar_out,                                                               \
-       .grad = G(grad_split),                                                                   \
-       .kernels = split_kernels},                                                               \
-      {.name = "TensorArraySize" v,                                                             \
-       .in = "handle: " H ", flow_in: float",                                                   \
-       .out = "size: int32",                                                                    \
-       .flags = (flags_) | OP_NO_GRADIENT,                                                      \
-       .shape = shape_scalar_out,                                                               \
-       .kernels = size_kernels},                                                                \
-  {                                                                                             \
-    .name = "TensorArrayClose" v, .in = "handle: " H, .flags = flags_, .kernels = close_kernels \
+#define USE(v, H, flags_, G, K)                                                            \
+  {.name = "TensorArrayWrite" v,                                                           \
+   .in = "handle: " H ", index: int32, value: T, flow_in: float",                          \
+   .out = "flow_out: float",                                                               \
+   .attrs = "T: type",                                                                     \
+   .flags = flags_,                                                                        \
+   .shape = shape_scalar_out,                                                              \
+   .grad = G(grad_write),                                                                  \
+   .kernels = K(write)},                                                                   \
+      {.name = "TensorArrayRead" v,                                                        \
+       .in = "handle: " H ", index: int32, flow_in: float",                                \
+       .out = "value: dtype",                                                              \
+       .attrs = "dtype: type",                                                             \
+       .flags = flags_,                                                                    \
+       .grad = G(grad_read),                                                               \
+       .kernels = K(read)},                                                                \
+      {.name = "TensorArrayGather" v,                                                      \
+       .in = "handle: " H ", indices: int32, flow_in: float",                              \
+       .out = "value: dtype",                                                              \
+       .attrs = "dtype: type; element_shape: shape = {}",                                  \
+       .flags = flags_,                                                                    \
+       .grad = G(grad_gather),                                                             \
+       .kernels = K(gather)},                                                              \
+      {.name = "TensorArrayScatter" v,                                                     \
+       .in = "handle: " H ", indices: int32, value: T, flow_in: float",                    \
+       .out = "flow_out: float",                                                           \
+       .attrs = "T: type",                                                                 \
+       .flags = flags_,                                                                    \
+       .shape = shape_scalar_out,                                                          \
+       .grad = G(grad_scatter),                                                            \
+       .kernels = K(scatter)},                                                             \
+      {.name = "TensorArrayConcat" v,                                                      \
+       .in = "handle: " H ", flow_in: float",                                              \
+       .out = "value: dtype, lengths: int64",                                              \
+       .attrs = "dtype: type; element_shape_except0: shape = {}",                          \
+       .flags = flags_,                                                                    \
+       .grad = G(grad_concat),                                                             \
+       .kernels = K(concat)},                                                              \
+      {.name = "TensorArraySplit" v,                                                       \
+       .in = "handle: " H ", value: T, lengths: int64, flow_in: float",                    \
+       .out = "flow_out: float",                                                           \
+       .attrs = "T: type",                                                                 \
+       .flags = flags_,                                                                    \
+       .shape = shape_scalar_out,                                                          \
+       .grad = G(grad_split),                                                              \
+       .kernels = K(split)},                                                               \
+      {.name = "TensorArraySize" v,                                                        \
+       .in = "handle: " H ", flow_in: float",                                              \
+       .out = "size: int32",                                                               \
+       .flags = (flags_) | OP_NO_GRADIENT,                                                 \
+       .shape = shape_scalar_out,                                                          \
+       .kernels = K(size)},                                                                \
+  {                                                                                        \
+    .name = "TensorArrayClose" v, .in = "handle: " H, .flags = flags_, .kernels = K(close) \
   }
 #define YES(f) f
 #define NO(f) NULL
+#define BY_NAME(id) id##_named
+#define BY_RESOURCE(id) id##_kernels
 #define MAKE_ATTRS(identical)                                                                                   \
   "dtype: type; element_shape: shape = {}; dynamic_size: bool = false; clear_after_read: bool = true" identical \
   "; tensor_array_name: string = ''"
@@ -723,7 +815,7 @@ static const struct op_row rows[] = {
      .attrs = MAKE_ATTRS(""),
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_made,
-     .kernels = maker_kernels},
+     .kernels = maker_named},
     {.name = "TensorArray",
      .in = "size: int32",
      .out = "handle: Ref(string)",
@@ -731,7 +823,7 @@ static const struct op_row rows[] = {
               "element_shape: shape = {}",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_made,
-     .kernels = maker_kernels},
+     .kernels = maker_named},
     {.name = "TensorArrayGradV3",
      .in = "handle: resource, flow_in: float",
      .out = "grad_handle: resource, flow_out: float",
@@ -745,14 +837,14 @@ static const struct op_row rows[] = {
      .attrs = "source: string",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_made,
-     .kernels = grad_kernels},
+     .kernels = grad_named},
     {.name = "TensorArrayGrad",
      .in = "handle: string, flow_in: float",
      .out = "grad_handle: Ref(string)",
      .attrs = "source: string",
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_made,
-     .kernels = grad_kernels},
+     .kernels = grad_named},
     {.name = "TensorArrayGradWithShape",
      .in = "handle: resource, flow_in: float, shape_to_prepend: int32",
      .out = "grad_handle: resource, flow_out: float",
@@ -760,19 +852,19 @@ static const struct op_row rows[] = {
      .flags = OP_STATEFUL | OP_NO_GRADIENT,
      .shape = shape_made,
      .kernels = grad_kernels},
-    USE("V3", "resource", OP_STATEFUL, YES),
-    USE("V2", "string", 0, NO),
-    USE("", "Ref(string)", 0, NO),
+    USE("V3", "resource", OP_STATEFUL, YES, BY_RESOURCE),
+    USE("V2", "string", 0, NO, BY_NAME),
+    USE("", "Ref(string)", 0, NO, BY_NAME),
     {.name = "TensorArrayPack",
      .in = "handle: Ref(string), flow_in: float",
      .out = "value: dtype",
      .attrs = "dtype: type; element_shape: shape = {}",
-     .kernels = gather_kernels},
+     .kernels = gather_named},
     {.name = "TensorArrayUnpack",
      .in = "handle: Ref(string), value: T, flow_in: float",
      .out = "flow_out: float",
      .attrs = "T: type",
      .shape = shape_scalar_out,
-     .kernels = scatter_kernels},
+     .kernels = scatter_named},
 };
 OP_FAMILY(tensor_array_ops, rows);

@@ -1,0 +1,101 @@
+/* What lives between nodes, on devices whose memory is not the host's: stacks, tensor arrays, what devices compute
+ * together. On the soft device (src/device/soft). */
+#include "unit.h"
+
+#include <shoal/shoal.h>
+
+static void setup_gpus(const char *n) { assert_int_equal(setenv("SHOAL_SOFT_GPUS", n, 1), 0); }
+
+static int count(const shoal_bytes *in, const char *text) {
+  int n = 0;
+  const char *at = in->data, *end = at + in->size;
+  for (; (at = memmem(at, (size_t)(end - at), text, strlen(text))); at++) n++;
+  return n;
+}
+
+#define TYPE(key, type) "attr { key: '" key "' value { type: " type " } } "
+#define NODE(name, op, rest) "node { name: '" name "' op: '" op "' device: '/device:GPU:0' " rest "} "
+#define AT(device, name, op, rest) "node { name: '" name "' op: '" op "' device: '/device:" device "' " rest "} "
+#define IN(name) "input: '" name "' "
+#define FOUR                               \
+  "node { name: 'four' op: 'Const' " TYPE( \
+      "dtype",                             \
+      "DT_FLOAT") "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 4 } } } } "
+#define ADD(device, name, in) AT(device, name, "AddV2", IN(in) IN(in) TYPE("T", "DT_FLOAT"))
+
+/* The values that a graph makes, n of them, and how often the host got any. */
+static void run_graph(const char *text, const char *fetch, float *values, size_t n, int to_host) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  shoal_tensor *out = NULL;
+  shoal_bytes trace = {0};
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .rewrites_off = "all"), &s));
+  ASSERT_OK(
+      shoal_session_run(s, &(shoal_run_options){.trace_level = 3}, NULL, NULL, 0, &fetch, &out, 1, NULL, 0, &trace));
+  memcpy(values, shoal_tensor_const_data(out), n * sizeof *values);
+  assert_int_equal(count(&trace, "_to_host ="), to_host);
+  shoal_bytes_free(&trace);
+  shoal_tensor_unref(out);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+#define REDUCE(device, name, in, key) \
+  AT(device, name, "CollectiveReduce",                                                                           \
+     IN(in) TYPE("T", "DT_FLOAT") "attr { key: 'group_size' value { i: 2 } } attr { key: 'group_key' value { i: 1 } } " \
+     "attr { key: 'instance_key' value { i: " key " } } attr { key: 'merge_op' value { s: 'Add' } } "            \
+     "attr { key: 'final_op' value { s: 'Id' } } attr { key: 'subdiv_offsets' value { list { i: 0 } } } ")
+
+/* Two devices add up what each has, and go on with the sum. */
+static void collectives_on_devices(void **state) {
+  float y;
+  setup_gpus("2");
+  run_graph(FOUR ADD("GPU:0", "a", "four") ADD("GPU:1", "b", "a") REDUCE("GPU:0", "r", "a", "1")
+                REDUCE("GPU:1", "s", "b", "1") ADD("GPU:0", "c", "r") ADD("GPU:1", "d", "s")
+                    AT("GPU:0", "sum", "AddV2", IN("c") IN("d") TYPE("T", "DT_FLOAT")),
+            "sum:0", &y, 1, 3); /* what each has, and what is fetched */
+  assert_float_equal(y, 96, 0);
+}
+
+/* What is pushed on a stack stays on its device. */
+static void stacks_on_devices(void **state) {
+  static const char text[] = FOUR ADD("GPU:0", "a", "four")
+      NODE("size", "Const", TYPE("dtype", "DT_INT32") "attr { key: 'value' value { tensor { dtype: DT_INT32 "
+                                                      "tensor_shape { } int_val: 9 } } } ")
+          NODE("stack", "StackV2", IN("size") TYPE("elem_type", "DT_FLOAT"))
+              NODE("push", "StackPushV2", IN("stack") IN("a") TYPE("T", "DT_FLOAT"))
+                  NODE("pop", "StackPopV2", IN("stack") IN("^push") TYPE("elem_type", "DT_FLOAT"))
+                      ADD("GPU:0", "b", "pop");
+  float y;
+  setup_gpus("1");
+  run_graph(text, "b:0", &y, 1, 1);
+  assert_float_equal(y, 16, 0);
+}
+
+#define INTS(name, dims, values)                                                                             \
+  NODE(name, "Const",                                                                                        \
+       TYPE("dtype", "DT_INT32") "attr { key: 'value' value { tensor { dtype: DT_INT32 tensor_shape { " dims \
+                                 " } " values " } } } ")
+#define WRITE(name, index, value, flow) \
+  NODE(name, "TensorArrayWriteV3", IN("array") IN(index) IN(value) IN(flow) TYPE("T", "DT_FLOAT"))
+
+/* What is written to an array and gathered from it stays on its device; so does what was never written. */
+static void arrays_on_devices(void **state) {
+  static const char text[] =
+      FOUR ADD("GPU:0", "a", "four") ADD("GPU:0", "b", "a") INTS("zero", "", "int_val: 0") INTS("one", "", "int_val: 1")
+          INTS("three", "", "int_val: 3") INTS("order", "dim { size: 3 }", "int_val: 1 int_val: 2 int_val: 0")
+              NODE("array", "TensorArrayV3",
+                   IN("three") TYPE("dtype", "DT_FLOAT") "attr { key: 'element_shape' value { shape { } } } ")
+                  WRITE("first", "zero", "a", "array:1") WRITE("second", "one", "b", "first")
+                      NODE("all", "TensorArrayGatherV3", IN("array") IN("order") IN("second") TYPE("dtype", "DT_FLOAT"))
+                          NODE("shown", "Reshape", IN("all") IN("shape") TYPE("T", "DT_FLOAT"))
+                              INTS("shape", "dim { size: 2 }", "int_val: 3 int_val: 1");
+  float values[3];
+  setup_gpus("1");
+  run_graph(text, "shown:0", values, 3, 1);
+  assert_memory_equal(values, ((float[]){16, 0, 8}), sizeof values);
+}
+
+RUN_TESTS(cmocka_unit_test(collectives_on_devices), cmocka_unit_test(stacks_on_devices),
+          cmocka_unit_test(arrays_on_devices))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/vector.h"
 #include "math/conv_rows.h"
 #include "math/scratch.h"
 #include "math/transpose.h"
@@ -32,14 +33,16 @@ static void copy_row_of_pixels(const struct patches *p, const struct patch_place
   struct patch_place t = tap_of(p, k);
   size_t es = dtype_size(p->type), bytes = (size_t)count * es;
   o += (size_t)first * es;
+  int64_t at = -1; /* the row under a row of taps */
   for (int64_t i = 0; i < n; i++, o += step, tap_next(p, &t)) {
-    int64_t x0 = s->at[0] * p->step[0] + p->offset[0][t.at[0]], x1 = s->at[1] * p->step[1] + p->offset[1][t.at[1]];
+    if (!i || !t.at[2]) at = row_at(p, s, &t);
     int64_t x2 = s->at[2] + p->offset[2][t.at[2]];
-    bool inside = x0 >= 0 && x0 < p->size[0] && x1 >= 0 && x1 < p->size[1];
-    const char *row = (const char *)p->image + (size_t)(((s->n * p->size[0] + x0) * p->size[1] + x1) * p->size[2]) * es;
+    bool inside = at >= 0;
+    const char *row = (const char *)p->image + (inside ? (size_t)at * es : 0);
     int64_t low = inside ? MAX(0, -x2) : count, high = inside ? MIN(count, p->size[2] - x2) : 0;
     if (low == 0 && high == count) {
-      if (bytes == 32) memcpy(o, row + (size_t)x2 * es, 32);
+      if (bytes == 48) memcpy(o, row + (size_t)x2 * es, 48); /* lengths of panels: a few moves each */
+      else if (bytes == 32) memcpy(o, row + (size_t)x2 * es, 32);
       else if (bytes == 16) memcpy(o, row + (size_t)x2 * es, 16);
       else memcpy(o, row + (size_t)x2 * es, bytes);
       continue;
@@ -159,6 +162,7 @@ void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel 
 
 /* Lanes [first, first + count) of the panel are channels [c, c + count) of one tap. Positions go row by row of the
  * grid, so that what is inside the image is one range of each row. */
+VECTOR_CLONES
 static void copy_tap(const struct patches *p, const struct patch_place *t, int64_t c, int64_t count,
                      struct patch_place s, int64_t n, size_t step, char *dst) {
   size_t es = dtype_size(p->type), bytes = (size_t)count * es;

@@ -57,9 +57,10 @@ void patch_copy(const struct patches *p, const struct patch_columns *c, const st
   for (int i = 0; i < lanes; i++) copy_row(p, c, &places[i], (char *)to + (size_t)(i * step) * dtype_size(p->type));
 }
 
-/* The row where it lies, or zeros; NULL: it must be copied. For columns of one stretch. */
-static const float *row_in_place(const struct patches *p, const struct patch_columns *c, const struct patch_place *s) {
-  int64_t row = row_at(p, s, &c->tap), x2 = s->at[2] * p->step[2] + p->offset[2][c->tap.at[2]];
+/* The row where it lies, or zeros; NULL: it must be copied. For columns of one stretch. row: of the image. */
+static const float *row_in_place(const struct patches *p, const struct patch_columns *c, const struct patch_place *s,
+                                 int64_t row) {
+  int64_t x2 = s->at[2] * p->step[2] + p->offset[2][c->tap.at[2]];
   if (row < 0) return zeros;
   int64_t x = x2 * p->pixel + c->at;
   if (x >= 0 && x + c->n <= p->size[2] * p->pixel) return (const float *)p->image + row + x;
@@ -69,8 +70,10 @@ static const float *row_in_place(const struct patches *p, const struct patch_col
 void patch_rows(const struct patches *p, const struct patch_columns *c, const struct patch_place *places, int lanes,
                 int width, struct gemm_rows *to) {
   bool stay = c->at + c->n <= c->run && gemm_rows_may_stay(p->step[2] * p->pixel);
+  int64_t row = -1;
   for (int i = 0; i < lanes; i++) {
-    const float *at = stay ? row_in_place(p, c, &places[i]) : NULL;
+    if (!i || !places[i].at[2]) row = row_at(p, &places[i], &c->tap); /* others stand in the same row of the grid */
+    const float *at = stay ? row_in_place(p, c, &places[i], row) : NULL;
     if (!at) copy_row(p, c, &places[i], (char *)to->own[i]);
     to->at[i] = at ? at : to->own[i];
   }

@@ -106,7 +106,7 @@ shoal_status conv_forward(struct pool *pool, const struct conv *c, shoal_dtype t
  * tile's columns are whole taps, those are the better side to have them on. */
 static bool taps_suit_columns(const struct conv *c, shoal_dtype type, int64_t rows, int64_t co, int64_t ci) {
   if (type != SHOAL_FLOAT32 || is_product(c)) return false;
-  const struct gemm_kernel *kn = gemm_kernel_find(type, rows, co, false);
+  const struct gemm_kernel *kn = gemm_kernel_find(type, rows, co, GEMM_LANES);
   return ci % kn->mr != 0 && ci % kn->nr == 0;
 }
 
@@ -137,7 +137,7 @@ shoal_status conv_backward_filter(struct pool *pool, const struct conv *c, shoal
     g.a.trans = is_product(c) || !patch_positions_run(&p);
     if (turned) {
       g = (struct gemm){co, rows, g.k, grads, taps, turned_dw->data, type, .ldc = rows};
-      g.a.trans = true;
+      g.a.trans = g.b.stretches = true;
     }
     s = gemm_run(pool, &g);
     if (turned && !s) turn_back(turned_dw->data, rows, co, (float *)dw + i * co, c->co);

@@ -149,16 +149,26 @@ void patch_pack_positions(const struct gemm_operand *o, const struct gemm_panel 
   const struct patches *p = o->arg;
   struct patch_place places[MAX_WIDTH], next = place_of(p, lane);
   struct patch_columns columns;
-  if (panel->rows) columns = patch_columns_of(p, k, n);
+  if (panel->lie == GEMM_A_ROWS) columns = patch_columns_of(p, k, n);
   for (int64_t l = 0; l < lanes; l += panel->width, dst = (char *)dst + step) {
     int here = (int)MIN(panel->width, lanes - l);
     for (int i = 0; i < here; i++, place_next(p, &next)) places[i] = next;
-    if (panel->rows) patch_rows(p, &columns, places, here, panel->width, dst);
+    if (panel->lie == GEMM_A_ROWS) patch_rows(p, &columns, places, here, panel->width, dst);
     else pack_positions(p, panel, places, here, k, n, dst);
   }
 }
 
 /* ---- taps as lanes ---- */
+
+/* Positions [low, high) of a run of them, from s on, are inside the image under tap t; none where low is high. */
+static void inside_of(const struct patches *p, const struct patch_place *s, const struct patch_place *t, int64_t run,
+                      int64_t *low, int64_t *high) {
+  int64_t x2 = s->at[2] * p->step[2] + p->offset[2][t->at[2]], first = 0, end = 0;
+  if (x2 < 0) first = (-x2 + p->step[2] - 1) / p->step[2];
+  if (x2 < p->size[2]) end = (p->size[2] - x2 + p->step[2] - 1) / p->step[2];
+  *low = MIN(first, run);
+  *high = MAX(*low, MIN(end, run));
+}
 
 /* Lanes [first, first + count) of the panel are channels [c, c + count) of one tap. Positions go row by row of the
  * grid, so that what is inside the image is one range of each row. */
@@ -167,21 +177,13 @@ static void copy_tap(const struct patches *p, const struct patch_place *t, int64
                      struct patch_place s, int64_t n, size_t step, char *dst) {
   size_t es = dtype_size(p->type), bytes = (size_t)count * es;
   while (n > 0) {
-    int64_t run = MIN(p->grid[2] - s.at[2], n);
-    int64_t x0 = s.at[0] * p->step[0] + p->offset[0][t->at[0]], x1 = s.at[1] * p->step[1] + p->offset[1][t->at[1]];
-    int64_t x2 = s.at[2] * p->step[2] + p->offset[2][t->at[2]];
-    bool inside = x0 >= 0 && x0 < p->size[0] && x1 >= 0 && x1 < p->size[1];
-    /* Positions [low, high) of the run are inside. */
-    int64_t low = x2 >= 0 ? 0 : (-x2 + p->step[2] - 1) / p->step[2];
-    int64_t high = x2 >= p->size[2] ? 0 : (p->size[2] - x2 + p->step[2] - 1) / p->step[2];
-    low = inside ? MIN(low, run) : run;
-    high = MAX(low, MIN(high, run));
+    int64_t run = MIN(p->grid[2] - s.at[2], n), row = row_at(p, &s, t), low = run, high = run;
+    if (row >= 0) inside_of(p, &s, t, run, &low, &high);
     for (int64_t i = 0; i < low; i++) memset(dst + (size_t)i * step, 0, bytes);
-    const char *from = (const char *)p->image +
-                       (size_t)((((s.n * p->size[0] + x0) * p->size[1] + x1) * p->size[2] + x2) * p->pixel + c) * es;
+    int64_t x2 = (s.at[2] + low) * p->step[2] + p->offset[2][t->at[2]];
+    const char *from = (const char *)p->image + (low < high ? (size_t)(row + x2 * p->pixel + c) * es : 0);
     size_t jump = (size_t)(p->step[2] * p->pixel) * es;
     char *to = dst + (size_t)low * step;
-    from += (size_t)low * jump;
     int64_t many = high - low;
 #define COPY(B)                                                                       \
   case B:                                                                             \
@@ -228,11 +230,39 @@ static int64_t pack_taps(const struct patches *p, const struct gemm_panel *panel
   return c;
 }
 
+/* Channels from c on of tap t, as many as the panel has lanes, where they lie. */
+static void find_stretches(const struct patches *p, const struct patch_place *t, int64_t c, struct patch_place s,
+                           int64_t n, struct gemm_stretches *to) {
+  to->step = p->step[2] * p->pixel;
+  to->n = 0;
+  for (int64_t k = 0, run; k < n; k += run) {
+    int64_t low, high, row = row_at(p, &s, t);
+    run = MIN(p->grid[2] - s.at[2], n - k);
+    inside_of(p, &s, t, run, &low, &high);
+    if (row >= 0 && low < high) {
+      int64_t x2 = (s.at[2] + low) * p->step[2] + p->offset[2][t->at[2]];
+      to->at[to->n++] = (struct gemm_stretch){(const float *)p->image + row + x2 * p->pixel + c, (int32_t)(k + low),
+                                              (int32_t)(high - low)};
+    }
+    s.at[2] = p->grid[2] - 1;
+    place_next(p, &s);
+  }
+}
+
 /* One channel. */
 static void pack_tap_rows(const struct patches *p, struct patch_place *t, struct patch_place first, int lanes,
                           int width, int64_t n, struct gemm_rows *to) {
   for (int i = 0; i < lanes; i++, tap_next(p, t)) patch_tap_row(p, t, first, n, to->own[i]);
   for (int i = 0; i < width; i++) to->at[i] = to->own[i < lanes ? i : 0];
+}
+
+/* As pack_taps(). Panels are parts of taps: their lanes divide the channels. */
+static int64_t pack_stretches(const struct patches *p, struct patch_place *t, int64_t c, struct patch_place first,
+                              int lanes, int64_t n, struct gemm_stretches *to) {
+  find_stretches(p, t, c, first, n, to);
+  if (c + lanes < p->channels) return c + lanes;
+  tap_next(p, t);
+  return 0;
 }
 
 void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes,
@@ -242,7 +272,8 @@ void patch_pack_taps(const struct gemm_operand *o, const struct gemm_panel *pane
   int64_t c = lane % p->channels;
   for (int64_t l = 0; l < lanes; l += panel->width, dst = (char *)dst + step) {
     int here = (int)MIN(panel->width, lanes - l);
-    if (panel->rows) pack_tap_rows(p, &t, first, here, panel->width, n, dst);
+    if (panel->lie == GEMM_A_ROWS) pack_tap_rows(p, &t, first, here, panel->width, n, dst);
+    else if (panel->lie == GEMM_B_STRETCHES) c = pack_stretches(p, &t, c, first, here, n, dst);
     else c = pack_taps(p, panel, &t, c, first, here, n, dst);
   }
 }

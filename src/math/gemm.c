@@ -91,8 +91,15 @@ static void pack_b(void *arg, int64_t begin, int64_t end) {
 /* Of one panel of A over kc steps. */
 static size_t row_bytes(const struct gemm_job *j) {
   struct gemm_rows *rows;
-  if (j->kn->rows) return sizeof *rows + (size_t)j->kn->mr * sizeof *rows->own;
+  if (j->kn->lie == GEMM_A_ROWS) return sizeof *rows + (size_t)j->kn->mr * sizeof *rows->own;
   return (size_t)j->kc * (size_t)j->kn->mr * j->in_size;
+}
+
+/* Of one panel of B over kc steps, in a block of its own. */
+static size_t column_bytes(const struct gemm_job *j) {
+  struct gemm_stretches *all;
+  if (j->kn->lie == GEMM_B_STRETCHES) return sizeof *all + (size_t)j->kc * sizeof *all->at;
+  return (size_t)j->kc * (size_t)j->kn->nr * j->in_size;
 }
 
 static void pack_a(void *arg, int64_t begin, int64_t end) {
@@ -158,7 +165,7 @@ static void run_block(const struct gemm_job *j, int64_t i0, int64_t rows, int64_
   bool add = !partial && g->accumulate;
   int64_t kc = j->kc;
   size_t a_step = row_bytes(j);
-  size_t b_step = j->b ? j->panel_bytes : (size_t)kc * (size_t)nr * j->in_size;
+  size_t b_step = j->b ? j->panel_bytes : column_bytes(j);
   char *own_a = j->a ? NULL : scratch_get(SCRATCH_PACK, (size_t)((rows + mr - 1) / mr) * a_step);
   char *own_b = j->b ? NULL : scratch_get(SCRATCH_PANELS, (size_t)(padded / nr) * b_step);
   _Alignas(64) char tile[GEMM_MAX_TILE * 8];
@@ -268,7 +275,7 @@ static void choose_splits(struct gemm_job *j) {
 static void choose_steps(struct gemm_job *j) {
   enum { LEAST_RUN = 64 }; /* of steps: less is not worth the tile's way to C and back */
   int64_t blocks = (j->k_piece + j->kn->kc - 1) / j->kn->kc, round = j->kn->round, run = j->g->a.run;
-  if (j->kn->rows && run && j->k_piece % run == 0) {
+  if (j->kn->lie == GEMM_A_ROWS && run && j->k_piece % run == 0) {
     for (j->kc = MIN(run, j->kn->kc); run % j->kc; j->kc--) {
     }
     if (j->kc >= LEAST_RUN) return;
@@ -328,6 +335,14 @@ static void run_empty(const struct gemm *g) {
     }
 }
 
+static const struct gemm_kernel *find_kernel(const struct gemm *g) {
+  enum gemm_lie lie = !g->a.trans ? GEMM_A_ROWS : g->b.stretches ? GEMM_B_STRETCHES : GEMM_LANES;
+  const struct gemm_kernel *kn = gemm_kernel_find(g->a.type, g->m, g->n, lie);
+  /* With several blocks of rows B is packed once, over all of K. */
+  if (kn && kn->lie == GEMM_B_STRETCHES && g->m > kn->mc) return gemm_kernel_find(g->a.type, g->m, g->n, GEMM_LANES);
+  return kn;
+}
+
 shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   if (g->m <= 0 || g->n <= 0) return NULL;
   if (g->k <= 0) {
@@ -337,11 +352,13 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
   if (flops < PARALLEL_FLOPS) pool = NULL;
   if (gemv_suits(g)) return gemv_run(pool, g);
-  struct gemm_job j = {.g = g, .kn = gemm_kernel_find(g->a.type, g->m, g->n, !g->a.trans)};
+  struct gemm_job j = {.g = g, .kn = find_kernel(g)};
   MUST(j.kn);
-  MUST(!j.kn->rows || (j.kn->mr <= GEMM_ROWS && j.kn->kc <= GEMM_ROW));
-  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in, j.kn->rows};
-  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in, false};
+  MUST(j.kn->lie != GEMM_A_ROWS || (j.kn->mr <= GEMM_ROWS && j.kn->kc <= GEMM_ROW));
+  enum gemm_lie a_lies = j.kn->lie == GEMM_A_ROWS ? GEMM_A_ROWS : GEMM_LANES;
+  enum gemm_lie b_lies = j.kn->lie == GEMM_B_STRETCHES ? GEMM_B_STRETCHES : GEMM_LANES;
+  j.pa = (struct gemm_panel){j.kn->mr, j.kn->group_a, j.kn->round, j.kn->in, a_lies};
+  j.pb = (struct gemm_panel){j.kn->nr, j.kn->group_b, j.kn->round, j.kn->in, b_lies};
   j.in_size = dtype_size(j.kn->in);
   j.acc_size = dtype_size(j.kn->acc);
   j.apart = gemm_acc_type(g->type) != g->type && dtype_size(g->type) != j.acc_size;

@@ -29,11 +29,12 @@ enum gemm_act {
 
 /* How a panel is laid out: `width` lanes (rows of A, columns of B) side by side for each group of `group` steps
  * of k: element (lane, k) stands at (k / group) * width * group + lane * group + k % group. The number of steps
- * is a multiple of `round` (itself one of group). Or, with `rows`, it is a struct gemm_rows. */
+ * is a multiple of `round` (itself one of group). So panels lie as lanes; others are made of what they find. */
+enum gemm_lie { GEMM_LANES, GEMM_A_ROWS, GEMM_B_STRETCHES };
 struct gemm_panel {
   int width, group, round;
   shoal_dtype type; /* of packed elements */
-  bool rows;
+  enum gemm_lie lie;
 };
 
 /* A panel of float whose lanes are wherever their steps lie contiguous: in the matrix itself, or copied into own. Lanes
@@ -42,6 +43,18 @@ enum { GEMM_ROWS = 16, GEMM_ROW = 256 + 16 }; /* lanes at most; steps at most, a
 struct gemm_rows {
   const float *at[GEMM_ROWS];
   _Alignas(64) float own[][GEMM_ROW];
+};
+
+/* A panel of B, of float, that lies in the matrix as lanes do, in stretches of n steps, `step` elements apart. k: the
+ * first of them, in the panel; what is in no stretch is zero. */
+struct gemm_stretch {
+  const float *at;
+  int32_t k, n;
+};
+struct gemm_stretches {
+  int64_t step;
+  int n;
+  struct gemm_stretch at[];
 };
 
 struct gemm_operand {
@@ -56,7 +69,8 @@ struct gemm_operand {
   void (*pack)(const struct gemm_operand *o, const struct gemm_panel *panel, int64_t lane, int64_t lanes, int64_t k,
                int64_t n, void *dst, size_t step);
   const void *arg; /* for pack */
-  int64_t run;     /* for pack: k lies contiguous in stretches of so many; 0: in none worth while */
+  int64_t run;     /* for pack of A: k lies contiguous in stretches of so many; 0: in none worth while */
+  bool stretches;  /* for pack of B: its panels may be struct gemm_stretches */
 };
 
 /* What happens to a sum before it is stored. Vectors have N elements of the accumulator's type (float for float,

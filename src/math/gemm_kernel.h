@@ -23,12 +23,12 @@ struct gemm_kernel {
    * edge_n. Stores at least rows x cols sums; c has room for the whole tile. */
   void (*edge)(int64_t n, const void *a, const void *b, void *c, int64_t ldc, int rows, int cols);
   int edge_m, edge_n;
-  bool rows; /* A's panels are struct gemm_rows: for an A whose k lies contiguous, which then need not be packed */
+  enum gemm_lie lie;
 };
 
-/* The best kernel for operands of this type and a C of this size; NULL when gemm does not take the type. k_runs: A's k
- * lies contiguous. */
-const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n, bool k_runs);
+/* The best kernel for operands of this type that may lie so, or as lanes, and a C of this size; NULL when gemm does not
+ * take the type. */
+const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n, enum gemm_lie lie);
 
 /* The machine has it, and it gave right sums when it was tried. */
 bool gemm_kernel_trusted(const struct gemm_kernel *k);

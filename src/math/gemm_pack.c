@@ -239,7 +239,7 @@ void gemm_pack_block(const struct gemm_panel *panel, const void *data, shoal_dty
     pack_groups(panel, data, ls, ks, lanes, n, dst);
     return;
   }
-  if (panel->rows) {
+  if (panel->lie == GEMM_A_ROWS) {
     pack_float_rows(data, ls, w, lanes, n, dst);
     return;
   }

@@ -43,13 +43,20 @@ static bool proven(const struct gemm_kernel *k) {
   static _Alignas(64) float fa[MAX_MR * MAX_K], fb[MAX_NR * MAX_K], c[MAX_MR * (MAX_NR + ODD)];
   bool narrow = k->in == SHOAL_BFLOAT16;
   if (k->acc != SHOAL_FLOAT32) return true;
+  bool in_rows = k->lie == GEMM_A_ROWS;
   struct gemm_rows rows;
   for (int i = 0; i < GEMM_ROWS; i++) rows.at[i] = fa + i * MAX_K;
+  union { /* in two stretches */
+    struct gemm_stretches panel;
+    char room[sizeof(struct gemm_stretches) + 2 * sizeof(struct gemm_stretch)];
+  } b_in = {.panel = {.step = k->nr, .n = 2}};
+  b_in.panel.at[0] = (struct gemm_stretch){fb, 0, 1};
+  b_in.panel.at[1] = (struct gemm_stretch){fb + k->nr, 1, PROOF_STEPS - 1};
   int n = k->round * PROOF_STEPS, ldc = k->nr + ODD;
   for (int l = 0; l < MAX(k->mr, k->nr); l++)
     for (int p = 0; p < n; p++) { /* small whole numbers: every sum is exact */
       float x = (float)((l * 7 + p * 3) % 5 - 2), y = (float)((l * 5 + p * 11) % 7 - 3);
-      int at_a = k->rows ? l * MAX_K + p : p / k->group_a * k->mr * k->group_a + l * k->group_a + p % k->group_a;
+      int at_a = in_rows ? l * MAX_K + p : p / k->group_a * k->mr * k->group_a + l * k->group_a + p % k->group_a;
       int at_b = p / k->group_b * k->nr * k->group_b + l * k->group_b + p % k->group_b;
       if (l < k->mr && narrow) a[at_a] = bf16_from_float(x).bits;
       else if (l < k->mr) fa[at_a] = x;
@@ -57,9 +64,10 @@ static bool proven(const struct gemm_kernel *k) {
       else if (l < k->nr) fb[at_b] = y;
     }
   for (int i = 0; i < k->mr * ldc; i++) c[i] = 1000;
-  const void *panel = k->rows ? (void *)&rows : narrow ? (void *)a : fa;
-  k->micro(PROOF_STEPS, panel, narrow ? (void *)b : fb, c, ldc, false);
-  k->micro(PROOF_STEPS, panel, narrow ? (void *)b : fb, c, ldc, true);
+  const void *panel_a = in_rows ? (void *)&rows : narrow ? (void *)a : fa;
+  const void *panel_b = k->lie == GEMM_B_STRETCHES ? (void *)&b_in : narrow ? (void *)b : fb;
+  k->micro(PROOF_STEPS, panel_a, panel_b, c, ldc, false);
+  k->micro(PROOF_STEPS, panel_a, panel_b, c, ldc, true);
   for (int i = 0; i < k->mr; i++)
     for (int j = 0; j < ldc; j++) {
       float want = j < k->nr ? 0 : 1000;
@@ -102,12 +110,12 @@ static float extent(int64_t n, int whole, int step) {
 
 /* The kernels of one table that take packed elements of this type; the first table that has any wins, and
  * within it the kernel that wastes least on this shape. */
-static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n, bool rows) {
+static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t n, enum gemm_lie lie) {
   for (int t = 0; tables()[t]; t++) {
     const struct gemm_kernel *best = NULL;
     float best_cost = 0, rank = 0;
     for (const struct gemm_kernel *k = tables()[t]; k->name; k++) {
-      if (k->in != in || (k->rows && !rows) || !usable(t, (int)(k - tables()[t]))) continue;
+      if (k->in != in || (k->lie && k->lie != lie) || !usable(t, (int)(k - tables()[t]))) continue;
       /* Kernels of another kind (cost above 2: slower instructions) only when the better kind is absent. */
       if (best && k->cost > 2 * rank) break;
       if (!best) rank = k->cost;
@@ -122,15 +130,16 @@ static const struct gemm_kernel *find_packed(shoal_dtype in, int64_t m, int64_t 
   return NULL;
 }
 
-const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n, bool k_runs) {
+const struct gemm_kernel *gemm_kernel_find(shoal_dtype type, int64_t m, int64_t n, enum gemm_lie lie) {
   if (type == SHOAL_BFLOAT16) {
-    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n, false);
+    const struct gemm_kernel *k = find_packed(SHOAL_BFLOAT16, m, n, GEMM_LANES);
     if (k) return k;
   }
-  return find_packed(gemm_acc_type(type), m, n, k_runs && type == SHOAL_FLOAT32); /* others are converted on the way */
+  if (type != SHOAL_FLOAT32) lie = GEMM_LANES; /* others are converted on the way */
+  return find_packed(gemm_acc_type(type), m, n, lie);
 }
 
 const char *gemm_kernel_name(shoal_dtype type, int64_t m, int64_t n) {
-  const struct gemm_kernel *k = gemm_kernel_find(type, m, n, true);
+  const struct gemm_kernel *k = gemm_kernel_find(type, m, n, GEMM_A_ROWS);
   return k ? k->name : "none";
 }

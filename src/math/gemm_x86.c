@@ -17,13 +17,20 @@ static bool has_avx512_bf16(void) { return cpu_has(CPU_AVX512_BF16); }
 static bool has_amx(void) { return cpu_has(CPU_AMX); }
 
 #define ROWS 0
+#define STRETCHES 0
 #define LIE(x) x##_lanes
 #include "math/gemm_x86_float.inc"
 #define ROWS 1
+#define STRETCHES 0
 #define LIE(x) x##_rows
+#include "math/gemm_x86_float.inc"
+#define ROWS 0
+#define STRETCHES 1
+#define LIE(x) x##_stretches
 #include "math/gemm_x86_float.inc"
 
 #define ROWS 0
+#define STRETCHES 0
 #define ISA "avx512f"
 #define T double
 #define VEC __m512d
@@ -62,6 +69,7 @@ static bool has_amx(void) { return cpu_has(CPU_AMX); }
 #undef PA
 #undef PB
 #undef ROWS
+#undef STRETCHES
 
 /* Pairs of k: element i of a register holds both factors of a pair. */
 __attribute__((target("avx512f,avx512bf16"))) static void avx512_bf16(int64_t n, const void *pa, const void *pb,
@@ -142,11 +150,15 @@ __attribute__((target("amx-tile,amx-bf16"))) static void amx_32x32(int64_t n, co
 
 const struct gemm_kernel gemm_kernels_x86[] = {
     {"avx512 float 12x32, rows", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512,
-     avx512_12x32_rows, avx512_edge_rows, 4, 16, .rows = true},
+     avx512_12x32_rows, avx512_edge_rows, 4, 16, GEMM_A_ROWS},
+    {"avx512 float 12x32, stretches", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512,
+     avx512_12x32_stretches, avx512_edge_stretches, 4, 16, GEMM_B_STRETCHES},
     {"avx512 float 12x32", SHOAL_FLOAT32, SHOAL_FLOAT32, 12, 32, 1, 1, 1, 256, 192, 1, has_avx512, avx512_12x32_lanes,
      avx512_edge_lanes, 4, 16},
     {"avx2 float 6x16, rows", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16_rows,
-     avx2_edge_rows, 6, 8, .rows = true},
+     avx2_edge_rows, 6, 8, GEMM_A_ROWS},
+    {"avx2 float 6x16, stretches", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2,
+     avx2_6x16_stretches, avx2_edge_stretches, 6, 8, GEMM_B_STRETCHES},
     {"avx2 float 6x16", SHOAL_FLOAT32, SHOAL_FLOAT32, 6, 16, 1, 1, 1, 256, 144, 3, has_avx2, avx2_6x16_lanes,
      avx2_edge_lanes, 6, 8},
     {"avx512 double 12x16", SHOAL_FLOAT64, SHOAL_FLOAT64, 12, 16, 1, 1, 1, 192, 144, 1, has_avx512, avx512_double},

@@ -12,7 +12,8 @@
  * Where other processes want the cores (two workers and a parameter server on two of them), helpers come late, or take
  * turns with somebody else's caller, and a loop takes as long as without them, or longer. So it is measured what
  * helpers bring: the caller knows from its own share how long it would have taken alone. Where that was no gain they
- * are left asleep, but for a try now and then. */
+ * are left asleep, but for a try now and then; a loop that turns out to be long has them all the same, since beside it
+ * to wake them costs nothing. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -27,12 +28,13 @@
 #include "base/mem.h"
 
 enum {
-  SPIN_NANOS = 50000, /* how long to look out: longer than the small nodes between two products take */
-  SPIN_PAUSES = 32,   /* between two looks at the clock */
-  SPIN_PATIENCE = 4,  /* vain tries in a row before looking out is given up */
-  SPIN_RETRY = 64,    /* one in so many is made all the same */
-  HELP_LOOK = 4,      /* of so many loops one is measured */
-  HELP_RETRY = 13,    /* of so many loops one has helpers all the same; odd, as steps have a few loops each */
+  SPIN_NANOS = 50000,  /* how long to look out: longer than the small nodes between two products take */
+  SPIN_PAUSES = 32,    /* between two looks at the clock */
+  SPIN_PATIENCE = 4,   /* vain tries in a row before looking out is given up */
+  SPIN_RETRY = 64,     /* one in so many is made all the same */
+  HELP_LOOK = 4,       /* of so many loops one is measured */
+  HELP_RETRY = 13,     /* of so many loops one has helpers all the same; odd, as steps have a few loops each */
+  LONG_NANOS = 400000, /* a loop that computes for longer is long */
 };
 
 struct pool_task {
@@ -252,10 +254,11 @@ static void judge_help(struct pool *p, int64_t took, int64_t alone) {
   atomic_store_explicit(&p->help_gain, before - before / 8 + (alone - alone / 5 - took), memory_order_relaxed);
 }
 
-static void share(struct pool *p, int64_t n, int64_t grain, int helpers, void (*fn)(void *, int64_t, int64_t),
-                  void *arg, bool measured) {
+/* Elements from `first` on. */
+static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int helpers,
+                  void (*fn)(void *, int64_t, int64_t), void *arg, bool measured) {
   int64_t began = measured ? clock_ns() : 0, busy = measured ? thread_cpu_ns() : 0;
-  struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .helpers = helpers};
+  struct pool_loop l = {.fn = fn, .arg = arg, .n = n, .grain = grain, .next = first, .helpers = helpers};
   pthread_mutex_init(&l.lock, NULL);
   pthread_cond_init(&l.done, NULL);
   pthread_mutex_lock(&p->lock);
@@ -288,14 +291,27 @@ static int helpers_for(const struct pool *p, int64_t n, int64_t grain) {
   return (int)MIN(pieces - 1, MIN(others, p->n_threads - 1));
 }
 
+/* Piece by piece, until it is known to be long; then the rest with helpers. */
+static void share_if_long(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+  int64_t began = clock_ns(), busy = thread_cpu_ns();
+  for (int64_t i = 0; i < n; i += grain) {
+    int helpers = i ? helpers_for(p, n - i, grain) : 0;
+    if (helpers > 0 && clock_ns() - began > LONG_NANOS && thread_cpu_ns() - busy > LONG_NANOS) {
+      share(p, i, n, grain, helpers, fn, arg, false);
+      return;
+    }
+    fn(arg, i, MIN(i + grain, n));
+  }
+}
+
 /* With helpers, if there are any and they are worth it; false: the caller is to do it all. */
 static bool shared(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
   int helpers = helpers_for(p, n, grain);
   if (helpers <= 0) return false;
   bool in_the_way = atomic_load_explicit(&p->help_gain, memory_order_relaxed) < 0;
   unsigned count = atomic_fetch_add_explicit(&p->loops, 1, memory_order_relaxed);
-  if (in_the_way && count % HELP_RETRY) return false;
-  share(p, n, grain, helpers, fn, arg, in_the_way || count % HELP_LOOK == 0);
+  if (in_the_way && count % HELP_RETRY) share_if_long(p, n, grain, fn, arg);
+  else share(p, 0, n, grain, helpers, fn, arg, in_the_way || count % HELP_LOOK == 0);
   return true;
 }
 

@@ -83,7 +83,7 @@ struct hindered {
 static void slow_helpers(void *arg, int64_t begin, int64_t end) {
   struct hindered *h = arg;
   if (!pool_is_mine(h->p)) {
-    for (volatile int i = 0; i < 50000; i++) {
+    for (volatile int i = 0; i < 2000; i++) {
     } /* time for them to come */
     return;
   }

@@ -58,7 +58,6 @@ static const struct lock_kind {
     {"rpc/loop.c", "loop.lock"},
     {"runtime/local_session.c", "s->graph_lock", true}, /* constants are folded under it, in parallel */
     {"runtime/function.c", "f->lock", true},            /* a body is compiled once; constants are folded, in parallel */
-    {"runtime/function.c", "r->lock"},
     {"runtime/plan.c", "c->lock"},
     {"ops/control/device_copy.c", "st->lock"},
     {"runtime/resource.c", "m->lock"},

@@ -24,6 +24,7 @@ struct program {
   const struct shoal_node *steps[MAX_STEPS];
   int a[MAX_STEPS], b[MAX_STEPS]; /* operands: an input's number; 1000 + a step's; -1: none */
   int n;
+  int begun; /* steps that are there or will be, when their producers are: so deep, and no deeper, is a tree walked */
 };
 
 static struct shape known(shoal_out o) { return o.node->out_shapes ? o.node->out_shapes[o.index] : shape_unknown(); }
@@ -66,14 +67,16 @@ static int add_input(struct program *p, shoal_out o) {
   return p->n_in++;
 }
 
-/* Adds n and, before it, those of its producers that can come along. Its step's number, or -1 for no room. */
+/* Adds n and, before it, those of its producers that can come along and for which there is room: of a longer chain the
+ * end, whose rest is the next program's. Its step's number, or -1: too many inputs. */
 static int gather(struct fusing *f, struct program *p, struct shoal_node *n) {
   int operand[2] = {-1, -1};
+  p->begun++;
   for (int i = 0; i < n->n_in; i++) {
     struct shoal_node *from = n->in[i].node;
     bool along = f->fusable[from->id] && !f->taken[from->id] && !is_scalar(n->in[i]) && from->control.n == 0 &&
                  rewrite_only_consumer(f->r, from) == n && str_equal(from->assigned, n->assigned) &&
-                 from->out_types[0] == n->out_types[0] && p->n + 2 < MAX_STEPS;
+                 from->out_types[0] == n->out_types[0] && p->begun < MAX_STEPS;
     if (along) {
       int step = gather(f, p, from);
       if (step < 0) return -1;
@@ -83,7 +86,6 @@ static int gather(struct fusing *f, struct program *p, struct shoal_node *n) {
       if (operand[i] < 0) return -1;
     }
   }
-  if (p->n == MAX_STEPS) return -1;
   p->steps[p->n] = n;
   p->a[p->n] = operand[0];
   p->b[p->n] = operand[1];

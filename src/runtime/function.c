@@ -59,12 +59,10 @@ shoal_status function_runtime_add(struct function_runtime *r, const struct shoal
 
 void function_runtime_inherit(struct function_runtime *r, struct function_runtime *from) {
   void *def;
-  pthread_mutex_lock(&from->lock); /* r is new: nobody has it and wants this one */
-  pthread_mutex_lock(&r->lock);
+  pthread_mutex_lock(&from->lock); /* r is new: nobody else has it, and its lock is not needed */
   for (size_t i = 0; strmap_next(&from->library->functions, &i, NULL, &def);)
     if (!graph_function(r->library, ((struct function_def *)def)->name))
       shoal_status_free(graph_add_function(r->library, function_def_ref(def)));
-  pthread_mutex_unlock(&r->lock);
   pthread_mutex_unlock(&from->lock);
 }
 

@@ -110,5 +110,25 @@ static void forgotten_steps_come_again(void **state) {
   shoal_graph_free(g);
 }
 
+/* A chain of elementwise ops, however long, is fused piece by piece: its length is neither the stack's depth nor a
+ * square of time. */
+static void long_chains(void **state) {
+  enum { LINKS = 200000, WIDE = 4 };
+  shoal_graph *g = shoal_graph_new();
+  shoal_out one = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(WIDE), "one"), sum = one;
+  for (int i = 0; i < LINKS; i++) sum = shoal_add(g, sum, one);
+  shoal_session *s;
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  shoal_tensor *in, *out;
+  ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){WIDE}, (const float[]){1, 1, 1, 1},
+                              WIDE * sizeof(float), &in));
+  ASSERT_OK(shoal_session_step(s, SHOAL_FEED(one, in), SHOAL_FETCH(sum, &out), NULL));
+  assert_true(((const float *)shoal_tensor_const_data(out))[WIDE - 1] == LINKS + 1);
+  shoal_tensor_unref(in);
+  shoal_tensor_unref(out);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 RUN_TESTS(cmocka_unit_test(refused_call_feeds_nothing), cmocka_unit_test(config_may_forbid_rewrites),
-          cmocka_unit_test(forgotten_steps_come_again))
+          cmocka_unit_test(forgotten_steps_come_again), cmocka_unit_test(long_chains))

@@ -23,7 +23,8 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = ["src", "include", "tests", "examples", "bench", "tools"]
-INCLUDE = re.compile(rb'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
+# Also by `#define LOOPS "FILE"`, as src/tensor/each_type.h has it.
+INCLUDE = re.compile(rb'^\s*#\s*(?:include|define LOOPS)\s+["<]([^">]+)[">]', re.M)
 
 
 class Tool:

@@ -19,7 +19,7 @@
 #define SERVICE "/tensorflow.WorkerService/"
 
 /* Calls that are more or less alike: asked, perhaps cancelled, and answered. */
-struct simple {
+struct worker_call {
   struct worker_link *w;
   worker_done done;
   void *arg;
@@ -29,8 +29,8 @@ struct simple {
   struct text *stats; /* Logging's */
 };
 
-static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, worker_done done, void *arg) {
-  struct simple *s = block_zalloc(sizeof *s);
+static struct worker_call *call_new(struct worker_link *w, struct cancel *cancel, worker_done done, void *arg) {
+  struct worker_call *s = block_zalloc(sizeof *s);
   s->w = w;
   s->cancel = cancel;
   s->done = done;
@@ -38,19 +38,19 @@ static struct simple *simple_new(struct worker_link *w, struct cancel *cancel, w
   return s;
 }
 
-static void simple_end(struct simple *s, shoal_status st) {
+static void call_end(struct worker_call *s, shoal_status st) {
   worker_done done = s->done;
   void *arg = s->arg;
   block_free(s);
   done(arg, st);
 }
 
-static void simple_start(struct simple *s, const char *method, struct rpc_message *request, int64_t deadline,
-                         unsigned flags, int64_t step, rpc_done done) {
+static void call_start(struct worker_call *s, const char *method, struct rpc_message *request, int64_t deadline,
+                       unsigned flags, int64_t step, rpc_done done) {
   static const char why[] = "nobody waits for the answer any more";
   if (!cancellable_begin(&s->call, s->cancel, why)) {
     rpc_message_free(request);
-    simple_end(s, STATUS(SHOAL_CANCELLED, "%s", why));
+    call_end(s, STATUS(SHOAL_CANCELLED, "%s", why));
     return;
   }
   peer_start(s->w->peer, method, request, deadline, flags, step, NULL, done, s, &s->call.call);
@@ -58,7 +58,7 @@ static void simple_start(struct simple *s, const char *method, struct rpc_messag
 }
 
 /* The call is over; what it was answered, if it was. */
-static shoal_status simple_answer(struct simple *c, shoal_status s, struct rpc_body *body, struct wire *out) {
+static shoal_status call_answer(struct worker_call *c, shoal_status s, struct rpc_body *body, struct wire *out) {
   const void *data;
   size_t size;
   cancellable_end(&c->call);
@@ -68,10 +68,10 @@ static shoal_status simple_answer(struct simple *c, shoal_status s, struct rpc_b
   return NULL;
 }
 
-static void simple_done(void *arg, shoal_status st, struct rpc_body *body) {
-  struct simple *s = arg;
+static void call_done(void *arg, shoal_status st, struct rpc_body *body) {
+  struct worker_call *s = arg;
   cancellable_end(&s->call);
-  simple_end(s, st);
+  call_end(s, st);
 }
 
 /* ---- GetStatus ---- */
@@ -110,18 +110,18 @@ static shoal_status take_device(struct worker_link *w, struct wire message) {
 }
 
 static void status_done(void *arg, shoal_status s, struct rpc_body *body) {
-  struct simple *c = arg;
+  struct worker_call *c = arg;
   struct wire w;
-  s = simple_answer(c, s, body, &w);
+  s = call_answer(c, s, body, &w);
   if (!s) peer_learn(c->w->peer, w.at, wire_left(&w));
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
     if (f.tag == GetStatusResponse_device_attributes) s = take_device(c->w, wire_inside(&f));
-  simple_end(c, s);
+  call_end(c, s);
 }
 
 static void get_status(struct worker_link *w, int64_t deadline, struct cancel *cancel, worker_done done, void *arg) {
-  simple_start(simple_new(w, cancel, done, arg), SERVICE "GetStatus", NULL, deadline,
-               RPC_WAIT_FOR_READY | PEER_UNWATCHED, 0, status_done);
+  call_start(call_new(w, cancel, done, arg), SERVICE "GetStatus", NULL, deadline, RPC_WAIT_FOR_READY | PEER_UNWATCHED,
+             0, status_done);
 }
 
 /* ---- sessions ---- */
@@ -143,32 +143,32 @@ static void create_session(struct worker_link *w, const struct worker_session_op
   if (o->isolated) put_CreateWorkerSessionRequest_isolate_session_state(&m, 1);
   put_CreateWorkerSessionRequest_master_task(&m, o->master);
   put_CreateWorkerSessionRequest_master_incarnation(&m, o->master_incarnation);
-  simple_start(simple_new(w, cancel, done, arg), SERVICE "CreateWorkerSession", message_from_text(&m), deadline, 0, 0,
-               simple_done);
+  call_start(call_new(w, cancel, done, arg), SERVICE "CreateWorkerSession", message_from_text(&m), deadline, 0, 0,
+             call_done);
 }
 
 static void delete_session(struct worker_link *w, const char *session, struct cancel *cancel, worker_done done,
                            void *arg) {
   struct text m = {0};
   put_DeleteWorkerSessionRequest_session_handle(&m, session);
-  simple_start(simple_new(w, cancel, done, arg), SERVICE "DeleteWorkerSession", message_from_text(&m),
-               deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, simple_done);
+  call_start(call_new(w, cancel, done, arg), SERVICE "DeleteWorkerSession", message_from_text(&m),
+             deadline_after_ms(peer_is_silent(w->peer) ? 500 : 10000), 0, 0, call_done);
 }
 
 /* ---- graphs ---- */
 
 static void register_done(void *arg, shoal_status s, struct rpc_body *body) {
-  struct simple *c = arg;
+  struct worker_call *c = arg;
   struct wire w;
   bool found = false;
-  s = simple_answer(c, s, body, &w);
+  s = call_answer(c, s, body, &w);
   for (struct wire_field f; !s && wire_next(&w, &f) == WIRE_FIELD;)
     if (f.tag == RegisterGraphResponse_graph_handle && f.size <= 16) {
       snprintf(c->handle, 17, "%.*s", (int)f.size, (const char *)f.data);
       found = true;
     }
   if (!s && !found) s = INTERNAL("%s answered RegisterGraph without a graph handle", c->w->task);
-  simple_end(c, s);
+  call_end(c, s);
 }
 
 static void register_graph(struct worker_link *w, const struct graph_registration *r, struct cancel *cancel,
@@ -186,9 +186,9 @@ static void register_graph(struct worker_link *w, const struct graph_registratio
   put_RegisterGraphRequest_create_worker_session_called(&m, 1);
   if (r->collective_key) put_RegisterGraphRequest_collective_graph_key(&m, r->collective_key);
   if (r->config->n) put_RegisterGraphRequest_config_proto_n(&m, r->config->at, r->config->n);
-  struct simple *c = simple_new(w, cancel, done, arg);
+  struct worker_call *c = call_new(w, cancel, done, arg);
   c->handle = r->handle;
-  simple_start(c, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, register_done);
+  call_start(c, SERVICE "RegisterGraph", message_from_text(&m), DEADLINE_NEVER, 0, 0, register_done);
 }
 
 static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
@@ -198,8 +198,8 @@ static void deregister_graph(struct worker_link *w, const char *session, const c
   put_DeregisterGraphRequest_graph_handle(&m, handle);
   put_DeregisterGraphRequest_session_handle(&m, session);
   put_DeregisterGraphRequest_create_worker_session_called(&m, 1);
-  simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "DeregisterGraph", message_from_text(&m),
-               deadline_after_ms(10000), 0, 0, simple_done);
+  call_start(call_new(w, NULL, ignore, NULL), SERVICE "DeregisterGraph", message_from_text(&m),
+             deadline_after_ms(10000), 0, 0, call_done);
 }
 
 /* ---- running ---- */
@@ -266,21 +266,21 @@ static void cleanup_graph(struct worker_link *w, int64_t step_id) {
   struct message m;
   message_init(&m);
   message_int(&m, CleanupGraphRequest_step_id, (uint64_t)step_id);
-  simple_start(simple_new(w, NULL, ignore, NULL), SERVICE "CleanupGraph", message_finish(&m), deadline_after_ms(10000),
-               0, step_id, simple_done);
+  call_start(call_new(w, NULL, ignore, NULL), SERVICE "CleanupGraph", message_finish(&m), deadline_after_ms(10000), 0,
+             step_id, call_done);
 }
 
 static void logging_done(void *arg, shoal_status s, struct rpc_body *body) {
-  struct simple *c = arg;
+  struct worker_call *c = arg;
   struct wire w;
-  s = simple_answer(c, s, body, &w);
+  s = call_answer(c, s, body, &w);
   for (struct wire_field f; !s && c->stats && wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag != LoggingResponse_step) continue;
     struct wire step = wire_inside(&f);
     for (struct wire_field k; wire_next(&step, &k) == WIRE_FIELD;)
       if (k.tag == LabeledStepStats_step_stats) text_add(c->stats, (const char *)k.data, k.size);
   }
-  simple_end(c, s);
+  call_end(c, s);
 }
 
 static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64_t deadline, struct text *stats,
@@ -289,17 +289,17 @@ static void log_transfers(struct worker_link *w, bool on, int64_t step_id, int64
   if (on) put_LoggingRequest_enable_rpc_logging(&m, 1);
   else put_LoggingRequest_disable_rpc_logging(&m, 1);
   if (!on) put_LoggingRequest_fetch_step_id(&m, step_id);
-  struct simple *c = simple_new(w, NULL, done, arg);
+  struct worker_call *c = call_new(w, NULL, done, arg);
   c->stats = stats;
-  simple_start(c, SERVICE "Logging", message_from_text(&m), deadline, 0, step_id, logging_done);
+  call_start(c, SERVICE "Logging", message_from_text(&m), deadline, 0, step_id, logging_done);
 }
 
 static void cleanup_all(struct worker_link *w, char *const *containers, int n, struct cancel *cancel, worker_done done,
                         void *arg) {
   struct text m = {0};
   for (int i = 0; i < n; i++) put_CleanupAllRequest_container(&m, containers[i]);
-  simple_start(simple_new(w, cancel, done, arg), SERVICE "CleanupAll", message_from_text(&m), deadline_after_ms(10000),
-               0, 0, simple_done);
+  call_start(call_new(w, cancel, done, arg), SERVICE "CleanupAll", message_from_text(&m), deadline_after_ms(10000), 0,
+             0, call_done);
 }
 
 static void enroll(const struct worker_link *w, struct roll *roll) {

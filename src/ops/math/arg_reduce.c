@@ -41,13 +41,13 @@ typedef void (*arg_fn)(int64_t *out, const void *in, int64_t n, int64_t stride, 
   }
 static const arg_fn max_fns[DTYPE_COUNT] = TABLE(max), min_fns[DTYPE_COUNT] = TABLE(min);
 
-struct arg {
+struct arg_state {
   arg_fn fn;
 };
 
 static shoal_status arg_init(struct kernel_init *ki, void *state) {
   shoal_dtype t = dtype_base(ki->kernel->in_types[0]);
-  ((struct arg *)state)->fn = op_is(ki->kernel->op, "ArgMax") ? max_fns[t] : min_fns[t];
+  ((struct arg_state *)state)->fn = op_is(ki->kernel->op, "ArgMax") ? max_fns[t] : min_fns[t];
   return NULL;
 }
 
@@ -96,7 +96,7 @@ static shoal_status arg_run(struct kernel_ctx *ctx) {
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   if (y->n == 0) return NULL;
-  struct arg_task t = {.fn = ((struct arg *)ctx->state)->fn,
+  struct arg_task t = {.fn = ((struct arg_state *)ctx->state)->fn,
                        .in = x->data,
                        .out = y,
                        .size = (int64_t)dtype_size((shoal_dtype)x->dtype),
@@ -133,8 +133,8 @@ static shoal_status arg_shape(struct shape_ctx *c) {
 }
 
 static const struct kernel_def arg_kernels[] = {
-    {"CPU", "T", DT_REAL | DT_QUANTIZED | DT(BOOL), .state_size = sizeof(struct arg), .init = arg_init, .run = arg_run,
-     .host_in = 2},
+    {"CPU", "T", DT_REAL | DT_QUANTIZED | DT(BOOL), .state_size = sizeof(struct arg_state), .init = arg_init,
+     .run = arg_run, .host_in = 2},
     {0}};
 
 static const struct op_row rows[] = {

@@ -26,13 +26,13 @@ static void view(const struct tensor *t, bool nchw, int64_t *outer, int64_t *cha
 
 /* ---- loops ---- */
 
-struct add {
+struct bias_add {
   const void *x, *bias;
   void *y;
   int64_t channels, inner;
 };
 
-struct sum {
+struct bias_sum {
   const void *dy;
   char *partial;                 /* [pieces][channels] sums */
   int64_t channels, inner, rows; /* rows of a piece */
@@ -47,7 +47,7 @@ struct sum {
 static const struct {
   void (*add)(void *arg, int64_t begin, int64_t end);
   void (*sum)(void *arg, int64_t begin, int64_t end);
-  void (*join)(const struct sum *s, int64_t pieces, void *out);
+  void (*join)(const struct bias_sum *s, int64_t pieces, void *out);
 } loops[DTYPE_COUNT] = {
 #define ENTRY(E, T, C) [E] = {add_##E, sum_##E, join_##E},
     NN_FLOATING(ENTRY) NN_INTEGERS(ENTRY) ENTRY(SHOAL_COMPLEX64, , ) ENTRY(SHOAL_COMPLEX128, , )};
@@ -60,7 +60,7 @@ static shoal_status bias_run(struct kernel_ctx *ctx) {
   if (x->rank < 2) return INVALID("Input tensor must be at least 2D: %s", tensor_shape_str(x));
   if (bias->rank != 1) return INVALID("Biases must be 1D: %s", tensor_shape_str(bias));
   int64_t outer;
-  struct add a = {.bias = bias->data};
+  struct bias_add a = {.bias = bias->data};
   view(x, st->nchw, &outer, &a.channels, &a.inner);
   if (bias->dims[0] != a.channels)
     return INVALID("Must provide as many biases as the last dimension of the input tensor: %s vs. %s",
@@ -80,7 +80,7 @@ static shoal_status bias_grad_run(struct kernel_ctx *ctx) {
   const struct tensor *dy = ctx_in(ctx, 0);
   if (dy->rank < 2) return INVALID("Input tensor must be at least 2D: %s", tensor_shape_str(dy));
   int64_t outer;
-  struct sum s = {.dy = dy->data};
+  struct bias_sum s = {.dy = dy->data};
   view(dy, st->nchw, &outer, &s.channels, &s.inner);
   struct tensor *out;
   TRY(ctx_out_dims(ctx, 0, 1, &s.channels, &out));

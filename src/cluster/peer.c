@@ -203,7 +203,6 @@ struct peer *peers_get(struct peers *p, const char *task, const char *address, b
   return e;
 }
 
-const char *peer_task(const struct peer *p) { return p->task; }
 const char *peer_address(const struct peer *p) { return p->address; }
 
 struct rpc_channel *peer_channel(struct peer *p) {

@@ -29,7 +29,6 @@ void peer_unref(struct peer *p);
 /* One line for each call that waits. */
 void peers_describe(struct peers *p, struct text *out);
 
-const char *peer_task(const struct peer *p);
 const char *peer_address(const struct peer *p);
 /* No new reference. */
 struct rpc_channel *peer_channel(struct peer *p);

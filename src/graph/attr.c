@@ -85,7 +85,7 @@ struct attr attr_copy(const struct attr *a) {
   return c;
 }
 
-void func_attr_free(struct func_attr *f) {
+static void func_attr_free(struct func_attr *f) {
   if (!f) return;
   for (int i = 0; i < f->n_attrs; i++) {
     free(f->attrs[i].name);

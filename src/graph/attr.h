@@ -81,6 +81,5 @@ const char *attr_kind_name(const struct attr *a);
 void attr_print(const struct attr *a, struct text *out);
 
 struct attr *named_attr_find(struct named_attr *attrs, int n, const char *name);
-void func_attr_free(struct func_attr *f);
 
 #endif

@@ -8,20 +8,18 @@
 #include "graph/frames.h"
 #include "graph/shape_fn.h"
 
+/* In the order they are done. */
 static const struct {
-  const char *name, *about;
+  const char *name;
   void (*fn)(struct rewriting *r);
 } rewrites[] = {
-    {"fold", "computes what depends on constants alone, once", rewrite_fold},
-    {"merge", "merges nodes that compute the same", rewrite_merge},
-    {"skip_unread", "what is waited for but never read is not computed", rewrite_skip_unread},
-    {"fuse_bias", "matrix product or convolution, bias and activation become one node", rewrite_fuse_bias},
-    {"fuse_elementwise", "chains of elementwise ops become one pass over memory", rewrite_fuse_elementwise},
-    {"sweep_updates", "optimizer updates of many small variables become one node", rewrite_sweep_updates},
+    {"fold", rewrite_fold},                         /* computes what depends on constants alone, once */
+    {"merge", rewrite_merge},                       /* merges nodes that compute the same */
+    {"skip_unread", rewrite_skip_unread},           /* what is waited for but never read is not computed */
+    {"fuse_bias", rewrite_fuse_bias},               /* product or convolution, bias and activation become one node */
+    {"fuse_elementwise", rewrite_fuse_elementwise}, /* chains of elementwise ops become one pass over memory */
+    {"sweep_updates", rewrite_sweep_updates},       /* updates of many small variables become one node */
 };
-
-const char *rewrite_name(int i) { return i >= 0 && i < (int)COUNT_OF(rewrites) ? rewrites[i].name : NULL; }
-const char *rewrite_about(int i) { return i >= 0 && i < (int)COUNT_OF(rewrites) ? rewrites[i].about : NULL; }
 
 static bool is_off(const char *off, const char *name) {
   if (!off) return false;

@@ -21,9 +21,6 @@ struct rewrite_options {
 };
 
 shoal_status graph_rewrite(struct shoal_graph *g, const struct rewrite_options *o);
-/* The rewrites there are, in the order they are done, and what each does. NULL ends the list. */
-const char *rewrite_name(int i);
-const char *rewrite_about(int i);
 
 /* ---- for rewrites ---- */
 

@@ -137,7 +137,8 @@ shoal_status scan_string(struct scan *s, struct text *out) {
   return NULL;
 }
 
-bool scan_word_is(const struct scan *s, const char *w) {
+/* In letters of either case. */
+static bool word_is(const struct scan *s, const char *w) {
   return s->kind == T_WORD && s->n == strlen(w) && !strncasecmp(s->begin, w, s->n);
 }
 
@@ -163,8 +164,8 @@ shoal_status scan_double(struct scan *s, double *out) {
   bool minus;
   TRY(scan_eat(s, '-', &minus));
   double v;
-  if (scan_word_is(s, "inf") || scan_word_is(s, "infinity")) v = INFINITY;
-  else if (scan_word_is(s, "nan")) v = NAN;
+  if (word_is(s, "inf") || word_is(s, "infinity")) v = INFINITY;
+  else if (word_is(s, "nan")) v = NAN;
   else {
     char text[128], *end;
     if (s->kind != T_NUMBER || s->n >= sizeof text)
@@ -179,8 +180,8 @@ shoal_status scan_double(struct scan *s, double *out) {
 }
 
 shoal_status scan_bool(struct scan *s, bool *out) {
-  if (scan_word_is(s, "true") || scan_word_is(s, "t")) *out = 1;
-  else if (scan_word_is(s, "false") || scan_word_is(s, "f")) *out = 0;
+  if (word_is(s, "true") || word_is(s, "t")) *out = 1;
+  else if (word_is(s, "false") || word_is(s, "f")) *out = 0;
   else {
     uint64_t v;
     TRY(scan_integer(s, 0, 1, &v));

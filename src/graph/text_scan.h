@@ -27,7 +27,6 @@ static inline bool scan_at(const struct scan *s, char c) { return s->kind == T_M
 /* Goes past a mark, if it is there; must be there. */
 shoal_status scan_eat(struct scan *s, char c, bool *found);
 shoal_status scan_expect(struct scan *s, char c);
-bool scan_word_is(const struct scan *s, const char *w); /* in letters of either case */
 
 /* One or more string literals side by side. */
 shoal_status scan_string(struct scan *s, struct text *out);

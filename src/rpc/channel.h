@@ -19,7 +19,6 @@ struct rpc_pending; /* a call under way */
 struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *tls, const char *name);
 struct rpc_channel *rpc_channel_ref(struct rpc_channel *c);
 void rpc_channel_unref(struct rpc_channel *c);
-const char *rpc_channel_address(const struct rpc_channel *c);
 
 enum rpc_flags {
   RPC_WAIT_FOR_READY = 1, /* keep trying to connect until the deadline, instead of failing at once */

@@ -318,5 +318,3 @@ void rpc_channel_unref(struct rpc_channel *c) {
   let_go(c);
   rpc_loop_release();
 }
-
-const char *rpc_channel_address(const struct rpc_channel *c) { return c->address; }

@@ -244,7 +244,6 @@ shoal_status function_get_with(struct kernel_init *ki, const struct func_attr *a
 
 int function_args(const struct function *f) { return f->n_args; }
 int function_rets(const struct function *f) { return f->n_rets; }
-shoal_dtype function_arg_type(const struct function *f, int i) { return f->types[i]; }
 shoal_dtype function_ret_type(const struct function *f, int i) { return f->types[f->n_args + i]; }
 
 /* ---- compiling ---- */

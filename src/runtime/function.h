@@ -46,7 +46,6 @@ shoal_status function_of_graph(struct function_runtime *r, struct device *device
                                struct shoal_graph *g, struct shoal_node *ret, struct function **out);
 int function_args(const struct function *f);
 int function_rets(const struct function *f);
-shoal_dtype function_arg_type(const struct function *f, int i);
 shoal_dtype function_ret_type(const struct function *f, int i);
 
 /* Called once, from any thread. rets ([function_rets]) are owned by the callee when s is NULL. */

@@ -16,7 +16,8 @@ static bool special(double v, struct text *out) {
   return true;
 }
 
-void float_print(float v, struct text *out) {
+/* The shortest of 6 or 9 (15 or 17) digits that reads back as the same number. */
+static void float_print(float v, struct text *out) {
   char s[32];
   if (special(v, out)) return;
   snprintf(s, sizeof s, "%.6g", (double)v);
@@ -24,7 +25,7 @@ void float_print(float v, struct text *out) {
   text_adds(out, s);
 }
 
-void double_print(double v, struct text *out) {
+static void double_print(double v, struct text *out) {
   char s[40];
   if (special(v, out)) return;
   snprintf(s, sizeof s, "%.15g", v);
@@ -32,7 +33,8 @@ void double_print(double v, struct text *out) {
   text_adds(out, s);
 }
 
-void text_add_escaped(struct text *out, const char *data, size_t n, bool utf8) {
+/* The bytes with C escapes: \n, \", \ooo for what is not printable ASCII; those of UTF-8 are kept. */
+static void add_escaped(struct text *out, const char *data, size_t n) {
   for (size_t i = 0; i < n; i++) {
     unsigned char c = (unsigned char)data[i];
     switch (c) {
@@ -43,7 +45,7 @@ void text_add_escaped(struct text *out, const char *data, size_t n, bool utf8) {
       case '\'': text_adds(out, "\\'"); break;
       case '\\': text_adds(out, "\\\\"); break;
       default:
-        if ((c >= 32 && c < 127) || (utf8 && c >= 128)) text_addc(out, (char)c);
+        if ((c >= 32 && c < 127) || c >= 128) text_addc(out, (char)c);
         else text_addf(out, "\\%03o", c);
     }
   }
@@ -70,7 +72,7 @@ void element_print(shoal_dtype dtype, const void *at, struct text *out) {
     case SHOAL_BOOL: text_addc(out, *(const bool *)at ? '1' : '0'); break;
     case SHOAL_STRING: {
       const struct str *s = at;
-      text_add_escaped(out, str_data(s), s->size, true);
+      add_escaped(out, str_data(s), s->size);
       break;
     }
     case SHOAL_VARIANT: {

@@ -10,10 +10,5 @@
 void tensor_summarize(const struct tensor *t, int64_t max, bool edges, struct text *out);
 /* One element, as above without quotes. */
 void element_print(shoal_dtype dtype, const void *at, struct text *out);
-/* The shortest of 6 or 9 (15 or 17) digits that reads back as the same number. */
-void float_print(float v, struct text *out);
-void double_print(double v, struct text *out);
-/* The bytes with C escapes: \n, \", \ooo for what is not printable ASCII (UTF-8 bytes are kept when utf8). */
-void text_add_escaped(struct text *out, const char *data, size_t n, bool utf8);
 
 #endif

@@ -16,7 +16,8 @@
 
 /* ---- writing ---- */
 
-void progress_put_time(struct text *t, double secs) {
+/* "0:12", "1:02:03". */
+static void put_time(struct text *t, double secs) {
   enum { MOST = 1000 * 3600 };
   int64_t all = !(secs > 0) ? 0 : secs > MOST ? MOST : (int64_t)(secs + 0.5);
   if (all >= 3600) text_addf(t, "%" PRId64 ":%02d:%02d", all / 3600, (int)(all / 60 % 60), (int)(all % 60));
@@ -32,7 +33,7 @@ void progress_put(struct text *t, const struct progress_line *l) {
   if (l->examples_per_sec >= 0) text_addf(t, "  %.0f examples/s", l->examples_per_sec);
   if (l->eta_secs >= 0) {
     text_adds(t, "  eta ");
-    progress_put_time(t, l->eta_secs);
+    put_time(t, l->eta_secs);
   }
   if (l->staleness >= 0) text_addf(t, "  staleness %.1f", l->staleness);
 }

@@ -28,8 +28,6 @@ struct progress_line {
 void progress_put(struct text *t, const struct progress_line *l);
 /* Reads a line (what follows it, such as an end of line, does not matter); false: it is none. */
 bool progress_parse(const char *line, struct progress_line *out);
-/* "0:12", "1:02:03". */
-void progress_put_time(struct text *t, double secs);
 
 /* A line about something else, on standard error: "worker 1  saved /tmp/run/model.ckpt-5". task may be NULL or "". On a
  * terminal it takes the place of the progress line, which comes again below it. */

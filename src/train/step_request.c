@@ -33,14 +33,15 @@ shoal_status step_feed(struct step_request *s, shoal_out to, shoal_tensor *value
   return NULL;
 }
 
-void step_drop_values(struct step_request *s) {
+/* Values and metadata, for another run. */
+static void drop_values(struct step_request *s) {
   for (size_t i = 0; i < s->values.n; i++) shoal_tensor_unref(s->values.at[i]);
   vec_clear(&s->values);
   shoal_bytes_free(&s->metadata);
 }
 
 void step_clear(struct step_request *s) {
-  step_drop_values(s);
+  drop_values(s);
   vec_clear(&s->feeds);
   vec_clear(&s->fetches);
   vec_clear(&s->targets);
@@ -48,7 +49,7 @@ void step_clear(struct step_request *s) {
 }
 
 void step_release(struct step_request *s) {
-  step_drop_values(s);
+  drop_values(s);
   vec_release(&s->feeds);
   vec_release(&s->fetches);
   vec_release(&s->values);
@@ -108,7 +109,7 @@ static struct request_names make_names(const struct step_request *s) {
 
 shoal_status step_run(struct step_request *s, shoal_session *session) {
   TRY(check(s));
-  step_drop_values(s);
+  drop_values(s);
   struct request_names n = make_names(s);
   shoal_tensor **feeds = block_zalloc((s->feeds.n + 1) * sizeof *feeds);
   for (size_t i = 0; i < s->feeds.n; i++) feeds[i] = s->feeds.at[i].value;

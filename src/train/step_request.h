@@ -20,8 +20,6 @@ int step_fetch(struct step_request *s, shoal_out what);
 void step_target(struct step_request *s, const shoal_op *op);
 shoal_status step_feed(struct step_request *s, shoal_out to, shoal_tensor *value);
 shoal_status step_run(struct step_request *s, shoal_session *session);
-/* Drops the values and metadata, for another run. */
-void step_drop_values(struct step_request *s);
 /* Forgets everything but the memory. */
 void step_clear(struct step_request *s);
 void step_release(struct step_request *s);

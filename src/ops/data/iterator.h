@@ -19,8 +19,6 @@ extern const struct resource_type iterator_type;
 
 /* The iterator walks d from the beginning. On its line. */
 shoal_status iterator_begin(struct iterator *it, struct dataset *d);
-/* The next element, [components]. On its line. */
-shoal_status iterator_ask(struct iterator *it, struct cancel *cancel, struct tensor *out, bool *end);
 
 struct element_spec element_spec_copy(const struct element_spec *s);
 void element_spec_release(struct element_spec *s);

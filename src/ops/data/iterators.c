@@ -196,7 +196,8 @@ static void initialise(void *arg) {
   request_end(q, iterator_begin(q->it, q->data));
 }
 
-shoal_status iterator_ask(struct iterator *it, struct cancel *cancel, struct tensor *out, bool *end) {
+/* The next element, [components]. On the iterator's line. */
+static shoal_status next_element(struct iterator *it, struct cancel *cancel, struct tensor *out, bool *end) {
   if (!it->at)
     return STATUS(SHOAL_FAILED_PRECONDITION,
                   "GetNext() failed because the iterator has not been initialized. Ensure that you have run the "
@@ -227,7 +228,7 @@ static void get_optional(void *arg) {
   int n = q->it->at ? q->it->at->of->n : 0;
   struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out), t;
   bool end = false;
-  shoal_status s = iterator_ask(q->it, q->ctx->step->cancel, out, &end);
+  shoal_status s = next_element(q->it, q->ctx->step->cancel, out, &end);
   if (!s) s = optional_to_tensor(end ? NULL : out, n, &t);
   if (!s) ctx_set(q->ctx, 0, &t);
   tensors_release(out, n);
@@ -240,7 +241,7 @@ static void get_next(void *arg) {
   int n = q->it->at ? q->it->at->of->n : 0;
   struct tensor *out = mem_zalloc((size_t)MAX(n, 1), sizeof *out);
   bool end = false;
-  shoal_status s = iterator_ask(q->it, q->ctx->step->cancel, out, &end);
+  shoal_status s = next_element(q->it, q->ctx->step->cancel, out, &end);
   if (!s && end) s = STATUS(SHOAL_OUT_OF_RANGE, "End of sequence");
   if (!s) s = element_give(q->ctx, out, n);
   tensors_release(out, n);

@@ -14,6 +14,15 @@
 #include "ops/array/array_util.h"
 #include "ops/math/reduce_loops.h"
 
+/* What becomes of an accumulator in the end. */
+enum reduce_finish { FINISH_NONE, FINISH_MEAN, FINISH_ROOT };
+
+struct reduce {
+  shoal_dtype dtype, acc;
+  const struct reduce_loops *loops, *merge;
+  enum reduce_finish finish;
+};
+
 /* ---- one pass ---- */
 
 /* Elements of a piece, and the number of independent results from which on a pass is not cut along its length. */
@@ -99,7 +108,8 @@ static shoal_status reduce_pass(struct kernel_ctx *ctx, const struct reduce *r, 
 
 /* ---- axes ---- */
 
-shoal_status reduce_axes(const struct tensor *axes, int rank, bool *reduced) {
+/* Which axes a tensor of axes (negative ones count from the end) names. */
+static shoal_status reduce_axes(const struct tensor *axes, int rank, bool *reduced) {
   for (int i = 0; i < rank; i++) reduced[i] = false;
   for (int64_t i = 0; i < axes->n; i++) {
     int64_t a = int_at(axes, i), at = a < 0 ? a + rank : a;
@@ -130,8 +140,9 @@ static void group(struct groups *g, const struct tensor *x, const bool *reduced)
   }
 }
 
-shoal_status reduce_tensor(struct kernel_ctx *ctx, const struct reduce *r, const struct tensor *x, const bool *reduced,
-                           void *out) {
+/* Reduces x over the dimensions marked, into out: accumulators (r->acc), one for each kept element. */
+static shoal_status reduce_tensor(struct kernel_ctx *ctx, const struct reduce *r, const struct tensor *x,
+                                  const bool *reduced, void *out) {
   struct groups g;
   group(&g, x, reduced);
   const void *in = x->data;
@@ -193,7 +204,9 @@ shoal_status reduce_tensor(struct kernel_ctx *ctx, const struct reduce *r, const
   }
 #define AS_IS(v) (v)
 
-void reduce_finish(shoal_dtype t, enum reduce_finish finish, int64_t count, void *out, const void *acc, int64_t n) {
+/* n accumulators to elements of type t; out may be acc when the types are the same. count is what a mean divides by. */
+static void reduce_finish(shoal_dtype t, enum reduce_finish finish, int64_t count, void *out, const void *acc,
+                          int64_t n) {
   switch (t) {
     case SHOAL_FLOAT32: FINISH_FLOATS(float, float, AS_IS, (float)count, sqrtf) break;
     case SHOAL_FLOAT64: FINISH_FLOATS(double, double, AS_IS, (double)count, sqrt) break;
@@ -221,7 +234,7 @@ void reduce_finish(shoal_dtype t, enum reduce_finish finish, int64_t count, void
 
 /* ---- kernels ---- */
 
-shoal_status reduce_init(struct reduce *r, enum reduce_op op, shoal_dtype dtype, enum reduce_finish finish) {
+static shoal_status reduce_init(struct reduce *r, enum reduce_op op, shoal_dtype dtype, enum reduce_finish finish) {
   r->dtype = dtype;
   r->acc = reduce_accumulator(dtype);
   r->loops = reduce_loops_for(op, dtype);

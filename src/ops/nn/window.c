@@ -173,8 +173,8 @@ static void turn_some(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-void transpose_inner(struct pool *pool, size_t element, const void *from, void *to, int64_t batch, int64_t rows,
-                     int64_t cols) {
+static void transpose_inner(struct pool *pool, size_t element, const void *from, void *to, int64_t batch, int64_t rows,
+                            int64_t cols) {
   if (!batch || !rows || !cols) return;
   struct turn t = {element, from, to, rows, cols};
   pool_for(pool, batch * ((rows + TILE - 1) / TILE), nn_grain(TILE * cols), turn_some, &t);

@@ -40,9 +40,6 @@ shoal_status window_channels_last(const struct window *w, struct pool *pool, con
                                   struct tensor *out);
 /* Copies from (channels last, [batch, pixels, depth]) into to, which is in the window's format. */
 void window_store(const struct window *w, struct pool *pool, const struct tensor *from, struct tensor *to);
-/* Swaps the two inner dimensions of [batch, rows, cols]. */
-void transpose_inner(struct pool *pool, size_t element, const void *from, void *to, int64_t batch, int64_t rows,
-                     int64_t cols);
 
 /* For gradients: the window's attributes copied from a node to one being built. */
 void window_copy_attrs(struct build *b, const struct shoal_node *n);

@@ -11,6 +11,7 @@
 #include "tensor/tensor_proto.h"
 
 enum { METADATA = 8, TENSORS = 5 };
+static const struct variant_type csr_type;
 
 /* ---- the value ---- */
 
@@ -152,11 +153,11 @@ static struct variant *csr_zeros_like(const struct variant *v) {
   return s ? NULL : &z->head;
 }
 
-const struct variant_type csr_type = {.name = "tensorflow::CSRSparseMatrix",
-                                      .free = csr_free,
-                                      .encode = csr_encode,
-                                      .decode = csr_decode,
-                                      .zeros_like = csr_zeros_like};
+static const struct variant_type csr_type = {.name = "tensorflow::CSRSparseMatrix",
+                                             .free = csr_free,
+                                             .encode = csr_encode,
+                                             .decode = csr_decode,
+                                             .zeros_like = csr_zeros_like};
 
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&csr_type); }
 

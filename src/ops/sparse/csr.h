@@ -18,7 +18,6 @@ struct csr {
   struct tensor batch_start, row_start, columns; /* int32 [batch + 1], [batch * (rows + 1)], [entries] */
   struct tensor values;                          /* dtype [entries] */
 };
-extern const struct variant_type csr_type;
 
 /* The matrix of input i; it must hold values of dtype (0: any). */
 shoal_status csr_in(const struct kernel_ctx *ctx, int i, shoal_dtype dtype, const struct csr **out);
@@ -36,8 +35,6 @@ static inline int64_t csr_offset(const struct csr *m, int64_t b) { return T_DATA
 /* Entry i as a complex number, whatever the type; and one put there. */
 c128 csr_get(const struct tensor *values, int64_t i);
 void csr_put(struct tensor *values, int64_t i, c128 v);
-/* a transposed, and conjugated. */
-shoal_status csr_transpose(const struct csr *a, bool conjugate, struct csr **out);
 
 #define CSR_TYPES (DT(FLOAT32) | DT(FLOAT64) | DT_COMPLEX)
 

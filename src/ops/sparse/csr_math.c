@@ -17,7 +17,8 @@
 #include "ops/sparse/csr.h"
 #include "ops/math/grad_help.h"
 
-shoal_status csr_transpose(const struct csr *a, bool conjugate, struct csr **out) {
+/* a transposed, and conjugated. */
+static shoal_status transposed(const struct csr *a, bool conjugate, struct csr **out) {
   struct csr *t;
   TRY(csr_new(a->dtype, a->rank, a->batch, a->cols, a->rows, csr_entries(a), &t));
   memcpy(t->batch_start.data, a->batch_start.data, tensor_bytes(&a->batch_start));
@@ -68,7 +69,7 @@ static shoal_status turned(const struct csr *a, bool transpose, bool adjoint, co
   *own = NULL;
   *out = a;
   if (!transpose && !adjoint) return NULL;
-  TRY(csr_transpose(a, adjoint, own));
+  TRY(transposed(a, adjoint, own));
   *out = *own;
   return NULL;
 }
@@ -87,7 +88,7 @@ static shoal_status run_transpose(struct kernel_ctx *ctx) {
   const struct csr *a;
   struct csr *t;
   TRY(csr_in(ctx, 0, SHOAL_DT_INVALID, &a));
-  TRY(csr_transpose(a, *(bool *)ctx->state, &t));
+  TRY(transposed(a, *(bool *)ctx->state, &t));
   return csr_out(ctx, t);
 }
 

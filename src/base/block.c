@@ -207,8 +207,8 @@ static void *resized(void *p, size_t bytes) {
   unsigned c = h->size_class;
   if (c != NO_CLASS) return class_bytes(c) >= bytes ? p : NULL;
   if (class_of(bytes) != NO_CLASS) return NULL;
-  h = realloc(h, bytes);
-  return h ? h + 1 : NULL;
+  union head *grown = realloc(h, bytes);
+  return grown ? grown + 1 : NULL;
 }
 
 /* What stood in p, as far as n bytes have room for it. */

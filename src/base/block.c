@@ -208,7 +208,7 @@ static void *resized(void *p, size_t bytes) {
   if (c != NO_CLASS) return class_bytes(c) >= bytes ? p : NULL;
   if (class_of(bytes) != NO_CLASS) return NULL;
   union head *grown = realloc(h, bytes);
-  return grown ? grown + 1 : NULL;
+  return grown ? finish(grown, c) : NULL;
 }
 
 /* What stood in p, as far as n bytes have room for it. */

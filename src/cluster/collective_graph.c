@@ -154,7 +154,8 @@ shoal_status collective_survey(const struct shoal_graph *g, struct collective_su
     if (n && is_collective(n->op->name, strlen(n->op->name))) see_node(&t, n);
   }
   if (calls_collectives(g)) t.any = t.unclear = true;
-  *out = (struct collective_survey){.any = t.any, .whole = true, .key = t.any ? hash_instances(&t) : 0};
+  int64_t key = t.any ? hash_instances(&t) : 0;
+  *out = (struct collective_survey){.any = t.any, .whole = true, .key = key};
   shoal_status s = t.any ? count_members(&t, &out->whole) : NULL;
   vec_release(&t.members);
   vec_release(&t.instances);

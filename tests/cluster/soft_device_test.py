@@ -16,7 +16,7 @@ PROGRAMS = [
     ("cluster/matrix_test.py", "shoal worker under a tf master"),
     ("cluster/c_client_test.py", "on Shoal's servers"),
     ("cluster/c_client_test.py", "on TensorFlow's master with Shoal's tasks"),
-    ("cluster/partial_test.py", ""),
+    ("cluster/partial_test.py", "in parts"),
     ("interop/examples_test.py", ""),
     ("cluster/examples_test.py", "Synchronous"),
     ("cluster/examples_test.py", "A convolutional network"),

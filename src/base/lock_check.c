@@ -62,6 +62,7 @@ static const struct lock_kind {
     {"ops/control/device_copy.c", "st->lock"},
     {"runtime/resource.c", "m->lock"},
     {"runtime/rendezvous.c", "r->lock"},
+    {"collective/meeting.c", "m->lock"},
     {"runtime/dataflow.c", "f->verdict.lock"},
     {"ops/state/queue.c", "q->lock"},
     {"runtime/variable.c", "v->lock", true}, /* updates of large variables compute in parallel */

@@ -20,7 +20,10 @@ enum { LATE_MS = 10000 };
 
 void server_used(struct shoal_server *s, struct rpc_call *c, int opens) {
   rpc_call_uses(c, opens);
-  if (opens > 0) atomic_store_explicit(&s->last_opened, clock_ns(), memory_order_relaxed);
+  if (!opens) return;
+  int64_t now = clock_ns();
+  atomic_store_explicit(&s->last_changed, now, memory_order_relaxed);
+  if (opens > 0) atomic_store_explicit(&s->last_opened, now, memory_order_relaxed);
 }
 
 /* Is anybody here? idle: how long a connection without sessions counts after its last use. */

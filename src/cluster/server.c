@@ -371,9 +371,10 @@ const char *shoal_server_target(const shoal_server *s) { return s->target; }
 
 const char *shoal_server_task(const shoal_server *s) { return s->task; }
 
-/* A task that has run nothing for two seconds gives back the memory that it kept for the next step. */
+/* A task that has run nothing for two seconds, and whose sessions have not changed, gives back the memory that it kept
+ * for the next step. */
 static void tidy(struct shoal_server *s, int64_t *tidied) {
-  int64_t last = atomic_load(&s->worker->last_run);
+  int64_t run = atomic_load(&s->worker->last_run), changed = atomic_load(&s->last_changed), last = MAX(run, changed);
   if (last == *tidied || clock_ns() - last < 2000000000) return;
   *tidied = last;
   buffer_trim();

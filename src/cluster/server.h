@@ -34,9 +34,10 @@ struct shoal_server {
   struct server_probe probe;
   struct startup *startup; /* whom we wait for; NULL: nobody */
   int64_t started;
-  int64_t exit_with_job_ms;        /* 0: it stays */
-  atomic_int_fast64_t last_opened; /* when somebody last asked for a session, or was seen to have one; 0: never */
-  atomic_bool draining;            /* told to stop, and waiting for a run to save: /healthz says so */
+  int64_t exit_with_job_ms;         /* 0: it stays */
+  atomic_int_fast64_t last_opened;  /* when somebody last asked for a session, or was seen to have one; 0: never */
+  atomic_int_fast64_t last_changed; /* when somebody last opened or closed one */
+  atomic_bool draining;             /* told to stop, and waiting for a run to save: /healthz says so */
   pthread_mutex_t lock;
   pthread_cond_t quitting;
   bool quit;            /* lock */

@@ -16,15 +16,17 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from google.protobuf.internal import encoder
 
+import master_client
 from cluster import ROOT, SHOAL, Cluster, report, until
 
 tf.disable_v2_behavior()
 MB = 1 << 20
 
 
-def resident(task):
+def resident(task, which="VmHWM"):
+    """In MB: at most so far, or now (VmRSS)."""
     with open(f"/proc/{task.process.pid}/status") as f:
-        return [int(line.split()[1]) // 1024 for line in f if line.startswith("VmHWM")][0]
+        return [int(line.split()[1]) // 1024 for line in f if line.startswith(which)][0]
 
 
 def one(*flags):
@@ -271,6 +273,22 @@ def callables():
                 make(field(1, handle) + o[2 + o[1]:], timeout=60)
 
 
+def closed_sessions():
+    """What sessions held goes back to the system after them, also where nothing was ever run."""
+    with one() as c, tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [], name="x")
+        for i in range(100):
+            tf.identity(x, name=f"y{i}")
+        session = master_client.Client(c.target("worker")).create(tf.get_default_graph().as_graph_def())
+        before = resident(c.tasks["worker", 0], "VmRSS")
+        for i in range(5000):
+            session.make(feed=["x:0"], fetch=[f"y{i // 100}:0", f"y{50 + i % 50}:0", f"y{i % 100}:0"])
+        full = resident(c.tasks["worker", 0], "VmRSS")
+        assert full > before + 10, (before, full)
+        session.close()
+        until(lambda: resident(c.tasks["worker", 0], "VmRSS") < (before + full) / 2)
+
+
 def partial_runs():
     with one("--max_partial_runs=2") as c, tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [])
@@ -491,8 +509,13 @@ def nodes():
 
 def step_entries():
     """Values of steps that nobody ever runs are asked for: no step stays behind when whoever asked has gone, and of those
-    that are waited for at a time there are no more than there may be."""
-    with one("--max_steps=5") as c, Client(c) as a:
+    that are waited for at a time there are no more than there may be, in all and of one connection."""
+    for flag in ("--max_steps", "--max_connection_steps"):
+        strange_steps(flag)
+
+
+def strange_steps(flag):
+    with one(flag + "=5") as c, Client(c) as a:
         status = a.call(WORKER + "GetStatus")
         incarnation = int.from_bytes(status[status.index(b"\x31") + 1:][:8], "little")
         device = "/job:worker/replica:0/task:0/device:CPU:0"
@@ -506,7 +529,7 @@ def step_entries():
         waiting = [ask(step, 1000) for step in range(100, 130)]
         over = until(lambda: len(done := [w for w in waiting if w.done()]) >= 25 and done)
         for call in over:
-            assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--max_steps" in call.details(), call
+            assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and flag in call.details(), call
         for call in waiting:
             call.cancel()
         works(c)
@@ -758,7 +781,8 @@ def wrong_values():
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
-    request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, partial_runs, connection_sessions,
+    request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, closed_sessions,
+    partial_runs, connection_sessions,
     gone_clients, creations, graphs, compiled_steps, failed_steps, failed_values, registered_graphs, nodes, graph_bytes,
     graph_parts, step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, tensor_bytes,
     machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]

@@ -60,7 +60,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.
 SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft_device_test
 # Where memory is watched, too: clients that mean no good.
-ATTACKED = http2_test|h2spec_test|budgets_test|codes_test|metadata_test
+ATTACKED = cluster/collective_test|http2_test|h2spec_test|budgets_test|codes_test|metadata_test
 asan: need-tensorflow build-asan/build.ninja ## units and servers under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ninja -C build-asan && tools/python.sh tests/run.py --build build-asan --patience 4 --only '$(SANITIZED)|$(ATTACKED)' unit cluster chaos
 tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tools/tsan.supp history_size=4

@@ -112,10 +112,21 @@ static shoal_status wrong_size(const struct received *r, size_t bytes) {
                  r->wire->group->places[r->transfer->peer].device, bytes, r->transfer->bytes);
 }
 
+/* Elements in a message stand anywhere; what computes wants them where their type stands. */
+static void take_unaligned(struct collective_transfer *x, const char *data, size_t at, size_t bytes) {
+  _Alignas(64) char piece[4096];
+  for (size_t done = 0, n; done < bytes; done += n) {
+    n = MIN(bytes - done, sizeof piece);
+    memcpy(piece, data + done, n);
+    x->take(x, piece, at + done, n);
+  }
+}
+
 static void put(struct collective_transfer *x, const void *data, size_t at, size_t bytes) {
   if (!bytes) return;
-  if (x->take) x->take(x, data, at, bytes);
-  else memcpy((char *)x->data + at, data, bytes);
+  if (!x->take) memcpy((char *)x->data + at, data, bytes);
+  else if ((uintptr_t)data % 16) take_unaligned(x, data, at, bytes);
+  else x->take(x, data, at, bytes);
 }
 
 static void take_value(void *arg) {

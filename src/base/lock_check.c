@@ -65,6 +65,7 @@ static const struct lock_kind {
     {"collective/meeting.c", "m->lock"},
     {"runtime/dataflow.c", "f->verdict.lock"},
     {"ops/state/queue.c", "q->lock"},
+    {"ops/state/tensor_array.c", "a->lock"},
     {"runtime/variable.c", "v->lock", true}, /* updates of large variables compute in parallel */
 };
 

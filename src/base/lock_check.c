@@ -65,6 +65,11 @@ static const struct lock_kind {
     {"collective/meeting.c", "m->lock"},
     {"runtime/dataflow.c", "f->verdict.lock"},
     {"ops/state/queue.c", "q->lock"},
+    {"ops/state/batch_queue.c", "q->lock"},
+    {"ops/state/accumulators.c", "a->lock"},
+    {"ops/state/wait_list.c", "l->lock"},
+    {"ops/data/readers.c", "r->lock"},
+    {"ops/data/multi_device_iterator.c", "m->lock"},
     {"ops/state/tensor_array.c", "a->lock"},
     {"runtime/variable.c", "v->lock", true}, /* updates of large variables compute in parallel */
 };

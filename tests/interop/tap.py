@@ -63,5 +63,7 @@ def run(name, fn):
 def main(names):
     tests = [(n[5:].replace("_", " "), f) for n, f in names.items() if n.startswith("test_") and callable(f)]
     wanted = sys.argv[1:]
-    results = [run(n, f) for n, f in tests if not wanted or any(w.replace("_", " ") in n for w in wanted)]
+    chosen = [(n, f) for n, f in tests if not wanted or any(w.replace("_", " ") in n for w in wanted)]
+    print(f"1..{len(chosen)}", flush=True)
+    results = [run(n, f) for n, f in chosen]
     sys.exit(0 if all(results) else 1)

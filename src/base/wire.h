@@ -56,8 +56,9 @@ struct wire_field {
   size_t size;
 };
 
+/* Of a message of no bytes data may be NULL. */
 static inline struct wire wire_from(const void *data, size_t n) {
-  return (struct wire){data, (const uint8_t *)data + n};
+  return (struct wire){data, n ? (const uint8_t *)data + n : data};
 }
 static inline struct wire wire_inside(const struct wire_field *f) { return wire_from(f->data, f->size); }
 

@@ -207,11 +207,17 @@ def requests():
                 call("RegisterGraph", (1, "a"), (2, part), (6, 1)))
     step = lambda i, *more: call("RunGraph", graph_handle, (2, i), (3, message((1, key("edge_1_x")), (2, one))),
                                  (8, "a"), (10, 1), *more)
+    member = lambda i: call("CompleteGroup", (1, 5), (2, 2), (3, "CPU"), (5, 1),
+                            (6, message((1, device[:-1] + str(i)), (2, "CPU"))))
+    instance = lambda i: call("CompleteInstance", (1, "c"), (2, 1), (3, 1), (4, message((2, message((1, 2))))), (5, 5), (6, 2),
+                              (7, 6), (8, "CPU"), (10, device[:-1] + str(i)), (11, 1 - i), (12, 7))
     seeds.update({
         "worker": register + step(7, (4, key("edge_2_c")), (5, message((3, 1)))) + call("CleanupGraph", (1, 7)) +
                   call("DeregisterGraph", graph_handle, (2, "a"), (3, 1)) + call("DeleteWorkerSession", (1, "a")),
         "worker_partial": register + step(8, (4, key("edge_2_c")), (6, 1)) + step(8, (6, 1), (7, 1)),
         "recv": call("RecvTensor", (1, 7), (2, key("edge_1_x")), (3, 1), (7, 5)) + call("CleanupGraph", (1, 7)),
+        "collective": member(0) + member(1) + instance(0) + instance(1) + call("GetStepSequence", (1, 3), (1, 4)) +
+                      call("RecvBuf", (1, 7), (2, "0:0:0"), (3, 8), (8, device), (9, device), (10, 9)),
         "others": call("GetStatus") + call("Logging", (1, 1), (3, 7)) + call("Tracing", (1, b"")) +
                   call("MarkRecvFinished", (1, 5)) + call("RecvBuf") + call("CompleteGroup") + call("Status"),
     })
@@ -265,7 +271,7 @@ def fields(**pairs):
     return out
 
 
-def message(body):
+def grpc_message(body):
     return b"\0" + struct.pack(">I", len(body)) + body
 
 
@@ -297,7 +303,7 @@ def grpc_bytes():
     server.start()
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.sendall(PREFACE + http2(SETTINGS, 0, 0) + http2(HEADERS, END_HEADERS, 1, call_of("/f/Echo")) +
-                  http2(DATA, END, 1, message(b"hello" * 10)))
+                  http2(DATA, END, 1, grpc_message(b"hello" * 10)))
         time.sleep(1.0)
         answered = s.recv(1 << 16)
     server.stop(None)
@@ -306,28 +312,28 @@ def grpc_bytes():
 
 def connections():
     head = lambda stream, path: http2(HEADERS, END_HEADERS, stream, call_of(path))
-    echo = head(1, "/f/Echo") + http2(DATA, END, 1, message(b"hello"))
+    echo = head(1, "/f/Echo") + http2(DATA, END, 1, grpc_message(b"hello"))
     cut = call_of("/f/Echo")
     said, answered = grpc_bytes()
     to_server = {
         "echo": echo,
-        "unknown": head(1, "/f/None") + http2(DATA, END, 1, message(b"")),
-        "two": head(1, "/f/Wait") + http2(DATA, END, 1, message(b"x")) + head(3, "/f/Echo") +
+        "unknown": head(1, "/f/None") + http2(DATA, END, 1, grpc_message(b"")),
+        "two": head(1, "/f/Wait") + http2(DATA, END, 1, grpc_message(b"x")) + head(3, "/f/Echo") +
                http2(DATA, 0, 3, b"\0\0\0") + http2(DATA, END, 3, b"\0\2ab") + http2(RESET, 0, 1, b"\0\0\0\x08"),
         "settings": http2(SETTINGS, 0, 0, struct.pack(">HIHIHI", 4, 1, 5, 16384, 3, 1)) + echo +
                     http2(WINDOW, 0, 1, b"\0\0\0\1") + http2(SETTINGS, 0, 0, struct.pack(">HI", 4, 99)),
         "ping": http2(PING, 0, 0, b"12345678") + http2(WINDOW, 0, 0, b"\0\1\0\0") + http2(GOAWAY, 0, 0, b"\0" * 8),
         "continued": http2(HEADERS, 0, 1, cut[:9]) + http2(CONTINUATION, 0, 1, cut[9:30]) +
-                     http2(CONTINUATION, END_HEADERS, 1, cut[30:]) + http2(DATA, END, 1, message(b"a")),
+                     http2(CONTINUATION, END_HEADERS, 1, cut[30:]) + http2(DATA, END, 1, grpc_message(b"a")),
         "padded": http2(HEADERS, END_HEADERS | PADDED, 1, b"\3" + cut + b"\0\0\0") +
-                  http2(DATA, END | PADDED, 1, b"\2" + message(b"abc") + b"\0\0"),
+                  http2(DATA, END | PADDED, 1, b"\2" + grpc_message(b"abc") + b"\0\0"),
         "large": head(1, "/f/Echo") + http2(DATA, 0, 1, b"\0\x7f\xff\xff\xff" + b"a" * 50),
         "compressed": http2(HEADERS, END_HEADERS, 1, cut + fields(grpc_encoding="gzip")) +
-                      http2(DATA, END, 1, b"\1" + message(gzip.compress(b"hello" * 20, mtime=0))[1:]),
+                      http2(DATA, END, 1, b"\1" + grpc_message(gzip.compress(b"hello" * 20, mtime=0))[1:]),
     }
     to_client = {
         "answer": http2(HEADERS, END_HEADERS, 1, fields(P_status="200", content_type="application/grpc")) +
-                  http2(DATA, 0, 1, message(b"hello")) + http2(HEADERS, END_HEADERS | END, 1, fields(grpc_status="0")),
+                  http2(DATA, 0, 1, grpc_message(b"hello")) + http2(HEADERS, END_HEADERS | END, 1, fields(grpc_status="0")),
         "error": http2(HEADERS, END_HEADERS | END, 1, fields(P_status="200", grpc_status="14", grpc_message="a%20b",
                                                              grpc_status_details_bin="CgwKCg")),
         "http": http2(HEADERS, END_HEADERS | END, 1, fields(P_status="503")),

@@ -16,6 +16,15 @@ static void names_are_tags(void **state) {
   assert_int_equal(DataType_DT_FLOAT_REF, 101);
 }
 
+/* A request without fields has no bytes, and no place where they would be. */
+static void nothing_is_a_message(void **state) {
+  struct wire none = wire_from(NULL, 0), found;
+  struct wire_field f;
+  assert_int_equal(wire_left(&none), 0);
+  assert_false(find_NodeDef_name(none, &found));
+  assert_int_equal(wire_next(&none, &f), WIRE_END);
+}
+
 static void what_is_put_is_found(void **state) {
   struct text t = {0};
   put_NodeDef_name(&t, "x");
@@ -71,5 +80,6 @@ static void lists_are_packed_or_not(void **state) {
   text_release(&t);
 }
 
-RUN_TESTS(cmocka_unit_test(names_are_tags), cmocka_unit_test(what_is_put_is_found),
-          cmocka_unit_test(a_field_of_another_type_is_unknown), cmocka_unit_test(lists_are_packed_or_not))
+RUN_TESTS(cmocka_unit_test(names_are_tags), cmocka_unit_test(nothing_is_a_message),
+          cmocka_unit_test(what_is_put_is_found), cmocka_unit_test(a_field_of_another_type_is_unknown),
+          cmocka_unit_test(lists_are_packed_or_not))

@@ -29,10 +29,10 @@ static void question_unref(struct question *q) {
   if (atomic_fetch_sub(&q->refs, 1) == 1) free(q);
 }
 
-static void reply(struct question *q, shoal_status s, struct text *t) {
+static void reply(struct question *q, shoal_status s, struct rpc_message *m) {
   alarm_clear(&q->alarm);
   if (s) rpc_call_fail(q->call, s);
-  else rpc_call_reply(q->call, message_from_text(t));
+  else rpc_call_reply(q->call, m);
   question_unref(q);
 }
 
@@ -54,7 +54,7 @@ static void on_time_out(void *arg) {
 static void on_gone(void *arg) { give_up(arg, SHOAL_CANCELLED, "the caller has gone"); }
 
 static struct question *question_new(struct worker *w, struct rpc_call *c, const char *what, int key,
-                                     void (*told)(struct leader_wait *w, shoal_status s, const struct text *group,
+                                     void (*told)(struct leader_wait *w, shoal_status s, struct leader_answer *group,
                                                   int source)) {
   struct question *q = mem_zalloc(1, sizeof *q);
   atomic_init(&q->refs, 2); /* the second: the asker's, until it has asked */
@@ -86,16 +86,19 @@ static shoal_status check_end(enum wire_step step, const char *message) {
 
 /* ---- CompleteGroup ---- */
 
-static void group_told(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+static void drop_answer(void *answer) { leader_answer_unref(answer); }
+
+static void group_told(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct question *q = (struct question *)((char *)w - offsetof(struct question, wait));
-  struct text t = {0};
-  if (!s) text_add(&t, group->at, group->n);
-  reply(q, s, &t);
+  struct message m;
+  message_init(&m);
+  if (!s) message_reference(&m, group->bytes.at, group->bytes.n, drop_answer, leader_answer_ref(group));
+  reply(q, s, message_finish(&m));
 }
 
 void worker_service_complete_group(struct worker *w, struct rpc_call *c) {
   struct wire m;
-  struct group_question g = {.attributes = wire_from("", 0)};
+  struct group_question g = {.asker = rpc_call_connection(c), .attributes = wire_from("", 0)};
   char *type = mem_strdup(""), *device = mem_strdup("");
   enum wire_step step = WIRE_END;
   shoal_status s = request_read(c, &m);
@@ -127,19 +130,19 @@ void worker_service_complete_group(struct worker *w, struct rpc_call *c) {
 
 /* ---- CompleteInstance ---- */
 
-static void instance_told(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+static void instance_told(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct question *q = (struct question *)((char *)w - offsetof(struct question, wait));
   struct text t = {0};
   if (!s) {
     put_CompleteInstanceResponse_instance_key(&t, q->key);
     put_CompleteInstanceResponse_source_rank(&t, source);
   }
-  reply(q, s, &t);
+  reply(q, s, message_from_text(&t));
 }
 
 void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   struct wire m;
-  struct instance_question i = {0};
+  struct instance_question i = {.asker = rpc_call_connection(c)};
   char *device = mem_strdup("");
   int64_t kind = 0;
   enum wire_step step = WIRE_END;
@@ -172,22 +175,41 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
 
 /* ---- GetStepSequence ---- */
 
-void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
-  struct wire m;
-  struct text t = {0};
-  shoal_status s = request_read(c, &m);
-  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
+/* Numbers of keys for which an answer is made; TensorFlow's tasks ask for one at a time. */
+enum { MOST_KEYS = 1024 };
+
+static shoal_status answer_sequences(struct worker *w, struct wire m, struct text *t) {
+  int n = 0;
+  for (struct wire_field f; wire_next(&m, &f) == WIRE_FIELD;) {
     if (f.number != wire_tag_number(GetStepSequenceRequest_graph_key)) continue;
     struct wire packed = f.type == WIRE_BYTES ? wire_inside(&f) : wire_from("", 0);
     uint64_t key = f.value;
     while (f.type == WIRE_VARINT || wire_get_varint(&packed, &key)) {
-      size_t at = begin_GetStepSequenceResponse_step_sequence(&t);
-      put_StepSequence_graph_key(&t, (int64_t)key);
-      put_StepSequence_next_step_id(&t, collective_sequence(&w->collectives, (int64_t)key));
-      wire_end(&t, at);
+      if (n++ == MOST_KEYS) return INVALID("GetStepSequence asks for more than %d numbers", MOST_KEYS);
+      size_t at = begin_GetStepSequenceResponse_step_sequence(t);
+      put_StepSequence_graph_key(t, (int64_t)key);
+      put_StepSequence_next_step_id(t, collective_sequence(&w->collectives, (int64_t)key));
+      wire_end(t, at);
       if (f.type == WIRE_VARINT) break;
     }
   }
+  return NULL;
+}
+
+/* A task that does not lead counts its own steps in the same table, by what its leader said. */
+static shoal_status check_leads(const struct worker *w) {
+  char *leader = collectives_leader(&w->collectives, w->spec);
+  bool own = !strcmp(leader, w->task);
+  free(leader);
+  return own ? NULL : INTERNAL("GetStepSequenceAsync called at non-group-leader");
+}
+
+void worker_service_step_sequence(struct worker *w, struct rpc_call *c) {
+  struct wire m;
+  struct text t = {0};
+  shoal_status s = request_read(c, &m);
+  if (!s) s = check_leads(w);
+  if (!s) s = answer_sequences(w, m, &t);
   if (s) text_release(&t);
   if (s) rpc_call_fail(c, s);
   else rpc_call_reply(c, message_from_text(&t));

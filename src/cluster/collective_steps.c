@@ -18,7 +18,22 @@ static const int64_t UNKNOWN = -1;
 
 struct step_sequence {
   int64_t next; /* or UNKNOWN */
+  bool own;     /* steps of this task's master have it: others' questions do not push it out */
 };
+
+/* With the lock held: the oldest that was only asked for, else the oldest. */
+static void forget_one(struct collectives *c) {
+  const char *key, *oldest = NULL;
+  void *q;
+  bool own = true;
+  for (size_t i = 0; own && strmap_next(&c->sequences, &i, &key, &q);) {
+    own = ((struct step_sequence *)q)->own;
+    if (!own || !oldest) oldest = key;
+  }
+  char *name = mem_strdup(oldest);
+  free(strmap_remove(&c->sequences, name));
+  free(name);
+}
 
 /* With the lock held. */
 static struct step_sequence *sequence_of(struct collectives *c, int64_t key) {
@@ -26,13 +41,7 @@ static struct step_sequence *sequence_of(struct collectives *c, int64_t key) {
   snprintf(name, sizeof name, "%" PRId64, key);
   struct step_sequence *q = strmap_get(&c->sequences, name);
   if (q) return q;
-  const char *oldest;
-  void *value;
-  size_t i = 0;
-  if (c->sequences.n >= MOST_SEQUENCES && strmap_next(&c->sequences, &i, &oldest, &value)) {
-    strmap_remove(&c->sequences, oldest);
-    free(value);
-  }
+  if (c->sequences.n >= MOST_SEQUENCES) forget_one(c);
   q = mem_zalloc(1, sizeof *q);
   q->next = UNKNOWN;
   strmap_put(&c->sequences, name, q);
@@ -133,7 +142,9 @@ void collective_next_step(struct worker *w, int64_t key, struct cancel *cancel,
   bool own = !strcmp(leader, w->task);
   int64_t next;
   pthread_mutex_lock(&c->lock);
-  next = sequence_of(c, key)->next;
+  struct step_sequence *q = sequence_of(c, key);
+  q->own = true;
+  next = q->next;
   pthread_mutex_unlock(&c->lock);
   if (own && next == UNKNOWN) next = collective_sequence(c, key);
   struct peer *peer = next == UNKNOWN ? find_leader(w, leader) : NULL;

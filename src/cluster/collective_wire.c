@@ -136,9 +136,17 @@ static void take_value(void *arg) {
   end(r, NULL);
 }
 
+/* Whoever knows the key can send anything under it: only bytes in this host's memory are read as they are. */
+static bool is_message(const struct tensor *value) {
+  return !tensor_valid(value) || (value->dtype == SHOAL_UINT8 && !value->buffer->device);
+}
+
 static void value_came(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
   struct received *r = arg;
   size_t bytes = s || is_dead || !tensor_valid(value) ? 0 : tensor_bytes(value);
+  if (!s && !is_message(value))
+    s = INVALID("%s sends a value that is no message of a collective",
+                r->wire->group->places[r->transfer->peer].device);
   if (!s && (is_dead || bytes != r->transfer->bytes)) s = wrong_size(r, bytes);
   if (s) {
     tensor_release(value);

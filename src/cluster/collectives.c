@@ -100,12 +100,17 @@ static void instance_name(const struct collective_member *m, char *out, size_t n
   snprintf(out, n, "%d:%d", m->group_key, m->instance_key);
 }
 
-static bool known_instance(struct session_collectives *c, const struct collective_member *m, int *source) {
+/* Of a broadcast: the source alone has something to send. */
+static bool plays_its_part(const struct collective_member *m, int rank, int source) {
+  return m->kind != COLLECTIVE_BROADCAST || m->is_source == (rank == source);
+}
+
+static bool known_instance(struct session_collectives *c, const struct collective_member *m, int rank, int *source) {
   char name[64];
   instance_name(m, name, sizeof name);
   pthread_mutex_lock(&c->lock);
   const struct known_instance *k = strmap_get(&c->instances, name);
-  bool known = k && k->kind == m->kind && k->dtype == (int)m->dtype;
+  bool known = k && k->kind == m->kind && k->dtype == (int)m->dtype && plays_its_part(m, rank, k->source);
   if (known) *source = k->source;
   pthread_mutex_unlock(&c->lock);
   return known;
@@ -317,12 +322,17 @@ static void have_instance(struct joining *j, int source) {
     finish(j, INTERNAL("the leader %s tells of no source", j->leader));
     return;
   }
+  if (!plays_its_part(m, j->rank, source)) {
+    finish(j, INTERNAL("the leader %s tells of rank %d as the source, and this is rank %d, which %s", j->leader, source,
+                       j->rank, m->is_source ? "sends" : "receives"));
+    return;
+  }
   j->source = source;
   know_instance(j->site, m, source);
   begin(j);
 }
 
-static void instance_told_here(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+static void instance_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
   cancel_deregister(&j->cancel, &j->leaving);
   if (s) finish(j, s);
@@ -346,10 +356,14 @@ static void instance_told_there(void *arg, shoal_status s, struct rpc_body *body
   have_instance(j, source);
 }
 
+/* Sessions of this task are askers as connections are, with other numbers. */
+static uint64_t asker_here(const struct joining *j) { return (uint64_t)j->site->session->names.session | 1ull << 63; }
+
 static void ask_about_instance(struct joining *j, struct leader *l) {
   const struct collective_member *m = j->member;
   leader_ask_instance(l,
-                      &(struct instance_question){.group_key = m->group_key,
+                      &(struct instance_question){.asker = asker_here(j),
+                                                  .group_key = m->group_key,
                                                   .group_size = m->group_size,
                                                   .key = m->instance_key,
                                                   .kind = m->kind,
@@ -364,7 +378,7 @@ static void find_instance(struct joining *j) {
   static const char *const kinds[] = {
       [COLLECTIVE_REDUCE] = "Reduce", [COLLECTIVE_BROADCAST] = "Broadcast", [COLLECTIVE_GATHER] = "Gather"};
   struct collective_member *m = j->member;
-  if (known_instance(j->site, m, &j->source)) {
+  if (known_instance(j->site, m, j->rank, &j->source)) {
     begin(j);
     return;
   }
@@ -432,11 +446,10 @@ static void wait_for_news(struct joining *j) {
 }
 
 static void have_group(struct joining *j, shoal_status s, const void *data, size_t size) {
-  if (!s) s = collective_group_read(data, size, &j->group);
+  if (!s) s = collective_group_read(data, size, j->member->group_size, &j->group);
   if (!s) {
     j->rank = collective_group_rank(j->group, j->device);
-    if (j->rank < 0 || j->group->size != j->member->group_size)
-      s = INTERNAL("the leader %s tells of a group without %s", j->leader, j->device);
+    if (j->rank < 0) s = INTERNAL("the leader %s tells of a group without %s", j->leader, j->device);
   }
   if (s) {
     finish(j, s);
@@ -450,10 +463,10 @@ static void have_group(struct joining *j, shoal_status s, const void *data, size
   find_instance(j);
 }
 
-static void group_told_here(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+static void group_told_here(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct joining *j = (struct joining *)((char *)w - offsetof(struct joining, wait));
   cancel_deregister(&j->cancel, &j->leaving);
-  have_group(j, s, s ? NULL : group->at, s ? 0 : group->n);
+  have_group(j, s, s ? NULL : group->bytes.at, s ? 0 : group->bytes.n);
 }
 
 static void group_told_there(void *arg, shoal_status s, struct rpc_body *body) {
@@ -476,7 +489,8 @@ static void ask_about_group(struct joining *j, struct leader *l) {
   struct text attributes = {0};
   describe_device(j, &attributes);
   leader_ask_group(l,
-                   &(struct group_question){.key = j->member->group_key,
+                   &(struct group_question){.asker = asker_here(j),
+                                            .key = j->member->group_key,
                                             .size = j->member->group_size,
                                             .device_type = j->member->device->type->name,
                                             .device = j->device,

@@ -127,6 +127,8 @@ shoal_status transfer_response(const struct tensor *value, bool is_dead, const s
 
 shoal_status transfer_buffer_response(const struct tensor *value, struct rpc_message **out) {
   static const char type[] = "type.googleapis.com/tensorflow.RecvBufRespExtra";
+  if (tensor_valid(value) && value->dtype != SHOAL_UINT8)
+    return INVALID("RecvBuf asks for a value that is no message of a collective");
   if (!tensor_valid(value) || !transfer_fits(value))
     return STATUS(SHOAL_RESOURCE_EXHAUSTED,
                   "a part of a collective does not fit into a gRPC message, of at most 2 GiB");

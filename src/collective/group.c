@@ -33,7 +33,7 @@ static void number_tasks(struct collective_group *g) {
   }
 }
 
-shoal_status collective_group_read(const void *data, size_t n, struct collective_group **out) {
+shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out) {
   struct wire w = wire_from(data, n), again = w;
   int members = 0, size = 0, key = 0;
   enum wire_step step;
@@ -43,8 +43,9 @@ shoal_status collective_group_read(const void *data, size_t n, struct collective
     if (f.tag == CompleteGroupResponse_group_size) size = (int)f.value;
     if (f.tag == CompleteGroupResponse_group_key) key = (int)f.value;
   }
-  if (step == WIRE_BROKEN || members != size || size < 1)
-    return INTERNAL("The leader of collective group %d tells of %d members in a group of %d", key, members, size);
+  if (step == WIRE_BROKEN || members != size || size != wanted || size < 1)
+    return INTERNAL("The leader of collective group %d tells of %d members in a group of %d, where %d were to be", key,
+                    members, size, wanted);
   struct collective_group *g = mem_zalloc(1, sizeof *g + (size_t)size * sizeof *g->places);
   atomic_init(&g->refs, 1);
   g->key = key;

@@ -27,7 +27,8 @@ struct collective_group {
   } places[]; /* [size] */
 };
 
-shoal_status collective_group_read(const void *data, size_t n, struct collective_group **out);
+/* wanted: how many members it must have. */
+shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out);
 struct collective_group *collective_group_ref(struct collective_group *g);
 void collective_group_unref(struct collective_group *g);
 /* The rank of a device; -1: it is no member. */

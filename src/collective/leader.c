@@ -17,25 +17,41 @@
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 
-enum { MOST_GROUPS = 1024, MOST_INSTANCES = 16384, MOST_MEMBERS = 65536, MOST_ATTRIBUTES = 4096 };
+enum { MOST_GROUPS = 1024, MOST_INSTANCES = 16384, MOST_MEMBERS = 65536, MOST_ATTRIBUTES = 1024, MOST_TYPE = 64 };
+/* More than all calls that a server has under way can tell, and many groups that are complete. */
+static const size_t MOST_BYTES = 256 << 20;
 /* A group that does not fit one that was complete for so long is another program's: the old one is forgotten. */
 static const int64_t SETTLED_NS = 1000000000;
 
 struct roll_member {
   char *device;
-  struct text attributes; /* of groups */
+  size_t at;               /* its place among the members */
+  int waits;               /* how many questions of it wait */
+  struct device_spec spec; /* of groups, as is what follows */
+  struct text attributes;
+};
+
+struct leader_table {
+  struct strmap rolls;  /* of struct leader_roll * */
+  struct strmap askers; /* how many of the rolls each has begun, as a pointer */
+  size_t most;
+  const char *what;
 };
 
 struct leader_roll {
   char *name; /* its key in its table */
-  struct strmap *table;
+  struct leader_table *table;
+  uint64_t asker; /* who has begun it */
   int size;
-  int64_t complete; /* since when; 0: some are missing */
-  VEC(struct roll_member) members;
+  int64_t complete;                  /* since when; 0: some are missing */
+  size_t bytes;                      /* of its members */
+  VEC(struct roll_member *) members; /* of an instance: until it is complete */
+  struct strmap by_device;           /* the same */
   struct leader_wait *waiting;
   /* a group */
   int key;
   char *device_type;
+  struct leader_answer *answer; /* NULL: to be written */
   /* an instance */
   enum collective_kind kind;
   int dtype, source;
@@ -44,89 +60,216 @@ struct leader_roll {
 
 struct leader {
   pthread_mutex_t lock;
-  struct strmap groups, instances; /* lock: of struct leader_roll * */
+  struct leader_table groups, instances; /* lock */
+  size_t bytes;                          /* lock: of all rolls */
+};
+
+/* Who is to be told what, without the lock. */
+struct outcome {
+  struct leader_wait *others;  /* what the asker is told */
+  struct leader_wait *evicted; /* that there was no room */
 };
 
 struct leader *leader_new(void) {
   struct leader *l = mem_zalloc(1, sizeof *l);
   pthread_mutex_init(&l->lock, NULL);
+  l->groups = (struct leader_table){.most = MOST_GROUPS, .what = "groups"};
+  l->instances = (struct leader_table){.most = MOST_INSTANCES, .what = "instances"};
   return l;
 }
 
-static void roll_free(struct leader_roll *r) {
-  for (size_t i = 0; i < r->members.n; i++) {
-    free(r->members.at[i].device);
-    text_release(&r->members.at[i].attributes);
-  }
+struct leader_answer *leader_answer_ref(struct leader_answer *a) {
+  atomic_fetch_add(&a->refs, 1);
+  return a;
+}
+
+void leader_answer_unref(struct leader_answer *a) {
+  if (!a || atomic_fetch_sub(&a->refs, 1) != 1) return;
+  text_release(&a->bytes);
+  free(a);
+}
+
+static void member_free(struct roll_member *m) {
+  free(m->device);
+  text_release(&m->attributes);
+  free(m);
+}
+
+static void free_members(struct leader_roll *r) {
+  for (size_t i = 0; i < r->members.n; i++) member_free(r->members.at[i]);
   vec_release(&r->members);
+  strmap_release(&r->by_device);
+  r->by_device = (struct strmap){0};
+}
+
+static void roll_free(struct leader_roll *r) {
+  free_members(r);
+  leader_answer_unref(r->answer);
   free(r->device_type);
   free(r->name);
   free(r);
 }
 
-void leader_free(struct leader *l) {
+static void table_release(struct leader_table *t) {
   void *r;
-  for (size_t i = 0; strmap_next(&l->groups, &i, NULL, &r);) roll_free(r);
-  for (size_t i = 0; strmap_next(&l->instances, &i, NULL, &r);) roll_free(r);
-  strmap_release(&l->groups);
-  strmap_release(&l->instances);
+  for (size_t i = 0; strmap_next(&t->rolls, &i, NULL, &r);) roll_free(r);
+  strmap_release(&t->rolls);
+  strmap_release(&t->askers);
+}
+
+void leader_free(struct leader *l) {
+  table_release(&l->groups);
+  table_release(&l->instances);
   pthread_mutex_destroy(&l->lock);
   free(l);
 }
 
 /* ---- rolls: with the lock held ---- */
 
-static shoal_status make_room(struct strmap *table, size_t most, const char *what) {
-  void *r;
-  if (table->n < most) return NULL;
-  for (size_t i = 0; strmap_next(table, &i, NULL, &r);) {
-    struct leader_roll *old = r;
-    if (!old->complete) continue;
-    strmap_remove(table, old->name);
-    roll_free(old);
-    return NULL;
-  }
-  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%zu collective %s wait for members, as many as a leader keeps", most, what);
+/* How many one asker has begun. */
+static intptr_t count(struct leader_table *t, uint64_t asker, int by) {
+  char name[32];
+  snprintf(name, sizeof name, "%" PRIu64, asker);
+  intptr_t n = (intptr_t)strmap_get(&t->askers, name) + by;
+  if (by && n) strmap_put(&t->askers, name, (void *)n);
+  else if (by) strmap_remove(&t->askers, name);
+  return n;
 }
 
-static struct leader_roll *roll_new(struct strmap *table, char *name, int size) {
+static struct leader_roll *roll_new(struct leader_table *t, const char *name, uint64_t asker, int size) {
   struct leader_roll *r = mem_zalloc(1, sizeof *r);
-  r->name = name;
-  r->table = table;
+  r->name = mem_strdup(name);
+  r->table = t;
+  r->asker = asker;
   r->size = size;
   r->source = -1;
-  strmap_put(table, name, r);
+  strmap_put(&t->rolls, name, r);
+  count(t, asker, 1);
   return r;
 }
 
-/* Nobody finds it any more; those who wait in it are the caller's to tell. */
-static struct leader_wait *roll_drop(struct leader_roll *r) {
+static struct leader_wait *let_go(struct leader_roll *r) {
   struct leader_wait *waiting = r->waiting;
   for (struct leader_wait *w = waiting; w; w = w->next) w->roll = NULL;
-  strmap_remove(r->table, r->name);
+  r->waiting = NULL;
+  return waiting;
+}
+
+/* Nobody finds it any more; those who wait in it are the caller's to tell. */
+static struct leader_wait *roll_drop(struct leader *l, struct leader_roll *r) {
+  struct leader_wait *waiting = let_go(r);
+  l->bytes -= r->bytes;
+  count(r->table, r->asker, -1);
+  strmap_remove(&r->table->rolls, r->name);
   roll_free(r);
   return waiting;
 }
 
 static struct leader_wait *roll_complete(struct leader_roll *r) {
-  struct leader_wait *waiting = r->waiting;
-  for (struct leader_wait *w = waiting; w; w = w->next) w->roll = NULL;
-  r->waiting = NULL;
+  struct leader_wait *waiting = let_go(r);
   r->complete = clock_ns();
   return waiting;
 }
 
-static int find_member(const struct leader_roll *r, const char *device) {
-  for (size_t i = 0; i < r->members.n; i++)
-    if (!strcmp(r->members.at[i].device, device)) return (int)i;
-  return -1;
+/* Who has begun the most rolls; of several, the first. */
+static uint64_t find_greediest(const struct leader_table *t, intptr_t *most) {
+  void *n;
+  const char *name, *greediest = "0";
+  *most = 0;
+  for (size_t i = 0; strmap_next(&t->askers, &i, &name, &n);) {
+    if ((intptr_t)n <= *most) continue;
+    *most = (intptr_t)n;
+    greediest = name;
+  }
+  return strtoull(greediest, NULL, 10);
 }
 
-static void wait_in(struct leader_roll *r, struct leader_wait *w, const char *device) {
-  w->device = mem_strdup(device);
+static struct leader_roll *find_oldest(const struct leader_table *t, uint64_t asker, bool complete) {
+  void *value;
+  for (size_t i = 0; strmap_next(&t->rolls, &i, NULL, &value);) {
+    struct leader_roll *r = value;
+    if (r->asker == asker && !r->complete == !complete) return r;
+  }
+  return NULL;
+}
+
+static shoal_status full(const struct leader_table *t) {
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%zu collective %s wait for members, as many as a leader keeps", t->most,
+                t->what);
+}
+
+/* For one more roll: of whoever has the most, the oldest that is complete goes, else the oldest of another. */
+static shoal_status make_room(struct leader *l, struct leader_table *t, uint64_t asker, struct outcome *o) {
+  if (t->rolls.n < t->most) return NULL;
+  intptr_t most;
+  uint64_t greediest = find_greediest(t, &most);
+  if (count(t, asker, 0) >= most) greediest = asker;
+  struct leader_roll *r = find_oldest(t, greediest, true);
+  if (!r && greediest != asker) r = find_oldest(t, greediest, false);
+  if (!r) return full(t);
+  o->evicted = roll_drop(l, r);
+  return NULL;
+}
+
+static struct leader_roll *find_largest(const struct leader_table *t, const struct leader_roll *but) {
+  struct leader_roll *largest = NULL;
+  void *value;
+  for (size_t i = 0; strmap_next(&t->rolls, &i, NULL, &value);) {
+    struct leader_roll *r = value;
+    if (r != but && r->complete && (!largest || r->bytes > largest->bytes)) largest = r;
+  }
+  return largest;
+}
+
+/* A member of r is to take n bytes. */
+static shoal_status take_bytes(struct leader *l, struct leader_roll *r, size_t n) {
+  while (l->bytes + n > MOST_BYTES) {
+    struct leader_roll *largest = find_largest(&l->groups, r);
+    if (!largest)
+      return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Members of collective groups take %zu bytes, as many as a leader keeps",
+                    l->bytes);
+    roll_drop(l, largest);
+  }
+  l->bytes += n;
+  r->bytes += n;
+  return NULL;
+}
+
+static struct roll_member *find_member(const struct leader_roll *r, const char *device) {
+  return strmap_get(&r->by_device, device);
+}
+
+static shoal_status add_member(struct leader *l, struct leader_roll *r, const char *device, struct roll_member **out) {
+  struct roll_member *m = *out = find_member(r, device);
+  if (m) return NULL;
+  TRY(take_bytes(l, r, sizeof *m + 2 * strlen(device) + 64));
+  m = *out = mem_zalloc(1, sizeof *m);
+  m->device = mem_strdup(device);
+  m->at = r->members.n;
+  vec_push(&r->members, m);
+  strmap_put(&r->by_device, device, m);
+  return NULL;
+}
+
+static void remove_member(struct leader *l, struct leader_roll *r, struct roll_member *m) {
+  size_t bytes = sizeof *m + 2 * strlen(m->device) + 64 + m->attributes.n;
+  l->bytes -= bytes;
+  r->bytes -= bytes;
+  struct roll_member *last = vec_pop(&r->members);
+  r->members.at[m->at] = last; /* perhaps itself, behind the end */
+  last->at = m->at;
+  strmap_remove(&r->by_device, m->device);
+  member_free(m);
+}
+
+static void wait_in(struct leader_roll *r, struct leader_wait *w, struct roll_member *m) {
   w->roll = r;
+  w->member = m;
+  w->prev = NULL;
   w->next = r->waiting;
+  if (r->waiting) r->waiting->prev = w;
   r->waiting = w;
+  m->waits++;
 }
 
 bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why) {
@@ -134,153 +277,171 @@ bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why) {
   struct leader_roll *r = w->roll;
   if (r) {
     text_addf(why, "%zu of %d members came:", r->members.n, r->size);
-    for (size_t i = 0; i < MIN(r->members.n, 16); i++) text_addf(why, " %s", r->members.at[i].device);
-    struct leader_wait **p = &r->waiting;
-    while (*p != w) p = &(*p)->next;
-    *p = w->next;
+    for (size_t i = 0; i < MIN(r->members.n, 16); i++) text_addf(why, " %s", r->members.at[i]->device);
+    if (w->prev) w->prev->next = w->next;
+    else r->waiting = w->next;
+    if (w->next) w->next->prev = w->prev;
     w->roll = NULL;
-    bool still = false;
-    for (struct leader_wait *o = r->waiting; o; o = o->next) still |= !strcmp(o->device, w->device);
-    int i = still ? -1 : find_member(r, w->device);
-    if (i >= 0) {
-      free(r->members.at[i].device);
-      text_release(&r->members.at[i].attributes);
-      r->members.at[i] = r->members.at[--r->members.n];
-    }
-    if (!r->members.n) roll_drop(r);
+    if (!--w->member->waits) remove_member(l, r, w->member);
+    if (!r->members.n) roll_drop(l, r);
   }
   pthread_mutex_unlock(&l->lock);
-  if (r) free(w->device);
   return r != NULL;
 }
 
 /* ---- telling: without it ---- */
 
-static void tell(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
-  free(w->device);
-  w->device = NULL;
-  w->done(w, s, group, source);
-}
-
-static void tell_all(struct leader_wait *list, shoal_status s, const struct text *group, int source) {
+static void tell_all(struct leader_wait *list, shoal_status s, struct leader_answer *group, int source) {
   for (struct leader_wait *next; list; list = next) {
     next = list->next;
-    tell(list, s ? status_copy(s) : NULL, group, source);
+    list->done(list, s ? status_copy(s) : NULL, group, source);
   }
+}
+
+static void tell_evicted(const struct outcome *o, const struct leader_table *t) {
+  if (!o->evicted) return;
+  shoal_status s = full(t);
+  tell_all(o->evicted, s, NULL, -1);
+  shoal_status_free(s);
 }
 
 /* ---- groups ---- */
 
 static int by_rank(const void *a, const void *b) {
-  struct device_spec x = {0}, y = {0};
-  shoal_status_free(device_spec_parse(((const struct roll_member *)a)->device, &x));
-  shoal_status_free(device_spec_parse(((const struct roll_member *)b)->device, &y));
-  int by = strcmp(x.job, y.job);
-  if (!by) by = (x.replica > y.replica) - (x.replica < y.replica);
-  if (!by) by = (x.task > y.task) - (x.task < y.task);
-  if (!by) by = strcmp(x.type, y.type);
-  return by ? by : (x.id > y.id) - (x.id < y.id);
+  const struct device_spec *x = &(*(struct roll_member *const *)a)->spec, *y = &(*(struct roll_member *const *)b)->spec;
+  int by = strcmp(x->job, y->job);
+  if (!by) by = (x->replica > y->replica) - (x->replica < y->replica);
+  if (!by) by = (x->task > y->task) - (x->task < y->task);
+  if (!by) by = strcmp(x->type, y->type);
+  return by ? by : (x->id > y->id) - (x->id < y->id);
 }
 
-static void write_group(const struct leader_roll *r, struct text *out) {
+static void sort_members(struct leader_roll *r) {
+  qsort(r->members.at, r->members.n, sizeof *r->members.at, by_rank);
+  for (size_t i = 0; i < r->members.n; i++) r->members.at[i]->at = i;
+}
+
+static struct leader_answer *write_group(const struct leader_roll *r) {
+  struct leader_answer *a = mem_zalloc(1, sizeof *a);
+  atomic_init(&a->refs, 1);
   int tasks = 0;
   for (size_t i = 0; i < r->members.n; i++) {
-    const char *before = i ? r->members.at[i - 1].device : "", *device = r->members.at[i].device;
+    const char *before = i ? r->members.at[i - 1]->device : "", *device = r->members.at[i]->device;
     size_t n = device_task_length(device);
     tasks += device_task_length(before) != n || memcmp(before, device, n) != 0;
   }
-  put_CompleteGroupResponse_group_key(out, r->key);
-  put_CompleteGroupResponse_group_size(out, r->size);
-  put_CompleteGroupResponse_device_type(out, r->device_type);
-  put_CompleteGroupResponse_num_tasks(out, tasks);
-  for (size_t i = 0; i < r->members.n; i++)
-    put_CompleteGroupResponse_device_attributes_n(out, r->members.at[i].attributes.at, r->members.at[i].attributes.n);
+  put_CompleteGroupResponse_group_key(&a->bytes, r->key);
+  put_CompleteGroupResponse_group_size(&a->bytes, r->size);
+  put_CompleteGroupResponse_device_type(&a->bytes, r->device_type);
+  put_CompleteGroupResponse_num_tasks(&a->bytes, tasks);
+  for (size_t i = 0; i < r->members.n; i++) {
+    const struct text *t = &r->members.at[i]->attributes;
+    put_CompleteGroupResponse_device_attributes_n(&a->bytes, t->at, t->n);
+  }
+  return a;
 }
 
-static shoal_status check_question(const struct group_question *q) {
-  struct device_spec d;
+static shoal_status check_question(const struct group_question *q, struct device_spec *d) {
   if (q->size < 1 || q->size > MOST_MEMBERS)
     return INVALID("Collective group %d: a group has 1 to %d members, not %d", q->key, MOST_MEMBERS, q->size);
-  if (wire_left(&q->attributes) > MOST_ATTRIBUTES)
-    return INVALID("Collective group %d: a member tells %zu bytes of its device", q->key, wire_left(&q->attributes));
-  TRY(device_spec_parse(q->device, &d));
-  if (d.has_job && d.has_task && d.has_type && d.has_id) return NULL;
+  if (strlen(q->device_type) > MOST_TYPE || wire_left(&q->attributes) > MOST_ATTRIBUTES)
+    return INVALID("Collective group %d: a member tells %zu bytes of its device, and %zu of its type", q->key,
+                   wire_left(&q->attributes), strlen(q->device_type));
+  TRY(device_spec_parse(q->device, d));
+  if (d->has_job && d->has_task && d->has_type && d->has_id) return NULL;
   return INVALID("Collective group %d: \"%s\" is not the full name of a device", q->key, q->device);
 }
 
-static shoal_status check_fit(const struct leader_roll *r, const struct group_question *q, int at) {
+static shoal_status check_fit(const struct leader_roll *r, const struct group_question *q) {
   if (r->size != q->size)
     return INTERNAL("Device %s is joining a group with size %d, but that group has size %d (group_key=%d)", q->device,
                     q->size, r->size, q->key);
   if (strcmp(r->device_type, q->device_type))
     return INTERNAL("Device %s is joining a group with device type %s, but that group has type %s (group_key=%d)",
                     q->device, q->device_type, r->device_type, q->key);
-  if (at < 0 && (int)r->members.n == r->size)
+  if ((int)r->members.n == r->size && !find_member(r, q->device))
     return INTERNAL("Device %s is joining a group that is already full (group_key=%d)", q->device, q->key);
   return NULL;
 }
 
 static bool is_settled(const struct leader_roll *r) { return r->complete && clock_ns() - r->complete > SETTLED_NS; }
 
-/* With the lock held. *tell_them: who else is to be told of the outcome. */
-static shoal_status join_group(struct leader *l, const struct group_question *q, struct leader_wait *w,
-                               struct leader_wait **tell_them, struct text *answer) {
+/* A member that was restarted tells other things of itself. */
+static shoal_status set_attributes(struct leader *l, struct leader_roll *r, struct roll_member *m, struct wire w) {
+  size_t n = wire_left(&w);
+  if (n == m->attributes.n && (!n || !memcmp(w.at, m->attributes.at, n))) return NULL;
+  TRY(take_bytes(l, r, n));
+  l->bytes -= m->attributes.n;
+  r->bytes -= m->attributes.n;
+  text_release(&m->attributes);
+  text_add(&m->attributes, (const char *)w.at, n);
+  leader_answer_unref(r->answer);
+  r->answer = NULL;
+  return NULL;
+}
+
+/* With the lock held. *answer: a reference, unless w waits. */
+static shoal_status join_group(struct leader *l, const struct group_question *q, const struct device_spec *spec,
+                               struct leader_wait *w, struct outcome *o, struct leader_answer **answer) {
   char name[32];
+  struct roll_member *m;
   snprintf(name, sizeof name, "%d", q->key);
-  struct leader_roll *r = strmap_get(&l->groups, name);
-  int at = r ? find_member(r, q->device) : -1;
-  shoal_status s = r ? check_fit(r, q, at) : NULL;
+  struct leader_roll *r = strmap_get(&l->groups.rolls, name);
+  shoal_status s = r ? check_fit(r, q) : NULL;
   if (s && is_settled(r)) {
     shoal_status_free(s);
     s = NULL;
-    roll_drop(r);
+    roll_drop(l, r);
     r = NULL;
-    at = -1;
   }
-  if (s && !r->complete) *tell_them = roll_drop(r);
+  if (s && !r->complete) o->others = roll_drop(l, r);
   TRY(s);
   if (!r) {
-    TRY(make_room(&l->groups, MOST_GROUPS, "groups"));
-    r = roll_new(&l->groups, mem_strdup(name), q->size);
+    TRY(make_room(l, &l->groups, q->asker, o));
+    r = roll_new(&l->groups, name, q->asker, q->size);
     r->key = q->key;
     r->device_type = mem_strdup(q->device_type);
   }
-  if (at < 0) {
-    vec_push(&r->members, (struct roll_member){.device = mem_strdup(q->device)});
-    at = (int)r->members.n - 1;
+  s = add_member(l, r, q->device, &m);
+  if (!s) {
+    m->spec = *spec;
+    s = set_attributes(l, r, m, q->attributes);
+    if (s && !m->waits && !r->complete) remove_member(l, r, m);
   }
-  text_release(&r->members.at[at].attributes); /* a member that was restarted has others */
-  text_add(&r->members.at[at].attributes, (const char *)q->attributes.at, wire_left(&q->attributes));
+  if (s && !r->members.n) roll_drop(l, r);
+  TRY(s);
   if ((int)r->members.n < r->size) {
-    wait_in(r, w, q->device);
+    wait_in(r, w, m);
     return NULL;
   }
   if (!r->complete) {
-    qsort(r->members.at, r->members.n, sizeof *r->members.at, by_rank);
-    *tell_them = roll_complete(r);
+    sort_members(r);
+    o->others = roll_complete(r);
   }
-  write_group(r, answer);
+  if (!r->answer) r->answer = write_group(r);
+  *answer = leader_answer_ref(r->answer);
   return NULL;
 }
 
 void leader_ask_group(struct leader *l, const struct group_question *q, struct leader_wait *w) {
-  struct leader_wait *others = NULL;
-  struct text answer = {0};
+  struct outcome o = {0};
+  struct leader_answer *answer = NULL;
+  struct device_spec spec;
   w->roll = NULL;
-  w->device = NULL;
-  shoal_status s = check_question(q);
+  shoal_status s = check_question(q, &spec);
   bool waits = false;
   if (!s) {
     pthread_mutex_lock(&l->lock);
-    s = join_group(l, q, w, &others, &answer);
+    s = join_group(l, q, &spec, w, &o, &answer);
     waits = w->roll != NULL;
     pthread_mutex_unlock(&l->lock);
   }
+  tell_evicted(&o, &l->groups);
   if (!waits) {
-    tell_all(others, s, &answer, -1);
-    tell(w, s, &answer, -1);
+    tell_all(o.others, s, answer, -1);
+    w->done(w, s, answer, -1);
   }
-  text_release(&answer);
+  leader_answer_unref(answer);
 }
 
 /* ---- instances ---- */
@@ -299,11 +460,13 @@ static shoal_status check_instance(const struct leader_roll *r, const struct ins
   return NULL;
 }
 
-static shoal_status check_source(struct leader_roll *r, const struct instance_question *q, int rank) {
-  if (!q->is_source || r->source == rank) return NULL;
-  if (r->source >= 0)
+/* Does its part fit in with those of others, and with what it said before? */
+static shoal_status check_part(const struct leader_roll *r, const struct instance_question *q, int rank) {
+  if (r->kind != COLLECTIVE_BROADCAST || r->source < 0) return NULL;
+  if (q->is_source && r->source != rank)
     return INTERNAL("Instance %d already has source %d, received second claim from %d", q->key, r->source, rank);
-  r->source = rank;
+  if (!q->is_source && r->source == rank)
+    return INTERNAL("Instance %d already has source %d, which now wants to receive", q->key, rank);
   return NULL;
 }
 
@@ -318,62 +481,84 @@ static shoal_status check_sources(const struct leader_roll *r, int key) {
 static shoal_status find_group(struct leader *l, const struct instance_question *q, int *rank) {
   char name[32];
   snprintf(name, sizeof name, "%d", q->group_key);
-  const struct leader_roll *g = strmap_get(&l->groups, name);
-  *rank = g && g->complete && g->size == q->group_size ? find_member(g, q->device) : -1;
-  if (*rank >= 0) return NULL;
+  const struct leader_roll *g = strmap_get(&l->groups.rolls, name);
+  const struct roll_member *m = g && g->complete && g->size == q->group_size ? find_member(g, q->device) : NULL;
+  *rank = m ? (int)m->at : -1;
+  if (m) return NULL;
   return STATUS(SHOAL_ABORTED, "%s is not in group %d of %d here: it has to join it (again)", q->device, q->group_key,
                 q->group_size);
 }
 
-static shoal_status join_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w,
-                                  struct leader_wait **tell_them, int *source) {
+/* With the lock held. The roll that the question belongs to, made if there is none. */
+static shoal_status find_roll(struct leader *l, const struct instance_question *q, int rank, struct outcome *o,
+                              struct leader_roll **out) {
   char name[64];
-  int rank;
-  TRY(find_group(l, q, &rank));
   snprintf(name, sizeof name, "%d:%d", q->group_key, q->key);
-  struct leader_roll *r = strmap_get(&l->instances, name);
+  struct leader_roll *r = strmap_get(&l->instances.rolls, name);
   shoal_status s = r ? check_instance(r, q) : NULL;
+  if (r && !s) s = check_part(r, q, rank);
   if (r && (r->size != q->group_size || (s && is_settled(r)))) { /* of a group that is no more, or of another program */
-    *tell_them = roll_drop(r);
+    o->others = roll_drop(l, r);
     r = NULL;
     shoal_status_free(s);
     s = NULL;
   }
+  if (s && !r->complete) o->others = roll_drop(l, r);
+  TRY(s);
   if (!r) {
-    TRY(make_room(&l->instances, MOST_INSTANCES, "instances"));
-    r = roll_new(&l->instances, mem_strdup(name), q->group_size);
+    TRY(make_room(l, &l->instances, q->asker, o));
+    r = roll_new(&l->instances, name, q->asker, q->group_size);
     r->kind = q->kind;
     r->dtype = q->dtype;
     r->shape = q->shape;
   }
-  if (!s) s = check_source(r, q, rank);
-  if (s) {
-    if (!r->complete) *tell_them = roll_drop(r);
-    return s;
-  }
-  if (find_member(r, q->device) < 0) vec_push(&r->members, (struct roll_member){.device = mem_strdup(q->device)});
-  *source = r->source;
-  if ((int)r->members.n < r->size) {
-    wait_in(r, w, q->device);
+  *out = r;
+  return NULL;
+}
+
+static struct leader_wait *instance_complete(struct leader *l, struct leader_roll *r) {
+  l->bytes -= r->bytes;
+  r->bytes = 0;
+  free_members(r);
+  return roll_complete(r);
+}
+
+static shoal_status join_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w,
+                                  struct outcome *o, int *source) {
+  int rank;
+  struct leader_roll *r;
+  struct roll_member *m;
+  TRY(find_group(l, q, &rank));
+  TRY(find_roll(l, q, rank, o, &r));
+  if (r->complete) {
+    *source = r->source;
     return NULL;
   }
-  if (r->complete) return NULL;
+  shoal_status s = add_member(l, r, q->device, &m);
+  if (s && !r->members.n) roll_drop(l, r);
+  TRY(s);
+  if (q->is_source) r->source = rank;
+  *source = r->source;
+  if ((int)r->members.n < r->size) {
+    wait_in(r, w, m);
+    return NULL;
+  }
   s = check_sources(r, q->key);
-  *tell_them = s ? roll_drop(r) : roll_complete(r);
+  o->others = s ? roll_drop(l, r) : instance_complete(l, r);
   return s;
 }
 
 void leader_ask_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w) {
-  struct leader_wait *others = NULL;
+  struct outcome o = {0};
   int source = -1;
   w->roll = NULL;
-  w->device = NULL;
   pthread_mutex_lock(&l->lock);
-  shoal_status s = join_instance(l, q, w, &others, &source);
+  shoal_status s = join_instance(l, q, w, &o, &source);
   bool waits = w->roll != NULL;
   pthread_mutex_unlock(&l->lock);
-  if (waits && others) s = STATUS(SHOAL_ABORTED, "Collective group %d has changed", q->group_key);
-  tell_all(others, s, NULL, source);
-  if (!waits) tell(w, s, NULL, source);
+  tell_evicted(&o, &l->instances);
+  if (waits && o.others) s = STATUS(SHOAL_ABORTED, "Collective group %d has changed", q->group_key);
+  tell_all(o.others, s, NULL, source);
+  if (!waits) w->done(w, s, NULL, source);
   else shoal_status_free(s);
 }

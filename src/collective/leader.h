@@ -6,9 +6,14 @@
  * fit is forgotten, so that the same keys can be used again. Who asks again is answered from what is known: members
  * that have lost an answer with a step that failed, or were restarted, find their group.
  *
- * Strangers choose keys and sizes: both tables are bounded, and what has been complete for longest makes room. */
+ * Strangers choose keys, sizes and names. Both tables are bounded, and so is what they hold in bytes: where one
+ * is full the oldest of whoever has begun the most makes room, those that are complete before others. What a member may
+ * tell of itself is little; who comes, who leaves and who asks again costs the same in a group of thousands. The answer
+ * about a group is one, however many read it. */
 #ifndef COLLECTIVE_LEADER_H
 #define COLLECTIVE_LEADER_H
+
+#include <stdatomic.h>
 
 #include "base/status.h"
 #include "base/text.h"
@@ -21,12 +26,14 @@ struct leader *leader_new(void);
 void leader_free(struct leader *l);
 
 struct group_question {
+  uint64_t asker; /* a connection or a session: of these none keeps others out */
   int key, size;
   const char *device_type, *device;
   struct wire attributes; /* a DeviceAttributes message, of that device */
 };
 
 struct instance_question {
+  uint64_t asker;
   int group_key, group_size, key;
   enum collective_kind kind;
   int dtype;
@@ -35,15 +42,23 @@ struct instance_question {
   const char *device;
 };
 
+/* A CompleteGroupResponse. */
+struct leader_answer {
+  atomic_int refs;
+  struct text bytes;
+};
+struct leader_answer *leader_answer_ref(struct leader_answer *a);
+void leader_answer_unref(struct leader_answer *a);
+
 /* Filled and owned by whoever asks; lives until done is called, or leader_leave has said that it will not be. */
 struct leader_wait {
-  /* Exactly once, from any thread, with no lock held; s is to be taken over. group: a CompleteGroupResponse, of answers
-   * about groups. source: a rank, or -1. */
-  void (*done)(struct leader_wait *w, shoal_status s, const struct text *group, int source);
+  /* Exactly once, from any thread, with no lock held; s is to be taken over. group: of answers about groups; who keeps
+   * it takes a reference. source: a rank, or -1. */
+  void (*done)(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source);
   /* the leader's own */
-  struct leader_wait *next;
+  struct leader_wait *next, *prev;
   struct leader_roll *roll; /* lock: where it waits; NULL: it does not */
-  char *device;
+  struct roll_member *member;
 };
 
 /* Both may call done before they return. */

@@ -11,7 +11,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cluster import Cluster, gave_up, report
+from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
+
+from cluster import Cluster, gave_up, report, until
+from master_client import Client, Wrong, varint
 
 tf.disable_v2_behavior()
 RAW = tf.raw_ops
@@ -184,6 +187,96 @@ def waits_end(cluster):
             fails(lambda: s.run(alone), tf.errors.DeadlineExceededError, "timed out waiting for other workers")
 
 
+def roles_change(cluster):
+    """What a session knows of a broadcast does not make a receiver its source."""
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        ways = [[member("send" if t == source else "receive", [1.0 + source], t, group=16, instance=3) for t in (0, 1)]
+                for source in (0, 1)]
+        check(s.run(ways[0]), [[1.0]] * 2)
+        fails(lambda: s.run(ways[1]), tf.errors.InternalError, "Instance 3 already has source 0")
+
+        def other_way():  # a leader takes it for another program's after a while
+            try:
+                check(s.run(ways[1]), [[2.0]] * 2)
+                return True
+            except tf.errors.InternalError:
+                return False
+        until(other_way)
+
+
+def only_messages_are_taken(cluster):
+    """Under a message's name, which its step's master can know, comes a value of another kind: nothing of it is read as
+    bytes. A graph of a master of no cluster, with a member of its own making."""
+    w = Client(cluster.target("worker", 0))
+    fake = DeviceAttributes(name="/job:worker/replica:0/task:0/device:CPU:9", incarnation=5, physical_device_desc="shoal")
+    task = "/job:worker/replica:0/task:0/device:CPU:0"
+    shape = tf.TensorShape([24]).as_proto()
+    for kind, sent in enumerate(([b"a"] * 2, [1.0] * 12)):  # 48 bytes each: half of what is summed
+        with tf.Graph().as_default() as made:
+            value = tf.constant(sent)
+            member("reduce", np.zeros(24, np.float32), 0, group=40 + kind)
+            g = made.as_graph_def()
+        send = g.node.add(name="send", op="_Send", input=[value.op.name], device=task)
+        send.attr["T"].type = value.dtype.as_datatype_enum
+        send.attr["tensor_name"].s = f"{40 + kind}:1:0:0:0:1:0".encode()
+        send.attr["send_device"].s, send.attr["recv_device"].s = fake.name.encode(), task.encode()
+        send.attr["send_device_incarnation"].i = fake.incarnation
+        send.attr["client_terminated"].b = False
+        for each in g.node:
+            each.device = task
+        session = f"of nobody {kind}"
+        w.worker("CreateWorkerSession", (1, session))
+        graph = w.worker("RegisterGraph", (1, session), (2, g), (6, 1))[1]
+
+        def other_member():
+            k = Client(cluster.target("worker", 0))
+            k.worker("CompleteGroup", (1, 40 + kind), (2, 2), (3, "CPU"), (6, fake))
+            k.worker("CompleteInstance", (2, 0), (3, 1), (4, shape), (5, 40 + kind), (6, 2), (7, 1), (10, fake.name))
+        t = threading.Thread(target=other_member)
+        t.start()
+        try:
+            w.worker("RunGraph", (1, graph), (2, 4711 + kind), (8, session), (10, 1), (11, 77 + kind))
+        except Wrong as e:
+            assert e.code == "INVALID_ARGUMENT" and "no message of a collective" in e.text, (sent, e)
+        else:
+            raise AssertionError(sent)
+        t.join()
+        w.worker("CleanupGraph", (1, 4711 + kind))
+        w.worker("DeleteWorkerSession", (1, session))
+
+
+def sequences(cluster):
+    """Only the leader tells numbers of steps, of few graphs at a time; what others ask for does not change those that are
+    counted here."""
+    ranks = [(0, 0), (1, 0)]
+    wrong(lambda: Client(cluster.target("worker", 1)).worker("GetStepSequence", (1, 5)), "INTERNAL", "non-group-leader")
+    w = Client(cluster.target("worker", 0))
+    wrong(lambda: w.worker("GetStepSequence", (1, b"\1" * 5000)), "INVALID_ARGUMENT", "more than 1024")
+    flood = threading.Event()
+
+    def ask():
+        n = 10
+        while not flood.is_set():
+            w.worker("GetStepSequence", (1, b"".join(varint(k) for k in range(n, n + 1000))))
+            n += 1000
+    t = threading.Thread(target=ask)
+    t.start()
+    try:
+        clients(cluster, ranks, False, steps=30)
+    finally:
+        flood.set()
+        t.join()
+
+
+def wrong(call, code, text):
+    try:
+        call()
+    except Wrong as e:
+        assert e.code == code and text in e.text, e
+    else:
+        raise AssertionError("no error")
+
+
 def a_member_is_lost(cluster):
     """The other ends with its name, at once; and the group works again when it is back."""
     with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
@@ -229,7 +322,7 @@ if __name__ == "__main__":
     with Cluster(flags=[f"--cpu_devices={DEVICES}"], worker=["shoal", "shoal"]) as c:
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, large, what_does_not_fit, waits_end,
-                                 a_member_is_lost)] +
+                                 roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
                       [(f.__name__.replace("_", " "), f) for f in (three_tasks, without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),
                        ("led by tensorflow", lambda: mixed(["tf", "shoal"]))])

@@ -1,5 +1,5 @@
-/* The leader of collectives: groups and instances are told to all when all are there, in order of rank; what does not fit
- * is told to all, too, and forgotten; who leaves is not waited for. */
+/* The leader of collectives: groups and instances are told to all when all are there, in order of rank; what does not
+ * fit is told to all, too, and forgotten; who leaves is not waited for. */
 #include "unit.h"
 
 #include "base/mem.h"
@@ -10,18 +10,29 @@
 struct asked {
   struct leader_wait wait;
   bool answered;
+  int size;
   shoal_status status;
   struct collective_group *group;
   int source;
 };
 
-static void answer(struct leader_wait *w, shoal_status s, const struct text *group, int source) {
+static void answer(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
   struct asked *a = (struct asked *)w;
   assert_false(a->answered);
   a->answered = true;
   a->status = s;
   a->source = source;
-  if (!s && group && group->n) ASSERT_OK(collective_group_read(group->at, group->n, &a->group));
+  if (!s && group) ASSERT_OK(collective_group_read(group->bytes.at, group->bytes.n, a->size, &a->group));
+}
+
+/* All are told the same, and nobody has a copy. */
+static struct leader_answer *first_told;
+static int told;
+
+static void same_bytes(struct leader_wait *w, shoal_status s, struct leader_answer *group, int source) {
+  ASSERT_OK(s);
+  if (!told++) first_told = leader_answer_ref(group);
+  assert_ptr_equal(first_told, group);
 }
 
 static void forget(struct asked *a) {
@@ -38,19 +49,22 @@ static const char *device_of(int task, int ordinal) {
   return at;
 }
 
+static uint64_t asker;
+
 static void join(struct leader *l, struct asked *a, int key, int size, int task, uint64_t incarnation) {
   struct text t = {0};
   const char *device = device_of(task, 0);
   put_DeviceAttributes_name(&t, device);
   put_DeviceAttributes_incarnation(&t, incarnation);
   if (incarnation != 77) put_DeviceAttributes_physical_device_desc(&t, COLLECTIVE_OURS);
-  *a = (struct asked){.wait.done = answer};
-  leader_ask_group(l, &(struct group_question){key, size, "CPU", device, wire_from(t.at, t.n)}, &a->wait);
+  *a = (struct asked){.wait.done = answer, .size = size};
+  leader_ask_group(l, &(struct group_question){asker, key, size, "CPU", device, wire_from(t.at, t.n)}, &a->wait);
   text_release(&t);
 }
 
 static struct instance_question question(int task, bool is_source) {
-  return (struct instance_question){.group_key = 1,
+  return (struct instance_question){.asker = asker,
+                                    .group_key = 1,
                                     .group_size = 2,
                                     .key = 5,
                                     .kind = COLLECTIVE_BROADCAST,
@@ -198,6 +212,88 @@ static void there_is_a_bound(void **state) {
   leader_free(l);
 }
 
+static void a_source_does_not_receive(void **state) {
+  struct leader *l = leader_new();
+  struct asked a, b;
+  for (int task = 0; task < 2; task++) join(l, task ? &b : &a, 1, 2, task, 1);
+  forget(&a);
+  forget(&b);
+  for (int task = 0; task < 2; task++) ask(l, task ? &b : &a, question(task, task == 0));
+  assert_true(a.answered && !a.status && b.answered && !b.status && b.source == 0);
+  ask(l, &a, question(0, false));
+  ASSERT_FAILS(a.status, SHOAL_INTERNAL, "Instance 5 already has source 0, which now wants to receive");
+  leader_free(l);
+}
+
+/* Who begins a thousand groups keeps nobody else out: its oldest go. */
+static void who_has_most_makes_room(void **state) {
+  struct leader *l = leader_new();
+  static struct asked greedy[1023];
+  struct asked old, new, b;
+  asker = 1;
+  join(l, &old, 5000, 1, 0, 1);
+  assert_true(old.answered && !old.status);
+  forget(&old);
+  asker = 2;
+  for (int i = 0; i < 1023; i++) join(l, &greedy[i], i, 2, 0, 1);
+  asker = 3;
+  join(l, &new, 5001, 2, 0, 1);
+  assert_false(new.answered);
+  assert_true(greedy[0].answered);
+  ASSERT_FAILS(greedy[0].status, SHOAL_RESOURCE_EXHAUSTED, "1024 collective groups wait");
+  asker = 2;
+  join(l, &b, 5002, 2, 0, 1);
+  ASSERT_FAILS(b.status, SHOAL_RESOURCE_EXHAUSTED, "1024 collective groups wait");
+  asker = 1;
+  join(l, &b, 5001, 2, 1, 1);
+  assert_true(new.answered && !new.status &&b.answered && !b.status);
+  forget(&new);
+  forget(&b);
+  struct text why = {0};
+  for (int i = 1; i < 1023; i++) assert_true(leader_leave(l, &greedy[i].wait, &why));
+  text_release(&why);
+  asker = 0;
+  leader_free(l);
+}
+
+static void a_member_tells_little(void **state) {
+  struct leader *l = leader_new();
+  struct asked a = {.wait.done = answer, .size = 1};
+  char *type = mem_zalloc(101, 1);
+  memset(type, 'X', 100);
+  leader_ask_group(l, &(struct group_question){.size = 1, .device_type = type, .device = device_of(0, 0)}, &a.wait);
+  ASSERT_FAILS(a.status, SHOAL_INVALID_ARGUMENT, "a member tells 0 bytes of its device, and 100 of its type");
+  free(type);
+  leader_free(l);
+}
+
+/* Thousands of members come, leave, come again with other names, and are all told by the same bytes. */
+static void groups_of_thousands(void **state) {
+  enum { MEMBERS = 20000 };
+  struct leader *l = leader_new();
+  struct asked *a = mem_zalloc(MEMBERS, sizeof *a);
+  struct text why = {0};
+  for (int round = 0; round < 2; round++) {
+    for (int i = 0; i < MEMBERS - 1; i++) join(l, &a[i], 1, MEMBERS, i, 1);
+    for (int i = 0; i < MEMBERS - 1 && !round; i++) assert_true(leader_leave(l, &a[i].wait, &why));
+  }
+  text_release(&why);
+  const char *device = device_of(MEMBERS, 0);
+  struct text t = {0};
+  put_DeviceAttributes_name(&t, device);
+  a[MEMBERS - 1] = (struct asked){.wait.done = answer, .size = MEMBERS};
+  for (int i = 0; i < MEMBERS; i++) a[i].wait.done = same_bytes;
+  leader_ask_group(l, &(struct group_question){asker, 1, MEMBERS, "CPU", device, wire_from(t.at, t.n)},
+                   &a[MEMBERS - 1].wait);
+  text_release(&t);
+  assert_int_equal(told, MEMBERS);
+  leader_answer_unref(first_told);
+  free(a);
+  leader_free(l);
+}
+
 RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(what_does_not_fit_is_told_to_all),
           cmocka_unit_test(instances), cmocka_unit_test(broadcasts_have_one_source),
-          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound))
+          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
+          cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
+          cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))

@@ -9,9 +9,11 @@ FUZZ_MINUTES ?= 5
 TOOLS := $(shell . tools/env.sh && echo $$SHOAL_LAUNCHER)
 CONFIGURE = cmake -S . -G Ninja $(if $(TOOLS),-DCMAKE_C_COMPILER_LAUNCHER=$(TOOLS)) $(CMAKE_FLAGS)
 
-.PHONY: all
-all: $(BUILD)/build.ninja ## build the library, the command and the examples
+.PHONY: all product
+all: $(BUILD)/build.ninja ## build everything: product, the tests and what is measured
 	@ninja -C $(BUILD)
+product: $(BUILD)/build.ninja ## build the library, the command and the examples
+	@ninja -C $(BUILD) $@
 
 %/build.ninja: | need-packages
 	@$(CONFIGURE) -B $* $(FLAGS_$*)
@@ -32,7 +34,7 @@ need-tensorflow: need-packages
 	@tools/deps.sh --if-missing tensorflow newest
 
 .PHONY: demo
-demo: all ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers
+demo: product ## a cluster on this machine trains on Fashion-MNIST: 1 parameter server, 2 workers
 	@tools/demo.sh $(BUILD)
 
 .PHONY: test check fuzzers
@@ -93,7 +95,7 @@ docs: all ## write docs/ops.md from the op rows
 
 .PHONY: install uninstall deb wheel clean help
 # The dynamic linker of the system looks into its list of folders, and into a cache of what is in them.
-install: all ## install under PREFIX (and DESTDIR); says what the shell must know where that is not /usr/local
+install: product ## install under PREFIX (and DESTDIR); says what the shell must know where that is not /usr/local
 	@cmake --install $(BUILD) --prefix "$(PREFIX)" >$(BUILD)/installed.log || { tail $(BUILD)/installed.log; exit 1; }
 	@if [ "$(PREFIX)" = /usr/local ] || [ "$(PREFIX)" = /usr ]; then [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true; \
 	 else lib="$(PREFIX)"/$$(sed -n 's/^CMAKE_INSTALL_LIBDIR:PATH=//p' $(BUILD)/CMakeCache.txt); \
@@ -104,10 +106,10 @@ uninstall: ## take back what the last `make install` put there; same PREFIX (and
 	@[ -e $(BUILD)/installed.log ] && cd "$(DESTDIR)$(PREFIX)" || { echo "nothing was installed there from here" >&2; exit 1; }
 	@sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(BUILD)/installed.log | { cd "$(DESTDIR)$(PREFIX)" && \
 	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true; }
-deb: all ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages
+deb: product ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages
 	@cd $(BUILD) && cpack -G DEB -B packages >packages.log 2>&1 || { cat packages.log; exit 1; }
 	@ls $(BUILD)/packages/*.deb
-wheel: all ## a wheel for pip: the command with its libraries inside, and shoal.in_place
+wheel: product ## a wheel for pip: the command with its libraries inside, and shoal.in_place
 	@packaging/wheel.py $(BUILD)
 clean: ## remove all build folders
 	@rm -rf build build-asan build-tsan build-fuzz build-clang

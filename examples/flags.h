@@ -145,6 +145,7 @@ static inline void read_flags(int argc, char **argv, const char *about, const st
     while (f->name && (strlen(f->name) != n || strncmp(f->name, name, n) != 0)) f++;
     if (*arg != '-' || !f->name) refuse_flag(arg, name, n, flags);
     const char *value = equals ? equals + 1 : f->on ? "true" : argv[++i];
+    if (value && !equals && !strncmp(value, "--", 2)) value = NULL; /* the next flag */
     const char *expected = value ? set_flag(f, value) : "a value";
     if (!expected) continue;
     fprintf(stderr, "%s: --%s%s%s: expected %s\n", program_name, f->name, value ? "=" : "", value ? value : "",

@@ -86,7 +86,7 @@ bool flags_parse(const char *usage, const struct flag *flags, int n_flags, int *
       return false;
     }
     const char *value = equals ? equals + 1 : f->absent ? f->absent : f->value ? argv[++i] : "true";
-    if (!value) {
+    if (!value || (!equals && !strncmp(value, "--", 2))) { /* the next flag, or what parts flags from a program */
       fprintf(stderr, "shoal: --%s needs a value: --%s=%s\n", f->name, f->name, f->value);
       return false;
     }

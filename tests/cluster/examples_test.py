@@ -187,6 +187,7 @@ def mistakes():
     fails("is no flag", "--no_such_flag=1")
     fails("did you mean --train_steps?", "--train_step=5")
     fails("did you mean --batch_size?", "--batchsize", "5")
+    fails("--checkpoint_dir: expected a value", "--checkpoint_dir", "--worker_hosts=localhost:1", "--job_name=worker")
     fails("--batch_size=many: expected a whole number", "--batch_size=many")
     fails("--batch_size=0: expected a whole number of at least 1", "--batch_size=0")
     fails("--train_steps=99999999999999999999", "--train_steps=99999999999999999999")

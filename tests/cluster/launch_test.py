@@ -318,6 +318,7 @@ def mistakes():
             f.write("print('here')\n")
         fails(f"it is not executable: chmod +x, or name what runs it, as in -- python3 {folder}/train.py", "--",
               f"{folder}/train.py", code=127)
+    fails("--hosts needs a value", "--hosts", "--", "true", code=2)
     fails("nobody would train", "--workers=0", "--", "true", code=2)
     fails("write $HOME", "--log_dir=~/logs", "--", "true", code=2)
     fails("--tls_cert and --tls_key go together", "--tls_cert=x", "--", "true", code=2)

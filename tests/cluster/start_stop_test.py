@@ -347,7 +347,8 @@ def bad_flags():
             (["--exit_with_job=0"], 2, ["--exit_with_job=0", "from 1 to"]),
             (["--log_level=loud"], 2, ["--log_level", "loud"]),
             (["extra"], 2, ["extra"]),
-            (["--cluster_spec"], 2, ["--cluster_spec needs a value"])):
+            (["--cluster_spec"], 2, ["--cluster_spec needs a value"]),
+            (["--worker_hosts", "--job_name=worker"], 2, ["--worker_hosts needs a value"])):
         p = shoal("server", *args, TF_CONFIG="")
         assert p.returncode == code, (args, p)
         for t in texts:

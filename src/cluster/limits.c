@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/machine.h"
 #include "base/mem.h"
@@ -41,6 +42,8 @@ const struct limit_row limit_rows[LIMITS] = {
                      "of these, of one connection's sessions (default 5000)", 10000, 5000},
 };
 
+enum { ADDRESS = 'a', CONNECTION = 'c' }; /* keys of accounts begin so */
+
 static int64_t chosen[LIMITS][2];
 
 void limit_set(enum limit which, int64_t server, int64_t connection) {
@@ -60,13 +63,14 @@ struct limits {
   char *task;
   struct budget all[LIMITS];
   pthread_mutex_t lock;
-  struct strmap accounts; /* lock: number in hexadecimal -> struct account * */
+  struct strmap accounts; /* lock: connections' and addresses', by key */
 };
 
 struct account {
   int refs; /* of->lock */
   struct limits *of;
-  char key[17];
+  struct account *address; /* a reference; NULL: it is one, or has none */
+  char key[18];
   struct budget own[LIMITS];
 };
 
@@ -90,10 +94,22 @@ void limits_change(struct limits *l, enum limit which, int64_t most) {
   if (most > 0) l->all[which].most = (size_t)most;
 }
 
-bool limits_are_near(const struct limits *l) {
+static bool are_near(const struct budget *b) {
   for (int i = 0; i < LIMITS; i++)
-    if (budget_used(&l->all[i]) > l->all[i].most / 4 * 3) return true;
+    if (budget_used(&b[i]) > b[i].most / 4 * 3) return true;
   return false;
+}
+
+bool limits_are_near(struct limits *l) {
+  bool near = are_near(l->all);
+  void *value;
+  pthread_mutex_lock(&l->lock);
+  for (size_t i = 0; !near && strmap_next(&l->accounts, &i, NULL, &value);) {
+    const struct account *a = value;
+    near = *a->key == ADDRESS && are_near(a->own);
+  }
+  pthread_mutex_unlock(&l->lock);
+  return near;
 }
 
 int64_t limits_most(const struct limits *l, enum limit which) { return (int64_t)l->all[which].most; }
@@ -102,19 +118,40 @@ int64_t limits_most_of_one(enum limit which) { return (int64_t)in_force(which, 1
 
 int64_t limits_used(const struct limits *l, enum limit which) { return (int64_t)budget_used(&l->all[which]); }
 
-struct account *account_get(struct limits *l, uint64_t connection) {
-  char key[17];
-  snprintf(key, sizeof key, "%016" PRIx64, connection);
-  pthread_mutex_lock(&l->lock);
+/* With the lock held; a reference. */
+static struct account *find_or_make(struct limits *l, char kind, uint64_t number, struct account *address) {
+  char key[18];
+  snprintf(key, sizeof key, "%c%016" PRIx64, kind, number);
   struct account *a = strmap_get(&l->accounts, key);
   if (!a) {
     a = mem_zalloc(1, sizeof *a);
     a->of = l;
-    snprintf(a->key, sizeof a->key, "%s", key);
-    for (int i = 0; i < LIMITS; i++) budget_init(&a->own[i], connection ? in_force(i, 1) : SIZE_MAX, &l->all[i]);
+    a->address = address;
+    if (address) address->refs++;
+    memcpy(a->key, key, sizeof key);
+    for (int i = 0; i < LIMITS; i++) {
+      size_t most = kind == ADDRESS ? rpc_address_share(l->all[i].most) : in_force(i, 1);
+      budget_init(&a->own[i], number ? most : SIZE_MAX, address ? &address->own[i] : &l->all[i]);
+    }
     strmap_put(&l->accounts, key, a);
   }
   a->refs++;
+  return a;
+}
+
+static void let_go(struct account *a) {
+  for (struct account *address; a && --a->refs == 0; a = address) {
+    address = a->address;
+    strmap_remove(&a->of->accounts, a->key);
+    free(a);
+  }
+}
+
+struct account *account_get(struct limits *l, struct rpc_origin from) {
+  pthread_mutex_lock(&l->lock);
+  struct account *address = from.address ? find_or_make(l, ADDRESS, from.address, NULL) : NULL;
+  struct account *a = find_or_make(l, CONNECTION, from.connection, address);
+  let_go(address);
   pthread_mutex_unlock(&l->lock);
   return a;
 }
@@ -130,19 +167,22 @@ void account_unref(struct account *a) {
   if (!a) return;
   struct limits *l = a->of;
   pthread_mutex_lock(&l->lock);
-  bool last = --a->refs == 0;
-  if (last) strmap_remove(&l->accounts, a->key);
+  let_go(a);
   pthread_mutex_unlock(&l->lock);
-  if (last) free(a);
 }
 
 shoal_status account_take(struct account *a, enum limit which, size_t n) {
   if (budget_take(&a->own[which], n)) return NULL;
   const struct limit_row *row = &limit_rows[which];
-  bool all = !budget_has_room(&a->of->all[which], n, 0);
-  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu %s%s, as many as --%s allows", a->of->task,
-                budget_used(all ? &a->of->all[which] : &a->own[which]), row->what, all ? "" : " of one connection",
-                all ? row->name : row->connection_name);
+  const struct budget *all = &a->of->all[which], *address = a->address ? &a->address->own[which] : NULL;
+  if (!budget_has_room(all, n, 0))
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu %s, as many as --%s allows", a->of->task, budget_used(all),
+                  row->what, row->name);
+  if (address && !budget_has_room(address, n, 0))
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu %s of one address, three quarters of what --%s allows",
+                  a->of->task, budget_used(address), row->what, row->name);
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "%s has %zu %s of one connection, as many as --%s allows", a->of->task,
+                budget_used(&a->own[which]), row->what, row->connection_name);
 }
 
 size_t account_room(const struct account *a, enum limit which) {

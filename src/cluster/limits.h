@@ -2,8 +2,9 @@
  *
  * Each row is two flags of `shoal server`, --max_NAME for the whole server and --max_connection_NAME for what was begun
  * over one connection; docs/security.md has the same table, and a test compares the two. What is held is taken from an
- * account, that of the connection over which its session was opened, and through it from the server's budget; it is
- * given back when it goes. Sessions whose clients have gone make room when room is needed (master.c). */
+ * account, that of the connection over which its session was opened, and through it from its address's (rpc/address.h)
+ * and the server's budget; it is given back when it goes. Sessions whose clients have gone make room when room is
+ * needed (master.c). */
 #ifndef CLUSTER_LIMITS_H
 #define CLUSTER_LIMITS_H
 
@@ -12,6 +13,7 @@
 
 #include "base/budget.h"
 #include "base/status.h"
+#include "rpc/address.h"
 
 enum limit {
   LIMIT_SESSIONS,
@@ -43,17 +45,18 @@ struct limits *limits_new(const char *task);
 void limits_free(struct limits *l);
 /* Another value than the process's, for the server alone. */
 void limits_change(struct limits *l, enum limit which, int64_t most);
-/* Has more than three quarters of anything been taken? */
-bool limits_are_near(const struct limits *l);
+/* Has more than three quarters of anything been taken, of all there is or of an address's share? */
+bool limits_are_near(struct limits *l);
 /* Of what is counted elsewhere, by connections. */
 int64_t limits_most_of_one(enum limit which);
 /* The server's limit, and how much of it is taken. */
 int64_t limits_most(const struct limits *l, enum limit which);
 int64_t limits_used(const struct limits *l, enum limit which);
 
-/* Of one connection, found by its number (0: of nobody, without bounds of its own); a reference. */
+/* Of one connection, found by its number, and in it of its address (0: of nobody, without bounds of its own); a
+ * reference. */
 struct account;
-struct account *account_get(struct limits *l, uint64_t connection);
+struct account *account_get(struct limits *l, struct rpc_origin from);
 struct account *account_ref(struct account *a);
 void account_unref(struct account *a);
 /* RESOURCE_EXHAUSTED, naming the flag, when that would be too many. */

@@ -128,7 +128,7 @@ struct master_session {
 struct creation;
 typedef void (*creation_done)(void *arg, shoal_status s, const char *handle);
 struct creation *creation_new(struct master *m, struct wire config, struct wire graph_def, const char *target,
-                              uint64_t connection, int64_t deadline, creation_done done, void *arg);
+                              struct rpc_origin from, int64_t deadline, creation_done done, void *arg);
 /* The creation is there until done has returned. */
 void creation_begin(struct creation *k);
 /* Ends it soon; done gets why (consumed). */

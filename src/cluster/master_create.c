@@ -67,15 +67,15 @@ static void creation_unref(struct creation *k) {
 }
 
 struct creation *creation_new(struct master *m, struct wire config, struct wire graph_def, const char *target,
-                              uint64_t connection, int64_t deadline, creation_done done, void *arg) {
+                              struct rpc_origin from, int64_t deadline, creation_done done, void *arg) {
   struct creation *k = mem_zalloc(1, sizeof *k);
   atomic_init(&k->refs, 1);
   k->master = m;
   k->config = config;
   k->graph_def = graph_def;
   k->target = mem_strdup(target);
-  k->connection = connection;
-  k->account = account_get(m->server.limits, connection);
+  k->connection = from.connection;
+  k->account = account_get(m->server.limits, from);
   k->deadline = deadline;
   k->done = done;
   k->arg = arg;

@@ -49,8 +49,7 @@ void master_service_create_session(struct master *m, struct rpc_call *c) {
   if (s) {
     rpc_call_fail(c, s);
   } else {
-    struct creation *k =
-        creation_new(m, config, graph, target, rpc_call_connection(c), rpc_call_deadline(c), created, c);
+    struct creation *k = creation_new(m, config, graph, target, rpc_call_origin(c), rpc_call_deadline(c), created, c);
     rpc_call_on_cancel(c, client_gone, k);
     creation_begin(k);
   }

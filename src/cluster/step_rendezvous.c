@@ -22,28 +22,29 @@ struct entry {
   struct steps *steps;  /* whose */
   atomic_bool finished; /* the step has run here: the last value taken ends it */
   int64_t id;
-  int64_t session;     /* steps->lock: that has run it here; 0: none yet */
-  uint64_t connection; /* steps->lock: of who had it run here; 0: nobody yet */
-  int64_t touched;     /* steps->lock: when somebody was last at work on it */
-  int bound;           /* steps->lock: runs under way */
-  int requests;        /* steps->lock: from outside, that wait */
-  bool is_strange;     /* steps->lock: only requests know of it */
-  uint64_t asker;      /* steps->lock: with is_strange, the connection whose request came first */
+  int64_t session;         /* steps->lock: that has run it here; 0: none yet */
+  uint64_t connection;     /* steps->lock: of who had it run here; 0: nobody yet */
+  int64_t touched;         /* steps->lock: when somebody was last at work on it */
+  int bound;               /* steps->lock: runs under way */
+  int requests;            /* steps->lock: from outside, that wait */
+  bool is_strange;         /* steps->lock: only requests know of it */
+  struct rpc_origin asker; /* steps->lock: with is_strange, where the request that came first is from */
   struct rendezvous *local;
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
 };
 
-/* A connection that has asked for values of steps which nobody runs here yet. */
+/* A connection, or an address, that has asked for values of steps which nobody runs here yet. */
 struct value_asker {
   struct value_asker *next;
-  uint64_t connection;
+  bool is_address;
+  uint64_t number;
   int64_t n; /* of such steps */
 };
 
 struct steps {
   pthread_mutex_t lock;
-  struct value_asker *askers[1 << ASKER_BITS]; /* lock: by connection */
+  struct value_asker *askers[1 << ASKER_BITS]; /* lock: by number */
   struct entry *buckets[BUCKETS];              /* lock */
   int64_t gone[REMEMBERED];                    /* lock: steps cleaned up, a ring */
   size_t next_gone;
@@ -116,37 +117,60 @@ static void fetch_start(struct entry *e, struct peer *peer, const char *key, str
 
 /* ---- who asks; call with the lock held ---- */
 
-static struct value_asker **asker_at(struct steps *s, uint64_t connection) {
-  struct value_asker **at = &s->askers[hash_keyed_number(connection) >> (64 - ASKER_BITS)];
-  while (*at && (*at)->connection != connection) at = &(*at)->next;
+static struct value_asker **asker_at(struct steps *s, bool is_address, uint64_t number) {
+  struct value_asker **at = &s->askers[hash_keyed_number(number) >> (64 - ASKER_BITS)];
+  while (*at && ((*at)->number != number || (*at)->is_address != is_address)) at = &(*at)->next;
   return at;
 }
 
-static bool may_ask_more(struct steps *s, uint64_t connection) {
-  const struct value_asker *a = *asker_at(s, connection);
-  return !a || a->n < s->most_of_one;
+static int64_t asked_by(struct steps *s, bool is_address, uint64_t number) {
+  const struct value_asker *a = *asker_at(s, is_address, number);
+  return a ? a->n : 0;
 }
 
-static void count_strange(struct entry *e, uint64_t connection) {
-  struct value_asker **at = asker_at(e->steps, connection);
+static void count_one_more(struct steps *s, bool is_address, uint64_t number) {
+  struct value_asker **at = asker_at(s, is_address, number);
   if (!*at) {
     *at = block_zalloc(sizeof **at);
-    (*at)->connection = connection;
+    (*at)->is_address = is_address;
+    (*at)->number = number;
   }
   (*at)->n++;
+}
+
+static void count_one_less(struct steps *s, bool is_address, uint64_t number) {
+  struct value_asker **at = asker_at(s, is_address, number), *a = *at;
+  INVARIANT(9, a && a->n > 0);
+  if (--a->n) return;
+  *at = a->next;
+  block_free(a);
+}
+
+/* Whoever has no address has shown a secret (the fast path), or is of this process. */
+static void count_strange(struct entry *e, struct rpc_origin from) {
+  count_one_more(e->steps, false, from.connection);
+  if (from.address) count_one_more(e->steps, true, from.address);
   e->is_strange = true;
-  e->asker = connection;
+  e->asker = from;
 }
 
 /* The step is run here, or goes: it is no longer of its asker's. */
 static void count_known(struct entry *e) {
   if (!e->is_strange) return;
   e->is_strange = false;
-  struct value_asker **at = asker_at(e->steps, e->asker), *a = *at;
-  INVARIANT(9, a && a->n > 0);
-  if (--a->n) return;
-  *at = a->next;
-  block_free(a);
+  count_one_less(e->steps, false, e->asker.connection);
+  if (e->asker.address) count_one_less(e->steps, true, e->asker.address);
+}
+
+/* NULL: it may ask for values of one more such step. */
+static shoal_status greed(struct steps *s, struct rpc_origin from) {
+  int64_t share = (int64_t)rpc_address_share((size_t)s->most);
+  bool connection = asked_by(s, false, from.connection) >= s->most_of_one;
+  if (!connection && (!from.address || asked_by(s, true, from.address) < share)) return NULL;
+  return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps that do not run here are asked for over one %s",
+                connection ? s->most_of_one : share,
+                connection ? "connection, as many as --max_connection_steps allows"
+                           : "address, three quarters of what --max_steps allows");
 }
 
 /* ---- the interface ---- */
@@ -339,35 +363,30 @@ static struct entry *take_stale(struct steps *s) {
   return take_out(s, is_stale, now - STEP_STALE_MS * 1000000ll);
 }
 
-shoal_status steps_get_for_request(struct steps *s, int64_t id, uint64_t connection, struct rendezvous **out) {
+shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rpc_origin from, struct rendezvous **out) {
   struct entry *stale = NULL;
   pthread_mutex_lock(&s->lock);
-  bool gone = false, full = false, greedy = false;
+  bool gone = false, full = false;
+  shoal_status greedy = NULL;
   struct entry *e = find(s, id);
   if (!e) {
     for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
     if (!gone && s->n >= s->most) stale = take_stale(s);
     full = s->n >= s->most;
-    greedy = !may_ask_more(s, connection);
+    if (!gone && !full) greedy = greed(s, from);
   }
   *out = NULL;
   if (!gone && !full && !greedy) {
     bool fresh = !e;
     e = find_or_make(s, id);
-    if (fresh) count_strange(e, connection);
+    if (fresh) count_strange(e, from);
     e->requests++;
     *out = &e->head;
   }
   pthread_mutex_unlock(&s->lock);
   end_all(stale, "nobody has been at work on it for a while, and the table of steps is full");
   if (gone) return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
-  if (greedy)
-    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
-                  "values of %" PRId64
-                  " steps that do not run here are asked for over one connection, as many as "
-                  "--max_connection_steps allows",
-                  s->most_of_one);
-  if (!full) return NULL;
+  if (!full) return greedy;
   return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps are waited for, as many as --max_steps allows",
                 s->most);
 }

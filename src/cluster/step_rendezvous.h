@@ -7,6 +7,7 @@
 #define CLUSTER_STEP_RENDEZVOUS_H
 
 #include "cluster/peer.h"
+#include "rpc/address.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_stats.h"
 
@@ -23,14 +24,14 @@ struct step_names {
 };
 
 /* most: steps; requests for values of more are refused, unless steps that nobody is at work on make room. most_of_one:
- * of these, that only requests of one connection know of. */
+ * of these, that only requests of one connection know of; of one address: its share of most. */
 struct steps *steps_new(int64_t most, int64_t most_of_one);
 void steps_free(struct steps *s);
 
 /* The step's rendezvous, made when there is none; a reference. */
 struct rendezvous *steps_get(struct steps *s, int64_t id);
-/* The same for a request from outside, over a connection: ABORTED when the step was cleaned up before. */
-shoal_status steps_get_for_request(struct steps *s, int64_t id, uint64_t connection, struct rendezvous **out);
+/* The same for a request from outside: ABORTED when the step was cleaned up before. */
+shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rpc_origin from, struct rendezvous **out);
 /* The request has its value, or has gone: a step that only requests know of goes with the last of them. */
 void steps_request_over(struct steps *s, struct rendezvous *r);
 /* Before running; connection: over which somebody wants it run (0: none); stats (optional) receives a span for each

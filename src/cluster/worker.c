@@ -166,7 +166,7 @@ static struct worker_session *session_new(struct worker *w, const struct worker_
   }
   s->names = (struct step_names){s->task, find_peer, s, s->number};
   session_collectives_init(&s->collectives, s);
-  atomic_init(&s->connection, o->connection);
+  atomic_init(&s->connection, o->from.connection);
   atomic_init(&s->last_used, clock_ns());
   pthread_mutex_init(&s->lock, NULL);
   return s;
@@ -215,7 +215,7 @@ shoal_status worker_create_session(struct worker *w, const struct worker_session
   shoal_status full = NULL;
   if (!strmap_has(&w->sessions, o->handle)) {
     size_t peers = o->remote && o->spec ? cluster_spec_count(o->spec) : 0;
-    struct account *a = o->remote ? account_get(w->limits, o->connection) : NULL;
+    struct account *a = o->remote ? account_get(w->limits, o->from) : NULL;
     if (a) full = account_take(a, LIMIT_SESSIONS, 1);
     if (a && !full && (full = account_take(a, LIMIT_PEERS, peers))) account_give(a, LIMIT_SESSIONS, 1);
     if (full) {
@@ -265,7 +265,7 @@ shoal_status worker_find_session(struct worker *w, const char *handle, bool call
   if (!called) {
     if (!w->legacy) {
       w->legacy = session_new(w, &(struct worker_session_options){.handle = ""});
-      w->legacy->account = account_get(w->limits, 0);
+      w->legacy->account = account_get(w->limits, (struct rpc_origin){0});
     }
     s = w->legacy;
   } else {

@@ -7,6 +7,7 @@
 #include "cluster/cancellable.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/roll_call.h"
+#include "rpc/address.h"
 #include "runtime/plan_set.h"
 
 struct worker;
@@ -31,7 +32,7 @@ struct worker_session_options {
   int task;
   const struct cluster_spec *spec; /* the propagated cluster; NULL: none */
   bool remote;                     /* opened by another task: it counts, on that connection */
-  uint64_t connection;
+  struct rpc_origin from;
 };
 
 /* A partition to be registered. */

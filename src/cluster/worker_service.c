@@ -83,7 +83,7 @@ void worker_service_create_session(struct worker *w, struct rpc_call *c) {
     o.handle = handle;
     o.master = master;
     o.remote = true;
-    o.connection = rpc_call_connection(c);
+    o.from = rpc_call_origin(c);
     if (spec.jobs.n) {
       o.spec = &spec;
       o.job = job;

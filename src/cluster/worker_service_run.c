@@ -123,7 +123,7 @@ void worker_service_fast_recv(void *arg, struct fast_request *request, int64_t s
   struct worker *w = arg;
   struct rendezvous *rendezvous = NULL;
   shoal_status s = check_key(w, key);
-  if (!s) s = steps_get_for_request(w->steps, step, fast_connection(request), &rendezvous);
+  if (!s) s = steps_get_for_request(w->steps, step, (struct rpc_origin){fast_connection(request)}, &rendezvous);
   if (s) {
     fast_answer(request, s, NULL, false);
     return;
@@ -154,7 +154,7 @@ void worker_service_recv_tensor(struct worker *w, struct rpc_call *c) {
   struct rendezvous *rendezvous = NULL;
   if (!s) s = request_ids_track(w->ids, "RecvTensor (GrpcWorker)", id, step_id);
   if (!s) s = check_key(w, key ? key : "");
-  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_connection(c), &rendezvous);
+  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_origin(c), &rendezvous);
   if (s) {
     block_free(key);
     rpc_call_fail(c, s);
@@ -197,7 +197,7 @@ void worker_service_recv_buf(struct worker *w, struct rpc_call *c) {
   shoal_status s = read_buffer_request(c, &step_id, &id, &key);
   if (!s) s = request_ids_track(w->ids, "RecvBuf (GrpcWorker)", id, step_id);
   if (!s) s = check_key(w, key);
-  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_connection(c), &rendezvous);
+  if (!s) s = steps_get_for_request(w->steps, step_id, rpc_call_origin(c), &rendezvous);
   if (s) {
     free(key);
     rpc_call_fail(c, s);

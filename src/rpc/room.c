@@ -81,6 +81,7 @@ static void take_out(struct http2 *c, struct http2_stream *s) {
   *s->room_at = s->room_next;
   if (s->room == HTTP2_ROOM_WAITS) {
     atomic_fetch_sub(&room.waiting, 1);
+    c->address->waiting--;
     if (!c->room.first) take_out_conn(c);
   }
   s->room = HTTP2_ROOM_NONE;
@@ -96,7 +97,9 @@ static void set_tick(int64_t now) {
 bool room_ask(struct http2 *c, struct http2_stream *s) {
   pthread_mutex_lock(&room.lock);
   int before = atomic_load(&room.waiting);
-  bool few = (size_t)before < c->held.parent->most / 2 / c->first_window;
+  struct budget *own = &c->address->held;
+  bool few =
+      c->address->waiting < own->most / 2 / c->first_window && (size_t)before < own->parent->most / 2 / c->first_window;
   if (few) {
     if (!c->room.first) {
       c->room.last = &c->room.first;
@@ -111,6 +114,7 @@ bool room_ask(struct http2 *c, struct http2_stream *s) {
     *c->room.last = s;
     c->room.last = &s->room_next;
     atomic_fetch_add(&room.waiting, 1);
+    c->address->waiting++;
     if (!before) set_tick(s->room_since);
   }
   pthread_mutex_unlock(&room.lock);
@@ -163,8 +167,9 @@ static struct room_place next_in_turn(void) {
   for (; c; c = c->room.next) {
     size_t more = c->room.first->want; /* what it holds of it already is little */
     if (budget_has_room(&c->held, more, RPC_BODY_LEAVING)) break;
-    /* The others go on, until they have for long enough; always, where it is its own connection that has it all. */
-    bool waits = c->room.first->room_passed >= PASSES && !budget_has_room(c->held.parent, more, RPC_BODY_LEAVING);
+    /* The others go on, until they have for long enough; always, where it is its own address that has it all. */
+    const struct budget *all = c->address->held.parent;
+    bool waits = c->room.first->room_passed >= PASSES && !budget_has_room(all, more, RPC_BODY_LEAVING);
     if (!waits) continue;
     c = NULL;
     break;

@@ -1,10 +1,10 @@
 /* Room for large requests: what does not fit beside the others waits, with its sender held back, and is not refused.
  *
  * A stream begins with a small window (first_window): a request that fits in it is taken as it comes. Of a larger one
- * no more is sent than that, until there is room for all of it in the budgets of its connection, its server and the
- * process. Then the room is taken, the window is opened as wide as the request, and it can come to its end whatever
- * others do: no set of half requests holds all that there is and waits for more. Connections take turns, the requests
- * of one are in order; smaller ones go before one that does not fit, a bounded number of times.
+ * no more is sent than that, until there is room for all of it in the budgets of its connection, its address, its
+ * server and the process. Then the room is taken, the window is opened as wide as the request, and it can come to its
+ * end whatever others do: no set of half requests holds all that there is and waits for more. Connections take turns,
+ * the requests of one are in order; smaller ones go before one that does not fit, a bounded number of times.
  *
  * What was rejected: taking room as bytes arrive, and holding back whoever finds none (sixty uploads then hold a third
  * of themselves each, and none ends); not reading the socket (calls that are small, pings and cancellations wait, too).

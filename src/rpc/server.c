@@ -101,7 +101,7 @@ static void call_unref(struct rpc_call *c) {
   if (c->conn) {
     atomic_fetch_sub(&c->conn->calls, 1);
     atomic_fetch_sub(&c->conn->begun, c->begun);
-    budget_give(rpc_budget(RPC_MAX_CALLS), 1);
+    budget_give(&c->conn->address->calls, 1);
     http2_unref(c->conn);
   }
   block_free(c);
@@ -254,6 +254,10 @@ static uint64_t number_of(const struct http2 *c) { return hash_bytes(&c->peer, s
 
 uint64_t rpc_call_connection(const struct rpc_call *c) { return c->conn ? number_of(c->conn) : 0; }
 
+struct rpc_origin rpc_call_origin(const struct rpc_call *c) {
+  return (struct rpc_origin){rpc_call_connection(c), c->conn ? c->conn->address->number : 0};
+}
+
 bool rpc_server_connected(struct rpc_server *s, uint64_t connection) {
   bool found = false;
   pthread_mutex_lock(&s->lock);
@@ -369,8 +373,8 @@ static struct http2_stream *open_call(struct http2 *conn, struct headers *header
   int calls = atomic_load(&conn->calls);
   if (!headers->path || calls >= rpc_limit(RPC_MAX_CONNECTION_CALLS) || (conn->counted && !http2_has_room(conn, 0)))
     return NULL;
-  if (calls < FEW_CALLS) budget_force(rpc_budget(RPC_MAX_CALLS), 1);
-  else if (!budget_take(rpc_budget(RPC_MAX_CALLS), 1)) return NULL;
+  if (calls < FEW_CALLS) budget_force(&conn->address->calls, 1);
+  else if (!budget_take(&conn->address->calls, 1)) return NULL;
   struct rpc_call *c = call_new(s);
   atomic_init(&c->refs, 1);
   c->closed.fn = on_closed;
@@ -431,7 +435,7 @@ static void conn_closed(struct http2 *conn) {
   /* In one go with the above: s may be gone after this. */
   pthread_cond_broadcast(&s->done);
   pthread_mutex_unlock(&s->lock);
-  budget_give(rpc_budget(RPC_MAX_CONNECTIONS), 1);
+  budget_give(&conn->address->connections, 1);
   http2_unref(conn);
 }
 
@@ -456,35 +460,15 @@ static int64_t idle_for(struct http2 *c, int64_t now) {
   return now - atomic_load_explicit(&c->heard, memory_order_relaxed) - IDLE_S * second; /* half a request */
 }
 
-/* The same machine, as far as an address tells: whoever has one of IPv6 has all that share its first half. */
-static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
-  const struct sockaddr_in *a4 = (const struct sockaddr_in *)a, *b4 = (const struct sockaddr_in *)b;
-  const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a, *b6 = (const struct sockaddr_in6 *)b;
-  if (a->ss_family != b->ss_family) return false;
-  if (a->ss_family == AF_INET) return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
-  if (a->ss_family != AF_INET6) return true;
-  bool mapped = IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr);
-  return memcmp(&a6->sin6_addr, &b6->sin6_addr, mapped ? sizeof a6->sin6_addr : sizeof a6->sin6_addr / 2) == 0;
-}
-
-/* Has one address its share of the connections? They are counted only when there are enough of them in all. */
-static bool has_its_share(struct rpc_server *s, const struct sockaddr_storage *peer) {
-  int64_t most = rpc_limit(RPC_MAX_ADDRESS_CONNECTIONS), n = 0;
-  pthread_mutex_lock(&s->lock);
-  for (size_t i = 0; (int64_t)s->conns.n >= most && i < s->conns.n; i++) n += same_address(&s->conns.at[i]->peer, peer);
-  pthread_mutex_unlock(&s->lock);
-  return n >= most;
-}
-
 /* Ends the connection (of an address; NULL: of all) that has been idle for longest, to make room for another; false:
  * none has been for long. */
-static bool end_an_idle_one(struct rpc_server *s, const struct sockaddr_storage *of) {
+static bool end_an_idle_one(struct rpc_server *s, const struct rpc_address *of) {
   struct http2 *c = NULL;
   int64_t now = clock_ns(), longest = 0;
   pthread_mutex_lock(&s->lock);
   for (size_t i = 0; i < s->conns.n; i++) {
     int64_t ns = idle_for(s->conns.at[i], now);
-    if (ns < longest || (of && !same_address(&s->conns.at[i]->peer, of))) continue;
+    if (ns < longest || (of && s->conns.at[i]->address != of)) continue;
     c = s->conns.at[i];
     longest = ns;
   }
@@ -503,25 +487,23 @@ static bool end_an_idle_one(struct rpc_server *s, const struct sockaddr_storage 
   return idle;
 }
 
-static bool may_connect(struct rpc_server *s, const struct sockaddr_storage *peer) {
-  bool share = has_its_share(s, peer), ended = share && end_an_idle_one(s, peer);
-  if (!share || ended) {
-    if (budget_take(rpc_budget(RPC_MAX_CONNECTIONS), 1)) return true;
-    if (ended || end_an_idle_one(s, NULL)) {
-      budget_force(rpc_budget(RPC_MAX_CONNECTIONS), 1);
-      return true;
-    }
+static bool may_connect(struct rpc_server *s, struct rpc_address *from, const struct sockaddr_storage *peer) {
+  if (budget_take(&from->connections, 1)) return true;
+  bool share = budget_used(&from->connections) >= from->connections.most;
+  if (end_an_idle_one(s, share ? from : NULL)) { /* which counts until it is gone */
+    budget_force(&from->connections, 1);
+    return true;
   }
   static atomic_llong said; /* a flood of connections shall not be one of lines */
   int64_t now = clock_ns();
   if (now - atomic_load(&said) > SAY_NS) {
     enum rpc_limit full = share ? RPC_MAX_ADDRESS_CONNECTIONS : RPC_MAX_CONNECTIONS;
-    struct text from = {0};
-    http2_address(peer, &from);
+    struct text text = {0};
+    http2_address(peer, &text);
     atomic_store(&said, now);
-    LOGW("a connection from %s is not taken: there are as many %sas there may be (--%s=%lld)", text_cstr(&from),
+    LOGW("a connection from %s is not taken: there are as many %sas there may be (--%s=%lld)", text_cstr(&text),
          share ? "from there " : "", rpc_limit_rows[full].flag, (long long)rpc_limit(full));
-    text_release(&from);
+    text_release(&text);
   }
   return false;
 }
@@ -532,7 +514,9 @@ static void on_connected(void *arg, int fd) {
   for (int i = 0; fd < 0 && i < SOME && end_an_idle_one(s, NULL);) i++;
   if (fd < 0) return;
   getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
-  if (!may_connect(s, &peer)) {
+  struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), &s->held);
+  if (!may_connect(s, from, &peer)) {
+    rpc_address_unref(from);
     close(fd);
     return;
   }
@@ -541,7 +525,7 @@ static void on_connected(void *arg, int fd) {
                 &(struct http2_options){
                     .tls = s->tls,
                     .max_message = s->o.max_request_bytes > 0 ? (size_t)MIN(s->o.max_request_bytes, INT_MAX) : INT_MAX,
-                    .held = &s->held,
+                    .address = from,
                     .ready_ms = rpc_limit(RPC_GREETING_TIMEOUT) * 1000});
   c->peer = peer;
   pthread_mutex_lock(&s->lock);

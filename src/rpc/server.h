@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "rpc/address.h"
 #include "rpc/body.h"
 #include "rpc/message.h"
 #include "rpc/tls.h"
@@ -62,6 +63,7 @@ void rpc_call_uses(struct rpc_call *c, int opens);
 /* A number for the connection the call came over, unlike those of others that are open; 0: none. And is it still
  * open? */
 uint64_t rpc_call_connection(const struct rpc_call *c);
+struct rpc_origin rpc_call_origin(const struct rpc_call *c);
 bool rpc_server_connected(struct rpc_server *s, uint64_t connection);
 /* Does any DNS name in the caller's certificate (of its subject alternative names) match? True when callers need none.
  */

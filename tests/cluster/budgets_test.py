@@ -101,7 +101,7 @@ def uploads():
 def standing_still():
     """Requests that have room and stop in the middle, or come by drops, hold nobody up for long whose turn is next: they
     lose it. Smaller ones go before one that does not fit."""
-    with one(f"--max_held_bytes={20 * MB}", "--room_timeout=1000", "--stall_timeout=4") as c:
+    with one(f"--max_held_bytes={27 * MB}", "--room_timeout=1000", "--stall_timeout=4") as c:
         still, drips = Client(address(c)).greet(), Client(address(c)).greet()
         large = Client(address(c)).greet()
         streams = [still.headers("MasterService/ListDevices") for _ in range(20)]
@@ -438,15 +438,43 @@ def addresses():
         assert "--max_address_connections=6" in c.tasks["ps", 0].text()
 
 
+def shares_of_addresses():
+    """However many connections it opens, an address has three quarters of sessions, calls and room for requests, and who
+    comes from another finds the rest."""
+    with one("--max_sessions=8", "--max_calls=100", f"--max_held_bytes={32 * MB}", "--request_timeout=1000",
+             "--room_timeout=1000", "--stall_timeout=1000") as c:
+        clients = [Client(address(c)).greet() for _ in range(4)]
+        other = Client(address(c), source="127.0.0.2").greet()
+        for client in clients[:3]:
+            session(client), session(client)
+        assert said(clients[3], clients[3].call("MasterService/CreateSession", b"")) == "error"
+        session(other), session(other)
+        for client in clients:
+            stream = begin(client, 8 * MB, bytes(16000))
+            if client in clients[:2]:  # has room, and the others wait
+                client.until(lambda f: f[0] == WINDOW and f[2] == stream)
+        message = field(15, bytes(9 * MB))
+        assert b"/device:CPU:0" in other.answer(other.call("MasterService/ListDevices", message))
+        for client in reversed(clients):
+            for _ in range(15 if client is not clients[0] else 26):  # 75 with those above, 11 more than a few
+                client.headers("MasterService/ListDevices")
+            client.send(6, 0, 0, b"all read")
+            assert RST not in [f[0] for f in client.until(lambda f: f[0] == 6)]
+        assert said(clients[0], clients[0].headers("MasterService/ListDevices")) == "error"
+        streams = [other.headers("MasterService/ListDevices") for _ in range(24)]
+        other.send(DATA, END_STREAM, streams[-1], prefix(0))
+        assert said_of(other, streams[-1:]) == {streams[-1]: "answer"}
+
+
 def calls():
     """More calls at once than there may be are refused, on a connection and in all; a few (16) each client may have."""
-    with one("--max_calls=40", "--max_connection_calls=35", "--request_timeout=1000") as c:
+    with one("--max_calls=48", "--max_connection_calls=35", "--request_timeout=1000") as c:
         first = Client(address(c)).greet()
         for _ in range(35):
             begin(first, 1000, b"")
         first.send(6, 0, 0, b"all read")
         first.until(lambda f: f[0] == 6)
-        second = Client(address(c)).greet()
+        second = Client(address(c), source="127.0.0.2").greet()
         streams = [second.headers("MasterService/ListDevices") for _ in range(21)]
         refused = set()
         while len(refused) < 5:
@@ -497,7 +525,8 @@ def table():
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     uploads, standing_still, stood_still, idle_requests, bombs, fields_from_a_table, references_to_fields,
-    refused_requests, requests_that_stop, idle_connections, unread_answers, connections, addresses, calls, framing, table)]
+    refused_requests, requests_that_stop, idle_connections, unread_answers, connections, addresses,
+    shares_of_addresses, calls, framing, table)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -367,6 +367,8 @@ static int64_t own_time(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static struct rpc_origin connection(uint64_t number) { return (struct rpc_origin){.connection = number}; }
+
 /* Who asks for a step that finds no room costs next to nothing, however many there are: to refuse a few takes less than
  * to note all of the others took. */
 static void steps_beyond_the_limit(void **state) {
@@ -374,18 +376,19 @@ static void steps_beyond_the_limit(void **state) {
   struct steps *all = steps_new(MOST, MOST);
   struct rendezvous **r = calloc(MOST, sizeof *r), *none;
   int64_t began = own_time();
-  for (int i = 0; i < MOST; i++) ok(steps_get_for_request(all, 1 + i, 7, &r[i]));
+  for (int i = 0; i < MOST; i++) ok(steps_get_for_request(all, 1 + i, connection(7), &r[i]));
   int64_t noting = own_time() - began;
   began = own_time();
   for (int i = 0; i < MORE; i++)
-    expect_error(steps_get_for_request(all, MOST + 1 + i, 9, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_steps");
+    expect_error(steps_get_for_request(all, MOST + 1 + i, connection(9), &none), SHOAL_RESOURCE_EXHAUSTED,
+                 "--max_steps");
   int64_t refusing = own_time() - began;
   if (refusing > 3 * noting) fail_msg("%lld ns to note, %lld to refuse", (long long)noting, (long long)refusing);
   for (int i = 0; i < MOST; i++) {
     steps_request_over(all, r[i]);
     rendezvous_unref(r[i]);
   }
-  ok(steps_get_for_request(all, MOST + 1, 7, &none)); /* there is room again */
+  ok(steps_get_for_request(all, MOST + 1, connection(7), &none)); /* there is room again */
   steps_request_over(all, none);
   rendezvous_unref(none);
   free(r);
@@ -399,24 +402,44 @@ static void steps_of_one_connection(void **state) {
   struct steps *all = steps_new(100, SHARE);
   struct step_names names = {.task = "/job:a/replica:0/task:0", .session = 5};
   struct rendezvous *r[SHARE], *other, *again, *run, *next, *last, *none;
-  for (int i = 0; i < SHARE; i++) ok(steps_get_for_request(all, 1 + i, 7, &r[i]));
-  expect_error(steps_get_for_request(all, 50, 7, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_connection_steps");
-  ok(steps_get_for_request(all, 1, 7, &again)); /* one that is known */
-  ok(steps_get_for_request(all, 50, 9, &other));
+  for (int i = 0; i < SHARE; i++) ok(steps_get_for_request(all, 1 + i, connection(7), &r[i]));
+  expect_error(steps_get_for_request(all, 50, connection(7), &none), SHOAL_RESOURCE_EXHAUSTED,
+               "--max_connection_steps");
+  ok(steps_get_for_request(all, 1, connection(7), &again)); /* one that is known */
+  ok(steps_get_for_request(all, 50, connection(9), &other));
   run = steps_get(all, 2);
   ok(step_rendezvous_bind(run, &names, 7, NULL));
-  ok(steps_get_for_request(all, 51, 7, &next));
-  expect_error(steps_get_for_request(all, 52, 7, &none), SHOAL_RESOURCE_EXHAUSTED, "--max_connection_steps");
+  ok(steps_get_for_request(all, 51, connection(7), &next));
+  expect_error(steps_get_for_request(all, 52, connection(7), &none), SHOAL_RESOURCE_EXHAUSTED,
+               "--max_connection_steps");
   steps_request_over(all, next);
   rendezvous_unref(next);
-  ok(steps_get_for_request(all, 53, 7, &next));
+  ok(steps_get_for_request(all, 53, connection(7), &next));
   step_rendezvous_unbind(run);
   rendezvous_unref(run);
   steps_cleanup(all, 3);
-  ok(steps_get_for_request(all, 54, 7, &last));
+  ok(steps_get_for_request(all, 54, connection(7), &last));
   rendezvous_unref(last); /* the table goes with what it has */
   rendezvous_unref(next);
   rendezvous_unref(again);
+  rendezvous_unref(other);
+  for (int i = 0; i < SHARE; i++) rendezvous_unref(r[i]);
+  steps_free(all);
+}
+
+/* Nor does an address that has many connections take all of it: a quarter is left, and what it had is given back. */
+static void steps_of_one_address(void **state) {
+  enum { MOST = 100, SHARE = 75, EACH = 25 };
+  struct steps *all = steps_new(MOST, EACH);
+  struct rendezvous *r[SHARE], *more, *other, *none;
+  for (int i = 0; i < SHARE; i++)
+    ok(steps_get_for_request(all, 1 + i, (struct rpc_origin){.connection = 1 + i / EACH, .address = 5}, &r[i]));
+  struct rpc_origin fourth = {.connection = 4, .address = 5}, elsewhere = {.connection = 5, .address = 6};
+  expect_error(steps_get_for_request(all, 200, fourth, &none), SHOAL_RESOURCE_EXHAUSTED, "one address");
+  ok(steps_get_for_request(all, 201, elsewhere, &other));
+  steps_request_over(all, r[0]);
+  ok(steps_get_for_request(all, 200, fourth, &more));
+  rendezvous_unref(more);
   rendezvous_unref(other);
   for (int i = 0; i < SHARE; i++) rendezvous_unref(r[i]);
   steps_free(all);
@@ -433,7 +456,7 @@ static void told_of_many_steps(void **state) {
   struct steps *all = steps_new(MANY, MANY);
   for (int i = 0; i < MANY; i++) {
     struct rendezvous *r;
-    ok(steps_get_for_request(all, 1 + i, 7, &r));
+    ok(steps_get_for_request(all, 1 + i, connection(7), &r));
     step_rendezvous_recv_local(r, "key", NULL, ignore_value, NULL);
     rendezvous_unref(r);
   }
@@ -459,6 +482,7 @@ int main(void) {
       cmocka_unit_test(values_nobody_takes),
       cmocka_unit_test(steps_beyond_the_limit),
       cmocka_unit_test(steps_of_one_connection),
+      cmocka_unit_test(steps_of_one_address),
       cmocka_unit_test(told_of_many_steps),
       cmocka_unit_test(bad_specs),
       cmocka_unit_test(roots_are_the_servers),

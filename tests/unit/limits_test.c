@@ -1,5 +1,6 @@
 /* The two tables of limits, row by row: what the help says is the default is what is in force, what is held counts for
- * a connection and for the server, each refusal names the flag that would allow more, and all of it is given back. */
+ * a connection, for its address and for the server, each refusal names the flag that would allow more, and all of it is
+ * given back. */
 #include "unit.h"
 
 #include "base/machine.h"
@@ -17,10 +18,12 @@ static int64_t said(const char *help) {
   return strcmp(unit, " MiB)") == 0 ? n << 20 : n;
 }
 
+static struct rpc_origin connection(uint64_t number) { return (struct rpc_origin){.connection = number}; }
+
 static void defaults_are_those_of_the_help(void **state) {
   for (int i = 0; i < RPC_LIMITS; i++) assert_int_equal(rpc_limit((enum rpc_limit)i), said(rpc_limit_rows[i].meaning));
   struct limits *l = limits_new("/job:a/task:0");
-  struct account *one = account_get(l, 1);
+  struct account *one = account_get(l, connection(1));
   for (int i = 0; i < LIMITS; i++) {
     assert_int_equal(limits_most(l, (enum limit)i), said(limit_rows[i].help));
     assert_int_equal(account_room(one, (enum limit)i), said(limit_rows[i].connection_help));
@@ -33,7 +36,8 @@ static void each_is_counted_twice(void **state) {
   enum { ALL = 100, ONE = 60 };
   for (int i = 0; i < LIMITS; i++) limit_set((enum limit)i, ALL, ONE);
   struct limits *l = limits_new("/job:a/task:0");
-  struct account *nobody = account_get(l, 0), *one = account_get(l, 1), *two = account_get(l, 2);
+  struct account *nobody = account_get(l, connection(0)), *one = account_get(l, connection(1)),
+                 *two = account_get(l, connection(2));
   for (int i = 0; i < LIMITS; i++) {
     enum limit which = (enum limit)i;
     char own[64], all[64];
@@ -52,7 +56,7 @@ static void each_is_counted_twice(void **state) {
     assert_false(limits_are_near(l));
     limit_set(which, 0, 0);
   }
-  struct account *again = account_get(l, 1); /* found, not made anew with other bounds */
+  struct account *again = account_get(l, connection(1)); /* found, not made anew with other bounds */
   assert_ptr_equal(again, one);
   account_unref(again);
   account_unref(nobody);
@@ -61,4 +65,38 @@ static void each_is_counted_twice(void **state) {
   limits_free(l);
 }
 
-RUN_TESTS(cmocka_unit_test(defaults_are_those_of_the_help), cmocka_unit_test(each_is_counted_twice))
+/* Connections of one address have three quarters together, and who comes from elsewhere finds the rest. */
+static void an_address_has_a_share(void **state) {
+  enum { ALL = 100, ONE = 50, SHARE = 75 };
+  for (int i = 0; i < LIMITS; i++) limit_set((enum limit)i, ALL, ONE);
+  struct limits *l = limits_new("/job:a/task:0");
+  struct account *one = account_get(l, (struct rpc_origin){1, 9}), *two = account_get(l, (struct rpc_origin){2, 9});
+  struct account *other = account_get(l, (struct rpc_origin){3, 8});
+  for (int i = 0; i < LIMITS; i++) {
+    enum limit which = (enum limit)i;
+    char share[96];
+    snprintf(share, sizeof share, "75 %s of one address, three quarters of what --%s", limit_rows[i].what,
+             limit_rows[i].name);
+    ASSERT_OK(account_take(one, which, ONE));
+    assert_false(limits_are_near(l));
+    assert_int_equal(account_room(two, which), SHARE - ONE);
+    ASSERT_OK(account_take(two, which, SHARE - ONE));
+    assert_true(limits_are_near(l)); /* of its share, though not of all */
+    ASSERT_FAILS(account_take(two, which, 1), SHOAL_RESOURCE_EXHAUSTED, share);
+    ASSERT_OK(account_take(other, which, ALL - SHARE));
+    account_give(other, which, ALL - SHARE);
+    account_give(one, which, ONE);
+    account_give(two, which, SHARE - ONE);
+    assert_int_equal(limits_used(l, which), 0);
+    limit_set(which, 0, 0);
+  }
+  account_unref(one);
+  account_unref(other);
+  ASSERT_OK(account_take(two, LIMIT_SESSIONS, 1)); /* its address stays as long as one of its connections does */
+  account_give(two, LIMIT_SESSIONS, 1);
+  account_unref(two);
+  limits_free(l);
+}
+
+RUN_TESTS(cmocka_unit_test(defaults_are_those_of_the_help), cmocka_unit_test(each_is_counted_twice),
+          cmocka_unit_test(an_address_has_a_share))

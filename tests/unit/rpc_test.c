@@ -4,6 +4,7 @@
 #include "unit.h"
 #include "ports.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -446,6 +447,30 @@ static void budgets(void **state) {
   assert_int_equal(budget_used(&all), 0);
 }
 
+static uint64_t address_of(const char *text) {
+  struct sockaddr_storage s = {.ss_family = strchr(text, ':') ? AF_INET6 : AF_INET};
+  void *at = s.ss_family == AF_INET ? (void *)&((struct sockaddr_in *)&s)->sin_addr
+                                    : (void *)&((struct sockaddr_in6 *)&s)->sin6_addr;
+  assert_int_equal(inet_pton(s.ss_family, text, at), 1);
+  return rpc_address_number(&s);
+}
+
+/* Who has an address of IPv6 has all that share its first half; one of IPv4 is the same by either protocol. */
+static void addresses(void **state) {
+  assert_true(address_of("10.0.0.1") == address_of("::ffff:10.0.0.1"));
+  assert_true(address_of("10.0.0.1") != address_of("10.0.0.2"));
+  assert_true(address_of("2001:db8:1:2::3") == address_of("2001:db8:1:2:4:5:6:7"));
+  assert_true(address_of("2001:db8:1:2::3") != address_of("2001:db8:1:3::3"));
+  assert_true(address_of("::1") && address_of("::1") != address_of("127.0.0.1"));
+  struct budget held;
+  budget_init(&held, 100, NULL);
+  struct rpc_address *a = rpc_address_get(7, &held), *b = rpc_address_get(7, &held), *other = rpc_address_get(8, &held);
+  assert_true(a == b && a != other && a->held.most == 75 && a->held.parent == &held);
+  rpc_address_unref(a);
+  rpc_address_unref(other);
+  rpc_address_unref(b);
+}
+
 /* After calls of all kinds nothing is held any more. */
 static void given_back(void **state) {
   struct rpc_server *s = start(0, NULL);
@@ -465,7 +490,7 @@ static void given_back(void **state) {
  * have any. */
 static void room(void **state) {
   enum { UNIT = 100000 };
-  rpc_limit_set(RPC_MAX_HELD_BYTES, 20 * UNIT);
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 27 * UNIT); /* of which one address has 20, all but an eighth for large ones */
   rpc_limit_set(RPC_ROOM_TIMEOUT, 1);
   rpc_limit_set(RPC_STALL_TIMEOUT, 1000);
   sem_init(&blocked, 0, 0);
@@ -539,9 +564,9 @@ static void ended_from_within(void **state) {
   }
 }
 
-RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(smaller_and_larger),
-          cmocka_unit_test(in_turns), cmocka_unit_test(blocking), cmocka_unit_test(room), cmocka_unit_test(watchdog),
-          cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes), cmocka_unit_test(large_fields),
-          cmocka_unit_test(no_memory), cmocka_unit_test(given_back), cmocka_unit_test(messages),
-          cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
-          cmocka_unit_test(timeouts))
+RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(addresses),
+          cmocka_unit_test(smaller_and_larger), cmocka_unit_test(in_turns), cmocka_unit_test(blocking),
+          cmocka_unit_test(room), cmocka_unit_test(watchdog), cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes),
+          cmocka_unit_test(large_fields), cmocka_unit_test(no_memory), cmocka_unit_test(given_back),
+          cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
+          cmocka_unit_test(stopping), cmocka_unit_test(timeouts))

@@ -41,6 +41,7 @@ void http2_unref(struct http2 *c) {
   headers_release(&c->others);
   vec_release(&c->segments);
   pthread_mutex_destroy(&c->lock);
+  rpc_address_unref(c->address);
   free(c);
 }
 
@@ -400,11 +401,10 @@ struct http2 *http2_new(int fd, const struct http2_role *role, void *owner, cons
   atomic_init(&c->heard, c->made);
   c->gulp = FIRST;
   /* The bounds are a server's: what a client asked for it has a use for. */
-  budget_init(&c->framing, role->server ? (size_t)rpc_limit(RPC_MAX_CONNECTION_FRAMING_BYTES) : SIZE_MAX,
-              role->server ? rpc_budget(RPC_MAX_FRAMING_BYTES) : NULL);
-  budget_init(&c->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), o->held);
-  budget_init(&c->unread, role->server ? (size_t)rpc_limit(RPC_MAX_CONNECTION_UNREAD_BYTES) : SIZE_MAX,
-              role->server ? rpc_budget(RPC_MAX_UNREAD_BYTES) : NULL);
+  struct rpc_address *a = c->address = o->address;
+  budget_init(&c->framing, a ? (size_t)rpc_limit(RPC_MAX_CONNECTION_FRAMING_BYTES) : SIZE_MAX, a ? &a->framing : NULL);
+  budget_init(&c->held, a ? (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES) : SIZE_MAX, a ? &a->held : NULL);
+  budget_init(&c->unread, a ? (size_t)rpc_limit(RPC_MAX_CONNECTION_UNREAD_BYTES) : SIZE_MAX, a ? &a->unread : NULL);
   c->first_window = room_first_window(c);
   c->left = role->server ? NGHTTP2_CLIENT_MAGIC_LEN : 0;
   headers_init(&c->others);

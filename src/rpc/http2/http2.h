@@ -21,6 +21,7 @@
 
 #include "base/budget.h"
 #include "base/vec.h"
+#include "rpc/address.h"
 #include "rpc/body.h"
 #include "rpc/http2/headers.h"
 #include "rpc/loop.h"
@@ -86,6 +87,7 @@ struct http2 {
   const struct http2_role *role;
   void *owner;
   struct sockaddr_storage peer;
+  struct rpc_address *address; /* the server's: a reference */
   struct rpc_watch watch;
   struct rpc_event closing;
   struct rpc_event turn;  /* while in_line */
@@ -169,8 +171,9 @@ struct http2_options {
   SSL_CTX *tls;     /* NULL: plain text */
   const char *name; /* whom the peer's certificate must name; clients */
   size_t max_message;
-  struct budget *held; /* NULL: what arrives is not counted */
-  int64_t ready_ms;    /* until the peer's SETTINGS must be here */
+  struct rpc_address
+      *address;     /* of a server's client, whose budgets count; a reference, taken over. NULL: a client's */
+  int64_t ready_ms; /* until the peer's SETTINGS must be here */
 };
 
 /* A connection with two references: one the caller's, one the loop's, which ends with closed. Takes over fd, which is

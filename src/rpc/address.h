@@ -1,0 +1,40 @@
+/* Clients by where they come from: what all connections of one address hold together.
+ *
+ * A connection's budgets bound nobody who opens more of them: two could take all sessions there may be, a few all room
+ * for requests, and whoever came from elsewhere found nothing left. So between a connection's budgets and the process's
+ * stand those of its address, with three quarters of what there is (of connections, what --max_address_connections
+ * says). Flags for each were rejected: who has all clients behind one address, a tunnel's or a gateway's, gives the
+ * process more. What counts as an address: one of IPv4, or all of IPv6 that share their first half, which is what one
+ * machine is given. */
+#ifndef RPC_ADDRESS_H
+#define RPC_ADDRESS_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/budget.h"
+
+/* Where a request came from. */
+struct rpc_origin {
+  uint64_t connection; /* unlike those of others that are open; 0: none */
+  uint64_t address;    /* 0: none */
+};
+
+struct rpc_address {
+  struct rpc_address *next; /* the table's lock */
+  int refs;                 /* the table's lock */
+  uint64_t number;
+  struct budget connections, calls, held, unread, framing;
+  size_t waiting; /* room's lock: its requests that wait for room */
+};
+
+/* The same for all connections of one address, and never 0. */
+uint64_t rpc_address_number(const struct sockaddr_storage *peer);
+/* Of what there is in all, what one address may have. */
+static inline size_t rpc_address_share(size_t all) { return all - all / 4; }
+
+/* The address of a server's clients, by its number; a reference. held: what the server's requests are taken from. */
+struct rpc_address *rpc_address_get(uint64_t number, struct budget *held);
+void rpc_address_unref(struct rpc_address *a);
+
+#endif

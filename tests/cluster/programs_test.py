@@ -90,6 +90,18 @@ def configured(program, kinds, *more):
         run.finish(["chief", "worker", "evaluator"])
 
 
+def mirrored(program, kinds):
+    """Two workers and nobody else; the kinds are theirs. An estimator makes its servers itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = {"worker": ["localhost:%d" % p for p in free_ports(2)]}
+        run = Run(program, kinds, folder)
+        for i, kind in enumerate(kinds):
+            env = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})}
+            run.start(f"worker{i}", run.python(kind, os.path.join(folder, "model"),
+                                               "estimator" if kinds[1] == "shoal" else "loop"), env)
+        run.finish(["worker0", "worker1"])
+
+
 PROGRAMS = [
     ("supervised.py", lambda p, k: flagged(p, k)),
     ("synchronous.py", lambda p, k: flagged(p, k, ps=2, more=[] if k[1] == "shoal" else ["--aggregate=1"])),
@@ -98,6 +110,7 @@ PROGRAMS = [
     ("queued.py", lambda p, k: flagged(p, k, ps_runs=True)),
     ("in_graph.py", lambda p, k: flagged(p, k, waits=("worker0",))),
     ("estimated.py", lambda p, k: configured(p, k, "canned" if k[1] == "shoal" else "own")),
+    ("mirrored.py", mirrored),
 ]
 
 

@@ -131,6 +131,12 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
     return jobs
 
 
+def at_once_here():
+    """More than there are cores: most programs wait as long as they compute, for servers to start, and to give up."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="default: all")
@@ -141,7 +147,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="what failed beside others is run once more, alone")
     parser.add_argument("--patience", type=int, default=1, help="times the usual bounds on a program's time")
     parser.add_argument("--emulator", help="runs the unit programs of a build for another architecture")
-    parser.add_argument("-j", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("-j", type=int, default=at_once_here(), help="programs at once; default: 3 for 2 cores, and so on")
     args = parser.parse_args()
     jobs = collect(args.kinds or KINDS, os.path.abspath(args.build), args.fuzz_seconds, args.fuzz_seed,
                    args.emulator.split() if args.emulator else [])

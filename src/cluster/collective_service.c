@@ -31,27 +31,39 @@ static void question_unref(struct question *q) {
 
 static void reply(struct question *q, shoal_status s, struct rpc_message *m) {
   alarm_clear(&q->alarm);
-  if (s) rpc_call_fail(q->call, s);
-  else rpc_call_reply(q->call, m);
+  if (s) {
+    rpc_message_free(m);
+    rpc_call_fail(q->call, s);
+  } else {
+    rpc_call_reply(q->call, m);
+  }
   question_unref(q);
 }
 
 /* From the alarm or the call's end, of which one may come while the other is at work, or after the answer. */
-static void give_up(struct question *q, shoal_code code, const char *why) {
+static void on_time_out(void *arg) {
+  struct question *q = arg;
   struct text who = {0};
   atomic_fetch_add(&q->refs, 1);
   atomic_store(&q->ended, true);
   if (leader_leave(q->tables, &q->wait, &who))
-    reply(q, STATUS(code, "%s %d of collectives: %s; %s", q->what, q->key, why, text_cstr(&who)), NULL);
+    reply(
+        q,
+        STATUS(SHOAL_DEADLINE_EXCEEDED, "%s %d of collectives: Collective has timed out waiting for other workers; %s",
+               q->what, q->key, text_cstr(&who)),
+        NULL);
   text_release(&who);
   question_unref(q);
 }
 
-static void on_time_out(void *arg) {
-  give_up(arg, SHOAL_DEADLINE_EXCEEDED, "Collective has timed out waiting for other workers");
+/* Thousands may go at once, and nobody reads what they are told. */
+static void on_gone(void *arg) {
+  struct question *q = arg;
+  atomic_fetch_add(&q->refs, 1);
+  atomic_store(&q->ended, true);
+  if (leader_leave(q->tables, &q->wait, NULL)) reply(q, STATUS(SHOAL_CANCELLED, "The caller has gone"), NULL);
+  question_unref(q);
 }
-
-static void on_gone(void *arg) { give_up(arg, SHOAL_CANCELLED, "the caller has gone"); }
 
 static struct question *question_new(struct worker *w, struct rpc_call *c, const char *what, int key,
                                      void (*told)(struct leader_wait *w, shoal_status s, struct leader_answer *group,
@@ -76,7 +88,7 @@ static void watch(struct question *q, const struct worker *w) {
 
 /* After it. Whoever wanted it to end before found nobody waiting. */
 static void asked(struct question *q) {
-  if (atomic_load(&q->ended)) on_gone(q);
+  if (atomic_load(&q->ended)) on_time_out(q);
   question_unref(q);
 }
 

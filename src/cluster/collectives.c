@@ -276,9 +276,7 @@ static void begin(struct joining *j) {
 /* At our own tables. */
 static void leave(void *arg) {
   struct joining *j = arg;
-  struct text who = {0};
-  if (leader_leave(j->site->session->worker->collectives.tables, &j->wait, &who)) finish(j, cancel_reason(&j->cancel));
-  text_release(&who);
+  if (leader_leave(j->site->session->worker->collectives.tables, &j->wait, NULL)) finish(j, cancel_reason(&j->cancel));
 }
 
 static void ask_here(struct joining *j, void (*ask)(struct joining *j, struct leader *l)) {

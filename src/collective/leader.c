@@ -276,8 +276,8 @@ bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why) {
   pthread_mutex_lock(&l->lock);
   struct leader_roll *r = w->roll;
   if (r) {
-    text_addf(why, "%zu of %d members came:", r->members.n, r->size);
-    for (size_t i = 0; i < MIN(r->members.n, 16); i++) text_addf(why, " %s", r->members.at[i]->device);
+    if (why) text_addf(why, "%zu of %d members came:", r->members.n, r->size);
+    for (size_t i = 0; why && i < MIN(r->members.n, 16); i++) text_addf(why, " %s", r->members.at[i]->device);
     if (w->prev) w->prev->next = w->next;
     else r->waiting = w->next;
     if (w->next) w->next->prev = w->prev;

@@ -64,7 +64,8 @@ struct leader_wait {
 /* Both may call done before they return. */
 void leader_ask_group(struct leader *l, const struct group_question *q, struct leader_wait *w);
 void leader_ask_instance(struct leader *l, const struct instance_question *q, struct leader_wait *w);
-/* Waits no longer. True: done will not be called; what was known of it is added to why ("2 of 3 members came: ..."). */
+/* Waits no longer. True: done will not be called; what was known of it is added to why ("2 of 3 members came: ..."), if
+ * anybody wants to read it. */
 bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why);
 
 #endif

@@ -4,6 +4,7 @@
 #define CLUSTER_LISTING_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/text.h"
 
@@ -21,5 +22,9 @@ static inline bool listing_line(struct listing *l) {
   l->lines += !l->full;
   return !l->full;
 }
+
+/* What anybody may read of a step's number, the same on all tasks: whoever has the whole of it can end the step, or
+ * take its values. Of 57 bits that were drawn, the last 20. */
+static inline int64_t listing_step(int64_t id) { return id & 0xfffff; }
 
 #endif

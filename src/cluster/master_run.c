@@ -354,7 +354,7 @@ void master_describe(struct master *m, struct text *out) {
     text_addf(out, " session %" PRId64 ": %zu tasks, %zu compiled steps\n", s->number, s->workers.n,
               signatures_count(&s->compiled));
     for (struct step_run *r = s->running; r && listing_line(&steps); r = r->next)
-      text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", r->id,
+      text_addf(out, "  step %" PRId64 ": running since %.1f s, %d of %zu partitions not ended\n", listing_step(r->id),
                 (double)(now - r->started) * 1e-9, atomic_load(&r->join.left), r->compiled->parts.n);
     pthread_mutex_unlock(&s->lock);
   }

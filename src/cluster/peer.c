@@ -687,8 +687,8 @@ void peers_describe(struct peers *p, struct text *out) {
       text_addf(out, "  %s (%s): fast path over %s\n", peer->task, peer->address, fast_client_kind(peer->fast));
     for (struct peer_call *c = peer->calls; c && listing_line(&calls); c = c->next) {
       const char *method = strrchr(c->method, '/') + 1;
-      text_addf(out, "  step %" PRId64 ": waits for %s since %.1f s: %s to %s (%s)", c->step, wanted(method),
-                (double)(now - c->started) * 1e-9, method, peer->task, peer->address);
+      text_addf(out, "  step %" PRId64 ": waits for %s since %.1f s: %s to %s (%s)", listing_step(c->step),
+                wanted(method), (double)(now - c->started) * 1e-9, method, peer->task, peer->address);
       if (c->what) {
         text_adds(out, ", for ");
         text_add_shown(out, c->what, strlen(c->what), false);

@@ -469,7 +469,7 @@ struct description {
 static bool describe_key(void *arg, const char *key) {
   struct description *d = arg;
   if (!listing_line(d->lines)) return false;
-  text_addf(d->lines->out, "  step %" PRId64 ": waiting here for ", d->id);
+  text_addf(d->lines->out, "  step %" PRId64 ": waiting here for ", listing_step(d->id));
   text_add_shown(d->lines->out, key, strlen(key), false);
   text_addc(d->lines->out, '\n');
   return true;

@@ -80,8 +80,8 @@ void worker_describe(struct worker *w, struct text *out) {
     pthread_mutex_unlock(&s->lock);
   }
   for (struct graph_run *r = w->runs; r && listing_line(&runs); r = r->next)
-    text_addf(out, "  step %" PRId64 ": running graph %s of session %" PRId64 " since %.1f s\n", r->run.step.id,
-              r->graph->handle, r->session->number, (double)(now - r->started) * 1e-9);
+    text_addf(out, "  step %" PRId64 ": running graph %s of session %" PRId64 " since %.1f s\n",
+              listing_step(r->run.step.id), r->graph->handle, r->session->number, (double)(now - r->started) * 1e-9);
   pthread_mutex_unlock(&w->lock);
   if (sessions.full || runs.full)
     text_addf(out, " ... and more: %" PRId64 " steps are under way\n", limits_used(w->limits, LIMIT_STEPS));

@@ -71,8 +71,8 @@ SHOAL_API void shoal_sharing_free(shoal_sharing *s);
 /* One op that runs after all of these. */
 SHOAL_API shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *name);
 
-/* Layers make their variables under the scope `name`, in x's dtype; beside half-precision inputs (float16, bfloat16)
- * they stay float32 and are rounded for each use. */
+/* Layers make their variables under the scope `name` (NULL: "dense", "conv2d", as in tf.layers), in x's dtype; beside
+ * half-precision inputs (float16, bfloat16) they stay float32 and are rounded for each use. */
 SHOAL_API shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name);
 /* Convolution of NHWC images with size x size filters, stride 1, "SAME" padding, and a bias. */
 SHOAL_API shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name);

@@ -86,7 +86,8 @@ char *graph_scoped_name(struct shoal_graph *g, const char *name) {
 
 void graph_push_scope(struct shoal_graph *g, const char *name) {
   struct graph_builder *b = builder(g);
-  char *base = graph_scoped_name(g, name);
+  if (!name) graph_fail(g, INVALID("a scope without a name (NULL)"));
+  char *base = graph_scoped_name(g, name ? name : "");
   char *unique = mem_strdup(base);
   for (int k = 1; strmap_has(&b->scope_names, unique) || strmap_has(&g->by_name, unique); k++) {
     free(unique);
@@ -107,9 +108,9 @@ void graph_pop_scope(struct shoal_graph *g) {
 
 void graph_push_device(struct shoal_graph *g, const char *device) {
   struct device_spec spec;
-  shoal_status s = device_spec_parse(device, &spec);
+  shoal_status s = device ? device_spec_parse(device, &spec) : INVALID("a device scope without a device (NULL)");
   if (s) graph_fail(g, s);
-  vec_push(&builder(g)->devices, (struct device_level){.device = mem_strdup(device)});
+  vec_push(&builder(g)->devices, (struct device_level){.device = mem_strdup(device ? device : "")});
 }
 
 void graph_push_device_fn(struct shoal_graph *g, device_fn *fn, void *arg, void (*release)(void *)) {
@@ -127,10 +128,21 @@ void graph_pop_device(struct shoal_graph *g) {
   if (l.release) l.release(l.arg);
 }
 
+static bool is_of(const struct shoal_graph *g, const struct shoal_node *n) {
+  return (size_t)n->id < g->nodes.n && g->nodes.at[n->id] == n;
+}
+
+/* Whether node can be waited for in g; one of another graph is a mistake. */
+static bool can_control(struct shoal_graph *g, const struct shoal_node *node) {
+  if (!node) return false;
+  if (!is_of(g, node)) graph_fail(g, INVALID("%s is an op of another graph: it cannot be waited for here", node->name));
+  return is_of(g, node);
+}
+
 void graph_push_control(struct shoal_graph *g, struct shoal_node *const *nodes, int n) {
   struct control_level l = {mem_zalloc(n > 0 ? (size_t)n : 1, sizeof *l.nodes), .alone = n < 0};
   for (int i = 0; i < n; i++)
-    if (nodes[i]) l.nodes[l.n++] = nodes[i];
+    if (can_control(g, nodes[i])) l.nodes[l.n++] = nodes[i];
   vec_push(&builder(g)->controls, l);
 }
 
@@ -181,8 +193,15 @@ struct build build_begin(struct shoal_graph *g, const char *op, const char *name
 }
 
 void build_in(struct build *b, shoal_out in) {
-  if (!in.node && !graph_error(b->g))
-    graph_fail(b->g, INVALID("input %zu of %s '%s' is not a tensor of any op", b->in.n, b->op_name, b->name));
+  const char *op = b->op_name, *name = b->name;
+  if (graph_error(b->g)) return;
+  if (!in.node) graph_fail(b->g, INVALID("input %zu of %s '%s' is not a tensor of any op", b->in.n, op, name));
+  else if (!is_of(b->g, in.node))
+    graph_fail(b->g,
+               INVALID("input %zu of %s '%s' is %s:%d of another graph", b->in.n, op, name, in.node->name, in.index));
+  else if (in.index < 0 || in.index >= in.node->n_out)
+    graph_fail(b->g, INVALID("input %zu of %s '%s' is %s:%d, and %s has %d output%s", b->in.n, op, name, in.node->name,
+                             in.index, in.node->name, in.node->n_out, in.node->n_out == 1 ? "" : "s"));
   vec_push(&b->in, in);
 }
 
@@ -191,11 +210,15 @@ void build_in_list(struct build *b, const shoal_out *in, int n) {
 }
 
 void build_control(struct build *b, struct shoal_node *from) {
-  if (from) vec_push(&b->control, from);
+  if (can_control(b->g, from)) vec_push(&b->control, from);
 }
 
 void build_attr(struct build *b, const char *name, struct attr value) {
-  MUST(b->n_attrs < BUILD_MAX_ATTRS);
+  if (b->n_attrs == BUILD_MAX_ATTRS) {
+    graph_fail(b->g, INVALID("more than %d attributes are given to %s '%s'", BUILD_MAX_ATTRS, b->op_name, b->name));
+    attr_release(&value);
+    return;
+  }
   b->attrs[b->n_attrs++] = (struct named_attr){mem_strdup(name), value};
 }
 
@@ -269,6 +292,19 @@ static void add_colocation(struct graph_builder *gb, struct build *b) {
   build_attr(b, "_class", list);
 }
 
+/* Attributes are the op's, or begin with '_'. (GraphDefs may have others: programs newer than we are send them.) */
+static shoal_status check_names(const struct build *b) {
+  for (int i = 0; i < b->n_attrs; i++) {
+    if (b->attrs[i].name[0] == '_' || op_attr_find(b->op, b->attrs[i].name)) continue;
+    struct text signature = {0};
+    op_print(b->op, &signature);
+    shoal_status s = INVALID("NodeDef mentions attr '%s' not in %s", b->attrs[i].name, text_cstr(&signature));
+    text_release(&signature);
+    return s;
+  }
+  return NULL;
+}
+
 struct shoal_node *build_end(struct build *b) {
   struct shoal_graph *g = b->g;
   struct graph_builder *gb = builder(g);
@@ -282,6 +318,7 @@ struct shoal_node *build_end(struct build *b) {
   struct shoal_node *n = NULL;
   shoal_status s = NULL;
   if (!node_name_valid(name, true)) s = INVALID("'%s' is not a valid node name", name);
+  if (!s) s = check_names(b);
   if (!s) {
     add_colocation(gb, b);
     struct named_attr *attrs = mem_zalloc((size_t)b->n_attrs, sizeof *attrs);

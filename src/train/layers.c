@@ -168,7 +168,7 @@ static int64_t last_dim(struct shoal_graph *g, shoal_out x, int rank, const char
 shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name) {
   int64_t in = last_dim(g, x, 2, "shoal_dense");
   shoal_dtype dtype = out_type(x);
-  shoal_push_scope(g, name);
+  shoal_push_scope(g, name ? name : "dense");
   shoal_out kernel = weights(g, "kernel", dtype, SHOAL_SHAPE(in, units), false);
   shoal_out bias = weights(g, "bias", dtype, SHOAL_SHAPE(units), true);
   shoal_out y = build_op2(g, "BiasAdd", build_op2(g, "MatMul", x, kernel), bias);
@@ -179,7 +179,7 @@ shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *na
 shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name) {
   int64_t in = last_dim(g, images, 4, "shoal_conv_layer");
   shoal_dtype dtype = out_type(images);
-  shoal_push_scope(g, name);
+  shoal_push_scope(g, name ? name : "conv2d");
   shoal_out kernel = weights(g, "kernel", dtype, SHOAL_SHAPE(size, size, in, filters), false);
   shoal_out bias = weights(g, "bias", dtype, SHOAL_SHAPE(filters), true);
   struct build b = build_begin(g, "Conv2D", NULL);

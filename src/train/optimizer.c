@@ -299,6 +299,10 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
                                 const shoal_gradient *grads, int n, shoal_var step) {
   struct applying w = {.g = g, .o = &optimizer};
   node_list done = {0};
+  if (!optimizer.row) {
+    graph_fail(g, INVALID("an optimizer is made by a function such as shoal_sgd: this one is empty"));
+    return NULL;
+  }
   if (optimizer.row->powers) make_powers(&w, vars, grads, n);
   graph_push_scope(g, optimizer.row->name);
   if (takes_step(optimizer.row)) {

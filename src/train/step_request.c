@@ -118,6 +118,10 @@ shoal_status step_run(struct step_request *s, shoal_session *session) {
                                      s->values.at, (int)s->fetches.n, n.at + s->feeds.n + s->fetches.n,
                                      (int)s->targets.n, s->options.trace_level ? &s->metadata : NULL);
   if (!e) s->values.n = s->fetches.n;
+  if (shoal_status_code(e) == SHOAL_NOT_FOUND &&
+      (strstr(shoal_status_message(e), "FetchOutputs node") || strstr(shoal_status_message(e), "Some target nodes")))
+    status_suffix(e,
+                  "\nA session has what the graph had when it was opened; shoal_session_extend takes what came since.");
   if (shoal_status_code(e) == SHOAL_FAILED_PRECONDITION &&
       (strstr(shoal_status_message(e), "Could not find variable") || strstr(shoal_status_message(e), "uninitialized")))
     status_suffix(e,

@@ -98,6 +98,10 @@ static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initia
 
 static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initial, int flags) {
   shoal_var shared;
+  if (!name) {
+    graph_fail(g, INVALID("a variable without a name (NULL)"));
+    return (shoal_var){0};
+  }
   if (sharing_take(g, name, initial, &shared)) return shared;
   /* A variable is there before anything happens, whatever control scope it is first needed in. */
   graph_push_control(g, NULL, -1);

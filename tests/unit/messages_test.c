@@ -100,5 +100,89 @@ static void test_fused_product(void **state) {
   shoal_graph_free(g);
 }
 
+/* The graph, which has one mistake, is told of it in these words. */
+static void mistaken(shoal_graph *g, const char *words) {
+  shoal_status e = shoal_graph_error(g);
+  assert_non_null(e);
+  assert_int_equal(shoal_status_code(e), SHOAL_INVALID_ARGUMENT);
+  if (!strstr(shoal_status_message(e), words)) fail_msg("%s", shoal_status_message(e));
+  shoal_graph_free(g);
+}
+
+/* Inputs that are none: of another graph, or past an op's outputs. */
+static void test_inputs(void **state) {
+  shoal_graph *g = shoal_graph_new(), *other = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(2), "x");
+  shoal_relu(g, (shoal_out){x.node, 5});
+  mistaken(g, "input 0 of Relu 'Relu' is x:5, and x has 1 output");
+  g = shoal_graph_new();
+  shoal_relu(g, shoal_constant_float(other, 1));
+  mistaken(g, "input 0 of Relu 'Relu' is Const:0 of another graph");
+  g = shoal_graph_new();
+  shoal_push_control(g, (shoal_op *[]){shoal_constant_float(other, 1).node}, 1);
+  mistaken(g, "Const_1 is an op of another graph");
+  g = shoal_graph_new();
+  shoal_builder *b = shoal_build(g, "NoOp", NULL);
+  shoal_build_control(b, shoal_constant_float(other, 1).node);
+  shoal_build_end(b);
+  mistaken(g, "Const_2 is an op of another graph");
+  shoal_graph_free(other);
+}
+
+/* An attribute that the op has not would be one that has no effect. */
+static void test_attributes(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_builder *b = shoal_build(g, "MatMul", "product");
+  shoal_build_input(b, shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(2, 2), "x"));
+  shoal_build_input(b, shoal_graph_out(g, "x"));
+  shoal_build_bool(b, "transpose_bb", true);
+  shoal_build_end(b);
+  mistaken(g, "MatMul 'product': NodeDef mentions attr 'transpose_bb' not in Op<name=MatMul;");
+  g = shoal_graph_new();
+  b = shoal_build(g, "NoOp", NULL);
+  for (int i = 0; i < 100; i++) shoal_build_int(b, "_again", i);
+  shoal_build_end(b);
+  mistaken(g, "attributes are given to NoOp");
+}
+
+/* What must have a name has none. */
+static void test_no_name(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_push_scope(g, NULL);
+  mistaken(g, "a scope without a name");
+  g = shoal_graph_new();
+  shoal_push_device(g, NULL);
+  mistaken(g, "a device scope without a device");
+  g = shoal_graph_new();
+  shoal_variable(g, NULL, shoal_constant_float(g, 1));
+  mistaken(g, "a variable without a name");
+  g = shoal_graph_new(); /* layers have those of tf.layers */
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(1, 2, 2, 3), "x");
+  shoal_dense(g, shoal_flatten(g, shoal_conv_layer(g, x, 2, 3, NULL)), 2, NULL);
+  assert_null(shoal_graph_error(g));
+  assert_non_null(shoal_graph_op(g, "dense/kernel"));
+  assert_non_null(shoal_graph_op(g, "conv2d/bias"));
+  shoal_minimize(g, (shoal_optimizer){0}, shoal_reduce_sum(g, shoal_graph_out(g, "dense/BiasAdd")),
+                 shoal_global_step(g));
+  mistaken(g, "an optimizer is made by a function such as shoal_sgd");
+}
+
+/* What was added to a graph after its session was made is not there yet. */
+static void test_extend(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s = open(g);
+  shoal_out x = shoal_constant_float(g, 1);
+  float value;
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(x, &value), NULL), SHOAL_NOT_FOUND,
+               "shoal_session_extend");
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, x.node), SHOAL_NOT_FOUND,
+               "shoal_session_extend");
+  ASSERT_OK(shoal_session_extend(s, g));
+  ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(x, &value), NULL));
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_shapes), cmocka_unit_test(test_uninitialised),
-          cmocka_unit_test(test_fused_product))
+          cmocka_unit_test(test_fused_product), cmocka_unit_test(test_inputs), cmocka_unit_test(test_attributes),
+          cmocka_unit_test(test_no_name), cmocka_unit_test(test_extend))

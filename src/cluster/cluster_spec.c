@@ -15,7 +15,7 @@
 #include "base/wire.h"
 #include "proto/cluster.wire.h"
 
-enum { MAX_TASKS = 100000, MAX_DESCRIPTION = 16 << 20 };
+enum { MAX_JOBS = 1000, MAX_TASKS = 100000, MAX_DESCRIPTION = 16 << 20 };
 
 void cluster_spec_release(struct cluster_spec *c) {
   for (size_t i = 0; i < c->jobs.n; i++) {
@@ -106,7 +106,8 @@ shoal_status cluster_spec_add(struct cluster_spec *c, const char *field, const c
   TRY(address_parse(field, address, host, &port));
   struct cluster_job *j = find_job(c, job);
   if (!j) {
-    size_t at = c->jobs.n;
+    size_t at = c->jobs.n; /* in order: who names thousands in the reverse order has each move all others */
+    if (at >= MAX_JOBS) return INVALID("%s: more than %d jobs: a cluster has no more", field, MAX_JOBS);
     vec_push(&c->jobs, (struct cluster_job){0});
     for (; at > 0 && strcmp(c->jobs.at[at - 1].name, job) > 0; at--) c->jobs.at[at] = c->jobs.at[at - 1];
     c->jobs.at[at] = (struct cluster_job){.name = mem_strdup(job)};
@@ -134,6 +135,7 @@ shoal_status cluster_spec_check(const struct cluster_spec *c) {
   if (!all.n)
     s = INVALID(
         "the cluster has no tasks: name some in --cluster_spec or TF_CONFIG, or by --ps_hosts, --worker_hosts, ...");
+  else if (all.n > MAX_TASKS) s = INVALID("the cluster has %zu tasks: %d are the most", all.n, MAX_TASKS);
   else qsort(all.at, all.n, sizeof *all.at, compare_strings);
   for (size_t i = 1; i < all.n && !s; i++)
     if (!strcmp(all.at[i - 1], all.at[i]) && !str_ends(all.at[i], ":0"))
@@ -225,8 +227,11 @@ static shoal_status read_text(const char *field, const char *text, char **out) {
                    text);
   struct text t = {0};
   char piece[4096];
-  for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0 && t.n < MAX_DESCRIPTION;) text_add(&t, piece, n);
+  for (size_t n; t.n <= MAX_DESCRIPTION && (n = fread(piece, 1, sizeof piece, f)) > 0;) text_add(&t, piece, n);
   shoal_status s = ferror(f) ? INVALID("%s: the file %s cannot be read: %m", field, text) : NULL;
+  if (!s && t.n > MAX_DESCRIPTION)
+    s = INVALID("%s: the file %s has more than %d bytes: that is no cluster's description", field, text,
+                MAX_DESCRIPTION);
   fclose(f);
   if (!s) *out = mem_strdup(text_cstr(&t));
   text_release(&t);

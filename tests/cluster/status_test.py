@@ -334,6 +334,9 @@ def pages():
         for s in idle[::2]:
             s.sendall(b"GET /healthz")
         assert get(url + "/healthz")[0] == 200
+        for s in (idle[1], idle[-1]):  # one of the oldest made room, the youngest has had its time
+            s.settimeout(60)
+            assert s.recv(1) == b""
         for s in idle:
             s.close()
     p = subprocess.run([SHOAL, "server", '--cluster_spec={"a": ["127.0.0.1:0"]}', "--job_name=a", "--http_host=::1"],

@@ -138,6 +138,30 @@ def test_more_outputs_than_inputs():
     refused(g, INTERNAL, run="a:2")
 
 
+def test_outputs_without_end():
+    """A node whose attribute asks for a billion outputs gets none of them."""
+    axis = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[0])
+    g = graph(("c", "Const", [], const(dims=[4])),
+              ("d", "Const", [], {"dtype": ("type", types_pb2.DT_INT32), "value": ("tensor", axis)}),
+              ("a", "Split", ["d", "c"], {**T, "num_split": ("i", 1 << 30)}))
+    assert "1048576" in refused(g, INVALID)
+
+
+def test_datasets_that_double():
+    """Twenty datasets, each twice the one before: a million in all. And elements of more components than there may be."""
+    spec = {"output_types": ("list", attr_value_pb2.AttrValue.ListValue(type=[FLOAT])),
+            "output_shapes": ("list", attr_value_pb2.AttrValue.ListValue(shape=[{}]))}
+    tensors = {"Toutput_types": spec["output_types"], "output_shapes": spec["output_shapes"]}
+    nodes = [("c", "Const", [], const()), ("d0", "TensorDataset", ["c"], tensors)]
+    nodes += [(f"d{i + 1}", "ConcatenateDataset", [f"d{i}", f"d{i}"], spec) for i in range(20)]
+    end = ("n", "DatasetCardinality", ["d20"], {})
+    assert "more than 65536 others" in refused(graph(*nodes, end), INVALID, run="n:0")
+    many = {"Toutput_types": ("list", attr_value_pb2.AttrValue.ListValue(type=[FLOAT] * 65537)),
+            "output_shapes": ("list", attr_value_pb2.AttrValue.ListValue(shape=[{}] * 65537))}
+    g = graph(nodes[0], ("d", "TensorDataset", ["c"] * 65537, many), ("n", "DatasetCardinality", ["d"], {}))
+    assert "65536" in refused(g, INVALID, run="n:0")
+
+
 def test_masks_of_all_bits():
     one = ("o", "Const", [], {"dtype": ("type", types_pb2.DT_INT32), "value": ("tensor", tensor_pb2.TensorProto(
         dtype=types_pb2.DT_INT32, int_val=[1], tensor_shape={"dim": [{"size": 1}]}))})

@@ -361,6 +361,32 @@ static void reads_tf_config(void **state) {
   free(job);
 }
 
+/* Jobs, tasks of all jobs together, and the length of a description have a bound; what passes it is told so. */
+static void large_clusters(void **state) {
+  enum { JOBS = 1000, TASKS = 50001 };
+  struct cluster_spec c = {0};
+  char name[16];
+  for (int i = 0; i < JOBS; i++) {
+    snprintf(name, sizeof name, "j%04d", JOBS - i);
+    ok(cluster_spec_add(&c, "c", name, 0, "a:1"));
+  }
+  expect_error(cluster_spec_add(&c, "c", "more", 0, "a:1"), SHOAL_INVALID_ARGUMENT, "more than 1000 jobs");
+  ok(cluster_spec_add(&c, "c", name, 1, "a:1")); /* a job that is there */
+  cluster_spec_release(&c);
+  c = (struct cluster_spec){0};
+  for (int i = 0; i < 2 * TASKS; i++) ok(cluster_spec_add(&c, "c", i % 2 ? "a" : "b", i / 2, "a:0"));
+  expect_error(cluster_spec_check(&c), SHOAL_INVALID_ARGUMENT, "has 100002 tasks: 100000 are the most");
+  cluster_spec_release(&c);
+  c = (struct cluster_spec){0};
+  char path[] = "/tmp/shoal-cluster-XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0 && ftruncate(fd, (16 << 20) + 1) == 0);
+  close(fd);
+  expect_error(cluster_spec_from_json(&c, "--cluster_spec", path), SHOAL_INVALID_ARGUMENT, "more than 16777216 bytes");
+  unlink(path);
+  cluster_spec_release(&c);
+}
+
 static int64_t own_time(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -481,6 +507,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(port_in_use, start_trio, stop_trio),
       cmocka_unit_test(values_nobody_takes),
       cmocka_unit_test(steps_beyond_the_limit),
+      cmocka_unit_test(large_clusters),
       cmocka_unit_test(steps_of_one_connection),
       cmocka_unit_test(steps_of_one_address),
       cmocka_unit_test(told_of_many_steps),

@@ -9,7 +9,9 @@
 #include "graph/function.h"
 #include "graph/graph.h"
 
-static bool is_collective(const char *op, size_t n) { return n > 10 && !memcmp(op, "Collective", 10); }
+static bool is_collective(const char *op, size_t n) {
+  return n > 10 && !memcmp(op, "Collective", 10) && !(n >= 21 && !memcmp(op, "CollectiveAssignGroup", 21));
+}
 
 /* An attribute, or a constant input. */
 static bool read_number(const struct shoal_node *n, const char *name, int64_t *out) {

@@ -152,6 +152,11 @@ static void instance_told(struct leader_wait *w, shoal_status s, struct leader_a
   reply(q, s, message_from_text(&t));
 }
 
+static bool is_kind(int64_t n) {
+  return (n >= COLLECTIVE_REDUCE && n <= COLLECTIVE_GATHER) || n == COLLECTIVE_ALL_TO_ALL ||
+         n == COLLECTIVE_REDUCE_SCATTER;
+}
+
 void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
   struct wire m;
   struct instance_question i = {.asker = rpc_call_connection(c)};
@@ -170,7 +175,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
     if (f.tag == CompleteInstanceRequest_is_source) i.is_source = f.value != 0;
   }
   if (!s) s = check_end(step, "CompleteInstanceRequest");
-  if (!s && (kind < COLLECTIVE_REDUCE || kind > COLLECTIVE_GATHER))
+  if (!s && !is_kind(kind))
     s = UNIMPLEMENTED("Collective instance %d: operations of the type %d between tasks", i.key, (int)kind);
   if (s) {
     rpc_call_fail(c, s);

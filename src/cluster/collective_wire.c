@@ -1,6 +1,6 @@
 /* A message of a collective is a value of its step: bytes under a key that sender and receiver make of the same parts,
  *
- *   SENDER;INCARNATION;RECEIVER;GROUP:INSTANCE:FRAME:ITERATION:LABEL;0:0      LABEL: three numbers (schedule.h)
+ *   SENDER;INCARNATION;RECEIVER;GROUP:INSTANCE:FRAME:ITERATION:LABEL;0:0      LABEL: numbers (schedule.h)
  *
  * of which the fourth is TensorFlow's name of the buffer. A send puts a reference to the sender's memory there and ends
  * when whoever received it lets go. One that is given up leaves it behind: it goes with the step, and the memory with
@@ -22,6 +22,9 @@
 enum { LARGE = 32 << 10 };
 
 static char *name_of(const struct collective_id *id, const int *label) {
+  if (label[0] == LABEL_PAIR)
+    return mem_printf("%d:%d:%" PRIu64 ":%" PRIu64 "%d%d", id->group_key, id->instance_key, id->frame, id->iter,
+                      label[1], label[2]);
   return mem_printf("%d:%d:%" PRIu64 ":%" PRIu64 ":%d:%d:%d", id->group_key, id->instance_key, id->frame, id->iter,
                     label[0], label[1], label[2]);
 }

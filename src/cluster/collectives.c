@@ -222,19 +222,24 @@ static const struct machine_cost usual_cost = {
 static struct schedule_request request_of(const struct joining *j) {
   static const enum collective_operation operations[] = {[COLLECTIVE_REDUCE] = OPERATION_ALL_REDUCE,
                                                          [COLLECTIVE_BROADCAST] = OPERATION_BROADCAST,
-                                                         [COLLECTIVE_GATHER] = OPERATION_ALL_GATHER};
+                                                         [COLLECTIVE_GATHER] = OPERATION_ALL_GATHER,
+                                                         [COLLECTIVE_ALL_TO_ALL] = OPERATION_ALL_TO_ALL,
+                                                         [COLLECTIVE_REDUCE_SCATTER] = OPERATION_REDUCE_SCATTER};
   const struct collective_member *m = j->member;
   size_t element = dtype_size(m->dtype);
   struct schedule_request r = {.operation = operations[m->kind],
                                .rank = j->rank,
                                .size = j->group->size,
                                .root = m->kind == COLLECTIVE_BROADCAST ? j->source : 0,
-                               .n = m->kind == COLLECTIVE_GATHER ? m->in->n : j->out.n};
+                               .n = j->out.n};
+  if (m->kind == COLLECTIVE_GATHER) r.n = m->in->n;
+  if (m->kind == COLLECTIVE_ALL_TO_ALL) r.n /= r.size;
   if (j->group->all_ours) {
     collective_choose(&r, element, &usual_cost);
     return r;
   }
-  r.algorithm = m->kind == COLLECTIVE_BROADCAST ? ALGORITHM_TASKS : ALGORITHM_RING;
+  bool pairs = m->kind == COLLECTIVE_BROADCAST || m->kind == COLLECTIVE_ALL_TO_ALL;
+  r.algorithm = pairs ? ALGORITHM_TASKS : ALGORITHM_RING;
   r.alignment = MAX((int64_t)(64 / element), 1);
   r.hosts = j->group->tasks;
   return r;
@@ -373,8 +378,15 @@ static void ask_about_instance(struct joining *j, struct leader *l) {
 }
 
 static void find_instance(struct joining *j) {
-  static const char *const kinds[] = {
-      [COLLECTIVE_REDUCE] = "Reduce", [COLLECTIVE_BROADCAST] = "Broadcast", [COLLECTIVE_GATHER] = "Gather"};
+  if (j->member->kind == COLLECTIVE_JOIN) {
+    finish(j, NULL);
+    return;
+  }
+  static const char *const kinds[] = {[COLLECTIVE_REDUCE] = "Reduce",
+                                      [COLLECTIVE_BROADCAST] = "Broadcast",
+                                      [COLLECTIVE_GATHER] = "Gather",
+                                      [COLLECTIVE_ALL_TO_ALL] = "AllToAll",
+                                      [COLLECTIVE_REDUCE_SCATTER] = "ReduceScatter"};
   struct collective_member *m = j->member;
   if (known_instance(j->site, m, j->rank, &j->source)) {
     begin(j);
@@ -448,6 +460,9 @@ static void have_group(struct joining *j, shoal_status s, const void *data, size
   if (!s) {
     j->rank = collective_group_rank(j->group, j->device);
     if (j->rank < 0) s = INTERNAL("the leader %s tells of a group without %s", j->leader, j->device);
+    else if (j->member->rank >= 0 && j->rank != j->member->rank)
+      s = INTERNAL("the leader %s gives %s, which claims rank %d, rank %d", j->leader, j->device, j->member->rank,
+                   j->rank);
   }
   if (s) {
     finish(j, s);
@@ -480,7 +495,9 @@ static void describe_device(const struct joining *j, struct text *out) {
   const struct worker *w = j->site->session->worker;
   for (int i = 0; i < w->n_devices; i++)
     if (w->devices[i] == j->member->device) worker_device_attributes(w, i, j->device, out);
-  put_DeviceAttributes_physical_device_desc(out, COLLECTIVE_OURS);
+  char ours[32] = COLLECTIVE_OURS;
+  if (j->member->rank >= 0) snprintf(ours, sizeof ours, COLLECTIVE_OURS_RANK, j->member->rank);
+  put_DeviceAttributes_physical_device_desc(out, ours);
 }
 
 static void ask_about_group(struct joining *j, struct leader *l) {
@@ -501,7 +518,7 @@ static void find_group(struct joining *j) {
   struct collective_member *m = j->member;
   struct collective_group *known = known_group(j->site, m->group_key);
   int rank = known && known->size == m->group_size ? collective_group_rank(known, j->device) : -1;
-  if (rank >= 0) {
+  if (rank >= 0 && (m->rank < 0 || m->rank == rank)) {
     j->group = known;
     j->rank = rank;
     find_instance(j);

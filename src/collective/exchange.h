@@ -4,7 +4,8 @@
 
 #include "collective/meeting.h"
 
-/* members in order of rank, all in this process. *result is one tensor that all of them may take a reference to. */
-shoal_status exchange_run(struct collective_member *const *members, int n, struct tensor *result);
+/* members in order of rank, all in this process; results[i], none before, is member i's, and stays none with an error.
+ */
+shoal_status exchange_run(struct collective_member *const *members, int n, struct tensor *results);
 
 #endif

@@ -1,5 +1,6 @@
 #include "collective/group.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,22 @@ size_t device_task_length(const char *device) {
   return end ? (size_t)(end - device) : strlen(device);
 }
 
+static bool is_ours(const struct wire_field *desc) {
+  size_t n = strlen(COLLECTIVE_OURS);
+  return desc->size >= n && !memcmp(desc->data, COLLECTIVE_OURS, n) && (desc->size == n || desc->data[n] == ' ');
+}
+
+int collective_claimed_rank(struct wire w) {
+  int rank = -1;
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
+    char text[32] = "";
+    if (f.tag != DeviceAttributes_physical_device_desc || f.size >= sizeof text) continue;
+    memcpy(text, f.data, f.size);
+    if (sscanf(text, COLLECTIVE_OURS_RANK, &rank) != 1 || rank < 0) rank = -1;
+  }
+  return rank;
+}
+
 static shoal_status read_place(struct wire w, struct collective_place *p) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == DeviceAttributes_name) {
@@ -19,8 +36,7 @@ static shoal_status read_place(struct wire w, struct collective_place *p) {
       p->device = mem_strndup((const char *)f.data, f.size);
     }
     if (f.tag == DeviceAttributes_incarnation) p->incarnation = f.value;
-    if (f.tag == DeviceAttributes_physical_device_desc)
-      p->is_ours = f.size == strlen(COLLECTIVE_OURS) && !memcmp(f.data, COLLECTIVE_OURS, f.size);
+    if (f.tag == DeviceAttributes_physical_device_desc) p->is_ours = is_ours(&f);
   }
   return p->device ? NULL : INTERNAL("The leader of a collective group tells of a member without a name");
 }

@@ -11,9 +11,10 @@
 #include "base/text.h"
 #include "base/wire.h"
 
-/* What Shoal's tasks say of their devices, in physical_device_desc, when they join a group: where all members do, they
- * may use other algorithms than TensorFlow's. */
+/* What Shoal's tasks say of their devices, in physical_device_desc, when they join a group, and behind it which rank
+ * they claim, if any: where all members do, they may use other algorithms than TensorFlow's. */
 #define COLLECTIVE_OURS "shoal"
+#define COLLECTIVE_OURS_RANK COLLECTIVE_OURS " rank %d"
 
 struct collective_group {
   atomic_int refs;
@@ -31,6 +32,8 @@ struct collective_group {
 shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out);
 struct collective_group *collective_group_ref(struct collective_group *g);
 void collective_group_unref(struct collective_group *g);
+/* The rank that a DeviceAttributes message claims; -1: none. */
+int collective_claimed_rank(struct wire attributes);
 /* The rank of a device; -1: it is no member. */
 int collective_group_rank(const struct collective_group *g, const char *device);
 /* The bytes of "/job:worker/replica:0/task:0" in a device's full name. */

@@ -28,6 +28,7 @@ struct roll_member {
   size_t at;               /* its place among the members */
   int waits;               /* how many questions of it wait */
   struct device_spec spec; /* of groups, as is what follows */
+  int rank;                /* which it claims; -1: none */
   struct text attributes;
 };
 
@@ -308,7 +309,9 @@ static void tell_evicted(const struct outcome *o, const struct leader_table *t) 
 /* ---- groups ---- */
 
 static int by_rank(const void *a, const void *b) {
-  const struct device_spec *x = &(*(struct roll_member *const *)a)->spec, *y = &(*(struct roll_member *const *)b)->spec;
+  const struct roll_member *m = *(struct roll_member *const *)a, *n = *(struct roll_member *const *)b;
+  const struct device_spec *x = &m->spec, *y = &n->spec;
+  if (m->rank != n->rank) return m->rank < n->rank ? -1 : 1;
   int by = strcmp(x->job, y->job);
   if (!by) by = (x->replica > y->replica) - (x->replica < y->replica);
   if (!by) by = (x->task > y->task) - (x->task < y->task);
@@ -319,6 +322,18 @@ static int by_rank(const void *a, const void *b) {
 static void sort_members(struct leader_roll *r) {
   qsort(r->members.at, r->members.n, sizeof *r->members.at, by_rank);
   for (size_t i = 0; i < r->members.n; i++) r->members.at[i]->at = i;
+}
+
+/* After sorting: either nobody claims a rank, or each has one of its own. */
+static shoal_status check_ranks(const struct leader_roll *r) {
+  if (r->members.at[r->members.n - 1]->rank < 0) return NULL;
+  for (size_t i = 0; i < r->members.n; i++) {
+    const struct roll_member *m = r->members.at[i];
+    if (m->rank != (int)i)
+      return INVALID("Collective group %d: of its %d members none claims rank %zu, but %s claims %d", r->key, r->size,
+                     i, m->device, m->rank);
+  }
+  return NULL;
 }
 
 static struct leader_answer *write_group(const struct leader_roll *r) {
@@ -353,14 +368,17 @@ static shoal_status check_question(const struct group_question *q, struct device
 }
 
 static shoal_status check_fit(const struct leader_roll *r, const struct group_question *q) {
+  const struct roll_member *m = find_member(r, q->device);
   if (r->size != q->size)
     return INTERNAL("Device %s is joining a group with size %d, but that group has size %d (group_key=%d)", q->device,
                     q->size, r->size, q->key);
   if (strcmp(r->device_type, q->device_type))
     return INTERNAL("Device %s is joining a group with device type %s, but that group has type %s (group_key=%d)",
                     q->device, q->device_type, r->device_type, q->key);
-  if ((int)r->members.n == r->size && !find_member(r, q->device))
+  if ((int)r->members.n == r->size && !m)
     return INTERNAL("Device %s is joining a group that is already full (group_key=%d)", q->device, q->key);
+  if (m && m->rank != collective_claimed_rank(q->attributes))
+    return INTERNAL("Device %s is joining a group again, with another rank (group_key=%d)", q->device, q->key);
   return NULL;
 }
 
@@ -405,6 +423,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   s = add_member(l, r, q->device, &m);
   if (!s) {
     m->spec = *spec;
+    m->rank = collective_claimed_rank(q->attributes);
     s = set_attributes(l, r, m, q->attributes);
     if (s && !m->waits && !r->complete) remove_member(l, r, m);
   }
@@ -416,7 +435,9 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   }
   if (!r->complete) {
     sort_members(r);
-    o->others = roll_complete(r);
+    s = check_ranks(r);
+    o->others = s ? roll_drop(l, r) : roll_complete(r);
+    TRY(s);
   }
   if (!r->answer) r->answer = write_group(r);
   *answer = leader_answer_ref(r->answer);

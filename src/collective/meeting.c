@@ -144,6 +144,9 @@ static shoal_status check_newcomer(const struct meeting_instance *at, const stru
           "group expected shape %s. This is likely due to different input shapes at different members of the "
           "collective op.",
           at->key, c->device->name, shape_str(&c->shape), shape_str(&other->shape));
+    if (c->rank >= 0 && other->rank == c->rank)
+      return INVALID("Collective ops %s and %s of group %d both claim rank %d", other->name, c->name, at->group->key,
+                     c->rank);
     if (other->device == c->device)
       return INVALID("Collective ops %s and %s both take part in instance %d of group %d on device %s", other->name,
                      c->name, at->key, at->group->key, c->device->name);
@@ -155,9 +158,11 @@ static shoal_status check_newcomer(const struct meeting_instance *at, const stru
 }
 
 /* Devices of one task and type differ in their number alone. */
+static int place_of(const struct collective_member *c) { return c->rank >= 0 ? c->rank : c->device->ordinal; }
+
 static void insert_by_rank(struct meeting_instance *at, struct collective_member *c) {
   int i = at->n++;
-  for (; i && at->members[i - 1]->device->ordinal > c->device->ordinal; i--) at->members[i] = at->members[i - 1];
+  for (; i && place_of(at->members[i - 1]) > place_of(c); i--) at->members[i] = at->members[i - 1];
   at->members[i] = c;
   c->instance = at;
 }
@@ -174,16 +179,12 @@ static shoal_status check_complete(const struct meeting_instance *at) {
 
 /* The instance is out of the list and its members' waits are decided: ends them all. s is consumed. */
 static void conclude(struct meeting_instance *at, shoal_status s) {
-  struct tensor result = tensor_none();
+  struct tensor *results = mem_zalloc((size_t)at->n, sizeof *results);
   if (!s) s = check_complete(at);
   if (s) status_prefix(s, "Collective ops is aborted by: ");
-  else s = exchange_run(at->members, at->n, &result);
-  for (int i = 0; i < at->n; i++) {
-    struct tensor own = tensor_none();
-    if (!s) tensor_ref(&own, &result);
-    finish(at->members[i], s ? status_copy(s) : NULL, s ? NULL : &own);
-  }
-  tensor_release(&result);
+  else s = exchange_run(at->members, at->n, results);
+  for (int i = 0; i < at->n; i++) finish(at->members[i], s ? status_copy(s) : NULL, s ? NULL : &results[i]);
+  free(results);
   shoal_status_free(s);
   free(at);
 }

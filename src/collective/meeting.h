@@ -20,7 +20,14 @@
 #include "device/device.h"
 #include "tensor/tensor.h"
 
-enum collective_kind { COLLECTIVE_REDUCE, COLLECTIVE_BROADCAST, COLLECTIVE_GATHER }; /* TensorFlow's numbers */
+enum collective_kind { /* TensorFlow's numbers */
+                       COLLECTIVE_REDUCE,
+                       COLLECTIVE_BROADCAST,
+                       COLLECTIVE_GATHER,
+                       COLLECTIVE_ALL_TO_ALL = 4,
+                       COLLECTIVE_REDUCE_SCATTER,
+                       COLLECTIVE_JOIN, /* nothing but to be in the group */
+};
 
 /* Filled and owned by whoever joins; lives until done is called. */
 struct collective_member {
@@ -28,6 +35,7 @@ struct collective_member {
   const struct device *device;
   enum collective_kind kind;
   int group_size, group_key, instance_key;
+  int rank; /* which it claims; -1: by the name of its device */
   uint64_t frame, iter;
   shoal_dtype dtype;
   struct shape shape; /* of the result */
@@ -36,7 +44,7 @@ struct collective_member {
   const struct collective_arithmetic *arithmetic;
   const struct tensor *in; /* NULL for those who receive a broadcast */
   struct cancel *cancel;
-  /* Makes the tensor for a result that all members will share, in place of `in` where that can be. */
+  /* Makes the tensor for a result, which other members may share, in place of `in` where that can be. */
   shoal_status (*make)(struct collective_member *m, struct tensor *out);
   /* Called exactly once, from any thread, with no lock held; result (NULL with an error) is to be taken over. */
   void (*done)(struct collective_member *m, shoal_status s, struct tensor *result);

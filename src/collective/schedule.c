@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "collective/schedule_build.h"
 
-const char *const collective_algorithm_names[ALGORITHMS] = {"central", "direct", "tree",
-                                                            "halving", "ring",   "hierarchical", "tasks"};
+const char *const collective_algorithm_names[ALGORITHMS] = {"central", "direct",       "tree", "halving",
+                                                            "ring",    "hierarchical", "tasks"};
 
 /* ---- words ---- */
 
@@ -93,12 +93,16 @@ static void barrier(struct schedule *s, struct schedule_members m) {
 static void all_to_all(struct schedule *s, struct schedule_members m, int64_t n) {
   for (int far = 1; far < m.n; far++) {
     int to = (m.me + far) % m.n;
+    size_t first = s->n;
     step_send(s, m.ranks[to], span_of(BUFFER_IN, n * to, n));
+    step_label(s, first, LABEL_PAIR, m.me, to);
   }
   step_copy(s, span_of(BUFFER_OUT, n * m.me, n), span_of(BUFFER_IN, n * m.me, n));
   for (int far = 1; far < m.n; far++) {
     int from = (m.me + m.n - far) % m.n;
+    size_t first = s->n;
     step_recv(s, m.ranks[from], span_of(BUFFER_OUT, n * from, n));
+    step_label(s, first, LABEL_PAIR, from, m.me);
   }
 }
 
@@ -183,7 +187,7 @@ bool collective_can(enum collective_operation operation, enum collective_algorit
       [OPERATION_ALL_GATHER] = 1u << ALGORITHM_DIRECT | 1u << ALGORITHM_RING,
       [OPERATION_BROADCAST] =
           1u << ALGORITHM_CENTRAL | 1u << ALGORITHM_TREE | 1u << ALGORITHM_DIRECT | 1u << ALGORITHM_TASKS,
-      [OPERATION_ALL_TO_ALL] = 1u << ALGORITHM_DIRECT,
+      [OPERATION_ALL_TO_ALL] = 1u << ALGORITHM_DIRECT | 1u << ALGORITHM_TASKS,
       [OPERATION_BARRIER] = 1u << ALGORITHM_TREE,
   };
   return (of[operation] >> algorithm & 1) != 0;

@@ -20,7 +20,8 @@
  *              TensorFlow's too, so a group may have TensorFlow's processes in it.
  *
  * Messages have labels, three numbers, which are those of TensorFlow's names in RING (pass, piece, sender) and TASKS
- * (tree, sender's and receiver's places in it), so that its processes find them. */
+ * (tree, sender's and receiver's places in it), so that its processes find them; LABEL_PAIR, sender, receiver: a name
+ * that ends in the two ranks with nothing between, as TensorFlow's all-to-all has it. */
 #ifndef COLLECTIVE_SCHEDULE_H
 #define COLLECTIVE_SCHEDULE_H
 
@@ -47,10 +48,12 @@ enum collective_algorithm {
   ALGORITHM_HALVING,      /* recursive halving, then doubling */
   ALGORITHM_RING,         /* TensorFlow's ring */
   ALGORITHM_HIERARCHICAL, /* inside each host, then between hosts */
-  ALGORITHM_TASKS,        /* TensorFlow's tree: between tasks, then inside each */
+  ALGORITHM_TASKS,        /* TensorFlow's tree: between tasks, then inside each; and its all-to-all */
   ALGORITHMS
 };
 extern const char *const collective_algorithm_names[ALGORITHMS];
+
+enum { LABEL_PAIR = -1 };
 
 struct schedule_request {
   enum collective_operation operation;

@@ -129,6 +129,66 @@ def a_client_of_each_task(cluster):
     clients(cluster, [(0, 0), (1, 0)], True, options=options)
 
 
+def exchange(op, x, task, cpu, size, group, instance):
+    keys = dict(group_size=tf.constant(size), group_key=tf.constant(group), instance_key=tf.constant(instance),
+                ordering_token=[])
+    with tf.device(f"/job:worker/task:{task}/cpu:{cpu}"):
+        if op == "scatter":
+            return RAW.CollectiveReduceScatterV2(input=tf.constant(x), merge_op="Add", final_op="Div", **keys)
+        return RAW.CollectiveAllToAllV2(input=tf.constant(x), **keys)
+
+
+def all_to_all(cluster, ranks, steps=3, with_scatter=True):
+    """Each gets what the others have for it; and a part of the mean."""
+    size, made, wanted = len(ranks), [], []
+    parts = [values(r, size * 6).reshape(size, 6) for r in range(size)]
+    options = tf.RunOptions()
+    options.experimental.collective_graph_key = 77
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        for r, (task, cpu) in enumerate(ranks):
+            made.append(exchange("all to all", parts[r], task, cpu, size, 300 + size, 1))
+            wanted.append(np.stack([p[r] for p in parts]))
+            if with_scatter:
+                made.append(exchange("scatter", parts[r], task, cpu, size, 300 + size, 2))
+                wanted.append(np.mean(parts, 0)[r:r + 1])
+        for _ in range(steps):
+            got = s.run(made, options=options)
+            check(got, wanted)
+            assert [a.shape for a in got] == [b.shape for b in wanted]
+
+
+def exchanges(cluster):
+    all_to_all(cluster, [(0, 0), (1, 0)])
+    all_to_all(cluster, [(0, 0), (0, 1), (1, 0), (1, 2)])
+
+
+def communicators(cluster):
+    """Ranks that are claimed, in an order that is not the devices'."""
+    ranks = {(0, 1): 2, (0, 0): 1, (1, 0): 0}
+    none = lambda: tf.zeros([0, 0], tf.int32)
+
+    def communicator(rank, size, key):
+        return RAW.CollectiveInitializeCommunicator(group_key=tf.constant(key), rank=tf.constant(rank),
+                                                    group_size=tf.constant(size))
+    with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
+        made, wanted = [], []
+        for (task, cpu), rank in ranks.items():
+            with tf.device(f"/job:worker/task:{task}/cpu:{cpu}"):
+                c = communicator(rank, 3, 500)
+                total = RAW.CollectiveReduceV3(input=tf.constant([1.0 + rank]), communicator=c, group_assignment=none(),
+                                               reduction="Add")
+                with tf.control_dependencies([total]):
+                    made += [total, RAW.CollectiveAllToAllV3(input=tf.constant([10.0 * rank + k for k in range(3)]),
+                                                             communicator=c, group_assignment=none())]
+            wanted += [[6.0], [rank, 10.0 + rank, 20.0 + rank]]
+        check(s.run(made), wanted)
+        same = []
+        for task in (0, 1):
+            with tf.device(f"/job:worker/task:{task}/cpu:0"):
+                same.append(communicator(0, 2, 501).op)
+        fails(lambda: s.run(same), tf.errors.InvalidArgumentError, "none claims rank 1")
+
+
 def large(cluster):
     n = 3_000_001
     with tf.Graph().as_default(), tf.Session(cluster.target("worker", 0)) as s:
@@ -316,12 +376,13 @@ def mixed(kinds):
         across(c, ranks)
         for v2 in (False, True):
             clients(c, ranks, v2)
+        all_to_all(c, ranks, with_scatter=False)
 
 
 if __name__ == "__main__":
     with Cluster(flags=[f"--cpu_devices={DEVICES}"], worker=["shoal", "shoal"]) as c:
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
-                       for f in (within_a_task, across_tasks, a_client_of_each_task, large, what_does_not_fit, waits_end,
+                       for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
                       [(f.__name__.replace("_", " "), f) for f in (three_tasks, without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),

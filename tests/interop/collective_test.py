@@ -62,7 +62,9 @@ def both(build, with_tf=True, times=1):
     if with_tf:
         with tf.Session(graph=g, config=tf.ConfigProto(device_count={"CPU": DEVICES})) as s:
             try:
-                results.append(s.run(names))
+                options = tf.RunOptions()  # which TensorFlow asks for where no op of the first generations is
+                options.experimental.collective_graph_key = 1
+                results.append(s.run(names, options=options))
             except tf.errors.OpError as e:
                 results.append(e)
     with shoal.Session(shoal.Graph(g.as_graph_def().SerializeToString()), cpu_devices=DEVICES) as s:
@@ -142,6 +144,78 @@ def test_gathers():
         same(lambda: [gather(d, np.int64([d, d + 1]), v2) for d in (1, 0)])
     ours, = both(lambda: [gather(d, np.zeros((0, 2), np.float32)) for d in range(2)], with_tf=False)
     assert [v.shape for v in ours] == [(0, 2)] * 2
+
+
+def all_to_all(device, x, **attrs):
+    return member(device, "AllToAll", True, x, ordering_token=[], **attrs)
+
+
+def scatter(device, x, **attrs):
+    return member(device, "ReduceScatter", True, x, **{"ordering_token": [], "merge_op": "Add", "final_op": "Id", **attrs})
+
+
+def test_all_to_all():
+    for dtype in ("float32", "float16", "int64"):
+        same(lambda: [all_to_all(d, values(dtype, d, 12).reshape(3, 2, 2), group_size=3) for d in (2, 0, 1)])
+    fails(INVALID, "input to all-to-all first dimension size (3) must be the same as the group size (2)",
+          lambda: [all_to_all(d, np.float32([1, 2, 3])) for d in range(2)])
+
+
+def test_reduce_scatter():
+    """TensorFlow has it on GPUs alone."""
+    parts = [values("float32", d, 12).reshape(6, 2) for d in range(3)]
+    for final in ("Id", "Div"):
+        ours, = both(lambda: [scatter(d, parts[d], group_size=3, final_op=final)
+                              for d in range(3)], with_tf=False)
+        whole = np.sum(parts, 0) / (3 if final == "Div" else 1)
+        np.testing.assert_allclose(np.concatenate(ours), whole, rtol=1e-5)
+        assert [o.shape for o in ours] == [(2, 2)] * 3
+    fails(INVALID, "must be a multiple of the group size (2)", lambda: [scatter(d, [1.0, 2.0, 3.0]) for d in range(2)],
+          with_tf=False)
+
+
+def communicator(device, rank, size=2, key=1, **attrs):
+    with tf.device(f"/cpu:{device}"):
+        return RAW.CollectiveInitializeCommunicator(group_key=tf.constant(key), rank=tf.constant(rank),
+                                                    group_size=tf.constant(size), **attrs)
+
+
+def with_communicators(ranks):
+    """ranks: (device, rank) pairs. Its name stays taken, so such a graph runs once in a session."""
+    made = []
+    for device, rank in ranks:
+        c, none = communicator(device, rank, len(ranks), key=9), tf.zeros([0, 0], tf.int32)
+        with tf.device(f"/cpu:{device}"):
+            total = RAW.CollectiveReduceV3(input=tf.constant([1.0 + rank]), communicator=c, group_assignment=none,
+                                           reduction="Add")
+            with tf.control_dependencies([total]):
+                made += [total, RAW.CollectiveAllToAllV3(input=tf.constant([10.0 * rank + k for k in range(len(ranks))]),
+                                                         communicator=c, group_assignment=none)]
+    return made
+
+
+def test_communicators():
+    theirs, ours = both(lambda: with_communicators([(0, 0), (1, 1), (3, 2)]))
+    for a, b in zip(theirs, ours):
+        np.testing.assert_array_equal(a, b)
+    # TensorFlow orders what comes by rank, but sends by the names of devices: with other ranks than theirs each gets
+    # what was meant for another.
+    ranks = [(0, 2), (1, 0), (3, 1)]
+    ours, = both(lambda: with_communicators(ranks), with_tf=False)
+    for i, (_, rank) in enumerate(ranks):
+        assert ours[2 * i].tolist() == [6] and ours[2 * i + 1].tolist() == [rank, 10 + rank, 20 + rank], ours
+    fails(INVALID, "rank must be less than group size but got 2 >= 2", lambda: [communicator(0, 2)])
+    fails(INVALID, "both claim rank 1", lambda: [communicator(0, 1), communicator(1, 1)], with_tf=False)
+
+
+def test_groups_assigned():
+    def build(device=2, base=5, groups=((0, 1), (2, 3))):
+        return RAW.CollectiveAssignGroupV2(group_assignment=tf.constant(groups), device_index=tf.constant(device),
+                                           base_key=tf.constant(base))
+    same(build)
+    fails(INVALID, "device_index 7 is not found in group_assignment", lambda: build(7))
+    fails(INVALID, "Using the reserved group_key = 0 is not allowed: group_id = 1, base_key = -1", lambda: build(base=-1))
+    fails(INVALID, "is within [0, number of devices)", lambda: build(groups=((0, 9),)))
 
 
 def test_broadcasts():

@@ -5,10 +5,10 @@
  * made by the first op that needs one and goes with the step. Where other tasks may have members they meet at the
  * step's site instead.
  *
- * V1 ops have their keys and sizes as attributes, V2 ops as inputs. Attributes about how to communicate
- * (communication_hint, subdiv_offsets, wait_for, max_subdivs_per_device, is_stateless) choose among TensorFlow's
- * algorithms and never the result. */
-#include "collective/site.h"
+ * V1 ops have their keys and sizes as attributes, V2 ops as inputs, V3 ops from a communicator. Attributes about how to
+ * communicate (communication_hint, subdiv_offsets, wait_for, max_subdivs_per_device, is_stateless) choose among
+ * TensorFlow's algorithms and never the result. */
+#include "ops/control/communicator.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +51,10 @@ static void divide(const struct collective_arithmetic *base, void *sum, int memb
 
 static shoal_status arithmetic_init(struct arithmetic *a, const struct shoal_node *n) {
   static const char *const loops[][2] = {{"Add", "Add"}, {"Mul", "Mul"}, {"Max", "Maximum"}, {"Min", "Minimum"}};
-  const char *merge_op, *final_op, *loop = NULL;
-  TRY(node_get_string(n, "merge_op", &merge_op));
-  TRY(node_get_string(n, "final_op", &final_op));
+  const char *merge_op, *final_op = "Id", *loop = NULL;
+  bool has_final = op_attr_find(n->op, "final_op");
+  TRY(node_get_string(n, has_final ? "merge_op" : "reduction", &merge_op));
+  if (has_final) TRY(node_get_string(n, "final_op", &final_op));
   TRY(node_get_type(n, "T", &a->dtype));
   for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
     if (!strcmp(merge_op, loops[i][0])) loop = loops[i][1];
@@ -69,7 +70,8 @@ static shoal_status arithmetic_init(struct arithmetic *a, const struct shoal_nod
 
 struct collective_state {
   enum collective_kind kind;
-  bool v2, is_source, receives;
+  int generation;
+  bool is_source, receives;
   int group_size, group_key, instance_key; /* V1 */
   struct shape shape;                      /* V1 broadcasts: as declared */
   float timeout_s;
@@ -80,16 +82,24 @@ static shoal_status check_group_size(int64_t n) {
   return n > 0 ? NULL : INVALID("group_size must be positive integer but got %" PRId64, n);
 }
 
+static enum collective_kind kind_of(const char *op) {
+  if (strstr(op, "ReduceScatter")) return COLLECTIVE_REDUCE_SCATTER;
+  if (strstr(op, "Reduce")) return COLLECTIVE_REDUCE;
+  if (strstr(op, "AllToAll")) return COLLECTIVE_ALL_TO_ALL;
+  return strstr(op, "Gather") ? COLLECTIVE_GATHER : COLLECTIVE_BROADCAST;
+}
+
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct collective_state *st = state;
   const char *op = ki->node->op->name;
-  st->v2 = !strcmp(op + strlen(op) - 2, "V2");
+  st->generation = strstr(op, "V2") ? 2 : strstr(op, "V3") ? 3 : 1;
   st->is_source = strstr(op, "Send");
   st->receives = strstr(op, "Recv");
-  st->kind = strstr(op, "Reduce") ? COLLECTIVE_REDUCE : strstr(op, "Gather") ? COLLECTIVE_GATHER : COLLECTIVE_BROADCAST;
+  st->kind = kind_of(op);
   TRY(node_get_float(ki->node, "timeout_seconds", &st->timeout_s));
-  if (st->kind == COLLECTIVE_REDUCE) TRY(arithmetic_init(&st->arithmetic, ki->node));
-  if (st->v2) return NULL;
+  if (st->kind == COLLECTIVE_REDUCE || st->kind == COLLECTIVE_REDUCE_SCATTER)
+    TRY(arithmetic_init(&st->arithmetic, ki->node));
+  if (st->generation > 1) return NULL;
   int64_t size, key, instance;
   TRY(node_get_int(ki->node, "group_size", &size));
   TRY(node_get_int(ki->node, "group_key", &key));
@@ -153,6 +163,39 @@ static void done(struct collective_member *m, shoal_status s, struct tensor *res
   ctx_done(ctx, s);
 }
 
+static shoal_status read_communicator(const struct kernel_ctx *ctx, struct collective_member *m) {
+  struct resource *r;
+  if (ctx_in(ctx, 2)->n) return UNIMPLEMENTED("Group assignments are not supported yet.");
+  TRY(resource_from_handle(ctx->kernel->resources, ctx_in(ctx, 1), &communicator_type, &r));
+  struct communicator *c = (struct communicator *)r;
+  m->group_size = c->group_size;
+  m->group_key = c->group_key;
+  m->rank = c->rank;
+  m->instance_key = (int)(atomic_fetch_add(&c->next, 1) & ((1 << 21) - 1));
+  if (m->timeout_s <= 0) m->timeout_s = c->timeout_s;
+  resource_unref(r);
+  return NULL;
+}
+
+/* The shape of what this member gets; at first it is that of what it brings. */
+static shoal_status set_shape(struct collective_member *m) {
+  if (m->kind == COLLECTIVE_REDUCE) return NULL;
+  if (!m->in->rank) return INVALID("input should have rank > 0, received 0");
+  int64_t *first = &m->shape.dims[0];
+  if (m->kind == COLLECTIVE_GATHER && __builtin_mul_overflow(*first, m->group_size, first))
+    return INVALID("The result of gathering %d times %s is too large", m->group_size, tensor_shape_str(m->in));
+  if (m->kind == COLLECTIVE_ALL_TO_ALL && *first != m->group_size)
+    return INVALID("input to all-to-all first dimension size (%" PRId64 ") must be the same as the group size (%d)",
+                   *first, m->group_size);
+  if (m->kind != COLLECTIVE_REDUCE_SCATTER) return NULL;
+  if (*first % m->group_size)
+    return INVALID("input to reduce-scatter first dimension size (%" PRId64
+                   ") must be a multiple of the group size (%d)",
+                   *first, m->group_size);
+  *first /= m->group_size;
+  return NULL;
+}
+
 static shoal_status read_key(const struct kernel_ctx *ctx, int i, const char *name, int *out) {
   const struct tensor *t = ctx_in(ctx, i);
   if (t->rank) return INVALID("Unexpected dimensions on input %s, got %s", name, tensor_shape_str(t));
@@ -168,6 +211,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
                                   .group_size = st->group_size,
                                   .group_key = st->group_key,
                                   .instance_key = st->instance_key,
+                                  .rank = -1,
                                   .frame = ctx->frame,
                                   .iter = ctx->iter,
                                   .dtype = ctx_out_type(ctx, 0),
@@ -178,20 +222,18 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
                                   .cancel = ctx->step->cancel,
                                   .make = make,
                                   .done = done};
-  if (st->v2) {
+  if (st->generation == 3) TRY(read_communicator(ctx, m));
+  if (st->generation == 2) {
     int first = st->receives ? 0 : 1;
     TRY(read_key(ctx, first, "group_size", &m->group_size));
     TRY(read_key(ctx, first + 1, "group_key", &m->group_key));
     TRY(read_key(ctx, first + 2, "instance_key", &m->instance_key));
     TRY(check_group_size(m->group_size));
   }
-  if (st->receives && st->v2) return shape_from_values(ctx_in(ctx, 3), &m->shape);
-  m->shape = st->kind == COLLECTIVE_BROADCAST && !st->v2 ? st->shape : tensor_shape(m->in);
-  if (st->kind == COLLECTIVE_GATHER) {
-    if (!m->in->rank) return INVALID("input should have rank > 0, received 0");
-    if (__builtin_mul_overflow(m->shape.dims[0], m->group_size, &m->shape.dims[0]))
-      return INVALID("The result of gathering %d times %s is too large", m->group_size, tensor_shape_str(m->in));
-  } else if (m->in) {
+  if (st->receives && st->generation == 2) return shape_from_values(ctx_in(ctx, 3), &m->shape);
+  m->shape = st->kind == COLLECTIVE_BROADCAST && st->generation == 1 ? st->shape : tensor_shape(m->in);
+  if (st->kind != COLLECTIVE_BROADCAST) return set_shape(m);
+  if (m->in) {
     struct shape in = tensor_shape(m->in);
     if (!shape_equal(&m->shape, &in))
       return INTERNAL("Declared shape of op %s: Broadcast(1) does not match shape of input", m->name);
@@ -199,24 +241,28 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
   return NULL;
 }
 
+void collective_meet(struct step *step, struct collective_member *m) {
+  struct collective_site *site = step->site;
+  struct resource *r;
+  if (site) {
+    site->join(site, step, m);
+    return;
+  }
+  shoal_status s = resource_find_or_make(step->step_resources, "", &place_type, "", make_place, NULL, &r);
+  if (s) {
+    m->done(m, s, NULL);
+    return;
+  }
+  meeting_join(((struct meeting_place *)r)->meeting, m);
+  resource_unref(r);
+}
+
 static void start(struct kernel_ctx *ctx) {
   struct collective_try *a = mem_zalloc(1, sizeof *a);
-  struct collective_site *site = ctx->step->site;
-  struct resource *r = NULL;
   shoal_status s = fill(ctx, &a->member);
-  if (!s && !site) s = resource_find_or_make(ctx->step->step_resources, "", &place_type, "", make_place, NULL, &r);
-  if (s) {
-    free(a);
-    ctx_done(ctx, s);
-    return;
-  }
   a->ctx = ctx;
-  if (site) {
-    site->join(site, ctx->step, &a->member);
-    return;
-  }
-  meeting_join(((struct meeting_place *)r)->meeting, &a->member);
-  resource_unref(r);
+  if (s) done(&a->member, s, NULL);
+  else collective_meet(ctx->step, &a->member);
 }
 
 /* Devices of every type take part, by way of host memory. */
@@ -252,6 +298,7 @@ static shoal_status gather_v2_shape(struct shape_ctx *c) {
 static shoal_status receive_v2_shape(struct shape_ctx *c) { return shape_in_value(c, 3, &c->out[0]); }
 
 #define REDUCED "T: {bfloat16, float, half, double, int32, int64}; "
+#define EXCHANGED REDUCED
 #define GATHERED "T: {float, half, double, int32, int64}; "
 #define SENT "T: {bool, float, half, double, int32, int64}; "
 #define HOW "communication_hint: string = 'auto'; timeout_seconds: float = 0"
@@ -267,6 +314,15 @@ static const struct op_row rows[] = {
      NULL, kernels},
     {"CollectiveReduceV2", "input: T, " KEY_INPUTS TOKENS, "data: T",
      REDUCED ARITHMETIC HOW V2_ATTRS "; max_subdivs_per_device: int = -1", OP_STATEFUL, shape_unchanged, NULL, kernels},
+    {"CollectiveReduceV3", "input: T, communicator: resource, group_assignment: int32", "data: T",
+     REDUCED "reduction: {'Min', 'Max', 'Mul', 'Add'}; timeout_seconds: float = 0", OP_STATEFUL, shape_unchanged, NULL,
+     kernels},
+    {"CollectiveReduceScatterV2", "input: T, " KEY_INPUTS TOKENS, "data: T",
+     REDUCED ARITHMETIC HOW V2_ATTRS "; max_subdivs_per_device: int = -1", OP_STATEFUL, gather_v2_shape, NULL, kernels},
+    {"CollectiveAllToAllV2", "input: T, " KEY_INPUTS TOKENS, "data: T", EXCHANGED HOW V2_ATTRS, OP_STATEFUL,
+     shape_unchanged, NULL, kernels},
+    {"CollectiveAllToAllV3", "input: T, communicator: resource, group_assignment: int32", "data: T",
+     EXCHANGED "timeout_seconds: float = 0", OP_STATEFUL, shape_unchanged, NULL, kernels},
     {"CollectiveGather", "input: T", "data: T", GATHERED KEYS "shape: shape; " HOW, OP_STATEFUL, gather_shape, NULL,
      kernels},
     {"CollectiveGatherV2", "input: T, " KEY_INPUTS TOKENS, "data: T", GATHERED HOW V2_ATTRS, OP_STATEFUL,

@@ -70,6 +70,42 @@ def test_unknown_op():
     assert "Nonsense" in refused(graph(("a", "Nonsense", [], {})), NOT_FOUND)
 
 
+def strings(*values):
+    t = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=values)
+    t.tensor_shape.dim.add(size=len(values))
+    return {"dtype": ("type", types_pb2.DT_STRING), "value": ("tensor", t)}
+
+
+def test_numbers_of_outputs_that_differ():
+    """Outputs are counted by a number and by a list of types: where these differ, some would be written that are not
+    there."""
+    def types(n):
+        return "list", attr_value_pb2.AttrValue.ListValue(type=[FLOAT] * n)
+
+    def keys(n):
+        return "list", attr_value_pb2.AttrValue.ListValue(s=[b"k"] * n)
+    none = types(0)
+    for number, n in ((0, 2), (2, 0), (1, 3), (3, 1)):
+        one = ("scalar", "Const", [], {"dtype": ("type", types_pb2.DT_STRING), "value": (
+            "tensor", tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[b""]))})
+        many, no = ("keys", "Const", [], strings(*[b"k"] * n)), ("none", "Const", [], strings())
+        refused(graph(one, ("op", "ParseSingleExample", ["scalar"], {
+            "num_sparse": ("i", number), "sparse_keys": keys(n), "sparse_types": types(n), "dense_keys": none,
+            "Tdense": none, "dense_shapes": none})), INVALID, run="op:0")
+        refused(graph(one, no, many, ("op", "ParseExampleV2", ["scalar", "none", "keys", "none", "none"], {
+            "num_sparse": ("i", number), "sparse_types": types(n), "Tdense": none, "dense_shapes": none,
+            "ragged_value_types": none, "ragged_split_types": none})), INVALID, run="op:0")
+        flags = ("flags", "Const", [], {"dtype": ("type", types_pb2.DT_BOOL), "value": (
+            "tensor", tensor_pb2.TensorProto(dtype=types_pb2.DT_BOOL, bool_val=[True]))})
+        for group, place in (("context", 2), ("feature_list", 5)):
+            inputs = ["scalar", "none"] + ["none"] * 6 + ["flags"]
+            inputs[place] = "keys"
+            refused(graph(one, no, many, flags, ("op", "ParseSequenceExampleV2", inputs, {
+                f"N{group}_sparse": ("i", number), f"{group}_sparse_types": types(n)})), INVALID, run="op:0")
+        refused(graph(one, no, ("op", "ParseSingleSequenceExample", ["scalar", "none"] + ["scalar"] * (number + 1), {
+            "Ncontext_sparse": ("i", number), "context_sparse_types": types(n)})), INVALID, run="op:0")
+
+
 def test_cycle():
     g = graph(("a", "Add", ["b", "c"], T), ("b", "Add", ["a", "c"], T), ("c", "Const", [], const()))
     refused(g, INVALID, run="a:0")

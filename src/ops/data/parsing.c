@@ -204,6 +204,7 @@ static shoal_status shapes_of(struct shape_ctx *c, int ns, bool batched, int64_t
   const struct attr *shapes;
   TRY(node_get_list(c->node, "dense_shapes", ATTR_SHAPE, &shapes));
   int nd = (int)shapes->list.n, rank = batched ? 2 : 1;
+  if (ns < 0 || ns > c->node->n_out / 3) return INVALID("len(sparse_keys) != len(sparse_types)");
   for (int i = 0; i < ns; i++) {
     c->out[i] = shape_matrix(-1, rank);
     c->out[ns + i] = shape_vector(-1);

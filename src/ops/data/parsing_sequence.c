@@ -11,14 +11,14 @@ enum group { CONTEXT_SPARSE, CONTEXT_DENSE, CONTEXT_RAGGED, LIST_SPARSE, LIST_DE
 
 /* Names of attributes and inputs by group; NULL: it has none. */
 static const struct {
-  const char *keys, *types, *splits, *shapes;
+  const char *keys, *types, *splits, *shapes, *count;
 } groups[GROUPS] = {
-    {"context_sparse_keys", "context_sparse_types", NULL, NULL},
-    {"context_dense_keys", "Tcontext_dense", NULL, "context_dense_shapes"},
-    {"context_ragged_keys", "context_ragged_value_types", "context_ragged_split_types", NULL},
-    {"feature_list_sparse_keys", "feature_list_sparse_types", NULL, NULL},
-    {"feature_list_dense_keys", "feature_list_dense_types", NULL, "feature_list_dense_shapes"},
-    {"feature_list_ragged_keys", "feature_list_ragged_value_types", "feature_list_ragged_split_types", NULL},
+    {"context_sparse_keys", "context_sparse_types", NULL, NULL, "Ncontext_sparse"},
+    {"context_dense_keys", "Tcontext_dense", NULL, "context_dense_shapes", "Ncontext_dense"},
+    {"context_ragged_keys", "context_ragged_value_types", "context_ragged_split_types", NULL, NULL},
+    {"feature_list_sparse_keys", "feature_list_sparse_types", NULL, NULL, "Nfeature_list_sparse"},
+    {"feature_list_dense_keys", "feature_list_dense_types", NULL, "feature_list_dense_shapes", "Nfeature_list_dense"},
+    {"feature_list_ragged_keys", "feature_list_ragged_value_types", "feature_list_ragged_split_types", NULL, NULL},
 };
 
 typedef VEC(struct attr) attr_vec;
@@ -36,6 +36,14 @@ static shoal_status copy_list(const struct shoal_node *n, const char *name, enum
   return NULL;
 }
 
+/* How many inputs and outputs there are goes by a number in places, and by types in others. */
+static shoal_status check_count(const struct shoal_node *n, int g, size_t types) {
+  int64_t count = (int64_t)types;
+  if (groups[g].count && node_attr(n, groups[g].count)) TRY(node_get_int(n, groups[g].count, &count));
+  if (count == (int64_t)types) return NULL;
+  return INVALID("%s (%" PRId64 ") must match the size of %s (%zu)", groups[g].count, count, groups[g].types, types);
+}
+
 static shoal_status init_as(struct kernel_init *ki, struct sequence_state *s, enum generation generation) {
   s->generation = generation;
   for (int g = 0; g < GROUPS; g++) {
@@ -43,6 +51,7 @@ static shoal_status init_as(struct kernel_init *ki, struct sequence_state *s, en
     TRY(copy_list(ki->node, groups[g].splits, ATTR_TYPE, &s->splits[g]));
     TRY(copy_list(ki->node, groups[g].shapes, ATTR_SHAPE, &s->shapes[g]));
     if (generation == BATCH) TRY(copy_list(ki->node, groups[g].keys, ATTR_STRING, &s->keys[g]));
+    TRY(check_count(ki->node, g, s->types[g].n));
     if (groups[g].shapes && s->shapes[g].n != s->types[g].n)
       return INVALID("len(%s) != len(%s)", groups[g].types, groups[g].shapes);
     if (groups[g].splits && s->splits[g].n != s->types[g].n)

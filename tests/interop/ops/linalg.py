@@ -160,6 +160,12 @@ op("MatrixSolve", {"matrix": SINGULAR, "rhs": R(2, 1)}, dtypes=RC, error="INVALI
 op("MatrixTriangularSolve", {"matrix": V([[0, 0], [1, 1]]), "rhs": V([[1], [1]])}, dtypes=REAL)
 op("MatrixSolveLs", {"matrix": SINGULAR, "rhs": R(2, 1), "l2_regularizer": np.float64(0)}, error="INVALID_ARGUMENT", message="rank deficient")
 op("SelfAdjointEigV2", {"input": V([[np.nan, 1], [1, 1]])}, {"compute_v": True}, error="INVALID_ARGUMENT", message="not successful")
+# The library that does the work would not come back from some of these.
+INFINITE = V([[1, 2, 3], [4, np.inf, 6], [7, 8, 10]])
+op("Svd", {"input": INFINITE}, dtypes=REAL)
+op("SelfAdjointEigV2", {"input": INFINITE}, {"compute_v": True}, dtypes=RC, error="INVALID_ARGUMENT", message="not successful")
+op("MatrixSquareRoot", {"input": INFINITE}, dtypes=REAL)
+op("MatrixSolveLs", {"matrix": INFINITE, "rhs": R(3, 2), "l2_regularizer": np.float64(0)}, {"fast": False}, dtypes=RC)
 for name in ("Cholesky", "MatrixInverse", "MatrixDeterminant", "Lu", "MatrixSquareRoot"):
     op(name, {"input": R(2, 3)}, error="INVALID_ARGUMENT", message="Input matrix must be square|must be equal")
     op(name, {"input": R(3)}, error="INVALID_ARGUMENT", message="rank")

@@ -7,8 +7,9 @@
 
 A distributed program starts a server in its own process: tf.train.Server(...), or an Estimator with TF_CONFIG does it.
 Under this script each such server is a process of `shoal server` beside the program, with the same cluster, job and
-task; the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program. $SHOAL
-names the command; default: build/shoal of this tree, the one beside this script or beside python, the one in the PATH.
+task; the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program, and the
+program with its server: with 1 when that died, with 75 ("run me again") when it was told to stop. $SHOAL names the
+command; default: build/shoal of this tree, the one beside this script or beside python, the one in the PATH.
 
 Nothing but the four functions under tf.train.Server is replaced. (A ps task needs no program at all: `shoal server`.)
 """
@@ -22,6 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import types
 
 
@@ -41,7 +43,8 @@ class ServerProcess:
         from tensorflow.core.protobuf import tensorflow_server_pb2
         server = tensorflow_server_pb2.ServerDef.FromString(serialized)
         cluster = {job.name: {str(i): address for i, address in job.tasks.items()} for job in server.cluster.job}
-        self.process = None
+        self.process = self.watcher = None
+        self.expected = False  # its end: the program waits for it, or has told it
         self.command = [shoal(), "server", "--cluster_spec=" + json.dumps(cluster), "--job_name=" + server.job_name,
                         f"--task_index={server.task_index}"]
         config = server.default_session_config
@@ -59,14 +62,34 @@ class ServerProcess:
             self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
         except FileNotFoundError:
             sys.exit(f"in_place: there is no command {self.command[0]}: build or install it, or name it by $SHOAL")
-        atexit.register(self.process.terminate)
+        atexit.register(self.end)
         line = self.process.stdout.readline()
         if "listening on " not in line:
             from tensorflow.python.framework import errors
             raise errors.UnknownError(None, None, f"Could not start the server: exit code {self.process.wait()}")
         self.target = line.split("listening on ")[1].strip()
+        self.watcher = threading.Thread(target=self.watch, daemon=True)
+        self.watcher.start()
+
+    def watch(self):
+        """What ops print there is printed here. A program without its server would wait for it for ever: TensorFlow's
+        sessions try again and again."""
+        for line in self.process.stdout:
+            print(line, end="", flush=True)
+        code = self.process.wait()
+        if not self.expected:
+            how = f"died of signal {-code}" if code < 0 else f"ended with {code}"
+            print(f"in_place: the server {self.target} of this program {how}: so ends the program", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(75 if code in (0, 75) else 1)
+
+    def end(self):
+        self.expected = True
+        self.process.terminate()
+        self.watcher.join(20)  # what it still has to print
 
     def join(self):
+        self.expected = True
         self.process.wait()
 
 

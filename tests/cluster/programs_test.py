@@ -114,13 +114,60 @@ PROGRAMS = [
 ]
 
 
+WAITING = """
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+server = tf.train.Server({"worker": ["localhost:%d"]}, job_name="worker", task_index=0)
+with tf.Session(server.target) as session:
+    session.run(tf.print("\\n".join(["printed there"] * 10000), output_stream=sys.stdout))
+    print("waits", flush=True)
+    session.run(tf.FIFOQueue(1, tf.float32).dequeue())
+"""
+
+
+def server_ends(end, code, words):
+    """A program whose server is gone ends; what the server's ops print is the program's output."""
+    port, = free_ports(1)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+        f.write(WAITING % port)
+        f.flush()
+        p = subprocess.Popen([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "SHOAL": SHOAL})
+        try:
+            said = ""
+            while "waits" not in said:
+                line = p.stdout.readline()
+                assert line, said[-3000:]
+                said += line
+            end(p.pid, port)
+            said += p.stdout.read()
+            assert p.wait() == code and words in said, (p.returncode, said[-3000:])
+            assert said.count("printed there\n") == 10000, said[-3000:]
+        finally:
+            p.kill()
+            p.wait()
+
+
+def kill_child(parent, _port):
+    with open(f"/proc/{parent}/task/{parent}/children") as f:
+        child, = f.read().split()
+    os.kill(int(child), 9)
+
+
+def stop(_parent, port):
+    subprocess.run([SHOAL, "stop", f"localhost:{port}"], check=True)
+
+
 def main():
     ways = [("all shoal", ("shoal", "shoal")), ("shoal ps, tf workers", ("shoal", "tf"))]
     if "--tf" in sys.argv:
         sys.argv.remove("--tf")
         ways = [("all tf", ("tf", "tf"))]
     return report([(f"{program} on {way}", lambda f=fn, p=program, k=kinds: f(p, k))
-                   for program, fn in PROGRAMS for way, kinds in ways])
+                   for program, fn in PROGRAMS for way, kinds in ways] +
+                  [("a program whose server is killed", lambda: server_ends(kill_child, 1, "died of signal 9")),
+                   ("a program whose server is stopped", lambda: server_ends(stop, 75, "so ends the program"))])
 
 
 if __name__ == "__main__":

@@ -113,6 +113,7 @@ shoal_status idx_read(const char *path, struct tensor *out) {
 }
 
 shoal_status shoal_read_idx(const char *path, shoal_tensor **out) {
+  if (!path) return INVALID("an IDX file cannot be read: its path is NULL");
   struct tensor t;
   shoal_status s = idx_read(path, &t);
   if (s) return status_prefix(s, "an IDX file cannot be read: ");

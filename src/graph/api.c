@@ -20,12 +20,12 @@ int shoal_report(const shoal_graph *g) {
   return s != NULL;
 }
 
-shoal_op *shoal_graph_op(const shoal_graph *g, const char *name) { return graph_find(g, name); }
+shoal_op *shoal_graph_op(const shoal_graph *g, const char *name) { return name ? graph_find(g, name) : NULL; }
 
 shoal_out shoal_graph_out(const shoal_graph *g, const char *text) {
   char name[4096];
   int index;
-  if (!tensor_name_parse(text, name, sizeof name, &index)) return (shoal_out){0};
+  if (!text || !tensor_name_parse(text, name, sizeof name, &index)) return (shoal_out){0};
   struct shoal_node *n = graph_find(g, name);
   return n && index < n->n_out ? node_out(n, index) : (shoal_out){0};
 }

@@ -372,6 +372,7 @@ static shoal_status add_ops(const shoal_op_library *library) {
 shoal_status shoal_load_ops(const char *path) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static VEC(void *) loaded;                                            /* lock: what is here stays */
+  if (!path) return INVALID("op library: its path is NULL");
   char *here = mem_printf("%s%s", strchr(path, '/') ? "" : "./", path); /* a file, not a name in the loader's path */
   void *handle = dlopen(here, RTLD_NOW | RTLD_LOCAL);
   free(here);

@@ -6,6 +6,7 @@
 enum { MAX_QUEUE = 100, FLUSH_MS = 10000 };
 
 shoal_status shoal_events_open(const char *dir, shoal_events **out) {
+  if (!dir) return INVALID("event files cannot be written: their folder is NULL");
   return status_prefix(event_writer_new(dir, "", MAX_QUEUE, FLUSH_MS, out), "event files cannot be written: ");
 }
 

@@ -68,7 +68,10 @@ static shoal_out strings(shoal_graph *g, shoal_dims dims, const char *const *v, 
     graph_fail(g, s);
     return (shoal_out){0};
   }
-  for (int i = 0; i < n; i++) str_set(&T_DATA(&t, struct str)[i], v[i], strlen(v[i]));
+  for (int i = 0; i < n; i++) {
+    if (!v[i]) graph_fail(g, INVALID("string %d of a constant is NULL", i));
+    else str_set(&T_DATA(&t, struct str)[i], v[i], strlen(v[i]));
+  }
   shoal_out out = build_const(g, &t, "Const");
   tensor_release(&t);
   return out;

@@ -239,6 +239,8 @@ void saver_talk(shoal_saver *s, const char *task) {
 /* ---- restoring ---- */
 
 shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const char *prefix) {
+  if (!prefix)
+    return NOT_FOUND("there is no checkpoint to restore: its path is NULL, as shoal_latest_checkpoint finds none");
   TRY(saver_check_model(&s->nodes, prefix));
   char *index = mem_printf("%s.index", prefix);
   shoal_status e = choose(s, session, index);
@@ -258,7 +260,7 @@ int64_t checkpoint_step(const char *prefix) {
   return dash && str_to_int64(dash + 1, &step) && step >= 0 ? step : -1;
 }
 
-char *shoal_latest_checkpoint(const char *dir) { return checkpoint_latest(dir); }
+char *shoal_latest_checkpoint(const char *dir) { return dir ? checkpoint_latest(dir) : NULL; }
 
 shoal_status shoal_checkpoint_int(const char *prefix, const char *name, int64_t *out) {
   struct bundle b;

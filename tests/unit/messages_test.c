@@ -167,6 +167,28 @@ static void test_no_name(void **state) {
   mistaken(g, "an optimizer is made by a function such as shoal_sgd");
 }
 
+/* Paths that nobody gave: of a variable of the environment that is not set, of a checkpoint that is not there. */
+static void test_no_path(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_variable(g, "weights", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SCALAR));
+  shoal_saver *saver = shoal_saver_new(g, NULL);
+  shoal_session *s = open(g);
+  char *none = shoal_latest_checkpoint(NULL);
+  assert_null(none);
+  ASSERT_FAILS(shoal_saver_restore(saver, s, none), SHOAL_NOT_FOUND, "there is no checkpoint to restore");
+  shoal_events *events;
+  ASSERT_FAILS(shoal_events_open(NULL, &events), SHOAL_INVALID_ARGUMENT, "NULL");
+  shoal_tensor *t;
+  ASSERT_FAILS(shoal_read_idx(NULL, &t), SHOAL_INVALID_ARGUMENT, "NULL");
+  ASSERT_FAILS(shoal_load_ops(NULL), SHOAL_INVALID_ARGUMENT, "NULL");
+  assert_null(shoal_graph_op(g, NULL));
+  assert_null(shoal_graph_out(g, NULL).node);
+  shoal_saver_free(saver);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_constant_string(g, NULL);
+  mistaken(g, "string 0 of a constant is NULL");
+}
+
 /* What was added to a graph after its session was made is not there yet. */
 static void test_extend(void **state) {
   shoal_graph *g = shoal_graph_new();
@@ -185,4 +207,4 @@ static void test_extend(void **state) {
 
 RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_shapes), cmocka_unit_test(test_uninitialised),
           cmocka_unit_test(test_fused_product), cmocka_unit_test(test_inputs), cmocka_unit_test(test_attributes),
-          cmocka_unit_test(test_no_name), cmocka_unit_test(test_extend))
+          cmocka_unit_test(test_no_name), cmocka_unit_test(test_no_path), cmocka_unit_test(test_extend))

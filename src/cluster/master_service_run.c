@@ -159,6 +159,8 @@ static shoal_status read_callable_options(struct run_call *c, struct wire w) {
     if (f.tag == CallableOptions_feed) block_vec_push(&c->feeds, keep_name(c, &f));
     if (f.tag == CallableOptions_fetch) block_vec_push(&c->fetches, keep_name(c, &f));
     if (f.tag == CallableOptions_target) block_vec_push(&c->targets, keep_name(c, &f));
+    if (f.tag == CallableOptions_tensor_connection)
+      return UNIMPLEMENTED("CallableOptions.tensor_connection: feeding a tensor with another is not implemented");
     if (f.tag == CallableOptions_run_options) TRY(read_run_options(&c->options, wire_inside(&f)));
   }
   return NULL;
@@ -340,7 +342,7 @@ void master_service_run_callable(struct master *m, struct rpc_call *rpc) {
   shoal_status s = read_callable_run(c);
   if (!s) s = find(c, "RunCallable (Master)");
   if (!s) {
-    c->compiled = (struct compiled *)signatures_held(&c->session->compiled, c->callable, false);
+    c->compiled = (struct compiled *)signatures_held(&c->session->compiled, c->callable, &c->options);
     if (!c->compiled) s = INVALID("No such callable handle: %" PRId64, c->callable);
     else if (c->compiled->feeds.n != c->values.n)
       s = INVALID("Expected %zu feed tensors, but got %zu", c->compiled->feeds.n, c->values.n);
@@ -388,7 +390,7 @@ static void callable_made(void *arg, shoal_status s, struct compiled *compiled) 
     return;
   }
   atomic_fetch_add(&c->session->n_callables, 1);
-  uint64_t handle = (uint64_t)signatures_hold(&c->session->compiled, &compiled->head);
+  uint64_t handle = (uint64_t)signatures_hold(&c->session->compiled, &compiled->head, &c->options, sizeof c->options);
   struct text t = {0};
   if (handle) put_MakeCallableResponse_handle(&t, handle);
   rpc_call_reply(c->rpc, message_from_text(&t));
@@ -404,7 +406,7 @@ void master_service_make_callable(struct master *m, struct rpc_call *rpc) {
     fail(c, s);
   } else {
     rpc_call_on_cancel(rpc, cancelled, c);
-    master_compile(c->session, &c->sig, 0, &c->client, callable_made, c);
+    master_compile(c->session, &c->sig, c->options.partition_graphs ? COMPILE_GRAPHS : 0, &c->client, callable_made, c);
   }
   call_unref(c);
 }
@@ -413,7 +415,7 @@ void master_service_release_callable(struct master *m, struct rpc_call *rpc) {
   struct run_call *c = call_new(m, rpc);
   shoal_status s = read_callable_run(c);
   if (!s) s = find(c, "ReleaseCallable (Master)");
-  struct signature *old = s ? NULL : signatures_held(&c->session->compiled, c->callable, true);
+  struct signature *old = s ? NULL : signatures_let_go(&c->session->compiled, c->callable);
   if (old) {
     atomic_fetch_sub(&c->session->n_callables, 1);
     account_give(c->session->account, LIMIT_CALLABLES, 1);

@@ -270,19 +270,15 @@ static shoal_status local_make_callable(shoal_session *base, const struct step_s
   struct local_session *s = local_session_of(base);
   struct local_step *step;
   TRY(local_session_step(s, sig, FEED_ARGS, &step));
-  *callable = signatures_hold(&s->steps, &step->head);
+  *callable = signatures_hold(&s->steps, &step->head, NULL, 0);
   return NULL;
-}
-
-static struct local_step *callable_at(struct local_session *s, int64_t callable, bool release) {
-  return (struct local_step *)signatures_held(&s->steps, callable, release);
 }
 
 static shoal_status local_run_callable(shoal_session *base, int64_t callable, const shoal_run_options *o,
                                        shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                        shoal_bytes *metadata) {
   struct local_session *s = local_session_of(base);
-  struct local_step *step = callable_at(s, callable, false);
+  struct local_step *step = (struct local_step *)signatures_held(&s->steps, callable, NULL);
   if (!step) return INVALID("No such callable handle: %lld", (long long)callable);
   shoal_status status = NULL;
   if (n_feeds != step->n_feeds || n_fetches != step->n_fetches)
@@ -294,7 +290,7 @@ static shoal_status local_run_callable(shoal_session *base, int64_t callable, co
 }
 
 static shoal_status local_release_callable(shoal_session *base, int64_t callable) {
-  struct local_step *step = callable_at(local_session_of(base), callable, true);
+  struct local_step *step = (struct local_step *)signatures_let_go(&local_session_of(base)->steps, callable);
   if (!step) return INVALID("No such callable handle: %lld", (long long)callable);
   local_step_unref(step);
   return NULL;

@@ -7,6 +7,13 @@
 #include "base/block.h"
 #include "base/mem.h"
 
+/* A callable. */
+struct held_step {
+  struct signature *s;
+  size_t n;
+  char options[];
+};
+
 void signatures_init(struct signatures *t, size_t most, void (*forget)(void *owner, struct signature *s), void *owner) {
   *t = (struct signatures){.most = most, .forget = forget, .owner = owner};
   pthread_mutex_init(&t->lock, NULL);
@@ -16,7 +23,11 @@ void signatures_release(struct signatures *t, void (*let_go)(struct signature *s
   INVARIANT(11, !t->making.n);
   void *s;
   for (size_t i = 0; strmap_next(&t->kept, &i, NULL, &s);) let_go(s);
-  for (size_t i = 0; (s = numbered_next(&t->callables, &i));) let_go(s);
+  struct held_step *h;
+  for (size_t i = 0; (h = numbered_next(&t->callables, &i));) {
+    let_go(h->s);
+    free(h);
+  }
   numbered_release(&t->callables);
   strmap_release(&t->kept);
   strmap_release(&t->making);
@@ -151,17 +162,31 @@ size_t signatures_count(struct signatures *t) {
   return n;
 }
 
-int64_t signatures_hold(struct signatures *t, struct signature *s) {
+int64_t signatures_hold(struct signatures *t, struct signature *s, const void *options, size_t n) {
+  struct held_step *h = mem_alloc(sizeof *h + n);
+  *h = (struct held_step){s, n};
+  if (n) memcpy(h->options, options, n);
   pthread_mutex_lock(&t->lock);
-  int64_t callable = numbered_add(&t->callables, s);
+  int64_t callable = numbered_add(&t->callables, h);
   pthread_mutex_unlock(&t->lock);
   return callable;
 }
 
-struct signature *signatures_held(struct signatures *t, int64_t callable, bool release) {
+struct signature *signatures_held(struct signatures *t, int64_t callable, void *options) {
   pthread_mutex_lock(&t->lock);
-  struct signature *s = release ? numbered_remove(&t->callables, callable) : numbered_get(&t->callables, callable);
-  if (s && !release) signature_ref(s);
+  const struct held_step *h = numbered_get(&t->callables, callable);
+  struct signature *s = h ? h->s : NULL;
+  if (s) signature_ref(s);
+  if (s && h->n) memcpy(options, h->options, h->n);
   pthread_mutex_unlock(&t->lock);
+  return s;
+}
+
+struct signature *signatures_let_go(struct signatures *t, int64_t callable) {
+  pthread_mutex_lock(&t->lock);
+  struct held_step *h = numbered_remove(&t->callables, callable);
+  pthread_mutex_unlock(&t->lock);
+  struct signature *s = h ? h->s : NULL;
+  free(h);
   return s;
 }

@@ -54,7 +54,7 @@ struct signatures {
   struct strmap kept;        /* lock: key -> struct signature * */
   struct strmap making;      /* lock: key -> struct signature_work * */
   uint64_t uses;             /* lock */
-  struct numbered callables; /* lock: struct signature * */
+  struct numbered callables; /* lock: struct held_step * */
   size_t most;
   void (*forget)(void *owner, struct signature *s); /* it has left the table: takes its reference over */
   void *owner;
@@ -80,9 +80,12 @@ bool signatures_deserted(struct signatures *t, struct signature_work *w, bool cl
 bool signatures_make_room(struct signatures *t);
 size_t signatures_count(struct signatures *t);
 
-/* Callables: steps that are held by a number until it is released. The reference is taken over. */
-int64_t signatures_hold(struct signatures *t, struct signature *s);
-/* A reference, or NULL; release: the one that was held, and the number is no more. */
-struct signature *signatures_held(struct signatures *t, int64_t callable, bool release);
+/* Callables: steps that are held by a number until it is released. The reference is taken over, and n bytes of options,
+ * what each run of it is told, are kept beside it. */
+int64_t signatures_hold(struct signatures *t, struct signature *s, const void *options, size_t n);
+/* A reference, or NULL, and a copy of the options. */
+struct signature *signatures_held(struct signatures *t, int64_t callable, void *options);
+/* The reference that was held, or NULL; the number is no more. */
+struct signature *signatures_let_go(struct signatures *t, int64_t callable);
 
 #endif

@@ -1,5 +1,5 @@
 """What a step's options ask for beyond its values: partition graphs under either master, and the debugger's watches,
-which are refused by name; and errors whose text quotes what is no text."""
+which are refused by name; the same of a callable; and errors whose text quotes what is no text."""
 # needs: tensorflow
 import os
 import sys
@@ -7,9 +7,11 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf import config_pb2
 
 from cluster import Cluster, report
+from master_client import Client, Wrong
 
 tf.disable_v2_behavior()
 
@@ -33,20 +35,55 @@ def ask(target, options):
 
 
 def ask_callable(target, options):
-    with tf.Session(target, graph=product()) as s:
-        call = s._make_callable_from_options(config_pb2.CallableOptions(feed=["x:0"], fetch=["there:0"],
-                                                                        run_options=options))
-        assert call(np.float32(2)) == [12.0]
+    """The metadata of a run of a callable, which was told the options when it was made; TensorFlow's client drops it."""
+    s = Client(target).create(product().as_graph_def())
+    made = s.client.call("MakeCallable", (1, s.handle), (2, config_pb2.CallableOptions(
+        feed=["x:0"], fetch=["there:0"], run_options=options)))
+    answer = s.called(made.get(1, 0), np.float32(2))
+    assert tf.make_ndarray(TensorProto.FromString(answer[1])) == 12.0
+    s.close()
+    return tf.RunMetadata.FromString(answer.get(2, b""))
 
 
-def partition_graphs(c):
-    metadata = ask(c.target("worker"), tf.RunOptions(output_partition_graphs=True))
+def partition_graphs(c, way=ask):
+    metadata = way(c.target("worker"), tf.RunOptions(output_partition_graphs=True))
     nodes = {n.name: n for g in metadata.partition_graphs for n in g.node}
     assert "/job:ps" in nodes["there"].device and "/job:worker" in nodes["here"].device, nodes
     on_ps = [g for g in metadata.partition_graphs if any(n.name == "there" for n in g.node)]
     assert len(on_ps) == 1 and all("/job:ps" in n.device for n in on_ps[0].node), on_ps
     assert any(n.op in ("_Recv", "_HostRecv") for n in on_ps[0].node), on_ps
-    assert not ask(c.target("worker"), tf.RunOptions()).partition_graphs
+    assert not way(c.target("worker"), tf.RunOptions()).partition_graphs
+
+
+def traces(c):
+    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+    for way in (ask, ask_callable):
+        devices = " ".join(d.device for d in way(c.target("worker"), options).step_stats.dev_stats)
+        assert "/job:ps" in devices and "/job:worker" in devices, devices
+        assert not way(c.target("worker"), tf.RunOptions()).step_stats.dev_stats
+
+
+def callables_in_time(c):
+    """A callable has the time-out that it was made with, whoever made one of the same step without."""
+    with tf.Graph().as_default() as g, tf.device("/job:ps/task:0"):
+        tf.FIFOQueue(1, tf.float32, shapes=[[]]).dequeue(name="never")
+    with tf.Session(c.target("worker"), graph=g) as s:
+        made = config_pb2.CallableOptions(fetch=["never:0"])
+        s._make_callable_from_options(made)  # has none
+        made.run_options.timeout_in_ms = 300
+        try:
+            s._make_callable_from_options(made)()
+        except tf.errors.DeadlineExceededError:
+            pass
+        else:
+            raise AssertionError("no error")
+        made.tensor_connection.add(from_tensor="a:0", to_tensor="b:0")
+        try:
+            s._make_callable_from_options(made)()
+        except tf.errors.UnimplementedError as e:
+            assert "tensor_connection" in e.message, e.message
+        else:
+            raise AssertionError("no error")
 
 
 def debug_options(c):
@@ -59,8 +96,8 @@ def debug_options(c):
     for way in (ask, ask_callable):
         try:
             way(c.target("worker"), options)
-        except tf.errors.UnimplementedError as e:
-            assert "debug_options" in e.message, e.message
+        except (tf.errors.UnimplementedError, Wrong) as e:
+            assert "debug_options" in str(e) and getattr(e, "code", "UNIMPLEMENTED") == "UNIMPLEMENTED", e
         else:
             raise AssertionError("no error")
 
@@ -83,7 +120,10 @@ def under(master):
     with Cluster(ps=["shoal"], worker=[master]) as c:  # one start of TensorFlow's is long enough
         partition_graphs(c)
         debug_options(c)
+        traces(c)
         if master == "shoal":
+            partition_graphs(c, ask_callable)
+            callables_in_time(c)
             odd_bytes(c)
 
 

@@ -155,20 +155,22 @@ static void callables_come_and_go(void **state) {
   struct signatures t;
   setup(&t);
   for (int i = 0; i < EVER; i++) {
-    assert_int_equal(signatures_hold(&t, make(i)), i);
+    assert_int_equal(signatures_hold(&t, make(i), &i, sizeof i), i);
     if (i < AT_A_TIME) continue;
     int old = i - AT_A_TIME;
-    struct signature *s = signatures_held(&t, old, true);
+    struct signature *s = signatures_let_go(&t, old);
     assert_int_equal(((struct made *)s)->number, old);
     unref(s);
-    assert_null(signatures_held(&t, old, false));
-    assert_null(signatures_held(&t, old, true));
+    assert_null(signatures_held(&t, old, NULL));
+    assert_null(signatures_let_go(&t, old));
   }
-  struct signature *last = signatures_held(&t, EVER - 1, false);
+  int told = 0;
+  struct signature *last = signatures_held(&t, EVER - 1, &told);
   assert_int_equal(((struct made *)last)->number, EVER - 1);
+  assert_int_equal(told, EVER - 1); /* what was kept beside it */
   unref(last);
-  assert_null(signatures_held(&t, EVER, false));
-  assert_null(signatures_held(&t, -1, false));
+  assert_null(signatures_held(&t, EVER, NULL));
+  assert_null(signatures_held(&t, -1, NULL));
   assert_true(t.callables.all.cap <= 8 * AT_A_TIME);
   signatures_release(&t, unref);
 }

@@ -10,6 +10,7 @@ Under this script each such server is a process of `shoal server` beside the pro
 task; the program's sessions go to it as they would have gone to TensorFlow's. The server ends with the program, and the
 program with its server: with 1 when that died, with 75 ("run me again") when it was told to stop. $SHOAL names the
 command; default: build/shoal of this tree, the one beside this script or beside python, the one in the PATH.
+$SHOAL_SERVER_FLAGS are flags for it, as `shoal server --help` has them: on several machines --insecure_bind_all.
 
 Nothing but the four functions under tf.train.Server is replaced. (A ps task needs no program at all: `shoal server`.)
 """
@@ -19,6 +20,7 @@ import importlib.util
 import json
 import os
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -53,6 +55,7 @@ class ServerProcess:
                             ("intra_op_threads", config.intra_op_parallelism_threads)):
             if value > 0:
                 self.command.append(f"--{flag}={value}")
+        self.command += shlex.split(os.environ.get("SHOAL_SERVER_FLAGS", ""))
         self.target = "grpc://" + cluster[server.job_name][str(server.task_index)]
 
     def start(self):
@@ -62,7 +65,6 @@ class ServerProcess:
             self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
         except FileNotFoundError:
             sys.exit(f"in_place: there is no command {self.command[0]}: build or install it, or name it by $SHOAL")
-        atexit.register(self.end)
         line = self.process.stdout.readline()
         if "listening on " not in line:
             from tensorflow.python.framework import errors
@@ -70,6 +72,7 @@ class ServerProcess:
         self.target = line.split("listening on ")[1].strip()
         self.watcher = threading.Thread(target=self.watch, daemon=True)
         self.watcher.start()
+        atexit.register(self.end)
 
     def watch(self):
         """What ops print there is printed here. A program without its server would wait for it for ever: TensorFlow's

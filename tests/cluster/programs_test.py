@@ -149,6 +149,28 @@ def server_ends(end, code, words):
             p.wait()
 
 
+FAILING = """
+import tensorflow.compat.v1 as tf
+try:
+    tf.train.Server({"worker": ["0.0.0.0:%d"]}, job_name="worker", task_index=0)
+except tf.errors.UnknownError as e:
+    print("went on:", e)
+"""
+
+
+def server_fails():
+    """A server that cannot be started is an error, which a program may survive; what it lacks can be given."""
+    port, = free_ports(1)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+        f.write(FAILING % port)
+        f.flush()
+        for flags, words in (("", "went on: Could not start the server: exit code 2"), ("--insecure_bind_all", "")):
+            p = subprocess.run([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env={**os.environ, "SHOAL": SHOAL, "SHOAL_SERVER_FLAGS": flags}, check=False)
+            assert p.returncode == 0 and words in p.stdout and "Exception" not in p.stdout, p
+            assert ("went on" in p.stdout) == bool(words), p
+
+
 def kill_child(parent, _port):
     with open(f"/proc/{parent}/task/{parent}/children") as f:
         child, = f.read().split()
@@ -167,7 +189,8 @@ def main():
     return report([(f"{program} on {way}", lambda f=fn, p=program, k=kinds: f(p, k))
                    for program, fn in PROGRAMS for way, kinds in ways] +
                   [("a program whose server is killed", lambda: server_ends(kill_child, 1, "died of signal 9")),
-                   ("a program whose server is stopped", lambda: server_ends(stop, 75, "so ends the program"))])
+                   ("a program whose server is stopped", lambda: server_ends(stop, 75, "so ends the program")),
+                   ("a program whose server cannot start", server_fails)])
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ class ServerProcess:
                             ("intra_op_threads", config.intra_op_parallelism_threads)):
             if value > 0:
                 self.command.append(f"--{flag}={value}")
+        if config.experimental.collective_group_leader:
+            self.command.append("--collective_group_leader=" + config.experimental.collective_group_leader)
         self.command += shlex.split(os.environ.get("SHOAL_SERVER_FLAGS", ""))
         self.target = "grpc://" + cluster[server.job_name][str(server.task_index)]
 

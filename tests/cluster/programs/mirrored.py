@@ -40,7 +40,7 @@ def check(step, w, steps):
 
 def loop(strategy):
     config = strategy.update_config_proto(tf.ConfigProto())
-    config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+    config.experimental.collective_group_leader = "/job:worker/replica:0/task:1"
     server = tf.train.Server(tf.train.ClusterSpec(CONFIG["cluster"]), job_name="worker", task_index=TASK["index"],
                              config=config)
     with tf.Graph().as_default(), strategy.scope():

@@ -349,6 +349,42 @@ def a_member_is_lost(cluster):
     across(cluster, [(0, 0), (1, 0)])
 
 
+def a_member_is_stopped():
+    """A client of each task: the one that runs is told who does not answer; the one that was stopped is told that its step
+    is over; then their steps meet again."""
+    with Cluster(worker=["shoal"] * 2, flags=["--peer_timeout=2"]) as c:
+        sessions, steps, got = [], [], {0: [], 1: []}
+        for task in (0, 1):
+            with tf.Graph().as_default():
+                made = member("reduce", values(task), task, v2=True, group=9)
+                alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{task}"])
+                sessions.append(tf.Session(c.target("worker", task), config=alone))
+                steps.append(lambda s=sessions[task], m=made: s.run(m))
+
+        def until_well(task, times):
+            while got[task].count("well") < times:
+                try:
+                    steps[task]()
+                    got[task].append("well")
+                except tf.errors.AbortedError:
+                    got[task].append("over")
+
+        def run(times):
+            threads = [threading.Thread(target=until_well, args=(task, times)) for task in (0, 1)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        run(2)
+        c.tasks["worker", 1].kill(signal.SIGSTOP)
+        fails(steps[0], tf.errors.UnavailableError, "task:1")
+        c.tasks["worker", 1].kill(signal.SIGCONT)
+        run(5)
+        assert got == {0: ["well"] * 5, 1: ["well", "well", "over", "well", "well", "well"]}, got
+        for s in sessions:
+            s.close()
+
+
 def three_tasks():
     with Cluster(worker=["shoal"] * 3, flags=["--cpu_devices=2"]) as c:
         across(c, [(0, 0), (1, 0), (2, 0)])
@@ -384,7 +420,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (three_tasks, without_the_fast_path, another_leads)] +
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),
                        ("led by tensorflow", lambda: mixed(["tf", "shoal"]))])
     sys.exit(code)

@@ -363,9 +363,37 @@ static shoal_status remote_partial_run(shoal_session *base, const char *handle, 
 
 /* Known to the program by a number of our own: what a server says is no measure for a table. */
 struct callable {
-  int64_t handle; /* the server's */
-  int n_feeds, n_fetches;
+  int64_t handle;            /* the server's */
+  struct step_signature sig; /* its names are one block with it */
 };
+
+static size_t names_size(const char *const *names, int n) {
+  size_t size = 0;
+  for (int i = 0; i < n; i++) size += sizeof *names + strlen(names[i]) + 1;
+  return size;
+}
+
+/* Pointers at *at, the names themselves at *text; both go on behind them. */
+static const char *const *copy_names(const char *const *names, int n, const char ***at, char **text) {
+  const char **copy = *at;
+  for (int i = 0; i < n; i++) {
+    *(*at)++ = *text;
+    *text = stpcpy(*text, names[i]) + 1;
+  }
+  return copy;
+}
+
+static struct callable *callable_new(int64_t handle, const struct step_signature *sig) {
+  struct callable *c = mem_alloc(sizeof *c + names_size(sig->feeds, sig->n_feeds) +
+                                 names_size(sig->fetches, sig->n_fetches) + names_size(sig->targets, sig->n_targets));
+  *c = (struct callable){handle, *sig};
+  const char **at = (const char **)(c + 1);
+  char *text = (char *)(at + sig->n_feeds + sig->n_fetches + sig->n_targets);
+  c->sig.feeds = copy_names(sig->feeds, sig->n_feeds, &at, &text);
+  c->sig.fetches = copy_names(sig->fetches, sig->n_fetches, &at, &text);
+  c->sig.targets = copy_names(sig->targets, sig->n_targets, &at, &text);
+  return c;
+}
 
 static shoal_status remote_make_callable(shoal_session *base, const struct step_signature *sig, int64_t *callable) {
   struct remote_session *s = self(base);
@@ -379,8 +407,7 @@ static shoal_status remote_make_callable(shoal_session *base, const struct step_
   struct rpc_body body;
   struct wire answer;
   TRY(ask(s, SERVICE "MakeCallable", message_from_text(&request), deadline_of(s, NULL), &body, &answer));
-  struct callable *made = mem_alloc(sizeof *made);
-  *made = (struct callable){0, sig->n_feeds, sig->n_fetches};
+  struct callable *made = callable_new(0, sig);
   for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
     if (f.tag == MakeCallableResponse_handle) made->handle = (int64_t)f.value;
   rpc_body_release(&body);
@@ -390,10 +417,13 @@ static shoal_status remote_make_callable(shoal_session *base, const struct step_
   return NULL;
 }
 
-static shoal_status find_callable(struct remote_session *s, int64_t number, struct callable *out) {
+/* names (optional): a copy with its names, to be freed; out's are not to be used. */
+static shoal_status find_callable(struct remote_session *s, int64_t number, struct callable *out,
+                                  struct callable **names) {
   pthread_mutex_lock(&s->lock);
   const struct callable *found = numbered_get(&s->callables, number);
   if (found) *out = *found;
+  if (found && names) *names = callable_new(found->handle, &found->sig);
   pthread_mutex_unlock(&s->lock);
   return found ? NULL : INVALID("No such callable handle: %" PRId64, number);
 }
@@ -402,16 +432,21 @@ static shoal_status remote_run_callable(shoal_session *base, int64_t callable, c
                                         shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                         shoal_bytes *metadata) {
   struct remote_session *s = self(base);
-  struct callable called;
-  TRY(find_callable(s, callable, &called));
-  if (n_feeds != called.n_feeds || n_fetches != called.n_fetches) /* a TensorFlow server that gets too few feeds ends */
-    return INVALID("Expected %d feed tensors and %d fetches, but got %d and %d", called.n_feeds, called.n_fetches,
-                   n_feeds, n_fetches);
+  struct callable called, *named = NULL;
+  /* A server's callable has its options from when it was made: with others the step is run by its names. */
+  TRY(find_callable(s, callable, &called, o && (o->trace_level || o->output_partition_graphs) ? &named : NULL));
+  shoal_status err = NULL;
+  if (n_feeds != called.sig.n_feeds || n_fetches != called.sig.n_fetches) /* TensorFlow's server ends of too few */
+    err = INVALID("Expected %d feed tensors and %d fetches, but got %d and %d", called.sig.n_feeds,
+                  called.sig.n_fetches, n_feeds, n_fetches);
+  else if (named) err = remote_run(base, o, &named->sig, feeds, fetches, metadata);
+  bool done = err || named;
+  free(named);
+  if (done) return err;
   struct message m;
   message_init(&m);
   message_string(&m, RunCallableRequest_session_handle, s->handle);
   message_int(&m, RunCallableRequest_handle, (uint64_t)called.handle);
-  shoal_status err = NULL;
   for (int i = 0; i < n_feeds && !err; i++)
     err = feeds[i] ? transfer_put(&m, RunCallableRequest_feed, &feeds[i]->t)
                    : INVALID("feed %d of the callable is NULL", i);

@@ -18,6 +18,7 @@ step 25
 callable 3 12
 callable 5 20
 callable 7 28
+callable 44, traced
 parts 11 44
 log of -1: INVALID_ARGUMENT, as told
 nothing fed: INVALID_ARGUMENT, as told

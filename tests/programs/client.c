@@ -122,6 +122,15 @@ static void sessions(const char *target) {
     shoal_tensor_unref(in[0]);
     for (int k = 0; k < 2; k++) shoal_tensor_unref(out[k]);
   }
+  shoal_tensor *both[2] = {four, four};
+  shoal_bytes how = {0};
+  must(shoal_session_run_callable(s, callable, SHOAL_OPTIONS(shoal_run_options, .trace_level = 3), both, 2, out, 2,
+                                  &how),
+       "traced callable");
+  printf("callable %g, %s\n", (double)*(const float *)shoal_tensor_const_data(out[1]),
+         how.size ? "traced" : "not traced");
+  shoal_bytes_free(&how);
+  for (int k = 0; k < 2; k++) shoal_tensor_unref(out[k]);
   must(shoal_session_release_callable(s, callable), "release callable");
 
   char *handle;

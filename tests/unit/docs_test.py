@@ -107,6 +107,13 @@ def compilers():
     return found
 
 
+def test_both_compilers():
+    """Whichever is there is used by the tests below; which is not is told."""
+    missing = [c for c in ("g++", "clang++") if c not in compilers()]
+    if missing:
+        raise tap.Skip(f"there is no {missing[0]}: headers, macros and examples are tried with the other compiler alone")
+
+
 STRICT = ("-Wall", "-Wextra", "-pedantic", "-Werror")
 
 

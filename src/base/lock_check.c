@@ -64,6 +64,7 @@ static const struct lock_kind {
     {"runtime/rendezvous.c", "r->lock"},
     {"collective/meeting.c", "m->lock"},
     {"runtime/dataflow.c", "f->verdict.lock"},
+    {"ops/state/barrier.c", "b->lock"},
     {"ops/state/queue.c", "q->lock"},
     {"ops/state/batch_queue.c", "q->lock"},
     {"ops/state/accumulators.c", "a->lock"},
@@ -71,6 +72,7 @@ static const struct lock_kind {
     {"ops/data/readers.c", "r->lock"},
     {"ops/data/multi_device_iterator.c", "m->lock"},
     {"ops/state/tensor_array.c", "a->lock"},
+    {"ops/state/lookup.c", "t->lock"},
     {"runtime/variable.c", "v->lock", true}, /* updates of large variables compute in parallel */
 };
 

@@ -646,6 +646,13 @@ def compressed():
 def tensor_bytes():
     with one(f"--max_tensor_bytes={16 * MB}") as c:
         before = resident(c.tasks["worker", 0])
+        # What an op needs beside its tensors, as large as a value says, is counted too.
+        with tf.Graph().as_default(), tf.Session(c.target("worker")) as s:
+            size = tf.placeholder(tf.int32, [2])
+            padded = tf.raw_ops.FusedResizeAndPadConv2D(
+                input=tf.ones([1, 1, 1, 1]), size=size, paddings=tf.zeros([4, 2], tf.int32), filter=tf.ones([1, 1, 1, 1]),
+                mode="REFLECT", strides=[1, 1 << 20, 1, 1], padding="VALID")
+            fails(lambda: s.run(padded, {size: [3 << 20, 1]}), tf.errors.ResourceExhaustedError, "OOM")
         with tf.Graph().as_default():
             n = tf.placeholder(tf.int32, [1])
             filled = tf.reduce_sum(tf.fill(n, 1.0))

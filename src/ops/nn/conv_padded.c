@@ -30,6 +30,7 @@ static shoal_status init(struct kernel_init *ki, void *state) {
 /* One dimension: which two input pixels each pixel of the padded image lies between, and how far from the first. */
 struct padded_axis {
   int64_t in, resized, before, padded;
+  struct buffer *room; /* of what follows: values choose how large it is, so it is counted as tensors are */
   int64_t *low, *high; /* [padded] */
   double *part;
 };
@@ -58,8 +59,8 @@ static shoal_status axis_init(const struct padded_state *st, const struct tensor
     return INVALID("paddings must be %s the dimension size: %" PRId64 ", %" PRId64 " and %" PRId64,
                    st->offset ? "less than" : "no greater than", a->before, after, n);
   a->padded = n + a->before + after;
-  a->low = mem_try_alloc((size_t)(a->padded + 1) * 3 * sizeof *a->low);
-  if (!a->low) return NO_MEMORY(a->padded * 24, "the index of a padded image");
+  TRY(buffer_new((size_t)(a->padded + 1) * 3 * sizeof *a->low, &a->room));
+  a->low = a->room->data;
   a->high = a->low + a->padded;
   a->part = (double *)(a->high + a->padded);
   axis_fill(st, a);
@@ -150,8 +151,8 @@ static shoal_status run(struct kernel_ctx *ctx) {
   TRY_GOTO(s, convolve(ctx, &image, filter), done);
 done:
   tensor_release(&image);
-  free(rows.low);
-  free(columns.low);
+  buffer_unref(rows.room);
+  buffer_unref(columns.room);
   return s;
 }
 

@@ -108,7 +108,7 @@ static shoal_status rounding_shape(struct shape_ctx *c) {
   if (!node_attr(c->node, "axis")) return NULL;
   TRY(node_get_int(c->node, "axis", &axis));
   if (axis < -1) return INVALID("axis should be at least -1, got %" PRId64, axis);
-  return axis >= 0 ? shape_in_rank_at_least(c, 0, (int)MIN(axis + 1, SHOAL_MAX_RANK), &c->out[0]) : NULL;
+  return axis >= 0 ? shape_in_rank_at_least(c, 0, (int)MIN(axis, SHOAL_MAX_RANK - 1) + 1, &c->out[0]) : NULL;
 }
 
 /* V4: what the range cut off has no gradient; the range itself has none at all. */

@@ -114,7 +114,7 @@ struct matmul {
 #define NAME matmul_double
 #define CONJ(x) (x)
 #include "ops/sparse/sparse_dense_matmul.inc"
-#define T int32_t
+#define T uint32_t /* which wraps */
 #define NAME matmul_int32
 #define CONJ(x) (x)
 #include "ops/sparse/sparse_dense_matmul.inc"

@@ -30,6 +30,7 @@ for aa, ab in ((False, False), (True, False), (False, True), (True, True)):
     op("SparseTensorDenseMatMul", {"a_indices": A, "a_values": R(4), "a_shape": SHAPE, "b": R(*(b[::-1] if ab else b))},
        {"adjoint_a": aa, "adjoint_b": ab}, dtypes=[tf.float32, tf.float64, tf.int32, tf.complex64, tf.complex128, tf.bfloat16, tf.float16],
        grad=["a_values", "b"])
+op("SparseTensorDenseMatMul", {"a_indices": A, "a_values": V([2**31 - 1, 3, -2**31, 5]), "a_shape": SHAPE, "b": R(3, 2)}, dtypes=[tf.int32])
 op("SparseTensorDenseMatMul", {"a_indices": NONE, "a_values": R(0), "a_shape": SHAPE, "b": R(3, 2)})
 for ix, b in (([[5, 0]], (3, 4)), ([[0, 5]], (3, 4)), ([[0, 0]], (2, 4)), ([[0, 0]], (4,))):
     op("SparseTensorDenseMatMul", {"a_indices": L(ix), "a_values": R(1), "a_shape": SHAPE, "b": R(*b)}, error="INVALID_ARGUMENT")

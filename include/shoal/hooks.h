@@ -90,8 +90,8 @@ SHOAL_API shoal_hook shoal_step_counter_hook(int64_t every_steps, double every_s
  * steps). */
 SHOAL_API shoal_hook shoal_summary_saver_hook(int64_t save_steps, double save_secs, const char *dir, shoal_out summary);
 
-/* Prints tensors on standard error every so often (default 100 steps), at_end: once more at the end. names: what to
- * call them, or NULL. */
+/* Prints tensors on standard error every so often (default 100 steps), at_end: once more at the end, in a step of their
+ * own, which has no feeds. names: what to call them, or NULL. */
 SHOAL_API shoal_hook shoal_logging_tensor_hook(const shoal_out *tensors, const char *const *names, int n,
                                                int64_t every_steps, double every_secs, bool at_end);
 

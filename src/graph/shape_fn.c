@@ -107,16 +107,47 @@ shoal_status shape_in_rank_at_least(struct shape_ctx *c, int i, int rank, struct
   return NULL;
 }
 
+/* The dimensions that a vector holds, as far as they are known; false: not even how many they are. */
+static bool dimensions_in(shoal_out o, struct shape *out) {
+  const struct tensor *v = constant_value(o);
+  if (v) {
+    shoal_status s = tensor_get_shape(v, true, out);
+    shoal_status_free(s);
+    return !s && out->rank >= 0;
+  }
+  if (!o.node || !o.node->out_shapes) return false;
+  if (op_is(o.node->op, "Shape") && o.node->in[0].node) {
+    shoal_out x = o.node->in[0];
+    *out = x.node->out_shapes ? x.node->out_shapes[x.index] : shape_unknown();
+    return out->rank >= 0;
+  }
+  const struct shape *is = &o.node->out_shapes[o.index];
+  if (is->rank != 1 || is->dims[0] < 0 || is->dims[0] > SHOAL_MAX_RANK) return false;
+  *out = shape_unknown_of_rank((int)is->dims[0]);
+  return true;
+}
+
+/* What a ConcatV2 of such vectors holds. */
+static bool dimensions_joined(const struct shoal_node *concat, struct shape *out) {
+  struct shape whole = shape_scalar(), part;
+  for (int k = 0; k < concat->n_in - 1; k++) {
+    if (!dimensions_in(concat->in[k], &part) || whole.rank + part.rank > SHOAL_MAX_RANK) return false;
+    for (int d = 0; d < part.rank; d++) whole.dims[whole.rank++] = part.dims[d];
+  }
+  int64_t n;
+  shoal_status s = shape_elements(&whole, &n);
+  shoal_status_free(s);
+  *out = whole;
+  return !s;
+}
+
 shoal_status shape_in_value(struct shape_ctx *c, int i, struct shape *out) {
   *out = shape_unknown();
   if (c->values[i]) return tensor_get_shape(c->values[i], true, out);
   shoal_out o = c->node->in[i];
-  /* Shape(x), and Pack of constants and pieces of shapes, are how shapes are mostly made. */
-  if (o.node && op_is(o.node->op, "Shape") && o.node->in[0].node) {
-    shoal_out x = o.node->in[0];
-    if (x.node->out_shapes) *out = x.node->out_shapes[x.index];
-    return NULL;
-  }
+  /* Shape(x), and ConcatV2 and Pack of constants and pieces of shapes, are how shapes are mostly made. */
+  if (o.node && op_is(o.node->op, "ConcatV2") && dimensions_joined(o.node, out)) return NULL;
+  *out = shape_unknown();
   if (o.node && op_is(o.node->op, "Pack") && o.node->n_in <= SHOAL_MAX_RANK) {
     *out = shape_unknown_of_rank(o.node->n_in);
     for (int k = 0; k < o.node->n_in; k++) {
@@ -128,12 +159,9 @@ shoal_status shape_in_value(struct shape_ctx *c, int i, struct shape *out) {
     }
     return NULL;
   }
-  if (c->in[i].rank == 1 && c->in[i].dims[0] >= 0) {
-    if (c->in[i].dims[0] > SHOAL_MAX_RANK)
-      return INVALID("Shapes of %" PRId64 " dimensions are not supported (at most %d)", c->in[i].dims[0],
-                     SHOAL_MAX_RANK);
-    *out = shape_unknown_of_rank((int)c->in[i].dims[0]);
-  }
+  if (c->in[i].rank == 1 && c->in[i].dims[0] > SHOAL_MAX_RANK)
+    return INVALID("Shapes of %" PRId64 " dimensions are not supported (at most %d)", c->in[i].dims[0], SHOAL_MAX_RANK);
+  if (!dimensions_in(o, out)) *out = shape_unknown();
   return NULL;
 }
 

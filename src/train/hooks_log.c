@@ -72,7 +72,7 @@ static shoal_status logging_end(void *state, shoal_session *session) {
   shoal_status e = step_run(&step, session);
   if (!e) print(s, &step, NULL);
   step_release(&step);
-  return e;
+  return status_prefix(e, "tensors cannot be logged at the end, in a step without feeds: ");
 }
 
 static void logging_free(void *state) {

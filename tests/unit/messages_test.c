@@ -189,6 +189,19 @@ static void test_no_path(void **state) {
   mistaken(g, "string 0 of a constant is NULL");
 }
 
+/* A hook that runs a step of its own says that it is it that asks. */
+static void test_logging_at_end(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_global_step(g);
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SCALAR, "x"), y = shoal_square(g, x);
+  shoal_hook hook = shoal_logging_tensor_hook(&y, NULL, 1, 100, 0, true);
+  shoal_train_session *s;
+  ASSERT_OK(shoal_train_session_open(
+      g, SHOAL_OPTIONS(shoal_train_session_options, .hooks = &hook, .n_hooks = 1, .no_signals = true), &s));
+  ASSERT_FAILS(shoal_train_session_close(s), SHOAL_INVALID_ARGUMENT, "logged at the end, in a step without feeds");
+  shoal_graph_free(g);
+}
+
 /* What was added to a graph after its session was made is not there yet. */
 static void test_extend(void **state) {
   shoal_graph *g = shoal_graph_new();
@@ -207,4 +220,5 @@ static void test_extend(void **state) {
 
 RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_shapes), cmocka_unit_test(test_uninitialised),
           cmocka_unit_test(test_fused_product), cmocka_unit_test(test_inputs), cmocka_unit_test(test_attributes),
-          cmocka_unit_test(test_no_name), cmocka_unit_test(test_no_path), cmocka_unit_test(test_extend))
+          cmocka_unit_test(test_no_name), cmocka_unit_test(test_no_path), cmocka_unit_test(test_logging_at_end),
+          cmocka_unit_test(test_extend))

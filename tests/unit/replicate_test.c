@@ -145,9 +145,33 @@ static void sync_needs_a_cluster(void **state) {
   shoal_graph_free(g);
 }
 
+static shoal_out zeros(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, void *arg) {
+  return shoal_init_zeros(g, dtype, shape);
+}
+
+/* Rows of a table in parts have the width of the table, which a layer needs. */
+static void rows_of_parts_have_a_shape(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_partitioner two = shoal_fixed_partitioner(2, 0);
+  shoal_partitioned table =
+      shoal_partitioned_variable(g, "table", SHOAL_FLOAT32, SHOAL_SHAPE(10, 4), &two, zeros, NULL);
+  shoal_out ids = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1, 3), "ids");
+  int64_t dims[SHOAL_MAX_RANK];
+  assert_int_equal(shoal_out_shape(shoal_embedding_lookup(g, table.parts, table.n, ids, "div"), dims), 3);
+  assert_int_equal(dims[0], -1);
+  assert_int_equal(dims[1], 3);
+  assert_int_equal(dims[2], 4);
+  shoal_out some = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "some");
+  shoal_dense(g, shoal_embedding_lookup(g, table.parts, table.n, some, "mod"), 2, "layer");
+  if (shoal_report(g)) fail();
+  shoal_partitioned_free(&table);
+  shoal_graph_free(g);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(towers_are_the_whole_batch),
                                      cmocka_unit_test(copies_must_be_alike), cmocka_unit_test(mistakes_are_told),
-                                     cmocka_unit_test(sync_needs_a_cluster)};
+                                     cmocka_unit_test(sync_needs_a_cluster),
+                                     cmocka_unit_test(rows_of_parts_have_a_shape)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -652,7 +652,20 @@ def tensor_bytes():
             padded = tf.raw_ops.FusedResizeAndPadConv2D(
                 input=tf.ones([1, 1, 1, 1]), size=size, paddings=tf.zeros([4, 2], tf.int32), filter=tf.ones([1, 1, 1, 1]),
                 mode="REFLECT", strides=[1, 1 << 20, 1, 1], padding="VALID")
-            fails(lambda: s.run(padded, {size: [3 << 20, 1]}), tf.errors.ResourceExhaustedError, "OOM")
+            image, large = tf.ones([1, 1, 1, 1], tf.uint8), [3 << 20, 1]
+            scaled = tf.raw_ops.ScaleAndTranslate(images=image, size=size, scale=tf.ones([2]), translation=tf.zeros([2]))
+            resized = tf.raw_ops.ResizeBilinear(images=image, size=size)
+            mirrored = tf.raw_ops.MirrorPad(input=tf.zeros([3 << 20], tf.uint8), paddings=[[0, 1]], mode="REFLECT")
+            classes = tf.zeros([1, 1], tf.int64)
+            drawn = tf.raw_ops.UniformCandidateSampler(true_classes=classes, num_true=1, num_sampled=1 << 20, unique=True,
+                                                       range_max=1 << 40)[0]
+            learned = tf.raw_ops.LearnedUnigramCandidateSampler(true_classes=classes, num_true=1, num_sampled=1,
+                                                                unique=True, range_max=1 << 22)[0]
+            fixed = tf.raw_ops.FixedUnigramCandidateSampler(true_classes=classes, num_true=1, num_sampled=1, unique=True,
+                                                            range_max=1 << 30, num_reserved_ids=(1 << 30) - 1,
+                                                            unigrams=[1.0])[0]
+            for y in (padded, scaled, resized, mirrored, drawn, learned, fixed):
+                fails(lambda: s.run(y, {size: large}), tf.errors.ResourceExhaustedError, "OOM")
         with tf.Graph().as_default():
             n = tf.placeholder(tf.int32, [1])
             filled = tf.reduce_sum(tf.fill(n, 1.0))

@@ -102,7 +102,7 @@ struct mirror {
   int64_t *map[SHOAL_MAX_RANK];
   int64_t big[SHOAL_MAX_RANK], small[SHOAL_MAX_RANK]; /* strides of the padded and of the inner tensor */
   int64_t dims[SHOAL_MAX_RANK];                       /* of the padded tensor */
-  int64_t *memory;
+  struct buffer *memory;                              /* of the maps: values say how large it is */
 };
 
 static shoal_status mirror_make(struct mirror *m, const struct tensor *p, int rank, const int64_t *small,
@@ -111,9 +111,8 @@ static shoal_status mirror_make(struct mirror *m, const struct tensor *p, int ra
   int64_t total = 0;
   for (int i = 0; i < rank; i++)
     if (__builtin_add_overflow(total, big[i], &total)) return INVALID("Paddings are too large");
-  m->memory = malloc(sizeof *m->memory * (size_t)MAX(total, 1));
-  if (!m->memory) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "No memory for the index of MirrorPad");
-  int64_t *at = m->memory;
+  TRY(buffer_new((size_t)total * sizeof(int64_t), &m->memory));
+  int64_t *at = m->memory->data;
   for (int i = 0; i < rank; i++) {
     int64_t before = int_at(p, 2 * i), n = small[i];
     m->map[i] = at;
@@ -169,7 +168,7 @@ static shoal_status mirror_run(struct kernel_ctx *ctx) {
   struct mirror m = {0};
   TRY(mirror_make(&m, p, x->rank, x->dims, y->dims, offset));
   mirror_copy(&m, (shoal_dtype)x->dtype, 0, y->data, x->data);
-  free(m.memory);
+  buffer_unref(m.memory);
   return NULL;
 }
 
@@ -235,7 +234,7 @@ static shoal_status mirror_grad_run(struct kernel_ctx *ctx) {
         default: fold_u64(&m, 0, dx->data, dy->data);
       }
   }
-  free(m.memory);
+  buffer_unref(m.memory);
   return NULL;
 }
 

@@ -118,11 +118,11 @@ static void cubic_taps(const struct resize_state *st, int64_t in, int64_t out, s
 
 typedef void (*taps_fn)(const struct resize_state *st, int64_t in, int64_t out, struct taps *taps);
 
-/* Taps for rows and columns, in one allocation. */
+/* Taps for rows and columns, in one allocation, which is counted as tensors are: values say how large it is. */
 static shoal_status taps_make(const struct resize_state *st, taps_fn fn, const int64_t *in, const int64_t *out,
-                              struct taps **ys, struct taps **xs) {
-  *ys = malloc(sizeof **ys * (size_t)(out[0] + out[1]));
-  if (!*ys) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "No memory to resize");
+                              struct buffer **room, struct taps **ys, struct taps **xs) {
+  TRY(buffer_new(sizeof **ys * (size_t)(out[0] + out[1]), room));
+  *ys = (*room)->data;
   *xs = *ys + out[0];
   fn(st, in[0], out[0], *ys);
   fn(st, in[1], out[1], *xs);
@@ -180,12 +180,13 @@ static shoal_status interpolate_run(struct kernel_ctx *ctx, taps_fn fn, int n) {
   TRY(ctx_out(ctx, 0, &s, &y));
   if (!y->n) return NULL;
   struct taps *ys, *xs;
+  struct buffer *room;
   TRY(image_floats(x, &pixels));
-  shoal_status bad = taps_make(ctx->state, fn, x->dims + 1, s.dims + 1, &ys, &xs);
+  shoal_status bad = taps_make(ctx->state, fn, x->dims + 1, s.dims + 1, &room, &ys, &xs);
   if (!bad) {
     struct interpolate t = {pixels.data, y->data, ys, xs, x->dims[1], x->dims[2], s.dims[1], s.dims[2], s.dims[3], n};
     pool_for(ctx_pool(ctx), s.dims[0] * s.dims[1], copy_grain(s.dims[2] * s.dims[3] * 16), interpolate_rows, &t);
-    free(ys);
+    buffer_unref(room);
   }
   tensor_release(&pixels);
   return bad;
@@ -216,7 +217,8 @@ static shoal_status spread_run(struct kernel_ctx *ctx, taps_fn fn, int n) {
   }
   bool wide = dx->dtype == SHOAL_FLOAT64;
   struct taps *ys, *xs;
-  TRY(taps_make(ctx->state, fn, x->dims + 1, dy->dims + 1, &ys, &xs));
+  struct buffer *room;
+  TRY(taps_make(ctx->state, fn, x->dims + 1, dy->dims + 1, &room, &ys, &xs));
   shoal_status bad = tensor_new(&sums, wide ? SHOAL_FLOAT64 : SHOAL_FLOAT32, &s);
   if (!bad) {
     tensor_zero(&sums);
@@ -226,7 +228,7 @@ static shoal_status spread_run(struct kernel_ctx *ctx, taps_fn fn, int n) {
     else image_store(sums.data, dx);
     tensor_release(&sums);
   }
-  free(ys);
+  buffer_unref(room);
   return bad;
 }
 

@@ -60,14 +60,15 @@ static shoal_status scale_init(struct kernel_init *ki, void *state) {
 /* ---- spans ---- */
 
 struct spans {
+  struct buffer *starts, *all; /* values say how large they are: counted as tensors are */
   int64_t *start;
   float *weights; /* [places, width]; zero where a span is shorter */
   int64_t width;
 };
 
 static void spans_release(struct spans *s) {
-  free(s->start);
-  free(s->weights);
+  buffer_unref(s->starts);
+  buffer_unref(s->all);
 }
 
 static shoal_status spans_make(const struct scale_state *st, int64_t out, int64_t in, float scale, float shift,
@@ -78,11 +79,10 @@ static shoal_status spans_make(const struct scale_state *st, int64_t out, int64_
   int64_t cells;
   if (__builtin_mul_overflow(out, s->width, &cells) || cells > INT64_MAX / 8)
     return STATUS(SHOAL_RESOURCE_EXHAUSTED, "Resampling %" PRId64 " to %" PRId64 " needs too many weights", in, out);
-  struct tensor t;
-  TRY(tensor_new_dims(&t, SHOAL_FLOAT32, 1, &cells)); /* checks that there is room */
-  tensor_release(&t);
-  s->start = mem_zalloc((size_t)out, sizeof *s->start);
-  s->weights = mem_zalloc((size_t)cells, sizeof *s->weights);
+  TRY(buffer_new((size_t)out * sizeof *s->start, &s->starts));
+  TRY(buffer_new((size_t)cells * sizeof *s->weights, &s->all));
+  s->start = memset(s->starts->data, 0, (size_t)out * sizeof *s->start);
+  s->weights = memset(s->all->data, 0, (size_t)cells * sizeof *s->weights);
   for (int64_t x = 0; x < out; x++) {
     float at = ((float)x + 0.5f) * back - back * shift, total = 0, *w = s->weights + x * s->width;
     if (!(at >= 0 && at <= (float)in)) continue;

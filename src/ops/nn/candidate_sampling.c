@@ -27,6 +27,7 @@ struct candidate_sampler {
   bool unique;
   float inv_range;
   double log_range;
+  struct buffer *room; /* of tree, or of keep and other: attributes say how large it is, it is counted as tensors are */
   /* Learned unigrams: a tree of sums, the root at 1, class i at leaves + i. */
   pthread_mutex_t lock;
   int32_t *tree;
@@ -91,14 +92,16 @@ static float fixed_probability(const struct candidate_sampler *s, int64_t value)
 }
 static const struct sampler_type fixed = {fixed_draw, fixed_probability};
 
+enum { ALTERNATIVES_BYTES = 8 + 4 * 4 }; /* for a class: share, low, high, other, keep */
+
 /* Walker's method: every class keeps its own share of 1/n and gives the rest of the place to a richer one. */
 static void make_alternatives(struct candidate_sampler *s) {
   size_t n = (size_t)s->range;
-  double sum = 0, *share = mem_zalloc(n, sizeof *share);
-  int *low = mem_zalloc(n, sizeof *low), *high = mem_zalloc(n, sizeof *high);
+  double sum = 0, *share = s->room->data;
+  int *low = (int *)(share + n), *high = low + n;
   size_t n_low = 0, n_high = 0;
-  s->keep = mem_zalloc(n, sizeof *s->keep);
-  s->other = mem_zalloc(n, sizeof *s->other);
+  s->other = high + n;
+  s->keep = (float *)(s->other + n);
   for (size_t i = 0; i < n; i++) sum += (double)s->weights[i];
   for (size_t i = 0; i < n; i++) {
     share[i] = (double)(s->weights[i] * (float)n) / sum;
@@ -118,9 +121,6 @@ static void make_alternatives(struct candidate_sampler *s) {
     s->keep[i] = 1;
     s->other[i] = i;
   }
-  free(share);
-  free(low);
-  free(high);
 }
 
 /* ---- making them ---- */
@@ -159,7 +159,8 @@ static shoal_status init_learned(struct kernel_init *ki, void *state) {
   if (s->range >= INT32_MAX / 2) return INVALID("range_max must be below 2^30, not %" PRId64, s->range);
   s->leaves = 1;
   while (s->leaves < s->range) s->leaves *= 2;
-  s->tree = mem_zalloc((size_t)s->leaves * 2, sizeof *s->tree);
+  TRY(buffer_new((size_t)s->leaves * 2 * sizeof *s->tree, &s->room));
+  s->tree = memset(s->room->data, 0, (size_t)s->leaves * 2 * sizeof *s->tree);
   for (int64_t i = 0; i < s->range; i++) s->tree[s->leaves + i] = 1;
   for (int64_t i = s->leaves - 1; i > 0; i--) s->tree[i] = s->tree[2 * i] + s->tree[2 * i + 1];
   return NULL;
@@ -218,17 +219,18 @@ static shoal_status init_fixed(struct kernel_init *ki, void *state) {
   if (*file && unigrams->list.n) return INVALID("Must only provide one of vocab_file and unigrams.");
   if (w.shards < 1 || w.shard < 0 || w.shard >= w.shards)
     return INVALID("shard must be in [0, num_shards), but is %" PRId64 " of %" PRId64, w.shard, w.shards);
-  if (reserved < 0 || reserved > s->range * w.shards)
+  int64_t zeros = reserved > w.shard ? (reserved - w.shard - 1) / w.shards + 1 : 0; /* of this shard */
+  if (reserved < 0 || zeros > s->range)
     return INVALID("num_reserved_ids must be in [0, range_max], not %" PRId64, reserved);
-  for (int64_t id = 0; id < reserved; id++)
-    if (id % w.shards == w.shard) vec_push(&w.list, 0.0f);
-  w.id = (int64_t)w.list.n;
+  if (s->range > INT32_MAX) return INVALID("range_max must be below 2^31");
+  TRY(buffer_new((size_t)s->range * ALTERNATIVES_BYTES, &s->room));
+  while ((int64_t)w.list.n < zeros) vec_push(&w.list, 0.0f);
+  w.id = zeros;
   shoal_status e = NULL;
   if (*file) e = load_weights(&w, file);
   for (size_t i = 0; !*file && i < unigrams->list.n; i++) add_weight(&w, unigrams->list.at[i].f);
   if (!e && (int64_t)w.list.n != s->range)
     e = INVALID("range_max is %" PRId64 ", but %zu weights are given", s->range, w.list.n);
-  if (!e && s->range > INT32_MAX) e = INVALID("range_max must be below 2^31");
   s->weights = w.list.at;
   s->total = w.total;
   if (!e) make_alternatives(s);
@@ -237,10 +239,8 @@ static shoal_status init_fixed(struct kernel_init *ki, void *state) {
 
 static void release(void *state) {
   struct candidate_sampler *s = state;
-  free(s->tree);
+  buffer_unref(s->room);
   free(s->weights);
-  free(s->keep);
-  free(s->other);
   pthread_mutex_destroy(&s->lock);
   random_state_release(&s->random);
 }
@@ -261,22 +261,25 @@ static bool set_add(struct set *set, int64_t v) {
   return true;
 }
 
+static shoal_status set_init(struct set *set, int64_t most, struct buffer **room) {
+  set->mask = 15;
+  while (set->mask < (size_t)most * 2) set->mask = set->mask * 2 + 1;
+  TRY(buffer_new((set->mask + 1) * sizeof *set->at, room));
+  set->at = memset((*room)->data, 0xff, (set->mask + 1) * sizeof *set->at);
+  return NULL;
+}
+
 /* Fills out with classes and returns how many were drawn for that. The last ones of all there are may never come: then
  * it ends with the step. */
-static int64_t draw_distinct(const struct candidate_sampler *s, const struct cancel *cancel, struct philox_stream *r,
-                             int64_t *out) {
-  struct set set = {.mask = 15};
-  while (set.mask < (size_t)s->num_sampled * 2) set.mask = set.mask * 2 + 1;
-  set.at = mem_alloc((set.mask + 1) * sizeof *set.at);
-  memset(set.at, 0xff, (set.mask + 1) * sizeof *set.at);
+static int64_t draw_distinct(const struct candidate_sampler *s, struct set *set, const struct cancel *cancel,
+                             struct philox_stream *r, int64_t *out) {
   int64_t tries = 0, n = 0;
   for (; n < s->num_sampled && tries < INT32_MAX; tries++) {
     int64_t v = s->type->draw(s, r);
-    if (set_add(&set, v)) out[n++] = v;
+    if (set_add(set, v)) out[n++] = v;
     else if (cancel && cancel_started(cancel)) break;
   }
   while (n < s->num_sampled) out[n++] = 0;
-  free(set.at);
   return tries;
 }
 
@@ -312,9 +315,12 @@ static shoal_status run(struct kernel_ctx *ctx) {
     for (int64_t i = 0; i < classes->n; i++) true_counts[i] = 1;
     return NULL;
   }
+  struct set set = {0};
+  struct buffer *room = NULL;
+  if (s->unique) TRY(set_init(&set, s->num_sampled, &room));
   pthread_mutex_lock(&s->lock);
   int64_t tries = s->num_sampled;
-  if (s->unique) tries = draw_distinct(s, ctx->step->cancel, &r, out);
+  if (s->unique) tries = draw_distinct(s, &set, ctx->step->cancel, &r, out);
   else
     for (int64_t i = 0; i < s->num_sampled; i++) out[i] = s->type->draw(s, &r);
   for (int64_t i = 0; i < s->num_sampled; i++)
@@ -323,6 +329,7 @@ static shoal_status run(struct kernel_ctx *ctx) {
     true_counts[i] = expected(s->type->probability(s, T_DATA(classes, int64_t)[i]), s->num_sampled, tries);
   if (s->tree) learn(s, classes->data, classes->n);
   pthread_mutex_unlock(&s->lock);
+  buffer_unref(room);
   return NULL;
 }
 

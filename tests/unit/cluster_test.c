@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/collectives.h"
 #include "cluster/step_rendezvous.h"
 #include "tensor/buffer.h"
 
@@ -387,6 +388,19 @@ static void large_clusters(void **state) {
   cluster_spec_release(&c);
 }
 
+/* Whoever asks a leader for sequences of steps by ever new keys pushes out the oldest that were only asked for. */
+static void sequences_have_a_bound(void **state) {
+  enum { MOST = 1024 };
+  struct collectives c = {0};
+  collectives_init(&c, NULL, 0);
+  int64_t first = collective_sequence(&c, 1);
+  assert_true(collective_sequence(&c, 1) == first); /* the same until its step is over */
+  for (int i = 2; i < 2 * MOST; i++) collective_sequence(&c, i);
+  assert_int_equal(c.sequences.n, MOST);
+  assert_true(strmap_has(&c.sequences, "2047") && !strmap_has(&c.sequences, "1"));
+  collectives_release(&c);
+}
+
 static int64_t own_time(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -508,6 +522,7 @@ int main(void) {
       cmocka_unit_test(values_nobody_takes),
       cmocka_unit_test(steps_beyond_the_limit),
       cmocka_unit_test(large_clusters),
+      cmocka_unit_test(sequences_have_a_bound),
       cmocka_unit_test(steps_of_one_connection),
       cmocka_unit_test(steps_of_one_address),
       cmocka_unit_test(told_of_many_steps),

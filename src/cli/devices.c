@@ -6,7 +6,19 @@
 
 #include "cli/cli.h"
 
+/* A session waits for its server to come; whoever asks for devices wants to know at once that nobody is there. */
+static shoal_status is_there(const char *target, int64_t timeout_ms) {
+  char *text = NULL;
+  shoal_status e = shoal_server_remote_status(target, timeout_ms, &text);
+  free(text);
+  if (shoal_status_code(e) == SHOAL_UNAVAILABLE) return e;
+  shoal_status_free(e); /* TensorFlow's servers do not know this question */
+  return NULL;
+}
+
 static shoal_status list(const char *target, int64_t timeout_ms) {
+  shoal_status gone = target ? is_there(target, timeout_ms) : NULL;
+  if (gone) return gone;
   shoal_graph *g = shoal_graph_new();
   shoal_session *s = NULL;
   shoal_device *devices = NULL;

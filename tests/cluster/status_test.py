@@ -96,6 +96,8 @@ def devices():
     local = "/job:localhost/replica:0/task:0/device:"
     assert shoal("devices", gpus=0)[:2] == (0, [local + "CPU:0"])
     assert shoal("devices", gpus=2)[:2] == (0, [local + "CPU:0", local + "GPU:0", local + "GPU:1"])
+    code, names, err = shoal("devices", "grpc://127.0.0.1:1", gpus=0)
+    assert code == 1 and not names and "Connection refused" in err, (code, err)
     start = ("server", "--worker_hosts=127.0.0.1:0", "--job_name=worker")
     for asked, why in (("GPU=3", "there are 2 devices of type GPU here"), ("NPU=1", "no devices of type NPU"),
                        ("GPU", "expected TYPE=N"), ("GPU=x", "expected TYPE=N"), ("CPU=0", "there are 1 devices")):

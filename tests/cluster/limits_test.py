@@ -664,7 +664,13 @@ def tensor_bytes():
             fixed = tf.raw_ops.FixedUnigramCandidateSampler(true_classes=classes, num_true=1, num_sampled=1, unique=True,
                                                             range_max=1 << 30, num_reserved_ids=(1 << 30) - 1,
                                                             unigrams=[1.0])[0]
-            for y in (padded, scaled, resized, mirrored, drawn, learned, fixed):
+            ragged = [tf.raw_ops.RaggedTensorToTensor(
+                shape=[2] * rank, values=tf.zeros([1]), default_value=0.0, row_partition_tensors=[tf.constant(p, tf.int64)
+                                                                                                  for p in parts],
+                row_partition_types=types)
+                for rank, parts, types in ((2, [1 << 36, [0]], ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]),
+                                           (3, [[0, 1 << 36], [0]], ["ROW_SPLITS", "VALUE_ROWIDS"]))]
+            for y in (padded, scaled, resized, mirrored, drawn, learned, fixed, *ragged):
                 fails(lambda: s.run(y, {size: large}), tf.errors.ResourceExhaustedError, "OOM")
         with tf.Graph().as_default():
             n = tf.placeholder(tf.int32, [1])

@@ -49,54 +49,61 @@ struct ragged_level {
 static int64_t level_width(const struct ragged_level *l) {
   int64_t best = 0, run = 0;
   for (int64_t i = 0; i < l->t->n; i++) {
-    if (l->type == ROW_SPLITS) run = i ? int_at(l->t, i) - int_at(l->t, i - 1) : 0;
+    if (l->type == ROW_SPLITS) run = i ? (int64_t)((uint64_t)int_at(l->t, i) - (uint64_t)int_at(l->t, i - 1)) : 0;
     else run = i && int_at(l->t, i) == int_at(l->t, i - 1) ? run + 1 : 1;
     best = MAX(best, run);
   }
   return best;
 }
 
+/* How many entries there are, and that splits begin with 0 and rise: what lies between them are the values. */
+static shoal_status level_count(const struct ragged_level *l, int64_t n_rows, int64_t limit, int64_t *n) {
+  const struct tensor *t = l->t;
+  *n = t->n;
+  if (l->type != ROW_SPLITS)
+    return t->n > limit ? INVALID("There are %" PRId64 " value_rowids, but %" PRId64 " values", t->n, limit) : NULL;
+  if (!t->n) return NULL;
+  if (n_rows < t->n - 1)
+    return INVALID("Invalid row split size: %" PRId64 " rows for %" PRId64 " splits", n_rows, t->n);
+  if (int_at(t, 0)) return INVALID("Invalid row split size: the first split is %" PRId64 ", not 0", int_at(t, 0));
+  for (int64_t i = 1; i < t->n; i++)
+    if (int_at(t, i) < int_at(t, i - 1))
+      return INVALID("row_splits must be sorted: %" PRId64 " after %" PRId64, int_at(t, i), int_at(t, i - 1));
+  *n = int_at(t, t->n - 1);
+  return *n > limit ? INVALID("row_splits point past the values: %" PRId64, *n) : NULL;
+}
+
+/* Values say how many there are: counted as tensors are. */
+static shoal_status places_new(int64_t n, struct buffer **out) {
+  if (n > INT64_MAX / 8) n = INT64_MAX / 8;
+  return buffer_new((size_t)n * sizeof(int64_t), out);
+}
+
 /* The places of this level's entries, from those of its rows: at most `size` a row, each `step` apart. */
 static shoal_status level_places(const struct ragged_level *l, const int64_t *rows, int64_t n_rows, int64_t step,
-                                 int64_t size, int64_t limit, int64_t **out, int64_t *n_out) {
-  VEC(int64_t) at = {0};
+                                 int64_t size, int64_t *at) {
   const struct tensor *t = l->t;
-  shoal_status s = NULL;
   if (l->type == ROW_SPLITS) {
-    if (t->n && n_rows < t->n - 1)
-      s = INVALID("Invalid row split size: %" PRId64 " rows for %" PRId64 " splits", n_rows, t->n);
-    for (int64_t i = 0; !s && i + 1 < t->n; i++) {
-      int64_t len = int_at(t, i + 1) - int_at(t, i);
-      if (len < 0) s = INVALID("row_splits must be sorted: %" PRId64 " after %" PRId64, int_at(t, i + 1), int_at(t, i));
-      else if (int_at(t, i + 1) > limit) s = INVALID("row_splits point past the values: %" PRId64, int_at(t, i + 1));
-      for (int64_t k = 0; !s && k < len; k++) vec_push(&at, rows[i] >= 0 && k < size ? rows[i] + k * step : -1);
-    }
-  } else {
-    int64_t column = 0, place = -1;
-    if (t->n > limit) s = INVALID("There are %" PRId64 " value_rowids, but %" PRId64 " values", t->n, limit);
-    for (int64_t i = 0; !s && i < t->n; i++) {
-      int64_t r = int_at(t, i);
-      if (r < 0 || r >= n_rows) {
-        s = i ? INVALID("Got next_value_rowid=%" PRId64 " which is not less than %" PRId64, r, n_rows)
-              : INVALID("Got current_value_rowid=%" PRId64 " which is not less than %" PRId64, r, n_rows);
-        break;
-      }
-      if (i && int_at(t, i - 1) == r) {
-        column++;
-        if (place >= 0) place = column < size ? place + step : -1;
-      } else {
-        column = 0;
-        place = size > 0 ? rows[r] : -1;
-      }
-      vec_push(&at, place);
-    }
+    for (int64_t i = 0; i + 1 < t->n; i++)
+      for (int64_t k = 0, n = int_at(t, i + 1) - int_at(t, i); k < n; k++)
+        *at++ = rows[i] >= 0 && k < size ? rows[i] + k * step : -1;
+    return NULL;
   }
-  if (s) {
-    vec_release(&at);
-    return s;
+  int64_t column = 0, place = -1;
+  for (int64_t i = 0; i < t->n; i++) {
+    int64_t r = int_at(t, i);
+    if (r < 0 || r >= n_rows)
+      return i ? INVALID("Got next_value_rowid=%" PRId64 " which is not less than %" PRId64, r, n_rows)
+               : INVALID("Got current_value_rowid=%" PRId64 " which is not less than %" PRId64, r, n_rows);
+    if (i && int_at(t, i - 1) == r) {
+      column++;
+      if (place >= 0) place = column < size ? place + step : -1;
+    } else {
+      column = 0;
+      place = size > 0 ? rows[r] : -1;
+    }
+    *at++ = place;
   }
-  *out = at.at;
-  *n_out = (int64_t)at.n;
   return NULL;
 }
 
@@ -162,26 +169,32 @@ static shoal_status fill(struct kernel_ctx *ctx, const struct ragged_level *leve
   size_t bytes = (size_t)width * dtype_size(t);
   for (int64_t i = 0; i * width < y->n; i++) elements_copy(t, (char *)y->data + (size_t)i * bytes, dflt->data, width);
   /* Places are counted in values; step is how far apart two entries of a level are. */
-  int64_t step = dims_product(y->dims, 1, n + 1), n_rows = first, *rows = mem_alloc(sizeof *rows * (size_t)(first + 1));
-  for (int64_t i = 0; i < first; i++) rows[i] = i < y->dims[0] ? i * step : -1;
+  int64_t step = dims_product(y->dims, 1, n + 1), n_rows = first;
+  struct buffer *rows = NULL;
+  TRY(places_new(first, &rows));
+  for (int64_t i = 0; i < first; i++) ((int64_t *)rows->data)[i] = i < y->dims[0] ? i * step : -1;
   shoal_status s = NULL;
   for (int d = 0; d < n && !s; d++) {
-    int64_t *next = NULL, count = 0;
+    struct buffer *next = NULL;
+    int64_t count = 0;
     /* A level's entries are the next one's rows. */
     int64_t limit = d + 1 == n                         ? values->dims[0]
                     : levels[d + 1].type == ROW_SPLITS ? levels[d + 1].t->n - 1
                                                        : INT64_MAX;
     step = dims_product(y->dims, d + 2, n + 1);
-    s = level_places(&levels[d], rows, n_rows, step, y->dims[d + 1], limit, &next, &count);
-    free(rows);
+    s = level_count(&levels[d], n_rows, limit, &count);
+    if (!s) s = places_new(count, &next);
+    if (!s) s = level_places(&levels[d], rows->data, n_rows, step, y->dims[d + 1], next->data);
+    buffer_unref(rows);
     rows = next;
     n_rows = count;
   }
-  for (int64_t i = 0; !s && i < n_rows; i++)
-    if (rows[i] >= 0)
-      elements_copy(t, (char *)y->data + (size_t)rows[i] * bytes, (const char *)values->data + (size_t)i * bytes,
-                    width);
-  free(rows);
+  for (int64_t i = 0; !s && i < n_rows; i++) {
+    int64_t place = ((const int64_t *)rows->data)[i];
+    if (place < 0) continue;
+    elements_copy(t, (char *)y->data + (size_t)place * bytes, (const char *)values->data + (size_t)i * bytes, width);
+  }
+  buffer_unref(rows);
   return s;
 }
 

@@ -39,6 +39,9 @@ for t in (np.int32, np.int64):
         op("RaggedTensorToTensor", {"shape": L([-1, -1, 2], t), "values": R(5, 2), "default_value": R(*default),
                                     "row_partition_tensors": one}, {"row_partition_types": ["ROW_SPLITS"]},
            grad=["values", "default_value"])
+for splits in ([-10, 2], [1, 5], [0, 2, 1], [-2**63, 5]):
+    op("RaggedTensorToTensor", {"shape": const(L([2, 20])), "values": R(5), "default_value": R(), "row_partition_tensors": [L(splits)]},
+       {"row_partition_types": ["ROW_SPLITS"]}, error="INVALID_ARGUMENT")
 for splits, n in (([1, 2], 2), ([0, 2, 6], 2), ([0, 2, 1], 1)):
     op("RaggedTensorToSparse", {"rt_nested_splits": [L(splits)], "rt_dense_values": R(n)}, error="INVALID_ARGUMENT")
 for index, splits in (([3], [0, 2, 2, 5]), ([2], [0, 2, 2, 6]), ([2], [0, 2, 1, 5])):

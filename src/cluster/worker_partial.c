@@ -78,7 +78,9 @@ shoal_status partial_run_join(struct worker *w, int64_t step, struct worker_sess
   struct partial_run *p = w->partials;
   while (p && p->step != step) p = p->next;
   bool fresh = !p;
-  if (p) {
+  if (p && (p->run.session != session || p->run.graph != graph)) {
+    s = INVALID("step %" PRId64 " is a partial run of another session, or of another graph", step);
+  } else if (p) {
     atomic_fetch_add(&p->refs, 1);
   } else if (!(s = account_take(session->account, LIMIT_PARTIAL_RUNS, 1))) {
     p = partial_new(w, step, session, graph, rendezvous);

@@ -7,7 +7,7 @@
 #include "cluster/worker.h"
 
 /* The step's run, started if this is the first call for it; a reference. session and graph get references of their
- * own. RESOURCE_EXHAUSTED when there are too many. */
+ * own. RESOURCE_EXHAUSTED when there are too many, INVALID_ARGUMENT when the step is another session's. */
 shoal_status partial_run_join(struct worker *w, int64_t step, struct worker_session *session,
                               struct worker_graph *graph, struct rendezvous *rendezvous, struct partial_run **out);
 void partial_run_unref(struct partial_run *p);

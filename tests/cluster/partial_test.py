@@ -11,6 +11,7 @@ import grpc
 import tensorflow.compat.v1 as tf
 
 from cluster import PATIENCE, Cluster, report
+from master_client import Client, Wrong
 
 tf.disable_v2_behavior()
 
@@ -127,6 +128,30 @@ def traced(cluster):
                 assert f"from /job:{source}/replica:0/task:0/device:CPU:0 to /job:{to}/" in label, label
 
 
+def of_another_session():
+    """Whoever knows the number of another session's partial run cannot join it, nor end it."""
+    with Cluster(worker=["shoal"]) as c:
+        client, device = Client(c.target("worker")), "/job:worker/replica:0/task:0/device:CPU:0"
+        g = tf.GraphDef()
+        g.node.add(name="n", op="NoOp", device=device)
+        handles = {}
+        for session in ("a", "b"):
+            client.worker("CreateWorkerSession", (1, session))
+            handles[session] = client.worker("RegisterGraph", (1, session), (2, g), (6, 1))[1]
+
+        def run(session, request, *more):  # step_id, is_partial, session_handle, create_worker_session_called, request_id
+            return client.worker("RunGraph", (1, handles[session]), (2, 4711), (6, 1), *more, (8, session), (10, 1),
+                                 (11, request))
+        run("a", 1)
+        for more in ((), ((7, 1),)):  # is_last_partial_run
+            try:
+                run("b", 2 + len(more), *more)
+                raise AssertionError("it was taken")
+            except Wrong as e:
+                assert e.code == "INVALID_ARGUMENT" and "another session" in e.text, e
+        run("a", 9, (7, 1))
+
+
 KINDS = [("shoal", "shoal"), ("shoal", "tf"), ("tf", "shoal")]
 PROGRAMS = (in_parts, wrong_order, failing, given_up, traced)
 
@@ -140,7 +165,7 @@ if __name__ == "__main__":
 
     tests = [(f"{p.__name__.replace('_', ' ')}: {k[1]}'s master, {k[0]}'s ps", lambda k=k, p=p: on(k, p))
              for k in KINDS for p in PROGRAMS]
-    code = report([*tests, ("Logging and Tracing", logging_and_tracing)])
+    code = report([*tests, ("Logging and Tracing", logging_and_tracing), ("of another session", of_another_session)])
     for c in clusters.values():
         c.__exit__()
     sys.exit(code)

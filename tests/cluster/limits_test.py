@@ -670,7 +670,11 @@ def tensor_bytes():
                 row_partition_types=types)
                 for rank, parts, types in ((2, [1 << 36, [0]], ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]),
                                            (3, [[0, 1 << 36], [0]], ["ROW_SPLITS", "VALUE_ROWIDS"]))]
-            for y in (padded, scaled, resized, mirrored, drawn, learned, fixed, *ragged):
+            cells = tf.zeros([100, 10])
+            lstm = tf.raw_ops.BlockLSTM(seq_len_max=tf.constant(800, tf.int64), x=tf.zeros([800, 100, 1]), cs_prev=cells,
+                                        h_prev=cells, w=tf.zeros([11, 40]), wci=tf.zeros([10]), wcf=tf.zeros([10]),
+                                        wco=tf.zeros([10]), b=tf.zeros([40]))[6]
+            for y in (lstm, padded, scaled, resized, mirrored, drawn, learned, fixed, *ragged):
                 fails(lambda: s.run(y, {size: large}), tf.errors.ResourceExhaustedError, "OOM")
         with tf.Graph().as_default():
             n = tf.placeholder(tf.int32, [1])

@@ -17,26 +17,29 @@ enum { MAX_ARGS = 18 };
 
 struct floats {
   struct tensor in[MAX_ARGS];
-  float *scratch; /* all that a kernel needs besides */
+  struct buffer *scratch; /* all that a kernel needs besides */
 };
+
+/* n zeros, counted as tensors are: there are as many of them as of results. */
+static shoal_status zeros(int64_t n, struct buffer **out) {
+  TRY(buffer_new((size_t)n * sizeof(float), out));
+  memset((*out)->data, 0, (size_t)n * sizeof(float));
+  return NULL;
+}
 
 static void release(struct floats *f) {
   for (int i = 0; i < MAX_ARGS; i++)
     if (tensor_valid(&f->in[i])) tensor_release(&f->in[i]);
-  free(f->scratch);
+  buffer_unref(f->scratch);
 }
 
-/* Inputs from `first` on, in their places. */
-static shoal_status load(const struct kernel_ctx *ctx, int first, struct floats *f) {
+/* Inputs from `first` on, in their places; and scratch. */
+static shoal_status load(const struct kernel_ctx *ctx, int first, int64_t scratch, struct floats *f) {
   *f = (struct floats){0};
-  for (int i = first; i < ctx->kernel->n_in; i++) {
-    shoal_status s = image_floats(ctx_in(ctx, i), &f->in[i]);
-    if (s) {
-      release(f);
-      return s;
-    }
-  }
-  return NULL;
+  shoal_status s = zeros(scratch, &f->scratch);
+  for (int i = first; !s && i < ctx->kernel->n_in; i++) s = image_floats(ctx_in(ctx, i), &f->in[i]);
+  if (s) release(f);
+  return s;
 }
 
 static const float *in_at(const struct floats *f, int i) { return f->in[i].data; }
@@ -155,11 +158,10 @@ static shoal_status lstm_forward(struct kernel_ctx *ctx, int at) {
   struct tensor *y;
   for (int i = 0; i < 7; i++) TRY(ctx_out_dims(ctx, i, at ? 3 : 2, &(int64_t[]){l.steps, l.batch, l.cells}[!at], &y));
   struct floats f;
-  TRY(load(ctx, at, &f));
   int64_t one = l.batch * l.cells, all = l.steps * one, row = l.batch * (l.inputs + 5 * l.cells);
-  f.scratch = mem_zalloc((size_t)(7 * all + row), sizeof *f.scratch);
-  float *out[7], *xh = f.scratch + 7 * all, *gates = xh + l.batch * (l.inputs + l.cells);
-  for (int i = 0; i < 7; i++) out[i] = f.scratch + i * all;
+  TRY(load(ctx, at, 7 * all + row, &f));
+  float *out[7], *scratch = f.scratch->data, *xh = scratch + 7 * all, *gates = xh + l.batch * (l.inputs + l.cells);
+  for (int i = 0; i < 7; i++) out[i] = scratch + i * all;
   const float *p[3] = {in_at(&f, at + 4), in_at(&f, at + 5), in_at(&f, at + 6)};
   shoal_status s = NULL;
   for (int64_t t = 0; t < n && !s && one; t++) {
@@ -211,11 +213,10 @@ static shoal_status cell_grad_run(struct kernel_ctx *ctx) {
     tensor_zero(y);
   }
   struct floats f;
-  TRY(load(ctx, 0, &f));
   int64_t one = l.batch * l.cells;
-  f.scratch = mem_zalloc((size_t)(5 * one + 3 * l.cells), sizeof *f.scratch);
-  float *out[5] = {f.scratch, f.scratch + one};
-  for (int i = 2; i < 5; i++) out[i] = f.scratch + 5 * one + (i - 2) * l.cells;
+  TRY(load(ctx, 0, 5 * one + 3 * l.cells, &f));
+  float *scratch = f.scratch->data, *out[5] = {scratch, scratch + one};
+  for (int i = 2; i < 5; i++) out[i] = scratch + 5 * one + (i - 2) * l.cells;
   const float *p[3] = {in_at(&f, 4), in_at(&f, 5), in_at(&f, 6)}, *v[6];
   for (int i = 0; i < 6; i++) v[i] = in_at(&f, 8 + i);
   lstm_step_back(&l, in_at(&f, 1), p, v, in_at(&f, 14), in_at(&f, 15), out[1], out[0], &out[2]);
@@ -240,9 +241,8 @@ static shoal_status sequence_grad_run(struct kernel_ctx *ctx) {
     total += sizes[i] = y->n;
   }
   struct floats f;
-  TRY(load(ctx, 1, &f));
-  f.scratch = mem_zalloc((size_t)(total + l.batch * (2 * wide + gates) + 2 * one), sizeof *f.scratch);
-  float *out[8], *at = f.scratch;
+  TRY(load(ctx, 1, total + l.batch * (2 * wide + gates) + 2 * one, &f));
+  float *out[8], *at = f.scratch->data;
   for (int i = 0; i < 8; i++) out[i] = at, at += sizes[i];
   float *xh = at, *dxh = xh + l.batch * wide, *dgates = dxh + l.batch * wide, *dh = dgates + l.batch * gates,
         *dcs = dh + one;
@@ -342,7 +342,9 @@ static shoal_status gru_run(struct kernel_ctx *ctx) {
   float *r = y[0]->data, *u = y[1]->data, *c = y[2]->data;
   int64_t wide = g.inputs + g.cells, n = g.cells;
   if (!g.batch || !n) return NULL;
-  float *xh = mem_zalloc((size_t)(g.batch * (wide + 2 * n)), sizeof *xh), *ru = xh + g.batch * wide;
+  struct buffer *scratch;
+  TRY(zeros(g.batch * (wide + 2 * n), &scratch));
+  float *xh = scratch->data, *ru = xh + g.batch * wide;
   struct lstm l = {.batch = g.batch, .inputs = g.inputs, .cells = n};
   join(&l, x, h, xh);
   shoal_status s = multiply(ctx_pool(ctx), xh, false, ctx_in(ctx, 2)->data, false, ru, g.batch, 2 * n, wide, false);
@@ -358,7 +360,7 @@ static shoal_status gru_run(struct kernel_ctx *ctx) {
     c[at] = tanhf(c[at] + b_c[at % n]);
     T_DATA(y[3], float)[at] = u[at] * (h[at] - c[at]) + c[at];
   }
-  free(xh);
+  buffer_unref(scratch);
   return s;
 }
 
@@ -376,7 +378,9 @@ static shoal_status gru_grad_run(struct kernel_ctx *ctx) {
   const float *h = ctx_in(ctx, 1)->data, *r = ctx_in(ctx, 6)->data, *u = ctx_in(ctx, 7)->data;
   const float *c = ctx_in(ctx, 8)->data, *dh = ctx_in(ctx, 9)->data;
   float *dc = d_c->data, *dru = d_ru->data;
-  float *first = mem_zalloc((size_t)(2 * g.batch * wide), sizeof *first), *second = first + g.batch * wide;
+  struct buffer *scratch;
+  TRY(zeros(2 * g.batch * wide, &scratch));
+  float *first = scratch->data, *second = first + g.batch * wide;
   for (int64_t at = 0; at < g.batch * n; at++) dc[at] = dh[at] * (1 - u[at]) * (1 - c[at] * c[at]);
   shoal_status s = multiply(ctx_pool(ctx), dc, false, ctx_in(ctx, 3)->data, true, second, g.batch, wide, n, false);
   for (int64_t b = 0; b < g.batch && !s; b++)
@@ -395,7 +399,7 @@ static shoal_status gru_grad_run(struct kernel_ctx *ctx) {
       T_DATA(d_h, float)[at] = first[in] + second[in] * r[at] + dh[at] * u[at];
     }
   }
-  free(first);
+  buffer_unref(scratch);
   return s;
 }
 

@@ -238,7 +238,7 @@ static void all_operations(void **state) {
     for (int op = 0; op <= OPERATION_BARRIER; op++)
       for (int algorithm = 0; algorithm < ALGORITHMS; algorithm++)
         for (size_t k = 0; k < COUNT_OF(sizes) && collective_can(op, algorithm); k++)
-          for (int in_place = 0; in_place <= (op == OPERATION_ALL_REDUCE); in_place++)
+          for (int in_place = 0; in_place < (op == OPERATION_ALL_REDUCE ? 2 : 1); in_place++)
             check_group(&(struct group_case){{.operation = op,
                                               .algorithm = algorithm,
                                               .size = size,

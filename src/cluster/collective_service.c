@@ -40,30 +40,25 @@ static void reply(struct question *q, shoal_status s, struct rpc_message *m) {
   question_unref(q);
 }
 
-/* From the alarm or the call's end, of which one may come while the other is at work, or after the answer. */
-static void on_time_out(void *arg) {
-  struct question *q = arg;
+/* From the alarm or the call's end, of which one may come while the other is at work, or after the answer. Thousands
+ * may go at once, and nobody reads what they are told: who else came is written for the others alone. */
+static void give_up(struct question *q, bool is_gone) {
   struct text who = {0};
   atomic_fetch_add(&q->refs, 1);
   atomic_store(&q->ended, true);
-  if (leader_leave(q->tables, &q->wait, &who))
-    reply(
-        q,
-        STATUS(SHOAL_DEADLINE_EXCEEDED, "%s %d of collectives: Collective has timed out waiting for other workers; %s",
-               q->what, q->key, text_cstr(&who)),
-        NULL);
+  if (leader_leave(q->tables, &q->wait, is_gone ? NULL : &who))
+    reply(q,
+          is_gone ? STATUS(SHOAL_CANCELLED, "The caller has gone")
+                  : STATUS(SHOAL_DEADLINE_EXCEEDED,
+                           "%s %d of collectives: Collective has timed out waiting for other workers; %s", q->what,
+                           q->key, text_cstr(&who)),
+          NULL);
   text_release(&who);
   question_unref(q);
 }
 
-/* Thousands may go at once, and nobody reads what they are told. */
-static void on_gone(void *arg) {
-  struct question *q = arg;
-  atomic_fetch_add(&q->refs, 1);
-  atomic_store(&q->ended, true);
-  if (leader_leave(q->tables, &q->wait, NULL)) reply(q, STATUS(SHOAL_CANCELLED, "The caller has gone"), NULL);
-  question_unref(q);
-}
+static void on_time_out(void *arg) { give_up(arg, false); }
+static void on_gone(void *arg) { give_up(arg, true); }
 
 static struct question *question_new(struct worker *w, struct rpc_call *c, const char *what, int key,
                                      void (*told)(struct leader_wait *w, shoal_status s, struct leader_answer *group,

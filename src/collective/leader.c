@@ -240,10 +240,13 @@ static struct roll_member *find_member(const struct leader_roll *r, const char *
   return strmap_get(&r->by_device, device);
 }
 
+/* What one takes, beside what it tells of its device. */
+static size_t member_bytes(const char *device) { return sizeof(struct roll_member) + 2 * strlen(device) + 64; }
+
 static shoal_status add_member(struct leader *l, struct leader_roll *r, const char *device, struct roll_member **out) {
   struct roll_member *m = *out = find_member(r, device);
   if (m) return NULL;
-  TRY(take_bytes(l, r, sizeof *m + 2 * strlen(device) + 64));
+  TRY(take_bytes(l, r, member_bytes(device)));
   m = *out = mem_zalloc(1, sizeof *m);
   m->device = mem_strdup(device);
   m->at = r->members.n;
@@ -253,7 +256,7 @@ static shoal_status add_member(struct leader *l, struct leader_roll *r, const ch
 }
 
 static void remove_member(struct leader *l, struct leader_roll *r, struct roll_member *m) {
-  size_t bytes = sizeof *m + 2 * strlen(m->device) + 64 + m->attributes.n;
+  size_t bytes = member_bytes(m->device) + m->attributes.n;
   l->bytes -= bytes;
   r->bytes -= bytes;
   struct roll_member *last = vec_pop(&r->members);
@@ -367,7 +370,7 @@ static shoal_status check_question(const struct group_question *q, struct device
   return INVALID("Collective group %d: \"%s\" is not the full name of a device", q->key, q->device);
 }
 
-static shoal_status check_fit(const struct leader_roll *r, const struct group_question *q) {
+static shoal_status check_fit(const struct leader_roll *r, const struct group_question *q, int rank) {
   const struct roll_member *m = find_member(r, q->device);
   if (r->size != q->size)
     return INTERNAL("Device %s is joining a group with size %d, but that group has size %d (group_key=%d)", q->device,
@@ -377,7 +380,7 @@ static shoal_status check_fit(const struct leader_roll *r, const struct group_qu
                     q->device, q->device_type, r->device_type, q->key);
   if ((int)r->members.n == r->size && !m)
     return INTERNAL("Device %s is joining a group that is already full (group_key=%d)", q->device, q->key);
-  if (m && m->rank != collective_claimed_rank(q->attributes))
+  if (m && m->rank != rank)
     return INTERNAL("Device %s is joining a group again, with another rank (group_key=%d)", q->device, q->key);
   return NULL;
 }
@@ -405,7 +408,8 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   struct roll_member *m;
   snprintf(name, sizeof name, "%d", q->key);
   struct leader_roll *r = strmap_get(&l->groups.rolls, name);
-  shoal_status s = r ? check_fit(r, q) : NULL;
+  int rank = collective_claimed_rank(q->attributes);
+  shoal_status s = r ? check_fit(r, q, rank) : NULL;
   if (s && is_settled(r)) {
     shoal_status_free(s);
     s = NULL;
@@ -423,7 +427,7 @@ static shoal_status join_group(struct leader *l, const struct group_question *q,
   s = add_member(l, r, q->device, &m);
   if (!s) {
     m->spec = *spec;
-    m->rank = collective_claimed_rank(q->attributes);
+    m->rank = rank;
     s = set_attributes(l, r, m, q->attributes);
     if (s && !m->waits && !r->complete) remove_member(l, r, m);
   }

@@ -298,7 +298,6 @@ static shoal_status gather_v2_shape(struct shape_ctx *c) {
 static shoal_status receive_v2_shape(struct shape_ctx *c) { return shape_in_value(c, 3, &c->out[0]); }
 
 #define REDUCED "T: {bfloat16, float, half, double, int32, int64}; "
-#define EXCHANGED REDUCED
 #define GATHERED "T: {float, half, double, int32, int64}; "
 #define SENT "T: {bool, float, half, double, int32, int64}; "
 #define HOW "communication_hint: string = 'auto'; timeout_seconds: float = 0"
@@ -319,10 +318,10 @@ static const struct op_row rows[] = {
      kernels},
     {"CollectiveReduceScatterV2", "input: T, " KEY_INPUTS TOKENS, "data: T",
      REDUCED ARITHMETIC HOW V2_ATTRS "; max_subdivs_per_device: int = -1", OP_STATEFUL, gather_v2_shape, NULL, kernels},
-    {"CollectiveAllToAllV2", "input: T, " KEY_INPUTS TOKENS, "data: T", EXCHANGED HOW V2_ATTRS, OP_STATEFUL,
+    {"CollectiveAllToAllV2", "input: T, " KEY_INPUTS TOKENS, "data: T", REDUCED HOW V2_ATTRS, OP_STATEFUL,
      shape_unchanged, NULL, kernels},
     {"CollectiveAllToAllV3", "input: T, communicator: resource, group_assignment: int32", "data: T",
-     EXCHANGED "timeout_seconds: float = 0", OP_STATEFUL, shape_unchanged, NULL, kernels},
+     REDUCED "timeout_seconds: float = 0", OP_STATEFUL, shape_unchanged, NULL, kernels},
     {"CollectiveGather", "input: T", "data: T", GATHERED KEYS "shape: shape; " HOW, OP_STATEFUL, gather_shape, NULL,
      kernels},
     {"CollectiveGatherV2", "input: T, " KEY_INPUTS TOKENS, "data: T", GATHERED HOW V2_ATTRS, OP_STATEFUL,

@@ -41,8 +41,8 @@ demo: product ## a cluster on this machine trains on Fashion-MNIST: 1 parameter 
 test: need-tensorflow all fuzzers ## everything: units, TensorFlow side by side, clusters, fuzzing for seconds
 	@tools/python.sh tests/run.py --build $(BUILD) --fuzz-seconds $(FUZZ_SECONDS) --fuzz-seed 1 --again
 fuzzers:
-	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@; \
-	 else echo "there is no clang: fuzzing is skipped"; fi
+	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory build-fuzz/build.ninja && ninja -C build-fuzz $@ soft_device; \
+	 else echo "there is no clang: fuzzing, and sanitizers on the soft device, are skipped"; fi
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 
@@ -56,15 +56,16 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/run.py --build $(BUILD)
 	@tools/python.sh bench/cluster.py --build $(BUILD)
 	@tools/python.sh bench/training.py --build $(BUILD)
+	@tools/python.sh bench/allreduce.py --build $(BUILD)
 	@$(BUILD)/bench/saving
 
 .PHONY: asan tsan fuzz clang
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.
 SANITIZED = ^[a-z0-9_]*_test$$|tests/unit/|threads_test|faults_test|cluster/soft_device_test
 # Where memory is watched, too: clients that mean no good.
-ATTACKED = cluster/collective_test|http2_test|h2spec_test|budgets_test|codes_test|metadata_test
+ATTACKED = interop/soft_device_test|cluster/collective_test|http2_test|h2spec_test|budgets_test|codes_test|metadata_test
 asan: need-tensorflow build-asan/build.ninja ## units and servers under AddressSanitizer and UndefinedBehaviorSanitizer
-	@ninja -C build-asan && tools/python.sh tests/run.py --build build-asan --patience 4 --only '$(SANITIZED)|$(ATTACKED)' unit cluster chaos
+	@ninja -C build-asan && tools/python.sh tests/run.py --build build-asan --patience 4 --only '$(SANITIZED)|$(ATTACKED)' unit interop cluster chaos
 tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tools/tsan.supp history_size=4
 tsan: need-tensorflow build-tsan/build.ninja ## units and servers under ThreadSanitizer
 	@ninja -C build-tsan && tools/python.sh tests/run.py --build build-tsan --patience 4 --only '$(SANITIZED)' unit cluster chaos

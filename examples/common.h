@@ -24,6 +24,20 @@ static inline void check_given(shoal_status s) {
   exit(shoal_status_code(s) == SHOAL_INVALID_ARGUMENT ? 2 : 1);
 }
 
+/* The same for what one flag was given. */
+static inline void check_flag(shoal_status s, const char *flag, const char *given) {
+  if (!s) return;
+  fprintf(stderr, "%s: --%s=%s: %s\n", program_name, flag, given, shoal_status_message(s));
+  exit(2);
+}
+
+/* Opens event files in a folder that the user gave by a flag. */
+static inline shoal_events *open_events(const char *flag, const char *given, const char *dir) {
+  shoal_events *events = NULL;
+  check_flag(shoal_events_open(dir, &events), flag, given);
+  return events;
+}
+
 static inline double seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -258,12 +272,13 @@ struct validation {
   float tested;         /* the accuracy at the end; -1: nothing was tested */
 };
 
-static inline struct validation validation_new(const struct classifier *m, const char *data_dir, const char *log_dir,
-                                               int64_t every) {
+/* log_dir (or NULL) is what the user gave by that flag. */
+static inline struct validation validation_new(const struct classifier *m, const char *data_dir, const char *flag,
+                                               const char *log_dir, int64_t every) {
   struct validation v = {m, load_data(data_dir, "t10k", 1), NULL, every, every, -1};
   char path[1024];
   snprintf(path, sizeof path, "%s/validation", log_dir ? log_dir : "");
-  if (log_dir) check_given(shoal_events_open(path, &v.events));
+  if (log_dir) v.events = open_events(flag, log_dir, path);
   return v;
 }
 
@@ -302,7 +317,7 @@ static inline shoal_status train_alone(shoal_graph *g, const struct classifier *
                                        shoal_cluster *cluster, const char *data_dir, const char *checkpoint_dir,
                                        const struct save_flags *save, int64_t batch_size, int64_t train_steps) {
   struct data training = load_data(data_dir, "train", 1);
-  struct validation v = validation_new(m, data_dir, checkpoint_dir, 0);
+  struct validation v = validation_new(m, data_dir, "checkpoint_dir", checkpoint_dir, 0);
   shoal_progress progress = {.loss = m->loss, .examples_per_step = batch_size, .last_step = train_steps};
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = true, .checkpoint_dir = checkpoint_dir,

@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
   struct classifier model = {x, y, loss, accuracy, train};
   struct data training = load_data(data_dir, "train", (uint64_t)task);
   struct validation validation = {0};
-  if (is_chief) validation = validation_new(&model, data_dir, checkpoint_dir, validation_steps);
+  if (is_chief) validation = validation_new(&model, data_dir, "checkpoint_dir", checkpoint_dir, validation_steps);
   shoal_hook hooks[] = {shoal_nan_tensor_hook(loss, true)};
   shoal_progress progress = {.label = label, .loss = loss, .examples_per_step = batch_size};
   shoal_status error = NULL;

@@ -36,8 +36,7 @@ int main(int argc, char **argv) {
   check(shoal_session_open(g, NULL, &session));
   check(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
 
-  shoal_events *events;
-  check(shoal_events_open(out_dir, &events));
+  shoal_events *events = open_events("out_dir", out_dir, out_dir);
   check(shoal_events_graph(events, g));
 
   long steps = 0;

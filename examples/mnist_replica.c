@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
   read_flags(argc, argv, "mnist_replica: trains on parameter servers, over any number of workers", flags);
 
   check_save(&save, checkpoint_dir);
+  const char *log_flag = log_dir ? "log_dir" : "checkpoint_dir";
   if (!log_dir) log_dir = checkpoint_dir;
   if (trace_steps && !log_dir) refuse("--trace_steps is for --log_dir, which is not given: traces are written there");
   if (replicas_to_aggregate && !sync_replicas) refuse("--replicas_to_aggregate is for --sync_replicas");
@@ -117,7 +118,7 @@ int main(int argc, char **argv) {
   snprintf(label, sizeof label, "%s %d", cluster ? shoal_cluster_job(cluster) : "worker", task);
   struct classifier model = {x, y, loss, accuracy, train};
   struct validation validation = {0};
-  if (is_chief) validation = validation_new(&model, data_dir, log_dir, validation_steps);
+  if (is_chief) validation = validation_new(&model, data_dir, log_flag, log_dir, validation_steps);
   shoal_hook hooks[3];
   int n_hooks = 0;
   hooks[n_hooks++] = shoal_nan_tensor_hook(loss, true);

@@ -44,6 +44,9 @@ int main(int argc, char **argv) {
   shoal_op *train = shoal_minimize(g, shoal_momentum(learning_rate, 0.9), loss, global_step);
   shoal_pop_device(g);
 
+  struct classifier model = {x, y, loss, accuracy, train};
+  struct validation test = {0};
+  if (is_chief) test = validation_new(&model, data_dir, "logdir", logdir, 0);
   shoal_supervisor *sv;
   check(shoal_supervisor_new(g,
                              SHOAL_OPTIONS(shoal_supervisor_options, .is_chief = is_chief, .logdir = logdir,
@@ -76,13 +79,7 @@ int main(int argc, char **argv) {
            (long long)(step < train_steps ? step : train_steps), (long long)train_steps, (double)l,
            (double)((local + 1) * batch_size) / (seconds() - start));
   }
-  if (is_chief && !shoal_supervisor_should_stop(sv)) {
-    struct data test = load_data(data_dir, "t10k", 1);
-    float right;
-    check(shoal_session_step(session, SHOAL_FEED(x, test.images, y, test.labels), SHOAL_FETCH(accuracy, &right), NULL));
-    printf("test accuracy %.4f\n", (double)right);
-    free_data(&test);
-  }
+  if (is_chief && !shoal_supervisor_should_stop(sv)) validate(&test, session, step, true);
   /* What a step fetched may be from before its own update. */
   if (shoal_preempted())
     shoal_status_free(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(global_step.value, &step), NULL));
@@ -91,6 +88,7 @@ int main(int argc, char **argv) {
     printf("worker %d  stopped at step %lld; %s%s\n", task, (long long)step,
            logdir ? "the same command again goes on from " : "nothing was saved, for want of a logdir",
            logdir ? logdir : "");
+  if (is_chief) validation_free(&test);
   free_data(&training);
   shoal_graph_free(g);
   shoal_server_stop(server);

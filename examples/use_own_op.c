@@ -10,7 +10,7 @@ int main(int argc, char **argv) {
       flags_end(),
   };
   read_flags(argc, argv, "use_own_op: runs an op that was loaded", flags);
-  check(shoal_load_ops(library));
+  check_flag(shoal_load_ops(library), "op_library", library);
 
   shoal_graph *g = shoal_graph_new();
   shoal_builder *b = shoal_build(g, "ScaledCube", "cube");

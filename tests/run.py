@@ -10,6 +10,7 @@ shown only when something failed. Kinds, all by default:
   interop  tests/interop/harness.py over ops/*.py, and tests/interop/*_test.py: beside real TensorFlow
   cluster  tests/cluster/*_test.py: real server processes
   chaos    tests/chaos/*_test.py: real processes that are killed, stopped, cut off
+  soft     what runs on the soft device, in the build of the fuzz targets: under Address- and UndefinedBehaviorSanitizer
   fuzz     build-fuzz/fuzz/*_fuzz, each for --fuzz-seconds from its corpus in tests/fuzz/corpus/NAME; with --fuzz-seed the
            same inputs each time, so that a failure is a change's and not chance's
 
@@ -30,9 +31,9 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KINDS = ["unit", "interop", "cluster", "chaos", "fuzz"]
+KINDS = ["unit", "interop", "cluster", "chaos", "soft", "fuzz"]
 # For what hangs: several times what the slowest takes on two busy cores.
-TIMEOUT = {"unit": 900, "interop": 3000, "cluster": 2400, "chaos": 2400, "fuzz": 600}
+TIMEOUT = {"unit": 900, "interop": 3000, "cluster": 2400, "chaos": 2400, "soft": 2400, "fuzz": 600}
 
 
 class Job:
@@ -96,6 +97,20 @@ def python_job(kind, path, have_tensorflow):
     return Job(kind, name, None if needs and not have_tensorflow else [sys.executable, path])
 
 
+def soft_jobs(have_tensorflow):
+    """The programs for the soft device that the fuzz targets' build has, and the tests that start its servers or load it."""
+    build = os.path.join(ROOT, "build-fuzz")
+    if not os.path.exists(os.path.join(build, "shoal")):
+        return [Job("soft", "sanitizers on the soft device", None, missing="there is no such build, for want of clang: make deps")]
+    jobs = [Job("soft", f"build-fuzz: {os.path.basename(p)}", [p], {"CMOCKA_MESSAGE_OUTPUT": "TAP"})
+            for p in sorted(glob.glob(os.path.join(build, "tests", "*_test")))]
+    for path in ("interop/soft_device_test.py", "cluster/soft_device_test.py"):
+        job = python_job("soft", os.path.join(ROOT, "tests", path), have_tensorflow)
+        job.name, job.env = f"build-fuzz: {job.name}", {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
+        jobs.append(job)
+    return jobs
+
+
 def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
     jobs, env = [], {"SHOAL_BUILD": build, "SHOAL_LIBRARY": os.path.join(build, "libshoal.so")}
@@ -113,6 +128,8 @@ def collect(kinds, build, fuzz_seconds, fuzz_seed, emulator):
                             {"CMOCKA_MESSAGE_OUTPUT": "TAP", "SHOAL_EMULATOR": " ".join(emulator)}))
         if not emulator:
             jobs += [python_job("unit", p, have_tensorflow) for p in sorted(glob.glob(f"{ROOT}/tests/unit/*_test.py"))]
+    if "soft" in kinds:
+        jobs += soft_jobs(have_tensorflow)
     if "fuzz" in kinds:
         targets = sorted(glob.glob(f"{ROOT}/build-fuzz/fuzz/*_fuzz"))
         if not targets:

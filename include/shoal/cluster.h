@@ -74,6 +74,8 @@ typedef struct shoal_server_options {
       *collective_group_leader;  /* the task that collectives between tasks are agreed upon with, the same for all:
                                   * "/job:worker/replica:0/task:0"; NULL: the chief, else the first worker */
   int64_t collective_timeout_ms; /* how long a collective waits for its other members; 0: 10 minutes */
+  int64_t coordination_service;  /* 1: tasks of TensorFlow 2's MultiWorkerMirroredStrategy are in the cluster: the
+                                  * group's leader has its coordination service, other tasks register with it */
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

@@ -1,8 +1,9 @@
 /* Device names: the grammar TensorFlow accepts.
  *
- *   name = { "/job:" WORD | "/replica:" ID | "/task:" ID | "/device:" TYPE ":" ID | "/" TYPE ":" ID }
+ *   name = { "/job:" WORD | "/replica:" ID | "/task:" ID | "/device:" TYPE ":" ID | "/" OLD ":" ID }
  *
- * ID is a number or "*" (any); TYPE without an id ("/device:CPU", "/gpu") is accepted too. */
+ * ID is a number or "*" (any); OLD is "cpu" or "gpu", as names were before there were others: any word there would make
+ * a device type of every mistyped "/tsk:0". TYPE and OLD without an id ("/device:CPU", "/gpu") are accepted too. */
 #include "base/device_name.h"
 
 #include <ctype.h>
@@ -41,6 +42,11 @@ static bool read_word(const char **at, char *out, size_t size, bool upper) {
   return n > 0;
 }
 
+static shoal_status unknown_part(const char *name, const char *part) {
+  return INVALID("Malformed device specification '%s': '%.*s' is none of job, replica, task, device, cpu and gpu", name,
+                 (int)strcspn(part, ":/"), part);
+}
+
 static bool eat(const char **at, const char *word) {
   size_t n = strlen(word);
   if (strncmp(*at, word, n)) return false;
@@ -76,7 +82,9 @@ shoal_status device_spec_parse(const char *name, struct device_spec *out) {
     } else {
       at++;
       if (!*at && at == name + 1) break; /* "/" alone: anything */
+      const char *part = at;
       if (!read_device(&at, &s)) return bad(name);
+      if (strcmp(s.type, "CPU") != 0 && strcmp(s.type, "GPU") != 0) return unknown_part(name, part);
     }
   }
   *out = s;

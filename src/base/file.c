@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -241,118 +240,20 @@ char *path_directory(const char *path) {
   return mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* ---- lists and patterns ---- */
-
-void path_list_release(struct path_list *l) {
-  for (size_t i = 0; i < l->paths.n; i++) free(l->paths.at[i]);
-  vec_release(&l->paths);
-}
-
-static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
-static void sort(struct path_list *l) {
-  if (l->paths.n) qsort(l->paths.at, l->paths.n, sizeof *l->paths.at, by_bytes);
-}
-
-/* A pattern's * also finds hidden names, but never "." and "..". */
-static bool names_dots(const char *path, const char *pattern) {
-  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-  if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0) return false;
-  const char *p = strrchr(pattern, '/');
-  return strcmp(p ? p + 1 : pattern, name) != 0;
-}
-
-/* What glob() asks of the file system, by way of locate(); what may not be looked at looks empty. */
-static DIR *open_directory(const char *path, int *err) {
-  struct file_place at;
-  shoal_status s = locate(path, true, &at);
-  *err = s ? EACCES : 0;
-  shoal_status_free(s);
-  if (s) return NULL;
-  int fd = open_in(&at, O_RDONLY | O_DIRECTORY);
-  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-  *err = d ? 0 : errno;
-  if (!d && fd >= 0) close(fd);
-  file_place_release(&at);
-  return d;
-}
-
-static void *glob_open(const char *path) {
-  int err;
-  DIR *d = open_directory(path, &err);
-  if (!d) errno = err;
-  return d;
-}
-
-static struct dirent *glob_read(void *d) { return readdir(d); }
-
-static void glob_close(void *d) { closedir(d); }
-
-static int glob_look(const char *path, struct stat *st, bool follow) {
-  struct file_place at;
-  shoal_status s = locate(path, follow, &at);
-  shoal_status_free(s);
-  int err = EACCES;
-  if (!s) {
-    err = follow ? stat_in(&at, st) : fstatat(at.dir, at.name, st, AT_SYMLINK_NOFOLLOW) ? errno : 0;
-    file_place_release(&at);
-  }
-  errno = err;
-  return err ? -1 : 0;
-}
-
-static int glob_stat(const char *path, struct stat *st) { return glob_look(path, st, true); }
-
-static int glob_lstat(const char *path, struct stat *st) { return glob_look(path, st, false); }
-
-/* The directory that all matches are below must be one that may be looked at. */
-static shoal_status check_pattern(const char *pattern) {
-  if (!file_roots_current()) return NULL;
-  char *fixed = mem_strndup(pattern, strcspn(pattern, "*?[\\")), *dir = path_directory(fixed);
-  struct file_place at;
-  shoal_status s = file_place_find(*dir ? dir : ".", true, &at);
-  if (!s) file_place_release(&at);
-  bool absent = s && shoal_status_code(s) != SHOAL_PERMISSION_DENIED;
-  if (absent) {
-    shoal_status_free(s);
-    s = NULL;
-  }
-  free(dir);
-  free(fixed);
-  return s;
-}
-
-shoal_status file_glob(const char *pattern, struct path_list *out) {
-  const char *p;
-  TRY(file_local_path(pattern, &p));
-  TRY(check_pattern(p));
-  glob_t g = {.gl_opendir = glob_open,
-              .gl_readdir = glob_read,
-              .gl_closedir = glob_close,
-              .gl_stat = glob_stat,
-              .gl_lstat = glob_lstat};
-  int rc = glob(p, GLOB_NOSORT | GLOB_PERIOD | GLOB_ALTDIRFUNC, NULL, &g);
-  if (rc == GLOB_NOMATCH) return NULL;
-  if (rc == GLOB_NOSPACE) return STATUS(SHOAL_RESOURCE_EXHAUSTED, "too many files match %s", pattern);
-  if (rc != 0) return STATUS(SHOAL_UNKNOWN, "cannot read the directories of %s", pattern);
-  for (size_t i = 0; i < g.gl_pathc; i++)
-    if (!names_dots(g.gl_pathv[i], p)) vec_push(&out->paths, mem_strdup(g.gl_pathv[i]));
-  globfree(&g);
-  sort(out);
-  return NULL;
-}
+/* ---- lists ---- */
 
 shoal_status directory_list(const char *path, struct path_list *out) {
   struct file_place at;
-  TRY(locate(path, true, &at)); /* for its error */
-  file_place_release(&at);
-  int err;
-  DIR *d = open_directory(path, &err);
-  if (!d) return ERRNO_STATUS(err, "%s", path);
+  TRY(locate(path, true, &at));
+  int fd = open_in(&at, O_RDONLY | O_DIRECTORY);
+  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+  int err = d ? 0 : errno;
+  if (!d && fd >= 0) close(fd);
+  TRY(leave(&at, err, path));
   for (struct dirent *e; (e = readdir(d));)
     if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) vec_push(&out->paths, mem_strdup(e->d_name));
   closedir(d);
-  sort(out);
+  path_list_sort(out);
   return NULL;
 }
 

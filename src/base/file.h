@@ -47,9 +47,12 @@ char *path_directory(const char *path);
 /* A list of strings that owns them. */
 struct path_list {
   VEC(char *) paths;
+  size_t held; /* bytes of those that patterns found: all lists together have a bound */
 };
 void path_list_release(struct path_list *l);
-/* Paths that match a pattern of *, ?, [..] and \, in order; none is not an error. */
+void path_list_sort(struct path_list *l);
+/* Adds the paths that match a pattern of *, ?, [..] and \, in order; none is not an error. RESOURCE_EXHAUSTED when they
+ * take more memory, or finding them more work, than is allowed: a short pattern can match without end. */
 shoal_status file_glob(const char *pattern, struct path_list *out);
 /* Names in a directory, without "." and "..", in order. */
 shoal_status directory_list(const char *path, struct path_list *out);

@@ -6,6 +6,9 @@
  * root. Comparing realpath() with the root was rejected for the gap between check and use, openat2(RESOLVE_BENEATH)
  * because older kernels and container filters lack it and absolute links inside a root would be refused.
  *
+ * A walk of a path that is deep holds many descriptors, and many such walks at once would take all there are: beyond
+ * the first SHALLOW of each, all walks share DEEP.
+ *
  * Invariant 1: stack[0] is a root; every other entry was opened, as a directory and not through a link, in the one
  * before it. */
 #include "base/file_root.h"
@@ -18,10 +21,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/budget.h"
 #include "base/text.h"
 #include "base/vec.h"
 
-enum { MAX_LINKS = 40 }; /* as Linux has it */
+enum { MAX_LINKS = 40 /* as Linux has it */, SHALLOW = 32, DEEP = 1024 };
+
+static struct budget deep = {.most = DEEP}; /* directories that walks hold open, beyond SHALLOW of each */
 
 struct root {
   char *given, *real; /* absolute, without '/' at the end: as the user wrote it, and without links */
@@ -149,7 +155,27 @@ struct path_walk {
   int links;
 };
 
-static void pop(struct path_walk *w) { close(vec_pop(&w->stack)); }
+/* The last directory is no longer the walk's. */
+static int take_last(struct path_walk *w) {
+  int fd = vec_pop(&w->stack);
+  if (w->stack.n >= SHALLOW) budget_give(&deep, 1);
+  return fd;
+}
+
+static void pop(struct path_walk *w) { close(take_last(w)); }
+
+/* fd is the walk's; where there are too many it is closed. */
+static shoal_status push(struct path_walk *w, int fd) {
+  if (w->stack.n >= SHALLOW && !budget_take(&deep, 1)) {
+    close(fd);
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED,
+                  "%s; of directories more than %d deep, those of all paths that are being looked up with --file_root, "
+                  "at most %d are open at a time",
+                  w->path, SHALLOW, DEEP);
+  }
+  vec_push(&w->stack, fd);
+  return NULL;
+}
 
 static shoal_status denied(const struct path_walk *w) {
   return STATUS(SHOAL_PERMISSION_DENIED, "%s; Permission denied: it is not inside --file_root=%s", w->path,
@@ -168,7 +194,7 @@ static shoal_status enter_root(struct path_walk *w, char *path) {
   int fd = r ? fcntl(r->fd, F_DUPFD_CLOEXEC, 0) : -1;
   if (r && fd < 0) s = failed(w, errno);
   if (!s) {
-    vec_push(&w->stack, fd);
+    s = push(w, fd);
     char *copy = mem_strdup(rest);
     free(w->rest);
     w->rest = copy;
@@ -202,10 +228,8 @@ static shoal_status enter(struct path_walk *w, const char *name) {
   if (fd < 0) return failed(w, errno);
   shoal_status s = NULL;
   if (fstat(fd, &st)) s = failed(w, errno);
-  else if (S_ISDIR(st.st_mode)) {
-    vec_push(&w->stack, fd);
-    return NULL;
-  } else if (S_ISLNK(st.st_mode)) s = follow_link(w, fd, "");
+  else if (S_ISDIR(st.st_mode)) return push(w, fd);
+  else if (S_ISLNK(st.st_mode)) s = follow_link(w, fd, "");
   else s = failed(w, ENOTDIR);
   close(fd);
   return s;
@@ -261,7 +285,7 @@ shoal_status file_place_find(const char *path, bool follow, struct file_place *o
   shoal_status s = enter_root(&w, make_absolute(path));
   if (!s) s = walk(&w, follow, out->last);
   if (!s) {
-    out->dir = vec_pop(&w.stack);
+    out->dir = take_last(&w);
     out->name = out->last;
     out->confined = true;
   }

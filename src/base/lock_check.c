@@ -43,6 +43,8 @@ static const struct lock_kind {
     {"cluster/master.c", "s->lock"},
     {"cluster/worker.c", "w->lock"},
     {"cluster/worker.c", "s->lock"},
+    {"cluster/coordination.c", "c->lock"},
+    {"cluster/coordination_agent.c", "a->lock"},
     {"cluster/metrics.c", "p->lock"},
     {"cluster/step_rendezvous.c", "s->lock"},
     {"cluster/cancellable.c", "c->lock"},
@@ -60,6 +62,7 @@ static const struct lock_kind {
     {"runtime/function.c", "f->lock", true},            /* a body is compiled once; constants are folded, in parallel */
     {"runtime/plan.c", "c->lock"},
     {"ops/control/device_copy.c", "st->lock"},
+    {"ops/state/tensor_array.c", "a->lock"}, /* one for gradients is made beside it */
     {"runtime/resource.c", "m->lock"},
     {"runtime/rendezvous.c", "r->lock"},
     {"collective/meeting.c", "m->lock"},
@@ -71,7 +74,6 @@ static const struct lock_kind {
     {"ops/state/wait_list.c", "l->lock"},
     {"ops/data/readers.c", "r->lock"},
     {"ops/data/multi_device_iterator.c", "m->lock"},
-    {"ops/state/tensor_array.c", "a->lock"},
     {"ops/state/lookup.c", "t->lock"},
     {"runtime/variable.c", "v->lock", true}, /* updates of large variables compute in parallel */
 };

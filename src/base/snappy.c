@@ -11,6 +11,12 @@
 
 static shoal_status lost(void) { return STATUS(SHOAL_DATA_LOSS, "corrupted compressed block contents"); }
 
+uint64_t snappy_length(const void *data, size_t n) {
+  struct wire w = wire_from(data, n);
+  uint64_t length;
+  return wire_get_varint(&w, &length) && length / SNAPPY_MOST <= n ? length : 0;
+}
+
 shoal_status snappy_decode(const void *data, size_t n, char **out, size_t *out_n) {
   struct wire w = wire_from(data, n);
   uint64_t length;

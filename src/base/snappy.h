@@ -8,12 +8,16 @@
 #ifndef BASE_SNAPPY_H
 #define BASE_SNAPPY_H
 
+#include <stdint.h>
+
 #include "base/status.h"
 #include "base/text.h"
 
 /* The most plain bytes that one packed byte can stand for (64 of 3), rounded up. */
 enum { SNAPPY_MOST = 22 };
 
+/* How many plain bytes a block says it holds; 0 when it could not hold so many. */
+uint64_t snappy_length(const void *data, size_t n);
 /* The plain bytes, which the caller frees. DATA_LOSS when the block is broken: no memory is taken for a length that it
  * could not hold. */
 shoal_status snappy_decode(const void *data, size_t n, char **out, size_t *out_n);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/status_marks.h"
 
 enum { MAX_PLACES = 16, PLACE_LEN = 96, WHERE_LEN = 256 };
 
@@ -24,6 +25,7 @@ struct shoal_status_rep {
   shoal_code code;
   bool derived;
   bool restarted;
+  bool coordination;
   bool is_static;
   int n_places;
   char *message;
@@ -135,6 +137,13 @@ shoal_status status_mark_restarted(shoal_status s) {
 }
 
 bool status_is_restarted(shoal_status s) { return s && s->restarted; }
+
+shoal_status status_mark_coordination(shoal_status s) {
+  if (s && !s->is_static) s->coordination = true;
+  return s;
+}
+
+bool status_is_coordination(shoal_status s) { return s && s->coordination; }
 
 void status_merge(shoal_status *into, shoal_status s) {
   if (!s) return;

@@ -1,13 +1,19 @@
 /* Being told to stop: SIGTERM and SIGINT set a flag that training sessions look at between steps, and servers while
- * they serve. A second signal ends the process as it would without us. The handlers that were there come back when the
- * last user is gone. */
+ * they serve. A second signal ends the process as it would without us, unless it comes within a second: schedulers,
+ * timeout(1) and the like signal a process and its group, and mean it once. The handlers that were there come back when
+ * the last user is gone. */
 #include "base/stop.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
+
+enum { ONE_SIGNAL_NS = 1000000000 };
+
 static atomic_bool told;
+static atomic_llong first; /* when a signal came, in clock_ns(); 0: none did */
 
 static struct {
   pthread_mutex_t lock;
@@ -18,8 +24,11 @@ static struct {
 static const int signals[] = {SIGTERM, SIGINT};
 
 static void on_signal(int sig) {
+  long long none = 0, now = clock_ns();
   atomic_store(&told, true);
+  if (atomic_compare_exchange_strong(&first, &none, now) || now - none < ONE_SIGNAL_NS) return;
   signal(sig, SIG_DFL);
+  raise(sig); /* once this handler has returned */
 }
 
 void stop_signals_take(void) {

@@ -5,6 +5,7 @@
 #ifndef CHECKPOINT_BUNDLE_H
 #define CHECKPOINT_BUNDLE_H
 
+#include "base/cancel.h"
 #include "base/file.h"
 #include "base/strmap.h"
 #include "checkpoint/slice.h"
@@ -56,6 +57,7 @@ struct bundle {
   int producer;
   VEC(struct bundle_item) items; /* in order of key; the header is not among them */
   struct file_reader *files;     /* [shards], opened when first needed */
+  size_t counted;                /* bytes of the items, in the account of strings */
 };
 /* NOT_FOUND when there is no index. */
 shoal_status bundle_open(struct bundle *b, const char *prefix);
@@ -67,8 +69,10 @@ shoal_status bundle_read(struct bundle *b, const char *key, size_t n, struct ten
 /* The part that slice s is of the tensor. */
 shoal_status bundle_read_slice(struct bundle *b, const char *key, size_t n, const struct slice *s, struct tensor *out);
 
-/* Makes one bundle of several by renaming their data files and joining their indices. */
-shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing);
+/* Makes one bundle of several by renaming their data files and joining their indices; cancel ends it before the first
+ * is renamed. */
+shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing,
+                          struct cancel *cancel);
 
 /* ---- the encoding of strings and the like in data files ---- */
 shoal_status bundle_put_strings(struct file_writer *f, const struct tensor *t, uint32_t *crc);

@@ -1,5 +1,6 @@
 /* Joining the bundles that the tasks of a cluster wrote: data files are renamed, not copied, and one index takes the
- * place of many. Shards are numbered in the order in which entries first name them. */
+ * place of many. Shards are numbered in the order in which entries first name them. What is kept of the indices is in
+ * the account of strings, and as long as they are read nothing has changed: there a merge may be cancelled. */
 #include <string.h>
 
 #include "base/wire.h"
@@ -7,13 +8,16 @@
 #include "checkpoint/table.h"
 #include "proto/checkpoint.wire.h"
 #include "proto/types.wire.h"
+#include "tensor/strings.h"
 
 struct merge {
   VEC(struct bundle_item *) items;
   struct strmap by_key;
-  VEC(char *) files; /* data files in order of their new shard numbers */
+  VEC(char *) files;     /* data files in order of their new shard numbers */
+  struct strmap by_path; /* of files: 1 + the number */
   int producer;
   int bundles;
+  size_t counted; /* bytes of all this, in the account of strings */
 };
 
 static void release(struct merge *m) {
@@ -26,22 +30,36 @@ static void release(struct merge *m) {
   strmap_release(&m->by_key);
   for (size_t i = 0; i < m->files.n; i++) free(m->files.at[i]);
   vec_release(&m->files);
+  strmap_release(&m->by_path);
+  strings_count(-(int64_t)m->counted);
 }
 
-static int shard_of(struct merge *m, const char *prefix, int shard, int shards) {
-  char *path = bundle_data_path(prefix, shard, shards);
-  for (size_t i = m->files.n; i-- > 0;) /* the last ones are the likely ones */
-    if (strcmp(m->files.at[i], path) == 0) {
-      free(path);
-      return (int)i;
-    }
-  vec_push(&m->files, path);
-  return (int)m->files.n - 1;
+static shoal_status count(struct merge *m, size_t bytes) {
+  if (!strings_have_room(bytes)) return NO_MEMORY(bytes, "the index of a merged checkpoint");
+  m->counted += bytes;
+  strings_count((int64_t)bytes);
+  return NULL;
+}
+
+static shoal_status number_shard(struct merge *m, const char *prefix, int shards, int *shard) {
+  char *path = bundle_data_path(prefix, *shard, shards);
+  uintptr_t number = (uintptr_t)strmap_get(&m->by_path, path);
+  shoal_status s = number ? NULL : count(m, 2 * strlen(path) + sizeof(struct strmap_entry));
+  if (number || s) {
+    free(path);
+  } else {
+    vec_push(&m->files, path);
+    number = m->files.n;
+    strmap_put(&m->by_path, path, (void *)number);
+  }
+  *shard = (int)number - 1;
+  return s;
 }
 
 static shoal_status add(struct merge *m, const char *prefix, struct bundle_item *it, struct bundle_entry *e) {
   bool plain = it->key_n && !memchr(it->key, 0, it->key_n);
   struct bundle_item *had = plain ? strmap_get(&m->by_key, it->key) : NULL;
+  TRY(count(m, e->slices.n * sizeof *e->slices.at));
   if (had) {
     if (!e->slices.n || !had->entry.slices.n)
       return INVALID("Duplicate tensor keyed by %s encountered, when merging prefix: %s", it->key, prefix);
@@ -51,6 +69,7 @@ static shoal_status add(struct merge *m, const char *prefix, struct bundle_item 
     bundle_entry_release(e);
     return NULL;
   }
+  TRY(count(m, sizeof *it + sizeof(struct strmap_entry) + (size_t)2 * it->key_n)); /* the map has its own copy */
   struct bundle_item *kept = mem_zalloc(1, sizeof *kept);
   kept->key = it->key;
   kept->key_n = it->key_n;
@@ -62,8 +81,9 @@ static shoal_status add(struct merge *m, const char *prefix, struct bundle_item 
   return NULL;
 }
 
-static shoal_status merge_one(struct merge *m, const char *prefix, bool allow_missing) {
+static shoal_status merge_one(struct merge *m, const char *prefix, bool allow_missing, struct cancel *cancel) {
   struct bundle b;
+  if (cancel_started(cancel)) return cancel_reason(cancel);
   shoal_status s = bundle_open(&b, prefix);
   if (s && allow_missing && shoal_status_code(s) == SHOAL_NOT_FOUND) {
     shoal_status_free(s);
@@ -77,11 +97,12 @@ static shoal_status merge_one(struct merge *m, const char *prefix, bool allow_mi
   for (size_t i = 0; !s && i < b.items.n; i++) {
     struct bundle_item *it = &b.items.at[i];
     struct bundle_entry e;
-    s = bundle_entry_decode(it->key, it->value.at, it->value.n, &e);
+    if (cancel_started(cancel)) s = cancel_reason(cancel);
+    if (!s) s = bundle_entry_decode(it->key, it->value.at, it->value.n, &e);
     if (s) break;
     if (e.shard < 0 || e.shard >= b.shards)
       s = STATUS(SHOAL_DATA_LOSS, "Checkpoint %s has %d shards, not one number %d", prefix, b.shards, e.shard);
-    else e.shard = shard_of(m, prefix, e.shard, b.shards);
+    else s = number_shard(m, prefix, b.shards, &e.shard);
     if (!s) s = add(m, prefix, it, &e);
     if (s) bundle_entry_release(&e);
   }
@@ -122,12 +143,13 @@ static shoal_status write_index(struct merge *m, const char *merged) {
   return s;
 }
 
-shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing) {
+shoal_status bundle_merge(const char *const *prefixes, int n, const char *merged, bool allow_missing,
+                          struct cancel *cancel) {
   struct merge m = {0};
   char *dir = path_directory(merged);
   shoal_status s = directory_make_one(dir);
   free(dir);
-  for (int i = 0; !s && i < n; i++) s = merge_one(&m, prefixes[i], allow_missing);
+  for (int i = 0; !s && i < n; i++) s = merge_one(&m, prefixes[i], allow_missing, cancel);
   for (size_t i = 0; !s && i < m.files.n; i++) {
     char *to = bundle_data_path(merged, (int)i, (int)m.files.n);
     s = file_rename(m.files.at[i], to);

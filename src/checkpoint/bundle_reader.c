@@ -8,6 +8,7 @@
 #include "checkpoint/table.h"
 #include "proto/checkpoint.wire.h"
 #include "proto/types.wire.h"
+#include "tensor/strings.h"
 
 enum { MAX_SHARDS = 100000, OUR_VERSION = 1 };
 
@@ -52,12 +53,16 @@ static shoal_status add_item(void *arg, const char *key, size_t key_n, const cha
   }
   if (b->items.n && compare(vec_last(&b->items).key, vec_last(&b->items).key_n, key, key_n) >= 0)
     return STATUS(SHOAL_DATA_LOSS, "The keys of checkpoint %s are not in order", b->prefix);
+  size_t bytes = sizeof(struct bundle_item) + key_n + n; /* many times what the file has, where it is packed */
+  if (!strings_have_room(bytes)) return NO_MEMORY(bytes, "a checkpoint's entry");
   struct bundle_item it = {.key = mem_try_strndup(key, key_n), .key_n = key_n};
   if (!it.key || !text_try_add(&it.value, value, n)) {
     free(it.key);
     return NO_MEMORY(key_n + n, "a checkpoint's entry");
   }
   vec_push(&b->items, it);
+  b->counted += bytes;
+  strings_count((int64_t)bytes);
   return NULL;
 }
 
@@ -82,6 +87,7 @@ void bundle_close(struct bundle *b) {
     text_release(&b->items.at[i].value);
   }
   vec_release(&b->items);
+  strings_count(-(int64_t)b->counted);
   for (int i = 0; b->files && i < b->shards; i++) file_reader_close(&b->files[i]);
   free(b->files);
   free(b->prefix);

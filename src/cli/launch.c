@@ -215,7 +215,10 @@ int launch_main(int argc, char **argv) {
   if (!s && one_rank) return run_rank(&j, rank);
   if (!s) s = launch_view_open(&j, &j.output);
   struct job_file *told = s ? NULL : tell_of_job(&j);
-  code = s ? report(s) : run_watched(&j);
+  if (s) { /* nothing was begun */
+    report(s);
+    code = EXIT_USAGE;
+  } else code = run_watched(&j);
   job_file_close(told);
   launch_job_release(&j);
   return code;

@@ -100,6 +100,8 @@ void launch_task_command(struct launch_job *j, struct launch_task *t, char ***ar
 /* "host:port,host:port" of a job. */
 void launch_addresses(const struct launch_job *j, enum launch_role role, struct text *out);
 /* {"ps": ["host:port", ...], ...}. */
+/* A port of this host that nobody has, and that no other launcher takes while this process lives. */
+shoal_status launch_take_port(int *port);
 void launch_cluster_json(const struct launch_job *j, struct text *out);
 const char *launch_role_name(enum launch_role role);
 void launch_job_release(struct launch_job *j);

@@ -73,7 +73,7 @@ static bool claim(int port) {
   return false;
 }
 
-static shoal_status take_port(int *port) {
+shoal_status launch_take_port(int *port) {
   static int at;
   int range = last_port() - FIRST_PORT;
   if (!at) at = (int)((clock_ns() / 1000 + getpid()) % range);
@@ -232,7 +232,7 @@ static shoal_status assign_ports(struct launch_job *j) {
     struct launch_task *t = &j->tasks.at[i];
     if (t->role == ROLE_EVALUATOR) continue; /* watches checkpoints, serves nobody */
     int port = (int)j->port + (int)i;
-    if (!j->port) TRY(take_port(&port));
+    if (!j->port) TRY(launch_take_port(&port));
     t->address = mem_printf("127.0.0.1:%d", port);
   }
   return NULL;

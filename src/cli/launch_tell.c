@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "cli/launch.h"
+#include "train/claim.h"
 #include "train/saver.h"
 
 enum { MOST_SHOWN = 32 };
@@ -170,7 +171,7 @@ void launch_tell_begin(struct launch_job *j) {
 
 void launch_tell_saved(struct launch_job *j, bool always) {
   const char *folder = checkpoint_folder(j);
-  if (!folder) return;
+  if (!folder || claim_is_held(folder)) return; /* all of ours have ended: what is there is another run's */
   /* With tasks on other hosts the folder may be shared or not: what is here counts, what is not here says nothing. */
   always = always && !(j->tasks.n && j->tasks.at[0].host);
   struct stat st;

@@ -15,6 +15,7 @@ static const struct subcommand subcommands[] = {
     {"stop", "end a server, or all servers of a cluster", stop_main},
     {"devices", "list the devices of this machine, or of servers and their clusters", devices_main},
     {"launch", "run a program as a whole cluster, on this machine or on several", launch_main},
+    {"bench", "measure what processes of this host do together", bench_main},
 };
 
 static void help(FILE *out) {

@@ -135,7 +135,7 @@ int server_main(int argc, char **argv) {
   shoal_server_options o = {.size = sizeof o};
   const char *level = NULL;
   struct flag_values op_libraries = {0};
-  bool fast = true;
+  bool fast = true, coordination = false;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0, http_port = -1;
   int64_t collective = 0;
   int64_t counts[LIMITS][2] = {0};
@@ -191,6 +191,9 @@ int server_main(int argc, char **argv) {
        .text = &o.collective_group_leader},
       {"collective_timeout", "SECONDS", "for the other members of a collective (default 600)", .number = &collective,
        .min = 1, .max = 1 << 30},
+      {"coordination_service", NULL,
+       "with workers of TensorFlow 2's MultiWorkerMirroredStrategy: serve their coordination, or register where it is",
+       .on = &coordination},
       {"fast_path", NULL, "between Shoal's tasks, other than gRPC (default true; --fast_path=false)", .on = &fast},
       {"log_level", "LEVEL", "debug, info, warning (default), error or none", .text = &level},
   };
@@ -223,6 +226,7 @@ int server_main(int argc, char **argv) {
   if (level) log_set_level(parsed);
   for (int i = 0; i < LIMITS; i++) limit_set((enum limit)i, counts[i][0], counts[i][1]);
   o.no_fast_path = !fast;
+  o.coordination_service = coordination;
   o.collective_timeout_ms = collective * 1000;
   o.peer_timeout_ms = silence * 1000;
   o.startup_timeout_ms = startup < 0 ? 0 : startup ? startup * 1000 : -1;
@@ -252,8 +256,10 @@ int server_main(int argc, char **argv) {
   for (int i = 0; i < op_libraries.n; i++) {
     shoal_status s = shoal_load_ops(op_libraries.at[i]);
     if (!s) continue;
+    fprintf(stderr, "shoal: server: --op_library=%s: %s\n", op_libraries.at[i], shoal_status_message(s));
+    shoal_status_free(s);
     text_release(&json);
-    return report(s);
+    return EXIT_USAGE;
   }
   if (pipe2(signal_pipe, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe for signals"));
   fcntl(signal_pipe[1], F_SETFL, O_NONBLOCK); /* a handler must not wait */

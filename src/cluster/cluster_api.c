@@ -77,12 +77,12 @@ shoal_status shoal_cluster_from_config(const char *tf_config, shoal_cluster **ou
 
 int shoal_cluster_tasks(const shoal_cluster *c, const char *job) {
   for (size_t i = 0; i < c->spec.jobs.n; i++)
-    if (!strcmp(c->spec.jobs.at[i].name, job)) return (int)c->spec.jobs.at[i].tasks.n;
+    if (job && !strcmp(c->spec.jobs.at[i].name, job)) return (int)c->spec.jobs.at[i].tasks.n;
   return 0;
 }
 
 const char *shoal_cluster_address(const shoal_cluster *c, const char *job, int task) {
-  return cluster_spec_find(&c->spec, job, task);
+  return job ? cluster_spec_find(&c->spec, job, task) : NULL;
 }
 
 const char *shoal_cluster_job(const shoal_cluster *c) { return c->job; }

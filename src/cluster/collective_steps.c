@@ -130,8 +130,8 @@ static void ask(struct worker *w, int64_t key, struct peer *leader, struct cance
     return;
   }
   peer_start(leader, "/tensorflow.WorkerService/GetStepSequence", message_from_text(&t),
-             clock_ns() + w->collectives.timeout_ns, 0, 0, "the number of a step with collectives", answered, k,
-             &k->call.call);
+             clock_ns() + w->collectives.timeout_ns, collectives_call_flags(&w->collectives), 0,
+             "the number of a step with collectives", answered, k, &k->call.call);
   cancellable_begun(&k->call);
 }
 

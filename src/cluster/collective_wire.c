@@ -217,7 +217,7 @@ static void ask_for_buffer(struct received *r, const struct collective_id *id) {
   }
   char *name = name_of(id, x->label);
   struct text m = {0};
-  put_RecvBufRequest_step_id(&m, w->step->id);
+  put_RecvBufRequest_step_id(&m, w->step_id);
   put_RecvBufRequest_buf_rendezvous_key(&m, name);
   put_RecvBufRequest_num_bytes(&m, (int64_t)x->bytes);
   put_RecvBufRequest_client_locality_n(&m, "", 0);
@@ -245,12 +245,14 @@ static void wire_recv(struct collective_transport *t, const struct collective_id
   r->transfer = x;
   r->wire = w;
   atomic_store(&w->waits_for, x->peer);
-  if (!w->group->places[x->peer].is_ours) {
+  bool fetched = w->step_id == w->step->id; /* step 0 is nobody's, who could fetch for it */
+  if (!w->group->places[x->peer].is_ours || (!fetched && w->group->tasks[x->peer] != w->group->tasks[w->rank])) {
     ask_for_buffer(r, id);
     return;
   }
   char *key = key_of(w, id, x->peer, w->rank, x->label);
-  rendezvous_recv(w->rendezvous, key, rendezvous_hash(key), w->cancel, value_came, r);
+  if (!fetched) step_rendezvous_recv_local(w->rendezvous, key, w->cancel, value_came, r);
+  else rendezvous_recv(w->rendezvous, key, rendezvous_hash(key), w->cancel, value_came, r);
   free(key);
 }
 

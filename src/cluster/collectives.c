@@ -22,7 +22,50 @@ void collectives_init(struct collectives *c, const char *leader, int64_t timeout
   pthread_mutex_init(&c->lock, NULL);
 }
 
+static struct collectives_end *end_new(void) {
+  struct collectives_end *e = mem_zalloc(1, sizeof *e);
+  atomic_init(&e->refs, 1);
+  cancel_init(&e->cancel);
+  return e;
+}
+
+static void end_unref(struct collectives_end *e) {
+  if (!e || atomic_fetch_sub(&e->refs, 1) != 1) return;
+  cancel_release(&e->cancel);
+  free(e);
+}
+
+void collectives_coordinate(struct collectives *c) {
+  c->coordinated = true;
+  c->end = end_new();
+}
+
+unsigned collectives_call_flags(const struct collectives *c) {
+  return c->coordinated ? PEER_UNWATCHED | RPC_WAIT_FOR_READY : 0;
+}
+
+void collectives_break(struct collectives *c, shoal_status why) {
+  struct collectives_end *next = end_new();
+  pthread_mutex_lock(&c->lock);
+  struct collectives_end *now = c->end;
+  c->end = next;
+  pthread_mutex_unlock(&c->lock);
+  cancel_start(&now->cancel, why);
+  end_unref(now);
+}
+
+/* A reference; NULL: nothing but its step ends a collective. */
+static struct collectives_end *end_of_now(struct collectives *c) {
+  if (!c->coordinated) return NULL;
+  pthread_mutex_lock(&c->lock);
+  struct collectives_end *e = c->end;
+  atomic_fetch_add(&e->refs, 1);
+  pthread_mutex_unlock(&c->lock);
+  return e;
+}
+
 void collectives_release(struct collectives *c) {
+  end_unref(c->end);
   void *sequence;
   for (size_t i = 0; strmap_next(&c->sequences, &i, NULL, &sequence);) free(sequence);
   strmap_release(&c->sequences);
@@ -148,7 +191,9 @@ struct joining {
   char *leader; /* task */
   int64_t deadline;
   struct cancel cancel;
-  struct cancel_hook hook; /* of the step's cancellation */
+  struct cancel_hook hook;     /* of the step's cancellation */
+  struct collectives_end *end; /* a reference; NULL: none */
+  struct cancel_hook end_hook;
   struct alarm alarm;
   struct leader_wait wait; /* at our own tables */
   struct cancel_hook leaving;
@@ -166,15 +211,22 @@ static void unref(struct joining *j) {
   if (atomic_fetch_sub(&j->refs, 1) != 1) return;
   collective_group_unref(j->group);
   cancel_release(&j->cancel);
+  end_unref(j->end);
   free(j->device);
   free(j->leader);
   free(j);
+}
+
+/* Do its messages belong to no step in particular? */
+static bool is_of_all(const struct joining *j) {
+  return j->site->session->worker->collectives.coordinated && j->group && !j->group->all_ours;
 }
 
 /* s is consumed. */
 static void finish(struct joining *j, shoal_status s) {
   struct collective_member *m = j->member;
   if (m->cancel) cancel_deregister(m->cancel, &j->hook);
+  if (j->end) cancel_deregister(&j->end->cancel, &j->end_hook);
   alarm_clear(&j->alarm);
   if (s && cancel_started(&j->cancel)) { /* what follows from it says less */
     shoal_status_free(s);
@@ -183,6 +235,7 @@ static void finish(struct joining *j, shoal_status s) {
   if (s) {
     forget(j->site, m->group_key);
     tensor_release(&j->out);
+    if (is_of_all(j)) steps_cleanup(j->site->session->worker->steps, STEP_OF_ALL); /* what was sent stays in no step */
     status_prefix(s, "Collective op %s (group %d, instance %d): ", m->name, m->group_key, m->instance_key);
   }
   m->done(m, s, s ? NULL : &j->out);
@@ -194,6 +247,11 @@ static void stop(struct joining *j, shoal_status why) {
   atomic_fetch_add(&j->refs, 1);
   cancel_start(&j->cancel, why);
   unref(j);
+}
+
+static void on_end(void *arg) {
+  struct joining *j = arg;
+  stop(j, cancel_reason(&j->end->cancel));
 }
 
 static void on_cancel(void *arg) { stop(arg, status_mark_derived(STATUS(SHOAL_CANCELLED, "it was cancelled"))); }
@@ -235,7 +293,9 @@ static struct schedule_request request_of(const struct joining *j) {
   if (m->kind == COLLECTIVE_GATHER) r.n = m->in->n;
   if (m->kind == COLLECTIVE_ALL_TO_ALL) r.n /= r.size;
   if (j->group->all_ours) {
+    r.alignment = MAX((int64_t)(64 / element), 1);
     collective_choose(&r, element, &usual_cost);
+    if (m->algorithm >= 0) r.algorithm = (enum collective_algorithm)m->algorithm;
     return r;
   }
   bool pairs = m->kind == COLLECTIVE_BROADCAST || m->kind == COLLECTIVE_ALL_TO_ALL;
@@ -258,12 +318,13 @@ static void begin(struct joining *j) {
   }
   j->wire.step = j->step;
   j->wire.session = j->site->session;
-  j->wire.rendezvous = steps_get(j->site->session->worker->steps, j->step->id);
+  j->wire.step_id = is_of_all(j) ? STEP_OF_ALL : j->step->id;
+  j->wire.rendezvous = steps_get(j->site->session->worker->steps, j->wire.step_id);
   j->wire.group = j->group;
   j->wire.rank = j->rank;
   j->wire.cancel = &j->cancel;
   j->run = (struct collective_run){.program = &j->program,
-                                   .id = {j->step->id, m->group_key, m->instance_key, m->frame, m->iter},
+                                   .id = {j->wire.step_id, m->group_key, m->instance_key, m->frame, m->iter},
                                    .transport = &j->wire.head,
                                    .arithmetic = m->arithmetic,
                                    .members = j->group->size,
@@ -311,8 +372,8 @@ static void ask_there(struct joining *j, const char *method, struct text *reques
     return;
   }
   char *what = mem_printf("group %d, instance %d of collectives", j->member->group_key, j->member->instance_key);
-  peer_start(leader, method, message_from_text(request), j->deadline + LEADER_FIRST_MS * 1000000ll, 0, j->step->id,
-             what, done, j, &j->call.call);
+  peer_start(leader, method, message_from_text(request), j->deadline + LEADER_FIRST_MS * 1000000ll,
+             collectives_call_flags(&j->site->session->worker->collectives), j->step->id, what, done, j, &j->call.call);
   free(what);
   cancellable_begun(&j->call);
 }
@@ -562,5 +623,10 @@ static void site_join(struct collective_site *site, struct step *step, struct co
     return;
   }
   alarm_set(&j->alarm, j->deadline + LEADER_FIRST_MS * 1000000ll, on_time_out, j);
-  find_group(j);
+  j->end = end_of_now(&s->worker->collectives);
+  atomic_fetch_add(&j->refs, 1); /* it may be ended before it has begun */
+  if (j->end && !cancel_register(&j->end->cancel, &j->end_hook, on_end, j)) on_end(j);
+  if (cancel_started(&j->cancel)) finish(j, cancel_reason(&j->cancel));
+  else find_group(j);
+  unref(j);
 }

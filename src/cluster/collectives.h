@@ -33,13 +33,25 @@
 struct worker;
 struct worker_session;
 
+/* What ends all collectives that are under way, once. */
+struct collectives_end {
+  atomic_int refs;
+  struct cancel cancel;
+};
+
 struct collectives { /* of one worker */
   char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
   int64_t timeout_ns;
   struct leader *tables; /* in case that it is us */
   pthread_mutex_t lock;
-  struct strmap sequences; /* lock: a graph key -> struct step_sequence * */
+  struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
+  bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
+  struct collectives_end *end; /* lock: of those that begin now; with coordinated */
 };
+
+/* TensorFlow 2's programs run no steps that have a number: messages of their collectives are all of step 0, and every
+ * run of a collective has an instance key of its own. */
+enum { STEP_OF_ALL = 0 };
 
 enum { COLLECTIVE_TIMEOUT_MS = 600000 };
 /* How much longer than a leader's patience an asker has, so that the leader's answer, which says who is missing, comes
@@ -48,6 +60,12 @@ enum { LEADER_FIRST_MS = 1000 };
 
 void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms);
 void collectives_release(struct collectives *c);
+/* The cluster has a coordination service: collectives with TensorFlow's tasks are those of its version 2. */
+void collectives_coordinate(struct collectives *c);
+/* Flags of calls to the leader: one of a coordinated cluster may not be up yet, and is watched by the agent. */
+unsigned collectives_call_flags(const struct collectives *c);
+/* All that are under way between tasks end with why, which is taken over. */
+void collectives_break(struct collectives *c, shoal_status why);
 /* The leader of a cluster; the caller frees it. */
 char *collectives_leader(const struct collectives *c, const struct cluster_spec *spec);
 
@@ -88,7 +106,8 @@ struct collective_wire { /* of one member's run */
   struct collective_transport head;
   struct step *step;
   struct worker_session *session;
-  struct rendezvous *rendezvous; /* the step's on this task: a function's step has another */
+  int64_t step_id;               /* under which the members meet: the step's, or STEP_OF_ALL */
+  struct rendezvous *rendezvous; /* that step's on this task: a function's step has another */
   const struct collective_group *group;
   int rank;
   struct cancel *cancel; /* ends all of it */

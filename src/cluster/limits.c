@@ -40,6 +40,10 @@ const struct limit_row limit_rows[LIMITS] = {
     [LIMIT_PEERS] = {"max_peers", "max_connection_peers", "tasks that clients named",
                      "tasks of clusters that clients name (default 10000)",
                      "of these, of one connection's sessions (default 5000)", 10000, 5000},
+    [LIMIT_COORDINATION_BYTES] = {"max_coordination_bytes", "max_connection_coordination_bytes",
+                                  "bytes of coordination",
+                                  "bytes of the coordination service's values, barriers and devices (default 256 MiB)",
+                                  "of these, that came over one connection (default 128 MiB)", 256 << 20, 128 << 20},
 };
 
 enum { ADDRESS = 'a', CONNECTION = 'c' }; /* keys of accounts begin so */

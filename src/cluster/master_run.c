@@ -28,8 +28,9 @@ struct step_run {
   struct master_session *session;
   struct compiled *compiled;
   int64_t id, started, deadline;
-  int64_t key;        /* its number is one that other masters' steps have, too; 0: it is its own */
-  struct alarm alarm; /* at the deadline, where the call itself does not end then */
+  int64_t key;                         /* its number is one that other masters' steps have, too; 0: it is its own */
+  struct step_run *after, *after_next; /* session->lock: the first that begins when this one has ended; the next such */
+  struct alarm alarm;                  /* at the deadline, where the call itself does not end then */
   struct cancel cancel;
   struct tensor *args, *rets;
   struct rendezvous *rendezvous; /* partial runs */
@@ -70,13 +71,16 @@ struct rendezvous *step_run_rendezvous(struct step_run *r) {
   return r->rendezvous;
 }
 
-static void unlink_run(struct step_run *r) {
+/* Those that begin now that it is gone. */
+static struct step_run *unlink_run(struct step_run *r) {
   struct master_session *s = r->session;
   pthread_mutex_lock(&s->lock);
   if (r->prev) r->prev->next = r->next;
   else s->running = r->next;
   if (r->next) r->next->prev = r->prev;
+  struct step_run *after = r->after;
   pthread_mutex_unlock(&s->lock);
+  return after;
 }
 
 /* Whoever waits for the last step to end goes on. */
@@ -115,6 +119,8 @@ static void on_deadline(void *arg) {
   step_run_cancel(arg, STATUS(SHOAL_DEADLINE_EXCEEDED, "Deadline Exceeded: the step's own time-out"));
 }
 
+static void ask_number(struct step_run *r);
+
 static void conclude(struct step_run *r) {
   alarm_clear(&r->alarm);
   struct master_session *s = r->session;
@@ -138,7 +144,10 @@ static void conclude(struct step_run *r) {
           (long long)r->id, c->fetches.at[i]);
   struct text metadata = {0};
   if (!err) put_metadata(r, &metadata);
-  unlink_run(r);
+  for (struct step_run *w = unlink_run(r), *next; w; w = next) {
+    next = w->after_next;
+    ask_number(w);
+  }
   r->done(r->arg, err, r->rets, &metadata);
   text_release(&metadata);
   for (size_t i = 0; r->args && i < c->feeds.n; i++) tensor_release(&r->args[i]);
@@ -243,32 +252,44 @@ static void start(struct step_run *r) {
   else start_parts(r);
 }
 
-/* Two steps at a time would have one number, and take each other's values. */
-static bool is_taken(struct step_run *r) {
+/* One that was cancelled, or is out of time, ends soon: its client, too, may think that it has. */
+static bool is_ending(struct step_run *r) { return cancel_started(&r->cancel) || clock_ns() >= r->deadline; }
+
+/* Two steps at a time would have one number, and take each other's values. Its number is r's now, or r waits for the
+ * end of the step that has it, or, when none of these, that one is at work. */
+static bool take_number(struct step_run *r, int64_t id, bool *waits) {
   struct master_session *s = r->session;
-  bool taken = false;
+  struct step_run *ending = NULL, *at_work = NULL;
   pthread_mutex_lock(&s->lock);
-  for (const struct step_run *o = s->running; o; o = o->next) taken |= o != r && o->key == r->key && o->id == r->id;
+  for (struct step_run *o = s->running; o; o = o->next) {
+    if (o == r || o->key != r->key || o->id != id) continue;
+    if (is_ending(o)) ending = o;
+    else at_work = o;
+  }
+  *waits = ending && !at_work;
+  if (*waits) {
+    r->after_next = ending->after;
+    ending->after = r;
+  } else if (!at_work) {
+    r->id = id;
+  }
   pthread_mutex_unlock(&s->lock);
-  return taken;
+  return !ending && !at_work;
 }
 
 static void have_number(void *arg, shoal_status err, int64_t id) {
   struct step_run *r = arg;
-  if (!err) {
-    pthread_mutex_lock(&r->session->lock);
-    r->id = id;
-    pthread_mutex_unlock(&r->session->lock);
-  }
-  if (!err && is_taken(r))
+  bool waits = false;
+  if (!err && !take_number(r, id, &waits) && !waits)
     err = STATUS(SHOAL_FAILED_PRECONDITION,
                  "A step with collectives between tasks is under way in this session: such steps run one at a time");
-  if (err) {
-    r->id = 0;
-    finish(r, err);
-  } else {
-    start(r);
-  }
+  if (err) finish(r, err);
+  else if (!waits) start(r);
+}
+
+static void ask_number(struct step_run *r) {
+  struct worker_link *own = &r->session->workers.at[OWN];
+  own->ops->next_step(own, r->key, &r->cancel, have_number, r);
 }
 
 void step_run_begin(struct step_run *r) {
@@ -286,7 +307,7 @@ void step_run_begin(struct step_run *r) {
   }
   if (r->is_timed) alarm_set(&r->alarm, r->deadline, on_deadline, r);
   if (r->id) start(r);
-  else s->workers.at[OWN].ops->next_step(&s->workers.at[OWN], r->key, &r->cancel, have_number, r);
+  else ask_number(r);
 }
 
 static void start_parts(struct step_run *r) {

@@ -15,6 +15,8 @@
 #include "base/file_root.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "cluster/coordination_agent.h"
+#include "cluster/coordination_service.h"
 #include "cluster/identity.h"
 #include "cluster/in_process.h"
 #include "cluster/master_service.h"
@@ -87,6 +89,40 @@ WORKER(get_step_sequence, worker_service_step_sequence, 0)
 WORKER(mark_recv_finished, worker_service_mark_recv_finished, 0)
 WORKER(logging, worker_service_logging, 0)
 
+/* TensorFlow's agents ask again, by this code, for as long as they wait for their leader. */
+static shoal_status not_enabled(void) { return coordination_error(INTERNAL("Coordination service is not enabled.")); }
+
+#define COORDINATION(name)                                                      \
+  static void coordination_##name##_call(struct rpc_call *c, void *arg) {       \
+    struct shoal_server *s = arg;                                               \
+    struct coordination *service = coordination_agent_service(s->coordination); \
+    if (!admit(s, c)) return;                                                   \
+    server_used(s, c, 0);                                                       \
+    if (service) coordination_service_##name(service, s->worker->limits, c);    \
+    else rpc_call_fail(c, not_enabled());                                       \
+  }
+COORDINATION(register)
+COORDINATION(heartbeat)
+COORDINATION(wait_for_all)
+COORDINATION(shutdown)
+COORDINATION(reset)
+COORDINATION(report_error)
+COORDINATION(task_state)
+COORDINATION(insert)
+COORDINATION(get)
+COORDINATION(try_get)
+COORDINATION(get_directory)
+COORDINATION(delete)
+COORDINATION(barrier)
+COORDINATION(cancel_barrier)
+
+static void report_error_to_task(struct rpc_call *c, void *arg) {
+  struct shoal_server *s = arg;
+  if (!admit(s, c)) return;
+  if (s->coordination) coordination_agent_told(s->coordination, c);
+  else rpc_call_fail(c, not_enabled());
+}
+
 /* As TensorFlow's servers answer. */
 static void tracing(struct rpc_call *c, void *arg) {
   if (admit(arg, c)) rpc_call_fail(c, UNIMPLEMENTED("Tracing"));
@@ -111,6 +147,7 @@ static void stop(struct rpc_call *c, void *arg) {
 
 #define M "/tensorflow.MasterService/"
 #define W "/tensorflow.WorkerService/"
+#define C "/tensorflow.CoordinationService/"
 static const struct rpc_method methods[] = {
     {M "CreateSession", create_session},
     {M "ExtendSession", extend_session},
@@ -138,6 +175,21 @@ static const struct rpc_method methods[] = {
     {W "CompleteGroup", complete_group},
     {W "CompleteInstance", complete_instance},
     {W "GetStepSequence", get_step_sequence},
+    {C "RegisterTask", coordination_register_call},
+    {C "Heartbeat", coordination_heartbeat_call},
+    {C "WaitForAllTasks", coordination_wait_for_all_call},
+    {C "ShutdownTask", coordination_shutdown_call},
+    {C "ResetTask", coordination_reset_call},
+    {C "ReportErrorToTask", report_error_to_task},
+    {C "ReportErrorToService", coordination_report_error_call},
+    {C "GetTaskState", coordination_task_state_call},
+    {C "InsertKeyValue", coordination_insert_call},
+    {C "GetKeyValue", coordination_get_call},
+    {C "TryGetKeyValue", coordination_try_get_call},
+    {C "GetKeyValueDir", coordination_get_directory_call},
+    {C "DeleteKeyValue", coordination_delete_call},
+    {C "Barrier", coordination_barrier_call},
+    {C "CancelBarrier", coordination_cancel_barrier_call},
     {"/shoal.Server/Status", describe},
     {"/shoal.Server/Stop", stop},
 };
@@ -231,6 +283,23 @@ static void not_whole(void *arg, shoal_status why) {
   shoal_server_quit(s);
 }
 
+/* Every task of the jobs that TensorFlow's strategies coordinate takes part; the group's leader has the service. */
+static shoal_status coordinate(struct shoal_server *s) {
+  struct device_spec own, of_leader;
+  char *leader = collectives_leader(&s->worker->collectives, &s->spec);
+  shoal_status err = device_spec_parse(s->task, &own);
+  if (!err) err = device_spec_parse(leader, &of_leader);
+  if (!err && (!coordination_has_job(own.job) || !coordination_has_job(of_leader.job)))
+    err = INVALID("--coordination_service is for tasks of the jobs \"chief\" and \"worker\"; this is %s, and %s leads",
+                  s->task, leader);
+  if (!err) {
+    collectives_coordinate(&s->worker->collectives);
+    s->coordination = coordination_agent_new(s->worker, s->peers, leader);
+  }
+  free(leader);
+  return err;
+}
+
 static shoal_status start(const shoal_server_options *o, struct shoal_server *s) {
   char *job = NULL, host[256];
   int task = 0, port = 0;
@@ -277,6 +346,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .n_devices = n_types + 1,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
+  if (o->coordination_service) TRY(coordinate(s));
   /* With TLS, what leaves the host stays inside it: no TCP. */
   if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
   struct worker_link own;
@@ -307,6 +377,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   in_process_add(s->target, &s->master);
   if (o->http_port) TRY(server_pages_start(s, o->http_host, o->http_port));
   rpc_server_accept(s->rpc); /* the last: handlers look at all of it */
+  coordination_agent_start(s->coordination);
   return NULL;
 }
 
@@ -330,6 +401,7 @@ static void free_server(struct shoal_server *s) {
     in_process_remove(&s->master);
   }
   startup_over(s->startup);
+  coordination_agent_stop(s->coordination);
   if (s->rpc) stop_serving(s);
   if (s->worker) {
     /* Where requests of the fast path go on, what they work on stays: the process ends, or has lost this much memory.
@@ -338,6 +410,7 @@ static void free_server(struct shoal_server *s) {
     partial_runs_stop(s->worker);
     master_release(&s->master);
     startup_free(s->startup);
+    coordination_agent_free(s->coordination);
     peers_free(s->peers);
     fast_server_unref(s->worker->fast);
     worker_free(s->worker);

@@ -28,6 +28,7 @@ struct shoal_server {
   struct file_roots *files; /* --file_root; NULL: ops may open anything */
   struct peers *peers;
   struct worker *worker;
+  struct coordination_agent *coordination; /* NULL: there is none */
   struct master master;
   struct rpc_server *rpc;
   struct pages *pages; /* NULL: none */

@@ -146,7 +146,7 @@ static void count_one_less(struct steps *s, bool is_address, uint64_t number) {
   block_free(a);
 }
 
-/* Whoever has no address has shown a secret (the fast path), or is of this process. */
+/* Whoever has no address is of this process. */
 static void count_strange(struct entry *e, struct rpc_origin from) {
   count_one_more(e->steps, false, from.connection);
   if (from.address) count_one_more(e->steps, true, from.address);
@@ -343,7 +343,10 @@ static void end_all(struct entry *e, const char *why) {
   }
 }
 
-static bool is_stale(const struct entry *e, int64_t than) { return !e->bound && !e->requests && e->touched < than; }
+/* Step 0 has no end: it is that of all collectives without a step (collectives.h). */
+static bool is_stale(const struct entry *e, int64_t than) {
+  return e->id && !e->bound && !e->requests && e->touched < than;
+}
 
 static bool is_of_session(const struct entry *e, int64_t session) { return e->session == session && !e->bound; }
 

@@ -123,7 +123,7 @@ void worker_service_fast_recv(void *arg, struct fast_request *request, int64_t s
   struct worker *w = arg;
   struct rendezvous *rendezvous = NULL;
   shoal_status s = check_key(w, key);
-  if (!s) s = steps_get_for_request(w->steps, step, (struct rpc_origin){fast_connection(request)}, &rendezvous);
+  if (!s) s = steps_get_for_request(w->steps, step, fast_origin(request), &rendezvous);
   if (s) {
     fast_answer(request, s, NULL, false);
     return;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "collective/pairs.h"
 
 enum { PIECE = 1 << 13 }; /* elements: a piece of the sum, and of the sums that wait, stays in the cache */
 
@@ -21,37 +22,21 @@ struct reduction {
   size_t element;
 };
 
-/* to = the sum of n members from lo on, elements begin .. begin+count; spare: room for such a sum at every level. */
-static void sum_pairs(const struct reduction *r, int lo, int n, int64_t begin, int64_t count, char *to, char *spare) {
-  const struct collective_arithmetic *a = r->members[0]->arithmetic;
-  const char *first = (const char *)r->members[lo]->in->data + (size_t)begin * r->element;
-  if (n == 1) {
-    if (to != first) memcpy(to, first, (size_t)count * r->element);
-    return;
-  }
-  int h = 1;
-  while (h * 2 < n) h *= 2;
-  const char *right = (const char *)r->members[lo + h]->in->data + (size_t)begin * r->element;
-  if (h > 1) sum_pairs(r, lo, h, begin, count, to, spare);
-  if (n - h > 1) {
-    sum_pairs(r, lo + h, n - h, begin, count, spare, spare + (size_t)PIECE * r->element);
-    right = spare;
-  }
-  a->merge(a, to, h > 1 ? to : first, right, count);
-}
-
 static void reduce_piece(void *arg, int64_t begin, int64_t end) {
   const struct reduction *r = arg;
   const struct collective_arithmetic *a = r->members[0]->arithmetic;
-  int levels = 1;
-  while (1 << levels < r->n) levels++;
-  char *spare = mem_alloc((size_t)levels * PIECE * r->element);
+  size_t step = PIECE * r->element;
+  char *spare = mem_alloc((size_t)pairs_levels(r->n) * step);
+  const char **sources = mem_alloc((size_t)r->n * sizeof *sources);
   for (int64_t i = begin; i < end; i += PIECE) {
     int64_t n = MIN(end - i, PIECE);
     char *sum = (char *)r->sum->data + (size_t)i * r->element;
-    sum_pairs(r, 0, r->n, r->from + i, n, sum, spare);
+    for (int k = 0; k < r->n; k++)
+      sources[k] = (const char *)r->members[k]->in->data + (size_t)(r->from + i) * r->element;
+    pairs_sum(a, sources, r->n, r->element, n, sum, spare, step);
     if (a->final) a->final(a, sum, r->n, n);
   }
+  free(sources);
   free(spare);
 }
 

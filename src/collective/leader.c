@@ -587,3 +587,44 @@ void leader_ask_instance(struct leader *l, const struct instance_question *q, st
   if (!waits) w->done(w, s, NULL, source);
   else shoal_status_free(s);
 }
+
+/* ---- tasks that are lost ---- */
+
+static bool has_member_of(const struct leader_roll *group, const char *task) {
+  size_t n = strlen(task);
+  for (size_t i = 0; i < group->members.n; i++) {
+    const char *device = group->members.at[i]->device;
+    if (device_task_length(device) == n && !memcmp(device, task, n)) return true;
+  }
+  return false;
+}
+
+/* With the lock held. Nobody waits in what is complete; who waits in another instance is told by the error itself. */
+static void drop_instances(struct leader *l, const struct leader_roll *group) {
+  VEC(struct leader_roll *) dropped = {0};
+  char prefix[32];
+  void *value;
+  snprintf(prefix, sizeof prefix, "%s:", group->name);
+  for (size_t i = 0; strmap_next(&l->instances.rolls, &i, NULL, &value);) {
+    struct leader_roll *r = value;
+    if (r->complete && str_starts(r->name, prefix)) vec_push(&dropped, r);
+  }
+  for (size_t i = 0; i < dropped.n; i++) roll_drop(l, dropped.at[i]);
+  vec_release(&dropped);
+}
+
+void leader_lose_task(struct leader *l, const char *task) {
+  VEC(struct leader_roll *) dropped = {0};
+  void *value;
+  pthread_mutex_lock(&l->lock);
+  for (size_t i = 0; strmap_next(&l->groups.rolls, &i, NULL, &value);) {
+    struct leader_roll *r = value;
+    if (r->complete && has_member_of(r, task)) vec_push(&dropped, r);
+  }
+  for (size_t i = 0; i < dropped.n; i++) {
+    drop_instances(l, dropped.at[i]);
+    roll_drop(l, dropped.at[i]);
+  }
+  pthread_mutex_unlock(&l->lock);
+  vec_release(&dropped);
+}

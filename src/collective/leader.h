@@ -67,5 +67,8 @@ void leader_ask_instance(struct leader *l, const struct instance_question *q, st
 /* Waits no longer. True: done will not be called; what was known of it is added to why ("2 of 3 members came: ..."), if
  * anybody wants to read it. */
 bool leader_leave(struct leader *l, struct leader_wait *w, struct text *why);
+/* The complete groups that a task has members in, and their instances, are no more: they are complete again when all
+ * have asked again, whoever comes in the task's place among them. */
+void leader_lose_task(struct leader *l, const char *task);
 
 #endif

@@ -40,6 +40,7 @@ struct collective_member {
   shoal_dtype dtype;
   struct shape shape; /* of the result */
   bool is_source;     /* of a broadcast */
+  int algorithm;      /* schedule.h; -1: the cheapest. Used among Shoal's tasks */
   double timeout_s;   /* 0: none */
   const struct collective_arithmetic *arithmetic;
   const struct tensor *in; /* NULL for those who receive a broadcast */

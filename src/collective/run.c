@@ -137,6 +137,10 @@ static void advance(struct collective_run *r) {
 }
 
 void collective_run_start(struct collective_run *r) {
+  if (r->transport->ops->whole) {
+    r->transport->ops->whole(r->transport, r);
+    return;
+  }
   pthread_mutex_init(&r->lock, NULL);
   r->busy = true;
   r->waits = r->abandoned = false;
@@ -152,6 +156,11 @@ void collective_run_start(struct collective_run *r) {
 }
 
 void collective_run_fail(struct collective_run *r, shoal_status s) {
+  if (r->transport->ops->whole) {
+    r->transport->ops->abandon(r->transport, &r->id, s);
+    shoal_status_free(s);
+    return;
+  }
   pthread_mutex_lock(&r->lock);
   status_merge(&r->status, s);
   bool mine = !r->busy;

@@ -14,7 +14,8 @@ struct run_message; /* run.c */
 
 /* Filled and owned by whoever starts it; lives until done is called. */
 struct collective_run {
-  const struct schedule *program;
+  const struct schedule *program;         /* NULL where the transport does it all */
+  const struct schedule_request *request; /* what the program was made of; for those transports */
   struct collective_id id;
   struct collective_transport *transport;
   const struct collective_arithmetic *arithmetic; /* NULL where nothing is summed */
@@ -23,18 +24,21 @@ struct collective_run {
   const void *in;                                 /* may be `out`, or no part of it */
   void *out;
   struct buffer *in_owner, *out_owner; /* (optional) whose memory they are, for transports */
+  int64_t patience_ns;                 /* how long the thread that starts it may wait for the others to begin */
   void (*done)(struct collective_run *r, shoal_status s); /* exactly once, no lock held; s is to be taken over */
 
   /* the run's own */
   pthread_mutex_t lock;
-  bool busy;           /* lock: some thread is in the program */
-  bool waits;          /* lock: for the message that is being received */
-  bool abandoned;      /* lock */
-  int open;            /* lock: messages under way */
-  shoal_status status; /* lock: why it fails */
-  size_t at;           /* whoever made it busy: the next step */
-  struct buffer *scratch; /* NULL: none is needed */
+  bool busy;                    /* lock: some thread is in the program */
+  bool waits;                   /* lock: for the message that is being received */
+  bool abandoned;               /* lock */
+  int open;                     /* lock: messages under way */
+  shoal_status status;          /* lock: why it fails */
+  size_t at;                    /* whoever made it busy: the next step */
+  struct buffer *scratch;       /* NULL: none is needed */
   struct run_message *messages; /* [steps of the program]: each step has at most one */
+  struct collective_run *next;  /* a transport's that does it all */
+  bool posted;                  /* likewise */
 };
 
 /* May call done before it returns. */

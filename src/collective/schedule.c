@@ -3,12 +3,19 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "collective/schedule_build.h"
 
 const char *const collective_algorithm_names[ALGORITHMS] = {"central", "direct",       "tree", "halving",
                                                             "ring",    "hierarchical", "tasks"};
+
+int collective_algorithm_find(const char *name) {
+  for (int i = 0; i < ALGORITHMS; i++)
+    if (!strcmp(name, collective_algorithm_names[i])) return i;
+  return -1;
+}
 
 /* ---- words ---- */
 

@@ -52,6 +52,8 @@ enum collective_algorithm {
   ALGORITHMS
 };
 extern const char *const collective_algorithm_names[ALGORITHMS];
+/* By name; -1: there is none. */
+int collective_algorithm_find(const char *name);
 
 enum { LABEL_PAIR = -1 };
 

@@ -6,6 +6,7 @@
 #ifndef COLLECTIVE_TRANSPORT_H
 #define COLLECTIVE_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,11 @@ struct collective_id {
   int group_key, instance_key;
   uint64_t frame, iter;
 };
+
+static inline bool collective_id_equal(const struct collective_id *a, const struct collective_id *b) {
+  return a->step == b->step && a->instance_key == b->instance_key && a->group_key == b->group_key &&
+         a->frame == b->frame && a->iter == b->iter;
+}
 
 struct collective_transfer {
   int peer;             /* rank */
@@ -36,6 +42,7 @@ struct collective_transfer {
 };
 
 struct collective_transport;
+struct collective_run;
 
 struct collective_transport_ops {
   const char *name;
@@ -44,9 +51,11 @@ struct collective_transport_ops {
   void (*recv)(struct collective_transport *t, const struct collective_id *id, struct collective_transfer *x);
   /* Every transfer of this collective that has not ended does so, now or soon, with a copy of why. */
   void (*abandon)(struct collective_transport *t, const struct collective_id *id, shoal_status why);
+  /* (optional, and then the only one beside abandon) Does a whole collective, by the run's request. */
+  void (*whole)(struct collective_transport *t, struct collective_run *r);
 };
 
-/* The head of a transport's own struct; one is made for each rank of a group. */
+/* The head of a transport's own struct; each rank of a group has its own. */
 struct collective_transport {
   const struct collective_transport_ops *ops;
 };

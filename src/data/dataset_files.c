@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "data/dataset.h"
 #include "data/record.h"
+#include "tensor/strings.h"
 
 struct record_dataset {
   struct dataset head;
@@ -37,8 +38,8 @@ static void close_file(struct records_iter *r) {
 static void records_iter_free(struct data_iterator *it) {
   struct records_iter *r = (struct records_iter *)it;
   close_file(r);
-  text_release(&r->line);
-  text_release(&r->tail);
+  counted_text_release(&r->line);
+  counted_text_release(&r->tail);
 }
 
 /* Passes by n bytes; *all is false when there are fewer. */
@@ -95,7 +96,7 @@ static shoal_status read_line(struct records_iter *r, bool *got) {
     *got = true;
     const char *from = s->out + s->at, *nl = memchr(from, '\n', s->have - s->at);
     size_t n = nl ? (size_t)(nl - from) : s->have - s->at;
-    text_add(&r->line, from, n);
+    if (!counted_text_add(&r->line, from, n)) return NO_MEMORY(r->line.n + n, "a line");
     s->at += n + (nl ? 1 : 0);
     if (!nl) continue;
     if (r->line.n && r->line.at[r->line.n - 1] == '\r') r->line.n--;
@@ -111,12 +112,12 @@ static shoal_status read_fixed(struct records_iter *r, const struct record_datas
     size_t n;
     TRY(byte_stream_read(&r->stream, piece, MIN(sizeof piece, want - r->tail.n), &n));
     if (!n) break;
-    text_add(&r->tail, piece, n);
+    if (!counted_text_add(&r->tail, piece, n)) return NO_MEMORY(want, "a record");
   }
   *got = r->tail.n == want;
   if (!*got) return NULL;
   vec_clear(&r->line);
-  text_add(&r->line, r->tail.at, (size_t)d->record);
+  if (!counted_text_add(&r->line, r->tail.at, (size_t)d->record)) return NO_MEMORY(d->record, "a record");
   memmove(r->tail.at, r->tail.at + d->record, (size_t)d->footer);
   r->tail.n = (size_t)d->footer;
   return NULL;

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/snappy.h"
+#include "tensor/strings.h"
 
 enum { BUFFER = 1 << 18, HEADER = 12, FOOTER = 4, GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15, GROW = 1 << 20 };
 
@@ -71,12 +72,18 @@ static shoal_status unpack(struct byte_stream *s) {
   return NULL;
 }
 
+static void drop_block(struct byte_stream *s) {
+  free(s->out);
+  s->out = NULL;
+  strings_count(-(int64_t)s->counted);
+  s->counted = 0;
+}
+
 /* The next block. A length that is more than the file has left is no length. */
 static shoal_status unpack_snappy(struct byte_stream *s) {
   unsigned char head[4];
   int64_t left = s->file.size - s->file_at;
-  free(s->out);
-  s->out = NULL;
+  drop_block(s);
   s->at = s->have = 0;
   s->ended = left <= 0;
   if (s->ended) return NULL;
@@ -87,7 +94,10 @@ static shoal_status unpack_snappy(struct byte_stream *s) {
   char *packed = mem_try_alloc(n + 1);
   if (!packed) return NO_MEMORY(n, s->file.path);
   shoal_status bad = file_reader_get(&s->file, s->file_at + (int64_t)sizeof head, packed, n);
+  if (!bad && !strings_have_room(snappy_length(packed, n))) bad = NO_MEMORY(snappy_length(packed, n), s->file.path);
   if (!bad) bad = status_prefix(snappy_decode(packed, n, &s->out, &s->have), "%s: ", s->file.path);
+  s->counted = s->have;
+  strings_count((int64_t)s->counted);
   free(packed);
   s->file_at += (int64_t)(sizeof head + n);
   return bad;
@@ -129,7 +139,7 @@ void byte_stream_close(struct byte_stream *s) {
     free(s->z);
     free(s->out);
   }
-  if (s->snappy) free(s->out);
+  if (s->snappy) drop_block(s);
   free(s->raw);
   file_reader_close(&s->file);
   *s = (struct byte_stream){0};
@@ -164,7 +174,7 @@ shoal_status record_read(struct record_reader *r, struct text *record) {
   if (!r->in.z && !r->in.snappy && length > (uint64_t)r->in.file.size) return truncated(r);
   while (record->n < length) {
     size_t want = (size_t)MIN(length - record->n, (uint64_t)GROW);
-    if (!text_try_reserve(record, want)) return NO_MEMORY(length, "a record");
+    if (!counted_text_reserve(record, want)) return NO_MEMORY(length, "a record");
     TRY(byte_stream_read(&r->in, record->at + record->n, want, &got));
     record->n += got;
     if (got < want) return truncated(r);

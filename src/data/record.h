@@ -23,6 +23,7 @@ struct byte_stream {
   size_t at, have;      /* out[at..have) is not yet taken */
   int64_t file_at;      /* the next byte to read from the file */
   bool ended;
+  size_t counted; /* Snappy: bytes of out, in the account of strings */
 };
 shoal_status byte_stream_open(struct byte_stream *s, const char *path, enum record_compression c);
 /* Takes up to n bytes; *got is less only at the end of the stream. */
@@ -36,8 +37,8 @@ struct record_reader {
   uint64_t offset; /* of the next record in the unpacked stream */
 };
 shoal_status record_reader_open(struct record_reader *r, const char *path, enum record_compression c);
-/* The next record in *record (its contents are replaced). OUT_OF_RANGE at the end; DATA_LOSS for a record that is
- * truncated or damaged. */
+/* The next record in *record, a counted text (tensor/strings.h) whose contents are replaced. OUT_OF_RANGE at the end;
+ * DATA_LOSS for a record that is truncated or damaged. */
 shoal_status record_read(struct record_reader *r, struct text *record);
 void record_reader_close(struct record_reader *r);
 

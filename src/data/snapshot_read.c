@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "data/dataset_rows.h"
 #include "data/snapshot.h"
+#include "tensor/strings.h"
 #include "tensor/tensor_proto.h"
 
 struct stored {
@@ -106,7 +107,7 @@ static void stored_iter_free(struct data_iterator *self) {
   struct stored_iter *it = (struct stored_iter *)self;
   close_file(it);
   path_list_release(&it->files);
-  text_release(&it->record);
+  counted_text_release(&it->record);
 }
 
 static const struct data_iterator_type stored_iter_type = {sizeof(struct stored_iter), stored_next, stored_iter_free};

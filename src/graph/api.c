@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "graph/builder.h"
+#include "graph/given.h"
 #include "graph/gradient.h"
 #include "graph/prune.h"
 
@@ -45,7 +46,12 @@ void shoal_push_scope(shoal_graph *g, const char *name) { graph_push_scope(g, na
 void shoal_pop_scope(shoal_graph *g) { graph_pop_scope(g); }
 void shoal_push_device(shoal_graph *g, const char *device) { graph_push_device(g, device); }
 void shoal_pop_device(shoal_graph *g) { graph_pop_device(g); }
-void shoal_push_control(shoal_graph *g, shoal_op *const *ops, int n) { graph_push_control(g, ops, n); }
+void shoal_push_control(shoal_graph *g, shoal_op *const *ops, int n) {
+  shoal_status s = n < 0 ? NULL : given_array(__func__, "ops", ops, n);
+  if (s) graph_fail(g, s);
+  graph_push_control(g, ops, s ? 0 : n);
+}
+
 void shoal_pop_control(shoal_graph *g) { graph_pop_control(g); }
 void shoal_push_colocation(shoal_graph *g, const shoal_op *with) { graph_push_colocation(g, with); }
 void shoal_pop_colocation(shoal_graph *g) { graph_pop_colocation(g); }
@@ -53,6 +59,9 @@ void shoal_set_random_seed(shoal_graph *g, int64_t seed) { graph_set_seed(g, see
 
 void shoal_gradients(shoal_graph *g, const shoal_out *ys, int n_ys, const shoal_out *xs, int n_xs, const shoal_out *dys,
                      shoal_gradient *dxs) {
+  GRAPH_GIVEN_ARRAY(g, ys, n_ys);
+  GRAPH_GIVEN_ARRAY(g, xs, n_xs);
+  GRAPH_GIVEN_ARRAY(g, dxs, n_xs);
   memset(dxs, 0, (size_t)n_xs * sizeof *dxs);
   if (graph_error(g)) return;
   struct grad *weights = mem_zalloc((size_t)n_ys, sizeof *weights), *out = mem_zalloc((size_t)n_xs, sizeof *out);
@@ -72,7 +81,8 @@ struct shoal_builder {
 
 shoal_builder *shoal_build(shoal_graph *g, const char *op, const char *name) {
   shoal_builder *b = mem_zalloc(1, sizeof *b);
-  b->b = build_begin(g, op, name);
+  if (!op) graph_fail(g, INVALID("%s: op is NULL", __func__));
+  b->b = build_begin(g, op ? op : "NoOp", name);
   return b;
 }
 
@@ -84,8 +94,14 @@ void shoal_build_int(shoal_builder *b, const char *attr, int64_t v) { build_attr
 void shoal_build_float(shoal_builder *b, const char *attr, float v) { build_attr_float(&b->b, attr, v); }
 void shoal_build_bool(shoal_builder *b, const char *attr, bool v) { build_attr_bool(&b->b, attr, v); }
 void shoal_build_type(shoal_builder *b, const char *attr, shoal_dtype v) { build_attr_type(&b->b, attr, v); }
-void shoal_build_string(shoal_builder *b, const char *attr, const char *v) { build_attr_string(&b->b, attr, v); }
-void shoal_build_func(shoal_builder *b, const char *attr, const char *f) { build_attr(&b->b, attr, attr_func(f)); }
+void shoal_build_string(shoal_builder *b, const char *attr, const char *v) {
+  GRAPH_GIVEN(b->b.g, v);
+  build_attr_string(&b->b, attr, v);
+}
+void shoal_build_func(shoal_builder *b, const char *attr, const char *function) {
+  GRAPH_GIVEN(b->b.g, function);
+  build_attr(&b->b, attr, attr_func(function));
+}
 
 void shoal_build_shape(shoal_builder *b, const char *attr, int rank, const int64_t *dims) {
   struct shape s = {.rank = rank};
@@ -93,11 +109,13 @@ void shoal_build_shape(shoal_builder *b, const char *attr, int rank, const int64
     graph_fail(b->b.g, INVALID("attribute %s: a shape has at most %d dimensions", attr, SHOAL_MAX_RANK));
     return;
   }
+  if (rank > 0) GRAPH_GIVEN(b->b.g, dims);
   for (int i = 0; i < rank; i++) s.dims[i] = dims[i];
   build_attr_shape(&b->b, attr, &s);
 }
 
 void shoal_build_tensor(shoal_builder *b, const char *attr, const shoal_tensor *v) {
+  GRAPH_GIVEN(b->b.g, v);
   build_attr(&b->b, attr, attr_tensor(&v->t));
 }
 
@@ -106,6 +124,7 @@ void shoal_build_ints(shoal_builder *b, const char *attr, const int64_t *v, int 
 }
 
 void shoal_build_floats(shoal_builder *b, const char *attr, const float *v, int n) {
+  GRAPH_GIVEN_ARRAY(b->b.g, v, n);
   struct attr list = attr_list(ATTR_FLOAT);
   for (int i = 0; i < n; i++) attr_list_add(&list, attr_float(v[i]));
   build_attr(&b->b, attr, list);
@@ -116,6 +135,7 @@ void shoal_build_types(shoal_builder *b, const char *attr, const shoal_dtype *v,
 }
 
 void shoal_build_strings(shoal_builder *b, const char *attr, const char *const *v, int n) {
+  GRAPH_GIVEN_NAMES(b->b.g, v, n);
   struct attr list = attr_list(ATTR_STRING);
   for (int i = 0; i < n; i++) attr_list_add(&list, attr_string(v[i], strlen(v[i])));
   build_attr(&b->b, attr, list);

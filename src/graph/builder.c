@@ -206,7 +206,8 @@ void build_in(struct build *b, shoal_out in) {
 }
 
 void build_in_list(struct build *b, const shoal_out *in, int n) {
-  for (int i = 0; i < n; i++) build_in(b, in[i]);
+  if (n > 0 && !in) graph_fail(b->g, INVALID("%s '%s': a list of inputs is NULL", b->op_name, b->name));
+  for (int i = 0; in && i < n; i++) build_in(b, in[i]);
 }
 
 void build_control(struct build *b, struct shoal_node *from) {
@@ -214,8 +215,10 @@ void build_control(struct build *b, struct shoal_node *from) {
 }
 
 void build_attr(struct build *b, const char *name, struct attr value) {
-  if (b->n_attrs == BUILD_MAX_ATTRS) {
-    graph_fail(b->g, INVALID("more than %d attributes are given to %s '%s'", BUILD_MAX_ATTRS, b->op_name, b->name));
+  if (b->n_attrs == BUILD_MAX_ATTRS || !name) {
+    if (!name) graph_fail(b->g, INVALID("%s '%s': the name of an attribute is NULL", b->op_name, b->name));
+    else
+      graph_fail(b->g, INVALID("more than %d attributes are given to %s '%s'", BUILD_MAX_ATTRS, b->op_name, b->name));
     attr_release(&value);
     return;
   }
@@ -232,13 +235,22 @@ void build_attr_string(struct build *b, const char *name, const char *v) {
   build_attr(b, name, attr_string(v, strlen(v)));
 }
 
+/* A list of n values is there. */
+static bool list_given(struct build *b, const char *name, const void *v, int n) {
+  if (v || n <= 0) return true;
+  graph_fail(b->g, INVALID("%s '%s': attribute %s is NULL", b->op_name, b->name, name ? name : "(NULL)"));
+  return false;
+}
+
 void build_attr_ints(struct build *b, const char *name, const int64_t *v, int n) {
+  if (!list_given(b, name, v, n)) return;
   struct attr list = attr_list(ATTR_INT);
   for (int i = 0; i < n; i++) attr_list_add(&list, attr_int(v[i]));
   build_attr(b, name, list);
 }
 
 void build_attr_types(struct build *b, const char *name, const shoal_dtype *v, int n) {
+  if (!list_given(b, name, v, n)) return;
   struct attr list = attr_list(ATTR_TYPE);
   for (int i = 0; i < n; i++) attr_list_add(&list, attr_type(v[i]));
   build_attr(b, name, list);

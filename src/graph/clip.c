@@ -1,10 +1,12 @@
 /* Gradient clipping, with TensorFlow's formulas: none of them divides by a norm of zero, and a common norm that is not
  * finite makes every gradient NaN rather than hiding the trouble. */
 #include "base/vec.h"
+#include "graph/given.h"
 #include "graph/gradient.h"
 #include "shoal/train.h"
 
 void shoal_clip_gradients_by_value(shoal_graph *g, shoal_gradient *grads, int n, double low, double high) {
+  GRAPH_GIVEN_ARRAY(g, grads, n);
   for (int i = 0; i < n; i++) {
     shoal_out x = grads[i].values;
     if (!x.node) continue;
@@ -20,6 +22,7 @@ static shoal_out sum_all(struct shoal_graph *g, shoal_out x) {
 }
 
 void shoal_clip_gradients_by_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip) {
+  GRAPH_GIVEN_ARRAY(g, grads, n);
   for (int i = 0; i < n; i++) {
     shoal_out x = grads[i].values;
     if (!x.node) continue;
@@ -30,6 +33,7 @@ void shoal_clip_gradients_by_norm(shoal_graph *g, shoal_gradient *grads, int n, 
 }
 
 shoal_out shoal_clip_by_global_norm(shoal_graph *g, shoal_gradient *grads, int n, double clip) {
+  GRAPH_GIVEN_ARRAY(g, grads, n, (shoal_out){0});
   VEC(shoal_out) halves = {0};
   shoal_dtype dtype = SHOAL_FLOAT32;
   for (int i = 0; i < n; i++) {

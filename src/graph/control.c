@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "graph/builder.h"
+#include "graph/given.h"
 #include "graph/shape_fn.h"
 
 /* A loop's frame, or one branch of a conditional, while it is built. */
@@ -214,10 +215,14 @@ static void add_body(struct built_loop *l, shoal_while_body *body, void *arg, co
 
 void shoal_while_loop(shoal_graph *g, shoal_while_cond *cond, shoal_while_body *body, void *arg,
                       const shoal_out *initial, int n, const shoal_loop_options *options, shoal_out *results) {
+  GRAPH_GIVEN_ARRAY(g, results, n);
   shoal_loop_options o = {0};
   shoal_status e = OPTIONS_TAKE(shoal_loop_options, shapes, &o, options);
   if (e) graph_fail(g, e);
   give_nothing(results, n);
+  GRAPH_GIVEN(g, cond);
+  GRAPH_GIVEN(g, body);
+  GRAPH_GIVEN_ARRAY(g, initial, n);
   if (n < 1) graph_fail(g, INVALID("a loop needs a variable"));
   if (graph_error(g)) return;
   const char *name = o.name ? o.name : "while";
@@ -267,7 +272,10 @@ static void add_branch(struct shoal_graph *g, shoal_out pred, struct shoal_node 
 
 void shoal_cond(shoal_graph *g, shoal_out pred, shoal_branch *then, shoal_branch *otherwise, void *arg, int n,
                 shoal_out *results) {
+  GRAPH_GIVEN_ARRAY(g, results, n);
   give_nothing(results, n);
+  GRAPH_GIVEN(g, then);
+  GRAPH_GIVEN(g, otherwise);
   if (n < 1) graph_fail(g, INVALID("a conditional needs a result"));
   if (graph_error(g)) return;
   graph_push_scope(g, "cond");

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "base/wire.h"
 #include "graph/function.h"
@@ -166,6 +167,8 @@ shoal_status op_export(const struct op *op, struct text *out) {
 }
 
 shoal_status shoal_graph_export(const shoal_graph *g, shoal_bytes *out) {
+  GIVEN(g);
+  GIVEN(out);
   *out = (shoal_bytes){0};
   struct text t = {0};
   shoal_status s = graph_export(g, NULL, &t);

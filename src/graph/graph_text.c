@@ -1,6 +1,7 @@
 /* Graphs as text: by way of the binary form, so that there is one importer and one exporter. */
 #include <stdlib.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "graph/import.h"
 #include "graph/text_format.h"
@@ -9,6 +10,8 @@
 #include "shoal/graph.h"
 
 shoal_status shoal_graph_import_text(shoal_graph *g, const char *text, size_t size, const char *prefix) {
+  GIVEN(g);
+  GIVEN_ARRAY(text, (int64_t)(size > 0));
   Tensorflow__GraphDef *def;
   TRY(text_format_parse(&tensorflow__graph_def__descriptor, text, size, &def));
   size_t n = tensorflow__graph_def__get_packed_size(def);
@@ -21,6 +24,8 @@ shoal_status shoal_graph_import_text(shoal_graph *g, const char *text, size_t si
 }
 
 shoal_status shoal_graph_export_text(const shoal_graph *g, shoal_bytes *out) {
+  GIVEN(g);
+  GIVEN(out);
   *out = (shoal_bytes){0};
   struct text bytes = {0}, text = {0};
   Tensorflow__GraphDef *def = NULL;

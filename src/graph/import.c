@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "graph/function.h"
 #include "graph/import_parts.h"
@@ -389,6 +390,8 @@ shoal_status graph_import(struct shoal_graph *g, const void *data, size_t size, 
 }
 
 shoal_status shoal_graph_import(shoal_graph *g, const void *data, size_t size, const char *prefix) {
+  GIVEN(g);
+  GIVEN_ARRAY(data, (int64_t)(size > 0));
   struct import_options o = {.prefix = prefix};
   TRY(graph_import(g, data, size, &o, NULL));
   /* For shoal_out_shape and for gradients, which are simpler where shapes are known. What does not fit says so when it

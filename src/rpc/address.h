@@ -5,7 +5,9 @@
  * stand those of its address, with three quarters of what there is (of connections, what --max_address_connections
  * says). Flags for each were rejected: who has all clients behind one address, a tunnel's or a gateway's, gives the
  * process more. What counts as an address: one of IPv4, or all of IPv6 that share their first half, which is what one
- * machine is given. */
+ * machine is given. All that come to the fast path's Unix socket are one. Where a server may hold as much as the
+ * process, which is so unless --max_request_bytes or a large memory leaves it less, an address has one share of gRPC
+ * and the fast path together; else one of each. */
 #ifndef RPC_ADDRESS_H
 #define RPC_ADDRESS_H
 

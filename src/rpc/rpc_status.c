@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/status_marks.h"
 #include "base/wire.h"
 #include "proto/rpc_payload.wire.h"
 
 #define DERIVED "type.googleapis.com/tensorflow.DerivedStatus"
 #define RESTARTED "type.googleapis.com/tensorflow.distributed_runtime.WorkerPossiblyRestarted"
+#define COORDINATION "type.googleapis.com/tensorflow.CoordinationServiceError"
 
 void rpc_status_text(shoal_status s, struct text *out) {
   static const char cut[] = " ... [truncated]";
@@ -30,6 +32,7 @@ static void put_mark(struct text *out, const char *key) {
 void rpc_status_payload(shoal_status s, struct text *out) {
   if (status_is_derived(s)) put_mark(out, DERIVED);
   if (status_is_restarted(s)) put_mark(out, RESTARTED);
+  if (status_is_coordination(s)) put_mark(out, COORDINATION);
 }
 
 static void read_marks(shoal_status s, const struct text *payload) {
@@ -41,6 +44,7 @@ static void read_marks(shoal_status s, const struct text *payload) {
       if (k.tag != GrpcPayloadContainer_PayloadsEntry_key) continue;
       if (k.size == strlen(DERIVED) && !memcmp(k.data, DERIVED, k.size)) status_mark_derived(s);
       if (k.size == strlen(RESTARTED) && !memcmp(k.data, RESTARTED, k.size)) status_mark_restarted(s);
+      if (k.size == strlen(COORDINATION) && !memcmp(k.data, COORDINATION, k.size)) status_mark_coordination(s);
     }
   }
 }

@@ -514,7 +514,9 @@ static void on_connected(void *arg, int fd) {
   for (int i = 0; fd < 0 && i < SOME && end_an_idle_one(s, NULL);) i++;
   if (fd < 0) return;
   getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
-  struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), &s->held);
+  /* Who may have all that the process holds shares it with the fast path, and an address has one share of both. */
+  struct budget *held = s->held.most < s->held.parent->most ? &s->held : s->held.parent;
+  struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), held);
   if (!may_connect(s, from, &peer)) {
     rpc_address_unref(from);
     close(fd);

@@ -38,6 +38,9 @@ shoal_status rpc_tls_load(const char *cert_file, const char *key_file, const cha
   if (cert_file) s = read_pem("--tls_cert", cert_file, &t->cert);
   if (!s && key_file) s = read_pem("--tls_key", key_file, &t->key);
   if (!s && ca_file) s = read_pem("--tls_ca", ca_file, &t->ca);
+  SSL_CTX *ctx = NULL;
+  if (!s) s = rpc_tls_context(t, false, &ctx); /* what cannot be used is told here, before anyone is connected to */
+  SSL_CTX_free(ctx);
   if (s) rpc_tls_free(t);
   else *out = t;
   return s;
@@ -106,22 +109,32 @@ static int pick_protocol(SSL *ssl, const unsigned char **out, unsigned char *n, 
 
 static BIO *bio_of(const char *pem) { return BIO_new_mem_buf(pem, -1); }
 
-static bool use_pair(SSL_CTX *ctx, const struct rpc_tls *t) {
-  BIO *b = bio_of(t->cert);
-  X509 *cert = PEM_read_bio_X509(b, NULL, NULL, NULL);
+/* Nobody is asked for a pass phrase: a server has no terminal, and whoever has one would wait there for ever. */
+static int no_pass_phrase(char *into, int size, int writing, void *arg) { return -1; }
+
+static X509 *next_certificate(BIO *from) { return PEM_read_bio_X509(from, NULL, no_pass_phrase, NULL); }
+
+static shoal_status use_certificate(SSL_CTX *ctx, const char *pem) {
+  BIO *b = bio_of(pem);
+  X509 *cert = next_certificate(b);
   bool ok = cert && SSL_CTX_use_certificate(ctx, cert) == 1;
   X509_free(cert);
-  for (X509 *next; ok && (next = PEM_read_bio_X509(b, NULL, NULL, NULL));) { /* the rest of its chain */
+  for (X509 *next; ok && (next = next_certificate(b));) { /* the rest of its chain */
     ok = SSL_CTX_add1_chain_cert(ctx, next) == 1;
     X509_free(next);
   }
   BIO_free(b);
-  b = bio_of(t->key);
-  EVP_PKEY *key = ok ? PEM_read_bio_PrivateKey(b, NULL, NULL, NULL) : NULL;
-  ok = key && SSL_CTX_use_PrivateKey(ctx, key) == 1 && SSL_CTX_check_private_key(ctx) == 1;
-  EVP_PKEY_free(key);
+  return ok ? NULL : INVALID("the file of --tls_cert holds no certificate that can be used");
+}
+
+static shoal_status use_key(SSL_CTX *ctx, const char *pem) {
+  BIO *b = bio_of(pem);
+  EVP_PKEY *key = PEM_read_bio_PrivateKey(b, NULL, no_pass_phrase, NULL);
   BIO_free(b);
-  return ok;
+  if (!key) return INVALID("the file of --tls_key holds no private key that can be read without a pass phrase");
+  bool ok = SSL_CTX_use_PrivateKey(ctx, key) == 1 && SSL_CTX_check_private_key(ctx) == 1;
+  EVP_PKEY_free(key);
+  return ok ? NULL : INVALID("the key of --tls_key is not that of the certificate of --tls_cert: they go together");
 }
 
 /* Whoever is given is trusted, be it an authority under another: not all that are under that one. */
@@ -129,7 +142,7 @@ static bool trust(SSL_CTX *ctx, const char *ca) {
   BIO *b = bio_of(ca);
   X509_STORE_set_flags(SSL_CTX_get_cert_store(ctx), X509_V_FLAG_PARTIAL_CHAIN);
   int n = 0;
-  for (X509 *cert; (cert = PEM_read_bio_X509(b, NULL, NULL, NULL)); X509_free(cert)) {
+  for (X509 *cert; (cert = next_certificate(b)); X509_free(cert)) {
     X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), cert);
     SSL_CTX_add_client_CA(ctx, cert);
     n++;
@@ -165,10 +178,10 @@ shoal_status rpc_tls_context(const struct rpc_tls *t, bool server, SSL_CTX **out
   int verify = server ? (t->ca ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE) : SSL_VERIFY_PEER;
   SSL_CTX_set_verify(ctx, verify, NULL);
   shoal_status s = NULL;
-  if (t->cert && !use_pair(ctx, t))
-    s = INVALID("the certificate and key of --tls_cert and --tls_key cannot be used: do they belong together?");
-  else if (t->ca ? !trust(ctx, t->ca) : (!server && !SSL_CTX_set_default_verify_paths(ctx)))
-    s = INVALID("the authority given with --tls_ca cannot be used");
+  if (t->cert) s = use_certificate(ctx, t->cert);
+  if (!s && t->cert) s = use_key(ctx, t->key);
+  if (!s && (t->ca ? !trust(ctx, t->ca) : (!server && !SSL_CTX_set_default_verify_paths(ctx))))
+    s = INVALID("the file of --tls_ca holds no certificate of an authority");
   ERR_clear_error();
   if (s) SSL_CTX_free(ctx);
   else *out = ctx;

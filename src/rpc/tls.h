@@ -14,7 +14,8 @@ struct rpc_tls {
   char *cert, *key, *ca; /* PEM texts; ca NULL: the peer need not show a certificate */
 };
 
-/* Reads the files; cert and key go together. All NULL gives *out NULL: plain text. */
+/* Reads the files, and tries whether they can be used; cert and key go together. All NULL gives *out NULL: plain
+ * text. */
 shoal_status rpc_tls_load(const char *cert_file, const char *key_file, const char *ca_file, struct rpc_tls **out);
 void rpc_tls_free(struct rpc_tls *t);
 /* What OpenSSL needs of it, for SSL_CTX_free; NULL with an error (what cannot be used) when the certificate, the key or

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/text.h"
 #include "runtime/session_ops.h"
 
 shoal_status shoal_session_open(shoal_graph *g, const shoal_session_options *options, shoal_session **out) {
+  GIVEN(out);
   shoal_session_options o = {0};
   TRY(OPTIONS_TAKE(shoal_session_options, give_up, &o, options));
   if (!g) return INVALID("a session needs a graph");
@@ -22,6 +24,8 @@ shoal_status shoal_session_open(shoal_graph *g, const shoal_session_options *opt
 }
 
 shoal_status shoal_session_extend(shoal_session *s, shoal_graph *g) {
+  GIVEN(s);
+  GIVEN(g);
   if (shoal_graph_error(g)) return status_copy(shoal_graph_error(g));
   return s->ops->extend(s, g);
 }
@@ -32,6 +36,12 @@ shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *option
                                shoal_tensor *const *feeds, int n_feeds, const char *const *fetch_names,
                                shoal_tensor **fetches, int n_fetches, const char *const *targets, int n_targets,
                                shoal_bytes *metadata) {
+  GIVEN(s);
+  GIVEN_NAMES(feed_names, n_feeds);
+  GIVEN_NAMES(fetch_names, n_fetches);
+  GIVEN_NAMES(targets, n_targets);
+  GIVEN_ARRAY(feeds, n_feeds);
+  GIVEN_ARRAY(fetches, n_fetches);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
   if (metadata) *metadata = (shoal_bytes){0};
   shoal_run_options o = {0};
@@ -42,6 +52,11 @@ shoal_status shoal_session_run(shoal_session *s, const shoal_run_options *option
 shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *feed_names, int n_feeds,
                                          const char *const *fetch_names, int n_fetches, const char *const *targets,
                                          int n_targets, char **handle) {
+  GIVEN(s);
+  GIVEN_NAMES(feed_names, n_feeds);
+  GIVEN_NAMES(fetch_names, n_fetches);
+  GIVEN_NAMES(targets, n_targets);
+  GIVEN(handle);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
   return s->ops->partial_setup(s, &sig, handle);
 }
@@ -49,6 +64,12 @@ shoal_status shoal_session_partial_setup(shoal_session *s, const char *const *fe
 shoal_status shoal_session_partial_run(shoal_session *s, const char *handle, const char *const *feed_names,
                                        shoal_tensor *const *feeds, int n_feeds, const char *const *fetch_names,
                                        shoal_tensor **fetches, int n_fetches) {
+  GIVEN(s);
+  GIVEN_NAMES(feed_names, n_feeds);
+  GIVEN_NAMES(fetch_names, n_fetches);
+  GIVEN(handle);
+  GIVEN_ARRAY(feeds, n_feeds);
+  GIVEN_ARRAY(fetches, n_fetches);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, NULL, 0};
   return s->ops->partial_run(s, handle, &sig, feeds, fetches);
 }
@@ -56,6 +77,11 @@ shoal_status shoal_session_partial_run(shoal_session *s, const char *handle, con
 shoal_status shoal_session_make_callable(shoal_session *s, const char *const *feed_names, int n_feeds,
                                          const char *const *fetch_names, int n_fetches, const char *const *targets,
                                          int n_targets, int64_t *callable) {
+  GIVEN(s);
+  GIVEN_NAMES(feed_names, n_feeds);
+  GIVEN_NAMES(fetch_names, n_fetches);
+  GIVEN_NAMES(targets, n_targets);
+  GIVEN(callable);
   struct step_signature sig = {feed_names, n_feeds, fetch_names, n_fetches, targets, n_targets};
   return s->ops->make_callable(s, &sig, callable);
 }
@@ -63,6 +89,9 @@ shoal_status shoal_session_make_callable(shoal_session *s, const char *const *fe
 shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable, const shoal_run_options *options,
                                         shoal_tensor *const *feeds, int n_feeds, shoal_tensor **fetches, int n_fetches,
                                         shoal_bytes *metadata) {
+  GIVEN(s);
+  GIVEN_ARRAY(feeds, n_feeds);
+  GIVEN_ARRAY(fetches, n_fetches);
   if (metadata) *metadata = (shoal_bytes){0};
   shoal_run_options o = {0};
   TRY(OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &o, options));
@@ -70,6 +99,7 @@ shoal_status shoal_session_run_callable(shoal_session *s, int64_t callable, cons
 }
 
 shoal_status shoal_session_release_callable(shoal_session *s, int64_t callable) {
+  GIVEN(s);
   return s->ops->release_callable(s, callable);
 }
 
@@ -95,28 +125,33 @@ static char *end_word(char *at) {
 }
 
 /* One block: the array, then the lines, which the strings are in. */
-shoal_status shoal_session_devices(shoal_session *s, shoal_device **out, int *n) {
+shoal_status shoal_session_devices(shoal_session *s, shoal_device **list, int *n) {
+  GIVEN(s);
+  GIVEN(list);
+  GIVEN(n);
   char *lines;
   TRY(s->ops->list_devices(s, &lines));
   size_t count = 0, bytes = strlen(lines) + 1;
   for (const char *at = lines; *at; at++) count += *at == '\n';
-  shoal_device *list = mem_alloc(count * sizeof *list + bytes);
-  char *at = memcpy(list + count, lines, bytes);
+  shoal_device *all = mem_alloc(count * sizeof *all + bytes);
+  char *at = memcpy(all + count, lines, bytes);
   free(lines);
   for (size_t i = 0; i < count; i++) {
-    list[i].name = at;
-    list[i].type = at = end_word(at);
+    all[i].name = at;
+    all[i].type = at = end_word(at);
     at = end_word(at);
-    list[i].memory = strtoll(at, &at, 10);
-    list[i].incarnation = strtoull(at, &at, 10);
+    all[i].memory = strtoll(at, &at, 10);
+    all[i].incarnation = strtoull(at, &at, 10);
     at = end_word(at);
   }
-  *out = list;
+  *list = all;
   *n = (int)count;
   return NULL;
 }
 
 shoal_status shoal_session_list_devices(shoal_session *s, char **names) {
+  GIVEN(s);
+  GIVEN(names);
   shoal_device *list;
   int n;
   TRY(shoal_session_devices(s, &list, &n));

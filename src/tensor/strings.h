@@ -14,12 +14,20 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 /* Is there room for a string of so many bytes, as for a buffer? */
 bool strings_have_room(size_t bytes);
 /* So many bytes more, or fewer, are held by strings. What a thread has changed is added to the account when it is more
  * than a little, or the thread ends. */
 void strings_count(int64_t bytes);
+
+/* Text that grows by what strangers packed into files and strings, before it becomes a string: in the account, too, as
+ * many gigabytes may unfold from a few kilobytes. False when there is no room, and t is as before. Whoever grows
+ * one by these grows it by no others, and ends it by counted_text_release(). */
+bool counted_text_reserve(struct text *t, size_t extra);
+bool counted_text_add(struct text *t, const char *data, size_t n);
+void counted_text_release(struct text *t);
 
 extern _Atomic uint64_t strings_lost_;
 static inline uint64_t strings_lost(void) { return atomic_load_explicit(&strings_lost_, memory_order_relaxed); }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/block.h"
+#include "base/given.h"
 #include "base/mem.h"
 #include "tensor/strings.h"
 
@@ -275,6 +276,8 @@ shoal_tensor *tensor_handle_take(struct tensor *t) {
 }
 
 shoal_status shoal_tensor_new(shoal_dtype dtype, int rank, const int64_t *dims, shoal_tensor **out) {
+  if (rank > 0) GIVEN(dims);
+  GIVEN(out);
   struct tensor t;
   TRY(tensor_new_dims(&t, dtype, rank, dims));
   tensor_zero(&t);
@@ -284,6 +287,9 @@ shoal_status shoal_tensor_new(shoal_dtype dtype, int rank, const int64_t *dims, 
 
 shoal_status shoal_tensor_from(shoal_dtype dtype, int rank, const int64_t *dims, const void *data, size_t size,
                                shoal_tensor **out) {
+  if (rank > 0) GIVEN(dims);
+  if (size) GIVEN(data);
+  GIVEN(out);
   if (!dtype_plain(dtype)) return INVALID("A %s tensor cannot be made from raw bytes", dtype_tf_name(dtype));
   struct tensor t;
   TRY(tensor_new_dims(&t, dtype, rank, dims));
@@ -298,6 +304,8 @@ shoal_status shoal_tensor_from(shoal_dtype dtype, int rank, const int64_t *dims,
 }
 
 shoal_status shoal_tensor_from_string(const char *data, size_t size, shoal_tensor **out) {
+  if (size) GIVEN(data);
+  GIVEN(out);
   struct tensor t;
   TRY(tensor_new_scalar(&t, SHOAL_STRING));
   if (!str_try_set(t.data, data, size)) {

@@ -3,6 +3,7 @@
  * on what may be asked for. */
 #include "shoal/async.h"
 
+#include "base/given.h"
 #include "base/latch.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -45,6 +46,8 @@ static void release(struct shoal_async *a) {
 
 shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options, shoal_feeds feeds,
                              shoal_fetches fetches, const shoal_op *target, shoal_async **out) {
+  GIVEN(s);
+  GIVEN(out);
   struct shoal_async *a = mem_zalloc(1, sizeof *a);
   a->session = s;
   cancel_init(&a->cancel);

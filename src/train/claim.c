@@ -79,6 +79,17 @@ shoal_status claim_take(const char *folder, bool (*give_up)(void), struct claim 
   return NULL;
 }
 
+bool claim_is_held(const char *folder) {
+  const char *path;
+  shoal_status elsewhere = file_local_path(folder, &path);
+  shoal_status_free(elsewhere);
+  int fd = elsewhere ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool held = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+  close(fd);
+  return held;
+}
+
 void claim_free(struct claim *c) {
   if (!c) return;
   close(c->fd);

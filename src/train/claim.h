@@ -11,5 +11,7 @@ struct claim;
  * that can be told. *out is NULL where the file system knows no locks. give_up (or NULL) ends the wait. */
 shoal_status claim_take(const char *folder, bool (*give_up)(void), struct claim **out);
 void claim_free(struct claim *c);
+/* Does anybody save there now? */
+bool claim_is_held(const char *folder);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/given.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "train/step_request.h"
@@ -81,6 +82,8 @@ static void *run_thread(void *arg) {
 }
 
 shoal_status shoal_coordinator_start(shoal_coordinator *c, shoal_status (*fn)(void *arg), void *arg) {
+  GIVEN(c);
+  GIVEN(fn);
   struct thread *t = mem_zalloc(1, sizeof *t);
   *t = (struct thread){c, fn, arg};
   pthread_mutex_lock(&c->lock);
@@ -196,16 +199,19 @@ static shoal_status start_one(struct runner *r, shoal_status (*fn)(void *arg)) {
   return e;
 }
 
-shoal_status shoal_queue_runner_start(const shoal_queue_runner *what, shoal_session *session, shoal_coordinator *c) {
-  if (!what->enqueue) return INVALID("a queue runner needs an op to run");
-  struct runner *r = mem_zalloc(1, sizeof *r);
-  *r = (struct runner){.what = *what, .session = session, .c = c, .refs = 1};
-  pthread_mutex_init(&r->lock, NULL);
-  int threads = MAX(what->threads, 1);
-  r->enqueuing = threads;
+shoal_status shoal_queue_runner_start(const shoal_queue_runner *r, shoal_session *session, shoal_coordinator *c) {
+  GIVEN(r);
+  GIVEN(session);
+  GIVEN(c);
+  if (!r->enqueue) return INVALID("a queue runner needs an op to run");
+  struct runner *own = mem_zalloc(1, sizeof *own);
+  *own = (struct runner){.what = *r, .session = session, .c = c, .refs = 1};
+  pthread_mutex_init(&own->lock, NULL);
+  int threads = MAX(r->threads, 1);
+  own->enqueuing = threads;
   shoal_status e = NULL;
-  for (int i = 0; i < threads && !e; i++) e = start_one(r, fill);
-  if (!e && what->cancel) e = start_one(r, cancel_at_stop);
-  runner_unref(r);
+  for (int i = 0; i < threads && !e; i++) e = start_one(own, fill);
+  if (!e && r->cancel) e = start_one(own, cancel_at_stop);
+  runner_unref(own);
   return e;
 }

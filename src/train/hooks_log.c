@@ -92,8 +92,9 @@ shoal_hook shoal_logging_tensor_hook(const shoal_out *tensors, const char *const
   s->names = mem_zalloc((size_t)n + 1, sizeof *s->names);
   s->fetches = mem_zalloc((size_t)n + 1, sizeof *s->fetches);
   for (int i = 0; i < n; i++) {
-    s->tensors[i] = tensors[i];
-    s->names[i] = mem_strdup(names ? names[i] : tensors[i].node ? tensors[i].node->name : "nothing");
+    if (tensors) s->tensors[i] = tensors[i];
+    const char *node = s->tensors[i].node ? s->tensors[i].node->name : "nothing";
+    s->names[i] = mem_strdup(names && names[i] ? names[i] : node);
   }
   return (shoal_hook){s, .before_run = logging_before, .after_run = logging_after, .end = logging_end,
                       .free = logging_free};

@@ -77,6 +77,8 @@ static void drop_values(struct input_hook *s) {
 
 static shoal_status after_create(void *state, const shoal_created *c) {
   struct input_hook *s = state;
+  if (!s->fill) return INVALID("shoal_input_hook: fill is NULL");
+  if (s->n > 0 && !s->to) return INVALID("shoal_input_hook: to is NULL");
   return session_get_int(c->session, s->in.position, &s->position);
 }
 
@@ -107,9 +109,9 @@ static void release(void *state) {
 shoal_hook shoal_input_hook(shoal_input in, const shoal_out *to, int n, shoal_input_fill *fill, void *arg) {
   struct input_hook *s = mem_zalloc(1, sizeof *s);
   *s = (struct input_hook){.in = in, .n = n, .fill = fill, .arg = arg};
-  s->to = mem_zalloc((size_t)n + 1, sizeof *s->to);
+  if (to) s->to = mem_zalloc((size_t)n + 1, sizeof *s->to);
   s->values = mem_zalloc((size_t)n + 1, sizeof *s->values);
-  memcpy(s->to, to, (size_t)n * sizeof *to);
+  if (to) memcpy(s->to, to, (size_t)n * sizeof *to);
   return (shoal_hook){s, .after_create = after_create, .before_run = before_run, .after_run = after_run,
                       .free = release};
 }

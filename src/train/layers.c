@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "graph/builder.h"
+#include "graph/given.h"
 #include "train/variables.h"
 
 static struct shape to_shape(struct shoal_graph *g, shoal_dims d) {
@@ -32,7 +33,10 @@ shoal_out shoal_placeholder(shoal_graph *g, shoal_dtype dtype, shoal_dims dims, 
 
 /* ---- constants ---- */
 
-shoal_out shoal_constant(shoal_graph *g, const shoal_tensor *value) { return build_const(g, &value->t, "Const"); }
+shoal_out shoal_constant(shoal_graph *g, const shoal_tensor *value) {
+  GRAPH_GIVEN(g, value, (shoal_out){0});
+  return build_const(g, &value->t, "Const");
+}
 shoal_out shoal_constant_of(shoal_graph *g, shoal_dtype dtype, double v) { return build_const_float(g, dtype, v); }
 shoal_out shoal_constant_float(shoal_graph *g, float v) { return build_const_float(g, SHOAL_FLOAT32, (double)v); }
 shoal_out shoal_constant_double(shoal_graph *g, double v) { return build_const_float(g, SHOAL_FLOAT64, v); }
@@ -54,9 +58,11 @@ static shoal_out constant_from(shoal_graph *g, shoal_dtype dtype, shoal_dims dim
 
 shoal_out shoal_constant_bool(shoal_graph *g, bool v) { return constant_from(g, SHOAL_BOOL, SHOAL_SCALAR, &v); }
 shoal_out shoal_constant_floats(shoal_graph *g, shoal_dims shape, const float *v) {
+  GRAPH_GIVEN(g, v, (shoal_out){0});
   return constant_from(g, SHOAL_FLOAT32, shape, v);
 }
 shoal_out shoal_constant_ints(shoal_graph *g, shoal_dims shape, const int32_t *v) {
+  GRAPH_GIVEN(g, v, (shoal_out){0});
   return constant_from(g, SHOAL_INT32, shape, v);
 }
 
@@ -79,6 +85,7 @@ static shoal_out strings(shoal_graph *g, shoal_dims dims, const char *const *v, 
 
 shoal_out shoal_constant_string(shoal_graph *g, const char *v) { return strings(g, SHOAL_SCALAR, &v, 1); }
 shoal_out shoal_constant_strings(shoal_graph *g, const char *const *v, int n) {
+  GRAPH_GIVEN_NAMES(g, v, n, (shoal_out){0});
   return strings(g, SHOAL_SHAPE(n), v, n);
 }
 

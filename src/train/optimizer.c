@@ -7,6 +7,7 @@
  * Names of slots are TensorFlow's, so that checkpoints go both ways; so are those of the updates. */
 #include <string.h>
 
+#include "graph/given.h"
 #include "graph/gradient.h"
 #include "shoal/train.h"
 #include "train/optimizer.h"
@@ -297,6 +298,8 @@ static void finish(struct applying *w, shoal_var step, node_list *done) {
  * people who know those. All of it is the op Adam. */
 shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                 const shoal_gradient *grads, int n, shoal_var step) {
+  GRAPH_GIVEN_ARRAY(g, vars, n, NULL);
+  GRAPH_GIVEN_ARRAY(g, grads, n, NULL);
   struct applying w = {.g = g, .o = &optimizer};
   node_list done = {0};
   if (!optimizer.row) {
@@ -326,6 +329,8 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
 }
 
 int shoal_compute_gradients(shoal_graph *g, shoal_out loss, shoal_var *vars, shoal_gradient *grads, int max) {
+  GRAPH_GIVEN_ARRAY(g, vars, max, 0);
+  GRAPH_GIVEN_ARRAY(g, grads, max, 0);
   int n = shoal_variables(g, true, vars, max);
   if (n > max) return n;
   shoal_out *handles = mem_zalloc((size_t)n + 1, sizeof *handles);

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "shoal/replicate.h"
+#include "graph/given.h"
 #include "train/variables.h"
 
 shoal_partitioner shoal_fixed_partitioner(int64_t parts, int axis) {
@@ -26,7 +27,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* 0: the partitioner and the shape do not go together. */
 int64_t shoal_partition_count(const shoal_partitioner *p, shoal_dtype dtype, shoal_dims shape) {
-  if (p->axis < 0 || p->axis >= shape.rank) return 0;
+  if (!p || p->axis < 0 || p->axis >= shape.rank) return 0;
   int64_t length = shape.at[p->axis], row = (int64_t)dtype_size(dtype);
   for (int i = 0; i < shape.rank; i++) {
     if (shape.at[i] <= 0) return 0;
@@ -59,6 +60,9 @@ static char *slice_text(shoal_dims full, const int64_t *start, const int64_t *le
 
 shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape,
                                              const shoal_partitioner *partitioner, shoal_part_init *init, void *arg) {
+  GRAPH_GIVEN(g, name, (shoal_partitioned){0});
+  GRAPH_GIVEN(g, partitioner, (shoal_partitioned){0});
+  GRAPH_GIVEN(g, init, (shoal_partitioned){0});
   int64_t n = shoal_partition_count(partitioner, dtype, shape);
   shoal_partitioned out = {.axis = partitioner->axis};
   if (n < 1 || n > 100000 || shape.rank > SHOAL_MAX_RANK) {
@@ -91,6 +95,7 @@ shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, s
 }
 
 shoal_out shoal_partitioned_value(shoal_graph *g, const shoal_partitioned *p) {
+  GRAPH_GIVEN(g, p, (shoal_out){0});
   if (p->n == 1) return p->parts[0].value;
   struct build b = build_begin(g, "ConcatV2", NULL);
   for (int i = 0; i < p->n; i++) build_in(&b, p->parts[i].value);
@@ -216,6 +221,8 @@ static shoal_out joined(struct shoal_graph *g, const shoal_gradient *grads, int 
 }
 
 void shoal_average_gradients(shoal_graph *g, const shoal_gradient *grads, int towers, int n, shoal_gradient *out) {
+  GRAPH_GIVEN_ARRAY(g, grads, n);
+  GRAPH_GIVEN_ARRAY(g, out, n);
   for (int i = 0; i < n; i++) {
     int have = 0, sparse = 0;
     out[i] = (shoal_gradient){0};

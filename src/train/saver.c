@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/given.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/text.h"
@@ -174,6 +175,9 @@ static char *path_of(const char *prefix, int64_t step) {
 }
 
 shoal_status shoal_saver_save(shoal_saver *s, shoal_session *session, const char *prefix, int64_t step, char **path) {
+  GIVEN(s);
+  GIVEN(session);
+  GIVEN(prefix);
   TRY(shoal_saver_wait(s));
   char *to = path_of(prefix, step);
   shoal_status e = take_snapshot(s, session, to);
@@ -191,6 +195,9 @@ static void *write_behind(void *arg) {
 }
 
 shoal_status shoal_saver_save_behind(shoal_saver *s, shoal_session *session, const char *prefix, int64_t step) {
+  GIVEN(s);
+  GIVEN(session);
+  GIVEN(prefix);
   TRY(shoal_saver_wait(s));
   char *to = path_of(prefix, step);
   shoal_status e = take_snapshot(s, session, to);
@@ -239,6 +246,8 @@ void saver_talk(shoal_saver *s, const char *task) {
 /* ---- restoring ---- */
 
 shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const char *prefix) {
+  GIVEN(s);
+  GIVEN(session);
   if (!prefix)
     return NOT_FOUND("there is no checkpoint to restore: its path is NULL, as shoal_latest_checkpoint finds none");
   TRY(saver_check_model(&s->nodes, prefix));
@@ -252,7 +261,11 @@ shoal_status shoal_saver_restore(shoal_saver *s, shoal_session *session, const c
   return status_prefix(e, "checkpoint %s was not restored: ", prefix);
 }
 
-shoal_status shoal_saver_recover(shoal_saver *s, const char *dir) { return saver_files_recover(&s->files, dir); }
+shoal_status shoal_saver_recover(shoal_saver *s, const char *dir) {
+  GIVEN(s);
+  GIVEN(dir);
+  return saver_files_recover(&s->files, dir);
+}
 
 int64_t checkpoint_step(const char *prefix) {
   const char *dash = prefix ? strrchr(prefix, '-') : NULL;
@@ -263,6 +276,9 @@ int64_t checkpoint_step(const char *prefix) {
 char *shoal_latest_checkpoint(const char *dir) { return dir ? checkpoint_latest(dir) : NULL; }
 
 shoal_status shoal_checkpoint_int(const char *prefix, const char *name, int64_t *out) {
+  GIVEN(prefix);
+  GIVEN(name);
+  GIVEN(out);
   struct bundle b;
   struct tensor t;
   TRY(bundle_open(&b, prefix));

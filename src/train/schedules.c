@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "graph/builder.h"
+#include "graph/given.h"
 
 static shoal_out num(struct shoal_graph *g, double v) { return build_const_float(g, SHOAL_FLOAT32, v); }
 static shoal_out real(struct shoal_graph *g, shoal_out step) { return build_cast(g, step, SHOAL_FLOAT32); }
@@ -102,6 +103,8 @@ shoal_out shoal_cosine_decay_restarts(shoal_graph *g, double rate, shoal_out ste
 
 shoal_out shoal_piecewise_constant(shoal_graph *g, shoal_out step, const int64_t *boundaries, const double *values,
                                    int n) {
+  GRAPH_GIVEN_ARRAY(g, boundaries, n, (shoal_out){0});
+  GRAPH_GIVEN(g, values, (shoal_out){0});
   for (int i = 1; i < n; i++)
     if (boundaries[i] <= boundaries[i - 1] && !graph_error(g))
       graph_fail(g, INVALID("shoal_piecewise_constant: boundaries must increase"));

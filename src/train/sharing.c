@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/vec.h"
+#include "graph/given.h"
 #include "train/variables.h"
 
 struct shoal_sharing {
@@ -25,6 +26,7 @@ static _Thread_local struct {
 shoal_sharing *shoal_sharing_new(void) { return mem_zalloc(1, sizeof(struct shoal_sharing)); }
 
 void shoal_sharing_begin(shoal_graph *g, shoal_sharing *s) {
+  GRAPH_GIVEN(g, s);
   if (on.s) graph_fail(g, INVALID("shoal_sharing_begin: another sharing is on; they do not nest"));
   on.g = g;
   on.s = s;
@@ -32,6 +34,7 @@ void shoal_sharing_begin(shoal_graph *g, shoal_sharing *s) {
 }
 
 void shoal_sharing_end(shoal_graph *g, shoal_sharing *s) {
+  GRAPH_GIVEN(g, s);
   if (on.s != s) graph_fail(g, INVALID("shoal_sharing_end: this sharing is not on"));
   if (s->complete && s->next != s->made.n && !graph_error(g))
     graph_fail(g, INVALID("this copy of a model has %zu variables, the first had %zu", s->next, s->made.n));

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/block.h"
+#include "base/given.h"
 #include "graph/builder.h"
 
 static bool same_out(shoal_out a, shoal_out b) { return a.node == b.node && a.index == b.index; }
@@ -183,6 +184,7 @@ shoal_status fetch_store(const shoal_fetch *f, shoal_tensor *value) {
 
 shoal_status shoal_session_step(shoal_session *session, shoal_feeds feeds, shoal_fetches fetches,
                                 const shoal_op *target) {
+  GIVEN(session);
   struct step_request s = {0};
   shoal_status e = NULL;
   for (int i = 0; i < feeds.n && !e; i++) e = step_feed(&s, feeds.at[i].to, feeds.at[i].value);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/given.h"
 #include "base/log.h"
 #include "graph/graph.h"
 #include "train/claim.h"
@@ -75,8 +76,11 @@ static void release(struct shoal_supervisor *sv) {
 }
 
 shoal_status shoal_supervisor_new(shoal_graph *g, const shoal_supervisor_options *options, shoal_supervisor **out) {
+  GIVEN(g);
+  GIVEN(out);
   shoal_supervisor_options o = {0};
   TRY(OPTIONS_TAKE(shoal_supervisor_options, no_signals, &o, options));
+  TRY(given_array(__func__, "options->queue_runners", o.queue_runners, o.n_queue_runners));
   struct shoal_supervisor *sv = mem_zalloc(1, sizeof *sv);
   sv->graph = g;
   sv->model_secs = o.save_model_secs == 0 ? DEFAULT_MODEL_SECS : o.save_model_secs;
@@ -165,6 +169,7 @@ static shoal_status run_loop(void *arg) {
 }
 
 shoal_status shoal_supervisor_loop(shoal_supervisor *sv, double seconds, shoal_status (*fn)(void *arg), void *arg) {
+  GIVEN(fn);
   struct supervisor_loop *l = mem_zalloc(1, sizeof *l);
   *l = (struct supervisor_loop){sv->coordinator, seconds > 0 ? seconds : 0, fn, arg};
   shoal_status e = shoal_coordinator_start(sv->coordinator, run_loop, l);
@@ -234,6 +239,7 @@ shoal_status shoal_supervisor_start_standard_services(shoal_supervisor *sv) {
 
 shoal_status shoal_supervisor_summary_computed(shoal_supervisor *sv, const shoal_tensor *summary, int64_t step) {
   if (!sv->events) return INVALID("Writing a summary requires a summary writer: a chief with a logdir.");
+  GIVEN(summary);
   if (shoal_tensor_dtype(summary) != SHOAL_STRING || shoal_tensor_elements(summary) != 1)
     return INVALID("a summary is one string");
   if (step < 0) TRY(step_now(sv, &step));

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "graph/given.h"
 #include "train/optimizer.h"
 
 enum { MAX_REPLICAS = 10000 };
@@ -48,6 +49,8 @@ void shoal_sync_replicas_free(shoal_sync_replicas *s) {
 
 shoal_op *shoal_sync_apply_gradients(shoal_sync_replicas *s, const shoal_var *vars, const shoal_gradient *grads, int n,
                                      shoal_var step) {
+  GRAPH_GIVEN_ARRAY(s->g, vars, n, NULL);
+  GRAPH_GIVEN_ARRAY(s->g, grads, n, NULL);
   struct shoal_graph *g = s->g;
   if (!graph_error(g)) {
     int have = 0;

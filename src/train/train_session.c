@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/device_name.h"
+#include "base/given.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/stop.h"
@@ -217,7 +218,7 @@ static void stop_if_done(struct shoal_train_session *s) {
 }
 
 static void take_hooks(struct shoal_train_session *s, const shoal_train_session_options *o) {
-  for (int i = 0; i < o->n_hooks; i++) vec_push(&s->hooks, o->hooks[i]);
+  for (int i = 0; o->hooks && i < o->n_hooks; i++) vec_push(&s->hooks, o->hooks[i]);
   s->hooks_taken = true;
 }
 
@@ -279,6 +280,9 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
                                       shoal_train_session **out) {
   shoal_train_session_options o = {0};
   shoal_status e = OPTIONS_TAKE(shoal_train_session_options, status, &o, options);
+  if (!e && !(g && out)) e = INVALID("%s: %s is NULL", __func__, g ? "out" : "g");
+  if (!e) e = given_array(__func__, "options->queue_runners", o.queue_runners, o.n_queue_runners);
+  if (!e) e = given_array(__func__, "options->hooks", o.hooks, o.n_hooks);
   struct shoal_train_session *s = mem_zalloc(1, sizeof *s);
   s->graph = g;
   s->stop_grace_secs = o.stop_grace_secs;
@@ -286,7 +290,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->signals = !o.no_signals;
   s->keep_cluster = o.keep_cluster;
   s->status = o.status;
-  for (int i = 0; i < o.n_queue_runners; i++) vec_push(&s->runners, o.queue_runners[i]);
+  for (int i = 0; !e && i < o.n_queue_runners; i++) vec_push(&s->runners, o.queue_runners[i]);
   if (s->signals) stop_signals_take();
   if (!e) e = set_up(s, &o);
   if (e && !s->hooks_taken) take_hooks(s, &o);

@@ -8,6 +8,7 @@
  * even under the same name. shoal_use_ref_variables makes those, for programs that train together with such ones; all
  * that differs is which ops read and change them. */
 #include "train/variables.h"
+#include "graph/given.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,13 +165,14 @@ static int list_variables(const struct shoal_graph *g, bool trainable, bool loca
 }
 
 int shoal_variables(const shoal_graph *g, bool trainable, shoal_var *out, int max) {
-  return list_variables(g, trainable, false, out, max);
+  return list_variables(g, trainable, false, out, out ? max : 0);
 }
 int shoal_local_variables(const shoal_graph *g, shoal_var *out, int max) {
-  return list_variables(g, false, true, out, max);
+  return list_variables(g, false, true, out, out ? max : 0);
 }
 
 shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, const char *name) {
+  GRAPH_GIVEN_ARRAY(g, ops, n, NULL);
   struct build b = build_begin(g, "NoOp", name);
   for (int i = 0; i < n; i++) build_control(&b, ops[i]);
   return build_end(&b);

@@ -224,7 +224,10 @@ def mistakes():
     for flag in ("--checkpoint_dir=", "--log_dir=", "--data_dir="):
         fails(f"mnist_replica: {flag}: expected a path", flag)
     fails("write $HOME", "--checkpoint_dir=~/run")
-    fails("mnist_replica: event files cannot be written: /dev/null", "--checkpoint_dir=/dev/null", code=1)
+    fails("--checkpoint_dir=/dev/null: event files cannot be written: /dev/null", "--checkpoint_dir=/dev/null")
+    fails("--log_dir=/dev/null: event files cannot be written: /dev/null", "--log_dir=/dev/null")
+    assert "mnist_local: --out_dir=/dev/null: " in run("mnist_local", "--out_dir=/dev/null", code=2)
+    assert "supervisor: --logdir=/dev/null: " in run("supervisor", "--logdir=/dev/null", code=2)
     assert "extra is no flag" in run("mnist_local", "extra", code=2)
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{DATA}/train-images-idx3-ubyte.gz", "rb") as f, open(f"{folder}/train-images-idx3-ubyte.gz", "wb") as g:

@@ -290,7 +290,7 @@ def servers():
 
 def mistakes():
     """Each a line that says what to do; nothing is started."""
-    def fails(text, *command, code=1):
+    def fails(text, *command, code):
         p = subprocess.run([SHOAL, "launch", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                            check=False)
         assert p.returncode == code and text in p.stdout, (p.returncode, p.stdout)
@@ -298,7 +298,7 @@ def mistakes():
     fails("put -- before", "true", code=2)
     fails("stand behind --", "--workers=1", "true", "--train_steps=3", code=2)
     fails("it is a folder", "--", "/tmp", code=127)
-    fails("--log_dir=/proc/x cannot be made", "--log_dir=/proc/x", "--", "true")
+    fails("--log_dir=/proc/x cannot be made", "--log_dir=/proc/x", "--", "true", code=2)
     fails("--log_dir=: expected DIR", "--log_dir=", "--", "true", code=2)  # an unset variable: not the root folder
     # Flags that would do nothing.
     fails("--evaluator_wait is for --evaluator", "--evaluator_wait=9", "--", "true", code=2)
@@ -326,7 +326,8 @@ def mistakes():
     fails("did you mean --workers?", "--wrokers=1", "--", "true", code=2)
     fails("--requeue is for --slurm", "--requeue", "--", "true", code=2)
     fails("unknown flag --wrokers=1", "--wrokers=1", "--", "true", code=2)
-    fails("--hosts, a file with one host a line, cannot be read: /there/is/none", "--hosts=/there/is/none", "--", "true")
+    fails("--hosts, a file with one host a line, cannot be read: /there/is/none", "--hosts=/there/is/none", "--", "true",
+          code=2)
     fails("no allocation here", "--slurm", "--", "true", code=2)
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("# nobody\n\n")
@@ -449,6 +450,19 @@ def what_was_saved():
     for when in (1, 4000000000):
         out, code = stop(lambda write: "exit 75", before=7, when=when)
         assert "nothing was saved in this run; the same command goes on from DIR/model.ckpt-7" in out, out
+
+    # While another run saves in the folder, what is new there is of that one.
+    with tempfile.TemporaryDirectory() as folder:
+        other = os.open(folder, os.O_RDONLY)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        body = f"""echo 'model_checkpoint_path: "model.ckpt-9"' > {folder}/checkpoint; touch {folder}/model.ckpt-9.index
+                   exit 1"""
+        for held in (True, False):
+            out, code = Job(body, "--workers=1",
+                            program=["sh", "-c", SCRIPT, "program", f"--checkpoint_dir={folder}"]).end()
+            assert code == 1 and ("goes on from there" in out) == (not held), (held, out)
+            if held:
+                os.close(other)
 
 
 def outside():

@@ -3,11 +3,14 @@
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
+import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -643,6 +646,45 @@ def compressed():
         works(c)
 
 
+def packed_zeros(head=b""):
+    """A gigabyte of zeros, in a megabyte."""
+    pack = zlib.compressobj(9)
+    return b"".join([pack.compress(head)] + [pack.compress(bytes(16 * MB)) for _ in range(64)] + [pack.flush()])
+
+
+def masked_crc(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    crc ^= 0xffffffff
+    return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
+
+
+def unpacked():
+    """What unfolds from a packed string or file, a gigabyte of a megabyte, is counted while it does."""
+    length = struct.pack("<Q", 1 << 40)
+    zeros, record = packed_zeros(), packed_zeros(length + struct.pack("<I", masked_crc(length)))
+    with one(f"--max_tensor_bytes={16 * MB}") as c, tempfile.TemporaryDirectory() as d:
+        for name, data in (("lines", zeros), ("records", record)):
+            with open(os.path.join(d, name), "wb") as f:
+                f.write(data)
+        works(c)
+        before = resident(c.tasks["worker", 0])
+        with tf.Graph().as_default(), tf.Session(c.target("worker")) as s:
+            string = tf.placeholder(tf.string, [])
+            lines = tf.data.TextLineDataset(os.path.join(d, "lines"), "ZLIB")
+            fixed = tf.data.FixedLengthRecordDataset(os.path.join(d, "lines"), 1 << 30, compression_type="ZLIB")
+            records = tf.data.TFRecordDataset(os.path.join(d, "records"), "ZLIB")
+            for y in [tf.io.decode_compressed(string, "ZLIB")] + [
+                    tf.data.make_one_shot_iterator(x).get_next() for x in (lines, fixed, records)]:
+                fails(lambda: s.run(tf.strings.length(y), {string: zeros}), tf.errors.ResourceExhaustedError, "OOM")
+        grown = resident(c.tasks["worker", 0]) - before
+        assert grown < 256, grown
+        works(c)
+
+
 def tensor_bytes():
     with one(f"--max_tensor_bytes={16 * MB}") as c:
         before = resident(c.tasks["worker", 0])
@@ -814,7 +856,7 @@ TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     request_bytes, names, graph_nodes, partition_nodes, sessions, steps, callables, closed_sessions,
     partial_runs, connection_sessions,
     gone_clients, creations, graphs, compiled_steps, failed_steps, failed_values, registered_graphs, nodes, graph_bytes,
-    graph_parts, step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, tensor_bytes,
+    graph_parts, step_entries, client_clusters, wrong_types, documented, flags_obeyed, compressed, unpacked, tensor_bytes,
     machine_memory, metadata, nesting, once_however_often_it_comes, time_is_the_servers, wrong_values)]
 
 if __name__ == "__main__":

@@ -318,6 +318,18 @@ def bad_files():
         told = command("server", spec, "--job_name=a", *given, code=code)
         for t in texts:
             assert t in told, told
+    # A client's are tried before anyone is connected to, and nobody is asked for a pass phrase.
+    with tempfile.TemporaryDirectory() as folder:
+        locked = f"{folder}/locked.key"
+        subprocess.run(["openssl", "pkey", "-in", PS[1], "-aes256", "-passout", "pass:word", "-out", locked], check=True)
+        for pair, ca, text in (((PS[0], WORKER[1]), CA.ca, "--tls_key is not that of the certificate"),
+                               ((PS[1], PS[1]), CA.ca, "--tls_cert holds no certificate"),
+                               ((PS[0], PS[0]), CA.ca, "--tls_key holds no private key"),
+                               ((PS[0], locked), CA.ca, "without a pass phrase"),
+                               (PS, PS[1], "--tls_ca holds no certificate of an authority")):
+            for name in ("status", "stop", "devices"):
+                told = command(name, *flags(pair, ca), "grpc://127.0.0.1:1", code=2)
+                assert text in told, told
 
 
 def listening(port):

@@ -161,6 +161,13 @@ def split_too_far():
                                            max_enqueued_batches=2)).run(rows(1, 7))})
 
 
+def most_batches():
+    """However many may wait by the graph, 65,536 do: of rows without bytes they would be without end."""
+    s = Steps("shoal", called(times_size, 1 << 17, timeout=1000, allowed_batch_sizes=[1], enable_large_batch_splitting=True,
+                              max_enqueued_batches=1 << 40))
+    assert s.run(rows(1, 65537)) == 14
+
+
 def split_and_joined():
     """What is left over of the first call is filled up by the second."""
     def steps(who):
@@ -225,6 +232,14 @@ def late():
     assert ours == {0: 4}, ours
 
 
+def too_many_parts():
+    """Gradients of 4,096 calls are kept, no more: a batch of more parts would wait for what was dropped."""
+    def build(x):
+        index = np.array([[i, i, i + 1] for i in range(4097)], np.int64)
+        return [RAW.UnbatchGrad(original_input=x, batch_index=index, grad=x, id=tf.constant(0, tf.int64))]
+    assert Steps("shoal", build).run(rows(0, 4097)) == 3
+
+
 def cancelled():
     """A step that waits for company ends with its own time, and takes its rows with it."""
     s = Steps("shoal", called(times_size, 2))
@@ -248,9 +263,11 @@ def refused():
 
 tests = [("four calls in one batch", joined), ("ops that share a queue", of_two_ops), ("calls of several rows", rows_of_several),
          ("a batch that is padded", padded), ("a queue that is full", full_queue), ("a call in several batches", split),
-         ("a call in more batches than may wait", split_too_far), ("parts of calls joined", split_and_joined),
+         ("a call in more batches than may wait", split_too_far), ("more batches than may ever wait", most_batches),
+         ("parts of calls joined", split_and_joined),
          ("outputs of wrong sizes", wrong_outputs), ("no rows", no_rows), ("a function that fails", failing),
          ("there and back through steps", there_and_back), ("rows that never come", late), ("a step that is cancelled", cancelled),
+         ("a batch of too many parts", too_many_parts),
          ("attributes that make no sense", refused)]
 if __name__ == "__main__":
     report(tests)

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.python.data.ops import dataset_ops
 
 import shoal
@@ -232,6 +232,12 @@ def window_itself():
     return D.range(4).window(2).map(lambda w: raw.DatasetToGraphV2(input_dataset=w._variant_tensor))
 
 
+def crowded(n):
+    """n nodes more, each with a byte string of its own that a parser appends to the graph's."""
+    return good().SerializeToString() + b"".join(graph_pb2.GraphDef(
+        node=[node_def_pb2.NodeDef(name=f"n{i}", op="NoOp")]).SerializeToString() for i in range(n))
+
+
 def no_retval(g):
     del g.node[-1]
 
@@ -250,6 +256,8 @@ tests += [("what to do about state", policies), ("devices left out", placed),
           ("a number for a result", lambda: refused(lambda: changed(number), 3)),
           ("no dataset for a result", lambda: refused(lambda: changed(other_variant), 3)),
           ("graphs in graphs without end", lambda: refused(lambda: nested(150), 8, both=False)),
+          ("many nodes", lambda: refused(lambda: crowded(20000), -2, both=False)),
+          ("too many nodes", lambda: refused(lambda: crowded(200000), 8, both=False)),
           ("a dataset of no node", lambda: same(walk("shoal", window_itself)[:1], [12]))]
 if __name__ == "__main__":
     report(tests)

@@ -31,7 +31,7 @@ MODULES = [any_pb2, descriptor_pb2, example_pb2, cost_graph_pb2, dataset_pb2, de
            uniform_quant_ops_attr_pb2]
 IN_LIBRARIES = ["tensorflow/core/protobuf/master.proto", "tensorflow/core/protobuf/worker.proto",
                 "tensorflow/core/protobuf/named_tensor.proto", "tensorflow/core/protobuf/transport_options.proto",
-                "tsl/protobuf/distributed_runtime_payloads.proto"]
+                "tsl/protobuf/distributed_runtime_payloads.proto", "tsl/protobuf/coordination_service.proto"]
 OUR_OWN = "shoal."
 BUILD = os.environ.get("SHOAL_BUILD", os.path.join(HERE, "..", "..", "build"))
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

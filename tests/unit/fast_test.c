@@ -2,6 +2,7 @@
  * asking side and to the answering side. */
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -326,12 +327,27 @@ static void release(struct server *s) {
   pthread_mutex_unlock(&s->lock);
 }
 
-/* By the key's first letter: a small value, a large one, one that never comes, one that comes too late, one that takes
- * a thread. */
+/* A value of a size that goes by shared memory; its memory says when nobody has it any more. */
+static atomic_bool middling_let_go;
+static float middling[1 << 13];
+static void let_go(struct buffer *b) { atomic_store(&middling_let_go, true); }
+static void give_middling(struct fast_request *r) {
+  struct tensor t = {.buffer = buffer_wrap(middling, sizeof middling, NULL, let_go, NULL),
+                     .data = middling,
+                     .dtype = SHOAL_FLOAT32,
+                     .rank = 1,
+                     .n = COUNT_OF(middling),
+                     .dims = {COUNT_OF(middling)}};
+  fast_answer(r, NULL, &t, false);
+}
+
+/* By the key's first letter: a small value, a large one, a middling one, one that never comes, one that comes too late,
+ * one that takes a thread. */
 static void recv_value(void *arg, struct fast_request *r, int64_t step, const char *key) {
   if (key[0] == 'w') fast_on_cancel(r, cancelled, r);
   else if (key[0] == 'n') fast_on_cancel(r, given_up, r);
   else if (key[0] == 'b') block(arg, r);
+  else if (key[0] == 'm') give_middling(r);
   else give(r, key[0] == 'l' ? LARGE : SMALL);
 }
 
@@ -562,6 +578,36 @@ static void requests_are_counted(void **state) {
   end(&s);
 }
 
+/* However many connections come from one address, a quarter of what requests may take is left for others. */
+static void an_address_has_its_share(void **state) {
+  struct server s;
+  rpc_limit_set(RPC_MAX_HELD_BYTES, 400000);
+  rpc_limit_set(RPC_MAX_CONNECTION_HELD_BYTES, 200000);
+  serve(&s, "127.0.0.1");
+  uint16_t port;
+  memcpy(&port, s.ticket.at + FAST_SECRET, sizeof port);
+  int fd[3];
+  char *key = mem_zalloc(120000, 1);
+  key[0] = 'w';
+  for (uint64_t i = 0; i < 3; i++) {
+    fd[i] = fast_dial_tcp("127.0.0.1", port);
+    assert_true(fd[i] >= 0 && fcntl(fd[i], F_SETFL, 0) == 0);
+    put(fd[i], s.ticket.at, FAST_SECRET);
+    struct fast_frame f = {.kind = FAST_ASK, .id = i, .head = 120000};
+    put(fd[i], &f, sizeof f);
+    put(fd[i], key, 120000);
+    assert_true(ask(fd[i], 10 + i, "s")); /* after it: the one before was noted, or refused */
+    f = get_answer(fd[i], 1 << 20);
+    assert_true(i < 2 ? f.kind == FAST_VALUE && f.id == 10 + i
+                      : f.kind == FAST_ERROR && f.id == i && f.dtype == SHOAL_RESOURCE_EXHAUSTED);
+  }
+  works(&s); /* who comes from elsewhere finds room */
+  for (int i = 0; i < 3; i++) close(fd[i]);
+  free(key);
+  end(&s);
+  assert_int_equal(budget_used(rpc_budget(RPC_MAX_HELD_BYTES)), 0);
+}
+
 static void connections_are_counted(void **state) {
   struct server s;
   serve(&s, NULL);
@@ -620,6 +666,31 @@ static void too_late_is_not_kept(void **state) {
   while (!s.late) pthread_cond_wait(&s.changed, &s.lock);
   pthread_mutex_unlock(&s.lock);
   give(s.late, 1 << 14); /* as large as shared memory is for */
+  end(&s);
+}
+
+/* What lies in shared memory is no longer the giver's, who may wait for it before the receiver says anything; and the
+ * receiver gets it by the socket, should it not find that memory. */
+static void what_was_copied_is_let_go(void **state) {
+  struct server s;
+  serve(&s, NULL);
+  middling[5] = 7;
+  atomic_store(&middling_let_go, false);
+  int fd = dial(&s, true);
+  assert_true(ask(fd, 1, "m"));
+  assert_int_equal(get_answer(fd, 1 << 20).kind, FAST_SHARED);
+  for (int i = 0; i < PATIENCE_MS && !atomic_load(&middling_let_go); i++) usleep(1000);
+  assert_true(atomic_load(&middling_let_go));
+  middling[5] = 8; /* it is ours again */
+  put(fd, &(struct fast_frame){.kind = FAST_RESEND, .id = 1}, sizeof(struct fast_frame));
+  struct fast_frame f;
+  get(fd, &f, sizeof f);
+  assert_true(f.kind == FAST_VALUE && f.size == sizeof middling && f.head == 8);
+  float *got = mem_alloc(f.head + f.size);
+  get(fd, got, f.head + f.size);
+  assert_true(got[2 + 5] == 7);
+  free(got);
+  close(fd);
   end(&s);
 }
 
@@ -710,8 +781,9 @@ RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(sens
           cmocka_unit_test(other_sockets_are_not_dialled), cmocka_unit_test(dialling_waits_for_nobody),
           cmocka_unit_test(memory_that_could_shrink_is_not_mapped), cmocka_unit_test(silence_and_halves_end),
           cmocka_unit_test(nobody_is_served_without_the_secret), cmocka_unit_test(who_does_not_read_is_hung_up_on),
-          cmocka_unit_test(requests_are_counted), cmocka_unit_test(connections_are_counted),
-          cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
+          cmocka_unit_test(requests_are_counted), cmocka_unit_test(an_address_has_its_share),
+          cmocka_unit_test(connections_are_counted), cmocka_unit_test(answers_are_no_questions),
+          cmocka_unit_test(too_late_is_not_kept), cmocka_unit_test(what_was_copied_is_let_go),
           cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
           cmocka_unit_test(each_allocation_fails), cmocka_unit_test(an_id_is_asked_for_once),
           cmocka_unit_test(handlers_that_go_on), cmocka_unit_test(handlers_that_wait_keep_nobody))

@@ -195,6 +195,26 @@ static void test_patterns(void **state) {
   free(sub);
 }
 
+/* Patterns that the C library's glob() dies of, or works at for ever. */
+static void test_hostile_patterns(void **state) {
+  struct text deep = {0}, wide = {0};
+  text_adds(&deep, "a");
+  for (int i = 0; i < 100000; i++) text_adds(&deep, "/*");
+  assert_int_equal(count(deep.at, SHOAL_INVALID_ARGUMENT), 0);
+  text_adds(&wide, "a");
+  for (int i = 0; i < 500; i++) text_adds(&wide, "/*/..");
+  text_adds(&wide, "/none");
+  count(wide.at, SHOAL_RESOURCE_EXHAUSTED);
+  file_roots_use(roots);
+  assert_int_equal(count("a/i\\n", SHOAL_OK), 1);
+  assert_int_equal(count("a/[i]n", SHOAL_OK), 1);
+  assert_int_equal(count("a/su*/", SHOAL_OK), 1);
+  assert_int_equal(count("a//s?b//../in", SHOAL_OK), 1);
+  file_roots_use(NULL);
+  text_release(&deep);
+  text_release(&wide);
+}
+
 /* A pipe would block whoever opens it; in a root it is refused. */
 static void test_pipes(void **state) {
   char *path = in_dir("a/pipe");
@@ -299,12 +319,40 @@ static void test_threads_that_were_not_told(void **state) {
   free(path);
 }
 
+/* A path holds a descriptor for each of its directories while it is walked: of the deep ones there are not any number.
+ */
+static void test_deep_paths(void **state) {
+  enum { MOST = 1200 };
+  struct text path = {0};
+  text_addf(&path, "%s/a", dir);
+  for (int i = 0; i < MOST; i++) text_adds(&path, "/d");
+  ASSERT_OK(directory_make(text_cstr(&path)));
+  const struct file_roots *before = file_roots_use(roots);
+  struct file_place p;
+  size_t shallower = path.n - 2 * 600;
+  for (int again = 0; again < 3; again++) { /* what was held is given back, also when there was no more of it */
+    ASSERT_FAILS(file_place_find(text_cstr(&path), true, &p), SHOAL_RESOURCE_EXHAUSTED, "deep");
+    char *fits = mem_strndup(path.at, shallower);
+    ASSERT_OK(file_place_find(fits, true, &p));
+    file_place_release(&p);
+    free(fits);
+  }
+  file_roots_use(before);
+  text_release(&path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_reading),       cmocka_unit_test(test_changing),
-      cmocka_unit_test(test_patterns),      cmocka_unit_test(test_pipes),
-      cmocka_unit_test(test_race),          cmocka_unit_test(test_bad_roots),
-      cmocka_unit_test(test_pools_inherit), cmocka_unit_test(test_threads_that_were_not_told),
+      cmocka_unit_test(test_reading),
+      cmocka_unit_test(test_changing),
+      cmocka_unit_test(test_patterns),
+      cmocka_unit_test(test_deep_paths),
+      cmocka_unit_test(test_hostile_patterns),
+      cmocka_unit_test(test_pipes),
+      cmocka_unit_test(test_race),
+      cmocka_unit_test(test_bad_roots),
+      cmocka_unit_test(test_pools_inherit),
+      cmocka_unit_test(test_threads_that_were_not_told),
   };
   return cmocka_run_group_tests(tests, set_up, clean_up);
 }

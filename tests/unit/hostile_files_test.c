@@ -135,6 +135,77 @@ static void test_bundle_overlap(void **state) {
   free(prefix);
 }
 
+/* The index of a bundle is in memory as long as the bundle is open, and in the account. */
+static void test_index_is_counted(void **state) {
+  enum { KEYS = 64, LENGTH = 64 << 10 };
+  char *prefix = in_dir("counted"), *key = mem_zalloc(LENGTH, 1);
+  memset(key, 'k', LENGTH);
+  struct tensor x;
+  ASSERT_OK(tensor_new_scalar(&x, SHOAL_FLOAT32));
+  struct bundle_writer w;
+  ASSERT_OK(bundle_writer_open(&w, prefix));
+  for (int i = 0; i < KEYS; i++) {
+    key[0] = (char)('0' + i);
+    ASSERT_OK(bundle_writer_add(&w, key, LENGTH, &x));
+  }
+  ASSERT_OK(bundle_writer_finish(&w));
+  struct bundle b;
+  size_t before = buffer_bytes_in_use();
+  ASSERT_OK(bundle_open(&b, prefix));
+  assert_true(buffer_bytes_in_use() >= before + (size_t)KEYS * LENGTH / 2); /* a thread tells of it now and then */
+  bundle_close(&b);
+  assert_true(buffer_bytes_in_use() < before + (size_t)KEYS * LENGTH / 2);
+  tensor_release(&x);
+  free(key);
+  free(prefix);
+}
+
+static size_t most_in_use; /* of memory, when something was renamed */
+static int renamed;
+static void on_change(const char *what, const char *path) {
+  if (strcmp(what, "rename")) return;
+  most_in_use = MAX(most_in_use, buffer_bytes_in_use());
+  renamed++;
+}
+
+/* So is what a merge keeps of the indices; until it renames the first file it can be cancelled, and nothing is lost. */
+static void test_merge_is_counted(void **state) {
+  enum { KEYS = 64, LENGTH = 64 << 10 };
+  char *prefix = in_dir("part"), *merged = in_dir("merged"), *key = mem_zalloc(LENGTH, 1);
+  memset(key, 'k', LENGTH);
+  struct tensor x;
+  ASSERT_OK(tensor_new_scalar(&x, SHOAL_FLOAT32));
+  struct bundle_writer w;
+  ASSERT_OK(bundle_writer_open(&w, prefix));
+  for (int i = 0; i < KEYS; i++) {
+    key[0] = (char)('0' + i);
+    ASSERT_OK(bundle_writer_add(&w, key, LENGTH, &x));
+  }
+  ASSERT_OK(bundle_writer_finish(&w));
+  struct cancel cancel;
+  cancel_init(&cancel);
+  cancel_start(&cancel, STATUS(SHOAL_CANCELLED, "not wanted"));
+  size_t before = buffer_bytes_in_use();
+  file_fault = on_change;
+  ASSERT_FAILS(bundle_merge((const char *[]){prefix}, 1, merged, false, &cancel), SHOAL_CANCELLED, "not wanted");
+  assert_int_equal(renamed, 0);
+  cancel_release(&cancel);
+  cancel_init(&cancel);
+  ASSERT_OK(bundle_merge((const char *[]){prefix}, 1, merged, false, &cancel));
+  file_fault = NULL;
+  assert_true(renamed > 0 && most_in_use >= before + (size_t)KEYS * LENGTH / 2);
+  assert_true(buffer_bytes_in_use() < before + (size_t)KEYS * LENGTH / 2);
+  struct bundle b;
+  ASSERT_OK(bundle_open(&b, merged));
+  assert_int_equal(b.items.n, KEYS);
+  bundle_close(&b);
+  cancel_release(&cancel);
+  tensor_release(&x);
+  free(key);
+  free(merged);
+  free(prefix);
+}
+
 static void test_slice_messages(void **state) {
   struct text t = {0};
   struct slice s;
@@ -236,6 +307,7 @@ static void test_gif_of_thin_frames(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_keys_that_repeat),   cmocka_unit_test(test_bundle_overlap),
+      cmocka_unit_test(test_index_is_counted),   cmocka_unit_test(test_merge_is_counted),
       cmocka_unit_test(test_slice_messages),     cmocka_unit_test(test_v1),
       cmocka_unit_test(test_gif_of_thin_frames),
   };

@@ -103,6 +103,29 @@ static void all_are_told_in_order_of_rank(void **state) {
   leader_free(l);
 }
 
+static void who_is_lost_is_waited_for(void **state) {
+  struct leader *l = leader_new();
+  struct asked a[2], other[2];
+  for (int i = 0; i < 2; i++) {
+    join(l, &a[i], 1, 2, i, 1);
+    join(l, &other[i], 2, 2, 2 + i, 1);
+  }
+  for (int i = 0; i < 2; i++) forget(&a[i]), forget(&other[i]);
+  leader_lose_task(l, "/job:worker/replica:0/task:1");
+  join(l, &other[0], 2, 2, 2, 1);
+  assert_true(other[0].answered); /* another group is as it was */
+  forget(&other[0]);
+  join(l, &a[0], 1, 2, 0, 1);
+  assert_false(a[0].answered);
+  join(l, &a[1], 1, 2, 1, 77);
+  assert_true(a[0].answered && a[1].answered);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(a[i].group->places[1].incarnation, 77);
+    forget(&a[i]);
+  }
+  leader_free(l);
+}
+
 static void what_does_not_fit_is_told_to_all(void **state) {
   struct leader *l = leader_new();
   struct asked a, b;
@@ -292,8 +315,9 @@ static void groups_of_thousands(void **state) {
   leader_free(l);
 }
 
-RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(what_does_not_fit_is_told_to_all),
-          cmocka_unit_test(instances), cmocka_unit_test(broadcasts_have_one_source),
-          cmocka_unit_test(who_leaves_is_not_waited_for), cmocka_unit_test(there_is_a_bound),
-          cmocka_unit_test(a_source_does_not_receive), cmocka_unit_test(who_has_most_makes_room),
-          cmocka_unit_test(a_member_tells_little), cmocka_unit_test(groups_of_thousands))
+RUN_TESTS(cmocka_unit_test(all_are_told_in_order_of_rank), cmocka_unit_test(who_is_lost_is_waited_for),
+          cmocka_unit_test(what_does_not_fit_is_told_to_all), cmocka_unit_test(instances),
+          cmocka_unit_test(broadcasts_have_one_source), cmocka_unit_test(who_leaves_is_not_waited_for),
+          cmocka_unit_test(there_is_a_bound), cmocka_unit_test(a_source_does_not_receive),
+          cmocka_unit_test(who_has_most_makes_room), cmocka_unit_test(a_member_tells_little),
+          cmocka_unit_test(groups_of_thousands))

@@ -167,6 +167,23 @@ static void test_no_name(void **state) {
   mistaken(g, "an optimizer is made by a function such as shoal_sgd");
 }
 
+/* A mistyped part is none of a device's type; what TensorFlow has in this place stays. */
+static void test_device_names(void **state) {
+  const char *wrong[] = {"/tsk:0", "/job:ps/tsk:0", "/tsk", "/xla_cpu:0", "/*"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    shoal_graph *g = shoal_graph_new();
+    shoal_push_device(g, wrong[i]);
+    mistaken(g, "is none of job, replica, task, device, cpu and gpu");
+  }
+  const char *right[] = {"/cpu:0", "/Gpu:1", "/gpu", "/job:ps/task:1/cpu:*", "/device:TSK:0", "/device:*", "/", ""};
+  for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+    shoal_graph *g = shoal_graph_new();
+    shoal_push_device(g, right[i]);
+    assert_null(shoal_graph_error(g));
+    shoal_graph_free(g);
+  }
+}
+
 /* Paths that nobody gave: of a variable of the environment that is not set, of a checkpoint that is not there. */
 static void test_no_path(void **state) {
   shoal_graph *g = shoal_graph_new();
@@ -187,6 +204,75 @@ static void test_no_path(void **state) {
   ASSERT_OK(shoal_session_close(s));
   shoal_constant_string(g, NULL);
   mistaken(g, "string 0 of a constant is NULL");
+}
+
+/* Arrays, callbacks and places for results that nobody gave: named, with the function. */
+static void test_nothing_given(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_constant_float(g, 1);
+  shoal_session *s = open(g);
+  shoal_tensor *t;
+  char *handle;
+  int64_t callable;
+  ASSERT_FAILS(shoal_session_open(g, NULL, NULL), SHOAL_INVALID_ARGUMENT, "shoal_session_open: out is NULL");
+  ASSERT_FAILS(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, &t, 1, NULL, 0, NULL), SHOAL_INVALID_ARGUMENT,
+               "shoal_session_run: fetch_names is NULL");
+  ASSERT_FAILS(shoal_session_run(s, NULL, NULL, NULL, 0, (const char *[]){NULL}, &t, 1, NULL, 0, NULL),
+               SHOAL_INVALID_ARGUMENT, "shoal_session_run: fetch_names[0] is NULL");
+  ASSERT_FAILS(shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, -1, NULL, 0, NULL), SHOAL_INVALID_ARGUMENT,
+               "fetch_names is of -1 elements");
+  ASSERT_FAILS(shoal_session_partial_setup(s, NULL, 0, NULL, 0, NULL, 1, &handle), SHOAL_INVALID_ARGUMENT,
+               "targets is NULL");
+  ASSERT_FAILS(shoal_session_make_callable(s, NULL, 1, NULL, 0, NULL, 0, &callable), SHOAL_INVALID_ARGUMENT,
+               "shoal_session_make_callable: feed_names is NULL");
+  ASSERT_FAILS(shoal_tensor_new(SHOAL_FLOAT32, 1, NULL, &t), SHOAL_INVALID_ARGUMENT, "shoal_tensor_new: dims is NULL");
+  ASSERT_FAILS(shoal_graph_import(g, NULL, 8, NULL), SHOAL_INVALID_ARGUMENT, "shoal_graph_import: data is NULL");
+  ASSERT_FAILS(shoal_graph_export(g, NULL), SHOAL_INVALID_ARGUMENT, "shoal_graph_export: out is NULL");
+  shoal_coordinator *c = shoal_coordinator_new();
+  ASSERT_FAILS(shoal_coordinator_start(c, NULL, NULL), SHOAL_INVALID_ARGUMENT, "shoal_coordinator_start: fn is NULL");
+  shoal_coordinator_free(c);
+  shoal_train_session *train;
+  ASSERT_FAILS(shoal_train_session_open(g, SHOAL_OPTIONS(shoal_train_session_options, .n_hooks = 2), &train),
+               SHOAL_INVALID_ARGUMENT, "options->hooks is NULL");
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+
+  shoal_out result;
+  shoal_gradient gradient;
+  enum { CASES = 12 };
+  const char *said[CASES] = {"shoal_while_loop: cond is NULL",
+                             "shoal_cond: then is NULL",
+                             "shoal_cond: results is NULL",
+                             "shoal_gradients: xs is NULL",
+                             "shoal_push_control: ops is NULL",
+                             "shoal_group: ops is NULL",
+                             "shoal_constant_floats: v is NULL",
+                             "shoal_piecewise_constant: boundaries is NULL",
+                             "shoal_partitioned_variable: partitioner is NULL",
+                             "Pack 'p': a list of inputs is NULL",
+                             "NoOp 'n': attribute _a is NULL",
+                             "shoal_apply_gradients: vars is NULL"};
+  for (int i = 0; i < CASES; i++) {
+    g = shoal_graph_new();
+    x = shoal_constant_float(g, 1);
+    shoal_builder *b = i == 9 ? shoal_build(g, "Pack", "p") : i == 10 ? shoal_build(g, "NoOp", "n") : NULL;
+    switch (i) {
+      case 0: shoal_while_loop(g, NULL, NULL, NULL, &x, 1, NULL, &result); break;
+      case 1: shoal_cond(g, x, NULL, NULL, NULL, 1, &result); break;
+      case 2: shoal_cond(g, x, NULL, NULL, NULL, 1, NULL); break;
+      case 3: shoal_gradients(g, &x, 1, NULL, 1, NULL, &gradient); break;
+      case 4: shoal_push_control(g, NULL, 1); break;
+      case 5: shoal_group(g, NULL, 1, "all"); break;
+      case 6: shoal_constant_floats(g, SHOAL_SHAPE(2), NULL); break;
+      case 7: shoal_piecewise_constant(g, x, NULL, (double[]){1, 2}, 1); break;
+      case 8: shoal_partitioned_variable(g, "v", SHOAL_FLOAT32, SHOAL_SHAPE(2), NULL, NULL, NULL); break;
+      case 9: shoal_build_inputs(b, NULL, 2); break;
+      case 10: shoal_build_ints(b, "_a", NULL, 2); break;
+      default: shoal_apply_gradients(g, shoal_sgd(1), NULL, NULL, 1, (shoal_var){0});
+    }
+    if (b) shoal_build_end(b);
+    mistaken(g, said[i]);
+  }
 }
 
 /* A hook that runs a step of its own says that it is it that asks. */
@@ -220,5 +306,5 @@ static void test_extend(void **state) {
 
 RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_shapes), cmocka_unit_test(test_uninitialised),
           cmocka_unit_test(test_fused_product), cmocka_unit_test(test_inputs), cmocka_unit_test(test_attributes),
-          cmocka_unit_test(test_no_name), cmocka_unit_test(test_no_path), cmocka_unit_test(test_logging_at_end),
-          cmocka_unit_test(test_extend))
+          cmocka_unit_test(test_no_name), cmocka_unit_test(test_device_names), cmocka_unit_test(test_no_path),
+          cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_logging_at_end), cmocka_unit_test(test_extend))

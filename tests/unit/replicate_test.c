@@ -92,6 +92,10 @@ static void copies_must_be_alike(void **state) {
   shoal_sharing_free(s);
 }
 
+static shoal_out zeros(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, void *unused) {
+  return shoal_init_zeros(g, dtype, shape);
+}
+
 static void mistakes_are_told(void **state) {
   shoal_graph *g = shoal_graph_new();
   shoal_var v = shoal_variable(g, "v", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(4, 2)));
@@ -100,7 +104,7 @@ static void mistakes_are_told(void **state) {
 
   g = shoal_graph_new();
   shoal_partitioner p = shoal_fixed_partitioner(2, 3);
-  shoal_partitioned parts = shoal_partitioned_variable(g, "v", SHOAL_FLOAT32, SHOAL_SHAPE(4, 2), &p, NULL, NULL);
+  shoal_partitioned parts = shoal_partitioned_variable(g, "v", SHOAL_FLOAT32, SHOAL_SHAPE(4, 2), &p, zeros, NULL);
   assert_int_equal(parts.n, 0);
   expect_error(g, "cannot be cut along axis 3");
 
@@ -143,10 +147,6 @@ static void sync_needs_a_cluster(void **state) {
   shoal_status_free(e);
   shoal_sync_replicas_free(sync);
   shoal_graph_free(g);
-}
-
-static shoal_out zeros(shoal_graph *g, shoal_dtype dtype, shoal_dims shape, void *arg) {
-  return shoal_init_zeros(g, dtype, shape);
 }
 
 /* Rows of a table in parts have the width of the table, which a layer needs. */

@@ -190,6 +190,20 @@ static void stopping(void **state) {
   rpc_channel_unref(c);
 }
 
+/* Metadata of a call: names, values and 32 bytes for each, at most 16 KiB together. */
+static void large_metadata(void **state) {
+  static const uint8_t value[16384];
+  for (size_t more = 0; more < 2; more++) {
+    struct headers h;
+    headers_init(&h);
+    headers_take(&h, (const uint8_t *)"x-a", 3, value, 8000 - 35);
+    headers_take(&h, (const uint8_t *)"x-b", 3, value, 8384 - 35 + more);
+    assert_int_equal(h.too_large, more);
+    if (more) ASSERT_FAILS(headers_status(&h), SHOAL_RESOURCE_EXHAUSTED, "more than 16384 bytes");
+    headers_release(&h);
+  }
+}
+
 static void timeouts(void **state) {
   static const struct {
     const char *text;
@@ -569,4 +583,4 @@ RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka
           cmocka_unit_test(room), cmocka_unit_test(watchdog), cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes),
           cmocka_unit_test(large_fields), cmocka_unit_test(no_memory), cmocka_unit_test(given_back),
           cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
-          cmocka_unit_test(stopping), cmocka_unit_test(timeouts))
+          cmocka_unit_test(stopping), cmocka_unit_test(large_metadata), cmocka_unit_test(timeouts))

@@ -1,69 +1,31 @@
 /* ops/control: how a graph runs and talks: v1 control flow, function calls, sends, collectives, prints, watches. */
 
 /* Collective ops: the same op on several devices, each with its own input, that ends when all have come. Where they
- * meet and what they compute is collective/; here are the signatures, the arithmetic, and the step's meeting, which is
+ * meet and what they compute is collective/; here are the signatures and the step's meeting, which is
  * made by the first op that needs one and goes with the step. Where other tasks may have members they meet at the
  * step's site instead.
  *
  * V1 ops have their keys and sizes as attributes, V2 ops as inputs, V3 ops from a communicator. Attributes about how to
  * communicate (communication_hint, subdiv_offsets, wait_for, max_subdivs_per_device, is_stateless) choose among
- * TensorFlow's algorithms and never the result. */
+ * TensorFlow's algorithms and never the result. A communication_hint of "shoal:NAME" asks for one of ours
+ * (collective/schedule.h), the same on all members. */
 #include "ops/control/communicator.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/schedule.h"
 #include "ops/array/array_util.h"
-#include "ops/math/elementwise.h"
+#include "ops/control/collective_loops.h"
 
-/* ---- arithmetic ---- */
-
-struct arithmetic {
-  struct collective_arithmetic head;
-  struct binary_loop merge, final;
+static shoal_status read_arithmetic(struct collective_loops *a, const struct shoal_node *n) {
+  const char *merge_op, *final_op = "Id";
   shoal_dtype dtype;
-};
-
-static void merge(const struct collective_arithmetic *base, void *out, const void *x, const void *y, int64_t n) {
-  binary_loop_run(&((const struct arithmetic *)base)->merge, out, x, y, n, VECTOR_VECTOR);
-}
-
-/* Divides by the number of members, in the values' own type. */
-static void divide(const struct collective_arithmetic *base, void *sum, int members, int64_t n) {
-  const struct arithmetic *a = (const struct arithmetic *)base;
-  union {
-    float f;
-    double d;
-    int32_t i;
-    int64_t l;
-    uint16_t half;
-  } by;
-  switch (a->dtype) {
-    case SHOAL_FLOAT64: by.d = members; break;
-    case SHOAL_INT32: by.i = members; break;
-    case SHOAL_INT64: by.l = members; break;
-    case SHOAL_FLOAT16:
-    case SHOAL_BFLOAT16: half_from_float(a->dtype, &by.half, &(float){(float)members}, 1); break;
-    default: by.f = (float)members;
-  }
-  binary_loop_run(&a->final, sum, sum, &by, n, VECTOR_SCALAR);
-}
-
-static shoal_status arithmetic_init(struct arithmetic *a, const struct shoal_node *n) {
-  static const char *const loops[][2] = {{"Add", "Add"}, {"Mul", "Mul"}, {"Max", "Maximum"}, {"Min", "Minimum"}};
-  const char *merge_op, *final_op = "Id", *loop = NULL;
   bool has_final = op_attr_find(n->op, "final_op");
   TRY(node_get_string(n, has_final ? "merge_op" : "reduction", &merge_op));
   if (has_final) TRY(node_get_string(n, "final_op", &final_op));
-  TRY(node_get_type(n, "T", &a->dtype));
-  for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
-    if (!strcmp(merge_op, loops[i][0])) loop = loops[i][1];
-  if (!loop) return INVALID("merge_op must be one of {\"Add\", \"Mul\", \"Max\", \"Min\"} but got %s", merge_op);
-  a->head.merge = merge;
-  TRY(binary_loop_init(&a->merge, loop, a->dtype, a->dtype));
-  if (strcmp(final_op, "Div")) return NULL;
-  a->head.final = divide;
-  return binary_loop_init(&a->final, "Div", a->dtype, a->dtype);
+  TRY(node_get_type(n, "T", &dtype));
+  return collective_loops_init(a, merge_op, final_op, dtype);
 }
 
 /* ---- a node ---- */
@@ -73,9 +35,10 @@ struct collective_state {
   int generation;
   bool is_source, receives;
   int group_size, group_key, instance_key; /* V1 */
+  int algorithm;                           /* -1: the cheapest */
   struct shape shape;                      /* V1 broadcasts: as declared */
   float timeout_s;
-  struct arithmetic arithmetic;
+  struct collective_loops arithmetic;
 };
 
 static shoal_status check_group_size(int64_t n) {
@@ -89,6 +52,16 @@ static enum collective_kind kind_of(const char *op) {
   return strstr(op, "Gather") ? COLLECTIVE_GATHER : COLLECTIVE_BROADCAST;
 }
 
+static shoal_status read_algorithm(const struct shoal_node *n, int *out) {
+  static const char ours[] = "shoal:";
+  const char *hint = "";
+  *out = -1;
+  if (op_attr_find(n->op, "communication_hint")) TRY(node_get_string(n, "communication_hint", &hint));
+  if (strncmp(hint, ours, strlen(ours)) != 0) return NULL;
+  *out = collective_algorithm_find(hint + strlen(ours));
+  return *out >= 0 ? NULL : INVALID("communication_hint \"%s\": there is no such algorithm", hint);
+}
+
 static shoal_status init(struct kernel_init *ki, void *state) {
   struct collective_state *st = state;
   const char *op = ki->node->op->name;
@@ -96,9 +69,10 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   st->is_source = strstr(op, "Send");
   st->receives = strstr(op, "Recv");
   st->kind = kind_of(op);
+  TRY(read_algorithm(ki->node, &st->algorithm));
   TRY(node_get_float(ki->node, "timeout_seconds", &st->timeout_s));
   if (st->kind == COLLECTIVE_REDUCE || st->kind == COLLECTIVE_REDUCE_SCATTER)
-    TRY(arithmetic_init(&st->arithmetic, ki->node));
+    TRY(read_arithmetic(&st->arithmetic, ki->node));
   if (st->generation > 1) return NULL;
   int64_t size, key, instance;
   TRY(node_get_int(ki->node, "group_size", &size));
@@ -216,6 +190,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
                                   .iter = ctx->iter,
                                   .dtype = ctx_out_type(ctx, 0),
                                   .is_source = st->is_source,
+                                  .algorithm = st->algorithm,
                                   .timeout_s = st->timeout_s,
                                   .arithmetic = &st->arithmetic.head,
                                   .in = st->receives ? NULL : ctx_in(ctx, 0),

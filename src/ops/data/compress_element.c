@@ -13,6 +13,7 @@
 #include "ops/array/array_util.h"
 #include "ops/data/dataset_state.h"
 #include "proto/dataset.wire.h"
+#include "tensor/strings.h"
 #include "tensor/tensor_proto.h"
 
 struct packed_element {
@@ -207,6 +208,8 @@ static shoal_status uncompress_run(struct kernel_ctx *ctx) {
   char *plain = NULL;
   size_t n = 0;
   if (!find_CompressedElement_data(message, &packed)) return broken();
+  uint64_t length = snappy_length(packed.at, wire_left(&packed));
+  if (!strings_have_room(length)) return NO_MEMORY(length, "an unpacked element");
   TRY(snappy_decode(packed.at, wire_left(&packed), &plain, &n));
   shoal_status s = unpack_all(ctx, message, wire_from(plain, n));
   free(plain);

@@ -141,6 +141,8 @@ static shoal_status matching_run(struct kernel_ctx *ctx) {
   struct path_list found = {0};
   shoal_status s = NULL;
   for (int64_t i = 0; i < patterns->n && !s; i++) {
+    if (cancel_started(ctx->step->cancel)) s = cancel_reason(ctx->step->cancel);
+    if (s) break;
     const struct str *p = &T_DATA(patterns, const struct str)[i];
     char *pattern = mem_strndup(str_data(p), p->size);
     size_t before = found.paths.n;
@@ -150,6 +152,7 @@ static shoal_status matching_run(struct kernel_ctx *ctx) {
   }
   struct tensor names;
   int64_t n = (int64_t)found.paths.n;
+  path_list_sort(&found);
   if (!s) s = tensor_new_dims(&names, SHOAL_STRING, 1, &n);
   struct dataset *d = NULL;
   if (!s) {

@@ -38,8 +38,6 @@ static shoal_status run_write(struct kernel_ctx *ctx) {
   return s;
 }
 
-static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 static shoal_status run_matching(struct kernel_ctx *ctx) {
   const struct tensor *patterns = ctx_in(ctx, 0);
   if (patterns->rank > 1) {
@@ -49,6 +47,8 @@ static shoal_status run_matching(struct kernel_ctx *ctx) {
   struct path_list found = {0};
   shoal_status s = NULL;
   for (int64_t i = 0; !s && i < patterns->n; i++) {
+    if (cancel_started(ctx->step->cancel)) s = cancel_reason(ctx->step->cancel);
+    if (s) break;
     char *pattern = string_dup(patterns, i);
     s = file_glob(pattern, &found);
     free(pattern);
@@ -56,7 +56,7 @@ static shoal_status run_matching(struct kernel_ctx *ctx) {
   int64_t n = (int64_t)found.paths.n;
   struct tensor *out;
   if (!s) s = ctx_out_dims(ctx, 0, 1, &n, &out);
-  if (!s && n) qsort(found.paths.at, found.paths.n, sizeof *found.paths.at, by_bytes);
+  if (!s) path_list_sort(&found);
   for (int64_t i = 0; !s && i < n; i++)
     str_set(&T_DATA(out, struct str)[i], found.paths.at[i], strlen(found.paths.at[i]));
   path_list_release(&found);

@@ -3,6 +3,7 @@
  * Reads of one reader take turns. One that needs the next file's name asks the queue and leaves its thread; when
  * the name comes, on whatever thread, it goes on. The files themselves are read where the read op runs. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "data/record.h"
 #include "ops/state/queue.h"
 #include "proto/checkpoint.wire.h"
+#include "tensor/strings.h"
 
 enum reader_kind { READER_IDENTITY, READER_WHOLE_FILE, READER_LINES, READER_FIXED, READER_RECORDS };
 
@@ -52,7 +54,7 @@ static void free_reader(struct resource *res) {
   struct reader_resource *r = (struct reader_resource *)res;
   close_file(r);
   text_release(&r->work);
-  text_release(&r->ahead);
+  counted_text_release(&r->ahead);
   pthread_mutex_destroy(&r->lock);
   free(r->name);
   free(r);
@@ -63,7 +65,6 @@ static const struct resource_type reader_type = {"N10tensorflow15ReaderInterface
 /* The next line without its end; *end when there is none. Carriage returns do not count. */
 static shoal_status read_line(struct byte_stream *s, struct text *line, bool *end) {
   line->n = 0;
-  text_adds(line, "");
   for (bool any = false;;) {
     if (s->at == s->have) TRY(byte_stream_fill(s));
     if (s->at == s->have) {
@@ -76,7 +77,7 @@ static shoal_status read_line(struct byte_stream *s, struct text *line, bool *en
     for (size_t i = 0; i < n;) {
       const char *cr = memchr(from + i, '\r', n - i);
       size_t part = cr ? (size_t)(cr - (from + i)) : n - i;
-      text_add(line, from + i, part);
+      if (!counted_text_add(line, from + i, part)) return NO_MEMORY(line->n + part, "a line");
       i += part + (cr ? 1 : 0);
     }
     s->at += n + (stop ? 1 : 0);
@@ -93,7 +94,7 @@ static shoal_status read_bytes(struct byte_stream *s, int64_t n, struct text *to
     if (s->at == s->have) TRY(byte_stream_fill(s));
     if (s->at == s->have) return NULL;
     size_t part = MIN((size_t)(n - *got), s->have - s->at);
-    if (to) text_add(to, s->out + s->at, part);
+    if (to && !counted_text_add(to, s->out + s->at, part)) return NO_MEMORY(to->n + part, "a record");
     s->at += part;
     *got += (int64_t)part;
   }
@@ -114,7 +115,7 @@ static shoal_status start_file(struct reader_resource *r) {
     bool end = false;
     shoal_status s = NULL;
     for (; r->number < c->skip_lines && !end && !s; r->number++) s = read_line(&r->bytes, &line, &end);
-    text_release(&line);
+    counted_text_release(&line);
     return s;
   }
   if (c->kind == READER_FIXED && c->header) {
@@ -142,10 +143,18 @@ static shoal_status read_fixed(struct reader_resource *r, struct text *value, bo
   int64_t want = c->record + c->footer - (int64_t)r->ahead.n;
   TRY(read_bytes(&r->bytes, want, &r->ahead, &got));
   if (got < want) return NULL;
-  text_add(value, text_cstr(&r->ahead), (size_t)c->record);
+  if (!counted_text_add(value, text_cstr(&r->ahead), (size_t)c->record)) return NO_MEMORY(c->record, "a record");
   *produced = true;
   r->number++;
   return NULL;
+}
+
+/* The key of a record: the file and a number in it. */
+static shoal_status name_record(struct text *key, const char *work, uint64_t number) {
+  char text[32];
+  int n = snprintf(text, sizeof text, ":%" PRIu64, number);
+  bool fits = counted_text_add(key, work, strlen(work)) && counted_text_add(key, text, (size_t)n);
+  return fits ? NULL : NO_MEMORY(strlen(work), "a record's key");
 }
 
 /* One record of the current work; *end when the work is done (with or without a last record). */
@@ -156,19 +165,17 @@ static shoal_status read_record(struct reader_resource *r, struct text *key, str
   *produced = *end = false;
   switch (r->config.kind) {
     case READER_IDENTITY:
-      text_add(key, r->work.at ? r->work.at : "", r->work.n);
-      text_add(value, r->work.at ? r->work.at : "", r->work.n);
+      if (!counted_text_add(key, work, r->work.n)) return NO_MEMORY(r->work.n, "a record's key");
+      if (!counted_text_add(value, work, r->work.n)) return NO_MEMORY(r->work.n, "a record");
       *produced = *end = true;
       return NULL;
     case READER_WHOLE_FILE: {
       char *data;
       size_t size;
       TRY(file_read(work, 0, &data, &size));
-      text_add(key, work, r->work.n);
-      text_add(value, data, size);
+      *produced = *end = counted_text_add(key, work, r->work.n) && counted_text_add(value, data, size);
       free(data);
-      *produced = *end = true;
-      return NULL;
+      return *produced ? NULL : NO_MEMORY(size, work);
     }
     case READER_LINES: {
       bool none;
@@ -176,16 +183,15 @@ static shoal_status read_record(struct reader_resource *r, struct text *key, str
       r->number++;
       *end = none;
       *produced = !none;
-      text_addf(key, "%s:%" PRId64, work, r->number);
-      return NULL;
+      return name_record(key, work, (uint64_t)r->number);
     }
     case READER_FIXED:
-      text_addf(key, "%s:%" PRId64, work, r->number);
+      TRY(name_record(key, work, (uint64_t)r->number));
       TRY(read_fixed(r, value, produced));
       *end = !*produced;
       return NULL;
     case READER_RECORDS:
-      text_addf(key, "%s:%" PRIu64, work, r->records.offset);
+      TRY(name_record(key, work, r->records.offset));
       s = record_read(&r->records, value);
       *end = shoal_status_code(s) == SHOAL_OUT_OF_RANGE;
       if (*end) {
@@ -234,8 +240,8 @@ static void run(struct read *op);
 
 static void unref_read(struct read *op) {
   if (atomic_fetch_sub(&op->refs, 1) != 1) return;
-  for (size_t i = 0; i < op->keys.n; i++) text_release(&op->keys.at[i]);
-  for (size_t i = 0; i < op->values.n; i++) text_release(&op->values.at[i]);
+  for (size_t i = 0; i < op->keys.n; i++) counted_text_release(&op->keys.at[i]);
+  for (size_t i = 0; i < op->values.n; i++) counted_text_release(&op->values.at[i]);
   vec_release(&op->keys);
   vec_release(&op->values);
   resource_unref((struct resource *)op->queue);
@@ -310,8 +316,8 @@ static void run(struct read *op) {
       vec_push(&op->values, value);
       r->produced++;
     } else {
-      text_release(&key);
-      text_release(&value);
+      counted_text_release(&key);
+      counted_text_release(&value);
     }
     if (!s && end) {
       close_file(r);

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "data/record.h"
 #include "ops/array/array_util.h"
+#include "tensor/strings.h"
 
 struct open_file {
   struct record_reader reader;
@@ -58,7 +59,7 @@ static void record_release(void *state) {
   if (!st->pattern) return; /* init failed before there was anything */
   for (int64_t i = 0; i < st->parallel; i++)
     if (st->readers[i].in_use) record_reader_close(&st->readers[i].reader);
-  for (size_t i = 0; i < st->buffer.n; i++) text_release(&st->buffer.at[i]);
+  for (size_t i = 0; i < st->buffer.n; i++) counted_text_release(&st->buffer.at[i]);
   vec_release(&st->buffer);
   path_list_release(&st->files);
   pthread_mutex_destroy(&st->lock);
@@ -105,7 +106,7 @@ static shoal_status read_one(struct record_state *st, struct open_file *f, bool 
       bool ended = shoal_status_code(s) == SHOAL_OUT_OF_RANGE;
       record_reader_close(&f->reader);
       f->in_use = false;
-      text_release(&record);
+      counted_text_release(&record);
       if (!ended) return s;
       shoal_status_free(s);
       continue;
@@ -141,7 +142,7 @@ static shoal_status draw_one(struct record_state *st, struct str *to) {
   struct text chosen = st->buffer.at[i];
   st->buffer.at[i] = vec_pop(&st->buffer);
   str_set(to, text_cstr(&chosen), chosen.n);
-  text_release(&chosen);
+  counted_text_release(&chosen);
   return NULL;
 }
 

@@ -255,7 +255,7 @@ static shoal_status run_merge(struct kernel_ctx *ctx) {
   int n = (int)prefixes->n;
   char **from = mem_zalloc((size_t)n + 1, sizeof *from), *merged = string_dup(to, 0);
   for (int i = 0; i < n; i++) from[i] = string_dup(prefixes, i);
-  shoal_status s = bundle_merge((const char *const *)from, n, merged, m->allow_missing);
+  shoal_status s = bundle_merge((const char *const *)from, n, merged, m->allow_missing, ctx->step->cancel);
   char *merged_dir = path_directory(merged);
   for (int i = 0; i < n; i++) {
     char *dir = path_directory(from[i]);

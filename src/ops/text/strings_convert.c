@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "graph/shape_fn.h"
 #include "ops/text/string_in.h"
+#include "tensor/strings.h"
 #include "tensor/summarize.h"
 
 static shoal_status like_input(struct kernel_ctx *ctx, struct tensor **out) {
@@ -354,11 +355,12 @@ static shoal_status inflate_one(int window, const struct str *s, struct text *ou
     z.next_out = chunk;
     z.avail_out = sizeof chunk;
     rc = inflate(&z, Z_NO_FLUSH);
-    text_add(out, (char *)chunk, sizeof chunk - z.avail_out);
+    if (!counted_text_add(out, (char *)chunk, sizeof chunk - z.avail_out)) rc = Z_MEM_ERROR;
     if (rc == Z_OK && z.avail_in == 0 && z.avail_out) break; /* cut short: what there was is the result */
   }
   shoal_status e = NULL;
-  if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
+  if (rc == Z_MEM_ERROR) e = NO_MEMORY(out->n, "an unpacked string");
+  else if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
     e = STATUS(SHOAL_DATA_LOSS, "inflate() failed with error %d: %s", rc, z.msg ? z.msg : "");
   inflateEnd(&z);
   return e;
@@ -373,10 +375,12 @@ static shoal_status run_compressed(struct kernel_ctx *ctx) {
   shoal_status e = NULL;
   for (int64_t i = 0; !e && i < out->n; i++) {
     t.n = 0;
+    if (ctx->step->cancel && cancel_started(ctx->step->cancel)) e = cancel_reason(ctx->step->cancel);
+    if (e) break;
     e = inflate_one(st->window, string_at(ctx_in(ctx, 0), i), &t);
     if (!e) str_set(&T_DATA(out, struct str)[i], t.at, t.n);
   }
-  text_release(&t);
+  counted_text_release(&t);
   return e;
 }
 

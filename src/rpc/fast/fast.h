@@ -32,6 +32,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "rpc/address.h"
 #include "tensor/tensor.h"
 
 /* Until fast_release(), frames that this thread sends may wait for each other, to leave together. Calls nest. */
@@ -66,8 +67,8 @@ void fast_server_ticket(const struct fast_server *s, struct text *out);
 void fast_answer(struct fast_request *r, shoal_status s, struct tensor *value, bool is_dead);
 /* Answers a call, once: s (consumed) or bytes (taken over). */
 void fast_reply(struct fast_request *r, shoal_status s, struct text *bytes);
-/* A number of the connection it came over, while the request is not answered; none of gRPC's has it, which are odd. */
-uint64_t fast_connection(const struct fast_request *r);
+/* Where it came from, while the request is not answered; no connection of gRPC's has its number, which are odd. */
+struct rpc_origin fast_origin(const struct fast_request *r);
 /* fn(arg) is called at most once, if the receiver no longer wants the answer. Call it in the handler. */
 void fast_on_cancel(struct fast_request *r, void (*fn)(void *arg), void *arg);
 

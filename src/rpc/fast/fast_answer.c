@@ -42,14 +42,15 @@ static bool send_shared(struct sender *c, struct fast_frame f, uint64_t *head, s
     c->no_shared = !c->arena;
   }
   void *to = !c->no_shared && atomic_load(&c->conn.is_open) ? fast_arena_take(c->arena, f.size, &offset) : NULL;
-  bool proven = c->proven;
   pthread_mutex_unlock(&c->lock);
   if (!to) return false;
   memcpy(to, t->data, f.size);
   fast_count(&fast_sent, f.size);
   struct held *h = block_alloc(sizeof *h);
   *h = (struct held){.id = f.id, .flags = f.flags, .shared = true, .offset = offset, .bytes = f.size};
-  if (!proven) tensor_ref(&h->value, t);
+  h->value = *t; /* what it is, not whose: whoever gave it has it back now */
+  h->value.buffer = NULL;
+  h->value.data = NULL;
   pthread_mutex_lock(&c->lock);
   bool kept = hold(c, h);
   pthread_mutex_unlock(&c->lock);
@@ -170,15 +171,22 @@ static struct held *take_held(struct sender *c, uint64_t id) {
 
 void sender_let_go(struct sender *c, uint64_t id, bool again) {
   struct held *h = take_held(c, id);
+  shoal_status s = NULL;
   if (!h) return;
+  /* What was put into a block that the receiver cannot get at is copied out of it; memory for it is not taken under the
+   * lock. */
+  struct tensor was = h->value;
+  bool back = h->shared && again;
+  if (back) h->value = tensor_none();
+  if (back) s = tensor_new_dims(&h->value, (shoal_dtype)was.dtype, was.rank, was.dims);
   pthread_mutex_lock(&c->lock);
+  if (back && !s) memcpy(h->value.data, fast_arena_at(c->arena, h->offset), h->bytes);
   if (h->shared) fast_arena_give(c->arena, h->bytes, h->offset);
-  if (h->shared && again) c->no_shared = true;
-  if (h->shared && !again) c->proven = true;
+  if (back) c->no_shared = true;
   if (!h->shared && again) c->no_remote = true;
   pthread_mutex_unlock(&c->lock);
-  if (again && tensor_valid(&h->value)) send_value(c, h->id, h->flags, &h->value, h->shared);
-  else if (again) sender_error(c, h->id, INTERNAL("a receiver has lost the shared memory of its connection"));
+  if (s) sender_error(c, h->id, s);
+  else if (again) send_value(c, h->id, h->flags, &h->value, h->shared);
   held_free(h);
 }
 

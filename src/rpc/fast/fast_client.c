@@ -351,7 +351,7 @@ struct fast_client *fast_client_new(const void *ticket, size_t n, const char *ho
   c->next_id = 1;
   c->is_tcp = is_tcp;
   c->peer = is_tcp ? 0 : (uint64_t)fast_peer_process(fd);
-  fast_conn_start(&c->conn, &receiver_ops, fd, ticket, false);
+  fast_conn_start(&c->conn, &receiver_ops, fd, ticket, NULL);
   return c;
 }
 

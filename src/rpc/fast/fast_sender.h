@@ -51,7 +51,7 @@ struct held {
   struct held *next;
   uint64_t id;
   uint8_t flags;
-  struct tensor value; /* of a block: only until the first DONE, should the receiver not find the memory */
+  struct tensor value; /* of a block: only its type and shape */
   bool shared;
   uint64_t offset; /* of the block */
   size_t bytes;
@@ -68,7 +68,7 @@ struct sender {
   bool closed;                                 /* lock: nothing is held for it any more */
   struct held *held[FAST_BUCKETS];             /* lock */
   bool no_remote;                              /* lock */
-  bool no_shared, proven;                      /* lock: the receiver cannot map the arena; it has done so */
+  bool no_shared;                              /* lock: the receiver cannot map the arena */
   struct fast_arena *arena;                    /* lock */
 };
 

@@ -43,7 +43,9 @@ void request_begin_answer(struct fast_request *r) {
   pthread_mutex_unlock(&c->lock);
 }
 
-uint64_t fast_connection(const struct fast_request *r) { return (uint64_t)(uintptr_t)r->conn; }
+struct rpc_origin fast_origin(const struct fast_request *r) {
+  return (struct rpc_origin){(uint64_t)(uintptr_t)r->conn, r->conn->conn.from->number};
+}
 
 /* ---- cancelling ---- */
 
@@ -226,6 +228,9 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
     close(fd);
     return;
   }
+  struct sockaddr_storage peer = {0};
+  getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer});
+  struct rpc_address *from = rpc_address_get(rpc_address_number(&peer), rpc_budget(RPC_MAX_HELD_BYTES));
   struct sender *c = mem_zalloc(1, sizeof *c);
   c->server = s;
   c->no_remote = c->no_shared = !is_local;
@@ -238,7 +243,7 @@ static void accept_conn(struct fast_server *s, int fd, bool is_local) {
   c->next = s->conns;
   if (c->next) c->next->prev = c;
   s->conns = c;
-  fast_conn_start(&c->conn, &sender_ops, fd, s->secret, true);
+  fast_conn_start(&c->conn, &sender_ops, fd, s->secret, from);
   pthread_mutex_unlock(&s->lock);
   if (stopped) fast_conn_shut(&c->conn);
   fast_conn_unref(&c->conn);

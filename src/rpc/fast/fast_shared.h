@@ -29,6 +29,8 @@ void fast_arena_free(struct fast_arena *a);
 struct fast_place fast_arena_place(const struct fast_arena *a);
 /* A block of so many bytes, or NULL; where it begins in *offset. One thread at a time. */
 void *fast_arena_take(struct fast_arena *a, size_t bytes, uint64_t *offset);
+/* What begins there. The receiver may have written there too. */
+const void *fast_arena_at(const struct fast_arena *a, uint64_t offset);
 void fast_arena_give(struct fast_arena *a, size_t bytes, uint64_t offset);
 
 /* An arena as its receiver sees it. */

@@ -268,7 +268,7 @@ static void on_ready(struct rpc_watch *w, uint32_t events) {
 /* ---- life ---- */
 
 void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
-                     bool needs_secret) {
+                     struct rpc_address *from) {
   int size = 1 << 20;
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   rpc_loop_acquire();
@@ -280,10 +280,13 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
   c->line = ops->work == RPC_EVENT_REQUEST ? rpc_line_new() : NULL;
   atomic_init(&c->slow, false);
   atomic_init(&c->is_open, true);
-  atomic_init(&c->needs_secret, needs_secret);
+  atomic_init(&c->needs_secret, from != NULL);
   memcpy(c->secret, secret, FAST_SECRET);
-  budget_init(&c->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES), rpc_budget(RPC_MAX_HELD_BYTES));
-  budget_init(&c->copied, (size_t)rpc_limit(RPC_MAX_FAST_UNREAD_BYTES), rpc_budget(RPC_MAX_UNREAD_BYTES));
+  c->from = from;
+  budget_init(&c->held, (size_t)rpc_limit(RPC_MAX_CONNECTION_HELD_BYTES),
+              from ? &from->held : rpc_budget(RPC_MAX_HELD_BYTES));
+  budget_init(&c->copied, (size_t)rpc_limit(RPC_MAX_FAST_UNREAD_BYTES),
+              from ? &from->unread : rpc_budget(RPC_MAX_UNREAD_BYTES));
   c->began = clock_ns();
   atomic_init(&c->last_in, c->began);
   atomic_init(&c->last_out, c->began);
@@ -309,6 +312,7 @@ void fast_conn_unref(struct fast_conn *c) {
   free(c->in);
   rpc_line_free(c->line);
   pthread_mutex_destroy(&c->lock);
+  rpc_address_unref(c->from);
   c->ops->free(c);
 }
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/budget.h"
+#include "rpc/address.h"
 #include "rpc/loop.h"
 #include "tensor/tensor.h"
 
@@ -78,8 +79,9 @@ struct fast_conn {
   atomic_bool is_open;
   atomic_bool needs_secret; /* the peer has not sent it yet */
   uint8_t secret[FAST_SECRET];
-  struct budget held;   /* bytes of requests, and of bodies that arrive */
-  struct budget copied; /* bytes that wait to be sent */
+  struct rpc_address *from; /* a reference; of the asking side NULL */
+  struct budget held;       /* bytes of requests, and of bodies that arrive */
+  struct budget copied;     /* bytes that wait to be sent */
   /* what the check looks at */
   int64_t began;
   atomic_llong last_in, last_out; /* clock_ns: when bytes last came, when some last left or began to wait */
@@ -97,14 +99,15 @@ struct fast_conn {
   /* writing */
   pthread_mutex_t lock;
   struct fast_out *first, *last; /* lock: not sent yet */
-  size_t referred; /* lock: bytes of bodies that wait, by reference */
-  bool watched;    /* lock: the loop has it */
-  bool armed;      /* lock: the leader goes on when there is room */
+  size_t referred;               /* lock: bytes of bodies that wait, by reference */
+  bool watched;                  /* lock: the loop has it */
+  bool armed;                    /* lock: the leader goes on when there is room */
 };
 
-/* Takes over fd; needs_secret: the peer must send it first. One reference is the caller's, one the loop's. */
+/* Takes over fd. from: whose share it lives on, a reference that is taken over; such a peer must send the secret first.
+ * NULL: we have dialled. One reference is the caller's, one the loop's. */
 void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int fd, const uint8_t *secret,
-                     bool needs_secret);
+                     struct rpc_address *from);
 void fast_conn_unref(struct fast_conn *c);
 static inline void fast_conn_ref(struct fast_conn *c) { atomic_fetch_add(&c->refs, 1); }
 /* No more: closed() follows soon, on another thread. */

@@ -1,0 +1,11 @@
+/* A mark of errors that few need; see status.h for the others. */
+#ifndef BASE_STATUS_MARKS_H
+#define BASE_STATUS_MARKS_H
+
+#include "base/status.h"
+
+/* Marks what a coordination service itself says, not the way to it (travels as a payload on the wire). Returns s. */
+shoal_status status_mark_coordination(shoal_status s);
+bool status_is_coordination(shoal_status s);
+
+#endif

@@ -1,0 +1,38 @@
+/* What the files of `shoal bench` share.
+ *
+ *   bench.c          flags and the table
+ *   bench_servers.c  all-reduce by a graph on servers of this host, a process each
+ *   bench_memory.c   all-reduce in shared memory, by processes that do nothing else */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include <sys/types.h>
+
+#include <shoal/shoal.h>
+
+enum { BENCH_MOST_RANKS = 64, BENCH_MOST_ITERS = 10000 };
+
+/* One row of the table. */
+struct bench_case {
+  int ranks;
+  int64_t bytes, elements; /* of each rank */
+  shoal_dtype dtype;
+  const char *algorithm; /* "auto": by the cost model */
+  int iters;
+};
+
+/* A child that does not outlive its parent. */
+pid_t bench_fork(pid_t parent);
+
+/* Seconds of one all-reduce, iters times; what comes out is looked at too. To be called before this process has any
+ * thread. */
+shoal_status bench_memory_run(const struct bench_case *c, double *seconds);
+
+/* Processes that wait to be told what to measure. */
+struct bench_servers;
+/* To be called before this process has any thread. */
+shoal_status bench_servers_start(int ranks, struct bench_servers **out);
+shoal_status bench_servers_run(struct bench_servers *b, const struct bench_case *c, double *seconds);
+void bench_servers_stop(struct bench_servers *b);
+
+#endif

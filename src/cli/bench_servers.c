@@ -1,0 +1,175 @@
+/* A cluster of this host, a server in each process, and a graph with an all-reduce on all of them.
+ *
+ * A step of a cluster costs more than a small all-reduce. So a step has many of them one after another (CHAIN), each of
+ * what the last has given: the means of means, which stay what they are, and can be checked. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/bench.h"
+#include "cli/launch.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+enum { CHAIN = 100, CHAIN_BYTES = 8 << 20, WARM_UP = 3, TIMEOUT_MS = 120000 };
+
+struct bench_servers {
+  int ranks, ended, next; /* next: what no group or instance has been named by */
+  pid_t pids[BENCH_MOST_RANKS];
+  char *cluster, *target;
+};
+
+/* In a child: a server until the parent goes. */
+static void serve(const char *cluster, int task) {
+  shoal_server *server;
+  shoal_status s = shoal_server_start(
+      SHOAL_OPTIONS(shoal_server_options, .cluster = cluster, .job = "worker", .task = task), &server);
+  if (s) _exit(report(s));
+  shoal_server_join(server);
+  _exit(EXIT_OK);
+}
+
+static shoal_status describe(struct bench_servers *b) {
+  struct text t = {0};
+  text_adds(&t, "{\"worker\": [");
+  for (int i = 0; i < b->ranks; i++) {
+    int port;
+    shoal_status s = launch_take_port(&port);
+    if (s) {
+      text_release(&t);
+      return s;
+    }
+    if (!i) b->target = mem_printf("grpc://127.0.0.1:%d", port);
+    text_addf(&t, "%s\"127.0.0.1:%d\"", i ? ", " : "", port);
+  }
+  text_adds(&t, "]}");
+  b->cluster = mem_strdup(text_cstr(&t));
+  text_release(&t);
+  return NULL;
+}
+
+shoal_status bench_servers_start(int ranks, struct bench_servers **out) {
+  struct bench_servers *b = mem_zalloc(1, sizeof *b);
+  b->ranks = ranks;
+  shoal_status s = describe(b);
+  pid_t parent = getpid();
+  for (int i = 0; i < ranks && !s; i++) {
+    b->pids[i] = bench_fork(parent);
+    if (b->pids[i] == 0) serve(b->cluster, i);
+    if (b->pids[i] < 0) s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "process %d of %d cannot be started", i, ranks);
+  }
+  if (s) bench_servers_stop(b);
+  else *out = b;
+  return s;
+}
+
+void bench_servers_stop(struct bench_servers *b) {
+  for (int i = 0; i < b->ranks; i++)
+    if (b->pids[i] > 0) kill(b->pids[i], SIGKILL);
+  for (int i = 0; i < b->ranks; i++)
+    if (b->pids[i] > 0) waitpid(b->pids[i], NULL, 0);
+  free(b->cluster);
+  free(b->target);
+  free(b);
+}
+
+/* ---- the graph ---- */
+
+struct bench_graph {
+  shoal_graph *g;
+  int chain;
+  char *ends[BENCH_MOST_RANKS]; /* names of the last op of each rank */
+  char *sample;                 /* of the last rank: the last element */
+  char *init;
+};
+
+static shoal_out reduce(struct bench_servers *b, const struct bench_case *c, shoal_graph *g, shoal_out x, int group,
+                        int instance) {
+  char hint[64] = "auto";
+  if (strcmp(c->algorithm, hint)) snprintf(hint, sizeof hint, "shoal:%s", c->algorithm);
+  shoal_collective_reduce_options options = SHOAL_COLLECTIVE_REDUCE_DEFAULTS;
+  options.communication_hint = hint;
+  return shoal_collective_reduce_with(g, x, b->ranks, group, instance, "Add", "Div", (int64_t[]){0}, 1, &options);
+}
+
+static shoal_status build(struct bench_servers *b, const struct bench_case *c, struct bench_graph *out) {
+  shoal_graph *g = out->g = shoal_graph_new();
+  out->chain = (int)MAX(MIN(CHAIN_BYTES / c->bytes, CHAIN), 1);
+  int group = ++b->next;
+  shoal_out last = {0};
+  for (int rank = 0; rank < b->ranks; rank++) {
+    char device[64], name[64];
+    snprintf(device, sizeof device, "/job:worker/task:%d/cpu:0", rank);
+    snprintf(name, sizeof name, "x%d_%d", group, rank);
+    shoal_push_device(g, device);
+    shoal_out x = shoal_variable(g, name, shoal_init_constant(g, c->dtype, SHOAL_SHAPE(c->elements), 2.0 * rank)).value;
+    for (int i = 0; i < out->chain; i++) x = reduce(b, c, g, x, group, 1000 * group + i);
+    if (x.node) out->ends[rank] = mem_strdup(shoal_op_name(x.node));
+    if (rank == b->ranks - 1)
+      last = shoal_cast(g,
+                        shoal_slice(g, x, shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){(int32_t)c->elements - 1}),
+                                    shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){1})),
+                        SHOAL_FLOAT64);
+    shoal_pop_device(g);
+  }
+  shoal_op *init = shoal_initialize(g);
+  TRY(status_copy(shoal_graph_error(g)));
+  out->sample = mem_printf("%s:0", shoal_op_name(last.node));
+  out->init = mem_strdup(shoal_op_name(init));
+  return NULL;
+}
+
+static void release(struct bench_servers *b, struct bench_graph *g) {
+  for (int i = 0; i < b->ranks; i++) free(g->ends[i]);
+  free(g->sample);
+  free(g->init);
+  shoal_graph_free(g->g);
+}
+
+static shoal_status run(shoal_session *s, const char *const *targets, int n) {
+  return shoal_session_run(s, NULL, NULL, NULL, 0, NULL, NULL, 0, targets, n, NULL);
+}
+
+/* Ranks begin with 0, 2, 4, ...: the mean is p - 1. */
+static shoal_status check(shoal_session *s, const struct bench_case *c, const struct bench_graph *g) {
+  shoal_tensor *t;
+  TRY(shoal_session_run(s, NULL, NULL, NULL, 0, &(const char *){g->sample}, &t, 1, (const char *const *)g->ends,
+                        c->ranks, NULL));
+  double got = *(const double *)shoal_tensor_data(t), wanted = c->ranks - 1;
+  shoal_tensor_unref(t);
+  return got == wanted ? NULL : INTERNAL("The mean of %d ranks is %g, and not %g", c->ranks, got, wanted);
+}
+
+static shoal_status time_steps(shoal_session *s, const struct bench_case *c, const struct bench_graph *g,
+                               double *seconds) {
+  const char *const *ends = (const char *const *)g->ends;
+  TRY(run(s, &(const char *){g->init}, 1));
+  TRY(check(s, c, g));
+  for (int i = 0; i < WARM_UP; i++) TRY(run(s, ends, c->ranks));
+  for (int i = 0; i < c->iters; i++) {
+    int64_t began = clock_ns();
+    TRY(run(s, ends, c->ranks));
+    seconds[i] = (double)(clock_ns() - began) * 1e-9 / g->chain;
+  }
+  return NULL;
+}
+
+shoal_status bench_servers_run(struct bench_servers *b, const struct bench_case *c, double *seconds) {
+  struct bench_graph g = {0};
+  shoal_session *session = NULL;
+  shoal_status s = build(b, c, &g);
+  if (!s)
+    s = shoal_session_open(g.g,
+                           SHOAL_OPTIONS(shoal_session_options, .target = b->target, .create_timeout_ms = TIMEOUT_MS,
+                                         .operation_timeout_ms = TIMEOUT_MS, .isolate_session_state = true),
+                           &session);
+  if (!s) s = time_steps(session, c, &g, seconds);
+  if (session) status_merge(&s, shoal_session_close(session));
+  release(b, &g);
+  return s;
+}

@@ -1,0 +1,403 @@
+/* See coordination_agent.h. One call follows another, each from the answer of the one before or from an alarm; nobody
+ * waits on a thread. What is answered to a registration that was given up meanwhile (`turn`) is not listened to. */
+#include "cluster/coordination_agent.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cond.h"
+#include "base/device_name.h"
+#include "base/log.h"
+#include "cluster/request_parts.h"
+#include "cluster/worker.h"
+#include "proto/any.wire.h"
+#include "proto/coordination.wire.h"
+#include "rpc/message.h"
+
+#define SERVICE "/tensorflow.CoordinationService/"
+enum { REGISTER_MS = 10000, AGAIN_MS = 1000, BEAT_MS = HEARTBEAT_TIMEOUT_MS / 2, REPORT_MS = 2000, LEAVE_MS = 2000 };
+
+struct coordination_agent {
+  struct worker *worker;
+  struct peers *peers;
+  const char *task; /* the worker's */
+  char *leader;
+  struct coordination *service; /* NULL: another task leads */
+  struct peer *peer;            /* the leader; NULL: we do */
+  uint64_t incarnation;         /* of this task */
+  struct text devices;          /* a DeviceInfo */
+  struct alarm alarm;           /* set by one call's end at a time; not while one is under way */
+  pthread_mutex_t lock;
+  pthread_cond_t idle;
+  bool complained;           /* of the calls' own */
+  bool stopping, registered; /* lock, as is what follows */
+  bool told;                 /* of another task's error: the leader counts us again once we wait for the others anew */
+  int64_t turn;              /* of registering */
+  uint64_t leader_incarnation;
+  int calls;                 /* under way */
+  struct peer_call *waiting; /* for the other tasks */
+};
+
+/* ---- names ---- */
+
+static void put_task(struct text *t, const char *task) {
+  struct device_spec d;
+  shoal_status s = device_spec_parse(task, &d);
+  MUST(!s); /* names of our own cluster */
+  put_CoordinatedTask_job_name(t, d.job);
+  put_CoordinatedTask_task_id(t, d.task);
+}
+
+static void describe_devices(const struct worker *w, struct text *t) {
+  for (int i = 0; i < w->n_devices; i++) {
+    size_t any = begin_DeviceInfo_device(t);
+    put_Any_type_url(t, "type.googleapis.com/tensorflow.DeviceAttributes");
+    struct text device = {0};
+    worker_device_attributes(w, i, w->devices[i]->name, &device);
+    put_Any_value_n(t, device.at, device.n);
+    text_release(&device);
+    wire_end(t, any);
+  }
+}
+
+/* ---- calls ---- */
+
+struct agent_call {
+  struct coordination_agent *agent;
+  int64_t turn;
+  void (*then)(struct coordination_agent *a, shoal_status s, struct wire answer);
+};
+
+static void call_over(struct coordination_agent *a) {
+  pthread_mutex_lock(&a->lock);
+  if (--a->calls == 0) pthread_cond_broadcast(&a->idle);
+  pthread_mutex_unlock(&a->lock);
+}
+
+static void answered(void *arg, shoal_status s, struct rpc_body *body) {
+  struct agent_call *call = arg;
+  struct coordination_agent *a = call->agent;
+  const void *data = NULL;
+  size_t size = 0;
+  if (!s) s = rpc_body_flat(body, &data, &size);
+  pthread_mutex_lock(&a->lock);
+  bool listened = call->turn == a->turn && !a->stopping;
+  pthread_mutex_unlock(&a->lock);
+  if (listened) call->then(a, s, wire_from(data, size));
+  else shoal_status_free(s);
+  free(call);
+  call_over(a);
+}
+
+/* The request is taken over; then is called unless the agent stops or registers anew. handle: optional. */
+static void start(struct coordination_agent *a, const char *method, struct text *request, int64_t timeout_ms,
+                  void (*then)(struct coordination_agent *a, shoal_status s, struct wire answer),
+                  struct peer_call **handle) {
+  struct agent_call *call = mem_zalloc(1, sizeof *call);
+  pthread_mutex_lock(&a->lock);
+  bool stopping = a->stopping;
+  a->calls += !stopping;
+  *call = (struct agent_call){a, a->turn, then};
+  pthread_mutex_unlock(&a->lock);
+  if (stopping) {
+    text_release(request);
+    free(call);
+    return;
+  }
+  peer_start(a->peer, method, message_from_text(request), deadline_after_ms(timeout_ms),
+             PEER_UNWATCHED | RPC_WAIT_FOR_READY, 0, NULL, answered, call, handle);
+}
+
+static void at_alarm(struct coordination_agent *a, int64_t ms, void (*fn)(void *)) {
+  pthread_mutex_lock(&a->lock);
+  if (!a->stopping) alarm_set(&a->alarm, deadline_after_ms(ms), fn, a);
+  pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- registering and beating ---- */
+
+static void do_register(void *agent);
+static void beat(void *agent);
+
+/* The leader is lost, or has lost us. */
+static void lost(struct coordination_agent *a, shoal_status why) {
+  pthread_mutex_lock(&a->lock);
+  a->registered = false;
+  a->turn++;
+  struct peer_call *waiting = a->waiting;
+  a->waiting = NULL;
+  pthread_mutex_unlock(&a->lock);
+  if (waiting) {
+    peer_cancel(waiting, STATUS(SHOAL_CANCELLED, "the leader is asked anew"));
+    peer_call_unref(waiting);
+  }
+  status_prefix(why, "coordination by %s: ", a->leader);
+  LOGW("%s", shoal_status_message(why));
+  collectives_break(&a->worker->collectives, why);
+  at_alarm(a, AGAIN_MS, do_register);
+}
+
+static void have_beaten(struct coordination_agent *a, shoal_status s, struct wire answer) {
+  uint64_t incarnation = 0;
+  for (struct wire_field f; !s && wire_next(&answer, &f) == WIRE_FIELD;)
+    if (f.tag == HeartbeatResponse_leader_incarnation) incarnation = f.value;
+  if (!s && incarnation != a->leader_incarnation) s = STATUS(SHOAL_ABORTED, "the leader has been restarted");
+  pthread_mutex_lock(&a->lock);
+  bool told = a->told;
+  a->told = false;
+  pthread_mutex_unlock(&a->lock);
+  if (!s && told) {
+    do_register(a);
+    return;
+  }
+  if (s) lost(a, s);
+  else at_alarm(a, BEAT_MS, beat);
+}
+
+static void beat(void *agent) {
+  struct coordination_agent *a = agent;
+  struct text t = {0};
+  put_HeartbeatRequest_incarnation(&t, a->incarnation);
+  size_t at = begin_HeartbeatRequest_source_task(&t);
+  put_task(&t, a->task);
+  wire_end(&t, at);
+  start(a, SERVICE "Heartbeat", &t, BEAT_MS, have_beaten, NULL);
+}
+
+/* Beats go on meanwhile, and end the wait where the leader is lost. */
+static void are_gathered(struct coordination_agent *a, shoal_status s, struct wire answer) {
+  pthread_mutex_lock(&a->lock);
+  struct peer_call *waiting = a->waiting;
+  a->waiting = NULL;
+  pthread_mutex_unlock(&a->lock);
+  if (waiting) peer_call_unref(waiting);
+  if (s) LOGW("coordination by %s: waiting for all tasks: %s", a->leader, shoal_status_message(s));
+  else LOGI("coordination by %s: all tasks are there", a->leader);
+  shoal_status_free(s);
+}
+
+static void gather(struct coordination_agent *a) {
+  struct text t = {0};
+  size_t at = begin_WaitForAllTasksRequest_source_task(&t);
+  put_task(&t, a->task);
+  wire_end(&t, at);
+  put_WaitForAllTasksRequest_device_info_n(&t, a->devices.at, a->devices.n);
+  struct peer_call *handle = NULL;
+  start(a, SERVICE "WaitForAllTasks", &t, GATHERING_TIMEOUT_MS, are_gathered, &handle);
+  pthread_mutex_lock(&a->lock);
+  struct peer_call *before = a->waiting;
+  a->waiting = handle;
+  bool stopping = a->stopping;
+  pthread_mutex_unlock(&a->lock);
+  if (before) peer_call_unref(before);
+  if (stopping && handle) peer_cancel(handle, STATUS(SHOAL_CANCELLED, "the server is stopping"));
+}
+
+static void was_reset(struct coordination_agent *a, shoal_status s, struct wire answer) {
+  shoal_status_free(s);
+  at_alarm(a, AGAIN_MS, do_register);
+}
+
+/* A leader of TensorFlow's wants to hear this of a task that it has given up, before it may register again. */
+static void reset(struct coordination_agent *a) {
+  struct text t = {0};
+  size_t at = begin_ResetTaskRequest_source_task(&t);
+  put_task(&t, a->task);
+  wire_end(&t, at);
+  start(a, SERVICE "ResetTask", &t, REGISTER_MS, was_reset, NULL);
+}
+
+static void not_registered(struct coordination_agent *a, shoal_status s) {
+  bool aborted = shoal_status_code(s) == SHOAL_ABORTED && status_is_coordination(s);
+  if (!a->complained) LOGW("coordination by %s: not registered yet: %s", a->leader, shoal_status_message(s));
+  a->complained = true;
+  shoal_status_free(s);
+  if (aborted) reset(a);
+  else at_alarm(a, AGAIN_MS, do_register);
+}
+
+static void have_registered(struct coordination_agent *a, shoal_status s, struct wire answer) {
+  if (s) {
+    not_registered(a, s);
+    return;
+  }
+  pthread_mutex_lock(&a->lock);
+  a->registered = true;
+  a->complained = false;
+  for (struct wire_field f; wire_next(&answer, &f) == WIRE_FIELD;)
+    if (f.tag == RegisterTaskResponse_leader_incarnation) a->leader_incarnation = f.value;
+  pthread_mutex_unlock(&a->lock);
+  at_alarm(a, BEAT_MS, beat);
+  gather(a);
+}
+
+static void do_register(void *agent) {
+  struct coordination_agent *a = agent;
+  struct text t = {0};
+  put_RegisterTaskRequest_incarnation(&t, a->incarnation);
+  size_t at = begin_RegisterTaskRequest_source_task(&t);
+  put_task(&t, a->task);
+  wire_end(&t, at);
+  start(a, SERVICE "RegisterTask", &t, REGISTER_MS, have_registered, NULL);
+}
+
+/* ---- errors of other tasks ---- */
+
+static void told_of(struct coordination_agent *a, const char *source, shoal_status why) {
+  status_prefix(why, "Error reported from %s: ", source);
+  LOGW("coordination: %s", shoal_status_message(why));
+  pthread_mutex_lock(&a->lock);
+  a->told = true;
+  pthread_mutex_unlock(&a->lock);
+  collectives_break(&a->worker->collectives, why);
+}
+
+void coordination_agent_told(struct coordination_agent *a, struct rpc_call *call) {
+  struct wire m;
+  int64_t code = 0;
+  char *message = mem_strdup(""), *job = mem_strdup("");
+  int id = 0;
+  shoal_status s = request_read(call, &m);
+  for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
+    struct wire payload = wire_from("", 0), source = payload;
+    if (f.tag == ReportErrorToTaskRequest_error_code) code = (int64_t)f.value;
+    if (f.tag == ReportErrorToTaskRequest_error_message)
+      free(message), message = mem_strndup((const char *)f.data, f.size);
+    if (f.tag == ReportErrorToTaskRequest_error_payload) payload = wire_inside(&f);
+    if (!find_CoordinationServiceError_source_task(payload, &source)) continue;
+    for (struct wire_field k; wire_next(&source, &k) == WIRE_FIELD;) {
+      if (k.tag == CoordinatedTask_job_name) free(job), job = mem_strndup((const char *)k.data, k.size);
+      if (k.tag == CoordinatedTask_task_id) id = (int)k.value;
+    }
+  }
+  if (!s) {
+    char *source = mem_printf("/job:%s/task:%d", job, id);
+    told_of(a, source, coordination_error_read(code, message));
+    free(source);
+  }
+  free(message);
+  free(job);
+  rpc_call_fail(call, s);
+}
+
+/* As the leader: to another task, or to ourselves. Whether it hears of it nobody waits for. */
+
+static void report_over(void *arg, shoal_status s, struct rpc_body *body) {
+  if (s) LOGI("coordination: an error was not heard: %s", shoal_status_message(s));
+  shoal_status_free(s);
+  call_over(arg);
+}
+
+static void report(void *agent, const char *task, const char *source, shoal_status error, bool by_source) {
+  struct coordination_agent *a = agent;
+  if (!strcmp(task, a->task)) {
+    leader_lose_task(a->worker->collectives.tables, source);
+    told_of(a, source, status_copy(error));
+    return;
+  }
+  struct device_spec d;
+  shoal_status s = device_spec_parse(task, &d);
+  const char *address = s ? NULL : cluster_spec_find(a->worker->spec, d.job, d.task);
+  shoal_status_free(s);
+  pthread_mutex_lock(&a->lock);
+  bool goes = address && !a->stopping;
+  a->calls += goes;
+  pthread_mutex_unlock(&a->lock);
+  if (!goes) return;
+  struct text t = {0}, message = {0};
+  text_add_utf8(&message, shoal_status_message(error), strlen(shoal_status_message(error)));
+  put_ReportErrorToTaskRequest_error_code(&t, shoal_status_code(error));
+  put_ReportErrorToTaskRequest_error_message(&t, text_cstr(&message));
+  text_release(&message);
+  size_t payload = begin_ReportErrorToTaskRequest_error_payload(&t);
+  if (by_source) put_CoordinationServiceError_is_reported_error(&t, true);
+  size_t at = begin_CoordinationServiceError_source_task(&t);
+  put_task(&t, source);
+  wire_end(&t, at);
+  wire_end(&t, payload);
+  struct peer *peer = peers_get(a->peers, task, address, true);
+  peer_start(peer, SERVICE "ReportErrorToTask", message_from_text(&t), deadline_after_ms(REPORT_MS), PEER_UNWATCHED, 0,
+             NULL, report_over, a, NULL);
+  peer_unref(peer);
+}
+
+/* ---- beginning and end ---- */
+
+struct coordination_agent *coordination_agent_new(struct worker *w, struct peers *peers, const char *leader) {
+  struct coordination_agent *a = mem_zalloc(1, sizeof *a);
+  struct device_spec d;
+  a->worker = w;
+  a->peers = peers;
+  a->task = w->task;
+  a->leader = mem_strdup(leader);
+  a->incarnation = w->devices[0]->incarnation;
+  pthread_mutex_init(&a->lock, NULL);
+  cond_init(&a->idle);
+  describe_devices(w, &a->devices);
+  if (!strcmp(leader, w->task)) {
+    a->service = coordination_new(&(struct coordination_options){.spec = w->spec,
+                                                                 .self = w->task,
+                                                                 .incarnation = a->incarnation,
+                                                                 .devices = a->devices.at,
+                                                                 .devices_size = a->devices.n,
+                                                                 .report = report,
+                                                                 .arg = a});
+  } else {
+    shoal_status s = device_spec_parse(leader, &d);
+    MUST(!s);
+    a->peer = peers_get(peers, leader, cluster_spec_find(w->spec, d.job, d.task), true);
+  }
+  return a;
+}
+
+void coordination_agent_start(struct coordination_agent *a) {
+  if (a && a->peer) do_register(a);
+}
+
+static void say_goodbye(struct coordination_agent *a) {
+  struct text t = {0};
+  size_t at = begin_ShutdownTaskRequest_source_task(&t);
+  put_task(&t, a->task);
+  wire_end(&t, at);
+  shoal_status_free(peer_wait(a->peer, SERVICE "ShutdownTask", message_from_text(&t), deadline_after_ms(LEAVE_MS),
+                              PEER_UNWATCHED, NULL, NULL));
+}
+
+void coordination_agent_stop(struct coordination_agent *a) {
+  if (!a) return;
+  if (a->service) coordination_stop(a->service);
+  pthread_mutex_lock(&a->lock);
+  bool again = a->stopping, registered = a->registered;
+  a->stopping = true;
+  struct peer_call *waiting = a->waiting;
+  a->waiting = NULL;
+  pthread_mutex_unlock(&a->lock);
+  alarm_clear(&a->alarm);
+  if (waiting) {
+    peer_cancel(waiting, STATUS(SHOAL_CANCELLED, "the server is stopping"));
+    peer_call_unref(waiting);
+  }
+  if (!again && registered) say_goodbye(a);
+  if (a->peer && !again) peer_cancel_all(a->peer, STATUS(SHOAL_CANCELLED, "the server is stopping"));
+  pthread_mutex_lock(&a->lock);
+  while (a->calls) pthread_cond_wait(&a->idle, &a->lock);
+  pthread_mutex_unlock(&a->lock);
+}
+
+void coordination_agent_free(struct coordination_agent *a) {
+  if (!a) return;
+  coordination_agent_stop(a);
+  coordination_free(a->service);
+  if (a->peer) peer_unref(a->peer);
+  text_release(&a->devices);
+  pthread_mutex_destroy(&a->lock);
+  pthread_cond_destroy(&a->idle);
+  free(a->leader);
+  free(a);
+}
+
+struct coordination *coordination_agent_service(struct coordination_agent *a) {
+  return a ? a->service : NULL;
+}

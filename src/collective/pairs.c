@@ -1,0 +1,29 @@
+#include "collective/pairs.h"
+
+#include <string.h>
+
+int pairs_levels(int n) {
+  int levels = 1;
+  while (1 << levels < n) levels++;
+  return levels;
+}
+
+void pairs_sum(const struct collective_arithmetic *a, const char *const *sources, int n, size_t element, int64_t count,
+               char *to, char *spare, size_t step) {
+  if (n == 1) {
+    if (to != sources[0] && count) memcpy(to, sources[0], (size_t)count * element);
+    return;
+  }
+  int h = 1;
+  while (h * 2 < n) h *= 2;
+  const char *left = sources[0], *right = sources[h];
+  if (h > 1) {
+    pairs_sum(a, sources, h, element, count, to, spare, step);
+    left = to;
+  }
+  if (n - h > 1) {
+    pairs_sum(a, sources + h, n - h, element, count, spare, spare + step, step);
+    right = spare;
+  }
+  a->merge(a, to, left, right, count);
+}

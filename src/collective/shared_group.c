@@ -1,0 +1,516 @@
+#include "collective/shared_group.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fingerprint.h"
+#include "base/mem.h"
+#include "collective/shared_order.h"
+#include "collective/shared_work.h"
+
+enum {
+  SPIN_NS = 2000,        /* another core answers within this */
+  YIELD_NS = 100000,     /* others on this core do something for us within this */
+  LOOK_NS = 100000000,   /* then: how often those who are waited for are looked at */
+  LEAVE_NS = 1000000000, /* how long who leaves waits for those who read what it has shown */
+};
+
+struct shared_group {
+  struct collective_transport head;
+  struct shared_home *home;
+  uint64_t identity;
+  int rank, size;
+  bool crowded; /* there are more ranks than cores: spinning only keeps others from work */
+  struct shared_area *own;
+  struct shared_member {
+    char *name;
+    pid_t pid;
+    int process; /* a descriptor of it; -1: the system has none */
+    struct shared_memory *view;
+  } * members; /* [size] */
+  char *spare;
+
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  struct collective_run *first, *last; /* lock: begun, not ended; the oldest first */
+  struct collective_run *executing;    /* lock */
+  bool driven;                         /* lock: some thread drives it */
+  bool closing, has_keeper;            /* lock */
+  pthread_t keeper;
+  atomic_int begun; /* how many there are in that list */
+  atomic_bool stop; /* what is being executed is given up */
+  atomic_bool refused, dead;
+
+  /* the driver's own */
+  struct shared_area *areas[SHARED_RANKS]; /* NULL: has not come */
+  _Atomic(struct shared_area *) leader;    /* areas[0], for everybody */
+  uint64_t epoch;                          /* lock to write: others may post */
+  uint64_t turn, next;                     /* of this epoch: turns ended, collectives ended */
+  struct shared_order order;               /* rank 0's */
+  shoal_status death;                      /* lock to write, once dead is set it stays */
+};
+
+static uint64_t key_of(uint64_t identity, int rank) { return fingerprint_cat64(identity, (uint64_t)rank + 1) | 2; }
+
+static void ring_all(struct shared_group *g) {
+  for (int r = 0; r < g->size; r++)
+    if (r != g->rank && g->areas[r]) shared_ring(g->areas[r]);
+}
+
+/* ---- the epoch ---- */
+
+static void end_epoch(struct shared_group *g, uint64_t epoch) {
+  uint64_t was = atomic_load(&g->own->broken);
+  while (was < epoch && !atomic_compare_exchange_weak(&g->own->broken, &was, epoch)) continue;
+}
+
+/* Somebody who has ended this epoch; -1: nobody has. */
+static int who_broke(const struct shared_group *g) {
+  for (int r = 0; r < g->size; r++) {
+    struct shared_area *a = g->areas[r];
+    if (!a || atomic_load(&a->broken) >= g->epoch || atomic_load(&a->key) != key_of(g->identity, r)) return r;
+  }
+  return -1;
+}
+
+/* With the lock held. */
+static void post(struct shared_group *g, struct collective_run *r) {
+  uint64_t at = atomic_load(&g->own->posted);
+  if (r->posted || atomic_load(&g->own->epoch) == 0 || at - g->next >= SHARED_POSTS) return;
+  g->own->posts[at % SHARED_POSTS] = (struct shared_post){.id = r->id,
+                                                          .n = r->request->n,
+                                                          .operation = (uint32_t)r->request->operation,
+                                                          .element = (uint32_t)r->element,
+                                                          .root = r->request->root};
+  r->posted = true;
+  atomic_store(&g->own->posted, at + 1);
+}
+
+static void enter_epoch(struct shared_group *g, uint64_t epoch) {
+  struct shared_area *a = g->own;
+  pthread_mutex_lock(&g->lock);
+  g->epoch = epoch;
+  g->turn = g->next = 0;
+  shared_order_clear(&g->order);
+  atomic_store(&a->posted, 0);
+  atomic_store(&a->ordered, 0);
+  atomic_store(&a->turn, 0);
+  atomic_store(&a->epoch, epoch);
+  for (struct collective_run *r = g->first; r; r = r->next) {
+    r->posted = false;
+    post(g, r);
+  }
+  pthread_mutex_unlock(&g->lock);
+  ring_all(g);
+}
+
+/* Looks for the areas of those who have not come. Whoever is found anew may be in an epoch that this rank was no part
+ * of, and this one in another: that one is over. False: somebody will not come. */
+static bool find_areas(struct shared_group *g) {
+  for (int r = 0; r < g->size; r++) {
+    uint64_t key = key_of(g->identity, r);
+    if (g->areas[r] && atomic_load(&g->areas[r]->key) == key) continue;
+    g->areas[r] = shared_view_find(g->members[r].view, key);
+    if (g->areas[r]) end_epoch(g, atomic_load(&g->areas[r]->epoch));
+    else if (shared_view_refuses(g->members[r].view, key)) return false;
+  }
+  atomic_store(&g->leader, g->areas[0]);
+  return true;
+}
+
+/* Whether all are in one epoch, this rank too. It enters none before it has found all: it might find the last when the
+ * others have begun, and end it. */
+static bool is_ready(struct shared_group *g) {
+  uint64_t over = atomic_load(&g->own->broken);
+  bool all = true;
+  if (!find_areas(g)) {
+    atomic_store(&g->refused, true);
+    return false;
+  }
+  for (int r = 0; r < g->size; r++) {
+    if (!g->areas[r]) all = false;
+    else over = MAX(over, atomic_load(&g->areas[r]->broken));
+  }
+  over = MAX(over, atomic_load(&g->own->broken));
+  if (all && g->epoch != over + 1) enter_epoch(g, over + 1);
+  for (int r = 0; r < g->size && all; r++) all = atomic_load(&g->areas[r]->epoch) == g->epoch;
+  return all;
+}
+
+/* ---- waiting ---- */
+
+static bool is_gone(const struct shared_member *m) {
+  struct pollfd p = {.fd = m->process, .events = POLLIN};
+  if (m->process >= 0) return poll(&p, 1, 0) > 0;
+  return kill(m->pid, 0) != 0 && errno == ESRCH;
+}
+
+static void look_at_members(struct shared_group *g) {
+  for (int r = 0; r < g->size; r++) {
+    if (g->members[r].pid == getpid() || !is_gone(&g->members[r])) continue;
+    pthread_mutex_lock(&g->lock);
+    if (!g->death)
+      g->death = STATUS(SHOAL_UNAVAILABLE, "the process of %s (rank %d), %d, is gone", g->members[r].name, r,
+                        (int)g->members[r].pid);
+    pthread_mutex_unlock(&g->lock);
+    atomic_store(&g->dead, true);
+  }
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+typedef bool (*condition)(struct shared_group *g);
+
+/* Until it is so, or something is wrong (look at what was waited for), or nobody waits any more for a collective, or
+ * `patience` ns have passed. */
+static bool wait_for(struct shared_group *g, condition is_so, int64_t patience) {
+  int64_t began = 0;
+  for (unsigned i = 0;; i++) {
+    if (is_so(g)) return true;
+    if (i % 64 && !g->crowded) {
+      relax();
+      continue;
+    }
+    if (atomic_load(&g->stop) || atomic_load(&g->dead) || atomic_load(&g->refused) || !atomic_load(&g->begun))
+      return false;
+    int64_t now = clock_ns();
+    if (!began) began = now;
+    if (now - began > patience) return false;
+    if (!g->crowded && now - began < SPIN_NS) continue;
+    if (now - began < YIELD_NS) {
+      sched_yield();
+      continue;
+    }
+    uint32_t bell = atomic_load(&g->own->bell);
+    atomic_store(&g->own->asleep, 1);
+    if (!is_so(g) && !atomic_load(&g->stop) && atomic_load(&g->begun)) shared_sleep(g->own, bell, LOOK_NS);
+    atomic_store(&g->own->asleep, 0);
+    if (clock_ns() - now >= LOOK_NS) look_at_members(g);
+  }
+}
+
+/* ---- a collective ---- */
+
+static bool all_turned(struct shared_group *g) {
+  for (int r = 0; r < g->size; r++)
+    if (atomic_load(&g->areas[r]->turn) < g->turn) return who_broke(g) >= 0;
+  return true;
+}
+
+static bool turned(const struct shared_group *g) {
+  for (int r = 0; r < g->size; r++)
+    if (atomic_load(&g->areas[r]->turn) < g->turn) return false;
+  return true;
+}
+
+static shoal_status why_not(struct shared_group *g) {
+  look_at_members(g); /* who has given up may have seen that another is gone */
+  if (atomic_load(&g->dead)) return status_copy(g->death);
+  int r = who_broke(g);
+  return STATUS(SHOAL_UNAVAILABLE, "%s (rank %d) has given up this collective, or another of the group",
+                r >= 0 ? g->members[r].name : "a member", r);
+}
+
+static shoal_status execute(struct shared_group *g, struct collective_run *run) {
+  struct shared_work w = {.run = run, .areas = g->areas, .rank = g->rank, .size = g->size, .spare = g->spare};
+  int64_t turns = shared_work_init(&w);
+  for (int64_t k = 0; k < turns; k++) {
+    if (!wait_for(g, all_turned, INT64_MAX) || !turned(g)) return why_not(g);
+    shared_work_turn(&w, k, g->turn);
+    atomic_store(&g->own->turn, ++g->turn);
+    ring_all(g);
+  }
+  return NULL;
+}
+
+/* ---- driving ---- */
+
+/* With the lock held: out of the list. */
+static void unlink_run(struct shared_group *g, struct collective_run *r) {
+  struct collective_run **at = &g->first, *before = NULL;
+  while (*at != r) before = *at, at = &(*at)->next;
+  *at = r->next;
+  if (g->last == r) g->last = before;
+  atomic_fetch_sub(&g->begun, 1);
+}
+
+/* With the lock held. */
+static struct collective_run *find_run(struct shared_group *g, const struct collective_id *id) {
+  for (struct collective_run *r = g->first; r; r = r->next)
+    if (collective_id_equal(&r->id, id)) return r;
+  return NULL;
+}
+
+static bool has_order(struct shared_group *g) {
+  if (g->rank == 0) {
+    int broke = who_broke(g);
+    if (broke < 0 && shared_order_look(&g->order, g->areas, g->size, g->own)) ring_all(g);
+    if (g->order.wrong) end_epoch(g, g->epoch);
+  }
+  return !g->areas[0] || atomic_load(&g->areas[0]->ordered) > g->next || who_broke(g) >= 0;
+}
+
+static bool ready_or_refused(struct shared_group *g) { return is_ready(g) || atomic_load(&g->refused); }
+
+/* One that has ended, out of the list; NULL: none, and `patience` has passed or all are to end (dead, refused). */
+static struct collective_run *drive(struct shared_group *g, int64_t patience) {
+  for (int64_t end = patience == INT64_MAX ? patience : clock_ns() + patience;;) {
+    int64_t left = end == INT64_MAX ? end : end - clock_ns();
+    if (left < 0) return NULL;
+    if (!wait_for(g, ready_or_refused, left) || atomic_load(&g->refused)) return NULL;
+    left = end == INT64_MAX ? end : MAX(end - clock_ns(), 0);
+    if (!wait_for(g, has_order, left)) return NULL;
+    if (who_broke(g) >= 0 || atomic_load(&g->areas[0]->ordered) <= g->next) continue;
+    struct shared_turn_of now = g->areas[0]->order[g->next % SHARED_POSTS];
+    pthread_mutex_lock(&g->lock);
+    struct collective_run *r = find_run(g, &now.id);
+    g->executing = r;
+    pthread_mutex_unlock(&g->lock);
+    if (!r) { /* it was given up just now */
+      end_epoch(g, g->epoch);
+      ring_all(g);
+      continue;
+    }
+    shoal_status s = now.differs < 0 ? execute(g, r)
+                                     : INVALID("%s (rank %d) has come to it with another operation, type or shape",
+                                               g->members[now.differs % g->size].name, (int)now.differs);
+    pthread_mutex_lock(&g->lock);
+    bool broken = s && now.differs < 0;
+    if (atomic_exchange(&g->stop, false)) { /* it was given up: it says why itself */
+      shoal_status_free(s);
+      s = NULL;
+    }
+    status_merge(&r->status, s);
+    g->executing = NULL;
+    unlink_run(g, r);
+    g->next++;
+    for (struct collective_run *p = g->first; p; p = p->next) post(g, p);
+    pthread_mutex_unlock(&g->lock);
+    if (broken) end_epoch(g, g->epoch);
+    if (broken) ring_all(g);
+    return r;
+  }
+}
+
+static void end_run(struct collective_run *r) {
+  shoal_status s = r->status;
+  r->status = NULL;
+  r->done(r, s);
+}
+
+/* Ends what was begun in a group in which nothing more will happen. */
+static void end_all(struct shared_group *g, struct collective_run *list) {
+  bool dead = atomic_load(&g->dead);
+  for (struct collective_run *r = list, *next; r; r = next) {
+    next = r->next;
+    status_merge(&r->status, dead ? status_copy(g->death)
+                                  : UNIMPLEMENTED("a member of the group shares no memory with the others"));
+    end_run(r);
+  }
+}
+
+/* By whoever has made it driven. */
+static void drive_once(struct shared_group *g, int64_t patience) {
+  struct collective_run *r = drive(g, patience), *others = NULL;
+  pthread_mutex_lock(&g->lock);
+  g->driven = false;
+  if (atomic_load(&g->dead) || atomic_load(&g->refused)) {
+    others = g->first;
+    g->first = g->last = NULL;
+    atomic_store(&g->begun, 0);
+  }
+  if (g->first || g->closing) pthread_cond_broadcast(&g->changed);
+  pthread_mutex_unlock(&g->lock);
+  if (r) end_run(r);
+  end_all(g, others);
+}
+
+static void *keep(void *arg) {
+  struct shared_group *g = arg;
+  pthread_mutex_lock(&g->lock);
+  while (!g->closing) {
+    if (g->driven || !g->first) {
+      pthread_cond_wait(&g->changed, &g->lock);
+      continue;
+    }
+    g->driven = true;
+    pthread_mutex_unlock(&g->lock);
+    drive_once(g, INT64_MAX);
+    pthread_mutex_lock(&g->lock);
+  }
+  pthread_mutex_unlock(&g->lock);
+  return NULL;
+}
+
+/* ---- the transport ---- */
+
+static void shared_start(struct collective_transport *t, struct collective_run *r) {
+  struct shared_group *g = (struct shared_group *)t;
+  r->next = NULL;
+  r->posted = false;
+  r->status = NULL;
+  pthread_mutex_lock(&g->lock);
+  if (!g->has_keeper && pthread_create(&g->keeper, NULL, keep, g) == 0) g->has_keeper = true;
+  if (!g->has_keeper) {
+    pthread_mutex_unlock(&g->lock);
+    r->done(r, STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread can be had for a group of collectives"));
+    return;
+  }
+  if (g->last) g->last->next = r;
+  else g->first = r;
+  g->last = r;
+  atomic_fetch_add(&g->begun, 1);
+  post(g, r);
+  bool mine = !g->driven && r->patience_ns > 0;
+  int64_t patience = r->patience_ns; /* once it is unlocked r may end at any moment */
+  if (mine) g->driven = true;
+  else pthread_cond_broadcast(&g->changed);
+  pthread_mutex_unlock(&g->lock);
+  struct shared_area *leader = atomic_load(&g->leader);
+  if (leader) shared_ring(leader);
+  if (mine) drive_once(g, patience);
+}
+
+static void shared_abandon(struct collective_transport *t, const struct collective_id *id, shoal_status why) {
+  struct shared_group *g = (struct shared_group *)t;
+  pthread_mutex_lock(&g->lock);
+  struct collective_run *r = find_run(g, id);
+  if (r) status_merge(&r->status, status_copy(why));
+  bool under_way = r && g->executing == r;
+  if (r && !under_way) unlink_run(g, r);
+  if (under_way) atomic_store(&g->stop, true);
+  end_epoch(g, r ? g->epoch : 0);
+  pthread_mutex_unlock(&g->lock);
+  shared_ring(g->own);
+  if (r && !under_way) end_run(r);
+}
+
+struct collective_transport *shared_group_transport(struct shared_group *g) {
+  return &g->head;
+}
+bool shared_group_is_refused(const struct shared_group *g) { return atomic_load(&g->refused); }
+bool shared_group_is_dead(const struct shared_group *g) { return atomic_load(&g->dead); }
+
+bool shared_group_is_idle(struct shared_group *g) {
+  pthread_mutex_lock(&g->lock);
+  bool idle = !g->first;
+  pthread_mutex_unlock(&g->lock);
+  return idle;
+}
+
+int shared_group_missing(struct shared_group *g, const struct collective_id *id) {
+  for (int r = 0; r < g->size; r++) {
+    struct shared_area *a = shared_view_find(g->members[r].view, key_of(g->identity, r));
+    if (!a || !shared_order_has(a, id)) return r;
+  }
+  uint64_t own = atomic_load(&g->own->turn);
+  for (int r = 0; r < g->size; r++) {
+    struct shared_area *a = shared_view_find(g->members[r].view, key_of(g->identity, r));
+    if (!a || atomic_load(&a->turn) < own) return r;
+  }
+  return -1;
+}
+
+/* ---- joining ---- */
+
+bool shared_group_could(const struct shared_place *places, int size) {
+  bool all = size > 1 && size <= SHARED_RANKS;
+  for (int r = 0; r < size && all; r++) all = places[r].boot && places[r].boot == places[0].boot;
+  return all;
+}
+
+static bool open_views(struct shared_group *g, const struct shared_group_request *q) {
+  bool all = true;
+  for (int r = 0; r < g->size; r++) {
+    g->members[r].name = mem_strdup(q->names[r]);
+    g->members[r].pid = (pid_t)q->places[r].pid;
+    g->members[r].process = (int)syscall(SYS_pidfd_open, g->members[r].pid, 0);
+    g->members[r].view = all ? shared_view_open(&q->places[r]) : NULL;
+    all = g->members[r].view;
+  }
+  return all;
+}
+
+struct shared_group *shared_group_new(const struct shared_group_request *q) {
+  static const struct collective_transport_ops ops = {
+      .name = "shared memory", .abandon = shared_abandon, .whole = shared_start};
+  uint64_t key = key_of(q->identity, q->rank);
+  struct shared_group *g = mem_zalloc(1, sizeof *g);
+  g->head.ops = &ops;
+  g->home = q->home;
+  g->identity = q->identity;
+  g->rank = q->rank;
+  g->size = q->size;
+  g->crowded = q->size > sysconf(_SC_NPROCESSORS_ONLN);
+  g->spare = mem_alloc(SHARED_SPARE);
+  g->members = mem_zalloc((size_t)q->size, sizeof *g->members);
+  pthread_mutex_init(&g->lock, NULL);
+  pthread_cond_init(&g->changed, NULL);
+  bool ok = open_views(g, q);
+  g->own = ok ? shared_home_take(q->home, key) : NULL;
+  if (g->own) return g;
+  shared_home_refuse(q->home, key);
+  shared_group_free(g);
+  return NULL;
+}
+
+/* Nobody reads what this rank has shown. */
+static bool are_past(struct shared_group *g) {
+  for (int r = 0; r < g->size; r++) {
+    struct shared_area *a = g->areas[r];
+    if (a && atomic_load(&a->key) == key_of(g->identity, r) && atomic_load(&a->epoch) == g->epoch &&
+        atomic_load(&a->turn) < g->turn)
+      return false;
+  }
+  return true;
+}
+
+/* An area that somebody may read yet is not used again. */
+static void leave(struct shared_group *g) {
+  int64_t end = clock_ns() + LEAVE_NS;
+  bool past = are_past(g);
+  while (!past && clock_ns() < end) {
+    usleep(100);
+    past = are_past(g);
+  }
+  end_epoch(g, g->epoch);
+  if (past) shared_home_give(g->home, g->own);
+  else atomic_store(&g->own->key, SHARED_LOST);
+  ring_all(g);
+}
+
+void shared_group_free(struct shared_group *g) {
+  if (!g) return;
+  pthread_mutex_lock(&g->lock);
+  g->closing = true;
+  pthread_cond_broadcast(&g->changed);
+  pthread_mutex_unlock(&g->lock);
+  if (g->has_keeper) pthread_join(g->keeper, NULL);
+  if (g->own) leave(g);
+  for (int r = 0; r < g->size; r++) {
+    shared_view_close(g->members[r].view);
+    if (g->members[r].process >= 0) close(g->members[r].process);
+    free(g->members[r].name);
+  }
+  shared_order_release(&g->order);
+  pthread_mutex_destroy(&g->lock);
+  pthread_cond_destroy(&g->changed);
+  shoal_status_free(g->death);
+  free(g->members);
+  free(g->spare);
+  free(g);
+}

@@ -1,0 +1,66 @@
+"""`shoal bench allreduce`: a table of what was measured, by every algorithm, and no process left; bad values are told."""
+import re
+import subprocess
+import sys
+
+from cluster import SHOAL, report
+
+
+def bench(*flags, timeout=300):
+    p = subprocess.run([SHOAL, "bench", *flags], capture_output=True, text=True, timeout=timeout, check=False)
+    return p.returncode, p.stdout, p.stderr
+
+
+def rows(out):
+    return re.findall(r"^ +(\d+) +(\d+)  (\w+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", out, re.M)
+
+
+def every_algorithm():
+    """Sizes by which values travel in every way: in frames, in shared memory, by reading the sender's."""
+    algorithms = ["auto", "central", "direct", "tree", "halving", "ring", "hierarchical"]
+    sizes = {"1": 4, "4K": 4096, "68K": 69632, "1M": 1 << 20}
+    code, out, err = bench("allreduce", "--servers", "--ranks=3", "--sizes=" + ",".join(sizes), "--iters=2",
+                           "--algorithm=" + ",".join(algorithms))
+    assert code == 0, (code, out, err)
+    got = rows(out)
+    assert [(int(r[0]), r[2]) for r in got] == [(s, a) for s in sizes.values() for a in algorithms], out
+    for r in got:
+        assert int(r[1]) * 4 == int(r[0]) and 0 < float(r[3]) <= float(r[4]), r
+
+
+def types_and_ranks():
+    for dtype, size in (("float64", 8), ("bfloat16", 2), ("int32", 4)):
+        for how in ((), ("--servers",)):
+            code, out, err = bench("allreduce", "--ranks=2", "--sizes=1000", "--iters=1", f"--dtype={dtype}", *how)
+            assert code == 0 and rows(out)[0][:2] == ("1000", str(1000 // size)), (code, out, err)
+    for ranks in (1, 3, 8):
+        code, out, err = bench("allreduce", f"--ranks={ranks}", "--sizes=1,1000,1M", "--iters=1")
+        assert code == 0 and len(rows(out)) == 3, (code, out, err)
+    # Each is a group of its own, whose ranks find each other in any order.
+    code, out, err = bench("allreduce", "--ranks=3", "--sizes=" + ",".join(["4"] * 20), "--iters=1")
+    assert code == 0 and len(rows(out)) == 20, (code, out, err)
+
+
+def nonsense_is_told():
+    for flags, told in ((["allreduce", "--ranks=0"], "--ranks=0: expected a number from 1 to"),
+                        (["allreduce", "--ranks=65"], "expected a number from 1 to 64"),
+                        (["allreduce", "--sizes=4Q"], '"4Q" is no number of bytes'),
+                        (["allreduce", "--sizes=4K,,1M"], '"" is no number of bytes'),
+                        (["allreduce", "--sizes=9999999G"], "is no number of bytes"),
+                        (["allreduce", "--sizes=" + ",".join(["1"] * 65)], "at most 64"),
+                        (["allreduce", "--algorithm=rnig"], 'there is no "rnig"; there are auto, central'),
+                        (["allreduce", "--algorithm=tasks"], 'there is no "tasks"'),
+                        (["allreduce", "--algorithm=ring"], "is chosen with --servers"),
+                        (["allreduce", "--dtype=string"], "expected float32, float64"),
+                        (["allreduce", "--iters=0"], "expected a number from 1"),
+                        (["allreduce", "2"], 'what is "2"?'),
+                        (["gather"], 'there is no "gather"'), ([], "usage: shoal bench WHAT")):
+        code, out, err = bench(*flags)
+        assert code == 2 and told in err and not out, (flags, code, out, err)
+    for flags in (["--help"], ["allreduce", "--help"]):
+        code, out, err = bench(*flags)
+        assert code == 0 and "usage: shoal bench" in out and not err, (flags, code, out, err)
+
+
+if __name__ == "__main__":
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, nonsense_is_told)]))

@@ -106,10 +106,12 @@ int main(int argc, char **argv) {
       if (own++ % 20 == 0) printf("at step %" PRId64 " %.2f s\n", now, seconds() - began);
       nanosleep(&(struct timespec){.tv_sec = step_ms / 1000, .tv_nsec = step_ms % 1000 * 1000000L}, NULL);
     }
-    /* Another worker's last step may be under way: its three updates are not one. What was lost stays lost. */
+    /* Another worker's last step may be under way: its three updates are not one. What was lost stays lost: what has not
+     * changed for five seconds is not waited for. */
     float va = -1, vb = -1;
-    for (int i = 0; i < 2400 && !(va == (float)now && vb == va); i++) {
-      if (i) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    for (int same = 0; same < 100 && !(va == (float)now && vb == va); same++) {
+      int64_t was = now;
+      float was_a = va, was_b = vb;
       shoal_session *raw = shoal_train_session_raw(s);
       shoal_status e = NULL;
       if (raw)
@@ -117,6 +119,8 @@ int main(int argc, char **argv) {
       bool lost = !raw || e;
       shoal_status_free(e);
       if (lost) break;
+      if (now != was || va != was_a || vb != was_b) same = 0;
+      nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
     printf("stopping at step %" PRId64 " own %" PRId64 " a %g b %g slowest step %.4f s\n", now, own, (double)va,
            (double)vb, slowest);

@@ -16,7 +16,7 @@ import re
 import sys
 
 ORDER = ["base", "proto", "tensor", "graph", "math", "device", "collective", "runtime", "checkpoint", "data", "ops",
-         "rpc", "cluster", "train", "cli"]
+         "rpc", "cluster", "train", "strategy", "cli"]
 MAX_LINES = 1000
 MAX_MACRO = 18
 OPS = ["checkpoint", "data", "ops"]

@@ -37,6 +37,7 @@
 #include <shoal/session.h>
 #include <shoal/status.h>
 #include <shoal/step.h>
+#include <shoal/strategy.h>
 #include <shoal/supervisor.h>
 #include <shoal/sync.h>
 #include <shoal/tensor.h>

@@ -23,6 +23,7 @@ extern "C" {
 #endif
 
 typedef struct shoal_train_session shoal_train_session;
+struct shoal_strategy; /* shoal/strategy.h */
 
 /* How a model is made ready. Zero-filled: the graph's variables and nothing more. */
 typedef struct shoal_scaffold {
@@ -65,6 +66,8 @@ typedef struct shoal_train_session_options {
   bool keep_cluster;              /* this is not the end of the job: parameter servers in shoal_server_serve stay */
   const shoal_session_options *session; /* NULL: the defaults. target is not looked at */
   shoal_status *status;                 /* where SHOAL_TRAIN_SESSION leaves the error; NULL: printed */
+  struct shoal_strategy *strategy; /* says server and is_chief, and how many CPUs a session in this process has; NULL:
+                                      none. It must outlive the session */
 } shoal_train_session_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_open(shoal_graph *g,

@@ -96,7 +96,8 @@ shoal_optimizer shoal_proximal_adagrad(double rate, double l1, double l2) {
 
 shoal_var shoal_global_step(shoal_graph *g) {
   shoal_var there = variable_find(g, "global_step");
-  if (there.handle.node) return there;
+  struct variable_maker *m = variable_maker_on(g);
+  if (there.handle.node) return m && m->here ? m->here(m, there) : there;
   return shoal_variable_untrained(g, "global_step", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SCALAR));
 }
 
@@ -296,16 +297,10 @@ static void finish(struct applying *w, shoal_var step, node_list *done) {
 
 /* Nodes are called as TensorFlow calls them, Adam/update_hidden/kernel/ResourceApplyAdam: errors and traces are read by
  * people who know those. All of it is the op Adam. */
-shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
-                                const shoal_gradient *grads, int n, shoal_var step) {
-  GRAPH_GIVEN_ARRAY(g, vars, n, NULL);
-  GRAPH_GIVEN_ARRAY(g, grads, n, NULL);
+static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
+                           const shoal_gradient *grads, int n, shoal_var step) {
   struct applying w = {.g = g, .o = &optimizer};
   node_list done = {0};
-  if (!optimizer.row) {
-    graph_fail(g, INVALID("an optimizer is made by a function such as shoal_sgd: this one is empty"));
-    return NULL;
-  }
   if (optimizer.row->powers) make_powers(&w, vars, grads, n);
   graph_push_scope(g, optimizer.row->name);
   if (takes_step(optimizer.row)) {
@@ -325,6 +320,24 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
   graph_pop_scope(g);
   shoal_op *all = graph_error(g) ? NULL : shoal_group(g, done.at, (int)done.n, optimizer.row->name);
   vec_release(&done);
+  return all;
+}
+
+shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
+                                const shoal_gradient *grads, int n, shoal_var step) {
+  GRAPH_GIVEN_ARRAY(g, vars, n, NULL);
+  GRAPH_GIVEN_ARRAY(g, grads, n, NULL);
+  if (!optimizer.row) {
+    graph_fail(g, INVALID("an optimizer is made by a function such as shoal_sgd: this one is empty"));
+    return NULL;
+  }
+  struct variable_maker *m = variable_maker_on(g);
+  if (!m || !m->reduce) return apply_all(g, optimizer, vars, grads, n, step);
+  shoal_gradient *reduced = mem_zalloc((size_t)n + 1, sizeof *reduced);
+  if (n > 0) memcpy(reduced, grads, (size_t)n * sizeof *grads);
+  m->reduce(m, vars, reduced, n);
+  shoal_op *all = apply_all(g, optimizer, vars, reduced, n, step);
+  free(reduced);
   return all;
 }
 

@@ -184,6 +184,8 @@ static shoal_status set_up_manager(struct shoal_train_session *s, const shoal_tr
                                 .give_up = o->no_signals ? NULL : stop_told};
   TRY(OPTIONS_TAKE(shoal_session_options, give_up, &m->session, o->session));
   m->session.target = m->target;
+  const struct session_rules *rules = (const struct session_rules *)o->strategy;
+  if (rules && !m->session.cpu_devices) m->session.cpu_devices = rules->cpu_devices;
   if (*target) m->marks = run_marks_build(s->graph);
   struct text config = {0};
   text_add(&config, m->session.config, m->session.config_size);
@@ -215,6 +217,14 @@ static void stop_if_done(struct shoal_train_session *s) {
   if (s->task)
     progress_say(s->task, "has nothing to train: step %" PRId64 " is reached, and training ends at %" PRId64,
                  c->global_step, s->stop_at_step);
+}
+
+/* What the strategy says stands in for what the program did not. */
+static void follow(shoal_train_session_options *o) {
+  const struct session_rules *rules = (const struct session_rules *)o->strategy;
+  if (!rules || !rules->server) return;
+  if (!o->server) o->server = rules->server;
+  o->is_chief = rules->is_chief;
 }
 
 static void take_hooks(struct shoal_train_session *s, const shoal_train_session_options *o) {
@@ -290,6 +300,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->signals = !o.no_signals;
   s->keep_cluster = o.keep_cluster;
   s->status = o.status;
+  follow(&o);
   for (int i = 0; !e && i < o.n_queue_runners; i++) vec_push(&s->runners, o.queue_runners[i]);
   if (s->signals) stop_signals_take();
   if (!e) e = set_up(s, &o);

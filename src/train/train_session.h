@@ -22,6 +22,14 @@ SHOAL_MUST_CHECK shoal_status scaffold_complete(struct scaffold *s, shoal_graph 
                                                 bool needs_saver);
 void scaffold_release(struct scaffold *s);
 
+/* What every strategy (struct shoal_strategy, which is defined above us) begins with: what a training session is to do
+ * under it. */
+struct session_rules {
+  const shoal_server *server; /* this task's own; NULL: what the session's options say */
+  bool is_chief;              /* where there is a server */
+  int cpu_devices;            /* of a session in this process; 0: no matter */
+};
+
 /* How sessions on a model are made, again and again. */
 struct session_manager {
   shoal_graph *graph;

@@ -13,7 +13,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char trainable_attr[] = "_trainable", local_attr[] = "_local", unsaved_attr[] = "_unsaved";
+static const char trainable_attr[] = "_trainable", local_attr[] = "_local", unsaved_attr[] = "_unsaved",
+                  replica_attr[] = "_replica";
+
+/* ---- who makes them ---- */
+
+static _Thread_local struct {
+  const struct shoal_graph *g;
+  struct variable_maker *maker;
+} making;
+
+struct variable_maker *variable_maker_on(const struct shoal_graph *g) {
+  return making.g == g ? making.maker : NULL;
+}
+
+void variable_maker_begin(struct variable_maker *m, const char *who) {
+  if (making.maker)
+    graph_fail(m->g, INVALID("%s: another sharing, or a replica of a strategy, is on; they do not nest", who));
+  making.g = m->g;
+  making.maker = m;
+}
+
+void variable_maker_end(struct variable_maker *m, const char *who) {
+  if (making.maker != m) graph_fail(m->g, INVALID("%s: this sharing is not on", who));
+  making.g = NULL;
+  making.maker = NULL;
+}
 
 /* ---- the two kinds ---- */
 
@@ -59,9 +84,6 @@ static const char *own_name(const struct shoal_node *n, const char *name) {
   return at;
 }
 
-/* What a variable is, beside its value; attributes of its node keep it. */
-enum { TRAINABLE = 1, LOCAL = 2, UNSAVED = 4 };
-
 /* How the node that reads it is called. */
 static const char *read_part(const struct shoal_node *variable) {
   return op_is(variable->op, "VarHandleOp") ? "Read/ReadVariableOp" : "read";
@@ -72,13 +94,13 @@ static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initia
   if (!graph_error(g) && !shape_known(&shape))
     graph_fail(g, INVALID("variable '%s': the shape of its initial value is %s, which is not fully known", name,
                           shape_str(&shape)));
-  bool ref = graph_ref_variables(g) && !(flags & (LOCAL | UNSAVED));
+  bool ref = graph_ref_variables(g) && !(flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED));
   struct build b = build_begin(g, ref ? "VariableV2" : "VarHandleOp", name);
   build_attr_type(&b, "dtype", out_type(initial));
   build_attr_shape(&b, "shape", &shape);
-  if (flags & TRAINABLE) build_attr_bool(&b, trainable_attr, true);
-  if (flags & LOCAL) build_attr_bool(&b, local_attr, true);
-  if (flags & UNSAVED) build_attr_bool(&b, unsaved_attr, true);
+  if (flags & VARIABLE_TRAINABLE) build_attr_bool(&b, trainable_attr, true);
+  if (flags & VARIABLE_LOCAL) build_attr_bool(&b, local_attr, true);
+  if (flags & VARIABLE_UNSAVED) build_attr_bool(&b, unsaved_attr, true);
   struct shoal_node *handle = build_end(&b);
   if (!handle) return (shoal_var){0};
   /* Shared under its full name, so that all sessions on a server mean the same variable. */
@@ -97,29 +119,35 @@ static shoal_var new_variable(shoal_graph *g, const char *name, shoal_out initia
   return v;
 }
 
-static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initial, int flags) {
-  shoal_var shared;
-  if (!name) {
-    graph_fail(g, INVALID("a variable without a name (NULL)"));
-    return (shoal_var){0};
-  }
-  if (sharing_take(g, name, initial, &shared)) return shared;
+shoal_var variable_make(struct shoal_graph *g, const char *name, shoal_out initial, int flags) {
   /* A variable is there before anything happens, whatever control scope it is first needed in. */
   graph_push_control(g, NULL, -1);
   shoal_var v = new_variable(g, name, initial, flags);
   graph_pop_control(g);
-  sharing_give(g, v);
+  return v;
+}
+
+static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initial, int flags) {
+  struct variable_maker *m = variable_maker_on(g);
+  shoal_var v;
+  if (!name) {
+    graph_fail(g, INVALID("a variable without a name (NULL)"));
+    return (shoal_var){0};
+  }
+  if (m && m->take(m, name, initial, flags, &v)) return v;
+  v = variable_make(g, name, initial, flags);
+  if (m) m->give(m, v);
   return v;
 }
 
 shoal_var shoal_variable(shoal_graph *g, const char *name, shoal_out initial) {
-  return make_variable(g, name, initial, TRAINABLE);
+  return make_variable(g, name, initial, VARIABLE_TRAINABLE);
 }
 shoal_var shoal_variable_untrained(shoal_graph *g, const char *name, shoal_out initial) {
   return make_variable(g, name, initial, 0);
 }
 shoal_var variable_unsaved(struct shoal_graph *g, const char *name, shoal_out initial) {
-  return make_variable(g, name, initial, UNSAVED);
+  return make_variable(g, name, initial, VARIABLE_UNSAVED);
 }
 
 shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initial) {
@@ -129,7 +157,7 @@ shoal_var shoal_variable_local(shoal_graph *g, const char *name, shoal_out initi
   struct shoal_node *anchor = build_end(&b);
   graph_pop_control(g);
   graph_push_colocation(g, anchor);
-  shoal_var v = make_variable(g, name, initial, LOCAL);
+  shoal_var v = make_variable(g, name, initial, VARIABLE_LOCAL);
   graph_pop_colocation(g);
   return v;
 }
@@ -150,14 +178,29 @@ static bool marked(const struct shoal_node *n, const char *name) {
   return a && a->kind == ATTR_BOOL && a->b;
 }
 
+/* Which replica's copy it is. */
+static int replica_of(const struct shoal_node *n) {
+  const struct attr *a = node_attr(n, replica_attr);
+  return a && a->kind == ATTR_INT ? (int)a->i : 0;
+}
+
+void variable_set_replica(shoal_var v, int replica) {
+  if (v.handle.node && replica) node_set_attr(v.handle.node, replica_attr, attr_int(replica));
+}
+
+static bool is_listed(const struct shoal_graph *g, const struct shoal_node *v, bool trainable, bool local) {
+  const struct variable_maker *m = variable_maker_on(g);
+  if (trainable && !marked(v, trainable_attr)) return false;
+  if (trainable && m && m->replica >= 0) return replica_of(v) == m->replica;
+  return marked(v, local_attr) == local && !marked(v, unsaved_attr);
+}
+
 static int list_variables(const struct shoal_graph *g, bool trainable, bool local, shoal_var *out, int max) {
   int n = 0;
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct shoal_node *v = g->nodes.at[i];
     if (!v || !(op_is(v->op, "VarHandleOp") || op_is(v->op, "VariableV2")) || !find_part(g, v, "Assign")) continue;
-    if (!find_part(g, v, read_part(v))) continue;
-    if ((trainable && !marked(v, trainable_attr)) || marked(v, local_attr) != local || marked(v, unsaved_attr))
-      continue;
+    if (!find_part(g, v, read_part(v)) || !is_listed(g, v, trainable, local)) continue;
     if (n < max) out[n] = (shoal_var){node_out(v, 0), node_out(find_part(g, v, read_part(v)), 0)};
     n++;
   }

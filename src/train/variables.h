@@ -29,8 +29,36 @@ const char *variable_save_name(shoal_var v);
 const char *variable_save_slice(shoal_var v);
 void variable_set_slice(shoal_var v, const char *name, const char *slice);
 
-/* While a sharing is on (shoal_sharing_begin): the variable to use instead of a new one; and what was made. */
-bool sharing_take(struct shoal_graph *g, const char *name, shoal_out initial, shoal_var *out);
-void sharing_give(struct shoal_graph *g, shoal_var v);
+/* What a variable is, beside its value; attributes of its node keep it. */
+enum { VARIABLE_TRAINABLE = 1, VARIABLE_LOCAL = 2, VARIABLE_UNSAVED = 4 };
+/* Makes one, whatever maker is on. */
+shoal_var variable_make(struct shoal_graph *g, const char *name, shoal_out initial, int flags);
+/* Marks it as the copy that replica has of another, NAME/replica_1; 0 is the one that is saved, and has no mark. */
+void variable_set_replica(shoal_var v, int replica);
+
+/* While a model is built in copies, somebody else says what a new variable is: copies that share theirs (sharing.c), or
+ * replicas with a copy each (strategy/). A graph is built by one thread, so the maker that is on is known to the
+ * thread; they do not nest. */
+struct variable_maker {
+  struct shoal_graph *g;
+  int replica; /* shoal_variables tells of this one's; -1: of those that are saved */
+  /* The variable to use instead of a new one; false: a new one is made, and given. */
+  bool (*take)(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out);
+  void (*give)(struct variable_maker *m, shoal_var v);
+  /* (optional) What is here instead of a variable that was found by its name. */
+  shoal_var (*here)(struct variable_maker *m, shoal_var v);
+  /* (optional) Makes gradients of this copy those of all, before they are applied. */
+  void (*reduce)(struct variable_maker *m, const shoal_var *vars, struct shoal_gradient *grads, int n);
+};
+/* NULL: none. */
+struct variable_maker *variable_maker_on(const struct shoal_graph *g);
+/* who: the function that is called, for the error when another is on. */
+void variable_maker_begin(struct variable_maker *m, const char *who);
+void variable_maker_end(struct variable_maker *m, const char *who);
+/* For makers whose copies have the same variables in the same order: is the one that is asked for like made[next]? The
+ * graph gets the error. And at the end of a copy: were all asked for? */
+bool variable_is_next(struct shoal_graph *g, const shoal_var *made, size_t n, size_t next, const char *name,
+                      shoal_out initial);
+void variable_all_taken(struct shoal_graph *g, size_t n, size_t next);
 
 #endif

@@ -1,0 +1,104 @@
+/* Strategies: which replicas of a model train together, on which devices, and how they stay one model. What
+ * tf.distribute.Strategy is in TensorFlow; docs/strategies.md has it from the beginning.
+ *
+ *   shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+ *     shoal_out logits = shoal_dense(g, shoal_relu(g, shoal_dense(g, in[0], 100, "hidden")), 10, "logits");
+ *     out[0] = shoal_reduce_mean(g, shoal_sparse_softmax_xent(g, logits, in[1]));
+ *     return shoal_minimize(g, shoal_adam(0.001), out[0], shoal_global_step(g));
+ *   }
+ *
+ *   check(shoal_strategy_new_mirrored(NULL, 2, NULL, &strategy));       // or another one: the rest stays
+ *   shoal_op *train = shoal_strategy_run(g, strategy, step, NULL, inputs, 2, losses, 1);
+ *   SHOAL_TRAIN_SESSION(s, g, .strategy = strategy, ...)
+ *
+ * The function is called once for each replica of this task. Variables that it makes are *mirrored*: each replica has a
+ * copy, all have the same value, and a checkpoint holds it once, under the name it has without a strategy. Gradients
+ * are reduced over all replicas before they are applied, always in the same order: the same bits on every replica and
+ * in every run. */
+#ifndef SHOAL_STRATEGY_H
+#define SHOAL_STRATEGY_H
+
+#include <shoal/cluster.h>
+#include <shoal/train.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shoal_strategy shoal_strategy;
+typedef struct shoal_replica shoal_replica;
+
+typedef enum shoal_reduction {
+  SHOAL_REDUCE_MEAN,
+  SHOAL_REDUCE_SUM,
+  SHOAL_REDUCE_MIN,
+  SHOAL_REDUCE_MAX
+} shoal_reduction;
+
+/* Zero-filled is the default. */
+typedef struct shoal_strategy_options {
+  size_t size;               /* shoal/options.h */
+  shoal_reduction gradients; /* MEAN: a replica's loss is the mean of its own batch. SUM: its share of a sum, as in
+                                TensorFlow 2's own loops */
+  int bucket_kib;            /* gradients are reduced in pieces of about so many KiB; 0: 4096 */
+} shoal_strategy_options;
+
+/* One replica. device NULL: "/cpu:0". */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_strategy_new_one_device(const char *device,
+                                                                      const shoal_strategy_options *options,
+                                                                      shoal_strategy **out);
+/* A replica on each of n devices of this process. devices NULL: the first n CPUs, "/cpu:0", "/cpu:1", ... */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n,
+                                                                    const shoal_strategy_options *options,
+                                                                    shoal_strategy **out);
+/* Ends when no session uses it any more. */
+SHOAL_API void shoal_strategy_free(shoal_strategy *s);
+
+/* How many replicas train together, in all tasks; how many of them are in this one; the number of its first. */
+SHOAL_API int shoal_strategy_replicas(const shoal_strategy *s);
+SHOAL_API int shoal_strategy_local_replicas(const shoal_strategy *s);
+SHOAL_API int shoal_strategy_first_replica(const shoal_strategy *s);
+
+/* ---- in a replica ---- */
+
+/* Builds one replica: from its inputs to its outputs, and the op that its step consists of (NULL: none). Every replica
+ * must make the same variables in the same order. */
+typedef shoal_op *shoal_replica_fn(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg);
+
+/* Calls fn for each replica of this task, on its device. Replica i gets in[i * n_in] and those behind it, and leaves
+ * its outputs in out[i * n_out]. The op that is returned runs all of it. */
+SHOAL_API shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn *fn, void *arg,
+                                       const shoal_out *in, int n_in, shoal_out *out, int n_out);
+
+/* Which replica this is, of all. */
+SHOAL_API int shoal_replica_id(const shoal_replica *r);
+SHOAL_API int shoal_replica_count(const shoal_replica *r);
+/* This replica's copy of a variable that was made in the strategy's scope. */
+SHOAL_API shoal_var shoal_replica_variable(shoal_replica *r, shoal_var v);
+/* The values of all replicas, one from each, become one value, which all have. Every replica must come here. Values
+ * have one shape; gathered ones are put one after another along their first dimension, by the replicas' numbers. */
+SHOAL_API shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value);
+SHOAL_API shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value);
+
+/* ---- outside ---- */
+
+/* The scope of a strategy: variables made in it are mirrored, as those of its replicas are. The one that is returned is
+ * the first replica's. */
+SHOAL_API void shoal_push_strategy(shoal_graph *g, shoal_strategy *s);
+SHOAL_API void shoal_pop_strategy(shoal_graph *g, shoal_strategy *s);
+
+/* The parts of a batch, cut along its first dimension, for the replicas of this task: out[i * stride] is replica i's.
+ * The first ones get one row more where it does not divide. */
+SHOAL_API void shoal_strategy_split(shoal_graph *g, const shoal_strategy *s, shoal_out batch, shoal_out *out,
+                                    int stride);
+
+/* The values of all replicas (values[i * stride] is that of replica i of this task) become one. In a strategy with
+ * several tasks each of them must run it in the same steps. */
+SHOAL_API shoal_out shoal_strategy_reduce(shoal_graph *g, shoal_strategy *s, shoal_reduction how,
+                                          const shoal_out *values, int stride);
+SHOAL_API shoal_out shoal_strategy_gather(shoal_graph *g, shoal_strategy *s, const shoal_out *values, int stride);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

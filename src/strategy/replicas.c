@@ -1,0 +1,117 @@
+/* Replicas of a model in one graph.
+ *
+ * The function that makes a replica is called once for each, under the device that it has. All but the first have a
+ * name scope of their own, as in TensorFlow, so that the first one's names are those of a model without a strategy. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/given.h"
+#include "strategy/strategy.h"
+
+int shoal_replica_id(const shoal_replica *r) { return r->strategy->first + r->index; }
+int shoal_replica_count(const shoal_replica *r) { return r->strategy->replicas; }
+
+static struct variable_maker maker_of(struct shoal_graph *g, int replica) {
+  return (struct variable_maker){
+      g, replica, mirrored_take, mirrored_give, mirrored_here, reduce_gradients,
+  };
+}
+
+/* ---- one replica after another ---- */
+
+static shoal_op *build_replica(struct shoal_replica *r, shoal_replica_fn *fn, void *arg, const shoal_out *in,
+                               shoal_out *out) {
+  struct shoal_graph *g = r->maker.g;
+  char scope[32];
+  snprintf(scope, sizeof scope, "replica_%d", r->index);
+  variable_maker_begin(&r->maker, "shoal_strategy_run");
+  graph_push_device(g, r->strategy->devices[r->index]);
+  if (r->index) graph_push_scope(g, scope);
+  shoal_op *op = fn(g, r, in, out, arg);
+  if (r->index) graph_pop_scope(g);
+  graph_pop_device(g);
+  variable_maker_end(&r->maker, "shoal_strategy_run");
+  if (r->index) variable_all_taken(g, r->run->firsts.n, r->next);
+  return op;
+}
+
+/* Who has one replica's result waits for the collectives of all: else the others, which nobody needs, would not run,
+ * and it would wait for them in vain. */
+static void tie(struct shoal_graph *g, const struct shoal_replica *all, int n) {
+  for (int i = 1; i < n; i++)
+    if (all[i].joints.n != all[0].joints.n || all[i].key != all[0].key) {
+      if (!graph_error(g))
+        graph_fail(g,
+                   INVALID("replica %d reduces or gathers %d values, and the first one %d: every replica must do the "
+                           "same, in the same order",
+                           i, all[i].key - all[i].strategy->next_key, all[0].key - all[0].strategy->next_key));
+      return;
+    }
+  for (size_t k = 0; k < all[0].joints.n; k++)
+    for (int i = 0; i < n; i++)
+      for (int other = 0; other < n; other++)
+        if (other != i) graph_add_control(all[i].joints.at[k].result, all[other].joints.at[k].op);
+}
+
+static shoal_op *group_all(struct shoal_graph *g, const struct shoal_replica *all, shoal_op *const *ops, int n) {
+  VEC(shoal_op *) parts = {0};
+  for (int i = 0; i < n; i++) {
+    if (ops[i]) vec_push(&parts, ops[i]);
+    for (size_t k = 0; k < all[i].joints.n; k++) vec_push(&parts, all[i].joints.at[k].op);
+  }
+  graph_push_device(g, all[0].strategy->devices[0]);
+  shoal_op *step = shoal_group(g, parts.at, (int)parts.n, "replicas");
+  graph_pop_device(g);
+  vec_release(&parts);
+  return step;
+}
+
+shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn *fn, void *arg, const shoal_out *in,
+                             int n_in, shoal_out *out, int n_out) {
+  GRAPH_GIVEN(g, s, NULL);
+  GRAPH_GIVEN(g, fn, NULL);
+  GRAPH_GIVEN_ARRAY(g, in, n_in, NULL);
+  GRAPH_GIVEN_ARRAY(g, out, n_out, NULL);
+  if (graph_error(g)) return NULL;
+  bool in_scope = variable_maker_on(g) == &s->scope;
+  if (in_scope) variable_maker_end(&s->scope, __func__);
+  struct replica_run run = {.replicas = mem_zalloc((size_t)s->local, sizeof *run.replicas)};
+  shoal_op **ops = mem_zalloc((size_t)s->local, sizeof *ops);
+  for (int i = 0; i < s->local; i++) {
+    struct shoal_replica *r = &run.replicas[i];
+    *r = (struct shoal_replica){.maker = maker_of(g, i), .run = &run, .strategy = s, .index = i, .key = s->next_key};
+    ops[i] = build_replica(r, fn, arg, n_in > 0 ? in + (ptrdiff_t)i * n_in : NULL,
+                           n_out > 0 ? out + (ptrdiff_t)i * n_out : NULL);
+  }
+  tie(g, run.replicas, s->local);
+  shoal_op *step = graph_error(g) ? NULL : group_all(g, run.replicas, ops, s->local);
+  s->next_key = run.replicas[0].key;
+  for (int i = 0; i < s->local; i++) vec_release(&run.replicas[i].joints);
+  vec_release(&run.firsts);
+  free(run.replicas);
+  free(ops);
+  if (in_scope) variable_maker_begin(&s->scope, __func__);
+  return step;
+}
+
+/* ---- the scope ---- */
+
+static bool take_nothing(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out) {
+  return false;
+}
+static void forget(struct variable_maker *m, shoal_var v) {}
+
+void shoal_push_strategy(shoal_graph *g, shoal_strategy *s) {
+  GRAPH_GIVEN(g, s);
+  s->scope = (struct variable_maker){.g = g, .replica = -1, .take = take_nothing, .give = forget};
+  variable_maker_begin(&s->scope, __func__);
+  graph_push_device(g, s->devices[0]);
+}
+
+void shoal_pop_strategy(shoal_graph *g, shoal_strategy *s) {
+  GRAPH_GIVEN(g, s);
+  graph_pop_device(g);
+  s->scope.g = g;
+  variable_maker_end(&s->scope, __func__);
+}

@@ -1,0 +1,70 @@
+/* The parts of strategies (shoal/strategy.h).
+ *
+ *   strategy.c   the kinds there are: devices, numbers
+ *   replicas.c   replicas of a model in one graph, each on its device
+ *   mirrored.c   what their variables are
+ *   reduce.c     how values of all become one, in them
+ *   across.c     the same from outside of them
+ *
+ * Replicas are built one after another by the same function, so the n-th collective of one belongs to the n-th of every
+ * other: it has the same key, and no list is needed of who meets whom. Between tasks that holds as well, since all run
+ * the same program. */
+#ifndef STRATEGY_STRATEGY_H
+#define STRATEGY_STRATEGY_H
+
+#include "graph/builder.h"
+#include "shoal/strategy.h"
+#include "train/train_session.h"
+#include "train/variables.h"
+
+/* Keys of groups: the same in all tasks of a cluster, and no others than these. */
+enum { GROUP_REPLICAS = 1 };
+
+struct shoal_strategy {
+  struct session_rules rules; /* first */
+  shoal_reduction gradients;
+  int64_t bucket_bytes;
+  int replicas, local, first;  /* in all tasks; in this one; the number of its first */
+  char **devices;              /* [local] */
+  int next_key;                /* of collectives; never used twice, also in another graph */
+  struct variable_maker scope; /* while it is pushed */
+};
+
+/* A collective of one replica, and what stands for its result. */
+struct joint {
+  struct shoal_node *op, *result;
+};
+
+struct shoal_replica {
+  struct variable_maker maker;
+  struct replica_run *run;
+  struct shoal_strategy *strategy;
+  int index;   /* of this task's */
+  size_t next; /* which of the run's variables it makes next; of all but the first */
+  int key;     /* of its next collective */
+  VEC(struct joint) joints;
+};
+
+/* One call of shoal_strategy_run. */
+struct replica_run {
+  VEC(shoal_var) firsts; /* variables of the first replica, in the order it made them */
+  struct shoal_replica *replicas;
+};
+
+/* ---- mirrored.c ---- */
+
+/* Functions of a replica's maker. */
+bool mirrored_take(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out);
+void mirrored_give(struct variable_maker *m, shoal_var v);
+shoal_var mirrored_here(struct variable_maker *m, shoal_var v);
+
+/* ---- reduce.c ---- */
+
+/* One member of a reduction over all replicas, where the device scope says; the instance has that key. */
+shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_reduction how,
+                        shoal_out value);
+shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
+/* Of a replica's maker. */
+void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gradient *grads, int n);
+
+#endif

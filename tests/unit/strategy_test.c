@@ -1,0 +1,373 @@
+/* Strategies in one process: replicas are one model, in values, names and checkpoints; mistakes are told at once. */
+#include "unit.h"
+
+#include <math.h>
+
+#include <shoal/shoal.h>
+
+#include "folder.h"
+
+enum { ROWS = 12, IN = 3, STEPS = 5 };
+
+static void numbers(float *v, int n, int salt) {
+  for (int i = 0; i < n; i++) v[i] = (float)((i * 37 + salt * 11) % 20) / 10.0F - 1.0F;
+}
+
+/* Two layers and Adam: variables of layers, slots, powers, a counter. */
+static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_optimizer *optimizer = arg;
+  shoal_out h = shoal_tanh(g, shoal_dense(g, in[0], 4, "hidden"));
+  shoal_out y = shoal_dense(g, h, 1, "out");
+  out[0] = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, y, in[1])));
+  return shoal_minimize(g, *optimizer, out[0], shoal_global_step(g));
+}
+
+static shoal_strategy *mirrored(int n, int bucket_kib) {
+  shoal_strategy *s;
+  ASSERT_OK(shoal_strategy_new_mirrored(NULL, n, SHOAL_OPTIONS(shoal_strategy_options, .bucket_kib = bucket_kib), &s));
+  return s;
+}
+
+static shoal_tensor *tensor(int rows, int columns, int salt) {
+  float v[ROWS * IN];
+  const int64_t dims[] = {rows, columns};
+  shoal_tensor *t;
+  numbers(v, rows * columns, salt);
+  ASSERT_OK(shoal_tensor_from(SHOAL_FLOAT32, 2, dims, v, (size_t)(rows * columns) * sizeof *v, &t));
+  return t;
+}
+
+struct model {
+  shoal_graph *g;
+  shoal_strategy *strategy;
+  shoal_out x, y, loss;
+  shoal_op *train;
+};
+
+static struct model build(shoal_strategy *s, shoal_optimizer optimizer) {
+  int n = shoal_strategy_local_replicas(s);
+  struct model m = {.g = shoal_graph_new(), .strategy = s};
+  shoal_out *in = calloc((size_t)n * 2, sizeof *in), *out = calloc((size_t)n, sizeof *out);
+  shoal_set_random_seed(m.g, 7);
+  m.x = shoal_placeholder(m.g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, IN), "x");
+  m.y = shoal_placeholder(m.g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "y");
+  shoal_strategy_split(m.g, s, m.x, in, 2);
+  shoal_strategy_split(m.g, s, m.y, in + 1, 2);
+  m.train = shoal_strategy_run(m.g, s, step, &optimizer, in, 2, out, 1);
+  m.loss = shoal_strategy_reduce(m.g, s, SHOAL_REDUCE_MEAN, out, 1);
+  if (shoal_report(m.g)) fail();
+  free(in);
+  free(out);
+  return m;
+}
+
+static void unbuild(struct model *m) {
+  shoal_graph_free(m->g);
+  shoal_strategy_free(m->strategy);
+}
+
+/* Trains, in a training session; the losses. */
+static void train_in(struct model *m, const char *dir, int steps, float *losses) {
+  shoal_status error = NULL;
+  shoal_tensor *x = tensor(ROWS, IN, 1), *y = tensor(ROWS, 1, 2);
+  SHOAL_TRAIN_SESSION(s, m->g, .checkpoint_dir = dir, .no_signals = true, .status = &error, .strategy = m->strategy)
+  for (int i = 0; i < steps; i++)
+    assert_true(shoal_run(s, SHOAL_FEED(m->x, x, m->y, y), SHOAL_FETCH(m->loss, &losses[i]), m->train));
+  ASSERT_OK(error);
+  shoal_tensor_unref(x);
+  shoal_tensor_unref(y);
+}
+
+static void losses_of(shoal_strategy *s, float *losses) {
+  struct model m = build(s, shoal_adam(0.05));
+  train_in(&m, NULL, STEPS, losses);
+  unbuild(&m);
+}
+
+static void replicas_are_the_whole_batch(void **state) {
+  float one[STEPS], many[STEPS], again[STEPS];
+  shoal_strategy *s;
+  ASSERT_OK(shoal_strategy_new_one_device(NULL, NULL, &s));
+  losses_of(s, one);
+  assert_true(one[STEPS - 1] < one[0]);
+  for (int n = 1; n <= 4; n++) {
+    losses_of(mirrored(n, 0), many);
+    for (int i = 0; i < STEPS; i++)
+      if (fabsf(one[i] - many[i]) > 1e-5F * fabsf(one[i]))
+        fail_msg("%d replicas, step %d: %.9g and %.9g", n, i, (double)one[i], (double)many[i]);
+    losses_of(mirrored(n, 0), again);
+    assert_memory_equal(many, again, sizeof many);
+  }
+}
+
+/* Gradients from 4 to 4,000 bytes. */
+static shoal_op *wide(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_out h = shoal_tanh(g, shoal_dense(g, in[0], 200, "a"));
+  h = shoal_tanh(g, shoal_dense(g, h, 5, "b"));
+  out[0] = shoal_reduce_mean(g, shoal_square(g, shoal_dense(g, h, 1, "c")));
+  return shoal_minimize(g, shoal_momentum(0.1, 0.9), out[0], shoal_global_step(g));
+}
+
+static float wide_loss(int bucket_kib, int *collectives) {
+  shoal_strategy *s = mirrored(3, bucket_kib);
+  shoal_graph *g = shoal_graph_new();
+  shoal_set_random_seed(g, 3);
+  float x[3 * IN], loss = 0;
+  numbers(x, 3 * IN, 5);
+  shoal_out in[3], out[3];
+  shoal_strategy_split(g, s, shoal_constant_floats(g, SHOAL_SHAPE(3, IN), x), in, 1);
+  shoal_op *train = shoal_strategy_run(g, s, wide, NULL, in, 1, out, 1);
+  shoal_out mean = shoal_strategy_reduce(g, s, SHOAL_REDUCE_MEAN, out, 1);
+  *collectives = 0;
+  while (*collectives < 100) {
+    char name[48];
+    if (*collectives) snprintf(name, sizeof name, "reduce/CollectiveReduce_%d", *collectives);
+    if (!shoal_graph_op(g, *collectives ? name : "reduce/CollectiveReduce")) break;
+    ++*collectives;
+  }
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s)
+  for (int i = 0; i < STEPS; i++) shoal_run(session, SHOAL_NO_FEEDS, SHOAL_FETCH(mean, &loss), train);
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+  return loss;
+}
+
+static void buckets_change_no_bit(void **state) {
+  int few, many;
+  float whole = wide_loss(0, &few), pieces = wide_loss(1, &many);
+  assert_int_equal(few, 1);
+  assert_int_equal(many, 4); /* c and b's bias; b's kernel, larger than a bucket; a's bias; a's kernel */
+  assert_memory_equal(&whole, &pieces, sizeof whole);
+}
+
+/* ---- checkpoints ---- */
+
+static void checkpoints_fit_any_number_of_replicas(void **state) {
+  char *dir = in_dir("run");
+  float straight[2 * STEPS], parts[2 * STEPS];
+  struct model m = build(mirrored(2, 0), shoal_adam(0.05));
+  train_in(&m, NULL, 2 * STEPS, straight);
+  unbuild(&m);
+  m = build(mirrored(3, 0), shoal_adam(0.05));
+  train_in(&m, dir, STEPS, parts);
+  unbuild(&m);
+  m = build(mirrored(2, 0), shoal_adam(0.05));
+  train_in(&m, dir, STEPS, parts + STEPS);
+  /* What is saved has the names of a model without a strategy, and nothing else. */
+  char *latest = shoal_latest_checkpoint(dir);
+  int64_t counted;
+  ASSERT_OK(shoal_checkpoint_int(latest, "global_step", &counted));
+  assert_int_equal(counted, 2 * STEPS);
+  assert_int_equal(shoal_variables(m.g, false, NULL, 0),
+                   4 * 3 + 2 + 1); /* kernels, biases, their slots; powers; step */
+  shoal_var vars[4];
+  assert_int_equal(shoal_variables(m.g, true, vars, 4), 4);
+  assert_string_equal(shoal_op_name(vars[0].handle.node), "hidden/kernel");
+  free(latest);
+  unbuild(&m);
+  for (int i = 0; i < 2 * STEPS; i++) assert_true(fabsf(straight[i] - parts[i]) < 1e-4F * fabsf(straight[i]));
+  free(dir);
+}
+
+/* ---- what replicas say to each other ---- */
+
+static shoal_op *talk(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_var *shared = arg, own = shoal_replica_variable(r, *shared);
+  shoal_out id = shoal_constant_float(g, (float)shoal_replica_id(r) + 1);
+  out[0] = shoal_replica_reduce(r, SHOAL_REDUCE_SUM, id);
+  out[1] = shoal_replica_reduce(r, SHOAL_REDUCE_MAX, id);
+  out[2] = shoal_replica_gather(r, shoal_expand_dims(g, id, shoal_constant_int(g, 0)));
+  out[3] = own.value;
+  return shoal_variable_assign(g, own, shoal_mul(g, out[0], shoal_constant_float(g, 10)));
+}
+
+static void replicas_talk(void **state) {
+  enum { N = 3, OUT = 4 };
+  shoal_strategy *s = mirrored(N, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_push_strategy(g, s);
+  shoal_var v = shoal_variable_untrained(g, "v", shoal_constant_float(g, 5));
+  shoal_pop_strategy(g, s);
+  shoal_out out[N * OUT];
+  shoal_op *op = shoal_strategy_run(g, s, talk, &v, NULL, 0, out, OUT);
+  shoal_out all = shoal_strategy_gather(g, s, &out[2], OUT);
+  shoal_op *init = shoal_initialize(g), *local = shoal_initialize_local(g);
+  if (shoal_report(g)) fail();
+  shoal_session *session;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.cpu_devices = N}, &session));
+  ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, local));
+  for (int i = 0; i < N; i++) {
+    float sum, max, value;
+    shoal_tensor *ids;
+    /* One replica's results are enough: the others' halves run with them. */
+    ASSERT_OK(shoal_session_step(
+        session, SHOAL_NO_FEEDS,
+        SHOAL_FETCH(out[i * OUT], &sum, out[i * OUT + 1], &max, out[i * OUT + 2], &ids, out[i * OUT + 3], &value),
+        NULL));
+    assert_true(sum == 6 && max == 3 && value == 5);
+    const float *id = shoal_tensor_const_data(ids);
+    assert_true(shoal_tensor_elements(ids) == 3 && id[0] == 1 && id[1] == 2 && id[2] == 3);
+    shoal_tensor_unref(ids);
+  }
+  shoal_tensor *ids;
+  ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(all, &ids), NULL));
+  assert_int_equal(shoal_tensor_elements(ids), N * N);
+  shoal_tensor_unref(ids);
+  ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, op));
+  for (int i = 0; i < N; i++) {
+    float value;
+    ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(out[i * OUT + 3], &value), NULL));
+    assert_true(value == 60);
+  }
+  ASSERT_OK(shoal_session_close(session));
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+/* A table of which each replica uses other rows. */
+static shoal_op *look_up(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_var table = shoal_variable(g, "table", shoal_init_constant(g, SHOAL_FLOAT32, SHOAL_SHAPE(6, 2), 1));
+  shoal_out rows = shoal_embedding_lookup(g, &table, 1, in[0], "mod");
+  out[0] = shoal_reduce_sum(g, shoal_square(g, rows));
+  out[1] = table.value;
+  return shoal_minimize(g, shoal_sgd(0.5), out[0], shoal_global_step(g));
+}
+
+static void rows_are_reduced(void **state) {
+  shoal_strategy *s = mirrored(2, 0);
+  shoal_graph *g = shoal_graph_new();
+  const int32_t ids[] = {0, 1, 1, 5};
+  shoal_out in[2], out[4];
+  shoal_strategy_split(g, s, shoal_constant_ints(g, SHOAL_SHAPE(4), ids), in, 1);
+  shoal_op *train = shoal_strategy_run(g, s, look_up, NULL, in, 1, out, 2);
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(session, g, .no_signals = true, .status = &error, .strategy = s) {
+    shoal_run(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, train);
+    for (int i = 0; i < 2; i++) {
+      shoal_tensor *t;
+      ASSERT_OK(
+          shoal_session_step(shoal_train_session_raw(session), SHOAL_NO_FEEDS, SHOAL_FETCH(out[2 * i + 1], &t), NULL));
+      /* d(x^2) = 2, times 0.5, by the mean of two replicas: half of it for each time that a row was used. */
+      const float want[] = {0.5F, 0, 1, 1, 1, 0.5F}, *have = shoal_tensor_const_data(t);
+      for (int k = 0; k < 6; k++) assert_true(have[2 * k] == want[k] && have[2 * k + 1] == want[k]);
+      shoal_tensor_unref(t);
+    }
+  }
+  ASSERT_OK(error);
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+static void batches_are_cut(void **state) {
+  shoal_strategy *s = mirrored(3, 0);
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "x"), parts[3];
+  shoal_strategy_split(g, s, x, parts, 1);
+  if (shoal_report(g)) fail();
+  shoal_session *session;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.cpu_devices = 3}, &session));
+  for (int rows = 0; rows < 8; rows++) {
+    shoal_tensor *in = tensor(rows, 1, 1), *out[3];
+    ASSERT_OK(shoal_session_step(session, SHOAL_FEED(x, in),
+                                 SHOAL_FETCH(parts[0], &out[0], parts[1], &out[1], parts[2], &out[2]), NULL));
+    for (int i = 0; i < 3; i++) {
+      assert_int_equal(shoal_tensor_dim(out[i], 0), rows / 3 + (i < rows % 3));
+      shoal_tensor_unref(out[i]);
+    }
+    shoal_tensor_unref(in);
+  }
+  ASSERT_OK(shoal_session_close(session));
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+/* ---- mistakes ---- */
+
+static void expect(shoal_status s, const char *part) {
+  assert_non_null(s);
+  assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
+  if (!strstr(shoal_status_message(s), part)) fail_msg("'%s' is not in: %s", part, shoal_status_message(s));
+}
+
+static void refuse(const char *const *devices, int n, const char *part) {
+  shoal_strategy *s = NULL;
+  shoal_status e = shoal_strategy_new_mirrored(devices, n, NULL, &s);
+  expect(e, part);
+  assert_null(s);
+  shoal_status_free(e);
+}
+
+static void devices_must_be_there(void **state) {
+  refuse((const char *[]){"/cpu:0", "/device:ABACUS:1"}, 2, "'/device:ABACUS:1': there are no devices of type ABACUS");
+  refuse((const char *[]){"/cpu:0", "/device:CPU:0"}, 2, "given twice");
+  refuse((const char *[]){"/cpu:0", "nonsense"}, 2, "nonsense");
+  refuse((const char *[]){"/cpu:0", "/cpu"}, 2, "which one?");
+  refuse((const char *[]){"/job:worker/task:1/cpu:0"}, 1, "without job and task");
+  refuse((const char *[]){"/cpu:0", NULL}, 2, "NULL");
+  refuse(NULL, 0, "0 devices");
+  refuse(NULL, -3, "-3 devices");
+  shoal_strategy *s;
+  shoal_status e =
+      shoal_strategy_new_one_device(NULL, SHOAL_OPTIONS(shoal_strategy_options, .gradients = SHOAL_REDUCE_MAX), &s);
+  expect(e, "SHOAL_REDUCE_MEAN or SHOAL_REDUCE_SUM");
+  shoal_status_free(e);
+  shoal_strategy_free(NULL);
+}
+
+static shoal_op *more_on_others(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  for (int i = 0; i <= shoal_replica_id(r); i++)
+    shoal_variable(g, "v", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(2)));
+  return NULL;
+}
+static shoal_op *fewer_on_others(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  for (int i = shoal_replica_id(r); i < 2; i++)
+    shoal_variable(g, "v", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(2)));
+  return NULL;
+}
+static shoal_op *other_shapes(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_variable(g, "v", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SHAPE(2 + shoal_replica_id(r))));
+  return NULL;
+}
+static shoal_op *first_alone_reduces(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  if (!shoal_replica_id(r)) shoal_replica_reduce(r, SHOAL_REDUCE_SUM, shoal_constant_float(g, 1));
+  return NULL;
+}
+static shoal_op *nests(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  return shoal_strategy_run(g, arg, more_on_others, NULL, NULL, 0, NULL, 0);
+}
+
+static void replicas_must_be_alike(void **state) {
+  const struct {
+    shoal_replica_fn *fn;
+    const char *part;
+  } cases[] = {{more_on_others, "more variables than the first"},
+               {fewer_on_others, "this copy of a model has 1 variables, the first had 2"},
+               {other_shapes, "its place in the first copy of the model"},
+               {first_alone_reduces, "every replica must do the same"},
+               {nests, "they do not nest"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    shoal_strategy *s = mirrored(2, 0);
+    shoal_graph *g = shoal_graph_new();
+    assert_null(shoal_strategy_run(g, s, cases[i].fn, s, NULL, 0, NULL, 0));
+    expect(shoal_graph_error(g), cases[i].part);
+    shoal_graph_free(g);
+    shoal_strategy_free(s);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(replicas_are_the_whole_batch),
+      cmocka_unit_test(buckets_change_no_bit),
+      cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
+      cmocka_unit_test(replicas_talk),
+      cmocka_unit_test(rows_are_reduced),
+      cmocka_unit_test(batches_are_cut),
+      cmocka_unit_test(devices_must_be_there),
+      cmocka_unit_test(replicas_must_be_alike),
+  };
+  return cmocka_run_group_tests(tests, make_dir, drop_dir);
+}

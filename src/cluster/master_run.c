@@ -255,36 +255,37 @@ static void start(struct step_run *r) {
 /* One that was cancelled, or is out of time, ends soon: its client, too, may think that it has. */
 static bool is_ending(struct step_run *r) { return cancel_started(&r->cancel) || clock_ns() >= r->deadline; }
 
-/* Two steps at a time would have one number, and take each other's values. Its number is r's now, or r waits for the
- * end of the step that has it, or, when none of these, that one is at work. */
-static bool take_number(struct step_run *r, int64_t id, bool *waits) {
+enum number { NUMBER_TAKEN, NUMBER_AWAITED, NUMBER_IN_USE };
+
+/* Two steps at a time would have one number, and take each other's values. It is r's now, or r begins when the step
+ * that has it has ended, or that one is at work. */
+static enum number take_number(struct step_run *r, int64_t id) {
   struct master_session *s = r->session;
-  struct step_run *ending = NULL, *at_work = NULL;
+  struct step_run *ending = NULL;
+  enum number outcome = NUMBER_TAKEN;
   pthread_mutex_lock(&s->lock);
-  for (struct step_run *o = s->running; o; o = o->next) {
+  for (struct step_run *o = s->running; o && outcome != NUMBER_IN_USE; o = o->next) {
     if (o == r || o->key != r->key || o->id != id) continue;
-    if (is_ending(o)) ending = o;
-    else at_work = o;
+    outcome = is_ending(o) ? NUMBER_AWAITED : NUMBER_IN_USE;
+    ending = o;
   }
-  *waits = ending && !at_work;
-  if (*waits) {
+  if (outcome == NUMBER_TAKEN) r->id = id;
+  if (outcome == NUMBER_AWAITED) {
     r->after_next = ending->after;
     ending->after = r;
-  } else if (!at_work) {
-    r->id = id;
   }
   pthread_mutex_unlock(&s->lock);
-  return !ending && !at_work;
+  return outcome;
 }
 
 static void have_number(void *arg, shoal_status err, int64_t id) {
   struct step_run *r = arg;
-  bool waits = false;
-  if (!err && !take_number(r, id, &waits) && !waits)
+  enum number outcome = err ? NUMBER_TAKEN : take_number(r, id);
+  if (outcome == NUMBER_IN_USE)
     err = STATUS(SHOAL_FAILED_PRECONDITION,
                  "A step with collectives between tasks is under way in this session: such steps run one at a time");
   if (err) finish(r, err);
-  else if (!waits) start(r);
+  else if (outcome == NUMBER_TAKEN) start(r);
 }
 
 static void ask_number(struct step_run *r) {

@@ -22,7 +22,7 @@ void master_init(struct master *m, const struct master_options *o, const struct 
   pthread_mutex_init(&m->lock, NULL);
   pthread_cond_init(&m->left, NULL);
   cancel_init(&m->ending);
-  rpc_loop_acquire(); /* compiled steps are begun on its threads */
+  rpc_loop_hold(); /* compiled steps are begun on its threads */
 }
 
 void master_close(struct master *m) {

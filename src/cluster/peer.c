@@ -90,15 +90,16 @@ struct peers {
 
 static void *watch(void *arg);
 
-struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path) {
-  struct peers *p = mem_zalloc(1, sizeof *p);
+shoal_status peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path, struct peers **out) {
+  TRY(rpc_loop_acquire());
+  struct peers *p = *out = mem_zalloc(1, sizeof *p);
   pthread_mutex_init(&p->lock, NULL);
   cond_init(&p->changed);
   p->refs = 1;
   p->tls = tls;
   p->fast_path = fast_path;
   p->timeout_ns = (timeout_ms > 0 ? timeout_ms : 10000) * 1000000;
-  return p;
+  return NULL;
 }
 
 static bool waiting(const struct peers *p) {
@@ -178,6 +179,7 @@ void peers_free(struct peers *p) {
   vec_release(&all);
   pthread_mutex_lock(&p->lock);
   set_unref(p);
+  rpc_loop_release();
 }
 
 struct peer *peers_get(struct peers *p, const char *task, const char *address, bool keep) {

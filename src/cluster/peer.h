@@ -18,8 +18,8 @@ struct peers; /* of one server or client */
 struct peer;
 struct peer_call; /* a call that waits for an answer */
 
-/* fast_path: take it towards peers that offer it. */
-struct peers *peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path);
+/* fast_path: take it towards peers that offer it. Until they are freed the network's loop runs. */
+shoal_status peers_new(const struct rpc_tls *tls, int64_t timeout_ms, bool fast_path, struct peers **out);
 /* No calls may be waiting. */
 void peers_free(struct peers *p);
 /* The peer under that name and address, made at first use; a reference. keep: it stays, whoever lets go of it, as those

@@ -599,8 +599,8 @@ shoal_status remote_session_open(struct shoal_graph *g, const shoal_session_opti
   bool told = o->tls_cert || o->tls_key || o->tls_ca;
   shoal_status err =
       told ? rpc_tls_load(o->tls_cert, o->tls_key, o->tls_ca, &s->tls) : rpc_tls_from_environment(&s->tls);
+  if (!err) err = peers_new(s->tls, 0, false, &s->peers);
   if (!err) {
-    s->peers = peers_new(s->tls, 0, false);
     s->master = peers_get(s->peers, o->target, address, true);
     s->give_up = o->give_up;
     err = meet(s,

@@ -323,13 +323,13 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   if (o->http_host && !o->http_port) return INVALID("--http_host=%s without --http_port: which port?", o->http_host);
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->exit_with_job_ms = o->exit_with_job_ms;
-  s->peers = peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path);
   enum { MOST_TYPES = 8 };
   struct device_count devices[MOST_TYPES + 1] = {{device_type_host()->name, MAX(o->cpu_devices, 1)}};
   int n_types = 0;
   if (o->devices)
     TRY(status_prefix(device_counts_parse(o->devices, devices + 1, MOST_TYPES, &n_types),
                       "--devices=%s: ", o->devices));
+  TRY(peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path, &s->peers));
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
                                                   .peers = s->peers,
@@ -346,7 +346,6 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .n_devices = n_types + 1,
                                                   .inter_threads = o->inter_op_threads,
                                                   .intra_threads = o->intra_op_threads});
-  if (o->coordination_service) TRY(coordinate(s));
   /* With TLS, what leaves the host stays inside it: no TCP. */
   if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
   struct worker_link own;
@@ -361,6 +360,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                        .max_graph_nodes = s->worker->max_graph_nodes,
                                        .client_clusters = s->worker->client_clusters},
               &own);
+  if (o->coordination_service) TRY(coordinate(s));
   s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
   /* Before the first request can come: it may be the session that ends the roll call. */
   s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), not_whole, s);
@@ -527,12 +527,16 @@ shoal_status server_ask(const char *target, const char *method, int64_t timeout_
   struct rpc_tls *tls;
   const char *address = str_starts(target, "grpc://") ? target + 7 : target;
   TRY(address_parse("target", address, host, &port));
-  TRY(rpc_tls_from_environment(&tls));
-  struct rpc_channel *channel = rpc_channel_new(address, tls, NULL);
-  rpc_tls_free(tls);
+  TRY(rpc_loop_acquire());
+  shoal_status s = rpc_tls_from_environment(&tls);
   if (timeout_ms <= 0) timeout_ms = 5000;
-  shoal_status s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms), 0, body);
-  rpc_channel_unref(channel);
+  if (!s) {
+    struct rpc_channel *channel = rpc_channel_new(address, tls, NULL);
+    rpc_tls_free(tls);
+    s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms), 0, body);
+    rpc_channel_unref(channel);
+  }
+  rpc_loop_release();
   /* What gRPC says of these two tells nobody what to do. */
   shoal_code code = shoal_status_code(s);
   if (code == SHOAL_DEADLINE_EXCEEDED || code == SHOAL_UNIMPLEMENTED) shoal_status_free(s);

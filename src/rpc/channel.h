@@ -15,7 +15,8 @@
 struct rpc_channel;
 struct rpc_pending; /* a call under way */
 
-/* address: "host:port". tls NULL: plain text. name: what the peer's certificate must be made out to; NULL: the host. */
+/* address: "host:port". tls NULL: plain text. name: what the peer's certificate must be made out to; NULL: the host.
+ * The caller holds the network's loop (loop.h). */
 struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *tls, const char *name);
 struct rpc_channel *rpc_channel_ref(struct rpc_channel *c);
 void rpc_channel_unref(struct rpc_channel *c);

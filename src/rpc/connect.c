@@ -256,7 +256,7 @@ static void start_connecting(struct rpc_channel *c) {
   pthread_attr_init(&attr);
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
   atomic_fetch_add(&c->holds, 1);
-  rpc_loop_acquire();
+  rpc_loop_hold();
   c->resolving = true;
   err = pthread_create(&t, &attr, resolve, c);
   pthread_attr_destroy(&attr);
@@ -272,7 +272,7 @@ static void start_connecting(struct rpc_channel *c) {
 /* ---- channels ---- */
 
 struct rpc_channel *rpc_channel_new(const char *address, const struct rpc_tls *tls, const char *name) {
-  rpc_loop_acquire();
+  rpc_loop_hold();
   struct rpc_channel *c = mem_zalloc(1, sizeof *c);
   atomic_init(&c->refs, 1);
   atomic_init(&c->holds, 1);

@@ -111,14 +111,18 @@ static bool start_thread(void *(*fn)(void *), bool spare) {
 
 static void close_epoll(void);
 
-/* Call with the lock held. The last one out closes the loop. */
-static void end_thread(void) {
-  if (--loop.threads) return;
+/* Call with the lock held, and no threads left. */
+static void close_loop(void) {
   pthread_cond_destroy(&loop.traffic);
   close_epoll();
   loop.closing = false;
   loop.closings++;
   pthread_cond_broadcast(&loop.ended);
+}
+
+/* Call with the lock held. The last one out closes the loop. */
+static void end_thread(void) {
+  if (--loop.threads == 0) close_loop();
 }
 
 /* The lead is free: somebody must take it. */
@@ -446,16 +450,9 @@ static void *watch(void *arg) {
   return NULL;
 }
 
-/* Without these nothing can be served or asked, by any of those who would be told: the process ends. */
-static _Noreturn void cannot_begin(const char *what) {
-  fprintf(stderr, "shoal: no %s for the network: %m; raise the limits of this process (ulimit -n, -u, -v)\n", what);
-  _exit(EXIT_FAILURE);
-}
-
-static void open_epoll(void) {
+static bool open_epoll(void) {
   loop.epoll = epoll_create1(EPOLL_CLOEXEC);
   loop.waker = (struct rpc_watch){.fn = on_woken, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (loop.epoll < 0 || loop.waker.fd < 0 || !rpc_loop_watch(&loop.waker, EPOLLIN)) cannot_begin("descriptors");
   loop.scratch = mem_alloc(RPC_SCRATCH);
   event_list_init(&loop.news);
   event_list_init(&loop.turn);
@@ -464,27 +461,54 @@ static void open_epoll(void) {
   turns_init(&loop.requests);
   turns_init(&loop.computing);
   loop.stop = loop.sleeping = false;
+  return loop.epoll >= 0 && loop.waker.fd >= 0 && rpc_loop_watch(&loop.waker, EPOLLIN);
 }
 
 static void close_epoll(void) {
-  close(loop.waker.fd);
-  close(loop.epoll);
+  if (loop.waker.fd >= 0) close(loop.waker.fd);
+  if (loop.epoll >= 0) close(loop.epoll);
   free(loop.scratch);
   vec_release(&loop.heap);
 }
 
-void rpc_loop_acquire(void) {
+/* Call with the lock held. Threads that were begun, and wait for the lock, find that it has ended. */
+static void begun_in_vain(void) {
+  loop.ending = loop.closing = true;
+  if (!loop.threads) close_loop();
+  else pthread_cond_broadcast(&loop.traffic);
+  while (loop.threads) pthread_cond_wait(&loop.ended, &loop.lock);
+}
+
+/* Call with the lock held. */
+static shoal_status begin_loop(void) {
+  loop.ending = false;
+  atomic_store(&loop.lead, 0);
+  atomic_store(&loop.spares, 0);
+  cond_init(&loop.traffic);
+  const char *missing = !open_epoll() ? "descriptors" : NULL;
+  if (!missing && !(start_thread(work, true) && start_thread(work, true) && start_thread(watch, false)))
+    missing = "threads";
+  if (!missing) return NULL;
+  shoal_status s =
+      STATUS(SHOAL_RESOURCE_EXHAUSTED,
+             "no %s are left for the network: %m; raise the limits of this process (ulimit -n, -u, -v)", missing);
+  begun_in_vain();
+  return s;
+}
+
+shoal_status rpc_loop_acquire(void) {
   pthread_mutex_lock(&loop.lock);
   while (loop.closing) pthread_cond_wait(&loop.ended, &loop.lock);
-  bool first = loop.users++ == 0;
-  if (first) {
-    open_epoll();
-    loop.ending = false;
-    atomic_store(&loop.lead, 0);
-    cond_init(&loop.traffic);
-    atomic_store(&loop.spares, 0);
-    if (!start_thread(work, true) || !start_thread(work, true) || !start_thread(watch, false)) cannot_begin("threads");
-  }
+  shoal_status s = loop.users ? NULL : begin_loop();
+  if (!s) loop.users++;
+  pthread_mutex_unlock(&loop.lock);
+  return s;
+}
+
+void rpc_loop_hold(void) {
+  pthread_mutex_lock(&loop.lock);
+  MUST(loop.users > 0);
+  loop.users++;
   pthread_mutex_unlock(&loop.lock);
 }
 

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shoal/status.h"
+
 struct rpc_event {
   void (*fn)(struct rpc_event *e);
   struct rpc_event *next;
@@ -42,8 +44,11 @@ struct rpc_timer {
   size_t place; /* in the heap, from 1; 0: not set */
 };
 
-/* Starts the loop at the first call; each call is paired with a release, the last of which ends it. */
-void rpc_loop_acquire(void);
+/* Starts the loop at the first call; each that succeeds is paired with a release, the last of which ends it. Without
+ * descriptors or threads for it: RESOURCE_EXHAUSTED. */
+shoal_status rpc_loop_acquire(void);
+/* The same, for one who knows that it runs. */
+void rpc_loop_hold(void);
 /* The last one waits until the loop has ended; on a thread of the loop it does not, and it ends right after. */
 void rpc_loop_release(void);
 /* Of rpc_line_new (turns.h). Nothing waits in it when it is freed; some may be under way. */

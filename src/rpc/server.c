@@ -564,7 +564,7 @@ static void server_free(struct rpc_server *s) {
 
 shoal_status rpc_server_start(const struct rpc_server_options *o, struct rpc_server **out) {
   MUST(o->n_methods <= MAX_METHODS);
-  rpc_loop_acquire();
+  TRY(rpc_loop_acquire());
   struct rpc_server *s = mem_zalloc(1, sizeof *s);
   s->o = *o;
   s->port = o->port;

@@ -238,16 +238,6 @@ shoal_status ctx_out_like(struct kernel_ctx *ctx, int i, int j, struct tensor **
   return ctx_out(ctx, i, &s, out);
 }
 
-shoal_status ctx_out_reuse(struct kernel_ctx *ctx, int i, int j, const struct shape *shape, struct tensor **out) {
-  int64_t n;
-  TRY(shape_elements(shape, &n));
-  if (!reuse(ctx, i, j, n)) return ctx_out(ctx, i, shape, out);
-  struct tensor *o = *out = &ctx->out[i];
-  o->rank = (uint8_t)shape->rank;
-  for (int k = 0; k < shape->rank; k++) o->dims[k] = shape->dims[k];
-  return NULL;
-}
-
 shoal_status ctx_forward(struct kernel_ctx *ctx, int i, int j, const struct shape *shape) {
   if (shape) return tensor_reshape(&ctx->out[i], ctx->in[j], shape);
   tensor_ref(&ctx->out[i], ctx->in[j]);

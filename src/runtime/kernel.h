@@ -139,8 +139,6 @@ shoal_status ctx_out_dims(struct kernel_ctx *ctx, int i, int rank, const int64_t
 /* Output i with input j's shape; takes over j's buffer when nobody else needs it and the element size fits (then
  * (*out)->data == ctx_in(ctx, j)->data: the kernel must be safe in place). */
 shoal_status ctx_out_like(struct kernel_ctx *ctx, int i, int j, struct tensor **out);
-/* The same for any shape of as many bytes. */
-shoal_status ctx_out_reuse(struct kernel_ctx *ctx, int i, int j, const struct shape *shape, struct tensor **out);
 /* Output i refers to input j's value, under another shape if given: no copy. */
 shoal_status ctx_forward(struct kernel_ctx *ctx, int i, int j, const struct shape *shape);
 /* Output i becomes *t, whose reference is taken over. */

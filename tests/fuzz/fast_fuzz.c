@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "rpc/loop.h"
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_wire.h"
@@ -121,6 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const struct fast_handlers handlers = {recv_value, take_call};
   if (!server) {
     buffer_set_limit(64 << 20);
+    if (rpc_loop_acquire()) abort();
     server = fast_server_new(&handlers, NULL, NULL);
     if (!server) abort();
     fast_server_ticket(server, &ticket);

@@ -2,10 +2,12 @@
  * those who were told of it, and may come again; values are waited for and found by directory; barriers pass once, and
  * fail where a task does; what strangers put there is counted and given back. */
 #include "unit.h"
+#include "ports.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cluster/coordination.h"
+#include "shoal/shoal.h"
 
 #define TASK(n) "/job:worker/replica:0/task:" #n
 static const int64_t SECOND = 1000000000;
@@ -266,7 +268,17 @@ static void what_is_held_is_counted(void **state) {
   limits_free(l);
 }
 
+/* The service knows only tasks that train. */
+static void a_server_of_another_job(void **state) {
+  char cluster[96];
+  snprintf(cluster, sizeof cluster, "{\"ps\": [\"127.0.0.1:%d\"], \"worker\": [\"127.0.0.1:1\"]}", free_port());
+  shoal_server *server = NULL;
+  shoal_server_options o = {.size = sizeof o, .cluster = cluster, .job = "ps", .coordination_service = 1};
+  ASSERT_FAILS(shoal_server_start(&o, &server), SHOAL_INVALID_ARGUMENT, "is for tasks of the jobs");
+  assert_null(server);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST(all_are_told_of_all), TEST(who_is_silent_has_failed), TEST(a_task_comes_again),
-          TEST(a_task_leaves_or_says_that_it_failed), TEST(nobody_waits_for_ever), TEST(values_are_found),
-          TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted))
+RUN_TESTS(TEST(a_server_of_another_job), TEST(all_are_told_of_all), TEST(who_is_silent_has_failed),
+          TEST(a_task_comes_again), TEST(a_task_leaves_or_says_that_it_failed), TEST(nobody_waits_for_ever),
+          TEST(values_are_found), TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted))

@@ -171,7 +171,7 @@ static void tell(struct rpc_event *e) {
 }
 
 static void greetings(void **state) {
-  rpc_loop_acquire();
+  ASSERT_OK(rpc_loop_acquire());
   atomic_int made = 0;
   struct greeting all[GREETINGS];
   struct news news = {.event = {.fn = tell, .kind = RPC_EVENT_NEWS}, .made = &made};

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "rpc/loop.h"
 #include "rpc/fast/fast.h"
 #include "rpc/fast/fast_address.h"
 #include "rpc/fast/fast_shared.h"
@@ -777,13 +778,24 @@ static void each_allocation_fails(void **state) {
   end(&s);
 }
 
-RUN_TESTS(cmocka_unit_test(only_the_peers_memory_is_read), cmocka_unit_test(senseless_values_are_errors),
-          cmocka_unit_test(other_sockets_are_not_dialled), cmocka_unit_test(dialling_waits_for_nobody),
-          cmocka_unit_test(memory_that_could_shrink_is_not_mapped), cmocka_unit_test(silence_and_halves_end),
-          cmocka_unit_test(nobody_is_served_without_the_secret), cmocka_unit_test(who_does_not_read_is_hung_up_on),
-          cmocka_unit_test(requests_are_counted), cmocka_unit_test(an_address_has_its_share),
-          cmocka_unit_test(connections_are_counted), cmocka_unit_test(answers_are_no_questions),
-          cmocka_unit_test(too_late_is_not_kept), cmocka_unit_test(what_was_copied_is_let_go),
-          cmocka_unit_test(no_descriptors), cmocka_unit_test(bodies_without_room),
-          cmocka_unit_test(each_allocation_fails), cmocka_unit_test(an_id_is_asked_for_once),
-          cmocka_unit_test(handlers_that_go_on), cmocka_unit_test(handlers_that_wait_keep_nobody))
+static int network_begins(void **state) {
+  ASSERT_OK(rpc_loop_acquire());
+  return 0;
+}
+
+static int network_ends(void **state) {
+  rpc_loop_release();
+  return 0;
+}
+
+RUN_TESTS_WITHIN(network_begins, network_ends, cmocka_unit_test(only_the_peers_memory_is_read),
+                 cmocka_unit_test(senseless_values_are_errors), cmocka_unit_test(other_sockets_are_not_dialled),
+                 cmocka_unit_test(dialling_waits_for_nobody), cmocka_unit_test(memory_that_could_shrink_is_not_mapped),
+                 cmocka_unit_test(silence_and_halves_end), cmocka_unit_test(nobody_is_served_without_the_secret),
+                 cmocka_unit_test(who_does_not_read_is_hung_up_on), cmocka_unit_test(requests_are_counted),
+                 cmocka_unit_test(an_address_has_its_share), cmocka_unit_test(connections_are_counted),
+                 cmocka_unit_test(answers_are_no_questions), cmocka_unit_test(too_late_is_not_kept),
+                 cmocka_unit_test(what_was_copied_is_let_go), cmocka_unit_test(no_descriptors),
+                 cmocka_unit_test(bodies_without_room), cmocka_unit_test(each_allocation_fails),
+                 cmocka_unit_test(an_id_is_asked_for_once), cmocka_unit_test(handlers_that_go_on),
+                 cmocka_unit_test(handlers_that_wait_keep_nobody))

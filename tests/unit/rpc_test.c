@@ -8,6 +8,9 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -152,6 +155,7 @@ static void *start_late(void *arg) {
 }
 
 static void waiting(void **state) {
+  ASSERT_OK(rpc_loop_acquire());
   int port = free_port();
   struct rpc_channel *c = dial(port, "localhost"); /* a name, looked up elsewhere */
   ASSERT_FAILS(ask(c, "/t/Echo", 10, LONG_MS, 0), SHOAL_UNAVAILABLE, "Connection refused");
@@ -170,6 +174,7 @@ static void waiting(void **state) {
   }
   rpc_channel_unref(c);
   rpc_server_stop(s, 0);
+  rpc_loop_release();
 }
 
 static void stopping(void **state) {
@@ -564,6 +569,7 @@ static void let_go_of_the_last(void *arg, shoal_status s, struct rpc_body *body)
   assert_int_equal(shoal_status_code(s), SHOAL_UNAVAILABLE);
   shoal_status_free(s);
   rpc_channel_unref(l->channel);
+  rpc_loop_release();
   atomic_store(&l->ended, 1);
 }
 
@@ -572,15 +578,62 @@ static void ended_from_within(void **state) {
   for (int i = 0; i < 20; i++) {
     char address[32];
     snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
+    ASSERT_OK(rpc_loop_acquire());
     struct last l = {.channel = rpc_channel_new(address, NULL, NULL)};
     rpc_start(l.channel, "/nobody/hears", NULL, deadline_after_ms(60000), 0, let_go_of_the_last, &l, NULL);
     while (!atomic_load(&l.ended)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }
 }
 
-RUN_TESTS(cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets), cmocka_unit_test(addresses),
-          cmocka_unit_test(smaller_and_larger), cmocka_unit_test(in_turns), cmocka_unit_test(blocking),
-          cmocka_unit_test(room), cmocka_unit_test(watchdog), cmocka_unit_test(turns), cmocka_unit_test(four_gigabytes),
-          cmocka_unit_test(large_fields), cmocka_unit_test(no_memory), cmocka_unit_test(given_back),
-          cmocka_unit_test(messages), cmocka_unit_test(errors), cmocka_unit_test(cancelling), cmocka_unit_test(waiting),
-          cmocka_unit_test(stopping), cmocka_unit_test(large_metadata), cmocka_unit_test(timeouts))
+static bool begins(void) {
+  shoal_status s = rpc_loop_acquire();
+  bool ok = !s;
+  if (ok) rpc_loop_release();
+  else if (shoal_status_code(s) != SHOAL_RESOURCE_EXHAUSTED || !strstr(shoal_status_message(s), "for the network"))
+    abort();
+  shoal_status_free(s);
+  return ok;
+}
+
+static void allow(int what, rlim_t n) {
+  struct rlimit l;
+  if (getrlimit(what, &l)) abort();
+  l.rlim_cur = n < l.rlim_max ? n : l.rlim_max;
+  if (setrlimit(what, &l)) abort();
+}
+
+/* In a process of its own, which has one thread: of 0, 1 or 2 more, and of as many descriptors, each once too few. */
+static void begin_with_less(void) {
+  int next = dup(0);
+  close(next);
+  for (int few = 0; few < 2; few++) {
+    allow(RLIMIT_NOFILE, (rlim_t)next + (rlim_t)few);
+    if (begins()) _exit(1);
+  }
+  allow(RLIMIT_NOFILE, RLIM_INFINITY);
+  enum { NOBODY = 60123 }; /* root has as many threads as it likes; this user has no others */
+  if (getuid() == 0 && setuid(NOBODY)) _exit(2);
+  for (rlim_t threads = 1; threads <= 3 && getuid() == NOBODY; threads++) {
+    allow(RLIMIT_NPROC, threads);
+    if (begins()) _exit(3);
+  }
+  allow(RLIMIT_NPROC, RLIM_INFINITY);
+  _exit(begins() ? 0 : 4);
+}
+
+/* A process that may have no more of something is told so, and goes on; with more, the network begins. */
+static void cannot_begin(void **state) {
+  pid_t p = fork();
+  if (!p) begin_with_less();
+  int how;
+  assert_int_equal(waitpid(p, &how, 0), p);
+  assert_int_equal(how, 0);
+}
+
+RUN_TESTS(cmocka_unit_test(cannot_begin), cmocka_unit_test(ended_from_within), cmocka_unit_test(budgets),
+          cmocka_unit_test(addresses), cmocka_unit_test(smaller_and_larger), cmocka_unit_test(in_turns),
+          cmocka_unit_test(blocking), cmocka_unit_test(room), cmocka_unit_test(watchdog), cmocka_unit_test(turns),
+          cmocka_unit_test(four_gigabytes), cmocka_unit_test(large_fields), cmocka_unit_test(no_memory),
+          cmocka_unit_test(given_back), cmocka_unit_test(messages), cmocka_unit_test(errors),
+          cmocka_unit_test(cancelling), cmocka_unit_test(waiting), cmocka_unit_test(stopping),
+          cmocka_unit_test(large_metadata), cmocka_unit_test(timeouts))

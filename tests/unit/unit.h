@@ -36,10 +36,11 @@
     shoal_status_free(s_);                                                                                  \
   } while (0)
 
-#define RUN_TESTS(...)                                \
+#define RUN_TESTS_WITHIN(begin, end, ...)             \
   int main(void) {                                    \
     const struct CMUnitTest tests[] = {__VA_ARGS__};  \
-    return cmocka_run_group_tests(tests, NULL, NULL); \
+    return cmocka_run_group_tests(tests, begin, end); \
   }
+#define RUN_TESTS(...) RUN_TESTS_WITHIN(NULL, NULL, __VA_ARGS__)
 
 #endif

@@ -285,7 +285,7 @@ struct fast_server *fast_server_new(const struct fast_handlers *handlers, void *
   s->handlers = *handlers;
   s->arg = arg;
   pthread_mutex_init(&s->lock, NULL);
-  rpc_loop_acquire();
+  rpc_loop_hold();
   s->local = local >= 0 ? listener_of(local, accepted_local, s) : NULL;
   s->tcp = tcp >= 0 ? listener_of(tcp, accepted_tcp, s) : NULL;
   if (s->local) listener_begin(s->local);

@@ -271,7 +271,7 @@ void fast_conn_start(struct fast_conn *c, const struct fast_conn_ops *ops, int f
                      struct rpc_address *from) {
   int size = 1 << 20;
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-  rpc_loop_acquire();
+  rpc_loop_hold();
   c->ops = ops;
   atomic_init(&c->refs, 2);
   c->watch = (struct rpc_watch){.fn = on_ready, .fd = fd};

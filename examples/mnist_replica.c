@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
       flag_on("sync_replicas", "apply the mean of the workers' gradients", &sync_replicas),
       flag_between("replicas_to_aggregate", "gradients in a mean; 0: one of each worker", &replicas_to_aggregate, 0,
                    10000),
-      flag_on("strict", "sync: one gradient of each worker in every step, the same at every run", &strict),
+      flag_on("strict", "instead: one gradient of each worker in every step, the same at every run", &strict),
       flag_between("staleness", "instead: no worker more than so many steps ahead; 0: any", &staleness, 0, 1000000),
       flag_path("checkpoint_dir", "where the chief saves", &checkpoint_dir),
       SAVE_FLAGS(save),
@@ -48,6 +48,7 @@ int main(int argc, char **argv) {
   const char *log_flag = log_dir ? "log_dir" : "checkpoint_dir";
   if (!log_dir) log_dir = checkpoint_dir;
   if (trace_steps && !log_dir) refuse("--trace_steps is for --log_dir, which is not given: traces are written there");
+  if (strict && sync_replicas) refuse("--strict is instead of --sync_replicas: one of them");
   if (replicas_to_aggregate && !sync_replicas) refuse("--replicas_to_aggregate is for --sync_replicas");
   if (staleness && (sync_replicas || strict)) refuse("--staleness is instead of --sync_replicas and --strict");
 

@@ -103,7 +103,7 @@ SHOAL_API shoal_train_session *shoal_train_session_finish(shoal_train_session *s
 /* Was this process, or a task it trains with, told to stop by SIGTERM or SIGINT? */
 SHOAL_API bool shoal_preempted(void);
 /* For main: prints the error, if any, frees it, and says how to exit: 0; SHOAL_EXIT_RETRY after SIGTERM or when tasks
- * were lost for good; 1. */
+ * were lost for good; 2 where TF_CONFIG, host lists or a server's options make no sense, and nothing was begun; 1. */
 SHOAL_API int shoal_train_exit(shoal_status error);
 
 #ifdef __cplusplus

@@ -26,6 +26,7 @@ struct shoal_status_rep {
   bool derived;
   bool restarted;
   bool coordination;
+  bool not_begun;
   bool is_static;
   int n_places;
   char *message;
@@ -144,6 +145,13 @@ shoal_status status_mark_coordination(shoal_status s) {
 }
 
 bool status_is_coordination(shoal_status s) { return s && s->coordination; }
+
+shoal_status status_mark_not_begun(shoal_status s) {
+  if (s && !s->is_static) s->not_begun = true;
+  return s;
+}
+
+bool status_is_not_begun(shoal_status s) { return s && s->not_begun; }
 
 void status_merge(shoal_status *into, shoal_status s) {
   if (!s) return;

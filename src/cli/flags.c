@@ -104,6 +104,7 @@ void tls_flags_use(const struct tls_flags *f) {
 }
 
 int report(shoal_status s) {
+  fflush(stdout);          /* what was printed before comes before */
   struct text words = {0}; /* parts of a message may be a stranger's */
   text_add_shown(&words, shoal_status_message(s), strlen(shoal_status_message(s)), true);
   fprintf(stderr, "shoal: %s: %s\n", shoal_code_name(shoal_status_code(s)), text_cstr(&words));

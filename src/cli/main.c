@@ -25,6 +25,12 @@ static void help(FILE *out) {
   fprintf(out, "\n`shoal SUBCOMMAND --help` lists a subcommand's flags; `shoal --version` tells the version.\n");
 }
 
+/* "help launch" is "launch --help". */
+static void help_last(int argc, char **argv) {
+  memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+  argv[argc - 1] = (char *)(uintptr_t) "--help";
+}
+
 /* A command that was started with a standard stream closed would print into the next file or connection it opens. */
 static void keep_standard_streams(void) {
   for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -37,11 +43,12 @@ int shoal_main(int argc, char **argv) {
     help(stderr);
     return EXIT_USAGE;
   }
+  if (argc > 2 && !strcmp(argv[1], "help")) help_last(argc, argv);
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
     help(stdout);
     return EXIT_OK;
   }
-  if (!strcmp(argv[1], "--version")) {
+  if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
     printf("shoal %s\n", SHOAL_VERSION);
     return EXIT_OK;
   }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status_marks.h"
 #include "cluster/cluster_spec.h"
 
 #include <shoal/cluster.h>
@@ -59,12 +60,12 @@ shoal_status shoal_cluster_from_hosts_with_chief(const char *chief, const char *
   if (!s) s = cluster_spec_add_hosts(&c->spec, "--chief_hosts", "chief", chief ? chief : "");
   if (!s) s = finish(c, out);
   if (s) shoal_cluster_free(c);
-  return s;
+  return status_mark_not_begun(s);
 }
 
 shoal_status shoal_cluster_from_config(const char *tf_config, shoal_cluster **out) {
   const char *text = tf_config ? tf_config : getenv("TF_CONFIG");
-  if (!text || !*text) return NOT_FOUND("TF_CONFIG is not set");
+  if (!text || !*text) return status_mark_not_begun(NOT_FOUND("TF_CONFIG is not set"));
   struct shoal_cluster *c = mem_zalloc(1, sizeof *c);
   shoal_status s = cluster_spec_from_tf_config(&c->spec, "TF_CONFIG", text, &c->job, &c->task);
   if (!s && !c->job)
@@ -72,7 +73,7 @@ shoal_status shoal_cluster_from_config(const char *tf_config, shoal_cluster **ou
         "TF_CONFIG: \"task\" is missing; expected {\"cluster\": ..., \"task\": {\"type\": \"worker\", \"index\": 0}}");
   if (!s) s = finish(c, out);
   if (s) shoal_cluster_free(c);
-  return s;
+  return status_mark_not_begun(s);
 }
 
 int shoal_cluster_tasks(const shoal_cluster *c, const char *job) {

@@ -15,6 +15,7 @@
 #include "base/file_root.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/status_marks.h"
 #include "cluster/coordination_agent.h"
 #include "cluster/coordination_service.h"
 #include "cluster/identity.h"
@@ -265,8 +266,10 @@ static shoal_status check_limits(const shoal_server_options *o) {
 static shoal_status check_leader(const char *given, const struct cluster_spec *spec, char **out) {
   struct device_spec d;
   if (!given) return NULL;
-  TRY(status_prefix(device_spec_parse(given, &d), "--collective_group_leader=%s: ", given));
-  if (!d.has_job || !d.has_task || d.has_type || !cluster_spec_find(spec, d.job, d.task))
+  shoal_status unread = device_spec_parse(given, &d);
+  bool read = !unread;
+  shoal_status_free(unread);
+  if (!read || !d.has_job || !d.has_task || d.has_type || !cluster_spec_find(spec, d.job, d.task))
     return INVALID("--collective_group_leader=%s: expected a task of the cluster, like /job:worker/replica:0/task:0",
                    given);
   *out = mem_printf("/job:%s/replica:0/task:%d", d.job, d.task);
@@ -364,6 +367,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
   /* Before the first request can come: it may be the session that ends the roll call. */
   s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), not_whole, s);
+  if (o->coordination_service) TRY(coordinate(s));
   struct rpc_server_options ro = {.host = bind_host,
                                   .port = port,
                                   .tls = s->tls,
@@ -437,7 +441,7 @@ shoal_status shoal_server_start(const shoal_server_options *options, shoal_serve
   shoal_status err = start(&o, s);
   if (err) free_server(s);
   else *out = s;
-  return err;
+  return shoal_status_code(err) == SHOAL_INVALID_ARGUMENT ? status_mark_not_begun(err) : err;
 }
 
 const char *shoal_server_target(const shoal_server *s) { return s->target; }
@@ -517,49 +521,4 @@ char *shoal_server_status(shoal_server *s) {
   worker_describe(s->worker, &t);
   peers_describe(s->peers, &t);
   return text_take(&t);
-}
-
-/* ---- other servers ---- */
-
-shoal_status server_ask(const char *target, const char *method, int64_t timeout_ms, struct rpc_body *body) {
-  char host[256];
-  int port;
-  struct rpc_tls *tls;
-  const char *address = str_starts(target, "grpc://") ? target + 7 : target;
-  TRY(address_parse("target", address, host, &port));
-  TRY(rpc_loop_acquire());
-  shoal_status s = rpc_tls_from_environment(&tls);
-  if (timeout_ms <= 0) timeout_ms = 5000;
-  if (!s) {
-    struct rpc_channel *channel = rpc_channel_new(address, tls, NULL);
-    rpc_tls_free(tls);
-    s = rpc_call_wait(channel, method, NULL, deadline_after_ms(timeout_ms), 0, body);
-    rpc_channel_unref(channel);
-  }
-  rpc_loop_release();
-  /* What gRPC says of these two tells nobody what to do. */
-  shoal_code code = shoal_status_code(s);
-  if (code == SHOAL_DEADLINE_EXCEEDED || code == SHOAL_UNIMPLEMENTED) shoal_status_free(s);
-  if (code == SHOAL_DEADLINE_EXCEEDED)
-    return STATUS(code, "%s: silent for %.1f s: the server there hangs or is stopped, or the port is another service's",
-                  target, (double)timeout_ms * 1e-3);
-  if (code == SHOAL_UNIMPLEMENTED) return STATUS(code, "%s: a server answers, but it is not Shoal's", target);
-  return status_prefix(s, "%s: ", target);
-}
-
-shoal_status shoal_server_remote_stop(const char *target, int64_t timeout_ms) {
-  return server_ask(target, "/shoal.Server/Stop", timeout_ms, NULL);
-}
-
-shoal_status shoal_cluster_stop(const char *cluster, int64_t timeout_ms) {
-  struct cluster_spec spec = {0};
-  shoal_status err = cluster_spec_from_json(&spec, "cluster_spec", cluster);
-  if (!err) err = cluster_spec_check(&spec);
-  for (size_t i = 0; i < spec.jobs.n; i++)
-    for (size_t k = 0; k < spec.jobs.at[i].tasks.n; k++) {
-      if (shoal_status_code(err) == SHOAL_INVALID_ARGUMENT) break;
-      status_merge(&err, shoal_server_remote_stop(spec.jobs.at[i].tasks.at[k].address, timeout_ms));
-    }
-  cluster_spec_release(&spec);
-  return err;
 }

@@ -108,7 +108,7 @@ static shoal_status count_parse(const char *text, size_t n, struct device_count 
   if (!str_to_int64(digits, &wanted) || wanted < 0 || wanted > MOST_OF_A_TYPE)
     return INVALID("\"%.*s\": expected TYPE=N, with N from 0 to %d", (int)n, text, MOST_OF_A_TYPE);
   const struct device_type *type = device_type_find(name);
-  if (!type) return NOT_FOUND("There are no devices of type %s here", name);
+  if (!type) return INVALID("There are no devices of type %s here", name);
   int have = type->count((int)wanted);
   if (have != wanted) return INVALID("%.*s: there are %d devices of type %s here", (int)n, text, have, name);
   *out = (struct device_count){type->name, (int)wanted};

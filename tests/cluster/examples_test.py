@@ -209,6 +209,7 @@ def mistakes():
     fails("are for --checkpoint_dir", "--save_checkpoint_steps=2")
     fails("is for --sync_replicas", "--replicas_to_aggregate=2")
     fails("is instead of", "--staleness=2", "--strict")
+    fails("--strict is instead of --sync_replicas", "--sync_replicas", "--strict")
     fails("several workers train one model on parameter servers", "--worker_hosts=localhost:1,localhost:2",
           "--job_name=worker")
     assert "no number any more at step" in run("linear_regression", "--learning_rate=100", code=1)

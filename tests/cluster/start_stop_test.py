@@ -172,7 +172,8 @@ def stop_cluster():
         assert errors, "the step did not end"
         # Stopping what is not there says so.
         p = shoal("stop", "--timeout_ms=60000", "--cluster_spec=" + json.dumps(c.lists()))
-        assert p.returncode == 1 and "UNAVAILABLE" in p.stderr and c.spec["ps"]["0"] in p.stderr, p
+        assert p.returncode == 1 and "UNAVAILABLE: 3 of 3 tasks were not stopped" in p.stderr, p
+        assert all(task.address in p.stderr for task in c.tasks.values()), p
 
 
 CLIENT = """
@@ -405,10 +406,23 @@ def all_forms():
             p.stdout.close()
 
 
+def help_and_version():
+    """Asked for in any of the usual ways; what comes before an error stands before it, redirected too."""
+    for args in (("help", "server"), ("help", "bench", "allreduce")):
+        p = shoal(*args)
+        assert p.returncode == 0 and p.stdout == shoal(*args[1:], "--help").stdout, p
+    assert "serve" in shoal("help").stdout and shoal("version").stdout == shoal("--version").stdout
+    p = shoal("help", "sever")
+    assert p.returncode == 2 and 'did you mean "server"?' in p.stderr, p
+    p = subprocess.run([SHOAL, "status", '--cluster_spec={"ps": ["127.0.0.1:1"]}'], stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+    assert p.returncode == 1 and p.stdout.index("0 up") < p.stdout.index("do not answer"), p
+
+
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (
     any_order, startup_timeout, startup_timeout_in_session, startup_timeout_by_default, at_work_in_time, client_deadline,
     stop_cluster, stop_by_signal, stop_beside_a_kernel, owed_cleanups, exit_with_job, exit_with_tensorflow, port_in_use, bad_flags, limits_of_the_process,
-    closed_output, all_forms)]
+    closed_output, all_forms, help_and_version)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

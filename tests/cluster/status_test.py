@@ -102,7 +102,7 @@ def devices():
     for asked, why in (("GPU=3", "there are 2 devices of type GPU here"), ("NPU=1", "no devices of type NPU"),
                        ("GPU", "expected TYPE=N"), ("GPU=x", "expected TYPE=N"), ("CPU=0", "there are 1 devices")):
         code, _, err = shoal(*start, f"--devices={asked}", gpus=2)
-        assert code and f"--devices={asked}" in err and why in err, (asked, code, err)
+        assert code == 2 and f"--devices={asked}" in err and why in err, (asked, code, err)
     os.environ["SHOAL_SOFT_GPUS"] = "2"
     try:
         with Cluster(ps=["shoal"], worker=["shoal"], flags=["--devices=GPU=1,CPU=2"]) as c:

@@ -65,6 +65,33 @@ static void from_config(void **state) {
   expect_error(shoal_cluster_from_config(NULL, &c), "not set");
 }
 
+/* What makes no sense ends a program with 2, as flags do; what goes wrong later with 1. */
+static void exit_codes(void **state) {
+  shoal_cluster *c;
+  shoal_server *server;
+  unsetenv("TF_CONFIG");
+  assert_int_equal(shoal_train_exit(shoal_cluster_from_config(NULL, &c)), 2);
+  assert_int_equal(shoal_train_exit(shoal_cluster_from_config("{", &c)), 2);
+  assert_int_equal(shoal_train_exit(shoal_cluster_from_config("/no/such/file", &c)), 2);
+  assert_int_equal(shoal_train_exit(shoal_cluster_from_hosts("a:1", "c:3", "worker", 1, &c)), 2);
+  shoal_server_options o = {.cluster = "{\"worker\": [\"192.0.2.1:1\"]}", .job = "worker"};
+  assert_int_equal(shoal_train_exit(shoal_server_start(&o, &server)), 2);
+  o.insecure_bind_all = true;
+  o.tls_ca = "ca.pem";
+  assert_int_equal(shoal_train_exit(shoal_server_start(&o, &server)), 2);
+  o = (shoal_server_options){.cluster = "{\"ps\": [\"127.0.0.1:1\"], \"worker\": [\"127.0.0.1:2\"]}", .job = "ps"};
+  o.coordination_service = 1;
+  o.size = sizeof o;
+  assert_int_equal(shoal_train_exit(shoal_server_start(&o, &server)), 2); /* it is for workers */
+  char taken[64];
+  snprintf(taken, sizeof taken, "{\"worker\": [\"127.0.0.1:%d\"]}", free_port());
+  o = (shoal_server_options){.cluster = taken, .job = "worker"};
+  ok(shoal_server_start(&o, &server));
+  shoal_server *second;
+  assert_int_equal(shoal_train_exit(shoal_server_start(&o, &second)), 1); /* the port is taken */
+  shoal_server_stop(server);
+}
+
 /* A task that is not there holds up sessions that may use it, and no others; state is shared unless asked otherwise. */
 static void session_options(void **state) {
   char hosts[64];
@@ -152,10 +179,8 @@ static void near_steps(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(from_hosts),
-      cmocka_unit_test(from_config),
-      cmocka_unit_test(session_options),
-      cmocka_unit_test(near_steps),
+      cmocka_unit_test(from_hosts),      cmocka_unit_test(from_config), cmocka_unit_test(exit_codes),
+      cmocka_unit_test(session_options), cmocka_unit_test(near_steps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -367,7 +367,6 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
   /* Before the first request can come: it may be the session that ends the roll call. */
   s->startup = s->master.startup = startup_new(&s->spec, s->task, s->tls, MAX(o->startup_timeout_ms, 0), not_whole, s);
-  if (o->coordination_service) TRY(coordinate(s));
   struct rpc_server_options ro = {.host = bind_host,
                                   .port = port,
                                   .tls = s->tls,

@@ -41,6 +41,7 @@ typedef struct shoal_strategy_options {
   shoal_reduction gradients; /* MEAN: a replica's loss is the mean of its own batch. SUM: its share of a sum, as in
                                 TensorFlow 2's own loops */
   int bucket_kib;            /* gradients are reduced in pieces of about so many KiB; 0: 4096 */
+  int64_t task_devices;      /* multi_worker: replicas of each task, one on each of its server's CPUs; 0: one */
 } shoal_strategy_options;
 
 /* One replica. device NULL: "/cpu:0". */
@@ -51,7 +52,20 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_strategy_new_one_device(const char
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n,
                                                                     const shoal_strategy_options *options,
                                                                     shoal_strategy **out);
-/* Ends when no session uses it any more. */
+/* Replicas in every task of the jobs "chief" and "worker", as MultiWorkerMirroredStrategy has them: each task runs this
+ * program, with a server and a training session of its own, and all meet in every step. Variables begin with the
+ * chief's values; the chief alone saves. Cluster and server stay the caller's; the server must outlive the strategy. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster,
+                                                                        const shoal_server *server,
+                                                                        const shoal_strategy_options *options,
+                                                                        shoal_strategy **out);
+/* The same for variables on parameter servers, which every worker changes by itself (docs/training.md): one replica,
+ * and what it makes is placed as shoal_push_replica_setter does. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_strategy_new_parameter_server(const shoal_cluster *cluster,
+                                                                            const shoal_server *server,
+                                                                            const shoal_strategy_options *options,
+                                                                            shoal_strategy **out);
+/* When no session uses it any more. */
 SHOAL_API void shoal_strategy_free(shoal_strategy *s);
 
 /* How many replicas train together, in all tasks; how many of them are in this one; the number of its first. */

@@ -17,8 +17,9 @@ static const int64_t ID_BITS = (INT64_C(1) << 57) - 1;
 static const int64_t UNKNOWN = -1;
 
 struct step_sequence {
-  int64_t next; /* or UNKNOWN */
-  bool own;     /* steps of this task's master have it: others' questions do not push it out */
+  int64_t next;    /* or UNKNOWN */
+  uint64_t leader; /* which incarnation of it counted so far; 0: that was not known, or we lead */
+  bool own;        /* steps of this task's master have it: others' questions do not push it out */
 };
 
 /* With the lock held: the oldest that was only asked for, else the oldest. */
@@ -140,16 +141,22 @@ void collective_next_step(struct worker *w, int64_t key, struct cancel *cancel,
   struct collectives *c = &w->collectives;
   char *leader = collectives_leader(c, w->spec);
   bool own = !strcmp(leader, w->task);
+  struct peer *peer = own ? NULL : find_leader(w, leader);
+  uint64_t now = peer ? peer_device_incarnation(peer, "/device:CPU:0") : 0;
   int64_t next;
   pthread_mutex_lock(&c->lock);
   struct step_sequence *q = sequence_of(c, key);
   q->own = true;
+  if (now && q->leader && q->leader != now) q->next = UNKNOWN; /* it was restarted, and counts anew */
+  if (now) q->leader = now;
   next = q->next;
   pthread_mutex_unlock(&c->lock);
   if (own && next == UNKNOWN) next = collective_sequence(c, key);
-  struct peer *peer = next == UNKNOWN ? find_leader(w, leader) : NULL;
-  if (peer) ask(w, key, peer, cancel, done, arg);
-  else if (next != UNKNOWN) done(arg, NULL, next);
+  if (next == UNKNOWN && peer) {
+    ask(w, key, peer, cancel, done, arg);
+    peer = NULL; /* whose reference was taken over */
+  } else if (next != UNKNOWN) done(arg, NULL, next);
   else done(arg, INVALID("The leader of collectives, %s, is not in this task's cluster", leader), 0);
+  peer_unref(peer);
   free(leader);
 }

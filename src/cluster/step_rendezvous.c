@@ -30,6 +30,7 @@ struct entry {
   bool is_strange;         /* steps->lock: only requests know of it */
   struct rpc_origin asker; /* steps->lock: with is_strange, where the request that came first is from */
   struct rendezvous *local;
+  _Atomic(char *) why;            /* the beginning of what it was aborted with first; NULL: it was not */
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
 };
@@ -42,11 +43,17 @@ struct value_asker {
   int64_t n; /* of such steps */
 };
 
+/* A step that was cleaned up. Who comes late to one that failed is told why: the cause may be another task. */
+struct gone_step {
+  int64_t id;
+  char *why; /* the beginning of it; NULL: it did not fail */
+};
+
 struct steps {
   pthread_mutex_t lock;
   struct value_asker *askers[1 << ASKER_BITS]; /* lock: by number */
   struct entry *buckets[BUCKETS];              /* lock */
-  int64_t gone[REMEMBERED];                    /* lock: steps cleaned up, a ring */
+  struct gone_step gone[REMEMBERED];           /* lock: a ring */
   size_t next_gone;
   int64_t n, most;     /* lock: known now; when strangers may add none */
   int64_t most_of_one; /* that one connection may add */
@@ -210,11 +217,19 @@ static void step_recv(struct rendezvous *r, const char *key, uint64_t hash, stru
       &none, false);
 }
 
-static void step_abort(struct rendezvous *r, shoal_status why) { rendezvous_abort(((struct entry *)r)->local, why); }
+static void step_abort(struct rendezvous *r, shoal_status why) {
+  enum { LONGEST = 1000 };
+  struct entry *e = (struct entry *)r;
+  const char *text = shoal_status_message(why);
+  char *none = NULL, *kept = mem_strndup(text, strnlen(text, LONGEST));
+  if (!atomic_compare_exchange_strong(&e->why, &none, kept)) free(kept);
+  rendezvous_abort(e->local, why);
+}
 
 static void step_free(struct rendezvous *r) {
   struct entry *e = (struct entry *)r;
   rendezvous_unref(e->local);
+  free(atomic_load(&e->why));
   block_free(e);
 }
 
@@ -280,6 +295,7 @@ void steps_free(struct steps *s) {
       rendezvous_abort(e->local, STATUS(SHOAL_UNAVAILABLE, "the server is stopping"));
       rendezvous_unref(&e->head);
     }
+  for (size_t i = 0; i < REMEMBERED; i++) free(s->gone[i].why);
   pthread_mutex_destroy(&s->lock);
   free(s);
 }
@@ -370,10 +386,14 @@ shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rpc_origi
   struct entry *stale = NULL;
   pthread_mutex_lock(&s->lock);
   bool gone = false, full = false;
+  char *why = NULL; /* it failed, if it is gone */
   shoal_status greedy = NULL;
   struct entry *e = find(s, id);
   if (!e) {
-    for (size_t i = 0; i < REMEMBERED && !gone; i++) gone = id != 0 && s->gone[i] == id;
+    for (size_t i = 0; i < REMEMBERED && !gone; i++) {
+      gone = id != 0 && s->gone[i].id == id;
+      if (gone && s->gone[i].why) why = mem_strdup(s->gone[i].why);
+    }
     if (!gone && s->n >= s->most) stale = take_stale(s);
     full = s->n >= s->most;
     if (!gone && !full) greedy = greed(s, from);
@@ -388,7 +408,12 @@ shoal_status steps_get_for_request(struct steps *s, int64_t id, struct rpc_origi
   }
   pthread_mutex_unlock(&s->lock);
   end_all(stale, "nobody has been at work on it for a while, and the table of steps is full");
-  if (gone) return status_mark_derived(STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended", id));
+  if (gone) {
+    shoal_status over =
+        STATUS(SHOAL_ABORTED, "Cleanup %" PRId64 ": the step has ended%s%s", id, why ? ": " : "", why ? why : "");
+    free(why);
+    return status_mark_derived(over);
+  }
   if (!full) return greedy;
   return STATUS(SHOAL_RESOURCE_EXHAUSTED, "values of %" PRId64 " steps are waited for, as many as --max_steps allows",
                 s->most);
@@ -413,6 +438,7 @@ void steps_request_over(struct steps *s, struct rendezvous *r) {
 }
 
 void steps_cleanup(struct steps *s, int64_t id) {
+  char *forgotten = NULL;
   pthread_mutex_lock(&s->lock);
   struct entry **at = bucket(s, id);
   while (*at && (*at)->id != id) at = &(*at)->next;
@@ -421,10 +447,13 @@ void steps_cleanup(struct steps *s, int64_t id) {
     *at = e->next;
     count_known(e);
     s->n--;
-    s->gone[s->next_gone++ % REMEMBERED] = id;
+    struct gone_step *gone = &s->gone[s->next_gone++ % REMEMBERED];
+    forgotten = gone->why;
+    *gone = (struct gone_step){id, atomic_exchange(&e->why, NULL)};
   }
   pthread_mutex_unlock(&s->lock);
   if (!e) return;
+  free(forgotten);
   rendezvous_local_end(e->local, id);
   rendezvous_unref(&e->head);
 }

@@ -26,7 +26,7 @@ void shoal_strategy_split(shoal_graph *g, const shoal_strategy *s, shoal_out bat
     *out = batch;
     return;
   }
-  graph_push_device(g, s->devices[0]);
+  strategy_push_device(g, s, 0);
   graph_push_scope(g, "split");
   struct build b = build_begin(g, "SplitV", NULL);
   build_in(&b, batch);
@@ -44,7 +44,7 @@ void shoal_strategy_split(shoal_graph *g, const shoal_strategy *s, shoal_out bat
 /* The first replica's, once all members of this task have run. */
 static shoal_out first_of_all(struct shoal_graph *g, const struct shoal_strategy *s, shoal_out *members) {
   struct build b = build_begin(g, "Identity", NULL);
-  graph_push_device(g, s->devices[0]);
+  strategy_push_device(g, s, 0);
   build_in(&b, members[0]);
   for (int i = 1; i < s->local; i++) build_control(&b, members[i].node);
   shoal_out result = build_end_out(&b);
@@ -59,8 +59,8 @@ shoal_out shoal_strategy_reduce(shoal_graph *g, shoal_strategy *s, shoal_reducti
   GRAPH_GIVEN(g, values, (shoal_out){0});
   shoal_out *members = mem_zalloc((size_t)s->local, sizeof *members);
   for (int i = 0; i < s->local; i++) {
-    graph_push_device(g, s->devices[i]);
-    members[i] = reduce_member(g, s, s->next_key, how, values[(ptrdiff_t)i * stride]);
+    strategy_push_device(g, s, i);
+    members[i] = reduce_member(g, s, GROUP_REPLICAS, s->next_key, how, values[(ptrdiff_t)i * stride]);
     graph_pop_device(g);
   }
   s->next_key++;
@@ -72,7 +72,7 @@ shoal_out shoal_strategy_gather(shoal_graph *g, shoal_strategy *s, const shoal_o
   GRAPH_GIVEN(g, values, (shoal_out){0});
   shoal_out *members = mem_zalloc((size_t)s->local, sizeof *members);
   for (int i = 0; i < s->local; i++) {
-    graph_push_device(g, s->devices[i]);
+    strategy_push_device(g, s, i);
     members[i] = gather_member(g, s, s->next_key, values[(ptrdiff_t)i * stride]);
     graph_pop_device(g);
   }

@@ -27,8 +27,9 @@ static shoal_var copy_of(struct shoal_replica *r, shoal_var first) {
   shoal_var v = variable_find(g, name);
   if (!v.handle.node) {
     graph_push_scope_root(g);
-    graph_push_device(g, r->strategy->devices[r->index]);
-    v = variable_make(g, name, first.value, VARIABLE_LOCAL | (is_trainable(first) ? VARIABLE_TRAINABLE : 0));
+    strategy_push_device(g, r->strategy, r->index);
+    v = variable_make(g, name, initial_value(g, r->strategy, first),
+                      VARIABLE_LOCAL | (is_trainable(first) ? VARIABLE_TRAINABLE : 0));
     variable_set_replica(v, r->index);
     graph_pop_device(g);
     graph_pop_scope(g);
@@ -48,16 +49,23 @@ shoal_var mirrored_here(struct variable_maker *m, shoal_var v) {
 bool mirrored_take(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out) {
   struct shoal_replica *r = replica_of(m);
   const struct replica_run *run = r->run;
-  if (flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED) || !r->index) return false;
+  if (flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED)) return false;
+  if (!r->index) {
+    bool taken = initial_take(m->g, r->strategy, name, initial, flags, out);
+    if (taken) vec_push(&r->run->firsts, *out);
+    return taken;
+  }
   *out = (shoal_var){0};
   if (variable_is_next(m->g, run->firsts.at, run->firsts.n, r->next, name, initial))
     *out = copy_of(r, run->firsts.at[r->next++]);
   return true;
 }
 
-void mirrored_give(struct variable_maker *m, shoal_var v) {
+void mirrored_give(struct variable_maker *m, shoal_var v, int flags) {
   struct shoal_replica *r = replica_of(m);
-  if (!r->index) vec_push(&r->run->firsts, v);
+  if (r->index || flags & (VARIABLE_LOCAL | VARIABLE_UNSAVED)) return;
+  vec_push(&r->run->firsts, v);
+  initial_give(r->strategy, v, flags);
 }
 
 shoal_var shoal_replica_variable(shoal_replica *r, shoal_var v) { return copy_of(r, v); }

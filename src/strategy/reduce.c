@@ -27,14 +27,15 @@ static bool check_reduction(struct shoal_graph *g, shoal_reduction how) {
   return known;
 }
 
-shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_reduction how,
+shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value) {
   if (!check_reduction(g, how)) return (shoal_out){0};
-  struct build b = build_begin(g, s->replicas > 1 ? "CollectiveReduce" : "Identity", NULL);
+  int members = group == GROUP_REPLICAS ? s->replicas : s->tasks;
+  struct build b = build_begin(g, members > 1 ? "CollectiveReduce" : "Identity", NULL);
   build_in(&b, value);
-  if (s->replicas > 1) {
-    build_attr_int(&b, "group_size", s->replicas);
-    build_attr_int(&b, "group_key", GROUP_REPLICAS);
+  if (members > 1) {
+    build_attr_int(&b, "group_size", members);
+    build_attr_int(&b, "group_key", group);
     build_attr_int(&b, "instance_key", key);
     build_attr_string(&b, "merge_op", reductions[how].merge);
     build_attr_string(&b, "final_op", reductions[how].final);
@@ -66,7 +67,7 @@ static shoal_out join(shoal_replica *r, shoal_out member) {
 }
 
 shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value) {
-  return join(r, reduce_member(r->maker.g, r->strategy, r->key++, how, value));
+  return join(r, reduce_member(r->maker.g, r->strategy, GROUP_REPLICAS, r->key++, how, value));
 }
 
 shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value) {
@@ -112,7 +113,7 @@ static void reduce_together(struct shoal_replica *r, const shoal_var *vars, shoa
     shoal_status_free(shape_elements(&shape, &lengths[i])); /* it is a variable's: there is such a number */
     parts[i] = flat(g, grads[k->which.at[i]].values);
   }
-  shoal_out sum = reduce_member(g, r->strategy, r->key++, r->strategy->gradients, concat(g, parts, n));
+  shoal_out sum = reduce_member(g, r->strategy, GROUP_REPLICAS, r->key++, r->strategy->gradients, concat(g, parts, n));
   struct shoal_node *pieces = cut(g, sum, lengths, n);
   for (int i = 0; pieces && i < n; i++) {
     struct shape shape = out_shape(vars[k->which.at[i]].value);
@@ -126,7 +127,8 @@ static void reduce_together(struct shoal_replica *r, const shoal_var *vars, shoa
 static void flush(struct shoal_replica *r, const shoal_var *vars, shoal_gradient *grads, struct gradient_bucket *k) {
   if (k->which.n == 1) {
     shoal_gradient *only = &grads[k->which.at[0]];
-    only->values = reduce_member(r->maker.g, r->strategy, r->key++, r->strategy->gradients, only->values);
+    only->values =
+        reduce_member(r->maker.g, r->strategy, GROUP_REPLICAS, r->key++, r->strategy->gradients, only->values);
   } else if (k->which.n) reduce_together(r, vars, grads, k);
   vec_clear(&k->which);
   k->bytes = 0;

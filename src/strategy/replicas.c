@@ -26,7 +26,7 @@ static shoal_op *build_replica(struct shoal_replica *r, shoal_replica_fn *fn, vo
   char scope[32];
   snprintf(scope, sizeof scope, "replica_%d", r->index);
   variable_maker_begin(&r->maker, "shoal_strategy_run");
-  graph_push_device(g, r->strategy->devices[r->index]);
+  strategy_push_device(g, r->strategy, r->index);
   if (r->index) graph_push_scope(g, scope);
   shoal_op *op = fn(g, r, in, out, arg);
   if (r->index) graph_pop_scope(g);
@@ -60,7 +60,7 @@ static shoal_op *group_all(struct shoal_graph *g, const struct shoal_replica *al
     if (ops[i]) vec_push(&parts, ops[i]);
     for (size_t k = 0; k < all[i].joints.n; k++) vec_push(&parts, all[i].joints.at[k].op);
   }
-  graph_push_device(g, all[0].strategy->devices[0]);
+  strategy_push_device(g, all[0].strategy, 0);
   shoal_op *step = shoal_group(g, parts.at, (int)parts.n, "replicas");
   graph_pop_device(g);
   vec_release(&parts);
@@ -91,22 +91,28 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   vec_release(&run.firsts);
   free(run.replicas);
   free(ops);
+  initial_send(g, s);
   if (in_scope) variable_maker_begin(&s->scope, __func__);
   return step;
 }
 
 /* ---- the scope ---- */
 
-static bool take_nothing(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out) {
-  return false;
+static struct shoal_strategy *strategy_of(struct variable_maker *m) {
+  return (struct shoal_strategy *)((char *)m - offsetof(struct shoal_strategy, scope));
 }
-static void forget(struct variable_maker *m, shoal_var v) {}
+
+static bool scope_take(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out) {
+  return initial_take(m->g, strategy_of(m), name, initial, flags, out);
+}
+
+static void scope_give(struct variable_maker *m, shoal_var v, int flags) { initial_give(strategy_of(m), v, flags); }
 
 void shoal_push_strategy(shoal_graph *g, shoal_strategy *s) {
   GRAPH_GIVEN(g, s);
-  s->scope = (struct variable_maker){.g = g, .replica = -1, .take = take_nothing, .give = forget};
+  s->scope = (struct variable_maker){.g = g, .replica = -1, .take = scope_take, .give = scope_give};
   variable_maker_begin(&s->scope, __func__);
-  graph_push_device(g, s->devices[0]);
+  strategy_push_device(g, s, 0);
 }
 
 void shoal_pop_strategy(shoal_graph *g, shoal_strategy *s) {
@@ -114,4 +120,5 @@ void shoal_pop_strategy(shoal_graph *g, shoal_strategy *s) {
   graph_pop_device(g);
   s->scope.g = g;
   variable_maker_end(&s->scope, __func__);
+  initial_send(g, s);
 }

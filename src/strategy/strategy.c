@@ -9,6 +9,7 @@
 #include "base/given.h"
 #include "base/options.h"
 #include "device/device.h"
+#include "shoal/replicate.h"
 
 enum { DEFAULT_BUCKET_KIB = 4096, MOST_REPLICAS = 4096 };
 
@@ -57,10 +58,15 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   if (o.gradients != SHOAL_REDUCE_MEAN && o.gradients != SHOAL_REDUCE_SUM)
     return INVALID("gradients are reduced by SHOAL_REDUCE_MEAN or SHOAL_REDUCE_SUM, not by %d", (int)o.gradients);
   if (o.bucket_kib < 0) return INVALID("bucket_kib is %d", o.bucket_kib);
+  if (o.task_devices < 0 || o.task_devices > MOST_REPLICAS)
+    return INVALID("%lld devices of each task", (long long)o.task_devices);
   struct shoal_strategy *s = mem_zalloc(1, sizeof *s);
   s->gradients = o.gradients;
   s->bucket_bytes = (int64_t)(o.bucket_kib ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
   s->next_key = 1;
+  s->next_initial = FIRST_INITIAL_KEY;
+  s->tasks = 1;
+  s->local = o.task_devices ? (int)o.task_devices : 1;
   *out = s;
   return NULL;
 }
@@ -93,10 +99,107 @@ shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n, cons
   return finish(s, e, out);
 }
 
+/* ---- clusters ---- */
+
+/* Not there in a build without the network's libraries, which has no clusters to ask. */
+#pragma weak shoal_cluster_tasks
+#pragma weak shoal_cluster_address
+#pragma weak shoal_cluster_job
+#pragma weak shoal_cluster_task
+#pragma weak shoal_cluster_is_chief
+
+/* Is this task one that has replicas, and is there a chief? */
+static shoal_status check_cluster(const shoal_cluster *c) {
+  const char *job = shoal_cluster_job(c);
+  int chiefs = shoal_cluster_tasks(c, "chief"), workers = shoal_cluster_tasks(c, "worker");
+  if (chiefs + workers == 0)
+    return INVALID("the cluster has no job \"worker\" and none \"chief\": there is nobody to have a replica");
+  if (chiefs > 1) return INVALID("the cluster has %d chiefs: there is one, or none and worker 0 is", chiefs);
+  if (!chiefs && !shoal_cluster_address(c, "worker", 0))
+    return INVALID("the cluster has no chief: neither a job \"chief\" nor a worker with the number 0");
+  if (strcmp(job, "worker") != 0 && strcmp(job, "chief") != 0)
+    return INVALID("this task is %s %d: replicas are in the jobs \"chief\" and \"worker\"", job, shoal_cluster_task(c));
+  return NULL;
+}
+
+/* Its place among those: the chief's, then the workers' by their numbers, which is the order of a group's ranks. */
+static int place_of(const shoal_cluster *c) {
+  if (!strcmp(shoal_cluster_job(c), "chief")) return 0;
+  int place = shoal_cluster_tasks(c, "chief");
+  for (int i = 0; i < shoal_cluster_task(c); i++) place += shoal_cluster_address(c, "worker", i) != NULL;
+  return place;
+}
+
+static void add_task_devices(struct shoal_strategy *s, const shoal_cluster *c, int n) {
+  s->devices = mem_zalloc((size_t)n + 1, sizeof *s->devices);
+  for (s->local = 0; s->local < n; s->local++)
+    s->devices[s->local] =
+        mem_printf("/job:%s/task:%d/device:CPU:%d", shoal_cluster_job(c), shoal_cluster_task(c), s->local);
+}
+
+/* A session waits until all tasks are there, and knows which of them was restarted. */
+static void add_tasks(struct shoal_strategy *s, const shoal_cluster *c) {
+  int n = 0;
+  s->rules.tasks = mem_zalloc((size_t)s->tasks + 1, sizeof *s->rules.tasks);
+  if (shoal_cluster_tasks(c, "chief")) s->rules.tasks[n++] = mem_strdup("/job:chief/task:0");
+  for (int i = 0; n < s->tasks; i++)
+    if (shoal_cluster_address(c, "worker", i)) s->rules.tasks[n++] = mem_printf("/job:worker/task:%d", i);
+}
+
+shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const shoal_server *server,
+                                             const shoal_strategy_options *options, shoal_strategy **out) {
+  GIVEN(out);
+  GIVEN(cluster);
+  GIVEN(server);
+  TRY(check_cluster(cluster));
+  if (shoal_cluster_tasks(cluster, "ps"))
+    return INVALID(
+        "the cluster has parameter servers, which replicas of several workers do without (shoal launch --ps=0)");
+  struct shoal_strategy *s;
+  TRY(make(options, &s));
+  int devices = s->local;
+  add_task_devices(s, cluster, devices);
+  s->tasks = shoal_cluster_tasks(cluster, "chief") + shoal_cluster_tasks(cluster, "worker");
+  s->replicas = s->tasks * s->local;
+  s->first = place_of(cluster) * s->local;
+  s->rules.server = server;
+  s->rules.is_chief = shoal_cluster_is_chief(cluster);
+  if (s->tasks > 1) s->rules.meet = meet_hook;
+  add_tasks(s, cluster);
+  return finish(s, NULL, out);
+}
+
+shoal_status shoal_strategy_new_parameter_server(const shoal_cluster *cluster, const shoal_server *server,
+                                                 const shoal_strategy_options *options, shoal_strategy **out) {
+  GIVEN(out);
+  GIVEN(cluster);
+  GIVEN(server);
+  TRY(check_cluster(cluster));
+  if (!shoal_cluster_tasks(cluster, "ps")) return INVALID("the cluster has no job \"ps\": nobody has the variables");
+  struct shoal_strategy *s;
+  TRY(make(options, &s));
+  add_task_devices(s, cluster, 1);
+  s->replicas = 1;
+  s->ps_tasks = shoal_cluster_tasks(cluster, "ps");
+  s->rules.server = server;
+  s->rules.is_chief = shoal_cluster_is_chief(cluster);
+  return finish(s, NULL, out);
+}
+
+void strategy_push_device(struct shoal_graph *g, const struct shoal_strategy *s, int index) {
+  if (!s->ps_tasks) graph_push_device(g, s->devices[index]);
+  else
+    shoal_push_replica_setter(
+        g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = s->ps_tasks, .worker_device = s->devices[index]));
+}
+
 void shoal_strategy_free(shoal_strategy *s) {
   if (!s) return;
   for (int i = 0; i < s->local; i++) free(s->devices[i]);
   free(s->devices);
+  for (char **task = s->rules.tasks; task && *task; task++) free(*task);
+  free(s->rules.tasks);
+  vec_release(&s->unsent);
   free(s);
 }
 

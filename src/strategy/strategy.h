@@ -3,6 +3,8 @@
  *   strategy.c   the kinds there are: devices, numbers
  *   replicas.c   replicas of a model in one graph, each on its device
  *   mirrored.c   what their variables are
+ *   initial.c    where their initial values come from, when other tasks have replicas
+ *   meet.c       how tasks stop and end together
  *   reduce.c     how values of all become one, in them
  *   across.c     the same from outside of them
  *
@@ -18,15 +20,20 @@
 #include "train/variables.h"
 
 /* Keys of groups: the same in all tasks of a cluster, and no others than these. */
-enum { GROUP_REPLICAS = 1 };
+enum { GROUP_REPLICAS = 1, GROUP_FIRSTS }; /* all replicas; the first of each task */
+/* Keys of collectives: of replicas they count from 1, of initial values from here. */
+enum { FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY };
 
 struct shoal_strategy {
   struct session_rules rules; /* first */
   shoal_reduction gradients;
   int64_t bucket_bytes;
   int replicas, local, first;  /* in all tasks; in this one; the number of its first */
+  int tasks;                   /* that have replicas */
+  int ps_tasks;                /* parameter servers, which have the variables; 0: replicas have */
   char **devices;              /* [local] */
-  int next_key;                /* of collectives; never used twice, also in another graph */
+  int next_key, next_initial;  /* keys of collectives: never used twice, also in another graph */
+  VEC(shoal_var) unsent;       /* variables of the chief that no node sends to the other tasks yet */
   struct variable_maker scope; /* while it is pushed */
 };
 
@@ -51,17 +58,40 @@ struct replica_run {
   struct shoal_replica *replicas;
 };
 
+/* Is there a model in other tasks, too; and does its initial value come from one of them? */
+static inline bool strategy_meets(const struct shoal_strategy *s) { return s->rules.meet != NULL; }
+static inline bool strategy_receives(const struct shoal_strategy *s) { return strategy_meets(s) && !s->rules.is_chief; }
+/* The device scope of a replica, for shoal_pop_device. */
+void strategy_push_device(struct shoal_graph *g, const struct shoal_strategy *s, int index);
+
+/* ---- initial.c ---- */
+
+/* A variable of the first replica, where initial values come from the chief; false: it is made as all are. */
+bool initial_take(struct shoal_graph *g, struct shoal_strategy *s, const char *name, shoal_out initial, int flags,
+                  shoal_var *out);
+/* Such a variable was made at the chief. */
+void initial_give(struct shoal_strategy *s, shoal_var v, int flags);
+/* What was made since the last call is sent with the local variables' initialisation. */
+void initial_send(struct shoal_graph *g, struct shoal_strategy *s);
+/* The value that a variable of this task's first replica begins with, for copies that begin in the same step. */
+shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, shoal_var v);
+
+/* ---- meet.c ---- */
+
+shoal_hook meet_hook(struct shoal_strategy *s);
+
 /* ---- mirrored.c ---- */
 
 /* Functions of a replica's maker. */
 bool mirrored_take(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out);
-void mirrored_give(struct variable_maker *m, shoal_var v);
+void mirrored_give(struct variable_maker *m, shoal_var v, int flags);
 shoal_var mirrored_here(struct variable_maker *m, shoal_var v);
 
 /* ---- reduce.c ---- */
 
-/* One member of a reduction over all replicas, where the device scope says; the instance has that key. */
-shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_reduction how,
+/* One member of a reduction, over all replicas or over the first ones of tasks, where the device scope says; the
+ * instance has that key. */
+shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value);
 shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
 /* Of a replica's maker. */

@@ -25,7 +25,7 @@ static bool take(struct variable_maker *m, const char *name, shoal_out initial, 
   return true;
 }
 
-static void give(struct variable_maker *m, shoal_var v) { vec_push(&((struct shoal_sharing *)m)->made, v); }
+static void give(struct variable_maker *m, shoal_var v, int flags) { vec_push(&((struct shoal_sharing *)m)->made, v); }
 
 bool variable_is_next(struct shoal_graph *g, const shoal_var *made, size_t n, size_t next, const char *name,
                       shoal_out initial) {

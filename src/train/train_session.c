@@ -39,6 +39,7 @@ struct shoal_train_session {
   double stop_grace_secs;
   int64_t stop_at_step;
   bool signals, keep_cluster;
+  bool meets;           /* other tasks in every step: struct session_rules */
   char *task;           /* by whose name progress speaks; NULL: it does not */
   int64_t known_step;   /* the last that the step counter was seen at, when it speaks */
   shoal_status *status; /* where SHOAL_TRAIN_SESSION leaves the error */
@@ -186,10 +187,11 @@ static shoal_status set_up_manager(struct shoal_train_session *s, const shoal_tr
   m->session.target = m->target;
   const struct session_rules *rules = (const struct session_rules *)o->strategy;
   if (rules && !m->session.cpu_devices) m->session.cpu_devices = rules->cpu_devices;
-  if (*target) m->marks = run_marks_build(s->graph);
+  if (*target && !s->meets) m->marks = run_marks_build(s->graph);
   struct text config = {0};
   text_add(&config, m->session.config, m->session.config_size);
   if (o->server) add_filters(&config, s->graph, shoal_server_task(o->server));
+  for (char **task = rules ? rules->tasks : NULL; task && *task; task++) session_config_add_filter(*task, &config);
   m->session.config_size = config.n;
   m->session.config = m->config = text_take(&config);
   return NULL;
@@ -220,11 +222,12 @@ static void stop_if_done(struct shoal_train_session *s) {
 }
 
 /* What the strategy says stands in for what the program did not. */
-static void follow(shoal_train_session_options *o) {
+static void follow(struct shoal_train_session *s, shoal_train_session_options *o) {
   const struct session_rules *rules = (const struct session_rules *)o->strategy;
   if (!rules || !rules->server) return;
   if (!o->server) o->server = rules->server;
   o->is_chief = rules->is_chief;
+  s->meets = rules->meet != NULL;
 }
 
 static void take_hooks(struct shoal_train_session *s, const shoal_train_session_options *o) {
@@ -250,6 +253,7 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
     if (!p.last_step) p.last_step = o->stop_at_step;
     vec_push(&s->hooks, shoal_progress_hook(&p));
   }
+  if (s->meets) vec_push(&s->hooks, ((const struct session_rules *)o->strategy)->meet(o->strategy));
   if (graph_error(g)) return status_copy(graph_error(g));
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].begin) TRY(s->hooks.at[i].begin(s->hooks.at[i].state, g));
@@ -300,7 +304,7 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->signals = !o.no_signals;
   s->keep_cluster = o.keep_cluster;
   s->status = o.status;
-  follow(&o);
+  follow(s, &o);
   for (int i = 0; !e && i < o.n_queue_runners; i++) vec_push(&s->runners, o.queue_runners[i]);
   if (s->signals) stop_signals_take();
   if (!e) e = set_up(s, &o);
@@ -381,7 +385,7 @@ bool shoal_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
 }
 
 bool shoal_should_stop(shoal_train_session *s) {
-  if (s->signals && stop_told()) s->stop = true;
+  if (s->signals && !s->meets && stop_told()) s->stop = true;
   if (s->stop || !s->session || !shoal_coordinator_should_stop(s->created.coordinator)) return s->stop;
   shoal_status e = shoal_coordinator_error(s->created.coordinator);
   if (status_is_lost_task(e)) { /* the next step makes a new session */

@@ -28,6 +28,10 @@ struct session_rules {
   const shoal_server *server; /* this task's own; NULL: what the session's options say */
   bool is_chief;              /* where there is a server */
   int cpu_devices;            /* of a session in this process; 0: no matter */
+  char **tasks; /* "/job:worker/task:1", ...: those that sessions are made with, beside the graph's; NULL at the end */
+  /* Tasks that have a model each, and meet in every step: none of them finds a model of another's, or ends by itself
+   * when it was told to stop. The hook, which the session takes over, makes them end together; NULL: there are none. */
+  shoal_hook (*meet)(struct shoal_strategy *strategy);
 };
 
 /* How sessions on a model are made, again and again. */

@@ -136,7 +136,7 @@ static shoal_var make_variable(shoal_graph *g, const char *name, shoal_out initi
   }
   if (m && m->take(m, name, initial, flags, &v)) return v;
   v = variable_make(g, name, initial, flags);
-  if (m) m->give(m, v);
+  if (m) m->give(m, v, flags);
   return v;
 }
 

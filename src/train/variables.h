@@ -44,7 +44,7 @@ struct variable_maker {
   int replica; /* shoal_variables tells of this one's; -1: of those that are saved */
   /* The variable to use instead of a new one; false: a new one is made, and given. */
   bool (*take)(struct variable_maker *m, const char *name, shoal_out initial, int flags, shoal_var *out);
-  void (*give)(struct variable_maker *m, shoal_var v);
+  void (*give)(struct variable_maker *m, shoal_var v, int flags);
   /* (optional) What is here instead of a variable that was found by its name. */
   shoal_var (*here)(struct variable_maker *m, shoal_var v);
   /* (optional) Makes gradients of this copy those of all, before they are applied. */

@@ -1,0 +1,148 @@
+"""Strategies over several tasks (tests/programs/strategy_trainer.c): all have the bits of the same replicas in one process,
+also when a task is killed or told to stop on the way; checkpoints are one model's, whatever strategy wrote them; mistakes
+are told before training."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+from cluster import PATIENCE, SHOAL, free_ports, report, until
+
+TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "strategy_trainer")
+
+
+def alone(kind, steps, *flags, code=0):
+    """What one process prints: losses by step, and its weights."""
+    p = subprocess.run([TRAINER, kind, str(steps), *flags], capture_output=True, text=True, timeout=PATIENCE)
+    assert p.returncode == code, (p.returncode, p.stdout, p.stderr)
+    return results(p.stdout)
+
+
+def results(text):
+    losses = {int(step): float.fromhex(loss) for step, loss in re.findall(r"^(\d+) (0x\S+)$", text, re.M)}
+    return losses, re.findall(r"^weights (\w+)$", text, re.M)
+
+
+class Worker:
+    def __init__(self, cluster, job, index, steps, *flags, kind="multi"):
+        self.job, self.index = job, index
+        self.command = [TRAINER, kind, str(steps), *flags]
+        self.env = {**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})}
+        self.out = tempfile.TemporaryFile("w+", errors="replace")
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=self.out, stderr=subprocess.STDOUT, env=self.env)
+
+    def text(self):
+        self.out.seek(0)
+        return self.out.read()
+
+    def ends(self, *codes):
+        try:
+            got = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            got = "not yet"
+        assert got in (codes or (0,)), f"{self.job} {self.index}: exit {got}\n{self.text()[-3000:]}"
+        return results(self.text())
+
+    def passes(self, step):
+        until(lambda: max(results(self.text())[0], default=-1) >= step,
+              what=lambda: f"{self.job} {self.index} does not come to step {step}: {self.text()[-3000:]}")
+
+
+def jobs(workers, chief=False):
+    at = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+    return {"chief": at[:1], "worker": at[1:]} if chief else {"worker": at}
+
+
+def start(cluster, steps, *flags, kind="multi"):
+    return [Worker(cluster, job, i, steps, *flags, kind=kind) for job in cluster for i in range(len(cluster[job]))]
+
+
+def test_tasks_have_the_bits_of_one_process():
+    for workers, devices, chief in ((2, 1, False), (3, 1, True), (2, 2, False)):
+        want = alone("mirrored", 8, f"devices={workers * devices}")
+        for w in start(jobs(workers, chief), 8, f"devices={devices}"):
+            assert w.ends() == want, (w.text(), want)
+    for w in start(jobs(2), 8, "kib=1", "sum=1"):
+        losses, _ = w.ends()
+        for step, loss in alone("one", 8)[0].items():
+            assert abs(losses[step] - loss) < 1e-5 * loss, (step, losses[step], loss)
+
+
+def test_a_killed_task_comes_again():
+    """Whichever it is: the others name it, and all go on from the newest checkpoint, to the same bits."""
+    want = alone("mirrored", 40, "devices=3")
+    for victim in (0, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30")
+            workers[victim].passes(8)
+            workers[victim].process.kill()
+            workers[victim].process.wait()
+            other = workers[2]
+            until(lambda: "a task was lost" in other.text(), what=other.text)
+            workers[victim].start()
+            for w in workers:
+                losses, weights = w.ends()
+                assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
+            for w in workers:
+                lost = re.findall(r"a task was lost(?:.*\n)+?.*\[\[\{\{node", w.text())
+                assert w.index == victim or f"/job:worker/replica:0/task:{victim} " in lost[0], w.text()
+
+
+def test_told_to_stop_all_stop_in_one_step():
+    want = alone("mirrored", 40, "devices=2")
+    with tempfile.TemporaryDirectory() as folder:
+        flags = [f"dir={folder}/run", "slow=30"]
+        cluster = jobs(2)
+        workers = start(cluster, 40, *flags)
+        workers[1].passes(5)
+        workers[1].process.send_signal(signal.SIGTERM)
+        stopped = [w.ends(75) for w in workers]
+        assert stopped[0] == stopped[1] and 5 <= max(stopped[0][0]) < 39, stopped
+        for w in start(cluster, 40, *flags):
+            losses, weights = w.ends()
+            assert weights == want[1] and min(losses) == max(stopped[0][0]) + 1, w.text()
+
+
+def test_checkpoints_fit_every_strategy():
+    straight = alone("one", 12)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        where = f"dir={folder}/run"
+        losses = alone("mirrored", 3, where, "devices=3")[0]
+        for w in start(jobs(2), 6, where):
+            losses.update(w.ends()[0])
+        losses.update(alone("one", 9, where)[0])
+        ps = {"ps": [f"127.0.0.1:{port}" for port in free_ports(1)], **jobs(1)}
+        tasks = start(ps, 12, where, kind="ps")
+        losses.update(tasks[1].ends()[0])
+        tasks[0].ends()
+        assert sorted(losses) == list(range(12)), losses
+        for step, loss in straight.items():
+            assert abs(losses[step] - loss) < 1e-4 * loss, (step, losses[step], loss)
+
+
+def refused(config, part, kind="multi"):
+    p = subprocess.run([TRAINER, kind, "3"], capture_output=True, text=True, timeout=PATIENCE,
+                       env={**os.environ, "TF_CONFIG": json.dumps(config)})
+    assert p.returncode == 1 and part in p.stdout, (p.returncode, p.stdout, p.stderr)
+
+
+def test_clusters_that_make_no_sense():
+    a, b = (f"127.0.0.1:{port}" for port in free_ports(2))
+    worker = {"type": "worker", "index": 0}
+    refused({"cluster": {"worker": [a], "ps": [b]}, "task": worker}, "the cluster has parameter servers")
+    refused({"cluster": {"worker": {"1": a, "2": b}}, "task": {"type": "worker", "index": 1}}, "the cluster has no chief")
+    refused({"cluster": {"other": [a]}, "task": {"type": "other", "index": 0}}, "no job \"worker\" and none \"chief\"")
+    refused({"cluster": {"worker": [a], "other": [b]}, "task": {"type": "other", "index": 0}}, "this task is other 0")
+    refused({"cluster": {"chief": [a, b]}, "task": {"type": "chief", "index": 0}}, "2 chiefs")
+    refused({"cluster": {"worker": [a]}}, "\"task\" is missing")
+    refused({"cluster": {"worker": [a]}, "task": worker}, "no job \"ps\"", kind="ps")
+
+
+if __name__ == "__main__":
+    sys.exit(report([(name[5:], fn) for name, fn in list(globals().items()) if name.startswith("test_")]))

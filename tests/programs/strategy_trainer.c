@@ -1,0 +1,177 @@
+/* Trains a small model under a strategy, for tests/interop/strategy_test.py and tests/cluster/strategy_test.py, which
+ * compare what it prints with TensorFlow's strategies and with itself.
+ *
+ *   strategy_trainer one STEPS [flag=value ...]
+ *   strategy_trainer mirrored STEPS devices=2
+ *   strategy_trainer multi STEPS devices=1          TF_CONFIG in the environment says which task it is, of which
+ *   strategy_trainer ps STEPS
+ *
+ * Flags: dir=FOLDER for checkpoints, save=N a checkpoint every N steps, sum=1 for gradients that are added, kib=N for
+ * buckets, slow=MS a pause after each step, optimizer=adam or sgd.
+ *
+ * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
+ * the whole batch; the last line has a hash of this task's first replica's weights. */
+#include <shoal/shoal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4 };
+
+struct flags {
+  int devices, save, sum, kib, slow;
+  const char *dir, *optimizer;
+};
+
+static void must(shoal_status s, const char *what) {
+  if (!s) return;
+  printf("%s: %s: %s\n", what, shoal_code_name(shoal_status_code(s)), shoal_status_message(s));
+  exit(1);
+}
+
+static void numbers(float *v, int n, int salt) {
+  for (int i = 0; i < n; i++) v[i] = (float)((i * 37 + salt * 11) % 20) / 20.0F - 0.5F;
+}
+
+static shoal_var weights(shoal_graph *g, const char *name, shoal_dims shape, int n, int salt) {
+  float v[IN * HIDDEN];
+  numbers(v, n, salt);
+  return shoal_variable(g, name, shoal_constant_floats(g, shape, v));
+}
+
+struct model {
+  const struct flags *flags;
+  int replicas;
+};
+
+static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  const struct model *m = (const struct model *)arg;
+  shoal_var w1 = weights(g, "w1", SHOAL_SHAPE(IN, HIDDEN), IN * HIDDEN, 1),
+            b1 = weights(g, "b1", SHOAL_SHAPE(HIDDEN), HIDDEN, 2);
+  shoal_var w2 = weights(g, "w2", SHOAL_SHAPE(HIDDEN, 1), HIDDEN, 3), b2 = weights(g, "b2", SHOAL_SHAPE(1), 1, 4);
+  shoal_out h = shoal_tanh(g, shoal_bias_add(g, shoal_mat_mul(g, in[0], w1.value), b1.value));
+  shoal_out y = shoal_bias_add(g, shoal_mat_mul(g, h, w2.value), b2.value);
+  shoal_out loss = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, y, in[1])));
+  out[0] = shoal_replica_reduce(r, SHOAL_REDUCE_MEAN, loss);
+  if (m->flags->sum) loss = shoal_div(g, loss, shoal_constant_float(g, (float)m->replicas));
+  shoal_optimizer adam = shoal_adam(0.05), sgd = shoal_sgd(0.2);
+  return shoal_minimize(g, strcmp(m->flags->optimizer, "sgd") ? adam : sgd, loss, shoal_global_step(g));
+}
+
+struct feeder {
+  int task, tasks;
+  int64_t step; /* of the last batch */
+};
+
+/* Rows of a step's batch for one task: the step counter is the position in the input. */
+static shoal_status fill(void *arg, int64_t k, shoal_tensor **values) {
+  struct feeder *f = (struct feeder *)arg;
+  float all[ROWS * IN];
+  int rows = ROWS / f->tasks;
+  const int64_t x_dims[] = {rows, IN}, y_dims[] = {rows, 1};
+  f->step = k;
+  numbers(all, ROWS * IN, 5 + (int)k);
+  const float *x = all + f->task * rows * IN, *y = all + f->task * rows;
+  must(shoal_tensor_from(SHOAL_FLOAT32, 2, x_dims, x, (size_t)(rows * IN) * sizeof *x, &values[0]), "x");
+  numbers(all, ROWS, 100 + (int)k);
+  must(shoal_tensor_from(SHOAL_FLOAT32, 2, y_dims, y, (size_t)rows * sizeof *y, &values[1]), "y");
+  return NULL;
+}
+
+static unsigned long long hash_weights(shoal_session *s, shoal_graph *g) {
+  static const char *const names[VARS] = {"w1/Read/ReadVariableOp", "b1/Read/ReadVariableOp", "w2/Read/ReadVariableOp",
+                                          "b2/Read/ReadVariableOp"};
+  unsigned long long h = 14695981039346656037u;
+  for (int i = 0; i < VARS; i++) {
+    shoal_tensor *t;
+    must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(shoal_graph_out(g, names[i]), &t), NULL), "weights");
+    const unsigned char *bytes = (const unsigned char *)shoal_tensor_const_data(t);
+    for (int64_t k = 0; k < shoal_tensor_elements(t) * 4; k++) h = (h ^ bytes[k]) * 1099511628211u;
+    shoal_tensor_unref(t);
+  }
+  return h;
+}
+
+static struct flags read_flags(int argc, char **argv) {
+  struct flags f = {.devices = 1, .optimizer = "adam"};
+  for (int i = 3; i < argc; i++) {
+    const char *at = strchr(argv[i], '=');
+    if (!at) must(shoal_status_new(SHOAL_INVALID_ARGUMENT, argv[i]), "flag");
+    size_t n = (size_t)(at++ - argv[i]);
+    if (!strncmp(argv[i], "devices", n)) f.devices = atoi(at);
+    if (!strncmp(argv[i], "save", n)) f.save = atoi(at);
+    if (!strncmp(argv[i], "sum", n)) f.sum = atoi(at);
+    if (!strncmp(argv[i], "kib", n)) f.kib = atoi(at);
+    if (!strncmp(argv[i], "slow", n)) f.slow = atoi(at);
+    if (!strncmp(argv[i], "dir", n)) f.dir = at;
+    if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
+  }
+  return f;
+}
+
+int main(int argc, char **argv) {
+  const char *kind = argc > 2 ? argv[1] : "";
+  int64_t steps = argc > 2 ? atoll(argv[2]) : 0;
+  struct flags f = read_flags(argc, argv);
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  const shoal_strategy_options *options =
+      SHOAL_OPTIONS(shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN,
+                    .bucket_kib = f.kib, .task_devices = f.devices);
+  shoal_cluster *cluster = NULL;
+  shoal_server *server = NULL;
+  shoal_strategy *strategy = NULL;
+  if (!strcmp(kind, "multi") || !strcmp(kind, "ps")) {
+    must(shoal_cluster_from_config(NULL, &cluster), "cluster");
+    must(shoal_server_start(SHOAL_OPTIONS(shoal_server_options, .cluster = shoal_cluster_json(cluster),
+                                          .job = shoal_cluster_job(cluster), .task = shoal_cluster_task(cluster),
+                                          .cpu_devices = f.devices),
+                            &server),
+         "server");
+    if (!strcmp(shoal_cluster_job(cluster), "ps")) return shoal_server_serve(server);
+  }
+  if (!strcmp(kind, "one")) must(shoal_strategy_new_one_device(NULL, options, &strategy), "strategy");
+  else if (!strcmp(kind, "mirrored"))
+    must(shoal_strategy_new_mirrored(NULL, f.devices, options, &strategy), "strategy");
+  else if (!strcmp(kind, "multi"))
+    must(shoal_strategy_new_multi_worker(cluster, server, options, &strategy), "strategy");
+  else must(shoal_strategy_new_parameter_server(cluster, server, options, &strategy), "strategy");
+
+  int local = shoal_strategy_local_replicas(strategy), replicas = shoal_strategy_replicas(strategy);
+  int tasks = replicas / local, task = shoal_strategy_first_replica(strategy) / local;
+  struct model model = {&f, replicas};
+  shoal_graph *g = shoal_graph_new();
+  shoal_out *in = (shoal_out *)calloc((size_t)local * 2, sizeof *in),
+            *out = (shoal_out *)calloc((size_t)local, sizeof *out);
+  shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, IN), "x");
+  shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "y");
+  shoal_strategy_split(g, strategy, x, in, 2);
+  shoal_strategy_split(g, strategy, y, in + 1, 2);
+  shoal_op *train = shoal_strategy_run(g, strategy, step, &model, in, 2, out, 1);
+  if (shoal_report(g)) return 1;
+
+  shoal_status error = NULL;
+  unsigned long long hash = 0;
+  const shoal_out to[] = {x, y};
+  struct feeder feeder = {.task = task, .tasks = tasks};
+  shoal_hook hooks[] = {shoal_input_hook((shoal_input){shoal_global_step(g).value, NULL}, to, 2, fill, &feeder)};
+  SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = hooks,
+                      .n_hooks = 1, .status = &error, .strategy = strategy) {
+    while (!shoal_should_stop(s)) {
+      float loss;
+      if (shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(out[0], &loss), train))
+        printf("%lld %a\n", (long long)feeder.step, (double)loss);
+      nanosleep(&(struct timespec){.tv_nsec = f.slow * 1000000}, NULL);
+    }
+    if (!shoal_train_session_error(s)) hash = hash_weights(shoal_train_session_raw(s), g);
+  }
+  if (!error) printf("weights %016llx\n", hash);
+  else printf("error %s: %s\n", shoal_code_name(shoal_status_code(error)), shoal_status_message(error));
+  free(in);
+  free(out);
+  shoal_graph_free(g);
+  shoal_strategy_free(strategy);
+  shoal_server_stop(server);
+  shoal_cluster_free(cluster);
+  return shoal_train_exit(error);
+}

@@ -282,6 +282,12 @@ static inline struct validation validation_new(const struct classifier *m, const
   return v;
 }
 
+/* The step that a training has ended at: where it was told to, unless it was past that when it began. */
+static inline int64_t step_reached(shoal_train_session *s, int64_t train_steps) {
+  int64_t began = shoal_train_session_created(s)->global_step;
+  return began > train_steps ? began : train_steps;
+}
+
 /* Called after each step, with the global step, and once with last at the end. */
 static inline void validate(struct validation *v, shoal_session *session, int64_t step, bool last) {
   if (!last && (!v->every || step < v->next)) return;
@@ -331,7 +337,7 @@ static inline shoal_status train_alone(shoal_graph *g, const struct classifier *
       shoal_tensor_unref(labels);
     }
     if (!shoal_preempted() && !shoal_train_session_error(s))
-      validate(&v, shoal_train_session_raw(s), train_steps, true);
+      validate(&v, shoal_train_session_raw(s), step_reached(s, train_steps), true);
   }
   stop_others(cluster);
   free_data(&training);

@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
       if (is_chief) validate(&validation, shoal_train_session_raw(s), global_step, false);
     }
     if (is_chief && !shoal_preempted() && !shoal_train_session_error(s))
-      validate(&validation, shoal_train_session_raw(s), train_steps, true);
+      validate(&validation, shoal_train_session_raw(s), step_reached(s, train_steps), true);
   }
   free_data(&training);
   if (is_chief) validation_free(&validation);

@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
     }
     took = seconds() - start;
     if (is_chief && !shoal_preempted() && !shoal_train_session_error(s))
-      validate(&validation, shoal_train_session_raw(s), train_steps, true);
+      validate(&validation, shoal_train_session_raw(s), step_reached(s, train_steps), true);
   }
   printf("%s: %lld local steps in %.1f s\n", label, (long long)local_steps, took);
   free_data(&training);

@@ -32,6 +32,15 @@ static void release(void *state) {
   free(s);
 }
 
+/* Steps that are counted again take the place of those that were lost with a task: what is written of them begins with
+ * a mark (SessionLog START), at which TensorBoard drops what it has of later steps. */
+static shoal_status begin_again(void *state, const shoal_created *c) {
+  struct events_hook *s = state;
+  if (c->made == SHOAL_MADE_REJOINED || c->made == SHOAL_MADE_WAITED) return NULL;
+  s->next_step = s->timer.last_step = -1;
+  return NULL;
+}
+
 /* ---- StepCounter ---- */
 
 static shoal_status counter_begin(void *state, shoal_graph *g) {
@@ -59,8 +68,8 @@ static shoal_status counter_after(void *state, shoal_run_context *c) {
 }
 
 shoal_hook shoal_step_counter_hook(int64_t every_steps, double every_secs, const char *dir) {
-  return (shoal_hook){make(dir, every_steps, every_secs), .begin = counter_begin, .before_run = fetch_step,
-                      .after_run = counter_after, .free = release};
+  return (shoal_hook){make(dir, every_steps, every_secs), .begin = counter_begin,     .after_create = begin_again,
+                      .before_run = fetch_step,           .after_run = counter_after, .free = release};
 }
 
 /* ---- SummarySaver ---- */
@@ -111,6 +120,7 @@ shoal_hook shoal_summary_saver_hook(int64_t save_steps, double save_secs, const 
   s->summary = summary;
   return (shoal_hook){s,
                       .begin = summary_begin,
+                      .after_create = begin_again,
                       .before_run = summary_before,
                       .after_run = summary_after,
                       .end = flush,

@@ -17,6 +17,7 @@
 
 struct stop_at {
   int64_t num_steps, last_step;
+  int64_t seen; /* what the step before fetched */
   shoal_out global_step;
   int fetch;
 };
@@ -32,6 +33,7 @@ static shoal_status stop_begin(void *state, shoal_graph *g) {
 static shoal_status stop_created(void *state, const shoal_created *c) {
   struct stop_at *s = state;
   if (s->last_step <= 0) s->last_step = c->global_step + s->num_steps;
+  s->seen = c->global_step;
   return NULL;
 }
 
@@ -41,11 +43,13 @@ static shoal_status stop_before(void *state, shoal_run_context *c) {
   return NULL;
 }
 
-/* What the step fetched may be from before its own update: the counter is read again when it is near the end. */
+/* What the step fetched may be from before its own update, and from before those of others meanwhile: the counter is
+ * read again from where twice what is counted between two steps of this worker would reach the end. */
 static shoal_status stop_after(void *state, shoal_run_context *c) {
   struct stop_at *s = state;
-  int64_t step;
-  if (shoal_context_number(c, s->fetch) + 1 < (double)s->last_step) return NULL;
+  int64_t step, fetched = (int64_t)shoal_context_number(c, s->fetch), stride = MAX(fetched - s->seen, 1);
+  s->seen = fetched;
+  if (fetched + 2 * stride < s->last_step) return NULL;
   TRY(session_get_int(shoal_context_session(c), s->global_step, &step));
   if (step >= s->last_step) shoal_context_request_stop(c);
   return NULL;
@@ -53,7 +57,7 @@ static shoal_status stop_after(void *state, shoal_run_context *c) {
 
 shoal_hook shoal_stop_at_step_hook(int64_t num_steps, int64_t last_step) {
   struct stop_at *s = mem_zalloc(1, sizeof *s);
-  *s = (struct stop_at){num_steps, last_step};
+  *s = (struct stop_at){.num_steps = num_steps, .last_step = last_step};
   return (shoal_hook){s,
                       .begin = stop_begin,
                       .after_create = stop_created,

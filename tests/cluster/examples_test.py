@@ -179,6 +179,22 @@ def together():
         assert float(re.search(r"local steps, loss (\S+)", text).group(1)) < 2, text
 
 
+def validation():
+    """Validation on the way and the test at the end, in event files at the steps that they are of."""
+    import tensorflow.compat.v1 as tf
+    def written(folder, tag):
+        return [e.step for f in sorted(glob.glob(f"{folder}/validation/events.out.*")) for e in
+                tf.train.summary_iterator(f) for v in e.summary.value if v.tag == tag]
+    with tempfile.TemporaryDirectory() as folder:
+        flags = (f"--checkpoint_dir={folder}", "--validation_steps=20")
+        run("mnist_replica", "--train_steps=50", *flags)
+        steps = written(folder, "validation_accuracy")
+        assert len(steps) == 2 and 20 <= steps[0] < 40 <= steps[1] < 50, steps
+        assert written(folder, "test_accuracy") == [50]
+        assert "has nothing to train" in run("mnist_replica", "--train_steps=30", *flags)
+        assert written(folder, "test_accuracy") == [50, 50]  # the model that was tested is that of step 50
+
+
 def mistakes():
     """Each a clear error before time is wasted."""
     def fails(text, *flags, code=2, env=None):
@@ -236,6 +252,11 @@ def mistakes():
         # Where a mistake is: in the example's file, not in the library's.
         text = run("mnist_replica", f"--data_dir={folder}", code=1)
         assert re.search(r"^\S*examples/common.h:\d+: DATA_LOSS: ", text, re.M), text
+        # Places inside the library are for who asks for them.
+        inside = r"^src/\w+/\w+\.c:\d+ "
+        assert not re.search(inside, text, re.M), text
+        text = run("mnist_replica", f"--data_dir={folder}", code=1, env={"SHOAL_LOG": "debug"})
+        assert re.search(inside, text, re.M), text
     for name in sorted(os.listdir(EXAMPLES)):
         assert name in run(name, "--help")
     # A loss that is no number: which step, and no accuracy.
@@ -455,4 +476,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, validation, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, train_py)]))

@@ -74,6 +74,17 @@ def test_documents_name_what_is_there():
     assert all(name in text for name in lists["DAEMONS"].split())
 
 
+def test_libraries_are_those_named():
+    """What the library is linked to and what `make deps` installs to build it are the same: nothing is left over."""
+    need_plain_build()
+    linked = set(re.findall(r"NEEDED.*\[lib([a-z-]+)[\d.]*\.so", sh("readelf", "-d", os.path.join(BUILD, "libshoal.so"))))
+    with open(os.path.join(ROOT, "tools", "deps.sh")) as f:
+        packages, = re.findall(r'^PACKAGES="([^"]*)"', f.read(), re.M)
+    named = {re.sub(r"^lib|(1g|\d+)?-dev$", "", p) for p in packages.split() if p.endswith("-dev") and "cmocka" not in p}
+    others = {"zlib": ["z"], "ssl": ["ssl", "crypto"]}
+    assert linked - {"m", "c"} == {name for p in named for name in others.get(p, [p])}, (linked, named)
+
+
 def test_the_tree_is_shown_as_it_is():
     """README's table has every public header, its and docs/design.md's every folder, and that one's every room."""
     with open(os.path.join(ROOT, "README.md")) as f:

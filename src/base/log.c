@@ -1,4 +1,7 @@
-/* Log lines: one write() a line, so that lines of several processes do not mix. */
+/* Log lines: one write() a line, so that lines of several processes do not mix.
+ *
+ * Much of what is logged others have said: it is shown so that it can neither steer a terminal nor pass for a line of
+ * our own. Where a message has several lines, those after the first are indented. */
 #include "base/log.h"
 
 #include <pthread.h>
@@ -11,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "shoal/log.h"
 
 static atomic_int current = -1;
@@ -63,6 +67,15 @@ static bool give_to_sink(const struct shoal_log_line *line) {
   return given;
 }
 
+static void add_lines(struct text *out, const char *message) {
+  for (size_t n; *message; message += n) {
+    n = strcspn(message, "\n");
+    text_add_shown(out, message, n, false);
+    for (; message[n] == '\n'; n++) continue;
+    if (message[n]) text_adds(out, "\n    ");
+  }
+}
+
 void log_write(enum log_level level, const char *file, int line, const char *fmt, ...) {
   struct timespec ts;
   struct tm tm;
@@ -79,16 +92,16 @@ void log_write(enum log_level level, const char *file, int line, const char *fmt
     shoal_log_line given = {(shoal_log_level)level, ts.tv_sec * 1000000000LL + ts.tv_nsec, src, line, text};
     if (give_to_sink(&given)) return;
   }
-  int n = snprintf(text, sizeof text, "%c %02d:%02d:%02d.%03ld", "DIWE"[level], tm.tm_hour, tm.tm_min, tm.tm_sec,
-                   ts.tv_nsec / 1000000);
-  if (log_get_level() == LOG_DEBUG) n += snprintf(text + n, sizeof text - (size_t)n, " %s:%d", src, line);
-  n += snprintf(text + n, sizeof text - (size_t)n, "] ");
+  struct text out = {0};
+  text_addf(&out, "%c %02d:%02d:%02d.%03ld", "DIWE"[level], tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000000);
+  if (log_get_level() == LOG_DEBUG) text_addf(&out, " %s:%d", src, line);
+  text_adds(&out, "] ");
   va_start(ap, fmt);
-  int m = vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);
+  vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  n += m < 0 ? 0 : m;
-  if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
-  text[n++] = '\n';
-  ssize_t ignored = write(STDERR_FILENO, text, (size_t)n);
+  add_lines(&out, text);
+  text_addc(&out, '\n');
+  ssize_t ignored = write(STDERR_FILENO, out.at, out.n);
   (void)ignored;
+  text_release(&out);
 }

@@ -85,6 +85,13 @@ static size_t shown_length(const unsigned char *s, size_t n) {
   return turns || c < ' ' || (c >= 0x7f && c < 0xa0) ? 0 : length;
 }
 
+bool str_is_utf8(const char *s, size_t n) {
+  uint32_t c;
+  size_t i = 0;
+  for (size_t length; i < n && (length = utf8_length((const unsigned char *)s + i, n - i, &c)) != 0;) i += length;
+  return i == n;
+}
+
 void text_add_utf8(struct text *t, const char *s, size_t n) {
   uint32_t c;
   for (size_t i = 0; i < n;) {

@@ -32,6 +32,7 @@ const char *text_cstr(const struct text *t);
 char *text_take(struct text *t);
 void text_release(struct text *t);
 
+bool str_is_utf8(const char *s, size_t n);
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 static inline bool str_equal(const char *a, const char *b) { return a == b || (a && b && __builtin_strcmp(a, b) == 0); }

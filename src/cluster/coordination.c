@@ -15,9 +15,8 @@ enum { TICK_MS = 1000 };
 shoal_status coordination_error(shoal_status s) { return status_mark_coordination(s); }
 
 shoal_status coordination_error_read(int64_t code, const char *message) {
-  enum { LONGEST = 65536 };
   bool known = code > SHOAL_OK && code <= SHOAL_UNAUTHENTICATED;
-  return coordination_error(STATUS(known ? (shoal_code)code : SHOAL_UNKNOWN, "%.*s", LONGEST, message));
+  return coordination_error(STATUS(known ? (shoal_code)code : SHOAL_UNKNOWN, "%.*s", COORDINATION_NAME, message));
 }
 
 /* ---- values with an owner ---- */
@@ -26,16 +25,16 @@ shoal_status coordination_value_new(struct account *a, const char *key, const vo
                                     struct coordination_value **out) {
   size_t of_key = strlen(key) + 1, charged = sizeof **out + of_key + n + beside;
   if (a) TRY(coordination_error(account_take(a, LIMIT_COORDINATION_BYTES, charged)));
-  struct coordination_value *v = mem_try_alloc(sizeof *v + n);
-  char *own = v ? mem_try_strndup(key, of_key - 1) : NULL;
-  if (!own) {
-    free(v);
+  struct coordination_value *v = mem_try_alloc(sizeof *v + n + of_key);
+  if (!v) {
     if (a) account_give(a, LIMIT_COORDINATION_BYTES, charged);
     return NO_MEMORY(charged, "a value of the coordination service");
   }
-  *v = (struct coordination_value){.account = a ? account_ref(a) : NULL, .charged = charged, .key = own, .n = n};
+  *v = (struct coordination_value){
+      .account = a ? account_ref(a) : NULL, .charged = charged, .key = v->bytes + n, .n = n};
   atomic_init(&v->refs, 1);
   if (n) memcpy(v->bytes, data, n);
+  memcpy(v->bytes + n, key, of_key);
   *out = v;
   return NULL;
 }
@@ -49,7 +48,6 @@ void coordination_value_unref(struct coordination_value *v) {
   if (!v || atomic_fetch_sub(&v->refs, 1) != 1) return;
   if (v->account) account_give(v->account, LIMIT_COORDINATION_BYTES, v->charged);
   account_unref(v->account);
-  free(v->key);
   free(v);
 }
 
@@ -97,6 +95,7 @@ bool coordination_give_up(struct coordination *c, struct coordination_wait *w) {
   w->given_up = true;
   unlink_wait(w);
   if (waited && w->want) coordination_want_drop(c, w->want);
+  if (waited && w->barrier) coordination_barrier_drop(c, w->barrier);
   pthread_mutex_unlock(&c->lock);
   return waited;
 }
@@ -177,6 +176,12 @@ struct coordinated_task *coordination_task(struct coordination *c, const char *n
   return strmap_get(&c->by_name, name);
 }
 
+/* One that comes and goes: not the service's own. */
+static struct coordinated_task *other_task(struct coordination *c, const char *name) {
+  struct coordinated_task *t = coordination_task(c, name);
+  return t && t - c->tasks.at != c->self ? t : NULL;
+}
+
 /* ---- errors ---- */
 
 /* What is to be told to other tasks, without the lock. */
@@ -199,6 +204,7 @@ static void lose(struct coordination *c, struct coordinated_task *t, shoal_statu
   t->state = TASK_ERROR;
   shoal_status_free(t->error);
   t->error = error;
+  forget_devices(t);
   coordination_barriers_lose(c, t, "a task error", told);
   *news = (struct news){.source = t, .error = status_copy(error), .reported = reported};
   for (size_t i = 0; t->gathering && i < c->tasks.n; i++) {
@@ -233,10 +239,9 @@ shoal_status coordination_register(struct coordination *c, const char *task, uin
   struct coordination_wait *told = NULL;
   struct news news = {0};
   pthread_mutex_lock(&c->lock);
-  struct coordinated_task *t = coordination_task(c, task);
+  struct coordinated_task *t = other_task(c, task);
   shoal_status s = c->stopped ? stopping() : NULL;
-  if (!s && (!t || t - c->tasks.at == c->self))
-    s = coordination_error(INVALID("Unexpected task registered with task_name=%s", task));
+  if (!s && !t) s = coordination_error(INVALID("Unexpected task registered with task_name=%s", task));
   if (!s && t->state == TASK_CONNECTED && t->incarnation == incarnation) {
     t->last_beat = clock_ns(); /* it did not hear the answer */
   } else if (!s) {
@@ -303,7 +308,7 @@ void coordination_gather(struct coordination *c, const char *task, struct wire d
   struct coordination_value *own = NULL;
   shoal_status s = coordination_value_new(a, "", devices.at, wire_left(&devices), 0, &own);
   pthread_mutex_lock(&c->lock);
-  struct coordinated_task *t = coordination_task(c, task);
+  struct coordinated_task *t = other_task(c, task);
   if (!s && c->stopped) s = stopping();
   if (!s && (!t || t->state != TASK_CONNECTED))
     s = coordination_error(INVALID("Task with task_name=%s must be registered before it waits for the others", task));
@@ -326,7 +331,7 @@ void coordination_gather(struct coordination *c, const char *task, struct wire d
 shoal_status coordination_disconnect(struct coordination *c, const char *task) {
   struct coordination_wait *told = NULL;
   pthread_mutex_lock(&c->lock);
-  struct coordinated_task *t = coordination_task(c, task);
+  struct coordinated_task *t = other_task(c, task);
   shoal_status s = NULL;
   if (!t) {
     s = coordination_error(INVALID("Unexpected disconnect request with task_name=%s", task));
@@ -338,6 +343,7 @@ shoal_status coordination_disconnect(struct coordination *c, const char *task) {
     t->state = TASK_DISCONNECTED;
     t->grace_until = deadline_after_ms(HEARTBEAT_TIMEOUT_MS);
     t->gathering = 0;
+    forget_devices(t);
     coordination_barriers_lose(c, t, "a disconnected task", &told);
     LOGI("coordination: %s has left", task);
   }
@@ -350,7 +356,7 @@ shoal_status coordination_fail(struct coordination *c, const char *task, shoal_s
   struct news news = {0};
   shoal_status s = NULL;
   pthread_mutex_lock(&c->lock);
-  struct coordinated_task *t = coordination_task(c, task);
+  struct coordinated_task *t = other_task(c, task);
   if (!t) s = coordination_error(INVALID("Unexpected request from task %s", task));
   else if (t->state != TASK_CONNECTED)
     s = coordination_error(STATUS(SHOAL_FAILED_PRECONDITION, "The task is not connected or already has an error."));
@@ -405,29 +411,31 @@ static struct coordinated_task *find_stale(struct coordination *c, int64_t now) 
 }
 
 /* With the lock held: who of the tasks is missing, a few of them. */
-static void add_missing(const struct coordination *c, struct text *out) {
+static shoal_status missing(const struct coordination *c) {
   enum { NAMED = 20 };
+  struct text who = {0};
   int n = 0;
-  for (size_t i = 0; i < c->tasks.n; i++)
+  for (size_t i = 0; i < c->tasks.n && n < NAMED; i++)
     if (c->tasks.at[i].state != TASK_CONNECTED || !c->tasks.at[i].devices)
-      if (n++ < NAMED) text_addf(out, "%s%s", out->n ? ", " : "", c->tasks.at[i].name);
+      text_addf(&who, "%s%s", n++ ? ", " : "", c->tasks.at[i].name);
+  shoal_status s = STATUS(SHOAL_DEADLINE_EXCEEDED, "These tasks have not come: %s", text_cstr(&who));
+  text_release(&who);
+  return coordination_error(s);
 }
 
 void coordination_look(struct coordination *c, int64_t now) {
   struct coordination_wait *told = NULL;
   pthread_mutex_lock(&c->lock);
   coordination_barriers_look(c, now, &told);
+  shoal_status late = NULL; /* the same for all */
   for (struct coordination_wait *w = c->gatherers, *next; w; w = next) {
-    struct text who = {0};
     next = w->next;
     if (now < w->deadline) continue;
-    add_missing(c, &who);
-    coordination_tell(
-        &told, w, coordination_error(STATUS(SHOAL_DEADLINE_EXCEEDED, "These tasks have not come: %s", text_cstr(&who))),
-        NULL);
-    text_release(&who);
+    if (!late) late = missing(c);
+    coordination_tell(&told, w, status_copy(late), NULL);
   }
   coordination_unlock(c, told);
+  shoal_status_free(late);
   for (struct coordinated_task *t; pthread_mutex_lock(&c->lock), t = find_stale(c, now);) {
     struct news news = {0};
     told = NULL;

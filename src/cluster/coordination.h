@@ -10,11 +10,14 @@
  * restarted, and with it everybody. Here whoever has been told of the same list of devices (a gathering) hears of the
  * error, and the task may come again: when all are there, that is the next gathering. So a group works again without
  * the leader's end, and a task that has come again is not told of what happened to those before it. A barrier's outcome
- * is remembered for the last MOST_PASSED barriers, not for ever.
+ * is remembered for the last MOST_PASSED barriers, not for ever, and one at which nobody waits any more is forgotten:
+ * who comes next makes it anew.
  *
  * What strangers can fill: tasks are those of the cluster's description; values, barriers and what tasks tell of their
- * devices are bytes of --max_coordination_bytes, taken from the account of the connection that they came over; calls
- * that wait are calls under way (--max_calls). */
+ * devices are bytes of --max_coordination_bytes, taken from the account of the connection that they came over: devices
+ * until their task fails or leaves, barriers while somebody waits, values until they are deleted. Calls that wait are
+ * calls under way (--max_calls), and what they wait by is held with their requests (--max_held_bytes). The leader's own
+ * task is there as long as the service is, whatever anybody says in its name. */
 #ifndef CLUSTER_COORDINATION_H
 #define CLUSTER_COORDINATION_H
 
@@ -35,6 +38,7 @@ enum {
   HEARTBEAT_TIMEOUT_MS = 10000,   /* a task that has not beaten for so long has failed; TensorFlow's default */
   GATHERING_TIMEOUT_MS = 3600000, /* how long a task waits for the others; TensorFlow's */
   MOST_PASSED = 1024,             /* barriers whose outcome is remembered */
+  COORDINATION_NAME = 4096,       /* bytes of a key, a barrier's id, a job's name, an error's text */
 };
 
 /* Bytes under a key, or a list of devices; counted, since answers that are on their way refer to it. */
@@ -42,7 +46,9 @@ struct coordination_value {
   atomic_int refs;
   struct account *account; /* has been charged for it; NULL: nobody */
   size_t charged;
-  char *key;
+  const char *key; /* behind the bytes */
+  uint64_t height; /* of its place in the tree of values: those under it have smaller ones */
+  struct coordination_value *left, *right; /* the service's lock: smaller and larger keys */
   size_t n;
   char bytes[];
 };
@@ -66,6 +72,7 @@ struct coordination_wait {
   bool given_up;
   int64_t deadline;
   struct coordination_want *want; /* of a value */
+  struct coordination_barrier *barrier;
   shoal_status status;
   struct coordination_value *value;
 };
@@ -98,7 +105,7 @@ struct coordination {
   int64_t gathering;                       /* how many there were */
   struct coordination_value *devices;      /* of all tasks of the last one */
   struct coordination_wait *gatherers;     /* wait for the next */
-  VEC(struct coordination_value *) values; /* by key, rising */
+  struct coordination_value *values;       /* the tree's root; NULL: there are none */
   struct strmap wants;                     /* keys that are waited for: of struct coordination_want * */
   struct strmap barriers;                  /* by id: those that are not passed, and the last that are */
   struct coordination_barrier *first_passed, *last_passed;
@@ -163,6 +170,7 @@ shoal_status coordination_cancel_barrier(struct coordination *c, const char *id,
 
 /* ---- among these files; with the lock held ---- */
 
+/* NULL: there is none of that name. */
 struct coordinated_task *coordination_task(struct coordination *c, const char *name);
 /* w is answered when the lock is given up: by coordination_unlock with the list. s and value are taken over. */
 void coordination_tell(struct coordination_wait **told, struct coordination_wait *w, shoal_status s,
@@ -171,8 +179,9 @@ void coordination_tell(struct coordination_wait **told, struct coordination_wait
 bool coordination_link(struct coordination_wait **list, struct coordination_wait *w, struct coordination_wait **told);
 void coordination_unlock(struct coordination *c, struct coordination_wait *told);
 shoal_status coordination_error(shoal_status s); /* marked as the service's own, as TensorFlow's are */
-/* Nobody waits for the key any more, perhaps. */
+/* Nobody waits for the key, or at the barrier, any more, perhaps. */
 void coordination_want_drop(struct coordination *c, struct coordination_want *want);
+void coordination_barrier_drop(struct coordination *c, struct coordination_barrier *b);
 void coordination_forget_values(struct coordination *c, struct coordination_wait **told);
 /* A task has failed or left (how: "a task error"): barriers that wait for it fail. */
 void coordination_barriers_lose(struct coordination *c, const struct coordinated_task *t, const char *how,

@@ -10,6 +10,7 @@
 #include "base/cond.h"
 #include "base/device_name.h"
 #include "base/log.h"
+#include "cluster/identity.h"
 #include "cluster/request_parts.h"
 #include "cluster/worker.h"
 #include "proto/any.wire.h"
@@ -259,21 +260,24 @@ void coordination_agent_told(struct coordination_agent *a, struct rpc_call *call
   int64_t code = 0;
   char *message = mem_strdup(""), *job = mem_strdup("");
   int id = 0;
-  shoal_status s = request_read(call, &m);
+  shoal_status s = identity_check_task(call, a->leader); /* nobody else has errors to tell */
+  if (!s) s = request_read(call, &m);
   for (struct wire_field f; !s && wire_next(&m, &f) == WIRE_FIELD;) {
     struct wire payload = wire_from("", 0), source = payload;
     if (f.tag == ReportErrorToTaskRequest_error_code) code = (int64_t)f.value;
     if (f.tag == ReportErrorToTaskRequest_error_message)
-      free(message), message = mem_strndup((const char *)f.data, f.size);
+      free(message), message = mem_strndup((const char *)f.data, MIN(f.size, (size_t)COORDINATION_NAME));
     if (f.tag == ReportErrorToTaskRequest_error_payload) payload = wire_inside(&f);
     if (!find_CoordinationServiceError_source_task(payload, &source)) continue;
     for (struct wire_field k; wire_next(&source, &k) == WIRE_FIELD;) {
-      if (k.tag == CoordinatedTask_job_name) free(job), job = mem_strndup((const char *)k.data, k.size);
+      if (k.tag == CoordinatedTask_job_name)
+        free(job), job = mem_strndup((const char *)k.data, MIN(k.size, (size_t)COORDINATION_NAME));
       if (k.tag == CoordinatedTask_task_id) id = (int)k.value;
     }
   }
   if (!s) {
-    char *source = mem_printf("/job:%s/task:%d", job, id);
+    bool known = cluster_spec_find(a->worker->spec, job, id);
+    char *source = known ? mem_printf("/job:%s/task:%d", job, id) : mem_strdup("a task that is not of this cluster");
     told_of(a, source, coordination_error_read(code, message));
     free(source);
   }

@@ -28,6 +28,12 @@ static void barrier_free(struct coordination_barrier *b) {
   free(b);
 }
 
+void coordination_barrier_drop(struct coordination *c, struct coordination_barrier *b) {
+  if (b->passed || b->waiting) return;
+  strmap_remove(&c->barriers, b->id->key);
+  barrier_free(b);
+}
+
 /* Barriers that passed first go first. They do while nobody walks over them. */
 static void forget_surplus(struct coordination *c, int most) {
   while (c->n_passed > most) {
@@ -115,6 +121,7 @@ void coordination_barrier(struct coordination *c, const char *id, int64_t timeou
   struct coordination_barrier *b = s ? NULL : strmap_get(&c->barriers, id);
   bool is_new = !s && !b;
   if (is_new) s = barrier_new(c, id, a, &b);
+  w->barrier = b;
   if (s || (!is_new && b->passed)) {
     coordination_tell(&told, w, s ? coordination_error(s) : status_copy(b->result), NULL);
   } else if (coordination_link(&b->waiting, w, &told) || is_new) {
@@ -122,6 +129,7 @@ void coordination_barrier(struct coordination *c, const char *id, int64_t timeou
     if (is_new) s = invite(c, b, among, n);
     if (!s) s = enter(c, b, task, among, n);
     if (s || !b->left) pass(c, b, coordination_error(s), &told);
+    coordination_barrier_drop(c, b); /* its only caller was gone before */
   }
   forget_surplus(c, MOST_PASSED);
   coordination_unlock(c, told);

@@ -227,6 +227,78 @@ static void barriers_pass_once(void **state) {
   assert_told(&a, SHOAL_ABORTED, "shutting down");
 }
 
+/* Nobody can say in its name that the leader's task has failed, has left, or has other devices: it could not come
+ * again. */
+static void the_leader_stays(void **state) {
+  struct waiter w;
+  ASSERT_FAILS(coordination_disconnect(service, TASK(0)), SHOAL_INVALID_ARGUMENT, "Unexpected");
+  ASSERT_FAILS(coordination_fail(service, TASK(0), INTERNAL("boo")), SHOAL_INVALID_ARGUMENT, "Unexpected");
+  coordination_gather(service, TASK(0), bytes("X"), NULL, waits(&w));
+  assert_told(&w, SHOAL_INVALID_ARGUMENT, "must be registered");
+  all_come(1, 2);
+}
+
+/* Who comes to a barrier alone and goes leaves nothing there; who comes beside others stays counted. */
+static void barriers_without_callers(void **state) {
+  struct waiter a, b, c;
+  char *two[] = {(char *)TASK(1), (char *)TASK(2)};
+  all_come(1, 2);
+  coordination_barrier(service, "x", 1000, TASK(1), two, 2, NULL, waits(&a));
+  assert_true(coordination_give_up(service, &a.wait));
+  assert_int_equal(service->barriers.n, 0);
+  coordination_barrier(service, "x", 1000, TASK(1), two, 2, NULL, &a.wait); /* gone before it came */
+  assert_told(&a, SHOAL_CANCELLED, "gone");
+  assert_int_equal(service->barriers.n, 0);
+  coordination_barrier(service, "x", 1000, TASK(1), two, 2, NULL, waits(&a));
+  coordination_barrier(service, "x", 1000, TASK(1), two, 2, NULL, waits(&b));
+  assert_true(coordination_give_up(service, &a.wait));
+  coordination_barrier(service, "x", 1000, TASK(2), two, 2, NULL, waits(&c));
+  assert_told(&b, SHOAL_OK, "");
+  assert_told(&c, SHOAL_OK, "");
+}
+
+/* Many values, in any order of coming and going, are found by key and by directory as a plain list has them. */
+static void many_values(void **state) {
+  enum { DIRECTORIES = 7, EACH = 300, TURNS = 20000 };
+  static bool has[DIRECTORIES][EACH];
+  char key[32];
+  uint64_t random = 1;
+  for (int i = 0; i < TURNS; i++) {
+    random = random * 6364136223846793005ull + 1442695040888963407ull;
+    int d = (int)(random >> 33) % DIRECTORIES, k = (int)(random >> 40) % EACH;
+    bool goes = i % 3 == 2;
+    snprintf(key, sizeof key, "d%d/%03d", d, k);
+    if (goes) coordination_delete(service, key);
+    else shoal_status_free(coordination_insert(service, key, key, strlen(key), NULL));
+    has[d][k] = !goes;
+  }
+  for (int d = 0; d < DIRECTORIES; d++) {
+    coordination_list found = {0};
+    size_t n = 0;
+    snprintf(key, sizeof key, "d%d", d);
+    coordination_directory(service, key, &found);
+    for (int k = 0; k < EACH; k++) {
+      struct coordination_value *v = NULL;
+      snprintf(key, sizeof key, "d%d/%03d", d, k);
+      shoal_status s = coordination_try_get(service, key, &v);
+      assert_int_equal(!s, has[d][k]);
+      shoal_status_free(s);
+      coordination_value_unref(v);
+      if (!has[d][k]) continue;
+      assert_true(n < found.n);
+      assert_string_equal(found.at[n]->key, key);
+      assert_memory_equal(found.at[n]->bytes, key, strlen(key));
+      n++;
+    }
+    assert_int_equal(n, found.n);
+    for (size_t i = 0; i < found.n; i++) coordination_value_unref(found.at[i]);
+    vec_release(&found);
+    snprintf(key, sizeof key, "d%d", d);
+    coordination_delete(service, key);
+  }
+  assert_null(service->values);
+}
+
 /* Those that passed long ago are not remembered. */
 static void barriers_are_forgotten(void **state) {
   struct waiter w;
@@ -252,15 +324,28 @@ static void what_is_held_is_counted(void **state) {
   ASSERT_FAILS(coordination_insert(service, "big", big, 10, a), SHOAL_ALREADY_EXISTS, "");
   coordination_delete(service, "big");
   assert_int_equal(limits_used(l, LIMIT_COORDINATION_BYTES), 0);
-  shoal_code code = SHOAL_OK;
+  static struct waiter many[1000];
   int made = 0;
-  for (char name[32]; code == SHOAL_OK && made < 1000; made++) {
+  do {
+    char name[32];
     snprintf(name, sizeof name, "%d", made);
-    coordination_barrier(service, name, 1000, TASK(0), NULL, 0, a, waits(&w));
-    code = w.answers ? shoal_status_code(w.status) : SHOAL_OK;
-    if (!w.answers) assert_true(coordination_give_up(service, &w.wait));
+    coordination_barrier(service, name, 1000, TASK(0), NULL, 0, a, waits(&many[made]));
+  } while (!many[made].answers && ++made < 1000);
+  assert_in_range(made, 10, 999);
+  assert_told(&many[made], SHOAL_RESOURCE_EXHAUSTED, "--max_coordination_bytes");
+  while (made) assert_true(coordination_give_up(service, &many[--made].wait));
+  assert_int_equal(service->barriers.n, 0); /* nobody waits there any more */
+  assert_int_equal(limits_used(l, LIMIT_COORDINATION_BYTES), 0);
+  for (int leaves = 0; leaves < 2; leaves++) { /* what a task has told of its devices goes with it */
+    ASSERT_OK(coordination_register(service, TASK(1), 1));
+    coordination_gather(service, TASK(1), wire_from(big, sizeof big), a, waits(&w));
+    assert_true(limits_used(l, LIMIT_COORDINATION_BYTES) > (int64_t)sizeof big);
+    if (leaves) ASSERT_OK(coordination_disconnect(service, TASK(1)));
+    else ASSERT_OK(coordination_fail(service, TASK(1), INTERNAL("it broke")));
+    assert_int_equal(limits_used(l, LIMIT_COORDINATION_BYTES), 0);
+    assert_true(coordination_give_up(service, &w.wait));
   }
-  assert_told(&w, SHOAL_RESOURCE_EXHAUSTED, "--max_coordination_bytes");
+  ASSERT_OK(coordination_insert(service, "last", big, 10, a));
   coordination_free(service);
   service = NULL;
   assert_int_equal(limits_used(l, LIMIT_COORDINATION_BYTES), 0);
@@ -281,4 +366,5 @@ static void a_server_of_another_job(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 RUN_TESTS(TEST(a_server_of_another_job), TEST(all_are_told_of_all), TEST(who_is_silent_has_failed),
           TEST(a_task_comes_again), TEST(a_task_leaves_or_says_that_it_failed), TEST(nobody_waits_for_ever),
-          TEST(values_are_found), TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted))
+          TEST(values_are_found), TEST(barriers_pass_once), TEST(barriers_are_forgotten), TEST(what_is_held_is_counted),
+          TEST(the_leader_stays), TEST(barriers_without_callers), TEST(many_values))

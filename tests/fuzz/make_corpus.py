@@ -152,7 +152,7 @@ def requests():
     """Calls of a server, each a method's place in its table, a length and a message; see request_fuzz.c. TensorFlow's
     Python has no classes for them, so their fields are given by number."""
     with open(os.path.join(ROOT, "../../../src/cluster/server.c"), encoding="utf-8") as f:
-        methods = [m.rsplit("/", 1)[-1] for m in re.findall(r'^    \{(?:[MW] )?"([^"]+)"', f.read(), re.M)]
+        methods = [m.rsplit("/", 1)[-1] for m in re.findall(r'^    \{(?:[CMW] )?"([^"]+)"', f.read(), re.M)]
     session, graph_handle = (1, "$SESSION$SESSION$SESSION$SESSION"), (1, "$GRAPH$GRAPH$GRA")
     device = "/job:w/replica:0/task:0/device:CPU:0"
 
@@ -220,6 +220,27 @@ def requests():
                       call("RecvBuf", (1, 7), (2, "0:0:0"), (3, 8), (8, device), (9, device), (10, 9)),
         "others": call("GetStatus") + call("Logging", (1, 1), (3, 7)) + call("Tracing", (1, b"")) +
                   call("MarkRecvFinished", (1, 5)) + call("RecvBuf") + call("CompleteGroup") + call("Status"),
+    })
+
+    task = lambda i: message((1, "worker"), (2, i))
+    join = lambda i: call("RegisterTask", (5, task(i))) + call("Heartbeat", (4, task(i)))
+    devices = message((1, message((1, "type.googleapis.com/tensorflow.DeviceAttributes"), (2, b"d"))))
+    gather = lambda i: call("WaitForAllTasks", (5, task(i)), (6, devices))
+    entry = lambda key, value: call("InsertKeyValue", (1, message((1, key), (2, value))))
+    meet = lambda i, *more: call("Barrier", (1, "b"), (2, 1000), *more, (4, task(i)))
+    error = ((1, 13), (2, "it broke"))
+    seeds.update({
+        "gathering": join(1) + join(2) + gather(1) + gather(2) + call("GetTaskState", (1, task(0)), (1, task(1))),
+        "failing": call("RegisterTask", (5, task(1))) + gather(1) + call("ReportErrorToService", *error, (5, task(1))) +
+                   call("GetTaskState", (1, task(1))) + call("ResetTask", (1, task(1))) + call("Heartbeat", (4, task(1))) +
+                   call("ReportErrorToTask", *error, (5, message((3, 1), (4, task(2))))) + call("ShutdownTask", (1, task(0))),
+        "values": call("GetKeyValue", (1, "a/b")) + entry("/a//b/", "v") + entry("a/b/c", "w") + call("TryGetKeyValue", (1, "a/b/c")) +
+                  call("GetKeyValueDir", (1, "a")) + entry("a/b", "v") + call("DeleteKeyValue", (1, "a/b")) +
+                  call("GetKeyValueDir", (1, "a")),
+        "barriers": join(1) + join(2) + meet(1, (3, task(1)), (3, task(2))) + meet(2, (3, task(2)), (3, task(1))) +
+                    meet(1) + meet(0),
+        "cancelled": meet(1) + meet(2, (3, task(9))) + call("CancelBarrier", (1, "b"), (2, task(1))) + meet(0) +
+                     call("RegisterTask", (5, task(1))) + call("ShutdownTask", (1, task(1))),
     })
     for name, data in seeds.items():
         put("request_fuzz", name, data)

@@ -6,7 +6,8 @@
  * handles are) stand for the handles in the latest answers of CreateSession and RegisterGraph.
  *
  * The server is real, with its port, threads and one device; the calls come over no network. It may touch no files: its
- * root is an empty directory. */
+ * root is an empty directory. Calls of the coordination service go to a second one, which leads two tasks that are not
+ * there. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "base/wire.h"
+#include "cluster/coordination_agent.h"
 #include "cluster/server.h"
 #include "proto/master.wire.h"
 #include "rpc/message.h"
@@ -29,9 +31,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
+/* Of calls: most are answered within PATIENCE_MS; the coordination service answers at once what it can. */
 enum { MAX_CALLS = 8, SESSION = 32, GRAPH = 16, PATIENCE_MS = 50, LIMIT_S = 20 };
 
-static struct shoal_server *server;
+static struct shoal_server *server, *leader;
 static char session[SESSION + 1], graph[GRAPH + 1];
 
 static void start(void) {
@@ -47,6 +50,15 @@ static void start(void) {
                                                               .max_sessions = 64,
                                                               .max_tensor_bytes = 64 << 20},
                                       &server);
+  if (s) abort();
+  s = shoal_server_start(
+      &(shoal_server_options){.cluster = "{\"worker\": [\"127.0.0.1:0\", \"127.0.0.1:1\", \"127.0.0.1:1\"]}",
+                              .job = "worker",
+                              .inter_op_threads = 1,
+                              .intra_op_threads = 1,
+                              .file_root = root,
+                              .coordination_service = true},
+      &leader);
   if (s) abort();
   rmdir(root); /* held open by the server, and now nobody can make anything in it */
 }
@@ -125,9 +137,10 @@ static struct open_call begin(const struct rpc_method *m, const uint8_t *data, s
   memcpy(copy, data, size);
   put_handle(copy, size, "$SESSION$SESSION$SESSION$SESSION", session);
   put_handle(copy, size, "$GRAPH$GRAPH$GRA", graph);
-  struct rpc_call *c = rpc_call_local(m, server, copy, size, take, w);
+  bool coordinates = strstr(m->name, ".CoordinationService/");
+  struct rpc_call *c = rpc_call_local(m, coordinates ? leader : server, copy, size, take, w);
   free(copy);
-  wait_ms(w, PATIENCE_MS); /* most are answered; those that wait for later calls go on */
+  if (!coordinates) wait_ms(w, PATIENCE_MS); /* most are answered; those that wait for later calls go on */
   return (struct open_call){c, w};
 }
 
@@ -137,7 +150,21 @@ static void end(struct open_call *o) {
   unref(o->waiting);
 }
 
-/* What one input made is not the next one's: sessions, steps, variables. */
+/* What one input made is not the next one's: tasks, values, barriers. */
+static void forget_coordination(void) {
+  struct coordination *c = coordination_agent_service(leader->coordination);
+  struct coordination_wait *told = NULL;
+  for (size_t i = 0; i < c->tasks.n; i++) {
+    shoal_status_free(coordination_disconnect(c, c->tasks.at[i].name));
+    c->tasks.at[i].grace_until = 0;
+  }
+  pthread_mutex_lock(&c->lock);
+  coordination_forget_values(c, &told);
+  coordination_forget_barriers(c, &told);
+  coordination_unlock(c, told);
+}
+
+/* Sessions, steps, variables. */
 static void forget(void) {
   struct worker *w = server->worker;
   master_close(&server->master);
@@ -175,5 +202,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (size_t i = 0; i < open.n; i++) end(&open.at[i]);
   vec_release(&open);
   forget();
+  forget_coordination();
   return 0;
 }

@@ -21,7 +21,11 @@ enum {
   YIELD_NS = 100000,     /* others on this core do something for us within this */
   LOOK_NS = 100000000,   /* then: how often those who are waited for are looked at */
   LEAVE_NS = 1000000000, /* how long who leaves waits for those who read what it has shown */
+  RETRIES = 16,          /* epochs that end before anything has happened, one right after another */
+  REST_US = 1000,        /* then: between two of them */
 };
+/* No group lives to see it: whoever says so writes nonsense, and counting on from there would begin at 0 again. */
+static const uint64_t LAST_EPOCH = UINT64_MAX / 2;
 
 struct shared_group {
   struct collective_transport head;
@@ -112,6 +116,14 @@ static void enter_epoch(struct shared_group *g, uint64_t epoch) {
   ring_all(g);
 }
 
+/* What rank r says makes no sense: nothing more happens in this group. */
+static void distrust(struct shared_group *g, int r) {
+  pthread_mutex_lock(&g->lock);
+  if (!g->death) g->death = INTERNAL("the shared memory of %s (rank %d) says what cannot be", g->members[r].name, r);
+  pthread_mutex_unlock(&g->lock);
+  atomic_store(&g->dead, true);
+}
+
 /* Looks for the areas of those who have not come. Whoever is found anew may be in an epoch that this rank was no part
  * of, and this one in another: that one is over. False: somebody will not come. */
 static bool find_areas(struct shared_group *g) {
@@ -119,7 +131,9 @@ static bool find_areas(struct shared_group *g) {
     uint64_t key = key_of(g->identity, r);
     if (g->areas[r] && atomic_load(&g->areas[r]->key) == key) continue;
     g->areas[r] = shared_view_find(g->members[r].view, key);
-    if (g->areas[r]) end_epoch(g, atomic_load(&g->areas[r]->epoch));
+    uint64_t epoch = g->areas[r] ? atomic_load(&g->areas[r]->epoch) : 0;
+    if (epoch > LAST_EPOCH) distrust(g, r);
+    else if (g->areas[r]) end_epoch(g, epoch);
     else if (shared_view_refuses(g->members[r].view, key)) return false;
   }
   atomic_store(&g->leader, g->areas[0]);
@@ -136,10 +150,14 @@ static bool is_ready(struct shared_group *g) {
     return false;
   }
   for (int r = 0; r < g->size; r++) {
+    uint64_t broken = g->areas[r] ? atomic_load(&g->areas[r]->broken) : 0;
     if (!g->areas[r]) all = false;
-    else over = MAX(over, atomic_load(&g->areas[r]->broken));
+    if (broken > LAST_EPOCH) distrust(g, r);
+    over = MAX(over, broken);
   }
   over = MAX(over, atomic_load(&g->own->broken));
+  if (over > LAST_EPOCH) distrust(g, g->rank); /* by whoever wrote there */
+  if (atomic_load(&g->dead)) return false;
   if (all && g->epoch != over + 1) enter_epoch(g, over + 1);
   for (int r = 0; r < g->size && all; r++) all = atomic_load(&g->areas[r]->epoch) == g->epoch;
   return all;
@@ -266,9 +284,20 @@ static bool has_order(struct shared_group *g) {
 
 static bool ready_or_refused(struct shared_group *g) { return is_ready(g) || atomic_load(&g->refused); }
 
+/* The epoch was over before anything had happened, for the round-th time: is there more to do? Others have the core
+ * meanwhile where that does not end. */
+static bool tries_again(struct shared_group *g, unsigned round) {
+  if (round > RETRIES) {
+    usleep(REST_US);
+    look_at_members(g);
+  }
+  return atomic_load(&g->begun) && !atomic_load(&g->dead) && !atomic_load(&g->refused);
+}
+
 /* One that has ended, out of the list; NULL: none, and `patience` has passed or all are to end (dead, refused). */
 static struct collective_run *drive(struct shared_group *g, int64_t patience) {
-  for (int64_t end = patience == INT64_MAX ? patience : clock_ns() + patience;;) {
+  int64_t end = patience == INT64_MAX ? patience : clock_ns() + patience;
+  for (unsigned round = 0; tries_again(g, round); round++) {
     int64_t left = end == INT64_MAX ? end : end - clock_ns();
     if (left < 0) return NULL;
     if (!wait_for(g, ready_or_refused, left) || atomic_load(&g->refused)) return NULL;
@@ -304,6 +333,7 @@ static struct collective_run *drive(struct shared_group *g, int64_t patience) {
     if (broken) ring_all(g);
     return r;
   }
+  return NULL;
 }
 
 static void end_run(struct collective_run *r) {

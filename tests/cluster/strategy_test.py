@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 
-from cluster import PATIENCE, SHOAL, free_ports, report, until
+from cluster import PATIENCE, SHOAL, Skip, free_ports, report, until
 
+DATA = "/usr/share/datasets/fashion-mnist"
 TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "strategy_trainer")
 
 
@@ -142,6 +143,28 @@ def test_clusters_that_make_no_sense():
     refused({"cluster": {"chief": [a, b]}, "task": {"type": "chief", "index": 0}}, "2 chiefs")
     refused({"cluster": {"worker": [a]}}, "\"task\" is missing")
     refused({"cluster": {"worker": [a]}, "task": worker}, "no job \"ps\"", kind="ps")
+
+
+def example(*command):
+    p = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert p.returncode == 0, (p.returncode, p.stdout, p.stderr)
+    accuracy = float(re.search(r"test accuracy (\S+)", p.stdout)[1])
+    assert accuracy > 0.75, p.stdout
+    return accuracy
+
+
+def test_examples_have_the_same_weights():
+    """Two replicas in one process, and two workers of which the run is cut in two."""
+    if not os.path.exists(DATA):
+        raise Skip(f"there is no {DATA}")
+    programs = os.path.join(os.path.dirname(SHOAL), "examples")
+    launch = [SHOAL, "launch", "--ps=0", "--workers=2", "--", f"{programs}/mnist_multiworker"]
+    with tempfile.TemporaryDirectory() as folder:
+        one = example(f"{programs}/mnist_mirrored", "--devices=2", "--train_steps=200", f"--checkpoint_dir={folder}/one")
+        example(*launch, "--train_steps=120", f"--checkpoint_dir={folder}/two")
+        two = example(*launch, "--train_steps=200", f"--checkpoint_dir={folder}/two")
+        files = [open(f"{folder}/{run}/model.ckpt-200.data-00000-of-00001", "rb").read() for run in ("one", "two")]
+        assert one == two and files[0] == files[1], (one, two)
 
 
 if __name__ == "__main__":

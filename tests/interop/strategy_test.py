@@ -1,0 +1,137 @@
+"""Strategies beside TensorFlow's: the loss of every step under tf.distribute.MirroredStrategy, and under
+MultiWorkerMirroredStrategy in two processes, is that of tests/programs/strategy_trainer.c with as many replicas, for the
+same weights and data; and TensorFlow reads the checkpoint, which has the names of a model without a strategy.
+
+  strategy_test.py --tf mirrored 2 OPTIMIZER     TensorFlow's side, in a process of its own: it prints steps and losses
+"""
+# needs: tensorflow
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cluster"))
+import tap
+from cluster import SHOAL, free_ports
+
+TRAINER = os.path.join(os.path.dirname(SHOAL), "tests", "programs", "strategy_trainer")
+ROWS, IN, HIDDEN, STEPS = 24, 5, 7, 6
+SECONDS = 240
+# How far losses may be apart. Both sides are within 2e-7 of the same steps in double precision with SGD. With Adam that is
+# 2e-6 for TensorFlow and 4e-6 for us: 1 - beta2^t has few digits in the first steps, and Keras computes the power anew
+# where TensorFlow 1's optimizer, and ours, multiply it up.
+APART = {"sgd": 5e-7, "adam": 1e-5}
+
+
+def numbers(n, salt):
+    return (np.array([(i * 37 + salt * 11) % 20 for i in range(n)], np.float32) / np.float32(20) - np.float32(0.5))
+
+
+def train_tf(kind, replicas, optimizer):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+    if kind == "mirrored":
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
+        strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    else:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    assert strategy.num_replicas_in_sync == replicas
+    with strategy.scope():
+        w1, b1 = tf.Variable(numbers(IN * HIDDEN, 1).reshape(IN, HIDDEN)), tf.Variable(numbers(HIDDEN, 2))
+        w2, b2 = tf.Variable(numbers(HIDDEN, 3).reshape(HIDDEN, 1)), tf.Variable(numbers(1, 4))
+        adam = tf.keras.optimizers.legacy.Adam(0.05, epsilon=1e-8)
+        opt = adam if optimizer == "adam" else tf.keras.optimizers.legacy.SGD(0.2)
+    variables = [w1, b1, w2, b2]
+
+    @tf.function
+    def step(x, y):
+        def replica(x, y):
+            with tf.GradientTape() as tape:
+                out = tf.nn.bias_add(tf.matmul(tf.tanh(tf.nn.bias_add(tf.matmul(x, w1), b1)), w2), b2)
+                loss = tf.reduce_mean(tf.square(out - y)) / replicas
+            opt.apply_gradients(zip(tape.gradient(loss, variables), variables))
+            return loss
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(replica, args=(x, y)), axis=None)
+
+    def rows_of(array):
+        part = ROWS // replicas
+        return strategy.experimental_distribute_values_from_function(
+            lambda c: tf.constant(array[c.replica_id_in_sync_group * part:][:part]))
+
+    for k in range(STEPS):
+        x, y = numbers(ROWS * IN, 5 + k).reshape(ROWS, IN), numbers(ROWS, 100 + k).reshape(ROWS, 1)
+        print(k, float(step(rows_of(x), rows_of(y))).hex(), flush=True)
+
+
+def losses(text):
+    return {int(k): float.fromhex(loss) for k, loss in re.findall(r"^(\d+) (-?0x\S+)$", text, re.M)}
+
+
+def ended(processes):
+    texts = [p.communicate(timeout=SECONDS) for p in processes]
+    for p, (out, err) in zip(processes, texts):
+        assert p.returncode == 0, (p.returncode, out, err[-3000:])
+    return [losses(out) for out, _ in texts]
+
+
+def run(*command, env=None):
+    return subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, **(env or {})})
+
+
+def run_tf(*args, env=None):
+    return run(sys.executable, os.path.abspath(__file__), "--tf", *args, env=env)
+
+
+def same(tf, ours, optimizer):
+    assert len(tf) == len(ours) == STEPS, (tf, ours)
+    for k in range(STEPS):
+        assert abs(tf[k] - ours[k]) <= APART[optimizer] * abs(tf[k]), (k, tf[k], ours[k])
+
+
+def test_mirrored():
+    for replicas, optimizer in ((2, "adam"), (3, "sgd")):
+        tf, = ended([run_tf("mirrored", str(replicas), optimizer)])
+        for flags in ([], ["sum=1"]):
+            ours, = ended([run(TRAINER, "mirrored", str(STEPS), f"devices={replicas}", f"optimizer={optimizer}", *flags)])
+            same(tf, ours, optimizer)
+        one, = ended([run(TRAINER, "one", str(STEPS), f"optimizer={optimizer}")])
+        same(tf, one, optimizer)
+
+
+def workers():
+    at = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    return [{"TF_CONFIG": json.dumps({"cluster": {"worker": at}, "task": {"type": "worker", "index": i}})} for i in (0, 1)]
+
+
+def test_multi_worker():
+    for optimizer in APART:
+        tf = ended([run_tf("multi", "2", optimizer, env=env) for env in workers()])
+        ours = ended([run(TRAINER, "multi", str(STEPS), f"optimizer={optimizer}", env=env) for env in workers()])
+        for theirs in tf:
+            for mine in ours:
+                same(theirs, mine, optimizer)
+
+
+def test_tensorflow_reads_the_checkpoint():
+    import tensorflow as tf
+    with tempfile.TemporaryDirectory() as folder:
+        ended([run(TRAINER, "mirrored", "3", "devices=3", f"dir={folder}")])
+        names = dict(tf.train.list_variables(folder))
+        model = {"w1": [IN, HIDDEN], "b1": [HIDDEN], "w2": [HIDDEN, 1], "b2": [1]}
+        want = {f"{name}{slot}": shape for name, shape in model.items() for slot in ("", "/Adam", "/Adam_1")}
+        assert names == {**want, "beta1_power": [], "beta2_power": [], "global_step": []}, names
+        assert tf.train.load_variable(folder, "global_step") == 3
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--tf"]:
+        train_tf(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    else:
+        tap.main(globals())

@@ -108,6 +108,7 @@ uninstall: ## take back what the last `make install` put there; same PREFIX (and
 	@sed -n 's|^-- [A-Z][a-z-]*: $(DESTDIR)$(PREFIX)/||p' $(BUILD)/installed.log | { cd "$(DESTDIR)$(PREFIX)" && \
 	  while read -r f; do [ -d "$$f" ] || rm -f "$$f"; rmdir -p "$$(dirname "$$f")" 2>/dev/null; done; true; }
 deb: product ## Debian packages of the library, of what one develops with, and of the command: BUILD/packages
+	@rm -f $(BUILD)/packages/*.deb # those of another version
 	@cd $(BUILD) && cpack -G DEB -B packages >packages.log 2>&1 || { cat packages.log; exit 1; }
 	@ls $(BUILD)/packages/*.deb
 wheel: product ## a wheel for pip: the command with its libraries inside, and shoal.in_place

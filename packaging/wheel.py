@@ -92,6 +92,8 @@ def main():
         shared = glob.glob(f"{folder}/**/libshoal.so.*.*", recursive=True)[0]
         version = re.search(r"\.so\.(.*)", shared).group(1)
         tag = f"py3-none-manylinux_{platform.libc_ver()[1].replace('.', '_')}_{platform.machine()}"
+        for old in glob.glob(os.path.join(out, "shoal-*.whl")):  # one of another version: *.whl would be both
+            os.remove(old)
         name = os.path.join(out, f"shoal-{version}-{tag}.whl")
         wheel, data, info = Wheel(name), f"shoal-{version}.data", f"shoal-{version}.dist-info"
         wheel.add_file(f"{data}/scripts/shoal", f"{folder}/bin/shoal", 0o755)

@@ -10,6 +10,7 @@
 struct subcommand {
   const char *name, *summary;
   int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name; the result is the exit code */
+  bool prints;                       /* is what it prints all that it is for? */
 };
 
 /* The whole command: what start.c calls. */

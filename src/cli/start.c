@@ -14,8 +14,7 @@
 
 int main(int argc, char **argv) {
   if (argc == 2 && !strcmp(argv[1], "--version")) {
-    printf("shoal %s\n", SHOAL_VERSION);
-    return EXIT_OK;
+    return printf("shoal %s\n", SHOAL_VERSION) < 0 || fflush(stdout) ? EXIT_FAILED : EXIT_OK;
   }
   void *library = dlopen(SHOAL_LIBRARY, RTLD_LAZY | RTLD_GLOBAL);
   int (*run)(int, char **) = NULL;

@@ -65,7 +65,10 @@ shoal_status shoal_cluster_from_hosts_with_chief(const char *chief, const char *
 
 shoal_status shoal_cluster_from_config(const char *tf_config, shoal_cluster **out) {
   const char *text = tf_config ? tf_config : getenv("TF_CONFIG");
-  if (!text || !*text) return status_mark_not_begun(NOT_FOUND("TF_CONFIG is not set"));
+  if (!text || !*text)
+    return status_mark_not_begun(
+        NOT_FOUND("TF_CONFIG is not set: it says what the cluster is and which task this one; `shoal launch -- "
+                  "PROGRAM` sets it"));
   struct shoal_cluster *c = mem_zalloc(1, sizeof *c);
   shoal_status s = cluster_spec_from_tf_config(&c->spec, "TF_CONFIG", text, &c->job, &c->task);
   if (!s && !c->job)

@@ -79,11 +79,17 @@ def debian_packages():
         assert "40 + 2 = 42" in sh(f"cc examples/hello.c -o {folder}/hello {flags} && {folder}/hello",
                                    {"LD_LIBRARY_PATH": f"{usr}/lib"})
         assert "PROGRAM.py" in sh(f"{usr}/bin/shoal-in-place 2>&1 || true")
+    # Those of another version go: README has *.deb.
+    os.makedirs(f"{BUILD}/packages", exist_ok=True)
+    open(f"{BUILD}/packages/shoal_0.0.1_all.deb", "w").close()
+    sh(f"make deb BUILD={BUILD}")
+    assert len(glob.glob(f"{BUILD}/packages/*.deb")) == 3, os.listdir(f"{BUILD}/packages")
 
 
 def wheel():
     """In an environment of its own: the command, with none of the system's libraries; TensorFlow's servers replaced."""
     with tempfile.TemporaryDirectory() as folder:
+        open(f"{folder}/shoal-0.0.1-py3-none-any.whl", "w").close()  # one of another version goes
         sh(f"python3 packaging/wheel.py {BUILD} {folder}")
         made, = glob.glob(f"{folder}/*.whl")
         if subprocess.run([sys.executable, "-c", "import ensurepip, venv"], check=False).returncode:

@@ -420,6 +420,10 @@ def help_and_version():
     p = subprocess.run([SHOAL, "status", '--cluster_spec={"ps": ["127.0.0.1:1"]}'], stdout=subprocess.PIPE,
                        stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
     assert p.returncode == 1 and p.stdout.index("0 up") < p.stdout.index("do not answer"), p
+    for args in (("help",), ("version",), ("devices",)):
+        with open("/dev/full", "w") as full:
+            p = subprocess.run([SHOAL, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+        assert p.returncode == 1 and "cannot be written" in p.stderr, p
 
 
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (

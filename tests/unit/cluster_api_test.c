@@ -62,7 +62,7 @@ static void from_config(void **state) {
   expect_error(shoal_cluster_from_config("{\"cluster\": {\"worker\": [\"b:2\"]}}", &c), "\"task\" is missing");
   expect_error(shoal_cluster_from_config("{", &c), "TF_CONFIG");
   unsetenv("TF_CONFIG");
-  expect_error(shoal_cluster_from_config(NULL, &c), "not set");
+  expect_error(shoal_cluster_from_config(NULL, &c), "TF_CONFIG is not set: it says what the cluster is");
 }
 
 /* What makes no sense ends a program with 2, as flags do; what goes wrong later with 1. */

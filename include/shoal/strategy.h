@@ -9,7 +9,7 @@
  *
  *   check(shoal_strategy_new_mirrored(NULL, 2, NULL, &strategy));       // or another one: the rest stays
  *   shoal_op *train = shoal_strategy_run(g, strategy, step, NULL, inputs, 2, losses, 1);
- *   SHOAL_TRAIN_SESSION(s, g, .strategy = strategy, ...)
+ *   SHOAL_TRAIN_SESSION(s, g, ..., .strategy = strategy)
  *
  * The function is called once for each replica of this task. Variables that it makes are *mirrored*: each replica has a
  * copy, all have the same value, and a checkpoint holds it once, under the name it has without a strategy. Gradients

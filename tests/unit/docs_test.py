@@ -178,6 +178,39 @@ def test_what_readme_shows():
                f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-", input=text)
 
 
+# What the pieces of programs in the guides stand in.
+AROUND = """#include <shoal/shoal.h>
+const char *device_of(int task);
+shoal_out tower(shoal_graph *g, const shoal_var *vars, shoal_out x, shoal_out y);
+shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg);
+%s
+void shown(shoal_graph *g, shoal_out loss_, int task, bool is_chief, int towers, int n, const shoal_var *vars,
+           shoal_var step_, const shoal_out *values, const shoal_out *xs, const shoal_out *ys, shoal_out *losses,
+           shoal_gradient *grads, shoal_gradient *mean, shoal_status error, shoal_strategy *strategy, shoal_out x,
+           shoal_out y, shoal_out *in, shoal_tensor *images, shoal_tensor *labels, shoal_cluster *cluster,
+           shoal_server *server) {
+%s
+}
+"""
+
+
+def test_pieces_that_the_guides_show():
+    for name in ("docs/training.md", "docs/strategies.md"):
+        with open(os.path.join(ROOT, name)) as f:
+            pieces = [t for t in re.findall(r"```c\n(.*?)```", f.read(), re.S) if "int main" not in t]
+        assert len(pieces) == 3, (name, len(pieces))
+        for text in pieces:
+            whole = text.startswith("static")  # a function
+            if not whole and "shoal_out loss " not in text:
+                text = "shoal_out loss = loss_;\n" + text
+            if "step)" in text and "strategy" not in text:
+                text = "shoal_var step = step_;\n" + text
+            text = AROUND % ((text.replace("static ", "", 1), "") if whole else ("", text))
+            for command in [("cc", "-x", "c", "-std=c17")] + [(c, "-x", "c++", "-std=c++20") for c in compilers()]:
+                sh(*command, "-Wall", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Werror", "-fsyntax-only",
+                   f"-I{ROOT}/include", f"-I{BUILD}/gen/include", "-", input=text)
+
+
 def test_python_of_the_tree_stays_where_it_is():
     """tools/python.sh runs a program of the folder one is in."""
     with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/device_name.h"
 #include "cluster/collectives.h"
+#include "cluster/identity.h"
 #include "cluster/request_parts.h"
 #include "cluster/worker_service.h"
 #include "proto/step_stats.wire.h"
@@ -91,6 +93,15 @@ static shoal_status check_end(enum wire_step step, const char *message) {
   return step == WIRE_BROKEN ? INVALID("%s does not parse as a protocol buffer", message) : NULL;
 }
 
+/* With certificates a task is a member by its own devices alone. What is no device's name the tables refuse. */
+static shoal_status check_caller(struct rpc_call *c, const char *device) {
+  struct device_spec d;
+  shoal_status s = device_spec_parse(device, &d);
+  bool of_a_task = !s && d.has_job && d.has_task;
+  shoal_status_free(s);
+  return of_a_task ? identity_check_task(c, device) : NULL;
+}
+
 /* ---- CompleteGroup ---- */
 
 static void drop_answer(void *answer) { leader_answer_unref(answer); }
@@ -121,6 +132,7 @@ void worker_service_complete_group(struct worker *w, struct rpc_call *c) {
     device = mem_strndup((const char *)name.at, wire_left(&name));
   }
   if (!s) s = check_end(step, "CompleteGroupRequest");
+  if (!s) s = check_caller(c, device);
   if (s) {
     rpc_call_fail(c, s);
   } else {
@@ -170,6 +182,7 @@ void worker_service_complete_instance(struct worker *w, struct rpc_call *c) {
     if (f.tag == CompleteInstanceRequest_is_source) i.is_source = f.value != 0;
   }
   if (!s) s = check_end(step, "CompleteInstanceRequest");
+  if (!s) s = check_caller(c, device);
   if (!s && !is_kind(kind))
     s = UNIMPLEMENTED("Collective instance %d: operations of the type %d between tasks", i.key, (int)kind);
   if (s) {

@@ -19,6 +19,20 @@ shoal_status coordination_error_read(int64_t code, const char *message) {
   return coordination_error(STATUS(known ? (shoal_code)code : SHOAL_UNKNOWN, "%.*s", COORDINATION_NAME, message));
 }
 
+void coordination_log(const char *who, shoal_status why) {
+  enum { LINES = 20, WINDOW_S = 10 };
+  static atomic_llong began;
+  static atomic_int lines;
+  int64_t now = clock_ns();
+  if (now - atomic_load(&began) > WINDOW_S * 1000000000ll) {
+    atomic_store(&began, now);
+    atomic_store(&lines, 0);
+  }
+  int n = atomic_fetch_add(&lines, 1);
+  if (n < LINES) LOGW("coordination: %s: %s", who, shoal_status_message(why));
+  else if (n == LINES) LOGW("coordination: there is more of it, which is not written for %d s", WINDOW_S);
+}
+
 /* ---- values with an owner ---- */
 
 shoal_status coordination_value_new(struct account *a, const char *key, const void *data, size_t n, size_t beside,
@@ -200,7 +214,7 @@ static void forget_devices(struct coordinated_task *t) {
 /* With the lock held: the task is lost to all who were told of it. error is taken over. */
 static void lose(struct coordination *c, struct coordinated_task *t, shoal_status error, bool reported,
                  struct news *news, struct coordination_wait **told) {
-  LOGW("coordination: %s: %s", t->name, shoal_status_message(error));
+  coordination_log(t->name, error);
   t->state = TASK_ERROR;
   shoal_status_free(t->error);
   t->error = error;

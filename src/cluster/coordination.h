@@ -46,8 +46,8 @@ struct coordination_value {
   atomic_int refs;
   struct account *account; /* has been charged for it; NULL: nobody */
   size_t charged;
-  const char *key; /* behind the bytes */
-  uint64_t height; /* of its place in the tree of values: those under it have smaller ones */
+  const char *key;                         /* behind the bytes */
+  uint64_t height;                         /* of its place in the tree of values: those under it have smaller ones */
   struct coordination_value *left, *right; /* the service's lock: smaller and larger keys */
   size_t n;
   char bytes[];
@@ -99,15 +99,15 @@ struct coordination {
   int self; /* the task of this server */
   struct alarm tick;
   pthread_mutex_t lock;
-  bool stopped;                            /* lock, as is all that follows */
-  VEC(struct coordinated_task) tasks;      /* by job and number; their names do not change */
-  struct strmap by_name;                   /* the same */
-  int64_t gathering;                       /* how many there were */
-  struct coordination_value *devices;      /* of all tasks of the last one */
-  struct coordination_wait *gatherers;     /* wait for the next */
-  struct coordination_value *values;       /* the tree's root; NULL: there are none */
-  struct strmap wants;                     /* keys that are waited for: of struct coordination_want * */
-  struct strmap barriers;                  /* by id: those that are not passed, and the last that are */
+  bool stopped;                        /* lock, as is all that follows */
+  VEC(struct coordinated_task) tasks;  /* by job and number; their names do not change */
+  struct strmap by_name;               /* the same */
+  int64_t gathering;                   /* how many there were */
+  struct coordination_value *devices;  /* of all tasks of the last one */
+  struct coordination_wait *gatherers; /* wait for the next */
+  struct coordination_value *values;   /* the tree's root; NULL: there are none */
+  struct strmap wants;                 /* keys that are waited for: of struct coordination_want * */
+  struct strmap barriers;              /* by id: those that are not passed, and the last that are */
   struct coordination_barrier *first_passed, *last_passed;
   int n_passed;
 };
@@ -178,6 +178,8 @@ void coordination_tell(struct coordination_wait **told, struct coordination_wait
 /* False: it was given up before, and is told. */
 bool coordination_link(struct coordination_wait **list, struct coordination_wait *w, struct coordination_wait **told);
 void coordination_unlock(struct coordination *c, struct coordination_wait *told);
+/* A line of the log of what tasks say of each other; there is an end to such lines. */
+void coordination_log(const char *who, shoal_status why);
 shoal_status coordination_error(shoal_status s); /* marked as the service's own, as TensorFlow's are */
 /* Nobody waits for the key, or at the barrier, any more, perhaps. */
 void coordination_want_drop(struct coordination *c, struct coordination_want *want);

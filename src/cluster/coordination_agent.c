@@ -247,8 +247,8 @@ static void do_register(void *agent) {
 /* ---- errors of other tasks ---- */
 
 static void told_of(struct coordination_agent *a, const char *source, shoal_status why) {
+  coordination_log(source, why);
   status_prefix(why, "Error reported from %s: ", source);
-  LOGW("coordination: %s", shoal_status_message(why));
   pthread_mutex_lock(&a->lock);
   a->told = true;
   pthread_mutex_unlock(&a->lock);

@@ -113,7 +113,12 @@ def words_of_others():
         l.call("ReportErrorToService", field(1, 13) + field(2, evil) + field(5, task(1)))
         l.call("ReportErrorToTask", field(1, 13) + field(2, evil) + field(5, field(4, task(1, b"job\n" + evil))))
         text = l.task.text()
-    assert text.count("forged") == 2, text
+        assert text.count("forged") == 2, text
+        for i in range(200):  # there is an end to such lines
+            l.call("RegisterTask", register(1, 2 + i))
+            l.call("ReportErrorToTask", field(1, 13) + field(2, b"again"))
+        text = l.task.text()
+    assert len(text.splitlines()) < 100, text
     for line in text.splitlines():
         assert line.isprintable() and not line.startswith("E "), (line, text)
 
@@ -183,7 +188,8 @@ def with_certificates():
     def says(pair, index, method, request):
         credentials = grpc.ssl_channel_credentials(read(authority.ca), read(pair[1]), read(pair[0]))
         with grpc.secure_channel(c.spec["worker"][str(index)], credentials, ALONE) as channel:
-            return channel.unary_unary(SERVICE + method).future(request, timeout=120).exception()
+            path = method if method.startswith("/") else SERVICE + method
+            return channel.unary_unary(path).future(request, timeout=120).exception()
 
     def denied(pair, index, method, request, text):
         error = says(pair, index, method, request)
@@ -205,6 +211,11 @@ def with_certificates():
             denied(pairs[2], 0, method, request, "calls itself /job:worker/replica:0/task:1")
         denied(pairs[2], 1, "ReportErrorToTask", error + field(5, field(4, task(0))), "calls itself")
         assert not says(pairs[0], 1, "ReportErrorToTask", error + field(5, field(4, task(2))))
+        # Nor is it a member of collectives by another's devices.
+        device = b"/job:worker/replica:0/task:1/device:CPU:0"
+        for method, request in (("CompleteGroup", field(1, 5) + field(2, 2) + field(3, b"CPU") + field(6, field(1, device))),
+                                ("CompleteInstance", field(2, 1) + field(3, 1) + field(10, device))):
+            denied(pairs[2], 0, "/tensorflow.WorkerService/" + method, request, "calls itself " + device.decode())
         for method in ("InsertKeyValue", "GetKeyValue", "GetTaskState", "ReportErrorToTask", "RegisterTask"):
             denied(client, 0, method, b"", "names no task of this cluster")
         assert not says(pairs[2], 0, "RegisterTask", register(2, 7))

@@ -19,6 +19,7 @@
 #define SHOAL_STRATEGY_H
 
 #include <shoal/cluster.h>
+#include <shoal/input.h>
 #include <shoal/train.h>
 
 #ifdef __cplusplus
@@ -94,6 +95,14 @@ SHOAL_API shoal_var shoal_replica_variable(shoal_replica *r, shoal_var v);
 SHOAL_API shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value);
 SHOAL_API shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value);
 
+/* The loss of a replica whose batch may have other rows than the others', from the losses of its examples: over all
+ * replicas every example counts the same, and a batch may be empty. */
+SHOAL_API shoal_out shoal_replica_average_loss(shoal_replica *r, shoal_out losses);
+
+/* A variable that every replica has for itself, and that is one value for who reads it outside, as metrics are: local,
+ * in no checkpoint. What is read is the sum, mean, least or largest of all: shoal_strategy_read. */
+SHOAL_API shoal_var shoal_replica_on_read(shoal_replica *r, const char *name, shoal_out initial, shoal_reduction how);
+
 /* ---- outside ---- */
 
 /* The scope of a strategy: variables made in it are mirrored, as those of its replicas are. The one that is returned is
@@ -111,6 +120,17 @@ SHOAL_API void shoal_strategy_split(shoal_graph *g, const shoal_strategy *s, sho
 SHOAL_API shoal_out shoal_strategy_reduce(shoal_graph *g, shoal_strategy *s, shoal_reduction how,
                                           const shoal_out *values, int stride);
 SHOAL_API shoal_out shoal_strategy_gather(shoal_graph *g, shoal_strategy *s, const shoal_out *values, int stride);
+
+/* What a variable of shoal_replica_on_read is over all replicas; v is that of this task's first replica, or any
+ * other's. In a strategy with several tasks each of them must run it in the same steps. */
+SHOAL_API shoal_out shoal_strategy_read(shoal_graph *g, shoal_strategy *s, shoal_var v);
+
+/* Feeds every step with this task's batch of the step's number: fill (shoal/input.h) gets the step counter's value, and
+ * returns OUT_OF_RANGE behind the last batch. A task whose batches have ended feeds empty ones while others have some,
+ * and training ends in all tasks after the last batch of any: every example is used exactly once. Losses are to be
+ * those of shoal_replica_average_loss then. */
+SHOAL_API shoal_hook shoal_strategy_input_hook(shoal_strategy *s, const shoal_out *to, int n, shoal_input_fill *fill,
+                                               void *arg);
 
 #ifdef __cplusplus
 }

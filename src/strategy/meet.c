@@ -9,35 +9,55 @@
 
 struct meet {
   struct shoal_strategy *strategy;
-  shoal_out fed, told; /* this task's answer; the largest of all */
-  shoal_out end;       /* which all compute last */
+  struct poll stop; /* was anybody told to? */
+  struct poll end;  /* asked last */
   int fetch;
 };
 
-static shoal_status begin(void *state, shoal_graph *g) {
-  struct meet *m = state;
-  struct shoal_strategy *s = m->strategy;
-  graph_push_scope(g, "meet");
+/* ---- one question to all ---- */
+
+struct poll poll_build(struct shoal_graph *g, struct shoal_strategy *s, const char *name, int key) {
+  struct poll p;
+  graph_push_scope(g, name);
   graph_push_control(g, NULL, -1);
   strategy_push_device(g, s, 0);
-  m->fed = shoal_placeholder(g, SHOAL_INT32, SHOAL_SCALAR, "stop");
-  m->told = reduce_member(g, s, GROUP_FIRSTS, STOP_KEY, SHOAL_REDUCE_MAX, m->fed);
-  m->end = reduce_member(g, s, GROUP_FIRSTS, END_KEY, SHOAL_REDUCE_MAX, build_const_int(g, SHOAL_INT32, 0));
+  p.fed = shoal_placeholder(g, SHOAL_INT32, SHOAL_SCALAR, "answer");
+  p.most = reduce_member(g, s, GROUP_FIRSTS, key, SHOAL_REDUCE_MAX, p.fed);
   graph_pop_device(g);
   graph_pop_control(g);
   graph_pop_scope(g);
+  return p;
+}
+
+shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer) {
+  shoal_tensor *t;
+  TRY(shoal_tensor_from(SHOAL_INT32, 0, NULL, &(int32_t){answer}, sizeof(int32_t), &t));
+  shoal_context_feed(c, p->fed, t);
+  shoal_tensor_unref(t);
+  return NULL;
+}
+
+shoal_status poll_run(const struct poll *p, shoal_session *session, int answer, int32_t *most) {
+  shoal_tensor *t;
+  TRY(shoal_tensor_from(SHOAL_INT32, 0, NULL, &(int32_t){answer}, sizeof(int32_t), &t));
+  shoal_status e = shoal_session_step(session, SHOAL_FEED(p->fed, t), SHOAL_FETCH(p->most, most), NULL);
+  shoal_tensor_unref(t);
+  return e;
+}
+
+/* ---- the hook ---- */
+
+static shoal_status begin(void *state, shoal_graph *g) {
+  struct meet *m = state;
+  m->stop = poll_build(g, m->strategy, "told_to_stop", STOP_KEY);
+  m->end = poll_build(g, m->strategy, "at_the_end", END_KEY);
   return NULL;
 }
 
 static shoal_status before_run(void *state, shoal_run_context *c) {
   struct meet *m = state;
-  int32_t answer = stop_told();
-  shoal_tensor *t;
-  TRY(shoal_tensor_from(SHOAL_INT32, 0, NULL, &answer, sizeof answer, &t));
-  shoal_context_feed(c, m->fed, t);
-  shoal_tensor_unref(t);
-  m->fetch = shoal_context_fetch(c, m->told);
-  return NULL;
+  m->fetch = shoal_context_fetch(c, m->stop.most);
+  return poll_feed(&m->stop, c, stop_told());
 }
 
 static shoal_status after_run(void *state, shoal_run_context *c) {
@@ -53,7 +73,7 @@ static shoal_status after_run(void *state, shoal_run_context *c) {
 static shoal_status end(void *state, shoal_session *session) {
   struct meet *m = state;
   int32_t nothing;
-  shoal_status e = shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(m->end, &nothing), NULL);
+  shoal_status e = poll_run(&m->end, session, 0, &nothing);
   if (e && !status_is_lost_task(e)) return e;
   shoal_status_free(e);
   return NULL;

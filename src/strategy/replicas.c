@@ -33,6 +33,7 @@ static shoal_op *build_replica(struct shoal_replica *r, shoal_replica_fn *fn, vo
   graph_pop_device(g);
   variable_maker_end(&r->maker, "shoal_strategy_run");
   if (r->index) variable_all_taken(g, r->run->firsts.n, r->next);
+  if (r->index) variable_all_taken(g, r->run->owns.n, r->next_own);
   return op;
 }
 
@@ -89,6 +90,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   s->next_key = run.replicas[0].key;
   for (int i = 0; i < s->local; i++) vec_release(&run.replicas[i].joints);
   vec_release(&run.firsts);
+  vec_release(&run.owns);
   free(run.replicas);
   free(ops);
   initial_send(g, s);

@@ -5,6 +5,8 @@
  *   mirrored.c   what their variables are
  *   initial.c    where their initial values come from, when other tasks have replicas
  *   meet.c       how tasks stop and end together
+ *   on_read.c    variables that are one only when they are read
+ *   feed.c       batches of tasks that have not the same number of them
  *   reduce.c     how values of all become one, in them
  *   across.c     the same from outside of them
  *
@@ -22,7 +24,7 @@
 /* Keys of groups: the same in all tasks of a cluster, and no others than these. */
 enum { GROUP_REPLICAS = 1, GROUP_FIRSTS }; /* all replicas; the first of each task */
 /* Keys of collectives: of replicas they count from 1, of initial values from here. */
-enum { FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY };
+enum { FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY, ANY_KEY, MORE_KEY };
 
 struct shoal_strategy {
   struct session_rules rules; /* first */
@@ -46,15 +48,17 @@ struct shoal_replica {
   struct variable_maker maker;
   struct replica_run *run;
   struct shoal_strategy *strategy;
-  int index;   /* of this task's */
-  size_t next; /* which of the run's variables it makes next; of all but the first */
-  int key;     /* of its next collective */
+  int index;       /* of this task's */
+  size_t next;     /* which of the run's variables it makes next; of all but the first */
+  size_t next_own; /* of those that are one when they are read */
+  int key;         /* of its next collective */
   VEC(struct joint) joints;
 };
 
 /* One call of shoal_strategy_run. */
 struct replica_run {
   VEC(shoal_var) firsts; /* variables of the first replica, in the order it made them */
+  VEC(shoal_var) owns;   /* of those that are one when they are read */
   struct shoal_replica *replicas;
 };
 
@@ -76,7 +80,17 @@ void initial_send(struct shoal_graph *g, struct shoal_strategy *s);
 /* The value that a variable of this task's first replica begins with, for copies that begin in the same step. */
 shoal_out initial_value(struct shoal_graph *g, const struct shoal_strategy *s, shoal_var v);
 
-/* ---- meet.c ---- */
+/* ---- feed.c, meet.c ---- */
+
+/* The largest of what all tasks feed, an int32: one collective of their first replicas. */
+struct poll {
+  shoal_out fed, most;
+};
+struct poll poll_build(struct shoal_graph *g, struct shoal_strategy *s, const char *name, int key);
+/* In a step of its own. */
+shoal_status poll_run(const struct poll *p, shoal_session *session, int answer, int32_t *most);
+/* In a step that a hook adds to. */
+shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer);
 
 shoal_hook meet_hook(struct shoal_strategy *s);
 

@@ -127,6 +127,28 @@ def test_checkpoints_fit_every_strategy():
             assert abs(losses[step] - loss) < 1e-4 * loss, (step, losses[step], loss)
 
 
+def test_uneven_data_ends_in_all_tasks():
+    """106 examples in batches of 24: in the last step one of three tasks has a whole batch, one a part, one nothing; 99:
+    the last has two without; of 72 there is no last part. Every example is used once, as in one process; a run whose data
+    has ended goes on with nothing."""
+    for examples, steps in ((106, 5), (99, 5), (72, 3)):
+        flag = f"examples={examples}"
+        straight = alone("one", 100, flag)[0]
+        assert len(straight) == steps
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = jobs(3)
+            for kind in ([], ["sum=1"], [f"dir={folder}/run"]):
+                for w in start(cluster, 100, flag, *kind):
+                    losses, _ = w.ends()
+                    assert sorted(losses) == sorted(straight) and f"examples {examples}\n" in w.text(), w.text()
+                    for step, loss in straight.items():
+                        assert abs(losses[step] - loss) < 1e-5 * loss, (step, losses[step], loss)
+            for w in start(cluster, 100, flag, f"dir={folder}/run"):
+                assert not w.ends()[0], w.text()
+        losses = alone("mirrored", 100, "devices=5", flag)[0]
+        assert all(abs(losses[step] - loss) < 1e-5 * loss for step, loss in straight.items()), losses
+
+
 def refused(config, part, kind="multi"):
     p = subprocess.run([TRAINER, kind, "3"], capture_output=True, text=True, timeout=PATIENCE,
                        env={**os.environ, "TF_CONFIG": json.dumps(config)})

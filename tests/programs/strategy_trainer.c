@@ -7,7 +7,8 @@
  *   strategy_trainer ps STEPS
  *
  * Flags: dir=FOLDER for checkpoints, save=N a checkpoint every N steps, sum=1 for gradients that are added, kib=N for
- * buckets, slow=MS a pause after each step, optimizer=adam or sgd.
+ * buckets, slow=MS a pause after each step, optimizer=adam or sgd, examples=N: there are no more, and the last line but
+ * one says how many were seen.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -20,7 +21,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, slow;
+  int devices, save, sum, kib, slow, examples;
   const char *dir, *optimizer;
 };
 
@@ -43,25 +44,33 @@ static shoal_var weights(shoal_graph *g, const char *name, shoal_dims shape, int
 struct model {
   const struct flags *flags;
   int replicas;
+  shoal_var seen; /* examples, of this task's first replica */
 };
 
 static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
-  const struct model *m = (const struct model *)arg;
+  struct model *m = (struct model *)arg;
   shoal_var w1 = weights(g, "w1", SHOAL_SHAPE(IN, HIDDEN), IN * HIDDEN, 1),
             b1 = weights(g, "b1", SHOAL_SHAPE(HIDDEN), HIDDEN, 2);
   shoal_var w2 = weights(g, "w2", SHOAL_SHAPE(HIDDEN, 1), HIDDEN, 3), b2 = weights(g, "b2", SHOAL_SHAPE(1), 1, 4);
   shoal_out h = shoal_tanh(g, shoal_bias_add(g, shoal_mat_mul(g, in[0], w1.value), b1.value));
   shoal_out y = shoal_bias_add(g, shoal_mat_mul(g, h, w2.value), b2.value);
-  shoal_out loss = shoal_reduce_mean(g, shoal_square(g, shoal_sub(g, y, in[1])));
-  out[0] = shoal_replica_reduce(r, SHOAL_REDUCE_MEAN, loss);
-  if (m->flags->sum) loss = shoal_div(g, loss, shoal_constant_float(g, (float)m->replicas));
+  shoal_out losses = shoal_square(g, shoal_sub(g, y, in[1]));
+  bool uneven = m->flags->examples > 0;
+  shoal_out loss = uneven ? shoal_replica_average_loss(r, losses) : shoal_reduce_mean(g, losses);
+  out[0] = shoal_replica_reduce(r, uneven && m->flags->sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, loss);
+  shoal_var seen = shoal_replica_on_read(r, "seen", shoal_constant_int(g, 0), SHOAL_REDUCE_SUM);
+  if (!m->seen.handle.node) m->seen = seen;
+  shoal_op *count = shoal_assign_add_variable_op(g, seen.handle, shoal_size(g, losses));
+  if (!uneven && m->flags->sum) loss = shoal_div(g, loss, shoal_constant_float(g, (float)m->replicas));
   shoal_optimizer adam = shoal_adam(0.05), sgd = shoal_sgd(0.2);
-  return shoal_minimize(g, strcmp(m->flags->optimizer, "sgd") ? adam : sgd, loss, shoal_global_step(g));
+  shoal_op *parts[] = {shoal_minimize(g, strcmp(m->flags->optimizer, "sgd") ? adam : sgd, loss, shoal_global_step(g)),
+                       count};
+  return shoal_group(g, parts, 2, "step");
 }
 
 struct feeder {
   int task, tasks;
-  int64_t step; /* of the last batch */
+  int64_t examples; /* in all; 0: no end */
 };
 
 /* Rows of a step's batch for one task: the step counter is the position in the input. */
@@ -69,10 +78,12 @@ static shoal_status fill(void *arg, int64_t k, shoal_tensor **values) {
   struct feeder *f = (struct feeder *)arg;
   float all[ROWS * IN];
   int rows = ROWS / f->tasks;
-  const int64_t x_dims[] = {rows, IN}, y_dims[] = {rows, 1};
-  f->step = k;
+  int64_t left = f->examples ? f->examples - k * ROWS - f->task * rows : rows;
+  if (left <= 0) return shoal_status_new(SHOAL_OUT_OF_RANGE, "no more examples");
+  if (left < rows) rows = (int)left;
   numbers(all, ROWS * IN, 5 + (int)k);
-  const float *x = all + f->task * rows * IN, *y = all + f->task * rows;
+  const int64_t x_dims[] = {rows, IN}, y_dims[] = {rows, 1};
+  const float *x = all + f->task * (ROWS / f->tasks) * IN, *y = all + f->task * (ROWS / f->tasks);
   must(shoal_tensor_from(SHOAL_FLOAT32, 2, x_dims, x, (size_t)(rows * IN) * sizeof *x, &values[0]), "x");
   numbers(all, ROWS, 100 + (int)k);
   must(shoal_tensor_from(SHOAL_FLOAT32, 2, y_dims, y, (size_t)rows * sizeof *y, &values[1]), "y");
@@ -104,6 +115,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "sum", n)) f.sum = atoi(at);
     if (!strncmp(argv[i], "kib", n)) f.kib = atoi(at);
     if (!strncmp(argv[i], "slow", n)) f.slow = atoi(at);
+    if (!strncmp(argv[i], "examples", n)) f.examples = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
   }
@@ -139,7 +151,7 @@ int main(int argc, char **argv) {
 
   int local = shoal_strategy_local_replicas(strategy), replicas = shoal_strategy_replicas(strategy);
   int tasks = replicas / local, task = shoal_strategy_first_replica(strategy) / local;
-  struct model model = {&f, replicas};
+  struct model model = {.flags = &f, .replicas = replicas};
   shoal_graph *g = shoal_graph_new();
   shoal_out *in = (shoal_out *)calloc((size_t)local * 2, sizeof *in),
             *out = (shoal_out *)calloc((size_t)local, sizeof *out);
@@ -153,15 +165,26 @@ int main(int argc, char **argv) {
   shoal_status error = NULL;
   unsigned long long hash = 0;
   const shoal_out to[] = {x, y};
-  struct feeder feeder = {.task = task, .tasks = tasks};
-  shoal_hook hooks[] = {shoal_input_hook((shoal_input){shoal_global_step(g).value, NULL}, to, 2, fill, &feeder)};
+  struct feeder feeder = {.task = task, .tasks = tasks, .examples = f.examples};
+  shoal_out counter = shoal_global_step(g).value, seen = shoal_strategy_read(g, strategy, model.seen);
+  shoal_hook hooks[] = {f.examples ? shoal_strategy_input_hook(strategy, to, 2, fill, &feeder)
+                                   : shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder)};
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = hooks,
                       .n_hooks = 1, .status = &error, .strategy = strategy) {
     while (!shoal_should_stop(s)) {
       float loss;
-      if (shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(out[0], &loss), train))
-        printf("%lld %a\n", (long long)feeder.step, (double)loss);
+      int64_t counted = 0;
+      if (shoal_run(s, SHOAL_NO_FEEDS, SHOAL_FETCH(out[0], &loss), train)) {
+        must(shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS, SHOAL_FETCH(counter, &counted), NULL),
+             "counter");
+        printf("%lld %a\n", (long long)counted - 1, (double)loss);
+      }
       nanosleep(&(struct timespec){.tv_nsec = f.slow * 1000000}, NULL);
+    }
+    int32_t all = 0;
+    if (f.examples && !shoal_train_session_error(s)) {
+      must(shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS, SHOAL_FETCH(seen, &all), NULL), "seen");
+      printf("examples %d\n", all);
     }
     if (!shoal_train_session_error(s)) hash = hash_weights(shoal_train_session_raw(s), g);
   }

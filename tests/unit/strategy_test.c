@@ -284,13 +284,52 @@ static void batches_are_cut(void **state) {
   shoal_strategy_free(s);
 }
 
-/* ---- mistakes ---- */
-
 static void expect(shoal_status s, const char *part) {
   assert_non_null(s);
   assert_int_equal(shoal_status_code(s), SHOAL_INVALID_ARGUMENT);
   if (!strstr(shoal_status_message(s), part)) fail_msg("'%s' is not in: %s", part, shoal_status_message(s));
 }
+
+/* Each replica counts for itself; outside there is one number. */
+struct counters {
+  shoal_var sum[2], mean[2];
+};
+
+static shoal_op *count(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  struct counters *c = arg;
+  int id = shoal_replica_id(r);
+  c->sum[id] = shoal_replica_on_read(r, "sum", shoal_constant_float(g, 10), SHOAL_REDUCE_SUM);
+  c->mean[id] = shoal_replica_on_read(r, "mean", shoal_constant_float(g, 0), SHOAL_REDUCE_MEAN);
+  shoal_out one = shoal_constant_float(g, (float)id + 1);
+  shoal_op *both[] = {shoal_assign_add_variable_op(g, c->sum[id].handle, one),
+                      shoal_assign_add_variable_op(g, c->mean[id].handle, one)};
+  return shoal_group(g, both, 2, "count");
+}
+
+static void variables_are_one_when_read(void **state) {
+  shoal_strategy *s = mirrored(2, 0);
+  shoal_graph *g = shoal_graph_new();
+  struct counters c;
+  shoal_op *op = shoal_strategy_run(g, s, count, &c, NULL, 0, NULL, 0);
+  shoal_out sum = shoal_strategy_read(g, s, c.sum[0]), mean = shoal_strategy_read(g, s, c.mean[0]);
+  assert_int_equal(shoal_variables(g, false, NULL, 0), 0);
+  shoal_op *init = shoal_initialize_local(g);
+  if (shoal_report(g)) fail();
+  shoal_session *session;
+  ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.cpu_devices = 2}, &session));
+  ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  for (int i = 0; i < 3; i++) ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, op));
+  float all, middle;
+  ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_FETCH(sum, &all, mean, &middle), NULL));
+  assert_true(all == 2 * 10 + 3 * 3 && middle == 4.5F);
+  ASSERT_OK(shoal_session_close(session));
+  assert_null(shoal_strategy_read(g, s, c.sum[1]).node);
+  expect(shoal_graph_error(g), "'sum/replica_1' is not a variable that shoal_replica_on_read made");
+  shoal_graph_free(g);
+  shoal_strategy_free(s);
+}
+
+/* ---- mistakes ---- */
 
 static void refuse(const char *const *devices, int n, const char *part) {
   shoal_strategy *s = NULL;
@@ -366,6 +405,7 @@ int main(void) {
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),
       cmocka_unit_test(batches_are_cut),
+      cmocka_unit_test(variables_are_one_when_read),
       cmocka_unit_test(devices_must_be_there),
       cmocka_unit_test(replicas_must_be_alike),
   };

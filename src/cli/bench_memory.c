@@ -23,6 +23,7 @@ struct bench_meeting {
   struct shared_place places[BENCH_MOST_RANKS];
   atomic_int here;
   char error[512];
+  shoal_code code; /* of that error */
   double seconds[BENCH_MOST_ITERS];
 };
 
@@ -118,11 +119,10 @@ static shoal_status take_part(const struct bench_case *c, struct bench_meeting *
       .home = home, .identity = 1, .rank = rank, .size = c->ranks, .places = m->places, .names = names});
   shoal_status s = b.group ? collective_loops_init(&b.loops, "Add", "Id", c->dtype)
                            : UNIMPLEMENTED("the processes cannot share memory");
-  if (!s) {
-    b.data = mem_alloc((size_t)c->bytes);
-    s = measure(c, &b, rank ? NULL : m->seconds);
-    free(b.data);
-  }
+  b.data = s ? NULL : mem_try_alloc((size_t)c->bytes);
+  if (!s && !b.data) s = NO_MEMORY(c->bytes, "one of the processes");
+  if (!s) s = measure(c, &b, rank ? NULL : m->seconds);
+  free(b.data);
   shared_group_free(b.group);
   shared_home_free(home);
   return s;
@@ -137,7 +137,10 @@ shoal_status bench_memory_run(const struct bench_case *c, double *seconds) {
     pids[i] = bench_fork(parent);
     if (pids[i] == 0) {
       shoal_status s = take_part(c, m, i);
-      if (s) snprintf(m->error, sizeof m->error, "%s", shoal_status_message(s));
+      if (s) {
+        snprintf(m->error, sizeof m->error, "%s", shoal_status_message(s));
+        m->code = shoal_status_code(s);
+      }
       _exit(s ? 1 : 0);
     }
     failed |= pids[i] < 0;
@@ -148,7 +151,7 @@ shoal_status bench_memory_run(const struct bench_case *c, double *seconds) {
     if (pids[i] > 0) waitpid(pids[i], &status, 0);
     failed |= status != 0;
   }
-  shoal_status s = failed ? INTERNAL("%s", *m->error ? m->error : "a process has ended early") : NULL;
+  shoal_status s = !failed ? NULL : m->code ? STATUS(m->code, "%s", m->error) : INTERNAL("a process has ended early");
   memcpy(seconds, m->seconds, (size_t)c->iters * sizeof *seconds);
   munmap(m, sizeof *m);
   return s;

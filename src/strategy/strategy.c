@@ -8,6 +8,7 @@
 
 #include "base/given.h"
 #include "base/options.h"
+#include "base/status_marks.h"
 #include "device/device.h"
 #include "shoal/replicate.h"
 
@@ -108,8 +109,8 @@ shoal_status shoal_strategy_new_mirrored(const char *const *devices, int n, cons
 #pragma weak shoal_cluster_task
 #pragma weak shoal_cluster_is_chief
 
-/* Is this task one that has replicas, and is there a chief? */
-static shoal_status check_cluster(const shoal_cluster *c) {
+/* Is this task one that has replicas, is there a chief, are there parameter servers or none, as is wanted? */
+static shoal_status check_cluster(const shoal_cluster *c, bool with_servers) {
   const char *job = shoal_cluster_job(c);
   int chiefs = shoal_cluster_tasks(c, "chief"), workers = shoal_cluster_tasks(c, "worker");
   if (chiefs + workers == 0)
@@ -119,6 +120,11 @@ static shoal_status check_cluster(const shoal_cluster *c) {
     return INVALID("the cluster has no chief: neither a job \"chief\" nor a worker with the number 0");
   if (strcmp(job, "worker") != 0 && strcmp(job, "chief") != 0)
     return INVALID("this task is %s %d: replicas are in the jobs \"chief\" and \"worker\"", job, shoal_cluster_task(c));
+  bool servers = shoal_cluster_tasks(c, "ps") > 0;
+  if (servers && !with_servers)
+    return INVALID(
+        "the cluster has parameter servers, which replicas of several workers do without (shoal launch --ps=0)");
+  if (!servers && with_servers) return INVALID("the cluster has no job \"ps\": nobody has the variables");
   return NULL;
 }
 
@@ -151,10 +157,7 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   GIVEN(out);
   GIVEN(cluster);
   GIVEN(server);
-  TRY(check_cluster(cluster));
-  if (shoal_cluster_tasks(cluster, "ps"))
-    return INVALID(
-        "the cluster has parameter servers, which replicas of several workers do without (shoal launch --ps=0)");
+  TRY(status_mark_not_begun(check_cluster(cluster, false)));
   struct shoal_strategy *s;
   TRY(make(options, &s));
   int devices = s->local;
@@ -174,8 +177,7 @@ shoal_status shoal_strategy_new_parameter_server(const shoal_cluster *cluster, c
   GIVEN(out);
   GIVEN(cluster);
   GIVEN(server);
-  TRY(check_cluster(cluster));
-  if (!shoal_cluster_tasks(cluster, "ps")) return INVALID("the cluster has no job \"ps\": nobody has the variables");
+  TRY(status_mark_not_begun(check_cluster(cluster, true)));
   struct shoal_strategy *s;
   TRY(make(options, &s));
   add_task_devices(s, cluster, 1);

@@ -1,5 +1,6 @@
 """`shoal bench allreduce`: a table of what was measured, by every algorithm, and no process left; bad values are told."""
 import re
+import resource
 import subprocess
 import sys
 
@@ -62,5 +63,12 @@ def nonsense_is_told():
         assert code == 0 and "usage: shoal bench" in out and not err, (flags, code, out, err)
 
 
+def no_memory():
+    """A size that the machine has no memory for is an error that says so."""
+    p = subprocess.run([SHOAL, "bench", "allreduce", "--sizes=64G"], capture_output=True, text=True, timeout=300, check=False,
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)))
+    assert p.returncode == 1 and "RESOURCE_EXHAUSTED: OOM: no memory for 68719476736 bytes" in p.stderr, p
+
+
 if __name__ == "__main__":
-    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, nonsense_is_told)]))
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, no_memory, nonsense_is_told)]))

@@ -83,6 +83,11 @@ static void exit_codes(void **state) {
   o.coordination_service = 1;
   o.size = sizeof o;
   assert_int_equal(shoal_train_exit(shoal_server_start(&o, &server)), 2); /* it is for workers */
+  shoal_strategy *strategy;
+  ok(shoal_cluster_from_hosts("a:1", "c:3", "worker", 0, &c));
+  shoal_status refused = shoal_strategy_new_multi_worker(c, (const shoal_server *)c, NULL, &strategy); /* it has a ps */
+  assert_int_equal(shoal_train_exit(refused), 2);
+  shoal_cluster_free(c);
   char taken[64];
   snprintf(taken, sizeof taken, "{\"worker\": [\"127.0.0.1:%d\"]}", free_port());
   o = (shoal_server_options){.cluster = taken, .job = "worker"};

@@ -70,7 +70,7 @@ static bool give_to_sink(const struct shoal_log_line *line) {
 static void add_lines(struct text *out, const char *message) {
   for (size_t n; *message; message += n) {
     n = strcspn(message, "\n");
-    text_add_shown(out, message, n, false);
+    text_add_shown(out, message, n, true);
     for (; message[n] == '\n'; n++) continue;
     if (message[n]) text_adds(out, "\n    ");
   }

@@ -104,7 +104,7 @@ void text_add_utf8(struct text *t, const char *s, size_t n) {
 
 void text_add_shown(struct text *t, const char *s, size_t n, bool lines) {
   for (size_t i = 0; i < n;) {
-    size_t length = lines && s[i] == '\n' ? 1 : shown_length((const unsigned char *)s + i, n - i);
+    size_t length = lines && (s[i] == '\n' || s[i] == '\t') ? 1 : shown_length((const unsigned char *)s + i, n - i);
     if (length) text_add(t, s + i, length);
     else text_addf(t, "\\x%02x", (unsigned char)s[i]);
     i += length ? length : 1;

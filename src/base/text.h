@@ -20,7 +20,7 @@ void text_adds(struct text *t, const char *s);
 void text_addc(struct text *t, char c);
 void text_addf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Adds what a stranger chose, for people's eyes: control characters, whatever else could move a terminal's cursor or
- * turn its text around, and bytes that are no UTF-8 become \xNN; lines: ends of lines stay as they are. */
+ * turn its text around, and bytes that are no UTF-8 become \xNN; lines: ends of lines, and tabs, stay as they are. */
 void text_add_shown(struct text *t, const char *s, size_t n, bool lines);
 /* Adds s as messages must have it: bytes that are no UTF-8 become \xNN. */
 void text_add_utf8(struct text *t, const char *s, size_t n);

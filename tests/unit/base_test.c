@@ -309,9 +309,9 @@ static void strangers_words(void **state) {
     text_release(&t);
   }
   struct text t = {0};
-  text_add_shown(&t, "a\nb", 3, true);
-  text_add_shown(&t, "a\nb\0c", 5, false);
-  assert_string_equal(text_cstr(&t), "a\nba\\x0ab\\x00c");
+  text_add_shown(&t, "a\n\tb", 4, true);
+  text_add_shown(&t, "a\n\tb\0c", 6, false);
+  assert_string_equal(text_cstr(&t), "a\n\tba\\x0a\\x09b\\x00c");
   t.n = 0;
   text_add_utf8(&t, "a\n\x7f\xff\xc3\xa4\xe2\x80\xae\xed\xa0\x80\xc3", 13);
   assert_string_equal(text_cstr(&t), "a\n\x7f\\xff\xc3\xa4\xe2\x80\xae\\xed\\xa0\\x80\\xc3");

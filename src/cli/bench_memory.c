@@ -22,8 +22,9 @@ enum { BATCH = 200, BATCH_BYTES = 4 << 20, WARM_UP = 2 };
 struct bench_meeting {
   struct shared_place places[BENCH_MOST_RANKS];
   atomic_int here;
-  char error[512];
-  shoal_code code; /* of that error */
+  atomic_bool failed;
+  char error[512]; /* the first of a rank; others only follow from it */
+  shoal_code code;
   double seconds[BENCH_MOST_ITERS];
 };
 
@@ -104,10 +105,20 @@ static shoal_status measure(const struct bench_case *c, struct bench_rank *b, do
   return NULL;
 }
 
+static void tell(struct bench_meeting *m, shoal_status s) {
+  if (!s || atomic_exchange(&m->failed, true)) return;
+  snprintf(m->error, sizeof m->error, "%s", shoal_status_message(s));
+  m->code = shoal_status_code(s);
+}
+
 /* One rank, from its birth to its end. */
 static shoal_status take_part(const struct bench_case *c, struct bench_meeting *m, int rank) {
   struct shared_home *home = shared_home_new();
-  if (!home) return UNIMPLEMENTED("this system has no memory that can be shared");
+  if (!home) {
+    shoal_status none = UNIMPLEMENTED("this system has no memory that can be shared");
+    tell(m, none);
+    return none;
+  }
   m->places[rank] = shared_home_place(home);
   atomic_fetch_add(&m->here, 1);
   while (atomic_load(&m->here) < c->ranks) usleep(100);
@@ -115,13 +126,16 @@ static shoal_status take_part(const struct bench_case *c, struct bench_meeting *
   for (int i = 0; i < c->ranks; i++) names[i] = "a process";
   struct bench_rank b = {.request = {.rank = rank, .size = c->ranks, .n = c->elements},
                          .element = dtype_size(c->dtype)};
-  b.group = shared_group_new(&(struct shared_group_request){
-      .home = home, .identity = 1, .rank = rank, .size = c->ranks, .places = m->places, .names = names});
-  shoal_status s = b.group ? collective_loops_init(&b.loops, "Add", "Id", c->dtype)
-                           : UNIMPLEMENTED("the processes cannot share memory");
-  b.data = s ? NULL : mem_try_alloc((size_t)c->bytes);
-  if (!s && !b.data) s = NO_MEMORY(c->bytes, "one of the processes");
+  b.data = mem_try_alloc((size_t)c->bytes);
+  shoal_status s = b.data ? NULL : NO_MEMORY(c->bytes, "one of the processes");
+  if (!s)
+    b.group = shared_group_new(&(struct shared_group_request){
+        .home = home, .identity = 1, .rank = rank, .size = c->ranks, .places = m->places, .names = names});
+  if (!s)
+    s = b.group ? collective_loops_init(&b.loops, "Add", "Id", c->dtype)
+                : UNIMPLEMENTED("the processes cannot share memory");
   if (!s) s = measure(c, &b, rank ? NULL : m->seconds);
+  tell(m, s); /* before the others can see it gone */
   free(b.data);
   shared_group_free(b.group);
   shared_home_free(home);
@@ -137,10 +151,6 @@ shoal_status bench_memory_run(const struct bench_case *c, double *seconds) {
     pids[i] = bench_fork(parent);
     if (pids[i] == 0) {
       shoal_status s = take_part(c, m, i);
-      if (s) {
-        snprintf(m->error, sizeof m->error, "%s", shoal_status_message(s));
-        m->code = shoal_status_code(s);
-      }
       _exit(s ? 1 : 0);
     }
     failed |= pids[i] < 0;

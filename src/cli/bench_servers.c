@@ -97,6 +97,11 @@ static shoal_out reduce(struct bench_servers *b, const struct bench_case *c, sho
   return shoal_collective_reduce_with(g, x, b->ranks, group, instance, "Add", "Div", (int64_t[]){0}, 1, &options);
 }
 
+/* A list of one number, which elements of large values may need all bits of. */
+static shoal_out one_long(shoal_graph *g, int64_t n) {
+  return shoal_reshape(g, shoal_constant_int64(g, n), shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){1}));
+}
+
 static shoal_status build(struct bench_servers *b, const struct bench_case *c, struct bench_graph *out) {
   shoal_graph *g = out->g = shoal_graph_new();
   out->chain = (int)MAX(MIN(CHAIN_BYTES / c->bytes, CHAIN), 1);
@@ -111,10 +116,7 @@ static shoal_status build(struct bench_servers *b, const struct bench_case *c, s
     for (int i = 0; i < out->chain; i++) x = reduce(b, c, g, x, group, 1000 * group + i);
     if (x.node) out->ends[rank] = mem_strdup(shoal_op_name(x.node));
     if (rank == b->ranks - 1)
-      last = shoal_cast(g,
-                        shoal_slice(g, x, shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){(int32_t)c->elements - 1}),
-                                    shoal_constant_ints(g, SHOAL_SHAPE(1), (int32_t[]){1})),
-                        SHOAL_FLOAT64);
+      last = shoal_cast(g, shoal_slice(g, x, one_long(g, c->elements - 1), one_long(g, 1)), SHOAL_FLOAT64);
     shoal_pop_device(g);
   }
   shoal_op *init = shoal_initialize(g);

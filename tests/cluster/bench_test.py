@@ -65,9 +65,10 @@ def nonsense_is_told():
 
 def no_memory():
     """A size that the machine has no memory for is an error that says so."""
-    p = subprocess.run([SHOAL, "bench", "allreduce", "--sizes=64G"], capture_output=True, text=True, timeout=300, check=False,
-                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)))
-    assert p.returncode == 1 and "RESOURCE_EXHAUSTED: OOM: no memory for 68719476736 bytes" in p.stderr, p
+    for how, told in (((), "OOM: no memory for 68719476736 bytes"), (("--servers",), "OOM when allocating a tensor")):
+        p = subprocess.run([SHOAL, "bench", "allreduce", "--sizes=64G", *how], capture_output=True, text=True, timeout=300,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)), check=False)
+        assert p.returncode == 1 and "RESOURCE_EXHAUSTED: " in p.stderr and told in p.stderr, p
 
 
 if __name__ == "__main__":

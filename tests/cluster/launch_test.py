@@ -619,12 +619,14 @@ def over_ssh(ssh_flags, env=None):
 
 
 def hosts_that_fail():
-    """A host that ssh does not reach, or that has no such program: what to look at is said."""
+    """A host that ssh does not reach, or that has no such folder or program: what to look at is said."""
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/hosts", "w") as f:
             f.write("node1\n")
         for name, script, code, text in (
                 ("refused", "#!/bin/sh\necho refused >&2\nexit 255\n", 255, "`ssh node1 true` must work from here"),
+                ("moved", FAKE_SSH.replace('"$*"', '"$(echo "$*" | sed "s#$PWD#/there/is/none#")"'), 125,
+                 "node1 has no such folder"),
                 ("fake", FAKE_SSH, 127, "node1 does not have the program")):
             with open(f"{folder}/{name}", "w") as f:
                 f.write(script)

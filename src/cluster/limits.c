@@ -98,9 +98,10 @@ void limits_change(struct limits *l, enum limit which, int64_t most) {
   if (most > 0) l->all[which].most = (size_t)most;
 }
 
+/* Of what is given back with sessions: those of clients that have gone are closed then. */
 static bool are_near(const struct budget *b) {
   for (int i = 0; i < LIMITS; i++)
-    if (budget_used(&b[i]) > b[i].most / 4 * 3) return true;
+    if (i != LIMIT_COORDINATION_BYTES && budget_used(&b[i]) > b[i].most / 4 * 3) return true;
   return false;
 }
 

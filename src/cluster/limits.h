@@ -46,7 +46,7 @@ struct limits *limits_new(const char *task);
 void limits_free(struct limits *l);
 /* Another value than the process's, for the server alone. */
 void limits_change(struct limits *l, enum limit which, int64_t most);
-/* Has more than three quarters of anything been taken, of all there is or of an address's share? */
+/* Has more than three quarters of anything that sessions hold been taken, of all there is or of an address's share? */
 bool limits_are_near(struct limits *l);
 /* Of what is counted elsewhere, by connections. */
 int64_t limits_most_of_one(enum limit which);

@@ -240,6 +240,17 @@ static bool finish_shared(struct fast_client *c, struct fast_call *w, shoal_stat
   return true;
 }
 
+/* The sender may write into a block for as long as it likes. Wrong numbers are its own affair; but what is checked
+ * first and used afterwards, as indices, sizes and messages are, is so in memory that is ours alone. */
+static shoal_status take_out(struct tensor *t) {
+  struct tensor own;
+  shoal_status s = tensor_new_dims(&own, (shoal_dtype)t->dtype, t->rank, t->dims);
+  if (!s) memcpy(own.data, t->data, tensor_bytes(t));
+  tensor_release(t);
+  if (!s) tensor_move(t, &own);
+  return s;
+}
+
 /* The work of a REMOTE frame; false when it must come again through the socket. */
 static bool finish_remote(struct fast_client *c, struct fast_call *w, struct tensor *t, shoal_status *s) {
   int err = *s ? 0 : copy_remote(w, t);
@@ -276,6 +287,7 @@ static void receiver_run(struct fast_conn *base, struct fast_work *work) {
   } else if (!is_dead) {
     if (w->frame.kind == FAST_SHARED && !finish_shared(c, w, &s)) return;
     if (!s) s = make_tensor(w, &t);
+    if (!s && w->frame.kind == FAST_SHARED && !dtype_floating((shoal_dtype)t.dtype)) s = take_out(&t);
     if (w->frame.kind == FAST_REMOTE && !finish_remote(c, w, &t, &s)) return;
     if (!s && w->frame.flags & FAST_ENCODED) {
       struct tensor decoded;

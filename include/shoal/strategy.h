@@ -95,6 +95,14 @@ SHOAL_API shoal_var shoal_replica_variable(shoal_replica *r, shoal_var v);
 SHOAL_API shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value);
 SHOAL_API shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value);
 
+/* A function of what all replicas of this task bring: replica i's are in[i * n_in] and those behind, and it gets
+ * out[i * n_out] and those behind. */
+typedef void shoal_merge_fn(shoal_graph *g, shoal_strategy *s, const shoal_out *in, shoal_out *out, void *arg);
+/* Waits until every replica of this task has come here, calls fn once for all, outside of them, and goes on with this
+ * replica's outputs, as merge_call does in TensorFlow. Each replica is built on a thread of its own, one at a time. */
+SHOAL_API void shoal_replica_merge_call(shoal_replica *r, shoal_merge_fn *fn, void *arg, const shoal_out *in, int n_in,
+                                        shoal_out *out, int n_out);
+
 /* The loss of a replica whose batch may have other rows than the others', from the losses of its examples: over all
  * replicas every example counts the same, and a batch may be empty. */
 SHOAL_API shoal_out shoal_replica_average_loss(shoal_replica *r, shoal_out losses);

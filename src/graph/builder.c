@@ -2,7 +2,7 @@
  *
  * A struct build gathers one node; build_end() completes it from the stacks (scope, device, control dependencies,
  * colocation), adds it and infers its shapes at once, so that a mistake is reported where it was made. */
-#include "graph/builder.h"
+#include "graph/aside.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -167,6 +167,50 @@ void graph_pop_colocation(struct shoal_graph *g) {
   struct colocation_level l = vec_pop(&b->colocations);
   free(l.loc);
   free(l.device);
+}
+
+/* ---- scopes set aside ---- */
+
+struct graph_aside {
+  VEC(char *) scopes;
+  VEC(struct device_level) devices;
+  VEC(struct control_level) controls;
+  VEC(struct colocation_level) colocations;
+};
+
+struct graph_depth graph_depth(struct shoal_graph *g) {
+  const struct graph_builder *b = builder(g);
+  return (struct graph_depth){b->scopes.n, b->devices.n, b->controls.n, b->colocations.n};
+}
+
+/* Moves what stands above `depth` from one stack to the end of another. */
+#define MOVE(from, to, depth)                                                       \
+  do {                                                                              \
+    for (size_t i_ = (depth); i_ < (from)->n; i_++) vec_push((to), (from)->at[i_]); \
+    (from)->n = (depth) < (from)->n ? (depth) : (from)->n;                          \
+  } while (0)
+
+struct graph_aside *graph_set_aside(struct shoal_graph *g, struct graph_depth above) {
+  struct graph_builder *b = builder(g);
+  struct graph_aside *a = mem_zalloc(1, sizeof *a);
+  MOVE(&b->scopes, &a->scopes, above.scopes);
+  MOVE(&b->devices, &a->devices, above.devices);
+  MOVE(&b->controls, &a->controls, above.controls);
+  MOVE(&b->colocations, &a->colocations, above.colocations);
+  return a;
+}
+
+void graph_put_back(struct shoal_graph *g, struct graph_aside *a) {
+  struct graph_builder *b = builder(g);
+  MOVE(&a->scopes, &b->scopes, 0);
+  MOVE(&a->devices, &b->devices, 0);
+  MOVE(&a->controls, &b->controls, 0);
+  MOVE(&a->colocations, &b->colocations, 0);
+  vec_release(&a->scopes);
+  vec_release(&a->devices);
+  vec_release(&a->controls);
+  vec_release(&a->colocations);
+  free(a);
 }
 
 void graph_set_ref_variables(struct shoal_graph *g, bool on) { builder(g)->ref_variables = on; }

@@ -20,21 +20,19 @@ static struct variable_maker maker_of(struct shoal_graph *g, int replica) {
 
 /* ---- one replica after another ---- */
 
-static shoal_op *build_replica(struct shoal_replica *r, shoal_replica_fn *fn, void *arg, const shoal_out *in,
-                               shoal_out *out) {
+void replica_build(struct shoal_replica *r) {
   struct shoal_graph *g = r->maker.g;
   char scope[32];
   snprintf(scope, sizeof scope, "replica_%d", r->index);
   variable_maker_begin(&r->maker, "shoal_strategy_run");
   strategy_push_device(g, r->strategy, r->index);
   if (r->index) graph_push_scope(g, scope);
-  shoal_op *op = fn(g, r, in, out, arg);
+  r->op = r->fn(g, r, r->in, r->out, r->arg);
   if (r->index) graph_pop_scope(g);
   graph_pop_device(g);
   variable_maker_end(&r->maker, "shoal_strategy_run");
   if (r->index) variable_all_taken(g, r->run->firsts.n, r->next);
   if (r->index) variable_all_taken(g, r->run->owns.n, r->next_own);
-  return op;
 }
 
 /* Who has one replica's result waits for the collectives of all: else the others, which nobody needs, would not run,
@@ -55,10 +53,10 @@ static void tie(struct shoal_graph *g, const struct shoal_replica *all, int n) {
         if (other != i) graph_add_control(all[i].joints.at[k].result, all[other].joints.at[k].op);
 }
 
-static shoal_op *group_all(struct shoal_graph *g, const struct shoal_replica *all, shoal_op *const *ops, int n) {
+static shoal_op *group_all(struct shoal_graph *g, const struct shoal_replica *all, int n) {
   VEC(shoal_op *) parts = {0};
   for (int i = 0; i < n; i++) {
-    if (ops[i]) vec_push(&parts, ops[i]);
+    if (all[i].op) vec_push(&parts, all[i].op);
     for (size_t k = 0; k < all[i].joints.n; k++) vec_push(&parts, all[i].joints.at[k].op);
   }
   strategy_push_device(g, all[0].strategy, 0);
@@ -76,23 +74,30 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   GRAPH_GIVEN_ARRAY(g, out, n_out, NULL);
   if (graph_error(g)) return NULL;
   bool in_scope = variable_maker_on(g) == &s->scope;
+  if (variable_maker_on(g) && !in_scope) {
+    graph_fail(g, INVALID("%s: a sharing, or another replica, is on; they do not nest", __func__));
+    return NULL;
+  }
   if (in_scope) variable_maker_end(&s->scope, __func__);
   struct replica_run run = {.replicas = mem_zalloc((size_t)s->local, sizeof *run.replicas)};
-  shoal_op **ops = mem_zalloc((size_t)s->local, sizeof *ops);
-  for (int i = 0; i < s->local; i++) {
-    struct shoal_replica *r = &run.replicas[i];
-    *r = (struct shoal_replica){.maker = maker_of(g, i), .run = &run, .strategy = s, .index = i, .key = s->next_key};
-    ops[i] = build_replica(r, fn, arg, n_in > 0 ? in + (ptrdiff_t)i * n_in : NULL,
-                           n_out > 0 ? out + (ptrdiff_t)i * n_out : NULL);
-  }
+  for (int i = 0; i < s->local; i++)
+    run.replicas[i] = (struct shoal_replica){.maker = maker_of(g, i),
+                                             .run = &run,
+                                             .strategy = s,
+                                             .index = i,
+                                             .key = s->next_key,
+                                             .fn = fn,
+                                             .arg = arg,
+                                             .in = n_in > 0 ? in + (ptrdiff_t)i * n_in : NULL,
+                                             .out = n_out > 0 ? out + (ptrdiff_t)i * n_out : NULL};
+  replicas_build(&run, s->local);
   tie(g, run.replicas, s->local);
-  shoal_op *step = graph_error(g) ? NULL : group_all(g, run.replicas, ops, s->local);
-  s->next_key = run.replicas[0].key;
+  shoal_op *step = graph_error(g) ? NULL : group_all(g, run.replicas, s->local);
+  s->next_key = MAX(s->next_key, run.replicas[0].key);
   for (int i = 0; i < s->local; i++) vec_release(&run.replicas[i].joints);
   vec_release(&run.firsts);
   vec_release(&run.owns);
   free(run.replicas);
-  free(ops);
   initial_send(g, s);
   if (in_scope) variable_maker_begin(&s->scope, __func__);
   return step;

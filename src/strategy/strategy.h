@@ -2,6 +2,7 @@
  *
  *   strategy.c   the kinds there are: devices, numbers
  *   replicas.c   replicas of a model in one graph, each on its device
+ *   merge.c      how they wait for each other while they are built
  *   mirrored.c   what their variables are
  *   initial.c    where their initial values come from, when other tasks have replicas
  *   meet.c       how tasks stop and end together
@@ -16,7 +17,9 @@
 #ifndef STRATEGY_STRATEGY_H
 #define STRATEGY_STRATEGY_H
 
-#include "graph/builder.h"
+#include <semaphore.h>
+
+#include "graph/aside.h"
 #include "shoal/strategy.h"
 #include "train/train_session.h"
 #include "train/variables.h"
@@ -53,6 +56,24 @@ struct shoal_replica {
   size_t next_own; /* of those that are one when they are read */
   int key;         /* of its next collective */
   VEC(struct joint) joints;
+
+  /* How it is built. */
+  shoal_replica_fn *fn;
+  void *arg;
+  const shoal_out *in;
+  shoal_out *out;
+  shoal_op *op;              /* what the function returned */
+  struct merge_call *merges; /* what it waits for; NULL: it has ended */
+  sem_t turn;                /* where it waits to go on */
+};
+
+/* What a replica brings to shoal_replica_merge_call. */
+struct merge_call {
+  shoal_merge_fn *fn;
+  void *arg;
+  const shoal_out *in;
+  shoal_out *out;
+  int n_in, n_out;
 };
 
 /* One call of shoal_strategy_run. */
@@ -60,6 +81,8 @@ struct replica_run {
   VEC(shoal_var) firsts; /* variables of the first replica, in the order it made them */
   VEC(shoal_var) owns;   /* of those that are one when they are read */
   struct shoal_replica *replicas;
+  struct graph_depth depth; /* of the scopes around the run */
+  sem_t back;               /* where the run waits for the replica whose turn it is */
 };
 
 /* Is there a model in other tasks, too; and does its initial value come from one of them? */
@@ -93,6 +116,13 @@ shoal_status poll_run(const struct poll *p, shoal_session *session, int answer, 
 shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer);
 
 shoal_hook meet_hook(struct shoal_strategy *s);
+
+/* ---- merge.c ---- */
+
+/* Builds all replicas of a run, whose fields are set. */
+void replicas_build(struct replica_run *run, int n);
+/* Of one replica: replicas.c. */
+void replica_build(struct shoal_replica *r);
 
 /* ---- mirrored.c ---- */
 

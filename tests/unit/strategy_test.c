@@ -290,6 +290,62 @@ static void expect(shoal_status s, const char *part) {
   if (!strstr(shoal_status_message(s), part)) fail_msg("'%s' is not in: %s", part, shoal_status_message(s));
 }
 
+/* What replicas bring is seen by one function, in the middle of theirs, with scopes of their own around. */
+static void weigh(shoal_graph *g, shoal_strategy *s, const shoal_out *in, shoal_out *out, void *arg) {
+  ++*(int *)arg;
+  int n = shoal_strategy_local_replicas(s);
+  shoal_out sum = shoal_strategy_reduce(g, s, SHOAL_REDUCE_SUM, in, 2);
+  for (int i = 0; i < n; i++) {
+    out[2 * i] = shoal_sub(g, sum, in[2 * i]);
+    out[2 * i + 1] = in[2 * ((i + 1) % n) + 1]; /* a neighbour's */
+  }
+}
+
+static shoal_op *merges(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  int id = shoal_replica_id(r);
+  shoal_var v = shoal_variable(g, "v", shoal_constant_float(g, 1));
+  shoal_out mine[2] = {shoal_constant_float(g, (float)id + 1), shoal_constant_float(g, 10.0F * (float)id)}, all[2];
+  shoal_push_scope(g, "inner");
+  shoal_replica_merge_call(r, weigh, arg, mine, 2, all, 2);
+  shoal_out twice[2];
+  shoal_replica_merge_call(r, weigh, arg, all, 2, twice, 2);
+  out[0] = shoal_mul(g, all[0], v.value);
+  shoal_pop_scope(g);
+  out[1] = all[1];
+  out[2] = twice[0];
+  shoal_out sum = shoal_replica_reduce(r, SHOAL_REDUCE_SUM, out[0]);
+  return shoal_variable_assign(g, v, sum);
+}
+
+static void replicas_merge(void **state) {
+  for (int n = 1; n <= 3; n++) {
+    shoal_strategy *s = mirrored(n, 0);
+    shoal_graph *g = shoal_graph_new();
+    shoal_out out[3 * 3];
+    int calls = 0, sum = n * (n + 1) / 2;
+    shoal_op *op = shoal_strategy_run(g, s, merges, &calls, NULL, 0, out, 3);
+    if (shoal_report(g)) fail();
+    assert_int_equal(calls, 2);
+    assert_string_equal(shoal_op_name(out[0].node), "inner/Mul");
+    shoal_op *init = shoal_initialize(g), *local = n > 1 ? shoal_initialize_local(g) : init;
+    shoal_session *session;
+    ASSERT_OK(shoal_session_open(g, &(shoal_session_options){.cpu_devices = n}, &session));
+    ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+    ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, local));
+    for (int i = 0; i < n; i++) {
+      float a, b, c;
+      ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS,
+                                   SHOAL_FETCH(out[3 * i], &a, out[3 * i + 1], &b, out[3 * i + 2], &c), NULL));
+      assert_true(a == (float)(sum - i - 1) && b == 10.0F * (float)((i + 1) % n));
+      assert_true(c == (float)(n * sum - sum - (sum - i - 1)));
+    }
+    ASSERT_OK(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, op));
+    ASSERT_OK(shoal_session_close(session));
+    shoal_graph_free(g);
+    shoal_strategy_free(s);
+  }
+}
+
 /* Each replica counts for itself; outside there is one number. */
 struct counters {
   shoal_var sum[2], mean[2];
@@ -374,6 +430,12 @@ static shoal_op *first_alone_reduces(shoal_graph *g, shoal_replica *r, const sho
   if (!shoal_replica_id(r)) shoal_replica_reduce(r, SHOAL_REDUCE_SUM, shoal_constant_float(g, 1));
   return NULL;
 }
+static shoal_op *one_does_not_merge(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_out one[2] = {shoal_constant_float(g, 1), shoal_constant_float(g, 1)}, all[2];
+  int calls = 0;
+  if (shoal_replica_id(r) != 1) shoal_replica_merge_call(r, weigh, &calls, one, 2, all, 2);
+  return NULL;
+}
 static shoal_op *nests(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
   return shoal_strategy_run(g, arg, more_on_others, NULL, NULL, 0, NULL, 0);
 }
@@ -386,6 +448,7 @@ static void replicas_must_be_alike(void **state) {
                {fewer_on_others, "this copy of a model has 1 variables, the first had 2"},
                {other_shapes, "its place in the first copy of the model"},
                {first_alone_reduces, "every replica must do the same"},
+               {one_does_not_merge, "not all replicas have come to the same call"},
                {nests, "they do not nest"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     shoal_strategy *s = mirrored(2, 0);
@@ -405,6 +468,7 @@ int main(void) {
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),
       cmocka_unit_test(batches_are_cut),
+      cmocka_unit_test(replicas_merge),
       cmocka_unit_test(variables_are_one_when_read),
       cmocka_unit_test(devices_must_be_there),
       cmocka_unit_test(replicas_must_be_alike),

@@ -256,6 +256,14 @@ static void wire_recv(struct collective_transport *t, const struct collective_id
   free(key);
 }
 
+void collective_wire_watch(struct collective_wire *w, const struct collective_id *id, int rank, struct cancel *cancel,
+                           rendezvous_done done, void *arg) {
+  static const int nothing[3] = {LABEL_PAIR - 1, 0, 0};
+  char *key = key_of(w, id, rank, w->rank, nothing);
+  rendezvous_recv(w->rendezvous, key, rendezvous_hash(key), cancel, done, arg);
+  free(key);
+}
+
 static void wire_abandon(struct collective_transport *t, const struct collective_id *id, shoal_status why) {
   cancel_start(((struct collective_wire *)t)->cancel, status_copy(why));
 }

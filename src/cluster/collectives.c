@@ -15,10 +15,11 @@
 #include "rpc/message.h"
 #include "tensor/tensor_proto.h"
 
-void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms) {
+void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms, bool shares) {
   c->leader = leader ? mem_strdup(leader) : NULL;
   c->timeout_ns = (timeout_ms > 0 ? timeout_ms : COLLECTIVE_TIMEOUT_MS) * 1000000;
   c->tables = leader_new();
+  c->memory = collective_memory_new(shares);
   pthread_mutex_init(&c->lock, NULL);
 }
 
@@ -71,6 +72,7 @@ void collectives_release(struct collectives *c) {
   strmap_release(&c->sequences);
   pthread_mutex_destroy(&c->lock);
   leader_free(c->tables);
+  collective_memory_free(c->memory);
   free(c->leader);
 }
 
@@ -203,14 +205,39 @@ struct joining {
   int rank, source;
   struct collective_wire wire;
   struct schedule program;
+  struct schedule_request request;
   struct collective_run run;
   struct tensor out;
+  struct memory_member *shared; /* NULL: it goes by messages */
+  struct cancel_hook breaking;  /* of our cancellation: what goes on in shared memory */
+  struct alarm look;            /* when to see for whom it waits */
+  uint64_t watched;             /* the look's: ranks, by bit */
+  struct cancel watching;       /* ends the watch over them */
+  _Atomic(struct watch *) lost; /* one that has something to tell; the look's to take */
+  shoal_status outcome;         /* of what another thread goes on with */
 };
+
+_Static_assert(SHARED_RANKS <= 64, "a bit for each");
+
+/* Over a member that is waited for. */
+struct watch {
+  struct joining *joining;
+  int rank;
+  shoal_status told; /* why it does not come */
+};
+
+static void watch_free(struct watch *w) {
+  if (!w) return;
+  shoal_status_free(w->told);
+  free(w);
+}
 
 static void unref(struct joining *j) {
   if (atomic_fetch_sub(&j->refs, 1) != 1) return;
   collective_group_unref(j->group);
   cancel_release(&j->cancel);
+  cancel_release(&j->watching);
+  watch_free(atomic_load(&j->lost));
   end_unref(j->end);
   free(j->device);
   free(j->leader);
@@ -258,7 +285,8 @@ static void on_cancel(void *arg) { stop(arg, status_mark_derived(STATUS(SHOAL_CA
 
 static void on_time_out(void *arg) {
   struct joining *j = arg;
-  int rank = atomic_load(&j->wire.waits_for);
+  int rank =
+      j->shared ? shared_group_missing(memory_member_group(j->shared), &j->run.id) : atomic_load(&j->wire.waits_for);
   const char *who = !j->group || j->rank < 0 ? j->leader : rank >= 0 ? j->group->places[rank].device : NULL;
   stop(j, STATUS(SHOAL_DEADLINE_EXCEEDED, "Collective has timed out waiting for other workers.%s%s",
                  who ? " It waited for " : "", who ? who : ""));
@@ -305,17 +333,109 @@ static struct schedule_request request_of(const struct joining *j) {
   return r;
 }
 
+static void begin_by_messages(struct joining *j) {
+  shoal_status s = schedule_init(&j->program, &j->request);
+  if (s) {
+    run_over(&j->run, s);
+    return;
+  }
+  atomic_fetch_add(&j->site->session->worker->collectives.by_messages, 1);
+  j->run.program = &j->program;
+  j->run.transport = &j->wire.head;
+  j->run.done = run_over;
+  collective_run_start(&j->run);
+}
+
+/* ---- in shared memory ---- */
+
+static void memory_outcome(void *arg) {
+  struct joining *j = arg;
+  if (shoal_status_code(j->outcome) == SHOAL_UNIMPLEMENTED && !cancel_started(&j->cancel)) { /* nothing has happened */
+    shoal_status_free(j->outcome);
+    alarm_set(&j->alarm, j->deadline + LEADER_FIRST_MS * 1000000ll, on_time_out, j);
+    begin_by_messages(j);
+  } else {
+    run_over(&j->run, j->outcome);
+  }
+}
+
+/* On the group's own thread, which others may wait for, or on ours. */
+static void memory_over(struct collective_run *r, shoal_status s) {
+  struct joining *j = (struct joining *)((char *)r - offsetof(struct joining, run));
+  cancel_deregister(&j->cancel, &j->breaking);
+  alarm_clear(&j->look);
+  cancel_start(&j->watching, NULL);
+  alarm_clear(&j->alarm);
+  struct memory_member *e = j->shared;
+  j->shared = NULL;
+  collective_memory_leave(j->site->session->worker->collectives.memory, e);
+  j->outcome = s;
+  if (pool_is_mine(j->step->inter)) memory_outcome(j);
+  else pool_submit(j->step->inter, memory_outcome, j);
+}
+
+static void on_break(void *arg) {
+  struct joining *j = arg;
+  collective_run_fail(&j->run, cancel_reason(&j->cancel));
+}
+
+/* Has the step ended there, or is it gone? By now it may have done its part, and be past it: the look sees. */
+static void watch_ended(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct watch *w = arg;
+  struct joining *j = w->joining;
+  tensor_release(value);
+  w->told = s;
+  if (s && !cancel_started(&j->watching)) w = atomic_exchange(&j->lost, w);
+  watch_free(w);
+  unref(j);
+}
+
+enum { LOOK_MS = 250 };
+
+/* A process that is stopped is there, and does nothing, and one whose step was given up does not come: the network
+ * knows. */
+static void on_look(void *arg) {
+  struct joining *j = arg;
+  int rank = shared_group_missing(memory_member_group(j->shared), &j->run.id);
+  bool elsewhere = rank >= 0 && j->group->tasks[rank] != j->group->tasks[j->rank];
+  alarm_set(&j->look, deadline_after_ms(LOOK_MS), on_look, j);
+  if (!elsewhere) return;
+  /* What follows may end it there and then. */
+  if (j->watched >> rank & 1) {
+    struct watch *lost = atomic_exchange(&j->lost, NULL);
+    if (lost && lost->rank == rank) stop(j, status_copy(lost->told));
+    watch_free(lost);
+    return;
+  }
+  struct watch *w = mem_zalloc(1, sizeof *w);
+  *w = (struct watch){j, rank};
+  j->watched |= (uint64_t)1 << rank;
+  atomic_fetch_add(&j->refs, 1);
+  collective_wire_watch(&j->wire, &j->run.id, rank, &j->watching, watch_ended, w);
+}
+
+static void begin_in_memory(struct joining *j) {
+  enum { PATIENCE_NS = 50000 };
+  atomic_fetch_add(&j->site->session->worker->collectives.in_memory, 1);
+  j->run.transport = shared_group_transport(memory_member_group(j->shared));
+  j->run.done = memory_over;
+  if (pool_is_mine(j->step->inter)) j->run.patience_ns = PATIENCE_NS;
+  if (!cancel_register(&j->cancel, &j->breaking, on_break, j)) {
+    memory_over(&j->run, cancel_reason(&j->cancel));
+    return;
+  }
+  alarm_set(&j->look, deadline_after_ms(LOOK_MS), on_look, j);
+  collective_run_start(&j->run);
+}
+
 static void begin(struct joining *j) {
   struct collective_member *m = j->member;
   shoal_status s = m->make(m, &j->out);
-  if (!s) {
-    struct schedule_request r = request_of(j);
-    s = schedule_init(&j->program, &r);
-  }
   if (s) {
     finish(j, s);
     return;
   }
+  struct collectives *c = &j->site->session->worker->collectives;
   j->wire.step = j->step;
   j->wire.session = j->site->session;
   j->wire.step_id = is_of_all(j) ? STEP_OF_ALL : j->step->id;
@@ -323,18 +443,19 @@ static void begin(struct joining *j) {
   j->wire.group = j->group;
   j->wire.rank = j->rank;
   j->wire.cancel = &j->cancel;
-  j->run = (struct collective_run){.program = &j->program,
+  j->request = request_of(j);
+  j->run = (struct collective_run){.request = &j->request,
                                    .id = {j->wire.step_id, m->group_key, m->instance_key, m->frame, m->iter},
-                                   .transport = &j->wire.head,
                                    .arithmetic = m->arithmetic,
                                    .members = j->group->size,
                                    .element = dtype_size(m->dtype),
                                    .in = m->in ? m->in->data : NULL,
                                    .out = j->out.data,
                                    .in_owner = m->in ? m->in->buffer : NULL,
-                                   .out_owner = j->out.buffer,
-                                   .done = run_over};
-  collective_run_start(&j->run);
+                                   .out_owner = j->out.buffer};
+  if (m->algorithm < 0) j->shared = collective_memory_join(c->memory, j->group, j->rank, j->step->inter);
+  if (j->shared) begin_in_memory(j);
+  else begin_by_messages(j);
 }
 
 /* ---- asking ---- */
@@ -556,9 +677,8 @@ static void describe_device(const struct joining *j, struct text *out) {
   const struct worker *w = j->site->session->worker;
   for (int i = 0; i < w->n_devices; i++)
     if (w->devices[i] == j->member->device) worker_device_attributes(w, i, j->device, out);
-  char ours[32] = COLLECTIVE_OURS;
-  if (j->member->rank >= 0) snprintf(ours, sizeof ours, COLLECTIVE_OURS_RANK, j->member->rank);
-  put_DeviceAttributes_physical_device_desc(out, ours);
+  struct shared_place memory = collective_memory_place(w->collectives.memory);
+  collective_put_claim(out, j->member->rank, &memory);
 }
 
 static void ask_about_group(struct joining *j, struct leader *l) {
@@ -612,6 +732,7 @@ static void site_join(struct collective_site *site, struct step *step, struct co
   j->step = step;
   j->rank = -1;
   cancel_init(&j->cancel);
+  cancel_init(&j->watching);
   collective_wire_init(&j->wire);
   j->device = mem_printf("%s/device:%s:%d", s->task, m->device->type->name, m->device->ordinal);
   j->leader = collectives_leader(&s->worker->collectives, s->spec.jobs.n ? &s->spec : s->worker->spec);

@@ -5,6 +5,7 @@
  *   collective_wire.c     the transport of those programs: messages are values of the step's rendezvous, so they travel
  *                         as all values between tasks do (shared memory, TCP, gRPC), are watched, cancelled and counted
  *                         as they are, and go with their step. TensorFlow's tasks are asked, and ask, by RecvBuf
+ *   collective_memory.c   groups whose tasks are on one host: no messages, but memory that they share
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
  *                         is worker_service_run.c's, beside RecvTensor
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
@@ -23,6 +24,7 @@
 #include "base/strmap.h"
 #include "cluster/cancellable.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/collective_memory.h"
 #include "collective/group.h"
 #include "collective/leader.h"
 #include "collective/run.h"
@@ -43,6 +45,8 @@ struct collectives { /* of one worker */
   char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
   int64_t timeout_ns;
   struct leader *tables; /* in case that it is us */
+  struct collective_memory *memory;
+  atomic_int_fast64_t in_memory, by_messages; /* how many were begun */
   pthread_mutex_t lock;
   struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
   bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
@@ -58,7 +62,8 @@ enum { COLLECTIVE_TIMEOUT_MS = 600000 };
  * first. */
 enum { LEADER_FIRST_MS = 1000 };
 
-void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms);
+/* shares: in groups on one host by way of memory, where that can be. */
+void collectives_init(struct collectives *c, const char *leader, int64_t timeout_ms, bool shares);
 void collectives_release(struct collectives *c);
 /* The cluster has a coordination service: collectives with TensorFlow's tasks are those of its version 2. */
 void collectives_coordinate(struct collectives *c);
@@ -114,5 +119,9 @@ struct collective_wire { /* of one member's run */
   atomic_int waits_for;  /* a rank, while something is received; -1 */
 };
 void collective_wire_init(struct collective_wire *w);
+/* Asks a member for what it will never send: `done` is told UNAVAILABLE where it is gone or stopped, or, when the
+ * cancel is started, that it is. */
+void collective_wire_watch(struct collective_wire *w, const struct collective_id *id, int rank, struct cancel *cancel,
+                           rendezvous_done done, void *arg);
 
 #endif

@@ -182,6 +182,13 @@ static int metrics(void *arg, struct text *out) {
       (double)in);
   put(out, "shoal_fast_sent_bytes_total", "counter", "Bytes that left by the fast path, sockets and memory.",
       (double)sent);
+  text_addf(out,
+            "# HELP shoal_collectives_total Parts of collectives between tasks that were begun here.\n"
+            "# TYPE shoal_collectives_total counter\n");
+  text_addf(out, "shoal_collectives_total{by=\"memory\"} %" PRId64 "\n",
+            (int64_t)atomic_load(&s->worker->collectives.in_memory));
+  text_addf(out, "shoal_collectives_total{by=\"messages\"} %" PRId64 "\n",
+            (int64_t)atomic_load(&s->worker->collectives.by_messages));
   put(out, "shoal_tensor_bytes", "gauge", "Bytes in tensors.", (double)n.tensor_bytes);
   put(out, "shoal_tensor_cached_bytes", "gauge", "Bytes kept for tensors to come.", (double)buffer_bytes_cached());
   put(out, "shoal_variables", "gauge", "Variables on this task.", (double)n.variables);

@@ -345,6 +345,7 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .client_clusters = o->allow_client_clusters,
                                                   .collective_leader = s->collective_leader,
                                                   .collective_timeout_ms = o->collective_timeout_ms,
+                                                  .shares_memory = !o->no_fast_path,
                                                   .devices = devices,
                                                   .n_devices = n_types + 1,
                                                   .inter_threads = o->inter_op_threads,

@@ -43,7 +43,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->steps = steps_new(limits_most(w->limits, LIMIT_STEPS), limits_most_of_one(LIMIT_STEPS));
   owed_init(&w->owed);
   w->ids = request_ids_new();
-  collectives_init(&w->collectives, o->collective_leader, o->collective_timeout_ms);
+  collectives_init(&w->collectives, o->collective_leader, o->collective_timeout_ms, o->shares_memory);
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->idle, NULL);
   worker_expect(w, o->spec);

@@ -68,6 +68,7 @@ struct worker_options {
   bool client_clusters;
   const char *collective_leader; /* a task; NULL: by the cluster's description */
   int64_t collective_timeout_ms; /* 0: the default */
+  bool shares_memory;            /* with tasks of this host, for collectives */
 };
 enum { DEFAULT_GRAPH_NODES = 2000000 };
 struct worker *worker_new(const struct worker_options *o);

@@ -1,5 +1,6 @@
 #include "collective/group.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +14,42 @@ size_t device_task_length(const char *device) {
   return end ? (size_t)(end - device) : strlen(device);
 }
 
-static bool is_ours(const struct wire_field *desc) {
+/* "shoal rank 3 memory BOOT PID FD INODE", of which each part but the first may be missing. */
+struct member_claim {
+  bool is_ours;
+  int rank;
+  struct shared_place memory;
+};
+
+#define MEMORY " memory %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64
+
+static struct member_claim read_claim(const struct wire_field *desc) {
+  struct member_claim c = {.rank = -1};
+  char text[128] = "";
   size_t n = strlen(COLLECTIVE_OURS);
-  return desc->size >= n && !memcmp(desc->data, COLLECTIVE_OURS, n) && (desc->size == n || desc->data[n] == ' ');
+  memcpy(text, desc->data, MIN(desc->size, sizeof text - 1));
+  c.is_ours = str_starts(text, COLLECTIVE_OURS) && (!text[n] || text[n] == ' ');
+  if (!c.is_ours) return c;
+  if (sscanf(text + n, " rank %d", &c.rank) != 1 || c.rank < 0) c.rank = -1;
+  const char *memory = strstr(text, " memory ");
+  struct shared_place *p = &c.memory;
+  if (memory && sscanf(memory, MEMORY, &p->boot, &p->pid, &p->fd, &p->inode) != 4) *p = (struct shared_place){0};
+  return c;
+}
+
+void collective_put_claim(struct text *attributes, int rank, const struct shared_place *p) {
+  struct text t = {0};
+  text_adds(&t, COLLECTIVE_OURS);
+  if (rank >= 0) text_addf(&t, " rank %d", rank);
+  if (p->boot) text_addf(&t, " memory %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, p->boot, p->pid, p->fd, p->inode);
+  put_DeviceAttributes_physical_device_desc(attributes, text_cstr(&t));
+  text_release(&t);
 }
 
 int collective_claimed_rank(struct wire w) {
   int rank = -1;
-  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    char text[32] = "";
-    if (f.tag != DeviceAttributes_physical_device_desc || f.size >= sizeof text) continue;
-    memcpy(text, f.data, f.size);
-    if (sscanf(text, COLLECTIVE_OURS_RANK, &rank) != 1 || rank < 0) rank = -1;
-  }
+  for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;)
+    if (f.tag == DeviceAttributes_physical_device_desc) rank = read_claim(&f).rank;
   return rank;
 }
 
@@ -36,7 +60,11 @@ static shoal_status read_place(struct wire w, struct collective_place *p) {
       p->device = mem_strndup((const char *)f.data, f.size);
     }
     if (f.tag == DeviceAttributes_incarnation) p->incarnation = f.value;
-    if (f.tag == DeviceAttributes_physical_device_desc) p->is_ours = is_ours(&f);
+    if (f.tag == DeviceAttributes_physical_device_desc) {
+      struct member_claim c = read_claim(&f);
+      p->is_ours = c.is_ours;
+      p->memory = c.memory;
+    }
   }
   return p->device ? NULL : INTERNAL("The leader of a collective group tells of a member without a name");
 }

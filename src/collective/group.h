@@ -10,11 +10,12 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/wire.h"
+#include "collective/shared_memory.h"
 
 /* What Shoal's tasks say of their devices, in physical_device_desc, when they join a group, and behind it which rank
- * they claim, if any: where all members do, they may use other algorithms than TensorFlow's. */
+ * they claim and where the memory is that they share, if any: where all members do, they may use other algorithms than
+ * TensorFlow's. */
 #define COLLECTIVE_OURS "shoal"
-#define COLLECTIVE_OURS_RANK COLLECTIVE_OURS " rank %d"
 
 struct collective_group {
   atomic_int refs;
@@ -25,6 +26,7 @@ struct collective_group {
     char *device;
     uint64_t incarnation;
     bool is_ours;
+    struct shared_place memory;
   } places[]; /* [size] */
 };
 
@@ -32,6 +34,8 @@ struct collective_group {
 shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out);
 struct collective_group *collective_group_ref(struct collective_group *g);
 void collective_group_unref(struct collective_group *g);
+/* Puts it down in a DeviceAttributes message. rank -1: none is claimed. */
+void collective_put_claim(struct text *attributes, int rank, const struct shared_place *memory);
 /* The rank that a DeviceAttributes message claims; -1: none. */
 int collective_claimed_rank(struct wire attributes);
 /* The rank of a device; -1: it is no member. */

@@ -157,6 +157,7 @@ void collective_run_start(struct collective_run *r) {
 
 void collective_run_fail(struct collective_run *r, shoal_status s) {
   if (r->transport->ops->whole) {
+    atomic_store(&r->failed, true);
     r->transport->ops->abandon(r->transport, &r->id, s);
     shoal_status_free(s);
     return;

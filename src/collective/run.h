@@ -4,6 +4,7 @@
 #define COLLECTIVE_RUN_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "collective/arithmetic.h"
@@ -39,11 +40,13 @@ struct collective_run {
   struct run_message *messages; /* [steps of the program]: each step has at most one */
   struct collective_run *next;  /* a transport's that does it all */
   bool posted;                  /* likewise */
+  atomic_bool failed;           /* likewise: before it began */
 };
 
 /* May call done before it returns. */
 void collective_run_start(struct collective_run *r);
-/* Ends it early; s is consumed. Its own done is still called, once. */
+/* Ends it early, also one that another thread is just about to start; s is consumed. Its own done is still called,
+ * once. Of those that no transport does whole: one that has been started. */
 void collective_run_fail(struct collective_run *r, shoal_status s);
 
 #endif

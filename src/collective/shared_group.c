@@ -365,8 +365,8 @@ static void drive_once(struct shared_group *g, int64_t patience) {
   }
   if (g->first || g->closing) pthread_cond_broadcast(&g->changed);
   pthread_mutex_unlock(&g->lock);
+  if (others) end_all(g, others); /* with the last that ends the group may go */
   if (r) end_run(r);
-  end_all(g, others);
 }
 
 static void *keep(void *arg) {
@@ -400,18 +400,23 @@ static void shared_start(struct collective_transport *t, struct collective_run *
     r->done(r, STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread can be had for a group of collectives"));
     return;
   }
+  if (atomic_load(&r->failed)) {
+    pthread_mutex_unlock(&g->lock);
+    r->done(r, STATUS(SHOAL_CANCELLED, "it was given up"));
+    return;
+  }
   if (g->last) g->last->next = r;
   else g->first = r;
   g->last = r;
   atomic_fetch_add(&g->begun, 1);
   post(g, r);
   bool mine = !g->driven && r->patience_ns > 0;
-  int64_t patience = r->patience_ns; /* once it is unlocked r may end at any moment */
+  int64_t patience = r->patience_ns; /* once it is unlocked r may end at any moment, and where it was not mine, g go */
   if (mine) g->driven = true;
   else pthread_cond_broadcast(&g->changed);
-  pthread_mutex_unlock(&g->lock);
   struct shared_area *leader = atomic_load(&g->leader);
   if (leader) shared_ring(leader);
+  pthread_mutex_unlock(&g->lock);
   if (mine) drive_once(g, patience);
 }
 

@@ -3,9 +3,11 @@ one client and by a client of each, with TensorFlow's servers as members and as 
 who does not come is not waited for, and a group works again afterwards."""
 # needs: tensorflow
 import os
+import re
 import signal
 import sys
 import threading
+import urllib.request
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
@@ -392,9 +394,33 @@ def three_tasks():
         clients(c, [(0, 0), (1, 0), (2, 0)], True)
 
 
+def ways(cluster, task):
+    """How many collectives the task began in shared memory, and how many by messages."""
+    log = cluster.tasks["worker", task].text()
+    with urllib.request.urlopen(re.search(r"pages at (http://127.0.0.1:\d+)/", log)[1] + "/metrics", timeout=120) as page:
+        text = page.read().decode()
+    return [int(re.search(rf'shoal_collectives_total{{by="{by}"}} (\d+)', text)[1]) for by in ("memory", "messages")]
+
+
+def in_shared_memory():
+    with Cluster(["--http_port=0"], worker=["shoal"] * 3) as c:
+        across(c, [(0, 0), (1, 0), (2, 0)])
+        assert all(ways(c, task)[0] >= 40 and ways(c, task)[1] == 0 for task in range(3)), [ways(c, t) for t in range(3)]
+
+
+def more_groups_than_there_is_memory_for():
+    """Those that were used longest ago make room, or the new ones go by messages."""
+    with Cluster(worker=["shoal"] * 2) as c, tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+        for turn in range(2):
+            for group in range(40):
+                made = [member("reduce", [1.0 + turn], task, group=100 + group) for task in (0, 1)]
+                assert [list(v) for v in s.run(made)] == [[2.0 + 2 * turn]] * 2
+
+
 def without_the_fast_path():
-    with Cluster(worker=["shoal"] * 2, flags=["--fast_path=false"]) as c:
+    with Cluster(worker=["shoal"] * 2, flags=["--fast_path=false", "--http_port=0"]) as c:
         across(c, [(0, 0), (1, 0)])
+        assert ways(c, 0)[0] == 0 < ways(c, 0)[1], ways(c, 0)
 
 
 def another_leads():
@@ -420,7 +446,9 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, without_the_fast_path, another_leads)] +
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory,
+                                                                  more_groups_than_there_is_memory_for,
+                                                                  without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),
                        ("led by tensorflow", lambda: mixed(["tf", "shoal"]))])
     sys.exit(code)

@@ -392,7 +392,7 @@ static void large_clusters(void **state) {
 static void sequences_have_a_bound(void **state) {
   enum { MOST = 1024 };
   struct collectives c = {0};
-  collectives_init(&c, NULL, 0);
+  collectives_init(&c, NULL, 0, false);
   int64_t first = collective_sequence(&c, 1);
   assert_true(collective_sequence(&c, 1) == first); /* the same until its step is over */
   for (int i = 2; i < 2 * MOST; i++) collective_sequence(&c, i);

@@ -1,0 +1,176 @@
+/* Groups whose members are processes of one host, in memory that they share (collective/shared_group.h): each worker
+ * has one home, and is in a group with each member of its own. Those that were used last are kept, as a step's
+ * collectives are the next step's, too; a member that could not share is remembered, and its group goes by messages. */
+#include "cluster/collective_memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fingerprint.h"
+#include "base/mem.h"
+#include "base/vec.h"
+
+enum { MOST_KEPT = SHARED_AREAS - 4, MOST_KNOWN = 256 };
+
+struct memory_member { /* this task's part in a group */
+  uint64_t identity;
+  int rank;
+  struct shared_group *group; /* NULL: it cannot be had */
+  int users;
+  uint64_t used; /* when it last was, by count */
+};
+
+struct collective_memory {
+  struct shared_home *home; /* NULL: none */
+  pthread_mutex_t lock;
+  pthread_cond_t buried;
+  VEC(struct memory_member *) members; /* lock */
+  uint64_t uses;                       /* lock */
+  int burials;                         /* lock: under way */
+};
+
+struct collective_memory *collective_memory_new(bool wanted) {
+  struct collective_memory *m = mem_zalloc(1, sizeof *m);
+  pthread_mutex_init(&m->lock, NULL);
+  pthread_cond_init(&m->buried, NULL);
+  if (wanted) m->home = shared_home_new();
+  return m;
+}
+
+static void member_free(struct memory_member *e) {
+  shared_group_free(e->group);
+  free(e);
+}
+
+void collective_memory_free(struct collective_memory *m) {
+  if (!m) return;
+  pthread_mutex_lock(&m->lock);
+  while (m->burials) pthread_cond_wait(&m->buried, &m->lock);
+  pthread_mutex_unlock(&m->lock);
+  for (size_t i = 0; i < m->members.n; i++) member_free(m->members.at[i]);
+  vec_release(&m->members);
+  shared_home_free(m->home);
+  pthread_cond_destroy(&m->buried);
+  pthread_mutex_destroy(&m->lock);
+  free(m);
+}
+
+struct shared_place collective_memory_place(const struct collective_memory *m) {
+  return m->home ? shared_home_place(m->home) : (struct shared_place){0};
+}
+
+/* ---- what is not needed any more ---- */
+
+struct burial {
+  struct collective_memory *memory;
+  struct memory_member *member;
+};
+
+/* It waits a moment for those who read what it has shown. */
+static void bury(void *arg) {
+  struct burial *b = arg;
+  struct collective_memory *m = b->memory;
+  member_free(b->member);
+  free(b);
+  pthread_mutex_lock(&m->lock);
+  m->burials--;
+  pthread_cond_broadcast(&m->buried);
+  pthread_mutex_unlock(&m->lock);
+}
+
+/* With the lock held: the member that was not used for longest, of those with a group or of those without. */
+static struct memory_member *take_oldest(struct collective_memory *m, bool has_group) {
+  size_t n = 0, oldest = SIZE_MAX;
+  for (size_t i = 0; i < m->members.n; i++) {
+    struct memory_member *e = m->members.at[i];
+    if ((e->group != NULL) != has_group) continue;
+    n++;
+    if (!e->users && (oldest == SIZE_MAX || e->used < m->members.at[oldest]->used)) oldest = i;
+  }
+  if (n < (has_group ? MOST_KEPT : MOST_KNOWN) || oldest == SIZE_MAX) return NULL;
+  struct memory_member *e = m->members.at[oldest];
+  m->members.at[oldest] = m->members.at[--m->members.n];
+  return e;
+}
+
+/* With the lock held. */
+static void make_room(struct collective_memory *m, struct pool *pool) {
+  free(take_oldest(m, false));
+  struct memory_member *e = take_oldest(m, true);
+  if (!e) return;
+  struct burial *b = mem_zalloc(1, sizeof *b);
+  *b = (struct burial){m, e};
+  m->burials++;
+  pool_submit(pool, bury, b);
+}
+
+/* ---- joining ---- */
+
+static uint64_t identity_of(const struct collective_group *g) {
+  uint64_t h = fingerprint_cat64((uint64_t)(uint32_t)g->key, (uint64_t)g->size);
+  for (int i = 0; i < g->size; i++) {
+    const struct collective_place *p = &g->places[i];
+    h = fingerprint_cat64(h, fingerprint64(p->device, strlen(p->device)));
+    h = fingerprint_cat64(h, p->incarnation);
+    h = fingerprint_cat64(h, fingerprint64(&p->memory, sizeof p->memory));
+  }
+  return h;
+}
+
+static bool could(const struct collective_memory *m, const struct collective_group *g) {
+  struct shared_place places[SHARED_RANKS];
+  if (!m->home || !g->all_ours || g->size > SHARED_RANKS) return false;
+  for (int i = 0; i < g->size; i++) places[i] = g->places[i].memory;
+  return shared_group_could(places, g->size);
+}
+
+static struct shared_group *join(struct collective_memory *m, const struct collective_group *g, uint64_t identity,
+                                 int rank) {
+  struct shared_place places[SHARED_RANKS];
+  const char *names[SHARED_RANKS];
+  for (int i = 0; i < g->size; i++) {
+    places[i] = g->places[i].memory;
+    names[i] = g->places[i].device;
+  }
+  return shared_group_new(&(struct shared_group_request){
+      .home = m->home, .identity = identity, .rank = rank, .size = g->size, .places = places, .names = names});
+}
+
+/* With the lock held. */
+static struct memory_member *find(struct collective_memory *m, uint64_t identity, int rank) {
+  for (size_t i = 0; i < m->members.n; i++) {
+    struct memory_member *e = m->members.at[i];
+    if (e->identity == identity && e->rank == rank) return e;
+  }
+  return NULL;
+}
+
+struct memory_member *collective_memory_join(struct collective_memory *m, const struct collective_group *g, int rank,
+                                             struct pool *pool) {
+  if (!could(m, g)) return NULL;
+  uint64_t identity = identity_of(g);
+  pthread_mutex_lock(&m->lock);
+  struct memory_member *e = find(m, identity, rank);
+  if (!e) {
+    make_room(m, pool);
+    e = mem_zalloc(1, sizeof *e);
+    *e = (struct memory_member){.identity = identity, .rank = rank, .group = join(m, g, identity, rank)};
+    vec_push(&m->members, e);
+  }
+  e->used = ++m->uses;
+  bool usable = e->group && !shared_group_is_refused(e->group) && !shared_group_is_dead(e->group);
+  if (usable) e->users++;
+  pthread_mutex_unlock(&m->lock);
+  return usable ? e : NULL;
+}
+
+void collective_memory_leave(struct collective_memory *m, struct memory_member *e) {
+  pthread_mutex_lock(&m->lock);
+  e->users--;
+  pthread_mutex_unlock(&m->lock);
+}
+
+struct shared_group *memory_member_group(struct memory_member *e) {
+  return e->group;
+}

@@ -35,12 +35,27 @@ shoal_status event_writer_new(const char *dir, const char *suffix, int max_queue
   return NULL;
 }
 
-/* Call with the lock held. */
-static shoal_status open_file(struct shoal_events *w) {
+/* A file that nobody has: its name has the second it was made in, and where another was made in the same one (a short
+ * run that is followed by the next, a task beside this one) the next that is free. */
+static shoal_status claim_name(const struct shoal_events *w, int64_t seconds, char **out) {
+  enum { TRIES = 1000 };
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
+  for (int64_t i = 0;; i++) {
+    *out = mem_printf("%s/events.out.tfevents.%010" PRId64 ".%s%s", w->dir, seconds + i, host, w->suffix);
+    shoal_status s = file_create(*out, "", 0);
+    if (!s) return NULL;
+    free(*out);
+    if (shoal_status_code(s) != SHOAL_ALREADY_EXISTS || i == TRIES) return s;
+    shoal_status_free(s);
+  }
+}
+
+/* Call with the lock held. */
+static shoal_status open_file(struct shoal_events *w) {
   int64_t seconds = wall_micros() / 1000000;
-  char *path = mem_printf("%s/events.out.tfevents.%010" PRId64 ".%s%s", w->dir, seconds, host, w->suffix);
+  char *path;
+  TRY(claim_name(w, seconds, &path));
   shoal_status s = record_writer_open(&w->file, path, RECORD_PLAIN);
   if (s) {
     free(path);

@@ -1,4 +1,5 @@
-/* Hooks beside other workers, whose steps are counted meanwhile, and in sessions that are made anew. */
+/* Hooks beside other workers, whose steps are counted meanwhile, and in sessions that are made anew; files of events.
+ */
 #include "unit.h"
 #include "folder.h"
 
@@ -32,6 +33,24 @@ static void ends_beside_others(void **unused) {
     assert_int_equal(at, last);
     shoal_graph_free(g);
   }
+}
+
+/* Runs that follow each other within a second, and writers side by side, have files of their own. */
+static void event_files_of_one_second(void **unused) {
+  enum { FILES = 5 };
+  char *dir = in_dir("second"), *count_files = mem_printf("exit $(ls %s | grep -c tfevents)", dir);
+  for (int i = 0; i < FILES; i++) {
+    shoal_events *a, *b;
+    ASSERT_OK(shoal_events_open(dir, &a));
+    ASSERT_OK(shoal_events_open(dir, &b));
+    ASSERT_OK(shoal_events_scalar(a, i, "x", 1));
+    ASSERT_OK(shoal_events_scalar(b, i, "x", 1));
+    ASSERT_OK(shoal_events_close(a));
+    ASSERT_OK(shoal_events_close(b));
+  }
+  assert_int_equal(WEXITSTATUS(system(count_files)), 2 * FILES);
+  free(count_files);
+  free(dir);
 }
 
 /* How often a file of events has the mark of a start: field 7, a message whose field 1 is 1. */
@@ -80,6 +99,7 @@ static void events_begin_again(void **unused) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ends_beside_others), cmocka_unit_test(events_begin_again)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(ends_beside_others), cmocka_unit_test(event_files_of_one_second),
+                                     cmocka_unit_test(events_begin_again)};
   return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

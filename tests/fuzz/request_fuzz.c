@@ -52,7 +52,8 @@ static void start(void) {
                                       &server);
   if (s) abort();
   s = shoal_server_start(
-      &(shoal_server_options){.cluster = "{\"worker\": [\"127.0.0.1:0\", \"127.0.0.1:1\", \"127.0.0.1:1\"]}",
+      &(shoal_server_options){.size = sizeof(shoal_server_options),
+                              .cluster = "{\"worker\": [\"127.0.0.1:0\", \"127.0.0.1:1\", \"127.0.0.1:2\"]}",
                               .job = "worker",
                               .inter_op_threads = 1,
                               .intra_op_threads = 1,

@@ -2,6 +2,7 @@
  * which devices. What follows from those is the same code for all of them. */
 #include "strategy/strategy.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,15 @@ static void add_task_devices(struct shoal_strategy *s, const shoal_cluster *c, i
         mem_printf("/job:%s/task:%d/device:CPU:%d", shoal_cluster_job(c), shoal_cluster_task(c), s->local);
 }
 
+/* A leader of collectives remembers what a key is of, longer than graphs and strategies live: each strategy of a
+ * program has keys of its own. All tasks make the same ones in the same order. */
+static void take_keys(struct shoal_strategy *s) {
+  static atomic_int made;
+  int before = atomic_fetch_add(&made, 1) % (FIRST_INITIAL_KEY / KEYS_OF_ONE);
+  s->next_key += before * KEYS_OF_ONE;
+  s->next_initial += before * KEYS_OF_ONE;
+}
+
 /* A session waits until all tasks are there, and knows which of them was restarted. */
 static void add_tasks(struct shoal_strategy *s, const shoal_cluster *c) {
   int n = 0;
@@ -164,6 +174,7 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   add_task_devices(s, cluster, devices);
   s->tasks = shoal_cluster_tasks(cluster, "chief") + shoal_cluster_tasks(cluster, "worker");
   s->replicas = s->tasks * s->local;
+  take_keys(s);
   s->first = place_of(cluster) * s->local;
   s->rules.server = server;
   s->rules.is_chief = shoal_cluster_is_chief(cluster);

@@ -26,8 +26,9 @@
 
 /* Keys of groups: the same in all tasks of a cluster, and no others than these. */
 enum { GROUP_REPLICAS = 1, GROUP_FIRSTS }; /* all replicas; the first of each task */
-/* Keys of collectives: of replicas they count from 1, of initial values from here. */
-enum { FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY, ANY_KEY, MORE_KEY };
+/* Keys of collectives: of replicas they count from 1, of initial values from FIRST_INITIAL_KEY, so many of a strategy.
+ */
+enum { KEYS_OF_ONE = 1 << 16, FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY, ANY_KEY, MORE_KEY };
 
 struct shoal_strategy {
   struct session_rules rules; /* first */

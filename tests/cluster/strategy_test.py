@@ -69,6 +69,9 @@ def test_tasks_have_the_bits_of_one_process():
         want = alone("mirrored", 8, f"devices={workers * devices}")
         for w in start(jobs(workers, chief), 8, f"devices={devices}"):
             assert w.ends() == want, (w.text(), want)
+    want = alone("mirrored", 8, "devices=2")
+    for w in start(jobs(2), 8, "before=1"):
+        assert w.ends() == want, (w.text(), want)
     for w in start(jobs(2), 8, "kib=1", "sum=1"):
         losses, _ = w.ends()
         for step, loss in alone("one", 8)[0].items():
@@ -93,6 +96,23 @@ def test_a_killed_task_comes_again():
             for w in workers:
                 lost = re.findall(r"a task was lost(?:.*\n)+?.*\[\[\{\{node", w.text())
                 assert w.index == victim or re.search(rf"/job:worker/replica:0/task:{victim}\b", lost[0]), w.text()
+
+
+def test_a_stopped_task_is_named_and_goes_on():
+    want = alone("mirrored", 40, "devices=3")
+    for victim in (0, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30")
+            workers[victim].passes(8)
+            workers[victim].process.send_signal(signal.SIGSTOP)
+            for w in workers:
+                if w.index != victim:
+                    until(lambda w=w: "a task was lost" in w.text(), what=w.text)
+                    assert f"/job:worker/replica:0/task:{victim} at" in w.text(), w.text()
+            workers[victim].process.send_signal(signal.SIGCONT)
+            for w in workers:
+                losses, weights = w.ends()
+                assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
 
 
 def test_told_to_stop_all_stop_in_one_step():

@@ -8,7 +8,7 @@
  *
  * Flags: dir=FOLDER for checkpoints, save=N a checkpoint every N steps, sum=1 for gradients that are added, kib=N for
  * buckets, slow=MS a pause after each step, optimizer=adam or sgd, examples=N: there are no more, and the last line but
- * one says how many were seen.
+ * one says how many were seen; before=1: another model was trained by the same program before.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -21,7 +21,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, slow, examples;
+  int devices, save, sum, kib, slow, examples, before;
   const char *dir, *optimizer;
 };
 
@@ -116,10 +116,30 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "kib", n)) f.kib = atoi(at);
     if (!strncmp(argv[i], "slow", n)) f.slow = atoi(at);
     if (!strncmp(argv[i], "examples", n)) f.examples = atoi(at);
+    if (!strncmp(argv[i], "before", n)) f.before = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
   }
   return f;
+}
+
+/* Another model, with variables of another type, under a strategy of its own. */
+static shoal_op *other_step(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
+  shoal_var v = shoal_variable_untrained(g, "other", shoal_init_zeros(g, SHOAL_INT64, SHOAL_SHAPE(3)));
+  return shoal_variable_assign(g, v, shoal_replica_reduce(r, SHOAL_REDUCE_SUM, shoal_add(g, v.value, v.value)));
+}
+
+static void train_other(const shoal_cluster *cluster, const shoal_server *server) {
+  shoal_strategy *strategy;
+  shoal_status error = NULL;
+  must(shoal_strategy_new_multi_worker(cluster, server, NULL, &strategy), "another strategy");
+  shoal_graph *g = shoal_graph_new();
+  shoal_op *op = shoal_strategy_run(g, strategy, other_step, NULL, NULL, 0, NULL, 0);
+  SHOAL_TRAIN_SESSION(s, g, .keep_cluster = true, .status = &error, .strategy = strategy)
+  shoal_run(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, op);
+  must(error, "another model");
+  shoal_graph_free(g);
+  shoal_strategy_free(strategy);
 }
 
 int main(int argc, char **argv) {
@@ -142,6 +162,7 @@ int main(int argc, char **argv) {
          "server");
     if (!strcmp(shoal_cluster_job(cluster), "ps")) return shoal_server_serve(server);
   }
+  if (f.before) train_other(cluster, server);
   if (!strcmp(kind, "one")) must(shoal_strategy_new_one_device(NULL, options, &strategy), "strategy");
   else if (!strcmp(kind, "mirrored"))
     must(shoal_strategy_new_mirrored(NULL, f.devices, options, &strategy), "strategy");

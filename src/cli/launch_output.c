@@ -59,8 +59,14 @@ void launch_view_close(struct launch_view *v) {
   free(v);
 }
 
+/* Has the launcher, whose child this is, the terminal? After Ctrl-Z, and behind &, the screen is another's. */
+static bool in_front(void) {
+  pid_t front = tcgetpgrp(STDOUT_FILENO);
+  return front < 0 || front == getpgid(getppid());
+}
+
 static void erase(struct launch_view *v) {
-  if (v->drawn) printf("\r\033[%dA\033[J", v->drawn);
+  if (v->drawn && in_front()) printf("\r\033[%dA\033[J", v->drawn);
   v->drawn = 0;
 }
 
@@ -163,7 +169,7 @@ static void draw(struct launch_job *j) {
 void launch_view_flush(struct launch_job *j, bool last) {
   struct launch_view *v = j->output;
   if (v->drawn_here && last) erase(v);
-  if (v->drawn_here && !last && (!v->drawn || clock_ns() >= v->next)) draw(j);
+  if (v->drawn_here && !last && (!v->drawn || clock_ns() >= v->next) && in_front()) draw(j);
   fflush(stdout);
   fflush(stderr);
   for (size_t i = 0; i < v->n_logs; i++)

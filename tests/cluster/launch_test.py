@@ -30,9 +30,11 @@ eval "$BODY"
 
 
 class Job:
-    def __init__(self, body, *flags, program=None, env=None, terminal=False, columns=120, rows=24):
+    def __init__(self, body, *flags, program=None, env=None, terminal=False, columns=120, rows=24, shell=None):
         self.mark = f"SHOAL_LAUNCH_TEST_{os.getpid()}_{next(NUMBER)}"
         command = [SHOAL, "launch", *flags, "--", *(program or ["sh", "-c", SCRIPT, "program"])]
+        if shell:  # with jobs of its own, as on a terminal
+            command = ["bash", "-mc", shell, "bash", *command]
         env = {**os.environ, self.mark: "1", "BODY": body, **(env or {})}
         self.terminal = None
         if terminal:
@@ -512,6 +514,13 @@ def live_view():
         narrow.rest_of_terminal()
         seen += job.rest_of_terminal()
         assert seen.replace(b"\r", b"").rstrip().endswith(b"step 50/100  loss 0.5000"), seen[-500:]
+        # Behind & the screen is the shell's: lines, and no view over what it shows.
+        behind, said = Job(body, terminal=True, env={"GO": f"{folder}/go"}, shell='"$@" & wait'), b""
+        while b"launch: all tasks have ended" not in said:
+            assert time.time() < end, said
+            said += os.read(behind.terminal, 65536)
+        assert b"launch: 3 tasks" in said and not re.search(rb"\x1b\[\d+A|worker/1 +running", said), said
+        behind.rest_of_terminal()
         out, code = Job(body, env={"GO": f"{folder}/go"}).end()
         assert code == 0 and "\x1b" not in out, out
         assert "[worker/1] worker 1  step 50/100  loss 0.5000  1000 examples/s" in out, out

@@ -168,8 +168,10 @@ static void draw(struct launch_job *j) {
 
 void launch_view_flush(struct launch_job *j, bool last) {
   struct launch_view *v = j->output;
-  if (v->drawn_here && last) erase(v);
-  if (v->drawn_here && !last && (!v->drawn || clock_ns() >= v->next) && in_front()) draw(j);
+  bool shown = v->drawn_here && in_front();
+  if (!shown) v->drawn = 0; /* what was drawn is not the last on the screen any more */
+  if (shown && last) erase(v);
+  if (shown && !last && (!v->drawn || clock_ns() >= v->next)) draw(j);
   fflush(stdout);
   fflush(stderr);
   for (size_t i = 0; i < v->n_logs; i++)

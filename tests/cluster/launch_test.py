@@ -521,6 +521,19 @@ def live_view():
             said += os.read(behind.terminal, 65536)
         assert b"launch: 3 tasks" in said and not re.search(rb"\x1b\[\d+A|worker/1 +running", said), said
         behind.rest_of_terminal()
+        # After Ctrl-Z, too; fg brings the view back, below what the shell has shown.
+        stopped, said = Job(body, terminal=True, env={"GO": f"{folder}/later"}, shell='"$@"; echo the shell; sleep 3; fg'), b""
+        told = False
+        while not re.search(rb"the shell.*job +step 50/100", said, re.S):
+            assert time.time() < end, said
+            said += os.read(stopped.terminal, 65536)
+            if not told and b"job       step 50/100" in said:
+                launcher, = subprocess.run(["pgrep", "-P", str(stopped.p.pid)], capture_output=True, check=True).stdout.split()
+                os.kill(int(launcher), signal.SIGTSTP)
+                told = True
+        assert not re.search(rb"the shell.*?\x1b\[\d+A.*?job +step", said, re.S), said
+        open(f"{folder}/later", "w").close()
+        stopped.rest_of_terminal()
         out, code = Job(body, env={"GO": f"{folder}/go"}).end()
         assert code == 0 and "\x1b" not in out, out
         assert "[worker/1] worker 1  step 50/100  loss 0.5000  1000 examples/s" in out, out

@@ -108,7 +108,7 @@ static struct flags read_flags(int argc, char **argv) {
   struct flags f = {.devices = 1, .optimizer = "adam"};
   for (int i = 3; i < argc; i++) {
     const char *at = strchr(argv[i], '=');
-    if (!at) must(shoal_status_new(SHOAL_INVALID_ARGUMENT, argv[i]), "flag");
+    if (!at) must(shoal_status_new(SHOAL_INVALID_ARGUMENT, "%s", argv[i]), "flag");
     size_t n = (size_t)(at++ - argv[i]);
     if (!strncmp(argv[i], "devices", n)) f.devices = atoi(at);
     if (!strncmp(argv[i], "save", n)) f.save = atoi(at);

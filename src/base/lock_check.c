@@ -47,6 +47,7 @@ static const struct lock_kind {
     {"cluster/coordination_agent.c", "a->lock"},
     {"cluster/metrics.c", "p->lock"},
     {"cluster/step_rendezvous.c", "s->lock"},
+    {"cluster/collective_memory.c", "m->lock"},
     {"cluster/cancellable.c", "c->lock"},
     {"cluster/peer.c", "p->lock"},
     {"cluster/peer.c", "e->lock"},

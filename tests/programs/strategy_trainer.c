@@ -160,7 +160,11 @@ int main(int argc, char **argv) {
                                           .cpu_devices = f.devices),
                             &server),
          "server");
-    if (!strcmp(shoal_cluster_job(cluster), "ps")) return shoal_server_serve(server);
+    if (!strcmp(shoal_cluster_job(cluster), "ps")) {
+      int code = shoal_server_serve(server);
+      shoal_cluster_free(cluster);
+      return code;
+    }
   }
   if (f.before) train_other(cluster, server);
   if (!strcmp(kind, "one")) must(shoal_strategy_new_one_device(NULL, options, &strategy), "strategy");

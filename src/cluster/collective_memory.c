@@ -5,9 +5,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/fingerprint.h"
 #include "base/mem.h"
 #include "base/vec.h"
 
@@ -107,26 +105,7 @@ static void make_room(struct collective_memory *m, struct pool *pool) {
 
 /* ---- joining ---- */
 
-static uint64_t identity_of(const struct collective_group *g) {
-  uint64_t h = fingerprint_cat64((uint64_t)(uint32_t)g->key, (uint64_t)g->size);
-  for (int i = 0; i < g->size; i++) {
-    const struct collective_place *p = &g->places[i];
-    h = fingerprint_cat64(h, fingerprint64(p->device, strlen(p->device)));
-    h = fingerprint_cat64(h, p->incarnation);
-    h = fingerprint_cat64(h, fingerprint64(&p->memory, sizeof p->memory));
-  }
-  return h;
-}
-
-static bool could(const struct collective_memory *m, const struct collective_group *g) {
-  struct shared_place places[SHARED_RANKS];
-  if (!m->home || !g->all_ours || g->size > SHARED_RANKS) return false;
-  for (int i = 0; i < g->size; i++) places[i] = g->places[i].memory;
-  return shared_group_could(places, g->size);
-}
-
-static struct shared_group *join(struct collective_memory *m, const struct collective_group *g, uint64_t identity,
-                                 int rank) {
+static struct shared_group *join(struct collective_memory *m, const struct collective_group *g, int rank) {
   struct shared_place places[SHARED_RANKS];
   const char *names[SHARED_RANKS];
   for (int i = 0; i < g->size; i++) {
@@ -134,7 +113,7 @@ static struct shared_group *join(struct collective_memory *m, const struct colle
     names[i] = g->places[i].device;
   }
   return shared_group_new(&(struct shared_group_request){
-      .home = m->home, .identity = identity, .rank = rank, .size = g->size, .places = places, .names = names});
+      .home = m->home, .identity = g->identity, .rank = rank, .size = g->size, .places = places, .names = names});
 }
 
 /* With the lock held. */
@@ -148,14 +127,13 @@ static struct memory_member *find(struct collective_memory *m, uint64_t identity
 
 struct memory_member *collective_memory_join(struct collective_memory *m, const struct collective_group *g, int rank,
                                              struct pool *pool) {
-  if (!could(m, g)) return NULL;
-  uint64_t identity = identity_of(g);
+  if (!m->home || !g->could_share) return NULL;
   pthread_mutex_lock(&m->lock);
-  struct memory_member *e = find(m, identity, rank);
+  struct memory_member *e = find(m, g->identity, rank);
   if (!e) {
     make_room(m, pool);
     e = mem_zalloc(1, sizeof *e);
-    *e = (struct memory_member){.identity = identity, .rank = rank, .group = join(m, g, identity, rank)};
+    *e = (struct memory_member){.identity = g->identity, .rank = rank, .group = join(m, g, rank)};
     vec_push(&m->members, e);
   }
   e->used = ++m->uses;

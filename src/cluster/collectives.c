@@ -312,7 +312,6 @@ static struct schedule_request request_of(const struct joining *j) {
                                                          [COLLECTIVE_ALL_TO_ALL] = OPERATION_ALL_TO_ALL,
                                                          [COLLECTIVE_REDUCE_SCATTER] = OPERATION_REDUCE_SCATTER};
   const struct collective_member *m = j->member;
-  size_t element = dtype_size(m->dtype);
   struct schedule_request r = {.operation = operations[m->kind],
                                .rank = j->rank,
                                .size = j->group->size,
@@ -320,20 +319,27 @@ static struct schedule_request request_of(const struct joining *j) {
                                .n = j->out.n};
   if (m->kind == COLLECTIVE_GATHER) r.n = m->in->n;
   if (m->kind == COLLECTIVE_ALL_TO_ALL) r.n /= r.size;
-  if (j->group->all_ours) {
-    r.alignment = MAX((int64_t)(64 / element), 1);
-    collective_choose(&r, element, &usual_cost);
-    if (m->algorithm >= 0) r.algorithm = (enum collective_algorithm)m->algorithm;
-    return r;
-  }
-  bool pairs = m->kind == COLLECTIVE_BROADCAST || m->kind == COLLECTIVE_ALL_TO_ALL;
-  r.algorithm = pairs ? ALGORITHM_TASKS : ALGORITHM_RING;
-  r.alignment = MAX((int64_t)(64 / element), 1);
-  r.hosts = j->group->tasks;
   return r;
 }
 
+/* By which messages. */
+static void choose_algorithm(struct joining *j) {
+  const struct collective_member *m = j->member;
+  struct schedule_request *r = &j->request;
+  size_t element = dtype_size(m->dtype);
+  r->alignment = MAX((int64_t)(64 / element), 1);
+  if (j->group->all_ours) {
+    collective_choose(r, element, &usual_cost);
+    if (m->algorithm >= 0) r->algorithm = (enum collective_algorithm)m->algorithm;
+    return;
+  }
+  bool pairs = m->kind == COLLECTIVE_BROADCAST || m->kind == COLLECTIVE_ALL_TO_ALL;
+  r->algorithm = pairs ? ALGORITHM_TASKS : ALGORITHM_RING;
+  r->hosts = j->group->tasks;
+}
+
 static void begin_by_messages(struct joining *j) {
+  choose_algorithm(j);
   shoal_status s = schedule_init(&j->program, &j->request);
   if (s) {
     run_over(&j->run, s);

@@ -51,6 +51,12 @@ static void put_task(struct text *t, const char *task) {
   put_CoordinatedTask_task_id(t, d.task);
 }
 
+/* Who asks, in the field of a request that was begun at `at`. */
+static void put_self(const struct coordination_agent *a, struct text *t, size_t at) {
+  put_task(t, a->task);
+  wire_end(t, at);
+}
+
 static void describe_devices(const struct worker *w, struct text *t) {
   for (int i = 0; i < w->n_devices; i++) {
     size_t any = begin_DeviceInfo_device(t);
@@ -161,9 +167,7 @@ static void beat(void *agent) {
   struct coordination_agent *a = agent;
   struct text t = {0};
   put_HeartbeatRequest_incarnation(&t, a->incarnation);
-  size_t at = begin_HeartbeatRequest_source_task(&t);
-  put_task(&t, a->task);
-  wire_end(&t, at);
+  put_self(a, &t, begin_HeartbeatRequest_source_task(&t));
   start(a, SERVICE "Heartbeat", &t, BEAT_MS, have_beaten, NULL);
 }
 
@@ -181,9 +185,7 @@ static void are_gathered(struct coordination_agent *a, shoal_status s, struct wi
 
 static void gather(struct coordination_agent *a) {
   struct text t = {0};
-  size_t at = begin_WaitForAllTasksRequest_source_task(&t);
-  put_task(&t, a->task);
-  wire_end(&t, at);
+  put_self(a, &t, begin_WaitForAllTasksRequest_source_task(&t));
   put_WaitForAllTasksRequest_device_info_n(&t, a->devices.at, a->devices.n);
   struct peer_call *handle = NULL;
   start(a, SERVICE "WaitForAllTasks", &t, GATHERING_TIMEOUT_MS, are_gathered, &handle);
@@ -204,9 +206,7 @@ static void was_reset(struct coordination_agent *a, shoal_status s, struct wire 
 /* A leader of TensorFlow's wants to hear this of a task that it has given up, before it may register again. */
 static void reset(struct coordination_agent *a) {
   struct text t = {0};
-  size_t at = begin_ResetTaskRequest_source_task(&t);
-  put_task(&t, a->task);
-  wire_end(&t, at);
+  put_self(a, &t, begin_ResetTaskRequest_source_task(&t));
   start(a, SERVICE "ResetTask", &t, REGISTER_MS, was_reset, NULL);
 }
 
@@ -238,9 +238,7 @@ static void do_register(void *agent) {
   struct coordination_agent *a = agent;
   struct text t = {0};
   put_RegisterTaskRequest_incarnation(&t, a->incarnation);
-  size_t at = begin_RegisterTaskRequest_source_task(&t);
-  put_task(&t, a->task);
-  wire_end(&t, at);
+  put_self(a, &t, begin_RegisterTaskRequest_source_task(&t));
   start(a, SERVICE "RegisterTask", &t, REGISTER_MS, have_registered, NULL);
 }
 
@@ -362,9 +360,7 @@ void coordination_agent_start(struct coordination_agent *a) {
 
 static void say_goodbye(struct coordination_agent *a) {
   struct text t = {0};
-  size_t at = begin_ShutdownTaskRequest_source_task(&t);
-  put_task(&t, a->task);
-  wire_end(&t, at);
+  put_self(a, &t, begin_ShutdownTaskRequest_source_task(&t));
   shoal_status_free(peer_wait(a->peer, SERVICE "ShutdownTask", message_from_text(&t), deadline_after_ms(LEAVE_MS),
                               PEER_UNWATCHED, NULL, NULL));
 }

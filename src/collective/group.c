@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fingerprint.h"
 #include "base/mem.h"
+#include "collective/shared_group.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 
@@ -77,6 +79,21 @@ static void number_tasks(struct collective_group *g) {
   }
 }
 
+/* All members come to the same. */
+static void identify(struct collective_group *g) {
+  struct shared_place places[SHARED_RANKS];
+  uint64_t h = fingerprint_cat64((uint64_t)(uint32_t)g->key, (uint64_t)g->size);
+  for (int i = 0; i < g->size; i++) {
+    const struct collective_place *p = &g->places[i];
+    h = fingerprint_cat64(h, fingerprint64(p->device, strlen(p->device)));
+    h = fingerprint_cat64(h, p->incarnation);
+    h = fingerprint_cat64(h, fingerprint64(&p->memory, sizeof p->memory));
+    if (i < SHARED_RANKS) places[i] = p->memory;
+  }
+  g->identity = h;
+  g->could_share = g->all_ours && g->size <= SHARED_RANKS && shared_group_could(places, g->size);
+}
+
 shoal_status collective_group_read(const void *data, size_t n, int wanted, struct collective_group **out) {
   struct wire w = wire_from(data, n), again = w;
   int members = 0, size = 0, key = 0;
@@ -107,6 +124,7 @@ shoal_status collective_group_read(const void *data, size_t n, int wanted, struc
     return s;
   }
   number_tasks(g);
+  identify(g);
   *out = g;
   return NULL;
 }

@@ -21,7 +21,9 @@ struct collective_group {
   atomic_int refs;
   int key, size;
   bool all_ours;
-  int *tasks; /* [size], of each rank: 0, 1, ... in the order of ranks */
+  bool could_share;  /* memory, as far as members say */
+  uint64_t identity; /* of its members, in any task */
+  int *tasks;        /* [size], of each rank: 0, 1, ... in the order of ranks */
   struct collective_place {
     char *device;
     uint64_t incarnation;

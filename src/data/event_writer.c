@@ -43,7 +43,7 @@ static shoal_status claim_name(const struct shoal_events *w, int64_t seconds, ch
   gethostname(host, sizeof host - 1);
   for (int64_t i = 0;; i++) {
     *out = mem_printf("%s/events.out.tfevents.%010" PRId64 ".%s%s", w->dir, seconds + i, host, w->suffix);
-    bool taken = access(*out, F_OK) == 0; /* seen without a try: what fails is a change to the disk all the same */
+    bool taken = file_exists(*out); /* seen without a try: what fails is a change to the disk all the same */
     shoal_status s = taken ? STATUS(SHOAL_ALREADY_EXISTS, "%s; File exists", *out) : file_create(*out, "", 0);
     if (!s) return NULL;
     free(*out);

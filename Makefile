@@ -58,6 +58,7 @@ bench: need-tensorflow all ## speed and memory beside TensorFlow and PyTorch, in
 	@tools/python.sh bench/training.py --build $(BUILD)
 	@tools/python.sh bench/allreduce.py --build $(BUILD)
 	@$(BUILD)/bench/saving
+	@$(BUILD)/bench/many_collectives
 
 .PHONY: asan tsan fuzz clang
 # The units, and servers under many clients, faults and hostile requests; what needs the library in Python stays out.

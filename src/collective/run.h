@@ -39,11 +39,12 @@ struct collective_run {
   struct buffer *scratch;       /* NULL: none is needed */
   struct run_message *messages; /* [steps of the program]: each step has at most one */
   struct collective_run *next;  /* a transport's that does it all */
-  bool posted;                  /* likewise */
+  bool under_way;               /* likewise */
   atomic_bool failed;           /* likewise: before it began */
 };
 
-/* May call done before it returns. */
+/* May call done before it returns. Of transports that do it all: with those linked to it by next, which are of the same
+ * one; the first one's patience is that of all. */
 void collective_run_start(struct collective_run *r);
 /* Ends it early, also one that another thread is just about to start; s is consumed. Its own done is still called,
  * once. Of those that no transport does whole: one that has been started. */

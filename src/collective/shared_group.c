@@ -41,11 +41,13 @@ struct shared_group {
     struct shared_memory *view;
   } * members; /* [size] */
   char *spare;
+  void (*over)(void *arg, struct collective_run *list);
+  void *arg;
 
   pthread_mutex_t lock;
   pthread_cond_t changed;
   struct collective_run *first, *last; /* lock: begun, not ended; the oldest first */
-  struct collective_run *executing;    /* lock */
+  struct collective_run *unposted;     /* lock: the first of them that is; so are those after it */
   bool driven;                         /* lock: some thread drives it */
   bool closing, has_keeper;            /* lock */
   pthread_t keeper;
@@ -60,6 +62,7 @@ struct shared_group {
   uint64_t turn, next;                     /* of this epoch: turns ended, collectives ended */
   struct shared_order order;               /* rank 0's */
   shoal_status death;                      /* lock to write, once dead is set it stays */
+  struct shared_part parts[SHARED_POSTS];  /* of the exchange under way */
 };
 
 static uint64_t key_of(uint64_t identity, int rank) { return fingerprint_cat64(identity, (uint64_t)rank + 1) | 2; }
@@ -85,17 +88,17 @@ static int who_broke(const struct shared_group *g) {
   return -1;
 }
 
-/* With the lock held. */
-static void post(struct shared_group *g, struct collective_run *r) {
+/* With the lock held: what there is room for, all of it at once for those who look. */
+static void post(struct shared_group *g) {
   uint64_t at = atomic_load(&g->own->posted);
-  if (r->posted || atomic_load(&g->own->epoch) == 0 || at - g->next >= SHARED_POSTS) return;
-  g->own->posts[at % SHARED_POSTS] = (struct shared_post){.id = r->id,
-                                                          .n = r->request->n,
-                                                          .operation = (uint32_t)r->request->operation,
-                                                          .element = (uint32_t)r->element,
-                                                          .root = r->request->root};
-  r->posted = true;
-  atomic_store(&g->own->posted, at + 1);
+  if (atomic_load(&g->own->epoch) == 0) return;
+  for (struct collective_run *r; (r = g->unposted) && at - g->next < SHARED_POSTS; g->unposted = r->next)
+    g->own->posts[at++ % SHARED_POSTS] = (struct shared_post){.id = r->id,
+                                                              .n = r->request->n,
+                                                              .operation = (uint32_t)r->request->operation,
+                                                              .element = (uint32_t)r->element,
+                                                              .root = r->request->root};
+  atomic_store(&g->own->posted, at);
 }
 
 static void enter_epoch(struct shared_group *g, uint64_t epoch) {
@@ -108,10 +111,8 @@ static void enter_epoch(struct shared_group *g, uint64_t epoch) {
   atomic_store(&a->ordered, 0);
   atomic_store(&a->turn, 0);
   atomic_store(&a->epoch, epoch);
-  for (struct collective_run *r = g->first; r; r = r->next) {
-    r->posted = false;
-    post(g, r);
-  }
+  g->unposted = g->first;
+  post(g);
   pthread_mutex_unlock(&g->lock);
   ring_all(g);
 }
@@ -243,8 +244,9 @@ static shoal_status why_not(struct shared_group *g) {
                 r >= 0 ? g->members[r].name : "a member", r);
 }
 
-static shoal_status execute(struct shared_group *g, struct collective_run *run) {
-  struct shared_work w = {.run = run, .areas = g->areas, .rank = g->rank, .size = g->size, .spare = g->spare};
+static shoal_status execute(struct shared_group *g, int n) {
+  struct shared_work w = {
+      .parts = g->parts, .n_parts = n, .areas = g->areas, .rank = g->rank, .size = g->size, .spare = g->spare};
   int64_t turns = shared_work_init(&w);
   for (int64_t k = 0; k < turns; k++) {
     if (!wait_for(g, all_turned, INT64_MAX) || !turned(g)) return why_not(g);
@@ -255,7 +257,7 @@ static shoal_status execute(struct shared_group *g, struct collective_run *run) 
   return NULL;
 }
 
-/* ---- driving ---- */
+/* ---- what was begun ---- */
 
 /* With the lock held: out of the list. */
 static void unlink_run(struct shared_group *g, struct collective_run *r) {
@@ -263,15 +265,22 @@ static void unlink_run(struct shared_group *g, struct collective_run *r) {
   while (*at != r) before = *at, at = &(*at)->next;
   *at = r->next;
   if (g->last == r) g->last = before;
+  if (g->unposted == r) g->unposted = r->next;
+  r->next = NULL;
   atomic_fetch_sub(&g->begun, 1);
 }
 
-/* With the lock held. */
-static struct collective_run *find_run(struct shared_group *g, const struct collective_id *id) {
-  for (struct collective_run *r = g->first; r; r = r->next)
+/* With the lock held: from one that is begun on, and then from the first. */
+static struct collective_run *find_run(struct shared_group *g, struct collective_run *near,
+                                       const struct collective_id *id) {
+  for (struct collective_run *r = near; r; r = r->next)
+    if (collective_id_equal(&r->id, id)) return r;
+  for (struct collective_run *r = g->first; r != near; r = r->next)
     if (collective_id_equal(&r->id, id)) return r;
   return NULL;
 }
+
+/* ---- driving ---- */
 
 static bool has_order(struct shared_group *g) {
   if (g->rank == 0) {
@@ -294,79 +303,129 @@ static bool tries_again(struct shared_group *g, unsigned round) {
   return atomic_load(&g->begun) && !atomic_load(&g->dead) && !atomic_load(&g->refused);
 }
 
-/* One that has ended, out of the list; NULL: none, and `patience` has passed or all are to end (dead, refused). */
+/* With the lock held: the places of an exchange of n collectives, of which the first is the next; false: rank 0 says
+ * what cannot be. *missing: one of them was given up just now. */
+static bool place_parts(struct shared_group *g, uint64_t n, bool *missing) {
+  struct collective_run *near = g->first;
+  size_t at = 0, room;
+  for (uint64_t i = 0; i < n; i++) {
+    struct collective_id id = g->areas[0]->order[(g->next + i) % SHARED_POSTS].id;
+    struct collective_run *r = find_run(g, near, &id);
+    *missing |= !r;
+    if (!r) continue;
+    if (r->under_way) return false;
+    bool joins = shared_work_joins(r->request->operation, r->request->n, r->element, &room);
+    if (n > 1 && (!joins || at + room > SHARED_JOINED)) return false;
+    g->parts[i] = (struct shared_part){r, at, (size_t)r->request->n * r->element};
+    r->under_way = true;
+    at += room;
+    near = r->next;
+  }
+  return true;
+}
+
+/* The next exchange: how many collectives it has; 0: there is none after all, and the epoch or the group is over. */
+static int begin_exchange(struct shared_group *g, int64_t *differs) {
+  const struct shared_turn_of *first = &g->areas[0]->order[g->next % SHARED_POSTS];
+  uint64_t n = first->joined, ordered = atomic_load(&g->areas[0]->ordered);
+  bool missing = false, sane = n > 0 && n <= ordered - g->next && n <= SHARED_POSTS;
+  *differs = first->differs;
+  pthread_mutex_lock(&g->lock);
+  if (sane) sane = place_parts(g, n, &missing);
+  for (struct collective_run *r = g->first; r && (!sane || missing); r = r->next) r->under_way = false;
+  pthread_mutex_unlock(&g->lock);
+  if (sane && !missing) return (int)n;
+  if (!sane) distrust(g, 0);
+  end_epoch(g, g->epoch);
+  ring_all(g);
+  return 0;
+}
+
+/* Takes its collectives out of the list of what was begun; they are linked by next. s is consumed. */
+static struct collective_run *end_exchange(struct shared_group *g, int n, shoal_status s, bool broken) {
+  struct collective_run *list = NULL;
+  pthread_mutex_lock(&g->lock);
+  atomic_store(&g->stop, false);
+  for (int i = n; i-- > 0;) {
+    struct collective_run *r = g->parts[i].run;
+    unlink_run(g, r);
+    if (!r->status) r->status = s ? status_copy(s) : NULL; /* what was given up says why itself */
+    r->next = list;
+    list = r;
+  }
+  g->next += (uint64_t)n;
+  post(g);
+  pthread_mutex_unlock(&g->lock);
+  if (broken) end_epoch(g, g->epoch);
+  if (broken) ring_all(g);
+  shoal_status_free(s);
+  return list;
+}
+
+static shoal_status they_differ(const struct shared_group *g, int64_t rank) {
+  return INVALID("%s (rank %d) has come to it with another operation, type or shape",
+                 g->members[(uint64_t)rank % (uint64_t)g->size].name, (int)rank);
+}
+
+/* What has ended, out of the list; NULL: nothing, and `patience` has passed or all are to end (dead, refused). */
 static struct collective_run *drive(struct shared_group *g, int64_t patience) {
   int64_t end = patience == INT64_MAX ? patience : clock_ns() + patience;
   for (unsigned round = 0; tries_again(g, round); round++) {
-    int64_t left = end == INT64_MAX ? end : end - clock_ns();
+    int64_t left = end == INT64_MAX ? end : end - clock_ns(), differs;
     if (left < 0) return NULL;
     if (!wait_for(g, ready_or_refused, left) || atomic_load(&g->refused)) return NULL;
     left = end == INT64_MAX ? end : MAX(end - clock_ns(), 0);
     if (!wait_for(g, has_order, left)) return NULL;
     if (who_broke(g) >= 0 || atomic_load(&g->areas[0]->ordered) <= g->next) continue;
-    struct shared_turn_of now = g->areas[0]->order[g->next % SHARED_POSTS];
-    pthread_mutex_lock(&g->lock);
-    struct collective_run *r = find_run(g, &now.id);
-    g->executing = r;
-    pthread_mutex_unlock(&g->lock);
-    if (!r) { /* it was given up just now */
-      end_epoch(g, g->epoch);
-      ring_all(g);
-      continue;
-    }
-    shoal_status s = now.differs < 0 ? execute(g, r)
-                                     : INVALID("%s (rank %d) has come to it with another operation, type or shape",
-                                               g->members[now.differs % g->size].name, (int)now.differs);
-    pthread_mutex_lock(&g->lock);
-    bool broken = s && now.differs < 0;
-    if (atomic_exchange(&g->stop, false)) { /* it was given up: it says why itself */
-      shoal_status_free(s);
-      s = NULL;
-    }
-    status_merge(&r->status, s);
-    g->executing = NULL;
-    unlink_run(g, r);
-    g->next++;
-    for (struct collective_run *p = g->first; p; p = p->next) post(g, p);
-    pthread_mutex_unlock(&g->lock);
-    if (broken) end_epoch(g, g->epoch);
-    if (broken) ring_all(g);
-    return r;
+    int n = begin_exchange(g, &differs);
+    if (!n) continue;
+    bool executed = differs < 0;
+    shoal_status s = executed ? execute(g, n) : they_differ(g, differs);
+    return end_exchange(g, n, s, s && executed);
   }
   return NULL;
 }
 
-static void end_run(struct collective_run *r) {
-  shoal_status s = r->status;
-  r->status = NULL;
-  r->done(r, s);
-}
-
-/* Ends what was begun in a group in which nothing more will happen. */
-static void end_all(struct shared_group *g, struct collective_run *list) {
-  bool dead = atomic_load(&g->dead);
+void collective_runs_end(struct collective_run *list) {
   for (struct collective_run *r = list, *next; r; r = next) {
     next = r->next;
+    shoal_status s = r->status;
+    r->status = NULL;
+    r->done(r, s);
+  }
+}
+
+static void end_runs(const struct shared_group *g, struct collective_run *list) {
+  if (!list) return;
+  if (g->over) g->over(g->arg, list);
+  else collective_runs_end(list);
+}
+
+/* Why what was begun in a group ends in which nothing more will happen. */
+static void mark_all(struct shared_group *g, struct collective_run *list) {
+  bool dead = atomic_load(&g->dead);
+  for (struct collective_run *r = list; r; r = r->next)
     status_merge(&r->status, dead ? status_copy(g->death)
                                   : UNIMPLEMENTED("a member of the group shares no memory with the others"));
-    end_run(r);
-  }
 }
 
 /* By whoever has made it driven. */
 static void drive_once(struct shared_group *g, int64_t patience) {
-  struct collective_run *r = drive(g, patience), *others = NULL;
+  struct collective_run *ended = drive(g, patience), *others = NULL;
   pthread_mutex_lock(&g->lock);
   g->driven = false;
   if (atomic_load(&g->dead) || atomic_load(&g->refused)) {
     others = g->first;
-    g->first = g->last = NULL;
+    g->first = g->last = g->unposted = NULL;
     atomic_store(&g->begun, 0);
   }
   if (g->first || g->closing) pthread_cond_broadcast(&g->changed);
   pthread_mutex_unlock(&g->lock);
-  if (others) end_all(g, others); /* with the last that ends the group may go */
-  if (r) end_run(r);
+  struct collective_run **last = &ended;
+  if (others) mark_all(g, others);
+  while (*last) last = &(*last)->next;
+  *last = others;
+  end_runs(g, ended); /* with the last that ends the group may go */
 }
 
 static void *keep(void *arg) {
@@ -388,50 +447,59 @@ static void *keep(void *arg) {
 
 /* ---- the transport ---- */
 
-static void shared_start(struct collective_transport *t, struct collective_run *r) {
+/* With the lock held: those that were not given up before, to the end of the list; the others are returned. */
+static struct collective_run *append(struct shared_group *g, struct collective_run *list) {
+  struct collective_run *failed = NULL;
+  for (struct collective_run *r = list, *next; r; r = next) {
+    next = r->next;
+    r->next = NULL;
+    r->under_way = false;
+    r->status = NULL;
+    if (!g->has_keeper) r->status = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread can be had for a group of collectives");
+    else if (atomic_load(&r->failed)) r->status = STATUS(SHOAL_CANCELLED, "it was given up");
+    if (r->status) {
+      r->next = failed;
+      failed = r;
+      continue;
+    }
+    if (g->last) g->last->next = r;
+    else g->first = r;
+    g->last = r;
+    if (!g->unposted) g->unposted = r;
+    atomic_fetch_add(&g->begun, 1);
+  }
+  return failed;
+}
+
+static void shared_start(struct collective_transport *t, struct collective_run *list) {
   struct shared_group *g = (struct shared_group *)t;
-  r->next = NULL;
-  r->posted = false;
-  r->status = NULL;
+  int64_t patience = list->patience_ns;
   pthread_mutex_lock(&g->lock);
   if (!g->has_keeper && pthread_create(&g->keeper, NULL, keep, g) == 0) g->has_keeper = true;
-  if (!g->has_keeper) {
-    pthread_mutex_unlock(&g->lock);
-    r->done(r, STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread can be had for a group of collectives"));
-    return;
-  }
-  if (atomic_load(&r->failed)) {
-    pthread_mutex_unlock(&g->lock);
-    r->done(r, STATUS(SHOAL_CANCELLED, "it was given up"));
-    return;
-  }
-  if (g->last) g->last->next = r;
-  else g->first = r;
-  g->last = r;
-  atomic_fetch_add(&g->begun, 1);
-  post(g, r);
-  bool mine = !g->driven && r->patience_ns > 0;
-  int64_t patience = r->patience_ns; /* once it is unlocked r may end at any moment, and where it was not mine, g go */
+  struct collective_run *failed = append(g, list);
+  bool any = g->first, mine = any && !g->driven && patience > 0;
+  post(g);
   if (mine) g->driven = true;
   else pthread_cond_broadcast(&g->changed);
   struct shared_area *leader = atomic_load(&g->leader);
   if (leader) shared_ring(leader);
-  pthread_mutex_unlock(&g->lock);
+  pthread_mutex_unlock(&g->lock); /* now they may end at any moment, and where it is not mine, g may go */
+  collective_runs_end(failed);
   if (mine) drive_once(g, patience);
 }
 
 static void shared_abandon(struct collective_transport *t, const struct collective_id *id, shoal_status why) {
   struct shared_group *g = (struct shared_group *)t;
   pthread_mutex_lock(&g->lock);
-  struct collective_run *r = find_run(g, id);
+  struct collective_run *r = find_run(g, g->first, id);
   if (r) status_merge(&r->status, status_copy(why));
-  bool under_way = r && g->executing == r;
+  bool under_way = r && r->under_way;
   if (r && !under_way) unlink_run(g, r);
   if (under_way) atomic_store(&g->stop, true);
   end_epoch(g, r ? g->epoch : 0);
   pthread_mutex_unlock(&g->lock);
   shared_ring(g->own);
-  if (r && !under_way) end_run(r);
+  if (r && !under_way) end_runs(g, r);
 }
 
 struct collective_transport *shared_group_transport(struct shared_group *g) {
@@ -492,6 +560,8 @@ struct shared_group *shared_group_new(const struct shared_group_request *q) {
   g->size = q->size;
   g->crowded = q->size > sysconf(_SC_NPROCESSORS_ONLN);
   g->spare = mem_alloc(SHARED_SPARE);
+  g->over = q->over;
+  g->arg = q->arg;
   g->members = mem_zalloc((size_t)q->size, sizeof *g->members);
   pthread_mutex_init(&g->lock, NULL);
   pthread_cond_init(&g->changed, NULL);
@@ -533,6 +603,7 @@ void shared_group_free(struct shared_group *g) {
   pthread_mutex_lock(&g->lock);
   g->closing = true;
   pthread_cond_broadcast(&g->changed);
+  while (g->driven) pthread_cond_wait(&g->changed, &g->lock); /* by one who does not know that all have ended */
   pthread_mutex_unlock(&g->lock);
   if (g->has_keeper) pthread_join(g->keeper, NULL);
   if (g->own) leave(g);

@@ -1,9 +1,9 @@
 /* The transport of a group whose ranks are processes of one host: collectives in memory that all of them map.
  *
- * Whole collectives, one after another: a rank posts what it has come to; rank 0 sees what all have posted and says
- * which is the next for all; then it is done turn by turn (shared_work.h). Nothing is begun before all have come to
- * it, so it does not matter in which order each of them does, and nobody is waited for who has something else to do
- * first.
+ * Whole collectives, one exchange after another: a rank posts what it has come to; rank 0 sees what all have posted and
+ * says what is next for all, one collective or several that are done as one (shared_order.h); then it is done turn by
+ * turn (shared_work.h). Nothing is begun before all have come to it, so it does not matter in which order each of them
+ * does, and nobody is waited for who has something else to do first. What was started together is posted together.
  *
  * It is driven by one thread of the process at a time: whoever starts a collective, for a moment, if it may wait, else
  * the group's keeper, a thread of its own. Who waits spins for as long as others are likely to be at work on another
@@ -27,8 +27,13 @@ struct shared_group_request {
   int rank, size;
   const struct shared_place *places; /* [size] */
   const char *const *names;          /* [size], for errors */
+  /* (optional) Gets what has ended together, linked by next, to call `done` of each, with its status. */
+  void (*over)(void *arg, struct collective_run *list);
+  void *arg;
 };
 
+/* Calls done of each. */
+void collective_runs_end(struct collective_run *list);
 /* Can they share memory, as far as their places say? All ranks come to the same. */
 bool shared_group_could(const struct shared_place *places, int size);
 /* NULL: it cannot be had here, and the others are told. */

@@ -24,6 +24,7 @@ enum {
   SHARED_AREAS = 16,        /* of a home: the groups, times the ranks here, that use it at a time */
   SHARED_CHUNK = 128 << 10, /* bytes that a rank shows in one turn; two turns at a time */
   SHARED_POSTS = 1024,      /* collectives that a rank has begun in a group at a time; more wait */
+  SHARED_JOINED = 1 << 20,  /* bytes of sums that are done as one, where they are several */
   SHARED_RANKS = 64,        /* of a group */
   SHARED_REFUSED = 64,      /* groups that could not be joined: the last ones */
   SHARED_LOST = 1,          /* the key of an area that is nobody's, and not to be used again */
@@ -46,6 +47,7 @@ struct shared_post {
 struct shared_turn_of {
   struct collective_id id;
   int64_t differs; /* the rank that says something else of it; -1: none */
+  uint64_t joined; /* of the first: how many, this one and those after it, are done as one */
 };
 
 /* Written by its owner alone, but for the bell. */

@@ -1,4 +1,7 @@
-/* Which collective of a shared group (shared_group.h) is the next: rank 0 sees what all have posted. */
+/* Which collectives of a shared group (shared_group.h) are next: rank 0 sees what all have posted.
+ *
+ * Those that all have come to when it looks, of one step, are one exchange as far as they can be (shared_work_joins):
+ * whoever posts many together has few of them. Nothing waits for more to come. */
 #ifndef COLLECTIVE_SHARED_ORDER_H
 #define COLLECTIVE_SHARED_ORDER_H
 

@@ -51,7 +51,8 @@ struct collective_transport_ops {
   void (*recv)(struct collective_transport *t, const struct collective_id *id, struct collective_transfer *x);
   /* Every transfer of this collective that has not ended does so, now or soon, with a copy of why. */
   void (*abandon)(struct collective_transport *t, const struct collective_id *id, shoal_status why);
-  /* (optional, and then the only one beside abandon) Does a whole collective, by the run's request. */
+  /* (optional, and then the only one beside abandon) Does a whole collective, by the run's request, and those behind
+   * it (run.h). */
   void (*whole)(struct collective_transport *t, struct collective_run *r);
 };
 

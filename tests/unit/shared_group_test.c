@@ -247,6 +247,106 @@ static void any_order(void **state) {
   crowd_close(&c);
 }
 
+/* ---- several that are started together ---- */
+
+static uint64_t turns_of(const struct shared_home *home) {
+  struct shared_place place = shared_home_place(home);
+  struct shared_memory *m = shared_view_open(&place);
+  uint64_t turns = 0;
+  assert_non_null(m);
+  for (int i = 0; i < SHARED_AREAS; i++) turns += atomic_load(&m->areas[i].turn);
+  shared_view_close(m);
+  return turns;
+}
+
+/* A rank's, from `first` on, linked. */
+static void start_list(struct rank_run *runs, int n) {
+  for (int i = 0; i + 1 < n; i++) runs[i].run.next = &runs[i + 1].run;
+  collective_run_start(&runs[0].run);
+}
+
+/* Of every type, and odd sizes: each has the bits that it has alone; and others stand between them. */
+static void together(int size, int n, int64_t (*size_of)(int i), bool mixed, uint64_t *turns) {
+  struct crowd c;
+  struct latch latch;
+  crowd_open(&c, size);
+  latch_init(&latch, size * n);
+  struct rank_run *runs = mem_zalloc((size_t)(size * n), sizeof *runs);
+  for (int rank = size; rank-- > 0;) {
+    for (int i = 0; i < n; i++) {
+      struct schedule_request r = {.size = size, .n = size_of(i), .root = size - 1};
+      if (mixed && i % 9 == 4) r.operation = OPERATION_BROADCAST;
+      const struct type *t = mixed ? &types[i % (int)COUNT_OF(types)] : FLOAT;
+      prepare(&runs[rank * n + i], c.groups[rank], &r, rank, t, &t->sum, i + 1, i % 2, rank == 1, &latch);
+    }
+    start_list(runs + rank * n, n);
+  }
+  ASSERT_OK(latch_finish(&latch));
+  *turns = turns_of(c.homes[0]);
+  for (int i = 0; i < n; i++) {
+    const struct type *t = mixed ? &types[i % (int)COUNT_OF(types)] : FLOAT;
+    const struct schedule_request *r = &runs[i].request;
+    char *ins[MOST], *wanted = mem_zalloc((size_t)r->n + 1, t->size);
+    for (int rank = 0; rank < size; rank++) {
+      ins[rank] = mem_zalloc((size_t)r->n + 1, t->size);
+      t->fill(ins[rank], r->n, rank);
+    }
+    expect(t, r, 0, ins, wanted);
+    for (int rank = 0; rank < size; rank++) assert_memory_equal(runs[rank * n + i].out, wanted, (size_t)r->n * t->size);
+    for (int rank = 0; rank < size; rank++) free(ins[rank]);
+    free(wanted);
+  }
+  for (int i = 0; i < size * n; i++) let_go(&runs[i]);
+  free(runs);
+  crowd_close(&c);
+}
+
+static int64_t all_small(int i) { return 1024; }
+static int64_t any_size(int i) { return i % 13 == 5 ? 70001 : i % 11 == 3 ? 0 : i * 37 % 501; }
+
+/* 200 of 4 KB take as many turns as one of 800 KB: 7 chunks, and two. */
+static void many_are_one(void **state) {
+  uint64_t turns;
+  for (int size = 2; size <= 3; size++) {
+    together(size, 200, all_small, false, &turns);
+    assert_int_equal(turns, 9);
+  }
+}
+
+static void those_started_together(void **state) {
+  uint64_t turns;
+  for (int size = 1; size <= MOST; size += size == 3 ? 4 : 1) together(size, 120, any_size, true, &turns);
+}
+
+/* One of those that are done as one is given up, before all have come to it: it alone ends so. */
+static void one_of_many_is_given_up(void **state) {
+  enum { N = 5 };
+  struct crowd c;
+  struct latch first, others, given_up;
+  struct rank_run runs[2][N];
+  struct schedule_request r = {.size = 2, .n = 100};
+  crowd_open(&c, 2);
+  latch_init(&first, N - 1);
+  latch_init(&others, N - 1);
+  latch_init(&given_up, 1);
+  for (int rank = 0; rank < 2; rank++)
+    for (int i = 0; i < N; i++)
+      prepare(&runs[rank][i], c.groups[rank], &r, rank, FLOAT, &FLOAT->sum, i, true, false,
+              i == 2 ? &given_up
+              : rank ? &others
+                     : &first);
+  start_list(runs[0], N);
+  collective_run_fail(&runs[0][2].run, STATUS(SHOAL_DEADLINE_EXCEEDED, "no patience"));
+  ASSERT_FAILS(latch_finish(&given_up), SHOAL_DEADLINE_EXCEEDED, "no patience");
+  for (int i = 0; i < N; i++)
+    if (i != 2) collective_run_start(&runs[1][i].run);
+  ASSERT_OK(latch_finish(&first));
+  ASSERT_OK(latch_finish(&others));
+  for (int rank = 0; rank < 2; rank++)
+    for (int i = 0; i < N; i++) let_go(&runs[rank][i]);
+  crowd_close(&c);
+}
+
 /* Starts one at each rank but `missing`; then `end` is called. The status of each of them. */
 static void with_one_missing(struct crowd *c, int missing, int instance, void (*end)(struct rank_run *ranks, int who),
                              int who, shoal_status *statuses) {
@@ -437,9 +537,16 @@ static void a_process_is_killed(void **state) { a_process_ends(SIGKILL, SHOAL_UN
 static void a_process_is_stopped(void **state) { a_process_ends(SIGSTOP, SHOAL_DEADLINE_EXCEEDED, "rank 1"); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_process_is_killed),      cmocka_unit_test(a_process_is_stopped),
-                                     cmocka_unit_test(every_operation_and_type), cmocka_unit_test(any_order),
-                                     cmocka_unit_test(given_up_and_again),       cmocka_unit_test(members_that_differ),
-                                     cmocka_unit_test(left_and_again),           cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_process_is_killed),
+                                     cmocka_unit_test(a_process_is_stopped),
+                                     cmocka_unit_test(every_operation_and_type),
+                                     cmocka_unit_test(any_order),
+                                     cmocka_unit_test(given_up_and_again),
+                                     cmocka_unit_test(members_that_differ),
+                                     cmocka_unit_test(left_and_again),
+                                     cmocka_unit_test(refused),
+                                     cmocka_unit_test(many_are_one),
+                                     cmocka_unit_test(those_started_together),
+                                     cmocka_unit_test(one_of_many_is_given_up)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,11 +50,9 @@ class ServerProcess:
         self.command = [shoal(), "server", "--cluster_spec=" + json.dumps(cluster), "--job_name=" + server.job_name,
                         f"--task_index={server.task_index}"]
         config = server.default_session_config
-        for flag, value in (("cpu_devices", config.device_count.get("CPU", 0)),
-                            ("inter_op_threads", config.inter_op_parallelism_threads),
-                            ("intra_op_threads", config.intra_op_parallelism_threads)):
-            if value > 0:
-                self.command.append(f"--{flag}={value}")
+        if config.ByteSize():
+            from google.protobuf import text_format
+            self.command.append("--session_config=" + text_format.MessageToString(config, as_one_line=True))
         if config.experimental.collective_group_leader:
             self.command.append("--collective_group_leader=" + config.experimental.collective_group_leader)
         self.command += shlex.split(os.environ.get("SHOAL_SERVER_FLAGS", ""))

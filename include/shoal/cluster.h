@@ -76,6 +76,11 @@ typedef struct shoal_server_options {
   int64_t collective_timeout_ms; /* how long a collective waits for its other members; 0: 10 minutes */
   int64_t coordination_service;  /* 1: tasks of TensorFlow 2's MultiWorkerMirroredStrategy are in the cluster: the
                                   * group's leader has its coordination service, other tasks register with it */
+  /* A serialized tensorflow.ConfigProto, as default_session_config of a ServerDef. What it says of devices
+   * (device_count, gpu_options) and of threads is the server's, with the fields above laid over it; all of it stands
+   * where its sessions' own says nothing else. */
+  const void *config;
+  size_t config_size;
 } shoal_server_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_server_start(const shoal_server_options *options, shoal_server **out);

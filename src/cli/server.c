@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/config_flags.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/limits.h"
 #include "cluster/server.h"
@@ -135,6 +136,7 @@ int server_main(int argc, char **argv) {
   shoal_server_options o = {.size = sizeof o};
   const char *level = NULL;
   struct flag_values op_libraries = {0};
+  struct config_flags config = {0};
   bool fast = true, coordination = false;
   int64_t task = 0, cpus = 0, inter = 0, intra = 0, silence = 10, startup = -1, with_job = 0, http_port = -1;
   int64_t collective = 0;
@@ -155,6 +157,7 @@ int server_main(int argc, char **argv) {
       {"cpu_devices", "N", "logical CPU devices (default 1)", .number = &cpus, .min = 1, .max = 1024},
       {"devices", "TYPE=N[,...]", "so many devices of each type (default: all there are; `shoal devices` lists them)",
        .text = &o.devices},
+      CONFIG_FLAGS(config),
       {"inter_op_threads", "N", "threads for nodes that run side by side (default 0: one a core)", .number = &inter,
        .max = 4096},
       {"intra_op_threads", "N", "threads inside one op (default 0: one a core)", .number = &intra, .max = 4096},
@@ -237,7 +240,7 @@ int server_main(int argc, char **argv) {
   o.inter_op_threads = (int)inter;
   o.intra_op_threads = (int)intra;
 
-  struct text json = {0};
+  struct text json = {0}, config_bytes = {0};
   bool listed = false;
   for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) listed = listed || (hosts[i].text && *hosts[i].text);
   if (listed && o.cluster) {
@@ -261,6 +264,14 @@ int server_main(int argc, char **argv) {
     text_release(&json);
     return EXIT_USAGE;
   }
+  shoal_status unread = config_flags_write(&config, &config_bytes);
+  if (unread) {
+    text_release(&json);
+    text_release(&config_bytes);
+    return report(unread);
+  }
+  o.config = text_cstr(&config_bytes);
+  o.config_size = config_bytes.n;
   if (pipe2(signal_pipe, O_CLOEXEC)) return report(ERRNO_STATUS(errno, "no pipe for signals"));
   fcntl(signal_pipe[1], F_SETFL, O_NONBLOCK); /* a handler must not wait */
   catch_signals();
@@ -271,6 +282,7 @@ int server_main(int argc, char **argv) {
   file_ordinary_only(true);
   shoal_status s = shoal_server_start(&o, &server);
   text_release(&json);
+  text_release(&config_bytes);
   if (s) return report(s);
   pthread_t t;
   if (pthread_create(&t, NULL, take_signals, server) == 0) pthread_detach(t);

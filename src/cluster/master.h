@@ -36,6 +36,7 @@ struct master_options {
   struct request_ids *ids;
   int max_graph_nodes;  /* of one graph */
   bool client_clusters; /* may clients name tasks that are not in the cluster? */
+  struct wire config;   /* a ConfigProto: sessions' own is laid over it */
 };
 
 struct master {
@@ -70,8 +71,8 @@ struct master_config {
   struct cluster_spec spec; /* with propagated */
   struct text bytes;        /* the whole message */
 };
-/* max_tasks: of a propagated cluster. */
-shoal_status master_config_read(struct master_config *c, struct wire w, int64_t max_tasks);
+/* The client's laid over the server's. max_tasks: of a propagated cluster. */
+shoal_status master_config_read(struct master_config *c, struct wire server, struct wire client, int64_t max_tasks);
 void master_config_release(struct master_config *c);
 /* Does a task pass any of the filters? Parts that either leaves open match anything. */
 bool device_filters_pass(char *const *filters, size_t n, const char *job, int task);

@@ -9,9 +9,11 @@ void master_config_release(struct master_config *c) {
   text_release(&c->bytes);
 }
 
-shoal_status master_config_read(struct master_config *c, struct wire w, int64_t max_tasks) {
-  text_add(&c->bytes, (const char *)w.at, wire_left(&w));
-  TRY(session_config_read(&c->said, w));
+/* One message after the other is both of them, the second laid over the first: so protocol buffers have it. */
+shoal_status master_config_read(struct master_config *c, struct wire server, struct wire client, int64_t max_tasks) {
+  text_add(&c->bytes, (const char *)server.at, wire_left(&server));
+  text_add(&c->bytes, (const char *)client.at, wire_left(&client));
+  TRY(session_config_read(&c->said, wire_from(text_cstr(&c->bytes), c->bytes.n)));
   if (c->said.own_threads) return INVALID("Distributed session does not support session thread pool options.");
   for (size_t i = 0; i < c->said.filters.n; i++) {
     struct device_spec spec;

@@ -358,7 +358,7 @@ static shoal_status prepare(struct creation *k) {
   k->taken = 1;
   struct master_session *s = k->session = master_session_new(m, k->account);
   atomic_init(&s->connection, k->connection);
-  TRY(master_config_read(&s->config, k->config, limits_most(m->server.limits, LIMIT_PEERS)));
+  TRY(master_config_read(&s->config, m->server.config, k->config, limits_most(m->server.limits, LIMIT_PEERS)));
   const struct cluster_spec *spec = s->config.propagated ? &s->config.spec : m->server.spec;
   if (s->config.propagated) {
     const char *job;

@@ -276,6 +276,27 @@ static shoal_status check_leader(const char *given, const struct cluster_spec *s
   return NULL;
 }
 
+/* Devices by their counts ("GPU=2"), laid over what the ConfigProto says. */
+static shoal_status ask_devices(const char *text, struct session_config *c) {
+  struct device_count counts[MAX_DEVICE_TYPES];
+  int n = 0;
+  TRY(status_prefix(device_counts_parse(text, counts, MAX_DEVICE_TYPES, &n), "--devices=%s: ", text));
+  for (int i = 0; i < n; i++) session_config_ask(c, device_type_find(counts[i].type), counts[i].n);
+  return NULL;
+}
+
+/* The ConfigProto's settings of devices and threads, with the options laid over them. */
+static shoal_status read_config(const shoal_server_options *o, struct session_config *c) {
+  shoal_status s = session_config_read(c, wire_from(o->config_size ? o->config : "", o->config_size));
+  session_config_release(c); /* what sessions make of it, the master reads */
+  TRY(status_prefix(s, "the server's ConfigProto: "));
+  if (o->cpu_devices) session_config_ask(c, device_type_host(), o->cpu_devices);
+  if (o->devices) TRY(ask_devices(o->devices, c));
+  if (o->inter_op_threads) c->inter_threads = o->inter_op_threads;
+  if (o->intra_op_threads) c->intra_threads = o->intra_op_threads;
+  return session_config_check(c);
+}
+
 enum { SESSION_STARTUP_MS = 300000 }; /* how long a session waits for tasks that are not there, unless told */
 
 static void not_whole(void *arg, shoal_status why) {
@@ -326,12 +347,9 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
   if (o->http_host && !o->http_port) return INVALID("--http_host=%s without --http_port: which port?", o->http_host);
   if (o->max_tensor_bytes) buffer_set_limit((size_t)o->max_tensor_bytes);
   s->exit_with_job_ms = o->exit_with_job_ms;
-  enum { MOST_TYPES = 8 };
-  struct device_count devices[MOST_TYPES + 1] = {{device_type_host()->name, MAX(o->cpu_devices, 1)}};
-  int n_types = 0;
-  if (o->devices)
-    TRY(status_prefix(device_counts_parse(o->devices, devices + 1, MOST_TYPES, &n_types),
-                      "--devices=%s: ", o->devices));
+  struct session_config config = {0};
+  TRY(read_config(o, &config));
+  if (o->config_size) text_add(&s->config, o->config, o->config_size);
   TRY(peers_new(s->tls, o->peer_timeout_ms, !o->no_fast_path, &s->peers));
   s->worker = worker_new(&(struct worker_options){.task = s->task,
                                                   .spec = &s->spec,
@@ -346,10 +364,11 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                                   .collective_leader = s->collective_leader,
                                                   .collective_timeout_ms = o->collective_timeout_ms,
                                                   .shares_memory = !o->no_fast_path,
-                                                  .devices = devices,
-                                                  .n_devices = n_types + 1,
-                                                  .inter_threads = o->inter_op_threads,
-                                                  .intra_threads = o->intra_op_threads});
+                                                  .devices = config.devices,
+                                                  .n_devices = config.n_devices,
+                                                  .device_options = &config.device_options,
+                                                  .inter_threads = MAX(config.inter_threads, 0),
+                                                  .intra_threads = MAX(config.intra_threads, 0)});
   /* With TLS, what leaves the host stays inside it: no TCP. */
   if (!o->no_fast_path) s->worker->fast = fast_server_new(&fast_handlers, s->worker, s->tls ? NULL : bind_host);
   struct worker_link own;
@@ -362,7 +381,8 @@ static shoal_status start(const shoal_server_options *o, struct shoal_server *s)
                                        .limits = s->worker->limits,
                                        .ids = s->worker->ids,
                                        .max_graph_nodes = s->worker->max_graph_nodes,
-                                       .client_clusters = s->worker->client_clusters},
+                                       .client_clusters = s->worker->client_clusters,
+                                       .config = wire_from(text_cstr(&s->config), s->config.n)},
               &own);
   if (o->coordination_service) TRY(coordinate(s));
   s->master.startup_timeout_ms = o->startup_timeout_ms ? o->startup_timeout_ms : SESSION_STARTUP_MS;
@@ -419,6 +439,7 @@ static void free_server(struct shoal_server *s) {
     fast_server_unref(s->worker->fast);
     worker_free(s->worker);
   }
+  text_release(&s->config);
   file_roots_free(s->files);
   rpc_tls_free(s->tls);
   cluster_spec_release(&s->spec);

@@ -25,6 +25,7 @@ struct shoal_server {
   char *target;            /* "grpc://host:port" */
   char *collective_leader; /* task; NULL: by the cluster's description */
   struct rpc_tls *tls;
+  struct text config;       /* the server's own ConfigProto; empty: none */
   struct file_roots *files; /* --file_root; NULL: ops may open anything */
   struct peers *peers;
   struct worker *worker;

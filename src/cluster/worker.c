@@ -25,7 +25,7 @@ struct worker *worker_new(const struct worker_options *o) {
   w->inter = pool_new(o->inter_threads, "shoal-inter");
   w->intra = pool_new(o->intra_threads, "shoal-intra");
   w->builders = pool_new(MAX(2, MIN(cpu_count(), MAX_BUILDERS)), "shoal-build");
-  w->devices = devices_new(w->task, o->devices, o->n_devices, NULL, w->intra, &w->n_devices);
+  w->devices = devices_new(w->task, o->devices, o->n_devices, o->device_options, w->intra, &w->n_devices);
   w->resources = mem_zalloc((size_t)w->n_devices, sizeof *w->resources);
   w->key_starts = mem_zalloc((size_t)w->n_devices, sizeof *w->key_starts);
   for (int i = 0; i < w->n_devices; i++) {

@@ -62,6 +62,7 @@ struct worker_options {
   struct peers *peers;
   const struct device_count *devices; /* asked for; of other types, what there is */
   int n_devices;
+  const struct device_options *device_options;
   int inter_threads, intra_threads;
   const struct file_roots *files; /* what ops may open; NULL: anything */
   int64_t max_graph_nodes, max_sessions, max_steps, max_callables, max_partial_runs; /* 0: the defaults */

@@ -128,26 +128,6 @@ shoal_status device_counts_parse(const char *text, struct device_count *out, int
 
 /* ---- the devices of a task ---- */
 
-static int asked_of(const struct device_type *type, const struct device_count *asked, int n) {
-  int wanted = -1;
-  for (int i = 0; i < n; i++)
-    if (!strcmp(asked[i].type, type->name)) wanted = asked[i].n;
-  return wanted;
-}
-
-shoal_status device_options_check(const struct device_options *o, const struct device_count *asked, int n_asked) {
-  int cards = 0;
-  if (!o->n_virtual) return NULL;
-  if (o->memory_fraction > 0)
-    return INVALID("It's invalid to set per_process_gpu_memory_fraction when virtual_devices is set.");
-  for (const struct device_type *const *t = device_types; *t; t++)
-    if (!(*t)->host && device_type_find((*t)->name) == *t)
-      cards = MAX(cards, (*t)->count(asked_of(*t, asked, n_asked)));
-  if (cards >= o->n_cards) return NULL;
-  return STATUS(SHOAL_UNKNOWN, "Not enough GPUs to create virtual devices. num_gpus_to_use: %d #virtual_devices: %d",
-                cards, o->n_cards);
-}
-
 typedef VEC(struct device *) device_list;
 
 struct devices_making {
@@ -172,14 +152,14 @@ static bool make_next(struct devices_making *m, const struct virtual_device *v) 
   return true;
 }
 
-/* All of a card: itself, or what it was divided into. */
-static bool make_card(struct devices_making *m, int card) {
+/* All of a card, the i-th that is used: itself, or what it was divided into. */
+static bool make_card(struct devices_making *m, int i, int card) {
   bool divided = false;
-  for (int i = 0; i < m->options->n_virtual && !m->type->host; i++) {
-    const struct virtual_device *v = &m->options->virtual_devices[i];
-    if (v->card != card) continue;
+  for (int k = 0; k < m->options->n_virtual && !m->type->host; k++) {
+    const struct virtual_device *v = &m->options->virtual_devices[k];
+    if (v->card != i) continue;
     divided = true;
-    if (!make_next(m, v)) return false;
+    if (!make_next(m, &(struct virtual_device){card, v->memory})) return false;
   }
   return divided || make_next(m, &(struct virtual_device){.card = card});
 }
@@ -192,8 +172,8 @@ struct device **devices_new(const char *task, const struct device_count *asked, 
     for (const struct device_type *const *t = device_types; *t; t++) {
       if ((*t)->host != host || device_type_find((*t)->name) != *t) continue;
       struct devices_making m = {*t, task, options ? options : &none, intra, &all, 0};
-      int cards = (*t)->count(asked_of(*t, asked, n_asked));
-      for (int i = 0; i < cards && make_card(&m, i); i++) continue;
+      int cards[MOST_CARDS], used = device_cards(*t, m.options, device_asked(*t, asked, n_asked), cards);
+      for (int i = 0; i < used && make_card(&m, i, host ? i : cards[i]); i++) continue;
       for (int i = 0; i < m.made; i++) all.at[(int)all.n - 1 - i]->task_devices = m.made;
     }
   *n = (int)all.n;

@@ -59,14 +59,19 @@ struct device_kernels { /* a row of a type's own table: kernels of an op, best f
   const struct kernel_def *kernels;
 };
 
-/* What a session's ConfigProto says of devices that have memory of their own (gpu_options). */
-enum { MOST_VIRTUAL = 64 };
+/* What the ConfigProto of a session, or of a server, says of devices that have memory of their own (gpu_options). Which
+ * cards there are, and in which order, is settled before a type is asked to start a device: it finds the card's number
+ * in the device. */
+enum { MOST_VIRTUAL = 64, MOST_CARDS = 64, VISIBLE_TEXT = 256 };
 struct virtual_device {
-  int card;
+  int card;       /* in the order of those that are used */
   int64_t memory; /* bytes */
 };
 struct device_options {
   double memory_fraction; /* how much of a card's memory a device may take; 0: the type knows */
+  bool allow_growth; /* a device takes memory as it needs it; else a type may take all that it may have at the start.
+                      * The soft device takes nothing beforehand either way */
+  char visible[VISIBLE_TEXT]; /* "2,0": the cards that are used, in the order of their devices; "": all */
   struct virtual_device virtual_devices[MOST_VIRTUAL]; /* several devices on one card; those without any have one */
   int n_virtual, n_cards;                              /* n_cards: so many cards were spoken of */
 };
@@ -100,7 +105,7 @@ struct device {
   const struct device_type *type;
   char *name;                     /* "/job:localhost/replica:0/task:0/device:CPU:0" */
   int ordinal;                    /* the 0 at its end */
-  int card;                       /* which of the type's it is on: the ordinal, unless some are virtual */
+  int card;                       /* which of the type's it is on: the ordinal, unless device_options say otherwise */
   int64_t memory_limit;           /* bytes that it may take; the CPU says what TensorFlow's does, and heeds nothing */
   char *description;              /* physical_device_desc, on the heap; NULL: none */
   uint64_t incarnation;           /* drawn at start, never 0 */
@@ -127,8 +132,13 @@ struct device_count {
 };
 /* "GPU=2,CPU=4": so many of each. The types are those there are here, and there are so many. At most `most` of them. */
 shoal_status device_counts_parse(const char *text, struct device_count *out, int most, int *n);
-/* Can a task that asks for so many have these? In TensorFlow's words. */
+/* How many of a type were asked for; -1: nothing was said. */
+int device_asked(const struct device_type *type, const struct device_count *asked, int n);
+/* Can a task that asks for so many have these? In TensorFlow's words (device_options.c). */
 shoal_status device_options_check(const struct device_options *o, const struct device_count *asked, int n_asked);
+/* The cards that a task uses when it asks for so many (-1: all), of options that were checked; returns how many. Of a
+ * type whose memory is the host's they are counted only. */
+int device_cards(const struct device_type *type, const struct device_options *o, int asked, int cards[MOST_CARDS]);
 /* The devices of a task: of each type as many as were asked for, or as it has by itself; hosts first, so that the first
  * of all is one. A device that does not start is left out, with a warning that says why. options NULL: none. */
 struct device **devices_new(const char *task, const struct device_count *asked, int n_asked,

@@ -18,7 +18,7 @@
 #include "runtime/step_stats.h"
 
 #define TASK "/job:localhost/replica:0/task:0"
-enum { MAX_DEVICES = 256, MAX_THREADS = 4096, MOST_STEPS = 2000 };
+enum { MOST_STEPS = 2000 };
 
 /* Threads that all sessions share unless they ask for their own number. */
 static struct {
@@ -45,16 +45,7 @@ static shoal_status read_config(const shoal_session_options *o, struct session_c
   if (o->operation_timeout_ms) c->operation_timeout_ms = o->operation_timeout_ms;
   c->soft_placement |= o->allow_soft_placement;
   c->log_placement |= o->log_device_placement;
-  for (int i = 0; i < c->n_devices; i++) {
-    const struct device_count *d = &c->devices[i];
-    int least = device_type_find(d->type)->host;
-    if (d->n < least || d->n > MAX_DEVICES)
-      return INVALID("a session has %d to %d %s devices, not %d", least, MAX_DEVICES, d->type, d->n);
-  }
-  TRY(device_options_check(&c->device_options, c->devices, c->n_devices));
-  if (c->inter_threads > MAX_THREADS || c->intra_threads > MAX_THREADS)
-    return INVALID("%d and %d threads were asked for; the most is %d", c->inter_threads, c->intra_threads, MAX_THREADS);
-  return NULL;
+  return session_config_check(c);
 }
 
 static const struct session_ops local_ops;

@@ -9,6 +9,7 @@
 #include "proto/config.wire.h"
 
 enum { MAX_FILTERS = 100000 }; /* as many as a cluster may have tasks */
+enum { MAX_DEVICES = 1024, MAX_THREADS = 4096 };
 
 void session_config_release(struct session_config *c) {
   for (size_t i = 0; i < c->filters.n; i++) free(c->filters.at[i]);
@@ -68,9 +69,17 @@ static shoal_status read_virtual(struct device_options *o, struct wire w) {
   return NULL;
 }
 
+static shoal_status read_visible(struct device_options *o, const struct wire_field *f) {
+  if (f->size >= VISIBLE_TEXT) return INVALID("visible_device_list: more than %d characters", VISIBLE_TEXT - 1);
+  snprintf(o->visible, sizeof o->visible, "%.*s", (int)f->size, (const char *)f->data);
+  return NULL;
+}
+
 static shoal_status read_gpu_options(struct device_options *o, struct wire w) {
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
     if (f.tag == GPUOptions_per_process_gpu_memory_fraction) o->memory_fraction = wire_double(&f);
+    if (f.tag == GPUOptions_allow_growth) o->allow_growth = f.value != 0;
+    if (f.tag == GPUOptions_visible_device_list) TRY(read_visible(o, &f));
     if (f.tag != GPUOptions_experimental) continue;
     struct wire inside = wire_inside(&f);
     for (struct wire_field k; wire_next(&inside, &k) == WIRE_FIELD;)
@@ -113,6 +122,18 @@ shoal_status session_config_read(struct session_config *c, struct wire w) {
     if (f.tag == ConfigProto_experimental) read_experimental(c, wire_inside(&f));
   }
   return step == WIRE_BROKEN ? INVALID("ConfigProto does not parse as a protocol buffer") : NULL;
+}
+
+shoal_status session_config_check(const struct session_config *c) {
+  for (int i = 0; i < c->n_devices; i++) {
+    const struct device_count *d = &c->devices[i];
+    int least = device_type_find(d->type)->host;
+    if (d->n < least || d->n > MAX_DEVICES)
+      return INVALID("a session has %d to %d %s devices, not %d", least, MAX_DEVICES, d->type, d->n);
+  }
+  if (c->inter_threads > MAX_THREADS || c->intra_threads > MAX_THREADS)
+    return INVALID("%d and %d threads were asked for; the most is %d", c->inter_threads, c->intra_threads, MAX_THREADS);
+  return device_options_check(&c->device_options, c->devices, c->n_devices);
 }
 
 void session_config_write(const shoal_session_options *o, struct text *out) {

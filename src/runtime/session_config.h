@@ -1,5 +1,5 @@
-/* What a ConfigProto says to those who run sessions: read here for local sessions, masters and workers alike, and
- * written here for sessions on servers. Fields that none of them heeds are passed over. */
+/* What a ConfigProto says to those who run sessions: read here for local sessions, servers, masters and workers alike,
+ * and written here for sessions on servers. Fields that none of them heeds are passed over. */
 #ifndef RUNTIME_SESSION_CONFIG_H
 #define RUNTIME_SESSION_CONFIG_H
 
@@ -31,6 +31,8 @@ shoal_status session_config_read(struct session_config *c, struct wire w);
 void session_config_release(struct session_config *c);
 /* So many devices of a type, whatever was said before. */
 void session_config_ask(struct session_config *c, const struct device_type *type, int n);
+/* Can a task have these devices, and so many threads? */
+shoal_status session_config_check(const struct session_config *c);
 
 /* GraphOptions, which workers also get without the rest. */
 void graph_options_read(struct session_config *c, struct wire w);

@@ -32,8 +32,8 @@ def message(*fields):
     return out
 
 
-def fields_of(data):
-    """The last value of each field; of numbers and bytes, which is all that answers are asked for."""
+def each_field(data):
+    """(number, value) of each field; of numbers and bytes, which is all that answers are asked for."""
     def number():
         nonlocal at
         n = shift = 0
@@ -42,17 +42,22 @@ def fields_of(data):
             at, shift = at + 1, shift + 7
             if data[at - 1] < 128:
                 return n
-    found, at = {}, 0
+    at = 0
     while at < len(data):
         tag = number()
         if tag & 7 == 0:
-            found[tag >> 3] = number()
+            yield tag >> 3, number()
         elif tag & 7 == 2:
             n = number()
-            found[tag >> 3], at = data[at:at + n], at + n
+            at += n
+            yield tag >> 3, data[at - n:at]
         else:
             at += {1: 8, 5: 4}[tag & 7]
-    return found
+
+
+def fields_of(data):
+    """The last value of each field."""
+    return dict(each_field(data))
 
 
 class Wrong(Exception):

@@ -171,6 +171,31 @@ def server_fails():
             assert ("went on" in p.stdout) == bool(words), p
 
 
+CONFIGURED = """
+import tensorflow.compat.v1 as tf
+tf.disable_eager_execution()
+config = tf.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True,
+                        gpu_options=tf.GPUOptions(visible_device_list="1", per_process_gpu_memory_fraction=0.5))
+server = tf.train.Server({"worker": ["localhost:%d"]}, job_name="worker", task_index=0, config=config)
+with tf.device("/gpu:9"):
+    x = tf.constant(4)
+with tf.Session(server.target) as s:
+    print([(d.name.split("device:")[1], d.memory_limit_bytes) for d in s.list_devices() if d.device_type == "GPU"])
+    print(len(s.list_devices()), s.run(x), "done")
+"""
+
+
+def server_configured():
+    """A server's ConfigProto goes with it: its devices, and what sessions do not say."""
+    port, = free_ports(1)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+        f.write(CONFIGURED % port)
+        f.flush()
+        p = subprocess.run([sys.executable, IN_PLACE, f.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           env={**os.environ, "SHOAL": SHOAL, "SHOAL_SOFT_GPUS": "2"}, check=False)
+        assert p.returncode == 0 and f"[('GPU:0', {1 << 29})]\n3 4 done" in p.stdout, p.stdout
+
+
 def kill_child(parent, _port):
     with open(f"/proc/{parent}/task/{parent}/children") as f:
         child, = f.read().split()
@@ -190,7 +215,8 @@ def main():
                    for program, fn in PROGRAMS for way, kinds in ways] +
                   [("a program whose server is killed", lambda: server_ends(kill_child, 1, "died of signal 9")),
                    ("a program whose server is stopped", lambda: server_ends(stop, 75, "so ends the program")),
-                   ("a program whose server cannot start", server_fails)])
+                   ("a program whose server cannot start", server_fails),
+                   ("a program that configures its server", server_configured)])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
 
 from cluster import PATIENCE, SHOAL, Cluster, report, until
-from master_client import Client
+from master_client import Client, each_field
 
 
 def status(spec, *flags):
@@ -117,6 +117,36 @@ def devices():
     gpu = DeviceAttributes.FromString(last)  # what TensorFlow has of a GPU
     assert gpu.name.endswith("/device:GPU:0") and gpu.memory_limit == 1 << 30 and gpu.locality.bus_id == 1, gpu
     assert gpu.physical_device_desc.startswith("device: 0, name: soft device"), gpu
+
+
+def gpu_options():
+    """The same by flags, as a ConfigProto has them, and by a ConfigProto as text: which cards, how much of each."""
+    start = [SHOAL, "server", "--worker_hosts=127.0.0.1:0", "--job_name=worker"]
+    for flag, why in (("--visible_device_list=2", "visible device count is 2"),
+                      ("--gpu_memory_fraction=1.5", "expected a number above 0"), ("--gpu_memory_fraction=x", "expected"),
+                      ("--virtual_devices=1+,2", "expected megabytes"), ("--virtual_devices=1;2", "expected megabytes"),
+                      ("--session_config=gpu_option {}", 'no field named "gpu_option"'),
+                      ("--session_config=device_count { key: 'CPU' value: -1 }", "CPU devices, not -1")):
+        p = subprocess.run([*start, flag], capture_output=True, text=True, timeout=120,
+                           env={**os.environ, "SHOAL_SOFT_GPUS": "2"})
+        assert p.returncode == 2 and why in p.stderr, (flag, p.returncode, p.stderr)
+    os.environ["SHOAL_SOFT_GPUS"] = "2"
+    mb = 1 << 20
+    try:
+        for flags, cpus, want in (
+                (["--visible_device_list=1,0", "--gpu_memory_fraction=0.25"], 1, [(1, 256 * mb), (0, 256 * mb)]),
+                (["--virtual_devices=1+2,4", "--allow_growth"], 1, [(0, mb), (0, 2 * mb), (1, 4 * mb)]),
+                (["--virtual_devices=,8"], 1, [(0, 1024 * mb), (1, 8 * mb)]),
+                (["--session_config=device_count { key: 'CPU' value: 3 } gpu_options { visible_device_list: '0' }",
+                  "--visible_device_list=1"], 3, [(1, 1024 * mb)])):
+            with Cluster(worker=["shoal"], flags=flags) as c:
+                ask = Client(c.target("worker")).channel.unary_unary("/tensorflow.WorkerService/GetStatus")
+                answer = ask(b"", timeout=PATIENCE, wait_for_ready=True)
+            each = [DeviceAttributes.FromString(d) for _, d in each_field(answer)]
+            gpus = [(int(d.physical_device_desc.split(",")[0][8:]), d.memory_limit) for d in each if d.device_type == "GPU"]
+            assert gpus == want and len(each) == cpus + len(gpus), (flags, each)
+    finally:
+        del os.environ["SHOAL_SOFT_GPUS"]
 
 
 def wrong_description():
@@ -348,5 +378,5 @@ def pages():
 
 if __name__ == "__main__":
     sys.exit(report([(f.__name__.replace("_", " "), f) for f in (
-        one_line_each, variables_and_step, narrow_terminals, devices, wrong_description, silent_port, other_service,
-        waits, strangers_words, handles, job_of_launch, pages)]))
+        one_line_each, variables_and_step, narrow_terminals, devices, gpu_options, wrong_description, silent_port,
+        other_service, waits, strangers_words, handles, job_of_launch, pages)]))

@@ -115,7 +115,12 @@ def parts(line):
 def differences(kept, now):
     """What a program of then would miss now: a list of sentences, empty when nothing."""
     old, new = dict(map(parts, kept)), dict(map(parts, now))
-    sized = {n.split()[1].split(".")[0] for n in new if n.startswith("field") and n.endswith(".size")}
+    owned = {n.split()[1] for n in new if n.startswith("field")}
+    sized = {f.split(".")[0] for f in owned if f.endswith(".size")}
+    # An array's elements have no size: the struct that has it says how large they are, in FIELD_size.
+    told = tuple("_" + f.split(".")[1].removesuffix("_size") for f in owned
+                 if f.endswith("_size") and f.split(".")[0] in sized)
+    sized |= {f.split(".")[0] for f in owned if f.split(".")[0].endswith(told)}
     wrong = []
     for what, was in old.items():
         kind, name = what.split()

@@ -37,9 +37,13 @@ typedef struct shoal_queue_runner {
   shoal_op *close, *cancel;
 } shoal_queue_runner;
 
-/* The session must outlive the coordinator's join. */
+/* The session must outlive the coordinator's join. Of r it takes what version 0.1 has. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_queue_runner_start(const shoal_queue_runner *r, shoal_session *session,
                                                                  shoal_coordinator *c);
+/* The same for n of them, of whatever version: runner_size is sizeof(shoal_queue_runner). */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_queue_runners_start(const shoal_queue_runner *runners, int n,
+                                                                  size_t runner_size, shoal_session *session,
+                                                                  shoal_coordinator *c);
 
 #ifdef __cplusplus
 }

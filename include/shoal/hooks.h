@@ -53,6 +53,23 @@ typedef struct shoal_hook {
   void (*free)(void *state);
 } shoal_hook;
 
+/* A hook of one's own by a struct that can grow: shoal_hook itself keeps the layout it has. */
+typedef struct shoal_hook_functions {
+  size_t size;      /* shoal/options.h */
+  const char *name; /* is said with the hook's errors; NULL: nothing is */
+  void *state;
+  /* All optional, as in shoal_hook. */
+  shoal_status (*begin)(void *state, shoal_graph *g);
+  shoal_status (*after_create)(void *state, const shoal_created *created);
+  shoal_status (*before_run)(void *state, shoal_run_context *step);
+  shoal_status (*after_run)(void *state, shoal_run_context *step);
+  shoal_status (*end)(void *state, shoal_session *session);
+  void (*before_close)(void *state);
+  void (*free)(void *state);
+} shoal_hook_functions;
+/* The name is copied. */
+SHOAL_API shoal_hook shoal_hook_of(const shoal_hook_functions *f);
+
 /* In before_run. A fetch returns a number by which after_run gets the value. A feed takes a reference of its own;
  * feeding what the program or another hook feeds is an error of the step. */
 SHOAL_API int shoal_context_fetch(shoal_run_context *step, shoal_out what);

@@ -6,7 +6,10 @@
  * Structs of options grow at their end, and their first field, `size`, says how much of them the program was compiled
  * with. SHOAL_OPTIONS sets it. A program made for an older Shoal gives fewer fields: the others have their defaults.
  * One made for a newer Shoal gives more: those are INVALID_ARGUMENT unless zero. 0, as in a struct that was only
- * zero-filled: the fields that version 0.1 has and no later ones. */
+ * zero-filled: the fields that version 0.1 has and no later ones.
+ *
+ * Elements of arrays have no size in them: the struct that has the array says it, in `stage_size` and its like. 0: as
+ * version 0.1 has them; a program that uses what came later says sizeof(shoal_pipeline_stage). */
 #ifndef SHOAL_OPTIONS_H
 #define SHOAL_OPTIONS_H
 

@@ -30,6 +30,7 @@ typedef struct shoal_pipeline {
    */
   shoal_out (*loss)(shoal_graph *g, shoal_out out, shoal_out labels, void *arg);
   void *loss_arg;
+  size_t stage_size; /* sizeof(shoal_pipeline_stage), where what came after 0.1 is used: shoal/options.h */
 } shoal_pipeline;
 
 /* Builds the stages and one op that trains them on a batch (inputs and labels are cut along their first dimension),

@@ -49,6 +49,18 @@ typedef shoal_out shoal_part_init(shoal_graph *g, shoal_dtype dtype, shoal_dims 
 SHOAL_API shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, shoal_dtype dtype,
                                                        shoal_dims shape, const shoal_partitioner *partitioner,
                                                        shoal_part_init *init, void *arg);
+/* How a variable is cut, by a struct that can grow: shoal_partitioner keeps the layout it has. */
+typedef struct shoal_partitioning {
+  size_t size; /* shoal/options.h */
+  shoal_partitioner partitioner;
+  /* NULL, or instead of what the partitioner says: how many parts along its axis, from 1 to the axis' length. */
+  int64_t (*count)(void *arg, shoal_dtype dtype, shoal_dims shape);
+  void *count_arg;
+  shoal_part_init *init;
+  void *init_arg;
+} shoal_partitioning;
+SHOAL_API shoal_partitioned shoal_partitioned_variable_with(shoal_graph *g, const char *name, shoal_dtype dtype,
+                                                            shoal_dims shape, const shoal_partitioning *p);
 /* The whole, put together. */
 SHOAL_API shoal_out shoal_partitioned_value(shoal_graph *g, const shoal_partitioned *p);
 SHOAL_API void shoal_partitioned_free(shoal_partitioned *p);

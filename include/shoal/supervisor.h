@@ -31,6 +31,7 @@ typedef struct shoal_supervisor_options {
   double max_wait_secs;   /* for the model to be ready; 0: 300 for the servers, 7200 once they were there */
   double stop_grace_secs; /* 0: 120 */
   bool no_signals;        /* SIGTERM and SIGINT are the program's own business */
+  size_t queue_runner_size; /* sizeof(shoal_queue_runner), where what came after 0.1 is used: shoal/options.h */
 } shoal_supervisor_options;
 
 /* Adds to the graph what it needs. */

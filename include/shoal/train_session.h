@@ -68,6 +68,7 @@ typedef struct shoal_train_session_options {
   shoal_status *status;                 /* where SHOAL_TRAIN_SESSION leaves the error; NULL: printed */
   struct shoal_strategy *strategy; /* says server and is_chief, and how many CPUs a session in this process has; NULL:
                                       none. It must outlive the session */
+  size_t queue_runner_size;        /* sizeof(shoal_queue_runner), where what came after 0.1 is used: shoal/options.h */
 } shoal_train_session_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_open(shoal_graph *g,

@@ -16,6 +16,15 @@
  * a size has; 0: it must have one. After an error about what a newer version added, *to holds what is known. */
 shoal_status options_take(void *to, size_t size, size_t first, const void *from, const char *type);
 
+/* Arrays whose elements have no size of their own: the struct that has the array says how large they are (0: as
+ * version 0.1 has them, `first` bytes). n of them become elements of this version, and what `to` points to a pointer to
+ * them, for the caller to free, also after an error. */
+shoal_status options_take_array(void *to, size_t size, size_t first, const void *from, int n, size_t given,
+                                const char *type);
+
+#define OPTIONS_TAKE_ARRAY(type, last, to, from, n, given) \
+  options_take_array((to), sizeof(type), offsetof(type, last) + sizeof(((type *)0)->last), (from), (n), (given), #type)
+
 #define OPTIONS_TAKE(type, last, to, from) \
   options_take((to), sizeof(type), offsetof(type, last) + sizeof(((type *)0)->last), (from), #type)
 

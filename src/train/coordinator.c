@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/given.h"
+#include "base/options.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "train/step_request.h"
@@ -199,10 +200,7 @@ static shoal_status start_one(struct runner *r, shoal_status (*fn)(void *arg)) {
   return e;
 }
 
-shoal_status shoal_queue_runner_start(const shoal_queue_runner *r, shoal_session *session, shoal_coordinator *c) {
-  GIVEN(r);
-  GIVEN(session);
-  GIVEN(c);
+static shoal_status start_runner(const shoal_queue_runner *r, shoal_session *session, shoal_coordinator *c) {
   if (!r->enqueue) return INVALID("a queue runner needs an op to run");
   struct runner *own = mem_zalloc(1, sizeof *own);
   *own = (struct runner){.what = *r, .session = session, .c = c, .refs = 1};
@@ -213,5 +211,22 @@ shoal_status shoal_queue_runner_start(const shoal_queue_runner *r, shoal_session
   for (int i = 0; i < threads && !e; i++) e = start_one(own, fill);
   if (!e && r->cancel) e = start_one(own, cancel_at_stop);
   runner_unref(own);
+  return e;
+}
+
+shoal_status shoal_queue_runner_start(const shoal_queue_runner *r, shoal_session *session, shoal_coordinator *c) {
+  GIVEN(r);
+  return shoal_queue_runners_start(r, 1, 0, session, c);
+}
+
+shoal_status shoal_queue_runners_start(const shoal_queue_runner *runners, int n, size_t runner_size,
+                                       shoal_session *session, shoal_coordinator *c) {
+  GIVEN_ARRAY(runners, n);
+  GIVEN(session);
+  GIVEN(c);
+  shoal_queue_runner *own;
+  shoal_status e = OPTIONS_TAKE_ARRAY(shoal_queue_runner, cancel, &own, runners, n, runner_size);
+  for (int i = 0; i < n && !e; i++) e = start_runner(&own[i], session, c);
+  free(own);
   return e;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "base/text.h"
 #include "shoal/replicate.h"
 #include "graph/given.h"
@@ -58,18 +59,19 @@ static char *slice_text(shoal_dims full, const int64_t *start, const int64_t *le
   return text_take(&t);
 }
 
-shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape,
-                                             const shoal_partitioner *partitioner, shoal_part_init *init, void *arg) {
-  GRAPH_GIVEN(g, name, (shoal_partitioned){0});
-  GRAPH_GIVEN(g, partitioner, (shoal_partitioned){0});
-  GRAPH_GIVEN(g, init, (shoal_partitioned){0});
-  int64_t n = shoal_partition_count(partitioner, dtype, shape);
-  shoal_partitioned out = {.axis = partitioner->axis};
-  if (n < 1 || n > 100000 || shape.rank > SHOAL_MAX_RANK) {
-    graph_fail(g, INVALID("partitioned variable '%s': cannot be cut along axis %d of %d", name, partitioner->axis,
-                          shape.rank));
-    return out;
-  }
+/* 0: it cannot be cut so. */
+static int64_t count_parts(const shoal_partitioning *p, shoal_dtype dtype, shoal_dims shape) {
+  const shoal_partitioner whole = {SHOAL_PARTS_FIXED, p->partitioner.axis, 1, 0};
+  if (!p->count) return shoal_partition_count(&p->partitioner, dtype, shape);
+  if (!shoal_partition_count(&whole, dtype, shape)) return 0;
+  int64_t n = p->count(p->count_arg, dtype, shape);
+  return n <= shape.at[whole.axis] ? n : 0;
+}
+
+/* n was counted. */
+static shoal_partitioned make_parts(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape, int64_t n,
+                                    const shoal_partitioning *p) {
+  shoal_partitioned out = {.axis = p->partitioner.axis};
   out.parts = mem_zalloc((size_t)n, sizeof *out.parts);
   graph_push_scope(g, name);
   int64_t start[SHOAL_MAX_RANK] = {0}, length[SHOAL_MAX_RANK];
@@ -79,7 +81,7 @@ shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, s
     length[out.axis] = whole / n + (i < whole % n);
     char part[32];
     snprintf(part, sizeof part, "part_%lld", (long long)i);
-    shoal_var v = shoal_variable(g, part, init(g, dtype, (shoal_dims){shape.rank, length}, arg));
+    shoal_var v = shoal_variable(g, part, p->init(g, dtype, (shoal_dims){shape.rank, length}, p->init_arg));
     if (v.handle.node) {
       char *full = mem_strdup(v.handle.node->name), *slice = slice_text(shape, start, length);
       *strrchr(full, '/') = 0;
@@ -92,6 +94,30 @@ shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, s
   }
   graph_pop_scope(g);
   return out;
+}
+
+shoal_partitioned shoal_partitioned_variable_with(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape,
+                                                  const shoal_partitioning *given) {
+  shoal_partitioning p = {0};
+  GRAPH_GIVEN(g, name, (shoal_partitioned){0});
+  GRAPH_GIVEN(g, given, (shoal_partitioned){0});
+  GRAPH_TRY(g, OPTIONS_TAKE(shoal_partitioning, init_arg, &p, given), (shoal_partitioned){0});
+  GRAPH_GIVEN(g, p.init, (shoal_partitioned){0});
+  int64_t n = count_parts(&p, dtype, shape);
+  if (n >= 1 && n <= 100000 && shape.rank <= SHOAL_MAX_RANK) return make_parts(g, name, dtype, shape, n, &p);
+  graph_fail(
+      g, INVALID("partitioned variable '%s': cannot be cut along axis %d of %d", name, p.partitioner.axis, shape.rank));
+  return (shoal_partitioned){.axis = p.partitioner.axis};
+}
+
+shoal_partitioned shoal_partitioned_variable(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape,
+                                             const shoal_partitioner *partitioner, shoal_part_init *init, void *arg) {
+  GRAPH_GIVEN(g, name, (shoal_partitioned){0});
+  GRAPH_GIVEN(g, partitioner, (shoal_partitioned){0});
+  GRAPH_GIVEN(g, init, (shoal_partitioned){0});
+  return shoal_partitioned_variable_with(
+      g, name, dtype, shape,
+      SHOAL_OPTIONS(shoal_partitioning, .partitioner = *partitioner, .init = init, .init_arg = arg));
 }
 
 shoal_out shoal_partitioned_value(shoal_graph *g, const shoal_partitioned *p) {

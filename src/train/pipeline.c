@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "shoal/replicate.h"
@@ -212,16 +213,29 @@ static shoal_out mean_loss(struct pipeline *w) {
   return build_op2(w->g, "RealDiv", sum, build_const_float(w->g, out_type(sum), w->p->micro_batches));
 }
 
+/* What is given, as this version has it; stages are for the caller to free. */
+static shoal_status take(const shoal_pipeline *given, shoal_pipeline *p, shoal_pipeline_stage **stages) {
+  TRY(OPTIONS_TAKE(shoal_pipeline, loss_arg, p, given));
+  if (p->n_stages < 1 || p->micro_batches < 1 || p->n_stages > 10000 || p->micro_batches > 10000)
+    return INVALID("pipeline: %d stages and %d micro-batches", p->n_stages, p->micro_batches);
+  TRY(given_array("shoal_pipeline_minimize", "stages", p->stages, p->n_stages));
+  TRY(OPTIONS_TAKE_ARRAY(shoal_pipeline_stage, arg, stages, p->stages, p->n_stages, p->stage_size));
+  p->stages = *stages;
+  return NULL;
+}
+
 shoal_op *shoal_pipeline_minimize(shoal_graph *g, const shoal_pipeline *given, shoal_out inputs, shoal_out labels,
                                   shoal_optimizer optimizer, shoal_var step, shoal_out *loss) {
   shoal_pipeline taken = {0};
   const shoal_pipeline *p = &taken;
-  shoal_status e = OPTIONS_TAKE(shoal_pipeline, loss_arg, &taken, given);
+  shoal_pipeline_stage *stages = NULL;
+  shoal_status e = take(given, &taken, &stages);
   if (e) graph_fail(g, e);
-  if ((p->n_stages < 1 || p->micro_batches < 1 || p->n_stages > 10000 || p->micro_batches > 10000) && !graph_error(g))
-    graph_fail(g, INVALID("pipeline: %d stages and %d micro-batches", p->n_stages, p->micro_batches));
   if (loss) *loss = (shoal_out){0};
-  if (graph_error(g)) return NULL;
+  if (graph_error(g)) {
+    free(stages);
+    return NULL;
+  }
   struct pipeline w = {.g = g,
                        .p = p,
                        .stages = mem_zalloc((size_t)p->n_stages, sizeof *w.stages),
@@ -233,5 +247,6 @@ shoal_op *shoal_pipeline_minimize(shoal_graph *g, const shoal_pipeline *given, s
   for (int k = 0; k < p->n_stages; k++) stage_release(&w.stages[k]);
   free(w.stages);
   free(w.losses);
+  free(stages);
   return graph_error(g) ? NULL : train;
 }

@@ -25,7 +25,8 @@ struct shoal_supervisor {
   shoal_graph *graph;
   struct scaffold scaffold;
   struct session_manager manager;
-  VEC(shoal_queue_runner) runners;
+  shoal_queue_runner *runners;
+  int n_runners;
   char *prefix; /* of checkpoints; NULL: no logdir */
   double model_secs, summaries_secs, stop_grace_secs;
   bool signals;
@@ -66,7 +67,7 @@ static shoal_status set_up(struct shoal_supervisor *sv, const shoal_supervisor_o
 static void release(struct shoal_supervisor *sv) {
   scaffold_release(&sv->scaffold);
   session_manager_release(&sv->manager);
-  vec_release(&sv->runners);
+  free(sv->runners);
   events_shared_release(sv->events);
   if (sv->signals) stop_signals_leave();
   shoal_coordinator_free(sv->coordinator);
@@ -89,9 +90,11 @@ shoal_status shoal_supervisor_new(shoal_graph *g, const shoal_supervisor_options
   sv->signals = !o.no_signals;
   sv->saved_step = -1;
   sv->coordinator = shoal_coordinator_new();
-  for (int i = 0; i < o.n_queue_runners; i++) vec_push(&sv->runners, o.queue_runners[i]);
+  sv->n_runners = o.n_queue_runners;
+  shoal_status e =
+      OPTIONS_TAKE_ARRAY(shoal_queue_runner, cancel, &sv->runners, o.queue_runners, sv->n_runners, o.queue_runner_size);
   if (sv->signals) stop_signals_take();
-  shoal_status e = set_up(sv, &o);
+  if (!e) e = set_up(sv, &o);
   if (e) release(sv);
   else *out = sv;
   return e;
@@ -133,9 +136,7 @@ shoal_status shoal_supervisor_prepare_or_wait(shoal_supervisor *sv, const char *
 }
 
 shoal_status shoal_supervisor_start_queue_runners(shoal_supervisor *sv) {
-  for (size_t i = 0; i < sv->runners.n; i++)
-    TRY(shoal_queue_runner_start(&sv->runners.at[i], sv->session, sv->coordinator));
-  return NULL;
+  return shoal_queue_runners_start(sv->runners, sv->n_runners, sizeof *sv->runners, sv->session, sv->coordinator);
 }
 
 shoal_status shoal_supervisor_managed_session(shoal_supervisor *sv, const char *target,

@@ -35,7 +35,8 @@ struct shoal_train_session {
   bool hooks_taken; /* those of the program are among them */
   struct scaffold scaffold;
   struct session_manager manager;
-  VEC(shoal_queue_runner) runners;
+  shoal_queue_runner *runners;
+  int n_runners;
   double stop_grace_secs;
   int64_t stop_at_step;
   bool signals, keep_cluster;
@@ -122,8 +123,7 @@ static shoal_status after_create(struct shoal_train_session *s) {
   if (s->scaffold.global_step.node) TRY(session_get_int(s->session, s->scaffold.global_step, &c->global_step));
   say_how_made(s);
   if (s->signals) TRY(stop_together_start(&s->watch, s->manager.marks, s->session, c->coordinator, c->is_chief));
-  for (size_t i = 0; i < s->runners.n; i++)
-    TRY(shoal_queue_runner_start(&s->runners.at[i], s->session, c->coordinator));
+  TRY(shoal_queue_runners_start(s->runners, s->n_runners, sizeof *s->runners, s->session, c->coordinator));
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].after_create) TRY(s->hooks.at[i].after_create(s->hooks.at[i].state, c));
   return NULL;
@@ -278,7 +278,7 @@ static void free_all(struct shoal_train_session *s) {
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].free) s->hooks.at[i].free(s->hooks.at[i].state);
   vec_release(&s->hooks);
-  vec_release(&s->runners);
+  free(s->runners);
   step_release(&s->context.step);
   drop_fed(&s->context);
   vec_release(&s->context.fed);
@@ -305,7 +305,9 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->keep_cluster = o.keep_cluster;
   s->status = o.status;
   follow(s, &o);
-  for (int i = 0; !e && i < o.n_queue_runners; i++) vec_push(&s->runners, o.queue_runners[i]);
+  s->n_runners = o.n_queue_runners;
+  if (!e)
+    e = OPTIONS_TAKE_ARRAY(shoal_queue_runner, cancel, &s->runners, o.queue_runners, s->n_runners, o.queue_runner_size);
   if (s->signals) stop_signals_take();
   if (!e) e = set_up(s, &o);
   if (e && !s->hooks_taken) take_hooks(s, &o);

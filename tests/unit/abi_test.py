@@ -64,14 +64,18 @@ def test_growing():
     size = int(next(line for line in kept() if line.startswith("struct shoal_run_options ")).split()[-1])
     struct = f"struct shoal_run_options size {size}"
 
-    def grown(offset, bytes_, name="shoal_run_options"):
+    def grown(offset, bytes_, name="shoal_run_options", more=()):
         lines = [line if line != struct else f"struct shoal_run_options size {size + 8}" for line in kept()]
-        return "\n".join(abi.differences(kept(), [*lines, f"field {name}.more offset {offset} size {bytes_}"]))
+        lines += [f"field {name}.more offset {offset} size {bytes_}", *more]
+        return "\n".join(abi.differences(kept(), lines))
 
     assert grown(size, 8) == "", grown(size, 8)
     assert "not after all" in grown(size - 4, 4)
     assert "leaves padding" in grown(size, 1)
-    assert "cannot grow" in grown(16, 8, "shoal_out")
+    assert "cannot grow" in grown(16, 8, "shoal_out") and "cannot grow" in grown(64, 8, "shoal_hook")
+    assert "cannot grow" in grown(24, 8, "shoal_pipeline_stage")
+    said = "field shoal_pipeline.stage_size offset 40 size 8"  # the struct that has an array of them says how large they are
+    assert grown(24, 8, "shoal_pipeline_stage", [said]) == "", grown(24, 8, "shoal_pipeline_stage", [said])
     assert not abi.differences(kept(), [*kept(), "symbol shoal_new@SHOAL_0.9 void (void)"])
     assert "released without it" in "".join(abi.differences(kept(), [*kept(), "symbol shoal_new@SHOAL_0.1 void (void)"]))
 

@@ -66,6 +66,11 @@ static shoal_status progress_hook(shoal_graph *g, const void *o) {
   return train_session(g, SHOAL_OPTIONS(shoal_train_session_options, .hooks = &hook, .n_hooks = 1, .no_signals = true));
 }
 
+static shoal_status own_hook(shoal_graph *g, const void *o) {
+  shoal_hook hook = shoal_hook_of(o);
+  return train_session(g, SHOAL_OPTIONS(shoal_train_session_options, .hooks = &hook, .n_hooks = 1, .no_signals = true));
+}
+
 static shoal_status supervisor(shoal_graph *g, const void *o) {
   shoal_supervisor *s = NULL;
   TRY(shoal_supervisor_new(g, o, &s));
@@ -105,6 +110,12 @@ static shoal_status pipeline(shoal_graph *g, const void *o) {
   return error_of(g);
 }
 
+static shoal_status partitioning(shoal_graph *g, const void *o) {
+  shoal_partitioned p = shoal_partitioned_variable_with(g, "v", SHOAL_FLOAT32, SHOAL_SHAPE(4), o);
+  shoal_partitioned_free(&p);
+  return error_of(g);
+}
+
 static shoal_status op(shoal_graph *g, const void *o) {
   shoal_out x = shoal_init_ones(g, SHOAL_FLOAT32, SHOAL_SHAPE(1, 1));
   shoal_mat_mul_with(g, x, x, o);
@@ -121,6 +132,8 @@ static const struct use uses[] = {
     {"shoal_scaffold", sizeof(shoal_scaffold), scaffold},
     {"shoal_progress", sizeof(shoal_progress), progress},
     {"shoal_progress", sizeof(shoal_progress), progress_hook},
+    {"shoal_hook_functions", sizeof(shoal_hook_functions), own_hook},
+    {"shoal_partitioning", sizeof(shoal_partitioning), partitioning},
     {"shoal_supervisor_options", sizeof(shoal_supervisor_options), supervisor},
     {"shoal_sync_options", sizeof(shoal_sync_options), replicas},
     {"shoal_loop_options", sizeof(shoal_loop_options), loop},
@@ -189,6 +202,111 @@ static void no_sizes(void **state) {
     if (u->give == op) assert_non_null(strstr(shoal_status_message(e), "has no size"));
     else if (e) assert_null(strstr(shoal_status_message(e), text));
     shoal_status_free(e);
+  }
+}
+
+/* ---- arrays: the struct that has one says how large its elements are ---- */
+
+static shoal_out weigh(shoal_graph *g, shoal_out in, void *built) {
+  ++*(int *)built;
+  return shoal_mul(g, in, shoal_variable(g, "w", shoal_constant_float(g, 2)).value);
+}
+
+static shoal_out mean(shoal_graph *g, shoal_out out, shoal_out labels, void *arg) { return shoal_reduce_mean(g, out); }
+
+static shoal_status build_stages(const void *stages, size_t stage_size) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_constant_floats(g, SHOAL_SHAPE(2), (float[]){1, 2});
+  shoal_pipeline_minimize(g,
+                          SHOAL_OPTIONS(shoal_pipeline, .stages = stages, .n_stages = 2, .micro_batches = 1,
+                                        .loss = mean, .stage_size = stage_size),
+                          x, x, shoal_sgd(1), shoal_global_step(g), NULL);
+  shoal_status e = error_of(g);
+  shoal_graph_free(g);
+  return e;
+}
+
+static void stages_of_other_versions(void **state) {
+  int built = 0;
+  shoal_pipeline_stage first[2] = {{"", weigh, &built}, {"", weigh, &built}};
+  struct {
+    shoal_pipeline_stage stage;
+    int64_t more;
+  } newer[2] = {{first[0], 0}, {first[1], 0}};
+  ASSERT_OK(build_stages(first, 0));
+  ASSERT_OK(build_stages(first, sizeof *first));
+  ASSERT_OK(build_stages(newer, sizeof *newer));
+  assert_int_equal(built, 6);
+  newer[1].more = 1;
+  ASSERT_FAILS(build_stages(newer, sizeof *newer), SHOAL_INVALID_ARGUMENT,
+               "shoal_pipeline_stage has 32 bytes, of which this version of Shoal knows 24");
+  ASSERT_FAILS(build_stages(first, 8), SHOAL_INVALID_ARGUMENT, "shoal_pipeline_stage has the size 8");
+  ASSERT_FAILS(build_stages(NULL, 0), SHOAL_INVALID_ARGUMENT, "stages is NULL");
+}
+
+/* Two runners: one goes on until the other fails. */
+struct newer_runner {
+  shoal_queue_runner runner;
+  int64_t more;
+};
+
+typedef shoal_status start_runners(shoal_graph *g, const void *runners, size_t runner_size);
+
+static shoal_status with_two(start_runners *start, bool newer, size_t runner_size, int64_t more) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_constant_float(g, 1);
+  shoal_global_step(g);
+  shoal_queue_runner plain[2] = {{.enqueue = shoal_no_op(g)},
+                                 {.enqueue = shoal_assert(g, shoal_constant_bool(g, false), &x, 1)}};
+  struct newer_runner grown[2] = {{plain[0], 0}, {plain[1], more}};
+  shoal_status e = start(g, newer ? (const void *)grown : plain, runner_size);
+  shoal_graph_free(g);
+  return e;
+}
+
+static shoal_status start_alone(shoal_graph *g, const void *runners, size_t runner_size) {
+  shoal_session *s;
+  shoal_coordinator *c = shoal_coordinator_new();
+  TRY(shoal_session_open(g, NULL, &s));
+  shoal_status e = shoal_queue_runners_start(runners, 2, runner_size, s, c);
+  if (!e) e = shoal_coordinator_join(c, 0);
+  shoal_coordinator_free(c);
+  shoal_status_free(shoal_session_close(s));
+  return e;
+}
+
+static shoal_status start_in_session(shoal_graph *g, const void *runners, size_t runner_size) {
+  shoal_status e = NULL;
+  SHOAL_TRAIN_SESSION(s, g, .queue_runners = runners, .n_queue_runners = 2, .no_signals = true, .status = &e,
+                      .queue_runner_size = runner_size)
+  while (!shoal_should_stop(s)) usleep(1000);
+  return e;
+}
+
+static shoal_status start_supervised(shoal_graph *g, const void *runners, size_t runner_size) {
+  shoal_supervisor *sv;
+  shoal_session *s;
+  TRY(shoal_supervisor_new(g,
+                           SHOAL_OPTIONS(shoal_supervisor_options, .is_chief = true, .queue_runners = runners,
+                                         .n_queue_runners = 2, .no_signals = true, .queue_runner_size = runner_size),
+                           &sv));
+  shoal_status e = shoal_supervisor_managed_session(sv, "", NULL, &s);
+  while (!e && !shoal_supervisor_should_stop(sv)) usleep(1000);
+  shoal_status stopped = shoal_supervisor_stop(sv);
+  if (!e) return stopped;
+  shoal_status_free(stopped);
+  return e;
+}
+
+static void runners_of_other_versions(void **state) {
+  start_runners *const all[] = {start_alone, start_in_session, start_supervised};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    ASSERT_FAILS(with_two(all[i], false, 0, 0), SHOAL_INVALID_ARGUMENT, "assertion failed");
+    ASSERT_FAILS(with_two(all[i], false, sizeof(shoal_queue_runner), 0), SHOAL_INVALID_ARGUMENT, "assertion failed");
+    ASSERT_FAILS(with_two(all[i], true, sizeof(struct newer_runner), 0), SHOAL_INVALID_ARGUMENT, "assertion failed");
+    ASSERT_FAILS(with_two(all[i], true, sizeof(struct newer_runner), 1), SHOAL_INVALID_ARGUMENT,
+                 "shoal_queue_runner has 40 bytes, of which this version of Shoal knows 32");
+    ASSERT_FAILS(with_two(all[i], false, 1, 0), SHOAL_INVALID_ARGUMENT, "shoal_queue_runner has the size 1");
   }
 }
 
@@ -281,5 +399,6 @@ static void errors_of_programs(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(newer_programs), cmocka_unit_test(older_programs), cmocka_unit_test(no_sizes),
+          cmocka_unit_test(stages_of_other_versions), cmocka_unit_test(runners_of_other_versions),
           cmocka_unit_test(older_programs_of_ops), cmocka_unit_test(versions), cmocka_unit_test(lines_of_the_log),
           cmocka_unit_test(ends_of_nothing), cmocka_unit_test(another_copy), cmocka_unit_test(errors_of_programs))

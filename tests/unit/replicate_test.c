@@ -149,6 +149,34 @@ static void sync_needs_a_cluster(void **state) {
   shoal_graph_free(g);
 }
 
+static int64_t rows_by_two(void *arg, shoal_dtype dtype, shoal_dims shape) {
+  assert_int_equal(dtype, SHOAL_FLOAT32);
+  return shape.at[0] / *(int *)arg;
+}
+
+/* How many parts there are a program's function may say. */
+static void parts_by_a_function(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  int rows = 2;
+  shoal_partitioning how = {.size = sizeof how, .count = rows_by_two, .count_arg = &rows, .init = zeros};
+  shoal_partitioned p = shoal_partitioned_variable_with(g, "v", SHOAL_FLOAT32, SHOAL_SHAPE(7, 4), &how);
+  int64_t dims[SHOAL_MAX_RANK];
+  assert_int_equal(p.n, 3);
+  for (int i = 0; i < p.n; i++) {
+    assert_int_equal(shoal_out_shape(p.parts[i].value, dims), 2);
+    assert_int_equal(dims[0], i ? 2 : 3);
+  }
+  shoal_partitioned_free(&p);
+  how.partitioner.axis = 1; /* seven parts of four columns */
+  rows = 1;
+  shoal_partitioned_variable_with(g, "u", SHOAL_FLOAT32, SHOAL_SHAPE(7, 4), &how);
+  expect_error(g, "cannot be cut along axis 1 of 2");
+  g = shoal_graph_new();
+  how.init = NULL;
+  shoal_partitioned_variable_with(g, "u", SHOAL_FLOAT32, SHOAL_SHAPE(7, 4), &how);
+  expect_error(g, "init is NULL");
+}
+
 /* Rows of a table in parts have the width of the table, which a layer needs. */
 static void rows_of_parts_have_a_shape(void **state) {
   shoal_graph *g = shoal_graph_new();
@@ -169,9 +197,9 @@ static void rows_of_parts_have_a_shape(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(towers_are_the_whole_batch),
-                                     cmocka_unit_test(copies_must_be_alike), cmocka_unit_test(mistakes_are_told),
-                                     cmocka_unit_test(sync_needs_a_cluster),
-                                     cmocka_unit_test(rows_of_parts_have_a_shape)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(towers_are_the_whole_batch), cmocka_unit_test(copies_must_be_alike),
+      cmocka_unit_test(mistakes_are_told),          cmocka_unit_test(sync_needs_a_cluster),
+      cmocka_unit_test(parts_by_a_function),        cmocka_unit_test(rows_of_parts_have_a_shape)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

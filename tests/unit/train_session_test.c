@@ -201,6 +201,32 @@ static void hook_error_ends_without_end(void **unused) {
   shoal_graph_free(m.g);
 }
 
+/* The same by the struct that can grow: in the same order, and its errors say whose they are. */
+static void hook_of_functions(void **unused) {
+  struct model m = build();
+  struct log l = {.what = m.loss};
+  shoal_tensor *x = number(3);
+  char name[] = "log";
+  shoal_status error = NULL;
+  for (int fails = 0; fails < 2; fails++) {
+    if (fails) l = (struct log){.fail_with = STATUS(SHOAL_INTERNAL, "broken hook")};
+    strcpy(name, "log");
+    shoal_hook hooks[] = {
+        shoal_hook_of(SHOAL_OPTIONS(shoal_hook_functions, .name = name, .state = &l, .begin = log_begin,
+                                    .after_create = log_created, .before_run = log_before, .after_run = log_after,
+                                    .end = log_end, .before_close = log_close, .free = log_free))};
+    strcpy(name, "---");
+    SHOAL_TRAIN_SESSION(s, m.g, .hooks = hooks, .n_hooks = 1, .stop_at_step = fails ? 9 : 2, .status = &error)
+    while (!shoal_should_stop(s)) shoal_run(s, SHOAL_FEED(m.x, x), SHOAL_NO_FETCHES, m.train);
+    if (!fails) ASSERT_OK(error);
+    assert_string_equal(l.text, fails ? "begin created before after close free"
+                                      : "begin created before after value before after value end close free");
+  }
+  ASSERT_FAILS(error, SHOAL_INTERNAL, "hook \"log\": broken hook");
+  shoal_tensor_unref(x);
+  shoal_graph_free(m.g);
+}
+
 static shoal_status feeds_x(void *p, shoal_run_context *c) {
   struct model *m = p;
   shoal_tensor *x = number(1);
@@ -498,8 +524,8 @@ static void model_larger_than_the_disk(void **unused) {
 }
 
 RUN_TESTS(cmocka_unit_test(stops_at_step), cmocka_unit_test(resumes), cmocka_unit_test(hooks_in_order),
-          cmocka_unit_test(hook_error_ends_without_end), cmocka_unit_test(a_hook_feeds),
-          cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
+          cmocka_unit_test(hook_error_ends_without_end), cmocka_unit_test(hook_of_functions),
+          cmocka_unit_test(a_hook_feeds), cmocka_unit_test(feeding_twice_is_an_error), cmocka_unit_test(nan_stops),
           cmocka_unit_test(final_ops_and_logging), cmocka_unit_test(summaries_and_traces),
           cmocka_unit_test(input_ends_cleanly), cmocka_unit_test(runner_error), cmocka_unit_test(errors_come_early),
           cmocka_unit_test(has_its_steps), cmocka_unit_test(folders_are_claimed), cmocka_unit_test(making_is_given_up),

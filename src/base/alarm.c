@@ -114,5 +114,6 @@ void alarm_clear(struct alarm *a) {
   if (a->linked) unlink_alarm(a);
   while (clockwork.calling == a && !pthread_equal(clockwork.thread, pthread_self()))
     pthread_cond_wait(&clockwork.idle, &clockwork.lock);
+  if (a->linked) unlink_alarm(a); /* by the call itself, meanwhile */
   pthread_mutex_unlock(&clockwork.lock);
 }

@@ -105,15 +105,30 @@ static void make_room(struct collective_memory *m, struct pool *pool) {
 
 /* ---- joining ---- */
 
-static struct shared_group *join(struct collective_memory *m, const struct collective_group *g, int rank) {
+static void end_list(void *list) { collective_runs_end(list); }
+
+/* On the group's own thread, which others may wait for, or on the pool's. */
+static void over(void *pool, struct collective_run *list) {
+  if (pool_is_mine(pool)) end_list(list);
+  else pool_submit(pool, end_list, list);
+}
+
+static struct shared_group *join(struct collective_memory *m, const struct collective_group *g, int rank,
+                                 struct pool *pool) {
   struct shared_place places[SHARED_RANKS];
   const char *names[SHARED_RANKS];
   for (int i = 0; i < g->size; i++) {
     places[i] = g->places[i].memory;
     names[i] = g->places[i].device;
   }
-  return shared_group_new(&(struct shared_group_request){
-      .home = m->home, .identity = g->identity, .rank = rank, .size = g->size, .places = places, .names = names});
+  return shared_group_new(&(struct shared_group_request){.home = m->home,
+                                                         .identity = g->identity,
+                                                         .rank = rank,
+                                                         .size = g->size,
+                                                         .places = places,
+                                                         .names = names,
+                                                         .over = over,
+                                                         .arg = pool});
 }
 
 /* With the lock held. */
@@ -133,7 +148,7 @@ struct memory_member *collective_memory_join(struct collective_memory *m, const 
   if (!e) {
     make_room(m, pool);
     e = mem_zalloc(1, sizeof *e);
-    *e = (struct memory_member){.identity = g->identity, .rank = rank, .group = join(m, g, rank)};
+    *e = (struct memory_member){.identity = g->identity, .rank = rank, .group = join(m, g, rank, pool)};
     vec_push(&m->members, e);
   }
   e->used = ++m->uses;

@@ -6,6 +6,9 @@
  *                         as all values between tasks do (shared memory, TCP, gRPC), are watched, cancelled and counted
  *                         as they are, and go with their step. TensorFlow's tasks are asked, and ask, by RecvBuf
  *   collective_memory.c   groups whose tasks are on one host: no messages, but memory that they share
+ *   collective_party.c    those of them that a step comes to together
+ *   collective_known.c    what a session knows of groups and instances
+ *   collective_guard.c    what ends them early
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
  *                         is worker_service_run.c's, beside RecvTensor
  *   collective_steps.c    steps of several masters that meet have one number, which the leader gives
@@ -24,7 +27,9 @@
 #include "base/strmap.h"
 #include "cluster/cancellable.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/collective_guard.h"
 #include "cluster/collective_memory.h"
+#include "cluster/collective_party.h"
 #include "collective/group.h"
 #include "collective/leader.h"
 #include "collective/run.h"
@@ -35,18 +40,13 @@
 struct worker;
 struct worker_session;
 
-/* What ends all collectives that are under way, once. */
-struct collectives_end {
-  atomic_int refs;
-  struct cancel cancel;
-};
-
 struct collectives { /* of one worker */
   char *leader;      /* the task, as --collective_group_leader said; NULL: by the cluster's description */
   int64_t timeout_ns;
   struct leader *tables; /* in case that it is us */
   struct collective_memory *memory;
   atomic_int_fast64_t in_memory, by_messages; /* how many were begun */
+  atomic_int_fast64_t parties;                /* how often, of those in memory */
   pthread_mutex_t lock;
   struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
   bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
@@ -79,11 +79,41 @@ struct session_collectives {
   struct collective_site site;
   struct worker_session *session;
   pthread_mutex_t lock;
-  struct strmap groups;    /* lock: key -> struct collective_group * */
-  struct strmap instances; /* lock: "group:instance" -> struct known_instance * */
+  struct strmap groups;             /* lock: key -> struct collective_group * */
+  struct known_instance *instances; /* lock: a table, [instance_room], n_instances of them there */
+  size_t n_instances, instance_room;
 };
 void session_collectives_init(struct session_collectives *c, struct worker_session *s);
 void session_collectives_release(struct session_collectives *c);
+
+/* Ends a member: with an error, which is taken over, what is known of the group may have changed, and is forgotten. */
+void collectives_tell(struct session_collectives *c, struct collective_member *m, shoal_status s, struct tensor *out);
+/* A member whose output is made, and is taken over. */
+void collectives_by_messages(struct session_collectives *c, struct step *step, struct collective_member *m,
+                             struct tensor *out);
+/* That it took too long to wait for that device; NULL: for nobody in particular. */
+shoal_status collectives_late(const char *who);
+/* n: elements of the output. source: of a broadcast. */
+struct schedule_request collectives_request(const struct collective_member *m, const struct collective_group *g,
+                                            int rank, int source, int64_t n);
+
+/* ---- collective_known.c ---- */
+
+/* The member's device in the session's terms; the caller frees it. */
+char *collectives_device(const struct session_collectives *c, const struct collective_member *m);
+/* A reference; NULL: none is known. */
+struct collective_group *collectives_known_group(struct session_collectives *c, const struct collective_member *m);
+/* The member's rank; -1: it is none of that group as it is known, or claims another. */
+int collectives_rank(const struct session_collectives *c, const struct collective_group *g,
+                     const struct collective_member *m);
+void collectives_know_group(struct session_collectives *c, struct collective_group *g);
+bool collectives_known_instance(struct session_collectives *c, const struct collective_member *m, int rank,
+                                int *source);
+void collectives_know_instance(struct session_collectives *c, const struct collective_member *m, int source);
+/* Of a broadcast: the source alone has something to send. */
+bool collectives_plays_its_part(const struct collective_member *m, int rank, int source);
+/* Something of a group may have changed. */
+void collectives_forget(struct session_collectives *c, int group_key);
 
 /* ---- collective_graph.c ---- */
 

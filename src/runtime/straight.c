@@ -19,6 +19,7 @@
 #include "base/going_on.h"
 #include "base/mem.h"
 #include "base/outbox.h"
+#include "base/together.h"
 #include "runtime/plan_internal.h"
 #include "runtime/step_stats.h"
 #include "tensor/strings.h"
@@ -450,7 +451,9 @@ static void run_todo(struct exec *e, struct todo *t) {
   struct pool *inter = e->step->inter;
   const struct file_roots *before = file_roots_use(p->device->files);
   uint64_t control = denormals_flush();
+  together_open();
   while (t->n) {
+    if (t->first[1] < 0) together_begin();
     int segment = todo_take(e, t);
     const struct segment *seg = &p->segments[segment];
     if (atomic_load(&e->verdict.failed)) {
@@ -465,6 +468,7 @@ static void run_todo(struct exec *e, struct todo *t) {
       segment_end(e, segment, t);
     }
   }
+  together_close();
   file_roots_use(before);
   denormals_restore(control);
 }

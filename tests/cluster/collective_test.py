@@ -394,11 +394,20 @@ def three_tasks():
         clients(c, [(0, 0), (1, 0), (2, 0)], True)
 
 
-def ways(cluster, task):
-    """How many collectives the task began in shared memory, and how many by messages."""
+def metrics(cluster, task):
     log = cluster.tasks["worker", task].text()
     with urllib.request.urlopen(re.search(r"pages at (http://127.0.0.1:\d+)/", log)[1] + "/metrics", timeout=120) as page:
-        text = page.read().decode()
+        return page.read().decode()
+
+
+def begun(cluster, task):
+    """How often it began some in shared memory, one or several at a time."""
+    return int(re.search(r"shoal_collective_parties_total (\d+)", metrics(cluster, task))[1])
+
+
+def ways(cluster, task):
+    """How many collectives the task began in shared memory, and how many by messages."""
+    text = metrics(cluster, task)
     return [int(re.search(rf'shoal_collectives_total{{by="{by}"}} (\d+)', text)[1]) for by in ("memory", "messages")]
 
 
@@ -406,6 +415,26 @@ def in_shared_memory():
     with Cluster(["--http_port=0"], worker=["shoal"] * 3) as c:
         across(c, [(0, 0), (1, 0), (2, 0)])
         assert all(ways(c, task)[0] >= 40 and ways(c, task)[1] == 0 for task in range(3)), [ways(c, t) for t in range(3)]
+
+
+def many_together():
+    """200 that a step comes to at one moment, of several types and sizes: begun as few, with the bits that messages give."""
+    types = (np.float32, np.float64, np.int32, np.float16)
+    def build_many(group, v2, **attrs):
+        return [member("reduce", values(rank, 1 + 37 * i % 2000).astype(types[i % 4]) * 100, rank, v2=v2, size=3, group=group,
+                       instance=1 + i, **attrs) for rank in range(3) for i in range(200)]
+    with Cluster(["--http_port=0"], worker=["shoal"] * 3) as c, tf.Graph().as_default():
+        by_memory, by_messages = build_many(11, False), build_many(12, True, communication_hint="shoal:direct")
+        with tf.Session(c.target("worker", 0)) as s:
+            wanted, first = s.run(by_messages), s.run(by_memory)
+            before = [(ways(c, task), begun(c, task)) for task in range(3)]
+            for _ in range(5):
+                got = s.run(by_memory)
+                assert all(a.tobytes() == b.tobytes() == x.tobytes() for a, b, x in zip(got, wanted, first))
+            for task, (was, parties) in enumerate(before):
+                now = ways(c, task)
+                assert now[0] - was[0] == 1000 and now[1] == was[1], (was, now)
+                assert begun(c, task) - parties < 50, (parties, begun(c, task))
 
 
 def more_groups_than_there_is_memory_for():
@@ -446,7 +475,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory,
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),

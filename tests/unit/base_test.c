@@ -252,6 +252,33 @@ static void alarms_ring_in_order(void **state) {
   sem_destroy(&released);
 }
 
+static void ring_again(void *arg) {
+  catch_clockwork(NULL);
+  alarm_set(arg, clock_ns() + (int64_t)3600 * 1000000000, ring_again, arg);
+}
+
+static void *release_soon(void *arg) {
+  usleep(20000);
+  sem_post(&released);
+  return NULL;
+}
+
+/* Cleared while its call runs, which sets it again: it does not ring again. */
+static void an_alarm_that_sets_itself(void **state) {
+  static struct alarm a;
+  pthread_t other;
+  sem_init(&caught, 0, 0);
+  sem_init(&released, 0, 0);
+  alarm_set(&a, clock_ns(), ring_again, &a);
+  while (sem_wait(&caught)) continue;
+  pthread_create(&other, NULL, release_soon, NULL);
+  alarm_clear(&a);
+  assert_false(a.linked);
+  pthread_join(other, NULL);
+  sem_destroy(&caught);
+  sem_destroy(&released);
+}
+
 enum { CROWD = 300000 };
 static struct alarm crowd[CROWD];
 static int crowd_rang, crowd_last; /* the clockwork's until the last has rung */
@@ -351,4 +378,5 @@ RUN_TESTS(cmocka_unit_test(status_keeps_code_message_and_places), cmocka_unit_te
           cmocka_unit_test(text_grows), cmocka_unit_test(integers_from_text),
           cmocka_unit_test(strmap_against_a_plain_model), cmocka_unit_test(strmap_keeps_the_order),
           cmocka_unit_test(hashes_are_secret), cmocka_unit_test(vectors_grow), cmocka_unit_test(alarms_ring_in_order),
-          cmocka_unit_test(a_crowd_of_alarms), cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))
+          cmocka_unit_test(an_alarm_that_sets_itself), cmocka_unit_test(a_crowd_of_alarms),
+          cmocka_unit_test(near_misses), cmocka_unit_test(strangers_words))

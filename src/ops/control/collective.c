@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "collective/schedule.h"
 #include "ops/array/array_util.h"
 #include "ops/control/collective_loops.h"
@@ -133,7 +134,7 @@ static shoal_status make(struct collective_member *m, struct tensor *out) {
 static void done(struct collective_member *m, shoal_status s, struct tensor *result) {
   struct kernel_ctx *ctx = ctx_of(m);
   if (!s) ctx_set(ctx, 0, result);
-  free(m);
+  block_free(m);
   ctx_done(ctx, s);
 }
 
@@ -233,7 +234,7 @@ void collective_meet(struct step *step, struct collective_member *m) {
 }
 
 static void start(struct kernel_ctx *ctx) {
-  struct collective_try *a = mem_zalloc(1, sizeof *a);
+  struct collective_try *a = block_alloc(sizeof *a);
   shoal_status s = fill(ctx, &a->member);
   a->ctx = ctx;
   if (s) done(&a->member, s, NULL);

@@ -1,0 +1,296 @@
+/* A party is open on one thread (base/together.h) until no more is about to be started there; then it begins, and what
+ * ends together is ended together. Nothing waits for the whole of it: another task may need the result of one to come
+ * to the next.
+ *
+ * Members that cannot share memory after all (UNIMPLEMENTED, before anything has happened) go by messages. */
+#include "cluster/collective_party.h"
+
+#include <string.h>
+
+#include "base/block.h"
+#include "base/clock.h"
+#include "base/together.h"
+#include "cluster/collectives.h"
+#include "cluster/worker.h"
+
+enum { LOOK_MS = 250, PATIENCE_NS = 50000 };
+
+struct party_run {
+  struct collective_run run; /* first */
+  struct schedule_request request;
+  struct party *party;
+  struct collective_member *member;
+  struct tensor out;
+  atomic_bool ended;
+  struct party_run *after; /* in the party */
+};
+
+struct party {
+  struct collective_guard guard; /* first */
+  struct together together;
+  struct session_collectives *site;
+  struct step *step;
+  const struct device *device;
+  double timeout_s;
+  struct collective_group *group; /* a reference */
+  int rank;
+  struct memory_member *shared;
+  struct party_run *first, *last;
+  atomic_int left;              /* that have not ended */
+  struct cancel_hook breaking;  /* of our cancellation */
+  struct alarm look;            /* when to see for whom it waits */
+  struct collective_wire wire;  /* the look's, from here on */
+  uint64_t watched;             /* ranks, by bit */
+  struct cancel watching;       /* ends the watch over them */
+  _Atomic(struct watch *) lost; /* one that has something to tell; the look's to take */
+};
+
+static __thread struct party *open_party; /* this thread's */
+
+_Static_assert(SHARED_RANKS <= 64, "a bit for each");
+
+static struct collectives *collectives_of(const struct party *p) { return &p->site->session->worker->collectives; }
+
+/* ---- watching ---- */
+
+/* Over a member that is waited for. */
+struct watch {
+  struct party *party;
+  int rank;
+  shoal_status told; /* why it does not come */
+};
+
+static void watch_free(struct watch *w) {
+  if (!w) return;
+  shoal_status_free(w->told);
+  free(w);
+}
+
+/* Has the step ended there, or is it gone? By now it may have done its part, and be past it: the look sees. */
+static void watch_ended(void *arg, shoal_status s, struct tensor *value, bool is_dead) {
+  struct watch *w = arg;
+  struct party *p = w->party;
+  tensor_release(value);
+  w->told = s;
+  if (s && !cancel_started(&p->watching)) w = atomic_exchange(&p->lost, w);
+  watch_free(w);
+  guard_unref(&p->guard);
+}
+
+/* The oldest that has not ended; NULL: all have. */
+static struct party_run *oldest(const struct party *p) {
+  struct party_run *x = p->first;
+  while (x && atomic_load(&x->ended)) x = x->after;
+  return x;
+}
+
+static int missing(const struct party *p) {
+  struct party_run *x = oldest(p);
+  return x ? shared_group_missing(memory_member_group(p->shared), &x->run.id) : -1;
+}
+
+static void watch(struct party *p, int rank) {
+  struct party_run *x = oldest(p);
+  if (!x) return;
+  if (!p->wire.rendezvous) {
+    collective_wire_init(&p->wire);
+    p->wire.rendezvous = steps_get(p->site->session->worker->steps, p->step->id);
+    p->wire.group = p->group;
+    p->wire.rank = p->rank;
+  }
+  struct watch *w = mem_zalloc(1, sizeof *w);
+  *w = (struct watch){p, rank};
+  p->watched |= (uint64_t)1 << rank;
+  guard_ref(&p->guard);
+  collective_wire_watch(&p->wire, &x->run.id, rank, &p->watching, watch_ended, w);
+}
+
+/* A process that is stopped is there, and does nothing, and one whose step was given up does not come: the network
+ * knows. */
+static void on_look(void *arg) {
+  struct party *p = arg;
+  int rank = missing(p);
+  bool elsewhere = rank >= 0 && p->group->tasks[rank] != p->group->tasks[p->rank];
+  alarm_set(&p->look, deadline_after_ms(LOOK_MS), on_look, p);
+  if (!elsewhere) return;
+  /* What follows may end it there and then. */
+  if (p->watched >> rank & 1) {
+    struct watch *lost = atomic_exchange(&p->lost, NULL);
+    if (lost && lost->rank == rank) guard_stop(&p->guard, status_copy(lost->told));
+    watch_free(lost);
+  } else watch(p, rank);
+}
+
+/* ---- ending ---- */
+
+static void release(struct collective_guard *g) {
+  struct party *p = (struct party *)g;
+  for (struct party_run *x = p->first, *next; x; x = next) {
+    next = x->after;
+    block_free(x);
+  }
+  collective_group_unref(p->group);
+  cancel_release(&p->watching);
+  watch_free(atomic_load(&p->lost));
+  block_free(p);
+}
+
+/* The last of it has ended. */
+static void close_party(struct party *p) {
+  cancel_deregister(&p->guard.cancel, &p->breaking);
+  alarm_clear(&p->look);
+  cancel_start(&p->watching, NULL);
+  guard_end(&p->guard);
+  rendezvous_unref(p->wire.rendezvous);
+  collective_memory_leave(collectives_of(p)->memory, p->shared);
+}
+
+static void tell(struct party *p, struct party_run *x, shoal_status s) {
+  bool stopped = cancel_started(&p->guard.cancel);
+  if (shoal_status_code(s) == SHOAL_UNIMPLEMENTED && !stopped) { /* nothing has happened */
+    shoal_status_free(s);
+    collectives_by_messages(p->site, p->step, x->member, &x->out);
+    return;
+  }
+  if (s && stopped) { /* what follows from it says less */
+    shoal_status_free(s);
+    s = cancel_reason(&p->guard.cancel);
+  }
+  collectives_tell(p->site, x->member, s, &x->out);
+}
+
+static void run_over(struct collective_run *r, shoal_status s) {
+  struct party_run *x = (struct party_run *)r;
+  struct party *p = x->party;
+  atomic_store(&x->ended, true);
+  if (atomic_fetch_sub(&p->left, 1) == 1) close_party(p);
+  tell(p, x, s);
+  guard_unref(&p->guard);
+}
+
+/* Who has ended is past the reach of its transport, which may be gone when all have. */
+static void on_break(void *arg) {
+  struct party *p = arg;
+  for (struct party_run *x = p->first; x; x = x->after)
+    if (!atomic_load(&x->ended)) collective_run_fail(&x->run, cancel_reason(&p->guard.cancel));
+}
+
+static shoal_status late(struct collective_guard *g) {
+  struct party *p = (struct party *)g;
+  int rank = missing(p);
+  return collectives_late(rank >= 0 ? p->group->places[rank].device : NULL);
+}
+
+/* ---- beginning ---- */
+
+static void fail_all(struct party *p) {
+  for (struct party_run *x = p->first, *next; x; x = next) {
+    next = x->after; /* with the last of them p goes */
+    run_over(&x->run, cancel_reason(&p->guard.cancel));
+  }
+}
+
+static void begin(struct together *t) {
+  struct party *p = (struct party *)((char *)t - offsetof(struct party, together));
+  if (open_party == p) open_party = NULL;
+  atomic_fetch_add(&collectives_of(p)->in_memory, atomic_load(&p->left));
+  atomic_fetch_add(&collectives_of(p)->parties, 1);
+  struct cancel *step = p->first->member->cancel;
+  if (!guard_begin(&p->guard, collectives_of(p), step) ||
+      !cancel_register(&p->guard.cancel, &p->breaking, on_break, p)) {
+    fail_all(p);
+    return;
+  }
+  alarm_set(&p->look, deadline_after_ms(LOOK_MS), on_look, p);
+  if (pool_is_mine(p->step->inter)) p->first->run.patience_ns = PATIENCE_NS;
+  collective_run_start(&p->first->run);
+}
+
+static bool fits(const struct party *p, const struct session_collectives *site, const struct step *step,
+                 const struct collective_member *m) {
+  return p->site == site && p->step == step && p->device == m->device && p->group->key == m->group_key &&
+         p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) && p->timeout_s == m->timeout_s &&
+         p->first->member->cancel == m->cancel;
+}
+
+/* NULL: the group goes by messages. */
+static struct party *party_new(struct session_collectives *site, struct step *step, const struct collective_member *m,
+                               struct collective_group *g, int rank) {
+  struct collectives *c = &site->session->worker->collectives;
+  struct memory_member *shared = collective_memory_join(c->memory, g, rank, step->inter);
+  if (!shared) return NULL;
+  struct party *p = block_zalloc(sizeof *p);
+  guard_init(&p->guard, c, m->timeout_s, late, release);
+  cancel_init(&p->watching);
+  p->together.begin = begin;
+  p->site = site;
+  p->step = step;
+  p->device = m->device;
+  p->timeout_s = m->timeout_s;
+  p->group = collective_group_ref(g);
+  p->rank = rank;
+  p->shared = shared;
+  return p;
+}
+
+static void add(struct party *p, struct collective_member *m, int source, struct tensor *out) {
+  struct party_run *x = block_alloc(sizeof *x);
+  x->party = p;
+  x->member = m;
+  x->after = NULL;
+  tensor_move(&x->out, out);
+  atomic_init(&x->ended, false);
+  x->request = collectives_request(m, p->group, p->rank, source, x->out.n);
+  x->run = (struct collective_run){.request = &x->request,
+                                   .id = {p->step->id, m->group_key, m->instance_key, m->frame, m->iter},
+                                   .transport = shared_group_transport(memory_member_group(p->shared)),
+                                   .arithmetic = m->arithmetic,
+                                   .members = p->group->size,
+                                   .element = dtype_size(m->dtype),
+                                   .in = m->in ? m->in->data : NULL,
+                                   .out = x->out.data,
+                                   .done = run_over};
+  if (p->last) {
+    p->last->after = x;
+    p->last->run.next = &x->run;
+    guard_ref(&p->guard); /* each has one */
+  } else p->first = x;
+  p->last = x;
+  atomic_fetch_add_explicit(&p->left, 1, memory_order_relaxed);
+}
+
+bool party_take(struct session_collectives *site, struct step *step, struct collective_member *m,
+                struct collective_group *g, int rank, int source) {
+  struct party *p = open_party && fits(open_party, site, step, m) ? open_party : NULL;
+  bool fresh = !p;
+  struct tensor out = {0};
+  if (m->algorithm >= 0) return false;
+  if (fresh) p = party_new(site, step, m, g, rank);
+  if (!p) return false;
+  shoal_status s = m->make(m, &out);
+  if (s && fresh) {
+    collective_memory_leave(collectives_of(p)->memory, p->shared);
+    guard_unref(&p->guard);
+  }
+  if (s) {
+    collectives_tell(site, m, s, &out);
+    return true;
+  }
+  add(p, m, source, &out);
+  if (!fresh) return true;
+  if (together_leave(&p->together)) open_party = p;
+  else begin(&p->together);
+  return true;
+}
+
+bool party_take_known(struct session_collectives *site, struct step *step, struct collective_member *m) {
+  struct party *p = open_party;
+  if (m->kind == COLLECTIVE_JOIN || m->algorithm >= 0) return false;
+  bool near = p && fits(p, site, step, m);
+  struct collective_group *g = near ? p->group : collectives_known_group(site, m);
+  int source = 0, rank = near ? p->rank : g ? collectives_rank(site, g, m) : -1;
+  bool taken =
+      rank >= 0 && collectives_known_instance(site, m, rank, &source) && party_take(site, step, m, g, rank, source);
+  if (!near) collective_group_unref(g);
+  return taken;
+}

@@ -434,17 +434,18 @@ static void add_types(struct text *t, uint32_t types) {
 static void add_kernel_types(struct text *t, const struct op *op) {
   const char *attr = NULL;
   uint32_t types = 0;
-  bool any = false;
+  bool any = false, all = false; /* one takes whatever the signature allows */
   for (const struct kernel_def *k = op->row->kernels; k && k->device; k++) {
     if (strcmp(k->device, "CPU")) continue;
     any = true;
+    all |= !k->type_attr;
     if (!attr) attr = k->type_attr;
     if (str_equal(attr, k->type_attr)) types |= k->types;
   }
   const struct op_attr *a = attr ? op_attr_find(op, attr) : NULL;
   if (a && a->types) types &= (uint32_t)a->types;
   if (!any) text_adds(t, "graph only");
-  else if (!attr) text_adds(t, "");
+  else if (all) text_adds(t, "");
   else add_types(t, types);
 }
 

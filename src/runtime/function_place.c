@@ -47,12 +47,13 @@ void function_places_release(struct function_places *p) {
 /* ---- memory ---- */
 
 static bool crosses(const struct shoal_node *n, const char *op, shoal_dtype type, uint32_t host) {
-  if (!op_is(n->op, op) || !dtype_plain(dtype_base(type))) return false;
+  if (!op_is(n->op, op) || !(dtype_plain(dtype_base(type)) || type == SHOAL_VARIANT)) return false;
   const struct attr *index = node_attr(n, "index");
   return index && index->kind == ATTR_INT && !(host >> MIN((uint64_t)index->i, 31) & 1);
 }
 
-/* The ends of the body that are in the memory of its device. The ops differ in nothing else. */
+/* The ends of the body that are in the memory of its device; of variants, the tensors in them. The ops differ in
+ * nothing else. */
 static void use_device_memory(struct shoal_graph *g, uint32_t host_args, uint32_t host_rets) {
   for (size_t i = 0; i < g->nodes.n; i++) {
     struct shoal_node *n = g->nodes.at[i];

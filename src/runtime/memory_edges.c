@@ -5,7 +5,8 @@
  * So everything that goes in and out of a device passes here and nowhere else: arguments and results, sends and
  * receives and constants are in host memory by their kernels' word, and sizes and axes are read there. A constant is
  * copied once. Sends and receives between devices of one type in this task are made to take the device's memory first,
- * if the type can copy between its devices.
+ * if the type can copy between its devices. A variant is in host memory always; where it leaves the device it passes
+ * _ToHost for the sake of the tensors in it.
  *
  * It is done to the graph of one device just before it is compiled, when kernels are known; the graph a master made, or
  * a client sees, has no such nodes. A reference is no edge of its own: whoever reads through it has the variable's
@@ -39,12 +40,18 @@ static shoal_status add_copy(struct walk *w, shoal_out from, bool to_host, struc
   return NULL;
 }
 
+/* Does a variant leave the device here? It is in host memory, but what is in it need not be. */
+static bool leaves(const struct shoal_node *n, int i) {
+  if (n->in_types[i] != SHOAL_VARIANT) return false;
+  return op_is(n->op, "_Send") || op_is(n->op, "_HostSend") || op_is(n->op, "_Retval");
+}
+
 static shoal_status join(struct walk *w, struct shoal_node *n, const uint8_t *host_in) {
   for (int i = 0; i < n->n_in; i++) {
     shoal_out from = n->in[i];
     if (!from.node || dtype_is_ref(n->in_types[i])) continue;
     int at = w->first_out[from.node->id] + from.index;
-    if (w->host_out[at] == host_in[i]) continue;
+    if (w->host_out[at] == host_in[i] && !leaves(n, i)) continue;
     if (!w->copies[at]) TRY(add_copy(w, from, host_in[i], &w->copies[at]));
     n->in[i] = (shoal_out){w->copies[at], 0};
   }

@@ -67,6 +67,10 @@ struct variant_type {
   struct variant *(*zeros_like)(const struct variant *v);
   /* (optional) The sum of two values of this kind (gradients). */
   shoal_status (*add)(const struct variant *a, const struct variant *b, struct variant **out);
+  /* (optional, both) Of a kind whose tensors may be in a device's memory: one like it, for the caller to change; and
+   * the tensors inside, some of which may have no value. */
+  struct variant *(*copy)(const struct variant *v);
+  struct tensor *(*tensors)(struct variant *v, size_t *n);
 };
 struct variant {
   const struct variant_type *type;

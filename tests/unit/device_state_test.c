@@ -1,5 +1,5 @@
-/* What lives between nodes, on devices whose memory is not the host's: stacks, tensor arrays, what devices compute
- * together. On the soft device (src/device/soft). */
+/* What lives between nodes, on devices whose memory is not the host's: stacks, tensor arrays, tensor lists, what
+ * devices compute together. On the soft device (src/device/soft). */
 #include "unit.h"
 
 #include <shoal/shoal.h>
@@ -97,5 +97,91 @@ static void arrays_on_devices(void **state) {
   assert_memory_equal(values, ((float[]){16, 0, 8}), sizeof values);
 }
 
+/* ---- lists ---- */
+
+#define OF_FLOATS TYPE("element_dtype", "DT_FLOAT")
+#define LIST_NUMBERS                                                                                                 \
+  FOUR ADD("GPU:0", "a", "four") ADD("GPU:0", "b", "a") INTS("zero", "", "int_val: 0") INTS("one", "", "int_val: 1") \
+      INTS("three", "", "int_val: 3") INTS("scalar", "dim { size: 0 }", "")
+#define SET(device, name, list, index, value) \
+  AT(device, name, "TensorListSetItem", IN(list) IN(index) IN(value) OF_FLOATS)
+#define GET(device, name, list, index) AT(device, name, "TensorListGetItem", IN(list) IN(index) IN("scalar") OF_FLOATS)
+#define STACK(device, name, list) AT(device, name, "TensorListStack", IN(list) IN("scalar") OF_FLOATS)
+/* Three elements: 8, none, 16. */
+#define LIST                                                                                                        \
+  LIST_NUMBERS NODE("list", "TensorListReserve", IN("scalar") IN("three") OF_FLOATS TYPE("shape_type", "DT_INT32")) \
+      INTS("two", "", "int_val: 2") SET("GPU:0", "first", "list", "zero", "a")                                      \
+          SET("GPU:0", "all", "first", "two", "b")
+
+/* What is put into a list and taken out of it stays on its device; so do zeros for what was never put there. */
+static void lists_on_devices(void **state) {
+  float values[3];
+  setup_gpus("1");
+  run_graph(LIST STACK("GPU:0", "stacked", "all"), "stacked:0", values, 3, 1);
+  assert_memory_equal(values, ((float[]){8, 0, 16}), sizeof values);
+  run_graph(LIST GET("GPU:0", "x", "all", "two") ADD("GPU:0", "y", "x"), "y:0", values, 1, 1);
+  assert_float_equal(values[0], 32, 0);
+  run_graph(LIST GET("GPU:0", "x", "all", "one") ADD("GPU:0", "y", "x"), "y:0", values, 1, 1);
+  assert_float_equal(values[0], 0, 0);
+  run_graph(LIST INTS("order", "dim { size: 3 }", "int_val: 2 int_val: 1 int_val: 2")
+                NODE("taken", "TensorListGather", IN("all") IN("order") IN("scalar") OF_FLOATS),
+            "taken:0", values, 3, 1);
+  assert_memory_equal(values, ((float[]){16, 0, 16}), sizeof values);
+}
+
+/* Rows of a tensor are elements in its memory; what is pushed is popped. */
+static void lists_of_rows_on_devices(void **state) {
+  float values[3];
+  setup_gpus("1");
+  run_graph(LIST STACK("GPU:0", "stacked", "all") NODE(
+                "rows", "TensorListFromTensor", IN("stacked") IN("scalar") OF_FLOATS TYPE("shape_type", "DT_INT32"))
+                NODE("more", "TensorListPushBack", IN("rows") IN("a") OF_FLOATS)
+                    NODE("less", "TensorListPopBack", IN("more") IN("scalar") OF_FLOATS)
+                        NODE("least", "TensorListPopBack", IN("less") IN("scalar") OF_FLOATS)
+                            NODE("sum", "AddV2", IN("less:1") IN("least:1") TYPE("T", "DT_FLOAT")),
+            "sum:0", values, 1, 1);
+  assert_float_equal(values[0], 24, 0);
+}
+
+/* A list that goes elsewhere takes its elements along: to the CPU, to another device, which both change it, and back.
+ * Indices and shapes go from device to device, and are read by the host there. */
+static void lists_travel(void **state) {
+  float values[3];
+  setup_gpus("2");
+  run_graph(LIST STACK("CPU:0", "stacked", "all"), "stacked:0", values, 3, 1);
+  assert_memory_equal(values, ((float[]){8, 0, 16}), sizeof values);
+  run_graph(LIST SET("GPU:1", "there", "all", "one", "four") STACK("GPU:1", "stacked", "there"), "stacked:0", values, 3,
+            4);
+  assert_memory_equal(values, ((float[]){8, 4, 16}), sizeof values);
+  run_graph(LIST SET("GPU:1", "there", "all", "one", "four") SET("CPU:0", "here", "there", "zero", "four")
+                STACK("GPU:0", "stacked", "here"),
+            "stacked:0", values, 3, 4);
+  assert_memory_equal(values, ((float[]){4, 4, 16}), sizeof values);
+  run_graph(LIST GET("GPU:1", "x", "all", "two") ADD("GPU:1", "y", "x"), "y:0", values, 1, 4);
+  assert_float_equal(values[0], 32, 0);
+}
+
+/* A list is fetched, and fed to another step: its elements are the host's then. */
+static void lists_are_fetched_and_fed(void **state) {
+  static const char text[] =
+      LIST STACK("GPU:0", "stacked", "fed") AT("CPU:0", "fed", "Placeholder", TYPE("dtype", "DT_VARIANT"));
+  shoal_graph *g = shoal_graph_new();
+  shoal_session *s;
+  shoal_tensor *list = NULL, *out = NULL;
+  const char *all = "all:0", *fed = "fed:0", *stacked = "stacked:0";
+  setup_gpus("1");
+  ASSERT_OK(shoal_graph_import_text(g, text, strlen(text), NULL));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  ASSERT_OK(shoal_session_run(s, NULL, NULL, NULL, 0, &all, &list, 1, NULL, 0, NULL));
+  ASSERT_OK(shoal_session_run(s, NULL, &fed, &list, 1, &stacked, &out, 1, NULL, 0, NULL));
+  assert_memory_equal(shoal_tensor_const_data(out), ((float[]){8, 0, 16}), 3 * sizeof(float));
+  shoal_tensor_unref(list);
+  shoal_tensor_unref(out);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 RUN_TESTS(cmocka_unit_test(collectives_on_devices), cmocka_unit_test(stacks_on_devices),
-          cmocka_unit_test(arrays_on_devices))
+          cmocka_unit_test(arrays_on_devices), cmocka_unit_test(lists_on_devices),
+          cmocka_unit_test(lists_of_rows_on_devices), cmocka_unit_test(lists_travel),
+          cmocka_unit_test(lists_are_fetched_and_fed))

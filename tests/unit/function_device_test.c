@@ -25,8 +25,15 @@
 #define END(name, op, rest, i) \
   "node { name: '" name "' op: '" op "' " rest TYPE("T") "attr { key: 'index' value { i: " i " } } } "
 
+#define VARIANT "type: DT_VARIANT "
+#define OF_FLOATS "attr { key: 'element_dtype' value { " FLOAT "} } "
+#define INTS(node, name, dims, value)                                                      \
+  node " { name: '" name                                                                   \
+       "' op: 'Const' attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' " \
+       "value { tensor { dtype: DT_INT32 tensor_shape { " dims "} " value "} } } } "
+
 /* less(n, a) = n < 10; next(n, a) = n + 1, a + a; twice(i, a) = a + a; both(a) = a + a + a; text(a) = a, by way of a
- * string; asks(a) = a + a, at CPU:0; known(a) = a + 2 * 2 */
+ * string; asks(a) = a + a, at CPU:0; known(a) = a + 2 * 2; few(n, l) = n < 10; push(n, l) = n + 1, l with n */
 static const char library[] =
     "library { "
     "function { signature { name: 'less' " ARG("n") ARG("a") "output_arg { name: 'r' type: DT_BOOL } } "
@@ -51,6 +58,14 @@ static const char library[] =
     "ret { key: 'r' value: 'sum:z:0' } " CONST("two", "2")
     OP("square", "Mul", "input: 'two:output:0' input: 'two:output:0' ", TYPE("T"))
     OP("sum", "AddV2", "input: 'a' input: 'square:z:0' ", TYPE("T"))
+    "} function { signature { name: 'few' " ARG("n") "input_arg { name: 'l' " VARIANT "} "
+    "output_arg { name: 'r' type: DT_BOOL } } ret { key: 'r' value: 'c:z:0' } " CONST("ten", "10")
+    OP("c", "Less", "input: 'n' input: 'ten:output:0' ", TYPE("T"))
+    "} function { signature { name: 'push' " ARG("n") "input_arg { name: 'l' " VARIANT "} " RET("m")
+    "output_arg { name: 'k' " VARIANT "} } "
+    "ret { key: 'm' value: 'plus:z:0' } ret { key: 'k' value: 'more:output_handle:0' } " CONST("one", "1")
+    OP("plus", "AddV2", "input: 'n' input: 'one:output:0' ", TYPE("T"))
+    OP("more", "TensorListPushBack", "input: 'l' input: 'n' ", OF_FLOATS)
     "} } ";
 
 static const char task[] = "/job:localhost/replica:0/task:0";
@@ -163,6 +178,26 @@ static void a_loop_stays_on_its_device(void **state) {
   shoal_bytes_free(&trace);
 }
 
+/* So do the elements of a list that it carries; the list itself is the host's. */
+static void a_list_stays_on_its_device(void **state) {
+  static const char nodes[] = END("n", "_Arg", "", "0") INTS("node", "scalar", "dim { size: 0 } ", "")
+      INTS("node", "none", "", "int_val: -1 ") INTS("node", "two", "", "int_val: 2 ")
+      "node { name: 'empty' op: 'EmptyTensorList' input: 'scalar' input: 'none' " OF_FLOATS
+      "attr { key: 'shape_type' value { type: DT_INT32 } } } "
+      "node { name: 'loop' op: 'While' input: 'n' input: 'empty' " TYPES("T", FLOAT VARIANT) FUNC("cond", "few")
+      FUNC("body", "push") "} node { name: 'y' op: 'TensorListGetItem' input: 'loop:1' input: 'two' input: 'scalar' "
+      OF_FLOATS "} " END("z", "_Retval", "input: 'y' ", "0");
+  for (int device = 0; device < 2; device++) {
+    shoal_bytes trace = {0};
+    assert_float_equal(run_at(device, nodes, 7, &trace), 9, 0);
+    assert_int_equal(count(&trace, "/device:CPU:0"), !device);
+    assert_int_equal(count(&trace, "y/_to_host ="), device);
+    assert_int_equal(count(&trace, "more/_to_host ="), 0);
+    assert_int_equal(count(&trace, "loop/_to_host ="), 0);
+    shoal_bytes_free(&trace);
+  }
+}
+
 static void branches_and_counted_loops(void **state) {
   static const struct {
     const char *node;
@@ -241,6 +276,6 @@ static void bodies_are_rewritten(void **state) {
   shoal_bytes_free(&trace);
 }
 
-RUN_TESTS(cmocka_unit_test(a_loop_stays_on_its_device), cmocka_unit_test(branches_and_counted_loops),
-          cmocka_unit_test(what_a_device_has_not_runs_elsewhere), cmocka_unit_test(requests_inside_a_body_count),
-          cmocka_unit_test(bodies_are_rewritten))
+RUN_TESTS(cmocka_unit_test(a_loop_stays_on_its_device), cmocka_unit_test(a_list_stays_on_its_device),
+          cmocka_unit_test(branches_and_counted_loops), cmocka_unit_test(what_a_device_has_not_runs_elsewhere),
+          cmocka_unit_test(requests_inside_a_body_count), cmocka_unit_test(bodies_are_rewritten))

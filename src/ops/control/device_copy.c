@@ -1,15 +1,85 @@
 /* _ToHost and _ToDevice: the edges of a device's memory, put in by runtime/memory_edges.c. The device does the work.
  * What it gets is there for all that it does later, so nobody waits for that; what the host gets, the host waits for.
  *
+ * A variant is in host memory itself, the tensors in it need not be (TensorList): where one leaves its device, those
+ * are copied, into one like it.
+ *
  * A constant is copied at its first use and kept by the kernel: every step that follows, and every iteration, shares
  * the copy. */
+#include <stdlib.h>
+
+#include "base/join.h"
+#include "base/mem.h"
 #include "runtime/kernel.h"
 
 static void copied(void *arg, shoal_status s) { ctx_done(arg, s); }
 
+/* ---- variants ---- */
+
+static bool is_elsewhere(const struct tensor *t) { return tensor_valid(t) && t->buffer->device; }
+
+/* Does it have tensors in a device's memory? */
+static bool has_any(struct variant *v) {
+  size_t n = 0;
+  struct tensor *t = v && v->type->tensors ? v->type->tensors(v, &n) : NULL;
+  while (n && !is_elsewhere(&t[n - 1])) n--;
+  return n > 0;
+}
+
+struct leaving { /* a variant on its way out; those that do not have tensors there are handed on */
+  struct kernel_ctx *ctx;
+  struct join join;
+};
+
+static void left(void *arg, shoal_status s) {
+  struct leaving *l = arg;
+  struct kernel_ctx *ctx = l->ctx;
+  free(l);
+  ctx_done(ctx, s);
+}
+
+/* The copy has references to what is there; to_host puts values in their place, one part of the join each. */
+static void fetch_tensors(struct leaving *l, const struct variant *from, struct variant *to) {
+  size_t n;
+  struct tensor *own = to->type->tensors(to, &n), *theirs = from->type->tensors((struct variant *)from, &n);
+  for (size_t i = 0; i < n; i++) {
+    if (!is_elsewhere(&own[i])) continue;
+    struct device *d = own[i].buffer->device;
+    tensor_release(&own[i]);
+    own[i] = tensor_none();
+    join_enter(&l->join);
+    d->type->ops->to_host(d, &theirs[i], &own[i], join_part, &l->join);
+  }
+}
+
+static void variants_to_host(struct kernel_ctx *ctx) {
+  const struct tensor *in = ctx_in(ctx, 0);
+  struct variant *const *from = T_DATA(in, struct variant *);
+  bool any = false;
+  for (int64_t i = 0; i < in->n && !any; i++) any = has_any(from[i]);
+  shoal_status s = any ? tensor_new_like(&ctx->out[0], SHOAL_VARIANT, in) : ctx_forward(ctx, 0, 0, NULL);
+  if (s || !any) {
+    ctx_done(ctx, s);
+    return;
+  }
+  struct variant **to = T_DATA(&ctx->out[0], struct variant *);
+  struct leaving *l = mem_alloc(sizeof *l);
+  l->ctx = ctx;
+  join_init(&l->join, 1, left, l);
+  for (int64_t i = 0; i < in->n; i++) {
+    bool copy = has_any(from[i]);
+    to[i] = copy ? from[i]->type->copy(from[i]) : variant_ref(from[i]);
+    if (copy) fetch_tensors(l, from[i], to[i]);
+  }
+  join_part(&l->join, NULL);
+}
+
+/* ---- values ---- */
+
 static void to_host_start(struct kernel_ctx *ctx) {
   struct device *d = ctx->kernel->device;
   if (d->type->host) ctx_done(ctx, ctx_forward(ctx, 0, 0, NULL)); /* a graph may have any op anywhere */
+  else if (ctx_in_type(ctx, 0) == SHOAL_VARIANT) variants_to_host(ctx);
   else d->type->ops->to_host(d, ctx_in(ctx, 0), &ctx->out[0], copied, ctx);
 }
 

@@ -44,10 +44,27 @@ struct tensor_list *tensor_list_copy(const struct tensor_list *l) {
   return c;
 }
 
+static struct variant *copy(const struct variant *v) { return &tensor_list_copy((const struct tensor_list *)v)->head; }
+
+static struct tensor *tensors(struct variant *v, size_t *n) {
+  struct tensor_list *l = (struct tensor_list *)v;
+  *n = l->items.n;
+  return l->items.at;
+}
+
+shoal_status tensor_on_host(const struct tensor *t) {
+  const struct device *d = t->buffer->device;
+  if (!d) return NULL;
+  return INVALID("An element of a TensorList is in the memory of %s, and was not copied from there", d->name);
+}
+
 static shoal_status list_encode(const struct variant *v, struct text *metadata, struct tensor **tensors, int *n) {
   const struct tensor_list *l = (const struct tensor_list *)v;
   uint64_t unset = 0;
-  for (size_t i = 0; i < l->items.n; i++) unset += !tensor_valid(&l->items.at[i]);
+  for (size_t i = 0; i < l->items.n; i++) {
+    unset += !tensor_valid(&l->items.at[i]);
+    if (tensor_valid(&l->items.at[i])) TRY(tensor_on_host(&l->items.at[i]));
+  }
   wire_put_varint(metadata, unset);
   *tensors = mem_zalloc(l->items.n + 1, sizeof **tensors);
   *n = 0;
@@ -120,6 +137,8 @@ shoal_status tensors_add(const struct tensor *a, const struct tensor *b, struct 
     return INVALID("Trying to add two tensors with incompatible element shapes. One is %s and the other is %s",
                    shape_str(&x), shape_str(&y));
   }
+  TRY(tensor_on_host(a));
+  TRY(tensor_on_host(b));
   TRY(tensor_copy(out, a));
   shoal_status s = NULL;
   update_fn add = update_find(UPDATE_ADD, dtype);
@@ -175,6 +194,8 @@ const struct variant_type tensor_list_type = {.name = "tensorflow::TensorList",
                                               .encode = list_encode,
                                               .decode = list_decode,
                                               .zeros_like = list_zeros_like,
-                                              .add = list_add};
+                                              .add = list_add,
+                                              .copy = copy,
+                                              .tensors = tensors};
 
 __attribute__((constructor)) static void register_type(void) { variant_type_register(&tensor_list_type); }

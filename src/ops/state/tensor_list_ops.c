@@ -1,6 +1,9 @@
 /* The TensorList ops. Each makes a new list from the old one, sharing the elements; where the old list is needed by
  * nobody else, it is changed in place, so that a loop that pushes n times takes n steps and not n squared. Elements cut
- * from a tensor share its buffer. */
+ * from a tensor share its buffer.
+ *
+ * They are on every type of device, with numbers in its memory: elements are joined and cleared by the device, which
+ * the host does not wait for. Lists of strings and of variants are the CPU's. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +93,57 @@ static void put(struct tensor_list *l, int64_t i, const struct tensor *t) {
   tensor_ref(&fresh, t);
   if (tensor_valid(at)) tensor_release(at);
   tensor_move(at, &fresh);
+}
+
+/* ---- memory ---- */
+
+/* An element as output o is to have it. */
+static shoal_status take(const struct kernel_ctx *ctx, int o, const struct tensor *item, struct tensor *out) {
+  struct device *d = ctx->kernel->device, *is = item->buffer->device;
+  if (is != ctx_out_memory(ctx, o)) {
+    TRY(tensor_on_host(item));
+    return d->type->ops->from_host(d, ctx->kernel->name, item, out);
+  }
+  tensor_ref(out, item);
+  return NULL;
+}
+
+static void clear(struct tensor *t) {
+  struct device *d = t->buffer->device;
+  if (d) d->type->ops->zero(d, t);
+  else tensor_zero(t);
+}
+
+static shoal_status new_zeros(const struct kernel_ctx *ctx, int o, shoal_dtype dtype, const struct shape *shape,
+                              struct tensor *out) {
+  if (ctx_out_memory(ctx, o)) TRY(device_tensor_new(ctx->kernel->device, ctx->kernel->name, dtype, shape, out));
+  else TRY(tensor_new(out, dtype, shape));
+  clear(out);
+  return NULL;
+}
+
+static bool all_in(const struct tensor *items, int64_t n, const struct device *memory) {
+  for (int64_t i = 0; i < n; i++)
+    if (tensor_valid(&items[i]) && items[i].buffer->device != memory) return false;
+  return true;
+}
+
+/* Output 0 is made of the elements that are set; offset as for tensors_join. */
+static shoal_status join(const struct kernel_ctx *ctx, const struct tensor *items, int64_t n, const int64_t *offset,
+                         struct tensor *out) {
+  if (LIKELY(all_in(items, n, ctx_out_memory(ctx, 0)))) {
+    tensors_join(ctx_pool(ctx), items, n, offset, out);
+    return NULL;
+  }
+  struct tensor *here = mem_zalloc((size_t)n, sizeof *here);
+  shoal_status s = NULL;
+  for (int64_t i = 0; i < n && !s; i++)
+    if (tensor_valid(&items[i])) s = take(ctx, 0, &items[i], &here[i]);
+  if (!s) tensors_join(ctx_pool(ctx), here, n, offset, out);
+  for (int64_t i = 0; i < n; i++)
+    if (tensor_valid(&here[i])) tensor_release(&here[i]);
+  free(here);
+  return s;
 }
 
 struct op_state {
@@ -193,7 +247,7 @@ static shoal_status push_run(struct kernel_ctx *ctx) {
 }
 
 /* Zeros in place of an element that was never set; its shape is known from somewhere, or from another element. */
-static shoal_status zeros_for(const struct kernel_ctx *ctx, const struct tensor_list *l, int shape_input,
+static shoal_status zeros_for(const struct kernel_ctx *ctx, const struct tensor_list *l, int shape_input, int o,
                               struct tensor *out) {
   struct shape shape;
   TRY(merged_shape(ctx, shape_input, l, &shape));
@@ -208,9 +262,7 @@ static shoal_status zeros_for(const struct kernel_ctx *ctx, const struct tensor_
         "Trying to read an uninitialized tensor but element_shape is not fully defined: %s and no list element "
         "is set.",
         shape_str(&shape));
-  TRY(tensor_new(out, l->dtype, &shape));
-  tensor_zero(out);
-  return NULL;
+  return new_zeros(ctx, o, l->dtype, &shape, out);
 }
 
 static shoal_status pop_run(struct kernel_ctx *ctx) {
@@ -220,8 +272,8 @@ static shoal_status pop_run(struct kernel_ctx *ctx) {
   TRY(check_type(ctx, dtype_of(ctx), l));
   if (!l->items.n) return INVALID("Trying to pop from an empty list.");
   const struct tensor *last = &vec_last(&l->items);
-  if (tensor_valid(last)) tensor_ref(&t, last);
-  else TRY(zeros_for(ctx, l, 1, &t));
+  if (tensor_valid(last)) TRY(take(ctx, 1, last, &t));
+  else TRY(zeros_for(ctx, l, 1, 1, &t));
   ctx_set(ctx, 1, &t);
   TRY(list_change(ctx, 0, 0, l, &out));
   tensor_list_resize(out, (int64_t)out->items.n - 1);
@@ -237,8 +289,8 @@ static shoal_status get_run(struct kernel_ctx *ctx) {
   TRY(int_in(ctx, 1, "index", &i));
   if (i < 0 || i >= (int64_t)l->items.n)
     return INVALID("Trying to access element %" PRId64 " in a list with %zu elements.", i, l->items.n);
-  if (tensor_valid(&l->items.at[i])) tensor_ref(&t, &l->items.at[i]);
-  else TRY(zeros_for(ctx, l, 2, &t));
+  if (tensor_valid(&l->items.at[i])) TRY(take(ctx, 0, &l->items.at[i], &t));
+  else TRY(zeros_for(ctx, l, 2, 0, &t));
   ctx_set(ctx, 0, &t);
   return NULL;
 }
@@ -287,9 +339,8 @@ static shoal_status stack_items(struct kernel_ctx *ctx, const struct tensor *ite
   for (int d = 0; d < known.rank; d++) s.dims[d + 1] = known.dims[d];
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &s, &out));
-  if (some_unset) tensor_zero(out);
-  tensors_join(ctx_pool(ctx), items, n, NULL, out);
-  return NULL;
+  if (some_unset) clear(out);
+  return join(ctx, items, n, NULL, out);
 }
 
 static shoal_status stack_run(struct kernel_ctx *ctx) {
@@ -424,10 +475,8 @@ static shoal_status concat_run(struct kernel_ctx *ctx) {
   struct shape shape = {.rank = rest.rank + 1, .dims = {total}};
   for (int d = 0; d < rest.rank; d++) shape.dims[d + 1] = rest.dims[d];
   if (!s) s = ctx_out(ctx, 0, &shape, &out);
-  if (!s) {
-    if (some_unset) tensor_zero(out);
-    tensors_join(ctx_pool(ctx), l->items.at, n, offset, out);
-  }
+  if (!s && some_unset) clear(out);
+  if (!s) s = join(ctx, l->items.at, n, offset, out);
   free(offset);
   return s;
 }
@@ -742,27 +791,48 @@ static shoal_status shape_list_first(struct shape_ctx *c) {
   return NULL;
 }
 
-#define KERNEL(id, run_)                            \
-  static const struct kernel_def id##_kernels[] = { \
-      {.device = "CPU", .state_size = sizeof(struct op_state), .init = init, .run = run_}, {0}}
-KERNEL(empty, empty_run);
-KERNEL(reserve, reserve_run);
-KERNEL(length, length_run);
-KERNEL(element_shape, element_shape_run);
-KERNEL(resize, resize_run);
-KERNEL(push, push_run);
-KERNEL(pop, pop_run);
-KERNEL(get, get_run);
-KERNEL(set, set_run);
-KERNEL(stack, stack_run);
-KERNEL(gather, gather_run);
-KERNEL(concat, concat_run);
-KERNEL(from_tensor, from_tensor_run);
-KERNEL(scatter, scatter_run);
-KERNEL(scatter_into, scatter_into_run);
-KERNEL(split, split_run);
-KERNEL(concat_lists, concat_lists_run);
-KERNEL(push_batch, push_batch_run);
+/* in_, out_: the arguments that are in host memory on every device. */
+#define KERNEL(id, in_, out_)                                                              \
+  static const struct kernel_def id##_kernels[] = {{.device = "CPU",                       \
+                                                    .flags = KERNEL_ANYWHERE,              \
+                                                    .state_size = sizeof(struct op_state), \
+                                                    .init = init,                          \
+                                                    .run = id##_run,                       \
+                                                    .host_in = in_,                        \
+                                                    .host_out = out_},                     \
+                                                   {0}}
+KERNEL(length, 0, 1);
+KERNEL(element_shape, 0, 1);
+KERNEL(resize, 2, 0);
+/* The same for those with elements: what is not a number is the host's, and so is the list. */
+#define KERNEL_OF(id, in_, out_)                                                               \
+  static const struct kernel_def id##_kernels[] = {                                            \
+      {.device = "CPU", .state_size = sizeof(struct op_state), .init = init, .run = id##_run}, \
+      {.device = "CPU",                                                                        \
+       .type_attr = "element_dtype",                                                           \
+       .types = DT_PLAIN,                                                                      \
+       .flags = KERNEL_ANYWHERE,                                                               \
+       .state_size = sizeof(struct op_state),                                                  \
+       .init = init,                                                                           \
+       .run = id##_run,                                                                        \
+       .host_in = in_,                                                                         \
+       .host_out = out_},                                                                      \
+      {0}}
+KERNEL_OF(empty, 3, 0);
+KERNEL_OF(reserve, 3, 0);
+KERNEL_OF(push, 0, 0);
+KERNEL_OF(pop, 2, 0);
+KERNEL_OF(get, 6, 0);
+KERNEL_OF(set, 2, 0);
+KERNEL_OF(stack, 2, 0);
+KERNEL_OF(gather, 6, 0);
+KERNEL_OF(concat, 6, 2);
+KERNEL_OF(from_tensor, 2, 0);
+KERNEL_OF(scatter, 14, 0);
+KERNEL_OF(scatter_into, 4, 0);
+KERNEL_OF(split, 6, 0);
+KERNEL_OF(concat_lists, 0, 0);
+KERNEL_OF(push_batch, 0, 0);
 
 #define DTYPE "element_dtype: type"
 #define DTYPE_SHAPE "element_dtype: type; shape_type: {int32, int64}"

@@ -46,6 +46,10 @@ fuzzers:
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 
+.PHONY: test-gpu
+test-gpu: all ## on a machine with an NVIDIA card: its kernels beside the CPU's
+	@SHOAL_NEEDS_GPU=1 $(BUILD)/tests/gpu_ops_test
+
 .PHONY: soak
 soak: need-tensorflow all ## 10,000 steps and 1,000 sessions on a cluster, memory and threads watched
 	@SHOAL_SOAK=long SHOAL_BUILD="$$(cd $(BUILD) && pwd)" tools/python.sh tests/cluster/soak_test.py

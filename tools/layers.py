@@ -4,7 +4,7 @@
 A folder of src/ may include from itself and from the folders before it in ORDER; include/shoal is for all. The runtime
 stands before the ops: kernels are written against it, and it reaches them only through the table in the op rows. File
 formats (checkpoint, data) stand before the ops too, since the ops that save, restore, read and write are made of them.
-A type of device, src/device/TYPE, brings kernels: it stands where the ops do, beside them.
+A type of device, src/device/TYPE, brings kernels: it stands where the ops do, and uses what these share.
 Ops open files through base/file.h alone, which is where --file_root holds them; a thread that runs parts of ops
 carries the confinement of whoever started it (base/file_root.h).
 The tag of a struct, union or enum is defined in one file: whoever looks for it finds what is meant.
@@ -61,7 +61,7 @@ for folder, _, files in os.walk(root):
             if not m or parts[0] != "src":
                 continue
             here, there = parts[1], m.group(1)
-            if here == "device" and parts[2:] and there != "ops":
+            if here == "device" and parts[2:]:
                 here = "ops"
             if here not in ORDER:
                 errors.append(f"{shown}: src/{here} has no place in the order of tools/layers.py")

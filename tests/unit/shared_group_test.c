@@ -468,7 +468,8 @@ static void reduce_for_ever(struct meeting_point *m, int rank) {
   atomic_fetch_add(&m->here, 1);
   while (atomic_load(&m->here) < 3) usleep(100);
   struct shared_group *g = join(home, 77, rank, 3, m->places);
-  for (int i = 0; g; i++) {
+  if (!g) return;
+  for (int i = 0;; i++) {
     struct rank_run x;
     struct latch latch;
     latch_init(&latch, 1);

@@ -108,8 +108,7 @@ static shoal_status reduce_pass(struct kernel_ctx *ctx, const struct reduce *r, 
 
 /* ---- axes ---- */
 
-/* Which axes a tensor of axes (negative ones count from the end) names. */
-static shoal_status reduce_axes(const struct tensor *axes, int rank, bool *reduced) {
+shoal_status reduce_axes(const struct tensor *axes, int rank, bool *reduced) {
   for (int i = 0; i < rank; i++) reduced[i] = false;
   for (int64_t i = 0; i < axes->n; i++) {
     int64_t a = int_at(axes, i), at = a < 0 ? a + rank : a;

@@ -3,6 +3,10 @@
 #define OPS_MATH_REDUCE_H
 
 #include "graph/gradient.h"
+#include "tensor/tensor.h"
+
+/* Which axes a tensor of axes (negative ones count from the end) names. */
+shoal_status reduce_axes(const struct tensor *axes, int rank, bool *reduced);
 
 shoal_status reduce_sum_grad(struct grad_ctx *c);
 shoal_status reduce_mean_grad(struct grad_ctx *c);

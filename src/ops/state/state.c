@@ -76,7 +76,8 @@ shoal_status state_set_value(struct variable *v, const struct tensor *value) {
   struct tensor fresh;
   bool small_view = value->buffer->size > 2 * tensor_bytes(value) + 256;
   bool foreign = value->buffer->release != NULL;
-  if (small_view || foreign || atomic_load_explicit(&v->copy_on_read, memory_order_relaxed)) {
+  bool own = small_view || foreign || atomic_load_explicit(&v->copy_on_read, memory_order_relaxed);
+  if (own && !value->buffer->device) {
     if (tensor_valid(&v->value) && tensor_writable(&v->value) && v->value.dtype == value->dtype &&
         tensor_same_shape(&v->value, value)) {
       elements_copy((shoal_dtype)value->dtype, v->value.data, value->data, value->n);

@@ -486,7 +486,8 @@ KERNEL(temporary_kernels, .state_size = sizeof(struct temporary), .init = tempor
        .run = temporary_run);
 KERNEL(destroy_temporary_kernels, .state_size = sizeof(struct temporary), .init = temporary_init,
        .release = temporary_release, .run = destroy_temporary_run);
-KERNEL(assign_kernels, .state_size = sizeof(struct assign), .init = assign_init, .run = assign_ref_run);
+KERNEL(assign_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct assign), .init = assign_init,
+       .run = assign_ref_run);
 KERNEL(assign_add_kernels, .type_attr = "T", .types = UPDATE_NUMBERS, .run = assign_add_run);
 KERNEL(assign_sub_kernels, .type_attr = "T", .types = UPDATE_NUMBERS, .run = assign_sub_run);
 KERNEL(is_initialized_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = is_initialized_run, .host_out = 1);
@@ -496,13 +497,15 @@ KERNEL(var_handle_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .state_size 
        .init = var_handle_init, .release = var_handle_release, .run = var_handle_run);
 KERNEL(var_handles_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .state_size = sizeof(struct var_handles),
        .init = var_handles_init, .release = var_handle_release, .run = var_handle_run);
-KERNEL(read_kernels, .flags = KERNEL_CHEAP, .run = read_run);
-KERNEL(destroy_kernels, .state_size = sizeof(struct destroy), .init = destroy_init, .run = destroy_run);
-KERNEL(assign_resource_kernels, .state_size = sizeof(struct assign), .init = assign_init, .run = assign_resource_run);
+KERNEL(read_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = read_run);
+KERNEL(destroy_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct destroy), .init = destroy_init,
+       .run = destroy_run);
+KERNEL(assign_resource_kernels, .flags = KERNEL_ANYWHERE, .state_size = sizeof(struct assign), .init = assign_init,
+       .run = assign_resource_run);
 KERNEL(assign_add_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBERS, .run = assign_add_run);
 KERNEL(assign_sub_resource_kernels, .type_attr = "dtype", .types = UPDATE_NUMBERS, .run = assign_sub_run);
 KERNEL(variable_shape_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = variable_shape_run, .host_out = 1);
-KERNEL(disable_copy_on_read_kernels, .flags = KERNEL_CHEAP, .run = disable_copy_on_read_run);
+KERNEL(disable_copy_on_read_kernels, .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = disable_copy_on_read_run);
 
 #define ROW_VARIABLE(op)                                                                                          \
   {                                                                                                               \

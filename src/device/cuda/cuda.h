@@ -1,0 +1,111 @@
+/* NVIDIA's cards: /device:GPU:N.
+ *
+ * A device has three streams: one computes, one copies in, one copies out. What was queued on one runs in order; one
+ * waits for another by counting. Each stream counts what was put on it, and remembers up to where it has been told to
+ * wait for the others; a piece of memory remembers when it was last given back (in the count of what computes) and when
+ * a copy into it was queued. So the usual case, a kernel whose arguments were computed, compares two numbers.
+ *
+ * Whoever copies out holds a reference until it is done, and all else that reads or writes does so on the stream that
+ * computes: memory that is given back may be had again at once, since its next user comes later there; only a copy in
+ * waits for the count it was given back at.
+ *
+ * One lock a device covers its streams. A thread of the device waits for copies out and for the ends of
+ * steps, and tells who asked. */
+#ifndef DEVICE_CUDA_CUDA_H
+#define DEVICE_CUDA_CUDA_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/cuda/cuda_api.h"
+#include "device/device.h"
+
+struct cuda_memory;
+struct cuda_blas;
+struct cuda_teller;
+struct cuda_pinned;
+
+enum cuda_stream_id { CUDA_COMPUTE, CUDA_IN, CUDA_OUT, CUDA_STREAMS };
+
+struct cuda_stream {
+  CUstream stream;
+  CUevent mark;                  /* where it was when another one was told to wait for it */
+  uint64_t queued;               /* work put on it so far */
+  uint64_t waited[CUDA_STREAMS]; /* how much of the others it comes after */
+};
+
+struct cuda_device {
+  const struct cuda_api *api;
+  CUcontext context;
+  int multiprocessors;
+  pthread_mutex_t lock;
+  struct cuda_stream streams[CUDA_STREAMS]; /* lock */
+  atomic_uint_fast64_t computed;            /* what has been put on the stream that computes, for who has no lock */
+  struct cuda_memory *memory;
+  struct cuda_teller *teller;
+  struct cuda_pinned *pinned;
+  struct cuda_blas *blas;
+  CUmodule *modules; /* as many as there are fatbins */
+};
+
+static inline struct cuda_device *cuda_of(const struct device *d) { return d->impl; }
+
+/* ---- streams (cuda_stream.c): with the lock held ---- */
+
+/* The lock, with the card current for this thread. */
+void cuda_lock(struct cuda_device *c);
+void cuda_unlock(struct cuda_device *c);
+shoal_status cuda_streams_new(struct cuda_device *c);
+void cuda_streams_free(struct cuda_device *c);
+/* What comes next on `on` runs after the first `until` pieces of work of `other`. */
+shoal_status cuda_wait(struct cuda_device *c, enum cuda_stream_id on, enum cuda_stream_id other, uint64_t until);
+/* A kernel that will be launched next reads or writes it. */
+shoal_status cuda_use(struct cuda_device *c, const struct tensor *t);
+/* One more piece of work is about to be put on the stream that computes. */
+void cuda_count_computed(struct cuda_device *c);
+shoal_status cuda_launch(struct cuda_device *c, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
+                         void **args);
+
+/* ---- memory (cuda_memory.c) ---- */
+
+struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit);
+void cuda_memory_free(struct cuda_memory *m); /* when nothing is queued any more; what tensors still hold stays */
+shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out);
+/* Of a tensor of the device: the count of copies in that wrote it, and that of what computed when its memory was free.
+ */
+uint64_t cuda_copied_in(const struct tensor *t);
+uint64_t cuda_freed_at(const struct tensor *t);
+void cuda_set_copied_in(const struct tensor *t, uint64_t count);
+
+/* ---- pinned memory of the host (cuda_pinned.c) ---- */
+
+struct cuda_pinned *cuda_pinned_new(struct cuda_device *c);
+void cuda_pinned_free(struct cuda_pinned *p);
+/* A buffer of host memory that the card copies from and to by itself. */
+shoal_status cuda_pinned_buffer(struct cuda_pinned *p, size_t size, struct buffer **out);
+
+/* ---- telling (cuda_teller.c) ---- */
+
+struct cuda_teller *cuda_teller_new(struct cuda_device *c);
+void cuda_teller_free(struct cuda_teller *t); /* all have been told */
+/* done(arg) when what has been put on a stream by now is over; the tensor and the buffer are held until then. With the
+ * device's lock held. */
+shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const struct tensor *hold, struct buffer *held,
+                       device_done done, void *arg);
+
+/* ---- kernels ---- */
+
+struct op;
+const struct kernel_def *cuda_kernels(const struct op *op);
+
+/* ---- fatbins (cuda_modules.c) ---- */
+
+shoal_status cuda_modules_load(struct cuda_device *c);
+void cuda_modules_free(struct cuda_device *c);
+/* A function of a .cu file, by name and type: NAME_TYPE, or NAME_TYPE_TYPE where b is a type. NOT_FOUND names it. */
+shoal_status cuda_function(struct cuda_device *c, const char *file, const char *name, shoal_dtype a, shoal_dtype b,
+                           CUfunction *out);
+/* Were there any when this was built? */
+bool cuda_has_kernels(void);
+
+#endif

@@ -1,0 +1,219 @@
+/* cuBLASLt: opened at run time; what of it we use is declared here as its binary interface has it.
+ *
+ * The library counts in columns where we have rows: our c = a * b is its c' = b' * a', with the same memory. How a
+ * product of some shape is best done is asked once and kept. */
+#include "device/cuda/cuda_blas.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/vec.h"
+
+enum { TYPE_F32 = 0, TYPE_F64 = 1, TYPE_F16 = 2, TYPE_BF16 = 14 }; /* cudaDataType */
+enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };    /* cublasComputeType_t */
+enum { DESC_TRANS_A = 3, DESC_TRANS_B = 4, LAYOUT_BATCH = 5, LAYOUT_STEP = 6, PREFERENCE_WORKSPACE = 1 };
+enum { WORKSPACE = 32 << 20 };
+
+struct blas_algo {
+  uint64_t data[8];
+};
+struct blas_choice { /* cublasLtMatmulHeuristicResult_t */
+  struct blas_algo algo;
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+
+#define BLAS_FUNCTIONS(X)                                                                                            \
+  X(create, "cublasLtCreate", (void **handle))                                                                       \
+  X(destroy, "cublasLtDestroy", (void *handle))                                                                      \
+  X(desc_new, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale))                                     \
+  X(desc_set, "cublasLtMatmulDescSetAttribute", (void *desc, int what, const void *value, size_t size))              \
+  X(desc_free, "cublasLtMatmulDescDestroy", (void *desc))                                                            \
+  X(layout_new, "cublasLtMatrixLayoutCreate", (void **layout, int type, uint64_t rows, uint64_t cols, int64_t lead)) \
+  X(layout_set, "cublasLtMatrixLayoutSetAttribute", (void *layout, int what, const void *value, size_t size))        \
+  X(layout_free, "cublasLtMatrixLayoutDestroy", (void *layout))                                                      \
+  X(preference_new, "cublasLtMatmulPreferenceCreate", (void **preference))                                           \
+  X(preference_set, "cublasLtMatmulPreferenceSetAttribute", (void *p, int what, const void *value, size_t size))     \
+  X(preference_free, "cublasLtMatmulPreferenceDestroy", (void *preference))                                          \
+  X(choose, "cublasLtMatmulAlgoGetHeuristic",                                                                        \
+    (void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int most,                       \
+     struct blas_choice *out, int *n))                                                                               \
+  X(matmul, "cublasLtMatmul",                                                                                        \
+    (void *handle, void *desc, const void *alpha, const void *a, void *layout_a, const void *b, void *layout_b,      \
+     const void *beta, const void *c, void *layout_c, void *d, void *layout_d, const struct blas_algo *algo,         \
+     void *workspace, size_t size, CUstream stream))
+
+static struct {
+  pthread_once_t once;
+  bool there;
+#define FIELD(name, symbol, args) int(*name) args;
+  BLAS_FUNCTIONS(FIELD)
+#undef FIELD
+} lt = {.once = PTHREAD_ONCE_INIT};
+
+struct blas_symbol {
+  const char *name;
+  void **to;
+};
+
+static void open_library(void) {
+  static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"};
+  void *library = NULL;
+  for (size_t i = 0; i < sizeof names / sizeof names[0] && !library; i++)
+    library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+  if (!library) return;
+#define ROW(name, symbol, args) {symbol, (void **)(void *)&lt.name},
+  const struct blas_symbol symbols[] = {BLAS_FUNCTIONS(ROW)};
+#undef ROW
+  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
+    if (!(*symbols[i].to = dlsym(library, symbols[i].name))) return;
+  lt.there = true;
+}
+
+bool cuda_blas_there(void) {
+  pthread_once(&lt.once, open_library);
+  return lt.there;
+}
+
+static shoal_status blas_status(int error, const char *what) {
+  return error ? INTERNAL("cuBLASLt: %s: error %d", what, error) : NULL;
+}
+
+/* A product as the library knows it, with the way to do it. */
+struct blas_plan {
+  struct cuda_product of;
+  void *desc, *a, *b, *c;
+  struct blas_algo algo;
+};
+
+struct cuda_blas {
+  void *handle;
+  struct buffer *workspace;
+  VEC(struct blas_plan *) plans; /* the device's lock */
+};
+
+static void plan_free(struct blas_plan *p) {
+  if (p->desc) lt.desc_free(p->desc);
+  if (p->a) lt.layout_free(p->a);
+  if (p->b) lt.layout_free(p->b);
+  if (p->c) lt.layout_free(p->c);
+  free(p);
+}
+
+shoal_status cuda_blas_new(struct cuda_device *c, struct device *d, struct cuda_blas **out) {
+  if (!cuda_blas_there()) {
+    LOGW("there is no libcublasLt.so: matrix products stay on the CPU");
+    return NULL;
+  }
+  struct cuda_blas *b = mem_zalloc(1, sizeof *b);
+  *out = b;
+  TRY(blas_status(lt.create(&b->handle), "beginning"));
+  return cuda_alloc(d, "matrix products", WORKSPACE, &b->workspace);
+}
+
+void cuda_blas_free(struct cuda_blas *b) {
+  if (!b) return;
+  for (size_t i = 0; i < b->plans.n; i++) plan_free(b->plans.at[i]);
+  vec_release(&b->plans);
+  if (b->handle) lt.destroy(b->handle);
+  buffer_unref(b->workspace);
+  free(b);
+}
+
+static int data_type(shoal_dtype t) {
+  switch (t) {
+    case SHOAL_FLOAT64: return TYPE_F64;
+    case SHOAL_FLOAT16: return TYPE_F16;
+    case SHOAL_BFLOAT16: return TYPE_BF16;
+    default: return TYPE_F32;
+  }
+}
+
+/* A matrix of rows * cols numbers, row after row, is one of cols by rows for the library. */
+static shoal_status layout(int type, int64_t rows, int64_t cols, int64_t batch, int64_t step, void **out) {
+  int32_t n = (int32_t)batch;
+  TRY(blas_status(lt.layout_new(out, type, (uint64_t)cols, (uint64_t)rows, cols), "a layout"));
+  TRY(blas_status(lt.layout_set(*out, LAYOUT_BATCH, &n, sizeof n), "a layout"));
+  return blas_status(lt.layout_set(*out, LAYOUT_STEP, &step, sizeof step), "a layout");
+}
+
+/* As TensorFlow has it: products of float32 may be taken in TF32 unless TF32 is switched off, by
+ * NVIDIA_TF32_OVERRIDE=0, which the library itself heeds. */
+static shoal_status describe(struct blas_plan *p) {
+  int type = data_type(p->of.dtype), compute = type == TYPE_F64   ? COMPUTE_F64
+                                               : type == TYPE_F32 ? COMPUTE_TF32
+                                                                  : COMPUTE_F32;
+  int32_t trans_a = p->of.trans_a, trans_b = p->of.trans_b;
+  const struct cuda_product *o = &p->of;
+  TRY(blas_status(lt.desc_new(&p->desc, compute, type == TYPE_F64 ? TYPE_F64 : TYPE_F32), "a product"));
+  TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_A, &trans_b, sizeof trans_b), "a product"));
+  TRY(blas_status(lt.desc_set(p->desc, DESC_TRANS_B, &trans_a, sizeof trans_a), "a product"));
+  TRY(layout(type, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->batch, o->step_a, &p->a));
+  TRY(layout(type, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->batch, o->step_b, &p->b));
+  return layout(type, o->m, o->n, o->batch, o->step_c, &p->c);
+}
+
+static shoal_status choose(struct cuda_blas *b, struct blas_plan *p) {
+  void *preference;
+  size_t room = WORKSPACE;
+  struct blas_choice choice;
+  int n = 0;
+  TRY(describe(p));
+  TRY(blas_status(lt.preference_new(&preference), "a choice"));
+  int error = lt.preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
+  if (!error) error = lt.choose(b->handle, p->desc, p->b, p->a, p->c, p->c, preference, 1, &choice, &n);
+  lt.preference_free(preference);
+  TRY(blas_status(error, "a choice"));
+  if (!n) return UNIMPLEMENTED("cuBLASLt has no way to do this product");
+  p->algo = choice.algo;
+  return NULL;
+}
+
+static bool same(const struct cuda_product *a, const struct cuda_product *b) {
+  return a->dtype == b->dtype && a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->m == b->m && a->n == b->n &&
+         a->k == b->k && a->batch == b->batch && a->step_a == b->step_a && a->step_b == b->step_b &&
+         a->step_c == b->step_c;
+}
+
+static shoal_status find_plan(struct cuda_blas *b, const struct cuda_product *of, struct blas_plan **out) {
+  enum { MOST = 512 };
+  for (size_t i = 0; i < b->plans.n; i++)
+    if (same(&b->plans.at[i]->of, of)) {
+      *out = b->plans.at[i];
+      return NULL;
+    }
+  struct blas_plan *p = mem_zalloc(1, sizeof *p);
+  p->of = *of;
+  shoal_status s = choose(b, p);
+  if (s) {
+    plan_free(p);
+    return s;
+  }
+  if (b->plans.n == MOST) { /* shapes that change all the time: the oldest goes */
+    plan_free(b->plans.at[0]);
+    memmove(b->plans.at, b->plans.at + 1, (MOST - 1) * sizeof *b->plans.at);
+    b->plans.n--;
+  }
+  vec_push(&b->plans, p);
+  *out = p;
+  return NULL;
+}
+
+shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
+                           void *out) {
+  struct blas_plan *p;
+  const double one = 1, none = 0;
+  const float one_f = 1, none_f = 0;
+  bool wide = of->dtype == SHOAL_FLOAT64;
+  TRY(find_plan(c->blas, of, &p));
+  cuda_count_computed(c);
+  return blas_status(lt.matmul(c->blas->handle, p->desc, wide ? (const void *)&one : &one_f, b, p->b, a, p->a,
+                               wide ? (const void *)&none : &none_f, out, p->c, out, p->c, &p->algo,
+                               c->blas->workspace->data, WORKSPACE, c->streams[CUDA_COMPUTE].stream),
+                     "a product");
+}

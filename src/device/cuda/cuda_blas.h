@@ -1,0 +1,24 @@
+/* Matrix products on a card, by cuBLASLt, which is opened at run time. */
+#ifndef DEVICE_CUDA_CUDA_BLAS_H
+#define DEVICE_CUDA_CUDA_BLAS_H
+
+#include "device/cuda/cuda.h"
+
+struct kernel_ctx;
+
+struct cuda_product { /* c = op(a) * op(b), row after row, `batch` times */
+  shoal_dtype dtype;
+  bool trans_a, trans_b;
+  int64_t m, n, k;                       /* c is m by n, k are summed */
+  int64_t batch, step_a, step_b, step_c; /* in elements; 0 repeats */
+};
+
+/* Without the library cards still work; products stay on the CPU. */
+shoal_status cuda_blas_new(struct cuda_device *c, struct device *d, struct cuda_blas **out);
+void cuda_blas_free(struct cuda_blas *b);
+bool cuda_blas_there(void);
+/* With the device's lock held, after cuda_use of what it takes. */
+shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *p, const void *a, const void *b,
+                           void *out);
+
+#endif

@@ -1,0 +1,252 @@
+/* NVIDIA's cards: the type, its devices, copies. See cuda.h. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/cuda_blas.h"
+
+static CUdeviceptr address(const struct tensor *t) { return (CUdeviceptr)(uintptr_t)t->data; }
+
+/* ---- copies ---- */
+
+/* A tensor of the device like another one, of whatever memory. */
+static shoal_status tensor_here(struct device *d, const char *who, const struct tensor *like, struct tensor *out) {
+  struct buffer *b;
+  TRY(cuda_alloc(d, who, tensor_bytes(like), &b));
+  tensor_move(out, like); /* its type and shape */
+  out->buffer = b;
+  out->data = b->data;
+  return NULL;
+}
+
+static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
+
+static shoal_status queue_in(struct cuda_device *c, const struct tensor *to, struct buffer *staged) {
+  struct cuda_stream *in = &c->streams[CUDA_IN];
+  TRY(cuda_wait(c, CUDA_IN, CUDA_COMPUTE, cuda_freed_at(to)));
+  TRY(cuda_status(c->api->copy_in(address(to), staged->data, tensor_bytes(to), in->stream), "a copy to the card"));
+  cuda_set_copied_in(to, ++in->queued);
+  return cuda_tell(c->teller, CUDA_IN, NULL, staged, ignore, NULL);
+}
+
+static shoal_status cuda_from_host(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
+  struct cuda_device *c = cuda_of(d);
+  struct buffer *staged;
+  TRY(tensor_here(d, who, from, to));
+  if (!from->n) return NULL;
+  shoal_status s = cuda_pinned_buffer(c->pinned, tensor_bytes(from), &staged);
+  if (!s) {
+    memcpy(staged->data, from->data, tensor_bytes(from));
+    cuda_lock(c);
+    s = queue_in(c, to, staged);
+    cuda_unlock(c);
+    buffer_unref(staged);
+  }
+  if (s) tensor_release(to);
+  return s;
+}
+
+static shoal_status queue_out(struct cuda_device *c, const struct tensor *from, struct buffer *host, device_done done,
+                              void *arg) {
+  struct cuda_stream *out = &c->streams[CUDA_OUT];
+  TRY(cuda_wait(c, CUDA_OUT, CUDA_COMPUTE, c->streams[CUDA_COMPUTE].queued));
+  TRY(cuda_wait(c, CUDA_OUT, CUDA_IN, cuda_copied_in(from)));
+  TRY(cuda_status(c->api->copy_out(host->data, address(from), tensor_bytes(from), out->stream),
+                  "a copy from the card"));
+  out->queued++;
+  return cuda_tell(c->teller, CUDA_OUT, from, host, done, arg);
+}
+
+static void cuda_to_host(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg) {
+  struct cuda_device *c = cuda_of(d);
+  struct buffer *host;
+  shoal_status s = cuda_pinned_buffer(c->pinned, tensor_bytes(from), &host);
+  if (!s) {
+    tensor_move(to, from); /* its type and shape */
+    to->buffer = host;
+    to->data = host->data;
+    cuda_lock(c);
+    s = from->n ? queue_out(c, from, host, done, arg) : NULL;
+    cuda_unlock(c);
+    if (s) tensor_release(to);
+  }
+  if (s || !from->n) done(arg, s);
+}
+
+/* Another device may be on this card or on another; the driver finds the way. All that its owner has queued comes
+ * before. */
+static shoal_status queue_peer(struct cuda_device *c, struct cuda_device *peer, const struct tensor *from,
+                               const struct tensor *to) {
+  struct cuda_stream *in = &c->streams[CUDA_IN];
+  for (int i = 0; i < CUDA_OUT; i++) {
+    cuda_lock(peer);
+    shoal_status s = cuda_status(peer->api->event_record(peer->streams[i].mark, peer->streams[i].stream), "a mark");
+    cuda_enter(c->context);
+    if (!s) s = cuda_status(c->api->stream_wait(in->stream, peer->streams[i].mark, 0), "a stream that waits");
+    cuda_unlock(peer);
+    TRY(s);
+  }
+  TRY(cuda_wait(c, CUDA_IN, CUDA_COMPUTE, cuda_freed_at(to)));
+  TRY(cuda_status(c->api->copy_within(address(to), address(from), tensor_bytes(to), in->stream),
+                  "a copy between devices"));
+  cuda_set_copied_in(to, ++in->queued);
+  return cuda_tell(c->teller, CUDA_IN, from, NULL, ignore, NULL);
+}
+
+/* Two devices may copy to each other at once: one lock for all such pairs. */
+static shoal_status cuda_from_peer(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
+  static pthread_mutex_t pairs = PTHREAD_MUTEX_INITIALIZER;
+  struct cuda_device *c = cuda_of(d);
+  TRY(tensor_here(d, who, from, to));
+  if (!from->n) return NULL;
+  pthread_mutex_lock(&pairs);
+  cuda_lock(c);
+  shoal_status s = queue_peer(c, cuda_of(from->buffer->device), from, to);
+  cuda_unlock(c);
+  pthread_mutex_unlock(&pairs);
+  if (s) tensor_release(to);
+  return s;
+}
+
+/* Nobody asks whether it could be queued; a card that refuses work says so again at the end of the step. */
+static void said(shoal_status s) {
+  if (s) LOGW("%s", shoal_status_message(s));
+  shoal_status_free(s);
+}
+
+static shoal_status queue_copy(struct cuda_device *c, const struct tensor *from, const struct tensor *to, size_t at) {
+  TRY(cuda_use(c, from));
+  TRY(cuda_use(c, to));
+  cuda_count_computed(c);
+  return cuda_status(
+      c->api->copy_within(address(to) + at, address(from), tensor_bytes(from), c->streams[CUDA_COMPUTE].stream),
+      "a copy on the card");
+}
+
+static void cuda_copy(struct device *d, const struct tensor *from, const struct tensor *to, size_t at) {
+  struct cuda_device *c = cuda_of(d);
+  if (!from->n) return;
+  cuda_lock(c);
+  said(queue_copy(c, from, to, at));
+  cuda_unlock(c);
+}
+
+static shoal_status queue_zero(struct cuda_device *c, const struct tensor *t) {
+  TRY(cuda_use(c, t));
+  cuda_count_computed(c);
+  return cuda_status(c->api->fill(address(t), 0, tensor_bytes(t), c->streams[CUDA_COMPUTE].stream), "zeros");
+}
+
+static void cuda_zero(struct device *d, const struct tensor *t) {
+  struct cuda_device *c = cuda_of(d);
+  if (!t->n) return;
+  cuda_lock(c);
+  said(queue_zero(c, t));
+  cuda_unlock(c);
+}
+
+/* The last stream comes after the two others, and then everything is over. */
+static shoal_status queue_end(struct cuda_device *c, device_done done, void *arg) {
+  TRY(cuda_wait(c, CUDA_OUT, CUDA_COMPUTE, c->streams[CUDA_COMPUTE].queued));
+  TRY(cuda_wait(c, CUDA_OUT, CUDA_IN, c->streams[CUDA_IN].queued));
+  return cuda_tell(c->teller, CUDA_OUT, NULL, NULL, done, arg);
+}
+
+static void cuda_when_done(struct device *d, device_done done, void *arg) {
+  struct cuda_device *c = cuda_of(d);
+  cuda_lock(c);
+  shoal_status s = queue_end(c, done, arg);
+  cuda_unlock(c);
+  if (s) done(arg, s);
+}
+
+/* ---- the type ---- */
+
+static int cuda_count(int asked) {
+  int have = cuda_has_kernels() ? cuda_card_count() : 0;
+  return asked < 0 ? have : MIN(asked, have);
+}
+
+static char *describe(const struct cuda_api *api, int card) {
+  char name[256] = "", bus[32] = "";
+  int major = 0, minor = 0;
+  api->device_name(name, sizeof name, card);
+  api->device_bus(bus, sizeof bus, card);
+  api->device_attribute(&major, CU_CAPABILITY_MAJOR, card);
+  api->device_attribute(&minor, CU_CAPABILITY_MINOR, card);
+  return mem_printf("device: %d, name: %s, pci bus id: %s, compute capability: %d.%d", card, name, bus, major, minor);
+}
+
+/* What the card has free now, less a little for the driver; a fraction is of all it has. */
+static shoal_status memory_for(const struct cuda_api *api, const struct device_options *o, int64_t *limit) {
+  enum { DRIVERS = 300 << 20 };
+  size_t unused, total;
+  TRY(cuda_status(api->memory_info(&unused, &total), "memory of the card"));
+  if (*limit) return NULL;
+  *limit = o->memory_fraction > 0 ? (int64_t)(o->memory_fraction * (double)total)
+                                  : (int64_t)unused - MIN((int64_t)unused / 20, (int64_t)DRIVERS);
+  return NULL;
+}
+
+static shoal_status start(struct cuda_device *c, struct device *d, const struct device_options *o) {
+  TRY(cuda_status(c->api->context_retain(&c->context, d->card), "the card"));
+  cuda_enter(c->context);
+  TRY(memory_for(c->api, o, &d->memory_limit));
+  TRY(cuda_status(c->api->device_attribute(&c->multiprocessors, CU_MULTIPROCESSORS, d->card), "the card"));
+  TRY(cuda_streams_new(c));
+  c->memory = cuda_memory_new(c, d->memory_limit);
+  c->teller = cuda_teller_new(c);
+  c->pinned = cuda_pinned_new(c);
+  TRY(cuda_modules_load(c));
+  return cuda_blas_new(c, d, &c->blas);
+}
+
+static void cuda_free(struct device *d) {
+  struct cuda_device *c = cuda_of(d);
+  if (c->context) {
+    cuda_enter(c->context);
+    for (int i = 0; i < CUDA_STREAMS; i++)
+      if (c->streams[i].stream) c->api->stream_finish(c->streams[i].stream);
+    cuda_teller_free(c->teller);
+    cuda_blas_free(c->blas);
+    cuda_modules_free(c);
+    cuda_pinned_free(c->pinned);
+    cuda_memory_free(c->memory);
+    cuda_streams_free(c);
+  }
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+}
+
+static shoal_status cuda_start(struct device *d, const struct device_options *o) {
+  struct cuda_device *c = mem_zalloc(1, sizeof *c);
+  pthread_mutex_init(&c->lock, NULL);
+  c->api = cuda_api(NULL);
+  d->impl = c;
+  shoal_status s = start(c, d, o);
+  if (s) {
+    cuda_free(d);
+    return s;
+  }
+  d->description = describe(c->api, d->card);
+  return NULL;
+}
+
+static const struct device_ops cuda_ops = {.alloc = cuda_alloc,
+                                           .to_host = cuda_to_host,
+                                           .from_host = cuda_from_host,
+                                           .from_peer = cuda_from_peer,
+                                           .copy = cuda_copy,
+                                           .zero = cuda_zero,
+                                           .when_done = cuda_when_done,
+                                           .free = cuda_free};
+
+DEVICE_TYPE(cuda) = {.name = "GPU",
+                     .priority = 210,
+                     .ops = &cuda_ops,
+                     .more_kernels = cuda_kernels,
+                     .count = cuda_count,
+                     .start = cuda_start};

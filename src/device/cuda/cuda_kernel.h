@@ -1,0 +1,47 @@
+/* What the cards' kernels share on the host's side: finding their function, launching it over their arguments.
+ *
+ * A family is a file kernels_NAME.c with a table of ops, and the .cu file of its functions. Functions are called by the
+ * op's name and the type: AddV2_f32. */
+#ifndef DEVICE_CUDA_CUDA_KERNEL_H
+#define DEVICE_CUDA_CUDA_KERNEL_H
+
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+#include "runtime/kernel.h"
+
+#define CUDA_FLOATING DT_FLOATING
+#define CUDA_NUMBERS (DT_FLOATING | DT(INT32) | DT(INT64))
+#define CUDA_PLAIN (CUDA_NUMBERS | DT(UINT8) | DT(INT8) | DT(BOOL))
+/* Small integers are what shapes and places are made of, which the host wants to know: arithmetic with them stays
+ * there. */
+#define CUDA_ARITHMETIC (DT_FLOATING | DT(INT64))
+
+extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
+    cuda_training_kernels[], cuda_matmul_kernels[];
+
+enum { CUDA_BLOCK = 256 };
+
+struct cuda_fn { /* the state of kernels with one function */
+  CUfunction f;
+};
+/* OP_TYPE of a .cu file, with the type of the first input. */
+shoal_status cuda_fn_init(struct kernel_init *ki, const char *file, struct cuda_fn *out);
+
+static inline struct cuda_device *cuda_ctx(const struct kernel_ctx *ctx) { return cuda_of(ctx->kernel->device); }
+/* Blocks for n elements, so that the card is full and no fuller. */
+unsigned cuda_blocks(const struct cuda_device *c, int64_t n);
+/* f over all of a kernel's inputs and outputs that are the card's. */
+shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
+                      void **args);
+/* The same for one thread an element, of n; none for none. */
+shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args);
+
+/* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. */
+enum cuda_reduction { CUDA_SUM, CUDA_PROD, CUDA_MAX, CUDA_MIN };
+struct cuda_block {
+  int64_t outer, length, inner;
+};
+shoal_status cuda_reduce(struct kernel_ctx *ctx, enum cuda_reduction r, const struct tensor *in, shoal_dtype type,
+                         struct cuda_block block, double scale, const struct tensor *out);
+
+#endif

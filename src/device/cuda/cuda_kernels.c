@@ -1,0 +1,44 @@
+/* The cards' kernels, all families; and what these share. */
+#include <string.h>
+
+#include "device/cuda/cuda_kernel.h"
+
+static const struct device_kernels *const families[] = {
+    cuda_elementwise_kernels, cuda_reduce_kernels, cuda_softmax_kernels, cuda_training_kernels, cuda_matmul_kernels};
+
+const struct kernel_def *cuda_kernels(const struct op *op) {
+  for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+    for (const struct device_kernels *k = families[i]; k->op; k++)
+      if (!strcmp(k->op, op->name)) return k->kernels;
+  return NULL;
+}
+
+shoal_status cuda_fn_init(struct kernel_init *ki, const char *file, struct cuda_fn *out) {
+  shoal_dtype type = dtype_base(ki->kernel->in_types[0]);
+  return cuda_function(cuda_of(ki->device), file, ki->node->op->name, type, 0, &out->f);
+}
+
+unsigned cuda_blocks(const struct cuda_device *c, int64_t n) {
+  enum { EACH_MULTIPROCESSOR = 16 };
+  return (unsigned)MAX(1, MIN((n + CUDA_BLOCK - 1) / CUDA_BLOCK, (int64_t)c->multiprocessors * EACH_MULTIPROCESSOR));
+}
+
+static shoal_status queue(struct cuda_device *c, struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y,
+                          unsigned block, void **args) {
+  for (int i = 0; i < ctx->kernel->n_in; i++) TRY(cuda_use(c, ctx->in[i]));
+  for (int i = 0; i < ctx->kernel->n_out; i++) TRY(cuda_use(c, &ctx->out[i]));
+  return cuda_launch(c, f, grid_x, grid_y, block, args);
+}
+
+shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
+                      void **args) {
+  struct cuda_device *c = cuda_ctx(ctx);
+  cuda_lock(c);
+  shoal_status s = queue(c, ctx, f, grid_x, grid_y, block, args);
+  cuda_unlock(c);
+  return s;
+}
+
+shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args) {
+  return n ? cuda_run(ctx, f, cuda_blocks(cuda_ctx(ctx), n), 1, CUDA_BLOCK, args) : NULL;
+}

@@ -1,0 +1,238 @@
+/* A card's memory: regions taken from the driver, cut into chunks.
+ *
+ * The driver's own calls wait for the card, so regions are kept, each twice as large as the one before, and chunks are
+ * cut from the smallest that is large enough and joined with their free neighbours when they come back. A chunk carries
+ * two counts (cuda.h): when it was given back, and when a copy into it was queued; chunks that are joined have the
+ * later of both. Where there is no room regions that are free as a whole go back to the driver first.
+ *
+ * How much a device may take is kept by the account (device/memory.h): what virtual devices share of a card is theirs
+ * by that alone. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+#include "device/memory.h"
+
+enum { ALIGN = 256, BINS = 40 };
+#define FIRST_REGION ((size_t)32 << 20)
+#define LARGEST_GROWTH ((size_t)4 << 30)
+
+struct cuda_chunk {
+  struct device_piece piece;       /* while it is somebody's */
+  struct cuda_memory *of;          /* a reference while it is somebody's */
+  struct cuda_chunk *left, *right; /* neighbours in the region; NULL: its ends */
+  struct cuda_chunk *prev, *next;  /* in its bin, when it is free */
+  CUdeviceptr at;
+  size_t size;
+  bool is_free;
+  uint64_t freed_at, copied_in;
+};
+
+struct cuda_memory {
+  atomic_int refs; /* the device's, and one of each chunk that is somebody's: tensors may outlive their device */
+  struct device_memory account;
+  const struct cuda_api *api;
+  CUcontext context;
+  pthread_mutex_t lock;
+  struct cuda_device *c;         /* lock: NULL when the device has gone */
+  struct cuda_chunk *bins[BINS]; /* lock: free chunks, by size */
+  size_t next_region;            /* lock */
+};
+
+struct cuda_memory *cuda_memory_new(struct cuda_device *c, int64_t limit) {
+  struct cuda_memory *m = mem_zalloc(1, sizeof *m);
+  atomic_init(&m->refs, 1);
+  device_memory_init(&m->account, limit);
+  pthread_mutex_init(&m->lock, NULL);
+  m->api = c->api;
+  m->context = c->context;
+  m->c = c;
+  m->next_region = FIRST_REGION;
+  return m;
+}
+
+static void unref(struct cuda_memory *m) {
+  if (atomic_fetch_sub(&m->refs, 1) != 1) return;
+  device_memory_release(&m->account);
+  pthread_mutex_destroy(&m->lock);
+  free(m);
+}
+
+/* ---- bins; with the lock held ---- */
+
+static int bin_of(size_t size) {
+  int b = 0;
+  while (b < BINS - 1 && size >> (b + 9)) b++;
+  return b;
+}
+
+static void bin_put(struct cuda_memory *m, struct cuda_chunk *k) {
+  struct cuda_chunk **head = &m->bins[bin_of(k->size)];
+  k->is_free = true;
+  k->prev = NULL;
+  k->next = *head;
+  if (*head) (*head)->prev = k;
+  *head = k;
+}
+
+static void bin_take(struct cuda_memory *m, struct cuda_chunk *k) {
+  if (k->prev) k->prev->next = k->next;
+  else m->bins[bin_of(k->size)] = k->next;
+  if (k->next) k->next->prev = k->prev;
+  k->is_free = false;
+}
+
+/* The smallest that is large enough. */
+static struct cuda_chunk *best(const struct cuda_memory *m, size_t size) {
+  for (int b = bin_of(size); b < BINS; b++) {
+    struct cuda_chunk *found = NULL;
+    for (struct cuda_chunk *k = m->bins[b]; k; k = k->next)
+      if (k->size >= size && (!found || k->size < found->size)) found = k;
+    if (found) return found;
+  }
+  return NULL;
+}
+
+/* ---- regions; with the lock held ---- */
+
+static void region_drop(struct cuda_memory *m, struct cuda_chunk *whole) {
+  cuda_enter(m->context);
+  m->api->memory_free(whole->at);
+  free(whole);
+}
+
+/* Those that are free from end to end. */
+static bool regions_drop(struct cuda_memory *m) {
+  bool any = false;
+  for (int b = 0; b < BINS; b++)
+    for (struct cuda_chunk *k = m->bins[b], *next; k; k = next) {
+      next = k->next;
+      if (k->left || k->right) continue;
+      bin_take(m, k);
+      region_drop(m, k);
+      any = true;
+    }
+  return any;
+}
+
+static int region_new(struct cuda_memory *m, size_t size) {
+  CUdeviceptr at;
+  cuda_enter(m->context);
+  int error = m->api->memory_new(&at, size);
+  if (error) return error;
+  struct cuda_chunk *k = mem_zalloc(1, sizeof *k);
+  k->at = at;
+  k->size = size;
+  bin_put(m, k);
+  return 0;
+}
+
+/* Large ones first, then only what is needed, then with what can be given back. */
+static shoal_status grow(struct cuda_memory *m, size_t size) {
+  size_t large = MAX(size, MIN(m->next_region, (size_t)m->account.limit));
+  int error = region_new(m, large);
+  if (error && large > size) error = region_new(m, size);
+  if (error == CU_OUT_OF_MEMORY && regions_drop(m)) error = region_new(m, size);
+  if (!error) m->next_region = MIN(2 * m->next_region, LARGEST_GROWTH);
+  return cuda_status(error, "memory of the card");
+}
+
+/* ---- chunks ---- */
+
+static void cut(struct cuda_memory *m, struct cuda_chunk *k, size_t size) {
+  if (k->size - size < ALIGN) return;
+  struct cuda_chunk *rest = mem_zalloc(1, sizeof *rest);
+  rest->at = k->at + size;
+  rest->size = k->size - size;
+  rest->freed_at = k->freed_at;
+  rest->copied_in = k->copied_in;
+  rest->left = k;
+  rest->right = k->right;
+  if (k->right) k->right->left = rest;
+  k->right = rest;
+  k->size = size;
+  bin_put(m, rest);
+}
+
+static shoal_status chunk_take(struct cuda_memory *m, size_t size, struct cuda_chunk **out) {
+  shoal_status s = NULL;
+  size = MAX(size + ALIGN - 1, (size_t)ALIGN) / ALIGN * ALIGN;
+  pthread_mutex_lock(&m->lock);
+  struct cuda_chunk *k = best(m, size);
+  if (!k && !(s = grow(m, size))) k = best(m, size);
+  if (k) {
+    bin_take(m, k);
+    cut(m, k, size);
+  }
+  pthread_mutex_unlock(&m->lock);
+  *out = k;
+  return s;
+}
+
+/* The one to the right becomes a part of k. */
+static void join(struct cuda_chunk *k, struct cuda_chunk *right) {
+  k->size += right->size;
+  k->freed_at = MAX(k->freed_at, right->freed_at);
+  k->copied_in = MAX(k->copied_in, right->copied_in);
+  k->right = right->right;
+  if (k->right) k->right->left = k;
+  free(right);
+}
+
+static void chunk_give(struct cuda_memory *m, struct cuda_chunk *k) {
+  struct cuda_chunk *left = k->left, *right = k->right;
+  if (right && right->is_free) {
+    bin_take(m, right);
+    join(k, right);
+  }
+  if (left && left->is_free) {
+    bin_take(m, left);
+    join(left, k);
+    k = left;
+  }
+  bin_put(m, k);
+}
+
+/* Work that uses it may be queued: what computes comes before the count it is given back at. */
+static void give_back(struct buffer *b) {
+  struct cuda_chunk *k = b->owner;
+  struct cuda_memory *m = k->of;
+  device_memory_give(&m->account, &k->piece);
+  pthread_mutex_lock(&m->lock);
+  if (m->c) k->freed_at = atomic_load(&m->c->computed);
+  chunk_give(m, k);
+  if (!m->c) regions_drop(m);
+  pthread_mutex_unlock(&m->lock);
+  unref(m);
+}
+
+void cuda_memory_free(struct cuda_memory *m) {
+  if (!m) return;
+  pthread_mutex_lock(&m->lock);
+  m->c = NULL;
+  regions_drop(m);
+  pthread_mutex_unlock(&m->lock);
+  unref(m);
+}
+
+shoal_status cuda_alloc(struct device *d, const char *who, size_t size, struct buffer **out) {
+  struct cuda_memory *m = cuda_of(d)->memory;
+  struct cuda_chunk *k;
+  TRY(chunk_take(m, size, &k));
+  shoal_status s = device_memory_take(&m->account, d->name, who, (int64_t)size, &k->piece);
+  if (s) {
+    pthread_mutex_lock(&m->lock);
+    chunk_give(m, k);
+    pthread_mutex_unlock(&m->lock);
+    return s;
+  }
+  k->of = m;
+  atomic_fetch_add(&m->refs, 1);
+  *out = buffer_wrap((void *)(uintptr_t)k->at, size, d, give_back, k); /* NOLINT: an address of the card */
+  return NULL;
+}
+
+static struct cuda_chunk *chunk_of(const struct tensor *t) { return t->buffer->owner; }
+uint64_t cuda_copied_in(const struct tensor *t) { return chunk_of(t)->copied_in; }
+uint64_t cuda_freed_at(const struct tensor *t) { return chunk_of(t)->freed_at; }
+void cuda_set_copied_in(const struct tensor *t, uint64_t count) { chunk_of(t)->copied_in = count; }

@@ -1,0 +1,112 @@
+/* Pinned memory of the host: what a card copies from and to by itself while the processor goes on.
+ *
+ * Taking it from the system is slow, so pieces are kept, by powers of two, and used again. A copy in goes through one;
+ * a copy out makes a tensor of one, which comes back here when its last reference goes. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+
+enum { SMALLEST = 12, CLASSES = 40 };
+#define KEPT_MOST ((size_t)256 << 20)
+
+struct pinned_piece {
+  struct pinned_piece *next; /* of those kept */
+  struct cuda_pinned *of;    /* a reference */
+  void *data;
+  int class;
+};
+
+struct cuda_pinned {
+  atomic_int refs;       /* the device's, and one of each piece in use */
+  struct cuda_device *c; /* lock: NULL when the device has gone */
+  const struct cuda_api *api;
+  CUcontext context;
+  pthread_mutex_t lock;
+  struct pinned_piece *kept[CLASSES]; /* lock */
+  size_t kept_bytes;                  /* lock */
+};
+
+struct cuda_pinned *cuda_pinned_new(struct cuda_device *c) {
+  struct cuda_pinned *p = mem_zalloc(1, sizeof *p);
+  atomic_init(&p->refs, 1);
+  p->c = c;
+  p->api = c->api;
+  p->context = c->context;
+  pthread_mutex_init(&p->lock, NULL);
+  return p;
+}
+
+static size_t class_bytes(int class) { return (size_t)1 << (SMALLEST + class); }
+
+static void drop(struct pinned_piece *x) {
+  cuda_enter(x->of->context);
+  x->of->api->pinned_free(x->data);
+  free(x);
+}
+
+static void unref(struct cuda_pinned *p) {
+  if (atomic_fetch_sub(&p->refs, 1) != 1) return;
+  pthread_mutex_destroy(&p->lock);
+  free(p);
+}
+
+void cuda_pinned_free(struct cuda_pinned *p) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  p->c = NULL;
+  for (int i = 0; i < CLASSES; i++)
+    while (p->kept[i]) {
+      struct pinned_piece *x = p->kept[i];
+      p->kept[i] = x->next;
+      drop(x);
+    }
+  pthread_mutex_unlock(&p->lock);
+  unref(p);
+}
+
+static void give_back(struct buffer *b) {
+  struct pinned_piece *x = b->owner;
+  struct cuda_pinned *p = x->of;
+  pthread_mutex_lock(&p->lock);
+  bool keep = p->c && p->kept_bytes + class_bytes(x->class) <= KEPT_MOST;
+  if (keep) {
+    x->next = p->kept[x->class];
+    p->kept[x->class] = x;
+    p->kept_bytes += class_bytes(x->class);
+  }
+  pthread_mutex_unlock(&p->lock);
+  if (!keep) drop(x);
+  unref(p);
+}
+
+static struct pinned_piece *take_kept(struct cuda_pinned *p, int class) {
+  pthread_mutex_lock(&p->lock);
+  struct pinned_piece *x = p->kept[class];
+  if (x) {
+    p->kept[class] = x->next;
+    p->kept_bytes -= class_bytes(class);
+  }
+  pthread_mutex_unlock(&p->lock);
+  return x;
+}
+
+static shoal_status piece_new(struct cuda_pinned *p, int class, struct pinned_piece **out) {
+  void *data;
+  cuda_enter(p->context);
+  TRY(cuda_status(p->api->pinned_new(&data, class_bytes(class), 0), "pinned memory of the host"));
+  struct pinned_piece *x = mem_zalloc(1, sizeof *x);
+  *x = (struct pinned_piece){.of = p, .data = data, .class = class};
+  *out = x;
+  return NULL;
+}
+
+shoal_status cuda_pinned_buffer(struct cuda_pinned *p, size_t size, struct buffer **out) {
+  int class = 0;
+  while (class_bytes(class) < size) class ++;
+  struct pinned_piece *x = take_kept(p, class);
+  if (!x) TRY(piece_new(p, class, &x));
+  atomic_fetch_add(&p->refs, 1);
+  *out = buffer_wrap(x->data, size, NULL, give_back, x);
+  return NULL;
+}

@@ -1,0 +1,221 @@
+/* Variables on a card: optimizers' updates (training.cu), and what is added to a value. */
+#include <string.h>
+
+#include "device/cuda/cuda_kernel.h"
+#include "ops/array/array_util.h"
+#include "ops/state/state.h"
+
+/* ---- values ---- */
+
+/* The value's memory is the variable's alone afterwards. */
+static shoal_status make_writable(struct kernel_ctx *ctx, struct variable *v) {
+  struct device *d = ctx->kernel->device;
+  struct tensor own;
+  if (tensor_writable(&v->value)) return NULL;
+  struct shape shape = tensor_shape(&v->value);
+  TRY(device_tensor_new(d, v->name, (shoal_dtype)v->value.dtype, &shape, &own));
+  d->type->ops->copy(d, &v->value, &own, 0);
+  tensor_release(&v->value);
+  tensor_move(&v->value, &own);
+  return NULL;
+}
+
+static shoal_status check_value(const struct variable *v, const struct tensor *by) {
+  if (!tensor_valid(&v->value))
+    return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
+  if (v->value.dtype != by->dtype) return INVALID("DType of variable handle and value does not match.");
+  if (tensor_same_shape(&v->value, by)) return NULL;
+  return INVALID("Cannot update variable with shape %s using a Tensor with shape %s, shapes must be equal.",
+                 tensor_shape_str(&v->value), tensor_shape_str(by));
+}
+
+/* ---- AssignAdd, AssignSub: as the sum of two ---- */
+
+static shoal_status assign_init(struct kernel_init *ki, void *state) {
+  struct cuda_fn *st = state;
+  const char *name = strstr(ki->node->op->name, "Add") ? "AddN" : "Subtract";
+  return cuda_function(cuda_of(ki->device), "elementwise", name, dtype_base(ki->kernel->in_types[1]), 0, &st->f);
+}
+
+static shoal_status launch_on(struct kernel_ctx *ctx, const struct state_vars *vars, CUfunction f, int64_t n,
+                              void **args) {
+  struct cuda_device *c = cuda_ctx(ctx);
+  shoal_status s = NULL;
+  if (!n) return NULL;
+  cuda_lock(c);
+  for (int i = 0; i < vars->n && !s; i++) s = cuda_use(c, &vars->v[i]->value);
+  for (int i = vars->n; i < ctx->kernel->n_in && !s; i++) s = cuda_use(c, ctx_in(ctx, i));
+  if (!s) s = cuda_launch(c, f, cuda_blocks(c, n), 1, CUDA_BLOCK, args);
+  cuda_unlock(c);
+  return s;
+}
+
+static shoal_status assign_run(struct kernel_ctx *ctx) {
+  const struct cuda_fn *st = ctx->state;
+  const struct tensor *by = ctx_in(ctx, 1);
+  struct state_vars vars;
+  TRY(state_vars_get(ctx, 1, NULL, &vars));
+  state_vars_lock(&vars);
+  struct variable *v = vars.v[0];
+  shoal_status s = check_value(v, by);
+  if (!s) s = make_writable(ctx, v);
+  int64_t n = by->n;
+  if (!s) s = launch_on(ctx, &vars, st->f, n, (void *[]){&v->value.data, (void *)&by->data, &v->value.data, &n});
+  if (!s) state_forward_ref(ctx, v);
+  state_vars_release(&vars);
+  return s;
+}
+
+/* ---- updates ---- */
+
+enum { UPDATE_SCALARS = 8 };
+struct cuda_update_memory { /* as training.cu has it */
+  void *x[STATE_MAX_VARS];
+  const void *g, *scalars[UPDATE_SCALARS];
+  int64_t n, global_step;
+  int32_t n_scalars;
+  bool nesterov, update_slots, multiply_linear_by_lr;
+};
+
+struct cuda_update {
+  CUfunction f;
+  int n_vars, grad, global_step, scalar[UPDATE_SCALARS];
+  struct cuda_update_memory flags; /* what does not change */
+};
+
+struct cuda_rule {
+  const char *op, *rule; /* the op's name without "Resource" */
+};
+static const struct cuda_rule rules[] = {{"ApplyGradientDescent", "gradient_descent"},
+                                         {"ApplyMomentum", "momentum"},
+                                         {"ApplyKerasMomentum", "keras_momentum"},
+                                         {"ApplyAdagrad", "adagrad"},
+                                         {"ApplyAdagradV2", "adagrad_v2"},
+                                         {"ApplyAdadelta", "adadelta"},
+                                         {"ApplyRMSProp", "rms_prop"},
+                                         {"ApplyCenteredRMSProp", "centered_rms_prop"},
+                                         {"ApplyAdam", "adam"},
+                                         {"ApplyAdamWithAmsgrad", "adam_amsgrad"},
+                                         {"ApplyAdaMax", "adamax"},
+                                         {"ApplyAdagradDA", "adagrad_da"},
+                                         {"ApplyFtrl", "ftrl"},
+                                         {"ApplyFtrlV2", "ftrl_v2"},
+                                         {"ApplyProximalGradientDescent", "proximal_gradient_descent"},
+                                         {"ApplyProximalAdagrad", "proximal_adagrad"},
+                                         {"ApplyAddSign", "add_sign"},
+                                         {"ApplyPowerSign", "power_sign"}};
+
+static const char *rule_of(const char *op) {
+  const char *plain = strncmp(op, "Resource", 8) ? op : op + 8;
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+    if (!strcmp(rules[i].op, plain)) return rules[i].rule;
+  return NULL;
+}
+
+static shoal_status flag(struct kernel_init *ki, const char *name, bool *out) {
+  return node_attr(ki->node, name) ? node_get_bool(ki->node, name, out) : NULL;
+}
+
+static shoal_status apply_init(struct kernel_init *ki, void *state) {
+  struct cuda_update *st = state;
+  const struct op *op = ki->node->op;
+  *st = (struct cuda_update){.grad = -1, .global_step = -1, .flags.update_slots = true};
+  for (int i = 0; i < op->n_in; i++) {
+    const struct op_arg *a = &op->in[i];
+    if (a->is_ref || a->type == SHOAL_RESOURCE) st->n_vars++;
+    else if (!strcmp(a->name, "grad") || !strcmp(a->name, "delta")) st->grad = i;
+    else if (!strcmp(a->name, "global_step")) st->global_step = i;
+    else st->scalar[st->flags.n_scalars++] = i;
+  }
+  TRY(flag(ki, "use_nesterov", &st->flags.nesterov));
+  TRY(flag(ki, "update_slots", &st->flags.update_slots));
+  TRY(flag(ki, "multiply_linear_by_lr", &st->flags.multiply_linear_by_lr));
+  return cuda_function(cuda_of(ki->device), "training", rule_of(op->name), dtype_base(ki->kernel->in_types[st->grad]),
+                       0, &st->f);
+}
+
+static shoal_status find_scalars(struct kernel_ctx *ctx, const struct cuda_update *st, struct cuda_update_memory *m) {
+  for (int k = 0; k < m->n_scalars; k++) {
+    const struct tensor *s = ctx_in(ctx, st->scalar[k]);
+    if (s->rank) return INVALID("%s is not a scalar: %s", ctx->kernel->op->in[st->scalar[k]].name, tensor_shape_str(s));
+    m->scalars[k] = s->data;
+  }
+  if (st->global_step >= 0) m->global_step = int_at(ctx_in(ctx, st->global_step), 0);
+  return NULL;
+}
+
+static shoal_status update_locked(struct kernel_ctx *ctx, const struct cuda_update *st, struct state_vars *vars) {
+  const struct tensor *grad = ctx_in(ctx, st->grad);
+  struct cuda_update_memory m = st->flags;
+  m.g = grad->data;
+  m.n = grad->n;
+  TRY(find_scalars(ctx, st, &m));
+  for (int i = 0; i < vars->n; i++) {
+    TRY(check_value(vars->v[i], grad));
+    TRY(make_writable(ctx, vars->v[i]));
+    m.x[i] = vars->v[i]->value.data;
+  }
+  return launch_on(ctx, vars, st->f, grad->n, (void *[]){&m});
+}
+
+static shoal_status apply_run(struct kernel_ctx *ctx) {
+  const struct cuda_update *st = ctx->state;
+  struct state_vars vars;
+  TRY(state_vars_get(ctx, st->n_vars, "Invalid variable reference.", &vars));
+  state_vars_lock(&vars);
+  shoal_status s = update_locked(ctx, st, &vars);
+  if (!s) state_forward_ref(ctx, vars.v[0]);
+  state_vars_release(&vars);
+  return s;
+}
+
+/* ---- the table ---- */
+
+#define ADD(id, attr)                                                           \
+  static const struct kernel_def id[] = {{.device = "GPU",                      \
+                                          .type_attr = attr,                    \
+                                          .types = CUDA_NUMBERS,                \
+                                          .state_size = sizeof(struct cuda_fn), \
+                                          .init = assign_init,                  \
+                                          .run = assign_run},                   \
+                                         {0}};
+ADD(assign_ref, "T")
+ADD(assign_resource, "dtype")
+
+#define UPDATE(id, host)                                                            \
+  static const struct kernel_def id[] = {{.device = "GPU",                          \
+                                          .type_attr = "T",                         \
+                                          .types = CUDA_FLOATING,                   \
+                                          .state_size = sizeof(struct cuda_update), \
+                                          .init = apply_init,                       \
+                                          .run = apply_run,                         \
+                                          .host_in = host},                         \
+                                         {0}};
+UPDATE(update, 0)
+UPDATE(adagrad_da, 1u << 7) /* global_step is the host's */
+
+#define BOTH(op, id) \
+  {op, id}, { "Resource" op, id }
+const struct device_kernels cuda_training_kernels[] = {{"AssignAdd", assign_ref},
+                                                       {"AssignSub", assign_ref},
+                                                       {"AssignAddVariableOp", assign_resource},
+                                                       {"AssignSubVariableOp", assign_resource},
+                                                       BOTH("ApplyGradientDescent", update),
+                                                       BOTH("ApplyProximalGradientDescent", update),
+                                                       BOTH("ApplyMomentum", update),
+                                                       BOTH("ApplyKerasMomentum", update),
+                                                       BOTH("ApplyAdagrad", update),
+                                                       BOTH("ApplyAdagradV2", update),
+                                                       BOTH("ApplyProximalAdagrad", update),
+                                                       BOTH("ApplyAdadelta", update),
+                                                       BOTH("ApplyAdagradDA", adagrad_da),
+                                                       BOTH("ApplyRMSProp", update),
+                                                       BOTH("ApplyCenteredRMSProp", update),
+                                                       BOTH("ApplyAdam", update),
+                                                       BOTH("ApplyAdamWithAmsgrad", update),
+                                                       BOTH("ApplyAdaMax", update),
+                                                       BOTH("ApplyFtrl", update),
+                                                       BOTH("ApplyFtrlV2", update),
+                                                       BOTH("ApplyAddSign", update),
+                                                       BOTH("ApplyPowerSign", update),
+                                                       {0}};

@@ -1,0 +1,409 @@
+/* Kernels of a GPU beside the CPU's, op by op and type by type: the same numbers go through both, and the results are
+ * held against each other. On a machine with a card this tries the card (`make test-gpu`); elsewhere, and in `make test`,
+ * the soft device, whose kernels are the CPU's, so that what is tried is the way there and back. */
+#include "unit.h"
+
+#include <math.h>
+#include <shoal/ops.h>
+#include <shoal/shoal.h>
+
+#include "base/mem.h"
+#include "device/cuda/cuda_api.h"
+#include "tensor/tensor.h"
+
+static const char *const devices[] = {"/device:CPU:0", "/device:GPU:0"};
+
+enum { MOST_IN = 12 };
+struct gpu_case {
+  const char *op;
+  int n_in;
+  struct {
+    int rank;
+    int64_t dims[5];
+  } in[MOST_IN];
+  double low, high; /* of the inputs' numbers; both 0: -2 and 2 */
+  void (*attrs)(shoal_builder *b);
+  int axes[3], n_axes; /* a last input of int32 */
+  double slack;        /* of the tolerance; 0: 1 */
+  int n_out;           /* 0: 1 */
+};
+
+static double tolerance(shoal_dtype t) {
+  return t == SHOAL_FLOAT64 ? 1e-11 : t == SHOAL_FLOAT32 ? 2e-5 : t == SHOAL_FLOAT16 ? 4e-3 : 3e-2;
+}
+
+static uint32_t seed;
+static double number(double low, double high) {
+  seed = seed * 1664525 + 1013904223;
+  return low + (high - low) * (seed >> 8) / (double)(1 << 24);
+}
+
+static shoal_out constant(shoal_graph *g, const struct gpu_case *c, int i, shoal_dtype t) {
+  shoal_tensor *v;
+  ASSERT_OK(shoal_tensor_new(SHOAL_FLOAT64, c->in[i].rank, c->in[i].dims, &v));
+  for (int64_t k = 0; k < shoal_tensor_elements(v); k++)
+    ((double *)shoal_tensor_data(v))[k] = c->low == c->high ? number(-2, 2) : number(c->low, c->high);
+  shoal_out o = shoal_constant(g, v);
+  shoal_tensor_unref(v);
+  return shoal_cast(g, o, t);
+}
+
+static shoal_out axes_of(shoal_graph *g, const struct gpu_case *c) {
+  shoal_tensor *v;
+  ASSERT_OK(
+      shoal_tensor_from(SHOAL_INT32, 1, (int64_t[]){c->n_axes}, c->axes, (size_t)c->n_axes * sizeof *c->axes, &v));
+  shoal_out o = shoal_constant(g, v);
+  shoal_tensor_unref(v);
+  return o;
+}
+
+static void build(shoal_graph *g, const struct gpu_case *c, shoal_dtype t, int device, shoal_out *out) {
+  shoal_out in[MOST_IN + 1];
+  seed = 1;
+  shoal_push_device(g, devices[0]);
+  for (int i = 0; i < c->n_in; i++) in[i] = constant(g, c, i, t);
+  if (c->n_axes) in[c->n_in] = axes_of(g, c);
+  shoal_pop_device(g);
+  shoal_builder *b = shoal_build(g, c->op, NULL);
+  if (!strcmp(c->op, "AddN")) shoal_build_inputs(b, in, c->n_in);
+  else
+    for (int i = 0; i < c->n_in + (c->n_axes > 0); i++) shoal_build_input(b, in[i]);
+  if (c->attrs) c->attrs(b);
+  shoal_build_device(b, devices[device]);
+  shoal_op *op = shoal_build_end(b);
+  if (!op) return;
+  shoal_push_device(g, devices[0]);
+  for (int i = 0; i < MAX(c->n_out, 1); i++) out[i] = shoal_cast(g, (shoal_out){op, i}, SHOAL_FLOAT64);
+  shoal_pop_device(g);
+}
+
+static void hold(const struct gpu_case *c, shoal_dtype t, const shoal_tensor *want, const shoal_tensor *have) {
+  int64_t n = shoal_tensor_elements(want);
+  const double *w = shoal_tensor_const_data(want), *h = shoal_tensor_const_data(have);
+  assert_int_equal(n, shoal_tensor_elements(have));
+  double most = tolerance(t) * (c->slack ? c->slack : 1);
+  for (int64_t i = 0; i < n; i++) {
+    if ((isnan(w[i]) && isnan(h[i])) || w[i] == h[i]) continue;
+    if (fabs(w[i] - h[i]) <= most * (1 + fabs(w[i]))) continue;
+    print_error("%s of %s: element %d is %.9g on the CPU, %.9g on the GPU\n", c->op, shoal_dtype_name(t), (int)i, w[i],
+                h[i]);
+    fail();
+  }
+}
+
+static void try_case(const struct gpu_case *c, shoal_dtype t) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out out[2][4];
+  shoal_session *s;
+  for (int d = 0; d < 2; d++) build(g, c, t, d, out[d]);
+  if (shoal_graph_error(g)) print_error("%s of %s: ", c->op, shoal_dtype_name(t));
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  for (int i = 0; i < MAX(c->n_out, 1); i++) {
+    shoal_tensor *want, *have;
+    shoal_status e = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(out[0][i], &want, out[1][i], &have), NULL);
+    if (e) print_error("%s of %s: ", c->op, shoal_dtype_name(t));
+    ASSERT_OK(e);
+    hold(c, t, want, have);
+    shoal_tensor_unref(want);
+    shoal_tensor_unref(have);
+  }
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static const shoal_dtype floating[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
+static void try_all(const struct gpu_case *cases, int n) {
+  for (int i = 0; i < n; i++)
+    for (int t = 0; t < 4; t++) try_case(&cases[i], floating[t]);
+}
+#define TRY_ALL(cases) try_all(cases, (int)(sizeof(cases) / sizeof *(cases)))
+
+#define D(...)                                                          \
+  {                                                                     \
+    sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ } \
+  }
+#define SCALAR \
+  {            \
+    0, { 0 }   \
+  }
+#define ONE(op_, ...) \
+  { .op = op_, .n_in = 1, .in = {D(7, 131)}, __VA_ARGS__ }
+#define POSITIVE .low = 0.1, .high = 3
+#define TWO(op_, ...) \
+  { .op = op_, .n_in = 2, .in = {D(7, 131), D(7, 131)}, __VA_ARGS__ }
+
+static void unary(void **state) {
+  static const struct gpu_case cases[] = {ONE("Relu"),
+                                          ONE("Relu6", .low = -3, .high = 9),
+                                          ONE("Elu"),
+                                          ONE("Softplus"),
+                                          ONE("Softsign"),
+                                          ONE("Sigmoid"),
+                                          ONE("Tanh"),
+                                          ONE("Exp"),
+                                          ONE("Expm1"),
+                                          ONE("Log", POSITIVE),
+                                          ONE("Log1p", POSITIVE),
+                                          ONE("Sqrt", POSITIVE),
+                                          ONE("Rsqrt", POSITIVE),
+                                          ONE("Sin"),
+                                          ONE("Cos"),
+                                          ONE("Erf"),
+                                          ONE("Floor"),
+                                          ONE("Ceil"),
+                                          ONE("Rint"),
+                                          ONE("Round"),
+                                          ONE("Reciprocal", POSITIVE),
+                                          ONE("Inv", POSITIVE),
+                                          ONE("Sign"),
+                                          ONE("Neg"),
+                                          ONE("Square"),
+                                          ONE("Abs"),
+                                          ONE("OnesLike"),
+                                          ONE("ZerosLike"),
+                                          {.op = "Relu", .n_in = 1, .in = {SCALAR}},
+                                          {.op = "Relu", .n_in = 1, .in = {D(0, 3)}},
+                                          {.op = "Exp", .n_in = 1, .in = {D(3000, 700)}}};
+  TRY_ALL(cases);
+}
+
+static void gradients(void **state) {
+  static const struct gpu_case cases[] = {TWO("ReluGrad"),
+                                          TWO("Relu6Grad", .low = -3, .high = 9),
+                                          TWO("EluGrad"),
+                                          TWO("SoftplusGrad"),
+                                          TWO("SoftsignGrad"),
+                                          TWO("SigmoidGrad"),
+                                          TWO("TanhGrad"),
+                                          TWO("SqrtGrad", POSITIVE),
+                                          TWO("RsqrtGrad", POSITIVE, .slack = 4),
+                                          TWO("ReciprocalGrad", POSITIVE, .slack = 4),
+                                          TWO("InvGrad", POSITIVE, .slack = 4)};
+  TRY_ALL(cases);
+}
+
+#define SPREAD(op_, ...)                                                                   \
+  TWO(op_, __VA_ARGS__), {.op = op_, .n_in = 2, .in = {D(5, 1, 9), D(4, 1)}, __VA_ARGS__}, \
+      {.op = op_, .n_in = 2, .in = {SCALAR, D(33)}, __VA_ARGS__}, {                        \
+    .op = op_, .n_in = 2, .in = {D(2, 3, 4, 5), D(3, 1, 5)}, __VA_ARGS__                   \
+  }
+
+static void binary(void **state) {
+  static const struct gpu_case cases[] = {SPREAD("Add"),
+                                          SPREAD("AddV2"),
+                                          SPREAD("Sub"),
+                                          SPREAD("Mul"),
+                                          SPREAD("Maximum"),
+                                          SPREAD("Minimum"),
+                                          SPREAD("SquaredDifference"),
+                                          SPREAD("RealDiv", POSITIVE),
+                                          SPREAD("Div", POSITIVE),
+                                          SPREAD("DivNoNan", POSITIVE),
+                                          SPREAD("MulNoNan"),
+                                          SPREAD("Pow", POSITIVE, .slack = 4),
+                                          SPREAD("Equal"),
+                                          SPREAD("NotEqual"),
+                                          SPREAD("Less"),
+                                          SPREAD("LessEqual"),
+                                          SPREAD("Greater"),
+                                          SPREAD("GreaterEqual"),
+                                          {.op = "AddN", .n_in = 4, .in = {D(9, 9), D(9, 9), D(9, 9), D(9, 9)}}};
+  TRY_ALL(cases);
+}
+
+static void keep(shoal_builder *b) { shoal_build_bool(b, "keep_dims", true); }
+
+#define AXES(n, ...) .n_axes = n, .axes = {__VA_ARGS__}
+#define REDUCE(op_, ...)                                                                         \
+  {.op = op_, .n_in = 1, .in = {D(7, 131)}, AXES(1, 1), __VA_ARGS__},                            \
+      {.op = op_, .n_in = 1, .in = {D(7, 131)}, AXES(1, 0), __VA_ARGS__},                        \
+      {.op = op_, .n_in = 1, .in = {D(7, 131)}, AXES(2, 0, 1), __VA_ARGS__},                     \
+      {.op = op_, .n_in = 1, .in = {D(3, 5, 40, 6)}, AXES(2, 0, 2), .attrs = keep, __VA_ARGS__}, \
+      {.op = op_, .n_in = 1, .in = {D(3, 5, 40, 6)}, AXES(2, 1, -1), __VA_ARGS__},               \
+      {.op = op_, .n_in = 1, .in = {D(2, 0, 3)}, AXES(1, 0), __VA_ARGS__}, {                     \
+    .op = op_, .n_in = 1, .in = {D(4, 3)}, AXES(1, 1), __VA_ARGS__                               \
+  }
+
+static void reductions(void **state) {
+  static const struct gpu_case cases[] = {
+      REDUCE("Sum", .slack = 8),
+      REDUCE("Mean"),
+      REDUCE("Max"),
+      REDUCE("Min"),
+      REDUCE("Prod", .low = 0.99, .high = 1.01, .slack = 8),
+      {.op = "Sum", .n_in = 1, .in = {D(200000)}, AXES(1, 0), .low = 0.4, .high = 0.6, .slack = 4},
+      {.op = "Sum", .n_in = 1, .in = {D(9000, 70)}, AXES(1, 0), .low = 0.4, .high = 0.6, .slack = 4},
+      {.op = "Mean", .n_in = 1, .in = {D(9000, 70)}, AXES(2, 0, 1), .low = 0.4, .high = 0.6, .slack = 4},
+      {.op = "Max", .n_in = 1, .in = {D(3, 40000)}, AXES(1, 1)},
+      {.op = "L2Loss", .n_in = 1, .in = {D(300, 70)}, .slack = 4},
+      {.op = "L2Loss", .n_in = 1, .in = {D(3)}}};
+  TRY_ALL(cases);
+}
+
+static void trans_a(shoal_builder *b) { shoal_build_bool(b, "transpose_a", true); }
+static void trans_b(shoal_builder *b) { shoal_build_bool(b, "transpose_b", true); }
+static void adj_y(shoal_builder *b) { shoal_build_bool(b, "adj_y", true); }
+
+/* float32 is taken in TF32 on a card, as TensorFlow does: 10 bits. */
+#define TF32 .slack = 300
+static void products(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "MatMul", .n_in = 2, .in = {D(17, 33), D(33, 9)}, TF32},
+      {.op = "MatMul", .n_in = 2, .in = {D(33, 17), D(33, 9)}, TF32, .attrs = trans_a},
+      {.op = "MatMul", .n_in = 2, .in = {D(17, 33), D(9, 33)}, TF32, .attrs = trans_b},
+      {.op = "MatMul", .n_in = 2, .in = {D(100, 784), D(784, 128)}, TF32},
+      {.op = "MatMul", .n_in = 2, .in = {D(3, 0), D(0, 4)}},
+      {.op = "BatchMatMulV2", .n_in = 2, .in = {D(4, 5, 6), D(4, 6, 7)}, TF32},
+      {.op = "BatchMatMulV2", .n_in = 2, .in = {D(2, 3, 5, 6), D(3, 6, 7)}, TF32},
+      {.op = "BatchMatMulV2", .n_in = 2, .in = {D(2, 1, 5, 6), D(3, 7, 6)}, TF32, .attrs = adj_y},
+      {.op = "BiasAdd", .n_in = 2, .in = {D(7, 5, 131), D(131)}},
+      {.op = "BiasAddGrad", .n_in = 1, .in = {D(700, 33)}, .slack = 16},
+      {.op = "BiasAddGrad", .n_in = 1, .in = {D(7, 5, 131)}, .slack = 4}};
+  TRY_ALL(cases);
+}
+
+static void softmax(void **state) {
+  static const struct gpu_case cases[] = {
+      ONE("Softmax"),
+      ONE("LogSoftmax"),
+      {.op = "Softmax", .n_in = 1, .in = {D(3, 5, 5000)}},
+      {.op = "LogSoftmax", .n_in = 1, .in = {D(3, 10)}},
+      {.op = "SoftmaxCrossEntropyWithLogits",
+       .n_in = 2,
+       .in = {D(7, 131), D(7, 131)},
+       POSITIVE,
+       .n_out = 2,
+       .slack = 8},
+      {.op = "SoftmaxCrossEntropyWithLogits", .n_in = 2, .in = {D(7, 10), D(1, 10)}, POSITIVE, .n_out = 2, .slack = 8}};
+  TRY_ALL(cases);
+}
+
+/* ---- updates of variables ---- */
+
+struct gpu_update {
+  const char *op;
+  int n_vars, n_before, n_after; /* numbers before and after the gradient */
+};
+
+/* The updates' results: the variable and its slots, after three of them, as float64 on the CPU. */
+static void build_update(shoal_graph *g, const struct gpu_update *u, shoal_dtype t, int device, shoal_op **updates,
+                         shoal_out *values) {
+  shoal_var vars[4];
+  char name[64];
+  struct gpu_case numbers = {.n_in = 1, .in = {D(37, 5)}, .low = 0.1, .high = 0.9}, one = {.low = 0.1, .high = 0.4};
+  seed = 7;
+  shoal_push_device(g, devices[device]);
+  for (int i = 0; i < u->n_vars; i++) {
+    snprintf(name, sizeof name, "v%d_%d", device, i);
+    vars[i] = shoal_variable(g, name, constant(g, &numbers, 0, t));
+  }
+  shoal_builder *b = shoal_build(g, u->op, NULL);
+  for (int i = 0; i < u->n_vars; i++) shoal_build_input(b, vars[i].handle);
+  for (int i = 0; i < u->n_before; i++) shoal_build_input(b, constant(g, &one, 0, t));
+  shoal_build_input(b, constant(g, &numbers, 0, t));
+  for (int i = 0; i < u->n_after; i++) shoal_build_input(b, constant(g, &one, 0, t));
+  updates[device] = shoal_build_end(b);
+  shoal_pop_device(g);
+  shoal_push_device(g, devices[0]);
+  for (int i = 0; i < u->n_vars; i++)
+    values[i] = shoal_cast(g, shoal_read_variable_op(g, vars[i].handle, t), SHOAL_FLOAT64);
+  shoal_pop_device(g);
+}
+
+static void try_update(const struct gpu_update *u, shoal_dtype t) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_op *updates[2];
+  shoal_out values[2][4];
+  shoal_session *s;
+  const struct gpu_case of = {.op = u->op, .slack = 16};
+  for (int d = 0; d < 2; d++) build_update(g, u, t, d, updates, values[d]);
+  shoal_op *init = shoal_initialize(g);
+  ASSERT_OK(shoal_graph_error(g));
+  ASSERT_OK(shoal_session_open(g, NULL, &s));
+  ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  for (int k = 0; k < 3; k++)
+    for (int d = 0; d < 2; d++) ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, updates[d]));
+  for (int i = 0; i < u->n_vars; i++) {
+    shoal_tensor *want, *have;
+    ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(values[0][i], &want, values[1][i], &have), NULL));
+    hold(&of, t, want, have);
+    shoal_tensor_unref(want);
+    shoal_tensor_unref(have);
+  }
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+static void updates(void **state) {
+  static const struct gpu_update all[] = {{"ResourceApplyGradientDescent", 1, 1, 0},
+                                          {"ResourceApplyMomentum", 2, 1, 1},
+                                          {"ResourceApplyKerasMomentum", 2, 1, 1},
+                                          {"ResourceApplyAdagrad", 2, 1, 0},
+                                          {"ResourceApplyAdagradV2", 2, 2, 0},
+                                          {"ResourceApplyAdadelta", 3, 3, 0},
+                                          {"ResourceApplyRMSProp", 3, 4, 0},
+                                          {"ResourceApplyAdam", 3, 6, 0},
+                                          {"ResourceApplyAdamWithAmsgrad", 4, 6, 0},
+                                          {"ResourceApplyAdaMax", 3, 5, 0},
+                                          {"ResourceApplyProximalGradientDescent", 1, 3, 0},
+                                          {"ResourceApplyProximalAdagrad", 2, 3, 0},
+                                          {"ResourceApplyAddSign", 2, 4, 0},
+                                          {"ResourceApplyPowerSign", 2, 4, 0},
+                                          {"AssignAddVariableOp", 1, 0, 0},
+                                          {"AssignSubVariableOp", 1, 0, 0}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (int t = 0; t < 4; t++) try_update(&all[i], floating[t]);
+}
+
+/* ---- a model ---- */
+
+/* A small network learns the same on both: 30 steps of Adam. */
+static double train(const char *device) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_set_random_seed(g, 3);
+  shoal_push_device(g, devices[0]);
+  struct gpu_case data = {.in = {D(64, 20), D(64, 3)}, .low = 0, .high = 1};
+  seed = 5;
+  shoal_out x = constant(g, &data, 0, SHOAL_FLOAT32), y = constant(g, &data, 1, SHOAL_FLOAT32);
+  shoal_pop_device(g);
+  shoal_push_device(g, device);
+  shoal_out h = shoal_relu(g, shoal_dense(g, x, 32, "hidden"));
+  shoal_out wrong = shoal_sub(g, shoal_dense(g, h, 3, "out"), y);
+  shoal_out loss = shoal_reduce_mean(g, shoal_mul(g, wrong, wrong));
+  shoal_op *step = shoal_minimize(g, shoal_adam(0.01), loss, (shoal_var){0});
+  shoal_pop_device(g);
+  shoal_op *init = shoal_initialize(g);
+  shoal_session *s;
+  float l = 0;
+  ASSERT_OK(shoal_graph_error(g));
+  shoal_session_options o = {.allow_soft_placement = true};
+  ASSERT_OK(shoal_session_open(g, &o, &s));
+  ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  for (int i = 0; i < 30; i++) ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(loss, &l), step));
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+  return (double)l;
+}
+
+static void a_model_learns_the_same(void **state) {
+  double cpu = train(devices[0]), gpu = train(devices[1]);
+  assert_true(fabs(cpu - gpu) <= 1e-3 * (1 + fabs(cpu)));
+}
+
+int main(void) {
+  const char *why;
+  if (!cuda_api(&why)) {
+    if (getenv("SHOAL_NEEDS_GPU")) {
+      print_error("%s\n", why);
+      return 1;
+    }
+    print_message("# %s: the soft device stands in\n", why);
+    setenv("SHOAL_SOFT_GPUS", "1", 1);
+  }
+  const struct CMUnitTest tests[] = {cmocka_unit_test(unary),    cmocka_unit_test(gradients),
+                                     cmocka_unit_test(binary),   cmocka_unit_test(reductions),
+                                     cmocka_unit_test(products), cmocka_unit_test(softmax),
+                                     cmocka_unit_test(updates),  cmocka_unit_test(a_model_learns_the_same)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

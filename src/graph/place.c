@@ -115,6 +115,21 @@ static shoal_status request(struct placing *p, const struct shoal_node *n) {
   return NULL;
 }
 
+static bool calls_functions(const struct op *op) {
+  for (int i = 0; i < op->n_attrs; i++)
+    if (op->attrs[i].kind == ATTR_FUNC || op->attrs[i].of == ATTR_FUNC) return true;
+  return false;
+}
+
+/* A node that calls functions hands handles on to their bodies, which are placed by them: it need not be where they
+ * are, if that is another device of its task. */
+static bool may_be_apart(struct placing *p, const struct shoal_node *handle, const struct shoal_node *n) {
+  struct device_spec a = p->wanted[root_of(p, handle->id)], b = p->wanted[root_of(p, n->id)], both = a;
+  if (!calls_functions(n->op) || device_spec_fill(&both, &b)) return false;
+  a.has_type = a.has_id = b.has_type = b.has_id = false;
+  return device_spec_fill(&a, &b);
+}
+
 static shoal_status group(struct placing *p, struct shoal_node *n) {
   const struct attr *c = node_attr(n, "_class");
   for (size_t i = 0; c && c->kind == ATTR_LIST && i < c->list.n; i++) {
@@ -126,8 +141,8 @@ static shoal_status group(struct placing *p, struct shoal_node *n) {
   }
   for (int i = 0; i < n->n_in; i++) {
     shoal_out from = n->in[i];
-    if (from.node && (dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE))
-      TRY(join(p, from.node, n, true));
+    if (!from.node || !(dtype_is_ref(n->in_types[i]) || n->in_types[i] == SHOAL_RESOURCE)) continue;
+    if (!may_be_apart(p, from.node, n)) TRY(join(p, from.node, n, true));
   }
   return NULL;
 }

@@ -1,6 +1,7 @@
 /* Functions at run time: bodies instantiated at look-up, compiled at the first call, kept per (name, attributes,
  * device, resources). Compiling late lets functions call themselves inside conditionals; a bound on the depth of calls
- * keeps them from doing so for ever. */
+ * keeps them from doing so for ever. What uses a handle runs where that belongs: a body is compiled once more for calls
+ * with handles of other devices. */
 #include "runtime/function.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@
 #include "runtime/function_place.h"
 #include "runtime/plan_set.h"
 
-enum { MAX_DEPTH = 100 };
+enum { MAX_DEPTH = 100, MAX_VERSIONS = 64 };
 
 struct function_runtime {
   atomic_int refs;
@@ -25,6 +26,12 @@ struct function_runtime {
   struct function_places places;
 };
 
+struct function_version { /* the body, compiled for handles of these devices */
+  struct function_version *next;
+  int *handles; /* function_call_place's; NULL: of no other device */
+  struct plan_set set;
+};
+
 struct function {
   struct function_runtime *runtime;
   char *name;
@@ -32,8 +39,10 @@ struct function {
   struct resource_mgr *resources;
   struct function_memory memory;
   pthread_mutex_t lock;
-  struct function_body body; /* lock: until compiled */
-  struct plan_set set;       /* lock: empty until compiled */
+  struct function_body body;         /* lock: until compiled for the last time */
+  struct function_version *versions; /* lock: for changes; each stays as it is */
+  int n_versions;                    /* lock */
+  bool has_handles;                  /* among the arguments, and there are several devices */
   int n_args, n_rets;
   shoal_dtype *types; /* [n_args + n_rets] */
 };
@@ -142,7 +151,12 @@ void function_runtime_place(struct function_runtime *r, struct device *const *de
 }
 
 static void function_free(struct function *f) {
-  plan_set_release(&f->set);
+  for (struct function_version *v = f->versions, *next; v; v = next) {
+    next = v->next;
+    plan_set_release(&v->set);
+    free(v->handles);
+    free(v);
+  }
   if (f->body.graph) function_body_release(&f->body);
   resource_mgr_unref(f->resources);
   pthread_mutex_destroy(&f->lock);
@@ -194,7 +208,10 @@ static shoal_status adopt(struct function_runtime *r, struct device *device, str
   f->n_args = body.n_args;
   f->n_rets = body.n_rets;
   f->types = mem_zalloc((size_t)(f->n_args + f->n_rets), sizeof *f->types);
-  for (int i = 0; i < f->n_args; i++) f->types[i] = dtype_base(body.args[i]->out_types[0]);
+  for (int i = 0; i < f->n_args; i++) {
+    f->types[i] = dtype_base(body.args[i]->out_types[0]);
+    f->has_handles |= f->types[i] == SHOAL_RESOURCE && r->places.n > 1;
+  }
   for (int i = 0; i < f->n_rets; i++) f->types[f->n_args + i] = dtype_base(body.rets[i]->in_types[0]);
   *out = f;
   return NULL;
@@ -276,24 +293,51 @@ static struct shoal_graph *needed(const struct function_body *b) {
   return out;
 }
 
-static shoal_status compile(struct function *f) {
+static struct function_version *find_version(const struct function *f, const int *handles) {
+  struct function_version *v = f->versions;
+  for (; v; v = v->next) {
+    if (!v->handles && !handles) return v;
+    if (v->handles && handles && !memcmp(v->handles, handles, (size_t)f->n_args * sizeof *handles)) return v;
+  }
+  return v;
+}
+
+static shoal_status add_version(struct function *f, const int *handles, struct function_version **out) {
+  if (f->n_versions == MAX_VERSIONS)
+    return STATUS(SHOAL_RESOURCE_EXHAUSTED, "It is called with handles of devices in more than %d orders",
+                  MAX_VERSIONS);
+  struct shoal_graph *g = needed(&f->body);
+  struct plan_options o = {.device = f->device, .resources = f->resources, .functions = f->runtime};
+  struct function_call_place call = {f->memory.host_args, f->memory.host_rets, handles, f->n_args};
+  struct plan_set set = {0};
+  shoal_status s = function_place(&f->runtime->places, &o, &call, g, &set);
+  graph_free(g);
+  if (s) {
+    plan_set_release(&set);
+    return s;
+  }
+  struct function_version *v = *out = mem_zalloc(1, sizeof *v);
+  v->set = set;
+  size_t size = (size_t)f->n_args * sizeof *handles;
+  if (handles) v->handles = memcpy(mem_alloc(size), handles, size);
+  v->next = f->versions;
+  f->versions = v;
+  f->n_versions++;
+  if (f->has_handles) return NULL;
+  function_body_release(&f->body);
+  f->body = (struct function_body){0};
+  return NULL;
+}
+
+/* The version for a call with these arguments. */
+static shoal_status compile(struct function *f, const struct tensor *args, struct function_version **out) {
+  int *handles = f->has_handles ? function_find_handles(&f->runtime->places, f->device, args, f->n_args) : NULL;
   pthread_mutex_lock(&f->lock);
   shoal_status s = NULL;
-  if (f->body.graph) {
-    struct shoal_graph *g = needed(&f->body);
-    struct plan_options o = {.device = f->device, .resources = f->resources, .functions = f->runtime};
-    struct plan_set set = {0};
-    s = function_place(&f->runtime->places, &o, f->memory.host_args, f->memory.host_rets, g, &set);
-    graph_free(g);
-    if (s) {
-      plan_set_release(&set);
-    } else {
-      f->set = set;
-      function_body_release(&f->body);
-      f->body = (struct function_body){0};
-    }
-  }
+  *out = find_version(f, handles);
+  if (!*out) s = add_version(f, handles, out);
   pthread_mutex_unlock(&f->lock);
+  free(handles);
   if (s) status_suffix(s, "\n\t [[in function %s]]", f->name);
   return s;
 }
@@ -360,7 +404,8 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
   if (!s && caller && caller->depth >= MAX_DEPTH)
     s = STATUS(SHOAL_RESOURCE_EXHAUSTED, "Function %s is called %d levels deep; it seems to call itself for ever",
                f->name, caller->depth);
-  if (!s) s = compile(f);
+  struct function_version *version = NULL;
+  if (!s) s = compile(f, args, &version);
   if (s) {
     done(arg, s, NULL);
     return;
@@ -393,12 +438,12 @@ void function_call(struct function *f, struct step *caller, const struct tensor 
   c->of = f;
   c->done = done;
   c->arg = arg;
-  if (f->set.n == 1) {
-    plan_run(f->set.plans[0], step, call_done, c);
+  if (version->set.n == 1) {
+    plan_run(version->set.plans[0], step, call_done, c);
     return;
   }
   step->rendezvous = c->own_rendezvous = rendezvous_local_new();
-  plan_set_start(&f->set, &c->run, call_done, c);
+  plan_set_start(&version->set, &c->run, call_done, c);
   join_part(&c->run.join, NULL);
 }
 

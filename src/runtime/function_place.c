@@ -67,6 +67,7 @@ static void use_device_memory(struct shoal_graph *g, uint32_t host_args, uint32_
 
 struct body_placing {
   const struct function_places *p;
+  const struct function_call_place *call;
   int home;
   struct place_device *devices; /* [p->n] */
 };
@@ -86,6 +87,14 @@ static const struct place_device *asked(const struct body_placing *b, const stru
 
 static bool is_end(const struct shoal_node *n) {
   return op_is(n->op, "_Arg") || op_is(n->op, "_Retval") || op_is(n->op, "_DeviceArg") || op_is(n->op, "_DeviceRetval");
+}
+
+/* Where an end of the body is: at home, unless it is a handle of another device, which what uses it follows. */
+static const char *place_of_end(const struct body_placing *b, const struct shoal_node *n) {
+  const struct attr *index = node_attr(n, "index");
+  bool arg = b->call->handles && n->n_out && index && index->kind == ATTR_INT && index->i < b->call->n_args;
+  int at = arg ? b->call->handles[index->i] : -1;
+  return b->devices[at < 0 ? b->home : at].name;
 }
 
 /* Can all of it run at home? What no device has is said there too. */
@@ -110,9 +119,10 @@ static shoal_status place(const struct body_placing *b, struct shoal_graph *g) {
     if (!n) continue;
     const struct place_device *to = asked(b, n);
     if (!to && kernel_supports(n, home->spec.type)) to = home;
-    graph_set_device(n, is_end(n) ? home->name : to ? to->name : "");
+    const char *end = is_end(n) ? place_of_end(b, n) : NULL;
+    graph_set_device(n, end ? end : to ? to->name : "");
     free(n->assigned);
-    n->assigned = is_end(n) ? mem_strdup(home->name) : NULL;
+    n->assigned = end ? mem_strdup(end) : NULL;
   }
   struct place_options o = {.devices = b->devices,
                             .n_devices = b->p->n,
@@ -190,19 +200,35 @@ static shoal_status compile_here(const struct function_places *p, const struct p
   return plan_set_add(out, &here, 0, g);
 }
 
-shoal_status function_place(const struct function_places *p, const struct plan_options *home, uint32_t host_args,
-                            uint32_t host_rets, struct shoal_graph *g, struct plan_set *out) {
-  struct body_placing b = {.p = p, .home = -1};
-  if (!home->device->type->host) use_device_memory(g, host_args, host_rets);
-  for (int i = 0; i < p->n; i++)
-    if (p->devices[i] == home->device) b.home = i;
+static int find_home(const struct function_places *p, const struct device *home) {
+  int i = p->n - 1;
+  while (i >= 0 && p->devices[i] != home) i--;
+  return i;
+}
+
+int *function_find_handles(const struct function_places *p, const struct device *home, const struct tensor *args,
+                           int n) {
+  int at = p->n > 1 ? find_home(p, home) : -1, *all = NULL;
+  for (int i = 0; at >= 0 && i < n; i++) {
+    int of = args[i].dtype == SHOAL_RESOURCE ? resource_handle_among(&args[i], p->resources, p->names, p->n) : -1;
+    if (of < 0 || of == at) continue;
+    if (!all) all = memset(mem_alloc((size_t)n * sizeof *all), 0xff, (size_t)n * sizeof *all); /* -1 */
+    all[i] = of;
+  }
+  return all;
+}
+
+shoal_status function_place(const struct function_places *p, const struct plan_options *home,
+                            const struct function_call_place *call, struct shoal_graph *g, struct plan_set *out) {
+  struct body_placing b = {.p = p, .call = call, .home = find_home(p, home->device)};
+  if (!home->device->type->host) use_device_memory(g, call->host_args, call->host_rets);
   if (b.home < 0 || p->n == 1) return compile_here(p, home, g, out);
   b.devices = mem_zalloc((size_t)p->n, sizeof *b.devices);
   for (int i = 0; i < p->n; i++) {
     b.devices[i].name = p->names[i];
     shoal_status_free(device_spec_parse(p->names[i], &b.devices[i].spec));
   }
-  bool here = stays(&b, g);
+  bool here = !call->handles && stays(&b, g);
   shoal_status s = here ? compile_here(p, home, g, out) : place(&b, g);
   if (!here && !s) s = compile_parts(p, home, g, out);
   free(b.devices);

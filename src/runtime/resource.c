@@ -356,6 +356,14 @@ const struct resource_handle *resource_handle_of(const struct tensor *handle) {
   return handle->dtype == SHOAL_RESOURCE && handle->n > 0 ? *T_DATA(handle, struct resource_handle *) : NULL;
 }
 
+int resource_handle_among(const struct tensor *handle, struct resource_mgr *const *mgrs, char *const *devices, int n) {
+  const struct resource_handle *h = resource_handle_of(handle);
+  const struct resource_entry *e = h ? __atomic_load_n(&h->entry, __ATOMIC_ACQUIRE) : NULL;
+  int i = h ? n - 1 : -1;
+  while (i >= 0 && (e ? mgrs[i]->number != e->mgr : strcmp(devices[i], h->device) != 0)) i--;
+  return i;
+}
+
 static shoal_status wrong_type(const struct resource_handle *h, const struct resource_type *type) {
   return INVALID("Trying to access resource using the wrong type. Expected %s got %s (resource %s)", type->name,
                  h->type_name, h->name);

@@ -90,6 +90,9 @@ shoal_status resource_handle_anonymous(struct resource_mgr *m, const char *devic
                                        const struct resource_type *type, struct resource *r, struct tensor *out);
 /* The first handle in a tensor; NULL when it is empty or of another type. */
 const struct resource_handle *resource_handle_of(const struct tensor *handle);
+/* Which of the managers has what a handle tensor names; -1: none. A handle that came from outside and was not used yet
+ * is known by the name of its device. */
+int resource_handle_among(const struct tensor *handle, struct resource_mgr *const *mgrs, char *const *devices, int n);
 /* The resource a handle tensor names, of the type asked for. NOT_FOUND when it does not exist (yet). */
 shoal_status resource_from_handle(struct resource_mgr *m, const struct tensor *handle, const struct resource_type *type,
                                   struct resource **out);

@@ -1,5 +1,5 @@
 """What outlives a session on a server and what does not: containers and Reset, isolated sessions, callables that were
-released, steps whose time is up, branches that were not taken."""
+released, steps whose time is up, branches that were not taken; variables of two devices in one call."""
 # needs: tensorflow
 import os
 import sys
@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework.function import Defun
 
 from cluster import Cluster, gave_up, report
 
@@ -140,8 +141,33 @@ def branch_not_taken():
             assert s.run(read) == 2, s.run(read)
 
 
+def handles_of_two_devices():
+    """Variables of two devices of a task in one call of a function, made on either of them. TensorFlow's master leaves such
+    a call to the worker; Shoal's inlines it. (While and If with such handles TensorFlow refuses to place.)"""
+    for master in ("tf", "shoal"):
+        with Cluster(worker=[master, "shoal"], flags=["--cpu_devices=2"]) as c, tf.Graph().as_default() as g:
+            @Defun(tf.resource, tf.resource, noinline=True)
+            def times(x, y):
+                return tf.raw_ops.ReadVariableOp(resource=x, dtype=tf.float32) * tf.raw_ops.ReadVariableOp(
+                    resource=y, dtype=tf.float32)
+
+            times.add_to_graph(g)
+            handles, inits, calls = [], [], []
+            for i in (0, 1):
+                with tf.device(f"/job:worker/task:1/cpu:{i}"):
+                    handles.append(tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=f"v{i}"))
+                    inits.append(tf.raw_ops.AssignVariableOp(resource=handles[i], value=tf.constant(3.0 + i)))
+            for i in (0, 1):
+                for args in (handles, handles[::-1]):
+                    with tf.device(f"/job:worker/task:1/cpu:{i}"):
+                        calls.append(tf.raw_ops.StatefulPartitionedCall(args=args, Tout=[tf.float32], f=times)[0])
+            with tf.Session(c.target("worker")) as s:
+                s.run(inits)
+                assert s.run(calls) == [12.0] * 4, master
+
+
 TESTS = [(fn.__name__.replace("_", " "), fn) for fn in (reset_all, reset_one, isolated, released_callable, time_is_up,
-                                                         branch_not_taken)]
+                                                         branch_not_taken, handles_of_two_devices)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

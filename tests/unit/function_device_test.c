@@ -26,6 +26,9 @@
   "node { name: '" name "' op: '" op "' " rest TYPE("T") "attr { key: 'index' value { i: " i " } } } "
 
 #define VARIANT "type: DT_VARIANT "
+#define RESOURCE "type: DT_RESOURCE "
+#define HANDLE(name) "input_arg { name: '" name "' " RESOURCE "} "
+#define THREE TYPES("Tin", RESOURCE RESOURCE FLOAT) TYPES("Tout", FLOAT)
 #define OF_FLOATS "attr { key: 'element_dtype' value { " FLOAT "} } "
 #define INTS(node, name, dims, value)                                                      \
   node " { name: '" name                                                                   \
@@ -33,7 +36,9 @@
        "value { tensor { dtype: DT_INT32 tensor_shape { " dims "} " value "} } } } "
 
 /* less(n, a) = n < 10; next(n, a) = n + 1, a + a; twice(i, a) = a + a; both(a) = a + a + a; text(a) = a, by way of a
- * string; asks(a) = a + a, at CPU:0; known(a) = a + 2 * 2; few(n, l) = n < 10; push(n, l) = n + 1, l with n */
+ * string; asks(a) = a + a, at CPU:0; known(a) = a + 2 * 2; few(n, l) = n < 10; push(n, l) = n + 1, l with n;
+ * set(x, a): x := a; times(x, y) = x * y, of variables; down(x, y, n) = x * y, after it has called itself until n is 10
+ */
 static const char library[] =
     "library { "
     "function { signature { name: 'less' " ARG("n") ARG("a") "output_arg { name: 'r' type: DT_BOOL } } "
@@ -66,6 +71,25 @@ static const char library[] =
     "ret { key: 'm' value: 'plus:z:0' } ret { key: 'k' value: 'more:output_handle:0' } " CONST("one", "1")
     OP("plus", "AddV2", "input: 'n' input: 'one:output:0' ", TYPE("T"))
     OP("more", "TensorListPushBack", "input: 'l' input: 'n' ", OF_FLOATS)
+    "} function { signature { name: 'set' " HANDLE("x") ARG("a") RET("r") "} ret { key: 'r' value: 'now:value:0' } "
+    OP("put", "AssignVariableOp", "input: 'x' input: 'a' ", TYPE("dtype"))
+    OP("now", "ReadVariableOp", "input: 'x' input: '^put' ", TYPE("dtype"))
+    "} function { signature { name: 'times' " HANDLE("x") HANDLE("y") RET("r") "} ret { key: 'r' value: 'xy:z:0' } "
+    OP("a", "ReadVariableOp", "input: 'x' ", TYPE("dtype")) OP("b", "ReadVariableOp", "input: 'y' ", TYPE("dtype"))
+    OP("xy", "Mul", "input: 'a:value:0' input: 'b:value:0' ", TYPE("T"))
+    "} function { signature { name: 'down' " HANDLE("x") HANDLE("y") ARG("n") RET("r") "} "
+    "ret { key: 'r' value: 'y_n:output:0' } " CONST("ten", "10")
+    OP("c", "Less", "input: 'n' input: 'ten:output:0' ", TYPE("T"))
+    OP("y_n", "If", "input: 'c:z:0' input: 'x' input: 'y' input: 'n' ",
+       "attr { key: 'Tcond' value { type: DT_BOOL } } " THREE FUNC("then_branch", "deeper") FUNC("else_branch", "end"))
+    "} function { signature { name: 'deeper' " HANDLE("x") HANDLE("y") ARG("n") RET("r") "} "
+    "ret { key: 'r' value: 'call:output:0' } " CONST("one", "1")
+    OP("plus", "AddV2", "input: 'n' input: 'one:output:0' ", TYPE("T"))
+    OP("call", "StatefulPartitionedCall", "input: 'x' input: 'y' input: 'plus:z:0' ", THREE FUNC("f", "down"))
+    "} function { signature { name: 'end' " HANDLE("x") HANDLE("y") ARG("n") RET("r") "} "
+    "ret { key: 'r' value: 'call:output:0' } "
+    OP("call", "StatefulPartitionedCall", "input: 'x' input: 'y' ",
+       TYPES("Tin", RESOURCE RESOURCE) TYPES("Tout", FLOAT) FUNC("f", "times"))
     "} } ";
 
 static const char task[] = "/job:localhost/replica:0/task:0";
@@ -276,6 +300,62 @@ static void bodies_are_rewritten(void **state) {
   shoal_bytes_free(&trace);
 }
 
+/* Calls a function on one of the devices; numbers are the host's on both sides. */
+static float call_at(const struct place *here, struct function_runtime *functions, int device, const char *name,
+                     const struct tensor *args, int n) {
+  struct kernel_init ki = {
+      .device = here->devices[device], .resources = here->resources[device], .functions = functions};
+  struct function *f;
+  struct tensor out;
+  ASSERT_OK(function_get_with(&ki, &(struct func_attr){.name = (char *)name},
+                              (struct function_memory){UINT32_MAX, UINT32_MAX}, &f));
+  struct cancel cancel;
+  cancel_init(&cancel);
+  struct step step = {.cancel = &cancel,
+                      .inter = here->pool,
+                      .step_resources = resource_mgr_new("step"),
+                      .deadline = DEADLINE_NEVER,
+                      .session = ""};
+  ASSERT_OK(function_call_sync(f, &step, args, n, &out));
+  float value = *T_DATA(&out, float);
+  tensor_release(&out);
+  resource_mgr_unref(step.step_resources);
+  cancel_release(&cancel);
+  return value;
+}
+
+/* Variables of two devices in one call, in every order, wherever that is made: each is read where it is. */
+static void handles_of_two_devices(void **state) {
+  struct place here;
+  place_init(&here);
+  struct shoal_graph *g = graph_new();
+  ASSERT_OK(shoal_graph_import_text(g, library, strlen(library), NULL));
+  struct function_runtime *functions = function_runtime_new(g);
+  function_runtime_place(functions, here.devices, NULL, here.resources, here.n, NULL);
+  graph_free(g);
+  struct tensor handles[2], number;
+  for (int i = 0; i < 2; i++) {
+    ASSERT_OK(resource_handle_tensor(here.resources[i], here.devices[i]->name, "", "v", &variable_type, &handles[i]));
+    ASSERT_OK(tensor_new_scalar(&number, SHOAL_FLOAT32));
+    *T_DATA(&number, float) = (float)(3 + i);
+    assert_float_equal(call_at(&here, functions, !i, "set", (struct tensor[]){handles[i], number}, 2), 3 + i, 0);
+    tensor_release(&number);
+  }
+  ASSERT_OK(tensor_new_scalar(&number, SHOAL_FLOAT32));
+  *T_DATA(&number, float) = 7;
+  for (int i = 0; i < 8; i++) {
+    int x = i & 1, y = i >> 1 & 1, device = i >> 2;
+    const struct tensor args[] = {handles[x], handles[y], number};
+    assert_float_equal(call_at(&here, functions, device, "times", args, 2), (3 + x) * (3 + y), 0);
+    assert_float_equal(call_at(&here, functions, device, "down", args, 3), (3 + x) * (3 + y), 0);
+  }
+  tensor_release(&number);
+  for (int i = 0; i < 2; i++) tensor_release(&handles[i]);
+  function_runtime_unref(functions);
+  place_release(&here);
+}
+
 RUN_TESTS(cmocka_unit_test(a_loop_stays_on_its_device), cmocka_unit_test(a_list_stays_on_its_device),
           cmocka_unit_test(branches_and_counted_loops), cmocka_unit_test(what_a_device_has_not_runs_elsewhere),
-          cmocka_unit_test(requests_inside_a_body_count), cmocka_unit_test(bodies_are_rewritten))
+          cmocka_unit_test(requests_inside_a_body_count), cmocka_unit_test(bodies_are_rewritten),
+          cmocka_unit_test(handles_of_two_devices))

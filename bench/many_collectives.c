@@ -10,6 +10,7 @@
  *   workers   a strategy of two workers, which puts gradients together in buckets
  *   apart     the same with a bucket for each variable
  *   mirrored  a strategy of two logical CPUs of one process
+ *   alone     one replica, and nothing to reduce: what the same steps take without collectives
  *
  * Both sides take turns, `steps` steps at a time. Printed are the best and the median step of each, and the processor
  * time of all processes for a step, which says more where others want the cores; then how many times as much the many
@@ -272,15 +273,18 @@ static void train(int rank, int bucket_kib) {
 static void trainer(int rank) { train(rank, 0); }
 static void trainer_apart(int rank) { train(rank, (int)(flags.bytes >> 10)); }
 
-static void mirrored(int rank) {
+static void mirror(int replicas) {
   struct strategy_steps s = {0};
   for (int side = 0; side < 2; side++) {
     shoal_strategy *strategy;
-    check(shoal_strategy_new_mirrored(NULL, RANKS, NULL, &strategy));
+    check(shoal_strategy_new_mirrored(NULL, replicas, NULL, &strategy));
     open_strategy(&s, strategy, side);
   }
   measure(strategy_step, &s, true);
 }
+
+static void mirrored(int rank) { mirror(RANKS); }
+static void alone(int rank) { mirror(1); }
 
 /* ---- cases ---- */
 
@@ -288,9 +292,13 @@ static const struct many_case {
   const char *name;
   void (*rank)(int rank); /* (optional) a process each */
   void (*client)(int rank);
-} cases[] = {
-    {"memory", server, client_of_memory}, {"messages", server, client_of_messages}, {"local", NULL, local},
-    {"workers", trainer, NULL},           {"apart", trainer_apart, NULL},           {"mirrored", NULL, mirrored}};
+} cases[] = {{"memory", server, client_of_memory},
+             {"messages", server, client_of_messages},
+             {"local", NULL, local},
+             {"workers", trainer, NULL},
+             {"apart", trainer_apart, NULL},
+             {"mirrored", NULL, mirrored},
+             {"alone", NULL, alone}};
 
 static void run_case(const struct many_case *c) {
   memset(board, 0, sizeof *board);

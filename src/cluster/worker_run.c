@@ -60,7 +60,7 @@ void worker_run_start(struct graph_run *r) {
   }
   if (atomic_exchange(&g->slow, false)) rpc_loop_hand_over();
   fast_hold();
-  if (!step->rendezvous) fast_flush(); /* this part does not meet others, who may wait for what is held */
+  if (!step->rendezvous || g->spans) fast_flush(); /* others wait for what is held, and we for them or not at all */
   plan_set_launch(&g->set, &r->run, finish, r);
   fast_release();
   if (clock_ns() - r->started > SLOW_HERE_NS) atomic_store(&g->slow, true);

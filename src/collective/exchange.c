@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/mem.h"
 #include "collective/pairs.h"
 
@@ -26,8 +27,8 @@ static void reduce_piece(void *arg, int64_t begin, int64_t end) {
   const struct reduction *r = arg;
   const struct collective_arithmetic *a = r->members[0]->arithmetic;
   size_t step = PIECE * r->element;
-  char *spare = mem_alloc((size_t)pairs_levels(r->n) * step);
-  const char **sources = mem_alloc((size_t)r->n * sizeof *sources);
+  char *spare = r->n > 2 ? block_alloc((size_t)pairs_levels(r->n) * step) : NULL; /* of two there is one sum */
+  const char **sources = block_alloc((size_t)r->n * sizeof *sources);
   for (int64_t i = begin; i < end; i += PIECE) {
     int64_t n = MIN(end - i, PIECE);
     char *sum = (char *)r->sum->data + (size_t)i * r->element;
@@ -36,8 +37,8 @@ static void reduce_piece(void *arg, int64_t begin, int64_t end) {
     pairs_sum(a, sources, r->n, r->element, n, sum, spare, step);
     if (a->final) a->final(a, sum, r->n, n);
   }
-  free(sources);
-  free(spare);
+  block_free(sources);
+  block_free(spare);
 }
 
 /* Member i's result is the sum of what begins at `from`. */

@@ -1,5 +1,6 @@
 /* Groups and instances are found in short lists: a step has few groups, and an instance is forgotten when its last
- * member has come. A group's members stay known for the step, so that a device too many is told at once, as TensorFlow
+ * member has come. Of instances there are several lists, by their keys: a device may come to hundreds before the next
+ * one does. A group's members stay known for the step, so that a device too many is told at once, as TensorFlow
  * tells it. Unlike there an error ends with its step: the next may use the same keys.
  *
  * How a wait ends (complete, refused, cancelled, timed out) is decided under the lock by whoever clears
@@ -11,9 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "collective/exchange.h"
+
+enum { LISTS = 64 };
 
 struct group {
   struct group *next;
@@ -31,8 +35,8 @@ struct meeting_instance {
 
 struct meeting {
   pthread_mutex_t lock;
-  struct group *groups;               /* lock */
-  struct meeting_instance *instances; /* lock: those not complete */
+  struct group *groups;                      /* lock */
+  struct meeting_instance *instances[LISTS]; /* lock: those not complete */
 };
 
 struct meeting *meeting_new(void) {
@@ -42,7 +46,7 @@ struct meeting *meeting_new(void) {
 }
 
 void meeting_free(struct meeting *m) {
-  MUST(!m->instances);
+  for (int i = 0; i < LISTS; i++) MUST(!m->instances[i]);
   for (struct group *g = m->groups, *next; g; g = next) {
     next = g->next;
     free(g);
@@ -53,8 +57,12 @@ void meeting_free(struct meeting *m) {
 
 /* ---- ending waits ---- */
 
+static struct meeting_instance **list_of(struct meeting *m, int key, uint64_t iter) {
+  return &m->instances[((unsigned)key + iter) % LISTS];
+}
+
 static void unlink_instance(struct meeting *m, struct meeting_instance *at) {
-  struct meeting_instance **p = &m->instances;
+  struct meeting_instance **p = list_of(m, at->key, at->iter);
   while (*p != at) p = &(*p)->next;
   *p = at->next;
 }
@@ -74,7 +82,7 @@ static bool take_out(struct collective_member *m) {
   memmove(&at->members[i], &at->members[i + 1], (size_t)(--at->n - i) * sizeof *at->members);
   if (!at->n) {
     unlink_instance(m->meeting, at);
-    free(at);
+    block_free(at);
   }
   m->instance = NULL;
   return true;
@@ -121,14 +129,14 @@ static shoal_status find_group(struct meeting *m, const struct collective_member
 }
 
 static struct meeting_instance *find_instance(struct meeting *m, struct group *g, const struct collective_member *c) {
-  struct meeting_instance *at = m->instances;
+  struct meeting_instance **list = list_of(m, c->instance_key, c->iter), *at = *list;
   while (at && !(at->group == g && at->key == c->instance_key && at->frame == c->frame && at->iter == c->iter))
     at = at->next;
   if (at) return at;
-  at = mem_zalloc(1, sizeof *at + (size_t)g->size * sizeof *at->members);
-  *at = (struct meeting_instance){
-      .next = m->instances, .group = g, .key = c->instance_key, .frame = c->frame, .iter = c->iter};
-  return m->instances = at;
+  at = block_alloc(sizeof *at + (size_t)g->size * sizeof *at->members);
+  *at =
+      (struct meeting_instance){.next = *list, .group = g, .key = c->instance_key, .frame = c->frame, .iter = c->iter};
+  return *list = at;
 }
 
 /* Whether the newcomer fits those who are there. */
@@ -179,14 +187,14 @@ static shoal_status check_complete(const struct meeting_instance *at) {
 
 /* The instance is out of the list and its members' waits are decided: ends them all. s is consumed. */
 static void conclude(struct meeting_instance *at, shoal_status s) {
-  struct tensor *results = mem_zalloc((size_t)at->n, sizeof *results);
+  struct tensor *results = block_zalloc((size_t)at->n * sizeof *results);
   if (!s) s = check_complete(at);
   if (s) status_prefix(s, "Collective ops is aborted by: ");
   else s = exchange_run(at->members, at->n, results);
   for (int i = 0; i < at->n; i++) finish(at->members[i], s ? status_copy(s) : NULL, s ? NULL : &results[i]);
-  free(results);
+  block_free(results);
   shoal_status_free(s);
-  free(at);
+  block_free(at);
 }
 
 /* With the lock held. *ended: an instance that is complete, or that the newcomer does not fit (and is in). */
@@ -195,9 +203,11 @@ static shoal_status admit(struct meeting *m, struct collective_member *c, struct
   TRY(find_group(m, c, &g));
   struct meeting_instance *at = find_instance(m, g, c);
   shoal_status s = check_newcomer(at, c);
-  if (!s && c->cancel && !cancel_register(c->cancel, &c->hook, on_cancel, c)) s = cancelled(c);
+  bool waits = at->n + 1 < g->size;
+  if (!s && c->cancel && (waits ? !cancel_register(c->cancel, &c->hook, on_cancel, c) : cancel_started(c->cancel)))
+    s = cancelled(c);
   insert_by_rank(at, c);
-  if (!s && at->n < g->size) {
+  if (!s && waits) {
     if (c->timeout_s > 0) alarm_set(&c->alarm, clock_ns() + (int64_t)(MIN(c->timeout_s, 1e9) * 1e9), on_time_out, c);
     return NULL;
   }

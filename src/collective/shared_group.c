@@ -343,15 +343,15 @@ static int begin_exchange(struct shared_group *g, int64_t *differs) {
 
 /* Takes its collectives out of the list of what was begun; they are linked by next. s is consumed. */
 static struct collective_run *end_exchange(struct shared_group *g, int n, shoal_status s, bool broken) {
-  struct collective_run *list = NULL;
+  struct collective_run *list = NULL, **last = &list;
   pthread_mutex_lock(&g->lock);
   atomic_store(&g->stop, false);
-  for (int i = n; i-- > 0;) {
+  for (int i = 0; i < n; i++) {
     struct collective_run *r = g->parts[i].run;
     unlink_run(g, r);
-    if (!r->status) r->status = s ? status_copy(s) : NULL; /* what was given up says why itself */
-    r->next = list;
-    list = r;
+    if (!r->status && s) r->status = status_copy(s); /* what was given up says why itself */
+    *last = r;
+    last = &r->next;
   }
   g->next += (uint64_t)n;
   post(g);

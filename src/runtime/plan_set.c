@@ -99,6 +99,8 @@ void plan_set_launch(struct plan_set *set, struct set_run *r, void (*next)(void 
   r->step.waits = true;
   r->step.late = &r->late;
   atomic_init(&r->late, NULL);
+  r->step.meeting = &r->meeting;
+  atomic_init(&r->meeting, NULL);
   plan_set_start(set, r, next, arg);
 }
 

@@ -40,6 +40,7 @@ void plan_set_release(struct plan_set *set);
  * long as it does: the launch brings that, and plan_set_end takes it away. */
 struct set_run {
   struct step step;
+  struct meeting *_Atomic meeting; /* the step's; NULL: nobody went there yet */
   struct join join;
   shoal_status _Atomic late; /* the step's */
 };

@@ -11,6 +11,7 @@
 
 struct step_stats;      /* runtime/step_stats.h */
 struct collective_site; /* collective/site.h */
+struct meeting;         /* collective/meeting.h */
 
 struct step {
   int64_t id;
@@ -26,8 +27,10 @@ struct step {
   struct tensor *rets; /* _Retval's values go here ([n_rets]) */
   int n_rets;
   struct collective_site *site; /* where collectives go that may have members in other tasks; NULL: none have */
-  int depth;                    /* function calls that led here */
-  bool waits;                   /* it ends when what its devices have queued is over; calls inside it do not wait */
+  struct meeting *_Atomic
+      *meeting; /* of step_resources, where the others go; of the step and the calls in it; NULL: it is looked for */
+  int depth;    /* function calls that led here */
+  bool waits;   /* it ends when what its devices have queued is over; calls inside it do not wait */
   shoal_status _Atomic
       *late; /* the first error of queued work, for the end of the step that waits; NULL: nobody does */
 };

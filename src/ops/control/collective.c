@@ -217,20 +217,28 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
   return NULL;
 }
 
+/* It lives as long as the step does, and the manager that has it. */
+static shoal_status find_meeting(struct step *step, struct meeting **out) {
+  struct resource *r;
+  *out = step->meeting ? atomic_load_explicit(step->meeting, memory_order_acquire) : NULL;
+  if (*out) return NULL;
+  TRY(resource_find_or_make(step->step_resources, "", &place_type, "", make_place, NULL, &r));
+  *out = ((struct meeting_place *)r)->meeting;
+  if (step->meeting) atomic_store_explicit(step->meeting, *out, memory_order_release);
+  resource_unref(r);
+  return NULL;
+}
+
 void collective_meet(struct step *step, struct collective_member *m) {
   struct collective_site *site = step->site;
-  struct resource *r;
+  struct meeting *meeting;
   if (site) {
     site->join(site, step, m);
     return;
   }
-  shoal_status s = resource_find_or_make(step->step_resources, "", &place_type, "", make_place, NULL, &r);
-  if (s) {
-    m->done(m, s, NULL);
-    return;
-  }
-  meeting_join(((struct meeting_place *)r)->meeting, m);
-  resource_unref(r);
+  shoal_status s = find_meeting(step, &meeting);
+  if (s) m->done(m, s, NULL);
+  else meeting_join(meeting, m);
 }
 
 static void start(struct kernel_ctx *ctx) {

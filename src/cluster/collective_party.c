@@ -259,28 +259,33 @@ static void add(struct party *p, struct collective_member *m, int source, struct
   atomic_fetch_add_explicit(&p->left, 1, memory_order_relaxed);
 }
 
-bool party_take(struct session_collectives *site, struct step *step, struct collective_member *m,
-                struct collective_group *g, int rank, int source) {
-  struct party *p = open_party && fits(open_party, site, step, m) ? open_party : NULL;
-  bool fresh = !p;
+struct party *party_find(struct session_collectives *site, struct step *step, const struct collective_member *m,
+                         struct collective_group *g, int rank) {
+  if (m->algorithm >= 0) return NULL;
+  if (open_party && fits(open_party, site, step, m)) return open_party;
+  return party_new(site, step, m, g, rank);
+}
+
+/* Nobody came to it. */
+static void drop(struct party *p) {
+  collective_memory_leave(collectives_of(p)->memory, p->shared);
+  guard_unref(&p->guard);
+}
+
+void party_add(struct party *p, struct collective_member *m, int source) {
+  bool fresh = !p->first;
   struct tensor out = {0};
-  if (m->algorithm >= 0) return false;
-  if (fresh) p = party_new(site, step, m, g, rank);
-  if (!p) return false;
   shoal_status s = m->make(m, &out);
-  if (s && fresh) {
-    collective_memory_leave(collectives_of(p)->memory, p->shared);
-    guard_unref(&p->guard);
-  }
   if (s) {
+    struct session_collectives *site = p->site;
+    if (fresh) drop(p);
     collectives_tell(site, m, s, &out);
-    return true;
+    return;
   }
   add(p, m, source, &out);
-  if (!fresh) return true;
+  if (!fresh) return;
   if (together_leave(&p->together)) open_party = p;
   else begin(&p->together);
-  return true;
 }
 
 bool party_take_known(struct session_collectives *site, struct step *step, struct collective_member *m) {
@@ -289,8 +294,10 @@ bool party_take_known(struct session_collectives *site, struct step *step, struc
   bool near = p && fits(p, site, step, m);
   struct collective_group *g = near ? p->group : collectives_known_group(site, m);
   int source = 0, rank = near ? p->rank : g ? collectives_rank(site, g, m) : -1;
-  bool taken =
-      rank >= 0 && collectives_known_instance(site, m, rank, &source) && party_take(site, step, m, g, rank, source);
+  bool known = rank >= 0 && collectives_known_instance(site, m, rank, &source);
+  if (known && !near) p = party_new(site, step, m, g, rank);
   if (!near) collective_group_unref(g);
-  return taken;
+  if (!known || !p) return false;
+  party_add(p, m, source);
+  return true;
 }

@@ -10,10 +10,14 @@
 struct session_collectives;
 struct step;
 
+struct party;
+
 /* A member whose group and instance are known to the session; false: it is to go the long way. */
 bool party_take_known(struct session_collectives *site, struct step *step, struct collective_member *m);
-/* One of that group, where it has that rank; false: the group goes by messages. source: of a broadcast. */
-bool party_take(struct session_collectives *site, struct step *step, struct collective_member *m,
-                struct collective_group *g, int rank, int source);
+/* Where a member of that group goes, which has that rank; NULL: the group goes by messages. */
+struct party *party_find(struct session_collectives *site, struct step *step, const struct collective_member *m,
+                         struct collective_group *g, int rank);
+/* To be called at once. It may end before this returns, and the step with it. source: of a broadcast. */
+void party_add(struct party *p, struct collective_member *m, int source);
 
 #endif

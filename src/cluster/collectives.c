@@ -190,17 +190,23 @@ static void begin_by_messages(struct joining *j) {
   collective_run_start(&j->run);
 }
 
-/* It has found its way, by memory, and ends there. */
-static void dissolve(struct joining *j) {
+/* It goes on by way of memory, where its step may end at once: nothing of this may be left there. */
+static void go_to(struct party *p, struct joining *j) {
   guard_end(&j->guard);
+  party_add(p, j->member, j->source);
   guard_unref(&j->guard);
 }
 
 static void begin(struct joining *j) {
   struct collective_member *m = j->member;
   bool made = tensor_valid(&j->out);
-  if (!made && party_take(j->site, j->step, m, j->group, j->rank, j->source)) {
-    dissolve(j);
+  if (cancel_started(&j->guard.cancel)) {
+    finish(j, cancel_reason(&j->guard.cancel));
+    return;
+  }
+  struct party *p = made ? NULL : party_find(j->site, j->step, m, j->group, j->rank);
+  if (p) {
+    go_to(p, j);
     return;
   }
   shoal_status s = made ? NULL : m->make(m, &j->out);

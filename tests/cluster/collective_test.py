@@ -437,6 +437,15 @@ def many_together():
                 assert begun(c, task) - parties < 50, (parties, begun(c, task))
 
 
+def steps_of_one():
+    """Instances that nobody knows yet, a step for each: it ends as its only collective does, and nothing of that is left in it."""
+    with Cluster(worker=["shoal"] * 2) as c, tf.Graph().as_default():
+        made = [[member("reduce", [1.0], task, group=9, instance=i + 1) for task in (0, 1)] for i in range(400)]
+        with tf.Session(c.target("worker", 0)) as s:
+            for pair in made:
+                assert [list(v) for v in s.run(pair)] == [[2.0]] * 2
+
+
 def more_groups_than_there_is_memory_for():
     """Those that were used longest ago make room, or the new ones go by messages."""
     with Cluster(worker=["shoal"] * 2) as c, tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
@@ -475,7 +484,7 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),

@@ -70,7 +70,7 @@ struct virtual_device {
 struct device_options {
   double memory_fraction; /* how much of a card's memory a device may take; 0: the type knows */
   bool allow_growth; /* a device takes memory as it needs it; else a type may take all that it may have at the start.
-                      * The soft device takes nothing beforehand either way */
+                      * Neither the soft device nor NVIDIA's cards take anything beforehand either way */
   char visible[VISIBLE_TEXT]; /* "2,0": the cards that are used, in the order of their devices; "": all */
   struct virtual_device virtual_devices[MOST_VIRTUAL]; /* several devices on one card; those without any have one */
   int n_virtual, n_cards;                              /* n_cards: so many cards were spoken of */

@@ -24,7 +24,7 @@
 #include "base/device_name.h"
 #include "base/pool.h"
 #include "base/status.h"
-#include "tensor/tensor.h"
+#include "tensor/strided.h"
 
 struct device;
 struct kernel_def; /* runtime/kernel.h */
@@ -48,6 +48,9 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
    * becomes zeros. What is written is the caller's alone. */
   void (*copy)(struct device *d, const struct tensor *from, const struct tensor *to, size_t at);
   void (*zero)(struct device *d, const struct tensor *t);
+  /* The same of elements of one value, from element from_at on, to those of another: plain ones of any size. */
+  shoal_status (*copy_view)(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
+                            const struct tensor *from, int64_t from_at);
   /* Tells when all that has been queued by now is over: once, from any thread. An error is one of the device itself,
    * which nobody else was told of. */
   void (*when_done)(struct device *d, device_done done, void *arg);

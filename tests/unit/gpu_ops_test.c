@@ -1,6 +1,6 @@
 /* Kernels of a GPU beside the CPU's, op by op and type by type: the same numbers go through both, and the results are
- * held against each other. On a machine with a card this tries the card (`make test-gpu`); elsewhere, and in `make test`,
- * the soft device, whose kernels are the CPU's, so that what is tried is the way there and back. */
+ * held against each other. On a machine with a card this tries the card (`make test-gpu`); elsewhere, and in `make
+ * test`, the soft device, whose kernels are the CPU's, so that what is tried is the way there and back. */
 #include "unit.h"
 
 #include <math.h>
@@ -23,9 +23,10 @@ struct gpu_case {
   } in[MOST_IN];
   double low, high; /* of the inputs' numbers; both 0: -2 and 2 */
   void (*attrs)(shoal_builder *b);
-  int axes[3], n_axes; /* a last input of int32 */
-  double slack;        /* of the tolerance; 0: 1 */
-  int n_out;           /* 0: 1 */
+  int axes[3], n_axes; /* a last input of int32: a vector, or */
+  bool scalar;
+  double slack; /* of the tolerance; 0: 1 */
+  int n_out;    /* 0: 1 */
 };
 
 static double tolerance(shoal_dtype t) {
@@ -50,12 +51,14 @@ static shoal_out constant(shoal_graph *g, const struct gpu_case *c, int i, shoal
 
 static shoal_out axes_of(shoal_graph *g, const struct gpu_case *c) {
   shoal_tensor *v;
-  ASSERT_OK(
-      shoal_tensor_from(SHOAL_INT32, 1, (int64_t[]){c->n_axes}, c->axes, (size_t)c->n_axes * sizeof *c->axes, &v));
+  ASSERT_OK(shoal_tensor_from(SHOAL_INT32, !c->scalar, (int64_t[]){c->n_axes}, c->axes,
+                              (size_t)c->n_axes * sizeof *c->axes, &v));
   shoal_out o = shoal_constant(g, v);
   shoal_tensor_unref(v);
   return o;
 }
+
+static bool is_list(const char *op) { return !strcmp(op, "AddN") || !strcmp(op, "Pack") || !strcmp(op, "ConcatV2"); }
 
 static void build(shoal_graph *g, const struct gpu_case *c, shoal_dtype t, int device, shoal_out *out) {
   shoal_out in[MOST_IN + 1];
@@ -65,9 +68,8 @@ static void build(shoal_graph *g, const struct gpu_case *c, shoal_dtype t, int d
   if (c->n_axes) in[c->n_in] = axes_of(g, c);
   shoal_pop_device(g);
   shoal_builder *b = shoal_build(g, c->op, NULL);
-  if (!strcmp(c->op, "AddN")) shoal_build_inputs(b, in, c->n_in);
-  else
-    for (int i = 0; i < c->n_in + (c->n_axes > 0); i++) shoal_build_input(b, in[i]);
+  if (is_list(c->op)) shoal_build_inputs(b, in, c->n_in);
+  for (int i = is_list(c->op) ? c->n_in : 0; i < c->n_in + (c->n_axes > 0); i++) shoal_build_input(b, in[i]);
   if (c->attrs) c->attrs(b);
   shoal_build_device(b, devices[device]);
   shoal_op *op = shoal_build_end(b);
@@ -91,17 +93,16 @@ static void hold(const struct gpu_case *c, shoal_dtype t, const shoal_tensor *wa
   }
 }
 
-static void try_case(const struct gpu_case *c, shoal_dtype t) {
-  shoal_graph *g = shoal_graph_new();
-  shoal_out out[2][4];
+/* What both devices make of it, output by output. The graph is freed. */
+static void hold_outputs(shoal_graph *g, const struct gpu_case *c, shoal_dtype t, int n, const shoal_out *cpu,
+                         const shoal_out *gpu) {
   shoal_session *s;
-  for (int d = 0; d < 2; d++) build(g, c, t, d, out[d]);
   if (shoal_graph_error(g)) print_error("%s of %s: ", c->op, shoal_dtype_name(t));
   ASSERT_OK(shoal_graph_error(g));
   ASSERT_OK(shoal_session_open(g, NULL, &s));
-  for (int i = 0; i < MAX(c->n_out, 1); i++) {
+  for (int i = 0; i < n; i++) {
     shoal_tensor *want, *have;
-    shoal_status e = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(out[0][i], &want, out[1][i], &have), NULL);
+    shoal_status e = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(cpu[i], &want, gpu[i], &have), NULL);
     if (e) print_error("%s of %s: ", c->op, shoal_dtype_name(t));
     ASSERT_OK(e);
     hold(c, t, want, have);
@@ -110,6 +111,13 @@ static void try_case(const struct gpu_case *c, shoal_dtype t) {
   }
   ASSERT_OK(shoal_session_close(s));
   shoal_graph_free(g);
+}
+
+static void try_case(const struct gpu_case *c, shoal_dtype t) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out out[2][4];
+  for (int d = 0; d < 2; d++) build(g, c, t, d, out[d]);
+  hold_outputs(g, c, t, MAX(c->n_out, 1), out[0], out[1]);
 }
 
 static const shoal_dtype floating[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
@@ -279,6 +287,52 @@ static void softmax(void **state) {
   TRY_ALL(cases);
 }
 
+static void axis_1(shoal_builder *b) { shoal_build_int(b, "axis", 1); }
+
+#define PLACES(n, ...) .n_axes = n, .axes = {__VA_ARGS__}
+static void moving(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "Transpose", .n_in = 1, .in = {D(7, 131)}, PLACES(2, 1, 0)},
+      {.op = "Transpose", .n_in = 1, .in = {D(3, 4, 5)}, PLACES(3, 2, 0, 1)},
+      {.op = "Tile", .n_in = 1, .in = {D(3, 5)}, PLACES(2, 2, 3)},
+      {.op = "ReverseV2", .n_in = 1, .in = {D(3, 5, 7)}, PLACES(2, 0, 2)},
+      {.op = "Pack", .n_in = 3, .in = {D(3, 5), D(3, 5), D(3, 5)}, .attrs = axis_1},
+      {.op = "ConcatV2", .n_in = 3, .in = {D(3, 5), D(3, 2), D(3, 9)}, PLACES(1, 1), .scalar = true},
+      {.op = "ConcatV2", .n_in = 2, .in = {D(3, 5), D(2, 5)}, PLACES(1, 0), .scalar = true}};
+  TRY_ALL(cases);
+}
+
+/* The middle of a matrix, and a product of lines that begin at an odd place. */
+static void build_parts(shoal_graph *g, shoal_dtype t, int device, shoal_out *out) {
+  struct gpu_case whole = {.in = {D(9, 11)}}, at = {PLACES(2, 2, 3)}, size = {PLACES(2, 5, 7)};
+  struct gpu_case first = {PLACES(2, 3, 0)}, lines = {PLACES(2, 5, 11)};
+  seed = 3;
+  shoal_push_device(g, devices[device]);
+  shoal_out x = constant(g, &whole, 0, t);
+  shoal_out part = shoal_slice(g, x, axes_of(g, &at), axes_of(g, &size));
+  shoal_out odd = shoal_slice(g, x, axes_of(g, &first), axes_of(g, &lines)); /* no copy */
+  shoal_builder *b = shoal_build(g, "MatMul", NULL);
+  shoal_build_input(b, odd);
+  shoal_build_input(b, odd);
+  shoal_build_bool(b, "transpose_b", true);
+  shoal_out product = shoal_build_end_out(b);
+  shoal_pop_device(g);
+  shoal_push_device(g, devices[0]);
+  out[0] = shoal_cast(g, part, SHOAL_FLOAT64);
+  out[1] = shoal_cast(g, product, SHOAL_FLOAT64);
+  shoal_pop_device(g);
+}
+
+static void parts(void **state) {
+  const struct gpu_case of = {.op = "Slice", .slack = 300};
+  for (int t = 0; t < 4; t++) {
+    shoal_graph *g = shoal_graph_new();
+    shoal_out out[2][2];
+    for (int d = 0; d < 2; d++) build_parts(g, floating[t], d, out[d]);
+    hold_outputs(g, &of, floating[t], 2, out[0], out[1]);
+  }
+}
+
 /* ---- updates of variables ---- */
 
 struct gpu_update {
@@ -404,6 +458,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(unary),    cmocka_unit_test(gradients),
                                      cmocka_unit_test(binary),   cmocka_unit_test(reductions),
                                      cmocka_unit_test(products), cmocka_unit_test(softmax),
+                                     cmocka_unit_test(moving),   cmocka_unit_test(parts),
                                      cmocka_unit_test(updates),  cmocka_unit_test(a_model_learns_the_same)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

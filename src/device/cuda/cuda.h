@@ -95,6 +95,9 @@ shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const s
 
 /* ---- kernels ---- */
 
+shoal_status cuda_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
+                            const struct tensor *from, int64_t from_at);
+
 struct op;
 const struct kernel_def *cuda_kernels(const struct op *op);
 
@@ -102,7 +105,7 @@ const struct kernel_def *cuda_kernels(const struct op *op);
 
 shoal_status cuda_modules_load(struct cuda_device *c);
 void cuda_modules_free(struct cuda_device *c);
-/* A function of a .cu file, by name and type: NAME_TYPE, or NAME_TYPE_TYPE where b is a type. NOT_FOUND names it. */
+/* A function of a .cu file, by name and types: NAME, NAME_TYPE or NAME_TYPE_TYPE. NOT_FOUND names it. */
 shoal_status cuda_function(struct cuda_device *c, const char *file, const char *name, shoal_dtype a, shoal_dtype b,
                            CUfunction *out);
 /* Were there any when this was built? */

@@ -14,7 +14,14 @@
 
 enum { TYPE_F32 = 0, TYPE_F64 = 1, TYPE_F16 = 2, TYPE_BF16 = 14 }; /* cudaDataType */
 enum { COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_TF32 = 77 };    /* cublasComputeType_t */
-enum { DESC_TRANS_A = 3, DESC_TRANS_B = 4, LAYOUT_BATCH = 5, LAYOUT_STEP = 6, PREFERENCE_WORKSPACE = 1 };
+enum {
+  DESC_TRANS_A = 3,
+  DESC_TRANS_B = 4,
+  LAYOUT_BATCH = 5,
+  LAYOUT_STEP = 6,
+  PREFERENCE_WORKSPACE = 1,
+  PREFERENCE_ALIGN = 5
+};
 enum { WORKSPACE = 32 << 20 };
 
 struct blas_algo {
@@ -87,6 +94,7 @@ static shoal_status blas_status(int error, const char *what) {
 /* A product as the library knows it, with the way to do it. */
 struct blas_plan {
   struct cuda_product of;
+  uint32_t align; /* of all three, in bytes */
   void *desc, *a, *b, *c;
   struct blas_algo algo;
 };
@@ -166,6 +174,8 @@ static shoal_status choose(struct cuda_blas *b, struct blas_plan *p) {
   TRY(describe(p));
   TRY(blas_status(lt.preference_new(&preference), "a choice"));
   int error = lt.preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
+  for (int i = 0; i < 4 && !error; i++)
+    error = lt.preference_set(preference, PREFERENCE_ALIGN + i, &p->align, sizeof p->align);
   if (!error) error = lt.choose(b->handle, p->desc, p->b, p->a, p->c, p->c, preference, 1, &choice, &n);
   lt.preference_free(preference);
   TRY(blas_status(error, "a choice"));
@@ -180,15 +190,17 @@ static bool same(const struct cuda_product *a, const struct cuda_product *b) {
          a->step_c == b->step_c;
 }
 
-static shoal_status find_plan(struct cuda_blas *b, const struct cuda_product *of, struct blas_plan **out) {
+static shoal_status find_plan(struct cuda_blas *b, const struct cuda_product *of, uint32_t align,
+                              struct blas_plan **out) {
   enum { MOST = 512 };
   for (size_t i = 0; i < b->plans.n; i++)
-    if (same(&b->plans.at[i]->of, of)) {
+    if (b->plans.at[i]->align == align && same(&b->plans.at[i]->of, of)) {
       *out = b->plans.at[i];
       return NULL;
     }
   struct blas_plan *p = mem_zalloc(1, sizeof *p);
   p->of = *of;
+  p->align = align;
   shoal_status s = choose(b, p);
   if (s) {
     plan_free(p);
@@ -204,13 +216,19 @@ static shoal_status find_plan(struct cuda_blas *b, const struct cuda_product *of
   return NULL;
 }
 
+/* Parts of tensors begin anywhere. */
+static uint32_t alignment(uintptr_t bits) {
+  enum { MOST = 256 };
+  return bits & (MOST - 1) ? (uint32_t)(bits & -bits) : MOST;
+}
+
 shoal_status cuda_blas_run(struct cuda_device *c, const struct cuda_product *of, const void *a, const void *b,
                            void *out) {
   struct blas_plan *p;
   const double one = 1, none = 0;
   const float one_f = 1, none_f = 0;
   bool wide = of->dtype == SHOAL_FLOAT64;
-  TRY(find_plan(c->blas, of, &p));
+  TRY(find_plan(c->blas, of, alignment((uintptr_t)a | (uintptr_t)b | (uintptr_t)out), &p));
   cuda_count_computed(c);
   return blas_status(lt.matmul(c->blas->handle, p->desc, wide ? (const void *)&one : &one_f, b, p->b, a, p->a,
                                wide ? (const void *)&none : &none_f, out, p->c, out, p->c, &p->algo,

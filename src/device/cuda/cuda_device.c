@@ -241,6 +241,7 @@ static const struct device_ops cuda_ops = {.alloc = cuda_alloc,
                                            .from_peer = cuda_from_peer,
                                            .copy = cuda_copy,
                                            .zero = cuda_zero,
+                                           .copy_view = cuda_copy_view,
                                            .when_done = cuda_when_done,
                                            .free = cuda_free};
 

@@ -46,7 +46,8 @@ shoal_status cuda_function(struct cuda_device *c, const char *file, const char *
                            CUfunction *out) {
   char full[128];
   int i = 0;
-  snprintf(full, sizeof full, "%s_%s%s%s", name, type_name(a), b ? "_" : "", b ? type_name(b) : "");
+  snprintf(full, sizeof full, "%s%s%s%s%s", name, a ? "_" : "", a ? type_name(a) : "", b ? "_" : "",
+           b ? type_name(b) : "");
   while (cuda_fatbins[i].name && strcmp(cuda_fatbins[i].name, file) != 0) i++;
   cuda_enter(c->context);
   if (cuda_fatbins[i].name && !c->api->module_function(out, c->modules[i], full)) return NULL;

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "device/soft/soft.h"
+#include "ops/array/strided.h"
 
 enum { MOST = 16 };
 #define CARD_MEMORY ((int64_t)1 << 30) /* what one is said to have */
@@ -75,6 +76,38 @@ void soft_zero(struct device *d, const struct tensor *t) {
   struct soft_move *m = mem_zalloc(1, sizeof *m);
   *m = (struct soft_move){.to = soft_data(t), .bytes = tensor_bytes(t), .write = soft_write(t)};
   pool_submit(self(d)->compute, move, m);
+}
+
+struct soft_view {
+  struct strided view;
+  shoal_dtype dtype;
+  char *to;
+  const char *from;
+  struct soft_turn read, write;
+};
+
+static void move_view(void *arg) {
+  struct soft_view *m = arg;
+  soft_turn_begin(&m->read);
+  soft_turn_begin(&m->write);
+  strided_copy(NULL, m->dtype, &m->view, m->to, m->from);
+  soft_turn_end(&m->read);
+  soft_turn_end(&m->write);
+  free(m);
+}
+
+static shoal_status soft_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
+                                   const struct tensor *from, int64_t from_at) {
+  struct soft_view *m = mem_zalloc(1, sizeof *m);
+  int64_t size = (int64_t)dtype_size((shoal_dtype)to->dtype);
+  *m = (struct soft_view){.view = *s,
+                          .dtype = (shoal_dtype)to->dtype,
+                          .to = (char *)soft_data(to) + to_at * size,
+                          .from = (const char *)soft_data(from) + from_at * size,
+                          .read = soft_read(from)};
+  m->write = soft_write(to);
+  pool_submit(self(d)->compute, move_view, m);
+  return NULL;
 }
 
 struct soft_wait {
@@ -162,6 +195,7 @@ static const struct device_ops soft_ops = {.alloc = soft_alloc,
                                            .from_peer = soft_bring,
                                            .copy = soft_copy,
                                            .zero = soft_zero,
+                                           .copy_view = soft_copy_view,
                                            .when_done = soft_when_done,
                                            .free = soft_free};
 

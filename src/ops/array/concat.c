@@ -32,12 +32,12 @@ static void join_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void join_rows(struct pool *pool, struct concat_job *j) {
-  if (j->row == 0 || j->outer == 0) return;
+static shoal_status join_rows(struct kernel_ctx *ctx, struct concat_job *j, struct tensor *y) {
+  if (j->row == 0 || j->outer == 0) return NULL;
   int64_t bytes = j->row * (int64_t)j->size;
-  if (bytes < COPY_GRAIN) {
-    pool_for(pool, j->outer, copy_grain(bytes), join_piece, j);
-    return;
+  if (bytes < COPY_GRAIN && !y->buffer->device) {
+    pool_for(ctx_pool(ctx), j->outer, copy_grain(bytes), join_piece, j);
+    return NULL;
   }
   int64_t at = 0;
   for (int i = 0; i < j->n; i++) {
@@ -45,9 +45,10 @@ static void join_rows(struct pool *pool, struct concat_job *j) {
     struct strided s = {0};
     strided_add(&s, j->outer, j->row, len);
     strided_add(&s, len, 1, 1);
-    strided_copy(pool, j->dtype, &s, j->to + (size_t)at * j->size, j->in[i]->data);
+    if (len) TRY(ctx_copy_view(ctx, &s, y, at, j->in[i], 0));
     at += len;
   }
+  return NULL;
 }
 
 /* ---- Concat, ConcatV2 ---- */
@@ -65,8 +66,7 @@ static shoal_status join(struct kernel_ctx *ctx, const struct shape *s, int axis
                          .outer = dims_product(s->dims, 0, axis),
                          .to = y->data};
   j.row = y->n / j.outer;
-  join_rows(ctx_pool(ctx), &j);
-  return NULL;
+  return join_rows(ctx, &j, y);
 }
 
 static shoal_status concat(struct kernel_ctx *ctx, int first, int axis_in, const char *axis_name) {
@@ -163,8 +163,8 @@ static shoal_status concat_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def concat_kernels[] = {{.device = "CPU", .run = concat_run, .host_in = 1}, {0}};
-static const struct kernel_def concat_v2_kernels[] = {{.device = "CPU", .run = concat_v2_run, .host_in = 2}, {0}};
+KERNELS_ANYWHERE(concat_kernels, 1, .run = concat_run);
+KERNELS_ANYWHERE(concat_v2_kernels, 2, .run = concat_v2_run);
 
 /* ---- ConcatOffset ---- */
 
@@ -233,9 +233,7 @@ static shoal_status take_part(struct kernel_ctx *ctx, int x_in, int k, int axis,
   struct strided s = {0};
   strided_add(&s, outer, count * inner, x->dims[axis] * inner);
   strided_add(&s, count * inner, 1, 1);
-  strided_copy(ctx_pool(ctx), (shoal_dtype)x->dtype, &s, y->data,
-               (const char *)x->data + (size_t)(at * inner) * dtype_size((shoal_dtype)x->dtype));
-  return NULL;
+  return y->n ? ctx_copy_view(ctx, &s, y, 0, x, at * inner) : NULL;
 }
 
 static shoal_status split_axis(int64_t axis, int rank, int *out) {
@@ -360,8 +358,8 @@ static shoal_status split_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def split_kernels[] = {{.device = "CPU", .run = split_run, .host_in = 1}, {0}};
-static const struct kernel_def split_v_kernels[] = {{.device = "CPU", .run = split_v_run, .host_in = 6}, {0}};
+KERNELS_ANYWHERE(split_kernels, 1, .run = split_run);
+KERNELS_ANYWHERE(split_v_kernels, 6, .run = split_v_run);
 
 /* ---- Pack, Unpack ---- */
 
@@ -465,10 +463,8 @@ static shoal_status unpack_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def pack_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct axis_state), .init = axis_init, .run = pack_run}, {0}};
-static const struct kernel_def unpack_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct axis_state), .init = axis_init, .run = unpack_run}, {0}};
+KERNELS_ANYWHERE(pack_kernels, 0, .state_size = sizeof(struct axis_state), .init = axis_init, .run = pack_run);
+KERNELS_ANYWHERE(unpack_kernels, 0, .state_size = sizeof(struct axis_state), .init = axis_init, .run = unpack_run);
 
 /* ---- ParallelConcat: inputs of one row each, joined ---- */
 
@@ -490,8 +486,7 @@ static shoal_status parallel_run(struct kernel_ctx *ctx) {
                          .outer = 1,
                          .row = y->n,
                          .to = y->data};
-  join_rows(ctx_pool(ctx), &j);
-  return NULL;
+  return join_rows(ctx, &j, y);
 }
 
 static const struct kernel_def parallel_kernels[] = {{.device = "CPU", .run = parallel_run}, {0}};

@@ -39,7 +39,7 @@ static shoal_status pad_run(struct kernel_ctx *ctx) {
   TRY(ctx_out(ctx, 0, &s, &y));
   shoal_dtype dtype = (shoal_dtype)x->dtype;
   if (ctx->kernel->n_in == 3) elements_fill(ctx_pool(ctx), dtype, y->data, ctx_in(ctx, 2)->data, y->n);
-  else tensor_zero(y);
+  else ctx_zero(ctx, y);
   int64_t to[SHOAL_MAX_RANK], from[SHOAL_MAX_RANK], offset = 0;
   strides_of(x->rank, y->dims, to);
   strides_of(x->rank, x->dims, from);
@@ -48,8 +48,7 @@ static shoal_status pad_run(struct kernel_ctx *ctx) {
     strided_add(&v, x->dims[i], to[i], from[i]);
     offset += int_at(p, 2 * i) * to[i];
   }
-  strided_copy(ctx_pool(ctx), dtype, &v, (char *)y->data + (size_t)offset * dtype_size(dtype), x->data);
-  return NULL;
+  return x->n ? ctx_copy_view(ctx, &v, y, offset, x, 0) : NULL;
 }
 
 static shoal_status pad_shape(struct shape_ctx *c) {
@@ -81,7 +80,8 @@ static shoal_status pad_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def pad_kernels[] = {{.device = "CPU", .run = pad_run, .host_in = 2}, {0}};
+KERNELS_ANYWHERE(pad_kernels, 2, .run = pad_run);
+static const struct kernel_def pad_v2_kernels[] = {{.device = "CPU", .run = pad_run, .host_in = 2}, {0}};
 
 /* ---- MirrorPad ---- */
 
@@ -299,8 +299,7 @@ static shoal_status tile_run(struct kernel_ctx *ctx) {
     strided_add(&v, int_at(times, i), to[i] * x->dims[i], 0);
     strided_add(&v, x->dims[i], to[i], from[i]);
   }
-  strided_copy(ctx_pool(ctx), (shoal_dtype)x->dtype, &v, y->data, x->data);
-  return NULL;
+  return ctx_copy_view(ctx, &v, y, 0, x, 0);
 }
 
 static shoal_status tile_shape(struct shape_ctx *c) {
@@ -338,7 +337,7 @@ static shoal_status tile_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def tile_kernels[] = {{.device = "CPU", .run = tile_run, .host_in = 2}, {0}};
+KERNELS_ANYWHERE(tile_kernels, 2, .run = tile_run);
 
 static const struct op_row rows[] = {
     {.name = "Pad",
@@ -354,7 +353,7 @@ static const struct op_row rows[] = {
      .attrs = "T: type; Tpaddings: {int32, int64} = int32",
      .shape = pad_shape,
      .grad = pad_grad,
-     .kernels = pad_kernels},
+     .kernels = pad_v2_kernels},
     {.name = "MirrorPad",
      .in = "input: T, paddings: Tpaddings",
      .out = "output: T",

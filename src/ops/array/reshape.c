@@ -227,7 +227,7 @@ static shoal_status transpose(struct kernel_ctx *ctx, bool conj) {
   strides_of(y->rank, y->dims, to);
   struct strided v = {0};
   for (int i = 0; i < y->rank; i++) strided_add(&v, y->dims[i], to[i], from[perm[i]]);
-  strided_copy(ctx_pool(ctx), (shoal_dtype)x->dtype, &v, y->data, x->data);
+  if (y->n) TRY(ctx_copy_view(ctx, &v, y, 0, x, 0));
   if (conj) conjugate(y);
   return NULL;
 }
@@ -257,7 +257,7 @@ static shoal_status transpose_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def transpose_kernels[] = {{.device = "CPU", .run = transpose_run, .host_in = 2}, {0}};
+KERNELS_ANYWHERE(transpose_kernels, 2, .run = transpose_run);
 static const struct kernel_def conj_transpose_kernels[] = {{.device = "CPU", .run = conj_transpose_run, .host_in = 2},
                                                            {0}};
 

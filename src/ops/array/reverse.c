@@ -23,9 +23,7 @@ static shoal_status reverse_dims(struct kernel_ctx *ctx, const bool *turn) {
     if (turn[i]) offset += (x->dims[i] - 1) * strides[i];
     strided_add(&v, x->dims[i], strides[i], turn[i] ? -strides[i] : strides[i]);
   }
-  shoal_dtype dtype = (shoal_dtype)x->dtype;
-  strided_copy(ctx_pool(ctx), dtype, &v, y->data, (const char *)x->data + (size_t)offset * dtype_size(dtype));
-  return NULL;
+  return ctx_copy_view(ctx, &v, y, 0, x, offset);
 }
 
 static shoal_status reverse_run(struct kernel_ctx *ctx) {
@@ -72,8 +70,8 @@ static shoal_status reverse_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def reverse_kernels[] = {{.device = "CPU", .run = reverse_run, .host_in = 2}, {0}};
-static const struct kernel_def reverse_v2_kernels[] = {{.device = "CPU", .run = reverse_v2_run, .host_in = 2}, {0}};
+KERNELS_ANYWHERE(reverse_kernels, 2, .run = reverse_run);
+KERNELS_ANYWHERE(reverse_v2_kernels, 2, .run = reverse_v2_run);
 
 /* ---- ReverseSequence ---- */
 
@@ -180,8 +178,9 @@ static const struct kernel_def sequence_kernels[] = {
 /* ---- Roll ---- */
 
 /* Every rolled dimension falls into two runs; each combination of runs is one strided copy. */
-static void roll_blocks(struct pool *pool, const struct tensor *x, struct tensor *y, const int64_t *shift) {
-  int64_t strides[SHOAL_MAX_RANK], size = (int64_t)dtype_size((shoal_dtype)x->dtype);
+static shoal_status roll_blocks(struct kernel_ctx *ctx, const struct tensor *x, struct tensor *y,
+                                const int64_t *shift) {
+  int64_t strides[SHOAL_MAX_RANK];
   int moved[SHOAL_MAX_RANK], n = 0;
   strides_of(x->rank, x->dims, strides);
   for (int i = 0; i < x->rank; i++)
@@ -201,8 +200,9 @@ static void roll_blocks(struct pool *pool, const struct tensor *x, struct tensor
     }
     struct strided v = {0};
     for (int i = 0; i < x->rank; i++) strided_add(&v, count[i], strides[i], strides[i]);
-    strided_copy(pool, (shoal_dtype)x->dtype, &v, (char *)y->data + to * size, (const char *)x->data + from * size);
+    TRY(ctx_copy_view(ctx, &v, y, to, x, from));
   }
+  return NULL;
 }
 
 static shoal_status roll_run(struct kernel_ctx *ctx) {
@@ -224,8 +224,7 @@ static shoal_status roll_run(struct kernel_ctx *ctx) {
   struct shape s = tensor_shape(x);
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
-  roll_blocks(ctx_pool(ctx), x, y, total);
-  return NULL;
+  return roll_blocks(ctx, x, y, total);
 }
 
 static shoal_status roll_shape(struct shape_ctx *c) { return shape_in_rank_at_least(c, 0, 1, &c->out[0]); }
@@ -235,7 +234,7 @@ static shoal_status roll_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def roll_kernels[] = {{.device = "CPU", .run = roll_run, .host_in = 6}, {0}};
+KERNELS_ANYWHERE(roll_kernels, 6, .run = roll_run);
 
 static const struct op_row rows[] = {
     {.name = "Reverse",

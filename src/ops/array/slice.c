@@ -129,18 +129,32 @@ static void plan_strided(const struct slice_plan *p, int rank, const int64_t *wh
   }
 }
 
-/* Copies the part of `whole` that p names to, or from, a dense tensor. */
-static void copy_part(struct pool *pool, const struct slice_plan *p, const struct tensor *whole, void *part, bool out) {
-  int64_t strides[SHOAL_MAX_RANK], steps[SHOAL_MAX_RANK], dense[SHOAL_MAX_RANK], offset;
-  if (dims_product(p->count, 0, whole->rank) == 0) return;
+/* How the part of `whole` that p names lies there and in a dense tensor; false: it has no elements. */
+static bool part_view(const struct slice_plan *p, const struct tensor *whole, bool out, struct strided *s,
+                      int64_t *offset) {
+  int64_t strides[SHOAL_MAX_RANK], steps[SHOAL_MAX_RANK], dense[SHOAL_MAX_RANK];
+  if (dims_product(p->count, 0, whole->rank) == 0) return false;
   strides_of(whole->rank, whole->dims, strides);
   strides_of(whole->rank, p->count, dense);
-  plan_strided(p, whole->rank, strides, &offset, steps);
-  struct strided s = {0};
+  plan_strided(p, whole->rank, strides, offset, steps);
+  *s = (struct strided){0};
   for (int i = 0; i < whole->rank; i++)
-    strided_add(&s, p->count[i], out ? dense[i] : steps[i], out ? steps[i] : dense[i]);
-  char *at = (char *)whole->data + offset * (int64_t)dtype_size((shoal_dtype)whole->dtype);
-  strided_copy(pool, (shoal_dtype)whole->dtype, &s, out ? part : at, out ? at : part);
+    strided_add(s, p->count[i], out ? dense[i] : steps[i], out ? steps[i] : dense[i]);
+  return true;
+}
+
+static shoal_status take_part(struct kernel_ctx *ctx, const struct slice_plan *p, const struct tensor *whole,
+                              struct tensor *part) {
+  struct strided s;
+  int64_t offset;
+  return part_view(p, whole, true, &s, &offset) ? ctx_copy_view(ctx, &s, part, 0, whole, offset) : NULL;
+}
+
+static shoal_status put_part(struct kernel_ctx *ctx, const struct slice_plan *p, struct tensor *whole,
+                             const struct tensor *part) {
+  struct strided s;
+  int64_t offset;
+  return part_view(p, whole, false, &s, &offset) ? ctx_copy_view(ctx, &s, whole, offset, part, 0) : NULL;
 }
 
 /* The part is one run of memory; *offset is where it begins. */
@@ -165,8 +179,7 @@ static shoal_status take(struct kernel_ctx *ctx, const struct slice_plan *p) {
   }
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &p->out, &y));
-  copy_part(ctx_pool(ctx), p, x, y->data, true);
-  return NULL;
+  return take_part(ctx, p, x, y);
 }
 
 /* ---- StridedSlice ---- */
@@ -219,9 +232,8 @@ static shoal_status strided_slice_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def strided_slice_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct masks), .init = masks_init, .run = strided_slice_run, .host_in = 14},
-    {0}};
+KERNELS_ANYWHERE(strided_slice_kernels, 14, .state_size = sizeof(struct masks), .init = masks_init,
+                 .run = strided_slice_run);
 
 /* ---- StridedSliceGrad ---- */
 
@@ -242,9 +254,8 @@ static shoal_status slice_grad_run(struct kernel_ctx *ctx) {
   TRY(check_part("dy", ctx_in(ctx, 4), &p));
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
-  tensor_zero(y);
-  copy_part(ctx_pool(ctx), &p, y, ctx_in(ctx, 4)->data, false);
-  return NULL;
+  ctx_zero(ctx, y);
+  return put_part(ctx, &p, y, ctx_in(ctx, 4));
 }
 
 static shoal_status slice_grad_shape(struct shape_ctx *c) { return shape_in_value(c, 0, &c->out[0]); }
@@ -258,9 +269,7 @@ static shoal_status slice_grad_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def slice_grad_kernels[] = {
-    {.device = "CPU", .state_size = sizeof(struct masks), .init = masks_init, .run = slice_grad_run, .host_in = 15},
-    {0}};
+KERNELS_ANYWHERE(slice_grad_kernels, 15, .state_size = sizeof(struct masks), .init = masks_init, .run = slice_grad_run);
 
 /* ---- assigning to a slice ---- */
 
@@ -273,8 +282,7 @@ static shoal_status update_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_like(ctx, 0, 0, &y));
   const struct tensor *x = ctx_in(ctx, 0);
   if (y->data != x->data) elements_copy_parallel(ctx_pool(ctx), (shoal_dtype)x->dtype, y->data, x->data, x->n);
-  copy_part(ctx_pool(ctx), &p, y, ctx_in(ctx, 4)->data, false);
-  return NULL;
+  return put_part(ctx, &p, y, ctx_in(ctx, 4));
 }
 
 static shoal_status update_grad(struct grad_ctx *c) {
@@ -306,7 +314,7 @@ static shoal_status assign_part(struct kernel_ctx *ctx, struct variable *v) {
   if (!s) s = plan_from(ctx, &whole, 1, &p);
   if (!s) s = check_part("value", ctx_in(ctx, 4), &p);
   if (!s) s = variable_make_writable(v);
-  if (!s) copy_part(ctx_pool(ctx), &p, &v->value, ctx_in(ctx, 4)->data, false);
+  if (!s) s = put_part(ctx, &p, &v->value, ctx_in(ctx, 4));
   pthread_rwlock_unlock(&v->lock);
   return s;
 }
@@ -396,7 +404,7 @@ static shoal_status slice_op_grad(struct grad_ctx *c) {
   return NULL;
 }
 
-static const struct kernel_def slice_kernels[] = {{.device = "CPU", .run = slice_run, .host_in = 6}, {0}};
+KERNELS_ANYWHERE(slice_kernels, 6, .run = slice_run);
 
 static const struct op_row rows[] = {
     {.name = "Slice",

@@ -194,3 +194,21 @@ void strided_copy(struct pool *pool, shoal_dtype dtype, const struct strided *vi
   drop(s, last);
   pool_for(pool, outer_count(s), copy_grain(j.len * (int64_t)j.size * 4), elements_piece, &j);
 }
+
+static void *element(const struct tensor *t, int64_t i) {
+  return (char *)t->data + i * (int64_t)dtype_size((shoal_dtype)t->dtype);
+}
+
+shoal_status ctx_copy_view(struct kernel_ctx *ctx, const struct strided *s, struct tensor *to, int64_t to_at,
+                           const struct tensor *from, int64_t from_at) {
+  struct device *d = to->buffer->device;
+  if (d) return d->type->ops->copy_view(d, s, to, to_at, from, from_at);
+  strided_copy(ctx_pool(ctx), (shoal_dtype)to->dtype, s, element(to, to_at), element(from, from_at));
+  return NULL;
+}
+
+void ctx_zero(struct kernel_ctx *ctx, struct tensor *t) {
+  struct device *d = t->buffer->device;
+  if (d) d->type->ops->zero(d, t);
+  else tensor_zero(t);
+}

@@ -1,35 +1,33 @@
-/* Copies between strided views: what slices, pads, tiles, reversals, transposes and space-to-batch come down to.
- * Strides are in elements and may be 0 or negative. */
+/* Copies between views (tensor/strided.h). */
 #ifndef OPS_ARRAY_STRIDED_H
 #define OPS_ARRAY_STRIDED_H
 
 #include "base/pool.h"
-#include "tensor/tensor.h"
-
-enum { STRIDED_MAX = 2 * SHOAL_MAX_RANK };
-
-struct strided {
-  int rank;
-  int64_t dims[STRIDED_MAX];
-  int64_t to[STRIDED_MAX], from[STRIDED_MAX];
-};
-
-static inline void strided_add(struct strided *s, int64_t dim, int64_t to, int64_t from) {
-  s->dims[s->rank] = dim;
-  s->to[s->rank] = to;
-  s->from[s->rank++] = from;
-}
-
-/* Row-major strides of dims. */
-static inline void strides_of(int rank, const int64_t *dims, int64_t *strides) {
-  int64_t n = 1;
-  for (int i = rank; i-- > 0;) {
-    strides[i] = n;
-    n *= dims[i];
-  }
-}
+#include "runtime/kernel.h"
+#include "tensor/strided.h"
 
 /* to and from point at the elements with all indices 0. Elements of `to` must not overlap. */
 void strided_copy(struct pool *pool, shoal_dtype dtype, const struct strided *s, void *to, const void *from);
+
+/* The same from element from_at of one tensor to element to_at of another, both in the memory of the kernel's device or
+ * in the host's: for kernels that serve anywhere. */
+shoal_status ctx_copy_view(struct kernel_ctx *ctx, const struct strided *s, struct tensor *to, int64_t to_at,
+                           const struct tensor *from, int64_t from_at);
+/* A tensor of either becomes zeros. */
+void ctx_zero(struct kernel_ctx *ctx, struct tensor *t);
+
+/* Kernels for any device, of an op whose elements have the type T. Those of int32 stay in host memory: shapes and
+ * places are made of them, which the host wants to know. */
+#define KERNELS_ANYWHERE(id, host_in_, ...)                                          \
+  static const struct kernel_def id[] = {                                            \
+      {.device = "CPU",                                                              \
+       .flags = KERNEL_ANYWHERE,                                                     \
+       .type_attr = "T",                                                             \
+       .types = DT(INT32),                                                           \
+       .host_in = UINT32_MAX,                                                        \
+       .host_out = UINT32_MAX,                                                       \
+       __VA_ARGS__},                                                                 \
+      {.device = "CPU", .flags = KERNEL_ANYWHERE, .host_in = host_in_, __VA_ARGS__}, \
+      {0}}
 
 #endif

@@ -13,7 +13,7 @@
 #include "cluster/collectives.h"
 #include "cluster/worker.h"
 
-enum { LOOK_MS = 250, PATIENCE_NS = 50000 };
+enum { LOOK_MS = 250, PATIENCE_NS = 50000, SLAB = 16 };
 
 struct party_run {
   struct collective_run run; /* first */
@@ -23,6 +23,13 @@ struct party_run {
   struct tensor out;
   atomic_bool ended;
   struct party_run *after; /* in the party */
+};
+
+/* Memory for several of them. */
+struct party_slab {
+  struct party_slab *next;
+  int n;
+  struct party_run runs[SLAB];
 };
 
 struct party {
@@ -36,6 +43,9 @@ struct party {
   int rank;
   struct memory_member *shared;
   struct party_run *first, *last;
+  struct party_run one;     /* where the first is */
+  struct party_slab *slabs; /* and the others */
+  int n;
   atomic_int left;              /* that have not ended */
   struct cancel_hook breaking;  /* of our cancellation */
   struct alarm look;            /* when to see for whom it waits */
@@ -125,9 +135,9 @@ static void on_look(void *arg) {
 
 static void release(struct collective_guard *g) {
   struct party *p = (struct party *)g;
-  for (struct party_run *x = p->first, *next; x; x = next) {
-    next = x->after;
-    block_free(x);
+  for (struct party_slab *b = p->slabs, *next; b; b = next) {
+    next = b->next;
+    block_free(b);
   }
   collective_group_unref(p->group);
   cancel_release(&p->watching);
@@ -162,7 +172,7 @@ static void tell(struct party *p, struct party_run *x, shoal_status s) {
 static void run_over(struct collective_run *r, shoal_status s) {
   struct party_run *x = (struct party_run *)r;
   struct party *p = x->party;
-  atomic_store(&x->ended, true);
+  atomic_store_explicit(&x->ended, true, memory_order_release);
   if (atomic_fetch_sub(&p->left, 1) == 1) close_party(p);
   tell(p, x, s);
   guard_unref(&p->guard);
@@ -193,7 +203,9 @@ static void fail_all(struct party *p) {
 static void begin(struct together *t) {
   struct party *p = (struct party *)((char *)t - offsetof(struct party, together));
   if (open_party == p) open_party = NULL;
-  atomic_fetch_add(&collectives_of(p)->in_memory, atomic_load(&p->left));
+  atomic_store(&p->left, p->n);
+  atomic_fetch_add(&p->guard.refs, p->n - 1); /* each has one */
+  atomic_fetch_add(&collectives_of(p)->in_memory, p->n);
   atomic_fetch_add(&collectives_of(p)->parties, 1);
   struct cancel *step = p->first->member->cancel;
   if (!guard_begin(&p->guard, collectives_of(p), step) ||
@@ -233,8 +245,20 @@ static struct party *party_new(struct session_collectives *site, struct step *st
   return p;
 }
 
+static struct party_run *room(struct party *p) {
+  struct party_slab *b = p->slabs;
+  if (!p->n++) return &p->one;
+  if (!b || b->n == SLAB) {
+    b = block_alloc(sizeof *b);
+    b->next = p->slabs;
+    b->n = 0;
+    p->slabs = b;
+  }
+  return &b->runs[b->n++];
+}
+
 static void add(struct party *p, struct collective_member *m, int source, struct tensor *out) {
-  struct party_run *x = block_alloc(sizeof *x);
+  struct party_run *x = room(p);
   x->party = p;
   x->member = m;
   x->after = NULL;
@@ -253,10 +277,8 @@ static void add(struct party *p, struct collective_member *m, int source, struct
   if (p->last) {
     p->last->after = x;
     p->last->run.next = &x->run;
-    guard_ref(&p->guard); /* each has one */
   } else p->first = x;
   p->last = x;
-  atomic_fetch_add_explicit(&p->left, 1, memory_order_relaxed);
 }
 
 struct party *party_find(struct session_collectives *site, struct step *step, const struct collective_member *m,

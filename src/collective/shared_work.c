@@ -5,7 +5,6 @@
 #include "base/mem.h"
 
 _Static_assert(1 << (SHARED_SPARE / SHARED_SUM - 2) >= SHARED_RANKS, "there is a spare sum for every level, and one");
-_Static_assert((int)SHARED_AT_ONCE <= (int)SHARED_CHUNK, "what is summed at once is one chunk");
 
 /* Does each rank bring something of its own for each of the others? */
 static bool is_parted(const struct shared_work *w) {

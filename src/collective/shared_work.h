@@ -7,7 +7,9 @@
  * it is still in the cache when others read it.
  *
  * All-reduce: of what is small each rank sums everything by itself, straight from all slots. Of what is large each
- * rank sums its piece of a chunk and shows that; in the next turn everybody copies the others'.
+ * rank sums its piece of a chunk and shows that; in the next turn everybody copies the others'. Two ranks sum
+ * everything by themselves at any size: each reads what the other has shown once either way, and the half that it need
+ * not sum it would have to copy.
  *
  * Sums of one exchange stand one behind the other, each from a line of the cache on, and are cut into chunks and pieces
  * as if they were one value: 200 of 4 KB take the turns of one of 800 KB. Each has its own type and arithmetic, and
@@ -33,7 +35,7 @@ struct shared_work {
   /* its own */
   const struct collective_run *run; /* of the first part */
   enum collective_operation operation;
-  bool at_once; /* sums of which everybody sums everything */
+  bool at_once; /* sums of which everybody sums everything: one turn less */
   size_t bytes; /* of all parts that are summed */
   int64_t n;    /* others: elements that are shown, chunk by chunk */
   int64_t each; /* elements of a chunk */

@@ -81,8 +81,15 @@ struct gradient_bucket {
   int64_t bytes;
 };
 
-static shoal_out flat(struct shoal_graph *g, shoal_out x) {
+/* The gradient of a variable of that shape, as a list of its elements; most biases are one. */
+static shoal_out flat(struct shoal_graph *g, shoal_out x, const struct shape *shape) {
+  if (shape->rank == 1) return x;
   return build_op2(g, "Reshape", x, build_const_ints(g, SHOAL_INT32, (const int64_t[]){-1}, 1));
+}
+
+static shoal_out unflat(struct shoal_graph *g, shoal_out x, const struct shape *shape) {
+  if (shape->rank == 1) return x;
+  return build_op2(g, "Reshape", x, build_const_ints(g, SHOAL_INT64, shape->dims, shape->rank));
 }
 
 static shoal_out concat(struct shoal_graph *g, const shoal_out *parts, int n) {
@@ -111,14 +118,13 @@ static void reduce_together(struct shoal_replica *r, const shoal_var *vars, shoa
   for (int i = 0; i < n; i++) {
     struct shape shape = out_shape(vars[k->which.at[i]].value);
     shoal_status_free(shape_elements(&shape, &lengths[i])); /* it is a variable's: there is such a number */
-    parts[i] = flat(g, grads[k->which.at[i]].values);
+    parts[i] = flat(g, grads[k->which.at[i]].values, &shape);
   }
   shoal_out sum = reduce_member(g, r->strategy, GROUP_REPLICAS, r->key++, r->strategy->gradients, concat(g, parts, n));
   struct shoal_node *pieces = cut(g, sum, lengths, n);
   for (int i = 0; pieces && i < n; i++) {
     struct shape shape = out_shape(vars[k->which.at[i]].value);
-    grads[k->which.at[i]].values =
-        build_op2(g, "Reshape", node_out(pieces, i), build_const_ints(g, SHOAL_INT64, shape.dims, shape.rank));
+    grads[k->which.at[i]].values = unflat(g, node_out(pieces, i), &shape);
   }
   free(parts);
   free(lengths);

@@ -78,6 +78,18 @@ SHOAL_API shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, cons
 SHOAL_API shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name);
 /* 2x2 max pooling of stride 2. */
 SHOAL_API shoal_out shoal_pool_layer(shoal_graph *g, shoal_out images);
+/* Batch normalisation of x [batch, ..., channels]; training, a bool: by the moments of the batch, towards which the
+ * moving averages move whenever the result is computed; else by those. A constant, or what a step feeds. In a replica
+ * of a strategy (shoal/strategy.h) the batch is that of all replicas. Variables are gamma, beta, moving_mean and
+ * moving_variance under `name` (NULL: "batch_normalization"). */
+typedef struct shoal_batch_norm_options {
+  size_t size;     /* shoal/options.h */
+  double momentum; /* of the moving averages; 0: 0.99 */
+  double epsilon;  /* added to the variance; 0: 0.001 */
+} shoal_batch_norm_options;
+/* options may be NULL. */
+SHOAL_API shoal_out shoal_batch_norm(shoal_graph *g, shoal_out x, shoal_out training, const char *name,
+                                     const shoal_batch_norm_options *options);
 /* [batch, ...] to [batch, n]. */
 SHOAL_API shoal_out shoal_flatten(shoal_graph *g, shoal_out x);
 

@@ -21,11 +21,13 @@ static void wait_for(sem_t *s) {
 
 static void merge_alone(struct shoal_replica *r, const struct merge_call *c) {
   variable_maker_end(&r->maker, "shoal_replica_merge_call");
+  across_end();
   int before = r->strategy->next_key;
   r->strategy->next_key = r->key;
   c->fn(r->maker.g, r->strategy, c->in, c->out, c->arg);
   r->key = r->strategy->next_key;
   r->strategy->next_key = before;
+  across_begin(&r->across);
   variable_maker_begin(&r->maker, "shoal_replica_merge_call");
 }
 

@@ -67,7 +67,15 @@ static shoal_out join(shoal_replica *r, shoal_out member) {
 }
 
 shoal_out shoal_replica_reduce(shoal_replica *r, shoal_reduction how, shoal_out value) {
-  return join(r, reduce_member(r->maker.g, r->strategy, GROUP_REPLICAS, r->key++, how, value));
+  shoal_out member = reduce_member(r->maker.g, r->strategy, GROUP_REPLICAS, r->key++, how, value);
+  if (member.node && r->strategy->replicas > 1 && (how == SHOAL_REDUCE_SUM || how == SHOAL_REDUCE_MEAN))
+    node_set_attr(member.node, ACROSS_ATTR, attr_bool(true));
+  return join(r, member);
+}
+
+shoal_out reduce_across(struct across *a, shoal_out value) {
+  return shoal_replica_reduce((shoal_replica *)((char *)a - offsetof(struct shoal_replica, across)), SHOAL_REDUCE_SUM,
+                              value);
 }
 
 shoal_out shoal_replica_gather(shoal_replica *r, shoal_out value) {

@@ -25,11 +25,13 @@ void replica_build(struct shoal_replica *r) {
   char scope[32];
   snprintf(scope, sizeof scope, "replica_%d", r->index);
   variable_maker_begin(&r->maker, "shoal_strategy_run");
+  across_begin(&r->across);
   strategy_push_device(g, r->strategy, r->index);
   if (r->index) graph_push_scope(g, scope);
   r->op = r->fn(g, r, r->in, r->out, r->arg);
   if (r->index) graph_pop_scope(g);
   graph_pop_device(g);
+  across_end();
   variable_maker_end(&r->maker, "shoal_strategy_run");
   if (r->index) variable_all_taken(g, r->run->firsts.n, r->next);
   if (r->index) variable_all_taken(g, r->run->owns.n, r->next_own);
@@ -82,6 +84,7 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   struct replica_run run = {.replicas = mem_zalloc((size_t)s->local, sizeof *run.replicas)};
   for (int i = 0; i < s->local; i++)
     run.replicas[i] = (struct shoal_replica){.maker = maker_of(g, i),
+                                             .across = {g, reduce_across},
                                              .run = &run,
                                              .strategy = s,
                                              .index = i,

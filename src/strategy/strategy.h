@@ -19,6 +19,7 @@
 
 #include <semaphore.h>
 
+#include "graph/across.h"
 #include "graph/aside.h"
 #include "shoal/strategy.h"
 #include "train/train_session.h"
@@ -50,6 +51,7 @@ struct joint {
 
 struct shoal_replica {
   struct variable_maker maker;
+  struct across across;
   struct replica_run *run;
   struct shoal_strategy *strategy;
   int index;       /* of this task's */
@@ -139,6 +141,8 @@ shoal_var mirrored_here(struct variable_maker *m, shoal_var v);
 shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value);
 shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
+/* What layers and gradients ask for in a replica. */
+shoal_out reduce_across(struct across *a, shoal_out value);
 /* Of a replica's maker. */
 void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gradient *grads, int n);
 

@@ -72,6 +72,9 @@ def test_tasks_have_the_bits_of_one_process():
     want = alone("mirrored", 8, "devices=2")
     for w in start(jobs(2), 8, "before=1"):
         assert w.ends() == want, (w.text(), want)
+    want = alone("mirrored", 8, "devices=3", "norm=1")
+    for w in start(jobs(3), 8, "norm=1"):
+        assert w.ends() == want, (w.text(), want)
     for w in start(jobs(2), 8, "kib=1", "sum=1"):
         losses, _ = w.ends()
         for step, loss in alone("one", 8)[0].items():

@@ -1,8 +1,9 @@
 """Strategies beside TensorFlow's: the loss of every step under tf.distribute.MirroredStrategy, and under
 MultiWorkerMirroredStrategy in two processes, is that of tests/programs/strategy_trainer.c with as many replicas, for the
-same weights and data; and TensorFlow reads the checkpoint, which has the names of a model without a strategy.
+same weights and data, also with batch normalisation, whose moments are those of all replicas, and whose moving averages
+are the same; and TensorFlow reads the checkpoint, which has the names of a model without a strategy.
 
-  strategy_test.py --tf mirrored 2 OPTIMIZER     TensorFlow's side, in a process of its own: it prints steps and losses
+  strategy_test.py --tf mirrored 2 OPTIMIZER [norm]     TensorFlow's side, in a process of its own: it prints steps and losses
 """
 # needs: tensorflow
 import json
@@ -32,7 +33,7 @@ def numbers(n, salt):
     return (np.array([(i * 37 + salt * 11) % 20 for i in range(n)], np.float32) / np.float32(20) - np.float32(0.5))
 
 
-def train_tf(kind, replicas, optimizer):
+def train_tf(kind, replicas, optimizer, norm=None):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
     if kind == "mirrored":
@@ -47,13 +48,18 @@ def train_tf(kind, replicas, optimizer):
         w2, b2 = tf.Variable(numbers(HIDDEN, 3).reshape(HIDDEN, 1)), tf.Variable(numbers(1, 4))
         adam = tf.keras.optimizers.legacy.Adam(0.05, epsilon=1e-8)
         opt = adam if optimizer == "adam" else tf.keras.optimizers.legacy.SGD(0.2)
-    variables = [w1, b1, w2, b2]
+        bn = tf.keras.layers.BatchNormalization(momentum=0.75, synchronized=True) if norm else None
+        if norm:
+            bn.build((None, HIDDEN))
+    variables = [w1, b1, w2, b2] + (bn.trainable_variables if norm else [])
 
     @tf.function
     def step(x, y):
         def replica(x, y):
             with tf.GradientTape() as tape:
-                out = tf.nn.bias_add(tf.matmul(tf.tanh(tf.nn.bias_add(tf.matmul(x, w1), b1)), w2), b2)
+                h = tf.nn.bias_add(tf.matmul(x, w1), b1)
+                h = bn(h, training=True) if norm else h
+                out = tf.nn.bias_add(tf.matmul(tf.tanh(h), w2), b2)
                 loss = tf.reduce_mean(tf.square(out - y)) / replicas
             opt.apply_gradients(zip(tape.gradient(loss, variables), variables))
             return loss
@@ -67,17 +73,23 @@ def train_tf(kind, replicas, optimizer):
     for k in range(STEPS):
         x, y = numbers(ROWS * IN, 5 + k).reshape(ROWS, IN), numbers(ROWS, 100 + k).reshape(ROWS, 1)
         print(k, float(step(rows_of(x), rows_of(y))).hex(), flush=True)
+    if norm:
+        print("norm", json.dumps([v.numpy().tolist() for v in bn.weights]), flush=True)
 
 
 def losses(text):
     return {int(k): float.fromhex(loss) for k, loss in re.findall(r"^(\d+) (-?0x\S+)$", text, re.M)}
 
 
-def ended(processes):
+def outputs(processes):
     texts = [p.communicate(timeout=SECONDS) for p in processes]
     for p, (out, err) in zip(processes, texts):
         assert p.returncode == 0, (p.returncode, out, err[-3000:])
-    return [losses(out) for out, _ in texts]
+    return [out for out, _ in texts]
+
+
+def ended(processes):
+    return [losses(out) for out in outputs(processes)]
 
 
 def run(*command, env=None):
@@ -119,6 +131,31 @@ def test_multi_worker():
                 same(theirs, mine, optimizer)
 
 
+def same_norm(text, folder):
+    """Gamma, beta and the moving averages, as TensorFlow reads them."""
+    import tensorflow as tf
+    kept = json.loads(re.search(r"^norm (.*)$", text, re.M)[1])
+    for name, want in zip(("gamma", "beta", "moving_mean", "moving_variance"), kept):
+        have = tf.train.load_variable(folder, f"norm/{name}")
+        assert np.allclose(have, want, rtol=5e-6, atol=1e-6), (name, have, want)
+
+
+def test_batch_normalisation():
+    for kind, replicas in (("mirrored", 3), ("multi", 2)):
+        each = workers() if kind == "multi" else [None]
+        texts = outputs([run_tf(kind, str(replicas), "sgd", "norm", env=env) for env in each])
+        each = workers() if kind == "multi" else [None]
+        with tempfile.TemporaryDirectory() as folder:
+            devices = 1 if kind == "multi" else replicas
+            ours = ended([run(TRAINER, kind, str(STEPS), f"devices={devices}", "optimizer=sgd", "norm=1", f"dir={folder}",
+                              env=env) for env in each])
+            for text, mine in zip(texts, ours):
+                tf, apart = losses(text), 5e-6
+                for k in range(STEPS):
+                    assert abs(tf[k] - mine[k]) <= apart * abs(tf[k]), (kind, k, tf[k], mine[k])
+                same_norm(text, folder)
+
+
 def test_tensorflow_reads_the_checkpoint():
     import tensorflow as tf
     with tempfile.TemporaryDirectory() as folder:
@@ -132,6 +169,6 @@ def test_tensorflow_reads_the_checkpoint():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--tf"]:
-        train_tf(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        train_tf(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
     else:
         tap.main(globals())

@@ -8,7 +8,8 @@
  *
  * Flags: dir=FOLDER for checkpoints, save=N a checkpoint every N steps, sum=1 for gradients that are added, kib=N for
  * buckets, slow=MS a pause after each step, optimizer=adam or sgd, examples=N: there are no more, and the last line but
- * one says how many were seen; before=1: another model was trained by the same program before.
+ * one says how many were seen; before=1: another model was trained by the same program before; norm=1: with a batch
+ * normalisation in it.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -18,10 +19,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4 };
+enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, slow, examples, before;
+  int devices, save, sum, kib, slow, examples, before, norm;
   const char *dir, *optimizer;
 };
 
@@ -52,7 +53,11 @@ static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, sho
   shoal_var w1 = weights(g, "w1", SHOAL_SHAPE(IN, HIDDEN), IN * HIDDEN, 1),
             b1 = weights(g, "b1", SHOAL_SHAPE(HIDDEN), HIDDEN, 2);
   shoal_var w2 = weights(g, "w2", SHOAL_SHAPE(HIDDEN, 1), HIDDEN, 3), b2 = weights(g, "b2", SHOAL_SHAPE(1), 1, 4);
-  shoal_out h = shoal_tanh(g, shoal_bias_add(g, shoal_mat_mul(g, in[0], w1.value), b1.value));
+  shoal_out h = shoal_bias_add(g, shoal_mat_mul(g, in[0], w1.value), b1.value);
+  if (m->flags->norm)
+    h = shoal_batch_norm(g, h, shoal_constant_bool(g, true), "norm",
+                         SHOAL_OPTIONS(shoal_batch_norm_options, .momentum = 0.75));
+  h = shoal_tanh(g, h);
   shoal_out y = shoal_bias_add(g, shoal_mat_mul(g, h, w2.value), b2.value);
   shoal_out losses = shoal_square(g, shoal_sub(g, y, in[1]));
   bool uneven = m->flags->examples > 0;
@@ -90,13 +95,15 @@ static shoal_status fill(void *arg, int64_t k, shoal_tensor **values) {
   return NULL;
 }
 
-static unsigned long long hash_weights(shoal_session *s, shoal_graph *g) {
-  static const char *const names[VARS] = {"w1/Read/ReadVariableOp", "b1/Read/ReadVariableOp", "w2/Read/ReadVariableOp",
-                                          "b2/Read/ReadVariableOp"};
+static unsigned long long hash_weights(shoal_session *s, shoal_graph *g, bool norm) {
+  static const char *const names[VARS + NORM_VARS] = {
+      "w1", "b1", "w2", "b2", "norm/gamma", "norm/beta", "norm/moving_mean", "norm/moving_variance"};
   unsigned long long h = 14695981039346656037u;
-  for (int i = 0; i < VARS; i++) {
+  for (int i = 0; i < VARS + (norm ? NORM_VARS : 0); i++) {
     shoal_tensor *t;
-    must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(shoal_graph_out(g, names[i]), &t), NULL), "weights");
+    char value[64];
+    snprintf(value, sizeof value, "%s/Read/ReadVariableOp", names[i]);
+    must(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(shoal_graph_out(g, value), &t), NULL), "weights");
     const unsigned char *bytes = (const unsigned char *)shoal_tensor_const_data(t);
     for (int64_t k = 0; k < shoal_tensor_elements(t) * 4; k++) h = (h ^ bytes[k]) * 1099511628211u;
     shoal_tensor_unref(t);
@@ -117,6 +124,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "slow", n)) f.slow = atoi(at);
     if (!strncmp(argv[i], "examples", n)) f.examples = atoi(at);
     if (!strncmp(argv[i], "before", n)) f.before = atoi(at);
+    if (!strncmp(argv[i], "norm", n)) f.norm = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
   }
@@ -211,7 +219,7 @@ int main(int argc, char **argv) {
       must(shoal_session_step(shoal_train_session_raw(s), SHOAL_NO_FEEDS, SHOAL_FETCH(seen, &all), NULL), "seen");
       printf("examples %d\n", all);
     }
-    if (!shoal_train_session_error(s)) hash = hash_weights(shoal_train_session_raw(s), g);
+    if (!shoal_train_session_error(s)) hash = hash_weights(shoal_train_session_raw(s), g, f.norm);
   }
   if (!error) printf("weights %016llx\n", hash);
   else printf("error %s: %s\n", shoal_code_name(shoal_status_code(error)), shoal_status_message(error));

@@ -16,6 +16,8 @@
 
 #include "base/block.h"
 #include "collective/schedule.h"
+#include "graph/across.h"
+#include "graph/gradient.h"
 #include "ops/array/array_util.h"
 #include "ops/control/collective_loops.h"
 
@@ -281,6 +283,26 @@ static shoal_status gather_v2_shape(struct shape_ctx *c) {
 
 static shoal_status receive_v2_shape(struct shape_ctx *c) { return shape_in_value(c, 3, &c->out[0]); }
 
+/* Of a sum over all copies of a model: the sum of what comes back in all of them. TensorFlow has none of its own; its
+ * all_reduce in replicas has this one. */
+static shoal_status reduce_grad(struct grad_ctx *c) {
+  struct across *a = across_on(c->g);
+  const char *final_op;
+  int64_t members;
+  if (!a || !node_attr(c->node, ACROSS_ATTR))
+    return STATUS(SHOAL_NOT_FOUND,
+                  "No gradient defined for operation '%s' (op type: %s): a sum or mean over the replicas of a strategy "
+                  "has one, inside of its replica",
+                  c->node->name, c->node->op->name);
+  TRY(node_get_string(c->node, "final_op", &final_op));
+  TRY(node_get_int(c->node, "group_size", &members));
+  shoal_out dx = a->sum(a, grad_dy(c, 0));
+  if (!strcmp(final_op, "Div"))
+    dx = build_op2(c->g, "RealDiv", dx, build_const_float(c->g, out_type(dx), (double)members));
+  grad_set(c, 0, dx);
+  return NULL;
+}
+
 #define REDUCED "T: {bfloat16, float, half, double, int32, int64}; "
 #define GATHERED "T: {float, half, double, int32, int64}; "
 #define SENT "T: {bool, float, half, double, int32, int64}; "
@@ -294,7 +316,7 @@ static shoal_status receive_v2_shape(struct shape_ctx *c) { return shape_in_valu
 static const struct op_row rows[] = {
     {"CollectiveReduce", "input: T", "data: T",
      REDUCED KEYS ARITHMETIC "subdiv_offsets: list(int); wait_for: list(int) = []; " HOW, OP_STATEFUL, shape_unchanged,
-     NULL, kernels},
+     reduce_grad, kernels},
     {"CollectiveReduceV2", "input: T, " KEY_INPUTS TOKENS, "data: T",
      REDUCED ARITHMETIC HOW V2_ATTRS "; max_subdivs_per_device: int = -1", OP_STATEFUL, shape_unchanged, NULL, kernels},
     {"CollectiveReduceV3", "input: T, communicator: resource, group_assignment: int32", "data: T",

@@ -75,6 +75,12 @@ SHOAL_API shoal_hook shoal_hook_of(const shoal_hook_functions *f);
 SHOAL_API int shoal_context_fetch(shoal_run_context *step, shoal_out what);
 SHOAL_API void shoal_context_target(shoal_run_context *step, shoal_op *op);
 SHOAL_API void shoal_context_feed(shoal_run_context *step, shoal_out to, shoal_tensor *value);
+/* Of a training session with steps_per_execution: how many steps this run has, which a hook may lessen (there is at
+ * least one); and a feed for one of them, from 0. What shoal_context_feed feeds is fed in all of them, targets run in
+ * all; fetches and traces are of the last. In after_run: how many there were. */
+SHOAL_API int64_t shoal_context_steps(const shoal_run_context *step);
+SHOAL_API void shoal_context_limit_steps(shoal_run_context *step, int64_t most);
+SHOAL_API void shoal_context_feed_at(shoal_run_context *step, int64_t at, shoal_out to, shoal_tensor *value);
 /* Collects step stats and (optionally) partition graphs for this step: shoal_context_metadata. */
 SHOAL_API void shoal_context_trace(shoal_run_context *step);
 /* In after_run: the value fetched; the step keeps it. */

@@ -69,6 +69,10 @@ typedef struct shoal_train_session_options {
   struct shoal_strategy *strategy; /* says server and is_chief, and how many CPUs a session in this process has; NULL:
                                       none. It must outlive the session */
   size_t queue_runner_size;        /* sizeof(shoal_queue_runner), where what came after 0.1 is used: shoal/options.h */
+  int64_t steps_per_execution;     /* so many steps in one run, with hooks around all of them; 0: one. A feed has the
+                                      batches of all, cut along its first dimension in equal parts; a scalar is the same
+                                      for all. Fetches are of the last step. Results are those of single steps, bit for
+                                      bit */
 } shoal_train_session_options;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_train_session_open(shoal_graph *g,

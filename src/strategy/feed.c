@@ -74,6 +74,7 @@ static shoal_status make_empty(shoal_out to, shoal_tensor **out) {
 static shoal_status before_run(void *state, shoal_run_context *c) {
   struct feed *f = state;
   if (f->over) return STATUS(SHOAL_OUT_OF_RANGE, "the batches of all tasks have ended");
+  shoal_context_limit_steps(c, 1); /* whether there is another one, tasks tell each other in every step */
   for (int i = 0; i < f->n; i++) {
     if (!f->now[i]) TRY(make_empty(f->to[i], &f->now[i]));
     shoal_context_feed(c, f->to[i], f->now[i]);

@@ -94,7 +94,7 @@ static shoal_status summary_after(void *state, shoal_run_context *c) {
   int64_t step = (int64_t)shoal_context_number(c, s->step_fetch) + 1;
   bool first = s->next_step < 0;
   if (s->requested) TRY(session_get_int(shoal_context_session(c), s->global_step, &step));
-  s->next_step = step + 1;
+  s->next_step = step + shoal_context_steps(c);
   if (first) events_told(event_write_session_log(s->events, step, 1, NULL));
   if (!s->requested) return NULL;
   timer_set_off(&s->timer, step, NULL, NULL);

@@ -60,7 +60,7 @@ static shoal_status logging_after(void *state, shoal_run_context *c) {
     timer_set_off(&s->timer, s->steps, NULL, NULL);
     print(s, NULL, c);
   }
-  s->steps++;
+  s->steps += shoal_context_steps(c);
   return NULL;
 }
 
@@ -172,10 +172,11 @@ static shoal_status progress_after(void *state, shoal_run_context *c) {
   int64_t step = (int64_t)shoal_context_number(c, s->step_fetch);
   double loss = s->what.loss.node ? shoal_context_number(c, s->loss_fetch) : 0;
   s->loss = s->own ? keep * s->loss + (1 - keep) * loss : loss;
-  /* Between two steps of one worker the counter goes on by one; what is more, others did. */
-  if (s->last_step >= 0) s->staleness = keep * s->staleness + (1 - keep) * (double)MAX(step - s->last_step - 1, 0);
+  /* Between two runs of one worker the counter goes on by their steps; what is more, others did. */
+  int64_t others = MAX(step - s->last_step - shoal_context_steps(c), 0);
+  if (s->last_step >= 0) s->staleness = keep * s->staleness + (1 - keep) * (double)others;
   s->last_step = step;
-  s->own++;
+  s->own += shoal_context_steps(c);
   int64_t now = clock_ns();
   if (now >= s->next_ns) show(s, now, false);
   return NULL;

@@ -57,7 +57,7 @@ static shoal_status after_run(void *state, shoal_run_context *c) {
     timer_set_off(&s->timer, step, NULL, NULL);
     TRY(write_trace(s, step, shoal_context_metadata(c)));
   }
-  s->next_step = step + 1;
+  s->next_step = step + shoal_context_steps(c);
   return NULL;
 }
 

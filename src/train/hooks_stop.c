@@ -39,7 +39,11 @@ static shoal_status stop_created(void *state, const shoal_created *c) {
 
 static shoal_status stop_before(void *state, shoal_run_context *c) {
   struct stop_at *s = state;
+  int64_t now;
   s->fetch = shoal_context_fetch(c, s->global_step);
+  if (shoal_context_steps(c) == 1) return NULL;
+  TRY(session_get_int(shoal_context_session(c), s->global_step, &now));
+  shoal_context_limit_steps(c, s->last_step - now);
   return NULL;
 }
 

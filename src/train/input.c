@@ -82,11 +82,25 @@ static shoal_status after_create(void *state, const shoal_created *c) {
   return session_get_int(c->session, s->in.position, &s->position);
 }
 
+static void feed(struct input_hook *s, shoal_run_context *step, int64_t k) {
+  for (int i = 0; i < s->n; i++)
+    if (shoal_context_steps(step) == 1) shoal_context_feed(step, s->to[i], s->values[i]);
+    else shoal_context_feed_at(step, k, s->to[i], s->values[i]);
+}
+
 static shoal_status before_run(void *state, shoal_run_context *step) {
   struct input_hook *s = state;
-  drop_values(s); /* of a step that failed */
-  TRY(s->fill(s->arg, s->position, s->values));
-  for (int i = 0; i < s->n; i++) shoal_context_feed(step, s->to[i], s->values[i]);
+  for (int64_t k = 0; k < shoal_context_steps(step); k++) {
+    drop_values(s);
+    shoal_status e = s->fill(s->arg, s->position + k, s->values);
+    if (k && shoal_status_code(e) == SHOAL_OUT_OF_RANGE) { /* the run after this one finds nothing more */
+      shoal_status_free(e);
+      shoal_context_limit_steps(step, k);
+      break;
+    }
+    TRY(e);
+    feed(s, step, k);
+  }
   shoal_context_target(step, s->in.advance);
   return NULL;
 }
@@ -94,7 +108,7 @@ static shoal_status before_run(void *state, shoal_run_context *step) {
 static shoal_status after_run(void *state, shoal_run_context *step) {
   struct input_hook *s = state;
   drop_values(s);
-  s->position++;
+  s->position += shoal_context_steps(step);
   return NULL;
 }
 

@@ -39,6 +39,8 @@ struct shoal_train_session {
   int n_runners;
   double stop_grace_secs;
   int64_t stop_at_step;
+  int64_t steps_each; /* of a run */
+  int64_t done;       /* of the run that is under way */
   bool signals, keep_cluster;
   bool meets;           /* other tasks in every step: struct session_rules */
   char *task;           /* by whose name progress speaks; NULL: it does not */
@@ -270,6 +272,7 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
 }
 
 static void drop_fed(shoal_run_context *c) {
+  execution_clear(c);
   while (c->fed.n) shoal_tensor_unref(vec_pop(&c->fed));
 }
 
@@ -282,6 +285,7 @@ static void free_all(struct shoal_train_session *s) {
   step_release(&s->context.step);
   drop_fed(&s->context);
   vec_release(&s->context.fed);
+  vec_release(&s->context.each);
   scaffold_release(&s->scaffold);
   session_manager_release(&s->manager);
   if (s->signals) stop_signals_leave();
@@ -301,6 +305,8 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
   s->graph = g;
   s->stop_grace_secs = o.stop_grace_secs;
   s->stop_at_step = o.stop_at_step;
+  s->steps_each = MAX(o.steps_per_execution, 1);
+  if (!e && o.steps_per_execution < 0) e = INVALID("steps_per_execution is %" PRId64, o.steps_per_execution);
   s->signals = !o.no_signals;
   s->keep_cluster = o.keep_cluster;
   s->status = o.status;
@@ -318,6 +324,16 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
 
 /* ---- steps ---- */
 
+/* What the program asks for comes first, so that its numbers are known; the same fetch twice shares a number. */
+static shoal_status ask(shoal_run_context *c, shoal_feeds feeds, shoal_fetches fetches, const shoal_op *target) {
+  for (int i = 0; i < feeds.n; i++) TRY(step_feed(&c->step, feeds.at[i].to, feeds.at[i].value));
+  for (int i = 0; i < fetches.n; i++) step_fetch(&c->step, fetches.at[i].from);
+  c->own_feeds = (int)c->step.feeds.n;
+  c->own_fetches = (int)c->step.fetches.n;
+  step_target(&c->step, target);
+  return NULL;
+}
+
 static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
                                const shoal_op *target) {
   shoal_run_context *c = &s->context;
@@ -325,11 +341,11 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
   drop_fed(c); /* of a step that failed */
   c->session = s->session;
   c->stop = s->stop;
-  for (int i = 0; i < feeds.n; i++) TRY(step_feed(&c->step, feeds.at[i].to, feeds.at[i].value));
-  /* The program's fetches come first, so that their numbers are known; the same one twice shares a number. */
-  for (int i = 0; i < fetches.n; i++) step_fetch(&c->step, fetches.at[i].from);
+  c->whole = s->steps_each;
+  c->first = s->done;
+  c->steps = c->whole - c->first;
+  TRY(ask(c, feeds, fetches, target));
   int counted = s->task && s->scaffold.global_step.node ? step_fetch(&c->step, s->scaffold.global_step) : -1;
-  step_target(&c->step, target);
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].before_run) TRY(s->hooks.at[i].before_run(s->hooks.at[i].state, c));
   if (c->error) {
@@ -339,7 +355,7 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
   }
   int64_t began = clock_ns();
   stop_together_step(&s->watch, began, s->step_ns);
-  shoal_status e = step_run(&c->step, s->session);
+  shoal_status e = execution_run(c, &s->done);
   stop_together_step(&s->watch, 0, 0);
   TRY(e);
   drop_fed(c);
@@ -364,7 +380,7 @@ static void prefer_thread_error(struct shoal_train_session *s, shoal_status *e) 
 shoal_status shoal_train_session_run(shoal_train_session *s, shoal_feeds feeds, shoal_fetches fetches,
                                      const shoal_op *target) {
   if (s->stop) return STATUS(SHOAL_FAILED_PRECONDITION, "Run called even after should_stop requested.");
-  for (;;) {
+  for (s->done = 0;;) {
     if (!s->session) TRY(make_session(s));
     shoal_status e = run_hooked(s, feeds, fetches, target);
     prefer_thread_error(s, &e);

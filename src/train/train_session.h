@@ -66,13 +66,34 @@ bool run_marks_same_run(struct run_marks *m, shoal_session *session, const char 
 /* A new run begins: marks the servers, and the directory. */
 shoal_status run_marks_begin(struct run_marks *m, shoal_session *session, const char *dir);
 
-/* Steps with hooks: one step's context. */
+typedef VEC(shoal_feed) feed_list;
+typedef VEC(shoal_tensor *) tensor_list;
+
+/* What a hook feeds in one of a run's steps. */
+struct feed_at {
+  int64_t at;
+  shoal_feed feed; /* the value is owned */
+};
+
+/* Steps with hooks: the context of one run. */
 struct shoal_run_context {
-  struct step_request step;
+  struct step_request step; /* the last one of the run */
   shoal_session *session;
   bool stop;
-  shoal_status error;      /* of a feed */
-  VEC(shoal_tensor *) fed; /* by hooks; owned */
+  shoal_status error; /* of a feed */
+  tensor_list fed;    /* by hooks; owned */
+
+  int64_t steps;              /* of this run */
+  int64_t first, whole;       /* of the program's batches: which is the first step's, how many there are */
+  int own_feeds, own_fetches; /* the program's, which come first in `step` */
+  VEC(struct feed_at) each;   /* by hooks, for single steps */
 };
+
+/* ---- execution.c ---- */
+
+/* All steps of a run; *done grows with each that has ended. */
+shoal_status execution_run(shoal_run_context *c, int64_t *done);
+/* Forgets what hooks fed in single steps. */
+void execution_clear(shoal_run_context *c);
 
 #endif

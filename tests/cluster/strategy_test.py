@@ -101,6 +101,22 @@ def test_a_killed_task_comes_again():
                 assert w.index == victim or re.search(rf"/job:worker/replica:0/task:{victim}\b", lost[0]), w.text()
 
 
+def test_several_steps_in_a_run():
+    """The bits of single steps, also when a task is killed between two of them; the last run is as long as what is left."""
+    want = alone("mirrored", 38, "devices=3", "norm=1")
+    with tempfile.TemporaryDirectory() as folder:
+        workers = start(jobs(3), 38, f"dir={folder}/run", "save=5", "slow=30", "norm=1", "each=4")
+        workers[1].passes(11)
+        workers[1].process.kill()
+        workers[1].process.wait()
+        until(lambda: "a task was lost" in workers[2].text(), what=workers[2].text)
+        workers[1].start()
+        for w in workers:
+            losses, weights = w.ends()
+            assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
+            assert len(losses) < 12 and max(losses) == 37, losses
+
+
 def test_a_stopped_task_is_named_and_goes_on():
     want = alone("mirrored", 40, "devices=3")
     for victim in (0, 1):

@@ -9,7 +9,7 @@
  * Flags: dir=FOLDER for checkpoints, save=N a checkpoint every N steps, sum=1 for gradients that are added, kib=N for
  * buckets, slow=MS a pause after each step, optimizer=adam or sgd, examples=N: there are no more, and the last line but
  * one says how many were seen; before=1: another model was trained by the same program before; norm=1: with a batch
- * normalisation in it.
+ * normalisation in it; each=N: so many steps in a run, of which the last one's loss is printed.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -22,7 +22,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, slow, examples, before, norm;
+  int devices, save, sum, kib, slow, examples, before, norm, each;
   const char *dir, *optimizer;
 };
 
@@ -125,6 +125,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "examples", n)) f.examples = atoi(at);
     if (!strncmp(argv[i], "before", n)) f.before = atoi(at);
     if (!strncmp(argv[i], "norm", n)) f.norm = atoi(at);
+    if (!strncmp(argv[i], "each", n)) f.each = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
   }
@@ -203,7 +204,7 @@ int main(int argc, char **argv) {
   shoal_hook hooks[] = {f.examples ? shoal_strategy_input_hook(strategy, to, 2, fill, &feeder)
                                    : shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder)};
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = hooks,
-                      .n_hooks = 1, .status = &error, .strategy = strategy) {
+                      .n_hooks = 1, .status = &error, .strategy = strategy, .steps_per_execution = f.each) {
     while (!shoal_should_stop(s)) {
       float loss;
       int64_t counted = 0;

@@ -22,7 +22,7 @@ bool shared_work_joins(enum collective_operation operation, int64_t n, size_t el
 int64_t shared_sums_init(struct shared_work *w) {
   const struct shared_part *last = &w->parts[w->n_parts - 1];
   w->bytes = last->at + last->bytes;
-  w->at_once = w->bytes <= SHARED_AT_ONCE || w->size == 2;
+  w->at_once = w->bytes <= SHARED_AT_ONCE;
   w->chunks = (int64_t)((w->bytes + SHARED_CHUNK - 1) / SHARED_CHUNK);
   return w->chunks ? w->chunks + (w->at_once ? 1 : 2) : 0;
 }
@@ -132,13 +132,24 @@ static void sum_part(const struct shared_work *w, struct sum_range chunk, const 
   shared_sum(w, s->part->run, sources, to, (int64_t)(size_of(s) / s->part->run->element));
 }
 
+/* Into the results that others copy and, while it is in the nearest cache, into the own output. */
+static void sum_for_all(const struct shared_work *w, struct sum_range chunk, struct sum_span s, uint64_t turn,
+                        char *to) {
+  size_t end = s.at.end;
+  for (; s.at.begin < end; s.at.begin = s.at.end) {
+    s.at.end = MIN(end, s.at.begin + SHARED_SUM);
+    sum_part(w, chunk, &s, turn, to);
+    memcpy(out_of(&s), to, size_of(&s));
+    to += size_of(&s);
+  }
+}
+
 static void sum(const struct shared_work *w, int64_t k, uint64_t turn) {
   struct sum_range chunk = chunk_of(w, k), own = w->at_once ? chunk : piece_of(w, chunk, w->rank);
   char *results = w->areas[w->rank]->results[turn & 1];
   for (struct sum_span s = first_span(w, own); s.part; s = next_span(w, own, s)) {
-    char *to = w->at_once ? out_of(&s) : results + (s.at.begin - own.begin);
-    sum_part(w, chunk, &s, turn, to);
-    if (!w->at_once) memcpy(out_of(&s), to, size_of(&s));
+    if (w->at_once) sum_part(w, chunk, &s, turn, out_of(&s));
+    else sum_for_all(w, chunk, s, turn, results + (s.at.begin - own.begin));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 
+_Static_assert((int)SHARED_AT_ONCE <= (int)SHARED_CHUNK, "what is summed at once is one chunk");
 _Static_assert(1 << (SHARED_SPARE / SHARED_SUM - 2) >= SHARED_RANKS, "there is a spare sum for every level, and one");
 
 /* Does each rank bring something of its own for each of the others? */

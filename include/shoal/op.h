@@ -49,7 +49,7 @@ typedef struct shoal_op_run shoal_op_run;
 #define SHOAL_OP_TYPE(dtype) (UINT64_C(1) << (dtype))
 
 typedef struct shoal_op_kernel {
-  const char *device;    /* "CPU" */
+  const char *device;    /* "CPU", and no other */
   const char *type_attr; /* this kernel is for these types of a type attribute; NULL: for all */
   uint64_t types;        /* SHOAL_OP_TYPE(SHOAL_FLOAT32) | ... */
   size_t state_size;     /* of a node's state, zeroed before init; 0: none */
@@ -70,7 +70,7 @@ SHOAL_API int64_t shoal_op_input_elements(const shoal_op_run *r, int i);
 SHOAL_API const void *shoal_op_input_data(const shoal_op_run *r, int i); /* not for strings, resources, variants */
 SHOAL_API const char *shoal_op_input_string(const shoal_op_run *r, int i, int64_t element, size_t *size);
 
-/* Outputs: each is made by one of the first three, which give where its elements go (NULL for strings). */
+/* Outputs: each is made once, by one of the first three, which give where its elements go (NULL for strings). */
 SHOAL_API int shoal_op_run_outputs(const shoal_op_run *r);
 /* Of a new shape; elements undefined, strings empty. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output(shoal_op_run *r, int i, int rank, const int64_t *dims,
@@ -78,7 +78,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output(shoal_op_run *r, int i, 
 /* Of input j's shape; perhaps in its memory, when nobody else needs it: element k is written after element k of that
  * input was read for the last time. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_like(shoal_op_run *r, int i, int j, void **data);
-/* Input j itself, without a copy. */
+/* Input j itself, without a copy; of the same type. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_same(shoal_op_run *r, int i, int j);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_string(shoal_op_run *r, int i, int64_t element,
                                                                const char *data, size_t size);
@@ -106,7 +106,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_attr_ints(const shoal_op *node,
 typedef struct shoal_op_shapes shoal_op_shapes;
 
 SHOAL_API const shoal_op *shoal_op_shapes_node(const shoal_op_shapes *s);
-/* Rank as far as known, -1 when unknown; dims (room for SHOAL_MAX_RANK; -1 unknown). */
+/* Rank as far as known, -1 when unknown; dims (room for SHOAL_MAX_RANK; -1 unknown) may be NULL. */
 SHOAL_API int shoal_op_shapes_in(const shoal_op_shapes *s, int i, int64_t *dims);
 /* Output i; what is not set stays unknown. A rank or dimension of -1: unknown. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_shapes_out(shoal_op_shapes *s, int i, int rank, const int64_t *dims);
@@ -161,7 +161,7 @@ typedef struct shoal_op_library {
       sizeof(shoal_op_row),     sizeof(shoal_op_kernel), shoal_load_ops}
 
 /* Loads a library: its ops are known to all graphs, sessions and servers of this process from now on. path: of the
- * file; one without a '/' is looked for as the dynamic linker does. NOT_FOUND: there is no such library;
+ * file; one without a '/' is in the working directory. NOT_FOUND: there is no such library;
  * INVALID_ARGUMENT: it is none of ops, or a row of it is wrong; ALREADY_EXISTS: an op of that name is there;
  * FAILED_PRECONDITION: made for a newer version, or linked to another copy of the library than this program. Nothing of
  * it is used then. The same file a second time is no error. */

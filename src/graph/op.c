@@ -411,13 +411,27 @@ static shoal_status check_new(const struct op_row *const *rows, int i) {
   return there ? STATUS(SHOAL_ALREADY_EXISTS, "there is an op %s already", rows[i]->name) : NULL;
 }
 
+/* The same name for the second time? */
+static bool seen(struct strmap *names, char *name) { return strmap_put(names, name, name) != NULL; }
+
+/* Arguments and attributes of an op all have names of their own, as with TensorFlow. */
+static shoal_status check_names(const struct op *op) {
+  struct strmap names = {0};
+  const char *twice = NULL;
+  for (int i = 0; i < op->n_attrs; i++) twice = seen(&names, op->attrs[i].name) ? op->attrs[i].name : twice;
+  for (int i = 0; i < op->n_in; i++) twice = seen(&names, op->in[i].name) ? op->in[i].name : twice;
+  for (int i = 0; i < op->n_out; i++) twice = seen(&names, op->out[i].name) ? op->out[i].name : twice;
+  strmap_release(&names);
+  return twice ? INVALID("op %s: two arguments or attributes are named '%s'", op->name, twice) : NULL;
+}
+
 shoal_status op_register(const struct op_row *const *rows, int n) {
   pthread_once(&registry.once, registry_build);
   struct op **ops = mem_zalloc((size_t)n, sizeof *ops);
   shoal_status s = NULL;
   for (int i = 0; i < n && !s; i++) {
     shoal_status wrong = op_parse(rows[i], "loaded", &ops[i]);
-    if (wrong) s = INVALID("%s", shoal_status_message(wrong));
+    s = wrong ? INVALID("%s", shoal_status_message(wrong)) : check_names(ops[i]);
     shoal_status_free(wrong);
   }
   pthread_rwlock_wrlock(&loaded.lock);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/given.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "graph/gradient.h"
@@ -95,6 +96,14 @@ static shoal_status check_output(const shoal_op_run *r, int i) {
   return NULL;
 }
 
+/* Each output is made once. */
+static shoal_status check_unmade(const shoal_op_run *r, int i) {
+  TRY(check_output(r, i));
+  const struct kernel_ctx *ctx = const_ctx(r);
+  if (tensor_valid(&ctx->out[i])) return INVALID("%s made its output %d before", ctx->kernel->op->name, i);
+  return NULL;
+}
+
 static shoal_status check_input(const shoal_op_run *r, int i) {
   const struct kernel *k = const_ctx(r)->kernel;
   if (!input(r, i)) return INVALID("%s has %d inputs, and none has the number %d", k->op->name, k->n_in, i);
@@ -143,8 +152,9 @@ static void give_data(const struct tensor *t, void **data) {
 }
 
 shoal_status shoal_op_output(shoal_op_run *r, int i, int rank, const int64_t *dims, void **data) {
-  TRY(check_output(r, i));
+  TRY(check_unmade(r, i));
   if (rank < 0 || rank > SHOAL_MAX_RANK) return INVALID("an output of rank %d", rank);
+  GIVEN_ARRAY(dims, rank);
   struct tensor *t;
   TRY(ctx_out_dims(ctx_of(r), i, rank, dims, &t));
   give_data(t, data);
@@ -152,7 +162,7 @@ shoal_status shoal_op_output(shoal_op_run *r, int i, int rank, const int64_t *di
 }
 
 shoal_status shoal_op_output_like(shoal_op_run *r, int i, int j, void **data) {
-  TRY(check_output(r, i));
+  TRY(check_unmade(r, i));
   TRY(check_input(r, j));
   struct tensor *t;
   TRY(ctx_out_like(ctx_of(r), i, j, &t));
@@ -160,14 +170,25 @@ shoal_status shoal_op_output_like(shoal_op_run *r, int i, int j, void **data) {
   return NULL;
 }
 
+/* Who reads an output goes by its type: of another one input j's elements would be taken for what they are not. */
+static shoal_status check_same_type(const shoal_op_run *r, int i, int j) {
+  const struct kernel *k = const_ctx(r)->kernel;
+  shoal_dtype in = dtype_base(k->in_types[j]), out = dtype_base(k->out_types[i]);
+  if (in == out) return NULL;
+  return INVALID("%s: output %d is %s, and cannot be input %d, which is %s", k->op->name, i, dtype_tf_name(out), j,
+                 dtype_tf_name(in));
+}
+
 shoal_status shoal_op_output_same(shoal_op_run *r, int i, int j) {
-  TRY(check_output(r, i));
+  TRY(check_unmade(r, i));
   TRY(check_input(r, j));
+  TRY(check_same_type(r, i, j));
   return ctx_forward(ctx_of(r), i, j, NULL);
 }
 
 shoal_status shoal_op_output_string(shoal_op_run *r, int i, int64_t element, const char *data, size_t size) {
   TRY(check_output(r, i));
+  GIVEN_ARRAY(data, size ? 1 : 0);
   struct tensor *t = &ctx_of(r)->out[i];
   if (!tensor_valid(t) || t->dtype != SHOAL_STRING || element < 0 || element >= t->n)
     return INVALID("output %d has no string %lld", i, (long long)element);
@@ -188,21 +209,34 @@ bool shoal_op_cancelled(const shoal_op_run *r) {
 /* ---- attributes ---- */
 
 shoal_status shoal_op_attr_int(const shoal_op *node, const char *name, int64_t *out) {
+  GIVEN(name);
+  GIVEN(out);
   return node_get_int(node, name, out);
 }
 shoal_status shoal_op_attr_float(const shoal_op *node, const char *name, float *out) {
+  GIVEN(name);
+  GIVEN(out);
   return node_get_float(node, name, out);
 }
 shoal_status shoal_op_attr_bool(const shoal_op *node, const char *name, bool *out) {
+  GIVEN(name);
+  GIVEN(out);
   return node_get_bool(node, name, out);
 }
 shoal_status shoal_op_attr_type(const shoal_op *node, const char *name, shoal_dtype *out) {
+  GIVEN(name);
+  GIVEN(out);
   return node_get_type(node, name, out);
 }
 shoal_status shoal_op_attr_string(const shoal_op *node, const char *name, const char **out) {
+  GIVEN(name);
+  GIVEN(out);
   return node_get_string(node, name, out);
 }
 shoal_status shoal_op_attr_ints(const shoal_op *node, const char *name, int64_t *out, int max, int *n) {
+  GIVEN(name);
+  GIVEN_ARRAY(out, max);
+  GIVEN(n);
   return node_get_ints(node, name, out, max, n);
 }
 
@@ -222,7 +256,7 @@ const shoal_op *shoal_op_shapes_node(const shoal_op_shapes *s) { return const_sh
 int shoal_op_shapes_in(const shoal_op_shapes *s, int i, int64_t *dims) {
   const struct shape_ctx *c = const_shapes(s);
   if (i < 0 || i >= c->node->n_in) return -1;
-  for (int k = 0; k < c->in[i].rank; k++) dims[k] = c->in[i].dims[k];
+  for (int k = 0; dims && k < c->in[i].rank; k++) dims[k] = c->in[i].dims[k];
   return c->in[i].rank;
 }
 
@@ -230,6 +264,7 @@ shoal_status shoal_op_shapes_out(shoal_op_shapes *s, int i, int rank, const int6
   struct shape_ctx *c = shapes_of(s);
   if (i < 0 || i >= c->node->n_out || rank > SHOAL_MAX_RANK)
     return INVALID("%s has no output %d of rank %d", c->node->op->name, i, rank);
+  GIVEN_ARRAY(dims, MAX(rank, 0));
   struct shape shape = {.rank = rank < 0 ? -1 : rank};
   for (int k = 0; k < shape.rank; k++) shape.dims[k] = dims[k] < 0 ? -1 : dims[k];
   c->out[i] = shape;
@@ -267,10 +302,20 @@ shoal_out shoal_op_gradient_of(shoal_op_gradient *c, int i) {
   return i >= 0 && i < g->node->n_out ? grad_dy(g, i) : (shoal_out){0};
 }
 
+static shoal_status check_gradient(const struct shoal_node *n, int i, shoal_out gradient) {
+  if (i < 0 || i >= n->n_in) return INVALID("%s has no input %d to give a gradient to", n->op->name, i);
+  if (!gradient.node) return NULL;
+  shoal_dtype is = dtype_base(gradient.node->out_types[gradient.index]), wanted = dtype_base(n->in_types[i]);
+  if (is == wanted) return NULL;
+  return INVALID("%s: the gradient of input %d is %s, and the input %s", n->op->name, i, dtype_tf_name(is),
+                 dtype_tf_name(wanted));
+}
+
 void shoal_op_gradient_set(shoal_op_gradient *c, int i, shoal_out gradient) {
   struct grad_ctx *g = gradient_of(c);
-  if (i >= 0 && i < g->node->n_in) grad_set(g, i, gradient);
-  else graph_fail(g->g, INVALID("%s has no input %d to give a gradient to", g->node->op->name, i));
+  shoal_status e = check_gradient(g->node, i, gradient);
+  if (e) graph_fail(g->g, e);
+  else grad_set(g, i, gradient);
 }
 
 /* ---- libraries ---- */
@@ -290,7 +335,10 @@ static shoal_status make_kernels(struct own_op *own, const shoal_op_library *lib
     take(k, sizeof *k, own->is.kernels, library->kernel_size, (int)i);
     if (!k->device || !k->run)
       return INVALID("op %s: kernel %zu has no device, or no function to run", own->is.name, i);
-    if (k->type_attr && !k->types) return INVALID("op %s: kernel %zu is for no type", own->is.name, i);
+    /* Data of another device is not for the host to read. */
+    if (strcmp(k->device, "CPU") != 0)
+      return INVALID("op %s: kernel %zu is for '%s'; those of libraries are for \"CPU\"", own->is.name, i, k->device);
+    if (k->type_attr && !(uint32_t)k->types) return INVALID("op %s: kernel %zu is for no type", own->is.name, i);
     own->defs[i] = (struct kernel_def){.device = k->device,
                                        .type_attr = k->type_attr,
                                        .types = (uint32_t)k->types,
@@ -300,6 +348,29 @@ static shoal_status make_kernels(struct own_op *own, const shoal_op_library *lib
                                        .run = own_run};
   }
   return NULL;
+}
+
+static bool has_type_attr(const struct op *op, const char *name) {
+  const struct op_attr *a = op_attr_find(op, name);
+  return a && (a->kind == ATTR_TYPE || (a->kind == ATTR_LIST && a->of == ATTR_TYPE));
+}
+
+/* Nothing would ever choose a kernel for types of what is no type. What does not parse is told of when it is
+ * registered. */
+static shoal_status check_type_attrs(const struct own_op *own) {
+  struct op *op;
+  shoal_status e = op_parse(&own->row, "loaded", &op);
+  if (e) {
+    shoal_status_free(e);
+    return NULL;
+  }
+  for (int i = 0; i < own->is.n_kernels && !e; i++) {
+    const char *attr = own->kernels[i].type_attr;
+    if (attr && !has_type_attr(op, attr))
+      e = INVALID("op %s: kernel %d is for types of '%s', which is no type attribute of it", op->name, i, attr);
+  }
+  op_free(op);
+  return e;
 }
 
 static void own_free(struct own_op *own) {
@@ -332,7 +403,7 @@ static shoal_status make_op(const shoal_op_library *library, int i, struct own_o
                              .shape = is->shape ? own_shape : NULL,
                              .grad = is->grad ? own_grad : NULL,
                              .kernels = own->defs};
-  return NULL;
+  return check_type_attrs(own);
 }
 
 static shoal_status check_library(const shoal_op_library *l) {

@@ -103,6 +103,14 @@ REFUSED = [
     ("INVALID_ARGUMENT: op library {}: row 0: 'mine' is no name", ROW % ("mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: op Mine has no kernel",
      '#include <shoal/op.h>\nstatic const shoal_op_row rows[] = {{.name = "Mine"}};\nSHOAL_OP_LIBRARY(rows);'),
+    ("INVALID_ARGUMENT: op library {}: op Mine: two arguments or attributes are named 'x'",
+     ROW % ("Mine", "x: float, x: int32") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: two arguments or attributes are named 'y'",
+     ROW % ("Mine", "y: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 is for types of 'Q', which is no type attribute of it",
+     ROW.replace("{{.dev", '{{.type_attr = "Q", .types = 2, .dev') % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
+    ("INVALID_ARGUMENT: op library {}: op Mine: kernel 0 is for 'GPU'; those of libraries are for \"CPU\"",
+     ROW.replace("CPU", "GPU") % ("Mine", "x: float") + "SHOAL_OP_LIBRARY(rows);"),
     ("INVALID_ARGUMENT: op library {}: it is no library of ops", "int x;"),
     ("FAILED_PRECONDITION: op library {}: it was made for Shoal 99.0, and this is",
      ROW % ("Mine", "x: float") + "#undef SHOAL_VERSION_NUMBER\n#define SHOAL_VERSION_NUMBER 99000000\n"
@@ -110,21 +118,57 @@ REFUSED = [
 ]
 
 
+def built(source, path):
+    p = subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-I", f"{ROOT}/include", "-I",
+                        f"{BUILD}/gen/include"], input=source, text=True, capture_output=True, check=False)
+    assert p.returncode == 0, p.stderr
+    return path
+
+
 def refused():
     with tempfile.TemporaryDirectory() as folder:
         for i, (said, source) in enumerate(REFUSED):
-            path = os.path.join(folder, f"wrong{i}.so")
-            p = subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-I", f"{ROOT}/include", "-I",
-                                f"{BUILD}/gen/include"], input=source, text=True, capture_output=True, check=False)
-            assert p.returncode == 0, p.stderr
+            path = built(source, os.path.join(folder, f"wrong{i}.so"))
             spec = '{"w": ["127.0.0.1:%d"]}' % free_ports(1)[0]
             p = run(SHOAL, "server", f"--cluster_spec={spec}", "--job_name=w", f"--op_library={LIBRARY}",
                     f"--op_library={LIBRARY}", f"--op_library={path}")
             assert p.returncode == 2 and f"--op_library={path}: " in p.stderr and said.split(": ", 1)[1].format(path) in p.stderr, (said, p)
 
 
+KERNEL = """static shoal_status run%d(shoal_op_run *r, void *state) { void *y; (void)state; (void)y; %s }
+static const shoal_op_kernel kernels%d[] = {{.device = "CPU", .run = run%d}};
+"""
+# What a kernel does, and what its step is told.
+MISTAKES = [
+    ("return shoal_op_output_same(r, 0, 0);", "output 0 is double, and cannot be input 0, which is float"),
+    ("return shoal_op_output(r, 0, 2, NULL, &y);", "shoal_op_output: dims is NULL"),
+    ("shoal_status e = shoal_op_output_like(r, 0, 0, &y); return e ? e : shoal_op_output_like(r, 0, 0, &y);",
+     "made its output 0 before"),
+    ("return shoal_op_output_like(r, 0, 3, &y);", "has 1 inputs, and none has the number 3"),
+    ("return NULL;", "did not make output 0"),
+]
+
+
+def mistaken():
+    source = "#include <shoal/op.h>\n" + "".join(KERNEL % (i, does, i, i) for i, (does, _) in enumerate(MISTAKES))
+    rows = "".join('{.name = "Mistake%d", .in = "x: float", .out = "y: double", .kernels = kernels%d, .n_kernels = 1},'
+                   % (i, i) for i in range(len(MISTAKES)))
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
+        path = built(source + "static const shoal_op_row rows[] = {%s};\nSHOAL_OP_LIBRARY(rows);" % rows,
+                     os.path.join(folder, "mistakes.so"))
+        with Cluster(flags=[f"--op_library={path}"], worker=["shoal"]) as c, tf.Session(c.target("worker")) as s:
+            x = tf.placeholder(tf.float32, [3])
+            for i, (_, said) in enumerate(MISTAKES):
+                register(f"Mistake{i}", ["x: float"], ["y: double"])
+                y, = added(f"Mistake{i}", x, "")
+                try:
+                    raise AssertionError(f"{said}: {s.run(y, {x: [1, 2, 3]})}")
+                except tf.errors.OpError as e:
+                    assert said in str(e), e
+
+
 TESTS = [("from C, in a process", in_c), ("from TensorFlow's client, and from C, on a cluster", from_tensorflow),
-         ("libraries that are refused", refused)]
+         ("libraries that are refused", refused), ("kernels with mistakes in them", mistaken)]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -8,9 +8,22 @@ static void merge(const struct collective_arithmetic *base, void *out, const voi
   binary_loop_run(&((const struct collective_loops *)base)->merge, out, x, y, n, VECTOR_VECTOR);
 }
 
+static bool is_real(shoal_dtype t) {
+  return t == SHOAL_FLOAT32 || t == SHOAL_FLOAT64 || t == SHOAL_FLOAT16 || t == SHOAL_BFLOAT16;
+}
+
+/* To divide by a power of two, or to multiply by its inverse, which has all its bits, is the rounding of the same
+ * number; but dividing takes as long as all the rest of a sum. */
+static bool may_scale(const struct collective_loops *a, int members) {
+  enum { MOST = 1024 }; /* its inverse is a normal number in every type */
+  return is_real(a->dtype) && members <= MOST && (members & (members - 1)) == 0;
+}
+
 /* Divides by the number of members, in the values' own type. */
 static void divide(const struct collective_arithmetic *base, void *sum, int members, int64_t n) {
   const struct collective_loops *a = (const struct collective_loops *)base;
+  bool scales = may_scale(a, members);
+  double real = scales ? 1.0 / members : members;
   union {
     float f;
     double d;
@@ -19,14 +32,14 @@ static void divide(const struct collective_arithmetic *base, void *sum, int memb
     uint16_t half;
   } by;
   switch (a->dtype) {
-    case SHOAL_FLOAT64: by.d = members; break;
+    case SHOAL_FLOAT64: by.d = real; break;
     case SHOAL_INT32: by.i = members; break;
     case SHOAL_INT64: by.l = members; break;
     case SHOAL_FLOAT16:
-    case SHOAL_BFLOAT16: half_from_float(a->dtype, &by.half, &(float){(float)members}, 1); break;
-    default: by.f = (float)members;
+    case SHOAL_BFLOAT16: half_from_float(a->dtype, &by.half, &(float){(float)real}, 1); break;
+    default: by.f = (float)real;
   }
-  binary_loop_run(&a->final, sum, sum, &by, n, VECTOR_SCALAR);
+  binary_loop_run(scales ? &a->scale : &a->final, sum, sum, &by, n, VECTOR_SCALAR);
 }
 
 shoal_status collective_loops_init(struct collective_loops *a, const char *merge_op, const char *final_op,
@@ -41,5 +54,6 @@ shoal_status collective_loops_init(struct collective_loops *a, const char *merge
   TRY(binary_loop_init(&a->merge, loop, dtype, dtype));
   if (strcmp(final_op, "Div")) return NULL;
   a->head.final = divide;
+  if (is_real(dtype)) TRY(binary_loop_init(&a->scale, "Mul", dtype, dtype));
   return binary_loop_init(&a->final, "Div", dtype, dtype);
 }

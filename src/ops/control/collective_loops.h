@@ -8,6 +8,7 @@
 struct collective_loops {
   struct collective_arithmetic head;
   struct binary_loop merge, final;
+  struct binary_loop scale; /* in place of final, where that is the same to the last bit */
   shoal_dtype dtype;
 };
 

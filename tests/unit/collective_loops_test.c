@@ -1,0 +1,60 @@
+/* The mean of a collective's members: the bits that a division gives, however it is made. */
+#include "unit.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "ops/control/collective_loops.h"
+#include "ops/math/elementwise.h"
+#include "tensor/tensor.h"
+
+enum { N = 1 << 16 };
+
+/* Every pattern of sixteen bits, as the upper half of a float or as a value of its own. */
+static void fill(shoal_dtype t, char *to) {
+  for (uint32_t i = 0; i < N; i++) {
+    uint16_t half = (uint16_t)i;
+    uint32_t bits = i << 16 | (i * 40503u & 0xffff);
+    uint64_t wide = (uint64_t)i << 48 | (uint64_t)i * 0x9e3779b97f4a7c15u >> 16;
+    if (dtype_size(t) == 2) memcpy(to + 2 * i, &half, 2);
+    else if (dtype_size(t) == 4) memcpy(to + 4 * i, &bits, 4);
+    else memcpy(to + 8 * i, &wide, 8);
+  }
+}
+
+/* By the loop of the op Div. */
+static void plain(shoal_dtype t, char *data, int members) {
+  struct binary_loop div = {0};
+  char by[8] = {0};
+  float f = (float)members;
+  double d = members;
+  ASSERT_OK(binary_loop_init(&div, "Div", t, t));
+  if (t == SHOAL_FLOAT64) memcpy(by, &d, 8);
+  else if (t == SHOAL_FLOAT32) memcpy(by, &f, 4);
+  else half_from_float(t, (uint16_t *)(void *)by, &f, 1);
+  binary_loop_run(&div, data, data, by, N, VECTOR_SCALAR);
+}
+
+static void means_are_divisions(void **state) {
+  static const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
+  static const int members[] = {1, 2, 3, 4, 6, 8, 64, 1024, 2048, 65536};
+  for (size_t t = 0; t < COUNT_OF(types); t++)
+    for (size_t k = 0; k < COUNT_OF(members); k++) {
+      struct collective_loops a = {0};
+      size_t bytes = N * dtype_size(types[t]);
+      char *got = mem_alloc(bytes), *wanted = mem_alloc(bytes);
+      ASSERT_OK(collective_loops_init(&a, "Add", "Div", types[t]));
+      fill(types[t], got);
+      fill(types[t], wanted);
+      a.head.final(&a.head, got, members[k], N);
+      plain(types[t], wanted, members[k]);
+      assert_memory_equal(got, wanted, bytes);
+      free(got);
+      free(wanted);
+    }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_are_divisions)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

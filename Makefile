@@ -46,7 +46,9 @@ fuzzers:
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 
-.PHONY: test-gpu
+.PHONY: test-gpu gpu-kit
+gpu-kit: ## what a bare x86_64 machine with an NVIDIA card lacks to build us, in one archive: BUILD/gpu-kit.tar.gz
+	@tools/gpu_kit.sh $(BUILD)/gpu-kit.tar.gz
 test-gpu: all ## on a machine with an NVIDIA card: its kernels beside the CPU's
 	@SHOAL_NEEDS_GPU=1 $(BUILD)/tests/gpu_ops_test
 

@@ -5,8 +5,10 @@
 #   tensorflow  the judge of the interop tests, in a virtual environment outside the clone
 #   newest      the newest TensorFlow there is, in another: clusters are tested with it too
 #   torch       PyTorch for `make bench`, in another
-# --if-missing does nothing, quietly, where all is there already.
+# --if-missing does nothing, quietly, where all is there already. With SHOAL_DEPS=none in the environment nothing is
+# installed: what is needed is there by other ways (tools/gpu_kit.sh).
 set -u
+[ "${SHOAL_DEPS:-}" = none ] && exit 0
 cd "$(dirname "$0")/.." || exit 1
 . tools/env.sh
 

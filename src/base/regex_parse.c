@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/vec.h"
 
-enum { MAX_DEPTH = 500, MAX_REPEAT = 1000, MAX_PROGRAM = 200000 };
+enum { MAX_DEPTH = 500, MAX_REPEAT = 1000, MAX_PROGRAM = 200000, MAX_RANGES = 1 << 18 };
 
 enum regex_node_kind { EMPTY, CHAR, CLASS, ANY, CAT, ALT, REPEAT, GROUP, ASSERT };
 
@@ -25,6 +25,7 @@ struct parser {
   int depth;
   VEC(struct regex_node *) nodes; /* all, for freeing */
   VEC(struct regex_class) classes;
+  size_t n_ranges; /* of all of them: a property of three bytes has hundreds */
   VEC(struct regex_inst) prog;
   int groups;
   char *error;
@@ -129,6 +130,8 @@ static void normalize(ranges *r, bool negate) {
 
 static struct regex_node *class_node(struct parser *p, ranges *r, bool negate) {
   normalize(r, negate);
+  p->n_ranges += r->n / 2;
+  if (p->n_ranges > MAX_RANGES) fail(p, "pattern too large - compile failed", "", 0);
   vec_push(&p->classes, (struct regex_class){r->at, (int)(r->n / 2)});
   return make(p, CLASS, (uint32_t)p->classes.n - 1);
 }
@@ -229,12 +232,30 @@ static bool parse_escape(struct parser *p, uint32_t *rune) {
   return take_rune(p, rune);
 }
 
-static bool unicode_class(struct parser *p) {
-  if (p->at < p->end && (*p->at == 'p' || *p->at == 'P')) {
-    fail(p, "classes of Unicode properties are not supported", p->at - 1, 2);
-    return true;
+static void add_to(void *arg, uint32_t lo, uint32_t hi) { add_range(arg, lo, hi); }
+
+/* After a backslash: \pL, \p{Lu}, \p{^Lu}, \P{Lu}. False: it is none of these. */
+static bool add_property(struct parser *p, ranges *r) {
+  if (p->at == p->end || (*p->at != 'p' && *p->at != 'P')) return false;
+  const char *start = p->at - 1, *name = p->at + 1, *stop = name + (name < p->end);
+  bool braces = name < p->end && *name == '{', negate = *p->at == 'P';
+  name += braces;
+  if (braces) stop = memchr(name, '}', (size_t)(p->end - name));
+  if (braces && stop && name < stop && *name == '^') {
+    negate = !negate;
+    name++;
   }
-  return false;
+  ranges own = {0};
+  if (stop && regex_property(name, (size_t)(stop - name), add_to, &own)) {
+    normalize(&own, negate);
+    for (size_t i = 0; i < own.n; i += 2) add_folded(r, own.at[i], own.at[i + 1], p->fold);
+    if (r->n / 2 > MAX_RANGES) fail(p, "pattern too large - compile failed", "", 0);
+    p->at = stop + braces;
+  } else {
+    fail(p, "invalid character class range", start, (size_t)((stop ? stop + braces : p->end) - start));
+  }
+  vec_release(&own);
+  return true;
 }
 
 static struct regex_node *parse_class(struct parser *p) {
@@ -255,7 +276,7 @@ static struct regex_node *parse_class(struct parser *p) {
     }
     const char *item = p->at;
     if (eat(p, "\\")) {
-      if (unicode_class(p)) break;
+      if (add_property(p, &r)) continue;
       if (p->at < p->end && add_perl(&r, *p->at)) {
         p->at++;
         continue;
@@ -379,8 +400,8 @@ static struct regex_node *parse_backslash(struct parser *p, struct regex_node *c
     }
     return last ? last : make(p, EMPTY, 0);
   }
-  if (unicode_class(p)) return NULL;
   ranges r = {0};
+  if (add_property(p, &r)) return class_node(p, &r, false);
   if (add_perl(&r, c)) {
     p->at++;
     return class_node(p, &r, false);

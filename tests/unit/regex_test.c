@@ -3,6 +3,7 @@
 #include "base/fingerprint.h"
 #include "base/philox.h"
 #include "base/regex.h"
+#include "base/text.h"
 #include "unit.h"
 
 static bool full(const char *pattern, const char *text) {
@@ -50,9 +51,25 @@ static void test_spans(void **state) {
 }
 
 static void test_refused(void **state) {
-  static const char *const wrong[] = {"(",    ")",       "[",     "*",     "a**",
-                                      "\\",   "a{1001}", "[b-a]", "(?P<x", "\\8",
-                                      "(?z)", "a{2,1}",  "\\pL",  "\xff",  "((a{1000}){1000}){1000}"};
+  static const char *const wrong[] = {"(",
+                                      ")",
+                                      "[",
+                                      "*",
+                                      "a**",
+                                      "\\",
+                                      "a{1001}",
+                                      "[b-a]",
+                                      "(?P<x",
+                                      "\\8",
+                                      "(?z)",
+                                      "a{2,1}",
+                                      "\\pX",
+                                      "\xff",
+                                      "\\p",
+                                      "\\p{L",
+                                      "\\p{}",
+                                      "[\\p{Nothing}]",
+                                      "((a{1000}){1000}){1000}"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     char *error = NULL;
     struct regex *r = regex_new(wrong[i], strlen(wrong[i]), &error);
@@ -60,6 +77,29 @@ static void test_refused(void **state) {
     assert_non_null(error);
     free(error);
   }
+}
+
+static void test_properties(void **state) {
+  assert_true(full("\\pL+", "aZ\xc3\xa9\xe6\xbc\xa2"));
+  assert_false(full("\\pL+", "a1"));
+  assert_true(full("\\p{Lu}\\p{Ll}+", "\xc3\x89t\xc3\xa9"));
+  assert_true(full("\\P{Lu}+", "abc1"));
+  assert_true(full("\\p{^Lu}\\P{^Lu}", "aA"));
+  assert_true(full("[\\p{Greek}\\d-]+", "\xce\xb1-1"));
+  assert_false(full("[^\\p{P}]", "!"));
+  assert_true(full("\\p{Any}", "\n"));
+  assert_true(full("(?i)\\p{Lu}", "a"));
+}
+
+/* Three bytes become hundreds of ranges: there is an end to it. */
+static void test_properties_are_bounded(void **state) {
+  struct text pattern = {0};
+  for (int i = 0; i < 20000; i++) text_adds(&pattern, "\\pL");
+  char *error = NULL;
+  assert_null(regex_new(text_cstr(&pattern), pattern.n, &error));
+  assert_non_null(strstr(error, "pattern too large"));
+  free(error);
+  text_release(&pattern);
 }
 
 static void test_linear(void **state) {
@@ -99,8 +139,14 @@ static void test_philox(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_matching), cmocka_unit_test(test_spans),  cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_linear),   cmocka_unit_test(test_hashes), cmocka_unit_test(test_philox),
+      cmocka_unit_test(test_matching),
+      cmocka_unit_test(test_spans),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_properties),
+      cmocka_unit_test(test_properties_are_bounded),
+      cmocka_unit_test(test_linear),
+      cmocka_unit_test(test_hashes),
+      cmocka_unit_test(test_philox),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

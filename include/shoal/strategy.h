@@ -140,6 +140,20 @@ SHOAL_API shoal_out shoal_strategy_read(shoal_graph *g, shoal_strategy *s, shoal
 SHOAL_API shoal_hook shoal_strategy_input_hook(shoal_strategy *s, const shoal_out *to, int n, shoal_input_fill *fill,
                                                void *arg);
 
+/* How a dataset is dealt out to tasks, as tf.data.experimental.AutoShardPolicy has it. */
+typedef enum shoal_auto_shard {
+  SHOAL_SHARD_OFF = -1, /* each task has all of it */
+  SHOAL_SHARD_AUTO = 0, /* by file where it reads files, else by element */
+  SHOAL_SHARD_FILE,
+  SHOAL_SHARD_DATA /* every task reads all, and uses its own elements */
+} shoal_auto_shard;
+/* The same for a dataset of the graph (a variant, made in the strategy's scope), whose elements are batches for one
+ * replica, of n_in components. Replica i of this task finds its own in in[i * n_in] and those behind it, which this
+ * sets: what shoal_strategy_run takes. The hook feeds them; training ends in all tasks after the last element of any. A
+ * run that goes on skips what was used. */
+SHOAL_API shoal_hook shoal_strategy_dataset_hook(shoal_graph *g, shoal_strategy *s, shoal_out dataset,
+                                                 shoal_auto_shard shard, shoal_out *in, int n_in);
+
 #ifdef __cplusplus
 }
 #endif

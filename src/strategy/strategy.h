@@ -8,6 +8,7 @@
  *   meet.c       how tasks stop and end together
  *   on_read.c    variables that are one only when they are read
  *   feed.c       batches of tasks that have not the same number of them
+ *   dataset.c    batches of datasets
  *   reduce.c     how values of all become one, in them
  *   across.c     the same from outside of them
  *

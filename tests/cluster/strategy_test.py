@@ -188,6 +188,32 @@ def test_uneven_data_ends_in_all_tasks():
         assert all(abs(losses[step] - loss) < 1e-5 * loss for step, loss in straight.items()), losses
 
 
+def test_datasets_are_dealt_out():
+    """By element: the bits of one process, and of the same batches fed; each example once; also after a task was killed,
+    where the tasks go on behind what was used. By file: a dataset without files is refused."""
+    for examples in (106, 99, 72):
+        flag = f"examples={examples}"
+        want = alone("mirrored", 100, "devices=3", "data=2", flag)
+        for w in start(jobs(3), 100, flag):
+            assert w.ends() == want, (w.text(), want)
+        for w in start(jobs(3), 100, "data=2", flag):
+            assert w.ends() == want and f"examples {examples}\n" in w.text(), (w.text(), want)
+    want = alone("mirrored", 100, "devices=3", "data=2", "examples=900")
+    with tempfile.TemporaryDirectory() as folder:
+        workers = start(jobs(3), 100, "data=2", "examples=900", f"dir={folder}/run", "save=5", "slow=30")
+        workers[1].passes(12)
+        workers[1].process.kill()
+        workers[1].process.wait()
+        until(lambda: "a task was lost" in workers[2].text(), what=workers[2].text)
+        workers[1].start()
+        for w in workers:
+            losses, weights = w.ends()
+            assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
+    for w in start(jobs(2), 100, "data=1", "examples=72"):
+        w.ends(1)
+        assert "error INVALID_ARGUMENT" in w.text() or "error NOT_FOUND" in w.text(), w.text()
+
+
 def refused(config, part, kind="multi"):
     p = subprocess.run([TRAINER, kind, "3"], capture_output=True, text=True, timeout=PATIENCE,
                        env={**os.environ, "TF_CONFIG": json.dumps(config)})

@@ -156,6 +156,38 @@ def test_batch_normalisation():
                 same_norm(text, folder)
 
 
+def dataset_graph(files, device):
+    """A dataset as TensorFlow makes it: records of all files, in batches of 12."""
+    import tensorflow as tf
+    with tf.Graph().as_default() as g, tf.device(device):
+        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+            lambda name: tf.data.FixedLengthRecordDataset(name, 4 * (IN + 1)), cycle_length=2)
+        batches = records.map(lambda r: tf.split(tf.io.decode_raw(r, tf.float32), [IN, 1])).map(lambda x, y: (x, y)).batch(
+            12)
+        assert batches._variant_tensor.op.type == "BatchDatasetV2", batches._variant_tensor  # pylint: disable=protected-access
+    return g.as_graph_def().SerializeToString()
+
+
+def test_a_dataset_is_dealt_out_by_file():
+    """Of five files three are one task's and two the other's, and no task has the others' files. One has more batches than
+    the other; every record is used once."""
+    files, rows = [f"part-{i}" for i in range(5)], [30, 10, 7, 20, 40]
+    with tempfile.TemporaryDirectory() as folder:
+        tasks = []
+        for i, env in enumerate(workers()):
+            os.mkdir(f"{folder}/{i}")
+            with open(f"{folder}/{i}/graph", "wb") as f:
+                f.write(dataset_graph(files, f"/job:worker/task:{i}/device:CPU:0"))
+            for k in range(i, 5, 2):
+                numbers(rows[k] * (IN + 1), k).tofile(f"{folder}/{i}/{files[k]}")
+            tasks.append(subprocess.Popen([TRAINER, "multi", "100", "data=1", f"examples={sum(rows)}", "graph=graph"],
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=f"{folder}/{i}",
+                                          env={**os.environ, **env}))
+        one, other = outputs(tasks)
+        assert one == other and f"examples {sum(rows)}\n" in one, (one, other)
+        assert len(losses(one)) == -(-(30 + 7 + 40) // 12), one
+
+
 def test_tensorflow_reads_the_checkpoint():
     import tensorflow as tf
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,9 @@
  * Flags: dir=FOLDER for checkpoints, save=N a checkpoint every N steps, sum=1 for gradients that are added, kib=N for
  * buckets, slow=MS a pause after each step, optimizer=adam or sgd, examples=N: there are no more, and the last line but
  * one says how many were seen; before=1: another model was trained by the same program before; norm=1: with a batch
- * normalisation in it; each=N: so many steps in a run, of which the last one's loss is printed.
+ * normalisation in it; each=N: so many steps in a run, of which the last one's loss is printed; data=POLICY: the
+ * examples are a dataset, dealt out so (1: by file, 2: by element); graph=FILE: it is the node BatchDatasetV2 of that
+ * graph.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -22,8 +24,8 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, slow, examples, before, norm, each;
-  const char *dir, *optimizer;
+  int devices, save, sum, kib, slow, examples, before, norm, each, data;
+  const char *dir, *optimizer, *graph;
 };
 
 static void must(shoal_status s, const char *what) {
@@ -95,6 +97,36 @@ static shoal_status fill(void *arg, int64_t k, shoal_tensor **values) {
   return NULL;
 }
 
+/* The same examples as a dataset, in batches for one replica. */
+static shoal_out dataset(shoal_graph *g, int examples, int replicas) {
+  int steps = (examples + ROWS - 1) / ROWS;
+  float *x = (float *)calloc((size_t)(steps * ROWS * IN), sizeof *x),
+        *y = (float *)calloc((size_t)(steps * ROWS), sizeof *y);
+  for (int k = 0; k < steps; k++) {
+    numbers(x + k * ROWS * IN, ROWS * IN, 5 + k);
+    numbers(y + k * ROWS, ROWS, 100 + k);
+  }
+  const shoal_out values[] = {shoal_constant_floats(g, SHOAL_SHAPE(examples, IN), x),
+                              shoal_constant_floats(g, SHOAL_SHAPE(examples, 1), y)};
+  const shoal_dims rows[] = {SHOAL_SHAPE(IN), SHOAL_SHAPE(1)}, batches[] = {SHOAL_SHAPE(-1, IN), SHOAL_SHAPE(-1, 1)};
+  const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT32};
+  free(x);
+  free(y);
+  return shoal_batch_dataset_v2(g, shoal_tensor_slice_dataset(g, values, 2, rows, 2),
+                                shoal_constant_int64(g, ROWS / replicas), shoal_constant_bool(g, false), types, 2,
+                                batches, 2);
+}
+
+static shoal_out imported(shoal_graph *g, const char *path) {
+  static char text[1 << 20];
+  FILE *file = fopen(path, "rb");
+  if (!file) must(shoal_status_new(SHOAL_NOT_FOUND, "%s", path), "graph");
+  size_t n = fread(text, 1, sizeof text, file);
+  fclose(file);
+  must(shoal_graph_import(g, text, n, NULL), "graph");
+  return shoal_graph_out(g, "BatchDatasetV2");
+}
+
 static unsigned long long hash_weights(shoal_session *s, shoal_graph *g, bool norm) {
   static const char *const names[VARS + NORM_VARS] = {
       "w1", "b1", "w2", "b2", "norm/gamma", "norm/beta", "norm/moving_mean", "norm/moving_variance"};
@@ -126,8 +158,10 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "before", n)) f.before = atoi(at);
     if (!strncmp(argv[i], "norm", n)) f.norm = atoi(at);
     if (!strncmp(argv[i], "each", n)) f.each = atoi(at);
+    if (!strncmp(argv[i], "data", n)) f.data = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
+    if (!strncmp(argv[i], "graph", n)) f.graph = at;
   }
   return f;
 }
@@ -191,8 +225,16 @@ int main(int argc, char **argv) {
             *out = (shoal_out *)calloc((size_t)local, sizeof *out);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, IN), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, 1), "y");
-  shoal_strategy_split(g, strategy, x, in, 2);
-  shoal_strategy_split(g, strategy, y, in + 1, 2);
+  shoal_hook hook;
+  if (f.data) {
+    shoal_push_strategy(g, strategy);
+    shoal_out examples = f.graph ? imported(g, f.graph) : dataset(g, f.examples, replicas);
+    shoal_pop_strategy(g, strategy);
+    hook = shoal_strategy_dataset_hook(g, strategy, examples, (shoal_auto_shard)f.data, in, 2);
+  } else {
+    shoal_strategy_split(g, strategy, x, in, 2);
+    shoal_strategy_split(g, strategy, y, in + 1, 2);
+  }
   shoal_op *train = shoal_strategy_run(g, strategy, step, &model, in, 2, out, 1);
   if (shoal_report(g)) return 1;
 
@@ -201,9 +243,9 @@ int main(int argc, char **argv) {
   const shoal_out to[] = {x, y};
   struct feeder feeder = {.task = task, .tasks = tasks, .examples = f.examples};
   shoal_out counter = shoal_global_step(g).value, seen = shoal_strategy_read(g, strategy, model.seen);
-  shoal_hook hooks[] = {f.examples ? shoal_strategy_input_hook(strategy, to, 2, fill, &feeder)
-                                   : shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder)};
-  SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = hooks,
+  if (!f.data && f.examples) hook = shoal_strategy_input_hook(strategy, to, 2, fill, &feeder);
+  else if (!f.data) hook = shoal_input_hook((shoal_input){counter, NULL}, to, 2, fill, &feeder);
+  SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = f.dir, .save_steps = f.save, .stop_at_step = steps, .hooks = &hook,
                       .n_hooks = 1, .status = &error, .strategy = strategy, .steps_per_execution = f.each) {
     while (!shoal_should_stop(s)) {
       float loss;

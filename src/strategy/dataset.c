@@ -1,0 +1,207 @@
+/* Datasets of the graph, dealt out to tasks and their replicas.
+ *
+ * A task's part is cut by AutoShardDataset; of that each replica takes an element in turn. Elements leave the graph and
+ * are fed as batches are (feed.c), so all that holds for batches holds for datasets: tasks whose data has ended have
+ * empty ones while others go on, all end together, and a run that goes on from a checkpoint, or without a lost task,
+ * skips what was used. (Elements taken inside of the step would save their way out and in, which is a reference in one
+ * process and a copy to a server. But that there is no more would be known only by a step that fails, in some tasks,
+ * while others wait in it for values of theirs.) */
+#include <stdlib.h>
+
+#include "graph/given.h"
+#include "strategy/strategy.h"
+#include "train/hooks.h"
+#include "train/step_request.h"
+
+struct dealt {
+  shoal_hook feed; /* what batches do; this hook stands around it */
+  int local, n;    /* replicas of this task, components of an element */
+  shoal_out skip, step;
+  struct shoal_node *make, *next;
+  shoal_session *session;
+};
+
+/* ---- elements ---- */
+
+/* The next element: n values. */
+static shoal_status take_one(struct dealt *d, shoal_tensor **values) {
+  struct step_request r = {0};
+  for (int i = 0; i < d->n; i++) step_fetch(&r, node_out(d->next, i));
+  shoal_status e = step_run(&r, d->session);
+  for (int i = 0; i < d->n && !e; i++) values[i] = shoal_tensor_ref(r.values.at[i]);
+  step_release(&r);
+  return e;
+}
+
+/* One for each replica; those behind the last element have none, and are fed nothing but its shape. */
+static shoal_status fill(void *arg, int64_t position, shoal_tensor **values) {
+  struct dealt *d = arg;
+  for (int i = 0; i < d->local; i++) {
+    shoal_status e = take_one(d, values + (ptrdiff_t)i * d->n);
+    if (!i || shoal_status_code(e) != SHOAL_OUT_OF_RANGE) {
+      TRY(e);
+      continue;
+    }
+    shoal_status_free(e);
+    return NULL;
+  }
+  return NULL;
+}
+
+/* ---- the hook ---- */
+
+static shoal_status begin(void *state, shoal_graph *g) {
+  struct dealt *d = state;
+  TRY(d->feed.begin(d->feed.state, g));
+  return hook_global_step(g, "shoal_strategy_dataset_hook", &d->step);
+}
+
+static shoal_status after_create(void *state, const shoal_created *c) {
+  struct dealt *d = state;
+  int64_t at;
+  shoal_tensor *skip;
+  d->session = c->session;
+  TRY(session_get_int(c->session, d->step, &at));
+  at *= d->local;
+  TRY(shoal_tensor_from(SHOAL_INT64, 0, NULL, &at, sizeof at, &skip));
+  shoal_status e = shoal_session_step(c->session, SHOAL_FEED(d->skip, skip), SHOAL_NO_FETCHES, d->make);
+  shoal_tensor_unref(skip);
+  return e ? e : d->feed.after_create(d->feed.state, c);
+}
+
+static shoal_status before_run(void *state, shoal_run_context *c) {
+  struct dealt *d = state;
+  return d->feed.before_run(d->feed.state, c);
+}
+
+static shoal_status after_run(void *state, shoal_run_context *c) {
+  struct dealt *d = state;
+  return d->feed.after_run(d->feed.state, c);
+}
+
+static void release(void *state) {
+  struct dealt *d = state;
+  d->feed.free(d->feed.state);
+  free(d);
+}
+
+/* ---- building ---- */
+
+static const struct attr *list_of(const struct shoal_node *n, const char *name, enum attr_kind of) {
+  const struct attr *a = node_attr(n, name);
+  return a && a->kind == ATTR_LIST && a->of == of ? a : NULL;
+}
+
+/* What a dataset's elements are. */
+struct dealt_spec {
+  const struct attr *types, *shapes;
+};
+
+static struct dealt_spec element_of(const struct shoal_node *n) {
+  const struct attr *types = list_of(n, "output_types", ATTR_TYPE);
+  if (!types) types = list_of(n, "Toutput_types", ATTR_TYPE);
+  return (struct dealt_spec){types, list_of(n, "output_shapes", ATTR_SHAPE)};
+}
+
+static shoal_status check(const struct shoal_strategy *s, shoal_out dataset, shoal_auto_shard shard, int n) {
+  if (s->ps_tasks)
+    return INVALID(
+        "shoal_strategy_dataset_hook: workers of parameter servers count their steps together: there is no "
+        "telling which batches were used");
+  if (shard < SHOAL_SHARD_OFF || shard > SHOAL_SHARD_DATA)
+    return INVALID("shoal_strategy_dataset_hook: %d is no way to shard", (int)shard);
+  struct dealt_spec e = dataset.node ? element_of(dataset.node) : (struct dealt_spec){0};
+  if (!e.types || !e.shapes || e.types->list.n != e.shapes->list.n)
+    return INVALID("shoal_strategy_dataset_hook: '%s' is no dataset", dataset.node ? dataset.node->name : "(none)");
+  if ((size_t)n != e.types->list.n)
+    return INVALID("shoal_strategy_dataset_hook: an element of '%s' has %zu components, and there are %d places for it",
+                   dataset.node->name, e.types->list.n, n);
+  for (int i = 0; i < n; i++)
+    if (e.shapes->list.at[i].shape->rank < 1)
+      return INVALID("shoal_strategy_dataset_hook: elements of '%s' are to be batches, which have rows",
+                     dataset.node->name);
+  return NULL;
+}
+
+/* Attributes that all ops around datasets have. */
+static shoal_out end_with(struct build *b, struct dealt_spec e) {
+  build_attr(b, "output_types", attr_copy(e.types));
+  build_attr(b, "output_shapes", attr_copy(e.shapes));
+  return build_end_out(b);
+}
+
+/* This task's part. */
+static shoal_out deal(struct shoal_graph *g, const struct shoal_strategy *s, shoal_out dataset, shoal_auto_shard shard,
+                      struct dealt_spec e) {
+  if (s->tasks == 1 || shard == SHOAL_SHARD_OFF) return dataset;
+  struct build b = build_begin(g, "AutoShardDataset", NULL);
+  build_in(&b, dataset);
+  build_in(&b, build_const_int(g, SHOAL_INT64, s->tasks));
+  build_in(&b, build_const_int(g, SHOAL_INT64, s->first / s->local));
+  build_attr_int(&b, "auto_shard_policy", shard);
+  build_attr_int(&b, "num_replicas", s->replicas);
+  return end_with(&b, e);
+}
+
+static void build_iterator(struct shoal_graph *g, struct dealt *d, shoal_out dataset, struct dealt_spec e) {
+  d->skip = shoal_placeholder(g, SHOAL_INT64, SHOAL_SCALAR, "skip");
+  struct build rest = build_begin(g, "SkipDataset", NULL);
+  build_in(&rest, dataset);
+  build_in(&rest, d->skip);
+  shoal_out from = end_with(&rest, e);
+  struct build i = build_begin(g, "IteratorV2", NULL);
+  build_attr_string(&i, "shared_name", "");
+  build_attr_string(&i, "container", "");
+  shoal_out iterator = end_with(&i, e);
+  struct build make = build_begin(g, "MakeIterator", NULL);
+  build_in(&make, from);
+  build_in(&make, iterator);
+  d->make = build_end(&make);
+  struct build next = build_begin(g, "IteratorGetNext", NULL);
+  build_in(&next, iterator);
+  d->next = end_with(&next, e).node;
+}
+
+/* Where a replica gets its elements: as many rows as come. */
+static void build_places(struct shoal_graph *g, const struct shoal_strategy *s, struct dealt_spec e, int n,
+                         shoal_out *in) {
+  for (int i = 0; i < s->local; i++) {
+    strategy_push_device(g, s, i);
+    for (int k = 0; k < n; k++) {
+      struct shape shape = *e.shapes->list.at[k].shape;
+      shape.dims[0] = -1;
+      in[(ptrdiff_t)i * n + k] =
+          shoal_placeholder(g, (shoal_dtype)e.types->list.at[k].type, (shoal_dims){shape.rank, shape.dims}, "element");
+    }
+    graph_pop_device(g);
+  }
+}
+
+/* What a program gets that made a mistake; the graph has the error, and no session opens on it. */
+static shoal_hook none(void) { return (shoal_hook){0}; }
+
+shoal_hook shoal_strategy_dataset_hook(shoal_graph *g, shoal_strategy *s, shoal_out dataset, shoal_auto_shard shard,
+                                       shoal_out *in, int n_in) {
+  GRAPH_GIVEN(g, s, none());
+  GRAPH_GIVEN(g, in, none());
+  if (graph_error(g)) return none();
+  GRAPH_TRY(g, check(s, dataset, shard, n_in), none());
+  struct dealt_spec e = element_of(dataset.node);
+  struct dealt *d = mem_zalloc(1, sizeof *d);
+  *d = (struct dealt){.local = s->local, .n = n_in};
+  graph_push_scope(g, "dataset");
+  graph_push_control(g, NULL, -1);
+  strategy_push_device(g, s, 0);
+  build_iterator(g, d, deal(g, s, dataset, shard, e), e);
+  graph_pop_device(g);
+  build_places(g, s, e, n_in, in);
+  graph_pop_control(g);
+  graph_pop_scope(g);
+  d->feed = shoal_strategy_input_hook(s, in, s->local * n_in, fill, d);
+  return (shoal_hook){d,
+                      .begin = begin,
+                      .after_create = after_create,
+                      .before_run = before_run,
+                      .after_run = after_run,
+                      .free = release};
+}

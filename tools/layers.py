@@ -9,6 +9,7 @@ Ops open files through base/file.h alone, which is where --file_root holds them;
 carries the confinement of whoever started it (base/file_root.h).
 The tag of a struct, union or enum is defined in one file: whoever looks for it finds what is meant.
 A function of more lines than MAX_MACRO is not inside a macro: it is a .inc file, as src/tensor/each_type.h has it.
+A file that a comment sends its reader to ("see NAME.h") is there.
 Lines are of at most 120 columns; tables of test cases may be wider.
 """
 import os
@@ -28,15 +29,19 @@ TAG = re.compile(r"\b((?:struct|union|enum) \w+) \{")
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:.*\\\n)+.*", re.M)
 FUNCTION = re.compile(r"\b(?:static|void|shoal_status)\b[^;{}()=]*\([^;{}]*\)\s*\\?\s*\{")
 
+SEE = re.compile(r"\bsee ((?:\w+/)*\w+\.(?:h|c|inc|md))\b")
+
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 errors = []
 tags = {}
+seen, names = [], set()  # files that comments name, with where; and all there are
 for folder, _, files in os.walk(root):
     parts = os.path.relpath(folder, root).split(os.sep)
     if parts[0].startswith(("build", ".")) and parts[0] != ".":
         continue
+    names.update(files)
     for name in files:
-        if not name.endswith((".c", ".h", ".py", ".sh", ".cu", ".inc")):
+        if not name.endswith((".c", ".h", ".py", ".sh", ".cu", ".cuh", ".inc")):
             continue
         path = os.path.join(folder, name)
         shown = os.path.relpath(path, root)
@@ -44,6 +49,7 @@ for folder, _, files in os.walk(root):
             lines = f.read().split("\n")
         for tag in TAG.findall("\n".join(lines)) if parts[0] == "src" else []:
             tags.setdefault(tag, set()).add(shown)
+        seen += [(shown, there) for there in SEE.findall("\n".join(lines))] if parts[0] == "src" else []
         for m in MACRO.finditer("\n".join(lines)) if parts[0] == "src" else []:
             if m.group().count("\n") >= MAX_MACRO and FUNCTION.search(m.group()):
                 errors.append(f"{shown}: the macro {m.group(1)} holds a whole function; make it a .inc file")
@@ -68,5 +74,7 @@ for folder, _, files in os.walk(root):
             elif there in ORDER and ORDER.index(there) > ORDER.index(here):
                 errors.append(f"{shown}:{i}: src/{here} may not include from src/{there}, which stands after it")
 errors += [f"{tag} is defined in {', '.join(sorted(where))}" for tag, where in tags.items() if len(where) > 1]
+errors += [f"{shown}: a comment says \"see {there}\", and there is no such file" for shown, there in seen
+           if os.path.basename(there) not in names]
 print("\n".join(sorted(set(errors))) or "layers: in order")
 sys.exit(bool(errors))

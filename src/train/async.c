@@ -14,7 +14,6 @@ struct shoal_async {
   shoal_session *session;
   struct step_request step;
   VEC(shoal_fetch) fetches;
-  VEC(int) numbers; /* of fetches, in the step */
   struct cancel cancel;
   pthread_t thread;
   struct latch ended; /* its status: how */
@@ -38,7 +37,6 @@ static void release(struct shoal_async *a) {
   for (size_t i = 0; i < a->step.feeds.n; i++) shoal_tensor_unref(a->step.feeds.at[i].value);
   step_release(&a->step);
   vec_release(&a->fetches);
-  vec_release(&a->numbers);
   cancel_release(&a->cancel);
   shoal_status_free(latch_release(&a->ended));
   free(a);
@@ -53,15 +51,10 @@ shoal_status shoal_run_async(shoal_session *s, const shoal_run_options *options,
   cancel_init(&a->cancel);
   latch_init(&a->ended, 1);
   shoal_status e = OPTIONS_TAKE(shoal_run_options, inter_op_thread_pool, &a->step.options, options);
-  for (int i = 0; i < feeds.n && !e; i++) {
-    e = step_feed(&a->step, feeds.at[i].to, feeds.at[i].value);
-    if (!e && feeds.at[i].value) shoal_tensor_ref(feeds.at[i].value);
-  }
-  for (int i = 0; i < fetches.n; i++) {
-    vec_push(&a->fetches, fetches.at[i]);
-    vec_push(&a->numbers, step_fetch(&a->step, fetches.at[i].from));
-  }
-  step_target(&a->step, target);
+  if (!e) e = step_ask(&a->step, __func__, feeds, fetches, target);
+  for (size_t i = 0; i < a->step.feeds.n; i++)
+    if (a->step.feeds.at[i].value) shoal_tensor_ref(a->step.feeds.at[i].value);
+  for (int i = 0; i < fetches.n && !e; i++) vec_push(&a->fetches, fetches.at[i]);
   if (!e && pthread_create(&a->thread, NULL, run, a))
     e = STATUS(SHOAL_RESOURCE_EXHAUSTED, "no thread for a step in the background");
   if (e) release(a);
@@ -77,8 +70,7 @@ shoal_status shoal_async_wait(shoal_async *a) {
   shoal_async_done(a, -1);
   struct latch *l = &a->ended;
   pthread_mutex_lock(&l->lock);
-  for (size_t i = 0; i < a->fetches.n && !l->status && !a->stored; i++)
-    l->status = fetch_store(&a->fetches.at[i], a->step.values.at[a->numbers.at[i]]);
+  if (!l->status && !a->stored) l->status = step_store(&a->step, (shoal_fetches){a->fetches.at, (int)a->fetches.n});
   a->stored = true;
   shoal_status e = l->status ? status_copy(l->status) : NULL;
   pthread_mutex_unlock(&l->lock);

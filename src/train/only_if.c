@@ -1,4 +1,4 @@
-/* Updates that happen only in some steps: see when.h. */
+/* Updates that happen only in some steps: see the header. */
 #include "train/only_if.h"
 
 struct only_if only_if_begin(struct shoal_graph *g, shoal_out happens) {

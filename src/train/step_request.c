@@ -150,33 +150,67 @@ double tensor_number(const shoal_tensor *t) {
   }
 }
 
-shoal_status fetch_store(const shoal_fetch *f, shoal_tensor *value) {
-  if (f->as == SHOAL_DT_INVALID) {
-    *(shoal_tensor **)f->to = shoal_tensor_ref(value);
-    return NULL;
-  }
-  if (value->t.n != 1) {
-    struct shape shape = tensor_shape(&value->t);
+static bool is_number(shoal_dtype t) {
+  return t == SHOAL_FLOAT32 || t == SHOAL_FLOAT64 || t == SHOAL_INT32 || t == SHOAL_INT64 || t == SHOAL_BOOL;
+}
+
+static bool has_number(shoal_dtype t) {
+  return is_number(t) || t == SHOAL_UINT8 || t == SHOAL_BFLOAT16 || t == SHOAL_FLOAT16;
+}
+
+static shoal_status fetch_fits(const shoal_fetch *f, const shoal_tensor *value) {
+  if (f->as == SHOAL_DT_INVALID) return NULL;
+  const struct tensor *t = &value->t;
+  if (t->n != 1) {
+    struct shape shape = tensor_shape(t);
     return INVALID("%s:%d has the shape %s: it does not fit into one number", f->from.node->name, f->from.index,
                    shape_str(&shape));
   }
+  if (!has_number((shoal_dtype)t->dtype))
+    return INVALID("%s:%d is of type %s: it does not fit into a number", f->from.node->name, f->from.index,
+                   shoal_dtype_name((shoal_dtype)t->dtype));
+  if (!is_number(f->as)) return INVALID("a number of type %s cannot be fetched", shoal_dtype_name(f->as));
+  return NULL;
+}
+
+static void fetch_store(const shoal_fetch *f, shoal_tensor *value) {
+  if (f->as == SHOAL_DT_INVALID) {
+    *(shoal_tensor **)f->to = shoal_tensor_ref(value);
+    return;
+  }
   if (f->as == SHOAL_INT64 && value->t.dtype == SHOAL_INT64) { /* a double would round it */
     *(int64_t *)f->to = *T_DATA(&value->t, int64_t);
-    return NULL;
+    return;
   }
   double v = tensor_number(value);
-  if (isnan(v) && value->t.dtype != SHOAL_FLOAT32 && value->t.dtype != SHOAL_FLOAT64 &&
-      value->t.dtype != SHOAL_BFLOAT16 && value->t.dtype != SHOAL_FLOAT16)
-    return INVALID("%s:%d is of type %s: it does not fit into a number", f->from.node->name, f->from.index,
-                   shoal_dtype_name((shoal_dtype)value->t.dtype));
   switch (f->as) {
     case SHOAL_FLOAT32: *(float *)f->to = (float)v; break;
     case SHOAL_FLOAT64: *(double *)f->to = v; break;
     case SHOAL_INT32: *(int32_t *)f->to = isnan(v) ? 0 : (int32_t)fmin(fmax(v, INT32_MIN), INT32_MAX); break;
     case SHOAL_INT64: *(int64_t *)f->to = isnan(v) ? 0 : (int64_t)fmin(fmax(v, -0x1p63), 0x1p63 - 1024); break;
-    case SHOAL_BOOL: *(bool *)f->to = v != 0; break;
-    default: return INVALID("a number of type %s cannot be fetched", shoal_dtype_name(f->as));
+    default: *(bool *)f->to = v != 0; break;
   }
+}
+
+static shoal_tensor *fetched(struct step_request *s, const shoal_fetch *f) {
+  return s->values.at[step_fetch(s, f->from)];
+}
+
+shoal_status step_store(struct step_request *s, shoal_fetches fetches) {
+  for (int i = 0; i < fetches.n; i++) TRY(fetch_fits(&fetches.at[i], fetched(s, &fetches.at[i])));
+  for (int i = 0; i < fetches.n; i++) fetch_store(&fetches.at[i], fetched(s, &fetches.at[i]));
+  return NULL;
+}
+
+shoal_status step_ask(struct step_request *s, const char *func, shoal_feeds feeds, shoal_fetches fetches,
+                      const shoal_op *target) {
+  TRY(given_array(func, "feeds.at", feeds.at, feeds.n));
+  TRY(given_array(func, "fetches.at", fetches.at, fetches.n));
+  for (int i = 0; i < fetches.n; i++)
+    if (!fetches.at[i].to) return INVALID("%s: fetches.at[%d].to is NULL", func, i);
+  for (int i = 0; i < feeds.n; i++) TRY(step_feed(s, feeds.at[i].to, feeds.at[i].value));
+  for (int i = 0; i < fetches.n; i++) step_fetch(s, fetches.at[i].from);
+  step_target(s, target);
   return NULL;
 }
 
@@ -186,14 +220,9 @@ shoal_status shoal_session_step(shoal_session *session, shoal_feeds feeds, shoal
                                 const shoal_op *target) {
   GIVEN(session);
   struct step_request s = {0};
-  shoal_status e = NULL;
-  for (int i = 0; i < feeds.n && !e; i++) e = step_feed(&s, feeds.at[i].to, feeds.at[i].value);
-  int *at = mem_zalloc((size_t)fetches.n + 1, sizeof *at);
-  for (int i = 0; i < fetches.n; i++) at[i] = step_fetch(&s, fetches.at[i].from);
-  step_target(&s, target);
+  shoal_status e = step_ask(&s, __func__, feeds, fetches, target);
   if (!e) e = step_run(&s, session);
-  for (int i = 0; i < fetches.n && !e; i++) e = fetch_store(&fetches.at[i], s.values.at[at[i]]);
-  free(at);
+  if (!e) e = step_store(&s, fetches);
   step_release(&s);
   return e;
 }

@@ -24,8 +24,11 @@ shoal_status step_run(struct step_request *s, shoal_session *session);
 void step_clear(struct step_request *s);
 void step_release(struct step_request *s);
 
-/* Stores value where f points to. */
-shoal_status fetch_store(const shoal_fetch *f, shoal_tensor *value);
+/* What a function of the API, `func`, was given; after the run, what it fetched goes where it says: all of it, or,
+ * where a value does not fit its place, nothing. */
+shoal_status step_ask(struct step_request *s, const char *func, shoal_feeds feeds, shoal_fetches fetches,
+                      const shoal_op *target);
+shoal_status step_store(struct step_request *s, shoal_fetches fetches);
 /* Element 0 of a numeric tensor; NaN when there is none. */
 double tensor_number(const shoal_tensor *t);
 /* Runs one op, or fetches one scalar integer: what session managers and hooks do all the time. */

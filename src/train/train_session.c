@@ -326,11 +326,9 @@ shoal_status shoal_train_session_open(shoal_graph *g, const shoal_train_session_
 
 /* What the program asks for comes first, so that its numbers are known; the same fetch twice shares a number. */
 static shoal_status ask(shoal_run_context *c, shoal_feeds feeds, shoal_fetches fetches, const shoal_op *target) {
-  for (int i = 0; i < feeds.n; i++) TRY(step_feed(&c->step, feeds.at[i].to, feeds.at[i].value));
-  for (int i = 0; i < fetches.n; i++) step_fetch(&c->step, fetches.at[i].from);
+  TRY(step_ask(&c->step, "shoal_train_session_run", feeds, fetches, target));
   c->own_feeds = (int)c->step.feeds.n;
   c->own_fetches = (int)c->step.fetches.n;
-  step_target(&c->step, target);
   return NULL;
 }
 
@@ -364,9 +362,7 @@ static shoal_status run_hooked(struct shoal_train_session *s, shoal_feeds feeds,
     if (s->hooks.at[i].after_run) TRY(s->hooks.at[i].after_run(s->hooks.at[i].state, c));
   s->stop = s->stop || c->stop;
   if (counted >= 0) s->known_step = (int64_t)shoal_context_number(c, counted);
-  for (int i = 0; i < fetches.n; i++)
-    TRY(fetch_store(&fetches.at[i], c->step.values.at[step_fetch(&c->step, fetches.at[i].from)]));
-  return NULL;
+  return step_store(&c->step, fetches);
 }
 
 /* What a thread of the session died of, if anything: more telling than what the step ran into because of it. */

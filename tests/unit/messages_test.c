@@ -206,6 +206,47 @@ static void test_no_path(void **state) {
   mistaken(g, "string 0 of a constant is NULL");
 }
 
+/* Feeds and fetches that were filled by hand. */
+static void test_steps_of_nothing(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out x = shoal_constant_float(g, 1);
+  shoal_session *s = open(g);
+  shoal_async *a;
+  shoal_feeds feeds = {NULL, 2}, no_feeds = SHOAL_NO_FEEDS;
+  shoal_fetches fetches = {NULL, 2}, fewer = {NULL, -1}, nowhere = {&(shoal_fetch){.from = x}, 1};
+  ASSERT_FAILS(shoal_session_step(s, feeds, SHOAL_NO_FETCHES, NULL), SHOAL_INVALID_ARGUMENT,
+               "shoal_session_step: feeds.at is NULL");
+  ASSERT_FAILS(shoal_session_step(s, no_feeds, fetches, NULL), SHOAL_INVALID_ARGUMENT, "fetches.at is NULL");
+  ASSERT_FAILS(shoal_session_step(s, no_feeds, fewer, NULL), SHOAL_INVALID_ARGUMENT, "fetches.at is of -1 elements");
+  ASSERT_FAILS(shoal_session_step(s, no_feeds, nowhere, NULL), SHOAL_INVALID_ARGUMENT, "fetches.at[0].to is NULL");
+  ASSERT_FAILS(shoal_run_async(s, NULL, feeds, fetches, NULL, &a), SHOAL_INVALID_ARGUMENT,
+               "shoal_run_async: feeds.at is NULL");
+  ASSERT_FAILS(shoal_run_async(s, NULL, no_feeds, nowhere, NULL, &a), SHOAL_INVALID_ARGUMENT,
+               "shoal_run_async: fetches.at[0].to is NULL");
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
+/* One value does not fit its place: the others are not stored either. */
+static void test_all_or_nothing_is_stored(void **state) {
+  shoal_graph *g = shoal_graph_new();
+  shoal_out one = shoal_constant_float(g, 1), two = shoal_constant_floats(g, SHOAL_SHAPE(2), (const float[]){1, 2});
+  shoal_session *s = open(g);
+  shoal_tensor *t = NULL;
+  float first = 7, second = 8;
+  const char *said = "it does not fit into one number";
+  ASSERT_FAILS(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(one, &t, one, &first, two, &second), NULL),
+               SHOAL_INVALID_ARGUMENT, said);
+  shoal_async *a;
+  ASSERT_OK(shoal_run_async(s, NULL, SHOAL_NO_FEEDS, SHOAL_FETCH(one, &t, one, &first, two, &second), NULL, &a));
+  ASSERT_FAILS(shoal_async_wait(a), SHOAL_INVALID_ARGUMENT, said);
+  shoal_async_free(a);
+  assert_null(t);
+  assert_true(first == 7 && second == 8);
+  ASSERT_OK(shoal_session_close(s));
+  shoal_graph_free(g);
+}
+
 /* Arrays, callbacks and places for results that nobody gave: named, with the function. */
 static void test_nothing_given(void **state) {
   shoal_graph *g = shoal_graph_new();
@@ -307,4 +348,5 @@ static void test_extend(void **state) {
 RUN_TESTS(cmocka_unit_test(test_feeds), cmocka_unit_test(test_shapes), cmocka_unit_test(test_uninitialised),
           cmocka_unit_test(test_fused_product), cmocka_unit_test(test_inputs), cmocka_unit_test(test_attributes),
           cmocka_unit_test(test_no_name), cmocka_unit_test(test_device_names), cmocka_unit_test(test_no_path),
+          cmocka_unit_test(test_steps_of_nothing), cmocka_unit_test(test_all_or_nothing_is_stored),
           cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_logging_at_end), cmocka_unit_test(test_extend))

@@ -10,7 +10,7 @@
 #include "tensor/strings.h"
 #include "tensor/tensor_proto.h"
 
-struct stored {
+struct stored_dataset {
   struct dataset head;
   char *path;
   bool is_folder; /* the files in it, in order of their names */
@@ -33,7 +33,7 @@ static void close_file(struct stored_iter *it) {
   it->open = false;
 }
 
-static shoal_status list_files(struct stored_iter *it, const struct stored *d) {
+static shoal_status list_files(struct stored_iter *it, const struct stored_dataset *d) {
   if (!d->is_folder) {
     vec_push(&it->files.paths, mem_strdup(d->path));
     return NULL;
@@ -48,7 +48,7 @@ static shoal_status list_files(struct stored_iter *it, const struct stored *d) {
 }
 
 /* The next record; *end when no file has one. */
-static shoal_status next_record(struct stored_iter *it, const struct stored *d, bool *end) {
+static shoal_status next_record(struct stored_iter *it, const struct stored_dataset *d, bool *end) {
   for (;;) {
     if (!it->open) {
       *end = it->at >= it->files.paths.n;
@@ -64,7 +64,7 @@ static shoal_status next_record(struct stored_iter *it, const struct stored *d, 
   }
 }
 
-static shoal_status decode(const struct stored *d, const struct text *record, int i, struct tensor *out) {
+static shoal_status decode(const struct stored_dataset *d, const struct text *record, int i, struct tensor *out) {
   TRY(tensor_proto_decode(record->at, record->n, out));
   struct shape shape = tensor_shape(out);
   if (out->dtype == d->head.types[i] && shape_compatible(&shape, &d->head.shapes[i])) return NULL;
@@ -75,7 +75,8 @@ static shoal_status decode(const struct stored *d, const struct text *record, in
   return s;
 }
 
-static shoal_status next_element(struct stored_iter *it, const struct stored *d, struct tensor *out, bool *end) {
+static shoal_status next_element(struct stored_iter *it, const struct stored_dataset *d, struct tensor *out,
+                                 bool *end) {
   for (int i = 0; i < d->head.n; i++) {
     shoal_status s = next_record(it, d, end);
     if (!s && *end && i) s = STATUS(SHOAL_DATA_LOSS, "%s ends within an element", d->path);
@@ -91,7 +92,7 @@ static shoal_status next_element(struct stored_iter *it, const struct stored *d,
 
 static shoal_status stored_next(struct data_iterator *self, struct data_ctx *ctx, struct tensor *out, bool *end) {
   struct stored_iter *it = (struct stored_iter *)self;
-  const struct stored *d = (const struct stored *)self->of;
+  const struct stored_dataset *d = (const struct stored_dataset *)self->of;
   if (!it->listed) TRY(list_files(it, d));
   it->listed = true;
   for (; it->passed < d->first; it->passed++) {
@@ -118,12 +119,13 @@ static shoal_status stored_iterate(struct dataset *d, struct data_iterator **out
 }
 
 static int64_t stored_size(const struct dataset *d) { return SIZE_UNKNOWN; }
-static void stored_free(struct dataset *d) { free(((struct stored *)d)->path); }
+static void stored_free(struct dataset *d) { free(((struct stored_dataset *)d)->path); }
 
 static const struct dataset_type stored_type = {"SnapshotReader", stored_iterate, stored_size, stored_free};
 
-static struct stored *stored_new(const char *path, enum record_compression c, const struct element_spec *spec) {
-  struct stored *d = (struct stored *)dataset_new(sizeof *d, &stored_type, spec->n, spec->types, spec->shapes, NULL, 0);
+static struct stored_dataset *stored_new(const char *path, enum record_compression c, const struct element_spec *spec) {
+  struct stored_dataset *d =
+      (struct stored_dataset *)dataset_new(sizeof *d, &stored_type, spec->n, spec->types, spec->shapes, NULL, 0);
   d->path = mem_strdup(path);
   d->compression = c;
   return d;
@@ -135,7 +137,7 @@ struct dataset *dataset_snapshot_file(const char *path, enum record_compression 
 
 struct dataset *dataset_snapshot_shard(const char *folder, enum record_compression c, const struct element_spec *spec,
                                        int64_t first) {
-  struct stored *d = stored_new(folder, c, spec);
+  struct stored_dataset *d = stored_new(folder, c, spec);
   d->is_folder = true;
   d->first = first;
   return &d->head;

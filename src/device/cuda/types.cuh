@@ -1,5 +1,5 @@
-/* Element types as the cards' kernels see them: each is loaded into the type one computes in, and stored again. Names of
- * functions end with the name of the type: AddV2_f32. */
+/* Element types as the cards' kernels see them: each is loaded into the type one computes in, and stored again. Names
+ * of functions end with the name of the type: AddV2_f32. */
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -4,7 +4,7 @@
  * Understood: literals, ., [...] with ranges, negation, [:alpha:] and the like, \d \w \s \D \W \S, escapes
  * (\n \t \r \f \v \a \123 \x7f \x{10ffff} \Q...\E), ^ $ \A \z \b \B, (...), (?:...), (?P<name>...), flags (?imsU-imsU),
  * |, * + ? {n,m} and their lazy forms, \pL \p{Greek} \P{Lu} and the other categories and scripts. Text is UTF-8. Not
- * understood, and said so: \C. Folding of case knows ASCII alone. */
+ * understood, and said so: \C. */
 #ifndef BASE_REGEX_H
 #define BASE_REGEX_H
 

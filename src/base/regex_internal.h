@@ -50,6 +50,8 @@ enum { RX_MAX_RUNE = 0x10ffff, RX_BAD_RUNE = 0x110000 };
 /* The code points that have a property, by RE2's name for it ("L", "Lu", "Greek"): in order. False: there is none. */
 typedef void (*regex_add_range)(void *arg, uint32_t lo, uint32_t hi);
 bool regex_property(const char *name, size_t n, regex_add_range add, void *arg);
+/* Those that are the same as one of lo to hi but for their case. */
+void regex_other_cases(uint32_t lo, uint32_t hi, regex_add_range add, void *arg);
 
 /* The code point at p (RX_BAD_RUNE for a byte that begins none) and its length; 0 at the end. */
 int regex_decode(const char *p, const char *end, uint32_t *rune);

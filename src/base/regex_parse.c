@@ -87,14 +87,11 @@ static void add_range(ranges *r, uint32_t lo, uint32_t hi) {
   vec_push(r, hi);
 }
 
+static void add_to(void *arg, uint32_t lo, uint32_t hi) { add_range(arg, lo, hi); }
+
 static void add_folded(ranges *r, uint32_t lo, uint32_t hi, bool fold) {
   add_range(r, lo, hi);
-  if (!fold) return;
-  uint32_t a = MAX(lo, 'a'), b = MIN(hi, 'z');
-  if (a <= b) add_range(r, a - 32, b - 32);
-  a = MAX(lo, 'A');
-  b = MIN(hi, 'Z');
-  if (a <= b) add_range(r, a + 32, b + 32);
+  if (fold) regex_other_cases(lo, hi, add_to, r);
 }
 
 static int by_lo(const void *a, const void *b) {
@@ -232,8 +229,6 @@ static bool parse_escape(struct parser *p, uint32_t *rune) {
   return take_rune(p, rune);
 }
 
-static void add_to(void *arg, uint32_t lo, uint32_t hi) { add_range(arg, lo, hi); }
-
 /* After a backslash: \pL, \p{Lu}, \p{^Lu}, \P{Lu}. False: it is none of these. */
 static bool add_property(struct parser *p, ranges *r) {
   if (p->at == p->end || (*p->at != 'p' && *p->at != 'P')) return false;
@@ -249,7 +244,6 @@ static bool add_property(struct parser *p, ranges *r) {
   if (stop && regex_property(name, (size_t)(stop - name), add_to, &own)) {
     normalize(&own, negate);
     for (size_t i = 0; i < own.n; i += 2) add_folded(r, own.at[i], own.at[i + 1], p->fold);
-    if (r->n / 2 > MAX_RANGES) fail(p, "pattern too large - compile failed", "", 0);
     p->at = stop + braces;
   } else {
     fail(p, "invalid character class range", start, (size_t)((stop ? stop + braces : p->end) - start));
@@ -263,6 +257,7 @@ static struct regex_node *parse_class(struct parser *p) {
   ranges r = {0};
   bool negate = eat(p, "^"), first = true;
   while (!p->error) {
+    if (r.n / 2 > MAX_RANGES) fail(p, "pattern too large - compile failed", "", 0);
     if (p->at == p->end) {
       fail_rest(p, "missing ]", start);
       break;
@@ -306,11 +301,11 @@ static struct regex_node *parse_class(struct parser *p) {
 static struct regex_node *parse_alternatives(struct parser *p);
 
 static struct regex_node *literal(struct parser *p, uint32_t rune) {
-  bool letter = rune < 128 && ((rune | 32) >= 'a' && (rune | 32) <= 'z');
-  if (!p->fold || !letter) return make(p, CHAR, rune);
   ranges r = {0};
-  add_folded(&r, rune, rune, true);
-  return class_node(p, &r, false);
+  if (p->fold) add_folded(&r, rune, rune, true);
+  if (r.n > 2) return class_node(p, &r, false);
+  vec_release(&r);
+  return make(p, CHAR, rune);
 }
 
 static bool name_char(char c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_'; }

@@ -73,7 +73,9 @@ static void answered(void *arg, shoal_status s, struct rpc_body *body) {
 void roll_ask(struct roll *r, int64_t timeout_ms, void (*then)(void *arg), void *arg) {
   r->then = then;
   r->arg = arg;
+  pthread_mutex_lock(&r->lock);
   r->left = 1 + (int)roll_count_missing(r);
+  pthread_mutex_unlock(&r->lock);
   int64_t deadline = deadline_after_ms(timeout_ms);
   for (size_t i = 0; i < r->all.n; i++) {
     struct roll_entry *e = &r->all.at[i];

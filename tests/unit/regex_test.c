@@ -91,6 +91,20 @@ static void test_properties(void **state) {
   assert_true(full("(?i)\\p{Lu}", "a"));
 }
 
+static void test_cases(void **state) {
+  assert_true(
+      full("(?i)stra\xc3\x9f"
+           "e",
+           "STRA\xe1\xba\x9e"
+           "E"));
+  assert_true(full("(?i)k", "\xe2\x84\xaa")); /* Kelvin */
+  assert_true(full("(?i)\xc3\xa4+", "\xc3\xa4\xc3\x84"));
+  assert_true(full("(?i)[\xd0\xb0-\xd1\x8f]+", "\xd0\x96\xd0\xb6"));
+  assert_false(full("\xc3\xa4", "\xc3\x84"));
+  assert_true(full("(?i)[^k]", "j"));
+  assert_false(full("(?i)[^k]", "K"));
+}
+
 /* Three bytes become hundreds of ranges: there is an end to it. */
 static void test_properties_are_bounded(void **state) {
   struct text pattern = {0};
@@ -139,14 +153,9 @@ static void test_philox(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_matching),
-      cmocka_unit_test(test_spans),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_properties),
-      cmocka_unit_test(test_properties_are_bounded),
-      cmocka_unit_test(test_linear),
-      cmocka_unit_test(test_hashes),
-      cmocka_unit_test(test_philox),
+      cmocka_unit_test(test_matching),   cmocka_unit_test(test_spans),  cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_properties), cmocka_unit_test(test_cases),  cmocka_unit_test(test_properties_are_bounded),
+      cmocka_unit_test(test_linear),     cmocka_unit_test(test_hashes), cmocka_unit_test(test_philox),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

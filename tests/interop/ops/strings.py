@@ -89,8 +89,8 @@ PATTERNS = ["", "a", "a*", "(a*)b?", ".*", "^s3://.*", "[a-c]+", "[^a-c]", "(\\w
             "(?i)the (QUICK)", "a|b|", "(a|ab)(c|bcd)?", "a{2}", "a{2,}", "a{1,2}?", "[[:digit:]]+", "[[:^alpha:]]", "\\x61",
             "\\x{e4}", "ä", "(?s)a.b", "a.b", "(?m)^b$", "^b$", "\\Qa.b\\E|oo", "(?P<n>o+)", "[\\d_]", "\\W", "\\s", "$", "^",
             "(?:x|X)", "[a\\-z]", "[]a]", "x*?", "(?U)a+", "\\.", "[\\]]", "(((a)))", "(a)|(b)", "\\A.", ".\\z", "[^\\n]+",
-            "é|[à-ü]", "a**"[:2], "\\pL+", "\\p{Lu}", "\\PL", "[\\p{Ll}\\p{Nd}]+", "[^\\pL]", "\\p{^L}", "\\p{Latin}",
-            "\\p{P}|\\p{Zs}", "\\p{Any}"]
+            "é|[à-ü]", "a**"[:2], "\\pL+", "\\p{Lu}", "\\PL", "[\\p{Ll}\\p{Nd}]+", "[^\\pL]", "\\p{^L}", "\\p{Latin}", "(?i)\\p{Lu}",
+            "(?i)Ä|K", "(?i)[à-ü]+", "(?i)[^ä]", "\\p{P}|\\p{Zs}", "\\p{Any}"]
 for p in PATTERNS:
     op("RegexFullMatch", {"input": SUBJECTS, "pattern": ONE(p)}, name=repr(p))
     for all_ in (True, False):
@@ -111,6 +111,9 @@ op("RegexFullMatch", {"input": S("a" * 5000 + "b"), "pattern": ONE("(a*)*(a*)*c"
 EVERY = S(*(chr(c) for c in range(0x20000) if not 0xd800 <= c < 0xe000))
 for p in ("L", "Lu", "Ll", "Lt", "M", "N", "Nd", "P", "Pd", "S", "Sc", "Z", "C", "Greek", "Han", "Cyrillic", "Common"):
     op("RegexFullMatch", {"input": EVERY, "pattern": ONE(f"\\p{{{p}}}")}, name=f"every {p}")
+
+for p in ("(?i)[a-z]", "(?i)\\p{Lu}", "(?i)[α-ω]", "(?i)[ǅ]", "(?i)\\p{Cyrillic}", "(?i)[^\\p{Ll}]"):
+    op("RegexFullMatch", {"input": EVERY, "pattern": ONE(p)}, name=f"every {p}")
 
 # ---- scripts ----
 op("UnicodeScript", {"input": np.array([0, 65, 0x3b1, 0x430, 0x5d0, 0x4e2d, 0x10ffff, 0x110000, -1, 2**31 - 1], np.int32)})

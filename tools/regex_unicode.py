@@ -14,6 +14,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from words import print_words
+
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
 SCRIPTS = """
 Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak Bengali Bhaiksuki Bopomofo
@@ -51,21 +53,11 @@ def of(names):
 def show(table, known, found):
     starts = [0] + [int(i) + 1 for i in np.nonzero(np.diff(found))[0]]
     print(f"static const char *const {table}_names[] = {{")
-    wrap(f'"{name}"' for name in known)
+    print_words(f'"{name}"' for name in known)
     print("};\n")
     print(f"static const uint32_t {table}_runs[] = {{")
-    wrap(f"0x{start << 8 | int(found[start]):x}" for start in starts)
+    print_words(f"0x{start << 8 | int(found[start]):x}" for start in starts)
     print("};")
-
-
-def wrap(words):
-    line = ""
-    for word in words:
-        if len(line) + len(word) + 2 > 119:
-            print(line)
-            line = ""
-        line += (" " if line else "") + word + ","
-    print(line)
 
 
 def circles():
@@ -106,7 +98,7 @@ def show_folds():
         else:
             runs.append([c, c, delta, 0])
     print("static const struct regex_fold folds[] = {")
-    wrap(f"{{0x{lo:x}, 0x{hi:x}, {delta}, {max(step, 1)}}}" for lo, hi, delta, step in runs)
+    print_words(f"{{0x{lo:x}, 0x{hi:x}, {delta}, {max(step, 1)}}}" for lo, hi, delta, step in runs)
     print("};")
 
 

@@ -11,14 +11,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from words import print_words
+
 scripts = tf.raw_ops.UnicodeScript(input=np.arange(0x110000, dtype=np.int32)).numpy()
 starts = [0] + [int(i) + 1 for i in np.nonzero(np.diff(scripts))[0]]
 words = [f"0x{start << 8 | int(scripts[start]):x}" for start in starts]
 print("/* Made by tools/unicode_scripts.py. */")
-line = ""
-for word in words:
-    if len(line) + len(word) + 2 > 119:
-        print(line)
-        line = ""
-    line += (" " if line else "") + word + ","
-print(line)
+print_words(words)

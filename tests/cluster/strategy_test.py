@@ -64,6 +64,22 @@ def start(cluster, steps, *flags, kind="multi"):
     return [Worker(cluster, job, i, steps, *flags, kind=kind) for job in cluster for i in range(len(cluster[job]))]
 
 
+def lose(workers, victim, step):
+    """A task is killed behind a step, and comes again once another one, the last, has seen that it is gone."""
+    workers[victim].passes(step)
+    workers[victim].process.kill()
+    workers[victim].process.wait()
+    until(lambda: "a task was lost" in workers[-1].text(), what=workers[-1].text)
+    workers[victim].start()
+
+
+def ends_like(worker, want):
+    """To the same weights; the losses it saw, which are among those wanted, are returned."""
+    losses, weights = worker.ends()
+    assert weights == want[1] and losses.items() <= want[0].items(), (worker.text(), want)
+    return losses
+
+
 def test_tasks_have_the_bits_of_one_process():
     for workers, devices, chief in ((2, 1, False), (3, 1, True), (2, 2, False)):
         want = alone("mirrored", 8, f"devices={workers * devices}")
@@ -87,15 +103,9 @@ def test_a_killed_task_comes_again():
     for victim in (0, 1):
         with tempfile.TemporaryDirectory() as folder:
             workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30")
-            workers[victim].passes(8)
-            workers[victim].process.kill()
-            workers[victim].process.wait()
-            other = workers[2]
-            until(lambda: "a task was lost" in other.text(), what=other.text)
-            workers[victim].start()
+            lose(workers, victim, 8)
             for w in workers:
-                losses, weights = w.ends()
-                assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
+                ends_like(w, want)
             for w in workers:
                 lost = re.findall(r"a task was lost(?:.*\n)+?.*\[\[\{\{node", w.text())
                 assert w.index == victim or re.search(rf"/job:worker/replica:0/task:{victim}\b", lost[0]), w.text()
@@ -106,14 +116,9 @@ def test_several_steps_in_a_run():
     want = alone("mirrored", 38, "devices=3", "norm=1")
     with tempfile.TemporaryDirectory() as folder:
         workers = start(jobs(3), 38, f"dir={folder}/run", "save=5", "slow=30", "norm=1", "each=4")
-        workers[1].passes(11)
-        workers[1].process.kill()
-        workers[1].process.wait()
-        until(lambda: "a task was lost" in workers[2].text(), what=workers[2].text)
-        workers[1].start()
+        lose(workers, 1, 11)
         for w in workers:
-            losses, weights = w.ends()
-            assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
+            losses = ends_like(w, want)
             assert len(losses) < 12 and max(losses) == 37, losses
 
 
@@ -201,14 +206,9 @@ def test_datasets_are_dealt_out():
     want = alone("mirrored", 100, "devices=3", "data=2", "examples=900")
     with tempfile.TemporaryDirectory() as folder:
         workers = start(jobs(3), 100, "data=2", "examples=900", f"dir={folder}/run", "save=5", "slow=30")
-        workers[1].passes(12)
-        workers[1].process.kill()
-        workers[1].process.wait()
-        until(lambda: "a task was lost" in workers[2].text(), what=workers[2].text)
-        workers[1].start()
+        lose(workers, 1, 12)
         for w in workers:
-            losses, weights = w.ends()
-            assert weights == want[1] and losses.items() <= want[0].items(), (w.text(), want)
+            ends_like(w, want)
     for w in start(jobs(2), 100, "data=1", "examples=72"):
         w.ends(1)
         assert "error INVALID_ARGUMENT" in w.text() or "error NOT_FOUND" in w.text(), w.text()

@@ -13,20 +13,9 @@ static struct {
   const char *why;
 } driver = {.once = PTHREAD_ONCE_INIT};
 
-struct cuda_symbol {
-  const char *name;
-  void **to;
-};
-
-/* NULL, or the symbol that the driver lacks. */
-static const char *find_symbols(void *library) {
-#define ROW(name, symbol, args) {symbol, (void **)(void *)&driver.api.name},
-  const struct cuda_symbol symbols[] = {CUDA_FUNCTIONS(ROW)};
-#undef ROW
-  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-    *symbols[i].to = dlsym(library, symbols[i].name);
-    if (!*symbols[i].to) return symbols[i].name;
-  }
+const char *cuda_symbols(void *library, const struct cuda_symbol *symbols) {
+  for (; symbols->name; symbols++)
+    if (!(*symbols->to = dlsym(library, symbols->name))) return symbols->name;
   return NULL;
 }
 
@@ -37,7 +26,10 @@ static void open_driver(void) {
     driver.why = "there is no NVIDIA driver (libcuda.so.1) on this machine";
     return;
   }
-  const char *missing = find_symbols(library);
+#define ROW(name, symbol, args) {symbol, (void **)(void *)&driver.api.name},
+  const struct cuda_symbol symbols[] = {CUDA_FUNCTIONS(ROW){0}};
+#undef ROW
+  const char *missing = cuda_symbols(library, symbols);
   if (missing) {
     LOGW("the NVIDIA driver is too old: it has no %s", missing);
     driver.why = "the NVIDIA driver is too old";

@@ -23,10 +23,8 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(init, "cuInit", (unsigned flags))                                                                             \
   X(error_name, "cuGetErrorName", (int error, const char **out))                                                  \
   X(error_text, "cuGetErrorString", (int error, const char **out))                                                \
-  X(driver_version, "cuDriverGetVersion", (int *out))                                                             \
   X(device_count, "cuDeviceGetCount", (int *out))                                                                 \
   X(device_name, "cuDeviceGetName", (char *out, int size, int card))                                              \
-  X(device_memory, "cuDeviceTotalMem_v2", (size_t * out, int card))                                               \
   X(device_attribute, "cuDeviceGetAttribute", (int *out, int attribute, int card))                                \
   X(device_bus, "cuDeviceGetPCIBusId", (char *out, int size, int card))                                           \
   X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext * out, int card))                                      \
@@ -47,7 +45,6 @@ enum cu_attribute { CU_MULTIPROCESSORS = 16, CU_CAPABILITY_MAJOR = 75, CU_CAPABI
   X(event_new, "cuEventCreate", (CUevent * out, unsigned flags))                                                  \
   X(event_free, "cuEventDestroy_v2", (CUevent e))                                                                 \
   X(event_record, "cuEventRecord", (CUevent e, CUstream s))                                                       \
-  X(event_query, "cuEventQuery", (CUevent e))                                                                     \
   X(event_wait, "cuEventSynchronize", (CUevent e))                                                                \
   X(module_load, "cuModuleLoadData", (CUmodule * out, const void *image))                                         \
   X(module_free, "cuModuleUnload", (CUmodule m))                                                                  \
@@ -65,6 +62,13 @@ struct cuda_api {
 /* NULL: there is no driver, or no card; *why (a constant, may be NULL) then says what is missing. */
 const struct cuda_api *cuda_api(const char **why);
 int cuda_card_count(void); /* that the driver shows: CUDA_VISIBLE_DEVICES is its own business */
+
+/* The functions of a library that was opened, each put where it belongs; NULL, or the first that the library lacks. */
+struct cuda_symbol {
+  const char *name; /* NULL ends a list */
+  void **to;
+};
+const char *cuda_symbols(void *library, const struct cuda_symbol *symbols);
 
 /* The card becomes this thread's: one at a time. */
 void cuda_enter(CUcontext context);

@@ -63,11 +63,6 @@ static struct {
 #undef FIELD
 } lt = {.once = PTHREAD_ONCE_INIT};
 
-struct blas_symbol {
-  const char *name;
-  void **to;
-};
-
 static void open_library(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"};
   void *library = NULL;
@@ -75,11 +70,9 @@ static void open_library(void) {
     library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
   if (!library) return;
 #define ROW(name, symbol, args) {symbol, (void **)(void *)&lt.name},
-  const struct blas_symbol symbols[] = {BLAS_FUNCTIONS(ROW)};
+  const struct cuda_symbol symbols[] = {BLAS_FUNCTIONS(ROW){0}};
 #undef ROW
-  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
-    if (!(*symbols[i].to = dlsym(library, symbols[i].name))) return;
-  lt.there = true;
+  lt.there = !cuda_symbols(library, symbols);
 }
 
 bool cuda_blas_there(void) {

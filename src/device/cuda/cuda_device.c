@@ -14,12 +14,8 @@ static CUdeviceptr address(const struct tensor *t) { return (CUdeviceptr)(uintpt
 
 /* A tensor of the device like another one, of whatever memory. */
 static shoal_status tensor_here(struct device *d, const char *who, const struct tensor *like, struct tensor *out) {
-  struct buffer *b;
-  TRY(cuda_alloc(d, who, tensor_bytes(like), &b));
-  tensor_move(out, like); /* its type and shape */
-  out->buffer = b;
-  out->data = b->data;
-  return NULL;
+  struct shape shape = tensor_shape(like);
+  return device_tensor_new(d, who, (shoal_dtype)like->dtype, &shape, out);
 }
 
 static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
@@ -63,17 +59,18 @@ static shoal_status queue_out(struct cuda_device *c, const struct tensor *from, 
 static void cuda_to_host(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg) {
   struct cuda_device *c = cuda_of(d);
   struct buffer *host;
+  bool empty = from->n == 0; /* once it has been told, both tensors may be gone */
   shoal_status s = cuda_pinned_buffer(c->pinned, tensor_bytes(from), &host);
   if (!s) {
     tensor_move(to, from); /* its type and shape */
     to->buffer = host;
     to->data = host->data;
     cuda_lock(c);
-    s = from->n ? queue_out(c, from, host, done, arg) : NULL;
+    s = empty ? NULL : queue_out(c, from, host, done, arg);
     cuda_unlock(c);
     if (s) tensor_release(to);
   }
-  if (s || !from->n) done(arg, s);
+  if (s || empty) done(arg, s);
 }
 
 /* Another device may be on this card or on another; the driver finds the way. All that its owner has queued comes

@@ -18,8 +18,8 @@ struct pinned_piece {
 };
 
 struct cuda_pinned {
-  atomic_int refs;       /* the device's, and one of each piece in use */
-  struct cuda_device *c; /* lock: NULL when the device has gone */
+  atomic_int refs; /* the device's, and one of each piece in use */
+  bool gone;       /* lock: the device has */
   const struct cuda_api *api;
   CUcontext context;
   pthread_mutex_t lock;
@@ -30,7 +30,6 @@ struct cuda_pinned {
 struct cuda_pinned *cuda_pinned_new(struct cuda_device *c) {
   struct cuda_pinned *p = mem_zalloc(1, sizeof *p);
   atomic_init(&p->refs, 1);
-  p->c = c;
   p->api = c->api;
   p->context = c->context;
   pthread_mutex_init(&p->lock, NULL);
@@ -54,7 +53,7 @@ static void unref(struct cuda_pinned *p) {
 void cuda_pinned_free(struct cuda_pinned *p) {
   if (!p) return;
   pthread_mutex_lock(&p->lock);
-  p->c = NULL;
+  p->gone = true;
   for (int i = 0; i < CLASSES; i++)
     while (p->kept[i]) {
       struct pinned_piece *x = p->kept[i];
@@ -69,7 +68,7 @@ static void give_back(struct buffer *b) {
   struct pinned_piece *x = b->owner;
   struct cuda_pinned *p = x->of;
   pthread_mutex_lock(&p->lock);
-  bool keep = p->c && p->kept_bytes + class_bytes(x->class) <= KEPT_MOST;
+  bool keep = !p->gone && p->kept_bytes + class_bytes(x->class) <= KEPT_MOST;
   if (keep) {
     x->next = p->kept[x->class];
     p->kept[x->class] = x;

@@ -791,32 +791,21 @@ static shoal_status shape_list_first(struct shape_ctx *c) {
   return NULL;
 }
 
+#define LIST_KERNEL(id, ...) \
+  { .device = "CPU", .state_size = sizeof(struct op_state), .init = init, .run = id##_run, __VA_ARGS__ }
 /* in_, out_: the arguments that are in host memory on every device. */
-#define KERNEL(id, in_, out_)                                                              \
-  static const struct kernel_def id##_kernels[] = {{.device = "CPU",                       \
-                                                    .flags = KERNEL_ANYWHERE,              \
-                                                    .state_size = sizeof(struct op_state), \
-                                                    .init = init,                          \
-                                                    .run = id##_run,                       \
-                                                    .host_in = in_,                        \
-                                                    .host_out = out_},                     \
-                                                   {0}}
+#define KERNEL(id, in_, out_)                       \
+  static const struct kernel_def id##_kernels[] = { \
+      LIST_KERNEL(id, .flags = KERNEL_ANYWHERE, .host_in = in_, .host_out = out_), {0}}
 KERNEL(length, 0, 1);
 KERNEL(element_shape, 0, 1);
 KERNEL(resize, 2, 0);
 /* The same for those with elements: what is not a number is the host's, and so is the list. */
-#define KERNEL_OF(id, in_, out_)                                                               \
-  static const struct kernel_def id##_kernels[] = {                                            \
-      {.device = "CPU", .state_size = sizeof(struct op_state), .init = init, .run = id##_run}, \
-      {.device = "CPU",                                                                        \
-       .type_attr = "element_dtype",                                                           \
-       .types = DT_PLAIN,                                                                      \
-       .flags = KERNEL_ANYWHERE,                                                               \
-       .state_size = sizeof(struct op_state),                                                  \
-       .init = init,                                                                           \
-       .run = id##_run,                                                                        \
-       .host_in = in_,                                                                         \
-       .host_out = out_},                                                                      \
+#define KERNEL_OF(id, in_, out_)                                                                                 \
+  static const struct kernel_def id##_kernels[] = {                                                              \
+      LIST_KERNEL(id),                                                                                           \
+      LIST_KERNEL(id, .type_attr = "element_dtype", .types = DT_PLAIN, .flags = KERNEL_ANYWHERE, .host_in = in_, \
+                  .host_out = out_),                                                                             \
       {0}}
 KERNEL_OF(empty, 3, 0);
 KERNEL_OF(reserve, 3, 0);

@@ -25,6 +25,7 @@ struct cuda_blas;
 struct cuda_teller;
 struct cuda_pinned;
 
+enum { CUDA_VIEWS = 5 };
 enum cuda_stream_id { CUDA_COMPUTE, CUDA_IN, CUDA_OUT, CUDA_STREAMS };
 
 struct cuda_stream {
@@ -45,7 +46,8 @@ struct cuda_device {
   struct cuda_teller *teller;
   struct cuda_pinned *pinned;
   struct cuda_blas *blas;
-  CUmodule *modules; /* as many as there are fatbins */
+  CUmodule *modules;            /* as many as there are fatbins */
+  CUfunction views[CUDA_VIEWS]; /* copies of elements of 1, 2, 4, 8, 16 bytes */
 };
 
 static inline struct cuda_device *cuda_of(const struct device *d) { return d->impl; }
@@ -95,6 +97,7 @@ shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const s
 
 /* ---- kernels ---- */
 
+shoal_status cuda_views_find(struct cuda_device *c); /* after the modules are loaded */
 shoal_status cuda_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
                             const struct tensor *from, int64_t from_at);
 

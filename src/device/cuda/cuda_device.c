@@ -198,6 +198,7 @@ static shoal_status start(struct cuda_device *c, struct device *d, const struct 
   c->teller = cuda_teller_new(c);
   c->pinned = cuda_pinned_new(c);
   TRY(cuda_modules_load(c));
+  TRY(cuda_views_find(c));
   return cuda_blas_new(c, d, &c->blas);
 }
 

@@ -36,12 +36,20 @@ shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, uns
 /* The same for one thread an element, of n; none for none. */
 shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args);
 
-/* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. */
+/* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. Results that are between are of the
+ * wide type: float32, for float64 itself. */
 enum cuda_reduction { CUDA_SUM, CUDA_PROD, CUDA_MAX, CUDA_MIN };
+enum cuda_way { CUDA_SHORT, CUDA_LONG, CUDA_COLUMNS, CUDA_WAYS }; /* rows of two lengths, columns */
+struct cuda_reducer {                                             /* of a kernel's state: found once */
+  CUfunction f[2][2][CUDA_WAYS];                                  /* from and to: 0 the type itself, 1 the wide one */
+  shoal_dtype type;
+};
 struct cuda_block {
   int64_t outer, length, inner;
 };
-shoal_status cuda_reduce(struct kernel_ctx *ctx, enum cuda_reduction r, const struct tensor *in, shoal_dtype type,
+shoal_status cuda_reducer_init(struct cuda_device *c, enum cuda_reduction r, shoal_dtype type,
+                               struct cuda_reducer *out);
+shoal_status cuda_reduce(struct kernel_ctx *ctx, const struct cuda_reducer *r, const struct tensor *in,
                          struct cuda_block block, double scale, const struct tensor *out);
 
 #endif

@@ -36,17 +36,29 @@ static shoal_status simplify(const struct strided *s, struct cuda_view *v) {
   return NULL;
 }
 
+shoal_status cuda_views_find(struct cuda_device *c) {
+  char name[16];
+  for (int i = 0; i < CUDA_VIEWS; i++) {
+    snprintf(name, sizeof name, "view_%d", 1 << i);
+    TRY(cuda_function(c, "views", name, 0, 0, &c->views[i]));
+  }
+  return NULL;
+}
+
+/* Sizes are powers of two: the number of the function is the logarithm. */
+static CUfunction view_of(const struct cuda_device *c, size_t size) {
+  int i = 0;
+  while (i < CUDA_VIEWS - 1 && size > (size_t)1 << i) i++;
+  return c->views[i];
+}
+
 static shoal_status queue_view(struct cuda_device *c, struct cuda_view *v, const struct tensor *to, int64_t to_at,
                                const struct tensor *from, int64_t from_at) {
   size_t size = dtype_size((shoal_dtype)to->dtype);
-  char name[16];
-  CUfunction f;
-  snprintf(name, sizeof name, "view_%zu", size);
-  TRY(cuda_function(c, "views", name, 0, 0, &f));
   void *at = (char *)to->data + to_at * (int64_t)size, *of = (char *)from->data + from_at * (int64_t)size;
   TRY(cuda_use(c, to));
   TRY(cuda_use(c, from));
-  return cuda_launch(c, f, cuda_blocks(c, v->n), 1, CUDA_BLOCK, (void *[]){&at, &of, v});
+  return cuda_launch(c, view_of(c, size), cuda_blocks(c, v->n), 1, CUDA_BLOCK, (void *[]){&at, &of, v});
 }
 
 shoal_status cuda_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,

@@ -157,11 +157,16 @@ struct cuda_bias {
   bool channels_first;
 };
 
-static shoal_status bias_init(struct kernel_init *ki, void *state) {
-  struct cuda_bias *st = state;
+static shoal_status find_format(struct kernel_init *ki, bool *channels_first) {
   const char *format = "NHWC";
   if (node_attr(ki->node, "data_format")) TRY(node_get_string(ki->node, "data_format", &format));
-  st->channels_first = format[0] == 'N' && format[1] == 'C';
+  *channels_first = format[0] == 'N' && format[1] == 'C';
+  return NULL;
+}
+
+static shoal_status bias_init(struct kernel_init *ki, void *state) {
+  struct cuda_bias *st = state;
+  TRY(find_format(ki, &st->channels_first));
   return cuda_function(cuda_of(ki->device), "elementwise", "BiasAdd", dtype_base(ki->kernel->in_types[0]), 0,
                        &st->fn.f);
 }
@@ -183,16 +188,40 @@ static shoal_status bias_run(struct kernel_ctx *ctx) {
                        (void *[]){(void *)&x->data, (void *)&bias->data, &y->data, &n, &channels, &inner});
 }
 
+struct cuda_bias_grad {
+  struct cuda_reducer sum;
+  bool channels_first;
+};
+
+static shoal_status bias_grad_init(struct kernel_init *ki, void *state) {
+  struct cuda_bias_grad *st = state;
+  TRY(find_format(ki, &st->channels_first));
+  return cuda_reducer_init(cuda_of(ki->device), CUDA_SUM, dtype_base(ki->kernel->in_types[0]), &st->sum);
+}
+
+/* [n, channels, inner]: the inner ones first, then over n. */
+static shoal_status sum_channels(struct kernel_ctx *ctx, const struct tensor *g, int64_t channels,
+                                 const struct tensor *out) {
+  const struct cuda_bias_grad *st = ctx->state;
+  int64_t n = g->dims[0], inner = dims_product(g->dims, 2, g->rank);
+  struct shape shape = shape_vector(n * channels);
+  struct tensor parts;
+  TRY(ctx_temp(ctx, dtype_size(st->sum.type) < 4 ? SHOAL_FLOAT32 : st->sum.type, &shape, &parts));
+  shoal_status s = cuda_reduce(ctx, &st->sum, g, (struct cuda_block){n * channels, inner, 1}, 1, &parts);
+  if (!s) s = cuda_reduce(ctx, &st->sum, &parts, (struct cuda_block){1, n, channels}, 1, out);
+  tensor_release(&parts);
+  return s;
+}
+
 static shoal_status bias_grad_run(struct kernel_ctx *ctx) {
-  const struct cuda_bias *st = ctx->state;
+  const struct cuda_bias_grad *st = ctx->state;
   const struct tensor *g = ctx_in(ctx, 0);
   struct tensor *out;
   if (g->rank < 2) return INVALID("Input tensor must be at least 2D: %s", tensor_shape_str(g));
-  if (st->channels_first && g->rank > 2) return UNIMPLEMENTED("BiasAddGrad of NCHW on a card");
-  int64_t channels = g->dims[g->rank - 1];
+  int64_t channels = g->dims[st->channels_first ? 1 : g->rank - 1];
   TRY(ctx_out_dims(ctx, 0, 1, &channels, &out));
-  return cuda_reduce(ctx, CUDA_SUM, g, (shoal_dtype)g->dtype,
-                     (struct cuda_block){1, channels ? g->n / channels : 0, channels}, 1, out);
+  if (st->channels_first && g->rank > 2) return sum_channels(ctx, g, channels, out);
+  return cuda_reduce(ctx, &st->sum, g, (struct cuda_block){1, channels ? g->n / channels : 0, channels}, 1, out);
 }
 
 /* ---- the table ---- */
@@ -226,8 +255,8 @@ OTHER(fill, .type_attr = "T", .types = CUDA_PLAIN, .state_size = sizeof(struct c
 OTHER(zeros, .type_attr = "T", .types = CUDA_PLAIN, .run = zeros_run)
 OTHER(bias, .type_attr = "T", .types = CUDA_ARITHMETIC, .state_size = sizeof(struct cuda_bias), .init = bias_init,
       .run = bias_run)
-OTHER(bias_grad, .type_attr = "T", .types = CUDA_FLOATING, .state_size = sizeof(struct cuda_bias), .init = bias_init,
-      .run = bias_grad_run)
+OTHER(bias_grad, .type_attr = "T", .types = CUDA_FLOATING, .state_size = sizeof(struct cuda_bias_grad),
+      .init = bias_grad_init, .run = bias_grad_run)
 
 const struct device_kernels cuda_elementwise_kernels[] = {{"Relu", unary},
                                                           {"Relu6", unary},

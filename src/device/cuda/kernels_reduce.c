@@ -11,45 +11,55 @@
 
 enum { SHORT_ROW = 1024, WARP = 32, TILE = 32, MOST_PIECES = 256, ENOUGH_BLOCKS = 512, MOST_GRID_Y = 65535 };
 
-static const char *const names[] = {"sum", "prod", "max", "min"};
+static const char *const names[] = {"sum", "prod", "max", "min"}, *const ways[] = {"short", "long", "columns"};
 
 static shoal_dtype wide(shoal_dtype t) { return t == SHOAL_FLOAT64 ? SHOAL_FLOAT64 : SHOAL_FLOAT32; }
 
-/* A pass: from memory of one type into memory of another. */
+/* ---- functions ---- */
+
+static shoal_status find_ways(struct cuda_device *c, enum cuda_reduction r, shoal_dtype from, shoal_dtype to,
+                              CUfunction out[CUDA_WAYS]) {
+  char name[32];
+  for (int i = 0; i < CUDA_WAYS; i++) {
+    snprintf(name, sizeof name, "%s_%s", names[r], ways[i]);
+    TRY(cuda_function(c, "reduce", name, from, to, &out[i]));
+  }
+  return NULL;
+}
+
+shoal_status cuda_reducer_init(struct cuda_device *c, enum cuda_reduction r, shoal_dtype type,
+                               struct cuda_reducer *out) {
+  shoal_dtype types[2] = {type, wide(type)};
+  out->type = type;
+  for (int from = 0; from < 2; from++)
+    for (int to = 0; to < 2; to++) TRY(find_ways(c, r, types[from], types[to], out->f[from][to]));
+  return NULL;
+}
+
+/* ---- passes ---- */
+
+/* From memory of one type into memory of another. */
 struct cuda_pass {
   struct kernel_ctx *ctx;
-  enum cuda_reduction r;
-  shoal_dtype from, to;
+  const CUfunction *f;
   struct cuda_block b;
   int64_t pieces;
   double scale;
 };
 
-static shoal_status find(const struct cuda_pass *p, const char *how, CUfunction *out) {
-  char name[32];
-  snprintf(name, sizeof name, "%s_%s", names[p->r], how);
-  return cuda_function(cuda_ctx(p->ctx), "reduce", name, p->from, p->to, out);
-}
-
 static shoal_status run_pass(const struct cuda_pass *p, void *in, void *out) {
-  CUfunction f;
   int64_t outer = p->b.outer, length = p->b.length, inner = p->b.inner, pieces = p->pieces;
   int64_t piece = (length + pieces - 1) / pieces;
   double scale = p->scale;
-  if (inner == 1 && pieces == 1 && length <= SHORT_ROW) {
-    TRY(find(p, "short", &f));
-    return cuda_run(p->ctx, f, (unsigned)((outer + CUDA_BLOCK / WARP - 1) / (CUDA_BLOCK / WARP)), 1, CUDA_BLOCK,
-                    (void *[]){&in, &out, &outer, &length, &scale});
-  }
-  if (inner == 1) {
-    TRY(find(p, "long", &f));
-    return cuda_run(p->ctx, f, (unsigned)outer, (unsigned)pieces, CUDA_BLOCK,
+  if (inner == 1 && pieces == 1 && length <= SHORT_ROW)
+    return cuda_run(p->ctx, p->f[CUDA_SHORT], (unsigned)((outer + CUDA_BLOCK / WARP - 1) / (CUDA_BLOCK / WARP)), 1,
+                    CUDA_BLOCK, (void *[]){&in, &out, &outer, &length, &scale});
+  if (inner == 1)
+    return cuda_run(p->ctx, p->f[CUDA_LONG], (unsigned)outer, (unsigned)pieces, CUDA_BLOCK,
                     (void *[]){&in, &out, &length, &piece, &scale});
-  }
   if (outer * pieces > MOST_GRID_Y) return UNIMPLEMENTED("a reduction of %lld blocks on a card", (long long)outer);
-  TRY(find(p, "columns", &f));
-  return cuda_run(p->ctx, f, (unsigned)((inner + TILE - 1) / TILE), (unsigned)(outer * pieces), CUDA_BLOCK,
-                  (void *[]){&in, &out, &length, &inner, &piece, &pieces, &scale});
+  return cuda_run(p->ctx, p->f[CUDA_COLUMNS], (unsigned)((inner + TILE - 1) / TILE), (unsigned)(outer * pieces),
+                  CUDA_BLOCK, (void *[]){&in, &out, &length, &inner, &piece, &pieces, &scale});
 }
 
 /* So many that the card is busy, of at least a thousand elements each. */
@@ -59,19 +69,19 @@ static int64_t pieces_of(struct cuda_block b) {
   return MAX(1, MIN(MIN(ENOUGH_BLOCKS / MAX(blocks, 1), b.length / rows), MOST_PIECES));
 }
 
-shoal_status cuda_reduce(struct kernel_ctx *ctx, enum cuda_reduction r, const struct tensor *in, shoal_dtype type,
+shoal_status cuda_reduce(struct kernel_ctx *ctx, const struct cuda_reducer *r, const struct tensor *in,
                          struct cuda_block b, double scale, const struct tensor *out) {
-  shoal_dtype acc = wide(type);
-  struct cuda_pass p = {ctx, r, (shoal_dtype)in->dtype, type, b, pieces_of(b), scale};
+  bool from_wide = in->dtype != r->type, to_wide = out->dtype != r->type;
+  struct cuda_pass p = {ctx, r->f[from_wide][to_wide], b, pieces_of(b), scale};
   if (!b.outer || !b.inner) return NULL;
   if (p.pieces == 1) return run_pass(&p, in->data, out->data);
   struct tensor parts;
   struct shape shape = shape_vector(b.outer * p.pieces * b.inner);
-  TRY(ctx_temp(ctx, acc, &shape, &parts));
-  p.to = acc;
+  TRY(ctx_temp(ctx, wide(r->type), &shape, &parts));
+  p.f = r->f[from_wide][1];
   p.scale = 1;
   shoal_status s = run_pass(&p, in->data, parts.data);
-  p = (struct cuda_pass){ctx, r, acc, type, {b.outer, p.pieces, b.inner}, 1, scale};
+  p = (struct cuda_pass){ctx, r->f[1][to_wide], {b.outer, p.pieces, b.inner}, 1, scale};
   if (!s) s = run_pass(&p, parts.data, out->data);
   tensor_release(&parts);
   return s;
@@ -80,7 +90,7 @@ shoal_status cuda_reduce(struct kernel_ctx *ctx, enum cuda_reduction r, const st
 /* ---- over axes ---- */
 
 struct cuda_axes {
-  enum cuda_reduction r;
+  struct cuda_reducer r;
   bool mean, keep;
 };
 
@@ -88,7 +98,11 @@ static shoal_status axes_init(struct kernel_init *ki, void *state) {
   struct cuda_axes *st = state;
   const struct op *op = ki->node->op;
   st->mean = op_is(op, "Mean");
-  st->r = op_is(op, "Prod") ? CUDA_PROD : op_is(op, "Max") ? CUDA_MAX : op_is(op, "Min") ? CUDA_MIN : CUDA_SUM;
+  enum cuda_reduction r = op_is(op, "Prod")  ? CUDA_PROD
+                          : op_is(op, "Max") ? CUDA_MAX
+                          : op_is(op, "Min") ? CUDA_MIN
+                                             : CUDA_SUM;
+  TRY(cuda_reducer_init(cuda_of(ki->device), r, dtype_base(ki->kernel->in_types[0]), &st->r));
   return node_get_bool(ki->node, "keep_dims", &st->keep);
 }
 
@@ -121,8 +135,8 @@ static struct shape shape_reduced(const struct tensor *x, const bool *reduced, b
 }
 
 /* The groups that are left to reduce, innermost first; what is between goes to scratch memory. */
-static shoal_status reduce_groups(struct kernel_ctx *ctx, enum cuda_reduction r, struct cuda_groups *g, double scale,
-                                  const struct tensor *x, const struct tensor *out) {
+static shoal_status reduce_groups(struct kernel_ctx *ctx, const struct cuda_reducer *r, struct cuda_groups *g,
+                                  double scale, const struct tensor *x, const struct tensor *out) {
   struct tensor from, next;
   tensor_ref(&from, x);
   shoal_status s = NULL;
@@ -134,11 +148,10 @@ static shoal_status reduce_groups(struct kernel_ctx *ctx, enum cuda_reduction r,
     g->dims[i] = 1;
     bool last = --left == 0;
     struct shape shape = shape_vector(b.outer * b.inner);
-    shoal_dtype acc = wide((shoal_dtype)x->dtype);
     if (last) {
-      s = cuda_reduce(ctx, r, &from, (shoal_dtype)out->dtype, b, scale, out);
-    } else if (!(s = ctx_temp(ctx, acc, &shape, &next))) {
-      s = cuda_reduce(ctx, r, &from, acc, b, 1, &next);
+      s = cuda_reduce(ctx, r, &from, b, scale, out);
+    } else if (!(s = ctx_temp(ctx, wide(r->type), &shape, &next))) {
+      s = cuda_reduce(ctx, r, &from, b, 1, &next);
       tensor_release(&from);
       from = next;
     }
@@ -160,24 +173,34 @@ static shoal_status axes_run(struct kernel_ctx *ctx) {
   if (!any) return ctx_forward(ctx, 0, 0, &shape);
   TRY(ctx_out(ctx, 0, &shape, &y));
   double scale = st->mean ? (double)y->n / (double)x->n : 1;
-  return reduce_groups(ctx, st->r, &g, scale, x, y);
+  return reduce_groups(ctx, &st->r, &g, scale, x, y);
 }
 
 /* ---- L2Loss ---- */
 
+struct cuda_l2 {
+  CUfunction squares;
+  struct cuda_reducer sum;
+};
+
+static shoal_status l2_loss_init(struct kernel_init *ki, void *state) {
+  struct cuda_l2 *st = state;
+  shoal_dtype type = dtype_base(ki->kernel->in_types[0]);
+  TRY(cuda_reducer_init(cuda_of(ki->device), CUDA_SUM, type, &st->sum));
+  return cuda_function(cuda_of(ki->device), "reduce", "squares", type, wide(type), &st->squares);
+}
+
 static shoal_status l2_loss_run(struct kernel_ctx *ctx) {
+  const struct cuda_l2 *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0);
   struct tensor *y, parts;
-  CUfunction f;
-  shoal_dtype acc = wide((shoal_dtype)x->dtype);
-  TRY(cuda_function(cuda_ctx(ctx), "reduce", "squares", (shoal_dtype)x->dtype, acc, &f));
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &y));
   int64_t n = x->n, pieces = MAX(1, MIN(n / 4096, MOST_PIECES)), piece = (n + pieces - 1) / pieces;
   struct shape shape = shape_vector(pieces);
-  TRY(ctx_temp(ctx, acc, &shape, &parts));
-  shoal_status s =
-      cuda_run(ctx, f, (unsigned)pieces, 1, CUDA_BLOCK, (void *[]){(void *)&x->data, &parts.data, &n, &piece});
-  if (!s) s = cuda_reduce(ctx, CUDA_SUM, &parts, (shoal_dtype)y->dtype, (struct cuda_block){1, pieces, 1}, 1, y);
+  TRY(ctx_temp(ctx, wide(st->sum.type), &shape, &parts));
+  shoal_status s = cuda_run(ctx, st->squares, (unsigned)pieces, 1, CUDA_BLOCK,
+                            (void *[]){(void *)&x->data, &parts.data, &n, &piece});
+  if (!s) s = cuda_reduce(ctx, &st->sum, &parts, (struct cuda_block){1, pieces, 1}, 1, y);
   tensor_release(&parts);
   return s;
 }
@@ -227,8 +250,13 @@ static const struct kernel_def axes[] = {{.device = "GPU",
                                           .run = axes_run,
                                           .host_in = 2},
                                          {0}};
-static const struct kernel_def l2_loss[] = {
-    {.device = "GPU", .type_attr = "T", .types = CUDA_FLOATING, .run = l2_loss_run}, {0}};
+static const struct kernel_def l2_loss[] = {{.device = "GPU",
+                                             .type_attr = "T",
+                                             .types = CUDA_FLOATING,
+                                             .state_size = sizeof(struct cuda_l2),
+                                             .init = l2_loss_init,
+                                             .run = l2_loss_run},
+                                            {0}};
 static const struct kernel_def arg[] = {{.device = "GPU",
                                          .type_attr = "T",
                                          .types = CUDA_NUMBERS,

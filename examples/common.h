@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "device.h"
 #include "flags.h"
 
 static inline void check(shoal_status s) {
@@ -124,6 +125,13 @@ static inline shoal_server *start_server(const shoal_cluster *c, const struct cl
   if (strcmp(shoal_cluster_job(c), "ps") != 0) return server;
   printf("listening on %s\n", shoal_server_target(server));
   exit(shoal_server_serve(server));
+}
+
+/* What is built from here to shoal_pop_device: variables on the parameter servers in turn, all else on this device;
+ * without parameter servers all of it is there. */
+static inline void push_worker(shoal_graph *g, int ps_tasks, const char *device) {
+  if (!ps_tasks) shoal_push_device(g, device);
+  else shoal_push_replica_setter(g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = ps_tasks, .worker_device = device));
 }
 
 /* Where one client has used all workers: lets the others' servers end. */
@@ -321,14 +329,15 @@ static inline void validation_free(struct validation *v) {
  * test set it tells right, and stops the other tasks. */
 static inline shoal_status train_alone(shoal_graph *g, const struct classifier *m, const shoal_server *server,
                                        shoal_cluster *cluster, const char *data_dir, const char *checkpoint_dir,
-                                       const struct save_flags *save, int64_t batch_size, int64_t train_steps) {
+                                       const struct save_flags *save, int64_t batch_size, int64_t train_steps,
+                                       const char *device) {
   struct data training = load_data(data_dir, "train", 1);
   struct validation v = validation_new(m, data_dir, "checkpoint_dir", checkpoint_dir, 0);
   shoal_progress progress = {.loss = m->loss, .examples_per_step = batch_size, .last_step = train_steps};
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = true, .checkpoint_dir = checkpoint_dir,
                       .save_steps = save->steps, .save_secs = save_secs(save), .stop_at_step = train_steps,
-                      .progress = &progress, .status = &error) {
+                      .progress = &progress, .session = device_session(device), .status = &error) {
     shoal_tensor *images, *labels;
     while (!shoal_should_stop(s)) {
       next_batch(&training, batch_size, &images, &labels);

@@ -17,7 +17,7 @@ static shoal_out tower(shoal_graph *g, const shoal_var v[4], shoal_out x, shoal_
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   struct save_flags save = {0};
-  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *device_given = NULL;
   int64_t train_steps = 500, batch_size = 200;
   double learning_rate = 0.001;
   const struct flag flags[] = {
@@ -28,6 +28,7 @@ int main(int argc, char **argv) {
       flag_real("learning_rate", "Adam's", &learning_rate),
       flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
       SAVE_FLAGS(save),
+      DEVICE_FLAG(device_given),
       flags_end(),
   };
   read_flags(argc, argv, "in_graph: one client trains a copy of the model on every worker", flags);
@@ -38,6 +39,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   int ps_tasks = shoal_cluster_tasks(cluster, "ps"), towers = shoal_cluster_tasks(cluster, "worker");
+  check_device(device_given, 1);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
   if (!shoal_cluster_is_chief(cluster)) return shoal_server_serve(server);
@@ -69,8 +71,9 @@ int main(int argc, char **argv) {
   shoal_out losses[MAX_TOWERS], logits;
   shoal_gradient grads[MAX_TOWERS * 4], mean[4];
   for (int i = 0; i < towers; i++) {
-    char device[32];
-    snprintf(device, sizeof device, "/job:worker/task:%d", i);
+    char task[32], device[DEVICE_NAME];
+    snprintf(task, sizeof task, "/job:worker/task:%d", i);
+    name_device(device_given, task, 0, device);
     shoal_push_device(g, device); /* the copy, and its gradients, on its worker */
     losses[i] = tower(g, vars, (shoal_out){xs, i}, (shoal_out){ys, i}, &logits);
     shoal_gradients(g, &losses[i], 1, values, 4, NULL, &grads[(ptrdiff_t)i * 4]);
@@ -87,7 +90,7 @@ int main(int argc, char **argv) {
 
   struct classifier model = {x, y, loss, accuracy, train};
   shoal_status error =
-      train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, &save, batch_size, train_steps);
+      train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, &save, batch_size, train_steps, device_given);
   shoal_graph_free(g);
   shoal_server_stop(server);
   shoal_cluster_free(cluster);

@@ -8,10 +8,13 @@ enum { POINTS = 200 };
 int main(int argc, char **argv) {
   int64_t steps = 300;
   double learning_rate = 0.5;
+  const char *device = NULL;
   const struct flag flags[] = {flag_number("train_steps", "how many", &steps, 1),
-                               flag_real("learning_rate", "of gradient descent", &learning_rate), flags_end()};
+                               flag_real("learning_rate", "of gradient descent", &learning_rate), DEVICE_FLAG(device),
+                               flags_end()};
   read_flags(argc, argv, "linear_regression: fits y = 3x + 2 to noisy points", flags);
   shoal_graph *g = shoal_graph_new();
+  push_device(g, device);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(POINTS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(POINTS), "y");
   shoal_var slope = shoal_variable(g, "slope", shoal_init_zeros(g, SHOAL_FLOAT32, SHOAL_SCALAR));
@@ -20,6 +23,7 @@ int main(int argc, char **argv) {
   shoal_out loss = shoal_reduce_mean(g, shoal_squared_difference(g, line, y));
   shoal_op *train = shoal_minimize(g, shoal_sgd(learning_rate), loss, (shoal_var){0});
   shoal_op *init = shoal_initialize(g);
+  shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   float xs[POINTS], ys[POINTS];
@@ -32,7 +36,7 @@ int main(int argc, char **argv) {
   check(shoal_tensor_from(SHOAL_FLOAT32, 1, (const int64_t[]){POINTS}, ys, sizeof ys, &yt));
 
   shoal_session *session;
-  check(shoal_session_open(g, NULL, &session));
+  check(shoal_session_open(g, device_session(device), &session));
   check(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
   for (int64_t i = 1; i <= steps; i++) {
     float l;

@@ -18,7 +18,7 @@ static shoal_out network(shoal_graph *g, shoal_out x) {
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   struct save_flags save = {0};
-  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *device_given = NULL;
   int64_t train_steps = 1000, batch_size = 64, validation_steps = 200;
   double learning_rate = 0.001;
   const struct flag flags[] = {
@@ -31,6 +31,7 @@ int main(int argc, char **argv) {
       SAVE_FLAGS(save),
       flag_number("validation_steps", "the chief validates every so many steps; 0: only tests at the end",
                   &validation_steps, 0),
+      DEVICE_FLAG(device_given),
       flags_end(),
   };
   read_flags(argc, argv, "mnist_cnn: trains a convolutional network, alone or on parameter servers", flags);
@@ -40,15 +41,15 @@ int main(int argc, char **argv) {
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
-  char device[64] = "", label[64];
-  if (cluster) snprintf(device, sizeof device, "/job:%s/task:%d", shoal_cluster_job(cluster), task);
+  char here[64] = "", device[DEVICE_NAME], label[64];
+  if (cluster) snprintf(here, sizeof here, "/job:%s/task:%d", shoal_cluster_job(cluster), task);
+  check_device(device_given, 1);
+  name_device(device_given, here, 0, device);
   snprintf(label, sizeof label, "%s %d", cluster ? shoal_cluster_job(cluster) : "worker", task);
 
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);
-  shoal_push_replica_setter(
-      g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = cluster ? shoal_cluster_tasks(cluster, "ps") : 0,
-                       .worker_device = device));
+  push_worker(g, cluster ? shoal_cluster_tasks(cluster, "ps") : 0, device);
   shoal_var step = shoal_global_step(g);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
@@ -70,7 +71,8 @@ int main(int argc, char **argv) {
   int64_t global_step = 0;
   SHOAL_TRAIN_SESSION(s, g, .server = server, .is_chief = is_chief, .checkpoint_dir = checkpoint_dir,
                       .save_steps = save.steps, .save_secs = save_secs(&save), .stop_at_step = train_steps,
-                      .hooks = hooks, .n_hooks = 1, .progress = &progress, .status = &error) {
+                      .hooks = hooks, .n_hooks = 1, .progress = &progress, .session = device_session(device_given),
+                      .status = &error) {
     while (!shoal_should_stop(s)) {
       shoal_tensor *images, *labels;
       next_batch(&training, batch_size, &images, &labels);

@@ -1,6 +1,6 @@
 /* Trains a classifier on Fashion-MNIST in this process.
  *
- *   mnist_local [--data_dir=DIR] [--out_dir=DIR] [--epochs=N]
+ *   mnist_local [--data_dir=DIR] [--out_dir=DIR] [--epochs=N] [--device=CPU|GPU|GPU:N]
  *
  * data_dir holds the four IDX files, as Debian's dataset-fashion-mnist installs them. out_dir gets a checkpoint that
  * TensorFlow can read, and an event file for TensorBoard. */
@@ -9,15 +9,17 @@
 enum { BATCH = 100, HIDDEN = 128 };
 
 int main(int argc, char **argv) {
-  const char *data_dir = FASHION_MNIST, *out_dir = "build/mnist_local";
+  const char *data_dir = FASHION_MNIST, *out_dir = "build/mnist_local", *device = NULL;
   int64_t epochs = 10;
   const struct flag flags[] = {flag_path("data_dir", "the four IDX files", &data_dir),
                                flag_path("out_dir", "for the checkpoint and the event file", &out_dir),
-                               flag_number("epochs", "how often every image is seen", &epochs, 1), flags_end()};
+                               flag_number("epochs", "how often every image is seen", &epochs, 1), DEVICE_FLAG(device),
+                               flags_end()};
   read_flags(argc, argv, "mnist_local: trains a classifier in this process", flags);
 
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);
+  push_device(g, device);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
   shoal_out h = shoal_relu(g, shoal_dense(g, x, HIDDEN, "hidden"));
@@ -29,11 +31,12 @@ int main(int argc, char **argv) {
   shoal_out prefix = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "prefix");
   shoal_op *save = shoal_save_variables(g, prefix);
   shoal_op *init = shoal_initialize(g);
+  shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   struct data training = load_data(data_dir, "train", 0), test = load_data(data_dir, "t10k", 0);
   shoal_session *session;
-  check(shoal_session_open(g, NULL, &session));
+  check(shoal_session_open(g, device_session(device), &session));
   check(shoal_session_step(session, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
 
   shoal_events *events = open_events("out_dir", out_dir, out_dir);

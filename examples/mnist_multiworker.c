@@ -22,14 +22,17 @@ int main(int argc, char **argv) {
   shoal_cluster *cluster = find_cluster(&where);
   shoal_server *server = NULL;
   shoal_strategy *strategy = NULL;
-  char label[64] = "worker 0";
+  char label[64] = "worker 0", device[DEVICE_NAME];
+  check_device(t.device, 1);
+  name_device(t.device ? t.device : "CPU", "", 0, device);
   if (cluster && shoal_cluster_tasks(cluster, "ps"))
     refuse("replicas of several workers do without parameter servers, and there are some: shoal launch --ps=0");
   if (cluster) {
     server = start_server(cluster, &where);
-    check_given(shoal_strategy_new_multi_worker(cluster, server, NULL, &strategy));
+    check_given(shoal_strategy_new_multi_worker(
+        cluster, server, SHOAL_OPTIONS(shoal_strategy_options, .task_device = device), &strategy));
     snprintf(label, sizeof label, "%s %d", shoal_cluster_job(cluster), shoal_cluster_task(cluster));
-  } else check_given(shoal_strategy_new_one_device(NULL, NULL, &strategy));
+  } else check_given(shoal_strategy_new_one_device(device, NULL, &strategy));
   shoal_status error = train_replicas(strategy, &t, !cluster || shoal_cluster_is_chief(cluster), label);
   shoal_strategy_free(strategy);
   shoal_server_stop(server);

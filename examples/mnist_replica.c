@@ -14,7 +14,7 @@
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   struct save_flags save = {0};
-  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *log_dir = NULL;
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *log_dir = NULL, *device = NULL;
   int64_t train_steps = 2000, batch_size = 100, hidden_units = 100, replicas_to_aggregate = 0, trace_steps = 0,
           validation_steps = 0, staleness = 0, seed = 1;
   double learning_rate = 0.001;
@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
                   &validation_steps, 0),
       flag_number("trace_steps", "the chief traces a step every so often; 0: never", &trace_steps, 0),
       flag_number("seed", "of initial values and batches", &seed, 0),
+      DEVICE_FLAG(device),
       flags_end(),
   };
   read_flags(argc, argv, "mnist_replica: trains on parameter servers, over any number of workers", flags);
@@ -62,22 +63,24 @@ int main(int argc, char **argv) {
     refuse("--existing_servers with --job_name=ps: servers run already, and a ps is nothing else; start the workers");
   int task = cluster ? shoal_cluster_task(cluster) : 0, workers = 1, ps_tasks = 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
-  char worker_device[64] = "", master[512] = "";
+  char here[64] = "", worker_device[DEVICE_NAME], master[512] = "";
   shoal_server *server = NULL;
   if (cluster) {
     const char *job = shoal_cluster_job(cluster);
     ps_tasks = shoal_cluster_tasks(cluster, "ps");
     workers = shoal_cluster_tasks(cluster, "worker") + shoal_cluster_tasks(cluster, "chief");
-    snprintf(worker_device, sizeof worker_device, "/job:%s/task:%d", job, task);
+    snprintf(here, sizeof here, "/job:%s/task:%d", job, task);
     if (existing_servers) snprintf(master, sizeof master, "grpc://%s", shoal_cluster_address(cluster, job, task));
     else server = start_server(cluster, &where); /* a ps stays in there */
   }
 
+  check_device(device, 1);
+  name_device(device, here, 0, worker_device);
+
   struct data training = load_data(data_dir, "train", (uint64_t)(seed * 1000 + task));
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, seed);
-  shoal_push_replica_setter(g,
-                            SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = ps_tasks, .worker_device = worker_device));
+  push_worker(g, ps_tasks, worker_device);
   shoal_var step = shoal_global_step(g);
   shoal_var hid_w = shoal_variable(
       g, "hid_w", shoal_init_truncated_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(PIXELS, hidden_units), 0, 1.0 / 28));
@@ -132,7 +135,7 @@ int main(int argc, char **argv) {
   SHOAL_TRAIN_SESSION(s, g, .server = server, .master = *master ? master : NULL, .is_chief = is_chief,
                       .checkpoint_dir = checkpoint_dir, .save_steps = save.steps, .save_secs = save_secs(&save),
                       .log_dir = log_dir, .stop_at_step = train_steps, .hooks = hooks, .n_hooks = n_hooks,
-                      .progress = &progress, .status = &error) {
+                      .progress = &progress, .session = device_session(device), .status = &error) {
     while (!shoal_should_stop(s)) {
       shoal_tensor *images, *labels;
       next_batch(&training, batch_size, &images, &labels);

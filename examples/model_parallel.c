@@ -43,7 +43,7 @@ static shoal_out mean_loss(shoal_graph *g, shoal_out logits, shoal_out labels, v
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
   struct save_flags save = {0};
-  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *device = NULL;
   int64_t train_steps = 500, batch_size = 128, micro_batches = 4, units = 256;
   double learning_rate = 0.001;
   const struct flag flags[] = {
@@ -56,6 +56,7 @@ int main(int argc, char **argv) {
       flag_real("learning_rate", "Adam's", &learning_rate),
       flag_path("checkpoint_dir", "where to save", &checkpoint_dir),
       SAVE_FLAGS(save),
+      DEVICE_FLAG(device),
       flags_end(),
   };
   read_flags(argc, argv, "model_parallel: the layers of one model on different tasks", flags);
@@ -66,6 +67,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   int tasks = shoal_cluster_tasks(cluster, "worker");
+  check_device(device, 1);
   shoal_server *server = start_server(cluster, &where);
   /* The others work for the client of worker 0, until that says it is done. */
   if (!shoal_cluster_is_chief(cluster)) return shoal_server_serve(server);
@@ -83,11 +85,12 @@ int main(int argc, char **argv) {
   shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
   struct stage layers[MAX_STAGES];
   shoal_pipeline_stage stages[MAX_STAGES];
-  char devices[MAX_STAGES][32];
+  char task[32], devices[MAX_STAGES][DEVICE_NAME];
   int n_stages = tasks < MAX_STAGES ? tasks : MAX_STAGES;
   for (int i = 0; i < n_stages; i++) {
     layers[i] = (struct stage){.first = i * LAYERS / n_stages, .last = (i + 1) * LAYERS / n_stages, .units = units};
-    snprintf(devices[i], sizeof devices[i], "/job:worker/task:%d", i);
+    snprintf(task, sizeof task, "/job:worker/task:%d", i);
+    name_device(device, task, 0, devices[i]);
     stages[i] = (shoal_pipeline_stage){devices[i], forward, &layers[i]};
   }
   shoal_out loss;
@@ -107,7 +110,7 @@ int main(int argc, char **argv) {
 
   struct classifier model = {x, y, loss, accuracy, train};
   shoal_status error =
-      train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, &save, batch_size, train_steps);
+      train_alone(g, &model, server, cluster, data_dir, checkpoint_dir, &save, batch_size, train_steps, device);
   shoal_graph_free(g);
   shoal_server_stop(server);
   shoal_cluster_free(cluster);

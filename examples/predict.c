@@ -18,13 +18,14 @@ static shoal_out variable(shoal_graph *g, const char *name, shoal_dims shape) {
 }
 
 int main(int argc, char **argv) {
-  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL;
+  const char *data_dir = FASHION_MNIST, *checkpoint_dir = NULL, *device = NULL;
   int64_t hidden_units = 100, images = 10;
   const struct flag flags[] = {
       flag_path("checkpoint_dir", "where mnist_replica saved", &checkpoint_dir),
       flag_path("data_dir", "the four IDX files", &data_dir),
       flag_number("hidden_units", "in the hidden layer, as in training", &hidden_units, 1),
       flag_number("images", "how many of the test set", &images, 1),
+      DEVICE_FLAG(device),
       flags_end(),
   };
   read_flags(argc, argv, "predict: restores what mnist_replica has trained, and predicts", flags);
@@ -41,6 +42,7 @@ int main(int argc, char **argv) {
   }
 
   shoal_graph *g = shoal_graph_new();
+  push_device(g, device);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
   shoal_out hid_w = variable(g, "hid_w", SHOAL_SHAPE(PIXELS, hidden_units));
   shoal_out hid_b = variable(g, "hid_b", SHOAL_SHAPE(hidden_units));
@@ -48,11 +50,12 @@ int main(int argc, char **argv) {
   shoal_out sm_b = variable(g, "sm_b", SHOAL_SHAPE(CLASSES));
   shoal_out hidden = shoal_relu(g, shoal_bias_add(g, shoal_mat_mul(g, x, hid_w), hid_b));
   shoal_out chances = shoal_softmax(g, shoal_bias_add(g, shoal_mat_mul(g, hidden, sm_w), sm_b));
+  shoal_pop_device(g);
   shoal_saver *saver = shoal_saver_new(g, NULL);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   shoal_session *session;
-  check(shoal_session_open(g, NULL, &session));
+  check(shoal_session_open(g, device_session(device), &session));
   check_given(shoal_saver_restore(saver, session, checkpoint));
   printf("restored %s\n", checkpoint);
 

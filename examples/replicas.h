@@ -5,13 +5,13 @@
 #include "common.h"
 
 struct training {
-  const char *data_dir, *checkpoint_dir;
+  const char *data_dir, *checkpoint_dir, *device;
   struct save_flags save;
   int64_t train_steps, batch_size, hidden_units, seed;
   double learning_rate;
 };
 #define TRAINING_DEFAULTS \
-  { FASHION_MNIST, NULL, {0, 0}, 1000, 100, 100, 1, 0.001 }
+  { FASHION_MNIST, NULL, NULL, {0, 0}, 1000, 100, 100, 1, 0.001 }
 #define TRAINING_FLAGS(t)                                                                              \
   flag_path("data_dir", "the four IDX files", &(t).data_dir),                                          \
       flag_number("train_steps", "steps to end at", &(t).train_steps, 1),                              \
@@ -19,7 +19,7 @@ struct training {
       flag_real("learning_rate", "Adam's", &(t).learning_rate),                                        \
       flag_number("hidden_units", "in the hidden layer", &(t).hidden_units, 1),                        \
       flag_path("checkpoint_dir", "where the chief saves", &(t).checkpoint_dir), SAVE_FLAGS((t).save), \
-      flag_number("seed", "of initial values and batches", &(t).seed, 0)
+      flag_number("seed", "of initial values and batches", &(t).seed, 0), DEVICE_FLAG((t).device)
 
 /* ---- the model ---- */
 
@@ -91,7 +91,8 @@ static inline shoal_status train_replicas(shoal_strategy *strategy, const struct
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(s, g, .checkpoint_dir = t->checkpoint_dir, .save_steps = t->save.steps,
                       .save_secs = save_secs(&t->save), .stop_at_step = t->train_steps, .hooks = hooks, .n_hooks = 2,
-                      .progress = &progress, .status = &error, .strategy = strategy) {
+                      .progress = &progress, .session = device_session(t->device), .status = &error,
+                      .strategy = strategy) {
     while (!shoal_should_stop(s)) shoal_run(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, train);
     if (is_chief && !shoal_preempted() && !shoal_train_session_error(s))
       validate(&validation, shoal_train_session_raw(s), t->train_steps, true);

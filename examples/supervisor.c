@@ -7,7 +7,7 @@
 
 int main(int argc, char **argv) {
   struct cluster_flags where = {0};
-  const char *data_dir = FASHION_MNIST, *logdir = NULL;
+  const char *data_dir = FASHION_MNIST, *logdir = NULL, *device = NULL;
   int64_t train_steps = 1000, batch_size = 100, save_model_secs = 10;
   double learning_rate = 0.05;
   const struct flag flags[] = {
@@ -18,6 +18,7 @@ int main(int argc, char **argv) {
       flag_real("learning_rate", "of gradient descent", &learning_rate),
       flag_path("logdir", "for checkpoints and event files", &logdir),
       flag_number("save_model_secs", "a checkpoint every so often", &save_model_secs, 0),
+      DEVICE_FLAG(device),
       flags_end(),
   };
   read_flags(argc, argv, "supervisor: trains on parameter servers, with a supervisor", flags);
@@ -26,15 +27,14 @@ int main(int argc, char **argv) {
   shoal_server *server = cluster ? start_server(cluster, &where) : NULL; /* a ps stays in there */
   int task = cluster ? shoal_cluster_task(cluster) : 0;
   bool is_chief = !cluster || shoal_cluster_is_chief(cluster);
-  char worker_device[64];
-  snprintf(worker_device, sizeof worker_device, "/job:%s/task:%d", cluster ? shoal_cluster_job(cluster) : "worker",
-           task);
+  char here[64] = "", worker_device[DEVICE_NAME];
+  if (cluster) snprintf(here, sizeof here, "/job:%s/task:%d", shoal_cluster_job(cluster), task);
+  check_device(device, 1);
+  name_device(device, here, 0, worker_device);
 
   shoal_graph *g = shoal_graph_new();
   shoal_set_random_seed(g, 1);
-  shoal_push_replica_setter(
-      g, SHOAL_OPTIONS(shoal_replica_setter, .ps_tasks = cluster ? shoal_cluster_tasks(cluster, "ps") : 0,
-                       .worker_device = worker_device));
+  push_worker(g, cluster ? shoal_cluster_tasks(cluster, "ps") : 0, worker_device);
   shoal_var global_step = shoal_global_step(g);
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1, PIXELS), "x");
   shoal_out y = shoal_placeholder(g, SHOAL_INT64, SHOAL_SHAPE(-1), "y");
@@ -54,7 +54,8 @@ int main(int argc, char **argv) {
                              &sv));
   if (shoal_graph_error(g)) return shoal_report(g);
   shoal_session *session;
-  check(shoal_supervisor_managed_session(sv, server ? shoal_server_target(server) : "", NULL, &session));
+  check(shoal_supervisor_managed_session(sv, server ? shoal_server_target(server) : "", device_session(device),
+                                         &session));
 
   struct data training = load_data(data_dir, "train", (uint64_t)task);
   int64_t step = 0;

@@ -22,6 +22,7 @@ def arguments():
         parser.add_argument("--" + name)
     parser.add_argument("--task_index", type=int, default=0)
     parser.add_argument("--train_steps", type=int, default=500)
+    parser.add_argument("--device", help="CPU, GPU or GPU:N, where a worker computes; none: where kernels are")
     return parser.parse_args()
 
 
@@ -48,7 +49,10 @@ def main():
             server.join()
         master = server.target
 
-    with tf.device(tf.train.replica_device_setter(worker_device=f"/job:{job}/task:{task}", cluster=cluster)):
+    where = f"/job:{job}/task:{task}"
+    if args.device:
+        where += "/device:" + (args.device if ":" in args.device else args.device + ":0")
+    with tf.device(tf.train.replica_device_setter(worker_device=where, cluster=cluster)):
         step = tf.train.get_or_create_global_step()
         x, y = tf.placeholder(tf.float32, [None, 20], "x"), tf.placeholder(tf.float32, [None, 3], "y")
         w = tf.get_variable("w", [20, 3], initializer=tf.zeros_initializer())

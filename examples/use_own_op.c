@@ -3,16 +3,19 @@
 #include "common.h"
 
 int main(int argc, char **argv) {
-  const char *library = "./own_op.so", *master = "";
+  const char *library = "./own_op.so", *master = "", *device = NULL;
   const struct flag flags[] = {
       flag_path("op_library", "the library of ops", &library),
       flag_text("master", "target of a server that has loaded it, too; none: this process", &master),
+      DEVICE_FLAG(device),
       flags_end(),
   };
   read_flags(argc, argv, "use_own_op: runs an op that was loaded", flags);
   check_flag(shoal_load_ops(library), "op_library", library);
 
+  if (*master && device) refuse("--device is of this process: the server of --master has its own");
   shoal_graph *g = shoal_graph_new();
+  push_device(g, device);
   shoal_builder *b = shoal_build(g, "ScaledCube", "cube");
   shoal_out x = shoal_placeholder(g, SHOAL_FLOAT32, SHOAL_SHAPE(-1), "x");
   shoal_build_input(b, x);
@@ -20,10 +23,12 @@ int main(int argc, char **argv) {
   shoal_out y = shoal_build_end_out(b);
   shoal_gradient dx;
   shoal_gradients(g, &y, 1, &x, 1, NULL, &dx);
+  shoal_pop_device(g);
   if (shoal_graph_error(g)) return shoal_report(g);
 
   shoal_session *session;
-  check(shoal_session_open(g, SHOAL_OPTIONS(shoal_session_options, .target = master), &session));
+  check(shoal_session_open(
+      g, SHOAL_OPTIONS(shoal_session_options, .target = master, .allow_soft_placement = device != NULL), &session));
   const float values[] = {1, 2, 3};
   const int64_t three = 3;
   shoal_tensor *in, *cubes, *slopes;

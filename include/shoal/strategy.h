@@ -42,7 +42,8 @@ typedef struct shoal_strategy_options {
   shoal_reduction gradients; /* MEAN: a replica's loss is the mean of its own batch. SUM: its share of a sum, as in
                                 TensorFlow 2's own loops */
   int bucket_kib;            /* gradients are reduced in pieces of about so many KiB; 0: 4096 */
-  int64_t task_devices;      /* multi_worker: replicas of each task, one on each of its server's CPUs; 0: one */
+  int64_t task_devices;      /* multi_worker: replicas of each task, each on a device of its server; 0: one */
+  const char *task_device;   /* multi_worker, parameter_server: the first of those, "/gpu:0"; NULL: "/cpu:0" */
 } shoal_strategy_options;
 
 /* One replica. device NULL: "/cpu:0". */

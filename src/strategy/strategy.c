@@ -54,7 +54,17 @@ static shoal_status add_devices(struct shoal_strategy *s, const char *const *dev
 
 /* ---- making them ---- */
 
+/* The option task_device: which type, and which of them. */
+static shoal_status read_task_device(const char *name, struct device_spec *out) {
+  if (!name) return NULL;
+  TRY(device_spec_parse(name, out));
+  if (out->has_job || out->has_task || out->has_replica || !out->has_type || !out->has_id)
+    return INVALID("task_device '%s': type and number are expected, as \"/gpu:0\"", name);
+  return NULL;
+}
+
 static shoal_status make(const shoal_strategy_options *options, struct shoal_strategy **out) {
+  struct device_spec task_device = {0};
   shoal_strategy_options o = {0};
   TRY(OPTIONS_TAKE(shoal_strategy_options, bucket_kib, &o, options));
   if (o.gradients != SHOAL_REDUCE_MEAN && o.gradients != SHOAL_REDUCE_SUM)
@@ -62,6 +72,7 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   if (o.bucket_kib < 0) return INVALID("bucket_kib is %d", o.bucket_kib);
   if (o.task_devices < 0 || o.task_devices > MOST_REPLICAS)
     return INVALID("%lld devices of each task", (long long)o.task_devices);
+  TRY(read_task_device(o.task_device, &task_device));
   struct shoal_strategy *s = mem_zalloc(1, sizeof *s);
   s->gradients = o.gradients;
   s->bucket_bytes = (int64_t)(o.bucket_kib ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
@@ -69,6 +80,7 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   s->next_initial = FIRST_INITIAL_KEY;
   s->tasks = 1;
   s->local = o.task_devices ? (int)o.task_devices : 1;
+  s->task_device = task_device;
   *out = s;
   return NULL;
 }
@@ -137,11 +149,14 @@ static int place_of(const shoal_cluster *c) {
   return place;
 }
 
+/* n devices of this task's server, whose number and types that alone knows: one that is not there is an error when
+ * the session is made. */
 static void add_task_devices(struct shoal_strategy *s, const shoal_cluster *c, int n) {
+  const char *type = *s->task_device.type ? s->task_device.type : "CPU";
   s->devices = mem_zalloc((size_t)n + 1, sizeof *s->devices);
   for (s->local = 0; s->local < n; s->local++)
-    s->devices[s->local] =
-        mem_printf("/job:%s/task:%d/device:CPU:%d", shoal_cluster_job(c), shoal_cluster_task(c), s->local);
+    s->devices[s->local] = mem_printf("/job:%s/task:%d/device:%s:%d", shoal_cluster_job(c), shoal_cluster_task(c), type,
+                                      s->task_device.id + s->local);
 }
 
 /* A leader of collectives remembers what a key is of, longer than graphs and strategies live: each strategy of a

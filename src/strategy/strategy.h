@@ -20,6 +20,7 @@
 
 #include <semaphore.h>
 
+#include "base/device_name.h"
 #include "graph/across.h"
 #include "graph/aside.h"
 #include "shoal/strategy.h"
@@ -36,13 +37,14 @@ struct shoal_strategy {
   struct session_rules rules; /* first */
   shoal_reduction gradients;
   int64_t bucket_bytes;
-  int replicas, local, first;  /* in all tasks; in this one; the number of its first */
-  int tasks;                   /* that have replicas */
-  int ps_tasks;                /* parameter servers, which have the variables; 0: replicas have */
-  char **devices;              /* [local] */
-  int next_key, next_initial;  /* keys of collectives: never used twice, also in another graph */
-  VEC(shoal_var) unsent;       /* variables of the chief that no node sends to the other tasks yet */
-  struct variable_maker scope; /* while it is pushed */
+  int replicas, local, first;     /* in all tasks; in this one; the number of its first */
+  int tasks;                      /* that have replicas */
+  int ps_tasks;                   /* parameter servers, which have the variables; 0: replicas have */
+  char **devices;                 /* [local] */
+  struct device_spec task_device; /* of a task of a cluster: the first of them; no type: the first CPU */
+  int next_key, next_initial;     /* keys of collectives: never used twice, also in another graph */
+  VEC(shoal_var) unsent;          /* variables of the chief that no node sends to the other tasks yet */
+  struct variable_maker scope;    /* while it is pushed */
 };
 
 /* A collective of one replica, and what stands for its result. */

@@ -458,6 +458,50 @@ def network():
     learnt(text)
 
 
+def devices():
+    """--device: every example on a GPU (a soft one) and on the CPU; one that is not there is refused by what there is."""
+    soft = {"SHOAL_SOFT_GPUS": "1"}
+    for name in sorted(os.listdir(EXAMPLES)):
+        more = [f"--op_library={os.path.dirname(SHOAL)}/ops/own_op.so"] if name == "use_own_op" else []
+        more += ["--checkpoint_dir=/there/is/none"] if name == "predict" else []
+        if name in ("in_graph", "model_parallel"):
+            more += ["--worker_hosts=localhost:1", "--job_name=worker"]
+        assert "--device" in run(name, "--help"), name
+        text = run(name, "--device=TPU", *more, code=1 if name == "predict" else 2, env=soft)
+        assert name == "predict" or "--device=TPU: there is no such device here; there is CPU:0, GPU:0" in text, text
+    for wrong in ("GPU:1", "CPU:1"):
+        assert f"--device={wrong}: there is no such device" in run("hello", f"--device={wrong}", code=2, env=soft)
+    for wrong in ("", ":1", "GPU:", "GPU:x", "GPU:-1"):
+        assert f"--device={wrong}: expected CPU, GPU" in run("hello", f"--device={wrong}", code=2, env=soft)
+    assert "there is CPU:0\n" in run("hello", "--device=GPU", code=2)
+    assert run("hello", "--device=GPU", env=soft) == run("hello", "--device=cpu:0") == "40 + 2 = 42\n"
+    for name, *flags in (("linear_regression",), ("mnist_cnn", "--train_steps=3", "--batch_size=8"),
+                         ("mnist_multiworker", "--train_steps=50")):
+        same = [re.findall(r"y = .*|test accuracy .*", run(name, *flags, f"--device={d}", env=soft)) for d in ("CPU", "GPU")]
+        assert same[0] == same[1] and same[0], same
+    text = run("mnist_mirrored", "--train_steps=20", "--device=GPU", env={"SHOAL_SOFT_GPUS": "2"})
+    assert "test accuracy" in text, text
+    run("mnist_mirrored", "--device=GPU:1", code=2, env={"SHOAL_SOFT_GPUS": "2"})
+    with tempfile.TemporaryDirectory() as folder:
+        for device, flags in (("CPU", []), ("GPU", []), ("GPU", ["--ps=1", "--workers=1"])):
+            command = ["mnist_replica", "--train_steps=30", "--trace_steps=10", f"--device={device}"]
+            log = f"--log_dir={folder}/{device}{len(flags)}"
+            if flags:
+                launch(f"{EXAMPLES}/{command[0]}", *command[1:], log, flags=flags, env=soft)
+            else:
+                run(*command, log, env=soft)
+            with open(glob.glob(f"{log[10:]}/timeline-*.json")[0]) as f:
+                on = [p["args"]["name"] for p in json.load(f)["traceEvents"] if p.get("name") == "process_name"]
+            assert any("device:GPU:0" in p for p in on) == (device == "GPU"), on
+        run("supervisor", "--train_steps=20", f"--logdir={folder}/supervisor", "--device=GPU", env=soft)
+        run("mnist_replica", "--train_steps=20", f"--checkpoint_dir={folder}/run", "--device=GPU", env=soft)
+        assert "right" in run("predict", f"--checkpoint_dir={folder}/run", "--device=GPU", env=soft)
+    for name in ("in_graph", "model_parallel", "mnist_multiworker"):
+        ps = "--ps=1" if name == "in_graph" else "--ps=0"
+        assert "test accuracy" in launch(f"{EXAMPLES}/{name}", "--train_steps=20", "--device=GPU", env=soft,
+                                         flags=[ps, "--workers=2"])
+
+
 def train_py():
     """README's TensorFlow program: its workers on parameter servers of Shoal, and as a client of servers of Shoal."""
     from cluster import Cluster
@@ -476,4 +520,4 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(report([(f.__doc__.split(".")[0], f) for f in (
         asynchronous, synchronous, strict, bounded, chief_and_config, existing_servers, in_graph, model_parallel,
-        supervisor, tensorflow_program, together, validation, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, train_py)]))
+        supervisor, tensorflow_program, together, validation, mistakes, by_hand, late_worker, stopped, done_already, left_behind, no_room_for_events, one_folder_each, parameter_server_lost, network, devices, train_py)]))

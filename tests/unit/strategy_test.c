@@ -409,6 +409,12 @@ static void devices_must_be_there(void **state) {
       shoal_strategy_new_one_device(NULL, SHOAL_OPTIONS(shoal_strategy_options, .gradients = SHOAL_REDUCE_MAX), &s);
   expect(e, "SHOAL_REDUCE_MEAN or SHOAL_REDUCE_SUM");
   shoal_status_free(e);
+  for (int i = 0; i < 2; i++) {
+    const char *wrong = i ? "/job:worker/gpu:0" : "/gpu";
+    e = shoal_strategy_new_one_device(NULL, SHOAL_OPTIONS(shoal_strategy_options, .task_device = wrong), &s);
+    expect(e, "type and number are expected");
+    shoal_status_free(e);
+  }
   shoal_strategy_free(NULL);
 }
 

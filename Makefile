@@ -50,7 +50,7 @@ check: all ## the unit tests alone: a minute
 gpu-kit: ## what a bare x86_64 machine with an NVIDIA card lacks to build us, in one archive: BUILD/gpu-kit.tar.gz
 	@tools/gpu_kit.sh $(BUILD)/gpu-kit.tar.gz
 test-gpu: all ## on a machine with an NVIDIA card: its kernels beside the CPU's
-	@SHOAL_NEEDS_GPU=1 $(BUILD)/tests/gpu_ops_test
+	@for t in $(BUILD)/tests/gpu_*_test; do SHOAL_NEEDS_GPU=1 $$t || exit 1; done
 
 .PHONY: soak
 soak: need-tensorflow all ## 10,000 steps and 1,000 sessions on a cluster, memory and threads watched

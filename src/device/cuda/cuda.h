@@ -22,10 +22,11 @@
 
 struct cuda_memory;
 struct cuda_blas;
+struct cuda_dnn;
 struct cuda_teller;
 struct cuda_pinned;
 
-enum { CUDA_VIEWS = 5 };
+enum { CUDA_VIEWS = 5, CUDA_TURNS = 4 };
 enum cuda_stream_id { CUDA_COMPUTE, CUDA_IN, CUDA_OUT, CUDA_STREAMS };
 
 struct cuda_stream {
@@ -46,8 +47,10 @@ struct cuda_device {
   struct cuda_teller *teller;
   struct cuda_pinned *pinned;
   struct cuda_blas *blas;
+  struct cuda_dnn *dnn;         /* NULL: no convolution yet */
   CUmodule *modules;            /* as many as there are fatbins */
   CUfunction views[CUDA_VIEWS]; /* copies of elements of 1, 2, 4, 8, 16 bytes */
+  CUfunction turns[CUDA_TURNS]; /* matrices turned round, of elements of 1, 2, 4, 8 bytes */
 };
 
 static inline struct cuda_device *cuda_of(const struct device *d) { return d->impl; }
@@ -97,6 +100,7 @@ shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const s
 
 /* ---- kernels ---- */
 
+shoal_status cuda_turns_find(struct cuda_device *c);
 shoal_status cuda_views_find(struct cuda_device *c); /* after the modules are loaded */
 shoal_status cuda_copy_view(struct device *d, const struct strided *s, const struct tensor *to, int64_t to_at,
                             const struct tensor *from, int64_t from_at);

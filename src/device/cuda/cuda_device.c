@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_blas.h"
+#include "device/cuda/cuda_dnn.h"
 
 static CUdeviceptr address(const struct tensor *t) { return (CUdeviceptr)(uintptr_t)t->data; }
 
@@ -199,6 +200,7 @@ static shoal_status start(struct cuda_device *c, struct device *d, const struct 
   c->pinned = cuda_pinned_new(c);
   TRY(cuda_modules_load(c));
   TRY(cuda_views_find(c));
+  TRY(cuda_turns_find(c));
   return cuda_blas_new(c, d, &c->blas);
 }
 
@@ -210,6 +212,7 @@ static void cuda_free(struct device *d) {
       if (c->streams[i].stream) c->api->stream_finish(c->streams[i].stream);
     cuda_teller_free(c->teller);
     cuda_blas_free(c->blas);
+    cuda_dnn_free(c->dnn);
     cuda_modules_free(c);
     cuda_pinned_free(c->pinned);
     cuda_memory_free(c->memory);

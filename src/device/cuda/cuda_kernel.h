@@ -17,7 +17,7 @@
 #define CUDA_ARITHMETIC (DT_FLOATING | DT(INT64))
 
 extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
-    cuda_training_kernels[], cuda_matmul_kernels[];
+    cuda_training_kernels[], cuda_matmul_kernels[], cuda_conv_kernels[];
 
 enum { CUDA_BLOCK = 256 };
 
@@ -35,6 +35,18 @@ shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, uns
                       void **args);
 /* The same for one thread an element, of n; none for none. */
 shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args);
+
+/* f over these alone. */
+shoal_status cuda_run_on(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
+                         void **args, int n, const struct tensor *const *uses);
+/* Scratch memory that may be written at once; release it. Its next user comes later on the stream that computes. */
+shoal_status cuda_temp(struct kernel_ctx *ctx, shoal_dtype dtype, const struct shape *shape, struct tensor *out);
+/* [batch, rows, cols] becomes [batch, cols, rows] (cuda_turn.c). */
+struct cuda_matrices {
+  int64_t batch, rows, cols;
+};
+shoal_status cuda_turn(struct kernel_ctx *ctx, const struct tensor *from, const struct tensor *to,
+                       struct cuda_matrices m);
 
 /* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. Results that are between are of the
  * wide type: float32, for float64 itself. */

@@ -3,8 +3,9 @@
 
 #include "device/cuda/cuda_kernel.h"
 
-static const struct device_kernels *const families[] = {
-    cuda_elementwise_kernels, cuda_reduce_kernels, cuda_softmax_kernels, cuda_training_kernels, cuda_matmul_kernels};
+static const struct device_kernels *const families[] = {cuda_elementwise_kernels, cuda_reduce_kernels,
+                                                        cuda_softmax_kernels,     cuda_training_kernels,
+                                                        cuda_matmul_kernels,      cuda_conv_kernels};
 
 const struct kernel_def *cuda_kernels(const struct op *op) {
   for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
@@ -41,4 +42,27 @@ shoal_status cuda_run(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, uns
 
 shoal_status cuda_run_each(struct kernel_ctx *ctx, CUfunction f, int64_t n, void **args) {
   return n ? cuda_run(ctx, f, cuda_blocks(cuda_ctx(ctx), n), 1, CUDA_BLOCK, args) : NULL;
+}
+
+static shoal_status queue_on(struct cuda_device *c, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
+                             void **args, int n, const struct tensor *const *uses) {
+  for (int i = 0; i < n; i++) TRY(cuda_use(c, uses[i]));
+  return f ? cuda_launch(c, f, grid_x, grid_y, block, args) : NULL;
+}
+
+shoal_status cuda_run_on(struct kernel_ctx *ctx, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned block,
+                         void **args, int n, const struct tensor *const *uses) {
+  struct cuda_device *c = cuda_ctx(ctx);
+  cuda_lock(c);
+  shoal_status s = queue_on(c, f, grid_x, grid_y, block, args, n, uses);
+  cuda_unlock(c);
+  return s;
+}
+
+/* A copy into it, by who had it before, may still be on its way. */
+shoal_status cuda_temp(struct kernel_ctx *ctx, shoal_dtype dtype, const struct shape *shape, struct tensor *out) {
+  TRY(ctx_temp(ctx, dtype, shape, out));
+  shoal_status s = cuda_run_on(ctx, NULL, 0, 0, 0, NULL, 1, (const struct tensor *[]){out});
+  if (s) tensor_release(out);
+  return s;
 }

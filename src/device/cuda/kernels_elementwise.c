@@ -206,7 +206,7 @@ static shoal_status sum_channels(struct kernel_ctx *ctx, const struct tensor *g,
   int64_t n = g->dims[0], inner = dims_product(g->dims, 2, g->rank);
   struct shape shape = shape_vector(n * channels);
   struct tensor parts;
-  TRY(ctx_temp(ctx, dtype_size(st->sum.type) < 4 ? SHOAL_FLOAT32 : st->sum.type, &shape, &parts));
+  TRY(cuda_temp(ctx, dtype_size(st->sum.type) < 4 ? SHOAL_FLOAT32 : st->sum.type, &shape, &parts));
   shoal_status s = cuda_reduce(ctx, &st->sum, g, (struct cuda_block){n * channels, inner, 1}, 1, &parts);
   if (!s) s = cuda_reduce(ctx, &st->sum, &parts, (struct cuda_block){1, n, channels}, 1, out);
   tensor_release(&parts);

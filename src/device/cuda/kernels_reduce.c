@@ -77,7 +77,7 @@ shoal_status cuda_reduce(struct kernel_ctx *ctx, const struct cuda_reducer *r, c
   if (p.pieces == 1) return run_pass(&p, in->data, out->data);
   struct tensor parts;
   struct shape shape = shape_vector(b.outer * p.pieces * b.inner);
-  TRY(ctx_temp(ctx, wide(r->type), &shape, &parts));
+  TRY(cuda_temp(ctx, wide(r->type), &shape, &parts));
   p.f = r->f[from_wide][1];
   p.scale = 1;
   shoal_status s = run_pass(&p, in->data, parts.data);
@@ -150,7 +150,7 @@ static shoal_status reduce_groups(struct kernel_ctx *ctx, const struct cuda_redu
     struct shape shape = shape_vector(b.outer * b.inner);
     if (last) {
       s = cuda_reduce(ctx, r, &from, b, scale, out);
-    } else if (!(s = ctx_temp(ctx, wide(r->type), &shape, &next))) {
+    } else if (!(s = cuda_temp(ctx, wide(r->type), &shape, &next))) {
       s = cuda_reduce(ctx, r, &from, b, 1, &next);
       tensor_release(&from);
       from = next;
@@ -197,7 +197,7 @@ static shoal_status l2_loss_run(struct kernel_ctx *ctx) {
   TRY(ctx_out_dims(ctx, 0, 0, NULL, &y));
   int64_t n = x->n, pieces = MAX(1, MIN(n / 4096, MOST_PIECES)), piece = (n + pieces - 1) / pieces;
   struct shape shape = shape_vector(pieces);
-  TRY(ctx_temp(ctx, wide(st->sum.type), &shape, &parts));
+  TRY(cuda_temp(ctx, wide(st->sum.type), &shape, &parts));
   shoal_status s = cuda_run(ctx, st->squares, (unsigned)pieces, 1, CUDA_BLOCK,
                             (void *[]){(void *)&x->data, &parts.data, &n, &piece});
   if (!s) s = cuda_reduce(ctx, &st->sum, &parts, (struct cuda_block){1, pieces, 1}, 1, y);

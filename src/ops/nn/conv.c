@@ -5,29 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "math/conv.h"
-#include "ops/nn/window.h"
-
-enum conv_kind { FORWARD, BACK_INPUT, BACK_FILTER };
+#include "ops/nn/conv_shapes.h"
 
 struct conv_state {
-  struct window w;
-  enum conv_kind kind;
-  bool sizes_by_value; /* the shape to be is an input's value; else that input's shape */
+  struct conv_shapes of;
   /* of _FusedConv2D */
   bool fused, bias, batch_norm, add;
   float epsilon;
   struct gemm_epilogue epilogue;
 };
 
-static int dims_of(const struct shoal_node *n) { return str_starts(n->op->name, "Conv3D") ? 3 : 2; }
-
 static shoal_status conv_init(struct kernel_init *ki, void *state) {
   struct conv_state *st = state;
-  const char *name = ki->node->op->name;
-  st->kind = strstr(name, "BackpropInput") ? BACK_INPUT : strstr(name, "BackpropFilter") ? BACK_FILTER : FORWARD;
-  st->sizes_by_value = strcmp(name, "Conv3DBackpropInput") && strcmp(name, "Conv3DBackpropFilter");
-  return window_init(&st->w, ki->node, dims_of(ki->node));
+  return conv_shapes_init(&st->of, ki->node);
 }
 
 static shoal_status fused_init(struct kernel_init *ki, void *state) {
@@ -57,118 +47,19 @@ static shoal_status fused_init(struct kernel_init *ki, void *state) {
   return NULL;
 }
 
-/* ---- geometry ---- */
-
-static shoal_status check_rank(const struct kernel_ctx *ctx, const char *what, const struct shape *shape, int want) {
-  if (shape->rank == want) return NULL;
-  const struct conv_state *st = ctx->state;
-  if (st->kind == FORWARD) return INVALID("%s must be %d-dimensional: %s", what, want, shape_str(shape));
-  return INVALID("%s: %s must be %d-dimensional", ctx->kernel->op->name, what, want);
-}
-
-/* Everything but the batch from the shapes of image and filter. */
-static shoal_status geometry(const struct kernel_ctx *ctx, const struct shape *x, const struct shape *f,
-                             struct conv *c) {
-  const struct conv_state *st = ctx->state;
-  const struct window *w = &st->w;
-  int rank = w->spatial + 2;
-  TRY(check_rank(ctx, "input", x, rank));
-  TRY(check_rank(ctx, "filter", f, rank));
-  for (int i = 0; i < rank; i++)
-    if (x->dims[i] > INT_MAX || f->dims[i] > INT_MAX || x->dims[i] < 0 || f->dims[i] < 0)
-      return INVALID("%s: dimension %d of input %s or filter %s is out of range", ctx->kernel->op->name, i,
-                     shape_str(x), shape_str(f));
-  *c = (struct conv){.batch = x->dims[0], .ci = x->dims[window_depth_at(w)], .co = f->dims[rank - 1], .groups = 1};
-  int64_t patch = f->dims[rank - 2];
-  if (patch == 0 ? c->ci != 0 : c->ci % patch) {
-    if (st->kind == FORWARD)
-      return INVALID("input depth must be evenly divisible by filter depth: %" PRId64 " vs %" PRId64, c->ci, patch);
-    return INVALID("%s: input depth must be evenly divisible by filter depth", ctx->kernel->op->name);
-  }
-  if (patch) c->groups = MAX(1, c->ci / patch);
-  if (c->co % c->groups)
-    return INVALID("output depth must be evenly divisible by number of groups: %" PRId64 " vs %" PRId64, c->co,
-                   c->groups);
-  for (int d = 0; d < 3; d++) {
-    c->stride[d] = w->stride[d];
-    c->dilation[d] = w->dilation[d];
-    if (d < window_first(w)) {
-      c->in[d] = c->out[d] = c->filter[d] = 1;
-      continue;
-    }
-    int64_t after;
-    c->in[d] = x->dims[window_at(w, d)];
-    c->filter[d] = f->dims[d - window_first(w)];
-    TRY(window_out(w, d, c->in[d], c->filter[d], &c->out[d], &c->pad[d], &after));
-  }
-  return NULL;
-}
-
-static shoal_status check_gradient(const struct kernel_ctx *ctx, const struct conv *c, const struct tensor *dy) {
-  const struct conv_state *st = ctx->state;
-  const struct window *w = &st->w;
-  const char *op = ctx->kernel->op->name;
-  struct shape shape = tensor_shape(dy);
-  TRY(check_rank(ctx, "out_backprop", &shape, w->spatial + 2));
-  if (dy->dims[0] != c->batch)
-    return INVALID("%s: input and out_backprop must have the same batch size. Input batch: %" PRId64
-                   ", outbackprop batch: %" PRId64,
-                   op, c->batch, dy->dims[0]);
-  if (dy->dims[window_depth_at(w)] != c->co)
-    return INVALID("%s: filter and out_backprop must have the same out_depth", op);
-  for (int d = window_first(w); d < 3; d++) {
-    int64_t size = dy->dims[window_at(w, d)];
-    if (size != c->out[d])
-      return INVALID("%s: Size of out_backprop doesn't match computed: actual = %" PRId64 ", computed = %" PRId64
-                     " spatial_dim: %d input: %" PRId64 " filter: %" PRId64 " output: %" PRId64 " stride: %" PRId64
-                     " dilation: %" PRId64,
-                     op, size, c->out[d], window_at(w, d), c->in[d], c->filter[d], size, c->stride[d], c->dilation[d]);
-  }
-  return NULL;
-}
-
-/* The shape that input i stands for. Two sizes alone (of Conv2DBackpropInput) are height and width. */
-static shoal_status sizes_in(const struct kernel_ctx *ctx, int i, const struct tensor *filter, const struct tensor *dy,
-                             struct shape *out) {
-  const struct conv_state *st = ctx->state;
-  const struct tensor *t = ctx_in(ctx, i);
-  if (!st->sizes_by_value) {
-    *out = tensor_shape(t);
-    return NULL;
-  }
-  const char *op = ctx->kernel->op->name;
-  int rank = st->w.spatial + 2;
-  const char *what = st->kind == BACK_INPUT ? "input_sizes" : "filter_sizes";
-  if (t->rank != 1) return INVALID("%s: %s input must be 1-dim, not %d", op, what, t->rank);
-  int64_t v[SHOAL_MAX_RANK];
-  int n;
-  if (t->n > SHOAL_MAX_RANK) return INVALID("%s: %s has %" PRId64 " elements", op, what, t->n);
-  TRY(tensor_get_ints(t, what, v, SHOAL_MAX_RANK, &n));
-  for (int k = 0; k < n; k++)
-    if (v[k] < 0) return INVALID("%s: %s[%d] is negative: %" PRId64, op, what, k, v[k]);
-  if (st->kind == BACK_INPUT && rank == 4 && n == 2 && dy->rank == 4 && filter->rank == 4) {
-    int64_t spatial[3] = {1, v[0], v[1]};
-    *out = window_shape(&st->w, dy->dims[0], spatial, filter->dims[2]);
-    return NULL;
-  }
-  *out = (struct shape){.rank = n};
-  memcpy(out->dims, v, (size_t)n * sizeof *v);
-  return NULL;
-}
-
 /* ---- kernels ---- */
 
 /* Where a result is computed: the output itself, or a channels-last copy to be turned round. */
 static shoal_status result_begin(struct kernel_ctx *ctx, const struct conv *c, const int64_t *spatial, int64_t depth,
                                  struct tensor **out, struct tensor *work) {
   const struct conv_state *st = ctx->state;
-  struct shape s = window_shape(&st->w, c->batch, spatial, depth);
+  struct shape s = window_shape(&st->of.w, c->batch, spatial, depth);
   TRY(ctx_out(ctx, 0, &s, out));
-  if (!st->w.channels_first) {
+  if (!st->of.w.channels_first) {
     tensor_ref(work, *out);
     return NULL;
   }
-  struct window last = st->w;
+  struct window last = st->of.w;
   last.channels_first = false;
   s = window_shape(&last, c->batch, spatial, depth);
   return tensor_new(work, ctx_out_type(ctx, 0), &s);
@@ -176,7 +67,7 @@ static shoal_status result_begin(struct kernel_ctx *ctx, const struct conv *c, c
 
 static void result_end(struct kernel_ctx *ctx, struct tensor *out, struct tensor *work) {
   const struct conv_state *st = ctx->state;
-  if (st->w.channels_first) window_store(&st->w, ctx_pool(ctx), work, out);
+  if (st->of.w.channels_first) window_store(&st->of.w, ctx_pool(ctx), work, out);
   tensor_release(work);
 }
 
@@ -235,9 +126,9 @@ static shoal_status load_epilogue(struct kernel_ctx *ctx, int64_t n, struct gemm
 static shoal_status forward_run(struct kernel_ctx *ctx) {
   const struct conv_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *f = ctx_in(ctx, 1);
-  struct shape sx = tensor_shape(x), sf = tensor_shape(f);
+  struct shape sx, sf;
   struct conv c;
-  TRY(geometry(ctx, &sx, &sf, &c));
+  TRY(conv_shapes_find(ctx, &st->of, &sx, &sf, &c));
   struct gemm_epilogue e;
   struct buffer *vectors = NULL;
   struct tensor image = {0}, work = {0}, side = {0}, *out;
@@ -253,11 +144,11 @@ static shoal_status forward_run(struct kernel_ctx *ctx) {
                   shape_str(&want));
       goto done;
     }
-    TRY_GOTO(s, window_channels_last(&st->w, ctx_pool(ctx), more, &side), done);
+    TRY_GOTO(s, window_channels_last(&st->of.w, ctx_pool(ctx), more, &side), done);
     e.add = side.data;
     e.ld_add = c.co;
   }
-  TRY_GOTO(s, window_channels_last(&st->w, ctx_pool(ctx), x, &image), done);
+  TRY_GOTO(s, window_channels_last(&st->of.w, ctx_pool(ctx), x, &image), done);
   TRY_GOTO(s,
            conv_forward(ctx_pool(ctx), &c, ctx_out_type(ctx, 0), image.data, f->data, work.data, st->fused ? &e : NULL),
            done);
@@ -273,16 +164,14 @@ done:
 static shoal_status back_input_run(struct kernel_ctx *ctx) {
   const struct conv_state *st = ctx->state;
   const struct tensor *f = ctx_in(ctx, 1), *dy = ctx_in(ctx, 2);
-  struct shape sx, sf = tensor_shape(f);
+  struct shape sx, sf;
   struct conv c;
-  TRY(sizes_in(ctx, 0, f, dy, &sx));
-  TRY(geometry(ctx, &sx, &sf, &c));
-  TRY(check_gradient(ctx, &c, dy));
+  TRY(conv_shapes_find(ctx, &st->of, &sx, &sf, &c));
   struct tensor back = {0}, work = {0}, *out;
   shoal_status s;
   TRY_GOTO(s, result_begin(ctx, &c, c.in, c.ci, &out, &work), done);
   if (!out->n) goto done;
-  TRY_GOTO(s, window_channels_last(&st->w, ctx_pool(ctx), dy, &back), done);
+  TRY_GOTO(s, window_channels_last(&st->of.w, ctx_pool(ctx), dy, &back), done);
   TRY_GOTO(s, conv_backward_input(ctx_pool(ctx), &c, ctx_out_type(ctx, 0), f->data, back.data, work.data), done);
 done:
   if (!s) result_end(ctx, out, &work);
@@ -294,17 +183,15 @@ done:
 static shoal_status back_filter_run(struct kernel_ctx *ctx) {
   const struct conv_state *st = ctx->state;
   const struct tensor *x = ctx_in(ctx, 0), *dy = ctx_in(ctx, 2);
-  struct shape sx = tensor_shape(x), sf;
+  struct shape sx, sf;
   struct conv c;
-  TRY(sizes_in(ctx, 1, NULL, dy, &sf));
-  TRY(geometry(ctx, &sx, &sf, &c));
-  TRY(check_gradient(ctx, &c, dy));
+  TRY(conv_shapes_find(ctx, &st->of, &sx, &sf, &c));
   struct tensor *out, image = {0}, back = {0};
   TRY(ctx_out(ctx, 0, &sf, &out));
   if (!out->n) return NULL;
   shoal_status s;
-  TRY_GOTO(s, window_channels_last(&st->w, ctx_pool(ctx), x, &image), done);
-  TRY_GOTO(s, window_channels_last(&st->w, ctx_pool(ctx), dy, &back), done);
+  TRY_GOTO(s, window_channels_last(&st->of.w, ctx_pool(ctx), x, &image), done);
+  TRY_GOTO(s, window_channels_last(&st->of.w, ctx_pool(ctx), dy, &back), done);
   TRY_GOTO(s, conv_backward_filter(ctx_pool(ctx), &c, ctx_out_type(ctx, 0), image.data, back.data, out->data), done);
 done:
   tensor_release(&image);
@@ -331,7 +218,7 @@ KERNELS(fused_kernels, DT_FLOATING, fused_init, forward_run);
 static shoal_status forward_shape(struct shape_ctx *c) {
   struct window w;
   struct shape x, f;
-  TRY(window_init(&w, c->node, dims_of(c->node)));
+  TRY(window_init(&w, c->node, conv_dims(c->node)));
   int rank = w.spatial + 2;
   TRY(shape_in_rank(c, 0, rank, &x));
   TRY(shape_in_rank(c, 1, rank, &f));
@@ -349,7 +236,7 @@ static shoal_status forward_shape(struct shape_ctx *c) {
 
 /* The shape is input i's value. */
 static shoal_status sizes_shape(struct shape_ctx *c, int i) {
-  int rank = dims_of(c->node) + 2;
+  int rank = conv_dims(c->node) + 2;
   TRY(shape_in_value(c, i, &c->out[0]));
   if (c->out[0].rank != rank) c->out[0] = shape_unknown_of_rank(rank); /* two sizes alone leave batch and depth open */
   return NULL;
@@ -364,29 +251,29 @@ static shoal_status like_second_shape(struct shape_ctx *c) { return shape_in_ran
 static const char *op_for(const struct grad_ctx *c, enum conv_kind kind) {
   static const char *const names[2][3] = {{"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"},
                                           {"Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"}};
-  return names[dims_of(c->node) - 2][kind];
+  return names[conv_dims(c->node) - 2][kind];
 }
 
 static shoal_out shape_of(struct grad_ctx *c, shoal_out x) { return array_shape(c->g, x, SHOAL_INT32); }
 
 static shoal_status forward_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), x = gin(c, 0), f = gin(c, 1);
-  grad_set(c, 0, window_grad_node(c, op_for(c, BACK_INPUT), shape_of(c, x), f, dy));
-  grad_set(c, 1, window_grad_node(c, op_for(c, BACK_FILTER), x, shape_of(c, f), dy));
+  grad_set(c, 0, window_grad_node(c, op_for(c, CONV_BACK_INPUT), shape_of(c, x), f, dy));
+  grad_set(c, 1, window_grad_node(c, op_for(c, CONV_BACK_FILTER), x, shape_of(c, f), dy));
   return NULL;
 }
 
 static shoal_status back_input_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), f = gin(c, 1), back = gin(c, 2);
-  grad_set(c, 1, window_grad_node(c, op_for(c, BACK_FILTER), dy, shape_of(c, f), back));
-  grad_set(c, 2, window_grad_node(c, op_for(c, FORWARD), dy, f, (shoal_out){NULL, 0}));
+  grad_set(c, 1, window_grad_node(c, op_for(c, CONV_BACK_FILTER), dy, shape_of(c, f), back));
+  grad_set(c, 2, window_grad_node(c, op_for(c, CONV_FORWARD), dy, f, (shoal_out){NULL, 0}));
   return NULL;
 }
 
 static shoal_status back_filter_grad(struct grad_ctx *c) {
   shoal_out dy = grad_dy(c, 0), x = gin(c, 0), back = gin(c, 2);
-  grad_set(c, 0, window_grad_node(c, op_for(c, BACK_INPUT), shape_of(c, x), dy, back));
-  grad_set(c, 2, window_grad_node(c, op_for(c, FORWARD), x, dy, (shoal_out){NULL, 0}));
+  grad_set(c, 0, window_grad_node(c, op_for(c, CONV_BACK_INPUT), shape_of(c, x), dy, back));
+  grad_set(c, 2, window_grad_node(c, op_for(c, CONV_FORWARD), x, dy, (shoal_out){NULL, 0}));
   return NULL;
 }
 

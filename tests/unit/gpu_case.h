@@ -132,7 +132,7 @@ static inline void hold_outputs(shoal_graph *g, const struct gpu_case *c, shoal_
 
 static inline void try_case(const struct gpu_case *c, shoal_dtype t) {
   shoal_graph *g = shoal_graph_new();
-  shoal_out out[2][4];
+  shoal_out out[2][6];
   for (int d = 0; d < 2; d++) build(g, c, t, d, out[d]);
   hold_outputs(g, c, t, MAX(c->n_out, 1), out[0], out[1]);
 }

@@ -150,10 +150,97 @@ static void convolutions_of_solids(void **state) {
   TRY_ALL(cases);
 }
 
+/* ---- pooling ---- */
+
+static void pool(shoal_builder *b, int size, int stride, const char *how) {
+  list(b, "ksize", 1, size, size, 1);
+  list(b, "strides", 1, stride, stride, 1);
+  shoal_build_string(b, "padding", how);
+}
+static void pool_2(shoal_builder *b) { pool(b, 2, 2, "VALID"); }
+static void pool_3(shoal_builder *b) { pool(b, 3, 2, "SAME"); }
+static void pool_first(shoal_builder *b) {
+  list(b, "ksize", 1, 1, 3, 2);
+  list(b, "strides", 1, 1, 2, 1);
+  shoal_build_string(b, "padding", "SAME");
+  shoal_build_string(b, "data_format", "NCHW");
+}
+static void valid_v2(shoal_builder *b) { shoal_build_string(b, "padding", "VALID"); }
+
+static void pooling(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "MaxPool", .n_in = 1, .in = {D(2, 9, 8, 5)}, .attrs = pool_2},
+      {.op = "MaxPool", .n_in = 1, .in = {D(2, 9, 8, 5)}, .attrs = pool_3},
+      {.op = "MaxPool", .n_in = 1, .in = {D(2, 5, 9, 8)}, .attrs = pool_first},
+      {.op = "MaxPool", .n_in = 1, .in = {D(0, 9, 8, 5)}, .attrs = pool_3},
+      {.op = "MaxPoolV2",
+       .n_in = 3,
+       .in = {D(2, 9, 8, 5), INTS(INT32, 1, 3, 2, 1), INTS(INT32, 1, 2, 2, 1)},
+       .attrs = valid_v2},
+      {.op = "AvgPool", .n_in = 1, .in = {D(2, 9, 8, 5)}, .attrs = pool_2},
+      {.op = "AvgPool", .n_in = 1, .in = {D(2, 9, 8, 5)}, .attrs = pool_3},
+      {.op = "AvgPool", .n_in = 1, .in = {D(2, 5, 9, 8)}, .attrs = pool_first},
+      {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 9, 8, 5), D(2, 4, 4, 5), D(2, 4, 4, 5)}, .attrs = pool_2},
+      {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 9, 8, 5), D(2, 5, 4, 5), D(2, 5, 4, 5)}, .attrs = pool_3},
+      {.op = "MaxPoolGrad",
+       .n_in = 3,
+       .in = {BELOW(3, FLOAT32, 2, 9, 8, 5), D(2, 5, 4, 5), D(2, 5, 4, 5)},
+       .attrs = pool_3,
+       .types = DT(FLOAT32)},
+      {.op = "MaxPoolGrad", .n_in = 3, .in = {D(2, 5, 9, 8), D(2, 5, 5, 8), D(2, 5, 5, 8)}, .attrs = pool_first},
+      {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 5), D(2, 4, 4, 5)}, .attrs = pool_2},
+      {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 9, 8, 5), D(2, 5, 4, 5)}, .attrs = pool_3},
+      {.op = "AvgPoolGrad", .n_in = 2, .in = {INTS(INT32, 2, 5, 9, 8), D(2, 5, 5, 8)}, .attrs = pool_first}};
+  TRY_ALL(cases);
+}
+
+/* ---- batch normalisation ---- */
+
+#define NORM_TYPES (DT(FLOAT32) | DT(FLOAT16) | DT(BFLOAT16))
+static void running(shoal_builder *b) { shoal_build_float(b, "exponential_avg_factor", 0.25f); }
+static void inference(shoal_builder *b) { shoal_build_bool(b, "is_training", false); }
+static void norm_first(shoal_builder *b) { shoal_build_string(b, "data_format", "NCHW"); }
+
+/* Vectors of n channels, whose numbers are float32 whatever the image's. */
+#define V(n) BELOW(3, FLOAT32, n)
+#define NORM(n, attrs_, ...)                                                                              \
+  {                                                                                                       \
+    .op = "FusedBatchNormV3", .n_in = 5, .in = {D(__VA_ARGS__), V(n), V(n), V(n), V(n)}, .attrs = attrs_, \
+    .types = NORM_TYPES, .n_out = 5, .slack = 8, .low = 3, .high = 6                                      \
+  }
+#define NORM_GRAD(n, attrs_, ...)                                                                            \
+  {                                                                                                          \
+    .op = "FusedBatchNormGradV3", .n_in = 6, .in = {D(__VA_ARGS__), D(__VA_ARGS__), V(n), V(n), V(n), V(0)}, \
+    .attrs = attrs_, .types = NORM_TYPES, .n_out = 3, .slack = 32                                            \
+  }
+
+static void batch_norms(void **state) {
+  static const struct gpu_case cases[] = {NORM(5, NULL, 3, 4, 5, 5),
+                                          NORM(16, NULL, 3, 4, 5, 16),
+                                          NORM(40, running, 3, 4, 5, 40),
+                                          NORM(7, inference, 3, 4, 5, 7),
+                                          NORM(24, inference, 3, 4, 5, 24),
+                                          NORM(16, norm_first, 3, 16, 5, 7),
+                                          NORM(300, NULL, 3, 4, 5, 300),
+                                          NORM(8, NULL, 20, 30, 20, 8),
+                                          NORM(3, NULL, 0, 4, 5, 3),
+                                          NORM_GRAD(5, NULL, 3, 4, 5, 5),
+                                          NORM_GRAD(16, NULL, 3, 4, 5, 16),
+                                          NORM_GRAD(24, inference, 3, 4, 5, 24),
+                                          NORM_GRAD(16, norm_first, 3, 16, 5, 7),
+                                          NORM_GRAD(300, NULL, 3, 4, 5, 300),
+                                          NORM_GRAD(8, NULL, 20, 30, 20, 8),
+                                          NORM_GRAD(3, NULL, 0, 4, 5, 3)};
+  TRY_ALL(cases);
+}
+
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions), cmocka_unit_test(convolutions_back_to_images),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions),
+                                     cmocka_unit_test(convolutions_back_to_images),
                                      cmocka_unit_test(convolutions_back_to_filters),
-                                     cmocka_unit_test(convolutions_of_solids)};
+                                     cmocka_unit_test(convolutions_of_solids),
+                                     cmocka_unit_test(pooling),
+                                     cmocka_unit_test(batch_norms)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 #define CUDA_ARITHMETIC (DT_FLOATING | DT(INT64))
 
 extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
-    cuda_training_kernels[], cuda_matmul_kernels[], cuda_conv_kernels[];
+    cuda_training_kernels[], cuda_matmul_kernels[], cuda_conv_kernels[], cuda_pool_kernels[], cuda_norm_kernels[];
 
 enum { CUDA_BLOCK = 256 };
 

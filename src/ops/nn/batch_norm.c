@@ -5,36 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/nn/window.h"
+#include "ops/nn/batch_norm.h"
 
-struct norm_state {
-  float epsilon, factor; /* exponential_avg_factor */
-  bool channels_first, training, relu;
-  int side_inputs;
-  bool wide_rank; /* V3: rank 5 too */
-};
-
-static shoal_status norm_init(struct kernel_init *ki, void *state) {
-  struct norm_state *st = state;
-  const struct shoal_node *n = ki->node;
-  const char *text;
-  TRY(node_get_float(n, "epsilon", &st->epsilon));
-  TRY(node_get_bool(n, "is_training", &st->training));
-  st->factor = 1;
-  if (node_attr(n, "exponential_avg_factor")) TRY(node_get_float(n, "exponential_avg_factor", &st->factor));
-  TRY(node_get_string(n, "data_format", &text));
-  st->channels_first = text[1] == 'C';
-  st->wide_rank = strlen(text) == 5;
-  if (!op_is(n->op, "_FusedBatchNormEx")) return NULL;
-  int64_t sides;
-  TRY(node_get_int(n, "num_side_inputs", &sides));
-  TRY(node_get_string(n, "activation_mode", &text));
-  st->relu = !strcmp(text, "Relu");
-  if (!st->relu && strcmp(text, "Identity")) return UNIMPLEMENTED("%s: activation_mode %s", n->name, text);
-  if (sides > 1) return INVALID("FusedBatchNorm accepts at most one side input.");
-  st->side_inputs = (int)sides;
-  return NULL;
-}
+static shoal_status norm_init(struct kernel_init *ki, void *state) { return norm_state_init(state, ki->node); }
 
 /* ---- sums over rows ---- */
 
@@ -158,22 +131,11 @@ static struct window format_of(const struct norm_state *st) {
   return (struct window){.spatial = st->wide_rank ? 3 : 2, .channels_first = st->channels_first};
 }
 
-static shoal_status check_vector(const struct tensor *t, const char *name, int64_t n) {
-  if (t->rank != 1) return INVALID("%s must be 1-dimensional%s", name, tensor_shape_str(t));
-  if (t->n != n)
-    return INVALID("%s must have the same number of elements as the channels of x, got %" PRId64 " and %" PRId64, name,
-                   t->n, n);
-  return NULL;
-}
-
-static shoal_status check_image(const struct norm_state *st, const struct tensor *x, const char *name, struct norm *p) {
-  int rank = st->wide_rank ? 5 : 4;
-  if (x->rank != rank) return INVALID("%s must be %d-dimensional%s", name, rank, tensor_shape_str(x));
-  p->channels = x->dims[st->channels_first ? 1 : rank - 1];
-  p->rows = p->channels ? x->n / p->channels : 0;
-  p->piece = nn_grain(p->channels);
+static void matrix(const struct norm_matrix *m, const struct tensor *x, struct norm *p) {
+  p->channels = m->channels;
+  p->rows = m->rows;
+  p->piece = nn_grain(m->channels);
   p->type = (shoal_dtype)x->dtype;
-  return NULL;
 }
 
 static shoal_status out_vector(struct kernel_ctx *ctx, int i, int64_t n, struct tensor **out) {
@@ -205,17 +167,9 @@ static shoal_status norm_run(struct kernel_ctx *ctx) {
   const struct tensor *x = ctx_in(ctx, 0), *scale = ctx_in(ctx, 1), *offset = ctx_in(ctx, 2), *mean = ctx_in(ctx, 3),
                       *variance = ctx_in(ctx, 4);
   struct norm p = {.relu = st->relu};
-  TRY(check_image(st, x, "input", &p));
-  TRY(check_vector(scale, "scale", p.channels));
-  TRY(check_vector(offset, "offset", p.channels));
-  if (!st->training || st->factor != 1) {
-    const char *when = !st->training ? "When is_training=false, " : "When exponential_avg_factor != 1, ";
-    const struct tensor *both[2] = {mean, variance};
-    for (int i = 0; i < 2; i++)
-      if (both[i]->rank != 1 || both[i]->n != p.channels)
-        return INVALID("%s%s must have the same number of elements as the channels of x, got %" PRId64 " and %" PRId64,
-                       when, i ? "variance" : "mean", both[i]->n, p.channels);
-  }
+  struct norm_matrix size;
+  TRY(norm_check(ctx, st, &size));
+  matrix(&size, x, &p);
   struct shape sx = tensor_shape(x);
   struct tensor *y, *new_mean, *new_variance, *saved_mean, *saved_variance, *empty;
   TRY(ctx_out(ctx, 0, &sx, &y));
@@ -278,14 +232,10 @@ static shoal_status norm_grad_run(struct kernel_ctx *ctx) {
   const struct tensor *dy = ctx_in(ctx, 0), *x = ctx_in(ctx, 1), *scale = ctx_in(ctx, 2), *mean = ctx_in(ctx, 3),
                       *variance = ctx_in(ctx, 4);
   struct norm p = {0};
-  TRY(check_image(st, x, "input", &p));
-  struct shape sx = tensor_shape(x), sdy = tensor_shape(dy), scalar = shape_scalar();
-  if (!shape_equal(&sx, &sdy))
-    return INVALID("x and y_backprop must have same shape, but x has shape %s and y_backprop has shape %s",
-                   shape_str(&sx), shape_str(&sdy));
-  TRY(check_vector(scale, "scale", p.channels));
-  TRY(check_vector(mean, "mean", p.channels));
-  TRY(check_vector(variance, "variance", p.channels));
+  struct norm_matrix size;
+  TRY(norm_check_back(ctx, st, &size));
+  matrix(&size, x, &p);
+  struct shape sx = tensor_shape(x), scalar = shape_scalar();
   struct tensor *dx, *dscale, *doffset, *none;
   TRY(ctx_out(ctx, 0, &sx, &dx));
   TRY(out_vector(ctx, 1, p.channels, &dscale));

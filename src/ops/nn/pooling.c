@@ -1,73 +1,11 @@
 /* Max and average pooling in two and three dimensions, with gradients of first and second order. The loops are in
- * pooling_loops.c; here are attributes, shapes and channel order. */
+ * pooling_loops.c, attributes and sizes in pooling_shapes.c. */
 #include <limits.h>
 #include <string.h>
 
-#include "ops/nn/pooling_loops.h"
-#include "ops/nn/window.h"
+#include "ops/nn/pooling_shapes.h"
 
-struct pool_state {
-  struct window w;
-  bool sizes_are_inputs; /* the V2 ops: ksize and strides are the last two inputs */
-  bool batch_in_index;
-};
-
-static int dims_of(const struct shoal_node *n) { return strstr(n->op->name, "Pool3D") ? 3 : 2; }
-
-static shoal_status pool_init(struct kernel_init *ki, void *state) {
-  struct pool_state *st = state;
-  TRY(window_init(&st->w, ki->node, dims_of(ki->node)));
-  st->sizes_are_inputs = !node_attr(ki->node, "ksize");
-  if (node_attr(ki->node, "include_batch_in_index"))
-    TRY(node_get_bool(ki->node, "include_batch_in_index", &st->batch_in_index));
-  return NULL;
-}
-
-/* The window for this run: the V2 ops bring sizes with them. */
-static shoal_status window_now(const struct kernel_ctx *ctx, struct window *w) {
-  const struct pool_state *st = ctx->state;
-  *w = st->w;
-  if (!st->sizes_are_inputs) return NULL;
-  int first = ctx->kernel->n_in - 2, n_ksize, n_strides;
-  int64_t ksize[8], strides[8];
-  for (int i = first; i < first + 2; i++)
-    if (ctx_in(ctx, i)->n > 8) return INVALID("Sliding window ksize and strides must specify 4 dimensions");
-  TRY(tensor_get_ints(ctx_in(ctx, first), "ksize", ksize, 8, &n_ksize));
-  TRY(tensor_get_ints(ctx_in(ctx, first + 1), "strides", strides, 8, &n_strides));
-  return window_set(w, ksize, n_ksize, strides, n_strides);
-}
-
-static shoal_status geometry(const struct window *w, const struct shape *x, const char *what, struct pooling *p) {
-  if (x->rank != w->spatial + 2) return INVALID("%s must be %d-dimensional", what, w->spatial + 2);
-  p->batch = x->dims[0];
-  p->depth = x->dims[window_depth_at(w)];
-  int64_t pixels = 1;
-  for (int d = 0; d < 3; d++) {
-    p->size[d] = w->size[d];
-    p->stride[d] = w->stride[d];
-    if (d < window_first(w)) {
-      p->in[d] = p->out[d] = 1;
-      continue;
-    }
-    int64_t after;
-    p->in[d] = x->dims[window_at(w, d)];
-    TRY(window_out(w, d, p->in[d], w->size[d], &p->out[d], &p->pad[d], &after));
-    if (mul_overflows(pixels, p->in[d], &pixels)) pixels = INT64_MAX;
-  }
-  if (pixels > INT_MAX) return INVALID("%s has too many pixels: %s", what, shape_str(x));
-  return NULL;
-}
-
-static shoal_status check_depth(const struct kernel_ctx *ctx, const struct window *w) {
-  if (w->size_depth == 1 && w->stride_depth == 1) return NULL;
-  return UNIMPLEMENTED("%s is not yet supported on the depth dimension.", ctx->kernel->op->name);
-}
-
-static shoal_status check_shape(const struct tensor *t, const struct shape *want, const char *what) {
-  struct shape have = tensor_shape(t);
-  if (shape_equal(&have, want)) return NULL;
-  return INVALID("Expected %s shape to be %s, but got %s", what, shape_str(want), shape_str(&have));
-}
+static shoal_status pool_init(struct kernel_init *ki, void *state) { return pool_state_init(state, ki->node); }
 
 /* Inputs in channels-last order, and where the result goes. */
 struct views {
@@ -128,12 +66,12 @@ static shoal_status max_depth_run(struct kernel_ctx *ctx, const struct window *w
 
 static shoal_status forward(struct kernel_ctx *ctx, void (*loop)(struct pool *, const struct pooling *)) {
   struct window w;
-  TRY(window_now(ctx, &w));
+  TRY(pool_window(ctx, ctx->state, &w));
   if (loop == pooling_max && w.size_depth != 1) return max_depth_run(ctx, &w);
-  TRY(check_depth(ctx, &w));
+  TRY(pool_check_depth(ctx, &w));
   struct shape sx = tensor_shape(ctx_in(ctx, 0));
   struct pooling p = {.type = ctx_in_type(ctx, 0)};
-  TRY(geometry(&w, &sx, "tensor_in", &p));
+  TRY(pool_geometry(&w, &sx, "tensor_in", &p));
   struct views v = {0};
   struct tensor *y;
   shoal_status s;
@@ -154,13 +92,13 @@ static shoal_status avg_run(struct kernel_ctx *ctx) { return forward(ctx, poolin
 
 static shoal_status argmax_run(struct kernel_ctx *ctx) {
   const struct pool_state *st = ctx->state;
-  TRY(check_depth(ctx, &st->w));
+  TRY(pool_check_depth(ctx, &st->w));
   const struct tensor *x = ctx_in(ctx, 0);
   struct shape sx = tensor_shape(x);
   struct pooling p = {.type = ctx_in_type(ctx, 0),
                       .argmax_batch = st->batch_in_index,
                       .argmax_wide = ctx_out_type(ctx, 1) == SHOAL_INT64};
-  TRY(geometry(&st->w, &sx, "tensor_in", &p));
+  TRY(pool_geometry(&st->w, &sx, "tensor_in", &p));
   if (!p.argmax_wide && x->n > INT_MAX) return INVALID("Targmax int32 is too narrow for %s", shape_str(&sx));
   struct shape sy = window_shape(&st->w, p.batch, p.out, p.depth);
   struct tensor *y, *index;
@@ -179,14 +117,14 @@ static shoal_status argmax_run(struct kernel_ctx *ctx) {
 /* Inputs orig_input, orig_output, grad. second: grad has the input's shape, the result the output's. */
 static shoal_status max_back(struct kernel_ctx *ctx, bool second) {
   struct window w;
-  TRY(window_now(ctx, &w));
-  TRY(check_depth(ctx, &w));
+  TRY(pool_window(ctx, ctx->state, &w));
+  TRY(pool_check_depth(ctx, &w));
   struct shape sx = tensor_shape(ctx_in(ctx, 0));
   struct pooling p = {.type = ctx_in_type(ctx, 0)};
-  TRY(geometry(&w, &sx, "tensor_in", &p));
+  TRY(pool_geometry(&w, &sx, "tensor_in", &p));
   struct shape sy = window_shape(&w, p.batch, p.out, p.depth);
-  TRY(check_shape(ctx_in(ctx, 1), &sy, "orig_output"));
-  TRY(check_shape(ctx_in(ctx, 2), second ? &sx : &sy, "grad"));
+  TRY(pool_check_shape(ctx_in(ctx, 1), &sy, "orig_output"));
+  TRY(pool_check_shape(ctx_in(ctx, 2), second ? &sx : &sy, "grad"));
   if (ctx_in_type(ctx, 2) != p.type)
     return UNIMPLEMENTED("%s of %s with a gradient of %s", ctx->kernel->op->name, shoal_dtype_name(p.type),
                          shoal_dtype_name(ctx_in_type(ctx, 2)));
@@ -217,15 +155,15 @@ static shoal_status avg_grad_run(struct kernel_ctx *ctx) {
   const struct window *w = &st->w;
   const struct tensor *sizes = ctx_in(ctx, 0), *dy = ctx_in(ctx, 1);
   int rank = w->spatial + 2;
-  TRY(check_depth(ctx, w));
+  TRY(pool_check_depth(ctx, w));
   if (sizes->rank != 1 || sizes->n != rank) return INVALID("out_backprop must be 1-dimensional and %d elements", rank);
   struct shape sx;
   TRY(tensor_get_shape(sizes, false, &sx));
   struct pooling p = {.type = ctx_in_type(ctx, 1)};
-  TRY(geometry(w, &sx, "orig_input_shape", &p));
+  TRY(pool_geometry(w, &sx, "orig_input_shape", &p));
   struct shape sy = window_shape(w, p.batch, p.out, p.depth);
   if (dy->rank != rank) return INVALID("out_backprop must be %d-dimensional", rank);
-  TRY(check_shape(dy, &sy, "grad"));
+  TRY(pool_check_shape(dy, &sy, "grad"));
   struct views v = {0};
   struct tensor *out;
   shoal_status s;
@@ -251,9 +189,9 @@ static shoal_status check_index(const struct kernel_ctx *ctx, const struct tenso
   const struct pool_state *st = ctx->state;
   struct shape sx = tensor_shape(x), sy;
   struct pooling p = {0};
-  TRY(geometry(&st->w, &sx, "tensor_in", &p));
+  TRY(pool_geometry(&st->w, &sx, "tensor_in", &p));
   sy = window_shape(&st->w, p.batch, p.out, p.depth);
-  TRY(check_shape(index, &sy, "argmax"));
+  TRY(pool_check_shape(index, &sy, "argmax"));
   int64_t image = p.batch ? x->n / p.batch : 0, limit = st->batch_in_index ? x->n : image;
   for (int64_t i = 0; i < index->n; i++)
     if (index_at(index, i) < 0 || index_at(index, i) >= limit)
@@ -279,7 +217,7 @@ static shoal_status argmax_grad_run(struct kernel_ctx *ctx) {
   int64_t image;
   TRY(check_index(ctx, x, index, &image));
   struct shape sx = tensor_shape(x), sy = tensor_shape(index);
-  TRY(check_shape(dy, &sy, "grad"));
+  TRY(pool_check_shape(dy, &sy, "grad"));
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &sx, &out));
   tensor_zero(out);
@@ -301,7 +239,7 @@ static shoal_status argmax_grad_grad_run(struct kernel_ctx *ctx) {
   int64_t image;
   TRY(check_index(ctx, x, index, &image));
   struct shape sx = tensor_shape(x), sy = tensor_shape(index);
-  TRY(check_shape(dd, &sx, "grad"));
+  TRY(pool_check_shape(dd, &sx, "grad"));
   struct tensor *out;
   TRY(ctx_out(ctx, 0, &sy, &out));
   if (!out->n) return NULL;
@@ -337,7 +275,7 @@ static shoal_status forward_shape(struct shape_ctx *c) {
   struct window w;
   struct shape x;
   int64_t out[3], before, after;
-  TRY(window_init(&w, c->node, dims_of(c->node)));
+  TRY(window_init(&w, c->node, pool_dims(c->node)));
   TRY(shape_in_rank(c, 0, w.spatial + 2, &x));
   int64_t depth = x.dims[window_depth_at(&w)];
   if (!node_attr(c->node, "ksize")) { /* V2 */
@@ -368,7 +306,7 @@ static shoal_status like_argmax_shape(struct shape_ctx *c) {
   return NULL;
 }
 static shoal_status avg_grad_shape(struct shape_ctx *c) {
-  int rank = dims_of(c->node) + 2;
+  int rank = pool_dims(c->node) + 2;
   TRY(shape_in_value(c, 0, &c->out[0]));
   if (c->out[0].rank != rank) c->out[0] = shape_unknown_of_rank(rank);
   return NULL;
@@ -387,7 +325,7 @@ static shoal_out pool_node(struct grad_ctx *c, const char *op, const shoal_out *
 
 static shoal_status max_grad(struct grad_ctx *c) {
   bool v2 = op_is(c->node->op, "MaxPoolV2");
-  const char *op = v2 ? "MaxPoolGradV2" : dims_of(c->node) == 3 ? "MaxPool3DGrad" : "MaxPoolGrad";
+  const char *op = v2 ? "MaxPoolGradV2" : pool_dims(c->node) == 3 ? "MaxPool3DGrad" : "MaxPoolGrad";
   shoal_out in[5] = {gin(c, 0), gout(c, 0), grad_dy(c, 0)};
   for (int i = 1; v2 && i < 3; i++) in[2 + i] = gin(c, i);
   grad_set(c, 0, pool_node(c, op, in, v2 ? 5 : 3));
@@ -397,7 +335,7 @@ static shoal_status max_grad(struct grad_ctx *c) {
 /* Of MaxPoolGrad: only the gradient that came in matters; where the maxima are does not change. */
 static shoal_status max_grad_grad(struct grad_ctx *c) {
   bool v2 = op_is(c->node->op, "MaxPoolGradV2");
-  const char *op = v2 ? "MaxPoolGradGradV2" : dims_of(c->node) == 3 ? "MaxPool3DGradGrad" : "MaxPoolGradGrad";
+  const char *op = v2 ? "MaxPoolGradGradV2" : pool_dims(c->node) == 3 ? "MaxPool3DGradGrad" : "MaxPoolGradGrad";
   shoal_out in[5] = {gin(c, 0), gin(c, 1), grad_dy(c, 0)};
   for (int i = 3; v2 && i < 5; i++) in[i] = gin(c, i);
   grad_set(c, 0, array_zeros_like(c->g, gin(c, 0)));
@@ -407,7 +345,7 @@ static shoal_status max_grad_grad(struct grad_ctx *c) {
 }
 
 static shoal_status max_grad_grad_grad(struct grad_ctx *c) {
-  const char *op = dims_of(c->node) == 3 ? "MaxPool3DGrad" : "MaxPoolGrad";
+  const char *op = pool_dims(c->node) == 3 ? "MaxPool3DGrad" : "MaxPoolGrad";
   shoal_out in[3] = {gin(c, 0), gin(c, 1), grad_dy(c, 0)};
   grad_set(c, 0, array_zeros_like(c->g, gin(c, 0)));
   grad_set(c, 1, array_zeros_like(c->g, gin(c, 1)));
@@ -423,13 +361,13 @@ static shoal_status argmax_grad(struct grad_ctx *c) {
 
 static shoal_status avg_grad(struct grad_ctx *c) {
   shoal_out in[2] = {array_shape(c->g, gin(c, 0), SHOAL_INT32), grad_dy(c, 0)};
-  grad_set(c, 0, pool_node(c, dims_of(c->node) == 3 ? "AvgPool3DGrad" : "AvgPoolGrad", in, 2));
+  grad_set(c, 0, pool_node(c, pool_dims(c->node) == 3 ? "AvgPool3DGrad" : "AvgPoolGrad", in, 2));
   return NULL;
 }
 
 static shoal_status avg_grad_grad(struct grad_ctx *c) {
   shoal_out in[1] = {grad_dy(c, 0)};
-  grad_set(c, 1, pool_node(c, dims_of(c->node) == 3 ? "AvgPool3D" : "AvgPool", in, 1));
+  grad_set(c, 1, pool_node(c, pool_dims(c->node) == 3 ? "AvgPool3D" : "AvgPool", in, 1));
   return NULL;
 }
 

@@ -1,0 +1,118 @@
+/* Max and average pooling on a card: pool.cu. Either order of channels is read as it lies. */
+#include <string.h>
+
+#include "device/cuda/cuda_kernel.h"
+#include "ops/nn/pooling_shapes.h"
+
+struct cuda_pool {
+  struct pool_state of;
+  CUfunction f;
+};
+
+static shoal_status pool_init(struct kernel_init *ki, void *state) {
+  struct cuda_pool *st = state;
+  const char *op = ki->node->op->name;
+  bool max = op[0] == 'M', grad = strstr(op, "Grad");
+  TRY(pool_state_init(&st->of, ki->node));
+  return cuda_function(cuda_of(ki->device), "pool",
+                       max ? (grad ? "max_pool_grad" : "max_pool") : (grad ? "avg_pool_grad" : "avg_pool"),
+                       dtype_base(ki->kernel->out_types[0]), 0, &st->f);
+}
+
+struct cuda_pool_shape { /* as pool.cu has it */
+  int64_t batch, depth, in[3], out[3], size[3], stride[3], pad[3];
+  int32_t channels_first;
+};
+
+static struct cuda_pool_shape shape_of(const struct window *w, const struct pooling *p) {
+  struct cuda_pool_shape s = {.batch = p->batch, .depth = p->depth, .channels_first = w->channels_first};
+  for (int d = 0; d < 3; d++) {
+    s.in[d] = p->in[d];
+    s.out[d] = p->out[d];
+    s.size[d] = p->size[d];
+    s.stride[d] = p->stride[d];
+    s.pad[d] = p->pad[d];
+  }
+  return s;
+}
+
+static shoal_status find_window(struct kernel_ctx *ctx, struct window *w) {
+  const struct cuda_pool *st = ctx->state;
+  TRY(pool_window(ctx, &st->of, w));
+  if (ctx->kernel->op->name[0] == 'M' && w->size_depth != 1)
+    return UNIMPLEMENTED("Depthwise max pooling is currently only implemented for CPU devices.");
+  return pool_check_depth(ctx, w);
+}
+
+static shoal_status forward_run(struct kernel_ctx *ctx) {
+  const struct cuda_pool *st = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0);
+  struct shape sx = tensor_shape(x);
+  struct pooling p = {0};
+  struct window w;
+  struct tensor *y;
+  TRY(find_window(ctx, &w));
+  TRY(pool_geometry(&w, &sx, "tensor_in", &p));
+  struct shape sy = window_shape(&w, p.batch, p.out, p.depth);
+  TRY(ctx_out(ctx, 0, &sy, &y));
+  struct cuda_pool_shape s = shape_of(&w, &p);
+  return cuda_run_each(ctx, st->f, y->n, (void *[]){(void *)&x->data, &y->data, &s});
+}
+
+static shoal_status max_grad_run(struct kernel_ctx *ctx) {
+  const struct cuda_pool *st = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0), *dy = ctx_in(ctx, 2);
+  struct shape sx = tensor_shape(x);
+  struct pooling p = {0};
+  struct window w;
+  struct tensor *dx;
+  TRY(find_window(ctx, &w));
+  TRY(pool_geometry(&w, &sx, "tensor_in", &p));
+  struct shape sy = window_shape(&w, p.batch, p.out, p.depth);
+  TRY(pool_check_shape(ctx_in(ctx, 1), &sy, "orig_output"));
+  TRY(pool_check_shape(dy, &sy, "grad"));
+  TRY(ctx_out(ctx, 0, &sx, &dx));
+  struct cuda_pool_shape s = shape_of(&w, &p);
+  return cuda_run_each(ctx, st->f, dx->n, (void *[]){(void *)&x->data, (void *)&dy->data, &dx->data, &s});
+}
+
+static shoal_status avg_grad_run(struct kernel_ctx *ctx) {
+  const struct cuda_pool *st = ctx->state;
+  const struct window *w = &st->of.w;
+  const struct tensor *sizes = ctx_in(ctx, 0), *dy = ctx_in(ctx, 1);
+  int rank = w->spatial + 2;
+  struct shape sx;
+  struct pooling p = {0};
+  struct tensor *dx;
+  TRY(pool_check_depth(ctx, w));
+  if (sizes->rank != 1 || sizes->n != rank) return INVALID("out_backprop must be 1-dimensional and %d elements", rank);
+  TRY(tensor_get_shape(sizes, false, &sx));
+  TRY(pool_geometry(w, &sx, "orig_input_shape", &p));
+  if (dy->rank != rank) return INVALID("out_backprop must be %d-dimensional", rank);
+  struct shape sy = window_shape(w, p.batch, p.out, p.depth);
+  TRY(pool_check_shape(dy, &sy, "grad"));
+  TRY(ctx_out(ctx, 0, &sx, &dx));
+  struct cuda_pool_shape s = shape_of(w, &p);
+  return cuda_run_each(ctx, st->f, dx->n, (void *[]){(void *)&dy->data, &dx->data, &s});
+}
+
+#define KERNEL(id, run_, host)                                                    \
+  static const struct kernel_def id[] = {{.device = "GPU",                        \
+                                          .type_attr = "T",                       \
+                                          .types = CUDA_FLOATING,                 \
+                                          .state_size = sizeof(struct cuda_pool), \
+                                          .init = pool_init,                      \
+                                          .run = run_,                            \
+                                          .host_in = host},                       \
+                                         {0}};
+KERNEL(forward, forward_run, 0)
+KERNEL(forward_v2, forward_run, 2 | 4)
+KERNEL(max_grad, max_grad_run, 0)
+KERNEL(max_grad_v2, max_grad_run, 8 | 16)
+KERNEL(avg_grad, avg_grad_run, 1)
+
+const struct device_kernels cuda_pool_kernels[] = {{"MaxPool", forward},           {"MaxPoolV2", forward_v2},
+                                                   {"MaxPool3D", forward},         {"MaxPoolGrad", max_grad},
+                                                   {"MaxPoolGradV2", max_grad_v2}, {"AvgPool", forward},
+                                                   {"AvgPool3D", forward},         {"AvgPoolGrad", avg_grad},
+                                                   {"AvgPool3DGrad", avg_grad},    {0}};

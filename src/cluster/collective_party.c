@@ -10,6 +10,7 @@
 #include "base/block.h"
 #include "base/clock.h"
 #include "base/together.h"
+#include "cluster/collective_parcels.h"
 #include "cluster/collectives.h"
 #include "cluster/worker.h"
 
@@ -41,7 +42,10 @@ struct party {
   double timeout_s;
   struct collective_group *group; /* a reference */
   int rank;
-  struct memory_member *shared;
+  struct memory_member *shared;      /* NULL: in parcels */
+  struct rendezvous *parcelled;      /* the step's, that they are values of; NULL: in memory */
+  struct step_parcels *parcels;      /* of it */
+  const struct party_run *disclosed; /* parcels: what others were told of that may have another shape */
   struct party_run *first, *last;
   struct party_run one;     /* where the first is */
   struct party_slab *slabs; /* and the others */
@@ -95,6 +99,7 @@ static struct party_run *oldest(const struct party *p) {
 }
 
 static int missing(const struct party *p) {
+  if (p->parcels) return parcels_missing(collective_parcels_run(p->parcels));
   struct party_run *x = oldest(p);
   return x ? shared_group_missing(memory_member_group(p->shared), &x->run.id) : -1;
 }
@@ -115,6 +120,14 @@ static void watch(struct party *p, int rank) {
   collective_wire_watch(&p->wire, &x->run.id, rank, &p->watching, watch_ended, w);
 }
 
+/* Parcels are asked for, and who is asked is watched. */
+static void look_at_parcels(struct party *p) {
+  struct party_run *x = oldest(p);
+  if (!x || p->disclosed) return;
+  p->disclosed = x;
+  collective_parcels_disclose(p->parcels, &x->run.id);
+}
+
 /* A process that is stopped is there, and does nothing, and one whose step was given up does not come: the network
  * knows. */
 static void on_look(void *arg) {
@@ -122,7 +135,8 @@ static void on_look(void *arg) {
   int rank = missing(p);
   bool elsewhere = rank >= 0 && p->group->tasks[rank] != p->group->tasks[p->rank];
   alarm_set(&p->look, deadline_after_ms(LOOK_MS), on_look, p);
-  if (!elsewhere) return;
+  if (p->parcels) look_at_parcels(p);
+  if (!elsewhere || p->parcels) return;
   /* What follows may end it there and then. */
   if (p->watched >> rank & 1) {
     struct watch *lost = atomic_exchange(&p->lost, NULL);
@@ -145,6 +159,12 @@ static void release(struct collective_guard *g) {
   block_free(p);
 }
 
+static void leave(struct party *p) {
+  if (p->disclosed) collective_parcels_retract(p->parcels, &p->disclosed->run.id);
+  rendezvous_unref(p->parcelled);
+  if (p->shared) collective_memory_leave(collectives_of(p)->memory, p->shared);
+}
+
 /* The last of it has ended. */
 static void close_party(struct party *p) {
   cancel_deregister(&p->guard.cancel, &p->breaking);
@@ -152,12 +172,12 @@ static void close_party(struct party *p) {
   cancel_start(&p->watching, NULL);
   guard_end(&p->guard);
   rendezvous_unref(p->wire.rendezvous);
-  collective_memory_leave(collectives_of(p)->memory, p->shared);
+  leave(p);
 }
 
 static void tell(struct party *p, struct party_run *x, shoal_status s) {
   bool stopped = cancel_started(&p->guard.cancel);
-  if (shoal_status_code(s) == SHOAL_UNIMPLEMENTED && !stopped) { /* nothing has happened */
+  if (p->shared && shoal_status_code(s) == SHOAL_UNIMPLEMENTED && !stopped) { /* nothing has happened */
     shoal_status_free(s);
     collectives_by_messages(p->site, p->step, x->member, &x->out);
     return;
@@ -205,7 +225,7 @@ static void begin(struct together *t) {
   if (open_party == p) open_party = NULL;
   atomic_store(&p->left, p->n);
   atomic_fetch_add(&p->guard.refs, p->n - 1); /* each has one */
-  atomic_fetch_add(&collectives_of(p)->in_memory, p->n);
+  atomic_fetch_add(p->shared ? &collectives_of(p)->in_memory : &collectives_of(p)->by_messages, p->n);
   atomic_fetch_add(&collectives_of(p)->parties, 1);
   struct cancel *step = p->first->member->cancel;
   if (!guard_begin(&p->guard, collectives_of(p), step) ||
@@ -218,19 +238,27 @@ static void begin(struct together *t) {
   collective_run_start(&p->first->run);
 }
 
+/* Does it go in parcels where it goes by messages? The same on all ranks. */
+static bool is_parcelled(const struct collective_member *m, const struct collective_group *g) {
+  return g->all_ours && m->kind == COLLECTIVE_REDUCE &&
+         parcels_takes(OPERATION_ALL_REDUCE, m->in->n, dtype_size(m->dtype), g->size, m->algorithm);
+}
+
 static bool fits(const struct party *p, const struct session_collectives *site, const struct step *step,
                  const struct collective_member *m) {
+  if (p->shared ? m->algorithm >= 0 : !is_parcelled(m, p->group)) return false;
   return p->site == site && p->step == step && p->device == m->device && p->group->key == m->group_key &&
          p->group->size == m->group_size && (m->rank < 0 || m->rank == p->rank) && p->timeout_s == m->timeout_s &&
          p->first->member->cancel == m->cancel;
 }
 
-/* NULL: the group goes by messages. */
+/* NULL: it goes by messages of its own. */
 static struct party *party_new(struct session_collectives *site, struct step *step, const struct collective_member *m,
-                               struct collective_group *g, int rank) {
+                               struct collective_group *g, int rank, bool by_messages) {
   struct collectives *c = &site->session->worker->collectives;
-  struct memory_member *shared = collective_memory_join(c->memory, g, rank, step->inter);
-  if (!shared) return NULL;
+  struct memory_member *shared = NULL;
+  if (!by_messages && m->algorithm < 0) shared = collective_memory_join(c->memory, g, rank, step->inter);
+  if (!shared && !is_parcelled(m, g)) return NULL;
   struct party *p = block_zalloc(sizeof *p);
   guard_init(&p->guard, c, m->timeout_s, late, release);
   cancel_init(&p->watching);
@@ -242,7 +270,15 @@ static struct party *party_new(struct session_collectives *site, struct step *st
   p->group = collective_group_ref(g);
   p->rank = rank;
   p->shared = shared;
+  if (shared) return p;
+  p->parcelled = steps_get(site->session->worker->steps, step->id);
+  p->parcels = collective_parcels(p->parcelled, g, rank, step->inter);
   return p;
+}
+
+static struct collective_transport *transport_of(const struct party *p) {
+  return p->parcels ? parcels_transport(collective_parcels_run(p->parcels))
+                    : shared_group_transport(memory_member_group(p->shared));
 }
 
 static struct party_run *room(struct party *p) {
@@ -267,7 +303,7 @@ static void add(struct party *p, struct collective_member *m, int source, struct
   x->request = collectives_request(m, p->group, p->rank, source, x->out.n);
   x->run = (struct collective_run){.request = &x->request,
                                    .id = {p->step->id, m->group_key, m->instance_key, m->frame, m->iter},
-                                   .transport = shared_group_transport(memory_member_group(p->shared)),
+                                   .transport = transport_of(p),
                                    .arithmetic = m->arithmetic,
                                    .members = p->group->size,
                                    .element = dtype_size(m->dtype),
@@ -282,22 +318,23 @@ static void add(struct party *p, struct collective_member *m, int source, struct
 }
 
 struct party *party_find(struct session_collectives *site, struct step *step, const struct collective_member *m,
-                         struct collective_group *g, int rank) {
-  if (m->algorithm >= 0) return NULL;
-  if (open_party && fits(open_party, site, step, m)) return open_party;
-  return party_new(site, step, m, g, rank);
+                         struct collective_group *g, int rank, bool by_messages) {
+  struct party *p = open_party;
+  if (p && !(by_messages && p->shared) && fits(p, site, step, m)) return p;
+  return party_new(site, step, m, g, rank, by_messages);
 }
 
 /* Nobody came to it. */
 static void drop(struct party *p) {
-  collective_memory_leave(collectives_of(p)->memory, p->shared);
+  leave(p);
   guard_unref(&p->guard);
 }
 
-void party_add(struct party *p, struct collective_member *m, int source) {
+void party_add(struct party *p, struct collective_member *m, int source, struct tensor *made) {
   bool fresh = !p->first;
   struct tensor out = {0};
-  shoal_status s = m->make(m, &out);
+  if (made) tensor_move(&out, made);
+  shoal_status s = made ? NULL : m->make(m, &out);
   if (s) {
     struct session_collectives *site = p->site;
     if (fresh) drop(p);
@@ -312,14 +349,14 @@ void party_add(struct party *p, struct collective_member *m, int source) {
 
 bool party_take_known(struct session_collectives *site, struct step *step, struct collective_member *m) {
   struct party *p = open_party;
-  if (m->kind == COLLECTIVE_JOIN || m->algorithm >= 0) return false;
+  if (m->kind == COLLECTIVE_JOIN) return false;
   bool near = p && fits(p, site, step, m);
   struct collective_group *g = near ? p->group : collectives_known_group(site, m);
   int source = 0, rank = near ? p->rank : g ? collectives_rank(site, g, m) : -1;
   bool known = rank >= 0 && collectives_known_instance(site, m, rank, &source);
-  if (known && !near) p = party_new(site, step, m, g, rank);
+  if (known && !near) p = party_new(site, step, m, g, rank, false);
   if (!near) collective_group_unref(g);
   if (!known || !p) return false;
-  party_add(p, m, source);
+  party_add(p, m, source, NULL);
   return true;
 }

@@ -29,12 +29,17 @@ static char *name_of(const struct collective_id *id, const int *label) {
                     label[0], label[1], label[2]);
 }
 
-static char *key_of(const struct collective_wire *w, const struct collective_id *id, int from, int to,
-                    const int *label) {
-  const struct collective_place *a = &w->group->places[from], *b = &w->group->places[to];
+char *collective_wire_key(const struct collective_group *g, const struct collective_id *id, int from, int to,
+                          const int *label) {
+  const struct collective_place *a = &g->places[from], *b = &g->places[to];
   char *name = name_of(id, label), *key = rendezvous_key_make(a->device, a->incarnation, b->device, name, 0, 0);
   free(name);
   return key;
+}
+
+static char *key_of(const struct collective_wire *w, const struct collective_id *id, int from, int to,
+                    const int *label) {
+  return collective_wire_key(w->group, id, from, to, label);
 }
 
 /* ---- sending ---- */

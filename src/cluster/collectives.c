@@ -190,10 +190,10 @@ static void begin_by_messages(struct joining *j) {
   collective_run_start(&j->run);
 }
 
-/* It goes on by way of memory, where its step may end at once: nothing of this may be left there. */
+/* It goes on in a party, where its step may end at once: nothing of this may be left there. */
 static void go_to(struct party *p, struct joining *j) {
   guard_end(&j->guard);
-  party_add(p, j->member, j->source);
+  party_add(p, j->member, j->source, tensor_valid(&j->out) ? &j->out : NULL);
   guard_unref(&j->guard);
 }
 
@@ -204,7 +204,7 @@ static void begin(struct joining *j) {
     finish(j, cancel_reason(&j->guard.cancel));
     return;
   }
-  struct party *p = made ? NULL : party_find(j->site, j->step, m, j->group, j->rank);
+  struct party *p = party_find(j->site, j->step, m, j->group, j->rank, made);
   if (p) {
     go_to(p, j);
     return;

@@ -6,7 +6,8 @@
  *                         as all values between tasks do (shared memory, TCP, gRPC), are watched, cancelled and counted
  *                         as they are, and go with their step. TensorFlow's tasks are asked, and ask, by RecvBuf
  *   collective_memory.c   groups whose tasks are on one host: no messages, but memory that they share
- *   collective_party.c    those of them that a step comes to together
+ *   collective_parcels.c  small ones between hosts, several in one message
+ *   collective_party.c    those of either that a step comes to together
  *   collective_known.c    what a session knows of groups and instances
  *   collective_guard.c    what ends them early
  *   collective_service.c  what other tasks ask: CompleteGroup, CompleteInstance, GetStepSequence of the leader; RecvBuf
@@ -46,7 +47,7 @@ struct collectives { /* of one worker */
   struct leader *tables; /* in case that it is us */
   struct collective_memory *memory;
   atomic_int_fast64_t in_memory, by_messages; /* how many were begun */
-  atomic_int_fast64_t parties;                /* how often, of those in memory */
+  atomic_int_fast64_t parties;                /* how often, of those in memory and in parcels */
   pthread_mutex_t lock;
   struct strmap sequences;     /* lock: a graph key -> struct step_sequence * */
   bool coordinated;            /* groups with TensorFlow's tasks in them are of its version 2: see STEP_OF_ALL */
@@ -149,6 +150,9 @@ struct collective_wire { /* of one member's run */
   atomic_int waits_for;  /* a rank, while something is received; -1 */
 };
 void collective_wire_init(struct collective_wire *w);
+/* The key of a message; the caller frees it. */
+char *collective_wire_key(const struct collective_group *g, const struct collective_id *id, int from, int to,
+                          const int *label);
 /* Asks a member for what it will never send: `done` is told UNAVAILABLE where it is gone or stopped, or, when the
  * cancel is started, that it is. */
 void collective_wire_watch(struct collective_wire *w, const struct collective_id *id, int rank, struct cancel *cancel,

@@ -189,7 +189,8 @@ static int metrics(void *arg, struct text *out) {
             (int64_t)atomic_load(&s->worker->collectives.in_memory));
   text_addf(out, "shoal_collectives_total{by=\"messages\"} %" PRId64 "\n",
             (int64_t)atomic_load(&s->worker->collectives.by_messages));
-  put(out, "shoal_collective_parties_total", "counter", "How often such were begun in memory, one or several at once.",
+  put(out, "shoal_collective_parties_total", "counter",
+      "How often such were begun in memory or in parcels, one or several at once.",
       (double)atomic_load(&s->worker->collectives.parties));
   put(out, "shoal_tensor_bytes", "gauge", "Bytes in tensors.", (double)n.tensor_bytes);
   put(out, "shoal_tensor_cached_bytes", "gauge", "Bytes kept for tensors to come.", (double)buffer_bytes_cached());

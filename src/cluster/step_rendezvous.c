@@ -33,6 +33,7 @@ struct entry {
   _Atomic(char *) why;            /* the beginning of what it was aborted with first; NULL: it was not */
   const struct step_names *names; /* set while the step runs here */
   struct step_stats *stats;
+  struct step_guest *guests; /* steps->lock */
 };
 
 /* A connection, or an address, that has asked for values of steps which nobody runs here yet. */
@@ -228,6 +229,10 @@ static void step_abort(struct rendezvous *r, shoal_status why) {
 
 static void step_free(struct rendezvous *r) {
   struct entry *e = (struct entry *)r;
+  for (struct step_guest *g = e->guests, *next; g; g = next) {
+    next = g->next;
+    g->free(g);
+  }
   rendezvous_unref(e->local);
   free(atomic_load(&e->why));
   block_free(e);
@@ -241,6 +246,22 @@ void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct ca
   struct entry *e = (struct entry *)r;
   rendezvous_recv(e->local, key, rendezvous_hash(key), cancel, done, arg);
   if (atomic_load(&e->finished) && rendezvous_local_is_empty(e->local)) steps_cleanup(e->steps, e->id);
+}
+
+struct step_guest *step_rendezvous_guest(struct rendezvous *r,
+                                         bool (*is)(const struct step_guest *g, const void *sought),
+                                         struct step_guest *(*make)(const void *sought), const void *sought) {
+  struct entry *e = (struct entry *)r;
+  pthread_mutex_lock(&e->steps->lock);
+  struct step_guest *g = e->guests;
+  while (g && !is(g, sought)) g = g->next;
+  if (!g) {
+    g = make(sought);
+    g->next = e->guests;
+    e->guests = g;
+  }
+  pthread_mutex_unlock(&e->steps->lock);
+  return g;
 }
 
 shoal_status step_rendezvous_bind(struct rendezvous *r, const struct step_names *names, uint64_t connection,

@@ -43,6 +43,15 @@ void step_rendezvous_unbind(struct rendezvous *r);
 /* A value made on this task, whoever makes it (client feeds, RecvTensor). */
 void step_rendezvous_recv_local(struct rendezvous *r, const char *key, struct cancel *cancel, rendezvous_done done,
                                 void *arg);
+/* What others keep with a step, and goes with it. */
+struct step_guest {
+  struct step_guest *next;
+  void (*free)(struct step_guest *g);
+};
+/* The one that `is` says is sought, made when there is none; make may not use the step. */
+struct step_guest *step_rendezvous_guest(struct rendezvous *r,
+                                         bool (*is)(const struct step_guest *g, const void *sought),
+                                         struct step_guest *(*make)(const void *sought), const void *sought);
 /* Ends waiting receives with ABORTED and forgets the step. */
 void steps_cleanup(struct steps *s, int64_t id);
 /* It was to run here, and did not begin: what was sent to it goes, unless somebody else knows of the step. */

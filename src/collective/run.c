@@ -169,3 +169,12 @@ void collective_run_fail(struct collective_run *r, shoal_status s) {
   pthread_mutex_unlock(&r->lock);
   if (mine) advance(r);
 }
+
+void collective_runs_end(struct collective_run *list) {
+  for (struct collective_run *r = list, *next; r; r = next) {
+    next = r->next;
+    shoal_status s = r->status;
+    r->status = NULL;
+    r->done(r, s);
+  }
+}

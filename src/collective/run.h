@@ -49,5 +49,7 @@ void collective_run_start(struct collective_run *r);
 /* Ends it early, also one that another thread is just about to start; s is consumed. Its own done is still called,
  * once. Of those that no transport does whole: one that has been started. */
 void collective_run_fail(struct collective_run *r, shoal_status s);
+/* Of transports that do it all: calls done of each in a list, with its status. */
+void collective_runs_end(struct collective_run *list);
 
 #endif

@@ -386,15 +386,6 @@ static struct collective_run *drive(struct shared_group *g, int64_t patience) {
   return NULL;
 }
 
-void collective_runs_end(struct collective_run *list) {
-  for (struct collective_run *r = list, *next; r; r = next) {
-    next = r->next;
-    shoal_status s = r->status;
-    r->status = NULL;
-    r->done(r, s);
-  }
-}
-
 static void end_runs(const struct shared_group *g, struct collective_run *list) {
   if (!list) return;
   if (g->over) g->over(g->arg, list);

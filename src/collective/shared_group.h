@@ -32,8 +32,6 @@ struct shared_group_request {
   void *arg;
 };
 
-/* Calls done of each. */
-void collective_runs_end(struct collective_run *list);
 /* Can they share memory, as far as their places say? All ranks come to the same. */
 bool shared_group_could(const struct shared_place *places, int size);
 /* NULL: it cannot be had here, and the others are told. */

@@ -273,14 +273,16 @@ def only_messages_are_taken(cluster):
     fake = DeviceAttributes(name="/job:worker/replica:0/task:0/device:CPU:9", incarnation=5, physical_device_desc="shoal")
     task = "/job:worker/replica:0/task:0/device:CPU:0"
     shape = tf.TensorShape([24]).as_proto()
-    for kind, sent in enumerate(([b"a"] * 2, [1.0] * 12)):  # 48 bytes each: half of what is summed
+    names = "{}:parcel:0", "{}:1:0:0:0:1:0"
+    for kind, (sent, name) in enumerate((x, y) for x in ([b"a"] * 4, [1.0] * 24) for y in names):  # 96 bytes each, as what is summed
         with tf.Graph().as_default() as made:
             value = tf.constant(sent)
-            member("reduce", np.zeros(24, np.float32), 0, group=40 + kind)
+            member("reduce", np.zeros(24, np.float32), 0, group=40 + kind,
+                   communication_hint="auto" if "parcel" in name else "shoal:tree")
             g = made.as_graph_def()
         send = g.node.add(name="send", op="_Send", input=[value.op.name], device=task)
         send.attr["T"].type = value.dtype.as_datatype_enum
-        send.attr["tensor_name"].s = f"{40 + kind}:1:0:0:0:1:0".encode()
+        send.attr["tensor_name"].s = name.format(40 + kind).encode()
         send.attr["send_device"].s, send.attr["recv_device"].s = fake.name.encode(), task.encode()
         send.attr["send_device_incarnation"].i = fake.incarnation
         send.attr["client_terminated"].b = False
@@ -299,7 +301,7 @@ def only_messages_are_taken(cluster):
         try:
             w.worker("RunGraph", (1, graph), (2, 4711 + kind), (8, session), (10, 1), (11, 77 + kind))
         except Wrong as e:
-            assert e.code == "INVALID_ARGUMENT" and "no message of a collective" in e.text, (sent, e)
+            assert e.code == "INVALID_ARGUMENT" and "no message of a collective" in e.text, (sent, name, e)
         else:
             raise AssertionError(sent)
         t.join()
@@ -424,17 +426,42 @@ def many_together():
         return [member("reduce", values(rank, 1 + 37 * i % 2000).astype(types[i % 4]) * 100, rank, v2=v2, size=3, group=group,
                        instance=1 + i, **attrs) for rank in range(3) for i in range(200)]
     with Cluster(["--http_port=0"], worker=["shoal"] * 3) as c, tf.Graph().as_default():
-        by_memory, by_messages = build_many(11, False), build_many(12, True, communication_hint="shoal:direct")
+        alone = build_many(12, True, communication_hint="shoal:halving")
         with tf.Session(c.target("worker", 0)) as s:
-            wanted, first = s.run(by_messages), s.run(by_memory)
-            before = [(ways(c, task), begun(c, task)) for task in range(3)]
-            for _ in range(5):
-                got = s.run(by_memory)
-                assert all(a.tobytes() == b.tobytes() == x.tobytes() for a, b, x in zip(got, wanted, first))
-            for task, (was, parties) in enumerate(before):
-                now = ways(c, task)
-                assert now[0] - was[0] == 1000 and now[1] == was[1], (was, now)
-                assert begun(c, task) - parties < 50, (parties, begun(c, task))
+            wanted = s.run(alone)
+            for way, made in enumerate((build_many(11, False), build_many(13, False, communication_hint="shoal:direct"))):
+                first = s.run(made)
+                before = [(ways(c, task), begun(c, task)) for task in range(3)]
+                for _ in range(5):
+                    got = s.run(made)
+                    assert all(a.tobytes() == b.tobytes() == x.tobytes() for a, b, x in zip(got, wanted, first)), way
+                for task, (was, parties) in enumerate(before):
+                    now = ways(c, task)
+                    assert now[way] - was[way] == 1000 and now[1 - way] == was[1 - way], (was, now)
+                    assert begun(c, task) - parties < 50, (way, parties, begun(c, task))
+
+
+def shapes_that_change():
+    """A session knows the instance; then its members differ, both in parcels, or one too large for them."""
+    with Cluster(worker=["shoal"] * 2) as c, tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+        for group, hint in ((21, "auto"), (22, "shoal:direct")):
+            fed, made = [], []
+            for task in (0, 1):
+                with tf.device(f"/job:worker/task:{task}"):
+                    fed.append(tf.placeholder(tf.float32, [None]))
+                    made.append(RAW.CollectiveReduceV2(
+                        input=fed[-1], group_size=tf.constant(2), group_key=tf.constant(group), instance_key=tf.constant(1),
+                        ordering_token=[], merge_op="Add", final_op="Id", communication_hint=hint))
+            run = lambda *n: s.run(made, dict(zip(fed, (np.ones(k, np.float32) for k in n))))
+            for n in ((3, 4), (3, 100000), (100000, 3), (5, 4)):
+                for k in (3, 100000):
+                    check(run(k, k), [[2.0] * k] * 2)
+                try:
+                    run(*n)
+                except tf.errors.InvalidArgumentError as e:
+                    assert "shape" in e.message, e.message
+                else:
+                    raise AssertionError((hint, n))
 
 
 def steps_of_one():
@@ -484,7 +511,8 @@ if __name__ == "__main__":
         code = report([(f.__name__.replace("_", " "), lambda f=f: f(c))
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
-                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together, steps_of_one,
+                      [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
+                                                                  shapes_that_change, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),

@@ -1,0 +1,540 @@
+/* One thread at a time is at work (`busy`): who comes while another is there leaves what it brings (`begun`, `came`,
+ * `why`) and goes, and that one sees it before it leaves. So all state but these belongs to whoever is busy, and no
+ * lock is held while something is merged, sent, asked for or ended.
+ *
+ * A round of work: what was begun is entered and sent, before anything is summed, since a sum may be written over what
+ * was brought; what has come is taken; sums that became whole are sent; runs that ended are told last, as what they
+ * own is sent from. */
+#include "collective/parcels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/block.h"
+#include "base/keyed_hash.h"
+#include "base/mem.h"
+#include "collective/parcel.h"
+#include "collective/pairs.h"
+
+enum { BUCKETS = 256, MOST_BYTES = 1 << 20 }; /* of a parcel, about */
+
+struct parcel_in { /* a parcel that came */
+  struct parcel_in *next;
+  int peer;
+  int uses; /* entries that are waited with */
+  struct tensor value;
+};
+
+/* A collective that this rank, or another, has come to. */
+struct parcel_item {
+  struct parcel_item *next;   /* of its bucket */
+  struct parcel_item *queued; /* to be sent after it */
+  struct parcel_item *after;  /* begun after it; later: ended after it */
+  uint64_t frame, iter;
+  int instance_key;
+  int64_t n;
+  uint32_t element, stage;    /* stage: that is to be sent */
+  struct collective_run *run; /* NULL: this rank has not come to it */
+  int brought, sums;          /* parts and pieces of the sum that have come */
+  bool is_summed;             /* this rank's piece */
+  uint64_t has_sum;           /* of ranks, by bit */
+  struct parcel_part {
+    const char *data; /* NULL: has not come */
+    struct parcel_in *from;
+  } parts[]; /* [size] */
+};
+
+struct parcels {
+  struct collective_transport head;
+  struct parcels_wire *wire;
+  int rank, size;
+  struct cancel cancel; /* of what is asked for */
+
+  pthread_mutex_t lock;
+  bool busy;                                 /* lock */
+  struct collective_run *begun, *last_begun; /* lock */
+  struct parcel_in *came;                    /* lock: the newest first */
+  shoal_status why;                          /* lock: why all of it ends; it stays */
+
+  /* of whoever is busy */
+  struct parcel_item *buckets[BUCKETS];
+  struct parcel_item *queue, *last_queued;
+  struct parcel_item *ended, *last_ended;
+  uint64_t sent; /* parcels, to each */
+  char *spare;   /* a sum that may not be written to its place yet, and those that wait; NULL: of two ranks */
+  size_t spare_step;
+  struct parcels_peer {
+    uint64_t asked; /* parcels */
+    int misses;     /* what it has to send yet, of collectives that this rank has come to */
+    bool is_asked;  /* lock */
+  } peers[];        /* [size] */
+};
+
+_Static_assert(PARCELLED_RANKS <= 64, "a bit for each");
+
+bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm) {
+  return operation == OPERATION_ALL_REDUCE && size > 1 && size <= PARCELLED_RANKS && n > 0 &&
+         n <= (int64_t)(PARCELLED_BYTES / element) && (algorithm < 0 || algorithm == ALGORITHM_DIRECT);
+}
+
+/* ---- items ---- */
+
+static struct parcel_item **bucket(struct parcels *b, int instance_key, uint64_t frame, uint64_t iter) {
+  uint64_t key = (uint64_t)(uint32_t)instance_key ^ frame * 31 ^ iter << 32;
+  return &b->buckets[hash_keyed_number(key) >> 56];
+}
+
+static struct parcel_item *find(struct parcels *b, int instance_key, uint64_t frame, uint64_t iter) {
+  struct parcel_item *x = *bucket(b, instance_key, frame, iter);
+  while (x && !(x->instance_key == instance_key && x->frame == frame && x->iter == iter)) x = x->next;
+  return x;
+}
+
+static struct parcel_item *find_or_make(struct parcels *b, const struct parcel_entry *e) {
+  struct parcel_item *x = find(b, e->instance_key, e->frame, e->iter);
+  if (x) return x;
+  x = block_zalloc(sizeof *x + (size_t)b->size * sizeof *x->parts);
+  x->instance_key = e->instance_key;
+  x->frame = e->frame;
+  x->iter = e->iter;
+  x->n = e->n;
+  x->element = e->element;
+  struct parcel_item **at = bucket(b, e->instance_key, e->frame, e->iter);
+  x->next = *at;
+  return *at = x;
+}
+
+static void arrival_unref(struct parcel_in *a) {
+  if (--a->uses) return;
+  tensor_release(&a->value);
+  block_free(a);
+}
+
+static void let_go_of_parts(struct parcels *b, struct parcel_item *x) {
+  for (int r = 0; r < b->size; r++) {
+    if (x->parts[r].from) arrival_unref(x->parts[r].from);
+    x->parts[r].from = NULL;
+  }
+}
+
+/* Out of its bucket; it goes when those are told that have ended. */
+static void end_item(struct parcels *b, struct parcel_item *x) {
+  struct parcel_item **at = bucket(b, x->instance_key, x->frame, x->iter);
+  while (*at != x) at = &(*at)->next;
+  *at = x->next;
+  x->after = NULL;
+  if (b->last_ended) b->last_ended->after = x;
+  else b->ended = x;
+  b->last_ended = x;
+}
+
+/* All of it ends before the next round; s, the first, is why, and consumed. */
+static bool fail(struct parcels *b, shoal_status s) {
+  pthread_mutex_lock(&b->lock);
+  if (!b->why) b->why = s;
+  else shoal_status_free(s);
+  pthread_mutex_unlock(&b->lock);
+  return false;
+}
+
+static shoal_status they_differ(const struct parcels *b, int peer) {
+  return INVALID("%s (rank %d) has come to it with another operation, type or shape", b->wire->name(b->wire, peer),
+                 peer);
+}
+
+static shoal_status nonsense(const struct parcels *b, int peer) {
+  return INTERNAL("%s (rank %d) sends what is no parcel of collectives", b->wire->name(b->wire, peer), peer);
+}
+
+/* ---- sending ---- */
+
+static void enqueue(struct parcels *b, struct parcel_item *x, enum parcel_stage stage) {
+  x->stage = stage;
+  x->queued = NULL;
+  if (b->last_queued) b->last_queued->queued = x;
+  else b->queue = x;
+  b->last_queued = x;
+}
+
+static struct parcel_piece piece_to(const struct parcels *b, const struct parcel_item *x, int peer) {
+  return parcel_piece(x->n, x->stage == PARCEL_SUM ? b->rank : peer, b->size);
+}
+
+/* Of the queue, up to `end`. */
+static size_t bytes_to(const struct parcels *b, const struct parcel_item *end, int peer, size_t *n) {
+  size_t bytes = 0;
+  *n = 0;
+  for (const struct parcel_item *x = b->queue; x != end; x = x->queued, ++*n)
+    bytes += parcel_room(piece_to(b, x, peer).n, x->element);
+  return bytes + parcel_head(*n);
+}
+
+static void pack(const struct parcels *b, const struct parcel_item *end, int peer, char *to, size_t n) {
+  size_t at = parcel_head(n), i = 0;
+  parcel_put_count(to, n);
+  for (const struct parcel_item *x = b->queue; x != end; x = x->queued) {
+    struct parcel_piece p = piece_to(b, x, peer);
+    const char *from = x->stage == PARCEL_SUM ? x->run->out : x->run->in;
+    parcel_put(to, i++,
+               &(struct parcel_entry){.frame = x->frame,
+                                      .iter = x->iter,
+                                      .n = x->n,
+                                      .instance_key = x->instance_key,
+                                      .element = x->element,
+                                      .stage = x->stage});
+    memcpy(to + at, from + (size_t)p.at * x->element, (size_t)p.n * x->element);
+    at += parcel_room(p.n, x->element);
+  }
+}
+
+static shoal_status send_to(struct parcels *b, const struct parcel_item *end, int peer) {
+  size_t n, bytes = bytes_to(b, end, peer, &n);
+  struct tensor t = tensor_none();
+  TRY(tensor_new_dims(&t, SHOAL_UINT8, 1, &(int64_t){(int64_t)bytes}));
+  pack(b, end, peer, t.data, n);
+  return b->wire->send(b->wire, peer, b->sent, &t);
+}
+
+/* The end of what goes into one parcel. */
+static struct parcel_item *end_of_parcel(const struct parcels *b) {
+  struct parcel_item *x = b->queue;
+  for (size_t bytes = 0; x && bytes < MOST_BYTES; x = x->queued) bytes += (size_t)x->n * x->element;
+  return x;
+}
+
+static shoal_status flush(struct parcels *b) {
+  while (b->queue) {
+    struct parcel_item *end = end_of_parcel(b);
+    for (int far = 1; far < b->size; far++) TRY(send_to(b, end, (b->rank + far) % b->size));
+    b->sent++;
+    b->queue = end;
+  }
+  b->last_queued = NULL;
+  return NULL;
+}
+
+/* ---- summing ---- */
+
+static void sum_piece(struct parcels *b, struct parcel_item *x) {
+  struct collective_run *run = x->run;
+  struct parcel_piece p = parcel_piece(x->n, b->rank, b->size);
+  const char *sources[PARCELLED_RANKS], *own = (const char *)run->in + (size_t)p.at * x->element;
+  char *out = (char *)run->out + (size_t)p.at * x->element;
+  for (int r = 0; r < b->size; r++) sources[r] = r == b->rank ? own : x->parts[r].data;
+  char *to = b->size > 2 && own == out ? b->spare : out;
+  pairs_sum(run->arithmetic, sources, b->size, x->element, p.n, to, b->spare + b->spare_step, b->spare_step);
+  if (run->arithmetic->final) run->arithmetic->final(run->arithmetic, to, run->members, p.n);
+  if (to != out) memcpy(out, to, (size_t)p.n * x->element);
+}
+
+static bool is_over(const struct parcels *b, const struct parcel_item *x) {
+  return x->is_summed && (b->size == 2 || x->sums == b->size - 1);
+}
+
+static void sum_if_whole(struct parcels *b, struct parcel_item *x) {
+  if (!x->run || x->brought < b->size - 1 || x->is_summed) return;
+  sum_piece(b, x);
+  x->is_summed = true;
+  let_go_of_parts(b, x);
+  if (b->size > 2) enqueue(b, x, PARCEL_SUM);
+  if (is_over(b, x)) end_item(b, x);
+}
+
+/* ---- what comes ---- */
+
+static shoal_status take_brought(struct parcels *b, struct parcel_item *x, struct parcel_in *a, const char *data) {
+  if (x->parts[a->peer].data) return nonsense(b, a->peer);
+  x->parts[a->peer] = (struct parcel_part){data, a};
+  a->uses++;
+  x->brought++;
+  if (x->run) b->peers[a->peer].misses--;
+  sum_if_whole(b, x);
+  return NULL;
+}
+
+static shoal_status take_sum(struct parcels *b, struct parcel_item *x, int peer, const char *data) {
+  struct parcel_piece p = parcel_piece(x->n, peer, b->size);
+  if (!x->run || b->size == 2 || x->has_sum >> peer & 1) return nonsense(b, peer);
+  memcpy((char *)x->run->out + (size_t)p.at * x->element, data, (size_t)p.n * x->element);
+  x->has_sum |= (uint64_t)1 << peer;
+  x->sums++;
+  b->peers[peer].misses--;
+  if (is_over(b, x)) end_item(b, x);
+  return NULL;
+}
+
+/* Elements in a message stand anywhere; what computes wants them where their type stands. */
+static shoal_status align(struct tensor *t) {
+  struct tensor copy;
+  if ((uintptr_t)t->data % 16 == 0) return NULL;
+  TRY(tensor_new_like(&copy, SHOAL_UINT8, t));
+  memcpy(copy.data, t->data, (size_t)t->n);
+  tensor_release(t);
+  tensor_move(t, &copy);
+  return NULL;
+}
+
+static shoal_status take(struct parcels *b, struct parcel_in *a) {
+  struct parcel_reader r;
+  struct parcel_entry e;
+  const char *data;
+  TRY(align(&a->value));
+  if (!parcel_read(&r, a->value.data, (size_t)a->value.n, a->peer, b->rank, b->size)) return nonsense(b, a->peer);
+  while (parcel_next(&r, &e, &data)) {
+    struct parcel_item *x = find_or_make(b, &e);
+    if (x->n != e.n || x->element != e.element) return they_differ(b, a->peer);
+    if (e.stage == PARCEL_SUM) TRY(take_sum(b, x, a->peer, data));
+    else TRY(take_brought(b, x, a, data));
+  }
+  return r.i == r.n ? NULL : nonsense(b, a->peer);
+}
+
+/* ---- what is begun ---- */
+
+/* Who has come to it before; -1: nobody. */
+static int who_came(const struct parcels *b, const struct parcel_item *x) {
+  int r = 0;
+  while (r < b->size && !x->parts[r].data) r++;
+  return r < b->size ? r : -1;
+}
+
+static shoal_status enter(struct parcels *b, struct collective_run *run, struct parcel_item **out) {
+  struct parcel_entry e = {.frame = run->id.frame,
+                           .iter = run->id.iter,
+                           .n = run->request->n,
+                           .instance_key = run->id.instance_key,
+                           .element = (uint32_t)run->element};
+  struct parcel_item *x = *out = find_or_make(b, &e);
+  if (x->run) return INVALID("it is under way already in this step");
+  if (x->n != e.n || x->element != e.element) return they_differ(b, MAX(who_came(b, x), 0));
+  x->run = run;
+  for (int r = 0; r < b->size; r++)
+    if (r != b->rank) b->peers[r].misses += !x->parts[r].data + (b->size > 2);
+  enqueue(b, x, PARCEL_BROUGHT);
+  return NULL;
+}
+
+/* ---- work ---- */
+
+static void ask(struct parcels *b) {
+  for (int r = 0; r < b->size; r++) {
+    struct parcels_peer *p = &b->peers[r];
+    pthread_mutex_lock(&b->lock);
+    bool asks = p->misses > 0 && !p->is_asked && !b->why;
+    if (asks) p->is_asked = true;
+    pthread_mutex_unlock(&b->lock);
+    if (asks) b->wire->recv(b->wire, r, p->asked++, b, &b->cancel);
+  }
+}
+
+static void append(struct collective_run ***last, struct collective_run *run) {
+  run->next = NULL;
+  **last = run;
+  *last = &run->next;
+}
+
+/* Those that have ended; and others, which have failed. */
+static void tell(struct parcels *b, struct collective_run *failed) {
+  struct collective_run *list = NULL, **last = &list;
+  for (struct parcel_item *x = b->ended, *after; x; x = after) {
+    after = x->after;
+    x->run->status = NULL;
+    append(&last, x->run);
+    block_free(x);
+  }
+  b->ended = b->last_ended = NULL;
+  for (struct collective_run *r = failed, *next; r; r = next) {
+    next = r->next;
+    r->status = status_copy(b->why);
+    append(&last, r);
+  }
+  if (list) b->wire->over(b->wire, list);
+}
+
+/* Everything that was begun, in one list; the items go. */
+static struct collective_run *take_all(struct parcels *b) {
+  struct collective_run *list = NULL;
+  for (int i = 0; i < BUCKETS; i++)
+    for (struct parcel_item *x = b->buckets[i], *next; x; x = next) {
+      next = x->next;
+      let_go_of_parts(b, x);
+      if (x->run) {
+        x->run->next = list;
+        list = x->run;
+      }
+      block_free(x);
+    }
+  memset(b->buckets, 0, sizeof b->buckets);
+  b->queue = b->last_queued = NULL;
+  return list;
+}
+
+/* Why is known, and stays. What is asked for ends in parcels_came(). */
+static void end_all(struct parcels *b, struct collective_run *begun, struct parcel_in *came) {
+  cancel_start(&b->cancel, status_copy(b->why));
+  for (struct parcel_in *next; came; came = next) {
+    next = came->next;
+    arrival_unref(came);
+  }
+  struct collective_run *open = take_all(b), **last = &open;
+  while (*last) last = &(*last)->next;
+  *last = begun;
+  tell(b, open);
+}
+
+/* Those that could not be are left in the list. */
+static shoal_status enter_all(struct parcels *b, struct collective_run **begun, struct parcel_item **entered) {
+  struct parcel_item **last = entered, *x;
+  *entered = NULL;
+  for (struct collective_run *run, *next; (run = *begun); *begun = next) {
+    next = run->next;
+    TRY(enter(b, run, &x));
+    x->after = NULL;
+    *last = x;
+    last = &x->after;
+  }
+  return NULL;
+}
+
+static struct parcel_in *in_order(struct parcel_in *came) {
+  struct parcel_in *list = NULL;
+  for (struct parcel_in *next; came; came = next) {
+    next = came->next;
+    came->next = list;
+    list = came;
+  }
+  return list;
+}
+
+static shoal_status take_arrivals(struct parcels *b, struct parcel_in **came) {
+  for (struct parcel_in *a; (a = *came);) {
+    *came = a->next;
+    shoal_status s = take(b, a);
+    pthread_mutex_lock(&b->lock);
+    b->peers[a->peer].is_asked = false; /* not before: what it brought may be all that is missed */
+    pthread_mutex_unlock(&b->lock);
+    arrival_unref(a);
+    TRY(s);
+  }
+  return NULL;
+}
+
+/* False: all of it ends, with what is left of both. What came from one rank is in its order: there is one at a time. */
+static bool work_on(struct parcels *b, struct collective_run **begun, struct parcel_in **came) {
+  struct parcel_item *entered;
+  shoal_status s = enter_all(b, begun, &entered);
+  if (!s) s = flush(b);
+  if (s) return fail(b, s);
+  ask(b);
+  for (struct parcel_item *next; entered; entered = next) {
+    next = entered->after;
+    sum_if_whole(b, entered);
+  }
+  s = take_arrivals(b, came);
+  if (!s) s = flush(b);
+  if (s) return fail(b, s);
+  ask(b);
+  tell(b, NULL);
+  return true;
+}
+
+/* With the lock held; whoever calls it holds the parcels. */
+static void work(struct parcels *b) {
+  if (b->busy) return;
+  b->busy = true;
+  while (b->begun || b->came || (b->why && !cancel_started(&b->cancel))) {
+    struct collective_run *begun = b->begun;
+    struct parcel_in *came = in_order(b->came);
+    shoal_status why = b->why;
+    b->begun = b->last_begun = NULL;
+    b->came = NULL;
+    pthread_mutex_unlock(&b->lock);
+    if (why || !work_on(b, &begun, &came)) end_all(b, begun, came);
+    pthread_mutex_lock(&b->lock);
+  }
+  b->busy = false;
+}
+
+static void do_work(struct parcels *b) {
+  struct parcels_wire *w = b->wire;
+  w->hold(w); /* with what ends it may go */
+  work(b);
+  pthread_mutex_unlock(&b->lock);
+  w->let_go(w);
+}
+
+/* ---- the transport ---- */
+
+static void start(struct collective_transport *t, struct collective_run *list) {
+  struct parcels *b = (struct parcels *)t;
+  struct collective_run *last = list;
+  while (last->next) last = last->next;
+  pthread_mutex_lock(&b->lock);
+  if (b->last_begun) b->last_begun->next = list;
+  else b->begun = list;
+  b->last_begun = last;
+  do_work(b);
+}
+
+static void abandon(struct collective_transport *t, const struct collective_id *id, shoal_status why) {
+  struct parcels *b = (struct parcels *)t;
+  pthread_mutex_lock(&b->lock);
+  if (!b->why) b->why = status_copy(why);
+  do_work(b);
+}
+
+void parcels_came(struct parcels *b, int peer, shoal_status s, struct tensor *parcel) {
+  struct parcel_in *a = block_alloc(sizeof *a);
+  *a = (struct parcel_in){.peer = peer, .uses = 1};
+  tensor_move(&a->value, parcel);
+  pthread_mutex_lock(&b->lock);
+  bool taken = !s && !b->why;
+  if (s && !b->why) {
+    b->why = s;
+    s = NULL;
+  }
+  if (taken) {
+    a->next = b->came;
+    b->came = a;
+  }
+  do_work(b);
+  if (!taken) arrival_unref(a);
+  shoal_status_free(s);
+}
+
+int parcels_missing(struct parcels *b) {
+  int r = 0;
+  pthread_mutex_lock(&b->lock);
+  while (r < b->size && !b->peers[r].is_asked) r++;
+  pthread_mutex_unlock(&b->lock);
+  return r < b->size ? r : -1;
+}
+
+struct collective_transport *parcels_transport(struct parcels *b) {
+  return &b->head;
+}
+
+struct parcels *parcels_new(struct parcels_wire *wire, int rank, int size) {
+  static const struct collective_transport_ops ops = {.name = "parcels", .abandon = abandon, .whole = start};
+  struct parcels *b = block_zalloc(sizeof *b + (size_t)size * sizeof *b->peers);
+  b->head.ops = &ops;
+  b->wire = wire;
+  b->rank = rank;
+  b->size = size;
+  b->spare_step = parcel_room(PARCELLED_BYTES / size, 1) + PARCEL_LINE;
+  if (size > 2) b->spare = block_alloc((size_t)(1 + pairs_levels(size)) * b->spare_step);
+  cancel_init(&b->cancel);
+  pthread_mutex_init(&b->lock, NULL);
+  return b;
+}
+
+void parcels_free(struct parcels *b) {
+  if (!b) return;
+  struct collective_run *open = take_all(b);
+  MUST(!open);
+  shoal_status_free(b->why);
+  cancel_release(&b->cancel);
+  pthread_mutex_destroy(&b->lock);
+  block_free(b->spare);
+  block_free(b);
+}

@@ -1,0 +1,58 @@
+/* Small all-reduces of one group in one step, by messages, those that come together as one: what a rank has for another
+ * goes in parcels (parcel.h), whichever collectives it has come to by then, and the receiver finds in them what it has
+ * come to itself. Nothing is agreed upon and nothing waits for more to come, so ranks may come to them in any order and
+ * in other company; 200 that all come to at one moment are one message each way. A collective alone is what it is
+ * without this: the direct algorithm, two messages one after the other, of two ranks one.
+ *
+ *   stage 1   each rank sends every other that one's piece of what it brings. Of two ranks each sends all of it
+ *   stage 2   it sums its own piece of all, in the order of pairs (schedule.h), and sends the sum to all others. Of two
+ *             ranks both have everything already, and add it in the same order
+ *
+ * A rank asks another for the next parcel as long as it misses something of it, and for no more: when all have ended
+ * nothing is under way.
+ *
+ * Rejected: to agree on a list first, as ranks that share memory do (shared_order.h), is a message there and back
+ * before anything moves; to join without agreeing wants all ranks to come to the same ones at one moment, and they do
+ * not. */
+#ifndef COLLECTIVE_PARCELS_H
+#define COLLECTIVE_PARCELS_H
+
+#include "base/cancel.h"
+#include "collective/meeting.h"
+#include "collective/run.h"
+
+struct parcels;
+
+/* How parcels travel: the layers above say. Both know a parcel by its two ranks and its number. */
+struct parcels_wire {
+  /* The parcel is taken over. */
+  shoal_status (*send)(struct parcels_wire *w, int peer, uint64_t number, struct tensor *parcel);
+  /* Ends in one parcels_came(), now or later; early, when the cancel is started. */
+  void (*recv)(struct parcels_wire *w, int peer, uint64_t number, struct parcels *b, struct cancel *cancel);
+  /* Runs that have ended, with no lock held: collective_runs_end() for them, here or elsewhere. */
+  void (*over)(struct parcels_wire *w, struct collective_run *list);
+  /* They live as long as somebody holds them. */
+  void (*hold)(struct parcels_wire *w);
+  void (*let_go)(struct parcels_wire *w);
+  const char *(*name)(const struct parcels_wire *w, int peer); /* for errors */
+};
+
+enum {
+  PARCELLED_BYTES = 64 << 10, /* larger ones go by themselves */
+  PARCELLED_RANKS = 32,       /* in larger groups a message to each is more than a tree's */
+};
+
+/* Whether such a collective is one of these: the same on all ranks. algorithm: that it asks for; -1: none. */
+bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm);
+
+struct parcels *parcels_new(struct parcels_wire *wire, int rank, int size);
+/* Nothing is under way. */
+void parcels_free(struct parcels *b);
+/* Does whole collectives, of those that it takes. What one of them ends with, all do, and all to come. */
+struct collective_transport *parcels_transport(struct parcels *b);
+/* A parcel, which is taken over, or why there is none. From any thread; merges are done on it. */
+void parcels_came(struct parcels *b, int peer, shoal_status s, struct tensor *parcel);
+/* A rank that is waited for; -1: none. */
+int parcels_missing(struct parcels *b);
+
+#endif

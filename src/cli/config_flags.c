@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "graph/text_format.h"
 #include "proto/config.pb-c.h"
-#include "proto/config.wire.h"
 #include "proto/proto_check.h"
+#include "runtime/session_config.h"
 
 static shoal_status add_text(const char *text, struct text *out) {
   Tensorflow__ConfigProto *config;
@@ -26,43 +26,38 @@ static shoal_status add_text(const char *text, struct text *out) {
   return NULL;
 }
 
-static shoal_status add_fraction(const char *text, struct text *out) {
+static shoal_status read_fraction(const char *text, double *fraction) {
   char *end;
-  double fraction = strtod(text, &end);
-  if (*end || !(fraction > 0 && fraction <= 1))
+  *fraction = strtod(text, &end);
+  if (*end || !(*fraction > 0 && *fraction <= 1))
     return INVALID("--gpu_memory_fraction=%s: expected a number above 0, at most 1", text);
-  put_GPUOptions_per_process_gpu_memory_fraction(out, fraction);
   return NULL;
 }
 
 /* "1024+1024,,4096": the megabytes of a card's devices, and the next card's. */
-static shoal_status add_virtual(const char *text, struct text *out) {
-  size_t experimental = begin_GPUOptions_experimental(out), card = begin_GPUOptions_Experimental_virtual_devices(out);
+static shoal_status read_virtual(const char *text, struct device_options *o) {
+  o->n_cards = 1;
   for (const char *at = text; *at;) {
     char *end = (char *)at;
     double mb = *at == ',' ? 0 : strtod(at, &end);
-    if (end != at) put_GPUOptions_Experimental_VirtualDevices_memory_limit_mb(out, (float)mb);
     if ((end == at && *at != ',') || (*end && !strchr(",+", *end)) || (*end == '+' && strchr(",+", end[1])))
       return INVALID("--virtual_devices=%s: expected megabytes, as in 1024+1024,4096", text);
-    if (*end == ',') {
-      wire_end(out, card);
-      card = begin_GPUOptions_Experimental_virtual_devices(out);
-    }
+    if (end != at) TRY(status_prefix(session_config_add_virtual(o, mb), "--virtual_devices=%s: ", text));
+    if (*end == ',') o->n_cards++;
     at = end + (*end != 0);
   }
-  wire_end(out, card);
-  wire_end(out, experimental);
   return NULL;
 }
 
 shoal_status config_flags_write(const struct config_flags *f, struct text *out) {
+  struct device_options devices = {.allow_growth = f->allow_growth};
+  if (f->memory_fraction) TRY(read_fraction(f->memory_fraction, &devices.memory_fraction));
+  if (f->visible && strlen(f->visible) >= VISIBLE_TEXT)
+    return INVALID("--visible_device_list: more than %d characters", VISIBLE_TEXT - 1);
+  if (f->visible) strcpy(devices.visible, f->visible);
+  if (f->virtual_devices) TRY(read_virtual(f->virtual_devices, &devices));
   if (f->session_config) TRY(add_text(f->session_config, out));
-  if (!f->memory_fraction && !f->visible && !f->virtual_devices && !f->allow_growth) return NULL;
-  size_t options = begin_ConfigProto_gpu_options(out);
-  if (f->memory_fraction) TRY(add_fraction(f->memory_fraction, out));
-  if (f->visible) put_GPUOptions_visible_device_list(out, f->visible);
-  if (f->virtual_devices) TRY(add_virtual(f->virtual_devices, out));
-  if (f->allow_growth) put_GPUOptions_allow_growth(out, true);
-  wire_end(out, options);
+  if (f->memory_fraction || f->visible || f->virtual_devices || f->allow_growth)
+    session_config_write_devices(&devices, out);
   return NULL;
 }

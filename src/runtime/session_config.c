@@ -47,10 +47,10 @@ static void read_count(struct session_config *c, struct wire w) {
   if (type) session_config_ask(c, type, count);
 }
 
-static shoal_status add_virtual(struct device_options *o, float mb) {
+shoal_status session_config_add_virtual(struct device_options *o, double mb) {
   if (o->n_virtual == MOST_VIRTUAL) return INVALID("virtual_devices: more than %d of them", MOST_VIRTUAL);
-  if (!(mb >= 1 && mb < 1e9f)) return INVALID("virtual_devices: memory_limit_mb is %g", (double)mb);
-  o->virtual_devices[o->n_virtual++] = (struct virtual_device){o->n_cards - 1, (int64_t)((double)mb * (1 << 20))};
+  if (!(mb >= 1 && mb < 1e9)) return INVALID("virtual_devices: memory_limit_mb is %g", mb);
+  o->virtual_devices[o->n_virtual++] = (struct virtual_device){o->n_cards - 1, (int64_t)(mb * (1 << 20))};
   return NULL;
 }
 
@@ -58,12 +58,12 @@ static shoal_status add_virtual(struct device_options *o, float mb) {
 static shoal_status read_virtual(struct device_options *o, struct wire w) {
   o->n_cards++;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.tag == GPUOptions_Experimental_VirtualDevices_memory_limit_mb) TRY(add_virtual(o, wire_float(&f)));
+    if (f.tag == GPUOptions_Experimental_VirtualDevices_memory_limit_mb) TRY(session_config_add_virtual(o, wire_float(&f)));
     if (f.tag != GPUOptions_Experimental_VirtualDevices_memory_limit_mb_packed) continue;
     for (size_t at = 0; f.size - at >= sizeof(float); at += sizeof(float)) {
       float mb;
       memcpy(&mb, f.data + at, sizeof mb);
-      TRY(add_virtual(o, mb));
+      TRY(session_config_add_virtual(o, mb));
     }
   }
   return NULL;
@@ -151,3 +151,27 @@ void session_config_write(const shoal_session_options *o, struct text *out) {
 }
 
 void session_config_add_filter(const char *filter, struct text *out) { put_ConfigProto_device_filters(out, filter); }
+
+/* Of the cards in their order: the megabytes of their devices. */
+static void write_virtual(const struct device_options *o, struct text *out) {
+  size_t experimental = begin_GPUOptions_experimental(out);
+  for (int card = 0; card < o->n_cards; card++) {
+    size_t devices = begin_GPUOptions_Experimental_virtual_devices(out);
+    for (int i = 0; i < o->n_virtual; i++) {
+      const struct virtual_device *d = &o->virtual_devices[i];
+      if (d->card == card)
+        put_GPUOptions_Experimental_VirtualDevices_memory_limit_mb(out, (float)((double)d->memory / (1 << 20)));
+    }
+    wire_end(out, devices);
+  }
+  wire_end(out, experimental);
+}
+
+void session_config_write_devices(const struct device_options *o, struct text *out) {
+  size_t options = begin_ConfigProto_gpu_options(out);
+  if (o->memory_fraction > 0) put_GPUOptions_per_process_gpu_memory_fraction(out, o->memory_fraction);
+  if (o->visible[0]) put_GPUOptions_visible_device_list(out, o->visible);
+  if (o->n_cards) write_virtual(o, out);
+  if (o->allow_growth) put_GPUOptions_allow_growth(out, true);
+  wire_end(out, options);
+}

@@ -1,5 +1,5 @@
 /* What a ConfigProto says to those who run sessions: read here for local sessions, servers, masters and workers alike,
- * and written here for sessions on servers. Fields that none of them heeds are passed over. */
+ * and written here for sessions on servers and for flags. Fields that none of them heeds are passed over. */
 #ifndef RUNTIME_SESSION_CONFIG_H
 #define RUNTIME_SESSION_CONFIG_H
 
@@ -41,5 +41,9 @@ void graph_options_read(struct session_config *c, struct wire w);
 void session_config_write(const shoal_session_options *o, struct text *out);
 /* One more of device_filters. */
 void session_config_add_filter(const char *filter, struct text *out);
+/* One more device of the last card that was spoken of (n_cards), with so much memory. */
+shoal_status session_config_add_virtual(struct device_options *o, double mb);
+/* gpu_options, laid over what out has: what o says of them. */
+void session_config_write_devices(const struct device_options *o, struct text *out);
 
 #endif

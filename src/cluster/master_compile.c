@@ -250,9 +250,11 @@ static shoal_status rewrite(struct compiling *k) {
   struct alarm alarm = {0};
   cancel_init(&k->folding);
   alarm_set(&alarm, deadline_after_ms(FOLDING_MS), end_folding, k);
-  shoal_status s = graph_rewrite(
-      k->pruned,
-      &(struct rewrite_options){.off = k->session->config.said.as_is ? "all" : NULL, .evaluate = evaluate, .arg = k});
+  shoal_status s =
+      graph_rewrite(k->pruned, &(struct rewrite_options){.off = k->session->config.said.as_is ? "all" : NULL,
+                                                         .evaluate = evaluate,
+                                                         .arg = k,
+                                                         .has_kernel = kernel_is_of_host});
   alarm_clear(&alarm);
   cancel_release(&k->folding);
   return s;

@@ -129,6 +129,11 @@ bool kernel_is_here(const struct shoal_node *n) {
   return kernel_supports(n, type_of(n, &spec));
 }
 
+bool kernel_is_of_host(const struct shoal_node *n) {
+  struct device_spec spec;
+  return !strcmp(type_of(n, &spec), device_type_host()->name);
+}
+
 bool kernel_is_elementwise(const struct shoal_node *n) {
   struct device_spec spec;
   const struct kernel_def *k = find(n, type_of(n, &spec));

@@ -163,6 +163,8 @@ shoal_status kernel_find(const struct shoal_node *n, const char *device_type, co
 bool kernel_supports(const struct shoal_node *n, const char *device_type);
 /* The same for the device that the node is on. */
 bool kernel_is_here(const struct shoal_node *n);
+/* Is it for a device of the host's type? These have the same kernels in every task; of others their own task knows. */
+bool kernel_is_of_host(const struct shoal_node *n);
 /* True when the kernel for this node, on its device, is KERNEL_ELEMENTWISE. */
 bool kernel_is_elementwise(const struct shoal_node *n);
 /* Which inputs and outputs of a node are in host memory, if this is its kernel on a device whose memory is its own. */

@@ -127,7 +127,30 @@ def under(master):
             odd_bytes(c)
 
 
-TESTS = [("under Shoal's master", lambda: under("shoal")), ("under TensorFlow's master", lambda: under("tf"))]
+def fused_for_host_alone(c):
+    for device, op in (("GPU", "MatMul"), ("CPU", "_FusedMatMul")):
+        with tf.Graph().as_default(), tf.device(f"/device:{device}:0"):
+            x, w, b = tf.placeholder(tf.float32, [2, 3]), tf.ones([3, 4]), tf.ones([4])
+            y, metadata = tf.nn.relu(tf.nn.bias_add(tf.matmul(x, w), b)), tf.RunMetadata()
+            with tf.Session(c.target("worker")) as s:
+                s.run(y, {x: np.ones([2, 3])}, tf.RunOptions(output_partition_graphs=True), metadata)
+        ops = [n.op for g in metadata.partition_graphs for n in g.node]
+        assert op in ops and ("_FusedMatMul" in ops) == (device == "CPU"), (device, ops)
+
+
+def beside_a_card():
+    """A master fuses for the host's kernels, which every task has; for a card's, only the card's own task can."""
+    os.environ["SHOAL_SOFT_GPUS"] = "1"
+    try:
+        with Cluster(worker=["shoal"]) as c:
+            fused_for_host_alone(c)
+    finally:
+        del os.environ["SHOAL_SOFT_GPUS"]
+
+
+TESTS = [("what is fused beside a card", beside_a_card),
+         ("under Shoal's master", lambda: under("shoal")),
+         ("under TensorFlow's master", lambda: under("tf"))]
 
 if __name__ == "__main__":
     sys.exit(report(TESTS))

@@ -58,7 +58,8 @@ shoal_status session_config_add_virtual(struct device_options *o, double mb) {
 static shoal_status read_virtual(struct device_options *o, struct wire w) {
   o->n_cards++;
   for (struct wire_field f; wire_next(&w, &f) == WIRE_FIELD;) {
-    if (f.tag == GPUOptions_Experimental_VirtualDevices_memory_limit_mb) TRY(session_config_add_virtual(o, wire_float(&f)));
+    if (f.tag == GPUOptions_Experimental_VirtualDevices_memory_limit_mb)
+      TRY(session_config_add_virtual(o, wire_float(&f)));
     if (f.tag != GPUOptions_Experimental_VirtualDevices_memory_limit_mb_packed) continue;
     for (size_t at = 0; f.size - at >= sizeof(float); at += sizeof(float)) {
       float mb;

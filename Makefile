@@ -46,11 +46,13 @@ fuzzers:
 check: all ## the unit tests alone: a minute
 	@tools/python.sh tests/run.py --build $(BUILD) unit
 
-.PHONY: test-gpu gpu-kit
+.PHONY: test-gpu bench-gpu gpu-kit
 gpu-kit: ## what a bare x86_64 machine with an NVIDIA card lacks to build us, in one archive: BUILD/gpu-kit.tar.gz
 	@tools/gpu_kit.sh $(BUILD)/gpu-kit.tar.gz
 test-gpu: all ## on a machine with an NVIDIA card: its kernels beside the CPU's
 	@for t in $(BUILD)/tests/gpu_*_test; do SHOAL_NEEDS_GPU=1 $$t || exit 1; done
+bench-gpu: all ## on such a machine: speed beside PyTorch, where that is there ($$SHOAL_TORCH: its Python)
+	@python3 bench/gpu.py --build $(BUILD)
 
 .PHONY: soak
 soak: need-tensorflow all ## 10,000 steps and 1,000 sessions on a cluster, memory and threads watched

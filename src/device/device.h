@@ -39,6 +39,9 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   /* A value of the device for the host: *to becomes a tensor of its memory. done is called once, from any thread,
    * perhaps before it returns; from and to stay valid until then. */
   void (*to_host)(struct device *d, const struct tensor *from, struct tensor *to, device_done done, void *arg);
+  /* (optional) The same for a value that nobody reads before the step ends: *to is memory of the host at once, and has
+   * the value when all that was queued by then is over. It may go before. */
+  shoal_status (*to_host_at_end)(struct device *d, const struct tensor *from, struct tensor *to);
   /* A value of the host for the device: *to is there for whatever the device does from now on. The bytes of `from` are
    * held, and may be read until the step ends. */
   shoal_status (*from_host)(struct device *d, const char *who, const struct tensor *from, struct tensor *to);
@@ -54,6 +57,8 @@ struct device_ops { /* but for free(), not asked of devices whose memory is the 
   /* Tells when all that has been queued by now is over: once, from any thread. An error is one of the device itself,
    * which nobody else was told of. */
   void (*when_done)(struct device *d, device_done done, void *arg);
+  /* (optional) The same for a thread that has nothing else to do: it comes back then. */
+  shoal_status (*finish)(struct device *d);
   void (*free)(struct device *d); /* (optional) what start() made; nothing runs there any more */
 };
 

@@ -216,6 +216,7 @@ static shoal_status run_step(struct local_session *s, struct local_step *step, c
   r.run.step.n_args = step->n_feeds;
   r.run.step.rets = values + step->n_feeds;
   r.run.step.n_rets = step->n_fetches;
+  r.run.step.here = true;
   if (metadata && o && o->trace_level > 0) r.run.step.stats = step_stats_new(true);
   shoal_status status = local_session_enter(s, &r);
   if (!status) {

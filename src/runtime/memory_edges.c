@@ -5,7 +5,8 @@
  * So everything that goes in and out of a device passes here and nowhere else: arguments and results, sends and
  * receives and constants are in host memory by their kernels' word, and sizes and axes are read there. A constant is
  * copied once. Sends and receives between devices of one type in this task are made to take the device's memory first,
- * if the type can copy between its devices. A variant is in host memory always; where it leaves the device it passes
+ * if the type can copy between its devices. What only the end of a step reads, its fetches, is copied by _ToHostAtEnd:
+ * nobody waits for it but that end. A variant is in host memory always; where it leaves the device it passes
  * _ToHost for the sake of the tensors in it.
  *
  * It is done to the graph of one device just before it is compiled, when kernels are known; the graph a master made, or
@@ -104,7 +105,30 @@ static void join_peers(struct shoal_graph *g, const struct device *d) {
   }
 }
 
-shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d) {
+/* ---- what only the end of a step reads ---- */
+
+static void count_other_readers(const struct shoal_graph *g, int *others) {
+  for (size_t i = 0; i < g->nodes.n; i++) {
+    const struct shoal_node *n = g->nodes.at[i];
+    for (int k = 0; n && k < n->n_in; k++)
+      if (n->in[k].node) others[n->in[k].node->id] += !op_is(n->op, "_Retval");
+    for (size_t k = 0; n && k < n->control.n; k++) others[n->control.at[k]->id]++;
+  }
+}
+
+/* A value that is fetched and not looked at before is copied without anyone waiting: the step's end does. */
+static void fetch_at_end(struct shoal_graph *g, const struct device *d) {
+  int *others = mem_zalloc(g->nodes.n, sizeof *others);
+  if (d->type->ops->to_host_at_end) count_other_readers(g, others);
+  for (size_t i = 0; d->type->ops->to_host_at_end && i < g->nodes.n; i++) {
+    struct shoal_node *n = g->nodes.at[i];
+    if (n && op_is(n->op, "_ToHost") && !others[n->id] && dtype_plain(dtype_base(n->in_types[0])))
+      n->op = op_find("_ToHostAtEnd");
+  }
+  free(others);
+}
+
+shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d, bool step) {
   join_peers(g, d);
   size_t n_nodes = g->nodes.n, n_in = 0, n_out = 0;
   struct walk w = {.g = g, .d = d, .first_out = mem_zalloc(n_nodes, sizeof *w.first_out)};
@@ -118,6 +142,7 @@ shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d) {
   w.host_out = mem_zalloc(n_out, 1);
   uint8_t *host_in = mem_zalloc(n_in, 1);
   shoal_status s = walk_all(&w, n_nodes, host_in);
+  if (!s && step) fetch_at_end(g, d);
   free(host_in);
   free(w.host_out);
   free(w.copies);

@@ -6,6 +6,6 @@
 #include "graph/graph.h"
 
 /* Puts a copy on each edge whose ends are not in the same memory. For devices whose memory is not the host's. */
-shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d);
+shoal_status memory_edges_add(struct shoal_graph *g, const struct device *d, bool step);
 
 #endif

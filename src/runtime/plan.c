@@ -386,7 +386,7 @@ static shoal_status compile_for(const struct shoal_graph *g, const struct plan_o
 shoal_status plan_compile(const struct shoal_graph *g, const struct plan_options *options, struct plan **out) {
   if (options->device->type->host) return compile_for(g, options, out);
   struct shoal_graph *copy = graph_copy(g, NULL);
-  shoal_status s = memory_edges_add(copy, options->device);
+  shoal_status s = memory_edges_add(copy, options->device, options->step);
   if (!s) s = compile_for(copy, options, out);
   graph_free(copy);
   return s;
@@ -454,7 +454,9 @@ shoal_status plan_evaluate(const struct plan_options *o, const struct shoal_node
   return s;
 }
 
-bool plan_is_straight(const struct plan *p) { return p->straight && !p->n_calls && p->device->type->host; }
+bool plan_is_alone(const struct plan *p) { return p->straight && !p->n_calls; }
+
+bool plan_is_straight(const struct plan *p) { return plan_is_alone(p) && p->device->type->host; }
 
 /* ---- the end of a step on a device that may still have work queued ---- */
 
@@ -475,19 +477,29 @@ static void queue_over(void *arg, shoal_status s) {
   e.done(e.arg, e.status);
 }
 
-/* Also after an error: what is queued refers to the step. */
+/* The run that this thread has begun and not yet left. */
+static _Thread_local const struct queue_end *launching;
+
+/* Also after an error: what is queued refers to the step. Who began the step and waits for it waits for the device
+ * itself, where the plan is over on that thread: nobody has to wake it. */
 static void plan_over(void *arg, shoal_status s) {
   struct queue_end *e = arg;
   struct device *d = e->plan->device;
+  bool here = e->step->here && launching == e && d->type->ops->finish;
   e->status = s;
-  d->type->ops->when_done(d, queue_over, e);
+  if (launching == e) launching = NULL;
+  if (here) queue_over(e, d->type->ops->finish(d));
+  else d->type->ops->when_done(d, queue_over, e);
 }
 
 static void run_and_wait(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {
   struct queue_end *e = mem_alloc(sizeof *e);
+  const struct queue_end *before = launching;
   *e = (struct queue_end){p, step, done, arg, NULL};
+  launching = e;
   if (p->straight) straight_run(p, step, plan_over, e);
   else dataflow_run(p, step, plan_over, e);
+  launching = before;
 }
 
 void plan_run(struct plan *p, struct step *step, void (*done)(void *, shoal_status), void *arg) {

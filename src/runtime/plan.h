@@ -22,6 +22,7 @@ struct plan_options {
   struct device *device;
   struct resource_mgr *resources;
   struct function_runtime *functions; /* NULL: no functions */
+  bool step; /* it runs as a step, or a part of one, whose end waits for what devices have queued; not a function */
   struct kernel_cache *kernels;       /* where stateful kernels are kept across plans of a session; NULL: none are */
 };
 
@@ -34,6 +35,8 @@ struct plan *plan_ref(struct plan *p);
 void plan_unref(struct plan *p);
 /* True when plan_run never waits for anything outside the plan and ends before it returns. */
 bool plan_is_straight(const struct plan *p);
+/* The same but for what its device has queued. */
+bool plan_is_alone(const struct plan *p);
 
 /* Runs one node now, outside any plan: for constant folding. Asynchronous kernels are refused. cancel (NULL: nobody
  * does) ends it as it ends a step. */

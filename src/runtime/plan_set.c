@@ -32,6 +32,7 @@ shoal_status plan_set_add(struct plan_set *set, const struct plan_places *p, int
   struct plan_options o = {.device = p->devices[device],
                            .resources = p->resources[device],
                            .functions = p->functions,
+                           .step = p->steps,
                            .kernels = p->kernels};
   if (!set->plans) set->plans = mem_zalloc((size_t)p->n_devices, sizeof *set->plans);
   TRY(plan_compile(g, &o, &set->plans[set->n]));

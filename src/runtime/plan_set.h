@@ -16,6 +16,7 @@ struct plan_places {
   int n_devices;
   struct function_runtime *functions; /* NULL: none */
   struct kernel_cache *kernels;
+  bool steps;                                     /* sets run by plan_set_launch: as steps of their own */
   int (*place_of)(void *arg, const char *device); /* the number of a device by its name; -1: none */
   void *arg;
   int64_t *next_name; /* of the nodes that cutting adds */

@@ -192,7 +192,7 @@ static void copies_stand_where_memory_changes(void **state) {
   struct device *d;
   ASSERT_OK(device_new("GPU", task, 0, NULL, &d));
   int before = g->n_nodes;
-  ASSERT_OK(memory_edges_add(g, d));
+  ASSERT_OK(memory_edges_add(g, d, false));
   assert_int_equal(g->n_nodes, before + 2);
   assert_true(op_is(graph_find(g, "sum")->in[0].node->op, "_ToDevice"));
   assert_ptr_equal(graph_find(g, "sum")->in[0].node, graph_find(g, "sum")->in[1].node);

@@ -9,8 +9,10 @@
  * computes: memory that is given back may be had again at once, since its next user comes later there; only a copy in
  * waits for the count it was given back at.
  *
+ * Small copies in, and copies out that are wanted at the end of the step only, are put on the stream that computes.
+ *
  * One lock a device covers its streams. A thread of the device waits for copies out and for the ends of
- * steps, and tells who asked. */
+ * steps, and tells who asked; a thread that has begun a step and has nothing else to do waits for the card itself. */
 #ifndef DEVICE_CUDA_CUDA_H
 #define DEVICE_CUDA_CUDA_H
 
@@ -27,6 +29,9 @@ struct cuda_teller;
 struct cuda_pinned;
 
 enum { CUDA_VIEWS = 5, CUDA_TURNS = 4 };
+/* Copies in of so many bytes go with what computes: a stream of their own gains less than the streams' waiting for each
+ * other costs. */
+enum { CUDA_SMALL_COPY = 1 << 20 };
 enum cuda_stream_id { CUDA_COMPUTE, CUDA_IN, CUDA_OUT, CUDA_STREAMS };
 
 struct cuda_stream {
@@ -34,6 +39,12 @@ struct cuda_stream {
   CUevent mark;                  /* where it was when another one was told to wait for it */
   uint64_t queued;               /* work put on it so far */
   uint64_t waited[CUDA_STREAMS]; /* how much of the others it comes after */
+};
+
+struct cuda_held_list { /* cuda_held.c */
+  struct buffer **at;
+  size_t n, cap, bytes;
+  uint64_t first; /* how many were let go before at[0] */
 };
 
 struct cuda_device {
@@ -45,6 +56,7 @@ struct cuda_device {
   atomic_uint_fast64_t computed;            /* what has been put on the stream that computes, for who has no lock */
   struct cuda_memory *memory;
   struct cuda_teller *teller;
+  struct cuda_held_list held; /* lock */
   struct cuda_pinned *pinned;
   struct cuda_blas *blas;
   struct cuda_dnn *dnn;         /* NULL: no convolution yet */
@@ -97,6 +109,20 @@ void cuda_teller_free(struct cuda_teller *t); /* all have been told */
  * device's lock held. */
 shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const struct tensor *hold, struct buffer *held,
                        device_done done, void *arg);
+
+/* The same for all that is on the three streams, CUDA_OUT being the last; what was held until then is let go. */
+shoal_status cuda_tell_end(struct cuda_teller *t, device_done done, void *arg);
+/* The type's: this thread waits for all of that. */
+shoal_status cuda_finish(struct device *d);
+
+/* ---- what is held until a step ends (cuda_held.c) ---- */
+
+/* A buffer that queued work uses is held until somebody has waited for all of that work. False: there is enough of them
+ * already; the caller has it told. With the device's lock held. */
+bool cuda_hold(struct cuda_device *c, struct buffer *b);
+/* How many have been held so far, with the lock; and those of them that still are are let go, without it. */
+uint64_t cuda_held_last(const struct cuda_device *c);
+void cuda_let_go(struct cuda_device *c, uint64_t last);
 
 /* ---- kernels ---- */
 

@@ -21,12 +21,26 @@ static shoal_status tensor_here(struct device *d, const char *who, const struct 
 
 static void ignore(void *arg, shoal_status s) { shoal_status_free(s); }
 
+/* What must be told of is told, where it is not held. */
+static shoal_status hold(struct cuda_device *c, enum cuda_stream_id on, struct buffer *b) {
+  return cuda_hold(c, b) ? NULL : cuda_tell(c->teller, on, NULL, b, ignore, NULL);
+}
+
+static shoal_status queue_small_in(struct cuda_device *c, const struct tensor *to, struct buffer *staged) {
+  TRY(cuda_use(c, to)); /* a copy that its memory had before it was given back */
+  cuda_count_computed(c);
+  TRY(cuda_status(c->api->copy_in(address(to), staged->data, tensor_bytes(to), c->streams[CUDA_COMPUTE].stream),
+                  "a copy to the card"));
+  return hold(c, CUDA_COMPUTE, staged);
+}
+
 static shoal_status queue_in(struct cuda_device *c, const struct tensor *to, struct buffer *staged) {
   struct cuda_stream *in = &c->streams[CUDA_IN];
+  if (tensor_bytes(to) <= CUDA_SMALL_COPY) return queue_small_in(c, to, staged);
   TRY(cuda_wait(c, CUDA_IN, CUDA_COMPUTE, cuda_freed_at(to)));
   TRY(cuda_status(c->api->copy_in(address(to), staged->data, tensor_bytes(to), in->stream), "a copy to the card"));
   cuda_set_copied_in(to, ++in->queued);
-  return cuda_tell(c->teller, CUDA_IN, NULL, staged, ignore, NULL);
+  return hold(c, CUDA_IN, staged);
 }
 
 static shoal_status cuda_from_host(struct device *d, const char *who, const struct tensor *from, struct tensor *to) {
@@ -72,6 +86,29 @@ static void cuda_to_host(struct device *d, const struct tensor *from, struct ten
     if (s) tensor_release(to);
   }
   if (s || empty) done(arg, s);
+}
+
+/* In the order of what computes, which is over by then with what it reads: no reference is needed. */
+static shoal_status queue_late(struct cuda_device *c, const struct tensor *from, struct buffer *host) {
+  TRY(cuda_use(c, from));
+  cuda_count_computed(c);
+  TRY(cuda_status(c->api->copy_out(host->data, address(from), tensor_bytes(from), c->streams[CUDA_COMPUTE].stream),
+                  "a copy from the card"));
+  return hold(c, CUDA_COMPUTE, host);
+}
+
+static shoal_status cuda_to_host_at_end(struct device *d, const struct tensor *from, struct tensor *to) {
+  struct cuda_device *c = cuda_of(d);
+  struct buffer *host;
+  TRY(cuda_pinned_buffer(c->pinned, tensor_bytes(from), &host));
+  tensor_move(to, from); /* its type and shape */
+  to->buffer = host;
+  to->data = host->data;
+  cuda_lock(c);
+  shoal_status s = from->n ? queue_late(c, from, host) : NULL;
+  cuda_unlock(c);
+  if (s) tensor_release(to);
+  return s;
 }
 
 /* Another device may be on this card or on another; the driver finds the way. All that its owner has queued comes
@@ -150,7 +187,7 @@ static void cuda_zero(struct device *d, const struct tensor *t) {
 static shoal_status queue_end(struct cuda_device *c, device_done done, void *arg) {
   TRY(cuda_wait(c, CUDA_OUT, CUDA_COMPUTE, c->streams[CUDA_COMPUTE].queued));
   TRY(cuda_wait(c, CUDA_OUT, CUDA_IN, c->streams[CUDA_IN].queued));
-  return cuda_tell(c->teller, CUDA_OUT, NULL, NULL, done, arg);
+  return cuda_tell_end(c->teller, done, arg);
 }
 
 static void cuda_when_done(struct device *d, device_done done, void *arg) {
@@ -211,6 +248,8 @@ static void cuda_free(struct device *d) {
     for (int i = 0; i < CUDA_STREAMS; i++)
       if (c->streams[i].stream) c->api->stream_finish(c->streams[i].stream);
     cuda_teller_free(c->teller);
+    cuda_let_go(c, cuda_held_last(c));
+    free(c->held.at);
     cuda_blas_free(c->blas);
     cuda_dnn_free(c->dnn);
     cuda_modules_free(c);
@@ -238,12 +277,14 @@ static shoal_status cuda_start(struct device *d, const struct device_options *o)
 
 static const struct device_ops cuda_ops = {.alloc = cuda_alloc,
                                            .to_host = cuda_to_host,
+                                           .to_host_at_end = cuda_to_host_at_end,
                                            .from_host = cuda_from_host,
                                            .from_peer = cuda_from_peer,
                                            .copy = cuda_copy,
                                            .zero = cuda_zero,
                                            .copy_view = cuda_copy_view,
                                            .when_done = cuda_when_done,
+                                           .finish = cuda_finish,
                                            .free = cuda_free};
 
 DEVICE_TYPE(cuda) = {.name = "GPU",

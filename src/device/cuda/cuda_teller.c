@@ -11,6 +11,7 @@ struct cuda_told {
   CUevent event;
   struct tensor tensor;
   struct buffer *buffer;
+  uint64_t held; /* let go up to there */
   device_done done;
   void *arg;
 };
@@ -55,6 +56,7 @@ static void wait_and_tell(void *arg) {
   void *told = w->arg;
   tensor_release(&w->tensor);
   buffer_unref(w->buffer);
+  cuda_let_go(c, w->held);
   give(w);
   done(told, s);
 }
@@ -74,10 +76,11 @@ static shoal_status take(struct cuda_teller *t, struct cuda_told **out) {
   return NULL;
 }
 
-shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const struct tensor *hold, struct buffer *held,
-                       device_done done, void *arg) {
+static shoal_status tell(struct cuda_teller *t, enum cuda_stream_id after, const struct tensor *hold,
+                         struct buffer *held, uint64_t last, device_done done, void *arg) {
   struct cuda_told *w;
   TRY(take(t, &w));
+  w->held = last;
   w->done = done;
   w->arg = arg;
   w->tensor = tensor_none();
@@ -92,5 +95,38 @@ shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const s
   tensor_release(&w->tensor); /* not the last reference: the caller has one */
   w->next = t->free;
   t->free = w;
+  return s;
+}
+
+shoal_status cuda_tell(struct cuda_teller *t, enum cuda_stream_id after, const struct tensor *hold, struct buffer *held,
+                       device_done done, void *arg) {
+  return tell(t, after, hold, held, 0, done, arg);
+}
+
+shoal_status cuda_tell_end(struct cuda_teller *t, device_done done, void *arg) {
+  return tell(t, CUDA_OUT, NULL, NULL, cuda_held_last(t->c), done, arg);
+}
+
+/* ---- waiting without the thread ---- */
+
+/* The stream that computes comes after the two others. */
+static shoal_status mark_end(struct cuda_device *c, struct cuda_told **out) {
+  TRY(cuda_wait(c, CUDA_COMPUTE, CUDA_IN, c->streams[CUDA_IN].queued));
+  TRY(cuda_wait(c, CUDA_COMPUTE, CUDA_OUT, c->streams[CUDA_OUT].queued));
+  TRY(take(c->teller, out));
+  (*out)->held = cuda_held_last(c);
+  return cuda_status(c->api->event_record((*out)->event, c->streams[CUDA_COMPUTE].stream), "an event");
+}
+
+shoal_status cuda_finish(struct device *d) {
+  struct cuda_device *c = cuda_of(d);
+  struct cuda_told *w = NULL;
+  cuda_lock(c);
+  shoal_status s = mark_end(c, &w);
+  cuda_unlock(c);
+  if (!s) s = cuda_status(c->api->event_wait(w->event), "work on the card");
+  if (!w) return s;
+  cuda_let_go(c, w->held);
+  give(w);
   return s;
 }

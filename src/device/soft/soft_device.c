@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/latch.h"
 #include "base/mem.h"
 #include "device/soft/soft.h"
 #include "ops/array/strided.h"
@@ -142,6 +143,32 @@ static void soft_to_host(struct device *d, const struct tensor *from, struct ten
   pool_submit(self(d)->out, download, w);
 }
 
+struct soft_late {
+  struct tensor from; /* held until it is done */
+  struct buffer *to;  /* the same */
+};
+
+static void download_late(void *arg) {
+  struct soft_late *l = arg;
+  struct tensor open;
+  soft_open(&l->from, &open);
+  if (open.n) memcpy(l->to->data, open.data, tensor_bytes(&open));
+  tensor_release(&open);
+  tensor_release(&l->from);
+  buffer_unref(l->to);
+  free(l);
+}
+
+static shoal_status soft_to_host_at_end(struct device *d, const struct tensor *from, struct tensor *to) {
+  struct shape shape = tensor_shape(from);
+  TRY(tensor_new(to, (shoal_dtype)from->dtype, &shape));
+  struct soft_late *l = mem_zalloc(1, sizeof *l);
+  tensor_ref(&l->from, from);
+  l->to = buffer_ref(to->buffer);
+  pool_submit(self(d)->out, download_late, l);
+  return NULL;
+}
+
 /* One stream after the other is through with what it had. */
 static void copied_out(void *arg) { pool_submit(self(((struct soft_wait *)arg)->d)->events, tell, arg); }
 static void copied_in(void *arg) { pool_submit(self(((struct soft_wait *)arg)->d)->out, copied_out, arg); }
@@ -151,6 +178,13 @@ static void soft_when_done(struct device *d, device_done done, void *arg) {
   struct soft_wait *w = mem_zalloc(1, sizeof *w);
   *w = (struct soft_wait){.d = d, .done = done, .arg = arg};
   pool_submit(self(d)->compute, computed, w);
+}
+
+static shoal_status soft_finish(struct device *d) {
+  struct latch over;
+  latch_init(&over, 1);
+  soft_when_done(d, latch_done, &over);
+  return latch_finish(&over);
 }
 
 /* ---- the type ---- */
@@ -191,12 +225,14 @@ static void soft_free(struct device *d) {
 
 static const struct device_ops soft_ops = {.alloc = soft_alloc,
                                            .to_host = soft_to_host,
+                                           .to_host_at_end = soft_to_host_at_end,
                                            .from_host = soft_bring,
                                            .from_peer = soft_bring,
                                            .copy = soft_copy,
                                            .zero = soft_zero,
                                            .copy_view = soft_copy_view,
                                            .when_done = soft_when_done,
+                                           .finish = soft_finish,
                                            .free = soft_free};
 
 DEVICE_TYPE(soft) = {.name = "GPU",

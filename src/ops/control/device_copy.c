@@ -1,5 +1,6 @@
 /* _ToHost and _ToDevice: the edges of a device's memory, put in by runtime/memory_edges.c. The device does the work.
  * What it gets is there for all that it does later, so nobody waits for that; what the host gets, the host waits for.
+ * What only the end of a step reads is an exception (_ToHostAtEnd): that waits for the device anyway.
  *
  * A variant is in host memory itself, the tensors in it need not be (TensorList): where one leaves its device, those
  * are copied, into one like it.
@@ -83,6 +84,14 @@ static void to_host_start(struct kernel_ctx *ctx) {
   else d->type->ops->to_host(d, ctx_in(ctx, 0), &ctx->out[0], copied, ctx);
 }
 
+static shoal_status to_host_at_end_run(struct kernel_ctx *ctx) {
+  struct device *d = ctx->kernel->device;
+  if (d->type->host) return ctx_forward(ctx, 0, 0, NULL);
+  if (!d->type->ops->to_host_at_end || !ctx->step->waits || ctx_in_type(ctx, 0) == SHOAL_VARIANT)
+    return INTERNAL("_ToHostAtEnd is not for this step");
+  return d->type->ops->to_host_at_end(d, ctx_in(ctx, 0), &ctx->out[0]);
+}
+
 struct to_device {
   bool constant;
   pthread_mutex_t lock;
@@ -116,6 +125,8 @@ static shoal_status to_device_run(struct kernel_ctx *ctx) {
 
 static const struct kernel_def to_host_kernels[] = {
     {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .start = to_host_start, .host_out = 1}, {0}};
+static const struct kernel_def to_host_at_end_kernels[] = {
+    {.device = "CPU", .flags = KERNEL_CHEAP | KERNEL_ANYWHERE, .run = to_host_at_end_run, .host_out = 1}, {0}};
 static const struct kernel_def to_device_kernels[] = {{.device = "CPU",
                                                        .flags = KERNEL_CHEAP | KERNEL_ANYWHERE,
                                                        .state_size = sizeof(struct to_device),
@@ -127,6 +138,11 @@ static const struct kernel_def to_device_kernels[] = {{.device = "CPU",
 
 static const struct op_row rows[] = {
     {.name = "_ToHost", .in = "input: T", .out = "output: T", .attrs = "T: type", .kernels = to_host_kernels},
+    {.name = "_ToHostAtEnd",
+     .in = "input: T",
+     .out = "output: T",
+     .attrs = "T: type",
+     .kernels = to_host_at_end_kernels},
     {.name = "_ToDevice",
      .in = "input: T",
      .out = "output: T",

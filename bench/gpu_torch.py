@@ -1,0 +1,65 @@
+"""PyTorch's side of gpu.py: the same model and data as gpu_step.c.
+
+  python gpu_torch.py fed|resident graph|eager
+"""
+import sys
+import time
+
+import torch
+
+BATCH, PIXELS, HIDDEN, CLASSES, SETS = 100, 784, 100, 10, 20
+
+
+class Model:
+    def __init__(self, fed, graph):
+        self.fed = fed
+        torch.manual_seed(1)
+        torch.backends.cuda.matmul.allow_tf32 = True  # as Shoal's products of float32 are
+        self.net = torch.nn.Sequential(torch.nn.Linear(PIXELS, HIDDEN), torch.nn.ReLU(),
+                                       torch.nn.Linear(HIDDEN, CLASSES)).cuda()
+        self.data = [(torch.rand(BATCH, PIXELS), torch.randint(CLASSES, (BATCH,))) for _ in range(SETS)]
+        self.pinned = [t.pin_memory() for t in self.data[0]]
+        self.x, self.y = (t.cuda() for t in self.data[0])
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
+        self.graph = self.capture() if graph else None
+
+    def train(self):
+        self.optimizer.zero_grad(set_to_none=False)
+        loss = torch.nn.functional.cross_entropy(self.net(self.x), self.y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def capture(self):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.train()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.loss = self.train()
+        return graph
+
+    def step(self, i):
+        if self.fed:
+            for to, pinned, value in zip((self.x, self.y), self.pinned, self.data[i % SETS]):
+                pinned.copy_(value)
+                to.copy_(pinned, non_blocking=True)
+        if not self.graph:
+            return self.train().item()
+        self.graph.replay()
+        return self.loss.item()
+
+
+def main():
+    model = Model(sys.argv[1] == "fed", sys.argv[2] == "graph")
+    for line in sys.stdin:
+        start, loss = time.perf_counter(), 0.0
+        for i in range(int(line)):
+            loss = model.step(i)
+        print(time.perf_counter() - start, loss, flush=True)
+
+
+main()

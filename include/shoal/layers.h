@@ -74,6 +74,16 @@ SHOAL_API shoal_op *shoal_group(shoal_graph *g, shoal_op *const *ops, int n, con
 /* Layers make their variables under the scope `name` (NULL: "dense", "conv2d", as in tf.layers), in x's dtype; beside
  * half-precision inputs (float16, bfloat16) they stay float32 and are rounded for each use. */
 SHOAL_API shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name);
+/* The same over the last dimension of x, of rank 2 or more. */
+typedef struct shoal_dense_options {
+  size_t size;               /* shoal/options.h */
+  const char *kernel, *bias; /* what its variables are called; NULL: "kernel", "bias" */
+  double stddev;             /* the kernel begins normal, with this deviation; 0: by Glorot, as shoal_dense */
+  int64_t leading;           /* so many dimensions of 1 stand before the kernel's two: published GPT-2 has one */
+  bool no_bias;
+} shoal_dense_options;
+SHOAL_API shoal_out shoal_dense_with(shoal_graph *g, shoal_out x, int64_t units, const char *name,
+                                     const shoal_dense_options *options);
 /* Convolution of NHWC images with size x size filters, stride 1, "SAME" padding, and a bias. */
 SHOAL_API shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name);
 /* 2x2 max pooling of stride 2. */
@@ -93,11 +103,67 @@ SHOAL_API shoal_out shoal_batch_norm(shoal_graph *g, shoal_out x, shoal_out trai
 /* [batch, ...] to [batch, n]. */
 SHOAL_API shoal_out shoal_flatten(shoal_graph *g, shoal_out x);
 
+/* x by its mean and deviation over the last dimension, times a scale, plus a shift: one of each for every place there.
+ * Beside half-precision inputs the moments are float32. */
+typedef struct shoal_layer_norm_options {
+  size_t size;               /* shoal/options.h */
+  const char *scale, *shift; /* what its variables are called; NULL: "gamma", "beta" */
+  double epsilon;            /* added to the variance; 0: 1e-5 */
+} shoal_layer_norm_options;
+SHOAL_API shoal_out shoal_layer_norm(shoal_graph *g, shoal_out x, const char *name,
+                                     const shoal_layer_norm_options *options);
+/* x times the normal distribution's function of it, by the formula with tanh. */
+SHOAL_API shoal_out shoal_gelu(shoal_graph *g, shoal_out x);
+
+/* Each element is 0 with the chance rate, else 1 / (1 - rate) times itself. A rate of 0: x. */
+typedef struct shoal_dropout_options {
+  size_t size;    /* shoal/options.h */
+  shoal_out seed; /* [2], as shoal_step_seed makes it (shoal/input.h): a step that is run again drops the same; every
+                     layer has its own. node NULL: numbers of a random op, by the graph's seed */
+} shoal_dropout_options;
+SHOAL_API shoal_out shoal_dropout(shoal_graph *g, shoal_out x, double rate, const shoal_dropout_options *options);
+
+/* ---- layers of Transformers: x is [batch, time, width] ---- */
+
+/* The rows of a table [rows, width] that ids (int32 or int64, of any shape) say: [ids' shape, width], rounded to dtype.
+ * The gradient is sparse. */
+SHOAL_API shoal_out shoal_embedding(shoal_graph *g, shoal_var table, shoal_out ids, shoal_dtype dtype);
+/* x plus the table's first rows: row t is added to all that stands at time t. */
+SHOAL_API shoal_out shoal_position_embedding(shoal_graph *g, shoal_out x, shoal_var table);
+/* The logits of each row of x [..., width] for a table's rows: [..., rows]. With the table of shoal_embedding, weights
+ * are tied. */
+SHOAL_API shoal_out shoal_embedding_logits(shoal_graph *g, shoal_out x, shoal_var table);
+
+/* What is added to the scores of attention: nothing where a query may look at a key, else so little that it has no
+ * weight. Causal: [queries, keys], each at the keys up to its own, both counted from their ends. By a bool of any shape
+ * that may be broadcast to [batch, heads, queries, keys], true where it may. One mask serves all layers. */
+SHOAL_API shoal_out shoal_causal_mask(shoal_graph *g, shoal_dtype dtype, int64_t queries, int64_t keys);
+SHOAL_API shoal_out shoal_attention_mask(shoal_graph *g, shoal_dtype dtype, shoal_out may);
+/* Attention with several heads: for each query a mean of values, weighed by softmax(query . key / sqrt(width / heads)).
+ * queries [batch, time, width], keys and values [batch, other time, width]; width is a multiple of heads. Projections
+ * before and behind it are the program's. */
+typedef struct shoal_attention_options {
+  size_t size;         /* shoal/options.h */
+  shoal_out mask;      /* node NULL: all keys are looked at */
+  double dropout;      /* of weights */
+  shoal_out drop_seed; /* as shoal_dropout_options.seed */
+} shoal_attention_options;
+SHOAL_API shoal_out shoal_attention(shoal_graph *g, shoal_out queries, shoal_out keys, shoal_out values, int64_t heads,
+                                    const shoal_attention_options *options);
+
 /* Over all elements, to a scalar. */
 SHOAL_API shoal_out shoal_reduce_mean(shoal_graph *g, shoal_out x);
 SHOAL_API shoal_out shoal_reduce_sum(shoal_graph *g, shoal_out x);
 /* The loss of each row: logits [batch, classes], labels [batch] of int32 or int64. */
 SHOAL_API shoal_out shoal_sparse_softmax_xent(shoal_graph *g, shoal_out logits, shoal_out labels);
+/* The same for logits [..., classes] and labels of the shape before it, in a vector, in float32 beside half-precision
+ * logits. With smoothing s labels are taken for right with the chance 1 - s, and for any class at all with s. */
+typedef struct shoal_cross_entropy_options {
+  size_t size; /* shoal/options.h */
+  double label_smoothing;
+} shoal_cross_entropy_options;
+SHOAL_API shoal_out shoal_cross_entropy(shoal_graph *g, shoal_out logits, shoal_out labels,
+                                        const shoal_cross_entropy_options *options);
 /* The share of rows whose largest logit is the label's. */
 SHOAL_API shoal_out shoal_accuracy(shoal_graph *g, shoal_out logits, shoal_out labels);
 

@@ -45,6 +45,14 @@ SHOAL_API int shoal_compute_gradients(shoal_graph *g, shoal_out loss, shoal_var 
 /* The second half of it, for gradients that were changed in between. grads[i] belongs to vars[i]. */
 SHOAL_API shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                           const shoal_gradient *grads, int n, shoal_var step);
+/* The same, told more. */
+typedef struct shoal_apply_options {
+  size_t size;          /* shoal/options.h */
+  const bool *no_decay; /* [n] true: the optimizer's weight decay leaves this variable alone. NULL: none */
+} shoal_apply_options;
+SHOAL_API shoal_op *shoal_apply_gradients_with(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
+                                               const shoal_gradient *grads, int n, shoal_var step,
+                                               const shoal_apply_options *options);
 /* Gradient clipping. Each element between low and high; each gradient scaled to a norm of at most clip; all of them
  * scaled together so that their common norm is at most clip (the norm before is returned; if it is not finite, the
  * results are NaN). Of sparse gradients the values are clipped as they are, duplicate rows apart. */

@@ -7,6 +7,7 @@
 
 #include "graph/builder.h"
 #include "graph/given.h"
+#include "train/layers.h"
 #include "train/variables.h"
 
 static struct shape to_shape(struct shoal_graph *g, shoal_dims d) {
@@ -157,10 +158,8 @@ shoal_out shoal_init_he_normal(shoal_graph *g, shoal_dtype dtype, shoal_dims sha
 
 /* ---- layers ---- */
 
-/* A layer's variable for inputs of this dtype. Beside half-precision inputs variables stay float32, and are rounded for
- * each use: their small updates would be lost otherwise. */
 static shoal_out weights(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape, bool zeros) {
-  shoal_dtype kept = dtype == SHOAL_FLOAT16 || dtype == SHOAL_BFLOAT16 ? SHOAL_FLOAT32 : dtype;
+  shoal_dtype kept = layer_kept_type(dtype);
   shoal_out initial = zeros ? shoal_init_zeros(g, kept, shape) : shoal_init_glorot_uniform(g, kept, shape);
   return build_cast(g, shoal_variable(g, name, initial).value, dtype);
 }
@@ -176,14 +175,8 @@ static int64_t last_dim(struct shoal_graph *g, shoal_out x, int rank, const char
 }
 
 shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name) {
-  int64_t in = last_dim(g, x, 2, "shoal_dense");
-  shoal_dtype dtype = out_type(x);
-  shoal_push_scope(g, name ? name : "dense");
-  shoal_out kernel = weights(g, "kernel", dtype, SHOAL_SHAPE(in, units), false);
-  shoal_out bias = weights(g, "bias", dtype, SHOAL_SHAPE(units), true);
-  shoal_out y = build_op2(g, "BiasAdd", build_op2(g, "MatMul", x, kernel), bias);
-  shoal_pop_scope(g);
-  return y;
+  last_dim(g, x, 2, "shoal_dense");
+  return shoal_dense_with(g, x, units, name, NULL);
 }
 
 shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name) {

@@ -7,6 +7,7 @@
  * Names of slots are TensorFlow's, so that checkpoints go both ways; so are those of the updates. */
 #include <string.h>
 
+#include "base/options.h"
 #include "graph/given.h"
 #include "graph/gradient.h"
 #include "shoal/train.h"
@@ -225,7 +226,8 @@ shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, co
   return slot;
 }
 
-static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad gr) {
+/* spared: by the decay of weights. */
+static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad gr, bool spared) {
   const struct shoal_optimizer_row *row = w->o->row;
   struct shoal_graph *g = w->g;
   if (!v.handle.node) return NULL;
@@ -236,7 +238,7 @@ static struct shoal_node *apply_one(struct applying *w, shoal_var v, struct grad
   free(scope);
   graph_push_colocation(g, v.handle.node);
   struct shoal_node *done, *decayed = NULL;
-  if (row->decays && w->o->d != 0) {
+  if (row->decays && w->o->d != 0 && !spared) {
     shoal_dtype dtype = out_type(v.value);
     shoal_out shrink = build_op2(g, "Mul", rate(w, dtype), number(w, dtype, w->o->d));
     decayed = variable_update_op(g, "AssignSub", v.handle, build_op2(g, "Mul", v.value, shrink));
@@ -298,7 +300,7 @@ static void finish(struct applying *w, shoal_var step, node_list *done) {
 /* Nodes are called as TensorFlow calls them, Adam/update_hidden/kernel/ResourceApplyAdam: errors and traces are read by
  * people who know those. All of it is the op Adam. */
 static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
-                           const shoal_gradient *grads, int n, shoal_var step) {
+                           const shoal_gradient *grads, int n, shoal_var step, const bool *no_decay) {
   struct applying w = {.g = g, .o = &optimizer};
   node_list done = {0};
   if (optimizer.row->powers) make_powers(&w, vars, grads, n);
@@ -311,7 +313,7 @@ static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, con
   for (int i = 0; i < n; i++) {
     struct grad gr = {grads[i].values, grads[i].indices, grads[i].dense_shape};
     if (grad_none(gr)) continue;
-    struct shoal_node *one = apply_one(&w, vars[i], gr);
+    struct shoal_node *one = apply_one(&w, vars[i], gr, no_decay && no_decay[i]);
     if (one) vec_push(&done, one);
   }
   if (!done.n && !graph_error(g))
@@ -325,6 +327,14 @@ static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, con
 
 shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                 const shoal_gradient *grads, int n, shoal_var step) {
+  return shoal_apply_gradients_with(g, optimizer, vars, grads, n, step, NULL);
+}
+
+shoal_op *shoal_apply_gradients_with(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
+                                     const shoal_gradient *grads, int n, shoal_var step,
+                                     const shoal_apply_options *options) {
+  shoal_apply_options o = {0};
+  GRAPH_TRY(g, OPTIONS_TAKE(shoal_apply_options, no_decay, &o, options), NULL);
   GRAPH_GIVEN_ARRAY(g, vars, n, NULL);
   GRAPH_GIVEN_ARRAY(g, grads, n, NULL);
   if (!optimizer.row) {
@@ -332,11 +342,11 @@ shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const
     return NULL;
   }
   struct variable_maker *m = variable_maker_on(g);
-  if (!m || !m->reduce) return apply_all(g, optimizer, vars, grads, n, step);
+  if (!m || !m->reduce) return apply_all(g, optimizer, vars, grads, n, step, o.no_decay);
   shoal_gradient *reduced = mem_zalloc((size_t)n + 1, sizeof *reduced);
   if (n > 0) memcpy(reduced, grads, (size_t)n * sizeof *grads);
   m->reduce(m, vars, reduced, n);
-  shoal_op *all = apply_all(g, optimizer, vars, reduced, n, step);
+  shoal_op *all = apply_all(g, optimizer, vars, reduced, n, step, o.no_decay);
   free(reduced);
   return all;
 }

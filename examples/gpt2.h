@@ -1,0 +1,105 @@
+/* GPT-2 as a graph: embeddings of tokens and places, layers of attention and of two dense layers each, and logits by
+ * the table of tokens. Names and shapes of variables are those of the published model, so its checkpoints load:
+ *
+ *   model/wte [vocab, width]                model/h0/attn/c_attn/w [1, width, 3 width], b     and so on for h1, ...
+ *   model/wpe [context, width]              model/h0/attn/c_proj/w [1, width, width], b
+ *   model/ln_f/g, b [width]                 model/h0/mlp/c_fc/w [1, width, 4 width], b
+ *   model/h0/ln_1/g, b; ln_2                model/h0/mlp/c_proj/w [1, 4 width, width], b */
+#ifndef EXAMPLES_GPT2_H
+#define EXAMPLES_GPT2_H
+
+#include <math.h>
+
+#include "common.h"
+
+struct gpt2 {
+  int64_t layers, heads, width, context, vocab; /* vocab: with padding */
+  shoal_dtype dtype;                            /* of activations; variables are float32 */
+  double dropout;
+  shoal_out seed; /* of dropout; node NULL: none */
+};
+
+/* One copy of the model, over so many tokens. */
+struct gpt2_copy {
+  const struct gpt2 *m;
+  shoal_graph *g;
+  int64_t batch, time;
+  shoal_out mask;
+  bool training;
+};
+
+/* Weights that lead back into the sum of all layers begin smaller, the more of them there are. */
+static inline double gpt2_stddev(const struct gpt2 *m, bool residual) {
+  return residual ? 0.02 / sqrt(2 * (double)m->layers) : 0.02;
+}
+
+static inline shoal_out gpt2_dense(const struct gpt2_copy *c, shoal_out x, int64_t units, const char *name,
+                                   bool residual) {
+  return shoal_dense_with(c->g, x, units, name,
+                          SHOAL_OPTIONS(shoal_dense_options, .kernel = "w", .bias = "b",
+                                        .stddev = gpt2_stddev(c->m, residual), .leading = 1));
+}
+
+static inline shoal_out gpt2_norm(const struct gpt2_copy *c, shoal_out x, const char *name) {
+  return shoal_layer_norm(c->g, x, name, SHOAL_OPTIONS(shoal_layer_norm_options, .scale = "g", .shift = "b"));
+}
+
+static inline shoal_out gpt2_drop(const struct gpt2_copy *c, shoal_out x) {
+  if (!c->training) return x;
+  return shoal_dropout(c->g, x, c->m->dropout, SHOAL_OPTIONS(shoal_dropout_options, .seed = c->m->seed));
+}
+
+static inline shoal_out gpt2_attention(const struct gpt2_copy *c, shoal_out x) {
+  shoal_graph *g = c->g;
+  shoal_push_scope(g, "attn");
+  shoal_op *qkv = shoal_split(g, shoal_constant_int(g, 2), gpt2_dense(c, x, 3 * c->m->width, "c_attn", false), 3);
+  shoal_out q = {qkv, 0}, k = {qkv, 1}, v = {qkv, 2};
+  shoal_out y = shoal_attention(g, q, k, v, c->m->heads,
+                                SHOAL_OPTIONS(shoal_attention_options, .mask = c->mask,
+                                              .dropout = c->training ? c->m->dropout : 0, .drop_seed = c->m->seed));
+  y = gpt2_dense(c, y, c->m->width, "c_proj", true);
+  shoal_pop_scope(g);
+  return gpt2_drop(c, y);
+}
+
+static inline shoal_out gpt2_mlp(const struct gpt2_copy *c, shoal_out x) {
+  shoal_push_scope(c->g, "mlp");
+  shoal_out h = shoal_gelu(c->g, gpt2_dense(c, x, 4 * c->m->width, "c_fc", false));
+  h = gpt2_dense(c, h, c->m->width, "c_proj", true);
+  shoal_pop_scope(c->g);
+  return gpt2_drop(c, h);
+}
+
+static inline shoal_out gpt2_layer(const struct gpt2_copy *c, shoal_out h, int i) {
+  char name[16];
+  snprintf(name, sizeof name, "h%d", i);
+  shoal_push_scope(c->g, name);
+  h = shoal_add_v2(c->g, h, gpt2_attention(c, gpt2_norm(c, h, "ln_1")));
+  h = shoal_add_v2(c->g, h, gpt2_mlp(c, gpt2_norm(c, h, "ln_2")));
+  shoal_pop_scope(c->g);
+  return h;
+}
+
+/* From tokens [batch, time] to what the last layer knows of each, [batch, time, width]; *table gets the tokens'. */
+static inline shoal_out gpt2_body(const struct gpt2_copy *c, shoal_out tokens, shoal_var *table) {
+  shoal_graph *g = c->g;
+  const struct gpt2 *m = c->m;
+  shoal_push_scope(g, "model");
+  shoal_out places = shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->context, m->width), 0, 0.01);
+  shoal_var wpe = shoal_variable(g, "wpe", places);
+  *table = shoal_variable(g, "wte", shoal_init_normal(g, SHOAL_FLOAT32, SHOAL_SHAPE(m->vocab, m->width), 0, 0.02));
+  shoal_out h = shoal_position_embedding(g, shoal_embedding(g, *table, tokens, m->dtype), wpe);
+  h = gpt2_drop(c, h);
+  for (int i = 0; i < (int)m->layers; i++) h = gpt2_layer(c, h, i);
+  h = gpt2_norm(c, h, "ln_f");
+  shoal_pop_scope(g);
+  return h;
+}
+
+static inline struct gpt2_copy gpt2_copy_of(const struct gpt2 *m, shoal_graph *g, int64_t batch, int64_t time,
+                                            bool training) {
+  struct gpt2_copy c = {m, g, batch, time, shoal_causal_mask(g, m->dtype, time, time), training};
+  return c;
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* The loop of programs that train large models in one process: a line every so many steps with loss, speed and memory,
+ * a checkpoint at the end and when the program is told to stop (Ctrl-C), and on from there. */
+#ifndef EXAMPLES_STEPS_H
+#define EXAMPLES_STEPS_H
+
+#include <sys/resource.h>
+
+#include "common.h"
+
+struct steps {
+  const char *device, *checkpoint_dir, *unit; /* unit: of what a step consumes, "tokens" */
+  struct save_flags save;
+  int64_t last, log, consumed; /* steps to end at; steps between lines; units of a step */
+};
+#define STEPS_FLAGS(s)                                                                                            \
+  flag_number("steps", "steps to end at; 0: no training", &(s).last, 0),                                          \
+      flag_number("log_steps", "a line every so many steps", &(s).log, 1),                                        \
+      flag_path("checkpoint_dir", "where to save, and to go on from", &(s).checkpoint_dir), SAVE_FLAGS((s).save), \
+      DEVICE_FLAG((s).device)
+
+/* float32 or bfloat16, by the flag --dtype. */
+static inline shoal_dtype read_dtype(const char *given) {
+  if (!strcmp(given, "float32")) return SHOAL_FLOAT32;
+  if (strcmp(given, "bfloat16") != 0) {
+    fprintf(stderr, "%s: --dtype=%s: expected float32 or bfloat16\n", program_name, given);
+    exit(2);
+  }
+  return SHOAL_BFLOAT16;
+}
+
+/* The most memory this process has had, in MB. */
+static inline double peak_memory(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return (double)u.ru_maxrss / 1024;
+}
+
+/* What a step computes that is printed. */
+struct watched {
+  shoal_out loss, norm, rate; /* norm: of the gradients, before they are clipped */
+};
+
+static inline void print_step(const struct steps *s, int64_t step, const float *value, double took, int64_t steps) {
+  printf("step %lld/%lld  loss %.6f  norm %.4f  rate %.3g  %.1f ms  %.0f %s/s  memory %.0f MB\n", (long long)step,
+         (long long)s->last, (double)value[0], (double)value[1], (double)value[2], took / (double)steps * 1e3,
+         (double)(s->consumed * steps) / took, s->unit, peak_memory());
+}
+
+/* Runs the training of graph g: `train`, fed by the hook, until the last step. `at_end` (or NULL) is called with the
+ * trained model's session. */
+static inline shoal_status run_steps(shoal_graph *g, const struct steps *s, const struct watched *w, shoal_op *train,
+                                     shoal_hook feed, const shoal_scaffold *scaffold,
+                                     void (*at_end)(shoal_session *session, void *arg), void *arg) {
+  shoal_hook hooks[] = {feed, shoal_nan_tensor_hook(w->loss, true)};
+  shoal_progress progress = {.every_secs = 1e8}; /* says what was restored and saved; lines are our own */
+  shoal_status error = NULL;
+  SHOAL_TRAIN_SESSION(t, g, .checkpoint_dir = s->checkpoint_dir, .save_steps = s->save.steps,
+                      .save_secs = save_secs(&s->save), .stop_at_step = s->last, .hooks = hooks, .n_hooks = 2,
+                      .scaffold = scaffold, .progress = &progress, .session = device_session(s->device),
+                      .status = &error) {
+    int64_t step = shoal_train_session_created(t)->global_step, since = 0;
+    double start = seconds();
+    while (step < s->last && !shoal_should_stop(t)) {
+      float value[3] = {0};
+      if (!shoal_run(t, SHOAL_NO_FEEDS, SHOAL_FETCH(w->loss, &value[0], w->norm, &value[1], w->rate, &value[2]), train))
+        continue;
+      step++;
+      since++;
+      if (step % s->log && step != s->last) continue;
+      print_step(s, step, value, seconds() - start, since);
+      start = seconds();
+      since = 0;
+    }
+    if (at_end && !shoal_preempted() && !shoal_train_session_error(t)) at_end(shoal_train_session_raw(t), arg);
+  }
+  return error;
+}
+
+#endif

@@ -44,6 +44,8 @@ typedef struct shoal_strategy_options {
   int bucket_kib;            /* gradients are reduced in pieces of about so many KiB; 0: 4096 */
   int64_t task_devices;      /* multi_worker: replicas of each task, each on a device of its server; 0: one */
   const char *task_device;   /* multi_worker, parameter_server: the first of those, "/gpu:0"; NULL: "/cpu:0" */
+  shoal_dtype messages;      /* multi_worker: SHOAL_BFLOAT16: gradients of float32 travel between tasks as that, and are
+                                summed in float32; 0: as they are */
 } shoal_strategy_options;
 
 /* One replica. device NULL: "/cpu:0". */

@@ -59,7 +59,8 @@ static shoal_status read_sizes(char *list, struct bench_list *b) {
 
 static bool is_algorithm(const char *name) {
   int i = collective_algorithm_find(name);
-  return !strcmp(name, "auto") || (i >= 0 && collective_can(OPERATION_ALL_REDUCE, (enum collective_algorithm)i));
+  return !strcmp(name, "auto") || !strcmp(name, "bf16") ||
+         (i >= 0 && collective_can(OPERATION_ALL_REDUCE, (enum collective_algorithm)i));
 }
 
 static shoal_status read_algorithms(char *list, struct bench_list *b) {
@@ -70,7 +71,7 @@ static shoal_status read_algorithms(char *list, struct bench_list *b) {
     struct text known = {0};
     for (int i = 0; i < ALGORITHMS; i++)
       if (is_algorithm(collective_algorithm_names[i])) text_addf(&known, ", %s", collective_algorithm_names[i]);
-    shoal_status s = INVALID("--algorithm: there is no \"%s\"; there are auto%s", item, text_cstr(&known));
+    shoal_status s = INVALID("--algorithm: there is no \"%s\"; there are auto%s, bf16", item, text_cstr(&known));
     text_release(&known);
     return s;
   }
@@ -139,7 +140,9 @@ static int allreduce(int argc, char **argv) {
       {"sizes", "LIST", "bytes of each rank (default 4K,64K,1M,16M)", .text = &sizes},
       {"servers", NULL, "by a graph on servers, many to a step, instead of processes that do nothing else",
        .on = &by_servers},
-      {"algorithm", "LIST", "with --servers: by name, or auto: the cheapest, as graphs have it (default)",
+      {"algorithm", "LIST",
+       "with --servers: by name; auto: the cheapest, as graphs have it (default); bf16: direct, in messages of "
+       "bfloat16",
        .text = &algorithms},
       {"dtype", "NAME", "float32 (default), float64, float16, bfloat16, int32 or int64", .text = &dtype},
       {"iters", "N", "measurements of each, after a few that do not count (default 20)", .number = &iters, .min = 1,

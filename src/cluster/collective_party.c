@@ -241,7 +241,7 @@ static void begin(struct together *t) {
 /* Does it go in parcels where it goes by messages? The same on all ranks. */
 static bool is_parcelled(const struct collective_member *m, const struct collective_group *g) {
   return g->all_ours && m->kind == COLLECTIVE_REDUCE &&
-         parcels_takes(OPERATION_ALL_REDUCE, m->in->n, dtype_size(m->dtype), g->size, m->algorithm);
+         parcels_takes(OPERATION_ALL_REDUCE, m->in->n, dtype_size(m->dtype), g->size, m->algorithm, m->wire);
 }
 
 static bool fits(const struct party *p, const struct session_collectives *site, const struct step *step,
@@ -307,6 +307,7 @@ static void add(struct party *p, struct collective_member *m, int source, struct
                                    .arithmetic = m->arithmetic,
                                    .members = p->group->size,
                                    .element = dtype_size(m->dtype),
+                                   .wire = p->parcels ? m->wire : 0,
                                    .in = m->in ? m->in->data : NULL,
                                    .out = x->out.data,
                                    .done = run_over};

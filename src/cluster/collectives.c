@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "cluster/worker.h"
 #include "collective/choose.h"
+#include "collective/parcels.h"
 #include "proto/step_stats.wire.h"
 #include "proto/worker.wire.h"
 #include "rpc/message.h"
@@ -197,6 +198,14 @@ static void go_to(struct party *p, struct joining *j) {
   guard_unref(&j->guard);
 }
 
+/* Whether messages of its own may be what it asks for: where there are none they may. */
+static shoal_status check_wire(const struct joining *j) {
+  const struct collective_group *g = j->group;
+  if (!j->member->wire || g->size == 1 || !j->member->in->n) return NULL;
+  if (!g->all_ours) return INVALID("messages of bfloat16: a member of the group is none of Shoal's tasks");
+  return INVALID("messages of bfloat16 are for groups of at most %d, and this has %d", PARCELLED_RANKS, g->size);
+}
+
 static void begin(struct joining *j) {
   struct collective_member *m = j->member;
   bool made = tensor_valid(&j->out);
@@ -209,7 +218,8 @@ static void begin(struct joining *j) {
     go_to(p, j);
     return;
   }
-  shoal_status s = made ? NULL : m->make(m, &j->out);
+  shoal_status s = check_wire(j);
+  if (!s && !made) s = m->make(m, &j->out);
   if (s) {
     finish(j, s);
     return;

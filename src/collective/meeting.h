@@ -41,6 +41,7 @@ struct collective_member {
   struct shape shape; /* of the result */
   bool is_source;     /* of a broadcast */
   int algorithm;      /* schedule.h; -1: the cheapest. Used among Shoal's tasks */
+  shoal_dtype wire;   /* BFLOAT16: of float32 messages are of that (parcels.h); 0: as values are */
   double timeout_s;   /* 0: none */
   const struct collective_arithmetic *arithmetic;
   const struct tensor *in; /* NULL for those who receive a broadcast */

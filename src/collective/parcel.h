@@ -24,7 +24,7 @@ struct parcel_entry {
   uint64_t frame, iter;
   int64_t n; /* elements of the whole */
   int32_t instance_key;
-  uint32_t element; /* bytes */
+  uint32_t element; /* bytes, as it is here */
   uint32_t stage;
 };
 

@@ -13,6 +13,7 @@
 #include "base/block.h"
 #include "base/keyed_hash.h"
 #include "base/mem.h"
+#include "base/vector.h"
 #include "collective/parcel.h"
 #include "collective/pairs.h"
 
@@ -33,7 +34,7 @@ struct parcel_item {
   uint64_t frame, iter;
   int instance_key;
   int64_t n;
-  uint32_t element, stage;    /* stage: that is to be sent */
+  uint32_t element, stage;    /* bytes of one in a parcel; what is to be sent */
   struct collective_run *run; /* NULL: this rank has not come to it */
   int brought, sums;          /* parts and pieces of the sum that have come */
   bool is_summed;             /* this rank's piece */
@@ -72,9 +73,10 @@ struct parcels {
 
 _Static_assert(PARCELLED_RANKS <= 64, "a bit for each");
 
-bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm) {
+bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm,
+                   shoal_dtype wire) {
   return operation == OPERATION_ALL_REDUCE && size > 1 && size <= PARCELLED_RANKS && n > 0 &&
-         n <= (int64_t)(PARCELLED_BYTES / element) && (algorithm < 0 || algorithm == ALGORITHM_DIRECT);
+         (wire || n <= (int64_t)(PARCELLED_BYTES / element)) && (algorithm < 0 || algorithm == ALGORITHM_DIRECT);
 }
 
 /* ---- items ---- */
@@ -146,6 +148,29 @@ static shoal_status nonsense(const struct parcels *b, int peer) {
   return INTERNAL("%s (rank %d) sends what is no parcel of collectives", b->wire->name(b->wire, peer), peer);
 }
 
+/* ---- elements on the wire ---- */
+
+VECTOR_CLONES static void round_to_wire(bf16 *restrict to, const float *restrict from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) to[i] = bf16_from_float(from[i]);
+}
+
+VECTOR_CLONES static void widen(float *restrict to, const bf16 *restrict from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(from[i]);
+}
+
+/* n elements from the at-th on of what a run has in `base`. */
+static void put_elements(const struct collective_run *run, char *to, const void *base, struct parcel_piece p) {
+  const char *from = (const char *)base + (size_t)p.at * run->element;
+  if (run->wire) round_to_wire((bf16 *)to, (const float *)from, p.n);
+  else memcpy(to, from, (size_t)p.n * run->element);
+}
+
+static void take_elements(const struct collective_run *run, struct parcel_piece p, const char *from) {
+  char *to = (char *)run->out + (size_t)p.at * run->element;
+  if (run->wire) widen((float *)to, (const bf16 *)from, p.n);
+  else memcpy(to, from, (size_t)p.n * run->element);
+}
+
 /* ---- sending ---- */
 
 static void enqueue(struct parcels *b, struct parcel_item *x, enum parcel_stage stage) {
@@ -174,7 +199,7 @@ static void pack(const struct parcels *b, const struct parcel_item *end, int pee
   parcel_put_count(to, n);
   for (const struct parcel_item *x = b->queue; x != end; x = x->queued) {
     struct parcel_piece p = piece_to(b, x, peer);
-    const char *from = x->stage == PARCEL_SUM ? x->run->out : x->run->in;
+    const void *from = x->stage == PARCEL_SUM ? x->run->out : x->run->in;
     parcel_put(to, i++,
                &(struct parcel_entry){.frame = x->frame,
                                       .iter = x->iter,
@@ -182,7 +207,7 @@ static void pack(const struct parcels *b, const struct parcel_item *end, int pee
                                       .instance_key = x->instance_key,
                                       .element = x->element,
                                       .stage = x->stage});
-    memcpy(to + at, from + (size_t)p.at * x->element, (size_t)p.n * x->element);
+    put_elements(x->run, to + at, from, p);
     at += parcel_room(p.n, x->element);
   }
 }
@@ -215,6 +240,36 @@ static shoal_status flush(struct parcels *b) {
 
 /* ---- summing ---- */
 
+enum { BLOCK = 1024 }; /* elements that are widened at a time */
+
+/* As all see them: what this rank brings is rounded too, and so is the sum. */
+static void sum_rounded(const struct parcels *b, const struct parcel_item *x, float *room) {
+  const struct collective_run *run = x->run;
+  struct parcel_piece p = parcel_piece(x->n, b->rank, b->size);
+  const char *sources[PARCELLED_RANKS];
+  bf16 rounded[BLOCK];
+  for (int64_t at = 0, n; at < p.n; at += n) {
+    n = MIN(p.n - at, BLOCK);
+    float *out = (float *)run->out + p.at + at;
+    round_to_wire(rounded, (const float *)run->in + p.at + at, n);
+    for (int r = 0; r < b->size; r++) {
+      sources[r] = (const char *)(room + r * BLOCK);
+      widen(room + r * BLOCK, r == b->rank ? rounded : (const bf16 *)x->parts[r].data + at, n);
+    }
+    pairs_sum(run->arithmetic, sources, b->size, sizeof(float), n, (char *)out, (char *)(room + b->size * BLOCK),
+              BLOCK * sizeof(float));
+    if (run->arithmetic->final) run->arithmetic->final(run->arithmetic, out, run->members, n);
+    round_to_wire(rounded, out, n);
+    widen(out, rounded, n);
+  }
+}
+
+static void sum_by_wire(const struct parcels *b, const struct parcel_item *x) {
+  float *room = block_alloc((size_t)(b->size + pairs_levels(b->size)) * BLOCK * sizeof *room);
+  sum_rounded(b, x, room);
+  block_free(room);
+}
+
 static void sum_piece(struct parcels *b, struct parcel_item *x) {
   struct collective_run *run = x->run;
   struct parcel_piece p = parcel_piece(x->n, b->rank, b->size);
@@ -233,7 +288,8 @@ static bool is_over(const struct parcels *b, const struct parcel_item *x) {
 
 static void sum_if_whole(struct parcels *b, struct parcel_item *x) {
   if (!x->run || x->brought < b->size - 1 || x->is_summed) return;
-  sum_piece(b, x);
+  if (x->run->wire) sum_by_wire(b, x);
+  else sum_piece(b, x);
   x->is_summed = true;
   let_go_of_parts(b, x);
   if (b->size > 2) enqueue(b, x, PARCEL_SUM);
@@ -255,7 +311,7 @@ static shoal_status take_brought(struct parcels *b, struct parcel_item *x, struc
 static shoal_status take_sum(struct parcels *b, struct parcel_item *x, int peer, const char *data) {
   struct parcel_piece p = parcel_piece(x->n, peer, b->size);
   if (!x->run || b->size == 2 || x->has_sum >> peer & 1) return nonsense(b, peer);
-  memcpy((char *)x->run->out + (size_t)p.at * x->element, data, (size_t)p.n * x->element);
+  take_elements(x->run, p, data);
   x->has_sum |= (uint64_t)1 << peer;
   x->sums++;
   b->peers[peer].misses--;
@@ -303,7 +359,7 @@ static shoal_status enter(struct parcels *b, struct collective_run *run, struct 
                            .iter = run->id.iter,
                            .n = run->request->n,
                            .instance_key = run->id.instance_key,
-                           .element = (uint32_t)run->element};
+                           .element = (uint32_t)(run->wire ? dtype_size(run->wire) : run->element)};
   struct parcel_item *x = *out = find_or_make(b, &e);
   if (x->run) return INVALID("it is under way already in this step");
   if (x->n != e.n || x->element != e.element) return they_differ(b, MAX(who_came(b, x), 0));

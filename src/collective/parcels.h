@@ -11,6 +11,10 @@
  * A rank asks another for the next parcel as long as it misses something of it, and for no more: when all have ended
  * nothing is under way.
  *
+ * Messages of float32 may be bfloat16 (run.h: wire): what each rank brings is rounded, its own too, summed in float32,
+ * and the sum is rounded. So all ranks have the same bits, whoever sums what. An algorithm by which sums of some ranks
+ * travel would round these as well: there is none.
+ *
  * Rejected: to agree on a list first, as ranks that share memory do (shared_order.h), is a message there and back
  * before anything moves; to join without agreeing wants all ranks to come to the same ones at one moment, and they do
  * not. */
@@ -42,8 +46,10 @@ enum {
   PARCELLED_RANKS = 32,       /* in larger groups a message to each is more than a tree's */
 };
 
-/* Whether such a collective is one of these: the same on all ranks. algorithm: that it asks for; -1: none. */
-bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm);
+/* Whether such a collective is one of these: the same on all ranks. algorithm: that it asks for; -1: none. Those that
+ * want messages of another type are, of any size. */
+bool parcels_takes(enum collective_operation operation, int64_t n, size_t element, int size, int algorithm,
+                   shoal_dtype wire);
 
 struct parcels *parcels_new(struct parcels_wire *wire, int rank, int size);
 /* Nothing is under way. */

@@ -22,6 +22,7 @@ struct collective_run {
   const struct collective_arithmetic *arithmetic; /* NULL where nothing is summed */
   int members;                                    /* of the group, for a mean */
   size_t element;                                 /* bytes */
+  shoal_dtype wire;                               /* that messages are of; 0: as the values are */
   const void *in;                                 /* may be `out`, or no part of it */
   void *out;
   struct buffer *in_owner, *out_owner; /* (optional) whose memory they are, for transports */

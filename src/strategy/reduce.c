@@ -117,6 +117,16 @@ static struct shoal_node *cut(struct shoal_graph *g, shoal_out whole, const int6
   return build_end(&b);
 }
 
+/* Messages of gradients: in the type that was asked for. */
+static shoal_out sum_gradients(struct shoal_replica *r, shoal_out value) {
+  static const char hint[] = "shoal:bf16";
+  const struct shoal_strategy *s = r->strategy;
+  shoal_out member = reduce_member(r->maker.g, s, GROUP_REPLICAS, r->key++, s->gradients, value);
+  if (member.node && s->messages && s->replicas > 1 && out_type(value) == SHOAL_FLOAT32)
+    node_set_attr(member.node, "communication_hint", attr_string(hint, strlen(hint)));
+  return member;
+}
+
 static void reduce_together(struct shoal_replica *r, const shoal_var *vars, shoal_gradient *grads,
                             const struct gradient_bucket *k) {
   struct shoal_graph *g = r->maker.g;
@@ -128,7 +138,7 @@ static void reduce_together(struct shoal_replica *r, const shoal_var *vars, shoa
     shoal_status_free(shape_elements(&shape, &lengths[i])); /* it is a variable's: there is such a number */
     parts[i] = flat(g, grads[k->which.at[i]].values, &shape);
   }
-  shoal_out sum = reduce_member(g, r->strategy, GROUP_REPLICAS, r->key++, r->strategy->gradients, concat(g, parts, n));
+  shoal_out sum = sum_gradients(r, concat(g, parts, n));
   struct shoal_node *pieces = cut(g, sum, lengths, n);
   for (int i = 0; pieces && i < n; i++) {
     struct shape shape = out_shape(vars[k->which.at[i]].value);
@@ -141,8 +151,7 @@ static void reduce_together(struct shoal_replica *r, const shoal_var *vars, shoa
 static void flush(struct shoal_replica *r, const shoal_var *vars, shoal_gradient *grads, struct gradient_bucket *k) {
   if (k->which.n == 1) {
     shoal_gradient *only = &grads[k->which.at[0]];
-    only->values =
-        reduce_member(r->maker.g, r->strategy, GROUP_REPLICAS, r->key++, r->strategy->gradients, only->values);
+    only->values = sum_gradients(r, only->values);
   } else if (k->which.n) reduce_together(r, vars, grads, k);
   vec_clear(&k->which);
   k->bytes = 0;

@@ -72,9 +72,12 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   if (o.bucket_kib < 0) return INVALID("bucket_kib is %d", o.bucket_kib);
   if (o.task_devices < 0 || o.task_devices > MOST_REPLICAS)
     return INVALID("%lld devices of each task", (long long)o.task_devices);
+  if (o.messages && o.messages != SHOAL_BFLOAT16)
+    return INVALID("messages of %s: there are those of bfloat16", dtype_tf_name((int)o.messages));
   TRY(read_task_device(o.task_device, &task_device));
   struct shoal_strategy *s = mem_zalloc(1, sizeof *s);
   s->gradients = o.gradients;
+  s->messages = o.messages;
   s->bucket_bytes = (int64_t)(o.bucket_kib ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
   s->next_key = 1;
   s->next_initial = FIRST_INITIAL_KEY;
@@ -85,8 +88,16 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
   return NULL;
 }
 
+/* Tasks alone send messages to each other. */
+static shoal_status check_messages(const struct shoal_strategy *s) {
+  if (!s->messages || s->tasks > 1) return NULL;
+  return INVALID(
+      "messages of bfloat16 in a strategy of one task, or with parameter servers: there gradients have none");
+}
+
 /* e is returned; without one *out becomes s. */
 static shoal_status finish(struct shoal_strategy *s, shoal_status e, shoal_strategy **out) {
+  if (!e) e = check_messages(s);
   if (e) shoal_strategy_free(s);
   else *out = s;
   return e;

@@ -36,6 +36,7 @@ enum { KEYS_OF_ONE = 1 << 16, FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, E
 struct shoal_strategy {
   struct session_rules rules; /* first */
   shoal_reduction gradients;
+  shoal_dtype messages; /* of gradients; 0: as they are */
   int64_t bucket_bytes;
   int replicas, local, first;     /* in all tasks; in this one; the number of its first */
   int tasks;                      /* that have replicas */

@@ -441,6 +441,24 @@ def many_together():
                     assert begun(c, task) - parties < 50, (way, parties, begun(c, task))
 
 
+def messages_of_bfloat16():
+    """What each brings is rounded, the sum is of float32, and rounded: the same bits everywhere, and what makes no sense refused."""
+    near = lambda x: np.asarray(x, np.float32).astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
+    with Cluster(worker=["shoal"] * 3) as c, tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+        for group, n in enumerate((1, 1003, 50000)):
+            made = [member("reduce", values(r, n), r, size=3, group=60 + group, communication_hint="shoal:bf16") for r in range(3)]
+            x = [near(values(r, n)) for r in range(3)]
+            for _ in range(2):
+                got = s.run(made)
+                assert all(g.tobytes() == near(x[0] + x[1] + x[2]).tobytes() for g in got), n
+        for op, x in (("gather", [1.0]), ("reduce", [1]), ("reduce", np.ones(3, np.float64))):
+            fails(lambda: s.run([member(op, x, r, size=2, group=70, communication_hint="shoal:bf16") for r in range(2)]),
+                  tf.errors.InvalidArgumentError, '"shoal:bf16" is for')
+    with Cluster(worker=["shoal", "tf"]) as c, tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
+        fails(lambda: s.run([member("reduce", [1.0], r, group=71, communication_hint="shoal:bf16") for r in range(2)]),
+              tf.errors.InvalidArgumentError, "none of Shoal's tasks")
+
+
 def shapes_that_change():
     """A session knows the instance; then its members differ, both in parcels, or one too large for them."""
     with Cluster(worker=["shoal"] * 2) as c, tf.Graph().as_default(), tf.Session(c.target("worker", 0)) as s:
@@ -512,7 +530,7 @@ if __name__ == "__main__":
                        for f in (within_a_task, across_tasks, a_client_of_each_task, exchanges, communicators, large, what_does_not_fit, waits_end,
                                  roles_change, only_messages_are_taken, sequences, a_member_is_lost)] +
                       [(f.__name__.replace("_", " "), f) for f in (a_member_is_stopped, three_tasks, in_shared_memory, many_together,
-                                                                  shapes_that_change, steps_of_one,
+                                                                  shapes_that_change, messages_of_bfloat16, steps_of_one,
                                                                   more_groups_than_there_is_memory_for,
                                                                   without_the_fast_path, another_leads)] +
                       [("led by shoal, with tensorflow", lambda: mixed(["shoal", "tf", "shoal"])),

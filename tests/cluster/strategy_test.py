@@ -97,6 +97,15 @@ def test_tasks_have_the_bits_of_one_process():
             assert abs(losses[step] - loss) < 1e-5 * loss, (step, losses[step], loss)
 
 
+def test_gradients_travel_as_bfloat16():
+    """The same weights everywhere, near those of whole messages, and not the same."""
+    losses, weights = alone("mirrored", 8, "devices=3")
+    ended = [w.ends() for w in start(jobs(3), 8, "messages=14")]
+    assert all(e == ended[0] for e in ended) and ended[0][1] != weights, (ended, weights)
+    for step, loss in losses.items():
+        assert abs(ended[0][0][step] - loss) < 2e-2 * loss, (step, ended[0][0][step], loss)
+
+
 def test_a_killed_task_comes_again():
     """Whichever it is: the others name it, and all go on from the newest checkpoint, to the same bits."""
     want = alone("mirrored", 40, "devices=3")

@@ -24,7 +24,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, slow, examples, before, norm, each, data;
+  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data;
   const char *dir, *optimizer, *graph;
 };
 
@@ -153,6 +153,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "save", n)) f.save = atoi(at);
     if (!strncmp(argv[i], "sum", n)) f.sum = atoi(at);
     if (!strncmp(argv[i], "kib", n)) f.kib = atoi(at);
+    if (!strncmp(argv[i], "messages", n)) f.messages = atoi(at);
     if (!strncmp(argv[i], "slow", n)) f.slow = atoi(at);
     if (!strncmp(argv[i], "examples", n)) f.examples = atoi(at);
     if (!strncmp(argv[i], "before", n)) f.before = atoi(at);
@@ -192,7 +193,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   const shoal_strategy_options *options =
       SHOAL_OPTIONS(shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN,
-                    .bucket_kib = f.kib, .task_devices = f.devices);
+                    .bucket_kib = f.kib, .task_devices = f.devices, .messages = (shoal_dtype)f.messages);
   shoal_cluster *cluster = NULL;
   shoal_server *server = NULL;
   shoal_strategy *strategy = NULL;

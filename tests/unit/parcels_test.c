@@ -338,6 +338,52 @@ static void test_what_is_given_up_ends_and_all_after_it(void **state) {
   crowd_free(c);
 }
 
+/* ---- messages of another type ---- */
+
+static float as_bf16(float f) { return bf16_to_float(bf16_from_float(f)); }
+
+/* In the order of pairs, of what is rounded; then the mean is. */
+static float rounded_sum(int lo, int n, int64_t i) {
+  float own = 0.1f * (float)(lo + 1) + (float)i * 0.37f;
+  int h = 1;
+  while (h * 2 < n) h *= 2;
+  return n == 1 ? as_bf16(own) : rounded_sum(lo, h, i) + rounded_sum(lo + h, n - h, i);
+}
+
+static void half_of(const struct collective_arithmetic *a, void *sum, int members, int64_t n) {
+  for (int64_t i = 0; i < n; i++) ((float *)sum)[i] /= (float)members;
+}
+
+static void test_messages_of_bfloat16(void **state) {
+  static const int64_t sizes[] = {1, 5, 1024, 1025, 100003};
+  struct collective_arithmetic mean = FLOAT->sum;
+  mean.final = half_of;
+  for (int size = 2; size <= MOST; size++)
+    for (int k = 0; k < 10; k++) {
+      struct crowd *c = crowd_new(size);
+      struct part_run runs[MOST];
+      struct latch latch;
+      int64_t n = sizes[k / 2];
+      latch_init(&latch, size);
+      for (int r = 0; r < size; r++) {
+        prepare(&runs[r], &c->ranks[r], FLOAT, n, 1, k % 2, &latch);
+        runs[r].run.wire = SHOAL_BFLOAT16;
+        runs[r].run.arithmetic = &mean;
+        for (int64_t i = 0; i < n; i++)
+          ((float *)(uintptr_t)runs[r].run.in)[i] = 0.1f * (float)(r + 1) + (float)i * 0.37f;
+      }
+      for (int r = 0; r < size; r++) collective_run_start(&runs[r].run);
+      ASSERT_OK(latch_finish(&latch));
+      for (int r = 0; r < size; r++)
+        for (int64_t i = 0; i < n; i++) {
+          float wanted = as_bf16(rounded_sum(0, size, i) / (float)size);
+          assert_memory_equal((float *)runs[r].run.out + i, &wanted, sizeof wanted);
+        }
+      for (int r = 0; r < size; r++) let_go(&runs[r]);
+      crowd_free(c);
+    }
+}
+
 /* ---- strangers ---- */
 
 static struct tensor letter_of(const struct parcel_entry *entries, size_t n, size_t bytes) {
@@ -397,18 +443,20 @@ static void test_what_makes_no_sense_is_refused(void **state) {
 }
 
 static void test_which_are_taken(void **state) {
-  assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, -1));
-  assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, ALGORITHM_DIRECT));
-  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, ALGORITHM_TREE));
-  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 0, 4, 2, -1));
-  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 1 << 20, 4, 2, -1));
-  assert_false(parcels_takes(OPERATION_ALL_REDUCE, INT64_MAX, 16, 2, -1));
-  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 8, 4, 1, -1));
-  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 8, 4, PARCELLED_RANKS + 1, -1));
-  assert_false(parcels_takes(OPERATION_ALL_GATHER, 8, 4, 2, -1));
+  assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, -1, 0));
+  assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, ALGORITHM_DIRECT, 0));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 1024, 4, 2, ALGORITHM_TREE, 0));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 0, 4, 2, -1, 0));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 1 << 20, 4, 2, -1, 0));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, INT64_MAX, 16, 2, -1, 0));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 8, 4, 1, -1, 0));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 8, 4, PARCELLED_RANKS + 1, -1, 0));
+  assert_false(parcels_takes(OPERATION_ALL_GATHER, 8, 4, 2, -1, 0));
+  assert_true(parcels_takes(OPERATION_ALL_REDUCE, 1 << 20, 4, 2, ALGORITHM_DIRECT, SHOAL_BFLOAT16));
+  assert_false(parcels_takes(OPERATION_ALL_REDUCE, 1 << 20, 4, PARCELLED_RANKS + 1, -1, SHOAL_BFLOAT16));
 }
 
 RUN_TESTS(cmocka_unit_test(test_all_come_in_any_order), cmocka_unit_test(test_those_that_come_together_are_one_message),
           cmocka_unit_test(test_shapes_that_differ_are_told),
           cmocka_unit_test(test_what_is_given_up_ends_and_all_after_it),
-          cmocka_unit_test(test_what_makes_no_sense_is_refused), cmocka_unit_test(test_which_are_taken))
+          cmocka_unit_test(test_messages_of_bfloat16), cmocka_unit_test(test_what_makes_no_sense_is_refused), cmocka_unit_test(test_which_are_taken))

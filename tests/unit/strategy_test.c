@@ -22,6 +22,16 @@ static shoal_op *step(shoal_graph *g, shoal_replica *r, const shoal_out *in, sho
   return shoal_minimize(g, *optimizer, out[0], shoal_global_step(g));
 }
 
+static void messages_make_sense(void **state) {
+  shoal_strategy *s;
+  ASSERT_FAILS(
+      shoal_strategy_new_mirrored(NULL, 2, SHOAL_OPTIONS(shoal_strategy_options, .messages = SHOAL_BFLOAT16), &s),
+      SHOAL_INVALID_ARGUMENT, "messages of bfloat16 in a strategy of one task");
+  ASSERT_FAILS(
+      shoal_strategy_new_one_device(NULL, SHOAL_OPTIONS(shoal_strategy_options, .messages = SHOAL_FLOAT64), &s),
+      SHOAL_INVALID_ARGUMENT, "messages of double");
+}
+
 static shoal_strategy *mirrored(int n, int bucket_kib) {
   shoal_strategy *s;
   ASSERT_OK(shoal_strategy_new_mirrored(NULL, n, SHOAL_OPTIONS(shoal_strategy_options, .bucket_kib = bucket_kib), &s));
@@ -477,6 +487,7 @@ int main(void) {
       cmocka_unit_test(replicas_merge),
       cmocka_unit_test(variables_are_one_when_read),
       cmocka_unit_test(devices_must_be_there),
+      cmocka_unit_test(messages_make_sense),
       cmocka_unit_test(replicas_must_be_alike),
   };
   return cmocka_run_group_tests(tests, make_dir, drop_dir);

@@ -8,7 +8,7 @@
  * V1 ops have their keys and sizes as attributes, V2 ops as inputs, V3 ops from a communicator. Attributes about how to
  * communicate (communication_hint, subdiv_offsets, wait_for, max_subdivs_per_device, is_stateless) choose among
  * TensorFlow's algorithms and never the result. A communication_hint of "shoal:NAME" asks for one of ours
- * (collective/schedule.h), the same on all members. */
+ * (collective/schedule.h), the same on all members; "shoal:bf16" for messages of bfloat16 (collective/parcels.h). */
 #include "ops/control/communicator.h"
 
 #include <stdlib.h>
@@ -39,6 +39,7 @@ struct collective_state {
   bool is_source, receives;
   int group_size, group_key, instance_key; /* V1 */
   int algorithm;                           /* -1: the cheapest */
+  shoal_dtype wire;                        /* of messages; 0: the values' own */
   struct shape shape;                      /* V1 broadcasts: as declared */
   float timeout_s;
   struct collective_loops arithmetic;
@@ -55,14 +56,28 @@ static enum collective_kind kind_of(const char *op) {
   return strstr(op, "Gather") ? COLLECTIVE_GATHER : COLLECTIVE_BROADCAST;
 }
 
-static shoal_status read_algorithm(const struct shoal_node *n, int *out) {
+/* Messages of bfloat16 go straight from rank to rank (collective/parcels.h). */
+static shoal_status read_wire(const struct shoal_node *n, struct collective_state *st) {
+  shoal_dtype dtype;
+  if (st->kind != COLLECTIVE_REDUCE)
+    return INVALID("communication_hint \"shoal:bf16\" is for all-reduces, and not for %s", n->op->name);
+  TRY(node_get_type(n, "T", &dtype));
+  if (dtype != SHOAL_FLOAT32)
+    return INVALID("communication_hint \"shoal:bf16\" is for float32, and not for %s", dtype_tf_name(dtype));
+  st->wire = SHOAL_BFLOAT16;
+  st->algorithm = ALGORITHM_DIRECT;
+  return NULL;
+}
+
+static shoal_status read_hint(const struct shoal_node *n, struct collective_state *st) {
   static const char ours[] = "shoal:";
   const char *hint = "";
-  *out = -1;
+  st->algorithm = -1;
   if (op_attr_find(n->op, "communication_hint")) TRY(node_get_string(n, "communication_hint", &hint));
   if (strncmp(hint, ours, strlen(ours)) != 0) return NULL;
-  *out = collective_algorithm_find(hint + strlen(ours));
-  return *out >= 0 ? NULL : INVALID("communication_hint \"%s\": there is no such algorithm", hint);
+  if (!strcmp(hint + strlen(ours), "bf16")) return read_wire(n, st);
+  st->algorithm = collective_algorithm_find(hint + strlen(ours));
+  return st->algorithm >= 0 ? NULL : INVALID("communication_hint \"%s\": there is no such algorithm", hint);
 }
 
 static shoal_status init(struct kernel_init *ki, void *state) {
@@ -72,7 +87,7 @@ static shoal_status init(struct kernel_init *ki, void *state) {
   st->is_source = strstr(op, "Send");
   st->receives = strstr(op, "Recv");
   st->kind = kind_of(op);
-  TRY(read_algorithm(ki->node, &st->algorithm));
+  TRY(read_hint(ki->node, st));
   TRY(node_get_float(ki->node, "timeout_seconds", &st->timeout_s));
   if (st->kind == COLLECTIVE_REDUCE || st->kind == COLLECTIVE_REDUCE_SCATTER)
     TRY(read_arithmetic(&st->arithmetic, ki->node));
@@ -194,6 +209,7 @@ static shoal_status fill(struct kernel_ctx *ctx, struct collective_member *m) {
                                   .dtype = ctx_out_type(ctx, 0),
                                   .is_source = st->is_source,
                                   .algorithm = st->algorithm,
+                                  .wire = st->wire,
                                   .timeout_s = st->timeout_s,
                                   .arithmetic = &st->arithmetic.head,
                                   .in = st->receives ? NULL : ctx_in(ctx, 0),

@@ -175,9 +175,15 @@ static bool may_borrow(const struct op *op, const struct kernel_def *k) {
   return true;
 }
 
+/* Is the op of plain numbers by this attribute whatever it says? */
+static bool is_plain(const struct op *op, const char *attr) {
+  const struct op_attr *a = op_attr_find(op, attr);
+  return a && a->types && !(a->types & ~(uint64_t)DT_PLAIN);
+}
+
 /* Constrains a type attribute to plain numbers; false: there is no room to say so, or nothing is left. */
-static bool constrain(struct kernel_def *k, const char *attr) {
-  if (!attr) return true;
+static bool constrain(const struct op *op, struct kernel_def *k, const char *attr) {
+  if (!attr || is_plain(op, attr)) return true;
   if (k->type_attr && !strcmp(k->type_attr, attr)) return (k->types &= DT_PLAIN) != 0;
   if (k->type_attr2 && !strcmp(k->type_attr2, attr)) return (k->types2 &= DT_PLAIN) != 0;
   if (!k->type_attr) {
@@ -208,7 +214,7 @@ static bool borrow_one(const struct op *op, const struct kernel_def *from, struc
   if (from->borrowable) return true;
   for (int i = 0; i < op->n_in + op->n_out; i++) {
     const struct op_arg *a = i < op->n_in ? &op->in[i] : &op->out[i - op->n_in];
-    if (!constrain(out, a->type_attr) || !constrain(out, a->list_attr)) return false;
+    if (!constrain(op, out, a->type_attr) || !constrain(op, out, a->list_attr)) return false;
   }
   return true;
 }

@@ -2,7 +2,7 @@
  * plain memcpy of rows, shared among threads, and run at the speed of memory. */
 #include <string.h>
 
-#include "ops/array/array_util.h"
+#include "ops/array/gather.h"
 
 /* ---- Gather along an axis ---- */
 
@@ -75,43 +75,63 @@ static shoal_status check_indices(const struct tensor *indices, int64_t dim) {
                  indices->rank ? place_str(indices->rank, indices->dims, bad) : "", int_at(indices, bad), dim);
 }
 
-static shoal_status gather(struct kernel_ctx *ctx, int64_t axis, int64_t batch) {
-  const struct tensor *params = ctx_in(ctx, 0), *indices = ctx_in(ctx, 1);
+static shoal_status check_batch(const struct tensor *params, const struct tensor *indices, int64_t axis,
+                                int64_t *batch) {
+  if (*batch == 0) return NULL;
+  if (*batch < -indices->rank || *batch > indices->rank)
+    return INVALID("Expected batch_dims in the range [%d, %d], but got %" PRId64, -indices->rank, indices->rank,
+                   *batch);
+  if (*batch < 0) *batch += indices->rank;
+  if (*batch >= params->rank)
+    return INVALID("batch_dims (%" PRId64 ") must be less than rank(params) (%d).", *batch, params->rank);
+  if (axis < *batch)
+    return INVALID("batch_dims (%" PRId64 ") must be less than or equal to axis (%" PRId64 ").", *batch, axis);
+  for (int i = 0; i < *batch; i++)
+    if (params->dims[i] != indices->dims[i])
+      return INVALID("params.shape[%d]: %" PRId64 " should be equal to indices.shape[%d]: %" PRId64, i,
+                     params->dims[i], i, indices->dims[i]);
+  return NULL;
+}
+
+shoal_status gather_sizes_find(const struct tensor *params, const struct tensor *indices, int64_t axis, int64_t batch,
+                               struct gather_sizes *out) {
+  struct shape *s = &out->out;
   if (params->rank < 1) return INVALID("params must be at least 1 dimensional");
   if (axis < -params->rank || axis >= params->rank)
     return INVALID("Expected axis in the range [%d, %d), but got %" PRId64, -params->rank, params->rank, axis);
   if (axis < 0) axis += params->rank;
-  if (batch != 0) {
-    if (batch < -indices->rank || batch > indices->rank)
-      return INVALID("Expected batch_dims in the range [%d, %d], but got %" PRId64, -indices->rank, indices->rank,
-                     batch);
-    if (batch < 0) batch += indices->rank;
-    if (batch >= params->rank)
-      return INVALID("batch_dims (%" PRId64 ") must be less than rank(params) (%d).", batch, params->rank);
-    if (axis < batch)
-      return INVALID("batch_dims (%" PRId64 ") must be less than or equal to axis (%" PRId64 ").", batch, axis);
-    for (int i = 0; i < batch; i++)
-      if (params->dims[i] != indices->dims[i])
-        return INVALID("params.shape[%d]: %" PRId64 " should be equal to indices.shape[%d]: %" PRId64, i,
-                       params->dims[i], i, indices->dims[i]);
-  }
-  struct shape s = {0};
+  TRY(check_batch(params, indices, axis, &batch));
   if (axis + indices->rank - batch + params->rank - axis - 1 > SHOAL_MAX_RANK)
     return INVALID("The result of a gather has at most %d dimensions", SHOAL_MAX_RANK);
-  for (int i = 0; i < axis; i++) s.dims[s.rank++] = params->dims[i];
-  for (int i = (int)batch; i < indices->rank; i++) s.dims[s.rank++] = indices->dims[i];
-  for (int i = (int)axis + 1; i < params->rank; i++) s.dims[s.rank++] = params->dims[i];
-  TRY(check_indices(indices, params->dims[axis]));
+  *s = (struct shape){0};
+  for (int i = 0; i < axis; i++) s->dims[s->rank++] = params->dims[i];
+  for (int i = (int)batch; i < indices->rank; i++) s->dims[s->rank++] = indices->dims[i];
+  for (int i = (int)axis + 1; i < params->rank; i++) s->dims[s->rank++] = params->dims[i];
+  out->n = dims_product(indices->dims, (int)batch, indices->rank);
+  out->outer = dims_product(params->dims, (int)batch, (int)axis);
+  out->dim = params->dims[axis];
+  out->inner = dims_product(params->dims, (int)axis + 1, params->rank);
+  return NULL;
+}
+
+static shoal_status gather(struct kernel_ctx *ctx, int64_t axis, int64_t batch) {
+  const struct tensor *params = ctx_in(ctx, 0), *indices = ctx_in(ctx, 1);
+  struct gather_sizes sizes;
   struct tensor *y;
-  TRY(ctx_out(ctx, 0, &s, &y));
+  TRY(gather_sizes_find(params, indices, axis, batch, &sizes));
+  TRY(check_indices(indices, sizes.dim));
+  TRY(ctx_out(ctx, 0, &sizes.out, &y));
   if (!y->n) return NULL;
-  struct gather_work g = {.dtype = (shoal_dtype)params->dtype, .to = y->data, .from = params->data, .indices = indices};
+  struct gather_work g = {.dtype = (shoal_dtype)params->dtype,
+                          .to = y->data,
+                          .from = params->data,
+                          .indices = indices,
+                          .n = sizes.n,
+                          .outer = sizes.outer,
+                          .dim = sizes.dim,
+                          .inner = sizes.inner};
   if (indices->dtype == SHOAL_INT32) g.narrow = indices->data;
   else if (indices->dtype == SHOAL_INT64) g.wide = indices->data;
-  g.n = dims_product(indices->dims, (int)batch, indices->rank);
-  g.outer = dims_product(params->dims, (int)batch, (int)axis);
-  g.dim = params->dims[axis];
-  g.inner = dims_product(params->dims, (int)axis + 1, params->rank);
   g.bytes = (size_t)g.inner * dtype_size(g.dtype);
   pool_for(ctx_pool(ctx), y->n / g.inner, copy_grain((int64_t)g.bytes), gather_piece, &g);
   return NULL;

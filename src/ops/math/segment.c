@@ -182,8 +182,8 @@ static shoal_status extreme_grad(struct grad_ctx *c) {
 
 /* ---- unsorted ---- */
 
-static shoal_status unsorted(struct kernel_ctx *ctx, enum segment_kind kind) {
-  const struct tensor *x = ctx_in(ctx, 0), *ids = ctx_in(ctx, 1), *num = ctx_in(ctx, 2);
+shoal_status unsorted_segment_shape(const struct tensor *x, const struct tensor *ids, const struct tensor *num,
+                                    struct shape *out) {
   if (num->rank != 0) return INVALID("num_segments should be a scalar, not shape %s", tensor_shape_str(num));
   bool prefix = ids->rank <= x->rank;
   for (int i = 0; prefix && i < ids->rank; i++) prefix = ids->dims[i] == x->dims[i];
@@ -192,13 +192,21 @@ static shoal_status unsorted(struct kernel_ctx *ctx, enum segment_kind kind) {
                    tensor_shape_str(ids));
   int64_t rows = int_at(num, 0);
   if (rows < 0) return INVALID("Input num_segments == %" PRId64 " must not be negative.", rows);
+  if (x->rank - ids->rank + 1 > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions", SHOAL_MAX_RANK);
+  *out = (struct shape){.rank = 1, .dims = {rows}};
+  for (int i = ids->rank; i < x->rank; i++) out->dims[out->rank++] = x->dims[i];
+  return NULL;
+}
+
+static shoal_status unsorted(struct kernel_ctx *ctx, enum segment_kind kind) {
+  const struct tensor *x = ctx_in(ctx, 0), *ids = ctx_in(ctx, 1);
+  struct shape s;
+  TRY(unsorted_segment_shape(x, ids, ctx_in(ctx, 2), &s));
+  int64_t rows = s.dims[0];
   for (int64_t i = 0; i < ids->n; i++)
     if (int_at(ids, i) >= rows)
       return INVALID("segment_ids%s = %" PRId64 " is out of range [0, %" PRId64 ")",
                      ids->rank ? place_str(ids->rank, ids->dims, i) : "", int_at(ids, i), rows);
-  struct shape s = {.rank = 1, .dims = {rows}};
-  if (x->rank - ids->rank + 1 > SHOAL_MAX_RANK) return INVALID("A tensor has at most %d dimensions", SHOAL_MAX_RANK);
-  for (int i = ids->rank; i < x->rank; i++) s.dims[s.rank++] = x->dims[i];
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
   shoal_dtype t = (shoal_dtype)x->dtype;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/vector.h"
-#include "ops/state/state.h"
+#include "ops/state/variable_rows.h"
 
 enum { MAX_SCALARS = 8, GRAIN = 8192, SHARDS = 16, SPARSE_PARALLEL_MIN = 1 << 15 };
 
@@ -272,20 +272,27 @@ static void sparse_shards(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static shoal_status sparse_update(struct kernel_ctx *ctx, const struct training *t, rule_fn rule,
-                                  struct state_vars *vars, const struct hyper *h) {
-  const struct tensor *grad = ctx_in(ctx, t->grad), *indices = ctx_in(ctx, t->indices), *var = &vars->v[0]->value;
+shoal_status sparse_update_check(const struct tensor *var, const struct tensor *grad, const struct tensor *indices,
+                                 int64_t *run) {
   if (var->rank < 1) return INVALID("var must be at least 1 dimensional");
   if (indices->rank != 1) return INVALID("indices must be one-dimensional");
   if (grad->rank < 1 || grad->dims[0] != indices->dims[0])
     return INVALID("grad must be the same size as indices in the first dimension.");
-  int64_t run = 1;
+  *run = 1;
   for (int d = 1; d < var->rank; d++) {
     if (d >= grad->rank || var->dims[d] != grad->dims[d]) return INVALID("var and grad must match in dimension %d", d);
-    run *= var->dims[d];
+    *run *= var->dims[d];
   }
-  if (run == 0) return INVALID("Inner dimension should be greater than zero.");
-  if (grad->n != run * indices->n) return INVALID("var and grad must match in dimension %d", var->rank);
+  if (*run == 0) return INVALID("Inner dimension should be greater than zero.");
+  if (grad->n != *run * indices->n) return INVALID("var and grad must match in dimension %d", var->rank);
+  return NULL;
+}
+
+static shoal_status sparse_update(struct kernel_ctx *ctx, const struct training *t, rule_fn rule,
+                                  struct state_vars *vars, const struct hyper *h) {
+  const struct tensor *grad = ctx_in(ctx, t->grad), *indices = ctx_in(ctx, t->indices), *var = &vars->v[0]->value;
+  int64_t run;
+  TRY(sparse_update_check(var, grad, indices, &run));
   for (int64_t i = 0; i < indices->n; i++) {
     int64_t row = index_at(indices, i);
     if (row < 0 || row >= var->dims[0])

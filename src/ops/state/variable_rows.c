@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "graph/gradient.h"
-#include "ops/state/state.h"
+#include "ops/state/variable_rows.h"
 
 /* Rows lie far apart: those AHEAD are asked for while one is worked on. */
 enum { AHEAD = 6, AHEAD_BYTES = 512 };
@@ -107,12 +107,12 @@ static shoal_status apply(struct kernel_ctx *ctx, enum update op, struct variabl
   return NULL;
 }
 
-static shoal_status check_value(const struct kernel_ctx *ctx, const struct variable *v) {
+static shoal_status check_value(const struct variable *v, const struct tensor *updates) {
   if (!tensor_valid(&v->value))
     return STATUS(SHOAL_FAILED_PRECONDITION, "Attempting to use uninitialized value %s", v->name);
-  if (v->value.dtype != ctx_in(ctx, 2)->dtype)
+  if (v->value.dtype != updates->dtype)
     return INVALID("DType of variable handle and updates does not match: %s and %s", dtype_tf_name(v->value.dtype),
-                   dtype_tf_name(ctx_in(ctx, 2)->dtype));
+                   dtype_tf_name(updates->dtype));
   return NULL;
 }
 
@@ -135,9 +135,9 @@ static bool scatter_shapes_fit(const struct tensor *params, const struct tensor 
   return true;
 }
 
-static shoal_status scatter_locked(struct kernel_ctx *ctx, enum update op, struct variable *v) {
-  const struct tensor *indices = ctx_in(ctx, 1), *updates = ctx_in(ctx, 2), *params = &v->value;
-  TRY(check_value(ctx, v));
+shoal_status scatter_check(const struct variable *v, const struct tensor *indices, const struct tensor *updates) {
+  const struct tensor *params = &v->value;
+  TRY(check_value(v, updates));
   struct shape ps = tensor_shape(params), is = tensor_shape(indices), us = tensor_shape(updates);
   if (params->rank < 1) return INVALID("params must be at least 1-D, got shape %s", shape_str(&ps));
   if (!scatter_shapes_fit(params, indices, updates))
@@ -145,6 +145,12 @@ static shoal_status scatter_locked(struct kernel_ctx *ctx, enum update op, struc
         "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape "
         "%s, indices.shape %s, params.shape %s",
         shape_str(&us), shape_str(&is), shape_str(&ps));
+  return NULL;
+}
+
+static shoal_status scatter_locked(struct kernel_ctx *ctx, enum update op, struct variable *v) {
+  const struct tensor *indices = ctx_in(ctx, 1), *params = &v->value;
+  TRY(scatter_check(v, indices, ctx_in(ctx, 2)));
   int64_t run = params->dims[0] ? params->n / params->dims[0] : 0;
   struct tensor places;
   TRY(places_new(ctx, indices->n, &places));
@@ -228,7 +234,7 @@ static const char *nd_place_str(const struct tensor *indices, int64_t i) {
 static shoal_status scatter_nd_locked(struct kernel_ctx *ctx, enum update op, struct variable *v) {
   const struct tensor *indices = ctx_in(ctx, 1), *params = &v->value;
   int64_t depth, n, bad;
-  TRY(check_value(ctx, v));
+  TRY(check_value(v, ctx_in(ctx, 2)));
   TRY(nd_check(params, indices, ctx_in(ctx, 2), &depth, &n));
   struct tensor places;
   TRY(places_new(ctx, n, &places));

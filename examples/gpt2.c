@@ -56,16 +56,6 @@ static void read_settings(int argc, char **argv, struct settings *s) {
 
 /* ---- training ---- */
 
-/* From 0 in a straight line, then to a tenth along half a cosine. */
-static shoal_out learning_rate(shoal_graph *g, const struct settings *s, shoal_var step) {
-  shoal_out at = shoal_cast(g, shoal_add_v2(g, step.value, shoal_constant_int64(g, 1)), SHOAL_FLOAT32);
-  double left = (double)(s->steps.last - s->warmup);
-  shoal_out behind = shoal_maximum(g, shoal_sub(g, at, shoal_constant_float(g, (float)s->warmup)), /* the warm-up */
-                                   shoal_constant_float(g, 0));
-  shoal_out rate = shoal_cosine_decay(g, s->learning_rate, behind, left > 1 ? left : 1, 0.1);
-  return s->warmup ? shoal_warmup(g, rate, at, (double)s->warmup) : rate;
-}
-
 /* Gradients, clipped together, and AdamW, which leaves vectors as they are. */
 static shoal_op *minimize(shoal_graph *g, const struct settings *s, struct watched *w) {
   static shoal_var vars[MOST_VARIABLES];
@@ -77,7 +67,7 @@ static shoal_op *minimize(shoal_graph *g, const struct settings *s, struct watch
   if (n > MOST_VARIABLES) refuse("so many --layers are more than this program can train");
   for (int i = 0; i < n; i++) no_decay[i] = shoal_out_shape(vars[i].value, dims) < 2;
   w->norm = shoal_clip_by_global_norm(g, grads, n, s->clip > 0 ? s->clip : 1e30);
-  w->rate = learning_rate(g, s, step);
+  w->rate = rising_rate(g, s->learning_rate, step, (double)s->warmup, (double)s->steps.last, 0.1);
   shoal_optimizer adam = shoal_adamw(s->learning_rate, s->weight_decay);
   adam.b = 0.95;
   adam.learning_rate_out = w->rate;

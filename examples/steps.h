@@ -8,7 +8,7 @@
 #include "common.h"
 
 struct steps {
-  const char *device, *checkpoint_dir, *unit; /* unit: of what a step consumes, "tokens" */
+  const char *device, *checkpoint_dir, *trace_dir, *unit; /* unit: of what a step consumes, "tokens" */
   struct save_flags save;
   int64_t last, log, consumed; /* steps to end at; steps between lines; units of a step */
 };
@@ -16,6 +16,7 @@ struct steps {
   flag_number("steps", "steps to end at; 0: no training", &(s).last, 0),                                          \
       flag_number("log_steps", "a line every so many steps", &(s).log, 1),                                        \
       flag_path("checkpoint_dir", "where to save, and to go on from", &(s).checkpoint_dir), SAVE_FLAGS((s).save), \
+      flag_path("trace_dir", "for a trace of every fifth step, which chrome://tracing shows", &(s).trace_dir),    \
       DEVICE_FLAG((s).device)
 
 /* float32 or bfloat16, by the flag --dtype. */
@@ -35,6 +36,24 @@ static inline double peak_memory(void) {
   return (double)u.ru_maxrss / 1024;
 }
 
+/* A rate that rises from 0 in a straight line for `warmup` steps, then falls to `least` times its height at the last
+ * one, along half a cosine. Steps are counted from 1. */
+static inline shoal_out rising_rate(shoal_graph *g, double rate, shoal_var step, double warmup, double last,
+                                    double least) {
+  shoal_out at = shoal_cast(g, shoal_add_v2(g, step.value, shoal_constant_int64(g, 1)), SHOAL_FLOAT32);
+  shoal_out behind = shoal_sub(g, at, shoal_constant_float(g, (float)warmup));
+  behind = shoal_maximum(g, behind, shoal_constant_float(g, 0));
+  shoal_out falling = shoal_cosine_decay(g, rate, behind, last - warmup > 1 ? last - warmup : 1, least);
+  return warmup > 0 ? shoal_warmup(g, falling, at, warmup) : falling;
+}
+
+/* For programs that feed nothing. */
+static inline shoal_hook no_feed(void) {
+  shoal_hook none;
+  memset(&none, 0, sizeof none);
+  return none;
+}
+
 /* What a step computes that is printed. */
 struct watched {
   shoal_out loss, norm, rate; /* norm: of the gradients, before they are clipped */
@@ -51,11 +70,12 @@ static inline void print_step(const struct steps *s, int64_t step, const float *
 static inline shoal_status run_steps(shoal_graph *g, const struct steps *s, const struct watched *w, shoal_op *train,
                                      shoal_hook feed, const shoal_scaffold *scaffold,
                                      void (*at_end)(shoal_session *session, void *arg), void *arg) {
-  shoal_hook hooks[] = {feed, shoal_nan_tensor_hook(w->loss, true)};
+  shoal_hook hooks[] = {feed, shoal_nan_tensor_hook(w->loss, true), no_feed()};
+  if (s->trace_dir) hooks[2] = shoal_profiler_hook(5, 0, s->trace_dir);
   shoal_progress progress = {.every_secs = 1e8}; /* says what was restored and saved; lines are our own */
   shoal_status error = NULL;
   SHOAL_TRAIN_SESSION(t, g, .checkpoint_dir = s->checkpoint_dir, .save_steps = s->save.steps,
-                      .save_secs = save_secs(&s->save), .stop_at_step = s->last, .hooks = hooks, .n_hooks = 2,
+                      .save_secs = save_secs(&s->save), .stop_at_step = s->last, .hooks = hooks, .n_hooks = 3,
                       .scaffold = scaffold, .progress = &progress, .session = device_session(s->device),
                       .status = &error) {
     int64_t step = shoal_train_session_created(t)->global_step, since = 0;

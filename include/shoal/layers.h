@@ -86,6 +86,18 @@ SHOAL_API shoal_out shoal_dense_with(shoal_graph *g, shoal_out x, int64_t units,
                                      const shoal_dense_options *options);
 /* Convolution of NHWC images with size x size filters, stride 1, "SAME" padding, and a bias. */
 SHOAL_API shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name);
+/* The same, told more. */
+typedef struct shoal_conv_layer_options {
+  size_t size;               /* shoal/options.h */
+  const char *kernel, *bias; /* what its variables are called; NULL: "kernel", "bias" */
+  int64_t stride;            /* 0: 1 */
+  bool symmetric; /* as many zeros on each side, (size - 1) / 2, which other libraries have; else "SAME", which
+                     has more at the end where the stride is above 1 */
+  bool he_normal; /* the kernel begins as shoal_init_he_normal says; else by Glorot */
+  bool no_bias;
+} shoal_conv_layer_options;
+SHOAL_API shoal_out shoal_conv_layer_with(shoal_graph *g, shoal_out images, int64_t filters, int64_t size,
+                                          const char *name, const shoal_conv_layer_options *options);
 /* 2x2 max pooling of stride 2. */
 SHOAL_API shoal_out shoal_pool_layer(shoal_graph *g, shoal_out images);
 /* Batch normalisation of x [batch, ..., channels]; training, a bool: by the moments of the batch, towards which the
@@ -96,6 +108,9 @@ typedef struct shoal_batch_norm_options {
   size_t size;     /* shoal/options.h */
   double momentum; /* of the moving averages; 0: 0.99 */
   double epsilon;  /* added to the variance; 0: 0.001 */
+  bool fused;      /* as the one op FusedBatchNormV3: x is [batch, rows, columns, channels], training is a constant, the
+                      batch is this replica's own, and the moving variance is that of a sample (n - 1) */
+  bool zero_gamma; /* gamma begins with 0, as at the end of a residual block */
 } shoal_batch_norm_options;
 /* options may be NULL. */
 SHOAL_API shoal_out shoal_batch_norm(shoal_graph *g, shoal_out x, shoal_out training, const char *name,

@@ -90,13 +90,19 @@ static struct shoal_node *move(const struct norm_layer *n, shoal_var moving, sho
   return moved;
 }
 
-/* y, once both averages have moved; by nothing when nobody had a row, or when it is no training. */
-static shoal_out move_before(const struct norm_layer *n, shoal_out training, double momentum, shoal_out y) {
+/* How far they move: by nothing when nobody had a row, or when it is no training. */
+static shoal_out share_of(const struct norm_layer *n, shoal_out training, double momentum) {
   struct shoal_graph *g = n->g;
-  if (graph_error(g)) return y;
+  if (graph_error(g)) return (shoal_out){0};
   shoal_out any = build_op2(g, "Greater", n->rows, number(n, 0));
   if (training.node) any = build_op2(g, "LogicalAnd", any, training);
-  shoal_out share = build_op3(g, "SelectV2", any, number(n, 1 - momentum), number(n, 0));
+  return build_op3(g, "SelectV2", any, number(n, 1 - momentum), number(n, 0));
+}
+
+/* y, once both averages have moved. */
+static shoal_out move_before(const struct norm_layer *n, shoal_out share, shoal_out y) {
+  struct shoal_graph *g = n->g;
+  if (graph_error(g)) return y;
   struct build b = build_begin(g, "Identity", NULL);
   build_in(&b, y);
   build_control(&b, move(n, n->moving_mean, n->mean, share));
@@ -132,7 +138,28 @@ static shoal_out normalize(struct norm_layer *n, shoal_out gamma, shoal_out beta
   shoal_out by = build_op1(g, "Rsqrt", build_op2(g, "AddV2", variance, number(n, epsilon)));
   shoal_out y = build_op2(g, "Mul", build_op2(g, "Sub", n->x, mean), build_op2(g, "Mul", by, gamma));
   y = build_op2(g, "AddV2", y, beta);
-  return trains ? move_before(n, trains < 0 ? training : (shoal_out){0}, momentum, y) : y;
+  if (!trains) return y;
+  return move_before(n, share_of(n, trains < 0 ? training : (shoal_out){0}, momentum), y);
+}
+
+/* The same as one op. In training it takes no averages, and says the moments. */
+static shoal_out normalize_fused(struct norm_layer *n, shoal_out x, shoal_out gamma, shoal_out beta, bool trains,
+                                 double momentum, double epsilon) {
+  struct shoal_graph *g = n->g;
+  shoal_out none = shoal_init_zeros(g, n->dtype, SHOAL_SHAPE(0));
+  struct build b = build_begin(g, "FusedBatchNormV3", NULL);
+  build_in(&b, x);
+  build_in(&b, gamma);
+  build_in(&b, beta);
+  build_in(&b, trains ? none : n->moving_mean.value);
+  build_in(&b, trains ? none : n->moving_variance.value);
+  build_attr_float(&b, "epsilon", (float)epsilon);
+  build_attr_bool(&b, "is_training", trains);
+  struct shoal_node *fused = build_end(&b);
+  if (!fused || !trains) return node_out(fused, 0);
+  n->mean = node_out(fused, 1);
+  n->variance = node_out(fused, 2);
+  return move_before(n, number(n, 1 - momentum), node_out(fused, 0));
 }
 
 static shoal_status check(shoal_out x, shoal_out training, const shoal_batch_norm_options *o) {
@@ -144,6 +171,9 @@ static shoal_status check(shoal_out x, shoal_out training, const shoal_batch_nor
     return INVALID("shoal_batch_norm: training is one bool, a constant or what a step feeds");
   if (!(o->momentum >= 0 && o->momentum <= 1) || !(o->epsilon >= 0))
     return INVALID("shoal_batch_norm: momentum %g, epsilon %g", o->momentum, o->epsilon);
+  if (o->fused && (s.rank != 4 || known(training) < 0 || out_type(x) == SHOAL_FLOAT64))
+    return INVALID(
+        "shoal_batch_norm: fused it takes floats [batch, rows, columns, channels], and training is a constant");
   return NULL;
 }
 
@@ -165,13 +195,16 @@ shoal_out shoal_batch_norm(shoal_graph *g, shoal_out x, shoal_out training, cons
                          .channels = s.dims[s.rank - 1]};
   shoal_dims shape = SHOAL_SHAPE(n.channels);
   shoal_push_scope(g, name ? name : "batch_normalization");
-  n.x = build_cast(g, x, n.dtype);
-  shoal_out gamma = shoal_variable(g, "gamma", shoal_init_ones(g, n.dtype, shape)).value;
+  shoal_out gamma = shoal_variable(g, "gamma", shoal_init_constant(g, n.dtype, shape, o.zero_gamma ? 0 : 1)).value;
   shoal_out beta = shoal_variable(g, "beta", shoal_init_zeros(g, n.dtype, shape)).value;
   make_moving(&n, shape);
-  shoal_out y =
-      normalize(&n, gamma, beta, training, o.momentum > 0 ? o.momentum : 0.99, o.epsilon > 0 ? o.epsilon : 0.001);
-  y = build_cast(g, y, out_type(x));
+  double momentum = o.momentum > 0 ? o.momentum : 0.99, epsilon = o.epsilon > 0 ? o.epsilon : 0.001;
+  shoal_out y;
+  if (o.fused) y = normalize_fused(&n, x, gamma, beta, known(training) > 0, momentum, epsilon);
+  else {
+    n.x = build_cast(g, x, n.dtype);
+    y = build_cast(g, normalize(&n, gamma, beta, training, momentum, epsilon), out_type(x));
+  }
   shoal_pop_scope(g);
   return y;
 }

@@ -17,6 +17,15 @@ int64_t layer_last_dim(struct shoal_graph *g, shoal_out x, int least, const char
   return 1;
 }
 
+int64_t layer_check(struct shoal_graph *g, shoal_out x, int rank, const char *layer) {
+  struct shape s = out_shape(x);
+  if (graph_error(g)) return 1;
+  if (s.rank == rank && s.dims[rank - 1] > 0) return s.dims[rank - 1];
+  graph_fail(g, INVALID("%s takes a tensor of rank %d whose last dimension is known; this one has %s", layer, rank,
+                        shape_str(&s)));
+  return 1;
+}
+
 shoal_out layer_to_rows(struct shoal_graph *g, shoal_out x) {
   struct shape s = out_shape(x);
   if (graph_error(g) || s.rank == 2) return x;

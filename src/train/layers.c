@@ -158,41 +158,9 @@ shoal_out shoal_init_he_normal(shoal_graph *g, shoal_dtype dtype, shoal_dims sha
 
 /* ---- layers ---- */
 
-static shoal_out weights(shoal_graph *g, const char *name, shoal_dtype dtype, shoal_dims shape, bool zeros) {
-  shoal_dtype kept = layer_kept_type(dtype);
-  shoal_out initial = zeros ? shoal_init_zeros(g, kept, shape) : shoal_init_glorot_uniform(g, kept, shape);
-  return build_cast(g, shoal_variable(g, name, initial).value, dtype);
-}
-
-/* The last dimension of x, which must be known. */
-static int64_t last_dim(struct shoal_graph *g, shoal_out x, int rank, const char *layer) {
-  struct shape s = out_shape(x);
-  if (graph_error(g)) return 1;
-  if (s.rank == rank && s.dims[rank - 1] > 0) return s.dims[rank - 1];
-  graph_fail(g, INVALID("%s takes a tensor of rank %d whose last dimension is known; this one has %s", layer, rank,
-                        shape_str(&s)));
-  return 1;
-}
-
 shoal_out shoal_dense(shoal_graph *g, shoal_out x, int64_t units, const char *name) {
-  last_dim(g, x, 2, "shoal_dense");
+  layer_check(g, x, 2, "shoal_dense");
   return shoal_dense_with(g, x, units, name, NULL);
-}
-
-shoal_out shoal_conv_layer(shoal_graph *g, shoal_out images, int64_t filters, int64_t size, const char *name) {
-  int64_t in = last_dim(g, images, 4, "shoal_conv_layer");
-  shoal_dtype dtype = out_type(images);
-  shoal_push_scope(g, name ? name : "conv2d");
-  shoal_out kernel = weights(g, "kernel", dtype, SHOAL_SHAPE(size, size, in, filters), false);
-  shoal_out bias = weights(g, "bias", dtype, SHOAL_SHAPE(filters), true);
-  struct build b = build_begin(g, "Conv2D", NULL);
-  build_in(&b, images);
-  build_in(&b, kernel);
-  build_attr_ints(&b, "strides", (const int64_t[]){1, 1, 1, 1}, 4);
-  build_attr_string(&b, "padding", "SAME");
-  shoal_out y = build_op2(g, "BiasAdd", build_end_out(&b), bias);
-  shoal_pop_scope(g);
-  return y;
 }
 
 shoal_out shoal_pool_layer(shoal_graph *g, shoal_out images) {

@@ -14,6 +14,8 @@ static inline shoal_dtype layer_kept_type(shoal_dtype dtype) {
  * dimension is known, and at most one of the others is not. */
 shoal_out layer_to_rows(struct shoal_graph *g, shoal_out x);
 shoal_out layer_from_rows(struct shoal_graph *g, shoal_out y, shoal_out x);
+/* The same for a rank that must be this one. */
+int64_t layer_check(struct shoal_graph *g, shoal_out x, int rank, const char *layer);
 /* The last dimension of x, of rank `least` or more. 1, and the graph has an error, where it is not known. */
 int64_t layer_last_dim(struct shoal_graph *g, shoal_out x, int least, const char *layer);
 

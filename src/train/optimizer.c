@@ -327,6 +327,8 @@ static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, con
 
 shoal_op *shoal_apply_gradients(shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
                                 const shoal_gradient *grads, int n, shoal_var step) {
+  GRAPH_GIVEN_ARRAY(g, vars, n, NULL);
+  GRAPH_GIVEN_ARRAY(g, grads, n, NULL);
   return shoal_apply_gradients_with(g, optimizer, vars, grads, n, step, NULL);
 }
 

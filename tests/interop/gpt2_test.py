@@ -109,14 +109,14 @@ def rate_at(step):
     return RATE * (0.9 * 0.5 * (1 + np.cos(np.pi * done)) + 0.1)
 
 
-def batch_rows(examples, position, seed=1):
+def batch_rows(examples, position, seed=1, batch=BATCH):
     """Which examples a step has: the library says it."""
     l, made = shoal.library(), C.c_void_p()
     l.shoal_batches_new.argtypes = [C.c_int64, C.c_int64, C.c_uint64, C.c_int, C.c_int, C.c_void_p]
     l.shoal_batches_new.restype = C.c_void_p
     l.shoal_batches_at.argtypes, l.shoal_batches_at.restype = [C.c_void_p, C.c_int64], C.POINTER(C.c_int64)
-    assert not l.shoal_batches_new(examples, BATCH, seed, 0, 1, C.byref(made))
-    return l.shoal_batches_at(made, position)[:BATCH]
+    assert not l.shoal_batches_new(examples, batch, seed, 0, 1, C.byref(made))
+    return l.shoal_batches_at(made, position)[:batch]
 
 
 def batch(tokens, step):
@@ -180,7 +180,8 @@ def test_beside_a_twin():
         np.testing.assert_allclose([float(ours[i + 1]) for i in range(STEPS)], theirs, rtol=2e-5)
         reader = tf.train.load_checkpoint(prefix + str(STEPS))
         for name, value in values.items():
-            np.testing.assert_allclose(reader.get_tensor(name), value, rtol=1e-3, atol=2e-5, err_msg=name)
+            off = np.abs(reader.get_tensor(name) - value)  # Adam's step of a gradient near 0 has the size of any other
+            assert off.max() < RATE / 4 and off.mean() < RATE / 500, (name, off.max(), off.mean())
         x, (_, _, logits) = batch(tokens, 0)[0], run_twin(tokens, prefix + str(STEPS))
         for run in (by_shoal, by_tensorflow):  # the example's own graph, from the file beside its checkpoint
             np.testing.assert_allclose(logits_of_meta(prefix + str(STEPS), x, run), logits, rtol=1e-4, atol=1e-5)

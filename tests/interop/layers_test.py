@@ -27,6 +27,8 @@ Norm = options(("scale", S), ("shift", S), ("epsilon", D))
 Dropout = options(("seed", Out))
 Attention = options(("mask", Out), ("dropout", D), ("drop_seed", Out))
 Entropy = options(("label_smoothing", D))
+Conv = options(("kernel", S), ("bias", S), ("stride", L), ("symmetric", B), ("he_normal", B), ("no_bias", B))
+BatchNorm = options(("momentum", D), ("epsilon", D), ("fused", B), ("zero_gamma", B))
 Apply = options(("no_decay", C.POINTER(B)))
 api.SIGNATURES.update({
     "shoal_dense_with": (Out, G, Out, L, S, P), "shoal_layer_norm": (Out, G, Out, S, P), "shoal_gelu": (Out, G, Out),
@@ -34,6 +36,7 @@ api.SIGNATURES.update({
     "shoal_position_embedding": (Out, G, Out, Var), "shoal_embedding_logits": (Out, G, Out, Var),
     "shoal_causal_mask": (Out, G, I, L, L), "shoal_attention_mask": (Out, G, I, Out),
     "shoal_attention": (Out, G, Out, Out, Out, L, P), "shoal_cross_entropy": (Out, G, Out, Out, P),
+    "shoal_conv_layer_with": (Out, G, Out, L, L, S, P), "shoal_batch_norm": (Out, G, Out, Out, S, P),
     "shoal_apply_gradients_with": (P, G, Optimizer, VARS, GRADS, I, Var, P)})
 
 
@@ -124,6 +127,48 @@ def test_layer_norm():
 
 def test_gelu():
     compare(lambda m, x: m.call("shoal_gelu", x), lambda x, v: gelu(x), [3 * normal(6, 50)])
+
+
+def test_convolutions():
+    for size, stride, symmetric in ((3, 1, True), (3, 2, True), (7, 2, True), (1, 2, True), (3, 2, False), (2, 0, False)):
+        def formula(x, v, size=size, stride=stride, symmetric=symmetric):
+            by = (size - 1) // 2 if symmetric else 0
+            x = tf.pad(x, [[0, 0], [by, by], [by, by], [0, 0]])
+            return tf.nn.conv2d(x, v["c/w"], max(stride, 1), "VALID" if symmetric else "SAME")
+        compare(lambda m, x, size=size, stride=stride, symmetric=symmetric: ask(m, "shoal_conv_layer_with", x, 4, size, "c", given(
+            Conv, kernel=b"w", stride=stride, symmetric=symmetric, no_bias=True)), formula, [normal(2, 8, 9, 3)])
+    compare(lambda m, x: m.call("shoal_conv_layer_with", x, 4, 3, None, None),
+            lambda x, v: tf.nn.conv2d(x, v["conv2d/kernel"], 1, "SAME") + v["conv2d/bias"], [normal(2, 5, 5, 3)])
+
+
+def test_batch_norm_as_one_op():
+    """In training and not; the moving averages are TensorFlow's."""
+    x = 2 + normal(3, 4, 5, 6)
+    for trains in (True, False):
+        m = Model()
+        fed = m.placeholder("x", np.float32, x.shape)
+        y = ask(m, "shoal_batch_norm", fed, m.constant(np.array(trains)), "bn",
+                given(BatchNorm, momentum=0.75, epsilon=0.1, fused=True))
+        init = m.call("shoal_initialize")
+        with shoal.Session(m) as s:
+            s.run(targets=[m.op_name(init)])
+            ours = [s.run([m.name(y)], feeds={"x:0": x})[0]]
+            ours += s.run([f"bn/moving_{w}/Read/ReadVariableOp:0" for w in ("mean", "variance")])
+        with tf.Graph().as_default(), tf.Session() as s:
+            mean, variance = np.zeros(6, np.float32), np.ones(6, np.float32)
+            more = {} if trains else {"mean": mean, "variance": variance}
+            fed = tf.placeholder(tf.float32, x.shape)
+            outs = tf.nn.fused_batch_norm(fed, np.ones(6, np.float32), mean, epsilon=0.1, is_training=trains, **more)
+            y, *moments = s.run(outs if trains else outs[:1], {fed: x})
+        moved = [o + (n - o) * 0.25 for o, n in zip((mean, variance), moments)] if trains else [mean, variance]
+        for a, b in zip(ours, [y, *moved]):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    m = Model()
+    y = ask(m, "shoal_batch_norm", m.constant(x), m.constant(np.array(True)), "bn", given(BatchNorm, fused=True, zero_gamma=True))
+    init = m.call("shoal_initialize")
+    with shoal.Session(m) as s:
+        s.run(targets=[m.op_name(init)])
+        assert not s.run([m.name(y)])[0].any()
 
 
 def test_embeddings_that_share_a_table():
@@ -267,6 +312,8 @@ def test_mistakes():
     fails("of 0 heads", "shoal_attention", [2, 3, 8], [2, 3, 8], [2, 3, 8], 0, None)
     fails("queries are [2,3,8], keys [2,3,4]", "shoal_attention", [2, 3, 8], [2, 3, 4], [2, 3, 8], 2, None)
     fails("0 queries", "shoal_causal_mask", FLOAT, 0, 5)
+    fails("symmetric padding is of odd sizes", "shoal_conv_layer_with", [1, 4, 4, 3], 2, 2, None, given(Conv, symmetric=True))
+    fails("rank 4 whose last dimension is known", "shoal_conv_layer_with", [4, 4, 3], 2, 3, None, None)
     fails("label_smoothing 2", "shoal_cross_entropy", [2, 3], [2], given(Entropy, label_smoothing=2))
 
 

@@ -7,7 +7,7 @@
  * To wake a sleeping thread takes as long as a small product, and loops come in rows: a training step has one every few
  * tens of microseconds. So who has helped in a loop looks out for the next one for a moment before it sleeps, and a
  * caller looks out likewise for its helpers' end. (To yield the core meanwhile was tried: where many threads want one,
- * who yields comes last of all, and steps took several times as long.)
+ * who yields comes last of all, and steps took several times as long.) Where cores are idle a few look out for longer.
  *
  * Where other processes want the cores (two workers and a parameter server on two of them), helpers come late, or take
  * turns with somebody else's caller, and a loop takes as long as without them, or longer. So it is measured what
@@ -16,6 +16,7 @@
  * to wake them costs nothing. */
 #include "base/pool.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -25,10 +26,12 @@
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/file_root.h"
+#include "base/machine.h"
 #include "base/mem.h"
 
 enum {
   SPIN_NANOS = 50000,  /* how long to look out: longer than the small nodes between two products take */
+  SPIN_LONG = 400000,  /* where cores are idle: longer than a worker's way to its parameter server and back */
   SPIN_PAUSES = 32,    /* between two looks at the clock */
   SPIN_PATIENCE = 4,   /* vain tries in a row before looking out is given up */
   SPIN_RETRY = 64,     /* one in so many is made all the same */
@@ -79,7 +82,7 @@ static inline void pause_briefly(void) {
 
 /* Looks for a moment whether it is time. Where that was in vain several times in a row, because loops are rare, long,
  * or the cores wanted by others, it is given up but for a try now and then. */
-static void spin_until(struct pool *p, bool (*is_time)(const void *), const void *arg) {
+static void spin_until(struct pool *p, int64_t nanos, bool (*is_time)(const void *), const void *arg) {
   int patience = atomic_load_explicit(&p->patience, memory_order_relaxed);
   if (!patience && atomic_fetch_add_explicit(&p->given_up, 1, memory_order_relaxed) % SPIN_RETRY) return;
   int64_t end = 0;
@@ -92,7 +95,7 @@ static void spin_until(struct pool *p, bool (*is_time)(const void *), const void
       pause_briefly();
     }
     int64_t now = clock_ns();
-    if (!end) end = now + SPIN_NANOS;
+    if (!end) end = now + nanos;
     if (now >= end) break;
   }
   if (patience) atomic_store_explicit(&p->patience, patience - 1, memory_order_relaxed);
@@ -112,8 +115,9 @@ static void *work(void *arg) {
   for (;;) {
     if (after_loop && p->head == p->tail && !p->stop && p->spinning + 1 < p->n_threads) {
       p->spinning++; /* the next loop is often not far behind; the one who calls it works too */
+      bool few = p->spinning <= p->n_threads / 4;
       pthread_mutex_unlock(&p->lock);
-      spin_until(p, has_work, p);
+      spin_until(p, few && machine_has_idle_cores(clock_ns()) ? SPIN_LONG : SPIN_NANOS, has_work, p);
       pthread_mutex_lock(&p->lock);
       p->spinning--;
     }
@@ -274,7 +278,7 @@ static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int h
   l.helpers -= back;
   if (l.helpers) {
     pthread_mutex_unlock(&l.lock);
-    spin_until(p, all_helped, &l);
+    spin_until(p, SPIN_NANOS, all_helped, &l);
     pthread_mutex_lock(&l.lock);
   }
   while (l.helpers) pthread_cond_wait(&l.done, &l.lock);
@@ -284,18 +288,19 @@ static void share(struct pool *p, int64_t first, int64_t n, int64_t grain, int h
   if (measured && did) judge_help(p, clock_ns() - began, (int64_t)((double)busy * (double)n / (double)did));
 }
 
-static int helpers_for(const struct pool *p, int64_t n, int64_t grain) {
+static int helpers_for(const struct pool *p, int64_t n, int64_t grain, int threads) {
   if (!p || n <= grain) return 0;
   int64_t pieces = (n + grain - 1) / grain;
   int others = p->n_threads - (pool_is_mine(p) ? 1 : 0);
-  return (int)MIN(pieces - 1, MIN(others, p->n_threads - 1));
+  return (int)MIN(MIN(pieces, threads) - 1, MIN(others, p->n_threads - 1));
 }
 
 /* Piece by piece, until it is known to be long; then the rest with helpers. */
-static void share_if_long(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+static void share_if_long(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
+                          void *arg) {
   int64_t began = clock_ns(), busy = thread_cpu_ns();
   for (int64_t i = 0; i < n; i += grain) {
-    int helpers = i ? helpers_for(p, n - i, grain) : 0;
+    int helpers = i ? helpers_for(p, n - i, grain, threads) : 0;
     if (helpers > 0 && clock_ns() - began > LONG_NANOS && thread_cpu_ns() - busy > LONG_NANOS) {
       share(p, i, n, grain, helpers, fn, arg, false);
       return;
@@ -305,25 +310,31 @@ static void share_if_long(struct pool *p, int64_t n, int64_t grain, void (*fn)(v
 }
 
 /* With helpers, if there are any and they are worth it; false: the caller is to do it all. */
-static bool shared(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
-  int helpers = helpers_for(p, n, grain);
+static bool shared(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
+                   void *arg) {
+  int helpers = helpers_for(p, n, grain, threads);
   if (helpers <= 0) return false;
   bool in_the_way = atomic_load_explicit(&p->help_gain, memory_order_relaxed) < 0;
   unsigned count = atomic_fetch_add_explicit(&p->loops, 1, memory_order_relaxed);
-  if (in_the_way && count % HELP_RETRY) share_if_long(p, n, grain, fn, arg);
+  if (in_the_way && count % HELP_RETRY) share_if_long(p, n, grain, threads, fn, arg);
   else share(p, 0, n, grain, helpers, fn, arg, in_the_way || count % HELP_LOOK == 0);
   return true;
 }
 
-void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+void pool_for_few(struct pool *p, int64_t n, int64_t grain, int threads, void (*fn)(void *, int64_t, int64_t),
+                  void *arg) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
-  if (!shared(p, n, grain, fn, arg)) fn(arg, 0, n);
+  if (!shared(p, n, grain, threads, fn, arg)) fn(arg, 0, n);
+}
+
+void pool_for(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
+  pool_for_few(p, n, grain, INT_MAX, fn, arg);
 }
 
 void pool_for_pieces(struct pool *p, int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
-  if (shared(p, n, grain, fn, arg)) return;
+  if (shared(p, n, grain, INT_MAX, fn, arg)) return;
   for (int64_t i = 0; i < n; i += grain) fn(arg, i, MIN(i + grain, n));
 }

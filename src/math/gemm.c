@@ -30,6 +30,7 @@ enum {
   MIN_ROWS = 16,       /* of a block of C that was cut for the threads' sake */
   PACK_ROWS = 32,      /* at a time; a multiple of every kernel's round */
   PARALLEL_FLOPS = 2000000,
+  THREAD_FLOPS = 4000000, /* a thread's share at least: some 30 us, about as long as it takes to wake one */
   SPLIT_AREA = 128 * 384, /* elements of C below which a long K is cut */
   SPLIT_K = 4096,
   MAX_SPLITS = 16,
@@ -47,6 +48,7 @@ struct gemm_job {
   int64_t mb, nb; /* rows and columns of a block; nb a multiple of nr */
   int64_t m_blocks, n_blocks;
   int64_t splits, k_piece; /* K in `splits` pieces of k_piece */
+  int threads;             /* at most */
   int64_t kc;              /* steps of k between packing: the kernel's kc or a little less, so that pieces are even */
   char *partial;           /* [splits][m][n] sums when splits > 1 */
   bool apart;              /* sums are kept in scratch and stored by gemm_finish_row */
@@ -300,7 +302,7 @@ static shoal_status run_chunk(struct pool *pool, struct gemm_job *j) {
   const struct gemm *g = j->g;
   choose_splits(j);
   choose_steps(j);
-  choose_blocks(j, pool ? pool_threads(pool) : 1);
+  choose_blocks(j, j->threads);
   struct buffer *packed = NULL, *partial = NULL;
   int64_t cols = (j->n + j->kn->nr - 1) / j->kn->nr, slices = (g->k + j->kc - 1) / j->kc;
   size_t slice = (size_t)((g->m + j->kn->mr - 1) / j->kn->mr) * row_bytes(j);
@@ -317,7 +319,7 @@ static shoal_status run_chunk(struct pool *pool, struct gemm_job *j) {
   }
   if (j->a) pack_shared(pool, slices, slice, pack_a, j);
   if (j->b) pack_shared(pool, cols, j->panel_bytes, pack_b, j);
-  pool_for(pool, j->m_blocks * j->n_blocks * j->splits, 1, run_blocks, j);
+  pool_for_few(pool, j->m_blocks * j->n_blocks * j->splits, 1, j->threads, run_blocks, j);
   if (j->splits > 1) pool_for(NULL, g->m, 1, join_splits, j);
   buffer_unref(packed);
   buffer_unref(partial);
@@ -353,6 +355,7 @@ shoal_status gemm_run(struct pool *pool, const struct gemm *g) {
   if (flops < PARALLEL_FLOPS) pool = NULL;
   if (gemv_suits(g)) return gemv_run(pool, g);
   struct gemm_job j = {.g = g, .kn = find_kernel(g)};
+  j.threads = pool ? (int)MIN(pool_threads(pool), 1 + flops / THREAD_FLOPS) : 1;
   MUST(j.kn);
   MUST(j.kn->lie != GEMM_A_ROWS || (j.kn->mr <= GEMM_ROWS && j.kn->kc <= GEMM_ROW));
   enum gemm_lie a_lies = j.kn->lie == GEMM_A_ROWS ? GEMM_A_ROWS : GEMM_LANES;

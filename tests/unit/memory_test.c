@@ -46,22 +46,31 @@ static void limits_of_groups(void **state) {
   put_file("v2/outer/inner/memory.max", "5000000\n");
   put_file("v2/outer/inner/tight/memory.max", "1000000\n");
   char *v2 = in_dir("v2");
-  assert_int_equal(machine_group_limit("0::/outer/inner\n", v2), 3000000);
-  assert_int_equal(machine_group_limit("0::/outer/inner/tight", v2), 1000000);
-  assert_int_equal(machine_group_limit("0::/outer/inner/tight/without", v2), 1000000);
-  assert_true(machine_group_limit("0::/\n", v2) == SIZE_MAX);
-  assert_true(machine_group_limit("0::/elsewhere\n", v2) == SIZE_MAX);
-  assert_true(machine_group_limit("", v2) == SIZE_MAX);
-  assert_true(machine_group_limit("no colons\n:\n::\n\n", v2) == SIZE_MAX);
+  assert_int_equal(machine_group_limit("0::/outer/inner\n", v2, MACHINE_MEMORY), 3000000);
+  assert_int_equal(machine_group_limit("0::/outer/inner/tight", v2, MACHINE_MEMORY), 1000000);
+  assert_int_equal(machine_group_limit("0::/outer/inner/tight/without", v2, MACHINE_MEMORY), 1000000);
+  assert_true(machine_group_limit("0::/\n", v2, MACHINE_MEMORY) == SIZE_MAX);
+  assert_true(machine_group_limit("0::/elsewhere\n", v2, MACHINE_MEMORY) == SIZE_MAX);
+  assert_true(machine_group_limit("", v2, MACHINE_MEMORY) == SIZE_MAX);
+  assert_true(machine_group_limit("no colons\n:\n::\n\n", v2, MACHINE_MEMORY) == SIZE_MAX);
   put_file("v2/memory.max", "900000\n"); /* a container's own group is its root, whatever the path says */
-  assert_int_equal(machine_group_limit("0::/docker/0123\n", v2), 900000);
+  assert_int_equal(machine_group_limit("0::/docker/0123\n", v2, MACHINE_MEMORY), 900000);
+  put_file("v2/cpu.max", "max 100000\n");
+  put_file("v2/outer/cpu.max", "200000 100000\n");
+  assert_int_equal(machine_group_limit("0::/outer/inner\n", v2, MACHINE_CORES), 200000);
+  assert_true(machine_group_limit("0::/\n", v2, MACHINE_CORES) == SIZE_MAX);
   free(v2);
   put_file("v1/memory/slurm/memory.limit_in_bytes", "7000000\n");
   put_file("v1/memory/memory.limit_in_bytes", "9223372036854771712\n");
   char *v1 = in_dir("v1");
-  assert_int_equal(machine_group_limit("5:cpu:/slurm\n4:hugetlb,memory:/slurm/job\n0::/slurm\n", v1), 7000000);
-  assert_true(machine_group_limit("4:memory:/other\n", v1) == 9223372036854771712u);
-  assert_true(machine_group_limit("4:memory2:/slurm\n", v1) == SIZE_MAX);
+  assert_int_equal(machine_group_limit("5:cpu:/slurm\n4:hugetlb,memory:/slurm/job\n0::/slurm\n", v1, MACHINE_MEMORY),
+                   7000000);
+  assert_true(machine_group_limit("4:memory:/other\n", v1, MACHINE_MEMORY) == 9223372036854771712u);
+  assert_true(machine_group_limit("4:memory2:/slurm\n", v1, MACHINE_MEMORY) == SIZE_MAX);
+  put_file("v1/cpu/slurm/cpu.cfs_quota_us", "350000\n");
+  put_file("v1/cpu/cpu.cfs_quota_us", "-1\n");
+  assert_int_equal(machine_group_limit("5:cpu,cpuacct:/slurm\n4:memory:/\n", v1, MACHINE_CORES), 350000);
+  assert_true(machine_group_limit("5:cpu:/\n4:memory:/slurm\n", v1, MACHINE_CORES) == SIZE_MAX);
   free(v1);
   assert_true(machine_memory() > 0 && machine_memory() == machine_memory());
 }

@@ -56,6 +56,29 @@ static void loops_visit_each_index_once(void **state) {
   }
 }
 
+struct crowd {
+  atomic_int inside, most;
+};
+
+static void linger(void *arg, int64_t begin, int64_t end) {
+  struct crowd *c = arg;
+  int now = atomic_fetch_add(&c->inside, 1) + 1;
+  for (int most = atomic_load(&c->most); now > most && !atomic_compare_exchange_weak(&c->most, &most, now);) continue;
+  usleep(2000);
+  atomic_fetch_sub(&c->inside, 1);
+}
+
+static void a_loop_keeps_to_its_threads(void **state) {
+  struct pool *p = pool_new(8, "test");
+  for (int threads = 1; threads <= 3; threads++) {
+    struct crowd c = {0};
+    pool_for_few(p, 32, 1, threads, linger, &c);
+    assert_int_equal(c.inside, 0);
+    assert_true(c.most <= threads);
+  }
+  pool_free(p);
+}
+
 struct nested {
   struct pool *p;
   atomic_int sum;
@@ -158,5 +181,6 @@ static void cancel_races_with_deregister(void **state) {
 }
 
 RUN_TESTS(cmocka_unit_test(submitted_tasks_all_run), cmocka_unit_test(loops_visit_each_index_once),
-          cmocka_unit_test(loops_inside_loops_end), cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep),
-          cmocka_unit_test(cancel_calls_each_hook_once), cmocka_unit_test(cancel_races_with_deregister))
+          cmocka_unit_test(a_loop_keeps_to_its_threads), cmocka_unit_test(loops_inside_loops_end),
+          cmocka_unit_test(helpers_that_bring_nothing_are_left_asleep), cmocka_unit_test(cancel_calls_each_hook_once),
+          cmocka_unit_test(cancel_races_with_deregister))

@@ -46,6 +46,8 @@ typedef struct shoal_strategy_options {
   const char *task_device;   /* multi_worker, parameter_server: the first of those, "/gpu:0"; NULL: "/cpu:0" */
   shoal_dtype messages;      /* multi_worker: SHOAL_BFLOAT16: gradients of float32 travel between tasks as that, and are
                                 summed in float32; 0: as they are */
+  bool shard_state;          /* the optimizer's slots are shared out: each replica has those of its own piece of every
+                                variable, changes it, and gets the others' pieces */
 } shoal_strategy_options;
 
 /* One replica. device NULL: "/cpu:0". */

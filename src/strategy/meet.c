@@ -2,7 +2,8 @@
  *
  * A task that left by itself would leave the others waiting for it. So what a task was told (SIGTERM) goes around with
  * every step, as the largest of all tasks' answers: all read the same one, in the same step. At the end all meet once
- * more, without a step: only then nobody needs another's server any longer, and the chief saves. */
+ * more, without a step: only then nobody needs another's server any longer, and the chief saves. Where parts of what it
+ * saves are on the others' servers they meet again after that. */
 #include "base/log.h"
 #include "base/stop.h"
 #include "strategy/strategy.h"
@@ -70,17 +71,35 @@ static shoal_status after_run(void *state, shoal_run_context *c) {
 }
 
 /* Who has gone already had everything: that is no error. */
-static shoal_status end(void *state, shoal_session *session) {
-  struct meet *m = state;
+static shoal_status wait_for_all(const struct poll *p, shoal_session *session) {
   int32_t nothing;
-  shoal_status e = poll_run(&m->end, session, 0, &nothing);
+  shoal_status e = poll_run(p, session, 0, &nothing);
   if (e && !status_is_lost_task(e)) return e;
   shoal_status_free(e);
   return NULL;
+}
+
+static shoal_status end(void *state, shoal_session *session) {
+  struct meet *m = state;
+  return wait_for_all(&m->end, session);
 }
 
 shoal_hook meet_hook(struct shoal_strategy *s) {
   struct meet *m = mem_zalloc(1, sizeof *m);
   m->strategy = s;
   return (shoal_hook){m, .begin = begin, .before_run = before_run, .after_run = after_run, .end = end, .free = free};
+}
+
+/* ---- staying ---- */
+
+static shoal_status stay_begin(void *state, shoal_graph *g) {
+  struct meet *m = state;
+  m->end = poll_build(g, m->strategy, "stay", STAY_KEY);
+  return NULL;
+}
+
+shoal_hook stay_hook(struct shoal_strategy *s) {
+  struct meet *m = mem_zalloc(1, sizeof *m);
+  m->strategy = s;
+  return (shoal_hook){m, .begin = stay_begin, .end = end, .free = free};
 }

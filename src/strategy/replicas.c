@@ -14,7 +14,7 @@ int shoal_replica_count(const shoal_replica *r) { return r->strategy->replicas; 
 
 static struct variable_maker maker_of(struct shoal_graph *g, int replica) {
   return (struct variable_maker){
-      g, replica, mirrored_take, mirrored_give, mirrored_here, reduce_gradients,
+      g, replica, mirrored_take, mirrored_give, mirrored_here, reduce_gradients, shards_slot, shards_spread,
   };
 }
 
@@ -97,11 +97,16 @@ shoal_op *shoal_strategy_run(shoal_graph *g, shoal_strategy *s, shoal_replica_fn
   tie(g, run.replicas, s->local);
   shoal_op *step = graph_error(g) ? NULL : group_all(g, run.replicas, s->local);
   s->next_key = MAX(s->next_key, run.replicas[0].key);
-  for (int i = 0; i < s->local; i++) vec_release(&run.replicas[i].joints);
+  for (int i = 0; i < s->local; i++) {
+    vec_release(&run.replicas[i].joints);
+    shards_forget(&run.replicas[i]);
+  }
+  vec_release(&run.slots);
   vec_release(&run.firsts);
   vec_release(&run.owns);
   free(run.replicas);
   initial_send(g, s);
+  shards_taken(g, s);
   if (in_scope) variable_maker_begin(&s->scope, __func__);
   return step;
 }

@@ -74,10 +74,12 @@ static shoal_status make(const shoal_strategy_options *options, struct shoal_str
     return INVALID("%lld devices of each task", (long long)o.task_devices);
   if (o.messages && o.messages != SHOAL_BFLOAT16)
     return INVALID("messages of %s: there are those of bfloat16", dtype_tf_name((int)o.messages));
+  if (o.messages && o.shard_state) return INVALID("messages of bfloat16 and shard_state: one or the other");
   TRY(read_task_device(o.task_device, &task_device));
   struct shoal_strategy *s = mem_zalloc(1, sizeof *s);
   s->gradients = o.gradients;
   s->messages = o.messages;
+  s->shard_state = o.shard_state;
   s->bucket_bytes = (int64_t)(o.bucket_kib ? o.bucket_kib : DEFAULT_BUCKET_KIB) << 10;
   s->next_key = 1;
   s->next_initial = FIRST_INITIAL_KEY;
@@ -205,6 +207,7 @@ shoal_status shoal_strategy_new_multi_worker(const shoal_cluster *cluster, const
   s->rules.server = server;
   s->rules.is_chief = shoal_cluster_is_chief(cluster);
   if (s->tasks > 1) s->rules.meet = meet_hook;
+  if (s->tasks > 1 && s->shard_state) s->rules.stay = stay_hook;
   add_tasks(s, cluster);
   return finish(s, NULL, out);
 }
@@ -239,6 +242,7 @@ void shoal_strategy_free(shoal_strategy *s) {
   for (char **task = s->rules.tasks; task && *task; task++) free(*task);
   free(s->rules.tasks);
   vec_release(&s->unsent);
+  vec_release(&s->emptied);
   free(s);
 }
 

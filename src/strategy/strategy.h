@@ -10,6 +10,8 @@
  *   feed.c       batches of tasks that have not the same number of them
  *   dataset.c    batches of datasets
  *   reduce.c     how values of all become one, in them
+ *   gradients.c  the same of gradients, in buckets
+ *   shards.c     the optimizer's state shared out over them
  *   across.c     the same from outside of them
  *
  * Replicas are built one after another by the same function, so the n-th collective of one belongs to the n-th of every
@@ -31,21 +33,42 @@
 enum { GROUP_REPLICAS = 1, GROUP_FIRSTS }; /* all replicas; the first of each task */
 /* Keys of collectives: of replicas they count from 1, of initial values from FIRST_INITIAL_KEY, so many of a strategy.
  */
-enum { KEYS_OF_ONE = 1 << 16, FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY, ANY_KEY, MORE_KEY };
+enum { KEYS_OF_ONE = 1 << 16, FIRST_INITIAL_KEY = 1 << 24, STOP_KEY = 1 << 25, END_KEY, ANY_KEY, MORE_KEY, STAY_KEY };
 
 struct shoal_strategy {
   struct session_rules rules; /* first */
   shoal_reduction gradients;
   shoal_dtype messages; /* of gradients; 0: as they are */
+  bool shard_state;
   int64_t bucket_bytes;
-  int replicas, local, first;     /* in all tasks; in this one; the number of its first */
-  int tasks;                      /* that have replicas */
-  int ps_tasks;                   /* parameter servers, which have the variables; 0: replicas have */
-  char **devices;                 /* [local] */
-  struct device_spec task_device; /* of a task of a cluster: the first of them; no type: the first CPU */
-  int next_key, next_initial;     /* keys of collectives: never used twice, also in another graph */
-  VEC(shoal_var) unsent;          /* variables of the chief that no node sends to the other tasks yet */
-  struct variable_maker scope;    /* while it is pushed */
+  int replicas, local, first;       /* in all tasks; in this one; the number of its first */
+  int tasks;                        /* that have replicas */
+  int ps_tasks;                     /* parameter servers, which have the variables; 0: replicas have */
+  char **devices;                   /* [local] */
+  struct device_spec task_device;   /* of a task of a cluster: the first of them; no type: the first CPU */
+  int next_key, next_initial;       /* keys of collectives: never used twice, also in another graph */
+  VEC(shoal_var) unsent;            /* variables of the chief that no node sends to the other tasks yet */
+  VEC(struct shoal_node *) emptied; /* of slots that were taken from where the chief put them: shards.c */
+  struct variable_maker scope;      /* while it is pushed */
+};
+
+/* Gradients that are reduced together. */
+struct gradient_bucket {
+  VEC(int) which; /* by their place */
+  int64_t bytes;
+};
+
+/* One whose variables are to be made whole again. */
+struct shard_bucket {
+  int *which;
+  int n;
+};
+
+/* What is applied: struct variable_maker. */
+struct replica_gradients {
+  const shoal_var *vars;
+  shoal_gradient *grads;
+  shoal_var *changed;
 };
 
 /* A collective of one replica, and what stands for its result. */
@@ -58,11 +81,13 @@ struct shoal_replica {
   struct across across;
   struct replica_run *run;
   struct shoal_strategy *strategy;
-  int index;       /* of this task's */
-  size_t next;     /* which of the run's variables it makes next; of all but the first */
-  size_t next_own; /* of those that are one when they are read */
-  int key;         /* of its next collective */
+  int index;        /* of this task's */
+  size_t next;      /* which of the run's variables it makes next; of all but the first */
+  size_t next_own;  /* of those that are one when they are read */
+  size_t next_slot; /* of those that are shared out */
+  int key;          /* of its next collective */
   VEC(struct joint) joints;
+  VEC(struct shard_bucket) shards; /* changed, and not whole yet */
 
   /* How it is built. */
   shoal_replica_fn *fn;
@@ -85,8 +110,9 @@ struct merge_call {
 
 /* One call of shoal_strategy_run. */
 struct replica_run {
-  VEC(shoal_var) firsts; /* variables of the first replica, in the order it made them */
-  VEC(shoal_var) owns;   /* of those that are one when they are read */
+  VEC(shoal_var) firsts;          /* variables of the first replica, in the order it made them */
+  VEC(shoal_var) owns;            /* of those that are one when they are read */
+  VEC(struct shoal_node *) slots; /* that are shared out, by the nodes that keep their names */
   struct shoal_replica *replicas;
   struct graph_depth depth; /* of the scopes around the run */
   sem_t back;               /* where the run waits for the replica whose turn it is */
@@ -95,6 +121,8 @@ struct replica_run {
 /* Is there a model in other tasks, too; and does its initial value come from one of them? */
 static inline bool strategy_meets(const struct shoal_strategy *s) { return s->rules.meet != NULL; }
 static inline bool strategy_receives(const struct shoal_strategy *s) { return strategy_meets(s) && !s->rules.is_chief; }
+/* Has each replica a share of the optimizer's state? */
+static inline bool strategy_shards(const struct shoal_strategy *s) { return s->shard_state && s->replicas > 1; }
 /* The device scope of a replica, for shoal_pop_device. */
 void strategy_push_device(struct shoal_graph *g, const struct shoal_strategy *s, int index);
 
@@ -123,6 +151,8 @@ shoal_status poll_run(const struct poll *p, shoal_session *session, int answer, 
 shoal_status poll_feed(const struct poll *p, shoal_run_context *c, int answer);
 
 shoal_hook meet_hook(struct shoal_strategy *s);
+/* Nobody's server goes while another task still needs what is on it. */
+shoal_hook stay_hook(struct shoal_strategy *s);
 
 /* ---- merge.c ---- */
 
@@ -145,9 +175,30 @@ shoal_var mirrored_here(struct variable_maker *m, shoal_var v);
 shoal_out reduce_member(struct shoal_graph *g, const struct shoal_strategy *s, int group, int key, shoal_reduction how,
                         shoal_out value);
 shoal_out gather_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_out value);
+/* value has a row for each rank, of which a replica gets the sum of its own. */
+shoal_out scatter_member(struct shoal_graph *g, const struct shoal_strategy *s, int key, shoal_reduction how,
+                         shoal_out value);
 /* What layers and gradients ask for in a replica. */
 shoal_out reduce_across(struct across *a, shoal_out value);
+
+/* ---- gradients.c ---- */
+
 /* Of a replica's maker. */
-void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gradient *grads, int n);
+void reduce_gradients(struct variable_maker *m, const shoal_var *vars, shoal_gradient *grads, shoal_var *changed,
+                      int n);
+int64_t variable_elements(shoal_var v);
+/* Pieces of these lengths, one after another along an axis. */
+struct shoal_node *cut_list(struct shoal_graph *g, shoal_out whole, const int64_t *lengths, int n, int axis);
+
+/* ---- shards.c ---- */
+
+void shard_bucket(struct shoal_replica *r, const struct gradient_bucket *k, struct replica_gradients *all);
+/* Of a replica's maker. */
+bool shards_slot(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out);
+void shards_spread(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
+                   int n);
+void shards_forget(struct shoal_replica *r);
+/* What the chief gave to slots that were made since the last call is given up once it was taken. */
+void shards_taken(struct shoal_graph *g, struct shoal_strategy *s);
 
 #endif

@@ -203,7 +203,10 @@ static void make_slots(struct applying *w, shoal_var v, shoal_var *slots) {
 
 shoal_var slot_variable(struct shoal_graph *g, shoal_var v, const char *name, const shoal_out *initial,
                         const struct shape *shape, double fill) {
+  struct variable_maker *m = variable_maker_on(g);
+  shoal_var of_piece;
   if (!v.handle.node) return (shoal_var){0};
+  if (m && m->slot && !initial && m->slot(m, v, name, fill, &of_piece)) return of_piece;
   char *full = mem_printf("%s/%s", v.handle.node->name, name);
   bool refs = graph_ref_variables(g);
   graph_set_ref_variables(g, variable_is_ref(v.handle));
@@ -297,27 +300,55 @@ static void finish(struct applying *w, shoal_var step, node_list *done) {
   graph_pop_control(g);
 }
 
+/* What is to be applied, and the ops that do. */
+struct updates {
+  const shoal_var *vars;
+  shoal_gradient *grads;
+  shoal_var *changed; /* the variables, or the pieces of them that are changed here */
+  struct shoal_node **done;
+  int n;
+  const bool *no_decay; /* NULL: all variables decay */
+};
+
+static struct updates updates_of(const shoal_var *vars, const shoal_gradient *grads, int n) {
+  size_t room = (size_t)MAX(n, 0);
+  struct updates u = {.vars = vars, .n = n};
+  u.grads = mem_zalloc(room + 1, sizeof *u.grads);
+  u.changed = mem_zalloc(room + 1, sizeof *u.changed);
+  u.done = mem_zalloc(room + 1, sizeof(*u.done));
+  if (room) memcpy(u.grads, grads, room * sizeof *grads);
+  if (room) memcpy(u.changed, vars, room * sizeof *vars);
+  return u;
+}
+
+static void updates_release(struct updates *u) {
+  free(u->grads);
+  free(u->changed);
+  free(u->done);
+}
+
 /* Nodes are called as TensorFlow calls them, Adam/update_hidden/kernel/ResourceApplyAdam: errors and traces are read by
  * people who know those. All of it is the op Adam. */
-static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, const shoal_var *vars,
-                           const shoal_gradient *grads, int n, shoal_var step, const bool *no_decay) {
+static shoal_op *apply_all(struct shoal_graph *g, shoal_optimizer optimizer, const struct updates *u, shoal_var step) {
   struct applying w = {.g = g, .o = &optimizer};
+  struct variable_maker *m = variable_maker_on(g);
   node_list done = {0};
-  if (optimizer.row->powers) make_powers(&w, vars, grads, n);
+  if (optimizer.row->powers) make_powers(&w, u->vars, u->grads, u->n);
   graph_push_scope(g, optimizer.row->name);
   if (takes_step(optimizer.row)) {
     if (!step.value.node && !graph_error(g))
       graph_fail(g, INVALID("%s counts its steps: it needs a step variable", optimizer.row->name));
     w.step = build_op2(g, "AddV2", build_cast(g, step.value, SHOAL_INT64), build_const_int(g, SHOAL_INT64, 1));
   }
-  for (int i = 0; i < n; i++) {
-    struct grad gr = {grads[i].values, grads[i].indices, grads[i].dense_shape};
-    if (grad_none(gr)) continue;
-    struct shoal_node *one = apply_one(&w, vars[i], gr, no_decay && no_decay[i]);
-    if (one) vec_push(&done, one);
+  for (int i = 0; i < u->n; i++) {
+    struct grad gr = {u->grads[i].values, u->grads[i].indices, u->grads[i].dense_shape};
+    if (!grad_none(gr)) u->done[i] = apply_one(&w, u->changed[i], gr, u->no_decay && u->no_decay[i]);
   }
+  if (m && m->spread && !graph_error(g)) m->spread(m, u->vars, u->changed, u->done, u->n);
+  for (int i = 0; i < u->n; i++)
+    if (u->done[i]) vec_push(&done, u->done[i]);
   if (!done.n && !graph_error(g))
-    graph_fail(g, INVALID("no gradients: the loss depends on none of the %d variables", n));
+    graph_fail(g, INVALID("no gradients: the loss depends on none of the %d variables", u->n));
   if (!graph_error(g)) finish(&w, step, &done);
   graph_pop_scope(g);
   shoal_op *all = graph_error(g) ? NULL : shoal_group(g, done.at, (int)done.n, optimizer.row->name);
@@ -344,12 +375,11 @@ shoal_op *shoal_apply_gradients_with(shoal_graph *g, shoal_optimizer optimizer, 
     return NULL;
   }
   struct variable_maker *m = variable_maker_on(g);
-  if (!m || !m->reduce) return apply_all(g, optimizer, vars, grads, n, step, o.no_decay);
-  shoal_gradient *reduced = mem_zalloc((size_t)n + 1, sizeof *reduced);
-  if (n > 0) memcpy(reduced, grads, (size_t)n * sizeof *grads);
-  m->reduce(m, vars, reduced, n);
-  shoal_op *all = apply_all(g, optimizer, vars, reduced, n, step, o.no_decay);
-  free(reduced);
+  struct updates u = updates_of(vars, grads, n);
+  u.no_decay = o.no_decay;
+  if (m && m->reduce) m->reduce(m, vars, u.grads, u.changed, n);
+  shoal_op *all = apply_all(g, optimizer, &u, step);
+  updates_release(&u);
   return all;
 }
 

@@ -9,17 +9,20 @@
 #include "checkpoint/state.h"
 #include "graph/graph.h"
 #include "shoal/saver.h"
+#include "train/pieces.h"
 
-/* Variables that live on one task. */
+/* Values that live on one task; those in pieces, with their first piece. */
 struct saver_group {
   char device[192];     /* "/job:ps/task:0"; "" for the session's master */
-  VEC(int) vars;        /* which of the saver's */
+  VEC(int) values;      /* which of the saver's */
   shoal_out sees_files; /* the files there that match the pattern fed to saver_nodes.pattern */
 };
 
 struct saver_nodes {
   shoal_var *vars;
   int n;
+  struct saved_value *values; /* what they make up */
+  int n_values;
   int64_t bytes; /* of all values, strings not counted */
   VEC(struct saver_group) groups;
   shoal_out prefix, parts; /* fed: the checkpoint, and where parts of it are written before they are merged */

@@ -31,26 +31,26 @@ static void task_of(const char *device, char *out, size_t size) {
 
 static void add_to_group(struct saver_nodes *s, int i) {
   char task[192];
-  task_of(s->vars[i].handle.node->device, task, sizeof task);
+  task_of(s->values[i].vars[0].handle.node->device, task, sizeof task);
   for (size_t k = 0; k < s->groups.n; k++)
     if (!strcmp(s->groups.at[k].device, task)) {
-      vec_push(&s->groups.at[k].vars, i);
+      vec_push(&s->groups.at[k].values, i);
       return;
     }
   struct saver_group fresh = {0};
   snprintf(fresh.device, sizeof fresh.device, "%s", task);
   vec_push(&s->groups, fresh);
-  vec_push(&vec_last(&s->groups).vars, i);
+  vec_push(&vec_last(&s->groups).values, i);
 }
 
 /* ---- pieces ---- */
 
-/* Names and slices of variables as two string vectors, for SaveV2 and RestoreV2. */
+/* Names and slices of values as two string vectors, for SaveV2 and RestoreV2. */
 static void add_names(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, struct build *b) {
   const char **names = mem_zalloc((size_t)n + 1, sizeof *names), **slices = mem_zalloc((size_t)n + 1, sizeof *slices);
   for (int i = 0; i < n; i++) {
-    names[i] = variable_save_name(s->vars[which[i]]);
-    slices[i] = variable_save_slice(s->vars[which[i]]);
+    names[i] = saved_name(&s->values[which[i]]);
+    slices[i] = saved_slice(&s->values[which[i]]);
   }
   build_in(b, shoal_constant_strings(g, names, n));
   build_in(b, shoal_constant_strings(g, slices, n));
@@ -67,10 +67,10 @@ static shoal_op *write_op(shoal_graph *g, const struct saver_nodes *s, shoal_out
   return build_end(&b);
 }
 
-/* Reads the variables of `which` and assigns them; the assignments are pushed to out. */
+/* Reads the values of `which` and assigns them; the assignments are pushed to out. */
 static void read_ops(shoal_graph *g, const struct saver_nodes *s, const int *which, int n, shoal_op **out, int *n_out) {
   shoal_dtype *types = mem_zalloc((size_t)n + 1, sizeof *types);
-  for (int i = 0; i < n; i++) types[i] = out_type(s->vars[which[i]].value);
+  for (int i = 0; i < n; i++) types[i] = out_type(s->values[which[i]].vars[0].value);
   struct build b = build_begin(g, "RestoreV2", NULL);
   build_in(&b, s->prefix);
   add_names(g, s, which, n, &b);
@@ -78,45 +78,49 @@ static void read_ops(shoal_graph *g, const struct saver_nodes *s, const int *whi
   struct shoal_node *values = build_end(&b);
   free(types);
   for (int i = 0; i < n && values; i++) {
-    shoal_var v = s->vars[which[i]];
-    graph_push_colocation(g, v.handle.node);
-    out[(*n_out)++] = shoal_variable_assign(g, v, node_out(values, i));
-    graph_pop_colocation(g);
+    saved_assign(g, &s->values[which[i]], node_out(values, i), out + *n_out);
+    *n_out += s->values[which[i]].n;
   }
 }
 
 /* ---- the snapshot ---- */
 
-static shoal_out snapshot_of(shoal_graph *g, shoal_var v, shoal_op **take, shoal_op **drop) {
+static shoal_out snapshot_of(shoal_graph *g, const struct saved_value *value, int i, shoal_op **take, shoal_op **drop) {
+  shoal_var v = value->vars[i];
   struct shape shape = out_shape(v.value);
-  graph_push_colocation(g, v.handle.node);
+  graph_push_colocation(g, saved_home(g, value, i));
   struct build b = build_begin(g, "VarHandleOp", "snapshot");
   build_attr_type(&b, "dtype", out_type(v.value));
   build_attr_shape(&b, "shape", &shape);
   struct shoal_node *snap = build_end(&b);
-  shoal_out value = {0};
+  shoal_out kept = {0};
   *take = *drop = NULL;
   if (snap) {
     char *shared = mem_printf("%s/%s", snap->name, v.handle.node->name);
     node_set_attr(snap, "shared_name", attr_string(shared, strlen(shared)));
     free(shared);
-    *take = shoal_variable_assign(g, (shoal_var){node_out(snap, 0), v.value},
-                                  variable_read_op(g, v.handle, out_type(v.value), NULL));
-    value = variable_read_op(g, node_out(snap, 0), out_type(v.value), NULL);
+    *take = shoal_variable_assign(g, (shoal_var){node_out(snap, 0), v.value}, saved_read(g, value, i));
+    kept = variable_read_op(g, node_out(snap, 0), out_type(v.value), NULL);
     struct build d = build_begin(g, "DestroyResourceOp", NULL);
     build_in(&d, node_out(snap, 0));
     build_attr_bool(&d, "ignore_lookup_error", true);
     *drop = build_end(&d);
   }
   graph_pop_colocation(g);
-  return value;
+  return kept;
 }
 
 static void build_snapshot(struct saver_nodes *s, shoal_graph *g, shoal_out *snaps) {
   shoal_op **take = mem_zalloc((size_t)s->n + 1, sizeof *take), **drop = mem_zalloc((size_t)s->n + 1, sizeof *drop);
-  for (int i = 0; i < s->n; i++) snaps[i] = snapshot_of(g, s->vars[i], &take[i], &drop[i]);
+  shoal_out *parts = mem_zalloc((size_t)s->n + 1, sizeof *parts);
+  for (int k = 0, at = 0; k < s->n_values; at += s->values[k++].n) {
+    for (int i = 0; i < s->values[k].n; i++)
+      parts[i] = snapshot_of(g, &s->values[k], i, &take[at + i], &drop[at + i]);
+    snaps[k] = saved_join(g, &s->values[k], parts);
+  }
   s->take = shoal_group(g, take, s->n, "take");
   s->drop = shoal_group(g, drop, s->n, "drop");
+  free(parts);
   free(take);
   free(drop);
 }
@@ -133,8 +137,8 @@ static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out
     graph_push_device(g, group->device);
     names[k] = build_op3(g, "ShardedFilename", s->parts, build_const_int(g, SHOAL_INT32, k),
                          build_const_int(g, SHOAL_INT32, shards));
-    writes[k] = write_op(g, s, names[k], group->vars.at, (int)group->vars.n, snaps);
-    read_ops(g, s, group->vars.at, (int)group->vars.n, assigns, &n_assigns);
+    writes[k] = write_op(g, s, names[k], group->values.at, (int)group->values.n, snaps);
+    read_ops(g, s, group->values.at, (int)group->values.n, assigns, &n_assigns);
     group->sees_files = build_op1(g, "MatchingFiles", s->pattern);
     graph_pop_device(g);
   }
@@ -155,11 +159,11 @@ static void build_sharded(struct saver_nodes *s, shoal_graph *g, const shoal_out
 }
 
 static void build_gathered(struct saver_nodes *s, shoal_graph *g, const shoal_out *snaps) {
-  int *all = mem_zalloc((size_t)s->n + 1, sizeof *all), n_assigns = 0;
+  int *all = mem_zalloc((size_t)s->n_values + 1, sizeof *all), n_assigns = 0;
   shoal_op **assigns = mem_zalloc((size_t)s->n + 1, sizeof *assigns);
-  for (int i = 0; i < s->n; i++) all[i] = i;
-  s->write_gathered = write_op(g, s, s->prefix, all, s->n, snaps);
-  read_ops(g, s, all, s->n, assigns, &n_assigns);
+  for (int i = 0; i < s->n_values; i++) all[i] = i;
+  s->write_gathered = write_op(g, s, s->prefix, all, s->n_values, snaps);
+  read_ops(g, s, all, s->n_values, assigns, &n_assigns);
   s->read_gathered = shoal_group(g, assigns, n_assigns, "restore_all");
   free(all);
   free(assigns);
@@ -167,13 +171,13 @@ static void build_gathered(struct saver_nodes *s, shoal_graph *g, const shoal_ou
 
 /* Saving in one op, without a snapshot: what programs do that have taken the graph from PREFIX.meta. */
 static void build_plain(struct saver_nodes *s, shoal_graph *g) {
-  int *all = mem_zalloc((size_t)s->n + 1, sizeof *all);
-  shoal_out *values = mem_zalloc((size_t)s->n + 1, sizeof *values);
-  for (int i = 0; i < s->n; i++) {
+  int *all = mem_zalloc((size_t)s->n_values + 1, sizeof *all);
+  shoal_out *values = mem_zalloc((size_t)s->n_values + 1, sizeof *values);
+  for (int i = 0; i < s->n_values; i++) {
     all[i] = i;
-    values[i] = s->vars[i].value;
+    values[i] = saved_now(g, &s->values[i]);
   }
-  shoal_op *written = write_op(g, s, s->prefix, all, s->n, values);
+  shoal_op *written = write_op(g, s, s->prefix, all, s->n_values, values);
   graph_push_control(g, &written, 1);
   struct build b = build_begin(g, "Identity", "control_dependency");
   build_in(&b, s->prefix);
@@ -190,11 +194,14 @@ void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *v
   else shoal_variables(g, false, s->vars, s->n);
   if (!s->n) graph_fail(g, INVALID("No variables to save"));
   if (graph_error(g)) return;
-  for (int i = 0; i < s->n; i++) {
-    struct shape shape = out_shape(s->vars[i].value);
+  s->values = mem_zalloc((size_t)s->n + 1, sizeof *s->values);
+  s->n_values = saved_values(g, s->vars, s->n, s->values);
+  for (int i = 0; i < s->n_values; i++) {
+    shoal_dtype dtype = out_type(s->values[i].vars[0].value);
+    struct shape shape = saved_shape(&s->values[i]);
     int64_t elements;
     size_t bytes = 0;
-    if (shape_known(&shape)) shoal_status_free(tensor_bytes_for(out_type(s->vars[i].value), &shape, &elements, &bytes));
+    if (shape_known(&shape)) shoal_status_free(tensor_bytes_for(dtype, &shape, &elements, &bytes));
     s->bytes += (int64_t)bytes;
     add_to_group(s, i);
   }
@@ -204,7 +211,7 @@ void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *v
   s->prefix = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "prefix");
   s->parts = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "parts");
   s->pattern = shoal_placeholder(g, SHOAL_STRING, SHOAL_SCALAR, "pattern");
-  shoal_out *snaps = mem_zalloc((size_t)s->n + 1, sizeof *snaps);
+  shoal_out *snaps = mem_zalloc((size_t)s->n_values + 1, sizeof *snaps);
   build_snapshot(s, g, snaps);
   build_sharded(s, g, snaps);
   build_gathered(s, g, snaps);
@@ -216,36 +223,38 @@ void saver_nodes_build(struct saver_nodes *s, shoal_graph *g, const shoal_var *v
 }
 
 void saver_nodes_release(struct saver_nodes *s) {
-  for (size_t i = 0; i < s->groups.n; i++) vec_release(&s->groups.at[i].vars);
+  for (size_t i = 0; i < s->groups.n; i++) vec_release(&s->groups.at[i].values);
   vec_release(&s->groups);
+  free(s->values);
   free(s->vars);
 }
 
 /* ---- is it a checkpoint of this model? ---- */
 
-/* The shape of the whole tensor that a variable is, or is a slice of. */
-static shoal_status full_shape(shoal_var v, struct shape *out) {
-  const char *spec = variable_save_slice(v);
+/* The shape of the whole tensor that a value is, or is a slice of. */
+static shoal_status full_shape(const struct saved_value *v, struct shape *out) {
+  const char *spec = saved_slice(v);
   struct slice slice;
   struct shape part;
-  *out = out_shape(v.value);
+  *out = saved_shape(v);
   return *spec ? slice_parse(spec, strlen(spec), out, &slice, &part) : NULL;
 }
 
-static shoal_status compare(const struct bundle *b, shoal_var v, struct text *wrong) {
-  const char *name = variable_save_name(v);
+static shoal_status compare(const struct bundle *b, const struct saved_value *v, struct text *wrong) {
+  const char *name = saved_name(v);
+  shoal_dtype dtype = out_type(v->vars[0].value);
   struct shape want;
   TRY(full_shape(v, &want));
   struct bundle_entry e;
   shoal_status s = bundle_find(b, name, strlen(name), &e);
   if (shoal_status_code(s) == SHOAL_NOT_FOUND) {
     shoal_status_free(s);
-    text_addf(wrong, "\n  %s: %s %s, not in the checkpoint", name, dtype_tf_name(out_type(v.value)), shape_str(&want));
+    text_addf(wrong, "\n  %s: %s %s, not in the checkpoint", name, dtype_tf_name(dtype), shape_str(&want));
     return NULL;
   }
   TRY(s);
-  if (e.dtype != out_type(v.value) || !shape_equal(&e.shape, &want))
-    text_addf(wrong, "\n  %s: %s %s, in the checkpoint %s %s", name, dtype_tf_name(out_type(v.value)), shape_str(&want),
+  if (e.dtype != dtype || !shape_equal(&e.shape, &want))
+    text_addf(wrong, "\n  %s: %s %s, in the checkpoint %s %s", name, dtype_tf_name(dtype), shape_str(&want),
               dtype_tf_name(e.dtype), shape_str(&e.shape));
   bundle_entry_release(&e);
   return NULL;
@@ -283,7 +292,7 @@ shoal_status saver_check_model(const struct saver_nodes *s, const char *prefix) 
   }
   TRY(e);
   struct text wrong = {0}, unknown = {0};
-  for (int i = 0; i < s->n && !e; i++) e = compare(&b, s->vars[i], &wrong);
+  for (int i = 0; i < s->n_values && !e; i++) e = compare(&b, &s->values[i], &wrong);
   if (!e && wrong.n) {
     list_unknown(s, &b, &unknown);
     e = INVALID(

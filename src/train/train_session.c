@@ -239,11 +239,13 @@ static void take_hooks(struct shoal_train_session *s, const shoal_train_session_
 
 static shoal_status set_up(struct shoal_train_session *s, const shoal_train_session_options *o) {
   shoal_graph *g = s->graph;
+  const struct session_rules *rules = (const struct session_rules *)o->strategy;
   bool chief = o->is_chief || (!o->server && !(o->master && *o->master));
   TRY(saver_files_check_name("checkpoint_dir", o->checkpoint_dir));
   TRY(saver_files_check_name("log_dir", o->log_dir));
   /* Others need the saver's ops as little as they need its files. */
   TRY(scaffold_complete(&s->scaffold, g, o->scaffold, chief && o->checkpoint_dir));
+  if (rules && rules->stay) vec_push(&s->hooks, rules->stay(o->strategy));
   add_own_hooks(s, o, chief);
   take_hooks(s, o);
   if (o->stop_at_step > 0) vec_push(&s->hooks, shoal_stop_at_step_hook(0, o->stop_at_step));
@@ -255,7 +257,7 @@ static shoal_status set_up(struct shoal_train_session *s, const shoal_train_sess
     if (!p.last_step) p.last_step = o->stop_at_step;
     vec_push(&s->hooks, shoal_progress_hook(&p));
   }
-  if (s->meets) vec_push(&s->hooks, ((const struct session_rules *)o->strategy)->meet(o->strategy));
+  if (s->meets) vec_push(&s->hooks, rules->meet(o->strategy));
   if (graph_error(g)) return status_copy(graph_error(g));
   for (size_t i = 0; i < s->hooks.n; i++)
     if (s->hooks.at[i].begin) TRY(s->hooks.at[i].begin(s->hooks.at[i].state, g));

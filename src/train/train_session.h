@@ -32,6 +32,8 @@ struct session_rules {
   /* Tasks that have a model each, and meet in every step: none of them finds a model of another's, or ends by itself
    * when it was told to stop. The hook, which the session takes over, makes them end together; NULL: there are none. */
   shoal_hook (*meet)(struct shoal_strategy *strategy);
+  /* (optional) One whose end comes after that of all others, the checkpoint's too. */
+  shoal_hook (*stay)(struct shoal_strategy *strategy);
 };
 
 /* How sessions on a model are made, again and again. */

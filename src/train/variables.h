@@ -47,8 +47,15 @@ struct variable_maker {
   void (*give)(struct variable_maker *m, shoal_var v, int flags);
   /* (optional) What is here instead of a variable that was found by its name. */
   shoal_var (*here)(struct variable_maker *m, shoal_var v);
-  /* (optional) Makes gradients of this copy those of all, before they are applied. */
-  void (*reduce)(struct variable_maker *m, const shoal_var *vars, struct shoal_gradient *grads, int n);
+  /* (optional) Makes gradients of this copy those of all, before they are applied to changed[i]: vars[i], or in its
+   * place a piece of it, whose gradient grads[i] is then. */
+  void (*reduce)(struct variable_maker *m, const shoal_var *vars, struct shoal_gradient *grads, shoal_var *changed,
+                 int n);
+  /* Where pieces are: a slot of one, with `fill` everywhere; false: v is none. And makes whole variables of what was
+   * changed by done[i] (or NULL), which becomes what does so. */
+  bool (*slot)(struct variable_maker *m, shoal_var v, const char *name, double fill, shoal_var *out);
+  void (*spread)(struct variable_maker *m, const shoal_var *vars, const shoal_var *changed, struct shoal_node **done,
+                 int n);
 };
 /* NULL: none. */
 struct variable_maker *variable_maker_on(const struct shoal_graph *g);

@@ -180,6 +180,65 @@ def test_checkpoints_fit_every_strategy():
             assert abs(losses[step] - loss) < 1e-4 * loss, (step, losses[step], loss)
 
 
+def test_shared_out_state_has_the_same_bits():
+    """Each replica has a share of the optimizer's slots: in one process and in tasks, with small buckets, with a chief."""
+    for workers, devices, chief, flags in ((2, 1, False, []), (3, 1, True, ["norm=1"]), (2, 2, False, ["kib=1"])):
+        want = alone("mirrored", 8, f"devices={workers * devices}", *flags)
+        assert alone("mirrored", 8, f"devices={workers * devices}", "shard=1", *flags) == want
+        for w in start(jobs(workers, chief), 8, f"devices={devices}", "shard=1", *flags):
+            assert w.ends() == want, (w.text(), want)
+
+
+def test_shared_out_state_is_saved_whole():
+    """What is written under one strategy is gone on with under another: as many steps of each, shared out and not, give the
+    bits of those that share nothing out."""
+    def run(folder, shard):
+        where = f"dir={folder}/run{shard}"
+        losses = alone("mirrored", 3, where, "devices=3", f"shard={shard}")[0]
+        for w in start(jobs(2), 6, where, f"shard={1 - shard if shard else 0}"):
+            losses.update(w.ends()[0])
+        for w in start(jobs(3, True), 9, where, f"shard={shard}"):
+            losses.update(w.ends()[0])
+        losses.update(alone("mirrored", 12, where, "devices=5", f"shard={shard}")[0])
+        last = alone("one", 15, where, f"shard={shard}")
+        losses.update(last[0])
+        return losses, last[1]
+    with tempfile.TemporaryDirectory() as folder:
+        want = run(folder, 0)
+        assert sorted(want[0]) == list(range(15)) and run(folder, 1) == want
+
+
+def test_a_killed_task_of_shared_out_state_comes_again():
+    want = alone("mirrored", 40, "devices=3")
+    for victim in (0, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30", "shard=1")
+            lose(workers, victim, 8)
+            for w in workers:
+                ends_like(w, want)
+
+
+def test_a_stopped_task_of_shared_out_state_goes_on():
+    want = alone("mirrored", 40, "devices=3")
+    with tempfile.TemporaryDirectory() as folder:
+        workers = start(jobs(3), 40, f"dir={folder}/run", "save=5", "slow=30", "shard=1")
+        workers[1].passes(8)
+        workers[1].process.send_signal(signal.SIGSTOP)
+        for w in (workers[0], workers[2]):
+            until(lambda w=w: "a task was lost" in w.text(), what=w.text)
+        workers[1].process.send_signal(signal.SIGCONT)
+        for w in workers:
+            ends_like(w, want)
+        # And told to stop, all stop in one step, with a checkpoint that holds all of it.
+        cluster = jobs(2)
+        workers = start(cluster, 60, f"dir={folder}/run", "slow=30", "shard=1")
+        workers[1].passes(45)
+        workers[1].process.send_signal(signal.SIGTERM)
+        stopped = [w.ends(75) for w in workers]
+        for w in start(cluster, 60, f"dir={folder}/run", "shard=1"):
+            assert min(w.ends()[0]) == max(stopped[0][0]) + 1, w.text()
+
+
 def test_uneven_data_ends_in_all_tasks():
     """106 examples in batches of 24: in the last step one of three tasks has a whole batch, one a part, one nothing; 99:
     the last has two without; of 72 there is no last part. Every example is used once, as in one process; a run whose data

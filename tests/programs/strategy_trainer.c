@@ -11,7 +11,7 @@
  * one says how many were seen; before=1: another model was trained by the same program before; norm=1: with a batch
  * normalisation in it; each=N: so many steps in a run, of which the last one's loss is printed; data=POLICY: the
  * examples are a dataset, dealt out so (1: by file, 2: by element); graph=FILE: it is the node BatchDatasetV2 of that
- * graph.
+ * graph; shard=1: the state of the optimizer is shared out.
  *
  * Step k has a batch of 24 rows, of which each task feeds its own. A line for each step has its number and the loss of
  * the whole batch; the last line has a hash of this task's first replica's weights. */
@@ -24,7 +24,7 @@
 enum { ROWS = 24, IN = 5, HIDDEN = 7, VARS = 4, NORM_VARS = 4 };
 
 struct flags {
-  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data;
+  int devices, save, sum, kib, messages, slow, examples, before, norm, each, data, shard;
   const char *dir, *optimizer, *graph;
 };
 
@@ -160,6 +160,7 @@ static struct flags read_flags(int argc, char **argv) {
     if (!strncmp(argv[i], "norm", n)) f.norm = atoi(at);
     if (!strncmp(argv[i], "each", n)) f.each = atoi(at);
     if (!strncmp(argv[i], "data", n)) f.data = atoi(at);
+    if (!strncmp(argv[i], "shard", n)) f.shard = atoi(at);
     if (!strncmp(argv[i], "dir", n)) f.dir = at;
     if (!strncmp(argv[i], "optimizer", n)) f.optimizer = at;
     if (!strncmp(argv[i], "graph", n)) f.graph = at;
@@ -191,9 +192,9 @@ int main(int argc, char **argv) {
   int64_t steps = argc > 2 ? atoll(argv[2]) : 0;
   struct flags f = read_flags(argc, argv);
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const shoal_strategy_options *options =
-      SHOAL_OPTIONS(shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN,
-                    .bucket_kib = f.kib, .task_devices = f.devices, .messages = (shoal_dtype)f.messages);
+  const shoal_strategy_options *options = SHOAL_OPTIONS(
+      shoal_strategy_options, .gradients = f.sum ? SHOAL_REDUCE_SUM : SHOAL_REDUCE_MEAN, .bucket_kib = f.kib,
+      .task_devices = f.devices, .messages = (shoal_dtype)f.messages, .shard_state = f.shard != 0);
   shoal_cluster *cluster = NULL;
   shoal_server *server = NULL;
   shoal_strategy *strategy = NULL;

@@ -181,6 +181,108 @@ static void checkpoints_fit_any_number_of_replicas(void **state) {
   free(dir);
 }
 
+/* ---- shared out state ---- */
+
+static shoal_strategy *sharing(const char *const *devices, int n, int bucket_kib) {
+  shoal_strategy *s;
+  ASSERT_OK(shoal_strategy_new_mirrored(
+      devices, n, SHOAL_OPTIONS(shoal_strategy_options, .bucket_kib = bucket_kib, .shard_state = true), &s));
+  return s;
+}
+
+static void optimizers_share_out_their_state(void **state) {
+  const shoal_optimizer all[] = {shoal_sgd(0.1),
+                                 shoal_momentum(0.1, 0.9),
+                                 shoal_nesterov(0.1, 0.9),
+                                 shoal_adam(0.05),
+                                 shoal_adamw(0.05, 0.1),
+                                 shoal_adagrad(0.1),
+                                 shoal_adagrad_da(0.1, 0.01, 0.01),
+                                 shoal_adadelta(0.5),
+                                 shoal_rmsprop(0.01),
+                                 shoal_centered_rmsprop(0.01),
+                                 shoal_ftrl(0.1),
+                                 shoal_proximal_sgd(0.1, 0.01, 0.01),
+                                 shoal_proximal_adagrad(0.1, 0.01, 0.01)};
+  static const char *const turned[] = {"/cpu:2", "/cpu:0", "/cpu:1"};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (int order = 0; order < 2; order++) {
+      const char *const *devices = order ? turned : NULL;
+      float whole[STEPS], pieces[STEPS];
+      shoal_strategy *s;
+      ASSERT_OK(shoal_strategy_new_mirrored(devices, 3, NULL, &s));
+      struct model m = build(s, all[i]);
+      train_in(&m, NULL, STEPS, whole);
+      unbuild(&m);
+      m = build(sharing(devices, 3, 1), all[i]);
+      train_in(&m, NULL, STEPS, pieces);
+      unbuild(&m);
+      assert_memory_equal(whole, pieces, sizeof whole);
+    }
+}
+
+/* Elements of all slots whose names end so. */
+static int64_t slot_elements(const shoal_graph *g, const char *end) {
+  shoal_var vars[64];
+  int64_t sum = 0;
+  int n = shoal_variables(g, false, vars, 64) + shoal_local_variables(g, NULL, 0);
+  assert_true(n <= 64);
+  int global = shoal_variables(g, false, vars, 64);
+  shoal_local_variables(g, vars + global, 64 - global);
+  for (int i = 0; i < n; i++) {
+    const char *name = shoal_op_name(vars[i].handle.node);
+    size_t at = strlen(name) - strlen(end);
+    int64_t dims[8], elements = 1;
+    if (!strstr(name, "/Adam") || strcmp(name + at, end) != 0) continue;
+    int rank = shoal_out_shape(vars[i].value, dims);
+    for (int k = 0; k < rank; k++) elements *= dims[k];
+    sum += elements;
+  }
+  return sum;
+}
+
+static void each_replica_has_its_share(void **state) {
+  enum { N = 4, KERNEL = IN * 4, BIAS = 4, OUT_KERNEL = 4, OUT_BIAS = 1 };
+  char end[16];
+  struct model m = build(sharing(NULL, N, 0), shoal_adam(0.05));
+  int64_t share = 2 * ((KERNEL + N - 1) / N + (BIAS + N - 1) / N + (OUT_KERNEL + N - 1) / N + (OUT_BIAS + N - 1) / N);
+  for (int i = 0; i < N; i++) {
+    snprintf(end, sizeof end, "/piece_%d", i);
+    assert_int_equal(slot_elements(m.g, end), share);
+  }
+  assert_int_equal(slot_elements(m.g, ""), N * share); /* and there are no others */
+  unbuild(&m);
+  m = build(mirrored(N, 0), shoal_adam(0.05));
+  assert_int_equal(slot_elements(m.g, ""), N * 2 * (KERNEL + BIAS + OUT_KERNEL + OUT_BIAS));
+  unbuild(&m);
+}
+
+/* As many steps under each strategy: what some of them share out is in the checkpoints of all. */
+static void go_through(const char *dir, bool share, float *losses) {
+  struct model m = build(mirrored(2, 0), shoal_adam(0.05));
+  train_in(&m, dir, STEPS, losses);
+  unbuild(&m);
+  m = build(share ? sharing(NULL, 5, 0) : mirrored(5, 0), shoal_adam(0.05));
+  train_in(&m, dir, STEPS, losses + STEPS);
+  unbuild(&m);
+  m = build(share ? sharing(NULL, 3, 0) : mirrored(3, 0), shoal_adam(0.05));
+  train_in(&m, dir, STEPS, losses + 2 * STEPS);
+  unbuild(&m);
+  m = build(mirrored(1, 0), shoal_adam(0.05));
+  train_in(&m, dir, STEPS, losses + 3 * STEPS);
+  unbuild(&m);
+}
+
+static void shared_out_state_is_saved_whole(void **state) {
+  char *with = in_dir("with"), *without = in_dir("without");
+  float losses[4 * STEPS], want[4 * STEPS];
+  go_through(with, true, losses);
+  go_through(without, false, want);
+  assert_memory_equal(losses, want, sizeof want);
+  free(with);
+  free(without);
+}
+
 /* ---- what replicas say to each other ---- */
 
 static shoal_op *talk(shoal_graph *g, shoal_replica *r, const shoal_out *in, shoal_out *out, void *arg) {
@@ -481,6 +583,9 @@ int main(void) {
       cmocka_unit_test(replicas_are_the_whole_batch),
       cmocka_unit_test(buckets_change_no_bit),
       cmocka_unit_test(checkpoints_fit_any_number_of_replicas),
+      cmocka_unit_test(optimizers_share_out_their_state),
+      cmocka_unit_test(each_replica_has_its_share),
+      cmocka_unit_test(shared_out_state_is_saved_whole),
       cmocka_unit_test(replicas_talk),
       cmocka_unit_test(rows_are_reduced),
       cmocka_unit_test(batches_are_cut),

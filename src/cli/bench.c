@@ -21,14 +21,6 @@
 #include "collective/schedule.h"
 #include "tensor/dtype.h"
 
-enum { MOST_ITEMS = 64 };
-
-struct bench_list {
-  int64_t sizes[MOST_ITEMS];
-  const char *algorithms[MOST_ITEMS];
-  int n_sizes, n_algorithms;
-};
-
 /* The next of a list that commas part; NULL: no more. */
 static char *next_item(char **list) {
   char *item = *list, *comma = item ? strchr(item, ',') : NULL;
@@ -50,7 +42,7 @@ static bool parse_size(char *text, int64_t *out) {
 
 static shoal_status read_sizes(char *list, struct bench_list *b) {
   for (char *item; (item = next_item(&list));) {
-    if (b->n_sizes == MOST_ITEMS) return INVALID("--sizes: at most %d of them", MOST_ITEMS);
+    if (b->n_sizes == BENCH_MOST_ITEMS) return INVALID("--sizes: at most %d of them", BENCH_MOST_ITEMS);
     if (!parse_size(item, &b->sizes[b->n_sizes++]))
       return INVALID("--sizes: \"%s\" is no number of bytes; 4096, 64K, 1M and 1G are", item);
   }
@@ -65,7 +57,7 @@ static bool is_algorithm(const char *name) {
 
 static shoal_status read_algorithms(char *list, struct bench_list *b) {
   for (char *item; (item = next_item(&list));) {
-    if (b->n_algorithms == MOST_ITEMS) return INVALID("--algorithm: at most %d of them", MOST_ITEMS);
+    if (b->n_algorithms == BENCH_MOST_ITEMS) return INVALID("--algorithm: at most %d of them", BENCH_MOST_ITEMS);
     b->algorithms[b->n_algorithms++] = item;
     if (is_algorithm(item)) continue;
     struct text known = {0};
@@ -109,6 +101,11 @@ pid_t bench_fork(pid_t parent) {
   return 0;
 }
 
+void bench_case_size(struct bench_case *c, int64_t bytes) {
+  c->elements = MAX(bytes / (int64_t)dtype_size(c->dtype), 1);
+  c->bytes = c->elements * (int64_t)dtype_size(c->dtype);
+}
+
 static shoal_status measure(const struct bench_list *list, struct bench_case c, const char *dtype, bool by_servers) {
   struct bench_servers *servers = NULL;
   if (by_servers) TRY(bench_servers_start(c.ranks, &servers));
@@ -120,8 +117,7 @@ static shoal_status measure(const struct bench_list *list, struct bench_case c, 
          "algbw GB/s", "busbw GB/s");
   for (int i = 0; i < list->n_sizes && !s; i++)
     for (int k = 0; k < list->n_algorithms && !s; k++) {
-      c.elements = MAX(list->sizes[i] / (int64_t)dtype_size(c.dtype), 1);
-      c.bytes = c.elements * (int64_t)dtype_size(c.dtype);
+      bench_case_size(&c, list->sizes[i]);
       c.algorithm = list->algorithms[k];
       s = by_servers ? bench_servers_run(servers, &c, seconds) : bench_memory_run(&c, seconds);
       if (!s) print_row(&c, seconds);
@@ -131,9 +127,20 @@ static shoal_status measure(const struct bench_list *list, struct bench_case c, 
   return s;
 }
 
+static shoal_status check(const struct bench_simulation *q, bool by_servers, const char *algorithms) {
+  if (!q->layout && (q->link || q->inside || q->cores))
+    return INVALID("--link, --inside and --cores are of --simulate=RANKS, which is not given");
+  if (q->layout && by_servers) return INVALID("--servers measures, and --simulate does not: one of them");
+  if (q->layout && strstr(algorithms, "bf16")) return INVALID("--algorithm=%s: messages are not simulated", algorithms);
+  if (!q->layout && !by_servers && strcmp(algorithms, "auto") != 0)
+    return INVALID("--algorithm=%s: an algorithm is chosen with --servers; shared memory has its own", algorithms);
+  return NULL;
+}
+
 static int allreduce(int argc, char **argv) {
   int64_t ranks = 2, iters = 20;
   bool by_servers = false;
+  struct bench_simulation simulation = {0};
   const char *sizes = "4K,64K,1M,16M", *algorithms = "auto", *dtype = "float32";
   const struct flag flags[] = {
       {"ranks", "N", "processes (default 2)", .number = &ranks, .min = 1, .max = BENCH_MOST_RANKS},
@@ -141,10 +148,18 @@ static int allreduce(int argc, char **argv) {
       {"servers", NULL, "by a graph on servers, many to a step, instead of processes that do nothing else",
        .on = &by_servers},
       {"algorithm", "LIST",
-       "with --servers: by name; auto: the cheapest, as graphs have it (default); bf16: direct, in messages of "
+       "with --servers or --simulate: by name; auto: the cheapest, as graphs have it (default); bf16: direct, in "
+       "messages of "
        "bfloat16",
        .text = &algorithms},
       {"dtype", "NAME", "float32 (default), float64, float16, bfloat16, int32 or int64", .text = &dtype},
+      {"simulate", "RANKS[,HOSTS]", "instead of measuring: on links that are only numbers, up to 4096 ranks",
+       .text = &simulation.layout},
+      {"link", "US,US,GB_S", "with --simulate: latency, overhead of a message, speed between hosts (default 50,10,1)",
+       .text = &simulation.link},
+      {"inside", "US,US,GB_S", "with --simulate: the same inside a host (default 20,5,5)", .text = &simulation.inside},
+      {"cores", "N", "with --simulate: that the ranks of a host share (default: each has one)",
+       .number = &simulation.cores, .min = 1, .max = 1024},
       {"iters", "N", "measurements of each, after a few that do not count (default 20)", .number = &iters, .min = 1,
        .max = BENCH_MOST_ITERS},
   };
@@ -163,9 +178,9 @@ static int allreduce(int argc, char **argv) {
   shoal_status s = read_dtype(dtype, &c.dtype);
   if (!s) s = read_sizes(size_items, &list);
   if (!s) s = read_algorithms(algorithm_items, &list);
-  if (!s && !by_servers && strcmp(algorithms, "auto") != 0)
-    s = INVALID("--algorithm=%s: an algorithm is chosen with --servers; shared memory has its own", algorithms);
-  if (!s) s = measure(&list, c, dtype, by_servers);
+  if (!s) s = check(&simulation, by_servers, algorithms);
+  if (!s && simulation.layout) s = bench_simulate(&simulation, &list, c.dtype, dtype);
+  else if (!s) s = measure(&list, c, dtype, by_servers);
   free(size_items);
   free(algorithm_items);
   return s ? report(s) : EXIT_OK;

@@ -1,8 +1,9 @@
 /* What the files of `shoal bench` share.
  *
- *   bench.c          flags and the table
- *   bench_servers.c  all-reduce by a graph on servers of this host, a process each
- *   bench_memory.c   all-reduce in shared memory, by processes that do nothing else */
+ *   bench.c           flags and the table
+ *   bench_servers.c   all-reduce by a graph on servers of this host, a process each
+ *   bench_memory.c    all-reduce in shared memory, by processes that do nothing else
+ *   bench_simulate.c  all-reduce on links that are only numbers */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -20,6 +21,24 @@ struct bench_case {
   const char *algorithm; /* "auto": by the cost model */
   int iters;
 };
+
+/* What is measured. */
+enum { BENCH_MOST_ITEMS = 64 };
+struct bench_list {
+  int64_t sizes[BENCH_MOST_ITEMS]; /* bytes */
+  const char *algorithms[BENCH_MOST_ITEMS];
+  int n_sizes, n_algorithms;
+};
+/* Whole elements, one at least. */
+void bench_case_size(struct bench_case *c, int64_t bytes);
+
+/* As flags say; NULL or 0: as usual. */
+struct bench_simulation {
+  const char *layout, *link, *inside;
+  int64_t cores; /* of a host */
+};
+shoal_status bench_simulate(const struct bench_simulation *q, const struct bench_list *list, shoal_dtype dtype,
+                            const char *dtype_name);
 
 /* A child that does not outlive its parent. */
 pid_t bench_fork(pid_t parent);

@@ -140,10 +140,6 @@ static void run_over(struct collective_run *r, shoal_status s) {
   finish(j, s);
 }
 
-/* Links of one host by the fast path, and of a network; measured on neither in particular, but their ratios hold. */
-static const struct machine_cost usual_cost = {
-    .inside = {2e-5, 5e-6, 2e-10}, .between = {5e-5, 1e-5, 1e-9}, .merge_per_byte = 1e-10, .copy_per_byte = 1e-10};
-
 struct schedule_request collectives_request(const struct collective_member *m, const struct collective_group *g,
                                             int rank, int source, int64_t n) {
   static const enum collective_operation operations[] = {[COLLECTIVE_REDUCE] = OPERATION_ALL_REDUCE,
@@ -168,7 +164,7 @@ static void choose_algorithm(struct joining *j) {
   size_t element = dtype_size(m->dtype);
   r->alignment = MAX((int64_t)(64 / element), 1);
   if (j->group->all_ours) {
-    collective_choose(r, element, &usual_cost);
+    collective_choose(r, element, &collective_usual_cost);
     if (m->algorithm >= 0) r->algorithm = (enum collective_algorithm)m->algorithm;
     return;
   }

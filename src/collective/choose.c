@@ -6,6 +6,9 @@
 
 #include "base/mem.h"
 
+const struct machine_cost collective_usual_cost = {
+    .inside = {2e-5, 5e-6, 2e-10}, .between = {5e-5, 1e-5, 1e-9}, .merge_per_byte = 1e-10, .copy_per_byte = 1e-10};
+
 static int levels_of(int size) {
   int levels = 0;
   while (1 << levels < size) levels++;

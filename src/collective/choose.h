@@ -4,6 +4,9 @@
 
 #include "collective/simulate.h"
 
+/* Links of one host by the fast path, and of a network; measured on neither in particular, but their ratios hold. */
+extern const struct machine_cost collective_usual_cost;
+
 /* Seconds, by the formulas of docs/algorithms.md; all ranks on links of one kind. Not for HIERARCHICAL. */
 double collective_estimate(enum collective_operation operation, enum collective_algorithm algorithm, int size,
                            double bytes, const struct machine_cost *cost, const struct link_cost *link);

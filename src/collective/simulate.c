@@ -25,6 +25,7 @@ struct simulated_rank {
   bool asleep; /* until a message has gone or come */
   struct simulated_message *sends;
   size_t n_sends, next_send; /* [next_send, n_sends) wait for the port */
+  size_t gone;               /* those before have gone, by the clock */
   struct arrival *arrivals;
   size_t n_arrivals, arrival_room;
 };
@@ -36,6 +37,9 @@ struct simulation {
   struct simulated_rank *ranks;
   int *heap, n; /* actors: i < size the program of rank i, size + i its port */
   double *when; /* [actors] */
+  struct host_ports {
+    double out, in;
+  } * hosts; /* [size], by number: what its ranks share; NULL: all ranks are on one */
 };
 
 /* ---- the heap ---- */
@@ -81,10 +85,18 @@ static const struct link_cost *link_between(const struct simulation *s, int a, i
 
 static double bytes_of(const struct simulation *s, struct schedule_span a) { return (double)a.n * (double)s->element; }
 
+/* The ports of a message's two hosts: those that it leaves and enters; NULL: it stays inside. */
+static struct host_ports *ports_of(const struct simulation *s, int rank, int other) {
+  bool leaves = s->hosts && s->r->hosts[rank] != s->r->hosts[other];
+  return leaves ? &s->hosts[s->r->hosts[rank]] : NULL;
+}
+
 static double can_begin(const struct simulation *s, int rank) {
   const struct simulated_rank *me = &s->ranks[rank];
   const struct simulated_message *m = &me->sends[me->next_send];
-  return MAX(MAX(m->ready, me->port_out), s->ranks[m->to].port_in);
+  double when = MAX(MAX(m->ready, me->port_out), s->ranks[m->to].port_in);
+  const struct host_ports *from = ports_of(s, rank, m->to), *to = ports_of(s, m->to, rank);
+  return from ? MAX(when, MAX(from->out, to->in)) : when;
 }
 
 static void send(struct simulation *s, int rank, const struct schedule_step *step) {
@@ -106,6 +118,8 @@ static void transmit(struct simulation *s, int rank) {
     return;
   }
   m->ends = me->port_out = to->port_in = begin + bytes_of(s, m->span) * link->per_byte;
+  struct host_ports *leaves = ports_of(s, rank, m->to), *enters = ports_of(s, m->to, rank);
+  if (leaves) leaves->out = enters->in = m->ends;
   if (to->n_arrivals == to->arrival_room) {
     to->arrival_room = to->arrival_room ? to->arrival_room * 2 : 8;
     to->arrivals = mem_realloc(to->arrivals, to->arrival_room, sizeof *to->arrivals);
@@ -129,7 +143,8 @@ static bool receive(struct simulated_rank *me, const struct schedule_step *step)
 
 /* Waits until nothing of a is being sent; false: something of it has not begun to go. */
 static bool sent(struct simulated_rank *me, struct schedule_span a) {
-  for (size_t i = 0; i < me->n_sends; i++) {
+  while (me->gone < me->next_send && me->sends[me->gone].ends <= me->clock) me->gone++;
+  for (size_t i = me->gone; i < me->n_sends; i++) {
     const struct simulated_message *m = &me->sends[i];
     if (m->span.buffer != a.buffer || m->span.at >= a.at + a.n || a.at >= m->span.at + m->span.n) continue;
     if (i >= me->next_send) return false;
@@ -188,6 +203,7 @@ shoal_status simulate_collective(const struct schedule_request *r, size_t elemen
   struct simulation s = {.r = r, .cost = cost, .element = element, .ranks = mem_zalloc(size, sizeof *s.ranks)};
   s.heap = mem_zalloc(2 * size, sizeof *s.heap);
   s.when = mem_zalloc(2 * size, sizeof *s.when);
+  if (r->hosts) s.hosts = mem_zalloc(size, sizeof *s.hosts);
   shoal_status status = NULL;
   for (int i = 0; i < r->size && !status; i++) status = make_rank(&s, i);
   while (!status && s.n) act(&s, pop(&s));
@@ -202,5 +218,6 @@ shoal_status simulate_collective(const struct schedule_request *r, size_t elemen
   free(s.ranks);
   free(s.heap);
   free(s.when);
+  free(s.hosts);
   return status;
 }

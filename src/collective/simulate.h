@@ -3,7 +3,8 @@
  * A rank has one port out and one port in, each of which carries a message at a time. A message of b bytes costs its
  * sender `overhead`, holds the sender's port out and the receiver's port in for b * per_byte, and arrives `latency`
  * after that; what is merged or copied costs its rank b * per_byte of that. Inside a host there are other numbers than
- * between hosts. This says how an algorithm's time grows with ranks and bytes, beyond the machines at hand. */
+ * between hosts, and what leaves or enters a host goes through one port out and one in that all of its ranks share.
+ * This says how an algorithm's time grows with ranks and bytes, beyond the machines at hand. */
 #ifndef COLLECTIVE_SIMULATE_H
 #define COLLECTIVE_SIMULATE_H
 

@@ -52,6 +52,15 @@ def nonsense_is_told():
                         (["allreduce", "--algorithm=rnig"], 'there is no "rnig"; there are auto, central'),
                         (["allreduce", "--algorithm=tasks"], 'there is no "tasks"'),
                         (["allreduce", "--algorithm=ring"], "is chosen with --servers"),
+                        (["allreduce", "--simulate=0"], "expected RANKS or RANKS,HOSTS"),
+                        (["allreduce", "--simulate=4,"], "expected RANKS or RANKS,HOSTS"),
+                        (["allreduce", "--simulate=10,4"], "as many on each host"),
+                        (["allreduce", "--simulate=9999"], "up to 4096 ranks"),
+                        (["allreduce", "--simulate=4", "--link=1,2"], "--link=1,2: expected three numbers"),
+                        (["allreduce", "--simulate=4", "--inside=1,2,0"], "--inside=1,2,0: expected three numbers"),
+                        (["allreduce", "--link=1,2,3"], "are of --simulate"),
+                        (["allreduce", "--simulate=4", "--servers"], "one of them"),
+                        (["allreduce", "--simulate=4", "--algorithm=bf16"], "messages are not simulated"),
                         (["allreduce", "--dtype=string"], "expected float32, float64"),
                         (["allreduce", "--iters=0"], "expected a number from 1"),
                         (["allreduce", "2"], 'what is "2"?'),
@@ -63,6 +72,22 @@ def nonsense_is_told():
         assert code == 0 and "usage: shoal bench" in out and not err, (flags, code, out, err)
 
 
+def simulated():
+    """As many ranks as no test has machines for: times grow with ranks and bytes as the formulas say."""
+    code, out, err = bench("allreduce", "--simulate=1024", "--sizes=4K,64M", "--algorithm=auto,tree,halving")
+    table = re.findall(r"^ +(\d+) +\d+  (\w+) +([\d.]+) +([\d.]+) ", out, re.M)
+    assert code == 0 and [(r[0], r[1]) for r in table] == [(n, a) for n in ("4096", "67108864") for a in ("halving", "tree", "halving")], (out, err)
+    assert all(abs(float(us) / float(by_formula) - 1) < 0.02 for _, _, us, by_formula in table), out
+    assert "1208.6" == table[0][2], out  # 20 messages of 60 us one after another, and 8 KB at 1 GB/s
+    code, out, err = bench("allreduce", "--simulate=64,8", "--sizes=1M", "--algorithm=auto,ring", "--link=10,1,12.5", "--inside=1,1,20",
+                           "--cores=4")
+    assert code == 0 and re.findall(r"^ +1048576 +262144  (\w+) +[\d.]+ +- ", out, re.M) == ["hierarchical", "ring"], (out, err)
+    # What leaves a host goes through one port: two ranks of a host take as long as one with twice the bytes.
+    one, two = (float(re.search(r"central +([\d.]+)", bench("allreduce", f"--simulate={n}", "--sizes=1M", "--algorithm=central",
+                                                           "--link=0,0,1", "--inside=0,0,1000")[1])[1]) for n in ("4", "4,2"))
+    assert 0.6 < two / one < 0.75, (one, two)
+
+
 def no_memory():
     """A size that the machine has no memory for is an error that says so."""
     for how, told in (((), "OOM: no memory for 68719476736 bytes"), (("--servers",), "OOM when allocating a tensor")):
@@ -72,4 +97,4 @@ def no_memory():
 
 
 if __name__ == "__main__":
-    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, no_memory, nonsense_is_told)]))
+    sys.exit(report([(f.__name__.replace("_", " "), f) for f in (every_algorithm, types_and_ranks, simulated, no_memory, nonsense_is_told)]))

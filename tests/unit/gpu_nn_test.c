@@ -129,6 +129,23 @@ static void convolutions_back_to_filters(void **state) {
   TRY_ALL(cases);
 }
 
+static void depthwise(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "DepthwiseConv2dNative", .n_in = 2, .in = {D(2, 9, 8, 4), D(3, 3, 4, 2)}, .attrs = same, TF32},
+      {.op = "DepthwiseConv2dNative", .n_in = 2, .in = {D(2, 12, 8, 8), D(3, 3, 8, 1)}, .attrs = same_2, TF32},
+      {.op = "DepthwiseConv2dNativeBackpropInput",
+       .n_in = 3,
+       .in = {INTS(INT32, 2, 12, 8, 4), D(3, 3, 4, 2), D(2, 6, 4, 8)},
+       .attrs = same_2,
+       TF32},
+      {.op = "DepthwiseConv2dNativeBackpropFilter",
+       .n_in = 3,
+       .in = {D(2, 12, 8, 4), INTS(INT32, 3, 3, 4, 2), D(2, 6, 4, 8)},
+       .attrs = same_2,
+       .slack = 1000}};
+  TRY_ALL(cases);
+}
+
 static void solid(shoal_builder *b) {
   shoal_build_ints(b, "strides", (int64_t[]){1, 1, 2, 2, 1}, 5);
   shoal_build_string(b, "padding", "SAME");
@@ -240,6 +257,7 @@ int main(void) {
                                      cmocka_unit_test(convolutions_back_to_images),
                                      cmocka_unit_test(convolutions_back_to_filters),
                                      cmocka_unit_test(convolutions_of_solids),
+                                     cmocka_unit_test(depthwise),
                                      cmocka_unit_test(pooling),
                                      cmocka_unit_test(batch_norms)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,8 @@
 
 static const shoal_dtype floating[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
 
+static void leak(shoal_builder *b) { shoal_build_float(b, "alpha", 0.3f); }
+
 static void unary(void **state) {
   static const struct gpu_case cases[] = {ONE("Relu"),
                                           ONE("Relu6", .low = -3, .high = 9),
@@ -27,6 +29,18 @@ static void unary(void **state) {
                                           ONE("Reciprocal", POSITIVE),
                                           ONE("Inv", POSITIVE),
                                           ONE("Sign"),
+                                          ONE("Selu"),
+                                          ONE("Erfc"),
+                                          ONE("Sinh"),
+                                          ONE("Cosh"),
+                                          ONE("Tan", .low = -1, .high = 1),
+                                          ONE("Asin", .low = -0.9, .high = 0.9),
+                                          ONE("Acos", .low = -0.9, .high = 0.9),
+                                          ONE("Atan"),
+                                          ONE("IsNan"),
+                                          ONE("IsInf"),
+                                          ONE("IsFinite"),
+                                          ONE("LeakyRelu", .attrs = leak),
                                           ONE("Neg"),
                                           ONE("Square"),
                                           ONE("Abs"),
@@ -42,6 +56,8 @@ static void gradients(void **state) {
   static const struct gpu_case cases[] = {TWO("ReluGrad"),
                                           TWO("Relu6Grad", .low = -3, .high = 9),
                                           TWO("EluGrad"),
+                                          TWO("SeluGrad"),
+                                          TWO("LeakyReluGrad", .attrs = leak),
                                           TWO("SoftplusGrad"),
                                           TWO("SoftsignGrad"),
                                           TWO("SigmoidGrad"),
@@ -72,6 +88,10 @@ static void binary(void **state) {
                                           SPREAD("DivNoNan", POSITIVE),
                                           SPREAD("MulNoNan"),
                                           SPREAD("Pow", POSITIVE, .slack = 4),
+                                          SPREAD("FloorDiv", POSITIVE),
+                                          SPREAD("FloorMod", POSITIVE, .slack = 1e5), /* near a multiple: all of it */
+                                          SPREAD("Xdivy", POSITIVE),
+                                          SPREAD("Xlogy", POSITIVE),
                                           SPREAD("Equal"),
                                           SPREAD("NotEqual"),
                                           SPREAD("Less"),
@@ -79,6 +99,22 @@ static void binary(void **state) {
                                           SPREAD("Greater"),
                                           SPREAD("GreaterEqual"),
                                           {.op = "AddN", .n_in = 4, .in = {D(9, 9), D(9, 9), D(9, 9), D(9, 9)}}};
+  TRY_ALL(cases);
+}
+
+/* Conditions, bounds, and reductions of what is true. */
+static void choices(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "Select", .n_in = 3, .in = {BELOW(2, BOOL, 7, 5), D(7, 5), D(7, 5)}},
+      {.op = "Select", .n_in = 3, .in = {BELOW(2, BOOL, 7), D(7, 5), D(7, 5)}},
+      {.op = "Select", .n_in = 3, .in = {INT(BOOL, 1), D(7, 5), D(7, 5)}},
+      {.op = "SelectV2", .n_in = 3, .in = {BELOW(2, BOOL, 7, 1), D(5), D(7, 5)}},
+      {.op = "ClipByValue", .n_in = 3, .in = {D(7, 131), INT(FLOAT32, -0.5), INT(FLOAT32, 1)}, .types = DT(FLOAT32)},
+      {.op = "ClipByValue", .n_in = 3, .in = {D(7, 131), D(7, 131), D(7, 131)}},
+      {.op = "All", .n_in = 1, .in = {BELOW(9, BOOL, 70, 13)}, .n_axes = 1, .axes = {1}, .types = DT(BOOL)},
+      {.op = "Any", .n_in = 1, .in = {BELOW(2, BOOL, 70, 3)}, .n_axes = 1, .axes = {1}, .types = DT(BOOL)},
+      {.op = "All", .n_in = 1, .in = {BELOW(2, BOOL, 5, 9000)}, .n_axes = 2, .axes = {0, 1}, .types = DT(BOOL)},
+      {.op = "Any", .n_in = 1, .in = {BELOW(2, BOOL, 3, 40, 6)}, .n_axes = 1, .axes = {1}, .types = DT(BOOL)}};
   TRY_ALL(cases);
 }
 
@@ -319,16 +355,10 @@ static void a_model_learns_the_same(void **state) {
 
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(unary),
-                                     cmocka_unit_test(gradients),
-                                     cmocka_unit_test(binary),
-                                     cmocka_unit_test(reductions),
-                                     cmocka_unit_test(products),
-                                     cmocka_unit_test(biases),
-                                     cmocka_unit_test(softmax),
-                                     cmocka_unit_test(moving),
-                                     cmocka_unit_test(parts),
-                                     cmocka_unit_test(updates),
-                                     cmocka_unit_test(a_model_learns_the_same)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(unary),   cmocka_unit_test(gradients),  cmocka_unit_test(binary),
+      cmocka_unit_test(choices), cmocka_unit_test(reductions), cmocka_unit_test(products),
+      cmocka_unit_test(biases),  cmocka_unit_test(softmax),    cmocka_unit_test(moving),
+      cmocka_unit_test(parts),   cmocka_unit_test(updates),    cmocka_unit_test(a_model_learns_the_same)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

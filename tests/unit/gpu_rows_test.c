@@ -45,6 +45,49 @@ static void segments(void **state) {
   TRY_ALL(cases);
 }
 
+/* ---- masks, scans, the largest ---- */
+
+static void axis_0(shoal_builder *b) { shoal_build_int(b, "axis", 0); }
+static void backwards(shoal_builder *b) {
+  shoal_build_bool(b, "reverse", true);
+  shoal_build_bool(b, "exclusive", true);
+}
+static void five(shoal_builder *b) { shoal_build_int(b, "k", 5); }
+
+static void arrays(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "OneHot", .n_in = 4, .in = {BELOW(12, INT64, 31), INT(INT32, 10), SCALAR, SCALAR}, .types = PLAIN},
+      {.op = "OneHot", .n_in = 4, .in = {BELOW(12, INT32, 3, 7), INT(INT32, 10), SCALAR, SCALAR}, .attrs = axis_0},
+      {.op = "OneHot", .n_in = 4, .in = {INTS(INT32, 0, -1, 3), INT(INT32, 3), SCALAR, SCALAR}},
+      {.op = "OneHot", .n_in = 4, .in = {BELOW(12, INT32, 0), INT(INT32, 3), SCALAR, SCALAR}},
+      {.op = "Cumsum", .n_in = 2, .in = {D(7, 131), INT(INT32, 1)}, .types = DT_FLOATING | DT(INT64), .slack = 16},
+      {.op = "Cumsum", .n_in = 2, .in = {D(7, 131), INT(INT32, 0)}, .types = DT_FLOATING | DT(INT64), .slack = 4},
+      {.op = "Cumsum", .n_in = 2, .in = {D(7, 131), INT(INT32, -1)}, .attrs = backwards, .slack = 16},
+      {.op = "Cumsum", .n_in = 2, .in = {D(7, 13, 5), INT(INT32, 1)}, .attrs = backwards, .slack = 4},
+      {.op = "Cumprod", .n_in = 2, .in = {D(7, 31), INT(INT32, 1)}, .low = 0.9, .high = 1.1, .slack = 16},
+      {.op = "TopKV2",
+       .n_in = 2,
+       .in = {D(7, 131), INT(INT32, 9)},
+       .types = DT_FLOATING | DT(INT32) | DT(INT64),
+       .n_out = 2},
+      {.op = "TopKV2", .n_in = 2, .in = {D(700), INT(INT32, 1)}, .n_out = 2},
+      {.op = "TopKV2", .n_in = 2, .in = {D(3, 5), INT(INT32, 5)}, .n_out = 2},
+      {.op = "TopK", .n_in = 1, .in = {D(3, 40)}, .attrs = five, .n_out = 2},
+      {.op = "InTopKV2", .n_in = 3, .in = {D(31, 40), BELOW(40, INT32, 31), INT(INT32, 7)}, .types = DT(FLOAT32)},
+      {.op = "InTopK", .n_in = 2, .in = {D(31, 40), BELOW(44, INT64, 31)}, .attrs = five, .types = DT(FLOAT32)}};
+  TRY_ALL(cases);
+}
+
+static void padding(void **state) {
+  static const struct gpu_case cases[] = {
+      {.op = "PadV2",
+       .n_in = 3,
+       .in = {D(3, 5), {2, {2, 2}, .type = SHOAL_INT32, .values = {1, 2, 0, 3}}, SCALAR},
+       .types = PLAIN},
+      {.op = "Pad", .n_in = 2, .in = {D(3, 5), {2, {2, 2}, .type = SHOAL_INT32, .values = {1, 2, 0, 3}}}}};
+  TRY_ALL(cases);
+}
+
 /* ---- variables ---- */
 
 struct gpu_rows_case {
@@ -252,8 +295,9 @@ static void random_numbers(void **state) {
 
 int main(void) {
   if (!gpu_here()) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gathers),           cmocka_unit_test(segments),
-                                     cmocka_unit_test(scatters),          cmocka_unit_test(sparse_updates),
-                                     cmocka_unit_test(rows_of_variables), cmocka_unit_test(random_numbers)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gathers),           cmocka_unit_test(segments),      cmocka_unit_test(arrays),
+      cmocka_unit_test(padding),           cmocka_unit_test(scatters),      cmocka_unit_test(sparse_updates),
+      cmocka_unit_test(rows_of_variables), cmocka_unit_test(random_numbers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

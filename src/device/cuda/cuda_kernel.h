@@ -18,7 +18,7 @@
 
 extern const struct device_kernels cuda_elementwise_kernels[], cuda_reduce_kernels[], cuda_softmax_kernels[],
     cuda_training_kernels[], cuda_matmul_kernels[], cuda_conv_kernels[], cuda_pool_kernels[], cuda_norm_kernels[],
-    cuda_rows_kernels[], cuda_random_kernels[];
+    cuda_rows_kernels[], cuda_random_kernels[], cuda_arrays_kernels[];
 
 enum { CUDA_BLOCK = 256 };
 
@@ -53,7 +53,7 @@ shoal_status cuda_turn(struct kernel_ctx *ctx, const struct tensor *from, const 
 
 /* A block [outer, length, inner] of numbers becomes [outer, inner], times scale. Results that are between are of the
  * wide type: float32, for float64 itself. */
-enum cuda_reduction { CUDA_SUM, CUDA_PROD, CUDA_MAX, CUDA_MIN };
+enum cuda_reduction { CUDA_SUM, CUDA_PROD, CUDA_MAX, CUDA_MIN, CUDA_ALL, CUDA_ANY };
 enum cuda_way { CUDA_SHORT, CUDA_LONG, CUDA_COLUMNS, CUDA_WAYS }; /* rows of two lengths, columns */
 struct cuda_reducer {                                             /* of a kernel's state: found once */
   CUfunction f[2][2][CUDA_WAYS];                                  /* from and to: 0 the type itself, 1 the wide one */

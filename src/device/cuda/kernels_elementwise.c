@@ -28,6 +28,48 @@ static shoal_status pair_run(struct kernel_ctx *ctx) {
   return cuda_run_each(ctx, st->f, n, (void *[]){(void *)&a->data, (void *)&b->data, &y->data, &n});
 }
 
+/* ---- with a number of the node's: LeakyRelu ---- */
+
+struct cuda_leaky {
+  CUfunction f;
+  float alpha;
+};
+
+/* alpha as the elements' type has it. */
+static shoal_status leaky_init(struct kernel_init *ki, void *state) {
+  struct cuda_leaky *st = state;
+  struct cuda_fn fn;
+  shoal_dtype type = dtype_base(ki->kernel->in_types[0]);
+  TRY(cuda_fn_init(ki, "elementwise", &fn));
+  st->f = fn.f;
+  TRY(node_get_float(ki->node, "alpha", &st->alpha));
+  if (type == SHOAL_FLOAT16) st->alpha = f16_to_float(f16_from_float(st->alpha));
+  if (type == SHOAL_BFLOAT16) st->alpha = bf16_to_float(bf16_from_float(st->alpha));
+  return NULL;
+}
+
+static shoal_status leaky_run(struct kernel_ctx *ctx) {
+  const struct cuda_leaky *st = ctx->state;
+  const struct tensor *x = ctx_in(ctx, 0);
+  struct tensor *y;
+  TRY(ctx_out_like(ctx, 0, 0, &y));
+  int64_t n = x->n;
+  float alpha = st->alpha;
+  return cuda_run_each(ctx, st->f, n, (void *[]){(void *)&x->data, &y->data, &n, &alpha});
+}
+
+static shoal_status leaky_grad_run(struct kernel_ctx *ctx) {
+  const struct cuda_leaky *st = ctx->state;
+  const struct tensor *g = ctx_in(ctx, 0), *x = ctx_in(ctx, 1);
+  struct tensor *y;
+  if (!tensor_same_shape(g, x))
+    return INVALID("inputs must have the same shape: %s and %s", tensor_shape_str(g), tensor_shape_str(x));
+  TRY(ctx_out_like(ctx, 0, 0, &y));
+  int64_t n = x->n;
+  float alpha = st->alpha;
+  return cuda_run_each(ctx, st->f, n, (void *[]){(void *)&g->data, (void *)&x->data, &y->data, &n, &alpha});
+}
+
 /* ---- shapes that are spread to one another ---- */
 
 enum { SPREAD_IN = 3 };
@@ -48,23 +90,46 @@ static shoal_status spread_from(const struct broadcast *b, struct cuda_spread *o
   return NULL;
 }
 
-static shoal_status spread_run(struct kernel_ctx *ctx, int n_in) {
+static shoal_status spread_planned(struct kernel_ctx *ctx, const struct broadcast *b, int n_in) {
   const struct cuda_fn *st = ctx->state;
-  struct broadcast b;
   struct cuda_spread s;
   struct tensor *y;
-  TRY(broadcast_plan(&b, ctx->in, n_in));
-  TRY(spread_from(&b, &s));
-  TRY(ctx_out(ctx, 0, &b.out, &y));
+  TRY(spread_from(b, &s));
+  TRY(ctx_out(ctx, 0, &b->out, &y));
   void *args[SPREAD_IN + 2];
   for (int i = 0; i < n_in; i++) args[i] = (void *)&ctx_in(ctx, i)->data;
   args[n_in] = &y->data;
   args[n_in + 1] = &s;
-  return cuda_run_each(ctx, st->f, b.n, args);
+  return cuda_run_each(ctx, st->f, b->n, args);
+}
+
+static shoal_status spread_run(struct kernel_ctx *ctx, int n_in) {
+  struct broadcast b;
+  TRY(broadcast_plan(&b, ctx->in, n_in));
+  return spread_planned(ctx, &b, n_in);
 }
 
 static shoal_status binary_run(struct kernel_ctx *ctx) { return spread_run(ctx, 2); }
-static shoal_status select_run(struct kernel_ctx *ctx) { return spread_run(ctx, 3); }
+static shoal_status select_v2_run(struct kernel_ctx *ctx) { return spread_run(ctx, 3); }
+
+/* Select has its own rule: the condition is a scalar, or of t's shape, or a vector that chooses rows. */
+static shoal_status select_run(struct kernel_ctx *ctx) {
+  struct broadcast b;
+  TRY(select_plan(ctx->in, &b));
+  return spread_planned(ctx, &b, 3);
+}
+
+/* Bounds are scalars, or of the value's shape. */
+static shoal_status clip_run(struct kernel_ctx *ctx) {
+  const struct tensor *x = ctx_in(ctx, 0);
+  for (int i = 1; i < 3; i++)
+    if (ctx_in(ctx, i)->rank && !tensor_same_shape(x, ctx_in(ctx, i)))
+      return INVALID(
+          "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. input shape: %s"
+          "clip_value_min shape: %sclip_value_max shape: %s",
+          tensor_shape_str(x), tensor_shape_str(ctx_in(ctx, 1)), tensor_shape_str(ctx_in(ctx, 2)));
+  return spread_run(ctx, 3);
+}
 
 static shoal_status select_init(struct kernel_init *ki, void *state) {
   struct cuda_fn *st = state;
@@ -240,12 +305,19 @@ KERNEL(pair, CUDA_FLOATING, pair_run)
 KERNEL(binary, CUDA_ARITHMETIC, binary_run)
 KERNEL(binary_floating, CUDA_FLOATING, binary_run)
 KERNEL(compare, CUDA_PLAIN, binary_run)
+KERNEL(clip, CUDA_ARITHMETIC, clip_run)
 KERNEL(add_n, CUDA_ARITHMETIC, add_n_run)
 #define OTHER(id, ...) static const struct kernel_def id[] = {{.device = "GPU", __VA_ARGS__}, {0}};
 OTHER(logical, .state_size = sizeof(struct cuda_fn), .init = fn_init, .run = binary_run)
 OTHER(logical_not, .state_size = sizeof(struct cuda_fn), .init = fn_init, .run = unary_run)
 OTHER(select_v2, .type_attr = "T", .types = CUDA_PLAIN, .state_size = sizeof(struct cuda_fn), .init = select_init,
+      .run = select_v2_run)
+OTHER(select_v1, .type_attr = "T", .types = CUDA_PLAIN, .state_size = sizeof(struct cuda_fn), .init = select_init,
       .run = select_run)
+OTHER(leaky, .type_attr = "T", .types = CUDA_FLOATING, .state_size = sizeof(struct cuda_leaky), .init = leaky_init,
+      .run = leaky_run)
+OTHER(leaky_grad, .type_attr = "T", .types = CUDA_FLOATING, .state_size = sizeof(struct cuda_leaky), .init = leaky_init,
+      .run = leaky_grad_run)
 OTHER(broadcast_to, .type_attr = "T", .types = CUDA_PLAIN, .state_size = sizeof(struct cuda_fn), .init = fn_init,
       .run = broadcast_to_run, .host_in = 2)
 OTHER(cast, .type_attr = "SrcT", .types = CUDA_PLAIN, .type_attr2 = "DstT", .types2 = CUDA_PLAIN,
@@ -281,6 +353,18 @@ const struct device_kernels cuda_elementwise_kernels[] = {{"Relu", unary},
                                                           {"Reciprocal", unary},
                                                           {"Inv", unary},
                                                           {"Sign", unary},
+                                                          {"Selu", unary},
+                                                          {"Erfc", unary},
+                                                          {"Sinh", unary},
+                                                          {"Cosh", unary},
+                                                          {"Tan", unary},
+                                                          {"Asin", unary},
+                                                          {"Acos", unary},
+                                                          {"Atan", unary},
+                                                          {"IsNan", unary},
+                                                          {"IsInf", unary},
+                                                          {"IsFinite", unary},
+                                                          {"LeakyRelu", leaky},
                                                           {"Neg", unary_any},
                                                           {"Square", unary_any},
                                                           {"Abs", unary_any},
@@ -290,6 +374,8 @@ const struct device_kernels cuda_elementwise_kernels[] = {{"Relu", unary},
                                                           {"ReluGrad", pair},
                                                           {"Relu6Grad", pair},
                                                           {"EluGrad", pair},
+                                                          {"SeluGrad", pair},
+                                                          {"LeakyReluGrad", leaky_grad},
                                                           {"SoftplusGrad", pair},
                                                           {"SoftsignGrad", pair},
                                                           {"SigmoidGrad", pair},
@@ -310,6 +396,10 @@ const struct device_kernels cuda_elementwise_kernels[] = {{"Relu", unary},
                                                           {"DivNoNan", binary_floating},
                                                           {"MulNoNan", binary_floating},
                                                           {"Pow", binary_floating},
+                                                          {"FloorDiv", binary_floating},
+                                                          {"FloorMod", binary_floating},
+                                                          {"Xdivy", binary_floating},
+                                                          {"Xlogy", binary_floating},
                                                           {"Equal", compare},
                                                           {"NotEqual", compare},
                                                           {"Less", compare},
@@ -318,6 +408,8 @@ const struct device_kernels cuda_elementwise_kernels[] = {{"Relu", unary},
                                                           {"GreaterEqual", compare},
                                                           {"LogicalAnd", logical},
                                                           {"LogicalOr", logical},
+                                                          {"Select", select_v1},
+                                                          {"ClipByValue", clip},
                                                           {"SelectV2", select_v2},
                                                           {"BroadcastTo", broadcast_to},
                                                           {"Cast", cast},

@@ -59,6 +59,16 @@ static struct cuda_norm_cut cut(const struct norm_matrix *m, shoal_dtype type, u
   return c;
 }
 
+/* The same with as many pieces as fill the card: nothing is joined here. */
+static struct cuda_norm_cut cut_finely(const struct cuda_norm_cut *of) {
+  enum { ROWS_EACH = 8, MOST = 2048 };
+  struct cuda_norm_cut c = *of;
+  int64_t height = CUDA_BLOCK / c.r.columns;
+  c.pieces = MAX(1, MIN(MOST / MAX(c.across, 1), c.r.rows / (height * ROWS_EACH)));
+  c.r.piece = (c.r.rows + c.pieces - 1) / c.pieces;
+  return c;
+}
+
 static unsigned warps(const struct cuda_norm_cut *c) {
   return (unsigned)((c->r.channels + CUDA_BLOCK / WARP - 1) / (CUDA_BLOCK / WARP));
 }
@@ -129,8 +139,9 @@ static shoal_status run_parts(struct kernel_ctx *ctx, struct cuda_norm_cut *c, c
     TRY(cuda_run(ctx, st->sums[c->width], (unsigned)c->across, (unsigned)c->pieces, CUDA_BLOCK,
                  (void *[]){(void *)&x->data, &parts->data, &c->r}));
   TRY(cuda_run(ctx, st->finish, warps(c), 1, CUDA_BLOCK, (void *[]){&e, &c->r}));
-  return cuda_run_each(ctx, st->apply[c->width], x->n / c->each,
-                       (void *[]){(void *)&x->data, (void *)&y->data, &e.saved_mean, &factor->data, &e.offset, &c->r});
+  struct cuda_norm_cut fine = cut_finely(c);
+  return cuda_run(ctx, st->apply[c->width], (unsigned)fine.across, (unsigned)fine.pieces, CUDA_BLOCK,
+                  (void *[]){(void *)&x->data, (void *)&y->data, &e.saved_mean, &factor->data, &e.offset, &fine.r});
 }
 
 static shoal_status run_last(struct kernel_ctx *ctx, const struct norm_matrix *m, const struct tensor *x,
@@ -197,8 +208,9 @@ static shoal_status run_back_parts(struct kernel_ctx *ctx, struct cuda_norm_cut 
   TRY(cuda_run(ctx, st->sums[c->width], (unsigned)c->across, (unsigned)c->pieces, CUDA_BLOCK,
                (void *[]){(void *)&x->data, (void *)&dy->data, &mean, &parts->data, &c->r}));
   TRY(cuda_run(ctx, st->finish, warps(c), 1, CUDA_BLOCK, (void *[]){&e, &c->r}));
-  return cuda_run_each(ctx, st->apply[c->width], x->n / c->each,
-                       (void *[]){(void *)&x->data, (void *)&dy->data, (void *)&dx->data, &mean, &factor->data, &c->r});
+  struct cuda_norm_cut fine = cut_finely(c);
+  return cuda_run(ctx, st->apply[c->width], (unsigned)fine.across, (unsigned)fine.pieces, CUDA_BLOCK,
+                  (void *[]){(void *)&x->data, (void *)&dy->data, (void *)&dx->data, &mean, &factor->data, &fine.r});
 }
 
 static shoal_status run_back_last(struct kernel_ctx *ctx, const struct norm_matrix *m, const struct tensor *x,

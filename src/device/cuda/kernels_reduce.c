@@ -11,9 +11,10 @@
 
 enum { SHORT_ROW = 1024, WARP = 32, TILE = 32, MOST_PIECES = 256, ENOUGH_BLOCKS = 512, MOST_GRID_Y = 65535 };
 
-static const char *const names[] = {"sum", "prod", "max", "min"}, *const ways[] = {"short", "long", "columns"};
+static const char *const names[] = {"sum", "prod", "max", "min", "all", "any"}, *const ways[] = {"short", "long",
+                                                                                                 "columns"};
 
-static shoal_dtype wide(shoal_dtype t) { return t == SHOAL_FLOAT64 ? SHOAL_FLOAT64 : SHOAL_FLOAT32; }
+static shoal_dtype wide(shoal_dtype t) { return t == SHOAL_FLOAT64 || t == SHOAL_BOOL ? t : SHOAL_FLOAT32; }
 
 /* ---- functions ---- */
 
@@ -101,6 +102,8 @@ static shoal_status axes_init(struct kernel_init *ki, void *state) {
   enum cuda_reduction r = op_is(op, "Prod")  ? CUDA_PROD
                           : op_is(op, "Max") ? CUDA_MAX
                           : op_is(op, "Min") ? CUDA_MIN
+                          : op_is(op, "All") ? CUDA_ALL
+                          : op_is(op, "Any") ? CUDA_ANY
                                              : CUDA_SUM;
   TRY(cuda_reducer_init(cuda_of(ki->device), r, dtype_base(ki->kernel->in_types[0]), &st->r));
   return node_get_bool(ki->node, "keep_dims", &st->keep);
@@ -250,6 +253,8 @@ static const struct kernel_def axes[] = {{.device = "GPU",
                                           .run = axes_run,
                                           .host_in = 2},
                                          {0}};
+static const struct kernel_def all[] = {
+    {.device = "GPU", .state_size = sizeof(struct cuda_axes), .init = axes_init, .run = axes_run, .host_in = 2}, {0}};
 static const struct kernel_def l2_loss[] = {{.device = "GPU",
                                              .type_attr = "T",
                                              .types = CUDA_FLOATING,
@@ -268,6 +273,14 @@ static const struct kernel_def arg[] = {{.device = "GPU",
                                          .host_in = 2},
                                         {0}};
 
-const struct device_kernels cuda_reduce_kernels[] = {{"Sum", axes},   {"Mean", axes},  {"Prod", axes},
-                                                     {"Max", axes},   {"Min", axes},   {"L2Loss", l2_loss},
-                                                     {"ArgMax", arg}, {"ArgMin", arg}, {0}};
+const struct device_kernels cuda_reduce_kernels[] = {{"Sum", axes},
+                                                     {"Mean", axes},
+                                                     {"Prod", axes},
+                                                     {"Max", axes},
+                                                     {"Min", axes},
+                                                     {"L2Loss", l2_loss},
+                                                     {"ArgMax", arg},
+                                                     {"ArgMin", arg},
+                                                     {"All", all},
+                                                     {"Any", all},
+                                                     {0}};

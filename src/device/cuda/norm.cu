@@ -5,10 +5,6 @@
 
 enum { WARP = 32, THREADS = 256 };
 
-template <class T, int V> struct alignas(sizeof(T) * V) norm_pack {
-  T v[V];
-};
-
 /* Of n numbers: their mean, and the sum of squared distances from it. */
 struct norm_spread {
   float n, mean, squares;
@@ -39,11 +35,11 @@ template <class T, int V> __device__ inline void sum_rows(const T *x, float *out
   float first[V], sum[V], squares[V];
   for (int k = 0; k < V; k++) first[k] = sum[k] = squares[k] = 0;
   if (channel < r.channels && begin < end) {
-    norm_pack<T, V> p = *(const norm_pack<T, V> *)(x + begin * r.channels + channel);
+    pack_of<T, V> p = *(const pack_of<T, V> *)(x + begin * r.channels + channel);
     for (int k = 0; k < V; k++) first[k] = load(p.v[k]);
 #pragma unroll 4
     for (int64_t i = begin; i < end; i += height) {
-      norm_pack<T, V> p = *(const norm_pack<T, V> *)(x + i * r.channels + channel);
+      pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
       for (int k = 0; k < V; k++) {
         float v = load(p.v[k]) - first[k];
         sum[k] += v;
@@ -56,13 +52,15 @@ template <class T, int V> __device__ inline void sum_rows(const T *x, float *out
     float mean = n ? sum[k] / n : 0;
     parts[threadIdx.x][k] = {n, first[k] + mean, fmaxf(squares[k] - sum[k] * mean, 0)};
   }
-  __syncthreads();
+  for (int half = height / 2; half > 0; half /= 2) {
+    __syncthreads();
+    for (int k = 0; k < V && row < half; k++)
+      parts[threadIdx.x][k] = join(parts[threadIdx.x][k], parts[threadIdx.x + half * r.columns][k]);
+  }
   if (row || channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    norm_spread all = parts[column][k];
-    for (int i = 1; i < height; i++) all = join(all, parts[i * r.columns + column][k]);
-    out[(int64_t)blockIdx.y * 2 * r.channels + channel + k] = all.mean;
-    out[((int64_t)blockIdx.y * 2 + 1) * r.channels + channel + k] = all.squares;
+    out[(int64_t)blockIdx.y * 2 * r.channels + channel + k] = parts[column][k].mean;
+    out[((int64_t)blockIdx.y * 2 + 1) * r.channels + channel + k] = parts[column][k].squares;
   }
 }
 
@@ -81,8 +79,8 @@ __device__ inline void sum_back_rows(const T *x, const T *dy, const float *mean,
   if (channel < r.channels) {
 #pragma unroll 4
     for (int64_t i = begin; i < end; i += height) {
-      norm_pack<T, V> p = *(const norm_pack<T, V> *)(x + i * r.channels + channel);
-      norm_pack<T, V> d = *(const norm_pack<T, V> *)(dy + i * r.channels + channel);
+      pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
+      pack_of<T, V> d = *(const pack_of<T, V> *)(dy + i * r.channels + channel);
       for (int k = 0; k < V; k++) {
         sum[k] += load(d.v[k]);
         product[k] += load(d.v[k]) * (load(p.v[k]) - centre[k]);
@@ -93,15 +91,15 @@ __device__ inline void sum_back_rows(const T *x, const T *dy, const float *mean,
     parts[threadIdx.x][k] = sum[k];
     parts[threadIdx.x][V + k] = product[k];
   }
-  __syncthreads();
+  for (int half = height / 2; half > 0; half /= 2) {
+    __syncthreads();
+    for (int k = 0; k < 2 * V && row < half; k++)
+      parts[threadIdx.x][k] += parts[threadIdx.x + half * r.columns][k];
+  }
   if (row || channel >= r.channels) return;
   for (int k = 0; k < V; k++) {
-    for (int i = 1; i < height; i++) {
-      sum[k] += parts[i * r.columns + column][k];
-      product[k] += parts[i * r.columns + column][V + k];
-    }
-    out[(int64_t)blockIdx.y * 2 * r.channels + channel + k] = sum[k];
-    out[((int64_t)blockIdx.y * 2 + 1) * r.channels + channel + k] = product[k];
+    out[(int64_t)blockIdx.y * 2 * r.channels + channel + k] = parts[column][k];
+    out[((int64_t)blockIdx.y * 2 + 1) * r.channels + channel + k] = parts[column][V + k];
   }
 }
 
@@ -193,19 +191,26 @@ extern "C" __global__ void norm_back_finish(norm_back_ends e, norm_rows r) {
   e.factor[2 * r.channels + c] = e.training ? product / (float)r.rows / variance : 0;
 }
 
-/* ---- applied ---- */
+/* ---- applied: a thread stays with its channels, and keeps what they need ---- */
 
 /* y = (x - mean) * factor + offset */
 template <class T, int V>
 __device__ inline void apply(const T *x, T *y, const float *mean, const float *factor, const float *offset,
                              const norm_rows &r) {
-  uint32_t across = (uint32_t)(r.channels / V);
-  EACH_ELEMENT(i, r.rows * across) {
-    int64_t c = (int64_t)(i % across) * V;
-    norm_pack<T, V> p = ((const norm_pack<T, V> *)x)[i];
-    for (int k = 0; k < V; k++)
-      p.v[k] = stored<T>::of((load(p.v[k]) - mean[c + k]) * factor[c + k] + offset[c + k]);
-    ((norm_pack<T, V> *)y)[i] = p;
+  int column = threadIdx.x % r.columns, row = threadIdx.x / r.columns, height = THREADS / r.columns;
+  int64_t channel = (blockIdx.x * (int64_t)r.columns + column) * V, end = rows_below(r, blockIdx.y + 1);
+  float m[V], f[V], o[V];
+  if (channel >= r.channels) return;
+  for (int k = 0; k < V; k++) {
+    m[k] = mean[channel + k];
+    f[k] = factor[channel + k];
+    o[k] = offset[channel + k];
+  }
+#pragma unroll 4
+  for (int64_t i = rows_below(r, blockIdx.y) + row; i < end; i += height) {
+    pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
+    for (int k = 0; k < V; k++) p.v[k] = stored<T>::of((load(p.v[k]) - m[k]) * f[k] + o[k]);
+    *(pack_of<T, V> *)(y + i * r.channels + channel) = p;
   }
 }
 
@@ -213,14 +218,23 @@ __device__ inline void apply(const T *x, T *y, const float *mean, const float *f
 template <class T, int V>
 __device__ inline void apply_back(const T *x, const T *dy, T *dx, const float *mean, const float *factor,
                                   const norm_rows &r) {
-  uint32_t across = (uint32_t)(r.channels / V);
-  EACH_ELEMENT(i, r.rows * across) {
-    int64_t c = (int64_t)(i % across) * V;
-    norm_pack<T, V> p = ((const norm_pack<T, V> *)x)[i], d = ((const norm_pack<T, V> *)dy)[i];
+  int column = threadIdx.x % r.columns, row = threadIdx.x / r.columns, height = THREADS / r.columns;
+  int64_t channel = (blockIdx.x * (int64_t)r.columns + column) * V, end = rows_below(r, blockIdx.y + 1);
+  float m[V], f[V], o[V], b[V];
+  if (channel >= r.channels) return;
+  for (int k = 0; k < V; k++) {
+    m[k] = mean[channel + k];
+    f[k] = factor[channel + k];
+    o[k] = factor[r.channels + channel + k];
+    b[k] = factor[2 * r.channels + channel + k];
+  }
+#pragma unroll 2
+  for (int64_t i = rows_below(r, blockIdx.y) + row; i < end; i += height) {
+    pack_of<T, V> p = *(const pack_of<T, V> *)(x + i * r.channels + channel);
+    pack_of<T, V> d = *(const pack_of<T, V> *)(dy + i * r.channels + channel);
     for (int k = 0; k < V; k++)
-      p.v[k] = stored<T>::of(factor[c + k] * (load(d.v[k]) - factor[r.channels + c + k] -
-                                              (load(p.v[k]) - mean[c + k]) * factor[2 * r.channels + c + k]));
-    ((norm_pack<T, V> *)dx)[i] = p;
+      p.v[k] = stored<T>::of(f[k] * (load(d.v[k]) - o[k] - (load(p.v[k]) - m[k]) * b[k]));
+    *(pack_of<T, V> *)(dx + i * r.channels + channel) = p;
   }
 }
 

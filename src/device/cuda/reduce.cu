@@ -20,6 +20,9 @@ REDUCTION(by_prod, (C)1, a *b)
 REDUCTION(by_max, -extremes<C>::top(), b != b || a < b ? b : a)
 REDUCTION(by_min, extremes<C>::top(), b != b || a > b ? b : a)
 
+REDUCTION(by_all, (C)1, a &&b)
+REDUCTION(by_any, (C)0, a || b)
+
 template <class R, class C> __device__ inline C join_warp(C v) {
   for (int d = WARP / 2; d > 0; d /= 2) v = R::join(v, __shfl_down_sync(~0u, v, d));
   return v;
@@ -97,6 +100,8 @@ REDUCE(sum)
 REDUCE(prod)
 REDUCE(max)
 REDUCE(min)
+REDUCE_OF(bool, bool, all)
+REDUCE_OF(bool, bool, any)
 
 /* Half the sum of squares: pieces of it, to be summed. */
 #define SQUARES_OF(T, O)                                                                                        \

@@ -18,6 +18,7 @@ typedef uint8_t u8;
 template <class T> struct computed { typedef T type; };
 template <> struct computed<f16> { typedef float type; };
 template <> struct computed<bf16> { typedef float type; };
+template <> struct computed<bool> { typedef int type; };
 
 template <class T> __device__ inline typename computed<T>::type load(T v) { return v; }
 __device__ inline float load(f16 v) { return __half2float(v); }
@@ -31,6 +32,15 @@ template <> struct stored<f16> {
 template <> struct stored<bf16> {
   template <class C> static __device__ inline bf16 of(C v) { return __float2bfloat16_rn((float)v); }
 };
+
+/* Neighbours that are loaded and stored at once. */
+template <class T, int V> struct alignas(sizeof(T) * V) pack_of {
+  T v[V];
+};
+enum { PACK_BYTES = 16 };
+template <class T> __device__ inline bool is_packed(const T *p, int n) {
+  return (uintptr_t)p % (sizeof(T) * n) == 0;
+}
 
 /* Each element once, with any number of threads. */
 #define EACH_ELEMENT(i, n) \

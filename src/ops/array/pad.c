@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/array/array_util.h"
+#include "ops/array/pad.h"
 #include "ops/array/strided.h"
 
 /* ---- Pad, PadV2 ---- */
@@ -23,7 +23,7 @@ static shoal_status padded_dim(int64_t dim, int64_t before, int64_t after, int64
   return NULL;
 }
 
-static shoal_status pad_run(struct kernel_ctx *ctx) {
+shoal_status pad_filled(struct kernel_ctx *ctx, pad_fill fill) {
   const struct tensor *x = ctx_in(ctx, 0), *p = ctx_in(ctx, 1);
   TRY(check_paddings(x, p, " "));
   if (ctx->kernel->n_in == 3 && ctx_in(ctx, 2)->rank != 0)
@@ -37,9 +37,7 @@ static shoal_status pad_run(struct kernel_ctx *ctx) {
   if (same) return ctx_forward(ctx, 0, 0, NULL);
   struct tensor *y;
   TRY(ctx_out(ctx, 0, &s, &y));
-  shoal_dtype dtype = (shoal_dtype)x->dtype;
-  if (ctx->kernel->n_in == 3) elements_fill(ctx_pool(ctx), dtype, y->data, ctx_in(ctx, 2)->data, y->n);
-  else ctx_zero(ctx, y);
+  TRY(fill(ctx, y));
   int64_t to[SHOAL_MAX_RANK], from[SHOAL_MAX_RANK], offset = 0;
   strides_of(x->rank, y->dims, to);
   strides_of(x->rank, x->dims, from);
@@ -50,6 +48,17 @@ static shoal_status pad_run(struct kernel_ctx *ctx) {
   }
   return x->n ? ctx_copy_view(ctx, &v, y, offset, x, 0) : NULL;
 }
+
+static shoal_status fill_host(struct kernel_ctx *ctx, struct tensor *y) {
+  elements_fill(ctx_pool(ctx), (shoal_dtype)y->dtype, y->data, ctx_in(ctx, 2)->data, y->n);
+  return NULL;
+}
+static shoal_status fill_zeros(struct kernel_ctx *ctx, struct tensor *y) {
+  ctx_zero(ctx, y);
+  return NULL;
+}
+static shoal_status pad_run(struct kernel_ctx *ctx) { return pad_filled(ctx, fill_zeros); }
+static shoal_status pad_v2_run(struct kernel_ctx *ctx) { return pad_filled(ctx, fill_host); }
 
 static shoal_status pad_shape(struct shape_ctx *c) {
   const struct tensor *p = c->values[1];
@@ -81,7 +90,7 @@ static shoal_status pad_grad(struct grad_ctx *c) {
 }
 
 KERNELS_ANYWHERE(pad_kernels, 2, .run = pad_run);
-static const struct kernel_def pad_v2_kernels[] = {{.device = "CPU", .run = pad_run, .host_in = 2}, {0}};
+static const struct kernel_def pad_v2_kernels[] = {{.device = "CPU", .run = pad_v2_run, .host_in = 2}, {0}};
 
 /* ---- MirrorPad ---- */
 

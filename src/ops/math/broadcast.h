@@ -32,4 +32,8 @@ static inline bool broadcast_inner(const struct broadcast *b, int k) { return b-
 typedef void (*broadcast_run)(void *arg, int64_t out_at, const int64_t *in_at, int64_t n);
 void broadcast_each(const struct broadcast *b, int64_t begin, int64_t end, broadcast_run run, void *arg);
 
+/* Select's own rule: the condition (the first of three) is a scalar, or of the others' shape, or a vector that chooses
+ * rows (select.c). */
+shoal_status select_plan(const struct tensor *const *in, struct broadcast *out);
+
 #endif

@@ -115,9 +115,8 @@ static shoal_status select_v2_run(struct kernel_ctx *ctx) {
   return choose_planned(ctx, &plan);
 }
 
-/* Select has its own rule: the condition is a scalar, or of t's shape, or a vector that chooses rows. */
-static shoal_status select_run(struct kernel_ctx *ctx) {
-  const struct tensor *c = ctx_in(ctx, 0), *t = ctx_in(ctx, 1), *e = ctx_in(ctx, 2);
+shoal_status select_plan(const struct tensor *const *in, struct broadcast *out) {
+  const struct tensor *c = in[0], *t = in[1], *e = in[2];
   if (!tensor_same_shape(t, e))
     return INVALID("'then' and 'else' must have the same size.  but received: %s vs. %s", tensor_shape_str(t),
                    tensor_shape_str(e));
@@ -134,8 +133,12 @@ static shoal_status select_run(struct kernel_ctx *ctx) {
     return INVALID("Number of batches of 'then' must match size of 'cond', but saw: %" PRId64 " vs. %" PRId64,
                    t->dims[0], c->n);
   }
+  return broadcast_plan_shapes(out, shapes, 3);
+}
+
+static shoal_status select_run(struct kernel_ctx *ctx) {
   struct broadcast plan;
-  TRY(broadcast_plan_shapes(&plan, shapes, 3));
+  TRY(select_plan(ctx->in, &plan));
   return choose_planned(ctx, &plan);
 }
 

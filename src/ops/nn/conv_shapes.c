@@ -11,6 +11,7 @@ shoal_status conv_shapes_init(struct conv_shapes *of, const struct shoal_node *n
   of->kind = strstr(name, "BackpropInput")    ? CONV_BACK_INPUT
              : strstr(name, "BackpropFilter") ? CONV_BACK_FILTER
                                               : CONV_FORWARD;
+  of->depthwise = str_starts(name, "Depthwise");
   of->sizes_by_value = strcmp(name, "Conv3DBackpropInput") && strcmp(name, "Conv3DBackpropFilter");
   return window_init(&of->w, n, conv_dims(n));
 }
@@ -20,6 +21,33 @@ static shoal_status check_rank(const struct kernel_ctx *ctx, const struct conv_s
   if (shape->rank == want) return NULL;
   if (of->kind == CONV_FORWARD) return INVALID("%s must be %d-dimensional: %s", what, want, shape_str(shape));
   return INVALID("%s: %s must be %d-dimensional", ctx->kernel->op->name, what, want);
+}
+
+/* Spatial sizes. */
+static shoal_status find_sizes(const struct window *w, const struct shape *x, const struct shape *f, struct conv *c) {
+  for (int d = 0; d < 3; d++) {
+    c->stride[d] = w->stride[d];
+    c->dilation[d] = w->dilation[d];
+    if (d < window_first(w)) {
+      c->in[d] = c->out[d] = c->filter[d] = 1;
+      continue;
+    }
+    int64_t after;
+    c->in[d] = x->dims[window_at(w, d)];
+    c->filter[d] = f->dims[d - window_first(w)];
+    TRY(window_out(w, d, c->in[d], c->filter[d], &c->out[d], &c->pad[d], &after));
+  }
+  return NULL;
+}
+
+/* Each channel has filters of its own: as many groups, of one channel each. [h, w, ci, m] lies as [h, w, 1, ci * m]. */
+static shoal_status depthwise_geometry(const struct conv_shapes *of, const struct shape *x, const struct shape *f,
+                                       struct conv *c) {
+  if (c->ci != f->dims[2])
+    return INVALID("input and filter must have the same depth: %" PRId64 " vs %" PRId64, c->ci, f->dims[2]);
+  c->co = c->ci * f->dims[3];
+  c->groups = MAX(1, c->ci);
+  return find_sizes(&of->w, x, f, c);
 }
 
 /* Everything but the batch from the shapes of image and filter. */
@@ -34,6 +62,7 @@ static shoal_status geometry(const struct kernel_ctx *ctx, const struct conv_sha
       return INVALID("%s: dimension %d of input %s or filter %s is out of range", ctx->kernel->op->name, i,
                      shape_str(x), shape_str(f));
   *c = (struct conv){.batch = x->dims[0], .ci = x->dims[window_depth_at(w)], .co = f->dims[rank - 1], .groups = 1};
+  if (of->depthwise) return depthwise_geometry(of, x, f, c);
   int64_t patch = f->dims[rank - 2];
   if (patch == 0 ? c->ci != 0 : c->ci % patch) {
     if (of->kind == CONV_FORWARD)
@@ -44,19 +73,7 @@ static shoal_status geometry(const struct kernel_ctx *ctx, const struct conv_sha
   if (c->co % c->groups)
     return INVALID("output depth must be evenly divisible by number of groups: %" PRId64 " vs %" PRId64, c->co,
                    c->groups);
-  for (int d = 0; d < 3; d++) {
-    c->stride[d] = w->stride[d];
-    c->dilation[d] = w->dilation[d];
-    if (d < window_first(w)) {
-      c->in[d] = c->out[d] = c->filter[d] = 1;
-      continue;
-    }
-    int64_t after;
-    c->in[d] = x->dims[window_at(w, d)];
-    c->filter[d] = f->dims[d - window_first(w)];
-    TRY(window_out(w, d, c->in[d], c->filter[d], &c->out[d], &c->pad[d], &after));
-  }
-  return NULL;
+  return find_sizes(w, x, f, c);
 }
 
 static shoal_status check_gradient(const struct kernel_ctx *ctx, const struct conv_shapes *of, const struct conv *c,

@@ -12,6 +12,7 @@ enum conv_kind { CONV_FORWARD, CONV_BACK_INPUT, CONV_BACK_FILTER };
 struct conv_shapes {
   struct window w;
   enum conv_kind kind;
+  bool depthwise;      /* of DepthwiseConv2dNative: as many groups as channels */
   bool sizes_by_value; /* the shape to be is an input's value; else that input's shape */
 };
 

@@ -98,6 +98,11 @@ struct gpu_rows_case {
   int step; /* there is a global step, at the end */
 };
 
+struct gpu_rows_made {
+  shoal_op *update[2];
+  shoal_out values[2][4];
+};
+
 static shoal_out values_of(shoal_graph *g, shoal_dtype t, int64_t rows, int64_t width) {
   struct gpu_case c = {.in = {{2, {rows, width}}}, .low = 0.1, .high = 0.9};
   return constant(g, &c, 0, t);
@@ -113,14 +118,14 @@ static shoal_out number_of(shoal_graph *g, shoal_dtype t) {
   return constant(g, &c, 0, t);
 }
 
-static void build_rows(shoal_graph *g, const struct gpu_rows_case *u, shoal_dtype t, int device, shoal_op **update,
-                       shoal_out *values) {
+static void build_rows(shoal_graph *g, const struct gpu_rows_case *first, const struct gpu_rows_case *u, shoal_dtype t,
+                       int device, struct gpu_rows_made *made) {
   shoal_var vars[4];
   char name[64];
   seed = 11;
   shoal_push_device(g, devices[device]);
   for (int i = 0; i < u->n_vars; i++) {
-    snprintf(name, sizeof name, "v%d_%d", device, i);
+    snprintf(name, sizeof name, "v%d_%s_%d_%d", (int)(u - first), shoal_dtype_name(t), device, i);
     vars[i] = shoal_variable(g, name, values_of(g, t, u->rows, u->width));
   }
   shoal_builder *b = shoal_build(g, u->op, NULL);
@@ -134,46 +139,39 @@ static void build_rows(shoal_graph *g, const struct gpu_rows_case *u, shoal_dtyp
     struct gpu_case step = {.in = {INT(INT64, 3)}};
     shoal_build_input(b, constant(g, &step, 0, SHOAL_INT64));
   }
-  update[device] = shoal_build_end(b);
+  made->update[device] = shoal_build_end(b);
   shoal_pop_device(g);
   shoal_push_device(g, devices[0]);
   for (int i = 0; i < u->n_vars; i++)
-    values[i] = shoal_cast(g, shoal_read_variable_op(g, vars[i].handle, t), SHOAL_FLOAT64);
+    made->values[device][i] = shoal_cast(g, shoal_read_variable_op(g, vars[i].handle, t), SHOAL_FLOAT64);
   shoal_pop_device(g);
 }
 
-static void try_rows(const struct gpu_rows_case *u, shoal_dtype t) {
-  shoal_graph *g = shoal_graph_new();
-  shoal_op *update[2];
-  shoal_out values[2][4];
-  shoal_session *s;
+static void hold_rows(shoal_session *s, const struct gpu_rows_case *u, shoal_dtype t, struct gpu_rows_made *made) {
   const struct gpu_case of = {.op = u->op, .slack = 32};
-  for (int d = 0; d < 2; d++) build_rows(g, u, t, d, update, values[d]);
-  shoal_op *init = shoal_initialize(g);
-  ASSERT_OK(shoal_graph_error(g));
-  ASSERT_OK(shoal_session_open(g, NULL, &s));
-  ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
   for (int k = 0; k < 2; k++)
     for (int d = 0; d < 2; d++) {
-      shoal_status e = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, update[d]);
+      shoal_status e = shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, made->update[d]);
       if (e) print_error("%s of %s: ", u->op, shoal_dtype_name(t));
       ASSERT_OK(e);
     }
-  for (int i = 0; i < u->n_vars; i++) {
-    shoal_tensor *want, *have;
-    ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(values[0][i], &want, values[1][i], &have), NULL));
-    hold(&of, t, want, have);
-    shoal_tensor_unref(want);
-    shoal_tensor_unref(have);
-  }
-  ASSERT_OK(shoal_session_close(s));
-  shoal_graph_free(g);
+  hold_outputs(s, &of, t, u->n_vars, made->values[0], made->values[1]);
 }
 
 static void try_all_rows(const struct gpu_rows_case *all, int n) {
   static const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
+  struct gpu_rows_made *made = mem_zalloc((size_t)n * 4, sizeof *made);
+  shoal_graph *g = shoal_graph_new();
   for (int i = 0; i < n; i++)
-    for (int t = 0; t < 4; t++) try_rows(&all[i], types[t]);
+    for (int t = 0; t < 4; t++)
+      for (int d = 0; d < 2; d++) build_rows(g, all, &all[i], types[t], d, &made[4 * i + t]);
+  shoal_op *init = shoal_initialize(g);
+  shoal_session *s = open_cases(g);
+  ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  for (int i = 0; i < n; i++)
+    for (int t = 0; t < 4; t++) hold_rows(s, &all[i], types[t], &made[4 * i + t]);
+  free(made);
+  close_cases(g, s);
 }
 
 static void scatters(void **state) {
@@ -203,10 +201,10 @@ static void sparse_updates(void **state) {
 }
 
 static void build_rows_read(shoal_graph *g, shoal_dtype t, int device, shoal_out *out) {
-  char name[16];
+  char name[32];
   seed = 13;
   shoal_push_device(g, devices[device]);
-  snprintf(name, sizeof name, "table%d", device);
+  snprintf(name, sizeof name, "table%d_%s", device, shoal_dtype_name(t));
   shoal_var table = shoal_variable(g, name, values_of(g, t, 40, 24));
   shoal_builder *b = shoal_build(g, "ResourceGather", NULL);
   shoal_build_input(b, table.handle);
@@ -222,38 +220,29 @@ static void build_rows_read(shoal_graph *g, shoal_dtype t, int device, shoal_out
 static void rows_of_variables(void **state) {
   static const shoal_dtype types[] = {SHOAL_FLOAT32, SHOAL_FLOAT64, SHOAL_FLOAT16, SHOAL_BFLOAT16};
   const struct gpu_case of = {.op = "ResourceGather"};
-  for (int i = 0; i < 4; i++) {
-    shoal_graph *g = shoal_graph_new();
-    shoal_out out[2];
-    shoal_session *s;
-    shoal_tensor *want, *have;
-    for (int d = 0; d < 2; d++) build_rows_read(g, types[i], d, &out[d]);
-    shoal_op *init = shoal_initialize(g);
-    ASSERT_OK(shoal_graph_error(g));
-    ASSERT_OK(shoal_session_open(g, NULL, &s));
-    ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
-    ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_FETCH(out[0], &want, out[1], &have), NULL));
-    hold(&of, types[i], want, have);
-    shoal_tensor_unref(want);
-    shoal_tensor_unref(have);
-    ASSERT_OK(shoal_session_close(s));
-    shoal_graph_free(g);
-  }
+  shoal_graph *g = shoal_graph_new();
+  shoal_out out[4][2];
+  for (int t = 0; t < 4; t++)
+    for (int d = 0; d < 2; d++) build_rows_read(g, types[t], d, &out[t][d]);
+  shoal_op *init = shoal_initialize(g);
+  shoal_session *s = open_cases(g);
+  ASSERT_OK(shoal_session_step(s, SHOAL_NO_FEEDS, SHOAL_NO_FETCHES, init));
+  for (int t = 0; t < 4; t++) hold_outputs(s, &of, types[t], 1, &out[t][0], &out[t][1]);
+  close_cases(g, s);
 }
 
 /* ---- random numbers ---- */
 
-static shoal_dtype drawn; /* the type of the case that is built: there is no input to infer it from */
 static void seeds(shoal_builder *b) {
   shoal_build_int(b, "seed", 5);
   shoal_build_int(b, "seed2", 77);
-  shoal_build_type(b, "dtype", drawn);
+  shoal_build_type(b, "dtype", building);
 }
 static void int_seeds(shoal_builder *b) {
   shoal_build_int(b, "seed", 5);
   shoal_build_int(b, "seed2", 77);
 }
-static void stateless(shoal_builder *b) { shoal_build_type(b, "dtype", drawn); }
+static void stateless(shoal_builder *b) { shoal_build_type(b, "dtype", building); }
 
 static void random_numbers(void **state) {
 #define SEED INTS(INT64, 123456789, -5)
@@ -285,12 +274,7 @@ static void random_numbers(void **state) {
        .in = {INTS(INT32, 7, 131), INT(INT64, -3), INT(INT64, 1000)},
        .attrs = int_seeds,
        .types = DT(INT64)}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    for (int t = 1; t < 32; t++)
-      if ((cases[i].types ? cases[i].types : DT_FLOATING) >> t & 1) {
-        drawn = (shoal_dtype)t;
-        try_case(&cases[i], drawn);
-      }
+  TRY_ALL(cases);
 }
 
 int main(void) {
